@@ -1,0 +1,76 @@
+/**
+ * Every error that people or programs see: stable code, HTTP status, title.
+ * The detail is written where the error is made, because only that place knows what to do.
+ */
+export const ERRORS = {
+  'invalid-json': { status: 400, title: 'The body is not valid JSON' },
+  'invalid-request': { status: 400, title: 'The request has fields that cannot be accepted' },
+  unauthenticated: { status: 401, title: 'A bearer token is needed' },
+  forbidden: { status: 403, title: 'This is not allowed' },
+  'not-found': { status: 404, title: 'There is nothing here' },
+  'tunnel-not-found': { status: 404, title: 'There is no such tunnel' },
+  'method-not-allowed': { status: 405, title: 'This path does not take that method' },
+  'domain-taken': { status: 409, title: 'The domain has a tunnel already' },
+  'ambiguous-tunnel': { status: 409, title: 'More than one tunnel has that name' },
+  'domain-online-elsewhere': { status: 409, title: 'The domain is online somewhere else' },
+  'too-many-tunnels': { status: 409, title: 'The device holds as many tunnels as it may' },
+  'body-too-large': { status: 413, title: 'The body is too large' },
+  'not-json': { status: 415, title: 'The body must be application/json' },
+  'misdirected-host': { status: 421, title: 'This host name is not served here' },
+  'policy-invalid': { status: 422, title: 'The policy cannot be used' },
+  'forwards-to-not-allowed': { status: 422, title: 'The device may not forward there' },
+  'service-refused': { status: 422, title: 'The service refused the tunnel' },
+  'too-many-requests': { status: 429, title: 'Too many requests' },
+  internal: { status: 500, title: 'The agent made a mistake' },
+  'shutting-down': { status: 503, title: 'The agent is stopping' },
+  'storage-unavailable': { status: 503, title: 'The storage cannot be written' },
+  'service-timeout': { status: 504, title: 'The service did not answer in time' },
+  'storage-full': { status: 507, title: 'The storage is full' },
+} as const satisfies Record<string, { status: number; title: string }>
+
+export type ErrorCode = keyof typeof ERRORS
+
+/** One bad field: where it stands (RFC 6901 JSON pointer) and what is wrong with it. */
+export interface FieldError {
+  readonly pointer: string
+  readonly detail: string
+  readonly code?: string
+}
+
+export interface AppErrorOptions {
+  readonly errors?: readonly FieldError[]
+  /** The connectivity service's own code, such as `ERR_NGROK_334`. */
+  readonly serviceCode?: string | undefined
+  readonly retryAfterS?: number
+  readonly cause?: unknown
+}
+
+/** An error whose text may be shown: no stack, path or secret belongs into `detail`. */
+export class AppError extends Error {
+  override readonly name = 'AppError'
+  readonly code: ErrorCode
+  readonly errors: readonly FieldError[]
+  readonly serviceCode: string | undefined
+  readonly retryAfterS: number | undefined
+
+  constructor(code: ErrorCode, detail: string, options: AppErrorOptions = {}) {
+    super(detail, options.cause === undefined ? undefined : { cause: options.cause })
+    this.code = code
+    this.errors = options.errors ?? []
+    this.serviceCode = options.serviceCode
+    this.retryAfterS = options.retryAfterS
+  }
+
+  get status(): number {
+    return ERRORS[this.code].status
+  }
+
+  get title(): string {
+    return ERRORS[this.code].title
+  }
+}
+
+/** The one sentence that stops a start or a command: it names the cause and the way out. */
+export class StartError extends Error {
+  override readonly name = 'StartError'
+}

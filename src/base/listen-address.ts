@@ -1,0 +1,25 @@
+/** Where a server listens. An IPv6 host stands without brackets. */
+export interface ListenAddress {
+  readonly host: string
+  /** 0 asks the system for a free port. */
+  readonly port: number
+}
+
+const FORM = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s/]+)):(\d{1,5})$/
+
+/** Reads `host:port` or `[::1]:port`; undefined when the text is neither. */
+export function parseListenAddress(text: string): ListenAddress | undefined {
+  const match = FORM.exec(text)
+  const port = Number(match?.[3])
+  const host = match?.[1] ?? match?.[2]
+  return host === undefined || !(port <= 65_535) ? undefined : { host, port }
+}
+
+export function formatListenAddress({ host, port }: ListenAddress): string {
+  return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
+}
+
+/** True for addresses that only this machine can reach. */
+export function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || /^127\./.test(host)
+}

@@ -1,0 +1,12 @@
+/** Runs `check` until it stops throwing, and fails with its last error after `withinMs`. */
+export async function eventually<T>(check: () => T | Promise<T>, withinMs = 10_000): Promise<T> {
+  const until = performance.now() + withinMs
+  for (;;) {
+    try {
+      return await check()
+    } catch (error) {
+      if (performance.now() > until) throw error
+      await new Promise((resolve) => setTimeout(resolve, 10))
+    }
+  }
+}

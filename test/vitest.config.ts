@@ -1,0 +1,15 @@
+import { availableParallelism } from 'node:os'
+import { defineConfig } from 'vitest/config'
+
+export default defineConfig({
+  test: {
+    root: import.meta.dirname,
+    include: ['**/*.test.ts'],
+    exclude: ['crash/**', 'soak/**'],
+    testTimeout: 20_000,
+    hookTimeout: 20_000,
+    // Two workers even on one core: most tests wait for sockets, not for the processor.
+    maxWorkers: Math.max(2, availableParallelism()),
+    coverage: { include: ['../src/**/*.ts'], allowExternal: true },
+  },
+})
