@@ -1,0 +1,30 @@
+import type { StreamPool } from './stream-pool.ts'
+
+/** What went through an endpoint since it opened. The ingress counts, the management API shows. */
+export interface EndpointTraffic {
+  requests: number
+  /** Requests that the gateway had to answer itself, because policy, device or limits said so. */
+  refused: number
+  bytesIn: number
+  bytesOut: number
+}
+
+/** A public address that one connected agent serves. */
+export interface Endpoint {
+  /** `ep_<ksuid>`: sorts by the time it was made. */
+  readonly id: string
+  /** As the agent was told, with the ingress port unless it is the scheme's own. */
+  readonly url: string
+  /** Lower case, no port; a wildcard starts with `*.`. */
+  readonly host: string
+  readonly protocol: 'http' | 'https'
+  readonly forwardsTo: string
+  /** JSON or YAML as the agent sent it, checked at bind. */
+  readonly trafficPolicy: string | null
+  readonly metadata: string
+  readonly streams: StreamPool
+  readonly sessionId: string
+  /** Milliseconds since the epoch. */
+  readonly openedAt: number
+  readonly traffic: EndpointTraffic
+}

@@ -1,0 +1,52 @@
+import { describe, expect, it } from 'vitest'
+import type { Endpoint } from '../../src/gateway/endpoint.ts'
+import { EndpointConflictError, EndpointRegistry } from '../../src/gateway/endpoint-registry.ts'
+
+const endpoint = (host: string) => ({ id: `ep_${host}`, host }) as Endpoint
+
+function registryOf(...hosts: string[]) {
+  const registry = new EndpointRegistry()
+  for (const host of hosts) registry.add(endpoint(host))
+  return registry
+}
+
+describe('EndpointRegistry', () => {
+  it.each([
+    ['a.site.test', ['a.site.test'], 'a.site.test'],
+    ['b.site.test', ['a.site.test'], undefined],
+    ['a.site.test', ['*.site.test', 'a.site.test'], 'a.site.test'],
+    ['b.site.test', ['*.site.test', 'a.site.test'], '*.site.test'],
+    ['x.y.site.test', ['*.site.test'], '*.site.test'],
+    ['x.y.site.test', ['*.site.test', '*.y.site.test'], '*.y.site.test'],
+    ['x.z.site.test', ['*.site.test', '*.y.site.test'], '*.site.test'],
+    ['site.test', ['*.site.test'], undefined],
+    ['.site.test', ['*.site.test'], undefined],
+    ['evilsite.test', ['*.site.test'], undefined],
+    ['', ['*.test'], undefined],
+    ['test', ['*.test'], undefined],
+  ])('finds for %j among %j: %j', (host, hosts, expected) => {
+    expect(registryOf(...hosts).match(host)?.host).toBe(expected)
+  })
+
+  it.each(['a.site.test', '*.site.test'])('refuses a second endpoint on %s', (host) => {
+    const registry = registryOf(host)
+    expect(() => registry.add(endpoint(host))).toThrow(EndpointConflictError)
+    expect(registry.size).toBe(1)
+  })
+
+  it('keeps the holder when another endpoint of that host is removed', () => {
+    const registry = registryOf('a.site.test')
+    expect(registry.remove(endpoint('a.site.test'))).toBe(false)
+    expect(registry.match('a.site.test')).toBeDefined()
+  })
+
+  it('removes once and takes the host again', () => {
+    const registry = new EndpointRegistry()
+    const first = endpoint('*.site.test')
+    registry.add(first)
+    expect(registry.remove(first)).toBe(true)
+    expect(registry.remove(first)).toBe(false)
+    registry.add(endpoint('*.site.test'))
+    expect([...registry.all()].map(({ host }) => host)).toEqual(['*.site.test'])
+  })
+})
