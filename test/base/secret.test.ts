@@ -1,0 +1,30 @@
+import { inspect } from 'node:util'
+import { describe, expect, it } from 'vitest'
+import { Secret } from '../../src/base/secret.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+
+const CANARY = 'canary-4f1c9a'
+
+describe('Secret', () => {
+  it('shows itself in no form of printing', () => {
+    const secret = new Secret(CANARY)
+    const { log, text } = captureLog()
+    log.info({ secret, deep: { secret }, err: new Error(`bad ${secret}`) }, `with ${secret}`)
+    const printed = [`${secret}`, JSON.stringify({ secret }), inspect({ secret }), text()]
+    expect(printed.join()).not.toContain(CANARY)
+    expect(secret.reveal()).toBe(CANARY)
+  })
+
+  it('removes itself from messages of others', () => {
+    const message = `Your authtoken: ${CANARY}, again ${CANARY}`
+    expect(new Secret(CANARY).scrub(message)).toBe('Your authtoken: [secret], again [secret]')
+  })
+})
+
+describe('logger', () => {
+  it('censors secrets that come as plain strings under known names', () => {
+    const { log, text } = captureLog()
+    log.info({ authtoken: CANARY, req: { headers: { authorization: CANARY } } }, 'x')
+    expect(text()).not.toContain(CANARY)
+  })
+})

@@ -1,0 +1,98 @@
+import { writeFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { inspect } from 'node:util'
+import { describe, expect, it } from 'vitest'
+import { parseConfig, settingRows } from '../src/config.ts'
+import { temporaryFolder } from './helpers/temporary-folder.ts'
+
+describe('parseConfig', () => {
+  it('has a default for everything', () => {
+    const { agent, gateway, logLevel } = parseConfig({})
+    expect(agent.listen).toEqual({ host: '127.0.0.1', port: 7040 })
+    expect(agent.dataDir).toBe(resolve('data'))
+    expect(gateway.dataDir).toBe(resolve('data/gateway'))
+    expect(gateway.httpsListen.port).toBe(8443)
+    expect(agent.authtoken).toBeUndefined()
+    expect(logLevel).toBe('info')
+  })
+
+  it('takes an empty value for an unset one', () => {
+    expect(parseConfig({ AGENT_DOMAIN: '', LOG_LEVEL: '' }).agent.domain).toBeUndefined()
+  })
+
+  it.each([
+    ['AGENT_LISTEN', 'here', 'AGENT_LISTEN must be host:port'],
+    ['AGENT_LISTEN', '127.0.0.1:99999', 'AGENT_LISTEN must be host:port'],
+    ['SVC_SERVER_ADDR', 'https://gateway', 'SVC_SERVER_ADDR must be host:port'],
+    ['AGENT_DOMAIN', 'no spaces.example', 'AGENT_DOMAIN must be a domain name'],
+    ['AGENT_MAX_TUNNELS', 'many', 'AGENT_MAX_TUNNELS must be a whole number'],
+    ['AGENT_MAX_TUNNELS', '0', 'AGENT_MAX_TUNNELS must be a whole number'],
+    ['LOG_LEVEL', 'loud', 'LOG_LEVEL must be one of trace, debug'],
+    ['AGENT_API_TOKEN', 'short', 'AGENT_API_TOKEN must have at least 20 characters'],
+    ['GATEWAY_TLS_CERT', 'c.pem', 'GATEWAY_TLS_CERT and GATEWAY_TLS_KEY belong together'],
+    ['GATEWAY_RESERVED_DOMAIN', '*.*.x', 'GATEWAY_RESERVED_DOMAIN must be a domain name or'],
+    ['SVC_AUTHTOKN', 'x', 'There is no setting SVC_AUTHTOKN. Did you mean SVC_AUTHTOKEN?'],
+    ['AGENT_COLOUR_OF_THE_BOX', 'x', 'There is no setting AGENT_COLOUR_OF_THE_BOX.'],
+  ])('refuses %s=%s in one sentence', (name, value, sentence) => {
+    expect(() => parseConfig({ [name]: value })).toThrow(sentence)
+  })
+
+  it('says all that is wrong at once and repeats no value', () => {
+    const broken = { AGENT_LISTEN: 'canary', SVC_SERVER_ADDR: 'canary', AGENT_X: 'canary' }
+    const parse = () => parseConfig(broken)
+    for (const name of Object.keys(broken)) expect(parse).toThrow(name)
+    expect(parse).not.toThrow(/canary/)
+  })
+
+  it('prints no secret', () => {
+    const config = parseConfig({
+      SVC_AUTHTOKEN: 'canary-a',
+      AGENT_API_TOKEN: 'canary-bbbbbbbbbbbbbbbb',
+    })
+    expect(inspect(config, { depth: 5 }) + JSON.stringify(config)).not.toContain('canary')
+    expect(config.agent.authtoken?.reveal()).toBe('canary-a')
+  })
+
+  it('keeps its data in the folders that systemd names', () => {
+    const config = parseConfig({ STATE_DIRECTORY: '/var/lib/device-agent' })
+    expect(config.agent.dataDir).toBe('/var/lib/device-agent')
+    expect(config.gateway.dataDir).toBe('/var/lib/device-agent/gateway')
+  })
+
+  it('prefers systemd credentials over everything else', () => {
+    const folder = temporaryFolder()
+    writeFileSync(join(folder, 'svc-authtoken'), 'from-systemd\n')
+    writeFileSync(join(folder, 'api-token'), 'a-token-from-systemd\n')
+    const { agent } = parseConfig({
+      CREDENTIALS_DIRECTORY: folder,
+      SVC_AUTHTOKEN_FILE: '/elsewhere',
+      AGENT_API_TOKEN: 'a-token-from-the-environment',
+    })
+    expect(agent.authtokenFile).toBe(join(folder, 'svc-authtoken'))
+    expect(agent.apiToken?.reveal()).toBe('a-token-from-systemd')
+  })
+
+  it('uses the policy file of the configuration folder, else the shipped one', () => {
+    const folder = temporaryFolder()
+    const shipped = resolve(import.meta.dirname, '../default-policy.json')
+    expect(parseConfig({ CONFIGURATION_DIRECTORY: folder }).agent.defaultPolicyPath).toBe(shipped)
+    writeFileSync(join(folder, 'default-policy.json'), '{}')
+    expect(parseConfig({ CONFIGURATION_DIRECTORY: folder }).agent.defaultPolicyPath).toBe(
+      join(folder, 'default-policy.json'),
+    )
+    expect(parseConfig({ AGENT_DEFAULT_POLICY: '/x/p.json' }).agent.defaultPolicyPath).toBe(
+      '/x/p.json',
+    )
+  })
+})
+
+describe('settingRows', () => {
+  it('has a meaning for each setting', () => {
+    expect(settingRows().filter((row) => row.meaning === '')).toEqual([])
+    expect(settingRows()).toContainEqual({
+      name: 'GATEWAY_HTTP_LISTEN',
+      fallback: '127.0.0.1:8080',
+      meaning: 'public HTTP ingress',
+    })
+  })
+})
