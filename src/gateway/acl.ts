@@ -1,0 +1,65 @@
+import { findDomainProblem, isBelow } from './domain-name.ts'
+
+const MAX_RULE = 512
+const LABEL = /^(?:\*|[\w.:/-]{1,128})=(?:\*|[\w.:/-]{1,128})$/
+const ADDRESS = /^(.+):(\d{1,5})$/
+const DEFAULT_PORTS = [80, 443]
+
+type Rule =
+  | { readonly kind: 'all' }
+  | { readonly kind: 'host'; readonly host: string; readonly port: number | undefined }
+  /** `key=value` rules are for labeled tunnels; they never allow a name. */
+  | { readonly kind: 'label' }
+
+/**
+ * What a credential may bind: `*`, `bind:*`, `bind:<host>[:port]`, `bind:*.<host>`,
+ * `bind:<key>=<value>`. One rule that fits is enough; without any rule all is allowed.
+ */
+export class Acl {
+  readonly #rules: readonly Rule[]
+
+  private constructor(rules: readonly Rule[]) {
+    this.#rules = rules
+  }
+
+  /** Compiles rules that `isAclRule` has accepted; others are dropped, so they allow nothing. */
+  static of(texts: readonly string[]): Acl {
+    const rules = texts.map(parseRule)
+    // A list of nothing but bad rules must not become the empty list, which allows everything.
+    return new Acl(rules.map((rule) => rule ?? { kind: 'label' }))
+  }
+
+  /** True when an HTTP endpoint on `host` (lower case; may be a wildcard) may be bound. */
+  allows(host: string): boolean {
+    return this.#rules.length === 0 || this.#rules.some((rule) => ruleAllows(rule, host))
+  }
+
+  /** The wildcards and names that the rules spell out, first rule first. */
+  hosts(): string[] {
+    return this.#rules.flatMap((rule) => (rule.kind === 'host' ? [rule.host] : []))
+  }
+}
+
+/** True when the text is a rule of the grammar. */
+export function isAclRule(text: string): boolean {
+  return parseRule(text) !== undefined
+}
+
+function ruleAllows(rule: Rule, host: string): boolean {
+  if (rule.kind !== 'host') return rule.kind === 'all'
+  // A rule with another port speaks of a TCP address.
+  if (rule.port !== undefined && !DEFAULT_PORTS.includes(rule.port)) return false
+  return rule.host === host || isBelow(host, rule.host)
+}
+
+function parseRule(text: string): Rule | undefined {
+  if (text === '*') return { kind: 'all' }
+  if (!text.startsWith('bind:') || text.length > MAX_RULE) return undefined
+  const value = text.slice('bind:'.length)
+  if (value === '*') return { kind: 'all' }
+  if (value.includes('=')) return LABEL.test(value) ? { kind: 'label' } : undefined
+  const [, name = value, port] = ADDRESS.exec(value) ?? []
+  const host = name.toLowerCase()
+  if (findDomainProblem(host) || Number(port) > 65_535) return undefined
+  return { kind: 'host', host, port: port === undefined ? undefined : Number(port) }
+}

@@ -1,0 +1,59 @@
+import { randomBytes, randomInt } from 'node:crypto'
+import type { Clock } from '../base/clock.ts'
+import { Secret } from '../base/secret.ts'
+
+const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
+const KSUID_LENGTH = 27
+const PAYLOAD_BITS = 128n
+/** KSUIDs count seconds from here (2014-05-13T16:53:20Z), which keeps 32 bits good until 2150. */
+const KSUID_EPOCH_S = 1_400_000_000
+const TOKEN_FORM = /^([0-9A-Za-z]{27})_[0-9][0-9A-Za-z]{20}$/
+
+/** What the prefix of an id says. */
+export type ResourcePrefix = 'rd' | 'cr' | 'bot' | 'ak' | 'ep' | 'ts' | 'op' | 'ipp' | 'ipr'
+
+/**
+ * Makes ids of the form `<prefix>_<KSUID>`: 32 bits of seconds and 128 random bits in 27 base62
+ * digits. Ids of one source sort by the order they were made in, within a second too.
+ */
+export class IdSource {
+  readonly #clock: Clock
+  #last = 0n
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  next(prefix: ResourcePrefix): string {
+    const seconds = Math.max(0, Math.floor(this.#clock.now() / 1_000) - KSUID_EPOCH_S)
+    const payload = BigInt(`0x${randomBytes(16).toString('hex')}`)
+    const fresh = (BigInt(seconds) << PAYLOAD_BITS) | payload
+    this.#last = fresh > this.#last ? fresh : this.#last + 1n
+    return `${prefix}_${encodeBase62(this.#last)}`
+  }
+}
+
+/** A new token for the resource `id`: its KSUID, then 21 random characters (122 bits). */
+export function createResourceToken(id: string): Secret {
+  let secret = ALPHABET.charAt(randomInt(10))
+  while (secret.length < 21) secret += ALPHABET.charAt(randomInt(ALPHABET.length))
+  return new Secret(`${id.slice(id.indexOf('_') + 1)}_${secret}`)
+}
+
+/** The id that a token belongs to, or undefined when the text has not the form of a token. */
+export function idOfToken(token: string, prefix: ResourcePrefix): string | undefined {
+  const ksuid = TOKEN_FORM.exec(token)?.[1]
+  return ksuid && `${prefix}_${ksuid}`
+}
+
+/** True for `<prefix>_<KSUID>`. */
+export function isResourceId(text: string, prefix: ResourcePrefix): boolean {
+  return text.startsWith(`${prefix}_`) && /^[0-9A-Za-z]{27}$/.test(text.slice(prefix.length + 1))
+}
+
+function encodeBase62(value: bigint): string {
+  let digits = ''
+  for (let rest = value; rest > 0n; rest /= 62n)
+    digits = ALPHABET.charAt(Number(rest % 62n)) + digits
+  return digits.padStart(KSUID_LENGTH, '0')
+}
