@@ -1,0 +1,99 @@
+import { z } from 'zod'
+import { formatForwardTarget, parseForwardTarget } from './forward-target.ts'
+import type { Reason } from './problem.ts'
+import type { TunnelState } from './tunnel-state.ts'
+import type { Upstream } from './upstream-check.ts'
+
+export type JsonObject = Readonly<Record<string, unknown>>
+
+const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
+const LATER_PROTOCOLS = new Set(['tcp', 'tls'])
+
+const Protocol = z.string().transform((text, context): 'http' => {
+  if (text === 'http') return text
+  const message = LATER_PROTOCOLS.has(text)
+    ? `${text} tunnels are not supported yet: use http`
+    : 'must be http'
+  context.addIssue({ code: 'custom', message })
+  return z.NEVER
+})
+
+const ForwardsTo = z.string().transform((text, context) => {
+  const target = parseForwardTarget(text)
+  if (target) return formatForwardTarget(target)
+  const message = 'must be host:port, :port or port, such as localhost:8001 or [::1]:8001'
+  context.addIssue({ code: 'custom', message })
+  return z.NEVER
+})
+
+const Domain = z
+  .string()
+  .transform((text) => text.toLowerCase())
+  .refine(isDomain, 'must be a domain name such as device123.site.example.com, without scheme')
+
+const Policy = z.custom<JsonObject>(isJsonObject, 'must be a JSON object')
+
+/** The body of a create or replace request, in its wire form, to a TunnelSpec. */
+export const TunnelSpecSchema = z
+  .strictObject({
+    protocol: Protocol,
+    forwards_to: ForwardsTo,
+    domain: Domain,
+    policy: Policy.nullish(),
+  })
+  .transform(
+    ({ protocol, forwards_to, domain, policy }): TunnelSpec => ({
+      protocol,
+      forwardsTo: forwards_to,
+      domain,
+      policy: policy ?? null,
+    }),
+  )
+
+/** What somebody asked for. */
+export interface TunnelSpec {
+  readonly protocol: 'http'
+  /** Normal form: `localhost:8001`, `[::1]:8001`. */
+  readonly forwardsTo: string
+  /** Lower case; may start with `*.`. */
+  readonly domain: string
+  /** As it was sent; null takes the device's default policy. */
+  readonly policy: JsonObject | null
+}
+
+/** What is true of a tunnel now. Times are milliseconds since the epoch. */
+export interface TunnelStatus {
+  readonly state: TunnelState
+  readonly since: number
+  readonly upstream: Upstream
+  readonly reason?: Reason
+  readonly serviceCode?: string | undefined
+  readonly remedy?: string
+  readonly lastError?: string
+  readonly nextRetryAt?: number | undefined
+}
+
+export interface Tunnel {
+  readonly id: string
+  readonly spec: TunnelSpec
+  /** Public URL, also while the tunnel is not online. */
+  readonly url: string
+  readonly createdAt: number
+  readonly updatedAt: number
+  readonly status: TunnelStatus
+}
+
+function isDomain(text: string): boolean {
+  const labels = text.replace(/^\*\./, '').split('.')
+  const last = labels.at(-1) ?? ''
+  return (
+    text.length <= 253 &&
+    labels.length >= 2 &&
+    labels.every((label) => LABEL.test(label)) &&
+    !/^\d+$/.test(last)
+  )
+}
+
+function isJsonObject(value: unknown): value is JsonObject {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
