@@ -1,0 +1,125 @@
+import type { X509Certificate } from 'node:crypto'
+import type { Transform } from 'node:stream'
+import type { HeaderList } from './header-list.ts'
+
+/** The TLS session of a connection that the gateway terminates. */
+export interface TlsSession {
+  /** As Node names it: `TLSv1.3`. */
+  readonly version: string
+  readonly cipherSuite: string
+  /** Empty when the client named no server. */
+  readonly serverName: string
+  /** Empty when no protocol was negotiated. */
+  readonly alpn: string
+  readonly serverCertificate?: X509Certificate | undefined
+  readonly clientCertificate?: X509Certificate | undefined
+}
+
+/** The connection a client opened. Addresses are those of the transport, never of a header. */
+export interface Connection {
+  /** IPv4 or IPv6 text without brackets; an IPv4-mapped address is given as IPv4. */
+  readonly clientIp: string
+  readonly clientPort: number
+  readonly serverIp: string
+  readonly serverPort: number
+  /** Milliseconds since the epoch. */
+  readonly startedAt: number
+  readonly tls?: TlsSession | undefined
+  /** Bytes received from and sent to the client so far. */
+  readonly bytesIn: number
+  readonly bytesOut: number
+}
+
+/** What a policy may know of the endpoint it belongs to. */
+export interface EndpointFacts {
+  readonly id: string
+  readonly url: string
+  readonly host: string
+  readonly port: number
+  readonly protocol: 'http' | 'https'
+}
+
+/** The head of a request on its way to the upstream; actions change `target` and `headers`. */
+export interface RequestHead {
+  readonly method: string
+  /** Origin form as it goes upstream: `/path?query`. */
+  target: string
+  /** Of the client's own request, without the port: what `Host` or `:authority` said. */
+  readonly host: string
+  readonly scheme: 'http' | 'https'
+  readonly httpVersion: '1.0' | '1.1'
+  readonly headers: HeaderList
+  /** Milliseconds since the epoch at which the head was complete. */
+  readonly receivedAt: number
+  /**
+   * The whole body, at most `maxBytes` of it; undefined when it is longer. The ingress keeps what
+   * it read and forwards it afterwards. Only actions that look into bodies call it.
+   */
+  readBody(maxBytes: number): Promise<Buffer | undefined>
+}
+
+/** The head of a response on its way to the client; actions change `status` and `headers`. */
+export interface ResponseHead {
+  status: number
+  readonly headers: HeaderList
+}
+
+/**
+ * Something that an action wants done to a body. The ingress pipes the body through `create()`
+ * and takes its framing from what comes out: the action has removed `content-length` already.
+ */
+export interface BodyTransform {
+  /** True when everything comes out as one chunk at the end, so that its length can be known. */
+  readonly isWhole: boolean
+  create(): Transform
+}
+
+export interface ExchangeOptions {
+  readonly connection: Connection
+  readonly endpoint: EndpointFacts
+  /** Absent while a connection is judged, before any request. */
+  readonly request?: RequestHead
+  /** How many forward-internal actions led here. */
+  readonly hops?: number
+}
+
+/** The value that an action leaves for later expressions, by result name. */
+export type ActionResult = Readonly<Record<string, unknown>>
+
+/** One request and its response, or one connection, as a running policy sees and changes it. */
+export class Exchange {
+  readonly connection: Connection
+  readonly endpoint: EndpointFacts
+  readonly request: RequestHead | undefined
+  readonly hops: number
+  /** Set by the ingress before the response phase. */
+  response: ResponseHead | undefined
+  /** What actions want done to the bodies, in order. */
+  readonly requestTransforms: BodyTransform[] = []
+  readonly responseTransforms: BodyTransform[] = []
+  /** Metadata of the log actions that ran, for the access log. */
+  readonly logged: Readonly<Record<string, unknown>>[] = []
+  /** `actions.ngrok.<name>` of the actions that ran; the last run of an action wins. */
+  readonly results: Map<string, ActionResult> = new Map()
+  /** `vars.<name>` of the phase that is running. */
+  readonly vars: Map<string, unknown> = new Map()
+  readonly #observers: ((status: number | undefined) => void)[] = []
+
+  constructor(options: ExchangeOptions) {
+    this.connection = options.connection
+    this.endpoint = options.endpoint
+    this.request = options.request
+    this.hops = options.hops ?? 0
+  }
+
+  /** Calls back once with the upstream's status, or undefined when there was no valid answer. */
+  whenUpstreamEnds(observer: (status: number | undefined) => void): void {
+    this.#observers.push(observer)
+  }
+
+  /** The ingress tells, once per forwarded request, how the upstream did. */
+  upstreamEnded(status: number | undefined): void {
+    for (const observer of this.#observers) observer(status)
+    this.#observers.length = 0
+  }
+}

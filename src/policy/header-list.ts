@@ -1,0 +1,78 @@
+/** The fields of a message head in the order and case in which they arrived; names match in any case. */
+export class HeaderList {
+  /** Name and value in turn. */
+  readonly #fields: string[]
+
+  /** Takes the array over: `[name, value, name, value, …]`. */
+  constructor(fields: string[] = []) {
+    this.#fields = fields
+  }
+
+  /** Name and value in turn, as they go on the wire. */
+  get fields(): readonly string[] {
+    return this.#fields
+  }
+
+  has(name: string): boolean {
+    return this.#find(name, 0) !== -1
+  }
+
+  /** The first value with that name. */
+  get(name: string): string | undefined {
+    const at = this.#find(name, 0)
+    return at === -1 ? undefined : this.#fields[at + 1]
+  }
+
+  /** Every value with that name, in order. */
+  all(name: string): string[] {
+    const values: string[] = []
+    for (let at = this.#find(name, 0); at !== -1; at = this.#find(name, at + 2)) {
+      values.push(this.#fields[at + 1] as string)
+    }
+    return values
+  }
+
+  append(name: string, value: string): void {
+    this.#fields.push(name, value)
+  }
+
+  /** Gives the name exactly this value; the first field of that name keeps its place. */
+  set(name: string, value: string): void {
+    const at = this.#find(name, 0)
+    if (at === -1) {
+      this.append(name, value)
+      return
+    }
+    this.#fields[at + 1] = value
+    this.#removeFrom(name, at + 2)
+  }
+
+  /** Removes every field of that name; true when there was one. */
+  remove(name: string): boolean {
+    return this.#removeFrom(name, 0)
+  }
+
+  *[Symbol.iterator](): IterableIterator<[name: string, value: string]> {
+    for (let at = 0; at < this.#fields.length; at += 2) {
+      yield [this.#fields[at] as string, this.#fields[at + 1] as string]
+    }
+  }
+
+  #find(name: string, from: number): number {
+    const lower = name.toLowerCase()
+    for (let at = from; at < this.#fields.length; at += 2) {
+      const candidate = this.#fields[at] as string
+      if (candidate.length !== lower.length) continue
+      if (candidate === name || candidate.toLowerCase() === lower) return at
+    }
+    return -1
+  }
+
+  #removeFrom(name: string, from: number): boolean {
+    const before = this.#fields.length
+    for (let at = this.#find(name, from); at !== -1; at = this.#find(name, at)) {
+      this.#fields.splice(at, 2)
+    }
+    return this.#fields.length < before
+  }
+}
