@@ -1,3 +1,4 @@
+import type { CompiledPolicy } from '../policy/policy.ts'
 import type { StreamPool } from './stream-pool.ts'
 
 /** What went through an endpoint since it opened. The ingress counts, the management API shows. */
@@ -19,8 +20,10 @@ export interface Endpoint {
   readonly host: string
   readonly protocol: 'http' | 'https'
   readonly forwardsTo: string
-  /** JSON or YAML as the agent sent it, checked at bind. */
+  /** JSON or YAML as the agent sent it. */
   readonly trafficPolicy: string | null
+  /** The same, compiled at bind; one without rules when there is none. */
+  readonly policy: CompiledPolicy
   readonly metadata: string
   readonly streams: StreamPool
   readonly sessionId: string
