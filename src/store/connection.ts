@@ -1,3 +1,4 @@
+import { closeSync, openSync } from 'node:fs'
 import BetterSqlite, { type Database as Connection } from 'better-sqlite3'
 import { StartError } from '../base/app-error.ts'
 
@@ -5,31 +6,38 @@ export type { Database as Connection, Statement } from 'better-sqlite3'
 
 /** A second connection exists only while a person looks into the file. */
 const BUSY_TIMEOUT_MS = 2_000
-/** PRAGMA synchronous: 2 is FULL. The library is built with NORMAL for WAL: it loses acknowledged rows. */
+/** PRAGMA synchronous: 2 is FULL, a commit waits for fsync. */
 const FULL = 2
+/**
+ * The log goes into the file after this many pages (256 KiB): on a full disk, folding it in needs
+ * as much room as the log has, and the reserve file must be enough for that.
+ */
+const CHECKPOINT_PAGES = 64
 
-/** Opens a database file so that a commit is on stable storage when it returns. */
-export function openConnection(path: string): Connection {
-  const connection = new BetterSqlite(path, { timeout: BUSY_TIMEOUT_MS })
-  try {
-    connection.pragma('foreign_keys = ON')
-    const journal = connection.pragma('journal_mode = WAL', { simple: true })
-    connection.pragma('synchronous = FULL')
-    if (journal !== 'wal' || connection.pragma('synchronous', { simple: true }) !== FULL) {
-      throw new StartError(
-        `The file system under ${path} cannot hold a durable database: put the data folder on a local disk.`,
-      )
-    }
-    return connection
-  } catch (error) {
-    connection.close()
-    throw error
-  }
+/** Opens or makes a database file, mode 0600. Nothing is written to it yet. */
+export function openFile(path: string): Connection {
+  closeSync(openSync(path, 'a', 0o600))
+  return new BetterSqlite(path, { timeout: BUSY_TIMEOUT_MS })
 }
 
-/** A database that lives in memory, empty or with the bytes of a database file. */
+/** Opens a database in memory: empty, or with the bytes of a database file. */
 export function openMemory(bytes?: Buffer): Connection {
   const connection = new BetterSqlite(bytes ?? ':memory:')
   connection.pragma('foreign_keys = ON')
   return connection
+}
+
+/** Sets up a file connection so that a commit is on stable storage when it returns. */
+export function makeDurable(connection: Connection): void {
+  connection.pragma('foreign_keys = ON')
+  const journal = connection.pragma('journal_mode = WAL', { simple: true })
+  // On every open: the library's own default for a log is NORMAL, which loses acknowledged rows
+  // when the power is cut.
+  connection.pragma('synchronous = FULL')
+  connection.pragma(`wal_autocheckpoint = ${CHECKPOINT_PAGES}`)
+  if (journal !== 'wal' || connection.pragma('synchronous', { simple: true }) !== FULL) {
+    throw new StartError(
+      `The file system under ${connection.name} cannot hold a durable database: put the data folder on a local disk.`,
+    )
+  }
 }

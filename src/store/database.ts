@@ -1,68 +1,129 @@
+import { dirname } from 'node:path'
+import { StartError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
-import { type Connection, openConnection, openMemory, type Statement } from './connection.ts'
-import { type Migration, migrate, pendingMigrations } from './migrations.ts'
-import { toStorageError } from './storage-error.ts'
+import { Backups } from './backup.ts'
+import { openMemory, type Statement } from './connection.ts'
+import { isWritable, prepareDataFolder } from './data-folder.ts'
+import { FileDatabase, type StorageReport, type WriteOptions } from './file-database.ts'
+import { markInitialised, openSound } from './heal.ts'
+import { openMemoryCopy } from './memory-copy.ts'
+import { MemoryDatabase } from './memory-database.ts'
+import { type Migration, migrate } from './migrations.ts'
+import { ReserveFile } from './reserve-file.ts'
+import { faultOf, isHeld } from './storage-error.ts'
+import { type StorageFault, StorageState } from './storage-state.ts'
 
 export type { Statement } from './connection.ts'
+export type { StorageReport, WriteOptions } from './file-database.ts'
 
-export interface DatabaseOptions {
-  /** The file, or `:memory:` for one that nobody keeps. */
-  readonly path: string
-  /** The schemas of all owners, each owner's steps in their order. */
-  readonly migrations: readonly Migration[]
-  /** Says whose file this is (32 bits); a file with another mark is never written to. */
-  readonly applicationId: number
-  readonly log: Logger
-  readonly clock: Clock
-}
-
-export interface WriteOptions {
-  /** For changes that free space: on a full disk they may use the reserve. */
-  readonly mayUseReserve?: boolean
-}
-
-/** An open database: owners prepare their statements once and change rows only inside `write()`. */
-export class Database {
-  readonly #connection: Connection
-
-  constructor(connection: Connection) {
-    this.#connection = connection
-  }
-
-  prepare<Parameters extends unknown[] | object, Row = unknown>(
-    sql: string,
-  ): Statement<Parameters extends unknown[] ? Parameters : [Parameters], Row> {
-    return this.#connection.prepare(sql)
-  }
-
+/** An open database: owners prepare statements once and change rows only inside `write()`. */
+export interface Database {
+  prepare<Parameters extends unknown[], Row = unknown>(sql: string): Statement<Parameters, Row>
   /**
    * Runs `change` in one transaction: when this returns, all of it is on stable storage.
    * Throws AppError `storage-full` or `storage-unavailable`, and then none of it happened.
    */
-  write<T>(change: () => T, _options: WriteOptions = {}): T {
-    if (this.#connection.inTransaction) return change()
-    try {
-      return this.#connection.transaction(change).immediate()
-    } catch (error) {
-      throw toStorageError(error)
-    }
-  }
+  write<T>(change: () => T, options?: WriteOptions): T
+  /** Throws unless the database can be read. */
+  ping(): void
+  report(): StorageReport
+  close(): void
+}
 
-  /** The cheapest read that proves the database answers. */
-  ping(): void {
-    this.#connection.prepare('SELECT count(*) FROM schema_migrations').get()
-  }
+export interface DatabaseOptions {
+  /** The file, or `:memory:` for a database that nobody keeps. */
+  readonly path: string
+  /** The schemas of all owners, each owner's steps in their order. */
+  readonly migrations: readonly Migration[]
+  /** Says whose file this is (32 bits); a file with another mark is put aside. */
+  readonly applicationId: number
+  /** Called when only a new start can heal: the file is damaged, or can be written again. */
+  readonly onRestartNeeded?: (reason: string) => void
+  /** How much disk space is put by for deletes. */
+  readonly reserveBytes?: number
+  readonly log: Logger
+  readonly clock: Clock
+}
 
-  close(): void {
-    this.#connection.close()
+/**
+ * Opens, heals and migrates a database. When its disk cannot be written, the last state is served
+ * from memory and every change refused. Throws a StartError when a person has to act.
+ */
+export function openDatabase(options: DatabaseOptions): Database {
+  if (options.path === ':memory:') {
+    const connection = openMemory()
+    migrate(connection, options)
+    return new MemoryDatabase(connection)
+  }
+  const reserve = new ReserveFile(`${options.path}.reserve`, options.reserveBytes)
+  if (!prepareDataFolder(dirname(options.path), options.log)) {
+    return openCopy(options, reserve, 'unwritable')
+  }
+  try {
+    return openOnDisk(options, reserve)
+  } catch (error) {
+    return openInNeed(options, reserve, error)
   }
 }
 
-/** Opens, checks and migrates a database. Throws a StartError when a person has to act. */
-export function openDatabase({ path, migrations, applicationId }: DatabaseOptions): Database {
-  const connection = path === ':memory:' ? openMemory() : openConnection(path)
-  const pending = pendingMigrations(connection, migrations)
-  if (pending.length > 0) migrate(connection, pending, applicationId)
-  return new Database(connection)
+function openOnDisk(options: DatabaseOptions, reserve: ReserveFile): Database {
+  const { path, log, clock, onRestartNeeded } = options
+  const { connection, healing } = openSound(options)
+  const backups = new Backups({ connection, path, log, clock })
+  try {
+    migrate(connection, { ...options, beforeUpdate: () => backups.make() })
+    markInitialised(path)
+  } catch (error) {
+    connection.close()
+    throw error
+  }
+  const onDamage = () => onRestartNeeded?.('the database is damaged')
+  const parts = { connection, path, healing, reserve, backups, onDamage, log, clock }
+  const database = new FileDatabase(parts)
+  database.start()
+  return database
+}
+
+/** A full disk may have no room even for opening: the reserve makes some, else a copy has to do. */
+function openInNeed(options: DatabaseOptions, reserve: ReserveFile, error: unknown): Database {
+  if (isHeld(error)) {
+    throw new StartError(`Another program holds the database ${options.path}: close it first.`, {
+      cause: error,
+    })
+  }
+  const fault = faultOf(error)
+  if (fault === undefined) throw error
+  return reserve.drop() ? openDatabase(options) : openCopy(options, reserve, fault, error)
+}
+
+function openCopy(
+  options: DatabaseOptions,
+  reserve: ReserveFile,
+  fault: StorageFault,
+  cause?: unknown,
+): Database {
+  const { path, applicationId, log, clock, onRestartNeeded } = options
+  const folder = dirname(path)
+  const copy = openMemoryCopy(path, applicationId)
+  if (!copy) {
+    throw new StartError(
+      `The data folder ${folder} cannot be written (${fault}) and holds no database to read: make it writable, or free space.`,
+      { cause },
+    )
+  }
+  migrate(copy.connection, options)
+  copy.connection.pragma('query_only = ON')
+  const isOver = () => {
+    if (!isWritable(folder) || (fault === 'full' && !reserve.hasRoomBeside())) return false
+    onRestartNeeded?.('the data folder can be written again')
+    return true
+  }
+  const state = new StorageState({ log, clock, isOver })
+  state.fail(fault, cause)
+  return new MemoryDatabase(copy.connection, {
+    fault,
+    healing: copy.healing,
+    onClose: () => state.stop(),
+  })
 }

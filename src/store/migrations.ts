@@ -1,5 +1,5 @@
-import type { Database as Connection } from 'better-sqlite3'
 import { StartError } from '../base/app-error.ts'
+import type { Connection } from './connection.ts'
 
 /** One step of a schema. The id never changes once a release has carried it. */
 export interface Migration {
@@ -10,31 +10,27 @@ export interface Migration {
 
 const TABLE = 'CREATE TABLE IF NOT EXISTS schema_migrations (id TEXT PRIMARY KEY) STRICT'
 
-/**
- * The migrations that `connection` still lacks, in their order.
- * Throws a StartError when the file carries steps that this program does not know.
- */
-export function pendingMigrations(
-  connection: Connection,
-  migrations: readonly Migration[],
-): Migration[] {
-  const applied = appliedIds(connection)
-  const known = new Set(migrations.map(({ id }) => id))
-  const unknown = applied.filter((id) => !known.has(id))
-  if (unknown.length > 0) {
-    throw new StartError(
-      `The database was written by a newer version of this program (it carries ${unknown.join(', ')}): start that version again, or put the backup in place that was made before the update.`,
-    )
-  }
-  return migrations.filter(({ id }) => !applied.includes(id))
+export interface MigrateOptions {
+  /** The schemas of all owners, each owner's steps in their order. */
+  readonly migrations: readonly Migration[]
+  readonly applicationId: number
+  /** Called before the schema of a database with content changes. */
+  readonly beforeUpdate?: () => void
 }
 
-/** Applies all of `pending` or none, together with the mark that says whose file this is. */
+/**
+ * Applies the steps that `connection` still lacks, all of them or none.
+ * Throws a StartError when the file carries steps that this program does not know.
+ */
 export function migrate(
   connection: Connection,
-  pending: readonly Migration[],
-  applicationId: number,
+  { migrations, applicationId, beforeUpdate }: MigrateOptions,
 ): void {
+  const applied = new Set(appliedIds(connection))
+  refuseNewerSchema(applied, migrations)
+  const pending = migrations.filter(({ id }) => !applied.has(id))
+  if (pending.length === 0) return
+  if (applied.size > 0) beforeUpdate?.()
   const apply = connection.transaction(() => {
     connection.pragma(`application_id = ${applicationId}`)
     connection.exec(TABLE)
@@ -45,6 +41,15 @@ export function migrate(
     }
   })
   apply.immediate()
+}
+
+function refuseNewerSchema(applied: Set<string>, migrations: readonly Migration[]): void {
+  const known = new Set(migrations.map(({ id }) => id))
+  const unknown = [...applied].filter((id) => !known.has(id))
+  if (unknown.length === 0) return
+  throw new StartError(
+    `The database was written by a newer version of this program (it carries ${unknown.join(', ')}): start that version again, or put the backup from before the update in place.`,
+  )
 }
 
 function appliedIds(connection: Connection): string[] {

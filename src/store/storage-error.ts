@@ -1,47 +1,63 @@
 import { SqliteError } from 'better-sqlite3'
 import { AppError } from '../base/app-error.ts'
+import type { StorageFault } from './storage-state.ts'
 
-/** Reading such a file fails for good, and another copy of it may be fine. */
-const DAMAGE = ['SQLITE_CORRUPT', 'SQLITE_NOTADB', 'SQLITE_IOERR_READ', 'SQLITE_IOERR_SHORT_READ']
-const UNAVAILABLE = ['SQLITE_IOERR', 'SQLITE_READONLY', 'SQLITE_CANTOPEN', 'SQLITE_PERM']
+/** SQLite's result codes, or the beginnings of them, by what they mean for the storage. */
+const FAULTS: Readonly<Record<StorageFault, readonly string[]>> = {
+  full: ['SQLITE_FULL'],
+  damaged: ['SQLITE_CORRUPT', 'SQLITE_NOTADB', 'SQLITE_IOERR_READ', 'SQLITE_IOERR_SHORT_READ'],
+  unwritable: ['SQLITE_READONLY', 'SQLITE_CANTOPEN', 'SQLITE_PERM', 'SQLITE_IOERR'],
+}
+/** The same, said by the file system. */
+const SYSTEM_FAULTS: ReadonlyMap<unknown, StorageFault> = new Map([
+  ['ENOSPC', 'full'],
+  ['EDQUOT', 'full'],
+  ['EROFS', 'unwritable'],
+  ['EACCES', 'unwritable'],
+  ['EPERM', 'unwritable'],
+  ['EIO', 'unwritable'],
+])
+const HELD = ['SQLITE_BUSY', 'SQLITE_LOCKED']
 
-/** The family or the extended code of an SQLite error, such as `SQLITE_IOERR_WRITE`. */
-export function sqliteCode(error: unknown): string | undefined {
-  return error instanceof SqliteError ? error.code : undefined
+const DETAILS: Readonly<Record<StorageFault, string>> = {
+  full: 'The disk is full: delete something or free space, then try again.',
+  damaged: 'The database is damaged: the next start puts a backup in its place.',
+  unwritable: 'The disk cannot be written: what runs keeps running, changes are refused.',
 }
 
-/** True when the bytes of the database are wrong, not the moment. */
-export function isDamage(error: unknown): boolean {
-  return belongsTo(sqliteCode(error), DAMAGE)
+/** What an error says about the storage; undefined when it is about something else. */
+export function faultOf(error: unknown): StorageFault | undefined {
+  if (hasCode(error, FAULTS.full)) return 'full'
+  if (hasCode(error, FAULTS.damaged)) return 'damaged'
+  if (hasCode(error, FAULTS.unwritable)) return 'unwritable'
+  return error instanceof Error && 'code' in error ? SYSTEM_FAULTS.get(error.code) : undefined
+}
+
+/** True when another connection holds the lock. */
+export function isHeld(error: unknown): boolean {
+  return hasCode(error, HELD)
+}
+
+/** What people are told about a fault: AppError `storage-full` or `storage-unavailable`. */
+export function refusalOf(fault: StorageFault, cause?: unknown): AppError {
+  const code = fault === 'full' ? 'storage-full' : 'storage-unavailable'
+  return new AppError(code, DETAILS[fault], { cause })
 }
 
 /**
- * What people are told when the storage refuses: `storage-full` or `storage-unavailable`.
- * Anything else, such as a broken constraint, comes back as it is: its owner knows what it means.
+ * An error of the storage as people are told it. Any other error, such as a broken constraint,
+ * comes back as it is: its owner knows what it means.
  */
 export function toStorageError(error: unknown): unknown {
-  const code = sqliteCode(error)
-  if (code === 'SQLITE_FULL') {
-    return new AppError('storage-full', 'The disk of the device is full; delete something first.', {
-      cause: error,
-    })
+  if (isHeld(error)) {
+    const detail = 'Another program holds the database.'
+    return new AppError('storage-unavailable', detail, { cause: error, retryAfterS: 5 })
   }
-  if (belongsTo(code, ['SQLITE_BUSY', 'SQLITE_LOCKED'])) {
-    return new AppError('storage-unavailable', 'Another program holds the database.', {
-      cause: error,
-      retryAfterS: 5,
-    })
-  }
-  if (belongsTo(code, [...DAMAGE, ...UNAVAILABLE])) {
-    return new AppError(
-      'storage-unavailable',
-      'The disk of the device cannot be written; what runs keeps running, changes are refused.',
-      { cause: error },
-    )
-  }
-  return error
+  const fault = faultOf(error)
+  return fault ? refusalOf(fault, error) : error
 }
 
-function belongsTo(code: string | undefined, families: readonly string[]): boolean {
-  return families.some((family) => code === family || code?.startsWith(`${family}_`))
+function hasCode(error: unknown, families: readonly string[]): boolean {
+  if (!(error instanceof SqliteError)) return false
+  return families.some((family) => error.code === family || error.code.startsWith(`${family}_`))
 }

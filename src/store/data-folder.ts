@@ -1,0 +1,37 @@
+import { accessSync, chmodSync, constants, mkdirSync, readdirSync, statSync } from 'node:fs'
+import { StartError } from '../base/app-error.ts'
+import type { Logger } from '../base/logger.ts'
+
+/**
+ * Makes sure that the data folder is there and closed to other users.
+ * Answers whether it can be written; throws a StartError when it cannot even be made.
+ */
+export function prepareDataFolder(folder: string, log: Logger): boolean {
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 })
+    closeToOthers(folder, log)
+    return isWritable(folder)
+  } catch (error) {
+    throw new StartError(
+      `The data folder ${folder} cannot be made or opened: ${error instanceof Error ? error.message : error}`,
+      { cause: error },
+    )
+  }
+}
+
+/** True when files in `path`, or the file itself, can be written by this process. */
+export function isWritable(path: string): boolean {
+  try {
+    accessSync(path, constants.W_OK)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** A folder that holds other things already may be one that others need: there only a warning. */
+function closeToOthers(folder: string, log: Logger): void {
+  if ((statSync(folder).mode & 0o077) === 0 || !isWritable(folder)) return
+  if (readdirSync(folder).every((name) => name.startsWith('.'))) chmodSync(folder, 0o700)
+  else log.warn({ folder }, 'other users can look into the data folder')
+}

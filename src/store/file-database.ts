@@ -1,0 +1,151 @@
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/logger.ts'
+import { type Backups, listBackups } from './backup.ts'
+import type { Connection, Statement } from './connection.ts'
+import { type Healing, listPutAside } from './heal.ts'
+import type { ReserveFile } from './reserve-file.ts'
+import { faultOf, toStorageError } from './storage-error.ts'
+import { type StorageFault, StorageState } from './storage-state.ts'
+
+export interface FileDatabaseOptions {
+  readonly connection: Connection
+  readonly path: string
+  readonly healing: Healing | undefined
+  readonly reserve: ReserveFile
+  readonly backups: Backups
+  readonly onDamage: () => void
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+export interface WriteOptions {
+  /** For changes that free space: a full disk gives them the reserve, and runs `change` again. */
+  readonly mayUseReserve?: boolean
+}
+
+/** What people are shown about the storage. Times are milliseconds since the epoch. */
+export interface StorageReport {
+  /** Why changes are refused; undefined while they are taken. */
+  readonly fault: StorageFault | undefined
+  /** Set when the database was damaged at this start. */
+  readonly healing: Healing | undefined
+  readonly lastBackupAt: number | undefined
+  /** Names of damaged databases that wait for somebody to look at them. */
+  readonly putAside: readonly string[]
+}
+
+/** A database on disk, with its backups and its reserve. */
+export class FileDatabase {
+  readonly #connection: Connection
+  readonly #path: string
+  readonly #healing: Healing | undefined
+  readonly #reserve: ReserveFile
+  readonly #onDamage: () => void
+  readonly #backups: Backups
+  readonly #state: StorageState
+
+  constructor({ log, clock, ...options }: FileDatabaseOptions) {
+    this.#connection = options.connection
+    this.#path = options.path
+    this.#healing = options.healing
+    this.#reserve = options.reserve
+    this.#backups = options.backups
+    this.#onDamage = options.onDamage
+    this.#state = new StorageState({ log, clock, isOver: (fault) => this.#isOver(fault) })
+  }
+
+  /** Puts the reserve by; a disk without room for it counts as full. */
+  start(): void {
+    if (!this.#reserve.make()) this.#state.fail('full')
+    if (listBackups(this.#path).length === 0) this.#backups.changed()
+  }
+
+  prepare<Parameters extends unknown[], Row = unknown>(sql: string): Statement<Parameters, Row> {
+    return this.#connection.prepare(sql) as Statement<Parameters, Row>
+  }
+
+  write<T>(change: () => T, { mayUseReserve = false }: WriteOptions = {}): T {
+    if (this.#connection.inTransaction) return change()
+    try {
+      const result = mayUseReserve ? this.#commitAnyway(change) : this.#commit(change)
+      this.#backups.changed()
+      return result
+    } catch (error) {
+      this.#noteFault(error)
+      throw toStorageError(error)
+    }
+  }
+
+  ping(): void {
+    try {
+      this.#connection.prepare('SELECT count(*) FROM schema_migrations').get()
+    } catch (error) {
+      this.#noteFault(error)
+      throw toStorageError(error)
+    }
+  }
+
+  report(): StorageReport {
+    return {
+      fault: this.#state.fault,
+      healing: this.#healing,
+      lastBackupAt: listBackups(this.#path)[0]?.madeAt,
+      putAside: listPutAside(this.#path),
+    }
+  }
+
+  close(): void {
+    if (!this.#connection.open) return
+    this.#state.stop()
+    this.#backups.stop()
+    this.#connection.close()
+  }
+
+  #commit<T>(change: () => T): T {
+    return this.#connection.transaction(change).immediate()
+  }
+
+  /** On a full disk: gives the reserve up, folds the log in to win its room too, tries once more. */
+  #commitAnyway<T>(change: () => T): T {
+    try {
+      return this.#commit(change)
+    } catch (error) {
+      if (faultOf(error) !== 'full') throw error
+      this.#state.fail('full', error)
+      this.#reserve.drop()
+      this.#foldLogIn()
+      const result = this.#commit(change)
+      this.#foldLogIn()
+      return result
+    }
+  }
+
+  #foldLogIn(): void {
+    this.#connection.pragma('wal_checkpoint(TRUNCATE)')
+  }
+
+  #noteFault(error: unknown): void {
+    const fault = faultOf(error)
+    if (fault === undefined) return
+    this.#state.fail(fault, error)
+    if (fault === 'damaged') this.#onDamage()
+  }
+
+  #isOver(fault: StorageFault): boolean {
+    if (fault === 'damaged') return false
+    if (!this.#reserve.make()) return false
+    if (fault === 'full') return this.#reserve.hasRoomBeside()
+    return this.#takesWrites()
+  }
+
+  /** Writes what is there already: the smallest change that reaches the disk. */
+  #takesWrites(): boolean {
+    try {
+      const version = this.#connection.pragma('user_version', { simple: true })
+      this.#commit(() => this.#connection.pragma(`user_version = ${version}`))
+      return true
+    } catch {
+      return false
+    }
+  }
+}

@@ -1,0 +1,52 @@
+import { closeSync, openSync } from 'node:fs'
+import { join } from 'node:path'
+import BetterSqlite from 'better-sqlite3'
+import { StartError } from '../base/app-error.ts'
+import type { Logger } from '../base/logger.ts'
+import type { Connection } from './connection.ts'
+import { prepareDataFolder } from './data-folder.ts'
+import { isHeld } from './storage-error.ts'
+
+export interface FolderLockOptions {
+  readonly folder: string
+  /** Who locks, such as `agent`: the lock is the file `agent.lock`. */
+  readonly owner: string
+  readonly log: Logger
+}
+
+/** Held until `release()` or the end of the process, however it ends. */
+export interface FolderLock {
+  release(): void
+}
+
+/**
+ * Makes this process the only `owner` on a data folder; throws a StartError when there is one.
+ * SQLite is the lock because Node has no flock: the system frees it even after a kill -9.
+ * A folder that cannot be written needs no lock, nothing in it can be fought over.
+ */
+export function lockFolder({ folder, owner, log }: FolderLockOptions): FolderLock {
+  if (!prepareDataFolder(folder, log)) return { release: () => {} }
+  try {
+    const connection = lockFile(join(folder, `${owner}.lock`))
+    return { release: () => connection.close() }
+  } catch (error) {
+    const reason = isHeld(error)
+      ? `Another ${owner} uses the data folder ${folder}: stop it, or give this one a folder of its own.`
+      : `The data folder ${folder} cannot be locked: ${error instanceof Error ? error.message : error}`
+    throw new StartError(reason, { cause: error })
+  }
+}
+
+function lockFile(path: string): Connection {
+  closeSync(openSync(path, 'a', 0o600))
+  const connection = new BetterSqlite(path, { timeout: 0 })
+  try {
+    // No journal file: the lock never writes a byte, so it also works on a full disk.
+    connection.pragma('journal_mode = MEMORY')
+    connection.exec('BEGIN EXCLUSIVE')
+    return connection
+  } catch (error) {
+    connection.close()
+    throw error
+  }
+}

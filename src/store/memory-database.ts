@@ -1,0 +1,47 @@
+import type { Connection, Statement } from './connection.ts'
+import type { StorageReport } from './file-database.ts'
+import type { Healing } from './heal.ts'
+import { refusalOf } from './storage-error.ts'
+import type { StorageFault } from './storage-state.ts'
+
+/** Says of which database on disk this is the copy, and why only a copy is open. */
+export interface CopyOrigin {
+  readonly fault: StorageFault
+  readonly healing: Healing | undefined
+  readonly onClose: () => void
+}
+
+/** A database in memory: one that nobody keeps, or the copy of one on disk that takes no changes. */
+export class MemoryDatabase {
+  readonly #connection: Connection
+  readonly #origin: CopyOrigin | undefined
+
+  constructor(connection: Connection, origin?: CopyOrigin) {
+    this.#connection = connection
+    this.#origin = origin
+  }
+
+  prepare<Parameters extends unknown[], Row = unknown>(sql: string): Statement<Parameters, Row> {
+    return this.#connection.prepare(sql) as Statement<Parameters, Row>
+  }
+
+  write<T>(change: () => T): T {
+    if (this.#origin) throw refusalOf(this.#origin.fault)
+    if (this.#connection.inTransaction) return change()
+    return this.#connection.transaction(change).immediate()
+  }
+
+  ping(): void {
+    this.#connection.prepare('SELECT count(*) FROM schema_migrations').get()
+  }
+
+  report(): StorageReport {
+    const { fault, healing } = this.#origin ?? {}
+    return { fault, healing, lastBackupAt: undefined, putAside: [] }
+  }
+
+  close(): void {
+    this.#origin?.onClose()
+    this.#connection.close()
+  }
+}
