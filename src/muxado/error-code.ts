@@ -41,6 +41,8 @@ const CODE_OF = {
   'handler-failed': ErrorCode.internal,
   /** No slot is left for a stream of ours, or no stream id. */
   'streams-exhausted': ErrorCode.streamsExhausted,
+  /** A mistake of this side; the error is the cause. */
+  internal: ErrorCode.internal,
   /** The peer makes this side answer and does not read the answers. */
   'backlog-full': ErrorCode.enhanceYourCalm,
   /** This side sent GOAWAY. */

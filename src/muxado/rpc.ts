@@ -1,6 +1,10 @@
 import type { Clock } from '../base/clock.ts'
+import { MuxadoError } from './error-code.ts'
+import { JsonReader } from './json-reader.ts'
 import type { Session } from './session.ts'
+import { DEAF } from './session-stream.ts'
 import type { Stream } from './stream.ts'
+import { openTyped } from './typed-session.ts'
 
 export interface MessageLimits {
   readonly maxBytes: number
@@ -10,28 +14,69 @@ export interface MessageLimits {
 
 /**
  * Reads one JSON object without waiting for a FIN, which the SDK does not send. Rejects with a
- * MuxadoError ('message-too-large', 'message-invalid', 'message-timeout', or why the stream closed);
- * the stream then still takes an answer, or `retire()`.
+ * MuxadoError: 'message-too-large', 'message-invalid', 'message-timeout', or why the stream closed.
+ * The stream then still takes an answer, or `retire()`.
  */
-export function readMessage(_stream: Stream, _limits: MessageLimits): Promise<unknown> {
-  return Promise.reject(new Error('not written yet'))
+export async function readMessage(stream: Stream, limits: MessageLimits): Promise<unknown> {
+  const { maxBytes, deadlineMs, clock } = limits
+  const settled = new AbortController()
+  const late = clock.sleep(deadlineMs, settled.signal).then(() => {
+    throw new MuxadoError('message-timeout', `no whole message within ${deadlineMs} ms`)
+  })
+  try {
+    return await Promise.race([receiveMessage(stream, maxBytes), late])
+  } finally {
+    stream.handler = DEAF
+    settled.abort()
+  }
+}
+
+function receiveMessage(stream: Stream, maxBytes: number): Promise<unknown> {
+  const reader = new JsonReader(maxBytes)
+  return new Promise((resolve, reject) => {
+    stream.handler = {
+      ...DEAF,
+      onData(chunk) {
+        stream.release(chunk.length)
+        try {
+          const message = reader.push(chunk)
+          if (message !== undefined) resolve(message)
+        } catch (error) {
+          reject(error)
+        }
+      },
+      onEnd: () => reject(new MuxadoError('message-invalid', 'the message breaks off')),
+      onClose: (error) => reject(error ?? new MuxadoError('message-invalid', 'no message came')),
+    }
+  })
 }
 
 /** Answers with JSON and FIN. */
 export function answer(stream: Stream, message: unknown): void {
-  stream.write(Buffer.from(JSON.stringify(message)))
+  stream.write(encode(message))
   stream.end()
 }
 
 /** Sends one JSON object on a stream of its own and reads the one that comes back. */
-export function call(
-  _session: Session,
-  _type: number,
-  _message: unknown,
-  _limits: MessageLimits,
+export async function call(
+  session: Session,
+  type: number,
+  message: unknown,
+  limits: MessageLimits,
 ): Promise<unknown> {
-  return Promise.reject(new Error('not written yet'))
+  const stream = openTyped(session, type, DEAF, encode(message))
+  try {
+    return await readMessage(stream, limits)
+  } finally {
+    stream.retire()
+  }
 }
 
 /** Sends one JSON object that gets no answer. */
-export function notify(_session: Session, _type: number, _message: unknown): void {}
+export function notify(session: Session, type: number, message: unknown): void {
+  openTyped(session, type, DEAF, encode(message)).end()
+}
+
+function encode(message: unknown): Buffer {
+  return Buffer.from(JSON.stringify(message))
+}

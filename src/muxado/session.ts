@@ -1,24 +1,24 @@
+import { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { createDeferred } from '../base/deferred.ts'
 import type { Logger } from '../base/logger.ts'
-import type { ErrorCode, MuxadoError } from './error-code.ts'
+import { ErrorCode, MuxadoError } from './error-code.ts'
+import { FIN, type FrameSink, MAX_UINT31, SYN } from './frame.ts'
+import { FrameDecoder } from './frame-codec.ts'
+import { FrameWriter } from './frame-writer.ts'
+import { DEFAULT_LIMITS, type SessionLimits } from './session-limits.ts'
+import { SessionStream, type StreamHost } from './session-stream.ts'
 import type { Stream, StreamHandler } from './stream.ts'
+import { StreamTable } from './stream-table.ts'
+import { traced } from './trace.ts'
 
-/** Sizes that a session keeps to. */
-export interface SessionLimits {
-  /** Streams of both directions up to which this side opens new ones. */
-  readonly openStreams: number
-  /** Streams of both directions that may live at once; the SDK dies silently at the 513th. */
-  readonly streams: number
-  /** The last id this side gives to a stream; after it the session has to be replaced. */
-  readonly lastStreamId: number
-  /** What may wait in one stream for credit when its owner writes once more. */
-  readonly sendQueueBytes: number
-  /** What may wait for the transport, all streams together. */
-  readonly backlogBytes: number
-}
+/** A stream that no one opens; the SDK ignores credit for it. */
+const IDLE_STREAM_ID = MAX_UINT31
+const EMPTY = Buffer.alloc(0)
+const FAREWELL_MS = 250
 
 export interface SessionOptions {
+  /** A server opens even ids, and acknowledges at once what it receives. */
   readonly role: 'server' | 'client'
   /** A stream of the peer; set its handler before returning. */
   accept(stream: Stream): void
@@ -28,11 +28,60 @@ export interface SessionOptions {
   readonly limits?: Partial<SessionLimits>
 }
 
-/** Many streams over one transport. It reads from construction on and ends once, with one reason. */
+/**
+ * Many streams over one transport, which it reads from the start. It ends once, with one reason:
+ * a wrong frame, a broken transport or a GOAWAY of either side closes all streams and the transport.
+ */
 export class Session {
+  readonly #transport: Duplex
+  readonly #options: SessionOptions
+  readonly #host: StreamHost
+  readonly #table: StreamTable
+  readonly #writer: FrameWriter
+  readonly #wire: FrameSink
+  readonly #decoder: FrameDecoder
   readonly #closed = createDeferred<MuxadoError>()
+  /** Streams that wait for the transport, in turn. */
+  readonly #blocked: SessionStream[] = []
+  /** The last stream that owes credit below a step. */
+  #debtor: SessionStream | undefined
+  #error: MuxadoError | undefined
 
-  constructor(_transport: Duplex, _options: SessionOptions) {}
+  constructor(transport: Duplex, options: SessionOptions) {
+    const limits = { ...DEFAULT_LIMITS, ...options.limits }
+    this.#transport = transport
+    this.#options = options
+    this.#table = new StreamTable({ role: options.role, ...limits })
+    this.#writer = new FrameWriter({
+      transport,
+      backlogBytes: limits.backlogBytes,
+      onRoom: () => this.#resumeStreams(),
+      onIdle: () => this.#payDebt(),
+      onOverflow: () =>
+        this.#die(new MuxadoError('backlog-full', 'the peer does not read what it asks for')),
+    })
+    const receiver: FrameSink = {
+      data: (id, body, flags) => this.#receiveData(id, body, flags),
+      reset: (id, code) => this.#receiveReset(id, code),
+      windowIncrement: (id, bytes) => this.#receiveCredit(id, bytes),
+      goAway: (_lastId, code, message) =>
+        this.#die(new MuxadoError('remote-gone-away', message, { code })),
+    }
+    const { trace } = options
+    this.#wire = trace ? traced(this.#writer, 'sent', trace) : this.#writer
+    this.#decoder = new FrameDecoder(trace ? traced(receiver, 'received', trace) : receiver)
+    this.#host = {
+      wire: this.#wire,
+      writer: this.#writer,
+      sendQueueBytes: limits.sendQueueBytes,
+      awaitRoom: (stream) => this.#blocked.push(stream),
+      owes: (stream) => {
+        this.#debtor = stream
+      },
+      closed: (stream, error) => this.#closeStream(stream, error),
+    }
+    this.#listen()
+  }
 
   /** Resolves with the first reason, exactly once; never rejects. */
   get closed(): Promise<MuxadoError> {
@@ -41,19 +90,201 @@ export class Session {
 
   /** How many streams `open()` would grant now. */
   get freeSlots(): number {
-    return 0
+    return this.#error === undefined ? this.#table.freeSlots : 0
   }
 
-  /** Opens a stream; `first` rides in its SYN frame. Throws MuxadoError 'streams-exhausted'. */
-  open(_handler: StreamHandler, _first?: Buffer): Stream {
-    throw new Error('not written yet')
+  /**
+   * Opens a stream; `first` rides in its SYN frame. Throws MuxadoError 'streams-exhausted' without a
+   * free slot, or the reason that closed the session. A session without ids left goes away.
+   */
+  open(handler: StreamHandler, first: Buffer = EMPTY): Stream {
+    if (this.#error !== undefined) throw this.#error
+    if (this.#table.freeSlots === 0) {
+      const error = new MuxadoError('streams-exhausted', 'the session has no room for a stream')
+      if (this.#table.isExhausted) this.#die(error)
+      throw error
+    }
+    const stream = new SessionStream(this.#table.takeId(), this.#host)
+    stream.handler = handler
+    this.#table.add(stream)
+    stream.open(first)
+    return stream
   }
 
-  /** Calls back once, first come first served, when a slot is free: at once if one is. */
-  whenFree(_callback: () => void): void {}
+  /**
+   * Calls back once, first come first served, when a slot is free; at once if one is. Never after
+   * the session has closed.
+   */
+  whenFree(callback: () => void): void {
+    if (this.#error !== undefined) return
+    this.#table.whenFree(() => {
+      try {
+        callback()
+      } catch (cause) {
+        this.#report(cause)
+      }
+    })
+  }
 
-  /** Says goodbye, fails all streams and closes the transport within 250 ms. */
-  goAway(_code: ErrorCode, _message: string): Promise<void> {
-    return Promise.resolve()
+  /** Sends GOAWAY, closes all streams and resolves once the transport is closed, within 250 ms. */
+  goAway(code: ErrorCode, message: string): Promise<void> {
+    this.#die(new MuxadoError('gone-away', message, { code }))
+    return new Promise((resolve) => {
+      if (this.#transport.closed) resolve()
+      else this.#transport.once('close', resolve)
+    })
+  }
+
+  #listen(): void {
+    const transport = this.#transport
+    const { role } = this.#options
+    // Small frames must not wait for the ACK of the frame before.
+    if (transport instanceof Socket) transport.setNoDelay(true)
+    transport.on('data', (chunk: Buffer) => {
+      if (this.#error !== undefined) return
+      this.#decode(chunk)
+      // Only a server: two sides that acknowledge each other's acknowledgements never rest.
+      if (role === 'server') this.#writer.acknowledge()
+    })
+    transport.on('end', () => this.#break(new MuxadoError('peer-eof', 'the peer hung up')))
+    transport.on('error', (cause) =>
+      this.#break(new MuxadoError('transport-failed', cause.message, { cause })),
+    )
+    transport.on('close', () =>
+      this.#break(new MuxadoError('transport-failed', 'the transport was closed')),
+    )
+  }
+
+  #decode(chunk: Buffer): void {
+    try {
+      this.#decoder.push(chunk)
+    } catch (cause) {
+      this.#die(
+        cause instanceof MuxadoError
+          ? cause
+          : new MuxadoError('internal', 'this side failed', { cause }),
+      )
+    }
+  }
+
+  #receiveData(id: number, body: Buffer, flags: number): void {
+    if (this.#error !== undefined) return
+    let stream = this.#table.find(id)
+    if (flags & SYN) stream = this.#accept(id)
+    else if (stream === undefined && !this.#table.knows(id)) {
+      throw new MuxadoError('protocol-violation', `DATA on stream ${id}, which was never opened`)
+    }
+    // A stream that is gone: what was under way when it ended needs no answer.
+    if (stream === undefined) return
+    try {
+      stream.receive(body, (flags & FIN) !== 0)
+    } catch (cause) {
+      this.#contain(stream, cause)
+    }
+  }
+
+  #accept(id: number): SessionStream | undefined {
+    if (!this.#table.admit(id)) {
+      this.#wire.reset(id, ErrorCode.streamRefused)
+      return undefined
+    }
+    const stream = new SessionStream(id, this.#host)
+    this.#table.add(stream)
+    try {
+      this.#options.accept(stream)
+    } catch (cause) {
+      this.#contain(stream, cause)
+    }
+    return stream
+  }
+
+  #receiveReset(id: number, code: number): void {
+    const stream = this.#table.find(id)
+    try {
+      stream?.receiveReset(code)
+    } catch (cause) {
+      this.#report(cause)
+    }
+  }
+
+  #receiveCredit(id: number, bytes: number): void {
+    const stream = this.#table.find(id)
+    if (stream === undefined) return
+    try {
+      stream.receiveCredit(bytes)
+    } catch (cause) {
+      this.#contain(stream, cause)
+    }
+  }
+
+  #resumeStreams(): void {
+    while (this.#writer.hasRoom) {
+      const stream = this.#blocked.shift()
+      if (stream === undefined) return
+      try {
+        stream.resume()
+      } catch (cause) {
+        this.#contain(stream, cause)
+      }
+    }
+  }
+
+  #payDebt(): void {
+    const paid = this.#debtor?.grantCredit() ?? false
+    this.#debtor = undefined
+    if (!paid) this.#wire.windowIncrement(IDLE_STREAM_ID, 1)
+  }
+
+  #closeStream(stream: SessionStream, error: MuxadoError | undefined): void {
+    this.#table.remove(stream)
+    stream.handler.onClose(error)
+    if (this.#error === undefined) this.#table.offerSlots()
+  }
+
+  /** What a handler throws costs its own stream, not the others. */
+  #contain(stream: SessionStream, cause: unknown): void {
+    this.#report(cause)
+    try {
+      stream.abort(
+        new MuxadoError('handler-failed', `stream ${stream.id}: its owner failed`, { cause }),
+      )
+    } catch (again) {
+      this.#report(again)
+    }
+  }
+
+  #report(err: unknown): void {
+    this.#options.log?.error({ err }, 'stream handler failed')
+  }
+
+  /** Ends with a GOAWAY, as far as the transport still takes it. */
+  #die(error: MuxadoError): void {
+    if (this.#error !== undefined) return
+    this.#error = error
+    this.#wire.goAway(this.#table.lastPeerId, error.code, error.message)
+    const timer = setTimeout(() => this.#transport.destroy(), FAREWELL_MS)
+    this.#transport.once('close', () => clearTimeout(timer))
+    this.#finish(error)
+    this.#transport.end()
+  }
+
+  /** Ends without a word: there is nobody to hear it. */
+  #break(error: MuxadoError): void {
+    if (this.#error !== undefined) return
+    this.#error = error
+    this.#finish(error)
+    this.#transport.destroy()
+  }
+
+  #finish(error: MuxadoError): void {
+    this.#writer.close()
+    for (const stream of this.#table.all()) {
+      try {
+        stream.fail(error)
+      } catch (cause) {
+        this.#report(cause)
+      }
+    }
+    this.#closed.resolve(error)
   }
 }

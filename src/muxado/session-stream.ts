@@ -1,0 +1,222 @@
+import { ErrorCode, MuxadoError } from './error-code.ts'
+import { FIN, type FrameSink, MAX_DATA_BYTES, SYN } from './frame.ts'
+import type { Stream, StreamHandler } from './stream.ts'
+import { ReceiveWindow, SendWindow } from './window.ts'
+
+const EMPTY = Buffer.alloc(0)
+
+/** For a stream that nobody listens to: what comes keeps its credit, so it stays within the window. */
+export const DEAF: StreamHandler = {
+  onData() {},
+  onEnd() {},
+  onDrain() {},
+  onClose() {},
+}
+
+/** All that a stream may ask of its session. */
+export interface StreamHost {
+  readonly wire: FrameSink
+  /** False while the transport is full. */
+  readonly writer: { readonly hasRoom: boolean }
+  readonly sendQueueBytes: number
+  /** `resume()` is due when the transport has room. */
+  awaitRoom(stream: SessionStream): void
+  /** Credit below a step is owed to the peer. */
+  owes(stream: SessionStream): void
+  /** Takes the stream out of the session, then tells its handler. */
+  closed(stream: SessionStream, error: MuxadoError | undefined): void
+}
+
+/** A stream with the side that its session calls. */
+export class SessionStream implements Stream {
+  readonly id: number
+  handler: StreamHandler = DEAF
+  readonly #host: StreamHost
+  readonly #sendWindow = new SendWindow()
+  readonly #receiveWindow = new ReceiveWindow()
+  /** What waits for credit or room, oldest first. */
+  #queue: Buffer[] = []
+  #queuedBytes = 0
+  #drainDue = false
+  #waitsForRoom = false
+  #ending = false
+  #finSent = false
+  #peerEnded = false
+  #retired = false
+  #closed = false
+
+  constructor(id: number, host: StreamHost) {
+    this.id = id
+    this.#host = host
+  }
+
+  write(chunk: Buffer): boolean {
+    if (this.#closed || this.#retired) return false
+    if (this.#ending) {
+      this.abort(new MuxadoError('write-after-end', `stream ${this.id}: write after end`))
+      return false
+    }
+    if (this.#queuedBytes > this.#host.sendQueueBytes) {
+      this.abort(new MuxadoError('send-queue-full', `stream ${this.id}: nobody waits for onDrain`))
+      return false
+    }
+    const sent = this.#queuedBytes === 0 ? this.#send(chunk) : 0
+    if (sent < chunk.length) {
+      this.#queue.push(chunk.subarray(sent))
+      this.#queuedBytes += chunk.length - sent
+    }
+    if (this.#queuedBytes === 0 && this.#host.writer.hasRoom) return true
+    this.#drainDue = true
+    this.#awaitRoom()
+    return false
+  }
+
+  end(): void {
+    if (this.#closed || this.#ending) return
+    this.#ending = true
+    if (this.#queuedBytes === 0) this.#sendFin()
+  }
+
+  release(bytes: number): void {
+    if (this.#closed || this.#peerEnded || this.#retired) return
+    if (this.#receiveWindow.release(bytes)) this.grantCredit()
+    else this.#host.owes(this)
+  }
+
+  retire(): void {
+    if (this.#closed || this.#retired) return
+    // A peer that waits for credit would not see the FIN: it gets its whole window back.
+    this.#receiveWindow.release(this.#receiveWindow.unreleased)
+    this.grantCredit()
+    this.#retired = true
+    this.#ending = true
+    this.#dropQueue()
+    if (!this.#finSent) this.#sendFin()
+  }
+
+  reset(code: ErrorCode): void {
+    this.abort(new MuxadoError('stream-cancelled', `stream ${this.id} was reset here`, { code }))
+  }
+
+  /** The first frame of a stream of ours; it may be sent while the transport is full. */
+  open(first: Buffer): void {
+    const body = first.subarray(0, MAX_DATA_BYTES)
+    this.#sendWindow.take(body.length)
+    this.#host.wire.data(this.id, body, SYN)
+    if (body.length < first.length) this.write(first.subarray(body.length))
+  }
+
+  /** A DATA frame of the peer, or a part of one. */
+  receive(body: Buffer, ends: boolean): void {
+    if (body.length > 0) {
+      if (this.#peerEnded) {
+        this.abort(new MuxadoError('protocol-violation', `stream ${this.id}: DATA after FIN`))
+      } else if (!this.#receiveWindow.receive(body.length)) {
+        this.abort(new MuxadoError('window-exceeded', `stream ${this.id}: more than its window`))
+      } else if (this.#retired) {
+        this.reset(ErrorCode.streamCancelled)
+      } else {
+        this.handler.onData(body)
+      }
+    }
+    if (ends && !this.#closed && !this.#peerEnded) this.#receiveFin()
+  }
+
+  /** An RST of the peer. */
+  receiveReset(code: number): void {
+    this.fail(new MuxadoError('stream-reset', `stream ${this.id} was reset by the peer`, { code }))
+  }
+
+  /** A WNDINC of the peer. */
+  receiveCredit(bytes: number): void {
+    if (!this.#sendWindow.grow(bytes)) {
+      this.abort(new MuxadoError('window-exceeded', `stream ${this.id}: credit past 2^31 - 1`))
+    } else if (this.#queuedBytes > 0) this.#drain()
+  }
+
+  /** The transport has room. */
+  resume(): void {
+    this.#waitsForRoom = false
+    if (!this.#closed) this.#drain()
+  }
+
+  /** Sends what is owed to the peer; false when that is nothing. */
+  grantCredit(): boolean {
+    if (this.#closed || this.#peerEnded) return false
+    const bytes = this.#receiveWindow.grant()
+    if (bytes > 0) this.#host.wire.windowIncrement(this.id, bytes)
+    return bytes > 0
+  }
+
+  /** Ends the stream with an RST that carries the error's code. */
+  abort(error: MuxadoError): void {
+    if (this.#closed) return
+    this.#host.wire.reset(this.id, error.code)
+    this.fail(error)
+  }
+
+  /** Ends the stream without a word to the peer. */
+  fail(error: MuxadoError | undefined): void {
+    if (this.#closed) return
+    this.#closed = true
+    this.#dropQueue()
+    this.#host.closed(this, error)
+  }
+
+  /** Sends as much of `chunk` as credit and room allow, and says how much that was. */
+  #send(chunk: Buffer): number {
+    let sent = 0
+    while (sent < chunk.length && this.#host.writer.hasRoom) {
+      const bytes = Math.min(chunk.length - sent, this.#sendWindow.available, MAX_DATA_BYTES)
+      if (bytes <= 0) break
+      this.#sendWindow.take(bytes)
+      const whole = bytes === chunk.length
+      this.#host.wire.data(this.id, whole ? chunk : chunk.subarray(sent, sent + bytes), 0)
+      sent += bytes
+    }
+    return sent
+  }
+
+  #drain(): void {
+    for (let head = this.#queue[0]; head !== undefined; head = this.#queue[0]) {
+      const sent = this.#send(head)
+      this.#queuedBytes -= sent
+      if (sent < head.length) {
+        this.#queue[0] = head.subarray(sent)
+        break
+      }
+      this.#queue.shift()
+    }
+    if (this.#queuedBytes === 0 && this.#ending && !this.#finSent) this.#sendFin()
+    if (this.#closed || (this.#queuedBytes === 0 && !this.#drainDue)) return
+    if (!this.#host.writer.hasRoom) this.#awaitRoom()
+    else if (this.#queuedBytes === 0) {
+      this.#drainDue = false
+      this.handler.onDrain()
+    }
+  }
+
+  #awaitRoom(): void {
+    if (this.#waitsForRoom || this.#host.writer.hasRoom) return
+    this.#waitsForRoom = true
+    this.#host.awaitRoom(this)
+  }
+
+  #sendFin(): void {
+    this.#finSent = true
+    this.#drainDue = false
+    this.#host.wire.data(this.id, EMPTY, FIN)
+    if (this.#peerEnded) this.fail(undefined)
+  }
+
+  #receiveFin(): void {
+    this.#peerEnded = true
+    if (!this.#retired) this.handler.onEnd()
+    if (this.#finSent) this.fail(undefined)
+  }
+
+  #dropQueue(): void {
+    this.#queue = []
+    this.#queuedBytes = 0
+  }
+}
