@@ -16,3 +16,10 @@ export class ServiceError extends Error {
     return `ERR_NGROK_${this.code}`
   }
 }
+
+/** Throws a ServiceError with `code` when `text` has more than `maxBytes` in UTF-8. */
+export function checkLength(text: string, maxBytes: number, code: number, what: string): void {
+  const bytes = Buffer.byteLength(text)
+  if (bytes <= maxBytes) return
+  throw new ServiceError(code, `The ${what} has ${bytes} bytes; at most ${maxBytes} are allowed.`)
+}

@@ -1,0 +1,102 @@
+import { hashToken, matchesHash } from '../base/token.ts'
+import { Acl } from './acl.ts'
+import type { BotUserStore } from './bot-user-store.ts'
+import type { Credential, CredentialStore } from './credential-store.ts'
+import type { ReservedDomainStore } from './reserved-domain-store.ts'
+import { idOfToken } from './resource-id.ts'
+import { ServiceError } from './service-error.ts'
+
+/** Compared with when there is no such credential, so that the answer takes as long. */
+const NO_HASH = hashToken('')
+
+export interface AuthorityDeps {
+  readonly credentials: CredentialStore
+  readonly botUsers: BotUserStore
+  readonly domains: ReservedDomainStore
+}
+
+/** Decides who an agent is and which names it may bind. Every answer is read fresh. */
+export class Authority {
+  readonly #credentials: CredentialStore
+  readonly #botUsers: BotUserStore
+  readonly #domains: ReservedDomainStore
+
+  constructor({ credentials, botUsers, domains }: AuthorityDeps) {
+    this.#credentials = credentials
+    this.#botUsers = botUsers
+    this.#domains = domains
+  }
+
+  /** The credential of an authtoken. Throws ServiceError 4018, 105, 107 or 636. */
+  authenticate(authtoken: string): Credential {
+    if (authtoken === '') throw new ServiceError(4018, 'An agent session needs an authtoken.')
+    const id = idOfToken(authtoken, 'cr')
+    if (id === undefined) {
+      throw new ServiceError(
+        105,
+        'The authtoken has not the form of one: check that it was copied whole.',
+      )
+    }
+    const credential = this.#credentials.get(id)
+    if (!matchesHash(authtoken, credential?.tokenHash ?? NO_HASH) || !credential) {
+      throw new ServiceError(
+        107,
+        'The authtoken is not valid here: it was deleted, or it belongs to another service.',
+      )
+    }
+    this.#checkOwner(credential)
+    return credential
+  }
+
+  /**
+   * Checks that a credential may bind an endpoint on a valid `host`.
+   * Throws ServiceError 300, 636, 316, 318, 319 or 321.
+   */
+  checkBind(credentialId: string, host: string): void {
+    // The rules come first: a device learns nothing about names that are not its own.
+    if (!Acl.of(this.#current(credentialId).acl).allows(host)) {
+      throw new ServiceError(
+        316,
+        `The authtoken ${credentialId} may not bind ${host}: its ACL rules allow other names.`,
+      )
+    }
+    const covering = this.#domains.findCovering(host)
+    if (covering?.domain === host) return
+    if (!host.startsWith('*.')) {
+      if (covering) return
+      throw new ServiceError(319, `The domain ${host} is not reserved: reserve it first.`)
+    }
+    throw covering
+      ? new ServiceError(
+          321,
+          `The wildcard ${host} has to be reserved itself; ${covering.domain} above it does not do.`,
+        )
+      : new ServiceError(318, `The wildcard domain ${host} is not reserved: reserve it first.`)
+  }
+
+  /** The wildcard that a credential draws names from when it asks for none. Throws 300, 636, 15013. */
+  wildcardFor(credentialId: string): string {
+    const acl = Acl.of(this.#current(credentialId).acl)
+    const candidates = [...acl.hosts(), ...this.#domains.all().map(({ domain }) => domain)]
+    const wildcard = candidates.find(
+      (host) => host.startsWith('*.') && acl.allows(host) && this.#domains.findCovering(host),
+    )
+    if (wildcard) return wildcard
+    throw new ServiceError(
+      15013,
+      'There is no reserved wildcard domain to draw a name from: ask for a domain by name.',
+    )
+  }
+
+  #current(credentialId: string): Credential {
+    const credential = this.#credentials.get(credentialId)
+    if (!credential) throw new ServiceError(300, `The authtoken ${credentialId} has been revoked.`)
+    this.#checkOwner(credential)
+    return credential
+  }
+
+  #checkOwner({ ownerId }: Credential): void {
+    if (ownerId === null || this.#botUsers.get(ownerId)?.active) return
+    throw new ServiceError(636, `The owner of the authtoken, ${ownerId}, is not active.`)
+  }
+}

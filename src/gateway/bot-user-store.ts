@@ -1,0 +1,63 @@
+import type { Database, Statement } from '../store/database.ts'
+import type { Migration } from '../store/migrations.ts'
+import { ResourceTable } from './resource-table.ts'
+
+export const BOT_USER_MIGRATIONS: readonly Migration[] = [
+  {
+    id: 'bot-users-1',
+    sql: `CREATE TABLE bot_users (
+      id TEXT PRIMARY KEY,
+      name TEXT NOT NULL UNIQUE,
+      active INTEGER NOT NULL CHECK (active IN (0, 1)),
+      created_at INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID`,
+  },
+]
+
+/** An owner of credentials that is no person: usually one per device or site (spec 2.5). */
+export interface BotUser {
+  readonly id: string
+  readonly name: string
+  /** While false, its credentials open nothing. */
+  readonly active: boolean
+  readonly createdAt: number
+}
+
+interface BotUserRow {
+  id: string
+  name: string
+  active: number
+  created_at: number
+}
+
+export class BotUserStore extends ResourceTable<BotUser, BotUserRow> {
+  readonly #byName: Statement<[string], string>
+
+  constructor(database: Database) {
+    super({
+      database,
+      name: 'bot_users',
+      columns: ['id', 'name', 'active', 'created_at'],
+      toRow: ({ id, name, active, createdAt }) => ({
+        id,
+        name,
+        active: Number(active),
+        created_at: createdAt,
+      }),
+      toItem: ({ id, name, active, created_at }) => ({
+        id,
+        name,
+        active: active === 1,
+        createdAt: created_at,
+      }),
+    })
+    this.#byName = database
+      .prepare<[string], string>('SELECT id FROM bot_users WHERE name = ?')
+      .pluck()
+  }
+
+  findByName(name: string): BotUser | undefined {
+    const id = this.#byName.get(name)
+    return id === undefined ? undefined : this.get(id)
+  }
+}

@@ -1,0 +1,184 @@
+import type { Clock } from '../base/clock.ts'
+import type { Secret } from '../base/secret.ts'
+import { hashToken } from '../base/token.ts'
+import { isAclRule } from './acl.ts'
+import type { ApiKey, ApiKeyStore } from './api-key-store.ts'
+import type { BotUser, BotUserStore } from './bot-user-store.ts'
+import type { Credential, CredentialStore } from './credential-store.ts'
+import { createResourceToken, type IdSource } from './resource-id.ts'
+import { checkLength, ServiceError } from './service-error.ts'
+
+const MAX_NAME = 255
+const MAX_DESCRIPTION = 255
+const MAX_METADATA = 4_096
+const MAX_RULES = 100
+
+export interface CredentialIssuerDeps {
+  readonly botUsers: BotUserStore
+  readonly credentials: CredentialStore
+  readonly apiKeys: ApiKeyStore
+  readonly ids: IdSource
+  readonly clock: Clock
+  /** After a credential, or its owner, was changed or deleted: what it no longer allows ends. */
+  readonly onCredentialChange: (credentialId: string) => void
+}
+
+export interface CredentialText {
+  readonly description?: string | undefined
+  readonly metadata?: string | undefined
+}
+
+export interface CredentialChange extends CredentialText {
+  readonly acl?: readonly string[] | undefined
+}
+
+interface Owned {
+  readonly ownerId?: string | null | undefined
+}
+
+/** Makes, changes and revokes bot users, authtokens and API keys. Every refusal is a ServiceError. */
+export class CredentialIssuer {
+  readonly #deps: CredentialIssuerDeps
+
+  constructor(deps: CredentialIssuerDeps) {
+    this.#deps = deps
+  }
+
+  createBotUser({ name, active = true }: { name: string; active?: boolean | undefined }): BotUser {
+    const { botUsers, ids, clock } = this.#deps
+    this.#checkName(name)
+    const botUser = { id: ids.next('bot'), name, active, createdAt: clock.now() }
+    botUsers.insert(botUser)
+    return botUser
+  }
+
+  updateBotUser(
+    botUser: BotUser,
+    change: { name?: string | undefined; active?: boolean | undefined },
+  ): BotUser {
+    const { name = botUser.name, active = botUser.active } = change
+    if (name !== botUser.name) this.#checkName(name)
+    const updated = { ...botUser, name, active }
+    this.#deps.botUsers.replace(updated)
+    if (active !== botUser.active) this.#announce(this.#deps.credentials.idsOfOwner(botUser.id))
+    return updated
+  }
+
+  /** Its authtokens and API keys go with it. */
+  deleteBotUser({ id }: BotUser): void {
+    const { botUsers, credentials } = this.#deps
+    const owned = credentials.idsOfOwner(id)
+    botUsers.delete(id)
+    this.#announce(owned)
+  }
+
+  /** The token stands in this answer and nowhere else. */
+  createCredential(request: CredentialChange & Owned): {
+    credential: Credential
+    authtoken: Secret
+  } {
+    const { credentials, ids, clock } = this.#deps
+    const { ownerId = null, description = '', metadata = '', acl = [] } = request
+    this.#checkOwner(ownerId)
+    checkTexts({ description, metadata })
+    checkRules(acl)
+    const id = ids.next('cr')
+    const authtoken = createResourceToken(id)
+    const credential: Credential = {
+      id,
+      ownerId,
+      description,
+      metadata,
+      acl,
+      tokenHash: hashToken(authtoken.reveal()),
+      createdAt: clock.now(),
+    }
+    credentials.insert(credential)
+    return { credential, authtoken }
+  }
+
+  updateCredential(credential: Credential, change: CredentialChange): Credential {
+    const { description = credential.description, metadata = credential.metadata } = change
+    const { acl = credential.acl } = change
+    checkTexts({ description, metadata })
+    checkRules(acl)
+    const updated = { ...credential, description, metadata, acl }
+    this.#deps.credentials.replace(updated)
+    this.#announce([credential.id])
+    return updated
+  }
+
+  deleteCredential({ id }: Credential): void {
+    this.#deps.credentials.delete(id)
+    this.#announce([id])
+  }
+
+  /** The key stands in this answer and nowhere else. */
+  createApiKey(request: CredentialText & Owned): { apiKey: ApiKey; token: Secret } {
+    const { apiKeys, ids, clock } = this.#deps
+    const { ownerId = null, description = '', metadata = '' } = request
+    this.#checkOwner(ownerId)
+    checkTexts({ description, metadata })
+    const id = ids.next('ak')
+    const token = createResourceToken(id)
+    const apiKey: ApiKey = {
+      id,
+      ownerId,
+      description,
+      metadata,
+      tokenHash: hashToken(token.reveal()),
+      createdAt: clock.now(),
+    }
+    apiKeys.insert(apiKey)
+    return { apiKey, token }
+  }
+
+  updateApiKey(apiKey: ApiKey, change: CredentialText): ApiKey {
+    const { description = apiKey.description, metadata = apiKey.metadata } = change
+    checkTexts({ description, metadata })
+    const updated = { ...apiKey, description, metadata }
+    this.#deps.apiKeys.replace(updated)
+    return updated
+  }
+
+  deleteApiKey({ id }: ApiKey): void {
+    this.#deps.apiKeys.delete(id)
+  }
+
+  #announce(credentialIds: readonly string[]): void {
+    for (const id of credentialIds) this.#deps.onCredentialChange(id)
+  }
+
+  #checkName(name: string): void {
+    if (name.trim() === '') throw new ServiceError(4109, 'A bot user needs a name.')
+    checkLength(name, MAX_NAME, 4110, 'name')
+    if (this.#deps.botUsers.findByName(name)) {
+      throw new ServiceError(4112, `There is a bot user named ${name} already.`)
+    }
+  }
+
+  #checkOwner(ownerId: string | null): void {
+    if (ownerId === null) return
+    const owner = this.#deps.botUsers.get(ownerId)
+    if (!owner) throw new ServiceError(634, `There is no bot user ${ownerId} to own this.`)
+    if (!owner.active) throw new ServiceError(636, `The bot user ${ownerId} is not active.`)
+  }
+}
+
+function checkTexts({ description, metadata }: { description: string; metadata: string }): void {
+  checkLength(description, MAX_DESCRIPTION, 604, 'description')
+  checkLength(metadata, MAX_METADATA, 605, 'metadata')
+}
+
+function checkRules(acl: readonly string[]): void {
+  if (acl.length > MAX_RULES) {
+    throw new ServiceError(600, `There are ${acl.length} ACL rules; at most ${MAX_RULES} will do.`)
+  }
+  for (const rule of acl) {
+    if (isAclRule(rule)) continue
+    throw new ServiceError(
+      600,
+      `The ACL rule ${JSON.stringify(rule.slice(0, 64))} is not one: write "*" or "bind:" and a domain, an address or a label.`,
+    )
+  }
+}

@@ -1,0 +1,79 @@
+import type { Database, Statement } from '../store/database.ts'
+import type { Migration } from '../store/migrations.ts'
+import { ResourceTable } from './resource-table.ts'
+
+export const CREDENTIAL_MIGRATIONS: readonly Migration[] = [
+  {
+    id: 'credentials-1',
+    sql: `CREATE TABLE credentials (
+      id TEXT PRIMARY KEY,
+      owner_id TEXT REFERENCES bot_users (id) ON DELETE CASCADE,
+      description TEXT NOT NULL,
+      metadata TEXT NOT NULL,
+      acl TEXT NOT NULL CHECK (json_type(acl) = 'array'),
+      token_hash TEXT NOT NULL,
+      created_at INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX credentials_owner ON credentials (owner_id)`,
+  },
+]
+
+/** An authtoken with what it may bind. Only the hash of the token is kept. */
+export interface Credential {
+  readonly id: string
+  /** The bot user that it belongs to; null for one that belongs to the gateway's owner. */
+  readonly ownerId: string | null
+  readonly description: string
+  readonly metadata: string
+  /** Rules as `acl.ts` reads them; none allows everything. */
+  readonly acl: readonly string[]
+  readonly tokenHash: string
+  readonly createdAt: number
+}
+
+interface CredentialRow {
+  id: string
+  owner_id: string | null
+  description: string
+  metadata: string
+  acl: string
+  token_hash: string
+  created_at: number
+}
+
+export class CredentialStore extends ResourceTable<Credential, CredentialRow> {
+  readonly #idsOfOwner: Statement<[string], string>
+
+  constructor(database: Database) {
+    super({
+      database,
+      name: 'credentials',
+      columns: ['id', 'owner_id', 'description', 'metadata', 'acl', 'token_hash', 'created_at'],
+      toRow: (item) => ({
+        id: item.id,
+        owner_id: item.ownerId,
+        description: item.description,
+        metadata: item.metadata,
+        acl: JSON.stringify(item.acl),
+        token_hash: item.tokenHash,
+        created_at: item.createdAt,
+      }),
+      toItem: (row) => ({
+        id: row.id,
+        ownerId: row.owner_id,
+        description: row.description,
+        metadata: row.metadata,
+        acl: JSON.parse(row.acl),
+        tokenHash: row.token_hash,
+        createdAt: row.created_at,
+      }),
+    })
+    this.#idsOfOwner = database
+      .prepare<[string], string>('SELECT id FROM credentials WHERE owner_id = ? ORDER BY id')
+      .pluck()
+  }
+
+  idsOfOwner(ownerId: string): string[] {
+    return this.#idsOfOwner.all(ownerId)
+  }
+}

@@ -1,0 +1,43 @@
+import { join } from 'node:path'
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/logger.ts'
+import { type Database, openDatabase } from '../store/database.ts'
+import { API_KEY_MIGRATIONS, ApiKeyStore } from './api-key-store.ts'
+import { BOT_USER_MIGRATIONS, BotUserStore } from './bot-user-store.ts'
+import { CREDENTIAL_MIGRATIONS, CredentialStore } from './credential-store.ts'
+import { RESERVED_DOMAIN_MIGRATIONS, ReservedDomainStore } from './reserved-domain-store.ts'
+
+/** `dagw`: the mark in the header of the gateway's database file. */
+const APPLICATION_ID = 0x64_61_67_77
+
+/** The gateway's database with the stores of all its tables. */
+export interface GatewayDatabase {
+  readonly database: Database
+  readonly domains: ReservedDomainStore
+  readonly botUsers: BotUserStore
+  readonly credentials: CredentialStore
+  readonly apiKeys: ApiKeyStore
+}
+
+/** Opens `gateway.db` in a folder. Throws a StartError when a person has to act. */
+export function openGatewayDatabase(folder: string, log: Logger, clock: Clock): GatewayDatabase {
+  const database = openDatabase({
+    path: join(folder, 'gateway.db'),
+    migrations: [
+      ...RESERVED_DOMAIN_MIGRATIONS,
+      ...BOT_USER_MIGRATIONS,
+      ...CREDENTIAL_MIGRATIONS,
+      ...API_KEY_MIGRATIONS,
+    ],
+    applicationId: APPLICATION_ID,
+    log,
+    clock,
+  })
+  return {
+    database,
+    domains: new ReservedDomainStore(database),
+    botUsers: new BotUserStore(database),
+    credentials: new CredentialStore(database),
+    apiKeys: new ApiKeyStore(database),
+  }
+}

@@ -1,0 +1,101 @@
+import type { Database, Statement } from '../store/database.ts'
+import type { Migration } from '../store/migrations.ts'
+import { ResourceTable } from './resource-table.ts'
+
+export const RESERVED_DOMAIN_MIGRATIONS: readonly Migration[] = [
+  {
+    id: 'reserved-domains-1',
+    sql: `CREATE TABLE reserved_domains (
+      id TEXT PRIMARY KEY,
+      domain TEXT NOT NULL UNIQUE,
+      region TEXT NOT NULL,
+      description TEXT NOT NULL,
+      metadata TEXT NOT NULL,
+      dns_label TEXT NOT NULL UNIQUE,
+      created_at INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID`,
+  },
+]
+
+/** A name, or a wildcard with all names below it, that endpoints may be bound on (spec 2.4). */
+export interface ReservedDomain {
+  readonly id: string
+  /** Lower case. */
+  readonly domain: string
+  readonly region: string
+  readonly description: string
+  readonly metadata: string
+  /** First label of the CNAME targets; drawn once, so that DNS records stay good. */
+  readonly dnsLabel: string
+  readonly createdAt: number
+}
+
+interface ReservedDomainRow {
+  id: string
+  domain: string
+  region: string
+  description: string
+  metadata: string
+  dns_label: string
+  created_at: number
+}
+
+export class ReservedDomainStore extends ResourceTable<ReservedDomain, ReservedDomainRow> {
+  readonly #idOf: Statement<[string], string>
+  readonly #allIds: Statement<[], string>
+
+  constructor(database: Database) {
+    super({
+      database,
+      name: 'reserved_domains',
+      columns: ['id', 'domain', 'region', 'description', 'metadata', 'dns_label', 'created_at'],
+      toRow: (item) => ({
+        id: item.id,
+        domain: item.domain,
+        region: item.region,
+        description: item.description,
+        metadata: item.metadata,
+        dns_label: item.dnsLabel,
+        created_at: item.createdAt,
+      }),
+      toItem: (row) => ({
+        id: row.id,
+        domain: row.domain,
+        region: row.region,
+        description: row.description,
+        metadata: row.metadata,
+        dnsLabel: row.dns_label,
+        createdAt: row.created_at,
+      }),
+    })
+    this.#idOf = database
+      .prepare<[string], string>('SELECT id FROM reserved_domains WHERE domain = ?')
+      .pluck()
+    this.#allIds = database
+      .prepare<[], string>('SELECT id FROM reserved_domains ORDER BY id')
+      .pluck()
+  }
+
+  /** The reservation of exactly this name. */
+  find(domain: string): ReservedDomain | undefined {
+    const id = this.#idOf.get(domain)
+    return id === undefined ? undefined : this.get(id)
+  }
+
+  /** The reservation that covers a name: its own, else that of the longest wildcard above it. */
+  findCovering(name: string): ReservedDomain | undefined {
+    const own = this.find(name)
+    if (own) return own
+    const host = name.startsWith('*.') ? name.slice(2) : name
+    for (let dot = host.indexOf('.', 1); dot !== -1; dot = host.indexOf('.', dot + 1)) {
+      const wildcard = this.find(`*${host.slice(dot)}`)
+      if (wildcard) return wildcard
+    }
+    return undefined
+  }
+
+  /** Oldest first. */
+  all(): ReservedDomain[] {
+    return this.#allIds.all().flatMap((id) => this.get(id) ?? [])
+  }
+}

@@ -1,0 +1,12 @@
+import { ServiceError } from '../../src/gateway/service-error.ts'
+
+/** The code that `action` is refused with, or undefined when it is not. */
+export function serviceCode(action: () => unknown): number | undefined {
+  try {
+    action()
+    return undefined
+  } catch (error) {
+    if (error instanceof ServiceError) return error.code
+    throw error
+  }
+}
