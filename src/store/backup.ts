@@ -85,10 +85,10 @@ export class Backups {
     this.#changedAt = undefined
   }
 
-  /** Ends the waiting; what changed since the last backup goes into a last one. */
-  stop(): void {
+  /** Ends the waiting; with `makeLast`, what changed since the last backup goes into another. */
+  stop({ makeLast }: { makeLast: boolean }): void {
     this.#stopped.abort()
-    if (this.#changedAt !== undefined) this.#tryMake()
+    if (makeLast && this.#changedAt !== undefined) this.#tryMake()
   }
 
   async #settle(): Promise<void> {

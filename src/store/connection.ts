@@ -4,8 +4,8 @@ import { StartError } from '../base/app-error.ts'
 
 export type { Database as Connection, Statement } from 'better-sqlite3'
 
-/** A second connection exists only while a person looks into the file. */
-const BUSY_TIMEOUT_MS = 2_000
+/** A second connection exists only while a person looks into the file; waiting blocks the process. */
+const BUSY_TIMEOUT_MS = 250
 /** PRAGMA synchronous: 2 is FULL, a commit waits for fsync. */
 const FULL = 2
 /**

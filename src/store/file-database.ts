@@ -97,7 +97,8 @@ export class FileDatabase {
   close(): void {
     if (!this.#connection.open) return
     this.#state.stop()
-    this.#backups.stop()
+    // Damage must not reach the backups: they are what the next start heals with.
+    this.#backups.stop({ makeLast: this.#state.fault !== 'damaged' })
     this.#connection.close()
   }
 
@@ -120,13 +121,18 @@ export class FileDatabase {
     }
   }
 
+  /** When it fails, the log simply stays as it is: nothing of it is lost. */
   #foldLogIn(): void {
-    this.#connection.pragma('wal_checkpoint(TRUNCATE)')
+    try {
+      this.#connection.pragma('wal_checkpoint(TRUNCATE)')
+    } catch (error) {
+      this.#noteFault(error)
+    }
   }
 
   #noteFault(error: unknown): void {
     const fault = faultOf(error)
-    if (fault === undefined) return
+    if (fault === undefined || this.#state.fault === 'damaged') return
     this.#state.fail(fault, error)
     if (fault === 'damaged') this.#onDamage()
   }

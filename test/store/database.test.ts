@@ -1,0 +1,86 @@
+import { statSync } from 'node:fs'
+import { join } from 'node:path'
+import BetterSqlite, { SqliteError } from 'better-sqlite3'
+import { describe, expect, it } from 'vitest'
+import { makeDurable, openFile } from '../../src/store/connection.ts'
+import { openNotes } from '../helpers/open-store.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+const modeOf = (path: string) => statSync(path).mode & 0o777
+
+describe('openDatabase', () => {
+  it('keeps rows over a close', () => {
+    const folder = temporaryFolder()
+    const first = openNotes(folder)
+    first.add('kept')
+    first.database.close()
+    expect(openNotes(folder).texts()).toEqual(['kept'])
+  })
+
+  it('makes its files for this user alone', () => {
+    const folder = join(temporaryFolder(), 'made')
+    const { path, add } = openNotes(folder)
+    add('private')
+    expect(modeOf(folder)).toBe(0o700)
+    for (const file of [path, `${path}-wal`, `${path}-shm`, `${path}.reserve`]) {
+      expect(modeOf(file), file).toBe(0o600)
+    }
+  })
+
+  it('waits for stable storage on each open, not only on the first', () => {
+    const path = join(temporaryFolder(), 'a.db')
+    for (const time of ['first', 'second']) {
+      const connection = openFile(path)
+      makeDurable(connection)
+      expect(connection.pragma('synchronous', { simple: true }), time).toBe(2)
+      expect(connection.pragma('journal_mode', { simple: true }), time).toBe('wal')
+      expect(connection.pragma('foreign_keys', { simple: true }), time).toBe(1)
+      connection.close()
+    }
+  })
+
+  it('opens in memory for those who keep nothing', () => {
+    const notes = openNotes('', { path: ':memory:' })
+    notes.add('gone soon')
+    expect(notes.texts()).toEqual(['gone soon'])
+    expect(notes.database.report().fault).toBeUndefined()
+  })
+})
+
+describe('Database.write', () => {
+  it('keeps nothing of a change that throws', () => {
+    const { database, add, texts } = openNotes(temporaryFolder())
+    const change = () => {
+      add('half')
+      throw new Error('stop')
+    }
+    expect(() => database.write(change)).toThrow('stop')
+    expect(texts()).toEqual([])
+  })
+
+  it('leaves the errors of its owner as they are', () => {
+    const { database } = openNotes(temporaryFolder())
+    const broken = database.prepare('INSERT INTO notes (text) VALUES (NULL)')
+    expect(() => database.write(() => broken.run())).toThrow(SqliteError)
+    expect(database.report().fault).toBeUndefined()
+  })
+
+  it('refuses with storage-unavailable while another program holds the lock', () => {
+    const { path, add } = openNotes(temporaryFolder())
+    const other = new BetterSqlite(path)
+    other.exec('BEGIN IMMEDIATE')
+    try {
+      expect(() => add('late')).toThrow(
+        expect.objectContaining({ code: 'storage-unavailable', retryAfterS: 5 }),
+      )
+    } finally {
+      other.close()
+    }
+  })
+
+  it('closes twice without harm', () => {
+    const { database } = openNotes(temporaryFolder())
+    database.close()
+    database.close()
+  })
+})

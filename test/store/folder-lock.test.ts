@@ -1,0 +1,91 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmodSync, existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { StartError } from '../../src/base/app-error.ts'
+import { lockFolder } from '../../src/store/folder-lock.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+const HOLDER = join(import.meta.dirname, 'lock-holder.ts')
+
+function lock(folder: string, log = captureLog().log) {
+  const held = lockFolder({ folder, owner: 'agent', log })
+  onTestFinished(() => held.release())
+  return held
+}
+
+/** Another process that holds the lock until it is killed. */
+async function startHolder(folder: string) {
+  const child = spawn(process.execPath, ['--import', 'tsx', HOLDER, folder], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  onTestFinished(() => void child.kill('SIGKILL'))
+  await once(child.stdout, 'data')
+  return child
+}
+
+describe('lockFolder', () => {
+  it('lets one agent on a folder and names the folder to the second', () => {
+    const folder = temporaryFolder()
+    lock(folder)
+    expect(() => lock(folder)).toThrow(StartError)
+    expect(() => lock(folder)).toThrow(folder)
+  })
+
+  it('is free after its release', () => {
+    const folder = temporaryFolder()
+    lock(folder).release()
+    lock(folder)
+  })
+
+  it('refuses while another process lives, and is free once that was killed', async () => {
+    const folder = temporaryFolder()
+    const child = await startHolder(folder)
+    expect(() => lock(folder)).toThrow(StartError)
+
+    child.kill('SIGKILL')
+    await once(child, 'exit')
+    await eventually(() => lock(folder))
+  })
+
+  it('writes nothing into the lock file', () => {
+    const folder = temporaryFolder()
+    lock(folder)
+    expect(statSync(join(folder, 'agent.lock')).size).toBe(0)
+    expect(existsSync(join(folder, 'agent.lock-journal'))).toBe(false)
+  })
+
+  it('closes an unused folder to other users', () => {
+    const folder = temporaryFolder()
+    chmodSync(folder, 0o755)
+    writeFileSync(join(folder, '.gitkeep'), '')
+    lock(folder)
+    expect(statSync(folder).mode & 0o777).toBe(0o700)
+  })
+
+  it('warns about an open folder that holds other things, and leaves it open', () => {
+    const folder = temporaryFolder()
+    chmodSync(folder, 0o755)
+    writeFileSync(join(folder, 'of-somebody-else'), '')
+    const { log, lines } = captureLog()
+    lock(folder, log)
+    expect(statSync(folder).mode & 0o777).toBe(0o755)
+    expect(lines).toContainEqual(expect.objectContaining({ level: 'warn', folder }))
+  })
+
+  it('says which folder cannot be made', () => {
+    const file = join(temporaryFolder(), 'a-file')
+    writeFileSync(file, '')
+    expect(() => lock(join(file, 'data'))).toThrow(StartError)
+    expect(() => lock(join(file, 'data'))).toThrow(join(file, 'data'))
+  })
+
+  it('says why a lock file cannot be opened', () => {
+    const folder = temporaryFolder()
+    mkdirSync(join(folder, 'agent.lock'))
+    expect(() => lock(folder)).toThrow(StartError)
+  })
+})

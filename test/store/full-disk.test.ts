@@ -1,0 +1,137 @@
+import { closeSync, existsSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { captureLog } from '../helpers/captured-log.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+import { NOTES_MIGRATIONS, type NoteStore, openNotes } from '../helpers/open-store.ts'
+import { canMount, mountSmallDisk } from '../helpers/small-disk.ts'
+
+const RESERVE = 512 * 1024
+const PAGE = Buffer.alloc(4096, 1)
+const NOTE = 'x'.repeat(8_000)
+
+/** Takes what is left of the disk. */
+function fill(folder: string): void {
+  const file = openSync(join(folder, 'filler'), 'a')
+  try {
+    for (;;) writeSync(file, PAGE)
+  } catch (error) {
+    expect(error).toMatchObject({ code: 'ENOSPC' })
+  } finally {
+    closeSync(file)
+  }
+}
+
+function addUntilFull({ add }: NoteStore): number {
+  for (let count = 0; ; count += 1) {
+    try {
+      add(NOTE)
+    } catch (error) {
+      expect(error).toMatchObject({ code: 'storage-full', status: 507 })
+      return count
+    }
+  }
+}
+
+describe.runIf(canMount())('a full disk (a tmpfs of 4 MiB: needs the right to mount)', () => {
+  function fullStore() {
+    const { folder } = mountSmallDisk('4m')
+    const clock = new ManualClock()
+    const notes = openNotes(folder, { clock, reserveBytes: RESERVE })
+    const count = addUntilFull(notes)
+    return { ...notes, folder, clock, count }
+  }
+
+  it('refuses new rows with storage-full and loses none of the acknowledged', () => {
+    const { database, texts, count } = fullStore()
+    expect(count).toBeGreaterThan(100)
+    expect(texts()).toHaveLength(count)
+    expect(database.report().fault).toBe('full')
+  })
+
+  it('lets every row be deleted, one by one', () => {
+    const { texts, remove, count, folder } = fullStore()
+    fill(folder)
+    for (let id = 1; id <= count; id += 1) remove(id)
+    expect(texts()).toEqual([])
+  })
+
+  it('takes rows again where deletes made room', () => {
+    const { add, remove, count } = fullStore()
+    for (let id = 1; id <= count; id += 1) remove(id)
+    add(NOTE)
+  })
+
+  it('gives the reserve up for a delete and puts it by again when there is room', async () => {
+    const { folder } = mountSmallDisk('4m')
+    const clock = new ManualClock()
+    const { database, path, add, remove } = openNotes(folder, { clock, reserveBytes: RESERVE })
+    for (let count = 0; count < 40; count += 1) add(NOTE)
+    fill(folder)
+    for (let id = 1; id <= 40; id += 1) remove(id)
+    expect(existsSync(`${path}.reserve`)).toBe(false)
+    await clock.advance(30_000)
+    expect(database.report().fault).toBe('full')
+
+    rmSync(join(folder, 'filler'))
+    await clock.advance(10_000)
+    expect(database.report().fault).toBeUndefined()
+    expect(existsSync(`${path}.reserve`)).toBe(true)
+    add(NOTE)
+  })
+
+  it('starts on a full disk, serves what is there and deletes', () => {
+    const { database, folder, count } = fullStore()
+    database.close()
+    fill(folder)
+    const { texts, remove, add } = openNotes(folder, { reserveBytes: RESERVE })
+    expect(texts()).toHaveLength(count)
+    expect(() => add(NOTE)).toThrow(expect.objectContaining({ code: 'storage-full' }))
+    remove(1)
+    expect(texts()).toHaveLength(count - 1)
+  })
+
+  it('serves the old rows from memory when there is no room for an update of the schema', async () => {
+    const { database, path, folder, count } = fullStore()
+    database.close()
+    rmSync(`${path}.reserve`, { force: true })
+    fill(folder)
+    const reasons: string[] = []
+    const clock = new ManualClock()
+    const notes = openNotes(folder, {
+      clock,
+      migrations: [
+        ...NOTES_MIGRATIONS,
+        { id: 'notes-2', sql: 'ALTER TABLE notes ADD COLUMN tag TEXT' },
+      ],
+      reserveBytes: RESERVE,
+      onRestartNeeded: (reason) => reasons.push(reason),
+    })
+    expect(notes.texts()).toHaveLength(count)
+    expect(() => notes.remove(1)).toThrow(expect.objectContaining({ code: 'storage-full' }))
+
+    await clock.advance(20_000)
+    expect(reasons).toEqual([])
+    rmSync(join(folder, 'filler'))
+    await clock.advance(10_000)
+    expect(reasons).toHaveLength(1)
+  })
+
+  it('keeps the backups it has when there is no room for another', async () => {
+    const { clock, folder, database } = fullStore()
+    const { lastBackupAt } = database.report()
+    fill(folder)
+    await clock.advance(120_000)
+    expect(database.report().lastBackupAt).toBe(lastBackupAt)
+  })
+
+  it('says so when there is no room for the reserve at the start', () => {
+    const { folder } = mountSmallDisk('300k')
+    writeFileSync(join(folder, 'other'), '')
+    const { log, lines } = captureLog()
+    const { database, add } = openNotes(folder, { log, reserveBytes: RESERVE })
+    add('small enough')
+    expect(database.report().fault).toBe('full')
+    expect(lines).toContainEqual(expect.objectContaining({ level: 'error', fault: 'full' }))
+  })
+})

@@ -1,0 +1,191 @@
+import { copyFileSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import BetterSqlite from 'better-sqlite3'
+import { describe, expect, it } from 'vitest'
+import { captureLog } from '../helpers/captured-log.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+import { NOTES_ID, openNotes } from '../helpers/open-store.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+/** A closed database with one note and a backup of it. */
+function notesWithBackup(): { folder: string; path: string } {
+  const folder = temporaryFolder()
+  const { database, path, add } = openNotes(folder)
+  add('precious')
+  database.close()
+  return { folder, path }
+}
+
+function overwrite(path: string, at: number, bytes: Buffer): void {
+  const content = readFileSync(path)
+  bytes.copy(content, at)
+  writeFileSync(path, content)
+}
+
+function writeForeign(path: string): void {
+  rmSync(path)
+  const foreign = new BetterSqlite(path)
+  foreign.exec('CREATE TABLE photos (id INTEGER); PRAGMA application_id = 7')
+  foreign.close()
+}
+
+describe('a damaged database', () => {
+  it.each<[string, string, (path: string) => void]>([
+    ['without a header', 'corrupt', (path) => overwrite(path, 0, Buffer.alloc(100, 0x55))],
+    ['with a zeroed page', 'corrupt', (path) => overwrite(path, 4096, Buffer.alloc(4096))],
+    [
+      'cut off in the middle',
+      'corrupt',
+      (path) => writeFileSync(path, readFileSync(path).subarray(0, 5000)),
+    ],
+    ['full of noise', 'corrupt', (path) => writeFileSync(path, Buffer.alloc(20_000, 'noise '))],
+    ['of zero length', 'empty', (path) => writeFileSync(path, '')],
+    ['that is gone', 'missing', (path) => rmSync(path)],
+    [
+      'without any table',
+      'empty',
+      (path) => {
+        rmSync(path)
+        new BetterSqlite(path).exec('VACUUM').close()
+      },
+    ],
+    ['of another program', 'foreign', writeForeign],
+  ])('%s gives way to the newest backup', (_title, damage, harm) => {
+    const { folder, path } = notesWithBackup()
+    harm(path)
+    const { log, lines } = captureLog()
+    const { database, texts } = openNotes(folder, { log })
+
+    expect(texts()).toEqual(['precious'])
+    expect(database.report().healing).toEqual({ damage, restoredFrom: expect.any(Number) })
+    expect(lines).toContainEqual(expect.objectContaining({ level: 'error', damage }))
+  })
+
+  it('is put aside with its log, under the time', () => {
+    const { folder, path } = notesWithBackup()
+    writeFileSync(path, '')
+    writeFileSync(`${path}-wal`, 'its log')
+    const clock = new ManualClock(Date.UTC(2030, 4, 6, 7, 8, 9))
+    const { database } = openNotes(folder, { clock })
+
+    expect(database.report().putAside).toEqual(['notes.db.corrupt-20300506T070809Z'])
+    const aside = join(folder, 'notes.db.corrupt-20300506T070809Z')
+    expect(readFileSync(aside, 'utf8')).toBe('')
+    expect(readFileSync(`${aside}-wal`, 'utf8')).toBe('its log')
+  })
+
+  it('gives way to an older backup when the newest is damaged too', () => {
+    const { folder, path } = notesWithBackup()
+    copyFileSync(`${path}.backup-1`, `${path}.backup-2`)
+    overwrite(`${path}.backup-2`, 4096, Buffer.alloc(4096))
+    writeFileSync(path, '')
+    expect(openNotes(folder).texts()).toEqual(['precious'])
+  })
+
+  it('starts empty, loudly, when there is no sound backup', () => {
+    const { folder, path } = notesWithBackup()
+    writeFileSync(`${path}.backup-1`, 'noise')
+    writeFileSync(path, '')
+    const { log, lines } = captureLog()
+    const { database, texts } = openNotes(folder, { log })
+
+    expect(texts()).toEqual([])
+    expect(database.report().healing).toEqual({ damage: 'empty', restoredFrom: undefined })
+    expect(lines).toContainEqual(
+      expect.objectContaining({ level: 'error', msg: expect.stringContaining('starts empty') }),
+    )
+  })
+
+  it('is noticed by the marker even when the backups are gone too', () => {
+    const { folder, path } = notesWithBackup()
+    rmSync(`${path}.backup-1`)
+    rmSync(path)
+    expect(openNotes(folder).database.report().healing?.damage).toBe('missing')
+  })
+
+  it('is kept at most three times', () => {
+    const { folder, path } = notesWithBackup()
+    const clock = new ManualClock()
+    for (let time = 0; time < 5; time += 1) {
+      writeFileSync(path, '')
+      const { database } = openNotes(folder, { clock })
+      database.close()
+      clock.stepWall(60_000)
+    }
+    const aside = readdirSync(folder).filter((name) => name.includes('corrupt'))
+    expect(aside).toHaveLength(3)
+  })
+
+  it('loses nothing to a second one in the same second', () => {
+    const { folder, path } = notesWithBackup()
+    const clock = new ManualClock()
+    for (const _time of [1, 2]) {
+      writeFileSync(path, '')
+      openNotes(folder, { clock }).database.close()
+    }
+    expect(readdirSync(folder).filter((name) => name.includes('corrupt'))).toHaveLength(2)
+  })
+})
+
+describe('a sound database', () => {
+  it('is not touched by a first start, a clean stop or the log of a killed process', () => {
+    const folder = temporaryFolder()
+    const { add, path } = openNotes(folder)
+    add('only in the log')
+    const killed = temporaryFolder()
+    for (const file of readdirSync(folder)) copyFileSync(join(folder, file), join(killed, file))
+
+    expect(existsSync(`${path}-wal`)).toBe(true)
+    const { database, texts } = openNotes(killed)
+    expect(texts()).toEqual(['only in the log'])
+    expect(database.report()).toMatchObject({ healing: undefined, putAside: [] })
+  })
+
+  it('is new when the first start ended before the schema was there', () => {
+    const folder = temporaryFolder()
+    const path = join(folder, 'notes.db')
+    writeFileSync(path, '')
+    const { database } = openNotes(folder)
+    expect(database.report().healing).toBeUndefined()
+  })
+
+  it('is not put aside because its rows are those of a newer version', () => {
+    const { folder, path } = notesWithBackup()
+    const newer = new BetterSqlite(path)
+    newer.exec(`INSERT INTO schema_migrations (id) VALUES ('notes-9')`)
+    newer.close()
+    expect(() => openNotes(folder)).toThrow('notes-9')
+    expect(readdirSync(folder).filter((name) => name.includes('corrupt'))).toEqual([])
+  })
+
+  it('carries the mark of its program', () => {
+    const { path } = notesWithBackup()
+    expect(readFileSync(path).readUInt32BE(68)).toBe(NOTES_ID)
+  })
+})
+
+describe('damage that shows while running', () => {
+  it('asks for a new start, once, and the next start heals', async () => {
+    const { folder, path } = notesWithBackup()
+    const reasons: string[] = []
+    const { database } = openNotes(folder, { onRestartNeeded: (reason) => reasons.push(reason) })
+    const table = database
+      .prepare<[], { page: number }>(
+        `SELECT rootpage AS page FROM sqlite_schema WHERE name = 'notes'`,
+      )
+      .get()
+    overwrite(path, ((table?.page ?? 0) - 1) * 4096, Buffer.alloc(4096, 0x55))
+
+    // As after hours: nothing of the file is in the cache any more.
+    database.prepare('PRAGMA shrink_memory').run()
+    const update = database.prepare('UPDATE notes SET text = text')
+    expect(() => database.write(() => update.run())).toThrow(
+      expect.objectContaining({ code: 'storage-unavailable' }),
+    )
+    expect(() => database.write(() => update.run())).toThrow()
+    expect(reasons).toHaveLength(1)
+    expect(database.report().fault).toBe('damaged')
+    database.close()
+    expect(openNotes(folder).texts()).toEqual(['precious'])
+  })
+})
