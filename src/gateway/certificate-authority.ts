@@ -1,0 +1,164 @@
+import { createPrivateKey, createPublicKey, KeyObject, randomBytes, webcrypto } from 'node:crypto'
+import { existsSync, readFileSync } from 'node:fs'
+import { isIP } from 'node:net'
+import { join } from 'node:path'
+// The X.509 library expects it to be there first.
+import 'reflect-metadata'
+import * as x509 from '@peculiar/x509'
+import { StartError } from '../base/app-error.ts'
+import type { Clock } from '../base/clock.ts'
+import { writeFileDurably } from '../base/file.ts'
+import type { Logger } from '../base/logger.ts'
+
+const DAY_MS = 86_400_000
+const CA_LIFE_MS = 3_650 * DAY_MS
+/** The life of every certificate that the authority issues. */
+export const LEAF_LIFE_MS = 90 * DAY_MS
+/** Clocks of devices are late more often than not. */
+const BACKDATED_MS = DAY_MS
+const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const
+
+export interface CertificateAuthorityOptions {
+  /** Holds `ca.key` and `ca.pem`; they are made when neither is there. */
+  readonly folder: string
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/** A certificate and its private key, both PEM. */
+export interface IssuedCertificate {
+  readonly certPem: string
+  readonly keyPem: string
+}
+
+interface CaKeys {
+  readonly privateKey: webcrypto.CryptoKey
+  readonly publicKey: webcrypto.CryptoKey
+}
+
+/** The gateway's own CA: what devices and clients have to trust, and nothing leaves the machine. */
+export class CertificateAuthority {
+  /** The CA certificate, PEM. */
+  readonly certPem: string
+  readonly certPath: string
+  readonly #certificate: x509.X509Certificate
+  readonly #keys: CaKeys
+  readonly #clock: Clock
+
+  private constructor(certPem: string, certPath: string, keys: CaKeys, clock: Clock) {
+    this.certPem = certPem
+    this.certPath = certPath
+    this.#certificate = new x509.X509Certificate(certPem)
+    this.#keys = keys
+    this.#clock = clock
+  }
+
+  /** Throws a StartError when `ca.key` is gone: a new one would lock out every device. */
+  static async open({ folder, clock, log }: CertificateAuthorityOptions) {
+    const keyPath = join(folder, 'ca.key')
+    const certPath = join(folder, 'ca.pem')
+    if (!existsSync(keyPath)) {
+      if (existsSync(certPath)) {
+        throw new StartError(
+          `${keyPath} is missing: put it back from a backup, or delete ${certPath} too and give every device the new one.`,
+        )
+      }
+      // The key first: with it alone, the certificate can be made again.
+      writeFileDurably(keyPath, await createKeyPem())
+    }
+    const keys = await readCaKeys(keyPath)
+    let certPem = existsSync(certPath) ? readFileSync(certPath, 'utf8') : undefined
+    if (!certPem || !isGoodFor(certPem, clock.now())) {
+      if (certPem) log.warn({ certPath }, 'ca certificate renewed: give devices the new file')
+      certPem = await createCaCertificate(keys, clock.now())
+      writeFileDurably(certPath, certPem)
+    }
+    return new CertificateAuthority(certPem, certPath, keys, clock)
+  }
+
+  /** Issues a server certificate with a fresh key for host names, wildcards and IP addresses. */
+  async issue(names: readonly string[]): Promise<IssuedCertificate> {
+    const keyPem = await createKeyPem()
+    const now = this.#clock.now()
+    const publicKey = await importPublicKey(keyPem)
+    const certificate = await x509.X509CertificateGenerator.create({
+      ...validity(now, LEAF_LIFE_MS),
+      // Clients read the alternative names only, and a common name holds no more than 64 characters.
+      subject: 'CN=device-agent gateway',
+      issuer: this.#certificate.subject,
+      signingKey: this.#keys.privateKey,
+      publicKey,
+      signingAlgorithm: ALGORITHM,
+      extensions: [
+        new x509.BasicConstraintsExtension(false, undefined, true),
+        new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
+        new x509.ExtendedKeyUsageExtension([x509.ExtendedKeyUsage.serverAuth]),
+        new x509.SubjectAlternativeNameExtension(
+          names.map((value) => ({ type: isIP(value) ? 'ip' : 'dns', value })),
+        ),
+        await x509.AuthorityKeyIdentifierExtension.create(this.#keys.publicKey),
+        await x509.SubjectKeyIdentifierExtension.create(publicKey),
+      ],
+    })
+    return { certPem: `${certificate.toString('pem')}\n`, keyPem }
+  }
+}
+
+async function createCaCertificate(keys: CaKeys, now: number): Promise<string> {
+  const certificate = await x509.X509CertificateGenerator.createSelfSigned({
+    ...validity(now, CA_LIFE_MS),
+    // The digits keep two gateways apart in one trust store.
+    name: `CN=device-agent gateway CA ${randomBytes(4).toString('hex')}`,
+    keys,
+    signingAlgorithm: ALGORITHM,
+    extensions: [
+      new x509.BasicConstraintsExtension(true, 0, true),
+      new x509.KeyUsagesExtension(
+        x509.KeyUsageFlags.keyCertSign | x509.KeyUsageFlags.cRLSign,
+        true,
+      ),
+      await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+    ],
+  })
+  return `${certificate.toString('pem')}\n`
+}
+
+function validity(now: number, lifeMs: number) {
+  // RFC 5280 section 4.1.2.2: a positive number; 127 bits.
+  const serial = randomBytes(16)
+  serial[0] = ((serial[0] ?? 0) & 0x7f) | 0x40
+  return {
+    serialNumber: serial.toString('hex'),
+    notBefore: new Date(now - BACKDATED_MS),
+    notAfter: new Date(now + lifeMs),
+  }
+}
+
+/** False when it ends before a leaf issued now would, or was made under a clock that ran ahead. */
+function isGoodFor(certPem: string, now: number): boolean {
+  const { notBefore, notAfter } = new x509.X509Certificate(certPem)
+  return notBefore.getTime() <= now && notAfter.getTime() > now + LEAF_LIFE_MS
+}
+
+async function createKeyPem(): Promise<string> {
+  const { privateKey } = await webcrypto.subtle.generateKey(ALGORITHM, true, ['sign', 'verify'])
+  return KeyObject.from(privateKey).export({ type: 'pkcs8', format: 'pem' }).toString()
+}
+
+async function readCaKeys(path: string): Promise<CaKeys> {
+  try {
+    const keyPem = readFileSync(path, 'utf8')
+    const der = createPrivateKey(keyPem).export({ type: 'pkcs8', format: 'der' })
+    const privateKey = await webcrypto.subtle.importKey('pkcs8', der, ALGORITHM, false, ['sign'])
+    return { privateKey, publicKey: await importPublicKey(keyPem) }
+  } catch (error) {
+    throw new StartError(`${path} is no EC private key: put it back from a backup.`, {
+      cause: error,
+    })
+  }
+}
+
+function importPublicKey(privateKeyPem: string): Promise<webcrypto.CryptoKey> {
+  const der = createPublicKey(privateKeyPem).export({ type: 'spki', format: 'der' })
+  return webcrypto.subtle.importKey('spki', der, ALGORITHM, true, ['verify'])
+}
