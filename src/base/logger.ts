@@ -1,4 +1,4 @@
-import { type DestinationStream, type Logger, pino } from 'pino'
+import { type DestinationStream, type Logger, pino, stdSerializers } from 'pino'
 
 export type { Logger } from 'pino'
 export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent'
@@ -28,7 +28,18 @@ export function createLogger(level: LogLevel, destination?: DestinationStream): 
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: REDACTED, censor: '[secret]' },
+      serializers: {
+        err: level === 'debug' || level === 'trace' ? stdSerializers.err : briefError,
+      },
     },
     destination ?? pino.destination({ fd: 2, sync: true }),
   )
+}
+
+/** What went wrong without where in our code: a stack is for who looks closer, at level debug. */
+function briefError(error: unknown): unknown {
+  if (!(error instanceof Error)) return error
+  const { name, message, cause } = error
+  const code = 'code' in error ? error.code : undefined
+  return { name, message, code, ...(cause === undefined ? {} : { cause: briefError(cause) }) }
 }
