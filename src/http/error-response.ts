@@ -1,0 +1,38 @@
+import type { ErrorRequestHandler } from 'express'
+import { AppError } from '../base/app-error.ts'
+import type { Logger } from '../base/logger.ts'
+import { PROBLEM_TYPE, problemDetails } from './problem-details.ts'
+import { requestIdOf } from './request-id.ts'
+
+/**
+ * The one place where errors become answers: `application/problem+json`, RFC 9457.
+ * Whatever is not an AppError is a mistake of ours: logged once, told to nobody.
+ */
+export function errorResponse(log: Logger): ErrorRequestHandler {
+  return (thrown: unknown, _request, response, next) => {
+    const error = toAppError(thrown)
+    const requestId = requestIdOf(response)
+    if (error.code === 'internal')
+      log.error({ err: thrown, request_id: requestId }, 'request failed')
+    if (response.headersSent) {
+      next(thrown)
+      return
+    }
+    if (error.retryAfterS !== undefined) {
+      response.setHeader('retry-after', String(Math.ceil(error.retryAfterS)))
+    }
+    response
+      .status(error.status)
+      .type(PROBLEM_TYPE)
+      .send(JSON.stringify(problemDetails(error, requestId)))
+  }
+}
+
+function toAppError(thrown: unknown): AppError {
+  if (thrown instanceof AppError) return thrown
+  // The router's own refusal of a path such as /tunnels/%zz.
+  if (thrown instanceof URIError) {
+    return new AppError('malformed-request', 'The path has an escape that cannot be decoded.')
+  }
+  return new AppError('internal', 'Something went wrong in here; the log of the agent says more.')
+}

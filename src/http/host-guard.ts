@@ -1,0 +1,32 @@
+import type { Request, RequestHandler } from 'express'
+import { AppError } from '../base/app-error.ts'
+
+const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS'])
+const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?$/
+
+/**
+ * Refuses what a web page could make a browser send here: a host name that is not ours, which is
+ * how DNS rebinding looks (AppError `misdirected-host`), and changes from another origin
+ * (`forbidden`). `serves` gets the name without its port, lower case.
+ */
+export function hostGuard(serves: (hostname: string) => boolean): RequestHandler {
+  return (request, _response, next) => {
+    const host = request.get('host')?.toLowerCase() ?? ''
+    const hostname = HOST.exec(host)?.[1]
+    if (hostname === undefined || !serves(hostname)) {
+      throw new AppError('misdirected-host', 'This host name is not one of this API.')
+    }
+    if (!SAFE_METHODS.has(request.method) && !isSameOrigin(request, host)) {
+      throw new AppError('forbidden', 'Changes from another web origin are not accepted.')
+    }
+    next()
+  }
+}
+
+/** Programs send neither header, browsers always one: Fetch Metadata, or the origin itself. */
+function isSameOrigin(request: Request, host: string): boolean {
+  const site = request.get('sec-fetch-site')
+  if (site !== undefined && site !== 'same-origin' && site !== 'none') return false
+  const origin = request.get('origin')
+  return origin === undefined || origin.toLowerCase().replace(/^https?:\/\//, '') === host
+}

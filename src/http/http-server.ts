@@ -1,0 +1,144 @@
+import { once } from 'node:events'
+import { chmodSync, rmSync } from 'node:fs'
+import { createServer, type RequestListener, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { StartError } from '../base/app-error.ts'
+import { DeadlineError, withDeadline } from '../base/deadline.ts'
+import { formatListenAddress, type ListenAddress } from '../base/listen-address.ts'
+import type { Logger } from '../base/logger.ts'
+import { answerMalformedRequest } from './malformed-request.ts'
+
+const HEADERS_TIMEOUT_MS = 10_000
+const REQUEST_TIMEOUT_MS = 30_000
+const KEEP_ALIVE_TIMEOUT_MS = 5_000
+/** A client that stops reading its answer is let go after this. */
+const SOCKET_TIMEOUT_MS = 60_000
+/** How often headers and request timeouts are enforced; Node's own 30 s would be too late. */
+const CHECK_INTERVAL_MS = 2_000
+const MAX_CONNECTIONS = 256
+const MAX_HEADERS = 100
+const DRAIN_MS = 5_000
+/** `sun_path` of unix(7) without its closing zero; Node cuts a longer path off without a word. */
+const MAX_SOCKET_PATH_BYTES = 107
+
+const LISTEN_PROBLEMS: ReadonlyMap<unknown, string> = new Map([
+  ['EADDRINUSE', 'another program listens there'],
+  ['EADDRNOTAVAIL', 'this machine does not have that address'],
+  ['EACCES', 'this user may not listen there'],
+])
+
+/** A TCP address, or the path of a unix socket that is made for this user alone. */
+export type ListenTarget = ListenAddress | { readonly socketPath: string }
+
+export interface HttpServerOptions {
+  /** What it serves, as messages name it: `agent API`. */
+  readonly name: string
+  readonly listener: RequestListener
+  readonly target: ListenTarget
+  readonly log: Logger
+}
+
+/** An HTTP/1.1 server with a bound on everything that a client can stretch. */
+export class HttpServer {
+  readonly #name: string
+  readonly #target: ListenTarget
+  readonly #log: Logger
+  readonly #server: Server
+  readonly #active = new Set<ServerResponse>()
+  #stopped: Promise<void> | undefined
+
+  constructor({ name, listener, target, log }: HttpServerOptions) {
+    this.#name = name
+    this.#target = target
+    this.#log = log
+    this.#server = createServer(
+      {
+        headersTimeout: HEADERS_TIMEOUT_MS,
+        requestTimeout: REQUEST_TIMEOUT_MS,
+        keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+        connectionsCheckingInterval: CHECK_INTERVAL_MS,
+      },
+      (request, response) => {
+        this.#track(response)
+        listener(request, response)
+      },
+    )
+    this.#server.timeout = SOCKET_TIMEOUT_MS
+    this.#server.maxConnections = MAX_CONNECTIONS
+    this.#server.maxHeadersCount = MAX_HEADERS
+    this.#server.on('clientError', answerMalformedRequest)
+  }
+
+  /** The port that it listens on; 0 on a unix socket. */
+  get port(): number {
+    const address = this.#server.address() as AddressInfo | string | null
+    return typeof address === 'object' && address ? address.port : 0
+  }
+
+  /** Throws a StartError that says why nobody can listen there. */
+  async start(): Promise<void> {
+    const target = this.#target
+    if ('socketPath' in target) {
+      refuseLongPath(target.socketPath)
+      // Left by a process that was killed; the lock on the data folder says that it is gone.
+      rmSync(target.socketPath, { force: true })
+      await this.#listen({ path: target.socketPath }, target.socketPath)
+      chmodSync(target.socketPath, 0o600)
+      return
+    }
+    await this.#listen({ ...target }, formatListenAddress(target))
+  }
+
+  /** Takes no more connections, lets requests finish for `drainMs`, then cuts the rest off. */
+  stop(drainMs: number = DRAIN_MS): Promise<void> {
+    this.#stopped ??= this.#stop(drainMs)
+    return this.#stopped
+  }
+
+  async #listen(where: { path: string } | ListenAddress, shown: string): Promise<void> {
+    try {
+      this.#server.listen(where)
+      await once(this.#server, 'listening')
+    } catch (error) {
+      const { code, message } = error as NodeJS.ErrnoException
+      const reason = LISTEN_PROBLEMS.get(code) ?? message
+      throw new StartError(`The ${this.#name} cannot listen on ${shown}: ${reason}.`, {
+        cause: error,
+      })
+    }
+  }
+
+  async #stop(drainMs: number): Promise<void> {
+    if (!this.#server.listening) return
+    const closed = once(this.#server, 'close')
+    this.#server.close()
+    for (const response of this.#active) closeAfter(response)
+    try {
+      await withDeadline(closed, drainMs, `draining the ${this.#name}`)
+    } catch (error) {
+      if (!(error instanceof DeadlineError)) throw error
+      this.#log.warn({ requests: this.#active.size }, 'requests cut off')
+      this.#server.closeAllConnections()
+      await closed
+    }
+  }
+
+  #track(response: ServerResponse): void {
+    this.#active.add(response)
+    response.once('close', () => this.#active.delete(response))
+    if (this.#stopped) closeAfter(response)
+  }
+}
+
+/** Makes this the last answer on its connection: a kept-alive one would hold the stop up. */
+function closeAfter(response: ServerResponse): void {
+  if (response.headersSent) response.once('finish', () => response.req.socket.destroySoon())
+  else response.setHeader('connection', 'close')
+}
+
+function refuseLongPath(path: string): void {
+  if (Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return
+  throw new StartError(
+    `The path ${path} is too long for a socket (${MAX_SOCKET_PATH_BYTES} bytes): use a data folder with a shorter path.`,
+  )
+}
