@@ -1,4 +1,10 @@
-import type { StreamSlots } from './stream-slots.ts'
+import { MuxadoError } from '../muxado/error-code.ts'
+import type { Stream, StreamHandler } from '../muxado/stream.ts'
+import { openTyped } from '../muxado/typed-session.ts'
+import type { StreamSlots, StreamWaiter } from './stream-slots.ts'
+
+/** The type of the streams on which the gateway sends connections to the SDK. */
+const PROXY_STREAM_TYPE = 3
 
 export interface StreamPoolOptions {
   /** One per agent session: `new StreamSlots({ session })`. */
@@ -7,16 +13,126 @@ export interface StreamPoolOptions {
   readonly proxyHeader: (clientAddr: string) => Buffer
 }
 
-/** The proxy streams of one endpoint: idle ones are taken again, newest first. */
+/** A stream that leads to one connection of the device's service; its own handler while unused. */
+export class ProxyStream implements StreamHandler {
+  readonly stream: Stream
+  readonly #pool: StreamPool
+  /** False for the first exchange: then the service has still to be reached. */
+  isReused = false
+  /** The tick of its slots at which it became idle. */
+  idleSince = 0
+
+  constructor(pool: StreamPool, open: (handler: StreamHandler) => Stream) {
+    this.#pool = pool
+    this.stream = open(this)
+  }
+
+  /** Hands the stream back: the exchange on it is over, and both sides keep the connection. */
+  release(): void {
+    this.isReused = true
+    this.stream.handler = this
+    this.#pool.takeBack(this)
+  }
+
+  /** Gives the stream up; the service sees the end of its connection. */
+  retire(): void {
+    this.stream.handler = RETIRED
+    this.stream.retire()
+  }
+
+  /** Bytes that nobody asked for: whatever they are, the next answer must not begin with them. */
+  onData(): void {
+    this.#pool.drop(this)
+    this.retire()
+  }
+
+  /** The service closed its idle connection. */
+  onEnd(): void {
+    this.onData()
+  }
+
+  onDrain(): void {}
+
+  onClose(): void {
+    this.#pool.drop(this)
+  }
+}
+
+/** What a stream does when nobody is interested any more. */
+const RETIRED: StreamHandler = { onData() {}, onEnd() {}, onDrain() {}, onClose() {} }
+
+/** The proxy streams of one endpoint; of the idle ones the newest is taken first. */
 export class StreamPool {
   readonly #slots: StreamSlots
   readonly #proxyHeader: (clientAddr: string) => Buffer
+  /** Oldest first. */
+  readonly #idle: ProxyStream[] = []
+  #isClosed = false
 
   constructor({ slots, proxyHeader }: StreamPoolOptions) {
     this.#slots = slots
     this.#proxyHeader = proxyHeader
   }
 
+  /** Asks for a stream, an idle one if there is one; it counts for the asker until handed back. */
+  acquire(clientAddr: string, waiter: StreamWaiter): void {
+    const idle = this.#idle.pop()
+    if (idle) waiter.onStream(idle)
+    else this.acquireFresh(clientAddr, waiter)
+  }
+
+  /** Asks for a stream that no exchange has used before. */
+  acquireFresh(clientAddr: string, waiter: StreamWaiter): void {
+    if (this.#isClosed) waiter.onNoStream('session-over')
+    else this.#slots.request(this, clientAddr, waiter)
+  }
+
+  /** Withdraws an `acquire` that was not answered yet. */
+  cancel(waiter: StreamWaiter): void {
+    this.#slots.cancel(waiter)
+  }
+
   /** Retires idle streams and refuses who waits; exchanges under way go on. */
-  close(): void {}
+  close(): void {
+    this.#isClosed = true
+    this.#slots.leave(this)
+    this.retireIdle(Number.POSITIVE_INFINITY)
+  }
+
+  /** For the slots: opens a stream; undefined when the session has ended meanwhile. */
+  open(clientAddr: string): ProxyStream | undefined {
+    try {
+      const header = this.#proxyHeader(clientAddr)
+      return new ProxyStream(this, (handler) =>
+        openTyped(this.#slots.session, PROXY_STREAM_TYPE, handler, header),
+      )
+    } catch (error) {
+      if (error instanceof MuxadoError) return undefined
+      throw error
+    }
+  }
+
+  /** The tick since which the oldest idle stream is unused; infinite when there is none. */
+  get oldestIdle(): number {
+    return this.#idle[0]?.idleSince ?? Number.POSITIVE_INFINITY
+  }
+
+  retireOldest(): void {
+    this.#idle.shift()?.retire()
+  }
+
+  /** Retires what is idle since `tick` or longer. */
+  retireIdle(tick: number): void {
+    while (this.#idle.length > 0 && this.oldestIdle <= tick) this.retireOldest()
+  }
+
+  takeBack(stream: ProxyStream): void {
+    if (this.#isClosed) stream.retire()
+    else if (this.#slots.offer(stream, this)) this.#idle.push(stream)
+  }
+
+  drop(stream: ProxyStream): void {
+    const at = this.#idle.indexOf(stream)
+    if (at !== -1) this.#idle.splice(at, 1)
+  }
 }

@@ -1,17 +1,201 @@
+import { type Clock, systemClock } from '../base/clock.ts'
 import type { Session } from '../muxado/session.ts'
+import type { ProxyStream, StreamPool } from './stream-pool.ts'
+
+export interface StreamSlotsLimits {
+  /** How long an unused stream is kept; below the keep-alive of common servers (Node: 5 s). */
+  readonly idleMs: number
+  /** How long an exchange may wait for a stream. */
+  readonly queueMs: number
+  /** How many exchanges may wait at once. */
+  readonly queueLength: number
+}
+
+export const STREAM_SLOTS_LIMITS: StreamSlotsLimits = {
+  idleMs: 4_000,
+  queueMs: 30_000,
+  queueLength: 4_096,
+}
 
 export interface StreamSlotsOptions {
   readonly session: Session
+  readonly clock?: Clock
+  readonly limits?: Partial<StreamSlotsLimits>
 }
 
-/** The stream budget of one agent session, shared by the pools of its endpoints. */
+/** Why an exchange gets no stream. */
+export type NoStreamReason = 'queue-full' | 'queue-timeout' | 'session-over'
+
+/** Who asks for a stream. One of the two is called once: before the asking returns, or later. */
+export interface StreamWaiter {
+  onStream(stream: ProxyStream): void
+  onNoStream(reason: NoStreamReason): void
+}
+
+interface Waiting {
+  readonly pool: StreamPool
+  readonly clientAddr: string
+  readonly until: number
+}
+
+/** How often idle streams and waiting exchanges are looked at. */
+const TICK_MS = 500
+
+/**
+ * The stream budget of one agent session, shared by the pools of its endpoints. The SDK's session
+ * dies silently above its limit, so who finds no slot waits in one line, first come first served.
+ */
 export class StreamSlots {
   readonly session: Session
+  readonly #clock: Clock
+  readonly #limits: StreamSlotsLimits
+  readonly #pools = new Set<StreamPool>()
+  readonly #queue = new Map<StreamWaiter, Waiting>()
+  readonly #closing = new AbortController()
+  #isTicking = false
+  #isAwaitingSlot = false
+  #ticks = 0
 
-  constructor({ session }: StreamSlotsOptions) {
+  constructor({ session, clock = systemClock, limits }: StreamSlotsOptions) {
     this.session = session
+    this.#clock = clock
+    this.#limits = { ...STREAM_SLOTS_LIMITS, ...limits }
+  }
+
+  /** Exchanges that wait for a stream. */
+  get waiting(): number {
+    return this.#queue.size
+  }
+
+  /** Opens a stream for a pool's endpoint, as soon as there is a slot. */
+  request(pool: StreamPool, clientAddr: string, waiter: StreamWaiter): void {
+    if (this.#closing.signal.aborted) {
+      waiter.onNoStream('session-over')
+    } else if (this.#queue.size === 0 && this.session.freeSlots > 0) {
+      this.#open(pool, clientAddr, waiter)
+    } else if (this.#queue.size >= this.#limits.queueLength) {
+      waiter.onNoStream('queue-full')
+    } else {
+      const until = this.#clock.monotonic() + this.#limits.queueMs
+      this.#queue.set(waiter, { pool, clientAddr, until })
+      this.#evictOldest()
+      this.#awaitSlot()
+      this.#startTicking()
+    }
+  }
+
+  /** Takes a waiter out of the line; nothing is called any more. */
+  cancel(waiter: StreamWaiter): void {
+    this.#queue.delete(waiter)
+  }
+
+  /**
+   * Finds a use for a stream that a pool has back: who is first in line gets it when it waits for
+   * the same endpoint, else the slot. True when the pool may keep it.
+   */
+  offer(stream: ProxyStream, pool: StreamPool): boolean {
+    if (this.#closing.signal.aborted) {
+      stream.retire()
+      return false
+    }
+    const [first] = this.#queue
+    if (!first) {
+      stream.idleSince = this.#ticks
+      this.#pools.add(pool)
+      this.#startTicking()
+      return true
+    }
+    const [waiter, waiting] = first
+    if (waiting.pool === pool) {
+      this.#queue.delete(waiter)
+      waiter.onStream(stream)
+    } else {
+      stream.retire()
+    }
+    return false
+  }
+
+  /** Refuses a pool's waiters. */
+  leave(pool: StreamPool): void {
+    this.#pools.delete(pool)
+    for (const [waiter, waiting] of this.#queue) {
+      if (waiting.pool === pool) this.#refuse(waiter, 'session-over')
+    }
   }
 
   /** Ends the idle streams and refuses who waits; call it when the session is over. */
-  close(): void {}
+  close(): void {
+    if (this.#closing.signal.aborted) return
+    this.#closing.abort()
+    for (const pool of this.#pools) pool.retireIdle(Number.POSITIVE_INFINITY)
+    for (const waiter of this.#queue.keys()) this.#refuse(waiter, 'session-over')
+  }
+
+  #open(pool: StreamPool, clientAddr: string, waiter: StreamWaiter): void {
+    const stream = pool.open(clientAddr)
+    if (stream) waiter.onStream(stream)
+    else waiter.onNoStream('session-over')
+  }
+
+  #refuse(waiter: StreamWaiter, reason: NoStreamReason): void {
+    if (this.#queue.delete(waiter)) waiter.onNoStream(reason)
+  }
+
+  #awaitSlot(): void {
+    if (this.#isAwaitingSlot) return
+    this.#isAwaitingSlot = true
+    this.session.whenFree(() => {
+      this.#isAwaitingSlot = false
+      this.#serve()
+    })
+  }
+
+  #serve(): void {
+    while (this.session.freeSlots > 0) {
+      const [first] = this.#queue
+      if (!first) return
+      const [waiter, { pool, clientAddr }] = first
+      this.#queue.delete(waiter)
+      this.#open(pool, clientAddr, waiter)
+    }
+    if (this.#queue.size > 0) this.#awaitSlot()
+  }
+
+  /** Gives up the longest unused stream of all pools, for the sake of somebody who waits. */
+  #evictOldest(): void {
+    let oldest: StreamPool | undefined
+    for (const pool of this.#pools) {
+      if (pool.oldestIdle < (oldest?.oldestIdle ?? Number.POSITIVE_INFINITY)) oldest = pool
+    }
+    oldest?.retireOldest()
+  }
+
+  #startTicking(): void {
+    if (this.#isTicking) return
+    this.#isTicking = true
+    // The sleep rejects when the slots are closed; nothing is left to do then.
+    this.#tickWhileNeeded().catch(() => {})
+  }
+
+  async #tickWhileNeeded(): Promise<void> {
+    while (this.#queue.size > 0 || this.#pools.size > 0) {
+      await this.#clock.sleep(TICK_MS, this.#closing.signal)
+      this.#tick()
+    }
+    this.#isTicking = false
+  }
+
+  #tick(): void {
+    this.#ticks += 1
+    const idleTicks = Math.ceil(this.#limits.idleMs / TICK_MS)
+    for (const pool of this.#pools) {
+      pool.retireIdle(this.#ticks - idleTicks)
+      if (pool.oldestIdle === Number.POSITIVE_INFINITY) this.#pools.delete(pool)
+    }
+    const now = this.#clock.monotonic()
+    for (const [waiter, { until }] of this.#queue) {
+      if (until > now) break
+      this.#refuse(waiter, 'queue-timeout')
+    }
+  }
 }

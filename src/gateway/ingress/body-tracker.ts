@@ -1,0 +1,30 @@
+import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from './body-framing.ts'
+import { ChunkedBody } from './chunked-body.ts'
+
+/** Knows where a body ends while its bytes pass by. */
+export class BodyTracker {
+  #remaining: number
+  readonly #chunked: ChunkedBody | undefined
+
+  constructor(framing: BodyFraming) {
+    this.#remaining = framing === UNTIL_CLOSE ? Number.POSITIVE_INFINITY : Math.max(0, framing)
+    this.#chunked = framing === CHUNKED ? new ChunkedBody() : undefined
+  }
+
+  /** Never true for a body that lasts until the connection closes. */
+  get isDone(): boolean {
+    return this.#chunked ? this.#chunked.isDone : this.#remaining === 0
+  }
+
+  /**
+   * Answers the offset behind the last byte of `chunk` that belongs to the body; its content,
+   * without chunk lines, is added to `content`, when given. Throws HttpSyntaxError.
+   */
+  advance(chunk: Buffer, from: number, content?: Buffer[]): number {
+    if (this.#chunked) return this.#chunked.advance(chunk, from, content)
+    const end = Math.min(chunk.length, from + this.#remaining)
+    this.#remaining -= end - from
+    if (end > from) content?.push(chunk.subarray(from, end))
+    return end
+  }
+}

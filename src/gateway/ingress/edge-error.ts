@@ -1,0 +1,67 @@
+import type { LocalReply } from './local-reply.ts'
+
+/** What the gateway answers when there is no answer of a device to pass on. */
+export const EDGE_ERRORS = {
+  ERR_GATEWAY_BAD_REQUEST: { status: 400, sentence: 'The request is not valid HTTP.' },
+  ERR_NGROK_3200: { status: 404, sentence: 'There is no endpoint online under this name.' },
+  ERR_GATEWAY_REQUEST_TIMEOUT: { status: 408, sentence: 'The request took too long to arrive.' },
+  ERR_GATEWAY_EXPECTATION: { status: 417, sentence: 'The request expects what is not offered.' },
+  ERR_GATEWAY_HEAD_TOO_LARGE: { status: 431, sentence: 'The request has too many headers.' },
+  ERR_NGROK_3004: {
+    status: 502,
+    sentence: 'The device answered with an invalid or incomplete HTTP response.',
+  },
+  ERR_NGROK_3210: { status: 502, sentence: 'The connection to the device was lost.' },
+  ERR_NGROK_8012: {
+    status: 502,
+    sentence: 'The device is online, but its service cannot be reached. Is the service running?',
+  },
+  ERR_NGROK_724: {
+    status: 503,
+    sentence: 'The device is busy with other requests. Try again in a moment.',
+  },
+  ERR_NGROK_3005: { status: 504, sentence: 'The device did not answer in time.' },
+} as const satisfies Record<string, { status: number; sentence: string }>
+
+export type EdgeErrorCode = keyof typeof EDGE_ERRORS
+
+/**
+ * The answer for an error: a page for browsers, text for everything else; the code is in the
+ * header too. `detail` says more in a sentence and is shown as it is.
+ */
+export function edgeErrorReply(code: EdgeErrorCode, accept: string, detail?: string): LocalReply {
+  const { status, sentence } = EDGE_ERRORS[code]
+  const text = detail === undefined ? sentence : `${sentence} ${detail}`
+  const wantsHtml = /\btext\/html\b/i.test(accept)
+  const fields = [
+    'content-type',
+    wantsHtml ? 'text/html; charset=utf-8' : 'text/plain; charset=utf-8',
+    'cache-control',
+    'no-store',
+    'ngrok-error-code',
+    code,
+  ]
+  if (status === 503) fields.push('retry-after', '1')
+  return { status, fields, body: wantsHtml ? page(status, text, code) : `${text} (${code})\n` }
+}
+
+function page(status: number, text: string, code: string): string {
+  return `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${status} ${code}</title>
+<style>
+  body { font: 1.1rem/1.5 system-ui, sans-serif; margin: 15vh auto; max-width: 34rem; padding: 0 1rem }
+  code { color: #777 }
+</style>
+<h1>${status}</h1>
+<p>${escapeHtml(text)}</p>
+<p><code>${code}</code></p>
+</html>
+`
+}
+
+function escapeHtml(text: string): string {
+  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
+}

@@ -1,0 +1,77 @@
+import { knownField } from './known-field.ts'
+import type { RequestHead } from './request-head.ts'
+import type { ResponseHead } from './response-head.ts'
+
+/** What the device cannot see by itself: who asks, and how. */
+export interface ForwardedFor {
+  readonly clientIp: string
+  readonly scheme: 'http' | 'https'
+}
+
+/**
+ * The fields that go to the device: without those of this hop (RFC 9110 7.6.1), with who asked.
+ * The client's address goes behind an `x-forwarded-for` that was there; scheme and host replace
+ * what the client says about itself.
+ */
+export function requestFields(head: RequestHead, { clientIp, scheme }: ForwardedFor): string[] {
+  const { fields } = head
+  const listed = head.connection.fields
+  const passed: string[] = []
+  let via = ''
+  for (let at = 0; at < fields.length; at += 2) {
+    const name = fields[at] as string
+    const value = fields[at + 1] as string
+    if (listed.length > 0 && listed.includes(name.toLowerCase())) continue
+    switch (knownField(name)) {
+      case 'connection':
+      case 'keep-alive':
+      case 'proxy-connection':
+      case 'te':
+      case 'upgrade':
+      case 'http2-settings':
+      case 'x-forwarded-host':
+      case 'x-forwarded-proto':
+        break
+      case 'x-forwarded-for':
+        via += `${value}, `
+        break
+      default:
+        passed.push(name, value)
+    }
+  }
+  passed.push('x-forwarded-for', via + clientIp)
+  passed.push('x-forwarded-proto', scheme, 'x-forwarded-host', head.host)
+  if (head.acceptsTrailers) passed.push('te', 'trailers')
+  if (head.upgrade !== undefined) passed.push('connection', 'Upgrade', 'upgrade', head.upgrade)
+  return passed
+}
+
+/**
+ * The fields that go to the client: without those of the hop to the device, and without an error
+ * code that only the gateway may set. A switch of protocols keeps its `upgrade`.
+ */
+export function responseFields({ status, fields, connection }: ResponseHead): string[] {
+  const listed = connection.fields
+  // RFC 9110 8.6 and RFC 9112 6.1: these say nothing in a response that cannot have a body.
+  const hasFraming = status >= 200 && status !== 204
+  const passed: string[] = []
+  for (let at = 0; at < fields.length; at += 2) {
+    const name = fields[at] as string
+    if (listed.length > 0 && listed.includes(name.toLowerCase())) continue
+    switch (knownField(name)) {
+      case 'connection':
+      case 'keep-alive':
+      case 'proxy-connection':
+      case 'upgrade':
+      case 'ngrok-error-code':
+        break
+      case 'content-length':
+      case 'transfer-encoding':
+        if (hasFraming) passed.push(name, fields[at + 1] as string)
+        break
+      default:
+        passed.push(name, fields[at + 1] as string)
+    }
+  }
+  return passed
+}

@@ -1,0 +1,233 @@
+import { BYTE_CLASS, LINE, TOKEN, VALUE } from './byte-class.ts'
+import { HttpSyntaxError } from './http-syntax-error.ts'
+
+export interface HeadLimits {
+  readonly maxBytes: number
+  readonly maxFields: number
+}
+
+export const HEAD_LIMITS: HeadLimits = { maxBytes: 65_536, maxFields: 256 }
+
+/** Start line and fields of a message; `fields` alternates name and value as they came. */
+export interface ScannedHead {
+  readonly line: string
+  readonly fields: string[]
+}
+
+/** What the next byte belongs to. */
+const AT_START = 0
+const AFTER_LEADING_CR = 1
+const IN_LINE = 2
+const AFTER_LINE_CR = 3
+const AT_FIELD = 4
+const IN_NAME = 5
+const BEFORE_VALUE = 6
+const IN_VALUE = 7
+const AFTER_VALUE_CR = 8
+const AFTER_LAST_CR = 9
+
+const CR = 0x0d
+const LF = 0x0a
+const COLON = 0x3a
+const SPACE = 0x20
+const TAB = 0x09
+
+const NOTHING = Buffer.alloc(0)
+
+/**
+ * Finds the parts of a message head (RFC 9112 2 to 5), each byte once however the chunks are cut.
+ * Strict: no bare CR or LF, no control characters, no folding, no space before a colon.
+ */
+export class HeadScanner {
+  readonly #limits: HeadLimits
+  readonly #firstState: number
+  #state: number
+  /** Offsets into the head: begin and end of the line, then of each name and value in turn. */
+  readonly #marks: number[] = []
+  /** The head so far, when it comes in more than one chunk. */
+  #held = NOTHING
+  #heldBytes = 0
+  #text = ''
+
+  /** `trailers` have no start line: the fields come at once (RFC 9112 7.1.2). */
+  constructor(limits: HeadLimits = HEAD_LIMITS, kind: 'head' | 'trailers' = 'head') {
+    this.#limits = limits
+    this.#firstState = kind === 'head' ? AT_START : AT_FIELD
+    this.#state = this.#firstState
+    if (kind === 'trailers') this.#marks.push(0, 0)
+  }
+
+  /** True between the first chunk of a head and its last. */
+  get isPartial(): boolean {
+    return this.#heldBytes > 0
+  }
+
+  /**
+   * Reads `chunk` from `from`. Answers the offset behind the head, which `take()` then has, or -1
+   * when the head goes on in the next chunk. Throws HttpSyntaxError.
+   */
+  scan(chunk: Buffer, from: number): number {
+    if (this.#heldBytes > 0) return this.#resume(chunk, from)
+    const until = Math.min(chunk.length, from + this.#limits.maxBytes)
+    const end = this.#advance(chunk, from, from, until)
+    if (end === -1) this.#hold(chunk, from, until)
+    else this.#text = chunk.toString('latin1', from, end)
+    return end
+  }
+
+  /** The head that `scan` has completed; the scanner is ready for the next one. */
+  take(): ScannedHead {
+    const text = this.#text
+    const marks = this.#marks
+    const fields: string[] = []
+    for (let at = 2; at < marks.length; at += 2) {
+      fields.push(text.slice(marks[at], marks[at + 1]))
+    }
+    const line = text.slice(marks[0], marks[1])
+    this.#state = this.#firstState
+    this.#text = ''
+    this.#held = NOTHING
+    this.#heldBytes = 0
+    marks.length = 0
+    return { line, fields }
+  }
+
+  #resume(chunk: Buffer, from: number): number {
+    const before = this.#heldBytes
+    const until = Math.min(chunk.length, from + this.#limits.maxBytes - before)
+    this.#hold(chunk, from, until)
+    const end = this.#advance(this.#held, 0, before, this.#heldBytes)
+    if (end === -1) return -1
+    this.#text = this.#held.toString('latin1', 0, end)
+    return from + end - before
+  }
+
+  /** Keeps what came of the head. Room doubles, so that single bytes do not cost a copy each. */
+  #hold(chunk: Buffer, from: number, until: number): void {
+    const bytes = this.#heldBytes + until - from
+    if (bytes > this.#held.length) {
+      const roomier = Buffer.allocUnsafe(Math.max(1_024, bytes, this.#held.length * 2))
+      this.#held.copy(roomier, 0, 0, this.#heldBytes)
+      this.#held = roomier
+    }
+    chunk.copy(this.#held, this.#heldBytes, from, until)
+    this.#heldBytes = bytes
+  }
+
+  /** Runs the states over `bytes`, where the head begins at `start`. Answers its end, or -1. */
+  #advance(bytes: Buffer, start: number, from: number, until: number): number {
+    const marks = this.#marks
+    let state = this.#state
+    let at = from
+    while (at < until) {
+      switch (state) {
+        case IN_LINE:
+          at = skip(bytes, at, until, LINE)
+          if (at < until) state = this.#endLine(bytes, start, at++)
+          break
+        case IN_NAME:
+          at = skip(bytes, at, until, TOKEN)
+          if (at < until) state = this.#endName(bytes, start, at++)
+          break
+        case BEFORE_VALUE:
+          while (at < until && isBlank(bytes[at])) at += 1
+          if (at === until) break
+          marks.push(at - start)
+          state = IN_VALUE
+          break
+        case IN_VALUE:
+          at = skip(bytes, at, until, VALUE)
+          if (at < until) state = this.#endValue(bytes, start, at++)
+          break
+        case AT_START:
+          state = this.#startLine(bytes, start, at)
+          if (state === AFTER_LEADING_CR) at += 1
+          break
+        case AT_FIELD:
+          state = this.#startField(bytes, start, at++)
+          break
+        default:
+          if (bytes[at++] !== LF) throw new HttpSyntaxError('a bare CR')
+          if (state === AFTER_LAST_CR) return at
+          state = state === AFTER_LEADING_CR ? IN_LINE : AT_FIELD
+          if (state === IN_LINE) marks.push(at - start)
+      }
+    }
+    this.#state = state
+    if (until - start >= this.#limits.maxBytes) {
+      throw new HttpSyntaxError(`more than ${this.#limits.maxBytes} bytes of fields`, 'too-large')
+    }
+    return -1
+  }
+
+  /** One empty line before a start line is ignored (RFC 9112 2.2). */
+  #startLine(bytes: Buffer, start: number, at: number): number {
+    if (bytes[at] === CR) return AFTER_LEADING_CR
+    this.#marks.push(at - start)
+    return IN_LINE
+  }
+
+  #endLine(bytes: Buffer, start: number, at: number): number {
+    if (bytes[at] !== CR) throw new HttpSyntaxError(`${name(bytes[at])} in the start line`)
+    this.#marks.push(at - start)
+    return AFTER_LINE_CR
+  }
+
+  #startField(bytes: Buffer, start: number, at: number): number {
+    const byte = bytes[at] as number
+    if (byte === CR) return AFTER_LAST_CR
+    if (isBlank(byte)) throw new HttpSyntaxError('a folded field')
+    if (((BYTE_CLASS[byte] as number) & TOKEN) === 0) {
+      throw new HttpSyntaxError(`${name(byte)} at the start of a field`)
+    }
+    if (this.#marks.length >= 2 + 4 * this.#limits.maxFields) {
+      throw new HttpSyntaxError(`more than ${this.#limits.maxFields} fields`, 'too-large')
+    }
+    this.#marks.push(at - start)
+    return IN_NAME
+  }
+
+  #endName(bytes: Buffer, start: number, at: number): number {
+    if (bytes[at] !== COLON) throw new HttpSyntaxError(`${name(bytes[at])} in a field name`)
+    this.#marks.push(at - start)
+    return BEFORE_VALUE
+  }
+
+  #endValue(bytes: Buffer, start: number, at: number): number {
+    if (bytes[at] !== CR) throw new HttpSyntaxError(`${name(bytes[at])} in a field value`)
+    const begin = this.#marks[this.#marks.length - 1] as number
+    let end = at
+    while (end > start + begin && isBlank(bytes[end - 1])) end -= 1
+    this.#marks.push(end - start)
+    return AFTER_VALUE_CR
+  }
+}
+
+function skip(bytes: Buffer, from: number, until: number, bits: number): number {
+  let at = from
+  while (at < until && ((BYTE_CLASS[bytes[at] as number] as number) & bits) !== 0) at += 1
+  return at
+}
+
+function isBlank(byte: number | undefined): boolean {
+  return byte === SPACE || byte === TAB
+}
+
+/** What a refused byte is called in the answer; the byte itself stays out of it. */
+function name(byte: number | undefined): string {
+  switch (byte) {
+    case 0:
+      return 'a NUL'
+    case LF:
+      return 'a bare LF'
+    case CR:
+      return 'a line without a colon'
+    case SPACE:
+    case TAB:
+      return 'a space'
+    case COLON:
+      return 'a colon'
+    default:
+      return 'a character that is not allowed'
+  }
+}

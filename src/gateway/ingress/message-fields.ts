@@ -1,0 +1,75 @@
+import { addConnectionOptions, type ConnectionOptions, NO_OPTIONS } from './connection-options.ts'
+import { HttpSyntaxError } from './http-syntax-error.ts'
+import { knownField } from './known-field.ts'
+
+/** The fields that say where a message goes, where it ends and what becomes of its connection. */
+export interface MessageFields {
+  host: string | undefined
+  contentLength: number | undefined
+  isChunked: boolean
+  connection: ConnectionOptions
+  upgrade: string | undefined
+  expect: string | undefined
+  te: string | undefined
+}
+
+/**
+ * Reads them out of alternating names and values. Throws HttpSyntaxError when two parties could
+ * see two ends of the message (RFC 9112 6.1 and 6.3).
+ */
+export function readMessageFields(fields: readonly string[]): MessageFields {
+  const found: MessageFields = {
+    host: undefined,
+    contentLength: undefined,
+    isChunked: false,
+    connection: NO_OPTIONS,
+    upgrade: undefined,
+    expect: undefined,
+    te: undefined,
+  }
+  for (let at = 0; at < fields.length; at += 2) {
+    const name = knownField(fields[at] as string)
+    if (name !== undefined) note(found, name, fields[at + 1] as string)
+  }
+  if (found.isChunked && found.contentLength !== undefined) {
+    throw new HttpSyntaxError('a Content-Length beside a Transfer-Encoding')
+  }
+  return found
+}
+
+function note(found: MessageFields, name: string, value: string): void {
+  switch (name) {
+    case 'host':
+      if (found.host !== undefined) throw new HttpSyntaxError('two Host fields')
+      found.host = value
+      break
+    case 'content-length':
+      if (found.contentLength !== undefined) throw new HttpSyntaxError('two Content-Length fields')
+      found.contentLength = parseContentLength(value)
+      break
+    case 'transfer-encoding':
+      if (found.isChunked) throw new HttpSyntaxError('two Transfer-Encoding fields')
+      if (value.toLowerCase() !== 'chunked') {
+        throw new HttpSyntaxError('a Transfer-Encoding other than chunked')
+      }
+      found.isChunked = true
+      break
+    case 'connection':
+      found.connection = addConnectionOptions(found.connection, value)
+      break
+    case 'upgrade':
+      found.upgrade = found.upgrade === undefined ? value : `${found.upgrade}, ${value}`
+      break
+    case 'expect':
+      found.expect = found.expect === undefined ? value : `${found.expect}, ${value}`
+      break
+    case 'te':
+      found.te = found.te === undefined ? value : `${found.te}, ${value}`
+  }
+}
+
+/** Digits only, and few enough to count with (RFC 9110 8.6). */
+function parseContentLength(value: string): number {
+  if (!/^[0-9]{1,15}$/.test(value)) throw new HttpSyntaxError('a Content-Length that is no number')
+  return Number(value)
+}

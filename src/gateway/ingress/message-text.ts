@@ -1,0 +1,13 @@
+import { STATUS_CODES } from 'node:http'
+
+/** A head as it goes on the wire, latin1; `fields` alternates name and value. */
+export function formatHead(line: string, fields: readonly string[]): string {
+  let text = `${line}\r\n`
+  for (let at = 0; at < fields.length; at += 2) text += `${fields[at]}: ${fields[at + 1]}\r\n`
+  return `${text}\r\n`
+}
+
+/** A status line; without a reason of its own the status gets the usual one. */
+export function statusLine(status: number, reason = STATUS_CODES[status] ?? ''): string {
+  return `HTTP/1.1 ${status} ${reason}`
+}

@@ -1,0 +1,99 @@
+import { METHODS } from 'node:http'
+import { type BodyFraming, CHUNKED } from './body-framing.ts'
+import { consistsOf, TARGET } from './byte-class.ts'
+import type { ConnectionOptions } from './connection-options.ts'
+import type { ScannedHead } from './head-scanner.ts'
+import { hostnameOf } from './host.ts'
+import { HttpSyntaxError } from './http-syntax-error.ts'
+import { readMessageFields } from './message-fields.ts'
+
+/** A checked request head, with what a gateway has to know about it. */
+export interface RequestHead {
+  readonly method: string
+  /** Origin form or `*`; an absolute form is reduced to its path and query. */
+  readonly target: string
+  /** 0 is HTTP/1.0, 1 is HTTP/1.1. */
+  readonly minorVersion: number
+  /** Name and value in turn, in the order and case of their arrival. */
+  readonly fields: readonly string[]
+  /** The value of Host as it came. */
+  readonly host: string
+  /** Lower case, without port, without the dot of a rooted name. */
+  readonly hostname: string
+  readonly framing: BodyFraming
+  readonly connection: ConnectionOptions
+  /** The protocol to switch to; undefined when the client asks for none that can be spliced. */
+  readonly upgrade: string | undefined
+  readonly expectsContinue: boolean
+  readonly acceptsTrailers: boolean
+  /** False when the client wants the connection closed after this exchange. */
+  readonly keepAlive: boolean
+}
+
+/** CONNECT asks for a tunnel to a third party, which an ingress is not (RFC 9110 9.3.6). */
+const KNOWN_METHODS: ReadonlySet<string> = new Set(METHODS.filter((name) => name !== 'CONNECT'))
+
+const ABSOLUTE_FORM = /^https?:\/\/([^/?]*)(.*)$/i
+
+/** Understands a scanned head as a request (RFC 9112 3 and 6). Throws HttpSyntaxError. */
+export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
+  const methodEnd = line.indexOf(' ')
+  const targetEnd = line.lastIndexOf(' ')
+  const method = line.slice(0, methodEnd)
+  if (!KNOWN_METHODS.has(method)) throw new HttpSyntaxError('an unknown method')
+  const minorVersion = parseVersion(line, targetEnd + 1)
+  const found = readMessageFields(fields)
+  const { host, connection, contentLength = 0 } = found
+  if (host === undefined) throw new HttpSyntaxError('no Host field')
+  if (found.isChunked && minorVersion === 0) {
+    throw new HttpSyntaxError('a Transfer-Encoding in HTTP/1.0')
+  }
+  const framing = found.isChunked ? CHUNKED : contentLength
+  return {
+    method,
+    target: parseTarget(line.slice(methodEnd + 1, targetEnd), method, host),
+    minorVersion,
+    fields,
+    host,
+    hostname: hostnameOf(host),
+    framing,
+    connection,
+    upgrade: connection.upgrade && framing === 0 ? spliceable(found.upgrade) : undefined,
+    expectsContinue: found.expect !== undefined && parseExpect(found.expect),
+    acceptsTrailers: found.te !== undefined && /(^|[, \t])trailers($|[, \t])/i.test(found.te),
+    keepAlive: minorVersion === 1 ? !connection.close : connection.keepAlive && !connection.close,
+  }
+}
+
+function parseVersion(line: string, at: number): number {
+  const version = line.slice(at)
+  if (version === 'HTTP/1.1') return 1
+  if (version === 'HTTP/1.0') return 0
+  throw new HttpSyntaxError('a version other than HTTP/1.1 and HTTP/1.0')
+}
+
+/** All forms of RFC 9112 3.2 but the one of CONNECT; an absolute form has to name the same host. */
+function parseTarget(target: string, method: string, host: string): string {
+  if (!consistsOf(target, 0, target.length, TARGET)) {
+    throw new HttpSyntaxError('a target that is no path')
+  }
+  if (target.startsWith('/')) return target
+  if (target === '*' && method === 'OPTIONS') return target
+  const [, authority, path = ''] = ABSOLUTE_FORM.exec(target) ?? []
+  if (authority === undefined) throw new HttpSyntaxError('a target that is no path')
+  if (authority.toLowerCase() !== host.toLowerCase()) {
+    throw new HttpSyntaxError('a target that names another host than Host')
+  }
+  if (path === '' && method === 'OPTIONS') return '*'
+  return path.startsWith('/') ? path : `/${path}`
+}
+
+function parseExpect(value: string): true {
+  if (value.toLowerCase() === '100-continue') return true
+  throw new HttpSyntaxError('an expectation other than 100-continue', 'unmet-expectation')
+}
+
+/** HTTP/2 is not spliced: its requests would pass unseen behind the first one. */
+function spliceable(upgrade: string | undefined): string | undefined {
+  return upgrade !== undefined && /(^|[, \t])h2c?($|[, \t])/i.test(upgrade) ? undefined : upgrade
+}
