@@ -21,10 +21,8 @@ export function errorResponse(log: Logger): ErrorRequestHandler {
     if (error.retryAfterS !== undefined) {
       response.setHeader('retry-after', String(Math.ceil(error.retryAfterS)))
     }
-    response
-      .status(error.status)
-      .type(PROBLEM_TYPE)
-      .send(JSON.stringify(problemDetails(error, requestId)))
+    response.status(error.status).setHeader('content-type', PROBLEM_TYPE)
+    response.end(JSON.stringify(problemDetails(error, requestId)))
   }
 }
 

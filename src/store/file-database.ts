@@ -4,7 +4,7 @@ import { type Backups, listBackups } from './backup.ts'
 import type { Connection, Statement } from './connection.ts'
 import { type Healing, listPutAside } from './heal.ts'
 import type { ReserveFile } from './reserve-file.ts'
-import { faultOf, toStorageError } from './storage-error.ts'
+import { describeFault, faultOf, toStorageError } from './storage-error.ts'
 import { type StorageFault, StorageState } from './storage-state.ts'
 
 export interface FileDatabaseOptions {
@@ -27,6 +27,8 @@ export interface WriteOptions {
 export interface StorageReport {
   /** Why changes are refused; undefined while they are taken. */
   readonly fault: StorageFault | undefined
+  /** The same as a sentence that says what to do. */
+  readonly problem: string | undefined
   /** Set when the database was damaged at this start. */
   readonly healing: Healing | undefined
   readonly lastBackupAt: number | undefined
@@ -86,8 +88,10 @@ export class FileDatabase {
   }
 
   report(): StorageReport {
+    const { fault } = this.#state
     return {
-      fault: this.#state.fault,
+      fault,
+      problem: fault && describeFault(fault),
       healing: this.#healing,
       lastBackupAt: listBackups(this.#path)[0]?.madeAt,
       putAside: listPutAside(this.#path),

@@ -1,7 +1,7 @@
 import type { Connection, Statement } from './connection.ts'
 import type { StorageReport } from './file-database.ts'
 import type { Healing } from './heal.ts'
-import { refusalOf } from './storage-error.ts'
+import { describeFault, refusalOf } from './storage-error.ts'
 import type { StorageFault } from './storage-state.ts'
 
 /** Says of which database on disk this is the copy, and why only a copy is open. */
@@ -37,7 +37,8 @@ export class MemoryDatabase {
 
   report(): StorageReport {
     const { fault, healing } = this.#origin ?? {}
-    return { fault, healing, lastBackupAt: undefined, putAside: [] }
+    const problem = fault && describeFault(fault)
+    return { fault, problem, healing, lastBackupAt: undefined, putAside: [] }
   }
 
   close(): void {

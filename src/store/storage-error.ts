@@ -38,10 +38,15 @@ export function isHeld(error: unknown): boolean {
   return hasCode(error, HELD)
 }
 
-/** What people are told about a fault: AppError `storage-full` or `storage-unavailable`. */
+/** What people are told about a fault, one sentence. */
+export function describeFault(fault: StorageFault): string {
+  return DETAILS[fault]
+}
+
+/** What a change is refused with: AppError `storage-full` or `storage-unavailable`. */
 export function refusalOf(fault: StorageFault, cause?: unknown): AppError {
   const code = fault === 'full' ? 'storage-full' : 'storage-unavailable'
-  return new AppError(code, DETAILS[fault], { cause })
+  return new AppError(code, describeFault(fault), { cause })
 }
 
 /**

@@ -1,0 +1,8 @@
+/** Milliseconds since the epoch as clients read them: ISO 8601, UTC. */
+export function isoTime(ms: number): string {
+  return new Date(ms).toISOString()
+}
+
+export function isoTimeOrNull(ms: number | undefined): string | null {
+  return ms === undefined ? null : isoTime(ms)
+}

@@ -1,0 +1,71 @@
+import { type RequestHandler, Router } from 'express'
+import { z } from 'zod'
+import type { Agent } from '../agent/agent.ts'
+import { type TunnelSpec, TunnelSpecSchema } from '../agent/tunnel.ts'
+import { AppError } from '../base/app-error.ts'
+import { jsonBody } from '../http/json-body.ts'
+import { methodNotAllowed } from '../http/no-route.ts'
+import { parse } from '../http/parse.ts'
+import { tunnelStatusView, tunnelView } from './tunnel-view.ts'
+
+const ListQuery = z.strictObject({ view: z.literal('status', 'must be status').optional() })
+const NoQuery = z.strictObject({})
+
+/** `/tunnels`: the agent's tunnels as a REST resource. */
+export function tunnelRoutes(agent: Agent): Router {
+  const router = Router()
+  router
+    .route('/tunnels')
+    .get((request, response) => {
+      const { view } = parse(ListQuery, request.query)
+      const tunnels = agent.list()
+      response.json(
+        view === 'status'
+          ? tunnels.map((tunnel) => tunnelStatusView(tunnel, agent.policyInForce(tunnel)))
+          : tunnels.map((tunnel) =>
+              tunnelView(tunnel, JSON.stringify(agent.policyInForce(tunnel))),
+            ),
+      )
+    })
+    .post(refuseQuery, jsonBody, async (request, response) => {
+      const { tunnel, pending } = await agent.create(parse(TunnelSpecSchema, request.body))
+      response.status(pending ? 202 : 200).json(tunnelView(tunnel, tunnel.spec.policy))
+    })
+    .all(methodNotAllowed('GET', 'HEAD', 'POST'))
+  router
+    .route('/tunnels/:url_part')
+    .all(refuseQuery)
+    .get((request, response) => {
+      const tunnel = agent.find(request.params.url_part)
+      response.json(tunnelStatusView(tunnel, agent.policyInForce(tunnel)))
+    })
+    .put(jsonBody, async (request, response) => {
+      const spec = parseFor(request.params.url_part, request.body)
+      const { tunnel, pending, created } = await agent.replace(spec.domain, spec)
+      response
+        .status(pending ? 202 : created ? 201 : 200)
+        .location(`/tunnels/${tunnel.spec.domain}`)
+        .json(tunnelView(tunnel, tunnel.spec.policy))
+    })
+    .delete(async (request, response) => {
+      await agent.remove(request.params.url_part)
+      response.status(204).end()
+    })
+    .all(methodNotAllowed('GET', 'HEAD', 'PUT', 'DELETE'))
+  return router
+}
+
+const refuseQuery: RequestHandler = (request, _response, next) => {
+  parse(NoQuery, request.query)
+  next()
+}
+
+/** The domain of a PUT stands in the path; the body may leave it out or has to say the same. */
+function parseFor(domain: string, body: unknown): TunnelSpec {
+  const isObject = typeof body === 'object' && body !== null && !Array.isArray(body)
+  const spec = parse(TunnelSpecSchema, isObject ? { domain, ...body } : body)
+  if (spec.domain === domain.toLowerCase()) return spec
+  throw new AppError('invalid-request', 'The body and the path name different domains.', {
+    errors: [{ pointer: '/domain', detail: 'must be the domain in the path, or left out' }],
+  })
+}
