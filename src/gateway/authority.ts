@@ -48,6 +48,11 @@ export class Authority {
     return credential
   }
 
+  /** Checks that a credential is still good for anything. Throws ServiceError 300 or 636. */
+  checkCredential(credentialId: string): void {
+    this.#current(credentialId)
+  }
+
   /**
    * Checks that a credential may bind an endpoint on a valid `host`.
    * Throws ServiceError 300, 636, 316, 318, 319 or 321.

@@ -52,19 +52,20 @@ export class DomainCertificates {
     })
   }
 
-  /** After a domain was reserved or given up. */
+  /** After a domain was reserved or given up. Never rejects. */
   follow(domain: ReservedDomain): Promise<void> {
-    if (!this.#deps.domains.get(domain.id)) {
-      this.#entries.delete(domain.domain)
-      rmSync(this.#pathOf(domain), { force: true })
-      return Promise.resolve()
+    if (this.#deps.domains.get(domain.id)) {
+      this.#entryOf(domain).job = { startedAt: this.#deps.clock.now(), error: undefined }
+      return this.#enqueue(() => this.#refreshOne(domain))
     }
-    this.#entryOf(domain).job = { startedAt: this.#deps.clock.now(), error: undefined }
-    return this.#enqueue(() => this.#refreshOne(domain))
+    this.#forget(domain)
+    return Promise.resolve()
   }
 
   /** Makes sure that a name which is about to go online has a certificate. */
   async cover(host: string): Promise<void> {
+    // Its domain may have been reserved a moment ago.
+    await this.#queue
     if (this.context(host.replace(/^\*\./, 'any.'))) return
     const parent = `*${host.slice(host.indexOf('.'))}`
     const { authority, clock } = this.#deps
@@ -121,6 +122,15 @@ export class DomainCertificates {
       this.#entries.set(domain.domain, entry)
     }
     return entry
+  }
+
+  #forget(domain: ReservedDomain): void {
+    this.#entries.delete(domain.domain)
+    try {
+      rmSync(this.#pathOf(domain), { force: true })
+    } catch (error) {
+      this.#deps.log.warn({ err: error, domain: domain.domain }, 'certificate file not removed')
+    }
   }
 
   #pathOf({ id }: ReservedDomain): string {

@@ -1,0 +1,170 @@
+import type { Duplex } from 'node:stream'
+import { ErrorCode, MuxadoError } from '../../muxado/error-code.ts'
+import { echoHeartbeat, HEARTBEAT_STREAM_TYPE } from '../../muxado/heartbeat.ts'
+import { answer, readMessage } from '../../muxado/rpc.ts'
+import { Session } from '../../muxado/session.ts'
+import type { Stream } from '../../muxado/stream.ts'
+import { acceptTyped } from '../../muxado/typed-session.ts'
+import { ServiceError } from '../service-error.ts'
+import type { AgentDeps } from './agent-deps.ts'
+import { checkAuth, identify } from './agent-identity.ts'
+import { AgentSession } from './agent-session.ts'
+import {
+  MAX_BIND_BYTES,
+  MAX_MESSAGE_BYTES,
+  PROTOCOL_VERSION,
+  parseAuth,
+  refusal,
+  StreamType,
+} from './control-message.ts'
+
+/** Messages that one connection may have under way; the SDK sends one at a time. */
+const MAX_RPCS = 16
+/** A refused agent gets this long to read why. */
+const REFUSED_LINGER_MS = 1_000
+
+type Rpc = (message: unknown) => object | Promise<object>
+
+/** One connection from an agent: authenticates it, then hands its messages to its session. */
+export class AgentConnection {
+  readonly #remoteAddress: string
+  readonly #deps: AgentDeps
+  readonly #session: Session
+  readonly #closing = new AbortController()
+  #agent: AgentSession | undefined
+  #isRefused = false
+  #rpcs = 0
+
+  constructor(transport: Duplex, remoteAddress: string, deps: AgentDeps) {
+    this.#remoteAddress = remoteAddress
+    this.#deps = deps
+    this.#session = new Session(transport, {
+      role: 'server',
+      accept: acceptTyped((type, stream) => this.#accept(type, stream)),
+      log: deps.log,
+    })
+  }
+
+  /** Serves the connection until it ends. */
+  async serve(): Promise<void> {
+    this.#goAwayAfter(this.#deps.limits.authMs, 'no authentication in time')
+    const { reason, message } = await this.#session.closed
+    this.#closing.abort()
+    this.#deps.log.debug({ remote: this.#remoteAddress, reason, message }, 'connection closed')
+    this.#agent?.end(`the connection closed: ${message}`)
+  }
+
+  /** Says goodbye; `serve()` returns soon after. */
+  end(reason: string): void {
+    this.#agent?.end(reason)
+    void this.#session.goAway(ErrorCode.none, reason)
+  }
+
+  #accept(type: number, stream: Stream): void {
+    switch (type) {
+      case StreamType.auth:
+        this.#serveRpc(stream, MAX_MESSAGE_BYTES, (message) => this.#authenticate(message))
+        break
+      case StreamType.bind:
+        this.#serveAgent(stream, MAX_BIND_BYTES, (agent) => (message) => agent.bind(message))
+        break
+      case StreamType.unbind:
+        this.#serveAgent(stream, MAX_MESSAGE_BYTES, (agent) => (message) => agent.unbind(message))
+        break
+      case StreamType.bindLabeled:
+        this.#refuse(stream, new ServiceError(813, 'Labeled tunnels are not supported here.'))
+        break
+      case HEARTBEAT_STREAM_TYPE:
+        echoHeartbeat(stream)
+        break
+      default:
+        this.#deps.log.debug({ remote: this.#remoteAddress, type }, 'unknown stream type')
+        stream.retire()
+    }
+  }
+
+  #authenticate(message: unknown): object {
+    const { authority, limits, version, log } = this.#deps
+    if (this.#agent || this.#isRefused) {
+      throw new ServiceError(801, 'A session authenticates once.')
+    }
+    // Until it is let in, it is refused: whatever throws below, there is no second try.
+    this.#isRefused = true
+    try {
+      const request = parseAuth(message)
+      checkAuth(request)
+      const { id } = authority.authenticate(request.Extra.AuthToken.reveal())
+      const agent = new AgentSession(
+        identify(request, id, this.#remoteAddress),
+        this.#session,
+        this.#deps,
+      )
+      agent.start()
+      this.#agent = agent
+      log.info({ session: agent.id, credential: id, remote: this.#remoteAddress }, 'agent online')
+      return {
+        Version: PROTOCOL_VERSION,
+        ClientId: agent.clientId,
+        Extra: {
+          Version: version,
+          Region: '',
+          Cookie: '',
+          AccountName: '',
+          SessionDuration: 0,
+          PlanName: '',
+          Banner: '',
+        },
+      }
+    } catch (error) {
+      this.#goAwayAfter(Math.min(REFUSED_LINGER_MS, limits.authMs), 'not authenticated')
+      throw error
+    }
+  }
+
+  #serveAgent(stream: Stream, maxBytes: number, rpc: (agent: AgentSession) => Rpc): void {
+    // Nothing is read for a stranger: its messages would only fill memory.
+    if (this.#agent) this.#serveRpc(stream, maxBytes, rpc(this.#agent))
+    else this.#refuse(stream, new ServiceError(4018, 'The session has to authenticate first.'))
+  }
+
+  #serveRpc(stream: Stream, maxBytes: number, rpc: Rpc): void {
+    if (this.#rpcs >= MAX_RPCS) {
+      this.#refuse(stream, new ServiceError(801, 'There are too many messages at once.'))
+      return
+    }
+    this.#rpcs += 1
+    const { clock, limits } = this.#deps
+    readMessage(stream, { maxBytes, deadlineMs: limits.rpcMs, clock })
+      .then(rpc)
+      .then((reply) => answer(stream, reply))
+      .catch((error) => this.#refuse(stream, this.#toServiceError(error)))
+      .finally(() => {
+        this.#rpcs -= 1
+      })
+  }
+
+  #refuse(stream: Stream, error: ServiceError): void {
+    const { code, message } = error
+    this.#deps.log.info({ remote: this.#remoteAddress, code, reason: message }, 'agent refused')
+    answer(stream, refusal(error))
+  }
+
+  #toServiceError(error: unknown): ServiceError {
+    if (error instanceof ServiceError) return error
+    if (error instanceof MuxadoError) {
+      return new ServiceError(error.reason === 'message-too-large' ? 812 : 801, error.message)
+    }
+    this.#deps.log.error({ err: error, remote: this.#remoteAddress }, 'agent message failed')
+    return new ServiceError(802, 'The gateway made a mistake; its log says more.')
+  }
+
+  /** Closes the connection after a while unless an agent has come online on it. */
+  #goAwayAfter(ms: number, reason: string): void {
+    this.#deps.clock.sleep(ms, this.#closing.signal).then(
+      () => {
+        if (!this.#agent) this.end(reason)
+      },
+      () => {},
+    )
+  }
+}

@@ -1,0 +1,46 @@
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { Authority } from '../authority.ts'
+import type { EndpointRegistry } from '../endpoint-registry.ts'
+import type { IdSource } from '../resource-id.ts'
+import type { Binder } from './binder.ts'
+import type { SessionTable } from './session-table.ts'
+
+/** Sizes and times that a single agent connection keeps to. */
+export interface AgentLimits {
+  readonly connections: number
+  readonly tlsHandshakeMs: number
+  /** From the end of the handshake to a valid Auth. */
+  readonly authMs: number
+  /** For one message to arrive whole, and for the agent's answer to a command. */
+  readonly rpcMs: number
+  readonly heartbeatIntervalMs: number
+  readonly heartbeatToleranceMs: number
+  readonly endpointsPerSession: number
+}
+
+export const DEFAULT_AGENT_LIMITS: AgentLimits = {
+  connections: 10_000,
+  tlsHandshakeMs: 10_000,
+  authMs: 10_000,
+  rpcMs: 10_000,
+  heartbeatIntervalMs: 10_000,
+  heartbeatToleranceMs: 15_000,
+  endpointsPerSession: 10_000,
+}
+
+/** What every agent connection works with. */
+export interface AgentDeps {
+  readonly authority: Authority
+  readonly registry: EndpointRegistry
+  readonly sessions: SessionTable
+  readonly binder: Binder
+  readonly ids: IdSource
+  readonly limits: AgentLimits
+  /** Sees to it that HTTPS clients of a host find a certificate. */
+  readonly coverHost: (host: string) => Promise<void>
+  /** Told to agents as the version of the service. */
+  readonly version: string
+  readonly log: Logger
+  readonly clock: Clock
+}

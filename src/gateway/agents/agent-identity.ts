@@ -1,0 +1,64 @@
+import { z } from 'zod'
+import type { AgentIdentity } from '../connected-agent.ts'
+import { isResourceId } from '../resource-id.ts'
+import { checkLength, ServiceError } from '../service-error.ts'
+import { type AuthRequest, PROTOCOL_VERSION } from './control-message.ts'
+
+const MAX_METADATA = 4_096
+/** Faster heartbeats would be work without use. */
+const MIN_HEARTBEAT_MS = 500
+const NS_PER_MS = 1_000_000
+
+/** Throws ServiceError 811, 100, 111 or 112 when an agent cannot be served whoever it is. */
+export function checkAuth({ Version, Extra }: AuthRequest): void {
+  if (!Version.includes(PROTOCOL_VERSION)) {
+    throw new ServiceError(
+      811,
+      `The agent speaks the protocol versions ${Version.join(', ') || 'none'}; this gateway speaks ${PROTOCOL_VERSION}.`,
+    )
+  }
+  checkLength(Extra.Metadata, MAX_METADATA, 100, 'metadata')
+  checkPeriod(Extra.HeartbeatInterval, 111, 'heartbeat interval')
+  checkPeriod(Extra.HeartbeatTolerance, 112, 'heartbeat tolerance')
+}
+
+export function identify(
+  { ClientId, Extra }: AuthRequest,
+  credentialId: string,
+  remoteAddress: string,
+): AgentIdentity {
+  return {
+    credentialId,
+    presentedClientId: isResourceId(ClientId, 'ts') ? ClientId : undefined,
+    deviceId: readDeviceId(Extra.Metadata),
+    agentVersion: Extra.Version,
+    os: Extra.OS,
+    arch: Extra.Arch,
+    hostname: Extra.Hostname,
+    metadata: Extra.Metadata,
+    remoteAddress,
+    unsupported: {
+      restart: Extra.RestartUnsupportedError,
+      stop: Extra.StopUnsupportedError,
+      update: Extra.UpdateUnsupportedError,
+    },
+  }
+}
+
+const DeviceMetadata = z.object({ device_id: z.string().min(1).max(128) })
+
+/** The device id in `{"device_id": "…"}`; any other text may stand in the metadata. */
+function readDeviceId(metadata: string): string | undefined {
+  try {
+    return DeviceMetadata.safeParse(JSON.parse(metadata)).data?.device_id
+  } catch {
+    return undefined
+  }
+}
+
+function checkPeriod(ns: number | null | undefined, code: number, what: string): void {
+  const ms = (ns ?? 0) / NS_PER_MS
+  if (ms > 0 && ms < MIN_HEARTBEAT_MS) {
+    throw new ServiceError(code, `The ${what} is ${ms} ms; at least ${MIN_HEARTBEAT_MS} will do.`)
+  }
+}

@@ -1,0 +1,220 @@
+import { ErrorCode } from '../../muxado/error-code.ts'
+import { Heartbeat } from '../../muxado/heartbeat.ts'
+import { call, notify } from '../../muxado/rpc.ts'
+import type { Session } from '../../muxado/session.ts'
+import type { AgentCommand, AgentIdentity } from '../connected-agent.ts'
+import type { Endpoint } from '../endpoint.ts'
+import { EndpointConflictError } from '../endpoint-registry.ts'
+import { isResourceId } from '../resource-id.ts'
+import { ServiceError } from '../service-error.ts'
+import { StreamPool } from '../stream-pool.ts'
+import { StreamSlots } from '../stream-slots.ts'
+import type { AgentDeps } from './agent-deps.ts'
+import type { Binding } from './binder.ts'
+import {
+  commandError,
+  MAX_MESSAGE_BYTES,
+  parseBind,
+  parseUnbind,
+  StreamType,
+} from './control-message.ts'
+import { encodeProxyHeader } from './proxy-header.ts'
+import type { TableEntry } from './session-table.ts'
+
+/** The codes for an agent that does not know a command, and for one that failed to obey it. */
+const COMMAND_CODES: Record<AgentCommand, { unsupported: number; failed: number }> = {
+  restart: { unsupported: 804, failed: 808 },
+  stop: { unsupported: 805, failed: 807 },
+  update: { unsupported: 806, failed: 809 },
+}
+
+/** One authenticated agent: its endpoints live and die with it. */
+export class AgentSession implements TableEntry {
+  readonly id: string
+  readonly identity: AgentIdentity
+  readonly clientId: string
+  readonly startedAt: number
+  readonly #session: Session
+  readonly #deps: AgentDeps
+  readonly #slots: StreamSlots
+  readonly #heartbeat: Heartbeat
+  readonly #endpoints = new Map<string, Endpoint>()
+  #latencyMs: number | undefined
+  #isEnded = false
+
+  constructor(identity: AgentIdentity, session: Session, deps: AgentDeps) {
+    const { clock, ids, limits } = deps
+    this.id = ids.next('ts')
+    this.clientId = identity.presentedClientId ?? this.id
+    this.startedAt = clock.now()
+    this.identity = identity
+    this.#session = session
+    this.#deps = deps
+    this.#slots = new StreamSlots({ session, clock })
+    this.#heartbeat = new Heartbeat({
+      session,
+      clock,
+      intervalMs: limits.heartbeatIntervalMs,
+      toleranceMs: limits.heartbeatToleranceMs,
+      onLatency: (ms) => {
+        this.#latencyMs = ms
+      },
+      onMissed: () => this.end('the agent does not answer heartbeats'),
+    })
+  }
+
+  get latencyMs(): number | undefined {
+    return this.#latencyMs
+  }
+
+  get endpointCount(): number {
+    return this.#endpoints.size
+  }
+
+  endpoints(): Endpoint[] {
+    return [...this.#endpoints.values()]
+  }
+
+  /** Takes its place in the table, or throws the ServiceError that keeps it out. */
+  start(): void {
+    this.#deps.sessions.add(this)
+    try {
+      this.#heartbeat.start()
+    } catch (error) {
+      // The connection broke while the agent authenticated.
+      this.end('the connection is gone')
+      throw error
+    }
+  }
+
+  async bind(message: unknown): Promise<object> {
+    const request = parseBind(message)
+    if (this.#isEnded) throw new ServiceError(803, 'The session is over.')
+    const { sessions, binder, limits, coverHost } = this.#deps
+    if (this.#endpoints.size >= limits.endpointsPerSession) {
+      throw new ServiceError(
+        324,
+        `The session has ${this.#endpoints.size} endpoints; it may not have more.`,
+      )
+    }
+    sessions.countBind(this.identity.credentialId)
+    const endpoint = this.#open(binder.judge(request, this.identity.credentialId), request.Id)
+    await coverHost(endpoint.host)
+    const { id, url, protocol } = endpoint
+    return { Id: id, URL: url, Proto: protocol, Opts: request.Opts, Extra: { Token: '' } }
+  }
+
+  unbind(message: unknown): object {
+    const { Id } = parseUnbind(message)
+    const endpoint = this.#endpoints.get(Id)
+    if (!endpoint) throw new ServiceError(333, `The session has no endpoint ${Id}.`)
+    this.#close(endpoint)
+    return {}
+  }
+
+  async command(command: AgentCommand): Promise<void> {
+    const codes = COMMAND_CODES[command]
+    const reason = this.identity.unsupported[command]
+    if (reason) throw new ServiceError(codes.unsupported, `The agent cannot ${command}: ${reason}`)
+    const answer = await this.#call(StreamType[command])
+    const error = commandError(answer)
+    if (error) throw new ServiceError(codes.failed, `The agent did not ${command}: ${error}`)
+  }
+
+  stopTunnel(endpoint: Endpoint, code: number, message: string): void {
+    if (this.#endpoints.get(endpoint.id) !== endpoint) return
+    // The SDK no longer listens to this after its first reconnect: only a new session tells it.
+    if (this.identity.presentedClientId) {
+      this.end(message)
+      return
+    }
+    this.#close(endpoint)
+    notify(this.#session, StreamType.stopTunnel, {
+      Id: endpoint.id,
+      Message: message,
+      ErrorCode: `ERR_NGROK_${code}`,
+    })
+  }
+
+  recheck(): void {
+    const { authority } = this.#deps
+    const { credentialId } = this.identity
+    const refused = refusalOf(() => authority.checkCredential(credentialId))
+    if (refused) {
+      this.end(refused.message)
+      return
+    }
+    for (const endpoint of this.endpoints()) {
+      const reason = refusalOf(() => authority.checkBind(credentialId, endpoint.host))
+      if (reason) this.stopTunnel(endpoint, reason.code, reason.message)
+    }
+  }
+
+  end(reason: string): void {
+    if (this.#isEnded) return
+    this.#isEnded = true
+    this.#heartbeat.stop()
+    for (const endpoint of this.#endpoints.values()) this.#close(endpoint)
+    this.#slots.close()
+    this.#deps.sessions.remove(this)
+    this.#deps.log.info({ session: this.id, reason }, 'agent session ended')
+    void this.#session.goAway(ErrorCode.none, reason)
+  }
+
+  #open({ host, ...binding }: Binding, presentedId: string): Endpoint {
+    // The SDK knows a tunnel by its first id for good, over reconnects too.
+    const isFree = isResourceId(presentedId, 'ep') && !this.#endpoints.has(presentedId)
+    const id = isFree ? presentedId : this.#deps.ids.next('ep')
+    const { protocol } = binding
+    const endpoint: Endpoint = {
+      ...binding,
+      id,
+      host,
+      streams: new StreamPool({
+        slots: this.#slots,
+        proxyHeader: (clientAddr) => encodeProxyHeader({ id, protocol }, clientAddr),
+      }),
+      sessionId: this.id,
+      openedAt: this.#deps.clock.now(),
+      traffic: { requests: 0, refused: 0, bytesIn: 0, bytesOut: 0 },
+    }
+    try {
+      this.#deps.registry.add(endpoint)
+    } catch (error) {
+      if (!(error instanceof EndpointConflictError)) throw error
+      throw new ServiceError(334, `The endpoint ${endpoint.url} is online already.`)
+    }
+    this.#endpoints.set(id, endpoint)
+    this.#deps.log.info({ session: this.id, endpoint: id, url: endpoint.url }, 'endpoint online')
+    return endpoint
+  }
+
+  #close(endpoint: Endpoint): void {
+    this.#deps.registry.remove(endpoint)
+    this.#endpoints.delete(endpoint.id)
+    endpoint.streams.close()
+    this.#deps.binder.remember(endpoint.host, endpoint.policy)
+    this.#deps.log.info({ session: this.id, endpoint: endpoint.id }, 'endpoint offline')
+  }
+
+  async #call(type: number): Promise<unknown> {
+    const { clock, limits } = this.#deps
+    const bounds = { maxBytes: MAX_MESSAGE_BYTES, deadlineMs: limits.rpcMs, clock }
+    try {
+      return await call(this.#session, type, {}, bounds)
+    } catch (error) {
+      this.#deps.log.info({ err: error, session: this.id }, 'command not answered')
+      throw new ServiceError(810, 'The agent did not answer; it may be reconnecting.')
+    }
+  }
+}
+
+function refusalOf(check: () => void): ServiceError | undefined {
+  try {
+    check()
+    return undefined
+  } catch (error) {
+    if (error instanceof ServiceError) return error
+    throw error
+  }
+}

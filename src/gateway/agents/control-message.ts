@@ -1,0 +1,105 @@
+import { z } from 'zod'
+import { Secret } from '../../base/secret.ts'
+import { ServiceError } from '../service-error.ts'
+
+/** The first four bytes of a stream say what it carries. */
+export const StreamType = {
+  auth: 0,
+  bind: 1,
+  unbind: 2,
+  proxy: 3,
+  restart: 4,
+  stop: 5,
+  update: 6,
+  bindLabeled: 7,
+  stopTunnel: 9,
+} as const
+
+/** The version of the control protocol that is spoken here. */
+export const PROTOCOL_VERSION = '3'
+/** Everything but a bind is small. */
+export const MAX_MESSAGE_BYTES = 16_384
+/** A bind carries a traffic policy; one stream window holds it whole. */
+export const MAX_BIND_BYTES = 262_144
+
+const MAX_NAME = 1_024
+/** Agents send null, an empty string or nothing for what is not set. */
+const text = (maxLength: number) =>
+  z
+    .string()
+    .max(maxLength)
+    .nullish()
+    .transform((value) => value ?? '')
+const name = text(MAX_NAME)
+const nanoseconds = z.number().nonnegative().nullish()
+
+// Versions of the SDK differ in what they send beside this; unknown keys are let through unread.
+const AuthRequest = z.object({
+  Version: z.array(z.string().max(32)).max(16),
+  ClientId: name,
+  Extra: z.object({
+    AuthToken: text(MAX_NAME).transform((token) => new Secret(token)),
+    OS: name,
+    Arch: name,
+    Version: name,
+    Hostname: name,
+    UserAgent: name,
+    // Its own code says when it is too long.
+    Metadata: text(MAX_MESSAGE_BYTES),
+    HeartbeatInterval: nanoseconds,
+    HeartbeatTolerance: nanoseconds,
+    RestartUnsupportedError: name,
+    StopUnsupportedError: name,
+    UpdateUnsupportedError: name,
+  }),
+})
+export type AuthRequest = z.infer<typeof AuthRequest>
+
+const BindOptions = z.looseObject({
+  Domain: name,
+  Hostname: name,
+  Subdomain: name,
+  TrafficPolicy: text(MAX_BIND_BYTES),
+})
+
+const BindRequest = z.object({
+  Id: name,
+  Proto: z.string().max(32),
+  ForwardsTo: name,
+  Opts: BindOptions.nullish().transform((options) => options ?? BindOptions.parse({})),
+  Extra: z
+    .object({ Metadata: text(MAX_MESSAGE_BYTES), Bindings: z.array(z.string().max(64)).nullish() })
+    .nullish(),
+})
+export type BindRequest = z.infer<typeof BindRequest>
+
+const UnbindRequest = z.object({ Id: z.string().max(MAX_NAME) })
+const CommandAnswer = z.object({ Error: name.optional(), error: name.optional() })
+
+/** Throws ServiceError 801: the payload is not what an agent sends. */
+export const parseAuth = (message: unknown) => parse(AuthRequest, message, 801)
+/** Throws ServiceError 301. */
+export const parseBind = (message: unknown) => parse(BindRequest, message, 301)
+/** Throws ServiceError 801. */
+export const parseUnbind = (message: unknown) => parse(UnbindRequest, message, 801)
+
+/** Why the agent did not obey a command; empty when it did. */
+export function commandError(message: unknown): string {
+  const answer = parse(CommandAnswer, message, 801)
+  return answer.error || answer.Error || ''
+}
+
+/** What an RPC is answered with when it is refused: the code stands on a line of its own. */
+export function refusal(error: ServiceError): { Error: string } {
+  return { Error: `${error.message}\n\n${error.errorCode}\n` }
+}
+
+function parse<T extends z.ZodType>(schema: T, message: unknown, code: number): z.output<T> {
+  const parsed = schema.safeParse(message)
+  if (parsed.success) return parsed.data
+  const [issue] = parsed.error.issues
+  throw new ServiceError(
+    code,
+    `The message is not valid: ${issue?.path.join('.')}: ${issue?.message}.`,
+  )
+}

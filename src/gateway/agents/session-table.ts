@@ -1,0 +1,134 @@
+import type { Clock } from '../../base/clock.ts'
+import type { ConnectedAgent } from '../connected-agent.ts'
+import { RollingLimit } from '../rolling-limit.ts'
+import { ServiceError } from '../service-error.ts'
+
+const MINUTE_MS = 60_000
+
+/** What one credential may use at once, and how fast. */
+export interface CredentialLimits {
+  readonly sessions: number
+  readonly sessionsPerMinute: number
+  readonly endpoints: number
+  readonly bindsPerMinute: number
+}
+
+export const DEFAULT_CREDENTIAL_LIMITS: CredentialLimits = {
+  sessions: 1_000,
+  sessionsPerMinute: 600,
+  endpoints: 10_000,
+  bindsPerMinute: 10_000,
+}
+
+/** An authenticated session as the table sees it. */
+export interface TableEntry extends ConnectedAgent {
+  /** Given to the agent, which presents it again when it reconnects. */
+  readonly clientId: string
+  readonly endpointCount: number
+  /** Ends what the credential no longer allows. */
+  recheck(): void
+}
+
+/** The authenticated sessions. A device that comes back takes the place of its own ghost. */
+export class SessionTable {
+  readonly #limits: CredentialLimits
+  readonly #newSessions: RollingLimit
+  readonly #newBinds: RollingLimit
+  readonly #byId = new Map<string, TableEntry>()
+  readonly #byCredential = new Map<string, Set<TableEntry>>()
+
+  constructor({ limits, clock }: { limits: CredentialLimits; clock: Clock }) {
+    this.#limits = limits
+    this.#newSessions = new RollingLimit({
+      capacity: limits.sessionsPerMinute,
+      windowMs: MINUTE_MS,
+      clock,
+    })
+    this.#newBinds = new RollingLimit({
+      capacity: limits.bindsPerMinute,
+      windowMs: MINUTE_MS,
+      clock,
+    })
+  }
+
+  get size(): number {
+    return this.#byId.size
+  }
+
+  all(): IterableIterator<TableEntry> {
+    return this.#byId.values()
+  }
+
+  find(id: string): TableEntry | undefined {
+    return this.#byId.get(id)
+  }
+
+  /** After a credential was changed: its sessions end what it no longer allows. */
+  recheck(credentialId: string): void {
+    for (const session of this.#peersOf(credentialId)) session.recheck()
+  }
+
+  /**
+   * Takes a session in and ends those that it replaces: same credential and same client or device.
+   * Throws ServiceError 108 or 349 when the credential has its fill.
+   */
+  add(session: TableEntry): void {
+    const { credentialId } = session.identity
+    for (const older of this.#peersOf(credentialId)) {
+      if (isSameAgent(older, session)) older.end('the same device has connected again')
+    }
+    const peers = this.#byCredential.get(credentialId) ?? new Set()
+    if (peers.size >= this.#limits.sessions) {
+      throw new ServiceError(
+        108,
+        `The authtoken ${credentialId} has ${peers.size} agent sessions; it may not have more.`,
+      )
+    }
+    if (this.#newSessions.take(credentialId) > 0) {
+      throw new ServiceError(
+        349,
+        `The authtoken ${credentialId} opens more than ${this.#limits.sessionsPerMinute} sessions a minute.`,
+      )
+    }
+    this.#byCredential.set(credentialId, peers.add(session))
+    this.#byId.set(session.id, session)
+  }
+
+  remove(session: TableEntry): void {
+    this.#byId.delete(session.id)
+    const { credentialId } = session.identity
+    const peers = this.#byCredential.get(credentialId)
+    peers?.delete(session)
+    if (peers?.size === 0) this.#byCredential.delete(credentialId)
+  }
+
+  /** Counts a bind. Throws ServiceError 18021 or 351 when the credential has its fill. */
+  countBind(credentialId: string): void {
+    let endpoints = 0
+    for (const session of this.#byCredential.get(credentialId) ?? []) {
+      endpoints += session.endpointCount
+    }
+    if (endpoints >= this.#limits.endpoints) {
+      throw new ServiceError(
+        18021,
+        `The authtoken ${credentialId} has ${endpoints} endpoints online; it may not have more.`,
+      )
+    }
+    if (this.#newBinds.take(credentialId) > 0) {
+      throw new ServiceError(
+        351,
+        `The authtoken ${credentialId} binds more than ${this.#limits.bindsPerMinute} endpoints a minute.`,
+      )
+    }
+  }
+
+  /** A copy: who ends leaves the set. */
+  #peersOf(credentialId: string): TableEntry[] {
+    return [...(this.#byCredential.get(credentialId) ?? [])]
+  }
+}
+
+function isSameAgent(a: TableEntry, b: TableEntry): boolean {
+  const { deviceId } = a.identity
+  return a.clientId === b.clientId || (deviceId !== undefined && deviceId === b.identity.deviceId)
+}

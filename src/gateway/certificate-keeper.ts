@@ -1,0 +1,124 @@
+import { hostname, networkInterfaces } from 'node:os'
+import { join } from 'node:path'
+import type { SecureContext } from 'node:tls'
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/logger.ts'
+import { CertificateAuthority } from './certificate-authority.ts'
+import type { KeptCertificate } from './certificate-file.ts'
+import { DomainCertificates } from './domain-certificates.ts'
+import { OwnCertificate } from './own-certificate.ts'
+import type { ReservedDomainStore } from './reserved-domain-store.ts'
+import { ServerCertificate } from './server-certificate.ts'
+
+/** How often certificates are looked at; they are renewed a month before they end. */
+export const CERTIFICATE_CHECK_MS = 600_000
+
+export interface CertificateKeeperOptions {
+  readonly dataDir: string
+  /** Where agents connect: their server certificate names it. */
+  readonly agentHost: string
+  /** Certificate for the whole HTTPS ingress instead of the own CA's. */
+  readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined
+  readonly domains: ReservedDomainStore
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/** All certificates of the gateway, fresh for as long as it runs. */
+export class CertificateKeeper {
+  /** The CA certificate that agents and clients have to trust. */
+  readonly caCertPath: string
+  readonly domains: DomainCertificates
+  readonly #options: CertificateKeeperOptions
+  readonly #server: ServerCertificate
+  readonly #own: OwnCertificate | undefined
+  readonly #stopping = new AbortController()
+
+  private constructor(options: CertificateKeeperOptions, authority: CertificateAuthority) {
+    const { dataDir, agentHost, tls, clock, log } = options
+    this.caCertPath = authority.certPath
+    this.domains = new DomainCertificates({
+      ...options,
+      folder: join(dataDir, 'certificates'),
+      authority,
+    })
+    this.#options = options
+    this.#server = new ServerCertificate({
+      path: join(dataDir, 'server.pem'),
+      names: serverNames(agentHost),
+      authority,
+      clock,
+    })
+    this.#own = tls && new OwnCertificate({ ...tls, log })
+  }
+
+  /** Loads or makes everything. Throws a StartError when a person has to act. */
+  static async open(options: CertificateKeeperOptions): Promise<CertificateKeeper> {
+    const { dataDir: folder, clock, log } = options
+    const keeper = new CertificateKeeper(
+      options,
+      await CertificateAuthority.open({ folder, clock, log }),
+    )
+    keeper.#own?.load()
+    await keeper.#server.refresh()
+    await keeper.domains.refresh()
+    return keeper
+  }
+
+  /** What agents are shown. */
+  get server(): KeptCertificate {
+    const { kept } = this.#server
+    if (!kept) throw new Error('the server certificate is not loaded')
+    return kept
+  }
+
+  /** What HTTPS clients are shown; the server certificate for a name that nobody reserved. */
+  context(serverName: string | undefined): SecureContext {
+    const context =
+      this.#own?.context ??
+      (serverName === undefined ? undefined : this.domains.context(serverName)) ??
+      this.#server.context
+    if (!context) throw new Error('no certificate is loaded')
+    return context
+  }
+
+  /** Sees to it that HTTPS clients of a host find a certificate. */
+  async coverHost(host: string): Promise<void> {
+    if (!this.#own) await this.domains.cover(host)
+  }
+
+  /** Renews what is due until `stop()`. */
+  start(onNewServerCertificate: (certificate: KeptCertificate) => void): void {
+    // The sleep rejects when the keeper stops; nothing is left to do then.
+    this.#run(onNewServerCertificate).catch(() => {})
+  }
+
+  stop(): void {
+    this.#stopping.abort()
+  }
+
+  async #run(onNewServerCertificate: (certificate: KeptCertificate) => void): Promise<void> {
+    for (;;) {
+      await this.#options.clock.sleep(CERTIFICATE_CHECK_MS, this.#stopping.signal)
+      try {
+        this.#own?.reload()
+        if (await this.#server.refresh()) onNewServerCertificate(this.server)
+        await this.domains.refresh()
+      } catch (error) {
+        this.#options.log.error({ err: error }, 'certificates not renewed; trying again soon')
+      }
+    }
+  }
+}
+
+/** Every name under which agents may reach this machine. */
+function serverNames(agentHost: string): string[] {
+  const names = ['localhost', '127.0.0.1', '::1', agentHost]
+  if (agentHost !== '0.0.0.0' && agentHost !== '::') return [...new Set(names)]
+  const addresses = Object.values(networkInterfaces())
+    .flatMap((addresses) => addresses ?? [])
+    // Link-local addresses are of no use without their interface.
+    .filter(({ internal, address }) => !internal && !address.startsWith('fe80:'))
+    .map(({ address }) => address)
+  return [...new Set([...names, hostname().toLowerCase(), ...addresses])]
+}

@@ -1,0 +1,41 @@
+import type { Endpoint } from './endpoint.ts'
+
+/** What a connected agent can be told to do; it decides itself how it obeys. */
+export type AgentCommand = 'restart' | 'stop' | 'update'
+
+/** Who an agent says it is. Only the credential was proved. */
+export interface AgentIdentity {
+  readonly credentialId: string
+  /** What it was given when it connected first; undefined on that first time. */
+  readonly presentedClientId: string | undefined
+  /** Made once per device; undefined when the agent sends none. */
+  readonly deviceId: string | undefined
+  readonly agentVersion: string
+  readonly os: string
+  readonly arch: string
+  readonly hostname: string
+  /** Free text; the device id travels in it. */
+  readonly metadata: string
+  /** Address and port. */
+  readonly remoteAddress: string
+  /** Why a command is not supported; empty when it is. */
+  readonly unsupported: Readonly<Record<AgentCommand, string>>
+}
+
+/** An agent session as the rest of the gateway sees it. */
+export interface ConnectedAgent {
+  /** `ts_<ksuid>`. */
+  readonly id: string
+  readonly identity: AgentIdentity
+  /** Milliseconds since the epoch. */
+  readonly startedAt: number
+  /** Round trip of the last heartbeat; undefined before the first echo. */
+  readonly latencyMs: number | undefined
+  endpoints(): Endpoint[]
+  /** Throws a ServiceError when the agent cannot or does not obey. */
+  command(command: AgentCommand): Promise<void>
+  /** Takes one endpoint offline and tells the agent why. */
+  stopTunnel(endpoint: Endpoint, code: number, message: string): void
+  /** Takes all its endpoints offline at once and closes the session. */
+  end(reason: string): void
+}

@@ -1,0 +1,47 @@
+import type { Clock } from '../base/clock.ts'
+
+export interface RollingLimitOptions {
+  /** How many events fit into any stretch of `windowMs`. */
+  readonly capacity: number
+  readonly windowMs: number
+  readonly clock: Clock
+}
+
+/** Counts events per key exactly; an event that was refused does not count. */
+export class RollingLimit {
+  readonly #capacity: number
+  readonly #windowMs: number
+  readonly #clock: Clock
+  readonly #timesOf = new Map<string, number[]>()
+  #sweptAt = 0
+
+  constructor({ capacity, windowMs, clock }: RollingLimitOptions) {
+    this.#capacity = capacity
+    this.#windowMs = windowMs
+    this.#clock = clock
+  }
+
+  /** Counts one event: 0 when it fits, else the milliseconds until one will. */
+  take(key: string): number {
+    const now = this.#clock.monotonic()
+    this.#sweep(now)
+    const times = this.#timesOf.get(key) ?? []
+    while ((times[0] ?? now) <= now - this.#windowMs) times.shift()
+    const oldest = times[0]
+    if (oldest !== undefined && times.length >= this.#capacity) {
+      return Math.ceil(oldest + this.#windowMs - now)
+    }
+    times.push(now)
+    this.#timesOf.set(key, times)
+    return 0
+  }
+
+  /** Forgets keys that were quiet for a whole window. */
+  #sweep(now: number): void {
+    if (now - this.#sweptAt < this.#windowMs) return
+    this.#sweptAt = now
+    for (const [key, times] of this.#timesOf) {
+      if ((times.at(-1) ?? 0) <= now - this.#windowMs) this.#timesOf.delete(key)
+    }
+  }
+}

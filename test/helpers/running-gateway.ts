@@ -1,0 +1,89 @@
+import { readFileSync } from 'node:fs'
+import ngrok, { type Listener, type Session } from '@ngrok/ngrok'
+import { onTestFinished } from 'vitest'
+import { systemClock } from '../../src/base/clock.ts'
+import { withDeadline } from '../../src/base/deadline.ts'
+import { formatListenAddress } from '../../src/base/listen-address.ts'
+import type { Secret } from '../../src/base/secret.ts'
+import { Gateway, type GatewayAddresses, type GatewayOptions } from '../../src/gateway/gateway.ts'
+import { captureLog } from './captured-log.ts'
+import { temporaryFolder } from './temporary-folder.ts'
+
+/** Nothing that the SDK promises may hold up a test for longer. */
+const SDK_MS = 5_000
+const ANY_PORT = { host: '127.0.0.1', port: 0 }
+
+export interface RunningGateway {
+  readonly gateway: Gateway
+  readonly addresses: GatewayAddresses
+  readonly dataDir: string
+  /** May bind below `*.site.test`. */
+  readonly authtoken: Secret
+  readonly logText: () => string
+}
+
+/** A gateway on free ports in a folder of its own, stopped with the running test. */
+export async function startGateway(options: Partial<GatewayOptions> = {}): Promise<RunningGateway> {
+  const dataDir = options.dataDir ?? temporaryFolder()
+  const captured = captureLog()
+  const gateway = new Gateway({
+    dataDir,
+    agentListen: ANY_PORT,
+    httpListen: ANY_PORT,
+    httpsListen: ANY_PORT,
+    log: captured.log,
+    clock: systemClock,
+    ...options,
+  })
+  onTestFinished(() => gateway.stop())
+  const addresses = await gateway.start()
+  const { authtoken } = gateway.provision({ domain: '*.site.test', name: 'site' })
+  return { gateway, addresses, dataDir, authtoken, logText: captured.text }
+}
+
+export interface SdkOptions {
+  readonly authtoken?: Secret
+  readonly metadata?: string
+  readonly onStop?: () => void
+  readonly onRestart?: () => void
+}
+
+/** Settles like an SDK promise, or fails in time. */
+export const inTime = <T>(promise: Promise<T>, what = 'the SDK') =>
+  withDeadline(promise, SDK_MS, what)
+
+/** Connects the real SDK. Its own reconnect is off: it would outlive the test. */
+export async function connectSdk(
+  { addresses, authtoken }: RunningGateway,
+  options: SdkOptions = {},
+): Promise<Session> {
+  const builder = new ngrok.SessionBuilder()
+    .authtoken((options.authtoken ?? authtoken).reveal())
+    .serverAddr(formatListenAddress(addresses.agent).replace('127.0.0.1', 'localhost'))
+    .caCert(readFileSync(addresses.caCertPath))
+    .handleDisconnection(() => false)
+  if (options.metadata !== undefined) builder.metadata(options.metadata)
+  if (options.onStop) builder.handleStopCommand(options.onStop)
+  if (options.onRestart) builder.handleRestartCommand(options.onRestart)
+  const session = await inTime(builder.connect(), 'connect')
+  onTestFinished(() => inTime(session.close(), 'session.close').catch(() => {}))
+  return session
+}
+
+/** Opens an endpoint, closed with the running test; its traffic has nowhere to go. */
+export async function bind(session: Session, domain?: string): Promise<Listener> {
+  const builder = session.httpEndpoint().forwardsTo('localhost:1')
+  if (domain !== undefined) builder.domain(domain)
+  const listener = await inTime(builder.listen(), 'listen')
+  onTestFinished(() => inTime(listener.close(), 'listener.close').catch(() => {}))
+  return listener
+}
+
+/** The service's code in an SDK error, such as `ERR_NGROK_334`. */
+export async function sdkCode(promise: Promise<unknown>): Promise<string | undefined> {
+  const error = await inTime(promise).then(
+    () => undefined,
+    (reason: Error) => reason,
+  )
+  return error && (/ERR_NGROK_\d+/.exec(error.message)?.[0] ?? error.message)
+}
