@@ -9,13 +9,13 @@ import { requestIdOf } from './request-id.ts'
  * Whatever is not an AppError is a mistake of ours: logged once, told to nobody.
  */
 export function errorResponse(log: Logger): ErrorRequestHandler {
-  return (thrown: unknown, _request, response, next) => {
+  return (thrown: unknown, _request, response, _next) => {
     const error = toAppError(thrown)
     const requestId = requestIdOf(response)
     if (error.code === 'internal')
       log.error({ err: thrown, request_id: requestId }, 'request failed')
     if (response.headersSent) {
-      next(thrown)
+      response.destroy()
       return
     }
     if (error.retryAfterS !== undefined) {

@@ -1,0 +1,63 @@
+import { describe, expect, it } from 'vitest'
+import { accessLog } from '../../src/http/access-log.ts'
+import { securityHeaders } from '../../src/http/security-headers.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+import { appWith, sendRequest, serveHttp } from '../helpers/serve-http.ts'
+
+async function logged(path: string) {
+  const { log, lines } = captureLog()
+  const clock = new ManualClock()
+  const access = accessLog({ log, clock, clientOf: () => 'me', quiet: (it) => it === '/quiet' })
+  const app = appWith((it) => {
+    it.use(access, securityHeaders)
+    it.get('/slow', (_request, response) => void clock.advance(70).then(() => response.end()))
+    it.get('/quiet', (_request, response) => void response.end())
+    it.get('/broken', (_request, response) => void response.status(503).end())
+    it.get('/cut', (_request, response) => void response.destroy())
+  })
+  const { at } = await serveHttp(app)
+  const answer = await sendRequest(at, { path }).catch(() => undefined)
+  return { answer, line: await eventually(() => lines.at(-1) ?? expect.fail('no line')) }
+}
+
+describe('accessLog', () => {
+  it('writes one line of facts, without the query', async () => {
+    const { answer, line } = await logged('/slow?token=canary')
+    expect(line).toMatchObject({
+      level: 'info',
+      method: 'GET',
+      path: '/slow',
+      status: 200,
+      ms: 70,
+      client: 'me',
+      request_id: answer?.headers['x-request-id'],
+      msg: 'request',
+    })
+    expect(JSON.stringify(line)).not.toContain('canary')
+  })
+
+  it.each([
+    ['/quiet', 'debug', 200],
+    ['/nothing', 'info', 404],
+    ['/broken', 'warn', 503],
+  ])('logs %s as %s', async (path, level, status) => {
+    expect((await logged(path)).line).toMatchObject({ level, status })
+  })
+
+  it('marks an answer that did not get through', async () => {
+    expect((await logged('/cut')).line).toMatchObject({ aborted: true })
+  })
+})
+
+describe('securityHeaders', () => {
+  it('keeps answers from being stored, sniffed or framed', async () => {
+    const { answer } = await logged('/quiet')
+    expect(answer?.headers).toMatchObject({
+      'cache-control': 'no-store',
+      'x-content-type-options': 'nosniff',
+      'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
+    })
+  })
+})

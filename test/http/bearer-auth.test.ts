@@ -1,0 +1,105 @@
+import { describe, expect, it } from 'vitest'
+import { bearerAuth } from '../../src/http/bearer-auth.ts'
+import { FailureLimiter } from '../../src/http/failure-limiter.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+import { appWith, sendRequest, serveHttp } from '../helpers/serve-http.ts'
+
+async function guarded() {
+  const clock = new ManualClock()
+  const captured = captureLog()
+  const auth = bearerAuth({
+    realm: 'test',
+    isValid: (token) => token === 'right',
+    failures: new FailureLimiter(clock),
+    clientOf: (request) => request.get('x-client') ?? 'somebody',
+    log: captured.log,
+  })
+  const app = appWith((it) =>
+    it.use(auth).get('/', (_request, response) => void response.end('in')),
+  )
+  const { at } = await serveHttp(app)
+  const ask = (authorization: string | undefined, client = 'somebody') =>
+    sendRequest(at, {
+      headers: { 'x-client': client, ...(authorization === undefined ? {} : { authorization }) },
+    })
+  return { ask, clock, captured }
+}
+
+describe('bearerAuth', () => {
+  it.each(['Bearer right', 'bearer right', 'BEARER   right '])('lets %j in', async (header) => {
+    expect((await (await guarded()).ask(header)).text).toBe('in')
+  })
+
+  it.each([
+    [undefined, 'Bearer realm="test"'],
+    ['Bearer wrong', 'Bearer realm="test", error="invalid_token"'],
+    ['Bearer', 'Bearer realm="test", error="invalid_token"'],
+    ['Bearer right right', 'Bearer realm="test", error="invalid_token"'],
+    ['Basic cmlnaHQ6', 'Bearer realm="test", error="invalid_token"'],
+    ['right', 'Bearer realm="test", error="invalid_token"'],
+  ])('keeps %j out and says how to come in', async (header, challenge) => {
+    const { status, headers, json } = await (await guarded()).ask(header)
+    expect([status, json.code]).toEqual([401, 'unauthenticated'])
+    expect(headers['www-authenticate']).toBe(challenge)
+  })
+
+  it('slows a client down that keeps trying, and only that one', async () => {
+    const { ask, clock } = await guarded()
+    for (let attempt = 0; attempt < 10; attempt += 1) {
+      expect((await ask('Bearer wrong', 'a')).status).toBe(401)
+    }
+    const { status, headers, json } = await ask('Bearer wrong', 'a')
+    expect([status, json.code, headers['retry-after']]).toEqual([429, 'too-many-requests', '5'])
+    expect((await ask('Bearer wrong', 'b')).status).toBe(401)
+    await clock.advance(5_000)
+    expect((await ask('Bearer wrong', 'a')).status).toBe(401)
+  })
+
+  it('never locks the holder of the token out, not even at the same address', async () => {
+    const { ask } = await guarded()
+    for (let attempt = 0; attempt < 20; attempt += 1) await ask('Bearer wrong', 'shared')
+    expect((await ask('Bearer right', 'shared')).status).toBe(200)
+  })
+
+  it('does not count a request without any token', async () => {
+    const { ask } = await guarded()
+    for (let attempt = 0; attempt < 20; attempt += 1) {
+      expect((await ask(undefined)).status).toBe(401)
+    }
+  })
+
+  it('logs who tried, not what', async () => {
+    const { ask, captured } = await guarded()
+    await ask('Bearer canary-token', 'the-client')
+    expect(captured.lines).toContainEqual(
+      expect.objectContaining({ level: 'warn', client: 'the-client' }),
+    )
+    expect(captured.text()).not.toContain('canary-token')
+  })
+})
+
+describe('FailureLimiter', () => {
+  it('slows all clients down together when many of them fail', () => {
+    const failures = new FailureLimiter(new ManualClock())
+    const waits = Array.from({ length: 101 }, (_, n) => failures.fail(`client ${n}`))
+    expect(waits.slice(0, 100).every((wait) => wait === 0)).toBe(true)
+    expect(waits[100]).toBeGreaterThan(0)
+  })
+
+  it('does not let one client use up what all share', () => {
+    const failures = new FailureLimiter(new ManualClock())
+    for (let n = 0; n < 1_000; n += 1) failures.fail('loud')
+    expect(failures.fail('quiet')).toBe(0)
+  })
+
+  it('forgets who failed longest ago beyond a thousand clients', async () => {
+    const clock = new ManualClock()
+    const failures = new FailureLimiter(clock)
+    for (let n = 0; n < 10; n += 1) failures.fail('first')
+    expect(failures.fail('first')).toBeGreaterThan(0)
+    for (let n = 0; n < 1_000; n += 1) failures.fail(`client ${n}`)
+    await clock.advance(1_000)
+    expect(failures.fail('first')).toBe(0)
+  })
+})

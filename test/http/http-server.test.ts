@@ -1,0 +1,141 @@
+import { once } from 'node:events'
+import { existsSync, statSync, writeFileSync } from 'node:fs'
+import { Agent, get, type ServerResponse } from 'node:http'
+import { connect, createServer } from 'node:net'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { StartError } from '../../src/base/app-error.ts'
+import { createDeferred } from '../../src/base/deferred.ts'
+import { HttpServer } from '../../src/http/http-server.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { sendBytes, sendRequest, serveHttp } from '../helpers/serve-http.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+const hello = (_request: unknown, response: ServerResponse) => void response.end('hello')
+
+function newServer(target: { host: string; port: number } | { socketPath: string }): HttpServer {
+  const { log } = captureLog()
+  return new HttpServer({ name: 'agent API', listener: hello, target, log })
+}
+
+describe('HttpServer', () => {
+  it('serves on a free port', async () => {
+    const { at } = await serveHttp(hello)
+    expect((await sendRequest(at)).text).toBe('hello')
+  })
+
+  it('serves on a unix socket for this user alone, over what a killed process left', async () => {
+    const socketPath = join(temporaryFolder(), 'api.sock')
+    writeFileSync(socketPath, '')
+    const { at, server } = await serveHttp(hello, { socketPath })
+    expect(statSync(socketPath).mode & 0o777).toBe(0o600)
+    expect((await sendRequest(at)).text).toBe('hello')
+    await server.stop()
+    expect(existsSync(socketPath)).toBe(false)
+  })
+
+  it('says who is in the way when the port is taken', async () => {
+    const other = createServer().listen(0, '127.0.0.1')
+    await once(other, 'listening')
+    onTestFinished(() => void other.close())
+    const { port } = other.address() as { port: number }
+    const start = newServer({ host: '127.0.0.1', port }).start()
+    await expect(start).rejects.toThrow(StartError)
+    await expect(start).rejects.toThrow(
+      `The agent API cannot listen on 127.0.0.1:${port}: another program listens there.`,
+    )
+  })
+
+  it('refuses a socket path that the system would cut off', async () => {
+    const start = newServer({ socketPath: `/${'a'.repeat(107)}` }).start()
+    await expect(start).rejects.toThrow(/too long/)
+  })
+
+  it.each([
+    ['nonsense', 'nonsense\r\n\r\n', 400, 'malformed-request'],
+    [
+      'two lengths',
+      'POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n',
+      400,
+      'malformed-request',
+    ],
+    [
+      'headers of 20 KiB',
+      `GET / HTTP/1.1\r\nhost: a\r\nx: ${'x'.repeat(20_000)}\r\n\r\n`,
+      431,
+      'headers-too-large',
+    ],
+  ])('answers %s with problem details', async (_title, bytes, status, code) => {
+    const { at } = await serveHttp(hello)
+    const answer = await sendBytes(at, bytes)
+    expect(answer).toMatch(`HTTP/1.1 ${status} `)
+    expect(answer).toMatch('content-type: application/problem+json')
+    expect(JSON.parse(answer.split('\r\n\r\n')[1] ?? '')).toMatchObject({ status, code })
+  })
+})
+
+describe('HttpServer.stop', () => {
+  it('lets a request finish and takes no new connection', async () => {
+    const [arrived, release] = [createDeferred(), createDeferred()]
+    const { at, server } = await serveHttp((_request, response) => {
+      arrived.resolve()
+      void release.promise.then(() => response.end('late'))
+    })
+    const answer = sendRequest(at)
+    await arrived.promise
+    const stopped = server.stop()
+    await expect(sendRequest(at)).rejects.toMatchObject({ code: 'ECONNREFUSED' })
+    release.resolve()
+    expect((await answer).text).toBe('late')
+    await stopped
+  })
+
+  it('does not wait for kept-alive connections, idle or just served', async () => {
+    const [arrived, release] = [createDeferred(), createDeferred()]
+    const { at, server } = await serveHttp((request, response) => {
+      if (request.url === '/idle') return void response.end()
+      response.write('begun')
+      arrived.resolve()
+      void release.promise.then(() => response.end())
+    })
+    const agent = new Agent({ keepAlive: true })
+    onTestFinished(() => agent.destroy())
+    const [idle] = await once(get({ ...at, path: '/idle', agent }), 'response')
+    idle.resume()
+    await once(idle, 'end')
+    const [streaming] = await once(get({ ...at, path: '/streaming', agent }), 'response')
+    streaming.resume()
+    await arrived.promise
+
+    const startedAt = performance.now()
+    const stopped = server.stop(3_000)
+    release.resolve()
+    await stopped
+    expect(performance.now() - startedAt).toBeLessThan(1_000)
+  })
+
+  it('cuts off what does not end in time and says so', async () => {
+    const arrived = createDeferred()
+    const { at, server, lines } = await serveHttp(() => arrived.resolve())
+    const answer = sendRequest(at)
+    answer.catch(() => {})
+    await arrived.promise
+    await server.stop(20)
+    await expect(answer).rejects.toMatchObject({ code: 'ECONNRESET' })
+    expect(lines).toContainEqual(expect.objectContaining({ level: 'warn', requests: 1 }))
+  })
+
+  it('is over at once for a server that never started, and for one that stopped', async () => {
+    await newServer({ host: '127.0.0.1', port: 0 }).stop()
+    const { server } = await serveHttp(hello)
+    await Promise.all([server.stop(), server.stop()])
+  })
+
+  it('does not wait for a connection that never asked anything', async () => {
+    const { at, server } = await serveHttp(hello)
+    const socket = connect((at as { port: number }).port, '127.0.0.1')
+    await once(socket, 'connect')
+    onTestFinished(() => void socket.destroy())
+    await server.stop(200)
+  })
+})
