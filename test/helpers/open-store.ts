@@ -3,11 +3,7 @@ import { onTestFinished } from 'vitest'
 import { type Database, type DatabaseOptions, openDatabase } from '../../src/store/database.ts'
 import { captureLog } from './captured-log.ts'
 import { ManualClock } from './manual-clock.ts'
-
-export const NOTES_ID = 0x6e6f7465
-export const NOTES_MIGRATIONS = [
-  { id: 'notes-1', sql: 'CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT' },
-]
+import { NOTES_ID, NOTES_MIGRATIONS } from './notes-schema.ts'
 
 /** A database of notes: the smallest owner of a table. */
 export interface NoteStore {

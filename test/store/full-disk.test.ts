@@ -3,7 +3,8 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
-import { NOTES_MIGRATIONS, type NoteStore, openNotes } from '../helpers/open-store.ts'
+import { NOTES_MIGRATIONS } from '../helpers/notes-schema.ts'
+import { type NoteStore, openNotes } from '../helpers/open-store.ts'
 import { canMount, mountSmallDisk } from '../helpers/small-disk.ts'
 
 const RESERVE = 512 * 1024

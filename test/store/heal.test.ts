@@ -4,7 +4,8 @@ import BetterSqlite from 'better-sqlite3'
 import { describe, expect, it } from 'vitest'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
-import { NOTES_ID, openNotes } from '../helpers/open-store.ts'
+import { NOTES_ID } from '../helpers/notes-schema.ts'
+import { openNotes } from '../helpers/open-store.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 /** A closed database with one note and a backup of it. */

@@ -3,7 +3,8 @@ import { join } from 'node:path'
 import BetterSqlite from 'better-sqlite3'
 import { describe, expect, it } from 'vitest'
 import { StartError } from '../../src/base/app-error.ts'
-import { NOTES_MIGRATIONS, openNotes } from '../helpers/open-store.ts'
+import { NOTES_MIGRATIONS } from '../helpers/notes-schema.ts'
+import { openNotes } from '../helpers/open-store.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 const ADD_COLOUR = { id: 'notes-2', sql: `ALTER TABLE notes ADD COLUMN colour TEXT DEFAULT 'red'` }
