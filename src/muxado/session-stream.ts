@@ -1,9 +1,12 @@
 import { ErrorCode, MuxadoError } from './error-code.ts'
 import { FIN, type FrameSink, MAX_DATA_BYTES, SYN } from './frame.ts'
+import type { SessionLimits } from './session-limits.ts'
 import type { Stream, StreamHandler } from './stream.ts'
 import { ReceiveWindow, SendWindow } from './window.ts'
 
 const EMPTY = Buffer.alloc(0)
+/** A peer that sends this soon after a FIN sends without pause, so it meets the RST at once. */
+const BUSY_PEER_MS = 1_000
 
 /** For a stream that nobody listens to: what comes keeps its credit, so it stays within the window. */
 export const DEAF: StreamHandler = {
@@ -18,7 +21,7 @@ export interface StreamHost {
   readonly wire: FrameSink
   /** False while the transport is full. */
   readonly writer: { readonly hasRoom: boolean }
-  readonly sendQueueBytes: number
+  readonly limits: SessionLimits
   /** `resume()` is due when the transport has room. */
   awaitRoom(stream: SessionStream): void
   /** Credit below a step is owed to the peer. */
@@ -43,6 +46,9 @@ export class SessionStream implements Stream {
   #finSent = false
   #peerEnded = false
   #retired = false
+  #retiredAt = 0
+  /** Reset, but the peer is thought to keep its slot until its next write. */
+  #lingering = false
   #closed = false
 
   constructor(id: number, host: StreamHost) {
@@ -56,7 +62,7 @@ export class SessionStream implements Stream {
       this.abort(new MuxadoError('write-after-end', `stream ${this.id}: write after end`))
       return false
     }
-    if (this.#queuedBytes > this.#host.sendQueueBytes) {
+    if (this.#queuedBytes > this.#host.limits.sendQueueBytes) {
       this.abort(new MuxadoError('send-queue-full', `stream ${this.id}: nobody waits for onDrain`))
       return false
     }
@@ -89,6 +95,7 @@ export class SessionStream implements Stream {
     this.#receiveWindow.release(this.#receiveWindow.unreleased)
     this.grantCredit()
     this.#retired = true
+    this.#retiredAt = performance.now()
     this.#ending = true
     this.#dropQueue()
     if (!this.#finSent) this.#sendFin()
@@ -108,13 +115,14 @@ export class SessionStream implements Stream {
 
   /** A DATA frame of the peer, or a part of one. */
   receive(body: Buffer, ends: boolean): void {
+    if (this.#closed) return
     if (body.length > 0) {
       if (this.#peerEnded) {
         this.abort(new MuxadoError('protocol-violation', `stream ${this.id}: DATA after FIN`))
       } else if (!this.#receiveWindow.receive(body.length)) {
         this.abort(new MuxadoError('window-exceeded', `stream ${this.id}: more than its window`))
       } else if (this.#retired) {
-        this.reset(ErrorCode.streamCancelled)
+        this.#stopPeer()
       } else {
         this.handler.onData(body)
       }
@@ -151,7 +159,7 @@ export class SessionStream implements Stream {
   /** Ends the stream with an RST that carries the error's code. */
   abort(error: MuxadoError): void {
     if (this.#closed) return
-    this.#host.wire.reset(this.id, error.code)
+    this.#sendReset(error.code)
     this.fail(error)
   }
 
@@ -213,6 +221,23 @@ export class SessionStream implements Stream {
     this.#peerEnded = true
     if (!this.#retired) this.handler.onEnd()
     if (this.#finSent) this.fail(undefined)
+  }
+
+  /** DATA on a retired stream: the peer did not stop at the FIN. */
+  #stopPeer(): void {
+    if (this.#lingering) return
+    if (performance.now() - this.#retiredAt < BUSY_PEER_MS) this.reset(ErrorCode.streamCancelled)
+    else {
+      this.#sendReset(ErrorCode.streamCancelled)
+      this.#lingering = true
+      setTimeout(() => this.fail(undefined), this.#host.limits.lingerMs).unref()
+    }
+  }
+
+  #sendReset(code: number): void {
+    this.#host.wire.reset(this.id, code)
+    // The SDK sees an RST when it writes next: credit wakes it where it waits for its window.
+    this.#host.wire.windowIncrement(this.id, 1)
   }
 
   #dropQueue(): void {

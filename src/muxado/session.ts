@@ -73,7 +73,7 @@ export class Session {
     this.#host = {
       wire: this.#wire,
       writer: this.#writer,
-      sendQueueBytes: limits.sendQueueBytes,
+      limits,
       awaitRoom: (stream) => this.#blocked.push(stream),
       owes: (stream) => {
         this.#debtor = stream

@@ -30,6 +30,7 @@ export interface Stream {
   /**
    * Gives the stream up without hurting the peer: drops what is queued, sends FIN, swallows what
    * comes, keeps the slot until the peer's FIN. RST only if DATA still comes: the peer is awake then.
+   * Of the handler only `onClose` is called after this.
    */
   retire(): void
   /** RST. Only for a peer that is sending: the SDK keeps the slot of a stream that was quiet. */

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
-import { type Duplex, duplexPair } from 'node:stream'
+import { Duplex } from 'node:stream'
 import { createServer as createTlsServer, connect as tlsConnect } from 'node:tls'
 import { onTestFinished } from 'vitest'
 import { createTlsFixture } from './tls-fixture.ts'
@@ -11,8 +11,12 @@ export interface ConnectedPair {
   readonly server: Duplex
 }
 
+/** In memory. It copies and hangs up like a socket, which `stream.duplexPair` does not. */
 export async function pipePair(): Promise<ConnectedPair> {
-  const [client, server] = duplexPair()
+  const client = new PipeEnd()
+  const server = new PipeEnd()
+  client.join(server)
+  server.join(client)
   return owned({ client, server })
 }
 
@@ -41,6 +45,42 @@ export function reversed(connectPair: () => Promise<ConnectedPair>): () => Promi
   return async () => {
     const { client, server } = await connectPair()
     return { client: server, server: client }
+  }
+}
+
+class PipeEnd extends Duplex {
+  #peer: PipeEnd | undefined
+  /** The peer's write that waits until this side reads. */
+  #peerDone: (() => void) | undefined
+
+  constructor() {
+    super({ allowHalfOpen: false })
+  }
+
+  join(peer: PipeEnd): void {
+    this.#peer = peer
+  }
+
+  override _read(): void {
+    const done = this.#peerDone
+    this.#peerDone = undefined
+    done?.()
+  }
+
+  override _write(chunk: Buffer, _encoding: BufferEncoding, done: () => void): void {
+    const peer = this.#peer
+    if (peer === undefined || peer.push(Buffer.from(chunk))) done()
+    else peer.#peerDone = done
+  }
+
+  override _final(done: () => void): void {
+    this.#peer?.push(null)
+    done()
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    if (!this.writableFinished) this.#peer?.push(null)
+    done(error)
   }
 }
 

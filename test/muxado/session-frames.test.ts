@@ -1,0 +1,330 @@
+import { describe, expect, it } from 'vitest'
+import { ErrorCode } from '../../src/muxado/error-code.ts'
+import { FIN, SYN } from '../../src/muxado/frame.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { turns } from '../helpers/frame-peer.ts'
+import { framedSession } from '../helpers/framed-session.ts'
+import { RecordingHandler } from '../helpers/recording-handler.ts'
+
+const IDLE_STREAM_ID = 0x7fff_ffff
+
+describe('Session', () => {
+  it.each([
+    ['DATA on a stream that was never opened', '000000 10 00000003', 1],
+    ['DATA on a stream of its own that was never opened', '000000 10 00000002', 1],
+    ['SYN on an id that is not the peer’s', '000000 12 00000004', 1],
+    ['SYN on an open stream', '000000 12 00000001', 1],
+    ['an unknown frame', '000000 50 00000001', 1],
+    ['a WNDINC of the wrong length', '000002 20 00000001', 8],
+  ])('ends at once with %s', async (_name, hex, code) => {
+    const { peer, accepted, reason } = await framedSession()
+    peer.data(1, 'open', SYN)
+    peer.raw(hex)
+    peer.data(1, 'too late')
+    await turns()
+    expect(reason()?.code).toBe(code)
+    expect(peer.only('goAway')).toMatchObject([{ lastStreamId: 1, code }])
+    expect(accepted[0]?.handler.events).toEqual(['data open', `close ${reason()?.reason}`])
+  })
+
+  it('refuses an id below one that was opened', async () => {
+    const { peer, reason } = await framedSession()
+    peer.data(9, '', SYN)
+    peer.data(7, '', SYN)
+    await turns()
+    expect(reason()?.reason).toBe('protocol-violation')
+  })
+
+  it('keeps the first of several reasons', async () => {
+    const { session, peer, transport, reason } = await framedSession()
+    peer.goAway(0, ErrorCode.none, 'first')
+    peer.raw('000000 50 00000001')
+    await turns()
+    await session.goAway(ErrorCode.internal, 'third')
+    transport.destroy()
+    await turns()
+    expect(reason()).toMatchObject({ reason: 'remote-gone-away', code: 0, message: 'first' })
+  })
+
+  it('closes the transport within 250 ms of a GOAWAY that the peer does not read', async () => {
+    const { session, transport } = await framedSession()
+    transport.pause()
+    const startedAt = performance.now()
+    await session.goAway(ErrorCode.none, 'bye')
+    expect(performance.now() - startedAt).toBeLessThan(1_000)
+  })
+
+  it('opens even ids as a server and odd ids as a client', async () => {
+    const server = await framedSession()
+    const client = await framedSession({ role: 'client' })
+    const ids = [server, client].map(({ session }) =>
+      [1, 2, 3].map(() => session.open(new RecordingHandler()).id),
+    )
+    expect(ids).toEqual([
+      [2, 4, 6],
+      [1, 3, 5],
+    ])
+  })
+
+  it('lets the first bytes ride in the SYN frame', async () => {
+    const { session, peer } = await framedSession()
+    session.open(new RecordingHandler(), Buffer.from('head'))
+    await turns()
+    expect(peer.frames).toEqual([{ type: 'data', streamId: 2, body: 'head', flags: SYN }])
+  })
+
+  it('sends first bytes beyond one frame behind the SYN', async () => {
+    const { session, peer } = await framedSession()
+    session.open(new RecordingHandler(), Buffer.alloc(20_000, 'h'))
+    await turns()
+    expect(peer.only('data').map(({ body, flags }) => [body.length, flags])).toEqual([
+      [16_376, SYN],
+      [3_624, 0],
+    ])
+  })
+
+  it('goes away when its stream ids are used up', async () => {
+    const { session, peer, reason } = await framedSession({ limits: { lastStreamId: 5 } })
+    session.open(new RecordingHandler())
+    expect(session.freeSlots).toBe(447)
+    session.open(new RecordingHandler())
+    expect(session.freeSlots).toBe(0)
+    expect(() => session.open(new RecordingHandler())).toThrow(
+      expect.objectContaining({ reason: 'streams-exhausted' }),
+    )
+    await turns()
+    expect(reason()?.reason).toBe('streams-exhausted')
+    expect(peer.only('goAway')).toMatchObject([{ code: ErrorCode.streamsExhausted }])
+  })
+
+  it('throws its reason when it is asked for a stream after its end', async () => {
+    const { session } = await framedSession()
+    await session.goAway(ErrorCode.none, 'bye')
+    expect(() => session.open(new RecordingHandler())).toThrow('bye')
+  })
+
+  it('answers nothing for streams that are gone', async () => {
+    const { peer, accepted, reason } = await framedSession({ role: 'client' })
+    peer.data(2, 'x', SYN | FIN)
+    await turns()
+    accepted[0]?.stream.end()
+    peer.data(2, 'late')
+    peer.windowIncrement(2, 5)
+    peer.windowIncrement(IDLE_STREAM_ID, 1)
+    peer.reset(2, 4)
+    await turns()
+    expect(reason()).toBeUndefined()
+    expect(peer.frames).toEqual([{ type: 'data', streamId: 2, body: '', flags: FIN }])
+    expect(accepted[0]?.handler.events).toEqual(['data x', 'end', 'close'])
+  })
+})
+
+describe('the streams of a session', () => {
+  it('are refused one by one past the limit, without hurting the others', async () => {
+    const { peer, accepted, reason } = await framedSession()
+    for (let id = 1; id <= 2 * 513; id += 2) peer.data(id, 'x', SYN)
+    peer.data(2 * 513 - 1, 'more of the refused one')
+    await turns(60)
+    expect(accepted).toHaveLength(512)
+    expect(peer.only('reset')).toEqual([
+      { type: 'reset', streamId: 1_025, code: ErrorCode.streamRefused },
+    ])
+    peer.data(1, 'still here')
+    await turns()
+    expect(accepted[0]?.handler.events).toEqual(['data x', 'data still here'])
+    expect(reason()).toBeUndefined()
+  })
+
+  it('are opened up to 448, those of the peer counted in', async () => {
+    const { session, peer } = await framedSession()
+    for (let id = 1; id <= 20; id += 2) peer.data(id, 'x', SYN)
+    await turns()
+    expect(session.freeSlots).toBe(438)
+    for (let count = 0; count < 438; count++) session.open(new RecordingHandler())
+    expect(() => session.open(new RecordingHandler())).toThrow(
+      expect.objectContaining({ reason: 'streams-exhausted' }),
+    )
+  })
+
+  it('queue for a free slot, first come first served', async () => {
+    const { session, peer } = await framedSession({ limits: { openStreams: 2 } })
+    const streams = [session.open(new RecordingHandler()), session.open(new RecordingHandler())]
+    const opened: string[] = []
+    for (const name of ['first', 'second', 'third']) {
+      session.whenFree(() => {
+        session.open(new RecordingHandler())
+        opened.push(name)
+      })
+    }
+    expect(opened).toEqual([])
+    for (const stream of streams) {
+      stream.end()
+      peer.data(stream.id, '', FIN)
+      await turns()
+    }
+    expect(opened).toEqual(['first', 'second'])
+  })
+
+  it('offer a slot that a waiter does not take to the next one', async () => {
+    const { session } = await framedSession({ limits: { openStreams: 1 } })
+    const stream = session.open(new RecordingHandler())
+    const called: string[] = []
+    session.whenFree(() => called.push('gave up'))
+    session.whenFree(() => {
+      called.push('throws')
+      throw new Error('waiter')
+    })
+    session.whenFree(() => called.push('still wants'))
+    stream.reset(ErrorCode.streamCancelled)
+    expect(called).toEqual(['gave up', 'throws', 'still wants'])
+    session.whenFree(() => called.push('at once'))
+    expect(called.at(-1)).toBe('at once')
+  })
+
+  it('do not call who waits once the session has ended', async () => {
+    const { session } = await framedSession({ limits: { openStreams: 1 } })
+    session.open(new RecordingHandler())
+    const called: string[] = []
+    session.whenFree(() => called.push('before the end'))
+    await session.goAway(ErrorCode.none, 'bye')
+    session.whenFree(() => called.push('after the end'))
+    expect(called).toEqual([])
+  })
+
+  it.each(['onData', 'onEnd', 'onDrain'] as const)(
+    'pay alone for a handler that throws in %s',
+    async (name) => {
+      const { log, lines } = captureLog()
+      const { session, peer, reason } = await framedSession({ log })
+      const handler = Object.assign(new RecordingHandler(), {
+        [name]: () => {
+          throw new Error('owner failed')
+        },
+      })
+      const stream = session.open(handler)
+      const other = new RecordingHandler()
+      session.open(other)
+      stream.write(Buffer.alloc(300_000))
+      peer.windowIncrement(2, 100_000)
+      peer.data(2, 'x', FIN)
+      peer.data(4, 'fine')
+      await turns()
+      expect(handler.error).toMatchObject({ reason: 'handler-failed', code: ErrorCode.internal })
+      expect(peer.only('reset')).toMatchObject([{ streamId: 2, code: ErrorCode.internal }])
+      expect(other.events).toEqual(['data fine'])
+      expect(reason()).toBeUndefined()
+      expect(lines).toMatchObject([{ err: { message: 'owner failed' } }])
+    },
+  )
+
+  it('pay alone for an accept or an onClose that throws', async () => {
+    const { log, lines } = captureLog()
+    const { session, peer, reason } = await framedSession({
+      log,
+      accept: () => {
+        throw new Error('accept failed')
+      },
+    })
+    const broken = Object.assign(new RecordingHandler(), {
+      onClose: () => {
+        throw new Error('close failed')
+      },
+    })
+    const other = new RecordingHandler()
+    session.open(broken)
+    session.open(other)
+    peer.data(1, 'x', SYN)
+    peer.reset(2, 7)
+    await turns()
+    expect(peer.only('reset')).toMatchObject([{ streamId: 1, code: ErrorCode.internal }])
+    expect(reason()).toBeUndefined()
+    session.open(broken)
+    await session.goAway(ErrorCode.none, 'bye')
+    expect(other.events).toEqual(['close gone-away'])
+    expect(lines.map((line) => (line.err as Error).message)).toEqual([
+      'accept failed',
+      'close failed',
+      'close failed',
+    ])
+  })
+})
+
+describe('acknowledgements', () => {
+  it('go out at once from a server that has nothing to say', async () => {
+    const { peer } = await framedSession()
+    peer.data(1, 'type', SYN)
+    await turns()
+    expect(peer.frames).toEqual([{ type: 'windowIncrement', streamId: IDLE_STREAM_ID, bytes: 1 }])
+    peer.windowIncrement(1, 10)
+    await turns()
+    expect(peer.frames).toHaveLength(2)
+  })
+
+  it('carry credit that is due', async () => {
+    const { peer, accepted } = await framedSession()
+    peer.data(1, 'type', SYN)
+    await turns()
+    accepted[0]?.stream.release(4)
+    peer.data(1, 'body')
+    await turns()
+    expect(peer.frames[1]).toEqual({ type: 'windowIncrement', streamId: 1, bytes: 4 })
+  })
+
+  it('ride on what is sent anyway', async () => {
+    const { peer } = await framedSession({
+      accept: (stream) => {
+        stream.handler = new RecordingHandler()
+        stream.write(Buffer.from('answer'))
+      },
+    })
+    peer.data(1, 'type', SYN)
+    await turns()
+    expect(peer.frames).toEqual([{ type: 'data', streamId: 1, body: 'answer', flags: 0 }])
+  })
+
+  it('do not go out from a client', async () => {
+    const { peer } = await framedSession({ role: 'client' })
+    peer.data(2, 'type', SYN)
+    await turns()
+    expect(peer.frames).toEqual([])
+  })
+})
+
+describe('a peer that does not read', () => {
+  it('loses the session when it keeps asking for answers', async () => {
+    const { peer, transport, reason } = await framedSession({
+      limits: { backlogBytes: 65_536, streams: 0 },
+    })
+    transport.pause()
+    // Each is refused with an RST, and nobody reads those.
+    for (let id = 1; id < 60_000 && reason() === undefined; id += 2) {
+      peer.data(id, '', SYN)
+      if (id % 501 === 0) await turns(1)
+    }
+    await turns()
+    expect(reason()).toMatchObject({ reason: 'backlog-full', code: ErrorCode.enhanceYourCalm })
+  })
+
+  it('holds up all writers, and lets them go on in turn', async () => {
+    const { session, peer, transport } = await framedSession()
+    transport.pause()
+    const handlers = [new RecordingHandler(), new RecordingHandler()]
+    const streams = handlers.map((handler) => session.open(handler))
+    // Three slabs; the fourth fills the transport.
+    expect(streams[0]?.write(Buffer.alloc(190_000))).toBe(true)
+    let roomLeft = true
+    for (let chunk = 0; chunk < 20 && roomLeft; chunk++) {
+      roomLeft = streams[1]?.write(Buffer.alloc(10_000)) ?? false
+      await turns(2)
+    }
+    expect(roomLeft).toBe(false)
+    expect(streams[0]?.write(Buffer.alloc(1))).toBe(false)
+    expect(handlers.map((handler) => handler.events)).toEqual([[], []])
+    transport.resume()
+    await turns(60)
+    expect(handlers.map((handler) => handler.events)).toEqual([['drain'], ['drain']])
+    expect(peer.only('data').reduce((sum, frame) => sum + frame.body.length, 0)).toBeGreaterThan(
+      190_001,
+    )
+  })
+})

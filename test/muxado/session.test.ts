@@ -1,0 +1,131 @@
+import { buffer, text } from 'node:stream/consumers'
+import { describe, expect, it } from 'vitest'
+import { asDuplex } from '../../src/muxado/duplex.ts'
+import { ErrorCode } from '../../src/muxado/error-code.ts'
+import { Session } from '../../src/muxado/session.ts'
+import type { Stream } from '../../src/muxado/stream.ts'
+import {
+  type ConnectedPair,
+  pipePair,
+  reversed,
+  tcpPair,
+  tlsPair,
+} from '../helpers/connected-pair.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { RecordingHandler } from '../helpers/recording-handler.ts'
+
+const TRANSPORTS: [string, () => Promise<ConnectedPair>][] = [
+  ['a pipe', pipePair],
+  ['TCP', tcpPair],
+  ['TCP, the dialing side serves', reversed(tcpPair)],
+  ['TLS', tlsPair],
+  ['TLS, the dialing side serves', reversed(tlsPair)],
+]
+
+/** Sends everything back, as far as the peer takes it. */
+function echo(stream: Stream): void {
+  const duplex = asDuplex(stream)
+  duplex.on('error', () => {})
+  duplex.pipe(duplex)
+}
+
+describe.each(TRANSPORTS)('a session over %s', (_name, connectPair) => {
+  describe.each([
+    ['the client opens', 'client'],
+    ['the server opens', 'server'],
+  ] as const)('and %s', (_direction, opener) => {
+    async function connect(accept: (stream: Stream) => void) {
+      const transports = await connectPair()
+      const sessions = {
+        client: new Session(transports.client, { role: 'client', accept }),
+        server: new Session(transports.server, { role: 'server', accept }),
+      }
+      const local = sessions[opener]
+      const remote = opener === 'client' ? sessions.server : sessions.client
+      return { local, remote }
+    }
+
+    it('delivers what was written before a half-close', async () => {
+      const accepted: RecordingHandler[] = []
+      const { local } = await connect((stream) => {
+        const handler = new RecordingHandler()
+        stream.handler = handler
+        accepted.push(handler)
+      })
+      const stream = local.open(new RecordingHandler(), Buffer.from('first '))
+      stream.write(Buffer.from('last'))
+      stream.end()
+      const events = await eventually(() => {
+        expect(accepted[0]?.events.at(-1)).toBe('end')
+        return accepted[0]?.events
+      })
+      expect(events?.join('').replaceAll('data ', '')).toBe('first lastend')
+    })
+
+    it('carries 2 MiB both ways through windows of 256 KiB', async () => {
+      const { local, remote } = await connect(echo)
+      const sent = Buffer.from(Array.from({ length: 2_097_152 }, (_, index) => index * 31))
+      const duplex = asDuplex(local.open(new RecordingHandler()))
+      duplex.end(sent)
+      expect((await buffer(duplex)).equals(sent)).toBe(true)
+      await eventually(() => expect([local.freeSlots, remote.freeSlots]).toEqual([448, 448]))
+    })
+
+    it('keeps 200 streams apart', async () => {
+      const { local, remote } = await connect(echo)
+      const answers = Array.from({ length: 200 }, (_, index) => {
+        const duplex = asDuplex(local.open(new RecordingHandler(), Buffer.from(`${index}:`)))
+        duplex.end('x'.repeat(index * 20))
+        return text(duplex)
+      })
+      expect(await Promise.all(answers)).toEqual(
+        Array.from({ length: 200 }, (_, index) => `${index}:${'x'.repeat(index * 20)}`),
+      )
+      await eventually(() => expect([local.freeSlots, remote.freeSlots]).toEqual([448, 448]))
+    })
+
+    it('lets other streams pass one whose reader stands still', async () => {
+      const accepted: Stream[] = []
+      const { local } = await connect((stream) => {
+        if (accepted.push(stream) === 1) stream.handler = new RecordingHandler()
+        else echo(stream)
+      })
+      const stalled = local.open(new RecordingHandler())
+      expect(stalled.write(Buffer.alloc(500_000))).toBe(false)
+      const duplex = asDuplex(local.open(new RecordingHandler()))
+      duplex.end('passes')
+      expect(await text(duplex)).toBe('passes')
+    })
+
+    it('ends both sides with one reason when one goes away', async () => {
+      const accepted = new RecordingHandler()
+      const { local, remote } = await connect((stream) => {
+        stream.handler = accepted
+      })
+      const opened = new RecordingHandler()
+      local.open(opened)
+      await eventually(() => expect(remote.freeSlots).toBe(447))
+      await local.goAway(ErrorCode.enhanceYourCalm, 'too fast')
+      expect(await local.closed).toMatchObject({ reason: 'gone-away', code: 10 })
+      expect(await remote.closed).toMatchObject({
+        reason: 'remote-gone-away',
+        code: 10,
+        message: 'too fast',
+      })
+      expect(opened.events).toEqual(['close gone-away'])
+      expect(accepted.events).toEqual(['close remote-gone-away'])
+      expect([local.freeSlots, remote.freeSlots]).toEqual([0, 0])
+    })
+  })
+
+  it('ends when the transport is cut', async () => {
+    const { client, server } = await connectPair()
+    const session = new Session(server, { role: 'server', accept: () => {} })
+    const handler = new RecordingHandler()
+    session.open(handler)
+    client.destroy()
+    expect(['peer-eof', 'transport-failed']).toContain((await session.closed).reason)
+    expect(handler.isClosed).toBe(true)
+    expect(server.destroyed).toBe(true)
+  })
+})
