@@ -1,5 +1,7 @@
-import type { LinkState } from './link-state.ts'
+import { formatDuration } from '../base/duration.ts'
+import { hasSession, type LinkState } from './link-state.ts'
 import type { Reason } from './problem.ts'
+import type { Tunnel } from './tunnel.ts'
 import type { TunnelState } from './tunnel-state.ts'
 
 /** The one SDK session, as people see it. Times are milliseconds since the epoch. */
@@ -32,6 +34,7 @@ export interface OwnEndpointStatus {
   readonly since: number
   readonly reason?: Reason
   readonly lastError?: string
+  readonly remedy?: string
   /** Outcome of the last end-to-end probe; `unknown` before the first. */
   readonly reachable: 'yes' | 'no' | 'unknown'
   readonly lastProbeAt?: number | undefined
@@ -50,7 +53,7 @@ export interface AgentStatus {
   readonly startedAt: number
   readonly deviceId: string
   readonly link: LinkStatus
-  readonly tunnels: Readonly<Record<TunnelState, number>> & { readonly total: number }
+  readonly tunnels: TunnelCounts
   /** Rows that could not be read and stay untouched, by id. */
   readonly damagedRows: readonly string[]
   readonly ownEndpoint: OwnEndpointStatus | undefined
@@ -58,4 +61,94 @@ export interface AgentStatus {
   readonly versions: { readonly agent: string; readonly node: string; readonly sdk: string }
   /** `skewMs`: wall clock minus the service's, once it was compared. */
   readonly clock: { readonly now: number; readonly skewMs: number | undefined }
+}
+
+export type TunnelCounts = Readonly<Record<TunnelState, number>> & { readonly total: number }
+
+/** What is known of the agent, before anybody draws a conclusion. */
+export type AgentFacts = Omit<
+  AgentStatus,
+  'verdict' | 'healthy' | 'ready' | 'notReady' | 'tunnels'
+> & { readonly tunnels: readonly Tunnel[] }
+
+/** Draws the conclusions. */
+export function concludeStatus(facts: AgentFacts): AgentStatus {
+  const tunnels = countTunnels(facts.tunnels)
+  const complaints = complaintsOf(facts)
+  const notReady = notReadyOf(facts, tunnels)
+  return {
+    ...facts,
+    tunnels,
+    verdict: [headline(tunnels), ...complaints].join('; '),
+    healthy: complaints.length === 0 && notReady.length === 0 && tunnels.online === tunnels.total,
+    ready: notReady.length === 0,
+    notReady,
+  }
+}
+
+function countTunnels(tunnels: readonly Tunnel[]): TunnelCounts {
+  const counts = { opening: 0, online: 0, waiting: 0, refused: 0, closing: 0 }
+  for (const { status } of tunnels) counts[status.state] += 1
+  return { ...counts, total: tunnels.length }
+}
+
+function headline({ online, total }: TunnelCounts): string {
+  if (total === 0) return 'no tunnels'
+  if (online < total) return `${online} of ${total} tunnels online`
+  return total === 1 ? 'the tunnel is online' : `all ${total} tunnels online`
+}
+
+/** What a person should know, the most important first, each with what to do. */
+function complaintsOf(facts: AgentFacts): string[] {
+  const { link, tunnels, ownEndpoint, damagedRows, defaultPolicy } = facts
+  const complaints: string[] = []
+  if (link.state !== 'up') complaints.push(linkSentence(facts))
+  else complaints.push(...troubles(tunnels))
+  if (ownEndpoint?.state === 'refused') {
+    complaints.push(`agent API refused at ${ownEndpoint.domain} (${ownEndpoint.reason})`)
+  }
+  const down = tunnels.filter(({ status }) => status.upstream === 'down')
+  if (down.length > 0) {
+    complaints.push(`no answer from ${nameSome(down.map(({ spec }) => spec.forwardsTo))}`)
+  }
+  if (damagedRows.length > 0) complaints.push(`${damagedRows.length} stored tunnels are damaged`)
+  if (defaultPolicy.problem) complaints.push(defaultPolicy.problem)
+  return complaints
+}
+
+function linkSentence({ link, clock }: AgentFacts): string {
+  const forHow = `for ${formatDuration(clock.now - link.since)}`
+  const why = link.reason ? `: ${link.reason}. ${link.remedy ?? ''}`.trimEnd() : ''
+  if (link.state === 'suspect') return `public address does not answer ${forHow}${why}`
+  if (link.state === 'refused') return `service refuses this device ${forHow}${why}`
+  return `service unreachable ${forHow}${why}`
+}
+
+/** One sentence per reason, so that 500 tunnels with one trouble make one line. */
+function troubles(tunnels: readonly Tunnel[]): string[] {
+  const byReason = new Map<string, Tunnel[]>()
+  for (const tunnel of tunnels) {
+    const { reason, state } = tunnel.status
+    if (!reason || state === 'online') continue
+    byReason.set(reason, [...(byReason.get(reason) ?? []), tunnel])
+  }
+  return [...byReason].map(([reason, group]) => {
+    const domains = nameSome(group.map(({ spec }) => spec.domain))
+    return `${domains}: ${reason}. ${group[0]?.status.remedy ?? ''}`.trimEnd()
+  })
+}
+
+function notReadyOf({ link, ownEndpoint }: AgentFacts, tunnels: TunnelCounts): string[] {
+  const notReady: string[] = []
+  if (!hasSession(link.state)) notReady.push('There is no link to the service.')
+  else if (link.state === 'suspect') notReady.push('The public address does not answer.')
+  if (ownEndpoint && ownEndpoint.state !== 'online') notReady.push('The agent API is not online.')
+  if (tunnels.opening > 0) notReady.push(`${tunnels.opening} tunnels are being opened.`)
+  return notReady
+}
+
+function nameSome(names: readonly string[]): string {
+  const unique = [...new Set(names)]
+  const rest = unique.length - 3
+  return rest > 0 ? `${unique.slice(0, 3).join(', ')} and ${rest} more` : unique.join(', ')
 }

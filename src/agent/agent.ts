@@ -1,14 +1,32 @@
 import type { Clock } from '../base/clock.ts'
-import type { ListenAddress } from '../base/listen-address.ts'
+import { withDeadline } from '../base/deadline.ts'
+import { type ListenAddress, parseListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
 import type { Database } from '../store/database.ts'
-import type { AgentStatus } from './agent-status.ts'
+import { type AgentStatus, concludeStatus } from './agent-status.ts'
+import { AuthtokenSource } from './authtoken-source.ts'
+import type { Connector, Session } from './connector.ts'
+import { DefaultPolicy } from './default-policy.ts'
+import { loadDeviceId } from './device-id.ts'
+import { ForwardRules } from './forward-rules.ts'
+import { KeptValues } from './kept-values.ts'
+import { Link } from './link.ts'
+import { OwnEndpoint } from './own-endpoint.ts'
+import { createPolicyCheck, type PolicyCheck } from './policy-check.ts'
+import { HOSTED_SERVICE, Preflight } from './preflight.ts'
+import { requestPublic } from './public-request.ts'
+import { readServiceDate } from './service-date.ts'
+import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
+import { TunnelStore } from './tunnel-store.ts'
+import { type Placed, Tunnels } from './tunnels.ts'
+import { UpstreamCheck } from './upstream-check.ts'
 
 export interface AgentOptions {
   /** Opened with TUNNEL_MIGRATIONS among its migrations. */
   readonly database: Database
+  readonly connector: Connector
   /** Holds `device-id`. */
   readonly dataDir: string
   readonly authtoken: {
@@ -35,76 +53,252 @@ export interface AgentOptions {
   readonly clock: Clock
   /** The SDK hangs for good: stop cleanly and exit with 75, a fresh process works. */
   readonly onPoisoned: () => void
-}
-
-/** The answer to a create or replace; `pending`: stored, and opened as soon as that is possible. */
-export interface Placed {
-  readonly tunnel: Tunnel
-  readonly pending: boolean
+  /** Where the public domain is really reached; unset: where its name leads. */
+  readonly ingress?: ListenAddress | undefined
+  readonly timings?: AgentTimings
+  /** A number in [0, 1) for all jitter. */
+  readonly random?: () => number
 }
 
 /** The device's tunnels: what is wanted is in the database, what is true is supervised. */
 export class Agent {
   readonly #options: AgentOptions
+  readonly #log: Logger
+  readonly #timings: AgentTimings
+  readonly #stopping = new AbortController()
+  readonly #listeners = new Set<() => void>()
+  readonly #common: Pick<AgentOptions, 'clock' | 'log' | 'random'>
+  readonly #kept: KeptValues
+  readonly #authtoken: AuthtokenSource
+  readonly #defaultPolicy: DefaultPolicy
+  readonly #upstreams: UpstreamCheck
+  readonly #link: Link
+  readonly #own: OwnEndpoint | undefined
+  readonly #tunnels: Tunnels
+  readonly #startedAt: number
+  #deviceId = ''
+  #publicPort: string
+  #session: Session | undefined
+  #isAnnounced = false
+  #stopped: Promise<void> | undefined
 
   constructor(options: AgentOptions) {
+    const { database, clock, random, serverAddr, defaultPolicyPath, authtoken } = options
     this.#options = options
+    this.#log = options.log.child({ room: 'agent' })
+    this.#timings = options.timings ?? DEFAULT_TIMINGS
+    this.#common = { clock, log: this.#log, ...(random && { random }) }
+    this.#startedAt = clock.now()
+    const everyMs = this.#timings.fileWatchMs
+    const check = createPolicyCheck({ isHosted: serverAddr === undefined, ...this.#common })
+    this.#kept = new KeptValues(database)
+    this.#publicPort = this.#kept.get('public-port') ?? ''
+    this.#authtoken = new AuthtokenSource({ ...authtoken, everyMs, ...this.#common })
+    this.#defaultPolicy = new DefaultPolicy({
+      path: defaultPolicyPath,
+      kept: this.#kept,
+      check,
+      everyMs,
+      ...this.#common,
+    })
+    this.#upstreams = new UpstreamCheck({
+      timings: this.#timings.upstream,
+      onChange: () => this.#announce(),
+      ...this.#common,
+    })
+    this.#link = this.#createLink()
+    this.#own = options.own && this.#createOwnEndpoint(options.own)
+    this.#tunnels = this.#createTunnels(check)
   }
 
   /** Restores every tunnel in the background. Throws a StartError when a person has to act. */
   start(): Promise<void> {
-    return Promise.reject(new Error(`not there yet: ${this.#options.dataDir}`))
+    this.#deviceId = loadDeviceId(this.#options.dataDir, this.#log)
+    this.#defaultPolicy.start(() => this.#tunnels.defaultPolicyChanged())
+    this.#authtoken.start(() => this.#link.authtokenChanged())
+    this.#tunnels.restore()
+    this.#upstreams.start()
+    this.#own?.start()
+    this.#link.start()
+    return Promise.resolve()
   }
 
-  /** Closes every endpoint and the link; rows stay. */
+  /** Closes every endpoint and the link; rows stay. Never takes longer than `stopMs`. */
   stop(): Promise<void> {
-    return Promise.resolve()
+    this.#stopped ??= withDeadline(this.#stop(), this.#timings.stopMs, 'closing tunnels').catch(
+      (error) => this.#log.warn({ err: error }, 'stopped without a farewell to the service'),
+    )
+    return this.#stopped
   }
 
   /** Oldest first. */
   list(): Tunnel[] {
-    return []
+    return this.#tunnels.list()
   }
 
   /** By id, full host, or first label when only one tunnel has it. Throws AppError `tunnel-not-found` or `ambiguous-tunnel`. */
   find(urlPart: string): Tunnel {
-    throw new Error(`not there yet: ${urlPart}`)
+    return this.#tunnels.find(urlPart)
   }
 
   /** Stores the tunnel, then opens it. A permanent refusal removes the row and is thrown. */
   create(spec: TunnelSpec): Promise<Placed> {
-    return Promise.reject(new Error(`not there yet: ${spec.domain}`))
+    return this.#tunnels.create(spec)
   }
 
   /** Creates or replaces the tunnel of `domain`; after a permanent refusal the old one is back. */
-  replace(domain: string, _spec: TunnelSpec): Promise<Placed & { readonly created: boolean }> {
-    return Promise.reject(new Error(`not there yet: ${domain}`))
+  replace(domain: string, spec: TunnelSpec): Promise<Placed & { readonly created: boolean }> {
+    return this.#tunnels.replace(domain, spec)
   }
 
   /** Closes the endpoint at the service, then forgets the tunnel. */
   remove(urlPart: string): Promise<void> {
-    return Promise.reject(new Error(`not there yet: ${urlPart}`))
+    return this.#tunnels.remove(urlPart)
   }
 
   /** The tunnel's own policy, or the default one. */
   policyInForce(tunnel: Tunnel): JsonObject {
-    return tunnel.spec.policy ?? {}
+    return tunnel.spec.policy ?? this.#defaultPolicy.current
   }
 
   status(): AgentStatus {
-    throw new Error('not there yet')
+    const { clock, connector, version } = this.#options
+    return concludeStatus({
+      startedAt: this.#startedAt,
+      deviceId: this.#deviceId,
+      link: this.#link.status,
+      tunnels: this.#tunnels.list(),
+      damagedRows: this.#tunnels.damaged.map(({ id }) => id),
+      ownEndpoint: this.#own?.status,
+      defaultPolicy: this.#defaultPolicy.status,
+      versions: { agent: version, node: process.version, sdk: connector.sdkVersion },
+      clock: { now: clock.now(), skewMs: this.#own?.probe.clockSkewMs },
+    })
   }
 
-  /** Calls `listener` after the state of the link or of a tunnel changed; returns how to stop that. */
-  onChange(_listener: () => void): () => void {
-    return () => {}
+  /** Calls `listener` soon after something in `status()` changed; returns how to stop that. */
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
   }
 
   /**
    * Answers the agent's own end-to-end probe: serve `GET {PROBE_PATH}/{nonce}` without a token,
    * 200 with this text, 404 when it is undefined.
    */
-  answerProbe(_nonce: string): string | undefined {
-    return undefined
+  answerProbe(nonce: string): string | undefined {
+    return this.#own?.probe.answer(nonce)
+  }
+
+  async #stop(): Promise<void> {
+    this.#stopping.abort(new Error('the agent is stopping'))
+    this.#authtoken.stop()
+    this.#defaultPolicy.stop()
+    await Promise.all([this.#upstreams.stop(), this.#own?.stop(), this.#tunnels.stop()])
+    await this.#link.stop()
+  }
+
+  #createLink(): Link {
+    const { connector, serverAddr, caCert, onPoisoned } = this.#options
+    const preflight = new Preflight({
+      serverAddr,
+      caCert,
+      serviceDate: () => readServiceDate(this.#serviceUrls(), this.#stopping.signal),
+      timings: this.#timings.preflight,
+      ...this.#common,
+    })
+    return new Link({
+      connector,
+      serverAddr,
+      caCert,
+      preflight: (signal) => preflight.run(signal),
+      authtoken: () => this.#authtoken.current,
+      metadata: () => JSON.stringify({ device_id: this.#deviceId }),
+      timings: this.#timings.link,
+      onChange: () => this.#linkChanged(),
+      onPoisoned,
+      ...this.#common,
+    })
+  }
+
+  #createOwnEndpoint(own: { domain: string; socketPath: string }): OwnEndpoint {
+    const { caCert, ingress } = this.#options
+    return new OwnEndpoint({
+      ...own,
+      session: () => this.#link.session,
+      request: (url, within) =>
+        requestPublic(url, { method: 'GET', verify: true, caCert, connectTo: ingress, ...within }),
+      timings: this.#timings,
+      onChange: () => this.#tunnelChanged(this.#own?.url),
+      onProbe: (problem) => (problem ? this.#link.distrust(problem) : this.#link.trust()),
+      onRebuild: (problem) => this.#link.rebuild(problem),
+      ...this.#common,
+    })
+  }
+
+  #createTunnels(checkPolicy: PolicyCheck): Tunnels {
+    const { database, forward, own, maxTunnels } = this.#options
+    return new Tunnels({
+      store: new TunnelStore(database),
+      session: () => this.#link.session,
+      linkStatus: () => this.#link.status,
+      defaultPolicy: () => this.#defaultPolicy.current,
+      checkPolicy,
+      rules: new ForwardRules(forward),
+      upstreams: this.#upstreams,
+      ownDomain: own?.domain,
+      urlOf: (domain) => this.#urlOf(domain),
+      maxTunnels,
+      timings: this.#timings,
+      onChange: (url) => this.#tunnelChanged(url),
+      ...this.#common,
+    })
+  }
+
+  #linkChanged(): void {
+    const { session } = this.#link
+    if (session !== this.#session) {
+      this.#session = session
+      this.#own?.linkChanged()
+      this.#tunnels.linkChanged()
+    }
+    this.#announce()
+  }
+
+  #tunnelChanged(url: string | undefined): void {
+    if (url !== undefined) this.#keepPort(new URL(url).port)
+    this.#announce()
+  }
+
+  /** All endpoints of a service have the port of its ingress: it makes URLs before they are open. */
+  #keepPort(port: string): void {
+    if (port === this.#publicPort) return
+    this.#publicPort = port
+    try {
+      this.#kept.set('public-port', port)
+    } catch (error) {
+      this.#log.warn({ err: error }, 'the public port could not be kept')
+    }
+  }
+
+  #urlOf(domain: string): string {
+    return `https://${domain}${this.#publicPort === '' ? '' : `:${this.#publicPort}`}`
+  }
+
+  /** Who may be asked for the time, most certain first. */
+  #serviceUrls(): string[] {
+    const { own, serverAddr = HOSTED_SERVICE } = this.#options
+    const host = parseListenAddress(serverAddr)?.host
+    return [...(own ? [this.#urlOf(own.domain)] : []), ...(host ? [`http://${host}`] : [])]
+  }
+
+  /** Many changes at once are one piece of news. */
+  #announce(): void {
+    if (this.#isAnnounced) return
+    this.#isAnnounced = true
+    setImmediate(() => {
+      this.#isAnnounced = false
+      for (const listener of this.#listeners) listener()
+    })
   }
 }

@@ -9,7 +9,6 @@ export type LinkEvent =
   | 'connected'
   | 'failed'
   | 'refused'
-  | 'lost'
   | 'distrust'
   | 'trust'
   | 'stop'
@@ -17,13 +16,18 @@ export type LinkEvent =
 const NEXT: Record<LinkState, Partial<Record<LinkEvent, LinkState>>> = {
   waiting: { connect: 'connecting', failed: 'waiting', refused: 'refused', stop: 'stopped' },
   connecting: { connected: 'up', failed: 'waiting', refused: 'refused', stop: 'stopped' },
-  up: { distrust: 'suspect', lost: 'waiting', stop: 'stopped' },
-  suspect: { trust: 'up', lost: 'waiting', stop: 'stopped' },
-  refused: { connect: 'connecting', failed: 'waiting', stop: 'stopped' },
+  up: { distrust: 'suspect', failed: 'waiting', refused: 'refused', stop: 'stopped' },
+  suspect: { trust: 'up', failed: 'waiting', refused: 'refused', stop: 'stopped' },
+  refused: { connect: 'connecting', failed: 'waiting', refused: 'refused', stop: 'stopped' },
   stopped: {},
 }
 
 /** The state after an event; an event that means nothing in a state changes nothing. */
 export function nextLinkState(state: LinkState, event: LinkEvent): LinkState {
   return NEXT[state][event] ?? state
+}
+
+/** True while there is a session to open endpoints on. */
+export function hasSession(state: LinkState): boolean {
+  return state === 'up' || state === 'suspect'
 }

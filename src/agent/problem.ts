@@ -20,7 +20,7 @@ export interface Problem {
   readonly detail: string
   /** What to do about it, one sentence. */
   readonly remedy: string
-  /** True when trying again soon cannot help. */
+  /** True when trying again soon cannot help: somebody has to change something. */
   readonly permanent: boolean
   /** The service's own code, such as `ERR_NGROK_334`. */
   readonly serviceCode?: string | undefined
@@ -34,5 +34,26 @@ export class ProblemError extends Error {
   constructor(problem: Problem, options?: ErrorOptions) {
     super(problem.detail, options)
     this.problem = problem
+  }
+}
+
+/** The problem that an error carries; any other error is a mistake of ours. */
+export function problemOf(error: unknown): Problem {
+  if (error instanceof ProblemError) return error.problem
+  return {
+    reason: 'internal',
+    detail: error instanceof Error ? error.message : String(error),
+    remedy: 'Look into the log of the agent; it tries again by itself.',
+    permanent: false,
+  }
+}
+
+/** The link works no longer, or never did: nothing that somebody decided. */
+export function networkProblem(detail: string): Problem {
+  return {
+    reason: 'network',
+    detail,
+    remedy: 'Check the network of the device; the agent connects again by itself.',
+    permanent: false,
   }
 }

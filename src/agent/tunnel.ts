@@ -94,6 +94,7 @@ function isDomain(text: string): boolean {
   )
 }
 
-function isJsonObject(value: unknown): value is JsonObject {
+/** True for what JSON calls an object. */
+export function isJsonObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

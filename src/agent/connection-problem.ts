@@ -1,0 +1,71 @@
+import type { Problem, Reason } from './problem.ts'
+
+const DNS_CODES = new Set([
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EAI_FAIL',
+  'EAI_NONAME',
+  'ENODATA',
+  'ESERVFAIL',
+])
+const UNKNOWN_CA_CODES = new Set([
+  'DEPTH_ZERO_SELF_SIGNED_CERT',
+  'SELF_SIGNED_CERT_IN_CHAIN',
+  'UNABLE_TO_GET_ISSUER_CERT',
+  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+])
+const TLS_CODE = /^(ERR_TLS_|ERR_SSL_|CERT_|EPROTO$)/
+
+const REMEDIES = {
+  dns: 'Check the name and the DNS server of the device.',
+  tls: 'Check the CA in SVC_CA_CERT, and that nothing in between takes the connection over.',
+  network: 'Check the network of the device, and that the service is up.',
+} as const satisfies Partial<Record<Reason, string>>
+
+const SENTENCES: Readonly<Record<string, string>> = {
+  ECONNREFUSED: 'refuses connections',
+  ECONNRESET: 'closed the connection',
+  EHOSTUNREACH: 'cannot be reached',
+  ENETUNREACH: 'cannot be reached: the device has no route',
+  ETIMEDOUT: 'does not answer',
+  ERR_TLS_CERT_ALTNAME_INVALID: 'shows a certificate for another name',
+  EPROTO: 'does not speak TLS',
+}
+
+/** Why `where` could not be reached, from the error of a lookup, a socket or a handshake. */
+export function connectionProblem(where: string, error: unknown): Problem {
+  const code = codeOf(error)
+  const reason = reasonOf(code)
+  return {
+    reason,
+    detail: `${where} ${sentenceOf(reason, code)}`,
+    remedy: REMEDIES[reason],
+    permanent: false,
+  }
+}
+
+/** `where` took the connection and then said nothing, as captive portals do. */
+export function silenceProblem(where: string, ms: number): Problem {
+  const detail = `${where} did not answer within ${Math.ceil(ms / 1_000)} s`
+  return { reason: 'network', detail, remedy: REMEDIES.network, permanent: false }
+}
+
+function reasonOf(code: string): keyof typeof REMEDIES {
+  if (DNS_CODES.has(code)) return 'dns'
+  return TLS_CODE.test(code) || UNKNOWN_CA_CODES.has(code) ? 'tls' : 'network'
+}
+
+function sentenceOf(reason: Reason, code: string): string {
+  if (reason === 'dns') return `cannot be resolved (${code})`
+  if (UNKNOWN_CA_CODES.has(code))
+    return `shows a certificate that no trusted CA has signed (${code})`
+  return SENTENCES[code] ?? `cannot be used (${code})`
+}
+
+/** Connecting to several addresses fails with one error per address; the last tells the most. */
+function codeOf(error: unknown): string {
+  if (error instanceof AggregateError && error.errors.length > 0) return codeOf(error.errors.at(-1))
+  if (!(error instanceof Error)) return 'unknown error'
+  return 'code' in error && typeof error.code === 'string' ? error.code : error.message
+}

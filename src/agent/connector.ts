@@ -1,0 +1,53 @@
+import type { Secret } from '../base/secret.ts'
+import type { Problem } from './problem.ts'
+
+/** The port to the SDK: one session at a time, endpoints on it, every promise bounded in time. */
+export interface Connector {
+  /** Version of the SDK, for people. */
+  readonly sdkVersion: string
+  /** Throws ProblemError, or PoisonedError when no later call can work either. */
+  connect(request: ConnectRequest): Promise<Session>
+}
+
+export interface ConnectRequest {
+  readonly authtoken: Secret
+  /** `host:port`; undefined is the hosted service. */
+  readonly serverAddr: string | undefined
+  /** PEM text; undefined trusts what the SDK trusts. */
+  readonly caCert: string | undefined
+  /** JSON text that the service keeps beside the session. */
+  readonly metadata: string
+  /** The session is of no use any more, for good. Called at most once, and not after `close()`. */
+  readonly onLost: (problem: Problem) => void
+  readonly onHeartbeat: (latencyMs: number) => void
+}
+
+export interface Session {
+  /** Throws ProblemError. */
+  open(request: EndpointRequest): Promise<Listener>
+  /** Closes what is open, never throws. */
+  close(): Promise<void>
+}
+
+export interface EndpointRequest {
+  readonly domain: string
+  /** What the SDK dials: `http://host:port` or `unix:/absolute/path`. */
+  readonly dialUrl: string
+  /** What the service shows people. */
+  readonly forwardsTo: string
+  /** Policy document, JSON text. */
+  readonly policy: string | undefined
+  /** The service closed this endpoint alone. Not called after `close()` or when the session is lost. */
+  readonly onDropped: (problem: Problem) => void
+}
+
+export interface Listener {
+  readonly url: string
+  /** Closes the endpoint at the service, never throws. */
+  close(): Promise<void>
+}
+
+/** The SDK hangs and would hang every later call: only a new process helps. */
+export class PoisonedError extends Error {
+  override readonly name = 'PoisonedError'
+}

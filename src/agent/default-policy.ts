@@ -1,0 +1,115 @@
+import { StartError } from '../base/app-error.ts'
+import type { Clock } from '../base/clock.ts'
+import { jsonErrorPosition } from '../base/json-error-position.ts'
+import type { Logger } from '../base/logger.ts'
+import type { DefaultPolicyStatus } from './agent-status.ts'
+import type { KeptValues } from './kept-values.ts'
+import type { PolicyCheck } from './policy-check.ts'
+import { isJsonObject, type JsonObject } from './tunnel.ts'
+import { type FileReading, WatchedFile } from './watched-file.ts'
+
+const MAX_BYTES = 65_536
+
+export interface DefaultPolicyOptions {
+  readonly path: string
+  readonly kept: KeptValues
+  readonly check: PolicyCheck
+  readonly everyMs: number
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+type Parsed = { readonly document: JsonObject } | { readonly problem: string }
+
+/** The policy of tunnels that were created without one, and its last good copy. */
+export class DefaultPolicy {
+  readonly #options: DefaultPolicyOptions
+  readonly #file: WatchedFile
+  #current: JsonObject = {}
+  #status: DefaultPolicyStatus
+
+  constructor(options: DefaultPolicyOptions) {
+    const { path, everyMs, clock } = options
+    this.#options = options
+    this.#file = new WatchedFile({ paths: [path], maxBytes: MAX_BYTES, everyMs, clock })
+    this.#status = { source: 'file', loadedAt: clock.now() }
+  }
+
+  get current(): JsonObject {
+    return this.#current
+  }
+
+  get status(): DefaultPolicyStatus {
+    return this.#status
+  }
+
+  /**
+   * Loads the file, or the last good copy when the file is bad. With neither it throws a
+   * StartError: no tunnel may be opened unprotected. `onChange`: another policy is in force.
+   */
+  start(onChange: () => void): void {
+    const parsed = this.#parse(this.#file.read())
+    if ('document' in parsed) this.#adopt(parsed.document)
+    else this.#fallBack(parsed.problem)
+    this.#file.start((reading) => {
+      if (this.#reload(this.#parse(reading))) onChange()
+    })
+  }
+
+  stop(): void {
+    this.#file.stop()
+  }
+
+  #reload(parsed: Parsed): boolean {
+    const { log } = this.#options
+    if ('problem' in parsed) {
+      log.error({ problem: parsed.problem }, 'default policy is bad, the one before stays in force')
+      this.#status = { ...this.#status, source: 'kept', problem: parsed.problem }
+      return false
+    }
+    const isOther = JSON.stringify(parsed.document) !== JSON.stringify(this.#current)
+    this.#adopt(parsed.document)
+    log.info({ isOther }, 'default policy read again')
+    return isOther
+  }
+
+  #adopt(document: JsonObject): void {
+    const { clock, kept, log } = this.#options
+    this.#current = document
+    this.#status = { source: 'file', loadedAt: clock.now() }
+    try {
+      kept.set('default-policy', JSON.stringify(document))
+    } catch (error) {
+      log.warn({ err: error }, 'no copy of the default policy could be kept')
+    }
+  }
+
+  #fallBack(problem: string): void {
+    const { clock, kept, log, path } = this.#options
+    const copy = this.#parse({ path, text: kept.get('default-policy') })
+    if ('problem' in copy) throw new StartError(problem)
+    log.error({ problem }, 'default policy is bad, the last good copy is in force')
+    this.#current = copy.document
+    this.#status = { source: 'kept', loadedAt: clock.now(), problem }
+  }
+
+  /** The document, or one sentence that names the file and the place in it. */
+  #parse({ text, problem }: FileReading): Parsed {
+    const { path, check } = this.#options
+    if (problem) return { problem: `The default policy ${path} cannot be read: ${problem}.` }
+    if (text === undefined) return { problem: `There is no default policy at ${path}.` }
+    const mistake = jsonErrorPosition(text)
+    if (mistake) {
+      const { line, column } = mistake
+      return { problem: `The default policy ${path}:${line}:${column} is not valid JSON.` }
+    }
+    const document: unknown = JSON.parse(text)
+    if (!isJsonObject(document)) {
+      return { problem: `The default policy ${path}:1:1 must be a JSON object.` }
+    }
+    const [first] = check(document)
+    return first
+      ? { problem: `The default policy ${path} cannot be used: ${first.pointer} ${first.detail}` }
+      : { document }
+  }
+}

@@ -1,0 +1,33 @@
+import { randomBytes } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { writeFileDurably } from '../base/file.ts'
+import type { Logger } from '../base/logger.ts'
+
+const FORM = /^dev_[0-9a-f]{24}$/
+
+/**
+ * Who this device is to the service: made once and kept in the data folder. With it the service
+ * tells a device that comes back from a second one, and ends the session before.
+ */
+export function loadDeviceId(dataDir: string, log: Logger): string {
+  const path = join(dataDir, 'device-id')
+  const kept = readIfThere(path)?.trim()
+  if (kept && FORM.test(kept)) return kept
+  if (kept !== undefined) log.warn({ path }, 'device id is damaged, a new one is made')
+  const id = `dev_${randomBytes(12).toString('hex')}`
+  try {
+    writeFileDurably(path, `${id}\n`)
+  } catch (error) {
+    log.warn({ err: error }, 'device id could not be kept, the next start makes another one')
+  }
+  return id
+}
+
+function readIfThere(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    return undefined
+  }
+}

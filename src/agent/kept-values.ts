@@ -1,0 +1,38 @@
+import type { Database, Statement } from '../store/database.ts'
+
+/** What the agent remembers beside its tunnels. */
+export type KeptName = 'default-policy' | 'public-port'
+
+export const KEPT_VALUES_MIGRATION = {
+  id: 'kept-values-1',
+  sql: `CREATE TABLE kept_values (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+  ) STRICT`,
+}
+
+/** Single values that outlive the process. */
+export class KeptValues {
+  readonly #database: Database
+  readonly #select: Statement<[string], { value: string }>
+  readonly #upsert: Statement<[string, string]>
+
+  constructor(database: Database) {
+    this.#database = database
+    this.#select = database.prepare('SELECT value FROM kept_values WHERE name = ?')
+    this.#upsert = database.prepare(
+      `INSERT INTO kept_values (name, value) VALUES (?, ?)
+       ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
+    )
+  }
+
+  get(name: KeptName): string | undefined {
+    return this.#select.get(name)?.value
+  }
+
+  /** Writes only what differs: storage on devices wears out. */
+  set(name: KeptName, value: string): void {
+    if (this.get(name) === value) return
+    this.#database.write(() => this.#upsert.run(name, value))
+  }
+}

@@ -1,0 +1,250 @@
+import { abortable } from '../base/abortable.ts'
+import { Backoff } from '../base/backoff.ts'
+import { Bell } from '../base/bell.ts'
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/logger.ts'
+import type { Secret } from '../base/secret.ts'
+import type { LinkStatus } from './agent-status.ts'
+import { type Connector, PoisonedError, type Session } from './connector.ts'
+import { hasSession, type LinkEvent, type LinkState, nextLinkState } from './link-state.ts'
+import { type Problem, ProblemError, problemOf } from './problem.ts'
+import type { LinkTimings } from './timings.ts'
+
+export interface LinkOptions {
+  readonly connector: Connector
+  /** Throws a ProblemError as long as a connect could not succeed. */
+  readonly preflight: (signal: AbortSignal) => Promise<void>
+  /** The token to use now; `authtokenChanged()` says that it is another one. */
+  readonly authtoken: () => Secret | undefined
+  readonly serverAddr: string | undefined
+  readonly caCert: string | undefined
+  /** JSON text that says which device this is. */
+  readonly metadata: () => string
+  readonly timings: LinkTimings
+  readonly random?: () => number
+  readonly clock: Clock
+  readonly log: Logger
+  /** Called after every change of the status. */
+  readonly onChange: () => void
+  /** The SDK hangs for good; the link stays down until the process is a new one. */
+  readonly onPoisoned: () => void
+}
+
+const NO_AUTHTOKEN: Problem = {
+  reason: 'auth',
+  detail: 'the device has no authtoken',
+  remedy: 'Put an authtoken on the device; it is taken up without a restart.',
+  permanent: false,
+}
+
+const AUTHTOKEN_CHANGED: Problem = {
+  reason: 'auth',
+  detail: 'the authtoken changed',
+  remedy: 'Nothing to do: the agent connects with the new one.',
+  permanent: false,
+}
+
+/** Keeps one SDK session up: connect, hold, pause, again. A lost session is never revived. */
+export class Link {
+  readonly #options: LinkOptions
+  readonly #log: Logger
+  readonly #backoff: Backoff
+  readonly #stopping = new AbortController()
+  readonly #wakeUp = new Bell()
+  /** Lost sessions that are still being put away. */
+  readonly #closing = new Set<Promise<void>>()
+  #running: Promise<void> | undefined
+  #state: LinkState = 'waiting'
+  #since: number
+  #problem: Problem | undefined
+  #distrust: Problem | undefined
+  #nextRetryAt: number | undefined
+  #latencyMs: number | undefined
+  #delayMs: number | undefined
+  #current: { readonly line: Line; readonly session: Session } | undefined
+
+  constructor(options: LinkOptions) {
+    this.#options = options
+    this.#log = options.log
+    const { backoffBaseMs, backoffCapMs } = options.timings
+    const { random } = options
+    this.#backoff = new Backoff({
+      baseMs: backoffBaseMs,
+      capMs: backoffCapMs,
+      ...(random && { random }),
+    })
+    this.#since = options.clock.now()
+  }
+
+  /** The session to open endpoints on, while there is one. */
+  get session(): Session | undefined {
+    return hasSession(this.#state) ? this.#current?.session : undefined
+  }
+
+  /** `since` is when the link came up or went down; attempts in between do not count. */
+  get status(): LinkStatus {
+    const problem = this.#state === 'suspect' ? this.#distrust : this.#problem
+    return {
+      state: this.#state,
+      since: this.#since,
+      nextRetryAt: this.#nextRetryAt,
+      latencyMs: this.session && this.#latencyMs,
+      ...(problem && {
+        reason: problem.reason,
+        serviceCode: problem.serviceCode,
+        remedy: problem.remedy,
+        lastError: problem.detail,
+      }),
+    }
+  }
+
+  start(): void {
+    this.#running ??= this.#run(this.#stopping.signal)
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort(new Error('the link is stopping'))
+    this.#current?.line.bell.ring()
+    this.#wakeUp.ring()
+    await this.#running
+    await Promise.all(this.#closing)
+    this.#move('stop')
+  }
+
+  /** Gives the session up although it looks alive, and connects again. */
+  rebuild(problem: Problem): void {
+    this.#current?.line.end(problem, false)
+  }
+
+  /** Connects with the new token at once, whatever the link is waiting for. */
+  authtokenChanged(): void {
+    this.rebuild(AUTHTOKEN_CHANGED)
+    this.#backoff.reset()
+    this.#wakeUp.ring()
+  }
+
+  /** The agent does not reach itself through this link: nothing is online until `trust()`. */
+  distrust(problem: Problem): void {
+    this.#distrust = problem
+    this.#move('distrust')
+  }
+
+  trust(): void {
+    this.#distrust = undefined
+    this.#move('trust')
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      try {
+        await this.#connect(signal)
+        await this.#hold(signal)
+      } catch (error) {
+        if (signal.aborted) return
+        this.#fail(problemOf(error))
+        if (error instanceof PoisonedError) return this.#options.onPoisoned()
+      }
+      await this.#pause(signal)
+    }
+  }
+
+  async #connect(signal: AbortSignal): Promise<void> {
+    const { connector, preflight, authtoken, serverAddr, caCert, metadata } = this.#options
+    const token = authtoken()
+    if (!token) throw new ProblemError(NO_AUTHTOKEN)
+    this.#move('connect')
+    await preflight(signal)
+    const line = new Line()
+    const connecting = connector.connect({
+      authtoken: token,
+      serverAddr,
+      caCert,
+      metadata: metadata(),
+      onLost: (problem) => line.end(problem, true),
+      onHeartbeat: (latencyMs) => {
+        this.#latencyMs = latencyMs
+      },
+    })
+    try {
+      this.#current = { line, session: await abortable(connecting, signal) }
+      if (authtoken() !== token) line.end(AUTHTOKEN_CHANGED, false)
+    } catch (error) {
+      // A connect cannot be taken back: when it still succeeds, its session is put away.
+      if (signal.aborted) connecting.then((session) => session.close()).catch(() => {})
+      throw error
+    }
+  }
+
+  /** Returns when the session has ended or the agent stops. */
+  async #hold(signal: AbortSignal): Promise<void> {
+    if (!this.#current) return
+    const { line, session } = this.#current
+    const { clock, timings } = this.#options
+    const upAt = clock.monotonic()
+    this.#problem = undefined
+    this.#move('connected')
+    if (this.#distrust) this.#move('distrust')
+    while (!line.problem && !signal.aborted) await line.bell.wait()
+    this.#current = undefined
+    if (clock.monotonic() - upAt >= timings.stableMs) this.#backoff.reset()
+    if (line.problem) this.#fail(line.problem)
+    const closing = session.close()
+    this.#closing.add(closing)
+    void closing.then(() => this.#closing.delete(closing))
+    // A session that works holds its domains: the next one would be told that they are taken.
+    if (!line.isDead) await closing
+  }
+
+  #fail(problem: Problem): void {
+    const isNews = this.#problem?.detail !== problem.detail
+    this.#problem = problem
+    const delayMs = this.#delayAfter(problem)
+    this.#nextRetryAt = delayMs === undefined ? undefined : this.#options.clock.now() + delayMs
+    this.#delayMs = delayMs
+    const { detail, reason, serviceCode } = problem
+    this.#log[isNews ? 'warn' : 'debug']({ reason, detail, serviceCode, delayMs }, 'link down')
+    this.#move(problem.permanent ? 'refused' : 'failed')
+  }
+
+  /** Undefined: no use in trying before something changes. */
+  #delayAfter(problem: Problem): number | undefined {
+    if (problem === NO_AUTHTOKEN) return undefined
+    if (!problem.permanent) return this.#backoff.next()
+    const { random = Math.random, timings } = this.#options
+    return Math.ceil(timings.slowRetryMs * (1 + random()))
+  }
+
+  async #pause(signal: AbortSignal): Promise<void> {
+    if (!signal.aborted) await this.#wakeUp.wait(this.#options.clock, this.#delayMs)
+    this.#nextRetryAt = undefined
+  }
+
+  #move(event: LinkEvent): void {
+    const before = this.#state
+    this.#state = nextLinkState(before, event)
+    if (this.#state === before && event !== 'failed' && event !== 'refused') return
+    if (kindOf(this.#state) !== kindOf(before)) this.#since = this.#options.clock.now()
+    if (event === 'connected') this.#log.info('link up')
+    this.#options.onChange()
+  }
+}
+
+/** What `since` counts: the tries while the link is down are one and the same outage. */
+function kindOf(state: LinkState): string {
+  return state === 'up' || state === 'suspect' || state === 'stopped' ? state : 'down'
+}
+
+/** The life of one session, as its callbacks tell it. */
+class Line {
+  readonly bell = new Bell()
+  /** Why the session ended. */
+  problem: Problem | undefined
+  /** False when the session was given up by us and still answers. */
+  isDead = false
+
+  end(problem: Problem, isDead: boolean): void {
+    this.problem ??= problem
+    this.isDead ||= isDead
+    this.bell.ring()
+  }
+}

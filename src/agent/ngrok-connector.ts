@@ -1,0 +1,259 @@
+import { createRequire } from 'node:module'
+import type * as Sdk from '@ngrok/ngrok'
+import { DeadlineError, withDeadline } from '../base/deadline.ts'
+import { Limiter } from '../base/limiter.ts'
+import type { Logger } from '../base/logger.ts'
+import type { Secret } from '../base/secret.ts'
+import {
+  type Connector,
+  type ConnectRequest,
+  type EndpointRequest,
+  type Listener,
+  PoisonedError,
+  type Session,
+} from './connector.ts'
+import { networkProblem, type Problem, ProblemError } from './problem.ts'
+import { serviceProblem } from './service-error.ts'
+
+const require = createRequire(import.meta.url)
+
+/**
+ * The SDK runs the RPCs of a session one after the other. A few are handed over at once, so that
+ * none waits for our event loop; with more, the deadline of the last would count the whole queue.
+ */
+const RPC_AT_ONCE = 8
+
+export interface NgrokConnectorOptions {
+  /** Of this agent, for the service's console. */
+  readonly version: string
+  readonly log: Logger
+  /** Whole seconds, as the SDK wants them. */
+  readonly heartbeat?: { readonly intervalS: number; readonly toleranceS: number }
+  readonly deadlines?: Partial<Deadlines>
+}
+
+interface Deadlines {
+  /** A connect that takes longer never ends, and neither does any other in this process. */
+  readonly connectMs: number
+  readonly bindMs: number
+  /** For closing one endpoint, and for closing the session. */
+  readonly closeMs: number
+}
+
+const DEADLINES: Deadlines = { connectMs: 15_000, bindMs: 10_000, closeMs: 3_000 }
+/** The SDK reports a silent link `interval + tolerance` after the last answer: 25 s. */
+const HEARTBEAT = { intervalS: 10, toleranceS: 15 }
+
+/** The one place that knows @ngrok/ngrok and what it does wrong. */
+export class NgrokConnector implements Connector {
+  readonly #options: NgrokConnectorOptions
+  readonly #deadlines: Deadlines
+
+  constructor(options: NgrokConnectorOptions) {
+    this.#options = options
+    this.#deadlines = { ...DEADLINES, ...options.deadlines }
+  }
+
+  get sdkVersion(): string {
+    return require('@ngrok/ngrok/package.json').version
+  }
+
+  async connect(request: ConnectRequest): Promise<Session> {
+    const { SessionBuilder } = await loadSdk()
+    const lifeline = new Lifeline(request.onLost)
+    const { intervalS, toleranceS } = this.#options.heartbeat ?? HEARTBEAT
+    const builder = new SessionBuilder()
+      .authtoken(request.authtoken.reveal())
+      .clientInfo('device-agent', this.#options.version)
+      .metadata(request.metadata)
+      .heartbeatInterval(intervalS)
+      .heartbeatTolerance(toleranceS)
+      // False ends the SDK's own reconnecting, whose pauses grow to days. Anything but a boolean,
+      // a promise or an exception here ends the process.
+      .handleDisconnection((_address, error) => {
+        lifeline.lose(`the connection to the service broke: ${error}`)
+        return false
+      })
+      // A missed heartbeat comes as null, which the SDK's types do not say.
+      .handleHeartbeat((latencyMs: number | null) => {
+        if (latencyMs !== null) request.onHeartbeat(latencyMs)
+        else lifeline.lose(`no heartbeat for ${intervalS + toleranceS} s`)
+      })
+    if (request.serverAddr !== undefined) builder.serverAddr(request.serverAddr)
+    if (request.caCert !== undefined) builder.caCert(Buffer.from(request.caCert))
+    const session = await this.#connect(builder, request.authtoken)
+    return new NgrokSession(session, {
+      lifeline,
+      deadlines: this.#deadlines,
+      authtoken: request.authtoken,
+      log: this.#options.log,
+    })
+  }
+
+  async #connect(builder: Sdk.SessionBuilder, authtoken: Secret): Promise<Sdk.Session> {
+    const { connectMs } = this.#deadlines
+    try {
+      return await withDeadline(builder.connect(), connectMs, 'connecting to the service')
+    } catch (error) {
+      if (error instanceof DeadlineError) throw new PoisonedError(error.message)
+      throw new ProblemError(sdkProblem(error, authtoken))
+    }
+  }
+}
+
+/** Loaded when it is first needed: an agent without a token starts faster, and a missing build is a Problem. */
+async function loadSdk(): Promise<typeof Sdk> {
+  try {
+    return await import('@ngrok/ngrok')
+  } catch (error) {
+    throw new ProblemError(
+      {
+        reason: 'internal',
+        detail: `the connectivity SDK does not run on ${process.platform} ${process.arch}`,
+        remedy: 'Install the agent on a supported platform, with its optional packages.',
+        permanent: true,
+      },
+      { cause: error },
+    )
+  }
+}
+
+/** Whether a session is of use; the first reason why not is the one that counts. */
+class Lifeline {
+  readonly #onLost: (problem: Problem) => void
+  #isCut = false
+
+  constructor(onLost: (problem: Problem) => void) {
+    this.#onLost = onLost
+  }
+
+  get isCut(): boolean {
+    return this.#isCut
+  }
+
+  lose(detail: string): void {
+    if (this.#isCut) return
+    this.#isCut = true
+    this.#onLost(networkProblem(detail))
+  }
+
+  /** We let go of the session ourselves: nothing is lost. */
+  cut(): void {
+    this.#isCut = true
+  }
+}
+
+interface SessionParts {
+  readonly lifeline: Lifeline
+  readonly deadlines: Deadlines
+  readonly authtoken: Secret
+  readonly log: Logger
+}
+
+class NgrokSession implements Session {
+  readonly #session: Sdk.Session
+  readonly #parts: SessionParts
+  readonly #rpcs = new Limiter(RPC_AT_ONCE)
+  readonly #open = new Set<Sdk.Listener>()
+
+  constructor(session: Sdk.Session, parts: SessionParts) {
+    this.#session = session
+    this.#parts = parts
+  }
+
+  async open(request: EndpointRequest): Promise<Listener> {
+    const { bindMs } = this.#parts.deadlines
+    const builder = this.#endpointOf(request)
+    const listener = await this.#rpcs
+      .run(() =>
+        this.#rpc(builder.listenAndForward(request.dialUrl), bindMs, 'opening an endpoint'),
+      )
+      .catch((error) => {
+        throw new ProblemError(sdkProblem(error, this.#parts.authtoken))
+      })
+    this.#open.add(listener)
+    this.#watch(listener, request.onDropped)
+    const close = () => this.#rpcs.run(() => this.#close(listener))
+    return { url: listener.url() ?? `https://${request.domain}`, close }
+  }
+
+  /**
+   * While the link works the endpoints go first: the SDK leaves the TCP connection open, so they
+   * would stay online. On a dead link the session goes first, because its close hangs behind any
+   * other call; then the listeners, which the SDK keeps in a list of its own until each is closed.
+   */
+  async close(): Promise<void> {
+    const isDead = this.#parts.lifeline.isCut
+    this.#parts.lifeline.cut()
+    const listeners = [...this.#open]
+    if (isDead) {
+      await this.#attempt(this.#session.close(), 'closing a lost session')
+      await Promise.all(listeners.map((listener) => this.#close(listener)))
+    } else {
+      const closed = listeners.map((listener) => this.#rpcs.run(() => this.#close(listener)))
+      await this.#attempt(Promise.all(closed), 'closing the endpoints')
+      await this.#attempt(this.#session.close(), 'closing the session')
+    }
+  }
+
+  #endpointOf({ domain, dialUrl, forwardsTo, policy }: EndpointRequest): Sdk.HttpListenerBuilder {
+    // Without a scheme the SDK answers every request 502; an unknown one ends the process.
+    if (!/^(http:\/\/|unix:\/)/.test(dialUrl)) throw new Error(`cannot forward to ${dialUrl}`)
+    const builder = this.#session.httpEndpoint().domain(domain).forwardsTo(forwardsTo)
+    return policy === undefined ? builder : builder.trafficPolicy(policy)
+  }
+
+  /** The SDK tells nobody but `join()` that an endpoint ended. */
+  #watch(listener: Sdk.Listener, onDropped: (problem: Problem) => void): void {
+    const ended = listener.join().then(
+      () => 'the endpoint ended',
+      (error) => messageOf(error, this.#parts.authtoken),
+    )
+    void ended.then((message) => {
+      const isOurs = !this.#open.has(listener) || this.#parts.lifeline.isCut
+      if (isOurs) return
+      const closed =
+        /ListenerClosed \{ message: "(.*)", error_code: (?:Some\("(\w+)"\)|None) \}/s.exec(message)
+      if (!closed) return this.#parts.lifeline.lose(`the session ended: ${message}`)
+      void this.#close(listener)
+      const [, text, code] = closed
+      return onDropped(serviceProblem(`the service closed the endpoint: ${text}`, code))
+    })
+  }
+
+  async #close(listener: Sdk.Listener): Promise<void> {
+    if (this.#open.delete(listener)) await this.#attempt(listener.close(), 'closing an endpoint')
+  }
+
+  async #attempt(call: Promise<unknown>, what: string): Promise<void> {
+    try {
+      await this.#rpc(call, this.#parts.deadlines.closeMs, what)
+    } catch (error) {
+      this.#parts.log.debug({ err: messageOf(error, this.#parts.authtoken) }, `failed at ${what}`)
+    }
+  }
+
+  /** An RPC that gets no answer holds the session's only lock: nothing works after it. */
+  async #rpc<T>(call: Promise<T>, ms: number, what: string): Promise<T> {
+    try {
+      return await withDeadline(call, ms, what)
+    } catch (error) {
+      if (error instanceof DeadlineError) this.#parts.lifeline.lose(error.message)
+      throw error
+    }
+  }
+}
+
+const PREFIX = /^failed to (?:connect session|start listener): /
+const CODE = / error_code: (ERR_NGROK_\d+)$/
+
+/** An SDK error as a Problem; the service's code stands at the end of its message. */
+function sdkProblem(error: unknown, authtoken: Secret): Problem {
+  const message = messageOf(error, authtoken).replace(PREFIX, '')
+  return serviceProblem(message.replace(CODE, ''), CODE.exec(message)?.[1])
+}
+
+/** Some of the service's texts repeat the authtoken. */
+function messageOf(error: unknown, authtoken: Secret): string {
+  return authtoken.scrub(error instanceof Error ? error.message : String(error)).trim()
+}

@@ -1,0 +1,103 @@
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/logger.ts'
+import type { OwnEndpointStatus } from './agent-status.ts'
+import type { Session } from './connector.ts'
+import type { Problem } from './problem.ts'
+import { SelfProbe, type SelfProbeOptions } from './self-probe.ts'
+import type { AgentTimings } from './timings.ts'
+import { TunnelSupervisor } from './tunnel-supervisor.ts'
+
+export interface OwnEndpointOptions {
+  readonly domain: string
+  /** Absolute path of the unix socket that serves the API. */
+  readonly socketPath: string
+  readonly session: () => Session | undefined
+  readonly request: SelfProbeOptions['request']
+  readonly timings: Pick<AgentTimings, 'probe' | 'tunnel'>
+  readonly random?: () => number
+  readonly clock: Clock
+  readonly log: Logger
+  readonly onChange: () => void
+  /** After each probe; a problem when the agent did not reach itself. */
+  readonly onProbe: (problem: Problem | undefined) => void
+  readonly onRebuild: (problem: Problem) => void
+}
+
+/** The endpoint of the agent's own API: supervised like any other, and the way of the probe. */
+export class OwnEndpoint {
+  readonly #options: OwnEndpointOptions
+  readonly #supervisor: TunnelSupervisor
+  readonly probe: SelfProbe
+
+  constructor(options: OwnEndpointOptions) {
+    const { domain, socketPath, session, timings, clock, onProbe, onRebuild, request } = options
+    const log = options.log.child({ domain })
+    const random = options.random && { random: options.random }
+    this.#options = options
+    this.#supervisor = new TunnelSupervisor({
+      session,
+      // No policy: one that answers or denies would lock everybody out of the API, the probe too.
+      wanted: () =>
+        Promise.resolve({
+          domain,
+          dialUrl: `unix:${socketPath}`,
+          forwardsTo: 'device-agent API',
+          policy: undefined,
+        }),
+      timings: timings.tunnel,
+      clock,
+      log,
+      onChange: () => this.#changed(),
+      ...random,
+    })
+    this.probe = new SelfProbe({
+      url: () => (this.#supervisor.status.state === 'online' ? this.#supervisor.url : undefined),
+      request,
+      timings: timings.probe,
+      clock,
+      log,
+      onResult: onProbe,
+      onRebuild,
+      ...random,
+    })
+  }
+
+  get url(): string | undefined {
+    return this.#supervisor.url
+  }
+
+  get status(): OwnEndpointStatus {
+    const { state, since, problem } = this.#supervisor.status
+    const { domain } = this.#options
+    return {
+      domain,
+      url: this.url ?? `https://${domain}`,
+      state,
+      since,
+      ...(problem && { reason: problem.reason, lastError: problem.detail, remedy: problem.remedy }),
+      reachable: this.probe.reachable,
+      lastProbeAt: this.probe.lastProbeAt,
+    }
+  }
+
+  start(): void {
+    this.#supervisor.start()
+    this.probe.start()
+  }
+
+  async stop(): Promise<void> {
+    await this.probe.stop()
+    await this.#supervisor.stop()
+  }
+
+  linkChanged(): void {
+    this.#supervisor.linkChanged()
+  }
+
+  #changed(): void {
+    const { state } = this.#supervisor.status
+    if (state === 'online') this.probe.kick()
+    if (state === 'refused') this.probe.forget()
+    this.#options.onChange()
+  }
+}

@@ -1,0 +1,154 @@
+import type { LookupAddress } from 'node:dns'
+import { lookup } from 'node:dns/promises'
+import { once } from 'node:events'
+import { createConnection, isIP, type LookupFunction, type Socket } from 'node:net'
+import { connect, type TLSSocket } from 'node:tls'
+import { abortable } from '../base/abortable.ts'
+import { StartError } from '../base/app-error.ts'
+import type { Clock } from '../base/clock.ts'
+import { DeadlineError, withDeadline } from '../base/deadline.ts'
+import { type ListenAddress, parseListenAddress } from '../base/listen-address.ts'
+import { connectionProblem, silenceProblem } from './connection-problem.ts'
+import { ProblemError } from './problem.ts'
+import type { PreflightTimings } from './timings.ts'
+
+/** Where the SDK connects when nobody says otherwise. */
+export const HOSTED_SERVICE = 'connect.ngrok-agent.com:443'
+/** Clocks that agree this well are not to blame for a certificate. */
+const CLOCK_TOLERANCE_MS = 60_000
+/** Node gives up an address after 250 ms, which a mobile network does not always make. */
+const ADDRESS_ATTEMPT_MS = 1_500
+
+export interface PreflightOptions {
+  /** `host:port`; undefined is the hosted service. */
+  readonly serverAddr: string | undefined
+  /** PEM text. Without it only the dates are checked: the SDK brings a CA of its own. */
+  readonly caCert: string | undefined
+  /** What time the service says it is (HTTP `Date`), if it can be asked. */
+  readonly serviceDate: () => Promise<number | undefined>
+  readonly timings: PreflightTimings
+  readonly clock: Clock
+}
+
+/**
+ * Does what the SDK is about to do, from Node: resolve, connect, shake hands. The SDK would hang
+ * on a server that says nothing, and calls every failure by the same name.
+ */
+export class Preflight {
+  readonly #options: PreflightOptions
+  readonly #server: ListenAddress
+  readonly #where: string
+  #lookup: Promise<LookupAddress[]> | undefined
+
+  constructor(options: PreflightOptions) {
+    this.#options = options
+    this.#where = options.serverAddr ?? HOSTED_SERVICE
+    const server = parseListenAddress(this.#where)
+    if (!server) throw new StartError(`SVC_SERVER_ADDR must be host:port, not ${this.#where}.`)
+    this.#server = server
+  }
+
+  /** Throws a ProblemError: `dns`, `network`, `tls` or `clock`. */
+  async run(signal: AbortSignal): Promise<void> {
+    const addresses = await abortable(this.#resolve(), signal)
+    const { host, port } = this.#server
+    const { caCert, timings } = this.#options
+    const socket = createConnection({
+      host,
+      port,
+      lookup: answerWith(addresses),
+      autoSelectFamilyAttemptTimeout: ADDRESS_ATTEMPT_MS,
+    })
+    try {
+      await this.#until('connect', socket, timings.connectMs, signal)
+      const secured = connect({
+        socket,
+        host,
+        servername: isIP(host) ? '' : host,
+        // Judged afterwards, where a wrong clock can be told from a wrong certificate.
+        rejectUnauthorized: false,
+        ...(caCert !== undefined && { ca: caCert }),
+      })
+      await this.#until('secureConnect', secured, timings.tlsMs, signal)
+      await this.#judge(secured)
+    } finally {
+      socket.destroy()
+    }
+  }
+
+  async #resolve(): Promise<LookupAddress[]> {
+    const { host } = this.#server
+    const { dnsMs } = this.#options.timings
+    // A lookup that hangs keeps one of the process's few resolver threads: never start a second.
+    this.#lookup ??= lookup(host, { all: true }).finally(() => {
+      this.#lookup = undefined
+    })
+    try {
+      return await withDeadline(this.#lookup, dnsMs, 'resolving the name')
+    } catch (error) {
+      const isSlow = error instanceof DeadlineError
+      const code = isSlow ? Object.assign(new Error(), { code: 'EAI_AGAIN' }) : error
+      throw new ProblemError(connectionProblem(host, code), { cause: error })
+    }
+  }
+
+  async #until(event: string, socket: Socket, ms: number, signal: AbortSignal): Promise<void> {
+    // Errors after the event are nobody's business.
+    socket.on('error', () => {})
+    const isOver = new AbortController()
+    const happened = once(socket, event, { signal: isOver.signal })
+    try {
+      await abortable(withDeadline(happened, ms, event), signal)
+    } catch (error) {
+      isOver.abort()
+      signal.throwIfAborted()
+      const isSilent = error instanceof DeadlineError
+      throw new ProblemError(
+        isSilent ? silenceProblem(this.#where, ms) : connectionProblem(this.#where, error),
+        { cause: error },
+      )
+    }
+  }
+
+  /** Throws unless the service has shown the right certificate for this day. */
+  async #judge(socket: TLSSocket): Promise<void> {
+    const { clock, caCert } = this.#options
+    const certificate = socket.getPeerX509Certificate()
+    const now = clock.now()
+    if (certificate && now < Date.parse(certificate.validFrom)) {
+      // Nobody makes certificates for the future: unless the service says so, our clock is slow.
+      await this.#blame(`not valid before ${certificate.validFrom}`, 'clock')
+    }
+    if (certificate && now > Date.parse(certificate.validTo)) {
+      await this.#blame(`expired on ${certificate.validTo}`, 'tls')
+    }
+    if (caCert === undefined || socket.authorized) return
+    const code = String(socket.authorizationError)
+    throw new ProblemError(connectionProblem(this.#where, Object.assign(new Error(), { code })))
+  }
+
+  async #blame(flaw: string, otherwise: 'clock' | 'tls'): Promise<never> {
+    const theirs = await this.#options.serviceDate()
+    const ours = this.#options.clock.now()
+    const agrees = theirs !== undefined && Math.abs(theirs - ours) <= CLOCK_TOLERANCE_MS
+    const reason = theirs === undefined ? otherwise : agrees ? 'tls' : 'clock'
+    const said = theirs === undefined ? '' : `, the service's ${new Date(theirs).toISOString()}`
+    throw new ProblemError({
+      reason,
+      detail: `${this.#where} shows a certificate that is ${flaw}; the device's clock says ${new Date(ours).toISOString()}${said}`,
+      remedy:
+        reason === 'clock'
+          ? 'Set the clock of the device, or let it reach a time server.'
+          : "Renew the service's certificate.",
+      permanent: false,
+    })
+  }
+}
+
+function answerWith(addresses: LookupAddress[]): LookupFunction {
+  return (_name, { all }, answer) => {
+    const [first] = addresses
+    if (all) answer(null, addresses)
+    else answer(null, first?.address ?? '', first?.family ?? 0)
+  }
+}

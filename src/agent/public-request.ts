@@ -1,0 +1,96 @@
+import { request as requestHttp } from 'node:http'
+import { request as requestHttps } from 'node:https'
+import type { LookupFunction } from 'node:net'
+import { rootCertificates } from 'node:tls'
+import { abortable } from '../base/abortable.ts'
+import { withDeadline } from '../base/deadline.ts'
+import type { ListenAddress } from '../base/listen-address.ts'
+
+/** More than an answer to the probe has. */
+const MAX_BODY_BYTES = 4_096
+
+export interface PublicRequest {
+  readonly method: 'GET' | 'HEAD'
+  /** PEM text of a CA to trust beside the public ones. */
+  readonly caCert?: string | undefined
+  /** False reads what anybody says: only for things that prove themselves or do no harm. */
+  readonly verify: boolean
+  /** Where to connect instead of to what the name resolves to. */
+  readonly connectTo?: ListenAddress | undefined
+  readonly deadlineMs: number
+  readonly signal: AbortSignal
+}
+
+export interface PublicAnswer {
+  readonly status: number
+  readonly body: string
+  /** The `Date` header, milliseconds since the epoch. */
+  readonly date: number | undefined
+  /** The service's own code when the answer is its own, such as `ERR_NGROK_3200`. */
+  readonly serviceCode: string | undefined
+}
+
+/**
+ * Asks a public URL as a stranger would: new connection, no credentials, no redirects.
+ * Throws the socket's error, a DeadlineError, or the signal's reason.
+ */
+export async function requestPublic(url: URL, options: PublicRequest): Promise<PublicAnswer> {
+  const isOver = new AbortController()
+  try {
+    const answer = withDeadline(send(url, options, isOver.signal), options.deadlineMs, url.host)
+    return await abortable(answer, options.signal)
+  } finally {
+    isOver.abort()
+  }
+}
+
+function send(url: URL, options: PublicRequest, signal: AbortSignal): Promise<PublicAnswer> {
+  const { method, caCert, verify, connectTo } = options
+  return new Promise((resolve, reject) => {
+    const open = url.protocol === 'http:' ? requestHttp : requestHttps
+    const request = open({
+      method,
+      signal,
+      agent: false,
+      host: connectTo?.host ?? url.hostname,
+      port: connectTo?.port ?? url.port,
+      path: `${url.pathname}${url.search}`,
+      headers: { host: url.host, connection: 'close' },
+      servername: url.hostname,
+      rejectUnauthorized: verify,
+      ...(connectTo === undefined && isLocalhostName(url.hostname) && { lookup: loopback }),
+      ...(caCert !== undefined && { ca: [...rootCertificates, caCert] }),
+    })
+    request.on('error', reject)
+    request.on('response', (response) => {
+      let body = ''
+      response.setEncoding('utf8')
+      response.on('data', (text: string) => {
+        body += text
+        if (body.length > MAX_BODY_BYTES) response.destroy(new Error('the answer is too long'))
+      })
+      response.on('error', reject)
+      response.on('end', () => {
+        const date = Date.parse(response.headers.date ?? '')
+        const code = response.headers['ngrok-error-code']
+        resolve({
+          status: response.statusCode ?? 0,
+          body,
+          date: Number.isNaN(date) ? undefined : date,
+          serviceCode: typeof code === 'string' ? code : undefined,
+        })
+      })
+    })
+    request.end()
+  })
+}
+
+/** Names below `.localhost` are this machine (RFC 6761 section 6.3); not every resolver knows. */
+function isLocalhostName(host: string): boolean {
+  return host === 'localhost' || host.endsWith('.localhost')
+}
+
+const loopback: LookupFunction = (_name, { all }, answer) => {
+  if (all) answer(null, [{ address: '127.0.0.1', family: 4 }])
+  else answer(null, '127.0.0.1', 4)
+}

@@ -1,0 +1,130 @@
+import { AppError, type ErrorCode } from '../base/app-error.ts'
+import { networkProblem, type Problem, type Reason } from './problem.ts'
+
+/** What one or more codes of the service mean to the device. */
+interface Meaning {
+  /** Numbers in `ERR_NGROK_<number>`. */
+  readonly codes: readonly number[]
+  readonly reason: Reason
+  readonly permanent: boolean
+  /** The agent's own answer to the request that met this refusal. */
+  readonly answer: ErrorCode
+  readonly remedy: string
+}
+
+/** Every code that an agent can meet in an auth or bind reply. */
+const MEANINGS: readonly Meaning[] = [
+  {
+    codes: [105, 106, 107, 300, 4018],
+    reason: 'auth',
+    permanent: true,
+    answer: 'service-refused',
+    remedy: 'Put a valid authtoken on the device; it is taken up without a restart.',
+  },
+  {
+    codes: [102, 103, 115, 116, 337, 338, 636, 15014],
+    reason: 'auth',
+    permanent: true,
+    answer: 'service-refused',
+    remedy: 'The account or credential may not connect: ask its owner to look at it.',
+  },
+  {
+    codes: [308, 316, 356, 395, 399],
+    reason: 'acl',
+    permanent: true,
+    answer: 'forbidden',
+    remedy: "Use a domain that the authtoken's ACL allows, or widen the ACL.",
+  },
+  {
+    codes: [307, 309, 318, 319, 320, 321, 354, 15002, 15013],
+    reason: 'acl',
+    permanent: true,
+    answer: 'service-refused',
+    remedy: 'Reserve the domain for this account, or use one that is.',
+  },
+  {
+    codes: [326, 327, 328, 329, 330, 331, 347, 355, 396, 397],
+    reason: 'acl',
+    permanent: true,
+    answer: 'service-refused',
+    remedy: 'Use a valid domain name.',
+  },
+  {
+    codes: [334, 18016, 18017],
+    reason: 'conflict',
+    permanent: false,
+    answer: 'domain-online-elsewhere',
+    remedy: 'Close the domain where it is online, or use another one.',
+  },
+  {
+    codes: [9025, 9026],
+    reason: 'policy',
+    permanent: true,
+    answer: 'policy-invalid',
+    remedy: 'Correct the traffic policy.',
+  },
+  {
+    codes: [108, 324, 348, 350, 18021],
+    reason: 'limit',
+    permanent: true,
+    answer: 'service-refused',
+    remedy: 'Close other sessions or tunnels of the account, or raise its limit.',
+  },
+  {
+    codes: [313, 314, 315],
+    reason: 'limit',
+    permanent: true,
+    answer: 'service-refused',
+    remedy: 'The plan of the account does not include this: use another domain or plan.',
+  },
+  {
+    codes: [349, 351],
+    reason: 'limit',
+    permanent: false,
+    answer: 'service-refused',
+    remedy: 'Nothing to do: the service asks to go slower and the agent does.',
+  },
+  {
+    codes: [742, 803],
+    reason: 'network',
+    permanent: false,
+    answer: 'service-refused',
+    remedy: 'Nothing to do: the service is restarting and the agent comes back by itself.',
+  },
+  {
+    codes: [100, 109, 110, 111, 112, 119, 120, 121, 301, 335, 800, 801, 811, 812, 813],
+    reason: 'internal',
+    permanent: true,
+    answer: 'service-refused',
+    remedy: 'The service does not understand this agent: update the agent.',
+  },
+]
+
+/** A refusal with a code that nobody told us about is still a refusal. */
+const UNKNOWN: Omit<Meaning, 'codes'> = {
+  reason: 'internal',
+  permanent: true,
+  answer: 'service-refused',
+  remedy: "Look the code up in the service's documentation.",
+}
+
+const BY_CODE = new Map(
+  MEANINGS.flatMap((meaning) => meaning.codes.map((code) => [`ERR_NGROK_${code}`, meaning])),
+)
+
+/** What a refusal by the service means. `detail` must hold no secret. */
+export function serviceProblem(detail: string, serviceCode: string | undefined): Problem {
+  if (serviceCode === undefined) return networkProblem(detail)
+  const { reason, permanent, remedy } = BY_CODE.get(serviceCode) ?? UNKNOWN
+  return { reason, detail, remedy, permanent, serviceCode }
+}
+
+/** The agent's answer to a request that the service refused. */
+export function refusalAnswer({ detail, remedy, serviceCode }: Problem): AppError {
+  const { answer } = BY_CODE.get(serviceCode ?? '') ?? UNKNOWN
+  return new AppError(answer, `${withFullStop(detail)} ${remedy}`, { serviceCode })
+}
+
+function withFullStop(text: string): string {
+  return /[.!?]$/.test(text) ? text : `${text}.`
+}

@@ -1,0 +1,74 @@
+/** Every duration of the agent in milliseconds; tests scale them. */
+export interface AgentTimings {
+  readonly link: LinkTimings
+  readonly preflight: PreflightTimings
+  readonly tunnel: TunnelTimings
+  readonly probe: ProbeTimings
+  readonly upstream: UpstreamTimings
+  /** How often watched files are looked at. */
+  readonly fileWatchMs: number
+  /** How long a create or replace waits for the service before it answers "pending". */
+  readonly settleMs: number
+  /** How long a stop may take to close endpoints and link. */
+  readonly stopMs: number
+}
+
+export interface LinkTimings {
+  readonly backoffBaseMs: number
+  readonly backoffCapMs: number
+  /** A link that stayed up this long starts again from the shortest pause. */
+  readonly stableMs: number
+  /** Pause after a refusal that only a person can change; up to double by chance. */
+  readonly slowRetryMs: number
+}
+
+export interface PreflightTimings {
+  readonly dnsMs: number
+  readonly connectMs: number
+  readonly tlsMs: number
+}
+
+export interface TunnelTimings {
+  readonly backoffBaseMs: number
+  readonly backoffCapMs: number
+  readonly stableMs: number
+  readonly slowRetryMs: number
+  /** How long a domain that is online elsewhere may be our own earlier session. */
+  readonly ghostMs: number
+  readonly ghostRetryMs: number
+  /** Pause between tries once somebody else has the domain; up to double by chance. */
+  readonly conflictRetryMs: number
+}
+
+export interface ProbeTimings {
+  readonly intervalMs: number
+  /** After a failure the next probe comes sooner: the second one decides. */
+  readonly retryMs: number
+  readonly deadlineMs: number
+}
+
+export interface UpstreamTimings {
+  readonly intervalMs: number
+  readonly connectMs: number
+}
+
+export const DEFAULT_TIMINGS: AgentTimings = {
+  // With a pause of up to 8 s the middle of the wait after a long outage is 2.4 s.
+  link: { backoffBaseMs: 500, backoffCapMs: 8_000, stableMs: 30_000, slowRetryMs: 300_000 },
+  preflight: { dnsMs: 5_000, connectMs: 5_000, tlsMs: 5_000 },
+  tunnel: {
+    backoffBaseMs: 500,
+    backoffCapMs: 30_000,
+    stableMs: 30_000,
+    slowRetryMs: 300_000,
+    // The service gives up a silent session after 25 to 40 s.
+    ghostMs: 45_000,
+    ghostRetryMs: 3_000,
+    conflictRetryMs: 60_000,
+  },
+  probe: { intervalMs: 30_000, retryMs: 5_000, deadlineMs: 10_000 },
+  upstream: { intervalMs: 10_000, connectMs: 2_000 },
+  fileWatchMs: 2_000,
+  settleMs: 15_000,
+  stopMs: 4_000,
+}

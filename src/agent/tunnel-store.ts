@@ -1,0 +1,163 @@
+import { createHash } from 'node:crypto'
+import { z } from 'zod'
+import type { Database, Statement } from '../store/database.ts'
+import { KEPT_VALUES_MIGRATION } from './kept-values.ts'
+import { type TunnelSpec, TunnelSpecSchema } from './tunnel.ts'
+
+/** The schema of everything that the agent stores. */
+export const TUNNEL_MIGRATIONS = [
+  {
+    id: 'tunnels-1',
+    sql: `CREATE TABLE tunnels (
+      seq INTEGER PRIMARY KEY,
+      id TEXT NOT NULL UNIQUE,
+      protocol TEXT NOT NULL,
+      forwards_to TEXT NOT NULL,
+      domain TEXT NOT NULL UNIQUE,
+      policy TEXT,
+      created_at INTEGER NOT NULL,
+      updated_at INTEGER NOT NULL,
+      removed_at INTEGER,
+      checksum TEXT NOT NULL
+    ) STRICT`,
+  },
+  KEPT_VALUES_MIGRATION,
+] as const
+
+/** A tunnel that somebody wants. Times are milliseconds since the epoch. */
+export interface StoredTunnel {
+  readonly id: string
+  readonly spec: TunnelSpec
+  readonly createdAt: number
+  readonly updatedAt: number
+}
+
+export interface LoadedTunnels {
+  /** Oldest first. */
+  readonly tunnels: readonly StoredTunnel[]
+  /** Rows that cannot be trusted: left as they are for somebody to look at. */
+  readonly damaged: readonly DamagedRow[]
+}
+
+export interface DamagedRow {
+  readonly id: string
+  readonly domain: string
+  readonly problem: string
+}
+
+/** The columns that the checksum covers, in its order. */
+const RowSchema = z.strictObject({
+  id: z.string().min(1),
+  protocol: z.string(),
+  forwards_to: z.string(),
+  domain: z.string(),
+  policy: z.string().nullable(),
+  created_at: z.int(),
+  updated_at: z.int(),
+})
+type Row = z.output<typeof RowSchema>
+type CheckedRow = Row & { readonly checksum: string }
+
+const COLUMNS = Object.keys(RowSchema.shape).join(', ')
+
+/** The rows of `tunnels`. Whether a tunnel is open is nobody's business here. */
+export class TunnelStore {
+  readonly #database: Database
+  readonly #select: Statement<[], CheckedRow>
+  readonly #insert: Statement<[CheckedRow]>
+  readonly #update: Statement<[CheckedRow]>
+  readonly #markRemoved: Statement<[number, string]>
+  readonly #delete: Statement<[string]>
+  readonly #deleteRemoved: Statement<[]>
+
+  constructor(database: Database) {
+    this.#database = database
+    this.#select = database.prepare(
+      `SELECT ${COLUMNS}, checksum FROM tunnels WHERE removed_at IS NULL ORDER BY seq`,
+    )
+    // The agent knows which domains are taken: what is replaced here is a damaged row.
+    this.#insert = database.prepare(
+      `INSERT OR REPLACE INTO tunnels (${COLUMNS}, checksum)
+       VALUES (@id, @protocol, @forwards_to, @domain, @policy, @created_at, @updated_at, @checksum)`,
+    )
+    this.#update = database.prepare(
+      `UPDATE tunnels SET protocol = @protocol, forwards_to = @forwards_to, policy = @policy,
+         updated_at = @updated_at, checksum = @checksum WHERE id = @id`,
+    )
+    this.#markRemoved = database.prepare('UPDATE tunnels SET removed_at = ? WHERE id = ?')
+    this.#delete = database.prepare('DELETE FROM tunnels WHERE id = ?')
+    this.#deleteRemoved = database.prepare('DELETE FROM tunnels WHERE removed_at IS NOT NULL')
+  }
+
+  /** Reads each row on its own: one that is damaged never hides the others. */
+  load(): LoadedTunnels {
+    const tunnels: StoredTunnel[] = []
+    const damaged: DamagedRow[] = []
+    for (const row of this.#select.iterate()) {
+      const read = readRow(row)
+      if ('problem' in read) damaged.push(read)
+      else tunnels.push(read)
+    }
+    return { tunnels, damaged }
+  }
+
+  insert(tunnel: StoredTunnel): void {
+    this.#database.write(() => this.#insert.run(toRow(tunnel)))
+  }
+
+  /** Everything but id, domain and creation may have changed. */
+  update(tunnel: StoredTunnel): void {
+    this.#database.write(() => this.#update.run(toRow(tunnel)))
+  }
+
+  /** From here on the tunnel is unwanted, whatever happens before its row is deleted. */
+  markRemoved(id: string, now: number): void {
+    this.#database.write(() => this.#markRemoved.run(now, id), { mayUseReserve: true })
+  }
+
+  delete(id: string): void {
+    this.#database.write(() => this.#delete.run(id), { mayUseReserve: true })
+  }
+
+  /** Deletes what was marked: the sessions of an earlier process ended with it. */
+  deleteRemoved(): void {
+    this.#database.write(() => this.#deleteRemoved.run(), { mayUseReserve: true })
+  }
+}
+
+function toRow({ id, spec, createdAt, updatedAt }: StoredTunnel): CheckedRow {
+  const row: Row = {
+    id,
+    protocol: spec.protocol,
+    forwards_to: spec.forwardsTo,
+    domain: spec.domain,
+    policy: spec.policy && JSON.stringify(spec.policy),
+    created_at: createdAt,
+    updated_at: updatedAt,
+  }
+  return { ...row, checksum: checksumOf(row) }
+}
+
+function readRow({ checksum, ...row }: CheckedRow): StoredTunnel | DamagedRow {
+  const marks = { id: String(row.id), domain: String(row.domain) }
+  try {
+    const read = RowSchema.parse(row)
+    if (checksum !== checksumOf(read)) return { ...marks, problem: 'the checksum is wrong' }
+    const { protocol, forwards_to, domain, policy } = read
+    const spec = TunnelSpecSchema.parse({
+      protocol,
+      forwards_to,
+      domain,
+      policy: policy === null ? null : JSON.parse(policy),
+    })
+    return { id: read.id, spec, createdAt: read.created_at, updatedAt: read.updated_at }
+  } catch (error) {
+    return { ...marks, problem: error instanceof Error ? error.message : String(error) }
+  }
+}
+
+/** One flipped bit in a port would open another service to the world; the database cannot tell. */
+function checksumOf(row: Row): string {
+  const parts = Object.keys(RowSchema.shape).map((column) => row[column as keyof Row])
+  return createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 16)
+}

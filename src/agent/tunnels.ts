@@ -1,0 +1,305 @@
+import { randomBytes } from 'node:crypto'
+import { isDeepStrictEqual } from 'node:util'
+import { AppError } from '../base/app-error.ts'
+import type { Clock } from '../base/clock.ts'
+import { withDeadline } from '../base/deadline.ts'
+import type { Logger } from '../base/logger.ts'
+import { Turns } from '../base/turns.ts'
+import type { LinkStatus } from './agent-status.ts'
+import type { Session } from './connector.ts'
+import type { ForwardRules } from './forward-rules.ts'
+import { type ForwardTarget, parseForwardTarget } from './forward-target.ts'
+import type { PolicyCheck } from './policy-check.ts'
+import { type Problem, ProblemError } from './problem.ts'
+import { refusalAnswer } from './service-error.ts'
+import { shownStatus } from './shown-status.ts'
+import type { AgentTimings } from './timings.ts'
+import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
+import type { DamagedRow, StoredTunnel, TunnelStore } from './tunnel-store.ts'
+import { TunnelSupervisor, type WantedEndpoint } from './tunnel-supervisor.ts'
+import type { UpstreamCheck } from './upstream-check.ts'
+
+export interface TunnelsOptions {
+  readonly store: TunnelStore
+  readonly session: () => Session | undefined
+  readonly linkStatus: () => LinkStatus
+  readonly defaultPolicy: () => JsonObject
+  readonly checkPolicy: PolicyCheck
+  readonly rules: ForwardRules
+  readonly upstreams: UpstreamCheck
+  /** The agent's own domain, which no tunnel can have. */
+  readonly ownDomain: string | undefined
+  /** Public URL of a domain that has not been online yet. */
+  readonly urlOf: (domain: string) => string
+  readonly maxTunnels: number
+  readonly timings: Pick<AgentTimings, 'tunnel' | 'settleMs'>
+  readonly random?: () => number
+  readonly clock: Clock
+  readonly log: Logger
+  /** Called after a tunnel changed; with its URL when it came online. */
+  readonly onChange: (url?: string) => void
+}
+
+/** The answer to a create or replace; `pending`: stored, and opened as soon as that is possible. */
+export interface Placed {
+  readonly tunnel: Tunnel
+  readonly pending: boolean
+}
+
+interface Entry {
+  stored: StoredTunnel
+  readonly supervisor: TunnelSupervisor
+  unwatch: () => void
+}
+
+/** What is wanted (rows) and what is true (supervisors) of all tunnels, and the verbs on them. */
+export class Tunnels {
+  readonly #options: TunnelsOptions
+  readonly #entries = new Map<string, Entry>()
+  /** One change at a time per domain. */
+  readonly #turns = new Turns()
+  #damaged: readonly DamagedRow[] = []
+  #isStopping = false
+
+  constructor(options: TunnelsOptions) {
+    this.#options = options
+  }
+
+  /** Rows that could not be read. */
+  get damaged(): readonly DamagedRow[] {
+    return this.#damaged
+  }
+
+  /** Starts to open every stored tunnel, each on its own. */
+  restore(): void {
+    const { store, log } = this.#options
+    try {
+      store.deleteRemoved()
+    } catch (error) {
+      log.warn({ err: error }, 'removed tunnels stay in the database for now')
+    }
+    const { tunnels, damaged } = store.load()
+    this.#damaged = damaged
+    for (const { id, problem } of damaged) log.error({ id, problem }, 'a stored tunnel is damaged')
+    for (const stored of tunnels) this.#add(stored)
+    log.info({ tunnels: tunnels.length, damaged: damaged.length }, 'tunnels restored')
+  }
+
+  /** Closes every endpoint; rows stay. */
+  async stop(): Promise<void> {
+    this.#isStopping = true
+    const entries = [...this.#entries.values()]
+    for (const { unwatch } of entries) unwatch()
+    await Promise.all(entries.map(({ supervisor }) => supervisor.stop()))
+  }
+
+  list(): Tunnel[] {
+    return [...this.#entries.values()].map((entry) => this.#view(entry))
+  }
+
+  find(urlPart: string): Tunnel {
+    return this.#view(this.#findEntry(urlPart))
+  }
+
+  create(spec: TunnelSpec): Promise<Placed> {
+    return this.#turns.run(spec.domain, () => this.#create(spec))
+  }
+
+  replace(domain: string, spec: TunnelSpec): Promise<Placed & { readonly created: boolean }> {
+    return this.#turns.run(domain, async () => {
+      const entry = this.#byDomain(domain)
+      if (!entry) return { ...(await this.#create(spec)), created: true }
+      return { ...(await this.#change(entry, spec)), created: false }
+    })
+  }
+
+  async remove(urlPart: string): Promise<void> {
+    const { stored } = this.#findEntry(urlPart)
+    await this.#turns.run(stored.spec.domain, async () => {
+      const entry = this.#findEntry(stored.id)
+      this.#options.store.markRemoved(stored.id, this.#options.clock.now())
+      await this.#forget(entry)
+    })
+  }
+
+  linkChanged(): void {
+    for (const { supervisor } of this.#entries.values()) supervisor.linkChanged()
+  }
+
+  /** Opens the tunnels without a policy of their own again, with the one that is in force now. */
+  defaultPolicyChanged(): void {
+    for (const { stored, supervisor } of this.#entries.values()) {
+      if (stored.spec.policy === null) supervisor.reopen()
+    }
+  }
+
+  async #create(spec: TunnelSpec): Promise<Placed> {
+    const { store, clock } = this.#options
+    await this.#requireAllowed(spec)
+    this.#requireFree(spec.domain)
+    const now = clock.now()
+    const id = `tun_${randomBytes(10).toString('hex')}`
+    const stored = { id, spec, createdAt: now, updatedAt: now }
+    store.insert(stored)
+    this.#damaged = this.#damaged.filter(({ domain }) => domain !== spec.domain)
+    const entry = this.#add(stored)
+    const refusal = await this.#settle(entry)
+    if (refusal) {
+      await this.#forget(entry)
+      throw refusalAnswer(refusal)
+    }
+    return this.#placed(entry)
+  }
+
+  async #change(entry: Entry, spec: TunnelSpec): Promise<Placed> {
+    const before = entry.stored
+    const isSame = isDeepStrictEqual(before.spec, spec)
+    if (isSame && entry.supervisor.status.state === 'online') return this.#placed(entry)
+    await this.#requireAllowed(spec)
+    this.#store(entry, isSame ? before : { ...before, spec, updatedAt: this.#options.clock.now() })
+    const refusal = await this.#settle(entry)
+    if (!refusal) return this.#placed(entry)
+    if (!isSame) {
+      this.#store(entry, before)
+      await this.#settle(entry)
+    }
+    throw refusalAnswer(refusal)
+  }
+
+  /** Writes the row first, then opens what it says. */
+  #store(entry: Entry, stored: StoredTunnel): void {
+    if (stored !== entry.stored) this.#options.store.update(stored)
+    entry.stored = stored
+    entry.unwatch()
+    entry.unwatch = this.#watch(stored)
+    entry.supervisor.reopen()
+  }
+
+  /** Waits until the outcome is known; the problem when the service said no. */
+  async #settle({ supervisor }: Entry): Promise<Problem | undefined> {
+    // Still opening at the deadline is an outcome, too: the tunnel is pending.
+    await withDeadline(supervisor.settled(), this.#options.timings.settleMs, 'opening').catch(
+      () => {},
+    )
+    const { problem } = supervisor.status
+    return problem?.permanent || problem?.reason === 'conflict' ? problem : undefined
+  }
+
+  #placed(entry: Entry): Placed {
+    const tunnel = this.#view(entry)
+    return { tunnel, pending: tunnel.status.state !== 'online' }
+  }
+
+  #add(stored: StoredTunnel): Entry {
+    const { session, timings, random, clock, log, onChange } = this.#options
+    const supervisor = new TunnelSupervisor({
+      session,
+      wanted: () => this.#wanted(entry.stored),
+      timings: timings.tunnel,
+      clock,
+      log: log.child({ tunnel: stored.id, domain: stored.spec.domain }),
+      onChange: () => onChange(supervisor.status.state === 'online' ? supervisor.url : undefined),
+      ...(random && { random }),
+    })
+    const entry: Entry = { stored, supervisor, unwatch: this.#watch(stored) }
+    this.#entries.set(stored.id, entry)
+    supervisor.start()
+    return entry
+  }
+
+  /** Closes at the service, then forgets. The row is unwanted already, so it may go late. */
+  async #forget({ stored, supervisor, unwatch }: Entry): Promise<void> {
+    const { store, log } = this.#options
+    unwatch()
+    await supervisor.stop()
+    this.#entries.delete(stored.id)
+    try {
+      store.delete(stored.id)
+    } catch (error) {
+      log.warn({ err: error, id: stored.id }, 'a removed tunnel stays in the database for now')
+    }
+  }
+
+  #watch({ spec }: StoredTunnel): () => void {
+    return this.#options.upstreams.watch(spec.forwardsTo, targetOf(spec))
+  }
+
+  async #wanted({ spec }: StoredTunnel): Promise<WantedEndpoint> {
+    const { rules, defaultPolicy } = this.#options
+    await rules.check(targetOf(spec)).catch((error) => {
+      throw new ProblemError({
+        reason: 'upstream',
+        detail: error.message,
+        remedy: 'Forward to an allowed address, or list this one in AGENT_FORWARD_ALLOW.',
+        permanent: true,
+      })
+    })
+    return {
+      domain: spec.domain,
+      dialUrl: `http://${spec.forwardsTo}`,
+      forwardsTo: spec.forwardsTo,
+      policy: JSON.stringify(spec.policy ?? defaultPolicy()),
+    }
+  }
+
+  async #requireAllowed(spec: TunnelSpec): Promise<void> {
+    const problems = spec.policy ? this.#options.checkPolicy(spec.policy) : []
+    if (problems.length > 0) {
+      const errors = problems.map((one) => ({ ...one, pointer: `/policy${one.pointer}` }))
+      throw new AppError('policy-invalid', problems[0]?.detail ?? '', { errors })
+    }
+    await this.#options.rules.check(targetOf(spec))
+  }
+
+  #requireFree(domain: string): void {
+    const { ownDomain, maxTunnels } = this.#options
+    if (this.#isStopping) throw new AppError('shutting-down', 'The agent is stopping.')
+    if (domain === ownDomain) {
+      throw new AppError('domain-taken', `${domain} is the domain of the agent itself.`)
+    }
+    if (this.#byDomain(domain)) {
+      throw new AppError('domain-taken', `${domain} has a tunnel; delete it, or replace it by PUT.`)
+    }
+    if (this.#entries.size >= maxTunnels) {
+      const detail = `The device holds ${maxTunnels} tunnels, as many as AGENT_MAX_TUNNELS allows.`
+      throw new AppError('too-many-tunnels', detail)
+    }
+  }
+
+  #findEntry(urlPart: string): Entry {
+    const name = urlPart.toLowerCase()
+    const exact = this.#entries.get(urlPart) ?? this.#byDomain(name)
+    if (exact) return exact
+    const named = [...this.#entries.values()].filter(
+      ({ stored }) => stored.spec.domain.split('.')[0] === name,
+    )
+    const [first, second] = named
+    if (!first) throw new AppError('tunnel-not-found', `No tunnel is called ${urlPart}.`)
+    if (!second) return first
+    const domains = named.map(({ stored }) => stored.spec.domain)
+    throw new AppError('ambiguous-tunnel', `${urlPart} can be any of ${domains.join(', ')}.`)
+  }
+
+  #byDomain(domain: string): Entry | undefined {
+    for (const entry of this.#entries.values()) {
+      if (entry.stored.spec.domain === domain) return entry
+    }
+    return undefined
+  }
+
+  #view({ stored, supervisor }: Entry): Tunnel {
+    const { linkStatus, upstreams, urlOf } = this.#options
+    const upstream = upstreams.stateOf(stored.spec.forwardsTo)
+    return {
+      ...stored,
+      url: supervisor.url ?? urlOf(stored.spec.domain),
+      status: shownStatus(supervisor.status, linkStatus(), upstream),
+    }
+  }
+}
+
+function targetOf({ forwardsTo }: TunnelSpec): ForwardTarget {
+  const target = parseForwardTarget(forwardsTo)
+  if (!target) throw new Error(`${forwardsTo} is no forward target`)
+  return target
+}

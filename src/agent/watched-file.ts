@@ -1,0 +1,84 @@
+import { readFileSync, statSync } from 'node:fs'
+import type { Clock } from '../base/clock.ts'
+
+export interface WatchedFileOptions {
+  /** The first one that is there counts. */
+  readonly paths: readonly string[]
+  readonly maxBytes: number
+  readonly everyMs: number
+  readonly clock: Clock
+}
+
+/** What was found: `text` is undefined when no file is there, `problem` says why one cannot be read. */
+export interface FileReading {
+  readonly path: string | undefined
+  readonly text: string | undefined
+  readonly problem?: string
+}
+
+/**
+ * A small file that people replace while the agent runs. It is looked at, not listened to:
+ * file events do not follow renames, links and mounts.
+ */
+export class WatchedFile {
+  readonly #options: WatchedFileOptions
+  readonly #stopping = new AbortController()
+  #mark = ''
+
+  constructor(options: WatchedFileOptions) {
+    this.#options = options
+  }
+
+  read(): FileReading {
+    this.#mark = this.#look()
+    for (const path of this.#options.paths) {
+      try {
+        const bytes = readFileSync(path)
+        if (bytes.length > this.#options.maxBytes) {
+          const problem = `it has more than ${this.#options.maxBytes} bytes`
+          return { path, text: undefined, problem }
+        }
+        return { path, text: bytes.toString('utf8') }
+      } catch (error) {
+        if (!isMissing(error)) return { path, text: undefined, problem: codeOf(error) }
+      }
+    }
+    return { path: undefined, text: undefined }
+  }
+
+  /** Calls `onReading` with a fresh reading after each change, until `stop()`. */
+  start(onReading: (reading: FileReading) => void): void {
+    void this.#watch(onReading)
+  }
+
+  stop(): void {
+    this.#stopping.abort()
+  }
+
+  async #watch(onReading: (reading: FileReading) => void): Promise<void> {
+    const { clock, everyMs } = this.#options
+    const { signal } = this.#stopping
+    while (!signal.aborted) {
+      await clock.sleep(everyMs, signal).catch(() => {})
+      if (!signal.aborted && this.#look() !== this.#mark) onReading(this.read())
+    }
+  }
+
+  #look(): string {
+    return this.#options.paths.map(markOf).join()
+  }
+}
+
+/** Changes with the content, the owner and the mode of a file, and when it is replaced. */
+function markOf(path: string): string {
+  const stat = statSync(path, { throwIfNoEntry: false })
+  return stat ? `${stat.dev}:${stat.ino}:${stat.size}:${stat.mtimeMs}:${stat.ctimeMs}` : ''
+}
+
+function isMissing(error: unknown): boolean {
+  return ['ENOENT', 'ENOTDIR'].includes(codeOf(error))
+}
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : String(error)
+}
