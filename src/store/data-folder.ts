@@ -1,4 +1,6 @@
 import { accessSync, chmodSync, constants, mkdirSync, readdirSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import process from 'node:process'
 import { StartError } from '../base/app-error.ts'
 import type { Logger } from '../base/logger.ts'
 
@@ -29,9 +31,16 @@ export function isWritable(path: string): boolean {
   }
 }
 
-/** A folder that holds other things already may be one that others need: there only a warning. */
+/** A folder with things for others in it may be one that they need: there only a warning. */
 function closeToOthers(folder: string, log: Logger): void {
-  if ((statSync(folder).mode & 0o077) === 0 || !isWritable(folder)) return
-  if (readdirSync(folder).every((name) => name.startsWith('.'))) chmodSync(folder, 0o700)
+  if (!isOpenToOthers(folder) || !isWritable(folder)) return
+  const isShared = readdirSync(folder).some(
+    (name) => !name.startsWith('.') && isOpenToOthers(join(folder, name)),
+  )
+  if (!isShared && statSync(folder).uid === process.getuid?.()) chmodSync(folder, 0o700)
   else log.warn({ folder }, 'other users can look into the data folder')
+}
+
+function isOpenToOthers(path: string): boolean {
+  return (statSync(path).mode & 0o077) !== 0
 }

@@ -6,7 +6,7 @@ import { Backups } from './backup.ts'
 import { openMemory, type Statement } from './connection.ts'
 import { isWritable, prepareDataFolder } from './data-folder.ts'
 import { FileDatabase, type StorageReport, type WriteOptions } from './file-database.ts'
-import { markInitialised, openSound } from './heal.ts'
+import { markInitialised, openSound, type SoundConnection } from './heal.ts'
 import { openMemoryCopy } from './memory-copy.ts'
 import { MemoryDatabase } from './memory-database.ts'
 import { type Migration, migrate } from './migrations.ts'
@@ -103,15 +103,9 @@ function openCopy(
   fault: StorageFault,
   cause?: unknown,
 ): Database {
-  const { path, applicationId, log, clock, onRestartNeeded } = options
+  const { path, log, clock, onRestartNeeded } = options
   const folder = dirname(path)
-  const copy = openMemoryCopy(path, applicationId)
-  if (!copy) {
-    throw new StartError(
-      `The data folder ${folder} cannot be written (${fault}) and holds no database to read: make it writable, or free space.`,
-      { cause },
-    )
-  }
+  const copy = readCopy(options, fault)
   migrate(copy.connection, options)
   copy.connection.pragma('query_only = ON')
   const isOver = () => {
@@ -126,4 +120,15 @@ function openCopy(
     healing: copy.healing,
     onClose: () => state.stop(),
   })
+}
+
+function readCopy({ path, applicationId }: DatabaseOptions, fault: StorageFault): SoundConnection {
+  const state = `The data folder ${dirname(path)} cannot be written (${fault})`
+  try {
+    const copy = openMemoryCopy(path, applicationId)
+    if (copy) return copy
+  } catch (error) {
+    throw new StartError(`${state} and its database cannot be read: ${error}`, { cause: error })
+  }
+  throw new StartError(`${state} and holds no database: make it writable, or free space.`)
 }

@@ -44,27 +44,32 @@ function copyToMemory(path: string, check: DamageCheck): SoundConnection['connec
 }
 
 function readWithLog(path: string): Buffer {
-  const bytes = existsSync(`${path}-wal`) ? foldLogIn(path) : readFileSync(path)
+  const bytes = foldLogIn(path) ?? readFileSync(path)
   for (const at of LOG_VERSIONS_AT) if (at < bytes.length) bytes[at] = 1
   return bytes
 }
 
 /** After a power cut the newest rows are in the log alone: SQLite joins them in a scratch folder. */
-function foldLogIn(path: string): Buffer {
-  const parent = [tmpdir(), '/dev/shm'].find(isWritable)
-  if (parent === undefined) return readFileSync(path)
+function foldLogIn(path: string): Buffer | undefined {
+  if (!existsSync(`${path}-wal`)) return undefined
+  const parent = ['/dev/shm', tmpdir()].find(isWritable)
+  if (parent === undefined) return undefined
   const scratch = mkdtempSync(join(parent, 'device-agent-'))
   try {
     const copy = join(scratch, 'copy.db')
     copyFileSync(path, copy)
     copyFileSync(`${path}-wal`, `${copy}-wal`)
-    const connection = openFile(copy)
-    try {
-      return connection.serialize()
-    } finally {
-      connection.close()
-    }
+    return serialize(copy)
   } finally {
     rmSync(scratch, { recursive: true, force: true })
+  }
+}
+
+function serialize(path: string): Buffer {
+  const connection = openFile(path)
+  try {
+    return connection.serialize()
+  } finally {
+    connection.close()
   }
 }

@@ -44,7 +44,11 @@ export class ReserveFile {
 
   /** True when the disk has as much free space again as the reserve holds. */
   hasRoomBeside(): boolean {
-    const { bavail, bsize } = statfsSync(dirname(this.#path))
-    return bavail * bsize >= this.#sizeBytes
+    try {
+      const { bavail, bsize } = statfsSync(dirname(this.#path))
+      return bavail * bsize >= this.#sizeBytes
+    } catch {
+      return false
+    }
   }
 }

@@ -9,7 +9,7 @@ const RECHECK_MS = 10_000
 export interface StorageStateOptions {
   readonly log: Logger
   readonly clock: Clock
-  /** Asked again and again while there is a fault: true when it is over. */
+  /** Asked again and again while there is a fault: true when it is over. Never throws. */
   readonly isOver: (fault: StorageFault) => boolean
 }
 
@@ -44,12 +44,13 @@ export class StorageState {
   }
 
   async #watch(): Promise<void> {
-    try {
-      do await this.#clock.sleep(RECHECK_MS, this.#stopped.signal)
-      while (this.#fault && !this.#isOver(this.#fault))
-    } catch {
-      return
-    }
+    do {
+      try {
+        await this.#clock.sleep(RECHECK_MS, this.#stopped.signal)
+      } catch {
+        return
+      }
+    } while (this.#fault && !this.#isOver(this.#fault))
     this.#fault = undefined
     this.#log.info('the fault of the storage is over')
   }

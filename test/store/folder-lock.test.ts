@@ -58,18 +58,19 @@ describe('lockFolder', () => {
     expect(existsSync(join(folder, 'agent.lock-journal'))).toBe(false)
   })
 
-  it('closes an unused folder to other users', () => {
+  it('closes a folder to other users in which nothing is for them', () => {
     const folder = temporaryFolder()
     chmodSync(folder, 0o755)
     writeFileSync(join(folder, '.gitkeep'), '')
+    mkdirSync(join(folder, 'private'), { mode: 0o700 })
     lock(folder)
     expect(statSync(folder).mode & 0o777).toBe(0o700)
   })
 
-  it('warns about an open folder that holds other things, and leaves it open', () => {
+  it('warns about a folder with things for others in it, and leaves it open', () => {
     const folder = temporaryFolder()
     chmodSync(folder, 0o755)
-    writeFileSync(join(folder, 'of-somebody-else'), '')
+    writeFileSync(join(folder, 'for-all'), '', { mode: 0o644 })
     const { log, lines } = captureLog()
     lock(folder, log)
     expect(statSync(folder).mode & 0o777).toBe(0o755)

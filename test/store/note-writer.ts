@@ -15,11 +15,15 @@ const database = openDatabase({
 const insert = database.prepare<[string]>('INSERT INTO notes (text) VALUES (?)')
 const forget = database.prepare<[number]>('DELETE FROM notes WHERE id = ?')
 
+/** Every third one replaces the one before it: both changes are there, or neither is. */
+function addNote(): number {
+  const id = Number(insert.run('x'.repeat(500)).lastInsertRowid)
+  if (id % 3 === 0) forget.run(id - 1)
+  return id
+}
+
 function writeOne(): void {
-  const id = Number(database.write(() => insert.run('x'.repeat(500))).lastInsertRowid)
-  // Every third one goes again: what was acknowledged as deleted must not come back either.
-  if (id % 3 === 0) database.write(() => forget.run(id))
-  process.stdout.write(`${id}\n`)
+  process.stdout.write(`${database.write(addNote)}\n`)
   setImmediate(writeOne)
 }
 
