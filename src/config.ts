@@ -33,8 +33,8 @@ const wildcardDomain = z
   .string()
   .transform((text) => text.toLowerCase())
   .refine(
-    (text) => domain.safeParse(text.replace(/^\*\./, '')).success,
-    'must be a domain name or a wildcard, such as *.site.example.com',
+    (text) => text.startsWith('*.') && domain.safeParse(text.slice(2)).success,
+    'must be a wildcard domain, such as *.site.example.com',
   )
 
 const secret = z.string().transform((text) => new Secret(text))
@@ -50,7 +50,9 @@ const SettingsSchema = z.strictObject({
   SVC_CA_CERT: z.string().optional().describe("PEM file of the gateway's CA"),
   AGENT_DOMAIN: domain
     .optional()
-    .describe('public domain of the agent API; unset: local only (`up`: agent.site.localhost)'),
+    .describe(
+      'public domain of the agent API; unset: local only (with `up`: agent.site.localhost)',
+    ),
   AGENT_LISTEN: listen
     .default({ host: '127.0.0.1', port: 7040 })
     .describe('where the agent API listens on the device'),
@@ -90,7 +92,7 @@ const SettingsSchema = z.strictObject({
   GATEWAY_DATA_DIR: z.string().optional().describe("the gateway's data folder"),
   GATEWAY_RESERVED_DOMAIN: wildcardDomain
     .default('*.site.localhost')
-    .describe('domain that `gateway` reserves at its first start'),
+    .describe('wildcard domain that the gateway reserves at its first start'),
   GATEWAY_TLS_CERT: z
     .string()
     .optional()

@@ -1,1 +1,31 @@
-export {}
+#!/usr/bin/env node
+import { existsSync, readFileSync } from 'node:fs'
+import process from 'node:process'
+import { parse as parseDotenv } from 'dotenv'
+import { createProgram, exitCodeOf } from './cli/program.ts'
+import { onStopSignals } from './cli/stop-signal.ts'
+
+/** Read once and taken out of `process.env`, so that no child and no crash dump carries them. */
+const SECRET_SETTINGS = ['SVC_AUTHTOKEN', 'AGENT_API_TOKEN']
+
+function readEnvironment(): Record<string, string | undefined> {
+  const file = existsSync('.env') ? parseDotenv(readFileSync('.env')) : {}
+  const environment = { ...file, ...process.env }
+  for (const name of SECRET_SETTINGS) delete process.env[name]
+  return environment
+}
+
+const program = createProgram({
+  environment: readEnvironment(),
+  stdout: process.stdout,
+  stderr: process.stderr,
+  stop: onStopSignals(process),
+})
+
+try {
+  await program.parseAsync()
+} catch (error) {
+  process.exitCode = exitCodeOf(error, process.stderr)
+}
+// The SDK's native threads would otherwise decide when the process ends.
+process.exit()

@@ -30,7 +30,8 @@ describe('parseConfig', () => {
     ['LOG_LEVEL', 'loud', 'LOG_LEVEL must be one of trace, debug'],
     ['AGENT_API_TOKEN', 'short', 'AGENT_API_TOKEN must have at least 20 characters'],
     ['GATEWAY_TLS_CERT', 'c.pem', 'GATEWAY_TLS_CERT and GATEWAY_TLS_KEY belong together'],
-    ['GATEWAY_RESERVED_DOMAIN', '*.*.x', 'GATEWAY_RESERVED_DOMAIN must be a domain name or'],
+    ['GATEWAY_RESERVED_DOMAIN', '*.*.x.y', 'GATEWAY_RESERVED_DOMAIN must be a wildcard domain'],
+    ['GATEWAY_RESERVED_DOMAIN', 'x.y', 'GATEWAY_RESERVED_DOMAIN must be a wildcard domain'],
     ['SVC_AUTHTOKN', 'x', 'There is no setting SVC_AUTHTOKN. Did you mean SVC_AUTHTOKEN?'],
     ['AGENT_COLOUR_OF_THE_BOX', 'x', 'There is no setting AGENT_COLOUR_OF_THE_BOX.'],
   ])('refuses %s=%s in one sentence', (name, value, sentence) => {

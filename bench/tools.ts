@@ -1,0 +1,163 @@
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+
+/** A folder that goes away with the process. */
+export function scratchFolder(): string {
+  const path = mkdtempSync(join(tmpdir(), 'device-agent-bench-'))
+  process.on('exit', () => rmSync(path, { recursive: true, force: true }))
+  return path
+}
+
+/** Installs Debian packages whose programs are missing; says what to do where that fails. */
+export function requirePrograms(packages: Readonly<Record<string, string>>): void {
+  const missing = Object.entries(packages)
+    .filter(([program]) => spawnSync('sh', ['-c', `command -v ${program}`]).status !== 0)
+    .map(([, name]) => name)
+  if (missing.length === 0) return
+  progress(`installing ${missing.join(', ')}`)
+  try {
+    execFileSync('apt-get', ['update', '-qq'], { stdio: 'ignore' })
+    execFileSync('apt-get', ['install', '-y', '-qq', ...missing], { stdio: 'ignore' })
+  } catch {
+    console.error(`The benchmark needs these packages: apt-get install ${missing.join(' ')}`)
+    process.exit(1)
+  }
+}
+
+export function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const server = createServer().listen(0, '127.0.0.1', () => {
+      const address = server.address()
+      server.close(() => resolve(typeof address === 'object' && address ? address.port : 0))
+    })
+  })
+}
+
+/** nginx as a device's service: `/` answers 12 bytes, `/large` 100 MiB. */
+export async function startNginx(): Promise<number> {
+  const folder = scratchFolder()
+  const port = await freePort()
+  writeFileSync(join(folder, 'large'), Buffer.alloc(100 * 1_024 * 1_024, 'x'))
+  const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
+    .map((name) => `${name}_temp_path ${folder}/${name};`)
+    .join('\n')
+  writeFileSync(
+    join(folder, 'nginx.conf'),
+    `worker_processes 1; daemon off; user root; pid ${folder}/pid; error_log stderr crit;
+     events { worker_connections 1024; }
+     http {
+       access_log off; sendfile on; keepalive_requests 100000000; ${paths}
+       server {
+         listen 127.0.0.1:${port} backlog=1024;
+         location = /large { root ${folder}; }
+         location / { default_type text/plain; return 200 "hello world\\n"; }
+       }
+     }`,
+  )
+  const nginx = spawn('nginx', ['-c', join(folder, 'nginx.conf'), '-p', folder], {
+    stdio: ['ignore', 'ignore', 'inherit'],
+  })
+  process.on('exit', () => nginx.kill())
+  await answers(port)
+  return port
+}
+
+async function answers(port: number): Promise<void> {
+  for (let attempt = 0; attempt < 200; attempt += 1) {
+    const isUp = await fetch(`http://127.0.0.1:${port}/`).then(
+      (response) => response.ok,
+      () => false,
+    )
+    if (isUp) return
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+  throw new Error(`nothing answers on port ${port}`)
+}
+
+export interface Load {
+  readonly requestsPerSecond: number
+  readonly p50Ms: number
+  readonly p99Ms: number
+  readonly errors: number
+}
+
+/** One run of wrk with one thread. */
+export async function wrk(url: string, host: string, connections: number, seconds: number) {
+  const options = ['-t1', `-c${connections}`, `-d${seconds}s`, '--latency', '-H', `host: ${host}`]
+  const child = spawn('wrk', [...options, url], { stdio: ['ignore', 'pipe', 'inherit'] })
+  let text = ''
+  for await (const chunk of child.stdout) text += chunk
+  const number = (form: RegExp) => Number(form.exec(text)?.[1] ?? 0)
+  const errors =
+    number(/Non-2xx or 3xx responses: (\d+)/) +
+    [...(/Socket errors: (.*)/.exec(text)?.[1]?.matchAll(/\d+/g) ?? [])].reduce(
+      (sum, [count]) => sum + Number(count),
+      0,
+    )
+  return {
+    requestsPerSecond: number(/Requests\/sec:\s+([\d.]+)/),
+    p50Ms: toMs(/50%\s+([\d.]+)(us|ms|s)/.exec(text)),
+    p99Ms: toMs(/99%\s+([\d.]+)(us|ms|s)/.exec(text)),
+    errors,
+  } satisfies Load
+}
+
+function toMs(match: RegExpExecArray | null): number {
+  const unit = { us: 0.001, ms: 1, s: 1_000 }[match?.[2] ?? 'ms'] ?? 1
+  return Number(match?.[1] ?? 0) * unit
+}
+
+/** Megabytes per second of one download by curl. */
+export async function download(url: string, host: string): Promise<number> {
+  const format = '%{http_code} %{size_download} %{speed_download}'
+  const options = ['-sS', '-o', '/dev/null', '-w', format, '-H', `host: ${host}`]
+  const child = spawn('curl', [...options, url], { stdio: ['ignore', 'pipe', 'inherit'] })
+  let text = ''
+  for await (const chunk of child.stdout) text += chunk
+  const [status, size, speed] = text.split(' ')
+  if (status !== '200' || Number(size) !== 100 * 1_024 * 1_024) {
+    throw new Error(`the download answered ${text}`)
+  }
+  return Number(speed) / 1_000_000
+}
+
+/** Resident memory of a process in MB. */
+export function residentMb(pid: number): number {
+  const kb = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]
+  return Number(kb) / 1_024
+}
+
+/** User and system time of a process so far, in milliseconds (clock ticks are 10 ms). */
+export function cpuMs(pid: number): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
+  return (Number(fields[11]) + Number(fields[12])) * 10
+}
+
+export function median(values: readonly number[]): number {
+  return quantile(values, 0.5)
+}
+
+export function quantile(values: readonly number[], share: number): number {
+  const sorted = [...values].sort((a, b) => a - b)
+  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? Number.NaN
+}
+
+/** A line on stderr that the next one replaces; plain lines where stderr is no terminal. */
+export function progress(text: string): void {
+  process.stderr.write(process.stderr.isTTY ? `\r\u001b[K${text}` : `${text}\n`)
+}
+
+/** A Markdown table, columns padded so that it reads well in a terminal too. */
+export function printTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
+  const widths = head.map((cell, column) =>
+    Math.max(cell.length, ...rows.map((row) => row[column]?.length ?? 0)),
+  )
+  const line = (cells: readonly string[]) =>
+    `| ${cells.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join(' | ')} |`
+  console.log(line(head))
+  console.log(`|${widths.map((width) => '-'.repeat(width + 2)).join('|')}|`)
+  for (const row of rows) console.log(line(row))
+}

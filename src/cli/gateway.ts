@@ -1,0 +1,66 @@
+import { join } from 'node:path'
+import { Command } from 'commander'
+import { createLogger } from '../base/logger.ts'
+import { parseConfig } from '../config.ts'
+import type { CommandContext } from './command-context.ts'
+import { localAddress } from './local-address.ts'
+import { serve } from './serve.ts'
+
+const AUTHTOKEN_FILE = 'authtoken'
+
+/** `device-agent gateway`: the service alone, for a site server that devices connect to. */
+export function gatewayCommand({ environment, stdout, stop }: CommandContext): Command {
+  return new Command('gateway')
+    .description('run the gateway alone, as a site server that devices connect to')
+    .option('--json', 'print one JSON line with the addresses when ready, and nothing else')
+    .action(async ({ json = false }: { json?: boolean }) => {
+      const config = parseConfig(environment)
+      const log = createLogger(config.logLevel)
+      const authtokenPath = join(config.gateway.dataDir, AUTHTOKEN_FILE)
+      await serve({
+        log,
+        stop,
+        start: async (closer) => {
+          const { startGateway } = await import('./gateway-service.ts')
+          const { addresses } = await startGateway(
+            { config: config.gateway, authtokenPath, deviceName: 'first device', log },
+            closer,
+          )
+          const ready = {
+            agent_listen: localAddress(addresses.agent),
+            ingress_http: `http://${localAddress(addresses.http)}`,
+            ingress_https: `https://${localAddress(addresses.https)}`,
+            ca_cert: addresses.caCertPath,
+            reserved_domain: config.gateway.reservedDomain,
+            authtoken_file: authtokenPath,
+          }
+          stdout.write(json ? `${JSON.stringify(ready)}\n` : describe(ready))
+          return { broken: new Promise(() => {}) }
+        },
+      })
+    })
+}
+
+function describe(ready: {
+  readonly agent_listen: string
+  readonly ingress_http: string
+  readonly ingress_https: string
+  readonly ca_cert: string
+  readonly reserved_domain: string
+  readonly authtoken_file: string
+}): string {
+  return `The gateway is up.
+
+  devices    connect to ${ready.agent_listen}
+  visitors   come in at ${ready.ingress_http} and ${ready.ingress_https}
+  domain     ${ready.reserved_domain}
+
+A device needs these settings (copy the two files to it):
+
+  SVC_SERVER_ADDR=${ready.agent_listen}
+  SVC_CA_CERT=${ready.ca_cert}
+  SVC_AUTHTOKEN_FILE=${ready.authtoken_file}
+
+Stop with Ctrl-C.
+`
+}

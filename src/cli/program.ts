@@ -1,0 +1,50 @@
+import { Command, CommanderError } from 'commander'
+import { StartError } from '../base/app-error.ts'
+import { settingRows } from '../config.ts'
+import type { CommandContext } from './command-context.ts'
+import { gatewayCommand } from './gateway.ts'
+import { runCommand } from './run.ts'
+import { serviceCommand } from './service.ts'
+import { upCommand } from './up.ts'
+import { readVersion } from './version.ts'
+
+/** The program with its subcommands; nothing runs before `parseAsync()`. */
+export function createProgram(context: CommandContext): Command {
+  const program = new Command('device-agent')
+    .description('Opens tunnels on this device, keeps them open and says truthfully how they are.')
+    .version(readVersion(), '-V, --version', 'print the version')
+    .helpOption('-h, --help', 'print this help')
+    .helpCommand(false)
+    .showHelpAfterError('(device-agent --help lists what there is)')
+    .configureOutput({
+      writeOut: (text) => context.stdout.write(text),
+      writeErr: (text) => context.stderr.write(text),
+    })
+    .exitOverride()
+    .addHelpText('after', settingsHelp)
+  for (const command of [runCommand, upCommand, gatewayCommand, serviceCommand]) {
+    program.addCommand(command(context).copyInheritedSettings(program))
+  }
+  return program
+}
+
+/**
+ * 0 good, 1 failed, 2 wrong usage. Says why in words; only a mistake of ours shows its stack.
+ */
+export function exitCodeOf(error: unknown, stderr: NodeJS.WritableStream): number {
+  // Commander has written its own words by now.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
+  if (error instanceof StartError) stderr.write(`device-agent: ${error.message}\n`)
+  else stderr.write(`device-agent: unexpected: ${error instanceof Error ? error.stack : error}\n`)
+  return 1
+}
+
+function settingsHelp(): string {
+  const rows = settingRows()
+  const width = Math.max(...rows.map((row) => row.name.length))
+  const lines = rows.map(({ name, fallback, meaning }) => {
+    const suffix = fallback === '' ? '' : ` [${fallback}]`
+    return `  ${name.padEnd(width)}  ${meaning}${suffix}`
+  })
+  return `\nSettings (environment, or a file .env in the current folder):\n${lines.join('\n')}`
+}

@@ -1,0 +1,35 @@
+import { Command } from 'commander'
+import { createLogger } from '../base/logger.ts'
+import { parseConfig } from '../config.ts'
+import type { CommandContext } from './command-context.ts'
+import { localAddress } from './local-address.ts'
+import { serve } from './serve.ts'
+import { readVersion } from './version.ts'
+
+/** `device-agent run`: the daemon, as a service manager starts it. */
+export function runCommand(context: CommandContext): Command {
+  return new Command('run')
+    .description('run the agent in the foreground, as systemd does')
+    .option('--json', 'print one JSON line with the address of the API when it listens')
+    .action(async ({ json = false }: { json?: boolean }) => {
+      const { environment, stdout, stop } = context
+      const config = parseConfig(environment)
+      const log = createLogger(config.logLevel)
+      // Loaded late: --help and a mistaken setting must not wait for the SDK.
+      const { startSupervisedDaemon } = await import('./supervised-daemon.ts')
+      await serve({
+        log,
+        stop,
+        start: async (closer) => {
+          const daemon = await startSupervisedDaemon(
+            { config: config.agent, version: readVersion(), environment, log, stop },
+            closer,
+          )
+          const ready = { agent_api: `http://${localAddress(daemon.address)}` }
+          if (json) stdout.write(`${JSON.stringify(ready)}\n`)
+          log.info(ready, 'agent is up')
+          return daemon
+        },
+      })
+    })
+}

@@ -1,0 +1,46 @@
+import { once } from 'node:events'
+import process from 'node:process'
+import { Closer } from '../base/closer.ts'
+import { withDeadline } from '../base/deadline.ts'
+import type { Logger } from '../base/logger.ts'
+
+/** A stop that takes longer is cut off: the service manager would kill us a little later. */
+const STOP_WITHIN_MS = 10_000
+/** sysexits EX_TEMPFAIL: the SDK is unusable in this process, a new process heals it. */
+export const EXIT_RESTART_ME = 75
+
+export interface ServeOptions {
+  readonly log: Logger
+  readonly stop: AbortSignal
+  /** Opens everything, leaving on the closer how each part is closed again. */
+  start(closer: Closer): Promise<Served>
+}
+
+/** What runs until it is told to stop. */
+export interface Served {
+  /** Resolves when the process has to be replaced; never on an ordinary stop. */
+  readonly broken: Promise<string>
+}
+
+/** Starts, waits for the stop signal, stops in reverse order. Sets the process's exit code. */
+export async function serve({ log, stop, start }: ServeOptions): Promise<void> {
+  const closer = new Closer(log)
+  try {
+    const served = await start(closer)
+    const stopped = stop.aborted ? Promise.resolve() : once(stop, 'abort').then(() => undefined)
+    const reason = await Promise.race([stopped, served.broken])
+    if (reason !== undefined) {
+      log.fatal({ reason }, 'this process has to be replaced')
+      process.exitCode = EXIT_RESTART_ME
+    } else {
+      log.info({ signal: stop.reason }, 'stopping')
+    }
+  } catch (error) {
+    // Whoever stops us during the start does not ask for what the start then says.
+    if (!stop.aborted) throw error
+  } finally {
+    await withDeadline(closer.close(), STOP_WITHIN_MS, 'stopping').catch((error) =>
+      log.warn({ err: error }, 'stop cut off'),
+    )
+  }
+}

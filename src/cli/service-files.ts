@@ -1,0 +1,98 @@
+import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { writeFileDurably } from '../base/file.ts'
+import type { Secret } from '../base/secret.ts'
+
+/** The two services that can be installed. */
+export type ServiceName = 'device-agent' | 'device-gateway'
+
+export interface ServiceLayout {
+  /** `/`, or the root of an image that is being built. */
+  readonly root: string
+  readonly name: ServiceName
+  /** The Node program and the built main.js that the unit starts. */
+  readonly node: string
+  readonly main: string
+  /** The authtoken to put in place; undefined leaves what is there. */
+  readonly authtoken: Secret | undefined
+}
+
+export type ChangeKind = 'create' | 'update' | 'keep' | 'remove'
+
+/** One file and what happens to it. */
+export interface FileChange {
+  readonly kind: ChangeKind
+  /** As it will be on the target, without the root. */
+  readonly path: string
+  readonly mode: number
+  readonly content: string | undefined
+}
+
+const SHIPPED = join(import.meta.dirname, '../..')
+const ENV_FILES: Record<ServiceName, string> = {
+  'device-agent': '/etc/device-agent/agent.env',
+  'device-gateway': '/etc/device-gateway/gateway.env',
+}
+const ENV_TEMPLATE = `# Settings of the service, one NAME=value a line: see device-agent --help.
+# The authtoken does not belong here but into /etc/credstore/svc-authtoken.
+`
+
+/** What an install would change. A file of the owner is never replaced. */
+export function planInstall(layout: ServiceLayout): FileChange[] {
+  const { name, authtoken } = layout
+  const unit = readFileSync(join(SHIPPED, 'systemd', `${name}.service`), 'utf8')
+  const started = unit.replace(/^ExecStart=.*?node (.*?)\S+main\.js /m, (_, flags) => {
+    return `ExecStart=${layout.node} ${flags}${layout.main} `
+  })
+  const changes = [
+    change(layout, unitPath(name), 0o644, started),
+    ownersFile(layout, ENV_FILES[name], 0o600, ENV_TEMPLATE),
+  ]
+  if (name === 'device-agent') {
+    const policy = readFileSync(join(SHIPPED, 'default-policy.json'), 'utf8')
+    changes.push(ownersFile(layout, '/etc/device-agent/default-policy.json', 0o644, policy))
+  }
+  if (authtoken) {
+    const content = `${authtoken.reveal()}\n`
+    changes.push(change(layout, '/etc/credstore/svc-authtoken', 0o600, content))
+  }
+  return changes
+}
+
+/** An uninstall takes the unit away and leaves settings, token and data to their owner. */
+export function planUninstall({ root, name }: Pick<ServiceLayout, 'root' | 'name'>): FileChange[] {
+  const path = unitPath(name)
+  return existsSync(join(root, path)) ? [{ kind: 'remove', path, mode: 0, content: undefined }] : []
+}
+
+/** Carries the plan out; each file is replaced as a whole. */
+export function applyChanges(root: string, changes: readonly FileChange[]): void {
+  for (const { kind, path, mode, content } of changes) {
+    const target = join(root, path)
+    if (kind === 'remove') rmSync(target, { force: true })
+    if (kind === 'keep' || content === undefined) continue
+    mkdirSync(dirname(target), { recursive: true, mode: 0o755 })
+    writeFileDurably(target, content, mode)
+    // The umask of whoever installs must not decide who can read a unit.
+    chmodSync(target, mode)
+  }
+}
+
+const unitPath = (name: ServiceName) => `/etc/systemd/system/${name}.service`
+
+function change({ root }: ServiceLayout, path: string, mode: number, content: string): FileChange {
+  const target = join(root, path)
+  if (!existsSync(target)) return { kind: 'create', path, mode, content }
+  const isSame =
+    readFileSync(target, 'utf8') === content && (statSync(target).mode & 0o777) === mode
+  return { kind: isSame ? 'keep' : 'update', path, mode, content }
+}
+
+function ownersFile(
+  { root }: ServiceLayout,
+  path: string,
+  mode: number,
+  content: string,
+): FileChange {
+  return { kind: existsSync(join(root, path)) ? 'keep' : 'create', path, mode, content }
+}

@@ -1,0 +1,103 @@
+import { execFile } from 'node:child_process'
+import type { Logger } from '../base/logger.ts'
+
+/** What systemd passes to a `Type=notify` service; all of it is optional. */
+export interface ServiceManagerOptions {
+  /** `NOTIFY_SOCKET`: a path, or an abstract name after `@`. */
+  readonly notifySocket: string | undefined
+  /** `WATCHDOG_USEC`: microseconds within which a ping must come. */
+  readonly watchdogUsec: string | undefined
+  /** `WATCHDOG_PID`: whom the watchdog watches. */
+  readonly watchdogPid: string | undefined
+  readonly log: Logger
+}
+
+type Send = (text: string) => void
+
+/**
+ * Tells the service manager how we are: sd_notify(3). Without one, every call does nothing.
+ * Node has no Unix datagrams, so a small native module sends them; where it has no build for the
+ * platform, the `systemd-notify` program does (the unit has NotifyAccess=all for that).
+ */
+export class ServiceManager {
+  readonly #options: ServiceManagerOptions
+  #send: Send = () => {}
+  #close: () => void = () => {}
+  #watchdog: NodeJS.Timeout | undefined
+  #lastStatus = ''
+
+  constructor(options: ServiceManagerOptions) {
+    this.#options = options
+  }
+
+  async open(): Promise<void> {
+    const { notifySocket, log } = this.#options
+    if (!notifySocket) return
+    const target = notifySocket.replace(/^@/, '\0')
+    try {
+      const { DgramSocket } = await import('node-unix-socket')
+      const socket = new DgramSocket()
+      socket.on('error', (error) => log.warn({ err: error }, 'service manager not reached'))
+      this.#send = (text) => {
+        const bytes = Buffer.from(text)
+        socket.sendTo(bytes, 0, bytes.length, target, (error) => {
+          if (error) log.warn({ err: error }, 'service manager not reached')
+        })
+      }
+      this.#close = () => socket.close()
+    } catch (error) {
+      log.warn({ err: error }, 'no native datagrams here, using systemd-notify')
+      this.#send = (text) => {
+        execFile('systemd-notify', text.split('\n'), (failure) => {
+          if (failure) log.warn({ err: failure }, 'service manager not reached')
+        })
+      }
+    }
+  }
+
+  /** Everything local is up; the service in the cloud has no say in this. */
+  ready(status: string): void {
+    this.#lastStatus = status
+    this.#send(`READY=1\nSTATUS=${oneLine(status)}`)
+  }
+
+  /** The sentence that `systemctl status` shows. */
+  status(text: string): void {
+    if (text === this.#lastStatus) return
+    this.#lastStatus = text
+    this.#send(`STATUS=${oneLine(text)}`)
+  }
+
+  stopping(): void {
+    this.#send('STOPPING=1\nSTATUS=stopping')
+  }
+
+  /**
+   * Pings at half the watchdog's time while `check` does not throw. It runs on a timer, so a
+   * blocked event loop stops it; the check must be local, or an offline device restarts for ever.
+   */
+  startWatchdog(check: () => void): void {
+    const { watchdogUsec, watchdogPid, log } = this.#options
+    const everyMs = Number(watchdogUsec) / 2_000
+    const isForUs = watchdogPid === undefined || Number(watchdogPid) === process.pid
+    if (!(everyMs >= 1) || !isForUs) return
+    this.#watchdog = setInterval(() => {
+      try {
+        check()
+        this.#send('WATCHDOG=1')
+      } catch (error) {
+        log.error({ err: error }, 'watchdog check failed, not pinging')
+      }
+    }, everyMs)
+  }
+
+  close(): void {
+    clearInterval(this.#watchdog)
+    this.#close()
+    this.#send = () => {}
+    this.#close = () => {}
+  }
+}
+
+/** A line break would start a new assignment. */
+const oneLine = (text: string) => text.replace(/\s+/g, ' ')

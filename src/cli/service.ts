@@ -1,0 +1,175 @@
+import { execFileSync } from 'node:child_process'
+import { realpathSync } from 'node:fs'
+import { join } from 'node:path'
+import process from 'node:process'
+import { text } from 'node:stream/consumers'
+import { Command, InvalidArgumentError, Option } from 'commander'
+import { StartError } from '../base/app-error.ts'
+import { Secret } from '../base/secret.ts'
+import type { CommandContext } from './command-context.ts'
+import {
+  applyChanges,
+  type FileChange,
+  planInstall,
+  planUninstall,
+  type ServiceName,
+} from './service-files.ts'
+
+interface Target {
+  readonly root: string
+  readonly gateway?: boolean
+}
+
+interface InstallOptions extends Target {
+  readonly dryRun?: boolean
+  readonly tokenStdin?: boolean
+}
+
+const MAIN = join(import.meta.dirname, '../main.js')
+
+/** `device-agent service …`: from a bare Debian device to a running service, and back. */
+export function serviceCommand(context: CommandContext): Command {
+  const service = new Command('service').description(
+    'install, remove or look at the systemd service',
+  )
+  const subcommand = (name: string, description: string) =>
+    service
+      .command(name)
+      .description(description)
+      .option('--gateway', 'the gateway instead of the agent')
+      .addOption(
+        new Option('--root <folder>', 'root of the system, for building an image')
+          .default('/')
+          .argParser(absoluteFolder),
+      )
+
+  subcommand('install', 'put unit, settings and token in place and start the service')
+    .option('--dry-run', 'only say what would be done')
+    .option('--token-stdin', 'read the authtoken from standard input')
+    .action((options: InstallOptions) => install(context, options))
+  subcommand('uninstall', 'stop the service and remove its unit; settings and data stay')
+    .option('--dry-run', 'only say what would be done')
+    .action((options: InstallOptions) => uninstall(context, options))
+  subcommand('status', 'say in one line how the service is')
+    .option('--json', 'as one JSON line')
+    .action((options: Target & { json?: boolean }) => status(context, options))
+  return service
+}
+
+async function install({ stdout }: CommandContext, options: InstallOptions): Promise<void> {
+  const name = nameOf(options)
+  const authtoken = options.tokenStdin ? new Secret((await text(process.stdin)).trim()) : undefined
+  if (authtoken?.reveal() === '') {
+    throw new StartError(
+      'Standard input holds no authtoken: pipe it in, or leave --token-stdin away.',
+    )
+  }
+  const layout = {
+    root: options.root,
+    name,
+    node: process.execPath,
+    main: realpathSync(MAIN),
+    authtoken,
+  }
+  refuseHomeFolders([layout.node, layout.main])
+  const changes = planInstall(layout)
+  report(stdout, changes, options.dryRun)
+  const isChanged = changes.some(({ kind }) => kind !== 'keep')
+  const commands = isLive(options)
+    ? [['daemon-reload'], ['enable', name], [isChanged ? 'restart' : 'start', name]]
+    : [['--root', options.root, 'enable', name]]
+  if (!options.dryRun) applyChanges(options.root, changes)
+  runSystemctl(stdout, commands, options.dryRun)
+}
+
+function uninstall({ stdout }: CommandContext, options: InstallOptions): void {
+  const name = nameOf(options)
+  const changes = planUninstall({ root: options.root, name })
+  if (changes.length === 0) {
+    stdout.write(`${name} is not installed.\n`)
+    return
+  }
+  const before = isLive(options)
+    ? [['disable', '--now', name]]
+    : [['--root', options.root, 'disable', name]]
+  runSystemctl(stdout, before, options.dryRun)
+  report(stdout, changes, options.dryRun)
+  if (!options.dryRun) applyChanges(options.root, changes)
+  if (isLive(options)) runSystemctl(stdout, [['daemon-reload']], options.dryRun)
+  stdout.write('Settings, token and data stay where they are.\n')
+}
+
+function status({ stdout }: CommandContext, options: Target & { json?: boolean }): void {
+  const name = nameOf(options)
+  const fields = ['LoadState', 'ActiveState', 'SubState', 'StatusText', 'NRestarts']
+  const output = systemctl(['show', name, '--no-pager', `--property=${fields.join(',')}`])
+  const shown = Object.fromEntries(
+    output.split('\n').flatMap((line) => {
+      const at = line.indexOf('=')
+      return at > 0 ? [[line.slice(0, at), line.slice(at + 1)]] : []
+    }),
+  )
+  const isInstalled = shown.LoadState === 'loaded'
+  const isActive = shown.ActiveState === 'active'
+  const sentence = !isInstalled
+    ? `${name} is not installed: run device-agent service install.`
+    : `${name} is ${shown.ActiveState} (${shown.SubState}), restarted ${shown.NRestarts} times. ${shown.StatusText}`
+  const answer = {
+    service: name,
+    installed: isInstalled,
+    active: isActive,
+    restarts: Number(shown.NRestarts ?? 0),
+    status: shown.StatusText ?? '',
+  }
+  stdout.write(options.json ? `${JSON.stringify(answer)}\n` : `${sentence.trim()}\n`)
+  if (!isActive) process.exitCode = 1
+}
+
+const nameOf = ({ gateway }: Target): ServiceName => (gateway ? 'device-gateway' : 'device-agent')
+const isLive = ({ root }: Target) => root === '/'
+
+function absoluteFolder(path: string): string {
+  if (path.startsWith('/')) return path
+  throw new InvalidArgumentError('It must be an absolute path.')
+}
+
+/** The unit hides home folders from the service, so a program in one could never start. */
+function refuseHomeFolders(paths: readonly string[]): void {
+  const hidden = paths.find((path) => /^\/(home|root|run\/user)\//.test(path))
+  if (hidden === undefined) return
+  throw new StartError(
+    `The service cannot start ${hidden}: home folders are hidden from it. ` +
+      'Install Node and device-agent for the whole system, for example below /usr/lib.',
+  )
+}
+
+function report(stdout: NodeJS.WritableStream, changes: readonly FileChange[], dryRun = false) {
+  for (const { kind, path, mode } of changes) {
+    const verb = dryRun && kind !== 'keep' ? `would ${kind}` : kind
+    stdout.write(`${verb.padEnd(12)} ${path}${mode === 0 ? '' : ` (${mode.toString(8)})`}\n`)
+  }
+}
+
+function runSystemctl(
+  stdout: NodeJS.WritableStream,
+  commands: readonly (readonly string[])[],
+  dryRun = false,
+): void {
+  for (const command of commands) {
+    stdout.write(`${(dryRun ? 'would run' : 'run').padEnd(12)} systemctl ${command.join(' ')}\n`)
+    if (!dryRun) systemctl(command)
+  }
+}
+
+function systemctl(command: readonly string[]): string {
+  try {
+    return execFileSync('systemctl', command, {
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+  } catch (error) {
+    const { code, stderr } = error as { code?: string; stderr?: string }
+    const reason = code === 'ENOENT' ? 'there is no systemd on this machine' : stderr?.trim()
+    throw new StartError(`systemctl ${command.join(' ')} failed: ${reason}.`, { cause: error })
+  }
+}

@@ -1,0 +1,79 @@
+import { StartError } from '../base/app-error.ts'
+import { systemClock } from '../base/clock.ts'
+import type { Closer } from '../base/closer.ts'
+import type { ListenAddress } from '../base/listen-address.ts'
+import type { Logger } from '../base/logger.ts'
+import type { Config } from '../config.ts'
+import { type Daemon, startDaemon } from '../daemon.ts'
+import type { Served } from './serve.ts'
+import { ServiceManager } from './service-manager.ts'
+
+export interface SupervisedDaemonOptions {
+  readonly config: Config['agent']
+  readonly version: string
+  readonly environment: Readonly<Record<string, string | undefined>>
+  readonly log: Logger
+  readonly stop: AbortSignal
+}
+
+export interface SupervisedDaemon extends Served {
+  readonly address: ListenAddress
+  apiToken(): string | null
+  /** Resolves when the agent's own endpoint is online; throws a StartError that says why not. */
+  ownEndpointOnline(withinMs: number): Promise<void>
+}
+
+/** The daemon with the service manager told how it is. */
+export async function startSupervisedDaemon(
+  { config, version, environment, log, stop }: SupervisedDaemonOptions,
+  closer: Closer,
+): Promise<SupervisedDaemon> {
+  const manager = new ServiceManager({
+    notifySocket: environment.NOTIFY_SOCKET,
+    watchdogUsec: environment.WATCHDOG_USEC,
+    watchdogPid: environment.WATCHDOG_PID,
+    log,
+  })
+  await closer.own('service manager', manager, (it) => it.close()).open()
+  const daemon = await startDaemon({ config, version, log, clock: systemClock }, closer)
+  const { agent, database } = daemon
+  manager.ready(agent.status().verdict)
+  manager.startWatchdog(() => database.ping())
+  closer.own(
+    'status line',
+    agent.onChange(() => manager.status(agent.status().verdict)),
+    (off) => off(),
+  )
+  stop.addEventListener('abort', () => manager.stopping(), { once: true })
+  return {
+    address: daemon.address,
+    broken: daemon.broken,
+    apiToken: () => daemon.apiToken?.reveal() ?? null,
+    ownEndpointOnline: (withinMs) => ownEndpointOnline(daemon, withinMs, stop),
+  }
+}
+
+function ownEndpointOnline({ agent }: Daemon, withinMs: number, stop: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const finish = (error?: Error) => {
+      clearTimeout(timer)
+      off()
+      stop.removeEventListener('abort', onStop)
+      if (error) reject(error)
+      else resolve()
+    }
+    const look = () => {
+      if (agent.status().ownEndpoint?.state === 'online') finish()
+    }
+    const timer = setTimeout(() => finish(new StartError(whyNotOnline(agent))), withinMs)
+    const onStop = () => finish(new StartError('Stopped before everything was up.'))
+    const off = agent.onChange(look)
+    stop.addEventListener('abort', onStop, { once: true })
+    look()
+  })
+}
+
+function whyNotOnline(agent: Daemon['agent']): string {
+  const { verdict, ownEndpoint } = agent.status()
+  return `The agent's own endpoint did not come online: ${ownEndpoint?.lastError ?? verdict}`
+}

@@ -1,0 +1,57 @@
+import { relative } from 'node:path'
+import type { Config } from '../config.ts'
+
+/** What `up --json` prints, as one line. */
+export interface UpReady {
+  readonly agent_api: string
+  readonly agent_domain: string
+  /** Null when the token was made earlier and its file is gone: only its hash is kept. */
+  readonly api_token: string | null
+  readonly ingress_http: string
+  readonly ingress_https: string
+  readonly ca_cert: string
+  readonly reserved_domain: string
+  readonly authtoken: string
+}
+
+/** What a newcomer needs: what runs where, and three lines to paste. */
+export function describeUp(ready: UpReady, samplePort: number, config: Config): string {
+  const { agent } = config
+  const tokenFile = shown(`${agent.dataDir}/api-token`)
+  const token = agent.apiToken ? '$AGENT_API_TOKEN' : `$(cat ${tokenFile})`
+  const host = `hello${ready.reserved_domain.slice(1)}`
+  const authorization = `-H "authorization: Bearer ${token}"`
+  const body = JSON.stringify({
+    protocol: 'http',
+    forwards_to: `localhost:${samplePort}`,
+    domain: host,
+  })
+  const visit = new URL(ready.ingress_http)
+  return `Agent and gateway are up.
+
+  agent API    ${ready.agent_api}  and  https://${ready.agent_domain}:${new URL(ready.ingress_https).port}
+  API token    ${agent.apiToken ? 'AGENT_API_TOKEN' : tokenFile}
+  public       ${ready.ingress_http}  and  ${ready.ingress_https} (CA: ${shown(ready.ca_cert)})
+  domain       ${ready.reserved_domain}
+  sample       http://127.0.0.1:${samplePort}, a service to try with
+
+Paste these into another terminal, in this folder:
+
+  # a tunnel to the sample service (or to any port of yours)
+  curl -sS ${authorization} -H 'content-type: application/json' -d '${body}' ${ready.agent_api}/tunnels
+
+  # all tunnels of this device
+  curl -sS ${authorization} ${ready.agent_api}/tunnels
+
+  # the device, from outside
+  curl -sS --resolve ${host}:${visit.port}:${visit.hostname} http://${host}:${visit.port}/
+
+Tunnels are stored: after Ctrl-C, the next start brings them back.
+`
+}
+
+/** A path as one would type it in the current folder. */
+function shown(path: string): string {
+  const short = relative('.', path)
+  return short.startsWith('..') ? path : short
+}

@@ -1,0 +1,96 @@
+import { join } from 'node:path'
+import { Command } from 'commander'
+import { StartError } from '../base/app-error.ts'
+import type { Closer } from '../base/closer.ts'
+import { createLogger, type Logger } from '../base/logger.ts'
+import { type Config, parseConfig } from '../config.ts'
+import type { CommandContext } from './command-context.ts'
+import { localAddress } from './local-address.ts'
+import { SampleService } from './sample-service.ts'
+import { type Served, serve } from './serve.ts'
+import { describeUp, type UpReady } from './up-text.ts'
+import { readVersion } from './version.ts'
+
+const OWN_ENDPOINT_WITHIN_MS = 20_000
+
+/** `device-agent up`: agent and gateway together on this machine, ready to be tried. */
+export function upCommand(context: CommandContext): Command {
+  return new Command('up')
+    .description('run agent and gateway together on this machine, provisioned and ready to try')
+    .option('--json', 'print one JSON line when all is ready, and nothing else')
+    .action(async ({ json = false }: { json?: boolean }) => {
+      const config = parseConfig(context.environment)
+      const log = createLogger(config.logLevel)
+      await serve({
+        log,
+        stop: context.stop,
+        start: async (closer) => {
+          const { served, ready } = await start(context, config, log, closer)
+          if (json) context.stdout.write(`${JSON.stringify(ready)}\n`)
+          else context.stdout.write(describeUp(ready, await startSample(closer), config))
+          return served
+        },
+      })
+    })
+}
+
+async function start(
+  { environment, stop }: CommandContext,
+  config: Config,
+  log: Logger,
+  closer: Closer,
+): Promise<{ served: Served; ready: UpReady }> {
+  const [{ startGateway }, { startSupervisedDaemon }] = await Promise.all([
+    import('./gateway-service.ts'),
+    import('./supervised-daemon.ts'),
+  ])
+  const domain = agentDomain(config)
+  if (config.agent.authtoken || config.agent.authtokenFile || config.agent.serverAddr) {
+    log.warn('up runs its own gateway: SVC_AUTHTOKEN and SVC_SERVER_ADDR are for run')
+  }
+  const authtokenPath = join(config.agent.dataDir, 'authtoken')
+  const { addresses, authtoken } = await startGateway(
+    { config: config.gateway, authtokenPath, deviceName: 'this device', log },
+    closer,
+  )
+  const agentConfig: Config['agent'] = {
+    ...config.agent,
+    domain,
+    authtoken,
+    authtokenFile: undefined,
+    serverAddr: localAddress(addresses.agent),
+    caCertPath: addresses.caCertPath,
+  }
+  const served = await startSupervisedDaemon(
+    { config: agentConfig, version: readVersion(), environment, log, stop },
+    closer,
+  )
+  await served.ownEndpointOnline(OWN_ENDPOINT_WITHIN_MS)
+  const ready: UpReady = {
+    agent_api: `http://${localAddress(served.address)}`,
+    agent_domain: domain,
+    api_token: served.apiToken(),
+    ingress_http: `http://${localAddress(addresses.http)}`,
+    ingress_https: `https://${localAddress(addresses.https)}`,
+    ca_cert: addresses.caCertPath,
+    reserved_domain: config.gateway.reservedDomain,
+    authtoken: authtoken.reveal(),
+  }
+  return { served, ready }
+}
+
+/** The agent's own name has to lie below the domain that its authtoken may bind. */
+function agentDomain({ agent, gateway }: Config): string {
+  const suffix = gateway.reservedDomain.slice(1)
+  const domain = agent.domain ?? `agent${suffix}`
+  if (domain.endsWith(suffix)) return domain
+  throw new StartError(
+    `AGENT_DOMAIN ${domain} is not below ${gateway.reservedDomain}: ` +
+      'set GATEWAY_RESERVED_DOMAIN to the wildcard above it.',
+  )
+}
+
+async function startSample(closer: Closer): Promise<number> {
+  const sample = closer.own('sample service', new SampleService(), (it) => it.stop())
+  return sample.start()
+}

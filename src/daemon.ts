@@ -1,0 +1,135 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Agent } from './agent/agent.ts'
+import { NgrokConnector } from './agent/ngrok-connector.ts'
+import { TUNNEL_MIGRATIONS } from './agent/tunnel-store.ts'
+import { openApiToken } from './api/api-token.ts'
+import { API_TOKEN_MIGRATIONS, ApiTokenStore } from './api/api-token-store.ts'
+import { createApi } from './api/app.ts'
+import { localEntrance, tunnelEntrance } from './api/entrance.ts'
+import { StartError } from './base/app-error.ts'
+import type { Clock } from './base/clock.ts'
+import type { Closer } from './base/closer.ts'
+import { createDeferred } from './base/deferred.ts'
+import type { ListenAddress } from './base/listen-address.ts'
+import type { Logger } from './base/logger.ts'
+import type { Secret } from './base/secret.ts'
+import type { Config } from './config.ts'
+import { FailureLimiter } from './http/failure-limiter.ts'
+import { HttpServer, MAX_SOCKET_PATH_BYTES } from './http/http-server.ts'
+import { isWritable } from './store/data-folder.ts'
+import { type Database, openDatabase } from './store/database.ts'
+import { lockFolder } from './store/folder-lock.ts'
+
+/** `dagt`: marks the agent's database file. */
+const APPLICATION_ID = 0x64616774
+const MIGRATIONS = [...TUNNEL_MIGRATIONS, ...API_TOKEN_MIGRATIONS]
+
+export interface DaemonOptions {
+  readonly config: Config['agent']
+  readonly version: string
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/** The started agent with its API. */
+export interface Daemon {
+  readonly agent: Agent
+  readonly database: Database
+  /** Where the API listens on the device. */
+  readonly address: ListenAddress
+  /** Plain text of the API's token while somebody still has it. */
+  readonly apiToken: Secret | undefined
+  /** Resolves with a reason when only a new process can go on. */
+  readonly broken: Promise<string>
+}
+
+/**
+ * Puts the agent together and starts it: what is opened goes on the closer. When this resolves,
+ * the API listens and the restore is under way; it never waits for the service.
+ */
+export async function startDaemon(options: DaemonOptions, closer: Closer): Promise<Daemon> {
+  const { config, version, log, clock } = options
+  const { dataDir, listen, domain } = config
+  const broken = createDeferred<string>()
+
+  closer.own('lock', lockFolder({ folder: dataDir, owner: 'agent', log }), (lock) => lock.release())
+  const database = closer.own(
+    'database',
+    openDatabase({
+      path: join(dataDir, 'agent.db'),
+      migrations: MIGRATIONS,
+      applicationId: APPLICATION_ID,
+      onRestartNeeded: broken.resolve,
+      log,
+      clock,
+    }),
+    (it) => it.close(),
+  )
+  const store = new ApiTokenStore(database)
+  const tokenPath = join(dataDir, 'api-token')
+  const token = openApiToken({ given: config.apiToken, store, path: tokenPath, log, clock })
+  const socketPath = openSocketFolder(dataDir, closer)
+
+  const agent = new Agent({
+    database,
+    connector: new NgrokConnector({ version, log }),
+    dataDir,
+    authtoken: {
+      files: config.authtokenFile === undefined ? [] : [config.authtokenFile],
+      value: config.authtoken,
+    },
+    serverAddr: config.serverAddr,
+    caCert: readCaCert(config.caCertPath),
+    own: domain === undefined ? undefined : { domain, socketPath },
+    defaultPolicyPath: config.defaultPolicyPath,
+    forward: { allow: config.forwardAllow, ownAddresses: () => [{ ...listen, port: local.port }] },
+    maxTunnels: config.maxTunnels,
+    version,
+    log,
+    clock,
+    onPoisoned: () => broken.resolve('the SDK does not answer any more'),
+  })
+
+  const common = { agent, database, token, failures: new FailureLimiter(clock), log, clock }
+  const local = new HttpServer({
+    name: 'agent API',
+    listener: createApi({ ...common, entrance: localEntrance(listen.host) }),
+    target: listen,
+    log,
+  })
+  if (domain !== undefined) {
+    const entrance = tunnelEntrance(domain)
+    const listener = createApi({ ...common, entrance })
+    const server = new HttpServer({ name: 'agent API', listener, target: { socketPath }, log })
+    await closer.own('public API', server, (it) => it.stop()).start()
+  }
+  await closer.own('agent API', local, (it) => it.stop()).start()
+  await closer.own('agent', agent, (it) => it.stop()).start()
+  const address = { host: listen.host, port: local.port }
+  return { agent, database, address, apiToken: token.plain, broken: broken.promise }
+}
+
+/**
+ * The socket of the public API lies in the data folder; where that is read-only or its path too
+ * long for a socket, in a private folder that goes away with the process.
+ */
+function openSocketFolder(dataDir: string, closer: Closer): string {
+  const path = join(dataDir, 'api.sock')
+  if (isWritable(dataDir) && Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return path
+  const folder = mkdtempSync(join(tmpdir(), 'device-agent-'))
+  closer.own('socket folder', folder, (it) => rmSync(it, { recursive: true, force: true }))
+  return join(folder, 'api.sock')
+}
+
+function readCaCert(path: string | undefined): string | undefined {
+  if (path === undefined) return undefined
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    throw new StartError(`SVC_CA_CERT ${path} cannot be read: copy the gateway's ca.pem there.`, {
+      cause: error,
+    })
+  }
+}

@@ -1,0 +1,88 @@
+import { join } from 'node:path'
+import { DgramSocket } from 'node-unix-socket'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { ServiceManager } from '../../src/cli/service-manager.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+async function open(address: string, watchdogUsec?: string, watchdogPid?: string) {
+  const received: string[] = []
+  const socket = new DgramSocket()
+  socket.on('data', (bytes: Buffer) => received.push(bytes.toString()))
+  socket.bind(address.replace(/^@/, '\0'))
+  const manager = new ServiceManager({
+    notifySocket: address,
+    watchdogUsec,
+    watchdogPid,
+    log: captureLog().log,
+  })
+  await manager.open()
+  onTestFinished(() => {
+    manager.close()
+    socket.close()
+  })
+  return { manager, received }
+}
+
+describe('ServiceManager', () => {
+  it.each([['a path'], ['an abstract name']])(
+    'reaches %s in the order of its calls',
+    async (kind) => {
+      const address =
+        kind === 'a path' ? join(temporaryFolder(), 'notify') : `@device-agent-test-${process.pid}`
+      const { manager, received } = await open(address)
+      manager.ready('2 of 2 tunnels online')
+      manager.status('1 of 2 tunnels online;\nservice unreachable')
+      manager.stopping()
+      await eventually(() => expect(received).toHaveLength(3))
+      expect(received).toEqual([
+        'READY=1\nSTATUS=2 of 2 tunnels online',
+        'STATUS=1 of 2 tunnels online; service unreachable',
+        'STOPPING=1\nSTATUS=stopping',
+      ])
+    },
+  )
+
+  it('says a status only when it changed', async () => {
+    const { manager, received } = await open(join(temporaryFolder(), 'notify'))
+    manager.ready('fine')
+    manager.status('fine')
+    manager.status('not fine')
+    await eventually(() => expect(received.at(-1)).toBe('STATUS=not fine'))
+    expect(received).toHaveLength(2)
+  })
+
+  it('pings while the check passes and stops when it throws', async () => {
+    const { manager, received } = await open(join(temporaryFolder(), 'notify'), '20000')
+    let checks = 0
+    manager.startWatchdog(() => {
+      checks += 1
+      if (checks > 2) throw new Error('database gone')
+    })
+    await eventually(() => expect(checks).toBeGreaterThan(4))
+    expect(received).toEqual(['WATCHDOG=1', 'WATCHDOG=1'])
+  })
+
+  it('leaves the watchdog of another process alone', async () => {
+    const { manager, received } = await open(join(temporaryFolder(), 'notify'), '2000', '1')
+    manager.startWatchdog(() => {})
+    manager.ready('fine')
+    await eventually(() => expect(received).toHaveLength(1))
+    expect(received[0]).toMatch(/^READY/)
+  })
+
+  it('does nothing without a service manager', async () => {
+    const { log, lines } = captureLog()
+    const manager = new ServiceManager({
+      notifySocket: undefined,
+      watchdogUsec: undefined,
+      watchdogPid: undefined,
+      log,
+    })
+    await manager.open()
+    manager.ready('fine')
+    manager.close()
+    expect(lines).toEqual([])
+  })
+})

@@ -1,0 +1,92 @@
+import { spawnSync } from 'node:child_process'
+import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { Secret } from '../../src/base/secret.ts'
+import { applyChanges, planInstall, planUninstall } from '../../src/cli/service-files.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+const UNITS = ['device-agent', 'device-gateway'] as const
+const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0
+
+const layout = (root: string) => ({
+  root,
+  name: 'device-agent' as const,
+  node: process.execPath,
+  main: '/usr/lib/device-agent/dist/main.js',
+  authtoken: new Secret('canary-token'),
+})
+
+describe('service install', () => {
+  it('puts unit, settings, policy and token in place, each with its mode', () => {
+    const root = temporaryFolder()
+    applyChanges(root, planInstall(layout(root)))
+    const modes = [
+      '/etc/systemd/system/device-agent.service',
+      '/etc/device-agent/agent.env',
+      '/etc/device-agent/default-policy.json',
+      '/etc/credstore/svc-authtoken',
+    ].map((path) => (statSync(join(root, path)).mode & 0o777).toString(8))
+    expect(modes).toEqual(['644', '600', '644', '600'])
+    const unit = readFileSync(join(root, '/etc/systemd/system/device-agent.service'), 'utf8')
+    expect(unit).toContain(
+      `ExecStart=${process.execPath} --disable-proto=delete /usr/lib/device-agent/dist/main.js run\n`,
+    )
+    expect(unit).not.toContain('canary-token')
+  })
+
+  it('changes nothing the second time', () => {
+    const root = temporaryFolder()
+    applyChanges(root, planInstall(layout(root)))
+    expect(planInstall(layout(root)).map(({ kind }) => kind)).toEqual([
+      'keep',
+      'keep',
+      'keep',
+      'keep',
+    ])
+  })
+
+  it('replaces its own unit and the token, and never a file of the owner', () => {
+    const root = temporaryFolder()
+    applyChanges(root, planInstall(layout(root)))
+    const settings = join(root, '/etc/device-agent/agent.env')
+    writeFileSync(settings, 'AGENT_DOMAIN=mine.example.com\n')
+    writeFileSync(join(root, '/etc/systemd/system/device-agent.service'), 'old')
+    const again = planInstall({ ...layout(root), authtoken: new Secret('another') })
+    expect(again.map(({ kind }) => kind)).toEqual(['update', 'keep', 'keep', 'update'])
+    applyChanges(root, again)
+    expect(readFileSync(settings, 'utf8')).toBe('AGENT_DOMAIN=mine.example.com\n')
+  })
+
+  it('leaves settings and data behind when it is uninstalled', () => {
+    const root = temporaryFolder()
+    applyChanges(root, planInstall(layout(root)))
+    applyChanges(root, planUninstall({ root, name: 'device-agent' }))
+    expect(existsSync(join(root, '/etc/systemd/system/device-agent.service'))).toBe(false)
+    expect(existsSync(join(root, '/etc/credstore/svc-authtoken'))).toBe(true)
+    expect(planUninstall({ root, name: 'device-agent' })).toEqual([])
+  })
+})
+
+// systemd-analyze reads the units as systemd would; machines without systemd cannot judge them.
+describe.runIf(hasSystemd)('the units', () => {
+  it.each(UNITS)('%s.service is understood without a complaint', (name) => {
+    const root = temporaryFolder()
+    mkdirSync(join(root, 'dist'))
+    writeFileSync(join(root, 'dist/main.js'), '')
+    applyChanges(root, planInstall({ ...layout(root), name, main: join(root, 'dist/main.js') }))
+    const unit = join(root, `/etc/systemd/system/${name}.service`)
+    const { status, stderr } = spawnSync('systemd-analyze', ['verify', unit], { encoding: 'utf8' })
+    expect([status, stderr]).toEqual([0, ''])
+  })
+
+  it.each(UNITS)('%s.service exposes little', (name) => {
+    const unit = join(import.meta.dirname, `../../systemd/${name}.service`)
+    const { status, stdout } = spawnSync(
+      'systemd-analyze',
+      ['security', '--offline=true', '--threshold=15', unit],
+      { encoding: 'utf8' },
+    )
+    expect([status, stdout.trim().split('\n').at(-1)]).toEqual([0, expect.stringContaining('OK')])
+  })
+})

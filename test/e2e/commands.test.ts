@@ -1,0 +1,80 @@
+import { chmodSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { runProgram } from '../helpers/program.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+describe('the program', () => {
+  it.each([['--help'], ['run', '--help'], ['up', '--help'], ['gateway', '--help']])(
+    'explains itself with %s %s',
+    async (...args) => {
+      const { code, stdout, stderr } = await runProgram({ args: args.filter(Boolean) })
+      expect([code, stderr]).toEqual([0, ''])
+      expect(stdout).toMatch(/^Usage: device-agent/)
+    },
+  )
+
+  it('tells its version', async () => {
+    const { code, stdout } = await runProgram({ args: ['--version'] })
+    expect([code, stdout]).toEqual([0, expect.stringMatching(/^\d+\.\d+\.\d+\n$/)])
+  })
+
+  it.each([[['fly']], [['run', '--nope']], [['up', 'extra']]])(
+    'calls %j wrong usage',
+    async (args) => {
+      const { code, stdout, stderr } = await runProgram({ args })
+      expect([code, stdout]).toEqual([2, ''])
+      expect(stderr).toMatch(/^error: /)
+    },
+  )
+
+  it('shows its help when called with nothing, as wrong usage', async () => {
+    const { code, stderr } = await runProgram({ args: [] })
+    expect([code, stderr]).toEqual([2, expect.stringContaining('Usage: device-agent')])
+  })
+
+  it('names an unknown setting and the one that was meant', async () => {
+    const { code, stderr } = await runProgram({ args: ['run'], env: { AGENT_DOMAN: 'x' } })
+    expect([code, stderr]).toEqual([
+      1,
+      'device-agent: There is no setting AGENT_DOMAN. Did you mean AGENT_DOMAIN?\n',
+    ])
+  })
+})
+
+describe('a default policy that cannot be used', () => {
+  it.each([
+    ['{\n  "on_http_request": [],\n}\n', /policy\.json.*line 3.*column 1/],
+    ['[]', /policy\.json.*object/],
+    ['"text"', /policy\.json.*object/],
+    ['', /policy\.json.*line 1.*column 1/],
+    [undefined, /policy\.json.*(missing|not there|no such)/i],
+  ])('stops the start with one sentence: %j', async (content, sentence) => {
+    const folder = temporaryFolder()
+    const path = join(folder, 'policy.json')
+    if (content !== undefined) writeFileSync(path, content)
+    const { code, stdout, stderr } = await runProgram({
+      args: ['run'],
+      cwd: folder,
+      env: { AGENT_DEFAULT_POLICY: path },
+    })
+    const lines = stderr.split('\n').filter((line) => line.startsWith('device-agent: '))
+    expect([code, stdout, lines.length]).toEqual([1, '', 1])
+    expect(lines[0]).toMatch(sentence)
+  })
+})
+
+describe('a data folder that cannot be used', () => {
+  it('is named in one sentence', async () => {
+    const folder = temporaryFolder()
+    const path = join(folder, 'occupied')
+    writeFileSync(path, '')
+    chmodSync(path, 0o400)
+    const { code, stderr } = await runProgram({
+      args: ['run'],
+      cwd: folder,
+      env: { AGENT_DATA_DIR: path },
+    })
+    expect([code, stderr]).toEqual([1, expect.stringMatching(/^device-agent: .*occupied.*\n$/)])
+  })
+})

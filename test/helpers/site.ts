@@ -1,0 +1,148 @@
+import { join } from 'node:path'
+import type { TunnelBody } from './device.ts'
+import { Program } from './program.ts'
+import { type PublicResponse, publicRequest } from './public-request.ts'
+
+/** The line that `gateway --json` prints. */
+export interface GatewayReady {
+  readonly agent_listen: string
+  readonly ingress_http: string
+  readonly ingress_https: string
+  readonly ca_cert: string
+  readonly reserved_domain: string
+  readonly authtoken_file: string
+}
+
+/** The line that `run --json` prints. */
+export interface RunReady {
+  readonly agent_api: string
+}
+
+export const SITE_API_TOKEN = 'site-token-of-at-least-20'
+
+/** A gateway and an agent in a process each, as on a site: the agent may die, the gateway stays. */
+export class Site {
+  readonly ready: GatewayReady
+  readonly #folder: string
+  readonly #env: Readonly<Record<string, string>>
+  #gateway: Program
+  #agent: Program
+  #api: RunReady
+
+  private constructor(
+    folder: string,
+    env: Readonly<Record<string, string>>,
+    gateway: readonly [Program, GatewayReady],
+    agent: readonly [Program, RunReady],
+  ) {
+    this.#folder = folder
+    this.#env = env
+    ;[this.#gateway, this.ready] = gateway
+    ;[this.#agent, this.#api] = agent
+  }
+
+  static async start(folder: string, env: Readonly<Record<string, string>> = {}): Promise<Site> {
+    const gateway = spawnGateway(folder, env)
+    const ready = await gateway.ready<GatewayReady>()
+    const agent = startAgent(folder, ready, env)
+    return new Site(folder, env, [gateway, ready], [agent, await agent.ready<RunReady>()])
+  }
+
+  get gateway(): Program {
+    return this.#gateway
+  }
+
+  get agent(): Program {
+    return this.#agent
+  }
+
+  call(method: string, path: string, body?: unknown): Promise<Response> {
+    return fetch(`${this.#api.agent_api}${path}`, {
+      method,
+      headers: { authorization: `Bearer ${SITE_API_TOKEN}`, 'content-type': 'application/json' },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    })
+  }
+
+  /** Asks for a tunnel; the caller looks at the answer. */
+  create(domain: string, port: number, policy?: unknown): Promise<Response> {
+    const spec = { protocol: 'http', forwards_to: `localhost:${port}`, domain }
+    return this.call('POST', '/tunnels', policy === undefined ? spec : { ...spec, policy })
+  }
+
+  async list(): Promise<TunnelBody[]> {
+    return (await this.call('GET', '/tunnels')).json() as Promise<TunnelBody[]>
+  }
+
+  /** Resolves when at least `count` tunnels are online. */
+  async online(count: number): Promise<void> {
+    for (;;) {
+      const answer = await this.call('GET', '/tunnels?view=status')
+      const tunnels = (await answer.json()) as { state: string }[]
+      if (tunnels.filter((tunnel) => tunnel.state === 'online').length >= count) return
+      await new Promise((resolve) => setTimeout(resolve, 10))
+    }
+  }
+
+  /** A visitor's request over plain HTTP. */
+  visit(host: string, path = '/'): Promise<PublicResponse> {
+    return publicRequest({ ingress: this.ready.ingress_http, host, path })
+  }
+
+  /** Starts the agent anew; resolves when its API listens, with the milliseconds that took. */
+  async startAgent(): Promise<number> {
+    const startedAt = performance.now()
+    this.#agent = startAgent(this.#folder, this.ready, this.#env)
+    this.#api = await this.#agent.ready<RunReady>()
+    return performance.now() - startedAt
+  }
+
+  /** Starts the gateway anew, where devices and visitors already look for it. */
+  async startGateway(): Promise<void> {
+    this.#gateway = spawnGateway(this.#folder, {
+      ...this.#env,
+      GATEWAY_AGENT_LISTEN: this.ready.agent_listen,
+      GATEWAY_HTTP_LISTEN: new URL(this.ready.ingress_http).host,
+      GATEWAY_HTTPS_LISTEN: new URL(this.ready.ingress_https).host,
+    })
+    await this.#gateway.ready<GatewayReady>()
+  }
+
+  async restartAgent(signal: NodeJS.Signals = 'SIGTERM'): Promise<number> {
+    await this.#agent.end(signal)
+    return this.startAgent()
+  }
+
+  async stop(): Promise<void> {
+    await this.#agent.end()
+    await this.#gateway.end()
+  }
+}
+
+function spawnGateway(folder: string, env: Readonly<Record<string, string>>): Program {
+  return new Program({
+    args: ['gateway', '--json'],
+    cwd: folder,
+    env: { GATEWAY_DATA_DIR: join(folder, 'gateway'), LOG_LEVEL: 'warn', ...env },
+  })
+}
+
+function startAgent(
+  folder: string,
+  ready: GatewayReady,
+  env: Readonly<Record<string, string>>,
+): Program {
+  return new Program({
+    args: ['run', '--json'],
+    cwd: folder,
+    env: {
+      AGENT_DATA_DIR: join(folder, 'agent'),
+      AGENT_API_TOKEN: SITE_API_TOKEN,
+      SVC_AUTHTOKEN_FILE: ready.authtoken_file,
+      SVC_SERVER_ADDR: ready.agent_listen,
+      SVC_CA_CERT: ready.ca_cert,
+      LOG_LEVEL: 'warn',
+      ...env,
+    },
+  })
+}
