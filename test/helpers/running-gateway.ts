@@ -11,6 +11,8 @@ import { temporaryFolder } from './temporary-folder.ts'
 
 /** Nothing that the SDK promises may hold up a test for longer. */
 const SDK_MS = 5_000
+/** On a session that is dead, closing hangs for good. */
+const CLEANUP_MS = 300
 const ANY_PORT = { host: '127.0.0.1', port: 0 }
 
 export interface RunningGateway {
@@ -23,7 +25,9 @@ export interface RunningGateway {
 }
 
 /** A gateway on free ports in a folder of its own, stopped with the running test. */
-export async function startGateway(options: Partial<GatewayOptions> = {}): Promise<RunningGateway> {
+export async function startGateway(
+  options: Partial<GatewayOptions> & { authtoken?: Secret } = {},
+): Promise<RunningGateway> {
   const dataDir = options.dataDir ?? temporaryFolder()
   const captured = captureLog()
   const gateway = new Gateway({
@@ -37,7 +41,11 @@ export async function startGateway(options: Partial<GatewayOptions> = {}): Promi
   })
   onTestFinished(() => gateway.stop())
   const addresses = await gateway.start()
-  const { authtoken } = gateway.provision({ domain: '*.site.test', name: 'site' })
+  const { authtoken } = gateway.provision({
+    domain: '*.site.test',
+    name: 'site',
+    authtoken: options.authtoken,
+  })
   return { gateway, addresses, dataDir, authtoken, logText: captured.text }
 }
 
@@ -66,7 +74,7 @@ export async function connectSdk(
   if (options.onStop) builder.handleStopCommand(options.onStop)
   if (options.onRestart) builder.handleRestartCommand(options.onRestart)
   const session = await inTime(builder.connect(), 'connect')
-  onTestFinished(() => inTime(session.close(), 'session.close').catch(() => {}))
+  onTestFinished(() => withDeadline(session.close(), CLEANUP_MS, 'session.close').catch(() => {}))
   return session
 }
 
@@ -75,7 +83,7 @@ export async function bind(session: Session, domain?: string): Promise<Listener>
   const builder = session.httpEndpoint().forwardsTo('localhost:1')
   if (domain !== undefined) builder.domain(domain)
   const listener = await inTime(builder.listen(), 'listen')
-  onTestFinished(() => inTime(listener.close(), 'listener.close').catch(() => {}))
+  onTestFinished(() => withDeadline(listener.close(), CLEANUP_MS, 'listener.close').catch(() => {}))
   return listener
 }
 

@@ -42,9 +42,11 @@ export class AgentListener {
     server.maxConnections = limits.connections
     server.on('connection', (socket: Socket) => this.#track(socket))
     server.on('secureConnection', (socket) => this.#accept(socket))
-    server.on('tlsClientError', (error, socket) =>
-      log.debug({ reason: error.message, remote: socket.remoteAddress }, 'tls handshake failed'),
-    )
+    server.on('tlsClientError', (error, socket) => {
+      log.debug({ reason: error.message, remote: socket.remoteAddress }, 'tls handshake failed')
+      // Node leaves a socket open whose handshake has only timed out.
+      socket.destroy()
+    })
     server.on('drop', () => log.warn({ limit: limits.connections }, 'agent connection dropped'))
     server.listen(this.#listen.port, this.#listen.host)
     try {

@@ -86,6 +86,7 @@ export class Binder {
       )
     }
     checkModules(request)
+    checkBindings(request)
     const metadata = request.Extra?.Metadata ?? ''
     checkLength(metadata, MAX_METADATA, 301, 'metadata')
     const host = this.#hostOf(request, credentialId)
@@ -169,6 +170,13 @@ function checkModules({ Opts }: BindRequest): void {
       `This gateway does not know ${asked.join(', ')}: write it as an action of the traffic policy.`,
     )
   }
+}
+
+/** An endpoint that was meant for the inside must not come up in public. */
+function checkBindings({ Extra }: BindRequest): void {
+  const foreign = Extra?.Bindings?.find((binding) => binding !== 'public')
+  if (foreign === undefined) return
+  throw new ServiceError(301, `The binding ${foreign} is not supported here: use public.`)
 }
 
 const isSet = (value: unknown) =>

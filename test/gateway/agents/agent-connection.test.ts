@@ -1,0 +1,221 @@
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { describe, expect, it } from 'vitest'
+import { withDeadline } from '../../../src/base/deadline.ts'
+import { notify } from '../../../src/muxado/rpc.ts'
+import { openTyped } from '../../../src/muxado/typed-session.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { codeOf, RawAgent } from '../../helpers/raw-agent.ts'
+import { connectSdk, type RunningGateway, startGateway } from '../../helpers/running-gateway.ts'
+
+const closeReason = async ({ session }: RawAgent) =>
+  (await withDeadline(session.closed, 5_000, 'the end of the session')).message
+
+async function connectAgent(running: RunningGateway, metadata = '', clientId = '') {
+  const agent = await RawAgent.connect(running)
+  const answer = await agent.auth(running.authtoken.reveal(), { Metadata: metadata }, clientId)
+  if (answer.Error) throw new Error(answer.Error)
+  return { agent, clientId: String(answer.ClientId) }
+}
+
+describe('the authentication of an agent', () => {
+  it('answers with what the SDK reads', async () => {
+    const running = await startGateway({ version: '1.2.3' })
+    const agent = await RawAgent.connect(running)
+    expect(await agent.auth(running.authtoken.reveal())).toEqual({
+      Version: '3',
+      ClientId: expect.stringMatching(/^ts_[0-9A-Za-z]{27}$/),
+      Extra: {
+        Version: '1.2.3',
+        Region: '',
+        Cookie: '',
+        AccountName: '',
+        SessionDuration: 0,
+        PlanName: '',
+        Banner: '',
+      },
+    })
+    const [session] = running.gateway.parts.sessions.all()
+    expect(session?.identity).toMatchObject({ os: 'linux', arch: 'arm64', agentVersion: '1.7.0' })
+    await eventually(() => expect(session?.latencyMs).toBeGreaterThan(0))
+  })
+
+  const extra = (more: object) => ({ Version: ['3'], ClientId: '', Extra: { ...more } })
+  it.each([
+    ['no token', extra({}), 'ERR_NGROK_4018'],
+    ['an old protocol', { ...extra({}), Version: ['2'] }, 'ERR_NGROK_811'],
+    ['long metadata', extra({ Metadata: 'x'.repeat(4_097) }), 'ERR_NGROK_100'],
+    ['a hectic heartbeat', extra({ HeartbeatInterval: 1_000_000 }), 'ERR_NGROK_111'],
+    ['a hectic tolerance', extra({ HeartbeatTolerance: 1_000_000 }), 'ERR_NGROK_112'],
+    ['a field of another type', extra({ OS: 7 }), 'ERR_NGROK_801'],
+    ['an endless field', extra({ Hostname: 'x'.repeat(2_000) }), 'ERR_NGROK_801'],
+    ['nothing that belongs there', { hello: 'world' }, 'ERR_NGROK_801'],
+  ])('refuses %s, then closes', async (_what, message, code) => {
+    const running = await startGateway({ agentLimits: { authMs: 200 } })
+    const agent = await RawAgent.connect(running)
+    expect(codeOf(await agent.rpc(0, message))).toBe(code)
+    expect(codeOf(await agent.auth(running.authtoken.reveal()))).toBe('ERR_NGROK_801')
+    expect(await closeReason(agent)).toMatch(/^(not authenticated|no authentication in time)$/)
+  })
+
+  it('is not read beyond its bounds', async () => {
+    const running = await startGateway()
+    const agent = await RawAgent.connect(running)
+    expect(codeOf(await agent.auth('x'.repeat(20_000)))).toBe('ERR_NGROK_812')
+  })
+
+  it('happens once', async () => {
+    const running = await startGateway()
+    const { agent } = await connectAgent(running)
+    expect(codeOf(await agent.auth(running.authtoken.reveal()))).toBe('ERR_NGROK_801')
+    expect(running.gateway.parts.sessions.size).toBe(1)
+  })
+
+  it('is needed before anything else', async () => {
+    const running = await startGateway({ agentLimits: { authMs: 300 } })
+    const agent = await RawAgent.connect(running)
+    expect(codeOf(await agent.bind('cam.site.test'))).toBe('ERR_NGROK_4018')
+    expect(codeOf(await agent.rpc(2, { Id: 'ep_x' }))).toBe('ERR_NGROK_4018')
+    expect(await closeReason(agent)).toBe('no authentication in time')
+  })
+
+  it('has a deadline for the TLS handshake too', async () => {
+    const running = await startGateway({ agentLimits: { tlsHandshakeMs: 200 } })
+    const socket = connect(running.addresses.agent)
+    await once(socket.resume(), 'connect')
+    await withDeadline(once(socket, 'close'), 5_000, 'the end of a mute connection')
+  })
+})
+
+describe('the messages of an agent', () => {
+  it('keeps the id of a tunnel over a reconnect', async () => {
+    const running = await startGateway()
+    const first = await connectAgent(running)
+    const { Id } = await first.agent.bind('cam.site.test')
+    const second = await connectAgent(running, '', first.clientId)
+    expect(second.clientId).toBe(first.clientId)
+    expect(await closeReason(first.agent)).toContain('connected again')
+    expect(await second.agent.bind('cam.site.test', { Id })).toMatchObject({ Id })
+    const foreign = await second.agent.bind('door.site.test', { Id: 'made up' })
+    expect(foreign.Id).toMatch(/^ep_[0-9A-Za-z]{27}$/)
+    const double = await second.agent.bind('gate.site.test', { Id })
+    expect(double.Id).not.toBe(Id)
+  })
+
+  it('gives an endpoint up before it answers, and knows it no more', async () => {
+    const running = await startGateway()
+    const { agent } = await connectAgent(running)
+    const { Id } = await agent.bind('cam.site.test')
+    expect(await agent.rpc(2, { Id })).toEqual({})
+    expect(running.gateway.parts.registry.size).toBe(0)
+    expect(codeOf(await agent.rpc(2, { Id }))).toBe('ERR_NGROK_333')
+  })
+
+  it.each([
+    ['no protocol', { Proto: null }, 'ERR_NGROK_301'],
+    ['a foreign protocol', { Proto: 'gopher' }, 'ERR_NGROK_332'],
+    ['options of another type', { Opts: 'none' }, 'ERR_NGROK_301'],
+    ['both kinds of policy', { Opts: { Policy: '{}', TrafficPolicy: '{}' } }, 'ERR_NGROK_9025'],
+    ['only the old kind of policy', { Opts: { Policy: '{}' } }, 'ERR_NGROK_301'],
+    ['endless metadata', { Extra: { Metadata: 'x'.repeat(5_000) } }, 'ERR_NGROK_301'],
+    ['an inner binding', { Extra: { Bindings: ['kubernetes'] } }, 'ERR_NGROK_301'],
+    ['a message beyond all bounds', { ForwardsTo: 'x'.repeat(300_000) }, 'ERR_NGROK_812'],
+  ])('refuses a bind with %s', async (_what, more, code) => {
+    const running = await startGateway()
+    const { agent } = await connectAgent(running)
+    expect(codeOf(await agent.bind('cam.site.test', more))).toBe(code)
+    expect(running.gateway.parts.registry.size).toBe(0)
+  })
+
+  it('lives with streams of unknown types and streams that break off', async () => {
+    const running = await startGateway()
+    const { agent } = await connectAgent(running)
+    for (let n = 0; n < 600; n += 1) {
+      await eventually(() => notify(agent.session, n % 2 === 0 ? 77 : 1, {}))
+    }
+    await eventually(async () => expect(codeOf(await agent.bind('cam.site.test'))).toBeUndefined())
+  })
+
+  it('reads a bounded number of messages at once', async () => {
+    const running = await startGateway()
+    const { agent } = await connectAgent(running)
+    const closed: string[] = []
+    for (let n = 0; n < 17; n += 1) {
+      openTyped(
+        agent.session,
+        1,
+        { onData: (chunk) => closed.push(String(chunk)), onEnd() {}, onDrain() {}, onClose() {} },
+        Buffer.from('{"Id":'),
+      )
+    }
+    await eventually(() => expect(closed.join()).toContain('too many messages'))
+    expect(closed).toHaveLength(1)
+  })
+})
+
+describe('the end of an agent session', () => {
+  it('comes when the agent stops to answer heartbeats', async () => {
+    const running = await startGateway({
+      agentLimits: { heartbeatIntervalMs: 50, heartbeatToleranceMs: 100 },
+    })
+    const silent = await RawAgent.connect(running, { isAlive: false })
+    const answering = await connectSdk(running)
+    await silent.auth(running.authtoken.reveal())
+    await silent.bind('cam.site.test')
+    expect(await closeReason(silent)).toContain('heartbeats')
+    expect(running.gateway.parts.registry.size).toBe(0)
+    const [other] = running.gateway.parts.sessions.all()
+    await eventually(() => expect(other?.latencyMs).toBeGreaterThan(0))
+    expect(running.gateway.parts.sessions.size).toBe(1)
+    expect(await answering.httpEndpoint().domain('cam.site.test').listen()).toBeDefined()
+  })
+
+  it('takes the endpoints along when the connection breaks', async () => {
+    const running = await startGateway()
+    const { agent } = await connectAgent(running)
+    await agent.bind('cam.site.test')
+    await agent.session.goAway(0, 'bye')
+    await eventually(() => expect(running.gateway.parts.registry.size).toBe(0))
+    expect(running.gateway.parts.sessions.size).toBe(0)
+  })
+
+  it('replaces a stopped tunnel on a session that came back, where the SDK hears nothing else', async () => {
+    const running = await startGateway()
+    const { clientId } = await connectAgent(running)
+    const { agent } = await connectAgent(running, '', clientId)
+    await agent.bind('cam.site.test')
+    const [session] = running.gateway.parts.sessions.all()
+    const [endpoint] = session?.endpoints() ?? []
+    if (endpoint) session?.stopTunnel(endpoint, 316, 'not yours any more')
+    expect(await closeReason(agent)).toBe('not yours any more')
+  })
+})
+
+describe('the limits of a credential', () => {
+  const refusalOf = async (running: RunningGateway) => {
+    const agent = await RawAgent.connect(running)
+    return codeOf(await agent.auth(running.authtoken.reveal()))
+  }
+
+  it('bound its sessions, at once and per minute', async () => {
+    const few = await startGateway({ credentialLimits: { sessions: 1 } })
+    const { agent } = await connectAgent(few)
+    expect(await refusalOf(few)).toBe('ERR_NGROK_108')
+    await agent.session.goAway(0, 'bye')
+    await eventually(() => expect(few.gateway.parts.sessions.size).toBe(0))
+    expect(await refusalOf(few)).toBeUndefined()
+    const slow = await startGateway({ credentialLimits: { sessionsPerMinute: 1 } })
+    expect([await refusalOf(slow), await refusalOf(slow)]).toEqual([undefined, 'ERR_NGROK_349'])
+  })
+
+  it.each([
+    ['per session', { agentLimits: { endpointsPerSession: 1 } }, 'ERR_NGROK_324'],
+    ['at once', { credentialLimits: { endpoints: 1 } }, 'ERR_NGROK_18021'],
+    ['per minute', { credentialLimits: { bindsPerMinute: 1 } }, 'ERR_NGROK_351'],
+  ])('bound its endpoints %s', async (_what, limits, code) => {
+    const running = await startGateway(limits)
+    const { agent } = await connectAgent(running)
+    expect(codeOf(await agent.bind('a.site.test'))).toBeUndefined()
+    expect(codeOf(await agent.bind('b.site.test'))).toBe(code)
+  })
+})

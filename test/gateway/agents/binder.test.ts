@@ -1,0 +1,71 @@
+import { describe, expect, it } from 'vitest'
+import { Binder } from '../../../src/gateway/agents/binder.ts'
+import { parseBind } from '../../../src/gateway/agents/control-message.ts'
+import type { Endpoint } from '../../../src/gateway/endpoint.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { openGatewayStores } from '../../helpers/gateway-stores.ts'
+import { serviceCode } from '../../helpers/service-code.ts'
+
+function openBinder(ports = { http: 80, https: 443 }) {
+  const stores = openGatewayStores()
+  stores.registrar.reserve({ domain: '*.site.test' })
+  const { id } = stores.issuer.createCredential({}).credential
+  const binder = new Binder({
+    ...stores,
+    policyOptions: { clock: stores.clock, log: captureLog().log },
+    ingressPort: (protocol) => ports[protocol],
+  })
+  const judge = (options: object, Proto = 'https') =>
+    binder.judge(parseBind({ Id: '', Proto, ForwardsTo: 'localhost:1', Opts: options }), id)
+  return { ...stores, binder, judge }
+}
+
+describe('Binder', () => {
+  it.each([
+    ['a b.site.test', 326],
+    ['bücher.site.test', 326],
+    ['a.*.site.test', 326],
+    ['a..site.test', 327],
+    ['-a.site.test', 328],
+    ['.site.test', 328],
+    ['a-.site.test', 329],
+    ['ab--c.site.test', 330],
+    ['127.0.0.1', 331],
+    ['site', 331],
+    ['xn--zzzzzzz99999.site.test', 347],
+    ['a_b.site.test', 355],
+    [`${'a'.repeat(64)}.site.test`, 396],
+    [`${'a.'.repeat(130)}site.test`, 397],
+    ['cam.elsewhere.test', 319],
+  ])('refuses %s with %i', (Domain, code) => {
+    const { judge } = openBinder()
+    expect(serviceCode(() => judge({ Domain }))).toBe(code)
+    expect(serviceCode(() => judge({ Hostname: Domain }))).toBe(code)
+  })
+
+  it.each([
+    ['https', { http: 80, https: 443 }, 'https://cam.site.test'],
+    ['http', { http: 80, https: 443 }, 'http://cam.site.test'],
+    ['https', { http: 8080, https: 8443 }, 'https://cam.site.test:8443'],
+    ['http', { http: 8080, https: 8443 }, 'http://cam.site.test:8080'],
+    ['https', { http: 443, https: 80 }, 'https://cam.site.test:80'],
+  ])('tells %s with the ports %j: %s', (protocol, ports, url) => {
+    expect(openBinder(ports).judge({ Domain: 'CAM.site.test' }, protocol).url).toBe(url)
+  })
+
+  it('puts a label under the wildcard of the credential', () => {
+    const { judge } = openBinder()
+    expect(judge({ Subdomain: 'Cam' }).host).toBe('cam.site.test')
+    expect(serviceCode(() => judge({ Subdomain: 'a_b' }))).toBe(355)
+  })
+
+  it('draws names that are not online', () => {
+    const { judge, registry } = openBinder()
+    const hosts = Array.from({ length: 100 }, () => {
+      const { host } = judge({})
+      registry.add({ host } as Endpoint)
+      return host
+    })
+    expect(new Set(hosts).size).toBe(100)
+  })
+})

@@ -1,0 +1,204 @@
+import { describe, expect, it } from 'vitest'
+import { Secret } from '../../../src/base/secret.ts'
+import { createResourceToken } from '../../../src/gateway/resource-id.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import {
+  bind,
+  connectSdk,
+  inTime,
+  type RunningGateway,
+  sdkCode,
+  startGateway,
+} from '../../helpers/running-gateway.ts'
+
+const hostsOf = ({ gateway }: RunningGateway) =>
+  [...gateway.parts.registry.all()].map(({ host }) => host).sort()
+
+describe('the SDK at the gateway', () => {
+  it('opens, closes and reopens an endpoint', async () => {
+    const running = await startGateway()
+    const session = await connectSdk(running)
+    const listener = await bind(session, 'Cam.site.test')
+    expect(listener.url()).toBe(`https://cam.site.test:${running.addresses.https.port}`)
+    expect(running.gateway.parts.registry.match('cam.site.test')).toMatchObject({
+      protocol: 'https',
+      forwardsTo: 'localhost:1',
+      trafficPolicy: null,
+    })
+    await inTime(listener.close())
+    expect(hostsOf(running)).toEqual([])
+    await bind(session, 'cam.site.test')
+    expect(hostsOf(running)).toEqual(['cam.site.test'])
+  })
+
+  it('opens plain HTTP, wildcard and deeper endpoints, and a random one when it names none', async () => {
+    const running = await startGateway()
+    const session = await connectSdk(running)
+    const plain = await inTime(session.httpEndpoint().scheme('http').domain('a.site.test').listen())
+    expect(plain.url()).toBe(`http://a.site.test:${running.addresses.http.port}`)
+    await bind(session, '*.site.test')
+    await bind(session, 'x.y.site.test')
+    const random = new URL((await bind(session)).url() ?? '').hostname
+    expect(random).toMatch(/^[a-z0-9]{10}\.site\.test$/)
+    expect(hostsOf(running)).toEqual(['*.site.test', 'a.site.test', random, 'x.y.site.test'].sort())
+  })
+
+  it('is refused with the code for its token, which is shown nowhere', async () => {
+    const running = await startGateway()
+    const { credential } = running.gateway.parts.issuer.createCredential({})
+    const wrong = createResourceToken(credential.id)
+    const cases: [token: Secret, code: string][] = [
+      [wrong, 'ERR_NGROK_107'],
+      [new Secret('not-a-token-at-all'), 'ERR_NGROK_105'],
+    ]
+    for (const [authtoken, code] of cases) {
+      const attempt = connectSdk(running, { authtoken })
+      expect(await sdkCode(attempt)).toBe(code)
+      await expect(attempt).rejects.not.toThrow(authtoken.reveal())
+      expect(running.logText()).not.toContain(authtoken.reveal())
+    }
+    expect(running.logText()).toContain('"code":107')
+  })
+
+  it('is refused a name that is online, not reserved, or not its own', async () => {
+    const running = await startGateway()
+    const { registrar, issuer } = running.gateway.parts
+    registrar.reserve({ domain: '*.siteb.test' })
+    const { authtoken } = issuer.createCredential({})
+    const device = await connectSdk(running)
+    const admin = await connectSdk(running, { authtoken })
+    const taken = await bind(device, 'cam.site.test')
+    const attempt = (session: typeof admin, domain: string) => sdkCode(bind(session, domain))
+    expect(await attempt(admin, 'cam.site.test')).toBe('ERR_NGROK_334')
+    expect(await attempt(device, 'cam.siteb.test')).toBe('ERR_NGROK_316')
+    expect(await attempt(admin, 'cam.siteb.test')).toBeUndefined()
+    expect(await attempt(admin, 'cam.sitec.test')).toBe('ERR_NGROK_319')
+    expect(await attempt(admin, '*.sitec.test')).toBe('ERR_NGROK_318')
+    expect(await attempt(admin, 'a_b.site.test')).toBe('ERR_NGROK_355')
+    await inTime(taken.close())
+    expect(await attempt(admin, 'cam.site.test')).toBeUndefined()
+  })
+
+  it('is refused what this gateway does not do, by name', async () => {
+    const running = await startGateway()
+    const session = await connectSdk(running)
+    const http = () => session.httpEndpoint().domain('cam.site.test')
+    expect(await sdkCode(session.tcpEndpoint().listen())).toBe('ERR_NGROK_332')
+    expect(await sdkCode(session.tlsEndpoint().domain('cam.site.test').listen())).toBe(
+      'ERR_NGROK_332',
+    )
+    expect(await sdkCode(session.labeledListener().label('app', 'cam').listen())).toBe(
+      'ERR_NGROK_813',
+    )
+    const protectedByModule = http().basicAuth('user', 'password').listen()
+    expect(await sdkCode(protectedByModule)).toBe('ERR_NGROK_301')
+    await expect(protectedByModule).rejects.toThrow('BasicAuth')
+    expect(hostsOf(running)).toEqual([])
+  })
+
+  it('takes the place of its own ghost when it connects again', async () => {
+    const running = await startGateway()
+    const metadata = JSON.stringify({ device_id: 'device-7' })
+    const ghost = await connectSdk(running, { metadata })
+    await bind(ghost, 'cam.site.test')
+    const back = await connectSdk(running, { metadata })
+    expect(hostsOf(running)).toEqual([])
+    await bind(back, 'cam.site.test')
+    expect(running.gateway.parts.sessions.size).toBe(1)
+  })
+
+  it('leaves alone a session of another device or another credential', async () => {
+    const running = await startGateway()
+    const { authtoken } = running.gateway.parts.issuer.createCredential({})
+    const metadata = JSON.stringify({ device_id: 'device-7' })
+    await bind(await connectSdk(running, { metadata }), 'cam.site.test')
+    const others = [
+      await connectSdk(running, { metadata: JSON.stringify({ device_id: 'device-8' }) }),
+      await connectSdk(running, { metadata, authtoken }),
+      await connectSdk(running),
+    ]
+    for (const other of others) {
+      expect(await sdkCode(bind(other, 'cam.site.test'))).toBe('ERR_NGROK_334')
+    }
+    expect(running.gateway.parts.sessions.size).toBe(4)
+  })
+
+  it('hears why one tunnel is stopped, and keeps the others', async () => {
+    const running = await startGateway()
+    const session = await connectSdk(running)
+    const forward = (domain: string) =>
+      inTime(session.httpEndpoint().domain(domain).listenAndForward('http://127.0.0.1:1'))
+    const stopped = await forward('a.site.test')
+    await forward('b.site.test')
+    const [agent] = running.gateway.parts.sessions.all()
+    const endpoint = running.gateway.parts.registry.match('a.site.test')
+    if (!agent || !endpoint) throw new Error('nothing is online')
+    agent.stopTunnel(endpoint, 316, 'not yours any more')
+    expect(hostsOf(running)).toEqual(['b.site.test'])
+    await expect(inTime(stopped.join())).rejects.toThrow(/not yours any more.*ERR_NGROK_316/s)
+  })
+
+  it('loses at once what a narrowed authtoken no longer allows', async () => {
+    const running = await startGateway()
+    const { issuer, sessions } = running.gateway.parts
+    const { credential, authtoken } = issuer.createCredential({})
+    const session = await connectSdk(running, { authtoken })
+    await bind(session, 'a.site.test')
+    await bind(session, 'b.site.test')
+    const narrowed = issuer.updateCredential(credential, { acl: ['bind:b.site.test'] })
+    expect(hostsOf(running)).toEqual(['b.site.test'])
+    expect(await sdkCode(bind(session, 'a.site.test'))).toBe('ERR_NGROK_316')
+    issuer.deleteCredential(narrowed)
+    expect(hostsOf(running)).toEqual([])
+    expect(sessions.size).toBe(0)
+    expect(await sdkCode(connectSdk(running, { authtoken }))).toBe('ERR_NGROK_107')
+  })
+
+  it('obeys stop and restart, and says that it cannot update', async () => {
+    const running = await startGateway()
+    const heard: string[] = []
+    await connectSdk(running, {
+      onStop: () => heard.push('stop'),
+      onRestart: () => heard.push('restart'),
+    })
+    const [agent] = running.gateway.parts.sessions.all()
+    await agent?.command('restart')
+    await agent?.command('stop')
+    await eventually(() => expect(heard).toEqual(['restart', 'stop']))
+    await expect(agent?.command('update')).rejects.toMatchObject({ code: 806 })
+  })
+
+  it('is told goodbye when the gateway stops', async () => {
+    const running = await startGateway()
+    const session = await connectSdk(running)
+    const forwarder = await inTime(
+      session.httpEndpoint().domain('a.site.test').listenAndForward('http://127.0.0.1:1'),
+    )
+    const start = performance.now()
+    await running.gateway.stop()
+    expect(performance.now() - start).toBeLessThan(2_000)
+    await inTime(forwarder.join()).catch(() => {})
+    expect(running.gateway.parts.sessions.size).toBe(0)
+  })
+
+  it('binds without waiting for delayed acknowledgements', async () => {
+    const running = await startGateway()
+    const session = await connectSdk(running)
+    await bind(session, 'warm.site.test')
+    const start = performance.now()
+    for (let n = 0; n < 50; n += 1) await bind(session, `n${n}.site.test`)
+    // With the trap each would take 40 ms, 2,000 ms together.
+    expect(performance.now() - start).toBeLessThan(600)
+  })
+
+  it('finds its token and domain again after a restart of the gateway', async () => {
+    const first = await startGateway()
+    await first.gateway.stop()
+    const { dataDir, authtoken } = first
+    const second = await startGateway({ dataDir, authtoken })
+    expect(second.authtoken).toBe(authtoken)
+    const session = await connectSdk(second)
+    await bind(session, 'cam.site.test')
+    expect(hostsOf(second)).toEqual(['cam.site.test'])
+  })
+})

@@ -1,0 +1,93 @@
+import { once } from 'node:events'
+import { readdirSync, statSync, writeFileSync } from 'node:fs'
+import type { AddressInfo } from 'node:net'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { connect } from 'node:tls'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { StartError } from '../../src/base/app-error.ts'
+import { systemClock } from '../../src/base/clock.ts'
+import type { ListenAddress } from '../../src/base/listen-address.ts'
+import { CertificateAuthority } from '../../src/gateway/certificate-authority.ts'
+import { CERTIFICATE_CHECK_MS } from '../../src/gateway/certificate-keeper.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+import { startGateway } from '../helpers/running-gateway.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+const { log } = captureLog()
+
+/** Fingerprint of the certificate that a TLS server shows. */
+async function shownCertificate(address: ListenAddress): Promise<string | undefined> {
+  // The gateway lives in a year of its own, so no client would trust it.
+  const socket = connect({ ...address, rejectUnauthorized: false })
+  await once(socket, 'secureConnect')
+  const fingerprint = socket.getPeerX509Certificate()?.fingerprint256
+  socket.destroy()
+  return fingerprint
+}
+
+describe('Gateway', () => {
+  it('keeps what it holds to itself', async () => {
+    const { dataDir } = await startGateway()
+    const files = readdirSync(dataDir, { recursive: true, encoding: 'utf8' })
+    expect(files).toEqual(expect.arrayContaining(['ca.key', 'ca.pem', 'server.pem']))
+    for (const file of files) {
+      const stat = statSync(join(dataDir, file))
+      if (stat.isFile()) expect(stat.mode & 0o077, file).toBe(0)
+    }
+  })
+
+  it('says which address is taken', async () => {
+    const taken = createServer().listen(0, '127.0.0.1')
+    onTestFinished(() => void taken.close())
+    await once(taken, 'listening')
+    const { port } = taken.address() as AddressInfo
+    const attempt = startGateway({ agentListen: { host: '127.0.0.1', port } })
+    await expect(attempt).rejects.toThrow(StartError)
+    await expect(attempt).rejects.toThrow(`127.0.0.1:${port}`)
+  })
+
+  it('serves the certificate that its owner brings, and reads it again', async () => {
+    const folder = temporaryFolder()
+    const tls = { certPath: join(folder, 'own.pem'), keyPath: join(folder, 'own.key') }
+    const ca = await CertificateAuthority.open({ folder, clock: systemClock, log })
+    const bring = async () => {
+      const { certPem, keyPem } = await ca.issue(['*.site.test'])
+      writeFileSync(tls.certPath, certPem)
+      writeFileSync(tls.keyPath, keyPem)
+    }
+    await expect(startGateway({ tls })).rejects.toThrow(tls.certPath)
+    await bring()
+    const clock = new ManualClock()
+    const { gateway } = await startGateway({ tls, clock })
+    const context = () => gateway.parts.certificates.context('cam.site.test')
+    const first = context()
+    expect(gateway.parts.certificates.context(undefined)).toBe(first)
+    await clock.advance(CERTIFICATE_CHECK_MS)
+    expect(context()).toBe(first)
+    await bring()
+    await clock.advance(CERTIFICATE_CHECK_MS)
+    expect(context()).not.toBe(first)
+    const second = context()
+    writeFileSync(tls.certPath, 'half a certif')
+    await clock.advance(CERTIFICATE_CHECK_MS)
+    expect(context()).toBe(second)
+  })
+
+  it('renews the certificates of agents and visitors while it runs', async () => {
+    const clock = new ManualClock()
+    const { gateway, addresses } = await startGateway({ clock })
+    const { certificates } = gateway.parts
+    await certificates.coverHost('cam.site.test')
+    const visitor = certificates.context('cam.site.test')
+    const server = await shownCertificate(addresses.agent)
+    clock.stepWall(61 * 86_400_000)
+    await clock.advance(CERTIFICATE_CHECK_MS)
+    await eventually(async () => {
+      expect(await shownCertificate(addresses.agent)).not.toBe(server)
+      expect(certificates.context('cam.site.test')).not.toBe(visitor)
+    })
+  })
+})

@@ -1,0 +1,41 @@
+import { describe, expect, it } from 'vitest'
+import { Secret } from '../../src/base/secret.ts'
+import { Provisioner } from '../../src/gateway/provisioner.ts'
+import { openGatewayStores } from '../helpers/gateway-stores.ts'
+import { serviceCode } from '../helpers/service-code.ts'
+
+const request = { domain: '*.site.test', name: 'device 7' }
+
+describe('Provisioner', () => {
+  it('makes what is missing, and nothing the second time', () => {
+    const stores = openGatewayStores()
+    const provisioner = new Provisioner(stores)
+    const { authtoken } = provisioner.provision(request)
+    expect(provisioner.provision({ ...request, authtoken }).authtoken).toBe(authtoken)
+    const [credential, ...others] = stores.credentials.page({ limit: 10 })
+    expect(others).toEqual([])
+    expect(credential?.acl).toEqual(['bind:*.site.test'])
+    expect(stores.botUsers.page({ limit: 10 })).toMatchObject([{ name: 'device 7' }])
+    expect(stores.domains.all()).toMatchObject([{ domain: '*.site.test' }])
+  })
+
+  it('replaces a token that was lost, so that nobody else can use it', () => {
+    const stores = openGatewayStores()
+    const provisioner = new Provisioner(stores)
+    const lost = provisioner.provision(request).authtoken
+    const fresh = provisioner.provision({ ...request, authtoken: new Secret('gone') }).authtoken
+    const codeOf = (token: Secret) =>
+      serviceCode(() => stores.authority.authenticate(token.reveal()))
+    expect(codeOf(lost)).toBe(107)
+    expect(codeOf(fresh)).toBeUndefined()
+  })
+
+  it('gives a token of its own for another domain', () => {
+    const stores = openGatewayStores()
+    const provisioner = new Provisioner(stores)
+    const { authtoken } = provisioner.provision(request)
+    const other = provisioner.provision({ ...request, domain: '*.siteb.test', authtoken })
+    expect(other.authtoken).not.toBe(authtoken)
+    expect(stores.credentials.page({ limit: 10 })).toHaveLength(2)
+  })
+})
