@@ -43,6 +43,8 @@ export interface ForwardRulesOptions {
   readonly allow: readonly string[]
   /** The agent's own listeners, asked at each check: a port may not be known before. */
   readonly ownAddresses: () => readonly ListenAddress[]
+  /** All addresses of a name; none when it cannot be resolved. */
+  readonly resolve?: (name: string) => Promise<readonly string[]>
 }
 
 /**
@@ -52,10 +54,12 @@ export interface ForwardRulesOptions {
 export class ForwardRules {
   readonly #allow: readonly AllowRule[]
   readonly #ownAddresses: ForwardRulesOptions['ownAddresses']
+  readonly #resolve: (name: string) => Promise<readonly string[]>
 
-  constructor({ allow, ownAddresses }: ForwardRulesOptions) {
+  constructor({ allow, ownAddresses, resolve = resolveName }: ForwardRulesOptions) {
     this.#allow = allow.map(parseRule)
     this.#ownAddresses = ownAddresses
+    this.#resolve = resolve
   }
 
   /**
@@ -75,7 +79,7 @@ export class ForwardRules {
       )
     }
     // The resolver may say anything about localhost; it is loopback for whoever dials it.
-    const addresses = host === 'localhost' ? ['127.0.0.1'] : await resolve(host)
+    const addresses = host === 'localhost' ? ['127.0.0.1'] : await this.#resolve(host)
     for (const address of addresses) this.#checkAddress(target, plain(ipaddr.parse(address)), true)
   }
 
@@ -125,7 +129,7 @@ function fits({ host, port: only }: AllowRule, name: string, port: number): bool
   return host === name && (only === undefined || only === port)
 }
 
-async function resolve(host: string): Promise<string[]> {
+async function resolveName(host: string): Promise<string[]> {
   try {
     const found = await withDeadline(lookup(host, { all: true }), LOOKUP_MS, 'resolving')
     return found.map(({ address }) => address)

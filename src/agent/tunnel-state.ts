@@ -1,12 +1,12 @@
 /** Actual state of a tunnel; whether it is wanted at all is in its row. */
 export type TunnelState = 'opening' | 'online' | 'waiting' | 'refused' | 'closing'
 
-export type TunnelEvent = 'open' | 'opened' | 'failed' | 'refused' | 'dropped' | 'close'
+export type TunnelEvent = 'open' | 'opened' | 'failed' | 'refused' | 'close'
 
 const NEXT: Record<TunnelState, Partial<Record<TunnelEvent, TunnelState>>> = {
   waiting: { open: 'opening', refused: 'refused', close: 'closing' },
   opening: { opened: 'online', failed: 'waiting', refused: 'refused', close: 'closing' },
-  online: { open: 'opening', dropped: 'waiting', close: 'closing' },
+  online: { open: 'opening', failed: 'waiting', refused: 'refused', close: 'closing' },
   refused: { open: 'opening', failed: 'waiting', close: 'closing' },
   closing: {},
 }

@@ -135,7 +135,7 @@ export class TunnelSupervisor {
     if (!isGone && !this.#isOutdated) return
     this.#leave()
     // The endpoints of an earlier session went away with it.
-    if (isGone) this.#move('dropped')
+    if (isGone) this.#move('failed')
     else await open.listener.close()
   }
 

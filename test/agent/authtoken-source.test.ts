@@ -1,0 +1,100 @@
+import { rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, it, onTestFinished } from 'vitest'
+import { AuthtokenSource } from '../../src/agent/authtoken-source.ts'
+import { Secret } from '../../src/base/secret.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+function setUp(value?: string) {
+  const folder = temporaryFolder()
+  const files = [join(folder, 'credential'), join(folder, 'file')]
+  const clock = new ManualClock()
+  const captured = captureLog()
+  const source = new AuthtokenSource({
+    files,
+    value: value === undefined ? undefined : new Secret(value),
+    everyMs: 1_000,
+    clock,
+    log: captured.log,
+  })
+  onTestFinished(() => source.stop())
+  let changes = 0
+  return {
+    credential: files[0] ?? '',
+    file: files[1] ?? '',
+    clock,
+    source,
+    captured,
+    start: () =>
+      source.start(() => {
+        changes += 1
+      }),
+    changes: () => changes,
+    token: () => source.current?.reveal(),
+  }
+}
+
+it('prefers the credential to the file and the file to the environment', () => {
+  const inEnvironment = setUp('from-environment')
+  inEnvironment.start()
+  expect(inEnvironment.token()).toBe('from-environment')
+
+  const inFile = setUp('from-environment')
+  writeFileSync(inFile.file, 'from-file\n')
+  inFile.start()
+  expect(inFile.token()).toBe('from-file')
+
+  const inCredential = setUp('from-environment')
+  writeFileSync(inCredential.file, 'from-file')
+  writeFileSync(inCredential.credential, ' from-credential \n')
+  inCredential.start()
+  expect(inCredential.token()).toBe('from-credential')
+})
+
+it('takes a token up when its file comes, changes and goes', async () => {
+  const { file, clock, start, token, changes } = setUp()
+  start()
+  expect(token()).toBeUndefined()
+  writeFileSync(file, 'first')
+  await clock.advance(1_000)
+  expect([token(), changes()]).toEqual(['first', 1])
+  writeFileSync(file, 'second')
+  await clock.advance(1_000)
+  expect([token(), changes()]).toEqual(['second', 2])
+  rmSync(file)
+  await clock.advance(1_000)
+  expect([token(), changes()]).toEqual([undefined, 3])
+})
+
+it('keeps the same secret when a file was only touched', async () => {
+  const { file, clock, source, start, changes } = setUp()
+  writeFileSync(file, 'same')
+  start()
+  const before = source.current
+  rmSync(file)
+  writeFileSync(file, 'same\n')
+  await clock.advance(1_000)
+  expect(source.current).toBe(before)
+  expect(changes()).toBe(0)
+})
+
+it.each(['', '   \n', 'two words', 'zero\u0000byte', 'x'.repeat(5_000)])(
+  'does not take %j for a token',
+  (text) => {
+    const { file, start, token } = setUp('from-environment')
+    writeFileSync(file, text)
+    start()
+    expect(token()).toBe('from-environment')
+  },
+)
+
+it('never logs a token', async () => {
+  const { file, clock, start, captured } = setUp('canary-in-environment')
+  start()
+  writeFileSync(file, 'canary-in-file')
+  await clock.advance(1_000)
+  expect(captured.lines).toHaveLength(2)
+  expect(captured.text()).not.toContain('canary')
+})

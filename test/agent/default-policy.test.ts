@@ -1,0 +1,116 @@
+import { rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { DefaultPolicy } from '../../src/agent/default-policy.ts'
+import { KeptValues } from '../../src/agent/kept-values.ts'
+import { TUNNEL_MIGRATIONS } from '../../src/agent/tunnel-store.ts'
+import { StartError } from '../../src/base/app-error.ts'
+import { openDatabase } from '../../src/store/database.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+const GOOD = '{ "on_http_request": [] }'
+const OTHER = '{ "on_http_response": [] }'
+
+function setUp() {
+  const path = join(temporaryFolder(), 'default-policy.json')
+  const clock = new ManualClock()
+  const captured = captureLog()
+  const log = captured.log
+  const database = openDatabase({
+    path: ':memory:',
+    migrations: TUNNEL_MIGRATIONS,
+    applicationId: 1,
+    log,
+    clock,
+  })
+  onTestFinished(() => database.close())
+  const start = () => {
+    const policy = new DefaultPolicy({
+      path,
+      kept: new KeptValues(database),
+      check: (document) =>
+        'bad_rule' in document ? [{ pointer: '/bad_rule', detail: 'is unknown' }] : [],
+      everyMs: 1_000,
+      clock,
+      log,
+    })
+    onTestFinished(() => policy.stop())
+    let changes = 0
+    policy.start(() => {
+      changes += 1
+    })
+    return { policy, changes: () => changes }
+  }
+  return { path, clock, captured, start }
+}
+
+describe('DefaultPolicy', () => {
+  it('loads the file', () => {
+    const { path, clock, start } = setUp()
+    writeFileSync(path, GOOD)
+    const { policy } = start()
+    expect(policy.current).toEqual({ on_http_request: [] })
+    expect(policy.status).toEqual({ source: 'file', loadedAt: clock.now() })
+  })
+
+  it.each([
+    [undefined, /^There is no default policy at .*default-policy\.json\.$/],
+    ['{\n  "a": 1,\n}', /default-policy\.json:3:1 is not valid JSON\.$/],
+    ['', /default-policy\.json:1:1 is not valid JSON\.$/],
+    ['[]', /default-policy\.json:1:1 must be a JSON object\.$/],
+    ['null', /default-policy\.json:1:1 must be a JSON object\.$/],
+    ['{"bad_rule": 1}', /default-policy\.json cannot be used: \/bad_rule is unknown$/],
+    [`{"a": "${'x'.repeat(70_000)}"}`, /cannot be read: it has more than 65536 bytes\.$/],
+  ])('stops the start with one sentence when it never had another: %j', (text, sentence) => {
+    const { path, start } = setUp()
+    if (text !== undefined) writeFileSync(path, text)
+    expect(start).toThrow(StartError)
+    expect(start).toThrow(sentence)
+  })
+
+  it.each([undefined, '{', '[]', '{"bad_rule": 1}'])(
+    'starts with the last good copy when the file became %j, and says so',
+    (text) => {
+      const { path, captured, start } = setUp()
+      writeFileSync(path, GOOD)
+      start()
+      rmSync(path)
+      if (text !== undefined) writeFileSync(path, text)
+      const { policy } = start()
+      expect(policy.current).toEqual({ on_http_request: [] })
+      expect(policy.status).toMatchObject({ source: 'kept', problem: expect.any(String) })
+      expect(captured.lines.at(-1)).toMatchObject({ level: 'error' })
+    },
+  )
+
+  it('takes a changed file up, and tells when another policy is in force', async () => {
+    const { path, clock, start } = setUp()
+    writeFileSync(path, GOOD)
+    const { policy, changes } = start()
+    writeFileSync(path, OTHER)
+    await clock.advance(1_000)
+    expect(policy.current).toEqual({ on_http_response: [] })
+    expect(changes()).toBe(1)
+    writeFileSync(path, ` ${OTHER}`)
+    await clock.advance(1_000)
+    expect(changes()).toBe(1)
+  })
+
+  it('keeps the policy in force while the file is bad, and heals', async () => {
+    const { path, clock, start } = setUp()
+    writeFileSync(path, GOOD)
+    const { policy, changes } = start()
+    writeFileSync(path, '{ "on_http')
+    await clock.advance(1_000)
+    expect(policy.current).toEqual({ on_http_request: [] })
+    expect(policy.status.problem).toMatch(/:1:3 is not valid JSON/)
+    writeFileSync(path, OTHER)
+    await clock.advance(1_000)
+    expect(policy.current).toEqual({ on_http_response: [] })
+    expect(policy.status.problem).toBeUndefined()
+    expect(changes()).toBe(1)
+    expect(start().policy.current).toEqual({ on_http_response: [] })
+  })
+})

@@ -1,0 +1,51 @@
+import { describe, expect, it } from 'vitest'
+import { formatForwardTarget, parseForwardTarget } from '../../src/agent/forward-target.ts'
+
+describe('parseForwardTarget', () => {
+  it.each([
+    ['localhost:8001', 'localhost:8001'],
+    [':8001', 'localhost:8001'],
+    ['8001', 'localhost:8001'],
+    ['LocalHost:8001', 'localhost:8001'],
+    ['127.0.0.1:80', '127.0.0.1:80'],
+    ['[::1]:8001', '[::1]:8001'],
+    ['[FD00::2]:8001', '[fd00::2]:8001'],
+    ['printer-2.lan:9100', 'printer-2.lan:9100'],
+    ['my_host:1', 'my_host:1'],
+    ['localhost:65535', 'localhost:65535'],
+  ])('reads %s as %s', (text, normal) => {
+    const target = parseForwardTarget(text)
+    expect(target && formatForwardTarget(target)).toBe(normal)
+  })
+
+  it.each([
+    '',
+    'localhost',
+    'localhost:',
+    'localhost:0',
+    'localhost:65536',
+    'localhost:080808',
+    'localhost:80a',
+    '::1:8001',
+    '[::1]',
+    '[::g]:80',
+    '[fe80::1%eth0]:80',
+    '[127.0.0.1]:80',
+    'http://localhost:80',
+    'user@localhost:80',
+    'localhost:80/path',
+    'local host:80',
+    '-a.lan:80',
+    'a..lan:80',
+    'a.lan.:80',
+    // Forms that resolvers take for addresses.
+    '127.1:80',
+    '2130706433:80',
+    '0x7f.0.0.1:80',
+    '1.2.3.0x4:80',
+    '256.0.0.1:80',
+    'localhost:80\n',
+  ])('refuses %j', (text) => {
+    expect(parseForwardTarget(text)).toBeUndefined()
+  })
+})

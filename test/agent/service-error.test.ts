@@ -1,0 +1,37 @@
+import { describe, expect, it } from 'vitest'
+import { refusalAnswer, serviceProblem } from '../../src/agent/service-error.ts'
+
+describe('serviceProblem', () => {
+  it.each([
+    [107, 'auth', true, 'service-refused', 422],
+    [105, 'auth', true, 'service-refused', 422],
+    [4018, 'auth', true, 'service-refused', 422],
+    [300, 'auth', true, 'service-refused', 422],
+    [316, 'acl', true, 'forbidden', 403],
+    [319, 'acl', true, 'service-refused', 422],
+    [320, 'acl', true, 'service-refused', 422],
+    [326, 'acl', true, 'service-refused', 422],
+    [334, 'conflict', false, 'domain-online-elsewhere', 409],
+    [9026, 'policy', true, 'policy-invalid', 422],
+    [108, 'limit', true, 'service-refused', 422],
+    [351, 'limit', false, 'service-refused', 422],
+    [803, 'network', false, 'service-refused', 422],
+    [811, 'internal', true, 'service-refused', 422],
+    [99_999, 'internal', true, 'service-refused', 422],
+  ])('ERR_NGROK_%i is %s', (number, reason, permanent, code, status) => {
+    const serviceCode = `ERR_NGROK_${number}`
+    const problem = serviceProblem('the text', serviceCode)
+    expect(problem).toMatchObject({ reason, permanent, serviceCode, detail: 'the text' })
+    expect(problem.remedy).toMatch(/^[A-Z].*\.$/)
+    const answer = refusalAnswer(problem)
+    expect(answer).toMatchObject({ code, status, serviceCode })
+    expect(answer.message).toBe(`the text. ${problem.remedy}`)
+  })
+
+  it('takes an error without a code for trouble on the way', () => {
+    expect(serviceProblem('failed to open muxado stream', undefined)).toMatchObject({
+      reason: 'network',
+      permanent: false,
+    })
+  })
+})

@@ -1,0 +1,133 @@
+import { join } from 'node:path'
+import BetterSqlite from 'better-sqlite3'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { KeptValues } from '../../src/agent/kept-values.ts'
+import { type StoredTunnel, TUNNEL_MIGRATIONS, TunnelStore } from '../../src/agent/tunnel-store.ts'
+import { type Database, openDatabase } from '../../src/store/database.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+function open(path: string): Database {
+  return openDatabase({
+    path,
+    migrations: TUNNEL_MIGRATIONS,
+    applicationId: 1,
+    log: captureLog().log,
+    clock: new ManualClock(),
+  })
+}
+
+function setUp() {
+  const path = join(temporaryFolder(), 'agent.db')
+  const database = open(path)
+  onTestFinished(() => database.close())
+  return { path, database, store: new TunnelStore(database) }
+}
+
+function tunnel(name: string, change: Partial<StoredTunnel['spec']> = {}): StoredTunnel {
+  return {
+    id: `tun_${name}`,
+    spec: {
+      protocol: 'http',
+      forwardsTo: 'localhost:8001',
+      domain: `${name}.test`,
+      policy: null,
+      ...change,
+    },
+    createdAt: 1_000,
+    updatedAt: 2_000,
+  }
+}
+
+/** Changes the file as a fault of the storage would: behind the store's back. */
+function damage(path: string, sql: string): void {
+  const file = new BetterSqlite(path)
+  file.exec(sql)
+  file.close()
+}
+
+describe('TunnelStore', () => {
+  it('gives back what was stored, oldest first, over a restart', () => {
+    const { path, store, database } = setUp()
+    const policy = { on_http_request: [{ name: 'ü', actions: [] }] }
+    store.insert(tunnel('b', { policy }))
+    store.insert(tunnel('a'))
+    database.close()
+    const again = open(path)
+    onTestFinished(() => again.close())
+    expect(new TunnelStore(again).load()).toEqual({
+      tunnels: [tunnel('b', { policy }), tunnel('a')],
+      damaged: [],
+    })
+  })
+
+  it('keeps the place of a tunnel that changes', () => {
+    const { store } = setUp()
+    store.insert(tunnel('a'))
+    store.insert(tunnel('b'))
+    const changed = { ...tunnel('a', { forwardsTo: 'localhost:9' }), updatedAt: 3_000 }
+    store.update(changed)
+    expect(store.load().tunnels).toEqual([changed, tunnel('b')])
+  })
+
+  it('forgets a tunnel that was marked as removed, also when its row could not be deleted', () => {
+    const { store } = setUp()
+    store.insert(tunnel('a'))
+    store.insert(tunnel('b'))
+    store.markRemoved('tun_a', 3_000)
+    expect(store.load().tunnels).toEqual([tunnel('b')])
+    store.deleteRemoved()
+    store.insert(tunnel('a'))
+    store.delete('tun_b')
+    expect(store.load().tunnels).toEqual([tunnel('a')])
+  })
+
+  it.each([
+    ["UPDATE tunnels SET forwards_to = 'localhost:8005' WHERE id = 'tun_b'", /checksum/],
+    ["UPDATE tunnels SET policy = '{}' WHERE id = 'tun_b'", /checksum/],
+    ["UPDATE tunnels SET created_at = 1001 WHERE id = 'tun_b'", /checksum/],
+    ["UPDATE tunnels SET checksum = '' WHERE id = 'tun_b'", /checksum/],
+    ["UPDATE tunnels SET domain = CAST(x'ff62' AS TEXT) WHERE id = 'tun_b'", /checksum/],
+  ])('puts a damaged row aside and shows the others: %s', (sql, problem) => {
+    const { path, store } = setUp()
+    for (const name of ['a', 'b', 'c']) store.insert(tunnel(name))
+    damage(path, sql)
+    const { tunnels, damaged } = store.load()
+    expect(tunnels).toEqual([tunnel('a'), tunnel('c')])
+    expect(damaged).toEqual([
+      { id: 'tun_b', domain: expect.any(String), problem: expect.stringMatching(problem) },
+    ])
+  })
+
+  it('lets a new tunnel take the domain of a damaged row', () => {
+    const { path, store } = setUp()
+    store.insert(tunnel('a'))
+    damage(path, "UPDATE tunnels SET checksum = 'x'")
+    const replacement = { ...tunnel('a'), id: 'tun_new' }
+    store.insert(replacement)
+    expect(store.load()).toEqual({ tunnels: [replacement], damaged: [] })
+  })
+})
+
+describe('KeptValues', () => {
+  it('remembers the last value of a name', () => {
+    const { database } = setUp()
+    const kept = new KeptValues(database)
+    expect(kept.get('public-port')).toBeUndefined()
+    kept.set('public-port', '8443')
+    kept.set('public-port', '443')
+    expect(kept.get('public-port')).toBe('443')
+    expect(new KeptValues(database).get('public-port')).toBe('443')
+  })
+
+  it('does not write what it has', () => {
+    const { database } = setUp()
+    const changes = database.prepare<[], { n: number }>('SELECT total_changes() AS n')
+    const kept = new KeptValues(database)
+    kept.set('public-port', '8443')
+    const before = changes.get()?.n
+    kept.set('public-port', '8443')
+    expect(changes.get()?.n).toBe(before)
+  })
+})

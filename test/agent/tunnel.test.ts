@@ -1,0 +1,56 @@
+import { describe, expect, it } from 'vitest'
+import { TunnelSpecSchema } from '../../src/agent/tunnel.ts'
+
+const GOOD = { protocol: 'http', forwards_to: ':8001', domain: 'Device1.Site.Test' }
+
+function complaint(change: object): string | undefined {
+  const { error } = TunnelSpecSchema.safeParse({ ...GOOD, ...change })
+  return error?.issues[0] && `${error.issues[0].path.join('.')} ${error.issues[0].message}`
+}
+
+describe('TunnelSpecSchema', () => {
+  it('reads a body into its normal form', () => {
+    expect(TunnelSpecSchema.parse(GOOD)).toEqual({
+      protocol: 'http',
+      forwardsTo: 'localhost:8001',
+      domain: 'device1.site.test',
+      policy: null,
+    })
+  })
+
+  it('takes a policy as it is, and null for none', () => {
+    const policy = { on_http_request: [{ actions: [] }] }
+    expect(TunnelSpecSchema.parse({ ...GOOD, policy }).policy).toBe(policy)
+    expect(TunnelSpecSchema.parse({ ...GOOD, policy: null }).policy).toBeNull()
+  })
+
+  it.each([
+    [{ protocol: 'tcp' }, /^protocol tcp tunnels are not supported yet/],
+    [{ protocol: 'tls' }, /^protocol tls tunnels are not supported yet/],
+    [{ protocol: 'ftp' }, /^protocol must be http/],
+    [{ protocol: undefined }, /^protocol /],
+    [{ forwards_to: 'http://a:1' }, /^forwards_to must be host:port/],
+    [{ forwards_to: 8001 }, /^forwards_to /],
+    [{ forwards_to: undefined }, /^forwards_to /],
+    [{ domain: undefined }, /^domain /],
+    [{ domain: 'localhost' }, /^domain must be a domain name/],
+    [{ domain: 'https://a.test' }, /^domain must be/],
+    [{ domain: 'a.test:80' }, /^domain must be/],
+    [{ domain: 'a..test' }, /^domain must be/],
+    [{ domain: '-a.test' }, /^domain must be/],
+    [{ domain: 'a_b.test' }, /^domain must be/],
+    [{ domain: 'a.*.test' }, /^domain must be/],
+    [{ domain: '1.2.3.4' }, /^domain must be/],
+    [{ domain: `${'a'.repeat(64)}.test` }, /^domain must be/],
+    [{ domain: `${'a.'.repeat(126)}test` }, /^domain must be/],
+    [{ policy: '{}' }, /^policy must be a JSON object/],
+    [{ policy: [] }, /^policy must be a JSON object/],
+    [{ name: 'x' }, /Unrecognized key: "name"/],
+  ])('refuses %j', (change, expected) => {
+    expect(complaint(change)).toMatch(expected)
+  })
+
+  it('takes a wildcard as first label', () => {
+    expect(complaint({ domain: '*.site.test' })).toBeUndefined()
+  })
+})
