@@ -12,6 +12,8 @@ export interface SessionLimits {
   readonly sendQueueBytes: number
   /** Bytes with the transport, of all streams, that end the session with 'backlog-full'. */
   readonly backlogBytes: number
+  /** A peer that sends this soon after a FIN sends without pause, so it meets an RST at once. */
+  readonly busyMs: number
   /** How long the slot of a retired stream is kept whose peer, sending now and then, got an RST. */
   readonly lingerMs: number
 }
@@ -26,5 +28,6 @@ export const DEFAULT_LIMITS: SessionLimits = {
   lastStreamId: MAX_UINT31,
   sendQueueBytes: 1_048_576,
   backlogBytes: 1_048_576,
+  busyMs: 1_000,
   lingerMs: 60_000,
 }

@@ -5,8 +5,6 @@ import type { Stream, StreamHandler } from './stream.ts'
 import { ReceiveWindow, SendWindow } from './window.ts'
 
 const EMPTY = Buffer.alloc(0)
-/** A peer that sends this soon after a FIN sends without pause, so it meets the RST at once. */
-const BUSY_PEER_MS = 1_000
 
 /** For a stream that nobody listens to: what comes keeps its credit, so it stays within the window. */
 export const DEAF: StreamHandler = {
@@ -226,12 +224,14 @@ export class SessionStream implements Stream {
   /** DATA on a retired stream: the peer did not stop at the FIN. */
   #stopPeer(): void {
     if (this.#lingering) return
-    if (performance.now() - this.#retiredAt < BUSY_PEER_MS) this.reset(ErrorCode.streamCancelled)
-    else {
-      this.#sendReset(ErrorCode.streamCancelled)
-      this.#lingering = true
-      setTimeout(() => this.fail(undefined), this.#host.limits.lingerMs).unref()
+    const { busyMs, lingerMs } = this.#host.limits
+    if (performance.now() - this.#retiredAt < busyMs) {
+      this.reset(ErrorCode.streamCancelled)
+      return
     }
+    this.#sendReset(ErrorCode.streamCancelled)
+    this.#lingering = true
+    setTimeout(() => this.fail(undefined), lingerMs).unref()
   }
 
   #sendReset(code: number): void {

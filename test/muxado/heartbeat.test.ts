@@ -1,0 +1,135 @@
+import { describe, expect, it } from 'vitest'
+import { ErrorCode } from '../../src/muxado/error-code.ts'
+import { FIN, SYN } from '../../src/muxado/frame.ts'
+import { echoHeartbeat, HEARTBEAT_STREAM_TYPE, Heartbeat } from '../../src/muxado/heartbeat.ts'
+import { acceptTyped } from '../../src/muxado/typed-session.ts'
+import { type FramePeer, turns } from '../helpers/frame-peer.ts'
+import { framedSession } from '../helpers/framed-session.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+
+describe('Heartbeat', () => {
+  async function beating() {
+    const framed = await framedSession()
+    const clock = new ManualClock()
+    const latencies: number[] = []
+    let missed = 0
+    const heartbeat = new Heartbeat({
+      session: framed.session,
+      clock,
+      intervalMs: 10_000,
+      toleranceMs: 15_000,
+      onLatency: (ms) => latencies.push(ms),
+      onMissed: () => {
+        missed += 1
+      },
+    })
+    heartbeat.start()
+    heartbeat.start()
+    await turns()
+    return { ...framed, clock, latencies, heartbeat, missed: () => missed }
+  }
+  const lastBeat = (peer: FramePeer) => Buffer.from(peer.only('data').at(-1)?.body ?? '', 'latin1')
+
+  it('opens one stream of its type and beats at once', async () => {
+    const { peer } = await beating()
+    expect(peer.only('data')).toMatchObject([
+      { streamId: 2, body: '\xff\xff\xff\xff', flags: SYN },
+      { streamId: 2, flags: 0 },
+    ])
+    expect(lastBeat(peer)).toHaveLength(4)
+  })
+
+  it('reports the time to the echo, and beats again after the interval', async () => {
+    const { peer, clock, latencies, missed } = await beating()
+    const first = lastBeat(peer)
+    await clock.advance(30)
+    peer.data(2, first.subarray(0, 1))
+    peer.data(2, first.subarray(1))
+    await turns()
+    expect(latencies).toEqual([30])
+    await clock.advance(9_999)
+    expect(peer.only('data')).toHaveLength(2)
+    await clock.advance(1)
+    await turns()
+    expect(peer.only('data')).toHaveLength(3)
+    peer.data(2, lastBeat(peer))
+    await turns()
+    expect(latencies).toEqual([30, 0])
+    expect(missed()).toBe(0)
+  })
+
+  it.each([
+    ['no echo', ''],
+    ['a wrong echo', 'abcd'],
+  ])('misses a beat with %s within the tolerance, once', async (_name, echo) => {
+    const { peer, clock, latencies, missed } = await beating()
+    peer.data(2, echo)
+    await turns()
+    await clock.advance(14_999)
+    expect(missed()).toBe(0)
+    await clock.advance(1)
+    expect(missed()).toBe(1)
+    peer.data(2, lastBeat(peer))
+    await turns()
+    await clock.advance(100_000)
+    expect(missed()).toBe(1)
+    expect(latencies).toEqual([])
+  })
+
+  it('rests after stop, and leaves its stream open', async () => {
+    const { peer, clock, heartbeat, missed, session } = await beating()
+    heartbeat.stop()
+    heartbeat.stop()
+    await clock.advance(100_000)
+    expect([missed(), clock.sleeping, peer.only('data').length]).toEqual([0, 0, 2])
+    expect(session.freeSlots).toBe(447)
+  })
+
+  it('rests when its session ends', async () => {
+    const { session, clock, missed } = await beating()
+    await session.goAway(ErrorCode.none, 'bye')
+    await clock.advance(100_000)
+    expect([missed(), clock.sleeping]).toEqual([0, 0])
+  })
+})
+
+describe('echoHeartbeat', () => {
+  async function echoing() {
+    const types: number[] = []
+    const framed = await framedSession({
+      role: 'client',
+      accept: acceptTyped((type, stream) => {
+        types.push(type)
+        echoHeartbeat(stream)
+      }),
+    })
+    framed.peer.data(2, Buffer.from('ffffffff61626364', 'hex'), SYN)
+    await turns()
+    return { ...framed, types }
+  }
+
+  it('sends back what comes, and ends with the peer', async () => {
+    const { peer, session, types } = await echoing()
+    expect(types).toEqual([HEARTBEAT_STREAM_TYPE])
+    peer.data(2, 'efgh', FIN)
+    await turns()
+    expect(peer.only('data').map(({ body }) => body)).toEqual(['abcd', 'efgh', ''])
+    expect(session.freeSlots).toBe(448)
+  })
+
+  it('holds no more than two windows of a peer that does not read', async () => {
+    const { peer, session } = await echoing()
+    const sent = () => peer.only('data').reduce((sum, { body }) => sum + body.length, 0)
+    for (let frame = 0; frame < 31; frame++) {
+      peer.data(2, Buffer.alloc(16_000))
+      await turns(2)
+    }
+    expect(sent()).toBe(262_144)
+    const granted = () => peer.only('windowIncrement').reduce((sum, { bytes }) => sum + bytes, 0)
+    expect(granted()).toBeLessThanOrEqual(262_144 + 16_000)
+    peer.windowIncrement(2, 1_000_000)
+    await turns()
+    expect(sent()).toBe(31 * 16_000 + 4)
+    expect(session.freeSlots).toBe(447)
+  })
+})

@@ -1,0 +1,127 @@
+import { describe, expect, it } from 'vitest'
+import { FIN, SYN } from '../../src/muxado/frame.ts'
+import { answer, call, notify, readMessage } from '../../src/muxado/rpc.ts'
+import { turns } from '../helpers/frame-peer.ts'
+import { framedSession } from '../helpers/framed-session.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+
+const limitsWith = (clock: ManualClock) => ({ maxBytes: 100, deadlineMs: 1_000, clock })
+
+describe('readMessage', () => {
+  async function reading() {
+    const clock = new ManualClock()
+    const framed = await framedSession({ role: 'client' })
+    framed.peer.data(2, '{"a"', SYN)
+    await turns()
+    const [accepted] = framed.accepted
+    if (accepted === undefined) throw new Error('no stream was accepted')
+    return { ...framed, clock, stream: accepted.stream }
+  }
+
+  it('resolves with the object, no FIN needed, and answers with FIN', async () => {
+    const { peer, stream, session, clock } = await reading()
+    const message = readMessage(stream, limitsWith(clock))
+    peer.data(2, '{"b"')
+    peer.data(2, ':2}')
+    expect(await message).toEqual({ b: 2 })
+    expect(clock.sleeping).toBe(0)
+    answer(stream, { c: 3 })
+    peer.data(2, '', FIN)
+    await turns()
+    expect(peer.frames).toMatchObject([{ body: '{"c":3}' }, { body: '', flags: FIN }])
+    expect(session.freeSlots).toBe(448)
+  })
+
+  it.each([
+    ['a message that is too long', `{"b":"${'x'.repeat(100)}"}`, 'message-too-large'],
+    ['a message that is no object', '[]', 'message-invalid'],
+  ])('rejects %s, and the stream still takes an answer', async (_name, text, reason) => {
+    const { peer, stream, clock } = await reading()
+    const message = readMessage(stream, limitsWith(clock))
+    peer.data(2, text)
+    await expect(message).rejects.toMatchObject({ reason })
+    answer(stream, { Error: 'no' })
+    await turns()
+    expect(peer.frames).toMatchObject([{ body: '{"Error":"no"}' }, { body: '', flags: FIN }])
+  })
+
+  it('rejects a message that does not come in time', async () => {
+    const { peer, stream, clock } = await reading()
+    const message = readMessage(stream, limitsWith(clock))
+    const settled = expect(message).rejects.toMatchObject({ reason: 'message-timeout' })
+    peer.data(2, '{"b":')
+    await turns()
+    await clock.advance(1_000)
+    await settled
+  })
+
+  it('rejects a message that breaks off', async () => {
+    const { peer, stream, clock } = await reading()
+    const message = readMessage(stream, limitsWith(clock))
+    peer.data(2, '{"b":', FIN)
+    await expect(message).rejects.toMatchObject({ reason: 'message-invalid' })
+  })
+
+  it('rejects with the reason why the stream closed', async () => {
+    const { peer, stream, clock } = await reading()
+    const message = readMessage(stream, limitsWith(clock))
+    peer.reset(2, 7)
+    await expect(message).rejects.toMatchObject({ reason: 'stream-reset', code: 7 })
+  })
+
+  it('keeps what else comes within the window, unread', async () => {
+    const { peer, stream, clock } = await reading()
+    const message = readMessage(stream, limitsWith(clock))
+    peer.data(2, '{}')
+    await message
+    for (let frame = 0; frame < 17; frame++) peer.data(2, Buffer.alloc(16_000))
+    await turns(60)
+    expect(peer.frames).toMatchObject([{ type: 'reset', code: 3 }, { type: 'windowIncrement' }])
+  })
+})
+
+describe('call', () => {
+  it('sends one object in the SYN frame and resolves with the answer', async () => {
+    const clock = new ManualClock()
+    const { session, peer } = await framedSession({ role: 'client' })
+    const response = call(session, 4, { stop: true }, limitsWith(clock))
+    await turns()
+    expect(peer.frames).toMatchObject([{ body: '\0\0\0\x04{"stop":true}', flags: SYN }])
+    peer.data(1, '{"error":null}')
+    expect(await response).toEqual({ error: null })
+    peer.data(1, '', FIN)
+    await turns()
+    expect(session.freeSlots).toBe(448)
+  })
+
+  it('retires its stream when no answer comes', async () => {
+    const clock = new ManualClock()
+    const { session, peer } = await framedSession({ role: 'client' })
+    const settled = expect(call(session, 4, {}, limitsWith(clock))).rejects.toMatchObject({
+      reason: 'message-timeout',
+    })
+    await clock.advance(1_000)
+    await settled
+    await turns()
+    expect(peer.frames.at(-1)).toMatchObject({ type: 'data', flags: FIN })
+  })
+
+  it('rejects when the session has no room', async () => {
+    const { session } = await framedSession({ limits: { openStreams: 0 } })
+    await expect(call(session, 4, {}, limitsWith(new ManualClock()))).rejects.toMatchObject({
+      reason: 'streams-exhausted',
+    })
+  })
+})
+
+describe('notify', () => {
+  it('sends one object and FIN', async () => {
+    const { session, peer } = await framedSession({ role: 'client' })
+    notify(session, 9, { Id: 'x' })
+    await turns()
+    expect(peer.frames).toMatchObject([
+      { body: '\0\0\0\x09{"Id":"x"}', flags: SYN },
+      { body: '', flags: FIN },
+    ])
+  })
+})
