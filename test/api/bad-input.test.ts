@@ -1,0 +1,217 @@
+import { describe, expect, it } from 'vitest'
+import { startApi } from './started-api.ts'
+
+const DOMAIN = 'device1.site.test'
+const SPEC = { protocol: 'http', forwards_to: 'localhost:8001', domain: DOMAIN }
+const { protocol, forwards_to, domain } = SPEC
+const with_ = (changes: Record<string, unknown>) => ({ ...SPEC, ...changes })
+const RULE = { actions: [{ type: 'deny' }] }
+const LIMIT = {
+  name: 'limit',
+  algorithm: 'sliding_window',
+  capacity: 10,
+  rate: '60s',
+  bucket_key: ['conn.client_ip'],
+}
+const limit = (changes: Record<string, unknown>) => ({
+  on_http_request: [{ actions: [{ type: 'rate-limit', config: { ...LIMIT, ...changes } }] }],
+})
+
+describe('POST /tunnels with a bad body', () => {
+  it.each<[string, unknown, string]>([
+    ['no protocol', { forwards_to, domain }, '/protocol is required'],
+    ['no forwards_to', { protocol, domain }, '/forwards_to is required'],
+    ['no domain', { protocol, forwards_to }, '/domain is required'],
+    ['protocol of a wrong type', with_({ protocol: 1 }), '/protocol must be a string'],
+    ['forwards_to of a wrong type', with_({ forwards_to: 8001 }), '/forwards_to must be a string'],
+    ['domain of a wrong type', with_({ domain: ['a.test'] }), '/domain must be a string'],
+    ['protocol null', with_({ protocol: null }), '/protocol must be a string'],
+    ['policy as a string', with_({ policy: '{}' }), '/policy must be a JSON object'],
+    ['policy as an array', with_({ policy: [] }), '/policy must be a JSON object'],
+    ['policy as a number', with_({ policy: 7 }), '/policy must be a JSON object'],
+    ['protocol tcp', with_({ protocol: 'tcp' }), '/protocol tcp tunnels are not supported yet'],
+    ['protocol tls', with_({ protocol: 'tls' }), '/protocol tls tunnels are not supported yet'],
+    ['protocol ftp', with_({ protocol: 'ftp' }), '/protocol must be http'],
+    ['an empty protocol', with_({ protocol: '' }), '/protocol must be http'],
+    ['port 0', with_({ forwards_to: 'localhost:0' }), '/forwards_to must be host:port'],
+    ['port 65536', with_({ forwards_to: ':65536' }), '/forwards_to must be host:port'],
+    ['a negative port', with_({ forwards_to: ':-1' }), '/forwards_to must be host:port'],
+    ['no port', with_({ forwards_to: 'localhost' }), '/forwards_to must be host:port'],
+    ['an empty forwards_to', with_({ forwards_to: '' }), '/forwards_to must be host:port'],
+    [
+      'forwards_to as a URL',
+      with_({ forwards_to: 'http://localhost:80' }),
+      '/forwards_to must be host:port',
+    ],
+    [
+      'forwards_to with a user',
+      with_({ forwards_to: 'a@localhost:80' }),
+      '/forwards_to must be host:port',
+    ],
+    [
+      'an address in disguise',
+      with_({ forwards_to: '0x7f000001:80' }),
+      '/forwards_to must be host:port',
+    ],
+    ['an empty domain', with_({ domain: '' }), '/domain must be a domain name'],
+    ['a domain of one label', with_({ domain: 'device1' }), '/domain must be a domain name'],
+    ['a domain as a URL', with_({ domain: 'https://a.test' }), '/domain must be a domain name'],
+    ['a domain with a port', with_({ domain: 'a.test:443' }), '/domain must be a domain name'],
+    ['a domain with a path', with_({ domain: 'a.test/x' }), '/domain must be a domain name'],
+    ['a domain with a line break', with_({ domain: 'a.test\n' }), '/domain must be a domain name'],
+    ['an underscore in the domain', with_({ domain: 'a_b.test' }), '/domain must be a domain name'],
+    ['an address as the domain', with_({ domain: '10.0.0.1' }), '/domain must be a domain name'],
+    ['two stars', with_({ domain: '*.*.test' }), '/domain must be a domain name'],
+    ['a label of 64', with_({ domain: `${'a'.repeat(64)}.test` }), '/domain must be a domain name'],
+    [
+      'a domain of 254',
+      with_({ domain: `${'a.'.repeat(125)}test` }),
+      '/domain must be a domain name',
+    ],
+    ['an unknown key', with_({ colour: 'red' }), '/colour is not known'],
+    ['a key in another case', { ...SPEC, Domain: domain }, '/Domain is not known'],
+    [
+      'a key that objects inherit',
+      `{"__proto__":{},${JSON.stringify(SPEC).slice(1)}`,
+      '/__proto__ is not known',
+    ],
+    ['an array', [SPEC], ' must be an object'],
+    ['a string', '"text"', ' must be an object'],
+    ['null', 'null', ' must be an object'],
+  ])('%s: 400 invalid-request', async (_title, body, error) => {
+    const { call } = await startApi()
+    const { status, json, headers } = await call('POST', '/tunnels', body)
+    expect([status, json.code]).toEqual([400, 'invalid-request'])
+    expect(headers['content-type']).toBe('application/problem+json')
+    const [first] = json.errors
+    expect(`${first.pointer} ${first.detail}`).toMatch(error)
+    expect(json.errors).toHaveLength(1)
+  })
+
+  it('names everything that is wrong in one answer', async () => {
+    const { call } = await startApi()
+    const body = { protocol: 'ftp', forwards_to: 'x', extra: 1 }
+    const { json } = await call('POST', '/tunnels', body)
+    expect(json.errors.map(({ pointer }: { pointer: string }) => pointer)).toEqual([
+      '/protocol',
+      '/forwards_to',
+      '/domain',
+      '/extra',
+    ])
+  })
+
+  it.each<[string, number, string, string | Buffer, Record<string, string | undefined>]>([
+    ['not JSON', 400, 'invalid-json', '{"protocol": http}', {}],
+    ['cut off', 400, 'invalid-json', '{"protocol": "http"', {}],
+    ['empty', 400, 'invalid-json', '', { 'content-length': '0' }],
+    ['not UTF-8', 400, 'invalid-json', Buffer.from([0x7b, 0xff, 0x7d]), {}],
+    ['too deep', 400, 'invalid-json', `{"policy":${'['.repeat(99)}${']'.repeat(99)}}`, {}],
+    ['too large', 413, 'body-too-large', JSON.stringify(with_({ x: 'x'.repeat(70_000) })), {}],
+    ['of no type', 415, 'not-json', JSON.stringify(SPEC), { 'content-type': undefined }],
+    ['text', 415, 'not-json', JSON.stringify(SPEC), { 'content-type': 'text/plain' }],
+    ['compressed', 415, 'not-json', JSON.stringify(SPEC), { 'content-encoding': 'gzip' }],
+  ])('that is %s: %i %s', async (_title, status, code, body, headers) => {
+    const { call } = await startApi()
+    const answer = await call('POST', '/tunnels', body, {
+      'content-type': 'application/json',
+      ...headers,
+    })
+    expect([answer.status, answer.json.code]).toEqual([status, code])
+  })
+})
+
+describe('POST /tunnels with what this device or its service refuses', () => {
+  it.each<[string, Record<string, unknown>]>([
+    ['a metadata service', { forwards_to: '169.254.169.254:80' }],
+    ['an address of the network', { forwards_to: '192.168.1.1:80' }],
+    ['a name that nobody listed', { forwards_to: 'router.lan:80' }],
+  ])('%s: 422 forwards-to-not-allowed', async (_title, changes) => {
+    const { call } = await startApi()
+    const { status, json } = await call('POST', '/tunnels', with_(changes))
+    expect([status, json.code]).toEqual([422, 'forwards-to-not-allowed'])
+    expect(json.errors[0].pointer).toBe('/forwards_to')
+  })
+
+  it.each<[string, unknown]>([
+    ['an unknown phase', { on_request: [RULE] }],
+    ['a phase that is no array', { on_http_request: {} }],
+    ['an unknown action', { on_http_request: [{ actions: [{ type: 'fly' }] }] }],
+    ['an expression that is none', { on_http_request: [{ ...RULE, expressions: ['1 +'] }] }],
+    ['a capacity of 0', limit({ capacity: 0 })],
+    ['a capacity beyond the limit', limit({ capacity: 2_000_000_001 })],
+    ['a rate of 65s', limit({ rate: '65s' })],
+    ['a rate of 50s', limit({ rate: '50s' })],
+    ['a rate beyond a day', limit({ rate: '25h' })],
+    ['another algorithm', limit({ algorithm: 'leaky_bucket' })],
+    ['eleven bucket keys', limit({ bucket_key: Array(11).fill('req.host') })],
+    ['a name of 1024', limit({ name: 'n'.repeat(1_024) })],
+  ])('a policy with %s: 422 policy-invalid', async (_title, policy) => {
+    const { call } = await startApi()
+    const { status, json } = await call('POST', '/tunnels', with_({ policy }))
+    expect([status, json.code]).toEqual([422, 'policy-invalid'])
+    expect(json.errors[0].pointer).toMatch(/^\/policy\//)
+  })
+
+  it.each([
+    ['ERR_NGROK_334', 409, 'domain-online-elsewhere'],
+    ['ERR_NGROK_308', 403, 'forbidden'],
+    ['ERR_NGROK_320', 422, 'service-refused'],
+    ['ERR_NGROK_99999', 422, 'service-refused'],
+  ])('%s of the service: %i %s', async (serviceCode, status, code) => {
+    const { call, service } = await startApi()
+    service.refusals.set(DOMAIN, ['The service said no.', serviceCode])
+    const answer = await call('POST', '/tunnels', SPEC)
+    expect([answer.status, answer.json.code]).toEqual([status, code])
+    expect(answer.json.service_code).toBe(serviceCode)
+  })
+
+  it('a domain that has a tunnel: 409 domain-taken', async () => {
+    const { call } = await startApi()
+    await call('POST', '/tunnels', SPEC)
+    const { status, json } = await call('POST', '/tunnels', with_({ domain: DOMAIN.toUpperCase() }))
+    expect([status, json.code]).toEqual([409, 'domain-taken'])
+  })
+
+  it('one tunnel more than the device may hold: 409 too-many-tunnels', async () => {
+    const { call } = await startApi({ agent: { maxTunnels: 1 } })
+    await call('POST', '/tunnels', SPEC)
+    const { status, json } = await call('POST', '/tunnels', with_({ domain: 'b.site.test' }))
+    expect([status, json.code]).toEqual([409, 'too-many-tunnels'])
+  })
+})
+
+describe('other requests that cannot be served', () => {
+  it.each([
+    ['GET', '/tunnels?view=all', 400, 'invalid-request', undefined],
+    ['GET', '/tunnels?page=2', 400, 'invalid-request', undefined],
+    ['GET', '/tunnels?view=status&view=status', 400, 'invalid-request', undefined],
+    ['DELETE', '/tunnels/a.test?force=1', 400, 'invalid-request', undefined],
+    ['GET', '/tunnels/%zz', 400, 'malformed-request', undefined],
+    ['GET', '/tunnels/nothing', 404, 'tunnel-not-found', undefined],
+    ['DELETE', '/tunnels/nothing', 404, 'tunnel-not-found', undefined],
+    ['GET', '/nothing', 404, 'not-found', undefined],
+    ['GET', '/tunnels/a/b', 404, 'not-found', undefined],
+    ['PATCH', '/tunnels', 405, 'method-not-allowed', 'GET, HEAD, POST'],
+    ['DELETE', '/tunnels/', 405, 'method-not-allowed', 'GET, HEAD, POST'],
+    ['POST', '/tunnels/a.test', 405, 'method-not-allowed', 'GET, HEAD, PUT, DELETE'],
+    ['OPTIONS', '/tunnels', 405, 'method-not-allowed', 'GET, HEAD, POST'],
+    ['POST', '/status', 405, 'method-not-allowed', 'GET, HEAD'],
+    ['DELETE', '/healthz', 405, 'method-not-allowed', 'GET, HEAD'],
+  ])('%s %s: %i %s', async (method, path, status, code, allow) => {
+    const { call } = await startApi()
+    const answer = await call(method, path)
+    expect([answer.status, answer.json.code, answer.headers.allow]).toEqual([status, code, allow])
+  })
+
+  it('a PUT without a body, with a list, or for a name that is none', async () => {
+    const { call } = await startApi()
+    const cases: [string, unknown, string][] = [
+      [`/tunnels/${DOMAIN}`, '', 'invalid-json'],
+      [`/tunnels/${DOMAIN}`, [SPEC], 'invalid-request'],
+      ['/tunnels/no_name', { protocol, forwards_to }, 'invalid-request'],
+    ]
+    for (const [path, body, code] of cases) {
+      expect((await call('PUT', path, body)).json).toMatchObject({ status: 400, code })
+    }
+  })
+})

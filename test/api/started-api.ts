@@ -1,0 +1,143 @@
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { onTestFinished } from 'vitest'
+import { Agent, type AgentOptions } from '../../src/agent/agent.ts'
+import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
+import { TUNNEL_MIGRATIONS } from '../../src/agent/tunnel-store.ts'
+import { openApiToken } from '../../src/api/api-token.ts'
+import { API_TOKEN_MIGRATIONS, ApiTokenStore } from '../../src/api/api-token-store.ts'
+import { createApi } from '../../src/api/app.ts'
+import { type Entrance, localEntrance, tunnelEntrance } from '../../src/api/entrance.ts'
+import { systemClock } from '../../src/base/clock.ts'
+import { Secret } from '../../src/base/secret.ts'
+import { FailureLimiter } from '../../src/http/failure-limiter.ts'
+import { HttpServer, type ListenTarget } from '../../src/http/http-server.ts'
+import { type Database, type DatabaseOptions, openDatabase } from '../../src/store/database.ts'
+import { type CapturedLog, captureLog } from '../helpers/captured-log.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { type Answer, type SentRequest, sendRequest } from '../helpers/serve-http.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+import { FakeService } from './fake-service.ts'
+
+export const API_TOKEN = 'canary-api-token-of-the-test'
+const AUTHTOKEN = 'canary-authtoken-of-the-test'
+export const AGENT_DOMAIN = 'agent.site.test'
+export const DEFAULT_POLICY = readFileSync(
+  join(import.meta.dirname, '../../default-policy.json'),
+  'utf8',
+)
+
+export interface StartedApi extends CapturedLog {
+  readonly agent: Agent
+  readonly service: FakeService
+  readonly database: Database
+  readonly folder: string
+  /** A request on the listener of the device, with the token unless the headers say otherwise. */
+  call(method: string, path: string, body?: unknown, headers?: Headers): Promise<Answer>
+  /** The same as it comes out of the agent's own tunnel. */
+  callPublic(method: string, path: string, body?: unknown, headers?: Headers): Promise<Answer>
+}
+
+/** Undefined leaves a header out that would be sent otherwise. */
+type Headers = Readonly<Record<string, string | undefined>>
+
+export interface StartApiOptions {
+  readonly folder?: string
+  readonly agent?: Partial<AgentOptions>
+  readonly database?: Partial<DatabaseOptions>
+}
+
+/** The API over a real agent, a real database and a service that can be made to refuse. */
+export async function startApi(options: StartApiOptions = {}): Promise<StartedApi> {
+  const folder = options.folder ?? temporaryFolder()
+  const captured = captureLog('debug')
+  const { log } = captured
+  const clock = systemClock
+  const service = await FakeService.start()
+  onTestFinished(() => service.stop())
+  const defaultPolicyPath = join(folder, 'default-policy.json')
+  if (!options.folder) writeFileSync(defaultPolicyPath, DEFAULT_POLICY)
+
+  const database = openDatabase({
+    path: join(folder, 'agent.db'),
+    migrations: [...TUNNEL_MIGRATIONS, ...API_TOKEN_MIGRATIONS],
+    applicationId: 1,
+    reserveBytes: 4_096,
+    log,
+    clock,
+    ...options.database,
+  })
+  onTestFinished(() => database.close())
+  const agent = new Agent({
+    database,
+    connector: service.connector,
+    dataDir: folder,
+    authtoken: { files: [], value: new Secret(AUTHTOKEN) },
+    serverAddr: service.address,
+    caCert: service.caPem,
+    own: undefined,
+    defaultPolicyPath,
+    forward: { allow: [], ownAddresses: () => [] },
+    maxTunnels: 10,
+    version: '0.0.0-test',
+    log,
+    clock,
+    onPoisoned: () => {},
+    timings: { ...DEFAULT_TIMINGS, settleMs: 1_000 },
+    ...options.agent,
+  })
+  await agent.start()
+  onTestFinished(() => agent.stop())
+  await eventually(() => agent.status().ready || Promise.reject(new Error('not ready')))
+
+  const token = openApiToken({
+    given: new Secret(API_TOKEN),
+    store: new ApiTokenStore(database),
+    path: join(folder, 'api-token'),
+    log,
+    clock,
+  })
+  const failures = new FailureLimiter(clock)
+  const serve = async (entrance: Entrance, target: ListenTarget) => {
+    const listener = createApi({ agent, database, token, failures, entrance, log, clock })
+    const server = new HttpServer({ name: 'agent API', listener, target, log })
+    await server.start()
+    onTestFinished(() => server.stop(100))
+    return server
+  }
+  const local = await serve(localEntrance('127.0.0.1'), { host: '127.0.0.1', port: 0 })
+  const socketPath = join(folder, 'api.sock')
+  await serve(tunnelEntrance(AGENT_DOMAIN), { socketPath })
+
+  const caller =
+    (at: { port: number } | { socketPath: string }, host: string) =>
+    (method: string, path: string, body?: unknown, headers: Headers = {}) =>
+      sendRequest(at, toSent(method, path, body, { host, ...headers }))
+  return {
+    ...captured,
+    agent,
+    service,
+    database,
+    folder,
+    call: caller({ port: local.port }, `127.0.0.1:${local.port}`),
+    callPublic: caller({ socketPath }, AGENT_DOMAIN),
+  }
+}
+
+function toSent(method: string, path: string, body: unknown, headers: Headers): SentRequest {
+  const all: Headers = {
+    authorization: `Bearer ${API_TOKEN}`,
+    ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+    ...headers,
+  }
+  const given = Object.entries(all).filter(
+    (header): header is [string, string] => header[1] !== undefined,
+  )
+  const isText = typeof body === 'string' || Buffer.isBuffer(body)
+  return {
+    method,
+    path,
+    headers: Object.fromEntries(given),
+    ...(body === undefined ? {} : { body: isText ? body : JSON.stringify(body) }),
+  }
+}

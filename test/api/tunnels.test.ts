@@ -1,0 +1,220 @@
+import { join } from 'node:path'
+import BetterSqlite from 'better-sqlite3'
+import { describe, expect, it } from 'vitest'
+import { DEFAULT_POLICY, startApi } from './started-api.ts'
+
+const DOMAIN = 'device1.site.test'
+const SPEC = { protocol: 'http', forwards_to: 'localhost:8001', domain: DOMAIN }
+const VIEW = { url: `https://${DOMAIN}`, ...SPEC, policy: null }
+const OWN_POLICY = { on_http_request: [], on_http_response: [] }
+
+describe('POST /tunnels', () => {
+  it('answers 200 with the five fields, the policy as it was sent or null', async () => {
+    const { call, service } = await startApi()
+    const plain = await call('POST', '/tunnels', SPEC)
+    expect([plain.status, plain.json]).toEqual([200, VIEW])
+    const other = { ...SPEC, domain: 'device2.site.test', policy: OWN_POLICY }
+    const own = await call('POST', '/tunnels', other)
+    expect([own.status, own.json]).toEqual([200, { url: 'https://device2.site.test', ...other }])
+    expect([...service.open.keys()]).toEqual([DOMAIN, 'device2.site.test'])
+  })
+
+  it.each([
+    ['8001', 'localhost:8001'],
+    [':8001', 'localhost:8001'],
+    ['LOCALHOST:8001', 'localhost:8001'],
+    ['127.0.0.1:80', '127.0.0.1:80'],
+    ['[::1]:8001', '[::1]:8001'],
+  ])('takes forwards_to %s for %s', async (forwards_to, normal) => {
+    const { call } = await startApi()
+    const { status, json } = await call('POST', '/tunnels', { ...SPEC, forwards_to })
+    expect([status, json.forwards_to]).toEqual([200, normal])
+  })
+
+  it('answers 202 while the service is away, and keeps the tunnel', async () => {
+    const { call, service } = await startApi()
+    service.goAway()
+    const { status, json } = await call('POST', '/tunnels', SPEC)
+    expect([status, json]).toEqual([202, VIEW])
+    expect((await call('GET', '/tunnels')).json).toHaveLength(1)
+  })
+
+  it('keeps nothing of a tunnel that the service refused, and says why', async () => {
+    const { call, service } = await startApi()
+    service.refusals.set(DOMAIN, ['The domain is not yours.', 'ERR_NGROK_320'])
+    const { status, json } = await call('POST', '/tunnels', SPEC)
+    expect(status).toBe(422)
+    expect(json).toMatchObject({ code: 'service-refused', service_code: 'ERR_NGROK_320' })
+    expect((await call('GET', '/tunnels')).json).toEqual([])
+  })
+
+  it('lets one of two requests for a domain win', async () => {
+    const { call } = await startApi()
+    const answers = await Promise.all([
+      call('POST', '/tunnels', SPEC),
+      call('POST', '/tunnels', SPEC),
+    ])
+    expect(answers.map(({ status }) => status).sort()).toEqual([200, 409])
+  })
+})
+
+describe('GET /tunnels', () => {
+  it('answers an empty array without tunnels', async () => {
+    const { status, json } = await (await startApi()).call('GET', '/tunnels')
+    expect([status, json]).toEqual([200, []])
+  })
+
+  it('lists oldest first, with the policy in force as JSON text', async () => {
+    const { call } = await startApi()
+    await call('POST', '/tunnels', SPEC)
+    await call('POST', '/tunnels', { ...SPEC, domain: 'a.site.test', policy: OWN_POLICY })
+    const { json } = await call('GET', '/tunnels')
+    expect(json).toEqual([
+      { ...VIEW, policy: JSON.stringify(JSON.parse(DEFAULT_POLICY)) },
+      {
+        ...VIEW,
+        url: 'https://a.site.test',
+        domain: 'a.site.test',
+        policy: JSON.stringify(OWN_POLICY),
+      },
+    ])
+  })
+
+  it('shows with view=status what is true now', async () => {
+    const { call, agent } = await startApi()
+    await call('POST', '/tunnels', SPEC)
+    const [tunnel] = agent.list()
+    const { json } = await call('GET', '/tunnels?view=status')
+    expect(json).toEqual([
+      {
+        ...VIEW,
+        policy: JSON.stringify(JSON.parse(DEFAULT_POLICY)),
+        id: tunnel?.id,
+        url_part: DOMAIN,
+        state: 'online',
+        since: expect.stringMatching(/^\d{4}-.*Z$/),
+        reason: null,
+        remedy: null,
+        last_error: null,
+        service_code: null,
+        next_retry_at: null,
+        upstream: expect.stringMatching(/^(up|down|unknown)$/),
+        created_at: new Date(tunnel?.createdAt ?? 0).toISOString(),
+        updated_at: new Date(tunnel?.updatedAt ?? 0).toISOString(),
+      },
+    ])
+  })
+
+  it('gives a reason and a remedy for what is not online', async () => {
+    const { call, service } = await startApi()
+    service.goAway()
+    await call('POST', '/tunnels', SPEC)
+    const [json] = (await call('GET', '/tunnels?view=status')).json
+    expect(json).toMatchObject({ reason: 'network', remedy: expect.any(String) })
+    expect(json.state).not.toBe('online')
+  })
+
+  it('brings back what was there before a restart', async () => {
+    const first = await startApi()
+    await first.call('POST', '/tunnels', { ...SPEC, policy: OWN_POLICY })
+    const before = (await first.call('GET', '/tunnels')).json
+    await first.agent.stop()
+    first.database.close()
+    const second = await startApi({ folder: first.folder })
+    expect((await second.call('GET', '/tunnels')).json).toEqual(before)
+  })
+})
+
+describe('/tunnels/{url_part}', () => {
+  it.each([
+    ['its host', () => DOMAIN],
+    ['its host in capitals', () => DOMAIN.toUpperCase()],
+    ['its first label', () => 'device1'],
+    ['its id', (id: string) => id],
+  ])('finds a tunnel by %s', async (_title, partOf) => {
+    const { call, agent } = await startApi()
+    await call('POST', '/tunnels', SPEC)
+    const { status, json } = await call('GET', `/tunnels/${partOf(agent.list()[0]?.id ?? '')}`)
+    expect([status, json.domain, json.state]).toEqual([200, DOMAIN, 'online'])
+  })
+
+  it('never takes a part of a name for the name', async () => {
+    const { call } = await startApi()
+    await call('POST', '/tunnels', SPEC)
+    for (const part of ['device', 'site.test', 'evice1', '*', '%2F']) {
+      const { status, json } = await call('GET', `/tunnels/${part}`)
+      expect([part, status, json.code]).toEqual([part, 404, 'tunnel-not-found'])
+    }
+  })
+
+  it('names all that a label could mean', async () => {
+    const { call } = await startApi()
+    await call('POST', '/tunnels', SPEC)
+    await call('POST', '/tunnels', { ...SPEC, domain: 'device1.other.test' })
+    const { status, json } = await call('DELETE', '/tunnels/device1')
+    expect([status, json.code]).toEqual([409, 'ambiguous-tunnel'])
+    expect(json.detail).toContain(`${DOMAIN}, device1.other.test`)
+  })
+
+  it('deletes: the endpoint is closed before the 204', async () => {
+    const { call, service } = await startApi()
+    await call('POST', '/tunnels', SPEC)
+    const { status, text } = await call('DELETE', '/tunnels/device1')
+    expect([status, text, service.open.has(DOMAIN)]).toEqual([204, '', false])
+    expect((await call('DELETE', '/tunnels/device1')).status).toBe(404)
+    expect((await call('GET', '/tunnels')).json).toEqual([])
+  })
+})
+
+describe('PUT /tunnels/{domain}', () => {
+  it('creates with 201, replaces with 200, and says where it is', async () => {
+    const { call } = await startApi()
+    const created = await call('PUT', `/tunnels/${DOMAIN}`, SPEC)
+    expect([created.status, created.json]).toEqual([201, VIEW])
+    expect(created.headers.location).toBe(`/tunnels/${DOMAIN}`)
+    const changed = { ...SPEC, forwards_to: 'localhost:9000', policy: OWN_POLICY }
+    const replaced = await call('PUT', `/tunnels/${DOMAIN}`, changed)
+    expect([replaced.status, replaced.json]).toEqual([200, { ...VIEW, ...changed }])
+    expect((await call('GET', '/tunnels')).json).toHaveLength(1)
+  })
+
+  it('changes nothing when it says the same again', async () => {
+    const { call } = await startApi()
+    await call('PUT', `/tunnels/${DOMAIN}`, SPEC)
+    const [before] = (await call('GET', '/tunnels?view=status')).json
+    expect((await call('PUT', `/tunnels/${DOMAIN}`, SPEC)).status).toBe(200)
+    expect((await call('GET', '/tunnels?view=status')).json).toEqual([before])
+  })
+
+  it('takes the domain from the path, in any case', async () => {
+    const { call } = await startApi()
+    const { domain: _left, ...rest } = SPEC
+    const { status, json } = await call('PUT', `/tunnels/${DOMAIN.toUpperCase()}`, rest)
+    expect([status, json.domain]).toEqual([201, DOMAIN])
+  })
+
+  it('answers 202 while the service is away', async () => {
+    const { call, service } = await startApi()
+    service.goAway()
+    expect((await call('PUT', `/tunnels/${DOMAIN}`, SPEC)).status).toBe(202)
+  })
+
+  it('refuses a body that names another domain', async () => {
+    const { call } = await startApi()
+    const { status, json } = await call('PUT', '/tunnels/other.site.test', SPEC)
+    expect([status, json.code, json.errors[0].pointer]).toEqual([400, 'invalid-request', '/domain'])
+  })
+})
+
+describe('the storage under the API', () => {
+  it('refuses a create with 503 while the database is held, and the agent goes on', async () => {
+    const { call, folder } = await startApi()
+    const other = new BetterSqlite(join(folder, 'agent.db'))
+    other.exec('BEGIN IMMEDIATE')
+    const { status, json, headers } = await call('POST', '/tunnels', SPEC)
+    other.close()
+    expect([status, json.code]).toEqual([503, 'storage-unavailable'])
+    expect(headers['retry-after']).toBe('5')
+    expect((await call('POST', '/tunnels', SPEC)).status).toBe(200)
+  })
+})
