@@ -19,7 +19,7 @@ const MAX_CONNECTIONS = 256
 const MAX_HEADERS = 100
 const DRAIN_MS = 5_000
 /** `sun_path` of unix(7) without its closing zero; Node cuts a longer path off without a word. */
-const MAX_SOCKET_PATH_BYTES = 107
+export const MAX_SOCKET_PATH_BYTES = 107
 
 const LISTEN_PROBLEMS: ReadonlyMap<unknown, string> = new Map([
   ['EADDRINUSE', 'another program listens there'],
