@@ -2,19 +2,23 @@ import { once } from 'node:events'
 import { chmodSync, rmSync } from 'node:fs'
 import { createServer, type RequestListener, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import type { Duplex } from 'node:stream'
 import { StartError } from '../base/app-error.ts'
 import { DeadlineError, withDeadline } from '../base/deadline.ts'
 import { formatListenAddress, type ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import { answerMalformedRequest } from './malformed-request.ts'
 
-const HEADERS_TIMEOUT_MS = 10_000
-const REQUEST_TIMEOUT_MS = 30_000
-const KEEP_ALIVE_TIMEOUT_MS = 5_000
-/** A client that stops reading its answer is let go after this. */
-const SOCKET_TIMEOUT_MS = 60_000
-/** How often headers and request timeouts are enforced; Node's own 30 s would be too late. */
-const CHECK_INTERVAL_MS = 2_000
+/** Deadlines of a client, in milliseconds. */
+const TIMEOUTS = {
+  headersMs: 10_000,
+  requestMs: 30_000,
+  keepAliveMs: 5_000,
+  /** Without a byte either way: for a client that stops reading its answer. */
+  silenceMs: 60_000,
+  /** How often the first two are enforced; Node's own 30 s would be too late. */
+  checkMs: 2_000,
+}
 const MAX_CONNECTIONS = 256
 const MAX_HEADERS = 100
 const DRAIN_MS = 5_000
@@ -36,6 +40,7 @@ export interface HttpServerOptions {
   readonly listener: RequestListener
   readonly target: ListenTarget
   readonly log: Logger
+  readonly timeouts?: Partial<typeof TIMEOUTS>
 }
 
 /** An HTTP/1.1 server with a bound on everything that a client can stretch. */
@@ -47,26 +52,27 @@ export class HttpServer {
   readonly #active = new Set<ServerResponse>()
   #stopped: Promise<void> | undefined
 
-  constructor({ name, listener, target, log }: HttpServerOptions) {
+  constructor({ name, listener, target, log, timeouts }: HttpServerOptions) {
+    const within = { ...TIMEOUTS, ...timeouts }
     this.#name = name
     this.#target = target
     this.#log = log
     this.#server = createServer(
       {
-        headersTimeout: HEADERS_TIMEOUT_MS,
-        requestTimeout: REQUEST_TIMEOUT_MS,
-        keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
-        connectionsCheckingInterval: CHECK_INTERVAL_MS,
+        headersTimeout: within.headersMs,
+        requestTimeout: within.requestMs,
+        keepAliveTimeout: within.keepAliveMs,
+        connectionsCheckingInterval: within.checkMs,
       },
       (request, response) => {
         this.#track(response)
         listener(request, response)
       },
     )
-    this.#server.timeout = SOCKET_TIMEOUT_MS
+    this.#server.timeout = within.silenceMs
     this.#server.maxConnections = MAX_CONNECTIONS
     this.#server.maxHeadersCount = MAX_HEADERS
-    this.#server.on('clientError', answerMalformedRequest)
+    this.#server.on('clientError', (error, socket) => this.#refuse(error, socket))
   }
 
   /** The port that it listens on; 0 on a unix socket. */
@@ -121,6 +127,13 @@ export class HttpServer {
       this.#server.closeAllConnections()
       await closed
     }
+  }
+
+  /** An answer that has begun cannot be followed by another one for the same connection. */
+  #refuse(error: NodeJS.ErrnoException, socket: Duplex): void {
+    const hasBegun = [...this.#active].some((it) => it.socket === socket && it.headersSent)
+    if (hasBegun) socket.destroy()
+    else answerMalformedRequest(error, socket)
   }
 
   #track(response: ServerResponse): void {

@@ -3,7 +3,11 @@ import { connect } from 'node:net'
 import express, { type Express } from 'express'
 import { onTestFinished } from 'vitest'
 import { errorResponse } from '../../src/http/error-response.ts'
-import { HttpServer, type ListenTarget } from '../../src/http/http-server.ts'
+import {
+  HttpServer,
+  type HttpServerOptions,
+  type ListenTarget,
+} from '../../src/http/http-server.ts'
 import { noRoute } from '../../src/http/no-route.ts'
 import { requestId } from '../../src/http/request-id.ts'
 import { type CapturedLog, captureLog } from './captured-log.ts'
@@ -18,9 +22,11 @@ export interface ServedHttp extends CapturedLog {
 export async function serveHttp(
   listener: RequestListener,
   target: ListenTarget = { host: '127.0.0.1', port: 0 },
+  options: Partial<HttpServerOptions> = {},
 ): Promise<ServedHttp> {
   const captured = captureLog()
-  const server = new HttpServer({ name: 'test server', listener, target, log: captured.log })
+  const { log } = captured
+  const server = new HttpServer({ name: 'test server', listener, target, log, ...options })
   await server.start()
   onTestFinished(() => server.stop(100))
   const at = 'socketPath' in target ? target : { port: server.port }

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { existsSync, statSync, writeFileSync } from 'node:fs'
-import { Agent, get, type ServerResponse } from 'node:http'
+import { Agent, get, type IncomingMessage, type ServerResponse } from 'node:http'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -71,6 +71,70 @@ describe('HttpServer', () => {
     expect(answer).toMatch(`HTTP/1.1 ${status} `)
     expect(answer).toMatch('content-type: application/problem+json')
     expect(JSON.parse(answer.split('\r\n\r\n')[1] ?? '')).toMatchObject({ status, code })
+  })
+})
+
+describe('the deadlines and limits of HttpServer', () => {
+  const target = { host: '127.0.0.1', port: 0 }
+
+  it.each([
+    ['headers', 'GET / HTTP/1.1\r\nhost: a\r\n', { headersMs: 50 }],
+    [
+      'the bytes of a body',
+      'POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n',
+      { requestMs: 50 },
+    ],
+  ])('answers 408 to %s that do not arrive', async (_title, bytes, timeouts) => {
+    const listener = (request: IncomingMessage) => void request.on('error', () => {})
+    const { at } = await serveHttp(listener, target, {
+      timeouts: { headersMs: 40, requestMs: 50, checkMs: 10, ...timeouts },
+    })
+    const answer = await sendBytes(at, bytes)
+    expect(answer).toMatch('HTTP/1.1 408 ')
+    expect(JSON.parse(answer.split('\r\n\r\n')[1] ?? '')).toMatchObject({
+      code: 'request-timeout',
+    })
+  })
+
+  it('adds nothing to an answer that has begun', async () => {
+    const listener = (_request: unknown, response: ServerResponse) => void response.write('begun')
+    const { at } = await serveHttp(listener, target)
+    const socket = connect((at as { port: number }).port, '127.0.0.1').setEncoding('utf8')
+    socket.on('error', () => {})
+    socket.write('GET / HTTP/1.1\r\nhost: a\r\n\r\n')
+    const [begun] = await once(socket, 'data')
+    let rest = ''
+    socket.on('data', (text) => {
+      rest += text
+    })
+    socket.write('nonsense\r\n\r\n')
+    await once(socket, 'close')
+    expect([String(begun).includes('begun'), rest]).toEqual([true, ''])
+  })
+
+  it('lets a client go that stops reading', async () => {
+    const closed = createDeferred()
+    const listener = (_request: unknown, response: ServerResponse) => {
+      response.once('close', closed.resolve)
+      response.write(Buffer.alloc(32 * 1024 * 1024))
+    }
+    const { at } = await serveHttp(listener, target, { timeouts: { silenceMs: 100 } })
+    const socket = connect((at as { port: number }).port, '127.0.0.1')
+    onTestFinished(() => void socket.destroy())
+    socket.on('error', () => {})
+    socket.write('GET / HTTP/1.1\r\nhost: a\r\n\r\n')
+    await closed.promise
+  })
+
+  it('holds 256 connections and no more', async () => {
+    const { at } = await serveHttp(hello)
+    const sockets = Array.from({ length: 257 }, () => {
+      const socket = connect((at as { port: number }).port, '127.0.0.1').resume()
+      onTestFinished(() => void socket.destroy())
+      return socket.on('error', () => {})
+    })
+    await Promise.race(sockets.map((socket) => once(socket, 'close')))
+    expect(sockets.filter((socket) => !socket.destroyed)).toHaveLength(256)
   })
 })
 
