@@ -166,9 +166,11 @@ export class TunnelSupervisor {
   }
 
   #drop(problem: Problem): void {
+    const isAwaited = this.#open !== undefined
     this.#leave()
     this.#dropped = problem
-    this.#wakeUp.ring()
+    // During an opening the loop comes by itself; a ring would be kept and cut the pause short.
+    if (isAwaited) this.#wakeUp.ring()
   }
 
   #leave(): void {

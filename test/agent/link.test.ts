@@ -1,0 +1,341 @@
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { PoisonedError } from '../../src/agent/connector.ts'
+import { Link, type LinkOptions } from '../../src/agent/link.ts'
+import { networkProblem, type Problem, ProblemError } from '../../src/agent/problem.ts'
+import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
+import { Secret } from '../../src/base/secret.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { FakeConnector, gate, refusal } from '../helpers/fake-connector.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+
+const TIMINGS = DEFAULT_TIMINGS.link
+
+function setUp(options: Partial<LinkOptions> = {}) {
+  const connector = new FakeConnector()
+  const clock = new ManualClock()
+  const captured = captureLog()
+  const changes: string[] = []
+  let poisoned = 0
+  let token: Secret | undefined = new Secret('good')
+  const link = new Link({
+    connector,
+    preflight: () => Promise.resolve(),
+    authtoken: () => token,
+    serverAddr: undefined,
+    caCert: undefined,
+    metadata: () => '{}',
+    timings: TIMINGS,
+    // Every pause is as long as it can be.
+    random: () => 0,
+    clock,
+    log: captured.log,
+    onChange: () => changes.push(link.status.state),
+    onPoisoned: () => {
+      poisoned += 1
+    },
+    ...options,
+  })
+  onTestFinished(() => link.stop())
+  const start = async () => {
+    link.start()
+    await clock.advance(0)
+  }
+  return {
+    connector,
+    clock,
+    captured,
+    link,
+    changes,
+    start,
+    poisoned: () => poisoned,
+    setToken: (next: string | undefined) => {
+      token = next === undefined ? undefined : new Secret(next)
+      link.authtokenChanged()
+    },
+  }
+}
+
+const DNS: Problem = { reason: 'dns', detail: 'no such name', remedy: 'Fix it.', permanent: false }
+
+describe('Link', () => {
+  it('connects and hands out the session', async () => {
+    const { link, connector, clock, start, changes } = setUp()
+    expect(link.session).toBeUndefined()
+    await start()
+    expect(link.session).toBe(connector.last)
+    expect(link.status).toMatchObject({ state: 'up', since: clock.now() })
+    expect(link.status.reason).toBeUndefined()
+    expect(changes).toEqual(['connecting', 'up'])
+  })
+
+  it('shows the latency of the last heartbeat while it is up', async () => {
+    const { link, connector, clock, start } = setUp()
+    await start()
+    connector.last.request.onHeartbeat(12)
+    expect(link.status.latencyMs).toBe(12)
+    connector.last.lose()
+    await clock.advance(0)
+    expect(link.status.latencyMs).toBeUndefined()
+  })
+
+  it('builds a new session when the old one is lost, after a short pause', async () => {
+    const { link, connector, clock, start } = setUp()
+    await start()
+    const first = connector.last
+    first.lose('the wire was cut')
+    await clock.advance(0)
+    expect(link.session).toBeUndefined()
+    expect(link.status).toMatchObject({
+      state: 'waiting',
+      reason: 'network',
+      lastError: 'the wire was cut',
+      nextRetryAt: clock.now() + 500,
+    })
+    expect(first.isClosed).toBe(true)
+    await clock.advance(499)
+    expect(connector.connects).toBe(1)
+    await clock.advance(1)
+    expect(link.session).toBe(connector.last)
+    expect(connector.sessions).toHaveLength(2)
+  })
+
+  it('waits longer and longer, up to 8 s, while it cannot connect', async () => {
+    const { link, connector, clock, start } = setUp()
+    connector.onConnect = () => {
+      throw new ProblemError(networkProblem('refused'))
+    }
+    await start()
+    const pauses: number[] = []
+    for (let attempt = 0; attempt < 7; attempt += 1) {
+      const pause = (link.status.nextRetryAt ?? 0) - clock.now()
+      pauses.push(pause)
+      await clock.advance(pause)
+    }
+    expect(pauses).toEqual([500, 1_000, 2_000, 4_000, 8_000, 8_000, 8_000])
+  })
+
+  it('starts from the shortest pause only after it stayed up for a while', async () => {
+    const { link, connector, clock, start } = setUp()
+    await start()
+    const pauseAfter = async (upMs: number) => {
+      await clock.advance(upMs)
+      connector.last.lose()
+      await clock.advance(0)
+      const pause = (link.status.nextRetryAt ?? 0) - clock.now()
+      await clock.advance(pause)
+      return pause
+    }
+    expect(await pauseAfter(1_000)).toBe(500)
+    expect(await pauseAfter(1_000)).toBe(1_000)
+    expect(await pauseAfter(TIMINGS.stableMs - 1)).toBe(2_000)
+    expect(await pauseAfter(TIMINGS.stableMs)).toBe(500)
+  })
+
+  it('counts one outage from its beginning, whatever is tried meanwhile', async () => {
+    const { link, connector, clock, start } = setUp()
+    await start()
+    await clock.advance(5_000)
+    connector.onConnect = () => {
+      throw new ProblemError(networkProblem('refused'))
+    }
+    connector.last.lose()
+    await clock.advance(0)
+    const since = clock.now()
+    await clock.advance(60_000)
+    expect(link.status.since).toBe(since)
+    connector.onConnect = () => {}
+    await clock.advance(8_000)
+    expect(link.status).toMatchObject({ state: 'up' })
+    expect(link.status.since).toBeGreaterThan(since)
+  })
+
+  it('does not connect before the preflight is through', async () => {
+    let problem: Problem | undefined = DNS
+    const { link, connector, clock, start } = setUp({
+      preflight: async () => {
+        if (problem) throw new ProblemError(problem)
+      },
+    })
+    await start()
+    expect(link.status).toMatchObject({ state: 'waiting', reason: 'dns', remedy: 'Fix it.' })
+    expect(connector.connects).toBe(0)
+    problem = undefined
+    await clock.advance(500)
+    expect(link.status.state).toBe('up')
+  })
+
+  it('waits without trying as long as there is no token, and connects when it comes', async () => {
+    const { link, connector, clock, start, setToken } = setUp({ authtoken: () => undefined })
+    await start()
+    await clock.advance(3_600_000)
+    expect(connector.connects).toBe(0)
+    expect(link.status).toMatchObject({ state: 'waiting', reason: 'auth', nextRetryAt: undefined })
+    setToken(undefined)
+    await link.stop()
+
+    const late = setUp()
+    late.setToken(undefined)
+    await late.start()
+    expect(late.connector.connects).toBe(0)
+    late.setToken('good')
+    await late.clock.advance(0)
+    expect(late.link.status.state).toBe('up')
+  })
+
+  it('retries a refused token slowly, and a new one at once', async () => {
+    const { link, connector, clock, start, setToken } = setUp()
+    connector.onConnect = ({ authtoken }) => {
+      if (authtoken.reveal() === 'good') throw refusal(107)
+    }
+    await start()
+    expect(link.status).toMatchObject({
+      state: 'refused',
+      reason: 'auth',
+      serviceCode: 'ERR_NGROK_107',
+      nextRetryAt: clock.now() + TIMINGS.slowRetryMs,
+    })
+    await clock.advance(TIMINGS.slowRetryMs - 1)
+    expect(connector.connects).toBe(1)
+    setToken('better')
+    await clock.advance(0)
+    expect(link.status.state).toBe('up')
+    expect(connector.connects).toBe(2)
+  })
+
+  it('changes over to a new token while it is up, with the old session closed first', async () => {
+    const { link, connector, clock, start, setToken } = setUp()
+    await start()
+    const first = connector.last
+    setToken('better')
+    await clock.advance(0)
+    expect(first.isClosed).toBe(true)
+    expect(connector.last).not.toBe(first)
+    expect(connector.last.request.authtoken.reveal()).toBe('better')
+    expect(link.session).toBe(connector.last)
+    expect(connector.journal).toEqual(['close session'])
+  })
+
+  it('does not stay on a session that was opened with a token that changed meanwhile', async () => {
+    const { connector, clock, start, setToken } = setUp()
+    const connecting = gate()
+    connector.onConnect = connecting.wait
+    await start()
+    setToken('better')
+    connecting.open()
+    await clock.advance(500)
+    expect(connector.last.request.authtoken.reveal()).toBe('better')
+    expect(connector.sessions.map(({ isClosed }) => isClosed)).toEqual([true, false])
+  })
+
+  it('is suspect while it is distrusted, over a new session too', async () => {
+    const { link, connector, clock, start } = setUp()
+    await start()
+    await clock.advance(1_000)
+    link.distrust(networkProblem('the probe failed'))
+    expect(link.status).toMatchObject({
+      state: 'suspect',
+      since: clock.now(),
+      reason: 'network',
+      lastError: 'the probe failed',
+    })
+    expect(link.session).toBe(connector.last)
+    link.rebuild(networkProblem('the probe failed'))
+    await clock.advance(0)
+    await clock.advance(500)
+    expect(connector.sessions).toHaveLength(2)
+    expect(link.status.state).toBe('suspect')
+    link.trust()
+    expect(link.status.state).toBe('up')
+    expect(link.status.reason).toBeUndefined()
+  })
+
+  it('closes a session that still works before the next one is opened', async () => {
+    const { link, connector, clock, start } = setUp()
+    const closing = gate()
+    await start()
+    const first = connector.last
+    const close = first.close.bind(first)
+    first.close = async () => {
+      await closing.wait()
+      await close()
+    }
+    link.rebuild(networkProblem('the probe failed'))
+    await clock.advance(10_000)
+    expect(connector.connects).toBe(1)
+    closing.open()
+    await clock.advance(0)
+    await clock.advance(500)
+    expect(connector.connects).toBe(2)
+  })
+
+  it('does not wait for a lost session that will not close', async () => {
+    const { link, connector, clock, start } = setUp()
+    await start()
+    const closing = gate()
+    connector.last.close = closing.wait
+    connector.last.lose()
+    await clock.advance(0)
+    await clock.advance(500)
+    expect(link.status.state).toBe('up')
+    expect(connector.connects).toBe(2)
+    closing.open()
+  })
+
+  it('gives up and says so when the SDK is poisoned', async () => {
+    const { link, connector, clock, start, poisoned } = setUp()
+    connector.onConnect = () => {
+      throw new PoisonedError('connecting took longer than 15000 ms')
+    }
+    await start()
+    expect(poisoned()).toBe(1)
+    await clock.advance(600_000)
+    expect(connector.connects).toBe(1)
+    expect(link.status).toMatchObject({ state: 'waiting', reason: 'internal' })
+  })
+
+  it('stops while it waits, while it checks the way, and while it is up', async () => {
+    const waiting = setUp({ preflight: () => Promise.reject(new ProblemError(DNS)) })
+    await waiting.start()
+    await waiting.link.stop()
+    expect(waiting.clock.sleeping).toBe(0)
+
+    const checking = setUp({
+      preflight: (signal) =>
+        new Promise((_resolve, reject) => {
+          signal.addEventListener('abort', () => reject(signal.reason))
+        }),
+    })
+    await checking.start()
+    await checking.link.stop()
+    expect(checking.link.status.state).toBe('stopped')
+
+    const up = setUp()
+    await up.start()
+    await up.link.stop()
+    expect(up.connector.journal).toEqual(['close session'])
+    await up.link.stop()
+  })
+
+  it('does not wait for a connect when it stops, and closes what still comes of it', async () => {
+    const { link, connector, clock, start } = setUp()
+    const connecting = gate()
+    connector.onConnect = connecting.wait
+    await start()
+    await link.stop()
+    expect(link.status.state).toBe('stopped')
+    connecting.open()
+    await clock.advance(0)
+    expect(connector.last.isClosed).toBe(true)
+  })
+
+  it('logs an outage once, not once per try', async () => {
+    const { connector, clock, start, captured } = setUp()
+    connector.onConnect = () => {
+      throw new ProblemError(networkProblem('refused'))
+    }
+    await start()
+    await clock.advance(3_600_000)
+    expect(connector.connects).toBeGreaterThan(400)
+    expect(captured.lines.filter(({ level }) => level !== 'debug')).toHaveLength(1)
+  })
+})

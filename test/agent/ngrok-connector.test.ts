@@ -1,0 +1,156 @@
+import { readFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { expect, it, onTestFinished } from 'vitest'
+import { NgrokConnector, type NgrokConnectorOptions } from '../../src/agent/ngrok-connector.ts'
+import { ProblemError } from '../../src/agent/problem.ts'
+import { formatListenAddress } from '../../src/base/listen-address.ts'
+import { Secret } from '../../src/base/secret.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { ChaosProxy } from '../helpers/chaos-proxy.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { publicRequest } from '../helpers/public-request.ts'
+import { startGateway } from '../helpers/running-gateway.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+import { describeConnector } from './connector-contract.ts'
+
+async function setUp(options: Partial<NgrokConnectorOptions> = {}) {
+  const running = await startGateway()
+  const { gateway, addresses, authtoken } = running
+  const proxy = await ChaosProxy.start(addresses.agent)
+  const connector = new NgrokConnector({ version: '0', log: captureLog().log, ...options })
+  const { registry, sessions } = gateway.parts
+  return {
+    ...running,
+    proxy,
+    connector,
+    authtoken,
+    serverAddr: formatListenAddress(proxy.address).replace('127.0.0.1', 'localhost'),
+    caCert: readFileSync(addresses.caCertPath, 'utf8'),
+    domains: ['a.site.test', 'b.site.test'] as const,
+    online: () => [...registry.all()].map(({ host }) => host),
+    cut: () => proxy.cut(),
+    drop: (domain: string) => {
+      for (const session of sessions.all()) {
+        for (const endpoint of session.endpoints()) {
+          if (endpoint.host === domain) session.stopTunnel(endpoint, 300, 'credential revoked')
+        }
+      }
+    },
+  }
+}
+
+describeConnector('the real SDK', setUp)
+
+async function connect(subject: Awaited<ReturnType<typeof setUp>>) {
+  const lost: string[] = []
+  const beats: number[] = []
+  const { connector, authtoken, serverAddr, caCert } = subject
+  const session = await connector.connect({
+    authtoken,
+    serverAddr,
+    caCert,
+    metadata: '{"device_id":"dev_1"}',
+    onLost: ({ detail }) => lost.push(detail),
+    onHeartbeat: (latencyMs) => beats.push(latencyMs),
+  })
+  onTestFinished(() => session.close())
+  return { session, lost, beats }
+}
+
+const endpoint = (domain: string, dialUrl: string) => ({
+  domain,
+  dialUrl,
+  forwardsTo: 'here',
+  policy: undefined,
+  onDropped: () => {},
+})
+
+async function serve(at: number | string, host?: string): Promise<number> {
+  const server = createServer((_request, response) => response.end('hello from the device'))
+  await new Promise<void>((resolve) => {
+    if (typeof at === 'string') server.listen(at, resolve)
+    else server.listen(at, host, resolve)
+  })
+  onTestFinished(() => void server.close().closeAllConnections())
+  const address = server.address()
+  return typeof address === 'string' ? 0 : (address as AddressInfo).port
+}
+
+it('forwards to a port, to an IPv6 address and to a unix socket', async () => {
+  const subject = await setUp()
+  const { session } = await connect(subject)
+  const ingress = `http://${formatListenAddress(subject.addresses.http)}`
+  const socket = join(temporaryFolder(), 'api.sock')
+  await serve(socket)
+  const targets = {
+    'a.site.test': `http://localhost:${await serve(0, '127.0.0.1')}`,
+    'b.site.test': `http://[::1]:${await serve(0, '::1')}`,
+    'c.site.test': `unix:${socket}`,
+  }
+  for (const [host, dialUrl] of Object.entries(targets)) {
+    await session.open(endpoint(host, dialUrl))
+    expect((await publicRequest({ ingress, host })).text, host).toBe('hello from the device')
+  }
+})
+
+it.each(['localhost:80', 'ftp://localhost', 'javascript:x', ''])(
+  'does not hand %j to the SDK',
+  async (dialUrl) => {
+    const { session } = await connect(await setUp())
+    await expect(session.open(endpoint('a.site.test', dialUrl))).rejects.toThrow(
+      `cannot forward to ${dialUrl}`,
+    )
+  },
+)
+
+it('names the device and the agent to the service', async () => {
+  const subject = await setUp({ version: '1.2.3' })
+  await connect(subject)
+  const [session] = subject.gateway.parts.sessions.all()
+  expect(session?.identity).toMatchObject({ deviceId: 'dev_1', agentVersion: '1.2.3' })
+})
+
+it('hears heartbeats, and their absence on a link that went silent', async () => {
+  const subject = await setUp({ heartbeat: { intervalS: 1, toleranceS: 1 } })
+  const { session, lost, beats } = await connect(subject)
+  await session.open(endpoint('a.site.test', 'http://localhost:9'))
+  await eventually(() => expect(beats.length).toBeGreaterThan(0))
+  subject.proxy.blackHole('both')
+  await eventually(() => expect(lost).toEqual(['no heartbeat for 2 s']), 5_000)
+  await session.close()
+})
+
+it('takes a bind without an answer for the end of the session', async () => {
+  const subject = await setUp({ deadlines: { bindMs: 300, closeMs: 300 } })
+  const { session, lost } = await connect(subject)
+  subject.proxy.blackHole('down')
+  await expect(session.open(endpoint('a.site.test', 'http://localhost:9'))).rejects.toThrow()
+  expect(lost).toEqual(['opening an endpoint took longer than 300 ms'])
+  await session.close()
+})
+
+it.each([
+  ['nobody listens', { serverAddr: 'localhost:1' }, 'network'],
+  ['the CA is another one', { caCert: undefined }, 'network'],
+])('throws a problem when %s', async (_name, change, reason) => {
+  const subject = await setUp()
+  const error = await connect({ ...subject, ...change } as typeof subject).catch((e) => e)
+  expect(error).toBeInstanceOf(ProblemError)
+  expect(error.problem).toMatchObject({ reason, permanent: false })
+})
+
+it('never shows the token, whatever the service says', async () => {
+  const subject = await setUp()
+  const authtoken = new Secret('canary-token')
+  const error = await connect({ ...subject, authtoken }).catch((e) => e)
+  expect(error).toBeInstanceOf(ProblemError)
+  expect(`${error.stack}${JSON.stringify(error.problem)}`).not.toContain('canary')
+})
+
+it('says which version of the SDK it is', () => {
+  const connector = new NgrokConnector({ version: '0', log: captureLog().log })
+  const manifest = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8'))
+  expect(connector.sdkVersion).toBe(manifest.dependencies['@ngrok/ngrok'])
+})

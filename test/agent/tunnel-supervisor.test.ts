@@ -1,0 +1,285 @@
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { networkProblem, ProblemError } from '../../src/agent/problem.ts'
+import { serviceProblem } from '../../src/agent/service-error.ts'
+import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
+import { TunnelSupervisor } from '../../src/agent/tunnel-supervisor.ts'
+import { Secret } from '../../src/base/secret.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { FakeConnector, type FakeSession, gate, refusal } from '../helpers/fake-connector.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+
+const TIMINGS = DEFAULT_TIMINGS.tunnel
+
+async function setUp({ isUp = true } = {}) {
+  const connector = new FakeConnector()
+  const clock = new ManualClock()
+  let session: FakeSession | undefined
+  let forwardsTo = 'localhost:1'
+  const states: string[] = []
+  const supervisor = new TunnelSupervisor({
+    session: () => session,
+    wanted: async () => ({
+      domain: 'a.test',
+      dialUrl: `http://${forwardsTo}`,
+      forwardsTo,
+      policy: undefined,
+    }),
+    timings: TIMINGS,
+    // Every pause is as long as it can be; ghost retries are the shortest.
+    random: () => 0,
+    clock,
+    log: captureLog().log,
+    onChange: () => {
+      const { state } = supervisor.status
+      if (state !== states.at(-1)) states.push(state)
+    },
+  })
+  onTestFinished(() => supervisor.stop())
+  const connect = async () => {
+    await connector.connect({
+      authtoken: new Secret('t'),
+      serverAddr: undefined,
+      caCert: undefined,
+      metadata: '',
+      onLost: () => {},
+      onHeartbeat: () => {},
+    })
+    session = connector.last
+  }
+  const setLink = async (up: boolean) => {
+    if (up) await connect()
+    else {
+      session?.lose()
+      session = undefined
+    }
+    supervisor.linkChanged()
+    await clock.advance(0)
+  }
+  if (isUp) await connect()
+  return {
+    connector,
+    clock,
+    supervisor,
+    states,
+    setLink,
+    start: async () => {
+      supervisor.start()
+      await clock.advance(0)
+    },
+    want: (target: string) => {
+      forwardsTo = target
+      supervisor.reopen()
+    },
+    pause: () => (supervisor.status.nextRetryAt ?? 0) - clock.now(),
+  }
+}
+
+describe('TunnelSupervisor', () => {
+  it('opens what is wanted', async () => {
+    const { supervisor, connector, clock, start, states } = await setUp()
+    await start()
+    await supervisor.settled()
+    expect(supervisor.status).toEqual({
+      state: 'online',
+      since: clock.now(),
+      problem: undefined,
+      nextRetryAt: undefined,
+    })
+    expect(supervisor.url).toBe('https://a.test:8443')
+    expect(connector.last.endpoints.get('a.test')?.dialUrl).toBe('http://localhost:1')
+    expect(states).toEqual(['opening', 'online'])
+  })
+
+  it('waits for the link without a problem of its own, and opens when it comes', async () => {
+    const { supervisor, setLink, start } = await setUp({ isUp: false })
+    await start()
+    await supervisor.settled()
+    expect(supervisor.status).toMatchObject({ state: 'waiting', problem: undefined })
+    await setLink(true)
+    expect(supervisor.status.state).toBe('online')
+  })
+
+  it('opens again on the next session after the link was lost', async () => {
+    const { supervisor, connector, setLink, start, states } = await setUp()
+    await start()
+    await setLink(false)
+    expect(supervisor.status).toMatchObject({ state: 'waiting', problem: undefined })
+    await setLink(true)
+    expect(connector.online).toEqual(['a.test'])
+    expect(states).toEqual(['opening', 'online', 'waiting', 'opening', 'online'])
+  })
+
+  it('opens on the new session when it missed the moment without one', async () => {
+    const { connector, setLink, start } = await setUp()
+    await start()
+    await setLink(true)
+    expect(connector.last.endpoints.has('a.test')).toBe(true)
+    expect(connector.journal).toEqual(['open a.test', 'open a.test'])
+  })
+
+  it('retries a failure with growing pauses, up to 30 s', async () => {
+    const { connector, clock, start, pause, supervisor } = await setUp()
+    connector.onOpen = () => {
+      throw new ProblemError(networkProblem('no answer'))
+    }
+    await start()
+    const pauses: number[] = []
+    for (let attempt = 0; attempt < 8; attempt += 1) {
+      pauses.push(pause())
+      await clock.advance(pause())
+    }
+    expect(pauses).toEqual([500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000])
+    expect(supervisor.status).toMatchObject({ state: 'waiting', problem: { detail: 'no answer' } })
+  })
+
+  it('retries a permanent refusal slowly, and at once when something else is wanted', async () => {
+    const { supervisor, connector, clock, start, want, pause } = await setUp()
+    connector.onOpen = ({ forwardsTo }) => {
+      if (forwardsTo === 'localhost:1') throw refusal(316)
+    }
+    await start()
+    await supervisor.settled()
+    expect(supervisor.status).toMatchObject({ state: 'refused', problem: { reason: 'acl' } })
+    expect(pause()).toBe(TIMINGS.slowRetryMs)
+    await clock.advance(TIMINGS.slowRetryMs - 1)
+    expect(connector.online).toEqual([])
+    want('localhost:2')
+    await supervisor.settled()
+    expect(supervisor.status.state).toBe('online')
+  })
+
+  it('takes a refusal for its own ghost for a while, then for a conflict', async () => {
+    const { supervisor, connector, clock, start } = await setUp()
+    connector.onOpen = () => {
+      throw refusal(334)
+    }
+    await start()
+    expect(supervisor.status).toMatchObject({ state: 'waiting', problem: { reason: 'conflict' } })
+    await clock.advance(TIMINGS.ghostMs - TIMINGS.ghostRetryMs)
+    expect(supervisor.status.state).not.toBe('refused')
+    await clock.advance(2 * TIMINGS.ghostRetryMs)
+    expect(supervisor.status).toMatchObject({ state: 'refused', problem: { reason: 'conflict' } })
+    connector.onOpen = () => {}
+    await clock.advance(TIMINGS.conflictRetryMs)
+    expect(supervisor.status.state).toBe('online')
+  })
+
+  it('closes and opens again when something else is wanted', async () => {
+    const { supervisor, connector, start, want, clock } = await setUp()
+    await start()
+    want('localhost:2')
+    expect(supervisor.status.state).toBe('opening')
+    await supervisor.settled()
+    await clock.advance(0)
+    expect(connector.journal).toEqual(['open a.test', 'close a.test', 'open a.test'])
+    expect(connector.last.endpoints.get('a.test')?.forwardsTo).toBe('localhost:2')
+  })
+
+  it('settles on what is wanted last when that changes during an opening', async () => {
+    const { supervisor, connector, start, want, clock, states } = await setUp()
+    const opening = gate()
+    connector.onOpen = opening.wait
+    await start()
+    want('localhost:2')
+    const settled = supervisor.settled()
+    opening.open()
+    await settled
+    await clock.advance(0)
+    expect(connector.last.endpoints.get('a.test')?.forwardsTo).toBe('localhost:2')
+    expect(states).toEqual(['opening', 'online'])
+  })
+
+  it('opens again after the service closed the endpoint, later each time', async () => {
+    const { supervisor, connector, clock, start, pause } = await setUp()
+    await start()
+    const drop = async () => {
+      connector.last.drop('a.test', networkProblem('moved away'))
+      await clock.advance(0)
+      return pause()
+    }
+    expect(await drop()).toBe(500)
+    expect(supervisor.status).toMatchObject({ state: 'waiting', problem: { detail: 'moved away' } })
+    await clock.advance(500)
+    expect(await drop()).toBe(1_000)
+    await clock.advance(1_000)
+    expect(supervisor.status.state).toBe('online')
+    await clock.advance(TIMINGS.stableMs)
+    expect(await drop()).toBe(500)
+  })
+
+  it('is refused when the service closed the endpoint for good', async () => {
+    const { supervisor, connector, clock, start } = await setUp()
+    await start()
+    connector.last.drop('a.test', serviceProblem('revoked', 'ERR_NGROK_300'))
+    await clock.advance(0)
+    expect(supervisor.status).toMatchObject({ state: 'refused', problem: { reason: 'auth' } })
+  })
+
+  it('notices that the endpoint was closed while it was being opened', async () => {
+    const { supervisor, connector, clock, start } = await setUp()
+    let drops = 1
+    connector.onOpen = ({ onDropped }) => {
+      if (drops-- > 0) onDropped(networkProblem('at once'))
+    }
+    await start()
+    expect(supervisor.status).toMatchObject({ state: 'waiting', problem: { detail: 'at once' } })
+    await clock.advance(500)
+    expect(supervisor.status.state).toBe('online')
+  })
+
+  it('blames the link, not the SDK, when both go during an opening', async () => {
+    const { supervisor, connector, start, setLink } = await setUp()
+    const opening = gate()
+    connector.onOpen = async () => {
+      await opening.wait()
+      throw new ProblemError(networkProblem('failed to open muxado stream'))
+    }
+    await start()
+    await setLink(false)
+    opening.open()
+    await supervisor.settled()
+    expect(supervisor.status).toMatchObject({ state: 'waiting', problem: undefined })
+  })
+
+  it('counts one outage from its beginning', async () => {
+    const { supervisor, connector, clock, start, setLink } = await setUp()
+    await start()
+    await clock.advance(5_000)
+    await setLink(false)
+    const since = clock.now()
+    connector.onOpen = () => {
+      throw refusal(316)
+    }
+    await clock.advance(5_000)
+    await setLink(true)
+    expect(supervisor.status).toMatchObject({ state: 'refused', since })
+  })
+
+  it('closes the endpoint when it stops, also one that is still being opened', async () => {
+    const open = await setUp()
+    await open.start()
+    await open.supervisor.stop()
+    expect(open.connector.journal).toEqual(['open a.test', 'close a.test'])
+    expect(open.supervisor.status.state).toBe('closing')
+
+    const opening = await setUp()
+    const hook = gate()
+    opening.connector.onOpen = hook.wait
+    await opening.start()
+    const stopped = opening.supervisor.stop()
+    hook.open()
+    await stopped
+    expect(opening.connector.online).toEqual([])
+  })
+
+  it('stops while it waits, and leaves no sleeper', async () => {
+    const { supervisor, connector, clock, start } = await setUp()
+    connector.onOpen = () => {
+      throw refusal(316)
+    }
+    await start()
+    await supervisor.stop()
+    expect(clock.sleeping).toBe(0)
+    await supervisor.stop()
+  })
+})
