@@ -2,18 +2,16 @@ import { knownField } from './known-field.ts'
 import type { RequestHead } from './request-head.ts'
 import type { ResponseHead } from './response-head.ts'
 
-/** What the device cannot see by itself: who asks, and how. */
-export interface ForwardedFor {
-  readonly clientIp: string
-  readonly scheme: 'http' | 'https'
-}
-
 /**
  * The fields that go to the device: without those of this hop (RFC 9110 7.6.1), with who asked.
  * The client's address goes behind an `x-forwarded-for` that was there; scheme and host replace
  * what the client says about itself.
  */
-export function requestFields(head: RequestHead, { clientIp, scheme }: ForwardedFor): string[] {
+export function requestFields(
+  head: RequestHead,
+  clientIp: string,
+  scheme: 'http' | 'https',
+): string[] {
   const { fields } = head
   const listed = head.connection.fields
   const passed: string[] = []
@@ -62,8 +60,10 @@ export function responseFields({ status, fields, connection }: ResponseHead): st
       case 'connection':
       case 'keep-alive':
       case 'proxy-connection':
-      case 'upgrade':
       case 'ngrok-error-code':
+        break
+      case 'upgrade':
+        if (status === 101) passed.push('connection', 'Upgrade', name, fields[at + 1] as string)
         break
       case 'content-length':
       case 'transfer-encoding':

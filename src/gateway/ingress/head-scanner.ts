@@ -84,12 +84,17 @@ export class HeadScanner {
       fields.push(text.slice(marks[at], marks[at + 1]))
     }
     const line = text.slice(marks[0], marks[1])
+    this.reset()
+    return { line, fields }
+  }
+
+  /** Forgets what has come of a head. */
+  reset(): void {
     this.#state = this.#firstState
     this.#text = ''
     this.#held = NOTHING
     this.#heldBytes = 0
-    marks.length = 0
-    return { line, fields }
+    this.#marks.length = 0
   }
 
   #resume(chunk: Buffer, from: number): number {
@@ -155,7 +160,7 @@ export class HeadScanner {
     }
     this.#state = state
     if (until - start >= this.#limits.maxBytes) {
-      throw new HttpSyntaxError(`more than ${this.#limits.maxBytes} bytes of fields`, 'too-large')
+      throw new HttpSyntaxError(`more than ${this.#limits.maxBytes} bytes`, 'too-large')
     }
     return -1
   }

@@ -1,11 +1,20 @@
-import type { SecureContext } from 'node:tls'
+import { createServer, type Server, type Socket } from 'node:net'
+import { type SecureContext, TLSSocket } from 'node:tls'
 import type { Clock } from '../../base/clock.ts'
-import type { ListenAddress } from '../../base/listen-address.ts'
+import { isLoopback, type ListenAddress } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'
+import { ClientConnection } from './connection.ts'
+import type { Front } from './front.ts'
+import type { IngressContext } from './ingress-context.ts'
+import { INGRESS_LIMITS, type IngressLimits } from './ingress-limits.ts'
+import { WriteTurn } from './write-turn.ts'
+
+/** How often a stop looks whether the last connection has closed. */
+const STOP_STEP_MS = 20
 
 export interface IngressTls {
-  /** The certificate for a host name; undefined when the client sent none. Asked per handshake. */
+  /** The certificate for a server name; undefined when the client named none. Asked each time. */
   context(serverName: string | undefined): SecureContext
 }
 
@@ -16,6 +25,7 @@ export interface IngressOptions {
   readonly tls: IngressTls
   readonly log: Logger
   readonly clock: Clock
+  readonly limits?: Partial<IngressLimits>
 }
 
 export interface IngressAddresses {
@@ -26,18 +36,104 @@ export interface IngressAddresses {
 /** The public HTTP and HTTPS front of the endpoints in a registry. */
 export class Ingress {
   readonly #options: IngressOptions
+  readonly #context: IngressContext & { now: number }
+  readonly #servers: Server[] = []
+  readonly #connections = new Set<ClientConnection>()
+  readonly #stopping = new AbortController()
+  #stopped: Promise<void> | undefined
 
   constructor(options: IngressOptions) {
+    const { registry, clock, limits } = options
     this.#options = options
+    this.#context = {
+      registry,
+      clock,
+      log: options.log.child({ room: 'ingress' }),
+      limits: { ...INGRESS_LIMITS, ...limits },
+      turn: new WriteTurn(),
+      now: clock.monotonic(),
+    }
   }
 
-  /** Listens on both addresses. */
-  start(): Promise<IngressAddresses> {
-    return Promise.resolve({ http: this.#options.http, https: this.#options.https })
+  /** Listens on both addresses; answers with the ports that the system gave. */
+  async start(): Promise<IngressAddresses> {
+    const { http, https } = this.#options
+    const plain: Front = { scheme: 'http', redirectsToHttps: !isLoopback(http.host) }
+    const secure: Front = { scheme: 'https', redirectsToHttps: false }
+    const addresses = {
+      http: await this.#listen(http, (socket) => this.#accept(socket, plain)),
+      https: await this.#listen(https, (socket) => this.#accept(this.#secure(socket), secure)),
+    }
+    // The sleep of the sweep rejects when the ingress stops.
+    this.#sweepUntilStopped().catch(() => {})
+    return addresses
   }
 
   /** Stops accepting, lets exchanges under way end within `deadlineMs`, closes the rest. */
   stop(deadlineMs: number): Promise<void> {
-    return Promise.resolve(void deadlineMs)
+    this.#stopped ??= this.#stop(deadlineMs)
+    return this.#stopped
+  }
+
+  async #stop(deadlineMs: number): Promise<void> {
+    const closed = this.#servers.map((server) => new Promise((resolve) => server.close(resolve)))
+    for (const connection of this.#connections) connection.stop()
+    const { clock } = this.#options
+    const until = clock.monotonic() + deadlineMs
+    while (this.#connections.size > 0 && clock.monotonic() < until) await clock.sleep(STOP_STEP_MS)
+    for (const connection of this.#connections) connection.destroy()
+    this.#stopping.abort()
+    await Promise.all(closed)
+  }
+
+  #listen(address: ListenAddress, accept: (socket: Socket) => void): Promise<ListenAddress> {
+    const server = createServer({ allowHalfOpen: true, noDelay: true }, accept)
+    server.maxConnections = this.#context.limits.connections
+    this.#servers.push(server)
+    return new Promise((resolve, reject) => {
+      server.once('error', reject)
+      server.listen(address.port, address.host, () => {
+        server.off('error', reject)
+        const bound = server.address()
+        const port = typeof bound === 'object' && bound ? bound.port : address.port
+        resolve({ host: address.host, port })
+      })
+    })
+  }
+
+  /**
+   * Puts TLS on a socket, which stays half-open like the one below. The certificate is asked for
+   * in each handshake, so it can be replaced.
+   */
+  #secure(socket: Socket): Socket {
+    const { tls } = this.#options
+    // Errors show on the TLS socket, which destroys this one.
+    socket.on('error', () => {})
+    return new TLSSocket(socket, {
+      isServer: true,
+      secureContext: tls.context(undefined),
+      SNICallback: (name, done) => done(null, tls.context(name.toLowerCase())),
+      ALPNProtocols: ['http/1.1'],
+    })
+  }
+
+  #accept(socket: Socket, front: Front): void {
+    const connection = new ClientConnection({
+      socket,
+      front,
+      context: this.#context,
+      onClose: (closed) => this.#connections.delete(closed),
+    })
+    this.#connections.add(connection)
+    connection.open()
+  }
+
+  async #sweepUntilStopped(): Promise<void> {
+    const { clock } = this.#options
+    for (;;) {
+      await clock.sleep(this.#context.limits.sweepMs, this.#stopping.signal)
+      this.#context.now = clock.monotonic()
+      for (const connection of this.#connections) connection.sweep(this.#context.now)
+    }
   }
 }

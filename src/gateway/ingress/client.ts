@@ -1,0 +1,28 @@
+import type { Front } from './front.ts'
+import type { HeadScanner } from './head-scanner.ts'
+import type { Upgrade } from './upgrade.ts'
+
+/** The client's side of an exchange, as its connection offers it. */
+export interface Client {
+  readonly front: Front
+  readonly ip: string
+  /** `ip:port`. */
+  readonly address: string
+  /** The connection closes after this exchange, whatever the client wants. */
+  readonly isStopping: boolean
+  /** For the heads of responses: there is one exchange at a time. */
+  readonly responseScanner: HeadScanner
+  /** Reads no more from the client until `resume()`. */
+  pause(): void
+  resume(): void
+  /** Takes all bytes; false: wait for `onClientRoom()`. */
+  write(chunk: Buffer): boolean
+  /** Half-closes towards the client, after what was written. */
+  end(): void
+  /** Breaks the connection off, so that the client sees that something is missing. */
+  abort(): void
+  /** The exchange is over; without `keepAlive` the connection is too. */
+  exchangeDone(keepAlive: boolean): void
+  /** From now on the connection belongs to the upgrade. */
+  upgraded(upgrade: Upgrade): void
+}

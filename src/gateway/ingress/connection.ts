@@ -1,0 +1,249 @@
+import type { Socket } from 'node:net'
+import { TLSSocket } from 'node:tls'
+import { formatListenAddress } from '../../base/listen-address.ts'
+import type { Client } from './client.ts'
+import { type EdgeErrorCode, edgeErrorReply } from './edge-error.ts'
+import { Exchange } from './exchange.ts'
+import type { Front } from './front.ts'
+import { HeadScanner } from './head-scanner.ts'
+import { HttpSyntaxError, type SyntaxFault } from './http-syntax-error.ts'
+import type { IngressContext } from './ingress-context.ts'
+import { encodeReply } from './local-reply.ts'
+import { parseRequestHead, type RequestHead } from './request-head.ts'
+import type { Upgrade } from './upgrade.ts'
+
+const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
+  malformed: 'ERR_GATEWAY_BAD_REQUEST',
+  'too-large': 'ERR_GATEWAY_HEAD_TOO_LARGE',
+  'unmet-expectation': 'ERR_GATEWAY_EXPECTATION',
+}
+
+export interface ConnectionOptions {
+  readonly socket: Socket
+  readonly front: Front
+  readonly context: IngressContext
+  onClose(connection: ClientConnection): void
+}
+
+/**
+ * A client's connection: one request after the other, each answered before the next is looked at
+ * (RFC 9112 9.3.2). The socket has to allow half-open connections.
+ */
+export class ClientConnection implements Client {
+  readonly front: Front
+  readonly ip: string
+  readonly address: string
+  readonly responseScanner = new HeadScanner()
+  readonly #socket: Socket
+  readonly #context: IngressContext
+  readonly #onClose: (connection: ClientConnection) => void
+  readonly #scanner: HeadScanner
+  /** See `Client`. */
+  isStopping = false
+  #exchange: Exchange | undefined
+  #upgrade: Upgrade | undefined
+  /** Bytes of later requests, while a response is due. */
+  #held: Buffer | undefined
+  #isReading = false
+  /** The last answer was written; what still comes is dropped. */
+  #isLeaving = false
+  /** When to close, monotonic; an exchange and an upgrade have deadlines of their own. */
+  #deadline: number
+  #lastTurn = 0
+
+  constructor({ socket, front, context, onClose }: ConnectionOptions) {
+    const { remoteAddress = '', remotePort = 0 } = socket
+    this.#socket = socket
+    this.front = front
+    this.#context = context
+    this.#onClose = onClose
+    this.ip = remoteAddress.startsWith('::ffff:') ? remoteAddress.slice(7) : remoteAddress
+    this.address = formatListenAddress({ host: this.ip, port: remotePort })
+    const { headBytes, headFields, headMs } = context.limits
+    this.#scanner = new HeadScanner({ maxBytes: headBytes, maxFields: headFields })
+    this.#deadline = context.now + headMs
+  }
+
+  /** Begins to read. */
+  open(): void {
+    const socket = this.#socket
+    socket.setNoDelay(true)
+    socket.on('data', (chunk: Buffer) => {
+      if (!this.#isLeaving) this.#read(chunk)
+    })
+    socket.on('drain', () => this.#onDrain())
+    socket.on('end', () => this.#onEnd())
+    // What went wrong with a client is the client's affair; `close` follows.
+    socket.on('error', () => {})
+    socket.on('close', () => this.#onClosed())
+  }
+
+  /** Closes at once between two requests, after the response otherwise. */
+  stop(): void {
+    this.isStopping = true
+    if (this.#upgrade) this.#socket.destroy()
+    else if (!this.#exchange) this.#leave()
+  }
+
+  /** Closes without waiting for anybody. */
+  destroy(): void {
+    this.#socket.destroy()
+  }
+
+  /** Looks at the deadlines; `now` is monotonic. */
+  sweep(now: number): void {
+    if (this.#upgrade) this.#upgrade.sweep(now)
+    else if (this.#exchange) this.#exchange.sweep(now)
+    else if (now > this.#deadline) this.#onDeadline()
+  }
+
+  pause(): void {
+    this.#socket.pause()
+  }
+
+  resume(): void {
+    this.#socket.resume()
+  }
+
+  write(chunk: Buffer): boolean {
+    const { turn } = this.#context
+    const current = turn.current()
+    if (current === this.#lastTurn) turn.cork(this.#socket)
+    this.#lastTurn = current
+    return this.#socket.write(chunk)
+  }
+
+  end(): void {
+    this.#socket.end()
+  }
+
+  abort(): void {
+    // A reset tells even a client that reads until the end; TLS has no close_notify then.
+    if (this.#socket instanceof TLSSocket) this.#socket.destroy()
+    else this.#socket.resetAndDestroy()
+  }
+
+  exchangeDone(keepAlive: boolean): void {
+    this.#exchange = undefined
+    if (!keepAlive || this.isStopping) {
+      this.#leave()
+    } else {
+      this.#deadline = this.#context.now + this.#context.limits.keepAliveMs
+      this.#readHeld()
+    }
+  }
+
+  upgraded(upgrade: Upgrade): void {
+    this.#exchange = undefined
+    this.#upgrade = upgrade
+    this.#readHeld()
+  }
+
+  #read(chunk: Buffer): void {
+    this.#isReading = true
+    try {
+      for (let at = 0; at < chunk.length && !this.#isLeaving; ) at = this.#readFrom(chunk, at)
+    } catch (err) {
+      this.#context.log.error({ err }, 'client connection failed')
+      this.#socket.destroy()
+    }
+    this.#isReading = false
+  }
+
+  /** Hands on what stands at `at`, and answers where the next thing begins. */
+  #readFrom(chunk: Buffer, at: number): number {
+    if (this.#upgrade) {
+      this.#upgrade.onClientData(at === 0 ? chunk : chunk.subarray(at))
+      return chunk.length
+    }
+    if (!this.#exchange) return this.#readHead(chunk, at)
+    const end = this.#exchange.takeBody(chunk, at)
+    return end === at ? this.#hold(chunk, at) : end
+  }
+
+  #readHead(chunk: Buffer, at: number): number {
+    // Answers that the client does not take would pile up.
+    if (this.#socket.writableNeedDrain) return this.#hold(chunk, at)
+    const wasPartial = this.#scanner.isPartial
+    let head: RequestHead
+    let end: number
+    try {
+      end = this.#scanner.scan(chunk, at)
+      if (end === -1) {
+        if (!wasPartial) this.#deadline = this.#context.now + this.#context.limits.headMs
+        return chunk.length
+      }
+      head = parseRequestHead(this.#scanner.take())
+    } catch (error) {
+      if (!(error instanceof HttpSyntaxError)) throw error
+      this.#reject(FAULT_CODES[error.fault], `It has ${error.message}.`)
+      return chunk.length
+    }
+    this.#exchange = new Exchange(this.#context, this, head)
+    this.#exchange.start()
+    return end
+  }
+
+  /** Keeps bytes whose time has not come. */
+  #hold(chunk: Buffer, from: number): number {
+    const rest = chunk.subarray(from)
+    this.#held = this.#held ? Buffer.concat([this.#held, rest]) : rest
+    const { pipelinedBytes } = this.#context.limits
+    if (!this.#exchange || this.#held.length >= pipelinedBytes) this.#socket.pause()
+    return chunk.length
+  }
+
+  #readHeld(): void {
+    const held = this.#held
+    if (!held || this.#isReading) return
+    this.#held = undefined
+    this.#socket.resume()
+    this.#read(held)
+  }
+
+  /** Answers bytes that are no request; nothing behind them can be one. */
+  #reject(code: EdgeErrorCode, detail?: string): void {
+    const framing = { isHead: false, keepAlive: false, minorVersion: 1 }
+    const reply = edgeErrorReply(code, '', detail)
+    this.#socket.write(encodeReply(reply, framing, this.#context.clock.now()))
+    this.#leave()
+  }
+
+  /** Says goodbye, and drops what comes until the client does the same (RFC 9112 9.6). */
+  #leave(): void {
+    this.#isLeaving = true
+    this.#held = undefined
+    this.#deadline = this.#context.now + this.#context.limits.lingerMs
+    this.#socket.end()
+    this.#socket.resume()
+  }
+
+  #onDeadline(): void {
+    if (this.#isLeaving) this.#socket.destroy()
+    else if (this.#scanner.isPartial) this.#reject('ERR_GATEWAY_REQUEST_TIMEOUT')
+    else this.#leave()
+  }
+
+  #onDrain(): void {
+    if (this.#upgrade) this.#upgrade.onClientRoom()
+    else if (this.#exchange) this.#exchange.onClientRoom()
+    else this.#readHeld()
+  }
+
+  /** A client that closes its side while a response is due does not want it any more. */
+  #onEnd(): void {
+    if (this.#upgrade) {
+      this.#upgrade.onClientEnd()
+    } else if (this.#exchange && !this.#exchange.isAnswered) {
+      this.#socket.destroy()
+    } else if (!this.#isLeaving) {
+      this.#leave()
+    }
+  }
+
+  #onClosed(): void {
+    this.#exchange?.abandon()
+    this.#upgrade?.onClientClose()
+    this.#onClose(this)
+  }
+}

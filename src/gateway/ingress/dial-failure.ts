@@ -1,0 +1,26 @@
+import type { ResponseHead } from './response-head.ts'
+
+const BODY_START = 'failed to dial backend: '
+/** Longer than any text of the system behind the start above. */
+const MAX_BODY_BYTES = 1_024
+/** The names that the SDK's own answer has, all of them and in this order. */
+const FIELD_NAMES = ['connection', 'content-length', 'date']
+
+/**
+ * True when a response has the shape of the one that the SDK makes when it cannot connect to the
+ * device's service. Only the first response on a stream can be that, and its body has to be looked
+ * at: a service may answer 502 by itself.
+ */
+export function resemblesDialFailure({ status, fields, framing }: ResponseHead): boolean {
+  return (
+    status === 502 &&
+    framing <= MAX_BODY_BYTES &&
+    fields.length === 2 * FIELD_NAMES.length &&
+    FIELD_NAMES.every((name, index) => fields[2 * index] === name)
+  )
+}
+
+/** Whether the body of such a response is the SDK's; a response to HEAD has none to tell by. */
+export function isDialFailure(body: Buffer, method: string): boolean {
+  return method === 'HEAD' || body.toString('latin1', 0, BODY_START.length) === BODY_START
+}

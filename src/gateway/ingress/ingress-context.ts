@@ -1,0 +1,16 @@
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { EndpointRegistry } from '../endpoint-registry.ts'
+import type { IngressLimits } from './ingress-limits.ts'
+import type { WriteTurn } from './write-turn.ts'
+
+/** What the connections of an ingress share. */
+export interface IngressContext {
+  readonly registry: EndpointRegistry
+  readonly log: Logger
+  readonly clock: Clock
+  readonly limits: IngressLimits
+  readonly turn: WriteTurn
+  /** Monotonic time of the last sweep: near enough for deadlines, and free. */
+  readonly now: number
+}

@@ -1,0 +1,40 @@
+/** What one client may take of the gateway, and for how long. */
+export interface IngressLimits {
+  /** Start line and fields of a request; above it 431. */
+  readonly headBytes: number
+  readonly headFields: number
+  /** From the first byte of a head to its last, or from the connection to its first byte. */
+  readonly headMs: number
+  /** How long a connection may stay open between two requests. */
+  readonly keepAliveMs: number
+  /** In each window a request body has to grow by so many bytes while the device takes them. */
+  readonly bodyWindowMs: number
+  readonly bodyWindowBytes: number
+  /** How long an exchange or an upgraded connection may be silent in both directions. */
+  readonly silenceMs: number
+  /** Bytes of later requests that are read while a response is due. */
+  readonly pipelinedBytes: number
+  /** Bytes of an unwanted body that are read and dropped to keep the connection. */
+  readonly discardedBytes: number
+  /** How long a connection that says goodbye waits for the client to do the same. */
+  readonly lingerMs: number
+  /** Per listener; further connections are dropped unheard. */
+  readonly connections: number
+  /** How often deadlines are looked at; they are late by as much. */
+  readonly sweepMs: number
+}
+
+export const INGRESS_LIMITS: IngressLimits = {
+  headBytes: 65_536,
+  headFields: 256,
+  headMs: 15_000,
+  keepAliveMs: 75_000,
+  bodyWindowMs: 30_000,
+  bodyWindowBytes: 1_024,
+  silenceMs: 300_000,
+  pipelinedBytes: 65_536,
+  discardedBytes: 65_536,
+  lingerMs: 2_000,
+  connections: 16_384,
+  sweepMs: 1_000,
+}

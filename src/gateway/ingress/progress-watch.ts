@@ -1,0 +1,47 @@
+import type { IngressLimits } from './ingress-limits.ts'
+
+/** What an exchange shows of itself when the clock is looked at. */
+export interface Progress {
+  /** Bytes that went anywhere so far. */
+  readonly movedBytes: number
+  /** Bytes of the request body so far; undefined while the client is not waited for. */
+  readonly awaitedBodyBytes: number | undefined
+}
+
+export type Stall = 'slow-body' | 'silence'
+
+/** Notices an exchange that does not move. Looked at now and then, so a transfer pays nothing. */
+export class ProgressWatch {
+  readonly #limits: IngressLimits
+  #movedBytes = -1
+  #movedAt = 0
+  #windowBytes: number | undefined
+  #windowUntil = 0
+
+  constructor(limits: IngressLimits) {
+    this.#limits = limits
+  }
+
+  look({ movedBytes, awaitedBodyBytes }: Progress, now: number): Stall | undefined {
+    if (movedBytes !== this.#movedBytes) {
+      this.#movedBytes = movedBytes
+      this.#movedAt = now
+    }
+    if (now - this.#movedAt > this.#limits.silenceMs) return 'silence'
+    return this.#isTooSlow(awaitedBodyBytes, now) ? 'slow-body' : undefined
+  }
+
+  #isTooSlow(bodyBytes: number | undefined, now: number): boolean {
+    const { bodyWindowBytes, bodyWindowMs } = this.#limits
+    if (bodyBytes === undefined) {
+      this.#windowBytes = undefined
+      return false
+    }
+    if (this.#windowBytes !== undefined && now < this.#windowUntil) return false
+    const isTooSlow =
+      this.#windowBytes !== undefined && bodyBytes - this.#windowBytes < bodyWindowBytes
+    this.#windowBytes = bodyBytes
+    this.#windowUntil = now + bodyWindowMs
+    return isTooSlow
+  }
+}

@@ -1,0 +1,95 @@
+import type { MuxadoError } from '../../muxado/error-code.ts'
+import type { StreamHandler } from '../../muxado/stream.ts'
+import type { EndpointTraffic } from '../endpoint.ts'
+import type { ProxyStream } from '../stream-pool.ts'
+import type { Client } from './client.ts'
+import type { IngressLimits } from './ingress-limits.ts'
+import { ProgressWatch } from './progress-watch.ts'
+
+export interface UpgradeOptions {
+  readonly client: Client
+  readonly stream: ProxyStream
+  readonly traffic: EndpointTraffic
+  readonly limits: IngressLimits
+  /** Called once, when both directions are over. */
+  onOver(bytesOut: number): void
+}
+
+/** After a 101: bytes go both ways as they are, each end is passed on by itself (RFC 9110 7.8). */
+export class Upgrade implements StreamHandler {
+  readonly #options: UpgradeOptions
+  readonly #watch: ProgressWatch
+  #isClientEnded = false
+  #isServiceEnded = false
+  #isOver = false
+  #bytesIn = 0
+  #bytesOut = 0
+  #unreleased = 0
+
+  constructor(options: UpgradeOptions) {
+    this.#options = options
+    this.#watch = new ProgressWatch(options.limits)
+    options.stream.stream.handler = this
+  }
+
+  onClientData(chunk: Buffer): void {
+    this.#bytesIn += chunk.length
+    this.#options.traffic.bytesIn += chunk.length
+    if (!this.#options.stream.stream.write(chunk)) this.#options.client.pause()
+  }
+
+  onClientEnd(): void {
+    this.#isClientEnded = true
+    this.#options.stream.stream.end()
+    if (this.#isServiceEnded) this.#over()
+  }
+
+  /** The client's socket has taken what it was given. */
+  onClientRoom(): void {
+    const bytes = this.#unreleased
+    this.#unreleased = 0
+    this.#options.stream.stream.release(bytes)
+  }
+
+  /** The client's connection is gone. */
+  onClientClose(): void {
+    if (this.#isOver) return
+    this.#options.stream.retire()
+    this.#over()
+  }
+
+  /** Ends an upgraded connection that was silent for too long; `now` is monotonic. */
+  sweep(now: number): void {
+    const movedBytes = this.#bytesIn + this.#bytesOut - this.#unreleased
+    const stall = this.#watch.look({ movedBytes, awaitedBodyBytes: undefined }, now)
+    if (stall) this.#options.client.abort()
+  }
+
+  onData(chunk: Buffer): void {
+    this.#bytesOut += chunk.length
+    this.#options.traffic.bytesOut += chunk.length
+    if (this.#options.client.write(chunk)) this.#options.stream.stream.release(chunk.length)
+    else this.#unreleased += chunk.length
+  }
+
+  onEnd(): void {
+    this.#isServiceEnded = true
+    this.#options.client.end()
+    if (this.#isClientEnded) this.#over()
+  }
+
+  onDrain(): void {
+    this.#options.client.resume()
+  }
+
+  onClose(error: MuxadoError | undefined): void {
+    if (this.#isOver) return
+    this.#over()
+    if (error) this.#options.client.abort()
+  }
+
+  #over(): void {
+    this.#isOver = true
+    this.#options.onOver(this.#bytesOut)
+  }
+}
