@@ -4,6 +4,7 @@ import type { AgentStatus, LinkStatus, OwnEndpointStatus } from '../agent/agent-
 import { methodNotAllowed } from '../http/no-route.ts'
 import type { Database, StorageReport } from '../store/database.ts'
 import { isoTime, isoTimeOrNull } from './iso-time.ts'
+import { problemView } from './problem-view.ts'
 
 /** `/status`: one object that says whether the device is fine, and if not, what to do. */
 export function statusRoutes(agent: Agent, database: Database): Router {
@@ -44,11 +45,7 @@ function linkView(link: LinkStatus) {
   return {
     state: link.state,
     since: isoTime(link.since),
-    reason: link.reason ?? null,
-    remedy: link.remedy ?? null,
-    last_error: link.lastError ?? null,
-    service_code: link.serviceCode ?? null,
-    next_retry_at: isoTimeOrNull(link.nextRetryAt),
+    ...problemView(link),
     latency_ms: link.latencyMs ?? null,
   }
 }

@@ -1,5 +1,6 @@
 import type { JsonObject, Tunnel } from '../agent/tunnel.ts'
-import { isoTime, isoTimeOrNull } from './iso-time.ts'
+import { isoTime } from './iso-time.ts'
+import { type ProblemView, problemView } from './problem-view.ts'
 
 /** The five fields of a tunnel that every client sees. */
 export interface TunnelView {
@@ -12,17 +13,12 @@ export interface TunnelView {
 }
 
 /** The same with what is true of the tunnel now. Times are ISO 8601, UTC. */
-export interface TunnelStatusView extends TunnelView {
+export interface TunnelStatusView extends TunnelView, ProblemView {
   readonly id: string
   /** What `/tunnels/{url_part}` takes. */
   readonly url_part: string
   readonly state: string
   readonly since: string
-  readonly reason: string | null
-  readonly remedy: string | null
-  readonly last_error: string | null
-  readonly service_code: string | null
-  readonly next_retry_at: string | null
   readonly upstream: string
   readonly created_at: string
   readonly updated_at: string
@@ -41,11 +37,7 @@ export function tunnelStatusView(tunnel: Tunnel, inForce: JsonObject): TunnelSta
     url_part: tunnel.spec.domain,
     state: status.state,
     since: isoTime(status.since),
-    reason: status.reason ?? null,
-    remedy: status.remedy ?? null,
-    last_error: status.lastError ?? null,
-    service_code: status.serviceCode ?? null,
-    next_retry_at: isoTimeOrNull(status.nextRetryAt),
+    ...problemView(status),
     upstream: status.upstream,
     created_at: isoTime(tunnel.createdAt),
     updated_at: isoTime(tunnel.updatedAt),
