@@ -111,7 +111,7 @@ describe('wrong tokens', () => {
 describe('what leaves the agent', () => {
   it('holds no secret, no stack and no path of the device', async () => {
     const { call, callPublic, service, folder, text } = await startApi()
-    service.refusals.set('refused.site.test', ['The service said no.', 'ERR_NGROK_320'])
+    service.refuse('refused.site.test', 320)
     const requests: [string, string, unknown?, Record<string, string>?][] = [
       ['POST', '/tunnels', SPEC],
       ['POST', '/tunnels', SPEC],

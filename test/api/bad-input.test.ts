@@ -153,16 +153,16 @@ describe('POST /tunnels with what this device or its service refuses', () => {
   })
 
   it.each([
-    ['ERR_NGROK_334', 409, 'domain-online-elsewhere'],
-    ['ERR_NGROK_308', 403, 'forbidden'],
-    ['ERR_NGROK_320', 422, 'service-refused'],
-    ['ERR_NGROK_99999', 422, 'service-refused'],
-  ])('%s of the service: %i %s', async (serviceCode, status, code) => {
+    [334, 409, 'domain-online-elsewhere'],
+    [308, 403, 'forbidden'],
+    [320, 422, 'service-refused'],
+    [99_999, 422, 'service-refused'],
+  ])('ERR_NGROK_%i of the service: %i %s', async (serviceCode, status, code) => {
     const { call, service } = await startApi()
-    service.refusals.set(DOMAIN, ['The service said no.', serviceCode])
+    service.refuse(DOMAIN, serviceCode)
     const answer = await call('POST', '/tunnels', SPEC)
     expect([answer.status, answer.json.code]).toEqual([status, code])
-    expect(answer.json.service_code).toBe(serviceCode)
+    expect(answer.json.service_code).toBe(`ERR_NGROK_${serviceCode}`)
   })
 
   it('a domain that has a tunnel: 409 domain-taken', async () => {

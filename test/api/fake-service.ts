@@ -1,36 +1,28 @@
 import { once } from 'node:events'
 import { createServer, type Server } from 'node:tls'
-import type { Connector, ConnectRequest, EndpointRequest } from '../../src/agent/connector.ts'
-import { ProblemError } from '../../src/agent/problem.ts'
-import { serviceProblem } from '../../src/agent/service-error.ts'
+import { FakeConnector, refusal } from '../helpers/fake-connector.ts'
 import { createTlsFixture } from '../helpers/tls-fixture.ts'
 
-/** A service that shakes hands for real and takes endpoints through a connector without an SDK. */
+const TLS = createTlsFixture()
+
+/** The service as the agent meets it: a real TLS handshake, then a connector without the SDK. */
 export class FakeService {
+  readonly connector = new FakeConnector()
   readonly caPem: string
-  /** Domains that are open now, each with its policy. */
-  readonly open = new Map<string, string | undefined>()
-  /** What the service says to a domain: its text and code. */
-  readonly refusals = new Map<string, readonly [detail: string, code: string]>()
-  readonly connector: Connector
+  readonly #refusals = new Map<string, number>()
   readonly #server: Server
-  #onLost: ConnectRequest['onLost'] | undefined
 
   private constructor(server: Server, caPem: string) {
     this.#server = server
     this.caPem = caPem
-    this.connector = {
-      sdkVersion: 'fake',
-      connect: (request) => {
-        this.#onLost = request.onLost
-        const session = { open: (it: EndpointRequest) => this.#open(it), close: async () => {} }
-        return Promise.resolve(session)
-      },
+    this.connector.onOpen = ({ domain }) => {
+      const code = this.#refusals.get(domain)
+      if (code !== undefined) throw refusal(code, 'The service said no.')
     }
   }
 
   static async start(): Promise<FakeService> {
-    const { caPem, certPem, keyPem } = await createTlsFixture()
+    const { caPem, certPem, keyPem } = await TLS
     const server = createServer({ cert: certPem, key: keyPem })
     server.on('secureConnection', (socket) => socket.on('error', () => {}))
     server.listen(0, '127.0.0.1')
@@ -43,22 +35,22 @@ export class FakeService {
     return `127.0.0.1:${port}`
   }
 
-  /** Takes no more sessions and drops the one there is. */
+  get online(): string[] {
+    return this.connector.online
+  }
+
+  /** Says ERR_NGROK_`code` to this domain from now on. */
+  refuse(domain: string, code: number): void {
+    this.#refusals.set(domain, code)
+  }
+
+  /** Drops the session and takes no other. */
   goAway(): void {
-    this.#server.close()
-    this.open.clear()
-    this.#onLost?.(serviceProblem('the service went away', undefined))
+    this.stop()
+    this.connector.last.lose()
   }
 
   stop(): void {
     this.#server.close()
-  }
-
-  async #open({ domain, policy }: EndpointRequest) {
-    const refusal = this.refusals.get(domain)
-    if (refusal) throw new ProblemError(serviceProblem(...refusal))
-    this.open.set(domain, policy)
-    const close = async () => void this.open.delete(domain)
-    return { url: `https://${domain}`, close }
   }
 }

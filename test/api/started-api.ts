@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { Agent, type AgentOptions } from '../../src/agent/agent.ts'
@@ -22,10 +22,8 @@ import { FakeService } from './fake-service.ts'
 export const API_TOKEN = 'canary-api-token-of-the-test'
 const AUTHTOKEN = 'canary-authtoken-of-the-test'
 export const AGENT_DOMAIN = 'agent.site.test'
-export const DEFAULT_POLICY = readFileSync(
-  join(import.meta.dirname, '../../default-policy.json'),
-  'utf8',
-)
+const DEFAULT_POLICY_PATH = join(import.meta.dirname, '../../default-policy.json')
+export const DEFAULT_POLICY = readFileSync(DEFAULT_POLICY_PATH, 'utf8')
 
 export interface StartedApi extends CapturedLog {
   readonly agent: Agent
@@ -55,8 +53,6 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
   const clock = systemClock
   const service = await FakeService.start()
   onTestFinished(() => service.stop())
-  const defaultPolicyPath = join(folder, 'default-policy.json')
-  if (!options.folder) writeFileSync(defaultPolicyPath, DEFAULT_POLICY)
 
   const database = openDatabase({
     path: join(folder, 'agent.db'),
@@ -76,7 +72,7 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
     serverAddr: service.address,
     caCert: service.caPem,
     own: undefined,
-    defaultPolicyPath,
+    defaultPolicyPath: DEFAULT_POLICY_PATH,
     forward: { allow: [], ownAddresses: () => [] },
     maxTunnels: 10,
     version: '0.0.0-test',
@@ -106,7 +102,7 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
     return server
   }
   const local = await serve(localEntrance('127.0.0.1'), { host: '127.0.0.1', port: 0 })
-  const socketPath = join(folder, 'api.sock')
+  const socketPath = join(temporaryFolder(), 'api.sock')
   await serve(tunnelEntrance(AGENT_DOMAIN), { socketPath })
 
   const caller =

@@ -1,0 +1,79 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import BetterSqlite from 'better-sqlite3'
+import { describe, expect, it } from 'vitest'
+import { canMount, mountSmallDisk } from '../helpers/small-disk.ts'
+import { type StartedApi, startApi } from './started-api.ts'
+
+const DOMAIN = 'device1.site.test'
+const specOf = (domain: string) => ({ protocol: 'http', forwards_to: 'localhost:8001', domain })
+
+/** Creates tunnels until one is refused; the last answer and how many were created. */
+async function createUntilRefused({ call }: StartedApi) {
+  for (let count = 0; count < 200; count += 1) {
+    const answer = await call('POST', '/tunnels', specOf(`d${count}.site.test`))
+    if (answer.status !== 200) return { answer, count }
+  }
+  return expect.fail('the disk did not fill up')
+}
+
+describe('the API over a storage that refuses', () => {
+  it('answers 503 while another program holds the database, and goes on after it', async () => {
+    const { call, folder } = await startApi()
+    const other = new BetterSqlite(join(folder, 'agent.db'))
+    other.exec('BEGIN IMMEDIATE')
+    const { status, json, headers } = await call('POST', '/tunnels', specOf(DOMAIN))
+    other.close()
+    expect([status, json.code, headers['retry-after']]).toEqual([503, 'storage-unavailable', '5'])
+    expect((await call('POST', '/tunnels', specOf(DOMAIN))).status).toBe(200)
+  })
+
+  it.runIf(canMount())('answers 507 on a full disk, keeps what runs and deletes', async () => {
+    const { folder } = mountSmallDisk('2m')
+    const api = await startApi({
+      folder,
+      agent: { maxTunnels: 1_000 },
+      database: { reserveBytes: 512 * 1024 },
+    })
+    const { call, service } = api
+    await call('POST', '/tunnels', specOf(DOMAIN))
+    expect(() => writeFileSync(join(folder, 'filler'), Buffer.alloc(4e6))).toThrow('ENOSPC')
+    const { answer, count } = await createUntilRefused(api)
+    expect([answer.status, answer.json.code]).toEqual([507, 'storage-full'])
+    expect(service.online).toHaveLength(count + 1)
+
+    const ready = await call('GET', '/readyz')
+    expect([ready.status, ready.json.reasons]).toEqual([503, [expect.stringMatching(/full/)]])
+    const { json } = await call('GET', '/status')
+    expect(json).toMatchObject({ healthy: false, verdict: expect.stringMatching(/disk is full/) })
+
+    expect((await call('DELETE', `/tunnels/${DOMAIN}`)).status).toBe(204)
+    for (let n = 0; n < count; n += 1) {
+      expect((await call('DELETE', `/tunnels/d${n}.site.test`)).status).toBe(204)
+    }
+    expect(service.online).toEqual([])
+  })
+
+  it.runIf(canMount())('serves a read-only folder: 503 for changes, all tunnels up', async () => {
+    const { folder, remount } = mountSmallDisk('16m')
+    const first = await startApi({ folder })
+    await first.call('POST', '/tunnels', specOf(DOMAIN))
+    await first.agent.stop()
+    first.database.close()
+    remount('ro')
+
+    const { call, service } = await startApi({ folder })
+    expect((await call('GET', `/tunnels/${DOMAIN}`)).json.state).toBe('online')
+    for (const [method, path, body] of [
+      ['POST', '/tunnels', specOf('other.site.test')],
+      ['PUT', `/tunnels/${DOMAIN}`, { ...specOf(DOMAIN), forwards_to: ':9000' }],
+      ['DELETE', `/tunnels/${DOMAIN}`],
+    ] as const) {
+      const { status, json } = await call(method, path, body)
+      expect([method, status, json.code]).toEqual([method, 503, 'storage-unavailable'])
+    }
+    expect(service.online).toEqual([DOMAIN])
+    expect((await call('GET', '/healthz')).status).toBe(200)
+    expect((await call('GET', '/readyz')).status).toBe(503)
+  })
+})
