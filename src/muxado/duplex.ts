@@ -23,7 +23,7 @@ class StreamDuplex extends Duplex implements StreamHandler {
 
   onData(chunk: Buffer): void {
     this.#held += chunk.length
-    if (this.push(chunk)) this.#releaseHeld()
+    this.push(chunk)
   }
 
   onEnd(): void {
@@ -41,7 +41,8 @@ class StreamDuplex extends Duplex implements StreamHandler {
   }
 
   override _read(): void {
-    this.#releaseHeld()
+    this.#stream.release(this.#held)
+    this.#held = 0
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: Done): void {
@@ -57,10 +58,5 @@ class StreamDuplex extends Duplex implements StreamHandler {
   override _destroy(error: Error | null, done: Done): void {
     this.#stream.retire()
     done(error)
-  }
-
-  #releaseHeld(): void {
-    this.#stream.release(this.#held)
-    this.#held = 0
   }
 }

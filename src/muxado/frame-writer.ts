@@ -20,7 +20,7 @@ export interface FrameWriterOptions {
   readonly backlogBytes: number
   /** There is room again after `hasRoom` was false. */
   onRoom(): void
-  /** An acknowledgement is due and nothing waits to carry it: put a small frame now. */
+  /** After `acknowledge()`, when nothing waits to go out: put a small frame now. */
   onIdle(): void
   /** More waits than any peer that reads would cause. */
   onOverflow(): void
@@ -41,7 +41,6 @@ export class FrameWriter implements FrameSink {
   #bytesInFlight = 0
   #full = false
   #scheduled = false
-  #acknowledgeDue = false
   #closed = false
 
   constructor(options: FrameWriterOptions) {
@@ -75,7 +74,6 @@ export class FrameWriter implements FrameSink {
 
   /** Makes sure that something goes out this turn, so that the kernel's ACK rides on it. */
   acknowledge(): void {
-    this.#acknowledgeDue = true
     this.#schedule()
   }
 
@@ -101,7 +99,7 @@ export class FrameWriter implements FrameSink {
   #onTurn(): void {
     // A slab with a few bytes is still a slab: with the transport full, let it fill up first.
     if (!this.#closed && !this.#full) {
-      if (this.#used === 0 && this.#acknowledgeDue) this.#options.onIdle()
+      if (this.#used === 0) this.#options.onIdle()
       this.#flush()
     }
     this.#scheduled = false
@@ -114,7 +112,6 @@ export class FrameWriter implements FrameSink {
     this.#slab = undefined
     this.#used = 0
     if (this.#closed) return
-    this.#acknowledgeDue = false
     this.#slabsInFlight += 1
     this.#bytesInFlight += bytes
     if (this.#slabsInFlight >= FULL_SLABS) this.#full = true

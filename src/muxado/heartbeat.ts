@@ -1,8 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../base/clock.ts'
 import type { Session } from './session.ts'
-import { DEAF } from './session-stream.ts'
-import type { Stream } from './stream.ts'
+import { DEAF, type Stream } from './stream.ts'
 import { openTyped } from './typed-session.ts'
 
 /** Type of the streams that carry heartbeats, both ways. */
@@ -29,7 +28,8 @@ export class Heartbeat {
   readonly #options: HeartbeatOptions
   #stream: Stream | undefined
   #timer = new AbortController()
-  #beat = Buffer.alloc(0)
+  /** What the peer has to echo; undefined between two beats. */
+  #beat: Buffer | undefined
   #echo = Buffer.alloc(0)
   #sentAt = 0
 
@@ -67,8 +67,9 @@ export class Heartbeat {
     const stream = this.#stream
     if (stream === undefined || this.#timer.signal.aborted) return
     stream.release(chunk.length)
-    this.#echo = Buffer.concat([this.#echo, chunk.subarray(0, BEAT_BYTES)])
-    if (!this.#echo.subarray(0, BEAT_BYTES).equals(this.#beat)) return
+    this.#echo = Buffer.concat([this.#echo, chunk.subarray(0, BEAT_BYTES)]).subarray(0, BEAT_BYTES)
+    if (this.#beat === undefined || !this.#echo.equals(this.#beat)) return
+    this.#beat = undefined
     this.#options.onLatency(this.#options.clock.monotonic() - this.#sentAt)
     this.#after(this.#options.intervalMs, () => this.#send(stream))
   }
@@ -76,8 +77,14 @@ export class Heartbeat {
   /** One timer at a time: the next one replaces it. */
   #after(ms: number, run: () => void): void {
     this.#timer.abort()
-    this.#timer = new AbortController()
-    this.#options.clock.sleep(ms, this.#timer.signal).then(run, () => {})
+    const timer = new AbortController()
+    this.#timer = timer
+    this.#options.clock.sleep(ms, timer.signal).then(
+      () => {
+        if (!timer.signal.aborted) run()
+      },
+      () => {},
+    )
   }
 }
 

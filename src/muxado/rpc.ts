@@ -2,8 +2,7 @@ import type { Clock } from '../base/clock.ts'
 import { MuxadoError } from './error-code.ts'
 import { JsonReader } from './json-reader.ts'
 import type { Session } from './session.ts'
-import { DEAF } from './session-stream.ts'
-import type { Stream } from './stream.ts'
+import { DEAF, type Stream } from './stream.ts'
 import { openTyped } from './typed-session.ts'
 
 export interface MessageLimits {
@@ -46,7 +45,7 @@ function receiveMessage(stream: Stream, maxBytes: number): Promise<unknown> {
         }
       },
       onEnd: () => reject(new MuxadoError('message-invalid', 'the message breaks off')),
-      onClose: (error) => reject(error ?? new MuxadoError('message-invalid', 'no message came')),
+      onClose: reject,
     }
   })
 }

@@ -1,18 +1,13 @@
 import { ErrorCode, MuxadoError } from './error-code.ts'
 import { FIN, type FrameSink, MAX_DATA_BYTES, SYN } from './frame.ts'
 import type { SessionLimits } from './session-limits.ts'
-import type { Stream, StreamHandler } from './stream.ts'
+import { DEAF, type Stream, type StreamHandler } from './stream.ts'
 import { ReceiveWindow, SendWindow } from './window.ts'
 
 const EMPTY = Buffer.alloc(0)
 
-/** For a stream that nobody listens to: what comes keeps its credit, so it stays within the window. */
-export const DEAF: StreamHandler = {
-  onData() {},
-  onEnd() {},
-  onDrain() {},
-  onClose() {},
-}
+/** With the transport full, no more than this rides in a SYN frame, and the rest waits its turn. */
+const CROWDED_SYN_BYTES = 1_024
 
 /** All that a stream may ask of its session. */
 export interface StreamHost {
@@ -26,6 +21,8 @@ export interface StreamHost {
   owes(stream: SessionStream): void
   /** Takes the stream out of the session, then tells its handler. */
   closed(stream: SessionStream, error: MuxadoError | undefined): void
+  /** A callback of the stream's owner threw. */
+  report(cause: unknown): void
 }
 
 /** A stream with the side that its session calls. */
@@ -82,7 +79,7 @@ export class SessionStream implements Stream {
   }
 
   release(bytes: number): void {
-    if (this.#closed || this.#peerEnded || this.#retired) return
+    if (this.#closed || this.#peerEnded) return
     if (this.#receiveWindow.release(bytes)) this.grantCredit()
     else this.#host.owes(this)
   }
@@ -103,9 +100,9 @@ export class SessionStream implements Stream {
     this.abort(new MuxadoError('stream-cancelled', `stream ${this.id} was reset here`, { code }))
   }
 
-  /** The first frame of a stream of ours; it may be sent while the transport is full. */
+  /** The first frame of a stream of ours. It does not wait: ids have to go out in their order. */
   open(first: Buffer): void {
-    const body = first.subarray(0, MAX_DATA_BYTES)
+    const body = first.subarray(0, this.#host.writer.hasRoom ? MAX_DATA_BYTES : CROWDED_SYN_BYTES)
     this.#sendWindow.take(body.length)
     this.#host.wire.data(this.id, body, SYN)
     if (body.length < first.length) this.write(first.subarray(body.length))
@@ -114,18 +111,12 @@ export class SessionStream implements Stream {
   /** A DATA frame of the peer, or a part of one. */
   receive(body: Buffer, ends: boolean): void {
     if (this.#closed) return
-    if (body.length > 0) {
-      if (this.#peerEnded) {
-        this.abort(new MuxadoError('protocol-violation', `stream ${this.id}: DATA after FIN`))
-      } else if (!this.#receiveWindow.receive(body.length)) {
-        this.abort(new MuxadoError('window-exceeded', `stream ${this.id}: more than its window`))
-      } else if (this.#retired) {
-        this.#stopPeer()
-      } else {
-        this.handler.onData(body)
-      }
+    try {
+      if (body.length > 0) this.#receiveBody(body)
+      if (ends && !this.#closed && !this.#peerEnded) this.#receiveFin()
+    } catch (cause) {
+      this.ownerFailed(cause)
     }
-    if (ends && !this.#closed && !this.#peerEnded) this.#receiveFin()
   }
 
   /** An RST of the peer. */
@@ -159,6 +150,12 @@ export class SessionStream implements Stream {
     if (this.#closed) return
     this.#sendReset(error.code)
     this.fail(error)
+  }
+
+  /** What an owner throws costs its own stream, not the others. */
+  ownerFailed(cause: unknown): void {
+    this.#host.report(cause)
+    this.abort(new MuxadoError('handler-failed', `stream ${this.id}: its owner failed`, { cause }))
   }
 
   /** Ends the stream without a word to the peer. */
@@ -196,9 +193,15 @@ export class SessionStream implements Stream {
     if (this.#queuedBytes === 0 && this.#ending && !this.#finSent) this.#sendFin()
     if (this.#closed || (this.#queuedBytes === 0 && !this.#drainDue)) return
     if (!this.#host.writer.hasRoom) this.#awaitRoom()
-    else if (this.#queuedBytes === 0) {
-      this.#drainDue = false
+    else if (this.#queuedBytes === 0) this.#tellDrained()
+  }
+
+  #tellDrained(): void {
+    this.#drainDue = false
+    try {
       this.handler.onDrain()
+    } catch (cause) {
+      this.ownerFailed(cause)
     }
   }
 
@@ -213,6 +216,18 @@ export class SessionStream implements Stream {
     this.#drainDue = false
     this.#host.wire.data(this.id, EMPTY, FIN)
     if (this.#peerEnded) this.fail(undefined)
+  }
+
+  #receiveBody(body: Buffer): void {
+    if (this.#peerEnded) {
+      this.abort(new MuxadoError('protocol-violation', `stream ${this.id}: DATA after FIN`))
+    } else if (!this.#receiveWindow.receive(body.length)) {
+      this.abort(new MuxadoError('window-exceeded', `stream ${this.id}: more than its window`))
+    } else if (this.#retired) {
+      this.#stopPeer()
+    } else {
+      this.handler.onData(body)
+    }
   }
 
   #receiveFin(): void {

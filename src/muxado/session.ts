@@ -62,8 +62,8 @@ export class Session {
     })
     const receiver: FrameSink = {
       data: (id, body, flags) => this.#receiveData(id, body, flags),
-      reset: (id, code) => this.#receiveReset(id, code),
-      windowIncrement: (id, bytes) => this.#receiveCredit(id, bytes),
+      reset: (id, code) => this.#table.find(id)?.receiveReset(code),
+      windowIncrement: (id, bytes) => this.#table.find(id)?.receiveCredit(bytes),
       goAway: (_lastId, code, message) =>
         this.#die(new MuxadoError('remote-gone-away', message, { code })),
     }
@@ -79,6 +79,7 @@ export class Session {
         this.#debtor = stream
       },
       closed: (stream, error) => this.#closeStream(stream, error),
+      report: (cause) => this.#report(cause),
     }
     this.#listen()
   }
@@ -116,14 +117,7 @@ export class Session {
    * the session has closed.
    */
   whenFree(callback: () => void): void {
-    if (this.#error !== undefined) return
-    this.#table.whenFree(() => {
-      try {
-        callback()
-      } catch (cause) {
-        this.#report(cause)
-      }
-    })
+    if (this.#error === undefined) this.#table.whenFree(() => this.#call(callback))
   }
 
   /** Sends GOAWAY, closes all streams and resolves once the transport is closed, within 250 ms. */
@@ -175,12 +169,7 @@ export class Session {
       throw new MuxadoError('protocol-violation', `DATA on stream ${id}, which was never opened`)
     }
     // A stream that is gone: what was under way when it ended needs no answer.
-    if (stream === undefined) return
-    try {
-      stream.receive(body, (flags & FIN) !== 0)
-    } catch (cause) {
-      this.#contain(stream, cause)
-    }
+    stream?.receive(body, (flags & FIN) !== 0)
   }
 
   #accept(id: number): SessionStream | undefined {
@@ -193,39 +182,16 @@ export class Session {
     try {
       this.#options.accept(stream)
     } catch (cause) {
-      this.#contain(stream, cause)
+      stream.ownerFailed(cause)
     }
     return stream
-  }
-
-  #receiveReset(id: number, code: number): void {
-    const stream = this.#table.find(id)
-    try {
-      stream?.receiveReset(code)
-    } catch (cause) {
-      this.#report(cause)
-    }
-  }
-
-  #receiveCredit(id: number, bytes: number): void {
-    const stream = this.#table.find(id)
-    if (stream === undefined) return
-    try {
-      stream.receiveCredit(bytes)
-    } catch (cause) {
-      this.#contain(stream, cause)
-    }
   }
 
   #resumeStreams(): void {
     while (this.#writer.hasRoom) {
       const stream = this.#blocked.shift()
       if (stream === undefined) return
-      try {
-        stream.resume()
-      } catch (cause) {
-        this.#contain(stream, cause)
-      }
+      stream.resume()
     }
   }
 
@@ -237,19 +203,15 @@ export class Session {
 
   #closeStream(stream: SessionStream, error: MuxadoError | undefined): void {
     this.#table.remove(stream)
-    stream.handler.onClose(error)
+    this.#call(() => stream.handler.onClose(error))
     if (this.#error === undefined) this.#table.offerSlots()
   }
 
-  /** What a handler throws costs its own stream, not the others. */
-  #contain(stream: SessionStream, cause: unknown): void {
-    this.#report(cause)
+  #call(callback: () => void): void {
     try {
-      stream.abort(
-        new MuxadoError('handler-failed', `stream ${stream.id}: its owner failed`, { cause }),
-      )
-    } catch (again) {
-      this.#report(again)
+      callback()
+    } catch (cause) {
+      this.#report(cause)
     }
   }
 
@@ -278,13 +240,7 @@ export class Session {
 
   #finish(error: MuxadoError): void {
     this.#writer.close()
-    for (const stream of this.#table.all()) {
-      try {
-        stream.fail(error)
-      } catch (cause) {
-        this.#report(cause)
-      }
-    }
+    for (const stream of this.#table.all()) stream.fail(error)
     this.#closed.resolve(error)
   }
 }

@@ -12,6 +12,14 @@ export interface StreamHandler {
   onClose(error: MuxadoError | undefined): void
 }
 
+/** For a stream that nobody listens to: what comes keeps its credit, so it stays within the window. */
+export const DEAF: StreamHandler = {
+  onData() {},
+  onEnd() {},
+  onDrain() {},
+  onClose() {},
+}
+
 /** One stream of a session: a plain object with callbacks, because it lies on the hot path. */
 export interface Stream {
   readonly id: number

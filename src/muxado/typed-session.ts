@@ -1,6 +1,5 @@
 import type { Session } from './session.ts'
-import { DEAF } from './session-stream.ts'
-import type { Stream, StreamHandler } from './stream.ts'
+import { DEAF, type Stream, type StreamHandler } from './stream.ts'
 
 const TYPE_BYTES = 4
 const EMPTY = Buffer.alloc(0)

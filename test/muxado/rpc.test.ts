@@ -45,6 +45,18 @@ describe('readMessage', () => {
     expect(peer.frames).toMatchObject([{ body: '{"Error":"no"}' }, { body: '', flags: FIN }])
   })
 
+  it('reads a message that is longer than a window', async () => {
+    const { peer, stream, clock } = await reading()
+    const message = readMessage(stream, { ...limitsWith(clock), maxBytes: 400_000 })
+    peer.data(2, '{"long":"')
+    for (let part = 0; part < 20; part++) {
+      peer.data(2, 'x'.repeat(16_000))
+      await turns(2)
+    }
+    peer.data(2, '"}')
+    expect(await message).toEqual({ long: 'x'.repeat(320_000) })
+  })
+
   it('rejects a message that does not come in time', async () => {
     const { peer, stream, clock } = await reading()
     const message = readMessage(stream, limitsWith(clock))

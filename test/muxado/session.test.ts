@@ -1,5 +1,6 @@
+import type { Socket } from 'node:net'
 import { buffer, text } from 'node:stream/consumers'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import { asDuplex } from '../../src/muxado/duplex.ts'
 import { ErrorCode } from '../../src/muxado/error-code.ts'
 import { Session } from '../../src/muxado/session.ts'
@@ -28,6 +29,13 @@ function echo(stream: Stream): void {
   duplex.on('error', () => {})
   duplex.pipe(duplex)
 }
+
+it('a session switches Nagle’s algorithm off', async () => {
+  const { server } = await tcpPair()
+  const setNoDelay = vi.spyOn(server as Socket, 'setNoDelay')
+  new Session(server, { role: 'server', accept: () => {} })
+  expect(setNoDelay).toHaveBeenCalledWith(true)
+})
 
 describe.each(TRANSPORTS)('a session over %s', (_name, connectPair) => {
   describe.each([

@@ -45,6 +45,22 @@ describe('acceptTyped', () => {
     expect(typed).toMatchObject([{ type: 0x102, handler: { events: ['data a'] } }])
   })
 
+  it('gives credit back for the type', async () => {
+    const { peer } = await typedSession()
+    peer.data(1, '\0\0\0\0rest', SYN)
+    await turns()
+    expect(peer.frames).toEqual([{ type: 'windowIncrement', streamId: 1, bytes: 4 }])
+  })
+
+  it('hands on a stream once, even if nobody takes it over', async () => {
+    const types: number[] = []
+    const { peer } = await framedSession({ accept: acceptTyped((type) => types.push(type)) })
+    peer.data(1, '\0\0\0\x01\0\0\0\x02', SYN)
+    peer.data(1, '\0\0\0\x03')
+    await turns()
+    expect(types).toEqual([1])
+  })
+
   it('retires a stream that ends before its type', async () => {
     const { session, peer, typed } = await typedSession()
     peer.data(1, '\0\0', SYN | FIN)
