@@ -63,6 +63,9 @@ export interface AgentStatus {
   readonly clock: { readonly now: number; readonly skewMs: number | undefined }
 }
 
+/** A difference that certificates and signatures begin to mind. */
+const MAX_SKEW_MS = 60_000
+
 export type TunnelCounts = Readonly<Record<TunnelState, number>> & { readonly total: number }
 
 /** What is known of the agent, before anybody draws a conclusion. */
@@ -100,7 +103,7 @@ function headline({ online, total }: TunnelCounts): string {
 
 /** What a person should know, the most important first, each with what to do. */
 function complaintsOf(facts: AgentFacts): string[] {
-  const { link, tunnels, ownEndpoint, damagedRows, defaultPolicy } = facts
+  const { link, tunnels, ownEndpoint, damagedRows, defaultPolicy, clock } = facts
   const complaints: string[] = []
   if (link.state !== 'up') complaints.push(linkSentence(facts))
   else complaints.push(...troubles(tunnels))
@@ -111,8 +114,10 @@ function complaintsOf(facts: AgentFacts): string[] {
   if (down.length > 0) {
     complaints.push(`no answer from ${nameSome(down.map(({ spec }) => spec.forwardsTo))}`)
   }
-  if (damagedRows.length > 0) complaints.push(`${damagedRows.length} stored tunnels are damaged`)
+  if (damagedRows.length > 0)
+    complaints.push(`${counted(damagedRows.length, 'damaged tunnel')} in the database`)
   if (defaultPolicy.problem) complaints.push(defaultPolicy.problem)
+  if (Math.abs(clock.skewMs ?? 0) > MAX_SKEW_MS) complaints.push(skewSentence(clock.skewMs ?? 0))
   return complaints
 }
 
@@ -143,8 +148,17 @@ function notReadyOf({ link, ownEndpoint }: AgentFacts, tunnels: TunnelCounts): s
   if (!hasSession(link.state)) notReady.push('There is no link to the service.')
   else if (link.state === 'suspect') notReady.push('The public address does not answer.')
   if (ownEndpoint && ownEndpoint.state !== 'online') notReady.push('The agent API is not online.')
-  if (tunnels.opening > 0) notReady.push(`${tunnels.opening} tunnels are being opened.`)
+  if (tunnels.opening > 0) notReady.push(`${counted(tunnels.opening, 'tunnel')} still opening.`)
   return notReady
+}
+
+function skewSentence(skewMs: number): string {
+  const amount = formatDuration(Math.abs(skewMs))
+  return `the clock is ${amount} ${skewMs > 0 ? 'ahead of' : 'behind'} the service's: set it`
+}
+
+function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`
 }
 
 function nameSome(names: readonly string[]): string {

@@ -9,6 +9,8 @@ const DNS_CODES = new Set([
   'ESERVFAIL',
 ])
 const UNKNOWN_CA_CODES = new Set([
+  // A CA of the same name, but not the same: a gateway that was set up anew.
+  'CERT_SIGNATURE_FAILURE',
   'DEPTH_ZERO_SELF_SIGNED_CERT',
   'SELF_SIGNED_CERT_IN_CHAIN',
   'UNABLE_TO_GET_ISSUER_CERT',

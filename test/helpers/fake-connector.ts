@@ -22,6 +22,8 @@ export class FakeConnector implements Connector {
   onConnect: (request: ConnectRequest) => void | Promise<void> = () => {}
   /** Before an endpoint is open. */
   onOpen: (request: EndpointRequest) => void | Promise<void> = () => {}
+  /** Before an endpoint is closed. */
+  onClose: (domain: string) => void | Promise<void> = () => {}
   /** What happened, in order: `open a.test`, `close a.test`, `close session`. */
   readonly journal: string[] = []
   connects = 0
@@ -65,6 +67,7 @@ export class FakeSession implements Session {
     this.#connector.journal.push(`open ${domain}`)
     this.endpoints.set(domain, request)
     const close = async () => {
+      await this.#connector.onClose(domain)
       if (this.endpoints.delete(domain)) this.#connector.journal.push(`close ${domain}`)
     }
     return { url: `https://${domain}:8443`, close }

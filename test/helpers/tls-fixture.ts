@@ -13,14 +13,15 @@ export interface TlsFixture {
   readonly keyPem: string
 }
 
-/** Makes a CA and a leaf for `localhost` and 127.0.0.1 that hold for an hour. */
-export async function createTlsFixture(): Promise<TlsFixture> {
+const FOR_AN_HOUR = {
+  notBefore: new Date(Date.now() - HOUR_MS),
+  notAfter: new Date(Date.now() + HOUR_MS),
+}
+
+/** Makes a CA and a leaf for `localhost` and 127.0.0.1 that hold for an hour, or for `validity`. */
+export async function createTlsFixture(validity = FOR_AN_HOUR): Promise<TlsFixture> {
   const caKeys = await generateKeys()
   const keys = await generateKeys()
-  const validity = {
-    notBefore: new Date(Date.now() - HOUR_MS),
-    notAfter: new Date(Date.now() + HOUR_MS),
-  }
   const ca = await x509.X509CertificateGenerator.createSelfSigned({
     ...validity,
     serialNumber: '01',

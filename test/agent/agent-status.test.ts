@@ -1,0 +1,202 @@
+import { describe, expect, it } from 'vitest'
+import { type AgentFacts, concludeStatus, type LinkStatus } from '../../src/agent/agent-status.ts'
+import { shownStatus } from '../../src/agent/shown-status.ts'
+import type { Tunnel, TunnelStatus } from '../../src/agent/tunnel.ts'
+import type { SupervisedStatus } from '../../src/agent/tunnel-supervisor.ts'
+
+const NOW = Date.UTC(2030, 0, 1)
+const UP: LinkStatus = { state: 'up', since: NOW - 60_000 }
+const DOWN: LinkStatus = {
+  state: 'waiting',
+  since: NOW - 180_000,
+  reason: 'dns',
+  remedy: 'Check the name.',
+  lastError: 'no such name',
+  nextRetryAt: NOW + 1,
+}
+const SUSPECT: LinkStatus = { ...DOWN, state: 'suspect', reason: 'network' }
+
+let made = 0
+function tunnel(change: Partial<TunnelStatus> = {}): Tunnel {
+  made += 1
+  return {
+    id: `tun_${made}`,
+    spec: {
+      protocol: 'http',
+      forwardsTo: `localhost:${made}`,
+      domain: `t${made}.test`,
+      policy: null,
+    },
+    url: `https://t${made}.test`,
+    createdAt: 0,
+    updatedAt: 0,
+    status: { state: 'online', since: NOW, upstream: 'up', ...change },
+  }
+}
+
+function conclude(change: Partial<AgentFacts> = {}) {
+  made = 0
+  return concludeStatus({
+    startedAt: 0,
+    deviceId: 'dev_1',
+    link: UP,
+    tunnels: [],
+    damagedRows: [],
+    ownEndpoint: undefined,
+    defaultPolicy: { source: 'file', loadedAt: 0 },
+    versions: { agent: '1', node: '20', sdk: '1' },
+    clock: { now: NOW, skewMs: undefined },
+    ...change,
+  })
+}
+
+const own = (change: object) => ({
+  domain: 'agent.test',
+  url: 'https://agent.test',
+  state: 'online' as const,
+  since: 0,
+  reachable: 'yes' as const,
+  ...change,
+})
+const refused = (reason: 'acl' | 'policy') =>
+  tunnel({ state: 'refused', reason, remedy: 'Change it.' })
+
+describe('concludeStatus', () => {
+  it.each([
+    ['no tunnels', {}],
+    ['the tunnel is online', { tunnels: [tunnel()] }],
+    ['all 2 tunnels online', { tunnels: [tunnel(), tunnel()] }],
+    ['all 2 tunnels online', { tunnels: [tunnel(), tunnel()], ownEndpoint: own({}) }],
+  ])('is healthy: %s', (verdict, facts) => {
+    expect(conclude(facts)).toMatchObject({ verdict, healthy: true, ready: true, notReady: [] })
+  })
+
+  it('names the trouble of the link, since when, and what to do', () => {
+    const tunnels = [tunnel({ state: 'waiting' }), tunnel({ state: 'waiting' })]
+    expect(conclude({ link: DOWN, tunnels })).toMatchObject({
+      verdict: '0 of 2 tunnels online; service unreachable for 3 min: dns. Check the name.',
+      healthy: false,
+      ready: false,
+      notReady: ['There is no link to the service.'],
+      tunnels: { waiting: 2, online: 0, total: 2 },
+    })
+    expect(conclude({ link: { ...DOWN, state: 'refused', reason: 'auth' } }).verdict).toBe(
+      'no tunnels; service refuses this device for 3 min: auth. Check the name.',
+    )
+    expect(conclude({ link: SUSPECT })).toMatchObject({
+      verdict: 'no tunnels; public address does not answer for 3 min: network. Check the name.',
+      ready: false,
+    })
+  })
+
+  it('gathers tunnels with the same trouble', () => {
+    const tunnels = [
+      tunnel(),
+      refused('acl'),
+      refused('policy'),
+      ...Array.from({ length: 4 }, () => refused('acl')),
+    ]
+    const { verdict, healthy, ready } = concludeStatus({ ...conclude(), tunnels })
+    expect(verdict).toMatch(
+      /^1 of 7 tunnels online; t\d+\.test, t\d+\.test, t\d+\.test and 2 more: acl\. Change it\.; t\d+\.test: policy\. Change it\.$/,
+    )
+    // A refused tunnel waits for a person; the agent itself has done what it can.
+    expect([healthy, ready]).toEqual([false, true])
+  })
+
+  it('is online, but not healthy, while a local service does not answer', () => {
+    const tunnels = [tunnel({ upstream: 'down' }), tunnel({ upstream: 'unknown' })]
+    const { verdict, healthy, ready } = conclude({ tunnels })
+    expect(verdict).toMatch(/^all 2 tunnels online; no answer from localhost:\d+$/)
+    expect([healthy, ready]).toEqual([false, true])
+  })
+
+  it('is not ready while tunnels are being opened or the API is not online', () => {
+    expect(conclude({ tunnels: [tunnel({ state: 'opening' })] }).notReady).toEqual([
+      '1 tunnel still opening.',
+    ])
+    expect(conclude({ ownEndpoint: own({ state: 'waiting' }) }).notReady).toEqual([
+      'The agent API is not online.',
+    ])
+    const refusedOwn = conclude({ ownEndpoint: own({ state: 'refused', reason: 'acl' }) })
+    expect(refusedOwn.verdict).toBe('no tunnels; agent API refused at agent.test (acl)')
+  })
+
+  it('tells of damaged rows and of a bad default policy', () => {
+    const { verdict, healthy } = conclude({
+      damagedRows: ['tun_x'],
+      defaultPolicy: { source: 'kept', loadedAt: 0, problem: 'The default policy is bad.' },
+    })
+    expect(verdict).toBe('no tunnels; 1 damaged tunnel in the database; The default policy is bad.')
+    expect(healthy).toBe(false)
+  })
+})
+
+it.each([
+  [59_000, 'no tunnels'],
+  [400_000, "no tunnels; the clock is 7 min ahead of the service's: set it"],
+  [-86_400_000, "no tunnels; the clock is 24 h behind the service's: set it"],
+])('tells of a clock that is %i ms off', (skewMs, verdict) => {
+  expect(conclude({ clock: { now: NOW, skewMs } }).verdict).toBe(verdict)
+})
+
+describe('shownStatus', () => {
+  const supervised = (change: Partial<SupervisedStatus>): SupervisedStatus => ({
+    state: 'online',
+    since: NOW,
+    problem: undefined,
+    nextRetryAt: undefined,
+    ...change,
+  })
+
+  it('is the own status on a link that is up', () => {
+    expect(shownStatus(supervised({}), UP, 'up')).toEqual({
+      state: 'online',
+      since: NOW,
+      upstream: 'up',
+    })
+    const problem = {
+      reason: 'acl',
+      detail: 'not yours',
+      remedy: 'Ask.',
+      permanent: true,
+      serviceCode: 'ERR_NGROK_316',
+    } as const
+    expect(
+      shownStatus(supervised({ state: 'refused', problem, nextRetryAt: 5 }), UP, 'down'),
+    ).toEqual({
+      state: 'refused',
+      since: NOW,
+      upstream: 'down',
+      nextRetryAt: 5,
+      reason: 'acl',
+      serviceCode: 'ERR_NGROK_316',
+      remedy: 'Ask.',
+      lastError: 'not yours',
+    })
+  })
+
+  it.each([DOWN, SUSPECT])('never claims online on a link that is $state', (link) => {
+    expect(shownStatus(supervised({ since: 0 }), link, 'up')).toEqual({
+      state: 'waiting',
+      since: link.since,
+      upstream: 'up',
+      reason: link.reason,
+      remedy: link.remedy,
+      lastError: link.lastError,
+      serviceCode: undefined,
+      nextRetryAt: link.nextRetryAt,
+    })
+  })
+
+  it('has the reason of the link while it waits for it', () => {
+    const waiting = supervised({ state: 'waiting' })
+    expect(shownStatus(waiting, DOWN, 'unknown')).toMatchObject({ state: 'waiting', reason: 'dns' })
+  })
+
+  it('is opening on a suspect link, and closing whatever the link does', () => {
+    expect(shownStatus(supervised({ state: 'opening' }), SUSPECT, 'up').state).toBe('opening')
+    expect(shownStatus(supervised({ state: 'opening' }), DOWN, 'up').state).toBe('waiting')
+    expect(shownStatus(supervised({ state: 'closing' }), DOWN, 'up').state).toBe('closing')
+  })
+})

@@ -1,0 +1,343 @@
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import BetterSqlite from 'better-sqlite3'
+import { describe, expect, it } from 'vitest'
+import { PoisonedError } from '../../src/agent/connector.ts'
+import { StartError } from '../../src/base/app-error.ts'
+import { Secret } from '../../src/base/secret.ts'
+import { agentOnFake, FAST_TIMINGS, linkUp, specOf } from '../helpers/agent-on-fake.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { gate, refusal } from '../helpers/fake-connector.ts'
+
+const OWN = { domain: 'localhost', socketPath: '/run/api.sock' }
+
+/** An agent that was here before, with these tunnels in its database. */
+async function withTunnels(names: readonly string[]) {
+  const on = await agentOnFake({ maxTunnels: 2_000 })
+  await on.agent.start()
+  await linkUp(on.agent)
+  for (const name of names) await on.agent.create(specOf(name))
+  await on.agent.stop()
+  on.connector.journal.length = 0
+  return on
+}
+
+describe('restore', () => {
+  it('opens every tunnel again, with the same id and in the same order', async () => {
+    const { agent, connector, again } = await withTunnels(['b', 'a', 'c'])
+    const before = agent.list().map(({ id, spec }) => [id, spec])
+    const next = again()
+    await next.start()
+    await linkUp(next)
+    await eventually(() => expect(next.status().tunnels.online).toBe(3))
+    expect(next.list().map(({ id, spec }) => [id, spec])).toEqual(before)
+    expect(connector.online.sort()).toEqual(['a.site.test', 'b.site.test', 'c.site.test'])
+  })
+
+  it('does not let one that is refused, or one that hangs, hold back the others', async () => {
+    const { connector, again } = await withTunnels(['a', 'b', 'c', 'd'])
+    const hanging = gate()
+    connector.onOpen = ({ domain }) => {
+      if (domain === 'a.site.test') throw refusal(316)
+      return domain === 'b.site.test' ? hanging.wait() : undefined
+    }
+    const next = again()
+    await next.start()
+    await eventually(() => {
+      const states = next.list().map(({ status }) => status.state)
+      expect(states).toEqual(['refused', 'opening', 'online', 'online'])
+    })
+    expect(next.find('a').status).toMatchObject({ reason: 'acl', serviceCode: 'ERR_NGROK_316' })
+    hanging.open()
+    await eventually(() => expect(next.find('b').status.state).toBe('online'))
+  })
+
+  it('starts without the world, shows what is missing, and heals by itself', async () => {
+    const { connector, again, folder } = await withTunnels(['a'])
+    const next = again({ authtoken: { files: [join(folder, 'authtoken')], value: undefined } })
+    await next.start()
+    expect(next.status()).toMatchObject({
+      ready: false,
+      verdict: expect.stringMatching(
+        /^0 of 1 tunnels online; service unreachable for 0 s: auth\. /,
+      ),
+      link: { state: 'waiting', reason: 'auth' },
+    })
+    expect(next.find('a').status).toMatchObject({ state: 'waiting', reason: 'auth' })
+    expect(next.find('a').url).toBe('https://a.site.test:8443')
+    writeFileSync(join(folder, 'authtoken'), 'good-token')
+    await eventually(() => expect(next.find('a').status.state).toBe('online'))
+    expect(connector.last.request.authtoken.reveal()).toBe('good-token')
+  })
+
+  it('shows the others when a row is damaged, and says so', async () => {
+    const { again, folder } = await withTunnels(['a', 'b', 'c'])
+    const file = new BetterSqlite(join(folder, 'agent.db'))
+    file.exec("UPDATE tunnels SET forwards_to = 'localhost:22' WHERE domain = 'b.site.test'")
+    file.close()
+    const next = again()
+    await next.start()
+    expect(next.list().map(({ spec }) => spec.domain)).toEqual(['a.site.test', 'c.site.test'])
+    await linkUp(next)
+    expect(next.status()).toMatchObject({
+      healthy: false,
+      damagedRows: [expect.stringMatching(/^tun_/)],
+      verdict: expect.stringContaining('1 damaged tunnel in the database'),
+    })
+    await next.create(specOf('b'))
+    expect(next.status().damagedRows).toEqual([])
+  })
+
+  it('brings 1,000 tunnels back over a lost link in no time', async () => {
+    const { connector, again } = await withTunnels(Array.from({ length: 1_000 }, (_, n) => `t${n}`))
+    const next = again()
+    await next.start()
+    await eventually(() => expect(next.status().tunnels.online).toBe(1_000))
+    connector.last.lose()
+    const startedAt = performance.now()
+    await eventually(() => expect(next.status().tunnels.waiting).toBe(1_000))
+    await eventually(() => expect(next.status().tunnels.online).toBe(1_000))
+    expect(performance.now() - startedAt).toBeLessThan(3_000)
+  })
+})
+
+describe('the link', () => {
+  it('takes every tunnel down with its reason, and up again', async () => {
+    const { agent, connector } = await agentOnFake()
+    await agent.start()
+    await linkUp(agent)
+    await agent.create(specOf('a'))
+    const away = gate()
+    connector.onConnect = away.wait
+    connector.last.lose('the wire was cut')
+    await eventually(() =>
+      expect(agent.find('a').status).toMatchObject({
+        state: 'waiting',
+        reason: 'network',
+        lastError: 'the wire was cut',
+      }),
+    )
+    expect(agent.status().notReady).toContain('There is no link to the service.')
+    away.open()
+    await eventually(() => expect(agent.find('a').status.state).toBe('online'))
+    expect(agent.status()).toMatchObject({ ready: true, notReady: [] })
+  })
+
+  it('says which device this is', async () => {
+    const { agent, connector } = await agentOnFake()
+    await agent.start()
+    await linkUp(agent)
+    const { deviceId } = agent.status()
+    expect(deviceId).toMatch(/^dev_/)
+    expect(JSON.parse(connector.last.request.metadata)).toEqual({ device_id: deviceId })
+  })
+
+  it('says when only a new process helps', async () => {
+    let poisoned = 0
+    const { agent, connector } = await agentOnFake({
+      onPoisoned: () => {
+        poisoned += 1
+      },
+    })
+    connector.onConnect = () => {
+      throw new PoisonedError('connecting took too long')
+    }
+    await agent.start()
+    await eventually(() => expect(poisoned).toBe(1))
+    await agent.stop()
+  })
+})
+
+describe('the own endpoint', () => {
+  it('is opened on the unix socket, and proved by a probe', async () => {
+    const { agent, connector } = await agentOnFake({ own: OWN })
+    await agent.start()
+    await eventually(() => expect(agent.status().ownEndpoint?.reachable).toBe('yes'))
+    expect(connector.last.endpoints.get('localhost')).toMatchObject({
+      dialUrl: 'unix:/run/api.sock',
+      policy: undefined,
+    })
+    expect(agent.status()).toMatchObject({
+      verdict: 'no tunnels',
+      healthy: true,
+      ownEndpoint: { state: 'online', url: 'https://localhost:8443' },
+      clock: { skewMs: expect.any(Number) },
+    })
+  })
+
+  it('lets nothing be called online while the agent does not reach itself', async () => {
+    const { agent, connector, setReachable } = await agentOnFake({ own: OWN })
+    await agent.start()
+    await linkUp(agent)
+    await agent.create(specOf('a'))
+    const [first] = connector.sessions
+    setReachable(false)
+    await eventually(() =>
+      expect(agent.find('a').status).toMatchObject({ state: 'waiting', reason: 'network' }),
+    )
+    expect(agent.status()).toMatchObject({
+      link: { state: 'suspect' },
+      ready: false,
+      ownEndpoint: { reachable: 'no' },
+    })
+    // Two failures in a row build a new link, which is not believed either.
+    await eventually(() => expect(connector.sessions.length).toBeGreaterThan(1))
+    expect(first?.isClosed).toBe(true)
+    await eventually(() => expect(connector.online).toContain('a.site.test'))
+    expect(agent.find('a').status.state).not.toBe('online')
+    setReachable(true)
+    await eventually(() => expect(agent.find('a').status.state).toBe('online'))
+  })
+
+  it('casts no doubt on the tunnels when it is refused itself', async () => {
+    const { agent, connector, setReachable } = await agentOnFake({ own: OWN })
+    await agent.start()
+    await linkUp(agent)
+    await agent.create(specOf('a'))
+    setReachable(false)
+    await eventually(() => expect(agent.status().link.state).toBe('suspect'))
+    connector.onOpen = ({ domain }) => {
+      if (domain === OWN.domain) throw refusal(316)
+    }
+    connector.last.lose()
+    await eventually(() => expect(agent.find('a').status.state).toBe('online'))
+    expect(agent.status()).toMatchObject({
+      ready: false,
+      verdict: 'the tunnel is online; agent API refused at localhost (acl)',
+    })
+  })
+})
+
+describe('the default policy', () => {
+  it('is what tunnels without one have, also after the file changed', async () => {
+    const { agent, connector, policyPath } = await agentOnFake()
+    await agent.start()
+    await linkUp(agent)
+    const policy = { on_http_response: [] }
+    await agent.create(specOf('plain'))
+    await agent.create({ ...specOf('own'), policy })
+    expect(agent.policyInForce(agent.find('plain'))).toEqual({ on_http_request: [] })
+    expect(agent.policyInForce(agent.find('own'))).toEqual(policy)
+    writeFileSync(policyPath, '{"on_http_request": [], "on_http_response": []}')
+    await eventually(() =>
+      expect(connector.last.endpoints.get('plain.site.test')?.policy).toBe(
+        '{"on_http_request":[],"on_http_response":[]}',
+      ),
+    )
+    expect(connector.journal.filter((line) => line === 'open own.site.test')).toHaveLength(1)
+  })
+
+  it('is tried again at once when it was refused and is corrected', async () => {
+    const { agent, connector, policyPath } = await agentOnFake()
+    await agent.start()
+    await linkUp(agent)
+    await agent.create(specOf('a'))
+    connector.onOpen = ({ policy }) => {
+      if (!policy?.includes('on_http_response')) throw refusal(9026)
+    }
+    connector.last.lose()
+    await eventually(() => expect(agent.find('a').status.state).toBe('refused'))
+    writeFileSync(policyPath, '{"on_http_response": []}')
+    await eventually(() => expect(agent.find('a').status.state).toBe('online'))
+  })
+
+  it('stops the start when there never was one', async () => {
+    const { agent, policyPath } = await agentOnFake()
+    rmSync(policyPath)
+    await expect(async () => agent.start()).rejects.toThrow(StartError)
+  })
+})
+
+describe('the authtoken', () => {
+  it('is changed while the agent runs, from a wrong one to the right one', async () => {
+    const { agent, connector, folder } = await agentOnFake()
+    connector.onConnect = ({ authtoken }) => {
+      if (authtoken.reveal() !== 'right') throw refusal(107, 'the authtoken is not valid')
+    }
+    await agent.start()
+    await eventually(() =>
+      expect(agent.status().link).toMatchObject({
+        state: 'refused',
+        reason: 'auth',
+        serviceCode: 'ERR_NGROK_107',
+      }),
+    )
+    writeFileSync(join(folder, 'authtoken'), 'right\n')
+    await linkUp(agent)
+  })
+
+  it('appears in nothing that the agent shows, logs or stores', async () => {
+    const canary = 'canary-4f1c9e'
+    const { agent, connector, captured, folder } = await agentOnFake({
+      authtoken: { files: [], value: new Secret(canary) },
+      own: OWN,
+    })
+    connector.onConnect = ({ authtoken }) => {
+      throw refusal(105, authtoken.scrub(`Your authtoken: ${canary}`))
+    }
+    await agent.start()
+    await agent.create(specOf('a'))
+    await eventually(() => expect(agent.status().link.state).toBe('refused'))
+    const shown = JSON.stringify([agent.status(), agent.list()])
+    await agent.stop()
+    const stored = readdirSync(folder).map((name) => readFileSync(join(folder, name), 'latin1'))
+    expect(shown).toContain('Your authtoken: [secret]')
+    expect([captured.text(), shown, ...stored].join('\n')).not.toContain(canary)
+  })
+})
+
+describe('onChange', () => {
+  it('tells many changes as one, and nothing after it was let go', async () => {
+    const { agent } = await agentOnFake()
+    let news = 0
+    const stop = agent.onChange(() => {
+      news += 1
+    })
+    await agent.start()
+    await linkUp(agent)
+    await eventually(() => expect(news).toBeGreaterThan(0))
+    const before = news
+    const creations = ['a', 'b', 'c', 'd', 'e'].map((name) => agent.create(specOf(name)))
+    await Promise.all(creations)
+    await eventually(() => expect(news).toBeGreaterThan(before))
+    expect(news - before).toBeLessThan(5)
+    stop()
+    const after = news
+    await agent.remove('a')
+    await new Promise((resolve) => setImmediate(resolve))
+    expect(news).toBe(after)
+  })
+})
+
+describe('stop', () => {
+  it('closes the endpoints, then the session, and keeps the rows', async () => {
+    const { agent, connector, again } = await agentOnFake({ own: OWN })
+    await agent.start()
+    await linkUp(agent)
+    await agent.create(specOf('a'))
+    connector.journal.length = 0
+    await agent.stop()
+    expect(connector.journal.sort()).toEqual([
+      'close a.site.test',
+      'close localhost',
+      'close session',
+    ])
+    const next = again()
+    await next.start()
+    expect(next.list()).toHaveLength(1)
+  })
+
+  it('does not wait for a service that says nothing', async () => {
+    const { agent, connector } = await agentOnFake({ timings: { ...FAST_TIMINGS, stopMs: 100 } })
+    await agent.start()
+    await linkUp(agent)
+    await agent.create(specOf('a'))
+    const closing = gate()
+    connector.onClose = closing.wait
+    const startedAt = performance.now()
+    await agent.stop()
+    await agent.stop()
+    expect(performance.now() - startedAt).toBeLessThan(1_000)
+    closing.open()
+  })
+})

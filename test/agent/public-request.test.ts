@@ -1,0 +1,89 @@
+import { once } from 'node:events'
+import { createServer as createHttpServer, type RequestListener } from 'node:http'
+import { createServer as createHttpsServer } from 'node:https'
+import { type AddressInfo, createServer as createTcpServer, type Server } from 'node:net'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { type PublicRequest, requestPublic } from '../../src/agent/public-request.ts'
+import { readServiceDate } from '../../src/agent/service-date.ts'
+import { DeadlineError } from '../../src/base/deadline.ts'
+import { createTlsFixture } from '../helpers/tls-fixture.ts'
+
+const { signal } = new AbortController()
+const REQUEST: PublicRequest = { method: 'GET', verify: true, deadlineMs: 2_000, signal }
+
+async function listen(server: Server): Promise<number> {
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  onTestFinished(() => void server.close())
+  return (server.address() as AddressInfo).port
+}
+
+const serve = (listener: RequestListener) => listen(createHttpServer(listener))
+
+describe('requestPublic', () => {
+  it('says status, body, date and the code of the service', async () => {
+    const port = await serve((request, response) => {
+      response.setHeader('date', 'Wed, 02 Jan 2030 03:04:05 GMT')
+      response.setHeader('ngrok-error-code', 'ERR_NGROK_3200')
+      response.writeHead(404).end(`${request.method} ${request.headers.host} ${request.url}`)
+    })
+    expect(await requestPublic(new URL(`http://a.localhost:${port}/x?y`), REQUEST)).toEqual({
+      status: 404,
+      body: `GET a.localhost:${port} /x?y`,
+      date: Date.UTC(2030, 0, 2, 3, 4, 5),
+      serviceCode: 'ERR_NGROK_3200',
+    })
+  })
+
+  it('connects elsewhere than the name leads when it is told to', async () => {
+    const port = await serve((request, response) => response.end(request.headers.host))
+    const connectTo = { host: '127.0.0.1', port }
+    const url = new URL('http://agent.site.example.com:8443/')
+    const { body } = await requestPublic(url, { ...REQUEST, connectTo })
+    expect(body).toBe('agent.site.example.com:8443')
+  })
+
+  it('trusts the given CA beside the public ones, and nobody else', async () => {
+    const { caPem, certPem, keyPem } = await createTlsFixture()
+    const server = createHttpsServer({ cert: certPem, key: keyPem }, (_request, response) =>
+      response.end('secured'),
+    )
+    const url = new URL(`https://localhost:${await listen(server)}/`)
+    expect((await requestPublic(url, { ...REQUEST, caCert: caPem })).body).toBe('secured')
+    expect((await requestPublic(url, { ...REQUEST, verify: false })).body).toBe('secured')
+    await expect(requestPublic(url, REQUEST)).rejects.toMatchObject({
+      code: 'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+    })
+  })
+
+  it('gives up at the deadline and when it is aborted, and lets go of the connection', async () => {
+    const server = createTcpServer((socket) => socket.on('error', () => {}).resume())
+    const url = new URL(`http://localhost:${await listen(server)}/`)
+    await expect(requestPublic(url, { ...REQUEST, deadlineMs: 50 })).rejects.toThrow(DeadlineError)
+    const controller = new AbortController()
+    const asked = requestPublic(url, { ...REQUEST, signal: controller.signal })
+    controller.abort(new Error('stopping'))
+    await expect(asked).rejects.toThrow('stopping')
+  })
+
+  it('does not read an answer without end', async () => {
+    const port = await serve((_request, response) => response.end('x'.repeat(10_000)))
+    await expect(requestPublic(new URL(`http://localhost:${port}`), REQUEST)).rejects.toThrow(
+      'the answer is too long',
+    )
+  })
+})
+
+describe('readServiceDate', () => {
+  it('asks one URL after the other until one says', async () => {
+    const port = await serve((request, response) => {
+      expect(request.method).toBe('HEAD')
+      response.setHeader('date', 'Wed, 02 Jan 2030 03:04:05 GMT')
+      response.writeHead(308).end()
+    })
+    const urls = ['http://localhost:1', `http://localhost:${port}`]
+    expect(await readServiceDate(urls, signal)).toBe(Date.UTC(2030, 0, 2, 3, 4, 5))
+    expect(await readServiceDate(urls.slice(0, 1), signal)).toBeUndefined()
+    expect(await readServiceDate([], signal)).toBeUndefined()
+  })
+})

@@ -1,0 +1,191 @@
+import { describe, expect, it, onTestFinished } from 'vitest'
+import type { Problem } from '../../src/agent/problem.ts'
+import type { PublicAnswer } from '../../src/agent/public-request.ts'
+import { PROBE_PATH, SelfProbe } from '../../src/agent/self-probe.ts'
+import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
+import { DeadlineError } from '../../src/base/deadline.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+
+const TIMINGS = DEFAULT_TIMINGS.probe
+/** A jitter of nothing. */
+const MIDDLE = 0.5
+
+function setUp() {
+  const clock = new ManualClock()
+  const asked: URL[] = []
+  const results: (Problem | undefined)[] = []
+  const rebuilds: Problem[] = []
+  let url: string | undefined = 'https://agent.test:8443'
+  let answer: (nonce: string) => Partial<PublicAnswer> | Promise<Partial<PublicAnswer>> = (
+    nonce,
+  ) => ({
+    body: probe.answer(nonce) ?? 'nobody asked',
+  })
+  const probe = new SelfProbe({
+    url: () => url,
+    request: async (target) => {
+      asked.push(target)
+      const nonce = target.pathname.split('/').at(-1) ?? ''
+      return {
+        status: 200,
+        body: '',
+        date: undefined,
+        serviceCode: undefined,
+        ...(await answer(nonce)),
+      }
+    },
+    timings: TIMINGS,
+    random: () => MIDDLE,
+    clock,
+    log: captureLog().log,
+    onResult: (problem) => results.push(problem),
+    onRebuild: (problem) => rebuilds.push(problem),
+  })
+  onTestFinished(() => probe.stop())
+  return {
+    clock,
+    probe,
+    asked,
+    results,
+    rebuilds,
+    start: async () => {
+      probe.start()
+      await clock.advance(0)
+    },
+    setUrl: (next: string | undefined) => {
+      url = next
+    },
+    setAnswer: (next: typeof answer) => {
+      answer = next
+    },
+  }
+}
+
+const fails = () => ({ status: 502, serviceCode: 'ERR_NGROK_8012' })
+
+describe('SelfProbe', () => {
+  it('fetches a fresh nonce through the public URL every 30 s', async () => {
+    const { probe, clock, asked, results, start } = setUp()
+    await start()
+    expect(asked[0]?.href).toMatch(
+      new RegExp(`^https://agent\\.test:8443${PROBE_PATH}/[0-9a-f]{32}$`),
+    )
+    expect(probe.reachable).toBe('yes')
+    expect(probe.lastProbeAt).toBe(clock.now())
+    await clock.advance(TIMINGS.intervalMs)
+    expect(asked).toHaveLength(2)
+    expect(asked[1]?.href).not.toBe(asked[0]?.href)
+    expect(results).toEqual([undefined, undefined])
+  })
+
+  it('answers a nonce only while it is on its way', async () => {
+    const { probe, asked, start } = setUp()
+    await start()
+    const nonce = asked[0]?.pathname.split('/').at(-1) ?? ''
+    expect(nonce).not.toBe('')
+    expect(probe.answer(nonce)).toBeUndefined()
+    expect(probe.answer('')).toBeUndefined()
+  })
+
+  it.each([
+    ['the status', { status: 502, serviceCode: 'ERR_NGROK_8012' }, /answered 502 ERR_NGROK_8012$/],
+    ['another page', { body: '<html>welcome' }, /answered 200$/],
+  ])('does not believe %s', async (_what, given, detail) => {
+    const { probe, results, setAnswer, start } = setUp()
+    setAnswer(() => given)
+    await start()
+    expect(probe.reachable).toBe('no')
+    expect(results[0]).toMatchObject({ reason: 'network', detail: expect.stringMatching(detail) })
+  })
+
+  it.each([
+    [new DeadlineError('x', 1), 'network'],
+    [Object.assign(new Error(), { code: 'ECONNREFUSED' }), 'network'],
+    [Object.assign(new Error(), { code: 'ENOTFOUND' }), 'dns'],
+    [Object.assign(new Error(), { code: 'CERT_HAS_EXPIRED' }), 'tls'],
+  ])('says why there was no answer: %s', async (error, reason) => {
+    const { results, setAnswer, start } = setUp()
+    setAnswer(() => Promise.reject(error))
+    await start()
+    expect(results[0]?.reason).toBe(reason)
+  })
+
+  it('asks for a new link after two failures in a row, and not after one', async () => {
+    const { clock, rebuilds, setAnswer, start, probe } = setUp()
+    setAnswer(fails)
+    await start()
+    expect(rebuilds).toHaveLength(0)
+    await clock.advance(TIMINGS.retryMs)
+    expect(rebuilds).toHaveLength(1)
+    setAnswer((nonce) => ({ body: probe.answer(nonce) ?? '' }))
+    await clock.advance(TIMINGS.retryMs)
+    setAnswer(fails)
+    await clock.advance(TIMINGS.intervalMs)
+    expect(rebuilds).toHaveLength(1)
+  })
+
+  it('asks for new links less and less often when they do not help', async () => {
+    const { clock, asked, rebuilds, setAnswer, start } = setUp()
+    setAnswer(fails)
+    await start()
+    const probesPerRebuild: number[] = []
+    for (let seen = 0; probesPerRebuild.length < 7; ) {
+      const before = rebuilds.length
+      await clock.advance(TIMINGS.retryMs)
+      if (rebuilds.length === before) continue
+      probesPerRebuild.push(asked.length - seen)
+      seen = asked.length
+    }
+    expect(probesPerRebuild).toEqual([2, 4, 8, 16, 32, 64, 64])
+  })
+
+  it.each(['ENOTFOUND', 'CERT_HAS_EXPIRED'])('does not ask for a new link for %s', async (code) => {
+    const { clock, asked, rebuilds, setAnswer, start } = setUp()
+    setAnswer(() => Promise.reject(Object.assign(new Error(), { code })))
+    await start()
+    for (let probes = 0; probes < 10; probes += 1) await clock.advance(TIMINGS.retryMs)
+    expect(asked.length).toBeGreaterThan(8)
+    expect(rebuilds).toEqual([])
+  })
+
+  it('waits while there is nothing to reach, and probes as soon as there is', async () => {
+    const { probe, clock, asked, setUrl, start } = setUp()
+    setUrl(undefined)
+    await start()
+    await clock.advance(600_000)
+    expect(asked).toEqual([])
+    expect(probe.reachable).toBe('unknown')
+    setUrl('https://agent.test')
+    probe.kick()
+    await clock.advance(0)
+    expect(asked).toHaveLength(1)
+  })
+
+  it('does not count an answer that comes when the endpoint is gone', async () => {
+    const { probe, results, setUrl, setAnswer, start } = setUp()
+    setAnswer(() => {
+      setUrl(undefined)
+      return fails()
+    })
+    await start()
+    expect(results).toEqual([])
+    expect(probe.reachable).toBe('unknown')
+  })
+
+  it('takes a failure back when there is nothing left to reach', async () => {
+    const { probe, results, setAnswer, start } = setUp()
+    setAnswer(fails)
+    await start()
+    probe.forget()
+    expect(probe.reachable).toBe('unknown')
+    expect(results.at(-1)).toBeUndefined()
+  })
+
+  it('reads the difference of the clocks off the answer', async () => {
+    const { probe, clock, setAnswer, start } = setUp()
+    setAnswer((nonce) => ({ body: probe.answer(nonce) ?? '', date: clock.now() - 400_000 }))
+    await start()
+    expect(probe.clockSkewMs).toBe(400_000)
+  })
+})

@@ -1,0 +1,302 @@
+import { describe, expect, it } from 'vitest'
+import { AppError } from '../../src/base/app-error.ts'
+import { agentOnFake, FAST_TIMINGS, linkUp, specOf } from '../helpers/agent-on-fake.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { gate, refusal } from '../helpers/fake-connector.ts'
+
+async function started(change: Parameters<typeof agentOnFake>[0] = {}) {
+  const on = await agentOnFake(change)
+  await on.agent.start()
+  await linkUp(on.agent)
+  return on
+}
+
+async function codeOf(promise: Promise<unknown>): Promise<string> {
+  const error = await promise.then(
+    () => undefined,
+    (reason) => reason,
+  )
+  expect(error).toBeInstanceOf(AppError)
+  return error.code
+}
+
+describe('create', () => {
+  it('stores the tunnel, opens it and answers when it is online', async () => {
+    const { agent, connector } = await started()
+    const { tunnel, pending } = await agent.create(specOf('a', 'localhost:8001'))
+    expect(pending).toBe(false)
+    expect(tunnel).toMatchObject({
+      id: expect.stringMatching(/^tun_[0-9a-f]{20}$/),
+      spec: specOf('a', 'localhost:8001'),
+      url: 'https://a.site.test:8443',
+      status: { state: 'online' },
+    })
+    expect(connector.last.endpoints.get('a.site.test')).toMatchObject({
+      dialUrl: 'http://localhost:8001',
+      forwardsTo: 'localhost:8001',
+      policy: '{"on_http_request":[]}',
+    })
+    expect(agent.list()).toHaveLength(1)
+  })
+
+  it('has the row on disk before the service is asked', async () => {
+    const { agent, connector, again } = await started()
+    const opening = gate()
+    connector.onOpen = opening.wait
+    const created = agent.create(specOf('a'))
+    await eventually(() => expect(agent.list()).toHaveLength(1))
+    const other = again()
+    await other.start()
+    expect(other.list()[0]?.spec.domain).toBe('a.site.test')
+    opening.open()
+    await created
+  })
+
+  it.each([
+    [316, 'forbidden'],
+    [319, 'service-refused'],
+    [334, 'domain-online-elsewhere'],
+    [9026, 'policy-invalid'],
+  ])('answers ERR_NGROK_%i as %s and forgets the tunnel', async (number, code) => {
+    const { agent, connector, again } = await started()
+    connector.onOpen = () => {
+      throw refusal(number, 'the service says no')
+    }
+    const answer = await agent.create(specOf('a')).catch((error) => error)
+    expect(answer).toMatchObject({ code, serviceCode: `ERR_NGROK_${number}` })
+    expect(answer.message).toMatch(/^the service says no\. /)
+    expect(agent.list()).toEqual([])
+    const other = again()
+    await other.start()
+    expect(other.list()).toEqual([])
+    connector.onOpen = () => {}
+    expect((await agent.create(specOf('a'))).pending).toBe(false)
+  })
+
+  it('is pending while the link is down, and opens when it is back', async () => {
+    const { agent, connector } = await started()
+    const away = gate()
+    connector.onConnect = away.wait
+    connector.last.lose()
+    await eventually(() => expect(agent.status().link.state).not.toBe('up'))
+    const { tunnel, pending } = await agent.create(specOf('a'))
+    expect(pending).toBe(true)
+    expect(tunnel).toMatchObject({
+      url: 'https://a.site.test',
+      status: { state: 'waiting', reason: 'network' },
+    })
+    away.open()
+    await eventually(() => expect(agent.find('a').status.state).toBe('online'))
+  })
+
+  it('is pending when the service does not answer in time', async () => {
+    const { agent, connector } = await started({ timings: { ...FAST_TIMINGS, settleMs: 50 } })
+    const opening = gate()
+    connector.onOpen = opening.wait
+    const { pending, tunnel } = await agent.create(specOf('a'))
+    expect(pending).toBe(true)
+    expect(tunnel.status.state).toBe('opening')
+    opening.open()
+    await eventually(() => expect(agent.find('a').status.state).toBe('online'))
+  })
+
+  it('is pending when the service asks to go slower', async () => {
+    const { agent, connector } = await started()
+    let refusals = 2
+    connector.onOpen = () => {
+      if (refusals-- > 0) throw refusal(351)
+    }
+    expect((await agent.create(specOf('a'))).pending).toBe(true)
+    await eventually(() => expect(agent.find('a').status.state).toBe('online'))
+  })
+
+  it('refuses a domain that is taken here, by a tunnel or by the agent itself', async () => {
+    const { agent, connector } = await started({
+      own: { domain: 'own.site.test', socketPath: '/api.sock' },
+    })
+    await agent.create(specOf('a'))
+    expect(await codeOf(agent.create(specOf('a', 'localhost:2')))).toBe('domain-taken')
+    expect(await codeOf(agent.create(specOf('own')))).toBe('domain-taken')
+    expect(connector.online.sort()).toEqual(['a.site.test', 'own.site.test'])
+  })
+
+  it('makes one of two that come at the same moment', async () => {
+    const { agent } = await started()
+    const answers = await Promise.allSettled([agent.create(specOf('a')), agent.create(specOf('a'))])
+    expect(answers.map(({ status }) => status)).toEqual(['fulfilled', 'rejected'])
+    expect(agent.list()).toHaveLength(1)
+  })
+
+  it('refuses more tunnels than the device may hold', async () => {
+    const { agent } = await started({ maxTunnels: 2 })
+    const creations = ['a', 'b', 'c', 'd'].map((name) => agent.create(specOf(name)))
+    const answers = await Promise.allSettled(creations)
+    expect(answers.filter(({ status }) => status === 'fulfilled')).toHaveLength(2)
+    expect(await codeOf(agent.create(specOf('e')))).toBe('too-many-tunnels')
+    await agent.remove('a')
+    await agent.create(specOf('e'))
+  })
+
+  it('refuses to forward where the device may not, before anything is stored', async () => {
+    const { agent, connector } = await started()
+    expect(await codeOf(agent.create(specOf('a', '169.254.169.254:80')))).toBe(
+      'forwards-to-not-allowed',
+    )
+    expect(await codeOf(agent.create(specOf('a', 'localhost:7040')))).toBe(
+      'forwards-to-not-allowed',
+    )
+    expect(agent.list()).toEqual([])
+    expect(connector.journal).toEqual([])
+  })
+
+  it('opens nothing more once it is stopping', async () => {
+    const { agent } = await started()
+    await agent.stop()
+    expect(await codeOf(agent.create(specOf('a')))).toBe('shutting-down')
+  })
+})
+
+describe('find', () => {
+  it('takes the id, the full host, or a first label that only one tunnel has', async () => {
+    const { agent } = await started()
+    const { tunnel } = await agent.create(specOf('a'))
+    await agent.create({ ...specOf('b'), domain: 'b.one.test' })
+    await agent.create({ ...specOf('b'), domain: 'b.two.test' })
+    for (const name of [tunnel.id, 'a.site.test', 'A.Site.Test', 'a']) {
+      expect(agent.find(name).id).toBe(tunnel.id)
+    }
+    expect(agent.find('b.two.test').spec.domain).toBe('b.two.test')
+    expect(() => agent.find('b')).toThrow('b can be any of b.one.test, b.two.test.')
+  })
+
+  it.each([
+    '',
+    'site',
+    'site.test',
+    'test',
+    'http',
+    'tun_',
+    'https://a.site.test',
+    'a.site.test:8443',
+  ])('never takes a part of a name: %j', async (name) => {
+    const { agent } = await started()
+    await agent.create(specOf('a'))
+    expect(() => agent.find(name)).toThrow(`No tunnel is called ${name}.`)
+  })
+})
+
+describe('remove', () => {
+  it('closes the endpoint at the service, then forgets the tunnel', async () => {
+    const { agent, connector, again } = await started()
+    await agent.create(specOf('a'))
+    await agent.create(specOf('b'))
+    await agent.remove('a')
+    expect(connector.online).toEqual(['b.site.test'])
+    expect(await codeOf(agent.remove('a'))).toBe('tunnel-not-found')
+    const other = again()
+    await other.start()
+    expect(other.list().map(({ spec }) => spec.domain)).toEqual(['b.site.test'])
+  })
+
+  it('has said no on disk before it asks the service', async () => {
+    const { agent, connector, again } = await started()
+    await agent.create(specOf('a'))
+    const closing = gate()
+    connector.onClose = closing.wait
+    const removed = agent.remove('a')
+    await eventually(() => expect(agent.find('a').status.state).toBe('closing'))
+    const other = again()
+    await other.start()
+    expect(other.list()).toEqual([])
+    expect(connector.online).toEqual(['a.site.test'])
+    closing.open()
+    await removed
+    expect(connector.online).toEqual([])
+  })
+
+  it('forgets a tunnel while the link is down', async () => {
+    const { agent, connector } = await started()
+    await agent.create(specOf('a'))
+    connector.onConnect = () => new Promise(() => {})
+    connector.last.lose()
+    await eventually(() => expect(agent.status().link.state).toBe('connecting'))
+    await agent.remove('a')
+    expect(agent.list()).toEqual([])
+  })
+
+  it('answers not found to the second of two at the same moment', async () => {
+    const { agent } = await started()
+    await agent.create(specOf('a'))
+    const answers = await Promise.allSettled([agent.remove('a'), agent.remove('a')])
+    expect(answers.map(({ status }) => status)).toEqual(['fulfilled', 'rejected'])
+  })
+})
+
+describe('replace', () => {
+  it('creates what is not there', async () => {
+    const { agent } = await started()
+    const { created, pending, tunnel } = await agent.replace('a.site.test', specOf('a'))
+    expect([created, pending, tunnel.status.state]).toEqual([true, false, 'online'])
+  })
+
+  it('closes the old and opens the new, under the same id', async () => {
+    const { agent, connector, again } = await started()
+    const { tunnel } = await agent.create(specOf('a'))
+    const policy = { on_http_response: [] }
+    const { created, tunnel: after } = await agent.replace('a.site.test', {
+      ...specOf('a', 'localhost:2'),
+      policy,
+    })
+    expect(created).toBe(false)
+    expect(after).toMatchObject({ id: tunnel.id, createdAt: tunnel.createdAt })
+    expect(connector.last.endpoints.get('a.site.test')).toMatchObject({
+      dialUrl: 'http://localhost:2',
+      policy: JSON.stringify(policy),
+    })
+    expect(connector.journal.slice(0, 3)).toEqual([
+      'open a.site.test',
+      'close a.site.test',
+      'open a.site.test',
+    ])
+    const other = again()
+    await other.start()
+    expect(other.list()[0]?.spec).toEqual({ ...specOf('a', 'localhost:2'), policy })
+  })
+
+  it('leaves a tunnel alone that is what is asked for', async () => {
+    const { agent, connector } = await started()
+    const { tunnel } = await agent.create(specOf('a'))
+    const { tunnel: same } = await agent.replace('a.site.test', specOf('a'))
+    expect(same.updatedAt).toBe(tunnel.updatedAt)
+    expect(connector.journal).toEqual(['open a.site.test'])
+  })
+
+  it('puts the old tunnel back when the service refuses the new one', async () => {
+    const { agent, connector, again } = await started()
+    await agent.create(specOf('a'))
+    connector.onOpen = ({ forwardsTo }) => {
+      if (forwardsTo === 'localhost:2') throw refusal(9026, 'bad policy')
+    }
+    expect(await codeOf(agent.replace('a.site.test', specOf('a', 'localhost:2')))).toBe(
+      'policy-invalid',
+    )
+    expect(agent.find('a')).toMatchObject({ spec: specOf('a'), status: { state: 'online' } })
+    expect(connector.last.endpoints.get('a.site.test')?.forwardsTo).toBe('localhost:1')
+    const other = again()
+    await other.start()
+    expect(other.list()[0]?.spec).toEqual(specOf('a'))
+  })
+
+  it('tries a refused tunnel again at once', async () => {
+    const { agent, connector } = await started()
+    await agent.create(specOf('a'))
+    connector.onOpen = () => {
+      throw refusal(316)
+    }
+    connector.last.lose()
+    await eventually(() => expect(agent.find('a').status.state).toBe('refused'))
+    expect(await codeOf(agent.replace('a.site.test', specOf('a')))).toBe('forbidden')
+    connector.onOpen = () => {}
+    expect((await agent.replace('a.site.test', specOf('a'))).pending).toBe(false)
+  })
+})
