@@ -20,7 +20,9 @@ export function upCommand(context: CommandContext): Command {
     .option('--json', 'print one JSON line when all is ready, and nothing else')
     .action(async ({ json = false }: { json?: boolean }) => {
       const config = parseConfig(context.environment)
-      const log = createLogger(config.logLevel)
+      // Somebody who reads the walk wants no log around it, unless it is asked for.
+      const isQuiet = !json && !context.environment.LOG_LEVEL
+      const log = createLogger(isQuiet ? 'warn' : config.logLevel)
       await serve({
         log,
         stop: context.stop,

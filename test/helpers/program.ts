@@ -19,6 +19,8 @@ export interface ProgramOptions {
   readonly args: readonly string[]
   readonly env?: Readonly<Record<string, string>>
   readonly cwd?: string
+  /** A program that starts it, with its arguments, such as `faketime`. */
+  readonly under?: readonly string[]
 }
 
 export interface Ended {
@@ -35,8 +37,9 @@ export class Program {
   readonly #stdout: string[] = []
   #stderr = ''
 
-  constructor({ args, env = {}, cwd }: ProgramOptions) {
-    this.child = spawn(process.execPath, [MAIN, ...args], {
+  constructor({ args, env = {}, cwd, under = [] }: ProgramOptions) {
+    const [command = process.execPath, ...rest] = [...under, process.execPath, MAIN, ...args]
+    this.child = spawn(command, rest, {
       env: { PATH: process.env.PATH ?? '', HOME: process.env.HOME ?? '', ...FREE_PORTS, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
       ...(cwd === undefined ? {} : { cwd }),

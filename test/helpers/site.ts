@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { TunnelBody } from './device.ts'
 import { Program } from './program.ts'
@@ -28,6 +29,7 @@ export class Site {
   #gateway: Program
   #agent: Program
   #api: RunReady
+  readonly #authtoken: string
 
   private constructor(
     folder: string,
@@ -39,6 +41,7 @@ export class Site {
     this.#env = env
     ;[this.#gateway, this.ready] = gateway
     ;[this.#agent, this.#api] = agent
+    this.#authtoken = readFileSync(this.ready.authtoken_file, 'utf8').trim()
   }
 
   static async start(folder: string, env: Readonly<Record<string, string>> = {}): Promise<Site> {
@@ -89,10 +92,18 @@ export class Site {
     return publicRequest({ ingress: this.ready.ingress_http, host, path })
   }
 
-  /** Starts the agent anew; resolves when its API listens, with the milliseconds that took. */
-  async startAgent(): Promise<number> {
+  /** The plain authtoken that the gateway made for this site. */
+  get authtoken(): string {
+    return this.#authtoken
+  }
+
+  /**
+   * Starts the agent anew; resolves when its API listens, with the milliseconds that took.
+   * `faketime` moves its clock, such as `+400d`.
+   */
+  async startAgent(options: { readonly faketime?: string } = {}): Promise<number> {
     const startedAt = performance.now()
-    this.#agent = startAgent(this.#folder, this.ready, this.#env)
+    this.#agent = startAgent(this.#folder, this.ready, this.#env, options.faketime)
     this.#api = await this.#agent.ready<RunReady>()
     return performance.now() - startedAt
   }
@@ -131,10 +142,12 @@ function startAgent(
   folder: string,
   ready: GatewayReady,
   env: Readonly<Record<string, string>>,
+  faketime?: string,
 ): Program {
   return new Program({
     args: ['run', '--json'],
     cwd: folder,
+    ...(faketime === undefined ? {} : { under: ['faketime', '-f', faketime] }),
     env: {
       AGENT_DATA_DIR: join(folder, 'agent'),
       AGENT_API_TOKEN: SITE_API_TOKEN,
