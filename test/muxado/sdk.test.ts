@@ -157,7 +157,7 @@ describe('the real SDK over our session', () => {
     await connection.open()
     const response = await call(connection.session, StreamType.stop, {}, LIMITS)
     expect(response).toEqual({})
-    expect(connection.stops).toBe(1)
+    await eventually(() => expect(connection.stops).toBe(1))
     await eventually(() => expect(connection.session.freeSlots).toBe(447))
   })
 

@@ -244,9 +244,11 @@ describe('the streams of a session', () => {
 
   it('pay alone for an accept or an onClose that throws', async () => {
     const { log, lines } = captureLog()
+    const accepted = new RecordingHandler()
     const { session, peer, reason } = await framedSession({
       log,
-      accept: () => {
+      accept: (stream) => {
+        stream.handler = accepted
         throw new Error('accept failed')
       },
     })
@@ -262,6 +264,7 @@ describe('the streams of a session', () => {
     peer.reset(2, 7)
     await turns()
     expect(peer.only('reset')).toMatchObject([{ streamId: 1, code: ErrorCode.internal }])
+    expect(accepted.events).toEqual(['close handler-failed'])
     expect(reason()).toBeUndefined()
     session.open(broken)
     await session.goAway(ErrorCode.none, 'bye')
