@@ -1,4 +1,4 @@
-import type { Database } from '../store/database.ts'
+import type { Database, Statement } from '../store/database.ts'
 import type { Migration } from '../store/migrations.ts'
 import { ResourceTable } from './resource-table.ts'
 
@@ -36,27 +36,33 @@ interface ApiKeyRow {
 }
 
 export class ApiKeyStore extends ResourceTable<ApiKey, ApiKeyRow> {
+  readonly #idsDescribed: Statement<[string], string>
+
   constructor(database: Database) {
     super({
       database,
       name: 'api_keys',
       columns: ['id', 'owner_id', 'description', 'metadata', 'token_hash', 'created_at'],
-      toRow: (item) => ({
-        id: item.id,
-        owner_id: item.ownerId,
-        description: item.description,
-        metadata: item.metadata,
-        token_hash: item.tokenHash,
-        created_at: item.createdAt,
+      toRow: ({ ownerId, tokenHash, createdAt, ...row }) => ({
+        ...row,
+        owner_id: ownerId,
+        token_hash: tokenHash,
+        created_at: createdAt,
       }),
-      toItem: (row) => ({
-        id: row.id,
-        ownerId: row.owner_id,
-        description: row.description,
-        metadata: row.metadata,
-        tokenHash: row.token_hash,
-        createdAt: row.created_at,
+      toItem: ({ owner_id, token_hash, created_at, ...item }) => ({
+        ...item,
+        ownerId: owner_id,
+        tokenHash: token_hash,
+        createdAt: created_at,
       }),
     })
+    this.#idsDescribed = database
+      .prepare<[string], string>('SELECT id FROM api_keys WHERE description = ? ORDER BY id')
+      .pluck()
+  }
+
+  /** The keys whose description is exactly this. */
+  idsDescribed(description: string): string[] {
+    return this.#idsDescribed.all(description)
   }
 }

@@ -1,9 +1,10 @@
 import { hashToken, matchesHash } from '../base/token.ts'
 import { Acl } from './acl.ts'
+import type { ApiKey, ApiKeyStore } from './api-key-store.ts'
 import type { BotUserStore } from './bot-user-store.ts'
 import type { Credential, CredentialStore } from './credential-store.ts'
 import type { ReservedDomainStore } from './reserved-domain-store.ts'
-import { idOfToken } from './resource-id.ts'
+import { idOfToken, isResourceId } from './resource-id.ts'
 import { ServiceError } from './service-error.ts'
 
 /** Compared with when there is no such credential, so that the answer takes as long. */
@@ -13,15 +14,18 @@ export interface AuthorityDeps {
   readonly credentials: CredentialStore
   readonly botUsers: BotUserStore
   readonly domains: ReservedDomainStore
+  readonly apiKeys: ApiKeyStore
 }
 
-/** Decides who an agent is and which names it may bind. Every answer is read fresh. */
+/** Decides who somebody is, and which names an agent may bind. Every answer is read fresh. */
 export class Authority {
   readonly #credentials: CredentialStore
   readonly #botUsers: BotUserStore
   readonly #domains: ReservedDomainStore
+  readonly #apiKeys: ApiKeyStore
 
-  constructor({ credentials, botUsers, domains }: AuthorityDeps) {
+  constructor({ credentials, botUsers, domains, apiKeys }: AuthorityDeps) {
+    this.#apiKeys = apiKeys
     this.#credentials = credentials
     this.#botUsers = botUsers
     this.#domains = domains
@@ -46,6 +50,25 @@ export class Authority {
     }
     this.#checkOwner(credential)
     return credential
+  }
+
+  /** The API key of a token. Throws ServiceError 202, 203, 206, 208 or 636. */
+  authenticateApiKey(token: string): ApiKey {
+    const id = idOfToken(token, 'ak')
+    if (id === undefined) {
+      throw isResourceId(token, 'ak')
+        ? new ServiceError(208, 'This is the id of an API key, not the key itself.')
+        : new ServiceError(202, 'The authorization has not the form Bearer <API key>.')
+    }
+    const apiKey = this.#apiKeys.get(id)
+    if (matchesHash(token, apiKey?.tokenHash ?? NO_HASH) && apiKey) {
+      this.#checkOwner(apiKey)
+      return apiKey
+    }
+    const credential = this.#credentials.get(idOfToken(token, 'cr') ?? '')
+    throw credential && matchesHash(token, credential.tokenHash)
+      ? new ServiceError(206, 'This is an authtoken of an agent, not an API key.')
+      : new ServiceError(203, 'The API key is not valid here.')
   }
 
   /** Checks that a credential is still good for anything. Throws ServiceError 300 or 636. */
@@ -100,8 +123,8 @@ export class Authority {
     return credential
   }
 
-  #checkOwner({ ownerId }: Credential): void {
+  #checkOwner({ ownerId }: Pick<Credential, 'ownerId'>): void {
     if (ownerId === null || this.#botUsers.get(ownerId)?.active) return
-    throw new ServiceError(636, `The owner of the authtoken, ${ownerId}, is not active.`)
+    throw new ServiceError(636, `The owner, ${ownerId}, is not active.`)
   }
 }

@@ -38,15 +38,13 @@ export class BotUserStore extends ResourceTable<BotUser, BotUserRow> {
       database,
       name: 'bot_users',
       columns: ['id', 'name', 'active', 'created_at'],
-      toRow: ({ id, name, active, createdAt }) => ({
-        id,
-        name,
+      toRow: ({ active, createdAt, ...row }) => ({
+        ...row,
         active: Number(active),
         created_at: createdAt,
       }),
-      toItem: ({ id, name, active, created_at }) => ({
-        id,
-        name,
+      toItem: ({ active, created_at, ...item }) => ({
+        ...item,
         active: active === 1,
         createdAt: created_at,
       }),

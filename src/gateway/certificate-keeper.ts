@@ -5,13 +5,10 @@ import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { CertificateAuthority } from './certificate-authority.ts'
 import type { KeptCertificate } from './certificate-file.ts'
-import { DomainCertificates } from './domain-certificates.ts'
+import { CERTIFICATE_CHECK_MS, DomainCertificates } from './domain-certificates.ts'
 import { OwnCertificate } from './own-certificate.ts'
 import type { ReservedDomainStore } from './reserved-domain-store.ts'
 import { ServerCertificate } from './server-certificate.ts'
-
-/** How often certificates are looked at; they are renewed a month before they end. */
-export const CERTIFICATE_CHECK_MS = 600_000
 
 export interface CertificateKeeperOptions {
   readonly dataDir: string

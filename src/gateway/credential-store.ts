@@ -49,23 +49,19 @@ export class CredentialStore extends ResourceTable<Credential, CredentialRow> {
       database,
       name: 'credentials',
       columns: ['id', 'owner_id', 'description', 'metadata', 'acl', 'token_hash', 'created_at'],
-      toRow: (item) => ({
-        id: item.id,
-        owner_id: item.ownerId,
-        description: item.description,
-        metadata: item.metadata,
-        acl: JSON.stringify(item.acl),
-        token_hash: item.tokenHash,
-        created_at: item.createdAt,
+      toRow: ({ ownerId, acl, tokenHash, createdAt, ...row }) => ({
+        ...row,
+        owner_id: ownerId,
+        acl: JSON.stringify(acl),
+        token_hash: tokenHash,
+        created_at: createdAt,
       }),
-      toItem: (row) => ({
-        id: row.id,
-        ownerId: row.owner_id,
-        description: row.description,
-        metadata: row.metadata,
-        acl: JSON.parse(row.acl),
-        tokenHash: row.token_hash,
-        createdAt: row.created_at,
+      toItem: ({ owner_id, acl, token_hash, created_at, ...item }) => ({
+        ...item,
+        ownerId: owner_id,
+        acl: JSON.parse(acl),
+        tokenHash: token_hash,
+        createdAt: created_at,
       }),
     })
     this.#idsOfOwner = database

@@ -7,6 +7,8 @@ import type { CertificateAuthority } from './certificate-authority.ts'
 import type { ReservedDomain, ReservedDomainStore } from './reserved-domain-store.ts'
 import { ServerCertificate } from './server-certificate.ts'
 
+/** How often certificates are looked at; they are renewed a month before they end. */
+export const CERTIFICATE_CHECK_MS = 600_000
 /** Certificates for deeper names that are kept at once; devices choose those names. */
 const MAX_DEEPER = 1_000
 
@@ -14,7 +16,14 @@ const MAX_DEEPER = 1_000
 export interface CertificateStatus {
   readonly renewsAt: number | undefined
   /** The issue that is under way, or that failed last. */
-  readonly job: { readonly startedAt: number; readonly error: string | undefined } | undefined
+  readonly job: CertificateJob | undefined
+}
+
+export interface CertificateJob {
+  readonly startedAt: number
+  /** What went wrong, for people; undefined while it is under way. */
+  readonly error: string | undefined
+  readonly retriesAt: number | undefined
 }
 
 export interface DomainCertificatesDeps {
@@ -28,7 +37,7 @@ export interface DomainCertificatesDeps {
 
 interface Entry {
   readonly certificate: ServerCertificate
-  job: CertificateStatus['job']
+  job: CertificateJob | undefined
 }
 
 /** The ingress certificates of the own CA: one per reserved domain, found by server name. */
@@ -55,7 +64,8 @@ export class DomainCertificates {
   /** After a domain was reserved or given up. Never rejects. */
   follow(domain: ReservedDomain): Promise<void> {
     if (this.#deps.domains.get(domain.id)) {
-      this.#entryOf(domain).job = { startedAt: this.#deps.clock.now(), error: undefined }
+      const startedAt = this.#deps.clock.now()
+      this.#entryOf(domain).job = { startedAt, error: undefined, retriesAt: undefined }
       return this.#enqueue(() => this.#refreshOne(domain))
     }
     this.#forget(domain)
@@ -103,7 +113,11 @@ export class DomainCertificates {
       if (isNew) this.#deps.log.info({ domain: domain.domain }, 'certificate ready')
     } catch (error) {
       this.#deps.log.error({ err: error, domain: domain.domain }, 'certificate not issued')
-      entry.job = { startedAt, error: error instanceof Error ? error.message : String(error) }
+      entry.job = {
+        startedAt,
+        error: 'The certificate could not be issued; the log of the gateway says why.',
+        retriesAt: startedAt + CERTIFICATE_CHECK_MS,
+      }
     }
   }
 

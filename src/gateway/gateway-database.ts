@@ -5,6 +5,8 @@ import { type Database, openDatabase } from '../store/database.ts'
 import { API_KEY_MIGRATIONS, ApiKeyStore } from './api-key-store.ts'
 import { BOT_USER_MIGRATIONS, BotUserStore } from './bot-user-store.ts'
 import { CREDENTIAL_MIGRATIONS, CredentialStore } from './credential-store.ts'
+import { IP_POLICY_RULE_MIGRATIONS, IpPolicyRuleStore } from './ip-policy-rule-store.ts'
+import { IP_POLICY_MIGRATIONS, IpPolicyStore } from './ip-policy-store.ts'
 import { RESERVED_DOMAIN_MIGRATIONS, ReservedDomainStore } from './reserved-domain-store.ts'
 
 /** `dagw`: the mark in the header of the gateway's database file. */
@@ -17,6 +19,8 @@ export interface GatewayDatabase {
   readonly botUsers: BotUserStore
   readonly credentials: CredentialStore
   readonly apiKeys: ApiKeyStore
+  readonly ipPolicies: IpPolicyStore
+  readonly ipPolicyRules: IpPolicyRuleStore
 }
 
 /** Opens `gateway.db` in a folder. Throws a StartError when a person has to act. */
@@ -28,6 +32,8 @@ export function openGatewayDatabase(folder: string, log: Logger, clock: Clock): 
       ...BOT_USER_MIGRATIONS,
       ...CREDENTIAL_MIGRATIONS,
       ...API_KEY_MIGRATIONS,
+      ...IP_POLICY_MIGRATIONS,
+      ...IP_POLICY_RULE_MIGRATIONS,
     ],
     applicationId: APPLICATION_ID,
     log,
@@ -39,5 +45,7 @@ export function openGatewayDatabase(folder: string, log: Logger, clock: Clock): 
     botUsers: new BotUserStore(database),
     credentials: new CredentialStore(database),
     apiKeys: new ApiKeyStore(database),
+    ipPolicies: new IpPolicyStore(database),
+    ipPolicyRules: new IpPolicyRuleStore(database),
   }
 }

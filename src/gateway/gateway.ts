@@ -1,26 +1,25 @@
-import { mkdirSync } from 'node:fs'
 import type { Clock } from '../base/clock.ts'
 import { Closer } from '../base/closer.ts'
 import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
+import type { Secret } from '../base/secret.ts'
+import { HttpServer } from '../http/http-server.ts'
 import { type AgentLimits, DEFAULT_AGENT_LIMITS } from './agents/agent-deps.ts'
 import { AgentListener } from './agents/agent-listener.ts'
 import { Binder } from './agents/binder.ts'
-import {
-  type CredentialLimits,
-  DEFAULT_CREDENTIAL_LIMITS,
-  SessionTable,
-} from './agents/session-table.ts'
-import { Authority } from './authority.ts'
-import { CertificateKeeper } from './certificate-keeper.ts'
-import { CredentialIssuer } from './credential-issuer.ts'
-import { DomainRegistrar } from './domain-registrar.ts'
-import { EndpointRegistry } from './endpoint-registry.ts'
-import { type GatewayDatabase, openGatewayDatabase } from './gateway-database.ts'
+import type { CredentialLimits } from './agents/session-table.ts'
+import { type GatewayCore, openGatewayCore } from './gateway-core.ts'
 import { Ingress, type IngressAddresses } from './ingress/ingress.ts'
-import { type Provisioned, Provisioner, type ProvisionRequest } from './provisioner.ts'
-import { IdSource } from './resource-id.ts'
+import { DnsCheck } from './management/dns-check.ts'
+import { createManagementApi, localNames } from './management/management-api.ts'
+import {
+  type ApiKeyRequest,
+  type Provisioned,
+  Provisioner,
+  type ProvisionRequest,
+} from './provisioner.ts'
 
+const DEFAULT_CNAME_BASE = 'gateway.localhost'
 /** How long exchanges under way may take to end when the gateway stops. */
 const DRAIN_MS = 3_000
 
@@ -30,6 +29,12 @@ export interface GatewayOptions {
   readonly agentListen: ListenAddress
   readonly httpListen: ListenAddress
   readonly httpsListen: ListenAddress
+  /** Where the management API listens; without it, it is not served. */
+  readonly apiListen?: ListenAddress | undefined
+  /** CNAME targets of reserved domains lie below it; its names have to lead to this gateway. */
+  readonly cnameBase?: string
+  /** Whom the DNS check asks, `address` or `address:port`; unset: the machine's resolvers. */
+  readonly dnsServers?: readonly string[]
   /** Certificate for the HTTPS ingress; without it the own CA issues one per reserved domain. */
   readonly tls?: { readonly certPath: string; readonly keyPath: string } | undefined
   /** What agents are told about the service. */
@@ -43,18 +48,13 @@ export interface GatewayOptions {
 /** Where the started gateway really listens, and what its clients must trust. */
 export interface GatewayAddresses extends IngressAddresses {
   readonly agent: ListenAddress
+  readonly api: ListenAddress | undefined
   readonly caCertPath: string
 }
 
-/** What a started gateway consists of. */
-export interface GatewayParts extends GatewayDatabase {
+/** A started gateway from within. */
+export interface GatewayParts extends GatewayCore {
   readonly addresses: GatewayAddresses
-  readonly registry: EndpointRegistry
-  readonly sessions: SessionTable
-  readonly certificates: CertificateKeeper
-  readonly authority: Authority
-  readonly registrar: DomainRegistrar
-  readonly issuer: CredentialIssuer
 }
 
 /** The embedded service: agents connect to it, public traffic comes in through it. */
@@ -91,59 +91,35 @@ export class Gateway {
     return new Provisioner(this.parts).provision(request)
   }
 
-  async #open(): Promise<GatewayParts> {
-    const { dataDir, agentListen, tls, credentialLimits, clock, log } = this.#options
-    mkdirSync(dataDir, { recursive: true, mode: 0o700 })
-    const stores = openGatewayDatabase(dataDir, log, clock)
-    this.#closer.own('gateway database', stores.database, (it) => it.close())
-    const authority = new Authority(stores)
-    const registry = new EndpointRegistry()
-    const ids = new IdSource(clock)
-    const sessions = new SessionTable({
-      limits: { ...DEFAULT_CREDENTIAL_LIMITS, ...credentialLimits },
-      clock,
-    })
-    const certificates = await CertificateKeeper.open({
-      dataDir,
-      agentHost: agentListen.host,
-      tls,
-      domains: stores.domains,
-      clock,
-      log,
-    })
-    const registrar = new DomainRegistrar({
-      store: stores.domains,
-      registry,
-      ids,
-      clock,
-      onChange: (domain) => void certificates.domains.follow(domain),
-    })
-    const issuer = new CredentialIssuer({
-      ...stores,
-      ids,
-      clock,
-      onCredentialChange: (id) => sessions.recheck(id),
-    })
-    const parts = { ...stores, authority, registry, sessions, certificates, registrar, issuer }
-    return { ...parts, addresses: await this.#listen(parts, ids) }
+  /** Makes a key to the management API; call it after `start()`. */
+  provisionApiKey(request: ApiKeyRequest): Secret {
+    return new Provisioner(this.parts).provisionApiKey(request)
   }
 
-  async #listen(parts: Omit<GatewayParts, 'addresses'>, ids: IdSource): Promise<GatewayAddresses> {
-    const { httpListen: http, httpsListen: https, agentListen, clock, log } = this.#options
-    const { authority, registry, sessions, certificates } = parts
+  async #open(): Promise<GatewayParts> {
+    const { agentListen, tls, credentialLimits } = this.#options
+    const core = await openGatewayCore(
+      { ...this.#options, agentHost: agentListen.host, tls, credentialLimits },
+      this.#closer,
+    )
+    const traffic = await this.#startTraffic(core)
+    const api = await this.#startManagementApi(core)
+    return { ...core, addresses: { ...traffic, api, caCertPath: core.certificates.caCertPath } }
+  }
+
+  async #startTraffic(core: GatewayCore): Promise<IngressAddresses & { agent: ListenAddress }> {
+    const { agentListen: listen, httpListen: http, httpsListen: https, clock, log } = this.#options
+    const { registry, certificates } = core
+    const ingress = new Ingress({ registry, http, https, tls: certificates, log, clock })
     const listener = new AgentListener({
-      listen: agentListen,
+      listen,
       deps: {
-        authority,
-        registry,
-        sessions,
+        ...core,
         binder: new Binder({
-          authority,
-          registry,
+          ...core,
           policyOptions: { clock, log },
-          ingressPort: (protocol) => ingressAddresses[protocol].port,
+          ingressPort: (protocol) => addresses[protocol].port,
         }),
-        ids,
         limits: { ...DEFAULT_AGENT_LIMITS, ...this.#options.agentLimits },
         coverHost: (host) => certificates.coverHost(host),
         version: this.#options.version ?? '',
@@ -151,13 +127,31 @@ export class Gateway {
         clock,
       },
     })
-    const ingress = new Ingress({ registry, http, https, tls: certificates, log, clock })
+    // Newest first: exchanges under way end before the agents go that carry them.
     this.#closer.own('agent listener', listener, (it) => it.stop())
     this.#closer.own('ingress', ingress, (it) => it.stop(DRAIN_MS))
-    const ingressAddresses = await ingress.start()
+    const addresses = await ingress.start()
     const agent = await listener.start(certificates.server)
     certificates.start((certificate) => listener.setCertificate(certificate))
     this.#closer.own('certificates', certificates, (it) => it.stop())
-    return { ...ingressAddresses, agent, caCertPath: certificates.caCertPath }
+    return { ...addresses, agent }
+  }
+
+  async #startManagementApi(core: GatewayCore): Promise<ListenAddress | undefined> {
+    const { apiListen: target, cnameBase, dnsServers, clock, log } = this.#options
+    if (!target) return undefined
+    const listener = createManagementApi({
+      ...core,
+      certificateStatus: (domain) => core.certificates.domains.statusOf(domain),
+      cnameBase: cnameBase ?? DEFAULT_CNAME_BASE,
+      dnsCheck: new DnsCheck(dnsServers),
+      serves: localNames(target.host),
+      clock,
+      log,
+    })
+    const server = new HttpServer({ name: 'management API', listener, target, log })
+    this.#closer.own('management API', server, (it) => it.stop())
+    await server.start()
+    return { host: target.host, port: server.port }
   }
 }

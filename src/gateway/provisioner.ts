@@ -1,4 +1,5 @@
 import type { Secret } from '../base/secret.ts'
+import type { ApiKeyStore } from './api-key-store.ts'
 import type { Authority } from './authority.ts'
 import type { BotUserStore } from './bot-user-store.ts'
 import type { CredentialIssuer } from './credential-issuer.ts'
@@ -21,10 +22,18 @@ export interface Provisioned {
   readonly authtoken: Secret
 }
 
+export interface ApiKeyRequest {
+  /** What the key is for; no two keys that are made here have the same. */
+  readonly description: string
+  /** A key from an earlier start: it is handed back when it is still valid. */
+  readonly apiKey?: Secret | undefined
+}
+
 export interface ProvisionerDeps {
   readonly domains: ReservedDomainStore
   readonly botUsers: BotUserStore
   readonly credentials: CredentialStore
+  readonly apiKeys: ApiKeyStore
   readonly registrar: DomainRegistrar
   readonly issuer: CredentialIssuer
   readonly authority: Authority
@@ -56,14 +65,31 @@ export class Provisioner {
     return { domain, authtoken: issued.authtoken }
   }
 
+  /** A key to the management API. One that was lost is revoked and replaced. */
+  provisionApiKey({ description, apiKey }: ApiKeyRequest): Secret {
+    const { apiKeys, authority, issuer } = this.#deps
+    if (apiKey && isAllowed(() => authority.authenticateApiKey(apiKey.reveal()))) return apiKey
+    for (const id of apiKeys.idsDescribed(description)) {
+      const lost = apiKeys.get(id)
+      if (lost) issuer.deleteApiKey(lost)
+    }
+    return issuer.createApiKey({ description }).token
+  }
+
   #allows(authtoken: Secret, domain: string): boolean {
     const { authority } = this.#deps
-    try {
-      authority.checkBind(authority.authenticate(authtoken.reveal()).id, domain)
-      return true
-    } catch (error) {
-      if (error instanceof ServiceError) return false
-      throw error
-    }
+    return isAllowed(() =>
+      authority.checkBind(authority.authenticate(authtoken.reveal()).id, domain),
+    )
+  }
+}
+
+function isAllowed(check: () => unknown): boolean {
+  try {
+    check()
+    return true
+  } catch (error) {
+    if (error instanceof ServiceError) return false
+    throw error
   }
 }

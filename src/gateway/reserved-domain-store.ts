@@ -49,23 +49,15 @@ export class ReservedDomainStore extends ResourceTable<ReservedDomain, ReservedD
       database,
       name: 'reserved_domains',
       columns: ['id', 'domain', 'region', 'description', 'metadata', 'dns_label', 'created_at'],
-      toRow: (item) => ({
-        id: item.id,
-        domain: item.domain,
-        region: item.region,
-        description: item.description,
-        metadata: item.metadata,
-        dns_label: item.dnsLabel,
-        created_at: item.createdAt,
+      toRow: ({ dnsLabel, createdAt, ...row }) => ({
+        ...row,
+        dns_label: dnsLabel,
+        created_at: createdAt,
       }),
-      toItem: (row) => ({
-        id: row.id,
-        domain: row.domain,
-        region: row.region,
-        description: row.description,
-        metadata: row.metadata,
-        dnsLabel: row.dns_label,
-        createdAt: row.created_at,
+      toItem: ({ dns_label, created_at, ...item }) => ({
+        ...item,
+        dnsLabel: dns_label,
+        createdAt: created_at,
       }),
     })
     this.#idOf = database

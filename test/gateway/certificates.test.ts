@@ -7,7 +7,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { StartError } from '../../src/base/app-error.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { CertificateAuthority } from '../../src/gateway/certificate-authority.ts'
-import { DomainCertificates } from '../../src/gateway/domain-certificates.ts'
+import { CERTIFICATE_CHECK_MS, DomainCertificates } from '../../src/gateway/domain-certificates.ts'
 import { ServerCertificate } from '../../src/gateway/server-certificate.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { openGatewayStores } from '../helpers/gateway-stores.ts'
@@ -233,7 +233,7 @@ describe('DomainCertificates', () => {
     const issuing = certificates.follow(domain)
     expect(certificates.statusOf(domain)).toEqual({
       renewsAt: undefined,
-      job: { startedAt: clock.now(), error: undefined },
+      job: { startedAt: clock.now(), error: undefined, retriesAt: undefined },
     })
     await issuing
     expect(certificates.statusOf(domain)).toEqual({
@@ -259,7 +259,8 @@ describe('DomainCertificates', () => {
     await certificates.follow(domain)
     expect(certificates.statusOf(domain).job).toEqual({
       startedAt: clock.now(),
-      error: expect.stringContaining('ENOTDIR'),
+      error: expect.stringContaining('could not be issued'),
+      retriesAt: clock.now() + CERTIFICATE_CHECK_MS,
     })
     expect(certificates.context('cam.site.test')).toBe(first)
     rmSync(folder)

@@ -39,3 +39,19 @@ describe('Provisioner', () => {
     expect(stores.credentials.page({ limit: 10 })).toHaveLength(2)
   })
 })
+
+describe('Provisioner.provisionApiKey', () => {
+  it('makes one key, hands it back, and replaces it when it was lost', () => {
+    const stores = openGatewayStores()
+    const provisioner = new Provisioner(stores)
+    const description = 'this machine'
+    const lost = provisioner.provisionApiKey({ description })
+    expect(provisioner.provisionApiKey({ description, apiKey: lost })).toBe(lost)
+    const fresh = provisioner.provisionApiKey({ description, apiKey: new Secret('gone') })
+    const codeOf = (key: Secret) =>
+      serviceCode(() => stores.authority.authenticateApiKey(key.reveal()))
+    expect(codeOf(lost)).toBe(203)
+    expect(codeOf(fresh)).toBeUndefined()
+    expect(stores.apiKeys.page({ limit: 10 })).toHaveLength(1)
+  })
+})

@@ -36,6 +36,7 @@ export function openGatewayStores(folder = temporaryFolder()) {
     ...stores,
     folder,
     clock,
+    ids,
     registry,
     issuer,
     registrar,

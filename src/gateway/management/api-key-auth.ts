@@ -1,0 +1,69 @@
+import type { Request, RequestHandler } from 'express'
+import { AppError } from '../../base/app-error.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import { peerAddress } from '../../http/client-address.ts'
+import { FailureLimiter } from '../../http/failure-limiter.ts'
+import type { Authority } from '../authority.ts'
+import { RollingLimit } from '../rolling-limit.ts'
+import { ServiceError } from '../service-error.ts'
+
+const REQUESTS_PER_MINUTE = 120
+const MINUTE_MS = 60_000
+const VERSION = '2'
+const BEARER = /^Bearer +(\S+) *$/i
+
+export interface ApiKeyAuthDeps {
+  readonly authority: Authority
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/**
+ * Lets requests with a valid API key pass, 120 a minute for each key. Throws ServiceError 200, 202,
+ * 203, 206 or 208, and AppError `too-many-requests`.
+ */
+export function apiKeyAuth({ authority, log, clock }: ApiKeyAuthDeps): RequestHandler {
+  const requests = new RollingLimit({ capacity: REQUESTS_PER_MINUTE, windowMs: MINUTE_MS, clock })
+  const failures = new FailureLimiter(clock)
+  return (request, _response, next) => {
+    const keyId = authenticate(request)
+    const waitMs = requests.take(keyId)
+    if (waitMs > 0) {
+      throw new AppError(
+        'too-many-requests',
+        `An API key may make ${REQUESTS_PER_MINUTE} requests a minute.`,
+        { retryAfterS: waitMs / 1_000 },
+      )
+    }
+    next()
+  }
+
+  function authenticate(request: Request): string {
+    const header = request.get('authorization')
+    if (header === undefined) {
+      throw new ServiceError(200, 'Send the header authorization: Bearer <API key>.')
+    }
+    try {
+      return authority.authenticateApiKey(BEARER.exec(header)?.[1] ?? '').id
+    } catch (error) {
+      const client = peerAddress(request)
+      const retryAfterS = failures.fail(client)
+      if (retryAfterS > 0) {
+        throw new AppError('too-many-requests', 'Too many wrong API keys.', { retryAfterS })
+      }
+      log.warn({ client }, 'wrong API key')
+      throw error
+    }
+  }
+}
+
+/** Requires the version header. Throws ServiceError 218 without it, 217 for another version. */
+export const versionHeader: RequestHandler = (request, _response, next) => {
+  const version = request.get('svc-version') ?? request.get('ngrok-version')
+  if (version === undefined) throw new ServiceError(218, 'Send the header svc-version: 2.')
+  if (version !== VERSION) {
+    throw new ServiceError(217, `The only version of this API is ${VERSION}.`)
+  }
+  next()
+}

@@ -1,0 +1,67 @@
+import { z } from 'zod'
+import type { BotUser, BotUserStore } from '../bot-user-store.ts'
+import type { CredentialIssuer } from '../credential-issuer.ts'
+import { parseBody } from './body.ts'
+import type { Resource } from './resource.ts'
+import { timestamp } from './timestamp.ts'
+
+export const BotUserCreate = z.strictObject({
+  name: z.string().default(''),
+  active: z.boolean().optional(),
+})
+export const BotUserUpdate = z.strictObject({
+  name: z.string().optional(),
+  active: z.boolean().optional(),
+})
+export const BotUserView = z.strictObject({
+  id: z.string(),
+  uri: z.string(),
+  name: z.string(),
+  active: z.boolean(),
+  created_at: z.string(),
+})
+
+export interface BotUsersDeps {
+  readonly botUsers: BotUserStore
+  readonly issuer: CredentialIssuer
+}
+
+/** Bot users (spec 2.5) under their first name, `bot_users`, or their later one, `service_users`. */
+export function botUsers(
+  { botUsers: store, issuer }: BotUsersDeps,
+  name: 'bot' | 'service',
+): Resource<BotUser> {
+  const path = `${name}_users`
+  const shown = (user: BotUser): BotUser => ({ ...user, id: renamed(user.id, name) })
+  const view = ({ id, name, active, createdAt }: BotUser, baseUrl: string) =>
+    ({
+      id,
+      uri: `${baseUrl}/${path}/${id}`,
+      name,
+      active,
+      created_at: timestamp(createdAt),
+    }) satisfies z.infer<typeof BotUserView>
+  const stored = (user: BotUser): BotUser => ({ ...user, id: renamed(user.id, 'bot') })
+  return {
+    path,
+    collection: path,
+    prefix: name,
+    page: ({ limit, beforeId }) =>
+      store.page({ limit, beforeId: beforeId && renamed(beforeId, 'bot') }).map(shown),
+    get: (id) => {
+      const user = store.get(renamed(id, 'bot'))
+      return user && shown(user)
+    },
+    view,
+    create: (body, baseUrl) =>
+      view(shown(issuer.createBotUser(parseBody(BotUserCreate, body))), baseUrl),
+    update: (user, body) =>
+      shown(issuer.updateBotUser(stored(user), parseBody(BotUserUpdate, body))),
+    remove: (user) => issuer.deleteBotUser(stored(user)),
+  }
+}
+
+/** The same KSUID under another prefix. */
+export function renamed(id: string, prefix: 'bot' | 'service'): string {
+  return id.replace(/^(bot|service)_/, `${prefix}_`)
+}

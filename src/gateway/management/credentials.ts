@@ -1,0 +1,71 @@
+import { z } from 'zod'
+import type { Secret } from '../../base/secret.ts'
+import type { CredentialIssuer } from '../credential-issuer.ts'
+import type { Credential, CredentialStore } from '../credential-store.ts'
+import { ServiceError } from '../service-error.ts'
+import { parseBody, texts } from './body.ts'
+import { renamed } from './bot-users.ts'
+import type { Resource } from './resource.ts'
+import { timestamp } from './timestamp.ts'
+
+const acl = z.array(z.string()).optional()
+
+export const CredentialCreate = z.strictObject({
+  ...texts,
+  acl,
+  owner_id: z.string().nullable().optional(),
+})
+export const CredentialUpdate = z.strictObject({ ...texts, acl })
+export const CredentialView = z.strictObject({
+  id: z.string(),
+  uri: z.string(),
+  created_at: z.string(),
+  description: z.string(),
+  metadata: z.string(),
+  /** Only in the answer to its creation. */
+  token: z.string().nullable(),
+  acl: z.array(z.string()),
+  owner_id: z.string().nullable(),
+})
+
+export interface CredentialsDeps {
+  readonly credentials: CredentialStore
+  readonly issuer: CredentialIssuer
+}
+
+/** The authtokens of agents. */
+export function credentials({ credentials: store, issuer }: CredentialsDeps): Resource<Credential> {
+  const view = (credential: Credential, baseUrl: string, token?: Secret) =>
+    ({
+      id: credential.id,
+      uri: `${baseUrl}/credentials/${credential.id}`,
+      created_at: timestamp(credential.createdAt),
+      description: credential.description,
+      metadata: credential.metadata,
+      token: token?.reveal() ?? null,
+      acl: [...credential.acl],
+      owner_id: credential.ownerId,
+    }) satisfies z.infer<typeof CredentialView>
+  return {
+    path: 'credentials',
+    collection: 'credentials',
+    prefix: 'cr',
+    page: (request) => store.page(request),
+    get: (id) => store.get(id),
+    view: (credential, baseUrl) => view(credential, baseUrl),
+    create: (body, baseUrl) => {
+      const { owner_id, ...request } = parseBody(CredentialCreate, body)
+      const ownerId = owner_id && renamed(owner_id, 'bot')
+      const { credential, authtoken } = issuer.createCredential({ ...request, ownerId })
+      return view(credential, baseUrl, authtoken)
+    },
+    update: (credential, body) => {
+      const change = parseBody(CredentialUpdate, body)
+      if (Object.keys(change).length === 0) {
+        throw new ServiceError(606, 'Give a description, metadata or ACL rules to change.')
+      }
+      return issuer.updateCredential(credential, change)
+    },
+    remove: (credential) => issuer.deleteCredential(credential),
+  }
+}

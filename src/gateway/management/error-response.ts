@@ -1,0 +1,82 @@
+import type { ErrorRequestHandler, RequestHandler } from 'express'
+import { AppError } from '../../base/app-error.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { IdSource } from '../resource-id.ts'
+import { ServiceError } from '../service-error.ts'
+import { ResourceNotFoundError } from './resource.ts'
+
+/** Codes that are answered with another status than 400. */
+const STATUS_OF: Readonly<Record<number, number>> = {
+  200: 403,
+  202: 403,
+  203: 403,
+  206: 403,
+  208: 403,
+  210: 415,
+  216: 415,
+  226: 429,
+  227: 404,
+  636: 403,
+}
+/** Errors of the HTTP room that have a code here. */
+const CODE_OF: Partial<Record<AppError['code'], number>> = {
+  'not-json': 210,
+  'malformed-request': 212,
+  'invalid-json': 213,
+  'too-many-requests': 226,
+}
+
+/** The body of every answer that is an error. */
+export interface ApiErrorBody {
+  readonly error_code?: string
+  readonly status_code: number
+  readonly msg: string
+  readonly details: Readonly<Record<string, string>>
+}
+
+/** The end of the line for paths and methods that nothing serves. */
+export const noSuchRoute: RequestHandler = (request, response) => {
+  const body: ApiErrorBody = {
+    status_code: 404,
+    msg: 'Not Found',
+    details: { path: request.path },
+  }
+  response.status(404).json(body)
+}
+
+/** The one place where errors become answers of this API. What is no refusal is logged, not told. */
+export function apiErrorResponse(ids: IdSource, log: Logger): ErrorRequestHandler {
+  return (thrown: unknown, _request, response, _next) => {
+    const operation = ids.next('op')
+    const body = toBody(thrown, operation)
+    if (body.status_code === 500) log.error({ err: thrown, operation }, 'request failed')
+    if (response.headersSent) {
+      response.destroy()
+      return
+    }
+    if (thrown instanceof AppError && thrown.retryAfterS !== undefined) {
+      response.setHeader('retry-after', String(Math.ceil(thrown.retryAfterS)))
+    }
+    response.status(body.status_code).json(body)
+  }
+}
+
+function toBody(thrown: unknown, operation: string): ApiErrorBody {
+  const details = { operation_id: operation }
+  if (thrown instanceof ServiceError) {
+    const { code, errorCode: error_code, message: msg } = thrown
+    return { error_code, status_code: STATUS_OF[code] ?? 400, msg, details }
+  }
+  if (thrown instanceof ResourceNotFoundError) {
+    return { status_code: 404, msg: 'Resource not found', details }
+  }
+  if (thrown instanceof AppError) {
+    const { code, status: status_code, message: msg } = thrown
+    const error_code = CODE_OF[code] && `ERR_NGROK_${CODE_OF[code]}`
+    return { ...(error_code && { error_code }), status_code, msg, details }
+  }
+  if (thrown instanceof URIError) {
+    return { status_code: 400, msg: 'The path has an escape that cannot be decoded.', details }
+  }
+  return { status_code: 500, msg: 'Something went wrong in here; the log says more.', details }
+}

@@ -1,0 +1,72 @@
+import { z } from 'zod'
+import type { Clock } from '../../base/clock.ts'
+import type { IpPolicy, IpPolicyStore } from '../ip-policy-store.ts'
+import type { IdSource } from '../resource-id.ts'
+import { checkLength, ServiceError } from '../service-error.ts'
+import { parseBody, texts } from './body.ts'
+import type { Resource } from './resource.ts'
+import { timestamp } from './timestamp.ts'
+
+const MAX_DESCRIPTION = 255
+const MAX_METADATA = 4_096
+
+export const IpPolicyCreate = z.strictObject(texts)
+export const IpPolicyUpdate = IpPolicyCreate
+export const IpPolicyView = z.strictObject({
+  id: z.string(),
+  uri: z.string(),
+  created_at: z.string(),
+  description: z.string(),
+  metadata: z.string(),
+})
+
+export interface IpPoliciesDeps {
+  readonly ipPolicies: IpPolicyStore
+  readonly ids: IdSource
+  readonly clock: Clock
+}
+
+/** Named sets of address rules, for `restrict-ips`. */
+export function ipPolicies({ ipPolicies: store, ids, clock }: IpPoliciesDeps): Resource<IpPolicy> {
+  const view = ({ createdAt, ...policy }: IpPolicy, baseUrl: string) =>
+    ({
+      ...policy,
+      uri: `${baseUrl}/ip_policies/${policy.id}`,
+      created_at: timestamp(createdAt),
+    }) satisfies z.infer<typeof IpPolicyView>
+  return {
+    path: 'ip_policies',
+    collection: 'ip_policies',
+    prefix: 'ipp',
+    page: (request) => store.page(request),
+    get: (id) => store.get(id),
+    view,
+    create: (body, baseUrl) => {
+      const { description = '', metadata = '' } = parseBody(IpPolicyCreate, body)
+      checkTexts({ description, metadata })
+      const policy = { id: ids.next('ipp'), description, metadata, createdAt: clock.now() }
+      store.insert(policy)
+      return view(policy, baseUrl)
+    },
+    update: (policy, body) => {
+      const change = parseBody(IpPolicyUpdate, body)
+      if (Object.keys(change).length === 0) {
+        throw new ServiceError(1400, 'Give a description or metadata to change.')
+      }
+      const { description = policy.description, metadata = policy.metadata } = change
+      checkTexts({ description, metadata })
+      const updated = { ...policy, description, metadata }
+      store.replace(updated)
+      return updated
+    },
+    remove: ({ id }) => {
+      store.delete(id)
+    },
+  }
+}
+
+/** Rules have the same bounds. */
+export function checkTexts(item: { description: string; metadata: string }): void {
+  checkLength(item.description, MAX_DESCRIPTION, 215, 'description')
+  checkLength(item.metadata, MAX_METADATA, 215, 'metadata')
+}

@@ -1,0 +1,118 @@
+import ipaddr from 'ipaddr.js'
+import { z } from 'zod'
+import type { Clock } from '../../base/clock.ts'
+import type { IpPolicyRule, IpPolicyRuleStore } from '../ip-policy-rule-store.ts'
+import type { IpPolicyStore } from '../ip-policy-store.ts'
+import type { IdSource } from '../resource-id.ts'
+import { ServiceError } from '../service-error.ts'
+import { parseBody, Reference, texts } from './body.ts'
+import { checkTexts } from './ip-policies.ts'
+import type { Resource } from './resource.ts'
+import { timestamp } from './timestamp.ts'
+
+export const IpPolicyRuleCreate = z.strictObject({
+  ...texts,
+  cidr: z.string(),
+  ip_policy_id: z.string(),
+  action: z.enum(['allow', 'deny']).default('allow'),
+})
+export const IpPolicyRuleUpdate = z.strictObject({ ...texts, cidr: z.string().optional() })
+export const IpPolicyRuleView = z.strictObject({
+  id: z.string(),
+  uri: z.string(),
+  created_at: z.string(),
+  description: z.string(),
+  metadata: z.string(),
+  cidr: z.string(),
+  ip_policy: Reference,
+  action: z.enum(['allow', 'deny']),
+})
+
+export interface IpPolicyRulesDeps {
+  readonly ipPolicies: IpPolicyStore
+  readonly ipPolicyRules: IpPolicyRuleStore
+  readonly ids: IdSource
+  readonly clock: Clock
+}
+
+/** The address ranges of IP policies. */
+export function ipPolicyRules({
+  ipPolicies,
+  ipPolicyRules: store,
+  ids,
+  clock,
+}: IpPolicyRulesDeps): Resource<IpPolicyRule> {
+  const view = ({ ipPolicyId, createdAt, ...rule }: IpPolicyRule, baseUrl: string) =>
+    ({
+      ...rule,
+      uri: `${baseUrl}/ip_policy_rules/${rule.id}`,
+      created_at: timestamp(createdAt),
+      ip_policy: { id: ipPolicyId, uri: `${baseUrl}/ip_policies/${ipPolicyId}` },
+    }) satisfies z.infer<typeof IpPolicyRuleView>
+
+  function checkRule(rule: IpPolicyRule): void {
+    checkTexts(rule)
+    checkCidr(rule.cidr)
+    const peers = store.ofPolicy(rule.ipPolicyId)
+    if (peers.some(({ id, cidr }) => id !== rule.id && cidr === rule.cidr)) {
+      throw new ServiceError(1408, `The IP policy has a rule for ${rule.cidr} already.`)
+    }
+  }
+
+  return {
+    path: 'ip_policy_rules',
+    collection: 'ip_policy_rules',
+    prefix: 'ipr',
+    page: (request) => store.page(request),
+    get: (id) => store.get(id),
+    view,
+    create: (body, baseUrl) => {
+      const { description = '', metadata = '', ...request } = parseBody(IpPolicyRuleCreate, body)
+      const { cidr, action, ip_policy_id: ipPolicyId } = request
+      if (!ipPolicies.get(ipPolicyId)) throw new ServiceError(1414, 'There is no such IP policy.')
+      const createdAt = clock.now()
+      const id = ids.next('ipr')
+      const rule = { id, ipPolicyId, cidr, action, description, metadata, createdAt }
+      checkRule(rule)
+      store.insert(rule)
+      return view(rule, baseUrl)
+    },
+    update: (rule, body) => {
+      const change = parseBody(IpPolicyRuleUpdate, body)
+      if (Object.keys(change).length === 0) {
+        throw new ServiceError(1401, 'Give a CIDR, description or metadata to change.')
+      }
+      const { cidr = rule.cidr, description = rule.description, metadata = rule.metadata } = change
+      const updated = { ...rule, cidr, description, metadata }
+      checkRule(updated)
+      store.replace(updated)
+      return updated
+    },
+    remove: ({ id }) => {
+      store.delete(id)
+    },
+  }
+}
+
+/** Throws ServiceError 1406, 1409 or 1413. */
+function checkCidr(cidr: string): void {
+  if (ipaddr.IPv4.isValidFourPartDecimal(cidr) || ipaddr.IPv6.isValid(cidr)) {
+    const mask = cidr.includes(':') ? 128 : 32
+    throw new ServiceError(1413, `${cidr} has no mask: write ${cidr}/${mask} for one address.`)
+  }
+  const lowest = lowestOf(cidr)
+  if (lowest === undefined) throw new ServiceError(1406, 'The CIDR is not one.')
+  if (lowest !== cidr.toLowerCase()) {
+    throw new ServiceError(1409, `A CIDR begins with its lowest address: ${lowest}.`)
+  }
+}
+
+function lowestOf(cidr: string): string | undefined {
+  if (!ipaddr.isValidCIDR(cidr)) return undefined
+  const [address, bits] = ipaddr.parseCIDR(cidr)
+  const network =
+    address.kind() === 'ipv4'
+      ? ipaddr.IPv4.networkAddressFromCIDR(cidr)
+      : ipaddr.IPv6.networkAddressFromCIDR(cidr)
+  return `${network}/${bits}`
+}

@@ -1,0 +1,77 @@
+import { isIP } from 'node:net'
+import express, { type Express } from 'express'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import { accessLog } from '../../http/access-log.ts'
+import { peerAddress } from '../../http/client-address.ts'
+import { hostGuard } from '../../http/host-guard.ts'
+import { requestId } from '../../http/request-id.ts'
+import { securityHeaders } from '../../http/security-headers.ts'
+import type { GatewayDatabase } from '../gateway-database.ts'
+import type { IdSource } from '../resource-id.ts'
+import { type ApiKeyAuthDeps, apiKeyAuth, versionHeader } from './api-key-auth.ts'
+import { type ApiKeysDeps, apiKeys } from './api-keys.ts'
+import { type BotUsersDeps, botUsers } from './bot-users.ts'
+import { type CredentialsDeps, credentials } from './credentials.ts'
+import { type EndpointsDeps, endpoints } from './endpoints.ts'
+import { apiErrorResponse, noSuchRoute } from './error-response.ts'
+import { type IpPoliciesDeps, ipPolicies } from './ip-policies.ts'
+import { type IpPolicyRulesDeps, ipPolicyRules } from './ip-policy-rules.ts'
+import { type ReservedDomainsDeps, reservedDomains } from './reserved-domains.ts'
+import { resourceRoutes } from './resource.ts'
+import { type ConnectedAgents, tunnelSessions } from './tunnel-sessions.ts'
+
+/** What the resources work with, and how the API is reached. */
+export interface ManagementApiDeps
+  extends ApiKeyAuthDeps,
+    ApiKeysDeps,
+    BotUsersDeps,
+    CredentialsDeps,
+    EndpointsDeps,
+    IpPoliciesDeps,
+    IpPolicyRulesDeps,
+    ReservedDomainsDeps {
+  readonly sessions: ConnectedAgents
+  readonly database: GatewayDatabase['database']
+  readonly ids: IdSource
+  /** Which host names belong to this API. */
+  readonly serves: (hostname: string) => boolean
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/** True for names that lead to a listener on `host` for sure: DNS rebinding needs a foreign name. */
+export function localNames(host: string): (hostname: string) => boolean {
+  const own = new Set(['localhost', host.toLowerCase()])
+  return (hostname) => own.has(hostname) || isIP(hostname.replace(/^\[|\]$/g, '')) !== 0
+}
+
+/** The management API (spec 4.1 and 5), as the vendor's clients know it. */
+export function createManagementApi(deps: ManagementApiDeps): Express {
+  const { ids, serves, log, clock, database } = deps
+  const app = express()
+  app.disable('x-powered-by')
+  app.disable('etag')
+  app.set('case sensitive routing', true)
+  app.use(requestId, securityHeaders)
+  app.use(accessLog({ log, clock, clientOf: peerAddress, quiet: (path) => path === '/healthz' }))
+  app.use(hostGuard(serves))
+  app.get('/healthz', (_request, response) => {
+    database.ping()
+    response.json({ status: 'ok' })
+  })
+  app.use(apiKeyAuth(deps), versionHeader)
+  app.use(
+    resourceRoutes(reservedDomains(deps)),
+    resourceRoutes(botUsers(deps, 'bot')),
+    resourceRoutes(botUsers(deps, 'service')),
+    resourceRoutes(credentials(deps)),
+    resourceRoutes(apiKeys(deps)),
+    resourceRoutes(endpoints(deps)),
+    resourceRoutes(tunnelSessions(deps)),
+    resourceRoutes(ipPolicies(deps)),
+    resourceRoutes(ipPolicyRules(deps)),
+  )
+  app.use(noSuchRoute, apiErrorResponse(ids, log))
+  return app
+}

@@ -1,0 +1,33 @@
+import type { Request } from 'express'
+import type { PageRequest } from '../resource-table.ts'
+import { ServiceError } from '../service-error.ts'
+
+const MAX_LIMIT = 100
+/** The vendor's own client spells it the second way. */
+const BEFORE = ['before_id', 'beforeId']
+const KNOWN = ['limit', ...BEFORE]
+
+/** Reads which page is asked for. Throws ServiceError 231, 232 or 244. */
+export function parsePageQuery({ query }: Request): PageRequest {
+  for (const [name, value] of Object.entries(query)) {
+    if (!KNOWN.includes(name)) throw new ServiceError(231, `There is no query parameter ${name}.`)
+    if (typeof value !== 'string') {
+      throw new ServiceError(232, `The query parameter ${name} may stand there once.`)
+    }
+  }
+  const beforeId = BEFORE.map((name) => query[name]).find((value) => typeof value === 'string')
+  return { limit: parseLimit(query.limit), ...(beforeId === undefined ? {} : { beforeId }) }
+}
+
+/** Throws ServiceError 231 for any query parameter. */
+export function refuseQuery({ query }: Request): void {
+  const [name] = Object.keys(query)
+  if (name !== undefined) throw new ServiceError(231, `There is no query parameter ${name} here.`)
+}
+
+function parseLimit(value: unknown): number {
+  if (value === undefined) return MAX_LIMIT
+  const limit = /^\d{1,3}$/.test(String(value)) ? Number(value) : 0
+  if (limit >= 1 && limit <= MAX_LIMIT) return limit
+  throw new ServiceError(244, `The limit has to be a number from 1 to ${MAX_LIMIT}.`)
+}

@@ -1,0 +1,126 @@
+import { type Request, type RequestHandler, Router } from 'express'
+import { jsonBody } from '../../http/json-body.ts'
+import type { PageRequest } from '../resource-table.ts'
+import { ServiceError } from '../service-error.ts'
+import { baseUrlOf } from './body.ts'
+import { parsePageQuery, refuseQuery } from './page-query.ts'
+
+/** One kind of thing that the API lists, shows and changes. Verbs that are missing are not served. */
+export interface Resource<Item extends { readonly id: string }> {
+  /** First part of its paths, such as `reserved_domains`. */
+  readonly path: string
+  /** Key of the list in a list answer. */
+  readonly collection: string
+  /** Its ids start with it and an underscore. */
+  readonly prefix: string
+  /** Newest first, at most `limit`. */
+  page(request: PageRequest): readonly Item[]
+  get(id: string): Item | undefined
+  view(item: Item, baseUrl: string): object
+  /** Answers the view of what was made. */
+  create?(body: unknown, baseUrl: string): object
+  update?(item: Item, body: unknown): Item
+  remove?(item: Item): void
+  /** What `POST /<path>/<id>/<name>` does; nothing to tell is answered with 204. */
+  readonly actions?: Readonly<Record<string, (item: Item) => Promise<object | undefined>>>
+}
+
+/** Thrown for an id that nothing has. */
+export class ResourceNotFoundError extends Error {
+  override readonly name = 'ResourceNotFoundError'
+}
+
+/** The routes of one resource. */
+export function resourceRoutes<Item extends { readonly id: string }>(
+  resource: Resource<Item>,
+): Router {
+  const { path, actions = {} } = resource
+  const router = Router()
+  router.get(`/${path}`, noBody, (request, response) => {
+    response.json(listPage(resource, request))
+  })
+  if (resource.create) {
+    router.post(`/${path}`, requiredBody, (request, response) => {
+      response.status(201).json(resource.create?.(request.body, baseUrlOf(request)))
+    })
+  }
+  router.get(`/${path}/:id`, noBody, (request, response) => {
+    response.json(resource.view(findItem(resource, request), baseUrlOf(request)))
+  })
+  if (resource.update) {
+    router.patch(`/${path}/:id`, requiredBody, (request, response) => {
+      const item = findItem(resource, request)
+      const updated = resource.update?.(item, withoutId(request)) ?? item
+      response.json(resource.view(updated, baseUrlOf(request)))
+    })
+  }
+  if (resource.remove) {
+    router.delete(`/${path}/:id`, noBody, (request, response) => {
+      resource.remove?.(findItem(resource, request))
+      response.status(204).end()
+    })
+  }
+  for (const [name, run] of Object.entries(actions)) {
+    // The vendor's client sends the bare id as a body here; nothing in it is of use.
+    router.post(`/${path}/:id/${name}`, async (request, response) => {
+      const result = await run(findItem(resource, request))
+      if (result) response.json(result)
+      else response.status(204).end()
+    })
+  }
+  return router
+}
+
+function listPage<Item extends { readonly id: string }>(
+  resource: Resource<Item>,
+  request: Request,
+): object {
+  const { limit, beforeId } = parsePageQuery(request)
+  const baseUrl = baseUrlOf(request)
+  // One more than asked for tells whether there is a next page.
+  const found = resource.page({ limit: limit + 1, beforeId })
+  const items = found.slice(0, limit)
+  const uri = `${baseUrl}/${resource.path}`
+  const last = found.length > limit ? items.at(-1) : undefined
+  return {
+    uri,
+    next_page_uri: last ? `${uri}?before_id=${last.id}&limit=${limit}` : null,
+    [resource.collection]: items.map((item) => resource.view(item, baseUrl)),
+  }
+}
+
+function findItem<Item extends { readonly id: string }>(
+  resource: Resource<Item>,
+  request: Request,
+): Item {
+  refuseQuery(request)
+  const id = String(request.params.id)
+  if (!id.startsWith(`${resource.prefix}_`)) {
+    throw new ServiceError(227, `The id has to begin with ${resource.prefix}_.`)
+  }
+  const item = resource.get(id)
+  if (!item) throw new ResourceNotFoundError()
+  return item
+}
+
+const hasBody = (request: Request) =>
+  Number(request.get('content-length') ?? 0) > 0 || request.get('transfer-encoding') !== undefined
+
+const noBody: RequestHandler = (request, _response, next) => {
+  if (hasBody(request)) throw new ServiceError(211, `A ${request.method} request has no body.`)
+  next()
+}
+
+const requiredBody: RequestHandler = (request, response, next) => {
+  if (request.get('content-type') === undefined) {
+    throw new ServiceError(216, 'Send the body with content-type: application/json.')
+  }
+  return jsonBody(request, response, next)
+}
+
+/** The vendor's client repeats the id of the path in the body of a change. */
+function withoutId({ body, params }: Request): unknown {
+  if (typeof body !== 'object' || body === null || body.id !== params.id) return body
+  const { id: _id, ...change } = body
+  return change
+}

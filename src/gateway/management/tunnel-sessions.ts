@@ -1,0 +1,73 @@
+import { z } from 'zod'
+import type { AgentCommand, ConnectedAgent } from '../connected-agent.ts'
+import { Reference } from './body.ts'
+import { livePage } from './live-page.ts'
+import type { Resource } from './resource.ts'
+import { timestamp } from './timestamp.ts'
+
+export const TunnelSessionView = z.strictObject({
+  id: z.string(),
+  uri: z.string(),
+  agent_version: z.string(),
+  credential: Reference,
+  ip: z.string(),
+  metadata: z.string(),
+  os: z.string(),
+  region: z.string(),
+  started_at: z.string(),
+  transport: z.literal('ngrok/v2'),
+  /** From here on: what only this gateway tells. */
+  arch: z.string(),
+  hostname: z.string(),
+  /** Round trip of the last heartbeat. */
+  latency_ms: z.number().nullable(),
+  endpoints: z.array(Reference),
+})
+
+/** The agents that are connected, as far as this resource needs to know them. */
+export interface ConnectedAgents {
+  all(): Iterable<ConnectedAgent>
+  find(id: string): ConnectedAgent | undefined
+}
+
+/** The agents that are connected now; what they are told to do is up to them. */
+export function tunnelSessions({
+  sessions,
+}: {
+  readonly sessions: ConnectedAgents
+}): Resource<ConnectedAgent> {
+  const tell = (command: AgentCommand) => async (agent: ConnectedAgent) => {
+    await agent.command(command)
+    return undefined
+  }
+  return {
+    path: 'tunnel_sessions',
+    collection: 'tunnel_sessions',
+    prefix: 'ts',
+    page: (request) => livePage(sessions.all(), request),
+    get: (id) => sessions.find(id),
+    view: viewSession,
+    actions: { restart: tell('restart'), stop: tell('stop'), update: tell('update') },
+  }
+}
+
+function viewSession(agent: ConnectedAgent, baseUrl: string): z.infer<typeof TunnelSessionView> {
+  const { id, identity, startedAt, latencyMs } = agent
+  const { credentialId, agentVersion, remoteAddress, metadata, os, arch, hostname } = identity
+  return {
+    id,
+    uri: `${baseUrl}/tunnel_sessions/${id}`,
+    agent_version: agentVersion,
+    credential: { id: credentialId, uri: `${baseUrl}/credentials/${credentialId}` },
+    ip: remoteAddress.replace(/:\d+$/, '').replace(/^\[|\]$/g, ''),
+    metadata,
+    os,
+    region: '',
+    started_at: timestamp(startedAt),
+    transport: 'ngrok/v2',
+    arch,
+    hostname,
+    latency_ms: latencyMs === undefined ? null : Math.round(latencyMs * 1_000) / 1_000,
+    endpoints: agent.endpoints().map((it) => ({ id: it.id, uri: `${baseUrl}/endpoints/${it.id}` })),
+  }
+}

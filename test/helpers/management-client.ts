@@ -1,0 +1,76 @@
+import { onTestFinished } from 'vitest'
+import type { Secret } from '../../src/base/secret.ts'
+import type { ConnectedAgent } from '../../src/gateway/connected-agent.ts'
+import type { CertificateStatus } from '../../src/gateway/domain-certificates.ts'
+import { DnsCheck } from '../../src/gateway/management/dns-check.ts'
+import { createManagementApi, localNames } from '../../src/gateway/management/management-api.ts'
+import { HttpServer } from '../../src/http/http-server.ts'
+import { captureLog } from './captured-log.ts'
+import { openGatewayStores } from './gateway-stores.ts'
+
+export interface ApiAnswer {
+  readonly status: number
+  readonly headers: Headers
+  // biome-ignore lint/suspicious/noExplicitAny: a test looks into whatever was answered.
+  readonly body: any
+}
+
+export interface CallOptions {
+  readonly key?: Secret | string | null
+  readonly body?: unknown
+  readonly headers?: Record<string, string>
+}
+
+/** The management API over real HTTP, on stores of its own and a clock that is moved by hand. */
+export async function startManagementApi({ dnsServers }: { dnsServers?: string[] } = {}) {
+  const stores = openGatewayStores()
+  const captured = captureLog()
+  const agents: ConnectedAgent[] = []
+  const status: { current: CertificateStatus } = {
+    current: { renewsAt: undefined, job: undefined },
+  }
+  const server = new HttpServer({
+    name: 'management API',
+    listener: createManagementApi({
+      ...stores,
+      sessions: { all: () => agents, find: (id) => agents.find((agent) => agent.id === id) },
+      certificateStatus: () => status.current,
+      cnameBase: 'gateway.test',
+      dnsCheck: new DnsCheck(dnsServers),
+      serves: localNames('127.0.0.1'),
+      log: captured.log,
+    }),
+    target: { host: '127.0.0.1', port: 0 },
+    log: captured.log,
+  })
+  await server.start()
+  onTestFinished(() => server.stop(0))
+  const key = stores.issuer.createApiKey({ description: 'test' }).token
+  const baseUrl = `http://127.0.0.1:${server.port}`
+
+  async function call(method: string, path: string, options: CallOptions = {}): Promise<ApiAnswer> {
+    const token = options.key === undefined ? key : options.key
+    const response = await fetch(`${baseUrl}${path}`, {
+      method,
+      headers: {
+        ...(token === null
+          ? {}
+          : { authorization: `Bearer ${typeof token === 'string' ? token : token.reveal()}` }),
+        'svc-version': '2',
+        ...(options.body === undefined ? {} : { 'content-type': 'application/json' }),
+        ...options.headers,
+      },
+      ...(options.body === undefined
+        ? {}
+        : { body: typeof options.body === 'string' ? options.body : JSON.stringify(options.body) }),
+    })
+    const text = await response.text()
+    return {
+      status: response.status,
+      headers: response.headers,
+      body: text === '' ? undefined : JSON.parse(text),
+    }
+  }
+
+  return { ...stores, agents, status, baseUrl, key, call, logText: captured.text }
+}
