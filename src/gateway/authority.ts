@@ -3,6 +3,7 @@ import { Acl } from './acl.ts'
 import type { ApiKey, ApiKeyStore } from './api-key-store.ts'
 import type { BotUserStore } from './bot-user-store.ts'
 import type { Credential, CredentialStore } from './credential-store.ts'
+import { isInternal } from './domain-name.ts'
 import type { ReservedDomainStore } from './reserved-domain-store.ts'
 import { idOfToken, isResourceId } from './resource-id.ts'
 import { ServiceError } from './service-error.ts'
@@ -77,7 +78,8 @@ export class Authority {
   }
 
   /**
-   * Checks that a credential may bind an endpoint on a valid `host`.
+   * Checks that a credential may bind an endpoint on a valid `host`. Internal names belong to all
+   * who may bind them; the others have to be reserved.
    * Throws ServiceError 300, 636, 316, 318, 319 or 321.
    */
   checkBind(credentialId: string, host: string): void {
@@ -88,6 +90,7 @@ export class Authority {
         `The authtoken ${credentialId} may not bind ${host}: its ACL rules allow other names.`,
       )
     }
+    if (isInternal(host)) return
     const covering = this.#domains.findCovering(host)
     if (covering?.domain === host) return
     if (!host.startsWith('*.')) {

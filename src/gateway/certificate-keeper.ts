@@ -6,6 +6,7 @@ import type { Logger } from '../base/logger.ts'
 import { CertificateAuthority } from './certificate-authority.ts'
 import type { KeptCertificate } from './certificate-file.ts'
 import { CERTIFICATE_CHECK_MS, DomainCertificates } from './domain-certificates.ts'
+import { isInternal } from './domain-name.ts'
 import { OwnCertificate } from './own-certificate.ts'
 import type { ReservedDomainStore } from './reserved-domain-store.ts'
 import { ServerCertificate } from './server-certificate.ts'
@@ -81,7 +82,7 @@ export class CertificateKeeper {
 
   /** Sees to it that HTTPS clients of a host find a certificate. */
   async coverHost(host: string): Promise<void> {
-    if (!this.#own) await this.domains.cover(host)
+    if (!this.#own && !isInternal(host)) await this.domains.cover(host)
   }
 
   /** Renews what is due until `stop()`. */

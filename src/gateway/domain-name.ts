@@ -54,3 +54,8 @@ function findLabelProblem(label: string): DomainProblem | undefined {
 export function isBelow(name: string, wildcard: string): boolean {
   return wildcard.startsWith('*.') && name.endsWith(wildcard.slice(1)) && name !== wildcard.slice(1)
 }
+
+/** True for names that only policies reach: they need no reservation and no certificate. */
+export function isInternal(name: string): boolean {
+  return name.endsWith('.internal')
+}

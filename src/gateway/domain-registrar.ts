@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../base/clock.ts'
-import { type DomainProblem, findDomainProblem, isBelow } from './domain-name.ts'
+import { type DomainProblem, findDomainProblem, isBelow, isInternal } from './domain-name.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 import type { ReservedDomain, ReservedDomainStore } from './reserved-domain-store.ts'
 import type { IdSource } from './resource-id.ts'
@@ -54,6 +54,9 @@ export class DomainRegistrar {
     if (problem) {
       const [code, sentence] = REFUSALS[problem]
       throw new ServiceError(code, `The domain ${request.domain} cannot be reserved: ${sentence}.`)
+    }
+    if (isInternal(domain)) {
+      throw new ServiceError(411, `The domain ${domain} is internal: it needs no reservation.`)
     }
     if (store.find(domain)) throw new ServiceError(413, `The domain ${domain} is reserved already.`)
     checkTexts({ description, metadata })

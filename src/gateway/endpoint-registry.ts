@@ -1,3 +1,4 @@
+import { isInternal } from './domain-name.ts'
 import type { Endpoint } from './endpoint.ts'
 
 /** Thrown by `add`: the host has an endpoint already. */
@@ -11,8 +12,50 @@ export class EndpointConflictError extends Error {
   }
 }
 
-/** Which endpoint answers for a host: the exact name, else the longest wildcard above it. */
+/**
+ * Which endpoint answers for a host: the exact name, else the longest wildcard above it.
+ * Internal endpoints stand apart: visitors never find them, policies that forward do.
+ */
 export class EndpointRegistry {
+  readonly #public = new HostTable()
+  readonly #internal = new HostTable()
+
+  get size(): number {
+    return this.#public.size + this.#internal.size
+  }
+
+  add(endpoint: Endpoint): void {
+    this.#tableOf(endpoint).add(endpoint)
+  }
+
+  /** False when this very endpoint was not there; another holder of its host stays. */
+  remove(endpoint: Endpoint): boolean {
+    return this.#tableOf(endpoint).remove(endpoint)
+  }
+
+  /** Finds the public endpoint for a lower-case host without port. */
+  match(host: string): Endpoint | undefined {
+    return this.#public.match(host)
+  }
+
+  /** Finds the internal endpoint that `forward-internal` names, such as `https://cam.internal`. */
+  matchInternal({ protocol, hostname, port }: URL): Endpoint | undefined {
+    const endpoint = this.#internal.match(hostname)
+    // The URL parser drops a port that is the scheme's own; no internal endpoint has another.
+    return endpoint && protocol === `${endpoint.protocol}:` && port === '' ? endpoint : undefined
+  }
+
+  *all(): Generator<Endpoint> {
+    yield* this.#public.all()
+    yield* this.#internal.all()
+  }
+
+  #tableOf({ host }: Endpoint): HostTable {
+    return isInternal(host) ? this.#internal : this.#public
+  }
+}
+
+class HostTable {
   readonly #exact = new Map<string, Endpoint>()
   /** Keyed by the part after `*`, with its dot: `.example.com`. */
   readonly #wildcards = new Map<string, Endpoint>()
@@ -28,13 +71,11 @@ export class EndpointRegistry {
     hosts.set(key, endpoint)
   }
 
-  /** False when this very endpoint was not there; another holder of its host stays. */
   remove(endpoint: Endpoint): boolean {
     const [hosts, key] = this.#placeOf(endpoint.host)
     return hosts.get(key) === endpoint && hosts.delete(key)
   }
 
-  /** Finds the endpoint for a lower-case host without port. */
   match(host: string): Endpoint | undefined {
     const endpoint = this.#exact.get(host)
     if (endpoint || this.#wildcards.size === 0) return endpoint

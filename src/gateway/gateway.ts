@@ -4,10 +4,13 @@ import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
 import { HttpServer } from '../http/http-server.ts'
+import { asDuplex } from '../muxado/duplex.ts'
+import type { PolicyReach } from '../policy/action.ts'
 import { type AgentLimits, DEFAULT_AGENT_LIMITS } from './agents/agent-deps.ts'
 import { AgentListener } from './agents/agent-listener.ts'
 import { Binder } from './agents/binder.ts'
 import type { CredentialLimits } from './agents/session-table.ts'
+import type { EndpointRegistry } from './endpoint-registry.ts'
 import { type GatewayCore, openGatewayCore } from './gateway-core.ts'
 import { Ingress, type IngressAddresses } from './ingress/ingress.ts'
 import { DnsCheck } from './management/dns-check.ts'
@@ -19,6 +22,8 @@ import {
   type ProvisionRequest,
 } from './provisioner.ts'
 
+/** Whom a device sees that a policy calls. */
+const OWN_ADDRESS = '127.0.0.1:0'
 const DEFAULT_CNAME_BASE = 'gateway.localhost'
 /** How long exchanges under way may take to end when the gateway stops. */
 const DRAIN_MS = 3_000
@@ -117,7 +122,7 @@ export class Gateway {
         ...core,
         binder: new Binder({
           ...core,
-          policyOptions: { clock, log },
+          policyOptions: { ...reachInternal(registry), clock, log },
           ingressPort: (protocol) => addresses[protocol].port,
         }),
         limits: { ...DEFAULT_AGENT_LIMITS, ...this.#options.agentLimits },
@@ -153,5 +158,16 @@ export class Gateway {
     this.#closer.own('management API', server, (it) => it.stop())
     await server.start()
     return { host: target.host, port: server.port }
+  }
+}
+
+/** How policies find and reach internal endpoints. */
+function reachInternal(registry: EndpointRegistry): PolicyReach {
+  return {
+    hasInternal: (url) => registry.matchInternal(url) !== undefined,
+    connectInternal: (url) => {
+      const stream = registry.matchInternal(url)?.streams.open(OWN_ADDRESS)
+      return stream && asDuplex(stream.stream)
+    },
   }
 }

@@ -24,6 +24,7 @@ describe('DomainRegistrar', () => {
     ['a..test', 409],
     ['ab--c.test', 410],
     ['127.0.0.1', 411],
+    ['*.site.internal', 411],
     ['xn--zzzzzzz99999.test', 429],
     ['a_b.test', 438],
     ['test', 448],

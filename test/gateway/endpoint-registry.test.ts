@@ -34,6 +34,24 @@ describe('EndpointRegistry', () => {
     expect(registry.size).toBe(1)
   })
 
+  it('shows internal endpoints to policies and never to visitors', () => {
+    const registry = new EndpointRegistry()
+    const internal = { ...endpoint('cam.site.internal'), protocol: 'https' } as Endpoint
+    registry.add(internal)
+    registry.add(endpoint('*.internal'))
+    expect(registry.match('cam.site.internal')).toBeUndefined()
+    expect(registry.match('x.internal')).toBeUndefined()
+    const find = (url: string) => registry.matchInternal(new URL(url))
+    expect(find('https://cam.site.internal')).toBe(internal)
+    expect(find('https://CAM.site.internal:443/')).toBe(internal)
+    expect(find('http://cam.site.internal')).toBeUndefined()
+    expect(find('https://cam.site.internal:8443')).toBeUndefined()
+    expect(find('https://a.site.test')).toBeUndefined()
+    expect([registry.size, [...registry.all()].length]).toEqual([2, 2])
+    expect(registry.remove(internal)).toBe(true)
+    expect(find('https://cam.site.internal')).toBeUndefined()
+  })
+
   it('keeps the holder when another endpoint of that host is removed', () => {
     const registry = registryOf('a.site.test')
     expect(registry.remove(endpoint('a.site.test'))).toBe(false)

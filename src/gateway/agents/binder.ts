@@ -2,7 +2,7 @@ import { randomInt } from 'node:crypto'
 import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../../policy/policy.ts'
 import { PolicyError } from '../../policy/problem.ts'
 import type { Authority } from '../authority.ts'
-import { type DomainProblem, findDomainProblem } from '../domain-name.ts'
+import { type DomainProblem, findDomainProblem, isInternal } from '../domain-name.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'
 import { checkLength, ServiceError } from '../service-error.ts'
 import type { BindRequest } from './control-message.ts'
@@ -42,6 +42,7 @@ const MODULES = [
   'WebsocketTCPConverter',
 ]
 const MAX_METADATA = 4_096
+const MAX_INTERNAL_PARTS = 5
 /** Problems of a policy that fit into one message. */
 const MAX_PROBLEMS = 5
 const RANDOM_ALPHABET = 'abcdefghijkmnpqrstuvwxyz23456789'
@@ -86,10 +87,10 @@ export class Binder {
       )
     }
     checkModules(request)
-    checkBindings(request)
     const metadata = request.Extra?.Metadata ?? ''
     checkLength(metadata, MAX_METADATA, 301, 'metadata')
     const host = this.#hostOf(request, credentialId)
+    checkBindings(request, host)
     this.#deps.authority.checkBind(credentialId, host)
     const trafficPolicy = request.Opts.TrafficPolicy || null
     return {
@@ -131,7 +132,7 @@ export class Binder {
 
   #urlOf(protocol: 'http' | 'https', host: string): string {
     const port = this.#deps.ingressPort(protocol)
-    const isDefault = port === (protocol === 'https' ? 443 : 80)
+    const isDefault = isInternal(host) || port === (protocol === 'https' ? 443 : 80)
     return `${protocol}://${host}${isDefault ? '' : `:${port}`}`
   }
 
@@ -153,9 +154,12 @@ export class Binder {
 
 function checkHost(host: string): string {
   const problem = findDomainProblem(host)
-  if (!problem) return host
-  const [code, sentence] = REFUSALS[problem]
-  throw new ServiceError(code, `The domain ${host} cannot be used: ${sentence}.`)
+  if (problem) {
+    const [code, sentence] = REFUSALS[problem]
+    throw new ServiceError(code, `The domain ${host} cannot be used: ${sentence}.`)
+  }
+  checkDepth(host)
+  return host
 }
 
 /** Ignoring such a wish in silence would open what its owner believes closed. */
@@ -172,11 +176,29 @@ function checkModules({ Opts }: BindRequest): void {
   }
 }
 
-/** An endpoint that was meant for the inside must not come up in public. */
-function checkBindings({ Extra }: BindRequest): void {
-  const foreign = Extra?.Bindings?.find((binding) => binding !== 'public')
-  if (foreign === undefined) return
-  throw new ServiceError(301, `The binding ${foreign} is not supported here: use public.`)
+/** An endpoint that was meant for the inside must not come up in public, nor the other way round. */
+function checkBindings({ Extra }: BindRequest, host: string): void {
+  const asked = Extra?.Bindings ?? []
+  const foreign = asked.find((binding) => binding !== 'public' && binding !== 'internal')
+  if (foreign !== undefined) {
+    throw new ServiceError(301, `The binding ${foreign} is not supported here.`)
+  }
+  const wants = isInternal(host) ? 'internal' : 'public'
+  if (asked.every((binding) => binding === wants)) return
+  throw new ServiceError(
+    9029,
+    `The domain ${host} does not go with the binding ${asked.join(', ')}: internal endpoints, and only they, end in ".internal".`,
+  )
+}
+
+/** Throws ServiceError 9031 for an internal name with too many parts. */
+function checkDepth(host: string): void {
+  const parts = host.split('.').length
+  if (!isInternal(host) || parts <= MAX_INTERNAL_PARTS) return
+  throw new ServiceError(
+    9031,
+    `The internal domain ${host} has ${parts} parts; at most ${MAX_INTERNAL_PARTS} will do.`,
+  )
 }
 
 const isSet = (value: unknown) =>

@@ -1,4 +1,5 @@
 import { z } from 'zod'
+import { isInternal } from '../domain-name.ts'
 import type { Endpoint } from '../endpoint.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'
 import type { ReservedDomainStore } from '../reserved-domain-store.ts'
@@ -92,7 +93,7 @@ function viewEndpoint(
     tunnel_session: { id: sessionId, uri: `${baseUrl}/tunnel_sessions/${sessionId}` },
     upstream_url: endpoint.forwardsTo,
     traffic_policy: endpoint.trafficPolicy ?? '',
-    bindings: ['public'],
+    bindings: [isInternal(host) ? 'internal' : 'public'],
     pooling_enabled: false,
     region: '',
     traffic: {

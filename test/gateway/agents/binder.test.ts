@@ -15,8 +15,8 @@ function openBinder(ports = { http: 80, https: 443 }) {
     policyOptions: { clock: stores.clock, log: captureLog().log },
     ingressPort: (protocol) => ports[protocol],
   })
-  const judge = (options: object, Proto = 'https') =>
-    binder.judge(parseBind({ Id: '', Proto, ForwardsTo: 'localhost:1', Opts: options }), id)
+  const judge = (Opts: object, Proto = 'https', Extra: object = {}) =>
+    binder.judge(parseBind({ Id: '', Proto, ForwardsTo: 'localhost:1', Opts, Extra }), id)
   return { ...stores, binder, judge }
 }
 
@@ -51,6 +51,32 @@ describe('Binder', () => {
     ['https', { http: 443, https: 80 }, 'https://cam.site.test:80'],
   ])('tells %s with the ports %j: %s', (protocol, ports, url) => {
     expect(openBinder(ports).judge({ Domain: 'CAM.site.test' }, protocol).url).toBe(url)
+  })
+
+  it.each([
+    ['cam.internal', undefined, undefined],
+    ['cam.internal', ['internal'], undefined],
+    ['cam.internal', ['public'], 9029],
+    ['cam.internal', ['public', 'internal'], 9029],
+    ['cam.site.test', ['internal'], 9029],
+    ['cam.site.test', ['public'], undefined],
+    ['cam.site.test', [], undefined],
+    ['cam.site.test', ['kubernetes'], 301],
+    ['a.b.c.d.internal', undefined, undefined],
+    ['a.b.c.d.e.internal', undefined, 9031],
+  ])('judges %s with the bindings %j: %s', (Domain, Bindings, code) => {
+    const { judge } = openBinder()
+    expect(serviceCode(() => judge({ Domain }, 'https', { Bindings }))).toBe(code)
+  })
+
+  it('lets rules speak of internal names, which have no ingress port', () => {
+    const { judge, issuer, binder } = openBinder({ http: 8080, https: 8443 })
+    expect(judge({ Domain: 'cam.internal' }).url).toBe('https://cam.internal')
+    const { id } = issuer.createCredential({ acl: ['bind:*.site1.internal'] }).credential
+    const ask = (Domain: string) => () =>
+      binder.judge(parseBind({ Id: '', Proto: 'https', Opts: { Domain } }), id)
+    expect(serviceCode(ask('cam.site1.internal'))).toBeUndefined()
+    expect(serviceCode(ask('cam.site2.internal'))).toBe(316)
   })
 
   it('puts a label under the wildcard of the credential', () => {
