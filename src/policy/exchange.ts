@@ -1,6 +1,8 @@
 import type { X509Certificate } from 'node:crypto'
 import type { Transform } from 'node:stream'
 import type { HeaderList } from './header-list.ts'
+import type { Outcome } from './outcome.ts'
+import type { Phase } from './phase.ts'
 
 /** The TLS session of a connection that the gateway terminates. */
 export interface TlsSession {
@@ -74,6 +76,18 @@ export interface BodyTransform {
   create(): Transform
 }
 
+/** Listens to what rules and actions do: for people who ask why. */
+export interface PolicyTrace {
+  onRule(step: {
+    readonly phase: Phase
+    readonly index: number
+    readonly name: string | undefined
+    readonly matches: boolean
+  }): void
+  onAction(step: { readonly type: string; readonly outcome: Outcome }): void
+  onFailure(message: string): void
+}
+
 export interface ExchangeOptions {
   readonly connection: Connection
   readonly endpoint: EndpointFacts
@@ -81,6 +95,7 @@ export interface ExchangeOptions {
   readonly request?: RequestHead
   /** How many forward-internal actions led here. */
   readonly hops?: number
+  readonly trace?: PolicyTrace | undefined
 }
 
 /** The value that an action leaves for later expressions, by result name. */
@@ -92,6 +107,7 @@ export class Exchange {
   readonly endpoint: EndpointFacts
   readonly request: RequestHead | undefined
   readonly hops: number
+  readonly trace: PolicyTrace | undefined
   /** Set by the ingress before the response phase. */
   response: ResponseHead | undefined
   /** What actions want done to the bodies, in order. */
@@ -110,6 +126,7 @@ export class Exchange {
     this.endpoint = options.endpoint
     this.request = options.request
     this.hops = options.hops ?? 0
+    this.trace = options.trace
   }
 
   /** Calls back once with the upstream's status, or undefined when there was no valid answer. */

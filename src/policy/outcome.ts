@@ -28,11 +28,13 @@ export function respond(reply: Reply, runsResponsePhase = false): Outcome {
 }
 
 /** An answer of the service itself: plain text, with the code in the header that clients look at. */
-export function refuse(status: number, errorCode: string, message: string): Outcome {
-  return respond({
-    status,
-    errorCode,
-    headers: ['content-type', 'text/plain; charset=utf-8', 'ngrok-error-code', errorCode],
-    body: `${message} (${errorCode})\n`,
-  })
+export function refuse(
+  status: number,
+  errorCode: string,
+  message: string,
+  headers: readonly string[] = [],
+): Outcome {
+  const own = ['content-type', 'text/plain; charset=utf-8', 'ngrok-error-code', errorCode]
+  const body = `${message} (${errorCode})\n`
+  return respond({ status, errorCode, headers: [...own, ...headers], body })
 }

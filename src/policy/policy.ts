@@ -1,41 +1,59 @@
-import type { Duplex } from 'node:stream'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
+import type { PolicyReach } from './action.ts'
+import { type ActionStates, Compiler } from './compile.ts'
 import type { Exchange } from './exchange.ts'
 import { CONTINUE, type MaybePromise, type Outcome } from './outcome.ts'
+import type { Phase } from './phase.ts'
+import { PolicyError, type PolicyProblem, ProblemList } from './problem.ts'
+import type { PhaseRules } from './run-phase.ts'
 
-export interface PolicyOptions {
+export interface PolicyOptions extends PolicyReach {
   readonly clock: Clock
   readonly log: Logger
   /** The policy that this one replaces: counters of actions that did not change are taken over. */
   readonly previous?: CompiledPolicy | undefined
-  /** Whether an internal endpoint with this URL is online; without it nothing can be forwarded. */
-  readonly hasInternal?: ((url: URL) => boolean) | undefined
-  /** Opens a byte stream to an internal endpoint for http-request; undefined when it is offline. */
-  readonly connectInternal?: ((url: URL) => Duplex | undefined) | undefined
-  /** Which addresses http-request and key downloads may reach; private networks unless given. */
-  readonly mayReach?: ((ip: string) => boolean) | undefined
+}
+
+interface PolicyParts {
+  readonly phases: Readonly<Record<Phase, PhaseRules>>
+  readonly states: ActionStates
+  readonly warnings: readonly PolicyProblem[]
 }
 
 /** A checked document, ready to run. One per endpoint: its counters are the endpoint's own. */
 export class CompiledPolicy {
-  readonly hasConnectRules: boolean = false
-  readonly hasRequestRules: boolean = false
-  readonly hasResponseRules: boolean = false
+  readonly hasConnectRules: boolean
+  readonly hasRequestRules: boolean
+  readonly hasResponseRules: boolean
+  /** What its author may want to know, although it can be used. */
+  readonly warnings: readonly PolicyProblem[]
+  /** Counters and the like, for the policy that replaces this one. */
+  readonly states: ActionStates
+  readonly #phases: Readonly<Record<Phase, PhaseRules>>
 
-  /** Runs the rules of `on_tcp_connect`; an answer can only be `continue`, `close` or `forward`. */
+  constructor({ phases, states, warnings }: PolicyParts) {
+    this.#phases = phases
+    this.states = states
+    this.warnings = warnings
+    this.hasConnectRules = !phases.on_tcp_connect.isEmpty
+    this.hasRequestRules = !phases.on_http_request.isEmpty
+    this.hasResponseRules = !phases.on_http_response.isEmpty
+  }
+
+  /** Runs the rules of `on_tcp_connect`; the outcome is `continue`, `close` or `forward`. */
   onTcpConnect(exchange: Exchange): MaybePromise<Outcome> {
-    return (void exchange, CONTINUE)
+    return this.hasConnectRules ? this.#phases.on_tcp_connect.run(exchange) : CONTINUE
   }
 
   /** Runs the rules of `on_http_request`. Synchronous unless an action has to wait. Never throws. */
   onHttpRequest(exchange: Exchange): MaybePromise<Outcome> {
-    return (void exchange, CONTINUE)
+    return this.hasRequestRules ? this.#phases.on_http_request.run(exchange) : CONTINUE
   }
 
   /** Runs the rules of `on_http_response`; `exchange.response` is set. Never throws. */
   onHttpResponse(exchange: Exchange): MaybePromise<Outcome> {
-    return (void exchange, CONTINUE)
+    return this.hasResponseRules ? this.#phases.on_http_response.run(exchange) : CONTINUE
   }
 }
 
@@ -44,5 +62,10 @@ export class CompiledPolicy {
  * Throws PolicyError with every problem at once.
  */
 export function compilePolicy(source: unknown, options: PolicyOptions): CompiledPolicy {
-  return (void source, void options, new CompiledPolicy())
+  const problems = new ProblemList()
+  const { clock, log, previous, ...reach } = options
+  const compiler = new Compiler({ clock, log, reach, previous: previous?.states }, problems)
+  const phases = compiler.compile(source)
+  if (problems.hasErrors) throw new PolicyError(problems.all)
+  return new CompiledPolicy({ phases, states: compiler.states, warnings: problems.all })
 }

@@ -1,0 +1,82 @@
+import type { Duplex } from 'node:stream'
+import type { z } from 'zod'
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/logger.ts'
+import type { CompiledExpression } from './compiled-expression.ts'
+import type { Exchange } from './exchange.ts'
+import type { MaybePromise, Outcome } from './outcome.ts'
+import type { Phase } from './phase.ts'
+import type { ProblemKind, ProblemOptions } from './problem.ts'
+import type { Template } from './template.ts'
+
+/** How policies reach beyond the exchange they run for. */
+export interface PolicyReach {
+  /** Whether an internal endpoint with this URL is online; without it nothing can be forwarded. */
+  readonly hasInternal?: ((url: URL) => boolean) | undefined
+  /** Opens a byte stream to an internal endpoint; undefined when it is offline. */
+  readonly connectInternal?: ((url: URL) => Duplex | undefined) | undefined
+  /** Which addresses http-request and key downloads may reach; private networks unless given. */
+  readonly mayReach?: ((ip: string) => boolean) | undefined
+}
+
+/** Where a value stands inside the configuration. */
+export type ConfigPath = readonly (string | number)[]
+
+/** What an action is built with. Problems are collected, so building always goes on. */
+export interface ActionContext {
+  readonly phase: Phase
+  readonly clock: Clock
+  readonly log: Logger
+  readonly reach: PolicyReach
+  /** A text with `${…}`. */
+  template(text: string, path: ConfigPath): Template
+  /** A field that is an expression as a whole; `names` and their types are known to it alone. */
+  expression(
+    source: string,
+    path: ConfigPath,
+    names?: Readonly<Record<string, string>>,
+  ): CompiledExpression | undefined
+  problem(kind: ProblemKind, path: ConfigPath, message: string, options?: ProblemOptions): void
+  /** State that lives on when the policy is replaced and this action is not changed. */
+  carry<T>(create: () => T): T
+  /** Makes `vars.<name>` known to what follows in this phase. */
+  declare(name: string): void
+}
+
+/** Runs for an exchange whose rule matched. May throw EvaluationError: the answer is then 500. */
+export type RunningAction = (exchange: Exchange) => MaybePromise<Outcome>
+
+export interface ActionDefinition {
+  /** As documents name it: `rate-limit`. */
+  readonly type: string
+  readonly phases: readonly Phase[]
+  readonly config: z.ZodType
+  /** Results by name below `actions.ngrok.<namespace>`, such as `error.code`, and their types. */
+  readonly results: Readonly<Record<string, string>>
+  readonly namespace: string
+  /** True when nothing can follow it in its phase. */
+  readonly isTerminating: boolean
+  readonly build: (config: unknown, context: ActionContext) => RunningAction
+}
+
+interface ActionParts<S extends z.ZodType> {
+  readonly type: string
+  readonly phases: readonly Phase[]
+  readonly config: S
+  readonly results?: Readonly<Record<string, string>>
+  /** The type with underscores unless given. */
+  readonly namespace?: string
+  readonly isTerminating?: boolean
+  readonly build: (config: z.output<S>, context: ActionContext) => RunningAction
+}
+
+export function defineAction<S extends z.ZodType>(parts: ActionParts<S>): ActionDefinition {
+  return {
+    namespace: parts.type.replaceAll('-', '_'),
+    results: {},
+    isTerminating: false,
+    ...parts,
+    // Called only with what the schema of the same definition has made.
+    build: parts.build as ActionDefinition['build'],
+  }
+}

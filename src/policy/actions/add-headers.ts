@@ -1,0 +1,31 @@
+import { z } from 'zod'
+import { defineAction } from '../action.ts'
+import { headers } from '../config-schema.ts'
+import { headerTemplates } from '../header-templates.ts'
+import { headOf } from '../message-head.ts'
+import { CONTINUE } from '../outcome.ts'
+import { HTTP_PHASES } from '../phase.ts'
+
+/** Appends headers to the request or the response; `host` takes the place of the one there is. */
+export const addHeaders = defineAction({
+  type: 'add-headers',
+  phases: HTTP_PHASES,
+  config: z.strictObject({ headers: headers(1) }),
+  results: { headers_added: 'map(string)' },
+  build({ headers: map }, context) {
+    const fieldsFor = headerTemplates(map, ['user-agent'], context)
+    return (exchange) => {
+      const { headers: list } = headOf(exchange, context.phase)
+      const added = new Map<string, string>()
+      const fields = fieldsFor(exchange)
+      for (let at = 0; at < fields.length; at += 2) {
+        const [name = '', value = ''] = fields.slice(at, at + 2)
+        added.set(name, value)
+        if (name === 'host') list.set(name, value)
+        else list.append(name, value)
+      }
+      exchange.results.set('add_headers', { headers_added: added })
+      return CONTINUE
+    }
+  },
+})

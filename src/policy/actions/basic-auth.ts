@@ -1,0 +1,95 @@
+import { createHash, timingSafeEqual } from 'node:crypto'
+import { z } from 'zod'
+import { defineAction } from '../action.ts'
+import { listOf, problem } from '../config-schema.ts'
+import { EvaluationError } from '../evaluation.ts'
+import { requestOf } from '../functions/requests.ts'
+import { CONTINUE, respond } from '../outcome.ts'
+
+const MAX_CREDENTIALS = 10
+const MIN_PASSWORD = 8
+const MAX_PASSWORD = 128
+const MAX_REALM = 128
+
+/** Asks for a name and a password (RFC 7617). */
+export const basicAuth = defineAction({
+  type: 'basic-auth',
+  phases: ['on_http_request'],
+  config: z.strictObject({
+    credentials: listOf(z.string().min(1).max(4_096), MAX_CREDENTIALS),
+    realm: z
+      .string()
+      .max(MAX_REALM)
+      .refine((text) => /^[ -~]*$/.test(text), problem('badValue', 'The realm must be ASCII.'))
+      .default('ngrok'),
+    enforce: z.boolean().default(true),
+  }),
+  results: {
+    'credentials.presented': 'bool',
+    'credentials.username': 'string',
+    'credentials.authorized': 'bool',
+  },
+  build({ credentials, realm, enforce }, context) {
+    const expected = credentials.map((text, index) => {
+      const template = context.template(text, ['credentials', index])
+      const { constant } = template
+      if (constant === undefined) return { template, digest: undefined }
+      const { user, password } = splitPair(constant)
+      if (user === '') {
+        context.problem('emptyUser', ['credentials', index], 'Write credentials as name:password.')
+      } else if (password.length < MIN_PASSWORD || password.length > MAX_PASSWORD) {
+        const message = `A password has ${MIN_PASSWORD} to ${MAX_PASSWORD} characters.`
+        context.problem('passwordLength', ['credentials', index], message)
+      }
+      return { template, digest: digestOf(constant) }
+    })
+    const quoted = realm.replace(/["\\]/g, '\\$&')
+    const challenge = respond({
+      status: 401,
+      headers: ['www-authenticate', `Basic realm="${quoted}", charset="UTF-8"`],
+      body: '',
+    })
+    return (exchange) => {
+      const presented = readBasic(requestOf(exchange).headers.get('authorization'))
+      let authorized = false
+      if (presented !== undefined) {
+        const digest = digestOf(presented)
+        // Every pair is compared, so that time does not tell which one came close.
+        for (const { template, digest: known } of expected) {
+          const wanted = known ?? digestOf(pairOf(template.render(exchange)))
+          if (timingSafeEqual(wanted, digest)) authorized = true
+        }
+      }
+      exchange.results.set('basic_auth', {
+        credentials: {
+          presented: presented !== undefined,
+          username: splitPair(presented ?? '').user,
+          authorized,
+        },
+      })
+      return authorized || !enforce ? CONTINUE : challenge
+    }
+  },
+})
+
+/** The pair that a client sends; undefined when the field is absent or of another scheme. */
+function readBasic(field: string | undefined): string | undefined {
+  const encoded = /^Basic +([A-Za-z0-9+/=_-]+) *$/i.exec(field ?? '')?.[1]
+  return encoded === undefined ? undefined : Buffer.from(encoded, 'base64').toString()
+}
+
+/** What an expression made has to have one colon at most, or its value could move the border. */
+function pairOf(text: string): string {
+  if (text.split(':').length !== 2) throw new EvaluationError('credentials are not name:password')
+  return text
+}
+
+function splitPair(pair: string): { readonly user: string; readonly password: string } {
+  const colon = pair.indexOf(':')
+  if (colon === -1) return { user: '', password: '' }
+  return { user: pair.slice(0, colon), password: pair.slice(colon + 1) }
+}
+
+function digestOf(pair: string): Buffer {
+  return createHash('sha256').update(pair).digest()
+}

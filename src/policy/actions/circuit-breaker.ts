@@ -1,0 +1,48 @@
+import { z } from 'zod'
+import { defineAction } from '../action.ts'
+import { Circuit } from '../circuit.ts'
+import { durationMs } from '../config-schema.ts'
+import { CONTINUE, type Outcome, refuse } from '../outcome.ts'
+
+const DURATION = durationMs('1s', '2m')
+
+/** Spares a failing upstream: answers 503 while too many of its answers are errors. */
+export const circuitBreaker = defineAction({
+  type: 'circuit-breaker',
+  phases: ['on_http_request'],
+  config: z.strictObject({
+    error_threshold: z.number().min(0).max(1).default(0.5),
+    volume_threshold: z.int().min(1).max(2_000_000_000).default(10),
+    window_duration: DURATION.prefault('10s'),
+    tripped_duration: DURATION.prefault('10s'),
+    num_buckets: z.literal(10).default(10),
+    enforce: z.boolean().default(true),
+  }),
+  build(config, context) {
+    if (!config.enforce) return () => CONTINUE
+    const { clock } = context
+    const circuit = context.carry(
+      () =>
+        new Circuit({
+          errorThreshold: config.error_threshold,
+          volumeThreshold: config.volume_threshold,
+          windowMs: config.window_duration,
+          trippedMs: config.tripped_duration,
+        }),
+    )
+    return (exchange) => {
+      const admission = circuit.admit(clock.monotonic())
+      if (admission === 'refuse') return spare(circuit.waitMs(clock.monotonic()))
+      exchange.whenUpstreamEnds((status) => {
+        circuit.record(clock.monotonic(), admission, status === undefined || status >= 500)
+      })
+      return CONTINUE
+    }
+  },
+})
+
+function spare(waitMs: number): Outcome {
+  const seconds = String(Math.max(1, Math.ceil(waitMs / 1_000)))
+  const message = 'The upstream fails too often and is given a rest.'
+  return refuse(503, 'ERR_NGROK_3202', message, ['retry-after', seconds])
+}

@@ -1,0 +1,12 @@
+import { z } from 'zod'
+import { defineAction } from '../action.ts'
+import { CLOSE } from '../outcome.ts'
+
+/** Drops the connection without an answer. */
+export const closeConnection = defineAction({
+  type: 'close-connection',
+  phases: ['on_tcp_connect', 'on_http_request'],
+  config: z.strictObject({}),
+  isTerminating: true,
+  build: () => () => CLOSE,
+})

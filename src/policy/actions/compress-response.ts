@@ -1,0 +1,110 @@
+import type { Transform } from 'node:stream'
+import { constants, createBrotliCompress, createDeflate, createGzip } from 'node:zlib'
+import { z } from 'zod'
+import { defineAction } from '../action.ts'
+import { problem } from '../config-schema.ts'
+import { requestOf, responseOf } from '../functions/requests.ts'
+import type { HeaderList } from '../header-list.ts'
+import { CONTINUE } from '../outcome.ts'
+import { RESPONSE_PHASE } from '../phase.ts'
+
+const ALGORITHMS = ['gzip', 'deflate', 'br', 'compress'] as const
+type Algorithm = (typeof ALGORITHMS)[number]
+
+/** Quality 4 costs about as much as gzip; the default of 11 is for files that are kept. */
+const BROTLI_QUALITY = 4
+
+/** Each write is flushed, so that events reach the client when they happen. */
+const COMPRESSORS: Partial<Record<Algorithm, () => Transform>> = {
+  gzip: () => createGzip({ flush: constants.Z_SYNC_FLUSH }),
+  deflate: () => createDeflate({ flush: constants.Z_SYNC_FLUSH }),
+  br: () =>
+    createBrotliCompress({
+      flush: constants.BROTLI_OPERATION_FLUSH,
+      params: { [constants.BROTLI_PARAM_QUALITY]: BROTLI_QUALITY },
+    }),
+}
+
+const config = z.strictObject({
+  algorithms: z
+    .array(z.enum(ALGORITHMS))
+    .min(1)
+    .refine(
+      (list) => new Set(list).size === list.length,
+      problem('compressAlgorithm', 'An algorithm is named twice.'),
+    )
+    .default([...ALGORITHMS]),
+})
+
+/** Compresses what the upstream sent plain, the way the client likes best. */
+export const compressResponse = defineAction({
+  type: 'compress-response',
+  namespace: 'compress',
+  phases: RESPONSE_PHASE,
+  config,
+  results: { already_compressed: 'bool', negotiated_algorithm: 'string' },
+  build({ algorithms }) {
+    return (exchange) => {
+      const request = requestOf(exchange)
+      const response = responseOf(exchange)
+      const { headers } = response
+      const isEncoded = headers.has('content-encoding')
+      const accepted = request.headers.all('accept-encoding').join(',')
+      const algorithm =
+        isEncoded || request.method === 'HEAD' || !hasWholeBody(response.status)
+          ? undefined
+          : negotiate(accepted, algorithms)
+      exchange.results.set('compress', {
+        already_compressed: isEncoded,
+        negotiated_algorithm: algorithm ?? '',
+      })
+      const create = algorithm && COMPRESSORS[algorithm]
+      if (!algorithm || !create) return CONTINUE
+      headers.set('content-encoding', algorithm)
+      headers.remove('content-length')
+      varyOnEncoding(headers)
+      weakenTag(headers)
+      exchange.responseTransforms.push({ isWhole: false, create })
+      return CONTINUE
+    }
+  },
+})
+
+/** 204 and 304 have no content; the ranges of 206 count the bytes of the plain form. */
+function hasWholeBody(status: number): boolean {
+  return status >= 200 && status !== 204 && status !== 206 && status !== 304
+}
+
+/** The best of the allowed algorithms by quality (RFC 9110 12.5.3), the earlier one of equals. */
+function negotiate(field: string, allowed: readonly Algorithm[]): Algorithm | undefined {
+  const qualities = new Map<string, number>()
+  for (const item of field.split(',')) {
+    const [name = '', ...parameters] = item.split(';').map((part) => part.trim().toLowerCase())
+    const quality = parameters.find((part) => part.startsWith('q='))?.slice(2)
+    if (name !== '') qualities.set(name, quality === undefined ? 1 : Number(quality) || 0)
+  }
+  let best: Algorithm | undefined
+  let bestQuality = 0
+  for (const algorithm of allowed) {
+    if (!COMPRESSORS[algorithm]) continue
+    const quality = qualities.get(algorithm) ?? qualities.get('*') ?? 0
+    if (quality > bestQuality) {
+      best = algorithm
+      bestQuality = quality
+    }
+  }
+  return best
+}
+
+function varyOnEncoding(headers: HeaderList): void {
+  const varies = headers
+    .all('vary')
+    .some((value) => /(?:^|,)\s*(?:\*|accept-encoding)\s*(?:,|$)/i.test(value))
+  if (!varies) headers.append('vary', 'Accept-Encoding')
+}
+
+/** Other bytes, same meaning: a strong validator would be wrong (RFC 9110 8.8.3). */
+function weakenTag(headers: HeaderList): void {
+  const tag = headers.get('etag')
+  if (tag?.startsWith('"')) headers.set('etag', `W/${tag}`)
+}

@@ -1,0 +1,57 @@
+import { z } from 'zod'
+import { defineAction } from '../action.ts'
+import { headers, problem } from '../config-schema.ts'
+import { headerTemplates } from '../header-templates.ts'
+import { respond } from '../outcome.ts'
+import { HTTP_PHASES } from '../phase.ts'
+
+/** Statuses whose answer has no content (RFC 9110 15.3.5, 15.3.6, 15.4.5). */
+const BODILESS = new Set([204, 205, 304])
+
+const config = z
+  .strictObject({
+    status_code: z.int().min(200).max(599).default(200),
+    body: z.string().optional(),
+    /** As documents before 2024-10 name the body. */
+    content: z.string().optional(),
+    headers: headers(0).default({}),
+  })
+  .refine(
+    ({ body, content }) => body === undefined || content === undefined,
+    problem('badValue', 'content is the old name of body: only one of them can be given.'),
+  )
+
+/** Answers instead of the upstream, or in place of what the upstream answered. */
+export const customResponse = defineAction({
+  type: 'custom-response',
+  phases: HTTP_PHASES,
+  config,
+  isTerminating: true,
+  build({ status_code: status, body, content, headers: map }, context) {
+    const field = content === undefined ? 'body' : 'content'
+    const text = context.template(body ?? content ?? '', [field])
+    if (BODILESS.has(status) && text.constant !== '') {
+      context.problem('bodyNotAllowed', [field], `An answer with status ${status} has no body.`)
+    }
+    const fieldsFor = headerTemplates(map, [], context)
+    const hasType = Object.keys(map).some((name) => name.toLowerCase() === 'content-type')
+    return (exchange) => {
+      const answer = text.render(exchange)
+      const list = fieldsFor(exchange)
+      if (!hasType && answer !== '') list.push('content-type', typeOf(answer))
+      return respond({ status, headers: list, body: answer }, context.phase === 'on_http_request')
+    }
+  },
+})
+
+/** The media type that a body looks like. */
+function typeOf(body: string): string {
+  if (/^\s*<(?:!doctype html|html)/i.test(body)) return 'text/html; charset=utf-8'
+  if (!/^\s*[[{]/.test(body)) return 'text/plain; charset=utf-8'
+  try {
+    JSON.parse(body)
+    return 'application/json'
+  } catch {
+    return 'text/plain; charset=utf-8'
+  }
+}

@@ -1,0 +1,114 @@
+import { z } from 'zod'
+import { type ActionContext, defineAction } from '../action.ts'
+import { durationMs, headers } from '../config-schema.ts'
+import type { Exchange } from '../exchange.ts'
+import { requestOf } from '../functions/requests.ts'
+import { headerTemplates } from '../header-templates.ts'
+import { type Ask, HttpAsker } from '../http-asker.ts'
+import { CONTINUE, refuse } from '../outcome.ts'
+import { HTTP_PHASES } from '../phase.ts'
+
+const MAX_QUERY = 32
+const MAX_QUERY_KEY = 128
+const MAX_QUERY_VALUE = 8_192
+const MAX_BODY = 65_536
+
+const config = z.strictObject({
+  url: z.string().min(1).max(8_192),
+  method: z.enum(['GET', 'PUT', 'POST', 'PATCH', 'DELETE', 'OPTIONS']).default('GET'),
+  query_params: z
+    .array(
+      z.strictObject({
+        key: z.string().min(1).max(MAX_QUERY_KEY),
+        value: z.string().max(MAX_QUERY_VALUE),
+      }),
+    )
+    .max(MAX_QUERY)
+    .default([]),
+  headers: headers(0).default({}),
+  body: z.string().max(MAX_BODY).default(''),
+  max_redirects: z.int().min(0).max(100).default(0),
+  timeout: durationMs('1s', '30s').prefault('3s'),
+  retry_condition: z.string().max(4_096).default('false'),
+  on_error: z.enum(['continue', 'halt']).default('continue'),
+})
+
+/** Asks another server, so that the rules that follow can decide by its answer. */
+export const httpRequest = defineAction({
+  type: 'http-request',
+  phases: HTTP_PHASES,
+  config,
+  results: {
+    'error.code': 'string',
+    'error.message': 'string',
+    attempts: 'list(map(dyn))',
+    'req.method': 'string',
+    'req.url': 'string',
+    'req.header': 'map(list(string))',
+    'req.body': 'string',
+    'res.status_code': 'int',
+    'res.header': 'map(list(string))',
+    'res.body': 'string',
+    'res.time_ms': 'int',
+    'res.resolved_ip': 'string',
+  },
+  build(parts, context) {
+    const prepare = compileAsk(parts, context)
+    const retry = context.expression(parts.retry_condition, ['retry_condition'], {
+      attempts: 'int',
+      last_attempt: 'map(dyn)',
+    })
+    const asker = new HttpAsker({
+      clock: context.clock,
+      reach: context.reach,
+      timeoutMs: parts.timeout,
+      maxRedirects: parts.max_redirects,
+      isRetried: (exchange) => retry?.isTrue(exchange) ?? false,
+    })
+    return async (exchange) => {
+      const answer = await asker.ask(prepare(exchange), exchange)
+      exchange.results.set('http_request', answer)
+      const { code, message } = answer.error
+      if (code === '' || parts.on_error === 'continue') return CONTINUE
+      return refuse(code === 'ERR_NGROK_3602' ? 504 : 502, code, message)
+    }
+  },
+})
+
+function compileAsk(
+  parts: z.output<typeof config>,
+  context: ActionContext,
+): (exchange: Exchange) => Ask {
+  const url = context.template(parts.url, ['url'])
+  const body = context.template(parts.body, ['body'])
+  const fieldsFor = headerTemplates(parts.headers, [], context)
+  const query = parts.query_params.map(({ key, value }, index) => ({
+    key,
+    value: context.template(value, ['query_params', index, 'value']),
+  }))
+  if (url.constant !== undefined && !URL.canParse(url.constant)) {
+    context.problem('badValue', ['url'], `${url.constant} is no URL.`)
+  }
+  return (exchange) => {
+    const fields: Record<string, string> = {
+      'user-agent': 'device-agent-gateway',
+      'x-forwarded-for': exchange.connection.clientIp,
+      'x-policy-hops': String(hopsOf(exchange) + 1),
+    }
+    const list = fieldsFor(exchange)
+    for (let at = 0; at < list.length; at += 2) fields[list[at] ?? ''] = list[at + 1] ?? ''
+    return {
+      url: url.render(exchange),
+      query: query.map(({ key, value }) => [key, value.render(exchange)] as const),
+      method: parts.method,
+      headers: fields,
+      body: body.render(exchange),
+    }
+  }
+}
+
+/** How many policies have asked each other to get here. */
+function hopsOf(exchange: Exchange): number {
+  const hops = Number(requestOf(exchange).headers.get('x-policy-hops') ?? 0)
+  return Number.isSafeInteger(hops) && hops >= 0 ? hops : 0
+}

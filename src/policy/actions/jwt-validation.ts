@@ -1,0 +1,183 @@
+import { z } from 'zod'
+import { type ActionContext, defineAction } from '../action.ts'
+import { headerName, listOf } from '../config-schema.ts'
+import type { Exchange } from '../exchange.ts'
+import { requestOf } from '../functions/requests.ts'
+import { KeySource } from '../key-source.ts'
+import { CONTINUE, type Outcome, refuse } from '../outcome.ts'
+import { parseContentType } from '../request-view.ts'
+import { NO_ERROR } from '../result-error.ts'
+import type { Template } from '../template.ts'
+import { type TokenFailure, TokenVerifier, tokenView } from '../token-verifier.ts'
+import type { ValueInput } from '../value.ts'
+
+const ALGORITHMS = [
+  ...['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
+  ...['ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519', 'HS256', 'HS384', 'HS512'],
+] as const
+const TYPES = ['id_token', 'access_token', 'at+jwt', 'it+jwt', 'plain', 'jwt'] as const
+const MAX_ITEMS = 10
+const MAX_BODY = 262_144
+
+const text = z.string().min(1).max(4_096)
+const allowList = listOf(z.strictObject({ value: text }), MAX_ITEMS)
+
+const config = z.strictObject({
+  issuer: z.strictObject({ allow_list: allowList }),
+  audience: z.strictObject({ allow_list: allowList }).optional(),
+  http: z.strictObject({
+    tokens: listOf(
+      z.strictObject({
+        type: z.enum(TYPES),
+        method: z.enum(['header', 'body']),
+        name: text,
+        prefix: z.string().max(128).default(''),
+      }),
+      MAX_ITEMS,
+    ),
+  }),
+  jws: z.strictObject({
+    allowed_algorithms: listOf(z.enum(ALGORITHMS), ALGORITHMS.length),
+    keys: z.strictObject({
+      sources: z.strictObject({ additional_jkus: listOf(text, MAX_ITEMS) }),
+      identification: z.strictObject({ token_claims: z.array(z.literal('kid')) }).optional(),
+    }),
+  }),
+})
+
+type Config = z.output<typeof config>
+
+interface TokenPlace {
+  readonly method: 'header' | 'body'
+  readonly name: Template
+  readonly prefix: Template
+}
+
+/** Lets pass who bears the tokens that are listed, all of them, signed by a key of the sources. */
+export const jwtValidation = defineAction({
+  type: 'jwt-validation',
+  phases: ['on_http_request'],
+  config,
+  results: {
+    tokens: 'list(map(dyn))',
+    'error.code': 'string',
+    'error.message': 'string',
+  },
+  build(parts, context) {
+    const places = parts.http.tokens.map(({ method, name, prefix }, index): TokenPlace => {
+      const path = ['http', 'tokens', index]
+      if (method === 'header' && !name.includes('${') && !headerName.safeParse(name).success) {
+        context.problem('badHeader', [...path, 'name'], `${name} is no name of a header.`)
+      }
+      return {
+        method,
+        name: context.template(name, [...path, 'name']),
+        prefix: context.template(prefix, [...path, 'prefix']),
+      }
+    })
+    const issuers = parts.issuer.allow_list.map(({ value }, index) =>
+      context.template(value, ['issuer', 'allow_list', index, 'value']),
+    )
+    const audiences = parts.audience?.allow_list.map(({ value }) => value) ?? []
+    const verifier = createVerifier(parts, context)
+    return async (exchange) => {
+      const rules = {
+        issuers: issuers.map((issuer) => issuer.render(exchange)),
+        audiences,
+        algorithms: parts.jws.allowed_algorithms,
+      }
+      const tokens: ValueInput[] = []
+      let failure: TokenFailure | undefined
+      for (const place of places) {
+        const { token, name, missing } = await findToken(exchange, place)
+        const found = missing ?? (await verifier.findFailure(token, rules))
+        tokens.push(tokenView(token, { method: place.method, name }, found === undefined))
+        failure ??= found
+      }
+      const error = failure ? { code: failure.code, message: failure.message } : NO_ERROR
+      exchange.results.set('jwt_validation', { tokens, error })
+      return failure ? refuseToken(failure) : CONTINUE
+    }
+  },
+})
+
+/** Key sources are kept when the policy changes and this action does not. */
+function createVerifier({ jws }: Config, context: ActionContext): TokenVerifier {
+  const urls = jws.keys.sources.additional_jkus.flatMap((address, index) => {
+    const path = ['jws', 'keys', 'sources', 'additional_jkus', index]
+    const url = URL.canParse(address) ? new URL(address) : undefined
+    if (url && ['https:', 'http:', 'file:'].includes(url.protocol)) return url
+    context.problem('badValue', path, `${address} is no https:, http: or file: URL.`)
+    return []
+  })
+  const { clock, reach } = context
+  return context.carry(
+    () =>
+      new TokenVerifier(
+        urls.map((url) => new KeySource({ url, clock, reach })),
+        clock,
+      ),
+  )
+}
+
+interface FoundToken {
+  readonly token: string
+  readonly name: string
+  readonly missing?: TokenFailure
+}
+
+async function findToken(exchange: Exchange, place: TokenPlace): Promise<FoundToken> {
+  const name = place.name.render(exchange)
+  const prefix = place.prefix.render(exchange)
+  const value =
+    place.method === 'header'
+      ? requestOf(exchange).headers.get(name)
+      : await findInBody(exchange, name)
+  if (typeof value !== 'string') {
+    const code = place.method === 'header' ? 'ERR_NGROK_3408' : 'ERR_NGROK_3406'
+    return { token: '', name, missing: unauthorized(code, 'A token is missing.') }
+  }
+  if (!value.toLowerCase().startsWith(prefix.toLowerCase())) {
+    return { token: '', name, missing: unauthorized('ERR_NGROK_3413', 'The token has no prefix.') }
+  }
+  return { token: value.slice(prefix.length).trim(), name }
+}
+
+/** Looks into JSON and form bodies; a body that cannot be read has no token. */
+async function findInBody(exchange: Exchange, name: string): Promise<string | undefined> {
+  const request = requestOf(exchange)
+  if (!['POST', 'PUT', 'PATCH'].includes(request.method)) return undefined
+  const body = await request.readBody(MAX_BODY)
+  if (!body) return undefined
+  switch (parseContentType(request.headers.get('content-type') ?? '').type) {
+    case 'application/x-www-form-urlencoded':
+      return new URLSearchParams(body.toString()).get(name) ?? undefined
+    case 'application/json':
+      return fieldOf(body, name)
+    default:
+      return undefined
+  }
+}
+
+function fieldOf(json: Buffer, name: string): string | undefined {
+  try {
+    const fields: unknown = JSON.parse(json.toString())
+    if (typeof fields !== 'object' || fields === null) return undefined
+    const key = Object.keys(fields).find((field) => field.toLowerCase() === name.toLowerCase())
+    const value: unknown = key === undefined ? undefined : Reflect.get(fields, key)
+    return typeof value === 'string' ? value : undefined
+  } catch {
+    return undefined
+  }
+}
+
+const unauthorized = (code: string, message: string): TokenFailure => ({
+  status: 401,
+  code,
+  message,
+})
+
+/** RFC 6750 3: a 401 says how to do better. */
+function refuseToken({ status, code, message }: TokenFailure): Outcome {
+  return refuse(status, code, message, status === 401 ? ['www-authenticate', 'Bearer'] : [])
+}

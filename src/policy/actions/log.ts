@@ -1,0 +1,25 @@
+import { z } from 'zod'
+import { defineAction } from '../action.ts'
+import { CONTINUE } from '../outcome.ts'
+import { PHASES } from '../phase.ts'
+import { toJson } from '../value.ts'
+import { compileValue } from '../value-template.ts'
+
+/** Writes metadata into the log of the gateway. */
+export const log = defineAction({
+  type: 'log',
+  phases: PHASES,
+  config: z.strictObject({ metadata: z.record(z.string(), z.unknown()) }),
+  results: { metadata: 'map(dyn)' },
+  build({ metadata }, context) {
+    const compute = compileValue(metadata, ['metadata'], context)
+    return (exchange) => {
+      const value = compute(exchange)
+      const fields = toJson(value) as Record<string, unknown>
+      exchange.results.set('log', { metadata: value })
+      exchange.logged.push(fields)
+      context.log.info({ endpoint: exchange.endpoint.id, metadata: fields }, 'policy log')
+      return CONTINUE
+    }
+  },
+})

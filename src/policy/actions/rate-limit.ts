@@ -1,0 +1,117 @@
+import { z } from 'zod'
+import { defineAction } from '../action.ts'
+import type { CompiledExpression } from '../compiled-expression.ts'
+import { durationMs, listOf, problem } from '../config-schema.ts'
+import { EvaluationError } from '../evaluation.ts'
+import type { Exchange } from '../exchange.ts'
+import { type Node, pathOf, textOf } from '../expression-tree.ts'
+import { lookUp, requestOf } from '../functions/requests.ts'
+import { CONTINUE, type Outcome, respond } from '../outcome.ts'
+import { HTTP_PHASES } from '../phase.ts'
+import { RateLimiter } from '../rate-limiter.ts'
+import { NO_ERROR } from '../result-error.ts'
+import { isList, toText } from '../value.ts'
+
+const MAX_CAPACITY = 2_000_000_000
+const MAX_NAME = 1_023
+const MAX_KEYS = 10
+const STEP_MS = 10_000
+
+const config = z.strictObject({
+  name: z.string().max(MAX_NAME),
+  algorithm: z.literal('sliding_window'),
+  capacity: z.int().min(1).max(MAX_CAPACITY),
+  rate: durationMs('60s', '24h').refine(
+    (ms) => ms % STEP_MS === 0,
+    problem('badDuration', 'The rate must be a multiple of ten seconds.'),
+  ),
+  bucket_key: listOf(z.string().min(1), MAX_KEYS),
+  enforce: z.boolean().default(true),
+})
+
+/** Admits at most `capacity` requests of each bucket in any window of `rate`. */
+export const rateLimit = defineAction({
+  type: 'rate-limit',
+  phases: HTTP_PHASES,
+  config,
+  results: {
+    bucket_key: 'string',
+    limited: 'bool',
+    'error.code': 'string',
+    'error.message': 'string',
+  },
+  build({ capacity, rate: windowMs, bucket_key: keys, enforce }, context) {
+    const parts = keys.flatMap((source, index) => {
+      const expression = context.expression(source, ['bucket_key', index])
+      return expression ? keyReader(expression) : []
+    })
+    const limiter = context.carry(() => new RateLimiter({ capacity, windowMs }))
+    const readKey = joinKeys(parts)
+    return (exchange) => {
+      const { results } = exchange
+      try {
+        const key = readKey(exchange)
+        const waitMs = limiter.admit(key, context.clock.monotonic())
+        const limited = waitMs > 0
+        results.set('rate_limit', { bucket_key: key, limited, error: NO_ERROR })
+        return limited && enforce ? tooMany(waitMs) : CONTINUE
+      } catch (error) {
+        if (!(error instanceof EvaluationError)) throw error
+        const reported = { code: 'ERR_NGROK_2254', message: error.message }
+        results.set('rate_limit', { bucket_key: '', limited: false, error: reported })
+        if (enforce) throw error
+        return CONTINUE
+      }
+    }
+  },
+})
+
+function tooMany(waitMs: number): Outcome {
+  const seconds = Math.max(1, Math.ceil(waitMs / 1_000))
+  return respond({
+    status: 429,
+    headers: ['retry-after', String(seconds), 'content-type', 'text/plain; charset=utf-8'],
+    body: `Too many requests: try again in ${seconds} s.\n`,
+  })
+}
+
+type KeyReader = (exchange: Exchange) => string
+
+/** The forms that most limits have are read at once; everything else is evaluated. */
+function keyReader(expression: CompiledExpression): KeyReader {
+  const path = pathOf(expression.form)
+  if (path === 'conn.client_ip') return ({ connection }) => connection.clientIp
+  if (path === 'req.host') return (exchange) => requestOf(exchange).host
+  const header = headerIn(expression.form)
+  if (header === undefined) {
+    return (exchange) => {
+      const value = expression.evaluate(exchange)
+      return isList(value) ? Array.from(value, toText).join(', ') : toText(value)
+    }
+  }
+  return (exchange) => {
+    const values = requestOf(exchange).headers.all(header)
+    return values.length === 1 ? (values[0] ?? '') : values.join(', ')
+  }
+}
+
+/** The name in `req.headers['name']` or `getReqHeader('Name')`. */
+function headerIn(node: Node): string | undefined {
+  if (node.kind !== 'call' || node.target) return undefined
+  const reads = node.name === lookUp('req.headers') || node.name === 'getReqHeader'
+  return reads ? textOf(node.args[0]) : undefined
+}
+
+/** One part is the key itself; of several each is written with its length, so that none can lie. */
+function joinKeys(parts: readonly KeyReader[]): KeyReader {
+  const [only] = parts
+  if (only && parts.length === 1) return only
+  return (exchange) => {
+    let key = ''
+    for (const part of parts) {
+      const value = part(exchange)
+      key += `${key === '' ? '' : ' '}${value.length}:${value}`
+    }
+    return key
+  }
+}

@@ -1,0 +1,51 @@
+import { z } from 'zod'
+import { defineAction } from '../action.ts'
+import { headers } from '../config-schema.ts'
+import { requestOf } from '../functions/requests.ts'
+import { headerTemplates } from '../header-templates.ts'
+import { CONTINUE, respond } from '../outcome.ts'
+import { requestUrl } from '../request-view.ts'
+import { NO_ERROR } from '../result-error.ts'
+import { escapeUrl, UrlPattern } from '../url-pattern.ts'
+
+/** Sends the client to another URL; a URL that does not change is not redirected. */
+export const redirect = defineAction({
+  type: 'redirect',
+  phases: ['on_http_request'],
+  config: z.strictObject({
+    from: z.string().max(1_024).optional(),
+    to: z.string().min(1).max(8_192),
+    status_code: z.literal([301, 302, 303, 307, 308]).default(302),
+    headers: headers(0).default({}),
+  }),
+  results: {
+    matches: 'list(string)',
+    url: 'string',
+    'error.code': 'string',
+    'error.message': 'string',
+  },
+  build({ from, to, status_code: status, headers: map }, context) {
+    const pattern =
+      from === undefined ? undefined : new UrlPattern(from, 'badRedirectPattern', context)
+    const target = context.template(to, ['to'])
+    const fieldsFor = headerTemplates(map, ['location'], context)
+    return (exchange) => {
+      const { text: before } = requestUrl(requestOf(exchange))
+      const wanted = target.render(exchange)
+      const { text, matches } = pattern
+        ? pattern.replace(exchange, before, wanted)
+        : { text: wanted, matches: [before] }
+      const url = escapeUrl(resolve(text, before))
+      exchange.results.set('redirect', { matches, url, error: NO_ERROR })
+      if (matches.length === 0 || url === before) return CONTINUE
+      const list = ['location', url, ...fieldsFor(exchange)]
+      return respond({ status, headers: list, body: '' })
+    }
+  },
+})
+
+/** A path stays on the same origin, and is sent with it. */
+function resolve(url: string, base: string): string {
+  const origin = /^[a-z]+:\/\/[^/?#]*/i.exec(base)?.[0] ?? ''
+  return url.startsWith('/') && !url.startsWith('//') ? `${origin}${url}` : url
+}

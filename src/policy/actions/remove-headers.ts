@@ -1,0 +1,33 @@
+import { z } from 'zod'
+import { defineAction } from '../action.ts'
+import { headerName, listOf } from '../config-schema.ts'
+import { headOf, isGatewayHeader } from '../message-head.ts'
+import { CONTINUE } from '../outcome.ts'
+import { HTTP_PHASES } from '../phase.ts'
+
+const MAX_HEADERS = 10
+
+/** Removes headers from the request or the response. */
+export const removeHeaders = defineAction({
+  type: 'remove-headers',
+  phases: HTTP_PHASES,
+  config: z.strictObject({ headers: listOf(headerName, MAX_HEADERS) }),
+  results: { headers_removed: 'list(string)' },
+  build({ headers: names }, context) {
+    for (const [index, name] of names.entries()) {
+      if (name.toLowerCase() === 'host') {
+        const hint = 'host cannot be removed: add-headers with host replaces it.'
+        context.problem('hostHeader', ['headers', index], hint)
+      } else if (name.toLowerCase() === 'user-agent' || isGatewayHeader(name)) {
+        context.problem('badHeader', ['headers', index], `${name} cannot be removed.`)
+      }
+    }
+    return (exchange) => {
+      const { headers } = headOf(exchange, context.phase)
+      const removed = names.filter((name) => headers.remove(name))
+      const lower = removed.map((name) => name.toLowerCase())
+      exchange.results.set('remove_headers', { headers_removed: lower })
+      return CONTINUE
+    }
+  },
+})

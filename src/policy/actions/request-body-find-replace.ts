@@ -1,0 +1,41 @@
+import { defineAction } from '../action.ts'
+import {
+  canDecode,
+  compileReplacements,
+  decodeBody,
+  encodingOf,
+  forgetBody,
+  MAX_REPLACED_BODY,
+  replacementsConfig,
+  wholeBody,
+} from '../body-replace.ts'
+import { requestOf } from '../functions/requests.ts'
+import { CONTINUE, respond } from '../outcome.ts'
+
+/** Replaces in the body of a request before it goes upstream. */
+export const requestBodyFindReplace = defineAction({
+  type: 'request-body-find-replace',
+  phases: ['on_http_request'],
+  config: replacementsConfig,
+  results: { replacements: 'list(map(dyn))' },
+  build({ replacements }, context) {
+    const prepare = compileReplacements(replacements, context)
+    return async (exchange) => {
+      const request = requestOf(exchange)
+      const { headers } = request
+      const encoding = encodingOf(headers)
+      exchange.results.set('request_body_find_replace', { replacements: [] })
+      if (!canDecode(headers)) return CONTINUE
+      const raw = await request.readBody(MAX_REPLACED_BODY)
+      if (!raw) return respond({ status: 413, headers: [], body: '' })
+      if (raw.length === 0) return CONTINUE
+      const { body, results } = prepare(exchange)(await decodeBody(raw, encoding))
+      exchange.results.set('request_body_find_replace', { replacements: results })
+      if (results.length > 0) {
+        forgetBody(headers)
+        exchange.requestTransforms.push(wholeBody(() => body))
+      }
+      return CONTINUE
+    }
+  },
+})

@@ -1,0 +1,35 @@
+import { defineAction } from '../action.ts'
+import {
+  canDecode,
+  compileReplacements,
+  decodeBody,
+  encodingOf,
+  forgetBody,
+  replacementsConfig,
+  wholeBody,
+} from '../body-replace.ts'
+import { requestOf, responseOf } from '../functions/requests.ts'
+import { CONTINUE } from '../outcome.ts'
+import { RESPONSE_PHASE } from '../phase.ts'
+
+/** Replaces in the body of a response. It has no results: the body comes after all rules ran. */
+export const responseBodyFindReplace = defineAction({
+  type: 'response-body-find-replace',
+  phases: RESPONSE_PHASE,
+  config: replacementsConfig,
+  build({ replacements }, context) {
+    const prepare = compileReplacements(replacements, context)
+    return (exchange) => {
+      const { headers, status } = responseOf(exchange)
+      const hasBody = status !== 204 && status !== 206 && status !== 304
+      if (!hasBody || requestOf(exchange).method === 'HEAD' || !canDecode(headers)) return CONTINUE
+      const encoding = encodingOf(headers)
+      const replace = prepare(exchange)
+      forgetBody(headers)
+      exchange.responseTransforms.push(
+        wholeBody(async (raw) => replace(await decodeBody(raw, encoding)).body),
+      )
+      return CONTINUE
+    }
+  },
+})

@@ -1,0 +1,96 @@
+import { z } from 'zod'
+import { type ActionContext, defineAction } from '../action.ts'
+import { type Address, type Cidr, parseAddress, parseCidr } from '../cidr.ts'
+import { EvaluationError } from '../evaluation.ts'
+import type { Exchange } from '../exchange.ts'
+import { CLOSE, CONTINUE, refuse } from '../outcome.ts'
+import { PHASES } from '../phase.ts'
+import { NO_ERROR } from '../result-error.ts'
+
+const MAX_RANGES = 1_000
+const ranges = z.array(z.string().min(1).max(4_096)).max(MAX_RANGES).default([])
+
+/**
+ * Lets pass who is in a range of `allow` and in none of `deny`. The address is that of the
+ * connection, never that of a header; without `allow` nobody passes.
+ */
+export const restrictIps = defineAction({
+  type: 'restrict-ips',
+  phases: PHASES,
+  config: z.strictObject({
+    enforce: z.boolean().default(true),
+    allow: ranges,
+    deny: ranges,
+    ip_policies: z.array(z.string()).default([]),
+  }),
+  results: {
+    action: 'string',
+    matched_cidr: 'string',
+    'error.code': 'string',
+    'error.message': 'string',
+  },
+  build({ enforce, allow, deny, ip_policies: policies }, context) {
+    if (policies.length > 0) {
+      const sentence = 'This gateway has no IP policies: write the ranges into allow and deny.'
+      context.problem('policyReference', ['ip_policies'], sentence, { isForeign: true })
+    }
+    if (allow.length === 0 && policies.length === 0) {
+      const sentence = 'Without allow nobody passes: allow 0.0.0.0/0 and ::/0 to deny only some.'
+      context.problem('empty', [], sentence, { severity: 'warning' })
+    }
+    const allowed = rangesOf(allow, 'allow', context)
+    const denied = rangesOf(deny, 'deny', context)
+    const refusal =
+      context.phase === 'on_tcp_connect'
+        ? CLOSE
+        : refuse(403, 'ERR_NGROK_3205', 'Your address may not use this endpoint.')
+    return (exchange) => {
+      const address = parseAddress(exchange.connection.clientIp)
+      const no = address && find(denied, address, exchange)
+      const yes = address && find(allowed, address, exchange)
+      const passes = yes !== undefined && no === undefined
+      exchange.results.set('restrict_ips', {
+        action: passes ? 'allow' : 'deny',
+        matched_cidr: (no ?? yes)?.text ?? '',
+        error: NO_ERROR,
+      })
+      return passes || !enforce ? CONTINUE : refusal
+    }
+  },
+})
+
+type RangeSource = (exchange: Exchange) => Cidr
+
+function rangesOf(
+  texts: readonly string[],
+  field: 'allow' | 'deny',
+  context: ActionContext,
+): readonly (Cidr | RangeSource)[] {
+  return texts.flatMap((text, index) => {
+    const template = context.template(text, [field, index])
+    const { constant } = template
+    if (constant === undefined) return (exchange: Exchange) => readRange(template.render(exchange))
+    const range = parseCidr(constant)
+    if (range) return range
+    context.problem('badCidr', [field, index], `${constant} is no IP address or CIDR range.`)
+    return []
+  })
+}
+
+function readRange(text: string): Cidr {
+  const range = parseCidr(text)
+  if (!range) throw new EvaluationError(`${text} is no IP address or CIDR range`)
+  return range
+}
+
+function find(
+  candidates: readonly (Cidr | RangeSource)[],
+  address: Address,
+  exchange: Exchange,
+): Cidr | undefined {
+  for (const candidate of candidates) {
+    const range = typeof candidate === 'function' ? candidate(exchange) : candidate
+    if (range.contains(address)) return range
+  }
+  return undefined
+}

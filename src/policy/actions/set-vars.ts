@@ -1,0 +1,61 @@
+import { z } from 'zod'
+import { defineAction } from '../action.ts'
+import { listOf, problem } from '../config-schema.ts'
+import { EvaluationError } from '../evaluation.ts'
+import { CONTINUE } from '../outcome.ts'
+import { PHASES } from '../phase.ts'
+import { compileValue } from '../value-template.ts'
+
+const MAX_VARS = 50
+/** Characters of all texts in one value: a chain of variables must not grow without end. */
+const MAX_SIZE = 65_536
+const NAME = /^[A-Za-z_]\w*$/
+
+const item = z
+  .record(z.string(), z.unknown())
+  .refine(
+    (map) => Object.keys(map).length === 1,
+    problem('badVariable', 'Each item sets one variable: write it as - name: value.'),
+  )
+
+/** Gives values names: later expressions of the phase read them as `vars.<name>`. */
+export const setVars = defineAction({
+  type: 'set-vars',
+  phases: PHASES,
+  config: z.strictObject({ vars: listOf(item, MAX_VARS) }),
+  build({ vars }, context) {
+    const setters = vars.flatMap((map, index) =>
+      Object.entries(map).map(([name, value]) => {
+        if (!NAME.test(name)) {
+          const message = `${name} cannot be read as vars.${name}: use letters, digits and _.`
+          context.problem('badVariable', ['vars', index, name], message)
+        }
+        const compute = compileValue(value, ['vars', index, name], context)
+        // Only what follows can read it.
+        context.declare(name)
+        return { name, compute }
+      }),
+    )
+    return (exchange) => {
+      for (const { name, compute } of setters) {
+        const value = compute(exchange)
+        if (sizeOf(value) > MAX_SIZE) throw new EvaluationError(`vars.${name} is too large`)
+        exchange.vars.set(name, value)
+      }
+      return CONTINUE
+    }
+  },
+})
+
+/** About how many characters a value holds; stops counting where it is too many. */
+function sizeOf(value: unknown): number {
+  if (typeof value === 'string') return value.length
+  if (typeof value !== 'object' || value === null) return 8
+  let size = 0
+  const items: Iterable<unknown> = Symbol.iterator in value ? (value as Iterable<unknown>) : []
+  for (const item of items) {
+    size += 8 + sizeOf(item)
+    if (size > MAX_SIZE) break
+  }
+  return size
+}

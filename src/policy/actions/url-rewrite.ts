@@ -1,0 +1,52 @@
+import { z } from 'zod'
+import { defineAction } from '../action.ts'
+import { requestOf } from '../functions/requests.ts'
+import { CONTINUE } from '../outcome.ts'
+import { requestUrl } from '../request-view.ts'
+import { NO_ERROR } from '../result-error.ts'
+import { escapeUrl, UrlPattern } from '../url-pattern.ts'
+
+const FORM = /^https?:\/\/(?:[^/?#@]*@)?([^/?#@]+)((?:\/|\?)[^#]*)?$/i
+
+/** Changes the URL that the upstream sees; the client does not notice. */
+export const urlRewrite = defineAction({
+  type: 'url-rewrite',
+  phases: ['on_http_request'],
+  config: z.strictObject({ from: z.string().max(1_024).optional(), to: z.string().max(8_192) }),
+  results: {
+    matches: 'list(string)',
+    url: 'string',
+    'error.code': 'string',
+    'error.message': 'string',
+  },
+  build({ from, to }, context) {
+    const pattern =
+      from === undefined ? undefined : new UrlPattern(from, 'badRewritePattern', context)
+    const replacement = context.template(to, ['to'])
+    return (exchange) => {
+      const request = requestOf(exchange)
+      const { text: before } = requestUrl(request)
+      const wanted = replacement.render(exchange)
+      const { text: after, matches } = pattern
+        ? pattern.replace(exchange, before, wanted)
+        : { text: absolute(before, wanted), matches: [before] }
+      const [, host, target = '/'] = FORM.exec(after) ?? []
+      if (host === undefined) {
+        const error = { code: 'ERR_NGROK_2247', message: 'The new URL is not a URL.' }
+        exchange.results.set('url_rewrite', { matches, url: before, error })
+        return CONTINUE
+      }
+      if (after !== before) {
+        request.target = escapeUrl(target.startsWith('/') ? target : `/${target}`)
+        if (host !== requestUrl(request).authority) request.headers.set('host', escapeUrl(host))
+      }
+      exchange.results.set('url_rewrite', { matches, url: after, error: NO_ERROR })
+      return CONTINUE
+    }
+  },
+})
+
+/** A path alone stays on the host. */
+function absolute(url: string, wanted: string): string {
+  return wanted.startsWith('/') ? `${/^[a-z]+:\/\/[^/?#]*/i.exec(url)?.[0] ?? ''}${wanted}` : wanted
+}

@@ -1,0 +1,47 @@
+import { z } from 'zod'
+import { defineAction } from '../action.ts'
+import { requestOf } from '../functions/requests.ts'
+import { CONTINUE, refuse } from '../outcome.ts'
+import { NO_ERROR } from '../result-error.ts'
+import { WEBHOOK_PROVIDERS } from '../webhook-signature.ts'
+
+/** A body that is larger cannot be verified. */
+const MAX_BODY = 1_048_576
+const REFUSAL = refuse(403, 'ERR_NGROK_3204', 'The signature of the webhook does not hold.')
+
+/** Lets pass only what a provider of webhooks has signed. */
+export const verifyWebhook = defineAction({
+  type: 'verify-webhook',
+  phases: ['on_http_request'],
+  config: z.strictObject({
+    provider: z.string().min(1),
+    secret: z.string().min(1).max(4_096),
+    enforce: z.boolean().default(true),
+  }),
+  results: { verified: 'bool', 'error.code': 'string', 'error.message': 'string' },
+  build({ provider, secret: text, enforce }, context) {
+    const verify = Object.hasOwn(WEBHOOK_PROVIDERS, provider)
+      ? WEBHOOK_PROVIDERS[provider]
+      : undefined
+    if (!verify) {
+      const known = Object.keys(WEBHOOK_PROVIDERS).join(', ')
+      const message = `${provider} is not available here: use one of ${known}.`
+      context.problem('notAvailable', ['provider'], message, { isForeign: true })
+    }
+    const secret = context.template(text, ['secret'])
+    return async (exchange) => {
+      const request = requestOf(exchange)
+      const body = await request.readBody(MAX_BODY)
+      const { headers } = request
+      const now = context.clock.now()
+      const failure = body
+        ? verify?.({ headers, body, secret: secret.render(exchange), now })
+        : `The body is larger than ${MAX_BODY} bytes.`
+      exchange.results.set('verify_webhook', {
+        verified: failure === undefined,
+        error: failure === undefined ? NO_ERROR : { code: 'ERR_NGROK_3204', message: failure },
+      })
+      return failure === undefined || !enforce ? CONTINUE : REFUSAL
+    }
+  },
+})

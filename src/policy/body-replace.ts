@@ -1,0 +1,171 @@
+import { isUtf8 } from 'node:buffer'
+import { Transform, type TransformCallback } from 'node:stream'
+import { promisify } from 'node:util'
+import { brotliDecompress, gunzip, inflate } from 'node:zlib'
+import { z } from 'zod'
+import type { ActionContext } from './action.ts'
+import { BoundedCache } from './bounded-cache.ts'
+import { listOf } from './config-schema.ts'
+import { EvaluationError } from './evaluation.ts'
+import type { BodyTransform, Exchange } from './exchange.ts'
+import type { HeaderList } from './header-list.ts'
+import { Pattern, PatternError } from './pattern.ts'
+
+/** Bytes of a body, plain, before and after. */
+const MAX_BODY = 1_048_576
+/** Text times size of a pattern. */
+const MAX_STEPS = 16_777_216
+const MAX_REPLACEMENTS = 10
+
+const DECODERS: Readonly<Record<string, (body: Buffer) => Promise<Buffer>>> = {
+  gzip: (body) => promisify(gunzip)(body, { maxOutputLength: MAX_BODY }),
+  deflate: (body) => promisify(inflate)(body, { maxOutputLength: MAX_BODY }),
+  br: (body) => promisify(brotliDecompress)(body, { maxOutputLength: MAX_BODY }),
+}
+
+export const replacementsConfig = z.strictObject({
+  replacements: listOf(
+    z.strictObject({ from: z.string().min(1).max(1_024), to: z.string().max(65_536).default('') }),
+    MAX_REPLACEMENTS,
+  ),
+})
+
+type Replacements = z.output<typeof replacementsConfig>['replacements']
+
+/** What one replacement of the list did: its place in the list, and the first match. */
+export type ReplacementResult = {
+  readonly replacement_index: bigint
+  readonly matched_content: string
+}
+
+export interface ReplacedBody {
+  readonly body: Buffer
+  readonly results: readonly ReplacementResult[]
+}
+
+/** Changes a body; throws EvaluationError when it cannot be changed as a whole. */
+export type ReplaceBody = (body: Buffer) => ReplacedBody
+
+/** Prepares the replacements of a configuration; their texts are computed for each exchange. */
+export function compileReplacements(
+  replacements: Replacements,
+  context: ActionContext,
+): (exchange: Exchange) => ReplaceBody {
+  const patterns = new BoundedCache((source) => new Pattern(source))
+  const templates = replacements.map(({ from, to }, index) => {
+    const pattern = context.template(from, ['replacements', index, 'from'])
+    if (pattern.constant !== undefined) {
+      try {
+        patterns.get(pattern.constant)
+      } catch (error) {
+        if (!(error instanceof PatternError)) throw error
+        const path = ['replacements', index, 'from']
+        context.problem('badReplacePattern', path, `The pattern ${error.message}.`)
+      }
+    }
+    return { pattern, to: context.template(to, ['replacements', index, 'to']) }
+  })
+  return (exchange) => {
+    const steps = templates.map(({ pattern, to }) => ({
+      source: pattern.render(exchange),
+      to: to.render(exchange),
+    }))
+    return (body) => replaceAll(body, steps, patterns)
+  }
+}
+
+function replaceAll(
+  body: Buffer,
+  steps: readonly { readonly source: string; readonly to: string }[],
+  patterns: BoundedCache<Pattern>,
+): ReplacedBody {
+  // Nothing to look for in an image.
+  if (!isUtf8(body)) return { body, results: [] }
+  let text = body.toString()
+  const results: ReplacementResult[] = []
+  for (const [index, { source, to }] of steps.entries()) {
+    try {
+      const pattern = patterns.get(source)
+      if (pattern.steps(text.length) > MAX_STEPS) {
+        throw new EvaluationError('the body is too long for the pattern')
+      }
+      const replaced = pattern.replaceAll(text, to, MAX_BODY)
+      text = replaced.text
+      const [first] = replaced.matches
+      if (first !== undefined) {
+        results.push({ replacement_index: BigInt(index), matched_content: first })
+      }
+    } catch (error) {
+      if (!(error instanceof PatternError)) throw error
+      throw new EvaluationError(`the pattern ${error.message}`)
+    }
+  }
+  return { body: results.length === 0 ? body : Buffer.from(text), results }
+}
+
+/** True when bodies with these headers can be read as text. */
+export function canDecode(headers: HeaderList): boolean {
+  const encoding = encodingOf(headers)
+  return encoding === '' || Object.hasOwn(DECODERS, encoding)
+}
+
+/** The plain body. Throws EvaluationError when it is damaged or too large. */
+export async function decodeBody(body: Buffer, encoding: string): Promise<Buffer> {
+  const decode = Object.hasOwn(DECODERS, encoding) ? DECODERS[encoding] : undefined
+  if (!decode) return body
+  try {
+    return await decode(body)
+  } catch {
+    throw new EvaluationError(`the body is not ${encoding}, or larger than ${MAX_BODY} bytes`)
+  }
+}
+
+/** `gzip`, `deflate`, `br`; empty for plain bodies. */
+export function encodingOf(headers: HeaderList): string {
+  const encoding = headers.all('content-encoding').join(',').trim().toLowerCase()
+  return encoding === 'identity' ? '' : encoding
+}
+
+/** Fields that describe the bytes of a body, and do not hold for other bytes. */
+export function forgetBody(headers: HeaderList): void {
+  for (const name of ['content-encoding', 'content-length', 'content-md5', 'digest', 'etag']) {
+    headers.remove(name)
+  }
+}
+
+/** Collects a body and sends on what `change` makes of it. */
+export function wholeBody(change: (body: Buffer) => Promise<Buffer> | Buffer): BodyTransform {
+  return { isWhole: true, create: () => new WholeBody(change) }
+}
+
+class WholeBody extends Transform {
+  readonly #change: (body: Buffer) => Promise<Buffer> | Buffer
+  readonly #chunks: Buffer[] = []
+  #length = 0
+
+  constructor(change: (body: Buffer) => Promise<Buffer> | Buffer) {
+    super()
+    this.#change = change
+  }
+
+  override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
+    this.#length += chunk.length
+    this.#chunks.push(chunk)
+    done(
+      this.#length > MAX_BODY
+        ? new EvaluationError(`the body is larger than ${MAX_BODY} bytes`)
+        : null,
+    )
+  }
+
+  override _flush(done: TransformCallback): void {
+    Promise.resolve(Buffer.concat(this.#chunks))
+      .then(this.#change)
+      .then(
+        (body) => done(null, body),
+        (error: Error) => done(error),
+      )
+  }
+}
+
+export { MAX_BODY as MAX_REPLACED_BODY }

@@ -1,0 +1,24 @@
+/** What was made of a text, kept for the next time; the oldest make room for new ones. */
+export class BoundedCache<T> {
+  readonly #make: (text: string) => T
+  readonly #maxEntries: number
+  readonly #entries = new Map<string, T>()
+
+  constructor(make: (text: string) => T, maxEntries = 256) {
+    this.#make = make
+    this.#maxEntries = maxEntries
+  }
+
+  /** Throws what the maker throws. */
+  get(text: string): T {
+    const known = this.#entries.get(text)
+    if (known !== undefined) return known
+    const made = this.#make(text)
+    if (this.#entries.size >= this.#maxEntries) {
+      const [oldest] = this.#entries.keys()
+      if (oldest !== undefined) this.#entries.delete(oldest)
+    }
+    this.#entries.set(text, made)
+    return made
+  }
+}

@@ -1,0 +1,43 @@
+import ipaddr from 'ipaddr.js'
+
+export type Address = ipaddr.IPv4 | ipaddr.IPv6
+
+/** A range of addresses; a plain address is a range of one. */
+export interface Cidr {
+  readonly text: string
+  contains(address: Address): boolean
+}
+
+/** Reads an address without brackets; IPv4-mapped IPv6 becomes IPv4. Undefined when it is none. */
+export function parseAddress(text: string): Address | undefined {
+  return isAddress(text) ? ipaddr.process(text) : undefined
+}
+
+/** Reads `192.0.2.0/24`, `2001:db8::/32` or a plain address; undefined when it is none. */
+export function parseCidr(text: string): Cidr | undefined {
+  const [base = '', length, ...rest] = text.split('/')
+  if (!isAddress(base) || rest.length > 0) return undefined
+  const network = ipaddr.parse(base)
+  const longest = network.kind() === 'ipv4' ? 32 : 128
+  if (length !== undefined && (!/^\d{1,3}$/.test(length) || Number(length) > longest)) {
+    return undefined
+  }
+  const bits = length === undefined ? longest : Number(length)
+  return {
+    text,
+    contains: (address) => address.kind() === network.kind() && address.match([network, bits]),
+  }
+}
+
+/** Private networks of RFC 1918 and RFC 4193, and link-local ones only when asked for. */
+export function isPrivate(address: Address): boolean {
+  const range = address.range()
+  return range === 'private' || range === 'uniqueLocal'
+}
+
+/** Four decimal parts or IPv6: the short and octal forms of IPv4 mean other things elsewhere. */
+function isAddress(text: string): boolean {
+  return (
+    ipaddr.IPv4.isValidFourPartDecimal(text) || (text.includes(':') && ipaddr.IPv6.isValid(text))
+  )
+}

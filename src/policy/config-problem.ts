@@ -1,0 +1,100 @@
+import type { z } from 'zod'
+import { CODES, child, type ProblemKind, type ProblemList } from './problem.ts'
+
+/** Checks a configuration, adds what is wrong with it and answers undefined then. */
+export function readConfig<T>(
+  schema: z.ZodType<T>,
+  config: unknown,
+  pointer: string,
+  problems: ProblemList,
+): T | undefined {
+  const result = schema.safeParse(config, { error: sentence })
+  if (result.success) return result.data
+  for (const issue of result.error.issues) {
+    const at = issue.path.reduce<string>((path, key) => child(path, String(key)), pointer)
+    if (issue.code === 'unrecognized_keys') {
+      for (const key of issue.keys) {
+        problems.add('badValue', child(at, key), `${key} is no field of this action.`)
+      }
+    } else {
+      problems.add(kindOf(issue), at, issue.message)
+    }
+  }
+  return undefined
+}
+
+function kindOf(issue: z.core.$ZodIssue): ProblemKind {
+  switch (issue.code) {
+    case 'custom': {
+      const kind: unknown = issue.params?.kind
+      return typeof kind === 'string' && kind in CODES ? (kind as ProblemKind) : 'badValue'
+    }
+    case 'too_big':
+      if (issue.origin === 'array' || issue.origin === 'set') return 'tooManyEntries'
+      return issue.origin === 'string' ? 'tooLong' : 'outOfRange'
+    case 'too_small':
+      return issue.origin === 'array' || issue.origin === 'string' ? 'empty' : 'outOfRange'
+    case 'invalid_value':
+      return 'notAllowedValue'
+    case 'invalid_key':
+      return 'badHeader'
+    default:
+      return 'badValue'
+  }
+}
+
+/** The sentence for people; undefined leaves zod's own. */
+function sentence(issue: z.core.$ZodRawIssue): string | undefined {
+  const field = issue.path?.at(-1)
+  const name = typeof field === 'string' ? field : 'An item'
+  switch (issue.code) {
+    case 'invalid_type':
+      return issue.input === undefined
+        ? `${name} is missing.`
+        : `${name} must be ${article(String(issue.expected))}.`
+    case 'too_big':
+      return `${name} ${amount('at most', issue.maximum, String(issue.origin))}.`
+    case 'too_small':
+      return `${name} ${amount('at least', issue.minimum, String(issue.origin))}.`
+    case 'invalid_value': {
+      const values = issue.values as readonly unknown[]
+      return `${name} must be ${values
+        .map(String)
+        .join(', ')
+        .replace(/, ([^,]*)$/, ' or $1')}.`
+    }
+    case 'invalid_key':
+      return `${name} is no name of a header.`
+    default:
+      return undefined
+  }
+}
+
+function amount(bound: string, limit: unknown, origin: string): string {
+  switch (origin) {
+    case 'string':
+      return `must have ${bound} ${limit} characters`
+    case 'array':
+      return `must have ${bound} ${limit} ${limit === 1 ? 'item' : 'items'}`
+    default:
+      return `must be ${bound} ${limit}`
+  }
+}
+
+function article(type: string): string {
+  switch (type) {
+    case 'int':
+      return 'a whole number'
+    case 'boolean':
+      return 'true or false'
+    case 'string':
+      return 'text'
+    case 'array':
+      return 'a list'
+    case 'object':
+    case 'record':
+      return 'an object'
+    default:
+      return `a ${type}`
+  }
+}

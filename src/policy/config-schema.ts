@@ -1,0 +1,62 @@
+import { z } from 'zod'
+import { parseDuration } from '../base/duration.ts'
+import type { ProblemKind } from './problem.ts'
+
+/** Marks what is wrong in a way that zod carries along. */
+export const problem = (kind: ProblemKind, message: string) => ({
+  error: message,
+  params: { kind },
+})
+
+/** RFC 9110 5.1, as far as the service takes it. */
+const HEADER_NAME = /^[a-zA-Z0-9_-]{1,256}$/
+const MAX_HEADERS = 10
+const MAX_HEADER_VALUE = 8_192
+
+export const headerName = z
+  .string()
+  .refine((name) => HEADER_NAME.test(name), problem('badHeader', 'This is no name of a header.'))
+
+/** What may stand in a field value (RFC 9110 5.5): no control characters but tab. */
+export const isHeaderValue = (text: string): boolean => /^[\t\x20-\x7e\x80-\xff]*$/.test(text)
+
+/** Names and values; `least` is how many there must be. */
+export function headers(least: 0 | 1) {
+  return z
+    .record(headerName, z.string().max(MAX_HEADER_VALUE))
+    .refine((map) => Object.keys(map).length >= least, problem('empty', 'A header is needed.'))
+    .refine(
+      (map) => Object.keys(map).length <= MAX_HEADERS,
+      problem('tooManyEntries', `At most ${MAX_HEADERS} headers are allowed.`),
+    )
+    .refine(
+      (map) =>
+        new Set(Object.keys(map).map((name) => name.toLowerCase())).size ===
+        Object.keys(map).length,
+      problem('badHeader', 'Two headers differ only in case.'),
+    )
+}
+
+/** A duration such as `90s` or `10m`, in milliseconds. */
+export function durationMs(least: string, most: string) {
+  const [min = 0, max = 0] = [parseDuration(least), parseDuration(most)]
+  return z
+    .string()
+    .refine(
+      (text) => parseDuration(text) !== undefined,
+      problem('badDuration', 'This is no duration: write it as 90s, 10m or 1h.'),
+    )
+    .refine(
+      (text) => {
+        const ms = parseDuration(text)
+        return ms === undefined || (ms >= min && ms <= max)
+      },
+      problem('outOfRange', `The duration must be from ${least} to ${most}.`),
+    )
+    .transform((text) => parseDuration(text) ?? 0)
+}
+
+/** A list of at least one and at most `most` items. */
+export function listOf<T extends z.ZodType>(item: T, most: number) {
+  return z.array(item).min(1).max(most)
+}

@@ -1,0 +1,280 @@
+import {
+  type CelFunc,
+  CelScalar,
+  type CelType,
+  type CelValue,
+  celEnv,
+  celError,
+  celFunc,
+  celList,
+  celMethod,
+  isCelError,
+  listType,
+  mapType,
+  objectType,
+  parse,
+  plan,
+} from '@bufbuild/cel'
+import { strings } from '@bufbuild/cel/ext'
+import type { Clock } from '../base/clock.ts'
+import { BoundedCache } from './bounded-cache.ts'
+import { CompiledExpression } from './compiled-expression.ts'
+import { Evaluation, EvaluationError } from './evaluation.ts'
+import type { Exchange } from './exchange.ts'
+import {
+  ExpressionChecker,
+  ExpressionProblem,
+  type Overload,
+  type Scope,
+} from './expression-check.ts'
+import type { ExpressionFunction, ParameterType } from './expression-function.ts'
+import { refuseOversizeSource, refuseOversizeTree } from './expression-limits.ts'
+import {
+  ACCOUNTED,
+  APPEND,
+  IS_KNOWN,
+  NEW_LIST,
+  rewriteCosts,
+  rewriteMeaning,
+} from './expression-rewrite.ts'
+import { type Node, readTree, writeTree } from './expression-tree.ts'
+import type { Value } from './value.ts'
+import type { Variable } from './variables.ts'
+
+/** Characters per step of functions of the library that go through a text one by one. */
+const SLOW_CHARACTERS = 4
+/** Finding a time zone takes that many steps. */
+const ZONE_STEPS = 2_000
+/** Functions of the library that work through all of their operands. */
+const LINEAR = new Set([
+  '@in',
+  '_+_',
+  'bytes',
+  'string',
+  ...Array.from(strings, ({ name }) => name),
+])
+const SIZED = new Set(['string', 'bytes', 'list'])
+
+const LIST = listType(CelScalar.DYN)
+const MAP = mapType(CelScalar.STRING, CelScalar.DYN)
+const TYPES: Readonly<Record<ParameterType, CelType>> = {
+  bool: CelScalar.BOOL,
+  int: CelScalar.INT,
+  uint: CelScalar.UINT,
+  double: CelScalar.DOUBLE,
+  string: CelScalar.STRING,
+  bytes: CelScalar.BYTES,
+  dyn: CelScalar.DYN,
+  list: LIST,
+  map: MAP,
+  timestamp: objectType('google.protobuf.Timestamp'),
+  duration: objectType('google.protobuf.Duration'),
+}
+const OVERLOAD_NAMES: Readonly<Record<string, string>> = {
+  'google.protobuf.Timestamp': 'timestamp',
+  'google.protobuf.Duration': 'duration',
+}
+
+export interface ExpressionLanguageOptions {
+  readonly clock: Clock
+  readonly functions: readonly ExpressionFunction[]
+  readonly variables: Readonly<Record<string, Variable>>
+}
+
+/** Compiles expressions over a set of variables and functions. Building it costs about 1 ms. */
+export class ExpressionLanguage {
+  readonly #evaluation: Evaluation
+  readonly #variables: Readonly<Record<string, Variable>>
+  readonly #environment: ReturnType<typeof celEnv>
+  readonly #overloads: ReadonlyMap<string, readonly Overload[]>
+  readonly #activation: Record<string, never>
+  /** Devices bind the same policies again and again, and parsing is the most of it. */
+  readonly #parsed = new BoundedCache(parseSource, 1_000)
+
+  constructor({ clock, functions, variables }: ExpressionLanguageOptions) {
+    this.#evaluation = new Evaluation(clock)
+    this.#variables = variables
+    this.#environment = celEnv({
+      funcs: [
+        ...strings,
+        ...this.#accountedFunctions(),
+        ...functions.map((definition) => this.#adapt(definition)),
+        ...this.#macroFunctions(),
+      ],
+    })
+    this.#overloads = this.#collectOverloads(functions)
+    this.#activation = this.#createActivation()
+  }
+
+  /** Throws ExpressionProblem for everything that is bound to fail, before it runs. */
+  compile(source: string, scope: Scope): CompiledExpression {
+    refuseOversizeSource(source)
+    const { tree, positions } = this.#parsed.get(source)
+    try {
+      const form = rewriteMeaning(tree, (path) => path in this.#variables)
+      refuseOversizeTree(form)
+      const checker = new ExpressionChecker({
+        scope,
+        overloads: (name) => this.#overloads.get(name),
+        failureOf: (constant) => this.#failureOf(constant),
+      })
+      const type = checker.check(form)
+      return new CompiledExpression({ source, form, type, run: this.#plan(form) })
+    } catch (error) {
+      if (!(error instanceof ExpressionProblem)) throw new ExpressionProblem(messageOf(error))
+      const offset = error.node === undefined ? undefined : positions[error.node.toString()]
+      throw new ExpressionProblem(error.message, { offset, isForeign: error.isForeign })
+    }
+  }
+
+  /** Planned when it runs for the first time: most expressions are only ever checked. */
+  #plan(form: Node): (exchange: Exchange | undefined) => Value {
+    let run: ReturnType<typeof plan> | undefined
+    return (exchange) => {
+      run ??= plan(this.#environment, writeTree(rewriteCosts(form)))
+      this.#evaluation.begin(exchange)
+      const result = run(this.#activation)
+      if (isCelError(result)) throw new EvaluationError(result.message)
+      return result as Value
+    }
+  }
+
+  #failureOf(constant: Node): string | undefined {
+    try {
+      this.#plan(constant)(undefined)
+      return undefined
+    } catch (error) {
+      return messageOf(error)
+    }
+  }
+
+  /** An object whose properties are computed when an expression reads them. */
+  #createActivation(): Record<string, never> {
+    const activation = Object.create(null)
+    for (const [name, { read }] of Object.entries(this.#variables)) {
+      const get = () => read(this.#evaluation.exchange, this.#evaluation)
+      Object.defineProperty(activation, name, { get })
+    }
+    return activation
+  }
+
+  #adapt({ name, isMethod, parameters, run }: ExpressionFunction): CelFunc {
+    const types = parameters.map((parameter) => TYPES[parameter])
+    const [target = CelScalar.DYN, ...rest] = types
+    const accounted = (args: CelValue[]) => {
+      this.#evaluation.spend(lengthOf(args) >> 5)
+      return run(this.#evaluation, ...(args as Value[])) as CelValue
+    }
+    if (!isMethod) return celFunc(name, types, CelScalar.DYN, (...args) => accounted(args))
+    return celMethod(name, target, rest, CelScalar.DYN, function (this: CelValue, ...args) {
+      return accounted([this, ...args])
+    })
+  }
+
+  /** Functions of the library that work through their operands, with an account. */
+  #accountedFunctions(): CelFunc[] {
+    const evaluation = this.#evaluation
+    const all = Array.from(celEnv({ funcs: strings }).funcs)
+    return all.flatMap((func) => {
+      const types = [...(func.target ? [func.target] : []), ...func.arguments]
+      const isZoned = func.target?.name === TYPES.timestamp.name && types.length === 2
+      const isLinear = LINEAR.has(func.name) && types.some(({ name }) => SIZED.has(name))
+      if (!isZoned && !isLinear) return []
+      const run = (target: CelValue | undefined, args: CelValue[]) => {
+        const length = lengthOf(target === undefined ? args : [target, ...args])
+        evaluation.spend(isZoned ? ZONE_STEPS : length / SLOW_CHARACTERS)
+        const result = func.call(0, target, args)
+        if (result === undefined || isCelError(result)) throw celError(result ?? 'no overload')
+        return result
+      }
+      if (!func.target) {
+        return celFunc(func.name, func.arguments, func.result, (...args) => run(undefined, args))
+      }
+      return celMethod(func.name, func.target, func.arguments, func.result, function (...args) {
+        return run(this, args)
+      })
+    })
+  }
+
+  /** What the rewritten forms of macros and `has()` call. */
+  #macroFunctions(): CelFunc[] {
+    const growing = new WeakMap<object, CelValue[]>()
+    return [
+      celFunc(ACCOUNTED, [CelScalar.DYN, CelScalar.INT], CelScalar.DYN, (range, weight) => {
+        this.#evaluation.spend(lengthOf([range]) * Number(weight))
+        return range
+      }),
+      celFunc(NEW_LIST, [], LIST, () => {
+        const items: CelValue[] = []
+        const list = celList(items)
+        growing.set(list, items)
+        return list
+      }),
+      celFunc(APPEND, [LIST, CelScalar.DYN], LIST, (list, item) => {
+        growing.get(list)?.push(item)
+        return list
+      }),
+      celFunc(IS_KNOWN, [CelScalar.STRING], CelScalar.BOOL, (name) => {
+        return this.#activation[name] !== undefined
+      }),
+    ]
+  }
+
+  #collectOverloads(functions: readonly ExpressionFunction[]): Map<string, Overload[]> {
+    const own = new Map(functions.map((definition) => [signatureOf(definition), definition]))
+    const overloads = new Map<string, Overload[]>()
+    for (const func of this.#environment.funcs) {
+      const types = [...(func.target ? [func.target] : []), ...func.arguments]
+      const overload = {
+        isMethod: func.target !== undefined,
+        parameters: types.map(({ name }) => OVERLOAD_NAMES[name] ?? name),
+        result: OVERLOAD_NAMES[func.result.name] ?? func.result.name,
+      }
+      const definition = own.get(signatureOf({ name: func.name, ...overload }))
+      const { result = overload.result, phases } = definition ?? {}
+      const list = overloads.get(func.name) ?? []
+      overloads.set(func.name, [...list, { ...overload, result, phases }])
+    }
+    return overloads
+  }
+}
+
+interface Parsed {
+  readonly tree: Node
+  readonly positions: Readonly<Record<string, number>>
+}
+
+function parseSource(source: string): Parsed {
+  try {
+    const parsed = parse(source)
+    return { tree: readTree(parsed.expr), positions: parsed.sourceInfo?.positions ?? {} }
+  } catch (error) {
+    const [, line, column, text] = /^<input>:(\d+):(\d+): (.*)$/s.exec(messageOf(error)) ?? []
+    if (text === undefined) throw new ExpressionProblem(messageOf(error))
+    const before = source.split('\n').slice(0, Number(line) - 1)
+    const offset = before.reduce((sum, row) => sum + row.length + 1, Number(column) - 1)
+    throw new ExpressionProblem(text, { offset })
+  }
+}
+
+function lengthOf(values: readonly CelValue[]): number {
+  let length = 0
+  for (const value of values) {
+    if (typeof value === 'string' || value instanceof Uint8Array) length += value.length
+    else if (typeof value === 'object' && value !== null && 'size' in value) length += value.size
+  }
+  return length
+}
+
+/** What tells overloads of one name apart. */
+function signatureOf(overload: {
+  readonly name: string
+  readonly isMethod: boolean
+  readonly parameters: readonly string[]
+}): string {
+  return `${overload.isMethod ? '.' : ''}${overload.name}(${overload.parameters.join()})`
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}

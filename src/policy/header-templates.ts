@@ -1,0 +1,34 @@
+import type { ActionContext } from './action.ts'
+import { isHeaderValue } from './config-schema.ts'
+import { EvaluationError } from './evaluation.ts'
+import type { Exchange } from './exchange.ts'
+import { isGatewayHeader } from './message-head.ts'
+
+/**
+ * The `headers` of a configuration: computed for an exchange they are lower-case name and value in
+ * turn. Names in `refused` cannot be set, nor those that the gateway itself writes.
+ */
+export function headerTemplates(
+  map: Readonly<Record<string, string>>,
+  refused: readonly string[],
+  context: ActionContext,
+): (exchange: Exchange) => string[] {
+  const fields = Object.entries(map).map(([name, text]) => {
+    const path = ['headers', name]
+    const lower = name.toLowerCase()
+    if (refused.includes(lower) || isGatewayHeader(lower)) {
+      context.problem('badHeader', path, `${name} cannot be set here.`)
+    }
+    const value = context.template(text, path)
+    if (value.constant !== undefined && !isHeaderValue(value.constant)) {
+      context.problem('badHeader', path, `The value of ${name} cannot stand in a header.`)
+    }
+    return { name: lower, value }
+  })
+  return (exchange) =>
+    fields.flatMap(({ name, value }) => {
+      const text = value.render(exchange)
+      if (isHeaderValue(text)) return [name, text]
+      throw new EvaluationError(`the value of ${name} cannot stand in a header`)
+    })
+}

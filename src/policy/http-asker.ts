@@ -1,0 +1,159 @@
+import type { Clock } from '../base/clock.ts'
+import type { PolicyReach } from './action.ts'
+import { EvaluationError } from './evaluation.ts'
+import type { Exchange } from './exchange.ts'
+import { OutboundError, type OutboundResponse, send } from './outbound.ts'
+import { NO_ERROR, type ResultError } from './result-error.ts'
+import type { ValueInput } from './value.ts'
+
+/** Bytes of an answer that are read. */
+const MAX_ANSWER = 262_144
+const MAX_RETRIES = 3
+const RETRY_MS = 100
+/** Policies that ask each other in turn are stopped after that many. */
+const MAX_HOPS = 3
+
+/** Where retry conditions find what they can read: no action has this name. */
+export const ATTEMPTS = '@attempts'
+
+/** One request as an action prepared it. */
+export interface Ask {
+  readonly url: string
+  readonly query: readonly (readonly [key: string, value: string])[]
+  readonly method: string
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: string
+}
+
+/** What the rules that follow can read: `actions.ngrok.http_request`. */
+export type Answer = {
+  readonly error: ResultError
+  readonly attempts: readonly ValueInput[]
+  readonly req: ValueInput
+  readonly res?: ValueInput
+}
+
+export interface HttpAskerOptions {
+  readonly clock: Clock
+  readonly reach: PolicyReach
+  /** For all attempts and redirects together. */
+  readonly timeoutMs: number
+  readonly maxRedirects: number
+  /** Asked after each attempt; `last_attempt` can be read then. */
+  readonly isRetried: (exchange: Exchange) => boolean
+}
+
+interface Attempt {
+  readonly response?: OutboundResponse
+  readonly error: ResultError
+  readonly timeMs: number
+}
+
+/** Sends requests of policies, with redirects and retries. */
+export class HttpAsker {
+  readonly #options: HttpAskerOptions
+
+  constructor(options: HttpAskerOptions) {
+    this.#options = options
+  }
+
+  /** Never rejects for what happens outside: `error` in the answer says it. */
+  async ask(ask: Ask, exchange: Exchange): Promise<Answer> {
+    const { clock, timeoutMs, isRetried } = this.#options
+    const signal = AbortSignal.timeout(timeoutMs)
+    const req = requestView(ask)
+    const attempts: ValueInput[] = []
+    for (let retry = 0; ; retry += 1) {
+      const attempt = await this.#attempt(ask, signal)
+      attempts.push(attemptView(attempt))
+      const { error, response } = attempt
+      const res = response && { res: responseView(response, attempt.timeMs) }
+      exchange.results.set(ATTEMPTS, {
+        attempts: BigInt(attempts.length),
+        last_attempt: { req, error, ...res },
+      })
+      if (retry === MAX_RETRIES || signal.aborted || !isRetried(exchange)) {
+        return { error, attempts, req, ...res }
+      }
+      await clock.sleep(RETRY_MS * 2 ** retry, signal).catch(() => undefined)
+    }
+  }
+
+  async #attempt(ask: Ask, signal: AbortSignal): Promise<Attempt> {
+    const { clock } = this.#options
+    const startedAt = clock.monotonic()
+    const timeMs = () => Math.round(clock.monotonic() - startedAt)
+    try {
+      return { response: await this.#follow(ask, signal), error: NO_ERROR, timeMs: timeMs() }
+    } catch (error) {
+      if (!(error instanceof OutboundError)) throw error
+      return { error: { code: error.code, message: error.message }, timeMs: timeMs() }
+    }
+  }
+
+  async #follow(ask: Ask, signal: AbortSignal): Promise<OutboundResponse> {
+    if (Number(ask.headers['x-policy-hops'] ?? 0) > MAX_HOPS) {
+      throw new OutboundError('ERR_NGROK_3603', 'The policies ask each other in a circle.')
+    }
+    let url = urlOf(ask)
+    let { method, headers, body } = ask
+    for (let redirects = 0; ; redirects += 1) {
+      const request = { url, method, headers, body, maxBytes: MAX_ANSWER, signal }
+      const response = await send(request, this.#options.reach)
+      const [location] = response.headers.get('location') ?? []
+      const isRedirect = [301, 302, 303, 307, 308].includes(response.status)
+      if (!isRedirect || location === undefined || this.#options.maxRedirects === 0) return response
+      if (redirects === this.#options.maxRedirects) {
+        throw new OutboundError('ERR_NGROK_3214', `There were more than ${redirects} redirects.`)
+      }
+      const next = URL.canParse(location, url.href) ? new URL(location, url) : undefined
+      if (!next) throw new OutboundError('ERR_NGROK_3214', 'The redirect leads to no URL.')
+      if (next.origin !== url.origin) headers = withoutCredentials(headers)
+      // RFC 9110 15.4: only 307 and 308 keep method and body.
+      if (response.status < 307 && method !== 'GET') {
+        method = 'GET'
+        body = ''
+      }
+      url = next
+    }
+  }
+}
+
+function urlOf({ url: text, query }: Ask): URL {
+  if (!URL.canParse(text)) throw new EvaluationError(`${text} is no URL`)
+  const url = new URL(text)
+  if (url.protocol !== 'http:' && url.protocol !== 'https:') {
+    throw new EvaluationError('only http and https URLs can be asked')
+  }
+  for (const [key, value] of query) url.searchParams.append(key, value)
+  return url
+}
+
+function withoutCredentials(headers: Readonly<Record<string, string>>): Record<string, string> {
+  const { authorization: _authorization, cookie: _cookie, ...rest } = headers
+  return rest
+}
+
+function requestView({ url, method, headers, body }: Ask): ValueInput {
+  const header = new Map(Object.entries(headers).map(([name, value]) => [name, [value]]))
+  return { method, url, header, body }
+}
+
+function responseView(response: OutboundResponse, timeMs: number): ValueInput {
+  return {
+    status_code: BigInt(response.status),
+    header: response.headers,
+    body: response.body.toString(),
+    time_ms: BigInt(timeMs),
+    resolved_ip: response.remoteIp,
+  }
+}
+
+function attemptView({ response, timeMs }: Attempt): ValueInput {
+  return {
+    resolved_ip: response?.remoteIp ?? '',
+    response_header: response?.headers ?? new Map(),
+    response_status_code: BigInt(response?.status ?? 0),
+    response_time_ms: BigInt(timeMs),
+  }
+}

@@ -1,0 +1,111 @@
+import { constants } from 'node:fs'
+import { open } from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import { createLocalJWKSet, type JSONWebKeySet, type JWTVerifyGetKey } from 'jose'
+import { z } from 'zod'
+import type { Clock } from '../base/clock.ts'
+import type { PolicyReach } from './action.ts'
+import { OutboundError, send } from './outbound.ts'
+
+const MAX_BYTES = 262_144
+const TIMEOUT_MS = 5_000
+/** How long keys are used before they are read again. */
+const FRESH_MS = 15 * 60_000
+/** After a failure, and for a key that is not there, the source is left alone that long. */
+const PAUSE_MS = 30_000
+
+const KeySet = z.looseObject({ keys: z.array(z.looseObject({ kty: z.string() })).max(100) })
+
+export interface KeySourceOptions {
+  /** `https:`, `http:` on a private network, or `file:`. */
+  readonly url: URL
+  readonly clock: Clock
+  readonly reach: PolicyReach
+}
+
+/** A set of public keys (RFC 7517), read when it is needed and kept for a while. */
+export class KeySource {
+  readonly #options: KeySourceOptions
+  #keys: JWTVerifyGetKey | undefined
+  #readAt = Number.NEGATIVE_INFINITY
+  #failedAt = Number.NEGATIVE_INFINITY
+  #reading: Promise<JWTVerifyGetKey> | undefined
+
+  constructor(options: KeySourceOptions) {
+    this.#options = options
+  }
+
+  /** Keys that may be up to 15 minutes old. Old ones serve while the source cannot be read. */
+  async current(): Promise<JWTVerifyGetKey> {
+    const now = this.#options.clock.monotonic()
+    if (this.#keys && now - this.#readAt < FRESH_MS) return this.#keys
+    if (now - this.#failedAt < PAUSE_MS) {
+      if (this.#keys) return this.#keys
+      throw new OutboundError('ERR_NGROK_3422', 'The keys could not be read a moment ago.')
+    }
+    try {
+      return await this.#read()
+    } catch (error) {
+      this.#failedAt = this.#options.clock.monotonic()
+      if (this.#keys) return this.#keys
+      throw error
+    }
+  }
+
+  /** Keys read just now, for a token whose key is new; undefined when they were read lately. */
+  async renewed(): Promise<JWTVerifyGetKey | undefined> {
+    const { clock } = this.#options
+    if (clock.monotonic() - Math.max(this.#readAt, this.#failedAt) < PAUSE_MS) return undefined
+    return this.#read().catch(() => {
+      this.#failedAt = clock.monotonic()
+      return undefined
+    })
+  }
+
+  /** Everybody who waits shares one reading. */
+  #read(): Promise<JWTVerifyGetKey> {
+    this.#reading ??= this.#load().finally(() => {
+      this.#reading = undefined
+    })
+    return this.#reading
+  }
+
+  async #load(): Promise<JWTVerifyGetKey> {
+    const { url, clock, reach } = this.#options
+    const bytes = url.protocol === 'file:' ? await readKeyFile(url) : await download(url, reach)
+    try {
+      const keys = KeySet.parse(JSON.parse(bytes.toString()))
+      this.#keys = createLocalJWKSet(keys as JSONWebKeySet)
+    } catch {
+      throw new OutboundError('ERR_NGROK_3422', 'The key source holds no JSON Web Key Set.')
+    }
+    this.#readAt = clock.monotonic()
+    return this.#keys
+  }
+}
+
+async function download(url: URL, reach: PolicyReach): Promise<Buffer> {
+  const headers = { accept: 'application/json', 'user-agent': 'device-agent-gateway' }
+  const signal = AbortSignal.timeout(TIMEOUT_MS)
+  const request = { url, method: 'GET', headers, maxBytes: MAX_BYTES, signal }
+  const { status, body } = await send(request, reach)
+  if (status === 200) return body
+  throw new OutboundError('ERR_NGROK_3422', `The key source answered ${status}.`)
+}
+
+/** Reads a plain file; a pipe or a device would never end. */
+async function readKeyFile(url: URL): Promise<Buffer> {
+  const unreadable = new OutboundError('ERR_NGROK_3422', 'The key file cannot be read.')
+  // Without O_NONBLOCK the opening of a pipe would wait for its writer.
+  const flags = constants.O_RDONLY | constants.O_NONBLOCK
+  const file = await open(fileURLToPath(url), flags).catch(() => {
+    throw unreadable
+  })
+  try {
+    const stat = await file.stat()
+    if (!stat.isFile() || stat.size > MAX_BYTES) throw unreadable
+    return await file.readFile()
+  } finally {
+    await file.close()
+  }
+}

@@ -1,0 +1,135 @@
+import { lookup as dnsLookup } from 'node:dns'
+import { type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http'
+import { request as httpsRequest } from 'node:https'
+import type { LookupFunction } from 'node:net'
+import type { PolicyReach } from './action.ts'
+import { isPrivate, parseAddress } from './cidr.ts'
+
+export interface OutboundRequest {
+  readonly url: URL
+  readonly method: string
+  readonly headers: Readonly<Record<string, string>>
+  readonly body?: string | undefined
+  readonly maxBytes: number
+  readonly signal: AbortSignal
+}
+
+export interface OutboundResponse {
+  readonly status: number
+  /** Values by lower-case name. */
+  readonly headers: ReadonlyMap<string, string[]>
+  readonly body: Buffer
+  /** Empty for internal endpoints. */
+  readonly remoteIp: string
+}
+
+/** Why nothing came back. The code is one of the service: `ERR_NGROK_3601`. */
+export class OutboundError extends Error {
+  override readonly name = 'OutboundError'
+  readonly code: string
+
+  constructor(code: string, message: string) {
+    super(message)
+    this.code = code
+  }
+}
+
+/**
+ * Asks an HTTP server on behalf of a policy. The author of a policy is not the owner of the
+ * gateway: only private networks can be reached unless the gateway allows more, and the check is
+ * made on the address that is dialed. Redirects are answers like others. Throws OutboundError.
+ */
+export function send(request: OutboundRequest, reach: PolicyReach): Promise<OutboundResponse> {
+  return new Promise((resolve, reject) => {
+    const fail = (error: Error) => reject(failureOf(error, request.signal))
+    try {
+      const outgoing = open(request, reach)
+      outgoing.on('error', fail)
+      outgoing.on('response', (response) => {
+        collect(response, request.maxBytes).then(resolve, (error: Error) => {
+          outgoing.destroy()
+          fail(error)
+        })
+      })
+      outgoing.end(request.body)
+    } catch (error) {
+      fail(error as Error)
+    }
+  })
+}
+
+function open(
+  { url, method, headers, signal }: OutboundRequest,
+  reach: PolicyReach,
+): ClientRequest {
+  if (url.hostname.endsWith('.internal')) {
+    const stream = reach.connectInternal?.(url)
+    if (!stream) throw new OutboundError('ERR_NGROK_3200', `The endpoint ${url.host} is offline.`)
+    // TLS of internal endpoints ends at the gateway, which is here.
+    return httpRequest({
+      ...pathOf(url),
+      method,
+      headers: { ...headers, host: url.host },
+      signal,
+      createConnection: () => stream,
+    })
+  }
+  const mayReach = reach.mayReach ?? isPrivateAddress
+  const host = url.hostname.replace(/^\[|\]$/g, '')
+  if (parseAddress(host) && !mayReach(host)) throw unreachable(host)
+  const dial = url.protocol === 'https:' ? httpsRequest : httpRequest
+  return dial(url, { method, headers, signal, agent: false, lookup: guardedLookup(mayReach) })
+}
+
+const pathOf = (url: URL) => ({ path: `${url.pathname}${url.search}` })
+
+const isPrivateAddress = (ip: string): boolean => {
+  const address = parseAddress(ip)
+  return address !== undefined && isPrivate(address)
+}
+
+const unreachable = (host: string) =>
+  new OutboundError('ERR_NGROK_3600', `${host} is outside of what policies may reach.`)
+
+/** Resolves names to addresses that may be reached, so that a name cannot lead elsewhere. */
+function guardedLookup(mayReach: (ip: string) => boolean): LookupFunction {
+  return (hostname, options, callback) => {
+    dnsLookup(hostname, { ...options, all: true }, (error, addresses) => {
+      const allowed = error ? [] : addresses.filter(({ address }) => mayReach(address))
+      const [first] = allowed
+      if (error) callback(error, [])
+      else if (!first) callback(unreachable(hostname), [])
+      else if (options.all) callback(null, allowed)
+      else callback(null, first.address, first.family)
+    })
+  }
+}
+
+async function collect(response: IncomingMessage, maxBytes: number): Promise<OutboundResponse> {
+  const chunks: Buffer[] = []
+  let length = 0
+  for await (const chunk of response) {
+    length += chunk.length
+    if (length > maxBytes) {
+      throw new OutboundError('ERR_NGROK_3601', `The answer is larger than ${maxBytes} bytes.`)
+    }
+    chunks.push(chunk)
+  }
+  const headers = new Map<string, string[]>()
+  for (const [name, values = []] of Object.entries(response.headersDistinct)) {
+    headers.set(name, values)
+  }
+  return {
+    status: response.statusCode ?? 0,
+    headers,
+    body: Buffer.concat(chunks),
+    remoteIp: response.socket.remoteAddress ?? '',
+  }
+}
+
+function failureOf(error: Error, signal: AbortSignal): OutboundError {
+  if (error instanceof OutboundError) return error
+  if (signal.aborted) return new OutboundError('ERR_NGROK_3602', 'The answer did not come in time.')
+  const reason = 'code' in error ? String(error.code) : error.message
+  return new OutboundError('ERR_NGROK_3600', `The server could not be asked: ${reason}.`)
+}

@@ -1,0 +1,73 @@
+import { RE2JS } from 're2js'
+
+/** Characters of a pattern's source. */
+const MAX_SOURCE = 1_024
+/** Instructions of a compiled pattern: repetitions such as `a{1000}` are written out. */
+const MAX_SIZE = 500
+const REFERENCE = /\$(\d{1,2}|\$)/g
+
+/** Why a pattern cannot be used, as the end of a sentence: `is no RE2 expression: …`. */
+export class PatternError extends Error {
+  override readonly name = 'PatternError'
+}
+
+/** What a replacement did. */
+export interface Replacement {
+  readonly text: string
+  /** What was matched, in order. */
+  readonly matches: readonly string[]
+}
+
+/** A compiled RE2 expression: linear in the text, whatever the pattern. */
+export class Pattern {
+  readonly #regex: RE2JS
+  readonly #size: number
+
+  /** Throws PatternError. */
+  constructor(source: string) {
+    if (source.length > MAX_SOURCE)
+      throw new PatternError(`is longer than ${MAX_SOURCE} characters`)
+    try {
+      this.#regex = RE2JS.compile(source)
+    } catch (error) {
+      throw new PatternError(`is no RE2 expression: ${(error as Error).message}`)
+    }
+    this.#size = this.#regex.programSize()
+    if (this.#size > MAX_SIZE) throw new PatternError(`is too complex, ${this.#size} steps long`)
+  }
+
+  /** The most steps that a search in a text of this length takes. */
+  steps(length: number): number {
+    return (length + 1) * this.#size
+  }
+
+  /** True when the pattern occurs anywhere in the text. */
+  test(text: string): boolean {
+    return this.#regex.test(text)
+  }
+
+  /**
+   * Replaces every match. `$1` stands for what a group matched and `$0` for all of it, `$$` for a
+   * dollar sign. Throws PatternError when the text would grow beyond `maxLength`.
+   */
+  replaceAll(text: string, replacement: string, maxLength: number): Replacement {
+    const matcher = this.#regex.matcher(text)
+    const groups = matcher.groupCount()
+    const matches: string[] = []
+    let result = ''
+    let end = 0
+    while (matcher.find()) {
+      const match = matcher.group() ?? ''
+      matches.push(match)
+      result += text.slice(end, matcher.start())
+      result += replacement.replace(REFERENCE, (_, reference: string) => {
+        if (reference === '$') return '$'
+        return Number(reference) <= groups ? (matcher.group(Number(reference)) ?? '') : ''
+      })
+      end = matcher.end()
+      if (result.length > maxLength)
+        throw new PatternError(`makes more than ${maxLength} characters`)
+    }
+    return { text: matches.length === 0 ? text : result + text.slice(end), matches }
+  }
+}

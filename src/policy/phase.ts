@@ -1,0 +1,13 @@
+/** The moments at which rules run, in the order of an exchange. */
+export const PHASES = ['on_tcp_connect', 'on_http_request', 'on_http_response'] as const
+
+export type Phase = (typeof PHASES)[number]
+
+/** Where there is a request to look at. */
+export const HTTP_PHASES = [
+  'on_http_request',
+  'on_http_response',
+] as const satisfies readonly Phase[]
+
+/** Where there is a response to look at. */
+export const RESPONSE_PHASE = ['on_http_response'] as const satisfies readonly Phase[]

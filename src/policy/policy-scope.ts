@@ -1,0 +1,81 @@
+import type { ActionDefinition } from './action.ts'
+import { ACTIONS } from './actions/index.ts'
+import type { NameProblem, Scope } from './expression-check.ts'
+import type { Phase } from './phase.ts'
+import { UNAVAILABLE_VARIABLES, VARIABLES } from './variables.ts'
+
+const RESULTS = 'actions.ngrok.'
+const VARS = 'vars.'
+
+/** What expressions may name at one place of a document: it grows as the document is read. */
+export class PolicyScope {
+  readonly #byNamespace = new Map<string, ActionDefinition>()
+  /** Namespaces of actions that stand before, in any phase. */
+  readonly #ran = new Set<string>()
+  readonly #vars = new Set<string>()
+
+  constructor() {
+    for (const action of ACTIONS.values()) this.#byNamespace.set(action.namespace, action)
+  }
+
+  /** Variables live for a phase, results of actions for the exchange. */
+  enterPhase(): void {
+    this.#vars.clear()
+  }
+
+  addAction({ namespace }: ActionDefinition): void {
+    this.#ran.add(namespace)
+  }
+
+  addVariable(name: string): void {
+    this.#vars.add(name)
+  }
+
+  /** The scope of one expression, with names of its own. */
+  in(phase: Phase, names: Readonly<Record<string, string>> = {}): Scope {
+    return { phase, typeOf: (path) => names[path] ?? this.#typeOf(path, phase) }
+  }
+
+  #typeOf(path: string, phase: Phase): string | NameProblem | undefined {
+    const variable = VARIABLES[path]
+    if (variable) {
+      if (!variable.phases || variable.phases.includes(phase)) return variable.type
+      return refused(`${path} cannot be read in ${phase}`)
+    }
+    if (path.startsWith(VARS)) return this.#varType(path.slice(VARS.length))
+    if (path.startsWith(RESULTS)) return this.#resultType(path.slice(RESULTS.length))
+    const known = Object.entries(UNAVAILABLE_VARIABLES).find(([start]) => startsWith(path, start))
+    return known && { message: `${path} is not available: ${known[1]}`, isForeign: true }
+  }
+
+  #varType(path: string): string | NameProblem | undefined {
+    const [name = ''] = path.split('.', 1)
+    if (!this.#vars.has(name)) {
+      return refused(`no set-vars sets vars.${name} before this in the same phase`)
+    }
+    return path === name ? 'dyn' : undefined
+  }
+
+  #resultType(path: string): string | NameProblem | undefined {
+    const [namespace = ''] = path.split('.', 1)
+    const action = this.#byNamespace.get(namespace)
+    if (!action) return undefined
+    if (path === namespace) return 'map(dyn)'
+    if (!this.#ran.has(namespace)) {
+      return refused(`no ${action.type} stands before this, so ${RESULTS}${path} has no value`)
+    }
+    const field = path.slice(namespace.length + 1)
+    const type = action.results[field]
+    if (type !== undefined) return type
+    const names = Object.keys(action.results)
+    if (names.some((name) => name.startsWith(`${field}.`))) return 'map(dyn)'
+    if (names.some((name) => field.startsWith(`${name}.`))) return undefined
+    return refused(`${action.type} has no result ${field}`)
+  }
+}
+
+function startsWith(path: string, start: string): boolean {
+  return path === start || path.startsWith(start.endsWith('.') ? start : `${start}.`)
+}
+
+const refused = (message: string): NameProblem => ({ message, isForeign: false })

@@ -1,0 +1,112 @@
+import type { Logger } from '../base/logger.ts'
+import type { RunningAction } from './action.ts'
+import type { CompiledExpression } from './compiled-expression.ts'
+import { EvaluationError } from './evaluation.ts'
+import type { Exchange } from './exchange.ts'
+import { CLOSE, CONTINUE, type MaybePromise, type Outcome, refuse } from './outcome.ts'
+import type { Phase } from './phase.ts'
+
+export interface CompiledRule {
+  readonly name: string | undefined
+  /** All must be true; a rule without any always matches. */
+  readonly expressions: readonly CompiledExpression[]
+  readonly actions: readonly CompiledAction[]
+}
+
+export interface CompiledAction {
+  readonly type: string
+  readonly run: RunningAction
+}
+
+/** The rules of one phase, in order. */
+export class PhaseRules {
+  readonly #phase: Phase
+  readonly #rules: readonly CompiledRule[]
+  readonly #log: Logger
+
+  constructor(phase: Phase, rules: readonly CompiledRule[], log: Logger) {
+    this.#phase = phase
+    this.#rules = rules
+    this.#log = log
+  }
+
+  get isEmpty(): boolean {
+    return this.#rules.length === 0
+  }
+
+  /** Runs until something ends the phase. Waits only where an action does. Never throws. */
+  run(exchange: Exchange): MaybePromise<Outcome> {
+    exchange.vars.clear()
+    return this.#runFrom(exchange, 0, 0)
+  }
+
+  /** Goes on with an action of a rule that has matched, or with the rule when that is 0. */
+  #runFrom(exchange: Exchange, ruleIndex: number, actionIndex: number): MaybePromise<Outcome> {
+    let first = actionIndex
+    for (let at = ruleIndex; at < this.#rules.length; at += 1) {
+      const rule = this.#rules[at] as CompiledRule
+      try {
+        const matches = first > 0 || this.#matches(rule, at, exchange)
+        for (let index = first; matches && index < rule.actions.length; index += 1) {
+          const outcome = this.#act(rule.actions[index] as CompiledAction, exchange)
+          if (outcome instanceof Promise) return this.#resume(outcome, exchange, at, index)
+          if (outcome.kind !== 'continue') return outcome
+        }
+      } catch (error) {
+        return this.#fail(error, rule, exchange)
+      }
+      first = 0
+    }
+    return CONTINUE
+  }
+
+  #matches(rule: CompiledRule, index: number, exchange: Exchange): boolean {
+    const matches = rule.expressions.every((expression) => expression.isTrue(exchange))
+    exchange.trace?.onRule({ phase: this.#phase, index, name: rule.name, matches })
+    return matches
+  }
+
+  #act({ type, run }: CompiledAction, exchange: Exchange): MaybePromise<Outcome> {
+    const outcome = run(exchange)
+    const { trace } = exchange
+    if (!trace) return outcome
+    if (!(outcome instanceof Promise)) {
+      trace.onAction({ type, outcome })
+      return outcome
+    }
+    return outcome.then((settled) => {
+      trace.onAction({ type, outcome: settled })
+      return settled
+    })
+  }
+
+  async #resume(
+    pending: Promise<Outcome>,
+    exchange: Exchange,
+    ruleIndex: number,
+    actionIndex: number,
+  ): Promise<Outcome> {
+    const rule = this.#rules[ruleIndex] as CompiledRule
+    try {
+      const outcome = await pending
+      if (outcome.kind !== 'continue') return outcome
+    } catch (error) {
+      return this.#fail(error, rule, exchange)
+    }
+    const isLast = actionIndex + 1 === rule.actions.length
+    return this.#runFrom(exchange, isLast ? ruleIndex + 1 : ruleIndex, isLast ? 0 : actionIndex + 1)
+  }
+
+  /** Fails closed: a rule that cannot be judged may be the one that protects the device. */
+  #fail(error: unknown, rule: CompiledRule, exchange: Exchange): Outcome {
+    const context = { endpoint: exchange.endpoint.id, phase: this.#phase, rule: rule.name }
+    if (error instanceof EvaluationError) {
+      this.#log.info({ ...context, problem: error.message }, 'policy failed for a request')
+    } else {
+      this.#log.error({ ...context, err: error }, 'policy action broke')
+    }
+    exchange.trace?.onFailure(error instanceof Error ? error.message : String(error))
+    if (this.#phase === 'on_tcp_connect') return CLOSE
+    return refuse(500, 'ERR_NGROK_2254', 'The traffic policy of this endpoint failed.')
+  }
+}

@@ -1,0 +1,82 @@
+import type { CompiledExpression } from './compiled-expression.ts'
+import type { Exchange } from './exchange.ts'
+import { toText } from './value.ts'
+
+/** A piece of a text: as it stands, or the source of an expression and where it starts. */
+export type TemplatePiece =
+  | { readonly kind: 'text'; readonly text: string }
+  | { readonly kind: 'expression'; readonly source: string; readonly offset: number }
+
+/** A text with `${expressions}` in it. */
+export class Template {
+  readonly #pieces: readonly (string | CompiledExpression)[]
+
+  constructor(pieces: readonly (string | CompiledExpression)[]) {
+    this.#pieces = pieces
+  }
+
+  /** The text when there is nothing to compute. */
+  get constant(): string | undefined {
+    return this.#pieces.every((piece) => typeof piece === 'string')
+      ? this.#pieces.join('')
+      : undefined
+  }
+
+  /** The expression when there is nothing but one: its value keeps its type. */
+  get only(): CompiledExpression | undefined {
+    const [first, second] = this.#pieces
+    return typeof first === 'object' && second === undefined ? first : undefined
+  }
+
+  /** Throws EvaluationError. */
+  render(exchange: Exchange): string {
+    let result = ''
+    for (const piece of this.#pieces) {
+      result += typeof piece === 'string' ? piece : toText(piece.evaluate(exchange))
+    }
+    return result
+  }
+}
+
+/** Splits a text at its `${…}`; undefined when one of them is not closed. */
+export function splitTemplate(text: string): TemplatePiece[] | undefined {
+  const pieces: TemplatePiece[] = []
+  let from = 0
+  for (let at = text.indexOf('${'); at !== -1; at = text.indexOf('${', from)) {
+    const end = closingBrace(text, at + 2)
+    if (end === -1) return undefined
+    if (at > from) pieces.push({ kind: 'text', text: text.slice(from, at) })
+    pieces.push({ kind: 'expression', source: text.slice(at + 2, end), offset: at + 2 })
+    from = end + 1
+  }
+  if (from < text.length) pieces.push({ kind: 'text', text: text.slice(from) })
+  return pieces
+}
+
+/** Where the brace that opened before `from` closes: braces nest, and strings hide them. */
+function closingBrace(text: string, from: number): number {
+  let depth = 1
+  for (let at = from; at < text.length; at += 1) {
+    const char = text.charAt(at)
+    if (char === '{') depth += 1
+    if (char === '}') depth -= 1
+    if (depth === 0) return at
+    if (char === '"' || char === "'") {
+      at = closingQuote(text, at)
+      if (at === -1) return -1
+    }
+  }
+  return -1
+}
+
+/** Strings of CEL: single or triple quotes, backslashes unless the string is raw. */
+function closingQuote(text: string, open: number): number {
+  const char = text.charAt(open)
+  const quote = text.startsWith(char.repeat(3), open) ? char.repeat(3) : char
+  const isRaw = /(?:^|[^\w])[bB]?[rR][bB]?$/.test(text.slice(Math.max(0, open - 3), open))
+  for (let at = open + quote.length; at < text.length; at += 1) {
+    if (text.charAt(at) === '\\' && !isRaw) at += 1
+    else if (text.startsWith(quote, at)) return at + quote.length - 1
+  }
+  return -1
+}

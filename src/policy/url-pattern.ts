@@ -1,0 +1,51 @@
+import type { ActionContext } from './action.ts'
+import { BoundedCache } from './bounded-cache.ts'
+import { EvaluationError } from './evaluation.ts'
+import type { Exchange } from './exchange.ts'
+import { Pattern, PatternError, type Replacement } from './pattern.ts'
+import type { ProblemKind } from './problem.ts'
+import type { Template } from './template.ts'
+
+/** Characters of a URL after a replacement; a request head is not longer either. */
+const MAX_URL = 65_536
+/** Text times size of the pattern: a few milliseconds at worst. */
+const MAX_STEPS = 262_144
+
+/** An RE2 expression over the whole URL, with `${…}` in it that are computed before it matches. */
+export class UrlPattern {
+  readonly #template: Template
+  readonly #patterns = new BoundedCache((source) => new Pattern(source))
+
+  constructor(source: string, kind: ProblemKind, context: ActionContext) {
+    this.#template = context.template(source, ['from'])
+    const { constant } = this.#template
+    if (constant === undefined) return
+    try {
+      this.#patterns.get(constant)
+    } catch (error) {
+      if (!(error instanceof PatternError)) throw error
+      context.problem(kind, ['from'], `The pattern ${error.message}.`)
+    }
+  }
+
+  /** Replaces every match. Throws EvaluationError. */
+  replace(exchange: Exchange, url: string, replacement: string): Replacement {
+    try {
+      const pattern = this.#patterns.get(this.#template.render(exchange))
+      if (pattern.steps(url.length) > MAX_STEPS) {
+        throw new EvaluationError('the URL is too long for the pattern')
+      }
+      return pattern.replaceAll(url, replacement, MAX_URL)
+    } catch (error) {
+      if (!(error instanceof PatternError)) throw error
+      throw new EvaluationError(`the pattern ${error.message}`)
+    }
+  }
+}
+
+/** Percent-encodes what cannot stand in a URL (RFC 3986 2); what is encoded already stays. */
+export function escapeUrl(text: string): string {
+  return text
+    .replace(/\p{Surrogate}/gu, '\ufffd')
+    .replace(/[^!#-;=?-[\]_a-z~]|%(?![0-9A-Fa-f]{2})/gu, encodeURIComponent)
+}
