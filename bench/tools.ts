@@ -86,7 +86,7 @@ export interface Load {
 
 /** One run of wrk with one thread. */
 export async function wrk(url: string, host: string, connections: number, seconds: number) {
-  const options = ['-t1', `-c${connections}`, `-d${seconds}s`, '--latency', '-H', `host: ${host}`]
+  const options = ['-t1', `-c${connections}`, `-d${seconds}s`, '--latency', '-H', `Host: ${host}`]
   const child = spawn('wrk', [...options, url], { stdio: ['ignore', 'pipe', 'inherit'] })
   let text = ''
   for await (const chunk of child.stdout) text += chunk
@@ -113,7 +113,7 @@ function toMs(match: RegExpExecArray | null): number {
 /** Megabytes per second of one download by curl. */
 export async function download(url: string, host: string): Promise<number> {
   const format = '%{http_code} %{size_download} %{speed_download}'
-  const options = ['-sS', '-o', '/dev/null', '-w', format, '-H', `host: ${host}`]
+  const options = ['-sS', '-o', '/dev/null', '-w', format, '-H', `Host: ${host}`]
   const child = spawn('curl', [...options, url], { stdio: ['ignore', 'pipe', 'inherit'] })
   let text = ''
   for await (const chunk of child.stdout) text += chunk

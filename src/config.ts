@@ -3,6 +3,7 @@ import { join, resolve } from 'node:path'
 import { z } from 'zod'
 import { StartError } from './base/app-error.ts'
 import { type ListenAddress, parseListenAddress } from './base/listen-address.ts'
+import { packageRoot } from './base/package-root.ts'
 import { Secret } from './base/secret.ts'
 
 const PREFIXES = /^(AGENT|SVC|GATEWAY)_/
@@ -219,7 +220,7 @@ function defaultPolicyPath(settings: Settings, environment: Environment): string
   if (settings.AGENT_DEFAULT_POLICY !== undefined) return resolve(settings.AGENT_DEFAULT_POLICY)
   const folder = environment.CONFIGURATION_DIRECTORY?.split(':')[0] ?? '.'
   const own = resolve(folder, 'default-policy.json')
-  return existsSync(own) ? own : join(import.meta.dirname, '..', 'default-policy.json')
+  return existsSync(own) ? own : join(packageRoot(), 'default-policy.json')
 }
 
 function sentencesOf(issue: z.core.$ZodIssue): string[] {

@@ -8,7 +8,8 @@ const SRC = join(import.meta.dirname, '../src')
 const FLOORS = [
   ['main.ts'],
   ['cli'],
-  ['daemon.ts', 'config.ts'],
+  ['daemon.ts'],
+  ['config.ts'],
   ['api', 'gateway'],
   ['agent'],
   ['policy', 'muxado', 'http', 'store'],

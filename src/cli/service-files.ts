@@ -1,6 +1,7 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { writeFileDurably } from '../base/file.ts'
+import { packageRoot } from '../base/package-root.ts'
 import type { Secret } from '../base/secret.ts'
 
 /** The two services that can be installed. */
@@ -28,7 +29,6 @@ export interface FileChange {
   readonly content: string | undefined
 }
 
-const SHIPPED = join(import.meta.dirname, '../..')
 const ENV_FILES: Record<ServiceName, string> = {
   'device-agent': '/etc/device-agent/agent.env',
   'device-gateway': '/etc/device-gateway/gateway.env',
@@ -40,7 +40,7 @@ const ENV_TEMPLATE = `# Settings of the service, one NAME=value a line: see devi
 /** What an install would change. A file of the owner is never replaced. */
 export function planInstall(layout: ServiceLayout): FileChange[] {
   const { name, authtoken } = layout
-  const unit = readFileSync(join(SHIPPED, 'systemd', `${name}.service`), 'utf8')
+  const unit = readFileSync(join(packageRoot(), 'systemd', `${name}.service`), 'utf8')
   const started = unit.replace(/^ExecStart=.*?node (.*?)\S+main\.js /m, (_, flags) => {
     return `ExecStart=${layout.node} ${flags}${layout.main} `
   })
@@ -49,7 +49,7 @@ export function planInstall(layout: ServiceLayout): FileChange[] {
     ownersFile(layout, ENV_FILES[name], 0o600, ENV_TEMPLATE),
   ]
   if (name === 'device-agent') {
-    const policy = readFileSync(join(SHIPPED, 'default-policy.json'), 'utf8')
+    const policy = readFileSync(join(packageRoot(), 'default-policy.json'), 'utf8')
     changes.push(ownersFile(layout, '/etc/device-agent/default-policy.json', 0o644, policy))
   }
   if (authtoken) {

@@ -5,6 +5,7 @@ import process from 'node:process'
 import { text } from 'node:stream/consumers'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { StartError } from '../base/app-error.ts'
+import { packageRoot } from '../base/package-root.ts'
 import { Secret } from '../base/secret.ts'
 import type { CommandContext } from './command-context.ts'
 import {
@@ -24,8 +25,6 @@ interface InstallOptions extends Target {
   readonly dryRun?: boolean
   readonly tokenStdin?: boolean
 }
-
-const MAIN = join(import.meta.dirname, '../main.js')
 
 /** `device-agent service …`: from a bare Debian device to a running service, and back. */
 export function serviceCommand(context: CommandContext): Command {
@@ -68,7 +67,7 @@ async function install({ stdout }: CommandContext, options: InstallOptions): Pro
     root: options.root,
     name,
     node: process.execPath,
-    main: realpathSync(MAIN),
+    main: join(realpathSync(packageRoot()), 'dist/main.js'),
     authtoken,
   }
   refuseHomeFolders([layout.node, layout.main])

@@ -1,8 +1,9 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { packageRoot } from '../base/package-root.ts'
 
 /** The version of the installed package. */
 export function readVersion(): string {
-  const path = join(import.meta.dirname, '../../package.json')
+  const path = join(packageRoot(), 'package.json')
   return JSON.parse(readFileSync(path, 'utf8')).version
 }

@@ -1,4 +1,3 @@
-import { spawnSync } from 'node:child_process'
 import { readdirSync, truncateSync, writeFileSync } from 'node:fs'
 import { createServer, get, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -6,11 +5,12 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { type EchoUpstream, startEchoUpstream } from '../helpers/echo-upstream.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { findFaketime } from '../helpers/faketime.ts'
 import { Site } from '../helpers/site.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 const HOST = 'device123.site.localhost'
-const hasFaketime = spawnSync('faketime', ['--version']).status === 0
+const faketime = findFaketime()
 
 interface StatusBody {
   readonly verdict: string
@@ -111,10 +111,15 @@ describe('a site in trouble', () => {
     await isServed()
   })
 
-  describe.runIf(hasFaketime)('with a clock that is wrong', () => {
+  describe.runIf(faketime)('with a clock that is wrong', () => {
     it('names the clock, not the certificate', async () => {
-      await site.agent.end()
-      await site.startAgent({ faketime: '+400d' })
+      await site.restartAgent('SIGTERM', { AGENT_DOMAIN: 'agent.site.localhost' })
+      await eventually(async () => expect((await site.call('GET', '/readyz')).status).toBe(200))
+      await site.restartAgent('SIGTERM', {
+        AGENT_DOMAIN: 'agent.site.localhost',
+        LD_PRELOAD: faketime ?? '',
+        FAKETIME: '+400d',
+      })
       await eventually(async () => expect((await status()).link.reason).toBe('clock'))
       expect((await status()).verdict).toContain('clock')
     })

@@ -48,7 +48,7 @@ describe('a default policy that cannot be used', () => {
     ['[]', /policy\.json.*object/],
     ['"text"', /policy\.json.*object/],
     ['', /policy\.json.*line 1.*column 1/],
-    [undefined, /policy\.json.*(missing|not there|no such)/i],
+    [undefined, /There is no default policy at .*policy\.json/],
   ])('stops the start with one sentence: %j', async (content, sentence) => {
     const folder = temporaryFolder()
     const path = join(folder, 'policy.json')

@@ -19,8 +19,6 @@ export interface ProgramOptions {
   readonly args: readonly string[]
   readonly env?: Readonly<Record<string, string>>
   readonly cwd?: string
-  /** A program that starts it, with its arguments, such as `faketime`. */
-  readonly under?: readonly string[]
 }
 
 export interface Ended {
@@ -37,9 +35,8 @@ export class Program {
   readonly #stdout: string[] = []
   #stderr = ''
 
-  constructor({ args, env = {}, cwd, under = [] }: ProgramOptions) {
-    const [command = process.execPath, ...rest] = [...under, process.execPath, MAIN, ...args]
-    this.child = spawn(command, rest, {
+  constructor({ args, env = {}, cwd }: ProgramOptions) {
+    this.child = spawn(process.execPath, [MAIN, ...args], {
       env: { PATH: process.env.PATH ?? '', HOME: process.env.HOME ?? '', ...FREE_PORTS, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
       ...(cwd === undefined ? {} : { cwd }),

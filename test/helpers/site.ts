@@ -97,13 +97,10 @@ export class Site {
     return this.#authtoken
   }
 
-  /**
-   * Starts the agent anew; resolves when its API listens, with the milliseconds that took.
-   * `faketime` moves its clock, such as `+400d`.
-   */
-  async startAgent(options: { readonly faketime?: string } = {}): Promise<number> {
+  /** Starts the agent anew; resolves when its API listens, with the milliseconds that took. */
+  async startAgent(env: Readonly<Record<string, string>> = {}): Promise<number> {
     const startedAt = performance.now()
-    this.#agent = startAgent(this.#folder, this.ready, this.#env, options.faketime)
+    this.#agent = startAgent(this.#folder, this.ready, { ...this.#env, ...env })
     this.#api = await this.#agent.ready<RunReady>()
     return performance.now() - startedAt
   }
@@ -119,9 +116,12 @@ export class Site {
     await this.#gateway.ready<GatewayReady>()
   }
 
-  async restartAgent(signal: NodeJS.Signals = 'SIGTERM'): Promise<number> {
+  async restartAgent(
+    signal: NodeJS.Signals = 'SIGTERM',
+    env: Readonly<Record<string, string>> = {},
+  ): Promise<number> {
     await this.#agent.end(signal)
-    return this.startAgent()
+    return this.startAgent(env)
   }
 
   async stop(): Promise<void> {
@@ -142,12 +142,10 @@ function startAgent(
   folder: string,
   ready: GatewayReady,
   env: Readonly<Record<string, string>>,
-  faketime?: string,
 ): Program {
   return new Program({
     args: ['run', '--json'],
     cwd: folder,
-    ...(faketime === undefined ? {} : { under: ['faketime', '-f', faketime] }),
     env: {
       AGENT_DATA_DIR: join(folder, 'agent'),
       AGENT_API_TOKEN: SITE_API_TOKEN,
