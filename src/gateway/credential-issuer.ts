@@ -77,24 +77,12 @@ export class CredentialIssuer {
     credential: Credential
     authtoken: Secret
   } {
-    const { credentials, ids, clock } = this.#deps
-    const { ownerId = null, description = '', metadata = '', acl = [] } = request
-    this.#checkOwner(ownerId)
-    checkTexts({ description, metadata })
+    const { acl = [] } = request
     checkRules(acl)
-    const id = ids.next('cr')
-    const authtoken = createResourceToken(id)
-    const credential: Credential = {
-      id,
-      ownerId,
-      description,
-      metadata,
-      acl,
-      tokenHash: hashToken(authtoken.reveal()),
-      createdAt: clock.now(),
-    }
-    credentials.insert(credential)
-    return { credential, authtoken }
+    const { item, token } = this.#draw('cr', request)
+    const credential = { ...item, acl }
+    this.#deps.credentials.insert(credential)
+    return { credential, authtoken: token }
   }
 
   updateCredential(credential: Credential, change: CredentialChange): Credential {
@@ -115,21 +103,8 @@ export class CredentialIssuer {
 
   /** The key stands in this answer and nowhere else. */
   createApiKey(request: CredentialText & Owned): { apiKey: ApiKey; token: Secret } {
-    const { apiKeys, ids, clock } = this.#deps
-    const { ownerId = null, description = '', metadata = '' } = request
-    this.#checkOwner(ownerId)
-    checkTexts({ description, metadata })
-    const id = ids.next('ak')
-    const token = createResourceToken(id)
-    const apiKey: ApiKey = {
-      id,
-      ownerId,
-      description,
-      metadata,
-      tokenHash: hashToken(token.reveal()),
-      createdAt: clock.now(),
-    }
-    apiKeys.insert(apiKey)
+    const { item: apiKey, token } = this.#draw('ak', request)
+    this.#deps.apiKeys.insert(apiKey)
     return { apiKey, token }
   }
 
@@ -143,6 +118,18 @@ export class CredentialIssuer {
 
   deleteApiKey({ id }: ApiKey): void {
     this.#deps.apiKeys.delete(id)
+  }
+
+  #draw(prefix: 'cr' | 'ak', request: CredentialText & Owned): { item: ApiKey; token: Secret } {
+    const { ids, clock } = this.#deps
+    const { ownerId = null, description = '', metadata = '' } = request
+    this.#checkOwner(ownerId)
+    checkTexts({ description, metadata })
+    const id = ids.next(prefix)
+    const token = createResourceToken(id)
+    const tokenHash = hashToken(token.reveal())
+    const item = { id, ownerId, description, metadata, tokenHash, createdAt: clock.now() }
+    return { item, token }
   }
 
   #announce(credentialIds: readonly string[]): void {

@@ -1,4 +1,5 @@
 import { domainToUnicode } from 'node:url'
+import { ServiceError } from './service-error.ts'
 
 /** What can be wrong with a domain name; bind and management answer each with a code of its own. */
 export type DomainProblem =
@@ -15,10 +16,37 @@ export type DomainProblem =
   | 'not-qualified'
   | 'wildcard-place'
 
+const SENTENCES: Record<DomainProblem, string> = {
+  character: 'a domain consists of a-z, 0-9, dots and hyphens',
+  underscore: 'a domain has no underscores',
+  'repeated-dot': 'it has two dots in a row',
+  'first-character': 'each part has to begin with a letter or a digit',
+  'last-character': 'each part has to end with a letter or a digit',
+  hyphens: 'no part may have "--" in places 3 and 4 unless it begins with "xn--"',
+  punycode: 'a part that begins with "xn--" is no valid punycode',
+  'label-length': 'each part has at most 63 characters',
+  length: 'a domain has at most 253 characters',
+  'top-level': 'its last part may not be a number',
+  'not-qualified': 'it has to have at least two parts',
+  'wildcard-place': 'only the whole first part may be a "*"',
+}
 /** RFC 1035 section 2.3.4. */
 const MAX_LABEL = 63
 /** 255 octets on the wire (RFC 1035 section 2.3.4) are 253 characters of text. */
 const MAX_NAME = 253
+
+/** The service's code for each problem; reserving and binding have codes of their own. */
+export type DomainCodes = Readonly<Record<DomainProblem, number>>
+
+/** Throws the ServiceError of the first problem of a lower-case name. */
+export function checkDomain(name: string, codes: DomainCodes): void {
+  const problem = findDomainProblem(name)
+  if (!problem) return
+  throw new ServiceError(
+    codes[problem],
+    `The domain ${name} cannot be used: ${SENTENCES[problem]}.`,
+  )
+}
 
 /**
  * The first problem of a lower-case host name, or undefined. A leading `*.` is allowed.

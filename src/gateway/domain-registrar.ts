@@ -1,25 +1,24 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../base/clock.ts'
-import { type DomainProblem, findDomainProblem, isBelow, isInternal } from './domain-name.ts'
+import { checkDomain, type DomainCodes, isBelow, isInternal } from './domain-name.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 import type { ReservedDomain, ReservedDomainStore } from './reserved-domain-store.ts'
 import type { IdSource } from './resource-id.ts'
 import { checkLength, ServiceError } from './service-error.ts'
 
-/** Code and sentence for each thing that can be wrong with a name to reserve. */
-const REFUSALS: Record<DomainProblem, readonly [code: number, sentence: string]> = {
-  character: [406, 'a domain consists of a-z, 0-9, dots and hyphens'],
-  underscore: [438, 'a domain has no underscores'],
-  'repeated-dot': [409, 'it has two dots in a row'],
-  'first-character': [407, 'each part has to begin with a letter or a digit'],
-  'last-character': [408, 'each part has to end with a letter or a digit'],
-  hyphens: [410, 'no part may have "--" in places 3 and 4 unless it begins with "xn--"'],
-  punycode: [429, 'a part that begins with "xn--" is no valid punycode'],
-  'label-length': [513, 'each part has at most 63 characters'],
-  length: [514, 'a domain has at most 253 characters'],
-  'top-level': [411, 'its last part may not be a number'],
-  'not-qualified': [448, 'it has to have at least two parts'],
-  'wildcard-place': [402, 'only the whole first part may be a "*"'],
+const RESERVE_CODES: DomainCodes = {
+  'wildcard-place': 402,
+  character: 406,
+  'first-character': 407,
+  'last-character': 408,
+  'repeated-dot': 409,
+  hyphens: 410,
+  'top-level': 411,
+  punycode: 429,
+  underscore: 438,
+  'not-qualified': 448,
+  'label-length': 513,
+  length: 514,
 }
 const MAX_DESCRIPTION = 255
 const MAX_METADATA = 4_096
@@ -50,11 +49,7 @@ export class DomainRegistrar {
     const { store, ids, clock, onChange } = this.#deps
     const { region = '', description = '', metadata = '' } = request
     const domain = request.domain.toLowerCase()
-    const problem = findDomainProblem(domain)
-    if (problem) {
-      const [code, sentence] = REFUSALS[problem]
-      throw new ServiceError(code, `The domain ${request.domain} cannot be reserved: ${sentence}.`)
-    }
+    checkDomain(domain, RESERVE_CODES)
     if (isInternal(domain)) {
       throw new ServiceError(411, `The domain ${domain} is internal: it needs no reservation.`)
     }

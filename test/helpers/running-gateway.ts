@@ -93,5 +93,5 @@ export async function sdkCode(promise: Promise<unknown>): Promise<string | undef
     () => undefined,
     (reason: Error) => reason,
   )
-  return error && (/ERR_NGROK_\d+/.exec(error.message)?.[0] ?? error.message)
+  return error && (/error_code: (ERR_NGROK_\d+)$/.exec(error.message)?.[1] ?? error.message)
 }

@@ -129,11 +129,13 @@ export class AgentSession implements TableEntry {
       return
     }
     this.#close(endpoint)
-    notify(this.#session, StreamType.stopTunnel, {
-      Id: endpoint.id,
-      Message: message,
-      ErrorCode: `ERR_NGROK_${code}`,
-    })
+    const stop = { Id: endpoint.id, Message: message, ErrorCode: `ERR_NGROK_${code}` }
+    try {
+      notify(this.#session, StreamType.stopTunnel, stop)
+    } catch {
+      // A session without room for one more stream cannot be told in any other way.
+      this.end(message)
+    }
   }
 
   recheck(): void {

@@ -2,25 +2,24 @@ import { randomInt } from 'node:crypto'
 import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../../policy/policy.ts'
 import { PolicyError } from '../../policy/problem.ts'
 import type { Authority } from '../authority.ts'
-import { type DomainProblem, findDomainProblem, isInternal } from '../domain-name.ts'
+import { checkDomain, type DomainCodes, isInternal } from '../domain-name.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'
 import { checkLength, ServiceError } from '../service-error.ts'
 import type { BindRequest } from './control-message.ts'
 
-/** Code and sentence for each thing that can be wrong with a name to bind. */
-const REFUSALS: Record<DomainProblem, readonly [code: number, sentence: string]> = {
-  character: [326, 'a domain consists of a-z, 0-9, dots and hyphens'],
-  'wildcard-place': [326, 'only the whole first part may be a "*"'],
-  'repeated-dot': [327, 'it has two dots in a row'],
-  'first-character': [328, 'each part has to begin with a letter or a digit'],
-  'last-character': [329, 'each part has to end with a letter or a digit'],
-  hyphens: [330, 'no part may have "--" in places 3 and 4 unless it begins with "xn--"'],
-  'top-level': [331, 'its last part may not be a number'],
-  'not-qualified': [331, 'it has to have at least two parts'],
-  punycode: [347, 'a part that begins with "xn--" is no valid punycode'],
-  underscore: [355, 'a domain has no underscores'],
-  'label-length': [396, 'each part has at most 63 characters'],
-  length: [397, 'a domain has at most 253 characters'],
+const BIND_CODES: DomainCodes = {
+  character: 326,
+  'wildcard-place': 326,
+  'repeated-dot': 327,
+  'first-character': 328,
+  'last-character': 329,
+  hyphens: 330,
+  'top-level': 331,
+  'not-qualified': 331,
+  punycode: 347,
+  underscore: 355,
+  'label-length': 396,
+  length: 397,
 }
 
 /** What the SDK can ask the hosted service for beside a policy; each has an action that does it. */
@@ -153,11 +152,7 @@ export class Binder {
 }
 
 function checkHost(host: string): string {
-  const problem = findDomainProblem(host)
-  if (problem) {
-    const [code, sentence] = REFUSALS[problem]
-    throw new ServiceError(code, `The domain ${host} cannot be used: ${sentence}.`)
-  }
+  checkDomain(host, BIND_CODES)
   checkDepth(host)
   return host
 }

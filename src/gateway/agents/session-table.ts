@@ -74,14 +74,12 @@ export class SessionTable {
    */
   add(session: TableEntry): void {
     const { credentialId } = session.identity
-    for (const older of this.#peersOf(credentialId)) {
-      if (isSameAgent(older, session)) older.end('the same device has connected again')
-    }
-    const peers = this.#byCredential.get(credentialId) ?? new Set()
-    if (peers.size >= this.#limits.sessions) {
+    const peers = this.#peersOf(credentialId)
+    const ghosts = peers.filter((peer) => isSameAgent(peer, session))
+    if (peers.length - ghosts.length >= this.#limits.sessions) {
       throw new ServiceError(
         108,
-        `The authtoken ${credentialId} has ${peers.size} agent sessions; it may not have more.`,
+        `The authtoken ${credentialId} has ${peers.length} agent sessions; it may not have more.`,
       )
     }
     if (this.#newSessions.take(credentialId) > 0) {
@@ -90,7 +88,9 @@ export class SessionTable {
         `The authtoken ${credentialId} opens more than ${this.#limits.sessionsPerMinute} sessions a minute.`,
       )
     }
-    this.#byCredential.set(credentialId, peers.add(session))
+    for (const ghost of ghosts) ghost.end('the same device has connected again')
+    const sessions = this.#byCredential.get(credentialId) ?? new Set()
+    this.#byCredential.set(credentialId, sessions.add(session))
     this.#byId.set(session.id, session)
   }
 

@@ -5,23 +5,14 @@ import type { CredentialIssuer } from '../credential-issuer.ts'
 import { parseBody, texts } from './body.ts'
 import { renamed } from './bot-users.ts'
 import type { Resource } from './resource.ts'
-import { timestamp } from './timestamp.ts'
+import { tokenFields, viewToken } from './token-view.ts'
 
 export const ApiKeyCreate = z.strictObject({
   ...texts,
   owner_id: z.string().nullable().optional(),
 })
 export const ApiKeyUpdate = z.strictObject(texts)
-export const ApiKeyView = z.strictObject({
-  id: z.string(),
-  uri: z.string(),
-  created_at: z.string(),
-  description: z.string(),
-  metadata: z.string(),
-  /** Only in the answer to its creation. */
-  token: z.string().nullable(),
-  owner_id: z.string().nullable(),
-})
+export const ApiKeyView = z.strictObject(tokenFields)
 
 export interface ApiKeysDeps {
   readonly apiKeys: ApiKeyStore
@@ -31,15 +22,7 @@ export interface ApiKeysDeps {
 /** The keys to this API. */
 export function apiKeys({ apiKeys: store, issuer }: ApiKeysDeps): Resource<ApiKey> {
   const view = (apiKey: ApiKey, baseUrl: string, token?: Secret) =>
-    ({
-      id: apiKey.id,
-      uri: `${baseUrl}/api_keys/${apiKey.id}`,
-      created_at: timestamp(apiKey.createdAt),
-      description: apiKey.description,
-      metadata: apiKey.metadata,
-      token: token?.reveal() ?? null,
-      owner_id: apiKey.ownerId,
-    }) satisfies z.infer<typeof ApiKeyView>
+    viewToken(apiKey, `${baseUrl}/api_keys`, token)
   return {
     path: 'api_keys',
     collection: 'keys',

@@ -6,7 +6,7 @@ import { ServiceError } from '../service-error.ts'
 import { parseBody, texts } from './body.ts'
 import { renamed } from './bot-users.ts'
 import type { Resource } from './resource.ts'
-import { timestamp } from './timestamp.ts'
+import { tokenFields, viewToken } from './token-view.ts'
 
 const acl = z.array(z.string()).optional()
 
@@ -16,17 +16,7 @@ export const CredentialCreate = z.strictObject({
   owner_id: z.string().nullable().optional(),
 })
 export const CredentialUpdate = z.strictObject({ ...texts, acl })
-export const CredentialView = z.strictObject({
-  id: z.string(),
-  uri: z.string(),
-  created_at: z.string(),
-  description: z.string(),
-  metadata: z.string(),
-  /** Only in the answer to its creation. */
-  token: z.string().nullable(),
-  acl: z.array(z.string()),
-  owner_id: z.string().nullable(),
-})
+export const CredentialView = z.strictObject({ ...tokenFields, acl: z.array(z.string()) })
 
 export interface CredentialsDeps {
   readonly credentials: CredentialStore
@@ -37,14 +27,8 @@ export interface CredentialsDeps {
 export function credentials({ credentials: store, issuer }: CredentialsDeps): Resource<Credential> {
   const view = (credential: Credential, baseUrl: string, token?: Secret) =>
     ({
-      id: credential.id,
-      uri: `${baseUrl}/credentials/${credential.id}`,
-      created_at: timestamp(credential.createdAt),
-      description: credential.description,
-      metadata: credential.metadata,
-      token: token?.reveal() ?? null,
+      ...viewToken(credential, `${baseUrl}/credentials`, token),
       acl: [...credential.acl],
-      owner_id: credential.ownerId,
     }) satisfies z.infer<typeof CredentialView>
   return {
     path: 'credentials',

@@ -96,6 +96,29 @@ describe('the SDK at the gateway', () => {
     expect(hostsOf(running)).toEqual([])
   })
 
+  it.each([
+    ['no JSON and no YAML', '{"on_http_request": ['],
+    ['an unknown action', '{"on_http_request":[{"actions":[{"type":"nonsense"}]}]}'],
+    ['a phase that is no list', 'on_http_request: {}'],
+  ])('is refused a policy with %s', async (_what, policy) => {
+    const running = await startGateway()
+    const session = await connectSdk(running)
+    const attempt = session.httpEndpoint().domain('a.site.test').trafficPolicy(policy).listen()
+    expect(await sdkCode(attempt)).toBe('ERR_NGROK_9026')
+    expect(hostsOf(running)).toEqual([])
+  })
+
+  it('may send its policy as YAML', async () => {
+    const running = await startGateway()
+    const session = await connectSdk(running)
+    const policy = 'on_http_request:\n  - actions:\n      - type: deny\n'
+    await inTime(session.httpEndpoint().domain('a.site.test').trafficPolicy(policy).listen())
+    expect(running.gateway.parts.registry.match('a.site.test')).toMatchObject({
+      trafficPolicy: policy,
+      policy: { hasRequestRules: true },
+    })
+  })
+
   it('takes the place of its own ghost when it connects again', async () => {
     const running = await startGateway()
     const metadata = JSON.stringify({ device_id: 'device-7' })

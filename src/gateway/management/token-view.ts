@@ -1,0 +1,33 @@
+import { z } from 'zod'
+import type { Secret } from '../../base/secret.ts'
+import type { ApiKey } from '../api-key-store.ts'
+import { timestamp } from './timestamp.ts'
+
+/** What authtokens and API keys show alike. */
+export const tokenFields = {
+  id: z.string(),
+  uri: z.string(),
+  created_at: z.string(),
+  description: z.string(),
+  metadata: z.string(),
+  /** Only in the answer to its creation. */
+  token: z.string().nullable(),
+  owner_id: z.string().nullable(),
+}
+const TokenView = z.strictObject(tokenFields)
+
+export function viewToken(
+  { id, createdAt, description, metadata, ownerId }: Omit<ApiKey, 'tokenHash'>,
+  listUri: string,
+  token: Secret | undefined,
+): z.infer<typeof TokenView> {
+  return {
+    id,
+    uri: `${listUri}/${id}`,
+    created_at: timestamp(createdAt),
+    description,
+    metadata,
+    token: token?.reveal() ?? null,
+    owner_id: ownerId,
+  }
+}
