@@ -82,8 +82,10 @@ function parseYaml(source: string, problems: ProblemList): unknown {
   const document = parseDocument(source, { uniqueKeys: true })
   const [error] = document.errors
   if (error) {
-    const [line] = error.message.split('\n', 1)
-    problems.add('unparsable', '', `The policy is neither JSON nor YAML: ${line}`)
+    const [text = ''] = error.message.split(/ at line \d+, column \d+|\n/, 1)
+    const [place] = error.linePos ?? []
+    const position = place && { line: place.line, column: place.col }
+    problems.add('unparsable', '', `The policy is neither JSON nor YAML: ${text}.`, { position })
     return undefined
   }
   try {

@@ -1,3 +1,5 @@
+import type { SourcePosition } from './source-position.ts'
+
 /** Something wrong with a policy document. */
 export interface PolicyProblem {
   /** RFC 6901 JSON pointer into the document as it was written. */
@@ -10,6 +12,8 @@ export interface PolicyProblem {
   readonly severity: 'error' | 'warning'
   /** True when only this gateway objects: the hosted service may know what is not known here. */
   readonly isForeign: boolean
+  /** Known for texts that could not be parsed; the pointer says the place of everything else. */
+  readonly position?: SourcePosition | undefined
 }
 
 /** A document that cannot be used; `problems` has every error, not just the first. */
@@ -73,14 +77,15 @@ export class ProblemList {
 
   add(kind: ProblemKind, pointer: string, message: string, options: ProblemOptions = {}): void {
     const code = `ERR_NGROK_${CODES[kind]}`
-    const { severity = 'error', isForeign = false } = options
-    this.#problems.push({ pointer, message, code, severity, isForeign })
+    const { severity = 'error', isForeign = false, position } = options
+    this.#problems.push({ pointer, message, code, severity, isForeign, position })
   }
 }
 
 export interface ProblemOptions {
   readonly severity?: 'error' | 'warning'
   readonly isForeign?: boolean
+  readonly position?: SourcePosition | undefined
 }
 
 /** Appends a step to a JSON pointer (RFC 6901 3). */

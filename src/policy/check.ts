@@ -1,0 +1,37 @@
+import { systemClock } from '../base/clock.ts'
+import { createLogger } from '../base/logger.ts'
+import { Compiler } from './compile.ts'
+import { type PolicyProblem, ProblemList } from './problem.ts'
+import { type SourcePosition, SourcePositions } from './source-position.ts'
+
+/** A problem with its place in the text. */
+export interface PlacedProblem extends PolicyProblem {
+  readonly position: SourcePosition
+}
+
+export interface PolicyCheckOptions {
+  /** For the hosted service, what only that service can know becomes a warning. */
+  readonly service: 'embedded' | 'hosted'
+}
+
+/** Everything that is wrong with a document, in the order of its text; nothing is run. */
+export function checkPolicy(text: string, { service }: PolicyCheckOptions): PlacedProblem[] {
+  const problems = new ProblemList()
+  const log = createLogger('silent')
+  new Compiler({ clock: systemClock, log, reach: {}, previous: undefined }, problems).compile(text)
+  const positions = new SourcePositions(text)
+  return problems.all
+    .map((problem): PlacedProblem => {
+      const isWarning = service === 'hosted' && problem.isForeign
+      return {
+        ...problem,
+        severity: isWarning ? 'warning' : problem.severity,
+        position: problem.position ?? positions.find(problem.pointer),
+      }
+    })
+    .sort(byPosition)
+}
+
+function byPosition({ position: a }: PlacedProblem, { position: b }: PlacedProblem): number {
+  return a.line - b.line || a.column - b.column
+}

@@ -1,0 +1,158 @@
+import { systemClock } from '../base/clock.ts'
+import { createLogger } from '../base/logger.ts'
+import { ACTIONS } from './actions/index.ts'
+import { Exchange, type PolicyTrace, type ResponseHead } from './exchange.ts'
+import { HeaderList } from './header-list.ts'
+import type { Outcome, Reply } from './outcome.ts'
+import type { Phase } from './phase.ts'
+import { type CompiledPolicy, compilePolicy } from './policy.ts'
+import { type Json, toJson } from './value.ts'
+
+/** A request that nobody sends: what would the policy do with it? */
+export interface ExplainedRequest {
+  readonly method: string
+  readonly url: URL
+  /** Name and value in turn; `host` is added. */
+  readonly headers: readonly string[]
+  readonly body: string
+  readonly clientIp: string
+}
+
+export interface ExplainedAction {
+  readonly type: string
+  readonly outcome: Outcome
+  /** What the action left under `actions.ngrok.…`; undefined when it leaves nothing. */
+  readonly result: Json | undefined
+}
+
+export interface ExplainedRule {
+  readonly phase: Phase
+  /** Counted from 0 in its phase. */
+  readonly index: number
+  readonly name: string | undefined
+  readonly matches: boolean
+  readonly actions: readonly ExplainedAction[]
+}
+
+/** What would happen to one request. */
+export interface Explanation {
+  readonly rules: readonly ExplainedRule[]
+  /** Why it failed closed, when it did. */
+  readonly failure: string | undefined
+  /** The request as the upstream would get it; undefined when it would not. */
+  readonly forwarded: { readonly target: string; readonly headers: readonly string[] } | undefined
+  /** How it ends; `continue` is the upstream's own answer. */
+  readonly outcome: Outcome
+  /** The head of the answer after the response phase. */
+  readonly answer: { readonly status: number; readonly headers: readonly string[] } | undefined
+}
+
+/**
+ * Runs a policy for a made-up request, `repeat` times over: one explanation for each. The upstream
+ * is taken to answer 200. Other servers that the policy asks are asked. Throws PolicyError.
+ */
+export async function explainPolicy(
+  source: unknown,
+  request: ExplainedRequest,
+  repeat = 1,
+): Promise<Explanation[]> {
+  const policy = compilePolicy(source, { clock: systemClock, log: createLogger('silent') })
+  const explanations: Explanation[] = []
+  for (let round = 0; round < repeat; round += 1) {
+    explanations.push(await explainOnce(policy, request))
+  }
+  return explanations
+}
+
+async function explainOnce(
+  policy: CompiledPolicy,
+  request: ExplainedRequest,
+): Promise<Explanation> {
+  const trace = new RecordedTrace()
+  const exchange = createExchange(request, trace)
+  let outcome = await policy.onTcpConnect(exchange)
+  if (outcome.kind === 'continue') outcome = await policy.onHttpRequest(exchange)
+  const isForwarded = outcome.kind === 'continue'
+  const { request: head } = exchange
+  const forwarded =
+    isForwarded && head ? { target: head.target, headers: [...head.headers.fields] } : undefined
+  const runsResponsePhase = outcome.kind === 'respond' && outcome.runsResponsePhase
+  if (isForwarded) exchange.response = { status: 200, headers: new HeaderList() }
+  if (outcome.kind === 'respond') exchange.response = headOf(outcome.reply)
+  if (isForwarded || runsResponsePhase) {
+    const last = await policy.onHttpResponse(exchange)
+    if (last.kind === 'respond') exchange.response = headOf(last.reply)
+    if (last.kind !== 'continue') outcome = last
+  }
+  const { response } = exchange
+  return {
+    rules: trace.rules,
+    failure: trace.failure,
+    forwarded,
+    outcome,
+    answer: response && { status: response.status, headers: response.headers.fields },
+  }
+}
+
+const headOf = ({ status, headers }: Reply): ResponseHead => ({
+  status,
+  headers: new HeaderList([...headers]),
+})
+
+function createExchange(request: ExplainedRequest, trace: RecordedTrace): Exchange {
+  const { method, url, headers, body, clientIp } = request
+  const scheme = url.protocol === 'http:' ? 'http' : 'https'
+  const port = url.port === '' ? (scheme === 'http' ? 80 : 443) : Number(url.port)
+  const now = systemClock.now()
+  const exchange = new Exchange({
+    trace,
+    connection: {
+      clientIp,
+      clientPort: 50_000,
+      serverIp: '192.0.2.1',
+      serverPort: port,
+      startedAt: now,
+      bytesIn: 0,
+      bytesOut: 0,
+      tls: scheme === 'https' ? TLS : undefined,
+    },
+    endpoint: { id: 'ep_explained', url: url.origin, host: url.hostname, port, protocol: scheme },
+    request: {
+      method,
+      target: `${url.pathname}${url.search}`,
+      host: url.hostname,
+      scheme,
+      httpVersion: '1.1',
+      headers: new HeaderList(['host', url.host, ...headers]),
+      receivedAt: now,
+      readBody: (maxBytes) => {
+        const bytes = Buffer.from(body)
+        return Promise.resolve(bytes.length > maxBytes ? undefined : bytes)
+      },
+    },
+  })
+  trace.exchange = exchange
+  return exchange
+}
+
+const TLS = { version: 'TLSv1.3', cipherSuite: 'TLS_AES_256_GCM_SHA384', serverName: '', alpn: '' }
+
+/** Keeps what rules and actions did. */
+class RecordedTrace implements PolicyTrace {
+  readonly rules: (Omit<ExplainedRule, 'actions'> & { readonly actions: ExplainedAction[] })[] = []
+  failure: string | undefined
+  exchange: Exchange | undefined
+
+  onRule(rule: Omit<ExplainedRule, 'actions'>): void {
+    this.rules.push({ ...rule, actions: [] })
+  }
+
+  onAction({ type, outcome }: { readonly type: string; readonly outcome: Outcome }): void {
+    const result = this.exchange?.results.get(ACTIONS.get(type)?.namespace ?? '')
+    this.rules.at(-1)?.actions.push({ type, outcome, result: result && toJson(result) })
+  }
+
+  onFailure(message: string): void {
+    this.failure = message
+  }
+}
