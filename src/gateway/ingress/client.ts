@@ -1,3 +1,5 @@
+import type { Connection } from '../../policy/exchange.ts'
+import type { Endpoint } from '../endpoint.ts'
 import type { Front } from './front.ts'
 import type { HeadScanner } from './head-scanner.ts'
 import type { Upgrade } from './upgrade.ts'
@@ -10,8 +12,13 @@ export interface Client {
   readonly address: string
   /** The connection closes after this exchange, whatever the client wants. */
   readonly isStopping: boolean
+  /** For policies; made when first asked for. */
+  readonly facts: Connection
   /** For the heads of responses: there is one exchange at a time. */
   readonly responseScanner: HeadScanner
+  /** Whether the endpoint's policy has let this connection in. */
+  isAdmitted(endpoint: Endpoint): boolean
+  admit(endpoint: Endpoint): void
   /** Reads no more from the client until `resume()`. */
   pause(): void
   resume(): void

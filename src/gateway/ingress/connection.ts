@@ -1,7 +1,9 @@
 import type { Socket } from 'node:net'
 import { TLSSocket } from 'node:tls'
 import { formatListenAddress } from '../../base/listen-address.ts'
+import type { Endpoint } from '../endpoint.ts'
 import type { Client } from './client.ts'
+import { ConnectionFacts, plainAddress } from './connection-facts.ts'
 import { type EdgeErrorCode, edgeErrorReply } from './edge-error.ts'
 import { Exchange } from './exchange.ts'
 import type { Front } from './front.ts'
@@ -40,6 +42,10 @@ export class ClientConnection implements Client {
   readonly #scanner: HeadScanner
   /** See `Client`. */
   isStopping = false
+  readonly #openedAt: number
+  /** Endpoints whose connect rules are done with; they go when the endpoint does. */
+  readonly #admittedBy = new WeakSet<Endpoint>()
+  #facts: ConnectionFacts | undefined
   #exchange: Exchange | undefined
   #upgrade: Upgrade | undefined
   /** Bytes of later requests, while a response is due. */
@@ -52,13 +58,13 @@ export class ClientConnection implements Client {
   #lastTurn = 0
 
   constructor({ socket, front, context, onClose }: ConnectionOptions) {
-    const { remoteAddress = '', remotePort = 0 } = socket
     this.#socket = socket
     this.front = front
     this.#context = context
     this.#onClose = onClose
-    this.ip = remoteAddress.startsWith('::ffff:') ? remoteAddress.slice(7) : remoteAddress
-    this.address = formatListenAddress({ host: this.ip, port: remotePort })
+    this.#openedAt = context.clock.now()
+    this.ip = plainAddress(socket.remoteAddress ?? '')
+    this.address = formatListenAddress({ host: this.ip, port: socket.remotePort ?? 0 })
     const { headBytes, headFields, headMs } = context.limits
     this.#scanner = new HeadScanner({ maxBytes: headBytes, maxFields: headFields })
     this.#deadline = context.now + headMs
@@ -103,6 +109,19 @@ export class ClientConnection implements Client {
 
   resume(): void {
     this.#socket.resume()
+  }
+
+  get facts(): ConnectionFacts {
+    this.#facts ??= new ConnectionFacts(this.#socket, this.#openedAt)
+    return this.#facts
+  }
+
+  isAdmitted(endpoint: Endpoint): boolean {
+    return this.#admittedBy.has(endpoint)
+  }
+
+  admit(endpoint: Endpoint): void {
+    this.#admittedBy.add(endpoint)
   }
 
   write(chunk: Buffer): boolean {

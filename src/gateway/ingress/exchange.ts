@@ -1,63 +1,51 @@
+import type { BodyTransform } from '../../policy/exchange.ts'
+import type { MaybePromise, Outcome, Reply } from '../../policy/outcome.ts'
 import type { Endpoint } from '../endpoint.ts'
 import type { ProxyStream } from '../stream-pool.ts'
-import type { NoStreamReason, StreamWaiter } from '../stream-slots.ts'
 import { logExchange } from './access-log.ts'
+import { BodyPipe } from './body-pipe.ts'
 import type { Client } from './client.ts'
 import { type EdgeErrorCode, edgeErrorReply } from './edge-error.ts'
-import { Forward, type ForwardFailure, type ForwardOwner } from './forward.ts'
-import { requestFields, responseFields } from './forwarded-headers.ts'
+import { Forward, type ForwardFailure } from './forward.ts'
+import { requestFields } from './forwarded-headers.ts'
 import { admit, redirectToHttps } from './front.ts'
 import { HttpSyntaxError } from './http-syntax-error.ts'
 import type { IngressContext } from './ingress-context.ts'
 import type { LocalReply } from './local-reply.ts'
-import { formatHead } from './message-text.ts'
+import { formatHead, withoutFields } from './message-text.ts'
+import { PolicyRun } from './policy-run.ts'
 import { ProgressWatch } from './progress-watch.ts'
 import { RequestBody } from './request-body.ts'
 import type { RequestHead } from './request-head.ts'
-import type { ResponseHead } from './response-head.ts'
-import { ResponseWriter } from './response-writer.ts'
+import { type RelayOwner, ResponseRelay } from './response-relay.ts'
 import { Upgrade } from './upgrade.ts'
 
-/** Methods that may be repeated (RFC 9110 9.2.2). */
-const IDEMPOTENT: ReadonlySet<string> = new Set([
-  'GET',
-  'HEAD',
-  'OPTIONS',
-  'TRACE',
-  'PUT',
-  'DELETE',
-])
-
-const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
-  stale: 'ERR_NGROK_3004',
-  broken: 'ERR_NGROK_3004',
-  invalid: 'ERR_NGROK_3004',
+const FAILURE_CODES: Record<ForwardFailure | 'transform', EdgeErrorCode> = {
+  busy: 'ERR_NGROK_724',
   lost: 'ERR_NGROK_3210',
   unreachable: 'ERR_NGROK_8012',
+  invalid: 'ERR_NGROK_3004',
+  broken: 'ERR_NGROK_3004',
+  transform: 'ERR_NGROK_2254',
 }
 
-const NO_STREAM_CODES: Record<NoStreamReason, EdgeErrorCode> = {
-  'queue-full': 'ERR_NGROK_724',
-  'queue-timeout': 'ERR_NGROK_724',
-  'session-over': 'ERR_NGROK_3210',
-}
+/** What a policy hears of a device that the gateway did not wait for: no fault of the device. */
+const NOT_AWAITED = 499
+
+const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
+const NO_CONTENT = Buffer.alloc(0)
 
 /** One request of a client, from its head to the end of the response. */
-export class Exchange implements StreamWaiter, ForwardOwner {
+export class Exchange implements RelayOwner {
   readonly #context: IngressContext
   readonly #client: Client
   readonly #head: RequestHead
   readonly #body: RequestBody | undefined
-  readonly #response: ResponseWriter
+  readonly #relay: ResponseRelay
   readonly #startedAt: number
   #endpoint: Endpoint | undefined
-  #forward: Forward | undefined
-  /** The head as it goes to the device, kept for a second try. */
-  #requestHead = Buffer.alloc(0)
-  #isRetried = false
+  #policy: PolicyRun | undefined
   #watch: ProgressWatch | undefined
-  /** Body bytes that the client's socket has not taken yet. */
-  #unreleased = 0
   /** Bytes of the request body up to which it is worth reading on; set with the whole response. */
   #discardUntil: number | undefined
   #isOver = false
@@ -67,7 +55,7 @@ export class Exchange implements StreamWaiter, ForwardOwner {
     this.#client = client
     this.#head = head
     this.#body = head.framing === 0 ? undefined : new RequestBody(head.framing, client)
-    this.#response = new ResponseWriter(client, head)
+    this.#relay = new ResponseRelay(client, head, this)
     this.#startedAt = context.log.isLevelEnabled('debug') ? context.clock.monotonic() : 0
   }
 
@@ -78,19 +66,13 @@ export class Exchange implements StreamWaiter, ForwardOwner {
 
   /** Finds the endpoint and sends the request on. */
   start(): void {
-    const head = this.#head
-    const { front } = this.#client
-    const endpoint = this.#context.registry.match(head.hostname)
+    const { hostname, target } = this.#head
+    const { front, ip } = this.#client
+    const endpoint = this.#context.registry.match(hostname)
     const verdict = endpoint ? admit(front, endpoint) : 'refuse'
-    if (!endpoint || verdict === 'refuse') {
-      this.#refuse('ERR_NGROK_3200')
-    } else if (verdict === 'redirect') {
-      this.#reply(redirectToHttps(endpoint, head.hostname, head.target), true)
-    } else {
-      this.#endpoint = endpoint
-      endpoint.traffic.requests += 1
-      this.#send(endpoint, head.target, requestFields(head, this.#client.ip, front.scheme))
-    }
+    if (!endpoint || verdict === 'refuse') this.#refuse('ERR_NGROK_3200', true)
+    else if (verdict === 'redirect') this.#reply(redirectToHttps(endpoint, hostname, target), true)
+    else this.#enter(endpoint, target, requestFields(this.#head, ip, front.scheme))
   }
 
   /** Takes what belongs to the request body; answers the offset behind it. */
@@ -104,16 +86,14 @@ export class Exchange implements StreamWaiter, ForwardOwner {
       return end
     } catch (error) {
       if (!(error instanceof HttpSyntaxError)) throw error
-      this.#breakOff('ERR_GATEWAY_BAD_REQUEST', error.message)
+      this.#refuse('ERR_GATEWAY_BAD_REQUEST', false, `It has ${error.message}.`)
       return chunk.length
     }
   }
 
   /** The client's socket has taken what it was given. */
   onClientRoom(): void {
-    const bytes = this.#unreleased
-    this.#unreleased = 0
-    this.#forward?.release(bytes)
+    this.#relay.writer.onClientRoom()
   }
 
   /** The client is gone: nobody wants the response any more. */
@@ -126,161 +106,235 @@ export class Exchange implements StreamWaiter, ForwardOwner {
   /** Ends an exchange that does not move; `now` is monotonic. */
   sweep(now: number): void {
     this.#watch ??= new ProgressWatch(this.#context.limits)
+    const { forward, writer, unreleased } = this.#relay
     const body = this.#body
     const isAwaited = body !== undefined && !body.isDone && !body.isBlocked
     const stall = this.#watch.look(
       {
-        movedBytes:
-          (body?.bytes ?? 0) +
-          (this.#forward?.received ?? 0) +
-          this.#response.bytes -
-          this.#unreleased,
+        movedBytes: (body?.bytes ?? 0) + (forward?.received ?? 0) + writer.bytes - unreleased,
         awaitedBodyBytes: isAwaited ? body.bytes : undefined,
       },
       now,
     )
-    if (stall === 'slow-body') this.#breakOff('ERR_GATEWAY_REQUEST_TIMEOUT')
-    if (stall === 'silence') this.#breakOff('ERR_NGROK_3005')
-  }
-
-  onStream(stream: ProxyStream): void {
-    const forward = new Forward({
-      stream,
-      method: this.#head.method,
-      scanner: this.#client.responseScanner,
-      owner: this,
-    })
-    this.#forward = forward
-    forward.write(this.#requestHead)
-    if (this.#body) this.#body.flowTo(forward)
-    else forward.end()
-  }
-
-  onNoStream(reason: NoStreamReason): void {
-    this.#refuse(NO_STREAM_CODES[reason])
-  }
-
-  onInterim(head: ResponseHead): void {
-    this.#response.interim(head)
-  }
-
-  onResponse(head: ResponseHead, isMore: boolean): void {
-    const { status, reason, framing } = head
-    const fields = responseFields(head)
-    const isDecoded = this.#response.begin({ status, reason, fields, framing }, isMore)
-    if (this.#forward) this.#forward.decodesBody = isDecoded
-  }
-
-  onBody(chunk: Buffer): void {
-    if (this.#response.write(chunk)) this.#forward?.release(chunk.length)
-    else this.#unreleased += chunk.length
-  }
-
-  onComplete(): void {
-    this.#forward = undefined
-    this.#response.flush()
-    this.#answered()
-  }
-
-  onSwitch(head: ResponseHead, rest: Buffer, stream: ProxyStream): void {
-    this.#forward = undefined
-    if (this.#head.upgrade === undefined || !this.#endpoint) {
-      stream.retire()
-      this.#refuse('ERR_NGROK_3004')
-      return
+    if (stall === 'slow-body') {
+      this.#refuse('ERR_GATEWAY_REQUEST_TIMEOUT', false)
+    } else if (stall === 'silence') {
+      this.#policy?.upstreamEnded(undefined)
+      this.#refuse('ERR_NGROK_3005', false)
     }
-    const { status, reason, framing } = head
-    this.#response.begin({ status, reason, fields: responseFields(head), framing }, false)
+  }
+
+  onAnswered(): void {
+    const body = this.#body
+    if (!body || body.isDone || !this.#relay.writer.keepAlive) {
+      this.#finish()
+    } else {
+      // A rest of the request that nobody wants any more is dropped, if it is not too long.
+      this.#discardUntil = body.bytes + this.#context.limits.discardedBytes
+      body.discard()
+      this.#settle(this.#discardUntil)
+    }
+  }
+
+  onFailed(failure: ForwardFailure | 'transform'): void {
+    this.#refuse(FAILURE_CODES[failure], true)
+  }
+
+  onSwitched(rest: Buffer, stream: ProxyStream): void {
+    if (!this.#endpoint) return
     this.#isOver = true
     const upgrade = new Upgrade({
       client: this.#client,
       stream,
       traffic: this.#endpoint.traffic,
       limits: this.#context.limits,
-      onOver: (bytesOut) => {
-        this.#response.bytes += bytesOut
-        this.#conclude()
-      },
+      onOver: (bytesIn, bytesOut) => this.#conclude(bytesIn, bytesOut),
     })
     this.#client.upgraded(upgrade)
     if (rest.length > 0) upgrade.onData(rest)
   }
 
-  onFailure(failure: ForwardFailure): void {
-    this.#forward = undefined
-    const endpoint = this.#endpoint
-    if (failure === 'stale' && endpoint && this.#mayRepeat()) {
-      this.#isRetried = true
-      endpoint.streams.acquireFresh(this.#client.address, this)
-    } else if (this.#response.status === 0) {
-      this.#refuse(FAILURE_CODES[failure])
-    } else {
-      this.#breakOff(FAILURE_CODES[failure])
+  onJudged(outcome: MaybePromise<Outcome>, next: () => void): void {
+    if (!(outcome instanceof Promise)) {
+      this.#follow(outcome, next)
+      return
+    }
+    outcome
+      .then((settled) => {
+        if (!this.#isOver) this.#follow(settled, next)
+      })
+      .catch((err) => {
+        this.#context.log.error({ err, endpoint: this.#endpoint?.id }, 'policy failed')
+        if (!this.#isOver) this.#refuse('ERR_NGROK_2254', false)
+      })
+  }
+
+  /** Sends the request to an endpoint, past its policy if it has one. */
+  #enter(endpoint: Endpoint, target: string, fields: string[]): void {
+    this.#endpoint = endpoint
+    endpoint.traffic.requests += 1
+    if (!this.#policy && !hasRules(endpoint)) {
+      this.#send(endpoint, target, fields)
+      return
+    }
+    const policy = new PolicyRun({
+      endpoint,
+      client: this.#client,
+      head: this.#head,
+      target,
+      fields,
+      receivedAt: this.#context.clock.now(),
+      readBody: (maxBytes) => this.#readBody(maxBytes),
+      outer: this.#policy,
+    })
+    this.#policy = policy
+    this.#relay.policy = policy
+    this.onJudged(policy.judgeRequest(), () => this.#send(endpoint, policy.target, policy.fields))
+  }
+
+  #follow(outcome: Outcome, next: () => void): void {
+    switch (outcome.kind) {
+      case 'continue':
+        next()
+        break
+      case 'respond':
+        this.#giveUp()
+        this.#answer(outcome.reply, outcome.runsResponsePhase)
+        break
+      case 'forward':
+        this.#handOn(outcome.url)
+        break
+      case 'close':
+        this.#giveUp()
+        this.#conclude()
+        this.#client.abort()
     }
   }
 
-  onRoom(): void {
-    this.#body?.onRoom()
+  /** Sends the request to another endpoint, whose policy runs in its turn. */
+  #handOn(url: string): void {
+    const endpoint = this.#context.registry.match(new URL(url).hostname)
+    const policy = this.#policy
+    if (endpoint && policy) this.#enter(endpoint, policy.target, [...policy.fields])
+    else this.#refuse('ERR_NGROK_3200', true)
+  }
+
+  /** Sends what a policy has made; its response phase may have a look at it. */
+  #answer({ status, headers, body }: Reply, runsResponsePhase: boolean): void {
+    const policy = this.#policy
+    if (this.#endpoint) this.#endpoint.traffic.refused += 1
+    if (!runsResponsePhase || !policy?.hasResponseRules) {
+      this.#reply({ status, fields: headers, body }, true)
+      return
+    }
+    this.onJudged(policy.judgeResponse(status, headers), () => {
+      const { response, responseTransforms: transforms } = policy
+      if (transforms.length === 0) {
+        this.#reply({ ...response, body }, true)
+        return
+      }
+      const { writer } = this.#relay
+      const content = Buffer.from(body)
+      writer.begin({ ...response, reason: undefined, framing: content.length, transforms }, true)
+      writer.write(content)
+      writer.finish()
+    })
   }
 
   #send(endpoint: Endpoint, target: string, fields: readonly string[]): void {
-    const text = formatHead(`${this.#head.method} ${target} HTTP/1.1`, fields)
-    this.#requestHead = Buffer.from(text, 'latin1')
-    endpoint.traffic.bytesIn += this.#requestHead.length
-    endpoint.streams.acquire(this.#client.address, this)
-  }
-
-  #mayRepeat(): boolean {
-    return !this.#isRetried && !this.#body && IDEMPOTENT.has(this.#head.method)
-  }
-
-  /** Answers with an error of the gateway. */
-  #refuse(code: EdgeErrorCode, detail?: string): void {
-    if (this.#endpoint) this.#endpoint.traffic.refused += 1
-    this.#reply(edgeErrorReply(code, acceptOf(this.#head), detail), true)
-  }
-
-  /** Ends the exchange wherever it is: with an error while nothing was answered, else abruptly. */
-  #breakOff(code: EdgeErrorCode, detail?: string): void {
-    this.#giveUp()
-    if (this.#response.status === 0) {
-      if (this.#endpoint) this.#endpoint.traffic.refused += 1
-      this.#reply(edgeErrorReply(code, acceptOf(this.#head), detail), false)
+    const line = `${this.#head.method} ${target} HTTP/1.1`
+    const transforms = this.#policy?.requestTransforms
+    if (this.#body && transforms && transforms.length > 0) {
+      this.#transform(this.#body, transforms, (content) => {
+        const kept = withoutFields(fields, 'content-length', 'transfer-encoding', 'expect')
+        const head = formatHead(line, [...kept, 'content-length', String(content.length)])
+        this.#dispatch(endpoint, Buffer.concat([Buffer.from(head, 'latin1'), content]), undefined)
+      })
     } else {
-      this.#conclude()
-      this.#client.abort()
+      const kept = this.#relay.isContinued ? withoutFields(fields, 'expect') : fields
+      this.#dispatch(endpoint, Buffer.from(formatHead(line, kept), 'latin1'), this.#body)
     }
   }
 
-  #giveUp(): void {
-    this.#endpoint?.streams.cancel(this)
-    this.#forward?.abort()
-    this.#forward = undefined
+  #dispatch(endpoint: Endpoint, request: Buffer, body: RequestBody | undefined): void {
+    endpoint.traffic.bytesIn += request.length
+    const forward = new Forward({
+      pool: endpoint.streams,
+      clientAddr: this.#client.address,
+      method: this.#head.method,
+      request,
+      body,
+      scanner: this.#client.responseScanner,
+      owner: this.#relay,
+    })
+    this.#relay.forward = forward
+    forward.start()
+  }
+
+  /** Reads the whole body through what the policy wants done to it. */
+  #transform(
+    body: RequestBody,
+    transforms: readonly BodyTransform[],
+    next: (content: Buffer) => void,
+  ): void {
+    this.#invite()
+    const content: Buffer[] = []
+    const pipe = new BodyPipe(transforms, {
+      write: (part) => content.push(part) > 0,
+      end: () => {
+        if (!this.#isOver) next(Buffer.concat(content))
+      },
+      onRoom: () => body.onRoom(),
+      onError: () => {
+        if (!this.#isOver) this.onFailed('transform')
+      },
+    })
+    body.flowTo(pipe, 'content')
+  }
+
+  #readBody(maxBytes: number): Promise<Buffer | undefined> {
+    this.#invite()
+    return this.#body ? this.#body.read(maxBytes) : Promise.resolve(NO_CONTENT)
+  }
+
+  /** The gateway itself needs the body, so it is the one to ask for it (RFC 9110 10.1.1). */
+  #invite(): void {
+    if (!this.#head.expectsContinue || this.#relay.isContinued) return
+    this.#relay.isContinued = true
+    this.#client.write(CONTINUE_HEAD)
+  }
+
+  /** Ends the exchange with an error: as an answer while nothing was answered, else abruptly. */
+  #refuse(code: EdgeErrorCode, mayGoOn: boolean, detail?: string): void {
+    this.#giveUp()
+    if (this.#endpoint) this.#endpoint.traffic.refused += 1
+    if (this.#relay.writer.hasBegun) {
+      this.#conclude()
+      this.#client.abort()
+    } else {
+      this.#reply(edgeErrorReply(code, acceptOf(this.#head), detail), mayGoOn)
+    }
   }
 
   #reply(reply: LocalReply, mayGoOn: boolean): void {
-    const keepAlive = mayGoOn && this.#head.keepAlive && this.#isBodyShort()
-    this.#response.reply(reply, keepAlive && !this.#client.isStopping, this.#context.clock.now())
-    this.#answered()
+    const goesOn = mayGoOn && this.#head.keepAlive && !this.#client.isStopping
+    const keepAlive = goesOn && this.#isRestShort()
+    this.#relay.writer.reply(reply, keepAlive, this.#context.clock.now())
+    this.onAnswered()
   }
 
   /** True when what may still come of the body is less trouble than a new connection. */
-  #isBodyShort(): boolean {
+  #isRestShort(): boolean {
     if (!this.#body || this.#body.isDone) return true
+    const { expectsContinue, framing } = this.#head
     // Who waits for a 100 may send the body after another answer, or not: nobody can tell.
-    return !this.#head.expectsContinue && this.#head.framing <= this.#context.limits.discardedBytes
+    const isUnasked = expectsContinue && !this.#relay.isContinued
+    return !isUnasked && framing <= this.#context.limits.discardedBytes
   }
 
-  /** The response is complete; a rest of the request that nobody wants any more is dropped. */
-  #answered(): void {
-    const body = this.#body
-    if (!body || body.isDone || !this.#response.keepAlive) {
-      this.#finish()
-    } else {
-      this.#discardUntil = body.bytes + this.#context.limits.discardedBytes
-      body.discard()
-      this.#settle(this.#discardUntil)
-    }
+  #giveUp(): void {
+    this.#relay.abandon()
+    this.#policy?.upstreamEnded(NOT_AWAITED)
   }
 
   #settle(discardUntil: number): void {
@@ -289,26 +343,31 @@ export class Exchange implements StreamWaiter, ForwardOwner {
   }
 
   #finish(): void {
-    this.#isOver = true
     this.#conclude()
     const isBodyDone = this.#body === undefined || this.#body.isDone
-    this.#client.exchangeDone(this.#response.keepAlive && isBodyDone)
+    this.#client.exchangeDone(this.#relay.writer.keepAlive && isBodyDone)
   }
 
-  #conclude(): void {
+  /** What an upgrade moved afterwards is given, and was counted already. */
+  #conclude(upgradeIn = 0, upgradeOut = 0): void {
     this.#isOver = true
     const { log, clock } = this.#context
-    if (this.#endpoint) this.#endpoint.traffic.bytesOut += this.#response.bytes
+    const { status, bytes } = this.#relay.writer
+    if (this.#endpoint) this.#endpoint.traffic.bytesOut += bytes
     if (!log.isLevelEnabled('debug')) return
     logExchange(log, {
       head: this.#head,
       clientIp: this.#client.ip,
-      status: this.#response.status,
-      bytesIn: this.#requestHead.length + (this.#body?.bytes ?? 0),
-      bytesOut: this.#response.bytes,
+      status,
+      bytesIn: (this.#body?.bytes ?? 0) + upgradeIn,
+      bytesOut: bytes + upgradeOut,
       ms: Math.round(clock.monotonic() - this.#startedAt),
     })
   }
+}
+
+function hasRules({ policy }: Endpoint): boolean {
+  return policy.hasConnectRules || policy.hasRequestRules || policy.hasResponseRules
 }
 
 function acceptOf({ fields }: RequestHead): string {

@@ -1,20 +1,21 @@
 import type { MuxadoError } from '../../muxado/error-code.ts'
 import type { StreamHandler } from '../../muxado/stream.ts'
-import type { ProxyStream } from '../stream-pool.ts'
+import type { ProxyStream, StreamPool } from '../stream-pool.ts'
+import type { NoStreamReason, StreamWaiter } from '../stream-slots.ts'
 import { UNTIL_CLOSE } from './body-framing.ts'
 import { BodyTracker } from './body-tracker.ts'
 import { isDialFailure, resemblesDialFailure } from './dial-failure.ts'
 import type { HeadScanner } from './head-scanner.ts'
 import { HttpSyntaxError } from './http-syntax-error.ts'
-import type { BodySink } from './request-body.ts'
+import type { BodySink, RequestBody } from './request-body.ts'
 import { parseResponseHead, type ResponseHead } from './response-head.ts'
 
 /**
- * Why there is no whole response. `stale`: the service had closed a connection kept from an earlier
- * exchange, and nothing of an answer came. `unreachable`: the SDK could not connect to the service.
- * `invalid`: what came is not HTTP. `broken`: it ended too early. `lost`: the session did.
+ * Why there is no whole response. `busy`: no stream became free in time. `lost`: the session has
+ * ended. `unreachable`: the SDK could not connect to the service. `invalid`: what came is not HTTP.
+ * `broken`: it ended too early.
  */
-export type ForwardFailure = 'stale' | 'unreachable' | 'invalid' | 'broken' | 'lost'
+export type ForwardFailure = 'busy' | 'lost' | 'unreachable' | 'invalid' | 'broken'
 
 /** Who wants the response. After `onSwitch`, `onComplete` and `onFailure` nothing more comes. */
 export interface ForwardOwner {
@@ -28,23 +29,41 @@ export interface ForwardOwner {
   /** A 101: from `rest` on, the stream speaks another protocol and belongs to the owner. */
   onSwitch(head: ResponseHead, rest: Buffer, stream: ProxyStream): void
   onFailure(failure: ForwardFailure): void
-  /** After `write()` answered false. */
-  onRoom(): void
 }
 
 export interface ForwardOptions {
-  readonly stream: ProxyStream
+  readonly pool: StreamPool
+  /** `ip:port` of the client. */
+  readonly clientAddr: string
   readonly method: string
+  /** The bytes of the head, and of the body when it is known as a whole. */
+  readonly request: Buffer
+  /** What follows on `request`. */
+  readonly body: RequestBody | undefined
+  /** Not in the middle of a head. */
   readonly scanner: HeadScanner
   readonly owner: ForwardOwner
 }
 
-/** One request on one proxy stream, and the response to it. */
-export class Forward implements StreamHandler, BodySink {
-  readonly #proxy: ProxyStream
-  readonly #method: string
-  readonly #scanner: HeadScanner
+/** Methods that may be repeated (RFC 9110 9.2.2). */
+const IDEMPOTENT: ReadonlySet<string> = new Set([
+  'GET',
+  'HEAD',
+  'OPTIONS',
+  'TRACE',
+  'PUT',
+  'DELETE',
+])
+
+/**
+ * One request on its way to the device, and the response to it. When the service has just closed
+ * the connection of a pooled stream, a request that can be repeated goes out once more on a new one.
+ */
+export class Forward implements StreamWaiter, StreamHandler, BodySink {
+  readonly #options: ForwardOptions
   readonly #owner: ForwardOwner
+  #proxy: ProxyStream | undefined
+  #isRetried = false
   #head: ResponseHead | undefined
   #body: BodyTracker | undefined
   /** What has come of a body that may be the SDK's own. */
@@ -60,17 +79,31 @@ export class Forward implements StreamHandler, BodySink {
   /** Bytes received so far, heads included. */
   received = 0
 
-  constructor({ stream, method, scanner, owner }: ForwardOptions) {
-    this.#proxy = stream
-    this.#method = method
-    this.#scanner = scanner
-    this.#owner = owner
-    stream.stream.handler = this
+  constructor(options: ForwardOptions) {
+    this.#options = options
+    this.#owner = options.owner
   }
 
-  /** Takes all bytes; false: wait for `onRoom`. */
+  /** Asks for a stream. */
+  start(): void {
+    this.#options.pool.acquire(this.#options.clientAddr, this)
+  }
+
+  onStream(stream: ProxyStream): void {
+    this.#proxy = stream
+    stream.stream.handler = this
+    stream.stream.write(this.#options.request)
+    if (this.#options.body) this.#options.body.flowTo(this)
+    else this.end()
+  }
+
+  onNoStream(reason: NoStreamReason): void {
+    this.#fail(reason === 'session-over' ? 'lost' : 'busy')
+  }
+
+  /** Takes all bytes of the body; false: it is told when there is room. */
   write(chunk: Buffer): boolean {
-    return this.#isOver || this.#proxy.stream.write(chunk)
+    return this.#isOver || this.#proxy?.stream.write(chunk) === true
   }
 
   /** The request is written; without this the stream is not used again. */
@@ -84,15 +117,16 @@ export class Forward implements StreamHandler, BodySink {
     if (this.#isOver || due === 0) return
     this.#consumed = 0
     this.#owed -= due
-    this.#proxy.stream.release(due)
+    this.#proxy?.stream.release(due)
   }
 
   /** The owner has lost interest. */
   abort(): void {
     if (this.#isOver) return
     this.#isOver = true
-    this.#scanner.reset()
-    this.#proxy.retire()
+    this.#options.scanner.reset()
+    if (this.#proxy) this.#proxy.retire()
+    else this.#options.pool.cancel(this)
   }
 
   onData(chunk: Buffer): void {
@@ -111,26 +145,42 @@ export class Forward implements StreamHandler, BodySink {
 
   onEnd(): void {
     if (this.#head?.framing === UNTIL_CLOSE) this.#complete(false)
-    else this.#fail(this.received === 0 && this.#proxy.isReused ? 'stale' : 'broken')
+    else if (this.#isStale()) this.#retry()
+    else this.#fail('broken')
   }
 
   onDrain(): void {
-    if (!this.#isOver) this.#owner.onRoom()
+    this.#options.body?.onRoom()
   }
 
   onClose(error: MuxadoError | undefined): void {
-    const isLost = error !== undefined && error.reason !== 'stream-reset'
-    this.#fail(isLost ? 'lost' : this.received === 0 && this.#proxy.isReused ? 'stale' : 'broken')
+    if (error && error.reason !== 'stream-reset') this.#fail('lost')
+    else this.onEnd()
+  }
+
+  /** True when the service had closed a kept connection before this request reached it. */
+  #isStale(): boolean {
+    const { method, body } = this.#options
+    const isUnheard = this.received === 0 && this.#proxy?.isReused === true
+    return isUnheard && !this.#isRetried && !body && IDEMPOTENT.has(method)
+  }
+
+  #retry(): void {
+    this.#isRetried = true
+    this.#proxy?.retire()
+    this.#proxy = undefined
+    this.#options.pool.acquireFresh(this.#options.clientAddr, this)
   }
 
   #readHead(chunk: Buffer, from: number): number {
-    const end = this.#scanner.scan(chunk, from)
+    const { scanner, method } = this.#options
+    const end = scanner.scan(chunk, from)
     this.#consumed += (end === -1 ? chunk.length : end) - from
     if (end === -1) {
       this.release(0)
       return chunk.length
     }
-    const head = parseResponseHead(this.#scanner.take(), this.#method)
+    const head = parseResponseHead(scanner.take(), method)
     if (head.status === 101) this.#switch(head, chunk.subarray(end))
     else if (head.status < 200) this.#owner.onInterim(head)
     else this.#startBody(head, end, chunk.length)
@@ -141,7 +191,7 @@ export class Forward implements StreamHandler, BodySink {
     this.#head = head
     this.#body = new BodyTracker(head.framing)
     const isDone = this.#body.isDone
-    if (!this.#proxy.isReused && resemblesDialFailure(head)) this.#suspect = Buffer.alloc(0)
+    if (!this.#proxy?.isReused && resemblesDialFailure(head)) this.#suspect = Buffer.alloc(0)
     else this.#owner.onResponse(head, isDone || end < chunkLength)
     if (isDone) this.#complete(end === chunkLength)
   }
@@ -170,25 +220,28 @@ export class Forward implements StreamHandler, BodySink {
   }
 
   #switch(head: ResponseHead, rest: Buffer): void {
+    const proxy = this.#proxy
+    if (!proxy) return
     this.release(0)
     this.#isOver = true
-    this.#owner.onSwitch(head, rest, this.#proxy)
+    this.#owner.onSwitch(head, rest, proxy)
   }
 
   /** `isClean`: the response ended where the received bytes end. */
   #complete(isClean: boolean): void {
     if (this.#isOver) return
-    if (this.#suspect && isDialFailure(this.#suspect, this.#method)) {
+    if (this.#suspect && isDialFailure(this.#suspect, this.#options.method)) {
       this.#fail('unreachable')
       return
     }
     this.#absolve()
+    if (this.#isOver) return
     // The next exchange starts with a whole window; what the client has not taken yet is with its
     // socket, which is not asked for another request until then.
-    if (this.#owed > 0) this.#proxy.stream.release(this.#owed)
+    if (this.#owed > 0) this.#proxy?.stream.release(this.#owed)
     this.#isOver = true
-    if (isClean && this.#isRequestDone && this.#head?.keepAlive) this.#proxy.release()
-    else this.#proxy.retire()
+    if (isClean && this.#isRequestDone && this.#head?.keepAlive) this.#proxy?.release()
+    else this.#proxy?.retire()
     this.#owner.onComplete()
   }
 
@@ -198,7 +251,7 @@ export class Forward implements StreamHandler, BodySink {
     if (!this.#head || !body) return
     this.#suspect = undefined
     this.#owner.onResponse(this.#head, true)
-    if (body.length > 0) this.#owner.onBody(body)
+    if (body.length > 0 && !this.#isOver) this.#owner.onBody(body)
   }
 
   #fail(failure: ForwardFailure): void {

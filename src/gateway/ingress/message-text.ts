@@ -1,4 +1,5 @@
 import { STATUS_CODES } from 'node:http'
+import { type KnownField, knownField } from './known-field.ts'
 
 /** A head as it goes on the wire, latin1; `fields` alternates name and value. */
 export function formatHead(line: string, fields: readonly string[]): string {
@@ -10,4 +11,15 @@ export function formatHead(line: string, fields: readonly string[]): string {
 /** A status line; without a reason of its own the status gets the usual one. */
 export function statusLine(status: number, reason = STATUS_CODES[status] ?? ''): string {
   return `HTTP/1.1 ${status} ${reason}`
+}
+
+/** The fields but those with one of the names, which are in lower case. */
+export function withoutFields(fields: readonly string[], ...names: KnownField[]): string[] {
+  const kept: string[] = []
+  for (let at = 0; at < fields.length; at += 2) {
+    const name = fields[at] as string
+    const known = knownField(name)
+    if (known === undefined || !names.includes(known)) kept.push(name, fields[at + 1] as string)
+  }
+  return kept
 }

@@ -7,26 +7,34 @@ export interface BodySource {
   resume(): void
 }
 
-/** Where a request body goes. False: no more until `onRoom()` of the body. */
+/** Where a body goes. False: no more, please, until there is room again. */
 export interface BodySink {
   write(chunk: Buffer): boolean
   /** The last byte was written. */
   end(): void
 }
 
-/** What is left when a body is not wanted: its bytes are counted and dropped. */
+/** For a body that nobody wants. */
 const DISCARD: BodySink = { write: () => true, end() {} }
 
 /** A request's body on its way from the client; it waits until there is a place for it to go. */
 export class RequestBody {
+  readonly #framing: BodyFraming
   readonly #source: BodySource
   readonly #tracker: BodyTracker
   #sink: BodySink | undefined
+  /** Takes the framing away, for a sink that wants content alone. */
+  #decoder: BodyTracker | undefined
+  /** What came before there was a sink, as framed. */
   #held: Buffer[] = []
+  #preview: BodyPreview | undefined
+  /** The client has to wait. */
+  isBlocked = false
   /** Bytes as framed, so far. */
   bytes = 0
 
   constructor(framing: BodyFraming, source: BodySource) {
+    this.#framing = framing
     this.#source = source
     this.#tracker = new BodyTracker(framing)
   }
@@ -35,9 +43,6 @@ export class RequestBody {
   get isDone(): boolean {
     return this.#tracker.isDone
   }
-
-  /** True while the client has to wait because the bytes have nowhere to go. */
-  isBlocked = false
 
   /** Answers the offset behind the bytes of `chunk` that belong to it. Throws HttpSyntaxError. */
   take(chunk: Buffer, from: number): number {
@@ -49,9 +54,10 @@ export class RequestBody {
     return end
   }
 
-  /** Sends what has come and what will come to `sink`. */
-  flowTo(sink: BodySink): void {
+  /** Sends what has come and what will come to `sink`: as framed, or the content alone. */
+  flowTo(sink: BodySink, form: 'framed' | 'content' = 'framed'): void {
     this.#sink = sink
+    this.#decoder = form === 'content' ? new BodyTracker(this.#framing) : undefined
     this.#unblock()
     const held = this.#held
     this.#held = []
@@ -59,18 +65,48 @@ export class RequestBody {
     if (this.isDone) sink.end()
   }
 
+  /** Lets the rest come and drops it. */
   discard(): void {
     this.flowTo(DISCARD)
   }
 
-  /** The sink can take more. */
+  /** The sink has room again. */
   onRoom(): void {
     this.#unblock()
   }
 
+  /**
+   * The whole content, read before there is a sink, which gets all of it afterwards; undefined
+   * when it is longer than `maxBytes`. One at a time.
+   */
+  read(maxBytes: number): Promise<Buffer | undefined> {
+    return new Promise((resolve) => {
+      const preview = new BodyPreview(this.#framing, maxBytes, resolve)
+      this.#preview = preview
+      for (const chunk of this.#held) preview.add(chunk)
+      if (!preview.isOver) this.#unblock()
+    })
+  }
+
   #pass(chunk: Buffer): void {
-    if (!this.#sink) this.#held.push(chunk)
-    if (this.#sink?.write(chunk) || this.isDone) return
+    if (this.#sink) {
+      if (!this.#write(this.#sink, chunk)) this.#block()
+    } else {
+      this.#held.push(chunk)
+      this.#preview?.add(chunk)
+      if (!this.#preview || this.#preview.isOver) this.#block()
+    }
+  }
+
+  #write(sink: BodySink, chunk: Buffer): boolean {
+    if (!this.#decoder) return sink.write(chunk)
+    const content: Buffer[] = []
+    this.#decoder.advance(chunk, 0, content)
+    return content.map((part) => sink.write(part)).every((hasRoom) => hasRoom)
+  }
+
+  #block(): void {
+    if (this.isDone) return
     this.isBlocked = true
     this.#source.pause()
   }
@@ -79,5 +115,37 @@ export class RequestBody {
     if (!this.isBlocked) return
     this.isBlocked = false
     this.#source.resume()
+  }
+}
+
+/** Collects the content of a body that is looked at before it goes on. */
+class BodyPreview {
+  readonly #tracker: BodyTracker
+  readonly #maxBytes: number
+  readonly #resolve: (content: Buffer | undefined) => void
+  readonly #content: Buffer[] = []
+  isOver = false
+
+  constructor(
+    framing: BodyFraming,
+    maxBytes: number,
+    resolve: (content: Buffer | undefined) => void,
+  ) {
+    this.#tracker = new BodyTracker(framing)
+    this.#maxBytes = maxBytes
+    this.#resolve = resolve
+  }
+
+  add(chunk: Buffer): void {
+    if (this.isOver) return
+    this.#tracker.advance(chunk, 0, this.#content)
+    const bytes = this.#content.reduce((sum, part) => sum + part.length, 0)
+    if (bytes > this.#maxBytes) this.#settle(undefined)
+    else if (this.#tracker.isDone) this.#settle(Buffer.concat(this.#content))
+  }
+
+  #settle(content: Buffer | undefined): void {
+    this.isOver = true
+    this.#resolve(content)
   }
 }

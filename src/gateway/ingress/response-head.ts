@@ -42,6 +42,7 @@ export function parseResponseHead({ line, fields }: ScannedHead, method: string)
   }
 }
 
-function hasNoBody(status: number, method: string): boolean {
+/** True for responses that end with their head (RFC 9112 6.3). */
+export function hasNoBody(status: number, method: string): boolean {
   return method === 'HEAD' || status < 200 || status === 204 || status === 304
 }

@@ -1,71 +1,170 @@
-import type { BodyFraming } from './body-framing.ts'
-import { CHUNKED, UNTIL_CLOSE } from './body-framing.ts'
+import type { BodyTransform } from '../../policy/exchange.ts'
+import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from './body-framing.ts'
+import { BodyPipe, encodeChunk, LAST_CHUNK } from './body-pipe.ts'
 import type { Client } from './client.ts'
-import { responseFields } from './forwarded-headers.ts'
 import { connectionFields, encodeReply, type LocalReply } from './local-reply.ts'
-import { formatHead, statusLine } from './message-text.ts'
+import { formatHead, statusLine, withoutFields } from './message-text.ts'
 import type { RequestHead } from './request-head.ts'
-import type { ResponseHead } from './response-head.ts'
+import { hasNoBody } from './response-head.ts'
 
 /** A body part up to this length leaves in one piece with the head before it. */
 const MERGED_BODY_BYTES = 16_384
+
+const FRAMING = ['content-length', 'transfer-encoding'] as const
 
 /** A final response as it is to reach the client; `fields` say nothing of the connection yet. */
 export interface OutgoingResponse {
   readonly status: number
   readonly reason: string | undefined
-  readonly fields: string[]
+  readonly fields: readonly string[]
+  /** Of the body that comes. */
   readonly framing: BodyFraming
+  /** What is to be done to the body on the way. */
+  readonly transforms: readonly BodyTransform[]
+}
+
+export interface ResponseOwner {
+  /** After `write()` answered false. */
+  onWriterRoom(): void
+  /** After `finish()`: all of it is with the client's socket. */
+  onWritten(): void
+  onTransformError(error: Error): void
 }
 
 /** Writes the response to one request. */
 export class ResponseWriter {
   readonly #client: Client
   readonly #request: RequestHead
+  readonly #owner: ResponseOwner
   #pendingHead: string | undefined
-  /** 0 until the final response has begun. */
+  #pipe: BodyPipe | undefined
+  /** Of the final response; 0 until it is known. */
   status = 0
+  /** Something of the final response has gone to the client, or is about to. */
+  hasBegun = false
   /** Bytes of the final response so far. */
   bytes = 0
-  /** Whether the client has been told that the connection goes on. */
+  /** Whether the connection goes on, as the client was told. */
   keepAlive = false
 
-  constructor(client: Client, request: RequestHead) {
+  constructor(client: Client, request: RequestHead, owner: ResponseOwner) {
     this.#client = client
     this.#request = request
+    this.#owner = owner
   }
 
   /** Passes a 1xx on, to a client that can know it (RFC 9110 15.2). */
-  interim(head: ResponseHead): void {
+  interim(status: number, reason: string | undefined, fields: readonly string[]): void {
     if (this.#request.minorVersion === 0) return
-    const text = formatHead(statusLine(head.status, head.reason), responseFields(head))
-    this.#client.write(Buffer.from(text, 'latin1'))
+    this.#client.write(Buffer.from(formatHead(statusLine(status, reason), fields), 'latin1'))
   }
 
   /**
-   * Begins the final response. With `isMore`, its head waits for the next `write()` or `flush()`.
-   * Answers true when the body has to come without chunk lines, because HTTP/1.0 has none.
+   * Begins the final response. With `isMore` the head waits for the next `write()` or `finish()`.
+   * True when the body has to come as content alone, without chunk lines.
    */
-  begin({ status, reason, fields, framing }: OutgoingResponse, isMore: boolean): boolean {
-    const { minorVersion, keepAlive } = this.#request
-    const isDecoded = framing === CHUNKED && minorVersion === 0
+  begin(response: OutgoingResponse, isMore: boolean): boolean {
+    const { status, fields, framing, transforms } = response
+    const { method, minorVersion } = this.#request
     this.status = status
-    this.keepAlive = keepAlive && framing !== UNTIL_CLOSE && !isDecoded && !this.#client.isStopping
-    const line = statusLine(status, reason)
-    const passed = isDecoded ? without(fields, 'transfer-encoding') : fields
-    if (status !== 101) passed.push(...connectionFields(this.keepAlive, minorVersion))
-    this.#pendingHead = formatHead(line, passed)
-    if (!isMore) this.flush()
+    if (transforms.length > 0 && !hasNoBody(status, method)) {
+      this.#beginPiped(response)
+      return framing === CHUNKED
+    }
+    // HTTP/1.0 knows no chunks: the end of the connection is the end of the body.
+    const isDecoded = framing === CHUNKED && minorVersion === 0
+    if (isDecoded) this.#setHead(response, withoutFields(fields, ...FRAMING), UNTIL_CLOSE)
+    else this.#setHead(response, fields, framing)
+    if (!isMore) this.#flush()
     return isDecoded
   }
 
-  /** Takes all bytes; false: wait for the client. */
+  /** Takes all bytes; false: wait for `onWriterRoom`. */
   write(chunk: Buffer): boolean {
+    return this.#pipe ? this.#pipe.write(chunk) : this.#send(chunk)
+  }
+
+  /** The body is complete. */
+  finish(): void {
+    if (this.#pipe) {
+      this.#pipe.end()
+    } else {
+      this.#flush()
+      this.#owner.onWritten()
+    }
+  }
+
+  /** Sends an answer of the gateway itself, instead of any other. */
+  reply(reply: LocalReply, keepAlive: boolean, now: number): void {
+    const { method, minorVersion } = this.#request
+    this.status = reply.status
+    this.hasBegun = true
+    this.keepAlive = keepAlive
+    const bytes = encodeReply(reply, { isHead: method === 'HEAD', keepAlive, minorVersion }, now)
+    this.bytes += bytes.length
+    this.#client.write(bytes)
+  }
+
+  /** The client's socket has taken what it was given. */
+  onClientRoom(): void {
+    if (this.#pipe) this.#pipe.resume()
+    else this.#owner.onWriterRoom()
+  }
+
+  /** Nobody wants the response any more. */
+  abandon(): void {
+    this.#pipe?.destroy()
+  }
+
+  /** The head follows when its framing is known: at once, or with the whole body. */
+  #beginPiped(response: OutgoingResponse): void {
+    const fields = withoutFields(response.fields, ...FRAMING)
+    const isWhole = response.transforms.every((transform) => transform.isWhole)
+    const isChunked = !isWhole && this.#request.minorVersion === 1
+    const content: Buffer[] = []
+    if (isChunked) this.#setHead(response, [...fields, 'transfer-encoding', 'chunked'], CHUNKED)
+    else if (!isWhole) this.#setHead(response, fields, UNTIL_CLOSE)
+    this.#pipe = new BodyPipe(response.transforms, {
+      write: (part) => {
+        if (isWhole) content.push(part)
+        return isWhole || this.#send(isChunked ? encodeChunk(part) : part)
+      },
+      end: () => {
+        if (isWhole) this.#sendWhole(response, fields, Buffer.concat(content))
+        else if (isChunked) this.#send(LAST_CHUNK)
+        this.#flush()
+        this.#owner.onWritten()
+      },
+      onRoom: () => this.#owner.onWriterRoom(),
+      onError: (error) => this.#owner.onTransformError(error),
+    })
+  }
+
+  #sendWhole(response: OutgoingResponse, fields: readonly string[], content: Buffer): void {
+    const length = String(content.length)
+    this.#setHead(response, [...fields, 'content-length', length], content.length)
+    if (content.length > 0) this.#send(content)
+  }
+
+  #setHead(
+    { status, reason }: OutgoingResponse,
+    fields: readonly string[],
+    framing: BodyFraming,
+  ): void {
+    const { keepAlive, minorVersion } = this.#request
+    this.hasBegun = true
+    this.keepAlive = keepAlive && framing !== UNTIL_CLOSE && !this.#client.isStopping
+    // A switch of protocols has said already what becomes of the connection.
+    const more = status === 101 ? [] : connectionFields(this.keepAlive, minorVersion)
+    this.#pendingHead = formatHead(statusLine(status, reason), [...fields, ...more])
+  }
+
+  #send(chunk: Buffer): boolean {
     this.bytes += chunk.length
     const head = this.#pendingHead
     if (head === undefined) return this.#client.write(chunk)
     if (chunk.length > MERGED_BODY_BYTES) {
-      this.flush()
+      this.#flush()
       return this.#client.write(chunk)
     }
     this.#pendingHead = undefined
@@ -75,26 +174,11 @@ export class ResponseWriter {
     return this.#client.write(merged)
   }
 
-  /** Sends a head that waits for a body. */
-  flush(): void {
+  #flush(): void {
     const head = this.#pendingHead
     if (head === undefined) return
     this.#pendingHead = undefined
     this.bytes += head.length
     this.#client.write(Buffer.from(head, 'latin1'))
   }
-
-  /** Sends an answer of the gateway itself, instead of any other. */
-  reply(reply: LocalReply, keepAlive: boolean, now: number): void {
-    const { method, minorVersion } = this.#request
-    this.status = reply.status
-    this.keepAlive = keepAlive
-    const bytes = encodeReply(reply, { isHead: method === 'HEAD', keepAlive, minorVersion }, now)
-    this.bytes += bytes.length
-    this.#client.write(bytes)
-  }
-}
-
-function without(fields: readonly string[], name: string): string[] {
-  return fields.filter((_, at) => fields[at - (at % 2)]?.toLowerCase() !== name)
 }

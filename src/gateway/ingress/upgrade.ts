@@ -12,7 +12,7 @@ export interface UpgradeOptions {
   readonly traffic: EndpointTraffic
   readonly limits: IngressLimits
   /** Called once, when both directions are over. */
-  onOver(bytesOut: number): void
+  onOver(bytesIn: number, bytesOut: number): void
 }
 
 /** After a 101: bytes go both ways as they are, each end is passed on by itself (RFC 9110 7.8). */
@@ -90,6 +90,6 @@ export class Upgrade implements StreamHandler {
 
   #over(): void {
     this.#isOver = true
-    this.#options.onOver(this.#bytesOut)
+    this.#options.onOver(this.#bytesIn, this.#bytesOut)
   }
 }

@@ -1,0 +1,64 @@
+import { pipeline, type Transform } from 'node:stream'
+import type { BodyTransform } from '../../policy/exchange.ts'
+import type { BodySink } from './request-body.ts'
+
+/** Where a transformed body goes. `write` answers false when it wants no more until `resume()`. */
+export interface PipeOutput {
+  write(chunk: Buffer): boolean
+  end(): void
+  /** After `write()` of the pipe answered false. */
+  onRoom(): void
+  onError(error: Error): void
+}
+
+/** A body on its way through what a policy wants done to it. There is at least one transform. */
+export class BodyPipe implements BodySink {
+  readonly #first: Transform
+  readonly #last: Transform
+
+  constructor(transforms: readonly BodyTransform[], output: PipeOutput) {
+    const [first, ...rest] = transforms.map((transform) => transform.create())
+    if (!first) throw new Error('a pipe needs a transform')
+    const last = rest.at(-1) ?? first
+    this.#first = first
+    this.#last = last
+    if (rest.length > 0) pipeline([first, ...rest], () => {})
+    for (const stage of [first, ...rest]) stage.on('error', (error) => output.onError(error))
+    first.on('drain', () => output.onRoom())
+    last.on('data', (chunk: Buffer) => {
+      if (!output.write(chunk)) last.pause()
+    })
+    last.on('end', () => output.end())
+  }
+
+  /** Takes the bytes; false: wait for `onRoom` of the output. */
+  write(chunk: Buffer): boolean {
+    return this.#first.write(chunk)
+  }
+
+  end(): void {
+    this.#first.end()
+  }
+
+  /** The output can take more. */
+  resume(): void {
+    this.#last.resume()
+  }
+
+  destroy(): void {
+    this.#first.destroy()
+    this.#last.destroy()
+  }
+}
+
+/** One piece of a body as a chunk (RFC 9112 7.1). */
+export function encodeChunk(content: Buffer): Buffer {
+  const size = content.length.toString(16)
+  const chunk = Buffer.allocUnsafe(size.length + content.length + 4)
+  chunk.write(`${size}\r\n`, 'latin1')
+  content.copy(chunk, size.length + 2)
+  chunk.write('\r\n', size.length + 2 + content.length, 'latin1')
+  return chunk
+}
+
+export const LAST_CHUNK: Buffer = Buffer.from('0\r\n\r\n')

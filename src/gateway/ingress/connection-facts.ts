@@ -1,0 +1,54 @@
+import type { Socket } from 'node:net'
+import { TLSSocket } from 'node:tls'
+import type { Connection, TlsSession } from '../../policy/exchange.ts'
+
+/** An address as policies and devices see it: IPv4 even when the socket is an IPv6 one. */
+export function plainAddress(address: string): string {
+  return address.startsWith('::ffff:') ? address.slice('::ffff:'.length) : address
+}
+
+/** A client's connection as its policy sees it; the byte counts are those of the moment. */
+export class ConnectionFacts implements Connection {
+  readonly clientIp: string
+  readonly clientPort: number
+  readonly serverIp: string
+  readonly serverPort: number
+  readonly startedAt: number
+  readonly tls: TlsSession | undefined
+  readonly #socket: Socket
+
+  constructor(socket: Socket, startedAt: number) {
+    this.#socket = socket
+    this.clientIp = plainAddress(socket.remoteAddress ?? '')
+    this.clientPort = socket.remotePort ?? 0
+    this.serverIp = plainAddress(socket.localAddress ?? '')
+    this.serverPort = socket.localPort ?? 0
+    this.startedAt = startedAt
+    this.tls = socket instanceof TLSSocket ? tlsSessionOf(socket) : undefined
+  }
+
+  get bytesIn(): number {
+    return this.#socket.bytesRead
+  }
+
+  get bytesOut(): number {
+    return this.#socket.bytesWritten
+  }
+}
+
+function tlsSessionOf(socket: TLSSocket): TlsSession {
+  const alpn = socket.alpnProtocol
+  return {
+    version: socket.getProtocol() ?? '',
+    cipherSuite: socket.getCipher().standardName,
+    serverName: servernameOf(socket),
+    alpn: typeof alpn === 'string' ? alpn : '',
+    serverCertificate: socket.getX509Certificate(),
+  }
+}
+
+/** Node has it on sockets of a server, but its types do not. */
+function servernameOf(socket: TLSSocket): string {
+  const { servername } = socket as { servername?: string | false | null }
+  return servername || ''
+}

@@ -1,0 +1,138 @@
+import {
+  type BodyTransform,
+  type EndpointFacts,
+  Exchange as PolicyExchange,
+  type RequestHead as PolicyRequest,
+} from '../../policy/exchange.ts'
+import { HeaderList } from '../../policy/header-list.ts'
+import type { MaybePromise, Outcome } from '../../policy/outcome.ts'
+import type { Endpoint } from '../endpoint.ts'
+import type { Client } from './client.ts'
+import type { RequestHead } from './request-head.ts'
+
+export interface PolicyRunOptions {
+  readonly endpoint: Endpoint
+  readonly client: Client
+  readonly head: RequestHead
+  readonly target: string
+  /** As they are about to go to the device; taken over. */
+  readonly fields: string[]
+  /** Milliseconds since the epoch. */
+  readonly receivedAt: number
+  readonly readBody: (maxBytes: number) => Promise<Buffer | undefined>
+  /** The policy of the endpoint that handed the request on; it sees the response later. */
+  readonly outer: PolicyRun | undefined
+}
+
+/** The policy of an endpoint at work on one exchange. */
+export class PolicyRun {
+  readonly #endpoint: Endpoint
+  readonly #client: Client
+  readonly #request: PolicyRequest
+  readonly #exchange: PolicyExchange
+  readonly #outer: PolicyRun | undefined
+  /** How many endpoints have handed the request on. */
+  readonly hops: number
+
+  constructor(options: PolicyRunOptions) {
+    const { endpoint, client, head, outer } = options
+    this.#outer = outer
+    this.hops = outer ? outer.hops + 1 : 0
+    this.#endpoint = endpoint
+    this.#client = client
+    this.#request = {
+      method: head.method,
+      target: options.target,
+      host: head.host.replace(/:[0-9]+$/, ''),
+      scheme: client.front.scheme,
+      httpVersion: head.minorVersion === 0 ? '1.0' : '1.1',
+      headers: new HeaderList(options.fields),
+      receivedAt: options.receivedAt,
+      readBody: options.readBody,
+    }
+    this.#exchange = new PolicyExchange({
+      connection: client.facts,
+      endpoint: factsOf(endpoint),
+      request: this.#request,
+      hops: this.hops,
+    })
+  }
+
+  /** Target of the request, as the policy left it. */
+  get target(): string {
+    return this.#request.target
+  }
+
+  /** Fields of the request, as the policy left them. */
+  get fields(): readonly string[] {
+    return this.#request.headers.fields
+  }
+
+  /** What is to be done to the body of the request. */
+  get requestTransforms(): readonly BodyTransform[] {
+    const own = this.#exchange.requestTransforms
+    return this.#outer ? [...this.#outer.requestTransforms, ...own] : own
+  }
+
+  /** What is to be done to the body of the response. */
+  get responseTransforms(): readonly BodyTransform[] {
+    const own = this.#exchange.responseTransforms
+    return this.#outer ? [...own, ...this.#outer.responseTransforms] : own
+  }
+
+  /** Status and fields of the response, as the policies left them. */
+  get response(): { readonly status: number; readonly fields: readonly string[] } {
+    if (this.#outer) return this.#outer.response
+    const { status = 0, headers } = this.#exchange.response ?? {}
+    return { status, fields: headers?.fields ?? [] }
+  }
+
+  get hasResponseRules(): boolean {
+    return this.#endpoint.policy.hasResponseRules || this.#outer?.hasResponseRules === true
+  }
+
+  /** Runs the connect phase, once per connection, then the request phase. */
+  judgeRequest(): MaybePromise<Outcome> {
+    const { policy } = this.#endpoint
+    if (!policy.hasConnectRules || this.#client.isAdmitted(this.#endpoint)) return this.#judgeHead()
+    const outcome = policy.onTcpConnect(
+      new PolicyExchange({ connection: this.#client.facts, endpoint: this.#exchange.endpoint }),
+    )
+    return outcome instanceof Promise
+      ? outcome.then((settled) => this.#afterConnect(settled))
+      : this.#afterConnect(outcome)
+  }
+
+  /** Runs the response phase on an answer of the device, or on one that the policy made. */
+  judgeResponse(status: number, fields: readonly string[]): MaybePromise<Outcome> {
+    const response = { status, headers: new HeaderList([...fields]) }
+    this.#exchange.response = response
+    const outcome = this.#endpoint.policy.onHttpResponse(this.#exchange)
+    const outer = this.#outer
+    if (!outer) return outcome
+    const goOn = (own: Outcome) =>
+      own.kind === 'continue' ? outer.judgeResponse(response.status, response.headers.fields) : own
+    return outcome instanceof Promise ? outcome.then(goOn) : goOn(outcome)
+  }
+
+  /** How the device did; undefined when it gave no valid answer. Only the first call counts. */
+  upstreamEnded(status: number | undefined): void {
+    this.#exchange.upstreamEnded(status)
+    this.#outer?.upstreamEnded(status)
+  }
+
+  #afterConnect(outcome: Outcome): MaybePromise<Outcome> {
+    if (outcome.kind !== 'continue') return outcome
+    this.#client.admit(this.#endpoint)
+    return this.#judgeHead()
+  }
+
+  #judgeHead(): MaybePromise<Outcome> {
+    return this.#endpoint.policy.onHttpRequest(this.#exchange)
+  }
+}
+
+function factsOf({ id, url, host, protocol }: Endpoint): EndpointFacts {
+  const port = Number(/:([0-9]+)$/.exec(url)?.[1] ?? (protocol === 'https' ? 443 : 80))
+  return { id, url, host, port, protocol }
+}

@@ -1,0 +1,121 @@
+import { createSecureContext } from 'node:tls'
+import { onTestFinished } from 'vitest'
+import { type Clock, systemClock } from '../../src/base/clock.ts'
+import type { LogLevel } from '../../src/base/logger.ts'
+import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
+import type { Endpoint } from '../../src/gateway/endpoint.ts'
+import { EndpointRegistry } from '../../src/gateway/endpoint-registry.ts'
+import { Ingress, type IngressAddresses } from '../../src/gateway/ingress/ingress.ts'
+import type { IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
+import { StreamPool } from '../../src/gateway/stream-pool.ts'
+import { StreamSlots, type StreamSlotsLimits } from '../../src/gateway/stream-slots.ts'
+import { Session } from '../../src/muxado/session.ts'
+import type { SessionLimits } from '../../src/muxado/session-limits.ts'
+import type { CompiledPolicy } from '../../src/policy/policy.ts'
+import { type CapturedLog, captureLog } from './captured-log.ts'
+import { tcpPair } from './connected-pair.ts'
+import { SdkStandIn } from './sdk-stand-in.ts'
+import { createTlsFixture } from './tls-fixture.ts'
+
+export interface IngressSiteOptions {
+  /** Port of the device's service. */
+  readonly service: number
+  readonly clock?: Clock
+  readonly limits?: Partial<IngressLimits>
+  readonly slotLimits?: Partial<StreamSlotsLimits>
+  readonly sessionLimits?: Partial<SessionLimits>
+  /** Where the plain front listens; another address than loopback redirects. */
+  readonly httpHost?: string
+  readonly logLevel?: LogLevel
+  readonly policy?: Partial<CompiledPolicy>
+}
+
+/** An ingress, one agent session whose other end plays the SDK, and endpoints on it. */
+export interface IngressSite {
+  readonly ingress: Ingress
+  readonly addresses: IngressAddresses
+  readonly registry: EndpointRegistry
+  readonly session: Session
+  readonly slots: StreamSlots
+  readonly sdk: SdkStandIn
+  readonly captured: CapturedLog
+  readonly caPem: string
+  /** `https://a.test`, which is there from the start. */
+  readonly endpoint: Endpoint
+  /** Brings one more endpoint online, on the same session. */
+  bind(host: string, protocol?: 'http' | 'https', policy?: Partial<CompiledPolicy>): Endpoint
+}
+
+/** Everything stops with the running test. */
+export async function startIngressSite(options: IngressSiteOptions): Promise<IngressSite> {
+  const { clock = systemClock, limits, httpHost = '127.0.0.1', logLevel } = options
+  const captured = captureLog(logLevel)
+  const { caPem, certPem, keyPem } = await createTlsFixture()
+  const context = createSecureContext({ cert: certPem, key: keyPem })
+  const registry = new EndpointRegistry()
+  const ingress = new Ingress({
+    registry,
+    http: { host: httpHost, port: 0 },
+    https: { host: '127.0.0.1', port: 0 },
+    tls: { context: () => context },
+    log: captured.log,
+    clock,
+    ...(limits ? { limits } : {}),
+  })
+  onTestFinished(() => ingress.stop(0))
+  const addresses = await ingress.start()
+  const { session, sdk } = await connectStandIn(options)
+  const slots = new StreamSlots({
+    session,
+    clock,
+    ...(options.slotLimits ? { limits: options.slotLimits } : {}),
+  })
+  // As the agent session does it.
+  void session.closed.then(() => slots.close())
+  onTestFinished(() => slots.close())
+  const bind: IngressSite['bind'] = (host, protocol = 'https', policy = {}) => {
+    const url = `${protocol}://${host}:${addresses[protocol].port}`
+    const endpoint = createEndpoint({ host, protocol, url, slots, policy })
+    registry.add(endpoint)
+    return endpoint
+  }
+  const endpoint = bind('a.test', 'https', options.policy)
+  return { ingress, addresses, registry, session, slots, sdk, captured, caPem, endpoint, bind }
+}
+
+async function connectStandIn({ service, sessionLimits }: IngressSiteOptions) {
+  const pair = await tcpPair()
+  const session = new Session(pair.server, {
+    role: 'server',
+    accept: (stream) => stream.retire(),
+    ...(sessionLimits ? { limits: sessionLimits } : {}),
+  })
+  return { session, sdk: new SdkStandIn(pair.client, service) }
+}
+
+interface EndpointParts extends Pick<Endpoint, 'host' | 'protocol' | 'url'> {
+  readonly slots: StreamSlots
+  /** What is given here runs; the rest is a policy without rules. */
+  readonly policy: Partial<CompiledPolicy>
+}
+
+function createEndpoint({ host, protocol, url, slots, policy }: EndpointParts): Endpoint {
+  const id = `ep_${host}`
+  return {
+    id,
+    url,
+    host,
+    protocol,
+    forwardsTo: 'localhost:1',
+    trafficPolicy: null,
+    policy: policy as CompiledPolicy,
+    metadata: '',
+    streams: new StreamPool({
+      slots,
+      proxyHeader: (clientAddr) => encodeProxyHeader({ id, protocol }, clientAddr),
+    }),
+    sessionId: 'ts_test',
+    openedAt: 0,
+    traffic: { requests: 0, refused: 0, bytesIn: 0, bytesOut: 0 },
+  }
+}
