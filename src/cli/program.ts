@@ -3,6 +3,7 @@ import { StartError } from '../base/app-error.ts'
 import { settingRows } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
 import { gatewayCommand } from './gateway.ts'
+import { policyCommand } from './policy.ts'
 import { runCommand } from './run.ts'
 import { serviceCommand } from './service.ts'
 import { upCommand } from './up.ts'
@@ -22,10 +23,17 @@ export function createProgram(context: CommandContext): Command {
     })
     .exitOverride()
     .addHelpText('after', settingsHelp)
-  for (const command of [runCommand, upCommand, gatewayCommand, serviceCommand]) {
-    program.addCommand(command(context).copyInheritedSettings(program))
+  for (const command of [runCommand, upCommand, gatewayCommand, policyCommand, serviceCommand]) {
+    program.addCommand(inherit(command(context), program))
   }
   return program
+}
+
+/** Subcommands of subcommands, too, leave it to us how the process ends and where text goes. */
+function inherit(command: Command, parent: Command): Command {
+  command.copyInheritedSettings(parent)
+  for (const subcommand of command.commands) inherit(subcommand, command)
+  return command
 }
 
 /**

@@ -1,0 +1,153 @@
+import { readFileSync } from 'node:fs'
+import { isIP } from 'node:net'
+import process from 'node:process'
+import { Command, InvalidArgumentError, Option } from 'commander'
+import { StartError } from '../base/app-error.ts'
+import type { ExplainedRequest } from '../policy/explain.ts'
+import type { CommandContext } from './command-context.ts'
+
+const MAX_REPEAT = 100_000
+const DEFAULT_IP = '203.0.113.9'
+
+interface CheckOptions {
+  readonly hosted?: boolean
+  readonly json?: boolean
+}
+
+interface ExplainOptions {
+  readonly request: Pick<ExplainedRequest, 'method' | 'url'>
+  readonly header: readonly string[]
+  readonly ip: string
+  readonly body: string
+  readonly repeat: number
+  readonly json?: boolean
+}
+
+/** `device-agent policy …`: what a policy is worth, before anybody depends on it. */
+export function policyCommand(context: CommandContext): Command {
+  const policy = new Command('policy').description('check and explain traffic policies')
+  policy
+    .command('check')
+    .description('say all that is wrong with policy files, as file:line:column: message')
+    .argument('<file...>', 'JSON or YAML files; - is standard input')
+    .option('--hosted', 'for the hosted service: what only it can know is a warning')
+    .option('--json', 'one JSON line per problem')
+    .action((files: string[], options: CheckOptions) => check(context, files, options))
+  policy
+    .command('explain')
+    .description('run a policy for a made-up request: which rules match, what would be answered')
+    .argument('<file>', 'JSON or YAML file; - is standard input')
+    .addOption(
+      new Option('--request <request>', "method and URL, such as 'GET https://device.example/p'")
+        .argParser(parseRequest)
+        .makeOptionMandatory(),
+    )
+    .addOption(
+      new Option('-H, --header <header>', "a header, such as 'x-api-key: one'; may be repeated")
+        .argParser(parseHeader)
+        .default([]),
+    )
+    .addOption(
+      new Option('--ip <address>', 'address of the client').argParser(parseIp).default(DEFAULT_IP),
+    )
+    .option('--body <text>', 'body of the request', '')
+    .addOption(
+      new Option('--repeat <count>', 'send the request so often, to see limits at work')
+        .argParser(parseRepeat)
+        .default(1),
+    )
+    .option('--json', 'one JSON line per request')
+    .action((file: string, options: ExplainOptions) => explain(context, file, options))
+  policy
+    .command('schema')
+    .description('print a JSON Schema of policy files, for editors')
+    .action(async () => {
+      const { policyJsonSchema } = await import('../policy/json-schema.ts')
+      context.stdout.write(`${JSON.stringify(policyJsonSchema(), null, 2)}\n`)
+    })
+  return policy
+}
+
+async function check(
+  { stdout }: CommandContext,
+  files: readonly string[],
+  { hosted, json }: CheckOptions,
+): Promise<void> {
+  const { checkPolicy } = await import('../policy/check.ts')
+  for (const file of files) {
+    const problems = checkPolicy(readPolicy(file), { service: hosted ? 'hosted' : 'embedded' })
+    for (const { position, message, code, severity, pointer } of problems) {
+      const { line, column } = position
+      const warning = severity === 'warning' ? 'warning: ' : ''
+      stdout.write(
+        json
+          ? `${JSON.stringify({ file, line, column, pointer, severity, code, message })}\n`
+          : `${file}:${line}:${column}: ${warning}${message} (${code})\n`,
+      )
+    }
+    if (problems.some(({ severity }) => severity === 'error')) process.exitCode = 1
+    else if (!json) stdout.write(`${file}: ok\n`)
+  }
+}
+
+async function explain(
+  { stdout }: CommandContext,
+  file: string,
+  { request, header, ip, body, repeat, json }: ExplainOptions,
+): Promise<void> {
+  const [{ explainPolicy }, { PolicyError }, { explanationText }] = await Promise.all([
+    import('../policy/explain.ts'),
+    import('../policy/problem.ts'),
+    import('./explanation-text.ts'),
+  ])
+  const made = { ...request, headers: header, body, clientIp: ip }
+  try {
+    const explanations = await explainPolicy(readPolicy(file), made, repeat)
+    for (const [index, explanation] of explanations.entries()) {
+      const text = json ? JSON.stringify(explanation) : explanationText(explanation, index + 1)
+      stdout.write(`${text}\n`)
+    }
+  } catch (error) {
+    if (!(error instanceof PolicyError)) throw error
+    throw new StartError(`${file} cannot be used: device-agent policy check ${file} says why.`)
+  }
+}
+
+function readPolicy(file: string): string {
+  try {
+    return readFileSync(file === '-' ? 0 : file, 'utf8')
+  } catch (error) {
+    const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT'
+    const reason = isMissing ? 'there is no such file' : 'the file cannot be read'
+    throw new StartError(`${file}: ${reason}.`, { cause: error })
+  }
+}
+
+function parseRequest(text: string): ExplainOptions['request'] {
+  const [, method, target] = /^([A-Z]+) (https?:\/\/\S+)$/.exec(text) ?? []
+  if (method === undefined || target === undefined || !URL.canParse(target)) {
+    throw new InvalidArgumentError("It must be a method and a URL, such as 'GET https://h/p'.")
+  }
+  return { method, url: new URL(target) }
+}
+
+function parseHeader(text: string, earlier: readonly string[]): string[] {
+  const [, name, value] = /^([\w!#$%&'*+.^`|~-]+):[ \t]*(.*?)[ \t]*$/.exec(text) ?? []
+  if (name === undefined || value === undefined) {
+    throw new InvalidArgumentError("It must be a name and a value, such as 'x-api-key: one'.")
+  }
+  return [...earlier, name, value]
+}
+
+function parseIp(text: string): string {
+  if (isIP(text) === 0) throw new InvalidArgumentError('It must be an IPv4 or IPv6 address.')
+  return text
+}
+
+function parseRepeat(text: string): number {
+  const count = Number(text)
+  if (!Number.isInteger(count) || count < 1 || count > MAX_REPEAT) {
+    throw new InvalidArgumentError(`It must be a whole number from 1 to ${MAX_REPEAT}.`)
+  }
+  return count
+}
