@@ -69,6 +69,7 @@ describe('a site in trouble', () => {
     }).listen(0, '127.0.0.1')
     await eventually(() => expect(endless.listening).toBe(true))
     await site.create(HOST, (endless.address() as AddressInfo).port)
+    await site.online(1)
     const { port } = new URL(site.ready.ingress_http)
     const outcome = new Promise<string>((resolve) => {
       get({ host: '127.0.0.1', port, headers: { host: HOST } }, (response) => {
