@@ -7,14 +7,14 @@ import { eventually } from './eventually.ts'
 /** A client that writes bytes as they are and keeps what comes back. */
 export class RawClient {
   readonly socket: Socket
-  #received = Buffer.alloc(0)
+  #received: Buffer[] = []
   /** How the connection ended: an error's code, `end` for a FIN. */
   ending: string | undefined
 
   constructor(socket: Socket) {
     this.socket = socket
     socket.on('data', (chunk: Buffer) => {
-      this.#received = Buffer.concat([this.#received, chunk])
+      this.#received.push(chunk)
     })
     socket.on('end', () => {
       this.ending ??= 'end'
@@ -39,11 +39,12 @@ export class RawClient {
   }
 
   get text(): string {
-    return this.#received.toString('latin1')
+    return this.bytes.toString('latin1')
   }
 
   get bytes(): Buffer {
-    return this.#received
+    if (this.#received.length > 1) this.#received = [Buffer.concat(this.#received)]
+    return this.#received[0] ?? Buffer.alloc(0)
   }
 
   send(text: string): void {

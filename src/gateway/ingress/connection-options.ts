@@ -1,15 +1,23 @@
 import { consistsOf, TOKEN } from './byte-class.ts'
 import { HttpSyntaxError } from './http-syntax-error.ts'
 
-/** Fields that no `Connection` field can take away: they say where a message goes and ends. */
-const NEVER_REMOVED = new Set(['host', 'content-length', 'transfer-encoding', 'connection'])
+/** Names that take no field away: options, and fields that say where a message goes and ends. */
+const NO_FIELDS = new Set([
+  'close',
+  'keep-alive',
+  'upgrade',
+  'connection',
+  'host',
+  'content-length',
+  'transfer-encoding',
+])
 
 /** What the `Connection` fields of one message say (RFC 9110 7.6.1). */
 export interface ConnectionOptions {
   readonly close: boolean
   readonly keepAlive: boolean
   readonly upgrade: boolean
-  /** Further names, lower case: fields that are for this hop only. */
+  /** Lower-case names of fields that are for this hop only. */
   readonly fields: readonly string[]
 }
 
@@ -40,6 +48,6 @@ export function addConnectionOptions(before: ConnectionOptions, value: string): 
     close: before.close || names.includes('close'),
     keepAlive: before.keepAlive || names.includes('keep-alive'),
     upgrade: before.upgrade || names.includes('upgrade'),
-    fields: [...before.fields, ...names.filter((name) => !NEVER_REMOVED.has(name))],
+    fields: [...before.fields, ...names.filter((name) => !NO_FIELDS.has(name))],
   }
 }

@@ -60,7 +60,7 @@ export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
     connection,
     upgrade: connection.upgrade && framing === 0 ? spliceable(found.upgrade) : undefined,
     expectsContinue: found.expect !== undefined && parseExpect(found.expect),
-    acceptsTrailers: found.te !== undefined && /(^|[, \t])trailers($|[, \t])/i.test(found.te),
+    acceptsTrailers: found.te !== undefined && /(^|[, \t])trailers($|[,; \t])/i.test(found.te),
     keepAlive: minorVersion === 1 ? !connection.close : connection.keepAlive && !connection.close,
   }
 }

@@ -1,0 +1,167 @@
+import { once } from 'node:events'
+import type { AddressInfo, Socket } from 'node:net'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { WebSocket, WebSocketServer } from 'ws'
+import { eventually } from '../../helpers/eventually.ts'
+import { startIngressSite } from '../../helpers/ingress-site.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
+import {
+  fieldsOf,
+  RawClient,
+  startRawService,
+  startScriptedService,
+} from '../../helpers/raw-http.ts'
+
+const UPGRADE = 'GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n'
+const SWITCHING = 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raw\r\n\r\n'
+
+/** Answers the upgrade and keeps what comes behind it. */
+async function startRawUpgrade(greeting = '') {
+  const received: string[] = []
+  const heads: string[] = []
+  let socket: Socket | undefined
+  let hasEnded = false
+  const port = await startRawService((accepted) => {
+    socket = accepted
+    accepted.once('data', (head: Buffer) => {
+      heads.push(String(head))
+      accepted.write(SWITCHING + greeting)
+      accepted.on('data', (chunk: Buffer) => received.push(String(chunk)))
+    })
+    accepted.on('end', () => {
+      hasEnded = true
+    })
+  })
+  return { port, received, heads, socket: () => socket, hasEnded: () => hasEnded }
+}
+
+describe('an upgrade', () => {
+  it('carries a WebSocket conversation, binary and large messages too', async () => {
+    const server = new WebSocketServer({ port: 0, host: '127.0.0.1' })
+    await once(server, 'listening')
+    onTestFinished(() => server.close())
+    server.on('connection', (socket) => {
+      socket.on('message', (data, isBinary) => socket.send(data, { binary: isBinary }))
+    })
+    const site = await startIngressSite({ service: (server.address() as AddressInfo).port })
+    const free = site.session.freeSlots
+    const client = new WebSocket(`ws://127.0.0.1:${site.addresses.http.port}/chat`, {
+      headers: { host: 'a.test' },
+    })
+    const messages: Buffer[] = []
+    client.on('message', (data: Buffer) => messages.push(data))
+    await once(client, 'open')
+    const large = Buffer.alloc(1_500_000, 'large')
+    client.send('hello')
+    client.send(large)
+    await eventually(() => expect(messages).toHaveLength(2))
+    expect(String(messages[0])).toBe('hello')
+    expect(messages[1]?.equals(large)).toBe(true)
+    client.close(1_000, 'bye')
+    const [code, reason] = await once(client, 'close')
+    expect([code, String(reason)]).toEqual([1_000, 'bye'])
+    await eventually(() => expect(site.session.freeSlots).toBe(free))
+    expect(site.endpoint.traffic.bytesOut).toBeGreaterThan(large.length)
+  })
+
+  it('passes early bytes of both sides on, and each end by itself', async () => {
+    const service = await startRawUpgrade('welcome')
+    const site = await startIngressSite({ service: service.port })
+    const client = RawClient.connect(site.addresses.http.port)
+    client.send(`${UPGRADE}early`)
+    expect(await client.receive('welcome')).toBe(
+      'HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nUpgrade: raw\r\n\r\nwelcome',
+    )
+    expect(fieldsOf(service.heads[0] ?? '')).toMatchObject({
+      connection: 'Upgrade',
+      upgrade: 'raw',
+    })
+    await eventually(() => expect(service.received.join('')).toBe('early'))
+    client.socket.end('last')
+    await eventually(() => expect(service.hasEnded()).toBe(true))
+    expect(service.received.join('')).toBe('earlylast')
+    service.socket()?.end('reply')
+    expect(await client.receive('reply')).toMatch(/welcomereply$/)
+    expect(await client.end()).toBe('end')
+  })
+
+  it('ends the stream when the client is gone', async () => {
+    const service = await startRawUpgrade('welcome')
+    const site = await startIngressSite({ service: service.port })
+    const free = site.session.freeSlots
+    const client = RawClient.connect(site.addresses.http.port)
+    client.send(UPGRADE)
+    await client.receive('welcome')
+    client.socket.resetAndDestroy()
+    await eventually(() => expect(service.hasEnded()).toBe(true))
+    service.socket()?.end()
+    await eventually(() => expect(site.session.freeSlots).toBe(free))
+  })
+
+  it('stops a writer whose reader does not keep up', async () => {
+    const service = await startRawUpgrade('welcome')
+    const site = await startIngressSite({ service: service.port })
+    const client = RawClient.connect(site.addresses.http.port)
+    client.send(UPGRADE)
+    await client.receive('welcome')
+    client.socket.pause()
+    const total = 16 * 1_048_576
+    service.socket()?.write(Buffer.alloc(total, 'x'))
+    await new Promise((resolve) => setTimeout(resolve, 300))
+    expect(site.endpoint.traffic.bytesOut).toBeLessThan(total)
+    client.socket.resume()
+    await eventually(() => expect(site.endpoint.traffic.bytesOut).toBeGreaterThan(total))
+    await eventually(() => expect(client.bytes.length).toBeGreaterThan(total))
+  })
+
+  it('that the service declines is an exchange like any other', async () => {
+    const service = await startScriptedService(
+      'HTTP/1.1 426 Upgrade Required\r\nContent-Length: 2\r\n\r\nno',
+      'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok',
+    )
+    const site = await startIngressSite({ service: service.port })
+    const client = RawClient.connect(site.addresses.http.port)
+    client.send(UPGRADE)
+    await client.receive('no')
+    client.send('GET / HTTP/1.1\r\nHost: a.test\r\n\r\n')
+    expect(await client.receive('ok')).toContain('200 OK')
+  })
+
+  it.each([
+    ['to HTTP/2', 'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n'],
+    ['that Connection does not name', 'Upgrade: raw\r\n'],
+    ['behind a body', 'Connection: Upgrade\r\nUpgrade: raw\r\nContent-Length: 2\r\n'],
+  ])('%s is not asked for', async (_what, fields) => {
+    const service = await startScriptedService('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
+    const site = await startIngressSite({ service: service.port })
+    const client = RawClient.connect(site.addresses.http.port)
+    client.send(`GET / HTTP/1.1\r\nHost: a.test\r\n${fields}\r\nhi`)
+    await client.receive('ok')
+    const sent = fieldsOf(service.requests[0] ?? '')
+    expect(sent).not.toHaveProperty('upgrade')
+    expect(sent).not.toHaveProperty('connection')
+    expect(sent).not.toHaveProperty('http2-settings')
+  })
+
+  it('ends after five minutes of silence, and at once when the ingress stops', async () => {
+    const clock = new ManualClock()
+    const service = await startRawUpgrade('welcome')
+    const site = await startIngressSite({ service: service.port, clock })
+    const [silent, lively] = [0, 1].map(() => RawClient.connect(site.addresses.http.port))
+    for (const client of [silent, lively]) {
+      client?.send(UPGRADE)
+      await client?.receive('welcome')
+    }
+    for (let minute = 0; minute < 6; minute += 1) {
+      lively?.send('ping')
+      await eventually(() => expect(service.received.join('')).toBe('ping'.repeat(minute + 1)))
+      await clock.advance(60_000)
+    }
+    expect(await silent?.end()).toBe('ECONNRESET')
+    expect(lively?.ending).toBeUndefined()
+    const stopped = site.ingress.stop(60_000)
+    await lively?.end()
+    await clock.advance(1_000)
+    await stopped
+  })
+})

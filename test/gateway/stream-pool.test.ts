@@ -1,0 +1,165 @@
+import type { Duplex } from 'node:stream'
+import { describe, expect, it } from 'vitest'
+import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
+import { type ProxyStream, StreamPool } from '../../src/gateway/stream-pool.ts'
+import { type NoStreamReason, StreamSlots } from '../../src/gateway/stream-slots.ts'
+import { asDuplex } from '../../src/muxado/duplex.ts'
+import { ErrorCode } from '../../src/muxado/error-code.ts'
+import { Session } from '../../src/muxado/session.ts'
+import { acceptTyped } from '../../src/muxado/typed-session.ts'
+import { tcpPair } from '../helpers/connected-pair.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+
+class Asker {
+  stream: ProxyStream | undefined
+  refused: NoStreamReason | undefined
+
+  onStream(stream: ProxyStream): void {
+    this.stream = stream
+  }
+
+  onNoStream(reason: NoStreamReason): void {
+    this.refused = reason
+  }
+}
+
+interface RigOptions {
+  readonly openStreams?: number
+  readonly queueLength?: number
+}
+
+async function startRig({ openStreams = 448, queueLength = 10 }: RigOptions = {}) {
+  const pair = await tcpPair()
+  const accepted: Duplex[] = []
+  const agent = new Session(pair.client, {
+    role: 'client',
+    accept: acceptTyped((_type, stream) => {
+      const duplex = asDuplex(stream)
+      duplex.on('error', () => {})
+      duplex.on('end', () => duplex.end())
+      duplex.resume()
+      accepted.push(duplex)
+    }),
+  })
+  const session = new Session(pair.server, {
+    role: 'server',
+    accept: (stream) => stream.retire(),
+    limits: { openStreams },
+  })
+  const clock = new ManualClock()
+  const slots = new StreamSlots({ session, clock, limits: { queueLength } })
+  const createPool = (id: string) =>
+    new StreamPool({
+      slots,
+      proxyHeader: (clientAddr) => encodeProxyHeader({ id, protocol: 'https' }, clientAddr),
+    })
+  const ask = (pool: StreamPool) => {
+    const asker = new Asker()
+    pool.acquire('1.2.3.4:5', asker)
+    return asker
+  }
+  return { session, agent, clock, slots, accepted, createPool, ask, pool: createPool('ep_a') }
+}
+
+describe('StreamPool', () => {
+  it('hands the stream that was used last to the next asker', async () => {
+    const { pool, ask } = await startRig()
+    const [first, second] = [ask(pool), ask(pool)]
+    expect(first.stream?.isReused).toBe(false)
+    first.stream?.release()
+    second.stream?.release()
+    expect(ask(pool).stream).toBe(second.stream)
+    expect(ask(pool).stream).toBe(first.stream)
+    expect(first.stream?.isReused).toBe(true)
+  })
+
+  it('gives an unused stream up before the service does', async () => {
+    const { pool, ask, clock, session } = await startRig()
+    const free = session.freeSlots
+    ask(pool).stream?.release()
+    await clock.advance(3_500)
+    expect(session.freeSlots).toBe(free - 1)
+    await clock.advance(1_000)
+    await eventually(() => expect(session.freeSlots).toBe(free))
+    expect(ask(pool).stream?.isReused).toBe(false)
+  })
+
+  it.each([
+    ['is closed', (duplex: Duplex | undefined) => duplex?.end()],
+    ['talks unasked', (duplex: Duplex | undefined) => duplex?.write('HTTP/1.1 408 \r\n\r\n')],
+  ])('drops an unused stream whose service %s', async (_how, act) => {
+    const { pool, ask, accepted, session } = await startRig()
+    const free = session.freeSlots
+    ask(pool).stream?.release()
+    await eventually(() => expect(accepted).toHaveLength(1))
+    act(accepted[0])
+    await eventually(() => expect(session.freeSlots).toBe(free))
+    expect(ask(pool).stream?.isReused).toBe(false)
+  })
+
+  it('lets askers wait in line for a stream that comes back', async () => {
+    const { pool, ask, slots } = await startRig({ openStreams: 1 })
+    const [first, second, third] = [ask(pool), ask(pool), ask(pool)]
+    expect(slots.waiting).toBe(2)
+    first.stream?.release()
+    expect(second.stream).toBe(first.stream)
+    expect(third.stream).toBeUndefined()
+    second.stream?.release()
+    expect(third.stream).toBe(first.stream)
+  })
+
+  it('frees a slot for an asker of another endpoint who was first in line', async () => {
+    const { pool, ask, createPool } = await startRig({ openStreams: 1 })
+    const other = createPool('ep_b')
+    const holder = ask(pool)
+    const foreign = ask(other)
+    const next = ask(pool)
+    holder.stream?.release()
+    await eventually(() => expect(foreign.stream).toBeDefined())
+    expect(next.stream).toBeUndefined()
+    foreign.stream?.retire()
+    await eventually(() => expect(next.stream).toBeDefined())
+  })
+
+  it('gives up an unused stream of another endpoint when no slot is left', async () => {
+    const { pool, ask, createPool } = await startRig({ openStreams: 1 })
+    ask(pool).stream?.release()
+    const foreign = ask(createPool('ep_b'))
+    expect(foreign.stream).toBeUndefined()
+    await eventually(() => expect(foreign.stream).toBeDefined())
+  })
+
+  it('refuses an asker after 30 s in line, and at once when the line is full', async () => {
+    const { pool, ask, clock } = await startRig({ openStreams: 1, queueLength: 1 })
+    ask(pool)
+    const waiting = ask(pool)
+    expect(ask(pool).refused).toBe('queue-full')
+    await clock.advance(29_000)
+    expect(waiting.refused).toBeUndefined()
+    await clock.advance(2_000)
+    expect(waiting.refused).toBe('queue-timeout')
+  })
+
+  it('closed, refuses who asks and who waits, and lets exchanges go on', async () => {
+    const { pool, ask, session, createPool, slots } = await startRig({ openStreams: 2 })
+    const free = session.freeSlots
+    const busy = ask(pool)
+    ask(createPool('ep_b'))
+    const waiting = ask(pool)
+    pool.close()
+    expect(waiting.refused).toBe('session-over')
+    expect(ask(pool).refused).toBe('session-over')
+    expect(slots.waiting).toBe(0)
+    busy.stream?.release()
+    await eventually(() => expect(session.freeSlots).toBe(free - 1))
+  })
+
+  it('refuses when the session is over', async () => {
+    const { pool, ask, session, slots } = await startRig()
+    ask(pool).stream?.release()
+    await session.goAway(ErrorCode.none, 'bye')
+    slots.close()
+    expect(ask(pool).refused).toBe('session-over')
+  })
+})
