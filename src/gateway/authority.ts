@@ -72,6 +72,13 @@ export class Authority {
       : new ServiceError(203, 'The API key is not valid here.')
   }
 
+  /** Checks that an API key is still good for anything. Throws ServiceError 203 or 636. */
+  checkApiKey(keyId: string): void {
+    const apiKey = this.#apiKeys.get(keyId)
+    if (!apiKey) throw new ServiceError(203, 'The API key is not valid here.')
+    this.#checkOwner(apiKey)
+  }
+
   /** Checks that a credential is still good for anything. Throws ServiceError 300 or 636. */
   checkCredential(credentialId: string): void {
     this.#current(credentialId)

@@ -12,6 +12,7 @@ import type { IdSource } from '../resource-id.ts'
 import { type ApiKeyAuthDeps, apiKeyAuth, versionHeader } from './api-key-auth.ts'
 import { type ApiKeysDeps, apiKeys } from './api-keys.ts'
 import { type BotUsersDeps, botUsers } from './bot-users.ts'
+import { consoleRoutes, LIVE_PATH } from './console/console.ts'
 import { type CredentialsDeps, credentials } from './credentials.ts'
 import { type EndpointsDeps, endpoints } from './endpoints.ts'
 import { apiErrorResponse, noSuchRoute } from './error-response.ts'
@@ -54,14 +55,14 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
   app.disable('etag')
   app.set('case sensitive routing', true)
   app.use(requestId, securityHeaders)
-  app.use(accessLog({ log, clock, clientOf: peerAddress, quiet: (path) => path === '/healthz' }))
+  const quiet = (path: string) => path === '/healthz' || path === LIVE_PATH
+  app.use(accessLog({ log, clock, clientOf: peerAddress, quiet }))
   app.use(hostGuard(serves))
   app.get('/healthz', (_request, response) => {
     database.ping()
     response.json({ status: 'ok' })
   })
-  app.use(apiKeyAuth(deps), versionHeader)
-  app.use(
+  const resources = [
     resourceRoutes(reservedDomains(deps)),
     resourceRoutes(botUsers(deps, 'bot')),
     resourceRoutes(botUsers(deps, 'service')),
@@ -71,7 +72,9 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
     resourceRoutes(tunnelSessions(deps)),
     resourceRoutes(ipPolicies(deps)),
     resourceRoutes(ipPolicyRules(deps)),
-  )
+  ]
+  app.use(consoleRoutes(deps, resources))
+  app.use(apiKeyAuth(deps), versionHeader, resources)
   app.use(noSuchRoute, apiErrorResponse(ids, log))
   return app
 }

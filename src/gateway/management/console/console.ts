@@ -1,0 +1,36 @@
+import { type RequestHandler, Router } from 'express'
+import { versionHeader } from '../api-key-auth.ts'
+import { noSuchRoute } from '../error-response.ts'
+import { resourceRoutes } from '../resource.ts'
+import { consoleAssets } from './console-assets.ts'
+import { ConsoleSessions } from './console-sessions.ts'
+import { type DevicesDeps, devices } from './devices.ts'
+import { qrCodeRoutes } from './qr-code.ts'
+import { ownPagesOnly, sessionAuth } from './session-auth.ts'
+import { type SessionRoutesDeps, sessionRoutes } from './session-routes.ts'
+
+/** What the console asks for by itself, again and again. */
+export const LIVE_PATH = '/console/api/devices'
+
+export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> & DevicesDeps
+
+/**
+ * The web console under `/console`: its pages, `/console/session` for signing in, and below
+ * `/console/api` the resources of this API for those who did. Browsers that ask for `/` are led to
+ * it. Stands behind the host guard, and before whatever asks for an API key.
+ */
+export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHandler[]): Router {
+  const withSessions = { ...deps, consoleSessions: new ConsoleSessions(deps.clock) }
+  // The version header makes a cross-origin request one that browsers ask about first.
+  const api = Router().use(sessionAuth(withSessions), versionHeader)
+  api.use(resourceRoutes(devices(deps)), qrCodeRoutes(), ...resources)
+  const router = Router()
+  router.get('/', (request, response, next) => {
+    if (request.get('accept')?.includes('text/html')) response.redirect('/console/')
+    else next()
+  })
+  router.use('/console', ownPagesOnly, sessionRoutes(withSessions), consoleAssets())
+  router.use('/console/api', api)
+  router.use('/console', noSuchRoute)
+  return router
+}

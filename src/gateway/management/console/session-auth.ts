@@ -1,0 +1,75 @@
+import type { Request, RequestHandler } from 'express'
+import { AppError } from '../../../base/app-error.ts'
+import type { Clock } from '../../../base/clock.ts'
+import type { Authority } from '../../authority.ts'
+import { RollingLimit } from '../../rolling-limit.ts'
+import { ServiceError } from '../../service-error.ts'
+import type { ConsoleSession, ConsoleSessions } from './console-sessions.ts'
+import { readSessionCookie } from './session-cookie.ts'
+
+/** A page that shows live figures asks all the time, so a session may do more than a program. */
+const REQUESTS_PER_MINUTE = 600
+const MINUTE_MS = 60_000
+const SAFE_METHODS = new Set(['GET', 'HEAD'])
+/** What the page sends along when it asks by itself, with nobody at the keyboard. */
+const BACKGROUND_HEADER = 'x-background'
+
+export interface SessionAuthDeps {
+  readonly consoleSessions: ConsoleSessions
+  readonly authority: Authority
+  readonly clock: Clock
+}
+
+/**
+ * The session that a request belongs to, while its API key is good. It acts as that key: with the
+ * key, or with the key's owner, it ends.
+ */
+export function currentSession(
+  { consoleSessions, authority }: SessionAuthDeps,
+  request: Request,
+): ConsoleSession | undefined {
+  const id = readSessionCookie(request)
+  const session = consoleSessions.find(id, { isUse: request.get(BACKGROUND_HEADER) === undefined })
+  if (!session) return undefined
+  try {
+    authority.checkApiKey(session.keyId)
+    return session
+  } catch (error) {
+    if (!(error instanceof ServiceError)) throw error
+    consoleSessions.close(id)
+    return undefined
+  }
+}
+
+/** Lets requests of a session pass. Throws AppError `unauthenticated` or `too-many-requests`. */
+export function sessionAuth(deps: SessionAuthDeps): RequestHandler {
+  const requests = new RollingLimit({
+    capacity: REQUESTS_PER_MINUTE,
+    windowMs: MINUTE_MS,
+    clock: deps.clock,
+  })
+  return (request, _response, next) => {
+    const session = currentSession(deps, request)
+    if (!session) throw new AppError('unauthenticated', 'The session is over: sign in again.')
+    const waitMs = requests.take(session.keyId)
+    if (waitMs > 0) {
+      throw new AppError('too-many-requests', 'The console asks too often; it goes on shortly.', {
+        retryAfterS: waitMs / 1_000,
+      })
+    }
+    next()
+  }
+}
+
+/**
+ * Takes changes only with a browser's word that they come from a page of ours. The host guard has
+ * refused the word of another origin by now; a cookie without any word is refused here.
+ */
+export const ownPagesOnly: RequestHandler = (request, _response, next) => {
+  const site = request.get('sec-fetch-site')
+  const isOurs = site === undefined ? request.get('origin') !== undefined : site === 'same-origin'
+  if (!isOurs && !SAFE_METHODS.has(request.method)) {
+    throw new AppError('forbidden', 'Changes are taken from the pages of the console only.')
+  }
+  next()
+}

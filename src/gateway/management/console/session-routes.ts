@@ -1,0 +1,70 @@
+import { Router } from 'express'
+import { z } from 'zod'
+import { AppError } from '../../../base/app-error.ts'
+import type { Logger } from '../../../base/logger.ts'
+import { peerAddress } from '../../../http/client-address.ts'
+import { FailureLimiter } from '../../../http/failure-limiter.ts'
+import { jsonBody } from '../../../http/json-body.ts'
+import type { ApiKey, ApiKeyStore } from '../../api-key-store.ts'
+import { ServiceError } from '../../service-error.ts'
+import { parseBody } from '../body.ts'
+import { currentSession, type SessionAuthDeps } from './session-auth.ts'
+import { clearSessionCookie, readSessionCookie, setSessionCookie } from './session-cookie.ts'
+
+const SessionCreate = z.strictObject({ api_key: z.string() })
+
+export interface SessionRoutesDeps extends SessionAuthDeps {
+  readonly apiKeys: ApiKeyStore
+  readonly log: Logger
+}
+
+/** `/session`: who is signed in, signing in with an API key, signing out. */
+export function sessionRoutes(deps: SessionRoutesDeps): Router {
+  const { apiKeys, authority, clock, consoleSessions, log } = deps
+  const failures = new FailureLimiter(clock)
+  const router = Router()
+  router.get('/session', (request, response) => {
+    const session = currentSession(deps, request)
+    const apiKey = session && apiKeys.get(session.keyId)
+    response.json({ api_key: apiKey ? viewKey(apiKey) : null })
+  })
+  router.post('/session', jsonBody, (request, response) => {
+    const { api_key: token } = parseBody(SessionCreate, request.body)
+    const apiKey = authenticate(token.trim(), peerAddress(request))
+    consoleSessions.close(readSessionCookie(request))
+    setSessionCookie(request, response, consoleSessions.open(apiKey.id))
+    log.info({ client: peerAddress(request), api_key: apiKey.id }, 'console session opened')
+    response.status(201).json({ api_key: viewKey(apiKey) })
+  })
+  router.delete('/session', (request, response) => {
+    consoleSessions.close(readSessionCookie(request))
+    clearSessionCookie(request, response)
+    response.status(204).end()
+  })
+  return router
+
+  function authenticate(token: string, client: string): ApiKey {
+    try {
+      return authority.authenticateApiKey(token)
+    } catch (error) {
+      if (!(error instanceof ServiceError)) throw error
+      const retryAfterS = failures.fail(client)
+      if (retryAfterS > 0) {
+        const seconds = Math.ceil(retryAfterS)
+        throw new AppError(
+          'too-many-requests',
+          `Too many wrong API keys. Try again in ${seconds} s.`,
+          { retryAfterS, cause: error },
+        )
+      }
+      log.warn({ client }, 'wrong API key at the console')
+      throw error.code === 202
+        ? new ServiceError(202, 'This has not the form of an API key. Was it copied whole?')
+        : error
+    }
+  }
+}
+
+function viewKey({ id, description }: ApiKey): object {
+  return { id, description }
+}

@@ -1,0 +1,313 @@
+import { describe, expect, it } from 'vitest'
+import type { ConnectedAgent } from '../../../src/gateway/connected-agent.ts'
+import { IDLE_MS } from '../../../src/gateway/management/console/console-sessions.ts'
+import { ConsoleBrowser } from '../../helpers/console-browser.ts'
+import { startManagementApi } from '../../helpers/management-client.ts'
+
+async function openConsole() {
+  const api = await startManagementApi()
+  const browser = new ConsoleBrowser(api.baseUrl)
+  return { ...api, browser, signIn: () => browser.signIn(api.key.reveal()) }
+}
+
+function agentOf(credentialId: string, command: ConnectedAgent['command']): ConnectedAgent {
+  return {
+    id: 'ts_000000000000000000000000000',
+    identity: {
+      credentialId,
+      presentedClientId: undefined,
+      deviceId: undefined,
+      agentVersion: '1.2.3',
+      os: 'linux',
+      arch: 'arm64',
+      hostname: 'press-7',
+      metadata: '',
+      remoteAddress: '192.0.2.7:50000',
+      unsupported: { restart: '', stop: '', update: '' },
+    },
+    startedAt: 0,
+    latencyMs: 12,
+    endpoints: () => [],
+    command,
+    stopTunnel: () => {},
+    end: () => {},
+  }
+}
+
+describe('the pages of the console', () => {
+  it('run what this gateway serves and nothing else', async () => {
+    const { browser } = await openConsole()
+    for (const [path, type] of [
+      ['/console/', 'text/html'],
+      ['/console/console.js', 'text/javascript'],
+      ['/console/console.css', 'text/css'],
+      ['/console/icon.svg', 'image/svg+xml'],
+    ] as const) {
+      const { status, headers } = await browser.call('GET', path)
+      expect([path, status, headers['content-type']]).toEqual([
+        path,
+        200,
+        expect.stringContaining(type),
+      ])
+      const policy = String(headers['content-security-policy']).split('; ')
+      expect(policy).toEqual(
+        expect.arrayContaining([
+          "default-src 'none'",
+          "script-src 'self'",
+          "style-src 'self'",
+          "connect-src 'self'",
+          "frame-ancestors 'none'",
+        ]),
+      )
+      expect(headers['x-content-type-options']).toBe('nosniff')
+      expect(headers['referrer-policy']).toBe('no-referrer')
+    }
+  })
+
+  it('stand on nothing inline and nothing from elsewhere', async () => {
+    const { browser } = await openConsole()
+    const { text } = await browser.call('GET', '/console/')
+    expect(text).not.toMatch(/<style|style=|\son\w+=|<script(?![^>]*\ssrc=)|https?:/)
+  })
+
+  it('are kept by browsers while they do not change', async () => {
+    const { browser } = await openConsole()
+    const first = await browser.call('GET', '/console/console.js')
+    expect(first.headers['cache-control']).toBe('no-cache')
+    const headers = { 'if-none-match': String(first.headers.etag) }
+    expect((await browser.call('GET', '/console/console.js', { headers })).status).toBe(304)
+  })
+
+  it('are where a browser comes to that asks for the root', async () => {
+    const { browser, call } = await openConsole()
+    const headers = { accept: 'text/html,*/*;q=0.8' }
+    const root = await browser.call('GET', '/', { headers })
+    expect([root.status, root.headers.location]).toEqual([302, '/console/'])
+    const bare = await browser.call('GET', '/console', { headers })
+    expect([bare.status, bare.headers.location]).toEqual([301, '/console/'])
+    expect((await call('GET', '/')).status).toBe(404)
+  })
+
+  it('are not there for a foreign host name', async () => {
+    const { browser } = await openConsole()
+    const answer = await browser.call('GET', '/console/', { headers: { host: 'evil.test' } })
+    expect(answer.status).toBe(421)
+  })
+
+  it.each(['/console/nothing', '/console/%2e%2e/package.json', '/console/..%2fconsole.ts'])(
+    'do not include %s',
+    async (path) => {
+      const { browser } = await openConsole()
+      const { status, body } = await browser.call('GET', path)
+      expect([403, 404]).toContain(status)
+      expect(body.msg).not.toBe('')
+    },
+  )
+})
+
+describe('a session of the console', () => {
+  it('acts on the resources of the API, with the cookie alone', async () => {
+    const { browser, signIn } = await openConsole()
+    expect((await browser.call('GET', '/console/session')).body).toEqual({ api_key: null })
+    expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(401)
+    const { status, body } = await signIn()
+    expect([status, body.api_key.description]).toEqual([201, 'test'])
+    const created = await browser.call('POST', '/console/api/bot_users', { body: { name: 'cam' } })
+    expect(created.status).toBe(201)
+    const listed = await browser.call('GET', '/console/api/bot_users')
+    expect(listed.body.bot_users).toEqual([created.body])
+    expect(listed.headers['cache-control']).toBe('no-store')
+    expect((await browser.call('GET', '/console/session')).body).toEqual(body)
+  })
+
+  it('has a cookie that scripts, other sites and other paths do not get', async () => {
+    const { signIn, key, logText } = await openConsole()
+    const { headers, text } = await signIn()
+    const [cookie] = headers['set-cookie'] ?? []
+    expect(cookie).toMatch(/^console_session=[\w-]{43}; Path=\/console; HttpOnly; SameSite=Strict$/)
+    const id = cookie?.split(/[=;]/)[1] ?? ''
+    for (const secret of [id, key.reveal()]) expect(text + logText()).not.toContain(secret)
+  })
+
+  it('does not open the API itself', async () => {
+    const { browser, signIn } = await openConsole()
+    await signIn()
+    const { status, body } = await browser.call('GET', '/bot_users')
+    expect([status, body.error_code]).toEqual([403, 'ERR_NGROK_200'])
+  })
+
+  it('is over after signing out, on the side of the gateway too', async () => {
+    const { browser, signIn } = await openConsole()
+    await signIn()
+    const { cookie } = browser
+    expect((await browser.call('DELETE', '/console/session')).status).toBe(204)
+    expect(browser.cookie).toBe('console_session=')
+    browser.cookie = cookie
+    expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(401)
+  })
+
+  it('is renewed by signing in again, so that an id given by others is of no use', async () => {
+    const { browser, signIn } = await openConsole()
+    await signIn()
+    const before = browser.cookie
+    await signIn()
+    expect(browser.cookie).not.toBe(before)
+    browser.cookie = before
+    expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(401)
+  })
+
+  it('ends with its API key', async () => {
+    const { browser, signIn, call } = await openConsole()
+    const { api_key: apiKey } = (await signIn()).body
+    await call('DELETE', `/api_keys/${apiKey.id}`)
+    expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(401)
+    expect((await browser.call('GET', '/console/session')).body).toEqual({ api_key: null })
+  })
+
+  it('ends when the owner of its API key is set inactive', async () => {
+    const { browser, issuer } = await openConsole()
+    const owner = issuer.createBotUser({ name: 'fleet' })
+    await browser.signIn(issuer.createApiKey({ ownerId: owner.id }).token.reveal())
+    expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(200)
+    issuer.updateBotUser(owner, { active: false })
+    expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(401)
+  })
+
+  it('ends when only its page still asks', async () => {
+    const { browser, signIn, clock } = await openConsole()
+    await signIn()
+    const headers = { 'x-background': '1' }
+    const ask = () => browser.call('GET', '/console/api/devices', { headers })
+    await clock.advance(IDLE_MS - 1)
+    expect((await ask()).status).toBe(200)
+    await clock.advance(1)
+    const { status, body } = await ask()
+    expect([status, body.msg]).toEqual([401, 'The session is over: sign in again.'])
+  })
+
+  it('may ask 600 times a minute', async () => {
+    const { browser, signIn } = await openConsole()
+    await signIn()
+    for (let n = 0; n < 600; n += 1) await browser.call('GET', '/console/api/nothing')
+    const refused = await browser.call('GET', '/console/api/nothing')
+    expect([refused.status, refused.headers['retry-after']]).toEqual([429, '60'])
+  })
+})
+
+describe('signing in', () => {
+  it('tells what is wrong with a key, without repeating it', async () => {
+    const { browser, issuer, logText } = await openConsole()
+    const authtoken = issuer.createCredential({}).authtoken.reveal()
+    for (const [sent, code] of [
+      ['nonsense', 'ERR_NGROK_202'],
+      [authtoken, 'ERR_NGROK_206'],
+    ]) {
+      const { status, body, text } = await browser.signIn(sent ?? '')
+      expect([status, body.error_code]).toEqual([403, code])
+      expect(text + logText()).not.toContain(sent)
+    }
+    expect(browser.cookie).toBeUndefined()
+  })
+
+  it('slows down who tries keys, and never the holder of a good one', async () => {
+    const { browser, signIn } = await openConsole()
+    const statuses: number[] = []
+    for (let n = 0; n < 12; n += 1) statuses.push((await browser.signIn('x')).status)
+    expect(statuses).toEqual([...Array(10).fill(403), 429, 429])
+    expect((await signIn()).status).toBe(201)
+  })
+
+  it('takes JSON only, with known fields', async () => {
+    const { browser, key } = await openConsole()
+    const body = JSON.stringify({ api_key: key.reveal() })
+    const headers = { 'content-type': 'text/plain' }
+    const plain = await browser.call('POST', '/console/session', { body, headers })
+    expect(plain.status).toBe(415)
+    const unknown = await browser.call('POST', '/console/session', { body: { key: 'x' } })
+    expect(unknown.status).toBe(400)
+    expect(browser.cookie).toBeUndefined()
+  })
+})
+
+describe('what another web page makes a browser send', () => {
+  const absent = { 'sec-fetch-site': undefined }
+  it.each([
+    ['from another site', { 'sec-fetch-site': 'cross-site' }, 403],
+    ['from another port of this host', { 'sec-fetch-site': 'same-site' }, 403],
+    ['from another origin', { ...absent, origin: 'https://evil.test' }, 403],
+    ['from a page without an origin', { ...absent, origin: 'null' }, 403],
+    ['with no word about where it comes from', absent, 403],
+    ['as a request that needs no preflight', { 'svc-version': undefined }, 400],
+    ['as a form', { 'content-type': 'text/plain' }, 415],
+    ['to a foreign host name', { host: 'evil.test' }, 421],
+  ])('is refused %s', async (_how, headers, status) => {
+    const { browser, signIn, botUsers } = await openConsole()
+    await signIn()
+    const change = { body: { name: 'x' }, headers }
+    expect((await browser.call('POST', '/console/api/bot_users', change)).status).toBe(status)
+    expect(botUsers.page({ limit: 1 })).toEqual([])
+  })
+
+  it('is taken from a page of ours that a browser names by its origin', async () => {
+    const { browser, signIn, baseUrl } = await openConsole()
+    await signIn()
+    const change = { body: { name: 'x' }, headers: { ...absent, origin: baseUrl } }
+    expect((await browser.call('POST', '/console/api/bot_users', change)).status).toBe(201)
+  })
+
+  it('cannot sign a browser in or out either', async () => {
+    const { browser, key, signIn } = await openConsole()
+    await signIn()
+    const { cookie } = browser
+    const headers = { 'sec-fetch-site': 'cross-site' }
+    const body = { api_key: key.reveal() }
+    expect((await browser.call('POST', '/console/session', { body, headers })).status).toBe(403)
+    expect((await browser.call('DELETE', '/console/session', { headers })).status).toBe(403)
+    expect(browser.cookie).toBe(cookie)
+    expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(200)
+  })
+})
+
+describe('what the console has beyond the API', () => {
+  it('shows devices with their owner, and tells them what to do', async () => {
+    const { browser, signIn, issuer, agents } = await openConsole()
+    await signIn()
+    const owner = issuer.createBotUser({ name: 'press line' })
+    const { credential } = issuer.createCredential({ ownerId: owner.id, description: 'press 7' })
+    const commands: string[] = []
+    const agent = agentOf(credential.id, async (command) => void commands.push(command))
+    agents.push(agent)
+    const { body } = await browser.call('GET', '/console/api/devices')
+    expect(body.devices).toMatchObject([
+      {
+        id: agent.id,
+        hostname: 'press-7',
+        ip: '192.0.2.7',
+        latency_ms: 12,
+        owner: { authtoken: 'press 7', bot_user: 'press line' },
+        endpoints: [],
+      },
+    ])
+    for (const command of ['restart', 'stop']) {
+      const path = `/console/api/tunnel_sessions/${agent.id}/${command}`
+      expect((await browser.call('POST', path)).status).toBe(204)
+    }
+    expect(commands).toEqual(['restart', 'stop'])
+  })
+
+  it('draws QR codes', async () => {
+    const { browser, signIn } = await openConsole()
+    const draw = (text: string) => browser.call('POST', '/console/api/qr_codes', { body: { text } })
+    expect((await draw('x')).status).toBe(401)
+    await signIn()
+    const { status, headers, text } = await draw('2abc_7def')
+    expect([status, headers['content-type']]).toEqual([
+      201,
+      expect.stringContaining('image/svg+xml'),
+    ])
+    expect(text).toMatch(/^<svg .*<\/svg>\s*$/s)
+    expect(text).not.toBe((await draw('2abc_7deg')).text)
+    expect((await draw('x'.repeat(129))).status).toBe(400)
+    expect((await draw('')).status).toBe(400)
+  })
+})
