@@ -1,6 +1,6 @@
 import { BucketTable } from './bucket-table.ts'
 import { KeyHash } from './key-hash.ts'
-import { createWindow, type SlidingWindow } from './sliding-window.ts'
+import { createWindow, ExactLog, type SlidingWindow } from './sliding-window.ts'
 
 export interface RateLimiterOptions {
   /** Requests that may be admitted in any window of `windowMs`. */
@@ -10,42 +10,53 @@ export interface RateLimiterOptions {
   readonly hash?: KeyHash
 }
 
-/** About 27 MB when every bucket is in use. */
+/** At most 28 MB, when every bucket is in use and busy. */
 const MAX_BUCKETS = 100_000
+/** With the hash of its key, a bucket with a log of this length is one cache line of 64 bytes. */
+const SMALL_LOG = 6
 const MAX_SWEEP_STEPS = 256
 /** The bucket that all further keys share while every other is in use. */
 const OVERFLOW_HASH = 0
 
+/** Buckets of one size, and where the sweep stands among them. */
+interface Tier {
+  readonly window: SlidingWindow
+  readonly table: BucketTable
+  sweepAt: number
+  sweepDue: number
+}
+
 /**
  * Sliding-window limits by key. Never admits more than `capacity` requests of a key in any window.
- * Buckets whose window has emptied are swept a few with each call; no timer is needed.
+ * A key starts with a small bucket, and gets a large one when that does not suffice: most clients
+ * send a few requests and go. Buckets whose window has emptied are swept a few with each call; no
+ * timer is needed.
  */
 export class RateLimiter {
-  readonly #window: SlidingWindow
   readonly #windowMs: number
-  readonly #table: BucketTable
-  #hash: KeyHash | undefined
   readonly #maxBuckets: number
+  readonly #small: Tier & { readonly window: ExactLog }
+  readonly #large: Tier | undefined
+  #hash: KeyHash | undefined
   #latest = 0
-  #sweepAt = 0
-  #sweepDue = 0
 
-  constructor(options: RateLimiterOptions) {
-    this.#window = createWindow(options.capacity, options.windowMs)
-    this.#windowMs = options.windowMs
-    this.#table = new BucketTable(this.#window.words)
-    this.#hash = options.hash
-    this.#maxBuckets = options.maxBuckets ?? MAX_BUCKETS
+  constructor({ capacity, windowMs, maxBuckets = MAX_BUCKETS, hash }: RateLimiterOptions) {
+    const log = new ExactLog(Math.min(capacity, SMALL_LOG), windowMs)
+    this.#small = { ...createTier(log), window: log }
+    this.#large = capacity > SMALL_LOG ? createTier(createWindow(capacity, windowMs)) : undefined
+    this.#windowMs = windowMs
+    this.#maxBuckets = maxBuckets
+    this.#hash = hash
   }
 
   /** Buckets in memory, idle ones that have not been swept yet included. */
   get buckets(): number {
-    return this.#table.size
+    return this.#small.table.size + (this.#large?.table.size ?? 0)
   }
 
   /** Bytes held for all buckets. */
   get bytes(): number {
-    return this.#table.bytes
+    return this.#small.table.bytes + (this.#large?.table.bytes ?? 0)
   }
 
   /**
@@ -54,56 +65,85 @@ export class RateLimiter {
    */
   admit(key: string, time: number): number {
     const now = Math.max(time, this.#latest)
-    this.#sweep(now)
+    const silence = now - this.#latest
     this.#latest = now
+    this.#sweep(this.#small, silence)
+    if (this.#large) this.#sweep(this.#large, silence)
     // The key is drawn when it is needed: most limiters are only ever checked.
     this.#hash ??= new KeyHash()
-    const hash = this.#hash
-    hash.hash(key)
-    let row = this.#table.find(hash.low, hash.high)
-    if (row === -1) row = this.#open(hash.low, hash.high, now)
-    return this.#window.admit(this.#table.page(row), this.#table.offset(row), now)
+    this.#hash.hash(key)
+    return this.#admitHash(this.#hash.low, this.#hash.high, now)
+  }
+
+  #admitHash(low: number, high: number, now: number): number {
+    const large = this.#large
+    const largeRow = large ? large.table.find(low, high) : -1
+    if (large && largeRow !== -1) return admitTo(large, largeRow, now)
+    const small = this.#small
+    const row = small.table.find(low, high)
+    if (row === -1) return this.#open(low, high, now)
+    const waitMs = admitTo(small, row, now)
+    if (waitMs === 0 || !large) return waitMs
+    // The log is full, the capacity is not: the key moves into a large bucket.
+    const grown = large.table.insert(low, high)
+    for (const admittedAt of small.window.times(small.table.page(row), small.table.offset(row))) {
+      admitTo(large, grown, admittedAt)
+    }
+    small.table.remove(row)
+    return admitTo(large, grown, now)
   }
 
   /**
-   * While the table is full, new keys share one bucket. A key that gets a bucket of its own later
+   * While the tables are full, new keys share one bucket. A key that gets a bucket of its own later
    * starts with a copy of the shared one, so that what it used there still counts.
    */
   #open(low: number, high: number, now: number): number {
-    const table = this.#table
-    const shared = table.find(OVERFLOW_HASH, OVERFLOW_HASH)
-    if (table.size >= this.#maxBuckets) {
-      return shared === -1 ? table.insert(OVERFLOW_HASH, OVERFLOW_HASH) : shared
+    const isFull = this.buckets >= this.#maxBuckets
+    if (isFull && (low !== OVERFLOW_HASH || high !== OVERFLOW_HASH)) {
+      return this.#admitHash(OVERFLOW_HASH, OVERFLOW_HASH, now)
     }
-    const row = table.insert(low, high)
-    if (shared !== -1 && !this.#isIdle(shared, now)) {
-      const { words } = table.page(shared)
-      const at = table.offset(shared)
-      table.page(row).words.set(words.subarray(at, at + this.#window.words), table.offset(row))
+    for (const tier of this.#large ? [this.#large, this.#small] : [this.#small]) {
+      const shared = tier.table.find(OVERFLOW_HASH, OVERFLOW_HASH)
+      if (shared !== -1 && !this.#isIdle(tier, shared)) {
+        return admitTo(tier, copyBucket(tier, shared, tier.table.insert(low, high)), now)
+      }
     }
-    return row
+    return admitTo(this.#small, this.#small.table.insert(low, high), now)
   }
 
-  /** Walks over the whole table about once per window, and clears it after a window of silence. */
-  #sweep(now: number): void {
-    const table = this.#table
-    const silence = now - this.#latest
+  /** Walks over a whole table about once per window, and clears it after a window of silence. */
+  #sweep(tier: Tier, silence: number): void {
+    const { table } = tier
     if (silence >= this.#windowMs) {
       table.clear()
       return
     }
-    this.#sweepDue = Math.min(
-      this.#sweepDue + (table.size * silence) / this.#windowMs,
-      MAX_SWEEP_STEPS,
-    )
-    for (; this.#sweepDue >= 1 && table.size > 0; this.#sweepDue -= 1) {
-      if (this.#sweepAt >= table.size) this.#sweepAt = 0
-      if (this.#isIdle(this.#sweepAt, now)) table.remove(this.#sweepAt)
-      else this.#sweepAt += 1
+    const due = tier.sweepDue + (table.size * silence) / this.#windowMs
+    tier.sweepDue = Math.min(due, MAX_SWEEP_STEPS)
+    for (; tier.sweepDue >= 1 && table.size > 0; tier.sweepDue -= 1) {
+      if (tier.sweepAt >= table.size) tier.sweepAt = 0
+      if (this.#isIdle(tier, tier.sweepAt)) table.remove(tier.sweepAt)
+      else tier.sweepAt += 1
     }
   }
 
-  #isIdle(row: number, now: number): boolean {
-    return this.#window.isIdle(this.#table.page(row), this.#table.offset(row), now)
+  #isIdle({ window, table }: Tier, row: number): boolean {
+    return window.isIdle(table.page(row), table.offset(row), this.#latest)
   }
+}
+
+function createTier(window: SlidingWindow): Tier {
+  return { window, table: new BucketTable(window.words), sweepAt: 0, sweepDue: 0 }
+}
+
+function admitTo({ window, table }: Tier, row: number, now: number): number {
+  return window.admit(table.page(row), table.offset(row), now)
+}
+
+/** Gives one row the state of another and answers it. */
+function copyBucket({ window, table }: Tier, from: number, to: number): number {
+  const start = table.offset(from)
+  const state = table.page(from).words.subarray(start, start + window.words)
+  table.page(to).words.set(state, table.offset(to))
+  return to
 }

@@ -38,7 +38,7 @@ export function createWindow(capacity: number, windowMs: number): SlidingWindow 
 }
 
 /** The times of the last `capacity` admissions, in a circle: `[oldest, count, times…]`. */
-class ExactLog implements SlidingWindow {
+export class ExactLog implements SlidingWindow {
   readonly words: number
   readonly #capacity: number
   readonly #windowMs: number
@@ -71,6 +71,17 @@ class ExactLog implements SlidingWindow {
     if (count === 0) return true
     const newest = count < this.#capacity ? count - 1 : (oldest || count) - 1
     return now - (doubles[((at + 2) >>> 1) + newest] as number) >= this.#windowMs
+  }
+
+  /** When requests were admitted, the oldest first. */
+  times({ words, doubles }: Bucket, at: number): number[] {
+    const oldest = words[at] as number
+    const count = words[at + 1] as number
+    const first = (at + 2) >>> 1
+    return Array.from(
+      { length: count },
+      (_, index) => doubles[first + ((oldest + index) % count)] as number,
+    )
   }
 }
 
