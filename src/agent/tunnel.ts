@@ -31,7 +31,10 @@ const Domain = z
   .transform((text) => text.toLowerCase())
   .refine(isDomain, 'must be a domain name such as device123.site.example.com, without scheme')
 
-const Policy = z.custom<JsonObject>(isJsonObject, 'must be a JSON object')
+/** A traffic policy as far as a tunnel looks into it: the service reads the rest. */
+export const PolicyObject = z
+  .custom<JsonObject>(isJsonObject, 'must be a JSON object')
+  .meta({ type: 'object' })
 
 /** The body of a create or replace request, in its wire form, to a TunnelSpec. */
 export const TunnelSpecSchema = z
@@ -39,7 +42,7 @@ export const TunnelSpecSchema = z
     protocol: Protocol,
     forwards_to: ForwardsTo,
     domain: Domain,
-    policy: Policy.nullish(),
+    policy: PolicyObject.nullish(),
   })
   .transform(
     ({ protocol, forwards_to, domain, policy }): TunnelSpec => ({

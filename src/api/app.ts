@@ -15,6 +15,7 @@ import type { Database } from '../store/database.ts'
 import type { ApiToken } from './api-token.ts'
 import type { Entrance } from './entrance.ts'
 import { healthRoutes, readinessRoutes } from './health.ts'
+import { openApiRoutes } from './openapi.ts'
 import { probeRoutes } from './probe.ts'
 import { statusRoutes } from './status.ts'
 import { tunnelRoutes } from './tunnels.ts'
@@ -51,6 +52,7 @@ export function createApi({
   app.use(healthRoutes(database), probeRoutes(agent))
   app.use(bearerAuth({ realm: 'device-agent', isValid: token.isValid, failures, clientOf, log }))
   app.use(tunnelRoutes(agent), readinessRoutes(agent, database), statusRoutes(agent, database))
+  app.use(openApiRoutes())
   app.use(noRoute, errorResponse(log))
   return app
 }

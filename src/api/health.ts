@@ -1,7 +1,14 @@
 import { Router } from 'express'
+import { z } from 'zod'
 import type { Agent } from '../agent/agent.ts'
 import { methodNotAllowed } from '../http/no-route.ts'
 import type { Database } from '../store/database.ts'
+
+export const HealthView = z.strictObject({ status: z.literal('ok') })
+export const ReadinessView = z.strictObject({
+  ready: z.boolean(),
+  reasons: z.array(z.string()).readonly().describe('why it is not, one sentence each'),
+})
 
 /** `/healthz`, open to all: the process turns and its database answers. Never about the network. */
 export function healthRoutes(database: Database): Router {
@@ -10,7 +17,7 @@ export function healthRoutes(database: Database): Router {
     .route('/healthz')
     .get((_request, response) => {
       database.ping()
-      response.json({ status: 'ok' })
+      response.json({ status: 'ok' } satisfies z.infer<typeof HealthView>)
     })
     .all(methodNotAllowed('GET', 'HEAD'))
   return router
@@ -26,7 +33,8 @@ export function readinessRoutes(agent: Agent, database: Database): Router {
       const { problem } = database.report()
       const reasons = problem === undefined ? notReady : [...notReady, problem]
       const isReady = ready && problem === undefined
-      response.status(isReady ? 200 : 503).json({ ready: isReady, reasons })
+      const view: z.infer<typeof ReadinessView> = { ready: isReady, reasons }
+      response.status(isReady ? 200 : 503).json(view)
     })
     .all(methodNotAllowed('GET', 'HEAD'))
   return router

@@ -1,4 +1,5 @@
-import { isoTimeOrNull } from './iso-time.ts'
+import { z } from 'zod'
+import { IsoTime, isoTimeOrNull } from './iso-time.ts'
 
 /** What keeps something from being up, as the agent knows it. */
 export interface ShownProblem {
@@ -10,15 +11,16 @@ export interface ShownProblem {
 }
 
 /** The same as clients read it: every field is always there, null when there is nothing to say. */
-export interface ProblemView {
-  readonly reason: string | null
-  readonly remedy: string | null
-  readonly last_error: string | null
-  readonly service_code: string | null
-  readonly next_retry_at: string | null
+export const problemFields = {
+  reason: z.string().nullable().describe('why it is not up: network, auth, acl, …'),
+  remedy: z.string().nullable().describe('what to do about it, one sentence'),
+  last_error: z.string().nullable(),
+  service_code: z.string().nullable(),
+  next_retry_at: IsoTime.nullable(),
 }
+export const ProblemView = z.strictObject(problemFields)
 
-export function problemView(problem: ShownProblem): ProblemView {
+export function problemView(problem: ShownProblem): z.infer<typeof ProblemView> {
   return {
     reason: problem.reason ?? null,
     remedy: problem.remedy ?? null,

@@ -1,28 +1,32 @@
-import type { JsonObject, Tunnel } from '../agent/tunnel.ts'
-import { isoTime } from './iso-time.ts'
-import { type ProblemView, problemView } from './problem-view.ts'
+import { z } from 'zod'
+import { type JsonObject, PolicyObject, type Tunnel } from '../agent/tunnel.ts'
+import { IsoTime, isoTime } from './iso-time.ts'
+import { problemFields, problemView } from './problem-view.ts'
 
-/** The five fields of a tunnel that every client sees. */
-export interface TunnelView {
-  readonly url: string
-  readonly protocol: string
-  readonly forwards_to: string
-  readonly domain: string
-  /** In the answer to a create: as it was sent, or null. In a list: the policy in force, as JSON text. */
-  readonly policy: JsonObject | string | null
-}
+/** The five fields of a tunnel that every client sees (spec 2.6). */
+export const TunnelView = z.strictObject({
+  url: z.string(),
+  protocol: z.string(),
+  forwards_to: z.string(),
+  domain: z.string(),
+  policy: z
+    .union([PolicyObject, z.string(), z.null()])
+    .describe('to a create: as it was sent, or null; in a list: the one in force, as JSON text'),
+})
+export type TunnelView = z.infer<typeof TunnelView>
 
-/** The same with what is true of the tunnel now. Times are ISO 8601, UTC. */
-export interface TunnelStatusView extends TunnelView, ProblemView {
-  readonly id: string
-  /** What `/tunnels/{url_part}` takes. */
-  readonly url_part: string
-  readonly state: string
-  readonly since: string
-  readonly upstream: string
-  readonly created_at: string
-  readonly updated_at: string
-}
+/** The same with what is true of the tunnel now. */
+export const TunnelStatusView = TunnelView.extend({
+  id: z.string(),
+  url_part: z.string().describe('what /tunnels/{url_part} takes'),
+  state: z.enum(['opening', 'online', 'waiting', 'refused', 'closing']),
+  since: IsoTime,
+  ...problemFields,
+  upstream: z.enum(['up', 'down', 'unknown']),
+  created_at: IsoTime,
+  updated_at: IsoTime,
+})
+export type TunnelStatusView = z.infer<typeof TunnelStatusView>
 
 export function tunnelView({ url, spec }: Tunnel, policy: TunnelView['policy']): TunnelView {
   const { protocol, forwardsTo, domain } = spec

@@ -8,7 +8,8 @@ import { methodNotAllowed } from '../http/no-route.ts'
 import { parse } from '../http/parse.ts'
 import { tunnelStatusView, tunnelView } from './tunnel-view.ts'
 
-const ListQuery = z.strictObject({ view: z.literal('status', 'must be status').optional() })
+/** What `GET /tunnels` takes. */
+export const ListQuery = z.strictObject({ view: z.literal('status', 'must be status').optional() })
 const NoQuery = z.strictObject({})
 
 /** `/tunnels`: the agent's tunnels as a REST resource. */

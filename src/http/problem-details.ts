@@ -1,18 +1,29 @@
-import type { AppError, FieldError } from '../base/app-error.ts'
+import { z } from 'zod'
+import type { AppError } from '../base/app-error.ts'
 
 export const PROBLEM_TYPE = 'application/problem+json'
 
 /** RFC 9457 problem details, with our members behind its own. */
-export interface ProblemDetails {
-  readonly type: string
-  readonly title: string
-  readonly status: number
-  readonly detail: string
-  readonly code: string
-  readonly request_id?: string
-  readonly errors?: readonly FieldError[]
-  readonly service_code?: string
-}
+export const ProblemDetails = z.strictObject({
+  type: z.string(),
+  title: z.string(),
+  status: z.int().min(400).max(599),
+  detail: z.string(),
+  code: z.string().describe('stable, for programs'),
+  request_id: z.string().optional(),
+  errors: z
+    .array(
+      z.strictObject({
+        pointer: z.string().describe('RFC 6901'),
+        detail: z.string(),
+        code: z.string().optional(),
+      }),
+    )
+    .readonly()
+    .optional(),
+  service_code: z.string().optional().describe("the connectivity service's own code"),
+})
+export type ProblemDetails = z.infer<typeof ProblemDetails>
 
 export function problemDetails(error: AppError, requestId?: string): ProblemDetails {
   const { code, title, status, message: detail, errors, serviceCode } = error

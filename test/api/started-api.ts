@@ -8,6 +8,7 @@ import { openApiToken } from '../../src/api/api-token.ts'
 import { API_TOKEN_MIGRATIONS, ApiTokenStore } from '../../src/api/api-token-store.ts'
 import { createApi } from '../../src/api/app.ts'
 import { type Entrance, localEntrance, tunnelEntrance } from '../../src/api/entrance.ts'
+import { agentApiDocument } from '../../src/api/openapi.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { Secret } from '../../src/base/secret.ts'
 import { FailureLimiter } from '../../src/http/failure-limiter.ts'
@@ -15,6 +16,7 @@ import { HttpServer, type ListenTarget } from '../../src/http/http-server.ts'
 import { type Database, type DatabaseOptions, openDatabase } from '../../src/store/database.ts'
 import { type CapturedLog, captureLog } from '../helpers/captured-log.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { OpenApiCheck } from '../helpers/openapi-check.ts'
 import { type Answer, type SentRequest, sendRequest } from '../helpers/serve-http.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 import { FakeService } from './fake-service.ts'
@@ -24,6 +26,8 @@ const AUTHTOKEN = 'canary-authtoken-of-the-test'
 export const AGENT_DOMAIN = 'agent.site.test'
 const DEFAULT_POLICY_PATH = join(import.meta.dirname, '../../default-policy.json')
 export const DEFAULT_POLICY = readFileSync(DEFAULT_POLICY_PATH, 'utf8')
+
+const DOCUMENTED = new OpenApiCheck(agentApiDocument())
 
 export interface StartedApi extends CapturedLog {
   readonly agent: Agent
@@ -45,7 +49,7 @@ export interface StartApiOptions {
   readonly database?: Partial<DatabaseOptions>
 }
 
-/** The API over a real agent, a real database and a service that can be made to refuse. */
+/** The API, each answer held against its document, over a real agent, a real database and a service that can be made to refuse. */
 export async function startApi(options: StartApiOptions = {}): Promise<StartedApi> {
   const folder = options.folder ?? temporaryFolder()
   const captured = captureLog('debug')
@@ -107,8 +111,12 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
 
   const caller =
     (at: { port: number } | { socketPath: string }, host: string) =>
-    (method: string, path: string, body?: unknown, headers: Headers = {}) =>
-      sendRequest(at, toSent(method, path, body, { host, ...headers }))
+    async (method: string, path: string, body?: unknown, headers: Headers = {}) => {
+      const answer = await sendRequest(at, toSent(method, path, body, { host, ...headers }))
+      const contentType = answer.headers['content-type']
+      DOCUMENTED.check({ ...answer, method, path, contentType: String(contentType) })
+      return answer
+    }
   return {
     ...captured,
     agent,

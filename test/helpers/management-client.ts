@@ -4,9 +4,13 @@ import type { ConnectedAgent } from '../../src/gateway/connected-agent.ts'
 import type { CertificateStatus } from '../../src/gateway/domain-certificates.ts'
 import { DnsCheck } from '../../src/gateway/management/dns-check.ts'
 import { createManagementApi, localNames } from '../../src/gateway/management/management-api.ts'
+import { managementApiDocument } from '../../src/gateway/management/openapi.ts'
 import { HttpServer } from '../../src/http/http-server.ts'
 import { captureLog } from './captured-log.ts'
 import { openGatewayStores } from './gateway-stores.ts'
+import { OpenApiCheck } from './openapi-check.ts'
+
+const DOCUMENTED = new OpenApiCheck(managementApiDocument())
 
 export interface ApiAnswer {
   readonly status: number
@@ -21,7 +25,10 @@ export interface CallOptions {
   readonly headers?: Record<string, string>
 }
 
-/** The management API over real HTTP, on stores of its own and a clock that is moved by hand. */
+/**
+ * The management API over real HTTP, on stores of its own and a clock that is moved by hand.
+ * Each answer is held against the API's OpenAPI document.
+ */
 export async function startManagementApi({ dnsServers }: { dnsServers?: string[] } = {}) {
   const stores = openGatewayStores()
   const captured = captureLog()
@@ -64,10 +71,13 @@ export async function startManagementApi({ dnsServers }: { dnsServers?: string[]
         ? {}
         : { body: typeof options.body === 'string' ? options.body : JSON.stringify(options.body) }),
     })
+    const { status, headers } = response
     const text = await response.text()
+    const contentType = headers.get('content-type') ?? ''
+    DOCUMENTED.check({ method, path, status, contentType, text })
     return {
-      status: response.status,
-      headers: response.headers,
+      status,
+      headers,
       body: text === '' ? undefined : JSON.parse(text),
     }
   }

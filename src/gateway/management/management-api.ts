@@ -18,6 +18,7 @@ import { type EndpointsDeps, endpoints } from './endpoints.ts'
 import { apiErrorResponse, noSuchRoute } from './error-response.ts'
 import { type IpPoliciesDeps, ipPolicies } from './ip-policies.ts'
 import { type IpPolicyRulesDeps, ipPolicyRules } from './ip-policy-rules.ts'
+import { openApiRoutes } from './openapi.ts'
 import { type ReservedDomainsDeps, reservedDomains } from './reserved-domains.ts'
 import { resourceRoutes } from './resource.ts'
 import { type ConnectedAgents, tunnelSessions } from './tunnel-sessions.ts'
@@ -74,7 +75,7 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
     resourceRoutes(ipPolicyRules(deps)),
   ]
   app.use(consoleRoutes(deps, resources))
-  app.use(apiKeyAuth(deps), versionHeader, resources)
+  app.use(apiKeyAuth(deps), versionHeader, resources, openApiRoutes())
   app.use(noSuchRoute, apiErrorResponse(ids, log))
   return app
 }

@@ -1,11 +1,6 @@
 import { Router } from 'express'
 import { z } from 'zod'
-import {
-  type ApiDescription,
-  type OpenApiDocument,
-  type Operation,
-  openApiDocument,
-} from '../../http/openapi.ts'
+import { type OpenApiDocument, type Operation, openApiDocument } from '../../http/openapi.ts'
 import { ApiKeyCreate, ApiKeyUpdate, ApiKeyView } from './api-keys.ts'
 import { Reference } from './body.ts'
 import { BotUserCreate, BotUserUpdate, BotUserView } from './bot-users.ts'
@@ -108,7 +103,7 @@ const PageQuery = z.strictObject({
 
 const ApiError = z.strictObject({
   error_code: z.string().exactOptional(),
-  status_code: z.int(),
+  status_code: z.int().min(400).max(599),
   msg: z.string(),
   details: z.record(z.string(), z.string()),
 }) satisfies z.ZodType<ApiErrorBody>

@@ -1,0 +1,122 @@
+import { z } from 'zod'
+import type { AgentStatus, LinkStatus, OwnEndpointStatus } from '../agent/agent-status.ts'
+import type { StorageReport } from '../store/database.ts'
+import { IsoTime, isoTime, isoTimeOrNull } from './iso-time.ts'
+import { problemFields, problemView } from './problem-view.ts'
+
+const Count = z.number().min(0)
+
+/** One object that says whether the device is fine, and if not, what to do. */
+export const StatusView = z.strictObject({
+  verdict: z.string().describe('all of it in one sentence'),
+  healthy: z.boolean().describe('every tunnel is online and nothing waits for a person'),
+  ready: z.boolean(),
+  started_at: IsoTime,
+  device_id: z.string(),
+  link: z.strictObject({
+    state: z.enum(['connecting', 'up', 'suspect', 'waiting', 'refused', 'stopped']),
+    since: IsoTime,
+    ...problemFields,
+    latency_ms: z.number().nullable(),
+  }),
+  tunnels: z.strictObject({
+    opening: Count,
+    online: Count,
+    waiting: Count,
+    refused: Count,
+    closing: Count,
+    total: Count,
+  }),
+  damaged_rows: z.array(z.string()).readonly(),
+  own_endpoint: z
+    .strictObject({
+      domain: z.string(),
+      url: z.string(),
+      state: z.enum(['opening', 'online', 'waiting', 'refused', 'closing']),
+      since: IsoTime,
+      reason: z.string().nullable(),
+      last_error: z.string().nullable(),
+      reachable: z.enum(['yes', 'no', 'unknown']),
+      last_probe_at: IsoTime.nullable(),
+    })
+    .nullable(),
+  default_policy: z.strictObject({
+    source: z.enum(['file', 'kept']),
+    loaded_at: IsoTime,
+    problem: z.string().nullable(),
+  }),
+  storage: z.strictObject({
+    fault: z.string().nullable(),
+    problem: z.string().nullable(),
+    healed: z
+      .strictObject({ damage: z.string(), restored_from: IsoTime.nullable() })
+      .nullable()
+      .describe('set when the database was damaged at this start'),
+    last_backup_at: IsoTime.nullable(),
+    put_aside: z.array(z.string()).readonly(),
+  }),
+  versions: z.strictObject({ agent: z.string(), node: z.string(), sdk: z.string() }),
+  clock: z.strictObject({
+    now: IsoTime,
+    skew_ms: z.number().nullable().describe("the device's clock minus the service's"),
+  }),
+})
+export type StatusView = z.infer<typeof StatusView>
+
+export function statusView(status: AgentStatus, storage: StorageReport): StatusView {
+  const { defaultPolicy, clock } = status
+  return {
+    verdict: storage.problem ? `${status.verdict}; ${storage.problem}` : status.verdict,
+    healthy: status.healthy && storage.problem === undefined,
+    ready: status.ready && storage.problem === undefined,
+    started_at: isoTime(status.startedAt),
+    device_id: status.deviceId,
+    link: linkView(status.link),
+    tunnels: status.tunnels,
+    damaged_rows: status.damagedRows,
+    own_endpoint: status.ownEndpoint ? ownEndpointView(status.ownEndpoint) : null,
+    default_policy: {
+      source: defaultPolicy.source,
+      loaded_at: isoTime(defaultPolicy.loadedAt),
+      problem: defaultPolicy.problem ?? null,
+    },
+    storage: storageView(storage),
+    versions: status.versions,
+    clock: { now: isoTime(clock.now), skew_ms: clock.skewMs ?? null },
+  }
+}
+
+function linkView(link: LinkStatus): StatusView['link'] {
+  return {
+    state: link.state,
+    since: isoTime(link.since),
+    ...problemView(link),
+    latency_ms: link.latencyMs ?? null,
+  }
+}
+
+function ownEndpointView(own: OwnEndpointStatus): StatusView['own_endpoint'] {
+  return {
+    domain: own.domain,
+    url: own.url,
+    state: own.state,
+    since: isoTime(own.since),
+    reason: own.reason ?? null,
+    last_error: own.lastError ?? null,
+    reachable: own.reachable,
+    last_probe_at: isoTimeOrNull(own.lastProbeAt),
+  }
+}
+
+function storageView(report: StorageReport): StatusView['storage'] {
+  const { fault, problem, healing, lastBackupAt, putAside } = report
+  return {
+    fault: fault ?? null,
+    problem: problem ?? null,
+    healed: healing
+      ? { damage: healing.damage, restored_from: isoTimeOrNull(healing.restoredFrom) }
+      : null,
+    last_backup_at: isoTimeOrNull(lastBackupAt),
+    put_aside: putAside,
+  }
+}
