@@ -30,6 +30,11 @@ export class ServiceManager {
     this.#options = options
   }
 
+  /** False where nobody listens, so that nobody has to think of what to say. */
+  get isThere(): boolean {
+    return Boolean(this.#options.notifySocket)
+  }
+
   async open(): Promise<void> {
     const { notifySocket, log } = this.#options
     if (!notifySocket) return

@@ -8,6 +8,8 @@ import { type Daemon, startDaemon } from '../daemon.ts'
 import type { Served } from './serve.ts'
 import { ServiceManager } from './service-manager.ts'
 
+const STATUS_PAUSE_MS = 500
+
 export interface SupervisedDaemonOptions {
   readonly config: Config['agent']
   readonly version: string
@@ -39,17 +41,28 @@ export async function startSupervisedDaemon(
   const { agent, database } = daemon
   manager.ready(agent.status().verdict)
   manager.startWatchdog(() => database.ping())
-  closer.own(
-    'status line',
-    agent.onChange(() => manager.status(agent.status().verdict)),
-    (off) => off(),
-  )
+  if (manager.isThere) closer.own('status line', tellStatus(agent, manager), (stop) => stop())
   stop.addEventListener('abort', () => manager.stopping(), { once: true })
   return {
     address: daemon.address,
     broken: daemon.broken,
     apiToken: () => daemon.apiToken?.reveal() ?? null,
     ownEndpointOnline: (withinMs) => ownEndpointOnline(daemon, withinMs, stop),
+  }
+}
+
+/** Keeps the status line true; a thousand tunnels that open are one piece of news. */
+function tellStatus(agent: Daemon['agent'], manager: ServiceManager): () => void {
+  let timer: NodeJS.Timeout | undefined
+  const off = agent.onChange(() => {
+    timer ??= setTimeout(() => {
+      timer = undefined
+      manager.status(agent.status().verdict)
+    }, STATUS_PAUSE_MS)
+  })
+  return () => {
+    clearTimeout(timer)
+    off()
   }
 }
 

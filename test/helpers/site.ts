@@ -80,10 +80,10 @@ export class Site {
   /** Resolves when at least `count` tunnels are online. */
   async online(count: number): Promise<void> {
     for (;;) {
-      const answer = await this.call('GET', '/tunnels?view=status')
-      const tunnels = (await answer.json()) as { state: string }[]
-      if (tunnels.filter((tunnel) => tunnel.state === 'online').length >= count) return
-      await new Promise((resolve) => setTimeout(resolve, 10))
+      const answer = await this.call('GET', '/status')
+      const { tunnels } = (await answer.json()) as { tunnels: { online: number } }
+      if (tunnels.online >= count) return
+      await new Promise((resolve) => setTimeout(resolve, 20))
     }
   }
 
