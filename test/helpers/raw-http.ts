@@ -55,7 +55,8 @@ export class RawClient {
   receive(part: string): Promise<string> {
     return eventually(() => {
       if (this.text.includes(part)) return this.text
-      throw new Error(`still waiting for ${JSON.stringify(part)}: ${JSON.stringify(this.text)}`)
+      const text = JSON.stringify(this.text.slice(-1_000))
+      throw new Error(`still waiting for ${JSON.stringify(part)}: ${text}`)
     })
   }
 
@@ -63,7 +64,7 @@ export class RawClient {
   end(): Promise<string> {
     return eventually(() => {
       if (this.ending !== undefined) return this.ending
-      throw new Error(`still open: ${JSON.stringify(this.text)}`)
+      throw new Error(`still open: ${JSON.stringify(this.text.slice(-1_000))}`)
     })
   }
 }

@@ -211,9 +211,9 @@ export class Exchange implements RelayOwner {
     }
   }
 
-  /** Sends the request to another endpoint, whose policy runs in its turn. */
+  /** Sends the request to an internal endpoint, whose policy runs in its turn. */
   #handOn(url: string): void {
-    const endpoint = this.#context.registry.match(new URL(url).hostname)
+    const endpoint = this.#context.registry.matchInternal(new URL(url))
     const policy = this.#policy
     if (endpoint && policy) this.#enter(endpoint, policy.target, [...policy.fields])
     else this.#refuse('ERR_NGROK_3200', true)

@@ -10,8 +10,6 @@ export interface Front {
 
 /** Whether requests for the endpoint belong here, or have to go to the other door. */
 export function admit(front: Front, endpoint: Endpoint): 'serve' | 'redirect' | 'refuse' {
-  // Reached only by way of a policy, never from outside.
-  if (endpoint.host.endsWith('.internal')) return 'refuse'
   if (endpoint.protocol === front.scheme) return 'serve'
   if (front.scheme === 'https') return 'refuse'
   return front.redirectsToHttps ? 'redirect' : 'serve'
