@@ -7,6 +7,8 @@ import type { Logger } from '../base/logger.ts'
 import { Secret } from '../base/secret.ts'
 import type { Config } from '../config.ts'
 import { Gateway, type GatewayAddresses } from '../gateway/gateway.ts'
+import { apiKeyPath } from './api-key-file.ts'
+import { localAddress } from './local-address.ts'
 
 export interface GatewayServiceOptions {
   readonly config: Config['gateway']
@@ -20,10 +22,14 @@ export interface GatewayServiceOptions {
 export interface GatewayService {
   readonly gateway: Gateway
   readonly addresses: GatewayAddresses
+  /** Where the management API is served. */
+  readonly managementApi: string
   readonly authtoken: Secret
+  /** Opens the management API. */
+  readonly apiKey: Secret
 }
 
-/** Starts the gateway and makes sure that one device may connect to it. */
+/** Starts the gateway and makes sure that one device may connect to it, and one key manage it. */
 export async function startGateway(
   { config, authtokenPath, deviceName, log }: GatewayServiceOptions,
   closer: Closer,
@@ -32,16 +38,29 @@ export async function startGateway(
     it.stop(),
   )
   const addresses = await gateway.start()
-  const kept = existsSync(authtokenPath) ? readFileSync(authtokenPath, 'utf8').trim() : ''
-  const { authtoken } = gateway.provision({
-    domain: config.reservedDomain,
-    name: deviceName,
-    authtoken: kept === '' ? undefined : new Secret(kept),
-  })
-  // The gateway keeps hashes only, so the plain text has to be on disk before anybody relies on it.
-  if (authtoken.reveal() !== kept) {
-    mkdirSync(dirname(authtokenPath), { recursive: true, mode: 0o700 })
-    writeFileDurably(authtokenPath, `${authtoken.reveal()}\n`)
+  const authtoken = keepSecret(
+    authtokenPath,
+    (kept) =>
+      gateway.provision({ domain: config.reservedDomain, name: deviceName, authtoken: kept })
+        .authtoken,
+  )
+  const apiKey = keepSecret(apiKeyPath(config), (kept) =>
+    gateway.provisionApiKey({ description: 'the owner of this gateway', apiKey: kept }),
+  )
+  const managementApi = `http://${localAddress(addresses.api ?? config.apiListen)}`
+  return { gateway, addresses, managementApi, authtoken, apiKey }
+}
+
+/**
+ * The secret that `provision` gives, who is told what the last start left at `path`.
+ * The gateway keeps hashes only, so the plain text has to be on disk before anybody relies on it.
+ */
+function keepSecret(path: string, provision: (kept: Secret | undefined) => Secret): Secret {
+  const kept = existsSync(path) ? readFileSync(path, 'utf8').trim() : ''
+  const secret = provision(kept === '' ? undefined : new Secret(kept))
+  if (secret.reveal() !== kept) {
+    mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+    writeFileDurably(path, `${secret.reveal()}\n`)
   }
-  return { gateway, addresses, authtoken }
+  return secret
 }

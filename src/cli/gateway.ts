@@ -2,11 +2,24 @@ import { join } from 'node:path'
 import { Command } from 'commander'
 import { createLogger } from '../base/logger.ts'
 import { parseConfig } from '../config.ts'
+import { apiKeyPath } from './api-key-file.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
 import { serve } from './serve.ts'
 
 const AUTHTOKEN_FILE = 'authtoken'
+
+/** What `gateway --json` prints, as one line. */
+interface GatewayReady {
+  readonly agent_listen: string
+  readonly ingress_http: string
+  readonly ingress_https: string
+  readonly ca_cert: string
+  readonly reserved_domain: string
+  readonly authtoken_file: string
+  readonly management_api: string
+  readonly api_key_file: string
+}
 
 /** `device-agent gateway`: the service alone, for a site server that devices connect to. */
 export function gatewayCommand({ environment, stdout, stop }: CommandContext): Command {
@@ -22,17 +35,19 @@ export function gatewayCommand({ environment, stdout, stop }: CommandContext): C
         stop,
         start: async (closer) => {
           const { startGateway } = await import('./gateway-service.ts')
-          const { addresses } = await startGateway(
+          const { addresses, managementApi } = await startGateway(
             { config: config.gateway, authtokenPath, deviceName: 'first device', log },
             closer,
           )
-          const ready = {
+          const ready: GatewayReady = {
             agent_listen: localAddress(addresses.agent),
             ingress_http: `http://${localAddress(addresses.http)}`,
             ingress_https: `https://${localAddress(addresses.https)}`,
             ca_cert: addresses.caCertPath,
             reserved_domain: config.gateway.reservedDomain,
             authtoken_file: authtokenPath,
+            management_api: managementApi,
+            api_key_file: apiKeyPath(config.gateway),
           }
           stdout.write(json ? `${JSON.stringify(ready)}\n` : describe(ready))
           return { broken: new Promise(() => {}) }
@@ -41,19 +56,13 @@ export function gatewayCommand({ environment, stdout, stop }: CommandContext): C
     })
 }
 
-function describe(ready: {
-  readonly agent_listen: string
-  readonly ingress_http: string
-  readonly ingress_https: string
-  readonly ca_cert: string
-  readonly reserved_domain: string
-  readonly authtoken_file: string
-}): string {
+function describe(ready: GatewayReady): string {
   return `The gateway is up.
 
   devices    connect to ${ready.agent_listen}
   visitors   come in at ${ready.ingress_http} and ${ready.ingress_https}
   domain     ${ready.reserved_domain}
+  management ${ready.management_api} (API key: ${ready.api_key_file})
 
 A device needs these settings (copy the two files to it):
 

@@ -1,5 +1,6 @@
 import { relative } from 'node:path'
 import type { Config } from '../config.ts'
+import { apiKeyPath } from './api-key-file.ts'
 
 /** What `up --json` prints, as one line. */
 export interface UpReady {
@@ -12,6 +13,8 @@ export interface UpReady {
   readonly ca_cert: string
   readonly reserved_domain: string
   readonly authtoken: string
+  readonly management_api: string
+  readonly api_key: string
 }
 
 /** What a newcomer needs: what runs where, and three lines to paste. */
@@ -33,6 +36,7 @@ export function describeUp(ready: UpReady, samplePort: number, config: Config): 
   API token    ${agent.apiToken ? 'AGENT_API_TOKEN' : tokenFile}
   public       ${ready.ingress_http}  and  ${ready.ingress_https} (CA: ${shown(ready.ca_cert)})
   domain       ${ready.reserved_domain}
+  management   ${ready.management_api} (API key: ${shown(apiKeyPath(config.gateway))})
   sample       http://127.0.0.1:${samplePort}, a service to try with
 
 Paste these into another terminal, in this folder:

@@ -51,7 +51,7 @@ async function start(
     log.warn('up runs its own gateway: SVC_AUTHTOKEN and SVC_SERVER_ADDR are for run')
   }
   const authtokenPath = join(config.agent.dataDir, 'authtoken')
-  const { addresses, authtoken } = await startGateway(
+  const { addresses, managementApi, authtoken, apiKey } = await startGateway(
     { config: config.gateway, authtokenPath, deviceName: 'this device', log },
     closer,
   )
@@ -77,6 +77,8 @@ async function start(
     ca_cert: addresses.caCertPath,
     reserved_domain: config.gateway.reservedDomain,
     authtoken: authtoken.reveal(),
+    management_api: managementApi,
+    api_key: apiKey.reveal(),
   }
   return { served, ready }
 }

@@ -13,6 +13,8 @@ export interface UpReady {
   readonly ca_cert: string
   readonly reserved_domain: string
   readonly authtoken: string
+  readonly management_api: string
+  readonly api_key: string
 }
 
 export interface TunnelBody {

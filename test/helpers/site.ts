@@ -12,6 +12,8 @@ export interface GatewayReady {
   readonly ca_cert: string
   readonly reserved_domain: string
   readonly authtoken_file: string
+  readonly management_api: string
+  readonly api_key_file: string
 }
 
 /** The line that `run --json` prints. */

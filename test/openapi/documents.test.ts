@@ -9,7 +9,9 @@ describe.each([
 ])('the OpenAPI document of the %s API', (name, document) => {
   // After a change that was meant: npm run openapi.
   it('is the one in git', async () => {
-    await expect(`${JSON.stringify(document, null, 2)}\n`).toMatchFileSnapshot(`fixtures/${name}.json`)
+    await expect(`${JSON.stringify(document, null, 2)}\n`).toMatchFileSnapshot(
+      `fixtures/${name}.json`,
+    )
   })
 
   it('has schemas that a validator takes, strictly', () => {
