@@ -1,10 +1,10 @@
 import { join } from 'node:path'
 import { Command } from 'commander'
-import { createLogger } from '../base/logger.ts'
 import { parseConfig } from '../config.ts'
 import { apiKeyPath } from './api-key-file.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
+import { openProcessLog } from './process-log.ts'
 import { serve } from './serve.ts'
 
 const AUTHTOKEN_FILE = 'authtoken'
@@ -22,13 +22,14 @@ interface GatewayReady {
 }
 
 /** `device-agent gateway`: the service alone, for a site server that devices connect to. */
-export function gatewayCommand({ environment, stdout, stop }: CommandContext): Command {
+export function gatewayCommand(context: CommandContext): Command {
+  const { environment, stdout, stop } = context
   return new Command('gateway')
     .description('run the gateway alone, as a site server that devices connect to')
     .option('--json', 'print one JSON line with the addresses when ready, and nothing else')
     .action(async ({ json = false }: { json?: boolean }) => {
       const config = parseConfig(environment)
-      const log = createLogger(config.logLevel)
+      const log = openProcessLog(context, config.logLevel)
       const authtokenPath = join(config.gateway.dataDir, AUTHTOKEN_FILE)
       await serve({
         log,

@@ -1,8 +1,8 @@
 import { Command } from 'commander'
-import { createLogger } from '../base/logger.ts'
 import { parseConfig } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
+import { openProcessLog } from './process-log.ts'
 import { serve } from './serve.ts'
 import { readVersion } from './version.ts'
 
@@ -14,7 +14,7 @@ export function runCommand(context: CommandContext): Command {
     .action(async ({ json = false }: { json?: boolean }) => {
       const { environment, stdout, stop } = context
       const config = parseConfig(environment)
-      const log = createLogger(config.logLevel)
+      const log = openProcessLog(context, config.logLevel)
       // Loaded late: --help and a mistaken setting must not wait for the SDK.
       const { startSupervisedDaemon } = await import('./supervised-daemon.ts')
       await serve({

@@ -2,10 +2,11 @@ import { join } from 'node:path'
 import { Command } from 'commander'
 import { StartError } from '../base/app-error.ts'
 import type { Closer } from '../base/closer.ts'
-import { createLogger, type Logger } from '../base/logger.ts'
+import type { Logger } from '../base/logger.ts'
 import { type Config, parseConfig } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
+import { openProcessLog } from './process-log.ts'
 import { SampleService } from './sample-service.ts'
 import { type Served, serve } from './serve.ts'
 import { describeUp, type UpReady } from './up-text.ts'
@@ -22,7 +23,7 @@ export function upCommand(context: CommandContext): Command {
       const config = parseConfig(context.environment)
       // Somebody who reads the walk wants no log around it, unless it is asked for.
       const isQuiet = !json && !context.environment.LOG_LEVEL
-      const log = createLogger(isQuiet ? 'warn' : config.logLevel)
+      const log = openProcessLog(context, isQuiet ? 'warn' : config.logLevel)
       await serve({
         log,
         stop: context.stop,

@@ -1,0 +1,33 @@
+import { fstatSync } from 'node:fs'
+import type { DestinationStream } from 'pino'
+
+/** Priorities of sd-daemon(3) for pino's numeric levels. */
+const PRIORITIES: ReadonlyMap<number, number> = new Map([
+  [10, 7],
+  [20, 7],
+  [30, 6],
+  [40, 4],
+  [50, 3],
+  [60, 2],
+])
+const DEFAULT_PRIORITY = 6
+
+/** True when the descriptor leads to systemd's journal, as `JOURNAL_STREAM` (systemd.exec(5)) says. */
+export function leadsToJournal(journalStream: string | undefined, descriptor: number): boolean {
+  if (journalStream === undefined) return false
+  const { dev, ino } = fstatSync(descriptor)
+  return journalStream === `${dev}:${ino}`
+}
+
+/** Puts each line's priority before it, so that `journalctl -p warning` finds what matters. */
+export function journalDestination(inner: DestinationStream): DestinationStream {
+  // pino writes the level of the next line into a destination that asks for it.
+  const destination = {
+    [Symbol.for('pino.metadata')]: true,
+    lastLevel: 30,
+    write: (line: string) => {
+      inner.write(`<${PRIORITIES.get(destination.lastLevel) ?? DEFAULT_PRIORITY}>${line}`)
+    },
+  }
+  return destination
+}

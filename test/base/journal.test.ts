@@ -1,0 +1,29 @@
+import { fstatSync, openSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { journalDestination, leadsToJournal } from '../../src/base/journal.ts'
+import { createLogger } from '../../src/base/logger.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+describe('journalDestination', () => {
+  it('puts the priority of its level before each line', () => {
+    const written: string[] = []
+    const log = createLogger('trace', journalDestination({ write: (line) => written.push(line) }))
+    for (const level of ['trace', 'debug', 'info', 'warn', 'error', 'fatal'] as const) {
+      log.child({ room: 'x' })[level](level)
+    }
+    expect(written.map((line) => line.slice(0, 4))).toEqual(
+      [7, 7, 6, 4, 3, 2].map((priority) => `<${priority}>{`),
+    )
+  })
+})
+
+describe('leadsToJournal', () => {
+  it('compares device and inode with what the service manager said', () => {
+    const file = openSync(join(temporaryFolder(), 'journal'), 'w')
+    const { dev, ino } = fstatSync(file)
+    expect(leadsToJournal(`${dev}:${ino}`, file)).toBe(true)
+    expect(leadsToJournal(`${dev}:${ino + 1}`, file)).toBe(false)
+    expect(leadsToJournal(undefined, file)).toBe(false)
+  })
+})
