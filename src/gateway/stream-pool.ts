@@ -74,6 +74,11 @@ export class StreamPool {
     this.#proxyHeader = proxyHeader
   }
 
+  /** How many more streams its session takes. */
+  get freeSlots(): number {
+    return this.#slots.session.freeSlots
+  }
+
   /** Asks for a stream, an idle one if there is one; it counts for the asker until handed back. */
   acquire(clientAddr: string, waiter: StreamWaiter): void {
     const idle = this.#idle.pop()
