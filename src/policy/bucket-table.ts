@@ -1,4 +1,4 @@
-import type { Bucket } from './sliding-window.ts'
+import type { BucketMemory } from './sliding-window.ts'
 
 /** Buckets per page; the first page starts small, because most limiters see few clients. */
 const PAGE_BITS = 12
@@ -8,7 +8,7 @@ const FIRST_INDEX = 32
 /** The hash of its key stands in front of a bucket's own words. */
 const HASH_WORDS = 2
 
-interface Page extends Bucket {
+interface Page extends BucketMemory {
   readonly buckets: number
 }
 
@@ -88,7 +88,7 @@ export class BucketTable {
   }
 
   /** The memory in which a row stands. */
-  page(row: number): Bucket {
+  page(row: number): BucketMemory {
     return this.#pages[row >>> PAGE_BITS] as Page
   }
 

@@ -1,6 +1,6 @@
 import { BucketTable } from './bucket-table.ts'
 import { KeyHash } from './key-hash.ts'
-import { createWindow, ExactLog, type SlidingWindow } from './sliding-window.ts'
+import { SlidingWindow } from './sliding-window.ts'
 
 export interface RateLimiterOptions {
   /** Requests that may be admitted in any window of `windowMs`. */
@@ -12,8 +12,10 @@ export interface RateLimiterOptions {
 
 /** At most 28 MB, when every bucket is in use and busy. */
 const MAX_BUCKETS = 100_000
-/** With the hash of its key, a bucket with a log of this length is one cache line of 64 bytes. */
-const SMALL_LOG = 6
+/** With the hash of its key, a bucket for so many admissions is one cache line of 64 bytes. */
+const SMALL_CAPACITY = 8
+const SWEEPS_PER_WINDOW = 4
+/** Buckets that one call looks at, at most. */
 const MAX_SWEEP_STEPS = 256
 /** The bucket that all further keys share while every other is in use. */
 const OVERFLOW_HASH = 0
@@ -35,15 +37,14 @@ interface Tier {
 export class RateLimiter {
   readonly #windowMs: number
   readonly #maxBuckets: number
-  readonly #small: Tier & { readonly window: ExactLog }
+  readonly #small: Tier
   readonly #large: Tier | undefined
   #hash: KeyHash | undefined
   #latest = 0
 
   constructor({ capacity, windowMs, maxBuckets = MAX_BUCKETS, hash }: RateLimiterOptions) {
-    const log = new ExactLog(Math.min(capacity, SMALL_LOG), windowMs)
-    this.#small = { ...createTier(log), window: log }
-    this.#large = capacity > SMALL_LOG ? createTier(createWindow(capacity, windowMs)) : undefined
+    this.#small = createTier(Math.min(capacity, SMALL_CAPACITY), windowMs)
+    this.#large = capacity > SMALL_CAPACITY ? createTier(capacity, windowMs) : undefined
     this.#windowMs = windowMs
     this.#maxBuckets = maxBuckets
     this.#hash = hash
@@ -84,7 +85,7 @@ export class RateLimiter {
     if (row === -1) return this.#open(low, high, now)
     const waitMs = admitTo(small, row, now)
     if (waitMs === 0 || !large) return waitMs
-    // The log is full, the capacity is not: the key moves into a large bucket.
+    // The bucket is full, the capacity is not: the key moves into a large one.
     const grown = large.table.insert(low, high)
     for (const admittedAt of small.window.times(small.table.page(row), small.table.offset(row))) {
       admitTo(large, grown, admittedAt)
@@ -111,15 +112,15 @@ export class RateLimiter {
     return admitTo(this.#small, this.#small.table.insert(low, high), now)
   }
 
-  /** Walks over a whole table about once per window, and clears it after a window of silence. */
+  /** Walks over a table a few times per window, and clears it after a window of silence. */
   #sweep(tier: Tier, silence: number): void {
     const { table } = tier
     if (silence >= this.#windowMs) {
       table.clear()
       return
     }
-    const due = tier.sweepDue + (table.size * silence) / this.#windowMs
-    tier.sweepDue = Math.min(due, MAX_SWEEP_STEPS)
+    const due = (SWEEPS_PER_WINDOW * table.size * silence) / this.#windowMs
+    tier.sweepDue = Math.min(tier.sweepDue + due, MAX_SWEEP_STEPS)
     for (; tier.sweepDue >= 1 && table.size > 0; tier.sweepDue -= 1) {
       if (tier.sweepAt >= table.size) tier.sweepAt = 0
       if (this.#isIdle(tier, tier.sweepAt)) table.remove(tier.sweepAt)
@@ -132,7 +133,8 @@ export class RateLimiter {
   }
 }
 
-function createTier(window: SlidingWindow): Tier {
+function createTier(capacity: number, windowMs: number): Tier {
+  const window = new SlidingWindow(capacity, windowMs)
   return { window, table: new BucketTable(window.words), sweepAt: 0, sweepDue: 0 }
 }
 

@@ -1,185 +1,103 @@
-/**
- * How the admitted requests of one bucket are remembered. All buckets of a limiter share typed
- * arrays; a window works on the words of one bucket, which start at `at` and are zero at first.
- *
- * Both windows keep the promise of the rate limit: in any window of `windowMs`, closed at one end,
- * never more than `capacity` requests are admitted.
- */
-export interface SlidingWindow {
-  /** Words of 32 bits that a bucket takes; even, so that `doubles` can start at any bucket. */
-  readonly words: number
-  /** Admits a request and answers 0, or refuses it and answers the ms until a slot is certain. */
-  admit(bucket: Bucket, at: number, now: number): number
-  /** True when nothing that was admitted counts any more; may be late by a sub-window. */
-  isIdle(bucket: Bucket, at: number, now: number): boolean
-}
-
-/** The same memory, seen as 32-bit words and as doubles; `at` counts words. */
-export interface Bucket {
+/** Memory of many buckets, seen as 32-bit words and as doubles. */
+export interface BucketMemory {
   readonly words: Uint32Array
   readonly doubles: Float64Array
 }
 
-/** Up to this capacity every admission time is kept: exact, and no larger than the ring. */
-export const MAX_LOG_CAPACITY = 30
+/** Times that one bucket keeps at most. */
+const MAX_TIMES = 60
+/** Ages of times that still count stay below half of what a signed 32-bit difference can hold. */
+const MAX_UNITS = 2 ** 30
 
-/** Sub-windows of a ring. The rate is a multiple of 10 s, so each is at least 1 s long. */
-const SUB_WINDOWS = 60
-/** One more than a window has: the oldest is still partly inside. */
-const CIRCLE = SUB_WINDOWS + 1
-/** Words in front of the counters. */
-const RING_AT = 4
+/** Words of a bucket: the oldest group, how many there are, what the newest holds, padding. */
+const OLDEST = 0
+const GROUPS = 1
+const IN_NEWEST = 2
+/** The last admission as a double, in the place of two words. */
+const LATEST = 4
+const TIMES = 6
 
-/** The window that fits the capacity. */
-export function createWindow(capacity: number, windowMs: number): SlidingWindow {
-  return capacity <= MAX_LOG_CAPACITY
-    ? new ExactLog(capacity, windowMs)
-    : new SubWindowRing(capacity, windowMs)
-}
-
-/** The times of the last `capacity` admissions, in a circle: `[oldest, count, times…]`. */
-export class ExactLog implements SlidingWindow {
+/**
+ * Remembers the admissions of a bucket. All buckets of a limiter share typed arrays: the words of
+ * one start at `at`, which is even, and are zero at first.
+ *
+ * Up to 60 admissions each time is kept, and the window is exact. Above that, admissions are taken
+ * in groups of `capacity / 60`, and a group counts until its last admission has left the window.
+ * Only the oldest group can be partly outside, so at any moment less than a sixtieth of the
+ * capacity is held back longer than it had to be, whatever the clients do; and never is more than
+ * `capacity` admitted in any window of `windowMs`, closed at one end.
+ */
+export class SlidingWindow {
+  /** Words that a bucket takes; even, so that there are doubles at the start of each. */
   readonly words: number
   readonly #capacity: number
   readonly #windowMs: number
-
-  constructor(capacity: number, windowMs: number) {
-    this.words = 2 + 2 * capacity
-    this.#capacity = capacity
-    this.#windowMs = windowMs
-  }
-
-  admit({ words, doubles }: Bucket, at: number, now: number): number {
-    const oldest = words[at] as number
-    const count = words[at + 1] as number
-    const times = (at + 2) >>> 1
-    if (count < this.#capacity) {
-      doubles[times + count] = now
-      words[at + 1] = count + 1
-      return 0
-    }
-    const freeAt = (doubles[times + oldest] as number) + this.#windowMs
-    if (now < freeAt) return freeAt - now
-    doubles[times + oldest] = now
-    words[at] = oldest + 1 === this.#capacity ? 0 : oldest + 1
-    return 0
-  }
-
-  isIdle({ words, doubles }: Bucket, at: number, now: number): boolean {
-    const oldest = words[at] as number
-    const count = words[at + 1] as number
-    if (count === 0) return true
-    const newest = count < this.#capacity ? count - 1 : (oldest || count) - 1
-    return now - (doubles[((at + 2) >>> 1) + newest] as number) >= this.#windowMs
-  }
-
-  /** When requests were admitted, the oldest first. */
-  times({ words, doubles }: Bucket, at: number): number[] {
-    const oldest = words[at] as number
-    const count = words[at + 1] as number
-    const first = (at + 2) >>> 1
-    return Array.from(
-      { length: count },
-      (_, index) => doubles[first + ((oldest + index) % count)] as number,
-    )
-  }
-}
-
-/**
- * Counters of sub-windows in a circle: `[newest sub-window, total, full until (double), counters…]`.
- *
- * A sub-window counts in full until its *last* admission has left the window, which is strict, and
- * exact for bursts. The place of that admission inside its sub-window is in the upper 16 bits of
- * the counter; above 65,535 all 32 bits count, and a sub-window counts until all of it has left.
- */
-class SubWindowRing implements SlidingWindow {
-  readonly words = RING_AT + CIRCLE + 1
-  readonly #capacity: number
-  readonly #windowMs: number
-  readonly #subWindowMs: number
-  /** What one step of the upper 16 bits stands for. */
-  readonly #tickMs: number
-  readonly #hasTicks: boolean
-  readonly #countMask: number
+  readonly #groupSize: number
+  readonly #maxGroups: number
+  /** Times are 32-bit integers of a fraction of a millisecond: a power of two, to be exact. */
+  readonly #unitsPerMs: number
+  readonly #windowUnits: number
 
   constructor(capacity: number, windowMs: number) {
     this.#capacity = capacity
     this.#windowMs = windowMs
-    this.#subWindowMs = windowMs / SUB_WINDOWS
-    this.#tickMs = Math.max(1, this.#subWindowMs / 0xfff0)
-    this.#hasTicks = capacity <= 0xffff
-    this.#countMask = this.#hasTicks ? 0xffff : 0xffffffff
+    this.#groupSize = Math.ceil(capacity / MAX_TIMES)
+    this.#maxGroups = Math.ceil(capacity / this.#groupSize)
+    this.#unitsPerMs = 2 ** Math.floor(Math.log2(MAX_UNITS / windowMs))
+    this.#windowUnits = windowMs * this.#unitsPerMs
+    this.words = TIMES + this.#maxGroups + (this.#maxGroups & 1)
   }
 
-  admit({ words, doubles }: Bucket, at: number, now: number): number {
-    const fullUntil = doubles[(at + 2) >>> 1] as number
-    if (now < fullUntil) return fullUntil - now
-    // An integer of 32 bits, because the remainder of a double costs more than all the rest.
-    const current = (now / this.#subWindowMs) | 0
-    const total = this.#advance(words, at, current, now)
-    if (total >= this.#capacity) {
-      const freeAt = this.#freeAt(words, at, current)
-      doubles[(at + 2) >>> 1] = freeAt
-      return freeAt - now
+  /** Admits a request and answers 0, or refuses it and answers the ms until a slot is certain. */
+  admit({ words, doubles }: BucketMemory, at: number, now: number): number {
+    let oldest = words[at + OLDEST] as number
+    let groups = words[at + GROUPS] as number
+    const nowUnits = Math.floor(now * this.#unitsPerMs) | 0
+    if (now - (doubles[(at + LATEST) >>> 1] as number) >= this.#windowMs) groups = 0
+    // Times are rounded up and the present is rounded down: an early end would over-admit.
+    while (groups > 0 && this.#ageOf(words, at, oldest, nowUnits) >= this.#windowUnits) {
+      oldest = this.#next(oldest)
+      groups -= 1
     }
-    words[at + 1] = total + 1
-    const place = at + RING_AT + (current % CIRCLE)
-    const count = this.#count(words[place] as number)
-    words[place] = this.#hasTicks ? this.#tick(current, now) * 0x10000 + count + 1 : count + 1
+    let inNewest = groups === 0 ? this.#groupSize : (words[at + IN_NEWEST] as number)
+    if ((groups - 1) * this.#groupSize + inNewest >= this.#capacity) {
+      const age = this.#ageOf(words, at, oldest, nowUnits)
+      return (this.#windowUnits - age) / this.#unitsPerMs
+    }
+    if (inNewest === this.#groupSize) {
+      groups += 1
+      inNewest = 0
+    }
+    const newest = (oldest + groups - 1) % this.#maxGroups
+    words[at + OLDEST] = oldest
+    words[at + GROUPS] = groups
+    words[at + IN_NEWEST] = inNewest + 1
+    doubles[(at + LATEST) >>> 1] = now
+    words[at + TIMES + newest] = Math.ceil(now * this.#unitsPerMs)
     return 0
   }
 
-  isIdle({ words }: Bucket, at: number, now: number): boolean {
-    return ((now / this.#subWindowMs) | 0) - (words[at] as number) > SUB_WINDOWS
+  /** True when nothing that was admitted counts any more. */
+  isIdle({ doubles }: BucketMemory, at: number, now: number): boolean {
+    return now - (doubles[(at + LATEST) >>> 1] as number) >= this.#windowMs
   }
 
-  /** Drops what has left the window and answers how many admissions still count. */
-  #advance(words: Uint32Array, at: number, current: number, now: number): number {
-    let total = words[at + 1] as number
-    const newest = words[at] as number
-    if (newest !== current) {
-      for (let subWindow = Math.max(newest + 1, current - SUB_WINDOWS); subWindow <= current; ) {
-        const place = at + RING_AT + (subWindow % CIRCLE)
-        total -= this.#count(words[place] as number)
-        words[place] = 0
-        subWindow += 1
-      }
-      words[at] = current
-    }
-    // The oldest sub-window stands half outside: it goes when its last admission has gone.
-    const place = at + RING_AT + ((current + 1) % CIRCLE)
-    const word = words[place] as number
-    if (word !== 0 && this.#leavesAt(current - SUB_WINDOWS, word) <= now) {
-      total -= this.#count(word)
-      words[place] = 0
-    }
-    words[at + 1] = total
-    return total
+  /** When the groups were admitted, the oldest first; each time is that of a group's last. */
+  times({ words, doubles }: BucketMemory, at: number): number[] {
+    const latest = doubles[(at + LATEST) >>> 1] as number
+    const latestUnits = Math.ceil(latest * this.#unitsPerMs)
+    const oldest = words[at + OLDEST] as number
+    return Array.from({ length: words[at + GROUPS] as number }, (_, index) => {
+      const age = this.#ageOf(words, at, (oldest + index) % this.#maxGroups, latestUnits | 0)
+      return Math.min(latest, (latestUnits - age) / this.#unitsPerMs)
+    })
   }
 
-  /** When the oldest sub-window with admissions leaves the window. */
-  #freeAt(words: Uint32Array, at: number, current: number): number {
-    for (let age = SUB_WINDOWS; ; age -= 1) {
-      const word = words[at + RING_AT + ((current + CIRCLE - age) % CIRCLE)] as number
-      if (word !== 0 || age === 0) return this.#leavesAt(current - age, word)
-    }
+  #ageOf(words: Uint32Array, at: number, group: number, nowUnits: number): number {
+    return (nowUnits - (words[at + TIMES + group] as number)) | 0
   }
 
-  #count(word: number): number {
-    return (word & this.#countMask) >>> 0
-  }
-
-  #leavesAt(subWindow: number, word: number): number {
-    if (!this.#hasTicks) return (subWindow + 1) * this.#subWindowMs + this.#windowMs
-    return (this.#firstTick(subWindow) + (word >>> 16)) * this.#tickMs + this.#windowMs
-  }
-
-  /** Ticks from the start of the sub-window, rounded up, because an early end would over-admit. */
-  #tick(subWindow: number, now: number): number {
-    return Math.ceil(now / this.#tickMs) - this.#firstTick(subWindow)
-  }
-
-  #firstTick(subWindow: number): number {
-    return Math.floor((subWindow * this.#subWindowMs) / this.#tickMs)
+  #next(group: number): number {
+    return group + 1 === this.#maxGroups ? 0 : group + 1
   }
 }

@@ -1,0 +1,112 @@
+import type { Clock } from '../../src/base/clock.ts'
+import { type Connection, Exchange, type PolicyTrace } from '../../src/policy/exchange.ts'
+import { HeaderList } from '../../src/policy/header-list.ts'
+import type { Outcome } from '../../src/policy/outcome.ts'
+import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../../src/policy/policy.ts'
+import { captureLog } from './captured-log.ts'
+import { ManualClock } from './manual-clock.ts'
+
+export interface ExchangeParts {
+  readonly method?: string
+  readonly url?: string
+  /** Name and value in turn; `Host` is added. */
+  readonly headers?: readonly string[]
+  readonly body?: string | Buffer
+  readonly ip?: string
+  readonly connection?: Partial<Connection>
+  readonly status?: number
+  readonly responseHeaders?: readonly string[]
+  readonly hops?: number
+  readonly trace?: PolicyTrace
+}
+
+/** An exchange as the ingress would make it; with `status` the response has come. */
+export function createExchange(parts: ExchangeParts = {}): Exchange {
+  const url = new URL(parts.url ?? 'https://device.example.com/')
+  const scheme = url.protocol === 'http:' ? 'http' : 'https'
+  const port = Number(url.port || (scheme === 'http' ? 80 : 443))
+  const body = Buffer.from(parts.body ?? '')
+  const exchange = new Exchange({
+    connection: {
+      clientIp: parts.ip ?? '203.0.113.9',
+      clientPort: 51_234,
+      serverIp: '192.0.2.1',
+      serverPort: port,
+      startedAt: Date.UTC(2030, 0, 1),
+      bytesIn: 120,
+      bytesOut: 340,
+      ...parts.connection,
+    },
+    endpoint: {
+      id: 'ep_1',
+      url: url.origin,
+      host: url.hostname,
+      port,
+      protocol: scheme,
+    },
+    request: {
+      method: parts.method ?? 'GET',
+      target: `${url.pathname}${url.search}`,
+      host: url.hostname,
+      scheme,
+      httpVersion: '1.1',
+      headers: new HeaderList(['Host', url.host, ...(parts.headers ?? [])]),
+      receivedAt: Date.UTC(2030, 0, 1, 0, 0, 1),
+      readBody: (maxBytes) => Promise.resolve(body.length > maxBytes ? undefined : body),
+    },
+    hops: parts.hops ?? 0,
+    trace: parts.trace,
+  })
+  if (parts.status !== undefined) {
+    const headers = new HeaderList([...(parts.responseHeaders ?? [])])
+    exchange.response = { status: parts.status, headers }
+  }
+  return exchange
+}
+
+/** A policy on a clock of its own. */
+export class PolicyBench {
+  readonly clock: ManualClock
+  readonly captured = captureLog()
+  readonly policy: CompiledPolicy
+
+  constructor(source: unknown, options: Partial<PolicyOptions> & { clock?: ManualClock } = {}) {
+    this.clock = options.clock ?? new ManualClock()
+    this.policy = compilePolicy(source, {
+      log: this.captured.log,
+      ...options,
+      clock: this.clock satisfies Clock,
+    })
+  }
+
+  async request(parts: ExchangeParts = {}): Promise<{ outcome: Outcome; exchange: Exchange }> {
+    const exchange = createExchange(parts)
+    return { outcome: await this.policy.onHttpRequest(exchange), exchange }
+  }
+
+  async response(parts: ExchangeParts = {}): Promise<{ outcome: Outcome; exchange: Exchange }> {
+    const exchange = createExchange({ status: 200, ...parts })
+    return { outcome: await this.policy.onHttpResponse(exchange), exchange }
+  }
+
+  async connect(parts: ExchangeParts = {}): Promise<Outcome> {
+    return this.policy.onTcpConnect(createExchange(parts))
+  }
+}
+
+/** A document with one action in the request phase. */
+export function onRequest(type: string, config?: unknown, expressions: readonly string[] = []) {
+  return { on_http_request: [{ expressions, actions: [{ type, ...(config ? { config } : {}) }] }] }
+}
+
+/** A document with one action in the response phase. */
+export function onResponse(type: string, config?: unknown) {
+  return { on_http_response: [{ actions: [{ type, ...(config ? { config } : {}) }] }] }
+}
+
+/** The reply of an outcome that has one. */
+export function replyOf(outcome: Outcome) {
+  if (outcome.kind !== 'respond') throw new Error(`the outcome is ${outcome.kind}`)
+  const { reply } = outcome
+  return { ...reply, headers: new HeaderList([...reply.headers]) }
+}

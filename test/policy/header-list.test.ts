@@ -1,0 +1,47 @@
+import { describe, expect, it } from 'vitest'
+import { HeaderList } from '../../src/policy/header-list.ts'
+
+const list = () => new HeaderList(['Host', 'h', 'X-A', '1', 'x-a', '2', 'Accept', '*/*'])
+
+describe('HeaderList', () => {
+  it('finds names in any case and keeps the order of values', () => {
+    expect(list().get('x-A')).toBe('1')
+    expect(list().all('X-a')).toEqual(['1', '2'])
+    expect(list().has('ACCEPT')).toBe(true)
+  })
+
+  it('tells an absent name from an empty value', () => {
+    const headers = new HeaderList(['x-empty', ''])
+    expect(headers.get('x-empty')).toBe('')
+    expect(headers.get('x-absent')).toBeUndefined()
+    expect(headers.all('x-absent')).toEqual([])
+  })
+
+  it('appends behind what is there', () => {
+    const headers = list()
+    headers.append('X-A', '3')
+    expect(headers.all('x-a')).toEqual(['1', '2', '3'])
+  })
+
+  it('replaces all values of a name at the place of the first', () => {
+    const headers = list()
+    headers.set('x-a', '9')
+    expect(headers.fields).toEqual(['Host', 'h', 'X-A', '9', 'Accept', '*/*'])
+  })
+
+  it('sets a name that was not there', () => {
+    const headers = list()
+    headers.set('x-new', '1')
+    expect(headers.get('X-New')).toBe('1')
+  })
+
+  it('removes every field of a name and says whether there was one', () => {
+    const headers = list()
+    expect(headers.remove('X-A')).toBe(true)
+    expect(headers.remove('X-A')).toBe(false)
+    expect([...headers]).toEqual([
+      ['Host', 'h'],
+      ['Accept', '*/*'],
+    ])
+  })
+})
