@@ -49,6 +49,9 @@ const SettingsSchema = z.strictObject({
     .optional()
     .describe('host:port of the gateway; unset: the hosted service'),
   SVC_CA_CERT: z.string().optional().describe("PEM file of the gateway's CA"),
+  SVC_API_KEY: secret
+    .optional()
+    .describe('key to the management API, for `provision`; better in a file'),
   AGENT_DOMAIN: domain
     .optional()
     .describe(
@@ -131,6 +134,8 @@ export interface Config {
     readonly reservedDomain: string
     readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined
   }
+  /** Opens the management API. */
+  readonly apiKey: Secret | undefined
   readonly logLevel: Settings['LOG_LEVEL']
 }
 
@@ -203,6 +208,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
           ? { certPath: resolve(certPath), keyPath: resolve(keyPath) }
           : undefined,
     },
+    apiKey: settings.SVC_API_KEY,
     logLevel: settings.LOG_LEVEL,
   }
 }

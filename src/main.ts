@@ -6,7 +6,7 @@ import { createProgram, exitCodeOf } from './cli/program.ts'
 import { onStopSignals } from './cli/stop-signal.ts'
 
 /** Read once and taken out of `process.env`, so that no child and no crash dump carries them. */
-const SECRET_SETTINGS = ['SVC_AUTHTOKEN', 'AGENT_API_TOKEN']
+const SECRET_SETTINGS = ['SVC_AUTHTOKEN', 'SVC_API_KEY', 'AGENT_API_TOKEN']
 
 function readEnvironment(): Record<string, string | undefined> {
   const file = existsSync('.env') ? parseDotenv(readFileSync('.env')) : {}

@@ -4,6 +4,7 @@ import { settingRows } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
 import { gatewayCommand } from './gateway.ts'
 import { policyCommand } from './policy.ts'
+import { provisionCommand } from './provision.ts'
 import { runCommand } from './run.ts'
 import { serviceCommand } from './service.ts'
 import { upCommand } from './up.ts'
@@ -23,7 +24,15 @@ export function createProgram(context: CommandContext): Command {
     })
     .exitOverride()
     .addHelpText('after', settingsHelp)
-  for (const command of [runCommand, upCommand, gatewayCommand, policyCommand, serviceCommand]) {
+  const commands = [
+    runCommand,
+    upCommand,
+    gatewayCommand,
+    provisionCommand,
+    policyCommand,
+    serviceCommand,
+  ]
+  for (const command of commands) {
     program.addCommand(inherit(command(context), program))
   }
   return program

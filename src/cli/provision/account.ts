@@ -1,0 +1,124 @@
+import { z } from 'zod'
+import { StartError } from '../../base/app-error.ts'
+import { Secret } from '../../base/secret.ts'
+import type { ManagementClient } from './management-client.ts'
+
+// Only the fields that are of use here: the hosted service answers with more.
+const ReservedDomain = z.object({
+  id: z.string(),
+  domain: z.string(),
+  cname_target: z.string().nullish(),
+  acme_challenge_cname_target: z.string().nullish(),
+})
+const BotUser = z.object({ id: z.string(), name: z.string(), active: z.boolean() })
+const Credential = z.object({ id: z.string(), metadata: z.string().default('') })
+const IssuedCredential = Credential.extend({ token: z.string() })
+
+export type ReservedDomain = z.infer<typeof ReservedDomain>
+export type BotUser = z.infer<typeof BotUser>
+export type Credential = z.infer<typeof Credential>
+
+/** A device as the account knows it. */
+export interface DeviceRights {
+  readonly name: string
+  /** The wildcard that it may bind below. */
+  readonly domain: string
+}
+
+/** What an API key manages: read once, then changed through here alone. */
+export class Account {
+  readonly #client: ManagementClient
+  readonly #domains: Map<string, Promise<ReservedDomain>>
+  readonly #botUsers: Map<string, BotUser>
+  readonly #credentials: readonly Credential[]
+
+  private constructor(
+    client: ManagementClient,
+    domains: readonly ReservedDomain[],
+    botUsers: readonly BotUser[],
+    credentials: readonly Credential[],
+  ) {
+    this.#client = client
+    this.#domains = new Map(domains.map((it) => [it.domain, Promise.resolve(it)]))
+    this.#botUsers = new Map(botUsers.map((it) => [it.name, it]))
+    this.#credentials = credentials
+  }
+
+  static async open(client: ManagementClient): Promise<Account> {
+    // One after the other: a wrong key is told once.
+    const domains = await client.list('reserved_domains', ReservedDomain)
+    const botUsers = await client.list('bot_users', BotUser)
+    const credentials = await client.list('credentials', Credential)
+    return new Account(client, domains, botUsers, credentials)
+  }
+
+  hasDomain(domain: string): boolean {
+    return this.#domains.has(domain)
+  }
+
+  /** Reserves the domain unless it is. Devices that share one share the request. */
+  reserve(domain: string): Promise<ReservedDomain> {
+    const reserved =
+      this.#domains.get(domain) ??
+      this.#client.create('reserved_domains', { domain }, ReservedDomain)
+    this.#domains.set(domain, reserved)
+    return reserved
+  }
+
+  /** Throws a StartError for one that was switched off. */
+  findBotUser(name: string): BotUser | undefined {
+    const botUser = this.#botUsers.get(name)
+    if (botUser?.active === false) {
+      throw new StartError(`The bot user ${name} is not active: somebody switched it off.`)
+    }
+    return botUser
+  }
+
+  async createBotUser(name: string): Promise<BotUser> {
+    const botUser = await this.#client.create('bot_users', { name }, BotUser)
+    this.#botUsers.set(name, botUser)
+    return botUser
+  }
+
+  /** Authtokens that were issued for exactly this device and domain. */
+  credentialsOf(device: DeviceRights): Credential[] {
+    const mark = markOf(device)
+    return this.#credentials.filter(({ metadata }) => metadata === mark)
+  }
+
+  async issue(
+    device: DeviceRights,
+    owner: BotUser,
+  ): Promise<{ credential: Credential; authtoken: Secret }> {
+    const credential = await this.#client.create(
+      'credentials',
+      {
+        owner_id: owner.id,
+        description: `device ${device.name}`,
+        metadata: markOf(device),
+        acl: [aclRule(device)],
+      },
+      IssuedCredential,
+    )
+    return { credential, authtoken: new Secret(credential.token) }
+  }
+
+  revoke({ id }: Credential): Promise<void> {
+    return this.#client.delete(`credentials/${id}`)
+  }
+}
+
+/** The one rule of a device's authtoken. */
+export function aclRule({ domain }: DeviceRights): string {
+  return `bind:${domain}`
+}
+
+/** True when the token belongs to the credential: both carry the same KSUID. */
+export function isTokenOf(authtoken: string, { id }: Credential): boolean {
+  return authtoken.split('_')[0] === id.replace(/^cr_/, '')
+}
+
+/** How a later run recognizes what this one made. */
+function markOf({ name, domain }: DeviceRights): string {
+  return JSON.stringify({ provisioned_device: name, domain })
+}

@@ -1,0 +1,53 @@
+import { readFileSync } from 'node:fs'
+import { StartError } from '../../base/app-error.ts'
+
+/** A DNS label: the name becomes part of domains and of file names. */
+const NAME = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
+const MAX_DEVICES = 10_000
+/** More than a person corrects at once. */
+const MAX_PROBLEMS = 10
+
+/** Throws a StartError unless the name can be a device's. */
+export function checkDeviceName(name: string): void {
+  if (!NAME.test(name)) throw new StartError(`The name ${JSON.stringify(name)} ${WHY_NOT}.`)
+}
+
+const WHY_NOT = 'is none for a device: use lower-case letters, digits and hyphens, 63 at most'
+
+/**
+ * The device names in a file, one on each line; empty lines and `# comments` are skipped.
+ * Throws a StartError that names every bad line.
+ */
+export function readDeviceNames(path: string): string[] {
+  const names = new Map<string, number>()
+  const problems: string[] = []
+  for (const [at, line] of readLines(path).entries()) {
+    const name = line.replace(/(^|\s)#.*$/, '').trim()
+    if (name === '') continue
+    const first = names.get(name)
+    if (first !== undefined) problems.push(`${path}:${at + 1}: ${name} stands in line ${first}`)
+    else if (!NAME.test(name))
+      problems.push(`${path}:${at + 1}: ${JSON.stringify(name)} ${WHY_NOT}`)
+    else names.set(name, at + 1)
+  }
+  const [shown, rest] = [problems.slice(0, MAX_PROBLEMS), problems.length - MAX_PROBLEMS]
+  if (rest > 0) shown.push(`and ${rest} more`)
+  if (problems.length > 0) throw new StartError(shown.join('\n'))
+  if (names.size === 0) throw new StartError(`${path} names no device: write one on each line.`)
+  if (names.size > MAX_DEVICES) {
+    throw new StartError(`${path} names ${names.size} devices: ${MAX_DEVICES} at once will do.`)
+  }
+  return [...names.keys()]
+}
+
+function readLines(path: string): string[] {
+  try {
+    return readFileSync(path, 'utf8')
+      .replace(/^\ufeff/, '')
+      .split(/\r?\n/)
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    const why = code === 'ENOENT' ? 'there is no such file' : code
+    throw new StartError(`The list ${path} cannot be read: ${why}.`, { cause: error })
+  }
+}

@@ -1,0 +1,87 @@
+import { mkdirSync, readFileSync, statSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { parse } from 'dotenv'
+import { StartError } from '../../base/app-error.ts'
+import { writeFileDurably } from '../../base/file.ts'
+
+/** Settings to write; undefined takes a line out. */
+export type EnvSettings = Readonly<Record<string, string | undefined>>
+
+/** A file of settings as `run` and systemd read it. Lines of others stay as they are. */
+export class EnvFile {
+  readonly path: string
+  readonly #text: string
+  readonly #isPrivate: boolean
+
+  private constructor(path: string, text: string, isPrivate: boolean) {
+    this.path = path
+    this.#text = text
+    this.#isPrivate = isPrivate
+  }
+
+  /** One that is not there is empty. Throws a StartError when it cannot be read. */
+  static read(path: string): EnvFile {
+    const text = readIfThere(path)
+    if (text === undefined) return new EnvFile(path, '', false)
+    return new EnvFile(path, text, (statSync(path).mode & 0o077) === 0)
+  }
+
+  get(name: string): string | undefined {
+    return parse(this.#text)[name]
+  }
+
+  /** False when `write` would change nothing. */
+  differs(settings: EnvSettings): boolean {
+    return !this.#isPrivate || merge(this.#text, settings) !== this.#text
+  }
+
+  /** For this user alone; survives a power cut. Throws a StartError. */
+  write(settings: EnvSettings): void {
+    writePrivately(this.path, merge(this.#text, settings))
+  }
+}
+
+/** The content of a file, undefined when there is none. Throws a StartError. */
+export function readIfThere(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    if (code === 'ENOENT') return undefined
+    throw new StartError(`${path} cannot be read (${code}).`, { cause: error })
+  }
+}
+
+/** Writes a file for this user alone, with the folders above it. Throws a StartError. */
+export function writePrivately(path: string, text: string): void {
+  try {
+    mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+    writeFileDurably(path, text)
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    throw new StartError(`${path} cannot be written (${code}).`, { cause: error })
+  }
+}
+
+function merge(text: string, settings: EnvSettings): string {
+  const left = { ...settings }
+  const lines = text.split('\n').flatMap((line) => {
+    const name = /^\s*(?:export\s+)?(\w+)\s*=/.exec(line)?.[1]
+    if (name === undefined || !(name in settings)) return [line]
+    const value = left[name]
+    // A second line for the same name would win over ours.
+    left[name] = undefined
+    return value === undefined ? [] : [`${name}=${quoted(value)}`]
+  })
+  const added = Object.entries(left).flatMap(([name, value]) =>
+    value === undefined ? [] : [`${name}=${quoted(value)}`],
+  )
+  return `${[lines.join('\n').trimEnd(), ...added].filter((part) => part !== '').join('\n')}\n`
+}
+
+/** dotenv and systemd agree on plain words and on double quotes around what needs no escape. */
+function quoted(value: string): string {
+  if (/^[\w.:/@%+,*-]+$/.test(value)) return value
+  if (/^[^"\\$`\n\r]*$/.test(value)) return `"${value}"`
+  throw new StartError(`The value ${JSON.stringify(value)} cannot stand in a settings file.`)
+}

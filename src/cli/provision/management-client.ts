@@ -1,0 +1,175 @@
+import { z } from 'zod'
+import { StartError } from '../../base/app-error.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Secret } from '../../base/secret.ts'
+import { connectionSentence } from './connection-sentence.ts'
+
+const TIMEOUT_MS = 15_000
+/** A page of a hundred credentials with every rule and text at its limit stays below it. */
+const MAX_ANSWER_BYTES = 8 * 1024 * 1024
+const PAGE_LIMIT = 100
+/** More than any account has; an API that repeats itself must end somewhere. */
+const MAX_ITEMS = 200_000
+/** How often one request is sent again because the API asks to go slower. */
+const MAX_WAITS = 8
+/** When the API does not say how long, and the longest that is believed. */
+const DEFAULT_WAIT_S = 5
+const MAX_WAIT_S = 120
+const MAX_SHOWN = 300
+
+const Refusal = z.object({ error_code: z.string().optional(), msg: z.string() })
+
+/** What helps beyond what the API says, by code. */
+const REMEDIES: Readonly<Record<string, string>> = {
+  ERR_NGROK_413: 'Choose another --domain.',
+  ERR_NGROK_414: 'Choose another --domain.',
+  ERR_NGROK_4112: 'Choose another name for the device.',
+}
+
+export interface ManagementClientOptions {
+  /** `http://127.0.0.1:8070`, `https://api.ngrok.com`. */
+  readonly baseUrl: URL
+  readonly apiKey: Secret
+  readonly clock: Clock
+  /** Ends every request. */
+  readonly stop: AbortSignal
+  readonly timeoutMs?: number
+}
+
+/** The management API as a client sees it. Every failure is a StartError that says what to do. */
+export class ManagementClient {
+  readonly origin: string
+  readonly #options: ManagementClientOptions
+  /** Nothing is sent before, in `clock.monotonic()`: the API asked all of us to wait. */
+  #resumeAt = 0
+
+  constructor(options: ManagementClientOptions) {
+    this.#options = options
+    this.origin = options.baseUrl.origin
+  }
+
+  /** All items of a resource; answers may have fields beyond those of `item`. */
+  async list<Item extends { readonly id: string }>(
+    path: string,
+    item: z.ZodType<Item>,
+  ): Promise<Item[]> {
+    const Page = z.object({ next_page_uri: z.string().nullable(), [path]: z.array(item) })
+    const items: Item[] = []
+    while (items.length < MAX_ITEMS) {
+      const last = items.at(-1)
+      // Built here rather than followed: the key goes to no address that an answer names.
+      const before = last ? `&before_id=${last.id}` : ''
+      const page = await this.#send('GET', `${path}?limit=${PAGE_LIMIT}${before}`, Page)
+      const found = page[path] as Item[]
+      items.push(...found)
+      if (page.next_page_uri === null || found.length === 0) return items
+    }
+    throw new StartError(`${this.origin} lists more than ${MAX_ITEMS} ${path}.`)
+  }
+
+  create<T>(path: string, body: object, schema: z.ZodType<T>): Promise<T> {
+    return this.#send('POST', path, schema, body)
+  }
+
+  async delete(path: string): Promise<void> {
+    await this.#send('DELETE', path, z.undefined())
+  }
+
+  async #send<T>(method: string, path: string, schema: z.ZodType<T>, body?: object): Promise<T> {
+    for (let waits = 0; ; waits += 1) {
+      await this.#mayGo()
+      const { response, text } = await this.#exchange(method, path, body)
+      if (response.status === 429 && waits < MAX_WAITS) this.#wait(response)
+      else if (!response.ok) throw this.#refusal(response.status, text)
+      else return this.#parse(schema, text)
+    }
+  }
+
+  async #exchange(method: string, path: string, body: object | undefined) {
+    const { baseUrl, apiKey, stop, timeoutMs = TIMEOUT_MS } = this.#options
+    const base = baseUrl.href.replace(/\/$/, '')
+    try {
+      const response = await fetch(`${base}/${path}`, {
+        method,
+        headers: {
+          authorization: `Bearer ${apiKey.reveal()}`,
+          'svc-version': '2',
+          'ngrok-version': '2',
+          ...(body && { 'content-type': 'application/json' }),
+        },
+        ...(body && { body: JSON.stringify(body) }),
+        redirect: 'error',
+        signal: AbortSignal.any([stop, AbortSignal.timeout(timeoutMs)]),
+      })
+      return { response, text: await readText(response) }
+    } catch (error) {
+      if (stop.aborted) throw new StartError('Stopped before it was done.')
+      if (error instanceof StartError) throw error
+      throw new StartError(connectionSentence(error, this.origin, timeoutMs), { cause: error })
+    }
+  }
+
+  async #mayGo(): Promise<void> {
+    const { clock, stop } = this.#options
+    for (let ms = this.#resumeAt - clock.monotonic(); ms > 0; ) {
+      await clock.sleep(ms, stop).catch(() => {})
+      if (stop.aborted) throw new StartError('Stopped before it was done.')
+      ms = this.#resumeAt - clock.monotonic()
+    }
+  }
+
+  #wait(response: Response): void {
+    const asked = Number(response.headers.get('retry-after') ?? Number.NaN)
+    const seconds = asked >= 0 ? Math.min(asked, MAX_WAIT_S) : DEFAULT_WAIT_S
+    const resumeAt = this.#options.clock.monotonic() + seconds * 1_000
+    this.#resumeAt = Math.max(this.#resumeAt, resumeAt)
+  }
+
+  #refusal(status: number, text: string): StartError {
+    const refusal = Refusal.safeParse(tryJson(text)).data
+    if (!refusal) return this.#notThisApi(`status ${status} without a reason`)
+    const { error_code: code, msg } = refusal
+    // One of the hosted service's refusals repeats the key that was sent.
+    const said = this.#options.apiKey.scrub(msg.replaceAll(/\s+/g, ' ').trim()).slice(0, MAX_SHOWN)
+    const reason = code && !said.includes(code) ? `${said} (${code})` : said
+    if (status === 401 || status === 403) {
+      return new StartError(`${this.origin} does not accept the API key: ${reason}`)
+    }
+    const remedy = REMEDIES[code ?? '']
+    return new StartError(`${this.origin} refused: ${reason}${remedy ? ` ${remedy}` : ''}`)
+  }
+
+  #parse<T>(schema: z.ZodType<T>, text: string): T {
+    const parsed = schema.safeParse(text === '' ? undefined : tryJson(text))
+    if (parsed.success) return parsed.data
+    const [issue] = parsed.error.issues
+    throw this.#notThisApi(`${issue?.path.join('.') || 'its answer'}: ${issue?.message}`)
+  }
+
+  #notThisApi(what: string): StartError {
+    return new StartError(
+      `What answers at ${this.origin} is not the management API (${what}): check --api-url.`,
+    )
+  }
+}
+
+async function readText(response: Response): Promise<string> {
+  const chunks: Uint8Array[] = []
+  let sizeBytes = 0
+  for await (const chunk of response.body ?? []) {
+    sizeBytes += chunk.length
+    if (sizeBytes > MAX_ANSWER_BYTES) {
+      throw new StartError(`An answer is larger than ${MAX_ANSWER_BYTES} bytes: check --api-url.`)
+    }
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks).toString()
+}
+
+function tryJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,37 @@
+const WIDTH = 24
+
+export interface ProgressBarOptions {
+  readonly stream: NodeJS.WritableStream
+  readonly total: number
+}
+
+/** One line that fills up, on a terminal; nothing anywhere else. */
+export class ProgressBar {
+  readonly #stream: NodeJS.WritableStream
+  readonly #total: number
+  readonly #isShown: boolean
+  #done = 0
+
+  constructor({ stream, total }: ProgressBarOptions) {
+    this.#stream = stream
+    this.#total = total
+    this.#isShown = total > 1 && 'isTTY' in stream && stream.isTTY === true
+  }
+
+  /** One more is done. */
+  advance(name: string): void {
+    this.#done += 1
+    const filled = Math.round((this.#done / this.#total) * WIDTH)
+    const bar = '#'.repeat(filled).padEnd(WIDTH, '.')
+    this.#draw(`[${bar}] ${this.#done}/${this.#total} ${name}`)
+  }
+
+  /** Takes the line away. */
+  clear(): void {
+    this.#draw('')
+  }
+
+  #draw(line: string): void {
+    if (this.#isShown) this.#stream.write(`\r\x1b[2K${line}`)
+  }
+}

@@ -1,0 +1,74 @@
+import { StartError } from '../../base/app-error.ts'
+import { Limiter } from '../../base/limiter.ts'
+import type { Account, ReservedDomain } from './account.ts'
+import {
+  applyChange,
+  type DevicePlan,
+  describeChange,
+  planDevice,
+  type Step,
+} from './provision-device.ts'
+
+/** Devices under way at once: the API takes 120 requests a minute, more would only wait longer. */
+const MAX_AT_ONCE = 4
+
+export interface ProvisionAllOptions {
+  readonly account: Account
+  readonly devices: readonly DevicePlan[]
+  /** Replace the authtokens. */
+  readonly rotate: boolean
+  /** Only say what would be done. */
+  readonly dryRun: boolean
+  readonly onDone: (name: string) => void
+}
+
+export interface DeviceResult {
+  readonly device: DevicePlan
+  readonly steps: readonly Step[]
+  readonly credentialId: string | null
+  /** What a person has to do; undefined: it went well. */
+  readonly error: string | undefined
+}
+
+export interface ProvisionResult {
+  readonly domains: readonly ReservedDomain[]
+  readonly domainSteps: readonly Step[]
+  /** In the order of the devices. */
+  readonly devices: readonly DeviceResult[]
+}
+
+/** Provisions every device; one that fails does not keep the others from it. */
+export async function provisionAll(options: ProvisionAllOptions): Promise<ProvisionResult> {
+  const { account, devices, dryRun } = options
+  const names = [...new Set(devices.map(({ domain }) => domain))]
+  const domainSteps = names.map((domain): Step => {
+    return { action: account.hasDomain(domain) ? 'keep' : 'reserve', subject: `domain ${domain}` }
+  })
+  const limiter = new Limiter(MAX_AT_ONCE)
+  const results = await Promise.all(
+    devices.map((device) => limiter.run(() => provisionOne(device, options))),
+  )
+  const known = names.filter((name) => !dryRun || account.hasDomain(name))
+  const settled = await Promise.allSettled(known.map((name) => account.reserve(name)))
+  const domains = settled.flatMap((it) => (it.status === 'fulfilled' ? [it.value] : []))
+  return { domains, domainSteps, devices: results }
+}
+
+async function provisionOne(
+  device: DevicePlan,
+  { account, rotate, dryRun, onDone }: ProvisionAllOptions,
+): Promise<DeviceResult> {
+  const steps: Step[] = []
+  try {
+    if (!dryRun) await account.reserve(device.domain)
+    const change = planDevice(account, device, rotate)
+    steps.push(...describeChange(change))
+    const credentialId = dryRun ? (change.kept?.id ?? null) : await applyChange(account, change)
+    return { device, steps, credentialId, error: undefined }
+  } catch (error) {
+    if (!(error instanceof StartError)) throw error
+    return { device, steps: [], credentialId: null, error: error.message }
+  } finally {
+    onDone(device.name)
+  }
+}
