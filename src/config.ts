@@ -81,6 +81,10 @@ const SettingsSchema = z.strictObject({
     .max(10_000, TUNNEL_LIMIT)
     .default(1_000)
     .describe('how many tunnels the device may hold'),
+  AGENT_UNKNOWN_ACTIONS: z
+    .enum(['warn', 'refuse'], { error: 'must be warn or refuse' })
+    .default('warn')
+    .describe('policy actions that only the hosted service may know; the own gateway refuses them'),
   GATEWAY_AGENT_LISTEN: listen
     .default({ host: '127.0.0.1', port: 4443 })
     .describe('where agents connect to the gateway'),
@@ -124,6 +128,7 @@ export interface Config {
     readonly apiToken: Secret | undefined
     readonly forwardAllow: readonly string[]
     readonly maxTunnels: number
+    readonly unknownActions: 'warn' | 'refuse'
   }
   readonly gateway: {
     readonly agentListen: ListenAddress
@@ -195,6 +200,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
         : settings.AGENT_API_TOKEN,
       forwardAllow: settings.AGENT_FORWARD_ALLOW,
       maxTunnels: settings.AGENT_MAX_TUNNELS,
+      unknownActions: settings.AGENT_UNKNOWN_ACTIONS,
     },
     gateway: {
       agentListen: settings.GATEWAY_AGENT_LISTEN,

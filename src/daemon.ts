@@ -86,6 +86,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     defaultPolicyPath: config.defaultPolicyPath,
     forward: { allow: config.forwardAllow, ownAddresses: () => [{ ...listen, port: local.port }] },
     maxTunnels: config.maxTunnels,
+    unknownActions: config.unknownActions,
     version,
     log,
     clock,

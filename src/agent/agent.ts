@@ -48,6 +48,8 @@ export interface AgentOptions {
     readonly ownAddresses: () => readonly ListenAddress[]
   }
   readonly maxTunnels: number
+  /** What becomes of policy actions that only the hosted service may know; refused elsewhere. */
+  readonly unknownActions?: 'warn' | 'refuse'
   readonly version: string
   readonly log: Logger
   readonly clock: Clock
@@ -90,7 +92,10 @@ export class Agent {
     this.#common = { clock, log: this.#log, ...(random && { random }) }
     this.#startedAt = clock.now()
     const everyMs = this.#timings.fileWatchMs
-    const check = createPolicyCheck({ isHosted: serverAddr === undefined, ...this.#common })
+    const check = createPolicyCheck({
+      allowsForeign: serverAddr === undefined && options.unknownActions !== 'refuse',
+      ...this.#common,
+    })
     this.#kept = new KeptValues(database)
     this.#publicPort = this.#kept.get('public-port') ?? ''
     this.#authtoken = new AuthtokenSource({ ...authtoken, everyMs, ...this.#common })
@@ -112,15 +117,14 @@ export class Agent {
   }
 
   /** Restores every tunnel in the background. Throws a StartError when a person has to act. */
-  start(): Promise<void> {
+  async start(): Promise<void> {
     this.#deviceId = loadDeviceId(this.#options.dataDir, this.#log)
-    this.#defaultPolicy.start(() => this.#tunnels.defaultPolicyChanged())
+    await this.#defaultPolicy.start(() => this.#tunnels.defaultPolicyChanged())
     this.#authtoken.start(() => this.#link.authtokenChanged())
     this.#tunnels.restore()
     this.#upstreams.start()
     this.#own?.start()
     this.#link.start()
-    return Promise.resolve()
   }
 
   /** Closes every endpoint and the link; rows stay. Never takes longer than `stopMs`. */

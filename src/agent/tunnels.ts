@@ -243,7 +243,7 @@ export class Tunnels {
   }
 
   async #requireAllowed(spec: TunnelSpec): Promise<void> {
-    const problems = spec.policy ? this.#options.checkPolicy(spec.policy) : []
+    const problems = spec.policy ? await this.#options.checkPolicy(spec.policy) : []
     if (problems.length > 0) {
       const errors = problems.map((one) => ({ ...one, pointer: `/policy${one.pointer}` }))
       throw new AppError('policy-invalid', problems[0]?.detail ?? '', { errors })

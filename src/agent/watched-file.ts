@@ -46,8 +46,8 @@ export class WatchedFile {
     return { path: undefined, text: undefined }
   }
 
-  /** Calls `onReading` with a fresh reading after each change, until `stop()`. */
-  start(onReading: (reading: FileReading) => void): void {
+  /** Calls `onReading` with a fresh reading after each change, one at a time, until `stop()`. */
+  start(onReading: (reading: FileReading) => void | Promise<void>): void {
     void this.#watch(onReading)
   }
 
@@ -55,12 +55,12 @@ export class WatchedFile {
     this.#stopping.abort()
   }
 
-  async #watch(onReading: (reading: FileReading) => void): Promise<void> {
+  async #watch(onReading: (reading: FileReading) => void | Promise<void>): Promise<void> {
     const { clock, everyMs } = this.#options
     const { signal } = this.#stopping
     while (!signal.aborted) {
       await clock.sleep(everyMs, signal).catch(() => {})
-      if (!signal.aborted && this.#look() !== this.#mark) onReading(this.read())
+      if (!signal.aborted && this.#look() !== this.#mark) await onReading(this.read())
     }
   }
 

@@ -26,59 +26,62 @@ function setUp() {
     clock,
   })
   onTestFinished(() => database.close())
-  const start = () => {
+  const checked: object[] = []
+  const start = async () => {
     const policy = new DefaultPolicy({
       path,
       kept: new KeptValues(database),
-      check: (document) =>
-        'bad_rule' in document ? [{ pointer: '/bad_rule', detail: 'is unknown' }] : [],
+      check: async (document) => {
+        checked.push(document)
+        return 'bad_rule' in document ? [{ pointer: '/bad_rule', detail: 'is unknown' }] : []
+      },
       everyMs: 1_000,
       clock,
       log,
     })
     onTestFinished(() => policy.stop())
     let changes = 0
-    policy.start(() => {
+    await policy.start(() => {
       changes += 1
     })
     return { policy, changes: () => changes }
   }
-  return { path, clock, captured, start }
+  return { path, clock, captured, checked, start }
 }
 
 describe('DefaultPolicy', () => {
-  it('loads the file', () => {
+  it('loads the file', async () => {
     const { path, clock, start } = setUp()
     writeFileSync(path, GOOD)
-    const { policy } = start()
+    const { policy } = await start()
     expect(policy.current).toEqual({ on_http_request: [] })
     expect(policy.status).toEqual({ source: 'file', loadedAt: clock.now() })
   })
 
   it.each([
     [undefined, /^There is no default policy at .*default-policy\.json\.$/],
-    ['{\n  "a": 1,\n}', /default-policy\.json:3:1 is not valid JSON\.$/],
-    ['', /default-policy\.json:1:1 is not valid JSON\.$/],
-    ['[]', /default-policy\.json:1:1 must be a JSON object\.$/],
-    ['null', /default-policy\.json:1:1 must be a JSON object\.$/],
+    ['{\n  "a": 1,\n}', /default-policy\.json is not valid JSON: line 3, column 1\.$/],
+    ['', /default-policy\.json is not valid JSON: line 1, column 1\.$/],
+    ['[]', /default-policy\.json must be a JSON object: line 1, column 1\.$/],
+    ['null', /default-policy\.json must be a JSON object: line 1, column 1\.$/],
     ['{"bad_rule": 1}', /default-policy\.json cannot be used: \/bad_rule is unknown$/],
     [`{"a": "${'x'.repeat(70_000)}"}`, /cannot be read: it has more than 65536 bytes\.$/],
-  ])('stops the start with one sentence when it never had another: %j', (text, sentence) => {
+  ])('stops the start with one sentence when it never had another: %j', async (text, sentence) => {
     const { path, start } = setUp()
     if (text !== undefined) writeFileSync(path, text)
-    expect(start).toThrow(StartError)
-    expect(start).toThrow(sentence)
+    await expect(start()).rejects.toThrow(StartError)
+    await expect(start()).rejects.toThrow(sentence)
   })
 
   it.each([undefined, '{', '[]', '{"bad_rule": 1}'])(
     'starts with the last good copy when the file became %j, and says so',
-    (text) => {
+    async (text) => {
       const { path, captured, start } = setUp()
       writeFileSync(path, GOOD)
-      start()
+      await start()
       rmSync(path)
       if (text !== undefined) writeFileSync(path, text)
-      const { policy } = start()
+      const { policy } = await start()
       expect(policy.current).toEqual({ on_http_request: [] })
       expect(policy.status).toMatchObject({ source: 'kept', problem: expect.any(String) })
       expect(captured.lines.at(-1)).toMatchObject({ level: 'error' })
@@ -88,7 +91,7 @@ describe('DefaultPolicy', () => {
   it('takes a changed file up, and tells when another policy is in force', async () => {
     const { path, clock, start } = setUp()
     writeFileSync(path, GOOD)
-    const { policy, changes } = start()
+    const { policy, changes } = await start()
     writeFileSync(path, OTHER)
     await clock.advance(1_000)
     expect(policy.current).toEqual({ on_http_response: [] })
@@ -101,16 +104,27 @@ describe('DefaultPolicy', () => {
   it('keeps the policy in force while the file is bad, and heals', async () => {
     const { path, clock, start } = setUp()
     writeFileSync(path, GOOD)
-    const { policy, changes } = start()
+    const { policy, changes } = await start()
     writeFileSync(path, '{ "on_http')
     await clock.advance(1_000)
     expect(policy.current).toEqual({ on_http_request: [] })
-    expect(policy.status.problem).toMatch(/:1:3 is not valid JSON/)
+    expect(policy.status.problem).toMatch(/not valid JSON: line 1, column 3/)
     writeFileSync(path, OTHER)
     await clock.advance(1_000)
     expect(policy.current).toEqual({ on_http_response: [] })
     expect(policy.status.problem).toBeUndefined()
     expect(changes()).toBe(1)
-    expect(start().policy.current).toEqual({ on_http_response: [] })
+    expect((await start()).policy.current).toEqual({ on_http_response: [] })
+  })
+
+  it('checks a policy once and not again at each start', async () => {
+    const { path, checked, start } = setUp()
+    writeFileSync(path, GOOD)
+    await start()
+    await start()
+    expect(checked).toHaveLength(1)
+    writeFileSync(path, OTHER)
+    await start()
+    expect(checked).toHaveLength(2)
   })
 })

@@ -14,7 +14,9 @@ function setUp(names = ['file']) {
   onTestFinished(() => file.stop())
   const watch = () => {
     const first = file.read()
-    file.start((reading) => readings.push(reading))
+    file.start((reading) => {
+      readings.push(reading)
+    })
     return first
   }
   return { folder, path: paths[0] ?? '', paths, clock, file, readings, watch }
