@@ -1,4 +1,10 @@
-import { createPrivateKey, createPublicKey, KeyObject, randomBytes, webcrypto } from 'node:crypto'
+import {
+  createPrivateKey,
+  createPublicKey,
+  randomBytes,
+  webcrypto,
+  X509Certificate,
+} from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
@@ -9,14 +15,17 @@ import { StartError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
 import { writeFileDurably } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
+import type { CertificateSource, IssuedCertificate } from './certificate-file.ts'
+import { createPrivateKeyPem, type PrivateKeyType } from './private-key.ts'
 
 const DAY_MS = 86_400_000
 const CA_LIFE_MS = 3_650 * DAY_MS
 /** The life of every certificate that the authority issues. */
-export const LEAF_LIFE_MS = 90 * DAY_MS
+const LEAF_LIFE_MS = 90 * DAY_MS
 /** Clocks of devices are late more often than not. */
 const BACKDATED_MS = DAY_MS
 const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const
+const RSA_ALGORITHM = { name: 'RSASSA-PKCS1-v1_5', hash: 'SHA-256' } as const
 
 export interface CertificateAuthorityOptions {
   /** Holds `ca.key` and `ca.pem`; they are made when neither is there. */
@@ -25,19 +34,13 @@ export interface CertificateAuthorityOptions {
   readonly log: Logger
 }
 
-/** A certificate and its private key, both PEM. */
-export interface IssuedCertificate {
-  readonly certPem: string
-  readonly keyPem: string
-}
-
 interface CaKeys {
   readonly privateKey: webcrypto.CryptoKey
   readonly publicKey: webcrypto.CryptoKey
 }
 
 /** The gateway's own CA: what devices and clients have to trust, and nothing leaves the machine. */
-export class CertificateAuthority {
+export class CertificateAuthority implements CertificateSource {
   /** The CA certificate, PEM. */
   readonly certPem: string
   readonly certPath: string
@@ -64,7 +67,7 @@ export class CertificateAuthority {
         )
       }
       // The key first: with it alone, the certificate can be made again.
-      writeFileDurably(keyPath, await createKeyPem())
+      writeFileDurably(keyPath, await createPrivateKeyPem())
     }
     const keys = await readCaKeys(keyPath)
     let certPem = existsSync(certPath) ? readFileSync(certPath, 'utf8') : undefined
@@ -77,10 +80,10 @@ export class CertificateAuthority {
   }
 
   /** Issues a server certificate with a fresh key for host names, wildcards and IP addresses. */
-  async issue(names: readonly string[]): Promise<IssuedCertificate> {
-    const keyPem = await createKeyPem()
+  async issue(names: readonly string[], keyType?: PrivateKeyType): Promise<IssuedCertificate> {
+    const keyPem = await createPrivateKeyPem(keyType)
     const now = this.#clock.now()
-    const publicKey = await importPublicKey(keyPem)
+    const publicKey = await importPublicKey(keyPem, keyType)
     const certificate = await x509.X509CertificateGenerator.create({
       ...validity(now, LEAF_LIFE_MS),
       // Clients read the alternative names only, and a common name holds no more than 64 characters.
@@ -101,6 +104,10 @@ export class CertificateAuthority {
       ],
     })
     return { certPem: `${certificate.toString('pem')}\n`, keyPem }
+  }
+
+  hasIssued(certificate: X509Certificate): boolean {
+    return certificate.verify(new X509Certificate(this.certPem).publicKey)
   }
 }
 
@@ -140,11 +147,6 @@ function isGoodFor(certPem: string, now: number): boolean {
   return notBefore.getTime() <= now && notAfter.getTime() > now + LEAF_LIFE_MS
 }
 
-async function createKeyPem(): Promise<string> {
-  const { privateKey } = await webcrypto.subtle.generateKey(ALGORITHM, true, ['sign', 'verify'])
-  return KeyObject.from(privateKey).export({ type: 'pkcs8', format: 'pem' }).toString()
-}
-
 async function readCaKeys(path: string): Promise<CaKeys> {
   try {
     const keyPem = readFileSync(path, 'utf8')
@@ -158,7 +160,11 @@ async function readCaKeys(path: string): Promise<CaKeys> {
   }
 }
 
-function importPublicKey(privateKeyPem: string): Promise<webcrypto.CryptoKey> {
+function importPublicKey(
+  privateKeyPem: string,
+  type?: PrivateKeyType,
+): Promise<webcrypto.CryptoKey> {
   const der = createPublicKey(privateKeyPem).export({ type: 'spki', format: 'der' })
-  return webcrypto.subtle.importKey('spki', der, ALGORITHM, true, ['verify'])
+  const algorithm = type === 'rsa' ? RSA_ALGORITHM : ALGORITHM
+  return webcrypto.subtle.importKey('spki', der, algorithm, true, ['verify'])
 }

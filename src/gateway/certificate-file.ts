@@ -1,29 +1,45 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 import { writeFileDurably } from '../base/file.ts'
-import type { IssuedCertificate } from './certificate-authority.ts'
+import type { PrivateKeyType } from './private-key.ts'
+
+/** A certificate, with the chain below it if there is one, and its private key; all PEM. */
+export interface IssuedCertificate {
+  readonly certPem: string
+  readonly keyPem: string
+}
+
+/** Where certificates come from. */
+export interface CertificateSource {
+  issue(names: readonly string[], keyType?: PrivateKeyType): Promise<IssuedCertificate>
+  /** False for a certificate that came from somewhere else. */
+  hasIssued(certificate: X509Certificate): boolean
+}
 
 /** A server certificate as it lies on disk: certificate and key in one file, so never half new. */
 export interface KeptCertificate extends IssuedCertificate {
   /** Host names, wildcards and IP addresses that it is good for. */
   readonly names: readonly string[]
+  readonly keyType: PrivateKeyType
   readonly notBefore: number
   readonly notAfter: number
 }
 
 export function saveCertificate(path: string, { certPem, keyPem }: IssuedCertificate): void {
-  writeFileDurably(path, `${certPem}${keyPem}`)
+  writeFileDurably(path, `${certPem.trimEnd()}\n${keyPem}`)
 }
 
-/** Undefined when there is no file, or when it holds no certificate of this CA with its own key. */
-export function loadCertificate(path: string, caPem: string): KeptCertificate | undefined {
+/** Undefined when there is no file, or when it holds no certificate of `source` with its own key. */
+export function loadCertificate(
+  path: string,
+  source: Pick<CertificateSource, 'hasIssued'>,
+): KeptCertificate | undefined {
   if (!existsSync(path)) return undefined
   try {
     const pem = readFileSync(path, 'utf8')
     const certificate = new X509Certificate(pem)
     const isOurs =
-      certificate.checkPrivateKey(createPrivateKey(pem)) &&
-      certificate.verify(new X509Certificate(caPem).publicKey)
+      certificate.checkPrivateKey(createPrivateKey(pem)) && source.hasIssued(certificate)
     return isOurs ? keep({ certPem: pem, keyPem: pem }) : undefined
   } catch {
     // A damaged file is worth a new certificate, not a stopped gateway.
@@ -40,6 +56,7 @@ export function keep(issued: IssuedCertificate): KeptCertificate {
   return {
     ...issued,
     names,
+    keyType: certificate.publicKey.asymmetricKeyType === 'rsa' ? 'rsa' : 'ecdsa',
     notBefore: Date.parse(certificate.validFrom),
     notAfter: Date.parse(certificate.validTo),
   }

@@ -3,9 +3,11 @@ import { join } from 'node:path'
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
+import type { AcmeAuthority } from './acme/acme-authority.ts'
 import { CertificateAuthority } from './certificate-authority.ts'
 import type { KeptCertificate } from './certificate-file.ts'
-import { CERTIFICATE_CHECK_MS, DomainCertificates } from './domain-certificates.ts'
+import { CERTIFICATE_CHECK_MS } from './domain-certificate.ts'
+import { DomainCertificates } from './domain-certificates.ts'
 import { isInternal } from './domain-name.ts'
 import { OwnCertificate } from './own-certificate.ts'
 import type { ReservedDomainStore } from './reserved-domain-store.ts'
@@ -17,6 +19,7 @@ export interface CertificateKeeperOptions {
   readonly agentHost: string
   /** Certificate for the whole HTTPS ingress instead of the own CA's. */
   readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined
+  readonly acme: AcmeAuthority | undefined
   readonly domains: ReservedDomainStore
   readonly clock: Clock
   readonly log: Logger
@@ -93,6 +96,7 @@ export class CertificateKeeper {
 
   stop(): void {
     this.#stopping.abort()
+    this.domains.stop()
   }
 
   async #run(onNewServerCertificate: (certificate: KeptCertificate) => void): Promise<void> {

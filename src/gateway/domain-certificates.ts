@@ -1,49 +1,32 @@
-import { mkdirSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
+import { mkdirSync } from 'node:fs'
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
+import type { AcmeAuthority } from './acme/acme-authority.ts'
 import type { CertificateAuthority } from './certificate-authority.ts'
+import type { CertificateStatus } from './certificate-status.ts'
+import { DomainCertificate } from './domain-certificate.ts'
 import type { ReservedDomain, ReservedDomainStore } from './reserved-domain-store.ts'
 import { ServerCertificate } from './server-certificate.ts'
 
-/** How often certificates are looked at; they are renewed a month before they end. */
-export const CERTIFICATE_CHECK_MS = 600_000
 /** Certificates for deeper names that are kept at once; devices choose those names. */
 const MAX_DEEPER = 1_000
 
-/** Where the certificate of a reserved domain stands. Times are milliseconds since the epoch. */
-export interface CertificateStatus {
-  readonly renewsAt: number | undefined
-  /** The issue that is under way, or that failed last. */
-  readonly job: CertificateJob | undefined
-}
-
-export interface CertificateJob {
-  readonly startedAt: number
-  /** What went wrong, for people; undefined while it is under way. */
-  readonly error: string | undefined
-  readonly retriesAt: number | undefined
-}
-
 export interface DomainCertificatesDeps {
-  /** Holds one file per reserved domain; made when missing. */
+  /** Holds the files of the reserved domains; made when missing. */
   readonly folder: string
   readonly authority: CertificateAuthority
+  /** Unset: the own CA issues for everybody. */
+  readonly acme: AcmeAuthority | undefined
   readonly domains: ReservedDomainStore
   readonly clock: Clock
   readonly log: Logger
 }
 
-interface Entry {
-  readonly certificate: ServerCertificate
-  job: CertificateJob | undefined
-}
-
-/** The ingress certificates of the own CA: one per reserved domain, found by server name. */
+/** The ingress certificates: one per reserved domain, found by server name. */
 export class DomainCertificates {
   readonly #deps: DomainCertificatesDeps
-  readonly #entries = new Map<string, Entry>()
+  readonly #entries = new Map<string, DomainCertificate>()
   /** For names further below a reserved wildcard than a certificate's star reaches; in memory. */
   readonly #deeper = new Map<string, ServerCertificate>()
   #queue = Promise.resolve()
@@ -56,20 +39,29 @@ export class DomainCertificates {
   refresh(): Promise<void> {
     return this.#enqueue(async () => {
       mkdirSync(this.#deps.folder, { recursive: true, mode: 0o700 })
-      for (const domain of this.#deps.domains.all()) await this.#refreshOne(domain)
+      for (const domain of this.#deps.domains.all()) await this.#entryOf(domain).refresh()
       for (const certificate of this.#deeper.values()) await certificate.refresh()
     })
   }
 
-  /** After a domain was reserved or given up. Never rejects. */
+  /** After a domain, or its certificate policy, has come, changed or gone. Never rejects. */
   follow(domain: ReservedDomain): Promise<void> {
-    if (this.#deps.domains.get(domain.id)) {
-      const startedAt = this.#deps.clock.now()
-      this.#entryOf(domain).job = { startedAt, error: undefined, retriesAt: undefined }
-      return this.#enqueue(() => this.#refreshOne(domain))
+    if (!this.#deps.domains.get(domain.id)) {
+      this.#entries.get(domain.domain)?.forget()
+      this.#entries.delete(domain.domain)
+      return Promise.resolve()
     }
-    this.#forget(domain)
-    return Promise.resolve()
+    const entry = this.#entryOf(domain)
+    return this.#enqueue(() => entry.refresh())
+  }
+
+  /** Tries a failed order of a domain again now, such as after its DNS records were put right. */
+  retry({ domain }: ReservedDomain): void {
+    this.#entries.get(domain)?.retry()
+  }
+
+  stop(): void {
+    for (const entry of this.#entries.values()) entry.stop()
   }
 
   /** Makes sure that a name which is about to go online has a certificate. */
@@ -92,63 +84,25 @@ export class DomainCertificates {
   context(serverName: string): SecureContext | undefined {
     const parent = `*${serverName.slice(serverName.indexOf('.'))}`
     return (
-      this.#entries.get(serverName)?.certificate.context ??
-      this.#entries.get(parent)?.certificate.context ??
-      this.#entries.get(`*.${serverName}`)?.certificate.context ??
+      this.#entries.get(serverName)?.context ??
+      this.#entries.get(parent)?.context ??
+      this.#entries.get(`*.${serverName}`)?.context ??
       this.#deeper.get(parent)?.context
     )
   }
 
   statusOf({ domain }: ReservedDomain): CertificateStatus {
-    const entry = this.#entries.get(domain)
-    return { renewsAt: entry?.certificate.renewsAt, job: entry?.job }
+    return this.#entries.get(domain)?.status ?? { renewsAt: undefined, job: undefined }
   }
 
-  async #refreshOne(domain: ReservedDomain): Promise<void> {
-    const entry = this.#entryOf(domain)
-    const startedAt = this.#deps.clock.now()
-    try {
-      const isNew = await entry.certificate.refresh()
-      entry.job = undefined
-      if (isNew) this.#deps.log.info({ domain: domain.domain }, 'certificate ready')
-    } catch (error) {
-      this.#deps.log.error({ err: error, domain: domain.domain }, 'certificate not issued')
-      entry.job = {
-        startedAt,
-        error: 'The certificate could not be issued; the log of the gateway says why.',
-        retriesAt: startedAt + CERTIFICATE_CHECK_MS,
-      }
-    }
-  }
-
-  #entryOf(domain: ReservedDomain): Entry {
-    let entry = this.#entries.get(domain.domain)
-    if (!entry) {
-      const { authority, clock } = this.#deps
-      const names = domain.domain.startsWith('*.')
-        ? [domain.domain, domain.domain.slice(2)]
-        : [domain.domain]
-      const path = this.#pathOf(domain)
-      entry = {
-        certificate: new ServerCertificate({ path, names, authority, clock }),
-        job: undefined,
-      }
-      this.#entries.set(domain.domain, entry)
-    }
+  #entryOf(domain: ReservedDomain): DomainCertificate {
+    const known = this.#entries.get(domain.domain)
+    if (known && hasSamePolicy(known.domain, domain)) return known
+    known?.stop()
+    const entry = new DomainCertificate({ ...this.#deps, domain, earlier: known?.context })
+    this.#entries.set(domain.domain, entry)
+    entry.start()
     return entry
-  }
-
-  #forget(domain: ReservedDomain): void {
-    this.#entries.delete(domain.domain)
-    try {
-      rmSync(this.#pathOf(domain), { force: true })
-    } catch (error) {
-      this.#deps.log.warn({ err: error, domain: domain.domain }, 'certificate file not removed')
-    }
-  }
-
-  #pathOf({ id }: ReservedDomain): string {
-    return join(this.#deps.folder, `${id}.pem`)
   }
 
   /** One after the other: issuing is work for the processor, and the files must not race. */
@@ -157,4 +111,8 @@ export class DomainCertificates {
     this.#queue = done.catch(() => {})
     return done
   }
+}
+
+function hasSamePolicy(a: ReservedDomain, b: ReservedDomain): boolean {
+  return a.authority === b.authority && a.privateKeyType === b.privateKeyType
 }

@@ -2,7 +2,12 @@ import { randomBytes } from 'node:crypto'
 import type { Clock } from '../base/clock.ts'
 import { checkDomain, type DomainCodes, isBelow, isInternal } from './domain-name.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
-import type { ReservedDomain, ReservedDomainStore } from './reserved-domain-store.ts'
+import type { PrivateKeyType } from './private-key.ts'
+import type {
+  CertificateAuthorityName,
+  ReservedDomain,
+  ReservedDomainStore,
+} from './reserved-domain-store.ts'
 import type { IdSource } from './resource-id.ts'
 import { checkLength, ServiceError } from './service-error.ts'
 
@@ -28,13 +33,18 @@ export interface DomainRegistrarDeps {
   readonly registry: EndpointRegistry
   readonly ids: IdSource
   readonly clock: Clock
-  /** After a domain was reserved or given up: certificates follow. */
+  /** Whether there is an ACME authority to order certificates from. */
+  readonly hasAcme: boolean
+  /** After a domain, or its certificate policy, has come, changed or gone: certificates follow. */
   readonly onChange: (domain: ReservedDomain) => void
 }
 
-export interface DomainText {
+/** What may be chosen when a domain is reserved, and changed later. */
+export interface DomainSettings {
   readonly description?: string | undefined
   readonly metadata?: string | undefined
+  readonly authority?: CertificateAuthorityName | undefined
+  readonly privateKeyType?: PrivateKeyType | undefined
 }
 
 /** Reserves domains and gives them up. Every refusal is a ServiceError. */
@@ -45,9 +55,12 @@ export class DomainRegistrar {
     this.#deps = deps
   }
 
-  reserve(request: DomainText & { domain: string; region?: string | undefined }): ReservedDomain {
+  reserve(
+    request: DomainSettings & { domain: string; region?: string | undefined },
+  ): ReservedDomain {
     const { store, ids, clock, onChange } = this.#deps
     const { region = '', description = '', metadata = '' } = request
+    const { authority = 'gateway', privateKeyType = 'ecdsa' } = request
     const domain = request.domain.toLowerCase()
     checkDomain(domain, RESERVE_CODES)
     if (isInternal(domain)) {
@@ -55,6 +68,7 @@ export class DomainRegistrar {
     }
     if (store.find(domain)) throw new ServiceError(413, `The domain ${domain} is reserved already.`)
     checkTexts({ description, metadata })
+    this.#checkAuthority(authority)
     const reserved: ReservedDomain = {
       id: ids.next('rd'),
       domain,
@@ -63,17 +77,24 @@ export class DomainRegistrar {
       metadata,
       dnsLabel: randomBytes(10).toString('hex'),
       createdAt: clock.now(),
+      authority,
+      privateKeyType,
     }
     store.insert(reserved)
     onChange(reserved)
     return reserved
   }
 
-  update(domain: ReservedDomain, change: DomainText): ReservedDomain {
+  update(domain: ReservedDomain, change: DomainSettings): ReservedDomain {
     const { description = domain.description, metadata = domain.metadata } = change
+    const { authority = domain.authority, privateKeyType = domain.privateKeyType } = change
     checkTexts({ description, metadata })
-    const updated = { ...domain, description, metadata }
+    if (authority !== domain.authority) this.#checkAuthority(authority)
+    const updated = { ...domain, description, metadata, authority, privateKeyType }
     this.#deps.store.replace(updated)
+    if (authority !== domain.authority || privateKeyType !== domain.privateKeyType) {
+      this.#deps.onChange(updated)
+    }
     return updated
   }
 
@@ -88,6 +109,14 @@ export class DomainRegistrar {
     }
     store.delete(id)
     onChange(reserved)
+  }
+
+  #checkAuthority(authority: CertificateAuthorityName): void {
+    if (authority === 'gateway' || this.#deps.hasAcme) return
+    throw new ServiceError(
+      215,
+      `There is no ACME authority here: set GATEWAY_ACME_DIRECTORY to use ${authority}.`,
+    )
   }
 }
 

@@ -1,7 +1,12 @@
 import { mkdirSync } from 'node:fs'
 import type { Clock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
+import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
+import { AcmeAuthority } from './acme/acme-authority.ts'
+import { ChallengeZone } from './acme/challenge-zone.ts'
+import { answerDns } from './acme/dns-answer.ts'
+import { DnsListener } from './acme/dns-listener.ts'
 import {
   type CredentialLimits,
   DEFAULT_CREDENTIAL_LIMITS,
@@ -10,6 +15,7 @@ import {
 import { Authority } from './authority.ts'
 import { CertificateKeeper } from './certificate-keeper.ts'
 import { CredentialIssuer } from './credential-issuer.ts'
+import { challengeZone } from './dns-target.ts'
 import { DomainRegistrar } from './domain-registrar.ts'
 import { EndpointRegistry } from './endpoint-registry.ts'
 import { type GatewayDatabase, openGatewayDatabase } from './gateway-database.ts'
@@ -21,6 +27,11 @@ export interface GatewayCoreOptions {
   /** Where agents connect: their server certificate names it. */
   readonly agentHost: string
   readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined
+  /** Where certificates are ordered for domains that ask for it; unset: the own CA issues all. */
+  readonly acme: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
+  /** Where the authority's questions about challenges come in. */
+  readonly dnsListen: ListenAddress | undefined
+  readonly cnameBase: string
   readonly credentialLimits: Partial<CredentialLimits> | undefined
   readonly log: Logger
   readonly clock: Clock
@@ -35,6 +46,7 @@ export interface GatewayCore extends GatewayDatabase {
   readonly registrar: DomainRegistrar
   readonly issuer: CredentialIssuer
   readonly ids: IdSource
+  readonly dnsAddress: ListenAddress | undefined
 }
 
 /** Opens the data folder. Throws a StartError when a person has to act. */
@@ -42,7 +54,7 @@ export async function openGatewayCore(
   options: GatewayCoreOptions,
   closer: Closer,
 ): Promise<GatewayCore> {
-  const { dataDir, credentialLimits, clock, log } = options
+  const { dataDir, cnameBase, credentialLimits, clock, log } = options
   mkdirSync(dataDir, { recursive: true, mode: 0o700 })
   const stores = openGatewayDatabase(dataDir, log, clock)
   closer.own('gateway database', stores.database, (it) => it.close())
@@ -52,12 +64,21 @@ export async function openGatewayCore(
     limits: { ...DEFAULT_CREDENTIAL_LIMITS, ...credentialLimits },
     clock,
   })
-  const certificates = await CertificateKeeper.open({ ...options, domains: stores.domains })
+  const zone = new ChallengeZone(challengeZone(cnameBase))
+  const dnsAddress = await startDns(options, zone, closer)
+  const acme =
+    options.acme && new AcmeAuthority({ ...options.acme, folder: dataDir, zone, cnameBase })
+  const certificates = closer.own(
+    'certificates',
+    await CertificateKeeper.open({ ...options, acme, domains: stores.domains }),
+    (it) => it.stop(),
+  )
   const registrar = new DomainRegistrar({
     store: stores.domains,
     registry,
     ids,
     clock,
+    hasAcme: acme !== undefined,
     onChange: (domain) => void certificates.domains.follow(domain),
   })
   const issuer = new CredentialIssuer({
@@ -67,5 +88,32 @@ export async function openGatewayCore(
     onCredentialChange: (id) => sessions.recheck(id),
   })
   const authority = new Authority(stores)
-  return { ...stores, authority, registry, sessions, certificates, registrar, issuer, ids }
+  return {
+    ...stores,
+    authority,
+    registry,
+    sessions,
+    certificates,
+    registrar,
+    issuer,
+    ids,
+    dnsAddress,
+  }
+}
+
+/** Listens before the first order is placed. */
+async function startDns(
+  { dnsListen: listen, clock, log }: GatewayCoreOptions,
+  zone: ChallengeZone,
+  closer: Closer,
+): Promise<ListenAddress | undefined> {
+  if (!listen) return undefined
+  const listener = new DnsListener({
+    listen,
+    answer: (message, transport) => answerDns(message, zone, transport),
+    clock,
+    log,
+  })
+  closer.own('dns listener', listener, (it) => it.stop())
+  return listener.start()
 }

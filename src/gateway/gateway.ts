@@ -14,7 +14,7 @@ import type { EndpointRegistry } from './endpoint-registry.ts'
 import { type GatewayCore, openGatewayCore } from './gateway-core.ts'
 import { Ingress, type IngressAddresses } from './ingress/ingress.ts'
 import { DnsCheck } from './management/dns-check.ts'
-import { createManagementApi, localNames } from './management/management-api.ts'
+import { createManagementApi, servedNames } from './management/management-api.ts'
 import {
   type ApiKeyRequest,
   type Provisioned,
@@ -36,8 +36,14 @@ export interface GatewayOptions {
   readonly httpsListen: ListenAddress
   /** Where the management API listens; without it, it is not served. */
   readonly apiListen?: ListenAddress | undefined
+  /** Host names of the management API beside `localhost`, its address and all other addresses. */
+  readonly apiHosts?: readonly string[]
   /** CNAME targets of reserved domains lie below it; its names have to lead to this gateway. */
   readonly cnameBase?: string
+  /** Where certificates are ordered for domains that ask for it; unset: the own CA issues all. */
+  readonly acme?: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
+  /** Where ACME authorities ask about their challenges; without it, DNS is not answered. */
+  readonly dnsListen?: ListenAddress | undefined
   /** Whom the DNS check asks, `address` or `address:port`; unset: the machine's resolvers. */
   readonly dnsServers?: readonly string[]
   /** Certificate for the HTTPS ingress; without it the own CA issues one per reserved domain. */
@@ -54,6 +60,7 @@ export interface GatewayOptions {
 export interface GatewayAddresses extends IngressAddresses {
   readonly agent: ListenAddress
   readonly api: ListenAddress | undefined
+  readonly dns: ListenAddress | undefined
   readonly caCertPath: string
 }
 
@@ -65,12 +72,14 @@ export interface GatewayParts extends GatewayCore {
 /** The embedded service: agents connect to it, public traffic comes in through it. */
 export class Gateway {
   readonly #options: GatewayOptions
+  readonly #cnameBase: string
   readonly #closer: Closer
   #parts: GatewayParts | undefined
 
   constructor(options: GatewayOptions) {
     const log = options.log.child({ room: 'gateway' })
     this.#options = { ...options, log }
+    this.#cnameBase = options.cnameBase ?? DEFAULT_CNAME_BASE
     this.#closer = new Closer(log)
   }
 
@@ -102,14 +111,23 @@ export class Gateway {
   }
 
   async #open(): Promise<GatewayParts> {
-    const { agentListen, tls, credentialLimits } = this.#options
+    const { agentListen, tls, acme, dnsListen, credentialLimits } = this.#options
     const core = await openGatewayCore(
-      { ...this.#options, agentHost: agentListen.host, tls, credentialLimits },
+      {
+        ...this.#options,
+        agentHost: agentListen.host,
+        tls,
+        acme,
+        dnsListen,
+        cnameBase: this.#cnameBase,
+        credentialLimits,
+      },
       this.#closer,
     )
     const traffic = await this.#startTraffic(core)
     const api = await this.#startManagementApi(core)
-    return { ...core, addresses: { ...traffic, api, caCertPath: core.certificates.caCertPath } }
+    const { dnsAddress: dns, certificates } = core
+    return { ...core, addresses: { ...traffic, api, dns, caCertPath: certificates.caCertPath } }
   }
 
   async #startTraffic(core: GatewayCore): Promise<IngressAddresses & { agent: ListenAddress }> {
@@ -138,19 +156,18 @@ export class Gateway {
     const addresses = await ingress.start()
     const agent = await listener.start(certificates.server)
     certificates.start((certificate) => listener.setCertificate(certificate))
-    this.#closer.own('certificates', certificates, (it) => it.stop())
     return { ...addresses, agent }
   }
 
   async #startManagementApi(core: GatewayCore): Promise<ListenAddress | undefined> {
-    const { apiListen: target, cnameBase, dnsServers, clock, log } = this.#options
+    const { apiListen: target, apiHosts = [], dnsServers, clock, log } = this.#options
     if (!target) return undefined
     const listener = createManagementApi({
       ...core,
-      certificateStatus: (domain) => core.certificates.domains.statusOf(domain),
-      cnameBase: cnameBase ?? DEFAULT_CNAME_BASE,
+      domainCertificates: core.certificates.domains,
+      cnameBase: this.#cnameBase,
       dnsCheck: new DnsCheck(dnsServers),
-      serves: localNames(target.host),
+      serves: servedNames([target.host, ...apiHosts]),
       clock,
       log,
     })

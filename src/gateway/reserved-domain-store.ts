@@ -1,5 +1,6 @@
 import type { Database, Statement } from '../store/database.ts'
 import type { Migration } from '../store/migrations.ts'
+import type { PrivateKeyType } from './private-key.ts'
 import { ResourceTable } from './resource-table.ts'
 
 export const RESERVED_DOMAIN_MIGRATIONS: readonly Migration[] = [
@@ -15,7 +16,16 @@ export const RESERVED_DOMAIN_MIGRATIONS: readonly Migration[] = [
       created_at INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID`,
   },
+  {
+    id: 'reserved-domains-2',
+    sql: `ALTER TABLE reserved_domains ADD COLUMN authority TEXT NOT NULL DEFAULT 'gateway';
+      ALTER TABLE reserved_domains ADD COLUMN private_key_type TEXT NOT NULL DEFAULT 'ecdsa'`,
+  },
 ]
+
+/** Who issues the certificate of a domain: the gateway's own CA, or the ACME authority. */
+export const CERTIFICATE_AUTHORITIES = ['gateway', 'letsencrypt'] as const
+export type CertificateAuthorityName = (typeof CERTIFICATE_AUTHORITIES)[number]
 
 /** A name, or a wildcard with all names below it, that endpoints may be bound on (spec 2.4). */
 export interface ReservedDomain {
@@ -28,6 +38,8 @@ export interface ReservedDomain {
   /** First label of the CNAME targets; drawn once, so that DNS records stay good. */
   readonly dnsLabel: string
   readonly createdAt: number
+  readonly authority: CertificateAuthorityName
+  readonly privateKeyType: PrivateKeyType
 }
 
 interface ReservedDomainRow {
@@ -38,6 +50,8 @@ interface ReservedDomainRow {
   metadata: string
   dns_label: string
   created_at: number
+  authority: CertificateAuthorityName
+  private_key_type: PrivateKeyType
 }
 
 export class ReservedDomainStore extends ResourceTable<ReservedDomain, ReservedDomainRow> {
@@ -48,16 +62,28 @@ export class ReservedDomainStore extends ResourceTable<ReservedDomain, ReservedD
     super({
       database,
       name: 'reserved_domains',
-      columns: ['id', 'domain', 'region', 'description', 'metadata', 'dns_label', 'created_at'],
-      toRow: ({ dnsLabel, createdAt, ...row }) => ({
+      columns: [
+        'id',
+        'domain',
+        'region',
+        'description',
+        'metadata',
+        'dns_label',
+        'created_at',
+        'authority',
+        'private_key_type',
+      ],
+      toRow: ({ dnsLabel, createdAt, privateKeyType, ...row }) => ({
         ...row,
         dns_label: dnsLabel,
         created_at: createdAt,
+        private_key_type: privateKeyType,
       }),
-      toItem: ({ dns_label, created_at, ...item }) => ({
+      toItem: ({ dns_label, created_at, private_key_type, ...item }) => ({
         ...item,
         dnsLabel: dns_label,
         createdAt: created_at,
+        privateKeyType: private_key_type,
       }),
     })
     this.#idOf = database

@@ -1,26 +1,28 @@
 import { createSecureContext, type SecureContext } from 'node:tls'
 import type { Clock } from '../base/clock.ts'
-import { type CertificateAuthority, LEAF_LIFE_MS } from './certificate-authority.ts'
 import {
+  type CertificateSource,
   type KeptCertificate,
   keep,
   loadCertificate,
   normalName,
   saveCertificate,
 } from './certificate-file.ts'
+import type { PrivateKeyType } from './private-key.ts'
 
 /** A certificate is replaced when a third of its life is left. */
-const RENEW_BEFORE_MS = LEAF_LIFE_MS / 3
+const RENEW_AT_SHARE = 1 / 3
 
 export interface ServerCertificateOptions {
   /** Where the certificate outlives the process; without it, it does not. */
   readonly path?: string
   readonly names: readonly string[]
-  readonly authority: CertificateAuthority
+  readonly keyType?: PrivateKeyType
+  readonly authority: CertificateSource
   readonly clock: Clock
 }
 
-/** One certificate of the own CA: issued when it is missing, replaced before it ends. */
+/** One certificate: issued when it is missing, replaced before it ends. */
 export class ServerCertificate {
   readonly #options: ServerCertificateOptions
   #kept: KeptCertificate | undefined
@@ -32,7 +34,7 @@ export class ServerCertificate {
 
   /** When it will be replaced, in milliseconds since the epoch; undefined before the first issue. */
   get renewsAt(): number | undefined {
-    return this.#kept && this.#kept.notAfter - RENEW_BEFORE_MS
+    return this.#kept && renewalOf(this.#kept)
   }
 
   /** The certificate and key to serve; undefined before the first `refresh()`. */
@@ -45,34 +47,53 @@ export class ServerCertificate {
     return this.#context
   }
 
+  /** True when there is none to serve, or one that has to be replaced. */
+  get isDue(): boolean {
+    const kept = this.#kept
+    return !kept || !this.#isValid(kept) || this.#options.clock.now() >= renewalOf(kept)
+  }
+
   /** Loads or issues what is needed. True when there is something new to serve. */
   async refresh(): Promise<boolean> {
-    if (this.#kept && this.#isGood(this.#kept)) return false
-    this.#kept = this.#load() ?? (await this.#issue())
-    const { certPem: cert, keyPem: key } = this.#kept
-    this.#context = createSecureContext({ cert, key, minVersion: 'TLSv1.2' })
+    const isRestored = this.restore()
+    if (!this.isDue) return isRestored
+    const { path, names, keyType, authority } = this.#options
+    const issued = keep(await authority.issue(names, keyType))
+    if (!this.#isValid(issued)) {
+      throw new Error(`the certificate that was issued is none for ${names.join(', ')} today`)
+    }
+    if (path !== undefined) saveCertificate(path, issued)
+    this.#serve(issued)
     return true
   }
 
-  #load(): KeptCertificate | undefined {
+  /** Serves what an earlier process kept, if it is still valid. True when there is such a thing. */
+  restore(): boolean {
     const { path, authority } = this.#options
-    const kept = path === undefined ? undefined : loadCertificate(path, authority.certPem)
-    return kept && this.#isGood(kept) ? kept : undefined
+    if (this.#kept || path === undefined) return false
+    const kept = loadCertificate(path, authority)
+    if (!kept || !this.#isValid(kept)) return false
+    this.#serve(kept)
+    return true
   }
 
-  async #issue(): Promise<KeptCertificate> {
-    const { path, names, authority } = this.#options
-    const issued = await authority.issue(names)
-    if (path !== undefined) saveCertificate(path, issued)
-    return keep(issued)
+  #serve(kept: KeptCertificate): void {
+    const { certPem: cert, keyPem: key } = kept
+    this.#context = createSecureContext({ cert, key, minVersion: 'TLSv1.2' })
+    this.#kept = kept
   }
 
-  #isGood({ names, notBefore, notAfter }: KeptCertificate): boolean {
+  #isValid({ names, keyType, notBefore, notAfter }: KeptCertificate): boolean {
     const now = this.#options.clock.now()
     return (
       notBefore <= now &&
-      now < notAfter - RENEW_BEFORE_MS &&
+      now < notAfter &&
+      keyType === (this.#options.keyType ?? 'ecdsa') &&
       this.#options.names.every((name) => names.includes(normalName(name)))
     )
   }
+}
+
+function renewalOf({ notBefore, notAfter }: KeptCertificate): number {
+  return notAfter - (notAfter - notBefore) * RENEW_AT_SHARE
 }

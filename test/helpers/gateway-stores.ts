@@ -10,7 +10,7 @@ import { ManualClock } from './manual-clock.ts'
 import { temporaryFolder } from './temporary-folder.ts'
 
 /** The gateway's stores and those who change them, on a real database in a folder of its own. */
-export function openGatewayStores(folder = temporaryFolder()) {
+export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false } = {}) {
   const clock = new ManualClock()
   const stores = openGatewayDatabase(folder, captureLog().log, clock)
   onTestFinished(() => stores.database.close())
@@ -29,6 +29,7 @@ export function openGatewayStores(folder = temporaryFolder()) {
     registry,
     ids,
     clock,
+    hasAcme,
     onChange: ({ domain }) => changedDomains.push(domain),
   })
   const authority = new Authority(stores)

@@ -1,9 +1,9 @@
 import { onTestFinished } from 'vitest'
 import type { Secret } from '../../src/base/secret.ts'
+import type { CertificateStatus } from '../../src/gateway/certificate-status.ts'
 import type { ConnectedAgent } from '../../src/gateway/connected-agent.ts'
-import type { CertificateStatus } from '../../src/gateway/domain-certificates.ts'
 import { DnsCheck } from '../../src/gateway/management/dns-check.ts'
-import { createManagementApi, localNames } from '../../src/gateway/management/management-api.ts'
+import { createManagementApi, servedNames } from '../../src/gateway/management/management-api.ts'
 import { managementApiDocument } from '../../src/gateway/management/openapi.ts'
 import { HttpServer } from '../../src/http/http-server.ts'
 import { captureLog } from './captured-log.ts'
@@ -29,10 +29,17 @@ export interface CallOptions {
  * The management API over real HTTP, on stores of its own and a clock that is moved by hand.
  * Each answer is held against the API's OpenAPI document.
  */
-export async function startManagementApi({ dnsServers }: { dnsServers?: string[] } = {}) {
+export async function startManagementApi({
+  dnsServers,
+  hosts = [],
+}: {
+  dnsServers?: string[]
+  hosts?: string[]
+} = {}) {
   const stores = openGatewayStores()
   const captured = captureLog()
   const agents: ConnectedAgent[] = []
+  const retried: string[] = []
   const status: { current: CertificateStatus } = {
     current: { renewsAt: undefined, job: undefined },
   }
@@ -41,10 +48,13 @@ export async function startManagementApi({ dnsServers }: { dnsServers?: string[]
     listener: createManagementApi({
       ...stores,
       sessions: { all: () => agents, find: (id) => agents.find((agent) => agent.id === id) },
-      certificateStatus: () => status.current,
+      domainCertificates: {
+        statusOf: () => status.current,
+        retry: ({ domain }) => retried.push(domain),
+      },
       cnameBase: 'gateway.test',
       dnsCheck: new DnsCheck(dnsServers),
-      serves: localNames('127.0.0.1'),
+      serves: servedNames(hosts),
       log: captured.log,
     }),
     target: { host: '127.0.0.1', port: 0 },
@@ -82,5 +92,5 @@ export async function startManagementApi({ dnsServers }: { dnsServers?: string[]
     }
   }
 
-  return { ...stores, agents, status, baseUrl, key, call, logText: captured.text }
+  return { ...stores, agents, retried, status, baseUrl, key, call, logText: captured.text }
 }

@@ -42,9 +42,9 @@ export interface ManagementApiDeps
   readonly clock: Clock
 }
 
-/** True for names that lead to a listener on `host` for sure: DNS rebinding needs a foreign name. */
-export function localNames(host: string): (hostname: string) => boolean {
-  const own = new Set(['localhost', host.toLowerCase()])
+/** True for these names, `localhost` and all addresses: DNS rebinding needs a foreign name. */
+export function servedNames(names: readonly string[]): (hostname: string) => boolean {
+  const own = new Set(['localhost', ...names.map((name) => name.toLowerCase())])
   return (hostname) => own.has(hostname) || isIP(hostname.replace(/^\[|\]$/g, '')) !== 0
 }
 

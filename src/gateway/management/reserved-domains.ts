@@ -1,7 +1,13 @@
 import { z } from 'zod'
-import type { CertificateStatus } from '../domain-certificates.ts'
-import type { DomainRegistrar } from '../domain-registrar.ts'
-import type { ReservedDomain, ReservedDomainStore } from '../reserved-domain-store.ts'
+import type { CertificateStatus } from '../certificate-status.ts'
+import { challengeTarget, cnameTarget } from '../dns-target.ts'
+import type { DomainRegistrar, DomainSettings } from '../domain-registrar.ts'
+import { PRIVATE_KEY_TYPES } from '../private-key.ts'
+import {
+  CERTIFICATE_AUTHORITIES,
+  type ReservedDomain,
+  type ReservedDomainStore,
+} from '../reserved-domain-store.ts'
 import { ServiceError } from '../service-error.ts'
 import { parseBody, texts } from './body.ts'
 import type { DnsCheck, ExpectedRecord } from './dns-check.ts'
@@ -9,17 +15,28 @@ import type { Resource } from './resource.ts'
 import { timestamp } from './timestamp.ts'
 
 const IN_PROGRESS = 'Managed certificate provisioning in progress.'
-/** The own CA issues for everybody, with this kind of key. */
-const OWN_AUTHORITY = { authority: 'gateway', private_key_type: 'ecdsa' } as const
+
+const policyFields = {
+  authority: z.enum(CERTIFICATE_AUTHORITIES),
+  private_key_type: z.enum(PRIVATE_KEY_TYPES),
+}
+const policyChange = {
+  certificate_management_policy: z.strictObject(policyFields).partial().optional(),
+}
 
 export const ReservedDomainCreate = z.strictObject({
   ...texts,
+  ...policyChange,
   domain: z.string().optional(),
   /** What `domain` was called first. */
   name: z.string().optional(),
   region: z.string().optional(),
 })
-export const ReservedDomainUpdate = z.strictObject({ ...texts, region: z.string().optional() })
+export const ReservedDomainUpdate = z.strictObject({
+  ...texts,
+  ...policyChange,
+  region: z.string().optional(),
+})
 
 export const ReservedDomainView = z.strictObject({
   id: z.string(),
@@ -34,10 +51,7 @@ export const ReservedDomainView = z.strictObject({
   http_endpoint_configuration: z.null(),
   https_endpoint_configuration: z.null(),
   certificate: z.null(),
-  certificate_management_policy: z.strictObject({
-    authority: z.string(),
-    private_key_type: z.string(),
-  }),
+  certificate_management_policy: z.strictObject(policyFields),
   certificate_management_status: z.strictObject({
     renews_at: z.string().nullable(),
     provisioning_job: z
@@ -52,10 +66,17 @@ export const ReservedDomainView = z.strictObject({
   acme_challenge_cname_target: z.string(),
 })
 
+/** The certificates of reserved domains, as far as this resource needs to know them. */
+export interface CertificatesOfDomains {
+  statusOf(domain: ReservedDomain): CertificateStatus
+  /** Tries a failed issue again now. */
+  retry(domain: ReservedDomain): void
+}
+
 export interface ReservedDomainsDeps {
   readonly domains: ReservedDomainStore
   readonly registrar: DomainRegistrar
-  readonly certificateStatus: (domain: ReservedDomain) => CertificateStatus
+  readonly domainCertificates: CertificatesOfDomains
   /** CNAME targets lie below it; its names have to lead to this gateway. */
   readonly cnameBase: string
   readonly dnsCheck: DnsCheck
@@ -65,13 +86,13 @@ export interface ReservedDomainsDeps {
 export function reservedDomains({
   domains: store,
   registrar,
-  certificateStatus,
+  domainCertificates,
   cnameBase,
   dnsCheck,
 }: ReservedDomainsDeps): Resource<ReservedDomain> {
-  const targetsOf = ({ dnsLabel }: ReservedDomain) => ({
-    cname_target: `${dnsLabel}.cname.${cnameBase}`,
-    acme_challenge_cname_target: `${dnsLabel}.acme.${cnameBase}`,
+  const targetsOf = (domain: ReservedDomain) => ({
+    cname_target: cnameTarget(domain, cnameBase),
+    acme_challenge_cname_target: challengeTarget(domain, cnameBase),
   })
   const view = (domain: ReservedDomain, baseUrl: string) =>
     ({
@@ -85,8 +106,11 @@ export function reservedDomains({
       http_endpoint_configuration: null,
       https_endpoint_configuration: null,
       certificate: null,
-      certificate_management_policy: OWN_AUTHORITY,
-      certificate_management_status: viewStatus(certificateStatus(domain)),
+      certificate_management_policy: {
+        authority: domain.authority,
+        private_key_type: domain.privateKeyType,
+      },
+      certificate_management_status: viewStatus(domainCertificates.statusOf(domain)),
       ...targetsOf(domain),
     }) satisfies z.infer<typeof ReservedDomainView>
 
@@ -98,22 +122,23 @@ export function reservedDomains({
     get: (id) => store.get(id),
     view,
     create: (body, baseUrl) => {
-      const { domain, name, ...request } = parseBody(ReservedDomainCreate, body)
+      const { domain, name, ...change } = parseBody(ReservedDomainCreate, body)
       if (domain !== undefined && name !== undefined) {
         throw new ServiceError(449, 'Give either domain or name, not both.')
       }
+      const request = { ...settingsOf(change), region: change.region }
       return view(registrar.reserve({ ...request, domain: domain ?? name ?? '' }), baseUrl)
     },
     update: (domain, body) => {
       const change = parseBody(ReservedDomainUpdate, body)
       if (Object.keys(change).length === 0) {
-        throw new ServiceError(422, 'Give a description or metadata to change.')
+        throw new ServiceError(422, 'Give a description, metadata or a policy to change.')
       }
-      return registrar.update(domain, change)
+      return registrar.update(domain, settingsOf(change))
     },
     remove: (domain) => registrar.release(domain),
     actions: {
-      check: (domain) => {
+      check: async (domain) => {
         const { cname_target, acme_challenge_cname_target } = targetsOf(domain)
         const records: ExpectedRecord[] = [
           { name: domain.domain, expected: cname_target },
@@ -122,9 +147,21 @@ export function reservedDomains({
             expected: acme_challenge_cname_target,
           },
         ]
-        return dnsCheck.check(records)
+        const result = await dnsCheck.check(records)
+        if (result.ok) domainCertificates.retry(domain)
+        return result
       },
     },
+  }
+}
+
+function settingsOf(change: z.infer<typeof ReservedDomainUpdate>): DomainSettings {
+  const { description, metadata, certificate_management_policy: policy } = change
+  return {
+    description,
+    metadata,
+    authority: policy?.authority,
+    privateKeyType: policy?.private_key_type,
   }
 }
 

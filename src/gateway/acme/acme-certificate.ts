@@ -1,0 +1,103 @@
+import type { SecureContext } from 'node:tls'
+import { Backoff } from '../../base/backoff.ts'
+import { Bell } from '../../base/bell.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { CertificateJob, CertificateStatus } from '../certificate-status.ts'
+import { ServerCertificate, type ServerCertificateOptions } from '../server-certificate.ts'
+
+/** Authorities count failed orders: five an hour for a name are common. */
+const RETRY_BASE_MS = 300_000
+const RETRY_FLOOR_MS = 60_000
+const RETRY_CAP_MS = 43_200_000
+const CHECK_MS = 600_000
+const MAX_MESSAGE = 1_000
+
+export interface AcmeCertificateOptions extends ServerCertificateOptions {
+  readonly log: Logger
+}
+
+/** Keeps one certificate good: ordered, tried again and renewed until `stop()`. */
+export class AcmeCertificate {
+  readonly #certificate: ServerCertificate
+  readonly #clock: Clock
+  readonly #log: Logger
+  readonly #backoff = new Backoff({ baseMs: RETRY_BASE_MS, capMs: RETRY_CAP_MS })
+  readonly #bell = new Bell()
+  #isStopped = false
+  #job: CertificateJob | undefined
+
+  constructor({ log, ...options }: AcmeCertificateOptions) {
+    const { authority, clock } = options
+    this.#certificate = new ServerCertificate({
+      ...options,
+      authority: {
+        issue: async (names, keyType) => {
+          const issued = await authority.issue(names, keyType)
+          // Orders take a while; the domain may have been given up meanwhile, with its files.
+          if (this.#isStopped) throw new Error('the certificate is no longer wanted')
+          return issued
+        },
+        hasIssued: (certificate) => authority.hasIssued(certificate),
+      },
+    })
+    this.#clock = clock
+    this.#log = log
+  }
+
+  get context(): SecureContext | undefined {
+    return this.#certificate.context
+  }
+
+  get status(): CertificateStatus {
+    return { renewsAt: this.#certificate.renewsAt, job: this.#job }
+  }
+
+  /** Serves what is there and sees to the rest. */
+  start(): void {
+    this.#certificate.restore()
+    void this.#run()
+  }
+
+  /** Tries again now when the last try failed. */
+  retry(): void {
+    if (this.#job?.error === undefined) return
+    this.#backoff.reset()
+    this.#bell.ring()
+  }
+
+  stop(): void {
+    this.#isStopped = true
+    this.#bell.ring()
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#isStopped) {
+      const waitMs = this.#certificate.isDue ? await this.#order() : CHECK_MS
+      await this.#bell.wait(this.#clock, waitMs)
+    }
+  }
+
+  /** Gives the milliseconds until there is something to do again. */
+  async #order(): Promise<number> {
+    const startedAt = this.#clock.now()
+    this.#job = { startedAt, error: undefined, retriesAt: undefined }
+    try {
+      await this.#certificate.refresh()
+      this.#job = undefined
+      this.#backoff.reset()
+      this.#log.info('certificate ready')
+      return CHECK_MS
+    } catch (error) {
+      const waitMs = Math.max(RETRY_FLOOR_MS, this.#backoff.next())
+      this.#log.warn({ err: error, waitMs }, 'certificate not issued')
+      const message = error instanceof Error ? error.message : String(error)
+      this.#job = {
+        startedAt,
+        error: `The authority did not issue the certificate: ${message.slice(0, MAX_MESSAGE)}`,
+        retriesAt: this.#clock.now() + waitMs,
+      }
+      return waitMs
+    }
+  }
+}

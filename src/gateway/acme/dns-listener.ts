@@ -1,0 +1,134 @@
+import { createSocket, type Socket as UdpSocket } from 'node:dgram'
+import { once } from 'node:events'
+import { createServer, isIPv6, type Server, type Socket } from 'node:net'
+import { StartError } from '../../base/app-error.ts'
+import type { Clock } from '../../base/clock.ts'
+import { formatListenAddress, type ListenAddress } from '../../base/listen-address.ts'
+import type { Logger } from '../../base/logger.ts'
+import { AnswerBudget } from './answer-budget.ts'
+import type { DnsTransport } from './dns-answer.ts'
+
+/** A question with every option that resolvers add is far smaller. */
+const MAX_QUESTION_BYTES = 512
+const TCP_CONNECTIONS = 64
+/** How long a TCP connection may take for all that it asks. */
+const TCP_LIFE_MS = 10_000
+const TCP_QUESTIONS = 32
+const ANSWERS_PER_ADDRESS = 100
+const ADDRESSES = 10_000
+
+export interface DnsListenerOptions {
+  readonly listen: ListenAddress
+  /** Undefined: there is no answer. */
+  readonly answer: (message: Buffer, transport: DnsTransport) => Buffer | undefined
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/** DNS over UDP and TCP on one port (RFC 1035 section 4.2, RFC 7766). */
+export class DnsListener {
+  readonly #options: DnsListenerOptions
+  readonly #budget: AnswerBudget
+  readonly #sockets = new Set<Socket>()
+  #tcp: Server | undefined
+  #udp: UdpSocket | undefined
+
+  constructor(options: DnsListenerOptions) {
+    this.#options = options
+    this.#budget = new AnswerBudget({
+      perAddress: ANSWERS_PER_ADDRESS,
+      addresses: ADDRESSES,
+      clock: options.clock,
+    })
+  }
+
+  /** Listens and gives the real address. Throws a StartError when it is taken. */
+  async start(): Promise<ListenAddress> {
+    const { listen, log } = this.#options
+    try {
+      const port = await this.#startTcp(listen)
+      await this.#startUdp({ ...listen, port })
+      log.info({ address: formatListenAddress({ ...listen, port }) }, 'dns listens')
+      return { ...listen, port }
+    } catch (error) {
+      await this.stop()
+      throw new StartError(
+        `DNS cannot be answered on ${formatListenAddress(listen)}: ${(error as Error).message}.`,
+        { cause: error },
+      )
+    }
+  }
+
+  async stop(): Promise<void> {
+    const [tcp, udp] = [this.#tcp, this.#udp]
+    this.#tcp = undefined
+    this.#udp = undefined
+    for (const socket of this.#sockets) socket.destroy()
+    await Promise.all([
+      udp && new Promise<void>((resolve) => udp.close(resolve)),
+      tcp?.listening && new Promise((resolve) => tcp.close(resolve)),
+    ])
+  }
+
+  async #startTcp({ host, port }: ListenAddress): Promise<number> {
+    const server = createServer((socket) => this.#serveTcp(socket))
+    this.#tcp = server
+    server.maxConnections = TCP_CONNECTIONS
+    server.listen(port, host)
+    await once(server, 'listening')
+    server.on('error', (error) => this.#options.log.error({ err: error }, 'dns over tcp failed'))
+    const address = server.address()
+    return typeof address === 'object' && address ? address.port : port
+  }
+
+  async #startUdp({ host, port }: ListenAddress): Promise<void> {
+    const socket = createSocket(isIPv6(host) ? 'udp6' : 'udp4')
+    this.#udp = socket
+    socket.bind(port, host)
+    await once(socket, 'listening')
+    socket.on('error', (error) => this.#options.log.error({ err: error }, 'dns over udp failed'))
+    socket.on('message', (message, { address, port }) => {
+      if (message.length > MAX_QUESTION_BYTES || !this.#budget.take(address)) return
+      const answer = this.#options.answer(message, 'udp')
+      // Who forged its address is not there to hear; an error is of no use to anybody.
+      if (answer) socket.send(answer, port, address, () => {})
+    })
+  }
+
+  #serveTcp(socket: Socket): void {
+    this.#sockets.add(socket)
+    const timer = setTimeout(() => socket.destroy(), TCP_LIFE_MS)
+    socket.once('close', () => {
+      clearTimeout(timer)
+      this.#sockets.delete(socket)
+    })
+    socket.on('error', () => {})
+    let rest: Buffer = Buffer.alloc(0)
+    let questions = 0
+    socket.on('data', (chunk) => {
+      rest = Buffer.concat([rest, chunk])
+      while (rest.length >= 2) {
+        const end = 2 + rest.readUInt16BE(0)
+        questions += rest.length < end ? 0 : 1
+        if (end > 2 + MAX_QUESTION_BYTES || questions > TCP_QUESTIONS) {
+          socket.destroy()
+          return
+        }
+        if (rest.length < end) return
+        this.#answerTcp(socket, rest.subarray(2, end))
+        rest = rest.subarray(end)
+      }
+    })
+  }
+
+  #answerTcp(socket: Socket, message: Buffer): void {
+    const answer = this.#options.answer(message, 'tcp')
+    if (!answer) {
+      socket.destroy()
+      return
+    }
+    const length = Buffer.alloc(2)
+    length.writeUInt16BE(answer.length)
+    socket.write(Buffer.concat([length, answer]))
+  }
+}

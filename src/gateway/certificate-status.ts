@@ -1,0 +1,13 @@
+/** Where the certificate of a reserved domain stands. Times are milliseconds since the epoch. */
+export interface CertificateStatus {
+  readonly renewsAt: number | undefined
+  /** The issue that is under way, or that failed last. */
+  readonly job: CertificateJob | undefined
+}
+
+export interface CertificateJob {
+  readonly startedAt: number
+  /** What went wrong, for people; undefined while it is under way. */
+  readonly error: string | undefined
+  readonly retriesAt: number | undefined
+}

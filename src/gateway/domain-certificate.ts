@@ -1,0 +1,122 @@
+import { rmSync } from 'node:fs'
+import { join } from 'node:path'
+import type { SecureContext } from 'node:tls'
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/logger.ts'
+import type { AcmeAuthority } from './acme/acme-authority.ts'
+import { AcmeCertificate } from './acme/acme-certificate.ts'
+import type { CertificateAuthority } from './certificate-authority.ts'
+import type { CertificateJob, CertificateStatus } from './certificate-status.ts'
+import type { ReservedDomain } from './reserved-domain-store.ts'
+import { ServerCertificate } from './server-certificate.ts'
+
+/** How often certificates are looked at; they are renewed a month before they end. */
+export const CERTIFICATE_CHECK_MS = 600_000
+
+export interface DomainCertificateDeps {
+  readonly domain: ReservedDomain
+  readonly folder: string
+  readonly authority: CertificateAuthority
+  readonly acme: AcmeAuthority | undefined
+  /** Served until there is a certificate: what the domain had under its earlier policy. */
+  readonly earlier?: SecureContext | undefined
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/**
+ * What HTTPS clients of one reserved domain are shown. The own CA issues at once; when the domain
+ * asks for an ACME authority, that one's certificate takes over as soon as it is there.
+ */
+export class DomainCertificate {
+  readonly domain: ReservedDomain
+  readonly #deps: DomainCertificateDeps
+  readonly #own: ServerCertificate
+  readonly #managed: AcmeCertificate | undefined
+  readonly #paths: readonly string[]
+  #isForgotten = false
+  #job: CertificateJob | undefined
+
+  constructor(deps: DomainCertificateDeps) {
+    const { domain, folder, authority, acme, clock } = deps
+    const log = deps.log.child({ domain: domain.domain })
+    const path = join(folder, `${domain.id}.pem`)
+    const names = domain.domain.startsWith('*.')
+      ? [domain.domain, domain.domain.slice(2)]
+      : [domain.domain]
+    const isManaged = domain.authority !== 'gateway'
+    // The key type is a matter of the certificate that was asked for.
+    const keyType = isManaged ? 'ecdsa' : domain.privateKeyType
+    this.domain = domain
+    this.#deps = { ...deps, log }
+    this.#own = new ServerCertificate({ path, names, keyType, authority, clock })
+    this.#paths = [path]
+    if (!isManaged || !acme) return
+    const managedPath = join(folder, `${domain.id}.${acme.name}.pem`)
+    this.#paths = [path, managedPath]
+    this.#managed = new AcmeCertificate({
+      path: managedPath,
+      names: [domain.domain],
+      keyType: domain.privateKeyType,
+      authority: acme.sourceFor(domain),
+      clock,
+      log,
+    })
+  }
+
+  get context(): SecureContext | undefined {
+    return this.#managed?.context ?? this.#own.context ?? this.#deps.earlier
+  }
+
+  get status(): CertificateStatus {
+    return this.#managed?.status ?? { renewsAt: this.#own.renewsAt, job: this.#job }
+  }
+
+  /** Marks the first issue as under way, and starts what goes on by itself until `stop()`. */
+  start(): void {
+    this.#job = { startedAt: this.#deps.clock.now(), error: undefined, retriesAt: undefined }
+    this.#managed?.start()
+  }
+
+  /** Issues or renews what the own CA has to. A failure is kept for `status`. */
+  async refresh(): Promise<void> {
+    if (this.#isForgotten) return
+    const { domain, clock, log } = this.#deps
+    const startedAt = clock.now()
+    try {
+      const isNew = await this.#own.refresh()
+      if (isNew) log.info('certificate of the own ca ready')
+      this.#job = undefined
+      if (domain.authority === 'gateway' || this.#managed) return
+      const error = 'No ACME authority is configured: set GATEWAY_ACME_DIRECTORY.'
+      this.#job = { startedAt, error, retriesAt: undefined }
+    } catch (error) {
+      log.error({ err: error }, 'certificate not issued')
+      this.#job = {
+        startedAt,
+        error: 'The certificate could not be issued; the log of the gateway says why.',
+        retriesAt: startedAt + CERTIFICATE_CHECK_MS,
+      }
+    }
+  }
+
+  /** Tries a failed order again now. */
+  retry(): void {
+    this.#managed?.retry()
+  }
+
+  stop(): void {
+    this.#managed?.stop()
+  }
+
+  /** Stops, and takes the files away. */
+  forget(): void {
+    this.stop()
+    this.#isForgotten = true
+    try {
+      for (const path of this.#paths) rmSync(path, { force: true })
+    } catch (error) {
+      this.#deps.log.warn({ err: error }, 'certificate file not removed')
+    }
+  }
+}

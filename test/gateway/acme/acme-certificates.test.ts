@@ -1,0 +1,217 @@
+import { X509Certificate } from 'node:crypto'
+import { readdirSync, readFileSync, statSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { formatListenAddress } from '../../../src/base/listen-address.ts'
+import { AcmeAuthority } from '../../../src/gateway/acme/acme-authority.ts'
+import { ChallengeZone } from '../../../src/gateway/acme/challenge-zone.ts'
+import { answerDns } from '../../../src/gateway/acme/dns-answer.ts'
+import { DnsListener } from '../../../src/gateway/acme/dns-listener.ts'
+import { CertificateAuthority } from '../../../src/gateway/certificate-authority.ts'
+import { challengeTarget, challengeZone } from '../../../src/gateway/dns-target.ts'
+import { DomainCertificates } from '../../../src/gateway/domain-certificates.ts'
+import { AcmeServer } from '../../helpers/acme-server.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { startDnsServer } from '../../helpers/dns-server.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { openGatewayStores } from '../../helpers/gateway-stores.ts'
+
+const DAY_MS = 86_400_000
+const HOUR_MS = 3_600_000
+const CNAME_BASE = 'gateway.test'
+
+async function openSite({ hasRecord = true } = {}) {
+  const stores = openGatewayStores(undefined, { hasAcme: true })
+  const { clock, domains, folder } = stores
+  const { log, text: logText } = captureLog()
+  const zone = new ChallengeZone(challengeZone(CNAME_BASE))
+  const dns = new DnsListener({
+    listen: { host: '127.0.0.1', port: 0 },
+    answer: (message, transport) => answerDns(message, zone, transport),
+    clock,
+    log,
+  })
+  const address = await dns.start()
+  onTestFinished(() => dns.stop())
+  const domain = stores.registrar.reserve({ domain: '*.site.test', authority: 'letsencrypt' })
+  const records: Record<string, string> = {}
+  const addRecord = () => {
+    records['_acme-challenge.site.test'] = challengeTarget(domain, CNAME_BASE)
+  }
+  if (hasRecord) addRecord()
+  const acme = await AcmeServer.start({
+    records: await startDnsServer(records),
+    challenges: () => formatListenAddress(address),
+    clock,
+  })
+  const own = await CertificateAuthority.open({ folder, clock, log })
+  const open = async () => {
+    const certificates = new DomainCertificates({
+      folder: join(folder, 'certificates'),
+      authority: own,
+      acme: new AcmeAuthority({
+        directoryUrl: acme.directoryUrl,
+        email: 'site@example.test',
+        folder,
+        zone,
+        cnameBase: CNAME_BASE,
+      }),
+      domains,
+      clock,
+      log,
+    })
+    onTestFinished(() => certificates.stop())
+    await certificates.refresh()
+    return certificates
+  }
+  const file = join(folder, 'certificates', `${domain.id}.127.0.0.1.pem`)
+  return { ...stores, acme, addRecord, domain, open, file, zone, logText }
+}
+
+type Site = Awaited<ReturnType<typeof openSite>>
+
+/** Waits until no issue is under way and gives the status. */
+function settled(certificates: DomainCertificates, { domain }: Site) {
+  return eventually(() => {
+    const status = certificates.statusOf(domain)
+    if (status.job && status.job.error === undefined) throw new Error('still under way')
+    return status
+  })
+}
+
+describe('a domain whose certificate comes from an ACME authority', () => {
+  it('is served the own CA first, then what the authority issued', async () => {
+    const site = await openSite()
+    const { acme, domain, clock, file, zone } = site
+    const certificates = await site.open()
+    const first = certificates.context('cam.site.test')
+    expect(first).toBeDefined()
+    expect(certificates.statusOf(domain)).toEqual({
+      renewsAt: undefined,
+      job: { startedAt: clock.now(), error: undefined, retriesAt: undefined },
+    })
+    expect(await settled(certificates, site)).toEqual({
+      renewsAt: clock.now() + 60 * DAY_MS,
+      job: undefined,
+    })
+    expect(certificates.context('cam.site.test')).not.toBe(first)
+    const leaf = new X509Certificate(readFileSync(file))
+    expect(leaf.subjectAltName).toBe('DNS:*.site.test')
+    expect(leaf.verify(new X509Certificate(acme.caPem).publicKey)).toBe(true)
+    expect(readFileSync(file, 'utf8')).toContain(acme.caPem)
+    expect(zone.valuesOf(challengeTarget(domain, CNAME_BASE))).toEqual([])
+    expect(acme.contacts[0]).toEqual(['mailto:site@example.test'])
+  })
+
+  it('keeps certificate and account over restarts, in files that only the owner reads', async () => {
+    const site = await openSite()
+    const { acme, folder, file } = site
+    await settled(await site.open(), site)
+    const again = await site.open()
+    expect(again.statusOf(site.domain).job).toBeUndefined()
+    expect(acme.orders).toHaveLength(1)
+    for (const path of [file, join(folder, 'acme-account.key')]) {
+      expect(statSync(path).mode & 0o777, path).toBe(0o600)
+    }
+    site.clock.stepWall(61 * DAY_MS)
+    await settled(await site.open(), site)
+    expect(acme.orders).toHaveLength(2)
+    expect(acme.accounts).toBe(1)
+  })
+
+  it('is renewed when a third of its life is left, without a gap', async () => {
+    const site = await openSite()
+    const certificates = await site.open()
+    await settled(certificates, site)
+    const first = certificates.context('cam.site.test')
+    await site.clock.advance(59 * DAY_MS)
+    expect(certificates.context('cam.site.test')).toBe(first)
+    expect(site.acme.orders).toHaveLength(1)
+    await site.clock.advance(2 * DAY_MS)
+    await eventually(() => expect(certificates.context('cam.site.test')).not.toBe(first))
+    expect(site.acme.orders).toHaveLength(2)
+  })
+
+  it('says what the authority missed, and tries again later', async () => {
+    const site = await openSite({ hasRecord: false })
+    const { clock, acme } = site
+    const certificates = await site.open()
+    const { job, renewsAt } = await settled(certificates, site)
+    expect(job?.error).toContain('No TXT record at _acme-challenge.site.test')
+    expect(job?.startedAt).toBe(clock.now())
+    expect(job?.retriesAt).toBeGreaterThanOrEqual(clock.now() + 60_000)
+    expect(job?.retriesAt).toBeLessThanOrEqual(clock.now() + 300_000)
+    expect(renewsAt).toBeUndefined()
+    expect(certificates.context('cam.site.test')).toBeDefined()
+    site.addRecord()
+    await clock.advance(300_000)
+    await eventually(() => expect(certificates.statusOf(site.domain).job).toBeUndefined())
+    expect(acme.orders).toHaveLength(2)
+  })
+
+  it('waits longer after each failure, and tries at once when told to', async () => {
+    const site = await openSite()
+    const { clock, acme } = site
+    acme.refusal = 'too many orders for this name'
+    const certificates = await site.open()
+    const waits: number[] = []
+    while (waits.length < 20) {
+      const { job } = await settled(certificates, site)
+      expect(job?.error).toContain('too many orders for this name')
+      waits.push((job?.retriesAt ?? 0) - clock.now())
+      await clock.advance(waits.at(-1) ?? 0)
+    }
+    await settled(certificates, site)
+    expect(Math.min(...waits)).toBeGreaterThanOrEqual(60_000)
+    expect(Math.max(...waits)).toBeGreaterThan(HOUR_MS)
+    expect(Math.max(...waits)).toBeLessThanOrEqual(12 * HOUR_MS)
+    acme.refusal = undefined
+    certificates.retry(site.domain)
+    await eventually(() => expect(certificates.statusOf(site.domain).job).toBeUndefined())
+    expect(acme.orders).toHaveLength(1)
+  })
+
+  it('keeps the certificate that it has while renewing fails', async () => {
+    const site = await openSite()
+    const certificates = await site.open()
+    await settled(certificates, site)
+    const first = certificates.context('cam.site.test')
+    site.acme.refusal = 'closed today'
+    await site.clock.advance(61 * DAY_MS)
+    await eventually(() => expect(certificates.statusOf(site.domain).job?.error).toBeDefined())
+    expect(certificates.context('cam.site.test')).toBe(first)
+    expect(certificates.statusOf(site.domain).renewsAt).toBeLessThan(site.clock.now())
+  })
+
+  it('follows its policy to another kind of key and back to the own CA', async () => {
+    const site = await openSite()
+    const { registrar, domain, file, folder } = site
+    const certificates = await site.open()
+    await settled(certificates, site)
+    const rsa = registrar.update(domain, { privateKeyType: 'rsa' })
+    const before = certificates.context('cam.site.test')
+    const following = certificates.follow(rsa)
+    expect(certificates.context('cam.site.test')).toBe(before)
+    await following
+    await settled(certificates, site)
+    expect(new X509Certificate(readFileSync(file)).publicKey.asymmetricKeyType).toBe('rsa')
+    const own = registrar.update(rsa, { authority: 'gateway' })
+    await certificates.follow(own)
+    expect(certificates.statusOf(own).job).toBeUndefined()
+    const pem = readFileSync(join(folder, 'certificates', `${domain.id}.pem`))
+    expect(new X509Certificate(pem).publicKey.asymmetricKeyType).toBe('rsa')
+    expect(certificates.context('cam.site.test')).toBeDefined()
+  })
+
+  it('leaves nothing behind when it is given up while an order is under way', async () => {
+    const site = await openSite()
+    const certificates = await site.open()
+    expect(certificates.statusOf(site.domain).job).toBeDefined()
+    site.registrar.release(site.domain)
+    await certificates.follow(site.domain)
+    await eventually(() => expect(site.acme.orders[0]?.status).toBe('valid'))
+    await eventually(() => expect(site.logText()).toContain('no longer wanted'))
+    expect(readdirSync(join(site.folder, 'certificates'))).toEqual([])
+    expect(certificates.context('cam.site.test')).toBeUndefined()
+  })
+})
