@@ -1,4 +1,5 @@
 import { existsSync, readFileSync } from 'node:fs'
+import { isIP } from 'node:net'
 import { join, resolve } from 'node:path'
 import { z } from 'zod'
 import { StartError } from './base/app-error.ts'
@@ -39,6 +40,10 @@ const wildcardDomain = z
   )
 
 const secret = z.string().transform((text) => new Secret(text))
+const url = z.url({
+  protocol: /^https?$/,
+  error: 'must be a URL, such as https://acme.example.com/directory',
+})
 const list = z.string().transform((text) => text.split(/[\s,]+/).filter((item) => item !== ''))
 
 /** Every setting with its meaning. `describe` texts are the README's table and `--help`. */
@@ -97,6 +102,32 @@ const SettingsSchema = z.strictObject({
   GATEWAY_API_LISTEN: listen
     .default({ host: '127.0.0.1', port: 8070 })
     .describe('management API of the gateway'),
+  GATEWAY_API_HOSTS: list
+    .default([])
+    .describe('host names of the management API beside localhost and its addresses'),
+  GATEWAY_CNAME_BASE: domain
+    .default('gateway.localhost')
+    .describe('CNAME targets of reserved domains lie below it; it has to lead to the gateway'),
+  GATEWAY_DNS_SERVERS: list
+    .refine(
+      (servers) =>
+        servers.every((server) => isIP(parseListenAddress(server)?.host ?? server) !== 0),
+      'must be addresses, each with an optional :port',
+    )
+    .default([])
+    .describe("whom the DNS check of reserved domains asks; unset: the machine's resolvers"),
+  GATEWAY_DNS_LISTEN: listen
+    .optional()
+    .describe('where the gateway answers DNS questions of the ACME authority, UDP and TCP'),
+  GATEWAY_ACME_DIRECTORY: url
+    .optional()
+    .describe(
+      'ACME directory of the authority `letsencrypt`; who sets it accepts its terms of service',
+    ),
+  GATEWAY_ACME_EMAIL: z
+    .email('must be an e-mail address')
+    .optional()
+    .describe('whom the ACME authority may write to'),
   GATEWAY_DATA_DIR: z.string().optional().describe("the gateway's data folder"),
   GATEWAY_RESERVED_DOMAIN: wildcardDomain
     .default('*.site.localhost')
@@ -135,6 +166,11 @@ export interface Config {
     readonly httpListen: ListenAddress
     readonly httpsListen: ListenAddress
     readonly apiListen: ListenAddress
+    readonly apiHosts: readonly string[]
+    readonly cnameBase: string
+    readonly dnsServers: readonly string[]
+    readonly dnsListen: ListenAddress | undefined
+    readonly acme: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
     readonly dataDir: string
     readonly reservedDomain: string
     readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined
@@ -207,6 +243,11 @@ function toConfig(settings: Settings, environment: Environment): Config {
       httpListen: settings.GATEWAY_HTTP_LISTEN,
       httpsListen: settings.GATEWAY_HTTPS_LISTEN,
       apiListen: settings.GATEWAY_API_LISTEN,
+      apiHosts: settings.GATEWAY_API_HOSTS,
+      cnameBase: settings.GATEWAY_CNAME_BASE,
+      dnsServers: settings.GATEWAY_DNS_SERVERS,
+      dnsListen: settings.GATEWAY_DNS_LISTEN,
+      acme: acmeOf(settings),
       dataDir: resolve(settings.GATEWAY_DATA_DIR ?? join(dataDir, 'gateway')),
       reservedDomain: settings.GATEWAY_RESERVED_DOMAIN,
       tls:
@@ -217,6 +258,14 @@ function toConfig(settings: Settings, environment: Environment): Config {
     apiKey: settings.SVC_API_KEY,
     logLevel: settings.LOG_LEVEL,
   }
+}
+
+/** An authority that cannot ask the gateway would never issue anything. */
+function acmeOf(settings: Settings): Config['gateway']['acme'] {
+  const { GATEWAY_ACME_DIRECTORY: directoryUrl, GATEWAY_ACME_EMAIL: email } = settings
+  if (directoryUrl === undefined) return undefined
+  if (settings.GATEWAY_DNS_LISTEN) return { directoryUrl, email }
+  throw new StartError('GATEWAY_ACME_DIRECTORY needs GATEWAY_DNS_LISTEN, for its challenges.')
 }
 
 const absolute = (path: string | undefined) => (path === undefined ? undefined : resolve(path))

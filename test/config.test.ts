@@ -30,12 +30,34 @@ describe('parseConfig', () => {
     ['LOG_LEVEL', 'loud', 'LOG_LEVEL must be one of trace, debug'],
     ['AGENT_API_TOKEN', 'short', 'AGENT_API_TOKEN must have at least 20 characters'],
     ['GATEWAY_TLS_CERT', 'c.pem', 'GATEWAY_TLS_CERT and GATEWAY_TLS_KEY belong together'],
+    ['GATEWAY_ACME_DIRECTORY', 'acme', 'GATEWAY_ACME_DIRECTORY must be a URL'],
+    ['GATEWAY_ACME_DIRECTORY', 'https://a.test/d', 'GATEWAY_ACME_DIRECTORY needs GATEWAY_DNS_LIST'],
+    ['GATEWAY_ACME_EMAIL', 'me', 'GATEWAY_ACME_EMAIL must be an e-mail address'],
+    ['GATEWAY_DNS_SERVERS', '127.0.0.1, dns.lan', 'GATEWAY_DNS_SERVERS must be addresses'],
     ['GATEWAY_RESERVED_DOMAIN', '*.*.x.y', 'GATEWAY_RESERVED_DOMAIN must be a wildcard domain'],
     ['GATEWAY_RESERVED_DOMAIN', 'x.y', 'GATEWAY_RESERVED_DOMAIN must be a wildcard domain'],
     ['SVC_AUTHTOKN', 'x', 'There is no setting SVC_AUTHTOKN. Did you mean SVC_AUTHTOKEN?'],
     ['AGENT_COLOUR_OF_THE_BOX', 'x', 'There is no setting AGENT_COLOUR_OF_THE_BOX.'],
   ])('refuses %s=%s in one sentence', (name, value, sentence) => {
     expect(() => parseConfig({ [name]: value })).toThrow(sentence)
+  })
+
+  it('reads where certificates are ordered, and who answers for DNS', () => {
+    const { gateway } = parseConfig({
+      GATEWAY_ACME_DIRECTORY: 'https://acme.test/directory',
+      GATEWAY_ACME_EMAIL: 'site@example.com',
+      GATEWAY_DNS_LISTEN: '0.0.0.0:53',
+      GATEWAY_DNS_SERVERS: '127.0.0.1:5353 [::1]:5353,9.9.9.9,::1',
+      GATEWAY_API_HOSTS: 'gateway.lan',
+      GATEWAY_CNAME_BASE: 'Gateway.Example.com',
+    })
+    expect(gateway).toMatchObject({
+      acme: { directoryUrl: 'https://acme.test/directory', email: 'site@example.com' },
+      dnsListen: { host: '0.0.0.0', port: 53 },
+      dnsServers: ['127.0.0.1:5353', '[::1]:5353', '9.9.9.9', '::1'],
+      apiHosts: ['gateway.lan'],
+      cnameBase: 'gateway.example.com',
+    })
   })
 
   it('says all that is wrong at once and repeats no value', () => {

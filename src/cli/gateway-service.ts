@@ -9,6 +9,7 @@ import type { Config } from '../config.ts'
 import { Gateway, type GatewayAddresses } from '../gateway/gateway.ts'
 import { apiKeyPath } from './api-key-file.ts'
 import { localAddress } from './local-address.ts'
+import { readVersion } from './version.ts'
 
 export interface GatewayServiceOptions {
   readonly config: Config['gateway']
@@ -34,8 +35,10 @@ export async function startGateway(
   { config, authtokenPath, deviceName, log }: GatewayServiceOptions,
   closer: Closer,
 ): Promise<GatewayService> {
-  const gateway = closer.own('gateway', new Gateway({ ...config, log, clock: systemClock }), (it) =>
-    it.stop(),
+  const gateway = closer.own(
+    'gateway',
+    new Gateway({ ...config, version: readVersion(), log, clock: systemClock }),
+    (it) => it.stop(),
   )
   const addresses = await gateway.start()
   const authtoken = keepSecret(
