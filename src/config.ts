@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { join, resolve } from 'node:path'
-import { z } from 'zod'
+import * as z from 'zod'
 import { StartError } from './base/app-error.ts'
 import { type ListenAddress, parseListenAddress } from './base/listen-address.ts'
 import { packageRoot } from './base/package-root.ts'

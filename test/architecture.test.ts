@@ -64,3 +64,9 @@ describe('the floors of the house', () => {
     }
   })
 })
+
+describe('the bundle', () => {
+  it.each(files)('%s takes zod as a namespace, so that only what is used is bundled', (file) => {
+    expect(readFileSync(join(SRC, file), 'utf8')).not.toMatch(/import \{ z \} from 'zod'/)
+  })
+})

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import { z } from 'zod'
+import * as z from 'zod'
 import type { Database, Statement } from '../store/database.ts'
 import { KEPT_VALUES_MIGRATION } from './kept-values.ts'
 import { type TunnelSpec, TunnelSpecSchema } from './tunnel.ts'

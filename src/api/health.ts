@@ -1,5 +1,5 @@
 import { Router } from 'express'
-import { z } from 'zod'
+import * as z from 'zod'
 import type { Agent } from '../agent/agent.ts'
 import { methodNotAllowed } from '../http/no-route.ts'
 import type { Database } from '../store/database.ts'

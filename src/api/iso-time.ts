@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 
 /** A time as clients read it. */
 export const IsoTime = z.string().meta({ format: 'date-time' })

@@ -1,5 +1,5 @@
 import { Router } from 'express'
-import { z } from 'zod'
+import * as z from 'zod'
 import { TunnelSpecSchema } from '../agent/tunnel.ts'
 import { methodNotAllowed } from '../http/no-route.ts'
 import {

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { IsoTime, isoTimeOrNull } from './iso-time.ts'
 
 /** What keeps something from being up, as the agent knows it. */

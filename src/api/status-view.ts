@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import type { AgentStatus, LinkStatus, OwnEndpointStatus } from '../agent/agent-status.ts'
 import type { StorageReport } from '../store/database.ts'
 import { IsoTime, isoTime, isoTimeOrNull } from './iso-time.ts'

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { type JsonObject, PolicyObject, type Tunnel } from '../agent/tunnel.ts'
 import { IsoTime, isoTime } from './iso-time.ts'
 import { problemFields, problemView } from './problem-view.ts'

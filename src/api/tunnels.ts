@@ -1,5 +1,5 @@
 import { type RequestHandler, Router } from 'express'
-import { z } from 'zod'
+import * as z from 'zod'
 import type { Agent } from '../agent/agent.ts'
 import { type TunnelSpec, TunnelSpecSchema } from '../agent/tunnel.ts'
 import { AppError } from '../base/app-error.ts'

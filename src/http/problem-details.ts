@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import type { AppError } from '../base/app-error.ts'
 
 export const PROBLEM_TYPE = 'application/problem+json'

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { parseDuration } from '../base/duration.ts'
 import type { ProblemKind } from './problem.ts'
 

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import type { ActionDefinition } from './action.ts'
 import { ACTIONS } from './actions/index.ts'
 import { PHASES, type Phase } from './phase.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { z } from 'zod'
+import * as z from 'zod'
 import { AppError } from '../../src/base/app-error.ts'
 import { parse, toPointer } from '../../src/http/parse.ts'
 

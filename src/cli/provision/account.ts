@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { StartError } from '../../base/app-error.ts'
 import { Secret } from '../../base/secret.ts'
 import type { ManagementClient } from './management-client.ts'

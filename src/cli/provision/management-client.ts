@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { Secret } from '../../base/secret.ts'

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import type { AgentIdentity } from '../connected-agent.ts'
 import { isResourceId } from '../resource-id.ts'
 import { checkLength, ServiceError } from '../service-error.ts'

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import type { Secret } from '../../base/secret.ts'
 import type { ApiKey, ApiKeyStore } from '../api-key-store.ts'
 import type { CredentialIssuer } from '../credential-issuer.ts'

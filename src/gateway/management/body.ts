@@ -1,5 +1,5 @@
 import type { Request } from 'express'
-import { z } from 'zod'
+import * as z from 'zod'
 import { ServiceError } from '../service-error.ts'
 
 /** Reads the body of a request. Throws ServiceError 214 for an unknown field, 215 for a bad one. */

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import type { BotUser, BotUserStore } from '../bot-user-store.ts'
 import type { CredentialIssuer } from '../credential-issuer.ts'
 import { parseBody } from './body.ts'

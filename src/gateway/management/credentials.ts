@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import type { Secret } from '../../base/secret.ts'
 import type { CredentialIssuer } from '../credential-issuer.ts'
 import type { Credential, CredentialStore } from '../credential-store.ts'

@@ -1,5 +1,5 @@
 import { Resolver } from 'node:dns/promises'
-import { z } from 'zod'
+import * as z from 'zod'
 
 const TIMEOUT_MS = 2_000
 const TRIES = 2

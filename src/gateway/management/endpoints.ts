@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { isInternal } from '../domain-name.ts'
 import type { Endpoint } from '../endpoint.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
 import type { IpPolicy, IpPolicyStore } from '../ip-policy-store.ts'
 import type { IdSource } from '../resource-id.ts'

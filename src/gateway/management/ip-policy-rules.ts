@@ -1,5 +1,5 @@
 import ipaddr from 'ipaddr.js'
-import { z } from 'zod'
+import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
 import type { IpPolicyRule, IpPolicyRuleStore } from '../ip-policy-rule-store.ts'
 import type { IpPolicyStore } from '../ip-policy-store.ts'

@@ -1,5 +1,5 @@
 import { Router } from 'express'
-import { z } from 'zod'
+import * as z from 'zod'
 import { type OpenApiDocument, type Operation, openApiDocument } from '../../http/openapi.ts'
 import { ApiKeyCreate, ApiKeyUpdate, ApiKeyView } from './api-keys.ts'
 import { Reference } from './body.ts'

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import type { CertificateStatus } from '../certificate-status.ts'
 import { challengeTarget, cnameTarget } from '../dns-target.ts'
 import type { DomainRegistrar, DomainSettings } from '../domain-registrar.ts'

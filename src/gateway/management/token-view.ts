@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import type { Secret } from '../../base/secret.ts'
 import type { ApiKey } from '../api-key-store.ts'
 import { timestamp } from './timestamp.ts'

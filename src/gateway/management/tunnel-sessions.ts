@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import type { AgentCommand, ConnectedAgent } from '../connected-agent.ts'
 import { Reference } from './body.ts'
 import { livePage } from './live-page.ts'

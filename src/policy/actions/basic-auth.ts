@@ -1,5 +1,5 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
-import { z } from 'zod'
+import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import { listOf, problem } from '../config-schema.ts'
 import { EvaluationError } from '../evaluation.ts'

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import { CLOSE } from '../outcome.ts'
 

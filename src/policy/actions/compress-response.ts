@@ -1,6 +1,6 @@
 import type { Transform } from 'node:stream'
 import { constants, createBrotliCompress, createDeflate, createGzip } from 'node:zlib'
-import { z } from 'zod'
+import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import { problem } from '../config-schema.ts'
 import { requestOf, responseOf } from '../functions/requests.ts'

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import { headers, problem } from '../config-schema.ts'
 import { headerTemplates } from '../header-templates.ts'

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import { EvaluationError } from '../evaluation.ts'
 import { CLOSE, CONTINUE, refuse } from '../outcome.ts'

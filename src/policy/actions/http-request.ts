@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { type ActionContext, defineAction } from '../action.ts'
 import { durationMs, headers } from '../config-schema.ts'
 import type { Exchange } from '../exchange.ts'

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import type { CompiledExpression } from '../compiled-expression.ts'
 import { durationMs, listOf, problem } from '../config-schema.ts'

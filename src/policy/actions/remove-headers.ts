@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import { headerName, listOf } from '../config-schema.ts'
 import { headOf, isGatewayHeader } from '../message-head.ts'

@@ -1,4 +1,4 @@
-import { z } from 'zod'
+import * as z from 'zod'
 import { type ActionContext, defineAction } from '../action.ts'
 import { type Address, type Cidr, parseAddress, parseCidr } from '../cidr.ts'
 import { EvaluationError } from '../evaluation.ts'

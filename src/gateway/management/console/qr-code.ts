@@ -1,6 +1,6 @@
 import { Router } from 'express'
 import { toString as drawQrCode } from 'qrcode'
-import { z } from 'zod'
+import * as z from 'zod'
 import { jsonBody } from '../../../http/json-body.ts'
 import { parseBody } from '../body.ts'
 

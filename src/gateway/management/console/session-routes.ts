@@ -1,5 +1,5 @@
 import { Router } from 'express'
-import { z } from 'zod'
+import * as z from 'zod'
 import { AppError } from '../../../base/app-error.ts'
 import type { Logger } from '../../../base/logger.ts'
 import { peerAddress } from '../../../http/client-address.ts'
