@@ -18,7 +18,8 @@ import {
   type Sourced,
 } from './document.ts'
 import type { ExpressionLanguage } from './expression.ts'
-import { ExpressionProblem, type Scope } from './expression-check.ts'
+import type { Scope } from './expression-check.ts'
+import { ExpressionProblem } from './expression-problem.ts'
 import { canBe } from './expression-type.ts'
 import { PHASES, type Phase } from './phase.ts'
 import { policyLanguage } from './policy-language.ts'

@@ -13,10 +13,10 @@ const MAX_DEPTH = 24
 const MAX_ALIASES = 100
 
 /** Names of phases before 2024-10, which policies of old agents still have. */
-const LEGACY_PHASES: Readonly<Record<string, Phase>> = {
-  inbound: 'on_http_request',
-  outbound: 'on_http_response',
-}
+const LEGACY_PHASES: ReadonlyMap<string, Phase> = new Map([
+  ['inbound', 'on_http_request'],
+  ['outbound', 'on_http_response'],
+])
 /** Phases of the hosted service that this gateway has not. */
 const FOREIGN_PHASES = new Set(['on_event_stream_message'])
 
@@ -138,7 +138,7 @@ function readDisabled(root: Fields, problems: ProblemList): boolean {
 function phaseOf(key: string, root: Fields, problems: ProblemList): Phase | undefined {
   const isLegacy = 'inbound' in root || 'outbound' in root
   if (isLegacy && key === 'enabled') return undefined
-  const legacy = LEGACY_PHASES[key]
+  const legacy = LEGACY_PHASES.get(key)
   if (legacy) return legacy
   const phase = PHASES.find((name) => name === key)
   if (phase && isLegacy) {

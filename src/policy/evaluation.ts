@@ -9,6 +9,8 @@ import { Pattern } from './pattern.ts'
  * for each, characters that functions go through, text times size of patterns: 2 to 5 ms.
  */
 const MAX_STEPS = 32_768
+/** What it takes to find a time zone. */
+const ZONE_STEPS = 8_192
 /** Characters of a string that an expression makes. */
 const MAX_TEXT = 1_048_576
 
@@ -23,6 +25,11 @@ export class Evaluation {
   /** Compiled once for each source; throws PatternError. */
   readonly patterns = new BoundedCache((source) => new Pattern(source))
   readonly ranges = new BoundedCache<Cidr | undefined>(parseCidr)
+  /** By the name of a time zone; throws RangeError. Finding one takes a millisecond. */
+  readonly zones = new BoundedCache((timeZone) => {
+    this.spend(ZONE_STEPS)
+    return new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short', timeStyle: 'medium' })
+  })
   #exchange: Exchange | undefined
   #stepsLeft = 0
 

@@ -1,3 +1,4 @@
+import { ExpressionProblem } from './expression-problem.ts'
 import {
   AND,
   type CallNode,
@@ -32,25 +33,6 @@ export interface Scope {
 export interface NameProblem {
   readonly message: string
   readonly isForeign: boolean
-}
-
-/** An expression that cannot be used. The message is a clause: `x is not known`. */
-export class ExpressionProblem extends Error {
-  override readonly name = 'ExpressionProblem'
-  /** Where in the source, in characters; undefined when it is about all of it. */
-  readonly offset: number | undefined
-  readonly isForeign: boolean
-  readonly node: bigint | undefined
-
-  constructor(
-    message: string,
-    at: { node?: bigint; offset?: number | undefined; isForeign?: boolean } = {},
-  ) {
-    super(message)
-    this.node = at.node
-    this.offset = at.offset
-    this.isForeign = at.isForeign ?? false
-  }
 }
 
 export interface CheckerOptions {
@@ -180,10 +162,11 @@ export class ExpressionChecker {
   }
 
   #callType(node: CallNode, locals: Locals): Type {
-    const qualified = node.target && pathOf(node.target)
-    const asFunction =
-      qualified === undefined ? undefined : this.#options.overloads(`${qualified}.${node.name}`)
-    if (asFunction) return this.#overloadType(`${qualified}.${node.name}`, node, asFunction, locals)
+    const qualified = this.#qualifiedName(node)
+    if (qualified !== undefined) {
+      const overloads = this.#options.overloads(qualified) ?? []
+      return this.#overloadType(qualified, node, overloads, locals)
+    }
     const [first, second, third] = node.args
     switch (node.name) {
       case AND:
@@ -204,7 +187,9 @@ export class ExpressionChecker {
     }
     const overloads = this.#options.overloads(node.name)
     if (!overloads) {
-      throw new ExpressionProblem(`there is no function ${qualified ?? ''}${node.name}()`, {
+      const target = node.target && pathOf(node.target)
+      const name = target === undefined ? node.name : `${target}.${node.name}`
+      throw new ExpressionProblem(`there is no function ${name}()`, {
         node: node.id,
         isForeign: true,
       })
@@ -275,11 +260,24 @@ export class ExpressionChecker {
   #isConstant(node: Node): boolean {
     if (node.kind === 'constant') return true
     if (node.kind === 'name' || node.kind === 'fold') return false
-    if (node.kind === 'call') {
-      const overloads = this.#options.overloads(node.name) ?? []
-      if (node.name.startsWith('@') || overloads.some(({ phases }) => phases)) return false
-    }
+    if (node.kind === 'call') return this.#isConstantCall(node)
     return childrenOf(node).every((child) => this.#isConstant(child))
+  }
+
+  #isConstantCall(node: CallNode): boolean {
+    const qualified = this.#qualifiedName(node)
+    const name = qualified ?? node.name
+    const overloads = this.#options.overloads(name) ?? []
+    if (name.startsWith('@') || overloads.some(({ phases }) => phases)) return false
+    const operands = qualified === undefined ? childrenOf(node) : node.args
+    return operands.every((operand) => this.#isConstant(operand))
+  }
+
+  /** `json.decode` when that is a function, and not a method of something called `json`. */
+  #qualifiedName({ target, name }: CallNode): string | undefined {
+    const path = target && pathOf(target)
+    const qualified = path === undefined ? undefined : `${path}.${name}`
+    return qualified !== undefined && this.#options.overloads(qualified) ? qualified : undefined
   }
 }
 

@@ -1,4 +1,4 @@
-import { ExpressionProblem } from './expression-check.ts'
+import { ExpressionProblem } from './expression-problem.ts'
 import { countNodes, foldDepth, type Node } from './expression-tree.ts'
 
 const MAX_SOURCE = 4_096

@@ -21,14 +21,10 @@ import { BoundedCache } from './bounded-cache.ts'
 import { CompiledExpression } from './compiled-expression.ts'
 import { Evaluation, EvaluationError } from './evaluation.ts'
 import type { Exchange } from './exchange.ts'
-import {
-  ExpressionChecker,
-  ExpressionProblem,
-  type Overload,
-  type Scope,
-} from './expression-check.ts'
+import { ExpressionChecker, type Overload, type Scope } from './expression-check.ts'
 import type { ExpressionFunction, ParameterType } from './expression-function.ts'
 import { refuseOversizeSource, refuseOversizeTree } from './expression-limits.ts'
+import { ExpressionProblem } from './expression-problem.ts'
 import {
   ACCOUNTED,
   APPEND,
@@ -43,8 +39,6 @@ import type { Variable } from './variables.ts'
 
 /** Characters per step of functions of the library that go through a text one by one. */
 const SLOW_CHARACTERS = 4
-/** Finding a time zone takes that many steps. */
-const ZONE_STEPS = 2_000
 /** Functions of the library that work through all of their operands. */
 const LINEAR = new Set([
   '@in',
@@ -78,13 +72,13 @@ const OVERLOAD_NAMES: Readonly<Record<string, string>> = {
 export interface ExpressionLanguageOptions {
   readonly clock: Clock
   readonly functions: readonly ExpressionFunction[]
-  readonly variables: Readonly<Record<string, Variable>>
+  readonly variables: ReadonlyMap<string, Variable>
 }
 
 /** Compiles expressions over a set of variables and functions. Building it costs about 1 ms. */
 export class ExpressionLanguage {
   readonly #evaluation: Evaluation
-  readonly #variables: Readonly<Record<string, Variable>>
+  readonly #variables: ReadonlyMap<string, Variable>
   readonly #environment: ReturnType<typeof celEnv>
   readonly #overloads: ReadonlyMap<string, readonly Overload[]>
   readonly #activation: Record<string, never>
@@ -111,7 +105,7 @@ export class ExpressionLanguage {
     refuseOversizeSource(source)
     const { tree, positions } = this.#parsed.get(source)
     try {
-      const form = rewriteMeaning(tree, (path) => path in this.#variables)
+      const form = rewriteMeaning(tree, (path) => this.#variables.has(path))
       refuseOversizeTree(form)
       const checker = new ExpressionChecker({
         scope,
@@ -151,7 +145,7 @@ export class ExpressionLanguage {
   /** An object whose properties are computed when an expression reads them. */
   #createActivation(): Record<string, never> {
     const activation = Object.create(null)
-    for (const [name, { read }] of Object.entries(this.#variables)) {
+    for (const [name, { read }] of this.#variables) {
       const get = () => read(this.#evaluation.exchange, this.#evaluation)
       Object.defineProperty(activation, name, { get })
     }
@@ -177,12 +171,11 @@ export class ExpressionLanguage {
     const all = Array.from(celEnv({ funcs: strings }).funcs)
     return all.flatMap((func) => {
       const types = [...(func.target ? [func.target] : []), ...func.arguments]
-      const isZoned = func.target?.name === TYPES.timestamp.name && types.length === 2
       const isLinear = LINEAR.has(func.name) && types.some(({ name }) => SIZED.has(name))
-      if (!isZoned && !isLinear) return []
+      if (!isLinear) return []
       const run = (target: CelValue | undefined, args: CelValue[]) => {
         const length = lengthOf(target === undefined ? args : [target, ...args])
-        evaluation.spend(isZoned ? ZONE_STEPS : length / SLOW_CHARACTERS)
+        evaluation.spend(length / SLOW_CHARACTERS)
         const result = func.call(0, target, args)
         if (result === undefined || isCelError(result)) throw celError(result ?? 'no overload')
         return result

@@ -13,19 +13,19 @@ const LANGUAGES = new WeakMap<Clock, ExpressionLanguage>()
 export function policyLanguage(clock: Clock): ExpressionLanguage {
   const known = LANGUAGES.get(clock)
   if (known) return known
-  const variables: Record<string, Variable> = { ...VARIABLES }
+  const variables = new Map<string, Variable>(VARIABLES)
   for (const { namespace } of ACTIONS.values()) {
-    variables[`actions.ngrok.${namespace}`] = {
+    variables.set(`actions.ngrok.${namespace}`, {
       type: 'map(dyn)',
       read: ({ results }) => results.get(namespace) as ValueInput | undefined,
-    }
+    })
   }
   // Known to retry conditions alone: see http-request.
   for (const name of ['attempts', 'last_attempt']) {
-    variables[name] = {
+    variables.set(name, {
       type: 'dyn',
       read: ({ results }) => results.get(ATTEMPTS)?.[name] as ValueInput | undefined,
-    }
+    })
   }
   const language = new ExpressionLanguage({ clock, functions: FUNCTIONS, variables })
   LANGUAGES.set(clock, language)

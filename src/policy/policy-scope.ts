@@ -33,11 +33,13 @@ export class PolicyScope {
 
   /** The scope of one expression, with names of its own. */
   in(phase: Phase, names: Readonly<Record<string, string>> = {}): Scope {
-    return { phase, typeOf: (path) => names[path] ?? this.#typeOf(path, phase) }
+    const typeOf = (path: string) =>
+      Object.hasOwn(names, path) ? names[path] : this.#typeOf(path, phase)
+    return { phase, typeOf }
   }
 
   #typeOf(path: string, phase: Phase): string | NameProblem | undefined {
-    const variable = VARIABLES[path]
+    const variable = VARIABLES.get(path)
     if (variable) {
       if (!variable.phases || variable.phases.includes(phase)) return variable.type
       return refused(`${path} cannot be read in ${phase}`)
@@ -65,8 +67,7 @@ export class PolicyScope {
       return refused(`no ${action.type} stands before this, so ${RESULTS}${path} has no value`)
     }
     const field = path.slice(namespace.length + 1)
-    const type = action.results[field]
-    if (type !== undefined) return type
+    if (Object.hasOwn(action.results, field)) return action.results[field]
     const names = Object.keys(action.results)
     if (names.some((name) => name.startsWith(`${field}.`))) return 'map(dyn)'
     if (names.some((name) => field.startsWith(`${name}.`))) return undefined

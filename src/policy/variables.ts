@@ -116,14 +116,16 @@ const RESPONSE: Record<string, Variable> = {
 }
 
 /** Every name but the results of actions. */
-export const VARIABLES: Readonly<Record<string, Variable>> = {
-  ...CONNECTION,
-  ...ENDPOINT,
-  ...REQUEST,
-  ...RESPONSE,
-  vars: { type: 'map(dyn)', read: ({ vars }) => vars as ReadonlyMap<string, ValueInput> },
-  'time.now': { type: 'string', read: (_, { clock }) => formatTime(clock.now()) },
-}
+export const VARIABLES: ReadonlyMap<string, Variable> = new Map(
+  Object.entries({
+    ...CONNECTION,
+    ...ENDPOINT,
+    ...REQUEST,
+    ...RESPONSE,
+    vars: { type: 'map(dyn)', read: ({ vars }) => vars as ReadonlyMap<string, ValueInput> },
+    'time.now': { type: 'string', read: (_, { clock }) => formatTime(clock.now()) },
+  } satisfies Record<string, Variable>),
+)
 
 /** Names that the hosted service knows and a gateway without its data cannot, by their start. */
 export const UNAVAILABLE_VARIABLES: Readonly<Record<string, string>> = {

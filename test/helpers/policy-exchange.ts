@@ -1,8 +1,18 @@
 import type { Clock } from '../../src/base/clock.ts'
-import { type Connection, Exchange, type PolicyTrace } from '../../src/policy/exchange.ts'
+import { ACTIONS } from '../../src/policy/actions/index.ts'
+import {
+  type ActionResult,
+  type Connection,
+  Exchange,
+  type PolicyTrace,
+} from '../../src/policy/exchange.ts'
 import { HeaderList } from '../../src/policy/header-list.ts'
 import type { Outcome } from '../../src/policy/outcome.ts'
+import type { Phase } from '../../src/policy/phase.ts'
 import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../../src/policy/policy.ts'
+import { policyLanguage } from '../../src/policy/policy-language.ts'
+import { PolicyScope } from '../../src/policy/policy-scope.ts'
+import { toJson } from '../../src/policy/value.ts'
 import { captureLog } from './captured-log.ts'
 import { ManualClock } from './manual-clock.ts'
 
@@ -109,4 +119,29 @@ export function replyOf(outcome: Outcome) {
   if (outcome.kind !== 'respond') throw new Error(`the outcome is ${outcome.kind}`)
   const { reply } = outcome
   return { ...reply, headers: new HeaderList([...reply.headers]) }
+}
+
+export interface EvaluationParts extends ExchangeParts {
+  readonly phase?: Phase
+  readonly vars?: Readonly<Record<string, unknown>>
+  readonly results?: Readonly<Record<string, ActionResult>>
+}
+
+const CLOCK = new ManualClock()
+
+/** Compiles an expression as a policy would; throws ExpressionProblem. */
+export function compileExpression(source: string, phase: Phase = 'on_http_request', vars = ['v']) {
+  const scope = new PolicyScope()
+  for (const action of ACTIONS.values()) scope.addAction(action)
+  for (const name of vars) scope.addVariable(name)
+  return policyLanguage(CLOCK).compile(source, scope.in(phase))
+}
+
+/** What an expression comes to, as JSON; throws ExpressionProblem or EvaluationError. */
+export function evaluate(source: string, parts: EvaluationParts = {}): unknown {
+  const { vars = {}, results = {}, phase = 'on_http_request' } = parts
+  const exchange = createExchange(parts)
+  for (const [name, value] of Object.entries(vars)) exchange.vars.set(name, value)
+  for (const [name, result] of Object.entries(results)) exchange.results.set(name, result)
+  return toJson(compileExpression(source, phase, Object.keys(vars)).evaluate(exchange))
 }

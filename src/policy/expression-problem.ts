@@ -1,0 +1,18 @@
+/** An expression that cannot be used. The message is a clause: `x is not known`. */
+export class ExpressionProblem extends Error {
+  override readonly name = 'ExpressionProblem'
+  /** Where in the source, in characters; undefined when it is about all of it. */
+  readonly offset: number | undefined
+  readonly isForeign: boolean
+  readonly node: bigint | undefined
+
+  constructor(
+    message: string,
+    at: { node?: bigint; offset?: number | undefined; isForeign?: boolean } = {},
+  ) {
+    super(message)
+    this.node = at.node
+    this.offset = at.offset
+    this.isForeign = at.isForeign ?? false
+  }
+}
