@@ -7,8 +7,7 @@ import type { ProvisionOptions } from './provision/provision.ts'
 export function provisionCommand(context: CommandContext): Command {
   const command = new Command('provision')
     .description(
-      'give devices a reserved domain, a bot user, an authtoken and their settings file;\n' +
-        'what is there already stays as it is',
+      'give devices a reserved domain, a bot user, an authtoken and a settings file, once each',
     )
     .option('--name <name>', 'name of one device')
     .addOption(

@@ -1,6 +1,6 @@
 import { relative } from 'node:path'
 import type { ReservedDomain } from './account.ts'
-import type { DeviceResult, ProvisionResult } from './provision-all.ts'
+import type { ProvisionResult } from './provision-all.ts'
 import type { Step } from './provision-device.ts'
 
 /** A record to add at the DNS provider. */
@@ -24,13 +24,12 @@ export function dnsRecords(domains: readonly ReservedDomain[]): DnsRecord[] {
 /** For people: what was done for one device step by step, for many in a line each. */
 export function describeProvision(result: ProvisionResult, dryRun: boolean): string {
   const { domains, domainSteps, devices } = result
-  const lines = domainSteps.map((step) => stepLine(step, dryRun))
-  const [only] = devices
-  if (only && devices.length === 1) {
-    lines.push(...only.steps.map((step) => stepLine(step, dryRun)), ...failureLines(only))
-  } else {
-    lines.push(...devices.flatMap((device) => deviceLines(device, dryRun)))
-  }
+  const deviceSteps = devices.flatMap(({ device, steps }): readonly Step[] => {
+    if (devices.length === 1 || steps.length === 0) return steps
+    const isKept = steps.every(({ action }) => action === 'keep')
+    return [{ action: isKept ? 'keep' : 'write', subject: device.envPath }]
+  })
+  const lines = [...domainSteps, ...deviceSteps].map((step) => stepLine(step, dryRun))
   const records = dnsRecords(domains)
   if (records.length > 0) lines.push('', 'These records have to be at the DNS provider:', '')
   const width = Math.max(0, ...records.map(({ name }) => name.length))
@@ -38,6 +37,12 @@ export function describeProvision(result: ProvisionResult, dryRun: boolean): str
     ...records.map(({ type, name, value }) => `  ${name.padEnd(width)}  ${type}  ${value}`),
   )
   return `${lines.join('\n')}\n`
+}
+
+/** What a person has to do, a line for each device that failed. */
+export function describeFailures({ devices }: ProvisionResult): string {
+  const failed = devices.filter(({ error }) => error !== undefined)
+  return failed.map(({ device, error }) => `device-agent: ${device.name}: ${error}\n`).join('')
 }
 
 /** For programs, as one line. It holds no token: that is in the files. */
@@ -60,25 +65,9 @@ export function provisionJson(result: ProvisionResult, apiUrl: string, dryRun: b
   })
 }
 
-function deviceLines(result: DeviceResult, dryRun: boolean): string[] {
-  const { device, steps, error } = result
-  if (error !== undefined) return failureLines(result)
-  const isChanged = steps.some(({ action }) => action !== 'keep')
-  const action = isChanged ? 'write' : 'keep'
-  return [stepLine({ action, subject: `${device.name}: ${shown(device.envPath)}` }, dryRun)]
-}
-
-function failureLines({ device, error }: DeviceResult): string[] {
-  return error === undefined
-    ? []
-    : [stepLine({ action: 'FAILED', subject: `${device.name}: ${error}` })]
-}
-
-function stepLine(step: { action: Step['action'] | 'FAILED'; subject: string }, dryRun = false) {
-  const { action, subject } = step
+function stepLine({ action, subject }: Step, dryRun: boolean): string {
   const verb = dryRun && action !== 'keep' ? `would ${action}` : action
-  const isPath = action === 'write' || action === 'keep'
-  return `${verb.padEnd(14)}${isPath && subject.startsWith('/') ? shown(subject) : subject}`
+  return `${verb.padEnd(14)}${subject.startsWith('/') ? shown(subject) : subject}`
 }
 
 function record(name: string, value: string): DnsRecord {

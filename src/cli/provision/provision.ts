@@ -16,7 +16,7 @@ import { type DeviceTemplate, planDevices } from './device-plans.ts'
 import { ManagementClient } from './management-client.ts'
 import { ProgressBar } from './progress-bar.ts'
 import { provisionAll } from './provision-all.ts'
-import { describeProvision, provisionJson } from './provision-text.ts'
+import { describeFailures, describeProvision, provisionJson } from './provision-text.ts'
 
 /** The options of the command line. */
 export interface ProvisionOptions {
@@ -61,7 +61,9 @@ export async function provision(context: CommandContext, options: ProvisionOptio
   stdout.write(
     json ? `${provisionJson(result, client.origin, dryRun)}\n` : describeProvision(result, dryRun),
   )
-  if (result.devices.some(({ error }) => error !== undefined)) process.exitCode = 1
+  const failures = describeFailures(result)
+  stderr.write(failures)
+  if (failures !== '') process.exitCode = 1
 }
 
 function templateOf(options: ProvisionOptions, { gateway }: Config): DeviceTemplate {
@@ -70,22 +72,24 @@ function templateOf(options: ProvisionOptions, { gateway }: Config): DeviceTempl
   if (apiUrl && domain === undefined) {
     throw new StartError('Say which wildcard the devices may bind: --domain "*.site.example.com".')
   }
-  // Whom this machine's own gateway is for finds it without being told.
-  const ownCaCert = join(gateway.dataDir, 'ca.pem')
-  const own = apiUrl
-    ? {}
-    : {
-        serverAddr: localAddress(gateway.agentListen),
-        caCert: existsSync(ownCaCert) ? ownCaCert : undefined,
-      }
+  const own = apiUrl ? undefined : ownServer(gateway)
   return {
     domain: domain ?? gateway.reservedDomain,
     agentDomain,
     outputFolder: output,
     envPath: envFile,
     authtokenPath: authtokenFile,
-    serverAddr: serverAddr ?? own.serverAddr,
-    caCertPath: caCert ?? own.caCert,
+    serverAddr: serverAddr ?? own?.serverAddr,
+    caCertPath: caCert ?? own?.caCertPath,
+  }
+}
+
+/** How an agent on this machine finds its gateway, as far as the settings tell. */
+function ownServer({ agentListen, dataDir }: Config['gateway']) {
+  const caCertPath = join(dataDir, 'ca.pem')
+  return {
+    serverAddr: agentListen.port === 0 ? undefined : localAddress(agentListen),
+    caCertPath: existsSync(caCertPath) ? caCertPath : undefined,
   }
 }
 
@@ -95,7 +99,7 @@ async function readApiKey(options: ProvisionOptions, config: Config): Promise<Se
   const ownKey = apiUrl ? undefined : apiKeyPath(config.gateway)
   if (keyStdin) return keyOf(await text(process.stdin), 'Standard input')
   if (keyFile !== undefined) return keyOf(readKeyFile(keyFile), keyFile)
-  if (config.apiKey) return config.apiKey
+  if (config.apiKey) return keyOf(config.apiKey.reveal(), 'SVC_API_KEY')
   if (ownKey && existsSync(ownKey)) return keyOf(readKeyFile(ownKey), ownKey)
   throw new StartError(
     'An API key is needed: give --key-file, pipe it into --key-stdin, or set SVC_API_KEY.',

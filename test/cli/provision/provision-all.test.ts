@@ -1,0 +1,218 @@
+import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { parse } from 'dotenv'
+import { describe, expect, it } from 'vitest'
+import { Account } from '../../../src/cli/provision/account.ts'
+import { ManagementClient } from '../../../src/cli/provision/management-client.ts'
+import { type ProvisionAllOptions, provisionAll } from '../../../src/cli/provision/provision-all.ts'
+import type { DevicePlan } from '../../../src/cli/provision/provision-device.ts'
+import { describeProvision, dnsRecords } from '../../../src/cli/provision/provision-text.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { startManagementApi } from '../../helpers/management-client.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+
+/** The real management API, and runs of the command against it as if in a process each. */
+async function startSite() {
+  const api = await startManagementApi()
+  const folder = temporaryFolder()
+  const plan = (name: string, changes: Partial<DevicePlan> = {}): DevicePlan => ({
+    name,
+    domain: '*.site.test',
+    agentDomain: `${name}.site.test`,
+    envPath: join(folder, `${name}.env`),
+    authtokenPath: undefined,
+    serverAddr: undefined,
+    caCertPath: undefined,
+    ...changes,
+  })
+  const done: string[] = []
+  const run = async (
+    devices: readonly DevicePlan[],
+    mode: Partial<Pick<ProvisionAllOptions, 'rotate' | 'dryRun'>> = {},
+  ) => {
+    const client = new ManagementClient({
+      baseUrl: new URL(api.baseUrl),
+      apiKey: api.key,
+      clock: api.clock,
+      stop: new AbortController().signal,
+    })
+    const account = await Account.open(client)
+    const onDone = (name: string) => done.push(name)
+    return provisionAll({ account, devices, rotate: false, dryRun: false, onDone, ...mode })
+  }
+  const envOf = (name: string) => parse(readFileSync(join(folder, `${name}.env`)))
+  return { ...api, folder, plan, run, envOf, done }
+}
+
+const actionsOf = ({ devices }: Awaited<ReturnType<typeof provisionAll>>) =>
+  devices.map(({ steps }) => steps.map(({ action }) => action).join(' '))
+const errorsOf = ({ devices }: Awaited<ReturnType<typeof provisionAll>>) =>
+  devices.map(({ error }) => error)
+
+describe('provisioning one device', () => {
+  it('makes domain, bot user and an authtoken that may bind below the domain alone', async () => {
+    const { run, plan, envOf, authority, domains, botUsers, credentials, folder } =
+      await startSite()
+    const result = await run([plan('cam1', { serverAddr: 'gw.test:4443', caCertPath: '/ca.pem' })])
+    expect(errorsOf(result)).toEqual([undefined])
+    const { SVC_AUTHTOKEN = '', ...settings } = envOf('cam1')
+    expect(settings).toEqual({
+      AGENT_DOMAIN: 'cam1.site.test',
+      SVC_SERVER_ADDR: 'gw.test:4443',
+      SVC_CA_CERT: '/ca.pem',
+    })
+    expect(statSync(join(folder, 'cam1.env')).mode & 0o777).toBe(0o600)
+    const { id, acl, ownerId } = authority.authenticate(SVC_AUTHTOKEN)
+    expect([id, acl]).toEqual([result.devices[0]?.credentialId, ['bind:*.site.test']])
+    expect(botUsers.findByName('cam1')?.id).toBe(ownerId)
+    expect(domains.find('*.site.test')).toBeDefined()
+    expect(credentials.page({ limit: 10 })).toHaveLength(1)
+  })
+
+  it('names the two DNS records', async () => {
+    const { run, plan, call } = await startSite()
+    const { domains } = await run([plan('cam1')])
+    const [reserved] = (await call('GET', '/reserved_domains')).body.reserved_domains
+    const { cname_target, acme_challenge_cname_target } = reserved
+    expect(dnsRecords(domains)).toEqual([
+      { type: 'CNAME', name: '*.site.test', value: cname_target },
+      { type: 'CNAME', name: '_acme-challenge.site.test', value: acme_challenge_cname_target },
+    ])
+  })
+
+  it('changes nothing the second time', async () => {
+    const { run, plan, folder, credentials } = await startSite()
+    await run([plan('cam1')])
+    const path = join(folder, 'cam1.env')
+    const before = [readFileSync(path, 'utf8'), statSync(path).ino]
+    const again = await run([plan('cam1')])
+    expect(again.domainSteps).toEqual([{ action: 'keep', subject: 'domain *.site.test' }])
+    expect(actionsOf(again)).toEqual(['keep keep keep'])
+    expect([readFileSync(path, 'utf8'), statSync(path).ino]).toEqual(before)
+    expect(credentials.page({ limit: 10 })).toHaveLength(1)
+  })
+
+  it('writes settings anew without touching the authtoken', async () => {
+    const { run, plan, envOf } = await startSite()
+    await run([plan('cam1')])
+    const { SVC_AUTHTOKEN } = envOf('cam1')
+    const again = await run([plan('cam1', { agentDomain: 'api.site.test' })])
+    expect(actionsOf(again)).toEqual(['keep keep write'])
+    expect(envOf('cam1')).toEqual({ AGENT_DOMAIN: 'api.site.test', SVC_AUTHTOKEN })
+  })
+
+  it('keeps the authtoken in a file of its own when told so', async () => {
+    const { run, plan, envOf, authority, folder } = await startSite()
+    const authtokenPath = join(folder, 'secrets/authtoken')
+    await run([plan('cam1', { authtokenPath })])
+    expect(envOf('cam1')).toEqual({
+      AGENT_DOMAIN: 'cam1.site.test',
+      SVC_AUTHTOKEN_FILE: authtokenPath,
+    })
+    expect(statSync(authtokenPath).mode & 0o777).toBe(0o600)
+    expect(authority.authenticate(readFileSync(authtokenPath, 'utf8').trim()).id).toMatch(/^cr_/)
+    expect(actionsOf(await run([plan('cam1', { authtokenPath })]))).toEqual(['keep keep keep'])
+  })
+
+  it('replaces a lost authtoken only when told so, and revokes the lost one then', async () => {
+    const { run, plan, envOf, folder, authority, credentials } = await startSite()
+    await run([plan('cam1')])
+    const lost = envOf('cam1').SVC_AUTHTOKEN ?? ''
+    rmSync(join(folder, 'cam1.env'))
+    const [error] = errorsOf(await run([plan('cam1')]))
+    expect(error).toMatch(/The authtoken of cam1 was shown once .*--rotate replaces it/)
+    expect(existsSync(join(folder, 'cam1.env'))).toBe(false)
+    authority.authenticate(lost)
+
+    expect(errorsOf(await run([plan('cam1')], { rotate: true }))).toEqual([undefined])
+    expect(() => authority.authenticate(lost)).toThrow()
+    authority.authenticate(envOf('cam1').SVC_AUTHTOKEN ?? '')
+    expect(credentials.page({ limit: 10 })).toHaveLength(1)
+  })
+
+  it('does not throw away an authtoken that was issued elsewhere', async () => {
+    const { run, plan, folder, credentials } = await startSite()
+    writeFileSync(join(folder, 'cam1.env'), 'SVC_AUTHTOKEN=of_another_service\n', { mode: 0o600 })
+    const [error] = errorsOf(await run([plan('cam1')]))
+    expect(error).toMatch(/holds an authtoken that was not issued here for cam1/)
+    expect(credentials.page({ limit: 10 })).toEqual([])
+  })
+
+  it('leaves no authtoken behind that nobody has', async () => {
+    const { run, plan, folder, credentials } = await startSite()
+    const authtokenPath = join(folder, 'authtoken')
+    // In the way of the temporary file that every durable write begins with.
+    mkdirSync(`${authtokenPath}.${process.pid}.tmp`)
+    const [error] = errorsOf(await run([plan('cam1', { authtokenPath })]))
+    expect(error).toMatch(/authtoken cannot be written/)
+    expect(credentials.page({ limit: 10 })).toEqual([])
+  })
+
+  it('does not switch a bot user on that somebody switched off', async () => {
+    const { run, plan, issuer } = await startSite()
+    issuer.createBotUser({ name: 'cam1', active: false })
+    expect(errorsOf(await run([plan('cam1')]))).toEqual([
+      'The bot user cam1 is not active: somebody switched it off.',
+    ])
+  })
+
+  it('only says what it would do in a dry run', async () => {
+    const { run, plan, folder, domains, botUsers, credentials } = await startSite()
+    const result = await run([plan('cam1')], { dryRun: true })
+    expect(describeProvision(result, true)).toBe(
+      [
+        'would reserve domain *.site.test',
+        'would create  bot user cam1',
+        'would create  authtoken bind:*.site.test',
+        `would write   ${join(folder, 'cam1.env')}`,
+        '',
+      ].join('\n'),
+    )
+    expect(existsSync(join(folder, 'cam1.env'))).toBe(false)
+    expect(domains.all()).toEqual([])
+    expect([botUsers.page({ limit: 1 }), credentials.page({ limit: 1 })]).toEqual([[], []])
+  })
+})
+
+describe('provisioning many devices', () => {
+  it('reserves a shared domain once and gives each device its own authtoken', async () => {
+    const { run, plan, envOf, domains, done } = await startSite()
+    const names = Array.from({ length: 20 }, (_, n) => `cam${n}`)
+    const result = await run(names.map((name) => plan(name)))
+    expect(errorsOf(result)).toEqual(names.map(() => undefined))
+    expect(result.devices.map(({ device }) => device.name)).toEqual(names)
+    expect(domains.all()).toHaveLength(1)
+    expect(new Set(names.map((name) => envOf(name).SVC_AUTHTOKEN)).size).toBe(20)
+    expect(done.toSorted()).toEqual(names.toSorted())
+  })
+
+  it('goes on after one that fails and says which', async () => {
+    const { run, plan, envOf, issuer } = await startSite()
+    issuer.createBotUser({ name: 'cam2', active: false })
+    const bad = plan('cam3', { domain: '*.bad_name.test', agentDomain: 'x.bad_name.test' })
+    const result = await run([plan('cam1'), plan('cam2'), bad, plan('cam4')])
+    expect(errorsOf(result)).toEqual([
+      undefined,
+      expect.stringContaining('cam2 is not active'),
+      expect.stringMatching(/refused: .*\(ERR_NGROK_438\)/),
+      undefined,
+    ])
+    expect([envOf('cam1').AGENT_DOMAIN, envOf('cam4').AGENT_DOMAIN]).toEqual([
+      'cam1.site.test',
+      'cam4.site.test',
+    ])
+  })
+
+  it('slows down when the API asks for it', async () => {
+    const { run, plan, clock } = await startSite()
+    // Two requests for each device, and 120 a minute.
+    const devices = Array.from({ length: 70 }, (_, n) => plan(`cam${n}`))
+    const running = run(devices)
+    await eventually(() => expect(clock.sleeping).toBeGreaterThan(0))
+    const over = running.then(() => true)
+    while (!(await Promise.race([over, tick()]))) await clock.advance(1_000)
+    expect(errorsOf(await running)).toEqual(devices.map(() => undefined))
+  })
+})
+
+const tick = () => new Promise<false>((resolve) => setTimeout(() => resolve(false), 5))
