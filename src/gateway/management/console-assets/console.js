@@ -1,0 +1,104 @@
+import { ask } from './api.js'
+import { apiKeysView } from './api-keys-view.js'
+import { authtokensView } from './authtokens-view.js'
+import { botUsersView } from './bot-users-view.js'
+import { devicesView } from './devices-view.js'
+import { domainsView } from './domains-view.js'
+import { element, fill } from './element.js'
+import { icon } from './icon.js'
+import { createToast, errorNotice, say } from './notice.js'
+import { signInView } from './sign-in-view.js'
+
+const VIEWS = {
+  devices: { label: 'Devices', make: devicesView },
+  domains: { label: 'Domains', make: domainsView },
+  'bot-users': { label: 'Bot users', make: botUsersView },
+  authtokens: { label: 'Authtokens', make: authtokensView },
+  'api-keys': { label: 'API keys', make: apiKeysView },
+}
+const TITLE = 'Gateway console'
+
+const page = element('div', { id: 'page' })
+let leave = () => {}
+
+document.body.append(page, createToast())
+document.addEventListener('signed-out', () =>
+  showSignIn('Your session is over: sign in again to go on.'),
+)
+void start()
+
+async function start() {
+  try {
+    const { api_key: apiKey } = await ask('GET', 'session')
+    if (apiKey) showConsole(apiKey)
+    else showSignIn()
+  } catch (error) {
+    fill(page, element('main', { class: 'sign-in' }, errorNotice(error)))
+  }
+}
+
+function showSignIn(notice) {
+  leave()
+  leave = () => {}
+  for (const dialog of document.querySelectorAll('dialog')) dialog.close()
+  document.title = `Sign in · ${TITLE}`
+  fill(page, signInView({ notice, onSignedIn: showConsole }))
+  document.getElementById('api-key')?.focus()
+}
+
+function showConsole(apiKey) {
+  const links = Object.entries(VIEWS).map(([name, { label }]) =>
+    element('a', { href: `#/${name}` }, icon(name), element('span', {}, label)),
+  )
+  const main = element('main', { id: 'main', tabindex: '-1' })
+  const skip = (event) => {
+    event.preventDefault()
+    main.focus()
+  }
+  fill(
+    page,
+    element('a', { class: 'skip', href: '#main', onclick: skip }, 'Skip to content'),
+    element(
+      'header',
+      { class: 'bar' },
+      element('img', { src: 'icon.svg', alt: '', width: '28', height: '28' }),
+      element('span', { class: 'brand' }, TITLE),
+      element('span', { class: 'signed-in' }, apiKey.description || apiKey.id),
+      element('button', { type: 'button', class: 'button', onclick: signOut }, 'Sign out'),
+    ),
+    element('nav', { class: 'views', 'aria-label': 'Views' }, links),
+    main,
+  )
+  let view
+  window.addEventListener('hashchange', show)
+  leave = () => {
+    window.removeEventListener('hashchange', show)
+    view?.close()
+  }
+  show()
+
+  function show() {
+    view?.close()
+    const name = location.hash.slice(2) in VIEWS ? location.hash.slice(2) : 'devices'
+    const { label, make } = VIEWS[name]
+    document.title = `${label} · ${TITLE}`
+    for (const link of links) {
+      if (link.hash === `#/${name}`) link.setAttribute('aria-current', 'page')
+      else link.removeAttribute('aria-current')
+    }
+    view = make({ apiKey })
+    fill(main, view.node)
+    window.scrollTo(0, 0)
+    main.querySelector('h1')?.focus({ preventScroll: true })
+    view.open()
+  }
+}
+
+async function signOut() {
+  try {
+    await ask('DELETE', 'session')
+    showSignIn('You are signed out.')
+  } catch (error) {
+    say(error.message)
+  }
+}

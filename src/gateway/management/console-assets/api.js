@@ -1,0 +1,76 @@
+const MAX_ITEMS = 1_000
+
+/** A refusal, or no answer at all. Its message is a sentence for people, with the code in it. */
+export class ApiError extends Error {
+  constructor(sentence, code) {
+    super(code ? `${sentence} (${code})` : sentence)
+    this.name = 'ApiError'
+    this.code = code
+  }
+}
+
+/**
+ * Asks the gateway. A session that is over is announced on the document as `signed-out`.
+ * @param {string} method
+ * @param {string} path
+ * @param {{ body?: object, isBackground?: boolean }} [options]
+ */
+export async function ask(method, path, { body, isBackground = false } = {}) {
+  const response = await send(
+    method,
+    path,
+    {
+      'svc-version': '2',
+      ...(body && { 'content-type': 'application/json' }),
+      ...(isBackground && { 'x-background': '1' }),
+    },
+    body,
+  )
+  if (response.status === 401) document.dispatchEvent(new Event('signed-out'))
+  if (!response.ok) throw await refusal(response)
+  if (response.status === 204) return undefined
+  const isJson = response.headers.get('content-type')?.startsWith('application/json')
+  return isJson ? response.json() : response.text()
+}
+
+/**
+ * One page of a list, newest first; `next` is the id to go on before, when there is more.
+ * @param {string} path
+ * @param {string} collection
+ * @param {{ before?: string, isBackground?: boolean }} [options]
+ */
+export async function askPage(path, collection, { before, isBackground } = {}) {
+  const query = before ? `?before_id=${before}` : ''
+  const answer = await ask('GET', `api/${path}${query}`, { isBackground })
+  const items = answer[collection]
+  return { items, next: answer.next_page_uri ? items.at(-1).id : undefined }
+}
+
+/** A list as far as people choose from it: the newest 1,000. */
+export async function askAll(path, collection) {
+  const all = []
+  for (let before; all.length < MAX_ITEMS; ) {
+    const { items, next } = await askPage(path, collection, { before })
+    all.push(...items)
+    if (!next) break
+    before = next
+  }
+  return all
+}
+
+async function send(method, path, headers, body) {
+  try {
+    return await fetch(path, { method, headers, body: body && JSON.stringify(body) })
+  } catch {
+    throw new ApiError('The gateway does not answer. Check that it runs and that you can reach it.')
+  }
+}
+
+async function refusal(response) {
+  try {
+    const { msg, error_code } = await response.json()
+    return new ApiError(msg, error_code)
+  } catch {
+    return new ApiError('The gateway refused this without a reason.', `HTTP ${response.status}`)
+  }
+}

@@ -1,0 +1,141 @@
+import { ask, askAll } from './api.js'
+import { badge, cardHead, facts } from './card.js'
+import { openForm, selectField, textField } from './dialog.js'
+import { element } from './element.js'
+import { formatDate } from './format.js'
+import { actionButton, listView } from './list-view.js'
+import { say } from './notice.js'
+import { showOnce } from './shown-once.js'
+
+const ANY_NAME = ''
+const OTHER_RULE = 'other'
+
+/** Authtokens: with what devices sign in, and which names they may open. */
+export function authtokensView() {
+  /** Names of bot users by their id. */
+  let owners = new Map()
+  return listView({
+    title: 'Authtokens',
+    intro: 'With one of these a device signs in. Its rules say which names it may open.',
+    path: 'credentials',
+    collection: 'credentials',
+    createLabel: 'Create an authtoken',
+    create,
+    empty: {
+      title: 'There is no authtoken',
+      text: 'Create one for each device or site, and put it on the device as SVC_AUTHTOKEN.',
+    },
+    prepare: async () => {
+      const botUsers = await askAll('bot_users', 'bot_users')
+      owners = new Map(botUsers.map(({ id, name }) => [id, name]))
+    },
+    row: (credential, reload) => authtokenCard(credential, owners, reload),
+  })
+}
+
+async function create() {
+  const [domains, botUsers] = await Promise.all([
+    askAll('reserved_domains', 'reserved_domains'),
+    askAll('bot_users', 'bot_users'),
+  ])
+  const otherRule = textField({
+    name: 'other',
+    label: 'Rule',
+    placeholder: 'bind:camera.site.example.com',
+    hint: 'bind: and a name, or a star and the names below it.',
+  })
+  otherRule.hidden = domains.length > 0
+  const credential = await openForm({
+    title: 'Create an authtoken',
+    fields: [
+      textField({
+        name: 'description',
+        label: 'Description',
+        hint: 'Such as the device it is for.',
+      }),
+      selectField({
+        name: 'owner',
+        label: 'Owner',
+        options: [
+          ...botUsers.filter(({ active }) => active).map(({ id, name }) => [id, name]),
+          ['', 'No owner'],
+        ],
+      }),
+      selectField({
+        name: 'rule',
+        label: 'May open',
+        hint: domains.length === 0 ? 'Reserve a domain first to choose it here.' : undefined,
+        options: [
+          ...domains.map(({ domain }) => [`bind:${domain}`, describeDomain(domain)]),
+          [OTHER_RULE, 'Another rule…'],
+          [ANY_NAME, 'Every reserved name'],
+        ],
+        onchange: ({ target }) => {
+          otherRule.hidden = target.value !== OTHER_RULE
+        },
+      }),
+      otherRule,
+    ],
+    action: 'Create',
+    run: ({ description, owner, rule, other }) => {
+      const chosen = rule === OTHER_RULE ? other.trim() : rule
+      return ask('POST', 'api/credentials', {
+        body: {
+          description,
+          acl: rule === ANY_NAME ? [] : [chosen],
+          ...(owner && { owner_id: owner }),
+        },
+      })
+    },
+  })
+  if (!credential) return undefined
+  await showOnce({
+    title: 'Your new authtoken',
+    text: 'Put it on the device as SVC_AUTHTOKEN. It is shown this once and kept nowhere.',
+    token: credential.token,
+    what: 'the authtoken',
+    hasQrCode: true,
+  })
+  return credential
+}
+
+function describeDomain(domain) {
+  return domain.startsWith('*.')
+    ? `Names below ${domain.slice(2)} (bind:${domain})`
+    : `Only ${domain} (bind:${domain})`
+}
+
+function authtokenCard(credential, owners, reload) {
+  const { id, description, acl, owner_id, created_at } = credential
+  const name = description || id
+  const rules = acl.length === 0 ? [badge('every reserved name')] : acl.map((rule) => badge(rule))
+  return element(
+    'article',
+    {},
+    cardHead(name, {
+      actions: [actionButton('Delete', name, () => revoke(id, name, reload), true)],
+    }),
+    facts(
+      ['Owner', owner_id ? (owners.get(owner_id) ?? owner_id) : 'Nobody'],
+      ['May open', element('span', { class: 'row' }, rules)],
+      ['Id', element('code', {}, id)],
+      ['Created', formatDate(created_at)],
+    ),
+  )
+}
+
+async function revoke(id, name, reload) {
+  const isDone = await openForm({
+    title: `Delete ${name}?`,
+    text: 'Devices that use this authtoken are cut off at once and cannot sign in again.',
+    action: 'Delete authtoken',
+    isDangerous: true,
+    run: async () => {
+      await ask('DELETE', `api/credentials/${id}`)
+      return true
+    },
+  })
+  if (!isDone) return
+  say('The authtoken is deleted.')
+  await reload()
+}

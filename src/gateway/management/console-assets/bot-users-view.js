@@ -1,0 +1,109 @@
+import { ask } from './api.js'
+import { badge, cardHead, facts } from './card.js'
+import { openForm, textField } from './dialog.js'
+import { element } from './element.js'
+import { formatDate } from './format.js'
+import { actionButton, listView } from './list-view.js'
+import { say } from './notice.js'
+
+/** Bot users: who owns the authtokens of devices. */
+export function botUsersView() {
+  return listView({
+    title: 'Bot users',
+    intro: 'They own the authtokens of devices, so that no person has to.',
+    path: 'bot_users',
+    collection: 'bot_users',
+    createLabel: 'Create a bot user',
+    create,
+    empty: {
+      title: 'There is no bot user',
+      text: 'Create one for each site or device. Setting it inactive takes all its devices offline at once.',
+    },
+    row: botUserCard,
+  })
+}
+
+async function create() {
+  const botUser = await openForm({
+    title: 'Create a bot user',
+    fields: [
+      textField({
+        name: 'name',
+        label: 'Name',
+        hint: 'Such as the site or the device it stands for.',
+      }),
+    ],
+    action: 'Create',
+    run: ({ name }) => ask('POST', 'api/bot_users', { body: { name: name.trim() } }),
+  })
+  if (botUser) say(`${botUser.name} is created.`)
+  return botUser
+}
+
+function botUserCard(botUser, reload) {
+  const { id, name, active, created_at } = botUser
+  return element(
+    'article',
+    {},
+    cardHead(name, {
+      badge: active ? badge('Active', 'good') : badge('Inactive', 'wait'),
+      actions: [
+        active
+          ? actionButton('Deactivate', name, () => deactivate(botUser, reload))
+          : actionButton('Activate', name, () => activate(botUser, reload)),
+        actionButton('Delete', name, () => remove(botUser, reload), true),
+      ],
+    }),
+    facts(['Id', element('code', {}, id)], ['Created', formatDate(created_at)]),
+  )
+}
+
+function deactivate(botUser, reload) {
+  return confirmChange(reload, {
+    title: `Deactivate ${botUser.name}?`,
+    text: 'Its devices are cut off at once, and its authtokens and API keys are refused until you activate it again.',
+    action: 'Deactivate',
+    request: ['PATCH', { active: false }],
+    said: `${botUser.name} is inactive.`,
+    botUser,
+  })
+}
+
+function activate(botUser, reload) {
+  return confirmChange(reload, {
+    title: `Activate ${botUser.name}?`,
+    text: 'Its authtokens and API keys are good again, and its devices come back by themselves.',
+    action: 'Activate',
+    request: ['PATCH', { active: true }],
+    said: `${botUser.name} is active.`,
+    botUser,
+  })
+}
+
+function remove(botUser, reload) {
+  return confirmChange(reload, {
+    title: `Delete ${botUser.name}?`,
+    text: 'All its authtokens and API keys are deleted with it, and its devices are cut off. This cannot be undone.',
+    action: 'Delete bot user',
+    request: ['DELETE'],
+    said: `${botUser.name} is deleted.`,
+    botUser,
+  })
+}
+
+async function confirmChange(reload, { title, text, action, request, said, botUser }) {
+  const [method, body] = request
+  const isDone = await openForm({
+    title,
+    text,
+    action,
+    isDangerous: !body?.active,
+    run: async () => {
+      await ask(method, `api/bot_users/${botUser.id}`, { body })
+      return true
+    },
+  })
+  if (!isDone) return
+  say(said)
+  await reload()
+}

@@ -1,0 +1,49 @@
+import { element } from './element.js'
+import { icon } from './icon.js'
+import { say } from './notice.js'
+
+/** Copies a text; `what` names it, as in “Copy the name”. */
+export function copyButton(text, what) {
+  const button = element(
+    'button',
+    {
+      type: 'button',
+      class: 'button button-quiet button-copy',
+      'aria-label': `Copy ${what}`,
+      onclick: async () => {
+        const isCopied = await copy(text, button)
+        say(isCopied ? 'Copied.' : 'This browser does not let pages copy: select the text.')
+        if (isCopied) flash(button)
+      },
+    },
+    icon('copy'),
+    element('span', {}, 'Copy'),
+  )
+  return button
+}
+
+function flash(button) {
+  button.classList.add('is-done')
+  setTimeout(() => button.classList.remove('is-done'), 1_500)
+}
+
+async function copy(text, button) {
+  try {
+    await navigator.clipboard.writeText(text)
+    return true
+  } catch {
+    return copyFromSelection(text, button)
+  }
+}
+
+/** Browsers keep the clipboard from pages that came without TLS, but not what is selected. */
+function copyFromSelection(text, button) {
+  const area = element('textarea', { class: 'visually-hidden', readonly: true }, text)
+  // Beside the button: while a dialog is open, nothing outside of it can be selected.
+  button.after(area)
+  area.select()
+  const isCopied = document.execCommand('copy')
+  area.remove()
+  button.focus()
+  return isCopied
+}

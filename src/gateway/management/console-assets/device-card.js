@@ -1,0 +1,128 @@
+import { ask } from './api.js'
+import { badge, cardHead } from './card.js'
+import { openForm } from './dialog.js'
+import { element, keepChildren, setText } from './element.js'
+import { formatBytes, formatDate, formatDistance, formatNumber } from './format.js'
+import { actionButton } from './list-view.js'
+import { say } from './notice.js'
+
+/** The card of a device, updated in place as its figures change. */
+export function deviceCard(device) {
+  const name = nameOf(device)
+  const fields = figures(['Latency', 'Online', 'Address', 'Owner', 'System', 'Agent'])
+  const endpoints = element('ul', { class: 'endpoints', 'aria-label': `Endpoints of ${name}` })
+  const none = element('p', { class: 'hint' }, 'It has no endpoint open.')
+  const kept = new Map()
+  const node = element(
+    'li',
+    { class: 'card' },
+    cardHead(name, {
+      badge: badge('Online', 'good'),
+      actions: [
+        actionButton('Restart', name, () => command('restart', device, name)),
+        actionButton('Stop', name, () => command('stop', device, name), true),
+      ],
+    }),
+    fields.node,
+    endpoints,
+    none,
+  )
+  return { node, update }
+
+  function update(now) {
+    fields.show({
+      Latency: now.latency_ms === null ? 'measuring' : `${formatNumber(now.latency_ms)} ms`,
+      Online: `since ${formatDistance(now.started_at).replace(' ago', '')}`,
+      Address: now.ip,
+      Owner: [now.owner.bot_user ?? 'nobody', now.owner.authtoken].filter(Boolean).join(' · '),
+      System: [now.os, now.arch].filter(Boolean).join(' · ') || 'unknown',
+      Agent: now.agent_version || 'unknown',
+    })
+    fields.node.title = `Connected ${formatDate(now.started_at)}`
+    keepChildren(endpoints, now.endpoints, kept, endpointRow)
+    none.hidden = now.endpoints.length > 0
+  }
+}
+
+function endpointRow({ url, upstream_url, traffic_policy }) {
+  const fields = figures(['Requests', 'Refused', 'In', 'Out', 'Rate'])
+  const node = element(
+    'li',
+    { class: 'endpoint' },
+    element(
+      'p',
+      { class: 'endpoint-line' },
+      element('a', { href: url, target: '_blank', rel: 'noreferrer' }, url),
+      element('span', { class: 'muted' }, ' forwards to '),
+      element('code', {}, upstream_url),
+    ),
+    fields.node,
+    traffic_policy &&
+      element(
+        'details',
+        {},
+        element('summary', {}, 'Traffic policy'),
+        element('pre', { tabindex: '0' }, readable(traffic_policy)),
+      ),
+  )
+  return {
+    node,
+    update: ({ traffic, requestsPerS }) => {
+      fields.show({
+        Requests: formatNumber(traffic.requests),
+        Refused: formatNumber(traffic.refused),
+        In: formatBytes(traffic.bytes_in),
+        Out: formatBytes(traffic.bytes_out),
+        Rate: `${formatNumber(requestsPerS)} / s`,
+      })
+      fields.mark('Refused', traffic.refused > 0)
+    },
+  }
+}
+
+/** Named figures that are set again and again. */
+function figures(names) {
+  const cells = new Map(names.map((name) => [name, element('dd', {})]))
+  const node = element(
+    'dl',
+    { class: 'figures' },
+    [...cells].map(([name, cell]) => element('div', {}, element('dt', {}, name), cell)),
+  )
+  return {
+    node,
+    show: (values) => {
+      for (const [name, value] of Object.entries(values)) setText(cells.get(name), value)
+    },
+    mark: (name, isMarked) => cells.get(name).classList.toggle('is-marked', isMarked),
+  }
+}
+
+/** The hostname that it tells; agents that tell none are known by their authtoken. */
+function nameOf({ hostname, metadata, owner, id }) {
+  return hostname || (/^[\w. -]{1,64}$/.test(metadata) && metadata) || owner.authtoken || id
+}
+
+function readable(policy) {
+  try {
+    return JSON.stringify(JSON.parse(policy), null, 2)
+  } catch {
+    return policy
+  }
+}
+
+async function command(verb, { id }, name) {
+  const isStop = verb === 'stop'
+  const isDone = await openForm({
+    title: isStop ? `Stop the agent of ${name}?` : `Restart the agent of ${name}?`,
+    text: isStop
+      ? 'All its endpoints go offline and stay so until somebody starts the agent again on the device.'
+      : 'Its endpoints go offline for a moment and come back with the agent.',
+    action: isStop ? 'Stop agent' : 'Restart agent',
+    isDangerous: isStop,
+    run: async () => {
+      await ask('POST', `api/tunnel_sessions/${id}/${verb}`)
+      return true
+    },
+  })
+  if (isDone) say(`The agent of ${name} was told to ${verb}.`)
+}

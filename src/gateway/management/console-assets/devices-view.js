@@ -1,0 +1,141 @@
+import { askPage } from './api.js'
+import { deviceCard } from './device-card.js'
+import { element, fill, keepChildren, keepFocus, setText } from './element.js'
+import { formatBytes, formatNumber } from './format.js'
+import { gettingStarted } from './getting-started.js'
+import { viewHead } from './list-view.js'
+import { errorNotice } from './notice.js'
+import { measureRates } from './rates.js'
+
+const REFRESH_MS = 2_000
+
+/** The devices that are connected now, with their traffic as it comes in. */
+export function devicesView() {
+  const kept = new Map()
+  const totals = summary()
+  const list = element('ul', { class: 'cards', 'aria-label': 'Devices online' })
+  const below = element('div', { class: 'below' })
+  const problem = element('div', {})
+  const pause = element(
+    'button',
+    { type: 'button', class: 'button', 'aria-pressed': 'false', onclick: togglePause },
+    'Pause',
+  )
+  const intro = 'Who is connected now, and what goes through.'
+  const node = element(
+    'div',
+    {},
+    viewHead('Devices', intro, pause),
+    totals.node,
+    problem,
+    list,
+    below,
+  )
+  const rates = measureRates()
+  let timer
+  let isOpen = true
+  let isPaused = false
+  /** Somebody was at the page since it asked last: that keeps the session. */
+  let isWatched = true
+  let before
+  return { node, open, close }
+
+  function open() {
+    document.addEventListener('visibilitychange', refresh)
+    document.addEventListener('pointermove', watch)
+    document.addEventListener('keydown', watch)
+    return refresh()
+  }
+
+  function close() {
+    isOpen = false
+    clearTimeout(timer)
+    document.removeEventListener('visibilitychange', refresh)
+    document.removeEventListener('pointermove', watch)
+    document.removeEventListener('keydown', watch)
+  }
+
+  function watch() {
+    isWatched = true
+  }
+
+  function togglePause() {
+    isPaused = !isPaused
+    pause.setAttribute('aria-pressed', String(isPaused))
+    return refresh()
+  }
+
+  function goTo(id) {
+    before = id
+    return refresh()
+  }
+
+  async function refresh() {
+    clearTimeout(timer)
+    if (!isOpen || document.hidden || (isPaused && before === undefined && kept.size > 0)) return
+    try {
+      const isBackground = !isWatched
+      isWatched = false
+      const page = await askPage('devices', 'devices', { before, isBackground })
+      fill(problem)
+      await show(page)
+    } catch (error) {
+      fill(problem, errorNotice(error))
+    }
+    if (isOpen && !isPaused) {
+      clearTimeout(timer)
+      timer = setTimeout(refresh, REFRESH_MS)
+    }
+  }
+
+  async function show({ items, next }) {
+    const measured = rates.measure(items)
+    totals.show(measured, Boolean(next ?? before))
+    keepChildren(list, measured, kept, deviceCard)
+    keepFocus()
+    const isEmpty = items.length === 0 && before === undefined
+    totals.node.hidden = isEmpty
+    if (!isEmpty) fillPaging(next)
+    else if (!below.querySelector('.empty')) fill(below, await gettingStarted())
+  }
+
+  function fillPaging(next) {
+    const shown = `${before ?? ''}/${next ?? ''}`
+    if (below.dataset.shown === shown && !below.querySelector('.empty')) return
+    below.dataset.shown = shown
+    fill(
+      below,
+      before && pageButton('Newest devices', undefined),
+      next && pageButton('Older devices', next),
+    )
+  }
+
+  function pageButton(label, id) {
+    return element('button', { type: 'button', class: 'button', onclick: () => goTo(id) }, label)
+  }
+}
+
+function summary() {
+  const names = ['Devices', 'Endpoints', 'Requests', 'In', 'Out']
+  const cells = new Map(names.map((name) => [name, element('dd', {})]))
+  const node = element(
+    'dl',
+    { class: 'summary' },
+    [...cells].map(([name, cell]) => element('div', {}, element('dt', {}, name), cell)),
+  )
+  return { node, show }
+
+  function show(devices, isPart) {
+    const endpoints = devices.flatMap((device) => device.endpoints)
+    const sum = (read) => endpoints.reduce((total, endpoint) => total + read(endpoint), 0)
+    const rate = sum(({ requestsPerS }) => requestsPerS)
+    const values = {
+      Devices: isPart ? `${devices.length} of more` : devices.length,
+      Endpoints: formatNumber(endpoints.length),
+      Requests: `${formatNumber(rate)} / s`,
+      In: `${formatBytes(sum(({ bytesInPerS }) => bytesInPerS))} / s`,
+      Out: `${formatBytes(sum(({ bytesOutPerS }) => bytesOutPerS))} / s`,
+    }
+    for (const [name, value] of Object.entries(values)) setText(cells.get(name), value)
+  }
+}

@@ -1,0 +1,105 @@
+import { askPage } from './api.js'
+import { element, fill, keepFocus } from './element.js'
+import { errorNotice } from './notice.js'
+
+/** The head of every view; the heading takes the focus when the view opens. */
+export function viewHead(title, intro, ...actions) {
+  return element(
+    'div',
+    { class: 'view-head' },
+    element(
+      'div',
+      {},
+      element('h1', { tabindex: '-1' }, title),
+      element('p', { class: 'intro' }, intro),
+    ),
+    element('div', { class: 'view-actions' }, actions),
+  )
+}
+
+/** What a list shows that has nothing in it: why that is, and what to do next. */
+export function emptyState(title, text, ...actions) {
+  return element(
+    'div',
+    { class: 'empty' },
+    element('h2', {}, title),
+    element('p', {}, text),
+    element('div', { class: 'row' }, actions),
+  )
+}
+
+/** A button that does something to one thing; `what` is read to those who do not see where it stands. */
+export function actionButton(label, what, onclick, isDangerous = false) {
+  return element(
+    'button',
+    {
+      type: 'button',
+      class: `button ${isDangerous ? 'button-danger-quiet' : ''}`,
+      'aria-label': `${label} ${what}`,
+      onclick,
+    },
+    label,
+  )
+}
+
+/**
+ * A view that lists one resource, newest first. `row` makes the card of an item; it gets `reload`
+ * to call after a change. `create` opens the form and resolves with what was made, if anything.
+ * @param {{ title: string, intro: string, path: string, collection: string, createLabel: string,
+ *   create: () => Promise<any>, empty: { title: string, text: string },
+ *   row: (item: any, reload: () => Promise<void>) => HTMLElement,
+ *   prepare?: () => Promise<void> }} options
+ */
+export function listView(options) {
+  const { title, intro, path, collection, createLabel, create, empty, row, prepare } = options
+  const list = element('ul', { class: 'cards', 'aria-label': title })
+  const below = element('div', { class: 'below' })
+  const createButton = () =>
+    element('button', { type: 'button', class: 'button button-primary', onclick: add }, createLabel)
+  const node = element('div', {}, viewHead(title, intro, createButton()), list, below)
+  return { node, open: load, close: () => {} }
+
+  async function add() {
+    if ((await create()) !== undefined) await load()
+  }
+
+  async function load() {
+    try {
+      await prepare?.()
+      const { items, next } = await askPage(path, collection)
+      fill(list, items.map(toRow))
+      fill(
+        below,
+        items.length === 0 && emptyState(empty.title, empty.text, createButton()),
+        next && moreButton(next),
+      )
+      keepFocus()
+    } catch (error) {
+      fill(below, errorNotice(error))
+    }
+  }
+
+  async function more(before) {
+    try {
+      const { items, next } = await askPage(path, collection, { before })
+      const rows = items.map(toRow)
+      list.append(...rows)
+      fill(below, next && moreButton(next))
+      rows[0]?.querySelector('h2')?.focus()
+    } catch (error) {
+      fill(below, errorNotice(error), moreButton(before))
+    }
+  }
+
+  function toRow(item) {
+    return element('li', { class: 'card' }, row(item, load))
+  }
+
+  function moreButton(before) {
+    return element(
+      'button',
+      { type: 'button', class: 'button', onclick: () => more(before) },
+      'Show more',
+    )
+  }
+}

@@ -1,0 +1,93 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { join } from 'node:path'
+import { type Browser, chromium, type Page } from 'playwright-core'
+import { onTestFinished } from 'vitest'
+
+const CHROMIUM = '/usr/bin/chromium'
+const FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+]
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+/** Pictures for whoever works on the looks are put there. */
+const PICTURES = process.env.CONSOLE_PICTURES
+
+export const hasChromium = existsSync(CHROMIUM)
+
+export type ColorScheme = 'light' | 'dark'
+
+export function launchChromium(): Promise<Browser> {
+  return chromium.launch({ executablePath: CHROMIUM, args: FLAGS })
+}
+
+export interface OpenPage {
+  readonly page: Page
+  /** What the browser complained about: errors, refused content, requests to other origins. */
+  readonly complaints: string[]
+}
+
+/** A page in a browser profile of its own, closed with the running test. */
+export async function openPage(browser: Browser, width: number, baseUrl: string) {
+  const context = await browser.newContext({
+    baseURL: baseUrl,
+    viewport: { width, height: 800 },
+    hasTouch: width < 600,
+    permissions: ['clipboard-read', 'clipboard-write'],
+  })
+  onTestFinished(() => context.close())
+  context.setDefaultTimeout(8_000)
+  const page = await context.newPage()
+  const complaints: string[] = []
+  page.on('pageerror', (error) => complaints.push(`thrown: ${error.message}`))
+  page.on('console', (message) => {
+    // Chromium logs every refusal of a request too; those are part of the walk.
+    const isRefusal = message.text().startsWith('Failed to load resource')
+    if (['error', 'warning'].includes(message.type()) && !isRefusal) complaints.push(message.text())
+  })
+  page.on('request', (request) => {
+    const url = request.url()
+    if (!url.startsWith(`${baseUrl}/`) && !url.startsWith('data:')) complaints.push(`asked ${url}`)
+  })
+  return { page, complaints } satisfies OpenPage
+}
+
+/** Everything serious that axe finds in the page as it stands, in both color schemes. */
+export async function accessibilityFindings(page: Page): Promise<string[]> {
+  const found: string[] = []
+  for (const colorScheme of ['dark', 'light'] as const) {
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+    await page.evaluate(AXE)
+    const findings = await page.evaluate<string[]>(
+      `axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => violations
+        .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+        .flatMap(({ id, nodes }) => nodes.map(({ target, failureSummary }) =>
+          id + ' ' + target + ' ' + failureSummary)))`,
+    )
+    found.push(...findings.map((finding) => `${colorScheme}: ${finding}`))
+  }
+  return found
+}
+
+/** How far the page is wider than its window, in CSS pixels. */
+export function overflow(page: Page): Promise<number> {
+  return page.evaluate<number>('document.documentElement.scrollWidth - window.innerWidth')
+}
+
+/** Takes pictures of the page in both color schemes, when they are wanted. */
+export async function takePictures(page: Page, name: string): Promise<void> {
+  if (!PICTURES) return
+  const width = page.viewportSize()?.width
+  for (const colorScheme of ['dark', 'light'] as const) {
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+    await page.screenshot({
+      path: join(PICTURES, `${name}-${width}-${colorScheme}.png`),
+      fullPage: (await page.locator('dialog').count()) === 0,
+    })
+  }
+}
