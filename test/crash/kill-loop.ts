@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type EchoUpstream, startEchoUpstream } from '../helpers/echo-upstream.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { seeded } from '../helpers/seeded.ts'
 import { Site } from '../helpers/site.ts'
 
 const NAMES = 12
@@ -123,16 +124,5 @@ export class KillLoop {
         if (status !== expected) throw new Error(`${domain} answers ${status}, not ${expected}`)
       })
     }
-  }
-}
-
-/** mulberry32: the choices of a run follow from its seed; what the kills hit does not. */
-function seeded(seed: number): () => number {
-  let state = seed >>> 0
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1)
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61)
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
   }
 }

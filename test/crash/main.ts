@@ -1,8 +1,9 @@
-/** `npm run test:crash [-- kills [seed]]`: the long kill loop; the seed decides its random choices. */
+/** `npm run test:crash [-- kills [seed]]`: the long kill loops; the seed decides random choices. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { KillLoop } from './kill-loop.ts'
+import { ManagementKillLoop } from './management-kill-loop.ts'
 
 const kills = Number(process.argv[2] ?? 200)
 const seed = Number(process.argv[3] ?? Date.now() % 1_000_000)
@@ -16,11 +17,21 @@ const showProgress = (count: number) => {
 
 stdout.write(`seed ${seed}\n`)
 try {
-  const report = await KillLoop.run({ folder, kills, seed, onKill: showProgress })
-  stdout.write(
-    `\n${report.kills} kills: ${report.created} creates and ${report.deleted} deletes acknowledged, ` +
-      `${report.unanswered} under way at a kill; nothing lost, no ghosts.\n`,
-  )
+  for (const [name, loop] of [
+    ['agent', KillLoop],
+    ['gateway', ManagementKillLoop],
+  ] as const) {
+    const report = await loop.run({
+      folder: mkdtempSync(join(folder, `${name}-`)),
+      kills,
+      seed,
+      onKill: showProgress,
+    })
+    stdout.write(
+      `\n${name}: ${report.kills} kills, ${report.created} creates and ${report.deleted} deletes ` +
+        `acknowledged, ${report.unanswered} under way at a kill; nothing lost, no ghosts.\n`,
+    )
+  }
 } finally {
   rmSync(folder, { recursive: true, force: true })
 }
