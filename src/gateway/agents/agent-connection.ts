@@ -20,6 +20,8 @@ import {
 
 /** Messages that one connection may have under way; the SDK sends one at a time. */
 const MAX_RPCS = 16
+/** Nothing to look into: an SDK that closes its session unbinds once more what is gone already. */
+const NO_SUCH_ENDPOINT = 333
 /** A refused agent gets this long to read why. */
 const REFUSED_LINGER_MS = 1_000
 
@@ -145,7 +147,8 @@ export class AgentConnection {
 
   #refuse(stream: Stream, error: ServiceError): void {
     const { code, message } = error
-    this.#deps.log.info({ remote: this.#remoteAddress, code, reason: message }, 'agent refused')
+    const level = code === NO_SUCH_ENDPOINT ? 'debug' : 'info'
+    this.#deps.log[level]({ remote: this.#remoteAddress, code, reason: message }, 'agent refused')
     answer(stream, refusal(error))
   }
 

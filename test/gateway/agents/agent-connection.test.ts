@@ -109,6 +109,9 @@ describe('the messages of an agent', () => {
     expect(await agent.rpc(2, { Id })).toEqual({})
     expect(running.gateway.parts.registry.size).toBe(0)
     expect(codeOf(await agent.rpc(2, { Id }))).toBe('ERR_NGROK_333')
+    // SDKs ask twice; a log full of it would help nobody.
+    expect(running.logText()).toMatch(/"level":"debug"[^\n]*"code":333/)
+    expect(running.logText()).not.toMatch(/"level":"info"[^\n]*"code":333/)
   })
 
   it.each([

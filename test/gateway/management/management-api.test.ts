@@ -93,6 +93,14 @@ describe('access to the management API', () => {
     expect(change.status).toBe(403)
   })
 
+  it('is there under the host names that it was given', async () => {
+    const { baseUrl } = await startManagementApi({ hosts: ['Gateway.lan'] })
+    const request = get(`${baseUrl}/healthz`, { headers: { host: 'gateway.lan:8070' } })
+    const [response] = await once(request, 'response')
+    expect(response.statusCode).toBe(200)
+    response.resume()
+  })
+
   it('tells a health check without a key that it is up', async () => {
     const { call } = await startManagementApi()
     expect((await call('GET', '/healthz', { key: null })).body).toEqual({ status: 'ok' })
