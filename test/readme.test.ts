@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { ERRORS } from '../src/base/app-error.ts'
 import { settingRows } from '../src/config.ts'
+import { ACTIONS } from '../src/policy/actions/index.ts'
 
 const README = join(import.meta.dirname, '../README.md')
 
@@ -28,5 +29,17 @@ describe('the README', () => {
       return `| ${status} | \`${code}\` | ${title} |`
     })
     expectPart('errors', ['| status | code | title |', '|---|---|---|', ...rows].join('\n'))
+  })
+
+  it('has every policy action with its phases', () => {
+    const text = readFileSync(README, 'utf8')
+    const rows = [
+      ...text.matchAll(/^\| `([a-z-]+)` \| ((?:connect|request|response)[a-z, ]*) \|/gm),
+    ]
+    const described = rows.map(([, type, phases]) => [type, phases])
+    const known = [...ACTIONS.values()].map(({ type, phases }) => {
+      return [type, phases.map((phase) => phase.replace(/^on_(tcp|http)_/, '')).join(', ')]
+    })
+    expect(described).toEqual(known.sort())
   })
 })
