@@ -2,12 +2,21 @@ import type { CompiledPolicy } from '../policy/policy.ts'
 import type { StreamPool } from './stream-pool.ts'
 
 /** What went through an endpoint since it opened. The ingress counts, the management API shows. */
-export interface EndpointTraffic {
-  requests: number
+export class EndpointTraffic {
+  requests = 0
+  /** Exchanges and upgraded connections that are under way. */
+  active = 0
   /** Requests that the gateway had to answer itself, because policy, device or limits said so. */
-  refused: number
-  bytesIn: number
-  bytesOut: number
+  refused = 0
+  /** How often it answered with which error code. */
+  readonly errors = new Map<string, number>()
+  bytesIn = 0
+  bytesOut = 0
+
+  countRefusal(code: string | undefined): void {
+    this.refused += 1
+    if (code !== undefined) this.errors.set(code, (this.errors.get(code) ?? 0) + 1)
+  }
 }
 
 /** A public address that one connected agent serves. */

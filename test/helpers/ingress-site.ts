@@ -3,7 +3,7 @@ import { onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../src/base/clock.ts'
 import type { LogLevel } from '../../src/base/logger.ts'
 import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
-import type { Endpoint } from '../../src/gateway/endpoint.ts'
+import { type Endpoint, EndpointTraffic } from '../../src/gateway/endpoint.ts'
 import { EndpointRegistry } from '../../src/gateway/endpoint-registry.ts'
 import { Ingress, type IngressAddresses } from '../../src/gateway/ingress/ingress.ts'
 import type { IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
@@ -116,6 +116,6 @@ function createEndpoint({ host, protocol, url, slots, policy }: EndpointParts): 
     }),
     sessionId: 'ts_test',
     openedAt: 0,
-    traffic: { requests: 0, refused: 0, bytesIn: 0, bytesOut: 0 },
+    traffic: new EndpointTraffic(),
   }
 }

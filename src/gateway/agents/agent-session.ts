@@ -3,7 +3,7 @@ import { Heartbeat } from '../../muxado/heartbeat.ts'
 import { call, notify } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'
 import type { AgentCommand, AgentIdentity } from '../connected-agent.ts'
-import type { Endpoint } from '../endpoint.ts'
+import { type Endpoint, EndpointTraffic } from '../endpoint.ts'
 import { EndpointConflictError } from '../endpoint-registry.ts'
 import { isResourceId } from '../resource-id.ts'
 import { ServiceError } from '../service-error.ts'
@@ -178,7 +178,7 @@ export class AgentSession implements TableEntry {
       }),
       sessionId: this.id,
       openedAt: this.#deps.clock.now(),
-      traffic: { requests: 0, refused: 0, bytesIn: 0, bytesOut: 0 },
+      traffic: new EndpointTraffic(),
     }
     try {
       this.#deps.registry.add(endpoint)

@@ -1,18 +1,16 @@
-import type { BodyTransform } from '../../policy/exchange.ts'
 import type { MaybePromise, Outcome, Reply } from '../../policy/outcome.ts'
 import type { Endpoint } from '../endpoint.ts'
 import type { ProxyStream } from '../stream-pool.ts'
 import { logExchange } from './access-log.ts'
-import { BodyPipe } from './body-pipe.ts'
 import type { Client } from './client.ts'
 import { type EdgeErrorCode, edgeErrorReply } from './edge-error.ts'
-import { Forward, type ForwardFailure } from './forward.ts'
+import type { ForwardFailure } from './forward.ts'
 import { requestFields } from './forwarded-headers.ts'
 import { admit, redirectToHttps } from './front.ts'
 import { HttpSyntaxError } from './http-syntax-error.ts'
 import type { IngressContext } from './ingress-context.ts'
 import type { LocalReply } from './local-reply.ts'
-import { formatHead, withoutFields } from './message-text.ts'
+import { OutgoingRequest } from './outgoing-request.ts'
 import { PolicyRun } from './policy-run.ts'
 import { ProgressWatch } from './progress-watch.ts'
 import { RequestBody } from './request-body.ts'
@@ -32,15 +30,13 @@ const FAILURE_CODES: Record<ForwardFailure | 'transform', EdgeErrorCode> = {
 /** What a policy hears of a device that the gateway did not wait for: no fault of the device. */
 const NOT_AWAITED = 499
 
-const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
-const NO_CONTENT = Buffer.alloc(0)
-
 /** One request of a client, from its head to the end of the response. */
 export class Exchange implements RelayOwner {
   readonly #context: IngressContext
   readonly #client: Client
   readonly #head: RequestHead
   readonly #body: RequestBody | undefined
+  readonly #request: OutgoingRequest
   readonly #relay: ResponseRelay
   readonly #startedAt: number
   #endpoint: Endpoint | undefined
@@ -56,6 +52,7 @@ export class Exchange implements RelayOwner {
     this.#head = head
     this.#body = head.framing === 0 ? undefined : new RequestBody(head.framing, client)
     this.#relay = new ResponseRelay(client, head, this)
+    this.#request = new OutgoingRequest({ client, head, body: this.#body, relay: this.#relay })
     this.#startedAt = context.log.isLevelEnabled('debug') ? context.clock.monotonic() : 0
   }
 
@@ -136,7 +133,8 @@ export class Exchange implements RelayOwner {
     }
   }
 
-  onFailed(failure: ForwardFailure | 'transform'): void {
+  onFailed(failure: ForwardFailure | 'transform', err?: Error): void {
+    if (err) this.#context.log.info({ err, endpoint: this.#endpoint?.id }, 'body not transformed')
     this.#refuse(FAILURE_CODES[failure], true)
   }
 
@@ -171,10 +169,14 @@ export class Exchange implements RelayOwner {
 
   /** Sends the request to an endpoint, past its policy if it has one. */
   #enter(endpoint: Endpoint, target: string, fields: string[]): void {
+    // An endpoint that hands a request on is done with it.
+    if (this.#endpoint) this.#endpoint.traffic.active -= 1
     this.#endpoint = endpoint
     endpoint.traffic.requests += 1
+    endpoint.traffic.active += 1
+    this.#relay.writer.traffic = endpoint.traffic
     if (!this.#policy && !hasRules(endpoint)) {
-      this.#send(endpoint, target, fields)
+      this.#request.send(endpoint, target, fields)
       return
     }
     const policy = new PolicyRun({
@@ -184,12 +186,14 @@ export class Exchange implements RelayOwner {
       target,
       fields,
       receivedAt: this.#context.clock.now(),
-      readBody: (maxBytes) => this.#readBody(maxBytes),
+      readBody: (maxBytes) => this.#request.readBody(maxBytes),
       outer: this.#policy,
     })
     this.#policy = policy
     this.#relay.policy = policy
-    this.onJudged(policy.judgeRequest(), () => this.#send(endpoint, policy.target, policy.fields))
+    this.onJudged(policy.judgeRequest(), () => {
+      this.#request.send(endpoint, policy.target, policy.fields, policy.requestTransforms)
+    })
   }
 
   #follow(outcome: Outcome, next: () => void): void {
@@ -220,9 +224,9 @@ export class Exchange implements RelayOwner {
   }
 
   /** Sends what a policy has made; its response phase may have a look at it. */
-  #answer({ status, headers, body }: Reply, runsResponsePhase: boolean): void {
+  #answer({ status, headers, body, errorCode }: Reply, runsResponsePhase: boolean): void {
     const policy = this.#policy
-    if (this.#endpoint) this.#endpoint.traffic.refused += 1
+    this.#endpoint?.traffic.countRefusal(errorCode)
     if (!runsResponsePhase || !policy?.hasResponseRules) {
       this.#reply({ status, fields: headers, body }, true)
       return
@@ -241,73 +245,10 @@ export class Exchange implements RelayOwner {
     })
   }
 
-  #send(endpoint: Endpoint, target: string, fields: readonly string[]): void {
-    const line = `${this.#head.method} ${target} HTTP/1.1`
-    const transforms = this.#policy?.requestTransforms
-    if (this.#body && transforms && transforms.length > 0) {
-      this.#transform(this.#body, transforms, (content) => {
-        const kept = withoutFields(fields, 'content-length', 'transfer-encoding', 'expect')
-        const head = formatHead(line, [...kept, 'content-length', String(content.length)])
-        this.#dispatch(endpoint, Buffer.concat([Buffer.from(head, 'latin1'), content]), undefined)
-      })
-    } else {
-      const kept = this.#relay.isContinued ? withoutFields(fields, 'expect') : fields
-      this.#dispatch(endpoint, Buffer.from(formatHead(line, kept), 'latin1'), this.#body)
-    }
-  }
-
-  #dispatch(endpoint: Endpoint, request: Buffer, body: RequestBody | undefined): void {
-    endpoint.traffic.bytesIn += request.length
-    const forward = new Forward({
-      pool: endpoint.streams,
-      clientAddr: this.#client.address,
-      method: this.#head.method,
-      request,
-      body,
-      scanner: this.#client.responseScanner,
-      owner: this.#relay,
-    })
-    this.#relay.forward = forward
-    forward.start()
-  }
-
-  /** Reads the whole body through what the policy wants done to it. */
-  #transform(
-    body: RequestBody,
-    transforms: readonly BodyTransform[],
-    next: (content: Buffer) => void,
-  ): void {
-    this.#invite()
-    const content: Buffer[] = []
-    const pipe = new BodyPipe(transforms, {
-      write: (part) => content.push(part) > 0,
-      end: () => {
-        if (!this.#isOver) next(Buffer.concat(content))
-      },
-      onRoom: () => body.onRoom(),
-      onError: () => {
-        if (!this.#isOver) this.onFailed('transform')
-      },
-    })
-    body.flowTo(pipe, 'content')
-  }
-
-  #readBody(maxBytes: number): Promise<Buffer | undefined> {
-    this.#invite()
-    return this.#body ? this.#body.read(maxBytes) : Promise.resolve(NO_CONTENT)
-  }
-
-  /** The gateway itself needs the body, so it is the one to ask for it (RFC 9110 10.1.1). */
-  #invite(): void {
-    if (!this.#head.expectsContinue || this.#relay.isContinued) return
-    this.#relay.isContinued = true
-    this.#client.write(CONTINUE_HEAD)
-  }
-
   /** Ends the exchange with an error: as an answer while nothing was answered, else abruptly. */
   #refuse(code: EdgeErrorCode, mayGoOn: boolean, detail?: string): void {
     this.#giveUp()
-    if (this.#endpoint) this.#endpoint.traffic.refused += 1
+    this.#endpoint?.traffic.countRefusal(code)
     if (this.#relay.writer.hasBegun) {
       this.#conclude()
       this.#client.abort()
@@ -333,6 +274,7 @@ export class Exchange implements RelayOwner {
   }
 
   #giveUp(): void {
+    this.#request.abandon()
     this.#relay.abandon()
     this.#policy?.upstreamEnded(NOT_AWAITED)
   }
@@ -353,7 +295,7 @@ export class Exchange implements RelayOwner {
     this.#isOver = true
     const { log, clock } = this.#context
     const { status, bytes } = this.#relay.writer
-    if (this.#endpoint) this.#endpoint.traffic.bytesOut += bytes
+    if (this.#endpoint) this.#endpoint.traffic.active -= 1
     if (!log.isLevelEnabled('debug')) return
     logExchange(log, {
       head: this.#head,

@@ -13,7 +13,7 @@ import { type OutgoingResponse, type ResponseOwner, ResponseWriter } from './res
 export interface RelayOwner {
   /** All of it is with the client's socket. */
   onAnswered(): void
-  onFailed(failure: ForwardFailure | 'transform'): void
+  onFailed(failure: ForwardFailure | 'transform', error?: Error): void
   /** The client has its 101; the stream is the owner's. */
   onSwitched(rest: Buffer, stream: ProxyStream): void
   /** What the policy decides, `next` being what follows when it lets the response pass. */
@@ -106,8 +106,8 @@ export class ResponseRelay implements ForwardOwner, ResponseOwner {
     this.#owner.onAnswered()
   }
 
-  onTransformError(): void {
-    this.#owner.onFailed('transform')
+  onTransformError(error: Error): void {
+    this.#owner.onFailed('transform', error)
   }
 
   /** Drops what is under way: another answer follows, or none. */

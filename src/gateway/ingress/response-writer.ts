@@ -1,4 +1,5 @@
 import type { BodyTransform } from '../../policy/exchange.ts'
+import type { EndpointTraffic } from '../endpoint.ts'
 import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from './body-framing.ts'
 import { BodyPipe, encodeChunk, LAST_CHUNK } from './body-pipe.ts'
 import type { Client } from './client.ts'
@@ -38,6 +39,8 @@ export class ResponseWriter {
   readonly #owner: ResponseOwner
   #pendingHead: string | undefined
   #pipe: BodyPipe | undefined
+  /** Of the endpoint that answers, once it is known. */
+  traffic: EndpointTraffic | undefined
   /** Of the final response; 0 until it is known. */
   status = 0
   /** Something of the final response has gone to the client, or is about to. */
@@ -101,8 +104,7 @@ export class ResponseWriter {
     this.hasBegun = true
     this.keepAlive = keepAlive
     const bytes = encodeReply(reply, { isHead: method === 'HEAD', keepAlive, minorVersion }, now)
-    this.bytes += bytes.length
-    this.#client.write(bytes)
+    this.#put(bytes)
   }
 
   /** The client's socket has taken what it was given. */
@@ -160,25 +162,28 @@ export class ResponseWriter {
   }
 
   #send(chunk: Buffer): boolean {
-    this.bytes += chunk.length
     const head = this.#pendingHead
-    if (head === undefined) return this.#client.write(chunk)
+    if (head === undefined) return this.#put(chunk)
     if (chunk.length > MERGED_BODY_BYTES) {
       this.#flush()
-      return this.#client.write(chunk)
+      return this.#put(chunk)
     }
     this.#pendingHead = undefined
-    this.bytes += head.length
     const merged = Buffer.allocUnsafe(head.length + chunk.length)
     chunk.copy(merged, merged.write(head, 'latin1'))
-    return this.#client.write(merged)
+    return this.#put(merged)
   }
 
   #flush(): void {
     const head = this.#pendingHead
     if (head === undefined) return
     this.#pendingHead = undefined
-    this.bytes += head.length
-    this.#client.write(Buffer.from(head, 'latin1'))
+    this.#put(Buffer.from(head, 'latin1'))
+  }
+
+  #put(bytes: Buffer): boolean {
+    this.bytes += bytes.length
+    if (this.traffic) this.traffic.bytesOut += bytes.length
+    return this.#client.write(bytes)
   }
 }

@@ -53,7 +53,6 @@ export class Upgrade implements StreamHandler {
 
   /** The client's connection is gone. */
   onClientClose(): void {
-    if (this.#isOver) return
     this.#options.stream.retire()
     this.#over()
   }
@@ -83,12 +82,12 @@ export class Upgrade implements StreamHandler {
   }
 
   onClose(error: MuxadoError | undefined): void {
-    if (this.#isOver) return
     this.#over()
     if (error) this.#options.client.abort()
   }
 
   #over(): void {
+    if (this.#isOver) return
     this.#isOver = true
     this.#options.onOver(this.#bytesIn, this.#bytesOut)
   }

@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { eventually } from '../../helpers/eventually.ts'
 import { startIngressSite } from '../../helpers/ingress-site.ts'
 import { RawClient, startRawService, startScriptedService } from '../../helpers/raw-http.ts'
+import { settled } from '../../helpers/settled.ts'
 
 const GET = 'GET / HTTP/1.1\r\nHost: a.test\r\n\r\n'
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
@@ -101,6 +102,7 @@ describe('a client that goes away', () => {
       await eventually(() => expect(site.session.freeSlots).toBe(free))
       await eventually(() => expect(site.sdk.connections).toBe(0))
     }
+    expect(site.endpoint.traffic).toMatchObject({ requests: 600, active: 0 })
   })
 })
 
@@ -145,7 +147,7 @@ describe('a service that hangs up in the middle of its answer', () => {
 })
 
 describe('who does not keep up', () => {
-  const TOTAL = 8 * 1_048_576
+  const TOTAL = 24 * 1_048_576
 
   it('a reader stops its own download alone, and gets all of it later', async () => {
     const content = Buffer.alloc(TOTAL, 'download')
@@ -169,7 +171,8 @@ describe('who does not keep up', () => {
       await eventually(() => expect(quick.text.length).toBe(OK.length * round))
     }
     // What the socket buffers of the system and one window hold, and nothing near the whole.
-    expect(site.endpoint.traffic.bytesOut).toBeLessThan(TOTAL)
+    const { traffic } = site.endpoint
+    expect(await settled(() => traffic.bytesOut)).toBeLessThan(TOTAL)
     slow.socket.resume()
     await eventually(() => expect(slow.bytes.length).toBeGreaterThan(TOTAL))
     const body = slow.bytes.subarray(slow.bytes.indexOf('\r\n\r\n') + 4)
@@ -224,13 +227,4 @@ describe('who does not keep up', () => {
 
 function hash(bytes: Buffer): string {
   return createHash('sha256').update(bytes).digest('hex')
-}
-
-/** Waits until a number no longer grows. */
-async function settled(read: () => number): Promise<number> {
-  for (let last = -1; last !== read(); ) {
-    last = read()
-    await new Promise((resolve) => setTimeout(resolve, 200))
-  }
-  return read()
 }

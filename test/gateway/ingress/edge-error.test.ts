@@ -81,7 +81,8 @@ describe('a device that cannot answer', () => {
       expect(client.text).toMatch(/^HTTP\/1\.1 502 Bad Gateway\r\n/)
       expect(fieldsOf(client.text)['ngrok-error-code']).toBe('ERR_NGROK_8012')
       expect(client.text).not.toContain('failed to dial')
-      expect(site.endpoint.traffic).toMatchObject({ requests: 1, refused: 1 })
+      expect(site.endpoint.traffic).toMatchObject({ requests: 1, refused: 1, active: 0 })
+      expect([...site.endpoint.traffic.errors]).toEqual([['ERR_NGROK_8012', 1]])
     },
   )
 

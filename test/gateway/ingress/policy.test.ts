@@ -189,6 +189,7 @@ describe('a policy', () => {
     expect(fieldsOf(await client.receive('ok'))).toMatchObject({ 'x-inner': '1', 'x-outer': '1' })
     expect(fieldsOf(service.requests[0] ?? '')).toMatchObject({ host: 'a.test', 'x-inner': '1' })
     expect(site.sdk.headers[0]?.Id).toBe('ep_b.internal')
+    expect([...site.registry.all()].map(({ traffic }) => traffic.active)).toEqual([0, 0])
   })
 
   it('sees TLS, and the numbers of the connection', async () => {
@@ -392,6 +393,23 @@ describe('a body that a policy works on', () => {
     expect(sent).not.toHaveProperty('transfer-encoding')
     client.send(GET)
     await eventually(() => expect(client.text.match(/fine/g)).toHaveLength(2))
+  })
+
+  it('that cannot be worked on is 500 ERR_NGROK_2254', async () => {
+    const broken = 'HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok'
+    const { client } = await siteWith(
+      policyOf({
+        on_http_response: [
+          {
+            type: 'response-body-find-replace',
+            config: { replacements: [{ from: 'ok', to: 'fine' }] },
+          },
+        ],
+      }),
+      broken,
+    )
+    client.send(GET)
+    expect(await client.receive('ERR_NGROK_2254)\n')).toMatch(/^HTTP\/1\.1 500 /)
   })
 
   it('reaches the device as it was when a policy only looks at it', async () => {

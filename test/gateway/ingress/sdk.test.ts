@@ -7,6 +7,7 @@ import type { Endpoint } from '../../../src/gateway/endpoint.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { fieldsOf, RawClient } from '../../helpers/raw-http.ts'
 import { connectSdk, inTime, startGateway } from '../../helpers/running-gateway.ts'
+import { settled } from '../../helpers/settled.ts'
 
 const HOST = 'a.site.test'
 const GET = `GET / HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`
@@ -164,6 +165,7 @@ describe('with the real SDK', () => {
       return { reader, writer }
     })
     await eventually(() => expect(endpoint.streams.freeSlots).toBeLessThanOrEqual(448 - 40))
+    await settled(() => endpoint.traffic.bytesIn)
     const during = await timeOf(300, port)
     // Noise of a busy machine is far below this, a stream that holds the others up far above.
     expect(during).toBeLessThan(before * 5 + 200)

@@ -51,6 +51,7 @@ describe('an upgrade', () => {
     const messages: Buffer[] = []
     client.on('message', (data: Buffer) => messages.push(data))
     await once(client, 'open')
+    expect(site.endpoint.traffic.active).toBe(1)
     const large = Buffer.alloc(1_500_000, 'large')
     client.send('hello')
     client.send(large)
@@ -61,6 +62,7 @@ describe('an upgrade', () => {
     const [code, reason] = await once(client, 'close')
     expect([code, String(reason)]).toEqual([1_000, 'bye'])
     await eventually(() => expect(site.session.freeSlots).toBe(free))
+    expect(site.endpoint.traffic.active).toBe(0)
     expect(site.endpoint.traffic.bytesOut).toBeGreaterThan(large.length)
   })
 

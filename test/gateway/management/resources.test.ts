@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { ConnectedAgent } from '../../../src/gateway/connected-agent.ts'
-import type { Endpoint } from '../../../src/gateway/endpoint.ts'
+import { type Endpoint, EndpointTraffic } from '../../../src/gateway/endpoint.ts'
 import { ServiceError } from '../../../src/gateway/service-error.ts'
 import { startManagementApi } from '../../helpers/management-client.ts'
 
@@ -244,7 +244,12 @@ describe('connected agents', () => {
     metadata: 'm',
     sessionId: 'ts_2aaaaaaaaaaaaaaaaaaaaaaaaaa',
     openedAt: Date.UTC(2030, 0, 1),
-    traffic: { requests: 3, refused: 1, bytesIn: 10, bytesOut: 20 },
+    traffic: Object.assign(new EndpointTraffic(), {
+      requests: 3,
+      refused: 1,
+      bytesIn: 10,
+      bytesOut: 20,
+    }),
   } as Endpoint
 
   const agentOf = (told: string[]): ConnectedAgent => ({
