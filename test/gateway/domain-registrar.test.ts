@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { Endpoint } from '../../src/gateway/endpoint.ts'
 import { openGatewayStores } from '../helpers/gateway-stores.ts'
 import { serviceCode } from '../helpers/service-code.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 describe('DomainRegistrar', () => {
   it('reserves, changes and gives up a domain', () => {
@@ -36,6 +37,31 @@ describe('DomainRegistrar', () => {
     registrar.reserve({ domain: '*.taken.test' })
     expect(serviceCode(() => registrar.reserve({ domain }))).toBe(code)
     expect(changedDomains).toEqual(['*.taken.test'])
+  })
+
+  it('announces another certificate policy, and nothing else that is changed', () => {
+    const { registrar, domains, changedDomains } = openGatewayStores(undefined, { hasAcme: true })
+    const first = registrar.reserve({ domain: '*.site.test' })
+    expect(first).toMatchObject({ authority: 'gateway', privateKeyType: 'ecdsa' })
+    registrar.update(first, { description: 'changed' })
+    expect(changedDomains).toEqual(['*.site.test'])
+    const managed = registrar.update(first, { authority: 'letsencrypt' })
+    const other = registrar.update(managed, { privateKeyType: 'rsa' })
+    expect(changedDomains).toHaveLength(3)
+    expect(domains.get(first.id)).toEqual(other)
+    expect(other).toMatchObject({ authority: 'letsencrypt', privateKeyType: 'rsa' })
+  })
+
+  it('refuses an ACME authority where none is configured, but keeps one that is set', () => {
+    const folder = temporaryFolder()
+    const before = openGatewayStores(folder, { hasAcme: true })
+    const domain = before.registrar.reserve({ domain: 'a.test', authority: 'letsencrypt' })
+    before.database.close()
+    const { registrar } = openGatewayStores(folder)
+    expect(
+      serviceCode(() => registrar.reserve({ domain: 'b.test', authority: 'letsencrypt' })),
+    ).toBe(215)
+    expect(registrar.update(domain, { description: 'x' }).authority).toBe('letsencrypt')
   })
 
   it('refuses long texts', () => {

@@ -7,8 +7,11 @@ const MAX_LIMIT = 100
 const BEFORE = ['before_id', 'beforeId']
 const KNOWN = ['limit', ...BEFORE]
 
-/** Reads which page is asked for. Throws ServiceError 231, 232 or 244. */
+/** Reads which page is asked for. Throws ServiceError 231, 232, 244 or 250. */
 export function parsePageQuery({ query }: Request): PageRequest {
+  if (query.filter !== undefined) {
+    throw new ServiceError(250, 'Lists cannot be filtered here: ask for their pages and choose.')
+  }
   for (const [name, value] of Object.entries(query)) {
     if (!KNOWN.includes(name)) throw new ServiceError(231, `There is no query parameter ${name}.`)
     if (typeof value !== 'string') {

@@ -117,6 +117,7 @@ describe('what is wrong with a request', () => {
     ['GET', '/credentials/rd_000000000000000000000000000', {}, 404, 'ERR_NGROK_227'],
     ['GET', '/credentials/%zz', {}, 400, undefined],
     ['GET', '/credentials?order=up', {}, 400, 'ERR_NGROK_231'],
+    ['GET', '/credentials?filter=obj.id', {}, 400, 'ERR_NGROK_250'],
     ['GET', '/credentials?limit=1&limit=2', {}, 400, 'ERR_NGROK_232'],
     ['GET', '/credentials?limit=0', {}, 400, 'ERR_NGROK_244'],
     ['GET', '/credentials?limit=101', {}, 400, 'ERR_NGROK_244'],
@@ -149,6 +150,15 @@ describe('what is wrong with a request', () => {
       'ERR_NGROK_449',
     ],
     ['POST', '/reserved_domains', { body: { domain: 'a.*.test' } }, 400, 'ERR_NGROK_402'],
+    ...[{ authority: 'letsencrypt' }, { authority: 'other' }, { private_key_type: 'dsa' }].map(
+      (policy): [string, string, object, number, string] => [
+        'POST',
+        '/reserved_domains',
+        { body: { domain: 'a.test', certificate_management_policy: policy } },
+        400,
+        'ERR_NGROK_215',
+      ],
+    ),
     ['POST', '/endpoints', { body: {} }, 400, 'ERR_NGROK_248'],
     ['POST', '/ip_policy_rules', { body: { cidr: '10.0.0.0/8' } }, 400, 'ERR_NGROK_215'],
   ])('%s %s with %j: %i %s', async (method, path, options, status, code) => {
