@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { agentApiDocument } from '../../src/api/openapi.ts'
-import { managementApiDocument } from '../../src/gateway/management/openapi.ts'
+import { agentApiDocument } from '../../src/api/openapi-document.ts'
+import { managementApiDocument } from '../../src/gateway/management/openapi-document.ts'
 import { OpenApiCheck } from '../helpers/openapi-check.ts'
 
 describe.each([

@@ -1,0 +1,121 @@
+import * as z from 'zod'
+import { TunnelSpecSchema } from '../agent/tunnel.ts'
+import {
+  type ApiDescription,
+  type OpenApiDocument,
+  type Operation,
+  openApiDocument,
+} from '../http/openapi.ts'
+import { PROBLEM_TYPE, ProblemDetails } from '../http/problem-details.ts'
+import { HealthView, ReadinessView } from './health.ts'
+import { StatusView } from './status-view.ts'
+import { TunnelStatusView, TunnelView } from './tunnel-view.ts'
+import { ListQuery } from './tunnels.ts'
+
+const OPERATIONS: readonly Operation[] = [
+  {
+    id: 'listTunnels',
+    summary: 'All tunnels, oldest first',
+    method: 'get',
+    path: '/tunnels',
+    query: ListQuery,
+    answers: { 200: { means: 'The tunnels; with view=status, how each is.', schema: 'Tunnels' } },
+  },
+  {
+    id: 'createTunnel',
+    summary: 'Create a tunnel',
+    method: 'post',
+    path: '/tunnels',
+    body: 'TunnelSpec',
+    answers: {
+      200: { means: 'It is stored and online.', schema: 'Tunnel' },
+      202: { means: 'It is stored and opens when the link is back.', schema: 'Tunnel' },
+    },
+  },
+  {
+    id: 'getTunnel',
+    summary: 'One tunnel and how it is',
+    method: 'get',
+    path: '/tunnels/{url_part}',
+    answers: { 200: { means: 'The tunnel.', schema: 'TunnelStatus' } },
+  },
+  {
+    id: 'replaceTunnel',
+    summary: 'Create or replace the tunnel of a domain',
+    method: 'put',
+    path: '/tunnels/{url_part}',
+    body: 'TunnelReplacement',
+    answers: {
+      200: { means: 'It was replaced.', schema: 'Tunnel' },
+      201: { means: 'It was created.', schema: 'Tunnel' },
+      202: { means: 'It is stored and opens when the link is back.', schema: 'Tunnel' },
+    },
+  },
+  {
+    id: 'deleteTunnel',
+    summary: 'Close and delete a tunnel',
+    method: 'delete',
+    path: '/tunnels/{url_part}',
+    answers: { 204: { means: 'It is closed at the service and deleted.' } },
+  },
+  {
+    id: 'getStatus',
+    summary: 'How the device is',
+    method: 'get',
+    path: '/status',
+    answers: { 200: { means: 'Everything, in one object.', schema: 'Status' } },
+  },
+  {
+    id: 'getReadiness',
+    summary: 'Whether the tunnels carry traffic and changes are taken',
+    method: 'get',
+    path: '/readyz',
+    answers: {
+      200: { means: 'They do.', schema: 'Readiness' },
+      503: { means: 'They do not.', schema: 'Readiness' },
+    },
+  },
+  {
+    id: 'getHealth',
+    summary: 'Whether the process and its database work',
+    method: 'get',
+    path: '/healthz',
+    answers: { 200: { means: 'They do.', schema: 'Health' } },
+    isOpen: true,
+  },
+  {
+    id: 'getOpenApi',
+    summary: 'This document',
+    method: 'get',
+    path: '/openapi.json',
+    answers: { 200: { means: 'OpenAPI 3.1.', schema: 'OpenApi' } },
+  },
+]
+
+const API: ApiDescription = {
+  title: 'Device agent',
+  version: '1',
+  description: 'The tunnels of one device: create, look at, replace, delete.',
+  bodies: {
+    TunnelSpec: TunnelSpecSchema,
+    // The domain stands in the path.
+    TunnelReplacement: TunnelSpecSchema.in.partial({ domain: true }),
+  },
+  views: {
+    Tunnel: TunnelView,
+    TunnelStatus: TunnelStatusView,
+    Tunnels: z.union([z.array(TunnelView), z.array(TunnelStatusView)]),
+    Status: StatusView,
+    Readiness: ReadinessView,
+    Health: HealthView,
+    OpenApi: z.looseObject({ openapi: z.string() }),
+    Problem: ProblemDetails,
+  },
+  error: { schema: 'Problem', mediaType: PROBLEM_TYPE },
+  operations: OPERATIONS,
+}
+
+/** The OpenAPI document of the agent's REST API. */
+export function agentApiDocument(): OpenApiDocument {
+  return openApiDocument(API)
+}

@@ -1,0 +1,224 @@
+import * as z from 'zod'
+import { type OpenApiDocument, type Operation, openApiDocument } from '../../http/openapi.ts'
+import { ApiKeyCreate, ApiKeyUpdate, ApiKeyView } from './api-keys.ts'
+import { Reference } from './body.ts'
+import { BotUserCreate, BotUserUpdate, BotUserView } from './bot-users.ts'
+import { CredentialCreate, CredentialUpdate, CredentialView } from './credentials.ts'
+import { DnsCheckView } from './dns-check.ts'
+import { EndpointView } from './endpoints.ts'
+import type { ApiErrorBody } from './error-response.ts'
+import { IpPolicyCreate, IpPolicyUpdate, IpPolicyView } from './ip-policies.ts'
+import { IpPolicyRuleCreate, IpPolicyRuleUpdate, IpPolicyRuleView } from './ip-policy-rules.ts'
+import {
+  ReservedDomainCreate,
+  ReservedDomainUpdate,
+  ReservedDomainView,
+} from './reserved-domains.ts'
+import { TunnelSessionView } from './tunnel-sessions.ts'
+
+/** One resource: it has the verbs that it has schemas for. */
+interface ResourceDescription {
+  readonly path: string
+  /** Key of the list in a list answer; unset: the path. */
+  readonly collection?: string
+  /** What its schemas are called. */
+  readonly noun: string
+  readonly view: z.ZodObject
+  readonly create?: z.ZodType
+  readonly update?: z.ZodType
+  /** `POST /<path>/{id}/<name>`. */
+  readonly actions?: readonly {
+    readonly name: string
+    readonly summary: string
+    /** Name of what it answers; without, it answers nothing. */
+    readonly schema?: string
+  }[]
+}
+
+const BOT_USER = {
+  noun: 'BotUser',
+  view: BotUserView,
+  create: BotUserCreate,
+  update: BotUserUpdate,
+}
+
+const RESOURCES: readonly ResourceDescription[] = [
+  {
+    path: 'reserved_domains',
+    noun: 'ReservedDomain',
+    view: ReservedDomainView,
+    create: ReservedDomainCreate,
+    update: ReservedDomainUpdate,
+    actions: [{ name: 'check', summary: 'Look its CNAME records up', schema: 'DnsCheck' }],
+  },
+  { path: 'bot_users', ...BOT_USER },
+  { path: 'service_users', ...BOT_USER },
+  {
+    path: 'credentials',
+    noun: 'Credential',
+    view: CredentialView,
+    create: CredentialCreate,
+    update: CredentialUpdate,
+  },
+  {
+    path: 'api_keys',
+    collection: 'keys',
+    noun: 'ApiKey',
+    view: ApiKeyView,
+    create: ApiKeyCreate,
+    update: ApiKeyUpdate,
+  },
+  { path: 'endpoints', noun: 'Endpoint', view: EndpointView },
+  {
+    path: 'tunnel_sessions',
+    noun: 'TunnelSession',
+    view: TunnelSessionView,
+    actions: [
+      { name: 'restart', summary: 'Have the agent build its session anew' },
+      { name: 'stop', summary: 'Have the agent end its session and stay away' },
+      { name: 'update', summary: 'Have the agent update itself' },
+    ],
+  },
+  {
+    path: 'ip_policies',
+    noun: 'IpPolicy',
+    view: IpPolicyView,
+    create: IpPolicyCreate,
+    update: IpPolicyUpdate,
+  },
+  {
+    path: 'ip_policy_rules',
+    noun: 'IpPolicyRule',
+    view: IpPolicyRuleView,
+    create: IpPolicyRuleCreate,
+    update: IpPolicyRuleUpdate,
+  },
+]
+
+const PageQuery = z.strictObject({
+  limit: z.int().min(1).max(100).optional().describe('how many at most [100]'),
+  before_id: z.string().optional().describe('only what was made before this one'),
+})
+
+const ApiError = z.strictObject({
+  error_code: z.string().exactOptional(),
+  status_code: z.int().min(400).max(599),
+  msg: z.string(),
+  details: z.record(z.string(), z.string()),
+}) satisfies z.ZodType<ApiErrorBody>
+
+const HEALTH: Operation = {
+  id: 'health',
+  summary: 'Whether the process and its database work',
+  method: 'get',
+  path: '/healthz',
+  answers: { 200: { means: 'They do.', schema: 'Health' } },
+  isOpen: true,
+}
+
+const OPENAPI: Operation = {
+  id: 'openapi',
+  summary: 'This document',
+  method: 'get',
+  path: '/openapi.json',
+  answers: { 200: { means: 'OpenAPI 3.1.', schema: 'OpenApi' } },
+}
+
+/** The OpenAPI document of the management API. */
+export function managementApiDocument(): OpenApiDocument {
+  return openApiDocument({
+    title: 'Device gateway management',
+    version: '2',
+    description:
+      'Reserved domains, bot users, authtokens with ACL rules, API keys, and what is online.',
+    headers: { 'svc-version': { const: '2', description: 'or the same as ngrok-version' } },
+    bodies: Object.assign({}, ...RESOURCES.map(bodiesOf)),
+    views: Object.assign({}, ...RESOURCES.map(viewsOf), {
+      Reference,
+      DnsCheck: DnsCheckView,
+      Health: z.strictObject({ status: z.literal('ok') }),
+      OpenApi: z.looseObject({ openapi: z.string() }),
+      Error: ApiError,
+    }),
+    error: { schema: 'Error', mediaType: 'application/json' },
+    operations: [...RESOURCES.flatMap(operationsOf), OPENAPI, HEALTH],
+  })
+}
+
+function bodiesOf({ noun, create, update }: ResourceDescription): Record<string, z.ZodType> {
+  return {
+    ...(create && { [`${noun}Create`]: create }),
+    ...(update && { [`${noun}Update`]: update }),
+  }
+}
+
+/** The two names of bot users have lists of their own: the key in them differs. */
+function viewsOf({ path, noun, view, collection = path }: ResourceDescription) {
+  const list = z.strictObject({
+    uri: z.string(),
+    next_page_uri: z.string().nullable(),
+    [collection]: z.array(view),
+  })
+  return { [noun]: view, [listName(path)]: list }
+}
+
+/** `reserved_domains` to `ReservedDomainsList`. */
+function listName(path: string): string {
+  return `${path.replace(/(?:^|_)(\w)/g, (_, letter: string) => letter.toUpperCase())}List`
+}
+
+function operationsOf({ path, noun, create, update, actions = [] }: ResourceDescription) {
+  const all = `/${path}`
+  const one = `${all}/{id}`
+  const it = { means: 'It.', schema: noun }
+  const operations: (Operation | false | undefined)[] = [
+    {
+      id: `${path}_list`,
+      summary: 'A page of them, newest first',
+      method: 'get',
+      path: all,
+      query: PageQuery,
+      answers: { 200: { means: 'The page.', schema: listName(path) } },
+    },
+    create && {
+      id: `${path}_create`,
+      summary: 'Make one',
+      method: 'post',
+      path: all,
+      body: `${noun}Create`,
+      answers: { 201: it },
+    },
+    {
+      id: `${path}_get`,
+      summary: 'One of them',
+      method: 'get',
+      path: one,
+      answers: { 200: it },
+    },
+    update && {
+      id: `${path}_update`,
+      summary: 'Change what is given',
+      method: 'patch',
+      path: one,
+      body: `${noun}Update`,
+      answers: { 200: it },
+    },
+    create && {
+      id: `${path}_delete`,
+      summary: 'Delete it',
+      method: 'delete',
+      path: one,
+      answers: { 204: { means: 'It is gone.' } },
+    },
+    ...actions.map(
+      ({ name, summary, schema }): Operation => ({
+        id: `${path}_${name}`,
+        summary,
+        method: 'post',
+        path: `${one}/${name}`,
+        answers: schema ? { 200: { means: 'Done.', schema } } : { 204: { means: 'Done.' } },
+      }),
+    ),
+  ]
+  return operations.filter((operation): operation is Operation => Boolean(operation))
+}
