@@ -10,8 +10,12 @@ export function readConfig<T>(
 ): T | undefined {
   const result = schema.safeParse(config, { error: sentence })
   if (result.success) return result.data
+  const mistyped = new Set<string>()
   for (const issue of result.error.issues) {
     const at = issue.path.reduce<string>((path, key) => child(path, String(key)), pointer)
+    // The length of a text says nothing where a list has to be.
+    if (mistyped.has(at)) continue
+    if (issue.code === 'invalid_type') mistyped.add(at)
     if (issue.code === 'unrecognized_keys') {
       for (const key of issue.keys) {
         problems.add('badValue', child(at, key), `${key} is no field of this action.`)

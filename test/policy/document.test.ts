@@ -1,0 +1,182 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/base/clock.ts'
+import { type CompiledPolicy, compilePolicy } from '../../src/policy/policy.ts'
+import { PolicyError, type PolicyProblem } from '../../src/policy/problem.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { createExchange, replyOf } from '../helpers/policy-exchange.ts'
+
+const FIXTURES = join(import.meta.dirname, 'fixtures')
+const SHIPPED = join(import.meta.dirname, '../../default-policy.json')
+const { log } = captureLog()
+
+const compile = (source: unknown): CompiledPolicy =>
+  compilePolicy(source, { clock: systemClock, log })
+
+function problemsOf(source: unknown): readonly PolicyProblem[] {
+  try {
+    return compile(source).warnings
+  } catch (error) {
+    if (error instanceof PolicyError) return error.problems
+    throw error
+  }
+}
+
+const codesOf = (source: unknown) =>
+  problemsOf(source)
+    .filter(({ severity }) => severity === 'error')
+    .map(({ code, pointer }) => `${code} ${pointer}`)
+
+const files = (kind: string) =>
+  readdirSync(join(FIXTURES, kind)).map((name) => [name, join(FIXTURES, kind, name)] as const)
+
+describe('documents that can be used', () => {
+  it.each([...files('valid'), ['default-policy.json', SHIPPED] as const])('%s', (_, path) => {
+    expect(problemsOf(readFileSync(path, 'utf8'))).toEqual([])
+  })
+})
+
+describe('documents that cannot be used', () => {
+  it.each(files('invalid'))('%s', (_, path) => {
+    const text = readFileSync(path, 'utf8')
+    const expected = Array.from(text.matchAll(/^# (ERR_NGROK_\d+) (.*)$/gm), ([, code, place]) =>
+      place === 'at the top' ? `${code} ` : `${code} ${place}`,
+    )
+    expect(expected.length).toBeGreaterThan(0)
+    expect(codesOf(text).sort()).toEqual(expected.sort())
+  })
+
+  it('are explained in sentences, all at once', () => {
+    const text = readFileSync(join(FIXTURES, 'invalid/rate-limit-fields.yaml'), 'utf8')
+    expect(problemsOf(text).map(({ message }) => message)).toEqual([
+      'name is missing.',
+      'algorithm must be sliding_window.',
+      'capacity is missing.',
+      'rate is missing.',
+      'bucket_key is missing.',
+      'enforce must be true or false.',
+    ])
+  })
+
+  it('say what can be judged by the hosted service alone', () => {
+    const foreign = (source: unknown) => problemsOf(source).map(({ isForeign }) => isForeign)
+    const rule = (type: string) => ({ on_http_request: [{ actions: [{ type }] }] })
+    expect(foreign(rule('teleport'))).toEqual([true])
+    expect(foreign(rule('oauth'))).toEqual([true])
+    expect(foreign(rule('compress-response'))).toEqual([false])
+    expect(foreign({ on_event_stream_message: [] })).toEqual([true])
+  })
+})
+
+describe('formats', () => {
+  const json =
+    '{"on_http_request": [{"actions": [{"type": "deny", "config": {"status_code": 404}}]}]}'
+
+  it.each([
+    ['JSON text', json],
+    [
+      'YAML text',
+      'on_http_request:\n  - actions:\n      - type: deny\n        config: {status_code: 404}',
+    ],
+    ['a parsed value', JSON.parse(json)],
+  ])('takes %s', (_, source) => {
+    expect(compile(source).onHttpRequest(createExchange())).toMatchObject({
+      reply: { status: 404 },
+    })
+  })
+
+  it('takes null for no rules', () => {
+    const policy = compile(null)
+    expect(policy.hasConnectRules || policy.hasRequestRules || policy.hasResponseRules).toBe(false)
+    expect(policy.onHttpRequest(createExchange())).toEqual({ kind: 'continue' })
+  })
+
+  it('refuses JSON with a key twice, where JSON.parse would keep the last', () => {
+    expect(
+      codesOf('{"on_http_request": [{"actions":[{"type":"deny"}]}], "on_http_request": []}'),
+    ).toEqual(['ERR_NGROK_2236 '])
+    expect(codesOf('{"on_http_request": [], "x\\"y": 1, "a": "\\"b\\": {"}')).toEqual([
+      'ERR_NGROK_2204 /x"y',
+      'ERR_NGROK_2204 /a',
+    ])
+  })
+
+  it.each([[''], ['42'], ['"text"'], [42], [[]], [true]])('refuses %j', (source) => {
+    expect(codesOf(source)).toEqual(['ERR_NGROK_2236 '])
+  })
+
+  it('escapes pointers', () => {
+    expect(codesOf({ 'a/b~c': [] })).toEqual(['ERR_NGROK_2204 /a~1b~0c'])
+  })
+})
+
+describe('the old names of phases', () => {
+  it('mean requests and responses', () => {
+    const policy = compile(readFileSync(join(FIXTURES, 'valid/legacy.json'), 'utf8'))
+    const outcome = policy.onHttpRequest(createExchange({ method: 'PUT' }))
+    if (outcome instanceof Promise) throw new Error('nothing has to wait here')
+    expect(replyOf(outcome)).toMatchObject({ status: 405, body: 'no' })
+    expect(policy.hasResponseRules).toBe(true)
+  })
+
+  it('have pointers into the document as it was written', () => {
+    expect(codesOf({ outbound: [{ actions: [{ type: 'redirect' }] }] })).toEqual([
+      'ERR_NGROK_2202 /outbound/0/actions/0/type',
+    ])
+  })
+
+  it('can be switched off, and are checked nevertheless', () => {
+    const rules = [{ actions: [{ type: 'deny' }] }]
+    expect(compile({ enabled: false, inbound: rules }).hasRequestRules).toBe(false)
+    expect(codesOf({ enabled: false, inbound: [{ actions: [] }] })).toHaveLength(1)
+    expect(codesOf({ enabled: false, on_http_request: rules })).toEqual(['ERR_NGROK_2204 /enabled'])
+  })
+})
+
+describe('limits of documents', () => {
+  const deny = { type: 'deny' }
+  const rules = (count: number, rule: unknown) => ({
+    on_http_request: Array.from({ length: count }, () => rule),
+  })
+  const nested = (depth: number): unknown => (depth === 0 ? 1 : [nested(depth - 1)])
+
+  it.each([
+    ['262,144 characters', ' '.repeat(262_145), 'ERR_NGROK_2221 '],
+    ['200 rules', rules(201, { actions: [deny] }), 'ERR_NGROK_2264 '],
+    [
+      '50 expressions',
+      rules(1, { expressions: Array(51).fill('true'), actions: [deny] }),
+      'ERR_NGROK_2265 /on_http_request/0/expressions',
+    ],
+    [
+      '50 actions',
+      rules(1, { actions: Array(51).fill({ type: 'log', config: { metadata: {} } }) }),
+      'ERR_NGROK_2265 /on_http_request/0/actions',
+    ],
+    [
+      'a depth of 24',
+      rules(1, { actions: [{ type: 'log', config: { metadata: { a: nested(30) } } }] }),
+      'ERR_NGROK_2250 ',
+    ],
+  ])('are %s', (_, source, problem) => {
+    expect(codesOf(source)).toEqual([problem])
+  })
+
+  it('let pass what is just within', () => {
+    expect(codesOf(rules(200, { expressions: Array(3).fill('true'), actions: [deny] }))).toEqual([])
+  })
+})
+
+describe('an action that cannot be reached', () => {
+  it('is a warning, since documents in use have it', () => {
+    const source = { on_http_request: [{ actions: [{ type: 'deny' }, { type: 'deny' }] }] }
+    expect(problemsOf(source)).toEqual([
+      expect.objectContaining({
+        pointer: '/on_http_request/0/actions/1',
+        code: 'ERR_NGROK_2207',
+        severity: 'warning',
+      }),
+    ])
+  })
+})
