@@ -79,6 +79,7 @@ describe('device-agent provision', () => {
       1,
       expect.stringMatching(/^device-agent: An API key is needed/),
     ])
+    expect((await provision([...args, '--key-stdin'])).stderr).toMatch(/input holds no API key/)
     expect((await provision([...args, '--key-file', api_key_file])).code).toBe(0)
     const fromSetting = await provision(args, { SVC_API_KEY: gateway.apiKey })
     expect([fromSetting.code, fromSetting.stderr]).toEqual([0, ''])

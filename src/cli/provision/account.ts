@@ -86,6 +86,12 @@ export class Account {
     return this.#credentials.filter(({ metadata }) => metadata === mark)
   }
 
+  /** The authtoken of a device as one that was issued for it, whatever the domain was then. */
+  findIssued(authtoken: string, name: string): Credential | undefined {
+    const marked = this.#credentials.filter(({ metadata }) => metadata.startsWith(markBegin(name)))
+    return marked.find((credential) => isTokenOf(authtoken, credential))
+  }
+
   async issue(
     device: DeviceRights,
     owner: BotUser,
@@ -113,12 +119,16 @@ export function aclRule({ domain }: DeviceRights): string {
   return `bind:${domain}`
 }
 
-/** True when the token belongs to the credential: both carry the same KSUID. */
-export function isTokenOf(authtoken: string, { id }: Credential): boolean {
+/** Both carry the same KSUID. */
+function isTokenOf(authtoken: string, { id }: Credential): boolean {
   return authtoken.split('_')[0] === id.replace(/^cr_/, '')
 }
 
 /** How a later run recognizes what this one made. */
 function markOf({ name, domain }: DeviceRights): string {
-  return JSON.stringify({ provisioned_device: name, domain })
+  return `${markBegin(name)}"domain":${JSON.stringify(domain)}}`
+}
+
+function markBegin(name: string): string {
+  return `{"provisioned_device":${JSON.stringify(name)},`
 }

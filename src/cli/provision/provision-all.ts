@@ -41,16 +41,19 @@ export interface ProvisionResult {
 export async function provisionAll(options: ProvisionAllOptions): Promise<ProvisionResult> {
   const { account, devices, dryRun } = options
   const names = [...new Set(devices.map(({ domain }) => domain))]
-  const domainSteps = names.map((domain): Step => {
-    return { action: account.hasDomain(domain) ? 'keep' : 'reserve', subject: `domain ${domain}` }
-  })
+  const missing = names.filter((name) => !account.hasDomain(name))
   const limiter = new Limiter(MAX_AT_ONCE)
   const results = await Promise.all(
     devices.map((device) => limiter.run(() => provisionOne(device, options))),
   )
-  const known = names.filter((name) => !dryRun || account.hasDomain(name))
-  const settled = await Promise.allSettled(known.map((name) => account.reserve(name)))
+  // Those that could not be reserved are told by their devices.
+  const asked = dryRun ? names.filter((name) => !missing.includes(name)) : names
+  const settled = await Promise.allSettled(asked.map((name) => account.reserve(name)))
   const domains = settled.flatMap((it) => (it.status === 'fulfilled' ? [it.value] : []))
+  const told = dryRun ? names : domains.map(({ domain }) => domain)
+  const domainSteps = told.map((domain): Step => {
+    return { action: missing.includes(domain) ? 'reserve' : 'keep', subject: `domain ${domain}` }
+  })
   return { domains, domainSteps, devices: results }
 }
 
@@ -58,11 +61,10 @@ async function provisionOne(
   device: DevicePlan,
   { account, rotate, dryRun, onDone }: ProvisionAllOptions,
 ): Promise<DeviceResult> {
-  const steps: Step[] = []
   try {
     if (!dryRun) await account.reserve(device.domain)
     const change = planDevice(account, device, rotate)
-    steps.push(...describeChange(change))
+    const steps = describeChange(change)
     const credentialId = dryRun ? (change.kept?.id ?? null) : await applyChange(account, change)
     return { device, steps, credentialId, error: undefined }
   } catch (error) {

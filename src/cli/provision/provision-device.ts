@@ -6,7 +6,6 @@ import {
   type BotUser,
   type Credential,
   type DeviceRights,
-  isTokenOf,
 } from './account.ts'
 import { EnvFile, type EnvSettings, readIfThere, writePrivately } from './env-file.ts'
 
@@ -43,16 +42,20 @@ export function planDevice(account: Account, device: DevicePlan, rotate: boolean
   const known = account.credentialsOf(device)
   const { name, authtokenPath } = device
   const token = authtokenPath ? readIfThere(authtokenPath)?.trim() : file.get('SVC_AUTHTOKEN')
-  const held = token ? known.find((credential) => isTokenOf(token, credential)) : undefined
+  const issued = token ? account.findIssued(token, name) : undefined
   const botUser = account.findBotUser(name)
-  if (rotate) return { device, file, botUser, kept: undefined, replaced: known }
-  if (held || (!token && known.length === 0)) {
-    return { device, file, botUser, kept: held, replaced: [] }
+  if (rotate) {
+    const replaced = new Set(issued ? [...known, issued] : known)
+    return { device, file, botUser, kept: undefined, replaced: [...replaced] }
+  }
+  const isKept = issued !== undefined && known.includes(issued)
+  if (isKept || (!token && known.length === 0)) {
+    return { device, file, botUser, kept: issued, replaced: [] }
   }
   const path = authtokenPath ?? device.envPath
   throw new StartError(
     token
-      ? `${path} holds an authtoken that was not issued here for ${name}: --rotate replaces it.`
+      ? `The authtoken in ${path} was not issued here for ${name} and ${device.domain}: --rotate replaces it.`
       : `The authtoken of ${name} was shown once and is not in ${path}: --rotate replaces it.`,
   )
 }

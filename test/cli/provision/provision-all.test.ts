@@ -130,11 +130,23 @@ describe('provisioning one device', () => {
     expect(credentials.page({ limit: 10 })).toHaveLength(1)
   })
 
+  it('moves a device to another domain only when told so, and takes the old one from it', async () => {
+    const { run, plan, envOf, authority, credentials } = await startSite()
+    await run([plan('cam1')])
+    const before = envOf('cam1').SVC_AUTHTOKEN ?? ''
+    const moved = plan('cam1', { domain: '*.other.test', agentDomain: 'cam1.other.test' })
+    expect(errorsOf(await run([moved]))).toEqual([expect.stringMatching(/--rotate replaces it/)])
+    expect(errorsOf(await run([moved], { rotate: true }))).toEqual([undefined])
+    expect(() => authority.authenticate(before)).toThrow()
+    const { acl } = authority.authenticate(envOf('cam1').SVC_AUTHTOKEN ?? '')
+    expect([acl, credentials.page({ limit: 10 }).length]).toEqual([['bind:*.other.test'], 1])
+  })
+
   it('does not throw away an authtoken that was issued elsewhere', async () => {
     const { run, plan, folder, credentials } = await startSite()
     writeFileSync(join(folder, 'cam1.env'), 'SVC_AUTHTOKEN=of_another_service\n', { mode: 0o600 })
     const [error] = errorsOf(await run([plan('cam1')]))
-    expect(error).toMatch(/holds an authtoken that was not issued here for cam1/)
+    expect(error).toMatch(/was not issued here for cam1 and \*\.site\.test: --rotate replaces it/)
     expect(credentials.page({ limit: 10 })).toEqual([])
   })
 
@@ -191,6 +203,7 @@ describe('provisioning many devices', () => {
     issuer.createBotUser({ name: 'cam2', active: false })
     const bad = plan('cam3', { domain: '*.bad_name.test', agentDomain: 'x.bad_name.test' })
     const result = await run([plan('cam1'), plan('cam2'), bad, plan('cam4')])
+    expect(result.domainSteps).toEqual([{ action: 'reserve', subject: 'domain *.site.test' }])
     expect(errorsOf(result)).toEqual([
       undefined,
       expect.stringContaining('cam2 is not active'),
