@@ -184,7 +184,7 @@ function reachInternal(registry: EndpointRegistry): PolicyReach {
     hasInternal: (url) => registry.matchInternal(url) !== undefined,
     connectInternal: (url) => {
       const stream = registry.matchInternal(url)?.streams.open(OWN_ADDRESS)
-      return stream && asDuplex(stream.stream)
+      return stream && asDuplex(stream.stream).once('close', () => stream.retire())
     },
   }
 }

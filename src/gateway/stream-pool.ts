@@ -34,15 +34,22 @@ export class ProxyStream implements StreamHandler {
     this.#pool.takeBack(this)
   }
 
-  /** Gives the stream up; the service sees the end of its connection. */
+  /** Gives the stream up, also one that has closed; the service sees the end of its connection. */
   retire(): void {
+    this.#pool.drop(this)
     this.stream.handler = RETIRED
     this.stream.retire()
   }
 
+  /** Takes the stream away from the exchange on it. */
+  cut(): void {
+    const { handler } = this.stream
+    this.retire()
+    handler.onClose(new MuxadoError('stream-cancelled', 'the endpoint was stopped'))
+  }
+
   /** Bytes that nobody asked for: whatever they are, the next answer must not begin with them. */
   onData(): void {
-    this.#pool.drop(this)
     this.retire()
   }
 
@@ -67,6 +74,8 @@ export class StreamPool {
   readonly #proxyHeader: (clientAddr: string) => Buffer
   /** Oldest first. */
   readonly #idle: ProxyStream[] = []
+  /** With an exchange, until released or retired. */
+  readonly #busy = new Set<ProxyStream>()
   #isClosed = false
 
   constructor({ slots, proxyHeader }: StreamPoolOptions) {
@@ -82,8 +91,12 @@ export class StreamPool {
   /** Asks for a stream, an idle one if there is one; it counts for the asker until handed back. */
   acquire(clientAddr: string, waiter: StreamWaiter): void {
     const idle = this.#idle.pop()
-    if (idle) waiter.onStream(idle)
-    else this.acquireFresh(clientAddr, waiter)
+    if (!idle) {
+      this.acquireFresh(clientAddr, waiter)
+      return
+    }
+    this.#busy.add(idle)
+    waiter.onStream(idle)
   }
 
   /** Asks for a stream that no exchange has used before. */
@@ -104,13 +117,21 @@ export class StreamPool {
     this.retireIdle(Number.POSITIVE_INFINITY)
   }
 
-  /** For the slots: opens a stream; undefined when the session has ended meanwhile. */
+  /** Like `close()`, and ends the exchanges under way too: nobody allows them any more. */
+  cut(): void {
+    this.close()
+    for (const stream of this.#busy) stream.cut()
+  }
+
+  /** Opens a stream without waiting for a slot; undefined when there is none, or no session. */
   open(clientAddr: string): ProxyStream | undefined {
     try {
       const header = this.#proxyHeader(clientAddr)
-      return new ProxyStream(this, (handler) =>
+      const stream = new ProxyStream(this, (handler) =>
         openTyped(this.#slots.session, PROXY_STREAM_TYPE, handler, header),
       )
+      this.#busy.add(stream)
+      return stream
     } catch (error) {
       if (error instanceof MuxadoError) return undefined
       throw error
@@ -133,10 +154,15 @@ export class StreamPool {
 
   takeBack(stream: ProxyStream): void {
     if (this.#isClosed) stream.retire()
-    else if (this.#slots.offer(stream, this)) this.#idle.push(stream)
+    else if (this.#slots.offer(stream, this)) {
+      this.#busy.delete(stream)
+      this.#idle.push(stream)
+    }
   }
 
+  /** Forgets a stream that is of no use any more. */
   drop(stream: ProxyStream): void {
+    if (this.#busy.delete(stream)) return
     const at = this.#idle.indexOf(stream)
     if (at !== -1) this.#idle.splice(at, 1)
   }

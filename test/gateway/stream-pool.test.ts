@@ -155,6 +155,34 @@ describe('StreamPool', () => {
     await eventually(() => expect(session.freeSlots).toBe(free - 1))
   })
 
+  it('cut off, takes streams away from exchanges too, and from them alone', async () => {
+    const { pool, ask, session, createPool } = await startRig()
+    const free = session.freeSlots
+    const closed: (string | undefined)[] = []
+    const hold = (stream: ProxyStream | undefined, name: string) => {
+      if (!stream) throw new Error('no stream')
+      stream.stream.handler = {
+        onData() {},
+        onEnd() {},
+        onDrain() {},
+        onClose: (error) => closed.push(`${name}: ${error?.reason}`),
+      }
+      return stream
+    }
+    const [first, again, foreign] = [ask(pool), ask(pool), ask(createPool('ep_b'))]
+    again.stream?.release()
+    hold(first.stream, 'first')
+    hold(ask(pool).stream, 'again')
+    hold(foreign.stream, 'foreign')
+    ask(pool).stream?.retire()
+    pool.cut()
+    expect(closed).toEqual(['first: stream-cancelled', 'again: stream-cancelled'])
+    expect(ask(pool).refused).toBe('session-over')
+    await eventually(() => expect(session.freeSlots).toBe(free - 1))
+    pool.cut()
+    expect(closed).toHaveLength(2)
+  })
+
   it('refuses when the session is over', async () => {
     const { pool, ask, session, slots } = await startRig()
     ask(pool).stream?.release()

@@ -129,6 +129,7 @@ export class AgentSession implements TableEntry {
       return
     }
     this.#close(endpoint)
+    endpoint.streams.cut()
     const stop = { Id: endpoint.id, Message: message, ErrorCode: `ERR_NGROK_${code}` }
     try {
       notify(this.#session, StreamType.stopTunnel, stop)

@@ -82,6 +82,7 @@ export class Upgrade implements StreamHandler {
   }
 
   onClose(error: MuxadoError | undefined): void {
+    this.#options.stream.retire()
     this.#over()
     if (error) this.#options.client.abort()
   }

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { Secret } from '../../../src/base/secret.ts'
 import { createResourceToken } from '../../../src/gateway/resource-id.ts'
 import { eventually } from '../../helpers/eventually.ts'
+import { RawClient, startRawService } from '../../helpers/raw-http.ts'
 import {
   bind,
   connectSdk,
@@ -175,6 +176,31 @@ describe('the SDK at the gateway', () => {
     expect(hostsOf(running)).toEqual([])
     expect(sessions.size).toBe(0)
     expect(await sdkCode(connectSdk(running, { authtoken }))).toBe('ERR_NGROK_107')
+  })
+
+  it('loses what is under way on an endpoint too, within a second', async () => {
+    const running = await startGateway()
+    const { issuer } = running.gateway.parts
+    const { credential, authtoken } = issuer.createCredential({})
+    const session = await connectSdk(running, { authtoken })
+    const service = await startRawService((socket) => {
+      socket.write('HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n')
+      const timer = setInterval(() => socket.write('x'.repeat(1_000)), 5)
+      socket.on('close', () => clearInterval(timer))
+    })
+    const download = async (domain: string) => {
+      const listener = await bind(session, domain)
+      listener.forward(`http://127.0.0.1:${service}`).catch(() => {})
+      const client = RawClient.connect(running.addresses.http.port)
+      client.send(`GET / HTTP/1.1\r\nHost: ${domain}\r\n\r\n`)
+      await client.receive('xxx')
+      return client
+    }
+    const [lost, kept] = [await download('a.site.test'), await download('b.site.test')]
+    issuer.updateCredential(credential, { acl: ['bind:b.site.test'] })
+    await eventually(() => expect(lost.ending).toBeDefined(), 1_000)
+    const before = kept.bytes.length
+    await eventually(() => expect(kept.bytes.length).toBeGreaterThan(before))
   })
 
   it('obeys stop and restart, and says that it cannot update', async () => {
