@@ -1,0 +1,276 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
+import { once } from 'node:events'
+import { Readable } from 'node:stream'
+import { buffer } from 'node:stream/consumers'
+import {
+  brotliCompressSync,
+  brotliDecompressSync,
+  deflateSync,
+  gunzipSync,
+  gzipSync,
+  inflateSync,
+} from 'node:zlib'
+import { describe, expect, it } from 'vitest'
+import type { BodyTransform } from '../../../src/policy/exchange.ts'
+import {
+  type ExchangeParts,
+  onRequest,
+  onResponse,
+  PolicyBench,
+  replyOf,
+} from '../../helpers/policy-exchange.ts'
+
+/** What comes out when a body goes through the transforms in pieces. */
+function through(
+  transforms: readonly BodyTransform[],
+  body: Buffer,
+  pieceBytes = 1_000,
+): Promise<Buffer> {
+  const pieces: Buffer[] = []
+  for (let at = 0; at < body.length; at += pieceBytes)
+    pieces.push(body.subarray(at, at + pieceBytes))
+  const streams = transforms.map((transform) => transform.create())
+  const last = streams.reduce<NodeJS.ReadableStream>((source, stream) => {
+    source.on('error', (error) => stream.destroy(error))
+    return source.pipe(stream)
+  }, Readable.from(pieces))
+  return buffer(last)
+}
+
+describe('compress-response', () => {
+  const plain = Buffer.from('hello world, '.repeat(2_000))
+
+  async function compress(
+    accepted: string | undefined,
+    parts: ExchangeParts = {},
+    config?: unknown,
+  ) {
+    const { outcome, exchange } = await new PolicyBench(
+      onResponse('compress-response', config),
+    ).response({
+      ...parts,
+      headers: accepted === undefined ? [] : ['Accept-Encoding', accepted],
+    })
+    expect(outcome.kind).toBe('continue')
+    return {
+      exchange,
+      headers: exchange.response?.headers,
+      result: exchange.results.get('compress'),
+    }
+  }
+
+  it.each([
+    ['gzip', 'gzip', gunzipSync],
+    ['deflate', 'deflate', inflateSync],
+    ['br', 'br', brotliDecompressSync],
+    ['gzip, deflate, br', 'gzip', gunzipSync],
+    ['gzip;q=0.5, br;q=0.9', 'br', brotliDecompressSync],
+    ['*', 'gzip', gunzipSync],
+    ['gzip;q=0, *', 'deflate', inflateSync],
+    ['GZIP', 'gzip', gunzipSync],
+  ] as const)('for %j uses %s', async (accepted, algorithm, decompress) => {
+    const { exchange, headers, result } = await compress(accepted, {
+      responseHeaders: ['Content-Length', String(plain.length), 'ETag', '"abc"', 'Vary', 'Origin'],
+    })
+    expect(headers?.get('content-encoding')).toBe(algorithm)
+    expect(headers?.has('content-length')).toBe(false)
+    expect(headers?.all('vary')).toEqual(['Origin', 'Accept-Encoding'])
+    expect(headers?.get('etag')).toBe('W/"abc"')
+    expect(result).toEqual({ already_compressed: false, negotiated_algorithm: algorithm })
+    const compressed = await through(exchange.responseTransforms, plain)
+    expect(compressed.length).toBeLessThan(plain.length / 10)
+    expect(decompress(compressed).equals(plain)).toBe(true)
+  })
+
+  it.each([
+    ['the client accepts nothing', undefined, {}],
+    ['the client accepts only what we have not', 'zstd, compress', {}],
+    ['the client refuses', 'gzip;q=0, br;q=0, deflate;q=0', {}],
+    ['it is a HEAD request', 'gzip', { method: 'HEAD' }],
+    ['there is no body', 'gzip', { status: 204 }],
+    ['it is a part', 'gzip', { status: 206 }],
+  ])('leaves the body as it is when %s', async (_, accepted, parts) => {
+    const { exchange, headers, result } = await compress(accepted, parts)
+    expect(exchange.responseTransforms).toEqual([])
+    expect(headers?.has('content-encoding')).toBe(false)
+    expect(result).toEqual({ already_compressed: false, negotiated_algorithm: '' })
+  })
+
+  it('leaves what is compressed already', async () => {
+    const { exchange, result } = await compress('gzip', {
+      responseHeaders: ['Content-Encoding', 'br'],
+    })
+    expect(exchange.responseTransforms).toEqual([])
+    expect(result).toEqual({ already_compressed: true, negotiated_algorithm: '' })
+  })
+
+  it('uses only algorithms that are listed, the first of equals', async () => {
+    const { headers } = await compress('gzip, br', {}, { algorithms: ['br', 'gzip'] })
+    expect(headers?.get('content-encoding')).toBe('br')
+    const { exchange } = await compress('gzip', {}, { algorithms: ['br'] })
+    expect(exchange.responseTransforms).toEqual([])
+  })
+
+  it('does not say Vary twice', async () => {
+    const { headers } = await compress('gzip', { responseHeaders: ['Vary', 'accept-encoding'] })
+    expect(headers?.all('vary')).toEqual(['accept-encoding'])
+  })
+
+  it.each(['gzip', 'deflate', 'br'])('sends events on at once with %s', async (algorithm) => {
+    const { exchange } = await compress(algorithm)
+    const stream = exchange.responseTransforms[0]?.create()
+    if (!stream) throw new Error('there is no transform')
+    stream.write('data: one\n\n')
+    await once(stream, 'readable')
+    const first = stream.read() as Buffer
+    expect(first.length).toBeGreaterThan(0)
+    stream.destroy()
+  })
+})
+
+describe('response-body-find-replace', () => {
+  const config = {
+    replacements: [
+      { from: 'http://', to: 'https://' },
+      { from: 'secret-([0-9]+)', to: '[$1 from ${req.host}]' },
+      { from: 'gone' },
+    ],
+  }
+
+  async function replaced(body: Buffer, parts: ExchangeParts = {}) {
+    const { outcome, exchange } = await new PolicyBench(
+      onResponse('response-body-find-replace', config),
+    ).response(parts)
+    expect(outcome.kind).toBe('continue')
+    return { exchange, body: await through(exchange.responseTransforms, body) }
+  }
+
+  it('replaces every match, wherever the body is cut', async () => {
+    const text = 'http://a secret-12 gone gone http://b ü'.repeat(100)
+    for (const pieceBytes of [1, 7, 100_000]) {
+      const { exchange } = await replaced(Buffer.from(text))
+      const body = await through(exchange.responseTransforms, Buffer.from(text), pieceBytes)
+      expect(body.toString()).toBe(
+        'https://a [12 from device.example.com]   https://b ü'.repeat(100),
+      )
+    }
+  })
+
+  it('takes away what would not be true any more', async () => {
+    const responseHeaders = [
+      'Content-Length',
+      '5',
+      'ETag',
+      '"a"',
+      'Content-MD5',
+      'x',
+      'Server',
+      's',
+    ]
+    const { exchange } = await replaced(Buffer.from('x'), { responseHeaders })
+    expect(exchange.response?.headers.fields).toEqual(['Server', 's'])
+    expect(exchange.responseTransforms[0]?.isWhole).toBe(true)
+  })
+
+  it.each([
+    ['gzip', gzipSync],
+    ['deflate', deflateSync],
+    ['br', brotliCompressSync],
+  ] as const)('reads bodies in %s', async (encoding, compress) => {
+    const { exchange, body } = await replaced(compress(Buffer.from('gone http://a')), {
+      responseHeaders: ['Content-Encoding', encoding],
+    })
+    expect(body.toString()).toBe(' https://a')
+    expect(exchange.response?.headers.has('content-encoding')).toBe(false)
+  })
+
+  it.each([
+    ['an encoding that it does not know', { responseHeaders: ['Content-Encoding', 'zstd'] }],
+    ['an answer without a body', { status: 304 }],
+    ['a HEAD request', { method: 'HEAD' }],
+  ])('leaves %s alone', async (_, parts) => {
+    const { exchange } = await replaced(Buffer.from('x'), parts)
+    expect(exchange.responseTransforms).toEqual([])
+  })
+
+  it('leaves bodies that are no text', async () => {
+    const image = Buffer.from([0xff, 0xd8, 0xff, 0x00])
+    expect((await replaced(image)).body.equals(image)).toBe(true)
+  })
+
+  it('breaks off a body that is larger than a mebibyte', async () => {
+    await expect(replaced(Buffer.alloc(1_048_577, 'x'))).rejects.toThrow(
+      'larger than 1048576 bytes',
+    )
+  })
+
+  it('breaks off a body that is larger once it is unpacked, or damaged', async () => {
+    const parts = { responseHeaders: ['Content-Encoding', 'gzip'] }
+    await expect(replaced(gzipSync(Buffer.alloc(2_000_000)), parts)).rejects.toThrow('larger')
+    await expect(replaced(Buffer.from('no gzip'), parts)).rejects.toThrow('not gzip')
+  })
+
+  it('breaks off a replacement that makes too much of it', async () => {
+    const bench = new PolicyBench(
+      onResponse('response-body-find-replace', {
+        replacements: [{ from: 'x', to: 'y'.repeat(60_000) }],
+      }),
+    )
+    const { exchange } = await bench.response()
+    await expect(through(exchange.responseTransforms, Buffer.alloc(1_000, 'x'))).rejects.toThrow(
+      'makes more than 1048576 characters',
+    )
+  })
+})
+
+describe('request-body-find-replace', () => {
+  const bench = () =>
+    new PolicyBench(
+      onRequest('request-body-find-replace', {
+        replacements: [
+          { from: 'absent', to: 'x' },
+          { from: 'pass=([a-z]+)', to: 'pass=***' },
+        ],
+      }),
+    )
+
+  it('replaces in the body that goes upstream', async () => {
+    const body = 'user=me&pass=secret&pass=other'
+    const { exchange } = await bench().request({ body, headers: ['Content-Length', '30'] })
+    const sent = await through(exchange.requestTransforms, Buffer.from(body), 3)
+    expect(sent.toString()).toBe('user=me&pass=***&pass=***')
+    expect(exchange.request?.headers.has('content-length')).toBe(false)
+    expect(exchange.results.get('request_body_find_replace')).toEqual({
+      replacements: [{ replacement_index: 1n, matched_content: 'pass=secret' }],
+    })
+  })
+
+  it.each([
+    ['nothing matches', 'user=me', []],
+    ['there is no body', '', []],
+    ['it is encoded in a way that it does not know', 'pass=x', ['Content-Encoding', 'zstd']],
+  ])('leaves the request as it is when %s', async (_, body, headers) => {
+    const { outcome, exchange } = await bench().request({
+      body,
+      headers: [...headers, 'Content-Length', '7'],
+    })
+    expect(outcome.kind).toBe('continue')
+    expect([exchange.requestTransforms, exchange.request?.headers.get('content-length')]).toEqual([
+      [],
+      '7',
+    ])
+  })
+
+  it('refuses a body that it cannot look through', async () => {
+    const { outcome } = await bench().request({ body: 'x'.repeat(1_048_577) })
+    expect(replyOf(outcome).status).toBe(413)
+  })
+
+  it('answers 500 to a damaged body', async () => {
+    const { outcome } = await bench().request({
+      body: 'pass=x',
+      headers: ['Content-Encoding', 'gzip'],
+    })
+    expect(replyOf(outcome).status).toBe(500)
+  })
+})
