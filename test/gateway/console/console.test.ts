@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import type { ConnectedAgent } from '../../../src/gateway/connected-agent.ts'
 import { IDLE_MS } from '../../../src/gateway/management/console/console-sessions.ts'
+import { connectedAgent } from '../../helpers/connected-agent.ts'
 import { ConsoleBrowser } from '../../helpers/console-browser.ts'
 import { startManagementApi } from '../../helpers/management-client.ts'
 
@@ -10,37 +10,13 @@ async function openConsole() {
   return { ...api, browser, signIn: () => browser.signIn(api.key.reveal()) }
 }
 
-function agentOf(credentialId: string, command: ConnectedAgent['command']): ConnectedAgent {
-  return {
-    id: 'ts_000000000000000000000000000',
-    identity: {
-      credentialId,
-      presentedClientId: undefined,
-      deviceId: undefined,
-      agentVersion: '1.2.3',
-      os: 'linux',
-      arch: 'arm64',
-      hostname: 'press-7',
-      metadata: '',
-      remoteAddress: '192.0.2.7:50000',
-      unsupported: { restart: '', stop: '', update: '' },
-    },
-    startedAt: 0,
-    latencyMs: 12,
-    endpoints: () => [],
-    command,
-    stopTunnel: () => {},
-    end: () => {},
-  }
-}
-
 describe('the pages of the console', () => {
   it('run what this gateway serves and nothing else', async () => {
     const { browser } = await openConsole()
     for (const [path, type] of [
       ['/console/', 'text/html'],
       ['/console/console.js', 'text/javascript'],
-      ['/console/console.css', 'text/css'],
+      ['/console/base.css', 'text/css'],
       ['/console/icon.svg', 'image/svg+xml'],
     ] as const) {
       const { status, headers } = await browser.call('GET', path)
@@ -273,20 +249,25 @@ describe('what the console has beyond the API', () => {
     const { browser, signIn, issuer, agents } = await openConsole()
     await signIn()
     const owner = issuer.createBotUser({ name: 'press line' })
-    const { credential } = issuer.createCredential({ ownerId: owner.id, description: 'press 7' })
+    const { credential } = issuer.createCredential({ ownerId: owner.id, description: 'press 8' })
     const commands: string[] = []
-    const agent = agentOf(credential.id, async (command) => void commands.push(command))
-    agents.push(agent)
+    const stranger = connectedAgent('7')
+    const agent = connectedAgent('8', {
+      identity: { ...stranger.identity, hostname: '', credentialId: credential.id },
+      command: async (command) => void commands.push(command),
+    })
+    agents.push(stranger, agent)
     const { body } = await browser.call('GET', '/console/api/devices')
     expect(body.devices).toMatchObject([
       {
         id: agent.id,
-        hostname: 'press-7',
+        hostname: '',
         ip: '192.0.2.7',
         latency_ms: 12,
-        owner: { authtoken: 'press 7', bot_user: 'press line' },
+        owner: { authtoken: 'press 8', bot_user: 'press line' },
         endpoints: [],
       },
+      { id: stranger.id, owner: { authtoken: '', bot_user: null } },
     ])
     for (const command of ['restart', 'stop']) {
       const path = `/console/api/tunnel_sessions/${agent.id}/${command}`

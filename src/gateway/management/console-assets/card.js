@@ -1,6 +1,10 @@
 import { element } from './element.js'
 
-/** The head of a card: its name, what state it is in, and what can be done to it. */
+/**
+ * The head of a card: its name, what state it is in, and what can be done to it.
+ * @param {string} title
+ * @param {{ badge?: Node | false, actions?: Node[] }} [options]
+ */
 export function cardHead(title, { badge, actions = [] } = {}) {
   return element(
     'div',

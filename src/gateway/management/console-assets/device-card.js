@@ -2,14 +2,22 @@ import { ask } from './api.js'
 import { badge, cardHead } from './card.js'
 import { openForm } from './dialog.js'
 import { element, keepChildren, setText } from './element.js'
-import { formatBytes, formatDate, formatDistance, formatNumber } from './format.js'
+import { formatBytes, formatDistance, formatNumber } from './format.js'
 import { actionButton } from './list-view.js'
 import { say } from './notice.js'
 
 /** The card of a device, updated in place as its figures change. */
 export function deviceCard(device) {
   const name = nameOf(device)
-  const fields = figures(['Latency', 'Online', 'Address', 'Owner', 'System', 'Agent'])
+  const fields = figures([
+    'Connected',
+    'Latency',
+    'Address',
+    'Owner',
+    'Authtoken',
+    'System',
+    'Agent',
+  ])
   const endpoints = element('ul', { class: 'endpoints', 'aria-label': `Endpoints of ${name}` })
   const none = element('p', { class: 'hint' }, 'It has no endpoint open.')
   const kept = new Map()
@@ -31,21 +39,21 @@ export function deviceCard(device) {
 
   function update(now) {
     fields.show({
+      Connected: formatDistance(now.started_at),
       Latency: now.latency_ms === null ? 'measuring' : `${formatNumber(now.latency_ms)} ms`,
-      Online: `since ${formatDistance(now.started_at).replace(' ago', '')}`,
       Address: now.ip,
-      Owner: [now.owner.bot_user ?? 'nobody', now.owner.authtoken].filter(Boolean).join(' · '),
+      Owner: now.owner.bot_user ?? 'nobody',
+      Authtoken: now.owner.authtoken || now.credential.id,
       System: [now.os, now.arch].filter(Boolean).join(' · ') || 'unknown',
       Agent: now.agent_version || 'unknown',
     })
-    fields.node.title = `Connected ${formatDate(now.started_at)}`
     keepChildren(endpoints, now.endpoints, kept, endpointRow)
     none.hidden = now.endpoints.length > 0
   }
 }
 
 function endpointRow({ url, upstream_url, traffic_policy }) {
-  const fields = figures(['Requests', 'Refused', 'In', 'Out', 'Rate'])
+  const fields = figures(['Requests', 'Errors', 'In', 'Out', 'Rate'])
   const node = element(
     'li',
     { class: 'endpoint' },
@@ -70,12 +78,12 @@ function endpointRow({ url, upstream_url, traffic_policy }) {
     update: ({ traffic, requestsPerS }) => {
       fields.show({
         Requests: formatNumber(traffic.requests),
-        Refused: formatNumber(traffic.refused),
+        Errors: formatNumber(traffic.refused),
         In: formatBytes(traffic.bytes_in),
         Out: formatBytes(traffic.bytes_out),
         Rate: `${formatNumber(requestsPerS)} / s`,
       })
-      fields.mark('Refused', traffic.refused > 0)
+      fields.mark('Errors', traffic.refused > 0)
     },
   }
 }

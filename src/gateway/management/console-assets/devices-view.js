@@ -8,6 +8,7 @@ import { errorNotice } from './notice.js'
 import { measureRates } from './rates.js'
 
 const REFRESH_MS = 2_000
+const SIGNS_OF_LIFE = ['keydown', 'pointermove', 'wheel']
 
 /** The devices that are connected now, with their traffic as it comes in. */
 export function devicesView() {
@@ -33,36 +34,38 @@ export function devicesView() {
   )
   const rates = measureRates()
   let timer
-  let isOpen = true
   let isPaused = false
   /** Somebody was at the page since it asked last: that keeps the session. */
   let isWatched = true
+  /** The answer to an earlier question than this one is of no interest any more. */
+  let question = 0
   let before
   return { node, open, close }
 
   function open() {
-    document.addEventListener('visibilitychange', refresh)
-    document.addEventListener('pointermove', watch)
-    document.addEventListener('keydown', watch)
+    document.addEventListener('visibilitychange', followVisibility)
+    for (const type of SIGNS_OF_LIFE) document.addEventListener(type, watch)
     return refresh()
   }
 
   function close() {
-    isOpen = false
-    clearTimeout(timer)
-    document.removeEventListener('visibilitychange', refresh)
-    document.removeEventListener('pointermove', watch)
-    document.removeEventListener('keydown', watch)
+    document.removeEventListener('visibilitychange', followVisibility)
+    for (const type of SIGNS_OF_LIFE) document.removeEventListener(type, watch)
+    rest()
   }
 
   function watch() {
     isWatched = true
   }
 
+  function followVisibility() {
+    return document.hidden || isPaused ? rest() : refresh()
+  }
+
   function togglePause() {
     isPaused = !isPaused
     pause.setAttribute('aria-pressed', String(isPaused))
-    return refresh()
+    return followVisibility()
   }
 
   function goTo(id) {
@@ -70,22 +73,28 @@ export function devicesView() {
     return refresh()
   }
 
-  async function refresh() {
+  function rest() {
+    question += 1
     clearTimeout(timer)
-    if (!isOpen || document.hidden || (isPaused && before === undefined && kept.size > 0)) return
+  }
+
+  async function refresh() {
+    rest()
+    const asked = question
+    const isBackground = !isWatched
+    isWatched = false
     try {
-      const isBackground = !isWatched
-      isWatched = false
       const page = await askPage('devices', 'devices', { before, isBackground })
+      if (asked !== question) return
       fill(problem)
       await show(page)
     } catch (error) {
-      fill(problem, errorNotice(error))
+      // The same sentence is not read out again and again.
+      if (asked === question && problem.textContent !== error.message) {
+        fill(problem, errorNotice(error))
+      }
     }
-    if (isOpen && !isPaused) {
-      clearTimeout(timer)
-      timer = setTimeout(refresh, REFRESH_MS)
-    }
+    if (asked === question && !isPaused) timer = setTimeout(refresh, REFRESH_MS)
   }
 
   async function show({ items, next }) {

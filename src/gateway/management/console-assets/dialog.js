@@ -6,12 +6,17 @@ import { errorNotice } from './notice.js'
  * with everything still filled in; what it resolves with is what the promise resolves with.
  * Whoever cancels gets undefined.
  * @param {{ title: string, text?: string, fields?: any[], action: string, isDangerous?: boolean,
- *   run: (values: Record<string, string>) => Promise<any> }} options
+ *   run: (values: any) => Promise<any> }} options
  * @returns {Promise<any>}
  */
 export function openForm({ title, text, fields = [], action, isDangerous = false, run }) {
   return new Promise((resolve) => {
     const problem = element('div', {})
+    const cancel = element(
+      'button',
+      { type: 'button', class: 'button', onclick: () => dialog.close() },
+      'Cancel',
+    )
     const submit = element(
       'button',
       { type: 'submit', class: `button ${isDangerous ? 'button-danger' : 'button-primary'}` },
@@ -19,52 +24,48 @@ export function openForm({ title, text, fields = [], action, isDangerous = false
     )
     const form = element(
       'form',
-      {
-        novalidate: true,
-        onsubmit: async (event) => {
-          event.preventDefault()
-          submit.disabled = true
-          fill(problem)
-          try {
-            close(await run(Object.fromEntries(new FormData(form))))
-          } catch (error) {
-            fill(problem, errorNotice(error))
-          } finally {
-            submit.disabled = false
-          }
-        },
-      },
+      { novalidate: true, onsubmit: send },
       text && element('p', { class: 'dialog-text' }, text),
       fields,
       problem,
-      buttons(
-        element('button', { type: 'button', class: 'button', onclick: () => close() }, 'Cancel'),
-        submit,
-      ),
+      buttons(cancel, submit),
     )
-    const { dialog, show } = createDialog(title, form)
-    dialog.addEventListener('cancel', () => close())
-    show()
+    const dialog = showDialog(title, form, { isHeld: () => submit.disabled })
+    dialog.addEventListener('close', () => resolve(undefined))
 
-    function close(result) {
-      dialog.close()
-      resolve(result)
+    async function send(event) {
+      event.preventDefault()
+      hold(true)
+      fill(problem)
+      try {
+        resolve(await run(Object.fromEntries(new FormData(form))))
+        dialog.close()
+      } catch (error) {
+        fill(problem, errorNotice(error))
+      } finally {
+        hold(false)
+      }
+    }
+
+    /** What is under way cannot be called back: its outcome is waited for. */
+    function hold(isHeld) {
+      cancel.disabled = isHeld
+      submit.disabled = isHeld
     }
   })
 }
 
 /** Shows what can be seen this once: no key but the button closes it. Resolves when it closes. */
 export function openNotice({ title, content, action }) {
-  return new Promise((resolve) => {
+  return new Promise((/** @type {(nothing: void) => void} */ resolve) => {
     const done = element(
       'button',
       { type: 'button', class: 'button button-primary', onclick: () => dialog.close() },
       action,
     )
-    const { dialog, show } = createDialog(title, element('div', {}, content, buttons(done)))
-    dialog.addEventListener('cancel', (event) => event.preventDefault())
+    const body = element('div', {}, content, buttons(done))
+    const dialog = showDialog(title, body, { isHeld: () => true })
     dialog.addEventListener('close', () => resolve())
-    show()
   })
 }
 
@@ -83,7 +84,7 @@ export function textField({ name, label, hint, value = '', placeholder }) {
   return field({ name, label, hint, control: input })
 }
 
-/** @param {{ name: string, label: string, hint?: string, options: [value: string, label: string][], onchange?: (event: any) => void }} options */
+/** @param {{ name: string, label: string, hint?: string, options: string[][], onchange?: (event: any) => void }} options */
 export function selectField({ name, label, hint, options, onchange }) {
   const select = element(
     'select',
@@ -107,17 +108,21 @@ function buttons(...children) {
   return element('div', { class: 'dialog-buttons' }, children)
 }
 
-function createDialog(title, content) {
+/** While `isHeld` says so, Escape and the like do not close it. */
+function showDialog(title, content, { isHeld }) {
   const dialog = element(
     'dialog',
-    { 'aria-labelledby': 'dialog-title' },
+    {
+      'aria-labelledby': 'dialog-title',
+      onclose: () => dialog.remove(),
+      oncancel: (event) => isHeld() && event.preventDefault(),
+      // Chromium lets a second Escape in a row through.
+      onkeydown: (event) => event.key === 'Escape' && isHeld() && event.preventDefault(),
+    },
     element('h2', { id: 'dialog-title' }, title),
     content,
   )
-  dialog.addEventListener('close', () => dialog.remove())
-  const show = () => {
-    document.body.append(dialog)
-    dialog.showModal()
-  }
-  return { dialog, show }
+  document.body.append(dialog)
+  dialog.showModal()
+  return dialog
 }

@@ -1,20 +1,12 @@
 import { ask } from './api.js'
-import { badge, cardHead, facts } from './card.js'
-import { copyButton } from './copy-button.js'
+import { cardHead, facts } from './card.js'
+import { certificateState } from './certificate-state.js'
 import { openForm, textField } from './dialog.js'
+import { recordRow, recordsOf } from './dns-record.js'
 import { element, fill } from './element.js'
-import { formatDate, formatDistance } from './format.js'
+import { formatDate } from './format.js'
 import { actionButton, listView } from './list-view.js'
 import { errorNotice, say } from './notice.js'
-
-const CERTIFICATE_CHECK_MS = 2_000
-
-const FOUND_NOTHING = {
-  ENOTFOUND: 'DNS has no such record yet.',
-  ENODATA: 'DNS has other records of that name, but no CNAME.',
-  ETIMEOUT: 'The resolver did not answer in time.',
-  ECONNREFUSED: 'The resolver of the gateway is not reachable.',
-}
 
 /** Reserved domains: the names below which devices may be reached. */
 export function domainsView() {
@@ -109,103 +101,6 @@ function domainCard(domain, reload) {
   )
   certificate.follow(node)
   return node
-}
-
-/** What is said about the certificate, kept up to date while it is being made. */
-function certificateState({ id, certificate_management_status: status }) {
-  const badgePlace = element('span', {})
-  const sentence = element('span', {})
-  show(status)
-  return { badge: badgePlace, sentence, follow }
-
-  function show(now) {
-    fill(badgePlace, certificateBadge(now))
-    fill(sentence, certificateSentence(now))
-  }
-
-  function follow(card) {
-    if (isUnderWay(status)) setTimeout(look, CERTIFICATE_CHECK_MS, card)
-  }
-
-  async function look(card) {
-    if (!card.isConnected) return
-    try {
-      const now = await ask('GET', `api/reserved_domains/${id}`, { isBackground: true })
-      show(now.certificate_management_status)
-      if (!isUnderWay(now.certificate_management_status)) return
-    } catch {
-      // Whatever it is, the next thing that a person does here will say it.
-    }
-    setTimeout(look, CERTIFICATE_CHECK_MS, card)
-  }
-}
-
-function isUnderWay({ provisioning_job: job }) {
-  return job !== null && job.error_code === null
-}
-
-/** In the order in which the check answers. */
-function recordsOf({ domain, cname_target, acme_challenge_cname_target }) {
-  return [
-    { name: domain, value: cname_target },
-    {
-      name: `_acme-challenge.${domain.replace(/^\*\./, '')}`,
-      value: acme_challenge_cname_target,
-    },
-  ]
-}
-
-function recordRow({ name, value }) {
-  const state = element('p', { class: 'record-state' })
-  const cell = (label, text) =>
-    element(
-      'div',
-      { class: 'record-cell' },
-      element('dt', {}, label),
-      element(
-        'dd',
-        {},
-        element('code', {}, text),
-        copyButton(text, `the ${label.toLowerCase()} ${text}`),
-      ),
-    )
-  const node = element(
-    'div',
-    { class: 'record' },
-    element('dl', {}, [
-      element(
-        'div',
-        { class: 'record-type' },
-        element('dt', {}, 'Type'),
-        element('dd', {}, 'CNAME'),
-      ),
-      cell('Name', name),
-      cell('Value', value),
-    ]),
-    state,
-  )
-  return { node, show: (record) => fill(state, ...describe(record)) }
-}
-
-function describe({ ok, found, error }) {
-  if (ok) return [badge('Found', 'good')]
-  if (found.length > 0) {
-    return [badge('Leads elsewhere', 'bad'), ` It points to ${found.join(', ')}.`]
-  }
-  return [badge('Not found', 'wait'), ` ${FOUND_NOTHING[error] ?? `DNS answered ${error}.`}`]
-}
-
-function certificateBadge({ provisioning_job: job }) {
-  if (!job) return badge('Certificate ready', 'good')
-  return job.error_code
-    ? badge('Certificate failed', 'bad')
-    : badge('Certificate on its way', 'wait')
-}
-
-function certificateSentence({ renews_at, provisioning_job: job }) {
-  if (!job) return renews_at ? `Renews ${formatDistance(renews_at)}` : 'Not issued yet'
-  const retry = job.retries_at ? ` Tried again ${formatDistance(job.retries_at)}.` : ''
-  return job.error_code ? `${job.msg} (${job.error_code})${retry}` : job.msg
 }
 
 async function release({ id, domain }, reload) {

@@ -1,4 +1,5 @@
 const BYTE_UNITS = ['B', 'kB', 'MB', 'GB', 'TB']
+/** @type {[Intl.RelativeTimeFormatUnit, number][]} */
 const SPANS = [
   ['day', 86_400],
   ['hour', 3_600],

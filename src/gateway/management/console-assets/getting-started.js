@@ -39,7 +39,8 @@ export async function gettingStarted() {
   )
 }
 
-function stepItem({ link: [href, label], text, isDone }) {
+function stepItem({ link, text, isDone }) {
+  const [href, label] = link
   return element(
     'li',
     { class: isDone ? 'is-done' : undefined },

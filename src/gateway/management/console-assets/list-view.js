@@ -56,7 +56,8 @@ export function listView(options) {
   const below = element('div', { class: 'below' })
   const createButton = () =>
     element('button', { type: 'button', class: 'button button-primary', onclick: add }, createLabel)
-  const node = element('div', {}, viewHead(title, intro, createButton()), list, below)
+  const headButton = createButton()
+  const node = element('div', {}, viewHead(title, intro, headButton), list, below)
   return { node, open: load, close: () => {} }
 
   async function add() {
@@ -68,6 +69,8 @@ export function listView(options) {
       await prepare?.()
       const { items, next } = await askPage(path, collection)
       fill(list, items.map(toRow))
+      // One button of a kind is enough: an empty list has its own.
+      headButton.hidden = items.length === 0
       fill(
         below,
         items.length === 0 && emptyState(empty.title, empty.text, createButton()),

@@ -11,7 +11,7 @@ export function errorNotice(error) {
 export function createToast() {
   const node = element('div', { class: 'toast', role: 'status' })
   let timer
-  document.addEventListener('said', (event) => {
+  document.addEventListener('said', (/** @type {any} */ event) => {
     clearTimeout(timer)
     // Nothing beside an open dialog is seen or read out; and words said twice are to be heard twice.
     const place = document.querySelector('dialog[open]') ?? document.body

@@ -1,0 +1,62 @@
+import { badge } from './card.js'
+import { copyButton } from './copy-button.js'
+import { element, fill } from './element.js'
+
+const FOUND_NOTHING = {
+  ENOTFOUND: 'DNS has no such record yet.',
+  ENODATA: 'DNS has other records of that name, but no CNAME.',
+  ETIMEOUT: 'The resolver did not answer in time.',
+  ECONNREFUSED: 'The resolver of the gateway is not reachable.',
+}
+
+/** The records that a domain needs, in the order in which the check answers. */
+export function recordsOf({ domain, cname_target, acme_challenge_cname_target }) {
+  return [
+    { name: domain, value: cname_target },
+    {
+      name: `_acme-challenge.${domain.replace(/^\*\./, '')}`,
+      value: acme_challenge_cname_target,
+    },
+  ]
+}
+
+/** A record as it is to be entered at a DNS provider, and what a check found of it. */
+export function recordRow({ name, value }) {
+  const state = element('p', { class: 'record-state' })
+  const cell = (label, text) =>
+    element(
+      'div',
+      { class: 'record-cell' },
+      element('dt', {}, label),
+      element(
+        'dd',
+        {},
+        element('code', {}, text),
+        copyButton(text, `the ${label.toLowerCase()} ${text}`),
+      ),
+    )
+  const node = element(
+    'div',
+    { class: 'record' },
+    element('dl', {}, [
+      element(
+        'div',
+        { class: 'record-type' },
+        element('dt', {}, 'Type'),
+        element('dd', {}, 'CNAME'),
+      ),
+      cell('Name', name),
+      cell('Value', value),
+    ]),
+    state,
+  )
+  return { node, show: (record) => fill(state, ...describe(record)) }
+}
+
+function describe({ ok, found, error }) {
+  if (ok) return [badge('Found', 'good')]
+  if (found.length > 0) {
+    return [badge('Leads elsewhere', 'bad'), ` It points to ${found.join(', ')}.`]
+  }
+  return [badge('Not found', 'wait'), ` ${FOUND_NOTHING[error] ?? `DNS answered ${error}.`}`]
+}

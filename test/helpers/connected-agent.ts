@@ -1,0 +1,47 @@
+import type { ConnectedAgent } from '../../src/gateway/connected-agent.ts'
+import type { Endpoint } from '../../src/gateway/endpoint.ts'
+
+/** An agent that is connected in name only; ids are padded so that they sort like `suffix`. */
+export function connectedAgent(suffix: string, change: Partial<ConnectedAgent> = {}) {
+  const agent: ConnectedAgent = {
+    id: `ts_${suffix.padStart(27, '0')}`,
+    identity: {
+      credentialId: 'cr_000000000000000000000000000',
+      presentedClientId: undefined,
+      deviceId: undefined,
+      agentVersion: '1.2.3',
+      os: 'linux',
+      arch: 'arm64',
+      hostname: `press-${suffix}`,
+      metadata: '',
+      remoteAddress: '192.0.2.7:50000',
+      unsupported: { restart: '', stop: '', update: '' },
+    },
+    startedAt: 0,
+    latencyMs: 12,
+    endpoints: () => [],
+    command: async () => {},
+    stopTunnel: () => {},
+    end: () => {},
+    ...change,
+  }
+  return agent
+}
+
+/** The same with one endpoint, whose counters the test moves. */
+export function agentWithEndpoint(suffix: string) {
+  const traffic = { requests: 0, active: 0, refused: 0, bytesIn: 0, bytesOut: 0, errors: new Map() }
+  const endpoint = {
+    id: `ep_${suffix.padStart(27, '0')}`,
+    url: `https://press-${suffix}.site.test`,
+    host: `press-${suffix}.site.test`,
+    protocol: 'https',
+    forwardsTo: 'localhost:80',
+    trafficPolicy: '{"on_http_request":[]}',
+    metadata: '',
+    sessionId: `ts_${suffix.padStart(27, '0')}`,
+    openedAt: 0,
+    traffic,
+  } as Partial<Endpoint> as Endpoint
+  return { agent: connectedAgent(suffix, { endpoints: () => [endpoint] }), traffic }
+}

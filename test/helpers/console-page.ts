@@ -1,0 +1,35 @@
+import type { Page } from 'playwright-core'
+import { expect } from 'vitest'
+import type { Secret } from '../../src/base/secret.ts'
+import { accessibilityFindings, overflow, takePictures } from './chromium.ts'
+
+/** A phone, and a desk. */
+export const WIDTHS = [360, 1280]
+
+/** What holds for every view: nothing serious for axe, nothing beside the window. */
+export async function expectGoodView(page: Page, name: string) {
+  await takePictures(page, name)
+  expect(await accessibilityFindings(page), name).toEqual([])
+  expect(await overflow(page), name).toBeLessThanOrEqual(0)
+}
+
+export async function signIn(page: Page, key: Secret) {
+  await page.goto('/')
+  await page.getByLabel('API key').fill(key.reveal())
+  await page.getByRole('button', { name: 'Sign in' }).click()
+  await page.getByRole('heading', { name: 'Devices', level: 1 }).waitFor()
+}
+
+export async function goTo(page: Page, view: string) {
+  await page.getByRole('navigation').getByRole('link', { name: view }).click()
+  await page.getByRole('heading', { name: view, level: 1 }).waitFor()
+}
+
+export const button = (page: Page, name: string) => page.getByRole('button', { name, exact: true })
+export const dialogButton = (page: Page, name: string) =>
+  page.getByRole('dialog').getByRole('button', { name, exact: true })
+
+export const field = (page: Page, label: string) =>
+  page.getByRole('dialog').getByLabel(label, { exact: true })
+export const heading = (page: Page, name: string) =>
+  page.getByRole('heading', { name, exact: true })
