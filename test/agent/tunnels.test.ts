@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { AppError } from '../../src/base/app-error.ts'
-import { agentOnFake, FAST_TIMINGS, linkUp, specOf } from '../helpers/agent-on-fake.ts'
+import { FAST_TIMINGS, linkUp, specOf } from '../helpers/agent-in-folder.ts'
+import { agentOnFake } from '../helpers/agent-on-fake.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { gate, refusal } from '../helpers/fake-connector.ts'
 

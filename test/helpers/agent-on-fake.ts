@@ -4,38 +4,14 @@ import { createServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
-import { Agent, type AgentOptions } from '../../src/agent/agent.ts'
+import type { Agent, AgentOptions } from '../../src/agent/agent.ts'
 import { PROBE_PATH } from '../../src/agent/self-probe.ts'
-import type { AgentTimings } from '../../src/agent/timings.ts'
-import { TUNNEL_MIGRATIONS } from '../../src/agent/tunnel-store.ts'
-import { systemClock } from '../../src/base/clock.ts'
 import { Secret } from '../../src/base/secret.ts'
-import { openDatabase } from '../../src/store/database.ts'
+import { agentInFolder } from './agent-in-folder.ts'
 import { type CapturedLog, captureLog } from './captured-log.ts'
-import { eventually } from './eventually.ts'
 import { FakeConnector } from './fake-connector.ts'
 import { temporaryFolder } from './temporary-folder.ts'
 import { createTlsFixture } from './tls-fixture.ts'
-
-/** The default timings, a hundred times faster where somebody would have to wait. */
-export const FAST_TIMINGS: AgentTimings = {
-  link: { backoffBaseMs: 5, backoffCapMs: 80, stableMs: 300, slowRetryMs: 60_000 },
-  preflight: { dnsMs: 1_000, connectMs: 300, tlsMs: 300 },
-  tunnel: {
-    backoffBaseMs: 5,
-    backoffCapMs: 300,
-    stableMs: 300,
-    slowRetryMs: 60_000,
-    ghostMs: 450,
-    ghostRetryMs: 30,
-    conflictRetryMs: 600,
-  },
-  probe: { intervalMs: 300, retryMs: 50, deadlineMs: 500 },
-  upstream: { intervalMs: 100, connectMs: 200 },
-  fileWatchMs: 20,
-  settleMs: 2_000,
-  stopMs: 2_000,
-}
 
 export interface AgentOnFake {
   readonly agent: Agent
@@ -71,39 +47,17 @@ export async function agentOnFake(change: Partial<AgentOptions> = {}): Promise<A
   const { port } = service.address() as AddressInfo
 
   const create = (more: Partial<AgentOptions> = {}): Agent => {
-    const database = openDatabase({
-      path: join(folder, 'agent.db'),
-      migrations: TUNNEL_MIGRATIONS,
-      applicationId: 1,
-      log: captured.log,
-      clock: systemClock,
-    })
-    const agent = new Agent({
-      database,
+    latest = agentInFolder(folder, {
       connector,
-      dataDir: folder,
       authtoken: { files: [join(folder, 'authtoken')], value: new Secret('good-token') },
       serverAddr: `localhost:${port}`,
       caCert: tls.caPem,
-      own: undefined,
-      defaultPolicyPath: policyPath,
-      forward: { allow: [], ownAddresses: () => [{ host: '127.0.0.1', port: 7_040 }] },
-      maxTunnels: 10,
-      version: '1.2.3',
-      log: captured.log,
-      clock: systemClock,
-      onPoisoned: () => {},
       ingress: { host: '127.0.0.1', port },
-      timings: FAST_TIMINGS,
+      log: captured.log,
       ...change,
       ...more,
     })
-    latest = agent
-    onTestFinished(async () => {
-      await agent.stop()
-      database.close()
-    })
-    return agent
+    return latest
   }
   return {
     agent: create(),
@@ -116,17 +70,4 @@ export async function agentOnFake(change: Partial<AgentOptions> = {}): Promise<A
     },
     again: create,
   }
-}
-
-/** Waits until the link of an agent is up. */
-export async function linkUp(agent: Agent): Promise<void> {
-  await eventually(() => {
-    const { link } = agent.status()
-    if (link.state !== 'up') throw new Error(`the link is ${link.state}: ${link.lastError}`)
-  })
-}
-
-/** A tunnel spec for `<name>.site.test`. */
-export function specOf(name: string, forwardsTo = 'localhost:1') {
-  return { protocol: 'http', forwardsTo, domain: `${name}.site.test`, policy: null } as const
 }

@@ -1,0 +1,80 @@
+import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
+import type { AddressInfo } from 'node:net'
+import { createServer as createTlsServer } from 'node:tls'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import {
+  agentOnGateway,
+  carriesTraffic,
+  isDown,
+  startedOnGateway,
+} from '../helpers/agent-on-gateway.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { bind, connectSdk } from '../helpers/running-gateway.ts'
+import { createTlsFixture } from '../helpers/tls-fixture.ts'
+
+const NAMES = ['a', 'b', 'c'] as const
+
+describe('the tunnels of a device', () => {
+  it('do not go to a service with another CA, and return to the right one', async () => {
+    const on = await startedOnGateway()
+    await on.createTunnels(...NAMES)
+    const other = await createTlsFixture()
+    let bytes = 0
+    const impostor = createTlsServer({ cert: other.certPem, key: other.keyPem }, (socket) => {
+      socket.on('error', () => {})
+      socket.on('data', (chunk: Buffer) => {
+        bytes += chunk.length
+      })
+    })
+    impostor.listen(0, '127.0.0.1')
+    await once(impostor, 'listening')
+    onTestFinished(() => void impostor.close())
+    on.proxy.retarget({ host: '127.0.0.1', port: (impostor.address() as AddressInfo).port })
+    on.proxy.cut()
+    await eventually(() =>
+      expect(on.agent.status().link).toMatchObject({ state: 'waiting', reason: 'tls' }),
+    )
+    expect(on.agent.find('a').status).toMatchObject({ state: 'waiting', reason: 'tls' })
+    expect(bytes).toBe(0)
+    on.proxy.retarget(on.addresses.agent)
+    await carriesTraffic(on)
+  })
+
+  it('come with the right token after a wrong one', async () => {
+    const on = await agentOnGateway()
+    const wrong = '2canaryCANARYcanaryCANARYca_3wrongWRONGwrongWRONGw'
+    writeFileSync(on.tokenPath, wrong)
+    await on.agent.start()
+    await on.createTunnels(...NAMES)
+    await eventually(() =>
+      expect(on.agent.status().link).toMatchObject({ state: 'refused', reason: 'auth' }),
+    )
+    expect(on.states()).toEqual(['waiting', 'waiting', 'waiting'])
+    writeFileSync(on.tokenPath, on.authtoken.reveal())
+    await carriesTraffic(on)
+    expect(on.agentLog()).not.toContain(wrong)
+    expect(on.agentLog()).not.toContain(on.authtoken.reveal())
+  })
+
+  it('come back without the one whose domain is online elsewhere, which comes later', async () => {
+    const on = await startedOnGateway()
+    await on.createTunnels(...NAMES)
+    on.proxy.refuse()
+    on.proxy.cut()
+    await isDown(on)
+    await eventually(() => expect(on.gateway.parts.registry.size).toBe(0))
+    const elsewhere = await bind(await connectSdk(on), 'b.site.test')
+    on.proxy.heal()
+    await eventually(() => expect(on.states()).toEqual(['online', 'waiting', 'online']))
+    expect(await on.visit('a')).toBe('hello')
+    expect(on.agent.find('b').status).toMatchObject({
+      reason: 'conflict',
+      serviceCode: 'ERR_NGROK_334',
+    })
+    await eventually(() => expect(on.agent.find('b').status.state).toBe('refused'))
+    expect(on.states()).toEqual(['online', 'refused', 'online'])
+    await elsewhere.close()
+    await carriesTraffic(on)
+  })
+})

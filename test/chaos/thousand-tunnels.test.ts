@@ -1,0 +1,30 @@
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
+import { expect, it, onTestFinished } from 'vitest'
+import { FAST_TIMINGS, specOf } from '../helpers/agent-in-folder.ts'
+import { startedOnGateway } from '../helpers/agent-on-gateway.ts'
+import { eventually } from '../helpers/eventually.ts'
+
+it('brings 1,000 tunnels back in under 5 s after the gateway was started again', async () => {
+  const on = await startedOnGateway({
+    timings: { ...FAST_TIMINGS, settleMs: 10_000 },
+  })
+  const port = await listenNowhere()
+  const creations = Array.from({ length: 1_000 }, (_, n) =>
+    on.agent.create(specOf(`t${n}`, `localhost:${port}`)),
+  )
+  await Promise.all(creations)
+  expect(on.agent.status().tunnels.online).toBe(1_000)
+  await on.restartGateway()
+  const backAt = performance.now()
+  await eventually(() => expect(on.agent.status().tunnels.online).toBe(1_000))
+  expect(performance.now() - backAt).toBeLessThan(5_000)
+})
+
+async function listenNowhere(): Promise<number> {
+  const server = createServer((socket) => socket.destroy())
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  onTestFinished(() => void server.close())
+  return (server.address() as AddressInfo).port
+}
