@@ -1,4 +1,4 @@
-import { createSecureContext } from 'node:tls'
+import { createSecureContext, type SecureContext } from 'node:tls'
 import { onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../src/base/clock.ts'
 import type { LogLevel } from '../../src/base/logger.ts'
@@ -15,7 +15,7 @@ import type { CompiledPolicy } from '../../src/policy/policy.ts'
 import { type CapturedLog, captureLog } from './captured-log.ts'
 import { tcpPair } from './connected-pair.ts'
 import { SdkStandIn } from './sdk-stand-in.ts'
-import { createTlsFixture } from './tls-fixture.ts'
+import { createTlsFixture, type TlsFixture } from './tls-fixture.ts'
 
 export interface IngressSiteOptions {
   /** Port of the device's service. */
@@ -40,6 +40,10 @@ export interface IngressSite {
   readonly sdk: SdkStandIn
   readonly captured: CapturedLog
   readonly caPem: string
+  /** Serves another certificate from now on. */
+  useCertificate(fixture: TlsFixture): void
+  /** The server names that were asked a certificate for. */
+  readonly serverNames: readonly (string | undefined)[]
   /** `https://a.test`, which is there from the start. */
   readonly endpoint: Endpoint
   /** Brings one more endpoint online, on the same session. */
@@ -50,14 +54,20 @@ export interface IngressSite {
 export async function startIngressSite(options: IngressSiteOptions): Promise<IngressSite> {
   const { clock = systemClock, limits, httpHost = '127.0.0.1', logLevel } = options
   const captured = captureLog(logLevel)
-  const { caPem, certPem, keyPem } = await createTlsFixture()
-  const context = createSecureContext({ cert: certPem, key: keyPem })
+  const { caPem, ...pair } = await createTlsFixture()
+  let context = contextOf(pair)
+  const serverNames: (string | undefined)[] = []
   const registry = new EndpointRegistry()
   const ingress = new Ingress({
     registry,
     http: { host: httpHost, port: 0 },
     https: { host: '127.0.0.1', port: 0 },
-    tls: { context: () => context },
+    tls: {
+      context(name) {
+        serverNames.push(name)
+        return context
+      },
+    },
     log: captured.log,
     clock,
     ...(limits ? { limits } : {}),
@@ -80,7 +90,15 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
     return endpoint
   }
   const endpoint = bind('a.test', 'https', options.policy)
-  return { ingress, addresses, registry, session, slots, sdk, captured, caPem, endpoint, bind }
+  const useCertificate = (fixture: TlsFixture) => {
+    context = contextOf(fixture)
+  }
+  const tls = { caPem, useCertificate, serverNames }
+  return { ingress, addresses, registry, session, slots, sdk, captured, ...tls, endpoint, bind }
+}
+
+function contextOf({ certPem, keyPem }: Pick<TlsFixture, 'certPem' | 'keyPem'>): SecureContext {
+  return createSecureContext({ cert: certPem, key: keyPem })
 }
 
 async function connectStandIn({ service, sessionLimits }: IngressSiteOptions) {

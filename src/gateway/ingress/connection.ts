@@ -77,11 +77,14 @@ export class ClientConnection implements Client {
     socket.on('data', (chunk: Buffer) => {
       if (!this.#isLeaving) this.#read(chunk)
     })
-    socket.on('drain', () => this.#onDrain())
-    socket.on('end', () => this.#onEnd())
+    socket.on('drain', () => this.#guard(() => this.#onDrain()))
+    socket.on('end', () => this.#guard(() => this.#onEnd()))
     // What went wrong with a client is the client's affair; `close` follows.
     socket.on('error', () => {})
-    socket.on('close', () => this.#onClosed())
+    socket.on('close', () => {
+      this.#onClose(this)
+      this.#guard(() => this.#onClosed())
+    })
   }
 
   /** Closes at once between two requests, after the response otherwise. */
@@ -98,9 +101,11 @@ export class ClientConnection implements Client {
 
   /** Looks at the deadlines; `now` is monotonic. */
   sweep(now: number): void {
-    if (this.#upgrade) this.#upgrade.sweep(now)
-    else if (this.#exchange) this.#exchange.sweep(now)
-    else if (now > this.#deadline) this.#onDeadline()
+    this.#guard(() => {
+      if (this.#upgrade) this.#upgrade.sweep(now)
+      else if (this.#exchange) this.#exchange.sweep(now)
+      else if (now > this.#deadline) this.#onDeadline()
+    })
   }
 
   pause(): void {
@@ -160,12 +165,9 @@ export class ClientConnection implements Client {
 
   #read(chunk: Buffer): void {
     this.#isReading = true
-    try {
+    this.#guard(() => {
       for (let at = 0; at < chunk.length && !this.#isLeaving; ) at = this.#readFrom(chunk, at)
-    } catch (err) {
-      this.#context.log.error({ err }, 'client connection failed')
-      this.#socket.destroy()
-    }
+    })
     this.#isReading = false
   }
 
@@ -263,6 +265,15 @@ export class ClientConnection implements Client {
   #onClosed(): void {
     this.#exchange?.abandon()
     this.#upgrade?.onClientClose()
-    this.#onClose(this)
+  }
+
+  /** A mistake of ours costs this connection, not all of them. */
+  #guard(step: () => void): void {
+    try {
+      step()
+    } catch (err) {
+      this.#context.log.error({ err }, 'client connection failed')
+      this.#socket.destroy()
+    }
   }
 }

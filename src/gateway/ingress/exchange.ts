@@ -104,15 +104,10 @@ export class Exchange implements RelayOwner {
   sweep(now: number): void {
     this.#watch ??= new ProgressWatch(this.#context.limits)
     const { forward, writer, unreleased } = this.#relay
-    const body = this.#body
-    const isAwaited = body !== undefined && !body.isDone && !body.isBlocked
-    const stall = this.#watch.look(
-      {
-        movedBytes: (body?.bytes ?? 0) + (forward?.received ?? 0) + writer.bytes - unreleased,
-        awaitedBodyBytes: isAwaited ? body.bytes : undefined,
-      },
-      now,
-    )
+    const bodyBytes = this.#body?.bytes ?? 0
+    const movedBytes = bodyBytes + (forward?.received ?? 0) + writer.bytes - unreleased
+    const awaitedBodyBytes = this.#isBodyAwaited() ? bodyBytes : undefined
+    const stall = this.#watch.look({ movedBytes, awaitedBodyBytes }, now)
     if (stall === 'slow-body') {
       this.#refuse('ERR_GATEWAY_REQUEST_TIMEOUT', false)
     } else if (stall === 'silence') {
@@ -271,6 +266,14 @@ export class Exchange implements RelayOwner {
     // Who waits for a 100 may send the body after another answer, or not: nobody can tell.
     const isUnasked = expectsContinue && !this.#relay.isContinued
     return !isUnasked && framing <= this.#context.limits.discardedBytes
+  }
+
+  /** True while it is the client's turn to send more of the body. */
+  #isBodyAwaited(): boolean {
+    const body = this.#body
+    if (!body || body.isDone || body.isBlocked) return false
+    // Who waits for a 100 has the right to be silent until then.
+    return !this.#head.expectsContinue || this.#relay.isContinued || body.bytes > 0
   }
 
   #giveUp(): void {

@@ -45,6 +45,9 @@ export interface ForwardOptions {
   readonly owner: ForwardOwner
 }
 
+/** 1xx responses to one request: nobody holds them back while a client does not read. */
+const MAX_INTERIMS = 32
+
 /** Methods that may be repeated (RFC 9110 9.2.2). */
 const IDEMPOTENT: ReadonlySet<string> = new Set([
   'GET',
@@ -68,6 +71,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   #body: BodyTracker | undefined
   /** What has come of a body that may be the SDK's own. */
   #suspect: Buffer | undefined
+  #interims = 0
   #isRequestDone = false
   #isOver = false
   /** Received bytes whose credit was not given back. */
@@ -182,9 +186,15 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     }
     const head = parseResponseHead(scanner.take(), method)
     if (head.status === 101) this.#switch(head, chunk.subarray(end))
-    else if (head.status < 200) this.#owner.onInterim(head)
+    else if (head.status < 200) this.#passInterim(head)
     else this.#startBody(head, end, chunk.length)
     return end
+  }
+
+  #passInterim(head: ResponseHead): void {
+    this.#interims += 1
+    if (this.#interims > MAX_INTERIMS) throw new HttpSyntaxError('too many interim responses')
+    this.#owner.onInterim(head)
   }
 
   #startBody(head: ResponseHead, end: number, chunkLength: number): void {

@@ -1,7 +1,9 @@
-import { createServer, type Server, type Socket } from 'node:net'
+import { once } from 'node:events'
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { type SecureContext, TLSSocket } from 'node:tls'
+import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
-import { isLoopback, type ListenAddress } from '../../base/listen-address.ts'
+import { formatListenAddress, isLoopback, type ListenAddress } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'
 import { ClientConnection } from './connection.ts'
@@ -55,7 +57,7 @@ export class Ingress {
     }
   }
 
-  /** Listens on both addresses; answers with the ports that the system gave. */
+  /** Listens and gives the real addresses. Throws a StartError when one is taken. */
   async start(): Promise<IngressAddresses> {
     const { http, https } = this.#options
     const plain: Front = { scheme: 'http', redirectsToHttps: !isLoopback(http.host) }
@@ -86,19 +88,23 @@ export class Ingress {
     await Promise.all(closed)
   }
 
-  #listen(address: ListenAddress, accept: (socket: Socket) => void): Promise<ListenAddress> {
+  async #listen(address: ListenAddress, accept: (socket: Socket) => void): Promise<ListenAddress> {
+    const { log, limits } = this.#context
     const server = createServer({ allowHalfOpen: true, noDelay: true }, accept)
-    server.maxConnections = this.#context.limits.connections
+    server.maxConnections = limits.connections
     this.#servers.push(server)
-    return new Promise((resolve, reject) => {
-      server.once('error', reject)
-      server.listen(address.port, address.host, () => {
-        server.off('error', reject)
-        const bound = server.address()
-        const port = typeof bound === 'object' && bound ? bound.port : address.port
-        resolve({ host: address.host, port })
-      })
-    })
+    server.listen(address.port, address.host)
+    try {
+      await once(server, 'listening')
+    } catch (error) {
+      throw new StartError(
+        `Visitors cannot connect on ${formatListenAddress(address)}: ${(error as Error).message}.`,
+        { cause: error },
+      )
+    }
+    server.on('error', (err) => log.error({ err }, 'listener failed'))
+    server.on('drop', () => log.debug({ limit: limits.connections }, 'connection dropped'))
+    return { host: address.host, port: (server.address() as AddressInfo).port }
   }
 
   /**

@@ -58,7 +58,10 @@ export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
     hostname: hostnameOf(host),
     framing,
     connection,
-    upgrade: connection.upgrade && framing === 0 ? spliceable(found.upgrade) : undefined,
+    upgrade:
+      connection.upgrade && framing === 0 && minorVersion === 1
+        ? spliceable(found.upgrade)
+        : undefined,
     expectsContinue: found.expect !== undefined && parseExpect(found.expect),
     acceptsTrailers: found.te !== undefined && /(^|[, \t])trailers($|[,; \t])/i.test(found.te),
     keepAlive: minorVersion === 1 ? !connection.close : connection.keepAlive && !connection.close,

@@ -44,7 +44,10 @@ export class ResponseRelay implements ForwardOwner, ResponseOwner {
   }
 
   onInterim(head: ResponseHead): void {
-    if (head.status === 100 && this.isContinued) return
+    if (head.status === 100) {
+      if (this.isContinued) return
+      this.isContinued = true
+    }
     this.writer.interim(head.status, head.reason, responseFields(head))
   }
 

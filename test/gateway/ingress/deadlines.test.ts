@@ -81,6 +81,16 @@ describe('a deadline', () => {
     await eventually(() => expect(site.session.freeSlots).toBe(free))
   })
 
+  it('does not hurry a client that waits for a 100', async () => {
+    const { clock, client, site } = await connectTo({ service: await startSilentService() })
+    client.send(
+      'POST / HTTP/1.1\r\nHost: a.test\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n',
+    )
+    await eventually(() => expect(site.sdk.connections).toBe(1))
+    await clock.advance(120_000)
+    expect(client.text).toBe('')
+  })
+
   it('lets a body take its time that grows enough', async () => {
     const { clock, client, site } = await connectTo({ service: await startSilentService() })
     client.send('POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 100000\r\n\r\n')

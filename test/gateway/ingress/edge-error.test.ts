@@ -106,12 +106,13 @@ describe('a device that cannot answer', () => {
     ],
     ['has a bare LF', 'HTTP/1.1 200 OK\nContent-Length: 1\n\n!'],
     ['has an endless head', `HTTP/1.1 200 OK\r\nX: ${'x'.repeat(70_000)}`],
+    ['has no end of interim responses', 'HTTP/1.1 102 \r\n\r\n'.repeat(40)],
     ['switches protocols unasked', 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n'],
   ])('is 502 ERR_NGROK_3004 when its answer %s', async (_what, answer) => {
     const service = await startScriptedService(answer)
     const { client } = await connectTo({ service: service.port })
     client.send(GET)
-    expect(await client.receive('ERR_NGROK_3004)\n')).toMatch(/^HTTP\/1\.1 502 /)
+    expect(await client.receive('ERR_NGROK_3004)\n')).toMatch(/^HTTP\/1\.1 502 /m)
   })
 
   it('is 502 ERR_NGROK_3004 when it hangs up before its answer is whole', async () => {
