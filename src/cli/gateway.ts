@@ -19,6 +19,8 @@ interface GatewayReady {
   readonly authtoken_file: string
   readonly management_api: string
   readonly api_key_file: string
+  /** Where ACME authorities are answered; left out when they are not. */
+  readonly dns_listen: string | undefined
 }
 
 /** `device-agent gateway`: the service alone, for a site server that devices connect to. */
@@ -49,6 +51,7 @@ export function gatewayCommand(context: CommandContext): Command {
             authtoken_file: authtokenPath,
             management_api: managementApi,
             api_key_file: apiKeyPath(config.gateway),
+            dns_listen: addresses.dns && localAddress(addresses.dns),
           }
           stdout.write(json ? `${JSON.stringify(ready)}\n` : describe(ready))
           return { broken: new Promise(() => {}) }

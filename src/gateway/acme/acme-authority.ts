@@ -1,24 +1,18 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Client } from 'acme-client'
-import { StartError } from '../../base/app-error.ts'
 import { writeFileDurably } from '../../base/file.ts'
 import { Limiter } from '../../base/limiter.ts'
 import type { CertificateSource, IssuedCertificate } from '../certificate-file.ts'
 import { challengeTarget } from '../dns-target.ts'
 import { createPrivateKeyPem } from '../private-key.ts'
 import type { ReservedDomain } from '../reserved-domain-store.ts'
+import type { AcmeAccount, AcmeAccountOptions } from './acme-account.ts'
 import type { ChallengeZone } from './challenge-zone.ts'
 
 /** Orders under way at once; authorities limit them too. */
 const MAX_ORDERS = 4
-const REQUEST_MS = 30_000
 
-export interface AcmeAuthorityOptions {
-  /** Where the authority's directory is (RFC 8555 section 7.1.1). */
-  readonly directoryUrl: string
-  /** Whom the authority may write to when something is wrong. */
-  readonly email: string | undefined
+export interface AcmeAuthorityOptions extends Omit<AcmeAccountOptions, 'accountKey'> {
   /** Holds `acme-account.key`; made at the first order. */
   readonly folder: string
   /** Where the authority looks for the answers to its challenges. */
@@ -30,7 +24,7 @@ export interface AcmeAuthorityOptions {
 export class AcmeAuthority {
   readonly #options: AcmeAuthorityOptions
   readonly #orders = new Limiter(MAX_ORDERS)
-  #opening: Promise<Client> | undefined
+  #opening: Promise<AcmeAccount> | undefined
 
   constructor(options: AcmeAuthorityOptions) {
     this.#options = options
@@ -51,31 +45,20 @@ export class AcmeAuthority {
   }
 
   async #order(domain: ReservedDomain, names: readonly string[]): Promise<IssuedCertificate> {
-    const { zone, cnameBase, email } = this.#options
-    const { crypto } = await import('acme-client')
-    const client = await this.#client()
+    const { zone, cnameBase } = this.#options
+    const account = await this.#account()
     const keyPem = await createPrivateKeyPem(domain.privateKeyType)
-    const [, csr] = await crypto.createCsr({ altNames: [...names] }, keyPem)
     const target = challengeTarget(domain, cnameBase)
-    const certPem = await client.auto({
-      csr,
-      ...(email === undefined ? {} : { email }),
-      // Who names an authority in the settings has agreed to its terms.
-      termsOfServiceAgreed: true,
-      challengePriority: ['dns-01'],
-      // The client would ask the machine's resolver, which may know another world.
-      skipChallengeVerification: true,
-      challengeCreateFn: async (_authorization, { type }, value) => {
-        if (type !== 'dns-01') throw new Error(`the authority offers ${type}, not dns-01`)
-        zone.publish(target, value)
-      },
-      challengeRemoveFn: async (_authorization, _challenge, value) => zone.withdraw(target, value),
+    const certPem = await account.order({
+      names,
+      keyPem,
+      publish: (value) => zone.publish(target, value),
+      withdraw: (value) => zone.withdraw(target, value),
     })
     return { certPem, keyPem }
   }
 
-  /** The client is large, and most gateways never need it. */
-  #client(): Promise<Client> {
+  #account(): Promise<AcmeAccount> {
     this.#opening ??= this.#open().catch((error) => {
       this.#opening = undefined
       throw error
@@ -83,20 +66,16 @@ export class AcmeAuthority {
     return this.#opening
   }
 
-  async #open(): Promise<Client> {
-    const { directoryUrl, folder } = this.#options
-    const { axios, Client } = await import('acme-client')
-    axios.defaults.timeout = REQUEST_MS
-    // There is one schedule of retries, that of the domain.
-    Object.assign(axios.defaults, { acmeSettings: { retryMaxAttempts: 0 } })
-    return new Client({ directoryUrl, accountKey: await readAccountKey(folder) })
+  async #open(): Promise<AcmeAccount> {
+    const { AcmeAccount } = await import('./acme-account.ts')
+    return new AcmeAccount({ ...this.#options, accountKey: await readAccountKey(this.#options) })
   }
 }
 
-async function readAccountKey(folder: string): Promise<string> {
+async function readAccountKey({ folder }: AcmeAuthorityOptions): Promise<string> {
   const path = join(folder, 'acme-account.key')
   if (!existsSync(path)) writeFileDurably(path, await createPrivateKeyPem())
   const keyPem = readFileSync(path, 'utf8')
   if (keyPem.includes('PRIVATE KEY')) return keyPem
-  throw new StartError(`${path} is no private key: put it back from a backup, or delete it.`)
+  throw new Error('acme-account.key is no private key: put it back from a backup, or delete it')
 }
