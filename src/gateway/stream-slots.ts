@@ -178,11 +178,14 @@ export class StreamSlots {
   }
 
   async #tickWhileNeeded(): Promise<void> {
-    while (this.#queue.size > 0 || this.#pools.size > 0) {
-      await this.#clock.sleep(TICK_MS, this.#closing.signal)
-      this.#tick()
+    try {
+      while (this.#queue.size > 0 || this.#pools.size > 0) {
+        await this.#clock.sleep(TICK_MS, this.#closing.signal)
+        this.#tick()
+      }
+    } finally {
+      this.#isTicking = false
     }
-    this.#isTicking = false
   }
 
   #tick(): void {

@@ -8,6 +8,8 @@ import { eventually } from './eventually.ts'
 export class RawClient {
   readonly socket: Socket
   #received: Buffer[] = []
+  /** Bytes that came so far. */
+  length = 0
   /** How the connection ended: an error's code, `end` for a FIN. */
   ending: string | undefined
 
@@ -15,6 +17,7 @@ export class RawClient {
     this.socket = socket
     socket.on('data', (chunk: Buffer) => {
       this.#received.push(chunk)
+      this.length += chunk.length
     })
     socket.on('end', () => {
       this.ending ??= 'end'
@@ -45,6 +48,11 @@ export class RawClient {
   get bytes(): Buffer {
     if (this.#received.length > 1) this.#received = [Buffer.concat(this.#received)]
     return this.#received[0] ?? Buffer.alloc(0)
+  }
+
+  /** The end of what came, without a look at all of it. */
+  get tail(): string {
+    return Buffer.concat(this.#received.slice(-2)).toString('latin1').slice(-100)
   }
 
   send(text: string): void {

@@ -27,4 +27,17 @@ export class BodyTracker {
     if (end > from) content?.push(chunk.subarray(from, end))
     return end
   }
+
+  /** The content of a chunk that belongs to the body as a whole, in one piece. */
+  decode(chunk: Buffer): Buffer {
+    const content: Buffer[] = []
+    this.advance(chunk, 0, content)
+    return joined(content)
+  }
+}
+
+/** One buffer instead of many: a body may come in chunks of a byte each. */
+export function joined(parts: readonly Buffer[]): Buffer {
+  const [only] = parts
+  return only && parts.length === 1 ? only : Buffer.concat(parts)
 }

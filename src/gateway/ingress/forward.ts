@@ -3,7 +3,7 @@ import type { StreamHandler } from '../../muxado/stream.ts'
 import type { ProxyStream, StreamPool } from '../stream-pool.ts'
 import type { NoStreamReason, StreamWaiter } from '../stream-slots.ts'
 import { UNTIL_CLOSE } from './body-framing.ts'
-import { BodyTracker } from './body-tracker.ts'
+import { BodyTracker, joined } from './body-tracker.ts'
 import { isDialFailure, resemblesDialFailure } from './dial-failure.ts'
 import type { HeadScanner } from './head-scanner.ts'
 import { HttpSyntaxError } from './http-syntax-error.ts'
@@ -209,24 +209,14 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   #readBody(body: BodyTracker, chunk: Buffer, from: number): number {
     const content: Buffer[] | undefined = this.decodesBody ? [] : undefined
     const end = body.advance(chunk, from, content)
-    if (content) this.#passContent(content, end - from)
-    else this.#pass(end - from === chunk.length ? chunk : chunk.subarray(from, end))
+    const isAll = end - from === chunk.length
+    const part = content ? joined(content) : isAll ? chunk : chunk.subarray(from, end)
+    this.#consumed += end - from - part.length
+    if (this.#suspect) this.#suspect = Buffer.concat([this.#suspect, part])
+    else if (part.length > 0) this.#owner.onBody(part)
+    else this.release(0)
     if (body.isDone) this.#complete(end === chunk.length)
     return end
-  }
-
-  #pass(part: Buffer): void {
-    if (this.#suspect) this.#suspect = Buffer.concat([this.#suspect, part])
-    else this.#owner.onBody(part)
-  }
-
-  #passContent(content: Buffer[], framedBytes: number): void {
-    this.#consumed += framedBytes
-    for (const part of content) {
-      this.#consumed -= part.length
-      this.#owner.onBody(part)
-    }
-    this.release(0)
   }
 
   #switch(head: ResponseHead, rest: Buffer): void {

@@ -1,5 +1,5 @@
 import type { BodyFraming } from './body-framing.ts'
-import { BodyTracker } from './body-tracker.ts'
+import { BodyTracker, joined } from './body-tracker.ts'
 
 /** Where a request body comes from: it can be told to wait. */
 export interface BodySource {
@@ -90,19 +90,13 @@ export class RequestBody {
 
   #pass(chunk: Buffer): void {
     if (this.#sink) {
-      if (!this.#write(this.#sink, chunk)) this.#block()
+      const part = this.#decoder ? this.#decoder.decode(chunk) : chunk
+      if (!this.#sink.write(part)) this.#block()
     } else {
       this.#held.push(chunk)
       this.#preview?.add(chunk)
       if (!this.#preview || this.#preview.isOver) this.#block()
     }
-  }
-
-  #write(sink: BodySink, chunk: Buffer): boolean {
-    if (!this.#decoder) return sink.write(chunk)
-    const content: Buffer[] = []
-    this.#decoder.advance(chunk, 0, content)
-    return content.map((part) => sink.write(part)).every((hasRoom) => hasRoom)
   }
 
   #block(): void {
@@ -118,12 +112,17 @@ export class RequestBody {
   }
 }
 
+/** What a body may need beside its content to be looked at: chunk lines, extensions, trailers. */
+const MAX_FRAMING_BYTES = 65_536
+
 /** Collects the content of a body that is looked at before it goes on. */
 class BodyPreview {
   readonly #tracker: BodyTracker
   readonly #maxBytes: number
   readonly #resolve: (content: Buffer | undefined) => void
   readonly #content: Buffer[] = []
+  #contentBytes = 0
+  #framingBytes = 0
   isOver = false
 
   constructor(
@@ -138,10 +137,16 @@ class BodyPreview {
 
   add(chunk: Buffer): void {
     if (this.isOver) return
-    this.#tracker.advance(chunk, 0, this.#content)
-    const bytes = this.#content.reduce((sum, part) => sum + part.length, 0)
-    if (bytes > this.#maxBytes) this.#settle(undefined)
-    else if (this.#tracker.isDone) this.#settle(Buffer.concat(this.#content))
+    const content = this.#tracker.decode(chunk)
+    this.#content.push(content)
+    this.#contentBytes += content.length
+    this.#framingBytes += chunk.length - content.length
+    const maxFraming = Math.max(MAX_FRAMING_BYTES, this.#maxBytes)
+    if (this.#contentBytes > this.#maxBytes || this.#framingBytes > maxFraming) {
+      this.#settle(undefined)
+    } else if (this.#tracker.isDone) {
+      this.#settle(joined(this.#content))
+    }
   }
 
   #settle(content: Buffer | undefined): void {

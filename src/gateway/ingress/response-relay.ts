@@ -133,11 +133,7 @@ export class ResponseRelay implements ForwardOwner, ResponseOwner {
     this.#pending = undefined
     const isDecoded = this.#begin(response, isMore || body.length > 0 || isComplete)
     const decoder = isDecoded ? new BodyTracker(response.framing) : undefined
-    for (const chunk of body) {
-      const content: Buffer[] = decoder ? [] : [chunk]
-      decoder?.advance(chunk, 0, content)
-      for (const part of content) this.onBody(part)
-    }
+    for (const chunk of body) this.onBody(decoder ? decoder.decode(chunk) : chunk)
     if (isComplete) this.writer.finish()
   }
 }

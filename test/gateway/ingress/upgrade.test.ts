@@ -113,7 +113,7 @@ describe('an upgrade', () => {
     expect(site.endpoint.traffic.bytesOut).toBeLessThan(total)
     client.socket.resume()
     await eventually(() => expect(site.endpoint.traffic.bytesOut).toBeGreaterThan(total))
-    await eventually(() => expect(client.bytes.length).toBeGreaterThan(total))
+    await eventually(() => expect(client.length).toBeGreaterThan(total))
   })
 
   it('that the service declines is an exchange like any other', async () => {
