@@ -3,7 +3,7 @@ import { isIP } from 'node:net'
 import { join, resolve } from 'node:path'
 import * as z from 'zod'
 import { StartError } from './base/app-error.ts'
-import { type ListenAddress, parseListenAddress } from './base/listen-address.ts'
+import { isLoopback, type ListenAddress, parseListenAddress } from './base/listen-address.ts'
 import { packageRoot } from './base/package-root.ts'
 import { Secret } from './base/secret.ts'
 
@@ -40,10 +40,11 @@ const wildcardDomain = z
   )
 
 const secret = z.string().transform((text) => new Secret(text))
-const url = z.url({
-  protocol: /^https?$/,
-  error: 'must be a URL, such as https://acme.example.com/directory',
-})
+const httpsUrl = z.string().refine((text) => {
+  if (!URL.canParse(text)) return false
+  const { protocol, hostname } = new URL(text)
+  return protocol === 'https:' || (protocol === 'http:' && isLoopback(hostname))
+}, 'must be an https URL, such as https://acme.example.com/directory')
 const list = z.string().transform((text) => text.split(/[\s,]+/).filter((item) => item !== ''))
 
 /** Every setting with its meaning. `describe` texts are the README's table and `--help`. */
@@ -53,6 +54,9 @@ const SettingsSchema = z.strictObject({
   SVC_SERVER_ADDR: hostPort
     .optional()
     .describe('host:port of the gateway; unset: the hosted service'),
+  SVC_INGRESS_ADDR: listen
+    .optional()
+    .describe('host:port where this device reaches its public domain; unset: where DNS leads'),
   SVC_CA_CERT: z.string().optional().describe("PEM file of the gateway's CA"),
   SVC_API_KEY: secret
     .optional()
@@ -119,7 +123,7 @@ const SettingsSchema = z.strictObject({
   GATEWAY_DNS_LISTEN: listen
     .optional()
     .describe('where the gateway answers DNS questions of the ACME authority, UDP and TCP'),
-  GATEWAY_ACME_DIRECTORY: url
+  GATEWAY_ACME_DIRECTORY: httpsUrl
     .optional()
     .describe(
       'ACME directory of the authority `letsencrypt`; who sets it accepts its terms of service',
@@ -151,6 +155,7 @@ export interface Config {
     readonly authtoken: Secret | undefined
     readonly authtokenFile: string | undefined
     readonly serverAddr: string | undefined
+    readonly ingressAddr: ListenAddress | undefined
     readonly caCertPath: string | undefined
     readonly domain: string | undefined
     readonly listen: ListenAddress
@@ -226,6 +231,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       authtokenFile:
         credential(environment, 'svc-authtoken') ?? absolute(settings.SVC_AUTHTOKEN_FILE),
       serverAddr: settings.SVC_SERVER_ADDR,
+      ingressAddr: settings.SVC_INGRESS_ADDR,
       caCertPath: absolute(settings.SVC_CA_CERT),
       domain: settings.AGENT_DOMAIN,
       listen: settings.AGENT_LISTEN,

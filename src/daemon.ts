@@ -81,6 +81,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
       value: config.authtoken,
     },
     serverAddr: config.serverAddr,
+    ingress: config.ingressAddr,
     caCert: readCaCert(config.caCertPath),
     own: domain === undefined ? undefined : { domain, socketPath },
     defaultPolicyPath: config.defaultPolicyPath,

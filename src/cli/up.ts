@@ -2,6 +2,7 @@ import { join } from 'node:path'
 import { Command } from 'commander'
 import { StartError } from '../base/app-error.ts'
 import type { Closer } from '../base/closer.ts'
+import { parseListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import { type Config, parseConfig } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
@@ -62,6 +63,8 @@ async function start(
     authtoken,
     authtokenFile: undefined,
     serverAddr: localAddress(addresses.agent),
+    // Whatever the domain is and wherever DNS leads, up serves it here.
+    ingressAddr: parseListenAddress(localAddress(addresses.https)),
     caCertPath: addresses.caCertPath,
   }
   const served = await startSupervisedDaemon(

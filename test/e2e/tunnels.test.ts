@@ -105,3 +105,17 @@ function portsOf(device: Device): Record<string, string> {
     GATEWAY_HTTPS_LISTEN: new URL(device.up.ingress_https).host,
   }
 }
+
+describe('a site with a domain that no DNS server knows', () => {
+  it('is ready all the same, because up knows where its ingress is', async () => {
+    const upstream = await startEchoUpstream()
+    const device = await Device.start(temporaryFolder(), {
+      GATEWAY_RESERVED_DOMAIN: '*.factory.example',
+    })
+    const created = await device.create('press.factory.example', upstream.port)
+    expect([device.up.agent_domain, created.status]).toEqual(['agent.factory.example', 200])
+    expect((await device.visitTls('press.factory.example')).status).toBe(200)
+    await device.program.end()
+    await upstream.close()
+  })
+})
