@@ -1,4 +1,4 @@
-import { rmSync } from 'node:fs'
+import { readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../base/clock.ts'
@@ -33,7 +33,6 @@ export class DomainCertificate {
   readonly #deps: DomainCertificateDeps
   readonly #own: ServerCertificate
   readonly #managed: AcmeCertificate | undefined
-  readonly #paths: readonly string[]
   #isForgotten = false
   #job: CertificateJob | undefined
 
@@ -50,12 +49,9 @@ export class DomainCertificate {
     this.domain = domain
     this.#deps = { ...deps, log }
     this.#own = new ServerCertificate({ path, names, keyType, authority, clock })
-    this.#paths = [path]
     if (!isManaged || !acme) return
-    const managedPath = join(folder, `${domain.id}.${acme.name}.pem`)
-    this.#paths = [path, managedPath]
     this.#managed = new AcmeCertificate({
-      path: managedPath,
+      path: join(folder, `${domain.id}.${acme.name}.pem`),
       names: [domain.domain],
       keyType: domain.privateKeyType,
       authority: acme.sourceFor(domain),
@@ -109,12 +105,14 @@ export class DomainCertificate {
     this.#managed?.stop()
   }
 
-  /** Stops, and takes the files away. */
+  /** Stops, and takes the files away, those of earlier policies too. */
   forget(): void {
     this.stop()
     this.#isForgotten = true
+    const { domain, folder } = this.#deps
     try {
-      for (const path of this.#paths) rmSync(path, { force: true })
+      const files = readdirSync(folder).filter((name) => name.startsWith(`${domain.id}.`))
+      for (const name of files) rmSync(join(folder, name), { force: true })
     } catch (error) {
       this.#deps.log.warn({ err: error }, 'certificate file not removed')
     }

@@ -201,6 +201,9 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     const pem = readFileSync(join(folder, 'certificates', `${domain.id}.pem`))
     expect(new X509Certificate(pem).publicKey.asymmetricKeyType).toBe('rsa')
     expect(certificates.context('cam.site.test')).toBeDefined()
+    registrar.release(own)
+    await certificates.follow(own)
+    expect(readdirSync(join(folder, 'certificates'))).toEqual([])
   })
 
   it('leaves nothing behind when it is given up while an order is under way', async () => {
