@@ -1,11 +1,13 @@
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createDeferred } from '../../src/base/deferred.ts'
 import { hasChromium, launchChromium, openPage } from '../helpers/chromium.ts'
 import { agentWithEndpoint } from '../helpers/connected-agent.ts'
 import {
   button,
   dialogButton,
   expectGoodView,
+  field,
   goTo,
   heading,
   signIn,
@@ -123,6 +125,30 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     expect(await heading(page, 'press-101').count()).toBe(0)
     await button(page, 'Newest devices').click()
     await heading(page, 'press-101').waitFor()
+  })
+
+  it('waits for the outcome of what is under way', async () => {
+    const { baseUrl, key } = await startManagementApi()
+    const { page } = await openPage(browser, 1280, baseUrl)
+    const arrived = createDeferred()
+    const released = createDeferred()
+    await page.route('**/console/api/credentials', async (route) => {
+      if (route.request().method() === 'POST') {
+        arrived.resolve()
+        await released.promise
+      }
+      await route.continue()
+    })
+    await signIn(page, key)
+    await goTo(page, 'Authtokens')
+    await button(page, 'Create an authtoken').click()
+    await field(page, 'ACL rule').selectOption('')
+    await dialogButton(page, 'Create').click()
+    await arrived.promise
+    for (let n = 0; n < 3; n += 1) await page.keyboard.press('Escape')
+    expect(await dialogButton(page, 'Cancel').isDisabled()).toBe(true)
+    released.resolve()
+    await page.getByRole('dialog', { name: 'Your new authtoken' }).waitFor()
   })
 
   it('asks for a key again when the session is over, and forgets what it showed', async () => {

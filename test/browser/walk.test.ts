@@ -100,7 +100,7 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
       await button(page, 'Create an authtoken').click()
       await field(page, 'Description').fill('Press 7, north door')
       await field(page, 'Owner').selectOption({ label: 'Press 7' })
-      await field(page, 'May open').selectOption('bind:*.sitea.test')
+      await field(page, 'ACL rule').selectOption('bind:*.sitea.test')
       await expectGoodView(page, 'authtoken-form')
       await dialogButton(page, 'Create').click()
       const shown = page.getByRole('dialog', { name: 'Your new authtoken' })

@@ -63,12 +63,15 @@ async function create() {
       }),
       selectField({
         name: 'rule',
-        label: 'May open',
-        hint: domains.length === 0 ? 'Reserve a domain first to choose it here.' : undefined,
+        label: 'ACL rule',
+        hint:
+          domains.length === 0
+            ? 'Reserve a domain first to choose it here.'
+            : 'What the device may open; a star stands for every name below.',
         options: [
-          ...domains.map(({ domain }) => [`bind:${domain}`, describeDomain(domain)]),
+          ...domains.map(({ domain }) => [`bind:${domain}`, `bind:${domain}`]),
           [OTHER_RULE, 'Another rule…'],
-          [ANY_NAME, 'Every reserved name'],
+          [ANY_NAME, 'None: every reserved name'],
         ],
         onchange: ({ target }) => {
           otherRule.hidden = target.value !== OTHER_RULE
@@ -97,12 +100,6 @@ async function create() {
     hasQrCode: true,
   })
   return credential
-}
-
-function describeDomain(domain) {
-  return domain.startsWith('*.')
-    ? `Names below ${domain.slice(2)} (bind:${domain})`
-    : `Only ${domain} (bind:${domain})`
 }
 
 function authtokenCard(credential, owners, reload) {

@@ -11,10 +11,11 @@ import { errorNotice } from './notice.js'
  */
 export function openForm({ title, text, fields = [], action, isDangerous = false, run }) {
   return new Promise((resolve) => {
+    let isHeld = false
     const problem = element('div', {})
     const cancel = element(
       'button',
-      { type: 'button', class: 'button', onclick: () => dialog.close() },
+      { type: 'button', class: 'button', onclick: () => isHeld || dialog.close() },
       'Cancel',
     )
     const submit = element(
@@ -30,11 +31,12 @@ export function openForm({ title, text, fields = [], action, isDangerous = false
       problem,
       buttons(cancel, submit),
     )
-    const dialog = showDialog(title, form, { isHeld: () => submit.disabled })
+    const dialog = showDialog(title, form, { isHeld: () => isHeld })
     dialog.addEventListener('close', () => resolve(undefined))
 
     async function send(event) {
       event.preventDefault()
+      if (isHeld) return
       hold(true)
       fill(problem)
       try {
@@ -47,10 +49,13 @@ export function openForm({ title, text, fields = [], action, isDangerous = false
       }
     }
 
-    /** What is under way cannot be called back: its outcome is waited for. */
-    function hold(isHeld) {
-      cancel.disabled = isHeld
-      submit.disabled = isHeld
+    /**
+     * What is under way cannot be called back: its outcome is waited for. The buttons only look
+     * disabled: one that is loses the focus, and the dialog its keys.
+     */
+    function hold(isUnderWay) {
+      isHeld = isUnderWay
+      for (const button of [cancel, submit]) button.setAttribute('aria-disabled', String(isHeld))
     }
   })
 }

@@ -69,7 +69,7 @@ function domainCard(domain, reload) {
       fill(problem, errorNotice(error))
     } finally {
       check.disabled = false
-      check.focus()
+      if (document.activeElement === document.body) check.focus()
     }
   })
   const certificate = certificateState(domain)

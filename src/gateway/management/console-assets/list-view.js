@@ -57,6 +57,7 @@ export function listView(options) {
   const createButton = () =>
     element('button', { type: 'button', class: 'button button-primary', onclick: add }, createLabel)
   const headButton = createButton()
+  headButton.hidden = true
   const node = element('div', {}, viewHead(title, intro, headButton), list, below)
   return { node, open: load, close: () => {} }
 
