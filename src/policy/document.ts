@@ -79,7 +79,7 @@ function countKeys(value: unknown): number {
 }
 
 function parseYaml(source: string, problems: ProblemList): unknown {
-  const document = parseDocument(source, { uniqueKeys: true })
+  const document = parseDocument(source, { uniqueKeys: true, logLevel: 'error' })
   const [error] = document.errors
   if (error) {
     const [text = ''] = error.message.split(/ at line \d+, column \d+|\n/, 1)

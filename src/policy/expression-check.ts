@@ -1,3 +1,4 @@
+import type { CheckArguments } from './expression-function.ts'
 import { ExpressionProblem } from './expression-problem.ts'
 import {
   AND,
@@ -20,6 +21,7 @@ export interface Overload {
   readonly parameters: readonly string[]
   readonly result: string
   readonly phases?: readonly Phase[] | undefined
+  readonly check?: CheckArguments | undefined
 }
 
 /** The names that an expression may use where it stands. */
@@ -243,6 +245,8 @@ export class ExpressionChecker {
     if (!fitting.some(({ phases }) => !phases || phases.includes(phase))) {
       throw new ExpressionProblem(`${describe(name)} cannot be used in ${phase}`, { node: node.id })
     }
+    const [problem] = fitting.flatMap(({ check }) => check?.(given) ?? [])
+    if (problem !== undefined) throw new ExpressionProblem(problem, { node: node.id })
     return fitting.map(({ result }) => parseType(result)).reduce(either)
   }
 

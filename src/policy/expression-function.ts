@@ -1,4 +1,5 @@
 import type { Evaluation } from './evaluation.ts'
+import type { Node } from './expression-tree.ts'
 import type { Phase } from './phase.ts'
 import type { ListValue, MapValue, MessageValue, UintValue, Value, ValueInput } from './value.ts'
 
@@ -29,7 +30,11 @@ export interface ExpressionFunction {
   /** Phases in which it can be called; all when absent. */
   readonly phases?: readonly Phase[]
   readonly run: (evaluation: Evaluation, ...args: Value[]) => ValueInput
+  readonly check?: CheckArguments
 }
+
+/** Says what is wrong with arguments that are written out, whatever the others come to. */
+export type CheckArguments = (args: readonly Node[]) => string | undefined
 
 type Arguments<P extends readonly ParameterType[]> = {
   -readonly [K in keyof P]: ParameterTypes[P[K]]
@@ -88,4 +93,9 @@ export function methodWithin<const P extends readonly ParameterType[]>(
   run: RunWithin<P>,
 ): ExpressionFunction {
   return { ...fnWithin(name, parameters, result, run), isMethod: true }
+}
+
+/** Adds a check of written-out arguments. */
+export function checked(definition: ExpressionFunction, check: CheckArguments): ExpressionFunction {
+  return { ...definition, check }
 }

@@ -22,7 +22,7 @@ import { CompiledExpression } from './compiled-expression.ts'
 import { Evaluation, EvaluationError } from './evaluation.ts'
 import type { Exchange } from './exchange.ts'
 import { ExpressionChecker, type Overload, type Scope } from './expression-check.ts'
-import type { ExpressionFunction, ParameterType } from './expression-function.ts'
+import type { CheckArguments, ExpressionFunction, ParameterType } from './expression-function.ts'
 import { refuseOversizeSource, refuseOversizeTree } from './expression-limits.ts'
 import { ExpressionProblem } from './expression-problem.ts'
 import {
@@ -34,6 +34,7 @@ import {
   rewriteMeaning,
 } from './expression-rewrite.ts'
 import { type Node, readTree, writeTree } from './expression-tree.ts'
+import { checkFormat } from './format-check.ts'
 import type { Value } from './value.ts'
 import type { Variable } from './variables.ts'
 
@@ -68,6 +69,9 @@ const OVERLOAD_NAMES: Readonly<Record<string, string>> = {
   'google.protobuf.Timestamp': 'timestamp',
   'google.protobuf.Duration': 'duration',
 }
+
+/** Checks of written-out arguments for functions of the library. */
+const CHECKS: Readonly<Record<string, CheckArguments>> = { format: checkFormat }
 
 export interface ExpressionLanguageOptions {
   readonly clock: Clock
@@ -224,9 +228,9 @@ export class ExpressionLanguage {
         result: OVERLOAD_NAMES[func.result.name] ?? func.result.name,
       }
       const definition = own.get(signatureOf({ name: func.name, ...overload }))
-      const { result = overload.result, phases } = definition ?? {}
+      const { result = overload.result, phases, check = CHECKS[func.name] } = definition ?? {}
       const list = overloads.get(func.name) ?? []
-      overloads.set(func.name, [...list, { ...overload, result, phases }])
+      overloads.set(func.name, [...list, { ...overload, result, phases, check }])
     }
     return overloads
   }

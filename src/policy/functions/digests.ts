@@ -1,9 +1,12 @@
 import { createHash } from 'node:crypto'
 import { crc32 } from 'node:zlib'
 import { EvaluationError } from '../evaluation.ts'
-import { type ExpressionFunction, fnWithin, methodWithin } from '../expression-function.ts'
+import { checked, type ExpressionFunction, fnWithin, methodWithin } from '../expression-function.ts'
+import { type Node, textOf } from '../expression-tree.ts'
 import { crc64 } from './crc64.ts'
 import { xxhash64 } from './xxhash64.ts'
+
+const FORMATS = "digests are written as 'hex' or 'base64'"
 
 const nodeDigest = (name: string) => (bytes: Buffer) => createHash(name).update(bytes).digest()
 
@@ -22,21 +25,24 @@ const DIGESTS: Readonly<Record<string, { steps: number; digest: (bytes: Buffer) 
 export const DIGEST_FUNCTIONS: readonly ExpressionFunction[] = Object.entries(DIGESTS).flatMap(
   ([name, { steps, digest }]) => {
     const run: ExpressionFunction['run'] = (evaluation, text, format = 'hex') => {
-      if (format !== 'hex' && format !== 'base64') {
-        throw new EvaluationError(`${name} writes 'hex' or 'base64'`)
-      }
+      if (format !== 'hex' && format !== 'base64') throw new EvaluationError(FORMATS)
       const bytes = Buffer.from(text as string)
       evaluation.spend((bytes.length * steps) >> 5)
       return digest(bytes).toString(format)
     }
     return [
       fnWithin(`hash.${name}`, ['string'], 'string', run),
-      fnWithin(`hash.${name}`, ['string', 'string'], 'string', run),
+      checked(fnWithin(`hash.${name}`, ['string', 'string'], 'string', run), checkFormat),
       methodWithin(name, ['string'], 'string', run),
-      methodWithin(name, ['string', 'string'], 'string', run),
+      checked(methodWithin(name, ['string', 'string'], 'string', run), checkFormat),
     ]
   },
 )
+
+function checkFormat([, format]: readonly Node[]): string | undefined {
+  const text = textOf(format)
+  return text === undefined || text === 'hex' || text === 'base64' ? undefined : FORMATS
+}
 
 function crc32Bytes(bytes: Buffer): Buffer {
   const digest = Buffer.alloc(4)

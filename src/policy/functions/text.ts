@@ -1,11 +1,14 @@
 import { type Evaluation, EvaluationError } from '../evaluation.ts'
 import {
+  checked,
   type ExpressionFunction,
   fn,
   fnWithin,
   method,
   methodWithin,
 } from '../expression-function.ts'
+import { type Node, textOf } from '../expression-tree.ts'
+import { Pattern } from '../pattern.ts'
 import { type ListValue, toText } from '../value.ts'
 
 const SURROGATE_PAIR = /[\ud800-\udbff][\udc00-\udfff]/g
@@ -15,12 +18,8 @@ export const TEXT_FUNCTIONS: readonly ExpressionFunction[] = [
   method('contains', ['string', 'string'], 'bool', (text, part) => text.includes(part)),
   fn('size', ['string'], 'int', countCodePoints),
   method('size', ['string'], 'int', countCodePoints),
-  methodWithin('matches', ['string', 'string'], 'bool', (evaluation, text, source) => {
-    const pattern = evaluation.patterns.get(source)
-    // A step of a pattern is a quarter of ours.
-    evaluation.spend(pattern.steps(text.length) >> 2)
-    return pattern.test(text)
-  }),
+  checked(methodWithin('matches', ['string', 'string'], 'bool', matches), checkPattern),
+  checked(fnWithin('matches', ['string', 'string'], 'bool', matches), checkPattern),
   method('lower', ['string'], 'string', (text) => text.toLowerCase()),
   method('upper', ['string'], 'string', (text) => text.toUpperCase()),
   method('lowerAscii', ['string'], 'string', (text) =>
@@ -51,6 +50,23 @@ export const TEXT_FUNCTIONS: readonly ExpressionFunction[] = [
     return left + right
   }),
 ]
+
+function matches(evaluation: Evaluation, text: string, source: string): boolean {
+  const pattern = evaluation.patterns.get(source)
+  // A step of a pattern is a quarter of ours.
+  evaluation.spend(pattern.steps(text.length) >> 2)
+  return pattern.test(text)
+}
+
+function checkPattern([, pattern]: readonly Node[]): string | undefined {
+  const source = textOf(pattern)
+  try {
+    if (source !== undefined) new Pattern(source)
+    return undefined
+  } catch (error) {
+    return `the pattern ${(error as Error).message}`
+  }
+}
 
 function countCodePoints(text: string): bigint {
   return BigInt(text.length - (text.match(SURROGATE_PAIR)?.length ?? 0))

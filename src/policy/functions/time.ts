@@ -1,5 +1,6 @@
 import { type Evaluation, EvaluationError } from '../evaluation.ts'
-import { type ExpressionFunction, methodWithin } from '../expression-function.ts'
+import { checked, type ExpressionFunction, methodWithin } from '../expression-function.ts'
+import { type Node, textOf } from '../expression-tree.ts'
 import type { MessageValue } from '../value.ts'
 
 const DAY_MS = 86_400_000
@@ -26,11 +27,25 @@ const GETTERS: Readonly<Record<string, (date: Date) => number>> = {
 export const TIME_FUNCTIONS: readonly ExpressionFunction[] = Object.entries(GETTERS).flatMap(
   ([name, get]) => [
     methodWithin(name, ['timestamp'], 'int', (_, time) => BigInt(get(dateOf(time)))),
-    methodWithin(name, ['timestamp', 'string'], 'int', (evaluation, time, zone) =>
-      BigInt(get(inZone(evaluation, dateOf(time), zone))),
+    checked(
+      methodWithin(name, ['timestamp', 'string'], 'int', (evaluation, time, zone) =>
+        BigInt(get(inZone(evaluation, dateOf(time), zone))),
+      ),
+      checkZone,
     ),
   ],
 )
+
+function checkZone([, zone]: readonly Node[]): string | undefined {
+  const name = textOf(zone)
+  if (name === undefined || OFFSET.test(name)) return undefined
+  try {
+    new Intl.DateTimeFormat('sv-SE', { timeZone: name })
+    return undefined
+  } catch {
+    return `${name} is no time zone`
+  }
+}
 
 function dateOf({ message: { seconds, nanos } }: MessageValue): Date {
   return new Date(Number(seconds) * 1_000 + Math.floor(nanos / 1e6))

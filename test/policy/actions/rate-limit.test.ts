@@ -38,7 +38,10 @@ async function admittedOf(
   return admitted
 }
 
-function refusalOf(changes: Record<string, unknown>, phase = onRequest) {
+function refusalOf(
+  changes: Record<string, unknown>,
+  phase: (type: string, config: unknown) => unknown = onRequest,
+) {
   try {
     new PolicyBench(phase('rate-limit', config(changes)))
   } catch (error) {

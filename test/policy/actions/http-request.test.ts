@@ -1,0 +1,279 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
+import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http'
+import { type AddressInfo, connect } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { systemClock } from '../../../src/base/clock.ts'
+import { compilePolicy, type PolicyOptions } from '../../../src/policy/policy.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import {
+  createExchange,
+  type ExchangeParts,
+  onRequest,
+  replyOf,
+} from '../../helpers/policy-exchange.ts'
+
+async function serve(
+  listener: RequestListener,
+): Promise<{ url: string; server: Server; port: number }> {
+  const server = createServer(listener)
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  onTestFinished(() => void server.close().closeAllConnections())
+  const { port } = server.address() as AddressInfo
+  return { url: `http://127.0.0.1:${port}`, server, port }
+}
+
+const LOOPBACK: Partial<PolicyOptions> = { mayReach: (ip) => ip === '127.0.0.1' || ip === '::1' }
+
+interface Result {
+  readonly error: { readonly code: string; readonly message: string }
+  readonly attempts: readonly { readonly response_status_code: bigint }[]
+  readonly res: {
+    readonly status_code: bigint
+    readonly header: ReadonlyMap<string, string[]>
+    readonly body: string
+  }
+}
+
+async function ask(config: Record<string, unknown>, parts: ExchangeParts = {}, reach = LOOPBACK) {
+  const { log } = captureLog()
+  const policy = compilePolicy(onRequest('http-request', config), {
+    clock: systemClock,
+    log,
+    ...reach,
+  })
+  const exchange = createExchange(parts)
+  const outcome = await policy.onHttpRequest(exchange)
+  return { outcome, result: exchange.results.get('http_request') as unknown as Result }
+}
+
+interface Seen {
+  readonly method: string
+  readonly url: string
+  readonly headers: IncomingMessage['headers']
+  readonly body: string
+}
+
+describe('http-request', () => {
+  it('sends what was configured and leaves request and response', async () => {
+    const seen: Seen[] = []
+    const { url } = await serve(async (request, response) => {
+      const { method = '', url = '', headers } = request
+      seen.push({ method, url, headers, body: await text(request) })
+      response
+        .writeHead(201, { 'x-answer': 'yes', 'set-cookie': ['a=1', 'b=2'] })
+        .end('{"tier":"gold"}')
+    })
+    const { outcome, result } = await ask(
+      {
+        url: `${url}/check?fixed=1`,
+        method: 'POST',
+        query_params: [
+          { key: 'host', value: '${req.host}' },
+          { key: 'q', value: 'a b&c' },
+        ],
+        headers: { 'X-Client': '${conn.client_ip}' },
+        body: '{"path": "${req.url.path}"}',
+      },
+      { url: 'https://h/p' },
+    )
+    expect(outcome.kind).toBe('continue')
+    expect(seen).toEqual([
+      expect.objectContaining({
+        method: 'POST',
+        url: '/check?fixed=1&host=h&q=a+b%26c',
+        body: '{"path": "/p"}',
+        headers: expect.objectContaining({
+          'x-client': '203.0.113.9',
+          'x-forwarded-for': '203.0.113.9',
+          'user-agent': 'device-agent-gateway',
+        }),
+      }),
+    ])
+    expect(result).toMatchObject({
+      error: { code: '', message: '' },
+      req: { method: 'POST', body: '{"path": "/p"}' },
+      res: { status_code: 201n, body: '{"tier":"gold"}', resolved_ip: '127.0.0.1' },
+    })
+    expect(result.res.header.get('set-cookie')).toEqual(['a=1', 'b=2'])
+    expect(result.attempts).toHaveLength(1)
+  })
+
+  it('can decide what follows', async () => {
+    const { url } = await serve((_, response) => response.end('{"tier":"gold"}'))
+    const { log } = captureLog()
+    const policy = compilePolicy(
+      {
+        on_http_request: [
+          { actions: [{ type: 'http-request', config: { url } }] },
+          {
+            expressions: [
+              'actions.ngrok.http_request.res.status_code == 200',
+              "json.decode(actions.ngrok.http_request.res.body).tier == 'gold'",
+              "actions.svc.http_request.res.header['content-length'][0] == '15'",
+            ],
+            actions: [{ type: 'deny', config: { status_code: 418 } }],
+          },
+        ],
+      },
+      { clock: systemClock, log, ...LOOPBACK },
+    )
+    expect(replyOf(await policy.onHttpRequest(createExchange())).status).toBe(418)
+  })
+
+  it('retries while the condition holds, three times at most', async () => {
+    let requests = 0
+    const { url } = await serve((_, response) => {
+      requests += 1
+      response.writeHead(requests < 3 ? 503 : 200).end(String(requests))
+    })
+    const config = { url, retry_condition: 'last_attempt.res.status_code >= 500 && attempts < 5' }
+    const { result } = await ask(config)
+    expect(result.attempts.map(({ response_status_code: status }) => status)).toEqual([
+      503n,
+      503n,
+      200n,
+    ])
+    expect(result.res.body).toBe('3')
+    const endless = await ask({ url, retry_condition: 'true' })
+    expect(endless.result.attempts).toHaveLength(4)
+  })
+
+  it('retries after an error that is none of the server', async () => {
+    let requests = 0
+    const { url } = await serve((request, response) => {
+      requests += 1
+      if (requests === 1) request.socket.destroy()
+      else response.end('ok')
+    })
+    const { result } = await ask({ url, retry_condition: "last_attempt.error.code != ''" })
+    expect([result.attempts.length, result.res.body]).toEqual([2, 'ok'])
+  })
+
+  describe('redirects', () => {
+    const redirecting: RequestListener = (request, response) => {
+      const left = Number(request.url?.slice(1))
+      if (left === 0) return void response.end(`${request.method} ${request.headers.authorization}`)
+      response.writeHead(302, { location: `/${left - 1}` }).end()
+    }
+
+    it('are answers by default', async () => {
+      const { url } = await serve(redirecting)
+      expect((await ask({ url: `${url}/1` })).result.res.status_code).toBe(302n)
+    })
+
+    it('are followed as often as allowed', async () => {
+      const { url } = await serve(redirecting)
+      const headers = { authorization: 'secret' }
+      const { result } = await ask({ url: `${url}/2`, max_redirects: 2, method: 'POST', headers })
+      expect(result.res.body).toBe('GET secret')
+      const tooMany = await ask({ url: `${url}/3`, max_redirects: 2 })
+      expect(tooMany.result.error.code).toBe('ERR_NGROK_3214')
+    })
+
+    it('keep the method with 307', async () => {
+      const { url } = await serve((request, response) => {
+        if (request.url === '/') response.writeHead(307, { location: '/end' }).end()
+        else void text(request).then((body) => response.end(`${request.method} ${body}`))
+      })
+      const { result } = await ask({ url, max_redirects: 1, method: 'PUT', body: 'kept' })
+      expect(result.res.body).toBe('PUT kept')
+    })
+
+    it('take no credentials to another server', async () => {
+      const other = await serve((request, response) =>
+        response.end(`${request.headers.authorization}`),
+      )
+      const { url } = await serve((_, response) =>
+        response.writeHead(302, { location: other.url }).end(),
+      )
+      const { result } = await ask({ url, max_redirects: 1, headers: { authorization: 'secret' } })
+      expect(result.res.body).toBe('undefined')
+    })
+  })
+
+  describe('that fails', () => {
+    it('goes on by default and says why', async () => {
+      const { server, url } = await serve(() => {})
+      await new Promise((resolve) => server.close(resolve))
+      const { outcome, result } = await ask({ url })
+      expect(outcome.kind).toBe('continue')
+      expect(result.error).toEqual({
+        code: 'ERR_NGROK_3600',
+        message: expect.stringContaining('ECONNREFUSED'),
+      })
+      expect(result).not.toHaveProperty('res')
+    })
+
+    it('answers 502 with on_error: halt', async () => {
+      const { outcome } = await ask({ url: 'http://192.0.2.1/', on_error: 'halt' })
+      expect(replyOf(outcome)).toMatchObject({ status: 502, errorCode: 'ERR_NGROK_3600' })
+    })
+
+    it('answers 504 when time is up', async () => {
+      const { url } = await serve(() => {})
+      const { outcome } = await ask({ url, timeout: '1s', on_error: 'halt' })
+      expect(replyOf(outcome)).toMatchObject({ status: 504, errorCode: 'ERR_NGROK_3602' })
+    })
+
+    it('does not read more than 256 KiB', async () => {
+      const { url } = await serve((_, response) => response.end(Buffer.alloc(262_145)))
+      expect((await ask({ url })).result.error.code).toBe('ERR_NGROK_3601')
+    })
+
+    it('answers 500 when the computed URL is none', async () => {
+      expect(replyOf((await ask({ url: '${req.method}' })).outcome).status).toBe(500)
+      expect(replyOf((await ask({ url: 'file:///etc/${req.method}' })).outcome).status).toBe(500)
+    })
+
+    it('stops policies that ask each other in a circle', async () => {
+      const { url } = await serve((_, response) => response.end())
+      const { result } = await ask({ url }, { headers: ['X-Policy-Hops', '3'] })
+      expect(result.error.code).toBe('ERR_NGROK_3603')
+      expect((await ask({ url }, { headers: ['X-Policy-Hops', '2'] })).result.error.code).toBe('')
+    })
+  })
+
+  describe('without leave', () => {
+    it.each([
+      'http://127.0.0.1:9/',
+      'http://[::1]:9/',
+      'http://169.254.169.254/',
+      'http://0.0.0.0:9/',
+      'http://8.8.8.8/',
+      'http://[::ffff:127.0.0.1]:9/',
+    ])('does not reach %s', async (url) => {
+      const { result } = await ask({ url }, {}, {})
+      expect(result.error).toEqual({
+        code: 'ERR_NGROK_3600',
+        message: expect.stringContaining('outside'),
+      })
+    })
+
+    it('does not follow a name or a redirect there', async () => {
+      const { result } = await ask({ url: 'http://localhost:9/' }, {}, {})
+      expect(result.error.message).toContain('outside of what policies may reach')
+      const { url } = await serve((_, response) =>
+        response.writeHead(302, { location: 'http://127.0.0.2:9/' }).end(),
+      )
+      const redirected = await ask({ url, max_redirects: 1 })
+      expect(redirected.result.error.message).toContain('127.0.0.2')
+    })
+  })
+
+  describe('to an internal endpoint', () => {
+    it('goes through the gateway itself', async () => {
+      const { port } = await serve((request, response) =>
+        response.end(`${request.headers.host} ${request.url}`),
+      )
+      const reach = { connectInternal: () => connect(port, '127.0.0.1') }
+      const { result } = await ask({ url: 'https://accounts.internal/tier?x=1' }, {}, reach)
+      expect(result.res.body).toBe('accounts.internal /tier?x=1')
+    })
+
+    it('fails when the endpoint is offline', async () => {
+      const { result } = await ask({ url: 'https://accounts.internal/' }, {}, {})
+      expect(result.error.code).toBe('ERR_NGROK_3200')
+    })
+  })
+})

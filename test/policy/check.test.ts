@@ -1,0 +1,77 @@
+import { describe, expect, it } from 'vitest'
+import { checkPolicy } from '../../src/policy/check.ts'
+
+const lines = (text: string, service: 'embedded' | 'hosted' = 'embedded') =>
+  checkPolicy(text, { service }).map(
+    ({ position: { line, column }, severity, code }) => `${line}:${column} ${severity} ${code}`,
+  )
+
+const YAML = `# a comment
+on_http_request:
+  - name: limit
+    expressions:
+      - req.methd == 'GET'
+      - "req.host == 'a'"
+    actions:
+      - type: rate-limit
+        config:
+          name: x
+          algorithm: sliding_window
+          capacity: 0
+          rate: 60s
+          bucket_key: [conn.client_ip, 1 +]
+      - type: oauth
+      - type: deny
+        config: {status: 403}
+`
+
+describe('checkPolicy()', () => {
+  it('finds nothing wrong with a good document', () => {
+    expect(lines('{"on_http_request": []}')).toEqual([])
+  })
+
+  it('places problems in YAML, in the order of the text', () => {
+    expect(lines(YAML)).toEqual([
+      '5:9 error ERR_NGROK_2200',
+      '12:11 error ERR_NGROK_2215',
+      '15:9 error ERR_NGROK_2256',
+      '17:18 error ERR_NGROK_2204',
+    ])
+  })
+
+  it('makes warnings of what only the hosted service can judge', () => {
+    expect(lines(YAML, 'hosted')).toEqual([
+      '5:9 warning ERR_NGROK_2200',
+      '12:11 error ERR_NGROK_2215',
+      '15:9 warning ERR_NGROK_2256',
+      '17:18 error ERR_NGROK_2204',
+    ])
+  })
+
+  it('places problems in JSON, tabs and all', () => {
+    const text =
+      '{\n\t"on_http_request": [\n\t\t{ "actions": [{ "type": "deny", "config": { "x": 1 } }] }\n\t]\n}'
+    expect(lines(text)).toEqual(['3:47 error ERR_NGROK_2204'])
+  })
+
+  it('places what is missing at the thing around it', () => {
+    expect(lines('on_http_request:\n  - actions:\n      - type: redirect\n')).toEqual([
+      '3:9 error ERR_NGROK_2204',
+    ])
+  })
+
+  it.each([
+    ['{"on_http_request": [', '1:22'],
+    ['a: 1\nb: [\n', '3:1'],
+    ['{"a": 1,\n "a": 2}', '2:2'],
+  ])('places what cannot be read: %j', (text, place) => {
+    expect(lines(text)).toEqual([`${place} error ERR_NGROK_2236`])
+  })
+
+  it('says where in an expression it stumbled', () => {
+    const [problem] = checkPolicy(YAML, { service: 'embedded' })
+    expect(problem?.message).toBe(
+      "The expression `req.methd == 'GET'` cannot be used: req.methd is not known here (at character 4).",
+    )
+  })
+})

@@ -1,0 +1,200 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { EvaluationError } from '../../src/policy/evaluation.ts'
+import { ExpressionProblem } from '../../src/policy/expression-problem.ts'
+import { compilePolicy } from '../../src/policy/policy.ts'
+import { PolicyError } from '../../src/policy/problem.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+import { compileExpression, createExchange } from '../helpers/policy-exchange.ts'
+
+const EXPRESSIONS = 8_000
+const DOCUMENTS = 2_000
+const HANG_MS = 50
+
+/** Errors that depend on what a request brings; everything else a check could have seen. */
+const BY_THE_REQUEST = [
+  /^index .* out of bounds/,
+  /^field not found/,
+  /^unresolved attribute/,
+  /^there is no cookie/,
+  /not JSON|not base64|not a URL|bad percent escape|no time zone|no RE2 expression/,
+  /Cannot convert .* to a BigInt|overflow|divide by zero|modulus by zero|parse (timestamp|duration)/,
+  /takes too long|too long a text/,
+  /outside of a list|only numbers, strings or booleans|is not a string|takes 0 to/,
+  /Unable to convert string .* to bool|decode bytes/,
+  /unsupported key type|map key conflict/,
+  /for format string|formatting clause/,
+]
+/** Values whose type is known only when there is one. */
+const UNTYPED =
+  /json|Json|vars|ookie|dyn\(|null|\?|\[|\{|actions|parse|slice|sort|flatten|distinct|map\(|filter\(/
+
+const CORPUS = [
+  "req.method == 'GET' && conn.client_ip.startsWith('10.')",
+  "!('authorization' in req.headers) || req.headers['authorization'].exists(v, v.startsWith('Bearer '))",
+  "getReqHeader('tier').exists(v, v.matches('(?i)bronze')) ? 1 : 2",
+  "inCidrRange(conn.client_ip, '203.0.113.0/24') && req.url.path.size() < 100",
+  "req.url.query_params['q'].map(v, v.lowerAscii()).filter(v, v != '').join(',')",
+  'json.decode(\'{"a": [1, 2, {"b": null}]}\').a[2].b == null',
+  "timestamp(time.now).getHours('Europe/Berlin') >= 8 && duration('90s') > duration('1m')",
+  "vars.v == 'gold' || actions.ngrok.rate_limit.limited || actions.svc.basic_auth.credentials.authorized",
+  "has(req.content_length) && req.content_length > 1024 && int('42') % 5 == 2",
+  "req.cookies['sid'][0].value.sha256() == hash.md5('x', 'base64')",
+  "lists.range(5).map(i, i * 2).sort() == [0, 2, 4, 6, 8] && {'a': 1}['a'] == 1",
+  "req.host + ':' + string(conn.server_port) == '%s:%d'.format([req.host, conn.server_port])",
+  '[1, 2.0, 3u].exists(n, n > 2) && b\'abc\'.size() == 3 && r\'\\d\' != """x"""',
+]
+const PIECES = [
+  ...['(', ')', '[', ']', '{', '}', ',', '.', '!', '-', '+', '*', '/', '%', '?', ':', '&&', '||'],
+  ...['==', '<', 'in', "'", '"', '\\', '${', '0', '1', '1.5', '9223372036854775808', "''", 'true'],
+  ...[
+    'null',
+    'req',
+    'req.headers',
+    'vars',
+    'x',
+    'size',
+    '.map(x, x)',
+    '.all(x, x)',
+    '[0]',
+    'ü',
+    '\n',
+  ],
+  ...['has(', 'dyn(', 'type(', '.size()', "['a']", 'constructor', '__proto__', '@in', '1u', "b'a'"],
+]
+
+const FIXTURES = join(import.meta.dirname, 'fixtures')
+const textsOf = (kind: string) =>
+  readdirSync(join(FIXTURES, kind)).map((name) => readFileSync(join(FIXTURES, kind, name), 'utf8'))
+const GOOD = textsOf('valid')
+const TEXTS = [...GOOD, ...textsOf('invalid')]
+const TEXT_PIECES = [
+  ...PIECES,
+  ': ',
+  '- ',
+  '  ',
+  '#',
+  '&a',
+  '*a',
+  '|',
+  '60s',
+  '429',
+  '[]',
+  '{}',
+  '"a": 1,',
+]
+
+let state = 20_260_815
+function random(below: number): number {
+  state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0
+  return Math.floor((state / 2 ** 32) * below)
+}
+const pick = <T>(items: readonly T[]): T => items[random(items.length)] as T
+
+/** Cuts, doubles, swaps and plants pieces. */
+function mutate(text: string, others: readonly string[], pieces: readonly string[]): string {
+  let result = text
+  for (let times = 1 + random(3); times > 0; times -= 1) {
+    const [at, length] = [random(result.length + 1), random(12)]
+    const [head, cut, tail] = [
+      result.slice(0, at),
+      result.slice(at, at + length),
+      result.slice(at + length),
+    ]
+    switch (random(6)) {
+      case 0:
+        result = head + tail
+        break
+      case 1:
+        result = head + cut + cut + tail
+        break
+      case 2:
+        result = tail + cut + head
+        break
+      case 3:
+        result = head + pick(others).slice(random(40), 40 + random(40)) + tail
+        break
+      default:
+        result = head + pick(pieces) + cut + tail
+    }
+  }
+  return result
+}
+
+/** Runs it again when it seemed to hang: other tests share the machine. */
+function timed(what: string, run: () => void): void {
+  let bestMs = Number.POSITIVE_INFINITY
+  for (let attempt = 0; attempt < 5 && bestMs > HANG_MS; attempt += 1) {
+    const startedAt = performance.now()
+    run()
+    bestMs = Math.min(bestMs, performance.now() - startedAt)
+  }
+  if (bestMs > HANG_MS) throw new Error(`${bestMs} ms: ${what}`)
+}
+
+const exchange = createExchange({
+  method: 'POST',
+  url: 'https://device.example.com/a/b?q=1&q=x',
+  headers: [
+    'Tier',
+    'Bronze',
+    'Cookie',
+    'sid=abc',
+    'Content-Length',
+    '2048',
+    'Authorization',
+    'Bearer x',
+  ],
+})
+
+describe('mutated expressions', () => {
+  it('are refused, or run, or fail for a reason that the request brought', () => {
+    let accepted = 0
+    for (let round = 0; round < EXPRESSIONS; round += 1) {
+      const source = mutate(pick(CORPUS), CORPUS, PIECES)
+      timed(source, () => {
+        try {
+          compileExpression(source).evaluate(exchange)
+          accepted += 1
+        } catch (error) {
+          if (error instanceof ExpressionProblem) return
+          if (!(error instanceof EvaluationError))
+            throw new Error(`broke: ${source}`, { cause: error })
+          const { message } = error
+          const isUntyped =
+            /no matching overload|type mismatch|is not a boolean/.test(message) &&
+            UNTYPED.test(source)
+          const isFair = isUntyped || BY_THE_REQUEST.some((reason) => reason.test(message))
+          if (!isFair) throw new Error(`accepted, but failed with ${message}: ${source}`)
+        }
+      })
+    }
+    expect(accepted).toBeGreaterThan(EXPRESSIONS / 50)
+  })
+})
+
+describe('mutated documents', () => {
+  it('are refused, or run', async () => {
+    const { log } = captureLog('silent')
+    const clock = new ManualClock()
+    let accepted = 0
+    for (let round = 0; round < DOCUMENTS; round += 1) {
+      const text = mutate(pick(GOOD), TEXTS, TEXT_PIECES)
+      timed(text, () => {
+        try {
+          const policy = compilePolicy(text, { clock, log })
+          void policy.onTcpConnect(createExchange())
+          void policy.onHttpRequest(createExchange())
+          void policy.onHttpResponse(createExchange({ status: 200 }))
+          accepted += 1
+        } catch (error) {
+          if (!(error instanceof PolicyError)) throw new Error(`broke: ${text}`, { cause: error })
+          expect(error.problems.every(({ code }) => /^ERR_NGROK_\d+$/.test(code))).toBe(true)
+        }
+      })
+    }
+    expect(accepted).toBeGreaterThan(DOCUMENTS / 50)
+  })
+})
