@@ -127,6 +127,24 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await heading(page, 'press-101').waitFor()
   })
 
+  it('shows long lists page by page, and what went wrong above them', async () => {
+    const { baseUrl, key, issuer } = await startManagementApi()
+    const { page } = await openPage(browser, 1280, baseUrl)
+    for (let n = 0; n <= 100; n += 1) issuer.createBotUser({ name: `door ${n}` })
+    await signIn(page, key)
+    await goTo(page, 'Bot users')
+    await heading(page, 'door 100').waitFor()
+    expect(await heading(page, 'door 0').count()).toBe(0)
+    await page.route('**/console/api/**', (route) => route.abort())
+    await button(page, 'Show more').click()
+    await page.getByRole('alert').getByText('The gateway does not answer.').waitFor()
+    await page.unroute('**/console/api/**')
+    await button(page, 'Show more').click()
+    await heading(page, 'door 0').waitFor()
+    expect(await page.getByRole('alert').count()).toBe(0)
+    expect(await button(page, 'Show more').count()).toBe(0)
+  })
+
   it('waits for the outcome of what is under way', async () => {
     const { baseUrl, key } = await startManagementApi()
     const { page } = await openPage(browser, 1280, baseUrl)

@@ -1,10 +1,10 @@
 import { ask } from './api.js'
 import { badge, cardHead, facts } from './card.js'
+import { confirm } from './confirm.js'
 import { openForm, textField } from './dialog.js'
 import { element } from './element.js'
 import { formatDate } from './format.js'
 import { actionButton, listView } from './list-view.js'
-import { say } from './notice.js'
 import { showOnce } from './shown-once.js'
 
 /** API keys: with what programs and people get in here. */
@@ -58,19 +58,15 @@ function apiKeyCard({ id, description, created_at }, isOwn, reload) {
 }
 
 async function remove({ id, name, isOwn }, reload) {
-  const isDone = await openForm({
+  const isDone = await confirm({
     title: `Delete ${name}?`,
     text: isOwn
       ? 'You are signed in with this key: deleting it signs you out, for good if it is your only one.'
       : 'Programs that use it are refused from now on, and whoever is signed in with it is signed out.',
     action: 'Delete API key',
-    isDangerous: true,
-    run: async () => {
-      await ask('DELETE', `api/api_keys/${id}`)
-      return true
-    },
+    method: 'DELETE',
+    path: `api/api_keys/${id}`,
+    said: 'The API key is deleted.',
   })
-  if (!isDone) return
-  say('The API key is deleted.')
-  await reload()
+  if (isDone) await reload()
 }

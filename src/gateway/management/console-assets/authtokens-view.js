@@ -1,10 +1,10 @@
 import { ask, askAll } from './api.js'
 import { badge, cardHead, facts } from './card.js'
+import { confirm } from './confirm.js'
 import { openForm, selectField, textField } from './dialog.js'
 import { element } from './element.js'
 import { formatDate } from './format.js'
 import { actionButton, listView } from './list-view.js'
-import { say } from './notice.js'
 import { showOnce } from './shown-once.js'
 
 const ANY_NAME = ''
@@ -122,17 +122,13 @@ function authtokenCard(credential, owners, reload) {
 }
 
 async function revoke(id, name, reload) {
-  const isDone = await openForm({
+  const isDone = await confirm({
     title: `Delete ${name}?`,
     text: 'Devices that use this authtoken are cut off at once and cannot sign in again.',
     action: 'Delete authtoken',
-    isDangerous: true,
-    run: async () => {
-      await ask('DELETE', `api/credentials/${id}`)
-      return true
-    },
+    method: 'DELETE',
+    path: `api/credentials/${id}`,
+    said: 'The authtoken is deleted.',
   })
-  if (!isDone) return
-  say('The authtoken is deleted.')
-  await reload()
+  if (isDone) await reload()
 }

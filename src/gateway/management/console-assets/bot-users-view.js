@@ -1,5 +1,6 @@
 import { ask } from './api.js'
 import { badge, cardHead, facts } from './card.js'
+import { confirm } from './confirm.js'
 import { openForm, textField } from './dialog.js'
 import { element } from './element.js'
 import { formatDate } from './format.js'
@@ -58,52 +59,36 @@ function botUserCard(botUser, reload) {
   )
 }
 
-function deactivate(botUser, reload) {
-  return confirmChange(reload, {
+const deactivate = (botUser, reload) =>
+  change(botUser, reload, {
     title: `Deactivate ${botUser.name}?`,
     text: 'Its devices are cut off at once, and its authtokens and API keys are refused until you activate it again.',
     action: 'Deactivate',
-    request: ['PATCH', { active: false }],
+    method: 'PATCH',
+    body: { active: false },
     said: `${botUser.name} is inactive.`,
-    botUser,
   })
-}
 
-function activate(botUser, reload) {
-  return confirmChange(reload, {
+const activate = (botUser, reload) =>
+  change(botUser, reload, {
     title: `Activate ${botUser.name}?`,
     text: 'Its authtokens and API keys are good again, and its devices come back by themselves.',
     action: 'Activate',
-    request: ['PATCH', { active: true }],
+    isDangerous: false,
+    method: 'PATCH',
+    body: { active: true },
     said: `${botUser.name} is active.`,
-    botUser,
   })
-}
 
-function remove(botUser, reload) {
-  return confirmChange(reload, {
+const remove = (botUser, reload) =>
+  change(botUser, reload, {
     title: `Delete ${botUser.name}?`,
     text: 'All its authtokens and API keys are deleted with it, and its devices are cut off. This cannot be undone.',
     action: 'Delete bot user',
-    request: ['DELETE'],
+    method: 'DELETE',
     said: `${botUser.name} is deleted.`,
-    botUser,
   })
-}
 
-async function confirmChange(reload, { title, text, action, request, said, botUser }) {
-  const [method, body] = request
-  const isDone = await openForm({
-    title,
-    text,
-    action,
-    isDangerous: !body?.active,
-    run: async () => {
-      await ask(method, `api/bot_users/${botUser.id}`, { body })
-      return true
-    },
-  })
-  if (!isDone) return
-  say(said)
-  await reload()
+async function change({ id }, reload, question) {
+  if (await confirm({ ...question, path: `api/bot_users/${id}` })) await reload()
 }

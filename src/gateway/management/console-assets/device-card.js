@@ -1,15 +1,14 @@
-import { ask } from './api.js'
 import { badge, cardHead } from './card.js'
-import { openForm } from './dialog.js'
-import { element, keepChildren, setText } from './element.js'
+import { confirm } from './confirm.js'
+import { element, keepChildren } from './element.js'
+import { figures } from './figures.js'
 import { formatBytes, formatDistance, formatNumber } from './format.js'
 import { actionButton } from './list-view.js'
-import { say } from './notice.js'
 
 /** The card of a device, updated in place as its figures change. */
 export function deviceCard(device) {
   const name = nameOf(device)
-  const fields = figures([
+  const fields = figures('figures', [
     'Connected',
     'Latency',
     'Address',
@@ -53,7 +52,7 @@ export function deviceCard(device) {
 }
 
 function endpointRow({ url, upstream_url, traffic_policy }) {
-  const fields = figures(['Requests', 'Errors', 'In', 'Out', 'Rate'])
+  const fields = figures('figures', ['Requests', 'Errors', 'In', 'Out', 'Rate'])
   const node = element(
     'li',
     { class: 'endpoint' },
@@ -88,23 +87,6 @@ function endpointRow({ url, upstream_url, traffic_policy }) {
   }
 }
 
-/** Named figures that are set again and again. */
-function figures(names) {
-  const cells = new Map(names.map((name) => [name, element('dd', {})]))
-  const node = element(
-    'dl',
-    { class: 'figures' },
-    [...cells].map(([name, cell]) => element('div', {}, element('dt', {}, name), cell)),
-  )
-  return {
-    node,
-    show: (values) => {
-      for (const [name, value] of Object.entries(values)) setText(cells.get(name), value)
-    },
-    mark: (name, isMarked) => cells.get(name).classList.toggle('is-marked', isMarked),
-  }
-}
-
 /** The hostname that it tells; agents that tell none are known by their authtoken. */
 function nameOf({ hostname, metadata, owner, id }) {
   return hostname || (/^[\w. -]{1,64}$/.test(metadata) && metadata) || owner.authtoken || id
@@ -118,19 +100,17 @@ function readable(policy) {
   }
 }
 
-async function command(verb, { id }, name) {
+function command(verb, { id }, name) {
   const isStop = verb === 'stop'
-  const isDone = await openForm({
+  return confirm({
     title: isStop ? `Stop the agent of ${name}?` : `Restart the agent of ${name}?`,
     text: isStop
       ? 'All its endpoints go offline and stay so until somebody starts the agent again on the device.'
       : 'Its endpoints go offline for a moment and come back with the agent.',
     action: isStop ? 'Stop agent' : 'Restart agent',
     isDangerous: isStop,
-    run: async () => {
-      await ask('POST', `api/tunnel_sessions/${id}/${verb}`)
-      return true
-    },
+    method: 'POST',
+    path: `api/tunnel_sessions/${id}/${verb}`,
+    said: `The agent of ${name} was told to ${verb}.`,
   })
-  if (isDone) say(`The agent of ${name} was told to ${verb}.`)
 }

@@ -1,6 +1,7 @@
 import { askPage } from './api.js'
 import { deviceCard } from './device-card.js'
-import { element, fill, keepChildren, keepFocus, setText } from './element.js'
+import { element, fill, keepChildren, keepFocus } from './element.js'
+import { figures } from './figures.js'
 import { formatBytes, formatNumber } from './format.js'
 import { gettingStarted } from './getting-started.js'
 import { viewHead } from './list-view.js'
@@ -13,7 +14,7 @@ const SIGNS_OF_LIFE = ['keydown', 'pointermove', 'wheel']
 /** The devices that are connected now, with their traffic as it comes in. */
 export function devicesView() {
   const kept = new Map()
-  const totals = summary()
+  const sums = figures('summary', ['Devices', 'Endpoints', 'Requests', 'In', 'Out'])
   const list = element('ul', { class: 'cards', 'aria-label': 'Devices online' })
   const below = element('div', { class: 'below' })
   const problem = element('div', {})
@@ -27,7 +28,7 @@ export function devicesView() {
     'div',
     {},
     viewHead('Devices', intro, pause),
-    totals.node,
+    sums.node,
     problem,
     list,
     below,
@@ -99,11 +100,11 @@ export function devicesView() {
 
   async function show({ items, next }) {
     const measured = rates.measure(items)
-    totals.show(measured, Boolean(next ?? before))
+    sums.show(sumsOf(measured, Boolean(next ?? before)))
     keepChildren(list, measured, kept, deviceCard)
     keepFocus()
     const isEmpty = items.length === 0 && before === undefined
-    totals.node.hidden = isEmpty
+    sums.node.hidden = isEmpty
     if (!isEmpty) fillPaging(next)
     else if (!below.querySelector('.empty')) fill(below, await gettingStarted())
   }
@@ -124,27 +125,15 @@ export function devicesView() {
   }
 }
 
-function summary() {
-  const names = ['Devices', 'Endpoints', 'Requests', 'In', 'Out']
-  const cells = new Map(names.map((name) => [name, element('dd', {})]))
-  const node = element(
-    'dl',
-    { class: 'summary' },
-    [...cells].map(([name, cell]) => element('div', {}, element('dt', {}, name), cell)),
-  )
-  return { node, show }
-
-  function show(devices, isPart) {
-    const endpoints = devices.flatMap((device) => device.endpoints)
-    const sum = (read) => endpoints.reduce((total, endpoint) => total + read(endpoint), 0)
-    const rate = sum(({ requestsPerS }) => requestsPerS)
-    const values = {
-      Devices: isPart ? `${devices.length} of more` : devices.length,
-      Endpoints: formatNumber(endpoints.length),
-      Requests: `${formatNumber(rate)} / s`,
-      In: `${formatBytes(sum(({ bytesInPerS }) => bytesInPerS))} / s`,
-      Out: `${formatBytes(sum(({ bytesOutPerS }) => bytesOutPerS))} / s`,
-    }
-    for (const [name, value] of Object.entries(values)) setText(cells.get(name), value)
+/** The sums of what is shown; `isPart` when there are more devices than that. */
+function sumsOf(devices, isPart) {
+  const endpoints = devices.flatMap((device) => device.endpoints)
+  const sum = (read) => endpoints.reduce((total, endpoint) => total + read(endpoint), 0)
+  return {
+    Devices: isPart ? `${devices.length} shown` : devices.length,
+    Endpoints: formatNumber(endpoints.length),
+    Requests: `${formatNumber(sum(({ requestsPerS }) => requestsPerS))} / s`,
+    In: `${formatBytes(sum(({ bytesInPerS }) => bytesInPerS))} / s`,
+    Out: `${formatBytes(sum(({ bytesOutPerS }) => bytesOutPerS))} / s`,
   }
 }

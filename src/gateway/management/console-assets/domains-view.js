@@ -1,6 +1,7 @@
 import { ask } from './api.js'
 import { cardHead, facts } from './card.js'
 import { certificateState } from './certificate-state.js'
+import { confirm } from './confirm.js'
 import { openForm, textField } from './dialog.js'
 import { recordRow, recordsOf } from './dns-record.js'
 import { element, fill } from './element.js'
@@ -104,17 +105,13 @@ function domainCard(domain, reload) {
 }
 
 async function release({ id, domain }, reload) {
-  const isDone = await openForm({
+  const isDone = await confirm({
     title: `Delete ${domain}?`,
     text: 'Names below it can no longer be opened, and its certificate is thrown away. The records at your DNS provider stay until you remove them.',
     action: 'Delete domain',
-    isDangerous: true,
-    run: async () => {
-      await ask('DELETE', `api/reserved_domains/${id}`)
-      return true
-    },
+    method: 'DELETE',
+    path: `api/reserved_domains/${id}`,
+    said: `${domain} is deleted.`,
   })
-  if (!isDone) return
-  say(`${domain} is deleted.`)
-  await reload()
+  if (isDone) await reload()
 }

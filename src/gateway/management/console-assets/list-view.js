@@ -54,19 +54,26 @@ export function listView(options) {
   const { title, intro, path, collection, createLabel, create, empty, row, prepare } = options
   const list = element('ul', { class: 'cards', 'aria-label': title })
   const below = element('div', { class: 'below' })
+  const problem = element('div', {})
   const createButton = () =>
     element('button', { type: 'button', class: 'button button-primary', onclick: add }, createLabel)
   const headButton = createButton()
   headButton.hidden = true
-  const node = element('div', {}, viewHead(title, intro, headButton), list, below)
+  let isAdding = false
+  const node = element('div', {}, viewHead(title, intro, headButton), problem, list, below)
   return { node, open: load, close: () => {} }
 
   async function add() {
-    if ((await create()) !== undefined) await load()
+    if (isAdding) return
+    isAdding = true
+    await attempt(async () => {
+      if ((await create()) !== undefined) await load()
+    })
+    isAdding = false
   }
 
-  async function load() {
-    try {
+  function load() {
+    return attempt(async () => {
       await prepare?.()
       const { items, next } = await askPage(path, collection)
       fill(list, items.map(toRow))
@@ -78,20 +85,25 @@ export function listView(options) {
         next && moreButton(next),
       )
       keepFocus()
-    } catch (error) {
-      fill(below, errorNotice(error))
-    }
+    })
   }
 
-  async function more(before) {
-    try {
+  function more(before) {
+    return attempt(async () => {
       const { items, next } = await askPage(path, collection, { before })
       const rows = items.map(toRow)
       list.append(...rows)
       fill(below, next && moreButton(next))
       rows[0]?.querySelector('h2')?.focus()
+    })
+  }
+
+  async function attempt(run) {
+    fill(problem)
+    try {
+      await run()
     } catch (error) {
-      fill(below, errorNotice(error), moreButton(before))
+      fill(problem, errorNotice(error))
     }
   }
 
