@@ -1,3 +1,4 @@
+import type { SecureContext } from 'node:tls'
 import type { Clock } from '../base/clock.ts'
 import { withDeadline } from '../base/deadline.ts'
 import { type ListenAddress, parseListenAddress } from '../base/listen-address.ts'
@@ -15,7 +16,8 @@ import { Link } from './link.ts'
 import { OwnEndpoint } from './own-endpoint.ts'
 import { createPolicyCheck, type PolicyCheck } from './policy-check.ts'
 import { HOSTED_SERVICE, Preflight } from './preflight.ts'
-import { requestPublic } from './public-request.ts'
+import { requestPublic, trustBeside } from './public-request.ts'
+import type { SelfProbeOptions } from './self-probe.ts'
 import { readServiceDate } from './service-date.ts'
 import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
@@ -227,11 +229,21 @@ export class Agent {
 
   #createOwnEndpoint(own: { domain: string; socketPath: string }): OwnEndpoint {
     const { caCert, ingress } = this.#options
+    let trust: SecureContext | undefined
+    const request: SelfProbeOptions['request'] = (url, within) => {
+      if (caCert !== undefined) trust ??= trustBeside(caCert)
+      return requestPublic(url, {
+        method: 'GET',
+        verify: true,
+        trust,
+        connectTo: ingress,
+        ...within,
+      })
+    }
     return new OwnEndpoint({
       ...own,
       session: () => this.#link.session,
-      request: (url, within) =>
-        requestPublic(url, { method: 'GET', verify: true, caCert, connectTo: ingress, ...within }),
+      request,
       timings: this.#timings,
       onChange: () => this.#tunnelChanged(this.#own?.url),
       onProbe: (problem) => (problem ? this.#link.distrust(problem) : this.#link.trust()),

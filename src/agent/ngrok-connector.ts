@@ -15,7 +15,7 @@ import {
 import { networkProblem, type Problem, ProblemError } from './problem.ts'
 import { serviceProblem } from './service-error.ts'
 
-const require = createRequire(import.meta.url)
+const requirePackage = createRequire(import.meta.url)
 
 /**
  * The SDK runs the RPCs of a session one after the other. A few are handed over at once, so that
@@ -55,7 +55,7 @@ export class NgrokConnector implements Connector {
   }
 
   get sdkVersion(): string {
-    return require('@ngrok/ngrok/package.json').version
+    return requirePackage('@ngrok/ngrok/package.json').version
   }
 
   async connect(request: ConnectRequest): Promise<Session> {

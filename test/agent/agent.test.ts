@@ -17,7 +17,9 @@ async function withTunnels(names: readonly string[]) {
   const on = await agentOnFake({ maxTunnels: 2_000 })
   await on.agent.start()
   await linkUp(on.agent)
-  for (const name of names) await on.agent.create(specOf(name))
+  // One after the other for their order, many at once when there are too many for that.
+  if (names.length > 10) await Promise.all(names.map((name) => on.agent.create(specOf(name))))
+  else for (const name of names) await on.agent.create(specOf(name))
   await on.agent.stop()
   on.connector.journal.length = 0
   return on
@@ -204,7 +206,9 @@ describe('the own endpoint', () => {
     await eventually(() => expect(agent.find('a').status.state).toBe('online'))
     expect(agent.status()).toMatchObject({
       ready: false,
-      verdict: 'the tunnel is online; agent API refused at localhost (acl)',
+      verdict: expect.stringContaining(
+        'the tunnel is online; agent API refused at localhost (acl)',
+      ),
     })
   })
 })

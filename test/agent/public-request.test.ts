@@ -3,7 +3,7 @@ import { createServer as createHttpServer, type RequestListener } from 'node:htt
 import { createServer as createHttpsServer } from 'node:https'
 import { type AddressInfo, createServer as createTcpServer, type Server } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { type PublicRequest, requestPublic } from '../../src/agent/public-request.ts'
+import { type PublicRequest, requestPublic, trustBeside } from '../../src/agent/public-request.ts'
 import { readServiceDate } from '../../src/agent/service-date.ts'
 import { DeadlineError } from '../../src/base/deadline.ts'
 import { createTlsFixture } from '../helpers/tls-fixture.ts'
@@ -49,7 +49,9 @@ describe('requestPublic', () => {
       response.end('secured'),
     )
     const url = new URL(`https://localhost:${await listen(server)}/`)
-    expect((await requestPublic(url, { ...REQUEST, caCert: caPem })).body).toBe('secured')
+    expect((await requestPublic(url, { ...REQUEST, trust: trustBeside(caPem) })).body).toBe(
+      'secured',
+    )
     expect((await requestPublic(url, { ...REQUEST, verify: false })).body).toBe('secured')
     await expect(requestPublic(url, REQUEST)).rejects.toMatchObject({
       code: 'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
