@@ -11,6 +11,7 @@ import { StreamPool } from '../../src/gateway/stream-pool.ts'
 import { StreamSlots, type StreamSlotsLimits } from '../../src/gateway/stream-slots.ts'
 import { Session } from '../../src/muxado/session.ts'
 import type { SessionLimits } from '../../src/muxado/session-limits.ts'
+import type { Stream } from '../../src/muxado/stream.ts'
 import type { CompiledPolicy } from '../../src/policy/policy.ts'
 import { type CapturedLog, captureLog } from './captured-log.ts'
 import { tcpPair } from './connected-pair.ts'
@@ -20,6 +21,8 @@ import { createTlsFixture, type TlsFixture } from './tls-fixture.ts'
 export interface IngressSiteOptions {
   /** Port of the device's service. */
   readonly service: number
+  /** Plays the device instead of the service, on a bare stream. */
+  readonly serve?: (stream: Stream) => void
   readonly clock?: Clock
   readonly limits?: Partial<IngressLimits>
   readonly slotLimits?: Partial<StreamSlotsLimits>
@@ -101,14 +104,14 @@ function contextOf({ certPem, keyPem }: Pick<TlsFixture, 'certPem' | 'keyPem'>):
   return createSecureContext({ cert: certPem, key: keyPem })
 }
 
-async function connectStandIn({ service, sessionLimits }: IngressSiteOptions) {
+async function connectStandIn({ service, serve, sessionLimits }: IngressSiteOptions) {
   const pair = await tcpPair()
   const session = new Session(pair.server, {
     role: 'server',
     accept: (stream) => stream.retire(),
     ...(sessionLimits ? { limits: sessionLimits } : {}),
   })
-  return { session, sdk: new SdkStandIn(pair.client, service) }
+  return { session, sdk: new SdkStandIn(pair.client, service, serve) }
 }
 
 interface EndpointParts extends Pick<Endpoint, 'host' | 'protocol' | 'url'> {

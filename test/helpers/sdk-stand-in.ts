@@ -18,11 +18,12 @@ export class SdkStandIn {
   readonly #port: number
   readonly #sockets = new Set<Socket>()
 
-  constructor(transport: Duplex, port: number) {
+  /** With `serve`, that plays the device from the first byte on, header and all. */
+  constructor(transport: Duplex, port: number, serve?: (stream: Stream) => void) {
     this.#port = port
     this.session = new Session(transport, {
       role: 'client',
-      accept: acceptTyped((_type, stream) => this.#accept(stream)),
+      accept: acceptTyped((_type, stream) => (serve ?? this.#accept.bind(this))(stream)),
     })
   }
 

@@ -7,6 +7,7 @@ import { ConnectionFacts, plainAddress } from './connection-facts.ts'
 import { type EdgeErrorCode, edgeErrorReply } from './edge-error.ts'
 import { Exchange } from './exchange.ts'
 import type { Front } from './front.ts'
+import { GrowingBuffer } from './growing-buffer.ts'
 import { HeadScanner } from './head-scanner.ts'
 import { HttpSyntaxError, type SyntaxFault } from './http-syntax-error.ts'
 import type { IngressContext } from './ingress-context.ts'
@@ -19,6 +20,9 @@ const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
   'too-large': 'ERR_GATEWAY_HEAD_TOO_LARGE',
   'unmet-expectation': 'ERR_GATEWAY_EXPECTATION',
 }
+
+/** Smaller pieces are put together while the client does not take them. */
+const SMALL_BYTES = 1_024
 
 export interface ConnectionOptions {
   readonly socket: Socket
@@ -48,6 +52,8 @@ export class ClientConnection implements Client {
   #facts: ConnectionFacts | undefined
   #exchange: Exchange | undefined
   #upgrade: Upgrade | undefined
+  /** Small pieces that wait for the socket; no more than the window of a stream. */
+  readonly #backlog = new GrowingBuffer()
   /** Bytes of later requests, while a response is due. */
   #held: Buffer | undefined
   #isReading = false
@@ -130,6 +136,16 @@ export class ClientConnection implements Client {
   }
 
   write(chunk: Buffer): boolean {
+    // Each write that waits costs an object: a device that sends byte by byte would cost megabytes.
+    if (chunk.length < SMALL_BYTES && this.#socket.writableNeedDrain) {
+      this.#backlog.append(chunk)
+      return false
+    }
+    this.#flushBacklog()
+    return this.#put(chunk)
+  }
+
+  #put(chunk: Buffer): boolean {
     const { turn } = this.#context
     const current = turn.current()
     if (current === this.#lastTurn) turn.cork(this.#socket)
@@ -138,6 +154,7 @@ export class ClientConnection implements Client {
   }
 
   end(): void {
+    this.#flushBacklog()
     this.#socket.end()
   }
 
@@ -226,7 +243,7 @@ export class ClientConnection implements Client {
   #reject(code: EdgeErrorCode, detail?: string): void {
     const framing = { isHead: false, keepAlive: false, minorVersion: 1 }
     const reply = edgeErrorReply(code, '', detail)
-    this.#socket.write(encodeReply(reply, framing, this.#context.clock.now()))
+    this.write(encodeReply(reply, framing, this.#context.clock.now()))
     this.#leave()
   }
 
@@ -235,7 +252,7 @@ export class ClientConnection implements Client {
     this.#isLeaving = true
     this.#held = undefined
     this.#deadline = this.#context.now + this.#context.limits.lingerMs
-    this.#socket.end()
+    this.end()
     this.#socket.resume()
   }
 
@@ -245,7 +262,13 @@ export class ClientConnection implements Client {
     else this.#leave()
   }
 
+  #flushBacklog(): void {
+    if (this.#backlog.length > 0) this.#put(this.#backlog.take())
+  }
+
   #onDrain(): void {
+    this.#flushBacklog()
+    if (this.#socket.writableNeedDrain) return
     if (this.#upgrade) this.#upgrade.onClientRoom()
     else if (this.#exchange) this.#exchange.onClientRoom()
     else this.#readHeld()

@@ -1,4 +1,5 @@
 import { BYTE_CLASS, LINE, TOKEN, VALUE } from './byte-class.ts'
+import { GrowingBuffer } from './growing-buffer.ts'
 import { HttpSyntaxError } from './http-syntax-error.ts'
 
 export interface HeadLimits {
@@ -32,8 +33,6 @@ const COLON = 0x3a
 const SPACE = 0x20
 const TAB = 0x09
 
-const NOTHING = Buffer.alloc(0)
-
 /**
  * Finds the parts of a message head (RFC 9112 2 to 5), each byte once however the chunks are cut.
  * Strict: no bare CR or LF, no control characters, no folding, no space before a colon.
@@ -45,8 +44,7 @@ export class HeadScanner {
   /** Offsets into the head: begin and end of the line, then of each name and value in turn. */
   readonly #marks: number[] = []
   /** The head so far, when it comes in more than one chunk. */
-  #held = NOTHING
-  #heldBytes = 0
+  readonly #held = new GrowingBuffer()
   #text = ''
 
   /** `trailers` have no start line: the fields come at once (RFC 9112 7.1.2). */
@@ -59,7 +57,7 @@ export class HeadScanner {
 
   /** True between the first chunk of a head and its last. */
   get isPartial(): boolean {
-    return this.#heldBytes > 0
+    return this.#held.length > 0
   }
 
   /**
@@ -67,10 +65,10 @@ export class HeadScanner {
    * when the head goes on in the next chunk. Throws HttpSyntaxError.
    */
   scan(chunk: Buffer, from: number): number {
-    if (this.#heldBytes > 0) return this.#resume(chunk, from)
+    if (this.#held.length > 0) return this.#resume(chunk, from)
     const until = Math.min(chunk.length, from + this.#limits.maxBytes)
     const end = this.#advance(chunk, from, from, until)
-    if (end === -1) this.#hold(chunk, from, until)
+    if (end === -1) this.#held.append(chunk, from, until)
     else this.#text = chunk.toString('latin1', from, end)
     return end
   }
@@ -92,31 +90,19 @@ export class HeadScanner {
   reset(): void {
     this.#state = this.#firstState
     this.#text = ''
-    this.#held = NOTHING
-    this.#heldBytes = 0
+    if (this.#held.length > 0) this.#held.clear()
     this.#marks.length = 0
   }
 
   #resume(chunk: Buffer, from: number): number {
-    const before = this.#heldBytes
+    const before = this.#held.length
     const until = Math.min(chunk.length, from + this.#limits.maxBytes - before)
-    this.#hold(chunk, from, until)
-    const end = this.#advance(this.#held, 0, before, this.#heldBytes)
+    this.#held.append(chunk, from, until)
+    const { bytes, length } = this.#held
+    const end = this.#advance(bytes, 0, before, length)
     if (end === -1) return -1
-    this.#text = this.#held.toString('latin1', 0, end)
+    this.#text = bytes.toString('latin1', 0, end)
     return from + end - before
-  }
-
-  /** Keeps what came of the head. Room doubles, so that single bytes do not cost a copy each. */
-  #hold(chunk: Buffer, from: number, until: number): void {
-    const bytes = this.#heldBytes + until - from
-    if (bytes > this.#held.length) {
-      const roomier = Buffer.allocUnsafe(Math.max(1_024, bytes, this.#held.length * 2))
-      this.#held.copy(roomier, 0, 0, this.#heldBytes)
-      this.#held = roomier
-    }
-    chunk.copy(this.#held, this.#heldBytes, from, until)
-    this.#heldBytes = bytes
   }
 
   /** Runs the states over `bytes`, where the head begins at `start`. Answers its end, or -1. */

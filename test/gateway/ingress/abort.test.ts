@@ -206,6 +206,37 @@ describe('who does not keep up', () => {
     expect(hash(all.subarray(all.indexOf('\r\n\r\n') + 4))).toBe(hash(content))
   })
 
+  it('a reader gets what a device sends byte by byte, in order', async () => {
+    const content = Buffer.from(Array.from({ length: 200_000 }, (_, index) => index % 251))
+    const site = await startIngressSite({
+      service: 1,
+      serve(stream) {
+        let sent = -1
+        const send = () => {
+          while (sent < content.length) {
+            sent += 1
+            if (!stream.write(content.subarray(sent - 1, sent))) return
+          }
+        }
+        const onData = () => {
+          if (sent >= 0) return
+          sent = 0
+          stream.write(Buffer.from(`HTTP/1.1 200 OK\r\nContent-Length: ${content.length}\r\n\r\n`))
+          send()
+        }
+        stream.handler = { onData, onEnd() {}, onDrain: send, onClose() {} }
+      },
+    })
+    const client = RawClient.connect(site.addresses.http.port)
+    client.socket.pause()
+    client.send(GET)
+    await settled(() => site.endpoint.traffic.bytesOut)
+    client.socket.resume()
+    await eventually(() => expect(client.length).toBeGreaterThan(content.length))
+    const body = client.bytes.subarray(client.bytes.indexOf('\r\n\r\n') + 4)
+    expect(body.equals(content)).toBe(true)
+  })
+
   it('a client that pipelines and does not read is not served ahead', async () => {
     let answered = 0
     const port = await startRawService((socket) => {
