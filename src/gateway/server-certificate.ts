@@ -12,6 +12,8 @@ import type { PrivateKeyType } from './private-key.ts'
 
 /** A certificate is replaced when a third of its life is left. */
 const RENEW_AT_SHARE = 1 / 3
+/** How far the clock of an authority may be ahead of ours. */
+const CLOCK_SKEW_MS = 300_000
 
 export interface ServerCertificateOptions {
   /** Where the certificate outlives the process; without it, it does not. */
@@ -86,7 +88,7 @@ export class ServerCertificate {
   #isValid({ names, keyType, notBefore, notAfter }: KeptCertificate): boolean {
     const now = this.#options.clock.now()
     return (
-      notBefore <= now &&
+      notBefore <= now + CLOCK_SKEW_MS &&
       now < notAfter &&
       keyType === (this.#options.keyType ?? 'ecdsa') &&
       this.#options.names.every((name) => names.includes(normalName(name)))

@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
-import { systemClock } from '../../src/base/clock.ts'
 import { AcmeServer } from '../helpers/acme-server.ts'
 import { startDnsServer } from '../helpers/dns-server.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -16,7 +15,7 @@ it('the built gateway orders a certificate from an ACME authority', async () => 
   const acme = await AcmeServer.start({
     records: await startDnsServer(records),
     challenges: () => dns.address,
-    clock: systemClock,
+    now: Date.now,
   })
   const folder = temporaryFolder()
   const gateway = new Program({

@@ -4,6 +4,7 @@ import { Bell } from '../../base/bell.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { CertificateJob, CertificateStatus } from '../certificate-status.ts'
+import { RollingLimit } from '../rolling-limit.ts'
 import { ServerCertificate, type ServerCertificateOptions } from '../server-certificate.ts'
 
 /** Authorities count failed orders: five an hour for a name are common. */
@@ -12,6 +13,9 @@ const RETRY_FLOOR_MS = 60_000
 const RETRY_CAP_MS = 43_200_000
 const CHECK_MS = 600_000
 const MAX_MESSAGE = 1_000
+/** Orders that people may ask for out of turn, in an hour. */
+const EARLY_RETRIES = 3
+const HOUR_MS = 3_600_000
 
 export interface AcmeCertificateOptions extends ServerCertificateOptions {
   readonly log: Logger
@@ -23,6 +27,7 @@ export class AcmeCertificate {
   readonly #clock: Clock
   readonly #log: Logger
   readonly #backoff = new Backoff({ baseMs: RETRY_BASE_MS, capMs: RETRY_CAP_MS })
+  readonly #early: RollingLimit
   readonly #bell = new Bell()
   #isStopped = false
   #job: CertificateJob | undefined
@@ -41,6 +46,7 @@ export class AcmeCertificate {
         hasIssued: (certificate) => authority.hasIssued(certificate),
       },
     })
+    this.#early = new RollingLimit({ capacity: EARLY_RETRIES, windowMs: HOUR_MS, clock })
     this.#clock = clock
     this.#log = log
   }
@@ -59,10 +65,9 @@ export class AcmeCertificate {
     void this.#run()
   }
 
-  /** Tries again now when the last try failed. */
+  /** Tries again now when the last try failed, unless that was asked for too often. */
   retry(): void {
-    if (this.#job?.error === undefined) return
-    this.#backoff.reset()
+    if (this.#job?.error === undefined || this.#early.take('') > 0) return
     this.#bell.ring()
   }
 

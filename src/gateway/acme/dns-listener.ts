@@ -107,7 +107,7 @@ export class DnsListener {
     let questions = 0
     socket.on('data', (chunk) => {
       rest = Buffer.concat([rest, chunk])
-      while (rest.length >= 2) {
+      while (rest.length >= 2 && !socket.destroyed) {
         const end = 2 + rest.readUInt16BE(0)
         questions += rest.length < end ? 0 : 1
         if (end > 2 + MAX_QUESTION_BYTES || questions > TCP_QUESTIONS) {

@@ -20,7 +20,7 @@ const DAY_MS = 86_400_000
 const HOUR_MS = 3_600_000
 const CNAME_BASE = 'gateway.test'
 
-async function openSite({ hasRecord = true } = {}) {
+async function openSite({ hasRecord = true, authorityAheadMs = 0 } = {}) {
   const stores = openGatewayStores(undefined, { hasAcme: true })
   const { clock, domains, folder } = stores
   const { log, text: logText } = captureLog()
@@ -42,7 +42,7 @@ async function openSite({ hasRecord = true } = {}) {
   const acme = await AcmeServer.start({
     records: await startDnsServer(records),
     challenges: () => formatListenAddress(address),
-    clock,
+    now: () => clock.now() + authorityAheadMs,
   })
   const own = await CertificateAuthority.open({ folder, clock, log })
   const open = async () => {
@@ -169,6 +169,26 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     certificates.retry(site.domain)
     await eventually(() => expect(certificates.statusOf(site.domain).job).toBeUndefined())
     expect(acme.orders).toHaveLength(1)
+  })
+
+  it('is ordered out of turn a few times an hour, however often somebody asks', async () => {
+    const site = await openSite({ hasRecord: false })
+    const certificates = await site.open()
+    for (let asked = 0; asked < 6; asked += 1) {
+      await settled(certificates, site)
+      certificates.retry(site.domain)
+      // What was rung for starts before anything else does.
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    await settled(certificates, site)
+    expect(site.acme.orders).toHaveLength(4)
+  })
+
+  it('may come from an authority whose clock is ahead', async () => {
+    const site = await openSite({ authorityAheadMs: 60_000 })
+    const certificates = await site.open()
+    expect(await settled(certificates, site)).toMatchObject({ job: undefined })
+    expect(site.acme.orders).toHaveLength(1)
   })
 
   it('keeps the certificate that it has while renewing fails', async () => {

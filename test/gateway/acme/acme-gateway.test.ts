@@ -1,7 +1,6 @@
 import { once } from 'node:events'
 import { connect } from 'node:tls'
 import { expect, it } from 'vitest'
-import { systemClock } from '../../../src/base/clock.ts'
 import { formatListenAddress, type ListenAddress } from '../../../src/base/listen-address.ts'
 import { AcmeServer } from '../../helpers/acme-server.ts'
 import { startDnsServer } from '../../helpers/dns-server.ts'
@@ -30,7 +29,7 @@ it('walks from a reserved domain over its DNS records to a certificate of the au
   const acme = await AcmeServer.start({
     records: dnsServer,
     challenges: () => dns.address,
-    clock: systemClock,
+    now: Date.now,
   })
   const { gateway, addresses } = await startGateway({
     apiListen: ANY_PORT,
