@@ -61,7 +61,7 @@ export class Compiler {
     const value = source === null ? {} : parsePolicy(source, this.#problems)
     const document = this.#problems.hasErrors ? undefined : readDocument(value, this.#problems)
     const [onTcpConnect, onHttpRequest, onHttpResponse] = PHASES.map((phase) => {
-      this.#scope.enterPhase()
+      this.#scope.enterPhase(phase)
       const rules = (document?.rules[phase] ?? []).map((rule) => this.#compileRule(rule, phase))
       return new PhaseRules(phase, rules, this.#options.log)
     }) as [PhaseRules, PhaseRules, PhaseRules]

@@ -3,7 +3,7 @@ import { PHASES, type Phase } from './phase.ts'
 import { child, type ProblemList } from './problem.ts'
 
 /** Characters of a document. */
-const MAX_LENGTH = 262_144
+const MAX_LENGTH = 131_072
 /** Rules of all phases together. */
 const MAX_RULES = 200
 /** Expressions, and actions, of one rule. */
@@ -96,6 +96,10 @@ function parseYaml(source: string, problems: ProblemList): unknown {
   }
 }
 
+const NO_RULES: PolicyDocument = {
+  rules: { on_tcp_connect: [], on_http_request: [], on_http_response: [] },
+}
+
 /** Checks the shape of a parsed document, down to the type of each action. */
 export function readDocument(value: unknown, problems: ProblemList): PolicyDocument {
   const rules: Record<Phase, RuleSource[]> = {
@@ -105,13 +109,13 @@ export function readDocument(value: unknown, problems: ProblemList): PolicyDocum
   }
   if (depthOf(value) > MAX_DEPTH) {
     problems.add('tooDeep', '', `The policy is nested more than ${MAX_DEPTH} deep.`)
-    return { rules }
+    return NO_RULES
   }
   const root = fieldsOf(value)
   if (!root) {
     const hint = `The policy must be an object with ${PHASES.join(', ')}.`
     problems.add('unparsable', '', hint)
-    return { rules }
+    return NO_RULES
   }
   const isDisabled = readDisabled(root, problems)
   for (const [key, list] of Object.entries(root)) {
@@ -122,8 +126,7 @@ export function readDocument(value: unknown, problems: ProblemList): PolicyDocum
   if (count > MAX_RULES) {
     problems.add('tooManyRules', '', `The policy has ${count} rules; ${MAX_RULES} are allowed.`)
   }
-  if (!isDisabled) return { rules }
-  return { rules: { on_tcp_connect: [], on_http_request: [], on_http_response: [] } }
+  return isDisabled || count > MAX_RULES ? NO_RULES : { rules }
 }
 
 /** `enabled` stands beside the old names of the phases only. */
@@ -192,7 +195,7 @@ function readExpressions(
     problems.add('badValue', pointer, 'expressions must be a list of texts.')
     return []
   }
-  refuseTooMany(value, pointer, 'expressions', problems)
+  if (isTooLong(value, pointer, 'expressions', problems)) return []
   return value.flatMap((item, index) => {
     if (typeof item === 'string') return { pointer: child(pointer, index), value: item }
     problems.add('badValue', child(pointer, index), 'An expression must be text.')
@@ -205,7 +208,7 @@ function readActions(value: unknown, pointer: string, problems: ProblemList): Ac
     problems.add('noActions', pointer, 'A rule needs at least one action.')
     return []
   }
-  refuseTooMany(value, pointer, 'actions', problems)
+  if (isTooLong(value, pointer, 'actions', problems)) return []
   return value.flatMap((item, index) => readAction(item, child(pointer, index), problems) ?? [])
 }
 
@@ -228,18 +231,16 @@ function readAction(
   return { pointer, type, config: config ?? undefined }
 }
 
-function refuseTooMany(
+function isTooLong(
   list: readonly unknown[],
   pointer: string,
   what: string,
   problems: ProblemList,
-): void {
-  if (list.length <= MAX_ITEMS) return
-  problems.add(
-    'tooManyItems',
-    pointer,
-    `The rule has ${list.length} ${what}; ${MAX_ITEMS} are allowed.`,
-  )
+): boolean {
+  if (list.length <= MAX_ITEMS) return false
+  const message = `The rule has ${list.length} ${what}; ${MAX_ITEMS} are allowed.`
+  problems.add('tooManyItems', pointer, message)
+  return true
 }
 
 function refuseUnknownKeys(

@@ -9,6 +9,8 @@ import { Pattern } from './pattern.ts'
  * for each, characters that functions go through, text times size of patterns: 2 to 5 ms.
  */
 const MAX_STEPS = 32_768
+/** What it takes to compile one instruction of a pattern. */
+const PATTERN_STEPS = 8
 /** What it takes to find a time zone. */
 const ZONE_STEPS = 8_192
 /** Characters of a string that an expression makes. */
@@ -23,7 +25,11 @@ export class EvaluationError extends Error {
 export class Evaluation {
   readonly clock: Clock
   /** Compiled once for each source; throws PatternError. */
-  readonly patterns = new BoundedCache((source) => new Pattern(source))
+  readonly patterns = new BoundedCache((source) => {
+    const pattern = new Pattern(source)
+    this.spend(PATTERN_STEPS * pattern.steps(0))
+    return pattern
+  })
   readonly ranges = new BoundedCache<Cidr | undefined>(parseCidr)
   /** By the name of a time zone; throws RangeError. Finding one takes a millisecond. */
   readonly zones = new BoundedCache((timeZone) => {

@@ -20,6 +20,16 @@ const GATEWAY_HEADERS = new Set([
 
 export const isGatewayHeader = (name: string): boolean => GATEWAY_HEADERS.has(name.toLowerCase())
 
+/**
+ * True when the response has a body, and all of it: not after HEAD, 1xx, 204 or 304 (RFC 9112 6.3),
+ * and not in 206, whose ranges count the bytes of the whole.
+ */
+export function hasWholeBody(exchange: Exchange): boolean {
+  const { status } = responseOf(exchange)
+  const hasNone = status < 200 || status === 204 || status === 206 || status === 304
+  return !hasNone && requestOf(exchange).method !== 'HEAD'
+}
+
 /** The message that an action of the phase works on. */
 export function headOf(exchange: Exchange, phase: Phase): { readonly headers: HeaderList } {
   return phase === 'on_http_response' ? responseOf(exchange) : requestOf(exchange)

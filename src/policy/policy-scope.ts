@@ -10,7 +10,7 @@ const VARS = 'vars.'
 /** What expressions may name at one place of a document: it grows as the document is read. */
 export class PolicyScope {
   readonly #byNamespace = new Map<string, ActionDefinition>()
-  /** Namespaces of actions that stand before, in any phase. */
+  /** Namespaces of actions that stand before. */
   readonly #ran = new Set<string>()
   readonly #vars = new Set<string>()
 
@@ -18,9 +18,10 @@ export class PolicyScope {
     for (const action of ACTIONS.values()) this.#byNamespace.set(action.namespace, action)
   }
 
-  /** Variables live for a phase, results of actions for the exchange. */
-  enterPhase(): void {
+  /** Variables live for a phase; results live for the exchange, or while a connection is judged. */
+  enterPhase(phase: Phase): void {
     this.#vars.clear()
+    if (phase === 'on_http_request') this.#ran.clear()
   }
 
   addAction({ namespace }: ActionDefinition): void {

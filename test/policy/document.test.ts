@@ -142,7 +142,7 @@ describe('limits of documents', () => {
   const nested = (depth: number): unknown => (depth === 0 ? 1 : [nested(depth - 1)])
 
   it.each([
-    ['262,144 characters', ' '.repeat(262_145), 'ERR_NGROK_2221 '],
+    ['131,072 characters', ' '.repeat(131_073), 'ERR_NGROK_2221 '],
     ['200 rules', rules(201, { actions: [deny] }), 'ERR_NGROK_2264 '],
     [
       '50 expressions',

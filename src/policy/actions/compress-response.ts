@@ -5,6 +5,7 @@ import { defineAction } from '../action.ts'
 import { problem } from '../config-schema.ts'
 import { requestOf, responseOf } from '../functions/requests.ts'
 import type { HeaderList } from '../header-list.ts'
+import { hasWholeBody } from '../message-head.ts'
 import { CONTINUE } from '../outcome.ts'
 import { RESPONSE_PHASE } from '../phase.ts'
 
@@ -45,15 +46,11 @@ export const compressResponse = defineAction({
   results: { already_compressed: 'bool', negotiated_algorithm: 'string' },
   build({ algorithms }) {
     return (exchange) => {
-      const request = requestOf(exchange)
-      const response = responseOf(exchange)
-      const { headers } = response
+      const { headers } = responseOf(exchange)
       const isEncoded = headers.has('content-encoding')
-      const accepted = request.headers.all('accept-encoding').join(',')
+      const accepted = requestOf(exchange).headers.all('accept-encoding').join(',')
       const algorithm =
-        isEncoded || request.method === 'HEAD' || !hasWholeBody(response.status)
-          ? undefined
-          : negotiate(accepted, algorithms)
+        isEncoded || !hasWholeBody(exchange) ? undefined : negotiate(accepted, algorithms)
       exchange.results.set('compress', {
         already_compressed: isEncoded,
         negotiated_algorithm: algorithm ?? '',
@@ -69,11 +66,6 @@ export const compressResponse = defineAction({
     }
   },
 })
-
-/** 204 and 304 have no content; the ranges of 206 count the bytes of the plain form. */
-function hasWholeBody(status: number): boolean {
-  return status >= 200 && status !== 204 && status !== 206 && status !== 304
-}
 
 /** The best of the allowed algorithms by quality (RFC 9110 12.5.3), the earlier one of equals. */
 function negotiate(field: string, allowed: readonly Algorithm[]): Algorithm | undefined {

@@ -11,9 +11,10 @@ import type { Template } from '../template.ts'
 import { type TokenFailure, TokenVerifier, tokenView } from '../token-verifier.ts'
 import type { ValueInput } from '../value.ts'
 
+/** Those with public keys: a key set cannot hold the secrets of the others. */
 const ALGORITHMS = [
   ...['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
-  ...['ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519', 'HS256', 'HS384', 'HS512'],
+  ...['ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'],
 ] as const
 const TYPES = ['id_token', 'access_token', 'at+jwt', 'it+jwt', 'plain', 'jwt'] as const
 const MAX_ITEMS = 10

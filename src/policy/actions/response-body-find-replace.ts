@@ -8,7 +8,8 @@ import {
   replacementsConfig,
   wholeBody,
 } from '../body-replace.ts'
-import { requestOf, responseOf } from '../functions/requests.ts'
+import { responseOf } from '../functions/requests.ts'
+import { hasWholeBody } from '../message-head.ts'
 import { CONTINUE } from '../outcome.ts'
 import { RESPONSE_PHASE } from '../phase.ts'
 
@@ -20,9 +21,8 @@ export const responseBodyFindReplace = defineAction({
   build({ replacements }, context) {
     const prepare = compileReplacements(replacements, context)
     return (exchange) => {
-      const { headers, status } = responseOf(exchange)
-      const hasBody = status !== 204 && status !== 206 && status !== 304
-      if (!hasBody || requestOf(exchange).method === 'HEAD' || !canDecode(headers)) return CONTINUE
+      const { headers } = responseOf(exchange)
+      if (!hasWholeBody(exchange) || !canDecode(headers)) return CONTINUE
       const encoding = encodingOf(headers)
       const replace = prepare(exchange)
       forgetBody(headers)

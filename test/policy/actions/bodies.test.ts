@@ -89,6 +89,7 @@ describe('compress-response', () => {
     ['it is a HEAD request', 'gzip', { method: 'HEAD' }],
     ['there is no body', 'gzip', { status: 204 }],
     ['it is a part', 'gzip', { status: 206 }],
+    ['another protocol begins', 'gzip', { status: 101 }],
   ])('leaves the body as it is when %s', async (_, accepted, parts) => {
     const { exchange, headers, result } = await compress(accepted, parts)
     expect(exchange.responseTransforms).toEqual([])
@@ -187,6 +188,7 @@ describe('response-body-find-replace', () => {
   it.each([
     ['an encoding that it does not know', { responseHeaders: ['Content-Encoding', 'zstd'] }],
     ['an answer without a body', { status: 304 }],
+    ['a switch to another protocol', { status: 101 }],
     ['a HEAD request', { method: 'HEAD' }],
   ])('leaves %s alone', async (_, parts) => {
     const { exchange } = await replaced(Buffer.from('x'), parts)
