@@ -1,5 +1,5 @@
 /** The fields that a gateway has to look at, lower case; all others pass as they are. */
-const KNOWN_FIELDS = [
+export const KNOWN_FIELDS = [
   'te',
   'host',
   'expect',
