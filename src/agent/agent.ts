@@ -122,6 +122,7 @@ export class Agent {
   async start(): Promise<void> {
     this.#deviceId = loadDeviceId(this.#options.dataDir, this.#log)
     await this.#defaultPolicy.start(() => this.#tunnels.defaultPolicyChanged())
+    if (this.#stopping.signal.aborted) return
     this.#authtoken.start(() => this.#link.authtokenChanged())
     this.#tunnels.restore()
     this.#upstreams.start()

@@ -51,15 +51,22 @@ export class DefaultPolicy {
     const parsed = await this.#parse(this.#file.read())
     if ('document' in parsed) this.#adopt(parsed.document)
     else await this.#fallBack(parsed.problem)
-    this.#file.start(async (reading) => {
-      if (this.#reload(await this.#parse(reading))) onChange()
-    })
+    this.#file.start((reading) => void this.#follow(reading, onChange))
   }
 
   stop(): void {
     this.#file.stop()
   }
 
+  async #follow(reading: FileReading, onChange: () => void): Promise<void> {
+    try {
+      if (this.#reload(await this.#parse(reading))) onChange()
+    } catch (error) {
+      this.#options.log.error({ err: error }, 'default policy could not be read again')
+    }
+  }
+
+  /** Answers whether another policy is in force now. */
   #reload(parsed: Parsed): boolean {
     const { log } = this.#options
     if ('problem' in parsed) {

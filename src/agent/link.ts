@@ -142,7 +142,7 @@ export class Link {
       } catch (error) {
         if (signal.aborted) return
         this.#fail(problemOf(error))
-        if (error instanceof PoisonedError) return this.#options.onPoisoned()
+        if (error instanceof PoisonedError) return this.#giveUp()
       }
       await this.#pause(signal)
     }
@@ -193,6 +193,11 @@ export class Link {
     void closing.then(() => this.#closing.delete(closing))
     // A session that works holds its domains: the next one would be told that they are taken.
     if (!line.isDead) await closing
+  }
+
+  #giveUp(): void {
+    this.#nextRetryAt = undefined
+    this.#options.onPoisoned()
   }
 
   #fail(problem: Problem): void {

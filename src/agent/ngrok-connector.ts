@@ -1,5 +1,6 @@
 import { createRequire } from 'node:module'
 import type * as Sdk from '@ngrok/ngrok'
+import { abortable } from '../base/abortable.ts'
 import { DeadlineError, withDeadline } from '../base/deadline.ts'
 import { Limiter } from '../base/limiter.ts'
 import type { Logger } from '../base/logger.ts'
@@ -121,25 +122,30 @@ async function loadSdk(): Promise<typeof Sdk> {
 /** Whether a session is of use; the first reason why not is the one that counts. */
 class Lifeline {
   readonly #onLost: (problem: Problem) => void
-  #isCut = false
+  readonly #cut = new AbortController()
 
   constructor(onLost: (problem: Problem) => void) {
     this.#onLost = onLost
   }
 
+  /** Aborted when the session is of no use any more. */
+  get signal(): AbortSignal {
+    return this.#cut.signal
+  }
+
   get isCut(): boolean {
-    return this.#isCut
+    return this.#cut.signal.aborted
   }
 
   lose(detail: string): void {
-    if (this.#isCut) return
-    this.#isCut = true
+    if (this.isCut) return
+    this.#cut.abort(new Error(detail))
     this.#onLost(networkProblem(detail))
   }
 
   /** We let go of the session ourselves: nothing is lost. */
   cut(): void {
-    this.#isCut = true
+    this.#cut.abort(new Error('the session was closed'))
   }
 }
 
@@ -162,19 +168,28 @@ class NgrokSession implements Session {
   }
 
   async open(request: EndpointRequest): Promise<Listener> {
-    const { bindMs } = this.#parts.deadlines
     const builder = this.#endpointOf(request)
-    const listener = await this.#rpcs
-      .run(() =>
-        this.#rpc(builder.listenAndForward(request.dialUrl), bindMs, 'opening an endpoint'),
-      )
-      .catch((error) => {
-        throw new ProblemError(sdkProblem(error, this.#parts.authtoken))
-      })
-    this.#open.add(listener)
-    this.#watch(listener, request.onDropped)
-    const close = () => this.#rpcs.run(() => this.#close(listener))
-    return { url: listener.url() ?? `https://${request.domain}`, close }
+    try {
+      const listener = await this.#rpcs.run(() => this.#bind(builder, request.dialUrl))
+      this.#watch(listener, request.onDropped)
+      const close = () => this.#rpcs.run(() => this.#close(listener))
+      return { url: listener.url() ?? `https://${request.domain}`, close }
+    } catch (error) {
+      throw new ProblemError(sdkProblem(error, this.#parts.authtoken))
+    }
+  }
+
+  /** Ends with the session: whoever waits for a dead one would be late for the next. */
+  async #bind(builder: Sdk.HttpListenerBuilder, dialUrl: string): Promise<Sdk.Listener> {
+    const { deadlines, lifeline } = this.#parts
+    lifeline.signal.throwIfAborted()
+    const opened = builder.listenAndForward(dialUrl).then((listener) => {
+      this.#open.add(listener)
+      if (lifeline.isCut) void this.#close(listener)
+      return listener
+    })
+    const rpc = this.#rpc(opened, deadlines.bindMs, 'opening an endpoint')
+    return abortable(rpc, lifeline.signal)
   }
 
   /**

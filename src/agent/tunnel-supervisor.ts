@@ -183,14 +183,15 @@ export class TunnelSupervisor {
     const { clock } = this.#options
     const { event, delayMs } = this.#judge(problem)
     this.#dropped = undefined
-    this.#move(event, problem, clock.now() + delayMs)
+    this.#move(event, problem, Math.ceil(clock.now() + delayMs))
     await this.#wakeUp.wait(clock, delayMs)
   }
 
   #judge(problem: Problem): { event: TunnelEvent; delayMs: number } {
     const { clock, random = Math.random, timings } = this.#options
-    if (problem.permanent)
+    if (problem.permanent) {
       return { event: 'refused', delayMs: timings.slowRetryMs * (1 + random()) }
+    }
     if (problem.reason !== 'conflict') return { event: 'failed', delayMs: this.#backoff.next() }
     // The service may still count an earlier session of ours; only later it is somebody else.
     this.#ghostSince ??= clock.monotonic()

@@ -315,6 +315,15 @@ describe('onChange', () => {
 })
 
 describe('stop', () => {
+  it('wins over a start that is under way', async () => {
+    const { agent, connector } = await agentOnFake()
+    const starting = agent.start()
+    await agent.stop()
+    await starting
+    expect(agent.list()).toEqual([])
+    expect(connector.connects).toBe(0)
+  })
+
   it('closes the endpoints, then the session, and keeps the rows', async () => {
     const { agent, connector, again } = await agentOnFake({ own: OWN })
     await agent.start()
