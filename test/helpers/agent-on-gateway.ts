@@ -7,7 +7,7 @@ import type { Agent, AgentOptions } from '../../src/agent/agent.ts'
 import { NgrokConnector } from '../../src/agent/ngrok-connector.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { formatListenAddress } from '../../src/base/listen-address.ts'
-import { Gateway, type GatewayOptions } from '../../src/gateway/gateway.ts'
+import { Gateway } from '../../src/gateway/gateway.ts'
 import { agentInFolder, FAST_TIMINGS, linkUp, specOf } from './agent-in-folder.ts'
 import { captureLog } from './captured-log.ts'
 import { ChaosProxy } from './chaos-proxy.ts'
@@ -33,11 +33,11 @@ export interface AgentOnGateway extends RunningGateway {
 }
 
 /** The agent with the real SDK, a chaos proxy, and a real gateway; the agent is not started. */
-export async function agentOnGateway(
-  change: Partial<AgentOptions> = {},
-  gatewayOptions: Partial<GatewayOptions> = {},
-): Promise<AgentOnGateway> {
-  const running = await startGateway(gatewayOptions)
+export async function agentOnGateway({
+  running: given,
+  ...change
+}: Partial<AgentOptions> & { running?: RunningGateway } = {}): Promise<AgentOnGateway> {
+  const running = given ?? (await startGateway())
   const { addresses, authtoken, dataDir } = running
   const proxy = await ChaosProxy.start(addresses.agent)
   const folder = temporaryFolder()
@@ -76,7 +76,6 @@ export async function agentOnGateway(
         httpsListen: addresses.https,
         log: captureLog().log,
         clock: systemClock,
-        ...gatewayOptions,
       })
       onTestFinished(() => gateway.stop())
       await gateway.start()
