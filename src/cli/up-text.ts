@@ -36,7 +36,7 @@ export function describeUp(ready: UpReady, samplePort: number, config: Config): 
   API token    ${agent.apiToken ? 'AGENT_API_TOKEN' : tokenFile}
   public       ${ready.ingress_http}  and  ${ready.ingress_https} (CA: ${shown(ready.ca_cert)})
   domain       ${ready.reserved_domain}
-  management   ${ready.management_api} (API key: ${shown(apiKeyPath(config.gateway))})
+  console      ${ready.management_api}/console/ (API key: ${shown(apiKeyPath(config.gateway))})
   sample       http://127.0.0.1:${samplePort}, a service to try with
 
 Paste these into another terminal, in this folder:
