@@ -1,153 +1,10 @@
 import { existsSync, readFileSync } from 'node:fs'
-import { isIP } from 'node:net'
 import { join, resolve } from 'node:path'
-import * as z from 'zod'
 import { StartError } from './base/app-error.ts'
-import { isLoopback, type ListenAddress, parseListenAddress } from './base/listen-address.ts'
+import type { ListenAddress } from './base/listen-address.ts'
 import { packageRoot } from './base/package-root.ts'
 import { Secret } from './base/secret.ts'
-
-const PREFIXES = /^(AGENT|SVC|GATEWAY)_/
-const TUNNEL_LIMIT = 'must be a whole number from 1 to 10000'
-const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
-
-const listen = z.string().transform((text, context): ListenAddress => {
-  const address = parseListenAddress(text)
-  if (address) return address
-  context.addIssue({ code: 'custom', message: 'must be host:port, such as 127.0.0.1:7040' })
-  return z.NEVER
-})
-
-const hostPort = z
-  .string()
-  .refine((text) => parseListenAddress(text), 'must be host:port, such as gateway.lan:4443')
-
-const domain = z
-  .string()
-  .transform((text) => text.toLowerCase())
-  .refine(
-    (text) =>
-      text.length <= 253 && /^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]+$/.test(text),
-    'must be a domain name, such as agent.site.example.com',
-  )
-
-const wildcardDomain = z
-  .string()
-  .transform((text) => text.toLowerCase())
-  .refine(
-    (text) => text.startsWith('*.') && domain.safeParse(text.slice(2)).success,
-    'must be a wildcard domain, such as *.site.example.com',
-  )
-
-const secret = z.string().transform((text) => new Secret(text))
-const httpsUrl = z.string().refine((text) => {
-  if (!URL.canParse(text)) return false
-  const { protocol, hostname } = new URL(text)
-  return protocol === 'https:' || (protocol === 'http:' && isLoopback(hostname))
-}, 'must be an https URL, such as https://acme.example.com/directory')
-const list = z.string().transform((text) => text.split(/[\s,]+/).filter((item) => item !== ''))
-
-/** Every setting with its meaning. `describe` texts are the README's table and `--help`. */
-const SettingsSchema = z.strictObject({
-  SVC_AUTHTOKEN: secret.optional().describe('authtoken of the service; better in a file'),
-  SVC_AUTHTOKEN_FILE: z.string().optional().describe('file that holds the authtoken; watched'),
-  SVC_SERVER_ADDR: hostPort
-    .optional()
-    .describe('host:port of the gateway; unset: the hosted service'),
-  SVC_INGRESS_ADDR: listen
-    .optional()
-    .describe('host:port where this device reaches its public domain; unset: where DNS leads'),
-  SVC_CA_CERT: z.string().optional().describe("PEM file of the gateway's CA"),
-  SVC_API_KEY: secret
-    .optional()
-    .describe('key to the management API, for `provision`; better in a file'),
-  AGENT_DOMAIN: domain
-    .optional()
-    .describe(
-      'public domain of the agent API; unset: local only (with `up`: agent.site.localhost)',
-    ),
-  AGENT_LISTEN: listen
-    .default({ host: '127.0.0.1', port: 7040 })
-    .describe('where the agent API listens on the device'),
-  AGENT_DATA_DIR: z.string().optional().describe('data folder (under systemd: StateDirectory)'),
-  AGENT_DEFAULT_POLICY: z
-    .string()
-    .optional()
-    .describe('policy for tunnels created without one; unset and not there: the shipped one'),
-  AGENT_API_TOKEN: secret
-    .refine((token) => token.reveal().length >= 20, 'must have at least 20 characters')
-    .optional()
-    .describe('bearer token of the agent API; unset: made at first start, see data/api-token'),
-  AGENT_FORWARD_ALLOW: list
-    .default([])
-    .describe(
-      'hosts or CIDRs, each with an optional :port, that tunnels may forward to beside loopback',
-    ),
-  AGENT_MAX_TUNNELS: z.coerce
-    .number({ error: TUNNEL_LIMIT })
-    .int(TUNNEL_LIMIT)
-    .min(1, TUNNEL_LIMIT)
-    .max(10_000, TUNNEL_LIMIT)
-    .default(1_000)
-    .describe('how many tunnels the device may hold'),
-  AGENT_UNKNOWN_ACTIONS: z
-    .enum(['warn', 'refuse'], { error: 'must be warn or refuse' })
-    .default('warn')
-    .describe('policy actions that only the hosted service may know; the own gateway refuses them'),
-  GATEWAY_AGENT_LISTEN: listen
-    .default({ host: '127.0.0.1', port: 4443 })
-    .describe('where agents connect to the gateway'),
-  GATEWAY_HTTP_LISTEN: listen
-    .default({ host: '127.0.0.1', port: 8080 })
-    .describe('public HTTP ingress'),
-  GATEWAY_HTTPS_LISTEN: listen
-    .default({ host: '127.0.0.1', port: 8443 })
-    .describe('public HTTPS ingress'),
-  GATEWAY_API_LISTEN: listen
-    .default({ host: '127.0.0.1', port: 8070 })
-    .describe('management API of the gateway'),
-  GATEWAY_API_HOSTS: list
-    .default([])
-    .describe('host names of the management API beside localhost and its addresses'),
-  GATEWAY_CNAME_BASE: domain
-    .default('gateway.localhost')
-    .describe('CNAME targets of reserved domains lie below it; it has to lead to the gateway'),
-  GATEWAY_DNS_SERVERS: list
-    .refine(
-      (servers) =>
-        servers.every((server) => isIP(parseListenAddress(server)?.host ?? server) !== 0),
-      'must be addresses, each with an optional :port',
-    )
-    .default([])
-    .describe("whom the DNS check of reserved domains asks; unset: the machine's resolvers"),
-  GATEWAY_DNS_LISTEN: listen
-    .optional()
-    .describe('where the gateway answers DNS questions of the ACME authority, UDP and TCP'),
-  GATEWAY_ACME_DIRECTORY: httpsUrl
-    .optional()
-    .describe(
-      'ACME directory of the authority `letsencrypt`; who sets it accepts its terms of service',
-    ),
-  GATEWAY_ACME_EMAIL: z
-    .email('must be an e-mail address')
-    .optional()
-    .describe('whom the ACME authority may write to'),
-  GATEWAY_DATA_DIR: z.string().optional().describe("the gateway's data folder"),
-  GATEWAY_RESERVED_DOMAIN: wildcardDomain
-    .default('*.site.localhost')
-    .describe('wildcard domain that the gateway reserves at its first start'),
-  GATEWAY_TLS_CERT: z
-    .string()
-    .optional()
-    .describe('PEM certificate chain for the HTTPS ingress; unset: from the own CA'),
-  GATEWAY_TLS_KEY: z.string().optional().describe('PEM private key of GATEWAY_TLS_CERT'),
-  LOG_LEVEL: z
-    .enum(LOG_LEVELS, { error: `must be one of ${LOG_LEVELS.join(', ')}` })
-    .default('info')
-    .describe('how much is logged (JSON lines on stderr)'),
-})
-
-type Settings = z.output<typeof SettingsSchema>
+import { type Environment, parseSettings, type Settings } from './settings.ts'
 
 /** What the processes are built from: typed, with defaults, paths absolute. */
 export interface Config {
@@ -185,35 +42,9 @@ export interface Config {
   readonly logLevel: Settings['LOG_LEVEL']
 }
 
-/** One row of the settings table. */
-export interface SettingRow {
-  readonly name: string
-  readonly fallback: string
-  readonly meaning: string
-}
-
-type Environment = Readonly<Record<string, string | undefined>>
-
-/**
- * Reads the settings out of an environment. All that is wrong is said at once, one line each,
- * without repeating a value that could be a secret.
- */
+/** Builds the configuration out of an environment. Throws a StartError that says all that is wrong. */
 export function parseConfig(environment: Environment): Config {
-  const given = Object.entries(environment).filter(
-    ([name, value]) => (PREFIXES.test(name) || name === 'LOG_LEVEL') && value !== '',
-  )
-  const parsed = SettingsSchema.safeParse(Object.fromEntries(given))
-  if (!parsed.success) throw new StartError(parsed.error.issues.flatMap(sentencesOf).join('\n'))
-  return toConfig(parsed.data, environment)
-}
-
-/** The settings table as the README and `--help` show it. */
-export function settingRows(): SettingRow[] {
-  return Object.entries(SettingsSchema.shape).map(([name, schema]) => ({
-    name,
-    fallback: formatDefault(name, schema),
-    meaning: schema.description ?? '',
-  }))
+  return toConfig(parseSettings(environment), environment)
 }
 
 function toConfig(settings: Settings, environment: Environment): Config {
@@ -288,49 +119,4 @@ function defaultPolicyPath(settings: Settings, environment: Environment): string
   const folder = environment.CONFIGURATION_DIRECTORY?.split(':')[0] ?? '.'
   const own = resolve(folder, 'default-policy.json')
   return existsSync(own) ? own : join(packageRoot(), 'default-policy.json')
-}
-
-function sentencesOf(issue: z.core.$ZodIssue): string[] {
-  if (issue.code === 'unrecognized_keys') return issue.keys.map(unknownSetting)
-  return [`${issue.path.join('.')} ${issue.message}.`]
-}
-
-function unknownSetting(name: string): string {
-  const known = Object.keys(SettingsSchema.shape)
-  const [nearest] = known
-    .map((candidate) => ({ candidate, distance: editDistance(name, candidate) }))
-    .sort((a, b) => a.distance - b.distance)
-  const hint = nearest && nearest.distance <= 4 ? ` Did you mean ${nearest.candidate}?` : ''
-  return `There is no setting ${name}.${hint}`
-}
-
-/** Levenshtein distance; names are short, so the plain table will do. */
-function editDistance(a: string, b: string): number {
-  let previous = Array.from({ length: b.length + 1 }, (_, column) => column)
-  for (let row = 1; row <= a.length; row += 1) {
-    const current = [row]
-    for (let column = 1; column <= b.length; column += 1) {
-      const substituted = (previous[column - 1] ?? 0) + (a[row - 1] === b[column - 1] ? 0 : 1)
-      const shifted = Math.min(previous[column] ?? 0, current[column - 1] ?? 0) + 1
-      current.push(Math.min(substituted, shifted))
-    }
-    previous = current
-  }
-  return previous[b.length] ?? 0
-}
-
-const COMPUTED_DEFAULTS: Readonly<Record<string, string>> = {
-  AGENT_DATA_DIR: 'data',
-  AGENT_DEFAULT_POLICY: 'default-policy.json',
-  GATEWAY_DATA_DIR: 'data/gateway',
-}
-
-function formatDefault(name: string, schema: z.ZodType): string {
-  const fallback = COMPUTED_DEFAULTS[name] ?? schema.safeParse(undefined).data
-  if (fallback === undefined || (Array.isArray(fallback) && fallback.length === 0)) return ''
-  if (typeof fallback === 'object' && fallback !== null && 'port' in fallback) {
-    const { host, port } = fallback as ListenAddress
-    return `${host}:${port}`
-  }
-  return String(fallback)
 }

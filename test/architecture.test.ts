@@ -10,6 +10,7 @@ const FLOORS = [
   ['cli'],
   ['daemon.ts'],
   ['config.ts'],
+  ['settings.ts'],
   ['api', 'gateway'],
   ['agent'],
   ['policy', 'muxado', 'http', 'store'],

@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { inspect } from 'node:util'
 import { describe, expect, it } from 'vitest'
-import { parseConfig, settingRows } from '../src/config.ts'
+import { parseConfig } from '../src/config.ts'
 import { temporaryFolder } from './helpers/temporary-folder.ts'
 
 describe('parseConfig', () => {
@@ -107,16 +107,5 @@ describe('parseConfig', () => {
     expect(parseConfig({ AGENT_DEFAULT_POLICY: '/x/p.json' }).agent.defaultPolicyPath).toBe(
       '/x/p.json',
     )
-  })
-})
-
-describe('settingRows', () => {
-  it('has a meaning for each setting', () => {
-    expect(settingRows().filter((row) => row.meaning === '')).toEqual([])
-    expect(settingRows()).toContainEqual({
-      name: 'GATEWAY_HTTP_LISTEN',
-      fallback: '127.0.0.1:8080',
-      meaning: 'public HTTP ingress',
-    })
   })
 })

@@ -2,8 +2,8 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { ERRORS } from '../src/base/app-error.ts'
-import { settingRows } from '../src/config.ts'
 import { ACTIONS } from '../src/policy/actions/index.ts'
+import { settingRows } from '../src/settings.ts'
 
 const README = join(import.meta.dirname, '../README.md')
 

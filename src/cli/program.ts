@@ -1,6 +1,6 @@
 import { Command, CommanderError } from 'commander'
 import { StartError } from '../base/app-error.ts'
-import { settingRows } from '../config.ts'
+import { settingRows } from '../settings.ts'
 import type { CommandContext } from './command-context.ts'
 import { gatewayCommand } from './gateway.ts'
 import { policyCommand } from './policy.ts'

@@ -1,0 +1,13 @@
+import { describe, expect, it } from 'vitest'
+import { settingRows } from '../src/settings.ts'
+
+describe('settingRows', () => {
+  it('has a meaning for each setting', () => {
+    expect(settingRows().filter((row) => row.meaning === '')).toEqual([])
+    expect(settingRows()).toContainEqual({
+      name: 'GATEWAY_HTTP_LISTEN',
+      fallback: '127.0.0.1:8080',
+      meaning: 'public HTTP ingress',
+    })
+  })
+})
