@@ -1,18 +1,11 @@
-/**
- * What policies cost: the limiter beside the memory stores of two libraries from npm, the rules by
- * themselves, a compile, and requests through a real gateway with and without a policy.
- */
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
-import { MemoryStore } from 'express-rate-limit'
-import { RateLimiterMemory } from 'rate-limiter-flexible'
+/** What policies cost: the rules by themselves, a compile, and requests through a real gateway. */
 import { systemClock } from '../src/base/clock.ts'
 import { createLogger } from '../src/base/logger.ts'
 import { Exchange } from '../src/policy/exchange.ts'
 import { HeaderList } from '../src/policy/header-list.ts'
 import { compilePolicy } from '../src/policy/policy.ts'
-import { RateLimiter } from '../src/policy/rate-limiter.ts'
 import { Site } from '../test/helpers/site.ts'
+import { cpuUs } from './processor-time.ts'
 import {
   cpuMs,
   median,
@@ -25,153 +18,6 @@ import {
 } from './tools.ts'
 
 const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 3)
-const WINDOW_MS = 60_000
-const MANY = 1_000_000
-const FEW = 1_000
-const HOT_CALLS = 1_000_000
-
-setFlagsFromString('--expose-gc')
-const collectGarbage: () => void = runInNewContext('gc')
-
-/** `hit` counts one request of a key; a promise is awaited, as a server would. */
-interface Limiter {
-  hit(key: string): unknown
-  close(): void
-}
-
-interface Contender {
-  readonly name: string
-  create(): Limiter
-  readonly hot: number[]
-  readonly insert: number[]
-  readonly cold: number[]
-  readonly bytes: number[]
-}
-
-const contender = (name: string, create: () => Limiter): Contender => ({
-  name,
-  create,
-  hot: [],
-  insert: [],
-  cold: [],
-  bytes: [],
-})
-
-/**
- * New strings, one for each call, as requests bring them: a string that was looked up before has
- * its hash with it, and maps would look faster than they are.
- */
-const freshKeys = (count: number, numberAt: (call: number) => number): string[] =>
-  Array.from({ length: count }, (_, call) =>
-    Buffer.from(`client-${String(numberAt(call)).padStart(24, '0')}`).toString('latin1'),
-  )
-
-const contenders = [
-  contender('ours, capacity 30', () => ours(30)),
-  contender('ours, capacity 1,000', () => ours(1_000)),
-  contender('express-rate-limit 8.7.4', () => {
-    const store = new MemoryStore()
-    store.init({ windowMs: WINDOW_MS } as Parameters<MemoryStore['init']>[0])
-    return { hit: (key) => store.increment(key), close: () => store.shutdown() }
-  }),
-  contender('rate-limiter-flexible 11.4.0', () => {
-    const limiter = new RateLimiterMemory({ points: 1_000_000_000, duration: WINDOW_MS / 1_000 })
-    return { hit: (key) => limiter.consume(key), close: () => {} }
-  }),
-]
-
-function ours(capacity: number): Limiter {
-  const limiter = new RateLimiter({ capacity, windowMs: WINDOW_MS, maxBuckets: 2 * MANY })
-  return { hit: (key) => limiter.admit(key, performance.now()), close: () => {} }
-}
-
-/** Nanoseconds per call. */
-async function time(limiter: Limiter, keys: readonly string[]): Promise<number> {
-  const startedAt = performance.now()
-  for (const key of keys) {
-    const pending = limiter.hit(key)
-    if (pending instanceof Promise) await pending
-  }
-  return ((performance.now() - startedAt) * 1e6) / keys.length
-}
-
-function heldBytes(): number {
-  collectGarbage()
-  const { heapUsed, arrayBuffers } = process.memoryUsage()
-  return heapUsed + arrayBuffers
-}
-
-/** Fills a limiter; the keys are gone afterwards unless the limiter keeps them. */
-const fill = (limiter: Limiter) =>
-  time(
-    limiter,
-    freshKeys(MANY, (call) => call),
-  )
-
-/** A walk over all keys in an order that no cache can guess. */
-const walk = (limiter: Limiter) =>
-  time(
-    limiter,
-    freshKeys(MANY, (call) => (call * 611_953) % MANY),
-  )
-
-async function measure(each: Contender): Promise<void> {
-  const few = each.create()
-  await time(
-    few,
-    freshKeys(FEW, (call) => call),
-  )
-  const hot = await time(
-    few,
-    freshKeys(HOT_CALLS, (call) => call % FEW),
-  )
-  few.close()
-  const before = heldBytes()
-  const many = each.create()
-  const insert = await fill(many)
-  const bytes = (heldBytes() - before) / MANY
-  const cold = await walk(many)
-  many.close()
-  each.hot.push(hot)
-  each.insert.push(insert)
-  each.cold.push(cold)
-  each.bytes.push(bytes)
-}
-
-for (let round = 0; round <= ROUNDS; round += 1) {
-  for (const each of contenders) {
-    progress(`${round === 0 ? 'warm-up' : `round ${round} of ${ROUNDS}`}: ${each.name}`)
-    await measure(each)
-  }
-}
-// The first round warms the compilers up.
-for (const { hot, insert, cold, bytes } of contenders) {
-  for (const series of [hot, insert, cold, bytes]) series.shift()
-}
-
-const best = contenders[1] as Contender
-const cell = (pick: (each: Contender) => number[], each: Contender, unit: string) => {
-  const value = median(pick(each))
-  return `${value.toFixed(0)} ${unit} (${(value / median(pick(best))).toFixed(2)}x)`
-}
-progress('')
-printTable(
-  ['limiter', `hot, ${FEW} keys`, `cold, ${MANY} keys`, 'insert', 'memory per bucket'],
-  contenders.map((each) => [
-    each.name,
-    cell(({ hot }) => hot, each, 'ns'),
-    cell(({ cold }) => cold, each, 'ns'),
-    cell(({ insert }) => insert, each, 'ns'),
-    cell(({ bytes }) => bytes, each, 'B'),
-  ]),
-)
-
-/** A bucket grows when its client sends more than a few requests; these all do. */
-const busy = new RateLimiter({ capacity: 1_000, windowMs: WINDOW_MS })
-for (const key of freshKeys(50_000, (call) => call)) {
-  for (let call = 0; call < 10; call += 1) busy.admit(key, performance.now())
-}
-const busyBytes = busy.bytes / busy.buckets
 
 const FIVE_RULES = {
   on_http_request: [
@@ -201,9 +47,9 @@ const policy = compilePolicy(FIVE_RULES, options)
 const perRequestUs: number[] = []
 for (let round = 0; round <= ROUNDS; round += 1) {
   const calls = 100_000
-  const startedAt = performance.now()
+  const startedAt = cpuUs()
   for (let call = 0; call < calls; call += 1) void policy.onHttpRequest(createExchange())
-  if (round > 0) perRequestUs.push(((performance.now() - startedAt) * 1_000) / calls)
+  if (round > 0) perRequestUs.push((cpuUs() - startedAt) / calls)
 }
 
 function createExchange(): Exchange {
@@ -247,9 +93,9 @@ const hundredRules = (seed: number) =>
 const compileMs: number[] = []
 for (let seed = 0; seed < 5; seed += 1) {
   const text = hundredRules(seed)
-  const startedAt = performance.now()
+  const startedAt = cpuUs()
   compilePolicy(text, options)
-  compileMs.push(performance.now() - startedAt)
+  compileMs.push((cpuUs() - startedAt) / 1_000)
 }
 
 requirePrograms({ nginx: 'nginx-light', wrk: 'wrk' })
@@ -285,7 +131,6 @@ console.log()
 printTable(
   ['what', 'measured', 'worst', 'aim'],
   [
-    ['memory of a busy bucket', `${busyBytes.toFixed(0)} B`, '', '300 B'],
     [
       'five rules by themselves, per request',
       us(median(perRequestUs)),
