@@ -12,15 +12,23 @@ export class Bell {
 
   /** Resolves at the next ring, or after `ms` when that is given. */
   async wait(clock?: Clock, ms?: number): Promise<void> {
-    if (!this.#hasRung) {
-      const woken = new AbortController()
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve
-        if (clock && ms !== undefined) clock.sleep(ms, woken.signal).then(resolve, () => {})
-      })
-      this.#wake = undefined
-      woken.abort()
-    }
+    if (!this.#hasRung) await (clock && ms !== undefined ? this.#sleep(clock, ms) : this.#listen())
     this.#hasRung = false
+  }
+
+  async #sleep(clock: Clock, ms: number): Promise<void> {
+    const woken = new AbortController()
+    await Promise.race([this.#listen(), clock.sleep(ms, woken.signal).catch(() => {})])
+    // A reason of our own: the default one costs a stack trace.
+    woken.abort('woken')
+  }
+
+  #listen(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#wake = () => {
+        this.#wake = undefined
+        resolve()
+      }
+    })
   }
 }

@@ -14,9 +14,10 @@ it('brings 1,000 tunnels back in under 5 s after the gateway was started again',
     on.agent.create(specOf(`t${n}`, `localhost:${port}`)),
   )
   await Promise.all(creations)
-  expect(on.agent.status().tunnels.online).toBe(1_000)
-  await on.restartGateway()
+  await eventually(() => expect(on.agent.status().tunnels.online).toBe(1_000))
+  const { parts } = await on.restartGateway()
   const backAt = performance.now()
+  await eventually(() => expect(parts.registry.size).toBe(1_000))
   await eventually(() => expect(on.agent.status().tunnels.online).toBe(1_000))
   expect(performance.now() - backAt).toBeLessThan(5_000)
 })
