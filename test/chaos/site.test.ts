@@ -1,5 +1,5 @@
 import { readdirSync, truncateSync, writeFileSync } from 'node:fs'
-import { createServer, get, type Server } from 'node:http'
+import { createServer, get, type IncomingMessage, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
@@ -72,11 +72,13 @@ describe('a site in trouble', () => {
     await site.online(1)
     const { port } = new URL(site.ready.ingress_http)
     const outcome = new Promise<string>((resolve) => {
-      get({ host: '127.0.0.1', port, headers: { host: HOST } }, (response) => {
+      const onError = () => resolve('broken')
+      const onResponse = (response: IncomingMessage) => {
         response.once('data', () => site.agent.child.kill('SIGTERM'))
-        response.once('error', () => resolve('broken'))
+        response.once('error', onError)
         response.once('end', () => resolve('complete'))
-      })
+      }
+      get({ host: '127.0.0.1', port, headers: { host: HOST } }, onResponse).on('error', onError)
     })
     const ended = await site.agent.ended
     expect([ended.code, await outcome]).toEqual([0, 'broken'])
