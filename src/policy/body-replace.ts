@@ -12,15 +12,15 @@ import type { HeaderList } from './header-list.ts'
 import { Pattern, PatternError } from './pattern.ts'
 
 /** Bytes of a body, plain, before and after. */
-const MAX_BODY = 1_048_576
+export const MAX_REPLACED_BODY = 1_048_576
 /** Text times size of a pattern. */
 const MAX_STEPS = 16_777_216
 const MAX_REPLACEMENTS = 10
 
 const DECODERS: Readonly<Record<string, (body: Buffer) => Promise<Buffer>>> = {
-  gzip: (body) => promisify(gunzip)(body, { maxOutputLength: MAX_BODY }),
-  deflate: (body) => promisify(inflate)(body, { maxOutputLength: MAX_BODY }),
-  br: (body) => promisify(brotliDecompress)(body, { maxOutputLength: MAX_BODY }),
+  gzip: (body) => promisify(gunzip)(body, { maxOutputLength: MAX_REPLACED_BODY }),
+  deflate: (body) => promisify(inflate)(body, { maxOutputLength: MAX_REPLACED_BODY }),
+  br: (body) => promisify(brotliDecompress)(body, { maxOutputLength: MAX_REPLACED_BODY }),
 }
 
 export const replacementsConfig = z.strictObject({
@@ -89,7 +89,7 @@ function replaceAll(
       if (pattern.steps(text.length) > MAX_STEPS) {
         throw new EvaluationError('the body is too long for the pattern')
       }
-      const replaced = pattern.replaceAll(text, to, MAX_BODY)
+      const replaced = pattern.replaceAll(text, to, MAX_REPLACED_BODY)
       text = replaced.text
       const [first] = replaced.matches
       if (first !== undefined) {
@@ -116,7 +116,9 @@ export async function decodeBody(body: Buffer, encoding: string): Promise<Buffer
   try {
     return await decode(body)
   } catch {
-    throw new EvaluationError(`the body is not ${encoding}, or larger than ${MAX_BODY} bytes`)
+    throw new EvaluationError(
+      `the body is not ${encoding}, or larger than ${MAX_REPLACED_BODY} bytes`,
+    )
   }
 }
 
@@ -152,8 +154,8 @@ class WholeBody extends Transform {
     this.#length += chunk.length
     this.#chunks.push(chunk)
     done(
-      this.#length > MAX_BODY
-        ? new EvaluationError(`the body is larger than ${MAX_BODY} bytes`)
+      this.#length > MAX_REPLACED_BODY
+        ? new EvaluationError(`the body is larger than ${MAX_REPLACED_BODY} bytes`)
         : null,
     )
   }
@@ -167,5 +169,3 @@ class WholeBody extends Transform {
       )
   }
 }
-
-export { MAX_BODY as MAX_REPLACED_BODY }

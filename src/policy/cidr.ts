@@ -29,7 +29,7 @@ export function parseCidr(text: string): Cidr | undefined {
   }
 }
 
-/** Private networks of RFC 1918 and RFC 4193, and link-local ones only when asked for. */
+/** True in the private networks of RFC 1918 and RFC 4193; not on loopback or link-local. */
 export function isPrivate(address: Address): boolean {
   const range = address.range()
   return range === 'private' || range === 'uniqueLocal'

@@ -39,7 +39,7 @@ export function rewriteMeaning(node: Node, isVariable: (path: string) => boolean
         return call(id, IS_KNOWN, [text(id, `${map}.${node.field}`)])
       }
       if (map === 'actions' && node.field === 'svc') {
-        return { ...node, operand: node.operand, field: 'ngrok' }
+        return { ...node, field: 'ngrok' }
       }
       return mapChildren(node, again)
     }
