@@ -54,6 +54,18 @@ describe('Session', () => {
     expect(performance.now() - startedAt).toBeLessThan(1_000)
   })
 
+  it('closes without a GOAWAY, after what was written, when it says no goodbye', async () => {
+    const { session, peer, transport, accepted } = await framedSession({ saysGoodbye: false })
+    peer.data(1, 'ask', SYN)
+    await turns()
+    accepted[0]?.stream.write(Buffer.from('answer'))
+    await session.goAway(ErrorCode.none, 'bye')
+    await turns()
+    expect(peer.only('goAway')).toEqual([])
+    expect(peer.only('data').map(({ body }) => body)).toEqual(['answer'])
+    expect(transport.readableEnded || transport.destroyed).toBe(true)
+  })
+
   it('opens even ids as a server and odd ids as a client', async () => {
     const server = await framedSession()
     const client = await framedSession({ role: 'client' })

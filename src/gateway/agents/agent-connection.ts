@@ -44,6 +44,7 @@ export class AgentConnection {
       role: 'server',
       accept: acceptTyped((type, stream) => this.#accept(type, stream)),
       log: deps.log,
+      saysGoodbye: false,
     })
   }
 
