@@ -10,9 +10,9 @@ import { type AgentLimits, DEFAULT_AGENT_LIMITS } from './agents/agent-deps.ts'
 import { AgentListener } from './agents/agent-listener.ts'
 import { Binder } from './agents/binder.ts'
 import type { CredentialLimits } from './agents/session-table.ts'
-import type { EndpointRegistry } from './endpoint-registry.ts'
 import { type GatewayCore, openGatewayCore } from './gateway-core.ts'
 import { Ingress, type IngressAddresses } from './ingress/ingress.ts'
+import { IpPolicyRanges } from './ip-policy-ranges.ts'
 import { DnsCheck } from './management/dns-check.ts'
 import { createManagementApi, servedNames } from './management/management-api.ts'
 import {
@@ -140,7 +140,7 @@ export class Gateway {
         ...core,
         binder: new Binder({
           ...core,
-          policyOptions: { ...reachInternal(registry), clock, log },
+          policyOptions: { ...reachOf(core), clock, log },
           ingressPort: (protocol) => addresses[protocol].port,
         }),
         limits: { ...DEFAULT_AGENT_LIMITS, ...this.#options.agentLimits },
@@ -178,9 +178,11 @@ export class Gateway {
   }
 }
 
-/** How policies find and reach internal endpoints. */
-function reachInternal(registry: EndpointRegistry): PolicyReach {
+/** What policies find here: internal endpoints and IP policies. */
+function reachOf({ registry, ...stores }: GatewayCore): PolicyReach {
+  const ranges = new IpPolicyRanges(stores)
   return {
+    ipPolicy: (id) => ranges.of(id),
     hasInternal: (url) => registry.matchInternal(url) !== undefined,
     connectInternal: (url) => {
       const stream = registry.matchInternal(url)?.streams.open(OWN_ADDRESS)

@@ -17,6 +17,7 @@ export interface PageRequest {
 /** A table whose key is a sortable id: its order is the order in which the items were made. */
 export class ResourceTable<Item extends { readonly id: string }, Row extends { id: string }> {
   readonly #database: Database
+  #version = 0
   readonly #toRow: (item: Item) => Row
   readonly #toItem: (row: Row) => Item
   readonly #insert: Statement<[Row]>
@@ -43,16 +44,24 @@ export class ResourceTable<Item extends { readonly id: string }, Row extends { i
     this.#before = database.prepare(`${select} WHERE id < ? ORDER BY id DESC LIMIT ?`)
   }
 
+  /** Changes with every write, for those who keep what they have read. */
+  get version(): number {
+    return this.#version
+  }
+
   insert(item: Item): void {
+    this.#version += 1
     this.#database.write(() => this.#insert.run(this.#toRow(item)))
   }
 
   replace(item: Item): void {
+    this.#version += 1
     this.#database.write(() => this.#replace.run(this.#toRow(item)))
   }
 
   /** False when it was not there. */
   delete(id: string): boolean {
+    this.#version += 1
     return this.#database.write(() => this.#delete.run(id).changes === 1, { mayUseReserve: true })
   }
 

@@ -2,6 +2,7 @@ import type { Duplex } from 'node:stream'
 import type { z } from 'zod'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
+import type { AddressRanges } from './cidr.ts'
 import type { CompiledExpression } from './compiled-expression.ts'
 import type { Exchange } from './exchange.ts'
 import type { MaybePromise, Outcome } from './outcome.ts'
@@ -15,6 +16,8 @@ export interface PolicyReach {
   readonly hasInternal?: ((url: URL) => boolean) | undefined
   /** Opens a byte stream to an internal endpoint; undefined when it is offline. */
   readonly connectInternal?: ((url: URL) => Duplex | undefined) | undefined
+  /** The ranges of an IP policy as they are now; undefined when there is no such policy. */
+  readonly ipPolicy?: ((id: string) => AddressRanges | undefined) | undefined
   /** Which addresses http-request and key downloads may reach; private networks unless given. */
   readonly mayReach?: ((ip: string) => boolean) | undefined
 }

@@ -8,6 +8,12 @@ export interface Cidr {
   contains(address: Address): boolean
 }
 
+/** Whom a list of rules lets pass: who is in a range of `allow` and in none of `deny`. */
+export interface AddressRanges {
+  readonly allow: readonly Cidr[]
+  readonly deny: readonly Cidr[]
+}
+
 /** Reads an address without brackets; IPv4-mapped IPv6 becomes IPv4. Undefined when it is none. */
 export function parseAddress(text: string): Address | undefined {
   return isAddress(text) ? ipaddr.process(text) : undefined

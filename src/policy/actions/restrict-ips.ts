@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { type ActionContext, defineAction } from '../action.ts'
-import { type Address, type Cidr, parseAddress, parseCidr } from '../cidr.ts'
+import { type Address, type AddressRanges, type Cidr, parseAddress, parseCidr } from '../cidr.ts'
 import { EvaluationError } from '../evaluation.ts'
 import type { Exchange } from '../exchange.ts'
 import { CLOSE, CONTINUE, refuse } from '../outcome.ts'
@@ -30,10 +30,7 @@ export const restrictIps = defineAction({
     'error.message': 'string',
   },
   build({ enforce, allow, deny, ip_policies: policies }, context) {
-    if (policies.length > 0) {
-      const sentence = 'This gateway has no IP policies: write the ranges into allow and deny.'
-      context.problem('policyReference', ['ip_policies'], sentence, { isForeign: true })
-    }
+    for (const [index, id] of policies.entries()) checkReference(id, index, context)
     if (allow.length === 0 && policies.length === 0) {
       const sentence = 'Without allow nobody passes: allow 0.0.0.0/0 and ::/0 to deny only some.'
       context.problem('empty', [], sentence, { severity: 'warning' })
@@ -46,8 +43,9 @@ export const restrictIps = defineAction({
         : refuse(403, 'ERR_NGROK_3205', 'Your address may not use this endpoint.')
     return (exchange) => {
       const address = parseAddress(exchange.connection.clientIp)
-      const no = address && find(denied, address, exchange)
-      const yes = address && find(allowed, address, exchange)
+      const referenced = policies.map((id) => readPolicy(id, context))
+      const no = address && find([...denied, ...referenced.flatMap(denyOf)], address, exchange)
+      const yes = address && find([...allowed, ...referenced.flatMap(allowOf)], address, exchange)
       const passes = yes !== undefined && no === undefined
       exchange.results.set('restrict_ips', {
         action: passes ? 'allow' : 'deny',
@@ -76,6 +74,28 @@ function rangesOf(
     return []
   })
 }
+
+/** A device that checks a policy cannot know what IP policies the gateway has. */
+function checkReference(id: string, index: number, context: ActionContext): void {
+  const { ipPolicy } = context.reach
+  const at = ['ip_policies', index]
+  if (!ipPolicy) {
+    const sentence = `Whether there is an IP policy ${id}, only the gateway can say.`
+    context.problem('policyReference', at, sentence, { severity: 'warning' })
+  } else if (!ipPolicy(id)) {
+    context.problem('policyReference', at, `There is no IP policy ${id}.`)
+  }
+}
+
+/** Read at each run, so that a changed policy counts at once; without one nobody passes. */
+function readPolicy(id: string, { reach }: ActionContext): AddressRanges {
+  const ranges = reach.ipPolicy?.(id)
+  if (!ranges) throw new EvaluationError(`there is no IP policy ${id}`)
+  return ranges
+}
+
+const allowOf = ({ allow }: AddressRanges) => allow
+const denyOf = ({ deny }: AddressRanges) => deny
 
 function readRange(text: string): Cidr {
   const range = parseCidr(text)

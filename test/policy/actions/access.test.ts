@@ -1,6 +1,7 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
 import { createHmac } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
+import { type AddressRanges, parseCidr } from '../../../src/policy/cidr.ts'
 import { onRequest, onResponse, PolicyBench, replyOf } from '../../helpers/policy-exchange.ts'
 
 describe('restrict-ips', () => {
@@ -55,6 +56,38 @@ describe('restrict-ips', () => {
     const { outcome, exchange } = await bench.request()
     expect(outcome.kind).toBe('continue')
     expect(exchange.results.get('restrict_ips')).toMatchObject({ action: 'deny' })
+  })
+
+  describe('with IP policies', () => {
+    const document = onRequest('restrict-ips', { ip_policies: ['ipp_1'] })
+    const ranges = (allow: string[], deny: string[] = []) => ({
+      allow: allow.flatMap((text) => parseCidr(text) ?? []),
+      deny: deny.flatMap((text) => parseCidr(text) ?? []),
+    })
+
+    it('reads them with each request', async () => {
+      let current: AddressRanges | undefined = ranges(['203.0.113.0/24'])
+      const bench = new PolicyBench(document, { ipPolicy: () => current })
+      expect((await bench.request({ ip: '203.0.113.9' })).outcome.kind).toBe('continue')
+      current = ranges(['203.0.113.0/24'], ['203.0.113.9'])
+      expect((await bench.request({ ip: '203.0.113.9' })).outcome.kind).toBe('respond')
+    })
+
+    it('lets nobody pass when one of them is gone', async () => {
+      let current: AddressRanges | undefined = ranges(['0.0.0.0/0'])
+      const bench = new PolicyBench(document, { ipPolicy: () => current })
+      current = undefined
+      expect(replyOf((await bench.request()).outcome).status).toBe(500)
+    })
+
+    it('refuses one that is not there, and warns where nobody can know', () => {
+      expect(() => new PolicyBench(document, { ipPolicy: () => undefined })).toThrow(
+        'There is no IP policy ipp_1.',
+      )
+      expect(new PolicyBench(document).policy.warnings.map(({ code }) => code)).toContain(
+        'ERR_NGROK_2216',
+      )
+    })
   })
 
   it('answers 500 when a computed range cannot be read', async () => {
