@@ -29,6 +29,8 @@ const MIGRATIONS = [...TUNNEL_MIGRATIONS, ...API_TOKEN_MIGRATIONS]
 export interface DaemonOptions {
   readonly config: Config['agent']
   readonly version: string
+  /** Listeners of the same process, where no tunnel may lead: a request would go in circles. */
+  readonly neighbours?: readonly ListenAddress[]
   readonly log: Logger
   readonly clock: Clock
 }
@@ -50,7 +52,7 @@ export interface Daemon {
  * the API listens and the restore is under way; it never waits for the service.
  */
 export async function startDaemon(options: DaemonOptions, closer: Closer): Promise<Daemon> {
-  const { config, version, log, clock } = options
+  const { config, version, neighbours = [], log, clock } = options
   const { dataDir, listen, domain } = config
   const broken = createDeferred<string>()
 
@@ -85,7 +87,10 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     caCert: readCaCert(config.caCertPath),
     own: domain === undefined ? undefined : { domain, socketPath },
     defaultPolicyPath: config.defaultPolicyPath,
-    forward: { allow: config.forwardAllow, ownAddresses: () => [{ ...listen, port: local.port }] },
+    forward: {
+      allow: config.forwardAllow,
+      ownAddresses: () => [{ ...listen, port: local.port }, ...neighbours],
+    },
     maxTunnels: config.maxTunnels,
     unknownActions: config.unknownActions,
     version,

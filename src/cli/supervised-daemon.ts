@@ -13,6 +13,7 @@ const STATUS_PAUSE_MS = 500
 export interface SupervisedDaemonOptions {
   readonly config: Config['agent']
   readonly version: string
+  readonly neighbours?: readonly ListenAddress[]
   readonly environment: Readonly<Record<string, string | undefined>>
   readonly log: Logger
   readonly stop: AbortSignal
@@ -27,17 +28,17 @@ export interface SupervisedDaemon extends Served {
 
 /** The daemon with the service manager told how it is. */
 export async function startSupervisedDaemon(
-  { config, version, environment, log, stop }: SupervisedDaemonOptions,
+  { environment, stop, ...options }: SupervisedDaemonOptions,
   closer: Closer,
 ): Promise<SupervisedDaemon> {
   const manager = new ServiceManager({
     notifySocket: environment.NOTIFY_SOCKET,
     watchdogUsec: environment.WATCHDOG_USEC,
     watchdogPid: environment.WATCHDOG_PID,
-    log,
+    log: options.log,
   })
   await closer.own('service manager', manager, (it) => it.close()).open()
-  const daemon = await startDaemon({ config, version, log, clock: systemClock }, closer)
+  const daemon = await startDaemon({ ...options, clock: systemClock }, closer)
   const { agent, database } = daemon
   manager.ready(agent.status().verdict)
   manager.startWatchdog(() => database.ping())

@@ -67,8 +67,10 @@ async function start(
     ingressAddr: parseListenAddress(localAddress(addresses.https)),
     caCertPath: addresses.caCertPath,
   }
+  const { agent, http, https, api } = addresses
+  const neighbours = [agent, http, https, ...(api ? [api] : [])]
   const served = await startSupervisedDaemon(
-    { config: agentConfig, version: readVersion(), environment, log, stop },
+    { config: agentConfig, version: readVersion(), neighbours, environment, log, stop },
     closer,
   )
   await served.ownEndpointOnline(OWN_ENDPOINT_WITHIN_MS)

@@ -85,6 +85,17 @@ describe('a device and its tunnels, through the real SDK', () => {
     expect([plain.headers['x-own'], own.headers['x-own']]).toEqual([undefined, 'yes'])
   })
 
+  it('leads no tunnel to the agent or the gateway themselves', async () => {
+    const { up } = device
+    for (const url of [up.agent_api, up.ingress_http, up.ingress_https, up.management_api]) {
+      const answer = await device.create(HOST, Number(new URL(url).port))
+      expect([answer.status, JSON.parse(answer.text).code]).toEqual([
+        422,
+        'forwards-to-not-allowed',
+      ])
+    }
+  })
+
   it('refuses a second agent on the same folder', async () => {
     const second = Device.start(folder)
     await expect(second).rejects.toThrow(/ended with 1 .*another/is)
