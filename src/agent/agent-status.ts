@@ -125,6 +125,7 @@ function linkSentence({ link, clock }: AgentFacts): string {
   const forHow = `for ${formatDuration(clock.now - link.since)}`
   const why = link.reason ? `: ${link.reason}. ${link.remedy ?? ''}`.trimEnd() : ''
   if (link.state === 'suspect') return `public address does not answer ${forHow}${why}`
+  if (link.state === 'parked') return `stopped by the service ${forHow}${why}`
   if (link.state === 'refused') return `service refuses this device ${forHow}${why}`
   return `service unreachable ${forHow}${why}`
 }

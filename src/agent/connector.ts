@@ -20,7 +20,15 @@ export interface ConnectRequest {
   /** The session is of no use any more, for good. Called at most once, and not after `close()`. */
   readonly onLost: (problem: Problem) => void
   readonly onHeartbeat: (latencyMs: number) => void
+  /**
+   * The service is told that this is obeyed, so it has to be. Must not throw; may still come while
+   * the session is being closed.
+   */
+  readonly onCommand: (command: ServiceCommand) => void
 }
+
+/** What the service may ask of a session: to be built anew, or to be ended for good. */
+export type ServiceCommand = 'restart' | 'stop'
 
 export interface Session {
   /** Throws ProblemError. */

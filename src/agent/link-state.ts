@@ -1,24 +1,36 @@
 /**
  * Health of the one SDK session. `suspect`: connected, but the agent cannot reach itself through
- * the service, so nothing may be called online.
+ * the service, so nothing may be called online. `parked`: ended because the service said so.
  */
-export type LinkState = 'connecting' | 'up' | 'suspect' | 'waiting' | 'refused' | 'stopped'
+export type LinkState =
+  | 'connecting'
+  | 'up'
+  | 'suspect'
+  | 'waiting'
+  | 'refused'
+  | 'parked'
+  | 'stopped'
 
 export type LinkEvent =
   | 'connect'
   | 'connected'
   | 'failed'
   | 'refused'
+  | 'park'
   | 'distrust'
   | 'trust'
   | 'stop'
 
+/** The ways down, the same from everywhere. */
+const DOWN = { failed: 'waiting', refused: 'refused', park: 'parked', stop: 'stopped' } as const
+
 const NEXT: Record<LinkState, Partial<Record<LinkEvent, LinkState>>> = {
-  waiting: { connect: 'connecting', failed: 'waiting', refused: 'refused', stop: 'stopped' },
-  connecting: { connected: 'up', failed: 'waiting', refused: 'refused', stop: 'stopped' },
-  up: { distrust: 'suspect', failed: 'waiting', refused: 'refused', stop: 'stopped' },
-  suspect: { trust: 'up', failed: 'waiting', refused: 'refused', stop: 'stopped' },
-  refused: { connect: 'connecting', failed: 'waiting', refused: 'refused', stop: 'stopped' },
+  waiting: { ...DOWN, connect: 'connecting' },
+  connecting: { ...DOWN, connected: 'up' },
+  up: { ...DOWN, distrust: 'suspect' },
+  suspect: { ...DOWN, trust: 'up' },
+  refused: { ...DOWN, connect: 'connecting' },
+  parked: { ...DOWN, connect: 'connecting' },
   stopped: {},
 }
 

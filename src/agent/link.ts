@@ -5,7 +5,7 @@ import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
 import type { LinkStatus } from './agent-status.ts'
-import { type Connector, PoisonedError, type Session } from './connector.ts'
+import { type Connector, PoisonedError, type ServiceCommand, type Session } from './connector.ts'
 import { hasSession, type LinkEvent, type LinkState, nextLinkState } from './link-state.ts'
 import { type Problem, ProblemError, problemOf } from './problem.ts'
 import type { LinkTimings } from './timings.ts'
@@ -44,6 +44,21 @@ const AUTHTOKEN_CHANGED: Problem = {
   permanent: false,
 }
 
+const RESTART_ASKED: Problem = {
+  reason: 'network',
+  detail: 'the service asked for a new session',
+  remedy: 'Nothing to do: the agent connects again by itself.',
+  permanent: false,
+}
+
+/** `auth`: the account's owner says who may be connected, as with a credential that was revoked. */
+const STOP_ASKED: Problem = {
+  reason: 'auth',
+  detail: 'the service asked this device to stop',
+  remedy: 'Restart the agent, or give it another authtoken, to connect again.',
+  permanent: true,
+}
+
 /** Keeps one SDK session up: connect, hold, pause, again. A lost session is never revived. */
 export class Link {
   readonly #options: LinkOptions
@@ -62,6 +77,8 @@ export class Link {
   #latencyMs: number | undefined
   #delayMs: number | undefined
   #current: { readonly line: Line; readonly session: Session } | undefined
+  /** Of the newest session, also after that has ended; undefined again with a new authtoken. */
+  #newest: Line | undefined
 
   constructor(options: LinkOptions) {
     this.#options = options
@@ -118,6 +135,7 @@ export class Link {
 
   /** Connects with the new token at once, whatever the link is waiting for. */
   authtokenChanged(): void {
+    this.#newest = undefined
     this.rebuild(AUTHTOKEN_CHANGED)
     this.#backoff.reset()
     this.#wakeUp.ring()
@@ -150,11 +168,13 @@ export class Link {
 
   async #connect(signal: AbortSignal): Promise<void> {
     const { connector, preflight, authtoken, serverAddr, caCert, metadata } = this.#options
+    if (this.#newest?.isStopped) throw new ProblemError(STOP_ASKED)
     const token = authtoken()
     if (!token) throw new ProblemError(NO_AUTHTOKEN)
     this.#move('connect')
     await preflight(signal)
     const line = new Line()
+    this.#newest = line
     const connecting = connector.connect({
       authtoken: token,
       serverAddr,
@@ -164,6 +184,7 @@ export class Link {
       onHeartbeat: (latencyMs) => {
         this.#latencyMs = latencyMs
       },
+      onCommand: (command) => line.obey(command),
     })
     try {
       this.#current = { line, session: await abortable(connecting, signal) }
@@ -208,12 +229,12 @@ export class Link {
     this.#delayMs = delayMs
     const { detail, reason, serviceCode } = problem
     this.#log[isNews ? 'warn' : 'debug']({ reason, detail, serviceCode, delayMs }, 'link down')
-    this.#move(problem.permanent ? 'refused' : 'failed')
+    this.#move(eventOf(problem))
   }
 
   /** Undefined: no use in trying before something changes. */
   #delayAfter(problem: Problem): number | undefined {
-    if (problem === NO_AUTHTOKEN) return undefined
+    if (problem === NO_AUTHTOKEN || problem === STOP_ASKED) return undefined
     if (!problem.permanent) return this.#backoff.next()
     const { random = Math.random, timings } = this.#options
     return Math.ceil(timings.slowRetryMs * (1 + random()))
@@ -234,9 +255,14 @@ export class Link {
   }
 }
 
+function eventOf(problem: Problem): LinkEvent {
+  if (problem === STOP_ASKED) return 'park'
+  return problem.permanent ? 'refused' : 'failed'
+}
+
 /** What `since` counts: the tries while the link is down are one and the same outage. */
 function kindOf(state: LinkState): string {
-  return state === 'up' || state === 'suspect' || state === 'stopped' ? state : 'down'
+  return state === 'connecting' || state === 'waiting' || state === 'refused' ? 'down' : state
 }
 
 /** The life of one session, as its callbacks tell it. */
@@ -246,6 +272,14 @@ class Line {
   problem: Problem | undefined
   /** False when the session was given up by us and still answers. */
   isDead = false
+  /** The service wants no session after this one. */
+  isStopped = false
+
+  /** A stop counts whatever else ended the session: the service was told that it is obeyed. */
+  obey(command: ServiceCommand): void {
+    this.isStopped ||= command === 'stop'
+    this.end(command === 'stop' ? STOP_ASKED : RESTART_ASKED, false)
+  }
 
   end(problem: Problem, isDead: boolean): void {
     this.problem ??= problem

@@ -80,6 +80,9 @@ export class NgrokConnector implements Connector {
         if (latencyMs !== null) request.onHeartbeat(latencyMs)
         else lifeline.lose(`no heartbeat for ${intervalS + toleranceS} s`)
       })
+      // The SDK tells the service yes whatever these do; to updates, which have none, it says no.
+      .handleRestartCommand(() => request.onCommand('restart'))
+      .handleStopCommand(() => request.onCommand('stop'))
     if (request.serverAddr !== undefined) builder.serverAddr(request.serverAddr)
     if (request.caCert !== undefined) builder.caCert(Buffer.from(request.caCert))
     const session = await this.#connect(builder, request.authtoken)

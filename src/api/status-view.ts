@@ -14,7 +14,7 @@ export const StatusView = z.strictObject({
   started_at: IsoTime,
   device_id: z.string(),
   link: z.strictObject({
-    state: z.enum(['connecting', 'up', 'suspect', 'waiting', 'refused', 'stopped']),
+    state: z.enum(['connecting', 'up', 'suspect', 'waiting', 'refused', 'parked', 'stopped']),
     since: IsoTime,
     ...problemFields,
     latency_ms: z.number().nullable(),

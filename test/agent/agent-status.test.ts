@@ -83,6 +83,10 @@ describe('concludeStatus', () => {
     expect(conclude({ link: { ...DOWN, state: 'refused', reason: 'auth' } }).verdict).toBe(
       'no tunnels; service refuses this device for 3 min: auth. Check the name.',
     )
+    expect(conclude({ link: { ...DOWN, state: 'parked', reason: 'auth' } })).toMatchObject({
+      verdict: 'no tunnels; stopped by the service for 3 min: auth. Check the name.',
+      ready: false,
+    })
     expect(conclude({ link: SUSPECT })).toMatchObject({
       verdict: 'no tunnels; public address does not answer for 3 min: network. Check the name.',
       ready: false,

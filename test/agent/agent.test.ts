@@ -126,6 +126,22 @@ describe('the link', () => {
     expect(agent.status()).toMatchObject({ ready: true, notReady: [] })
   })
 
+  it('is parked when the service says stop, until the process is another one', async () => {
+    const { agent, connector, again } = await agentOnFake()
+    await agent.start()
+    await linkUp(agent)
+    await agent.create(specOf('a'))
+    connector.last.command('stop')
+    await eventually(() => {
+      expect(agent.status().link.state).toBe('parked')
+      expect(agent.find('a').status).toMatchObject({ state: 'waiting', reason: 'auth' })
+    })
+    await agent.stop()
+    const next = again()
+    await next.start()
+    await eventually(() => expect(next.find('a').status.state).toBe('online'))
+  })
+
   it('says which device this is', async () => {
     const { agent, connector } = await agentOnFake()
     await agent.start()

@@ -3,6 +3,7 @@ import type {
   Connector,
   ConnectRequest,
   EndpointRequest,
+  ServiceCommand,
   Session,
 } from '../../src/agent/connector.ts'
 import { type Problem, ProblemError } from '../../src/agent/problem.ts'
@@ -23,12 +24,15 @@ export interface ContractSubject {
   cut(): void
   /** The service closes one endpoint, as for a credential that was narrowed. */
   drop(domain: string): void
+  /** The service tells every agent that is connected. */
+  command(command: ServiceCommand): Promise<void>
 }
 
 interface Connected {
   readonly session: Session
   readonly lost: Problem[]
   readonly beats: number[]
+  readonly commands: ServiceCommand[]
 }
 
 /** What the agent relies on, whoever is behind the port. */
@@ -39,6 +43,7 @@ export function describeConnector(name: string, setUp: () => Promise<ContractSub
   ): Promise<Connected> {
     const lost: Problem[] = []
     const beats: number[] = []
+    const commands: ServiceCommand[] = []
     const { connector, authtoken, serverAddr, caCert } = subject
     const session = await connector.connect({
       authtoken,
@@ -47,10 +52,11 @@ export function describeConnector(name: string, setUp: () => Promise<ContractSub
       metadata: '{}',
       onLost: (problem) => lost.push(problem),
       onHeartbeat: (latencyMs) => beats.push(latencyMs),
+      onCommand: (command) => commands.push(command),
       ...change,
     })
     onTestFinished(() => session.close())
-    return { session, lost, beats }
+    return { session, lost, beats, commands }
   }
 
   function endpoint(domain: string, dropped: Problem[] = []): EndpointRequest {
@@ -135,6 +141,17 @@ export function describeConnector(name: string, setUp: () => Promise<ContractSub
       expect(subject.online()).toEqual([b])
       await listener.close()
       await session.open(endpoint(a))
+    })
+
+    it('hands on what the service asks for, and leaves the session as it is', async () => {
+      const subject = await setUp()
+      const { session, lost, commands } = await connect(subject)
+      await subject.command('restart')
+      await subject.command('stop')
+      await eventually(() => expect(commands).toEqual(['restart', 'stop']))
+      await session.open(endpoint(subject.domains[0]))
+      expect(subject.online()).toEqual([subject.domains[0]])
+      expect(lost).toEqual([])
     })
 
     it('takes its endpoints along when it closes, and is quiet afterwards', async () => {

@@ -22,6 +22,9 @@ describeConnector('the fake', async () => {
     cut: () => {
       for (const session of connector.sessions) if (!session.isClosed) session.lose()
     },
+    command: async (command) => {
+      for (const session of connector.sessions) session.command(command)
+    },
     drop: (domain) => {
       for (const session of connector.sessions) {
         session.drop(domain, serviceProblem('credential revoked', 'ERR_NGROK_300'))

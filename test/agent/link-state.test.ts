@@ -6,16 +6,26 @@ import {
   nextLinkState,
 } from '../../src/agent/link-state.ts'
 
-const EVENTS = ['connect', 'connected', 'failed', 'refused', 'distrust', 'trust', 'stop'] as const
+const EVENTS = [
+  'connect',
+  'connected',
+  'failed',
+  'refused',
+  'park',
+  'distrust',
+  'trust',
+  'stop',
+] as const
 
 /** One row per state, one column per event; a dot changes nothing. */
 const TABLE: Record<LinkState, string> = {
-  waiting: 'connecting . . refused . . stopped',
-  connecting: '. up waiting refused . . stopped',
-  up: '. . waiting refused suspect . stopped',
-  suspect: '. . waiting refused . up stopped',
-  refused: 'connecting . waiting . . . stopped',
-  stopped: '. . . . . . .',
+  waiting: 'connecting . . refused parked . . stopped',
+  connecting: '. up waiting refused parked . . stopped',
+  up: '. . waiting refused parked suspect . stopped',
+  suspect: '. . waiting refused parked . up stopped',
+  refused: 'connecting . waiting . parked . . stopped',
+  parked: 'connecting . waiting refused . . . stopped',
+  stopped: '. . . . . . . .',
 }
 
 const CASES = Object.entries(TABLE).flatMap(([state, row]) =>

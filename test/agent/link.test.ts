@@ -227,6 +227,90 @@ describe('Link', () => {
     expect(connector.sessions.map(({ isClosed }) => isClosed)).toEqual([true, false])
   })
 
+  it('builds its session anew when the service asks, the old one closed first', async () => {
+    const { link, connector, clock, start } = setUp()
+    await start()
+    const first = connector.last
+    first.command('restart')
+    await clock.advance(0)
+    expect(first.isClosed).toBe(true)
+    expect(link.status).toMatchObject({
+      state: 'waiting',
+      lastError: 'the service asked for a new session',
+      nextRetryAt: clock.now() + 500,
+    })
+    await clock.advance(500)
+    expect(link.session).toBe(connector.last)
+    expect(connector.last).not.toBe(first)
+  })
+
+  it('does not spin for a service that asks for a new session again and again', async () => {
+    const { connector, clock, start } = setUp()
+    connector.onConnect = ({ onCommand }) => onCommand('restart')
+    await start()
+    await clock.advance(60_000)
+    expect(connector.connects).toBeGreaterThan(5)
+    expect(connector.connects).toBeLessThan(20)
+  })
+
+  it('is parked when the service asks it to stop, until the authtoken changes', async () => {
+    const { link, connector, clock, start, setToken } = setUp()
+    await start()
+    await clock.advance(5_000)
+    connector.last.command('stop')
+    await clock.advance(0)
+    expect(link.session).toBeUndefined()
+    expect(link.status).toMatchObject({
+      state: 'parked',
+      since: clock.now(),
+      reason: 'auth',
+      remedy: expect.stringMatching(/^Restart the agent, or give it another authtoken/),
+      nextRetryAt: undefined,
+    })
+    expect(connector.last.isClosed).toBe(true)
+    await clock.advance(86_400_000)
+    link.rebuild(networkProblem('the probe failed'))
+    expect(connector.connects).toBe(1)
+    expect(clock.sleeping).toBe(0)
+    setToken('better')
+    await clock.advance(0)
+    expect(link.status.state).toBe('up')
+    expect(connector.last.request.authtoken.reveal()).toBe('better')
+  })
+
+  it('obeys a stop that comes right after the connect, or during a restart', async () => {
+    const early = setUp()
+    early.connector.onConnect = ({ onCommand }) => onCommand('stop')
+    await early.start()
+    expect(early.link.status.state).toBe('parked')
+
+    const { link, connector, clock, start } = setUp()
+    await start()
+    connector.last.command('restart')
+    await clock.advance(0)
+    connector.last.command('stop')
+    await clock.advance(86_400_000)
+    expect(link.status.state).toBe('parked')
+    expect(connector.connects).toBe(1)
+  })
+
+  it('lets an earlier session command nothing', async () => {
+    const { link, connector, clock, start, setToken } = setUp()
+    await start()
+    const first = connector.last
+    setToken('better')
+    await clock.advance(0)
+    const second = connector.last
+    first.command('stop')
+    first.command('restart')
+    await clock.advance(60_000)
+    expect(link.session).toBe(second)
+    second.lose()
+    await clock.advance(0)
+    await clock.advance(500)
+    expect(link.status.state).toBe('up')
+  })
+
   it('is suspect while it is distrusted, over a new session too', async () => {
     const { link, connector, clock, start } = setUp()
     await start()

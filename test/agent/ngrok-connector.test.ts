@@ -3,6 +3,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
+import type { ServiceCommand } from '../../src/agent/connector.ts'
 import { NgrokConnector, type NgrokConnectorOptions } from '../../src/agent/ngrok-connector.ts'
 import { ProblemError } from '../../src/agent/problem.ts'
 import { formatListenAddress } from '../../src/base/listen-address.ts'
@@ -31,6 +32,9 @@ async function setUp(options: Partial<NgrokConnectorOptions> = {}) {
     domains: ['a.site.test', 'b.site.test'] as const,
     online: () => [...registry.all()].map(({ host }) => host),
     cut: () => proxy.cut(),
+    command: async (command: ServiceCommand) => {
+      for (const session of sessions.all()) await session.command(command)
+    },
     drop: (domain: string) => {
       for (const session of sessions.all()) {
         for (const endpoint of session.endpoints()) {
@@ -54,6 +58,7 @@ async function connect(subject: Awaited<ReturnType<typeof setUp>>) {
     metadata: '{"device_id":"dev_1"}',
     onLost: ({ detail }) => lost.push(detail),
     onHeartbeat: (latencyMs) => beats.push(latencyMs),
+    onCommand: () => {},
   })
   onTestFinished(() => session.close())
   return { session, lost, beats }

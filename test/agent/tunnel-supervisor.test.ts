@@ -43,6 +43,7 @@ async function setUp({ isUp = true } = {}) {
       metadata: '',
       onLost: () => {},
       onHeartbeat: () => {},
+      onCommand: () => {},
     })
     session = connector.last
   }

@@ -3,6 +3,7 @@ import type {
   ConnectRequest,
   EndpointRequest,
   Listener,
+  ServiceCommand,
   Session,
 } from '../../src/agent/connector.ts'
 import { networkProblem, type Problem, ProblemError } from '../../src/agent/problem.ts'
@@ -84,6 +85,11 @@ export class FakeSession implements Session {
     this.isLost = true
     this.endpoints.clear()
     this.request.onLost(networkProblem(detail))
+  }
+
+  /** The service asks for something, and was told that it is obeyed. */
+  command(command: ServiceCommand): void {
+    this.request.onCommand(command)
   }
 
   /** The service closes one endpoint. */

@@ -1,0 +1,101 @@
+import { writeFileSync } from 'node:fs'
+import { describe, expect, it } from 'vitest'
+import { formatListenAddress } from '../../src/base/listen-address.ts'
+import { carriesTraffic, startedOnGateway } from '../helpers/agent-on-gateway.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { startGateway } from '../helpers/running-gateway.ts'
+
+const NAMES = ['a', 'b'] as const
+const NOT_READY = 'There is no link to the service.'
+
+/** A device with two tunnels on a gateway that soon notices when a session falls silent. */
+async function deviceWithTunnels() {
+  const running = await startGateway({
+    apiListen: { host: '127.0.0.1', port: 0 },
+    agentLimits: { heartbeatIntervalMs: 200, heartbeatToleranceMs: 300 },
+  })
+  const on = await startedOnGateway({ running })
+  await on.createTunnels(...NAMES)
+  await carriesTraffic(on)
+  const { gateway, addresses } = running
+  const { sessions, registry } = gateway.parts
+  if (!addresses.api) throw new Error('the management API does not listen')
+  const baseUrl = `http://${formatListenAddress(addresses.api)}/tunnel_sessions`
+  const authorization = `Bearer ${gateway.provisionApiKey({ description: 'test' }).reveal()}`
+  return {
+    ...on,
+    sessions: () => [...sessions.all()].map(({ id }) => id),
+    hosts: () => [...registry.all()].map(({ host }) => host).sort(),
+    tell: (sessionId: string | undefined, command: string) =>
+      fetch(`${baseUrl}/${sessionId}/${command}`, {
+        method: 'POST',
+        headers: { authorization, 'svc-version': '2' },
+      }),
+  }
+}
+
+async function isParked({ agent, hosts }: Awaited<ReturnType<typeof deviceWithTunnels>>) {
+  await eventually(() => expect(agent.status().link.state).toBe('parked'))
+  await eventually(() => expect(hosts()).toEqual([]))
+}
+
+describe('a device that is told by the management API', () => {
+  it('to restart has a new session, on which its tunnels serve again', async () => {
+    const on = await deviceWithTunnels()
+    const [first] = on.sessions()
+    expect((await on.tell(first, 'restart')).status).toBe(204)
+    await eventually(() => {
+      expect(on.sessions()).toHaveLength(1)
+      expect(on.sessions()).not.toContain(first)
+    })
+    await carriesTraffic(on)
+    expect(on.hosts()).toEqual(['a.site.test', 'b.site.test'])
+  })
+
+  it('to stop takes its endpoints down, stays away and says so', async () => {
+    const on = await deviceWithTunnels()
+    const [first] = on.sessions()
+    expect((await on.tell(first, 'stop')).status).toBe(204)
+    await isParked(on)
+    expect(await on.visit('a')).toBe(404)
+    const status = on.agent.status()
+    expect(status).toMatchObject({
+      ready: false,
+      notReady: [NOT_READY],
+      tunnels: { waiting: 2 },
+      link: { state: 'parked', reason: 'auth', nextRetryAt: undefined },
+    })
+    expect(status.verdict).toMatch(
+      /^0 of 2 tunnels online; stopped by the service for \d+ s: auth\. Restart the agent, or /,
+    )
+    for (const tunnel of on.agent.list()) {
+      expect(tunnel.status).toMatchObject({
+        state: 'waiting',
+        reason: 'auth',
+        lastError: 'the service asked this device to stop',
+        nextRetryAt: undefined,
+      })
+    }
+    await eventually(() => expect(on.sessions()).toEqual([]))
+    expect(on.agent.status().link.state).toBe('parked')
+  })
+
+  it('to stop is back with another authtoken, and with a tunnel that was asked for meanwhile', async () => {
+    const on = await deviceWithTunnels()
+    await on.tell(on.sessions()[0], 'stop')
+    await isParked(on)
+    await on.createTunnels('c')
+    expect(on.states()).toEqual(['waiting', 'waiting', 'waiting'])
+    const { authtoken } = on.gateway.parts.issuer.createCredential({})
+    writeFileSync(on.tokenPath, authtoken.reveal())
+    await carriesTraffic(on)
+    expect(on.agent.status()).toMatchObject({ ready: true, link: { state: 'up' } })
+  })
+
+  it('to update says that it cannot', async () => {
+    const on = await deviceWithTunnels()
+    const answer = await on.tell(on.sessions()[0], 'update')
+    expect(await answer.json()).toMatchObject({ error_code: 'ERR_NGROK_806' })
+    expect(on.agent.status().link.state).toBe('up')
+  })
+})
