@@ -5,7 +5,8 @@ export default defineConfig({
   test: {
     root: import.meta.dirname,
     include: ['**/*.test.ts'],
-    exclude: ['crash/**', 'soak/**'],
+    // What takes minutes has a script of its own: npm run test:soak.
+    exclude: process.env.SOAK ? [] : ['soak/**'],
     testTimeout: 20_000,
     hookTimeout: 20_000,
     // Two workers even on one core: most tests wait for sockets, not for the processor.
