@@ -19,8 +19,13 @@ export function leadsToJournal(journalStream: string | undefined, descriptor: nu
   return journalStream === `${dev}:${ino}`
 }
 
+/** A destination that may hold lines back for a moment. */
+export interface FlushableDestination extends DestinationStream {
+  flush?(done?: (error?: Error) => void): void
+}
+
 /** Puts each line's priority before it, so that `journalctl -p warning` finds what matters. */
-export function journalDestination(inner: DestinationStream): DestinationStream {
+export function journalDestination(inner: FlushableDestination): FlushableDestination {
   // pino writes the level of the next line into a destination that asks for it.
   const destination = {
     [Symbol.for('pino.metadata')]: true,
@@ -28,6 +33,7 @@ export function journalDestination(inner: DestinationStream): DestinationStream 
     write: (line: string) => {
       inner.write(`<${PRIORITIES.get(destination.lastLevel) ?? DEFAULT_PRIORITY}>${line}`)
     },
+    flush: (done?: (error?: Error) => void) => (inner.flush ? inner.flush(done) : done?.()),
   }
   return destination
 }

@@ -1,13 +1,38 @@
+import { fstatSync } from 'node:fs'
+import { Socket } from 'node:net'
 import { pino } from 'pino'
-import { journalDestination, leadsToJournal } from '../base/journal.ts'
+import { type FlushableDestination, journalDestination, leadsToJournal } from '../base/journal.ts'
 import { createLogger, type Logger, type LogLevel } from '../base/logger.ts'
 import type { CommandContext } from './command-context.ts'
 
 const STDERR = 2
+/** What may wait for a reader that does not read; lines on top of it are dropped. */
+const MAX_WAITING_BYTES = 1_048_576
 
 /** The log of this process: lines on stderr, with priorities where the journal reads them. */
 export function openProcessLog({ environment }: CommandContext, level: LogLevel): Logger {
-  const stderr = pino.destination({ fd: STDERR, sync: true })
+  const stderr = openStderr()
   const isJournal = leadsToJournal(environment.JOURNAL_STREAM, STDERR)
   return createLogger(level, isJournal ? journalDestination(stderr) : stderr)
+}
+
+/** A pipe that nobody reads must not stop the tunnels; files and terminals take what comes. */
+function openStderr(): FlushableDestination {
+  const kind = fstatSync(STDERR)
+  if (kind.isFIFO() || kind.isSocket()) return pipeDestination(new Socket({ fd: STDERR }))
+  return pino.destination({ fd: STDERR, sync: true })
+}
+
+function pipeDestination(pipe: Socket): FlushableDestination {
+  // Without a reader there is nobody to tell.
+  pipe.on('error', () => {})
+  pipe.unref()
+  return {
+    write: (line) => {
+      if (pipe.writableLength < MAX_WAITING_BYTES) pipe.write(line)
+    },
+    flush: (done) => {
+      pipe.write('', () => done?.())
+    },
+  }
 }

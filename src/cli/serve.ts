@@ -6,6 +6,8 @@ import type { Logger } from '../base/logger.ts'
 
 /** A stop that takes longer is cut off: the service manager would kill us a little later. */
 const STOP_WITHIN_MS = 10_000
+/** Whoever does not read our log does not hold us up either. */
+const FLUSH_WITHIN_MS = 1_000
 /** sysexits EX_TEMPFAIL: the SDK is unusable in this process, a new process heals it. */
 export const EXIT_RESTART_ME = 75
 
@@ -42,5 +44,11 @@ export async function serve({ log, stop, start }: ServeOptions): Promise<void> {
     await withDeadline(closer.close(), STOP_WITHIN_MS, 'stopping').catch((error) =>
       log.warn({ err: error }, 'stop cut off'),
     )
+    await withDeadline(flushed(log), FLUSH_WITHIN_MS, 'writing the log').catch(() => {})
   }
+}
+
+/** Resolves when what was logged is written. */
+function flushed(log: Logger): Promise<void> {
+  return new Promise((resolve) => log.flush(() => resolve()))
 }
