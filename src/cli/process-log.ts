@@ -19,7 +19,8 @@ export function openProcessLog({ environment }: CommandContext, level: LogLevel)
 /** A pipe that nobody reads must not stop the tunnels; files and terminals take what comes. */
 function openStderr(): FlushableDestination {
   const kind = fstatSync(STDERR)
-  if (kind.isFIFO() || kind.isSocket()) return pipeDestination(new Socket({ fd: STDERR }))
+  if (kind.isFIFO() || kind.isSocket())
+    return pipeDestination(new Socket({ fd: STDERR, readable: false, writable: true }))
   return pino.destination({ fd: STDERR, sync: true })
 }
 

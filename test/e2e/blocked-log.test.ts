@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
@@ -30,4 +30,12 @@ it('goes on serving, and stops in time, while nobody reads its log', async () =>
   child.kill('SIGTERM')
   const [code] = await once(child, 'exit')
   expect(code).toBe(0)
+})
+
+it('writes its log into the pipe of a shell', () => {
+  const command = `timeout -s TERM 2 "${process.execPath}" "${MAIN}" run 2>&1 >/dev/null | cat`
+  const env = { ...FREE_PORTS, PATH: process.env.PATH ?? '' }
+  const output = execFileSync('sh', ['-c', command], { cwd: temporaryFolder(), env })
+  expect(String(output)).toContain('agent is up')
+  expect(String(output)).toContain('stopping')
 })
