@@ -23,3 +23,15 @@ export function formatListenAddress({ host, port }: ListenAddress): string {
 export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || /^127\./.test(host)
 }
+
+const LISTEN_PROBLEMS: ReadonlyMap<unknown, string> = new Map([
+  ['EADDRINUSE', 'another program listens there'],
+  ['EADDRNOTAVAIL', 'this machine does not have that address'],
+  ['EACCES', 'this user may not listen there'],
+])
+
+/** Why a server could not listen, as the end of a sentence. */
+export function listenProblem(error: unknown): string {
+  const { code, message } = error as NodeJS.ErrnoException
+  return LISTEN_PROBLEMS.get(code) ?? message
+}

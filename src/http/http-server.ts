@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { StartError } from '../base/app-error.ts'
 import { DeadlineError, withDeadline } from '../base/deadline.ts'
-import { formatListenAddress, type ListenAddress } from '../base/listen-address.ts'
+import { formatListenAddress, type ListenAddress, listenProblem } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import { answerMalformedRequest } from './malformed-request.ts'
 
@@ -24,12 +24,6 @@ const MAX_HEADERS = 100
 const DRAIN_MS = 5_000
 /** `sun_path` of unix(7) without its closing zero; Node cuts a longer path off without a word. */
 export const MAX_SOCKET_PATH_BYTES = 107
-
-const LISTEN_PROBLEMS: ReadonlyMap<unknown, string> = new Map([
-  ['EADDRINUSE', 'another program listens there'],
-  ['EADDRNOTAVAIL', 'this machine does not have that address'],
-  ['EACCES', 'this user may not listen there'],
-])
 
 /** A TCP address, or the path of a unix socket that is made for this user alone. */
 export type ListenTarget = ListenAddress | { readonly socketPath: string }
@@ -106,8 +100,7 @@ export class HttpServer {
       this.#server.listen(where)
       await once(this.#server, 'listening')
     } catch (error) {
-      const { code, message } = error as NodeJS.ErrnoException
-      const reason = LISTEN_PROBLEMS.get(code) ?? message
+      const reason = listenProblem(error)
       throw new StartError(`The ${this.#name} cannot listen on ${shown}: ${reason}.`, {
         cause: error,
       })

@@ -1,6 +1,7 @@
 import { chmodSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { startEchoUpstream } from '../helpers/echo-upstream.ts'
 import { runProgram } from '../helpers/program.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
@@ -76,5 +77,24 @@ describe('a data folder that cannot be used', () => {
       env: { AGENT_DATA_DIR: path },
     })
     expect([code, stderr]).toEqual([1, expect.stringMatching(/^device-agent: .*occupied.*\n$/)])
+  })
+})
+
+describe('an address that is taken', () => {
+  it.each([
+    ['AGENT_LISTEN', 'run', 'The agent API cannot listen on'],
+    ['GATEWAY_AGENT_LISTEN', 'gateway', 'Agents cannot connect on'],
+    ['GATEWAY_HTTP_LISTEN', 'gateway', 'Visitors cannot connect on'],
+    ['GATEWAY_API_LISTEN', 'gateway', 'The management API cannot listen on'],
+  ])('is named when it is %s', async (name, command, sentence) => {
+    const taken = await startEchoUpstream()
+    const { code, stdout, stderr } = await runProgram({
+      args: [command],
+      cwd: temporaryFolder(),
+      env: { [name]: `127.0.0.1:${taken.port}`, LOG_LEVEL: 'silent' },
+    })
+    await taken.close()
+    const said = `device-agent: ${sentence} 127.0.0.1:${taken.port}: another program listens there.\n`
+    expect([code, stdout, stderr]).toEqual([1, '', said])
   })
 })

@@ -3,7 +3,11 @@ import type { Socket } from 'node:net'
 import { createServer, type Server, type TLSSocket } from 'node:tls'
 import { StartError } from '../../base/app-error.ts'
 import { withDeadline } from '../../base/deadline.ts'
-import { formatListenAddress, type ListenAddress } from '../../base/listen-address.ts'
+import {
+  formatListenAddress,
+  type ListenAddress,
+  listenProblem,
+} from '../../base/listen-address.ts'
 import type { KeptCertificate } from '../certificate-file.ts'
 import { AgentConnection } from './agent-connection.ts'
 import type { AgentDeps } from './agent-deps.ts'
@@ -53,7 +57,7 @@ export class AgentListener {
       await once(server, 'listening')
     } catch (error) {
       throw new StartError(
-        `Agents cannot connect on ${formatListenAddress(this.#listen)}: ${(error as Error).message}.`,
+        `Agents cannot connect on ${formatListenAddress(this.#listen)}: ${listenProblem(error)}.`,
         { cause: error },
       )
     }

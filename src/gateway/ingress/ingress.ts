@@ -3,7 +3,12 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import { type SecureContext, TLSSocket } from 'node:tls'
 import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
-import { formatListenAddress, isLoopback, type ListenAddress } from '../../base/listen-address.ts'
+import {
+  formatListenAddress,
+  isLoopback,
+  type ListenAddress,
+  listenProblem,
+} from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'
 import { ClientConnection } from './connection.ts'
@@ -98,7 +103,7 @@ export class Ingress {
       await once(server, 'listening')
     } catch (error) {
       throw new StartError(
-        `Visitors cannot connect on ${formatListenAddress(address)}: ${(error as Error).message}.`,
+        `Visitors cannot connect on ${formatListenAddress(address)}: ${listenProblem(error)}.`,
         { cause: error },
       )
     }
