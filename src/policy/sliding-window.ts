@@ -48,7 +48,7 @@ export class SlidingWindow {
     this.words = TIMES + this.#maxGroups + (this.#maxGroups & 1)
   }
 
-  /** Admits a request and answers 0, or refuses it and answers the ms until a slot is certain. */
+  /** Admits a request and answers 0, or refuses it and answers the whole ms until a slot is certain. */
   admit({ words, doubles }: BucketMemory, at: number, now: number): number {
     let oldest = words[at + OLDEST] as number
     let groups = words[at + GROUPS] as number
@@ -62,7 +62,8 @@ export class SlidingWindow {
     let inNewest = groups === 0 ? this.#groupSize : (words[at + IN_NEWEST] as number)
     if ((groups - 1) * this.#groupSize + inNewest >= this.#capacity) {
       const age = this.#ageOf(words, at, oldest, nowUnits)
-      return (this.#windowUnits - age) / this.#unitsPerMs
+      // A whole number: a fraction would be an object for each refusal.
+      return Math.ceil((this.#windowUnits - age) / this.#unitsPerMs) | 0
     }
     if (inNewest === this.#groupSize) {
       groups += 1
