@@ -15,8 +15,10 @@ const MAX_BUCKETS = 100_000
 /** With the hash of its key, a bucket for so many admissions is one cache line of 64 bytes. */
 const SMALL_CAPACITY = 8
 const SWEEPS_PER_WINDOW = 4
-/** Buckets that one call looks at, at most. */
-const MAX_SWEEP_STEPS = 256
+/** Calls in between do not sweep: what a sweep has to work out costs as much as a lookup. */
+const SWEEP_EVERY_MS = 8
+/** Buckets that one sweep looks at, at most. */
+const MAX_SWEEP_STEPS = 1_024
 /** The bucket that all further keys share while every other is in use. */
 const OVERFLOW_HASH = 0
 
@@ -41,6 +43,7 @@ export class RateLimiter {
   readonly #large: Tier | undefined
   #hash: KeyHash | undefined
   #latest = 0
+  #sweptAt = 0
 
   constructor({ capacity, windowMs, maxBuckets = MAX_BUCKETS, hash }: RateLimiterOptions) {
     this.#small = createTier(Math.min(capacity, SMALL_CAPACITY), windowMs)
@@ -68,8 +71,8 @@ export class RateLimiter {
     const now = Math.max(time, this.#latest)
     const silence = now - this.#latest
     this.#latest = now
-    this.#sweep(this.#small, silence)
-    if (this.#large) this.#sweep(this.#large, silence)
+    if (silence >= this.#windowMs) this.#clear()
+    else if (now - this.#sweptAt >= SWEEP_EVERY_MS) this.#sweepAll(now)
     // The key is drawn when it is needed: most limiters are only ever checked.
     this.#hash ??= new KeyHash()
     this.#hash.hash(key)
@@ -112,14 +115,23 @@ export class RateLimiter {
     return admitTo(this.#small, this.#small.table.insert(low, high), now)
   }
 
-  /** Walks over a table a few times per window, and clears it after a window of silence. */
-  #sweep(tier: Tier, silence: number): void {
+  /** After a window of silence nothing counts any more. */
+  #clear(): void {
+    this.#small.table.clear()
+    this.#large?.table.clear()
+  }
+
+  #sweepAll(now: number): void {
+    const elapsed = now - this.#sweptAt
+    this.#sweptAt = now
+    this.#sweep(this.#small, elapsed)
+    if (this.#large) this.#sweep(this.#large, elapsed)
+  }
+
+  /** Walks over a table a few times per window. */
+  #sweep(tier: Tier, elapsed: number): void {
     const { table } = tier
-    if (silence >= this.#windowMs) {
-      table.clear()
-      return
-    }
-    const due = (SWEEPS_PER_WINDOW * table.size * silence) / this.#windowMs
+    const due = (SWEEPS_PER_WINDOW * table.size * elapsed) / this.#windowMs
     tier.sweepDue = Math.min(tier.sweepDue + due, MAX_SWEEP_STEPS)
     for (; tier.sweepDue >= 1 && table.size > 0; tier.sweepDue -= 1) {
       if (tier.sweepAt >= table.size) tier.sweepAt = 0
