@@ -2,11 +2,18 @@
 import { existsSync, readFileSync } from 'node:fs'
 import process from 'node:process'
 import { parse as parseDotenv } from 'dotenv'
+import { openPrivateStdout } from './cli/private-stdout.ts'
 import { createProgram, exitCodeOf } from './cli/program.ts'
 import { onStopSignals } from './cli/stop-signal.ts'
 
+const SERVICES = new Set(['run', 'up', 'gateway'])
 /** Read once and taken out of `process.env`, so that no child and no crash dump carries them. */
 const SECRET_SETTINGS = ['SVC_AUTHTOKEN', 'SVC_API_KEY', 'AGENT_API_TOKEN']
+
+/** The services print one line with --json, and nothing else may come between. */
+function needsPrivateStdout([, , command = '', ...options]: readonly string[]): boolean {
+  return SERVICES.has(command) && options.includes('--json')
+}
 
 function readEnvironment(): Record<string, string | undefined> {
   const file = existsSync('.env') ? parseDotenv(readFileSync('.env')) : {}
@@ -17,7 +24,7 @@ function readEnvironment(): Record<string, string | undefined> {
 
 const program = createProgram({
   environment: readEnvironment(),
-  stdout: process.stdout,
+  stdout: needsPrivateStdout(process.argv) ? openPrivateStdout() : process.stdout,
   stderr: process.stderr,
   stop: onStopSignals(process),
 })
