@@ -15,7 +15,7 @@ export function openForm({ title, text, fields = [], action, isDangerous = false
     const problem = element('div', {})
     const cancel = element(
       'button',
-      { type: 'button', class: 'button', onclick: () => isHeld || dialog.close() },
+      { type: 'button', class: 'button', onclick: () => isHeld || close() },
       'Cancel',
     )
     const submit = element(
@@ -31,8 +31,10 @@ export function openForm({ title, text, fields = [], action, isDangerous = false
       problem,
       buttons(cancel, submit),
     )
-    const dialog = showDialog(title, form, { isHeld: () => isHeld })
-    dialog.addEventListener('close', () => resolve(undefined))
+    const close = showDialog(title, form, {
+      isHeld: () => isHeld,
+      onClosed: () => resolve(undefined),
+    })
 
     async function send(event) {
       event.preventDefault()
@@ -41,7 +43,7 @@ export function openForm({ title, text, fields = [], action, isDangerous = false
       fill(problem)
       try {
         resolve(await run(Object.fromEntries(new FormData(form))))
-        dialog.close()
+        close()
       } catch (error) {
         fill(problem, errorNotice(error))
       } finally {
@@ -65,12 +67,11 @@ export function openNotice({ title, content, action }) {
   return new Promise((/** @type {(nothing: void) => void} */ resolve) => {
     const done = element(
       'button',
-      { type: 'button', class: 'button button-primary', onclick: () => dialog.close() },
+      { type: 'button', class: 'button button-primary', onclick: () => close() },
       action,
     )
     const body = element('div', {}, content, buttons(done))
-    const dialog = showDialog(title, body, { isHeld: () => true })
-    dialog.addEventListener('close', () => resolve())
+    const close = showDialog(title, body, { isHeld: () => true, onClosed: () => resolve() })
   })
 }
 
@@ -113,14 +114,21 @@ function buttons(...children) {
   return element('div', { class: 'dialog-buttons' }, children)
 }
 
-/** While `isHeld` says so, Escape and the like do not close it. */
-function showDialog(title, content, { isHeld }) {
+/**
+ * Shows a dialog and returns what closes it. While `isHeld` says so, Escape and the like do not.
+ * `onClosed` is called before the next key or click is seen: the browser's own `close` event comes
+ * some time later, when somebody fast has already pressed the button for the next dialog.
+ */
+function showDialog(title, content, { isHeld, onClosed }) {
   const dialog = element(
     'dialog',
     {
       'aria-labelledby': 'dialog-title',
-      onclose: () => dialog.remove(),
-      oncancel: (event) => isHeld() && event.preventDefault(),
+      onclose: leave,
+      oncancel: (event) => {
+        event.preventDefault()
+        if (!isHeld()) close()
+      },
       // Chromium lets a second Escape in a row through.
       onkeydown: (event) => event.key === 'Escape' && isHeld() && event.preventDefault(),
     },
@@ -129,5 +137,15 @@ function showDialog(title, content, { isHeld }) {
   )
   document.body.append(dialog)
   dialog.showModal()
-  return dialog
+  return close
+
+  function close() {
+    dialog.close()
+    leave()
+  }
+
+  function leave() {
+    dialog.remove()
+    onClosed()
+  }
 }
