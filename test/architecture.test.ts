@@ -71,3 +71,9 @@ describe('the bundle', () => {
     expect(readFileSync(join(SRC, file), 'utf8')).not.toMatch(/import \{ z \} from 'zod'/)
   })
 })
+
+describe('deadlines', () => {
+  it.each(files)('%s does not combine signals, which Node 20 loses timeouts of', (file) => {
+    expect(readFileSync(join(SRC, file), 'utf8')).not.toContain('AbortSignal.any(')
+  })
+})

@@ -19,3 +19,27 @@ export function withDeadline<T>(promise: Promise<T>, ms: number, what: string): 
     promise.then(resolve, reject).finally(() => clearTimeout(timer))
   })
 }
+
+/**
+ * Runs work with a signal that is aborted after `ms` with a TimeoutError, as `AbortSignal.timeout`
+ * does, or with `stop`. `AbortSignal.any` of the two is no way to have that: Node 20 lets go of a
+ * timeout that only a combined signal holds, and then it never fires.
+ */
+export async function abortedAfter<T>(
+  ms: number,
+  stop: AbortSignal,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const either = new AbortController()
+  const onStop = () => either.abort(stop.reason)
+  const onTimeout = () => either.abort(new DOMException(`Not within ${ms} ms`, 'TimeoutError'))
+  const timer = setTimeout(onTimeout, ms)
+  stop.addEventListener('abort', onStop, { once: true })
+  if (stop.aborted) onStop()
+  try {
+    return await work(either.signal)
+  } finally {
+    clearTimeout(timer)
+    stop.removeEventListener('abort', onStop)
+  }
+}

@@ -1,5 +1,7 @@
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { describe, expect, it } from 'vitest'
-import { DeadlineError, withDeadline } from '../../src/base/deadline.ts'
+import { abortedAfter, DeadlineError, withDeadline } from '../../src/base/deadline.ts'
 
 describe('withDeadline', () => {
   it('rejects a promise that never settles, naming the work', async () => {
@@ -12,5 +14,45 @@ describe('withDeadline', () => {
   it('hands on what came in time', async () => {
     await expect(withDeadline(Promise.resolve(7), 1_000, 'x')).resolves.toBe(7)
     await expect(withDeadline(Promise.reject(new Error('no')), 1_000, 'x')).rejects.toThrow('no')
+  })
+})
+
+/** Work that goes on until its signal ends it. */
+function endless(signal: AbortSignal): Promise<never> {
+  return new Promise((_resolve, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true })
+    if (signal.aborted) reject(signal.reason)
+  })
+}
+
+describe('abortedAfter', () => {
+  it('ends work that takes too long, also when the garbage is collected meanwhile', async () => {
+    setFlagsFromString('--expose-gc')
+    const collectGarbage = runInNewContext('gc') as () => void
+    const stop = new AbortController()
+    const late = abortedAfter(50, stop.signal, endless)
+    const collecting = setInterval(collectGarbage, 5)
+    await expect(late).rejects.toMatchObject({ name: 'TimeoutError' })
+    clearInterval(collecting)
+  })
+
+  it('ends it when it is told to, before or during the work', async () => {
+    const stop = new AbortController()
+    const stopped = abortedAfter(60_000, stop.signal, endless)
+    stop.abort(new Error('stopped'))
+    await expect(stopped).rejects.toThrow('stopped')
+    await expect(abortedAfter(60_000, stop.signal, endless)).rejects.toThrow('stopped')
+  })
+
+  it('hands on what came in time, and lets go of the signal that stops it', async () => {
+    const stop = new AbortController()
+    let given: AbortSignal | undefined
+    const work = async (signal: AbortSignal) => {
+      given = signal
+      return 7
+    }
+    await expect(abortedAfter(60_000, stop.signal, work)).resolves.toBe(7)
+    stop.abort()
+    expect(given?.aborted).toBe(false)
   })
 })

@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
+import { abortedAfter } from '../../base/deadline.ts'
 import type { Secret } from '../../base/secret.ts'
 import { connectionSentence } from './connection-sentence.ts'
 
@@ -87,21 +88,23 @@ export class ManagementClient {
 
   async #exchange(method: string, path: string, body: object | undefined) {
     const { baseUrl, apiKey, stop, timeoutMs = TIMEOUT_MS } = this.#options
-    const base = baseUrl.href.replace(/\/$/, '')
+    const url = `${baseUrl.href.replace(/\/$/, '')}/${path}`
+    const request: RequestInit = {
+      method,
+      headers: {
+        authorization: `Bearer ${apiKey.reveal()}`,
+        'svc-version': '2',
+        'ngrok-version': '2',
+        ...(body && { 'content-type': 'application/json' }),
+      },
+      ...(body && { body: JSON.stringify(body) }),
+      redirect: 'error',
+    }
     try {
-      const response = await fetch(`${base}/${path}`, {
-        method,
-        headers: {
-          authorization: `Bearer ${apiKey.reveal()}`,
-          'svc-version': '2',
-          'ngrok-version': '2',
-          ...(body && { 'content-type': 'application/json' }),
-        },
-        ...(body && { body: JSON.stringify(body) }),
-        redirect: 'error',
-        signal: AbortSignal.any([stop, AbortSignal.timeout(timeoutMs)]),
+      return await abortedAfter(timeoutMs, stop, async (signal) => {
+        const response = await fetch(url, { ...request, signal })
+        return { response, text: await readText(response) }
       })
-      return { response, text: await readText(response) }
     } catch (error) {
       if (stop.aborted) throw new StartError('Stopped before it was done.')
       if (error instanceof StartError) throw error
