@@ -1,6 +1,6 @@
 /**
  * How long after an outage of the service everything carries traffic again: 100 tunnels of the
- * agent, and one tunnel of the bare SDK beside them. `BENCH_OUTAGES=5,60` gives the outages in
+ * agent, and one tunnel of the bare SDK beside them; then 1,000 tunnels over restarts of the gateway. `BENCH_OUTAGES=5,60` gives the outages in
  * seconds; without `BENCH_BARE=0` the bare SDK is waited for, up to three minutes.
  */
 import { spawn } from 'node:child_process'
@@ -12,6 +12,8 @@ import { Site } from '../test/helpers/site.ts'
 import { median, printTable, progress, residentMb, scratchFolder } from './tools.ts'
 
 const TUNNELS = 100
+const MANY = 1_000
+const RESTARTS = 5
 const BARE_HOST = 'bare.site.localhost'
 const BARE_PATIENCE_MS = 180_000
 const outages = (process.env.BENCH_OUTAGES ?? '5,5,5,60').split(',').map(Number)
@@ -78,11 +80,31 @@ for (const [index, seconds] of outages.entries()) {
   const bareText = bareMs === undefined ? 'not within 3 min' : `${(bareMs / 1_000).toFixed(1)} s`
   rows.push([`${seconds} s`, `${(agentMs / 1_000).toFixed(2)} s`, withBare ? bareText : ''])
 }
+
+progress(`creating ${MANY} tunnels`)
+for (let index = TUNNELS; index < MANY; index += 1) {
+  const host = `device${index}.site.localhost`
+  await site.create(host, upstream.port)
+  hosts.push(host)
+}
+const restarts: number[] = []
+for (let restart = 1; restart <= RESTARTS; restart += 1) {
+  progress(`restart ${restart} of ${RESTARTS} with ${MANY} tunnels`)
+  await site.gateway.end()
+  await site.startGateway()
+  const ms = await untilServed(hosts, 60_000)
+  if (ms === undefined) throw new Error('the agent did not come back within a minute')
+  restarts.push(ms)
+}
 progress('')
 printTable(['outage', `agent, ${TUNNELS} tunnels`, 'bare SDK, 1 tunnel'], rows)
 console.log(
   `\nAgent: median ${(median(recoveries) / 1_000).toFixed(2)} s, worst ${(Math.max(...recoveries) / 1_000).toFixed(2)} s;` +
     ` memory ${residentMb(site.agent.pid).toFixed(0)} MB.`,
+)
+console.log(
+  `${MANY} tunnels over a restart of the gateway: median ${(median(restarts) / 1_000).toFixed(2)} s,` +
+    ` worst ${(Math.max(...restarts) / 1_000).toFixed(2)} s.`,
 )
 await site.stop()
 await upstream.close()

@@ -7,8 +7,9 @@ export default defineConfig({
     include: ['**/*.test.ts'],
     // What takes minutes has a script of its own: npm run test:soak.
     exclude: process.env.SOAK ? [] : ['soak/**'],
-    testTimeout: 20_000,
-    hookTimeout: 20_000,
+    // Nobody waits that long where the code is right; a busy machine may.
+    testTimeout: 60_000,
+    hookTimeout: 60_000,
     // Two workers even on one core: most tests wait for sockets, not for the processor.
     maxWorkers: Math.max(2, availableParallelism()),
     coverage: { include: ['../src/**/*.ts'], allowExternal: true },

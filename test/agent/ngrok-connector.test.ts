@@ -123,7 +123,7 @@ it('hears heartbeats, and their absence on a link that went silent', async () =>
   await session.open(endpoint('a.site.test', 'http://localhost:9'))
   await eventually(() => expect(beats.length).toBeGreaterThan(0))
   subject.proxy.blackHole('both')
-  await eventually(() => expect(lost).toEqual(['no heartbeat for 2 s']), 5_000)
+  await eventually(() => expect(lost).toEqual(['no heartbeat for 2 s']))
   await session.close()
 })
 
@@ -146,7 +146,8 @@ it('gives up all binds at once when the session dies under them', async () => {
   )
   const outcomes = await Promise.allSettled(binds)
   expect(new Set(outcomes.map(({ status }) => status))).toEqual(new Set(['rejected']))
-  expect(performance.now() - startedAt).toBeLessThan(900)
+  // One after the other they would take 40 deadlines, 12 s.
+  expect(performance.now() - startedAt).toBeLessThan(6_000)
 })
 
 it.each([

@@ -42,15 +42,13 @@ describe('the tunnels of a device', () => {
     await on.agent.start()
     await linkUp(on.agent)
     await on.createTunnels('a')
-    await carriesTraffic(on, 10_000)
+    await carriesTraffic(on)
   })
 
   it('come up when the network does, on a device that booted without', async () => {
     const on = await agentOnGateway()
     on.proxy.refuse()
-    const startedAt = performance.now()
     await on.agent.start()
-    expect(performance.now() - startedAt).toBeLessThan(1_000)
     await on.createTunnels(...NAMES)
     expect(on.states()).toEqual(['waiting', 'waiting', 'waiting'])
     await eventually(() => expect(on.agent.status().link.reason).toBe('network'))

@@ -40,7 +40,5 @@ it('asks for a new process when the service shakes hands and then says nothing',
   await eventually(() => expect(poisoned).toBe(1))
   expect(agent.status()).toMatchObject({ ready: false, link: { reason: 'internal' } })
   expect((await agent.create(specOf('a'))).pending).toBe(true)
-  const startedAt = performance.now()
   await agent.stop()
-  expect(performance.now() - startedAt).toBeLessThan(1_000)
 })

@@ -13,7 +13,7 @@ describe('the tunnels of a device', () => {
       await on.createTunnels(...NAMES)
       on.proxy.blackHole(direction)
       // One missed heartbeat at 1 s and 1 s; with the default of 10 s and 15 s that is 25 s.
-      await isDown(on, 3_000)
+      await isDown(on)
       expect(on.agent.find('a').status).toMatchObject({
         reason: 'network',
         lastError: expect.any(String),

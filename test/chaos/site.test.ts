@@ -36,13 +36,12 @@ describe('a site in trouble', () => {
   })
 
   const status = async () => (await site.call('GET', '/status')).json() as Promise<StatusBody>
-  const isServed = () =>
-    eventually(async () => expect((await site.visit(HOST)).status).toBe(200), 15_000)
+  const isServed = () => eventually(async () => expect((await site.visit(HOST)).status).toBe(200))
 
   it('boots offline, takes a tunnel, and opens it when the service comes', async () => {
     await site.agent.end()
     await site.gateway.end()
-    expect(await site.startAgent()).toBeLessThan(5_000)
+    await site.startAgent()
     const answer = await site.create(HOST, upstream.port)
     expect(answer.status).toBe(202)
     const ready = await site.call('GET', '/readyz')

@@ -110,14 +110,10 @@ describe('the walk, with nothing stubbed', () => {
     }
     expect((await call('GET', '/tunnels')).body).toHaveLength(1)
 
-    const deletedAt = performance.now()
     const deleted = await gateway.manage('DELETE', `/credentials/${credential.id}`)
-    await eventually(async () => {
-      const gone = await gateway.visit(INSIDE)
-      expect([gone.status, gone.headers['ngrok-error-code']]).toEqual([404, 'ERR_NGROK_3200'])
-    })
-    expect(performance.now() - deletedAt).toBeLessThan(1_000)
     expect(deleted.status).toBe(204)
+    const gone = await gateway.visit(INSIDE)
+    expect([gone.status, gone.headers['ngrok-error-code']]).toEqual([404, 'ERR_NGROK_3200'])
 
     await eventually(async () => {
       const answer = await fetch(`${agentApi}/status`, {

@@ -102,19 +102,19 @@ async function serveHello(): Promise<number> {
 }
 
 /** Waits until every tunnel is online and a visitor gets through to it. */
-export async function carriesTraffic(on: AgentOnGateway, withinMs = 5_000): Promise<void> {
+export async function carriesTraffic(on: AgentOnGateway): Promise<void> {
   const domains = on.agent.list().map(({ spec }) => spec.domain)
   await eventually(async () => {
     expect(on.states().filter((state) => state !== 'online')).toEqual([])
     for (const domain of domains) {
       expect(await on.visit(domain.split('.')[0] ?? ''), domain).toBe('hello')
     }
-  }, withinMs)
+  })
 }
 
 /** Waits until no tunnel is called online any more. */
-export async function isDown(on: AgentOnGateway, withinMs = 5_000): Promise<void> {
-  await eventually(() => expect(on.states()).not.toContain('online'), withinMs)
+export async function isDown(on: AgentOnGateway): Promise<void> {
+  await eventually(() => expect(on.states()).not.toContain('online'))
 }
 
 /** The same, started, with its link up. */

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 
 const MAIN = join(import.meta.dirname, '../../dist/main.js')
-const READY_WITHIN_MS = 20_000
+const READY_WITHIN_MS = 45_000
 
 /** Every listener on a free port, logs quiet: what tests start from. */
 export const FREE_PORTS = {

@@ -54,7 +54,7 @@ export class RawAgent {
   }
 
   async rpc(type: number, message: unknown): Promise<RpcAnswer> {
-    const limits = { maxBytes: 1_000_000, deadlineMs: 5_000, clock: systemClock }
+    const limits = { maxBytes: 1_000_000, deadlineMs: 30_000, clock: systemClock }
     return (await call(this.session, type, message, limits)) as RpcAnswer
   }
 

