@@ -66,6 +66,14 @@ describe('the floors of the house', () => {
   })
 })
 
+describe('the expression library', () => {
+  it('is known to one file', () => {
+    const isUser = (file: string) =>
+      /'@bufbuild\/cel['/]/.test(readFileSync(join(SRC, file), 'utf8'))
+    expect(files.filter(isUser)).toEqual(['policy/expression.ts'])
+  })
+})
+
 describe('the bundle', () => {
   it.each(files)('%s takes zod as a namespace, so that only what is used is bundled', (file) => {
     expect(readFileSync(join(SRC, file), 'utf8')).not.toMatch(/import \{ z \} from 'zod'/)

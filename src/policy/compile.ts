@@ -17,6 +17,7 @@ import {
   readDocument,
   type Sourced,
 } from './document.ts'
+import type { Exchange } from './exchange.ts'
 import type { ExpressionLanguage } from './expression.ts'
 import type { Scope } from './expression-check.ts'
 import { ExpressionProblem } from './expression-problem.ts'
@@ -42,7 +43,7 @@ export interface CompilerOptions {
 export class Compiler {
   readonly #options: CompilerOptions
   readonly #problems: ProblemList
-  readonly #language: ExpressionLanguage
+  readonly #language: ExpressionLanguage<Exchange>
   readonly #scope = new PolicyScope()
   readonly #states = new Map<string, unknown>()
 

@@ -4,22 +4,26 @@ import type { Node } from './expression-tree.ts'
 import type { Type } from './expression-type.ts'
 import type { Value } from './value.ts'
 
-interface ExpressionParts {
-  readonly source: string
+/** A tree that can run, and the type of what it comes to. */
+export interface TypedForm {
   readonly form: Node
   readonly type: Type
-  readonly run: (exchange: Exchange) => Value
+}
+
+interface ExpressionParts<Subject> extends TypedForm {
+  readonly source: string
+  readonly run: (subject: Subject) => Value
 }
 
 /** A checked expression, ready to run. */
-export class CompiledExpression {
+export class CompiledExpression<Subject = Exchange> {
   readonly source: string
   /** The tree that runs; callers may know a faster way for simple ones. */
   readonly form: Node
   readonly type: Type
-  readonly #run: (exchange: Exchange) => Value
+  readonly #run: (subject: Subject) => Value
 
-  constructor({ source, form, type, run }: ExpressionParts) {
+  constructor({ source, form, type, run }: ExpressionParts<Subject>) {
     this.source = source
     this.form = form
     this.type = type
@@ -27,13 +31,13 @@ export class CompiledExpression {
   }
 
   /** Throws EvaluationError. */
-  evaluate(exchange: Exchange): Value {
-    return this.#run(exchange)
+  evaluate(subject: Subject): Value {
+    return this.#run(subject)
   }
 
   /** Evaluates a condition. Throws EvaluationError, also when the value is not a boolean. */
-  isTrue(exchange: Exchange): boolean {
-    const value = this.#run(exchange)
+  isTrue(subject: Subject): boolean {
+    const value = this.#run(subject)
     if (typeof value !== 'boolean') throw new EvaluationError('the expression is not a boolean')
     return value
   }

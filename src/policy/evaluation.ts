@@ -1,7 +1,6 @@
 import type { Clock } from '../base/clock.ts'
 import { BoundedCache } from './bounded-cache.ts'
 import { type Cidr, parseCidr } from './cidr.ts'
-import type { Exchange } from './exchange.ts'
 import { Pattern } from './pattern.ts'
 
 /**
@@ -19,10 +18,20 @@ const MAX_TEXT = 1_048_576
 /** An expression that failed while it ran. */
 export class EvaluationError extends Error {
   override readonly name = 'EvaluationError'
+  /** True when it had spent all that it may, false when its values did not fit. */
+  readonly isOverspent: boolean
+
+  constructor(message: string, { isOverspent = false } = {}) {
+    super(message)
+    this.isOverspent = isOverspent
+  }
 }
 
-/** What functions and variables see while an expression runs. Evaluation never waits or nests. */
-export class Evaluation {
+/**
+ * What functions and variables see while an expression runs: its subject, such as the exchange
+ * that a policy judges. Evaluation never waits or nests.
+ */
+export class Evaluation<Subject = unknown> {
   readonly clock: Clock
   /** Compiled once for each source; throws PatternError. */
   readonly patterns = new BoundedCache((source) => {
@@ -36,22 +45,26 @@ export class Evaluation {
     this.spend(ZONE_STEPS)
     return new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short', timeStyle: 'medium' })
   })
-  #exchange: Exchange | undefined
+  #subject: Subject | undefined
   #stepsLeft = 0
 
   constructor(clock: Clock) {
     this.clock = clock
   }
 
-  /** Starts the account of one expression; without an exchange only constants can be read. */
-  begin(exchange: Exchange | undefined): void {
-    this.#exchange = exchange
+  /** Starts the account of one expression; without a subject only constants can be read. */
+  begin(subject: Subject | undefined): void {
+    this.#subject = subject
     this.#stepsLeft = MAX_STEPS
   }
 
-  get exchange(): Exchange {
-    if (!this.#exchange) throw new EvaluationError('there is no request yet')
-    return this.#exchange
+  get subject(): Subject {
+    if (!this.#subject) throw new EvaluationError('there is no request yet')
+    return this.#subject
+  }
+
+  get isOverspent(): boolean {
+    return this.#stepsLeft < 0
   }
 
   /** Throws EvaluationError when the expression has spent all it may. */

@@ -21,7 +21,7 @@ export interface ParameterTypes {
 export type ParameterType = keyof ParameterTypes
 
 /** A function or method that expressions can call. A method's target is its first argument. */
-export interface ExpressionFunction {
+export interface ExpressionFunction<Subject = unknown> {
   readonly name: string
   readonly isMethod: boolean
   readonly parameters: readonly ParameterType[]
@@ -29,7 +29,7 @@ export interface ExpressionFunction {
   readonly result: string
   /** Phases in which it can be called; all when absent. */
   readonly phases?: readonly Phase[]
-  readonly run: (evaluation: Evaluation, ...args: Value[]) => ValueInput
+  readonly run: (evaluation: Evaluation<Subject>, ...args: Value[]) => ValueInput
   readonly check?: CheckArguments
 }
 
@@ -41,8 +41,8 @@ type Arguments<P extends readonly ParameterType[]> = {
 }
 
 type Run<P extends readonly ParameterType[]> = (...args: Arguments<P>) => ValueInput
-type RunWithin<P extends readonly ParameterType[]> = (
-  evaluation: Evaluation,
+type RunWithin<P extends readonly ParameterType[], Subject> = (
+  evaluation: Evaluation<Subject>,
   ...args: Arguments<P>
 ) => ValueInput
 
@@ -66,21 +66,21 @@ export function method<const P extends readonly ParameterType[]>(
   return { ...fn(name, parameters, result, run), isMethod: true }
 }
 
-/** A function that looks at the request, the time or the account of the evaluation. */
-export function fnWithin<const P extends readonly ParameterType[]>(
+/** A function that looks at the subject, the time or the account of the evaluation. */
+export function fnWithin<const P extends readonly ParameterType[], Subject = unknown>(
   name: string,
   parameters: P,
   result: string,
-  run: RunWithin<P>,
+  run: RunWithin<P, Subject>,
   phases?: readonly Phase[],
-): ExpressionFunction {
+): ExpressionFunction<Subject> {
   return {
     name,
     isMethod: false,
     parameters,
     result,
     // The evaluator calls it only with arguments of these types.
-    run: run as unknown as ExpressionFunction['run'],
+    run: run as unknown as ExpressionFunction<Subject>['run'],
     ...(phases && { phases }),
   }
 }
@@ -90,7 +90,7 @@ export function methodWithin<const P extends readonly ParameterType[]>(
   name: string,
   parameters: P,
   result: string,
-  run: RunWithin<P>,
+  run: RunWithin<P, unknown>,
 ): ExpressionFunction {
   return { ...fnWithin(name, parameters, result, run), isMethod: true }
 }

@@ -18,9 +18,8 @@ import {
 import { strings } from '@bufbuild/cel/ext'
 import type { Clock } from '../base/clock.ts'
 import { BoundedCache } from './bounded-cache.ts'
-import { CompiledExpression } from './compiled-expression.ts'
+import { CompiledExpression, type TypedForm } from './compiled-expression.ts'
 import { Evaluation, EvaluationError } from './evaluation.ts'
-import type { Exchange } from './exchange.ts'
 import { ExpressionChecker, type Overload, type Scope } from './expression-check.ts'
 import type { CheckArguments, ExpressionFunction, ParameterType } from './expression-function.ts'
 import { refuseOversizeSource, refuseOversizeTree } from './expression-limits.ts'
@@ -73,24 +72,28 @@ const OVERLOAD_NAMES: Readonly<Record<string, string>> = {
 /** Checks of written-out arguments for functions of the library. */
 const CHECKS: Readonly<Record<string, CheckArguments>> = { format: checkFormat }
 
-export interface ExpressionLanguageOptions {
+export interface ExpressionLanguageOptions<Subject> {
   readonly clock: Clock
-  readonly functions: readonly ExpressionFunction[]
-  readonly variables: ReadonlyMap<string, Variable>
+  readonly functions: readonly ExpressionFunction<Subject>[]
+  readonly variables: ReadonlyMap<string, Variable<Subject>>
+  /** How many sources are kept parsed; 1,000 unless given. */
+  readonly maxParsed?: number
 }
 
 /** Compiles expressions over a set of variables and functions. Building one takes about 2 ms. */
-export class ExpressionLanguage {
-  readonly #evaluation: Evaluation
-  readonly #variables: ReadonlyMap<string, Variable>
+export class ExpressionLanguage<Subject> {
+  readonly #evaluation: Evaluation<Subject>
+  readonly #variables: ReadonlyMap<string, Variable<Subject>>
   readonly #environment: ReturnType<typeof celEnv>
   readonly #overloads: ReadonlyMap<string, readonly Overload[]>
   readonly #activation: Record<string, never>
   /** Devices bind the same policies again and again, and parsing is the most of it. */
-  readonly #parsed = new BoundedCache(parseSource, 1_000)
+  readonly #parsed: BoundedCache<Parsed>
 
-  constructor({ clock, functions, variables }: ExpressionLanguageOptions) {
-    this.#evaluation = new Evaluation(clock)
+  constructor(options: ExpressionLanguageOptions<Subject>) {
+    const { clock, functions, variables, maxParsed = 1_000 } = options
+    this.#parsed = new BoundedCache(parseSource, maxParsed)
+    this.#evaluation = new Evaluation<Subject>(clock)
     this.#variables = variables
     this.#environment = celEnv({
       funcs: [
@@ -105,10 +108,8 @@ export class ExpressionLanguage {
   }
 
   /** Throws ExpressionProblem for everything that is bound to fail, before it runs. */
-  compile(source: string, scope: Scope): CompiledExpression {
-    refuseOversizeSource(source)
-    const { tree, positions } = this.#parsed.get(source)
-    try {
+  compile(source: string, scope: Scope): CompiledExpression<Subject> {
+    return this.compileAs(source, (tree) => {
       const form = rewriteMeaning(tree, (path) => this.#variables.has(path))
       refuseOversizeTree(form)
       const checker = new ExpressionChecker({
@@ -116,7 +117,16 @@ export class ExpressionLanguage {
         overloads: (name) => this.#overloads.get(name),
         failureOf: (constant) => this.#failureOf(constant),
       })
-      const type = checker.check(form)
+      return { form, type: checker.check(form) }
+    })
+  }
+
+  /** Compiles what `read` makes of the parsed source; the problems that it throws get their place. */
+  compileAs(source: string, read: (tree: Node) => TypedForm): CompiledExpression<Subject> {
+    refuseOversizeSource(source)
+    const { tree, positions } = this.#parsed.get(source)
+    try {
+      const { form, type } = read(tree)
       return new CompiledExpression({ source, form, type, run: this.#plan(form) })
     } catch (error) {
       if (!(error instanceof ExpressionProblem)) throw new ExpressionProblem(messageOf(error))
@@ -126,13 +136,16 @@ export class ExpressionLanguage {
   }
 
   /** Planned when it runs for the first time: most expressions are only ever checked. */
-  #plan(form: Node): (exchange: Exchange | undefined) => Value {
+  #plan(form: Node): (subject: Subject | undefined) => Value {
     let run: ReturnType<typeof plan> | undefined
-    return (exchange) => {
+    return (subject) => {
       run ??= plan(this.#environment, writeTree(rewriteCosts(form)))
-      this.#evaluation.begin(exchange)
+      this.#evaluation.begin(subject)
       const result = withoutStacks(() => run?.(this.#activation))
-      if (isCelError(result)) throw new EvaluationError(result.message)
+      if (isCelError(result)) {
+        const { isOverspent } = this.#evaluation
+        throw new EvaluationError(result.message, { isOverspent })
+      }
       return result as Value
     }
   }
@@ -150,13 +163,13 @@ export class ExpressionLanguage {
   #createActivation(): Record<string, never> {
     const activation = Object.create(null)
     for (const [name, { read }] of this.#variables) {
-      const get = () => read(this.#evaluation.exchange, this.#evaluation)
+      const get = () => read(this.#evaluation.subject, this.#evaluation)
       Object.defineProperty(activation, name, { get })
     }
     return activation
   }
 
-  #adapt({ name, isMethod, parameters, run }: ExpressionFunction): CelFunc {
+  #adapt({ name, isMethod, parameters, run }: ExpressionFunction<Subject>): CelFunc {
     const types = parameters.map((parameter) => TYPES[parameter])
     const [target = CelScalar.DYN, ...rest] = types
     const accounted = (args: CelValue[]) => {
@@ -217,7 +230,7 @@ export class ExpressionLanguage {
     ]
   }
 
-  #collectOverloads(functions: readonly ExpressionFunction[]): Map<string, Overload[]> {
+  #collectOverloads(functions: readonly ExpressionFunction<Subject>[]): Map<string, Overload[]> {
     const own = new Map(functions.map((definition) => [signatureOf(definition), definition]))
     const overloads = new Map<string, Overload[]>()
     for (const func of this.#environment.funcs) {

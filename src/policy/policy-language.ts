@@ -1,5 +1,6 @@
 import type { Clock } from '../base/clock.ts'
 import { ACTIONS } from './actions/index.ts'
+import type { Exchange } from './exchange.ts'
 import { ExpressionLanguage } from './expression.ts'
 import { FUNCTIONS } from './functions/all-functions.ts'
 import { ATTEMPTS } from './http-asker.ts'
@@ -7,10 +8,10 @@ import type { ValueInput } from './value.ts'
 import { VARIABLES, type Variable } from './variables.ts'
 
 /** One for each clock: it costs 2 ms and 400 KB and is the same for every policy. */
-const LANGUAGES = new WeakMap<Clock, ExpressionLanguage>()
+const LANGUAGES = new WeakMap<Clock, ExpressionLanguage<Exchange>>()
 
 /** The language of policies: variables, results of actions, functions. */
-export function policyLanguage(clock: Clock): ExpressionLanguage {
+export function policyLanguage(clock: Clock): ExpressionLanguage<Exchange> {
   const known = LANGUAGES.get(clock)
   if (known) return known
   const variables = new Map<string, Variable>(VARIABLES)

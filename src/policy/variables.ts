@@ -16,12 +16,12 @@ import {
 import { formatTime, timestamp, type ValueInput } from './value.ts'
 
 /** A name that expressions can read. It is computed when an expression asks for it, not before. */
-export interface Variable {
+export interface Variable<Subject = Exchange> {
   /** `string`, `list(string)`, `map(dyn)`, … */
   readonly type: string
   readonly phases?: readonly Phase[]
-  /** Undefined when there is no such thing in this exchange. */
-  readonly read: (exchange: Exchange, evaluation: Evaluation) => ValueInput | undefined
+  /** Undefined when the subject has no such thing. */
+  readonly read: (subject: Subject, evaluation: Evaluation) => ValueInput | undefined
 }
 
 type Read = (exchange: Exchange) => ValueInput | undefined

@@ -1,3 +1,4 @@
+import type { Exchange } from '../exchange.ts'
 import type { ExpressionFunction } from '../expression-function.ts'
 import { DIGEST_FUNCTIONS } from './digests.ts'
 import { ENCODING_FUNCTIONS } from './encodings.ts'
@@ -8,7 +9,7 @@ import { TEXT_FUNCTIONS } from './text.ts'
 import { TIME_FUNCTIONS } from './time.ts'
 
 /** Everything that expressions can call beyond the language itself. */
-export const FUNCTIONS: readonly ExpressionFunction[] = [
+export const FUNCTIONS: readonly ExpressionFunction<Exchange>[] = [
   ...TEXT_FUNCTIONS,
   ...LIST_FUNCTIONS,
   ...TIME_FUNCTIONS,

@@ -45,7 +45,7 @@ const TEXTS = 'list(string)'
 const COOKIES = 'list(map(dyn))'
 
 /** What stands in the heads of the request and the response; names of headers in any case. */
-export const REQUEST_FUNCTIONS: readonly ExpressionFunction[] = [
+export const REQUEST_FUNCTIONS: readonly ExpressionFunction<Exchange>[] = [
   ...lenientMap('req.headers', TEXTS, HTTP_PHASES, inRequestHeaders),
   ...lenientMap('req.trailers', TEXTS, HTTP_PHASES, nowhere),
   ...lenientMap('req.cookies', COOKIES, HTTP_PHASES, inRequestCookies),
@@ -71,7 +71,7 @@ function lenientMap(
   result: string,
   phases: readonly Phase[],
   find: Find,
-): ExpressionFunction[] {
+): ExpressionFunction<Exchange>[] {
   return [getter(lookUp(map), result, phases, find), tester(contains(map), phases, find)]
 }
 
@@ -80,13 +80,14 @@ function getter(
   result: string,
   phases: readonly Phase[],
   find: (exchange: Exchange, key: string) => ValueInput,
-): ExpressionFunction {
-  const run = (evaluation: Evaluation, key: string) => find(evaluation.exchange, key)
+): ExpressionFunction<Exchange> {
+  const run = (evaluation: Evaluation<Exchange>, key: string) => find(evaluation.subject, key)
   return fnWithin(name, ['string'], result, run, phases)
 }
 
-function tester(name: string, phases: readonly Phase[], find: Find): ExpressionFunction {
-  const run = (evaluation: Evaluation, key: string) => find(evaluation.exchange, key).length > 0
+function tester(name: string, phases: readonly Phase[], find: Find): ExpressionFunction<Exchange> {
+  const run = (evaluation: Evaluation<Exchange>, key: string) =>
+    find(evaluation.subject, key).length > 0
   return fnWithin(name, ['string'], 'bool', run, phases)
 }
 
