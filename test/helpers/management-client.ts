@@ -1,4 +1,5 @@
 import { onTestFinished } from 'vitest'
+import type { Clock } from '../../src/base/clock.ts'
 import type { Secret } from '../../src/base/secret.ts'
 import type { CertificateStatus } from '../../src/gateway/certificate-status.ts'
 import type { ConnectedAgent } from '../../src/gateway/connected-agent.ts'
@@ -32,9 +33,12 @@ export interface CallOptions {
 export async function startManagementApi({
   dnsServers,
   hosts = [],
+  clock,
 }: {
   dnsServers?: string[]
   hosts?: string[]
+  /** The API's own, in place of the one that the stores have. */
+  clock?: Clock
 } = {}) {
   const stores = openGatewayStores()
   const captured = captureLog()
@@ -47,6 +51,7 @@ export async function startManagementApi({
     name: 'management API',
     listener: createManagementApi({
       ...stores,
+      ...(clock && { clock }),
       sessions: { all: () => agents, find: (id) => agents.find((agent) => agent.id === id) },
       domainCertificates: {
         statusOf: () => status.current,

@@ -27,6 +27,7 @@ export function apiKeys({ apiKeys: store, issuer }: ApiKeysDeps): Resource<ApiKe
     path: 'api_keys',
     collection: 'keys',
     prefix: 'ak',
+    schema: ApiKeyView,
     page: (request) => store.page(request),
     get: (id) => store.get(id),
     view: (apiKey, baseUrl) => view(apiKey, baseUrl),

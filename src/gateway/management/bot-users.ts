@@ -3,7 +3,7 @@ import type { BotUser, BotUserStore } from '../bot-user-store.ts'
 import type { CredentialIssuer } from '../credential-issuer.ts'
 import { parseBody } from './body.ts'
 import type { Resource } from './resource.ts'
-import { timestamp } from './timestamp.ts'
+import { Timestamp, timestamp } from './timestamp.ts'
 
 export const BotUserCreate = z.strictObject({
   name: z.string().default(''),
@@ -18,7 +18,7 @@ export const BotUserView = z.strictObject({
   uri: z.string(),
   name: z.string(),
   active: z.boolean(),
-  created_at: z.string(),
+  created_at: Timestamp,
 })
 
 export interface BotUsersDeps {
@@ -46,6 +46,7 @@ export function botUsers(
     path,
     collection: path,
     prefix: name,
+    schema: BotUserView,
     page: ({ limit, beforeId }) =>
       store.page({ limit, beforeId: beforeId && renamed(beforeId, 'bot') }).map(shown),
     get: (id) => {

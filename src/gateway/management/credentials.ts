@@ -34,6 +34,7 @@ export function credentials({ credentials: store, issuer }: CredentialsDeps): Re
     path: 'credentials',
     collection: 'credentials',
     prefix: 'cr',
+    schema: CredentialView,
     page: (request) => store.page(request),
     get: (id) => store.get(id),
     view: (credential, baseUrl) => view(credential, baseUrl),

@@ -7,13 +7,13 @@ import { ServiceError } from '../service-error.ts'
 import { Reference } from './body.ts'
 import { livePage } from './live-page.ts'
 import type { Resource } from './resource.ts'
-import { timestamp } from './timestamp.ts'
+import { Timestamp, timestamp } from './timestamp.ts'
 
 export const EndpointView = z.strictObject({
   id: z.string(),
   uri: z.string(),
-  created_at: z.string(),
-  updated_at: z.string(),
+  created_at: Timestamp,
+  updated_at: Timestamp,
   public_url: z.string(),
   url: z.string(),
   proto: z.enum(['http', 'https']),
@@ -53,6 +53,7 @@ export function endpoints({ registry, domains }: EndpointsDeps): Resource<Endpoi
     path: 'endpoints',
     collection: 'endpoints',
     prefix: 'ep',
+    schema: EndpointView,
     page: (request) => livePage(registry.all(), request),
     get: (id) => {
       for (const endpoint of registry.all()) if (endpoint.id === id) return endpoint

@@ -5,7 +5,7 @@ import type { IdSource } from '../resource-id.ts'
 import { checkLength, ServiceError } from '../service-error.ts'
 import { parseBody, texts } from './body.ts'
 import type { Resource } from './resource.ts'
-import { timestamp } from './timestamp.ts'
+import { Timestamp, timestamp } from './timestamp.ts'
 
 const MAX_DESCRIPTION = 255
 const MAX_METADATA = 4_096
@@ -15,7 +15,7 @@ export const IpPolicyUpdate = IpPolicyCreate
 export const IpPolicyView = z.strictObject({
   id: z.string(),
   uri: z.string(),
-  created_at: z.string(),
+  created_at: Timestamp,
   description: z.string(),
   metadata: z.string(),
 })
@@ -38,6 +38,7 @@ export function ipPolicies({ ipPolicies: store, ids, clock }: IpPoliciesDeps): R
     path: 'ip_policies',
     collection: 'ip_policies',
     prefix: 'ipp',
+    schema: IpPolicyView,
     page: (request) => store.page(request),
     get: (id) => store.get(id),
     view,

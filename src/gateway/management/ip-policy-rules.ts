@@ -8,7 +8,7 @@ import { ServiceError } from '../service-error.ts'
 import { parseBody, Reference, texts } from './body.ts'
 import { checkTexts } from './ip-policies.ts'
 import type { Resource } from './resource.ts'
-import { timestamp } from './timestamp.ts'
+import { Timestamp, timestamp } from './timestamp.ts'
 
 export const IpPolicyRuleCreate = z.strictObject({
   ...texts,
@@ -20,7 +20,7 @@ export const IpPolicyRuleUpdate = z.strictObject({ ...texts, cidr: z.string().op
 export const IpPolicyRuleView = z.strictObject({
   id: z.string(),
   uri: z.string(),
-  created_at: z.string(),
+  created_at: Timestamp,
   description: z.string(),
   metadata: z.string(),
   cidr: z.string(),
@@ -63,6 +63,7 @@ export function ipPolicyRules({
     path: 'ip_policy_rules',
     collection: 'ip_policy_rules',
     prefix: 'ipr',
+    schema: IpPolicyRuleView,
     page: (request) => store.page(request),
     get: (id) => store.get(id),
     view,

@@ -21,6 +21,7 @@ import { type IpPolicyRulesDeps, ipPolicyRules } from './ip-policy-rules.ts'
 import { openApiRoutes } from './openapi.ts'
 import { type ReservedDomainsDeps, reservedDomains } from './reserved-domains.ts'
 import { resourceRoutes } from './resource.ts'
+import { ResourceLists } from './resource-lists.ts'
 import { type ConnectedAgents, tunnelSessions } from './tunnel-sessions.ts'
 
 /** What the resources work with, and how the API is reached. */
@@ -63,18 +64,19 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
     database.ping()
     response.json({ status: 'ok' })
   })
+  const lists = new ResourceLists(clock)
   const resources = [
-    resourceRoutes(reservedDomains(deps)),
-    resourceRoutes(botUsers(deps, 'bot')),
-    resourceRoutes(botUsers(deps, 'service')),
-    resourceRoutes(credentials(deps)),
-    resourceRoutes(apiKeys(deps)),
-    resourceRoutes(endpoints(deps)),
-    resourceRoutes(tunnelSessions(deps)),
-    resourceRoutes(ipPolicies(deps)),
-    resourceRoutes(ipPolicyRules(deps)),
+    resourceRoutes(reservedDomains(deps), lists),
+    resourceRoutes(botUsers(deps, 'bot'), lists),
+    resourceRoutes(botUsers(deps, 'service'), lists),
+    resourceRoutes(credentials(deps), lists),
+    resourceRoutes(apiKeys(deps), lists),
+    resourceRoutes(endpoints(deps), lists),
+    resourceRoutes(tunnelSessions(deps), lists),
+    resourceRoutes(ipPolicies(deps), lists),
+    resourceRoutes(ipPolicyRules(deps), lists),
   ]
-  app.use(consoleRoutes(deps, resources))
+  app.use(consoleRoutes({ ...deps, lists }, resources))
   app.use(apiKeyAuth(deps), versionHeader, resources, openApiRoutes())
   app.use(noSuchRoute, apiErrorResponse(ids, log))
   return app

@@ -98,6 +98,12 @@ const RESOURCES: readonly ResourceDescription[] = [
 const PageQuery = z.strictObject({
   limit: z.int().min(1).max(100).optional().describe('how many at most [100]'),
   before_id: z.string().optional().describe('only what was made before this one'),
+  filter: z
+    .string()
+    .min(1)
+    .max(4_096)
+    .optional()
+    .describe('only items for which this CEL expression is true, such as obj.id == "cr_1"'),
 })
 
 const ApiError = z.strictObject({

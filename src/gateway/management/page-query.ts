@@ -5,21 +5,32 @@ import { ServiceError } from '../service-error.ts'
 const MAX_LIMIT = 100
 /** The vendor's own client spells it the second way. */
 const BEFORE = ['before_id', 'beforeId']
-const KNOWN = ['limit', ...BEFORE]
+const KNOWN = ['limit', 'filter', ...BEFORE]
 
-/** Reads which page is asked for. Throws ServiceError 231, 232, 244 or 250. */
-export function parsePageQuery({ query }: Request): PageRequest {
-  if (query.filter !== undefined) {
-    throw new ServiceError(250, 'Lists cannot be filtered here: ask for their pages and choose.')
-  }
+/** Which page of which items is asked for. */
+export interface PageQuery extends PageRequest {
+  /** The source of a filter. */
+  readonly filter?: string | undefined
+}
+
+/** Reads which page is asked for. Throws ServiceError 231, 232 or 244. */
+export function parsePageQuery({ query }: Request): PageQuery {
   for (const [name, value] of Object.entries(query)) {
-    if (!KNOWN.includes(name)) throw new ServiceError(231, `There is no query parameter ${name}.`)
+    if (!KNOWN.includes(name)) {
+      const advice = query.filter === undefined ? '' : ' Inside a filter, & is written %26.'
+      throw new ServiceError(231, `There is no query parameter ${name}.${advice}`)
+    }
     if (typeof value !== 'string') {
       throw new ServiceError(232, `The query parameter ${name} may stand there once.`)
     }
   }
+  const { limit, filter } = query
   const beforeId = BEFORE.map((name) => query[name]).find((value) => typeof value === 'string')
-  return { limit: parseLimit(query.limit), ...(beforeId === undefined ? {} : { beforeId }) }
+  return {
+    limit: parseLimit(limit),
+    ...(beforeId === undefined ? {} : { beforeId }),
+    ...(typeof filter === 'string' ? { filter } : {}),
+  }
 }
 
 /** Throws ServiceError 231 for any query parameter. */

@@ -12,7 +12,7 @@ import { ServiceError } from '../service-error.ts'
 import { parseBody, texts } from './body.ts'
 import type { DnsCheck, ExpectedRecord } from './dns-check.ts'
 import type { Resource } from './resource.ts'
-import { timestamp } from './timestamp.ts'
+import { Timestamp, timestamp } from './timestamp.ts'
 
 const IN_PROGRESS = 'Managed certificate provisioning in progress.'
 
@@ -41,7 +41,7 @@ export const ReservedDomainUpdate = z.strictObject({
 export const ReservedDomainView = z.strictObject({
   id: z.string(),
   uri: z.string(),
-  created_at: z.string(),
+  created_at: Timestamp,
   /** Left out while they are empty. */
   description: z.string().optional(),
   metadata: z.string().optional(),
@@ -53,13 +53,13 @@ export const ReservedDomainView = z.strictObject({
   certificate: z.null(),
   certificate_management_policy: z.strictObject(policyFields),
   certificate_management_status: z.strictObject({
-    renews_at: z.string().nullable(),
+    renews_at: Timestamp.nullable(),
     provisioning_job: z
       .strictObject({
         error_code: z.string().nullable(),
         msg: z.string(),
-        started_at: z.string(),
-        retries_at: z.string().nullable(),
+        started_at: Timestamp,
+        retries_at: Timestamp.nullable(),
       })
       .nullable(),
   }),
@@ -118,6 +118,7 @@ export function reservedDomains({
     path: 'reserved_domains',
     collection: 'reserved_domains',
     prefix: 'rd',
+    schema: ReservedDomainView,
     page: (request) => store.page(request),
     get: (id) => store.get(id),
     view,

@@ -1,22 +1,15 @@
 import { type Request, type RequestHandler, Router } from 'express'
 import { jsonBody } from '../../http/json-body.ts'
-import type { PageRequest } from '../resource-table.ts'
 import { ServiceError } from '../service-error.ts'
 import { baseUrlOf } from './body.ts'
-import { parsePageQuery, refuseQuery } from './page-query.ts'
+import { refuseQuery } from './page-query.ts'
+import type { ListedResource, ResourceLists } from './resource-lists.ts'
 
 /** One kind of thing that the API lists, shows and changes. Verbs that are missing are not served. */
-export interface Resource<Item extends { readonly id: string }> {
-  /** First part of its paths, such as `reserved_domains`. */
-  readonly path: string
-  /** Key of the list in a list answer. */
-  readonly collection: string
+export interface Resource<Item extends { readonly id: string }> extends ListedResource<Item> {
   /** Its ids start with it and an underscore. */
   readonly prefix: string
-  /** Newest first, at most `limit`. */
-  page(request: PageRequest): readonly Item[]
   get(id: string): Item | undefined
-  view(item: Item, baseUrl: string): object
   /** Answers the view of what was made. */
   create?(body: unknown, baseUrl: string): object
   update?(item: Item, body: unknown): Item
@@ -33,11 +26,12 @@ export class ResourceNotFoundError extends Error {
 /** The routes of one resource. */
 export function resourceRoutes<Item extends { readonly id: string }>(
   resource: Resource<Item>,
+  lists: ResourceLists,
 ): Router {
   const { path, actions = {} } = resource
   const router = Router()
-  router.get(`/${path}`, noBody, (request, response) => {
-    response.json(listPage(resource, request))
+  router.get(`/${path}`, noBody, async (request, response) => {
+    response.json(await lists.answer(resource, request))
   })
   if (resource.create) {
     router.post(`/${path}`, requiredBody, (request, response) => {
@@ -69,24 +63,6 @@ export function resourceRoutes<Item extends { readonly id: string }>(
     })
   }
   return router
-}
-
-function listPage<Item extends { readonly id: string }>(
-  resource: Resource<Item>,
-  request: Request,
-): object {
-  const { limit, beforeId } = parsePageQuery(request)
-  const baseUrl = baseUrlOf(request)
-  // One more than asked for tells whether there is a next page.
-  const found = resource.page({ limit: limit + 1, beforeId })
-  const items = found.slice(0, limit)
-  const uri = `${baseUrl}/${resource.path}`
-  const last = found.length > limit ? items.at(-1) : undefined
-  return {
-    uri,
-    next_page_uri: last ? `${uri}?before_id=${last.id}&limit=${limit}` : null,
-    [resource.collection]: items.map((item) => resource.view(item, baseUrl)),
-  }
 }
 
 function findItem<Item extends { readonly id: string }>(

@@ -1,13 +1,13 @@
 import * as z from 'zod'
 import type { Secret } from '../../base/secret.ts'
 import type { ApiKey } from '../api-key-store.ts'
-import { timestamp } from './timestamp.ts'
+import { Timestamp, timestamp } from './timestamp.ts'
 
 /** What authtokens and API keys show alike. */
 export const tokenFields = {
   id: z.string(),
   uri: z.string(),
-  created_at: z.string(),
+  created_at: Timestamp,
   description: z.string(),
   metadata: z.string(),
   /** Only in the answer to its creation. */

@@ -3,7 +3,7 @@ import type { AgentCommand, ConnectedAgent } from '../connected-agent.ts'
 import { Reference } from './body.ts'
 import { livePage } from './live-page.ts'
 import type { Resource } from './resource.ts'
-import { timestamp } from './timestamp.ts'
+import { Timestamp, timestamp } from './timestamp.ts'
 
 export const TunnelSessionView = z.strictObject({
   id: z.string(),
@@ -14,7 +14,7 @@ export const TunnelSessionView = z.strictObject({
   metadata: z.string(),
   os: z.string(),
   region: z.string(),
-  started_at: z.string(),
+  started_at: Timestamp,
   transport: z.literal('ngrok/v2'),
   /** From here on: what only this gateway tells. */
   arch: z.string(),
@@ -44,6 +44,7 @@ export function tunnelSessions({
     path: 'tunnel_sessions',
     collection: 'tunnel_sessions',
     prefix: 'ts',
+    schema: TunnelSessionView,
     page: (request) => livePage(sessions.all(), request),
     get: (id) => sessions.find(id),
     view: viewSession,

@@ -2,6 +2,7 @@ import { type RequestHandler, Router } from 'express'
 import { versionHeader } from '../api-key-auth.ts'
 import { noSuchRoute } from '../error-response.ts'
 import { resourceRoutes } from '../resource.ts'
+import type { ResourceLists } from '../resource-lists.ts'
 import { consoleAssets } from './console-assets.ts'
 import { ConsoleSessions } from './console-sessions.ts'
 import { type DevicesDeps, devices } from './devices.ts'
@@ -12,7 +13,8 @@ import { type SessionRoutesDeps, sessionRoutes } from './session-routes.ts'
 /** What the console asks for by itself, again and again. */
 export const LIVE_PATH = '/console/api/devices'
 
-export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> & DevicesDeps
+export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> &
+  DevicesDeps & { readonly lists: ResourceLists }
 
 /**
  * The web console under `/console`: its pages, `/console/session` for signing in, and below
@@ -23,7 +25,7 @@ export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHand
   const withSessions = { ...deps, consoleSessions: new ConsoleSessions(deps.clock) }
   // The version header makes a cross-origin request one that browsers ask about first.
   const api = Router().use(sessionAuth(withSessions), versionHeader)
-  api.use(resourceRoutes(devices(deps)), qrCodeRoutes(), ...resources)
+  api.use(resourceRoutes(devices(deps), deps.lists), qrCodeRoutes(), ...resources)
   const router = Router()
   router.get('/', (request, response, next) => {
     if (request.get('accept')?.includes('text/html')) response.redirect('/console/')

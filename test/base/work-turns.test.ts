@@ -1,0 +1,26 @@
+import { describe, expect, it } from 'vitest'
+import { WorkTurns } from '../../src/base/work-turns.ts'
+
+const nextRound = () => new Promise((resolve) => setImmediate(resolve))
+
+describe('WorkTurns', () => {
+  it('gives each round of the event loop one turn, to those who asked first', async () => {
+    const turns = new WorkTurns()
+    const log: string[] = []
+    let rounds = 0
+    const work = async (name: string) => {
+      for (const part of [1, 2]) {
+        await turns.next()
+        log.push(`${name}${part} in ${rounds}`)
+      }
+    }
+    const all = Promise.all([work('a'), work('b')])
+    for (let n = 0; n < 6; n += 1) {
+      await nextRound()
+      rounds += 1
+    }
+    await all
+    expect(log.map((line) => line.slice(0, 2))).toEqual(['a1', 'b1', 'a2', 'b2'])
+    expect(new Set(log.map((line) => line.slice(2))).size).toBe(4)
+  })
+})
