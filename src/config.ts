@@ -1,8 +1,8 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
+import { shippedPolicyPath } from './agent/shipped-policy.ts'
 import { StartError } from './base/app-error.ts'
 import type { ListenAddress } from './base/listen-address.ts'
-import { packageRoot } from './base/package-root.ts'
 import { Secret } from './base/secret.ts'
 import { type Environment, parseSettings, type Settings } from './settings.ts'
 
@@ -118,5 +118,5 @@ function defaultPolicyPath(settings: Settings, environment: Environment): string
   if (settings.AGENT_DEFAULT_POLICY !== undefined) return resolve(settings.AGENT_DEFAULT_POLICY)
   const folder = environment.CONFIGURATION_DIRECTORY?.split(':')[0] ?? '.'
   const own = resolve(folder, 'default-policy.json')
-  return existsSync(own) ? own : join(packageRoot(), 'default-policy.json')
+  return existsSync(own) ? own : shippedPolicyPath()
 }

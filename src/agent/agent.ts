@@ -14,7 +14,7 @@ import { ForwardRules } from './forward-rules.ts'
 import { KeptValues } from './kept-values.ts'
 import { Link } from './link.ts'
 import { OwnEndpoint } from './own-endpoint.ts'
-import { createPolicyCheck, type PolicyCheck } from './policy-check.ts'
+import { PolicyChecker } from './policy-check.ts'
 import { HOSTED_SERVICE, Preflight } from './preflight.ts'
 import { requestPublic, trustBeside } from './public-request.ts'
 import type { SelfProbeOptions } from './self-probe.ts'
@@ -73,6 +73,7 @@ export class Agent {
   readonly #listeners = new Set<() => void>()
   readonly #common: Pick<AgentOptions, 'clock' | 'log' | 'random'>
   readonly #kept: KeptValues
+  readonly #policyChecker: PolicyChecker
   readonly #authtoken: AuthtokenSource
   readonly #defaultPolicy: DefaultPolicy
   readonly #upstreams: UpstreamCheck
@@ -94,9 +95,10 @@ export class Agent {
     this.#common = { clock, log: this.#log, ...(random && { random }) }
     this.#startedAt = clock.now()
     const everyMs = this.#timings.fileWatchMs
-    const check = createPolicyCheck({
-      allowsForeign: serverAddr === undefined && options.unknownActions !== 'refuse',
-      ...this.#common,
+    const letsServiceJudge = serverAddr === undefined && options.unknownActions !== 'refuse'
+    this.#policyChecker = new PolicyChecker({
+      service: letsServiceJudge ? 'hosted' : 'embedded',
+      log: this.#log,
     })
     this.#kept = new KeptValues(database)
     this.#publicPort = this.#kept.get('public-port') ?? ''
@@ -104,7 +106,7 @@ export class Agent {
     this.#defaultPolicy = new DefaultPolicy({
       path: defaultPolicyPath,
       kept: this.#kept,
-      check,
+      check: this.#policyChecker.check,
       everyMs,
       ...this.#common,
     })
@@ -115,7 +117,7 @@ export class Agent {
     })
     this.#link = this.#createLink()
     this.#own = options.own && this.#createOwnEndpoint(options.own)
-    this.#tunnels = this.#createTunnels(check)
+    this.#tunnels = this.#createTunnels()
   }
 
   /** Restores every tunnel in the background. Throws a StartError when a person has to act. */
@@ -201,6 +203,7 @@ export class Agent {
     this.#stopping.abort(new Error('the agent is stopping'))
     this.#authtoken.stop()
     this.#defaultPolicy.stop()
+    this.#policyChecker.stop()
     await Promise.all([this.#upstreams.stop(), this.#own?.stop(), this.#tunnels.stop()])
     await this.#link.stop()
   }
@@ -253,14 +256,14 @@ export class Agent {
     })
   }
 
-  #createTunnels(checkPolicy: PolicyCheck): Tunnels {
+  #createTunnels(): Tunnels {
     const { database, forward, own, maxTunnels } = this.#options
     return new Tunnels({
       store: new TunnelStore(database),
       session: () => this.#link.session,
       linkStatus: () => this.#link.status,
       defaultPolicy: () => this.#defaultPolicy.current,
-      checkPolicy,
+      checkPolicy: this.#policyChecker.check,
       rules: new ForwardRules(forward),
       upstreams: this.#upstreams,
       ownDomain: own?.domain,

@@ -5,6 +5,7 @@ import type { Logger } from '../base/logger.ts'
 import type { DefaultPolicyStatus } from './agent-status.ts'
 import type { KeptValues } from './kept-values.ts'
 import type { PolicyCheck } from './policy-check.ts'
+import { shippedPolicy } from './shipped-policy.ts'
 import { isJsonObject, type JsonObject } from './tunnel.ts'
 import { type FileReading, WatchedFile } from './watched-file.ts'
 
@@ -115,8 +116,9 @@ export class DefaultPolicy {
     if (!isJsonObject(document)) {
       return { problem: `The default policy ${path} must be a JSON object: line 1, column 1.` }
     }
-    // What was checked before needs no second check; a start without the engine is a lighter one.
-    if (JSON.stringify(document) === kept.get('default-policy')) return { document }
+    // What was checked before, or came with this package, needs no check that a start waits for.
+    const good = [kept.get('default-policy'), shippedPolicy()]
+    if (good.includes(JSON.stringify(document))) return { document }
     const [first] = await check(document)
     return first
       ? { problem: `The default policy ${path} cannot be used: ${first.pointer} ${first.detail}` }

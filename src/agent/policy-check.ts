@@ -1,40 +1,53 @@
 import type { FieldError } from '../base/app-error.ts'
-import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
-import type { PolicyProblem } from '../policy/problem.ts'
+import type { PlacedProblem, PolicyCheckOptions } from '../policy/check.ts'
+import { PolicyProcess } from './policy-process.ts'
 import type { JsonObject } from './tunnel.ts'
 
-export interface PolicyCheckOptions {
-  /** What only the service can judge, such as an action that is not known here, is let pass. */
-  readonly allowsForeign: boolean
-  readonly clock: Clock
+export interface PolicyCheckerOptions extends PolicyCheckOptions {
   readonly log: Logger
+  readonly process?: PolicyProcess
 }
 
 /** Everything that keeps a document from being used as a policy; empty when nothing does. */
 export type PolicyCheck = (document: JsonObject) => Promise<FieldError[]>
 
-/** A check with the code that the gateway runs policies with. */
-export function createPolicyCheck({ allowsForeign, clock, log }: PolicyCheckOptions): PolicyCheck {
-  return async (document) => {
-    // Loaded with the first policy: the engine is a fifth of the memory of an agent.
-    const [{ compilePolicy }, { PolicyError }] = await Promise.all([
-      import('../policy/policy.ts'),
-      import('../policy/problem.ts'),
-    ])
-    try {
-      compilePolicy(document, { clock, log })
-      return []
-    } catch (error) {
-      if (!(error instanceof PolicyError)) throw error
-      const isLetPass = ({ isForeign }: PolicyProblem) => isForeign && allowsForeign
-      const errors = error.problems.filter(({ severity }) => severity === 'error')
-      for (const { pointer, message } of errors.filter(isLetPass)) {
+/** Checks policies with the code that the gateway runs them with, in a process of its own. */
+export class PolicyChecker {
+  readonly #options: PolicyCheckerOptions
+  readonly #process: PolicyProcess
+
+  constructor(options: PolicyCheckerOptions) {
+    this.#options = options
+    this.#process = options.process ?? new PolicyProcess()
+  }
+
+  readonly check: PolicyCheck = async (document) => {
+    const problems = await this.#problems(JSON.stringify(document))
+    for (const { severity, isForeign, pointer, message } of problems) {
+      if (severity === 'warning' && isForeign) {
+        const { log } = this.#options
         log.warn({ pointer, detail: message }, 'the service will have to judge this policy')
       }
-      return errors
-        .filter((problem) => !isLetPass(problem))
-        .map(({ pointer, message, code }) => ({ pointer, detail: message, code }))
+    }
+    return problems
+      .filter(({ severity }) => severity === 'error')
+      .map(({ pointer, message, code }) => ({ pointer, detail: message, code }))
+  }
+
+  stop(): void {
+    this.#process.stop()
+  }
+
+  async #problems(text: string): Promise<PlacedProblem[]> {
+    const { log, service } = this.#options
+    try {
+      return await this.#process.check(text, { service })
+    } catch (error) {
+      // A device too short of memory for one more process still has to take a change.
+      log.warn({ err: error }, 'policy is checked without a process of its own')
+      const { checkPolicy } = await import('../policy/check.ts')
+      return checkPolicy(text, { service })
     }
   }
 }

@@ -1,5 +1,6 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { shippedPolicyPath } from '../agent/shipped-policy.ts'
 import { writeFileDurably } from '../base/file.ts'
 import { packageRoot } from '../base/package-root.ts'
 import type { Secret } from '../base/secret.ts'
@@ -49,7 +50,7 @@ export function planInstall(layout: ServiceLayout): FileChange[] {
     ownersFile(layout, ENV_FILES[name], 0o600, ENV_TEMPLATE),
   ]
   if (name === 'device-agent') {
-    const policy = readFileSync(join(packageRoot(), 'default-policy.json'), 'utf8')
+    const policy = readFileSync(shippedPolicyPath(), 'utf8')
     changes.push(ownersFile(layout, '/etc/device-agent/default-policy.json', 0o644, policy))
   }
   if (authtoken) {

@@ -96,8 +96,11 @@ describe('restore', () => {
     const next = again()
     await next.start()
     await eventually(() => expect(next.status().tunnels.online).toBe(1_000))
+    const away = gate()
+    connector.onConnect = away.wait
     connector.last.lose()
     await eventually(() => expect(next.status().tunnels.waiting).toBe(1_000))
+    away.open()
     await eventually(() => expect(next.status().tunnels.online).toBe(1_000))
   })
 })

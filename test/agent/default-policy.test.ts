@@ -1,8 +1,9 @@
-import { rmSync, writeFileSync } from 'node:fs'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { DefaultPolicy } from '../../src/agent/default-policy.ts'
 import { KeptValues } from '../../src/agent/kept-values.ts'
+import { shippedPolicyPath } from '../../src/agent/shipped-policy.ts'
 import { TUNNEL_MIGRATIONS } from '../../src/agent/tunnel-store.ts'
 import { StartError } from '../../src/base/app-error.ts'
 import { openDatabase } from '../../src/store/database.ts'
@@ -126,5 +127,14 @@ describe('DefaultPolicy', () => {
     writeFileSync(path, OTHER)
     await start()
     expect(checked).toHaveLength(2)
+  })
+
+  it('does not check what came with this package', async () => {
+    const { path, checked, start } = setUp()
+    const shipped = readFileSync(shippedPolicyPath(), 'utf8')
+    writeFileSync(path, shipped)
+    const { policy } = await start()
+    expect(policy.current).toEqual(JSON.parse(shipped))
+    expect(checked).toEqual([])
   })
 })
