@@ -148,7 +148,7 @@ export class BucketTable {
 
   #createPage(buckets: number): Page {
     const memory = new ArrayBuffer(buckets * this.#stride * 4)
-    return { buckets, words: new Uint32Array(memory), doubles: new Float64Array(memory) }
+    return { buckets, words: new Int32Array(memory), doubles: new Float64Array(memory) }
   }
 
   /** Gives a page back once a whole further one stands empty: no to and fro at the border. */

@@ -12,7 +12,7 @@ const FINAL_ENCODED = 0xef
 export class KeyHash {
   readonly #k0: number
   readonly #k1: number
-  /** The two halves of the last hash, as unsigned 32-bit numbers. */
+  /** The two halves of the last hash, as signed 32-bit numbers: those are no objects to the engine. */
   low = 0
   high = 0
 
@@ -67,7 +67,7 @@ export class KeyHash {
       if (round === 1) {
         v2 ^= final
       } else if (round === 4) {
-        this.low = (v1 ^ v3) >>> 0
+        this.low = v1 ^ v3
         v1 ^= 0xdd
       }
       const word = round === 0 ? last : 0
@@ -84,7 +84,7 @@ export class KeyHash {
       v2 = (v2 << 16) | (v2 >>> 16)
       v0 ^= word
     }
-    this.high = (v1 ^ v3) >>> 0
+    this.high = v1 ^ v3
     return bits
   }
 }

@@ -1,6 +1,6 @@
 /** Memory of many buckets, seen as 32-bit words and as doubles. */
 export interface BucketMemory {
-  readonly words: Uint32Array
+  readonly words: Int32Array
   readonly doubles: Float64Array
 }
 
@@ -94,7 +94,7 @@ export class SlidingWindow {
     })
   }
 
-  #ageOf(words: Uint32Array, at: number, group: number, nowUnits: number): number {
+  #ageOf(words: Int32Array, at: number, group: number, nowUnits: number): number {
     return (nowUnits - (words[at + TIMES + group] as number)) | 0
   }
 

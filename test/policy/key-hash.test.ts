@@ -49,8 +49,8 @@ function hash(text: string, key = KEY): string {
   const keyHash = new KeyHash(key)
   keyHash.hash(text)
   const digest = Buffer.alloc(8)
-  digest.writeUInt32LE(keyHash.low, 0)
-  digest.writeUInt32LE(keyHash.high, 4)
+  digest.writeInt32LE(keyHash.low, 0)
+  digest.writeInt32LE(keyHash.high, 4)
   return digest.toString('hex')
 }
 
