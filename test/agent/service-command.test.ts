@@ -1,19 +1,17 @@
 import { writeFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
+import { createDeferred } from '../../src/base/deferred.ts'
 import { formatListenAddress } from '../../src/base/listen-address.ts'
 import { carriesTraffic, startedOnGateway } from '../helpers/agent-on-gateway.ts'
 import { eventually } from '../helpers/eventually.ts'
-import { startGateway } from '../helpers/running-gateway.ts'
+import { connectSdk, startGateway } from '../helpers/running-gateway.ts'
 
 const NAMES = ['a', 'b'] as const
 const NOT_READY = 'There is no link to the service.'
 
-/** A device with two tunnels on a gateway that soon notices when a session falls silent. */
+/** A device with two tunnels, and who tells it what to do. */
 async function deviceWithTunnels() {
-  const running = await startGateway({
-    apiListen: { host: '127.0.0.1', port: 0 },
-    agentLimits: { heartbeatIntervalMs: 200, heartbeatToleranceMs: 300 },
-  })
+  const running = await startGateway({ apiListen: { host: '127.0.0.1', port: 0 } })
   const on = await startedOnGateway({ running })
   await on.createTunnels(...NAMES)
   await carriesTraffic(on)
@@ -76,8 +74,32 @@ describe('a device that is told by the management API', () => {
         nextRetryAt: undefined,
       })
     }
-    await eventually(() => expect(on.sessions()).toEqual([]))
-    expect(on.agent.status().link.state).toBe('parked')
+  })
+
+  it('to stop is off the list as soon as it has said all, and does not mind', async () => {
+    const on = await deviceWithTunnels()
+    const stopped = on.tell(on.sessions()[0], 'stop')
+    expect((await stopped).status).toBe(204)
+    // A missed heartbeat would take 25 s.
+    await eventually(() => expect(on.sessions()).toEqual([]), 10_000)
+    await eventually(() => expect(on.proxy.open).toBe(0))
+    expect(on.agent.status().link).toMatchObject({
+      state: 'parked',
+      lastError: 'the service asked this device to stop',
+    })
+    expect(on.agentLog()).not.toMatch(/broke|heartbeat|failed at/)
+    expect(on.logText().match(/agent online/g)).toHaveLength(1)
+  })
+
+  it('to stop with nothing open is off the list, too', async () => {
+    const running = await startGateway()
+    const told = createDeferred<void>()
+    await connectSdk(running, { onStop: () => told.resolve() })
+    const { sessions } = running.gateway.parts
+    const [session] = sessions.all()
+    await session?.command('stop')
+    await told.promise
+    await eventually(() => expect(sessions.size).toBe(0))
   })
 
   it('to stop is back with another authtoken, and with a tunnel that was asked for meanwhile', async () => {

@@ -28,6 +28,9 @@ const COMMAND_CODES: Record<AgentCommand, { unsupported: number; failed: number 
   update: { unsupported: 806, failed: 809 },
 }
 
+/** How long an agent that obeys a stop has to be silent for its connection to be closed. */
+const STOPPED_SILENCE_MS = 1_000
+
 /** One authenticated agent: its endpoints live and die with it. */
 export class AgentSession implements TableEntry {
   readonly id: string
@@ -40,6 +43,9 @@ export class AgentSession implements TableEntry {
   readonly #heartbeat: Heartbeat
   readonly #endpoints = new Map<string, Endpoint>()
   #latencyMs: number | undefined
+  /** It said that it obeys a stop. */
+  #isStopped = false
+  #silence = new AbortController()
   #isEnded = false
 
   constructor(identity: AgentIdentity, session: Session, deps: AgentDeps) {
@@ -107,8 +113,9 @@ export class AgentSession implements TableEntry {
   unbind(message: unknown): object {
     const { Id } = parseUnbind(message)
     const endpoint = this.#endpoints.get(Id)
+    if (endpoint) this.#close(endpoint)
+    this.#awaitSilence()
     if (!endpoint) throw new ServiceError(333, `The session has no endpoint ${Id}.`)
-    this.#close(endpoint)
     return {}
   }
 
@@ -119,6 +126,9 @@ export class AgentSession implements TableEntry {
     const answer = await this.#call(StreamType[command])
     const error = commandError(answer)
     if (error) throw new ServiceError(codes.failed, `The agent did not ${command}: ${error}`)
+    if (command !== 'stop') return
+    this.#isStopped = true
+    this.#awaitSilence()
   }
 
   stopTunnel(endpoint: Endpoint, code: number, message: string): void {
@@ -157,6 +167,7 @@ export class AgentSession implements TableEntry {
     if (this.#isEnded) return
     this.#isEnded = true
     this.#heartbeat.stop()
+    this.#silence.abort()
     for (const endpoint of this.#endpoints.values()) this.#close(endpoint)
     this.#slots.close()
     this.#deps.sessions.remove(this)
@@ -198,6 +209,21 @@ export class AgentSession implements TableEntry {
     endpoint.streams.close()
     this.#deps.binder.remember(endpoint.host, endpoint.policy)
     this.#deps.log.info({ session: this.id, endpoint: endpoint.id }, 'endpoint offline')
+  }
+
+  /**
+   * Ends the session of an agent that has stopped, once it has unbound everything and says no more:
+   * the SDK leaves the connection of a closed session open, and would be heard of no more until the
+   * heartbeat is missed. An agent that keeps endpoints has not stopped.
+   */
+  #awaitSilence(): void {
+    this.#silence.abort()
+    if (!this.#isStopped || this.#isEnded || this.#endpoints.size > 0) return
+    this.#silence = new AbortController()
+    this.#deps.clock.sleep(STOPPED_SILENCE_MS, this.#silence.signal).then(
+      () => this.end('the agent was told to stop'),
+      () => {},
+    )
   }
 
   async #call(type: number): Promise<unknown> {

@@ -2,9 +2,10 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { describe, expect, it } from 'vitest'
 import { withDeadline } from '../../../src/base/deadline.ts'
-import { notify } from '../../../src/muxado/rpc.ts'
+import { answer, notify } from '../../../src/muxado/rpc.ts'
 import { openTyped } from '../../../src/muxado/typed-session.ts'
 import { eventually } from '../../helpers/eventually.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 import { codeOf, RawAgent } from '../../helpers/raw-agent.ts'
 import { connectSdk, type RunningGateway, startGateway } from '../../helpers/running-gateway.ts'
 
@@ -180,6 +181,30 @@ describe('the end of an agent session', () => {
     await eventually(() => expect(other?.latencyMs).toBeGreaterThan(0))
     expect(running.gateway.parts.sessions.size).toBe(1)
     expect(await answering.httpEndpoint().domain('cam.site.test').listen()).toBeDefined()
+  })
+
+  it('comes when an agent that was told to stop has unbound everything and falls silent', async () => {
+    const clock = new ManualClock(Date.now())
+    const running = await startGateway({ clock })
+    const agent = await RawAgent.connect(running, {
+      onStream: (type, stream) => type === 5 && answer(stream, {}),
+    })
+    await agent.auth(running.authtoken.reveal())
+    const { Id } = await agent.bind('cam.site.test')
+    const { sessions, registry } = running.gateway.parts
+    const [session] = sessions.all()
+    await session?.command('stop')
+    await clock.advance(5_000)
+    expect(registry.size).toBe(1)
+    await agent.rpc(2, { Id })
+    await clock.advance(999)
+    // The SDK unbinds once more when it closes its session.
+    await agent.rpc(2, { Id })
+    await clock.advance(999)
+    expect(sessions.size).toBe(1)
+    await clock.advance(1)
+    expect(sessions.size).toBe(0)
+    expect(await closeReason(running, agent)).toBe('the agent was told to stop')
   })
 
   it('takes the endpoints along when the connection breaks', async () => {
