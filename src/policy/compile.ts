@@ -102,7 +102,7 @@ export class Compiler {
       run = action.build(parsed, this.#context(action, parsed, configPointer, phase))
     }
     this.#scope.addAction(action)
-    return run && ({ type, run } satisfies CompiledAction)
+    return run && ({ type, run, alwaysEnds: action.alwaysEnds(parsed) } satisfies CompiledAction)
   }
 
   #findAction(type: string, pointer: string, phase: Phase): ActionDefinition | undefined {

@@ -30,6 +30,12 @@ export class CompiledExpression<Subject = Exchange> {
     this.#run = run
   }
 
+  /** True for a condition that is written as `true`. */
+  get isAlwaysTrue(): boolean {
+    const { form } = this
+    return form.kind === 'constant' && form.value.case === 'boolValue' && form.value.value
+  }
+
   /** Throws EvaluationError. */
   evaluate(subject: Subject): Value {
     return this.#run(subject)

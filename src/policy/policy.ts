@@ -26,6 +26,8 @@ export class CompiledPolicy {
   readonly hasConnectRules: boolean
   readonly hasRequestRules: boolean
   readonly hasResponseRules: boolean
+  /** True when no request gets past it to an upstream, whatever the request is. */
+  readonly alwaysEnds: boolean
   /** What its author may want to know, although it can be used. */
   readonly warnings: readonly PolicyProblem[]
   /** Counters and the like, for the policy that replaces this one. */
@@ -39,6 +41,7 @@ export class CompiledPolicy {
     this.hasConnectRules = !phases.on_tcp_connect.isEmpty
     this.hasRequestRules = !phases.on_http_request.isEmpty
     this.hasResponseRules = !phases.on_http_response.isEmpty
+    this.alwaysEnds = phases.on_tcp_connect.alwaysEnds || phases.on_http_request.alwaysEnds
   }
 
   /** Runs the rules of `on_tcp_connect`; the outcome is `continue`, `close` or `forward`. */

@@ -16,6 +16,8 @@ export interface CompiledRule {
 export interface CompiledAction {
   readonly type: string
   readonly run: RunningAction
+  /** It lets nothing go on. */
+  readonly alwaysEnds: boolean
 }
 
 /** The rules of one phase, in order. */
@@ -32,6 +34,15 @@ export class PhaseRules {
 
   get isEmpty(): boolean {
     return this.#rules.length === 0
+  }
+
+  /** True when a rule that always matches lets nothing go on. */
+  get alwaysEnds(): boolean {
+    return this.#rules.some(
+      ({ expressions, actions }) =>
+        expressions.every(({ isAlwaysTrue }) => isAlwaysTrue) &&
+        actions.some(({ alwaysEnds }) => alwaysEnds),
+    )
   }
 
   /** Runs until something ends the phase. Waits only where an action does. Never throws. */

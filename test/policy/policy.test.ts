@@ -271,3 +271,51 @@ describe('compilePolicy()', () => {
     expect(costMs).toBeLessThan(200)
   })
 })
+
+describe('a policy ends all traffic', () => {
+  const forward = (config: object = {}) => ({
+    type: 'forward-internal',
+    config: { url: 'https://cam.internal', ...config },
+  })
+  const redirect = (config: object) => ({ type: 'redirect', config: { to: '/b', ...config } })
+  const rule = (...actions: object[]) => [{ actions }]
+  const when = (expression: string, ...actions: object[]) => [
+    { expressions: [expression], actions },
+  ]
+
+  it.each([
+    [true, 'it answers', { on_http_request: rule(answer('yes')) }],
+    [true, 'it denies', { on_http_request: rule({ type: 'deny' }) }],
+    [true, 'it closes each connection', { on_tcp_connect: rule({ type: 'close-connection' }) }],
+    [true, 'it forwards', { on_http_request: rule(forward()) }],
+    [true, 'it redirects everything', { on_http_request: rule(redirect({})) }],
+    [true, 'its condition is true', { on_http_request: when('true', answer('yes')) }],
+    [
+      true,
+      'a later rule catches the rest',
+      { on_http_request: [...when("req.method == 'PUT'", forward()), ...rule(answer('no'))] },
+    ],
+    [
+      true,
+      'something follows that runs first',
+      { on_http_request: rule(addHeader('first'), answer('yes')) },
+    ],
+    [false, 'it has no rules', {}],
+    [false, 'it only changes what passes', { on_http_request: rule(addHeader('x')) }],
+    [false, 'it answers some', { on_http_request: when("req.method == 'PUT'", answer('yes')) }],
+    [false, 'its condition is false', { on_http_request: when('false', answer('yes')) }],
+    [
+      false,
+      'it goes on when a device is offline',
+      { on_http_request: rule(forward({ on_error: 'continue' })) },
+    ],
+    [
+      false,
+      'it redirects what looks like something',
+      { on_http_request: rule(redirect({ from: '/a' })) },
+    ],
+    [false, 'it has only a say in responses', { on_http_response: rule(answer('yes')) }],
+  ])('%s: %s', (expected, _name, document) => {
+    expect(new PolicyBench(document).policy.alwaysEnds).toBe(expected)
+  })
+})

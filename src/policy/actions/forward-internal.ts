@@ -16,6 +16,7 @@ export const forwardInternal = defineAction({
     on_error: z.enum(['halt', 'continue']).default('halt'),
   }),
   results: { url: 'string', 'error.code': 'string', 'error.message': 'string' },
+  alwaysEnds: ({ on_error: onError }) => onError === 'halt',
   build({ url: text, on_error: onError }, context) {
     const template = context.template(text, ['url'])
     if (template.constant !== undefined && !FORM.test(template.constant)) {

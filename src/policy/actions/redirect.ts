@@ -24,6 +24,8 @@ export const redirect = defineAction({
     'error.code': 'string',
     'error.message': 'string',
   },
+  // But for a request that is where it is sent to already, which nobody can know beforehand.
+  alwaysEnds: ({ from }) => from === undefined,
   build({ from, to, status_code: status, headers: map }, context) {
     const pattern =
       from === undefined ? undefined : new UrlPattern(from, 'badRedirectPattern', context)
