@@ -4,6 +4,7 @@ import type { ProxyStream } from '../stream-pool.ts'
 import { logExchange } from './access-log.ts'
 import type { Client } from './client.ts'
 import { type EdgeErrorCode, edgeErrorReply } from './edge-error.ts'
+import { ExchangeTraffic } from './exchange-traffic.ts'
 import type { ForwardFailure } from './forward.ts'
 import { requestFields } from './forwarded-headers.ts'
 import { admit, redirectToHttps } from './front.ts'
@@ -32,6 +33,7 @@ const NOT_AWAITED = 499
 
 /** One request of a client, from its head to the end of the response. */
 export class Exchange implements RelayOwner {
+  readonly traffic = new ExchangeTraffic()
   readonly #context: IngressContext
   readonly #client: Client
   readonly #head: RequestHead
@@ -78,7 +80,7 @@ export class Exchange implements RelayOwner {
     if (!body) return from
     try {
       const end = body.take(chunk, from)
-      if (this.#endpoint) this.#endpoint.traffic.bytesIn += end - from
+      this.traffic.receive(end - from)
       if (this.#discardUntil !== undefined) this.#settle(this.#discardUntil)
       return end
     } catch (error) {
@@ -139,7 +141,7 @@ export class Exchange implements RelayOwner {
     const upgrade = new Upgrade({
       client: this.#client,
       stream,
-      traffic: this.#endpoint.traffic,
+      traffic: this.traffic,
       limits: this.#context.limits,
       onOver: (bytesIn, bytesOut) => this.#conclude(bytesIn, bytesOut),
     })
@@ -164,12 +166,8 @@ export class Exchange implements RelayOwner {
 
   /** Sends the request to an endpoint, past its policy if it has one. */
   #enter(endpoint: Endpoint, target: string, fields: string[]): void {
-    // An endpoint that hands a request on is done with it.
-    if (this.#endpoint) this.#endpoint.traffic.active -= 1
     this.#endpoint = endpoint
-    endpoint.traffic.requests += 1
-    endpoint.traffic.active += 1
-    this.#relay.writer.traffic = endpoint.traffic
+    this.traffic.enter(endpoint.traffic)
     if (!this.#policy && !hasRules(endpoint)) {
       this.#request.send(endpoint, target, fields)
       return
@@ -221,7 +219,7 @@ export class Exchange implements RelayOwner {
   /** Sends what a policy has made; its response phase may have a look at it. */
   #answer({ status, headers, body, errorCode }: Reply, runsResponsePhase: boolean): void {
     const policy = this.#policy
-    this.#endpoint?.traffic.countRefusal(errorCode)
+    this.traffic.refuse(errorCode)
     if (!runsResponsePhase || !policy?.hasResponseRules) {
       this.#reply({ status, fields: headers, body }, true)
       return
@@ -243,7 +241,7 @@ export class Exchange implements RelayOwner {
   /** Ends the exchange with an error: as an answer while nothing was answered, else abruptly. */
   #refuse(code: EdgeErrorCode, mayGoOn: boolean, detail?: string): void {
     this.#giveUp()
-    this.#endpoint?.traffic.countRefusal(code)
+    this.traffic.refuse(code)
     if (this.#relay.writer.hasBegun) {
       this.#conclude()
       this.#client.abort()
@@ -298,7 +296,7 @@ export class Exchange implements RelayOwner {
     this.#isOver = true
     const { log, clock } = this.#context
     const { status, bytes } = this.#relay.writer
-    if (this.#endpoint) this.#endpoint.traffic.active -= 1
+    this.traffic.end()
     if (!log.isLevelEnabled('debug')) return
     logExchange(log, {
       head: this.#head,

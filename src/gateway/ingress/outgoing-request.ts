@@ -67,7 +67,7 @@ export class OutgoingRequest {
   }
 
   #forward(endpoint: Endpoint, request: Buffer, body: RequestBody | undefined): void {
-    endpoint.traffic.bytesIn += request.length
+    this.#relay.traffic.receive(request.length)
     const forward = new Forward({
       pool: endpoint.streams,
       clientAddr: this.#client.address,

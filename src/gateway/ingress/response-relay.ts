@@ -2,6 +2,7 @@ import type { MaybePromise, Outcome } from '../../policy/outcome.ts'
 import type { ProxyStream } from '../stream-pool.ts'
 import { BodyTracker } from './body-tracker.ts'
 import type { Client } from './client.ts'
+import type { ExchangeTraffic } from './exchange-traffic.ts'
 import type { Forward, ForwardFailure, ForwardOwner } from './forward.ts'
 import { responseFields } from './forwarded-headers.ts'
 import type { PolicyRun } from './policy-run.ts'
@@ -11,6 +12,7 @@ import { type OutgoingResponse, type ResponseOwner, ResponseWriter } from './res
 
 /** What becomes of a relayed response. One of the first three is called once. */
 export interface RelayOwner {
+  readonly traffic: ExchangeTraffic
   /** All of it is with the client's socket. */
   onAnswered(): void
   onFailed(failure: ForwardFailure | 'transform', error?: Error): void
@@ -41,6 +43,10 @@ export class ResponseRelay implements ForwardOwner, ResponseOwner {
     this.#head = head
     this.#owner = owner
     this.writer = new ResponseWriter(client, head, this)
+  }
+
+  get traffic(): ExchangeTraffic {
+    return this.#owner.traffic
   }
 
   onInterim(head: ResponseHead): void {

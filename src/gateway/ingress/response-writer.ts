@@ -1,8 +1,8 @@
 import type { BodyTransform } from '../../policy/exchange.ts'
-import type { EndpointTraffic } from '../endpoint.ts'
 import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from './body-framing.ts'
 import { BodyPipe, encodeChunk, LAST_CHUNK } from './body-pipe.ts'
 import type { Client } from './client.ts'
+import type { ExchangeTraffic } from './exchange-traffic.ts'
 import { connectionFields, encodeReply, type LocalReply } from './local-reply.ts'
 import { formatHead, statusLine, withoutFields } from './message-text.ts'
 import type { RequestHead } from './request-head.ts'
@@ -25,6 +25,7 @@ export interface OutgoingResponse {
 }
 
 export interface ResponseOwner {
+  readonly traffic: ExchangeTraffic
   /** After `write()` answered false. */
   onWriterRoom(): void
   /** After `finish()`: all of it is with the client's socket. */
@@ -39,8 +40,6 @@ export class ResponseWriter {
   readonly #owner: ResponseOwner
   #pendingHead: string | undefined
   #pipe: BodyPipe | undefined
-  /** Of the endpoint that answers, once it is known. */
-  traffic: EndpointTraffic | undefined
   /** Of the final response; 0 until it is known. */
   status = 0
   /** Something of the final response has gone to the client, or is about to. */
@@ -183,7 +182,7 @@ export class ResponseWriter {
 
   #put(bytes: Buffer): boolean {
     this.bytes += bytes.length
-    if (this.traffic) this.traffic.bytesOut += bytes.length
+    this.#owner.traffic.send(bytes.length)
     return this.#client.write(bytes)
   }
 }

@@ -1,15 +1,15 @@
 import type { MuxadoError } from '../../muxado/error-code.ts'
 import type { StreamHandler } from '../../muxado/stream.ts'
-import type { EndpointTraffic } from '../endpoint.ts'
 import type { ProxyStream } from '../stream-pool.ts'
 import type { Client } from './client.ts'
+import type { ExchangeTraffic } from './exchange-traffic.ts'
 import type { IngressLimits } from './ingress-limits.ts'
 import { ProgressWatch } from './progress-watch.ts'
 
 export interface UpgradeOptions {
   readonly client: Client
   readonly stream: ProxyStream
-  readonly traffic: EndpointTraffic
+  readonly traffic: ExchangeTraffic
   readonly limits: IngressLimits
   /** Called once, when both directions are over. */
   onOver(bytesIn: number, bytesOut: number): void
@@ -34,7 +34,7 @@ export class Upgrade implements StreamHandler {
 
   onClientData(chunk: Buffer): void {
     this.#bytesIn += chunk.length
-    this.#options.traffic.bytesIn += chunk.length
+    this.#options.traffic.receive(chunk.length)
     if (!this.#options.stream.stream.write(chunk)) this.#options.client.pause()
   }
 
@@ -66,7 +66,7 @@ export class Upgrade implements StreamHandler {
 
   onData(chunk: Buffer): void {
     this.#bytesOut += chunk.length
-    this.#options.traffic.bytesOut += chunk.length
+    this.#options.traffic.send(chunk.length)
     if (this.#options.client.write(chunk)) this.#options.stream.stream.release(chunk.length)
     else this.#unreleased += chunk.length
   }

@@ -189,7 +189,10 @@ describe('a policy', () => {
     expect(fieldsOf(await client.receive('ok'))).toMatchObject({ 'x-inner': '1', 'x-outer': '1' })
     expect(fieldsOf(service.requests[0] ?? '')).toMatchObject({ host: 'a.test', 'x-inner': '1' })
     expect(site.sdk.headers[0]?.Id).toBe('ep_b.internal')
-    expect([...site.registry.all()].map(({ traffic }) => traffic.active)).toEqual([0, 0])
+    const [outer, inner] = [...site.registry.all()].map(({ traffic }) => traffic)
+    expect(inner).toMatchObject({ requests: 1, active: 0, bytesOut: client.length })
+    expect(inner?.bytesIn).toBe(service.requests[0]?.length)
+    expect(outer).toEqual(inner)
   })
 
   it('sees TLS, and the numbers of the connection', async () => {

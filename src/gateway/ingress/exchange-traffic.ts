@@ -1,0 +1,38 @@
+import type { EndpointTraffic } from '../endpoint.ts'
+
+/** Counts one exchange at each endpoint that it comes through: handed on, it goes through several. */
+export class ExchangeTraffic {
+  #current: EndpointTraffic | undefined
+  /** Those that handed it on. */
+  #passed: EndpointTraffic[] | undefined
+
+  enter(traffic: EndpointTraffic): void {
+    if (this.#current) {
+      this.#passed ??= []
+      this.#passed.push(this.#current)
+    }
+    this.#current = traffic
+    traffic.requests += 1
+    traffic.active += 1
+  }
+
+  receive(bytes: number): void {
+    if (this.#current) this.#current.bytesIn += bytes
+    if (this.#passed) for (const traffic of this.#passed) traffic.bytesIn += bytes
+  }
+
+  send(bytes: number): void {
+    if (this.#current) this.#current.bytesOut += bytes
+    if (this.#passed) for (const traffic of this.#passed) traffic.bytesOut += bytes
+  }
+
+  refuse(code: string | undefined): void {
+    this.#current?.countRefusal(code)
+    if (this.#passed) for (const traffic of this.#passed) traffic.countRefusal(code)
+  }
+
+  end(): void {
+    if (this.#current) this.#current.active -= 1
+    if (this.#passed) for (const traffic of this.#passed) traffic.active -= 1
+  }
+}
