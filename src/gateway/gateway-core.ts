@@ -17,8 +17,11 @@ import { CertificateKeeper } from './certificate-keeper.ts'
 import { CredentialIssuer } from './credential-issuer.ts'
 import { challengeZone } from './dns-target.ts'
 import { DomainRegistrar } from './domain-registrar.ts'
+import { EndpointPolicies } from './endpoint-policies.ts'
 import { EndpointRegistry } from './endpoint-registry.ts'
+import { EndpointUrls } from './endpoint-urls.ts'
 import { type GatewayDatabase, openGatewayDatabase } from './gateway-database.ts'
+import { policyReach } from './policy-reach.ts'
 import { IdSource } from './resource-id.ts'
 
 export interface GatewayCoreOptions {
@@ -26,6 +29,8 @@ export interface GatewayCoreOptions {
   readonly dataDir: string
   /** Where agents connect: their server certificate names it. */
   readonly agentHost: string
+  /** Where the ingress is going to listen; 0 until it does when that is left to the system. */
+  readonly ingressPorts: { readonly http: number; readonly https: number }
   readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined
   /** Where certificates are ordered for domains that ask for it; unset: the own CA issues all. */
   readonly acme: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
@@ -42,6 +47,8 @@ export interface GatewayCore extends GatewayDatabase {
   readonly authority: Authority
   readonly registry: EndpointRegistry
   readonly sessions: SessionTable
+  readonly policies: EndpointPolicies
+  readonly urls: EndpointUrls
   readonly certificates: CertificateKeeper
   readonly registrar: DomainRegistrar
   readonly issuer: CredentialIssuer
@@ -88,11 +95,15 @@ export async function openGatewayCore(
     onCredentialChange: (id) => sessions.recheck(id),
   })
   const authority = new Authority(stores)
+  const policies = new EndpointPolicies({ ...policyReach({ ...stores, registry }), clock, log })
+  const urls = new EndpointUrls(options.ingressPorts)
   return {
     ...stores,
     authority,
     registry,
     sessions,
+    policies,
+    urls,
     certificates,
     registrar,
     issuer,

@@ -4,15 +4,12 @@ import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
 import { HttpServer } from '../http/http-server.ts'
-import { asDuplex } from '../muxado/duplex.ts'
-import type { PolicyReach } from '../policy/action.ts'
 import { type AgentLimits, DEFAULT_AGENT_LIMITS } from './agents/agent-deps.ts'
 import { AgentListener } from './agents/agent-listener.ts'
 import { Binder } from './agents/binder.ts'
 import type { CredentialLimits } from './agents/session-table.ts'
 import { type GatewayCore, openGatewayCore } from './gateway-core.ts'
 import { Ingress, type IngressAddresses } from './ingress/ingress.ts'
-import { IpPolicyRanges } from './ip-policy-ranges.ts'
 import { DnsCheck } from './management/dns-check.ts'
 import { createManagementApi, servedNames } from './management/management-api.ts'
 import {
@@ -22,8 +19,6 @@ import {
   type ProvisionRequest,
 } from './provisioner.ts'
 
-/** Whom a device sees that a policy calls. */
-const OWN_ADDRESS = '127.0.0.1:0'
 const DEFAULT_CNAME_BASE = 'gateway.localhost'
 /** How long exchanges under way may take to end when the gateway stops. */
 const DRAIN_MS = 3_000
@@ -111,11 +106,13 @@ export class Gateway {
   }
 
   async #open(): Promise<GatewayParts> {
-    const { agentListen, tls, acme, dnsListen, credentialLimits } = this.#options
+    const { agentListen, httpListen, httpsListen } = this.#options
+    const { tls, acme, dnsListen, credentialLimits } = this.#options
     const core = await openGatewayCore(
       {
         ...this.#options,
         agentHost: agentListen.host,
+        ingressPorts: { http: httpListen.port, https: httpsListen.port },
         tls,
         acme,
         dnsListen,
@@ -138,11 +135,7 @@ export class Gateway {
       listen,
       deps: {
         ...core,
-        binder: new Binder({
-          ...core,
-          policyOptions: { ...reachOf(core), clock, log },
-          ingressPort: (protocol) => addresses[protocol].port,
-        }),
+        binder: new Binder(core),
         limits: { ...DEFAULT_AGENT_LIMITS, ...this.#options.agentLimits },
         coverHost: (host) => certificates.coverHost(host),
         version: this.#options.version ?? '',
@@ -154,6 +147,7 @@ export class Gateway {
     this.#closer.own('agent listener', listener, (it) => it.stop())
     this.#closer.own('ingress', ingress, (it) => it.stop(DRAIN_MS))
     const addresses = await ingress.start()
+    core.urls.listening({ http: addresses.http.port, https: addresses.https.port })
     const agent = await listener.start(certificates.server)
     certificates.start((certificate) => listener.setCertificate(certificate))
     return { ...addresses, agent }
@@ -175,18 +169,5 @@ export class Gateway {
     this.#closer.own('management API', server, (it) => it.stop())
     await server.start()
     return { host: target.host, port: server.port }
-  }
-}
-
-/** What policies find here: internal endpoints and IP policies. */
-function reachOf({ registry, ...stores }: GatewayCore): PolicyReach {
-  const ranges = new IpPolicyRanges(stores)
-  return {
-    ipPolicy: (id) => ranges.of(id),
-    hasInternal: (url) => registry.matchInternal(url) !== undefined,
-    connectInternal: (url) => {
-      const stream = registry.matchInternal(url)?.streams.open(OWN_ADDRESS)
-      return stream && asDuplex(stream.stream).once('close', () => stream.retire())
-    },
   }
 }

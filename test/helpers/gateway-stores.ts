@@ -2,8 +2,11 @@ import { onTestFinished } from 'vitest'
 import { Authority } from '../../src/gateway/authority.ts'
 import { CredentialIssuer } from '../../src/gateway/credential-issuer.ts'
 import { DomainRegistrar } from '../../src/gateway/domain-registrar.ts'
+import { EndpointPolicies } from '../../src/gateway/endpoint-policies.ts'
 import { EndpointRegistry } from '../../src/gateway/endpoint-registry.ts'
+import { EndpointUrls } from '../../src/gateway/endpoint-urls.ts'
 import { openGatewayDatabase } from '../../src/gateway/gateway-database.ts'
+import { policyReach } from '../../src/gateway/policy-reach.ts'
 import { IdSource } from '../../src/gateway/resource-id.ts'
 import { captureLog } from './captured-log.ts'
 import { ManualClock } from './manual-clock.ts'
@@ -12,7 +15,8 @@ import { temporaryFolder } from './temporary-folder.ts'
 /** The gateway's stores and those who change them, on a real database in a folder of its own. */
 export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false } = {}) {
   const clock = new ManualClock()
-  const stores = openGatewayDatabase(folder, captureLog().log, clock)
+  const { log } = captureLog()
+  const stores = openGatewayDatabase(folder, log, clock)
   onTestFinished(() => stores.database.close())
   const ids = new IdSource(clock)
   const registry = new EndpointRegistry()
@@ -33,6 +37,8 @@ export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false 
     onChange: ({ domain }) => changedDomains.push(domain),
   })
   const authority = new Authority(stores)
+  const policies = new EndpointPolicies({ ...policyReach({ ...stores, registry }), clock, log })
+  const urls = new EndpointUrls({ http: 8080, https: 8443 })
   return {
     ...stores,
     folder,
@@ -42,6 +48,8 @@ export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false 
     issuer,
     registrar,
     authority,
+    policies,
+    urls,
     changedCredentials,
     changedDomains,
   }

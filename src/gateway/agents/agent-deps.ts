@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { Authority } from '../authority.ts'
+import type { EndpointPolicies } from '../endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'
 import type { IdSource } from '../resource-id.ts'
 import type { Binder } from './binder.ts'
@@ -35,6 +36,7 @@ export interface AgentDeps {
   readonly registry: EndpointRegistry
   readonly sessions: SessionTable
   readonly binder: Binder
+  readonly policies: EndpointPolicies
   readonly ids: IdSource
   readonly limits: AgentLimits
   /** Sees to it that HTTPS clients of a host find a certificate. */

@@ -207,7 +207,7 @@ export class AgentSession implements TableEntry {
     this.#deps.registry.remove(endpoint)
     this.#endpoints.delete(endpoint.id)
     endpoint.streams.close()
-    this.#deps.binder.remember(endpoint.host, endpoint.policy)
+    this.#deps.policies.remember(endpoint.host, endpoint.policy)
     this.#deps.log.info({ session: this.id, endpoint: endpoint.id }, 'endpoint offline')
   }
 

@@ -1,26 +1,13 @@
 import { randomInt } from 'node:crypto'
-import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../../policy/policy.ts'
+import type { CompiledPolicy } from '../../policy/policy.ts'
 import { PolicyError } from '../../policy/problem.ts'
 import type { Authority } from '../authority.ts'
-import { checkDomain, type DomainCodes, isInternal } from '../domain-name.ts'
+import { checkBindings, checkEndpointHost } from '../endpoint-host.ts'
+import { type EndpointPolicies, problemsText } from '../endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'
+import type { EndpointUrls } from '../endpoint-urls.ts'
 import { checkLength, ServiceError } from '../service-error.ts'
 import type { BindRequest } from './control-message.ts'
-
-const BIND_CODES: DomainCodes = {
-  character: 326,
-  'wildcard-place': 326,
-  'repeated-dot': 327,
-  'first-character': 328,
-  'last-character': 329,
-  hyphens: 330,
-  'top-level': 331,
-  'not-qualified': 331,
-  punycode: 347,
-  underscore: 355,
-  'label-length': 396,
-  length: 397,
-}
 
 /** What the SDK can ask the hosted service for beside a policy; each has an action that does it. */
 const MODULES = [
@@ -41,20 +28,14 @@ const MODULES = [
   'WebsocketTCPConverter',
 ]
 const MAX_METADATA = 4_096
-const MAX_INTERNAL_PARTS = 5
-/** Problems of a policy that fit into one message. */
-const MAX_PROBLEMS = 5
 const RANDOM_ALPHABET = 'abcdefghijkmnpqrstuvwxyz23456789'
 const RANDOM_LENGTH = 10
-/** Hosts whose last policy is remembered. */
-const MAX_REMEMBERED = 1_000
 
 export interface BinderDeps {
   readonly authority: Authority
   readonly registry: EndpointRegistry
-  readonly policyOptions: PolicyOptions
-  /** Where the ingress listens; known only once it does. */
-  readonly ingressPort: (protocol: 'http' | 'https') => number
+  readonly policies: EndpointPolicies
+  readonly urls: EndpointUrls
 }
 
 /** What an accepted bind comes down to. */
@@ -71,7 +52,6 @@ export interface Binding {
 /** Judges binds: protocol, name, authority, policy. Every refusal is a ServiceError. */
 export class Binder {
   readonly #deps: BinderDeps
-  readonly #lastPolicies = new Map<string, CompiledPolicy>()
 
   constructor(deps: BinderDeps) {
     this.#deps = deps
@@ -89,12 +69,12 @@ export class Binder {
     const metadata = request.Extra?.Metadata ?? ''
     checkLength(metadata, MAX_METADATA, 301, 'metadata')
     const host = this.#hostOf(request, credentialId)
-    checkBindings(request, host)
+    checkBindings(request.Extra?.Bindings ?? [], host, 301)
     this.#deps.authority.checkBind(credentialId, host)
     const trafficPolicy = request.Opts.TrafficPolicy || null
     return {
       host,
-      url: this.#urlOf(protocol, host),
+      url: this.#deps.urls.of(protocol, host),
       protocol,
       forwardsTo: request.ForwardsTo,
       metadata,
@@ -103,57 +83,34 @@ export class Binder {
     }
   }
 
-  /** Keeps the counters of a policy for the next endpoint on the host, such as after a reconnect. */
-  remember(host: string, policy: CompiledPolicy): void {
-    this.#lastPolicies.delete(host)
-    this.#lastPolicies.set(host, policy)
-    const [oldest] = this.#lastPolicies.keys()
-    if (oldest !== undefined && this.#lastPolicies.size > MAX_REMEMBERED) {
-      this.#lastPolicies.delete(oldest)
-    }
-  }
-
   #hostOf({ Opts }: BindRequest, credentialId: string): string {
     const asked = (Opts.Domain || Opts.Hostname).toLowerCase()
     if (!asked) return this.#drawHost(Opts.Subdomain.toLowerCase(), credentialId)
-    return checkHost(asked)
+    return checked(asked)
   }
 
   /** A name under the credential's own wildcard. */
   #drawHost(label: string, credentialId: string): string {
     const suffix = this.#deps.authority.wildcardFor(credentialId).slice(1)
-    if (label) return checkHost(`${label}${suffix}`)
+    if (label) return checked(`${label}${suffix}`)
     let host: string
     do host = `${randomLabel()}${suffix}`
     while (this.#deps.registry.match(host)?.host === host)
     return host
   }
 
-  #urlOf(protocol: 'http' | 'https', host: string): string {
-    const port = this.#deps.ingressPort(protocol)
-    const isDefault = isInternal(host) || port === (protocol === 'https' ? 443 : 80)
-    return `${protocol}://${host}${isDefault ? '' : `:${port}`}`
-  }
-
   #compile(trafficPolicy: string | null, host: string): CompiledPolicy {
     try {
-      return compilePolicy(trafficPolicy, {
-        ...this.#deps.policyOptions,
-        previous: this.#lastPolicies.get(host),
-      })
+      return this.#deps.policies.compile(trafficPolicy, host)
     } catch (error) {
-      if (!(error instanceof PolicyError)) throw error
-      const shown = error.problems
-        .slice(0, MAX_PROBLEMS)
-        .map(({ pointer, message, code }) => `${pointer || '/'}: ${message} (${code})`)
-      throw new ServiceError(9026, `The traffic policy cannot be used. ${shown.join(' ')}`)
+      if (error instanceof PolicyError) throw new ServiceError(9026, problemsText(error))
+      throw error
     }
   }
 }
 
-function checkHost(host: string): string {
-  checkDomain(host, BIND_CODES)
-  checkDepth(host)
+function checked(host: string): string {
+  checkEndpointHost(host)
   return host
 }
 
@@ -169,31 +126,6 @@ function checkModules({ Opts }: BindRequest): void {
       `This gateway does not know ${asked.join(', ')}: write it as an action of the traffic policy.`,
     )
   }
-}
-
-/** An endpoint that was meant for the inside must not come up in public, nor the other way round. */
-function checkBindings({ Extra }: BindRequest, host: string): void {
-  const asked = Extra?.Bindings ?? []
-  const foreign = asked.find((binding) => binding !== 'public' && binding !== 'internal')
-  if (foreign !== undefined) {
-    throw new ServiceError(301, `The binding ${foreign} is not supported here.`)
-  }
-  const wants = isInternal(host) ? 'internal' : 'public'
-  if (asked.every((binding) => binding === wants)) return
-  throw new ServiceError(
-    9029,
-    `The domain ${host} does not go with the binding ${asked.join(', ')}: internal endpoints, and only they, end in ".internal".`,
-  )
-}
-
-/** Throws ServiceError 9031 for an internal name with too many parts. */
-function checkDepth(host: string): void {
-  const parts = host.split('.').length
-  if (!isInternal(host) || parts <= MAX_INTERNAL_PARTS) return
-  throw new ServiceError(
-    9031,
-    `The internal domain ${host} has ${parts} parts; at most ${MAX_INTERNAL_PARTS} will do.`,
-  )
 }
 
 const isSet = (value: unknown) =>

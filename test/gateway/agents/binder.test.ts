@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { Binder } from '../../../src/gateway/agents/binder.ts'
 import { parseBind } from '../../../src/gateway/agents/control-message.ts'
 import type { Endpoint } from '../../../src/gateway/endpoint.ts'
-import { captureLog } from '../../helpers/captured-log.ts'
+import { EndpointUrls } from '../../../src/gateway/endpoint-urls.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 import { serviceCode } from '../../helpers/service-code.ts'
 
@@ -10,11 +10,7 @@ function openBinder(ports = { http: 80, https: 443 }) {
   const stores = openGatewayStores()
   stores.registrar.reserve({ domain: '*.site.test' })
   const { id } = stores.issuer.createCredential({}).credential
-  const binder = new Binder({
-    ...stores,
-    policyOptions: { clock: stores.clock, log: captureLog().log },
-    ingressPort: (protocol) => ports[protocol],
-  })
+  const binder = new Binder({ ...stores, urls: new EndpointUrls(ports) })
   const judge = (Opts: object, Proto = 'https', Extra: object = {}) =>
     binder.judge(parseBind({ Id: '', Proto, ForwardsTo: 'localhost:1', Opts, Extra }), id)
   return { ...stores, binder, judge }

@@ -1,0 +1,24 @@
+import { asDuplex } from '../muxado/duplex.ts'
+import type { PolicyReach } from '../policy/action.ts'
+import type { EndpointRegistry } from './endpoint-registry.ts'
+import { IpPolicyRanges, type IpPolicyRangesOptions } from './ip-policy-ranges.ts'
+
+/** Whom a device sees that a policy calls. */
+const OWN_ADDRESS = '127.0.0.1:0'
+
+export interface PolicyReachDeps extends IpPolicyRangesOptions {
+  readonly registry: EndpointRegistry
+}
+
+/** What policies find here: internal endpoints and IP policies. */
+export function policyReach({ registry, ...stores }: PolicyReachDeps): PolicyReach {
+  const ranges = new IpPolicyRanges(stores)
+  return {
+    ipPolicy: (id) => ranges.of(id),
+    hasInternal: (url) => registry.matchInternal(url) !== undefined,
+    connectInternal: (url) => {
+      const stream = registry.matchInternal(url)?.streams.open(OWN_ADDRESS)
+      return stream && asDuplex(stream.stream).once('close', () => stream.retire())
+    },
+  }
+}
