@@ -97,6 +97,11 @@ export class Authority {
         `The authtoken ${credentialId} may not bind ${host}: its ACL rules allow other names.`,
       )
     }
+    this.checkReserved(host)
+  }
+
+  /** Checks that a valid host is reserved, or internal. Throws ServiceError 318, 319 or 321. */
+  checkReserved(host: string): void {
     if (isInternal(host)) return
     const covering = this.#domains.findCovering(host)
     if (covering?.domain === host) return

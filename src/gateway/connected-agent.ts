@@ -1,4 +1,4 @@
-import type { Endpoint } from './endpoint.ts'
+import type { AgentEndpoint } from './endpoint.ts'
 
 /** What a connected agent can be told to do; it decides itself how it obeys. */
 export type AgentCommand = 'restart' | 'stop' | 'update'
@@ -31,11 +31,11 @@ export interface ConnectedAgent {
   readonly startedAt: number
   /** Round trip of the last heartbeat; undefined before the first echo. */
   readonly latencyMs: number | undefined
-  endpoints(): Endpoint[]
+  endpoints(): AgentEndpoint[]
   /** Throws a ServiceError when the agent cannot or does not obey. */
   command(command: AgentCommand): Promise<void>
   /** Takes one endpoint offline and tells the agent why. */
-  stopTunnel(endpoint: Endpoint, code: number, message: string): void
+  stopTunnel(endpoint: AgentEndpoint, code: number, message: string): void
   /** Takes all its endpoints offline at once and closes the session. */
   end(reason: string): void
 }

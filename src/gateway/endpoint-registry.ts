@@ -28,6 +28,18 @@ export class EndpointRegistry {
     this.#tableOf(endpoint).add(endpoint)
   }
 
+  /** The endpoint on exactly this host. */
+  holderOf(host: string): Endpoint | undefined {
+    return (isInternal(host) ? this.#internal : this.#public).holderOf(host)
+  }
+
+  /** Puts a changed endpoint in the place of what it was; throws like `add` when its host is taken. */
+  replace(before: Endpoint, after: Endpoint): void {
+    if (before.host !== after.host) this.add(after)
+    this.remove(before)
+    if (before.host === after.host) this.add(after)
+  }
+
   /** False when this very endpoint was not there; another holder of its host stays. */
   remove(endpoint: Endpoint): boolean {
     return this.#tableOf(endpoint).remove(endpoint)
@@ -69,6 +81,11 @@ class HostTable {
     const holder = hosts.get(key)
     if (holder) throw new EndpointConflictError(holder)
     hosts.set(key, endpoint)
+  }
+
+  holderOf(host: string): Endpoint | undefined {
+    const [hosts, key] = this.#placeOf(host)
+    return hosts.get(key)
   }
 
   remove(endpoint: Endpoint): boolean {

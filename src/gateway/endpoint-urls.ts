@@ -23,4 +23,9 @@ export class EndpointUrls {
     const isDefault = isInternal(host) || port === DEFAULT_PORTS[protocol]
     return `${protocol}://${host}${isDefault ? '' : `:${port}`}`
   }
+
+  /** Whether a URL that somebody writes may name this port: the scheme's own, or the ingress's. */
+  mayName(protocol: EndpointProtocol, host: string, port: number): boolean {
+    return port === DEFAULT_PORTS[protocol] || (!isInternal(host) && port === this.#ports[protocol])
+  }
 }

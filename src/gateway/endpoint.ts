@@ -19,24 +19,39 @@ export class EndpointTraffic {
   }
 }
 
-/** A public address that one connected agent serves. */
-export interface Endpoint {
+interface EndpointBase {
   /** `ep_<ksuid>`: sorts by the time it was made. */
   readonly id: string
-  /** As the agent was told, with the ingress port unless it is the scheme's own. */
+  /** As its owner was told, with the ingress port unless it is the scheme's own. */
   readonly url: string
   /** Lower case, no port; a wildcard starts with `*.`. */
   readonly host: string
   readonly protocol: 'http' | 'https'
-  readonly forwardsTo: string
-  /** JSON or YAML as the agent sent it. */
+  /** JSON or YAML as it was sent. */
   readonly trafficPolicy: string | null
-  /** The same, compiled at bind; one without rules when there is none. */
+  /** The same, compiled; one without rules when there is none. */
   readonly policy: CompiledPolicy
   readonly metadata: string
-  readonly streams: StreamPool
-  readonly sessionId: string
   /** Milliseconds since the epoch. */
   readonly openedAt: number
   readonly traffic: EndpointTraffic
 }
+
+/** An address that one connected agent serves, for as long as it does. */
+export interface AgentEndpoint extends EndpointBase {
+  readonly type: 'agent'
+  readonly forwardsTo: string
+  readonly streams: StreamPool
+  readonly sessionId: string
+}
+
+/** An address that lasts until it is deleted. Nobody serves it: its policy ends all traffic. */
+export interface CloudEndpoint extends EndpointBase {
+  readonly type: 'cloud'
+  readonly trafficPolicy: string
+  readonly description: string
+  readonly updatedAt: number
+}
+
+/** Where traffic comes in. */
+export type Endpoint = AgentEndpoint | CloudEndpoint

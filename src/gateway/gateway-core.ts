@@ -14,6 +14,7 @@ import {
 } from './agents/session-table.ts'
 import { Authority } from './authority.ts'
 import { CertificateKeeper } from './certificate-keeper.ts'
+import { CloudEndpoints } from './cloud-endpoints.ts'
 import { CredentialIssuer } from './credential-issuer.ts'
 import { challengeZone } from './dns-target.ts'
 import { DomainRegistrar } from './domain-registrar.ts'
@@ -49,6 +50,7 @@ export interface GatewayCore extends GatewayDatabase {
   readonly sessions: SessionTable
   readonly policies: EndpointPolicies
   readonly urls: EndpointUrls
+  readonly cloudEndpoints: CloudEndpoints
   readonly certificates: CertificateKeeper
   readonly registrar: DomainRegistrar
   readonly issuer: CredentialIssuer
@@ -97,6 +99,17 @@ export async function openGatewayCore(
   const authority = new Authority(stores)
   const policies = new EndpointPolicies({ ...policyReach({ ...stores, registry }), clock, log })
   const urls = new EndpointUrls(options.ingressPorts)
+  const cloudEndpoints = new CloudEndpoints({
+    ...stores,
+    registry,
+    authority,
+    policies,
+    urls,
+    ids,
+    coverHost: (host) => certificates.coverHost(host),
+    clock,
+    log,
+  })
   return {
     ...stores,
     authority,
@@ -104,6 +117,7 @@ export async function openGatewayCore(
     sessions,
     policies,
     urls,
+    cloudEndpoints,
     certificates,
     registrar,
     issuer,

@@ -4,6 +4,7 @@ import type { Logger } from '../base/logger.ts'
 import { type Database, openDatabase } from '../store/database.ts'
 import { API_KEY_MIGRATIONS, ApiKeyStore } from './api-key-store.ts'
 import { BOT_USER_MIGRATIONS, BotUserStore } from './bot-user-store.ts'
+import { CLOUD_ENDPOINT_MIGRATIONS, CloudEndpointStore } from './cloud-endpoint-store.ts'
 import { CREDENTIAL_MIGRATIONS, CredentialStore } from './credential-store.ts'
 import { IP_POLICY_RULE_MIGRATIONS, IpPolicyRuleStore } from './ip-policy-rule-store.ts'
 import { IP_POLICY_MIGRATIONS, IpPolicyStore } from './ip-policy-store.ts'
@@ -21,6 +22,7 @@ export interface GatewayDatabase {
   readonly apiKeys: ApiKeyStore
   readonly ipPolicies: IpPolicyStore
   readonly ipPolicyRules: IpPolicyRuleStore
+  readonly cloudEndpointStore: CloudEndpointStore
 }
 
 /** Opens `gateway.db` in a folder. Throws a StartError when a person has to act. */
@@ -34,6 +36,7 @@ export function openGatewayDatabase(folder: string, log: Logger, clock: Clock): 
       ...API_KEY_MIGRATIONS,
       ...IP_POLICY_MIGRATIONS,
       ...IP_POLICY_RULE_MIGRATIONS,
+      ...CLOUD_ENDPOINT_MIGRATIONS,
     ],
     applicationId: APPLICATION_ID,
     log,
@@ -47,5 +50,6 @@ export function openGatewayDatabase(folder: string, log: Logger, clock: Clock): 
     apiKeys: new ApiKeyStore(database),
     ipPolicies: new IpPolicyStore(database),
     ipPolicyRules: new IpPolicyRuleStore(database),
+    cloudEndpointStore: new CloudEndpointStore(database),
   }
 }

@@ -146,6 +146,7 @@ export class Gateway {
     // Newest first: exchanges under way end before the agents go that carry them.
     this.#closer.own('agent listener', listener, (it) => it.stop())
     this.#closer.own('ingress', ingress, (it) => it.stop(DRAIN_MS))
+    await core.cloudEndpoints.restore()
     const addresses = await ingress.start()
     core.urls.listening({ http: addresses.http.port, https: addresses.https.port })
     const agent = await listener.start(certificates.server)

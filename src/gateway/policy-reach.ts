@@ -17,7 +17,10 @@ export function policyReach({ registry, ...stores }: PolicyReachDeps): PolicyRea
     ipPolicy: (id) => ranges.of(id),
     hasInternal: (url) => registry.matchInternal(url) !== undefined,
     connectInternal: (url) => {
-      const stream = registry.matchInternal(url)?.streams.open(OWN_ADDRESS)
+      const endpoint = registry.matchInternal(url)
+      // Only a device has a service to connect to.
+      if (endpoint?.type !== 'agent') return undefined
+      const stream = endpoint.streams.open(OWN_ADDRESS)
       return stream && asDuplex(stream.stream).once('close', () => stream.retire())
     },
   }

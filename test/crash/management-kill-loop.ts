@@ -9,6 +9,8 @@ const LONGEST_LIFE_MS = 300
 /** How many of a kind a client keeps; above that it deletes. */
 const KEPT = 8
 
+const DENY = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] })
+
 /** What can be created and deleted, the list's key, and a body that makes one. */
 const KINDS = [
   {
@@ -26,6 +28,11 @@ const KINDS = [
     path: 'api_keys',
     collection: 'keys',
     body: (label: string) => ({ description: label }),
+  },
+  {
+    path: 'endpoints',
+    collection: 'endpoints',
+    body: (label: string) => ({ url: `https://${label}.site.localhost`, traffic_policy: DENY }),
   },
 ] as const
 
@@ -47,7 +54,7 @@ export interface ManagementKillLoopReport {
 
 /**
  * Kills the gateway at random moments while clients create and delete domains, bot users,
- * authtokens and API keys. After each restart: what was acknowledged is there, as it was told,
+ * authtokens, API keys and cloud endpoints. After each restart: what was acknowledged is there, as it was told,
  * what was deleted is gone, and beyond that there is at most what was under way.
  */
 export class ManagementKillLoop {
@@ -227,7 +234,8 @@ async function startGateway(folder: string): Promise<readonly [Program, GatewayR
   return [gateway, await gateway.ready<GatewayReady>()]
 }
 
-/** An item without what its creation alone tells, and what goes on by itself. */
+/** An item without what its creation alone tells, what goes on by itself, and the ports of a life. */
 function fingerprint({ token, uri, certificate_management_status, ...item }: Item): string {
-  return JSON.stringify(item)
+  const { domain, url, public_url, hostport, port, ...lasting } = item
+  return JSON.stringify(port === undefined ? item : lasting)
 }

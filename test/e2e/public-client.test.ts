@@ -83,6 +83,26 @@ describe("the vendor's API client, pointed at the gateway", () => {
     }
   })
 
+  it('lists and gets cloud endpoints, which it does not know how to make', async () => {
+    const { client, gateway } = await connect()
+    const request = {
+      url: 'https://front.site.localhost',
+      type: 'cloud',
+      traffic_policy: JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] }),
+    }
+    const { status, body } = await gateway.manage('POST', '/endpoints', request)
+    expect(status).toBe(201)
+    const shown = { id: body.id, type: 'cloud', proto: 'https', publicUrl: body.public_url }
+    expect(await client.endpoints.list()).toMatchObject([shown])
+    const path = `/endpoints/${body.id}`
+    const changed = await gateway.manage('PATCH', path, { metadata: 'm', description: 'front' })
+    expect([changed.status, changed.body.description]).toEqual([200, 'front'])
+    expect(await client.endpoints.get(body.id)).toMatchObject({ ...shown, metadata: 'm' })
+    expect((await gateway.manage('DELETE', path)).status).toBe(204)
+    expect(await client.endpoints.list()).toEqual([])
+    await expect(client.endpoints.get(body.id)).rejects.toMatchObject({ statusCode: 404 })
+  })
+
   it('sees who is online with what, and takes it off', async () => {
     const { client, folder, gateway } = await connect()
     await startRun(folder, {

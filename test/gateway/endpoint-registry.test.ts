@@ -52,6 +52,23 @@ describe('EndpointRegistry', () => {
     expect(find('https://cam.site.internal')).toBeUndefined()
   })
 
+  it('puts a changed endpoint in the place of what it was, on another host too', () => {
+    const registry = registryOf('b.site.test')
+    const first = endpoint('a.site.test')
+    registry.add(first)
+    const changed = { ...first }
+    registry.replace(first, changed)
+    expect(registry.match('a.site.test')).toBe(changed)
+    const moved = { ...changed, host: '*.site.test' }
+    registry.replace(changed, moved)
+    expect(registry.match('a.site.test')).toBe(moved)
+    expect(registry.holderOf('a.site.test')).toBeUndefined()
+    const clash = { ...moved, host: 'b.site.test' }
+    expect(() => registry.replace(moved, clash)).toThrow(EndpointConflictError)
+    expect(registry.holderOf('*.site.test')).toBe(moved)
+    expect(registry.size).toBe(2)
+  })
+
   it('keeps the holder when another endpoint of that host is removed', () => {
     const registry = registryOf('a.site.test')
     expect(registry.remove(endpoint('a.site.test'))).toBe(false)

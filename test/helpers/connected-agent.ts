@@ -1,5 +1,5 @@
 import type { ConnectedAgent } from '../../src/gateway/connected-agent.ts'
-import type { Endpoint } from '../../src/gateway/endpoint.ts'
+import type { AgentEndpoint } from '../../src/gateway/endpoint.ts'
 
 /** An agent that is connected in name only; ids are padded so that they sort like `suffix`. */
 export function connectedAgent(suffix: string, change: Partial<ConnectedAgent> = {}) {
@@ -32,6 +32,7 @@ export function connectedAgent(suffix: string, change: Partial<ConnectedAgent> =
 export function agentWithEndpoint(suffix: string) {
   const traffic = { requests: 0, active: 0, refused: 0, bytesIn: 0, bytesOut: 0, errors: new Map() }
   const endpoint = {
+    type: 'agent',
     id: `ep_${suffix.padStart(27, '0')}`,
     url: `https://press-${suffix}.site.test`,
     host: `press-${suffix}.site.test`,
@@ -42,6 +43,6 @@ export function agentWithEndpoint(suffix: string) {
     sessionId: `ts_${suffix.padStart(27, '0')}`,
     openedAt: 0,
     traffic,
-  } as Partial<Endpoint> as Endpoint
+  } as Partial<AgentEndpoint> as AgentEndpoint
   return { agent: connectedAgent(suffix, { endpoints: () => [endpoint] }), traffic }
 }

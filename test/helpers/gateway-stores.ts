@@ -1,5 +1,6 @@
 import { onTestFinished } from 'vitest'
 import { Authority } from '../../src/gateway/authority.ts'
+import { CloudEndpoints } from '../../src/gateway/cloud-endpoints.ts'
 import { CredentialIssuer } from '../../src/gateway/credential-issuer.ts'
 import { DomainRegistrar } from '../../src/gateway/domain-registrar.ts'
 import { EndpointPolicies } from '../../src/gateway/endpoint-policies.ts'
@@ -15,7 +16,8 @@ import { temporaryFolder } from './temporary-folder.ts'
 /** The gateway's stores and those who change them, on a real database in a folder of its own. */
 export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false } = {}) {
   const clock = new ManualClock()
-  const { log } = captureLog()
+  const captured = captureLog()
+  const { log } = captured
   const stores = openGatewayDatabase(folder, log, clock)
   onTestFinished(() => stores.database.close())
   const ids = new IdSource(clock)
@@ -39,6 +41,20 @@ export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false 
   const authority = new Authority(stores)
   const policies = new EndpointPolicies({ ...policyReach({ ...stores, registry }), clock, log })
   const urls = new EndpointUrls({ http: 8080, https: 8443 })
+  const coveredHosts: string[] = []
+  const cloudEndpoints = new CloudEndpoints({
+    ...stores,
+    registry,
+    authority,
+    policies,
+    urls,
+    ids,
+    coverHost: async (host) => {
+      coveredHosts.push(host)
+    },
+    clock,
+    log,
+  })
   return {
     ...stores,
     folder,
@@ -50,6 +66,9 @@ export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false 
     authority,
     policies,
     urls,
+    cloudEndpoints,
+    coveredHosts,
+    captured,
     changedCredentials,
     changedDomains,
   }

@@ -3,7 +3,7 @@ import { onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../src/base/clock.ts'
 import type { LogLevel } from '../../src/base/logger.ts'
 import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
-import { type Endpoint, EndpointTraffic } from '../../src/gateway/endpoint.ts'
+import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoint.ts'
 import { EndpointRegistry } from '../../src/gateway/endpoint-registry.ts'
 import { Ingress, type IngressAddresses } from '../../src/gateway/ingress/ingress.ts'
 import type { IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
@@ -48,9 +48,9 @@ export interface IngressSite {
   /** The server names that were asked a certificate for. */
   readonly serverNames: readonly (string | undefined)[]
   /** `https://a.test`, which is there from the start. */
-  readonly endpoint: Endpoint
+  readonly endpoint: AgentEndpoint
   /** Brings one more endpoint online, on the same session. */
-  bind(host: string, protocol?: 'http' | 'https', policy?: Partial<CompiledPolicy>): Endpoint
+  bind(host: string, protocol?: 'http' | 'https', policy?: Partial<CompiledPolicy>): AgentEndpoint
 }
 
 /** Everything stops with the running test. */
@@ -114,15 +114,16 @@ async function connectStandIn({ service, serve, sessionLimits }: IngressSiteOpti
   return { session, sdk: new SdkStandIn(pair.client, service, serve) }
 }
 
-interface EndpointParts extends Pick<Endpoint, 'host' | 'protocol' | 'url'> {
+interface EndpointParts extends Pick<AgentEndpoint, 'host' | 'protocol' | 'url'> {
   readonly slots: StreamSlots
   /** What is given here runs; the rest is a policy without rules. */
   readonly policy: Partial<CompiledPolicy>
 }
 
-function createEndpoint({ host, protocol, url, slots, policy }: EndpointParts): Endpoint {
+function createEndpoint({ host, protocol, url, slots, policy }: EndpointParts): AgentEndpoint {
   const id = `ep_${host}`
   return {
+    type: 'agent',
     id,
     url,
     host,

@@ -75,6 +75,20 @@ export class Site {
     return this.call('POST', '/tunnels', policy === undefined ? spec : { ...spec, policy })
   }
 
+  /** A call to the gateway's management API. */
+  manage(method: string, path: string, body?: unknown): Promise<Response> {
+    const key = readFileSync(this.ready.api_key_file, 'utf8').trim()
+    return fetch(`${this.ready.management_api}${path}`, {
+      method,
+      headers: {
+        authorization: `Bearer ${key}`,
+        'svc-version': '2',
+        'content-type': 'application/json',
+      },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    })
+  }
+
   async list(): Promise<TunnelBody[]> {
     return (await this.call('GET', '/tunnels')).json() as Promise<TunnelBody[]>
   }
@@ -107,13 +121,14 @@ export class Site {
     return performance.now() - startedAt
   }
 
-  /** Starts the gateway anew, where devices and visitors already look for it. */
+  /** Starts the gateway anew, where devices, visitors and its owner already look for it. */
   async startGateway(): Promise<void> {
     this.#gateway = spawnGateway(this.#folder, {
       ...this.#env,
       GATEWAY_AGENT_LISTEN: this.ready.agent_listen,
       GATEWAY_HTTP_LISTEN: new URL(this.ready.ingress_http).host,
       GATEWAY_HTTPS_LISTEN: new URL(this.ready.ingress_https).host,
+      GATEWAY_API_LISTEN: new URL(this.ready.management_api).host,
     })
     await this.#gateway.ready<GatewayReady>()
   }

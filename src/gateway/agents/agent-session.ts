@@ -3,7 +3,7 @@ import { Heartbeat } from '../../muxado/heartbeat.ts'
 import { call, notify } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'
 import type { AgentCommand, AgentIdentity } from '../connected-agent.ts'
-import { type Endpoint, EndpointTraffic } from '../endpoint.ts'
+import { type AgentEndpoint, EndpointTraffic } from '../endpoint.ts'
 import { EndpointConflictError } from '../endpoint-registry.ts'
 import { isResourceId } from '../resource-id.ts'
 import { ServiceError } from '../service-error.ts'
@@ -41,7 +41,7 @@ export class AgentSession implements TableEntry {
   readonly #deps: AgentDeps
   readonly #slots: StreamSlots
   readonly #heartbeat: Heartbeat
-  readonly #endpoints = new Map<string, Endpoint>()
+  readonly #endpoints = new Map<string, AgentEndpoint>()
   #latencyMs: number | undefined
   /** It said that it obeys a stop. */
   #isStopped = false
@@ -77,7 +77,7 @@ export class AgentSession implements TableEntry {
     return this.#endpoints.size
   }
 
-  endpoints(): Endpoint[] {
+  endpoints(): AgentEndpoint[] {
     return [...this.#endpoints.values()]
   }
 
@@ -131,7 +131,7 @@ export class AgentSession implements TableEntry {
     this.#awaitSilence()
   }
 
-  stopTunnel(endpoint: Endpoint, code: number, message: string): void {
+  stopTunnel(endpoint: AgentEndpoint, code: number, message: string): void {
     if (this.#endpoints.get(endpoint.id) !== endpoint) return
     // The SDK no longer listens to this after its first reconnect: only a new session tells it.
     if (this.identity.presentedClientId) {
@@ -175,13 +175,14 @@ export class AgentSession implements TableEntry {
     void this.#session.goAway(ErrorCode.none, reason)
   }
 
-  #open({ host, ...binding }: Binding, presentedId: string): Endpoint {
+  #open({ host, ...binding }: Binding, presentedId: string): AgentEndpoint {
     // The SDK knows a tunnel by its first id for good, over reconnects too.
     const isFree = isResourceId(presentedId, 'ep') && !this.#endpoints.has(presentedId)
     const id = isFree ? presentedId : this.#deps.ids.next('ep')
     const { protocol } = binding
-    const endpoint: Endpoint = {
+    const endpoint: AgentEndpoint = {
       ...binding,
+      type: 'agent',
       id,
       host,
       streams: new StreamPool({
@@ -203,7 +204,7 @@ export class AgentSession implements TableEntry {
     return endpoint
   }
 
-  #close(endpoint: Endpoint): void {
+  #close(endpoint: AgentEndpoint): void {
     this.#deps.registry.remove(endpoint)
     this.#endpoints.delete(endpoint.id)
     endpoint.streams.close()

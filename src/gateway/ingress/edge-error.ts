@@ -8,6 +8,10 @@ export const EDGE_ERRORS = {
   ERR_GATEWAY_EXPECTATION: { status: 417, sentence: 'The request expects what is not offered.' },
   ERR_GATEWAY_HEAD_TOO_LARGE: { status: 431, sentence: 'The request has too many headers.' },
   ERR_NGROK_2254: { status: 500, sentence: 'The traffic policy could not be applied.' },
+  ERR_NGROK_6029: {
+    status: 500,
+    sentence: 'The traffic policy of this cloud endpoint does not say what becomes of the request.',
+  },
   ERR_NGROK_3004: {
     status: 502,
     sentence: 'The device answered with an invalid or incomplete HTTP response.',

@@ -1,3 +1,4 @@
+import type { BodyTransform } from '../../policy/exchange.ts'
 import type { MaybePromise, Outcome, Reply } from '../../policy/outcome.ts'
 import type { Endpoint } from '../endpoint.ts'
 import type { ProxyStream } from '../stream-pool.ts'
@@ -169,7 +170,7 @@ export class Exchange implements RelayOwner {
     this.#endpoint = endpoint
     this.traffic.enter(endpoint.traffic)
     if (!this.#policy && !hasRules(endpoint)) {
-      this.#request.send(endpoint, target, fields)
+      this.#deliver(endpoint, target, fields)
       return
     }
     const policy = new PolicyRun({
@@ -185,8 +186,19 @@ export class Exchange implements RelayOwner {
     this.#policy = policy
     this.#relay.policy = policy
     this.onJudged(policy.judgeRequest(), () => {
-      this.#request.send(endpoint, policy.target, policy.fields, policy.requestTransforms)
+      this.#deliver(endpoint, policy.target, policy.fields, policy.requestTransforms)
     })
+  }
+
+  /** Sends the request to the device; nobody stands behind a cloud endpoint. */
+  #deliver(
+    endpoint: Endpoint,
+    target: string,
+    fields: readonly string[],
+    transforms?: readonly BodyTransform[],
+  ): void {
+    if (endpoint.type === 'cloud') this.#refuse('ERR_NGROK_6029', true)
+    else this.#request.send(endpoint, target, fields, transforms)
   }
 
   #follow(outcome: Outcome, next: () => void): void {

@@ -1,5 +1,5 @@
 import type { BodyTransform } from '../../policy/exchange.ts'
-import type { Endpoint } from '../endpoint.ts'
+import type { AgentEndpoint } from '../endpoint.ts'
 import { BodyPipe } from './body-pipe.ts'
 import type { Client } from './client.ts'
 import { Forward } from './forward.ts'
@@ -43,7 +43,7 @@ export class OutgoingRequest {
 
   /** Sends it to an endpoint; a body that has to be transformed is read as a whole first. */
   send(
-    endpoint: Endpoint,
+    endpoint: AgentEndpoint,
     target: string,
     fields: readonly string[],
     transforms: readonly BodyTransform[] = NO_TRANSFORMS,
@@ -66,7 +66,7 @@ export class OutgoingRequest {
     this.#pipe?.destroy()
   }
 
-  #forward(endpoint: Endpoint, request: Buffer, body: RequestBody | undefined): void {
+  #forward(endpoint: AgentEndpoint, request: Buffer, body: RequestBody | undefined): void {
     this.#relay.traffic.receive(request.length)
     const forward = new Forward({
       pool: endpoint.streams,

@@ -1,13 +1,32 @@
 import * as z from 'zod'
-import { isInternal } from '../domain-name.ts'
-import type { Endpoint } from '../endpoint.ts'
+import type { CloudEndpoints } from '../cloud-endpoints.ts'
+import type { CloudEndpoint, Endpoint } from '../endpoint.ts'
+import { bindingOf } from '../endpoint-host.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'
 import type { ReservedDomainStore } from '../reserved-domain-store.ts'
 import { ServiceError } from '../service-error.ts'
-import { Reference } from './body.ts'
+import { parseBody, Reference, texts } from './body.ts'
 import { livePage } from './live-page.ts'
-import type { Resource } from './resource.ts'
+import { type Resource, ResourceNotFoundError } from './resource.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
+
+const settings = {
+  ...texts,
+  bindings: z.array(z.string()).optional(),
+  pooling_enabled: z.boolean().optional(),
+}
+export const EndpointCreate = z.strictObject({
+  ...settings,
+  url: z.string(),
+  /** Only `cloud` is made here; what else is asked for has a code of its own. */
+  type: z.string().default('cloud'),
+  traffic_policy: z.string(),
+})
+export const EndpointUpdate = z.strictObject({
+  ...settings,
+  url: z.string().optional(),
+  traffic_policy: z.string().optional(),
+})
 
 export const EndpointView = z.strictObject({
   id: z.string(),
@@ -21,16 +40,19 @@ export const EndpointView = z.strictObject({
   hostport: z.string(),
   host: z.string(),
   port: z.number(),
-  type: z.literal('ephemeral'),
+  /** `ephemeral`: it comes and goes with its agent. */
+  type: z.enum(['ephemeral', 'cloud']),
+  description: z.string(),
   metadata: z.string(),
   domain: Reference.nullable(),
-  tunnel_session: Reference,
+  /** Null for a cloud endpoint: no agent serves it. */
+  tunnel_session: Reference.nullable(),
   upstream_url: z.string(),
   traffic_policy: z.string(),
   bindings: z.array(z.string()),
   pooling_enabled: z.boolean(),
   region: z.string(),
-  /** Since it opened; what only this gateway tells. */
+  /** Since it opened, or the gateway started; what only this gateway tells. */
   traffic: z.strictObject({
     requests: z.number(),
     refused: z.number(),
@@ -42,13 +64,17 @@ export const EndpointView = z.strictObject({
 export interface EndpointsDeps {
   readonly registry: EndpointRegistry
   readonly domains: ReservedDomainStore
+  readonly cloudEndpoints: CloudEndpoints
 }
 
-/** The endpoints that agents have online. They come and go with their agents alone. */
-export function endpoints({ registry, domains }: EndpointsDeps): Resource<Endpoint> {
-  const refuse = () => {
-    throw new ServiceError(248, 'Endpoints are opened by agents; there are no others here.')
-  }
+/** What is online. Agents open and close their endpoints themselves; cloud endpoints are made here. */
+export function endpoints({
+  registry,
+  domains,
+  cloudEndpoints,
+}: EndpointsDeps): Resource<Endpoint> {
+  const view = (endpoint: Endpoint, baseUrl: string) =>
+    viewEndpoint(endpoint, domains.findCovering(endpoint.host)?.id, baseUrl)
   return {
     path: 'endpoints',
     collection: 'endpoints',
@@ -59,14 +85,47 @@ export function endpoints({ registry, domains }: EndpointsDeps): Resource<Endpoi
       for (const endpoint of registry.all()) if (endpoint.id === id) return endpoint
       return undefined
     },
-    view: (endpoint, baseUrl) => {
-      const domain = domains.findCovering(endpoint.host)
-      return viewEndpoint(endpoint, domain?.id, baseUrl)
+    view,
+    create: async (body, baseUrl) => {
+      const { type, traffic_policy, pooling_enabled, ...rest } = parseBody(EndpointCreate, body)
+      if (type !== 'cloud') {
+        throw new ServiceError(
+          248,
+          `An endpoint of the type ${JSON.stringify(type.slice(0, 64))} cannot be made here, only one of the type "cloud".`,
+        )
+      }
+      const request = {
+        ...rest,
+        trafficPolicy: traffic_policy,
+        poolingEnabled: pooling_enabled,
+      }
+      return view(await cloudEndpoints.create(request), baseUrl)
     },
-    create: refuse,
-    update: refuse,
-    remove: refuse,
+    update: async (endpoint, body) => {
+      const { id } = cloudOnly(endpoint)
+      const { traffic_policy, pooling_enabled, ...rest } = parseBody(EndpointUpdate, body)
+      const change = { ...rest, trafficPolicy: traffic_policy, poolingEnabled: pooling_enabled }
+      if (Object.values(change).every((value) => value === undefined)) {
+        throw new ServiceError(
+          18004,
+          'Give a URL, traffic policy, description, metadata, bindings or pooling_enabled to change.',
+        )
+      }
+      const updated = await cloudEndpoints.update(id, change)
+      if (!updated) throw new ResourceNotFoundError()
+      return updated
+    },
+    remove: (endpoint) => cloudEndpoints.delete(cloudOnly(endpoint)),
   }
+}
+
+/** Throws ServiceError 248. */
+function cloudOnly(endpoint: Endpoint): CloudEndpoint {
+  if (endpoint.type === 'cloud') return endpoint
+  throw new ServiceError(
+    248,
+    `The endpoint ${endpoint.url} belongs to the agent that opened it: change or close it there.`,
+  )
 }
 
 function viewEndpoint(
@@ -74,13 +133,12 @@ function viewEndpoint(
   domainId: string | undefined,
   baseUrl: string,
 ): z.infer<typeof EndpointView> {
-  const { id, url, host, protocol, openedAt, sessionId, traffic } = endpoint
+  const { id, url, host, protocol, openedAt, traffic } = endpoint
   const port = Number(new URL(url).port) || (protocol === 'https' ? 443 : 80)
   return {
     id,
     uri: `${baseUrl}/endpoints/${id}`,
     created_at: timestamp(openedAt),
-    updated_at: timestamp(openedAt),
     public_url: url,
     url,
     proto: protocol,
@@ -88,13 +146,11 @@ function viewEndpoint(
     hostport: `${host}:${port}`,
     host,
     port,
-    type: 'ephemeral',
+    ...ownFields(endpoint, baseUrl),
     metadata: endpoint.metadata,
     domain: domainId ? { id: domainId, uri: `${baseUrl}/reserved_domains/${domainId}` } : null,
-    tunnel_session: { id: sessionId, uri: `${baseUrl}/tunnel_sessions/${sessionId}` },
-    upstream_url: endpoint.forwardsTo,
     traffic_policy: endpoint.trafficPolicy ?? '',
-    bindings: [isInternal(host) ? 'internal' : 'public'],
+    bindings: [bindingOf(host)],
     pooling_enabled: false,
     region: '',
     traffic: {
@@ -103,5 +159,26 @@ function viewEndpoint(
       bytes_in: traffic.bytesIn,
       bytes_out: traffic.bytesOut,
     },
+  }
+}
+
+/** What the two types of endpoints show differently. */
+function ownFields(endpoint: Endpoint, baseUrl: string) {
+  if (endpoint.type === 'cloud') {
+    return {
+      type: 'cloud' as const,
+      updated_at: timestamp(endpoint.updatedAt),
+      description: endpoint.description,
+      tunnel_session: null,
+      upstream_url: '',
+    }
+  }
+  const { openedAt, sessionId, forwardsTo } = endpoint
+  return {
+    type: 'ephemeral' as const,
+    updated_at: timestamp(openedAt),
+    description: '',
+    tunnel_session: { id: sessionId, uri: `${baseUrl}/tunnel_sessions/${sessionId}` },
+    upstream_url: forwardsTo,
   }
 }

@@ -5,7 +5,7 @@ import { Reference } from './body.ts'
 import { BotUserCreate, BotUserUpdate, BotUserView } from './bot-users.ts'
 import { CredentialCreate, CredentialUpdate, CredentialView } from './credentials.ts'
 import { DnsCheckView } from './dns-check.ts'
-import { EndpointView } from './endpoints.ts'
+import { EndpointCreate, EndpointUpdate, EndpointView } from './endpoints.ts'
 import type { ApiErrorBody } from './error-response.ts'
 import { IpPolicyCreate, IpPolicyUpdate, IpPolicyView } from './ip-policies.ts'
 import { IpPolicyRuleCreate, IpPolicyRuleUpdate, IpPolicyRuleView } from './ip-policy-rules.ts'
@@ -68,7 +68,13 @@ const RESOURCES: readonly ResourceDescription[] = [
     create: ApiKeyCreate,
     update: ApiKeyUpdate,
   },
-  { path: 'endpoints', noun: 'Endpoint', view: EndpointView },
+  {
+    path: 'endpoints',
+    noun: 'Endpoint',
+    view: EndpointView,
+    create: EndpointCreate,
+    update: EndpointUpdate,
+  },
   {
     path: 'tunnel_sessions',
     noun: 'TunnelSession',

@@ -11,8 +11,8 @@ export interface Resource<Item extends { readonly id: string }> extends ListedRe
   readonly prefix: string
   get(id: string): Item | undefined
   /** Answers the view of what was made. */
-  create?(body: unknown, baseUrl: string): object
-  update?(item: Item, body: unknown): Item
+  create?(body: unknown, baseUrl: string): object | Promise<object>
+  update?(item: Item, body: unknown): Item | Promise<Item>
   remove?(item: Item): void
   /** What `POST /<path>/<id>/<name>` does; nothing to tell is answered with 204. */
   readonly actions?: Readonly<Record<string, (item: Item) => Promise<object | undefined>>>
@@ -34,17 +34,17 @@ export function resourceRoutes<Item extends { readonly id: string }>(
     response.json(await lists.answer(resource, request))
   })
   if (resource.create) {
-    router.post(`/${path}`, requiredBody, (request, response) => {
-      response.status(201).json(resource.create?.(request.body, baseUrlOf(request)))
+    router.post(`/${path}`, requiredBody, async (request, response) => {
+      response.status(201).json(await resource.create?.(request.body, baseUrlOf(request)))
     })
   }
   router.get(`/${path}/:id`, noBody, (request, response) => {
     response.json(resource.view(findItem(resource, request), baseUrlOf(request)))
   })
   if (resource.update) {
-    router.patch(`/${path}/:id`, requiredBody, (request, response) => {
+    router.patch(`/${path}/:id`, requiredBody, async (request, response) => {
       const item = findItem(resource, request)
-      const updated = resource.update?.(item, withoutId(request)) ?? item
+      const updated = (await resource.update?.(item, withoutId(request))) ?? item
       response.json(resource.view(updated, baseUrlOf(request)))
     })
   }

@@ -156,7 +156,7 @@ describe('the SDK at the gateway', () => {
     await forward('b.site.test')
     const [agent] = running.gateway.parts.sessions.all()
     const endpoint = running.gateway.parts.registry.match('a.site.test')
-    if (!agent || !endpoint) throw new Error('nothing is online')
+    if (!agent || endpoint?.type !== 'agent') throw new Error('nothing is online')
     agent.stopTunnel(endpoint, 316, 'not yours any more')
     expect(hostsOf(running)).toEqual(['b.site.test'])
     await expect(inTime(stopped.join())).rejects.toThrow(/not yours any more.*ERR_NGROK_316/s)

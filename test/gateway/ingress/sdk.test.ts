@@ -3,7 +3,7 @@ import { Agent, createServer, get, type RequestListener, request, type Server } 
 import type { AddressInfo, Socket } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { WebSocket, WebSocketServer } from 'ws'
-import type { Endpoint } from '../../../src/gateway/endpoint.ts'
+import type { AgentEndpoint } from '../../../src/gateway/endpoint.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { fieldsOf, RawClient } from '../../helpers/raw-http.ts'
 import { connectSdk, inTime, startGateway } from '../../helpers/running-gateway.ts'
@@ -14,7 +14,7 @@ const GET = `GET / HTTP/1.1\r\nHost: ${HOST}\r\n\r\n`
 
 interface Tunnel {
   readonly port: number
-  readonly endpoint: Endpoint
+  readonly endpoint: AgentEndpoint
 }
 
 /** A tunnel of the real SDK to a local port. */
@@ -24,7 +24,7 @@ async function openTunnel(servicePort: number): Promise<Tunnel> {
   const listener = await inTime(sdk.httpEndpoint().domain(HOST).listen())
   listener.forward(`http://127.0.0.1:${servicePort}`).catch(() => {})
   const endpoint = running.gateway.parts.registry.match(HOST)
-  if (!endpoint) throw new Error('the endpoint is not online')
+  if (endpoint?.type !== 'agent') throw new Error('the endpoint is not online')
   return { port: running.addresses.http.port, endpoint }
 }
 

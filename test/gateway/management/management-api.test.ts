@@ -159,7 +159,7 @@ describe('what is wrong with a request', () => {
         'ERR_NGROK_215',
       ],
     ),
-    ['POST', '/endpoints', { body: {} }, 400, 'ERR_NGROK_248'],
+    ['POST', '/endpoints', { body: {} }, 400, 'ERR_NGROK_215'],
     ['POST', '/ip_policy_rules', { body: { cidr: '10.0.0.0/8' } }, 400, 'ERR_NGROK_215'],
   ])('%s %s with %j: %i %s', async (method, path, options, status, code) => {
     const { call } = await startManagementApi()

@@ -1,6 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import type { ConnectedAgent } from '../../../src/gateway/connected-agent.ts'
-import { type Endpoint, EndpointTraffic } from '../../../src/gateway/endpoint.ts'
+import {
+  type AgentEndpoint,
+  type Endpoint,
+  EndpointTraffic,
+} from '../../../src/gateway/endpoint.ts'
 import { ServiceError } from '../../../src/gateway/service-error.ts'
 import { startManagementApi } from '../../helpers/management-client.ts'
 
@@ -234,7 +238,8 @@ describe('IP policies and their rules', () => {
 })
 
 describe('connected agents', () => {
-  const endpoint: Endpoint = {
+  const endpoint: AgentEndpoint = {
+    type: 'agent',
     id: 'ep_2aaaaaaaaaaaaaaaaaaaaaaaaaa',
     url: 'https://cam.sitea.test:8443',
     host: 'cam.sitea.test',
@@ -250,7 +255,7 @@ describe('connected agents', () => {
       bytesIn: 10,
       bytesOut: 20,
     }),
-  } as Endpoint
+  } as AgentEndpoint
 
   const agentOf = (told: string[]): ConnectedAgent => ({
     id: endpoint.sessionId,
@@ -317,6 +322,7 @@ describe('connected agents', () => {
       host: 'cam.sitea.test',
       port: 8443,
       type: 'ephemeral',
+      description: '',
       metadata: 'm',
       domain: { id: domain.id, uri: `${baseUrl}/reserved_domains/${domain.id}` },
       tunnel_session: {
@@ -354,6 +360,8 @@ describe('connected agents', () => {
       const options = method === 'PATCH' ? { body: { description: 'x' } } : {}
       const { body } = await call(method, `/endpoints/${endpoint.id}`, options)
       expect(body.error_code).toBe('ERR_NGROK_248')
+      expect(body.msg).toContain('belongs to the agent')
     }
+    expect(registry.match(endpoint.host)).toBe(endpoint)
   })
 })

@@ -1,0 +1,251 @@
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/logger.ts'
+import type { CompiledPolicy } from '../policy/policy.ts'
+import { PolicyError } from '../policy/problem.ts'
+import type { Authority } from './authority.ts'
+import type { CloudEndpointStore, StoredCloudEndpoint } from './cloud-endpoint-store.ts'
+import { type CloudEndpoint, EndpointTraffic } from './endpoint.ts'
+import { checkBindings, checkEndpointHost } from './endpoint-host.ts'
+import { type EndpointPolicies, problemsText } from './endpoint-policies.ts'
+import type { EndpointRegistry } from './endpoint-registry.ts'
+import type { EndpointProtocol, EndpointUrls } from './endpoint-urls.ts'
+import type { IdSource } from './resource-id.ts'
+import { checkLength, ServiceError } from './service-error.ts'
+
+const MAX_DESCRIPTION = 255
+const MAX_METADATA = 4_096
+const URL_FORM = /^([a-z][a-z0-9+.-]*):\/\/([^/?#@:]+)(?::(\d{1,5}))?\/?$/i
+const SCHEME = /^[a-z][a-z0-9+.-]*:\/\//i
+
+export interface CloudEndpointsDeps {
+  readonly cloudEndpointStore: CloudEndpointStore
+  readonly registry: EndpointRegistry
+  readonly authority: Authority
+  readonly policies: EndpointPolicies
+  readonly urls: EndpointUrls
+  readonly ids: IdSource
+  /** Sees to it that HTTPS clients of a host find a certificate. */
+  readonly coverHost: (host: string) => Promise<void>
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/** What can be chosen, and changed later. */
+export interface CloudEndpointSettings {
+  readonly description?: string | undefined
+  readonly metadata?: string | undefined
+  readonly bindings?: readonly string[] | undefined
+  readonly poolingEnabled?: boolean | undefined
+}
+
+export interface CloudEndpointRequest extends CloudEndpointSettings {
+  /** `https://host` or `http://host`, with or without the port of the scheme or the ingress. */
+  readonly url: string
+  readonly trafficPolicy: string
+}
+
+export interface CloudEndpointChange extends CloudEndpointSettings {
+  readonly url?: string | undefined
+  readonly trafficPolicy?: string | undefined
+}
+
+interface Place {
+  readonly protocol: EndpointProtocol
+  readonly host: string
+}
+
+/** The endpoints that last until they are deleted. Every refusal is a ServiceError. */
+export class CloudEndpoints {
+  readonly #deps: CloudEndpointsDeps
+
+  constructor(deps: CloudEndpointsDeps) {
+    this.#deps = deps
+  }
+
+  /** Brings those that are kept online, before there is anybody who could take their hosts. */
+  async restore(): Promise<void> {
+    const { cloudEndpointStore, registry, coverHost } = this.#deps
+    for (const stored of cloudEndpointStore.all()) {
+      await coverHost(stored.host)
+      registry.add(this.#open(stored, this.#restorePolicy(stored), new EndpointTraffic()))
+    }
+  }
+
+  /** It is on disk and online when this resolves. */
+  async create(request: CloudEndpointRequest): Promise<CloudEndpoint> {
+    const { cloudEndpointStore, registry, ids, clock } = this.#deps
+    const { trafficPolicy, description = '', metadata = '' } = request
+    const place = this.#readUrl(request.url)
+    await this.#prepare(place)
+    // From here on nothing waits: what is checked stays true.
+    this.#checkSettings(request, place.host)
+    this.#checkFree(place)
+    const policy = this.#compile(trafficPolicy, place.host, undefined)
+    const now = clock.now()
+    const stored = {
+      ...place,
+      id: ids.next('ep'),
+      trafficPolicy,
+      description,
+      metadata,
+      createdAt: now,
+      updatedAt: now,
+    }
+    cloudEndpointStore.insert(stored)
+    const endpoint = this.#open(stored, policy, new EndpointTraffic())
+    registry.add(endpoint)
+    return endpoint
+  }
+
+  /** The next request finds it changed. Undefined when it was deleted meanwhile. */
+  async update(id: string, change: CloudEndpointChange): Promise<CloudEndpoint | undefined> {
+    const wanted = change.url === undefined ? undefined : this.#readUrl(change.url)
+    if (wanted) await this.#prepare(wanted)
+    const { cloudEndpointStore, registry, clock } = this.#deps
+    const stored = cloudEndpointStore.get(id)
+    const before = stored && registry.holderOf(stored.host)
+    if (!stored || before?.type !== 'cloud') return undefined
+    const place = wanted ?? { protocol: stored.protocol, host: stored.host }
+    if (place.protocol !== stored.protocol) {
+      throw new ServiceError(
+        18005,
+        `The scheme of ${before.url} cannot change: delete the endpoint and make another.`,
+      )
+    }
+    this.#checkSettings(change, place.host)
+    if (place.host !== stored.host) this.#checkFree(place)
+    const { trafficPolicy = stored.trafficPolicy } = change
+    const { description = stored.description, metadata = stored.metadata } = change
+    const policy =
+      change.trafficPolicy === undefined
+        ? before.policy
+        : this.#compile(trafficPolicy, place.host, before.policy)
+    const updated = {
+      ...stored,
+      ...place,
+      trafficPolicy,
+      description,
+      metadata,
+      updatedAt: clock.now(),
+    }
+    cloudEndpointStore.replace(updated)
+    const endpoint = this.#open(updated, policy, before.traffic)
+    registry.replace(before, endpoint)
+    return endpoint
+  }
+
+  /** The next request finds nothing; what is under way goes on. */
+  delete(endpoint: CloudEndpoint): void {
+    const { cloudEndpointStore, registry, policies } = this.#deps
+    cloudEndpointStore.delete(endpoint.id)
+    registry.remove(endpoint)
+    policies.remember(endpoint.host, endpoint.policy)
+  }
+
+  #open(
+    { createdAt, ...stored }: StoredCloudEndpoint,
+    policy: CompiledPolicy,
+    traffic: EndpointTraffic,
+  ): CloudEndpoint {
+    const { urls } = this.#deps
+    return {
+      ...stored,
+      type: 'cloud',
+      // The ingress may listen later than this.
+      get url() {
+        return urls.of(stored.protocol, stored.host)
+      },
+      openedAt: createdAt,
+      policy,
+      traffic,
+    }
+  }
+
+  /** Throws ServiceError 18001, 18003, 18022 or that of a host that cannot be. */
+  #readUrl(url: string): Place {
+    if (!SCHEME.test(url)) {
+      throw new ServiceError(18022, 'The URL needs a scheme: write https://host or http://host.')
+    }
+    const [, scheme = '', name = '', port] = URL_FORM.exec(url) ?? []
+    if (name === '') {
+      throw new ServiceError(18001, 'The URL cannot be used: write https://host or http://host.')
+    }
+    const protocol = scheme.toLowerCase()
+    if (protocol !== 'https' && protocol !== 'http') {
+      throw new ServiceError(
+        18022,
+        `The scheme ${protocol} is not supported here: use https or http.`,
+      )
+    }
+    const host = name.toLowerCase()
+    checkEndpointHost(host)
+    if (port !== undefined && !this.#deps.urls.mayName(protocol, host, Number(port))) {
+      throw new ServiceError(18003, `There is no port ${port} here: leave it out.`)
+    }
+    return { protocol, host }
+  }
+
+  /** Only a host that may be used is worth a certificate. */
+  async #prepare({ host }: Place): Promise<void> {
+    this.#deps.authority.checkReserved(host)
+    await this.#deps.coverHost(host)
+  }
+
+  #checkSettings(settings: CloudEndpointSettings, host: string): void {
+    const { description = '', metadata = '', bindings = [], poolingEnabled } = settings
+    // Its domain may have been given up a moment ago.
+    this.#deps.authority.checkReserved(host)
+    checkBindings(bindings, host, 18014)
+    checkLength(description, MAX_DESCRIPTION, 18012, 'description')
+    checkLength(metadata, MAX_METADATA, 18013, 'metadata')
+    if (poolingEnabled === true) {
+      throw new ServiceError(
+        18014,
+        'The field pooling_enabled has to be false: endpoints are not pooled here, a URL has one.',
+      )
+    }
+  }
+
+  #checkFree({ host }: Place): void {
+    const holder = this.#deps.registry.holderOf(host)
+    if (!holder) return
+    throw new ServiceError(334, `The endpoint ${holder.url} is online already.`)
+  }
+
+  /** Throws ServiceError with the code of the policy's first problem, or 2235. */
+  #compile(
+    trafficPolicy: string,
+    host: string,
+    previous: CompiledPolicy | undefined,
+  ): CompiledPolicy {
+    let policy: CompiledPolicy
+    try {
+      policy = this.#deps.policies.compile(trafficPolicy, host, previous)
+    } catch (error) {
+      if (error instanceof PolicyError) throw new ServiceError(codeOf(error), problemsText(error))
+      throw error
+    }
+    if (policy.alwaysEnds) return policy
+    throw new ServiceError(
+      2235,
+      'The traffic policy may let a request go on, and there is no device behind a cloud endpoint. End it with a rule without expressions that answers or forwards, such as custom-response, deny or forward-internal.',
+    )
+  }
+
+  /** A policy that was good once and no longer is must not let its host go: all is refused. */
+  #restorePolicy({ id, host, trafficPolicy }: StoredCloudEndpoint): CompiledPolicy {
+    const { policies, log } = this.#deps
+    try {
+      return policies.compile(trafficPolicy, host)
+    } catch (error) {
+      if (!(error instanceof PolicyError)) throw error
+      log.error({ endpoint: id, host, problem: problemsText(error) }, 'cloud endpoint is of no use')
+      return policies.compile(null, host)
+    }
+  }
+}
+
+function codeOf({ problems }: PolicyError): number {
+  const first = problems.find(({ severity }) => severity === 'error')
+  return Number(/\d+$/.exec(first?.code ?? '')?.[0] ?? 2204)
+}
