@@ -10,7 +10,7 @@ const KSUID_EPOCH_S = 1_400_000_000
 const TOKEN_FORM = /^([0-9A-Za-z]{27})_[0-9][0-9A-Za-z]{20}$/
 
 /** What the prefix of an id says. */
-export type ResourcePrefix = 'rd' | 'cr' | 'bot' | 'ak' | 'ep' | 'ts' | 'op' | 'ipp' | 'ipr'
+export type ResourcePrefix = 'rd' | 'cr' | 'bot' | 'ak' | 'ep' | 'tn' | 'ts' | 'op' | 'ipp' | 'ipr'
 
 /**
  * Makes ids of the form `<prefix>_<KSUID>`: 32 bits of seconds and 128 random bits in 27 base62
@@ -49,6 +49,11 @@ export function idOfToken(token: string, prefix: ResourcePrefix): string | undef
 /** True for `<prefix>_<KSUID>`. */
 export function isResourceId(text: string, prefix: ResourcePrefix): boolean {
   return text.startsWith(`${prefix}_`) && /^[0-9A-Za-z]{27}$/.test(text.slice(prefix.length + 1))
+}
+
+/** The same KSUID under another prefix. */
+export function renamedId(id: string, prefix: ResourcePrefix): string {
+  return `${prefix}${id.slice(id.indexOf('_'))}`
 }
 
 function encodeBase62(value: bigint): string {

@@ -98,6 +98,7 @@ describe("the vendor's API client, pointed at the gateway", () => {
     const changed = await gateway.manage('PATCH', path, { metadata: 'm', description: 'front' })
     expect([changed.status, changed.body.description]).toEqual([200, 'front'])
     expect(await client.endpoints.get(body.id)).toMatchObject({ ...shown, metadata: 'm' })
+    expect(await client.tunnels.list()).toEqual([])
     expect((await gateway.manage('DELETE', path)).status).toBe(204)
     expect(await client.endpoints.list()).toEqual([])
     await expect(client.endpoints.get(body.id)).rejects.toMatchObject({ statusCode: 404 })
@@ -121,6 +122,15 @@ describe("the vendor's API client, pointed at the gateway", () => {
       proto: 'https',
       hostport: expect.stringMatching(/^agent\.site\.localhost:\d+$/),
     })
+    const tunnelId = endpoint.id.replace('ep_', 'tn_')
+    expect(endpoint.tunnel?.id).toBe(tunnelId)
+    const tunnel = { id: tunnelId, proto: 'https', endpoint: { id: endpoint.id } }
+    expect(await client.tunnels.list()).toMatchObject([tunnel])
+    expect(await client.tunnels.get(tunnelId)).toMatchObject({
+      ...tunnel,
+      publicUrl: endpoint.publicUrl,
+      forwardsTo: expect.any(String),
+    })
     const [session] = await client.tunnelSessions.list()
     const id = session?.id ?? ''
     const [credential] = await client.credentials.list()
@@ -130,6 +140,7 @@ describe("the vendor's API client, pointed at the gateway", () => {
     })
     await done(client.credentials.delete(credential?.id ?? ''))
     expect(await client.endpoints.list()).toEqual([])
+    expect(await client.tunnels.list()).toEqual([])
     expect(await client.tunnelSessions.list()).toEqual([])
   })
 

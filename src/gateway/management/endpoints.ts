@@ -4,6 +4,7 @@ import type { CloudEndpoint, Endpoint } from '../endpoint.ts'
 import { bindingOf } from '../endpoint-host.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'
 import type { ReservedDomainStore } from '../reserved-domain-store.ts'
+import { renamedId } from '../resource-id.ts'
 import { ServiceError } from '../service-error.ts'
 import { parseBody, Reference, texts } from './body.ts'
 import { livePage } from './live-page.ts'
@@ -45,7 +46,8 @@ export const EndpointView = z.strictObject({
   description: z.string(),
   metadata: z.string(),
   domain: Reference.nullable(),
-  /** Null for a cloud endpoint: no agent serves it. */
+  /** Null for a cloud endpoint, as is its session: no agent serves it. */
+  tunnel: Reference.nullable(),
   tunnel_session: Reference.nullable(),
   upstream_url: z.string(),
   traffic_policy: z.string(),
@@ -169,15 +171,18 @@ function ownFields(endpoint: Endpoint, baseUrl: string) {
       type: 'cloud' as const,
       updated_at: timestamp(endpoint.updatedAt),
       description: endpoint.description,
+      tunnel: null,
       tunnel_session: null,
       upstream_url: '',
     }
   }
-  const { openedAt, sessionId, forwardsTo } = endpoint
+  const { id, openedAt, sessionId, forwardsTo } = endpoint
+  const tunnelId = renamedId(id, 'tn')
   return {
     type: 'ephemeral' as const,
     updated_at: timestamp(openedAt),
     description: '',
+    tunnel: { id: tunnelId, uri: `${baseUrl}/tunnels/${tunnelId}` },
     tunnel_session: { id: sessionId, uri: `${baseUrl}/tunnel_sessions/${sessionId}` },
     upstream_url: forwardsTo,
   }

@@ -23,6 +23,7 @@ import { type ReservedDomainsDeps, reservedDomains } from './reserved-domains.ts
 import { resourceRoutes } from './resource.ts'
 import { ResourceLists } from './resource-lists.ts'
 import { type ConnectedAgents, tunnelSessions } from './tunnel-sessions.ts'
+import { tunnels } from './tunnels.ts'
 
 /** What the resources work with, and how the API is reached. */
 export interface ManagementApiDeps
@@ -72,6 +73,7 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
     resourceRoutes(credentials(deps), lists),
     resourceRoutes(apiKeys(deps), lists),
     resourceRoutes(endpoints(deps), lists),
+    resourceRoutes(tunnels(deps), lists),
     resourceRoutes(tunnelSessions(deps), lists),
     resourceRoutes(ipPolicies(deps), lists),
     resourceRoutes(ipPolicyRules(deps), lists),

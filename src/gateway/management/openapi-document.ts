@@ -15,6 +15,7 @@ import {
   ReservedDomainView,
 } from './reserved-domains.ts'
 import { TunnelSessionView } from './tunnel-sessions.ts'
+import { TunnelView } from './tunnels.ts'
 
 /** One resource: it has the verbs that it has schemas for. */
 interface ResourceDescription {
@@ -75,6 +76,7 @@ const RESOURCES: readonly ResourceDescription[] = [
     create: EndpointCreate,
     update: EndpointUpdate,
   },
+  { path: 'tunnels', noun: 'Tunnel', view: TunnelView },
   {
     path: 'tunnel_sessions',
     noun: 'TunnelSession',

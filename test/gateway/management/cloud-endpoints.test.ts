@@ -37,6 +37,7 @@ describe('cloud endpoints', () => {
       description: 'front door',
       metadata: '{"a":1}',
       domain: { id: domain.id, uri: `${baseUrl}/reserved_domains/${domain.id}` },
+      tunnel: null,
       tunnel_session: null,
       upstream_url: '',
       traffic_policy: POLICY,
@@ -47,6 +48,7 @@ describe('cloud endpoints', () => {
     })
     expect((await call('GET', `/endpoints/${body.id}`)).body).toEqual(body)
     expect((await call('GET', '/endpoints')).body.endpoints).toEqual([body])
+    expect((await call('GET', '/tunnels')).body.tunnels).toEqual([])
   })
 
   it('need no type, and no domain when they are internal', async () => {
@@ -156,6 +158,8 @@ describe('cloud endpoints', () => {
     const chosen = async (path: string, filter: string) =>
       (await call('GET', `${path}?filter=${encodeURIComponent(filter)}`)).body
     expect((await chosen('/endpoints', 'obj.type == "cloud"')).endpoints).toHaveLength(3)
-    expect((await chosen('/endpoints', 'has(obj.tunnel_session)')).endpoints).toHaveLength(1)
+    expect((await chosen('/endpoints', 'has(obj.tunnel)')).endpoints).toHaveLength(1)
+    const { tunnels } = await chosen('/tunnels', 'obj.forwards_to.startsWith("localhost")')
+    expect(tunnels).toHaveLength(1)
   })
 })

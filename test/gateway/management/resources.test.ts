@@ -237,6 +237,8 @@ describe('IP policies and their rules', () => {
   })
 })
 
+const TUNNEL_ID = 'tn_2aaaaaaaaaaaaaaaaaaaaaaaaaa'
+
 describe('connected agents', () => {
   const endpoint: AgentEndpoint = {
     type: 'agent',
@@ -325,6 +327,7 @@ describe('connected agents', () => {
       description: '',
       metadata: 'm',
       domain: { id: domain.id, uri: `${baseUrl}/reserved_domains/${domain.id}` },
+      tunnel: { id: TUNNEL_ID, uri: `${baseUrl}/tunnels/${TUNNEL_ID}` },
       tunnel_session: {
         id: endpoint.sessionId,
         uri: `${baseUrl}/tunnel_sessions/${endpoint.sessionId}`,
@@ -336,6 +339,38 @@ describe('connected agents', () => {
       region: '',
       traffic: { requests: 3, refused: 1, bytes_in: 10, bytes_out: 20 },
     })
+  })
+
+  it('have a tunnel for each endpoint, with the same number', async () => {
+    const { call, registry, baseUrl } = await startManagementApi()
+    registry.add(endpoint)
+    const tunnel = {
+      id: TUNNEL_ID,
+      uri: `${baseUrl}/tunnels/${TUNNEL_ID}`,
+      public_url: 'https://cam.sitea.test:8443',
+      proto: 'https',
+      started_at: MADE_AT,
+      region: '',
+      metadata: 'm',
+      forwards_to: 'localhost:8001',
+      tunnel_session: {
+        id: endpoint.sessionId,
+        uri: `${baseUrl}/tunnel_sessions/${endpoint.sessionId}`,
+      },
+      endpoint: { id: endpoint.id, uri: `${baseUrl}/endpoints/${endpoint.id}` },
+      labels: {},
+      backends: [],
+    }
+    expect((await call('GET', `/tunnels/${TUNNEL_ID}`)).body).toEqual(tunnel)
+    expect((await call('GET', '/tunnels')).body).toEqual({
+      uri: `${baseUrl}/tunnels`,
+      next_page_uri: null,
+      tunnels: [tunnel],
+    })
+    expect((await call('GET', `/tunnels/${endpoint.id}`)).body.error_code).toBe('ERR_NGROK_227')
+    expect((await call('DELETE', `/tunnels/${TUNNEL_ID}`)).status).toBe(404)
+    registry.remove(endpoint)
+    expect((await call('GET', `/tunnels/${TUNNEL_ID}`)).status).toBe(404)
   })
 
   it('are told to restart and stop, and what they cannot do is said', async () => {
