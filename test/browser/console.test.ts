@@ -113,6 +113,39 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await heading(page, 'press-3').waitFor({ state: 'detached' })
   })
 
+  it.each(WIDTHS)('shows cloud endpoints below the devices at %i px', async (width) => {
+    const { baseUrl, key, cloudEndpoints, registrar } = await startManagementApi()
+    const { page, complaints } = await openPage(browser, width, baseUrl)
+    await page.clock.install()
+    await signIn(page, key)
+    await page.getByText('No device is online').waitFor()
+    expect(await page.getByRole('heading', { name: 'Cloud endpoints' }).count()).toBe(0)
+    registrar.reserve({ domain: '*.site.test' })
+    const front = await cloudEndpoints.create({
+      url: 'https://front.site.test',
+      trafficPolicy: JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] }),
+      description: 'front door of the hall',
+    })
+    front.traffic.requests = 7
+    front.traffic.countRefusal(undefined)
+    await page.clock.runFor(2_000)
+    const card = page.getByRole('region', { name: 'Cloud endpoints' })
+    await card.getByRole('link', { name: 'https://front.site.test:8443' }).waitFor()
+    await card.getByText('front door of the hall').waitFor()
+    await card.locator('.figures').filter({ hasText: 'Requests7Errors1' }).waitFor()
+    await card.getByText('Traffic policy').click()
+    await card.getByText('"type": "deny"').waitFor()
+    await expectGoodView(page, 'cloud-endpoints')
+    const changed = await cloudEndpoints.update(front.id, { url: 'https://door.site.test' })
+    await page.clock.runFor(2_000)
+    await card.getByRole('link', { name: 'https://door.site.test:8443' }).waitFor()
+    expect(await card.getByRole('link').count()).toBe(1)
+    if (changed) cloudEndpoints.delete(changed)
+    await page.clock.runFor(2_000)
+    await card.waitFor({ state: 'hidden' })
+    expect(complaints).toEqual([])
+  })
+
   it('shows a hundred devices at a time', async () => {
     const { baseUrl, key, agents } = await startManagementApi()
     const { page } = await openPage(browser, 1280, baseUrl)

@@ -12,7 +12,7 @@ import type { IdSource } from '../resource-id.ts'
 import { type ApiKeyAuthDeps, apiKeyAuth, versionHeader } from './api-key-auth.ts'
 import { type ApiKeysDeps, apiKeys } from './api-keys.ts'
 import { type BotUsersDeps, botUsers } from './bot-users.ts'
-import { consoleRoutes, LIVE_PATH } from './console/console.ts'
+import { consoleRoutes, LIVE_PATHS } from './console/console.ts'
 import { type CredentialsDeps, credentials } from './credentials.ts'
 import { type EndpointsDeps, endpoints } from './endpoints.ts'
 import { apiErrorResponse, noSuchRoute } from './error-response.ts'
@@ -58,7 +58,7 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
   app.disable('etag')
   app.set('case sensitive routing', true)
   app.use(requestId, securityHeaders)
-  const quiet = (path: string) => path === '/healthz' || path === LIVE_PATH
+  const quiet = (path: string) => path === '/healthz' || LIVE_PATHS.has(path)
   app.use(accessLog({ log, clock, clientOf: peerAddress, quiet }))
   app.use(hostGuard(serves))
   app.get('/healthz', (_request, response) => {

@@ -1,8 +1,9 @@
 import { badge, cardHead } from './card.js'
 import { confirm } from './confirm.js'
 import { element, keepChildren } from './element.js'
+import { endpointRow } from './endpoint-row.js'
 import { figures } from './figures.js'
-import { formatBytes, formatDistance, formatNumber } from './format.js'
+import { formatDistance, formatNumber } from './format.js'
 import { actionButton } from './list-view.js'
 
 /** The card of a device, updated in place as its figures change. */
@@ -51,53 +52,9 @@ export function deviceCard(device) {
   }
 }
 
-function endpointRow({ url, upstream_url, traffic_policy }) {
-  const fields = figures('figures', ['Requests', 'Errors', 'In', 'Out', 'Rate'])
-  const node = element(
-    'li',
-    { class: 'endpoint' },
-    element(
-      'p',
-      { class: 'endpoint-line' },
-      element('a', { href: url, target: '_blank', rel: 'noreferrer' }, url),
-      element('span', { class: 'muted' }, ' forwards to '),
-      element('code', {}, upstream_url),
-    ),
-    fields.node,
-    traffic_policy &&
-      element(
-        'details',
-        {},
-        element('summary', {}, 'Traffic policy'),
-        element('pre', { tabindex: '0' }, readable(traffic_policy)),
-      ),
-  )
-  return {
-    node,
-    update: ({ traffic, requestsPerS }) => {
-      fields.show({
-        Requests: formatNumber(traffic.requests),
-        Errors: formatNumber(traffic.refused),
-        In: formatBytes(traffic.bytes_in),
-        Out: formatBytes(traffic.bytes_out),
-        Rate: `${formatNumber(requestsPerS)} / s`,
-      })
-      fields.mark('Errors', traffic.refused > 0)
-    },
-  }
-}
-
 /** The hostname that it tells; agents that tell none are known by their authtoken. */
 function nameOf({ hostname, metadata, owner, id }) {
   return hostname || (/^[\w. -]{1,64}$/.test(metadata) && metadata) || owner.authtoken || id
-}
-
-function readable(policy) {
-  try {
-    return JSON.stringify(JSON.parse(policy), null, 2)
-  } catch {
-    return policy
-  }
 }
 
 function command(verb, { id }, name) {

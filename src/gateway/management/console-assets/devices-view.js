@@ -1,4 +1,5 @@
 import { askPage } from './api.js'
+import { cloudEndpoints } from './cloud-endpoints.js'
 import { deviceCard } from './device-card.js'
 import { element, fill, keepChildren, keepFocus } from './element.js'
 import { figures } from './figures.js'
@@ -11,12 +12,13 @@ import { measureRates } from './rates.js'
 const REFRESH_MS = 2_000
 const SIGNS_OF_LIFE = ['keydown', 'pointermove', 'wheel']
 
-/** The devices that are connected now, with their traffic as it comes in. */
+/** The devices that are connected now and the cloud endpoints, with their traffic as it comes in. */
 export function devicesView() {
   const kept = new Map()
   const sums = figures('summary', ['Devices', 'Endpoints', 'Requests', 'In', 'Out'])
   const list = element('ul', { class: 'cards', 'aria-label': 'Devices online' })
   const below = element('div', { class: 'below' })
+  const cloud = cloudEndpoints()
   const problem = element('div', {})
   const pause = element(
     'button',
@@ -32,6 +34,7 @@ export function devicesView() {
     problem,
     list,
     below,
+    cloud.node,
   )
   const rates = measureRates()
   let timer
@@ -85,9 +88,13 @@ export function devicesView() {
     const isBackground = !isWatched
     isWatched = false
     try {
-      const page = await askPage('devices', 'devices', { before, isBackground })
+      const [page, cloudPage] = await Promise.all([
+        askPage('devices', 'devices', { before, isBackground }),
+        askPage('cloud_endpoints', 'cloud_endpoints', { isBackground }),
+      ])
       if (asked !== question) return
       fill(problem)
+      cloud.show(cloudPage)
       await show(page)
     } catch (error) {
       // The same sentence is not read out again and again.

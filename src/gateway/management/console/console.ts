@@ -3,6 +3,7 @@ import { versionHeader } from '../api-key-auth.ts'
 import { noSuchRoute } from '../error-response.ts'
 import { resourceRoutes } from '../resource.ts'
 import type { ResourceLists } from '../resource-lists.ts'
+import { cloudEndpoints } from './cloud-endpoints.ts'
 import { consoleAssets } from './console-assets.ts'
 import { ConsoleSessions } from './console-sessions.ts'
 import { type DevicesDeps, devices } from './devices.ts'
@@ -11,7 +12,10 @@ import { ownPagesOnly, sessionAuth } from './session-auth.ts'
 import { type SessionRoutesDeps, sessionRoutes } from './session-routes.ts'
 
 /** What the console asks for by itself, again and again. */
-export const LIVE_PATH = '/console/api/devices'
+export const LIVE_PATHS: ReadonlySet<string> = new Set([
+  '/console/api/devices',
+  '/console/api/cloud_endpoints',
+])
 
 export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> &
   DevicesDeps & { readonly lists: ResourceLists }
@@ -25,7 +29,11 @@ export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHand
   const withSessions = { ...deps, consoleSessions: new ConsoleSessions(deps.clock) }
   // The version header makes a cross-origin request one that browsers ask about first.
   const api = Router().use(sessionAuth(withSessions), versionHeader)
-  api.use(resourceRoutes(devices(deps), deps.lists), qrCodeRoutes(), ...resources)
+  const live = [
+    resourceRoutes(devices(deps), deps.lists),
+    resourceRoutes(cloudEndpoints(deps), deps.lists),
+  ]
+  api.use(live, qrCodeRoutes(), ...resources)
   const router = Router()
   router.get('/', (request, response, next) => {
     if (request.get('accept')?.includes('text/html')) response.redirect('/console/')

@@ -1,0 +1,51 @@
+import { element } from './element.js'
+import { figures } from './figures.js'
+import { formatBytes, formatNumber } from './format.js'
+
+/** An endpoint with its figures and its policy; the figures are updated in place. */
+export function endpointRow({ url, description, upstream_url, traffic_policy }) {
+  const fields = figures('figures', ['Requests', 'Errors', 'In', 'Out', 'Rate'])
+  const node = element(
+    'li',
+    { class: 'endpoint' },
+    element(
+      'p',
+      { class: 'endpoint-line' },
+      element('a', { href: url, target: '_blank', rel: 'noreferrer' }, url),
+      upstream_url && [
+        element('span', { class: 'muted' }, ' forwards to '),
+        element('code', {}, upstream_url),
+      ],
+      description && element('span', { class: 'muted' }, ` ${description}`),
+    ),
+    fields.node,
+    traffic_policy &&
+      element(
+        'details',
+        {},
+        element('summary', {}, 'Traffic policy'),
+        element('pre', { tabindex: '0' }, readable(traffic_policy)),
+      ),
+  )
+  return {
+    node,
+    update: ({ traffic, requestsPerS }) => {
+      fields.show({
+        Requests: formatNumber(traffic.requests),
+        Errors: formatNumber(traffic.refused),
+        In: formatBytes(traffic.bytes_in),
+        Out: formatBytes(traffic.bytes_out),
+        Rate: `${formatNumber(requestsPerS)} / s`,
+      })
+      fields.mark('Errors', traffic.refused > 0)
+    },
+  }
+}
+
+function readable(policy) {
+  try {
+    return JSON.stringify(JSON.parse(policy), null, 2)
+  } catch {
+    return policy
+  }
+}
