@@ -1,10 +1,19 @@
 import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../policy/policy.ts'
-import type { PolicyError } from '../policy/problem.ts'
+import { PolicyError, ProblemList } from '../policy/problem.ts'
+import { isInternal } from './domain-name.ts'
 
 /** Hosts whose last policy is remembered. */
 const MAX_REMEMBERED = 1_000
 /** Problems of a policy that fit into one message. */
 const MAX_PROBLEMS = 5
+
+/** An internal endpoint is reached by requests that another endpoint forwards, never by a client. */
+const NO_CONNECTIONS = new ProblemList()
+NO_CONNECTIONS.add(
+  'noConnections',
+  '/on_tcp_connect',
+  'An internal endpoint gets no connections of its own: move these rules to on_http_request, or to the endpoint that forwards to it.',
+)
 
 /** Compiles the policies of endpoints, and carries their counters from one to the next on a host. */
 export class EndpointPolicies {
@@ -24,7 +33,9 @@ export class EndpointPolicies {
     host: string,
     previous = this.#last.get(host),
   ): CompiledPolicy {
-    return compilePolicy(trafficPolicy, { ...this.#options, previous })
+    const policy = compilePolicy(trafficPolicy, { ...this.#options, previous })
+    if (isInternal(host) && policy.hasConnectRules) throw new PolicyError(NO_CONNECTIONS.all)
+    return policy
   }
 
   /** Keeps the counters of a policy for the next endpoint on the host, such as after a reconnect. */

@@ -52,6 +52,7 @@ export const CODES = {
   badVariable: 2252,
   notAvailable: 2256,
   badRedirectPattern: 2261,
+  noConnections: 2262,
   tooManyRules: 2264,
   tooManyItems: 2265,
   emptyUser: 359,

@@ -1,0 +1,32 @@
+import { describe, expect, it } from 'vitest'
+import { EndpointPolicies, problemsText } from '../../src/gateway/endpoint-policies.ts'
+import type { PolicyError } from '../../src/policy/problem.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+
+const RULES = [{ actions: [{ type: 'deny' }] }]
+
+function compile(host: string, policy: object): string {
+  const policies = new EndpointPolicies({ clock: new ManualClock(), log: captureLog().log })
+  try {
+    policies.compile(JSON.stringify(policy), host)
+    return 'compiled'
+  } catch (error) {
+    return problemsText(error as PolicyError)
+  }
+}
+
+describe('the policy of an internal endpoint', () => {
+  it('has no rules for connections, which it never gets', () => {
+    const text = compile('cam.internal', { on_tcp_connect: RULES })
+    expect(text).toContain('/on_tcp_connect: An internal endpoint gets no connections of its own')
+    expect(text).toContain('(ERR_NGROK_2262)')
+  })
+
+  it.each([
+    ['cam.internal', { on_tcp_connect: [], on_http_request: RULES }],
+    ['cam.site.test', { on_tcp_connect: RULES }],
+  ])('is good at %s as %j', (host, policy) => {
+    expect(compile(host, policy)).toBe('compiled')
+  })
+})
