@@ -116,10 +116,10 @@ export class CloudEndpoints {
     if (place.host !== stored.host) this.#checkFree(place)
     const { trafficPolicy = stored.trafficPolicy } = change
     const { description = stored.description, metadata = stored.metadata } = change
-    const policy =
-      change.trafficPolicy === undefined
-        ? before.policy
-        : this.#compile(trafficPolicy, place.host, before.policy)
+    const isSamePolicy = change.trafficPolicy === undefined && place.host === stored.host
+    const policy = isSamePolicy
+      ? before.policy
+      : this.#compile(trafficPolicy, place.host, before.policy)
     const updated = {
       ...stored,
       ...place,

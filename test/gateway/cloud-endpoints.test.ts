@@ -158,6 +158,15 @@ describe('CloudEndpoints', () => {
     expect(cloudEndpointStore.get(id)?.trafficPolicy).toBe(DENY)
   })
 
+  it('are judged anew at another host', async () => {
+    const { create, cloudEndpoints, registry } = openCloudEndpoints()
+    const policy = `{"on_tcp_connect":[{"actions":[{"type":"log","config":{"metadata":{}}}]}],${DENY.slice(1)}`
+    const { id } = await create('https://front.site.test', policy)
+    const move = cloudEndpoints.update(id, { url: 'https://front.internal' })
+    expect(await codeOf(move)).toBe(2262)
+    expect(registry.match('front.site.test')?.id).toBe(id)
+  })
+
   it('name every problem of a policy with its place and code', async () => {
     const { create } = openCloudEndpoints()
     const policy =
