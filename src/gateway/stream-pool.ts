@@ -11,6 +11,11 @@ export interface StreamPoolOptions {
   readonly slots: StreamSlots
   /** What a proxy stream of this endpoint starts with, after its type. */
   readonly proxyHeader: (clientAddr: string) => Buffer
+  /**
+   * When the agent knows the endpoint: the SDK drops the streams of one that it has not heard of, so
+   * who asks sooner waits. Must not reject; without it, the agent knows the endpoint already.
+   */
+  readonly ready?: Promise<void>
 }
 
 /** A stream that leads to one connection of the device's service; its own handler while unused. */
@@ -76,11 +81,16 @@ export class StreamPool {
   readonly #idle: ProxyStream[] = []
   /** With an exchange, until released or retired. */
   readonly #busy = new Set<ProxyStream>()
+  /** Who asked before the agent was ready, and for which client; undefined once it is. */
+  #early: Map<StreamWaiter, string> | undefined
   #isClosed = false
 
-  constructor({ slots, proxyHeader }: StreamPoolOptions) {
+  constructor({ slots, proxyHeader, ready }: StreamPoolOptions) {
     this.#slots = slots
     this.#proxyHeader = proxyHeader
+    if (!ready) return
+    this.#early = new Map()
+    void ready.then(() => this.#admitEarly())
   }
 
   /** How many more streams its session takes. */
@@ -102,17 +112,21 @@ export class StreamPool {
   /** Asks for a stream that no exchange has used before. */
   acquireFresh(clientAddr: string, waiter: StreamWaiter): void {
     if (this.#isClosed) waiter.onNoStream('session-over')
-    else this.#slots.request(this, clientAddr, waiter)
+    else if (!this.#early) this.#slots.request(this, clientAddr, waiter)
+    else if (this.#early.size >= this.#slots.queueLength) waiter.onNoStream('queue-full')
+    else this.#early.set(waiter, clientAddr)
   }
 
   /** Withdraws an `acquire` that was not answered yet. */
   cancel(waiter: StreamWaiter): void {
+    this.#early?.delete(waiter)
     this.#slots.cancel(waiter)
   }
 
   /** Retires idle streams and refuses who waits; exchanges under way go on. */
   close(): void {
     this.#isClosed = true
+    this.#takeEarly((waiter) => waiter.onNoStream('session-over'))
     this.#slots.leave(this)
     this.retireIdle(Number.POSITIVE_INFINITY)
   }
@@ -165,5 +179,18 @@ export class StreamPool {
     if (this.#busy.delete(stream)) return
     const at = this.#idle.indexOf(stream)
     if (at !== -1) this.#idle.splice(at, 1)
+  }
+
+  #admitEarly(): void {
+    this.#takeEarly((waiter, clientAddr) => this.#slots.request(this, clientAddr, waiter))
+    this.#early = undefined
+  }
+
+  /** One after the other, in the order in which they came: what one does may withdraw another. */
+  #takeEarly(take: (waiter: StreamWaiter, clientAddr: string) => void): void {
+    for (const [waiter, clientAddr] of this.#early ?? []) {
+      this.#early?.delete(waiter)
+      take(waiter, clientAddr)
+    }
   }
 }

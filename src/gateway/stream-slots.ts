@@ -62,6 +62,11 @@ export class StreamSlots {
     this.#limits = { ...STREAM_SLOTS_LIMITS, ...limits }
   }
 
+  /** How many exchanges may wait at once. */
+  get queueLength(): number {
+    return this.#limits.queueLength
+  }
+
   /** Exchanges that wait for a stream. */
   get waiting(): number {
     return this.#queue.size

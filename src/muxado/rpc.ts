@@ -50,8 +50,12 @@ function receiveMessage(stream: Stream, maxBytes: number): Promise<unknown> {
   })
 }
 
-/** Answers with JSON and FIN. */
-export function answer(stream: Stream, message: unknown): void {
+/**
+ * Answers with JSON and FIN. A peer that reads to the end, as the SDK does, ends its side when it has
+ * the answer: `onClosed` hears of that.
+ */
+export function answer(stream: Stream, message: unknown, onClosed = () => {}): void {
+  stream.handler = { ...DEAF, onClose: onClosed }
   stream.write(encode(message))
   stream.end()
 }

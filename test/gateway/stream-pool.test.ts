@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { describe, expect, it } from 'vitest'
+import { createDeferred } from '../../src/base/deferred.ts'
 import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
 import { type ProxyStream, StreamPool } from '../../src/gateway/stream-pool.ts'
 import { type NoStreamReason, StreamSlots } from '../../src/gateway/stream-slots.ts'
@@ -49,10 +50,11 @@ async function startRig({ openStreams = 448, queueLength = 10 }: RigOptions = {}
   })
   const clock = new ManualClock()
   const slots = new StreamSlots({ session, clock, limits: { queueLength } })
-  const createPool = (id: string) =>
+  const createPool = (id: string, ready?: Promise<void>) =>
     new StreamPool({
       slots,
       proxyHeader: (clientAddr) => encodeProxyHeader({ id, protocol: 'https' }, clientAddr),
+      ...(ready ? { ready } : {}),
     })
   const ask = (pool: StreamPool) => {
     const asker = new Asker()
@@ -181,6 +183,64 @@ describe('StreamPool', () => {
     await eventually(() => expect(session.freeSlots).toBe(free - 1))
     pool.cut()
     expect(closed).toHaveLength(2)
+  })
+
+  it('lets who comes before the agent is ready wait in turn, and nobody else', async () => {
+    const { ask, createPool, pool, session, accepted } = await startRig({ openStreams: 2 })
+    const ready = createDeferred()
+    const young = createPool('ep_b', ready.promise)
+    const [first, second] = [ask(young), ask(young)]
+    const foreign = ask(pool)
+    expect(foreign.stream).toBeDefined()
+    await eventually(() => expect(accepted).toHaveLength(1))
+    expect(first.stream).toBeUndefined()
+    ready.resolve()
+    await ready.promise
+    expect(first.stream).toBeDefined()
+    expect(second.stream).toBeUndefined()
+    foreign.stream?.retire()
+    await eventually(() => expect(second.stream).toBeDefined())
+    first.stream?.release()
+    expect(ask(young).stream).toBe(first.stream)
+    await eventually(() => expect(session.freeSlots).toBe(0))
+  })
+
+  it('opens nothing for who gave up before the agent was ready, even at the last moment', async () => {
+    const { ask, createPool, session } = await startRig()
+    const ready = createDeferred()
+    const young = createPool('ep_b', ready.promise)
+    const [gone, second, third] = [ask(young), new Asker(), new Asker()]
+    young.cancel(gone)
+    second.onStream = (stream) => {
+      second.stream = stream
+      young.cancel(third)
+    }
+    young.acquire('1.2.3.4:5', second)
+    young.acquire('1.2.3.4:5', third)
+    const free = session.freeSlots
+    ready.resolve()
+    await ready.promise
+    expect([gone, second, third].map(({ stream }) => stream !== undefined)).toEqual([
+      false,
+      true,
+      false,
+    ])
+    expect(session.freeSlots).toBe(free - 1)
+  })
+
+  it('refuses who waits for an agent that gives the endpoint up, or in too great a number', async () => {
+    const { ask, createPool, session } = await startRig({ queueLength: 1 })
+    const ready = createDeferred()
+    const young = createPool('ep_b', ready.promise)
+    const waiting = ask(young)
+    expect(ask(young).refused).toBe('queue-full')
+    young.close()
+    expect(waiting.refused).toBe('session-over')
+    const free = session.freeSlots
+    ready.resolve()
+    await ready.promise
+    expect(waiting.stream).toBeUndefined()
+    expect(session.freeSlots).toBe(free)
   })
 
   it('refuses when the session is over', async () => {

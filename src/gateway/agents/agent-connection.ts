@@ -1,4 +1,5 @@
 import type { Duplex } from 'node:stream'
+import { createDeferred } from '../../base/deferred.ts'
 import { ErrorCode, MuxadoError } from '../../muxado/error-code.ts'
 import { echoHeartbeat, HEARTBEAT_STREAM_TYPE } from '../../muxado/heartbeat.ts'
 import { answer, readMessage } from '../../muxado/rpc.ts'
@@ -24,8 +25,11 @@ const MAX_RPCS = 16
 const NO_SUCH_ENDPOINT = 333
 /** A refused agent gets this long to read why. */
 const REFUSED_LINGER_MS = 1_000
+/** An agent that does not end its side of an answered message is taken to have read the answer. */
+const HEARD_WITHIN_MS = 1_000
 
-type Rpc = (message: unknown) => object | Promise<object>
+/** `heard` resolves when the agent has the answer. */
+type Rpc = (message: unknown, heard: Promise<void>) => object | Promise<object>
 
 /** One connection from an agent: authenticates it, then hands its messages to its session. */
 export class AgentConnection {
@@ -69,7 +73,11 @@ export class AgentConnection {
         this.#serveRpc(stream, MAX_MESSAGE_BYTES, (message) => this.#authenticate(message))
         break
       case StreamType.bind:
-        this.#serveAgent(stream, MAX_BIND_BYTES, (agent) => (message) => agent.bind(message))
+        this.#serveAgent(
+          stream,
+          MAX_BIND_BYTES,
+          (agent) => (message, heard) => agent.bind(message, heard),
+        )
         break
       case StreamType.unbind:
         this.#serveAgent(stream, MAX_MESSAGE_BYTES, (agent) => (message) => agent.unbind(message))
@@ -137,13 +145,20 @@ export class AgentConnection {
     }
     this.#rpcs += 1
     const { clock, limits } = this.#deps
+    const heard = createDeferred()
     readMessage(stream, { maxBytes, deadlineMs: limits.rpcMs, clock })
-      .then(rpc)
-      .then((reply) => answer(stream, reply))
+      .then((message) => rpc(message, heard.promise))
+      .then((reply) => this.#answer(stream, reply, heard.resolve))
       .catch((error) => this.#refuse(stream, this.#toServiceError(error)))
       .finally(() => {
         this.#rpcs -= 1
       })
+  }
+
+  #answer(stream: Stream, reply: object, onHeard: () => void): void {
+    const waiting = new AbortController()
+    answer(stream, reply, () => waiting.abort())
+    this.#deps.clock.sleep(HEARD_WITHIN_MS, waiting.signal).then(onHeard, onHeard)
   }
 
   #refuse(stream: Stream, error: ServiceError): void {

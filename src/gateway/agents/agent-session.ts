@@ -93,7 +93,8 @@ export class AgentSession implements TableEntry {
     }
   }
 
-  async bind(message: unknown): Promise<object> {
+  /** Visitors find the endpoint at once; they reach the agent when it has `heard` of it too. */
+  async bind(message: unknown, heard: Promise<void>): Promise<object> {
     const request = parseBind(message)
     if (this.#isEnded) throw new ServiceError(803, 'The session is over.')
     const { sessions, binder, limits, coverHost } = this.#deps
@@ -104,7 +105,8 @@ export class AgentSession implements TableEntry {
       )
     }
     sessions.countBind(this.identity.credentialId)
-    const endpoint = this.#open(binder.judge(request, this.identity.credentialId), request.Id)
+    const binding = binder.judge(request, this.identity.credentialId)
+    const endpoint = this.#open(binding, request.Id, heard)
     await coverHost(endpoint.host)
     const { id, url, protocol } = endpoint
     return { Id: id, URL: url, Proto: protocol, Opts: request.Opts, Extra: { Token: '' } }
@@ -175,7 +177,7 @@ export class AgentSession implements TableEntry {
     void this.#session.goAway(ErrorCode.none, reason)
   }
 
-  #open({ host, ...binding }: Binding, presentedId: string): AgentEndpoint {
+  #open({ host, ...binding }: Binding, presentedId: string, heard: Promise<void>): AgentEndpoint {
     // The SDK knows a tunnel by its first id for good, over reconnects too.
     const isFree = isResourceId(presentedId, 'ep') && !this.#endpoints.has(presentedId)
     const id = isFree ? presentedId : this.#deps.ids.next('ep')
@@ -188,6 +190,7 @@ export class AgentSession implements TableEntry {
       streams: new StreamPool({
         slots: this.#slots,
         proxyHeader: (clientAddr) => encodeProxyHeader({ id, protocol }, clientAddr),
+        ready: heard,
       }),
       sessionId: this.id,
       openedAt: this.#deps.clock.now(),

@@ -2,10 +2,13 @@ import { once } from 'node:events'
 import { connect } from 'node:net'
 import { describe, expect, it } from 'vitest'
 import { withDeadline } from '../../../src/base/deadline.ts'
+import { createDeferred } from '../../../src/base/deferred.ts'
 import { answer, notify } from '../../../src/muxado/rpc.ts'
+import { DEAF, type Stream } from '../../../src/muxado/stream.ts'
 import { openTyped } from '../../../src/muxado/typed-session.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
+import { publicRequest } from '../../helpers/public-request.ts'
 import { codeOf, RawAgent } from '../../helpers/raw-agent.ts'
 import { connectSdk, type RunningGateway, startGateway } from '../../helpers/running-gateway.ts'
 
@@ -163,6 +166,74 @@ describe('the messages of an agent', () => {
     }
     await eventually(() => expect(closed.join()).toContain('too many messages'))
     expect(closed).toHaveLength(1)
+  })
+})
+
+describe('the first moment of an endpoint', () => {
+  /** A bind whose answer came, with the agent's side of the stream open until `end()`. */
+  async function bindUnheard(agent: RawAgent) {
+    const answered = createDeferred()
+    const stream = openTyped(
+      agent.session,
+      1,
+      { onData: () => answered.resolve(), onEnd() {}, onDrain() {}, onClose() {} },
+      Buffer.from('{"Proto":"https","ForwardsTo":"","Opts":{"Domain":"cam.site.test"}}'),
+    )
+    await answered.promise
+    return stream
+  }
+
+  async function startScene() {
+    const running = await startGateway()
+    const streams: Stream[] = []
+    const agent = await RawAgent.connect(running, {
+      onStream(_type, stream) {
+        streams.push(stream)
+        stream.handler = {
+          ...DEAF,
+          onData(chunk) {
+            if (!String(chunk).includes('POST / ')) return
+            stream.write(Buffer.from('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n'))
+          },
+        }
+      },
+    })
+    await agent.auth(running.authtoken.reveal())
+    const { host, port } = running.addresses.http
+    const visit = () =>
+      publicRequest({ ingress: `http://${host}:${port}`, host: 'cam.site.test', method: 'POST' })
+    return { running, agent, streams, visit }
+  }
+
+  it('lasts until the agent has read the answer, and visitors of it are not lost', async () => {
+    const { running, agent, streams, visit } = await startScene()
+    const stream = await bindUnheard(agent)
+    const visits = [visit(), visit(), visit()]
+    const [endpoint] = running.gateway.parts.registry.all()
+    await eventually(() => expect(endpoint?.traffic.active).toBe(3))
+    // What the agent would have been sent by now comes before this answer.
+    await agent.rpc(2, { Id: 'ep_x' })
+    expect(streams).toEqual([])
+    stream.end()
+    const answers = await Promise.all(visits)
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200])
+    expect(streams).toHaveLength(3)
+  })
+
+  it('is over after a second for an agent that leaves its messages open', async () => {
+    const { agent, visit } = await startScene()
+    await bindUnheard(agent)
+    expect((await visit()).status).toBe(200)
+  })
+
+  it('ends with the agent', async () => {
+    const { running, agent, visit } = await startScene()
+    await bindUnheard(agent)
+    const refused = visit()
+    const [endpoint] = running.gateway.parts.registry.all()
+    await eventually(() => expect(endpoint?.traffic.active).toBe(1))
+    await agent.session.goAway(0, 'bye')
+    expect((await refused).headers['ngrok-error-code']).toBe('ERR_NGROK_3210')
   })
 })
 

@@ -116,6 +116,27 @@ describe('with the real SDK', () => {
     await once(client, 'close')
   })
 
+  it('who comes while a tunnel opens finds none yet, or one that works', async () => {
+    const service = await startService((_request, response) => response.end('ok'))
+    const running = await startGateway()
+    const sdk = await connectSdk(running)
+    const { port } = running.addresses.http
+    const firstAnswer = async () => {
+      for (;;) {
+        const status = await visit(port)
+        if (status !== 404) return status
+      }
+    }
+    for (let round = 0; round < 30; round += 1) {
+      const visits = Array.from({ length: 10 }, firstAnswer)
+      const listener = await inTime(sdk.httpEndpoint().domain(HOST).listen())
+      listener.forward(`http://127.0.0.1:${service.port}`).catch(() => {})
+      expect(await visit(port), 'after the bind').toBe(200)
+      expect(new Set(await Promise.all(visits))).toEqual(new Set([200]))
+      await inTime(listener.close())
+    }
+  })
+
   it('600 clients at once get 600 answers through one session', async () => {
     const service = await startService((_request, response) => {
       setTimeout(() => response.end('ok'), 300)
