@@ -34,6 +34,8 @@ export interface CredentialChange extends CredentialText {
 
 interface Owned {
   readonly ownerId?: string | null | undefined
+  /** Whether the owner may be switched off: what it gets is of no use until it is switched on. */
+  readonly mayBeInactive?: boolean
 }
 
 /** Makes, changes and revokes bot users, authtokens and API keys. Every refusal is a ServiceError. */
@@ -122,8 +124,8 @@ export class CredentialIssuer {
 
   #draw(prefix: 'cr' | 'ak', request: CredentialText & Owned): { item: ApiKey; token: Secret } {
     const { ids, clock } = this.#deps
-    const { ownerId = null, description = '', metadata = '' } = request
-    this.#checkOwner(ownerId)
+    const { ownerId = null, mayBeInactive = false, description = '', metadata = '' } = request
+    this.#checkOwner(ownerId, mayBeInactive)
     checkTexts({ description, metadata })
     const id = ids.next(prefix)
     const token = createResourceToken(id)
@@ -144,11 +146,12 @@ export class CredentialIssuer {
     }
   }
 
-  #checkOwner(ownerId: string | null): void {
+  #checkOwner(ownerId: string | null, mayBeInactive: boolean): void {
     if (ownerId === null) return
     const owner = this.#deps.botUsers.get(ownerId)
     if (!owner) throw new ServiceError(634, `There is no bot user ${ownerId} to own this.`)
-    if (!owner.active) throw new ServiceError(636, `The bot user ${ownerId} is not active.`)
+    if (owner.active || mayBeInactive) return
+    throw new ServiceError(636, `The bot user ${ownerId} is not active.`)
   }
 }
 

@@ -1,4 +1,5 @@
 import type { Secret } from '../base/secret.ts'
+import { matchesHash } from '../base/token.ts'
 import type { ApiKeyStore } from './api-key-store.ts'
 import type { Authority } from './authority.ts'
 import type { BotUserStore } from './bot-user-store.ts'
@@ -6,6 +7,7 @@ import type { CredentialIssuer } from './credential-issuer.ts'
 import type { CredentialStore } from './credential-store.ts'
 import type { DomainRegistrar } from './domain-registrar.ts'
 import type { ReservedDomainStore } from './reserved-domain-store.ts'
+import { idOfToken } from './resource-id.ts'
 import { ServiceError } from './service-error.ts'
 
 export interface ProvisionRequest {
@@ -13,7 +15,7 @@ export interface ProvisionRequest {
   readonly domain: string
   /** Name of the bot user that owns the credential. */
   readonly name: string
-  /** A token from an earlier start: it is handed back when it still allows this. */
+  /** A token from an earlier start: it is handed back when it was issued for this, or allows it. */
   readonly authtoken?: Secret | undefined
 }
 
@@ -47,11 +49,16 @@ export class Provisioner {
     this.#deps = deps
   }
 
-  /** Every refusal is a ServiceError. A token that was lost is revoked and replaced. */
+  /**
+   * Every refusal is a ServiceError. A token that was lost is revoked and replaced. One that is
+   * there stays, whatever has been made of its rules or its owner since: that was on purpose.
+   */
   provision({ domain, name, authtoken }: ProvisionRequest): Provisioned {
     const { domains, botUsers, credentials, registrar, issuer } = this.#deps
     if (!domains.find(domain)) registrar.reserve({ domain })
-    if (authtoken && this.#allows(authtoken, domain)) return { domain, authtoken }
+    if (authtoken && (this.#isFor(authtoken, domain) || this.#allows(authtoken, domain))) {
+      return { domain, authtoken }
+    }
     const { id: ownerId } = botUsers.findByName(name) ?? issuer.createBotUser({ name })
     for (const id of credentials.idsOfOwner(ownerId)) {
       const lost = credentials.get(id)
@@ -59,6 +66,7 @@ export class Provisioner {
     }
     const issued = issuer.createCredential({
       ownerId,
+      mayBeInactive: true,
       description: domain,
       acl: [`bind:${domain}`],
     })
@@ -74,6 +82,13 @@ export class Provisioner {
       if (lost) issuer.deleteApiKey(lost)
     }
     return issuer.createApiKey({ description }).token
+  }
+
+  /** True when the token was issued here for exactly this domain. */
+  #isFor(authtoken: Secret, domain: string): boolean {
+    const token = authtoken.reveal()
+    const credential = this.#deps.credentials.get(idOfToken(token, 'cr') ?? '')
+    return credential?.description === domain && matchesHash(token, credential.tokenHash)
   }
 
   #allows(authtoken: Secret, domain: string): boolean {

@@ -30,6 +30,31 @@ describe('Provisioner', () => {
     expect(codeOf(fresh)).toBeUndefined()
   })
 
+  it('leaves a token alone whose rules were narrowed or whose owner was switched off', () => {
+    const stores = openGatewayStores()
+    const provisioner = new Provisioner(stores)
+    const { authtoken } = provisioner.provision(request)
+    const [issued] = stores.credentials.page({ limit: 10 })
+    const [owner] = stores.botUsers.page({ limit: 10 })
+    if (!issued || !owner) throw new Error('nothing was made')
+    const narrowed = stores.issuer.updateCredential(issued, { acl: ['bind:cam.site.test'] })
+    stores.issuer.updateBotUser(owner, { active: false })
+    expect(provisioner.provision({ ...request, authtoken }).authtoken).toBe(authtoken)
+    expect(stores.credentials.page({ limit: 10 })).toEqual([narrowed])
+    expect(stores.botUsers.get(owner.id)?.active).toBe(false)
+  })
+
+  it('replaces a token that was lost while its owner is switched off, and leaves it so', () => {
+    const stores = openGatewayStores()
+    const provisioner = new Provisioner(stores)
+    provisioner.provision(request)
+    const [owner] = stores.botUsers.page({ limit: 10 })
+    if (owner) stores.issuer.updateBotUser(owner, { active: false })
+    const { authtoken } = provisioner.provision(request)
+    expect(serviceCode(() => stores.authority.authenticate(authtoken.reveal()))).toBe(636)
+    expect(stores.credentials.page({ limit: 10 })).toHaveLength(1)
+  })
+
   it('gives a token of its own for another domain', () => {
     const stores = openGatewayStores()
     const provisioner = new Provisioner(stores)
