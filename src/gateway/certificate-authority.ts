@@ -1,4 +1,5 @@
 import {
+  createHash,
   createPrivateKey,
   createPublicKey,
   randomBytes,
@@ -41,23 +42,28 @@ interface CaKeys {
 
 /** The gateway's own CA: what devices and clients have to trust, and nothing leaves the machine. */
 export class CertificateAuthority implements CertificateSource {
-  /** The CA certificate, PEM. */
-  readonly certPem: string
   readonly certPath: string
-  readonly #certificate: x509.X509Certificate
   readonly #keys: CaKeys
   readonly #clock: Clock
+  readonly #log: Logger
+  #certificate: x509.X509Certificate
 
-  private constructor(certPem: string, certPath: string, keys: CaKeys, clock: Clock) {
-    this.certPem = certPem
+  private constructor(
+    certificate: x509.X509Certificate,
+    certPath: string,
+    keys: CaKeys,
+    { clock, log }: CertificateAuthorityOptions,
+  ) {
     this.certPath = certPath
-    this.#certificate = new x509.X509Certificate(certPem)
+    this.#certificate = certificate
     this.#keys = keys
     this.#clock = clock
+    this.#log = log
   }
 
   /** Throws a StartError when `ca.key` is gone: a new one would lock out every device. */
-  static async open({ folder, clock, log }: CertificateAuthorityOptions) {
+  static async open(options: CertificateAuthorityOptions): Promise<CertificateAuthority> {
+    const { folder, clock } = options
     const keyPath = join(folder, 'ca.key')
     const certPath = join(folder, 'ca.pem')
     if (!existsSync(keyPath)) {
@@ -70,13 +76,30 @@ export class CertificateAuthority implements CertificateSource {
       writeFileDurably(keyPath, await createPrivateKeyPem())
     }
     const keys = await readCaKeys(keyPath)
-    let certPem = existsSync(certPath) ? readFileSync(certPath, 'utf8') : undefined
-    if (!certPem || !isGoodFor(certPem, clock.now())) {
-      if (certPem) log.warn({ certPath }, 'ca certificate renewed: give devices the new file')
-      certPem = await createCaCertificate(keys, clock.now())
-      writeFileDurably(certPath, certPem)
-    }
-    return new CertificateAuthority(certPem, certPath, keys, clock)
+    const kept = readCaCertificate(certPath)
+    const certificate = kept ?? (await createCaCertificate(keys, clock.now()))
+    if (!kept) writeFileDurably(certPath, toPem(certificate))
+    const authority = new CertificateAuthority(certificate, certPath, keys, options)
+    await authority.refresh()
+    return authority
+  }
+
+  /** The CA certificate, PEM. */
+  get certPem(): string {
+    return toPem(this.#certificate)
+  }
+
+  /**
+   * Renews the certificate before it ends, and when it was made by a clock that was wrong. Its key
+   * and its name stay: who trusts an earlier one trusts what is issued now, until that one ends.
+   */
+  async refresh(): Promise<void> {
+    const now = this.#clock.now()
+    if (isGoodFor(this.#certificate, now)) return
+    const renewed = await createCaCertificate(this.#keys, now, this.#certificate)
+    writeFileDurably(this.certPath, toPem(renewed))
+    this.#certificate = renewed
+    this.#log.warn({ certPath: this.certPath }, 'ca certificate renewed: give devices the new file')
   }
 
   /** Issues a server certificate with a fresh key for host names, wildcards and IP addresses. */
@@ -103,7 +126,7 @@ export class CertificateAuthority implements CertificateSource {
         await x509.SubjectKeyIdentifierExtension.create(publicKey),
       ],
     })
-    return { certPem: `${certificate.toString('pem')}\n`, keyPem }
+    return { certPem: toPem(certificate), keyPem }
   }
 
   hasIssued(certificate: X509Certificate): boolean {
@@ -111,11 +134,18 @@ export class CertificateAuthority implements CertificateSource {
   }
 }
 
-async function createCaCertificate(keys: CaKeys, now: number): Promise<string> {
-  const certificate = await x509.X509CertificateGenerator.createSelfSigned({
-    ...validity(now, CA_LIFE_MS),
-    // The digits keep two gateways apart in one trust store.
-    name: `CN=device-agent gateway CA ${randomBytes(4).toString('hex')}`,
+async function createCaCertificate(
+  keys: CaKeys,
+  now: number,
+  earlier?: x509.X509Certificate,
+): Promise<x509.X509Certificate> {
+  const { serialNumber, notBefore, notAfter } = validity(now, CA_LIFE_MS)
+  return x509.X509CertificateGenerator.createSelfSigned({
+    serialNumber,
+    // Which of two clocks was wrong cannot be known: it is good for the times of both.
+    notBefore: earlier && earlier.notBefore < notBefore ? earlier.notBefore : notBefore,
+    notAfter: earlier && earlier.notAfter > notAfter ? earlier.notAfter : notAfter,
+    name: earlier?.subject ?? (await caName(keys)),
     keys,
     signingAlgorithm: ALGORITHM,
     extensions: [
@@ -127,7 +157,13 @@ async function createCaCertificate(keys: CaKeys, now: number): Promise<string> {
       await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
     ],
   })
-  return `${certificate.toString('pem')}\n`
+}
+
+/** The digits keep two gateways apart in one trust store; with the key, the name is kept. */
+async function caName({ publicKey }: CaKeys): Promise<string> {
+  const spki = await webcrypto.subtle.exportKey('spki', publicKey)
+  const digits = createHash('sha256').update(Buffer.from(spki)).digest('hex').slice(0, 8)
+  return `CN=device-agent gateway CA ${digits}`
 }
 
 function validity(now: number, lifeMs: number) {
@@ -141,10 +177,24 @@ function validity(now: number, lifeMs: number) {
   }
 }
 
-/** False when it ends before a leaf issued now would, or was made under a clock that ran ahead. */
-function isGoodFor(certPem: string, now: number): boolean {
-  const { notBefore, notAfter } = new x509.X509Certificate(certPem)
+/** False when it ends before a leaf issued now would, or begins later than now. */
+function isGoodFor({ notBefore, notAfter }: x509.X509Certificate, now: number): boolean {
   return notBefore.getTime() <= now && notAfter.getTime() > now + LEAF_LIFE_MS
+}
+
+/** Undefined when there is none; what is damaged is made again from the key. */
+function readCaCertificate(path: string): x509.X509Certificate | undefined {
+  if (!existsSync(path)) return undefined
+  const pem = readFileSync(path, 'utf8')
+  try {
+    return new x509.X509Certificate(pem)
+  } catch {
+    return undefined
+  }
+}
+
+function toPem(certificate: x509.X509Certificate): string {
+  return `${certificate.toString('pem')}\n`
 }
 
 async function readCaKeys(path: string): Promise<CaKeys> {

@@ -98,6 +98,45 @@ describe('CertificateAuthority', () => {
     expect(issued.verify(new X509Certificate(second.certPem).publicKey)).toBe(true)
   })
 
+  it('keeps who trusts it when the machine once started with a clock that was behind', async () => {
+    const folder = temporaryFolder()
+    const clock = new ManualClock(Date.now())
+    const open = () => CertificateAuthority.open({ folder, clock, log })
+    const given = await open()
+    const before = await given.issue(['localhost'])
+    clock.stepWall(-800 * DAY_MS)
+    const behind = await open()
+    clock.stepWall(800 * DAY_MS)
+    const now = await open()
+    expect(now.certPem).toBe(behind.certPem)
+    for (const { certPem: cert, keyPem: key } of [before, await now.issue(['localhost'])]) {
+      expect(await handshake({ cert, key }, given.certPem, 'localhost')).toBe('ok')
+      expect(await handshake({ cert, key }, now.certPem, 'localhost')).toBe('ok')
+    }
+  })
+
+  it('is made again with the name that devices know when its certificate is lost', async () => {
+    const folder = temporaryFolder()
+    const open = () => CertificateAuthority.open({ folder, clock: systemClock, log })
+    const given = await open()
+    writeFileSync(given.certPath, 'damaged')
+    const { certPem: cert, keyPem: key } = await (await open()).issue(['localhost'])
+    expect(await handshake({ cert, key }, given.certPem, 'localhost')).toBe('ok')
+  })
+
+  it('is renewed while it runs, such as after a first start in 1970', async () => {
+    const clock = new ManualClock(0)
+    const authority = await CertificateAuthority.open({ folder: temporaryFolder(), clock, log })
+    const first = authority.certPem
+    await authority.refresh()
+    expect(authority.certPem).toBe(first)
+    clock.stepWall(Date.now())
+    await authority.refresh()
+    expect(readFileSync(authority.certPath, 'utf8')).toBe(authority.certPem)
+    const { certPem: cert, keyPem: key } = await authority.issue(['localhost'])
+    expect(await handshake({ cert, key }, authority.certPem, 'localhost')).toBe('ok')
+  })
+
   it.each([
     ['is gone', (path: string) => rmSync(path)],
     ['is damaged', (path: string) => writeFileSync(path, 'no key')],
