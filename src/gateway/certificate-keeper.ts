@@ -13,6 +13,10 @@ import { OwnCertificate } from './own-certificate.ts'
 import type { ReservedDomainStore } from './reserved-domain-store.ts'
 import { ServerCertificate } from './server-certificate.ts'
 
+/** How often the wall clock is looked at, and a step of it that is worth a check. */
+const CLOCK_LOOK_MS = 5_000
+const CLOCK_STEP_MS = 60_000
+
 export interface CertificateKeeperOptions {
   readonly dataDir: string
   /** Where agents connect: their server certificate names it. */
@@ -31,6 +35,7 @@ export class CertificateKeeper {
   readonly caCertPath: string
   readonly domains: DomainCertificates
   readonly #options: CertificateKeeperOptions
+  readonly #authority: CertificateAuthority
   readonly #server: ServerCertificate
   readonly #own: OwnCertificate | undefined
   readonly #stopping = new AbortController()
@@ -44,6 +49,7 @@ export class CertificateKeeper {
       authority,
     })
     this.#options = options
+    this.#authority = authority
     this.#server = new ServerCertificate({
       path: join(dataDir, 'server.pem'),
       names: serverNames(agentHost),
@@ -101,14 +107,26 @@ export class CertificateKeeper {
 
   async #run(onNewServerCertificate: (certificate: KeptCertificate) => void): Promise<void> {
     for (;;) {
-      await this.#options.clock.sleep(CERTIFICATE_CHECK_MS, this.#stopping.signal)
+      await this.#untilNextCheck()
       try {
         this.#own?.reload()
+        await this.#authority.refresh()
         if (await this.#server.refresh()) onNewServerCertificate(this.server)
         await this.domains.refresh()
       } catch (error) {
         this.#options.log.error({ err: error }, 'certificates not renewed; trying again soon')
       }
+    }
+  }
+
+  /** Ends early when the clock was put right: a machine may start with any time. */
+  async #untilNextCheck(): Promise<void> {
+    const { clock } = this.#options
+    const aheadMs = () => clock.now() - clock.monotonic()
+    const before = aheadMs()
+    const until = clock.monotonic() + CERTIFICATE_CHECK_MS
+    while (clock.monotonic() < until && Math.abs(aheadMs() - before) < CLOCK_STEP_MS) {
+      await clock.sleep(CLOCK_LOOK_MS, this.#stopping.signal)
     }
   }
 }

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { readdirSync, statSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import type { AddressInfo } from 'node:net'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
@@ -74,6 +74,24 @@ describe('Gateway', () => {
     writeFileSync(tls.certPath, 'half a certif')
     await clock.advance(CERTIFICATE_CHECK_MS)
     expect(context()).toBe(second)
+  })
+
+  it('renews everything soon after the clock was put right', async () => {
+    // Where a machine without a clock of its own begins.
+    const clock = new ManualClock(0)
+    const { gateway, addresses } = await startGateway({ clock })
+    const { certificates } = gateway.parts
+    await certificates.coverHost('cam.site.test')
+    const visitor = certificates.context('cam.site.test')
+    const server = await shownCertificate(addresses.agent)
+    const ca = readFileSync(addresses.caCertPath, 'utf8')
+    clock.stepWall(Date.UTC(2030, 0, 1))
+    await clock.advance(10_000)
+    await eventually(async () => {
+      expect(await shownCertificate(addresses.agent)).not.toBe(server)
+      expect(certificates.context('cam.site.test')).not.toBe(visitor)
+    })
+    expect(readFileSync(addresses.caCertPath, 'utf8')).not.toBe(ca)
   })
 
   it('renews the certificates of agents and visitors while it runs', async () => {
