@@ -33,7 +33,7 @@ export class DomainCertificate {
   readonly #deps: DomainCertificateDeps
   readonly #own: ServerCertificate
   readonly #managed: AcmeCertificate | undefined
-  #isForgotten = false
+  #isStopped = false
   #job: CertificateJob | undefined
 
   constructor(deps: DomainCertificateDeps) {
@@ -76,7 +76,7 @@ export class DomainCertificate {
 
   /** Issues or renews what the own CA has to. A failure is kept for `status`. */
   async refresh(): Promise<void> {
-    if (this.#isForgotten) return
+    if (this.#isStopped) return
     const { domain, clock, log } = this.#deps
     const startedAt = clock.now()
     try {
@@ -101,14 +101,14 @@ export class DomainCertificate {
     this.#managed?.retry()
   }
 
+  /** Nothing is issued from now on but what is under way. */
   stop(): void {
+    this.#isStopped = true
     this.#managed?.stop()
   }
 
-  /** Stops, and takes the files away, those of earlier policies too. */
-  forget(): void {
-    this.stop()
-    this.#isForgotten = true
+  /** Takes the files away, those of earlier policies too. */
+  removeFiles(): void {
     const { domain, folder } = this.#deps
     try {
       const files = readdirSync(folder).filter((name) => name.startsWith(`${domain.id}.`))

@@ -39,18 +39,18 @@ export class DomainCertificates {
   refresh(): Promise<void> {
     return this.#enqueue(async () => {
       mkdirSync(this.#deps.folder, { recursive: true, mode: 0o700 })
-      for (const domain of this.#deps.domains.all()) await this.#entryOf(domain).refresh()
+      for (const { id } of this.#deps.domains.all()) {
+        // Read again: it may have changed or gone while those before it were issued.
+        const domain = this.#deps.domains.get(id)
+        if (domain) await this.#entryOf(domain).refresh()
+      }
       for (const certificate of this.#deeper.values()) await certificate.refresh()
     })
   }
 
   /** After a domain, or its certificate policy, has come, changed or gone. Never rejects. */
   follow(domain: ReservedDomain): Promise<void> {
-    if (!this.#deps.domains.get(domain.id)) {
-      this.#entries.get(domain.domain)?.forget()
-      this.#entries.delete(domain.domain)
-      return Promise.resolve()
-    }
+    if (!this.#deps.domains.get(domain.id)) return this.#forget(domain)
     const entry = this.#entryOf(domain)
     return this.#enqueue(() => entry.refresh())
   }
@@ -93,6 +93,14 @@ export class DomainCertificates {
 
   statusOf({ domain }: ReservedDomain): CertificateStatus {
     return this.#entries.get(domain)?.status ?? { renewsAt: undefined, job: undefined }
+  }
+
+  #forget({ domain }: ReservedDomain): Promise<void> {
+    const entry = this.#entries.get(domain)
+    entry?.stop()
+    this.#entries.delete(domain)
+    // In its turn: what is being issued for it now still comes to lie in the folder.
+    return this.#enqueue(async () => entry?.removeFiles())
   }
 
   #entryOf(domain: ReservedDomain): DomainCertificate {

@@ -289,6 +289,41 @@ describe('DomainCertificates', () => {
     expect(readdirSync(folder)).toEqual([])
   })
 
+  it('leaves nothing behind of a domain that is given up while its certificate is issued', async () => {
+    const { registrar, open, folder } = await openDomainCertificates()
+    const certificates = open()
+    await certificates.refresh()
+    const domain = registrar.reserve({ domain: '*.site.test', privateKeyType: 'rsa' })
+    const issuing = certificates.follow(domain)
+    await new Promise((resolve) => setImmediate(resolve))
+    registrar.release(domain)
+    await certificates.follow(domain)
+    await issuing
+    expect(certificates.context('cam.site.test')).toBeUndefined()
+    expect(readdirSync(folder)).toEqual([])
+  })
+
+  it('knows what happened to a domain while others were renewed', async () => {
+    const { registrar, open, folder } = await openDomainCertificates()
+    const slow = registrar.reserve({ domain: '*.a.test', privateKeyType: 'rsa' })
+    const gone = registrar.reserve({ domain: '*.b.test' })
+    const changed = registrar.reserve({ domain: '*.c.test' })
+    const certificates = open()
+    const renewing = certificates.refresh()
+    await new Promise((resolve) => setImmediate(resolve))
+    registrar.release(gone)
+    const following = [
+      certificates.follow(gone),
+      certificates.follow(registrar.update(changed, { privateKeyType: 'rsa' })),
+    ]
+    await Promise.all([renewing, ...following])
+    expect(certificates.context('cam.b.test')).toBeUndefined()
+    expect(readdirSync(folder).sort()).toEqual([`${slow.id}.pem`, `${changed.id}.pem`])
+    const pem = readFileSync(join(folder, `${changed.id}.pem`))
+    expect(new X509Certificate(pem).publicKey.asymmetricKeyType).toBe('rsa')
+    expect(certificates.statusOf(changed).job).toBeUndefined()
+  })
+
   it('renews while it runs, and says why when it cannot', async () => {
     const { registrar, open, folder, clock } = await openDomainCertificates()
     const domain = registrar.reserve({ domain: '*.site.test' })
