@@ -55,6 +55,7 @@ export class CertificateKeeper {
       names: serverNames(agentHost),
       authority,
       clock,
+      log,
     })
     this.#own = tls && new OwnCertificate({ ...tls, log })
   }

@@ -5,7 +5,7 @@ import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
 import { AcmeCertificate } from './acme/acme-certificate.ts'
-import type { CertificateAuthority } from './certificate-authority.ts'
+import type { CertificateSource } from './certificate-file.ts'
 import type { CertificateJob, CertificateStatus } from './certificate-status.ts'
 import type { ReservedDomain } from './reserved-domain-store.ts'
 import { ServerCertificate } from './server-certificate.ts'
@@ -16,7 +16,8 @@ export const CERTIFICATE_CHECK_MS = 600_000
 export interface DomainCertificateDeps {
   readonly domain: ReservedDomain
   readonly folder: string
-  readonly authority: CertificateAuthority
+  /** The own CA. */
+  readonly authority: CertificateSource
   readonly acme: AcmeAuthority | undefined
   /** Served until there is a certificate: what the domain had under its earlier policy. */
   readonly earlier?: SecureContext | undefined
@@ -48,7 +49,7 @@ export class DomainCertificate {
     const keyType = isManaged ? 'ecdsa' : domain.privateKeyType
     this.domain = domain
     this.#deps = { ...deps, log }
-    this.#own = new ServerCertificate({ path, names, keyType, authority, clock })
+    this.#own = new ServerCertificate({ path, names, keyType, authority, clock, log })
     if (!isManaged || !acme) return
     this.#managed = new AcmeCertificate({
       path: join(folder, `${domain.id}.${acme.name}.pem`),

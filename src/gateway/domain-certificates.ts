@@ -3,7 +3,7 @@ import type { SecureContext } from 'node:tls'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
-import type { CertificateAuthority } from './certificate-authority.ts'
+import type { CertificateSource } from './certificate-file.ts'
 import type { CertificateStatus } from './certificate-status.ts'
 import { DomainCertificate } from './domain-certificate.ts'
 import type { ReservedDomain, ReservedDomainStore } from './reserved-domain-store.ts'
@@ -15,7 +15,8 @@ const MAX_DEEPER = 1_000
 export interface DomainCertificatesDeps {
   /** Holds the files of the reserved domains; made when missing. */
   readonly folder: string
-  readonly authority: CertificateAuthority
+  /** The own CA. */
+  readonly authority: CertificateSource
   /** Unset: the own CA issues for everybody. */
   readonly acme: AcmeAuthority | undefined
   readonly domains: ReservedDomainStore
@@ -70,8 +71,8 @@ export class DomainCertificates {
     await this.#queue
     if (this.context(host.replace(/^\*\./, 'any.'))) return
     const parent = `*${host.slice(host.indexOf('.'))}`
-    const { authority, clock } = this.#deps
-    const certificate = new ServerCertificate({ names: [parent], authority, clock })
+    const { authority, clock, log } = this.#deps
+    const certificate = new ServerCertificate({ names: [parent], authority, clock, log })
     await certificate.refresh()
     for (const oldest of this.#deeper.keys()) {
       if (this.#deeper.size < MAX_DEEPER) break

@@ -1,5 +1,6 @@
 import { createSecureContext, type SecureContext } from 'node:tls'
 import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/logger.ts'
 import {
   type CertificateSource,
   type KeptCertificate,
@@ -22,6 +23,7 @@ export interface ServerCertificateOptions {
   readonly keyType?: PrivateKeyType
   readonly authority: CertificateSource
   readonly clock: Clock
+  readonly log: Logger
 }
 
 /** One certificate: issued when it is missing, replaced before it ends. */
@@ -29,6 +31,7 @@ export class ServerCertificate {
   readonly #options: ServerCertificateOptions
   #kept: KeptCertificate | undefined
   #context: SecureContext | undefined
+  #isSaved = true
 
   constructor(options: ServerCertificateOptions) {
     this.#options = options
@@ -58,15 +61,34 @@ export class ServerCertificate {
   /** Loads or issues what is needed. True when there is something new to serve. */
   async refresh(): Promise<boolean> {
     const isRestored = this.restore()
-    if (!this.isDue) return isRestored
+    if (!this.isDue) {
+      this.save()
+      return isRestored
+    }
     const { path, names, keyType, authority } = this.#options
     const issued = keep(await authority.issue(names, keyType))
     if (!this.#isValid(issued)) {
       throw new Error(`the certificate that was issued is none for ${names.join(', ')} today`)
     }
-    if (path !== undefined) saveCertificate(path, issued)
     this.#serve(issued)
+    this.#isSaved = path === undefined
+    this.save()
     return true
+  }
+
+  /**
+   * Puts what is served on the disk, unless it is there. A failure is logged and no reason to throw
+   * the certificate away: authorities issue the same few times a week. The next call tries again.
+   */
+  save(): void {
+    const { path, log } = this.#options
+    if (this.#isSaved || path === undefined || !this.#kept) return
+    try {
+      saveCertificate(path, this.#kept)
+      this.#isSaved = true
+    } catch (error) {
+      log.error({ err: error }, 'certificate not saved; trying again soon')
+    }
   }
 
   /** Serves what an earlier process kept, if it is still valid. True when there is such a thing. */

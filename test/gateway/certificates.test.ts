@@ -1,5 +1,5 @@
 import { X509Certificate } from 'node:crypto'
-import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
 import { connect, createServer, type TLSSocket } from 'node:tls'
@@ -7,6 +7,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { StartError } from '../../src/base/app-error.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { CertificateAuthority } from '../../src/gateway/certificate-authority.ts'
+import type { CertificateSource } from '../../src/gateway/certificate-file.ts'
 import { CERTIFICATE_CHECK_MS } from '../../src/gateway/domain-certificate.ts'
 import { DomainCertificates } from '../../src/gateway/domain-certificates.ts'
 import { ServerCertificate } from '../../src/gateway/server-certificate.ts'
@@ -154,7 +155,7 @@ describe('ServerCertificate', () => {
     const clock = new ManualClock()
     const authority = await CertificateAuthority.open({ folder, clock, log })
     const path = join(folder, 'server.pem')
-    const open = () => new ServerCertificate({ path, names, authority, clock })
+    const open = () => new ServerCertificate({ path, names, authority, clock, log })
     return { folder, path, clock, authority, open }
   }
 
@@ -207,7 +208,7 @@ describe('ServerCertificate', () => {
           log,
         })
         const { path, clock } = it
-        return new ServerCertificate({ path, names: ['localhost'], authority: other, clock })
+        return new ServerCertificate({ path, names: ['localhost'], authority: other, clock, log })
       },
     ],
   ])('is issued anew when %s', async (_why, reopen) => {
@@ -222,7 +223,7 @@ describe('ServerCertificate', () => {
 
   type Opened = Awaited<ReturnType<typeof openServerCertificate>>
   const openWith = ({ path, authority, clock }: Opened, names: string[]) =>
-    new ServerCertificate({ path, names, authority, clock })
+    new ServerCertificate({ path, names, authority, clock, log })
 })
 
 describe('DomainCertificates', () => {
@@ -231,9 +232,9 @@ describe('DomainCertificates', () => {
     const { clock, domains } = stores
     const authority = await CertificateAuthority.open({ folder: stores.folder, clock, log })
     const folder = join(stores.folder, 'certificates')
-    const open = () =>
-      new DomainCertificates({ folder, authority, acme: undefined, domains, clock, log })
-    return { ...stores, folder, open }
+    const open = (issuer: CertificateSource = authority) =>
+      new DomainCertificates({ folder, authority: issuer, acme: undefined, domains, clock, log })
+    return { ...stores, folder, authority, open }
   }
 
   it('serves a reserved wildcard, its apex and an exact name', async () => {
@@ -325,26 +326,43 @@ describe('DomainCertificates', () => {
   })
 
   it('renews while it runs, and says why when it cannot', async () => {
-    const { registrar, open, folder, clock } = await openDomainCertificates()
+    const { registrar, authority, open, clock } = await openDomainCertificates()
     const domain = registrar.reserve({ domain: '*.site.test' })
-    const certificates = open()
+    let isBroken = false
+    const certificates = open({
+      issue: (names) => (isBroken ? Promise.reject(new Error('broken')) : authority.issue(names)),
+      hasIssued: (certificate) => authority.hasIssued(certificate),
+    })
     await certificates.refresh()
     const first = certificates.context('cam.site.test')
     clock.stepWall(61 * DAY_MS)
-    rmSync(folder, { recursive: true })
-    writeFileSync(folder, 'in the way')
-    await expect(certificates.refresh()).rejects.toThrow()
-    await certificates.follow(domain)
+    isBroken = true
+    await certificates.refresh()
     expect(certificates.statusOf(domain).job).toEqual({
       startedAt: clock.now(),
       error: expect.stringContaining('could not be issued'),
       retriesAt: clock.now() + CERTIFICATE_CHECK_MS,
     })
     expect(certificates.context('cam.site.test')).toBe(first)
-    rmSync(folder)
+    isBroken = false
     await certificates.refresh()
     expect(certificates.context('cam.site.test')).not.toBe(first)
     expect(certificates.statusOf(domain).job).toBeUndefined()
-    expect(existsSync(join(folder, `${domain.id}.pem`))).toBe(true)
+  })
+
+  it('serves what cannot be saved, and saves it as soon as it can be', async () => {
+    const { registrar, open, folder } = await openDomainCertificates()
+    const domain = registrar.reserve({ domain: '*.site.test' })
+    const path = join(folder, `${domain.id}.pem`)
+    mkdirSync(path, { recursive: true })
+    const certificates = open()
+    await certificates.refresh()
+    const served = certificates.context('cam.site.test')
+    expect(served).toBeDefined()
+    expect(certificates.statusOf(domain).job).toBeUndefined()
+    rmSync(path, { recursive: true })
+    await certificates.refresh()
+    expect(statSync(path).mode & 0o777).toBe(0o600)
+    expect(certificates.context('cam.site.test')).toBe(served)
   })
 })

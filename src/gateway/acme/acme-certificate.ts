@@ -17,10 +17,6 @@ const MAX_MESSAGE = 1_000
 const EARLY_RETRIES = 3
 const HOUR_MS = 3_600_000
 
-export interface AcmeCertificateOptions extends ServerCertificateOptions {
-  readonly log: Logger
-}
-
 /** Keeps one certificate good: ordered, tried again and renewed until `stop()`. */
 export class AcmeCertificate {
   readonly #certificate: ServerCertificate
@@ -32,8 +28,8 @@ export class AcmeCertificate {
   #isStopped = false
   #job: CertificateJob | undefined
 
-  constructor({ log, ...options }: AcmeCertificateOptions) {
-    const { authority, clock } = options
+  constructor(options: ServerCertificateOptions) {
+    const { authority, clock, log } = options
     this.#certificate = new ServerCertificate({
       ...options,
       authority: {
@@ -78,6 +74,7 @@ export class AcmeCertificate {
 
   async #run(): Promise<void> {
     while (!this.#isStopped) {
+      this.#certificate.save()
       const waitMs = this.#certificate.isDue ? await this.#order() : CHECK_MS
       await this.#bell.wait(this.#clock, waitMs)
     }

@@ -1,5 +1,5 @@
 import { X509Certificate } from 'node:crypto'
-import { readdirSync, readFileSync, statSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { formatListenAddress } from '../../../src/base/listen-address.ts'
@@ -201,6 +201,21 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     await eventually(() => expect(certificates.statusOf(site.domain).job?.error).toBeDefined())
     expect(certificates.context('cam.site.test')).toBe(first)
     expect(certificates.statusOf(site.domain).renewsAt).toBeLessThan(site.clock.now())
+  })
+
+  it('is served though it cannot be saved, and saved later without another order', async () => {
+    const site = await openSite()
+    const { acme, clock, file, logText } = site
+    mkdirSync(file, { recursive: true })
+    const certificates = await site.open()
+    const own = certificates.context('cam.site.test')
+    expect(await settled(certificates, site)).toMatchObject({ job: undefined })
+    expect(certificates.context('cam.site.test')).not.toBe(own)
+    expect(logText()).toContain('certificate not saved')
+    rmSync(file, { recursive: true })
+    await clock.advance(600_000)
+    await eventually(() => expect(readFileSync(file, 'utf8')).toContain(acme.caPem))
+    expect(acme.orders).toHaveLength(1)
   })
 
   it('follows its policy to another kind of key and back to the own CA', async () => {
