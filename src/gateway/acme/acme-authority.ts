@@ -9,6 +9,7 @@ import type { ReservedDomain } from '../reserved-domain-store.ts'
 import type { AcmeAccount, AcmeAccountOptions } from './acme-account.ts'
 import type { ChallengeZone } from './challenge-zone.ts'
 
+const ACCOUNT_KEY = 'acme-account.key'
 /** Orders under way at once; authorities limit them too. */
 const MAX_ORDERS = 4
 
@@ -73,9 +74,23 @@ export class AcmeAuthority {
 }
 
 async function readAccountKey({ folder }: AcmeAuthorityOptions): Promise<string> {
-  const path = join(folder, 'acme-account.key')
-  if (!existsSync(path)) writeFileDurably(path, await createPrivateKeyPem())
-  const keyPem = readFileSync(path, 'utf8')
+  const path = join(folder, ACCOUNT_KEY)
+  const keyPem = existsSync(path) ? readFileSync(path, 'utf8') : await makeAccountKey(path)
   if (keyPem.includes('PRIVATE KEY')) return keyPem
-  throw new Error('acme-account.key is no private key: put it back from a backup, or delete it')
+  throw new Error(`${ACCOUNT_KEY} is no private key: put it back from a backup, or delete it`)
+}
+
+async function makeAccountKey(path: string): Promise<string> {
+  const keyPem = await createPrivateKeyPem()
+  try {
+    writeFileDurably(path, keyPem)
+  } catch (error) {
+    // People read this in the status of their domains; the log has the path.
+    const { code = 'unknown' } = error as NodeJS.ErrnoException
+    throw new Error(
+      `${ACCOUNT_KEY} cannot be written (${code}): free space, or make its folder writable`,
+      { cause: error },
+    )
+  }
+  return keyPem
 }

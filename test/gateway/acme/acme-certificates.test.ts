@@ -149,6 +149,14 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     expect(acme.orders).toHaveLength(2)
   })
 
+  it('says that the account key cannot be written, without its path', async () => {
+    const site = await openSite()
+    mkdirSync(join(site.folder, `acme-account.key.${process.pid}.tmp`))
+    const { job } = await settled(await site.open(), site)
+    expect(job?.error).toContain('acme-account.key cannot be written')
+    expect(job?.error).not.toContain(site.folder)
+  })
+
   it('waits longer after each failure, and tries at once when told to', async () => {
     const site = await openSite()
     const { clock, acme } = site
