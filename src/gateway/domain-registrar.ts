@@ -103,7 +103,9 @@ export class DomainRegistrar {
     const { store, registry, onChange } = this.#deps
     const { id, domain } = reserved
     for (const { host } of registry.all()) {
-      if (host === domain || isBelow(host, domain)) {
+      const isBelowIt = host === domain || isBelow(host, domain)
+      // A name that is reserved itself, or below another wildcard, does not need this one.
+      if (isBelowIt && store.findCovering(host)?.id === id) {
         throw new ServiceError(446, `The domain ${domain} is in use: ${host} is online.`)
       }
     }

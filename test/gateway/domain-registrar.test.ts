@@ -84,4 +84,16 @@ describe('DomainRegistrar', () => {
     registry.add({ host } as Endpoint)
     expect(serviceCode(() => registrar.release(reserved))).toBe(code)
   })
+  it('gives up a domain whose names that are online are reserved themselves', () => {
+    const { registrar, registry, domains } = openGatewayStores()
+    const wildcard = registrar.reserve({ domain: '*.site.test' })
+    const door = registrar.reserve({ domain: '*.door.site.test' })
+    registrar.reserve({ domain: 'cam.site.test' })
+    for (const host of ['cam.site.test', 'x.door.site.test', '*.door.site.test']) {
+      registry.add({ host } as Endpoint)
+    }
+    registrar.release(wildcard)
+    expect(domains.find('*.site.test')).toBeUndefined()
+    expect(serviceCode(() => registrar.release(door))).toBe(446)
+  })
 })
