@@ -47,7 +47,7 @@ export function idOfToken(token: string, prefix: ResourcePrefix): string | undef
 }
 
 /** True for `<prefix>_<KSUID>`. */
-export function isResourceId(text: string, prefix: ResourcePrefix): boolean {
+export function isResourceId(text: string, prefix: string): boolean {
   return text.startsWith(`${prefix}_`) && /^[0-9A-Za-z]{27}$/.test(text.slice(prefix.length + 1))
 }
 

@@ -1,4 +1,5 @@
 import type { Request } from 'express'
+import { isResourceId } from '../resource-id.ts'
 import type { PageRequest } from '../resource-table.ts'
 import { ServiceError } from '../service-error.ts'
 
@@ -13,8 +14,8 @@ export interface PageQuery extends PageRequest {
   readonly filter?: string | undefined
 }
 
-/** Reads which page is asked for. Throws ServiceError 231, 232 or 244. */
-export function parsePageQuery({ query }: Request): PageQuery {
+/** Reads which page is asked for of items with such ids. Throws ServiceError 230, 231, 232 or 244. */
+export function parsePageQuery({ query }: Request, prefix: string): PageQuery {
   for (const [name, value] of Object.entries(query)) {
     if (!KNOWN.includes(name)) {
       const advice = query.filter === undefined ? '' : ' Inside a filter, & is written %26.'
@@ -26,6 +27,13 @@ export function parsePageQuery({ query }: Request): PageQuery {
   }
   const { limit, filter } = query
   const beforeId = BEFORE.map((name) => query[name]).find((value) => typeof value === 'string')
+  // Any text can be compared with ids: a wrong one would look like the end of the list.
+  if (beforeId !== undefined && !isResourceId(beforeId, prefix)) {
+    throw new ServiceError(
+      230,
+      `The query parameter before_id has to be an id that begins with ${prefix}_.`,
+    )
+  }
   return {
     limit: parseLimit(limit),
     ...(beforeId === undefined ? {} : { beforeId }),

@@ -23,6 +23,8 @@ const MAX_WORK_MS = 500
 export interface ListedResource<Item extends { readonly id: string }> {
   /** First part of its paths, such as `reserved_domains`. */
   readonly path: string
+  /** Its ids start with it and an underscore. */
+  readonly prefix: string
   /** Key of the list in a list answer. */
   readonly collection: string
   /** What `view` makes; filters know its fields. */
@@ -50,12 +52,12 @@ export class ResourceLists {
     this.#language = new FilterLanguage(clock)
   }
 
-  /** The answer to `GET /<path>`. Throws ServiceError 231, 232, 244 or 250. */
+  /** The answer to `GET /<path>`. Throws ServiceError 230, 231, 232, 244 or 250. */
   async answer<Item extends { readonly id: string }>(
     resource: ListedResource<Item>,
     request: Request,
   ): Promise<object> {
-    const { filter, ...query } = parsePageQuery(request)
+    const { filter, ...query } = parsePageQuery(request, resource.prefix)
     const baseUrl = baseUrlOf(request)
     const uri = `${baseUrl}/${resource.path}`
     const { views, nextBefore } =

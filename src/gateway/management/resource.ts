@@ -7,8 +7,6 @@ import type { ListedResource, ResourceLists } from './resource-lists.ts'
 
 /** One kind of thing that the API lists, shows and changes. Verbs that are missing are not served. */
 export interface Resource<Item extends { readonly id: string }> extends ListedResource<Item> {
-  /** Its ids start with it and an underscore. */
-  readonly prefix: string
   get(id: string): Item | undefined
   /** Answers the view of what was made. */
   create?(body: unknown, baseUrl: string): object | Promise<object>
@@ -35,6 +33,7 @@ export function resourceRoutes<Item extends { readonly id: string }>(
   })
   if (resource.create) {
     router.post(`/${path}`, requiredBody, async (request, response) => {
+      refuseQuery(request)
       response.status(201).json(await resource.create?.(request.body, baseUrlOf(request)))
     })
   }

@@ -347,6 +347,7 @@ describe('filtering a long list', () => {
     const query = { filter: 'obj.id == "none"' }
     const request = { query, socket, protocol: 'http', get: () => 'gateway.test' }
     const endless: ListedResource<{ id: string }> = {
+      prefix: 'x',
       path: 'things',
       collection: 'things',
       schema: z.object({ id: z.string() }),

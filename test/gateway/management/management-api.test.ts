@@ -122,7 +122,17 @@ describe('what is wrong with a request', () => {
     ['GET', '/credentials?limit=0', {}, 400, 'ERR_NGROK_244'],
     ['GET', '/credentials?limit=101', {}, 400, 'ERR_NGROK_244'],
     ['GET', '/credentials?limit=x', {}, 400, 'ERR_NGROK_244'],
+    ...['', 'x', 'ak_000000000000000000000000000', UNKNOWN_ID.slice(0, -1)].map(
+      (id): [string, string, object, number, string] => [
+        'GET',
+        `/credentials?before_id=${id}`,
+        {},
+        400,
+        'ERR_NGROK_230',
+      ],
+    ),
     ['GET', `/credentials/${UNKNOWN_ID}?limit=1`, {}, 400, 'ERR_NGROK_231'],
+    ['POST', '/credentials?limit=1', { body: {} }, 400, 'ERR_NGROK_231'],
     ['DELETE', `/credentials/${UNKNOWN_ID}`, { body: {} }, 400, 'ERR_NGROK_211'],
     ['POST', '/credentials', {}, 415, 'ERR_NGROK_216'],
     [
