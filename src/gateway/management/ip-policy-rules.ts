@@ -10,6 +10,9 @@ import { checkTexts } from './ip-policies.ts'
 import type { Resource } from './resource.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
 
+/** RFC 4291 section 2.5.5.2: where the IPv4 address begins in `::ffff:0:0/96`. */
+const MAPPED_BITS = 96
+
 export const IpPolicyRuleCreate = z.strictObject({
   ...texts,
   cidr: z.string(),
@@ -69,7 +72,8 @@ export function ipPolicyRules({
     view,
     create: (body, baseUrl) => {
       const { description = '', metadata = '', ...request } = parseBody(IpPolicyRuleCreate, body)
-      const { cidr, action, ip_policy_id: ipPolicyId } = request
+      const { action, ip_policy_id: ipPolicyId } = request
+      const cidr = request.cidr.toLowerCase()
       if (!ipPolicies.get(ipPolicyId)) throw new ServiceError(1414, 'There is no such IP policy.')
       const createdAt = clock.now()
       const id = ids.next('ipr')
@@ -83,7 +87,8 @@ export function ipPolicyRules({
       if (Object.keys(change).length === 0) {
         throw new ServiceError(1401, 'Give a CIDR, description or metadata to change.')
       }
-      const { cidr = rule.cidr, description = rule.description, metadata = rule.metadata } = change
+      const { description = rule.description, metadata = rule.metadata } = change
+      const cidr = (change.cidr ?? rule.cidr).toLowerCase()
       const updated = { ...rule, cidr, description, metadata }
       checkRule(updated)
       store.replace(updated)
@@ -101,19 +106,17 @@ function checkCidr(cidr: string): void {
     const mask = cidr.includes(':') ? 128 : 32
     throw new ServiceError(1413, `${cidr} has no mask: write ${cidr}/${mask} for one address.`)
   }
-  const lowest = lowestOf(cidr)
-  if (lowest === undefined) throw new ServiceError(1406, 'The CIDR is not one.')
-  if (lowest !== cidr.toLowerCase()) {
-    throw new ServiceError(1409, `A CIDR begins with its lowest address: ${lowest}.`)
-  }
-}
-
-function lowestOf(cidr: string): string | undefined {
-  if (!ipaddr.isValidCIDR(cidr)) return undefined
+  if (!ipaddr.isValidCIDR(cidr)) throw new ServiceError(1406, 'The CIDR is not one.')
   const [address, bits] = ipaddr.parseCIDR(cidr)
+  if (address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress() && bits >= MAPPED_BITS) {
+    // Connections over IPv4 count as IPv4, so it would never match.
+    throw new ServiceError(1406, 'Write IPv4 addresses as IPv4, such as 10.0.0.0/8.')
+  }
   const network =
     address.kind() === 'ipv4'
       ? ipaddr.IPv4.networkAddressFromCIDR(cidr)
       : ipaddr.IPv6.networkAddressFromCIDR(cidr)
-  return `${network}/${bits}`
+  const lowest = `${network}/${bits}`
+  if (lowest === cidr) return
+  throw new ServiceError(1409, `A CIDR begins with its lowest address: ${lowest}.`)
 }

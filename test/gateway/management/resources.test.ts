@@ -217,7 +217,9 @@ describe('IP policies and their rules', () => {
     ['2001:db8::1/32', 'ERR_NGROK_1409'],
     ['10.0.0.0/33', 'ERR_NGROK_1406'],
     ['office', 'ERR_NGROK_1406'],
+    ['::ffff:a00:0/104', 'ERR_NGROK_1406'],
     ['192.0.2.0/24', 'ERR_NGROK_1408'],
+    ['2001:DB8::/32', 'ERR_NGROK_1408'],
     ['198.51.100.7/32', undefined],
   ])('judge the CIDR %s with %s', async (cidr, code) => {
     const { call } = await startManagementApi()
@@ -225,6 +227,7 @@ describe('IP policies and their rules', () => {
     const add = (range: string) =>
       call('POST', '/ip_policy_rules', { body: { ip_policy_id: id, cidr: range } })
     await add('192.0.2.0/24')
+    await add('2001:db8::/32')
     expect((await add(cidr)).body.error_code).toBe(code)
   })
 
