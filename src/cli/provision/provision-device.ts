@@ -90,6 +90,8 @@ export async function applyChange(account: Account, change: DeviceChange): Promi
     await account.revoke(credential)
     throw error
   }
+  // The device has its token: should this fail, the next run makes it good.
+  if (device.authtokenPath) writeIfDifferent(file, settingsOf(device, undefined))
   for (const old of replaced) await account.revoke(old)
   return credential.id
 }
@@ -97,7 +99,7 @@ export async function applyChange(account: Account, change: DeviceChange): Promi
 function writeToken({ device, file }: DeviceChange, authtoken: Secret): void {
   const token = authtoken.reveal()
   if (device.authtokenPath) writePrivately(device.authtokenPath, `${token}\n`)
-  writeIfDifferent(file, settingsOf(device, token))
+  else writeIfDifferent(file, settingsOf(device, token))
 }
 
 function writeIfDifferent(file: EnvFile, settings: EnvSettings): void {

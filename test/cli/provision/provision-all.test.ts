@@ -160,6 +160,27 @@ describe('provisioning one device', () => {
     expect(credentials.page({ limit: 10 })).toEqual([])
   })
 
+  it('leaves the device an authtoken that is good when its settings cannot be written', async () => {
+    const { run, plan, folder, authority, envOf } = await startSite()
+    const authtokenPath = join(folder, 'authtoken')
+    const device = plan('cam1', { authtokenPath })
+    await run([device])
+    const before = readFileSync(authtokenPath, 'utf8')
+    // In the way of the temporary file that every durable write begins with.
+    const inTheWay = `${device.envPath}.${process.pid}.tmp`
+    mkdirSync(inTheWay)
+    const moved = { ...device, agentDomain: 'api.site.test' }
+    expect(errorsOf(await run([moved], { rotate: true }))).toEqual([
+      expect.stringMatching(/cam1.env cannot be written/),
+    ])
+    const after = readFileSync(authtokenPath, 'utf8')
+    expect(after).not.toBe(before)
+    authority.authenticate(after.trim())
+    rmSync(inTheWay, { recursive: true })
+    expect(actionsOf(await run([moved]))).toEqual(['keep keep write'])
+    expect(envOf('cam1').AGENT_DOMAIN).toBe('api.site.test')
+  })
+
   it('does not switch a bot user on that somebody switched off', async () => {
     const { run, plan, issuer } = await startSite()
     issuer.createBotUser({ name: 'cam1', active: false })
