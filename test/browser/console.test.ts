@@ -178,6 +178,29 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     expect(await button(page, 'Show more').count()).toBe(0)
   })
 
+  it('shows a page once, however often somebody asks for more', async () => {
+    const { baseUrl, key, issuer } = await startManagementApi()
+    const { page } = await openPage(browser, 1280, baseUrl)
+    for (let n = 0; n <= 100; n += 1) issuer.createBotUser({ name: `door ${n}` })
+    await signIn(page, key)
+    await goTo(page, 'Bot users')
+    const released = createDeferred()
+    let asked = 0
+    await page.route('**/console/api/bot_users?before_id=*', async (route) => {
+      asked += 1
+      await released.promise
+      await route.continue()
+    })
+    await button(page, 'Show more').click()
+    await button(page, 'Show more').click()
+    await expect.poll(() => asked).toBe(2)
+    released.resolve()
+    await heading(page, 'door 0').first().waitFor()
+    await button(page, 'Show more').waitFor({ state: 'detached' })
+    await page.waitForLoadState('networkidle')
+    expect(await heading(page, 'door 0').count()).toBe(1)
+  })
+
   it('waits for the outcome of what is under way', async () => {
     const { baseUrl, key } = await startManagementApi()
     const { page } = await openPage(browser, 1280, baseUrl)

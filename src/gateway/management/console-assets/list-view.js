@@ -60,6 +60,8 @@ export function listView(options) {
   const headButton = createButton()
   headButton.hidden = true
   let isAdding = false
+  /** The answer to an earlier question than this one is of no interest any more. */
+  let question = 0
   const node = element('div', {}, viewHead(title, intro, headButton), problem, list, below)
   return { node, open: load, close: () => {} }
 
@@ -75,7 +77,9 @@ export function listView(options) {
   function load() {
     return attempt(async () => {
       await prepare?.()
-      const { items, next } = await askPage(path, collection)
+      const page = await ask()
+      if (!page) return
+      const { items, next } = page
       fill(list, items.map(toRow))
       // One button of a kind is enough: an empty list has its own.
       headButton.hidden = items.length === 0
@@ -90,12 +94,22 @@ export function listView(options) {
 
   function more(before) {
     return attempt(async () => {
-      const { items, next } = await askPage(path, collection, { before })
+      const page = await ask(before)
+      if (!page) return
+      const { items, next } = page
       const rows = items.map(toRow)
       list.append(...rows)
       fill(below, next && moreButton(next))
       rows[0]?.querySelector('h2')?.focus()
     })
+  }
+
+  /** A page, or undefined when another one was asked for meanwhile. */
+  async function ask(before) {
+    question += 1
+    const asked = question
+    const page = await askPage(path, collection, { before })
+    return asked === question ? page : undefined
   }
 
   async function attempt(run) {
