@@ -201,6 +201,22 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     expect(await heading(page, 'door 0').count()).toBe(1)
   })
 
+  it('says so when the gateway takes the question and never answers', async () => {
+    const { baseUrl, key } = await startManagementApi()
+    const { page } = await openPage(browser, 1280, baseUrl)
+    await page.clock.install()
+    await signIn(page, key)
+    const arrived = createDeferred()
+    await page.route('**/console/api/devices', () => arrived.resolve())
+    await page.clock.runFor(2_000)
+    await arrived.promise
+    await page.clock.runFor(10_000)
+    await page.getByRole('alert').getByText('The gateway does not answer.').waitFor()
+    await page.unroute('**/console/api/devices')
+    await page.clock.runFor(2_000)
+    await page.getByRole('alert').waitFor({ state: 'detached' })
+  })
+
   it('waits for the outcome of what is under way', async () => {
     const { baseUrl, key } = await startManagementApi()
     const { page } = await openPage(browser, 1280, baseUrl)

@@ -1,4 +1,7 @@
 const MAX_ITEMS = 1_000
+/** When a gateway that is cut off counts as silent. Changes may wait for DNS, or for an agent. */
+const READ_MS = 10_000
+const CHANGE_MS = 30_000
 
 /** A refusal, or no answer at all. Its message is a sentence for people, with the code in it. */
 export class ApiError extends Error {
@@ -16,7 +19,7 @@ export class ApiError extends Error {
  * @param {{ body?: object, isBackground?: boolean }} [options]
  */
 export async function ask(method, path, { body, isBackground = false } = {}) {
-  const response = await send(
+  const { response, text } = await send(
     method,
     path,
     {
@@ -27,10 +30,10 @@ export async function ask(method, path, { body, isBackground = false } = {}) {
     body,
   )
   if (response.status === 401) document.dispatchEvent(new Event('signed-out'))
-  if (!response.ok) throw await refusal(response)
+  if (!response.ok) throw refusal(response, text)
   if (response.status === 204) return undefined
   const isJson = response.headers.get('content-type')?.startsWith('application/json')
-  return isJson ? response.json() : response.text()
+  return isJson ? JSON.parse(text) : text
 }
 
 /**
@@ -58,17 +61,29 @@ export async function askAll(path, collection) {
   return all
 }
 
+/** The answer with its whole text. */
 async function send(method, path, headers, body) {
+  const silence = new AbortController()
+  const timer = setTimeout(() => silence.abort(), method === 'GET' ? READ_MS : CHANGE_MS)
+  const { signal } = silence
   try {
-    return await fetch(path, { method, headers, body: body && JSON.stringify(body) })
+    const response = await fetch(path, {
+      method,
+      headers,
+      body: body && JSON.stringify(body),
+      signal,
+    })
+    return { response, text: await response.text() }
   } catch {
     throw new ApiError('The gateway does not answer. Check that it runs and that you can reach it.')
+  } finally {
+    clearTimeout(timer)
   }
 }
 
-async function refusal(response) {
+function refusal(response, text) {
   try {
-    const { msg, error_code } = await response.json()
+    const { msg, error_code } = JSON.parse(text)
     return new ApiError(msg, error_code)
   } catch {
     return new ApiError('The gateway refused this without a reason.', `HTTP ${response.status}`)
