@@ -201,6 +201,16 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     expect(await heading(page, 'door 0').count()).toBe(1)
   })
 
+  it('shows the devices for an address that leads nowhere', async () => {
+    const { baseUrl, key } = await startManagementApi()
+    const { page, complaints } = await openPage(browser, 1280, baseUrl)
+    await signIn(page, key)
+    await goTo(page, 'Domains')
+    await page.goto('/console/#/constructor')
+    await page.getByRole('heading', { name: 'Devices', level: 1 }).waitFor()
+    expect(complaints).toEqual([])
+  })
+
   it('says so when the gateway takes the question and never answers', async () => {
     const { baseUrl, key } = await startManagementApi()
     const { page } = await openPage(browser, 1280, baseUrl)

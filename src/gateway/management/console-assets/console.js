@@ -79,7 +79,8 @@ function showConsole(apiKey) {
 
   function show() {
     view?.close()
-    const name = location.hash.slice(2) in VIEWS ? location.hash.slice(2) : 'devices'
+    const asked = location.hash.slice(2)
+    const name = Object.hasOwn(VIEWS, asked) ? asked : 'devices'
     const { label, make } = VIEWS[name]
     document.title = `${label} · ${TITLE}`
     for (const link of links) {
