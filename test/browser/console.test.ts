@@ -227,6 +227,28 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await page.getByRole('alert').waitFor({ state: 'detached' })
   })
 
+  it('leaves the form for signing in alone when a late answer says that the session is over', async () => {
+    const { baseUrl, key } = await startManagementApi()
+    const { page } = await openPage(browser, 1280, baseUrl)
+    const arrived = createDeferred()
+    const released = createDeferred()
+    await page.route('**/console/api/devices', async (route) => {
+      arrived.resolve()
+      await released.promise
+      await route.continue()
+    })
+    await signIn(page, key)
+    await arrived.promise
+    await button(page, 'Sign out').click()
+    await page.getByLabel('API key').fill('half a key')
+    const late = page.waitForResponse('**/console/api/devices')
+    released.resolve()
+    expect((await late).status()).toBe(401)
+    await page.waitForLoadState('networkidle')
+    expect(await page.getByLabel('API key').inputValue()).toBe('half a key')
+    expect(await page.getByText('You are signed out.').count()).toBe(1)
+  })
+
   it('waits for the outcome of what is under way', async () => {
     const { baseUrl, key } = await startManagementApi()
     const { page } = await openPage(browser, 1280, baseUrl)

@@ -19,12 +19,14 @@ const VIEWS = {
 const TITLE = 'Gateway console'
 
 const page = element('div', { id: 'page' })
-let leave = () => {}
+/** Closes what is shown; undefined while nobody is signed in. */
+let leave
 
 document.body.append(page, createToast())
-document.addEventListener('signed-out', () =>
-  showSignIn('Your session is over: sign in again to go on.'),
-)
+document.addEventListener('signed-out', () => {
+  // A late answer must not take the form away from somebody who is signing in again.
+  if (leave) showSignIn('Your session is over: sign in again to go on.')
+})
 void start()
 
 async function start() {
@@ -38,8 +40,8 @@ async function start() {
 }
 
 function showSignIn(notice) {
-  leave()
-  leave = () => {}
+  leave?.()
+  leave = undefined
   for (const dialog of document.querySelectorAll('dialog')) dialog.close()
   document.title = `Sign in · ${TITLE}`
   fill(page, signInView({ notice, onSignedIn: showConsole }))
