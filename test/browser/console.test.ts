@@ -1,6 +1,7 @@
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createDeferred } from '../../src/base/deferred.ts'
+import { challengeTarget, cnameTarget } from '../../src/gateway/dns-target.ts'
 import { hasChromium, launchChromium, openPage } from '../helpers/chromium.ts'
 import { agentWithEndpoint } from '../helpers/connected-agent.ts'
 import {
@@ -13,6 +14,7 @@ import {
   signIn,
   WIDTHS,
 } from '../helpers/console-page.ts'
+import { startDnsServer } from '../helpers/dns-server.ts'
 import { startManagementApi } from '../helpers/management-client.ts'
 
 describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () => {
@@ -285,6 +287,30 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await page.getByText('Your session is over: sign in again to go on.').waitFor()
     expect(await page.getByRole('dialog').count()).toBe(0)
     expect(await page.getByRole('navigation').count()).toBe(0)
+  })
+
+  it('follows the certificate after the records were put right, and forgets them when it cannot ask', async () => {
+    const records: Record<string, string> = {}
+    const { baseUrl, key, registrar, status, clock } = await startManagementApi({
+      dnsServers: [await startDnsServer(records)],
+    })
+    const { page } = await openPage(browser, 1280, baseUrl)
+    const domain = registrar.reserve({ domain: '*.site.test' })
+    records['dns-check.site.test'] = cnameTarget(domain, 'gateway.test')
+    records['_acme-challenge.site.test'] = challengeTarget(domain, 'gateway.test')
+    const job = { startedAt: clock.now(), error: 'No record.', retriesAt: clock.now() }
+    status.current = { renewsAt: undefined, job }
+    await signIn(page, key)
+    await goTo(page, 'Domains')
+    await page.getByText('Certificate failed').waitFor()
+    status.current = { renewsAt: clock.now(), job: undefined }
+    await button(page, 'Check status of *.site.test').click()
+    await page.getByText('Certificate ready').waitFor()
+    expect(await page.getByText('Found', { exact: true }).count()).toBe(2)
+    await page.route('**/check', (route) => route.abort())
+    await button(page, 'Check status of *.site.test').click()
+    await page.getByRole('alert').waitFor()
+    expect(await page.getByText('Found', { exact: true }).count()).toBe(0)
   })
 
   it('moves nothing for people who asked for less motion', async () => {

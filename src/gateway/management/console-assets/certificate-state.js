@@ -9,16 +9,23 @@ const CHECK_MS = 2_000
 export function certificateState({ id, certificate_management_status: status }) {
   const badgePlace = element('span', {})
   const sentence = element('span', {})
+  let shown
   show(status)
-  return { badge: badgePlace, sentence, follow }
+  return { badge: badgePlace, sentence, follow, followRetry }
 
   function show(now) {
+    shown = now
     fill(badgePlace, certificateBadge(now))
     fill(sentence, certificateSentence(now))
   }
 
   function follow(card) {
-    if (isUnderWay(status)) setTimeout(look, CHECK_MS, card)
+    if (isUnderWay(shown)) setTimeout(look, CHECK_MS, card)
+  }
+
+  /** The gateway may have begun to try again just now. */
+  function followRetry(card) {
+    if (!isUnderWay(shown)) void look(card)
   }
 
   async function look(card) {
@@ -26,11 +33,10 @@ export function certificateState({ id, certificate_management_status: status }) 
     try {
       const now = await ask('GET', `api/reserved_domains/${id}`, { isBackground: true })
       show(now.certificate_management_status)
-      if (!isUnderWay(now.certificate_management_status)) return
     } catch {
       // Whatever it is, the next thing that a person does here will say it.
     }
-    setTimeout(look, CHECK_MS, card)
+    follow(card)
   }
 }
 

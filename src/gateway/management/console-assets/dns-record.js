@@ -50,7 +50,11 @@ export function recordRow({ name, value }) {
     ]),
     state,
   )
-  return { node, show: (record) => fill(state, ...describe(record)) }
+  return {
+    node,
+    show: (record) => fill(state, ...describe(record)),
+    forget: () => fill(state),
+  }
 }
 
 function describe({ ok, found, error }) {

@@ -64,8 +64,10 @@ function domainCard(domain, reload) {
     try {
       const result = await ask('POST', `api/reserved_domains/${domain.id}/check`)
       for (const [at, record] of result.records.entries()) records[at].show(record)
+      certificate.followRetry(node)
       fill(outcome, result.ok ? 'Both records are as they should be.' : 'DNS is not ready yet.')
     } catch (error) {
+      for (const record of records) record.forget()
       fill(outcome)
       fill(problem, errorNotice(error))
     } finally {
