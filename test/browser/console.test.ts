@@ -313,6 +313,35 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     expect(await page.getByText('Found', { exact: true }).count()).toBe(0)
   })
 
+  it.each(WIDTHS)('has room for the longest names at %i px', async (width) => {
+    const { baseUrl, key, issuer, registrar, agents } = await startManagementApi()
+    const { page } = await openPage(browser, width, baseUrl)
+    const name = 'w'.repeat(255)
+    const { id } = issuer.createBotUser({ name })
+    issuer.createCredential({
+      ownerId: id,
+      description: name,
+      acl: [`bind:${'w.'.repeat(120)}test`],
+    })
+    issuer.createApiKey({ description: name })
+    registrar.reserve({ domain: `*.${'w'.repeat(63)}.${'w'.repeat(63)}.test`, description: name })
+    const { agent } = agentWithEndpoint('2')
+    agents.push({ ...agent, identity: { ...agent.identity, hostname: name } })
+    await signIn(page, key)
+    for (const view of ['Devices', 'Domains', 'Bot users', 'Authtokens', 'API keys']) {
+      await goTo(page, view)
+      await page
+        .getByRole('button', { name: /^(Delete|Stop)/ })
+        .first()
+        .waitFor()
+      await expectGoodView(page, `long-${view}`)
+    }
+    await goTo(page, 'Authtokens')
+    await button(page, 'Create an authtoken').click()
+    await page.getByRole('dialog').waitFor()
+    await expectGoodView(page, 'long-dialog')
+  })
+
   it('moves nothing for people who asked for less motion', async () => {
     const { baseUrl, key } = await startManagementApi()
     const { page } = await openPage(browser, 1280, baseUrl)
