@@ -40,10 +40,12 @@ export interface ActionContext {
     names?: Readonly<Record<string, string>>,
   ): CompiledExpression | undefined
   problem(kind: ProblemKind, path: ConfigPath, message: string, options?: ProblemOptions): void
+  /** True when what its author wrote there was of no use, and an example stands in for it. */
+  isMended(path: ConfigPath): boolean
   /** State that lives on when the policy is replaced and this action is not changed. */
   carry<T>(create: () => T): T
-  /** Makes `vars.<name>` known to what follows in this phase. */
-  declare(name: string): void
+  /** Makes `vars.<name>` known to what follows in this phase; any name, when it cannot be told. */
+  declare(name: string | undefined): void
 }
 
 /** Runs for an exchange whose rule matched. May throw EvaluationError: the answer is then 500. */
@@ -54,6 +56,8 @@ export interface ActionDefinition {
   readonly type: string
   readonly phases: readonly Phase[]
   readonly config: z.ZodType
+  /** A configuration with every field, which can be used in each of the phases. */
+  readonly example: unknown
   /** Results by name below `actions.ngrok.<namespace>`, such as `error.code`, and their types. */
   readonly results: Readonly<Record<string, string>>
   readonly namespace: string
@@ -68,6 +72,7 @@ interface ActionParts<S extends z.ZodType> {
   readonly type: string
   readonly phases: readonly Phase[]
   readonly config: S
+  readonly example: z.input<S>
   readonly results?: Readonly<Record<string, string>>
   /** The type with underscores unless given. */
   readonly namespace?: string

@@ -2,7 +2,8 @@ import { systemClock } from '../base/clock.ts'
 import { createLogger } from '../base/logger.ts'
 import { Compiler } from './compile.ts'
 import { type PolicyProblem, ProblemList } from './problem.ts'
-import { type SourcePosition, SourcePositions } from './source-position.ts'
+import { SourcePositions } from './source-position.ts'
+import type { SourcePosition } from './yaml-text.ts'
 
 /** A problem with its place in the text. */
 export interface PlacedProblem extends PolicyProblem {
@@ -20,18 +21,12 @@ export function checkPolicy(text: string, { service }: PolicyCheckOptions): Plac
   const log = createLogger('silent')
   new Compiler({ clock: systemClock, log, reach: {}, previous: undefined }, problems).compile(text)
   const positions = new SourcePositions(text)
-  return problems.all
-    .map((problem): PlacedProblem => {
-      const isWarning = service === 'hosted' && problem.isForeign
-      return {
-        ...problem,
-        severity: isWarning ? 'warning' : problem.severity,
-        position: problem.position ?? positions.find(problem.pointer),
-      }
-    })
-    .sort(byPosition)
-}
-
-function byPosition({ position: a }: PlacedProblem, { position: b }: PlacedProblem): number {
-  return a.line - b.line || a.column - b.column
+  return problems.all.map((problem): PlacedProblem => {
+    const isWarning = service === 'hosted' && problem.isForeign
+    return {
+      ...problem,
+      severity: isWarning ? 'warning' : problem.severity,
+      position: problem.position ?? positions.find(problem.pointer, problem.offset),
+    }
+  })
 }

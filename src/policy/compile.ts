@@ -1,31 +1,22 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
-import type {
-  ActionContext,
-  ActionDefinition,
-  ConfigPath,
-  PolicyReach,
-  RunningAction,
-} from './action.ts'
+import type { ActionContext, ActionDefinition, ConfigPath, PolicyReach } from './action.ts'
 import { ACTIONS, UNAVAILABLE_ACTIONS } from './actions/index.ts'
 import type { CompiledExpression } from './compiled-expression.ts'
-import { readConfig } from './config-problem.ts'
-import {
-  type ActionSource,
-  parsePolicy,
-  type RuleSource,
-  readDocument,
-  type Sourced,
-} from './document.ts'
+import { type ActionSource, type RuleSource, readDocument, type Sourced } from './document.ts'
 import type { Exchange } from './exchange.ts'
 import type { ExpressionLanguage } from './expression.ts'
 import type { Scope } from './expression-check.ts'
 import { ExpressionProblem } from './expression-problem.ts'
 import { canBe } from './expression-type.ts'
+import { child, isWithin } from './json-pointer.ts'
+import { nearest } from './nearest.ts'
 import { PHASES, type Phase } from './phase.ts'
 import { policyLanguage } from './policy-language.ts'
 import { PolicyScope } from './policy-scope.ts'
-import { child, type ProblemList } from './problem.ts'
+import { readPolicyText } from './policy-text.ts'
+import type { ProblemList } from './problem.ts'
+import { type ReadConfig, readConfig } from './read-config.ts'
 import { type CompiledAction, type CompiledRule, PhaseRules } from './run-phase.ts'
 import { splitTemplate, Template } from './template.ts'
 
@@ -37,6 +28,14 @@ export interface CompilerOptions {
   readonly log: Logger
   readonly reach: PolicyReach
   readonly previous: ActionStates | undefined
+}
+
+/** An action, where its source stands and what it is judged by. */
+interface ActionPlace {
+  readonly action: ActionDefinition
+  readonly config: ReadConfig
+  readonly pointer: string
+  readonly phase: Phase
 }
 
 /** Makes the rules of one document; what is wrong with it ends up in `problems`. */
@@ -58,19 +57,27 @@ export class Compiler {
     return this.#states
   }
 
+  /** Compiles JSON or YAML text, or a document that was parsed already; null has no rules. */
   compile(source: unknown): Readonly<Record<Phase, PhaseRules>> {
-    const value = source === null ? {} : parsePolicy(source, this.#problems)
-    const document = this.#problems.hasErrors ? undefined : readDocument(value, this.#problems)
+    const document = typeof source === 'string' ? this.#read(source) : (source ?? {})
+    this.#problems.about(document)
+    const { isEnabled, rules: sources } = readDocument(document, this.#problems)
     const [onTcpConnect, onHttpRequest, onHttpResponse] = PHASES.map((phase) => {
       this.#scope.enterPhase(phase)
-      const rules = (document?.rules[phase] ?? []).map((rule) => this.#compileRule(rule, phase))
-      return new PhaseRules(phase, rules, this.#options.log)
+      const rules = sources[phase].map((rule) => this.#compileRule(rule, phase))
+      return new PhaseRules(phase, isEnabled ? rules : [], this.#options.log)
     }) as [PhaseRules, PhaseRules, PhaseRules]
     return {
       on_tcp_connect: onTcpConnect,
       on_http_request: onHttpRequest,
       on_http_response: onHttpResponse,
     }
+  }
+
+  /** What can be read of a text; without anything there are no rules, and a problem. */
+  #read(text: string): unknown {
+    const read = readPolicyText(text, this.#problems)
+    return read ? read.value : {}
   }
 
   #compileRule(rule: RuleSource, phase: Phase): CompiledRule {
@@ -91,46 +98,51 @@ export class Compiler {
     return expression
   }
 
-  #compileAction({ type, config, pointer }: ActionSource, phase: Phase) {
-    const action = this.#findAction(type, pointer, phase)
-    if (!action) return undefined
-    const configPointer = child(pointer, 'config')
-    const before = this.#problems.all.length
-    const parsed = readConfig(action.config, config ?? {}, configPointer, this.#problems)
-    let run: RunningAction | undefined
-    if (this.#problems.all.length === before) {
-      run = action.build(parsed, this.#context(action, parsed, configPointer, phase))
-    }
-    this.#scope.addAction(action)
-    return run && ({ type, run, alwaysEnds: action.alwaysEnds(parsed) } satisfies CompiledAction)
-  }
-
-  #findAction(type: string, pointer: string, phase: Phase): ActionDefinition | undefined {
-    const at = child(pointer, 'type')
+  /** Builds an action even when it is of no use, so that all of it is checked. */
+  #compileAction(source: ActionSource, rulePhase: Phase): CompiledAction | undefined {
+    const { type, pointer } = source
     const action = ACTIONS.get(type)
-    if (action?.phases.includes(phase)) return action
-    if (action) {
-      const message = `${type} cannot stand in ${phase}, only in ${action.phases.join(', ')}.`
-      this.#problems.add('actionNotInPhase', at, message)
+    if (!action) {
+      this.#refuseAction(type, child(pointer, 'type'))
       return undefined
     }
+    const { config: schema, example } = action
+    const config = readConfig(
+      { schema, example, config: source.config ?? {}, pointer: child(pointer, 'config') },
+      this.#problems,
+    )
+    const phase = this.#phaseFor(action, source, rulePhase)
+    const run = action.build(config.value, this.#context({ action, config, pointer, phase }))
+    this.#scope.addAction(action)
+    return { type, run, alwaysEnds: action.alwaysEnds(config.value) }
+  }
+
+  /** An action that stands where it cannot is judged as if it stood where it can. */
+  #phaseFor({ type, phases }: ActionDefinition, { pointer }: ActionSource, phase: Phase): Phase {
+    if (phases.includes(phase)) return phase
+    const message = `${type} cannot stand in ${phase}, only in ${phases.join(', ')}.`
+    this.#problems.add('actionNotInPhase', child(pointer, 'type'), message)
+    return phases.at(-1) ?? phase
+  }
+
+  #refuseAction(type: string, pointer: string): void {
     const sentence = UNAVAILABLE_ACTIONS.get(type)
     if (sentence !== undefined) {
       const message = `${type} is not available here: ${sentence}.`
-      this.#problems.add('notAvailable', at, message, { isForeign: true })
-    } else {
-      this.#problems.add('unknownAction', at, `There is no action ${type}.`, { isForeign: true })
+      this.#problems.add('notAvailable', pointer, message, { isForeign: true })
+      return
     }
-    return undefined
+    const meant = ACTIONS.get(nearest(type, ACTIONS.keys()) ?? '')
+    const hint = meant ? `: did you mean ${meant.type}?` : '.'
+    const message = `There is no action ${type}${hint}`
+    this.#problems.add('unknownAction', pointer, message, { isForeign: true })
+    // Who reads the results of the one that was meant makes no second mistake.
+    if (meant) this.#scope.addAction(meant)
   }
 
-  #context(
-    action: ActionDefinition,
-    config: unknown,
-    pointer: string,
-    phase: Phase,
-  ): ActionContext {
-    const at = (path: ConfigPath) => path.reduce<string>(child, pointer)
+  #context({ action, config, pointer, phase }: ActionPlace): ActionContext {
+    const at = (path: ConfigPath) => path.reduce<string>(child, child(pointer, 'config'))
+    const isMended = (path: ConfigPath) => isWithin(at(path), config.mended)
     const { clock, log, reach } = this.#options
     return {
       phase,
@@ -141,9 +153,12 @@ export class Compiler {
       expression: (source, path, names) =>
         this.#compileExpression(source, at(path), this.#scope.in(phase, names)),
       problem: (kind, path, message, options) => {
-        this.#problems.add(kind, at(path), message, options)
+        if (!isMended(path)) this.#problems.add(kind, at(path), message, options)
       },
-      carry: (create) => this.#carry(`${phase} ${action.type} ${JSON.stringify(config)}`, create),
+      isMended,
+      carry: (create) => {
+        return this.#carry(`${phase} ${action.type} ${JSON.stringify(config.value)}`, create)
+      },
       declare: (name) => this.#scope.addVariable(name),
     }
   }
@@ -161,37 +176,38 @@ export class Compiler {
   #compileTemplate(text: string, pointer: string, phase: Phase): Template {
     const pieces = splitTemplate(text)
     if (!pieces) {
-      this.#problems.add(
-        'interpolation',
-        pointer,
-        'An interpolation is not closed: it ends with a brace.',
-      )
-      return new Template([])
+      const message = 'An interpolation is not closed: it ends with a brace.'
+      this.#problems.add('interpolation', pointer, message, { offset: text.lastIndexOf('${') })
+      return new Template([undefined])
     }
     const scope = this.#scope.in(phase)
     return new Template(
-      pieces.flatMap((piece) =>
+      pieces.map((piece) =>
         piece.kind === 'text'
           ? piece.text
-          : (this.#compileExpression(piece.source, pointer, scope, 'interpolation') ?? []),
+          : this.#compileExpression(piece.source, pointer, scope, piece.offset),
       ),
     )
   }
 
+  /** `start`: where the expression begins in the text around it; undefined when it is all there is. */
   #compileExpression(
     source: string,
     pointer: string,
     scope: Scope,
-    kind: 'expression' | 'interpolation' = 'expression',
+    start?: number,
   ): CompiledExpression | undefined {
     try {
       return this.#language.compile(source, scope)
     } catch (error) {
       if (!(error instanceof ExpressionProblem)) throw error
-      const { message, offset, isForeign } = error
-      const place = offset === undefined ? '' : ` (at character ${offset + 1})`
-      const sentence = `The expression \`${shorten(source)}\` cannot be used: ${message}${place}.`
-      this.#problems.add(kind, pointer, sentence, { isForeign })
+      const kind = start === undefined ? 'expression' : 'interpolation'
+      for (const { message, offset, isForeign } of [error, ...error.further]) {
+        const place = offset === undefined ? '' : ` (at character ${offset + 1})`
+        const sentence = `The expression \`${shorten(source)}\` cannot be used: ${message}${place}.`
+        const at = start === undefined ? offset : start + (offset ?? 0)
+        this.#problems.add(kind, pointer, sentence, { isForeign, offset: at })
+      }
       return undefined
     }
   }

@@ -1,30 +1,24 @@
 import type { z } from 'zod'
-import { CODES, child, type ProblemKind, type ProblemList } from './problem.ts'
+import { child } from './json-pointer.ts'
+import { nearest } from './nearest.ts'
+import { CODES, type ProblemKind, type ProblemList } from './problem.ts'
 
-/** Checks a configuration, adds what is wrong with it and answers undefined then. */
-export function readConfig<T>(
-  schema: z.ZodType<T>,
-  config: unknown,
+/** Adds what a schema found wrong with a configuration; `known` are the fields there are there. */
+export function addIssue(
+  issue: z.core.$ZodIssue,
   pointer: string,
+  known: Readonly<Record<string, unknown>>,
   problems: ProblemList,
-): T | undefined {
-  const result = schema.safeParse(config, { error: sentence })
-  if (result.success) return result.data
-  const mistyped = new Set<string>()
-  for (const issue of result.error.issues) {
-    const at = issue.path.reduce<string>((path, key) => child(path, String(key)), pointer)
-    // The length of a text says nothing where a list has to be.
-    if (mistyped.has(at)) continue
-    if (issue.code === 'invalid_type') mistyped.add(at)
-    if (issue.code === 'unrecognized_keys') {
-      for (const key of issue.keys) {
-        problems.add('badValue', child(at, key), `${key} is no field of this action.`)
-      }
-    } else {
-      problems.add(kindOf(issue), at, issue.message)
-    }
+): void {
+  if (issue.code !== 'unrecognized_keys') {
+    problems.add(kindOf(issue), pointer, issue.message)
+    return
   }
-  return undefined
+  for (const key of issue.keys) {
+    const meant = nearest(key, Object.keys(known))
+    const hint = meant ? `: did you mean ${meant}?` : '.'
+    problems.add('badValue', child(pointer, key), `${key} is no field of this action${hint}`)
+  }
 }
 
 function kindOf(issue: z.core.$ZodIssue): ProblemKind {
@@ -47,8 +41,8 @@ function kindOf(issue: z.core.$ZodIssue): ProblemKind {
   }
 }
 
-/** The sentence for people; undefined leaves zod's own. */
-function sentence(issue: z.core.$ZodRawIssue): string | undefined {
+/** The sentence of an issue for people; undefined leaves zod's own. */
+export function issueSentence(issue: z.core.$ZodRawIssue): string | undefined {
   const field = issue.path?.at(-1)
   const name = typeof field === 'string' ? field : 'An item'
   switch (issue.code) {

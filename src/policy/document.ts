@@ -1,16 +1,14 @@
-import { parseDocument } from 'yaml'
+import { child } from './json-pointer.ts'
+import { nearest } from './nearest.ts'
 import { PHASES, type Phase } from './phase.ts'
-import { child, type ProblemList } from './problem.ts'
+import type { ProblemList } from './problem.ts'
 
-/** Characters of a document. */
-const MAX_LENGTH = 131_072
 /** Rules of all phases together. */
 const MAX_RULES = 200
 /** Expressions, and actions, of one rule. */
 const MAX_ITEMS = 50
-const MAX_DEPTH = 24
-/** References to anchors that YAML may resolve: enough for reuse, too few for a bomb. */
-const MAX_ALIASES = 100
+/** Values inside each other in the configuration of an action. */
+const MAX_DEPTH = 20
 
 /** Names of phases before 2024-10, which policies of old agents still have. */
 const LEGACY_PHASES: ReadonlyMap<string, Phase> = new Map([
@@ -22,6 +20,8 @@ const FOREIGN_PHASES = new Set(['on_event_stream_message'])
 
 /** The rules of a document whose shape is right; configurations are still as they were written. */
 export interface PolicyDocument {
+  /** False for a document that is switched off: its rules are only checked. */
+  readonly isEnabled: boolean
   readonly rules: Readonly<Record<Phase, readonly RuleSource[]>>
 }
 
@@ -46,125 +46,80 @@ export interface Sourced<T> {
 
 type Fields = Record<string, unknown>
 
-/** Reads JSON or YAML text; a value that is not text is taken as parsed already. */
-export function parsePolicy(source: unknown, problems: ProblemList): unknown {
-  if (typeof source !== 'string') return source
-  if (source.length > MAX_LENGTH) {
-    problems.add('tooLong', '', `The policy is longer than ${MAX_LENGTH} characters.`)
-    return undefined
-  }
-  try {
-    const value: unknown = JSON.parse(source)
-    // JSON.parse keeps the last of two equal keys in silence; the YAML reader names them.
-    if (countKeysIn(source) === countKeys(value)) return value
-  } catch {
-    // Not JSON.
-  }
-  return parseYaml(source, problems)
-}
-
-function countKeysIn(json: string): number {
-  let keys = 0
-  for (const [, colon] of json.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?/g)) if (colon) keys += 1
-  return keys
-}
-
-function countKeys(value: unknown): number {
-  if (typeof value !== 'object' || value === null) return 0
-  const items: unknown[] = Object.values(value)
-  return items.reduce<number>(
-    (sum, item) => sum + countKeys(item),
-    Array.isArray(value) ? 0 : items.length,
-  )
-}
-
-function parseYaml(source: string, problems: ProblemList): unknown {
-  const document = parseDocument(source, { uniqueKeys: true, logLevel: 'error' })
-  const [error] = document.errors
-  if (error) {
-    const [text = ''] = error.message.split(/ at line \d+, column \d+|\n/, 1)
-    const [place] = error.linePos ?? []
-    const position = place && { line: place.line, column: place.col }
-    problems.add('unparsable', '', `The policy is neither JSON nor YAML: ${text}.`, { position })
-    return undefined
-  }
-  try {
-    return document.toJS({ maxAliasCount: MAX_ALIASES })
-  } catch (cause) {
-    problems.add('unparsable', '', `The policy cannot be read: ${(cause as Error).message}.`)
-    return undefined
-  }
-}
-
-const NO_RULES: PolicyDocument = {
-  rules: { on_tcp_connect: [], on_http_request: [], on_http_response: [] },
-}
-
-/** Checks the shape of a parsed document, down to the type of each action. */
+/**
+ * Checks the shape of a parsed document, down to the type of each action. What has the right shape
+ * is answered whatever else is wrong; what is over a limit is counted, and not looked at.
+ */
 export function readDocument(value: unknown, problems: ProblemList): PolicyDocument {
   const rules: Record<Phase, RuleSource[]> = {
     on_tcp_connect: [],
     on_http_request: [],
     on_http_response: [],
   }
-  if (depthOf(value) > MAX_DEPTH) {
-    problems.add('tooDeep', '', `The policy is nested more than ${MAX_DEPTH} deep.`)
-    return NO_RULES
-  }
   const root = fieldsOf(value)
   if (!root) {
     const hint = `The policy must be an object with ${PHASES.join(', ')}.`
     problems.add('unparsable', '', hint)
-    return NO_RULES
+    return { isEnabled: true, rules }
   }
-  const isDisabled = readDisabled(root, problems)
+  const isEnabled = readEnabled(root, problems)
+  let count = 0
   for (const [key, list] of Object.entries(root)) {
     const phase = phaseOf(key, root, problems)
-    if (phase) rules[phase].push(...readRules(list, child('', key), problems))
+    if (!phase) continue
+    const pointer = child('', key)
+    const items = readRuleList(list, pointer, problems)
+    for (const [index, item] of items.slice(0, Math.max(0, MAX_RULES - count)).entries()) {
+      const rule = readRule(item, child(pointer, index), problems)
+      if (rule) rules[phase].push(rule)
+    }
+    count += items.length
   }
-  const count = PHASES.reduce((sum, phase) => sum + rules[phase].length, 0)
   if (count > MAX_RULES) {
     problems.add('tooManyRules', '', `The policy has ${count} rules; ${MAX_RULES} are allowed.`)
   }
-  return isDisabled || count > MAX_RULES ? NO_RULES : { rules }
+  return { isEnabled, rules }
 }
 
 /** `enabled` stands beside the old names of the phases only. */
-function readDisabled(root: Fields, problems: ProblemList): boolean {
-  if (!('enabled' in root) || !('inbound' in root || 'outbound' in root)) return false
+function readEnabled(root: Fields, problems: ProblemList): boolean {
+  if (!('enabled' in root) || !isLegacy(root)) return true
   if (typeof root.enabled !== 'boolean') {
     problems.add('badValue', '/enabled', 'enabled must be true or false.')
   }
-  return root.enabled === false
+  return root.enabled !== false
 }
 
+const isLegacy = (root: Fields) => 'inbound' in root || 'outbound' in root
+
+/** The phase whose rules stand under a key, as far as one can tell. */
 function phaseOf(key: string, root: Fields, problems: ProblemList): Phase | undefined {
-  const isLegacy = 'inbound' in root || 'outbound' in root
-  if (isLegacy && key === 'enabled') return undefined
+  const pointer = child('', key)
+  if (isLegacy(root) && key === 'enabled') return undefined
   const legacy = LEGACY_PHASES.get(key)
   if (legacy) return legacy
   const phase = PHASES.find((name) => name === key)
-  if (phase && isLegacy) {
-    problems.add('badValue', child('', key), `${key} cannot stand beside inbound and outbound.`)
-    return undefined
+  if (phase && isLegacy(root)) {
+    problems.add('badValue', pointer, `${key} cannot stand beside inbound and outbound.`)
   }
   if (phase) return phase
-  const isForeign = FOREIGN_PHASES.has(key)
-  const sentence = isForeign
-    ? `${key} is not available here: use response-body-find-replace.`
-    : `${key} is no phase: use ${PHASES.join(', ')}.`
-  problems.add(isForeign ? 'notAvailable' : 'badValue', child('', key), sentence, { isForeign })
-  return undefined
+  if (FOREIGN_PHASES.has(key)) {
+    const sentence = `${key} is not available here: use response-body-find-replace.`
+    problems.add('notAvailable', pointer, sentence, { isForeign: true })
+    return undefined
+  }
+  const meant = nearest(key, PHASES)
+  const hint = meant ? `did you mean ${meant}?` : `use ${PHASES.join(', ')}.`
+  problems.add('badValue', pointer, `${key} is no phase: ${hint}`)
+  return meant
 }
 
-function readRules(value: unknown, pointer: string, problems: ProblemList): RuleSource[] {
+function readRuleList(value: unknown, pointer: string, problems: ProblemList): readonly unknown[] {
   // A phase that is written with nothing below it: YAML makes null of that.
   if (value === null) return []
-  if (!Array.isArray(value)) {
-    problems.add('badValue', pointer, `${pointer.slice(1)} must be a list of rules.`)
-    return []
-  }
-  return value.flatMap((item, index) => readRule(item, child(pointer, index), problems) ?? [])
+  if (Array.isArray(value)) return value
+  problems.add('badValue', pointer, `${pointer.slice(1)} must be a list of rules.`)
+  return []
 }
 
 function readRule(value: unknown, pointer: string, problems: ProblemList): RuleSource | undefined {
@@ -195,8 +150,7 @@ function readExpressions(
     problems.add('badValue', pointer, 'expressions must be a list of texts.')
     return []
   }
-  if (isTooLong(value, pointer, 'expressions', problems)) return []
-  return value.flatMap((item, index) => {
+  return within(value, pointer, 'expressions', problems).flatMap((item, index) => {
     if (typeof item === 'string') return { pointer: child(pointer, index), value: item }
     problems.add('badValue', child(pointer, index), 'An expression must be text.')
     return []
@@ -208,8 +162,9 @@ function readActions(value: unknown, pointer: string, problems: ProblemList): Ac
     problems.add('noActions', pointer, 'A rule needs at least one action.')
     return []
   }
-  if (isTooLong(value, pointer, 'actions', problems)) return []
-  return value.flatMap((item, index) => readAction(item, child(pointer, index), problems) ?? [])
+  return within(value, pointer, 'actions', problems).flatMap(
+    (item, index) => readAction(item, child(pointer, index), problems) ?? [],
+  )
 }
 
 function readAction(
@@ -228,19 +183,25 @@ function readAction(
     problems.add('badValue', child(pointer, 'type'), 'An action needs a type.')
     return undefined
   }
+  if (depthOf(config) > MAX_DEPTH) {
+    const message = `The configuration is nested more than ${MAX_DEPTH} deep.`
+    problems.add('tooDeep', child(pointer, 'config'), message)
+    return undefined
+  }
   return { pointer, type, config: config ?? undefined }
 }
 
-function isTooLong(
+/** The items of a list that are looked at. */
+function within(
   list: readonly unknown[],
   pointer: string,
   what: string,
   problems: ProblemList,
-): boolean {
-  if (list.length <= MAX_ITEMS) return false
+): readonly unknown[] {
+  if (list.length <= MAX_ITEMS) return list
   const message = `The rule has ${list.length} ${what}; ${MAX_ITEMS} are allowed.`
   problems.add('tooManyItems', pointer, message)
-  return true
+  return list.slice(0, MAX_ITEMS)
 }
 
 function refuseUnknownKeys(
@@ -252,7 +213,9 @@ function refuseUnknownKeys(
 ): void {
   for (const key of Object.keys(fields)) {
     if (known.includes(key)) continue
-    problems.add('badValue', child(pointer, key), `${key} is no field of ${what}.`)
+    const meant = nearest(key, known)
+    const hint = meant ? `: did you mean ${meant}?` : '.'
+    problems.add('badValue', child(pointer, key), `${key} is no field of ${what}${hint}`)
   }
 }
 

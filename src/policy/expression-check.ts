@@ -1,4 +1,3 @@
-import type { CheckArguments } from './expression-function.ts'
 import { ExpressionProblem } from './expression-problem.ts'
 import {
   AND,
@@ -13,22 +12,17 @@ import {
   textOf,
 } from './expression-tree.ts'
 import { BOOL, canBe, DYN, either, formatType, parseType, type Type } from './expression-type.ts'
+import { nearest } from './nearest.ts'
+import { type FindOverloads, isConstant, type Overload, qualifiedName } from './overload.ts'
 import type { Phase } from './phase.ts'
-
-/** One way to call a function; a method's target is its first parameter. */
-export interface Overload {
-  readonly isMethod: boolean
-  readonly parameters: readonly string[]
-  readonly result: string
-  readonly phases?: readonly Phase[] | undefined
-  readonly check?: CheckArguments | undefined
-}
 
 /** The names that an expression may use where it stands. */
 export interface Scope {
   readonly phase: Phase
   /** The type of a dotted name, or why it cannot be read here. */
   typeOf(path: string): string | NameProblem | undefined
+  /** Names that can be read here, for who mistyped one. */
+  names(): Iterable<string>
 }
 
 /** Why a name is refused; `isForeign` when only the hosted service can judge. */
@@ -39,7 +33,9 @@ export interface NameProblem {
 
 export interface CheckerOptions {
   readonly scope: Scope
-  overloads(name: string): readonly Overload[] | undefined
+  readonly overloads: FindOverloads
+  /** Everything that can be called; operators have names with underscores. */
+  functionNames(): Iterable<string>
   /** Runs an expression without variables; answers why it fails. */
   failureOf(constant: Node): string | undefined
 }
@@ -64,16 +60,27 @@ type Locals = ReadonlyMap<string, Type>
  */
 export class ExpressionChecker {
   readonly #options: CheckerOptions
+  readonly #problems: ExpressionProblem[] = []
+  readonly #refused = new Set<Node>()
 
   constructor(options: CheckerOptions) {
     this.#options = options
   }
 
-  /** The type of the whole expression. Throws ExpressionProblem. */
+  /** The type of the whole expression. Throws ExpressionProblem, with all that is wrong. */
   check(node: Node): Type {
     const type = this.#typeOf(node, new Map())
     this.#refuseFailingConstants(node)
+    const [first, ...further] = this.#problems
+    if (first) throw new ExpressionProblem(first.message, { ...first, further })
     return type
+  }
+
+  /** What is refused may be anything: nothing else has to be wrong because of it. */
+  #refuse(node: Node, message: string, isForeign = false): Type {
+    this.#refused.add(node)
+    this.#problems.push(new ExpressionProblem(message, { node: node.id, isForeign }))
+    return DYN
   }
 
   #typeOf(node: Node, locals: Locals): Type {
@@ -114,23 +121,21 @@ export class ExpressionChecker {
     if (path !== undefined && !locals.has(root)) {
       const known = this.#options.scope.typeOf(path)
       if (typeof known === 'string') return parseType(known)
-      if (known) throw new ExpressionProblem(known.message, { ...known, node: node.id })
+      if (known) return this.#refuse(startOf(node), known.message, known.isForeign)
     }
     if (node.kind === 'name') {
       const local = locals.get(node.name)
       if (local) return local
       if (TYPE_NAMES.has(node.name)) return { name: 'type' }
-      throw this.#unknown(node.name, node)
+      return this.#refuseUnknown(node.name, node)
     }
     if (node.kind !== 'select') return DYN
     if (path !== undefined && !locals.has(root) && !this.#hasKnownStart(node.operand)) {
-      throw this.#unknown(path, node)
+      return this.#refuseUnknown(path, node)
     }
     const operand = this.#typeOf(node.operand, locals)
     if (!canBe(operand, 'map')) {
-      throw new ExpressionProblem(`a ${formatType(operand)} has no field ${node.field}`, {
-        node: node.id,
-      })
+      return this.#refuse(node, `a ${formatType(operand)} has no field ${node.field}`)
     }
     return node.isTest ? BOOL : (operand.of ?? DYN)
   }
@@ -141,19 +146,19 @@ export class ExpressionChecker {
     return node.kind === 'select' && this.#hasKnownStart(node.operand)
   }
 
-  #unknown(name: string, node: Node): ExpressionProblem {
-    return new ExpressionProblem(`${name} is not known here`, { node: node.id, isForeign: true })
+  #refuseUnknown(name: string, node: Node): Type {
+    const meant = nearest(name, this.#options.scope.names())
+    const hint = meant ? `: did you mean ${meant}?` : ''
+    return this.#refuse(startOf(node), `${name} is not known here${hint}`, true)
   }
 
   #foldType(node: FoldNode, locals: Locals): Type {
     if (RESERVED.has(node.variable)) {
-      throw new ExpressionProblem(`${node.variable} cannot be the variable of a macro`, {
-        node: node.id,
-      })
+      return this.#refuse(node, `${node.variable} cannot be the variable of a macro`)
     }
     const range = this.#typeOf(node.range, locals)
     if (!canBe(range, 'list') && !canBe(range, 'map')) {
-      throw new ExpressionProblem(`a ${formatType(range)} has no items`, { node: node.id })
+      this.#refuse(node, `a ${formatType(range)} has no items`)
     }
     const item = range.name === 'list' ? (range.of ?? DYN) : DYN
     const init = this.#typeOf(node.init, locals)
@@ -164,7 +169,7 @@ export class ExpressionChecker {
   }
 
   #callType(node: CallNode, locals: Locals): Type {
-    const qualified = this.#qualifiedName(node)
+    const qualified = qualifiedName(node, this.#options.overloads)
     if (qualified !== undefined) {
       const overloads = this.#options.overloads(qualified) ?? []
       return this.#overloadType(qualified, node, overloads, locals)
@@ -191,10 +196,11 @@ export class ExpressionChecker {
     if (!overloads) {
       const target = node.target && pathOf(node.target)
       const name = target === undefined ? node.name : `${target}.${node.name}`
-      throw new ExpressionProblem(`there is no function ${name}()`, {
-        node: node.id,
-        isForeign: true,
-      })
+      const meant = nearest(name, this.#options.functionNames())
+      const hint = meant ? `: did you mean ${meant}()?` : ''
+      this.#refuse(node, `there is no function ${name}()${hint}`, true)
+      for (const arg of node.args) this.#typeOf(arg, locals)
+      return DYN
     }
     return this.#overloadType(node.name, node, overloads, locals)
   }
@@ -204,12 +210,10 @@ export class ExpressionChecker {
     const key = this.#typeOf(index, locals)
     const isList = type.name === 'list'
     if (!canBe(type, 'list') && !canBe(type, 'map')) {
-      throw new ExpressionProblem(`a ${formatType(type)} has no items`, { node: operand.id })
+      return this.#refuse(operand, `a ${formatType(type)} has no items`)
     }
     if (isList && !['int', 'uint', 'double', 'dyn'].includes(key.name)) {
-      throw new ExpressionProblem(`a list has no item ${textOf(index) ?? `by ${key.name}`}`, {
-        node: index.id,
-      })
+      return this.#refuse(index, `a list has no item ${textOf(index) ?? `by ${key.name}`}`)
     }
     return type.of ?? DYN
   }
@@ -217,9 +221,7 @@ export class ExpressionChecker {
   #require(node: Node, wanted: string, locals: Locals): void {
     const type = this.#typeOf(node, locals)
     if (canBe(type, wanted)) return
-    throw new ExpressionProblem(`a ${wanted} is needed, and this is a ${formatType(type)}`, {
-      node: node.id,
-    })
+    this.#refuse(node, `a ${wanted} is needed, and this is a ${formatType(type)}`)
   }
 
   #overloadType(
@@ -239,50 +241,35 @@ export class ExpressionChecker {
     )
     if (fitting.length === 0) {
       const list = types.map(formatType).join(', ')
-      throw new ExpressionProblem(`${describe(name)} does not take (${list})`, { node: node.id })
+      return this.#refuse(node, `${describe(name)} does not take (${list})`)
     }
     const { phase } = this.#options.scope
     if (!fitting.some(({ phases }) => !phases || phases.includes(phase))) {
-      throw new ExpressionProblem(`${describe(name)} cannot be used in ${phase}`, { node: node.id })
+      return this.#refuse(node, `${describe(name)} cannot be used in ${phase}`)
     }
     const [problem] = fitting.flatMap(({ check }) => check?.(given) ?? [])
-    if (problem !== undefined) throw new ExpressionProblem(problem, { node: node.id })
+    if (problem !== undefined) return this.#refuse(node, problem)
     return fitting.map(({ result }) => parseType(result)).reduce(either)
   }
 
-  /** Runs the largest parts that depend on nothing. */
+  /** Runs the largest parts that depend on nothing, unless something is wrong with them already. */
   #refuseFailingConstants(node: Node): void {
-    if (!this.#isConstant(node)) {
+    if (!isConstant(node, this.#options.overloads) || this.#hasRefused(node)) {
       for (const child of childrenOf(node)) this.#refuseFailingConstants(child)
     } else if (node.kind === 'call') {
       const failure = this.#options.failureOf(node)
-      if (failure !== undefined) throw new ExpressionProblem(failure, { node: node.id })
+      if (failure !== undefined) this.#refuse(node, failure)
     }
   }
 
-  /** True when nothing below depends on a variable or on the request. */
-  #isConstant(node: Node): boolean {
-    if (node.kind === 'constant') return true
-    if (node.kind === 'name' || node.kind === 'fold') return false
-    if (node.kind === 'call') return this.#isConstantCall(node)
-    return childrenOf(node).every((child) => this.#isConstant(child))
+  #hasRefused(node: Node): boolean {
+    return this.#refused.has(node) || childrenOf(node).some((child) => this.#hasRefused(child))
   }
+}
 
-  #isConstantCall(node: CallNode): boolean {
-    const qualified = this.#qualifiedName(node)
-    const name = qualified ?? node.name
-    const overloads = this.#options.overloads(name) ?? []
-    if (name.startsWith('@') || overloads.some(({ phases }) => phases)) return false
-    const operands = qualified === undefined ? childrenOf(node) : node.args
-    return operands.every((operand) => this.#isConstant(operand))
-  }
-
-  /** `json.decode` when that is a function, and not a method of something called `json`. */
-  #qualifiedName({ target, name }: CallNode): string | undefined {
-    const path = target && pathOf(target)
-    const qualified = path === undefined ? undefined : `${path}.${name}`
-    return qualified !== undefined && this.#options.overloads(qualified) ? qualified : undefined
-  }
+/** Where a dotted name begins. */
+function startOf(node: Node): Node {
+  return node.kind === 'select' ? startOf(node.operand) : node
 }
 
 /** Operators by their sign: `_+_` is `+`. */

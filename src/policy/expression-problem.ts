@@ -5,14 +5,22 @@ export class ExpressionProblem extends Error {
   readonly offset: number | undefined
   readonly isForeign: boolean
   readonly node: bigint | undefined
+  /** What else is wrong with the same expression. */
+  readonly further: readonly ExpressionProblem[]
 
   constructor(
     message: string,
-    at: { node?: bigint; offset?: number | undefined; isForeign?: boolean } = {},
+    at: {
+      node?: bigint | undefined
+      offset?: number | undefined
+      isForeign?: boolean
+      further?: readonly ExpressionProblem[]
+    } = {},
   ) {
     super(message)
     this.node = at.node
     this.offset = at.offset
     this.isForeign = at.isForeign ?? false
+    this.further = at.further ?? []
   }
 }

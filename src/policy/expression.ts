@@ -20,7 +20,7 @@ import type { Clock } from '../base/clock.ts'
 import { BoundedCache } from './bounded-cache.ts'
 import { CompiledExpression, type TypedForm } from './compiled-expression.ts'
 import { Evaluation, EvaluationError } from './evaluation.ts'
-import { ExpressionChecker, type Overload, type Scope } from './expression-check.ts'
+import { ExpressionChecker, type Scope } from './expression-check.ts'
 import type { CheckArguments, ExpressionFunction, ParameterType } from './expression-function.ts'
 import { refuseOversizeSource, refuseOversizeTree } from './expression-limits.ts'
 import { ExpressionProblem } from './expression-problem.ts'
@@ -32,8 +32,10 @@ import {
   rewriteCosts,
   rewriteMeaning,
 } from './expression-rewrite.ts'
-import { type Node, readTree, writeTree } from './expression-tree.ts'
+import { type Node, writeTree } from './expression-tree.ts'
 import { checkFormat } from './format-check.ts'
+import type { Overload } from './overload.ts'
+import { ParsedSource } from './parsed-source.ts'
 import type { Value } from './value.ts'
 import type { Variable } from './variables.ts'
 
@@ -88,11 +90,11 @@ export class ExpressionLanguage<Subject> {
   readonly #overloads: ReadonlyMap<string, readonly Overload[]>
   readonly #activation: Record<string, never>
   /** Devices bind the same policies again and again, and parsing is the most of it. */
-  readonly #parsed: BoundedCache<Parsed>
+  readonly #parsed: BoundedCache<ParsedSource>
 
   constructor(options: ExpressionLanguageOptions<Subject>) {
     const { clock, functions, variables, maxParsed = 1_000 } = options
-    this.#parsed = new BoundedCache(parseSource, maxParsed)
+    this.#parsed = new BoundedCache((source) => new ParsedSource(source, parse), maxParsed)
     this.#evaluation = new Evaluation<Subject>(clock)
     this.#variables = variables
     this.#environment = celEnv({
@@ -115,6 +117,7 @@ export class ExpressionLanguage<Subject> {
       const checker = new ExpressionChecker({
         scope,
         overloads: (name) => this.#overloads.get(name),
+        functionNames: () => Array.from(this.#overloads.keys()).filter(isWord),
         failureOf: (constant) => this.#failureOf(constant),
       })
       return { form, type: checker.check(form) }
@@ -124,14 +127,13 @@ export class ExpressionLanguage<Subject> {
   /** Compiles what `read` makes of the parsed source; the problems that it throws get their place. */
   compileAs(source: string, read: (tree: Node) => TypedForm): CompiledExpression<Subject> {
     refuseOversizeSource(source)
-    const { tree, positions } = this.#parsed.get(source)
+    const parsed = this.#parsed.get(source)
     try {
-      const { form, type } = read(tree)
+      const { form, type } = read(parsed.tree)
       return new CompiledExpression({ source, form, type, run: this.#plan(form) })
     } catch (error) {
       if (!(error instanceof ExpressionProblem)) throw new ExpressionProblem(messageOf(error))
-      const offset = error.node === undefined ? undefined : positions[error.node.toString()]
-      throw new ExpressionProblem(error.message, { offset, isForeign: error.isForeign })
+      throw parsed.placed(error)
     }
   }
 
@@ -263,23 +265,8 @@ function withoutStacks<T>(run: () => T): T {
   }
 }
 
-interface Parsed {
-  readonly tree: Node
-  readonly positions: Readonly<Record<string, number>>
-}
-
-function parseSource(source: string): Parsed {
-  try {
-    const parsed = parse(source)
-    return { tree: readTree(parsed.expr), positions: parsed.sourceInfo?.positions ?? {} }
-  } catch (error) {
-    const [, line, column, text] = /^<input>:(\d+):(\d+): (.*)$/s.exec(messageOf(error)) ?? []
-    if (text === undefined) throw new ExpressionProblem(messageOf(error))
-    const before = source.split('\n').slice(0, Number(line) - 1)
-    const offset = before.reduce((sum, row) => sum + row.length + 1, Number(column) - 1)
-    throw new ExpressionProblem(text, { offset })
-  }
-}
+/** Operators and rewritten forms have other names. */
+const isWord = (name: string) => /^[A-Za-z]/.test(name)
 
 function lengthOf(values: readonly CelValue[]): number {
   let length = 0

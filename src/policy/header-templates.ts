@@ -1,8 +1,10 @@
 import type { ActionContext } from './action.ts'
-import { isHeaderValue } from './config-schema.ts'
+import { isHeaderName, isHeaderValue } from './config-schema.ts'
 import { EvaluationError } from './evaluation.ts'
 import type { Exchange } from './exchange.ts'
 import { isGatewayHeader } from './message-head.ts'
+
+const MAX_HEADERS = 10
 
 /**
  * The `headers` of a configuration: computed for an exchange they are lower-case name and value in
@@ -13,10 +15,21 @@ export function headerTemplates(
   refused: readonly string[],
   context: ActionContext,
 ): (exchange: Exchange) => string[] {
-  const fields = Object.entries(map).map(([name, text]) => {
+  const entries = Object.entries(map)
+  if (entries.length > MAX_HEADERS) {
+    context.problem('tooManyEntries', ['headers'], `At most ${MAX_HEADERS} headers are allowed.`)
+  }
+  const seen = new Set<string>()
+  const fields = entries.slice(0, MAX_HEADERS).map(([name, text]) => {
     const path = ['headers', name]
     const lower = name.toLowerCase()
-    if (refused.includes(lower) || isGatewayHeader(lower)) {
+    if (seen.has(lower)) {
+      context.problem('badHeader', path, `Another header differs from ${name} only in case.`)
+    }
+    seen.add(lower)
+    if (!isHeaderName(name)) {
+      context.problem('badHeader', path, `${name} is no name of a header.`)
+    } else if (refused.includes(lower) || isGatewayHeader(lower)) {
       context.problem('badHeader', path, `${name} cannot be set here.`)
     }
     const value = context.template(text, path)

@@ -13,6 +13,7 @@ export class PolicyScope {
   /** Namespaces of actions that stand before. */
   readonly #ran = new Set<string>()
   readonly #vars = new Set<string>()
+  #areVarsKnown = true
 
   constructor() {
     for (const action of ACTIONS.values()) this.#byNamespace.set(action.namespace, action)
@@ -21,6 +22,7 @@ export class PolicyScope {
   /** Variables live for a phase; results live for the exchange, or while a connection is judged. */
   enterPhase(phase: Phase): void {
     this.#vars.clear()
+    this.#areVarsKnown = true
     if (phase === 'on_http_request') this.#ran.clear()
   }
 
@@ -28,15 +30,17 @@ export class PolicyScope {
     this.#ran.add(namespace)
   }
 
-  addVariable(name: string): void {
-    this.#vars.add(name)
+  /** Without a name any variable may be set from here on. */
+  addVariable(name: string | undefined): void {
+    if (name === undefined) this.#areVarsKnown = false
+    else this.#vars.add(name)
   }
 
   /** The scope of one expression, with names of its own. */
   in(phase: Phase, names: Readonly<Record<string, string>> = {}): Scope {
     const typeOf = (path: string) =>
       Object.hasOwn(names, path) ? names[path] : this.#typeOf(path, phase)
-    return { phase, typeOf }
+    return { phase, typeOf, names: () => this.#names(phase) }
   }
 
   #typeOf(path: string, phase: Phase): string | NameProblem | undefined {
@@ -51,9 +55,16 @@ export class PolicyScope {
     return known && { message: `${path} is not available: ${known[1]}`, isForeign: true }
   }
 
+  #names(phase: Phase): string[] {
+    const readable = Array.from(VARIABLES).filter(
+      ([, { phases }]) => !phases || phases.includes(phase),
+    )
+    return readable.map(([name]) => name)
+  }
+
   #varType(path: string): string | NameProblem | undefined {
     const [name = ''] = path.split('.', 1)
-    if (!this.#vars.has(name)) {
+    if (this.#areVarsKnown && !this.#vars.has(name)) {
       return refused(`no set-vars sets vars.${name} before this in the same phase`)
     }
     return path === name ? 'dyn' : undefined

@@ -1,4 +1,5 @@
-import type { SourcePosition } from './source-position.ts'
+import { compareRanks, documentRanks } from './document-rank.ts'
+import type { SourcePosition } from './yaml-text.ts'
 
 /** Something wrong with a policy document. */
 export interface PolicyProblem {
@@ -12,6 +13,8 @@ export interface PolicyProblem {
   readonly severity: 'error' | 'warning'
   /** True when only this gateway objects: the hosted service may know what is not known here. */
   readonly isForeign: boolean
+  /** Characters from the start of the text that the pointer leads to; undefined for all of it. */
+  readonly offset?: number | undefined
   /** Known for texts that could not be parsed; the pointer says the place of everything else. */
   readonly position?: SourcePosition | undefined
 }
@@ -64,32 +67,62 @@ export const CODES = {
 
 export type ProblemKind = keyof typeof CODES
 
+/** Problems that are told apart at once; people do not read more. */
+const MAX_PROBLEMS = 100
+
 /** Collects what is wrong with one document. */
 export class ProblemList {
-  readonly #problems: PolicyProblem[] = []
+  readonly #problems = new Map<string, PolicyProblem>()
+  #document: unknown
 
+  /** In the order of the document. Of very many the last one stands for those that follow. */
   get all(): readonly PolicyProblem[] {
-    return this.#problems
+    const rankOf = documentRanks(this.#document)
+    const sorted = Array.from(this.#problems.values(), (problem) => ({
+      problem,
+      rank: rankOf(problem.pointer),
+    }))
+      .sort((a, b) => compareRanks(a.rank, b.rank))
+      .map(({ problem }) => problem)
+    return sorted.length > MAX_PROBLEMS ? shorten(sorted) : sorted
   }
 
   get hasErrors(): boolean {
-    return this.#problems.some(({ severity }) => severity === 'error')
+    for (const { severity } of this.#problems.values()) if (severity === 'error') return true
+    return false
   }
 
+  /** Says which document it is about: it gives the problems their order. */
+  about(document: unknown): void {
+    this.#document = document
+  }
+
+  /** Adds a problem, once. */
   add(kind: ProblemKind, pointer: string, message: string, options: ProblemOptions = {}): void {
     const code = `ERR_NGROK_${CODES[kind]}`
-    const { severity = 'error', isForeign = false, position } = options
-    this.#problems.push({ pointer, message, code, severity, isForeign, position })
+    const { severity = 'error', isForeign = false, offset, position } = options
+    const key = `${pointer} ${code} ${message}`
+    if (this.#problems.has(key)) return
+    this.#problems.set(key, { pointer, message, code, severity, isForeign, offset, position })
   }
 }
 
 export interface ProblemOptions {
   readonly severity?: 'error' | 'warning'
   readonly isForeign?: boolean
+  readonly offset?: number | undefined
   readonly position?: SourcePosition | undefined
 }
 
-/** Appends a step to a JSON pointer (RFC 6901 3). */
-export function child(pointer: string, key: string | number): string {
-  return `${pointer}/${String(key).replaceAll('~', '~0').replaceAll('/', '~1')}`
+/** Rather an error than a warning, in their order; the last one says how many are left out. */
+function shorten(sorted: readonly PolicyProblem[]): PolicyProblem[] {
+  const isError = ({ severity }: PolicyProblem) => severity === 'error'
+  const wanted = [...sorted.filter(isError), ...sorted.filter((problem) => !isError(problem))]
+  const kept = new Set(wanted.slice(0, MAX_PROBLEMS))
+  const shown = sorted.filter((problem) => kept.has(problem))
+  const last = shown.at(-1)
+  const hidden = sorted.length - shown.length
+  return last
+    ? [...shown.slice(0, -1), { ...last, message: `${last.message} ${hidden} more are not shown.` }]
+    : shown
 }

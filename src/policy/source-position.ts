@@ -1,34 +1,44 @@
-import { isMap, isScalar, isSeq, LineCounter, type Node, parseDocument } from 'yaml'
+import { isMap, isScalar, isSeq, type Node } from 'yaml'
+import { stepsOf } from './json-pointer.ts'
+import { type SourcePosition, YamlText } from './yaml-text.ts'
 
-/** A place in a text, both counted from 1. */
-export interface SourcePosition {
-  readonly line: number
-  readonly column: number
-}
+const TOP: SourcePosition = { line: 1, column: 1 }
 
 /** Finds where the value of a JSON pointer stands in JSON or YAML text. */
 export class SourcePositions {
-  readonly #lines = new LineCounter()
-  readonly #root: unknown
+  readonly #text: string
+  #yaml: YamlText | undefined
 
   constructor(text: string) {
-    // JSON is YAML, and this parser remembers where each value came from.
-    this.#root = parseDocument(text, { lineCounter: this.#lines, uniqueKeys: false }).contents
+    this.#text = text
   }
 
-  /** The place of the value, of its key when there is one, or of the nearest thing around it. */
-  find(pointer: string): SourcePosition {
-    let node: unknown = this.#root
-    let offset = startOf(node) ?? 0
-    for (const step of pointer.split('/').slice(1)) {
-      const key = step.replaceAll('~1', '/').replaceAll('~0', '~')
+  /**
+   * The place of the character at `offset` of a text. Without one, or where the text is not written
+   * as it reads: the place of the value, of its key when there is one, or of what is around it.
+   */
+  find(pointer: string, offset?: number): SourcePosition {
+    // What is wrong with all of it may be that it cannot be read.
+    if (pointer === '') return TOP
+    this.#yaml ??= YamlText.read(this.#text)
+    if (!this.#yaml) return TOP
+    let node: unknown = this.#yaml.document.contents
+    let place = startOf(node) ?? 0
+    for (const key of stepsOf(pointer)) {
       const next = childOf(node, key)
       if (!next) break
       node = next.value
-      offset = next.offset ?? offset
+      place = next.offset ?? place
     }
-    const { line, col } = this.#lines.linePos(offset)
-    return { line: Math.max(1, line), column: Math.max(1, col) }
+    if (offset !== undefined) place = this.#within(node, offset) ?? place
+    return this.#yaml.position(place)
+  }
+
+  /** Texts in quotes or without stand on one line as they are, unless something is escaped. */
+  #within(node: unknown, offset: number): number | undefined {
+    if (!isScalar(node) || typeof node.value !== 'string' || !node.range) return undefined
+    const start = node.range[0] + (node.type?.startsWith('QUOTE') ? 1 : 0)
+    return this.#text.startsWith(node.value, start) ? start + offset : undefined
   }
 }
 
@@ -43,7 +53,8 @@ function childOf(node: unknown, key: string): Child | undefined {
     return value === undefined ? undefined : { value, offset: startOf(value) }
   }
   if (!isMap(node)) return undefined
-  const pair = node.items.find((item) => isScalar(item.key) && String(item.key.value) === key)
+  // Of equal keys the last one counts.
+  const pair = node.items.findLast((item) => isScalar(item.key) && String(item.key.value) === key)
   return pair && { value: pair.value, offset: startOf(pair.key) }
 }
 

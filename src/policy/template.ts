@@ -7,11 +7,14 @@ export type TemplatePiece =
   | { readonly kind: 'text'; readonly text: string }
   | { readonly kind: 'expression'; readonly source: string; readonly offset: number }
 
+/** A piece that could not be compiled is undefined: such a template is checked, and never runs. */
+type Piece = string | CompiledExpression | undefined
+
 /** A text with `${expressions}` in it. */
 export class Template {
-  readonly #pieces: readonly (string | CompiledExpression)[]
+  readonly #pieces: readonly Piece[]
 
-  constructor(pieces: readonly (string | CompiledExpression)[]) {
+  constructor(pieces: readonly Piece[]) {
     this.#pieces = pieces
   }
 
@@ -32,7 +35,7 @@ export class Template {
   render(exchange: Exchange): string {
     let result = ''
     for (const piece of this.#pieces) {
-      result += typeof piece === 'string' ? piece : toText(piece.evaluate(exchange))
+      result += typeof piece === 'string' ? piece : toText(piece?.evaluate(exchange))
     }
     return result
   }

@@ -1,3 +1,4 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
 import { describe, expect, it } from 'vitest'
 import { startApi } from './started-api.ts'
 
@@ -150,6 +151,39 @@ describe('POST /tunnels with what this device or its service refuses', () => {
     const { status, json } = await call('POST', '/tunnels', with_({ policy }))
     expect([status, json.code]).toEqual([422, 'policy-invalid'])
     expect(json.errors[0].pointer).toMatch(/^\/policy\//)
+  })
+
+  it('tells all that is wrong with a policy at once, in its order', async () => {
+    const { call } = await startApi()
+    const headers = { 'x-a': '${nope}', 'x-b': 7 }
+    const policy = {
+      on_http_request: [
+        {
+          expressions: ['req.nope', 'true'],
+          actions: [
+            { type: 'rate-limit', config: { ...LIMIT, capacity: 0, bucket_key: ['nope', '1 +'] } },
+            { type: 'add-headers', config: { headers, hedaers: {} } },
+          ],
+        },
+      ],
+      on_http_response: {},
+    }
+    const { json } = await call('POST', '/tunnels', with_({ policy }))
+    const rule = '/policy/on_http_request/0'
+    expect(json.errors.map(({ pointer }: { pointer: string }) => pointer)).toEqual([
+      `${rule}/expressions/0`,
+      `${rule}/actions/0/config/capacity`,
+      `${rule}/actions/0/config/bucket_key/0`,
+      `${rule}/actions/0/config/bucket_key/1`,
+      `${rule}/actions/1/config/headers/x-a`,
+      `${rule}/actions/1/config/headers/x-b`,
+      `${rule}/actions/1/config/hedaers`,
+      '/policy/on_http_response',
+    ])
+    for (const { detail, code } of json.errors) {
+      expect(detail).toMatch(/[.?]$/)
+      expect(code).toMatch(/^ERR_NGROK_\d+$/)
+    }
   })
 
   it.each([

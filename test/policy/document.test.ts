@@ -9,6 +9,7 @@ import { createExchange, replyOf } from '../helpers/policy-exchange.ts'
 
 const FIXTURES = join(import.meta.dirname, 'fixtures')
 const SHIPPED = join(import.meta.dirname, '../../default-policy.json')
+const WEBHOOK = { provider: 'github', secret: 'shared secret' }
 const { log } = captureLog()
 
 const compile = (source: unknown): CompiledPolicy =>
@@ -95,7 +96,7 @@ describe('formats', () => {
   it('refuses JSON with a key twice, where JSON.parse would keep the last', () => {
     expect(
       codesOf('{"on_http_request": [{"actions":[{"type":"deny"}]}], "on_http_request": []}'),
-    ).toEqual(['ERR_NGROK_2236 '])
+    ).toEqual(['ERR_NGROK_2236 /on_http_request'])
     expect(codesOf('{"on_http_request": [], "x\\"y": 1, "a": "\\"b\\": {"}')).toEqual([
       'ERR_NGROK_2204 /x"y',
       'ERR_NGROK_2204 /a',
@@ -121,15 +122,17 @@ describe('the old names of phases', () => {
   })
 
   it('have pointers into the document as it was written', () => {
-    expect(codesOf({ outbound: [{ actions: [{ type: 'redirect' }] }] })).toEqual([
-      'ERR_NGROK_2202 /outbound/0/actions/0/type',
-    ])
+    expect(
+      codesOf({ outbound: [{ actions: [{ type: 'verify-webhook', config: WEBHOOK }] }] }),
+    ).toEqual(['ERR_NGROK_2202 /outbound/0/actions/0/type'])
   })
 
   it('can be switched off, and are checked nevertheless', () => {
     const rules = [{ actions: [{ type: 'deny' }] }]
     expect(compile({ enabled: false, inbound: rules }).hasRequestRules).toBe(false)
     expect(codesOf({ enabled: false, inbound: [{ actions: [] }] })).toHaveLength(1)
+    const bad = { expressions: ['req.nope'], actions: [{ type: 'deny', config: { status: 1 } }] }
+    expect(codesOf({ enabled: false, inbound: [bad] })).toHaveLength(2)
     expect(codesOf({ enabled: false, on_http_request: rules })).toEqual(['ERR_NGROK_2204 /enabled'])
   })
 })
@@ -155,9 +158,9 @@ describe('limits of documents', () => {
       'ERR_NGROK_2265 /on_http_request/0/actions',
     ],
     [
-      'a depth of 24',
-      rules(1, { actions: [{ type: 'log', config: { metadata: { a: nested(30) } } }] }),
-      'ERR_NGROK_2250 ',
+      'a depth of 20 for a configuration',
+      rules(1, { actions: [{ type: 'log', config: { metadata: { a: nested(19) } } }] }),
+      'ERR_NGROK_2250 /on_http_request/0/actions/0/config',
     ],
   ])('are %s', (_, source, problem) => {
     expect(codesOf(source)).toEqual([problem])
@@ -165,6 +168,54 @@ describe('limits of documents', () => {
 
   it('let pass what is just within', () => {
     expect(codesOf(rules(200, { expressions: Array(3).fill('true'), actions: [deny] }))).toEqual([])
+    const deep = { type: 'log', config: { metadata: { a: nested(18) } } }
+    expect(codesOf(rules(1, { actions: [deep] }))).toEqual([])
+  })
+})
+
+describe('texts that are a burden to read', () => {
+  const texts: Record<string, string> = {
+    'open brackets': '['.repeat(60_000),
+    'closed brackets': '['.repeat(60_000) + ']'.repeat(60_000),
+    'objects of JSON': `${'{"a":'.repeat(20_000)}1${'}'.repeat(20_000)}`,
+    'items of YAML': '- '.repeat(40_000),
+    'keys of YAML': '? '.repeat(40_000),
+    'mappings on a line': 'a: '.repeat(40_000),
+    'indented mappings': Array.from({ length: 400 }, (_, at) => `${' '.repeat(at)}a:`).join('\n'),
+  }
+
+  it.each(Object.keys(texts))('are refused before they end the process: %s', (name) => {
+    expect(problemsOf(texts[name])).toMatchObject([{ message: 'The policy is nested too deep.' }])
+  })
+
+  it.each([
+    ['tags', '!!str '.repeat(20_000)],
+    ['anchors', '&a '.repeat(40_000)],
+    ['aliases', '*a '.repeat(40_000)],
+  ])('are refused with their first mistake: %s', (_, text) => {
+    expect(codesOf(text)).toEqual(['ERR_NGROK_2236 '])
+  })
+
+  it.each([
+    [
+      'fields that nobody knows',
+      {
+        type: 'deny',
+        config: Object.fromEntries(Array.from({ length: 9_000 }, (_, at) => [`a${at}`, 1])),
+      },
+    ],
+    ['entries of a wrong type', { type: 'restrict-ips', config: { allow: Array(9_000).fill(1) } }],
+    [
+      'headers of a wrong type',
+      {
+        type: 'add-headers',
+        config: {
+          headers: Object.fromEntries(Array.from({ length: 9_000 }, (_, at) => [`a${at}`, 1])),
+        },
+      },
+    ],
+  ])('are told a hundred problems of: %s', (_, action) => {
+    expect(problemsOf({ on_http_request: [{ actions: [action] }] })).toHaveLength(100)
   })
 })
 

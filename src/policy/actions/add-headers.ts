@@ -11,6 +11,7 @@ export const addHeaders = defineAction({
   type: 'add-headers',
   phases: HTTP_PHASES,
   config: z.strictObject({ headers: headers(1) }),
+  example: { headers: { 'x-served-by': 'the gateway' } },
   results: { headers_added: 'map(string)' },
   build({ headers: map }, context) {
     const fieldsFor = headerTemplates(map, ['user-agent'], context)

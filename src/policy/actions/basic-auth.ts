@@ -24,6 +24,7 @@ export const basicAuth = defineAction({
       .default('ngrok'),
     enforce: z.boolean().default(true),
   }),
+  example: { credentials: ['name:a long password'], realm: 'device', enforce: true },
   results: {
     'credentials.presented': 'bool',
     'credentials.username': 'string',

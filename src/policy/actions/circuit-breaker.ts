@@ -18,6 +18,14 @@ export const circuitBreaker = defineAction({
     num_buckets: z.literal(10).default(10),
     enforce: z.boolean().default(true),
   }),
+  example: {
+    error_threshold: 0.5,
+    volume_threshold: 10,
+    window_duration: '10s',
+    tripped_duration: '30s',
+    num_buckets: 10,
+    enforce: true,
+  },
   build(config, context) {
     if (!config.enforce) return () => CONTINUE
     const { clock } = context

@@ -7,6 +7,7 @@ export const closeConnection = defineAction({
   type: 'close-connection',
   phases: ['on_tcp_connect', 'on_http_request'],
   config: z.strictObject({}),
+  example: {},
   isTerminating: true,
   build: () => () => CLOSE,
 })

@@ -43,6 +43,7 @@ export const compressResponse = defineAction({
   namespace: 'compress',
   phases: RESPONSE_PHASE,
   config,
+  example: { algorithms: ['br', 'gzip'] },
   results: { already_compressed: 'bool', negotiated_algorithm: 'string' },
   build({ algorithms }) {
     return (exchange) => {

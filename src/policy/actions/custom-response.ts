@@ -16,16 +16,21 @@ const config = z
     content: z.string().optional(),
     headers: headers(0).default({}),
   })
-  .refine(
-    ({ body, content }) => body === undefined || content === undefined,
-    problem('badValue', 'content is the old name of body: only one of them can be given.'),
-  )
+  .refine(({ body, content }) => body === undefined || content === undefined, {
+    path: ['content'],
+    ...problem('badValue', 'content is the old name of body: only one of them can be given.'),
+  })
 
 /** Answers instead of the upstream, or in place of what the upstream answered. */
 export const customResponse = defineAction({
   type: 'custom-response',
   phases: HTTP_PHASES,
   config,
+  example: {
+    status_code: 503,
+    body: 'Back in a minute.',
+    headers: { 'content-type': 'text/plain' },
+  },
   isTerminating: true,
   build({ status_code: status, body, content, headers: map }, context) {
     const field = content === undefined ? 'body' : 'content'

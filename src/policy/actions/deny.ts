@@ -7,6 +7,7 @@ export const deny = defineAction({
   type: 'deny',
   phases: ['on_tcp_connect', 'on_http_request'],
   config: z.strictObject({ status_code: z.int().min(400).max(599).default(403) }),
+  example: { status_code: 403 },
   isTerminating: true,
   build({ status_code: status }, { phase }) {
     const outcome = phase === 'on_tcp_connect' ? CLOSE : respond({ status, headers: [], body: '' })

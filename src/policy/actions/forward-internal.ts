@@ -15,6 +15,7 @@ export const forwardInternal = defineAction({
     url: z.string().min(1).max(4_096),
     on_error: z.enum(['halt', 'continue']).default('halt'),
   }),
+  example: { url: 'https://device.internal', on_error: 'halt' },
   results: { url: 'string', 'error.code': 'string', 'error.message': 'string' },
   alwaysEnds: ({ on_error: onError }) => onError === 'halt',
   build({ url: text, on_error: onError }, context) {

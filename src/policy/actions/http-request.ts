@@ -38,6 +38,17 @@ export const httpRequest = defineAction({
   type: 'http-request',
   phases: HTTP_PHASES,
   config,
+  example: {
+    url: 'http://192.168.1.10/allowed',
+    method: 'GET',
+    query_params: [{ key: 'tier', value: 'gold' }],
+    headers: { accept: 'application/json' },
+    body: '',
+    max_redirects: 0,
+    timeout: '3s',
+    retry_condition: 'false',
+    on_error: 'continue',
+  },
   results: {
     'error.code': 'string',
     'error.message': 'string',

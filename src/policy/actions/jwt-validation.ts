@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { type ActionContext, defineAction } from '../action.ts'
-import { headerName, listOf } from '../config-schema.ts'
+import { isHeaderName, listOf } from '../config-schema.ts'
 import type { Exchange } from '../exchange.ts'
 import { requestOf } from '../functions/requests.ts'
 import { KeySource } from '../key-source.ts'
@@ -59,6 +59,20 @@ export const jwtValidation = defineAction({
   type: 'jwt-validation',
   phases: ['on_http_request'],
   config,
+  example: {
+    issuer: { allow_list: [{ value: 'https://issuer.example/' }] },
+    audience: { allow_list: [{ value: 'devices' }] },
+    http: {
+      tokens: [{ type: 'jwt', method: 'header', name: 'authorization', prefix: 'Bearer ' }],
+    },
+    jws: {
+      allowed_algorithms: ['ES256'],
+      keys: {
+        sources: { additional_jkus: ['https://issuer.example/jwks.json'] },
+        identification: { token_claims: ['kid'] },
+      },
+    },
+  },
   results: {
     tokens: 'list(map(dyn))',
     'error.code': 'string',
@@ -67,7 +81,7 @@ export const jwtValidation = defineAction({
   build(parts, context) {
     const places = parts.http.tokens.map(({ method, name, prefix }, index): TokenPlace => {
       const path = ['http', 'tokens', index]
-      if (method === 'header' && !name.includes('${') && !headerName.safeParse(name).success) {
+      if (method === 'header' && !name.includes('${') && !isHeaderName(name)) {
         context.problem('badHeader', [...path, 'name'], `${name} is no name of a header.`)
       }
       return {

@@ -10,6 +10,7 @@ export const log = defineAction({
   type: 'log',
   phases: PHASES,
   config: z.strictObject({ metadata: z.record(z.string(), z.unknown()) }),
+  example: { metadata: { why: 'audit' } },
   results: { metadata: 'map(dyn)' },
   build({ metadata }, context) {
     const compute = compileValue(metadata, ['metadata'], context)

@@ -34,6 +34,14 @@ export const rateLimit = defineAction({
   type: 'rate-limit',
   phases: HTTP_PHASES,
   config,
+  example: {
+    name: '30 a minute',
+    algorithm: 'sliding_window',
+    capacity: 30,
+    rate: '60s',
+    bucket_key: ['conn.client_ip'],
+    enforce: true,
+  },
   results: {
     bucket_key: 'string',
     limited: 'bool',

@@ -18,6 +18,12 @@ export const redirect = defineAction({
     status_code: z.literal([301, 302, 303, 307, 308]).default(302),
     headers: headers(0).default({}),
   }),
+  example: {
+    from: '^http://',
+    to: 'https://',
+    status_code: 308,
+    headers: { 'cache-control': 'no-store' },
+  },
   results: {
     matches: 'list(string)',
     url: 'string',

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
-import { headerName, listOf } from '../config-schema.ts'
+import { isHeaderName, listOf } from '../config-schema.ts'
 import { headOf, isGatewayHeader } from '../message-head.ts'
 import { CONTINUE } from '../outcome.ts'
 import { HTTP_PHASES } from '../phase.ts'
@@ -11,13 +11,17 @@ const MAX_HEADERS = 10
 export const removeHeaders = defineAction({
   type: 'remove-headers',
   phases: HTTP_PHASES,
-  config: z.strictObject({ headers: listOf(headerName, MAX_HEADERS) }),
+  config: z.strictObject({ headers: listOf(z.string(), MAX_HEADERS) }),
+  example: { headers: ['x-powered-by'] },
   results: { headers_removed: 'list(string)' },
   build({ headers: names }, context) {
     for (const [index, name] of names.entries()) {
       if (name.toLowerCase() === 'host') {
         const hint = 'host cannot be removed: add-headers with host replaces it.'
         context.problem('hostHeader', ['headers', index], hint)
+      } else if (!isHeaderName(name)) {
+        const sentence = `${name} is no name of a header.`
+        context.problem('badHeader', ['headers', index], sentence)
       } else if (name.toLowerCase() === 'user-agent' || isGatewayHeader(name)) {
         context.problem('badHeader', ['headers', index], `${name} cannot be removed.`)
       }

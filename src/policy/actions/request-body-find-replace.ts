@@ -17,6 +17,7 @@ export const requestBodyFindReplace = defineAction({
   type: 'request-body-find-replace',
   phases: ['on_http_request'],
   config: replacementsConfig,
+  example: { replacements: [{ from: 'secret-[0-9]+', to: '[hidden]' }] },
   results: { replacements: 'list(map(dyn))' },
   build({ replacements }, context) {
     const prepare = compileReplacements(replacements, context)

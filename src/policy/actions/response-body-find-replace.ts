@@ -18,6 +18,7 @@ export const responseBodyFindReplace = defineAction({
   type: 'response-body-find-replace',
   phases: RESPONSE_PHASE,
   config: replacementsConfig,
+  example: { replacements: [{ from: 'http://', to: 'https://' }] },
   build({ replacements }, context) {
     const prepare = compileReplacements(replacements, context)
     return (exchange) => {

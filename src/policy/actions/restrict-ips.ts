@@ -23,6 +23,12 @@ export const restrictIps = defineAction({
     deny: ranges,
     ip_policies: z.array(z.string()).default([]),
   }),
+  example: {
+    enforce: true,
+    allow: ['10.0.0.0/8'],
+    deny: ['10.0.0.66'],
+    ip_policies: ['ipp_office'],
+  },
   results: {
     action: 'string',
     matched_cidr: 'string',

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
-import { listOf, problem } from '../config-schema.ts'
+import { listOf } from '../config-schema.ts'
 import { EvaluationError } from '../evaluation.ts'
 import { CONTINUE } from '../outcome.ts'
 import { PHASES } from '../phase.ts'
@@ -11,21 +11,20 @@ const MAX_VARS = 50
 const MAX_SIZE = 65_536
 const NAME = /^[A-Za-z_]\w*$/
 
-const item = z
-  .record(z.string(), z.unknown())
-  .refine(
-    (map) => Object.keys(map).length === 1,
-    problem('badVariable', 'Each item sets one variable: write it as - name: value.'),
-  )
-
 /** Gives values names: later expressions of the phase read them as `vars.<name>`. */
 export const setVars = defineAction({
   type: 'set-vars',
   phases: PHASES,
-  config: z.strictObject({ vars: listOf(item, MAX_VARS) }),
+  config: z.strictObject({ vars: listOf(z.record(z.string(), z.unknown()), MAX_VARS) }),
+  example: { vars: [{ tier: 'gold' }] },
   build({ vars }, context) {
-    const setters = vars.flatMap((map, index) =>
-      Object.entries(map).map(([name, value]) => {
+    const setters = vars.flatMap((map, index) => {
+      if (Object.keys(map).length !== 1) {
+        const message = 'Each item sets one variable: write it as - name: value.'
+        context.problem('badVariable', ['vars', index], message)
+      }
+      if (context.isMended(['vars', index])) context.declare(undefined)
+      return Object.entries(map).map(([name, value]) => {
         if (!NAME.test(name)) {
           const message = `${name} cannot be read as vars.${name}: use letters, digits and _.`
           context.problem('badVariable', ['vars', index, name], message)
@@ -34,8 +33,8 @@ export const setVars = defineAction({
         // Only what follows can read it.
         context.declare(name)
         return { name, compute }
-      }),
-    )
+      })
+    })
     return (exchange) => {
       for (const { name, compute } of setters) {
         const value = compute(exchange)

@@ -13,6 +13,7 @@ export const urlRewrite = defineAction({
   type: 'url-rewrite',
   phases: ['on_http_request'],
   config: z.strictObject({ from: z.string().max(1_024).optional(), to: z.string().max(8_192) }),
+  example: { from: '/v1/', to: '/v2/' },
   results: {
     matches: 'list(string)',
     url: 'string',

@@ -18,6 +18,7 @@ export const verifyWebhook = defineAction({
     secret: z.string().min(1).max(4_096),
     enforce: z.boolean().default(true),
   }),
+  example: { provider: 'github', secret: 'shared secret', enforce: true },
   results: { verified: 'bool', 'error.code': 'string', 'error.message': 'string' },
   build({ provider, secret: text, enforce }, context) {
     const verify = Object.hasOwn(WEBHOOK_PROVIDERS, provider)

@@ -1,0 +1,40 @@
+import type { Expr, ParsedExpr } from '@bufbuild/cel-spec/cel/expr/syntax_pb.js'
+import { ExpressionProblem } from './expression-problem.ts'
+import { type Node, readTree } from './expression-tree.ts'
+
+/** The library's parser: throws Error with line and column. */
+type Parse = (source: string) => Pick<ParsedExpr, 'sourceInfo'> & { expr: Expr }
+
+/** The source of an expression as a tree, whose nodes know where they stand. */
+export class ParsedSource {
+  readonly tree: Node
+  readonly #positions: Readonly<Record<string, number>>
+
+  /** Throws ExpressionProblem. */
+  constructor(source: string, parse: Parse) {
+    try {
+      const { expr, sourceInfo } = parse(source)
+      this.tree = readTree(expr)
+      this.#positions = sourceInfo?.positions ?? {}
+    } catch (error) {
+      throw problemOf(error, source)
+    }
+  }
+
+  /** The problem, and those that come with it, with places instead of nodes. */
+  placed({ message, node, isForeign, further }: ExpressionProblem): ExpressionProblem {
+    const offset = node === undefined ? undefined : this.#positions[node.toString()]
+    const others = further.map((other) => this.placed(other))
+    return new ExpressionProblem(message, { offset, isForeign, further: others })
+  }
+}
+
+/** The parser says the line and the column. */
+function problemOf(error: unknown, source: string): ExpressionProblem {
+  const message = error instanceof Error ? error.message : String(error)
+  const [, line, column, text] = /^<input>:(\d+):(\d+): (.*)$/s.exec(message) ?? []
+  if (text === undefined) return new ExpressionProblem(message)
+  const before = source.split('\n').slice(0, Number(line) - 1)
+  const offset = before.reduce((sum, row) => sum + row.length + 1, Number(column) - 1)
+  return new ExpressionProblem(text, { offset })
+}

@@ -1,0 +1,94 @@
+import { isAlias, isMap, isScalar, isSeq, type Node } from 'yaml'
+import { child } from './json-pointer.ts'
+import type { ProblemList } from './problem.ts'
+import { YamlText } from './yaml-text.ts'
+
+/** Characters of a document. */
+const MAX_LENGTH = 131_072
+/** References to anchors that YAML may resolve: enough for reuse, too few for a bomb. */
+const MAX_ALIASES = 100
+
+/** Reads a policy, JSON or YAML; undefined when there is nothing that could be looked at. */
+export function readPolicyText(
+  text: string,
+  problems: ProblemList,
+): { readonly value: unknown } | undefined {
+  if (text.length > MAX_LENGTH) {
+    problems.add('tooLong', '', `The policy is longer than ${MAX_LENGTH} characters.`)
+    return undefined
+  }
+  try {
+    const value: unknown = JSON.parse(text)
+    // JSON.parse keeps the last of two equal keys in silence; the YAML reader names them.
+    if (countKeysIn(text) === countKeys(value)) return { value }
+  } catch {
+    // Not JSON.
+  }
+  const yaml = YamlText.read(text)
+  if (yaml) return yamlValue(yaml, problems)
+  problems.add('tooDeep', '', 'The policy is nested too deep.')
+  return undefined
+}
+
+function countKeysIn(json: string): number {
+  let keys = 0
+  for (const [, colon] of json.matchAll(/"(?:[^"\\]|\\.)*"(\s*:)?/g)) if (colon) keys += 1
+  return keys
+}
+
+function countKeys(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 0
+  const items: unknown[] = Object.values(value)
+  return items.reduce<number>(
+    (sum, item) => sum + countKeys(item),
+    Array.isArray(value) ? 0 : items.length,
+  )
+}
+
+function yamlValue(yaml: YamlText, problems: ProblemList): { readonly value: unknown } | undefined {
+  const { document, second } = yaml
+  const [error] = document.errors
+  if (error) {
+    const [text = ''] = error.message.split('\n', 1)
+    const message = `The policy is neither JSON nor YAML: ${text.replace(/\.$/, '')}.`
+    problems.add('unparsable', '', message, { position: yaml.position(error.pos[0]) })
+    return undefined
+  }
+  if (second !== undefined) {
+    const message = 'A policy is one YAML document, and here a second one starts.'
+    problems.add('unparsable', '', message, { position: yaml.position(second) })
+  }
+  refuseRepeatedKeys(document.contents, '', yaml, problems)
+  try {
+    return { value: document.toJS({ maxAliasCount: MAX_ALIASES }) }
+  } catch (cause) {
+    problems.add('unparsable', '', `The policy cannot be read: ${(cause as Error).message}.`)
+    return undefined
+  }
+}
+
+function refuseRepeatedKeys(
+  node: unknown,
+  pointer: string,
+  yaml: YamlText,
+  problems: ProblemList,
+): void {
+  if (isAlias(node)) return
+  if (isSeq(node)) {
+    for (const [index, item] of node.items.entries()) {
+      refuseRepeatedKeys(item, child(pointer, index), yaml, problems)
+    }
+  }
+  if (!isMap(node)) return
+  const seen = new Set<string>()
+  for (const { key, value } of node.items) {
+    const name = isScalar(key) ? String(key.value) : String(key)
+    const at = child(pointer, name)
+    if (seen.has(name)) {
+      const position = yaml.position((key as Node).range?.[0] ?? 0)
+      problems.add('unparsable', at, `${name} is written twice: only one can count.`, { position })
+    }
+    seen.add(name)
+    refuseRepeatedKeys(value, at, yaml, problems)
+  }
+}
