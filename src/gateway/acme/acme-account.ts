@@ -1,6 +1,8 @@
 import { axios, Client, crypto } from 'acme-client'
 
 const REQUEST_MS = 30_000
+/** The longest answer is a chain, a few kilobytes. */
+const MAX_ANSWER_BYTES = 1_048_576
 
 export interface AcmeAccountOptions {
   /** Where the authority's directory is (RFC 8555 section 7.1.1). */
@@ -27,8 +29,11 @@ export class AcmeAccount {
 
   constructor({ directoryUrl, email, accountKey }: AcmeAccountOptions) {
     axios.defaults.timeout = REQUEST_MS
-    // There is one schedule of retries, that of the domain.
-    Object.assign(axios.defaults, { acmeSettings: { retryMaxAttempts: 0 } })
+    axios.defaults.maxContentLength = MAX_ANSWER_BYTES
+    // The client's own retries: there is one schedule, that of the domain, and where an answer is
+    // missing they lose the reason.
+    axios.interceptors.request.clear()
+    axios.interceptors.response.clear()
     this.#client = new Client({ directoryUrl, accountKey })
     this.#email = email
   }
