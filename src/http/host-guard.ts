@@ -7,14 +7,16 @@ const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?$/
 /**
  * Refuses what a web page could make a browser send here: a host name that is not ours, which is
  * how DNS rebinding looks (AppError `misdirected-host`), and changes from another origin
- * (`forbidden`). `serves` gets the name without its port, lower case.
+ * (`forbidden`). `serves` gets the name without its port, lower case; `advice` is a sentence for
+ * those whose own name it is.
  */
-export function hostGuard(serves: (hostname: string) => boolean): RequestHandler {
+export function hostGuard(serves: (hostname: string) => boolean, advice = ''): RequestHandler {
   return (request, _response, next) => {
     const host = request.get('host')?.toLowerCase() ?? ''
     const hostname = HOST.exec(host)?.[1]
     if (hostname === undefined || !serves(hostname)) {
-      throw new AppError('misdirected-host', 'This host name is not one of this API.')
+      const detail = `This host name is not one of this API. ${advice}`.trimEnd()
+      throw new AppError('misdirected-host', detail)
     }
     if (!SAFE_METHODS.has(request.method) && !isSameOrigin(request, host)) {
       throw new AppError('forbidden', 'Changes from another web origin are not accepted.')

@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { get } from 'node:http'
+import { text } from 'node:stream/consumers'
 import { describe, expect, it } from 'vitest'
 import { createResourceToken } from '../../../src/gateway/resource-id.ts'
 import { startManagementApi } from '../../helpers/management-client.ts'
@@ -85,7 +86,7 @@ describe('access to the management API', () => {
     const request = get(baseUrl, { headers: { host: 'evil.test' } })
     const [response] = await once(request, 'response')
     expect(response.statusCode).toBe(421)
-    response.resume()
+    expect(JSON.parse(await text(response)).msg).toContain('GATEWAY_API_HOSTS')
     const change = await call('POST', '/api_keys', {
       body: {},
       headers: { origin: 'https://evil.test' },
