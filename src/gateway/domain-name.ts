@@ -1,4 +1,4 @@
-import { domainToUnicode } from 'node:url'
+import { domainToASCII, domainToUnicode } from 'node:url'
 import { ServiceError } from './service-error.ts'
 
 /** What can be wrong with a domain name; bind and management answer each with a code of its own. */
@@ -42,9 +42,11 @@ export type DomainCodes = Readonly<Record<DomainProblem, number>>
 export function checkDomain(name: string, codes: DomainCodes): void {
   const problem = findDomainProblem(name)
   if (!problem) return
+  const ascii = problem === 'character' ? domainToASCII(name) : ''
+  const advice = ascii && !findDomainProblem(ascii) ? `; write ${ascii}` : ''
   throw new ServiceError(
     codes[problem],
-    `The domain ${name} cannot be used: ${SENTENCES[problem]}.`,
+    `The domain ${name} cannot be used: ${SENTENCES[problem]}${advice}.`,
   )
 }
 

@@ -39,6 +39,13 @@ describe('DomainRegistrar', () => {
     expect(changedDomains).toEqual(['*.taken.test'])
   })
 
+  it('says how a name in other letters is written', () => {
+    const { registrar } = openGatewayStores()
+    const reserve = (domain: string) => () => registrar.reserve({ domain })
+    expect(reserve('*.Bücher.test')).toThrow('write *.xn--bcher-kva.test.')
+    expect(reserve('a b.test')).toThrow('a-z, 0-9, dots and hyphens.')
+  })
+
   it('announces another certificate policy, and nothing else that is changed', () => {
     const { registrar, domains, changedDomains } = openGatewayStores(undefined, { hasAcme: true })
     const first = registrar.reserve({ domain: '*.site.test' })
