@@ -52,7 +52,7 @@ export class CertificateKeeper {
     this.#authority = authority
     this.#server = new ServerCertificate({
       path: join(dataDir, 'server.pem'),
-      names: serverNames(agentHost),
+      names: () => serverNames(agentHost),
       authority,
       clock,
       log,

@@ -49,11 +49,11 @@ export class DomainCertificate {
     const keyType = isManaged ? 'ecdsa' : domain.privateKeyType
     this.domain = domain
     this.#deps = { ...deps, log }
-    this.#own = new ServerCertificate({ path, names, keyType, authority, clock, log })
+    this.#own = new ServerCertificate({ path, names: () => names, keyType, authority, clock, log })
     if (!isManaged || !acme) return
     this.#managed = new AcmeCertificate({
       path: join(folder, `${domain.id}.${acme.name}.pem`),
-      names: [domain.domain],
+      names: () => [domain.domain],
       keyType: domain.privateKeyType,
       authority: acme.sourceFor(domain),
       clock,

@@ -72,7 +72,8 @@ export class DomainCertificates {
     if (this.context(host.replace(/^\*\./, 'any.'))) return
     const parent = `*${host.slice(host.indexOf('.'))}`
     const { authority, clock, log } = this.#deps
-    const certificate = new ServerCertificate({ names: [parent], authority, clock, log })
+    const names = () => [parent]
+    const certificate = new ServerCertificate({ names, authority, clock, log })
     await certificate.refresh()
     for (const oldest of this.#deeper.keys()) {
       if (this.#deeper.size < MAX_DEEPER) break

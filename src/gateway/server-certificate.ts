@@ -19,7 +19,8 @@ const CLOCK_SKEW_MS = 300_000
 export interface ServerCertificateOptions {
   /** Where the certificate outlives the process; without it, it does not. */
   readonly path?: string
-  readonly names: readonly string[]
+  /** Asked each time: the addresses of a machine change. */
+  readonly names: () => readonly string[]
   readonly keyType?: PrivateKeyType
   readonly authority: CertificateSource
   readonly clock: Clock
@@ -65,7 +66,8 @@ export class ServerCertificate {
       this.save()
       return isRestored
     }
-    const { path, names, keyType, authority } = this.#options
+    const { path, keyType, authority } = this.#options
+    const names = this.#options.names()
     const issued = keep(await authority.issue(names, keyType))
     if (!this.#isValid(issued)) {
       throw new Error(`the certificate that was issued is none for ${names.join(', ')} today`)
@@ -113,7 +115,7 @@ export class ServerCertificate {
       notBefore <= now + CLOCK_SKEW_MS &&
       now < notAfter &&
       keyType === (this.#options.keyType ?? 'ecdsa') &&
-      this.#options.names.every((name) => names.includes(normalName(name)))
+      this.#options.names().every((name) => names.includes(normalName(name)))
     )
   }
 }

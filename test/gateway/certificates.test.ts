@@ -155,7 +155,7 @@ describe('ServerCertificate', () => {
     const clock = new ManualClock()
     const authority = await CertificateAuthority.open({ folder, clock, log })
     const path = join(folder, 'server.pem')
-    const open = () => new ServerCertificate({ path, names, authority, clock, log })
+    const open = () => new ServerCertificate({ path, names: () => names, authority, clock, log })
     return { folder, path, clock, authority, open }
   }
 
@@ -168,6 +168,23 @@ describe('ServerCertificate', () => {
     expect(await again.refresh()).toBe(true)
     expect(again.kept?.certPem).toBe(pem)
     expect(await again.refresh()).toBe(false)
+  })
+
+  it('is issued anew as soon as the machine has another address', async () => {
+    const { path, authority, clock } = await openServerCertificate()
+    let address = '192.0.2.7'
+    const certificate = new ServerCertificate({
+      path,
+      names: () => ['localhost', address],
+      authority,
+      clock,
+      log,
+    })
+    await certificate.refresh()
+    expect(await certificate.refresh()).toBe(false)
+    address = '192.0.2.8'
+    expect(await certificate.refresh()).toBe(true)
+    expect(certificate.kept?.names).toEqual(['localhost', '192.0.2.8'])
   })
 
   it('is renewed when a third of its life is left', async () => {
@@ -208,7 +225,8 @@ describe('ServerCertificate', () => {
           log,
         })
         const { path, clock } = it
-        return new ServerCertificate({ path, names: ['localhost'], authority: other, clock, log })
+        const names = () => ['localhost']
+        return new ServerCertificate({ path, names, authority: other, clock, log })
       },
     ],
   ])('is issued anew when %s', async (_why, reopen) => {
@@ -223,7 +241,7 @@ describe('ServerCertificate', () => {
 
   type Opened = Awaited<ReturnType<typeof openServerCertificate>>
   const openWith = ({ path, authority, clock }: Opened, names: string[]) =>
-    new ServerCertificate({ path, names, authority, clock, log })
+    new ServerCertificate({ path, names: () => names, authority, clock, log })
 })
 
 describe('DomainCertificates', () => {
