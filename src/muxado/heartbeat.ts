@@ -26,12 +26,14 @@ export interface HeartbeatOptions {
  */
 export class Heartbeat {
   readonly #options: HeartbeatOptions
+  readonly #stopping = new AbortController()
   #stream: Stream | undefined
-  #timer = new AbortController()
   /** What the peer has to echo; undefined between two beats. */
   #beat: Buffer | undefined
   #echo = Buffer.alloc(0)
   #sentAt = 0
+  /** When the echo has to be here, and from then on: when the next beat goes out. */
+  #dueAt = 0
 
   constructor(options: HeartbeatOptions) {
     this.#options = options
@@ -45,46 +47,48 @@ export class Heartbeat {
       onData: (chunk) => this.#receive(chunk),
       onClose: () => this.stop(),
     })
-    this.#send(this.#stream)
+    this.#dueAt = this.#options.clock.monotonic()
+    void this.#run(this.#stream)
   }
 
   stop(): void {
-    this.#timer.abort()
+    this.#stopping.abort()
+  }
+
+  /** Sleeps on when an echo has moved what is due: no timer is set for what hardly ever happens. */
+  async #run(stream: Stream): Promise<void> {
+    const { clock, intervalMs, onMissed } = this.#options
+    const { signal } = this.#stopping
+    while (!signal.aborted) {
+      const waitMs = this.#dueAt - clock.monotonic()
+      if (waitMs > 0) {
+        await clock.sleep(Math.min(waitMs, intervalMs), signal).catch(() => {})
+      } else if (this.#beat === undefined) {
+        this.#send(stream)
+      } else {
+        this.stop()
+        onMissed()
+      }
+    }
   }
 
   #send(stream: Stream): void {
     this.#beat = randomBytes(BEAT_BYTES)
     this.#echo = Buffer.alloc(0)
     this.#sentAt = this.#options.clock.monotonic()
+    this.#dueAt = this.#sentAt + this.#options.toleranceMs
     stream.write(this.#beat)
-    this.#after(this.#options.toleranceMs, () => {
-      this.stop()
-      this.#options.onMissed()
-    })
   }
 
   #receive(chunk: Buffer): void {
-    const stream = this.#stream
-    if (stream === undefined || this.#timer.signal.aborted) return
-    stream.release(chunk.length)
+    if (this.#stopping.signal.aborted) return
+    this.#stream?.release(chunk.length)
     this.#echo = Buffer.concat([this.#echo, chunk.subarray(0, BEAT_BYTES)]).subarray(0, BEAT_BYTES)
     if (this.#beat === undefined || !this.#echo.equals(this.#beat)) return
+    const now = this.#options.clock.monotonic()
     this.#beat = undefined
-    this.#options.onLatency(this.#options.clock.monotonic() - this.#sentAt)
-    this.#after(this.#options.intervalMs, () => this.#send(stream))
-  }
-
-  /** One timer at a time: the next one replaces it. */
-  #after(ms: number, run: () => void): void {
-    this.#timer.abort()
-    const timer = new AbortController()
-    this.#timer = timer
-    this.#options.clock.sleep(ms, timer.signal).then(
-      () => {
-        if (!timer.signal.aborted) run()
-      },
-      () => {},
-    )
+    this.#dueAt = now + this.#options.intervalMs
+    this.#options.onLatency(now - this.#sentAt)
   }
 }
 
