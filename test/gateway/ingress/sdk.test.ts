@@ -187,9 +187,10 @@ describe('with the real SDK', () => {
     })
     await eventually(() => expect(endpoint.streams.freeSlots).toBeLessThanOrEqual(448 - 40))
     await settled(() => endpoint.traffic.bytesIn)
-    const during = await timeOf(300, port)
-    // Noise of a busy machine is far below this, a stream that holds the others up far above.
-    expect(during).toBeLessThan(before * 5 + 200)
+    // A stream that holds the others up does so every time, a busy machine does not.
+    const during: number[] = []
+    for (let round = 0; round < 5; round += 1) during.push(await timeOf(300, port))
+    expect(Math.min(...during)).toBeLessThan(before * 5 + 200)
 
     for (const { reader, writer } of stalled) {
       reader.socket.destroy()
