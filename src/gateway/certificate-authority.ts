@@ -92,14 +92,20 @@ export class CertificateAuthority implements CertificateSource {
   /**
    * Renews the certificate before it ends, and when it was made by a clock that was wrong. Its key
    * and its name stay: who trusts an earlier one trusts what is issued now, until that one ends.
+   * One that cannot be written is logged and tried again with the next call.
    */
   async refresh(): Promise<void> {
+    const { certPath } = this
     const now = this.#clock.now()
     if (isGoodFor(this.#certificate, now)) return
     const renewed = await createCaCertificate(this.#keys, now, this.#certificate)
-    writeFileDurably(this.certPath, toPem(renewed))
-    this.#certificate = renewed
-    this.#log.warn({ certPath: this.certPath }, 'ca certificate renewed: give devices the new file')
+    try {
+      writeFileDurably(certPath, toPem(renewed))
+      this.#certificate = renewed
+      this.#log.warn({ certPath }, 'ca certificate renewed: give devices the new file')
+    } catch (error) {
+      this.#log.error({ err: error }, 'ca certificate not renewed; trying again soon')
+    }
   }
 
   /** Issues a server certificate with a fresh key for host names, wildcards and IP addresses. */

@@ -116,6 +116,24 @@ describe('CertificateAuthority', () => {
     }
   })
 
+  it('goes on with the certificate that it has while a new one cannot be written', async () => {
+    const folder = temporaryFolder()
+    const clock = new ManualClock(Date.now())
+    const open = () => CertificateAuthority.open({ folder, clock, log })
+    const given = await open()
+    const inTheWay = `${given.certPath}.${process.pid}.tmp`
+    mkdirSync(inTheWay)
+    clock.stepWall(-800 * DAY_MS)
+    const authority = await open()
+    clock.stepWall(800 * DAY_MS)
+    const { certPem: cert, keyPem: key } = await authority.issue(['localhost'])
+    expect(await handshake({ cert, key }, given.certPem, 'localhost')).toBe('ok')
+    clock.stepWall(3_600 * DAY_MS)
+    rmSync(inTheWay, { recursive: true })
+    await authority.refresh()
+    expect(readFileSync(given.certPath, 'utf8')).not.toBe(given.certPem)
+  })
+
   it('is made again with the name that devices know when its certificate is lost', async () => {
     const folder = temporaryFolder()
     const open = () => CertificateAuthority.open({ folder, clock: systemClock, log })
