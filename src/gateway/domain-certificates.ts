@@ -1,4 +1,5 @@
-import { mkdirSync } from 'node:fs'
+import { mkdirSync, readdirSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
@@ -7,6 +8,7 @@ import type { CertificateSource } from './certificate-file.ts'
 import type { CertificateStatus } from './certificate-status.ts'
 import { DomainCertificate } from './domain-certificate.ts'
 import type { ReservedDomain, ReservedDomainStore } from './reserved-domain-store.ts'
+import { isResourceId } from './resource-id.ts'
 import { ServerCertificate } from './server-certificate.ts'
 
 /** Certificates for deeper names that are kept at once; devices choose those names. */
@@ -40,6 +42,7 @@ export class DomainCertificates {
   refresh(): Promise<void> {
     return this.#enqueue(async () => {
       mkdirSync(this.#deps.folder, { recursive: true, mode: 0o700 })
+      this.#removeLeftovers()
       for (const { id } of this.#deps.domains.all()) {
         // Read again: it may have changed or gone while those before it were issued.
         const domain = this.#deps.domains.get(id)
@@ -95,6 +98,20 @@ export class DomainCertificates {
 
   statusOf({ domain }: ReservedDomain): CertificateStatus {
     return this.#entries.get(domain)?.status ?? { renewsAt: undefined, job: undefined }
+  }
+
+  /** A power cut may leave the keys of domains that were given up, and halves of files. */
+  #removeLeftovers(): void {
+    const { folder, domains, log } = this.#deps
+    try {
+      for (const name of readdirSync(folder)) {
+        const id = name.slice(0, name.indexOf('.'))
+        const isNeeded = domains.get(id) !== undefined && !name.endsWith('.tmp')
+        if (isResourceId(id, 'rd') && !isNeeded) rmSync(join(folder, name), { force: true })
+      }
+    } catch (error) {
+      log.warn({ err: error }, 'certificate files of an earlier time not removed')
+    }
   }
 
   #forget({ domain }: ReservedDomain): Promise<void> {
