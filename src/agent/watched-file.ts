@@ -71,8 +71,13 @@ export class WatchedFile {
 
 /** Changes with the content, the owner and the mode of a file, and when it is replaced. */
 function markOf(path: string): string {
-  const stat = statSync(path, { throwIfNoEntry: false })
-  return stat ? `${stat.dev}:${stat.ino}:${stat.size}:${stat.mtimeMs}:${stat.ctimeMs}` : ''
+  try {
+    const { dev, ino, size, mtimeMs, ctimeMs } = statSync(path)
+    return `${dev}:${ino}:${size}:${mtimeMs}:${ctimeMs}`
+  } catch (error) {
+    // Not there, or in a folder that this user may not look into: both may change.
+    return codeOf(error)
+  }
 }
 
 function isMissing(error: unknown): boolean {

@@ -70,6 +70,29 @@ it('says why a file cannot be read', () => {
   expect(file.read()).toEqual({ path, text: undefined, problem: 'EISDIR' })
 })
 
+it('lives with a path that cannot even be looked at', async () => {
+  const { folder, path, clock, readings, watch } = setUp()
+  symlinkSync(path, path)
+  expect(watch()).toEqual({ path, text: undefined, problem: 'ELOOP' })
+  rmSync(path)
+  writeFileSync(path, 'one')
+  await clock.advance(1_000)
+  rmSync(path)
+  symlinkSync(path, path)
+  await clock.advance(1_000)
+  rmSync(path)
+  await clock.advance(1_000)
+  expect(readings.map(({ text, problem }) => problem ?? text)).toEqual(['one', 'ELOOP', undefined])
+  const below = new WatchedFile({
+    paths: [join(folder, 'plain', 'token')],
+    maxBytes: 100,
+    everyMs: 1_000,
+    clock,
+  })
+  writeFileSync(join(folder, 'plain'), '')
+  expect(below.read()).toEqual({ path: undefined, text: undefined })
+})
+
 it('looks no more once it is stopped', async () => {
   const { path, clock, file, readings, watch } = setUp()
   watch()
