@@ -1,6 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { Secret } from '../base/secret.ts'
+import type { Problem } from './problem.ts'
 import { type FileReading, WatchedFile } from './watched-file.ts'
 
 const MAX_BYTES = 4_096
@@ -21,16 +22,17 @@ export interface AuthtokenSourceOptions {
 export class AuthtokenSource {
   readonly #options: AuthtokenSourceOptions
   readonly #file: WatchedFile
-  #current: Secret | undefined
+  #current: Secret | Problem
 
   constructor(options: AuthtokenSourceOptions) {
     const { files, everyMs, clock } = options
     this.#options = options
     this.#file = new WatchedFile({ paths: files, maxBytes: MAX_BYTES, everyMs, clock })
+    this.#current = lackOf(files[0], undefined)
   }
 
-  /** The same object until the token is another one. */
-  get current(): Secret | undefined {
+  /** The token, or why there is none; the same object until it is another one. */
+  get current(): Secret | Problem {
     return this.#current
   }
 
@@ -45,15 +47,42 @@ export class AuthtokenSource {
     this.#file.stop()
   }
 
-  /** Answers whether the token is another one now. */
+  /** Answers whether the token, or why there is none, is another one now. */
   #take({ path, text, problem }: FileReading): boolean {
-    const { log, value } = this.#options
-    if (problem) log.warn({ path, problem }, 'authtoken file cannot be read')
+    const { files, log, value } = this.#options
     const found = text?.trim() ?? ''
-    const token = TOKEN.test(found) ? new Secret(found) : value
-    if (token?.reveal() === this.#current?.reveal()) return false
-    this.#current = token
-    log.info({ from: token && (token === value ? 'environment' : path) }, 'authtoken taken up')
+    const isToken = TOKEN.test(found)
+    const flaw = problem ?? (text === undefined || isToken ? undefined : 'it holds no authtoken')
+    if (flaw) log.warn({ path, problem: flaw }, 'authtoken file cannot be used')
+    // A token that works goes on until there is a better one, or its file is taken away.
+    if (flaw && this.#current instanceof Secret) return false
+    const next = isToken ? new Secret(found) : (value ?? lackOf(path ?? files[0], flaw))
+    if (isSame(next, this.#current)) return false
+    this.#current = next
+    const from = next === value ? 'environment' : path
+    if (next instanceof Secret) log.info({ from }, 'authtoken taken up')
     return true
+  }
+}
+
+function isSame(a: Secret | Problem, b: Secret | Problem): boolean {
+  if (a instanceof Secret && b instanceof Secret) return a.reveal() === b.reveal()
+  return !(a instanceof Secret) && !(b instanceof Secret) && a.detail === b.detail
+}
+
+/** A file is watched; what comes from anywhere else is read once. */
+function lackOf(path: string | undefined, flaw: string | undefined): Problem {
+  const shared = { reason: 'auth', permanent: false } as const
+  if (path === undefined) {
+    return {
+      ...shared,
+      detail: 'the device has no authtoken',
+      remedy: 'Name a file that holds one in SVC_AUTHTOKEN_FILE, and restart the agent.',
+    }
+  }
+  return {
+    ...shared,
+    detail: flaw ? `the authtoken file cannot be used: ${flaw}` : 'there is no authtoken file',
+    remedy: `Put an authtoken into ${path}, readable by the agent; it is taken up without a restart.`,
   }
 }

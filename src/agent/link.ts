@@ -3,7 +3,7 @@ import { Backoff } from '../base/backoff.ts'
 import { Bell } from '../base/bell.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
-import type { Secret } from '../base/secret.ts'
+import { Secret } from '../base/secret.ts'
 import type { LinkStatus } from './agent-status.ts'
 import { type Connector, PoisonedError, type ServiceCommand, type Session } from './connector.ts'
 import { hasSession, type LinkEvent, type LinkState, nextLinkState } from './link-state.ts'
@@ -14,8 +14,8 @@ export interface LinkOptions {
   readonly connector: Connector
   /** Throws a ProblemError as long as a connect could not succeed. */
   readonly preflight: (signal: AbortSignal) => Promise<void>
-  /** The token to use now; `authtokenChanged()` says that it is another one. */
-  readonly authtoken: () => Secret | undefined
+  /** The token to use now, or why there is none; `authtokenChanged()` says that it is another. */
+  readonly authtoken: () => Secret | Problem
   readonly serverAddr: string | undefined
   readonly caCert: string | undefined
   /** JSON text that says which device this is. */
@@ -28,13 +28,6 @@ export interface LinkOptions {
   readonly onChange: () => void
   /** The SDK hangs for good; the link stays down until the process is a new one. */
   readonly onPoisoned: () => void
-}
-
-const NO_AUTHTOKEN: Problem = {
-  reason: 'auth',
-  detail: 'the device has no authtoken',
-  remedy: 'Put an authtoken on the device; it is taken up without a restart.',
-  permanent: false,
 }
 
 const AUTHTOKEN_CHANGED: Problem = {
@@ -170,7 +163,7 @@ export class Link {
     const { connector, preflight, authtoken, serverAddr, caCert, metadata } = this.#options
     if (this.#newest?.isStopped) throw new ProblemError(STOP_ASKED)
     const token = authtoken()
-    if (!token) throw new ProblemError(NO_AUTHTOKEN)
+    if (!(token instanceof Secret)) throw new ProblemError(token)
     this.#move('connect')
     await preflight(signal)
     const line = new Line()
@@ -234,7 +227,7 @@ export class Link {
 
   /** Undefined: no use in trying before something changes. */
   #delayAfter(problem: Problem): number | undefined {
-    if (problem === NO_AUTHTOKEN || problem === STOP_ASKED) return undefined
+    if (problem === this.#options.authtoken() || problem === STOP_ASKED) return undefined
     if (!problem.permanent) return this.#backoff.next()
     const { random = Math.random, timings } = this.#options
     return Math.ceil(timings.slowRetryMs * (1 + random()))

@@ -19,7 +19,8 @@ const MEANINGS: readonly Meaning[] = [
     reason: 'auth',
     permanent: true,
     answer: 'service-refused',
-    remedy: 'Put a valid authtoken on the device; it is taken up without a restart.',
+    remedy:
+      'Put a valid authtoken on the device: a file is taken up at once, a setting by a restart.',
   },
   {
     codes: [102, 103, 115, 116, 337, 338, 636, 15014],

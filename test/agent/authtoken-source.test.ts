@@ -32,7 +32,7 @@ function setUp(value?: string) {
         changes += 1
       }),
     changes: () => changes,
-    token: () => source.current?.reveal(),
+    token: () => (source.current instanceof Secret ? source.current.reveal() : undefined),
   }
 }
 
@@ -89,6 +89,45 @@ it.each(['', '   \n', 'two words', 'zero\u0000byte', 'x'.repeat(5_000)])(
     expect(token()).toBe('from-environment')
   },
 )
+
+it('says what is missing and where to put it, as it changes', async () => {
+  const { file, credential, clock, source, start, changes } = setUp()
+  start()
+  const where = `Put an authtoken into ${credential}, `
+  expect(source.current).toMatchObject({
+    reason: 'auth',
+    detail: 'there is no authtoken file',
+    remedy: expect.stringContaining(where),
+  })
+  writeFileSync(file, '')
+  await clock.advance(1_000)
+  expect(source.current).toMatchObject({
+    detail: 'the authtoken file cannot be used: it holds no authtoken',
+    remedy: expect.stringContaining(`Put an authtoken into ${file}, `),
+  })
+  expect(changes()).toBe(1)
+})
+
+it('promises no file that it does not watch', () => {
+  const { log } = captureLog()
+  const clock = new ManualClock()
+  const source = new AuthtokenSource({ files: [], value: undefined, everyMs: 1_000, clock, log })
+  expect(source.current).toMatchObject({
+    remedy: expect.stringMatching(/and restart the agent\.$/),
+  })
+})
+
+it.each(['', 'two words'])('goes on with the token it has while its file says %j', async (text) => {
+  const { file, clock, start, token, changes } = setUp()
+  writeFileSync(file, 'works')
+  start()
+  writeFileSync(file, text)
+  await clock.advance(1_000)
+  expect([token(), changes()]).toEqual(['works', 0])
+  writeFileSync(file, 'new')
+  await clock.advance(1_000)
+  expect([token(), changes()]).toEqual(['new', 1])
+})
 
 it('never logs a token', async () => {
   const { file, clock, start, captured } = setUp('canary-in-environment')

@@ -9,6 +9,12 @@ import { FakeConnector, gate, refusal } from '../helpers/fake-connector.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 
 const TIMINGS = DEFAULT_TIMINGS.link
+const NO_TOKEN: Problem = {
+  reason: 'auth',
+  detail: 'no authtoken',
+  remedy: 'Put one there.',
+  permanent: false,
+}
 
 function setUp(options: Partial<LinkOptions> = {}) {
   const connector = new FakeConnector()
@@ -16,7 +22,7 @@ function setUp(options: Partial<LinkOptions> = {}) {
   const captured = captureLog()
   const changes: string[] = []
   let poisoned = 0
-  let token: Secret | undefined = new Secret('good')
+  let token: Secret | Problem = new Secret('good')
   const link = new Link({
     connector,
     preflight: () => Promise.resolve(),
@@ -49,7 +55,7 @@ function setUp(options: Partial<LinkOptions> = {}) {
     start,
     poisoned: () => poisoned,
     setToken: (next: string | undefined) => {
-      token = next === undefined ? undefined : new Secret(next)
+      token = next === undefined ? NO_TOKEN : new Secret(next)
       link.authtokenChanged()
     },
   }
@@ -165,11 +171,16 @@ describe('Link', () => {
   })
 
   it('waits without trying as long as there is no token, and connects when it comes', async () => {
-    const { link, connector, clock, start, setToken } = setUp({ authtoken: () => undefined })
+    const { link, connector, clock, start, setToken } = setUp({ authtoken: () => NO_TOKEN })
     await start()
     await clock.advance(3_600_000)
     expect(connector.connects).toBe(0)
-    expect(link.status).toMatchObject({ state: 'waiting', reason: 'auth', nextRetryAt: undefined })
+    expect(link.status).toMatchObject({
+      state: 'waiting',
+      reason: 'auth',
+      remedy: 'Put one there.',
+      nextRetryAt: undefined,
+    })
     setToken(undefined)
     await link.stop()
 
