@@ -53,6 +53,12 @@ export function silenceProblem(where: string, ms: number): Problem {
   return { reason: 'network', detail, remedy: REMEDIES.network, permanent: false }
 }
 
+/** The service shook hands with Node; the SDK alone knows that it trusts another CA. */
+export function untrustedProblem(cause: string): Problem {
+  const detail = `the SDK does not trust the certificate of the service (${cause})`
+  return { reason: 'tls', detail, remedy: REMEDIES.tls, permanent: false }
+}
+
 function reasonOf(code: string): keyof typeof REMEDIES {
   if (DNS_CODES.has(code)) return 'dns'
   return TLS_CODE.test(code) || UNKNOWN_CA_CODES.has(code) ? 'tls' : 'network'

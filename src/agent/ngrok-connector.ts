@@ -5,6 +5,7 @@ import { DeadlineError, withDeadline } from '../base/deadline.ts'
 import { Limiter } from '../base/limiter.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
+import { untrustedProblem } from './connection-problem.ts'
 import {
   type Connector,
   type ConnectRequest,
@@ -263,11 +264,14 @@ class NgrokSession implements Session {
 }
 
 const PREFIX = /^failed to (?:connect session|start listener): /
+/** All that the SDK says about a certificate; the preflight has no CA to judge it by without ours. */
+const UNTRUSTED = 'tls handshake error'
 const CODE = / error_code: (ERR_NGROK_\d+)$/
 
 /** An SDK error as a Problem; the service's code stands at the end of its message. */
 function sdkProblem(error: unknown, authtoken: Secret): Problem {
   const message = messageOf(error, authtoken).replace(PREFIX, '')
+  if (message === UNTRUSTED) return untrustedProblem(message)
   return serviceProblem(message.replace(CODE, ''), CODE.exec(message)?.[1])
 }
 

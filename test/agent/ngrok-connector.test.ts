@@ -152,7 +152,7 @@ it('gives up all binds at once when the session dies under them', async () => {
 
 it.each([
   ['nobody listens', { serverAddr: 'localhost:1' }, 'network'],
-  ['the CA is another one', { caCert: undefined }, 'network'],
+  ['the CA is another one', { caCert: undefined }, 'tls'],
 ])('throws a problem when %s', async (_name, change, reason) => {
   const subject = await setUp()
   const error = await connect({ ...subject, ...change } as typeof subject).catch((e) => e)
