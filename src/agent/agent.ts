@@ -123,7 +123,11 @@ export class Agent {
   /** Restores every tunnel in the background. Throws a StartError when a person has to act. */
   async start(): Promise<void> {
     this.#deviceId = loadDeviceId(this.#options.dataDir, this.#log)
-    await this.#defaultPolicy.start(() => this.#tunnels.defaultPolicyChanged())
+    try {
+      await this.#defaultPolicy.start(() => this.#tunnels.defaultPolicyChanged())
+    } catch (error) {
+      if (!this.#stopping.signal.aborted) throw error
+    }
     if (this.#stopping.signal.aborted) return
     this.#authtoken.start(() => this.#link.authtokenChanged())
     this.#tunnels.restore()

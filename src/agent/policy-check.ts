@@ -1,8 +1,13 @@
-import type { FieldError } from '../base/app-error.ts'
+import { AppError, type FieldError } from '../base/app-error.ts'
 import type { Logger } from '../base/logger.ts'
 import type { PlacedProblem, PolicyCheckOptions } from '../policy/check.ts'
-import { PolicyProcess } from './policy-process.ts'
+import { PolicyProcess, UncheckableError } from './policy-process.ts'
 import type { JsonObject } from './tunnel.ts'
+
+const TOO_MUCH: FieldError = {
+  pointer: '',
+  detail: 'The policy takes more time or memory to check than there is for it: make it smaller.',
+}
 
 export interface PolicyCheckerOptions extends PolicyCheckOptions {
   readonly log: Logger
@@ -22,8 +27,21 @@ export class PolicyChecker {
     this.#process = options.process ?? new PolicyProcess()
   }
 
+  /** Throws AppError `shutting-down` after `stop()`. */
   readonly check: PolicyCheck = async (document) => {
-    const problems = await this.#problems(JSON.stringify(document))
+    try {
+      return this.#errorsOf(await this.#problems(JSON.stringify(document)))
+    } catch (error) {
+      if (error instanceof UncheckableError) return [TOO_MUCH]
+      throw error
+    }
+  }
+
+  stop(): void {
+    this.#process.stop()
+  }
+
+  #errorsOf(problems: readonly PlacedProblem[]): FieldError[] {
     for (const { severity, isForeign, pointer, message } of problems) {
       if (severity === 'warning' && isForeign) {
         const { log } = this.#options
@@ -35,15 +53,13 @@ export class PolicyChecker {
       .map(({ pointer, message, code }) => ({ pointer, detail: message, code }))
   }
 
-  stop(): void {
-    this.#process.stop()
-  }
-
   async #problems(text: string): Promise<PlacedProblem[]> {
     const { log, service } = this.#options
     try {
       return await this.#process.check(text, { service })
     } catch (error) {
+      // What is too much for a process of its own must not be tried in this one.
+      if (error instanceof UncheckableError || error instanceof AppError) throw error
       // A device too short of memory for one more process still has to take a change.
       log.warn({ err: error }, 'policy is checked without a process of its own')
       const { checkPolicy } = await import('../policy/check.ts')

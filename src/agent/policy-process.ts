@@ -1,29 +1,42 @@
 import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
 import { join } from 'node:path'
+import { abortable } from '../base/abortable.ts'
+import { AppError } from '../base/app-error.ts'
 import { withDeadline } from '../base/deadline.ts'
-import { createDeferred, type Deferred } from '../base/deferred.ts'
+import { Limiter } from '../base/limiter.ts'
 import { packageRoot } from '../base/package-root.ts'
 import type { PlacedProblem, PolicyCheckOptions } from '../policy/check.ts'
 
+const START_MS = 10_000
+/** For each document. */
 const ANSWER_MS = 10_000
 /** Whoever changes one policy often changes the next one soon. */
 const IDLE_MS = 10_000
 const MAX_HEAP_MB = 64
 
 export interface PolicyQuestion extends PolicyCheckOptions {
-  readonly id: number
   readonly text: string
-}
-
-export interface PolicyAnswer {
-  readonly id: number
-  readonly problems: PlacedProblem[]
 }
 
 export interface PolicyProcessOptions {
   readonly program?: string
+  readonly startMs?: number
   readonly answerMs?: number
   readonly idleMs?: number
+}
+
+/** The process had begun with a document and did not come to its end. */
+export class UncheckableError extends Error {
+  override readonly name = 'UncheckableError'
+}
+
+interface Worker {
+  readonly child: ChildProcess
+  /** Resolves when it takes documents. */
+  readonly ready: Promise<unknown>
+  /** Aborted when the process ended, or never came to be. */
+  readonly gone: AbortSignal
 }
 
 /**
@@ -33,76 +46,103 @@ export interface PolicyProcessOptions {
  */
 export class PolicyProcess {
   readonly #program: string
+  readonly #startMs: number
   readonly #answerMs: number
   readonly #idleMs: number
-  readonly #waiting = new Map<number, Deferred<PlacedProblem[]>>()
-  #child: ChildProcess | undefined
+  /** One document at a time, so that none pays for those before it. */
+  readonly #turns = new Limiter(1)
+  #worker: Worker | undefined
   #idle: NodeJS.Timeout | undefined
-  #lastId = 0
+  #isStopped = false
 
   constructor(options: PolicyProcessOptions = {}) {
     const { program = join(packageRoot(), 'dist/policy-process.js') } = options
     this.#program = program
+    this.#startMs = options.startMs ?? START_MS
     this.#answerMs = options.answerMs ?? ANSWER_MS
     this.#idleMs = options.idleMs ?? IDLE_MS
   }
 
   get pid(): number | undefined {
-    return this.#child?.pid
+    return this.#worker?.child.pid
   }
 
-  /** Rejects when the process cannot be had, ends, or takes too long: then nothing is known. */
-  async check(text: string, { service }: PolicyCheckOptions): Promise<PlacedProblem[]> {
-    clearTimeout(this.#idle)
-    this.#lastId += 1
-    const question: PolicyQuestion = { id: this.#lastId, text, service }
-    const answer = createDeferred<PlacedProblem[]>()
-    // It may be rejected before anybody looks.
-    answer.promise.catch(() => {})
-    this.#waiting.set(question.id, answer)
-    try {
-      this.#child ??= this.#start()
-      this.#child.send(question, (error) => error && answer.reject(error))
-      return await withDeadline(answer.promise, this.#answerMs, 'checking a policy')
-    } catch (error) {
-      this.stop()
-      throw error
-    } finally {
-      this.#waiting.delete(question.id)
-      if (this.#waiting.size === 0) this.#endWhenIdle()
-    }
+  /**
+   * Throws an UncheckableError when the document takes too much time or memory, AppError
+   * `shutting-down` after `stop()`, and another error when there is no process to be had.
+   */
+  check(text: string, { service }: PolicyCheckOptions): Promise<PlacedProblem[]> {
+    return this.#turns.run(() => this.#check({ text, service }))
   }
 
   stop(): void {
+    this.#isStopped = true
+    this.#end()
+  }
+
+  async #check(question: PolicyQuestion): Promise<PlacedProblem[]> {
     clearTimeout(this.#idle)
-    this.#child?.kill()
-    this.#child = undefined
-    for (const answer of this.#waiting.values()) {
-      answer.reject(new Error('the process that checks policies ended'))
+    try {
+      if (this.#isStopped) throw new Error('stopped')
+      this.#worker ??= this.#start()
+      return await this.#ask(this.#worker, question)
+    } catch (error) {
+      this.#end()
+      throw this.#isStopped ? new AppError('shutting-down', 'The agent is stopping.') : error
+    } finally {
+      this.#idle = setTimeout(() => this.#end(), this.#idleMs).unref()
     }
   }
 
-  #start(): ChildProcess {
+  async #ask({ child, ready, gone }: Worker, question: PolicyQuestion): Promise<PlacedProblem[]> {
+    await withDeadline(abortable(ready, gone), this.#startMs, 'starting to check policies')
+    const answer = messageFrom(child)
+    await send(child, question)
+    try {
+      const answered = abortable(answer, gone)
+      const [problems] = await withDeadline(answered, this.#answerMs, 'checking a policy')
+      return problems as PlacedProblem[]
+    } catch (error) {
+      throw new UncheckableError('a policy was not checked to its end', { cause: error })
+    }
+  }
+
+  #end(): void {
+    clearTimeout(this.#idle)
+    this.#worker?.child.kill()
+    this.#worker = undefined
+  }
+
+  #start(): Worker {
     const child = fork(this.#program, {
       // It needs none of our settings, and must not learn our secrets.
       env: {},
       execArgv: [`--max-old-space-size=${MAX_HEAP_MB}`],
       stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
     })
-    child.on('message', ({ id, problems }: PolicyAnswer) => {
-      this.#waiting.get(id)?.resolve(problems)
-    })
-    const gone = () => {
-      if (this.#child === child) this.stop()
+    const ended = new AbortController()
+    const worker = { child, ready: messageFrom(child), gone: ended.signal }
+    const onEnd = () => {
+      ended.abort(new Error('the process that checks policies ended'))
+      if (this.#worker === worker) this.#worker = undefined
     }
-    child.on('error', gone).on('exit', gone)
+    child.on('exit', onEnd).on('error', onEnd)
     // It never keeps an agent alive that has ended.
     child.unref()
     child.channel?.unref()
-    return child
+    return worker
   }
+}
 
-  #endWhenIdle(): void {
-    this.#idle = setTimeout(() => this.stop(), this.#idleMs).unref()
-  }
+/** The next message; it may be given up before anybody looks. */
+function messageFrom(child: ChildProcess): Promise<unknown[]> {
+  const message = once(child, 'message')
+  message.catch(() => {})
+  return message
+}
+
+function send(child: ChildProcess, question: PolicyQuestion): Promise<void> {
+  return new Promise((resolve, reject) => {
+    child.send(question, (error) => (error ? reject(error) : resolve()))
+  })
 }

@@ -1,8 +1,15 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { PolicyChecker } from '../../src/agent/policy-check.ts'
-import { PolicyProcess, type PolicyProcessOptions } from '../../src/agent/policy-process.ts'
+import {
+  PolicyProcess,
+  type PolicyProcessOptions,
+  UncheckableError,
+} from '../../src/agent/policy-process.ts'
+import { packageRoot } from '../../src/base/package-root.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
@@ -13,6 +20,9 @@ const BAD = {
 }
 const POINTERS = ['/on_http_request/0/expressions/0', '/on_http_request/0/actions/0/type']
 const EMBEDDED = { service: 'embedded' } as const
+const POLICY_PROGRAM = join(packageRoot(), 'dist/policy-process.js')
+/** The beginning of a program that is ready and then does something with each question. */
+const ON_QUESTION = "process.send('ready'); process.on('message', (question) =>"
 
 function start(options?: PolicyProcessOptions) {
   const process = new PolicyProcess(options)
@@ -55,24 +65,69 @@ describe('PolicyProcess', () => {
   })
 
   it('is told nothing but what it has to check', async () => {
-    const echo = program(`process.on('message', (question) => {
-      process.send({ id: question.id, problems: [JSON.stringify([question, process.env])] })
+    const echo = program(`${ON_QUESTION} process.send([[question, process.env]]))`)
+    const told: unknown = await start({ program: echo }).check('{}', EMBEDDED)
+    expect(told).toEqual([[{ text: '{}', service: 'embedded' }, {}]])
+  })
+
+  it('is given one document at a time, so that none pays for the others', async () => {
+    const single = program(`let isBusy = false; ${ON_QUESTION} {
+      if (isBusy) process.exit()
+      isBusy = true
+      setTimeout(() => { isBusy = false; process.send([question.text]) }, 20)
     })`)
-    const [told] = await start({ program: echo }).check('{}', EMBEDDED)
-    expect(JSON.parse(String(told))).toEqual([{ id: 1, text: '{}', service: 'embedded' }, {}])
+    const process = start({ program: single })
+    const texts = Array.from({ length: 10 }, (_, n) => String(n))
+    const answers: unknown = await Promise.all(texts.map((text) => process.check(text, EMBEDDED)))
+    expect(answers).toEqual(texts.map((text) => [text]))
   })
 
   it.each([
-    ['ends', 'process.exit(1)', undefined, 'ended'],
-    ['ends with a question', "process.on('message', () => process.exit())", undefined, 'ended'],
-    ['says nothing', "process.on('message', () => {})", 50, 'took longer than 50 ms'],
-  ])('knows nothing when it %s', async (_what, source, answerMs, message) => {
-    const process = start({ program: program(source), ...(answerMs && { answerMs }) })
+    ['ends with a document', `${ON_QUESTION} process.exit())`],
+    ['says nothing to it', `${ON_QUESTION} {})`],
+  ])('calls a document uncheckable when it %s', async (_what, source) => {
+    const process = start({ program: program(source), answerMs: 50 })
+    await expect(process.check('{}', EMBEDDED)).rejects.toThrow(UncheckableError)
+    expect(process.pid).toBeUndefined()
+  })
+
+  it.each([
+    ['ends at once', 'process.exit(1)', undefined, 'ended'],
+    ['never gets ready', 'setInterval(() => {}, 1_000)', 50, 'took longer than 50 ms'],
+  ])('knows nothing when it %s', async (_what, source, startMs, message) => {
+    const process = start({ program: program(source), ...(startMs && { startMs }) })
     const both = [process.check('{}', EMBEDDED), process.check('{}', EMBEDDED)]
     const outcomes = await Promise.allSettled(both)
     expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected'])
-    await expect(both[0]).rejects.toThrow(message)
+    await expect(both[1]).rejects.toThrow(message)
+    await expect(both[1]).rejects.not.toThrow(UncheckableError)
     expect(process.pid).toBeUndefined()
+  })
+
+  it('leaves no process behind a stop, whoever waits', async () => {
+    const process = start({ program: program(`${ON_QUESTION} {})`) })
+    const waiting = [process.check('{}', EMBEDDED), process.check('{}', EMBEDDED)]
+    await eventually(() => expect(process.pid).toBeGreaterThan(0))
+    const { pid } = process
+    process.stop()
+    for (const one of [...waiting, process.check('{}', EMBEDDED)]) {
+      await expect(one).rejects.toMatchObject({ code: 'shutting-down' })
+    }
+    expect(process.pid).toBeUndefined()
+    await eventually(() => expect(existsSync(`/proc/${pid}`)).toBe(false))
+  })
+
+  it('ends when its agent is killed', async () => {
+    const agent = program(`
+      import { fork } from 'node:child_process'
+      const child = fork(${JSON.stringify(POLICY_PROGRAM)})
+      child.once('message', () => process.stdout.write(String(child.pid)))
+    `)
+    const killed = spawn(process.execPath, [agent], { stdio: ['ignore', 'pipe', 'inherit'] })
+    const [pid] = await once(killed.stdout, 'data')
+    expect(existsSync(`/proc/${pid}`)).toBe(true)
+    killed.kill('SIGKILL')
+    await eventually(() => expect(existsSync(`/proc/${pid}`)).toBe(false))
   })
 })
 
@@ -91,6 +146,16 @@ describe('PolicyChecker', () => {
       { pointer: POINTERS[1], detail: expect.any(String), code: 'ERR_NGROK_2201' },
     ])
     expect(lines).toHaveLength(warnings)
+  })
+
+  it('refuses what is too much for that process, and does not try it in this one', async () => {
+    const { log, lines } = captureLog()
+    const process = start({ program: program(`${ON_QUESTION} process.exit())`) })
+    const { check } = new PolicyChecker({ service: 'embedded', log, process })
+    expect(await check(GOOD)).toEqual([
+      { pointer: '', detail: expect.stringMatching(/smaller\.$/) },
+    ])
+    expect(lines).toEqual([])
   })
 
   it('leaves to the hosted service what only that can know, and says so', async () => {
