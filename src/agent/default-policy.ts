@@ -52,7 +52,7 @@ export class DefaultPolicy {
     const parsed = await this.#parse(this.#file.read())
     if ('document' in parsed) this.#adopt(parsed.document)
     else await this.#fallBack(parsed.problem)
-    this.#file.start((reading) => void this.#follow(reading, onChange))
+    this.#file.start((reading) => this.#follow(reading, onChange))
   }
 
   stop(): void {
@@ -120,8 +120,8 @@ export class DefaultPolicy {
     const good = [kept.get('default-policy'), shippedPolicy()]
     if (good.includes(JSON.stringify(document))) return { document }
     const [first] = await check(document)
-    return first
-      ? { problem: `The default policy ${path} cannot be used: ${first.pointer} ${first.detail}` }
-      : { document }
+    if (!first) return { document }
+    const flaw = `${first.pointer} ${first.detail}`.trimStart()
+    return { problem: `The default policy ${path} cannot be used: ${flaw}` }
   }
 }

@@ -6,6 +6,7 @@ import { KeptValues } from '../../src/agent/kept-values.ts'
 import { shippedPolicyPath } from '../../src/agent/shipped-policy.ts'
 import { TUNNEL_MIGRATIONS } from '../../src/agent/tunnel-store.ts'
 import { StartError } from '../../src/base/app-error.ts'
+import { createDeferred } from '../../src/base/deferred.ts'
 import { openDatabase } from '../../src/store/database.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
@@ -13,6 +14,7 @@ import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 const GOOD = '{ "on_http_request": [] }'
 const OTHER = '{ "on_http_response": [] }'
+const LAST = '{ "on_tcp_connect": [] }'
 
 function setUp() {
   const path = join(temporaryFolder(), 'default-policy.json')
@@ -28,12 +30,15 @@ function setUp() {
   })
   onTestFinished(() => database.close())
   const checked: object[] = []
+  let holdUp = (_document: object): Promise<void> => Promise.resolve()
   const start = async () => {
     const policy = new DefaultPolicy({
       path,
       kept: new KeptValues(database),
       check: async (document) => {
         checked.push(document)
+        await holdUp(document)
+        if ('at_the_root' in document) return [{ pointer: '', detail: 'It is wrong.' }]
         return 'bad_rule' in document ? [{ pointer: '/bad_rule', detail: 'is unknown' }] : []
       },
       everyMs: 1_000,
@@ -47,7 +52,10 @@ function setUp() {
     })
     return { policy, changes: () => changes }
   }
-  return { path, clock, captured, checked, start }
+  const onCheck = (hold: typeof holdUp) => {
+    holdUp = hold
+  }
+  return { path, clock, captured, checked, start, onCheck }
 }
 
 describe('DefaultPolicy', () => {
@@ -66,6 +74,7 @@ describe('DefaultPolicy', () => {
     ['[]', /default-policy\.json must be a JSON object: line 1, column 1\.$/],
     ['null', /default-policy\.json must be a JSON object: line 1, column 1\.$/],
     ['{"bad_rule": 1}', /default-policy\.json cannot be used: \/bad_rule is unknown$/],
+    ['{"at_the_root": 1}', /default-policy\.json cannot be used: It is wrong\.$/],
     [`{"a": "${'x'.repeat(70_000)}"}`, /cannot be read: it has more than 65536 bytes\.$/],
   ])('stops the start with one sentence when it never had another: %j', async (text, sentence) => {
     const { path, start } = setUp()
@@ -116,6 +125,23 @@ describe('DefaultPolicy', () => {
     expect(policy.status.problem).toBeUndefined()
     expect(changes()).toBe(1)
     expect((await start()).policy.current).toEqual({ on_http_response: [] })
+  })
+
+  it('ends with what the file says last, however long each check takes', async () => {
+    const { path, clock, checked, start, onCheck } = setUp()
+    writeFileSync(path, GOOD)
+    const { policy } = await start()
+    const slow = createDeferred()
+    onCheck((document) => ('on_http_response' in document ? slow.promise : Promise.resolve()))
+    writeFileSync(path, OTHER)
+    await clock.advance(1_000)
+    expect(checked).toHaveLength(2)
+    writeFileSync(path, LAST)
+    await clock.advance(1_000)
+    slow.resolve()
+    await clock.advance(0)
+    await clock.advance(1_000)
+    expect(policy.current).toEqual(JSON.parse(LAST))
   })
 
   it('checks a policy once and not again at each start', async () => {
