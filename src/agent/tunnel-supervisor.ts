@@ -103,8 +103,13 @@ export class TunnelSupervisor {
 
   /** Closes and opens again, at once: something else is wanted now. */
   reopen(): void {
+    const earlier = this.#settled
     this.#isOutdated = true
     this.#settled = createDeferred()
+    // Whoever waits already gets to know what comes of this.
+    void this.#settled.promise.then(earlier.resolve)
+    // What was said of something else is not true of this.
+    this.#status = { ...this.#status, problem: undefined }
     this.#ghostSince = undefined
     this.#backoff.reset()
     this.#move('open')

@@ -283,4 +283,33 @@ describe('TunnelSupervisor', () => {
     expect(clock.sleeping).toBe(0)
     await supervisor.stop()
   })
+
+  it('tells whoever waits for an outcome, also when something else is wanted meanwhile', async () => {
+    const { connector, clock, supervisor, start, want } = await setUp()
+    const slow = gate()
+    connector.onOpen = slow.wait
+    await start()
+    const outcomes: string[] = []
+    void supervisor.settled().then(() => outcomes.push(supervisor.status.state))
+    want('localhost:2')
+    void supervisor.settled().then(() => outcomes.push(supervisor.status.state))
+    slow.open()
+    await clock.advance(0)
+    expect(outcomes).toEqual(['online', 'online'])
+  })
+
+  it('does not hold an earlier refusal against what is wanted now', async () => {
+    const { connector, supervisor, clock, start, want } = await setUp()
+    const slow = gate()
+    onTestFinished(slow.open)
+    connector.onOpen = () => {
+      throw refusal(316)
+    }
+    await start()
+    expect(supervisor.status.problem).toMatchObject({ reason: 'acl' })
+    connector.onOpen = slow.wait
+    want('localhost:2')
+    await clock.advance(0)
+    expect(supervisor.status).toMatchObject({ state: 'opening', problem: undefined })
+  })
 })
