@@ -63,10 +63,15 @@ export const StatusView = z.strictObject({
 })
 export type StatusView = z.infer<typeof StatusView>
 
+/** All of it in one sentence, the storage too. */
+export function verdictOf(status: AgentStatus, { problem }: StorageReport): string {
+  return problem === undefined ? status.verdict : `${status.verdict}; ${problem}`
+}
+
 export function statusView(status: AgentStatus, storage: StorageReport): StatusView {
   const { defaultPolicy, clock } = status
   return {
-    verdict: storage.problem ? `${status.verdict}; ${storage.problem}` : status.verdict,
+    verdict: verdictOf(status, storage),
     healthy: status.healthy && storage.problem === undefined,
     ready: status.ready && storage.problem === undefined,
     started_at: isoTime(status.startedAt),

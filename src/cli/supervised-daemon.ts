@@ -1,3 +1,4 @@
+import { verdictOf } from '../api/status-view.ts'
 import { StartError } from '../base/app-error.ts'
 import { systemClock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
@@ -7,8 +8,7 @@ import type { Config } from '../config.ts'
 import { type Daemon, startDaemon } from '../daemon.ts'
 import type { Served } from './serve.ts'
 import { ServiceManager } from './service-manager.ts'
-
-const STATUS_PAUSE_MS = 500
+import { StatusLine } from './status-line.ts'
 
 export interface SupervisedDaemonOptions {
   readonly config: Config['agent']
@@ -40,30 +40,21 @@ export async function startSupervisedDaemon(
   await closer.own('service manager', manager, (it) => it.close()).open()
   const daemon = await startDaemon({ ...options, clock: systemClock }, closer)
   const { agent, database } = daemon
-  manager.ready(agent.status().verdict)
+  const sentence = () => verdictOf(agent.status(), database.report())
+  manager.ready(sentence())
   manager.startWatchdog(() => database.ping())
-  if (manager.isThere) closer.own('status line', tellStatus(agent, manager), (stop) => stop())
+  if (manager.isThere) {
+    const tell = (text: string) => manager.status(text)
+    const onChange = (listener: () => void) => agent.onChange(listener)
+    const line = new StatusLine({ sentence, onChange, tell, clock: systemClock })
+    closer.own('status line', line, (it) => it.stop()).start()
+  }
   stop.addEventListener('abort', () => manager.stopping(), { once: true })
   return {
     address: daemon.address,
     broken: daemon.broken,
     apiToken: () => daemon.apiToken?.reveal() ?? null,
     ownEndpointOnline: (withinMs) => ownEndpointOnline(daemon, withinMs, stop),
-  }
-}
-
-/** Keeps the status line true; a thousand tunnels that open are one piece of news. */
-function tellStatus(agent: Daemon['agent'], manager: ServiceManager): () => void {
-  let timer: NodeJS.Timeout | undefined
-  const off = agent.onChange(() => {
-    timer ??= setTimeout(() => {
-      timer = undefined
-      manager.status(agent.status().verdict)
-    }, STATUS_PAUSE_MS)
-  })
-  return () => {
-    clearTimeout(timer)
-    off()
   }
 }
 
