@@ -8,6 +8,8 @@ import type { TunnelState } from './tunnel-state.ts'
 export interface LinkStatus {
   readonly state: LinkState
   readonly since: number
+  /** The same as a duration, which is right when the clock was set since then. */
+  readonly forMs: number
   readonly reason?: Reason
   readonly serviceCode?: string | undefined
   readonly remedy?: string
@@ -121,8 +123,8 @@ function complaintsOf(facts: AgentFacts): string[] {
   return complaints
 }
 
-function linkSentence({ link, clock }: AgentFacts): string {
-  const forHow = `for ${formatDuration(clock.now - link.since)}`
+function linkSentence({ link }: AgentFacts): string {
+  const forHow = `for ${formatDuration(link.forMs)}`
   const why = link.reason ? `: ${link.reason}. ${link.remedy ?? ''}`.trimEnd() : ''
   if (link.state === 'suspect') return `public address does not answer ${forHow}${why}`
   if (link.state === 'parked') return `stopped by the service ${forHow}${why}`

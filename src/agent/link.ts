@@ -64,6 +64,7 @@ export class Link {
   #running: Promise<void> | undefined
   #state: LinkState = 'waiting'
   #since: number
+  #changedAt: number
   #problem: Problem | undefined
   #distrust: Problem | undefined
   #nextRetryAt: number | undefined
@@ -84,6 +85,7 @@ export class Link {
       ...(random && { random }),
     })
     this.#since = options.clock.now()
+    this.#changedAt = options.clock.monotonic()
   }
 
   /** The session to open endpoints on, while there is one. */
@@ -97,6 +99,7 @@ export class Link {
     return {
       state: this.#state,
       since: this.#since,
+      forMs: this.#options.clock.monotonic() - this.#changedAt,
       nextRetryAt: this.#nextRetryAt,
       latencyMs: this.session && this.#latencyMs,
       ...(problem && {
@@ -242,7 +245,10 @@ export class Link {
     const before = this.#state
     this.#state = nextLinkState(before, event)
     if (this.#state === before && event !== 'failed' && event !== 'refused') return
-    if (kindOf(this.#state) !== kindOf(before)) this.#since = this.#options.clock.now()
+    if (kindOf(this.#state) !== kindOf(before)) {
+      this.#since = this.#options.clock.now()
+      this.#changedAt = this.#options.clock.monotonic()
+    }
     if (event === 'connected') this.#log.info('link up')
     this.#options.onChange()
   }

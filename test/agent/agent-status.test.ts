@@ -5,10 +5,11 @@ import type { Tunnel, TunnelStatus } from '../../src/agent/tunnel.ts'
 import type { SupervisedStatus } from '../../src/agent/tunnel-supervisor.ts'
 
 const NOW = Date.UTC(2030, 0, 1)
-const UP: LinkStatus = { state: 'up', since: NOW - 60_000 }
+const UP: LinkStatus = { state: 'up', since: NOW - 60_000, forMs: 60_000 }
 const DOWN: LinkStatus = {
   state: 'waiting',
   since: NOW - 180_000,
+  forMs: 180_000,
   reason: 'dns',
   remedy: 'Check the name.',
   lastError: 'no such name',

@@ -74,6 +74,18 @@ describe('Link', () => {
     expect(changes).toEqual(['connecting', 'up'])
   })
 
+  it('knows how long it has been down, also when the clock is set meanwhile', async () => {
+    const { link, connector, clock, start } = setUp()
+    connector.onConnect = () => {
+      throw refusal(107)
+    }
+    await start()
+    await clock.advance(60_000)
+    clock.stepWall(56 * 365 * 86_400_000)
+    await clock.advance(60_000)
+    expect(link.status).toMatchObject({ state: 'refused', forMs: 120_000 })
+  })
+
   it('shows the latency of the last heartbeat while it is up', async () => {
     const { link, connector, clock, start } = setUp()
     await start()
