@@ -3,6 +3,7 @@ import { hasSession, type LinkState } from './link-state.ts'
 import type { Reason } from './problem.ts'
 import type { Tunnel } from './tunnel.ts'
 import type { TunnelState } from './tunnel-state.ts'
+import type { DamagedRow } from './tunnel-store.ts'
 
 /** The one SDK session, as people see it. Times are milliseconds since the epoch. */
 export interface LinkStatus {
@@ -56,8 +57,8 @@ export interface AgentStatus {
   readonly deviceId: string
   readonly link: LinkStatus
   readonly tunnels: TunnelCounts
-  /** Rows that could not be read and stay untouched, by id. */
-  readonly damagedRows: readonly string[]
+  /** Rows that could not be read and stay untouched. */
+  readonly damagedRows: readonly DamagedRow[]
   readonly ownEndpoint: OwnEndpointStatus | undefined
   readonly defaultPolicy: DefaultPolicyStatus
   readonly versions: { readonly agent: string; readonly node: string; readonly sdk: string }
@@ -109,15 +110,19 @@ function complaintsOf(facts: AgentFacts): string[] {
   const complaints: string[] = []
   if (link.state !== 'up') complaints.push(linkSentence(facts))
   else complaints.push(...troubles(tunnels))
-  if (ownEndpoint?.state === 'refused') {
-    complaints.push(`agent API refused at ${ownEndpoint.domain} (${ownEndpoint.reason})`)
+  if (link.state === 'up' && ownEndpoint?.reason && ownEndpoint.state !== 'online') {
+    const { domain, reason, remedy = '' } = ownEndpoint
+    complaints.push(`agent API not online at ${domain}: ${reason}. ${remedy}`.trimEnd())
   }
   const down = tunnels.filter(({ status }) => status.upstream === 'down')
   if (down.length > 0) {
-    complaints.push(`no answer from ${nameSome(down.map(({ spec }) => spec.forwardsTo))}`)
+    const services = nameSome(down.map(({ spec }) => spec.forwardsTo))
+    complaints.push(`no answer from ${services}: start what belongs there`)
   }
-  if (damagedRows.length > 0)
-    complaints.push(`${counted(damagedRows.length, 'damaged tunnel')} in the database`)
+  if (damagedRows.length > 0) {
+    const domains = nameSome(damagedRows.map(({ domain }) => domain))
+    complaints.push(`damaged in the database: ${domains}. Create what is missing again.`)
+  }
   if (defaultPolicy.problem) complaints.push(defaultPolicy.problem)
   if (Math.abs(clock.skewMs ?? 0) > MAX_SKEW_MS) complaints.push(skewSentence(clock.skewMs ?? 0))
   return complaints
@@ -129,6 +134,9 @@ function linkSentence({ link }: AgentFacts): string {
   if (link.state === 'suspect') return `public address does not answer ${forHow}${why}`
   if (link.state === 'parked') return `stopped by the service ${forHow}${why}`
   if (link.state === 'refused') return `service refuses this device ${forHow}${why}`
+  if (link.reason === undefined) return `connecting to the service ${forHow}`
+  // Nobody tried: there is nothing to connect with.
+  if (link.reason === 'auth') return `not connected ${forHow}${why}`
   return `service unreachable ${forHow}${why}`
 }
 

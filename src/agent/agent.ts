@@ -181,7 +181,7 @@ export class Agent {
       deviceId: this.#deviceId,
       link: this.#link.status,
       tunnels: this.#tunnels.list(),
-      damagedRows: this.#tunnels.damaged.map(({ id }) => id),
+      damagedRows: this.#tunnels.damaged,
       ownEndpoint: this.#own?.status,
       defaultPolicy: this.#defaultPolicy.status,
       versions: { agent: version, node: process.version, sdk: connector.sdkVersion },

@@ -112,7 +112,9 @@ describe('concludeStatus', () => {
   it('is online, but not healthy, while a local service does not answer', () => {
     const tunnels = [tunnel({ upstream: 'down' }), tunnel({ upstream: 'unknown' })]
     const { verdict, healthy, ready } = conclude({ tunnels })
-    expect(verdict).toMatch(/^all 2 tunnels online; no answer from localhost:\d+$/)
+    expect(verdict).toMatch(
+      /^all 2 tunnels online; no answer from localhost:\d+: start what belongs there$/,
+    )
     expect([healthy, ready]).toEqual([false, true])
   })
 
@@ -123,16 +125,35 @@ describe('concludeStatus', () => {
     expect(conclude({ ownEndpoint: own({ state: 'waiting' }) }).notReady).toEqual([
       'The agent API is not online.',
     ])
-    const refusedOwn = conclude({ ownEndpoint: own({ state: 'refused', reason: 'acl' }) })
-    expect(refusedOwn.verdict).toBe('no tunnels; agent API refused at agent.test (acl)')
+  })
+
+  it.each(['waiting', 'refused'])('says why the API is %s and what to do', (state) => {
+    const ownEndpoint = own({ state, reason: 'acl', remedy: 'Widen the ACL.' })
+    expect(conclude({ ownEndpoint })).toMatchObject({
+      verdict: 'no tunnels; agent API not online at agent.test: acl. Widen the ACL.',
+      healthy: false,
+    })
+    // Nothing is online without a link: that is the news then.
+    expect(conclude({ ownEndpoint, link: DOWN }).verdict).not.toContain('agent API')
+  })
+
+  it('does not call a service unreachable that nobody tried to reach', () => {
+    expect(conclude({ link: { state: 'waiting', since: NOW, forMs: 0 } }).verdict).toBe(
+      'no tunnels; connecting to the service for 0 s',
+    )
+    expect(conclude({ link: { ...DOWN, reason: 'auth', remedy: 'Put one there.' } }).verdict).toBe(
+      'no tunnels; not connected for 3 min: auth. Put one there.',
+    )
   })
 
   it('tells of damaged rows and of a bad default policy', () => {
     const { verdict, healthy } = conclude({
-      damagedRows: ['tun_x'],
+      damagedRows: [{ id: 'tun_x', domain: 'x.test', problem: 'the checksum is wrong' }],
       defaultPolicy: { source: 'kept', loadedAt: 0, problem: 'The default policy is bad.' },
     })
-    expect(verdict).toBe('no tunnels; 1 damaged tunnel in the database; The default policy is bad.')
+    expect(verdict).toBe(
+      'no tunnels; damaged in the database: x.test. Create what is missing again.; The default policy is bad.',
+    )
     expect(healthy).toBe(false)
   })
 })

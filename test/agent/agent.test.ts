@@ -62,7 +62,7 @@ describe('restore', () => {
     expect(next.status()).toMatchObject({
       ready: false,
       verdict: expect.stringMatching(
-        /^0 of 1 tunnels online; service unreachable for 0 s: auth\. /,
+        /^0 of 1 tunnels online; not connected for 0 s: auth\. Put an authtoken into /,
       ),
       link: { state: 'waiting', reason: 'auth' },
     })
@@ -84,8 +84,8 @@ describe('restore', () => {
     await linkUp(next)
     expect(next.status()).toMatchObject({
       healthy: false,
-      damagedRows: [expect.stringMatching(/^tun_/)],
-      verdict: expect.stringContaining('1 damaged tunnel in the database'),
+      damagedRows: [{ id: expect.stringMatching(/^tun_/), domain: 'b.site.test' }],
+      verdict: expect.stringContaining('damaged in the database: b.site.test. Create '),
     })
     await next.create(specOf('b'))
     expect(next.status().damagedRows).toEqual([])
@@ -224,7 +224,7 @@ describe('the own endpoint', () => {
     expect(agent.status()).toMatchObject({
       ready: false,
       verdict: expect.stringContaining(
-        'the tunnel is online; agent API refused at localhost (acl)',
+        'the tunnel is online; agent API not online at localhost: acl. ',
       ),
     })
   })
