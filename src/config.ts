@@ -3,8 +3,8 @@ import { join, resolve } from 'node:path'
 import { shippedPolicyPath } from './agent/shipped-policy.ts'
 import { StartError } from './base/app-error.ts'
 import type { ListenAddress } from './base/listen-address.ts'
-import { Secret } from './base/secret.ts'
-import { type Environment, parseSettings, type Settings } from './settings.ts'
+import type { Secret } from './base/secret.ts'
+import { ApiTokenSchema, type Environment, parseSettings, type Settings } from './settings.ts'
 
 /** What the processes are built from: typed, with defaults, paths absolute. */
 export interface Config {
@@ -68,9 +68,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       listen: settings.AGENT_LISTEN,
       dataDir,
       defaultPolicyPath: defaultPolicyPath(settings, environment),
-      apiToken: apiTokenFile
-        ? new Secret(readFileSync(apiTokenFile, 'utf8').trim())
-        : settings.AGENT_API_TOKEN,
+      apiToken: apiTokenFile ? readApiToken(apiTokenFile) : settings.AGENT_API_TOKEN,
       forwardAllow: settings.AGENT_FORWARD_ALLOW,
       maxTunnels: settings.AGENT_MAX_TUNNELS,
       unknownActions: settings.AGENT_UNKNOWN_ACTIONS,
@@ -112,6 +110,12 @@ function credential(environment: Environment, name: string): string | undefined 
   const folder = environment.CREDENTIALS_DIRECTORY
   const path = folder && join(folder, name)
   return path && existsSync(path) ? path : undefined
+}
+
+function readApiToken(path: string): Secret {
+  const { data, error } = ApiTokenSchema.safeParse(readFileSync(path, 'utf8').trim())
+  if (data) return data
+  throw new StartError(`The credential api-token ${error?.issues[0]?.message}.`)
 }
 
 function defaultPolicyPath(settings: Settings, environment: Environment): string {

@@ -37,6 +37,13 @@ const wildcardDomain = z
   )
 
 const secret = z.string().transform((text) => new Secret(text))
+/** What a client can send as `Authorization: Bearer …`: the characters of RFC 6750 section 2.1. */
+export const ApiTokenSchema = secret
+  .refine((token) => token.reveal().length >= 20, 'must have at least 20 characters')
+  .refine(
+    (token) => /^[\w.~+/-]+=*$/.test(token.reveal()),
+    'must consist of letters, digits and - . _ ~ + /: nothing else can be sent as a bearer token',
+  )
 const httpsUrl = z.string().refine((text) => {
   if (!URL.canParse(text)) return false
   const { protocol, hostname } = new URL(text)
@@ -71,10 +78,9 @@ const SettingsSchema = z.strictObject({
     .string()
     .optional()
     .describe('policy for tunnels created without one; unset and not there: the shipped one'),
-  AGENT_API_TOKEN: secret
-    .refine((token) => token.reveal().length >= 20, 'must have at least 20 characters')
-    .optional()
-    .describe('bearer token of the agent API; unset: made at first start, see data/api-token'),
+  AGENT_API_TOKEN: ApiTokenSchema.optional().describe(
+    'bearer token of the agent API; unset: made at first start, see data/api-token',
+  ),
   AGENT_FORWARD_ALLOW: list
     .default([])
     .describe(

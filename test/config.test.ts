@@ -29,6 +29,8 @@ describe('parseConfig', () => {
     ['AGENT_MAX_TUNNELS', '0', 'AGENT_MAX_TUNNELS must be a whole number'],
     ['LOG_LEVEL', 'loud', 'LOG_LEVEL must be one of trace, debug'],
     ['AGENT_API_TOKEN', 'short', 'AGENT_API_TOKEN must have at least 20 characters'],
+    ['AGENT_API_TOKEN', 'correct horse battery staple', 'AGENT_API_TOKEN must consist of letters'],
+    ['AGENT_API_TOKEN', 'kein-Schlüssel-für-Köpfe', 'AGENT_API_TOKEN must consist of letters'],
     ['GATEWAY_TLS_CERT', 'c.pem', 'GATEWAY_TLS_CERT and GATEWAY_TLS_KEY belong together'],
     ['GATEWAY_ACME_DIRECTORY', 'acme', 'GATEWAY_ACME_DIRECTORY must be an https URL'],
     ['GATEWAY_ACME_DIRECTORY', 'http://a.test/d', 'GATEWAY_ACME_DIRECTORY must be an https URL'],
@@ -95,6 +97,17 @@ describe('parseConfig', () => {
     expect(agent.authtokenFile).toBe(join(folder, 'svc-authtoken'))
     expect(agent.apiToken?.reveal()).toBe('a-token-from-systemd')
   })
+
+  it.each(['', 'short', 'correct horse battery staple'])(
+    'refuses %j as the credential of the API: nobody could send it',
+    (token) => {
+      const folder = temporaryFolder()
+      writeFileSync(join(folder, 'api-token'), token)
+      expect(() => parseConfig({ CREDENTIALS_DIRECTORY: folder })).toThrow(
+        /^The credential api-token must .+\.$/,
+      )
+    },
+  )
 
   it('uses the policy file of the configuration folder, else the shipped one', () => {
     const folder = temporaryFolder()
