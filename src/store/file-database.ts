@@ -1,10 +1,11 @@
+import { statSync } from 'node:fs'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { type Backups, listBackups } from './backup.ts'
 import type { Connection, Statement } from './connection.ts'
 import { type Healing, listPutAside } from './heal.ts'
 import type { ReserveFile } from './reserve-file.ts'
-import { describeFault, faultOf, toStorageError } from './storage-error.ts'
+import { describeFault, faultOf, refusalOf, toStorageError } from './storage-error.ts'
 import { type StorageFault, StorageState } from './storage-state.ts'
 
 export interface FileDatabaseOptions {
@@ -45,6 +46,7 @@ export class FileDatabase {
   readonly #onDamage: () => void
   readonly #backups: Backups
   readonly #state: StorageState
+  readonly #fileMark: string | undefined
 
   constructor({ log, clock, ...options }: FileDatabaseOptions) {
     this.#connection = options.connection
@@ -53,6 +55,7 @@ export class FileDatabase {
     this.#reserve = options.reserve
     this.#backups = options.backups
     this.#onDamage = options.onDamage
+    this.#fileMark = markOf(options.path)
     this.#state = new StorageState({ log, clock, isOver: (fault) => this.#isOver(fault) })
   }
 
@@ -68,6 +71,7 @@ export class FileDatabase {
 
   write<T>(change: () => T, { mayUseReserve = false }: WriteOptions = {}): T {
     if (this.#connection.inTransaction) return change()
+    this.#requireFile()
     try {
       const result = mayUseReserve ? this.#commitAnyway(change) : this.#commit(change)
       this.#backups.changed()
@@ -79,6 +83,7 @@ export class FileDatabase {
   }
 
   ping(): void {
+    this.#requireFile()
     try {
       this.#connection.prepare('SELECT count(*) FROM schema_migrations').get()
     } catch (error) {
@@ -93,8 +98,7 @@ export class FileDatabase {
       fault,
       problem: fault && describeFault(fault),
       healing: this.#healing,
-      lastBackupAt: listBackups(this.#path)[0]?.madeAt,
-      putAside: listPutAside(this.#path),
+      ...this.#lookAround(),
     }
   }
 
@@ -104,6 +108,33 @@ export class FileDatabase {
     // Damage must not reach the backups: they are what the next start heals with.
     this.#backups.stop({ makeLast: this.#state.fault !== 'damaged' })
     this.#connection.close()
+  }
+
+  /** A folder that cannot be read must not hide what else there is to say. */
+  #lookAround(): Pick<StorageReport, 'lastBackupAt' | 'putAside'> {
+    try {
+      const [newest] = listBackups(this.#path)
+      return { lastBackupAt: newest?.madeAt, putAside: listPutAside(this.#path) }
+    } catch {
+      return { lastBackupAt: undefined, putAside: [] }
+    }
+  }
+
+  /** SQLite goes on in a file that was deleted or moved away, and all that it writes is lost. */
+  #requireFile(): void {
+    if (!this.#isGone()) return
+    this.#state.fail('damaged')
+    this.#onDamage()
+    throw refusalOf('damaged')
+  }
+
+  #isGone(): boolean {
+    try {
+      return markOf(this.#path) !== this.#fileMark
+    } catch {
+      // Not to be told from here: SQLite finds out.
+      return false
+    }
   }
 
   #commit<T>(change: () => T): T {
@@ -158,4 +189,10 @@ export class FileDatabase {
       return false
     }
   }
+}
+
+/** Which file lies at `path`; undefined when there is none. */
+function markOf(path: string): string | undefined {
+  const stat = statSync(path, { throwIfNoEntry: false })
+  return stat && `${stat.dev}:${stat.ino}`
 }

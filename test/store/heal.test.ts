@@ -1,5 +1,13 @@
-import { copyFileSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import {
+  copyFileSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { dirname, join } from 'node:path'
 import BetterSqlite from 'better-sqlite3'
 import { describe, expect, it } from 'vitest'
 import { captureLog } from '../helpers/captured-log.ts'
@@ -188,5 +196,32 @@ describe('damage that shows while running', () => {
     expect(database.report().fault).toBe('damaged')
     database.close()
     expect(openNotes(folder).texts()).toEqual(['precious'])
+  })
+})
+
+describe('a database whose file is taken away while it is open', () => {
+  it.each<[string, (path: string) => void]>([
+    ['deleted', (path) => rmSync(path)],
+    ['with its folder', (path) => rmSync(dirname(path), { recursive: true })],
+    [
+      'replaced',
+      (path) => {
+        copyFileSync(path, `${path}.new`)
+        renameSync(`${path}.new`, path)
+      },
+    ],
+  ])('takes no change that would be lost, and asks for a restart: %s', (_how, take) => {
+    const restarts: string[] = []
+    const folder = join(temporaryFolder(), 'data')
+    const { database, path, add, texts } = openNotes(folder, {
+      onRestartNeeded: (reason) => restarts.push(reason),
+    })
+    add('kept')
+    take(path)
+    expect(() => add('lost')).toThrow(expect.objectContaining({ code: 'storage-unavailable' }))
+    expect(() => database.ping()).toThrow(expect.objectContaining({ code: 'storage-unavailable' }))
+    expect(database.report()).toMatchObject({ fault: 'damaged', putAside: [] })
+    expect(texts()).toEqual(['kept'])
+    expect(restarts).not.toEqual([])
   })
 })
