@@ -2,6 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import process from 'node:process'
 import { parse as parseDotenv } from 'dotenv'
+import { StartError } from './base/app-error.ts'
 import { openPrivateStdout } from './cli/private-stdout.ts'
 import { createProgram, exitCodeOf } from './cli/program.ts'
 import { onStopSignals } from './cli/stop-signal.ts'
@@ -15,21 +16,28 @@ function needsPrivateStdout([, , command = '', ...options]: readonly string[]): 
   return SERVICES.has(command) && options.includes('--json')
 }
 
+function readSettingsFile(): Record<string, string> {
+  try {
+    return existsSync('.env') ? parseDotenv(readFileSync('.env')) : {}
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    throw new StartError(`The file .env in this folder cannot be read: ${code}.`, { cause: error })
+  }
+}
+
 function readEnvironment(): Record<string, string | undefined> {
-  const file = existsSync('.env') ? parseDotenv(readFileSync('.env')) : {}
-  const environment = { ...file, ...process.env }
+  const environment = { ...readSettingsFile(), ...process.env }
   for (const name of SECRET_SETTINGS) delete process.env[name]
   return environment
 }
 
-const program = createProgram({
-  environment: readEnvironment(),
-  stdout: needsPrivateStdout(process.argv) ? openPrivateStdout() : process.stdout,
-  stderr: process.stderr,
-  stop: onStopSignals(process),
-})
-
 try {
+  const program = createProgram({
+    environment: readEnvironment(),
+    stdout: needsPrivateStdout(process.argv) ? openPrivateStdout() : process.stdout,
+    stderr: process.stderr,
+    stop: onStopSignals(process),
+  })
   await program.parseAsync()
 } catch (error) {
   process.exitCode = exitCodeOf(error, process.stderr)

@@ -1,4 +1,4 @@
-import { chmodSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { startEchoUpstream } from '../helpers/echo-upstream.ts'
@@ -77,6 +77,16 @@ describe('a data folder that cannot be used', () => {
       env: { AGENT_DATA_DIR: path },
     })
     expect([code, stderr]).toEqual([1, expect.stringMatching(/^device-agent: .*occupied.*\n$/)])
+  })
+})
+
+describe('a settings file that cannot be read', () => {
+  it('is named in one sentence', async () => {
+    const folder = temporaryFolder()
+    mkdirSync(join(folder, '.env'))
+    const { code, stderr } = await runProgram({ args: ['run'], cwd: folder })
+    const said = 'device-agent: The file .env in this folder cannot be read: EISDIR.\n'
+    expect([code, stderr]).toEqual([1, said])
   })
 })
 
