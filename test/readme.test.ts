@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { ERRORS } from '../src/base/app-error.ts'
@@ -6,6 +6,7 @@ import { ACTIONS } from '../src/policy/actions/index.ts'
 import { settingRows } from '../src/settings.ts'
 
 const README = join(import.meta.dirname, '../README.md')
+const SOURCES = join(import.meta.dirname, '../src')
 
 /** The part of the README that is made from the code: `README_UPDATE=1 npm test` writes it. */
 function expectPart(name: string, expected: string): void {
@@ -29,6 +30,14 @@ describe('the README', () => {
       return `| ${status} | \`${code}\` | ${title} |`
     })
     expectPart('errors', ['| status | code | title |', '|---|---|---|', ...rows].join('\n'))
+  })
+
+  it('has no error that nothing answers', () => {
+    const sources = readdirSync(SOURCES, { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith('.ts') && name !== 'base/app-error.ts')
+      .map((name) => readFileSync(join(SOURCES, name), 'utf8'))
+      .join()
+    expect(Object.keys(ERRORS).filter((code) => !sources.includes(`'${code}'`))).toEqual([])
   })
 
   it('has every policy action with its phases', () => {

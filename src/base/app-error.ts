@@ -27,7 +27,6 @@ export const ERRORS = {
   internal: { status: 500, title: 'The agent made a mistake' },
   'shutting-down': { status: 503, title: 'The agent is stopping' },
   'storage-unavailable': { status: 503, title: 'The storage cannot be written' },
-  'service-timeout': { status: 504, title: 'The service did not answer in time' },
   'storage-full': { status: 507, title: 'The storage is full' },
 } as const satisfies Record<string, { status: number; title: string }>
 
