@@ -80,7 +80,10 @@ export class UpstreamCheck {
 
   async #check(watched: Watched): Promise<void> {
     const { timings, connects = takesConnection, onChange } = this.#options
-    const isUp = await this.#limiter.run(() => connects(watched.target, timings.connectMs))
+    const isUp = await this.#limiter.run(async () => {
+      return !this.#isStopped && (await connects(watched.target, timings.connectMs))
+    })
+    if (this.#isStopped) return
     const before = watched.state
     watched.failures = isUp ? 0 : watched.failures + 1
     if (isUp) watched.state = 'up'

@@ -42,6 +42,20 @@ function setUp(options: Partial<UpstreamCheckOptions> = {}) {
 }
 
 describe('UpstreamCheck', () => {
+  it('begins no check after a stop, however many wait', async () => {
+    const tried: (() => void)[] = []
+    const connects = () => new Promise<boolean>((resolve) => tried.push(() => resolve(false)))
+    const { upstreams, start } = setUp({ connects })
+    for (let n = 0; n < 100; n += 1) upstreams.watch(`s${n}`, TARGET)
+    await start()
+    const underWay = tried.length
+    expect(underWay).toBeLessThan(100)
+    const stopped = upstreams.stop()
+    for (const settle of tried.slice()) settle()
+    await stopped
+    expect(tried).toHaveLength(underWay)
+  })
+
   it('takes one success for up and two failures in a row for down', async () => {
     const { upstreams, clock, start, setUp: set, changes } = setUp()
     upstreams.watch('a', TARGET)
