@@ -17,11 +17,15 @@ export interface UpReady {
   readonly api_key: string
 }
 
+const TOKEN_LOST =
+  'its file is gone, and only its hash is kept: start again with AGENT_API_TOKEN set'
+
 /** What a newcomer needs: what runs where, and three lines to paste. */
 export function describeUp(ready: UpReady, samplePort: number, config: Config): string {
   const { agent } = config
   const tokenFile = shown(`${agent.dataDir}/api-token`)
-  const token = agent.apiToken ? '$AGENT_API_TOKEN' : `$(cat ${tokenFile})`
+  const isInFile = !agent.apiToken && ready.api_token !== null
+  const token = isInFile ? `$(cat ${tokenFile})` : '$AGENT_API_TOKEN'
   const host = `hello${ready.reserved_domain.slice(1)}`
   const authorization = `-H "authorization: Bearer ${token}"`
   const body = JSON.stringify({
@@ -33,7 +37,7 @@ export function describeUp(ready: UpReady, samplePort: number, config: Config): 
   return `Agent and gateway are up.
 
   agent API    ${ready.agent_api}  and  https://${ready.agent_domain}:${new URL(ready.ingress_https).port}
-  API token    ${agent.apiToken ? 'AGENT_API_TOKEN' : tokenFile}
+  API token    ${isInFile ? tokenFile : agent.apiToken ? 'AGENT_API_TOKEN' : TOKEN_LOST}
   public       ${ready.ingress_http}  and  ${ready.ingress_https} (CA: ${shown(ready.ca_cert)})
   domain       ${ready.reserved_domain}
   console      ${ready.management_api}/console/ (API key: ${shown(apiKeyPath(config.gateway))})
