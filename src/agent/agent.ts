@@ -18,7 +18,7 @@ import { PolicyChecker } from './policy-check.ts'
 import { HOSTED_SERVICE, Preflight } from './preflight.ts'
 import { requestPublic, trustBeside } from './public-request.ts'
 import type { SelfProbeOptions } from './self-probe.ts'
-import { readServiceDate } from './service-date.ts'
+import { readServiceDate, type TimeSource } from './service-date.ts'
 import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
 import { TunnelStore } from './tunnel-store.ts'
@@ -217,7 +217,7 @@ export class Agent {
     const preflight = new Preflight({
       serverAddr,
       caCert,
-      serviceDate: () => readServiceDate(this.#serviceUrls(), this.#stopping.signal),
+      serviceDate: () => readServiceDate(this.#timeSources(), this.#stopping.signal),
       timings: this.#timings.preflight,
       ...this.#common,
     })
@@ -310,10 +310,13 @@ export class Agent {
   }
 
   /** Who may be asked for the time, most certain first. */
-  #serviceUrls(): string[] {
-    const { own, serverAddr = HOSTED_SERVICE } = this.#options
+  #timeSources(): TimeSource[] {
+    const { own, ingress, serverAddr = HOSTED_SERVICE } = this.#options
     const host = parseListenAddress(serverAddr)?.host
-    return [...(own ? [this.#urlOf(own.domain)] : []), ...(host ? [`http://${host}`] : [])]
+    return [
+      ...(own ? [{ url: this.#urlOf(own.domain), connectTo: ingress }] : []),
+      ...(host ? [{ url: `http://${host}` }] : []),
+    ]
   }
 
   /** Many changes at once are one piece of news. */

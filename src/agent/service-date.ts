@@ -1,19 +1,31 @@
+import type { ListenAddress } from '../base/listen-address.ts'
 import { requestPublic } from './public-request.ts'
 
 const DEADLINE_MS = 3_000
 
+/** Who may know the time, and where to connect when not to what the name resolves to. */
+export interface TimeSource {
+  readonly url: string
+  readonly connectTo?: ListenAddress | undefined
+}
+
 /**
- * What time the service says it is, by the `Date` of the first URL that answers. Certificates are
+ * What time the service says it is, by the `Date` of the first that answers. Certificates are
  * not looked at: the answer explains an error, it never sets a clock.
  */
 export async function readServiceDate(
-  urls: readonly string[],
+  sources: readonly TimeSource[],
   signal: AbortSignal,
 ): Promise<number | undefined> {
-  for (const url of urls) {
+  for (const { url, connectTo } of sources) {
     try {
-      const options = { method: 'HEAD', verify: false, deadlineMs: DEADLINE_MS, signal } as const
-      const { date } = await requestPublic(new URL(url), options)
+      const { date } = await requestPublic(new URL(url), {
+        method: 'HEAD',
+        verify: false,
+        connectTo,
+        deadlineMs: DEADLINE_MS,
+        signal,
+      })
       if (date !== undefined) return date
     } catch {
       signal.throwIfAborted()

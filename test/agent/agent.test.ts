@@ -4,6 +4,7 @@ import BetterSqlite from 'better-sqlite3'
 import { describe, expect, it } from 'vitest'
 import { PoisonedError } from '../../src/agent/connector.ts'
 import { StartError } from '../../src/base/app-error.ts'
+import { systemClock } from '../../src/base/clock.ts'
 import { Secret } from '../../src/base/secret.ts'
 import { FAST_TIMINGS, linkUp, specOf } from '../helpers/agent-in-folder.ts'
 import { agentOnFake } from '../helpers/agent-on-fake.ts'
@@ -71,6 +72,15 @@ describe('restore', () => {
     writeFileSync(join(folder, 'authtoken'), 'good-token')
     await eventually(() => expect(next.find('a').status.state).toBe('online'))
     expect(connector.last.request.authtoken.reveal()).toBe('good-token')
+  })
+
+  it('knows a wrong clock from a wrong certificate where only the ingress can be asked', async () => {
+    const { agent } = await agentOnFake({
+      own: { ...OWN, domain: 'agent.nowhere.test' },
+      clock: { ...systemClock, now: () => Date.now() + 400 * 86_400_000 },
+    })
+    await agent.start()
+    await eventually(() => expect(agent.status().link).toMatchObject({ reason: 'clock' }))
   })
 
   it('shows the others when a row is damaged, and says so', async () => {

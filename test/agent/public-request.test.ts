@@ -83,9 +83,12 @@ describe('readServiceDate', () => {
       response.setHeader('date', 'Wed, 02 Jan 2030 03:04:05 GMT')
       response.writeHead(308).end()
     })
-    const urls = ['http://localhost:1', `http://localhost:${port}`]
-    expect(await readServiceDate(urls, signal)).toBe(Date.UTC(2030, 0, 2, 3, 4, 5))
-    expect(await readServiceDate(urls.slice(0, 1), signal)).toBeUndefined()
+    const sources = [
+      { url: 'http://localhost:1' },
+      { url: 'http://service.test', connectTo: { host: '127.0.0.1', port } },
+    ]
+    expect(await readServiceDate(sources, signal)).toBe(Date.UTC(2030, 0, 2, 3, 4, 5))
+    expect(await readServiceDate(sources.slice(0, 1), signal)).toBeUndefined()
     expect(await readServiceDate([], signal)).toBeUndefined()
   })
 })
