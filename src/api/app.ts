@@ -41,14 +41,14 @@ export function createApi({
   log,
   clock,
 }: ApiOptions): Express {
-  const { serves, clientOf } = entrance
+  const { serves, advice, clientOf } = entrance
   const quiet = (path: string) =>
     path === '/healthz' || path === '/readyz' || path.startsWith(PROBE_PATH)
   const app = express()
   app.disable('x-powered-by')
   app.disable('etag')
   app.use(requestId, securityHeaders, accessLog({ log, clock, clientOf, quiet }))
-  app.use(hostGuard(serves))
+  app.use(hostGuard(serves, advice))
   app.use(healthRoutes(database), probeRoutes(agent))
   app.use(bearerAuth({ realm: 'device-agent', isValid: token.isValid, failures, clientOf, log }))
   app.use(tunnelRoutes(agent), readinessRoutes(agent, database), statusRoutes(agent, database))

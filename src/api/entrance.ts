@@ -5,6 +5,8 @@ import { forwardedAddress, peerAddress } from '../http/client-address.ts'
 /** A way into the API: which host names belong to it, and how a caller's address is told. */
 export interface Entrance {
   serves(hostname: string): boolean
+  /** What to do about another name, one sentence. */
+  readonly advice: string
   clientOf(request: Request): string
 }
 
@@ -16,11 +18,16 @@ export function localEntrance(host: string): Entrance {
   const own = new Set(['localhost', host.toLowerCase()])
   return {
     serves: (hostname) => own.has(hostname) || isIP(hostname.replace(/^\[|\]$/g, '')) !== 0,
+    advice: 'Use localhost, or the IP address of the device.',
     clientOf: peerAddress,
   }
 }
 
 /** The socket at the end of the agent's own tunnel: the public domain, and callers far away. */
 export function tunnelEntrance(domain: string): Entrance {
-  return { serves: (hostname) => hostname === domain, clientOf: forwardedAddress }
+  return {
+    serves: (hostname) => hostname === domain,
+    advice: 'Use the domain that AGENT_DOMAIN names.',
+    clientOf: forwardedAddress,
+  }
 }

@@ -75,6 +75,15 @@ describe('host names', () => {
     const api = await startApi()
     expect((await api[entrance]('GET', '/healthz', undefined, { host })).status).toBe(status)
   })
+
+  it.each([
+    ['call', /Use localhost, or the IP address of the device\.$/],
+    ['callPublic', /Use the domain that AGENT_DOMAIN names\.$/],
+  ] as const)('%s says which one to use', async (entrance, advice) => {
+    const api = await startApi()
+    const { json } = await api[entrance]('GET', '/status', undefined, { host: 'device.local' })
+    expect(json.detail).toMatch(advice)
+  })
 })
 
 describe('wrong tokens', () => {
