@@ -8,6 +8,11 @@ const MAX_BYTES = 4_096
 /** What can be an authtoken at all; anything else is a file that is still being written. */
 const TOKEN = /^[\x21-\x7e]+$/
 
+/** True for what may be one; whether it is, the service knows. */
+export function isAuthtoken(text: string): boolean {
+  return TOKEN.test(text)
+}
+
 export interface AuthtokenSourceOptions {
   /** In order of precedence. */
   readonly files: readonly string[]
@@ -51,7 +56,7 @@ export class AuthtokenSource {
   #take({ path, text, problem }: FileReading): boolean {
     const { files, log, value } = this.#options
     const found = text?.trim() ?? ''
-    const isToken = TOKEN.test(found)
+    const isToken = isAuthtoken(found)
     const flaw = problem ?? (text === undefined || isToken ? undefined : 'it holds no authtoken')
     if (flaw) log.warn({ path, problem: flaw }, 'authtoken file cannot be used')
     // A token that works goes on until there is a better one, or its file is taken away.
@@ -77,7 +82,8 @@ function lackOf(path: string | undefined, flaw: string | undefined): Problem {
     return {
       ...shared,
       detail: 'the device has no authtoken',
-      remedy: 'Name a file that holds one in SVC_AUTHTOKEN_FILE, and restart the agent.',
+      remedy:
+        'Give it one with device-agent service install --token-stdin or in SVC_AUTHTOKEN_FILE, and restart it.',
     }
   }
   return {

@@ -1,6 +1,7 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { shippedPolicyPath } from '../agent/shipped-policy.ts'
+import { StartError } from '../base/app-error.ts'
 import { writeFileDurably } from '../base/file.ts'
 import { packageRoot } from '../base/package-root.ts'
 import type { Secret } from '../base/secret.ts'
@@ -66,17 +67,30 @@ export function planUninstall({ root, name }: Pick<ServiceLayout, 'root' | 'name
   return existsSync(join(root, path)) ? [{ kind: 'remove', path, mode: 0, content: undefined }] : []
 }
 
-/** Carries the plan out; each file is replaced as a whole. */
+/**
+ * Carries the plan out; each file is replaced as a whole. Throws a StartError that names the file
+ * which could not be.
+ */
 export function applyChanges(root: string, changes: readonly FileChange[]): void {
-  for (const { kind, path, mode, content } of changes) {
-    const target = join(root, path)
-    if (kind === 'remove') rmSync(target, { force: true })
-    if (kind === 'keep' || content === undefined) continue
-    mkdirSync(dirname(target), { recursive: true, mode: 0o755 })
-    writeFileDurably(target, content, mode)
-    // The umask of whoever installs must not decide who can read a unit.
-    chmodSync(target, mode)
+  for (const change of changes) {
+    try {
+      apply(root, change)
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException
+      const flaw = `${change.path} cannot be written (${code}): run this as root, with sudo.`
+      throw new StartError(flaw, { cause: error })
+    }
   }
+}
+
+function apply(root: string, { kind, path, mode, content }: FileChange): void {
+  const target = join(root, path)
+  if (kind === 'remove') rmSync(target, { force: true })
+  if (kind === 'keep' || content === undefined) return
+  mkdirSync(dirname(target), { recursive: true, mode: 0o755 })
+  writeFileDurably(target, content, mode)
+  // The umask of whoever installs must not decide who can read a unit.
+  chmodSync(target, mode)
 }
 
 const unitPath = (name: ServiceName) => `/etc/systemd/system/${name}.service`
@@ -84,9 +98,17 @@ const unitPath = (name: ServiceName) => `/etc/systemd/system/${name}.service`
 function change({ root }: ServiceLayout, path: string, mode: number, content: string): FileChange {
   const target = join(root, path)
   if (!existsSync(target)) return { kind: 'create', path, mode, content }
-  const isSame =
-    readFileSync(target, 'utf8') === content && (statSync(target).mode & 0o777) === mode
+  const isSame = readIfAllowed(target) === content && (statSync(target).mode & 0o777) === mode
   return { kind: isSame ? 'keep' : 'update', path, mode, content }
+}
+
+/** A dry run may be anybody's: what is for root alone counts as another file. */
+function readIfAllowed(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch {
+    return undefined
+  }
 }
 
 function ownersFile(

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import process from 'node:process'
 import { text } from 'node:stream/consumers'
 import { Command, InvalidArgumentError, Option } from 'commander'
+import { isAuthtoken } from '../agent/authtoken-source.ts'
 import { StartError } from '../base/app-error.ts'
 import { packageRoot } from '../base/package-root.ts'
 import { Secret } from '../base/secret.ts'
@@ -58,7 +59,7 @@ export function serviceCommand(context: CommandContext): Command {
 async function install({ stdout }: CommandContext, options: InstallOptions): Promise<void> {
   const name = nameOf(options)
   const authtoken = options.tokenStdin ? new Secret((await text(process.stdin)).trim()) : undefined
-  if (authtoken?.reveal() === '') {
+  if (authtoken && !isAuthtoken(authtoken.reveal())) {
     throw new StartError(
       'Standard input holds no authtoken: pipe it in, or leave --token-stdin away.',
     )
@@ -72,12 +73,12 @@ async function install({ stdout }: CommandContext, options: InstallOptions): Pro
   }
   refuseHomeFolders([layout.node, layout.main])
   const changes = planInstall(layout)
+  if (!options.dryRun) applyChanges(options.root, changes)
   report(stdout, changes, options.dryRun)
   const isChanged = changes.some(({ kind }) => kind !== 'keep')
   const commands = isLive(options)
     ? [['daemon-reload'], ['enable', name], [isChanged ? 'restart' : 'start', name]]
     : [['--root', options.root, 'enable', name]]
-  if (!options.dryRun) applyChanges(options.root, changes)
   runSystemctl(stdout, commands, options.dryRun)
 }
 

@@ -58,6 +58,13 @@ describe('service install', () => {
     expect(readFileSync(settings, 'utf8')).toBe('AGENT_DOMAIN=mine.example.com\n')
   })
 
+  it('says which file cannot be written, and as whom to run it', () => {
+    // Nobody makes a folder in /sys, not even root.
+    expect(() => applyChanges('/sys', planInstall(layout('/sys')))).toThrow(
+      /^\/etc\/systemd\/system\/device-agent\.service cannot be written \(E[A-Z]+\): .+ sudo\.$/,
+    )
+  })
+
   it('leaves settings and data behind when it is uninstalled', () => {
     const root = temporaryFolder()
     applyChanges(root, planInstall(layout(root)))
