@@ -83,6 +83,14 @@ describe("the vendor's API client, pointed at the gateway", () => {
     }
   })
 
+  it('detaches what a domain has for its certificate', async () => {
+    const { client } = await connect()
+    const { id } = await client.reservedDomains.create({ name: 'a.client.test' } as never)
+    await done(client.reservedDomains.deleteCertificateManagementPolicy(id))
+    await done(client.reservedDomains.deleteCertificate(id))
+    expect(await client.reservedDomains.get(id)).toMatchObject({ id, certificate: null })
+  })
+
   it('lists and gets cloud endpoints, which it does not know how to make', async () => {
     const { client, gateway } = await connect()
     const request = {

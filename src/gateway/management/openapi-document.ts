@@ -34,6 +34,8 @@ interface ResourceDescription {
     /** Name of what it answers; without, it answers nothing. */
     readonly schema?: string
   }[]
+  /** `DELETE /<path>/{id}/<name>`. */
+  readonly removals?: readonly { readonly name: string; readonly summary: string }[]
 }
 
 const BOT_USER = {
@@ -51,6 +53,13 @@ const RESOURCES: readonly ResourceDescription[] = [
     create: ReservedDomainCreate,
     update: ReservedDomainUpdate,
     actions: [{ name: 'check', summary: 'Look its CNAME records up', schema: 'DnsCheck' }],
+    removals: [
+      { name: 'certificate', summary: 'Detach its certificate; none can be attached here' },
+      {
+        name: 'certificate_management_policy',
+        summary: 'Go back to certificates of the own CA',
+      },
+    ],
   },
   { path: 'bot_users', ...BOT_USER },
   { path: 'service_users', ...BOT_USER },
@@ -181,7 +190,8 @@ function listName(path: string): string {
   return `${path.replace(/(?:^|_)(\w)/g, (_, letter: string) => letter.toUpperCase())}List`
 }
 
-function operationsOf({ path, noun, create, update, actions = [] }: ResourceDescription) {
+function operationsOf(resource: ResourceDescription) {
+  const { path, noun, create, update, actions = [], removals = [] } = resource
   const all = `/${path}`
   const one = `${all}/{id}`
   const it = { means: 'It.', schema: noun }
@@ -224,6 +234,15 @@ function operationsOf({ path, noun, create, update, actions = [] }: ResourceDesc
       path: one,
       answers: { 204: { means: 'It is gone.' } },
     },
+    ...removals.map(
+      ({ name, summary }): Operation => ({
+        id: `${path}_delete_${name}`,
+        summary,
+        method: 'delete',
+        path: `${one}/${name}`,
+        answers: { 204: { means: 'Done.' } },
+      }),
+    ),
     ...actions.map(
       ({ name, summary, schema }): Operation => ({
         id: `${path}_${name}`,

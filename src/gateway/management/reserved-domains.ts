@@ -14,6 +14,8 @@ import type { DnsCheck, ExpectedRecord } from './dns-check.ts'
 import type { Resource } from './resource.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
 
+/** What a domain has that nobody has chosen a policy for. */
+const UNMANAGED: DomainSettings = { authority: 'gateway', privateKeyType: 'ecdsa' }
 const IN_PROGRESS = 'Managed certificate provisioning in progress.'
 
 const policyFields = {
@@ -138,6 +140,11 @@ export function reservedDomains({
       return registrar.update(domain, settingsOf(change))
     },
     remove: (domain) => registrar.release(domain),
+    removals: {
+      // Certificates that somebody brings along are files of the whole gateway: GATEWAY_TLS_CERT.
+      certificate: () => {},
+      certificate_management_policy: (domain) => registrar.update(domain, UNMANAGED),
+    },
     actions: {
       check: async (domain) => {
         const { cname_target, acme_challenge_cname_target } = targetsOf(domain)

@@ -14,6 +14,8 @@ export interface Resource<Item extends { readonly id: string }> extends ListedRe
   remove?(item: Item): void
   /** What `POST /<path>/<id>/<name>` does; nothing to tell is answered with 204. */
   readonly actions?: Readonly<Record<string, (item: Item) => Promise<object | undefined>>>
+  /** What `DELETE /<path>/<id>/<name>` does. */
+  readonly removals?: Readonly<Record<string, (item: Item) => void>>
 }
 
 /** Thrown for an id that nothing has. */
@@ -26,7 +28,7 @@ export function resourceRoutes<Item extends { readonly id: string }>(
   resource: Resource<Item>,
   lists: ResourceLists,
 ): Router {
-  const { path, actions = {} } = resource
+  const { path, actions = {}, removals = {} } = resource
   const router = Router()
   router.get(`/${path}`, noBody, async (request, response) => {
     response.json(await lists.answer(resource, request))
@@ -50,6 +52,12 @@ export function resourceRoutes<Item extends { readonly id: string }>(
   if (resource.remove) {
     router.delete(`/${path}/:id`, noBody, (request, response) => {
       resource.remove?.(findItem(resource, request))
+      response.status(204).end()
+    })
+  }
+  for (const [name, remove] of Object.entries(removals)) {
+    router.delete(`/${path}/:id/${name}`, noBody, (request, response) => {
+      remove(findItem(resource, request))
       response.status(204).end()
     })
   }

@@ -181,6 +181,25 @@ describe('what is wrong with a request', () => {
     expect(Object.keys(answer.body.details)).toHaveLength(1)
   })
 
+  it('detaches what a domain has for its certificate, as often as it is asked to', async () => {
+    const { call } = await startManagementApi()
+    const { body: domain } = await call('POST', '/reserved_domains', {
+      body: { domain: 'a.test', certificate_management_policy: { private_key_type: 'rsa' } },
+    })
+    expect(domain.certificate_management_policy.private_key_type).toBe('rsa')
+    const path = `/reserved_domains/${domain.id}`
+    for (const part of ['certificate_management_policy', 'certificate']) {
+      expect((await call('DELETE', `${path}/${part}`)).status).toBe(204)
+      expect((await call('DELETE', `${path}/${part}`)).status).toBe(204)
+      const unknown = `/reserved_domains/rd_${'0'.repeat(27)}/${part}`
+      expect((await call('DELETE', unknown)).status).toBe(404)
+    }
+    expect((await call('GET', path)).body).toMatchObject({
+      certificate: null,
+      certificate_management_policy: { authority: 'gateway', private_key_type: 'ecdsa' },
+    })
+  })
+
   it('names the path that nothing serves, and no more than that a resource is missing', async () => {
     const { call } = await startManagementApi()
     expect((await call('GET', '/nothing/here')).body).toEqual({
