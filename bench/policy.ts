@@ -72,6 +72,7 @@ function createExchange(): Exchange {
       httpVersion: '1.1',
       headers: new HeaderList(['Host', 'h', 'Accept', '*/*', 'User-Agent', 'wrk/4.2.0']),
       receivedAt: 0,
+      bodyReceivedAt: 0,
       readBody: () => Promise.resolve(Buffer.alloc(0)),
     },
   })

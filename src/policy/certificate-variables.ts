@@ -1,9 +1,11 @@
 import type { X509Certificate } from 'node:crypto'
+import type { SessionCertificate } from './exchange.ts'
 import { timestamp, type ValueInput } from './value.ts'
 
 interface CertificateVariable {
   readonly type: string
-  readonly read: (certificate: X509Certificate) => ValueInput
+  /** Undefined when the certificate does not tell. */
+  readonly read: (certificate: SessionCertificate) => ValueInput | undefined
 }
 
 const NAME_LISTS: Readonly<Record<string, string>> = {
@@ -25,6 +27,8 @@ const SAN_LISTS: Readonly<Record<string, string>> = {
 
 /** What expressions can read of a certificate, under `conn.tls.client` and `conn.tls.server`. */
 export const CERTIFICATE_VARIABLES: Readonly<Record<string, CertificateVariable>> = {
+  signature_algorithm: { type: 'string', read: ({ signatureAlgorithm }) => signatureAlgorithm },
+  extensions: { type: 'list(extension)', read: ({ extensions }) => extensions },
   serial_number: text(({ serialNumber }) => serialNumber.toLowerCase()),
   ...distinguishedName('subject'),
   ...distinguishedName('issuer'),
@@ -40,15 +44,15 @@ export const CERTIFICATE_VARIABLES: Readonly<Record<string, CertificateVariable>
 }
 
 function text(read: (certificate: X509Certificate) => string): CertificateVariable {
-  return { type: 'string', read }
+  return { type: 'string', read: ({ x509 }) => read(x509) }
 }
 
 function list(read: (certificate: X509Certificate) => string[]): CertificateVariable {
-  return { type: 'list(string)', read }
+  return { type: 'list(string)', read: ({ x509 }) => read(x509) }
 }
 
 function time(read: (certificate: X509Certificate) => string): CertificateVariable {
-  return { type: 'timestamp', read: (certificate) => timestamp(Date.parse(read(certificate))) }
+  return { type: 'timestamp', read: ({ x509 }) => timestamp(Date.parse(read(x509))) }
 }
 
 function distinguishedName(part: 'subject' | 'issuer'): Record<string, CertificateVariable> {

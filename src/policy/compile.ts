@@ -8,7 +8,7 @@ import type { Exchange } from './exchange.ts'
 import type { ExpressionLanguage } from './expression.ts'
 import type { Scope } from './expression-check.ts'
 import { ExpressionProblem } from './expression-problem.ts'
-import { canBe } from './expression-type.ts'
+import { aType, canBe } from './expression-type.ts'
 import { child, isWithin } from './json-pointer.ts'
 import { nearest } from './nearest.ts'
 import { PHASES, type Phase } from './phase.ts'
@@ -92,7 +92,7 @@ export class Compiler {
   #compileCondition({ value, pointer }: Sourced<string>, phase: Phase) {
     const expression = this.#compileExpression(value, pointer, this.#scope.in(phase))
     if (expression && !canBe(expression.type, 'bool')) {
-      const message = `An expression must be true or false, and this is a ${expression.type.name}.`
+      const message = `An expression must be true or false, and this is ${aType(expression.type)}.`
       this.#problems.add('expression', pointer, message)
     }
     return expression

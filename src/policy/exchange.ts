@@ -13,8 +13,24 @@ export interface TlsSession {
   readonly serverName: string
   /** Empty when no protocol was negotiated. */
   readonly alpn: string
-  readonly serverCertificate?: X509Certificate | undefined
-  readonly clientCertificate?: X509Certificate | undefined
+  readonly serverCertificate?: SessionCertificate | undefined
+  readonly clientCertificate?: SessionCertificate | undefined
+}
+
+/** A certificate of a TLS session. */
+export interface SessionCertificate {
+  readonly x509: X509Certificate
+  /** `SHA256-RSA`, `ECDSA-SHA384`, `Ed25519`, …; the OID of one without a name. */
+  readonly signatureAlgorithm: string | undefined
+  /** As they stand in the certificate. Like the algorithm undefined when it cannot be decoded. */
+  readonly extensions: readonly CertificateExtension[] | undefined
+}
+
+/** An extension of a certificate (RFC 5280 4.2): its OID, and the DER inside its octet string. */
+export type CertificateExtension = {
+  readonly id: string
+  readonly critical: boolean
+  readonly value: Uint8Array
 }
 
 /** The connection a client opened. Addresses are those of the transport, never of a header. */
@@ -53,6 +69,8 @@ export interface RequestHead {
   readonly headers: HeaderList
   /** Milliseconds since the epoch at which the head was complete. */
   readonly receivedAt: number
+  /** The same of its body, or of the head when it has none; undefined while it is still coming. */
+  readonly bodyReceivedAt: number | undefined
   /**
    * The whole body, at most `maxBytes` of it; undefined when it is longer. The ingress keeps what
    * it read and forwards it afterwards. Only actions that look into bodies call it.

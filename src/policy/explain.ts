@@ -125,6 +125,7 @@ function createExchange(request: ExplainedRequest, trace: RecordedTrace): Exchan
       httpVersion: '1.1',
       headers: new HeaderList(['host', url.host, ...headers]),
       receivedAt: now,
+      bodyReceivedAt: now,
       readBody: (maxBytes) => {
         const bytes = Buffer.from(body)
         return Promise.resolve(bytes.length > maxBytes ? undefined : bytes)

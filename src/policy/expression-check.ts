@@ -11,7 +11,18 @@ import {
   pathOf,
   textOf,
 } from './expression-tree.ts'
-import { BOOL, canBe, DYN, either, formatType, parseType, type Type } from './expression-type.ts'
+import {
+  aType,
+  BOOL,
+  canBe,
+  DYN,
+  either,
+  fieldNames,
+  formatType,
+  parseType,
+  partType,
+  type Type,
+} from './expression-type.ts'
 import { nearest } from './nearest.ts'
 import { type FindOverloads, isConstant, type Overload, qualifiedName } from './overload.ts'
 import type { Phase } from './phase.ts'
@@ -135,9 +146,17 @@ export class ExpressionChecker {
     }
     const operand = this.#typeOf(node.operand, locals)
     if (!canBe(operand, 'map')) {
-      return this.#refuse(node, `a ${formatType(operand)} has no field ${node.field}`)
+      return this.#refuse(node, `${aType(operand)} has no field ${node.field}`)
     }
-    return node.isTest ? BOOL : (operand.of ?? DYN)
+    return node.isTest ? BOOL : this.#partType(node, operand, node.field)
+  }
+
+  #partType(node: Node, whole: Type, field: string | undefined): Type {
+    const type = partType(whole, field)
+    if (type) return type
+    const meant = nearest(field ?? '', fieldNames(whole))
+    const hint = meant ? `: did you mean ${meant}?` : ''
+    return this.#refuse(node, `${aType(whole)} has no field ${field}${hint}`, true)
   }
 
   #hasKnownStart(node: Node): boolean {
@@ -158,7 +177,7 @@ export class ExpressionChecker {
     }
     const range = this.#typeOf(node.range, locals)
     if (!canBe(range, 'list') && !canBe(range, 'map')) {
-      this.#refuse(node, `a ${formatType(range)} has no items`)
+      this.#refuse(node, `${aType(range)} has no items`)
     }
     const item = range.name === 'list' ? (range.of ?? DYN) : DYN
     const init = this.#typeOf(node.init, locals)
@@ -193,16 +212,24 @@ export class ExpressionChecker {
       }
     }
     const overloads = this.#options.overloads(node.name)
-    if (!overloads) {
-      const target = node.target && pathOf(node.target)
-      const name = target === undefined ? node.name : `${target}.${node.name}`
-      const meant = nearest(name, this.#options.functionNames())
-      const hint = meant ? `: did you mean ${meant}()?` : ''
-      this.#refuse(node, `there is no function ${name}()${hint}`, true)
-      for (const arg of node.args) this.#typeOf(arg, locals)
-      return DYN
-    }
-    return this.#overloadType(node.name, node, overloads, locals)
+    if (overloads) return this.#overloadType(node.name, node, overloads, locals)
+    const type = this.#refuseFunction(node)
+    // A name alone may be the first part of the function's, or the variable of a mistyped macro.
+    if (node.target && node.target.kind !== 'name') this.#typeOf(node.target, locals)
+    if (node.args[0]?.kind === 'name') return type
+    for (const arg of node.args) this.#typeOf(arg, locals)
+    return type
+  }
+
+  #refuseFunction(node: CallNode): Type {
+    const { scope, functionNames } = this.#options
+    const target = node.target && pathOf(node.target)
+    const owner = target === undefined ? undefined : scope.typeOf(target)
+    if (typeof owner === 'object') return this.#refuse(node, owner.message, owner.isForeign)
+    const name = target === undefined ? node.name : `${target}.${node.name}`
+    const meant = nearest(name, functionNames()) ?? nearest(node.name, functionNames())
+    const hint = meant ? `: did you mean ${meant}()?` : ''
+    return this.#refuse(node, `there is no function ${name}()${hint}`, true)
   }
 
   #itemType(operand: Node, index: Node, locals: Locals): Type {
@@ -210,18 +237,18 @@ export class ExpressionChecker {
     const key = this.#typeOf(index, locals)
     const isList = type.name === 'list'
     if (!canBe(type, 'list') && !canBe(type, 'map')) {
-      return this.#refuse(operand, `a ${formatType(type)} has no items`)
+      return this.#refuse(operand, `${aType(type)} has no items`)
     }
     if (isList && !['int', 'uint', 'double', 'dyn'].includes(key.name)) {
       return this.#refuse(index, `a list has no item ${textOf(index) ?? `by ${key.name}`}`)
     }
-    return type.of ?? DYN
+    return this.#partType(index, type, textOf(index))
   }
 
   #require(node: Node, wanted: string, locals: Locals): void {
     const type = this.#typeOf(node, locals)
     if (canBe(type, wanted)) return
-    this.#refuse(node, `a ${wanted} is needed, and this is a ${formatType(type)}`)
+    this.#refuse(node, `a ${wanted} is needed, and this is ${aType(type)}`)
   }
 
   #overloadType(

@@ -3,27 +3,76 @@ export interface Type {
   readonly name: string
   /** Of the items of a list or the values of a map; `dyn` when absent. */
   readonly of?: Type
+  /** The name of a map that has certain fields. */
+  readonly record?: string
+}
+
+/** Maps with certain fields, and the types of these. */
+const RECORDS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  cookie: { name: 'string', value: 'string' },
+  set_cookie: {
+    name: 'string',
+    value: 'string',
+    domain: 'string',
+    path: 'string',
+    expires: 'timestamp',
+    max_age: 'duration',
+    http_only: 'bool',
+    secure: 'bool',
+    same_site: 'string',
+    unparsed_attributes: 'list(string)',
+  },
+  extension: { id: 'string', critical: 'bool', value: 'bytes' },
+  token: {
+    header: 'map(dyn)',
+    location: 'string',
+    location_property: 'string',
+    payload: 'map(dyn)',
+    signature: 'string',
+    verified: 'bool',
+  },
+  replacement: { replacement_index: 'int', matched_content: 'string' },
 }
 
 export const DYN: Type = { name: 'dyn' }
 export const BOOL: Type = { name: 'bool' }
 
-/** Reads `string`, `list(string)`, `map(list(map(dyn)))`, … */
+/** Reads `string`, `list(string)`, `map(list(cookie))`, … */
 export function parseType(text: string): Type {
   const mark = text.indexOf('(')
+  if (Object.hasOwn(RECORDS, text)) return { name: 'map', record: text }
   return mark === -1
     ? { name: text }
     : { name: text.slice(0, mark), of: parseType(text.slice(mark + 1, -1)) }
 }
 
 /** How people read it: `list(string)`. */
-export function formatType({ name, of }: Type): string {
+export function formatType({ name, of, record }: Type): string {
+  if (record !== undefined) return record
   return of ? `${name}(${formatType(of)})` : name
+}
+
+/** With its article: `an int`. */
+export function aType(type: Type): string {
+  const text = formatType(type)
+  return /^[aeiou]/.test(text) ? `an ${text}` : `a ${text}`
 }
 
 /** True when a value of type `given` may be meant where `wanted` is needed. */
 export function canBe(given: Type, wanted: string): boolean {
   return wanted === 'dyn' || given.name === 'dyn' || given.name === wanted
+}
+
+/** The type of a field of a map, or of what is in a list; undefined when there is no such field. */
+export function partType({ of, record }: Type, field: string | undefined): Type | undefined {
+  if (record === undefined || field === undefined) return of ?? DYN
+  const fields = RECORDS[record] ?? {}
+  return Object.hasOwn(fields, field) ? parseType(fields[field] ?? 'dyn') : undefined
+}
+
+/** The names of the fields that a map certainly can have. */
+export function fieldNames({ record }: Type): string[] {
+  return Object.keys(RECORDS[record ?? ''] ?? {})
 }
 
 /** The type of a value that is one or the other. */

@@ -71,6 +71,9 @@ const OVERLOAD_NAMES: Readonly<Record<string, string>> = {
   'google.protobuf.Duration': 'duration',
 }
 
+/** What reads like a function and is none. */
+const MACROS = ['all', 'exists', 'exists_one', 'filter', 'has', 'map', 'sortBy']
+
 /** Checks of written-out arguments for functions of the library. */
 const CHECKS: Readonly<Record<string, CheckArguments>> = { format: checkFormat }
 
@@ -117,7 +120,7 @@ export class ExpressionLanguage<Subject> {
       const checker = new ExpressionChecker({
         scope,
         overloads: (name) => this.#overloads.get(name),
-        functionNames: () => Array.from(this.#overloads.keys()).filter(isWord),
+        functionNames: () => [...MACROS, ...Array.from(this.#overloads.keys()).filter(isWord)],
         failureOf: (constant) => this.#failureOf(constant),
       })
       return { form, type: checker.check(form) }

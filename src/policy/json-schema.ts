@@ -36,11 +36,11 @@ function rulesOf(phase: Phase, actions: readonly ActionDefinition[]): Schema {
   return { type: 'array', items: rule }
 }
 
-function actionSchema({ type, config }: ActionDefinition): Schema {
+function actionSchema({ type, config, example }: ActionDefinition): Schema {
   const { $schema: _schema, ...schema } = z.toJSONSchema(config, { io: 'input' })
   const isConfigNeeded = !config.safeParse({}).success
   return strictObject(
-    { type: { const: type }, config: schema },
+    { type: { const: type }, config: { ...schema, examples: [example] } },
     isConfigNeeded ? ['type', 'config'] : ['type'],
   )
 }

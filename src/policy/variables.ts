@@ -1,7 +1,6 @@
-import type { X509Certificate } from 'node:crypto'
 import { CERTIFICATE_VARIABLES } from './certificate-variables.ts'
 import type { Evaluation } from './evaluation.ts'
-import type { Exchange, TlsSession } from './exchange.ts'
+import type { Exchange, SessionCertificate, TlsSession } from './exchange.ts'
 import { requestOf, responseOf } from './functions/requests.ts'
 import type { HeaderList } from './header-list.ts'
 import { HTTP_PHASES, type Phase, RESPONSE_PHASE } from './phase.ts'
@@ -44,6 +43,9 @@ const requestHeaders: HeadersOf = (exchange) => requestOf(exchange).headers
 const responseHeaders: HeadersOf = (exchange) => responseOf(exchange).headers
 type HeadersOf = (exchange: Exchange) => HeaderList
 
+/** Of connections that come from a cluster, which none does here. */
+const NO_POD = { name: '', namespace: '', annotations: {}, error_code: '', error_message: '' }
+
 const CONNECTION: Record<string, Variable> = {
   'conn.client_ip': anytime('string', ({ connection }) => connection.clientIp),
   'conn.client_port': anytime('int', ({ connection }) => BigInt(connection.clientPort)),
@@ -60,13 +62,21 @@ const CONNECTION: Record<string, Variable> = {
   'conn.tls.negotiated_alpn': onTls('string', ({ alpn }) => alpn),
   'conn.tls.session_resumed': onTls('bool', () => false),
   ...certificate('conn.tls.client', ({ clientCertificate }) => clientCertificate),
-  'conn.tls.client.pem': onTls('string', ({ clientCertificate }) => clientCertificate?.toString()),
+  'conn.tls.client.pem': onTls('string', ({ clientCertificate }) => {
+    return clientCertificate?.x509.toString()
+  }),
   ...certificate('conn.tls.server', ({ serverCertificate }) => serverCertificate),
 
   ...unknownOrigin('conn.client_ip'),
   ...unknownOrigin('conn.server_ip'),
   'conn.k8s.pod.id': anytime('string', () => ''),
-  'conn.k8s.pod.metadata': anytime('map(dyn)', () => ({})),
+  'conn.k8s.pod.metadata': anytime('map(dyn)', () => NO_POD),
+  ...Object.fromEntries(
+    Object.entries(NO_POD).map(([name, value]) => [
+      `conn.k8s.pod.metadata.${name}`,
+      anytime(typeof value === 'string' ? 'string' : 'map(string)', () => value),
+    ]),
+  ),
 }
 
 const ENDPOINT: Record<string, Variable> = {
@@ -84,10 +94,14 @@ const REQUEST: Record<string, Variable> = {
   'req.version': inRequest('string', (exchange) => `HTTP/${requestOf(exchange).httpVersion}`),
   'req.user_agent': header('user-agent', HTTP_PHASES, requestHeaders),
   ...headFields('req', HTTP_PHASES, requestHeaders),
-  'req.cookies': inRequest('map(list(map(dyn)))', (exchange) => cookiesOf(requestOf(exchange))),
+  'req.cookies': inRequest('map(list(cookie))', (exchange) => cookiesOf(requestOf(exchange))),
   'req.ts.header_received': inRequest('timestamp', (exchange) =>
     timestamp(requestOf(exchange).receivedAt),
   ),
+  'req.ts.body_received': inRequest('timestamp', (exchange) => {
+    const { bodyReceivedAt } = requestOf(exchange)
+    return bodyReceivedAt === undefined ? undefined : timestamp(bodyReceivedAt)
+  }),
   'req.url': inUrl('string', ({ text }) => text),
   'req.url.raw': inUrl('string', ({ text }) => text),
   'req.url.authority': inUrl('string', ({ authority }) => authority),
@@ -110,7 +124,7 @@ const REQUEST: Record<string, Variable> = {
 const RESPONSE: Record<string, Variable> = {
   'res.status_code': inResponse('int', (exchange) => BigInt(responseOf(exchange).status)),
   ...headFields('res', RESPONSE_PHASE, responseHeaders),
-  'res.cookies': inResponse('map(list(map(dyn)))', (exchange) =>
+  'res.cookies': inResponse('map(list(set_cookie))', (exchange) =>
     setCookiesOf(responseOf(exchange)),
   ),
 }
@@ -135,7 +149,7 @@ export const UNAVAILABLE_VARIABLES: Readonly<Record<string, string>> = {
   'conn.client_ip.as': 'this gateway has no database of autonomous systems',
   'conn.server_ip.as': 'this gateway has no database of autonomous systems',
   'conn.tls.ja4_fingerprint': 'this gateway does not see the raw TLS handshake',
-  'req.ts.body_received': 'policies run before the body has arrived',
+  secrets: 'this gateway has no vaults',
   'req.user_agent.': 'this gateway has no table of user agents; req.user_agent is the text',
 }
 
@@ -199,7 +213,7 @@ function byLowerName(headers: HeaderList): Map<string, string[]> {
 
 function certificate(
   root: string,
-  pick: (tls: TlsSession) => X509Certificate | undefined,
+  pick: (tls: TlsSession) => SessionCertificate | undefined,
 ): Record<string, Variable> {
   const variables: Record<string, Variable> = {}
   for (const [name, { type, read }] of Object.entries(CERTIFICATE_VARIABLES)) {

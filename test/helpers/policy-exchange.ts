@@ -22,6 +22,8 @@ export interface ExchangeParts {
   /** Name and value in turn; `Host` is added. */
   readonly headers?: readonly string[]
   readonly body?: string | Buffer
+  /** Milliseconds since the epoch; unless given the body is still coming. */
+  readonly bodyReceivedAt?: number
   readonly ip?: string
   readonly connection?: Partial<Connection>
   readonly status?: number
@@ -62,6 +64,7 @@ export function createExchange(parts: ExchangeParts = {}): Exchange {
       httpVersion: '1.1',
       headers: new HeaderList(['Host', url.host, ...(parts.headers ?? [])]),
       receivedAt: Date.UTC(2030, 0, 1, 0, 0, 1),
+      bodyReceivedAt: parts.bodyReceivedAt,
       readBody: (maxBytes) => Promise.resolve(body.length > maxBytes ? undefined : body),
     },
     hops: parts.hops ?? 0,

@@ -285,6 +285,22 @@ describe('problems of a document', () => {
     ])
   })
 
+  it.each([
+    ["req.host.startWith('a')", 'did you mean startsWith()?'],
+    ["req.host.starts_with('a')", 'did you mean startsWith()?'],
+    ["json.decod('{}').a", 'did you mean json.decode()?'],
+    ["getreqheader('a') == []", 'did you mean getReqHeader()?'],
+    ['conn.clientip == "a"', 'did you mean conn.client_ip?'],
+    ["req.cookies['a'][0].valu == ''", 'a cookie has no field valu: did you mean value?'],
+    ["getReqCookie('a')['domain'] == ''", 'a cookie has no field domain'],
+    ['conn.tls.client.extensions.exists(e, e.oid == "1")', 'an extension has no field oid'],
+    ["req.headers['a'].exist(v, v == 'a')", 'did you mean exists()?'],
+  ])('suggest what was meant: %s', (expression, hint) => {
+    const rule = { expressions: [expression], actions: [{ type: 'deny' }] }
+    const [problem] = errorsOf(JSON.stringify({ on_http_request: [rule] }))
+    expect(problem?.message).toContain(hint)
+  })
+
   it('are looked for in all that is within a limit, and the limit is named too', () => {
     const keys = ['nope', ...Array(10).fill('conn.client_ip')]
     const headers = Object.fromEntries(

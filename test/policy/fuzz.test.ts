@@ -1,12 +1,16 @@
+import { X509Certificate } from 'node:crypto'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { ConnectionCertificate } from '../../src/gateway/ingress/connection-certificate.ts'
+import { checkPolicy } from '../../src/policy/check.ts'
 import { EvaluationError } from '../../src/policy/evaluation.ts'
 import { ExpressionProblem } from '../../src/policy/expression-problem.ts'
 import { compilePolicy } from '../../src/policy/policy.ts'
 import { PolicyError } from '../../src/policy/problem.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
+import { createCertificate } from '../helpers/policy-certificate.ts'
 import { compileExpression, createExchange } from '../helpers/policy-exchange.ts'
 import { processorMs } from '../helpers/processor-time.ts'
 
@@ -45,6 +49,11 @@ const CORPUS = [
   "req.cookies['sid'][0].value.sha256() == hash.md5('x', 'base64')",
   "lists.range(5).map(i, i * 2).sort() == [0, 2, 4, 6, 8] && {'a': 1}['a'] == 1",
   "req.host + ':' + string(conn.server_port) == '%s:%d'.format([req.host, conn.server_port])",
+  "conn.tls.client.signature_algorithm == 'SHA256-RSA' || conn.tls.server.signature_algorithm.startsWith('EC')",
+  "conn.tls.client.extensions.exists(e, e.id == '2.5.29.17' && !e.critical && e.value.size() > 2)",
+  "has(conn.tls.server.extensions) && base64.encode(conn.tls.server.extensions[0].value) != ''",
+  "has(req.ts.body_received) && req.ts.body_received - req.ts.header_received < duration('5s')",
+  "conn.k8s.pod.metadata.name == '' && size(conn.k8s.pod.metadata.annotations) == 0",
   '[1, 2.0, 3u].exists(n, n > 2) && b\'abc\'.size() == 3 && r\'\\d\' != """x"""',
 ]
 const PIECES = [
@@ -131,6 +140,12 @@ function timed(what: string, run: () => void): void {
   if (bestMs > HANG_MS) throw new Error(`${bestMs} ms: ${what}`)
 }
 
+const certificate = new ConnectionCertificate(
+  new X509Certificate(
+    await createCertificate({ name: 'CN=a', dns: ['a.example'], ip: [], email: [], url: [] }),
+  ),
+)
+
 const exchange = createExchange({
   method: 'POST',
   url: 'https://device.example.com/a/b?q=1&q=x',
@@ -144,7 +159,20 @@ const exchange = createExchange({
     'Authorization',
     'Bearer x',
   ],
+  bodyReceivedAt: Date.UTC(2030, 0, 1, 0, 0, 2),
+  connection: {
+    tls: {
+      version: 'TLSv1.3',
+      cipherSuite: 'TLS_AES_128_GCM_SHA256',
+      serverName: 'device.example.com',
+      alpn: '',
+      clientCertificate: certificate,
+      serverCertificate: certificate,
+    },
+  },
 })
+/** The least that a request can have: no TLS, nor a body that has come. */
+const bare = createExchange()
 
 describe('mutated expressions', () => {
   it('are refused, or run, or fail for a reason that the request brought', () => {
@@ -153,7 +181,13 @@ describe('mutated expressions', () => {
       const source = mutate(pick(CORPUS), CORPUS, PIECES)
       timed(source, () => {
         try {
-          compileExpression(source).evaluate(exchange)
+          const expression = compileExpression(source)
+          try {
+            expression.evaluate(bare)
+          } catch (error) {
+            if (!(error instanceof EvaluationError)) throw error
+          }
+          expression.evaluate(exchange)
           accepted += 1
         } catch (error) {
           if (error instanceof ExpressionProblem) return
@@ -189,6 +223,12 @@ describe('mutated documents', () => {
         } catch (error) {
           if (!(error instanceof PolicyError)) throw new Error(`broke: ${text}`, { cause: error })
           expect(error.problems.every(({ code }) => /^ERR_NGROK_\d+$/.test(code))).toBe(true)
+        }
+      })
+      timed(text, () => {
+        const lines = text.split('\n').length
+        for (const { position } of checkPolicy(text, { service: 'embedded' })) {
+          expect(position.line).toBeLessThanOrEqual(lines)
         }
       })
     }

@@ -72,6 +72,15 @@ describe('policyJsonSchema()', () => {
     expect(isAccepted(document)).toBe(false)
   })
 
+  it.each(Array.from(ACTIONS.values()))('offers an example of $type, and accepts it', (action) => {
+    const { type, example, phases } = action
+    const { $defs } = JSON.parse(JSON.stringify(policyJsonSchema()))
+    expect($defs[type].properties.config.examples).toEqual([example])
+    for (const phase of phases) {
+      expect(isAccepted({ [phase]: [{ actions: [{ type, config: example }] }] })).toBe(true)
+    }
+  })
+
   it('tells editors the bounds of fields', () => {
     const { $defs } = JSON.parse(JSON.stringify(policyJsonSchema()))
     expect($defs['rate-limit'].properties.config.properties.capacity).toMatchObject({

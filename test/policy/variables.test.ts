@@ -1,5 +1,6 @@
 import { X509Certificate } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
+import { ConnectionCertificate } from '../../src/gateway/ingress/connection-certificate.ts'
 import { EvaluationError } from '../../src/policy/evaluation.ts'
 import { createCertificate } from '../helpers/policy-certificate.ts'
 import { compileExpression, type EvaluationParts, evaluate } from '../helpers/policy-exchange.ts'
@@ -39,7 +40,11 @@ describe('variables of a connection', () => {
     ['conn.client_ip.is_tor_node', false],
     ['conn.server_ip.categories', []],
     ['conn.k8s.pod.id', ''],
-    ['conn.k8s.pod.metadata', {}],
+    ['conn.k8s.pod.metadata.name', ''],
+    ['conn.k8s.pod.metadata.namespace', ''],
+    ['conn.k8s.pod.metadata.annotations', {}],
+    ["conn.k8s.pod.metadata['error_code']", ''],
+    ['size(conn.k8s.pod.metadata)', 5],
     ["!('com.example.crawler' in conn.client_ip.categories)", true],
   ])('%s is %j', (source, value) => {
     expect(evaluate(source, REQUEST)).toEqual(value)
@@ -64,8 +69,8 @@ describe('variables of a TLS session', async () => {
     cipherSuite: 'TLS_AES_128_GCM_SHA256',
     serverName: 'device.example.com',
     alpn: 'http/1.1',
-    serverCertificate: certificate,
-    clientCertificate: certificate,
+    serverCertificate: new ConnectionCertificate(certificate),
+    clientCertificate: new ConnectionCertificate(certificate),
   }
 
   it.each([
@@ -90,6 +95,13 @@ describe('variables of a TLS session', async () => {
     ['conn.tls.client.san.uris', ['spiffe://a/b, c']],
     ['conn.tls.client.validity.not_before < timestamp("2031-01-01T00:00:00Z")', true],
     ['conn.tls.client.validity.not_after > conn.tls.client.validity.not_before', true],
+    ['conn.tls.client.signature_algorithm', 'ECDSA-SHA256'],
+    ['conn.tls.server.signature_algorithm', 'ECDSA-SHA256'],
+    ['conn.tls.client.extensions.map(e, e.id)', ['2.5.29.17']],
+    ['conn.tls.client.extensions[0].critical', false],
+    ['conn.tls.client.extensions[0].value.size() > 60', true],
+    ["base64.encode(conn.tls.client.extensions[0].value).startsWith('M')", true],
+    ["conn.tls.server.extensions.exists(e, e.id == '2.5.29.37' && !e.critical)", false],
     ['conn.tls.client.serial_number', certificate.serialNumber.toLowerCase()],
   ])('%s is %j', (source, value) => {
     expect(evaluate(source, { connection: { tls } })).toEqual(value)
@@ -160,6 +172,15 @@ describe('variables of a request', () => {
     ['req.url.user_password', ''],
   ])('%s is %j', (source, value) => {
     expect(evaluate(source, REQUEST)).toEqual(value)
+  })
+
+  it('tell when the body had come, as soon as it has', () => {
+    const bodyReceivedAt = Date.UTC(2030, 0, 1, 0, 0, 2)
+    const source = 'req.ts.body_received'
+    expect(evaluate(source, { bodyReceivedAt })).toBe('2030-01-01T00:00:02Z')
+    expect(evaluate(`${source} - req.ts.header_received`, { bodyReceivedAt })).toBe('1s')
+    expect(evaluate(`has(${source})`)).toBe(false)
+    expect(() => evaluate(source)).toThrow(EvaluationError)
   })
 
   it.each(['req.content_length', 'req.url.port'])('%s may be absent', (source) => {
@@ -276,12 +297,11 @@ describe('names that cannot be known here', () => {
     ['conn.client_ip.geo.location.city', 'no location database'],
     ['conn.client_ip.as.number', 'autonomous systems'],
     ['conn.tls.ja4_fingerprint', 'raw TLS handshake'],
-    ['req.ts.body_received', 'before the body'],
     ['req.user_agent.is_bot', 'table of user agents'],
     ['req.nope', 'req.nope is not known here'],
     ['nope', 'nope is not known here'],
     ['nope.at.all', 'nope.at.all is not known here'],
-    ["secrets.get('vault', 'name')", 'there is no function secrets.get()'],
+    ["secrets.get('vault', 'name')", 'secrets is not available: this gateway has no vaults'],
     ['actions.ngrok.oauth.identity.email', 'is not known here'],
   ])('%s is refused, and only the hosted service could judge', (source, sentence) => {
     expect(() => compileExpression(source)).toThrow(

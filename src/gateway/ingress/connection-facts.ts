@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net'
 import { TLSSocket } from 'node:tls'
 import type { Connection, TlsSession } from '../../policy/exchange.ts'
+import { ConnectionCertificate } from './connection-certificate.ts'
 
 /** An address as policies and devices see it: IPv4 even when the socket is an IPv6 one. */
 export function plainAddress(address: string): string {
@@ -38,12 +39,13 @@ export class ConnectionFacts implements Connection {
 
 function tlsSessionOf(socket: TLSSocket): TlsSession {
   const alpn = socket.alpnProtocol
+  const own = socket.getX509Certificate()
   return {
     version: socket.getProtocol() ?? '',
     cipherSuite: socket.getCipher().standardName,
     serverName: servernameOf(socket),
     alpn: typeof alpn === 'string' ? alpn : '',
-    serverCertificate: socket.getX509Certificate(),
+    serverCertificate: own && new ConnectionCertificate(own),
   }
 }
 

@@ -53,7 +53,8 @@ export class Exchange implements RelayOwner {
     this.#context = context
     this.#client = client
     this.#head = head
-    this.#body = head.framing === 0 ? undefined : new RequestBody(head.framing, client)
+    this.#body =
+      head.framing === 0 ? undefined : new RequestBody(head.framing, client, context.clock)
     this.#relay = new ResponseRelay(client, head, this)
     this.#request = new OutgoingRequest({ client, head, body: this.#body, relay: this.#relay })
     this.#startedAt = context.log.isLevelEnabled('debug') ? context.clock.monotonic() : 0
@@ -173,13 +174,15 @@ export class Exchange implements RelayOwner {
       this.#deliver(endpoint, target, fields)
       return
     }
+    const receivedAt = this.#policy?.receivedAt ?? this.#context.clock.now()
     const policy = new PolicyRun({
       endpoint,
       client: this.#client,
       head: this.#head,
       target,
       fields,
-      receivedAt: this.#context.clock.now(),
+      receivedAt,
+      bodyReceivedAt: () => (this.#body ? this.#body.receivedAt : receivedAt),
       readBody: (maxBytes) => this.#request.readBody(maxBytes),
       outer: this.#policy,
     })

@@ -19,6 +19,8 @@ export interface PolicyRunOptions {
   readonly fields: string[]
   /** Milliseconds since the epoch. */
   readonly receivedAt: number
+  /** The same; undefined while the body has not come. */
+  readonly bodyReceivedAt: () => number | undefined
   readonly readBody: (maxBytes: number) => Promise<Buffer | undefined>
   /** The policy of the endpoint that handed the request on; it sees the response later. */
   readonly outer: PolicyRun | undefined
@@ -35,7 +37,7 @@ export class PolicyRun {
   readonly hops: number
 
   constructor(options: PolicyRunOptions) {
-    const { endpoint, client, head, outer } = options
+    const { endpoint, client, head, outer, bodyReceivedAt } = options
     this.#outer = outer
     this.hops = outer ? outer.hops + 1 : 0
     this.#endpoint = endpoint
@@ -48,6 +50,9 @@ export class PolicyRun {
       httpVersion: head.minorVersion === 0 ? '1.0' : '1.1',
       headers: new HeaderList(options.fields),
       receivedAt: options.receivedAt,
+      get bodyReceivedAt() {
+        return bodyReceivedAt()
+      },
       readBody: options.readBody,
     }
     this.#exchange = new PolicyExchange({
@@ -56,6 +61,11 @@ export class PolicyRun {
       request: this.#request,
       hops: this.hops,
     })
+  }
+
+  /** Milliseconds since the epoch at which the head had come. */
+  get receivedAt(): number {
+    return this.#request.receivedAt
   }
 
   /** Target of the request, as the policy left it. */

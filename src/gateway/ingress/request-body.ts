@@ -1,3 +1,4 @@
+import type { Clock } from '../../base/clock.ts'
 import type { BodyFraming } from './body-framing.ts'
 import { BodyTracker, joined } from './body-tracker.ts'
 
@@ -21,6 +22,7 @@ const DISCARD: BodySink = { write: () => true, end() {} }
 export class RequestBody {
   readonly #framing: BodyFraming
   readonly #source: BodySource
+  readonly #clock: Clock
   readonly #tracker: BodyTracker
   #sink: BodySink | undefined
   /** Takes the framing away, for a sink that wants content alone. */
@@ -32,10 +34,13 @@ export class RequestBody {
   isBlocked = false
   /** Bytes as framed, so far. */
   bytes = 0
+  /** Milliseconds since the epoch at which its last byte came; undefined until then. */
+  receivedAt: number | undefined
 
-  constructor(framing: BodyFraming, source: BodySource) {
+  constructor(framing: BodyFraming, source: BodySource, clock: Clock) {
     this.#framing = framing
     this.#source = source
+    this.#clock = clock
     this.#tracker = new BodyTracker(framing)
   }
 
@@ -49,6 +54,7 @@ export class RequestBody {
     if (this.isDone) return from
     const end = this.#tracker.advance(chunk, from)
     this.bytes += end - from
+    if (this.isDone) this.receivedAt = this.#clock.now()
     this.#pass(end - from === chunk.length ? chunk : chunk.subarray(from, end))
     if (this.isDone) this.#sink?.end()
     return end

@@ -74,7 +74,7 @@ export const jwtValidation = defineAction({
     },
   },
   results: {
-    tokens: 'list(map(dyn))',
+    tokens: 'list(token)',
     'error.code': 'string',
     'error.message': 'string',
   },

@@ -18,7 +18,7 @@ export const requestBodyFindReplace = defineAction({
   phases: ['on_http_request'],
   config: replacementsConfig,
   example: { replacements: [{ from: 'secret-[0-9]+', to: '[hidden]' }] },
-  results: { replacements: 'list(map(dyn))' },
+  results: { replacements: 'list(replacement)' },
   build({ replacements }, context) {
     const prepare = compileReplacements(replacements, context)
     return async (exchange) => {

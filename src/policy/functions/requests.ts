@@ -42,7 +42,8 @@ const inResponseCookies: Find = (exchange, name) =>
 const nowhere: Find = () => []
 
 const TEXTS = 'list(string)'
-const COOKIES = 'list(map(dyn))'
+const COOKIES = 'list(cookie)'
+const SET_COOKIES = 'list(set_cookie)'
 
 /** What stands in the heads of the request and the response; names of headers in any case. */
 export const REQUEST_FUNCTIONS: readonly ExpressionFunction<Exchange>[] = [
@@ -52,17 +53,17 @@ export const REQUEST_FUNCTIONS: readonly ExpressionFunction<Exchange>[] = [
   ...lenientMap('req.url.query_params', TEXTS, HTTP_PHASES, inQuery),
   ...lenientMap('res.headers', TEXTS, RESPONSE_PHASE, inResponseHeaders),
   ...lenientMap('res.trailers', TEXTS, RESPONSE_PHASE, nowhere),
-  ...lenientMap('res.cookies', COOKIES, RESPONSE_PHASE, inResponseCookies),
+  ...lenientMap('res.cookies', SET_COOKIES, RESPONSE_PHASE, inResponseCookies),
 
   getter('getReqHeader', TEXTS, HTTP_PHASES, inRequestHeaders),
   tester('hasReqHeader', HTTP_PHASES, inRequestHeaders),
   getter('getQueryParam', TEXTS, HTTP_PHASES, inQuery),
   tester('hasQueryParam', HTTP_PHASES, inQuery),
-  getter('getReqCookie', 'map(dyn)', HTTP_PHASES, first(inRequestCookies)),
+  getter('getReqCookie', 'cookie', HTTP_PHASES, first(inRequestCookies)),
   tester('hasReqCookie', HTTP_PHASES, inRequestCookies),
   getter('getResHeader', TEXTS, RESPONSE_PHASE, inResponseHeaders),
   tester('hasResHeader', RESPONSE_PHASE, inResponseHeaders),
-  getter('getResCookie', 'map(dyn)', RESPONSE_PHASE, longestPath(inResponseCookies)),
+  getter('getResCookie', 'set_cookie', RESPONSE_PHASE, longestPath(inResponseCookies)),
   tester('hasResCookie', RESPONSE_PHASE, inResponseCookies),
 ]
 

@@ -216,6 +216,33 @@ describe('a policy', () => {
     ])
   })
 
+  it('reads what Node does not tell of the certificate of the gateway', async () => {
+    const mark = (name: string, expression: string) => ({ [name]: computed(expression) })
+    const { site } = await siteWith(
+      policyOf({
+        on_http_response: [
+          {
+            type: 'add-headers',
+            config: {
+              headers: {
+                ...mark('x-algorithm', 'conn.tls.server.signature_algorithm'),
+                ...mark('x-ids', "conn.tls.server.extensions.map(e, e.id).join(' ')"),
+                ...mark('x-client', 'has(conn.tls.client.extensions)'),
+              },
+            },
+          },
+        ],
+      }),
+    )
+    const client = RawClient.connectTls(site.addresses.https.port, site.caPem)
+    client.send(GET)
+    expect(fieldsOf(await client.receive('ok'))).toMatchObject({
+      'x-algorithm': 'ECDSA-SHA256',
+      'x-ids': '2.5.29.17',
+      'x-client': 'false',
+    })
+  })
+
   it('that fails is 500 ERR_NGROK_2254', async () => {
     const { site, client } = await siteWith({
       hasRequestRules: true,
@@ -224,6 +251,71 @@ describe('a policy', () => {
     client.send(GET)
     expect(await client.receive('ERR_NGROK_2254)\n')).toMatch(/^HTTP\/1\.1 500 /)
     expect(site.captured.text()).toContain('policy failed')
+  })
+})
+
+describe('when the body of a request has come', () => {
+  const header = (name: string, expression: string) => ({
+    type: 'add-headers',
+    config: { headers: { [name]: computed(expression) } },
+  })
+  const HAS_COME = 'has(req.ts.body_received)'
+  const SINCE_HEAD = 'req.ts.body_received - req.ts.header_received'
+  const LATER = header('x-later', `${HAS_COME} && ${SINCE_HEAD} >= duration('0s')`)
+  const POST = 'POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 10\r\n\r\nhello'
+
+  /** A service that shows what it got, and answers when that is all. */
+  async function serviceUntil(end: string) {
+    let received = ''
+    const port = await startRawService((socket) => {
+      socket.on('data', (chunk: Buffer) => {
+        received += String(chunk)
+        if (received.endsWith(end)) socket.write(OK)
+      })
+    })
+    return { port, received: () => received }
+  }
+
+  async function clientOf(port: number, request: readonly Action[]) {
+    const policy = policyOf({ on_http_request: request, on_http_response: [LATER] })
+    const site = await startIngressSite({ service: port, policy })
+    return RawClient.connect(site.addresses.http.port)
+  }
+
+  it('is not known before, and known to the response', async () => {
+    const { port, received } = await serviceUntil('world')
+    const client = await clientOf(port, [header('x-now', HAS_COME)])
+    client.send(POST)
+    await eventually(() => expect(received()).toMatch(/x-now: false\r\n/))
+    client.send('world')
+    expect(fieldsOf(await client.receive('ok'))['x-later']).toBe('true')
+  })
+
+  it('is when the head came, without a body', async () => {
+    const { port, received } = await serviceUntil('\r\n\r\n')
+    const client = await clientOf(port, [header('x-now', `${SINCE_HEAD} == duration('0s')`)])
+    client.send(GET)
+    expect(fieldsOf(await client.receive('ok'))['x-later']).toBe('true')
+    expect(received()).toMatch(/x-now: true\r\n/)
+  })
+
+  it('is known after an action that had to read it', async () => {
+    const { port, received } = await serviceUntil('world')
+    const webhook = { provider: 'github', secret: 'shared', enforce: false }
+    const client = await clientOf(port, [
+      { type: 'verify-webhook', config: webhook },
+      header('x-now', HAS_COME),
+    ])
+    client.send(`${POST}world`)
+    await client.receive('ok')
+    expect(received()).toMatch(/x-now: true\r\n/)
+  })
+
+  it('is not known to a response that comes before', async () => {
+    const { port } = await serviceUntil('hello')
+    const client = await clientOf(port, [header('x-now', HAS_COME)])
+    client.send(POST)
+    expect(fieldsOf(await client.receive('ok'))['x-later']).toBe('false')
   })
 })
 
