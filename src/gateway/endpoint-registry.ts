@@ -19,6 +19,7 @@ export class EndpointConflictError extends Error {
 export class EndpointRegistry {
   readonly #public = new HostTable()
   readonly #internal = new HostTable()
+  readonly #byId = new Map<string, Endpoint>()
 
   get size(): number {
     return this.#public.size + this.#internal.size
@@ -26,6 +27,11 @@ export class EndpointRegistry {
 
   add(endpoint: Endpoint): void {
     this.#tableOf(endpoint).add(endpoint)
+    this.#byId.set(endpoint.id, endpoint)
+  }
+
+  find(id: string): Endpoint | undefined {
+    return this.#byId.get(id)
   }
 
   /** The endpoint on exactly this host. */
@@ -42,6 +48,7 @@ export class EndpointRegistry {
 
   /** False when this very endpoint was not there; another holder of its host stays. */
   remove(endpoint: Endpoint): boolean {
+    if (this.#byId.get(endpoint.id) === endpoint) this.#byId.delete(endpoint.id)
     return this.#tableOf(endpoint).remove(endpoint)
   }
 

@@ -178,9 +178,10 @@ export class AgentSession implements TableEntry {
   }
 
   #open({ host, ...binding }: Binding, presentedId: string, heard: Promise<void>): AgentEndpoint {
-    // The SDK knows a tunnel by its first id for good, over reconnects too.
-    const isFree = isResourceId(presentedId, 'ep') && !this.#endpoints.has(presentedId)
-    const id = isFree ? presentedId : this.#deps.ids.next('ep')
+    const { registry, ids } = this.#deps
+    // The SDK knows a tunnel by its first id for good, over reconnects too. Nobody gets another's.
+    const isFree = isResourceId(presentedId, 'ep') && !registry.find(presentedId)
+    const id = isFree ? presentedId : ids.next('ep')
     const { protocol } = binding
     const endpoint: AgentEndpoint = {
       ...binding,
@@ -197,7 +198,7 @@ export class AgentSession implements TableEntry {
       traffic: new EndpointTraffic(),
     }
     try {
-      this.#deps.registry.add(endpoint)
+      registry.add(endpoint)
     } catch (error) {
       if (!(error instanceof EndpointConflictError)) throw error
       throw new ServiceError(334, `The endpoint ${endpoint.url} is online already.`)

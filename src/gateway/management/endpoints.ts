@@ -83,10 +83,7 @@ export function endpoints({
     prefix: 'ep',
     schema: EndpointView,
     page: (request) => livePage(registry.all(), request),
-    get: (id) => {
-      for (const endpoint of registry.all()) if (endpoint.id === id) return endpoint
-      return undefined
-    },
+    get: (id) => registry.find(id),
     view,
     create: async (body, baseUrl) => {
       const { type, traffic_policy, pooling_enabled, ...rest } = parseBody(EndpointCreate, body)

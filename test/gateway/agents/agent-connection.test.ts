@@ -113,6 +113,11 @@ describe('the messages of an agent', () => {
     expect(foreign.Id).toMatch(/^ep_[0-9A-Za-z]{27}$/)
     const double = await second.agent.bind('gate.site.test', { Id })
     expect(double.Id).not.toBe(Id)
+    const third = await connectAgent(running)
+    const stolen = await third.agent.bind('yard.site.test', { Id })
+    expect(stolen.Id).not.toBe(Id)
+    expect(running.gateway.parts.registry.find(String(Id))?.host).toBe('cam.site.test')
+    expect(running.gateway.parts.registry.find(String(stolen.Id))?.host).toBe('yard.site.test')
   })
 
   it('gives an endpoint up before it answers, and knows it no more', async () => {
