@@ -30,7 +30,7 @@ export interface FilledGateway {
 export function fillGateway(folder: string, { devices, apiKeys, domain }: Filling): FilledGateway {
   mkdirSync(folder, { recursive: true, mode: 0o700 })
   const clock = systemClock
-  const stores = openGatewayDatabase(folder, createLogger('silent'), clock)
+  const stores = openGatewayDatabase(folder, { log: createLogger('silent'), clock })
   const ids = new IdSource(clock)
   const issuer = new CredentialIssuer({ ...stores, ids, clock, onCredentialChange: () => {} })
   let ownerId = ''

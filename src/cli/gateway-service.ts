@@ -2,6 +2,7 @@ import { existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { systemClock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
+import { createDeferred } from '../base/deferred.ts'
 import { writeFileDurably } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
 import { Secret } from '../base/secret.ts'
@@ -28,6 +29,8 @@ export interface GatewayService {
   readonly authtoken: Secret
   /** Opens the management API. */
   readonly apiKey: Secret
+  /** Resolves with a reason when only a new process can go on. */
+  readonly broken: Promise<string>
 }
 
 /** Starts the gateway and makes sure that one device may connect to it, and one key manage it. */
@@ -35,9 +38,16 @@ export async function startGateway(
   { config, authtokenPath, deviceName, log }: GatewayServiceOptions,
   closer: Closer,
 ): Promise<GatewayService> {
+  const broken = createDeferred<string>()
   const gateway = closer.own(
     'gateway',
-    new Gateway({ ...config, version: readVersion(), log, clock: systemClock }),
+    new Gateway({
+      ...config,
+      version: readVersion(),
+      onRestartNeeded: broken.resolve,
+      log,
+      clock: systemClock,
+    }),
     (it) => it.stop(),
   )
   const addresses = await gateway.start()
@@ -51,7 +61,7 @@ export async function startGateway(
     gateway.provisionApiKey({ description: 'the owner of this gateway', apiKey: kept }),
   )
   const managementApi = `http://${localAddress(addresses.api ?? config.apiListen)}`
-  return { gateway, addresses, managementApi, authtoken, apiKey }
+  return { gateway, addresses, managementApi, authtoken, apiKey, broken: broken.promise }
 }
 
 /**

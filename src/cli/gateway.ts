@@ -37,9 +37,10 @@ export function gatewayCommand(context: CommandContext): Command {
         log,
         stop,
         start: async (closer) => {
-          const { startGateway } = await import('./gateway-service.ts')
-          const { addresses, managementApi } = await startGateway(
-            { config: config.gateway, authtokenPath, deviceName: 'first device', log },
+          const { startSupervisedGateway } = await import('./supervised-gateway.ts')
+          const deviceName = 'first device'
+          const { addresses, managementApi, broken } = await startSupervisedGateway(
+            { config: config.gateway, authtokenPath, deviceName, environment, log, stop },
             closer,
           )
           const ready: GatewayReady = {
@@ -54,7 +55,7 @@ export function gatewayCommand(context: CommandContext): Command {
             dns_listen: addresses.dns && localAddress(addresses.dns),
           }
           stdout.write(json ? `${JSON.stringify(ready)}\n` : describe(ready))
-          return { broken: new Promise(() => {}) }
+          return { broken }
         },
       })
     })

@@ -7,8 +7,7 @@ import type { Logger } from '../base/logger.ts'
 import type { Config } from '../config.ts'
 import { type Daemon, startDaemon } from '../daemon.ts'
 import type { Served } from './serve.ts'
-import { ServiceManager } from './service-manager.ts'
-import { StatusLine } from './status-line.ts'
+import { Supervision } from './supervision.ts'
 
 export interface SupervisedDaemonOptions {
   readonly config: Config['agent']
@@ -31,25 +30,12 @@ export async function startSupervisedDaemon(
   { environment, stop, ...options }: SupervisedDaemonOptions,
   closer: Closer,
 ): Promise<SupervisedDaemon> {
-  const manager = new ServiceManager({
-    notifySocket: environment.NOTIFY_SOCKET,
-    watchdogUsec: environment.WATCHDOG_USEC,
-    watchdogPid: environment.WATCHDOG_PID,
-    log: options.log,
-  })
-  await closer.own('service manager', manager, (it) => it.close()).open()
+  const supervision = await Supervision.open({ environment, stop, log: options.log }, closer)
   const daemon = await startDaemon({ ...options, clock: systemClock }, closer)
   const { agent, database } = daemon
   const sentence = () => verdictOf(agent.status(), database.report())
-  manager.ready(sentence())
-  manager.startWatchdog(() => database.ping())
-  if (manager.isThere) {
-    const tell = (text: string) => manager.status(text)
-    const onChange = (listener: () => void) => agent.onChange(listener)
-    const line = new StatusLine({ sentence, onChange, tell, clock: systemClock })
-    closer.own('status line', line, (it) => it.stop()).start()
-  }
-  stop.addEventListener('abort', () => manager.stopping(), { once: true })
+  const onChange = (listener: () => void) => agent.onChange(listener)
+  supervision.ready({ database, sentence, onChange }, closer)
   return {
     address: daemon.address,
     broken: daemon.broken,

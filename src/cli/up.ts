@@ -53,10 +53,11 @@ async function start(
     log.warn('up runs its own gateway: SVC_AUTHTOKEN and SVC_SERVER_ADDR are for run')
   }
   const authtokenPath = join(config.agent.dataDir, 'authtoken')
-  const { addresses, managementApi, authtoken, apiKey } = await startGateway(
+  const gateway = await startGateway(
     { config: config.gateway, authtokenPath, deviceName: 'this device', log },
     closer,
   )
+  const { addresses, managementApi, authtoken, apiKey } = gateway
   const agentConfig: Config['agent'] = {
     ...config.agent,
     domain,
@@ -86,7 +87,7 @@ async function start(
     management_api: managementApi,
     api_key: apiKey.reveal(),
   }
-  return { served, ready }
+  return { served: { broken: Promise.race([served.broken, gateway.broken]) }, ready }
 }
 
 /** The agent's own name has to lie below the domain that its authtoken may bind. */

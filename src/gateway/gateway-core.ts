@@ -26,6 +26,7 @@ import { policyReach } from './policy-reach.ts'
 import { IdSource } from './resource-id.ts'
 
 export interface GatewayCoreOptions {
+  readonly onRestartNeeded?: ((reason: string) => void) | undefined
   /** Folder for `gateway.db`, the CA and the certificates; made when missing. */
   readonly dataDir: string
   /** Where agents connect: their server certificate names it. */
@@ -63,9 +64,9 @@ export async function openGatewayCore(
   options: GatewayCoreOptions,
   closer: Closer,
 ): Promise<GatewayCore> {
-  const { dataDir, cnameBase, credentialLimits, clock, log } = options
+  const { dataDir, cnameBase, credentialLimits, clock, log, onRestartNeeded } = options
   mkdirSync(dataDir, { recursive: true, mode: 0o700 })
-  const stores = openGatewayDatabase(dataDir, log, clock)
+  const stores = openGatewayDatabase(dataDir, { log, clock, onRestartNeeded })
   closer.own('gateway database', stores.database, (it) => it.close())
   const registry = new EndpointRegistry()
   const ids = new IdSource(clock)

@@ -25,8 +25,18 @@ export interface GatewayDatabase {
   readonly cloudEndpointStore: CloudEndpointStore
 }
 
+export interface GatewayDatabaseOptions {
+  readonly log: Logger
+  readonly clock: Clock
+  /** Called when only a new process can write again. */
+  readonly onRestartNeeded?: ((reason: string) => void) | undefined
+}
+
 /** Opens `gateway.db` in a folder. Throws a StartError when a person has to act. */
-export function openGatewayDatabase(folder: string, log: Logger, clock: Clock): GatewayDatabase {
+export function openGatewayDatabase(
+  folder: string,
+  { log, clock, onRestartNeeded = () => {} }: GatewayDatabaseOptions,
+): GatewayDatabase {
   const database = openDatabase({
     path: join(folder, 'gateway.db'),
     migrations: [
@@ -39,6 +49,7 @@ export function openGatewayDatabase(folder: string, log: Logger, clock: Clock): 
       ...CLOUD_ENDPOINT_MIGRATIONS,
     ],
     applicationId: APPLICATION_ID,
+    onRestartNeeded,
     log,
     clock,
   })

@@ -47,6 +47,8 @@ export interface GatewayOptions {
   readonly version?: string
   readonly agentLimits?: Partial<AgentLimits>
   readonly credentialLimits?: Partial<CredentialLimits>
+  /** Called when the database can be written again, or read, by a new process only. */
+  readonly onRestartNeeded?: (reason: string) => void
   readonly log: Logger
   readonly clock: Clock
 }

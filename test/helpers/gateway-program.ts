@@ -13,25 +13,30 @@ export interface ManagementAnswer {
 
 /** `device-agent gateway` in a process of its own, as its owner and its visitors meet it. */
 export class GatewayProgram {
+  readonly program: Program
   readonly ready: GatewayReady
   readonly apiKey: string
   readonly ca: string
 
-  private constructor(ready: GatewayReady) {
+  private constructor(program: Program, ready: GatewayReady) {
+    this.program = program
     this.ready = ready
     this.apiKey = readFileSync(ready.api_key_file, 'utf8').trim()
     this.ca = readFileSync(ready.ca_cert, 'utf8')
   }
 
   /** Ends with the running test. */
-  static async start(folder: string): Promise<GatewayProgram> {
+  static async start(
+    folder: string,
+    env: Readonly<Record<string, string>> = {},
+  ): Promise<GatewayProgram> {
     const program = new Program({
       args: ['gateway', '--json'],
       cwd: folder,
-      env: { GATEWAY_DATA_DIR: join(folder, 'gateway'), LOG_LEVEL: 'warn' },
+      env: { GATEWAY_DATA_DIR: join(folder, 'gateway'), LOG_LEVEL: 'warn', ...env },
     })
     onTestFinished(() => program.end().then(() => undefined))
-    return new GatewayProgram(await program.ready<GatewayReady>())
+    return new GatewayProgram(program, await program.ready<GatewayReady>())
   }
 
   /** A call to the management API. */

@@ -18,7 +18,7 @@ export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false 
   const clock = new ManualClock()
   const captured = captureLog()
   const { log } = captured
-  const stores = openGatewayDatabase(folder, log, clock)
+  const stores = openGatewayDatabase(folder, { log, clock })
   onTestFinished(() => stores.database.close())
   const ids = new IdSource(clock)
   const registry = new EndpointRegistry()
