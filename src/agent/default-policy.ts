@@ -1,5 +1,6 @@
 import { StartError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
+import { isDeeper } from '../base/json-depth.ts'
 import { jsonErrorPosition } from '../base/json-error-position.ts'
 import type { Logger } from '../base/logger.ts'
 import type { DefaultPolicyStatus } from './agent-status.ts'
@@ -10,6 +11,8 @@ import { isJsonObject, type JsonObject } from './tunnel.ts'
 import { type FileReading, WatchedFile } from './watched-file.ts'
 
 const MAX_BYTES = 65_536
+/** More than any policy needs, and what the API takes. */
+const MAX_DEPTH = 32
 
 export interface DefaultPolicyOptions {
   readonly path: string
@@ -117,6 +120,9 @@ export class DefaultPolicy {
       return { problem: `The default policy ${path} must be a JSON object: line 1, column 1.` }
     }
     // What was checked before, or came with this package, needs no check that a start waits for.
+    if (isDeeper(document, MAX_DEPTH)) {
+      return { problem: `The default policy ${path} is nested deeper than ${MAX_DEPTH}.` }
+    }
     const good = [kept.get('default-policy'), shippedPolicy()]
     if (good.includes(JSON.stringify(document))) return { document }
     const [first] = await check(document)

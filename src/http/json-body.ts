@@ -1,6 +1,7 @@
 import { isUtf8 } from 'node:buffer'
 import type { Request, RequestHandler } from 'express'
 import { AppError } from '../base/app-error.ts'
+import { isDeeper } from '../base/json-depth.ts'
 import { jsonErrorPosition } from '../base/json-error-position.ts'
 
 /** The largest body that is read, and the deepest nesting in it. */
@@ -65,18 +66,6 @@ function tryParse(text: string): unknown {
     const { line, column } = jsonErrorPosition(text) ?? { line: 1, column: 1 }
     throw invalidJson(`The body stops being JSON in line ${line}, column ${column}.`, error)
   }
-}
-
-/** Level by level, because a recursion could be driven out of its stack. */
-function isDeeper(value: unknown, limit: number): boolean {
-  let level = [value]
-  for (let depth = 0; depth <= limit; depth += 1) {
-    level = level.flatMap((item) =>
-      typeof item === 'object' && item !== null ? Object.values(item) : [],
-    )
-    if (level.length === 0) return false
-  }
-  return true
 }
 
 /** What still comes is read and dropped, so that the answer is not lost with the connection. */

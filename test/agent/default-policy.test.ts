@@ -75,6 +75,10 @@ describe('DefaultPolicy', () => {
     ['null', /default-policy\.json must be a JSON object: line 1, column 1\.$/],
     ['{"bad_rule": 1}', /default-policy\.json cannot be used: \/bad_rule is unknown$/],
     ['{"at_the_root": 1}', /default-policy\.json cannot be used: It is wrong\.$/],
+    [
+      `{"a": ${'['.repeat(9_000)}${']'.repeat(9_000)}}`,
+      /default-policy\.json is nested deeper than 32\.$/,
+    ],
     [`{"a": "${'x'.repeat(70_000)}"}`, /cannot be read: it has more than 65536 bytes\.$/],
   ])('stops the start with one sentence when it never had another: %j', async (text, sentence) => {
     const { path, start } = setUp()
