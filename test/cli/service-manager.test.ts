@@ -1,16 +1,13 @@
 import { join } from 'node:path'
-import { DgramSocket } from 'node-unix-socket'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { ServiceManager } from '../../src/cli/service-manager.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { listenAsServiceManager } from '../helpers/notify-socket.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 async function open(address: string, watchdogUsec?: string, watchdogPid?: string) {
-  const received: string[] = []
-  const socket = new DgramSocket()
-  socket.on('data', (bytes: Buffer) => received.push(bytes.toString()))
-  socket.bind(address.replace(/^@/, '\0'))
+  const received = listenAsServiceManager(address)
   const manager = new ServiceManager({
     notifySocket: address,
     watchdogUsec,
@@ -18,10 +15,7 @@ async function open(address: string, watchdogUsec?: string, watchdogPid?: string
     log: captureLog().log,
   })
   await manager.open()
-  onTestFinished(() => {
-    manager.close()
-    socket.close()
-  })
+  onTestFinished(() => manager.close())
   return { manager, received }
 }
 

@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { DgramSocket } from 'node-unix-socket'
 import { expect, it, onTestFinished } from 'vitest'
 import { eventually } from '../helpers/eventually.ts'
+import { listenAsServiceManager } from '../helpers/notify-socket.ts'
 import { Site } from '../helpers/site.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
@@ -12,12 +12,7 @@ const CANARY = '2mZ5hTqBvXc8Kd0WnR4yLsPfJ7A_3CanaryCanaryCanary99'
 it('shows the authtoken in no log, file, answer, status line or variable', async () => {
   const folder = temporaryFolder()
   const notify = join(folder, 'notify')
-  const told: string[] = []
-  const manager = new DgramSocket()
-  manager.on('data', (bytes: Buffer) => told.push(bytes.toString()))
-  manager.bind(notify)
-  onTestFinished(() => manager.close())
-
+  const told = listenAsServiceManager(notify)
   const site = await Site.start(folder)
   onTestFinished(() => site.stop())
   const variables = join(folder, 'variables.cjs')

@@ -1,20 +1,16 @@
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { DgramSocket } from 'node-unix-socket'
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { eventually } from '../helpers/eventually.ts'
 import { GatewayProgram } from '../helpers/gateway-program.ts'
+import { listenAsServiceManager } from '../helpers/notify-socket.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 describe('device-agent gateway', () => {
   it('tells its service manager when it is ready, how it is, and when it stops', async () => {
     const folder = temporaryFolder()
     const notify = join(folder, 'notify')
-    const told: string[] = []
-    const socket = new DgramSocket()
-    socket.on('data', (bytes: Buffer) => told.push(bytes.toString()))
-    socket.bind(notify)
-    onTestFinished(() => socket.close())
+    const told = listenAsServiceManager(notify)
     const gateway = await GatewayProgram.start(folder, {
       NOTIFY_SOCKET: notify,
       WATCHDOG_USEC: '100000',
