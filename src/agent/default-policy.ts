@@ -119,10 +119,10 @@ export class DefaultPolicy {
     if (!isJsonObject(document)) {
       return { problem: `The default policy ${path} must be a JSON object: line 1, column 1.` }
     }
-    // What was checked before, or came with this package, needs no check that a start waits for.
     if (isDeeper(document, MAX_DEPTH)) {
       return { problem: `The default policy ${path} is nested deeper than ${MAX_DEPTH}.` }
     }
+    // What was checked before, or came with this package, needs no check that a start waits for.
     const good = [kept.get('default-policy'), shippedPolicy()]
     if (good.includes(JSON.stringify(document))) return { document }
     const [first] = await check(document)
