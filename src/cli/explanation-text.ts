@@ -1,25 +1,64 @@
 import type { ExplainedAction, ExplainedRule, Explanation } from '../policy/explain.ts'
 import type { Outcome } from '../policy/outcome.ts'
+import type { Json } from '../policy/value.ts'
 
-/** One explained request as people read it. */
-export function explanationText(explanation: Explanation, number: number): string {
-  const { rules, failure, forwarded, outcome, answer } = explanation
-  const lines = [`request ${number}`, ...rules.flatMap(ruleLines)]
-  if (failure !== undefined) lines.push(`  failed closed: ${failure}`)
-  if (forwarded) lines.push(`  forwarded as ${forwarded.target}`, ...headerLines(forwarded.headers))
-  lines.push(`  ${ending(outcome, forwarded !== undefined)}`)
+/** Characters of a body that are shown. */
+const MAX_BODY = 500
+
+/** Explained requests as people read them; those that went alike in a row are told once. */
+export function explanationsText(explanations: readonly Explanation[]): string {
+  const groups: { text: string; first: number; last: number }[] = []
+  for (const [index, explanation] of explanations.entries()) {
+    const text = explanationText(explanation)
+    const group = groups.at(-1)
+    if (group?.text === text) group.last = index + 1
+    else groups.push({ text, first: index + 1, last: index + 1 })
+  }
+  return groups
+    .map(({ text, first, last }) => {
+      const title = first === last ? `request ${first}` : `requests ${first} to ${last}`
+      return `${title}\n${text}`
+    })
+    .join('\n')
+}
+
+function explanationText({ rules, forwarded, upstream, outcome, answer }: Explanation): string {
+  const isOfResponse = ({ phase }: ExplainedRule) => phase === 'on_http_response'
+  const lines = rules.filter((rule) => !isOfResponse(rule)).flatMap(ruleLines)
+  if (forwarded) {
+    lines.push(`  forwarded as ${forwarded.target}`, ...headerLines(forwarded.headers))
+    lines.push(`  upstream answers ${upstream.status}`, ...headerLines(upstream.headers))
+  }
+  lines.push(...rules.filter(isOfResponse).flatMap(ruleLines))
+  lines.push(`  answer: ${answer ? answer.status : outcomeText(outcome)}`)
   if (answer) lines.push(...headerLines(answer.headers))
+  if (outcome.kind === 'respond') lines.push(...bodyLines(outcome.reply.body))
   return lines.join('\n')
 }
 
-function ruleLines({ phase, index, name, matches, actions }: ExplainedRule): string[] {
+function ruleLines({ phase, index, name, unmet, actions, failure }: ExplainedRule): string[] {
   const title = `  ${phase}[${index}]${name === undefined ? '' : ` "${name}"`}`
-  return [`${title}: ${matches ? 'matches' : 'does not match'}`, ...actions.map(actionLine)]
+  const failed = failure && `fails, and the policy with it: ${failure.message}`
+  if (failed && failure.action === undefined) return [`${title}: ${failed}`]
+  return [
+    `${title}: ${unmet === undefined ? 'matches' : `does not match, as this is false: ${unmet}`}`,
+    ...actions.map(actionLine),
+    ...(failed ? [`    ${failure.action}: ${failed}`] : []),
+  ]
 }
 
-function actionLine({ type, outcome, result }: ExplainedAction): string {
-  const shown = result === undefined ? '' : ` ${JSON.stringify(result)}`
-  return `    ${type}: ${outcomeText(outcome)}${shown}`
+function actionLine({ type, outcome, result, vars }: ExplainedAction): string {
+  const shown = result === undefined ? '' : ` ${JSON.stringify(withoutNoError(result))}`
+  const changed = vars === undefined ? '' : `, vars are ${JSON.stringify(vars)}`
+  return `    ${type}: ${outcomeText(outcome)}${shown}${changed}`
+}
+
+/** Nobody misses an error that there was not. */
+function withoutNoError(result: Json): Json {
+  if (typeof result !== 'object' || result === null || Array.isArray(result)) return result
+  const { error, ...others } = result
+  const isNone = typeof error === 'object' && error !== null && Reflect.get(error, 'code') === ''
+  return isNone ? others : result
 }
 
 function outcomeText(outcome: Outcome): string {
@@ -35,16 +74,16 @@ function outcomeText(outcome: Outcome): string {
   }
 }
 
-function ending(outcome: Outcome, isForwarded: boolean): string {
-  if (outcome.kind === 'continue' && isForwarded) return 'answer: what the upstream answers, with'
-  if (outcome.kind === 'respond') return `answer: ${outcome.reply.status}`
-  return `answer: ${outcomeText(outcome)}`
-}
-
 function headerLines(fields: readonly string[]): string[] {
   const lines: string[] = []
   for (let index = 0; index < fields.length; index += 2) {
     lines.push(`    ${fields[index]}: ${fields[index + 1]}`)
   }
   return lines
+}
+
+function bodyLines(body: string): string[] {
+  if (body === '') return []
+  const shown = body.length > MAX_BODY ? `${body.slice(0, MAX_BODY)}…` : body
+  return ['', ...shown.trimEnd().split('\n')].map((line) => (line === '' ? '' : `    ${line}`))
 }

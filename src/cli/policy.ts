@@ -3,11 +3,13 @@ import { isIP } from 'node:net'
 import process from 'node:process'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { StartError } from '../base/app-error.ts'
+import type { PlacedProblem } from '../policy/check.ts'
 import type { ExplainedRequest } from '../policy/explain.ts'
 import type { CommandContext } from './command-context.ts'
 
 const MAX_REPEAT = 100_000
 const DEFAULT_IP = '203.0.113.9'
+const DEFAULT_STATUS = 200
 
 interface CheckOptions {
   readonly hosted?: boolean
@@ -20,6 +22,8 @@ interface ExplainOptions {
   readonly ip: string
   readonly body: string
   readonly repeat: number
+  readonly status: number
+  readonly responseHeader: readonly string[]
   readonly json?: boolean
 }
 
@@ -45,12 +49,22 @@ export function policyCommand(context: CommandContext): Command {
     .addOption(
       new Option('-H, --header <header>', "a header, such as 'x-api-key: one'; may be repeated")
         .argParser(parseHeader)
-        .default([]),
+        .default([], 'none'),
     )
     .addOption(
       new Option('--ip <address>', 'address of the client').argParser(parseIp).default(DEFAULT_IP),
     )
     .option('--body <text>', 'body of the request', '')
+    .addOption(
+      new Option('--status <code>', 'what the upstream answers')
+        .argParser(parseStatus)
+        .default(DEFAULT_STATUS),
+    )
+    .addOption(
+      new Option('--response-header <header>', 'a header of that answer; may be repeated')
+        .argParser(parseHeader)
+        .default([], 'none'),
+    )
     .addOption(
       new Option('--repeat <count>', 'send the request so often, to see limits at work')
         .argParser(parseRepeat)
@@ -76,41 +90,45 @@ async function check(
   const { checkPolicy } = await import('../policy/check.ts')
   for (const file of files) {
     const problems = checkPolicy(readPolicy(file), { service: hosted ? 'hosted' : 'embedded' })
-    for (const { position, message, code, severity, pointer } of problems) {
-      const { line, column } = position
-      const warning = severity === 'warning' ? 'warning: ' : ''
-      stdout.write(
-        json
-          ? `${JSON.stringify({ file, line, column, pointer, severity, code, message })}\n`
-          : `${file}:${line}:${column}: ${warning}${message} (${code})\n`,
-      )
+    for (const problem of problems) {
+      const { position, severity, code, message, pointer } = problem
+      const line = json
+        ? JSON.stringify({ file, ...position, pointer, severity, code, message })
+        : problemLine(file, problem)
+      stdout.write(`${line}\n`)
     }
     if (problems.some(({ severity }) => severity === 'error')) process.exitCode = 1
     else if (!json) stdout.write(`${file}: ok\n`)
   }
 }
 
+function problemLine(file: string, { position, severity, message, code }: PlacedProblem): string {
+  const warning = severity === 'warning' ? 'warning: ' : ''
+  return `${file}:${position.line}:${position.column}: ${warning}${message} (${code})`
+}
+
+/** What is wrong with the policy goes to stderr: stdout has explanations alone. */
 async function explain(
-  { stdout }: CommandContext,
+  { stdout, stderr }: CommandContext,
   file: string,
-  { request, header, ip, body, repeat, json }: ExplainOptions,
+  { request, header, ip, body, status, responseHeader, repeat, json }: ExplainOptions,
 ): Promise<void> {
-  const [{ explainPolicy }, { PolicyError }, { explanationText }] = await Promise.all([
+  const [{ checkPolicy }, { explainPolicy }, { explanationsText }] = await Promise.all([
+    import('../policy/check.ts'),
     import('../policy/explain.ts'),
-    import('../policy/problem.ts'),
     import('./explanation-text.ts'),
   ])
-  const made = { ...request, headers: header, body, clientIp: ip }
-  try {
-    const explanations = await explainPolicy(readPolicy(file), made, repeat)
-    for (const [index, explanation] of explanations.entries()) {
-      const text = json ? JSON.stringify(explanation) : explanationText(explanation, index + 1)
-      stdout.write(`${text}\n`)
-    }
-  } catch (error) {
-    if (!(error instanceof PolicyError)) throw error
-    throw new StartError(`${file} cannot be used: device-agent policy check ${file} says why.`)
+  const text = readPolicy(file)
+  const problems = checkPolicy(text, { service: 'embedded' })
+  for (const problem of problems) stderr.write(`${problemLine(file, problem)}\n`)
+  if (problems.some(({ severity }) => severity === 'error')) {
+    throw new StartError(`${file} cannot be used.`)
   }
+  const upstream = { status, headers: responseHeader }
+  const made = { ...request, headers: header, body, clientIp: ip, upstream }
+  const explanations = await explainPolicy(text, made, repeat)
+  if (!json) stdout.write(`${explanationsText(explanations)}\n`)
+  else for (const one of explanations) stdout.write(`${JSON.stringify(one)}\n`)
 }
 
 function readPolicy(file: string): string {
@@ -142,6 +160,11 @@ function parseHeader(text: string, earlier: readonly string[]): string[] {
 function parseIp(text: string): string {
   if (isIP(text) === 0) throw new InvalidArgumentError('It must be an IPv4 or IPv6 address.')
   return text
+}
+
+function parseStatus(text: string): number {
+  if (!/^[2-5]\d\d$/.test(text)) throw new InvalidArgumentError('It must be from 200 to 599.')
+  return Number(text)
 }
 
 function parseRepeat(text: string): number {

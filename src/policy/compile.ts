@@ -174,20 +174,17 @@ export class Compiler {
   }
 
   #compileTemplate(text: string, pointer: string, phase: Phase): Template {
-    const pieces = splitTemplate(text)
-    if (!pieces) {
-      const message = 'An interpolation is not closed: it ends with a brace.'
-      this.#problems.add('interpolation', pointer, message, { offset: text.lastIndexOf('${') })
-      return new Template([undefined])
-    }
+    const { pieces, unclosed } = splitTemplate(text)
     const scope = this.#scope.in(phase)
-    return new Template(
-      pieces.map((piece) =>
-        piece.kind === 'text'
-          ? piece.text
-          : this.#compileExpression(piece.source, pointer, scope, piece.offset),
-      ),
+    const compiled = pieces.map((piece) =>
+      piece.kind === 'text'
+        ? piece.text
+        : this.#compileExpression(piece.source, pointer, scope, piece.offset),
     )
+    if (unclosed === undefined) return new Template(compiled)
+    const message = 'An interpolation is not closed: it ends with a brace.'
+    this.#problems.add('interpolation', pointer, message, { offset: unclosed })
+    return new Template([...compiled, undefined])
   }
 
   /** `start`: where the expression begins in the text around it; undefined when it is all there is. */

@@ -1,6 +1,6 @@
 import type { z } from 'zod'
 import { child } from './json-pointer.ts'
-import { nearest } from './nearest.ts'
+import { noField } from './nearest.ts'
 import { CODES, type ProblemKind, type ProblemList } from './problem.ts'
 
 /** Adds what a schema found wrong with a configuration; `known` are the fields there are there. */
@@ -15,9 +15,8 @@ export function addIssue(
     return
   }
   for (const key of issue.keys) {
-    const meant = nearest(key, Object.keys(known))
-    const hint = meant ? `: did you mean ${meant}?` : '.'
-    problems.add('badValue', child(pointer, key), `${key} is no field of this action${hint}`)
+    const sentence = noField(key, 'this action', Object.keys(known))
+    problems.add('badValue', child(pointer, key), sentence)
   }
 }
 

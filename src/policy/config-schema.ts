@@ -24,15 +24,14 @@ export function headers(least: 0 | 1) {
     .refine((map) => Object.keys(map).length >= least, problem('empty', 'A header is needed.'))
 }
 
+const DURATION_HINT = 'This is no duration: write it as text, 90s, 10m or 1h.'
+
 /** A duration such as `90s` or `10m`, in milliseconds. */
 export function durationMs(least: string, most: string) {
   const [min = 0, max = 0] = [parseDuration(least), parseDuration(most)]
   return z
-    .string()
-    .refine(
-      (text) => parseDuration(text) !== undefined,
-      problem('badDuration', 'This is no duration: write it as 90s, 10m or 1h.'),
-    )
+    .string({ error: ({ input }) => (input === undefined ? undefined : DURATION_HINT) })
+    .refine((text) => parseDuration(text) !== undefined, problem('badDuration', DURATION_HINT))
     .refine(
       (text) => {
         const ms = parseDuration(text)

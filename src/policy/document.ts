@@ -1,5 +1,5 @@
 import { child } from './json-pointer.ts'
-import { nearest } from './nearest.ts'
+import { nearest, noField } from './nearest.ts'
 import { PHASES, type Phase } from './phase.ts'
 import type { ProblemList } from './problem.ts'
 
@@ -152,7 +152,8 @@ function readExpressions(
   }
   return within(value, pointer, 'expressions', problems).flatMap((item, index) => {
     if (typeof item === 'string') return { pointer: child(pointer, index), value: item }
-    problems.add('badValue', child(pointer, index), 'An expression must be text.')
+    const sentence = 'An expression must be text: put it in quotes.'
+    problems.add('badValue', child(pointer, index), sentence)
     return []
   })
 }
@@ -213,9 +214,7 @@ function refuseUnknownKeys(
 ): void {
   for (const key of Object.keys(fields)) {
     if (known.includes(key)) continue
-    const meant = nearest(key, known)
-    const hint = meant ? `: did you mean ${meant}?` : '.'
-    problems.add('badValue', child(pointer, key), `${key} is no field of ${what}${hint}`)
+    problems.add('badValue', child(pointer, key), noField(key, what, known))
   }
 }
 

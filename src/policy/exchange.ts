@@ -94,16 +94,23 @@ export interface BodyTransform {
   create(): Transform
 }
 
+/** A rule that an exchange has come to. */
+export interface RuleStep {
+  readonly phase: Phase
+  /** Counted from 0 in its phase. */
+  readonly index: number
+  readonly name: string | undefined
+}
+
 /** Listens to what rules and actions do: for people who ask why. */
 export interface PolicyTrace {
-  onRule(step: {
-    readonly phase: Phase
-    readonly index: number
-    readonly name: string | undefined
-    readonly matches: boolean
-  }): void
+  /** `unmet` is the source of the first expression that is false; without one the rule matches. */
+  onRule(step: RuleStep & { readonly unmet: string | undefined }): void
   onAction(step: { readonly type: string; readonly outcome: Outcome }): void
-  onFailure(message: string): void
+  /** `action` is the type of the one that failed; without one the rule itself could not be judged. */
+  onFailure(
+    step: RuleStep & { readonly action: string | undefined; readonly message: string },
+  ): void
 }
 
 export interface ExchangeOptions {

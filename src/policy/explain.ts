@@ -1,10 +1,9 @@
 import { systemClock } from '../base/clock.ts'
 import { createLogger } from '../base/logger.ts'
 import { ACTIONS } from './actions/index.ts'
-import { Exchange, type PolicyTrace, type ResponseHead } from './exchange.ts'
+import { Exchange, type PolicyTrace, type ResponseHead, type RuleStep } from './exchange.ts'
 import { HeaderList } from './header-list.ts'
 import type { Outcome, Reply } from './outcome.ts'
-import type { Phase } from './phase.ts'
 import { type CompiledPolicy, compilePolicy } from './policy.ts'
 import { type Json, toJson } from './value.ts'
 
@@ -16,6 +15,12 @@ export interface ExplainedRequest {
   readonly headers: readonly string[]
   readonly body: string
   readonly clientIp: string
+  /** What the upstream is taken to answer. */
+  readonly upstream: {
+    readonly status: number
+    /** Name and value in turn. */
+    readonly headers: readonly string[]
+  }
 }
 
 export interface ExplainedAction {
@@ -23,24 +28,26 @@ export interface ExplainedAction {
   readonly outcome: Outcome
   /** What the action left under `actions.ngrok.…`; undefined when it leaves nothing. */
   readonly result: Json | undefined
+  /** `vars` of the phase, when the action changed them. */
+  readonly vars: Json | undefined
 }
 
-export interface ExplainedRule {
-  readonly phase: Phase
-  /** Counted from 0 in its phase. */
-  readonly index: number
-  readonly name: string | undefined
+export interface ExplainedRule extends RuleStep {
   readonly matches: boolean
+  /** The first expression that is false. */
+  readonly unmet: string | undefined
   readonly actions: readonly ExplainedAction[]
+  /** Why the rule, or the action of it that comes next, failed: the policy fails closed then. */
+  readonly failure: { readonly action: string | undefined; readonly message: string } | undefined
 }
 
 /** What would happen to one request. */
 export interface Explanation {
   readonly rules: readonly ExplainedRule[]
-  /** Why it failed closed, when it did. */
-  readonly failure: string | undefined
   /** The request as the upstream would get it; undefined when it would not. */
   readonly forwarded: { readonly target: string; readonly headers: readonly string[] } | undefined
+  /** What the upstream was taken to answer. */
+  readonly upstream: ExplainedRequest['upstream']
   /** How it ends; `continue` is the upstream's own answer. */
   readonly outcome: Outcome
   /** The head of the answer after the response phase. */
@@ -48,15 +55,19 @@ export interface Explanation {
 }
 
 /**
- * Runs a policy for a made-up request, `repeat` times over: one explanation for each. The upstream
- * is taken to answer 200. Other servers that the policy asks are asked. Throws PolicyError.
+ * Runs a policy for a made-up request, `repeat` times over: one explanation for each. Internal
+ * endpoints are taken to be online. Other servers that the policy asks are asked. Throws PolicyError.
  */
 export async function explainPolicy(
   source: unknown,
   request: ExplainedRequest,
   repeat = 1,
 ): Promise<Explanation[]> {
-  const policy = compilePolicy(source, { clock: systemClock, log: createLogger('silent') })
+  const policy = compilePolicy(source, {
+    clock: systemClock,
+    log: createLogger('silent'),
+    hasInternal: () => true,
+  })
   const explanations: Explanation[] = []
   for (let round = 0; round < repeat; round += 1) {
     explanations.push(await explainOnce(policy, request))
@@ -77,7 +88,9 @@ async function explainOnce(
   const forwarded =
     isForwarded && head ? { target: head.target, headers: [...head.headers.fields] } : undefined
   const runsResponsePhase = outcome.kind === 'respond' && outcome.runsResponsePhase
-  if (isForwarded) exchange.response = { status: 200, headers: new HeaderList() }
+  const { status, headers } = request.upstream
+  exchange.upstreamEnded(isForwarded ? status : NOT_AWAITED)
+  if (isForwarded) exchange.response = { status, headers: new HeaderList([...headers]) }
   if (outcome.kind === 'respond') exchange.response = headOf(outcome.reply)
   if (isForwarded || runsResponsePhase) {
     const last = await policy.onHttpResponse(exchange)
@@ -87,8 +100,8 @@ async function explainOnce(
   const { response } = exchange
   return {
     rules: trace.rules,
-    failure: trace.failure,
     forwarded,
+    upstream: request.upstream,
     outcome,
     answer: response && { status: response.status, headers: response.headers.fields },
   }
@@ -136,24 +149,52 @@ function createExchange(request: ExplainedRequest, trace: RecordedTrace): Exchan
   return exchange
 }
 
+/** What the gateway tells of an upstream that it did not wait for. */
+const NOT_AWAITED = 499
+
 const TLS = { version: 'TLSv1.3', cipherSuite: 'TLS_AES_256_GCM_SHA384', serverName: '', alpn: '' }
+
+type Recorded = { -readonly [K in keyof ExplainedRule]: ExplainedRule[K] } & {
+  actions: ExplainedAction[]
+}
 
 /** Keeps what rules and actions did. */
 class RecordedTrace implements PolicyTrace {
-  readonly rules: (Omit<ExplainedRule, 'actions'> & { readonly actions: ExplainedAction[] })[] = []
-  failure: string | undefined
+  readonly rules: Recorded[] = []
   exchange: Exchange | undefined
+  #vars = '{}'
 
-  onRule(rule: Omit<ExplainedRule, 'actions'>): void {
-    this.rules.push({ ...rule, actions: [] })
+  onRule(step: RuleStep & { readonly unmet: string | undefined }): void {
+    this.#add(step)
   }
 
   onAction({ type, outcome }: { readonly type: string; readonly outcome: Outcome }): void {
     const result = this.exchange?.results.get(ACTIONS.get(type)?.namespace ?? '')
-    this.rules.at(-1)?.actions.push({ type, outcome, result: result && toJson(result) })
+    const vars = toJson(this.exchange?.vars ?? {})
+    const isChanged = JSON.stringify(vars) !== this.#vars
+    this.#vars = JSON.stringify(vars)
+    this.rules.at(-1)?.actions.push({
+      type,
+      outcome,
+      result: result && toJson(result),
+      vars: isChanged ? vars : undefined,
+    })
   }
 
-  onFailure(message: string): void {
-    this.failure = message
+  onFailure(step: Parameters<PolicyTrace['onFailure']>[0]): void {
+    const { action, message } = step
+    const last = this.rules.at(-1)
+    const rule = action !== undefined && last ? last : this.#add({ ...step, unmet: undefined })
+    if (action === undefined) rule.matches = false
+    rule.failure = { action, message }
+  }
+
+  #add({ phase, index, name, unmet }: RuleStep & { readonly unmet: string | undefined }): Recorded {
+    // Variables live for a phase.
+    if (phase !== this.rules.at(-1)?.phase) this.#vars = '{}'
+    const matches = unmet === undefined
+    const rule = { phase, index, name, matches, unmet, actions: [], failure: undefined }
+    this.rules.push(rule)
+    return rule
   }
 }

@@ -5,6 +5,7 @@ import {
   CONDITIONAL,
   childrenOf,
   type FoldNode,
+  IN,
   INDEX,
   type Node,
   OR,
@@ -301,6 +302,6 @@ function startOf(node: Node): Node {
 
 /** Operators by their sign: `_+_` is `+`. */
 function describe(name: string): string {
-  const sign = /^_?([^_@\w]+)_$/.exec(name)?.[1]
+  const sign = name === IN ? 'in' : /^_?([^_@\w]+)_$/.exec(name)?.[1]
   return sign ? `the operator ${sign}` : `${name.replace('@', '')}()`
 }

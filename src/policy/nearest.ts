@@ -4,12 +4,15 @@ const MAX_WRONG = 2
 const MIN_LENGTH = 4
 const MAX_LENGTH = 64
 
-/** The name that was meant, most likely: the one closest in writing, when one is close enough. */
+/** The name that was meant, most likely: begun and not ended, or the closest in writing. */
 export function nearest<T extends string>(written: string, names: Iterable<T>): T | undefined {
   if (written.length < MIN_LENGTH || written.length > MAX_LENGTH) return undefined
+  const all = Array.from(names)
+  const begun = all.filter((name) => name.startsWith(written))
+  if (begun.length === 1) return begun[0]
   let best: T | undefined
   let least = MAX_WRONG + 1
-  for (const name of names) {
+  for (const name of all) {
     if (Math.abs(name.length - written.length) >= least) continue
     const wrong = distance(written, name)
     if (wrong < least) {
@@ -18,6 +21,16 @@ export function nearest<T extends string>(written: string, names: Iterable<T>): 
     }
   }
   return best
+}
+
+/** Says of a field that it is not one, and which it may have been meant for. */
+export function noField(written: string, owner: string, names: readonly string[]): string {
+  const meant = nearest(written, names)
+  if (meant !== undefined) return `${written} is no field of ${owner}: did you mean ${meant}?`
+  if (names.length === 0) return `${written} is no field of ${owner}, which has none.`
+  const last = names.slice(-1).join()
+  const list = names.length > 1 ? `${names.slice(0, -1).join(', ')} and ${last}` : last
+  return `${written} is no field of ${owner}, which has ${list}.`
 }
 
 /** How many letters have to be added, taken away or changed (Levenshtein). */

@@ -1,6 +1,7 @@
 import type { Expr, ParsedExpr } from '@bufbuild/cel-spec/cel/expr/syntax_pb.js'
 import { ExpressionProblem } from './expression-problem.ts'
 import { type Node, readTree } from './expression-tree.ts'
+import { syntaxProblem } from './syntax-problem.ts'
 
 /** The library's parser: throws Error with line and column. */
 type Parse = (source: string) => Pick<ParsedExpr, 'sourceInfo'> & { expr: Expr }
@@ -29,12 +30,14 @@ export class ParsedSource {
   }
 }
 
-/** The parser says the line and the column. */
+/** The parser says the line and the column, and a list of all that it would have taken there. */
 function problemOf(error: unknown, source: string): ExpressionProblem {
   const message = error instanceof Error ? error.message : String(error)
-  const [, line, column, text] = /^<input>:(\d+):(\d+): (.*)$/s.exec(message) ?? []
-  if (text === undefined) return new ExpressionProblem(message)
+  const [, line, column, text = ''] = /^<input>:(\d+):(\d+): (.*)$/s.exec(message) ?? []
+  if (line === undefined) return new ExpressionProblem(message)
   const before = source.split('\n').slice(0, Number(line) - 1)
   const offset = before.reduce((sum, row) => sum + row.length + 1, Number(column) - 1)
-  return new ExpressionProblem(text, { offset })
+  if (text.startsWith('found ')) return syntaxProblem(source, offset)
+  const [word = ''] = /^\w*/.exec(source.slice(offset)) ?? []
+  return new ExpressionProblem(`${word} is a ${text}`.trim(), { offset })
 }

@@ -1,4 +1,4 @@
-import { isAlias, isMap, isScalar, isSeq, type Node } from 'yaml'
+import { isAlias, isMap, isScalar, isSeq, type Node, type Scalar } from 'yaml'
 import { child } from './json-pointer.ts'
 import type { ProblemList } from './problem.ts'
 import { YamlText } from './yaml-text.ts'
@@ -58,7 +58,7 @@ function yamlValue(yaml: YamlText, problems: ProblemList): { readonly value: unk
     const message = 'A policy is one YAML document, and here a second one starts.'
     problems.add('unparsable', '', message, { position: yaml.position(second) })
   }
-  refuseRepeatedKeys(document.contents, '', yaml, problems)
+  reviseNode(document.contents, '', yaml, problems)
   try {
     return { value: document.toJS({ maxAliasCount: MAX_ALIASES }) }
   } catch (cause) {
@@ -67,16 +67,13 @@ function yamlValue(yaml: YamlText, problems: ProblemList): { readonly value: unk
   }
 }
 
-function refuseRepeatedKeys(
-  node: unknown,
-  pointer: string,
-  yaml: YamlText,
-  problems: ProblemList,
-): void {
+/** Finds what YAML reads in silence, and not as it was meant: keys twice, and tags. */
+function reviseNode(node: unknown, pointer: string, yaml: YamlText, problems: ProblemList): void {
   if (isAlias(node)) return
+  if (isScalar(node)) reviseTag(node, pointer, yaml, problems)
   if (isSeq(node)) {
     for (const [index, item] of node.items.entries()) {
-      refuseRepeatedKeys(item, child(pointer, index), yaml, problems)
+      reviseNode(item, child(pointer, index), yaml, problems)
     }
   }
   if (!isMap(node)) return
@@ -89,6 +86,17 @@ function refuseRepeatedKeys(
       problems.add('unparsable', at, `${name} is written twice: only one can count.`, { position })
     }
     seen.add(name)
-    refuseRepeatedKeys(value, at, yaml, problems)
+    reviseNode(value, at, yaml, problems)
   }
+}
+
+/** `!hasReqHeader('a')` is a tag for YAML; it is read as the text that its author meant. */
+function reviseTag(scalar: Scalar, pointer: string, yaml: YamlText, problems: ProblemList): void {
+  const { tag, range } = scalar
+  if (!tag?.startsWith('!') || !range) return
+  const start = yaml.text.lastIndexOf(tag, range[0])
+  const position = yaml.position(start)
+  const message = 'In YAML a text that begins with ! has to stand in quotes.'
+  problems.add('badValue', pointer, message, { position })
+  scalar.value = yaml.text.slice(start, range[1]).trim()
 }

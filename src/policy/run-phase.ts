@@ -56,15 +56,17 @@ export class PhaseRules {
     let first = actionIndex
     for (let at = ruleIndex; at < this.#rules.length; at += 1) {
       const rule = this.#rules[at] as CompiledRule
+      let action: CompiledAction | undefined
       try {
         const matches = first > 0 || this.#matches(rule, at, exchange)
         for (let index = first; matches && index < rule.actions.length; index += 1) {
-          const outcome = this.#act(rule.actions[index] as CompiledAction, exchange)
+          action = rule.actions[index] as CompiledAction
+          const outcome = this.#act(action, exchange)
           if (outcome instanceof Promise) return this.#resume(outcome, exchange, at, index)
           if (outcome.kind !== 'continue') return outcome
         }
       } catch (error) {
-        return this.#fail(error, rule, exchange)
+        return this.#fail(error, at, action, exchange)
       }
       first = 0
     }
@@ -72,9 +74,10 @@ export class PhaseRules {
   }
 
   #matches(rule: CompiledRule, index: number, exchange: Exchange): boolean {
-    const matches = rule.expressions.every((expression) => expression.isTrue(exchange))
-    exchange.trace?.onRule({ phase: this.#phase, index, name: rule.name, matches })
-    return matches
+    const unmet = rule.expressions.find((expression) => !expression.isTrue(exchange))
+    const { name } = rule
+    exchange.trace?.onRule({ phase: this.#phase, index, name, unmet: unmet?.source })
+    return unmet === undefined
   }
 
   #act({ type, run }: CompiledAction, exchange: Exchange): MaybePromise<Outcome> {
@@ -102,21 +105,35 @@ export class PhaseRules {
       const outcome = await pending
       if (outcome.kind !== 'continue') return outcome
     } catch (error) {
-      return this.#fail(error, rule, exchange)
+      return this.#fail(error, ruleIndex, rule.actions[actionIndex], exchange)
     }
     const isLast = actionIndex + 1 === rule.actions.length
     return this.#runFrom(exchange, isLast ? ruleIndex + 1 : ruleIndex, isLast ? 0 : actionIndex + 1)
   }
 
   /** Fails closed: a rule that cannot be judged may be the one that protects the device. */
-  #fail(error: unknown, rule: CompiledRule, exchange: Exchange): Outcome {
-    const context = { endpoint: exchange.endpoint.id, phase: this.#phase, rule: rule.name }
+  #fail(
+    error: unknown,
+    index: number,
+    action: CompiledAction | undefined,
+    exchange: Exchange,
+  ): Outcome {
+    const phase = this.#phase
+    const name = this.#rules[index]?.name
+    const context = {
+      endpoint: exchange.endpoint.id,
+      phase,
+      index,
+      rule: name,
+      action: action?.type,
+    }
     if (error instanceof EvaluationError) {
       this.#log.info({ ...context, problem: error.message }, 'policy failed for a request')
     } else {
       this.#log.error({ ...context, err: error }, 'policy action broke')
     }
-    exchange.trace?.onFailure(error instanceof Error ? error.message : String(error))
+    const message = error instanceof Error ? error.message : String(error)
+    exchange.trace?.onFailure({ phase, index, name, action: action?.type, message })
     if (this.#phase === 'on_tcp_connect') return CLOSE
     return refuse(500, 'ERR_NGROK_2254', 'The traffic policy of this endpoint failed.')
   }

@@ -37,6 +37,7 @@ export class SourcePositions {
   /** Texts in quotes or without stand on one line as they are, unless something is escaped. */
   #within(node: unknown, offset: number): number | undefined {
     if (!isScalar(node) || typeof node.value !== 'string' || !node.range) return undefined
+    if (offset > node.value.length) return undefined
     const start = node.range[0] + (node.type?.startsWith('QUOTE') ? 1 : 0)
     return this.#text.startsWith(node.value, start) ? start + offset : undefined
   }

@@ -1,5 +1,6 @@
 import type { CompiledExpression } from './compiled-expression.ts'
 import type { Exchange } from './exchange.ts'
+import { closingQuote } from './quoted-text.ts'
 import { toText } from './value.ts'
 
 /** A piece of a text: as it stands, or the source of an expression and where it starts. */
@@ -41,19 +42,26 @@ export class Template {
   }
 }
 
-/** Splits a text at its `${…}`; undefined when one of them is not closed. */
-export function splitTemplate(text: string): TemplatePiece[] | undefined {
+/** A text in pieces. */
+export interface SplitText {
+  readonly pieces: readonly TemplatePiece[]
+  /** Where an interpolation starts that does not end; nothing from there on is in a piece. */
+  readonly unclosed: number | undefined
+}
+
+/** Splits a text at its `${…}`. */
+export function splitTemplate(text: string): SplitText {
   const pieces: TemplatePiece[] = []
   let from = 0
   for (let at = text.indexOf('${'); at !== -1; at = text.indexOf('${', from)) {
     const end = closingBrace(text, at + 2)
-    if (end === -1) return undefined
+    if (end === -1) return { pieces, unclosed: at }
     if (at > from) pieces.push({ kind: 'text', text: text.slice(from, at) })
     pieces.push({ kind: 'expression', source: text.slice(at + 2, end), offset: at + 2 })
     from = end + 1
   }
   if (from < text.length) pieces.push({ kind: 'text', text: text.slice(from) })
-  return pieces
+  return { pieces, unclosed: undefined }
 }
 
 /** Where the brace that opened before `from` closes: braces nest, and strings hide them. */
@@ -68,18 +76,6 @@ function closingBrace(text: string, from: number): number {
       at = closingQuote(text, at)
       if (at === -1) return -1
     }
-  }
-  return -1
-}
-
-/** Strings of CEL: single or triple quotes, backslashes unless the string is raw. */
-function closingQuote(text: string, open: number): number {
-  const char = text.charAt(open)
-  const quote = text.startsWith(char.repeat(3), open) ? char.repeat(3) : char
-  const isRaw = /(?:^|[^\w])[bB]?[rR][bB]?$/.test(text.slice(Math.max(0, open - 3), open))
-  for (let at = open + quote.length; at < text.length; at += 1) {
-    if (text.charAt(at) === '\\' && !isRaw) at += 1
-    else if (text.startsWith(quote, at)) return at + quote.length - 1
   }
   return -1
 }

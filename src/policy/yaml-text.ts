@@ -11,14 +11,17 @@ export interface SourcePosition {
 
 /** A YAML text (JSON is YAML too) whose parts remember where they stand. */
 export class YamlText {
+  readonly text: string
   readonly document: Document.Parsed
   /** Where a second document starts, in characters; undefined when there is one alone. */
   readonly second: number | undefined
   readonly #lines: LineCounter
 
-  private constructor(document: Document.Parsed, second: number | undefined, lines: LineCounter) {
-    this.document = document
-    this.second = second
+  private constructor(text: string, documents: readonly Document.Parsed[], lines: LineCounter) {
+    const [document, second] = documents
+    this.text = text
+    this.document = document as Document.Parsed
+    this.second = second?.range[0]
     this.#lines = lines
   }
 
@@ -35,8 +38,8 @@ export class YamlText {
     for (const token of parser.end()) tokens.push(token)
     // An excerpt for each error takes long, and repeated keys are named by who knows their pointer.
     const composer = new Composer({ uniqueKeys: false, prettyErrors: false, logLevel: 'silent' })
-    const [document, second] = composer.compose(tokens, true, text.length)
-    return document && new YamlText(document, second?.range[0], lines)
+    const documents = Array.from(composer.compose(tokens, true, text.length))
+    return new YamlText(text, documents, lines)
   }
 
   /** The place of a character, counted from 0. */

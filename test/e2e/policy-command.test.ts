@@ -87,6 +87,61 @@ describe('policy explain', () => {
     expect(stdout).toContain('answer: 404')
   })
 
+  it('tells the whole story of a request, in its order', async () => {
+    const story = `on_http_request:
+  - name: settings
+    actions: [{ type: set-vars, config: { vars: [{ tier: gold }] } }]
+  - name: others
+    expressions: ["vars.tier == 'gold'", "req.method == 'PUT'"]
+    actions: [{ type: deny }]
+on_http_response:
+  - expressions: [res.status_code >= 500]
+    actions:
+      - type: custom-response
+        config: { status_code: 502, body: "\${req.host} is ill" }
+`
+    const request = ['--request', 'GET https://h.example/p', '--status', '503']
+    const answer = ['--response-header', 'x-a: b', '--repeat', '2']
+    const { stdout } = await policy(story, 'explain', 'policy.yaml', ...request, ...answer)
+    expect(stdout).toBe(`requests 1 to 2
+  on_http_request[0] "settings": matches
+    set-vars: goes on, vars are {"tier":"gold"}
+  on_http_request[1] "others": does not match, as this is false: req.method == 'PUT'
+  forwarded as /p
+    host: h.example
+  upstream answers 503
+    x-a: b
+  on_http_response[0]: matches
+    custom-response: answers 502
+  answer: 502
+    content-type: text/plain; charset=utf-8
+
+    h.example is ill
+`)
+  })
+
+  it('says which rule failed', async () => {
+    const failing = `on_http_request:
+  - { name: guard, expressions: ["req.headers['x'][0] == 'y'"], actions: [{ type: deny }] }
+`
+    const { stdout } = await policy(
+      ...([failing, 'explain', 'policy.yaml', '--request', 'GET https://h/'] as const),
+    )
+    expect(stdout).toMatch(/"guard": fails, and the policy with it: .*out of bounds/)
+    expect(stdout).toContain('answer: 500')
+  })
+
+  it('says what is wrong with a policy that it cannot run', async () => {
+    const { code, stdout, stderr } = await policy(
+      ...([BROKEN, 'explain', 'policy.yaml', '--request', 'GET https://h/'] as const),
+    )
+    expect([code, stdout]).toEqual([1, ''])
+    expect(stderr).toMatch(
+      /^policy\.yaml:4:28: algorithm must be sliding_window\. \(ERR_NGROK_2219\)$/m,
+    )
+    expect(stderr).toMatch(/^device-agent: policy\.yaml cannot be used\.$/m)
+  })
+
   it('shows a limit at work when the request is repeated', async () => {
     const { stdout } = await explain('GET https://h.example/', '--repeat', '3', '--json')
     const outcomes = stdout
@@ -102,6 +157,8 @@ describe('policy explain', () => {
     [['GET https://h/', '-H', 'nonsense']],
     [['GET https://h/', '--ip', 'here']],
     [['GET https://h/', '--repeat', '0']],
+    [['GET https://h/', '--status', '99']],
+    [['GET https://h/', '--response-header', 'nonsense']],
   ])('calls %j wrong usage', async (args) => {
     const { code, stderr } = await explain(...args)
     expect([code, stderr]).toEqual([2, expect.stringMatching(/^error: /)])

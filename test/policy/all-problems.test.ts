@@ -279,6 +279,8 @@ describe('problems of a document', () => {
       'req.methd is not known here: did you mean req.method? (at character 1).',
       'there is no function getReqHeadr(): did you mean getReqHeader()? (at character 23).',
       'the operator + does not take (int, string) (at character 50).',
+      'nope is not known here (at character 1).',
+      'a string has no field x (at character 9).',
       'An interpolation is not closed: it ends with a brace.',
       'nope is not known here (at character 1).',
       'a string has no field x (at character 9).',
@@ -375,6 +377,41 @@ on_http_response:
       [6, 5, '/on_http_response/0/name'],
       [7, 19, '/on_http_response/0/expressions/0'],
     ])
+  })
+
+  it('begin with ! in YAML, where a text has to stand in quotes then', () => {
+    const text = `on_http_request:
+  - expressions:
+      - !('x-a' in req.headers)
+      - !hasReqHeader('a') && req.nope
+      - !!str true
+    actions: [{type: deny}]
+`
+    expect(
+      errorsOf(text).map(({ position: { line, column }, message }) => [line, column, message]),
+    ).toEqual([
+      [3, 9, 'In YAML a text that begins with ! has to stand in quotes.'],
+      [4, 9, 'In YAML a text that begins with ! has to stand in quotes.'],
+      [4, 31, expect.stringContaining('req.nope is not known here')],
+    ])
+  })
+
+  it.each([
+    ['rule', { expr: [] }, 'expr is no field of a rule: did you mean expressions?'],
+    ['rule', { when: [] }, 'when is no field of a rule, which has name, expressions and actions.'],
+    [
+      'action',
+      { status_code: 404 },
+      'status_code is no field of an action, which has type and config.',
+    ],
+    ['config', { status: 404 }, 'status is no field of this action: did you mean status_code?'],
+    ['config', { body: '' }, 'body is no field of this action, which has status_code.'],
+  ])('name the fields that a %s has: %j', (place, fields, sentence) => {
+    const config = place === 'config' ? { config: fields } : {}
+    const action = { type: 'deny', ...config, ...(place === 'action' && fields) }
+    const rule = { actions: [action], ...(place === 'rule' && fields) }
+    const [problem] = errorsOf(JSON.stringify({ on_http_request: [rule] }))
+    expect(problem?.message).toBe(sentence)
   })
 
   it('are a hundred at most, and the last one says how many are not told', () => {

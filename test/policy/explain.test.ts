@@ -11,6 +11,7 @@ const request = (changes: Partial<ExplainedRequest> = {}): ExplainedRequest => (
   headers: ['k', 'v'],
   body: '',
   clientIp: '203.0.113.9',
+  upstream: { status: 200, headers: [] },
   ...changes,
 })
 
@@ -60,7 +61,6 @@ describe('explainPolicy()', () => {
       { phase: 'on_http_response', matches: true, actions: [{ type: 'add-headers' }] },
     ])
     expect(explanation).toMatchObject({
-      failure: undefined,
       forwarded: { target: '/q', headers: ['host', 'h.example', 'k', 'v'] },
       outcome: { kind: 'continue' },
       answer: { status: 200, headers: ['x', '200'] },
@@ -111,8 +111,82 @@ describe('explainPolicy()', () => {
       ],
     }
     const [explanation] = await explainPolicy(rules, request())
-    expect(explanation?.failure).toContain('out of bounds')
+    expect(explanation?.rules).toMatchObject([
+      {
+        matches: false,
+        failure: { action: undefined, message: expect.stringContaining('out of bounds') },
+      },
+    ])
     expect(explanation?.answer?.status).toBe(500)
+  })
+
+  it('tells which action failed, and what ran before it', async () => {
+    const bad = { type: 'add-headers', config: { headers: { x: '${req.headers["none"][0]}' } } }
+    const rules = { on_http_request: [{ name: 'r', actions: [limit, bad, limit] }] }
+    const [explanation] = await explainPolicy(rules, request())
+    expect(explanation?.rules).toMatchObject([
+      { matches: true, actions: [{ type: 'rate-limit' }], failure: { action: 'add-headers' } },
+    ])
+  })
+
+  it('tells which expression is false, and what variables were set', async () => {
+    const vars = [{ tier: 'gold' }, { n: '${req.url.query_params["q"].size() + 1}' }]
+    const rules = {
+      on_http_request: [
+        { actions: [{ type: 'set-vars', config: { vars } }, limit] },
+        {
+          expressions: ["vars.tier == 'gold'", 'vars.n == 3', 'vars.n == 4'],
+          actions: [{ type: 'deny' }],
+        },
+      ],
+    }
+    const [explanation] = await explainPolicy(rules, request())
+    expect(explanation?.rules).toMatchObject([
+      { unmet: undefined, actions: [{ vars: { tier: 'gold', n: 2 } }, { vars: undefined }] },
+      { matches: false, unmet: 'vars.n == 3', actions: [] },
+    ])
+  })
+
+  it('shows the response phase what the upstream is taken to answer', async () => {
+    const rules = {
+      on_http_response: [
+        {
+          expressions: ["res.status_code >= 500 && res.content_type == 'text/html'"],
+          actions: [
+            {
+              type: 'custom-response',
+              config: { status_code: 502, body: 'was ${res.status_code}' },
+            },
+          ],
+        },
+      ],
+    }
+    const upstream = { status: 503, headers: ['content-type', 'text/html'] }
+    const [explanation] = await explainPolicy(rules, request({ upstream }))
+    expect(explanation).toMatchObject({
+      upstream,
+      outcome: { reply: { body: 'was 503' } },
+      answer: { status: 502 },
+    })
+  })
+
+  it('counts what the upstream answers, for a circuit breaker', async () => {
+    const config = { volume_threshold: 3, error_threshold: 0.5 }
+    const rules = { on_http_request: [{ actions: [{ type: 'circuit-breaker', config }] }] }
+    const statuses = async (status: number) => {
+      const upstream = { status, headers: [] }
+      const explanations = await explainPolicy(rules, request({ upstream }), 5)
+      return explanations.map(({ answer }) => answer?.status)
+    }
+    expect(await statuses(500)).toEqual([500, 500, 500, 503, 503])
+    expect(await statuses(200)).toEqual([200, 200, 200, 200, 200])
+  })
+
+  it('takes internal endpoints to be online', async () => {
+    const config = { url: 'https://device.internal' }
+    const rules = { on_http_request: [{ actions: [{ type: 'forward-internal', config }] }] }
+    const [explanation] = await explainPolicy(rules, request())
+    expect(explanation?.outcome).toEqual({ kind: 'forward', url: 'https://device.internal' })
   })
 
   it('gives actions a body to look at', async () => {

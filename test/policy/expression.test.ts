@@ -1,3 +1,4 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: what interpolations look like
 import { describe, expect, it } from 'vitest'
 import { EvaluationError } from '../../src/policy/evaluation.ts'
 import { ExpressionProblem } from '../../src/policy/expression-problem.ts'
@@ -63,9 +64,30 @@ describe('an expression', () => {
 
 describe('a check', () => {
   it.each([
-    ['1 +', 'found + but expecting end of input', 2],
-    ["req.method == 'GET' &&", 'expecting end of input', 20],
-    ['', 'found end of input', 0],
+    ['', 'it is empty', 0],
+    ['  ', 'it is empty', 0],
+    ['1 +', 'something is missing at its end', 2],
+    ["req.method == 'GET' &&", 'something is missing at its end', 20],
+    ['!', 'something is missing at its end', 1],
+    ['${req.host} == "a"', 'this is an expression as a whole, without ${ and }', 0],
+    ["req.method = 'GET'", '= is no operator: did you mean ==?', 11],
+    ["req.method === 'GET'", '=== is no operator: did you mean ==?', 11],
+    ["req.method <> 'GET'", '<> is no operator: did you mean !=?', 11],
+    ['true and false', 'and is no operator: did you mean &&?', 5],
+    ['true OR false', 'OR is no operator: did you mean ||?', 5],
+    ['true & false', '& is no operator: did you mean &&?', 5],
+    ['true | false', '| is no operator: did you mean ||?', 5],
+    ['not true', 'not is no operator: did you mean !?', 4],
+    ["req.host.startsWith('a)", 'a text in quotes is not closed', 20],
+    ['req.host == "it', 'a text in quotes is not closed', 12],
+    ['(req.host == "a"', '( is not closed', 0],
+    ["req.host in ['a'", '[ is not closed', 12],
+    ['req.host == "a")', 'nothing is open that ) could close', 15],
+    ['[1, 2) == []', 'nothing is open that ) could close', 5],
+    ["req.host == 'it's'", 'a text in quotes is not closed', 17],
+    ["1 == 1 // it's (\n 2", 'it cannot be read from `2` on', 18],
+    ['req.host 5', 'it cannot be read from `5` on', 9],
+    ['if == 1', 'if is a reserved identifier', 0],
     ['req.method + 1', 'the operator + does not take (string, int)', 11],
     ["res.status_code < '200'", 'in on_http_request', undefined],
     ['size(req.url.port)', 'size() does not take (int)', 0],

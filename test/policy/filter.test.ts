@@ -182,8 +182,8 @@ describe('a filter is refused', () => {
   it.each<[source: string, place: number | undefined, message: string]>([
     ['', undefined, 'it is empty'],
     [' ', undefined, 'it is empty'],
-    ['obj.id =', 7, 'found = but expecting end of input'],
-    ['obj.id == "a" and obj.active', 14, 'found a but expecting end of input'],
+    ['obj.id =', 7, '= is no operator: did you mean ==?'],
+    ['obj.id == "a" and obj.active', 14, 'and is no operator: did you mean &&?'],
     ['x'.repeat(4_097), undefined, 'it is longer than 4096 characters'],
     [Array(201).fill('true').join('||'), undefined, 'it has more than 600 tokens'],
     [`${'('.repeat(33)}true`, undefined, 'brackets stand more than 32 deep'],
