@@ -58,7 +58,7 @@ describe('policy check', () => {
     for (const line of lines) expect(line).toMatch(/^policy\.yaml:\d+:\d+: .+ \(ERR_NGROK_\d+\)$/)
     expect(lines.map((line) => line.split(':').slice(1, 3).join(':'))).toEqual([
       ...['4:28', '4:46', '4:59', '4:83', '5:9'],
-      ...['6:5', '7:19', '11:11', '12:33', '13:1'],
+      ...['6:5', '7:19', '11:11', '12:20', '12:33', '13:1'],
     ])
   })
 
