@@ -135,8 +135,9 @@ function readCaCert(path: string | undefined): string | undefined {
   try {
     return readFileSync(path, 'utf8')
   } catch (error) {
-    throw new StartError(`SVC_CA_CERT ${path} cannot be read: copy the gateway's ca.pem there.`, {
-      cause: error,
-    })
+    const { code } = error as NodeJS.ErrnoException
+    const flaw = `SVC_CA_CERT ${path} cannot be read (${code})`
+    const remedy = "copy the gateway's ca.pem to where the agent's user may read it"
+    throw new StartError(`${flaw}: ${remedy}.`, { cause: error })
   }
 }

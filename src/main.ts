@@ -3,6 +3,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import process from 'node:process'
 import { parse as parseDotenv } from 'dotenv'
 import { StartError } from './base/app-error.ts'
+import { leadsToJournal } from './base/journal.ts'
 import { openPrivateStdout } from './cli/private-stdout.ts'
 import { createProgram, exitCodeOf } from './cli/program.ts'
 import { onStopSignals } from './cli/stop-signal.ts'
@@ -40,7 +41,8 @@ try {
   })
   await program.parseAsync()
 } catch (error) {
-  process.exitCode = exitCodeOf(error, process.stderr)
+  const isJournal = leadsToJournal(process.env.JOURNAL_STREAM, process.stderr.fd)
+  process.exitCode = exitCodeOf(error, process.stderr, { isJournal })
 }
 // The SDK's native threads would otherwise decide when the process ends.
 process.exit()

@@ -19,6 +19,11 @@ export function leadsToJournal(journalStream: string | undefined, descriptor: nu
   return journalStream === `${dev}:${ino}`
 }
 
+/** The text as an error of the journal, which reads a priority before each line. */
+export function asJournalError(text: string): string {
+  return text.replace(/^(?=.)/gm, '<3>')
+}
+
 /** A destination that may hold lines back for a moment. */
 export interface FlushableDestination extends DestinationStream {
   flush?(done?: (error?: Error) => void): void

@@ -1,5 +1,6 @@
 import { Command, CommanderError } from 'commander'
 import { StartError } from '../base/app-error.ts'
+import { asJournalError } from '../base/journal.ts'
 import { settingRows } from '../settings.ts'
 import type { CommandContext } from './command-context.ts'
 import { gatewayCommand } from './gateway.ts'
@@ -48,12 +49,21 @@ function inherit(command: Command, parent: Command): Command {
 /**
  * 0 good, 1 failed, 2 wrong usage. Says why in words; only a mistake of ours shows its stack.
  */
-export function exitCodeOf(error: unknown, stderr: NodeJS.WritableStream): number {
+export function exitCodeOf(
+  error: unknown,
+  stderr: NodeJS.WritableStream,
+  { isJournal }: { readonly isJournal: boolean },
+): number {
   // Commander has written its own words by now.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
-  if (error instanceof StartError) stderr.write(`device-agent: ${error.message}\n`)
-  else stderr.write(`device-agent: unexpected: ${error instanceof Error ? error.stack : error}\n`)
+  const text = `device-agent: ${wordsOf(error)}\n`
+  stderr.write(isJournal ? asJournalError(text) : text)
   return 1
+}
+
+function wordsOf(error: unknown): string {
+  if (error instanceof StartError) return error.message
+  return `unexpected: ${error instanceof Error ? error.stack : error}`
 }
 
 function settingsHelp(): string {

@@ -1,7 +1,7 @@
 import { fstatSync, openSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { journalDestination, leadsToJournal } from '../../src/base/journal.ts'
+import { asJournalError, journalDestination, leadsToJournal } from '../../src/base/journal.ts'
 import { createLogger } from '../../src/base/logger.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
@@ -15,6 +15,12 @@ describe('journalDestination', () => {
     expect(written.map((line) => line.slice(0, 4))).toEqual(
       [7, 7, 6, 4, 3, 2].map((priority) => `<${priority}>{`),
     )
+  })
+})
+
+describe('asJournalError', () => {
+  it('puts the priority before each line that says something', () => {
+    expect(asJournalError('a mistake\n  and where\n')).toBe('<3>a mistake\n<3>  and where\n')
   })
 })
 

@@ -1,8 +1,9 @@
-import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { chmodSync, fstatSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { startEchoUpstream } from '../helpers/echo-upstream.ts'
-import { runProgram } from '../helpers/program.ts'
+import { MAIN, runProgram } from '../helpers/program.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 describe('the program', () => {
@@ -20,14 +21,16 @@ describe('the program', () => {
     expect([code, stdout]).toEqual([0, expect.stringMatching(/^\d+\.\d+\.\d+\n$/)])
   })
 
-  it.each([[['fly']], [['run', '--nope']], [['up', 'extra']]])(
-    'calls %j wrong usage',
-    async (args) => {
-      const { code, stdout, stderr } = await runProgram({ args })
-      expect([code, stdout]).toEqual([2, ''])
-      expect(stderr).toMatch(/^error: /)
-    },
-  )
+  it.each([
+    [['fly']],
+    [['run', '--nope']],
+    [['up', 'extra']],
+    [['service', 'install', '--gateway', '--token-stdin', '--dry-run']],
+  ])('calls %j wrong usage', async (args) => {
+    const { code, stdout, stderr } = await runProgram({ args })
+    expect([code, stdout]).toEqual([2, ''])
+    expect(stderr).toMatch(/^error: /)
+  })
 
   it('shows its help when called with nothing, as wrong usage', async () => {
     const { code, stderr } = await runProgram({ args: [] })
@@ -87,6 +90,29 @@ describe('a settings file that cannot be read', () => {
     const { code, stderr } = await runProgram({ args: ['run'], cwd: folder })
     const said = 'device-agent: The file .env in this folder cannot be read: EISDIR.\n'
     expect([code, stderr]).toEqual([1, said])
+  })
+})
+
+describe('a start that fails under systemd', () => {
+  it('is an error of the journal', () => {
+    const folder = temporaryFolder()
+    const path = join(folder, 'stderr')
+    const stderr = openSync(path, 'w')
+    const { dev, ino } = fstatSync(stderr)
+    const { status } = spawnSync(process.execPath, [MAIN, 'run'], {
+      cwd: folder,
+      env: { JOURNAL_STREAM: `${dev}:${ino}`, SVC_CA_CERT: '/nowhere/ca.pem' },
+      stdio: ['ignore', 'ignore', stderr],
+    })
+    const said = readFileSync(path, 'utf8').split('\n')
+    expect([status, said]).toEqual([
+      1,
+      expect.arrayContaining([
+        expect.stringMatching(
+          /^<3>device-agent: SVC_CA_CERT .nowhere.ca\.pem cannot be read \(ENOENT\): /,
+        ),
+      ]),
+    ])
   })
 })
 

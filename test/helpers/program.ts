@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 
-const MAIN = join(import.meta.dirname, '../../dist/main.js')
+export const MAIN = join(import.meta.dirname, '../../dist/main.js')
 const READY_WITHIN_MS = 45_000
 
 /** Every listener on a free port, logs quiet: what tests start from. */
