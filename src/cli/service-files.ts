@@ -35,9 +35,12 @@ const ENV_FILES: Record<ServiceName, string> = {
   'device-agent': '/etc/device-agent/agent.env',
   'device-gateway': '/etc/device-gateway/gateway.env',
 }
-const ENV_TEMPLATE = `# Settings of the service, one NAME=value a line: see device-agent --help.
-# The authtoken does not belong here but into /etc/credstore/svc-authtoken.
-`
+const ENV_HEADER = '# Settings of the service, one NAME=value a line: see device-agent --help.\n'
+const ENV_TEMPLATES: Record<ServiceName, string> = {
+  'device-agent': `${ENV_HEADER}# The authtoken does not belong here but into /etc/credstore/svc-authtoken.
+`,
+  'device-gateway': ENV_HEADER,
+}
 
 /** What an install would change. A file of the owner is never replaced. */
 export function planInstall(layout: ServiceLayout): FileChange[] {
@@ -48,7 +51,7 @@ export function planInstall(layout: ServiceLayout): FileChange[] {
   })
   const changes = [
     change(layout, unitPath(name), 0o644, started),
-    ownersFile(layout, ENV_FILES[name], 0o600, ENV_TEMPLATE),
+    ownersFile(layout, ENV_FILES[name], 0o600, ENV_TEMPLATES[name]),
   ]
   if (name === 'device-agent') {
     const policy = readFileSync(shippedPolicyPath(), 'utf8')

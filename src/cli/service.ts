@@ -16,6 +16,7 @@ import {
   planUninstall,
   type ServiceName,
 } from './service-files.ts'
+import { describeServiceStatus, readServiceStatus, STATUS_PROPERTIES } from './service-status.ts'
 
 interface Target {
   readonly root: string
@@ -46,7 +47,12 @@ export function serviceCommand(context: CommandContext): Command {
   subcommand('install', 'put unit, settings and token in place and start the service')
     .option('--dry-run', 'only say what would be done')
     .option('--token-stdin', 'read the authtoken from standard input')
-    .action((options: InstallOptions) => install(context, options))
+    .action((options: InstallOptions, command: Command) => {
+      if (options.gateway && options.tokenStdin) {
+        command.error('error: the gateway makes authtokens, and takes none with --token-stdin')
+      }
+      return install(context, options)
+    })
   subcommand('uninstall', 'stop the service and remove its unit; settings and data stay')
     .option('--dry-run', 'only say what would be done')
     .action((options: InstallOptions) => uninstall(context, options))
@@ -101,28 +107,15 @@ function uninstall({ stdout }: CommandContext, options: InstallOptions): void {
 
 function status({ stdout }: CommandContext, options: Target & { json?: boolean }): void {
   const name = nameOf(options)
-  const fields = ['LoadState', 'ActiveState', 'SubState', 'StatusText', 'NRestarts']
-  const output = systemctl(['show', name, '--no-pager', `--property=${fields.join(',')}`])
-  const shown = Object.fromEntries(
-    output.split('\n').flatMap((line) => {
-      const at = line.indexOf('=')
-      return at > 0 ? [[line.slice(0, at), line.slice(at + 1)]] : []
-    }),
-  )
-  const isInstalled = shown.LoadState === 'loaded'
-  const isActive = shown.ActiveState === 'active'
-  const sentence = !isInstalled
-    ? `${name} is not installed: run device-agent service install.`
-    : `${name} is ${shown.ActiveState} (${shown.SubState}), restarted ${shown.NRestarts} times. ${shown.StatusText}`
-  const answer = {
-    service: name,
-    installed: isInstalled,
-    active: isActive,
-    restarts: Number(shown.NRestarts ?? 0),
-    status: shown.StatusText ?? '',
-  }
-  stdout.write(options.json ? `${JSON.stringify(answer)}\n` : `${sentence.trim()}\n`)
-  if (!isActive) process.exitCode = 1
+  const output = systemctl([
+    'show',
+    name,
+    '--no-pager',
+    `--property=${STATUS_PROPERTIES.join(',')}`,
+  ])
+  const status = readServiceStatus(name, output)
+  stdout.write(`${options.json ? JSON.stringify(status) : describeServiceStatus(status)}\n`)
+  if (!status.active) process.exitCode = 1
 }
 
 const nameOf = ({ gateway }: Target): ServiceName => (gateway ? 'device-gateway' : 'device-agent')

@@ -35,6 +35,15 @@ describe('service install', () => {
     expect(unit).not.toContain('canary-token')
   })
 
+  it('tells the owner of a gateway nothing of an authtoken', () => {
+    const root = temporaryFolder()
+    const gateway = { ...layout(root), name: 'device-gateway' as const, authtoken: undefined }
+    applyChanges(root, planInstall(gateway))
+    const settings = readFileSync(join(root, '/etc/device-gateway/gateway.env'), 'utf8')
+    expect(settings).toMatch(/^# .+\n$/)
+    expect(existsSync(join(root, '/etc/credstore'))).toBe(false)
+  })
+
   it('changes nothing the second time', () => {
     const root = temporaryFolder()
     applyChanges(root, planInstall(layout(root)))

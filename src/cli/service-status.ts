@@ -1,0 +1,51 @@
+import type { ServiceName } from './service-files.ts'
+
+/** What systemctl is asked for. */
+export const STATUS_PROPERTIES = [
+  'LoadState',
+  'ActiveState',
+  'SubState',
+  'StatusText',
+  'NRestarts',
+] as const
+
+/** What `service status --json` prints. */
+export interface ServiceStatus {
+  readonly service: ServiceName
+  readonly installed: boolean
+  readonly active: boolean
+  /** As systemctl says it: `active (running)`. */
+  readonly state: string
+  readonly restarts: number
+  /** The service's own sentence; empty while it does not run. */
+  readonly status: string
+}
+
+/** Reads what `systemctl show` printed. */
+export function readServiceStatus(service: ServiceName, output: string): ServiceStatus {
+  const shown = new Map(
+    output.split('\n').map((line) => {
+      const [name = '', ...value] = line.split('=')
+      return [name, value.join('=')]
+    }),
+  )
+  const active = shown.get('ActiveState') === 'active'
+  return {
+    service,
+    installed: shown.get('LoadState') === 'loaded',
+    active,
+    state: `${shown.get('ActiveState')} (${shown.get('SubState')})`,
+    restarts: Number(shown.get('NRestarts') ?? 0),
+    // systemd keeps the last sentence of a process that has ended.
+    status: active ? (shown.get('StatusText') ?? '') : '',
+  }
+}
+
+/** One line for people; of a service that does not run it says where the reason stands. */
+export function describeServiceStatus(it: ServiceStatus): string {
+  const { service, installed, active, state, restarts, status } = it
+  if (!installed) return `${service} is not installed: run device-agent service install.`
+  const times = `${restarts} ${restarts === 1 ? 'time' : 'times'}`
+  const more = active ? status : `Why: journalctl --unit ${service}`
+  return `${service} is ${state}, restarted ${times}. ${more}`.trim()
+}

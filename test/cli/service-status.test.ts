@@ -1,0 +1,53 @@
+import { describe, expect, it } from 'vitest'
+import { describeServiceStatus, readServiceStatus } from '../../src/cli/service-status.ts'
+
+interface Shown {
+  readonly load?: string
+  readonly active?: string
+  readonly sub?: string
+  readonly text?: string
+  readonly restarts?: number
+}
+
+/** As `systemctl show` prints it. */
+const statusOf = ({ load = 'loaded', active = '', sub = '', text = '', restarts = 0 }: Shown) =>
+  readServiceStatus(
+    'device-agent',
+    `NRestarts=${restarts}\nStatusText=${text}\nLoadState=${load}\nActiveState=${active}\nSubState=${sub}\n`,
+  )
+
+describe('service status', () => {
+  it.each([
+    [
+      { active: 'active', sub: 'running', text: '1 of 2 tunnels online; a=b', restarts: 1 },
+      'device-agent is active (running), restarted 1 time. 1 of 2 tunnels online; a=b',
+    ],
+    [
+      { active: 'activating', sub: 'auto-restart', restarts: 14 },
+      'device-agent is activating (auto-restart), restarted 14 times. Why: journalctl --unit device-agent',
+    ],
+    // The sentence of a process that is gone is no news.
+    [
+      { active: 'inactive', sub: 'dead', text: 'stopping' },
+      'device-agent is inactive (dead), restarted 0 times. Why: journalctl --unit device-agent',
+    ],
+    [
+      { load: 'not-found', active: 'inactive', sub: 'dead' },
+      'device-agent is not installed: run device-agent service install.',
+    ],
+  ])('says of %j: %s', (shown, sentence) => {
+    expect(describeServiceStatus(statusOf(shown))).toBe(sentence)
+  })
+
+  it('is for programs, too', () => {
+    const shown = { active: 'inactive', sub: 'dead', text: 'stopping', restarts: 3 }
+    expect(statusOf(shown)).toEqual({
+      service: 'device-agent',
+      installed: true,
+      active: false,
+      state: 'inactive (dead)',
+      restarts: 3,
+      status: '',
+    })
+  })
+})
