@@ -74,7 +74,5 @@ A device needs these settings (copy the two files to it):
   SVC_SERVER_ADDR=${ready.agent_listen}
   SVC_CA_CERT=${ready.ca_cert}
   SVC_AUTHTOKEN_FILE=${ready.authtoken_file}
-
-Stop with Ctrl-C.
 `
 }
