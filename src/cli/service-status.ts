@@ -44,7 +44,10 @@ export function readServiceStatus(service: ServiceName, output: string): Service
 /** One line for people; of a service that does not run it says where the reason stands. */
 export function describeServiceStatus(it: ServiceStatus): string {
   const { service, installed, active, state, restarts, status } = it
-  if (!installed) return `${service} is not installed: run device-agent service install.`
+  if (!installed) {
+    const option = service === 'device-gateway' ? ' --gateway' : ''
+    return `${service} is not installed: run device-agent service install${option}.`
+  }
   const times = `${restarts} ${restarts === 1 ? 'time' : 'times'}`
   const more = active ? status : `Why: journalctl --unit ${service}`
   return `${service} is ${state}, restarted ${times}. ${more}`.trim()

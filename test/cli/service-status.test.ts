@@ -39,6 +39,13 @@ describe('service status', () => {
     expect(describeServiceStatus(statusOf(shown))).toBe(sentence)
   })
 
+  it('says how a gateway is installed', () => {
+    const status = readServiceStatus('device-gateway', 'LoadState=not-found\n')
+    expect(describeServiceStatus(status)).toBe(
+      'device-gateway is not installed: run device-agent service install --gateway.',
+    )
+  })
+
   it('is for programs, too', () => {
     const shown = { active: 'inactive', sub: 'dead', text: 'stopping', restarts: 3 }
     expect(statusOf(shown)).toEqual({
