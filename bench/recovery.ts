@@ -92,9 +92,11 @@ for (let restart = 1; restart <= RESTARTS; restart += 1) {
   progress(`restart ${restart} of ${RESTARTS} with ${MANY} tunnels`)
   await site.gateway.end()
   await site.startGateway()
-  const ms = await untilServed(hosts, 60_000)
-  if (ms === undefined) throw new Error('the agent did not come back within a minute')
-  restarts.push(ms)
+  // A thousand visitors who ask again and again would be most of what is measured.
+  const startedAt = performance.now()
+  await site.online(MANY)
+  restarts.push(performance.now() - startedAt)
+  if ((await untilServed(hosts, 60_000)) === undefined) throw new Error('a tunnel is not served')
 }
 progress('')
 printTable(['outage', `agent, ${TUNNELS} tunnels`, 'bare SDK, 1 tunnel'], rows)

@@ -53,8 +53,8 @@ export interface UpstreamTimings {
 }
 
 export const DEFAULT_TIMINGS: AgentTimings = {
-  // With a pause of up to 8 s the middle of the wait after a long outage is 2.4 s.
-  link: { backoffBaseMs: 500, backoffCapMs: 8_000, stableMs: 30_000, slowRetryMs: 300_000 },
+  // With a pause of up to 4 s the middle of the wait after a long outage is 1.2 s.
+  link: { backoffBaseMs: 500, backoffCapMs: 4_000, stableMs: 30_000, slowRetryMs: 300_000 },
   preflight: { dnsMs: 5_000, connectMs: 5_000, tlsMs: 5_000 },
   tunnel: {
     backoffBaseMs: 500,
