@@ -68,13 +68,14 @@ export function issueSentence(issue: z.core.$ZodRawIssue): string | undefined {
 }
 
 function amount(bound: string, limit: unknown, origin: string): string {
+  const shown = Number(limit).toLocaleString('en')
   switch (origin) {
     case 'string':
-      return `must have ${bound} ${limit} characters`
+      return limit === 1 ? 'must not be empty' : `must have ${bound} ${shown} characters`
     case 'array':
-      return `must have ${bound} ${limit} ${limit === 1 ? 'item' : 'items'}`
+      return `must have ${bound} ${shown} ${limit === 1 ? 'item' : 'items'}`
     default:
-      return `must be ${bound} ${limit}`
+      return `must be ${bound} ${shown}`
   }
 }
 

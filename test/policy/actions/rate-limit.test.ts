@@ -63,12 +63,15 @@ describe('the configuration of rate-limit', () => {
 
   it.each([
     [{ name: 'x'.repeat(1_023) }, undefined],
-    [{ name: 'x'.repeat(1_024) }, 'ERR_NGROK_2221 name: name must have at most 1023 characters.'],
+    [{ name: 'x'.repeat(1_024) }, 'ERR_NGROK_2221 name: name must have at most 1,023 characters.'],
     [{ algorithm: 'fixed_window' }, 'ERR_NGROK_2219 algorithm: algorithm must be sliding_window.'],
     [{ capacity: 1 }, undefined],
     [{ capacity: 2_000_000_000 }, undefined],
     [{ capacity: 0 }, 'ERR_NGROK_2215 capacity: capacity must be at least 1.'],
-    [{ capacity: 2_000_000_001 }, 'ERR_NGROK_2215 capacity: capacity must be at most 2000000000.'],
+    [
+      { capacity: 2_000_000_001 },
+      'ERR_NGROK_2215 capacity: capacity must be at most 2,000,000,000.',
+    ],
     [{ capacity: 1.5 }, 'ERR_NGROK_2204 capacity: capacity must be a whole number.'],
     [{ capacity: '30' }, 'ERR_NGROK_2204 capacity: capacity must be a number.'],
     [{ rate: '60s' }, undefined],
