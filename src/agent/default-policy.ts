@@ -125,9 +125,11 @@ export class DefaultPolicy {
     // What was checked before, or came with this package, needs no check that a start waits for.
     const good = [kept.get('default-policy'), shippedPolicy()]
     if (good.includes(JSON.stringify(document))) return { document }
-    const [first] = await check(document)
+    const [first, ...others] = await check(document)
     if (!first) return { document }
     const flaw = `${first.pointer} ${first.detail}`.trimStart()
-    return { problem: `The default policy ${path} cannot be used: ${flaw}` }
+    const more = `and ${others.length} more, which device-agent policy check ${path} names`
+    const flaws = others.length === 0 ? flaw : `${flaw.replace(/\.$/, '')}, ${more}.`
+    return { problem: `The default policy ${path} cannot be used: ${flaws}` }
   }
 }

@@ -38,6 +38,7 @@ function setUp() {
       check: async (document) => {
         checked.push(document)
         await holdUp(document)
+        if ('three' in document) return Array(3).fill({ pointer: '/three', detail: 'is one.' })
         if ('at_the_root' in document) return [{ pointer: '', detail: 'It is wrong.' }]
         return 'bad_rule' in document ? [{ pointer: '/bad_rule', detail: 'is unknown' }] : []
       },
@@ -74,6 +75,10 @@ describe('DefaultPolicy', () => {
     ['[]', /default-policy\.json must be a JSON object: line 1, column 1\.$/],
     ['null', /default-policy\.json must be a JSON object: line 1, column 1\.$/],
     ['{"bad_rule": 1}', /default-policy\.json cannot be used: \/bad_rule is unknown$/],
+    [
+      '{"three": 1}',
+      /cannot be used: \/three is one, and 2 more, which device-agent policy check \S+\.json names\.$/,
+    ],
     ['{"at_the_root": 1}', /default-policy\.json cannot be used: It is wrong\.$/],
     [
       `{"a": ${'['.repeat(9_000)}${']'.repeat(9_000)}}`,
