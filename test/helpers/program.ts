@@ -15,6 +15,12 @@ export const FREE_PORTS = {
   GATEWAY_API_LISTEN: '127.0.0.1:0',
 } as const
 
+/** Those that run; whatever ends this process ends them, too. */
+const running = new Set<ChildProcess>()
+process.once('exit', () => {
+  for (const child of running) child.kill('SIGKILL')
+})
+
 export interface ProgramOptions {
   readonly args: readonly string[]
   readonly env?: Readonly<Record<string, string>>
@@ -41,6 +47,8 @@ export class Program {
       stdio: ['ignore', 'pipe', 'pipe'],
       ...(cwd === undefined ? {} : { cwd }),
     })
+    running.add(this.child)
+    this.child.once('exit', () => running.delete(this.child))
     this.child.stderr?.setEncoding('utf8').on('data', (text: string) => {
       this.#stderr += text
     })
