@@ -44,8 +44,8 @@ describe('a site in trouble', () => {
     await site.startAgent()
     const answer = await site.create(HOST, upstream.port)
     expect(answer.status).toBe(202)
-    const ready = await site.call('GET', '/readyz')
-    expect([ready.status, (await status()).link.reason]).toEqual([503, 'network'])
+    expect((await site.call('GET', '/readyz')).status).toBe(503)
+    await eventually(async () => expect((await status()).link.reason).toBe('network'))
 
     await site.startGateway()
     await isServed()
@@ -55,8 +55,8 @@ describe('a site in trouble', () => {
   it('comes back after the gateway was killed and started again', async () => {
     await site.create(HOST, upstream.port)
     await site.gateway.end('SIGKILL')
-    await eventually(async () => expect((await status()).link.state).not.toBe('up'))
-    expect((await status()).verdict).toMatch(/unreachable|waiting|network/)
+    // In between it says that it connects.
+    await eventually(async () => expect((await status()).verdict).toMatch(/unreachable/))
     await site.startGateway()
     await isServed()
   })
