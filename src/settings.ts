@@ -2,8 +2,11 @@ import { isIP } from 'node:net'
 import * as z from 'zod'
 import { StartError } from './base/app-error.ts'
 import { isLoopback, type ListenAddress, parseListenAddress } from './base/listen-address.ts'
+import { nearest } from './base/nearest.ts'
 import { Secret } from './base/secret.ts'
 
+/** Settings have long names, so that four letters may be wrong and one still knows which is meant. */
+const MAX_WRONG_LETTERS = 4
 const PREFIXES = /^(AGENT|SVC|GATEWAY)_/
 const TUNNEL_LIMIT = 'must be a whole number from 1 to 10000'
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
@@ -190,27 +193,8 @@ function sentencesOf(issue: z.core.$ZodIssue): string[] {
 }
 
 function unknownSetting(name: string): string {
-  const known = Object.keys(SettingsSchema.shape)
-  const [nearest] = known
-    .map((candidate) => ({ candidate, distance: editDistance(name, candidate) }))
-    .sort((a, b) => a.distance - b.distance)
-  const hint = nearest && nearest.distance <= 4 ? ` Did you mean ${nearest.candidate}?` : ''
-  return `There is no setting ${name}.${hint}`
-}
-
-/** Levenshtein distance; names are short, so the plain table will do. */
-function editDistance(a: string, b: string): number {
-  let previous = Array.from({ length: b.length + 1 }, (_, column) => column)
-  for (let row = 1; row <= a.length; row += 1) {
-    const current = [row]
-    for (let column = 1; column <= b.length; column += 1) {
-      const substituted = (previous[column - 1] ?? 0) + (a[row - 1] === b[column - 1] ? 0 : 1)
-      const shifted = Math.min(previous[column] ?? 0, current[column - 1] ?? 0) + 1
-      current.push(Math.min(substituted, shifted))
-    }
-    previous = current
-  }
-  return previous[b.length] ?? 0
+  const meant = nearest(name, Object.keys(SettingsSchema.shape), MAX_WRONG_LETTERS)
+  return `There is no setting ${name}.${meant === undefined ? '' : ` Did you mean ${meant}?`}`
 }
 
 const COMPUTED_DEFAULTS: Readonly<Record<string, string>> = {

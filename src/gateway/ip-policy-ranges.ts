@@ -1,4 +1,4 @@
-import { type AddressRanges, parseCidr } from '../policy/cidr.ts'
+import { type AddressRanges, parseCidr } from '../base/cidr.ts'
 import type { IpPolicyRule, IpPolicyRuleStore } from './ip-policy-rule-store.ts'
 import type { IpPolicyStore } from './ip-policy-store.ts'
 

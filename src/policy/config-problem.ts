@@ -1,6 +1,6 @@
 import type { z } from 'zod'
+import { noField } from '../base/nearest.ts'
 import { child } from './json-pointer.ts'
-import { noField } from './nearest.ts'
 import { CODES, type ProblemKind, type ProblemList } from './problem.ts'
 
 /** Adds what a schema found wrong with a configuration; `known` are the fields there are there. */

@@ -1,5 +1,5 @@
+import { nearest, noField } from '../base/nearest.ts'
 import { child } from './json-pointer.ts'
-import { nearest, noField } from './nearest.ts'
 import { PHASES, type Phase } from './phase.ts'
 import type { ProblemList } from './problem.ts'
 

@@ -1,6 +1,6 @@
+import { BoundedCache } from '../base/bounded-cache.ts'
+import { type Cidr, parseCidr } from '../base/cidr.ts'
 import type { Clock } from '../base/clock.ts'
-import { BoundedCache } from './bounded-cache.ts'
-import { type Cidr, parseCidr } from './cidr.ts'
 import { Pattern } from './pattern.ts'
 
 /**

@@ -1,3 +1,4 @@
+import { nearest } from '../base/nearest.ts'
 import { ExpressionProblem } from './expression-problem.ts'
 import {
   AND,
@@ -24,7 +25,6 @@ import {
   partType,
   type Type,
 } from './expression-type.ts'
-import { nearest } from './nearest.ts'
 import { type FindOverloads, isConstant, type Overload, qualifiedName } from './overload.ts'
 import type { Phase } from './phase.ts'
 

@@ -16,8 +16,8 @@ import {
   plan,
 } from '@bufbuild/cel'
 import { strings } from '@bufbuild/cel/ext'
+import { BoundedCache } from '../base/bounded-cache.ts'
 import type { Clock } from '../base/clock.ts'
-import { BoundedCache } from './bounded-cache.ts'
 import { CompiledExpression, type TypedForm } from './compiled-expression.ts'
 import { Evaluation, EvaluationError } from './evaluation.ts'
 import { ExpressionChecker, type Scope } from './expression-check.ts'

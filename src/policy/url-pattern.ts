@@ -1,5 +1,5 @@
+import { BoundedCache } from '../base/bounded-cache.ts'
 import type { ActionContext } from './action.ts'
-import { BoundedCache } from './bounded-cache.ts'
 import { EvaluationError } from './evaluation.ts'
 import type { Exchange } from './exchange.ts'
 import { Pattern, PatternError, type Replacement } from './pattern.ts'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { BoundedCache } from '../../src/policy/bounded-cache.ts'
+import { BoundedCache } from '../../src/base/bounded-cache.ts'
 import { Pattern, PatternError } from '../../src/policy/pattern.ts'
 import { processorMs } from '../helpers/processor-time.ts'
 

@@ -1,6 +1,12 @@
 import * as z from 'zod'
+import {
+  type Address,
+  type AddressRanges,
+  type Cidr,
+  parseAddress,
+  parseCidr,
+} from '../../base/cidr.ts'
 import { type ActionContext, defineAction } from '../action.ts'
-import { type Address, type AddressRanges, type Cidr, parseAddress, parseCidr } from '../cidr.ts'
 import { EvaluationError } from '../evaluation.ts'
 import type { Exchange } from '../exchange.ts'
 import { CLOSE, CONTINUE, refuse } from '../outcome.ts'

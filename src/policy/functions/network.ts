@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto'
-import { parseAddress } from '../cidr.ts'
+import { parseAddress } from '../../base/cidr.ts'
 import { type Evaluation, EvaluationError } from '../evaluation.ts'
 import { type ExpressionFunction, fn, fnWithin, methodWithin } from '../expression-function.ts'
 

@@ -1,17 +1,24 @@
-/** Letters that may be wrong in a name for it to be taken for another. */
+/** Letters that may be wrong in a name for it to be taken for another, unless given. */
 const MAX_WRONG = 2
 /** A name this short is like too many others. */
 const MIN_LENGTH = 4
 const MAX_LENGTH = 64
 
-/** The name that was meant, most likely: begun and not ended, or the closest in writing. */
-export function nearest<T extends string>(written: string, names: Iterable<T>): T | undefined {
+/**
+ * The name that was meant, most likely: begun and not ended, or the closest in writing, with at
+ * most `maxWrong` letters added, left out or changed.
+ */
+export function nearest<T extends string>(
+  written: string,
+  names: Iterable<T>,
+  maxWrong = MAX_WRONG,
+): T | undefined {
   if (written.length < MIN_LENGTH || written.length > MAX_LENGTH) return undefined
   const all = Array.from(names)
   const begun = all.filter((name) => name.startsWith(written))
   if (begun.length === 1) return begun[0]
   let best: T | undefined
-  let least = MAX_WRONG + 1
+  let least = maxWrong + 1
   for (const name of all) {
     if (Math.abs(name.length - written.length) >= least) continue
     const wrong = distance(written, name)
