@@ -7,7 +7,7 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { MemoryStore } from 'express-rate-limit'
 import { RateLimiterMemory } from 'rate-limiter-flexible'
-import { RateLimiter } from '../src/policy/rate-limiter.ts'
+import { RateLimiter } from '../src/policy/limit/rate-limiter.ts'
 import { cpuUs } from './processor-time.ts'
 
 const WINDOW_MS = 60_000

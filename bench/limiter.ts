@@ -1,7 +1,7 @@
 /** The limiter beside the memory stores of two libraries from npm, in turns within one run. */
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
-import { RateLimiter } from '../src/policy/rate-limiter.ts'
+import { RateLimiter } from '../src/policy/limit/rate-limiter.ts'
 import type { Measurement } from './limiter-contender.ts'
 import { median, printTable, progress } from './tools.ts'
 

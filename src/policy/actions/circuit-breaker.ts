@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
-import { Circuit } from '../circuit.ts'
+import { Circuit } from '../limit/circuit.ts'
 import { durationMs } from '../config-schema.ts'
 import { CONTINUE, type Outcome, refuse } from '../outcome.ts'
 

@@ -8,7 +8,7 @@ import { type Node, pathOf, textOf } from '../expression-tree.ts'
 import { lookUp, requestOf } from '../functions/requests.ts'
 import { CONTINUE, type Outcome, respond } from '../outcome.ts'
 import { HTTP_PHASES } from '../phase.ts'
-import { RateLimiter } from '../rate-limiter.ts'
+import { RateLimiter } from '../limit/rate-limiter.ts'
 import { NO_ERROR } from '../result-error.ts'
 import { isList, toText } from '../value.ts'
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { BucketTable } from '../../src/policy/bucket-table.ts'
+import { BucketTable } from '../../../src/policy/limit/bucket-table.ts'
 
 /** Few low halves, so that rows meet in the index. */
 const hashes = fc.tuple(fc.integer({ min: 0, max: 40 }), fc.integer({ min: 1, max: 8 }))

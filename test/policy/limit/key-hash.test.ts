@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { KeyHash } from '../../src/policy/key-hash.ts'
+import { KeyHash } from '../../../src/policy/limit/key-hash.ts'
 
 const KEY = Buffer.from([0, 1, 2, 3, 4, 5, 6, 7])
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { RateLimiter } from '../../src/policy/rate-limiter.ts'
+import { RateLimiter } from '../../../src/policy/limit/rate-limiter.ts'
 
 const WINDOW_MS = 60_000
 /** Up to this capacity every admission is remembered on its own. */
