@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
+import { PolicyError } from '../policy/document/problem.ts'
 import type { CompiledPolicy } from '../policy/policy.ts'
-import { PolicyError } from '../policy/problem.ts'
 import type { Authority } from './authority.ts'
 import type { CloudEndpointStore, StoredCloudEndpoint } from './cloud-endpoint-store.ts'
 import { type CloudEndpoint, EndpointTraffic } from './endpoint.ts'

@@ -1,5 +1,5 @@
+import { PolicyError, ProblemList } from '../policy/document/problem.ts'
 import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../policy/policy.ts'
-import { PolicyError, ProblemList } from '../policy/problem.ts'
 import { isInternal } from './domain-name.ts'
 
 /** Hosts whose last policy is remembered. */

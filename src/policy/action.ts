@@ -4,10 +4,10 @@ import type { AddressRanges } from '../base/cidr.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import type { CompiledExpression } from './compiled-expression.ts'
+import type { ProblemKind, ProblemOptions } from './document/problem.ts'
 import type { Exchange } from './exchange.ts'
 import type { MaybePromise, Outcome } from './outcome.ts'
 import type { Phase } from './phase.ts'
-import type { ProblemKind, ProblemOptions } from './problem.ts'
 import type { Template } from './template.ts'
 
 /** How policies reach beyond the exchange they run for. */

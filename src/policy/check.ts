@@ -1,9 +1,9 @@
 import { systemClock } from '../base/clock.ts'
 import { createLogger } from '../base/logger.ts'
 import { Compiler } from './compile.ts'
-import { type PolicyProblem, ProblemList } from './problem.ts'
-import { SourcePositions } from './source-position.ts'
-import type { SourcePosition } from './yaml-text.ts'
+import { type PolicyProblem, ProblemList } from './document/problem.ts'
+import { SourcePositions } from './document/source-position.ts'
+import type { SourcePosition } from './document/yaml-text.ts'
 
 /** A problem with its place in the text. */
 export interface PlacedProblem extends PolicyProblem {

@@ -4,19 +4,24 @@ import { nearest } from '../base/nearest.ts'
 import type { ActionContext, ActionDefinition, ConfigPath, PolicyReach } from './action.ts'
 import { ACTIONS, UNAVAILABLE_ACTIONS } from './actions/index.ts'
 import type { CompiledExpression } from './compiled-expression.ts'
-import { type ActionSource, type RuleSource, readDocument, type Sourced } from './document.ts'
+import {
+  type ActionSource,
+  type RuleSource,
+  readDocument,
+  type Sourced,
+} from './document/document.ts'
+import { child, isWithin } from './document/json-pointer.ts'
+import { readPolicyText } from './document/policy-text.ts'
+import type { ProblemList } from './document/problem.ts'
+import { type ReadConfig, readConfig } from './document/read-config.ts'
 import type { Exchange } from './exchange.ts'
 import type { ExpressionLanguage } from './expression.ts'
 import type { Scope } from './expression-check.ts'
 import { ExpressionProblem } from './expression-problem.ts'
 import { aType, canBe } from './expression-type.ts'
-import { child, isWithin } from './json-pointer.ts'
 import { PHASES, type Phase } from './phase.ts'
 import { policyLanguage } from './policy-language.ts'
 import { PolicyScope } from './policy-scope.ts'
-import { readPolicyText } from './policy-text.ts'
-import type { ProblemList } from './problem.ts'
-import { type ReadConfig, readConfig } from './read-config.ts'
 import { type CompiledAction, type CompiledRule, PhaseRules } from './run-phase.ts'
 import { splitTemplate, Template } from './template.ts'
 

@@ -1,5 +1,5 @@
 import type { ActionContext } from './action.ts'
-import { isHeaderName, isHeaderValue } from './config-schema.ts'
+import { isHeaderName, isHeaderValue } from './document/config-schema.ts'
 import { EvaluationError } from './evaluation.ts'
 import type { Exchange } from './exchange.ts'
 import { isGatewayHeader } from './message-head.ts'

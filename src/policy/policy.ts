@@ -2,10 +2,10 @@ import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import type { PolicyReach } from './action.ts'
 import { type ActionStates, Compiler } from './compile.ts'
+import { PolicyError, type PolicyProblem, ProblemList } from './document/problem.ts'
 import type { Exchange } from './exchange.ts'
 import { CONTINUE, type MaybePromise, type Outcome } from './outcome.ts'
 import type { Phase } from './phase.ts'
-import { PolicyError, type PolicyProblem, ProblemList } from './problem.ts'
 import type { PhaseRules } from './run-phase.ts'
 
 export interface PolicyOptions extends PolicyReach {

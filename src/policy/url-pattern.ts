@@ -1,9 +1,9 @@
 import { BoundedCache } from '../base/bounded-cache.ts'
 import type { ActionContext } from './action.ts'
+import type { ProblemKind } from './document/problem.ts'
 import { EvaluationError } from './evaluation.ts'
 import type { Exchange } from './exchange.ts'
 import { Pattern, PatternError, type Replacement } from './pattern.ts'
-import type { ProblemKind } from './problem.ts'
 import type { Template } from './template.ts'
 
 /** Characters of a URL after a replacement; a request head is not longer either. */

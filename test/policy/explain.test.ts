@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { PolicyError } from '../../src/policy/document/problem.ts'
 import { type ExplainedRequest, explainPolicy } from '../../src/policy/explain.ts'
-import { PolicyError } from '../../src/policy/problem.ts'
 
 const request = (changes: Partial<ExplainedRequest> = {}): ExplainedRequest => ({
   method: 'GET',

@@ -1,6 +1,6 @@
 import { randomInt } from 'node:crypto'
+import { PolicyError } from '../../policy/document/problem.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
-import { PolicyError } from '../../policy/problem.ts'
 import type { Authority } from '../authority.ts'
 import { checkBindings, checkEndpointHost } from '../endpoint-host.ts'
 import { type EndpointPolicies, problemsText } from '../endpoint-policies.ts'

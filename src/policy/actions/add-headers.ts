@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
-import { headers } from '../config-schema.ts'
+import { headers } from '../document/config-schema.ts'
 import { headerTemplates } from '../header-templates.ts'
 import { headOf } from '../message-head.ts'
 import { CONTINUE } from '../outcome.ts'

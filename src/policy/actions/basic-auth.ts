@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
-import { listOf, problem } from '../config-schema.ts'
+import { listOf, problem } from '../document/config-schema.ts'
 import { EvaluationError } from '../evaluation.ts'
 import { requestOf } from '../functions/requests.ts'
 import { CONTINUE, respond } from '../outcome.ts'

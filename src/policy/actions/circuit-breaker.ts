@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
+import { durationMs } from '../document/config-schema.ts'
 import { Circuit } from '../limit/circuit.ts'
-import { durationMs } from '../config-schema.ts'
 import { CONTINUE, type Outcome, refuse } from '../outcome.ts'
 
 const DURATION = durationMs('1s', '2m')

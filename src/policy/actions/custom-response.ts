@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
-import { headers, problem } from '../config-schema.ts'
+import { headers, problem } from '../document/config-schema.ts'
 import { headerTemplates } from '../header-templates.ts'
 import { respond } from '../outcome.ts'
 import { HTTP_PHASES } from '../phase.ts'

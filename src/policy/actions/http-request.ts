@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { type ActionContext, defineAction } from '../action.ts'
-import { durationMs, headers } from '../config-schema.ts'
+import { durationMs, headers } from '../document/config-schema.ts'
 import type { Exchange } from '../exchange.ts'
 import { requestOf } from '../functions/requests.ts'
 import { headerTemplates } from '../header-templates.ts'

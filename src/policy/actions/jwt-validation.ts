@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { type ActionContext, defineAction } from '../action.ts'
-import { isHeaderName, listOf } from '../config-schema.ts'
+import { isHeaderName, listOf } from '../document/config-schema.ts'
 import type { Exchange } from '../exchange.ts'
 import { requestOf } from '../functions/requests.ts'
 import { KeySource } from '../key-source.ts'

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
-import { headers } from '../config-schema.ts'
+import { headers } from '../document/config-schema.ts'
 import { requestOf } from '../functions/requests.ts'
 import { headerTemplates } from '../header-templates.ts'
 import { CONTINUE, respond } from '../outcome.ts'

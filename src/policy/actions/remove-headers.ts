@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
-import { isHeaderName, listOf } from '../config-schema.ts'
+import { isHeaderName, listOf } from '../document/config-schema.ts'
 import { headOf, isGatewayHeader } from '../message-head.ts'
 import { CONTINUE } from '../outcome.ts'
 import { HTTP_PHASES } from '../phase.ts'

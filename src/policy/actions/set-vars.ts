@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
-import { listOf } from '../config-schema.ts'
+import { listOf } from '../document/config-schema.ts'
 import { EvaluationError } from '../evaluation.ts'
 import { CONTINUE } from '../outcome.ts'
 import { PHASES } from '../phase.ts'

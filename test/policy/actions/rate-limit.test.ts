@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { PolicyError } from '../../../src/policy/problem.ts'
+import { PolicyError } from '../../../src/policy/document/problem.ts'
 import {
   type createExchange,
   type ExchangeParts,

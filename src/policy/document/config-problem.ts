@@ -1,5 +1,5 @@
 import type { z } from 'zod'
-import { noField } from '../base/nearest.ts'
+import { noField } from '../../base/nearest.ts'
 import { child } from './json-pointer.ts'
 import { CODES, type ProblemKind, type ProblemList } from './problem.ts'
 

@@ -1,14 +1,14 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { systemClock } from '../../src/base/clock.ts'
-import { type CompiledPolicy, compilePolicy } from '../../src/policy/policy.ts'
-import { PolicyError, type PolicyProblem } from '../../src/policy/problem.ts'
-import { captureLog } from '../helpers/captured-log.ts'
-import { createExchange, replyOf } from '../helpers/policy-exchange.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { PolicyError, type PolicyProblem } from '../../../src/policy/document/problem.ts'
+import { type CompiledPolicy, compilePolicy } from '../../../src/policy/policy.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { createExchange, replyOf } from '../../helpers/policy-exchange.ts'
 
 const FIXTURES = join(import.meta.dirname, 'fixtures')
-const SHIPPED = join(import.meta.dirname, '../../default-policy.json')
+const SHIPPED = join(import.meta.dirname, '../../../default-policy.json')
 const WEBHOOK = { provider: 'github', secret: 'shared secret' }
 const { log } = captureLog()
 

@@ -1,6 +1,6 @@
-import { nearest, noField } from '../base/nearest.ts'
+import { nearest, noField } from '../../base/nearest.ts'
+import { PHASES, type Phase } from '../phase.ts'
 import { child } from './json-pointer.ts'
-import { PHASES, type Phase } from './phase.ts'
 import type { ProblemList } from './problem.ts'
 
 /** Rules of all phases together. */
