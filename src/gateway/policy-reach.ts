@@ -1,5 +1,5 @@
 import { asDuplex } from '../muxado/duplex.ts'
-import type { PolicyReach } from '../policy/action.ts'
+import type { PolicyReach } from '../policy/outbound/policy-reach.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 import { IpPolicyRanges, type IpPolicyRangesOptions } from './ip-policy-ranges.ts'
 

@@ -1,26 +1,13 @@
-import type { Duplex } from 'node:stream'
 import type { z } from 'zod'
-import type { AddressRanges } from '../base/cidr.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import type { CompiledExpression } from './compiled-expression.ts'
 import type { ProblemKind, ProblemOptions } from './document/problem.ts'
 import type { Exchange } from './exchange.ts'
+import type { PolicyReach } from './outbound/policy-reach.ts'
 import type { MaybePromise, Outcome } from './outcome.ts'
 import type { Phase } from './phase.ts'
 import type { Template } from './template.ts'
-
-/** How policies reach beyond the exchange they run for. */
-export interface PolicyReach {
-  /** Whether an internal endpoint with this URL is online; without it nothing can be forwarded. */
-  readonly hasInternal?: ((url: URL) => boolean) | undefined
-  /** Opens a byte stream to an internal endpoint; undefined when it is offline. */
-  readonly connectInternal?: ((url: URL) => Duplex | undefined) | undefined
-  /** The ranges of an IP policy as they are now; undefined when there is no such policy. */
-  readonly ipPolicy?: ((id: string) => AddressRanges | undefined) | undefined
-  /** Which addresses http-request and key downloads may reach; private networks unless given. */
-  readonly mayReach?: ((ip: string) => boolean) | undefined
-}
 
 /** Where a value stands inside the configuration. */
 export type ConfigPath = readonly (string | number)[]

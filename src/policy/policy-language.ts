@@ -3,7 +3,7 @@ import { ACTIONS } from './actions/index.ts'
 import type { Exchange } from './exchange.ts'
 import { ExpressionLanguage } from './expression.ts'
 import { FUNCTIONS } from './functions/all-functions.ts'
-import { ATTEMPTS } from './http-asker.ts'
+import { ATTEMPTS } from './outbound/http-asker.ts'
 import type { ValueInput } from './value.ts'
 import { VARIABLES, type Variable } from './variables.ts'
 

@@ -4,7 +4,7 @@ import { durationMs, headers } from '../document/config-schema.ts'
 import type { Exchange } from '../exchange.ts'
 import { requestOf } from '../functions/requests.ts'
 import { headerTemplates } from '../header-templates.ts'
-import { type Ask, HttpAsker } from '../http-asker.ts'
+import { type Ask, HttpAsker } from '../outbound/http-asker.ts'
 import { CONTINUE, refuse } from '../outcome.ts'
 import { HTTP_PHASES } from '../phase.ts'
 

@@ -1,9 +1,9 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import { requestOf } from '../functions/requests.ts'
+import { WEBHOOK_PROVIDERS } from '../outbound/webhook-signature.ts'
 import { CONTINUE, refuse } from '../outcome.ts'
 import { NO_ERROR } from '../result-error.ts'
-import { WEBHOOK_PROVIDERS } from '../webhook-signature.ts'
 
 /** A body that is larger cannot be verified. */
 const MAX_BODY = 1_048_576

@@ -2,8 +2,8 @@ import { lookup as dnsLookup } from 'node:dns'
 import { type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import type { LookupFunction } from 'node:net'
-import { isPrivate, parseAddress } from '../base/cidr.ts'
-import type { PolicyReach } from './action.ts'
+import { isPrivate, parseAddress } from '../../base/cidr.ts'
+import type { PolicyReach } from './policy-reach.ts'
 
 export interface OutboundRequest {
   readonly url: URL

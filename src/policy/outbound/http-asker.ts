@@ -1,10 +1,10 @@
-import type { Clock } from '../base/clock.ts'
-import type { PolicyReach } from './action.ts'
-import { EvaluationError } from './evaluation.ts'
-import type { Exchange } from './exchange.ts'
+import type { Clock } from '../../base/clock.ts'
+import { EvaluationError } from '../evaluation.ts'
+import type { Exchange } from '../exchange.ts'
+import { NO_ERROR, type ResultError } from '../result-error.ts'
+import type { ValueInput } from '../value.ts'
 import { OutboundError, type OutboundResponse, send } from './outbound.ts'
-import { NO_ERROR, type ResultError } from './result-error.ts'
-import type { ValueInput } from './value.ts'
+import type { PolicyReach } from './policy-reach.ts'
 
 /** Bytes of an answer that are read. */
 const MAX_ANSWER = 262_144

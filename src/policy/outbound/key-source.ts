@@ -3,9 +3,9 @@ import { open } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import { createLocalJWKSet, type JSONWebKeySet, type JWTVerifyGetKey } from 'jose'
 import * as z from 'zod'
-import type { Clock } from '../base/clock.ts'
-import type { PolicyReach } from './action.ts'
+import type { Clock } from '../../base/clock.ts'
 import { OutboundError, send } from './outbound.ts'
+import type { PolicyReach } from './policy-reach.ts'
 
 const MAX_BYTES = 262_144
 const TIMEOUT_MS = 5_000
