@@ -1,8 +1,8 @@
 /** What policies cost: the rules by themselves, a compile, and requests through a real gateway. */
 import { systemClock } from '../src/base/clock.ts'
 import { createLogger } from '../src/base/logger.ts'
-import { Exchange } from '../src/policy/exchange.ts'
-import { HeaderList } from '../src/policy/header-list.ts'
+import { Exchange } from '../src/policy/exchange/exchange.ts'
+import { HeaderList } from '../src/policy/exchange/header-list.ts'
 import { compilePolicy } from '../src/policy/policy.ts'
 import { Site } from '../test/helpers/site.ts'
 import { cpuUs } from './processor-time.ts'

@@ -1,5 +1,5 @@
+import type { Outcome } from '../policy/exchange/outcome.ts'
 import type { ExplainedAction, ExplainedRule, Explanation } from '../policy/explain.ts'
-import type { Outcome } from '../policy/outcome.ts'
 import type { Json } from '../policy/value.ts'
 
 /** Characters of a body that are shown. */

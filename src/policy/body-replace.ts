@@ -7,8 +7,8 @@ import { BoundedCache } from '../base/bounded-cache.ts'
 import type { ActionContext } from './action.ts'
 import { listOf } from './document/config-schema.ts'
 import { EvaluationError } from './evaluation.ts'
-import type { BodyTransform, Exchange } from './exchange.ts'
-import type { HeaderList } from './header-list.ts'
+import type { BodyTransform, Exchange } from './exchange/exchange.ts'
+import type { HeaderList } from './exchange/header-list.ts'
 import { Pattern, PatternError } from './pattern.ts'
 
 /** Bytes of a body, plain, before and after. */

@@ -1,5 +1,5 @@
 import type { X509Certificate } from 'node:crypto'
-import type { SessionCertificate } from './exchange.ts'
+import type { SessionCertificate } from './exchange/exchange.ts'
 import { timestamp, type ValueInput } from './value.ts'
 
 interface CertificateVariable {

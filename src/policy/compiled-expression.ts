@@ -1,5 +1,5 @@
 import { EvaluationError } from './evaluation.ts'
-import type { Exchange } from './exchange.ts'
+import type { Exchange } from './exchange/exchange.ts'
 import type { Node } from './expression-tree.ts'
 import type { Type } from './expression-type.ts'
 import type { Value } from './value.ts'

@@ -1,9 +1,14 @@
 import { systemClock } from '../base/clock.ts'
 import { createLogger } from '../base/logger.ts'
 import { ACTIONS } from './actions/index.ts'
-import { Exchange, type PolicyTrace, type ResponseHead, type RuleStep } from './exchange.ts'
-import { HeaderList } from './header-list.ts'
-import type { Outcome, Reply } from './outcome.ts'
+import {
+  Exchange,
+  type PolicyTrace,
+  type ResponseHead,
+  type RuleStep,
+} from './exchange/exchange.ts'
+import { HeaderList } from './exchange/header-list.ts'
+import type { Outcome, Reply } from './exchange/outcome.ts'
 import { type CompiledPolicy, compilePolicy } from './policy.ts'
 import { type Json, toJson } from './value.ts'
 

@@ -1,6 +1,6 @@
 import type { Clock } from '../base/clock.ts'
 import { ACTIONS } from './actions/index.ts'
-import type { Exchange } from './exchange.ts'
+import type { Exchange } from './exchange/exchange.ts'
 import { ExpressionLanguage } from './expression.ts'
 import { FUNCTIONS } from './functions/all-functions.ts'
 import { ATTEMPTS } from './outbound/http-asker.ts'

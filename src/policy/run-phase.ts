@@ -2,8 +2,8 @@ import type { Logger } from '../base/logger.ts'
 import type { RunningAction } from './action.ts'
 import type { CompiledExpression } from './compiled-expression.ts'
 import { EvaluationError } from './evaluation.ts'
-import type { Exchange } from './exchange.ts'
-import { CLOSE, CONTINUE, type MaybePromise, type Outcome, refuse } from './outcome.ts'
+import type { Exchange } from './exchange/exchange.ts'
+import { CLOSE, CONTINUE, type MaybePromise, type Outcome, refuse } from './exchange/outcome.ts'
 import type { Phase } from './phase.ts'
 
 export interface CompiledRule {

@@ -1,5 +1,5 @@
 import type { CompiledExpression } from './compiled-expression.ts'
-import type { Exchange } from './exchange.ts'
+import type { Exchange } from './exchange/exchange.ts'
 import { closingQuote } from './quoted-text.ts'
 import { toText } from './value.ts'
 

@@ -2,7 +2,7 @@ import { BoundedCache } from '../base/bounded-cache.ts'
 import type { ActionContext } from './action.ts'
 import type { ProblemKind } from './document/problem.ts'
 import { EvaluationError } from './evaluation.ts'
-import type { Exchange } from './exchange.ts'
+import type { Exchange } from './exchange/exchange.ts'
 import { Pattern, PatternError, type Replacement } from './pattern.ts'
 import type { Template } from './template.ts'
 

@@ -1,5 +1,5 @@
 import type { ActionContext, ConfigPath } from './action.ts'
-import type { Exchange } from './exchange.ts'
+import type { Exchange } from './exchange/exchange.ts'
 import type { ValueInput } from './value.ts'
 
 /**

@@ -1,9 +1,8 @@
 import { CERTIFICATE_VARIABLES } from './certificate-variables.ts'
 import type { Evaluation } from './evaluation.ts'
-import type { Exchange, SessionCertificate, TlsSession } from './exchange.ts'
-import { requestOf, responseOf } from './functions/requests.ts'
-import type { HeaderList } from './header-list.ts'
-import { HTTP_PHASES, type Phase, RESPONSE_PHASE } from './phase.ts'
+import type { Exchange, SessionCertificate, TlsSession } from './exchange/exchange.ts'
+import type { HeaderList } from './exchange/header-list.ts'
+import { requestOf, responseOf } from './exchange/message-head.ts'
 import {
   cookiesOf,
   parseContentType,
@@ -11,7 +10,8 @@ import {
   type RequestUrl,
   requestUrl,
   setCookiesOf,
-} from './request-view.ts'
+} from './exchange/request-view.ts'
+import { HTTP_PHASES, type Phase, RESPONSE_PHASE } from './phase.ts'
 import { formatTime, timestamp, type ValueInput } from './value.ts'
 
 /** A name that expressions can read. It is computed when an expression asks for it, not before. */

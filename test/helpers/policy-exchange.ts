@@ -5,9 +5,9 @@ import {
   type Connection,
   Exchange,
   type PolicyTrace,
-} from '../../src/policy/exchange.ts'
-import { HeaderList } from '../../src/policy/header-list.ts'
-import type { Outcome } from '../../src/policy/outcome.ts'
+} from '../../src/policy/exchange/exchange.ts'
+import { HeaderList } from '../../src/policy/exchange/header-list.ts'
+import type { Outcome } from '../../src/policy/exchange/outcome.ts'
 import type { Phase } from '../../src/policy/phase.ts'
 import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../../src/policy/policy.ts'
 import { policyLanguage } from '../../src/policy/policy-language.ts'

@@ -3,9 +3,9 @@ import {
   type EndpointFacts,
   Exchange as PolicyExchange,
   type RequestHead as PolicyRequest,
-} from '../../policy/exchange.ts'
-import { HeaderList } from '../../policy/header-list.ts'
-import type { MaybePromise, Outcome } from '../../policy/outcome.ts'
+} from '../../policy/exchange/exchange.ts'
+import { HeaderList } from '../../policy/exchange/header-list.ts'
+import type { MaybePromise, Outcome } from '../../policy/exchange/outcome.ts'
 import type { Endpoint } from '../endpoint.ts'
 import type { Client } from './client.ts'
 import type { RequestHead } from './request-head.ts'

@@ -1,4 +1,4 @@
-import type { MaybePromise, Outcome } from '../../policy/outcome.ts'
+import type { MaybePromise, Outcome } from '../../policy/exchange/outcome.ts'
 import type { ProxyStream } from '../stream-pool.ts'
 import { BodyTracker } from './body-tracker.ts'
 import type { Client } from './client.ts'

@@ -1,9 +1,9 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import { headers } from '../document/config-schema.ts'
+import { headOf } from '../exchange/message-head.ts'
+import { CONTINUE } from '../exchange/outcome.ts'
 import { headerTemplates } from '../header-templates.ts'
-import { headOf } from '../message-head.ts'
-import { CONTINUE } from '../outcome.ts'
 import { HTTP_PHASES } from '../phase.ts'
 
 /** Appends headers to the request or the response; `host` takes the place of the one there is. */

@@ -3,8 +3,8 @@ import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import { listOf, problem } from '../document/config-schema.ts'
 import { EvaluationError } from '../evaluation.ts'
-import { requestOf } from '../functions/requests.ts'
-import { CONTINUE, respond } from '../outcome.ts'
+import { requestOf } from '../exchange/message-head.ts'
+import { CONTINUE, respond } from '../exchange/outcome.ts'
 
 const MAX_CREDENTIALS = 10
 const MIN_PASSWORD = 8

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
-import { CLOSE } from '../outcome.ts'
+import { CLOSE } from '../exchange/outcome.ts'
 
 /** Drops the connection without an answer. */
 export const closeConnection = defineAction({

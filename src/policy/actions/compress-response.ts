@@ -3,10 +3,9 @@ import { constants, createBrotliCompress, createDeflate, createGzip } from 'node
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import { problem } from '../document/config-schema.ts'
-import { requestOf, responseOf } from '../functions/requests.ts'
-import type { HeaderList } from '../header-list.ts'
-import { hasWholeBody } from '../message-head.ts'
-import { CONTINUE } from '../outcome.ts'
+import type { HeaderList } from '../exchange/header-list.ts'
+import { hasWholeBody, requestOf, responseOf } from '../exchange/message-head.ts'
+import { CONTINUE } from '../exchange/outcome.ts'
 import { RESPONSE_PHASE } from '../phase.ts'
 
 const ALGORITHMS = ['gzip', 'deflate', 'br', 'compress'] as const

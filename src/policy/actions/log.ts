@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
-import { CONTINUE } from '../outcome.ts'
+import { CONTINUE } from '../exchange/outcome.ts'
 import { PHASES } from '../phase.ts'
 import { toJson } from '../value.ts'
 import { compileValue } from '../value-template.ts'

@@ -1,11 +1,11 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import { headers } from '../document/config-schema.ts'
-import { requestOf } from '../functions/requests.ts'
+import { requestOf } from '../exchange/message-head.ts'
+import { CONTINUE, respond } from '../exchange/outcome.ts'
+import { requestUrl } from '../exchange/request-view.ts'
+import { NO_ERROR } from '../exchange/result-error.ts'
 import { headerTemplates } from '../header-templates.ts'
-import { CONTINUE, respond } from '../outcome.ts'
-import { requestUrl } from '../request-view.ts'
-import { NO_ERROR } from '../result-error.ts'
 import { escapeUrl, UrlPattern } from '../url-pattern.ts'
 
 /** Sends the client to another URL; a URL that does not change is not redirected. */

@@ -1,8 +1,8 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import { isHeaderName, listOf } from '../document/config-schema.ts'
-import { headOf, isGatewayHeader } from '../message-head.ts'
-import { CONTINUE } from '../outcome.ts'
+import { headOf, isGatewayHeader } from '../exchange/message-head.ts'
+import { CONTINUE } from '../exchange/outcome.ts'
 import { HTTP_PHASES } from '../phase.ts'
 
 const MAX_HEADERS = 10

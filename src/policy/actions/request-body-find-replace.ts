@@ -9,8 +9,8 @@ import {
   replacementsConfig,
   wholeBody,
 } from '../body-replace.ts'
-import { requestOf } from '../functions/requests.ts'
-import { CONTINUE, respond } from '../outcome.ts'
+import { requestOf } from '../exchange/message-head.ts'
+import { CONTINUE, respond } from '../exchange/outcome.ts'
 
 /** Replaces in the body of a request before it goes upstream. */
 export const requestBodyFindReplace = defineAction({

@@ -8,9 +8,8 @@ import {
   replacementsConfig,
   wholeBody,
 } from '../body-replace.ts'
-import { responseOf } from '../functions/requests.ts'
-import { hasWholeBody } from '../message-head.ts'
-import { CONTINUE } from '../outcome.ts'
+import { hasWholeBody, responseOf } from '../exchange/message-head.ts'
+import { CONTINUE } from '../exchange/outcome.ts'
 import { RESPONSE_PHASE } from '../phase.ts'
 
 /** Replaces in the body of a response. It has no results: the body comes after all rules ran. */

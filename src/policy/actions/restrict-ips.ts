@@ -8,10 +8,10 @@ import {
 } from '../../base/cidr.ts'
 import { type ActionContext, defineAction } from '../action.ts'
 import { EvaluationError } from '../evaluation.ts'
-import type { Exchange } from '../exchange.ts'
-import { CLOSE, CONTINUE, refuse } from '../outcome.ts'
+import type { Exchange } from '../exchange/exchange.ts'
+import { CLOSE, CONTINUE, refuse } from '../exchange/outcome.ts'
+import { NO_ERROR } from '../exchange/result-error.ts'
 import { PHASES } from '../phase.ts'
-import { NO_ERROR } from '../result-error.ts'
 
 const MAX_RANGES = 1_000
 const ranges = z.array(z.string().min(1).max(4_096)).max(MAX_RANGES).default([])

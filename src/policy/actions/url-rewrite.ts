@@ -1,9 +1,9 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
-import { requestOf } from '../functions/requests.ts'
-import { CONTINUE } from '../outcome.ts'
-import { requestUrl } from '../request-view.ts'
-import { NO_ERROR } from '../result-error.ts'
+import { requestOf } from '../exchange/message-head.ts'
+import { CONTINUE } from '../exchange/outcome.ts'
+import { requestUrl } from '../exchange/request-view.ts'
+import { NO_ERROR } from '../exchange/result-error.ts'
 import { escapeUrl, UrlPattern } from '../url-pattern.ts'
 
 const FORM = /^https?:\/\/(?:[^/?#@]*@)?([^/?#@]+)((?:\/|\?)[^#]*)?$/i

@@ -1,4 +1,4 @@
-import type { Exchange } from '../exchange.ts'
+import type { Exchange } from '../exchange/exchange.ts'
 import type { ExpressionFunction } from '../expression-function.ts'
 import { DIGEST_FUNCTIONS } from './digests.ts'
 import { ENCODING_FUNCTIONS } from './encodings.ts'

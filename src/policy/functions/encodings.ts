@@ -1,4 +1,5 @@
 import { EvaluationError } from '../evaluation.ts'
+import { parseQuery } from '../exchange/request-view.ts'
 import {
   type ExpressionFunction,
   fn,
@@ -6,7 +7,6 @@ import {
   method,
   methodWithin,
 } from '../expression-function.ts'
-import { parseQuery } from '../request-view.ts'
 import {
   fromJson,
   isList,

@@ -1,8 +1,9 @@
 import { type Evaluation, EvaluationError } from '../evaluation.ts'
-import type { Exchange, RequestHead, ResponseHead } from '../exchange.ts'
+import type { Exchange } from '../exchange/exchange.ts'
+import { requestOf, responseOf } from '../exchange/message-head.ts'
+import { cookiesOf, queryOf, setCookiesOf } from '../exchange/request-view.ts'
 import { type ExpressionFunction, fnWithin } from '../expression-function.ts'
 import { HTTP_PHASES, type Phase, RESPONSE_PHASE } from '../phase.ts'
-import { cookiesOf, queryOf, setCookiesOf } from '../request-view.ts'
 import type { ValueInput } from '../value.ts'
 
 /** The maps of a request or response in which a missing key is an empty list. */
@@ -19,16 +20,6 @@ export const LENIENT_MAPS: ReadonlySet<string> = new Set([
 /** `req.headers[key]` and `key in req.headers` are rewritten to functions with these names. */
 export const lookUp = (map: string): string => `@at:${map}`
 export const contains = (map: string): string => `@in:${map}`
-
-export const requestOf = (exchange: Exchange): RequestHead => {
-  if (!exchange.request) throw new EvaluationError('there is no request yet')
-  return exchange.request
-}
-
-export const responseOf = (exchange: Exchange): ResponseHead => {
-  if (!exchange.response) throw new EvaluationError('there is no response yet')
-  return exchange.response
-}
 
 type Find = (exchange: Exchange, key: string) => readonly ValueInput[]
 

@@ -1,5 +1,5 @@
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
-import type { HeaderList } from '../header-list.ts'
+import type { HeaderList } from '../exchange/header-list.ts'
 
 /** What a provider signed: the fields it sent and the body as it came. */
 export interface SignedRequest {

@@ -1,7 +1,19 @@
-import type { Exchange } from './exchange.ts'
-import { requestOf, responseOf } from './functions/requests.ts'
+import { EvaluationError } from '../evaluation.ts'
+import type { Phase } from '../phase.ts'
+import type { Exchange, RequestHead, ResponseHead } from './exchange.ts'
 import type { HeaderList } from './header-list.ts'
-import type { Phase } from './phase.ts'
+
+/** Throws EvaluationError while there is none. */
+export const requestOf = (exchange: Exchange): RequestHead => {
+  if (!exchange.request) throw new EvaluationError('there is no request yet')
+  return exchange.request
+}
+
+/** Throws EvaluationError while there is none. */
+export const responseOf = (exchange: Exchange): ResponseHead => {
+  if (!exchange.response) throw new EvaluationError('there is no response yet')
+  return exchange.response
+}
 
 /**
  * Fields that belong to one connection (RFC 9110 7.6.1) or frame the message (RFC 9112 6): the

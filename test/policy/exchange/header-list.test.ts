@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { HeaderList } from '../../src/policy/header-list.ts'
+import { HeaderList } from '../../../src/policy/exchange/header-list.ts'
 
 const list = () => new HeaderList(['Host', 'h', 'X-A', '1', 'x-a', '2', 'Accept', '*/*'])
 

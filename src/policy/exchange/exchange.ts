@@ -1,8 +1,8 @@
 import type { X509Certificate } from 'node:crypto'
 import type { Transform } from 'node:stream'
+import type { Phase } from '../phase.ts'
 import type { HeaderList } from './header-list.ts'
 import type { Outcome } from './outcome.ts'
-import type { Phase } from './phase.ts'
 
 /** The TLS session of a connection that the gateway terminates. */
 export interface TlsSession {

@@ -1,5 +1,5 @@
+import { duration, timestamp, type ValueInput } from '../value.ts'
 import type { RequestHead, ResponseHead } from './exchange.ts'
-import { duration, timestamp, type ValueInput } from './value.ts'
 
 /** The URL of a request in its parts, as expressions see them. Nothing is normalized away. */
 export interface RequestUrl {
