@@ -1,6 +1,6 @@
 import type { Outcome } from '../policy/exchange/outcome.ts'
 import type { ExplainedAction, ExplainedRule, Explanation } from '../policy/explain.ts'
-import type { Json } from '../policy/value.ts'
+import type { Json } from '../policy/expression/value.ts'
 
 /** Characters of a body that are shown. */
 const MAX_BODY = 500

@@ -1,13 +1,13 @@
 import type { z } from 'zod'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
-import type { CompiledExpression } from './compiled-expression.ts'
 import type { ProblemKind, ProblemOptions } from './document/problem.ts'
 import type { Exchange } from './exchange/exchange.ts'
 import type { MaybePromise, Outcome } from './exchange/outcome.ts'
+import type { CompiledExpression } from './expression/compiled-expression.ts'
+import type { Template } from './expression/template.ts'
 import type { PolicyReach } from './outbound/policy-reach.ts'
 import type { Phase } from './phase.ts'
-import type { Template } from './template.ts'
 
 /** Where a value stands inside the configuration. */
 export type ConfigPath = readonly (string | number)[]
@@ -19,13 +19,13 @@ export interface ActionContext {
   readonly log: Logger
   readonly reach: PolicyReach
   /** A text with `${…}`. */
-  template(text: string, path: ConfigPath): Template
+  template(text: string, path: ConfigPath): Template<Exchange>
   /** A field that is an expression as a whole; `names` and their types are known to it alone. */
   expression(
     source: string,
     path: ConfigPath,
     names?: Readonly<Record<string, string>>,
-  ): CompiledExpression | undefined
+  ): CompiledExpression<Exchange> | undefined
   problem(kind: ProblemKind, path: ConfigPath, message: string, options?: ProblemOptions): void
   /** True when what its author wrote there was of no use, and an example stands in for it. */
   isMended(path: ConfigPath): boolean

@@ -6,10 +6,10 @@ import * as z from 'zod'
 import { BoundedCache } from '../base/bounded-cache.ts'
 import type { ActionContext } from './action.ts'
 import { listOf } from './document/config-schema.ts'
-import { EvaluationError } from './evaluation.ts'
 import type { BodyTransform, Exchange } from './exchange/exchange.ts'
 import type { HeaderList } from './exchange/header-list.ts'
-import { Pattern, PatternError } from './pattern.ts'
+import { EvaluationError } from './expression/evaluation.ts'
+import { Pattern, PatternError } from './expression/pattern.ts'
 
 /** Bytes of a body, plain, before and after. */
 export const MAX_REPLACED_BODY = 1_048_576

@@ -3,7 +3,6 @@ import type { Logger } from '../base/logger.ts'
 import { nearest } from '../base/nearest.ts'
 import type { ActionContext, ActionDefinition, ConfigPath } from './action.ts'
 import { ACTIONS, UNAVAILABLE_ACTIONS } from './actions/index.ts'
-import type { CompiledExpression } from './compiled-expression.ts'
 import {
   type ActionSource,
   type RuleSource,
@@ -15,16 +14,17 @@ import { readPolicyText } from './document/policy-text.ts'
 import type { ProblemList } from './document/problem.ts'
 import { type ReadConfig, readConfig } from './document/read-config.ts'
 import type { Exchange } from './exchange/exchange.ts'
-import type { ExpressionLanguage } from './expression.ts'
-import type { Scope } from './expression-check.ts'
-import { ExpressionProblem } from './expression-problem.ts'
-import { aType, canBe } from './expression-type.ts'
+import type { CompiledExpression } from './expression/compiled-expression.ts'
+import type { ExpressionLanguage } from './expression/expression.ts'
+import type { Scope } from './expression/expression-check.ts'
+import { ExpressionProblem } from './expression/expression-problem.ts'
+import { aType, canBe } from './expression/expression-type.ts'
+import { splitTemplate, Template } from './expression/template.ts'
 import type { PolicyReach } from './outbound/policy-reach.ts'
 import { PHASES, type Phase } from './phase.ts'
 import { policyLanguage } from './policy-language.ts'
 import { PolicyScope } from './policy-scope.ts'
 import { type CompiledAction, type CompiledRule, PhaseRules } from './run-phase.ts'
-import { splitTemplate, Template } from './template.ts'
 
 /** State of actions by what identifies them: their phase, type and configuration. */
 export type ActionStates = ReadonlyMap<string, unknown>
@@ -179,7 +179,7 @@ export class Compiler {
     return state
   }
 
-  #compileTemplate(text: string, pointer: string, phase: Phase): Template {
+  #compileTemplate(text: string, pointer: string, phase: Phase): Template<Exchange> {
     const { pieces, unclosed } = splitTemplate(text)
     const scope = this.#scope.in(phase)
     const compiled = pieces.map((piece) =>
@@ -187,10 +187,10 @@ export class Compiler {
         ? piece.text
         : this.#compileExpression(piece.source, pointer, scope, piece.offset),
     )
-    if (unclosed === undefined) return new Template(compiled)
+    if (unclosed === undefined) return new Template<Exchange>(compiled)
     const message = 'An interpolation is not closed: it ends with a brace.'
     this.#problems.add('interpolation', pointer, message, { offset: unclosed })
-    return new Template([...compiled, undefined])
+    return new Template<Exchange>([...compiled, undefined])
   }
 
   /** `start`: where the expression begins in the text around it; undefined when it is all there is. */
@@ -199,7 +199,7 @@ export class Compiler {
     pointer: string,
     scope: Scope,
     start?: number,
-  ): CompiledExpression | undefined {
+  ): CompiledExpression<Exchange> | undefined {
     try {
       return this.#language.compile(source, scope)
     } catch (error) {

@@ -9,8 +9,8 @@ import {
 } from './exchange/exchange.ts'
 import { HeaderList } from './exchange/header-list.ts'
 import type { Outcome, Reply } from './exchange/outcome.ts'
+import { type Json, toJson } from './expression/value.ts'
 import { type CompiledPolicy, compilePolicy } from './policy.ts'
-import { type Json, toJson } from './value.ts'
 
 /** A request that nobody sends: what would the policy do with it? */
 export interface ExplainedRequest {

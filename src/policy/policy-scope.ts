@@ -1,8 +1,8 @@
 import type { ActionDefinition } from './action.ts'
 import { ACTIONS } from './actions/index.ts'
-import type { NameProblem, Scope } from './expression-check.ts'
+import type { NameProblem, Scope } from './expression/expression-check.ts'
 import type { Phase } from './phase.ts'
-import { UNAVAILABLE_VARIABLES, VARIABLES } from './variables.ts'
+import { UNAVAILABLE_VARIABLES, VARIABLES } from './vocabulary/variables.ts'
 
 const RESULTS = 'actions.ngrok.'
 const VARS = 'vars.'

@@ -1,15 +1,15 @@
 import type { Logger } from '../base/logger.ts'
 import type { RunningAction } from './action.ts'
-import type { CompiledExpression } from './compiled-expression.ts'
-import { EvaluationError } from './evaluation.ts'
 import type { Exchange } from './exchange/exchange.ts'
 import { CLOSE, CONTINUE, type MaybePromise, type Outcome, refuse } from './exchange/outcome.ts'
+import type { CompiledExpression } from './expression/compiled-expression.ts'
+import { EvaluationError } from './expression/evaluation.ts'
 import type { Phase } from './phase.ts'
 
 export interface CompiledRule {
   readonly name: string | undefined
   /** All must be true; a rule without any always matches. */
-  readonly expressions: readonly CompiledExpression[]
+  readonly expressions: readonly CompiledExpression<Exchange>[]
   readonly actions: readonly CompiledAction[]
 }
 

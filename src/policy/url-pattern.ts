@@ -1,10 +1,10 @@
 import { BoundedCache } from '../base/bounded-cache.ts'
 import type { ActionContext } from './action.ts'
 import type { ProblemKind } from './document/problem.ts'
-import { EvaluationError } from './evaluation.ts'
 import type { Exchange } from './exchange/exchange.ts'
-import { Pattern, PatternError, type Replacement } from './pattern.ts'
-import type { Template } from './template.ts'
+import { EvaluationError } from './expression/evaluation.ts'
+import { Pattern, PatternError, type Replacement } from './expression/pattern.ts'
+import type { Template } from './expression/template.ts'
 
 /** Characters of a URL after a replacement; a request head is not longer either. */
 const MAX_URL = 65_536
@@ -13,7 +13,7 @@ const MAX_STEPS = 262_144
 
 /** An RE2 expression over the whole URL, with `${…}` in it that are computed before it matches. */
 export class UrlPattern {
-  readonly #template: Template
+  readonly #template: Template<Exchange>
   readonly #patterns = new BoundedCache((source) => new Pattern(source))
 
   constructor(source: string, kind: ProblemKind, context: ActionContext) {

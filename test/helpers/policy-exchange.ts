@@ -8,11 +8,11 @@ import {
 } from '../../src/policy/exchange/exchange.ts'
 import { HeaderList } from '../../src/policy/exchange/header-list.ts'
 import type { Outcome } from '../../src/policy/exchange/outcome.ts'
+import { toJson } from '../../src/policy/expression/value.ts'
 import type { Phase } from '../../src/policy/phase.ts'
 import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../../src/policy/policy.ts'
 import { policyLanguage } from '../../src/policy/policy-language.ts'
 import { PolicyScope } from '../../src/policy/policy-scope.ts'
-import { toJson } from '../../src/policy/value.ts'
 import { captureLog } from './captured-log.ts'
 import { ManualClock } from './manual-clock.ts'
 

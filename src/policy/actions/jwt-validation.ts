@@ -6,10 +6,10 @@ import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, type Outcome, refuse } from '../exchange/outcome.ts'
 import { parseContentType } from '../exchange/request-view.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
+import type { Template } from '../expression/template.ts'
+import type { ValueInput } from '../expression/value.ts'
 import { KeySource } from '../outbound/key-source.ts'
 import { type TokenFailure, TokenVerifier, tokenView } from '../outbound/token-verifier.ts'
-import type { Template } from '../template.ts'
-import type { ValueInput } from '../value.ts'
 
 /** Those with public keys: a key set cannot hold the secrets of the others. */
 const ALGORITHMS = [
@@ -50,8 +50,8 @@ type Config = z.output<typeof config>
 
 interface TokenPlace {
   readonly method: 'header' | 'body'
-  readonly name: Template
-  readonly prefix: Template
+  readonly name: Template<Exchange>
+  readonly prefix: Template<Exchange>
 }
 
 /** Lets pass who bears the tokens that are listed, all of them, signed by a key of the sources. */

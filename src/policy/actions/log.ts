@@ -1,8 +1,8 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
+import { toJson } from '../expression/value.ts'
 import { PHASES } from '../phase.ts'
-import { toJson } from '../value.ts'
 import { compileValue } from '../value-template.ts'
 
 /** Writes metadata into the log of the gateway. */

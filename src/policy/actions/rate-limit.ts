@@ -1,17 +1,17 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
-import type { CompiledExpression } from '../compiled-expression.ts'
 import { durationMs, listOf, problem } from '../document/config-schema.ts'
-import { EvaluationError } from '../evaluation.ts'
 import type { Exchange } from '../exchange/exchange.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, type Outcome, respond } from '../exchange/outcome.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
-import { type Node, pathOf, textOf } from '../expression-tree.ts'
-import { lookUp } from '../functions/requests.ts'
+import type { CompiledExpression } from '../expression/compiled-expression.ts'
+import { EvaluationError } from '../expression/evaluation.ts'
+import { type Node, pathOf, textOf } from '../expression/expression-tree.ts'
+import { isList, toText } from '../expression/value.ts'
 import { RateLimiter } from '../limit/rate-limiter.ts'
 import { HTTP_PHASES } from '../phase.ts'
-import { isList, toText } from '../value.ts'
+import { lookUp } from '../vocabulary/requests.ts'
 
 const MAX_CAPACITY = 2_000_000_000
 const MAX_NAME = 1_023
@@ -87,7 +87,7 @@ function tooMany(waitMs: number): Outcome {
 type KeyReader = (exchange: Exchange) => string
 
 /** The forms that most limits have are read at once; everything else is evaluated. */
-function keyReader(expression: CompiledExpression): KeyReader {
+function keyReader(expression: CompiledExpression<Exchange>): KeyReader {
   const path = pathOf(expression.form)
   if (path === 'conn.client_ip') return ({ connection }) => connection.clientIp
   if (path === 'req.host') return (exchange) => requestOf(exchange).host

@@ -7,10 +7,10 @@ import {
   parseCidr,
 } from '../../base/cidr.ts'
 import { type ActionContext, defineAction } from '../action.ts'
-import { EvaluationError } from '../evaluation.ts'
 import type { Exchange } from '../exchange/exchange.ts'
 import { CLOSE, CONTINUE, refuse } from '../exchange/outcome.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
+import { EvaluationError } from '../expression/evaluation.ts'
 import { PHASES } from '../phase.ts'
 
 const MAX_RANGES = 1_000

@@ -1,8 +1,8 @@
 import * as z from 'zod'
 import { defineAction } from '../action.ts'
 import { listOf } from '../document/config-schema.ts'
-import { EvaluationError } from '../evaluation.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
+import { EvaluationError } from '../expression/evaluation.ts'
 import { PHASES } from '../phase.ts'
 import { compileValue } from '../value-template.ts'
 

@@ -1,4 +1,4 @@
-import { EvaluationError } from '../evaluation.ts'
+import { EvaluationError } from '../expression/evaluation.ts'
 import type { Phase } from '../phase.ts'
 import type { Exchange, RequestHead, ResponseHead } from './exchange.ts'
 import type { HeaderList } from './header-list.ts'

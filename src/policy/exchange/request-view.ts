@@ -1,4 +1,4 @@
-import { duration, timestamp, type ValueInput } from '../value.ts'
+import { duration, timestamp, type ValueInput } from '../expression/value.ts'
 import type { RequestHead, ResponseHead } from './exchange.ts'
 
 /** The URL of a request in its parts, as expressions see them. Nothing is normalized away. */

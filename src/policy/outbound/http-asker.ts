@@ -1,8 +1,8 @@
 import type { Clock } from '../../base/clock.ts'
-import { EvaluationError } from '../evaluation.ts'
 import type { Exchange } from '../exchange/exchange.ts'
 import { NO_ERROR, type ResultError } from '../exchange/result-error.ts'
-import type { ValueInput } from '../value.ts'
+import { EvaluationError } from '../expression/evaluation.ts'
+import type { ValueInput } from '../expression/value.ts'
 import { OutboundError, type OutboundResponse, send } from './outbound.ts'
 import type { PolicyReach } from './policy-reach.ts'
 

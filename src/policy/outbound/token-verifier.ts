@@ -1,7 +1,7 @@
 import { decodeJwt, decodeProtectedHeader, errors, type JWTVerifyGetKey, jwtVerify } from 'jose'
 import type { Clock } from '../../base/clock.ts'
 import type { ResultError } from '../exchange/result-error.ts'
-import { fromJson, type ValueInput } from '../value.ts'
+import { fromJson, type ValueInput } from '../expression/value.ts'
 import type { KeySource } from './key-source.ts'
 
 export interface TokenRules {

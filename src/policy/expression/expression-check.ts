@@ -1,0 +1,307 @@
+import { nearest } from '../../base/nearest.ts'
+import type { Phase } from '../phase.ts'
+import { ExpressionProblem } from './expression-problem.ts'
+import {
+  AND,
+  type CallNode,
+  CONDITIONAL,
+  childrenOf,
+  type FoldNode,
+  IN,
+  INDEX,
+  type Node,
+  OR,
+  pathOf,
+  textOf,
+} from './expression-tree.ts'
+import {
+  aType,
+  BOOL,
+  canBe,
+  DYN,
+  either,
+  fieldNames,
+  formatType,
+  parseType,
+  partType,
+  type Type,
+} from './expression-type.ts'
+import { type FindOverloads, isConstant, type Overload, qualifiedName } from './overload.ts'
+
+/** The names that an expression may use where it stands. */
+export interface Scope {
+  readonly phase: Phase
+  /** The type of a dotted name, or why it cannot be read here. */
+  typeOf(path: string): string | NameProblem | undefined
+  /** Names that can be read here, for who mistyped one. */
+  names(): Iterable<string>
+}
+
+/** Why a name is refused; `isForeign` when only the hosted service can judge. */
+export interface NameProblem {
+  readonly message: string
+  readonly isForeign: boolean
+}
+
+export interface CheckerOptions {
+  readonly scope: Scope
+  readonly overloads: FindOverloads
+  /** Everything that can be called; operators have names with underscores. */
+  functionNames(): Iterable<string>
+  /** Runs an expression without variables; answers why it fails. */
+  failureOf(constant: Node): string | undefined
+}
+
+const TYPE_NAMES = new Set(['bool', 'int', 'uint', 'double', 'string', 'bytes', 'list', 'map'])
+const RESERVED = new Set(['actions', 'conn', 'endpoint', 'req', 'res', 'time', 'vars'])
+const CONSTANT_TYPES: Readonly<Record<string, string>> = {
+  boolValue: 'bool',
+  bytesValue: 'bytes',
+  doubleValue: 'double',
+  int64Value: 'int',
+  nullValue: 'null_type',
+  stringValue: 'string',
+  uint64Value: 'uint',
+}
+
+type Locals = ReadonlyMap<string, Type>
+
+/**
+ * Finds what is bound to fail: unknown names and functions, operands that no overload takes,
+ * constant parts that raise an error. Everything that depends on the request stays `dyn`.
+ */
+export class ExpressionChecker {
+  readonly #options: CheckerOptions
+  readonly #problems: ExpressionProblem[] = []
+  readonly #refused = new Set<Node>()
+
+  constructor(options: CheckerOptions) {
+    this.#options = options
+  }
+
+  /** The type of the whole expression. Throws ExpressionProblem, with all that is wrong. */
+  check(node: Node): Type {
+    const type = this.#typeOf(node, new Map())
+    this.#refuseFailingConstants(node)
+    const [first, ...further] = this.#problems
+    if (first) throw new ExpressionProblem(first.message, { ...first, further })
+    return type
+  }
+
+  /** What is refused may be anything: nothing else has to be wrong because of it. */
+  #refuse(node: Node, message: string, isForeign = false): Type {
+    this.#refused.add(node)
+    this.#problems.push(new ExpressionProblem(message, { node: node.id, isForeign }))
+    return DYN
+  }
+
+  #typeOf(node: Node, locals: Locals): Type {
+    switch (node.kind) {
+      case 'constant':
+        return { name: CONSTANT_TYPES[node.value.case ?? ''] ?? 'dyn' }
+      case 'name':
+      case 'select':
+        return this.#nameType(node, locals)
+      case 'list':
+        return { name: 'list', of: this.#common(node.items, locals) }
+      case 'map': {
+        for (const [key] of node.entries) this.#typeOf(key, locals)
+        return {
+          name: 'map',
+          of: this.#common(
+            node.entries.map(([, value]) => value),
+            locals,
+          ),
+        }
+      }
+      case 'fold':
+        return this.#foldType(node, locals)
+      case 'call':
+        return this.#callType(node, locals)
+    }
+  }
+
+  #common(nodes: readonly Node[], locals: Locals): Type {
+    const types = nodes.map((node) => this.#typeOf(node, locals))
+    return types.length === 0 ? DYN : types.reduce(either)
+  }
+
+  /** The longest known name wins; what follows are fields of its value. */
+  #nameType(node: Node, locals: Locals): Type {
+    const path = pathOf(node)
+    const root = path?.split('.', 1)[0] ?? ''
+    if (path !== undefined && !locals.has(root)) {
+      const known = this.#options.scope.typeOf(path)
+      if (typeof known === 'string') return parseType(known)
+      if (known) return this.#refuse(startOf(node), known.message, known.isForeign)
+    }
+    if (node.kind === 'name') {
+      const local = locals.get(node.name)
+      if (local) return local
+      if (TYPE_NAMES.has(node.name)) return { name: 'type' }
+      return this.#refuseUnknown(node.name, node)
+    }
+    if (node.kind !== 'select') return DYN
+    if (path !== undefined && !locals.has(root) && !this.#hasKnownStart(node.operand)) {
+      return this.#refuseUnknown(path, node)
+    }
+    const operand = this.#typeOf(node.operand, locals)
+    if (!canBe(operand, 'map')) {
+      return this.#refuse(node, `${aType(operand)} has no field ${node.field}`)
+    }
+    return node.isTest ? BOOL : this.#partType(node, operand, node.field)
+  }
+
+  #partType(node: Node, whole: Type, field: string | undefined): Type {
+    const type = partType(whole, field)
+    if (type) return type
+    const meant = nearest(field ?? '', fieldNames(whole))
+    const hint = meant ? `: did you mean ${meant}?` : ''
+    return this.#refuse(node, `${aType(whole)} has no field ${field}${hint}`, true)
+  }
+
+  #hasKnownStart(node: Node): boolean {
+    const path = pathOf(node)
+    if (path === undefined || this.#options.scope.typeOf(path) !== undefined) return true
+    return node.kind === 'select' && this.#hasKnownStart(node.operand)
+  }
+
+  #refuseUnknown(name: string, node: Node): Type {
+    const meant = nearest(name, this.#options.scope.names())
+    const hint = meant ? `: did you mean ${meant}?` : ''
+    return this.#refuse(startOf(node), `${name} is not known here${hint}`, true)
+  }
+
+  #foldType(node: FoldNode, locals: Locals): Type {
+    if (RESERVED.has(node.variable)) {
+      return this.#refuse(node, `${node.variable} cannot be the variable of a macro`)
+    }
+    const range = this.#typeOf(node.range, locals)
+    if (!canBe(range, 'list') && !canBe(range, 'map')) {
+      this.#refuse(node, `${aType(range)} has no items`)
+    }
+    const item = range.name === 'list' ? (range.of ?? DYN) : DYN
+    const init = this.#typeOf(node.init, locals)
+    const inside = new Map([...locals, [node.variable, item], [node.accumulator, init]])
+    this.#typeOf(node.condition, inside)
+    const step = this.#typeOf(node.step, inside)
+    return this.#typeOf(node.result, new Map([...locals, [node.accumulator, step]]))
+  }
+
+  #callType(node: CallNode, locals: Locals): Type {
+    const qualified = qualifiedName(node, this.#options.overloads)
+    if (qualified !== undefined) {
+      const overloads = this.#options.overloads(qualified) ?? []
+      return this.#overloadType(qualified, node, overloads, locals)
+    }
+    const [first, second, third] = node.args
+    switch (node.name) {
+      case AND:
+      case OR:
+        for (const arg of node.args) this.#require(arg, 'bool', locals)
+        return BOOL
+      case CONDITIONAL: {
+        if (!first || !second || !third) return DYN
+        this.#require(first, 'bool', locals)
+        return either(this.#typeOf(second, locals), this.#typeOf(third, locals))
+      }
+      case '@not_strictly_false':
+        return BOOL
+      case INDEX: {
+        if (!first || !second) return DYN
+        return this.#itemType(first, second, locals)
+      }
+    }
+    const overloads = this.#options.overloads(node.name)
+    if (overloads) return this.#overloadType(node.name, node, overloads, locals)
+    const type = this.#refuseFunction(node)
+    // A name alone may be the first part of the function's, or the variable of a mistyped macro.
+    if (node.target && node.target.kind !== 'name') this.#typeOf(node.target, locals)
+    if (node.args[0]?.kind === 'name') return type
+    for (const arg of node.args) this.#typeOf(arg, locals)
+    return type
+  }
+
+  #refuseFunction(node: CallNode): Type {
+    const { scope, functionNames } = this.#options
+    const target = node.target && pathOf(node.target)
+    const owner = target === undefined ? undefined : scope.typeOf(target)
+    if (typeof owner === 'object') return this.#refuse(node, owner.message, owner.isForeign)
+    const name = target === undefined ? node.name : `${target}.${node.name}`
+    const meant = nearest(name, functionNames()) ?? nearest(node.name, functionNames())
+    const hint = meant ? `: did you mean ${meant}()?` : ''
+    return this.#refuse(node, `there is no function ${name}()${hint}`, true)
+  }
+
+  #itemType(operand: Node, index: Node, locals: Locals): Type {
+    const type = this.#typeOf(operand, locals)
+    const key = this.#typeOf(index, locals)
+    const isList = type.name === 'list'
+    if (!canBe(type, 'list') && !canBe(type, 'map')) {
+      return this.#refuse(operand, `${aType(type)} has no items`)
+    }
+    if (isList && !['int', 'uint', 'double', 'dyn'].includes(key.name)) {
+      return this.#refuse(index, `a list has no item ${textOf(index) ?? `by ${key.name}`}`)
+    }
+    return this.#partType(index, type, textOf(index))
+  }
+
+  #require(node: Node, wanted: string, locals: Locals): void {
+    const type = this.#typeOf(node, locals)
+    if (canBe(type, wanted)) return
+    this.#refuse(node, `a ${wanted} is needed, and this is ${aType(type)}`)
+  }
+
+  #overloadType(
+    name: string,
+    node: CallNode,
+    overloads: readonly Overload[],
+    locals: Locals,
+  ): Type {
+    const isMethod = node.target !== undefined && name === node.name
+    const given = [...(isMethod && node.target ? [node.target] : []), ...node.args]
+    const types = given.map((arg) => this.#typeOf(arg, locals))
+    const fitting = overloads.filter(
+      (overload) =>
+        overload.isMethod === isMethod &&
+        overload.parameters.length === types.length &&
+        overload.parameters.every((wanted, index) => canBe(types[index] ?? DYN, wanted)),
+    )
+    if (fitting.length === 0) {
+      const list = types.map(formatType).join(', ')
+      return this.#refuse(node, `${describe(name)} does not take (${list})`)
+    }
+    const { phase } = this.#options.scope
+    if (!fitting.some(({ phases }) => !phases || phases.includes(phase))) {
+      return this.#refuse(node, `${describe(name)} cannot be used in ${phase}`)
+    }
+    const [problem] = fitting.flatMap(({ check }) => check?.(given) ?? [])
+    if (problem !== undefined) return this.#refuse(node, problem)
+    return fitting.map(({ result }) => parseType(result)).reduce(either)
+  }
+
+  /** Runs the largest parts that depend on nothing, unless something is wrong with them already. */
+  #refuseFailingConstants(node: Node): void {
+    if (!isConstant(node, this.#options.overloads) || this.#hasRefused(node)) {
+      for (const child of childrenOf(node)) this.#refuseFailingConstants(child)
+    } else if (node.kind === 'call') {
+      const failure = this.#options.failureOf(node)
+      if (failure !== undefined) this.#refuse(node, failure)
+    }
+  }
+
+  #hasRefused(node: Node): boolean {
+    return this.#refused.has(node) || childrenOf(node).some((child) => this.#hasRefused(child))
+  }
+}
+
+/** Where a dotted name begins. */
+function startOf(node: Node): Node {
+  return node.kind === 'select' ? startOf(node.operand) : node
+}
+
+/** Operators by their sign: `_+_` is `+`. */
+function describe(name: string): string {
+  const sign = name === IN ? 'in' : /^_?([^_@\w]+)_$/.exec(name)?.[1]
+  return sign ? `the operator ${sign}` : `${name.replace('@', '')}()`
+}

@@ -1,0 +1,77 @@
+import { type Evaluation, EvaluationError } from '../expression/evaluation.ts'
+import {
+  type ExpressionFunction,
+  fnWithin,
+  methodWithin,
+} from '../expression/expression-function.ts'
+import { isList, type ListValue, toJson, type Value } from '../expression/value.ts'
+
+/** `list.sortBy(x, key)` is rewritten to this: the list, and the key of each item. */
+export const SORT_BY = '@sort_by'
+
+const MAX_RANGE = 10_000n
+
+export const LIST_FUNCTIONS: readonly ExpressionFunction[] = [
+  fnWithin('lists.range', ['int'], 'list(int)', (evaluation, count) => {
+    if (count < 0n || count > MAX_RANGE) {
+      throw new EvaluationError(`lists.range takes 0 to ${MAX_RANGE}`)
+    }
+    evaluation.spend(Number(count))
+    return Array.from({ length: Number(count) }, (_, index) => BigInt(index))
+  }),
+  methodWithin('slice', ['list', 'int', 'int'], 'list', (evaluation, list, from, to) => {
+    evaluation.spend(list.size)
+    if (from < 0n || to < from || to > BigInt(list.size)) {
+      throw new EvaluationError(`slice(${from}, ${to}) is outside of a list of ${list.size}`)
+    }
+    return Array.from(list).slice(Number(from), Number(to))
+  }),
+  methodWithin('flatten', ['list'], 'list', (evaluation, list) => flatten(evaluation, list, 1)),
+  methodWithin('flatten', ['list', 'int'], 'list', (evaluation, list, depth) => {
+    if (depth < 0n) throw new EvaluationError('flatten takes a depth of at least 0')
+    return flatten(evaluation, list, Number(depth))
+  }),
+  methodWithin('distinct', ['list'], 'list', (evaluation, list) => {
+    evaluation.spend(8 * list.size)
+    const seen = new Map<string, Value>()
+    for (const item of list) {
+      const key = `${kindOf(item)}${JSON.stringify(toJson(item))}`
+      if (!seen.has(key)) seen.set(key, item)
+    }
+    return Array.from(seen.values())
+  }),
+  methodWithin('sort', ['list'], 'list', (evaluation, list) => sortBy(evaluation, list, list)),
+  fnWithin(SORT_BY, ['list', 'list'], 'list', sortBy),
+]
+
+function flatten(evaluation: Evaluation, list: ListValue, depth: number): Value[] {
+  evaluation.spend(list.size)
+  const flat: Value[] = []
+  for (const item of list) {
+    if (depth > 0 && isList(item)) flat.push(...flatten(evaluation, item, depth - 1))
+    else flat.push(item)
+  }
+  return flat
+}
+
+function sortBy(evaluation: Evaluation, list: ListValue, keys: ListValue): Value[] {
+  evaluation.spend(list.size * Math.ceil(Math.log2(list.size + 2)))
+  const pairs = Array.from(list, (item, index) => ({ item, key: keys.get(index) ?? null }))
+  const kinds = new Set(pairs.map(({ key }) => kindOf(key)))
+  if (kinds.size > 1 || kinds.has('other')) {
+    throw new EvaluationError('only numbers, strings or booleans of one kind can be sorted')
+  }
+  return pairs.sort((a, b) => compare(a.key as string, b.key as string)).map(({ item }) => item)
+}
+
+function compare(a: string, b: string): number {
+  if (a === b) return 0
+  return a < b ? -1 : 1
+}
+
+/** Integers and doubles are one kind: CEL compares numbers across types. */
+function kindOf(value: Value): string {
+  const type = typeof value
+  if (type === 'bigint' || type === 'number') return 'number'
+  return type === 'object' ? 'other' : type
+}

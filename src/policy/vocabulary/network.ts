@@ -1,0 +1,43 @@
+import { randomInt } from 'node:crypto'
+import { parseAddress } from '../../base/cidr.ts'
+import { type Evaluation, EvaluationError } from '../expression/evaluation.ts'
+import {
+  type ExpressionFunction,
+  fn,
+  fnWithin,
+  methodWithin,
+} from '../expression/expression-function.ts'
+
+/** RFC 1918, as the service has it: IPv4 alone. */
+const PRIVATE = ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16']
+
+/** Addresses and chance. */
+export const NETWORK_FUNCTIONS: readonly ExpressionFunction[] = [
+  fnWithin('inCidrRange', ['string', 'string'], 'bool', inRange),
+  fnWithin('inCidrRanges', ['string', 'list'], 'bool', (evaluation, ip, ranges) => {
+    evaluation.spend(16 * ranges.size)
+    return Array.from(ranges).some(
+      (range) => typeof range === 'string' && inRange(evaluation, ip, range),
+    )
+  }),
+  methodWithin('isPrivateIp', ['string'], 'bool', (evaluation, ip) =>
+    PRIVATE.some((range) => inRange(evaluation, ip, range)),
+  ),
+
+  fn('rand.double', [], 'double', () => Math.random()),
+  fn('rand.int', [], 'int', () => BigInt(randomInt(2))),
+  fn('rand.int', ['int', 'int'], 'int', (from, to) => {
+    const [least, most] = from < to ? [from, to] : [to, from]
+    // The generator takes ranges below 2^48.
+    if (least < 0n || most - least >= 1n << 48n || most > BigInt(Number.MAX_SAFE_INTEGER)) {
+      throw new EvaluationError('rand.int takes integers from 0 to 2^48')
+    }
+    return BigInt(randomInt(Number(least), Number(most) + 1))
+  }),
+]
+
+/** False when one of them cannot be read. */
+function inRange(evaluation: Evaluation, ip: string, range: string): boolean {
+  const address = parseAddress(ip)
+  return address !== undefined && (evaluation.ranges.get(range)?.contains(address) ?? false)
+}

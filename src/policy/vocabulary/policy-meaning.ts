@@ -1,0 +1,87 @@
+import {
+  type CallNode,
+  call,
+  type FoldNode,
+  IN,
+  INDEX,
+  mapChildren,
+  type Node,
+  pathOf,
+  text,
+} from '../expression/expression-tree.ts'
+import { IS_KNOWN, type Meaning } from '../expression/meaning.ts'
+import { SORT_BY } from './lists.ts'
+import { contains, LENIENT_MAPS, lookUp } from './requests.ts'
+
+/** What policies read differently than the language has it. */
+export const POLICY_MEANING: Meaning = { macros: ['sortBy'], rewrite: rewriteMeaning }
+
+/**
+ * Gives the expression the meaning that policies have beyond the language: lenient maps, `has()`
+ * of an index, `sortBy`, and `actions.svc` for `actions.ngrok`. Throws Error with a sentence.
+ */
+function rewriteMeaning(node: Node, isVariable: (path: string) => boolean): Node {
+  const again = (child: Node) => rewriteMeaning(child, isVariable)
+  const { id } = node
+  switch (node.kind) {
+    case 'select': {
+      const map = pathOf(node.operand)
+      if (map !== undefined && LENIENT_MAPS.has(map)) {
+        return call(id, node.isTest ? contains(map) : lookUp(map), [text(id, node.field)])
+      }
+      if (node.isTest && isVariable(`${map}.${node.field}`)) {
+        return call(id, IS_KNOWN, [text(id, `${map}.${node.field}`)])
+      }
+      if (map === 'actions' && node.field === 'svc') {
+        return { ...node, field: 'ngrok' }
+      }
+      return mapChildren(node, again)
+    }
+    case 'call':
+      return rewriteCall(node, again)
+    default:
+      return mapChildren(node, again)
+  }
+}
+
+function rewriteCall(node: CallNode, again: (child: Node) => Node): Node {
+  const { id, name, args } = node
+  const [first, second] = args
+  if (name === INDEX && first && second) {
+    const map = pathOf(first)
+    if (map !== undefined && LENIENT_MAPS.has(map)) return call(id, lookUp(map), [again(second)])
+  }
+  if (name === IN && first && second) {
+    const map = pathOf(second)
+    if (map !== undefined && LENIENT_MAPS.has(map)) return call(id, contains(map), [again(first)])
+  }
+  if (name === 'has' && !node.target && args.length === 1) {
+    if (first?.kind === 'select') return again({ ...first, isTest: true })
+    if (first?.kind === 'call' && first.name === INDEX && first.args[0] && first.args[1]) {
+      return again(call(id, IN, [first.args[1], first.args[0]]))
+    }
+    throw new Error('has() takes a field or a key, such as has(vars.tier)')
+  }
+  if (name === 'sortBy' && node.target && second && first?.kind === 'name') {
+    const target = again(node.target)
+    return call(id, SORT_BY, [target, mapOver(id, target, first.name, again(second))])
+  }
+  return mapChildren(node, again)
+}
+
+/** What the parser makes of `range.map(variable, value)`. */
+function mapOver(id: bigint, range: Node, variable: string, value: Node): FoldNode {
+  const accumulator = '@result'
+  const result: Node = { kind: 'name', id, name: accumulator }
+  return {
+    kind: 'fold',
+    id,
+    variable,
+    accumulator,
+    range,
+    init: { kind: 'list', id, items: [] },
+    condition: { kind: 'constant', id, value: { case: 'boolValue', value: true } },
+    step: call(id, '_+_', [result, { kind: 'list', id, items: [value] }]),
+    result,
+  }
+}

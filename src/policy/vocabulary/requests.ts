@@ -1,0 +1,100 @@
+import type { Exchange } from '../exchange/exchange.ts'
+import { requestOf, responseOf } from '../exchange/message-head.ts'
+import { cookiesOf, queryOf, setCookiesOf } from '../exchange/request-view.ts'
+import { type Evaluation, EvaluationError } from '../expression/evaluation.ts'
+import { type ExpressionFunction, fnWithin } from '../expression/expression-function.ts'
+import type { ValueInput } from '../expression/value.ts'
+import { HTTP_PHASES, type Phase, RESPONSE_PHASE } from '../phase.ts'
+
+/** The maps of a request or response in which a missing key is an empty list. */
+export const LENIENT_MAPS: ReadonlySet<string> = new Set([
+  'req.headers',
+  'req.trailers',
+  'req.cookies',
+  'req.url.query_params',
+  'res.headers',
+  'res.trailers',
+  'res.cookies',
+])
+
+/** `req.headers[key]` and `key in req.headers` are rewritten to functions with these names. */
+export const lookUp = (map: string): string => `@at:${map}`
+export const contains = (map: string): string => `@in:${map}`
+
+type Find = (exchange: Exchange, key: string) => readonly ValueInput[]
+
+const inRequestHeaders: Find = (exchange, name) => requestOf(exchange).headers.all(name)
+const inRequestCookies: Find = (exchange, name) => cookiesOf(requestOf(exchange)).get(name) ?? []
+const inQuery: Find = (exchange, name) => queryOf(requestOf(exchange)).get(name) ?? []
+const inResponseHeaders: Find = (exchange, name) => responseOf(exchange).headers.all(name)
+const inResponseCookies: Find = (exchange, name) =>
+  setCookiesOf(responseOf(exchange)).get(name) ?? []
+/** Trailers come after everything that a policy decides. */
+const nowhere: Find = () => []
+
+const TEXTS = 'list(string)'
+const COOKIES = 'list(cookie)'
+const SET_COOKIES = 'list(set_cookie)'
+
+/** What stands in the heads of the request and the response; names of headers in any case. */
+export const REQUEST_FUNCTIONS: readonly ExpressionFunction<Exchange>[] = [
+  ...lenientMap('req.headers', TEXTS, HTTP_PHASES, inRequestHeaders),
+  ...lenientMap('req.trailers', TEXTS, HTTP_PHASES, nowhere),
+  ...lenientMap('req.cookies', COOKIES, HTTP_PHASES, inRequestCookies),
+  ...lenientMap('req.url.query_params', TEXTS, HTTP_PHASES, inQuery),
+  ...lenientMap('res.headers', TEXTS, RESPONSE_PHASE, inResponseHeaders),
+  ...lenientMap('res.trailers', TEXTS, RESPONSE_PHASE, nowhere),
+  ...lenientMap('res.cookies', SET_COOKIES, RESPONSE_PHASE, inResponseCookies),
+
+  getter('getReqHeader', TEXTS, HTTP_PHASES, inRequestHeaders),
+  tester('hasReqHeader', HTTP_PHASES, inRequestHeaders),
+  getter('getQueryParam', TEXTS, HTTP_PHASES, inQuery),
+  tester('hasQueryParam', HTTP_PHASES, inQuery),
+  getter('getReqCookie', 'cookie', HTTP_PHASES, first(inRequestCookies)),
+  tester('hasReqCookie', HTTP_PHASES, inRequestCookies),
+  getter('getResHeader', TEXTS, RESPONSE_PHASE, inResponseHeaders),
+  tester('hasResHeader', RESPONSE_PHASE, inResponseHeaders),
+  getter('getResCookie', 'set_cookie', RESPONSE_PHASE, longestPath(inResponseCookies)),
+  tester('hasResCookie', RESPONSE_PHASE, inResponseCookies),
+]
+
+function lenientMap(
+  map: string,
+  result: string,
+  phases: readonly Phase[],
+  find: Find,
+): ExpressionFunction<Exchange>[] {
+  return [getter(lookUp(map), result, phases, find), tester(contains(map), phases, find)]
+}
+
+function getter(
+  name: string,
+  result: string,
+  phases: readonly Phase[],
+  find: (exchange: Exchange, key: string) => ValueInput,
+): ExpressionFunction<Exchange> {
+  const run = (evaluation: Evaluation<Exchange>, key: string) => find(evaluation.subject, key)
+  return fnWithin(name, ['string'], result, run, phases)
+}
+
+function tester(name: string, phases: readonly Phase[], find: Find): ExpressionFunction<Exchange> {
+  const run = (evaluation: Evaluation<Exchange>, key: string) =>
+    find(evaluation.subject, key).length > 0
+  return fnWithin(name, ['string'], 'bool', run, phases)
+}
+
+function first(find: Find): (exchange: Exchange, name: string) => ValueInput {
+  return (exchange, name) => {
+    const [cookie] = find(exchange, name)
+    if (cookie === undefined) throw new EvaluationError(`there is no cookie ${name}`)
+    return cookie
+  }
+}
+
+function longestPath(find: Find): (exchange: Exchange, name: string) => ValueInput {
+  const pathOf = (cookie: ValueInput) => (cookie as { path: string }).path.length
+  return (exchange, name) => {
+    const cookies = [...find(exchange, name)].sort((a, b) => pathOf(b) - pathOf(a))
+    return first(() => cookies)(exchange, name)
+  }
+}

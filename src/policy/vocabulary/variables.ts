@@ -1,0 +1,230 @@
+import type { Exchange, SessionCertificate, TlsSession } from '../exchange/exchange.ts'
+import type { HeaderList } from '../exchange/header-list.ts'
+import { requestOf, responseOf } from '../exchange/message-head.ts'
+import {
+  cookiesOf,
+  parseContentType,
+  queryOf,
+  type RequestUrl,
+  requestUrl,
+  setCookiesOf,
+} from '../exchange/request-view.ts'
+import { formatTime, timestamp, type ValueInput } from '../expression/value.ts'
+import type { Variable } from '../expression/variable.ts'
+import { HTTP_PHASES, type Phase, RESPONSE_PHASE } from '../phase.ts'
+import { CERTIFICATE_VARIABLES } from './certificate-variables.ts'
+
+type ExchangeVariable = Variable<Exchange>
+
+type Read = (exchange: Exchange) => ValueInput | undefined
+
+const anytime = (type: string, read: Read): ExchangeVariable => ({ type, read })
+
+const onTls = (
+  type: string,
+  read: (tls: TlsSession) => ValueInput | undefined,
+): ExchangeVariable => ({
+  type,
+  read: ({ connection }) => connection.tls && read(connection.tls),
+})
+
+const inRequest = (type: string, read: Read): ExchangeVariable => ({
+  type,
+  read,
+  phases: HTTP_PHASES,
+})
+
+const inUrl = (type: string, read: (url: RequestUrl) => ValueInput): ExchangeVariable =>
+  inRequest(type, (exchange) => read(requestUrl(requestOf(exchange))))
+
+const inResponse = (type: string, read: Read): ExchangeVariable => ({
+  type,
+  read,
+  phases: RESPONSE_PHASE,
+})
+
+const requestHeaders: HeadersOf = (exchange) => requestOf(exchange).headers
+const responseHeaders: HeadersOf = (exchange) => responseOf(exchange).headers
+type HeadersOf = (exchange: Exchange) => HeaderList
+
+/** Of connections that come from a cluster, which none does here. */
+const NO_POD = { name: '', namespace: '', annotations: {}, error_code: '', error_message: '' }
+
+const CONNECTION: Record<string, ExchangeVariable> = {
+  'conn.client_ip': anytime('string', ({ connection }) => connection.clientIp),
+  'conn.client_port': anytime('int', ({ connection }) => BigInt(connection.clientPort)),
+  'conn.server_ip': anytime('string', ({ connection }) => connection.serverIp),
+  'conn.server_port': anytime('int', ({ connection }) => BigInt(connection.serverPort)),
+  'conn.server_region': anytime('string', () => ''),
+  'conn.ts.start': anytime('timestamp', ({ connection }) => timestamp(connection.startedAt)),
+  'conn.bytes_in': anytime('int', ({ connection }) => BigInt(connection.bytesIn)),
+  'conn.bytes_out': anytime('int', ({ connection }) => BigInt(connection.bytesOut)),
+
+  'conn.tls.version': onTls('string', ({ version }) => version.replace(/^TLSv/, '')),
+  'conn.tls.cipher_suite': onTls('string', ({ cipherSuite }) => cipherSuite),
+  'conn.tls.sni': onTls('string', ({ serverName }) => serverName),
+  'conn.tls.negotiated_alpn': onTls('string', ({ alpn }) => alpn),
+  'conn.tls.session_resumed': onTls('bool', () => false),
+  ...certificate('conn.tls.client', ({ clientCertificate }) => clientCertificate),
+  'conn.tls.client.pem': onTls('string', ({ clientCertificate }) => {
+    return clientCertificate?.x509.toString()
+  }),
+  ...certificate('conn.tls.server', ({ serverCertificate }) => serverCertificate),
+
+  ...unknownOrigin('conn.client_ip'),
+  ...unknownOrigin('conn.server_ip'),
+  'conn.k8s.pod.id': anytime('string', () => ''),
+  'conn.k8s.pod.metadata': anytime('map(dyn)', () => NO_POD),
+  ...Object.fromEntries(
+    Object.entries(NO_POD).map(([name, value]) => [
+      `conn.k8s.pod.metadata.${name}`,
+      anytime(typeof value === 'string' ? 'string' : 'map(string)', () => value),
+    ]),
+  ),
+}
+
+const ENDPOINT: Record<string, ExchangeVariable> = {
+  'endpoint.id': anytime('string', ({ endpoint }) => endpoint.id),
+  'endpoint.url': anytime('string', ({ endpoint }) => endpoint.url),
+  'endpoint.host': anytime('string', ({ endpoint }) => endpoint.host),
+  'endpoint.port': anytime('int', ({ endpoint }) => BigInt(endpoint.port)),
+  'endpoint.addr': anytime('string', ({ endpoint: { host, port } }) => `${host}:${port}`),
+  'endpoint.protocol': anytime('string', ({ endpoint }) => endpoint.protocol),
+}
+
+const REQUEST: Record<string, ExchangeVariable> = {
+  'req.method': inRequest('string', (exchange) => requestOf(exchange).method),
+  'req.host': inRequest('string', (exchange) => requestOf(exchange).host),
+  'req.version': inRequest('string', (exchange) => `HTTP/${requestOf(exchange).httpVersion}`),
+  'req.user_agent': header('user-agent', HTTP_PHASES, requestHeaders),
+  ...headFields('req', HTTP_PHASES, requestHeaders),
+  'req.cookies': inRequest('map(list(cookie))', (exchange) => cookiesOf(requestOf(exchange))),
+  'req.ts.header_received': inRequest('timestamp', (exchange) =>
+    timestamp(requestOf(exchange).receivedAt),
+  ),
+  'req.ts.body_received': inRequest('timestamp', (exchange) => {
+    const { bodyReceivedAt } = requestOf(exchange)
+    return bodyReceivedAt === undefined ? undefined : timestamp(bodyReceivedAt)
+  }),
+  'req.url': inUrl('string', ({ text }) => text),
+  'req.url.raw': inUrl('string', ({ text }) => text),
+  'req.url.authority': inUrl('string', ({ authority }) => authority),
+  'req.url.host': inRequest('string', (exchange) => requestOf(exchange).host),
+  'req.url.port': inRequest('int', (exchange) => {
+    const port = /:(\d+)$/.exec(requestUrl(requestOf(exchange)).authority)?.[1]
+    return port === undefined ? undefined : BigInt(port)
+  }),
+  'req.url.path': inUrl('string', ({ path }) => path),
+  'req.url.raw_path': inUrl('string', ({ rawPath }) => rawPath),
+  'req.url.query': inUrl('string', ({ query }) => query),
+  'req.url.query_params': inRequest('map(list(string))', (exchange) =>
+    queryOf(requestOf(exchange)),
+  ),
+  'req.url.scheme': inRequest('string', (exchange) => requestOf(exchange).scheme),
+  'req.url.uri': inRequest('string', (exchange) => requestOf(exchange).target),
+  'req.url.user_password': inRequest('string', () => ''),
+}
+
+const RESPONSE: Record<string, ExchangeVariable> = {
+  'res.status_code': inResponse('int', (exchange) => BigInt(responseOf(exchange).status)),
+  ...headFields('res', RESPONSE_PHASE, responseHeaders),
+  'res.cookies': inResponse('map(list(set_cookie))', (exchange) =>
+    setCookiesOf(responseOf(exchange)),
+  ),
+}
+
+/** Every name but the results of actions. */
+export const VARIABLES: ReadonlyMap<string, ExchangeVariable> = new Map(
+  Object.entries({
+    ...CONNECTION,
+    ...ENDPOINT,
+    ...REQUEST,
+    ...RESPONSE,
+    vars: { type: 'map(dyn)', read: ({ vars }) => vars as ReadonlyMap<string, ValueInput> },
+    'time.now': { type: 'string', read: (_, { clock }) => formatTime(clock.now()) },
+  } satisfies Record<string, ExchangeVariable>),
+)
+
+/** Names that the hosted service knows and a gateway without its data cannot, by their start. */
+export const UNAVAILABLE_VARIABLES: Readonly<Record<string, string>> = {
+  'conn.geo': 'this gateway has no location database',
+  'conn.client_ip.geo': 'this gateway has no location database',
+  'conn.server_ip.geo': 'this gateway has no location database',
+  'conn.client_ip.as': 'this gateway has no database of autonomous systems',
+  'conn.server_ip.as': 'this gateway has no database of autonomous systems',
+  'conn.tls.ja4_fingerprint': 'this gateway does not see the raw TLS handshake',
+  secrets: 'this gateway has no vaults',
+  'req.user_agent.': 'this gateway has no table of user agents; req.user_agent is the text',
+}
+
+/** What a service with address intelligence knows; here nothing is listed anywhere. */
+function unknownOrigin(address: string): Record<string, ExchangeVariable> {
+  return {
+    [`${address}.categories`]: anytime('list(string)', () => []),
+    [`${address}.is_on_blocklist`]: anytime('bool', () => false),
+    [`${address}.is_tor_node`]: anytime('bool', () => false),
+  }
+}
+
+function header(name: string, phases: readonly Phase[], headersOf: HeadersOf): ExchangeVariable {
+  return { type: 'string', phases, read: (exchange) => headersOf(exchange).get(name) ?? '' }
+}
+
+/** The names that requests and responses have in common. */
+function headFields(
+  root: 'req' | 'res',
+  phases: readonly Phase[],
+  headersOf: HeadersOf,
+): Record<string, ExchangeVariable> {
+  const within = (type: string, read: (headers: HeaderList) => ValueInput | undefined) => ({
+    type,
+    phases,
+    read: (exchange: Exchange) => read(headersOf(exchange)),
+  })
+  return {
+    [`${root}.headers`]: within('map(list(string))', byLowerName),
+    [`${root}.trailers`]: within('map(list(string))', () => new Map()),
+    [`${root}.location`]: header('location', phases, headersOf),
+    [`${root}.content_length`]: within('int', (headers) => {
+      const length = headers.get('content-length')
+      return length !== undefined && /^\d{1,15}$/.test(length) ? BigInt(length) : undefined
+    }),
+    [`${root}.content_encoding`]: within('list(string)', (headers) =>
+      headers.all('content-encoding').flatMap((value) => value.split(/\s*,\s*/)),
+    ),
+    [`${root}.content_type`]: within(
+      'string',
+      (headers) => parseContentType(headers.get('content-type') ?? '').type,
+    ),
+    [`${root}.content_type.raw`]: header('content-type', phases, headersOf),
+    [`${root}.content_type.parameters`]: within(
+      'map(string)',
+      (headers) => parseContentType(headers.get('content-type') ?? '').parameters,
+    ),
+  }
+}
+
+function byLowerName(headers: HeaderList): Map<string, string[]> {
+  const map = new Map<string, string[]>()
+  for (const [name, value] of headers) {
+    const key = name.toLowerCase()
+    const values = map.get(key)
+    if (values) values.push(value)
+    else map.set(key, [value])
+  }
+  return map
+}
+
+function certificate(
+  root: string,
+  pick: (tls: TlsSession) => SessionCertificate | undefined,
+): Record<string, ExchangeVariable> {
+  const variables: Record<string, ExchangeVariable> = {}
+  for (const [name, { type, read }] of Object.entries(CERTIFICATE_VARIABLES)) {
+    variables[`${root}.${name}`] = onTls(type, (tls) => {
+      const found = pick(tls)
+      return found && read(found)
+    })
+  }
+  return variables
+}

@@ -1,0 +1,170 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: what interpolations look like
+import { describe, expect, it } from 'vitest'
+import { EvaluationError } from '../../../src/policy/expression/evaluation.ts'
+import { ExpressionProblem } from '../../../src/policy/expression/expression-problem.ts'
+import { pathOf } from '../../../src/policy/expression/expression-tree.ts'
+import { compileExpression, createExchange, evaluate } from '../../helpers/policy-exchange.ts'
+
+describe('an expression', () => {
+  it.each([
+    ["req.method == 'GET' && conn.client_ip.startsWith('203.')", true],
+    ["req.method == 'GET' ? 'read' : 'write'", 'read'],
+    ["[1, 2][1] == 2 && {'a': 1}['a'] == 1 && {'a': 1}.a == 1", true],
+    ['1 + 2 * 3 - 4 / 2 % 3', 5],
+    ['-(1) < 0 && !(1 > 2)', true],
+    ["'a' + 'b' == 'ab' && b'a' + b'b' == b'ab'", true],
+    ["r'\\d' == '\\\\d' && '''x''' == 'x'", true],
+    ['1 == 1.0 && 1u == 1', true],
+    ['null == null', true],
+  ])('%s comes to %j', (source, value) => {
+    expect(evaluate(source)).toEqual(value)
+  })
+
+  it('absorbs errors on the side that does not decide', () => {
+    expect(evaluate("req.method == 'GET' || req.content_length > 5")).toBe(true)
+    expect(evaluate("req.content_length > 5 || req.method == 'GET'")).toBe(true)
+    expect(evaluate("req.method == 'PUT' && req.content_length > 5")).toBe(false)
+    expect(() => evaluate("req.method == 'PUT' || req.content_length > 5")).toThrow(EvaluationError)
+  })
+
+  it.each([
+    ["req.headers['x'][0] == 'a'", 'out of bounds'],
+    ['int(req.method) == 1', 'BigInt'],
+    ['{"a": 1}[req.method]', 'not found'],
+    ["json.decode(req.method) == ''", 'not JSON'],
+    ['1 / size(req.url.query) > 0', 'divide by zero'],
+    ["''.matches(req.headers['x-pattern'][0])", 'is no RE2 expression'],
+  ])('fails with an error, never with false: %s', (source, message) => {
+    const exchange = createExchange({ headers: ['X-Pattern', '('] })
+    expect(() => compileExpression(source).evaluate(exchange)).toThrow(
+      expect.objectContaining({
+        name: 'EvaluationError',
+        message: expect.stringContaining(message),
+      }),
+    )
+  })
+
+  it('fails when a condition is no boolean', () => {
+    const condition = compileExpression("json.decode('1')")
+    expect(() => condition.isTrue(createExchange())).toThrow('not a boolean')
+  })
+
+  it('keeps the tree, so that others can know a faster way', () => {
+    expect(pathOf(compileExpression('conn.client_ip').form)).toBe('conn.client_ip')
+  })
+
+  it('cannot reach what JavaScript objects inherit', () => {
+    for (const name of ['constructor', '__proto__', 'toString', 'exchange']) {
+      expect(() => compileExpression(name)).toThrow(`${name} is not known here`)
+    }
+    expect(() => evaluate("json.decode('{}').constructor")).toThrow('field not found')
+    expect(() => evaluate("vars['__proto__']", { vars: { __proto__: 1 } })).toThrow()
+  })
+})
+
+describe('a check', () => {
+  it.each([
+    ['', 'it is empty', 0],
+    ['  ', 'it is empty', 0],
+    ['1 +', 'something is missing at its end', 2],
+    ["req.method == 'GET' &&", 'something is missing at its end', 20],
+    ['!', 'something is missing at its end', 1],
+    ['${req.host} == "a"', 'this is an expression as a whole, without ${ and }', 0],
+    ["req.method = 'GET'", '= is no operator: did you mean ==?', 11],
+    ["req.method === 'GET'", '=== is no operator: did you mean ==?', 11],
+    ["req.method <> 'GET'", '<> is no operator: did you mean !=?', 11],
+    ['true and false', 'and is no operator: did you mean &&?', 5],
+    ['true OR false', 'OR is no operator: did you mean ||?', 5],
+    ['true & false', '& is no operator: did you mean &&?', 5],
+    ['true | false', '| is no operator: did you mean ||?', 5],
+    ['not true', 'not is no operator: did you mean !?', 4],
+    ["req.host.startsWith('a)", 'a text in quotes is not closed', 20],
+    ['req.host == "it', 'a text in quotes is not closed', 12],
+    ['(req.host == "a"', '( is not closed', 0],
+    ["req.host in ['a'", '[ is not closed', 12],
+    ['req.host == "a")', 'nothing is open that ) could close', 15],
+    ['[1, 2) == []', 'nothing is open that ) could close', 5],
+    ["req.host == 'it's'", 'a text in quotes is not closed', 17],
+    ["1 == 1 // it's (\n 2", 'it cannot be read from `2` on', 18],
+    ['req.host 5', 'it cannot be read from `5` on', 9],
+    ['if == 1', 'if is a reserved identifier', 0],
+    ['req.method + 1', 'the operator + does not take (string, int)', 11],
+    ["res.status_code < '200'", 'in on_http_request', undefined],
+    ['size(req.url.port)', 'size() does not take (int)', 0],
+    ['req.method.nope', 'a string has no field nope', 10],
+    ["req.headers['x'][0] + 1", 'does not take (string, int)', undefined],
+    ["req.headers['x']['y']", 'a list(string) has no field y', undefined],
+    ['req.method[0]', 'a string has no items', undefined],
+    ['req.method.all(x, true)', 'a string has no items', undefined],
+    ['req.headers.map(k, k + 1).size() > 0 && !req.method', 'does not take (string)', undefined],
+    ["req.method || req.host == 'h'", 'a bool is needed, and this is a string', undefined],
+    ['req.method ? 1 : 2', 'a bool is needed', undefined],
+    ['foo(1)', 'there is no function foo()', undefined],
+    ['req.host.includes("x")', 'there is no function req.host.includes()', undefined],
+    ['req.host.starts_with("x")', 'there is no function', undefined],
+    ['startsWith(req.host, "x")', 'does not take', undefined],
+    ['1 / 0', 'divide by zero', undefined],
+    ["'a'.matches('(')", 'is no RE2 expression', undefined],
+    ["req.host.matches('(')", 'the pattern is no RE2 expression', undefined],
+    ["matches(req.host, '[')", 'the pattern is no RE2 expression', undefined],
+    ["timestamp(time.now).getHours('Mars/Base') > 1", 'Mars/Base is no time zone', undefined],
+    ["req.host.sha256('octal')", "'hex' or 'base64'", undefined],
+    ["'%z'.format([req.host])", 'format() has no clause %z', undefined],
+    ["'%'.format([req.host])", 'format() has no clause %', undefined],
+    ["'%s %.2f%%'.format([req.host])", 'format() has 2 clauses for 1 values', undefined],
+    ["timestamp('yesterday') < timestamp(time.now)", 'parse timestamp', undefined],
+    ["duration('90 s') > duration('1s')", 'duration', undefined],
+    ['has(req)', 'has() takes a field', undefined],
+    ['google.protobuf.Int32Value{value: 1}', 'messages cannot be made here', undefined],
+    ['[1].map(req, req)', 'req cannot be the variable of a macro', undefined],
+    ['"\\ud800"', 'surrogate', undefined],
+  ])('refuses %j: %s', (source, message, offset) => {
+    let problem: unknown
+    try {
+      compileExpression(source)
+    } catch (error) {
+      problem = error
+    }
+    expect(problem).toBeInstanceOf(ExpressionProblem)
+    expect(problem).toMatchObject({
+      message: expect.stringContaining(message),
+      ...(offset !== undefined && { offset }),
+    })
+  })
+
+  it('finds the place of a problem on a later line', () => {
+    const source = "req.method == 'GET' &&\n  req.nope == 'x'"
+    expect(() => compileExpression(source)).toThrow(expect.objectContaining({ offset: 25 }))
+  })
+
+  it.each([
+    "req.headers['x'][0] + 'suffix'",
+    'json.decode(req.method).a.b[0] > 1',
+    "[1, 'a', null].exists(x, x == 1)",
+    'req.url.query_params.exists(k, req.url.query_params[k].size() > 1)',
+    '(req.method == "GET" ? 1 : "a") == 1',
+    'type(req.method) == string',
+  ])('lets pass what may succeed: %s', (source) => {
+    expect(() => compileExpression(source)).not.toThrow()
+  })
+})
+
+describe('limits of expressions', () => {
+  it.each([
+    [`${"'".padEnd(4_096, 'x')}'`, 'longer than 4096 characters'],
+    [Array(601).fill('1').join('+'), 'more than 600 tokens'],
+    [`${'('.repeat(33)}1${')'.repeat(33)}`, 'brackets stand more than 32 deep'],
+    [`[${Array(90).fill('1').join(',')}].map(x, ${Array(100).fill('x').join(' + ')})`, undefined],
+    ['[1].map(a, [1].map(b, [1].map(c, c)))', 'macros stand more than 2 deep'],
+  ])('%.20s…: %s', (source, message) => {
+    if (message) expect(() => compileExpression(source)).toThrow(message)
+    else expect(() => compileExpression(source)).not.toThrow()
+  })
+
+  it('count what macros are written out to', () => {
+    const source = Array(70).fill('[1].exists(x, x == 1)').join(' || ').slice(0, 4_000)
+    expect(() => compileExpression(source.slice(0, source.lastIndexOf(' ||')))).toThrow(
+      /more than 600 (tokens|parts)/,
+    )
+  })
+})

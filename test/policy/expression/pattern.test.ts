@@ -1,0 +1,66 @@
+import { describe, expect, it } from 'vitest'
+import { BoundedCache } from '../../../src/base/bounded-cache.ts'
+import { Pattern, PatternError } from '../../../src/policy/expression/pattern.ts'
+import { processorMs } from '../../helpers/processor-time.ts'
+
+describe('Pattern', () => {
+  it.each([
+    ['a(b+)', 'xabbab', '<$1>', 'x<bb><b>', ['abb', 'ab']],
+    ['b', 'abc', '$0$0', 'abbc', ['b']],
+    ['b', 'abc', '$$1', 'a$1c', ['b']],
+    ['(b)', 'abc', '$2-$11', 'a-c', ['b']],
+    ['x*', 'ab', '-', '-a-b-', ['', '', '']],
+    ['x', 'abc', '-', 'abc', []],
+    ['(?i)B', 'abc', '', 'ac', ['b']],
+    ['b', 'abc', "$`$'$&", "a$`$'$&c", ['b']],
+  ])('%s in %s by %s gives %s', (source, text, replacement, expected, matches) => {
+    expect(new Pattern(source).replaceAll(text, replacement, 100)).toEqual({
+      text: expected,
+      matches,
+    })
+  })
+
+  it.each([
+    ['(', 'is no RE2 expression'],
+    ['(?=a)', 'is no RE2 expression'],
+    ['\\1', 'is no RE2 expression'],
+    ['a'.repeat(1_025), 'is longer than 1024 characters'],
+    ['(a{100}){9}', 'is too complex'],
+  ])('refuses %.20s', (source, message) => {
+    expect(() => new Pattern(source)).toThrow(PatternError)
+    expect(() => new Pattern(source)).toThrow(message)
+  })
+
+  it('bounds what a replacement makes', () => {
+    expect(() => new Pattern('a').replaceAll('aaaa', 'xxx', 10)).toThrow(
+      'makes more than 10 characters',
+    )
+  })
+
+  it('is linear where others are not', () => {
+    const costMs = processorMs(() => {
+      expect(new Pattern('^(a+)+$').test(`${'a'.repeat(5_000)}b`)).toBe(false)
+    })
+    expect(costMs).toBeLessThan(1_000)
+  })
+})
+
+describe('BoundedCache', () => {
+  it('makes each thing once, and forgets the oldest when there are too many', () => {
+    const made: string[] = []
+    const cache = new BoundedCache((text) => {
+      made.push(text)
+      return { text }
+    }, 2)
+    for (const text of ['a', 'b', 'a', 'c', 'b', 'a']) expect(cache.get(text)).toEqual({ text })
+    expect(made).toEqual(['a', 'b', 'c', 'a'])
+  })
+
+  it('passes on what the maker throws, and tries again', () => {
+    const cache = new BoundedCache(() => {
+      throw new RangeError('no')
+    })
+    expect(() => cache.get('a')).toThrow('no')
+    expect(() => cache.get('a')).toThrow('no')
+  })
+})
