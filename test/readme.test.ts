@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { ERRORS } from '../src/base/app-error.ts'
-import { ACTIONS } from '../src/policy/actions/index.ts'
+import { ACTIONS } from '../src/policy/actions/all-actions.ts'
 import { settingRows } from '../src/settings.ts'
 
 const README = join(import.meta.dirname, '../README.md')

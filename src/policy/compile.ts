@@ -1,8 +1,8 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { nearest } from '../base/nearest.ts'
-import type { ActionContext, ActionDefinition, ConfigPath } from './action.ts'
-import { ACTIONS, UNAVAILABLE_ACTIONS } from './actions/index.ts'
+import type { ActionContext, ActionDefinition, ConfigPath } from './actions/action.ts'
+import { ACTIONS, UNAVAILABLE_ACTIONS } from './actions/all-actions.ts'
 import {
   type ActionSource,
   type RuleSource,

@@ -1,6 +1,6 @@
 import { systemClock } from '../base/clock.ts'
 import { createLogger } from '../base/logger.ts'
-import { ACTIONS } from './actions/index.ts'
+import { ACTIONS } from './actions/all-actions.ts'
 import {
   Exchange,
   type PolicyTrace,

@@ -1,5 +1,5 @@
 import type { Clock } from '../base/clock.ts'
-import { ACTIONS } from './actions/index.ts'
+import { ACTIONS } from './actions/all-actions.ts'
 import type { Exchange } from './exchange/exchange.ts'
 import { ExpressionLanguage } from './expression/expression.ts'
 import type { ValueInput } from './expression/value.ts'

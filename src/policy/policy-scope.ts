@@ -1,5 +1,5 @@
-import type { ActionDefinition } from './action.ts'
-import { ACTIONS } from './actions/index.ts'
+import type { ActionDefinition } from './actions/action.ts'
+import { ACTIONS } from './actions/all-actions.ts'
 import type { NameProblem, Scope } from './expression/expression-check.ts'
 import type { Phase } from './phase.ts'
 import { UNAVAILABLE_VARIABLES, VARIABLES } from './vocabulary/variables.ts'

@@ -1,5 +1,5 @@
 import type { Logger } from '../base/logger.ts'
-import type { RunningAction } from './action.ts'
+import type { RunningAction } from './actions/action.ts'
 import type { Exchange } from './exchange/exchange.ts'
 import { CLOSE, CONTINUE, type MaybePromise, type Outcome, refuse } from './exchange/outcome.ts'
 import type { CompiledExpression } from './expression/compiled-expression.ts'

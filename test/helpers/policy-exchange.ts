@@ -1,5 +1,5 @@
 import type { Clock } from '../../src/base/clock.ts'
-import { ACTIONS } from '../../src/policy/actions/index.ts'
+import { ACTIONS } from '../../src/policy/actions/all-actions.ts'
 import {
   type ActionResult,
   type Connection,

@@ -1,7 +1,7 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { ACTIONS } from '../../src/policy/actions/index.ts'
+import { ACTIONS } from '../../src/policy/actions/all-actions.ts'
 import { checkPolicy } from '../../src/policy/check.ts'
 import { child, isWithin } from '../../src/policy/document/json-pointer.ts'
 import { PolicyError } from '../../src/policy/document/problem.ts'

@@ -1,10 +1,10 @@
 import * as z from 'zod'
-import { defineAction } from '../action.ts'
 import { headers } from '../document/config-schema.ts'
 import { headOf } from '../exchange/message-head.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
-import { headerTemplates } from '../header-templates.ts'
 import { HTTP_PHASES } from '../phase.ts'
+import { defineAction } from './action.ts'
+import { headerTemplates } from './fields/header-templates.ts'
 
 /** Appends headers to the request or the response; `host` takes the place of the one there is. */
 export const addHeaders = defineAction({

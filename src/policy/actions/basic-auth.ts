@@ -1,10 +1,10 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import * as z from 'zod'
-import { defineAction } from '../action.ts'
 import { listOf, problem } from '../document/config-schema.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, respond } from '../exchange/outcome.ts'
 import { EvaluationError } from '../expression/evaluation.ts'
+import { defineAction } from './action.ts'
 
 const MAX_CREDENTIALS = 10
 const MIN_PASSWORD = 8

@@ -1,8 +1,8 @@
 import * as z from 'zod'
-import { defineAction } from '../action.ts'
 import { durationMs } from '../document/config-schema.ts'
 import { CONTINUE, type Outcome, refuse } from '../exchange/outcome.ts'
 import { Circuit } from '../limit/circuit.ts'
+import { defineAction } from './action.ts'
 
 const DURATION = durationMs('1s', '2m')
 

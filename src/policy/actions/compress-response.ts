@@ -1,12 +1,12 @@
 import type { Transform } from 'node:stream'
 import { constants, createBrotliCompress, createDeflate, createGzip } from 'node:zlib'
 import * as z from 'zod'
-import { defineAction } from '../action.ts'
 import { problem } from '../document/config-schema.ts'
 import type { HeaderList } from '../exchange/header-list.ts'
 import { hasWholeBody, requestOf, responseOf } from '../exchange/message-head.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
 import { RESPONSE_PHASE } from '../phase.ts'
+import { defineAction } from './action.ts'
 
 const ALGORITHMS = ['gzip', 'deflate', 'br', 'compress'] as const
 type Algorithm = (typeof ALGORITHMS)[number]

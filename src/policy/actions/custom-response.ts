@@ -1,9 +1,9 @@
 import * as z from 'zod'
-import { defineAction } from '../action.ts'
 import { headers, problem } from '../document/config-schema.ts'
 import { respond } from '../exchange/outcome.ts'
-import { headerTemplates } from '../header-templates.ts'
 import { HTTP_PHASES } from '../phase.ts'
+import { defineAction } from './action.ts'
+import { headerTemplates } from './fields/header-templates.ts'
 
 /** Statuses whose answer has no content (RFC 9110 15.3.5, 15.3.6, 15.4.5). */
 const BODILESS = new Set([204, 205, 304])

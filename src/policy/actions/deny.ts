@@ -1,6 +1,6 @@
 import * as z from 'zod'
-import { defineAction } from '../action.ts'
 import { CLOSE, respond } from '../exchange/outcome.ts'
+import { defineAction } from './action.ts'
 
 /** Refuses: a request with an empty answer, a connection by closing it. */
 export const deny = defineAction({

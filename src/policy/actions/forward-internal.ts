@@ -1,7 +1,7 @@
 import * as z from 'zod'
-import { defineAction } from '../action.ts'
 import { CLOSE, CONTINUE, refuse } from '../exchange/outcome.ts'
 import { EvaluationError } from '../expression/evaluation.ts'
+import { defineAction } from './action.ts'
 
 /** How often a request may be handed on before it is taken for a loop. */
 const MAX_HOPS = 5

@@ -1,12 +1,12 @@
 import * as z from 'zod'
-import { type ActionContext, defineAction } from '../action.ts'
 import { durationMs, headers } from '../document/config-schema.ts'
 import type { Exchange } from '../exchange/exchange.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, refuse } from '../exchange/outcome.ts'
-import { headerTemplates } from '../header-templates.ts'
 import { type Ask, HttpAsker } from '../outbound/http-asker.ts'
 import { HTTP_PHASES } from '../phase.ts'
+import { type ActionContext, defineAction } from './action.ts'
+import { headerTemplates } from './fields/header-templates.ts'
 
 const MAX_QUERY = 32
 const MAX_QUERY_KEY = 128

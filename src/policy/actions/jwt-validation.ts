@@ -1,5 +1,4 @@
 import * as z from 'zod'
-import { type ActionContext, defineAction } from '../action.ts'
 import { isHeaderName, listOf } from '../document/config-schema.ts'
 import type { Exchange } from '../exchange/exchange.ts'
 import { requestOf } from '../exchange/message-head.ts'
@@ -10,6 +9,7 @@ import type { Template } from '../expression/template.ts'
 import type { ValueInput } from '../expression/value.ts'
 import { KeySource } from '../outbound/key-source.ts'
 import { type TokenFailure, TokenVerifier, tokenView } from '../outbound/token-verifier.ts'
+import { type ActionContext, defineAction } from './action.ts'
 
 /** Those with public keys: a key set cannot hold the secrets of the others. */
 const ALGORITHMS = [

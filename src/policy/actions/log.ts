@@ -1,9 +1,9 @@
 import * as z from 'zod'
-import { defineAction } from '../action.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
 import { toJson } from '../expression/value.ts'
 import { PHASES } from '../phase.ts'
-import { compileValue } from '../value-template.ts'
+import { defineAction } from './action.ts'
+import { compileValue } from './fields/value-template.ts'
 
 /** Writes metadata into the log of the gateway. */
 export const log = defineAction({

@@ -1,5 +1,4 @@
 import * as z from 'zod'
-import { defineAction } from '../action.ts'
 import { durationMs, listOf, problem } from '../document/config-schema.ts'
 import type { Exchange } from '../exchange/exchange.ts'
 import { requestOf } from '../exchange/message-head.ts'
@@ -12,6 +11,7 @@ import { isList, toText } from '../expression/value.ts'
 import { RateLimiter } from '../limit/rate-limiter.ts'
 import { HTTP_PHASES } from '../phase.ts'
 import { lookUp } from '../vocabulary/requests.ts'
+import { defineAction } from './action.ts'
 
 const MAX_CAPACITY = 2_000_000_000
 const MAX_NAME = 1_023

@@ -1,12 +1,12 @@
 import * as z from 'zod'
-import { defineAction } from '../action.ts'
 import { headers } from '../document/config-schema.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, respond } from '../exchange/outcome.ts'
 import { requestUrl } from '../exchange/request-view.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
-import { headerTemplates } from '../header-templates.ts'
-import { escapeUrl, UrlPattern } from '../url-pattern.ts'
+import { defineAction } from './action.ts'
+import { headerTemplates } from './fields/header-templates.ts'
+import { escapeUrl, UrlPattern } from './fields/url-pattern.ts'
 
 /** Sends the client to another URL; a URL that does not change is not redirected. */
 export const redirect = defineAction({

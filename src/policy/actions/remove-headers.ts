@@ -1,9 +1,9 @@
 import * as z from 'zod'
-import { defineAction } from '../action.ts'
 import { isHeaderName, listOf } from '../document/config-schema.ts'
 import { headOf, isGatewayHeader } from '../exchange/message-head.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
 import { HTTP_PHASES } from '../phase.ts'
+import { defineAction } from './action.ts'
 
 const MAX_HEADERS = 10
 

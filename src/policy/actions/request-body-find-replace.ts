@@ -1,4 +1,6 @@
-import { defineAction } from '../action.ts'
+import { requestOf } from '../exchange/message-head.ts'
+import { CONTINUE, respond } from '../exchange/outcome.ts'
+import { defineAction } from './action.ts'
 import {
   canDecode,
   compileReplacements,
@@ -8,9 +10,7 @@ import {
   MAX_REPLACED_BODY,
   replacementsConfig,
   wholeBody,
-} from '../body-replace.ts'
-import { requestOf } from '../exchange/message-head.ts'
-import { CONTINUE, respond } from '../exchange/outcome.ts'
+} from './fields/body-replace.ts'
 
 /** Replaces in the body of a request before it goes upstream. */
 export const requestBodyFindReplace = defineAction({

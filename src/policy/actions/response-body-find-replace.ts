@@ -1,4 +1,7 @@
-import { defineAction } from '../action.ts'
+import { hasWholeBody, responseOf } from '../exchange/message-head.ts'
+import { CONTINUE } from '../exchange/outcome.ts'
+import { RESPONSE_PHASE } from '../phase.ts'
+import { defineAction } from './action.ts'
 import {
   canDecode,
   compileReplacements,
@@ -7,10 +10,7 @@ import {
   forgetBody,
   replacementsConfig,
   wholeBody,
-} from '../body-replace.ts'
-import { hasWholeBody, responseOf } from '../exchange/message-head.ts'
-import { CONTINUE } from '../exchange/outcome.ts'
-import { RESPONSE_PHASE } from '../phase.ts'
+} from './fields/body-replace.ts'
 
 /** Replaces in the body of a response. It has no results: the body comes after all rules ran. */
 export const responseBodyFindReplace = defineAction({

@@ -6,12 +6,12 @@ import {
   parseAddress,
   parseCidr,
 } from '../../base/cidr.ts'
-import { type ActionContext, defineAction } from '../action.ts'
 import type { Exchange } from '../exchange/exchange.ts'
 import { CLOSE, CONTINUE, refuse } from '../exchange/outcome.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
 import { EvaluationError } from '../expression/evaluation.ts'
 import { PHASES } from '../phase.ts'
+import { type ActionContext, defineAction } from './action.ts'
 
 const MAX_RANGES = 1_000
 const ranges = z.array(z.string().min(1).max(4_096)).max(MAX_RANGES).default([])

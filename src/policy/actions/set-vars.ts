@@ -1,10 +1,10 @@
 import * as z from 'zod'
-import { defineAction } from '../action.ts'
 import { listOf } from '../document/config-schema.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
 import { EvaluationError } from '../expression/evaluation.ts'
 import { PHASES } from '../phase.ts'
-import { compileValue } from '../value-template.ts'
+import { defineAction } from './action.ts'
+import { compileValue } from './fields/value-template.ts'
 
 const MAX_VARS = 50
 /** Characters of all texts in one value: a chain of variables must not grow without end. */

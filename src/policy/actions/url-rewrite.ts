@@ -1,10 +1,10 @@
 import * as z from 'zod'
-import { defineAction } from '../action.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
 import { requestUrl } from '../exchange/request-view.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
-import { escapeUrl, UrlPattern } from '../url-pattern.ts'
+import { defineAction } from './action.ts'
+import { escapeUrl, UrlPattern } from './fields/url-pattern.ts'
 
 const FORM = /^https?:\/\/(?:[^/?#@]*@)?([^/?#@]+)((?:\/|\?)[^#]*)?$/i
 

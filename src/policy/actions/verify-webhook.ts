@@ -1,9 +1,9 @@
 import * as z from 'zod'
-import { defineAction } from '../action.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, refuse } from '../exchange/outcome.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
 import { WEBHOOK_PROVIDERS } from '../outbound/webhook-signature.ts'
+import { defineAction } from './action.ts'
 
 /** A body that is larger cannot be verified. */
 const MAX_BODY = 1_048_576

@@ -1,6 +1,6 @@
-import type { ActionContext, ConfigPath } from './action.ts'
-import type { Exchange } from './exchange/exchange.ts'
-import type { ValueInput } from './expression/value.ts'
+import type { Exchange } from '../../exchange/exchange.ts'
+import type { ValueInput } from '../../expression/value.ts'
+import type { ActionContext, ConfigPath } from '../action.ts'
 
 /**
  * A value of a configuration with `${…}` in any of its texts. A text that is one interpolation

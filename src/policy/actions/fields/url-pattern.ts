@@ -1,10 +1,10 @@
-import { BoundedCache } from '../base/bounded-cache.ts'
-import type { ActionContext } from './action.ts'
-import type { ProblemKind } from './document/problem.ts'
-import type { Exchange } from './exchange/exchange.ts'
-import { EvaluationError } from './expression/evaluation.ts'
-import { Pattern, PatternError, type Replacement } from './expression/pattern.ts'
-import type { Template } from './expression/template.ts'
+import { BoundedCache } from '../../../base/bounded-cache.ts'
+import type { ProblemKind } from '../../document/problem.ts'
+import type { Exchange } from '../../exchange/exchange.ts'
+import { EvaluationError } from '../../expression/evaluation.ts'
+import { Pattern, PatternError, type Replacement } from '../../expression/pattern.ts'
+import type { Template } from '../../expression/template.ts'
+import type { ActionContext } from '../action.ts'
 
 /** Characters of a URL after a replacement; a request head is not longer either. */
 const MAX_URL = 65_536

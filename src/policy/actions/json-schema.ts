@@ -1,7 +1,7 @@
 import * as z from 'zod'
+import { PHASES, type Phase } from '../phase.ts'
 import type { ActionDefinition } from './action.ts'
-import { ACTIONS } from './actions/index.ts'
-import { PHASES, type Phase } from './phase.ts'
+import { ACTIONS } from './all-actions.ts'
 
 type Schema = Readonly<Record<string, unknown>>
 

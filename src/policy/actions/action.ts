@@ -1,13 +1,13 @@
 import type { z } from 'zod'
-import type { Clock } from '../base/clock.ts'
-import type { Logger } from '../base/logger.ts'
-import type { ProblemKind, ProblemOptions } from './document/problem.ts'
-import type { Exchange } from './exchange/exchange.ts'
-import type { MaybePromise, Outcome } from './exchange/outcome.ts'
-import type { CompiledExpression } from './expression/compiled-expression.ts'
-import type { Template } from './expression/template.ts'
-import type { PolicyReach } from './outbound/policy-reach.ts'
-import type { Phase } from './phase.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { ProblemKind, ProblemOptions } from '../document/problem.ts'
+import type { Exchange } from '../exchange/exchange.ts'
+import type { MaybePromise, Outcome } from '../exchange/outcome.ts'
+import type { CompiledExpression } from '../expression/compiled-expression.ts'
+import type { Template } from '../expression/template.ts'
+import type { PolicyReach } from '../outbound/policy-reach.ts'
+import type { Phase } from '../phase.ts'
 
 /** Where a value stands inside the configuration. */
 export type ConfigPath = readonly (string | number)[]

@@ -1,4 +1,4 @@
-import type { ActionDefinition } from '../action.ts'
+import type { ActionDefinition } from './action.ts'
 import { addHeaders } from './add-headers.ts'
 import { basicAuth } from './basic-auth.ts'
 import { circuitBreaker } from './circuit-breaker.ts'

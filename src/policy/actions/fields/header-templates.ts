@@ -1,8 +1,8 @@
-import type { ActionContext } from './action.ts'
-import { isHeaderName, isHeaderValue } from './document/config-schema.ts'
-import type { Exchange } from './exchange/exchange.ts'
-import { isGatewayHeader } from './exchange/message-head.ts'
-import { EvaluationError } from './expression/evaluation.ts'
+import { isHeaderName, isHeaderValue } from '../../document/config-schema.ts'
+import type { Exchange } from '../../exchange/exchange.ts'
+import { isGatewayHeader } from '../../exchange/message-head.ts'
+import { EvaluationError } from '../../expression/evaluation.ts'
+import type { ActionContext } from '../action.ts'
 
 const MAX_HEADERS = 10
 

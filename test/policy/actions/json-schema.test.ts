@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { ACTIONS } from '../../src/policy/actions/index.ts'
-import { policyJsonSchema } from '../../src/policy/json-schema.ts'
+import { ACTIONS } from '../../../src/policy/actions/all-actions.ts'
+import { policyJsonSchema } from '../../../src/policy/actions/json-schema.ts'
 
 type Schema = Record<string, unknown>
 
