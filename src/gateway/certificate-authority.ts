@@ -17,7 +17,7 @@ import type { Clock } from '../base/clock.ts'
 import { writeFileDurably } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
 import type { CertificateSource, IssuedCertificate } from './certificate-file.ts'
-import { createPrivateKeyPem, type PrivateKeyType } from './private-key.ts'
+import { createPrivateKeyPem, type PrivateKeyType } from './records/private-key.ts'
 
 const DAY_MS = 86_400_000
 const CA_LIFE_MS = 3_650 * DAY_MS

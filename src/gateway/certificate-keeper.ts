@@ -8,9 +8,9 @@ import { CertificateAuthority } from './certificate-authority.ts'
 import type { KeptCertificate } from './certificate-file.ts'
 import { CERTIFICATE_CHECK_MS } from './domain-certificate.ts'
 import { DomainCertificates } from './domain-certificates.ts'
-import { isInternal } from './domain-name.ts'
 import { OwnCertificate } from './own-certificate.ts'
-import type { ReservedDomainStore } from './reserved-domain-store.ts'
+import { isInternal } from './records/domain-name.ts'
+import type { ReservedDomainStore } from './records/reserved-domain-store.ts'
 import { ServerCertificate } from './server-certificate.ts'
 
 /** How often the wall clock is looked at, and a step of it that is worth a check. */

@@ -7,7 +7,7 @@ import type { AcmeAuthority } from './acme/acme-authority.ts'
 import { AcmeCertificate } from './acme/acme-certificate.ts'
 import type { CertificateSource } from './certificate-file.ts'
 import type { CertificateJob, CertificateStatus } from './certificate-status.ts'
-import type { ReservedDomain } from './reserved-domain-store.ts'
+import type { ReservedDomain } from './records/reserved-domain-store.ts'
 import { ServerCertificate } from './server-certificate.ts'
 
 /** How often certificates are looked at; they are renewed a month before they end. */

@@ -16,14 +16,14 @@ import { Authority } from './authority.ts'
 import { CertificateKeeper } from './certificate-keeper.ts'
 import { CloudEndpoints } from './cloud-endpoints.ts'
 import { CredentialIssuer } from './credential-issuer.ts'
-import { challengeZone } from './dns-target.ts'
 import { DomainRegistrar } from './domain-registrar.ts'
 import { EndpointPolicies } from './endpoint-policies.ts'
 import { EndpointRegistry } from './endpoint-registry.ts'
 import { EndpointUrls } from './endpoint-urls.ts'
-import { type GatewayDatabase, openGatewayDatabase } from './gateway-database.ts'
 import { policyReach } from './policy-reach.ts'
-import { IdSource } from './resource-id.ts'
+import { challengeZone } from './records/dns-target.ts'
+import { type GatewayDatabase, openGatewayDatabase } from './records/gateway-database.ts'
+import { IdSource } from './records/resource-id.ts'
 
 export interface GatewayCoreOptions {
   readonly onRestartNeeded?: ((reason: string) => void) | undefined

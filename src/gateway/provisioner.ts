@@ -1,14 +1,14 @@
 import type { Secret } from '../base/secret.ts'
 import { matchesHash } from '../base/token.ts'
-import type { ApiKeyStore } from './api-key-store.ts'
 import type { Authority } from './authority.ts'
-import type { BotUserStore } from './bot-user-store.ts'
 import type { CredentialIssuer } from './credential-issuer.ts'
-import type { CredentialStore } from './credential-store.ts'
 import type { DomainRegistrar } from './domain-registrar.ts'
-import type { ReservedDomainStore } from './reserved-domain-store.ts'
-import { idOfToken } from './resource-id.ts'
-import { ServiceError } from './service-error.ts'
+import type { ApiKeyStore } from './records/api-key-store.ts'
+import type { BotUserStore } from './records/bot-user-store.ts'
+import type { CredentialStore } from './records/credential-store.ts'
+import type { ReservedDomainStore } from './records/reserved-domain-store.ts'
+import { idOfToken } from './records/resource-id.ts'
+import { ServiceError } from './records/service-error.ts'
 
 export interface ProvisionRequest {
   /** The wildcard that the device may bind below, such as `*.site.example.com`. */

@@ -9,7 +9,7 @@ import {
   normalName,
   saveCertificate,
 } from './certificate-file.ts'
-import type { PrivateKeyType } from './private-key.ts'
+import type { PrivateKeyType } from './records/private-key.ts'
 
 /** A certificate is replaced when a third of its life is left. */
 const RENEW_AT_SHARE = 1 / 3

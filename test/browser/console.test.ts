@@ -1,7 +1,7 @@
 import type { Browser } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createDeferred } from '../../src/base/deferred.ts'
-import { challengeTarget, cnameTarget } from '../../src/gateway/dns-target.ts'
+import { challengeTarget, cnameTarget } from '../../src/gateway/records/dns-target.ts'
 import { hasChromium, launchChromium, openPage } from '../helpers/chromium.ts'
 import { agentWithEndpoint } from '../helpers/connected-agent.ts'
 import {

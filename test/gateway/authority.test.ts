@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { createResourceToken } from '../../src/gateway/resource-id.ts'
+import { createResourceToken } from '../../src/gateway/records/resource-id.ts'
 import { openGatewayStores } from '../helpers/gateway-stores.ts'
 import { serviceCode } from '../helpers/service-code.ts'
 

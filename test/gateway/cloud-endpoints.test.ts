@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import type { Endpoint } from '../../src/gateway/endpoint.ts'
-import { ServiceError } from '../../src/gateway/service-error.ts'
+import { ServiceError } from '../../src/gateway/records/service-error.ts'
 import { openGatewayStores } from '../helpers/gateway-stores.ts'
 import { createExchange } from '../helpers/policy-exchange.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'

@@ -1,4 +1,4 @@
-import { ServiceError } from '../../src/gateway/service-error.ts'
+import { ServiceError } from '../../src/gateway/records/service-error.ts'
 
 /** The code that `action` is refused with, or undefined when it is not. */
 export function serviceCode(action: () => unknown): number | undefined {

@@ -3,7 +3,7 @@ import type { Logger } from '../../base/logger.ts'
 import type { Authority } from '../authority.ts'
 import type { EndpointPolicies } from '../endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'
-import type { IdSource } from '../resource-id.ts'
+import type { IdSource } from '../records/resource-id.ts'
 import type { Binder } from './binder.ts'
 import type { SessionTable } from './session-table.ts'
 

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import type { AgentIdentity } from '../connected-agent.ts'
-import { isResourceId } from '../resource-id.ts'
-import { checkLength, ServiceError } from '../service-error.ts'
+import { isResourceId } from '../records/resource-id.ts'
+import { checkLength, ServiceError } from '../records/service-error.ts'
 import { type AuthRequest, PROTOCOL_VERSION } from './control-message.ts'
 
 const MAX_METADATA = 4_096

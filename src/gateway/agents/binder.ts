@@ -6,7 +6,7 @@ import { checkBindings, checkEndpointHost } from '../endpoint-host.ts'
 import { type EndpointPolicies, problemsText } from '../endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'
 import type { EndpointUrls } from '../endpoint-urls.ts'
-import { checkLength, ServiceError } from '../service-error.ts'
+import { checkLength, ServiceError } from '../records/service-error.ts'
 import type { BindRequest } from './control-message.ts'
 
 /** What the SDK can ask the hosted service for beside a policy; each has an action that does it. */

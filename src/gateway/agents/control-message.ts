@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { Secret } from '../../base/secret.ts'
-import { ServiceError } from '../service-error.ts'
+import { ServiceError } from '../records/service-error.ts'
 
 /** The first four bytes of a stream say what it carries. */
 export const StreamType = {

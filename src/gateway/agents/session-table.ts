@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { ConnectedAgent } from '../connected-agent.ts'
+import { ServiceError } from '../records/service-error.ts'
 import { RollingLimit } from '../rolling-limit.ts'
-import { ServiceError } from '../service-error.ts'
 
 const MINUTE_MS = 60_000
 

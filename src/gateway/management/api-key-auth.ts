@@ -5,8 +5,8 @@ import type { Logger } from '../../base/logger.ts'
 import { peerAddress } from '../../http/client-address.ts'
 import { FailureLimiter } from '../../http/failure-limiter.ts'
 import type { Authority } from '../authority.ts'
+import { ServiceError } from '../records/service-error.ts'
 import { RollingLimit } from '../rolling-limit.ts'
-import { ServiceError } from '../service-error.ts'
 
 const REQUESTS_PER_MINUTE = 120
 const MINUTE_MS = 60_000

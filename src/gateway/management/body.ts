@@ -1,6 +1,6 @@
 import type { Request } from 'express'
 import * as z from 'zod'
-import { ServiceError } from '../service-error.ts'
+import { ServiceError } from '../records/service-error.ts'
 
 /** Reads the body of a request. Throws ServiceError 214 for an unknown field, 215 for a bad one. */
 export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {

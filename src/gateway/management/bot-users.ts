@@ -1,6 +1,6 @@
 import * as z from 'zod'
-import type { BotUser, BotUserStore } from '../bot-user-store.ts'
 import type { CredentialIssuer } from '../credential-issuer.ts'
+import type { BotUser, BotUserStore } from '../records/bot-user-store.ts'
 import { parseBody } from './body.ts'
 import type { Resource } from './resource.ts'
 import { Timestamp, timestamp } from './timestamp.ts'

@@ -1,8 +1,8 @@
 import type { ErrorRequestHandler, RequestHandler } from 'express'
 import { AppError } from '../../base/app-error.ts'
 import type { Logger } from '../../base/logger.ts'
-import type { IdSource } from '../resource-id.ts'
-import { ServiceError } from '../service-error.ts'
+import type { IdSource } from '../records/resource-id.ts'
+import { ServiceError } from '../records/service-error.ts'
 import { ResourceNotFoundError } from './resource.ts'
 
 /** Codes that are answered with another status than 400. */

@@ -1,4 +1,4 @@
-import type { PageRequest } from '../resource-table.ts'
+import type { PageRequest } from '../records/resource-table.ts'
 
 /** A page of things that live in memory only, newest first like those in the database. */
 export function livePage<Item extends { readonly id: string }>(

@@ -1,7 +1,7 @@
 import type { Request } from 'express'
-import { isResourceId } from '../resource-id.ts'
-import type { PageRequest } from '../resource-table.ts'
-import { ServiceError } from '../service-error.ts'
+import { isResourceId } from '../records/resource-id.ts'
+import type { PageRequest } from '../records/resource-table.ts'
+import { ServiceError } from '../records/service-error.ts'
 
 const MAX_LIMIT = 100
 /** The vendor's own client spells it the second way. */

@@ -1,14 +1,14 @@
 import * as z from 'zod'
 import type { CertificateStatus } from '../certificate-status.ts'
-import { challengeTarget, cnameTarget } from '../dns-target.ts'
 import type { DomainRegistrar, DomainSettings } from '../domain-registrar.ts'
-import { PRIVATE_KEY_TYPES } from '../private-key.ts'
+import { challengeTarget, cnameTarget } from '../records/dns-target.ts'
+import { PRIVATE_KEY_TYPES } from '../records/private-key.ts'
 import {
   CERTIFICATE_AUTHORITIES,
   type ReservedDomain,
   type ReservedDomainStore,
-} from '../reserved-domain-store.ts'
-import { ServiceError } from '../service-error.ts'
+} from '../records/reserved-domain-store.ts'
+import { ServiceError } from '../records/service-error.ts'
 import { parseBody, texts } from './body.ts'
 import type { DnsCheck, ExpectedRecord } from './dns-check.ts'
 import type { Resource } from './resource.ts'

@@ -1,6 +1,6 @@
 import { type Request, type RequestHandler, Router } from 'express'
 import { jsonBody } from '../../http/json-body.ts'
-import { ServiceError } from '../service-error.ts'
+import { ServiceError } from '../records/service-error.ts'
 import { baseUrlOf } from './body.ts'
 import { refuseQuery } from './page-query.ts'
 import type { ListedResource, ResourceLists } from './resource-lists.ts'

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import type { Secret } from '../../base/secret.ts'
-import type { ApiKey } from '../api-key-store.ts'
+import type { ApiKey } from '../records/api-key-store.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
 
 /** What authtokens and API keys show alike. */

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import type { AgentEndpoint, Endpoint } from '../endpoint.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'
-import { renamedId } from '../resource-id.ts'
+import { renamedId } from '../records/resource-id.ts'
 import { Reference } from './body.ts'
 import { livePage } from './live-page.ts'
 import type { Resource } from './resource.ts'

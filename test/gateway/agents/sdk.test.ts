@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { Secret } from '../../../src/base/secret.ts'
-import { createResourceToken } from '../../../src/gateway/resource-id.ts'
+import { createResourceToken } from '../../../src/gateway/records/resource-id.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { RawClient, startRawService } from '../../helpers/raw-http.ts'
 import {

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { get } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { describe, expect, it } from 'vitest'
-import { createResourceToken } from '../../../src/gateway/resource-id.ts'
+import { createResourceToken } from '../../../src/gateway/records/resource-id.ts'
 import { startManagementApi } from '../../helpers/management-client.ts'
 
 const OPERATION = { operation_id: expect.stringMatching(/^op_[0-9A-Za-z]{27}$/) }

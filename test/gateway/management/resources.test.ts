@@ -5,7 +5,7 @@ import {
   type Endpoint,
   EndpointTraffic,
 } from '../../../src/gateway/endpoint.ts'
-import { ServiceError } from '../../../src/gateway/service-error.ts'
+import { ServiceError } from '../../../src/gateway/records/service-error.ts'
 import { startManagementApi } from '../../helpers/management-client.ts'
 
 const MADE_AT = '2030-01-01T00:00:00Z'

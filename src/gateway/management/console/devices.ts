@@ -1,6 +1,6 @@
-import type { BotUserStore } from '../../bot-user-store.ts'
 import type { ConnectedAgent } from '../../connected-agent.ts'
-import type { CredentialStore } from '../../credential-store.ts'
+import type { BotUserStore } from '../../records/bot-user-store.ts'
+import type { CredentialStore } from '../../records/credential-store.ts'
 import { type EndpointsDeps, endpoints } from '../endpoints.ts'
 import type { Resource } from '../resource.ts'
 import { type ConnectedAgents, tunnelSessions } from '../tunnel-sessions.ts'

@@ -1,5 +1,5 @@
-import type { Database } from '../store/database.ts'
-import type { Migration } from '../store/migrations.ts'
+import type { Database } from '../../store/database.ts'
+import type { Migration } from '../../store/migrations.ts'
 import { ResourceTable } from './resource-table.ts'
 
 export const IP_POLICY_MIGRATIONS: readonly Migration[] = [

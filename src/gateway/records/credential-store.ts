@@ -1,5 +1,5 @@
-import type { Database, Statement } from '../store/database.ts'
-import type { Migration } from '../store/migrations.ts'
+import type { Database, Statement } from '../../store/database.ts'
+import type { Migration } from '../../store/migrations.ts'
 import { ResourceTable } from './resource-table.ts'
 
 export const CREDENTIAL_MIGRATIONS: readonly Migration[] = [

@@ -1,4 +1,4 @@
-import type { Database, Statement } from '../store/database.ts'
+import type { Database, Statement } from '../../store/database.ts'
 
 export interface ResourceTableOptions<Item, Row> {
   readonly database: Database

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { findDomainProblem } from '../../src/gateway/domain-name.ts'
+import { findDomainProblem } from '../../../src/gateway/records/domain-name.ts'
 
 const label63 = 'a'.repeat(63)
 const name253 = `${label63}.${label63}.${label63}.${'a'.repeat(57)}.com`

@@ -1,6 +1,6 @@
-import type { Database, Statement } from '../store/database.ts'
-import type { Migration } from '../store/migrations.ts'
-import type { EndpointProtocol } from './endpoint-urls.ts'
+import type { Database, Statement } from '../../store/database.ts'
+import type { Migration } from '../../store/migrations.ts'
+import type { EndpointProtocol } from './endpoint-protocol.ts'
 import { ResourceTable } from './resource-table.ts'
 
 export const CLOUD_ENDPOINT_MIGRATIONS: readonly Migration[] = [

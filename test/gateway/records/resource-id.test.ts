@@ -4,8 +4,8 @@ import {
   IdSource,
   idOfToken,
   isResourceId,
-} from '../../src/gateway/resource-id.ts'
-import { ManualClock } from '../helpers/manual-clock.ts'
+} from '../../../src/gateway/records/resource-id.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 
 describe('IdSource', () => {
   it('makes ids that sort by the order they were made in', async () => {

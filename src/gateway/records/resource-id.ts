@@ -1,6 +1,6 @@
 import { randomBytes, randomInt } from 'node:crypto'
-import type { Clock } from '../base/clock.ts'
-import { Secret } from '../base/secret.ts'
+import type { Clock } from '../../base/clock.ts'
+import { Secret } from '../../base/secret.ts'
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 const KSUID_LENGTH = 27

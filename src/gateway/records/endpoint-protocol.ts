@@ -1,0 +1,2 @@
+/** How clients reach an endpoint. */
+export type EndpointProtocol = 'http' | 'https'
