@@ -1,7 +1,7 @@
 import { mkdirSync } from 'node:fs'
 import { systemClock } from '../src/base/clock.ts'
 import { createLogger } from '../src/base/logger.ts'
-import { CredentialIssuer } from '../src/gateway/credential-issuer.ts'
+import { CredentialIssuer } from '../src/gateway/access/credential-issuer.ts'
 import { openGatewayDatabase } from '../src/gateway/records/gateway-database.ts'
 import { IdSource } from '../src/gateway/records/resource-id.ts'
 import { progress } from './tools.ts'

@@ -1,7 +1,7 @@
 import { asDuplex } from '../muxado/duplex.ts'
 import type { PolicyReach } from '../policy/outbound/policy-reach.ts'
+import { IpPolicyRanges, type IpPolicyRangesOptions } from './access/ip-policy-ranges.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
-import { IpPolicyRanges, type IpPolicyRangesOptions } from './ip-policy-ranges.ts'
 
 /** Whom a device sees that a policy calls. */
 const OWN_ADDRESS = '127.0.0.1:0'

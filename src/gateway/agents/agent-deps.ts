@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
-import type { Authority } from '../authority.ts'
+import type { Authority } from '../access/authority.ts'
 import type { EndpointPolicies } from '../endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'
 import type { IdSource } from '../records/resource-id.ts'

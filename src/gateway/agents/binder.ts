@@ -1,7 +1,7 @@
 import { randomInt } from 'node:crypto'
 import { PolicyError } from '../../policy/document/problem.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
-import type { Authority } from '../authority.ts'
+import type { Authority } from '../access/authority.ts'
 import { checkBindings, checkEndpointHost } from '../endpoint-host.ts'
 import { type EndpointPolicies, problemsText } from '../endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoint-registry.ts'

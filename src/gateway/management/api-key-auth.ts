@@ -4,7 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import { peerAddress } from '../../http/client-address.ts'
 import { FailureLimiter } from '../../http/failure-limiter.ts'
-import type { Authority } from '../authority.ts'
+import type { Authority } from '../access/authority.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { RollingLimit } from '../rolling-limit.ts'
 

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import type { Secret } from '../../base/secret.ts'
-import type { CredentialIssuer } from '../credential-issuer.ts'
+import type { CredentialIssuer } from '../access/credential-issuer.ts'
 import type { ApiKey, ApiKeyStore } from '../records/api-key-store.ts'
 import { parseBody, texts } from './body.ts'
 import { renamed } from './bot-users.ts'

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import type { CredentialIssuer } from '../credential-issuer.ts'
+import type { CredentialIssuer } from '../access/credential-issuer.ts'
 import type { BotUser, BotUserStore } from '../records/bot-user-store.ts'
 import { parseBody } from './body.ts'
 import type { Resource } from './resource.ts'

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import type { Secret } from '../../base/secret.ts'
-import type { CredentialIssuer } from '../credential-issuer.ts'
+import type { CredentialIssuer } from '../access/credential-issuer.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { parseBody, texts } from './body.ts'

@@ -1,7 +1,7 @@
 import type { Request, RequestHandler } from 'express'
 import { AppError } from '../../../base/app-error.ts'
 import type { Clock } from '../../../base/clock.ts'
-import type { Authority } from '../../authority.ts'
+import type { Authority } from '../../access/authority.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import { RollingLimit } from '../../rolling-limit.ts'
 import type { ConsoleSession, ConsoleSessions } from './console-sessions.ts'

@@ -1,12 +1,12 @@
-import { hashToken, matchesHash } from '../base/token.ts'
+import { hashToken, matchesHash } from '../../base/token.ts'
+import type { ApiKey, ApiKeyStore } from '../records/api-key-store.ts'
+import type { BotUserStore } from '../records/bot-user-store.ts'
+import type { Credential, CredentialStore } from '../records/credential-store.ts'
+import { isInternal } from '../records/domain-name.ts'
+import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
+import { idOfToken, isResourceId } from '../records/resource-id.ts'
+import { ServiceError } from '../records/service-error.ts'
 import { Acl } from './acl.ts'
-import type { ApiKey, ApiKeyStore } from './records/api-key-store.ts'
-import type { BotUserStore } from './records/bot-user-store.ts'
-import type { Credential, CredentialStore } from './records/credential-store.ts'
-import { isInternal } from './records/domain-name.ts'
-import type { ReservedDomainStore } from './records/reserved-domain-store.ts'
-import { idOfToken, isResourceId } from './records/resource-id.ts'
-import { ServiceError } from './records/service-error.ts'
 
 /** Compared with when there is no such credential, so that the answer takes as long. */
 const NO_HASH = hashToken('')

@@ -1,6 +1,6 @@
-import { type AddressRanges, parseCidr } from '../base/cidr.ts'
-import type { IpPolicyRule, IpPolicyRuleStore } from './records/ip-policy-rule-store.ts'
-import type { IpPolicyStore } from './records/ip-policy-store.ts'
+import { type AddressRanges, parseCidr } from '../../base/cidr.ts'
+import type { IpPolicyRule, IpPolicyRuleStore } from '../records/ip-policy-rule-store.ts'
+import type { IpPolicyStore } from '../records/ip-policy-store.ts'
 
 export interface IpPolicyRangesOptions {
   readonly ipPolicies: IpPolicyStore

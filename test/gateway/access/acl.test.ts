@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { Acl, isAclRule } from '../../src/gateway/acl.ts'
+import { Acl, isAclRule } from '../../../src/gateway/access/acl.ts'
 
 const LONG = `${'a'.repeat(63)}.example.com`
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { IpPolicyRanges } from '../../src/gateway/ip-policy-ranges.ts'
-import { openGatewayStores } from '../helpers/gateway-stores.ts'
+import { IpPolicyRanges } from '../../../src/gateway/access/ip-policy-ranges.ts'
+import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 
 const rule = (id: string, cidr: string, action: 'allow' | 'deny') => ({
   id,

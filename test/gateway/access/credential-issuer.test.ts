@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { openGatewayStores } from '../helpers/gateway-stores.ts'
-import { serviceCode } from '../helpers/service-code.ts'
+import { openGatewayStores } from '../../helpers/gateway-stores.ts'
+import { serviceCode } from '../../helpers/service-code.ts'
 
 describe('CredentialIssuer', () => {
   it('keeps tokens as hashes only', () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { createResourceToken } from '../../src/gateway/records/resource-id.ts'
-import { openGatewayStores } from '../helpers/gateway-stores.ts'
-import { serviceCode } from '../helpers/service-code.ts'
+import { createResourceToken } from '../../../src/gateway/records/resource-id.ts'
+import { openGatewayStores } from '../../helpers/gateway-stores.ts'
+import { serviceCode } from '../../helpers/service-code.ts'
 
 describe('Authority.authenticate', () => {
   it('knows the credential of a token', () => {

@@ -1,4 +1,4 @@
-import { findDomainProblem, isBelow } from './records/domain-name.ts'
+import { findDomainProblem, isBelow } from '../records/domain-name.ts'
 
 const MAX_RULE = 512
 const LABEL = /^(?:\*|[\w.:/-]{1,128})=(?:\*|[\w.:/-]{1,128})$/

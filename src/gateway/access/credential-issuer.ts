@@ -1,12 +1,12 @@
-import type { Clock } from '../base/clock.ts'
-import type { Secret } from '../base/secret.ts'
-import { hashToken } from '../base/token.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Secret } from '../../base/secret.ts'
+import { hashToken } from '../../base/token.ts'
+import type { ApiKey, ApiKeyStore } from '../records/api-key-store.ts'
+import type { BotUser, BotUserStore } from '../records/bot-user-store.ts'
+import type { Credential, CredentialStore } from '../records/credential-store.ts'
+import { createResourceToken, type IdSource } from '../records/resource-id.ts'
+import { checkLength, ServiceError } from '../records/service-error.ts'
 import { isAclRule } from './acl.ts'
-import type { ApiKey, ApiKeyStore } from './records/api-key-store.ts'
-import type { BotUser, BotUserStore } from './records/bot-user-store.ts'
-import type { Credential, CredentialStore } from './records/credential-store.ts'
-import { createResourceToken, type IdSource } from './records/resource-id.ts'
-import { checkLength, ServiceError } from './records/service-error.ts'
 
 const MAX_NAME = 255
 const MAX_DESCRIPTION = 255
