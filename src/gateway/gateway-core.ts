@@ -5,16 +5,16 @@ import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import { Authority } from './access/authority.ts'
 import { CredentialIssuer } from './access/credential-issuer.ts'
-import { AcmeAuthority } from './acme/acme-authority.ts'
-import { ChallengeZone } from './acme/challenge-zone.ts'
-import { answerDns } from './acme/dns-answer.ts'
-import { DnsListener } from './acme/dns-listener.ts'
 import {
   type CredentialLimits,
   DEFAULT_CREDENTIAL_LIMITS,
   SessionTable,
 } from './agents/session-table.ts'
-import { CertificateKeeper } from './certificate-keeper.ts'
+import { AcmeAuthority } from './certificates/acme/acme-authority.ts'
+import { ChallengeZone } from './certificates/acme/challenge-zone.ts'
+import { answerDns } from './certificates/acme/dns-answer.ts'
+import { DnsListener } from './certificates/acme/dns-listener.ts'
+import { CertificateKeeper } from './certificates/certificate-keeper.ts'
 import { CloudEndpoints } from './cloud-endpoints.ts'
 import { DomainRegistrar } from './domain-registrar.ts'
 import { EndpointPolicies } from './endpoint-policies.ts'

@@ -1,7 +1,7 @@
 import { onTestFinished } from 'vitest'
 import type { Clock } from '../../src/base/clock.ts'
 import type { Secret } from '../../src/base/secret.ts'
-import type { CertificateStatus } from '../../src/gateway/certificate-status.ts'
+import type { CertificateStatus } from '../../src/gateway/certificates/certificate-status.ts'
 import type { ConnectedAgent } from '../../src/gateway/connected-agent.ts'
 import { DnsCheck } from '../../src/gateway/management/dns-check.ts'
 import { createManagementApi, servedNames } from '../../src/gateway/management/management-api.ts'

@@ -8,7 +8,7 @@ import {
   type ListenAddress,
   listenProblem,
 } from '../../base/listen-address.ts'
-import type { KeptCertificate } from '../certificate-file.ts'
+import type { KeptCertificate } from '../certificates/certificate-file.ts'
 import { AgentConnection } from './agent-connection.ts'
 import type { AgentDeps } from './agent-deps.ts'
 

@@ -1,8 +1,11 @@
 import { type Answer, decode, encode, type Packet, type RecordType } from 'dns-packet'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { ChallengeZone } from '../../../src/gateway/acme/challenge-zone.ts'
-import { answerDns, type DnsTransport } from '../../../src/gateway/acme/dns-answer.ts'
+import { ChallengeZone } from '../../../../src/gateway/certificates/acme/challenge-zone.ts'
+import {
+  answerDns,
+  type DnsTransport,
+} from '../../../../src/gateway/certificates/acme/dns-answer.ts'
 
 const NAME = 'a1.acme.gateway.test'
 const VALUE = 'x'.repeat(43)

@@ -1,6 +1,7 @@
 import { createSecureContext, type SecureContext } from 'node:tls'
-import type { Clock } from '../base/clock.ts'
-import type { Logger } from '../base/logger.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { PrivateKeyType } from '../records/private-key.ts'
 import {
   type CertificateSource,
   type KeptCertificate,
@@ -9,7 +10,6 @@ import {
   normalName,
   saveCertificate,
 } from './certificate-file.ts'
-import type { PrivateKeyType } from './records/private-key.ts'
 
 /** A certificate is replaced when a third of its life is left. */
 const RENEW_AT_SHARE = 1 / 3

@@ -12,12 +12,12 @@ import { join } from 'node:path'
 // The X.509 library expects it to be there first.
 import 'reflect-metadata'
 import * as x509 from '@peculiar/x509'
-import { StartError } from '../base/app-error.ts'
-import type { Clock } from '../base/clock.ts'
-import { writeFileDurably } from '../base/file.ts'
-import type { Logger } from '../base/logger.ts'
+import { StartError } from '../../base/app-error.ts'
+import type { Clock } from '../../base/clock.ts'
+import { writeFileDurably } from '../../base/file.ts'
+import type { Logger } from '../../base/logger.ts'
+import { createPrivateKeyPem, type PrivateKeyType } from '../records/private-key.ts'
 import type { CertificateSource, IssuedCertificate } from './certificate-file.ts'
-import { createPrivateKeyPem, type PrivateKeyType } from './records/private-key.ts'
 
 const DAY_MS = 86_400_000
 const CA_LIFE_MS = 3_650 * DAY_MS

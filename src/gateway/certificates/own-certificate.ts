@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { createSecureContext, type SecureContext } from 'node:tls'
-import { StartError } from '../base/app-error.ts'
-import type { Logger } from '../base/logger.ts'
+import { StartError } from '../../base/app-error.ts'
+import type { Logger } from '../../base/logger.ts'
 
 export interface OwnCertificateOptions {
   /** PEM chain, leaf first. */

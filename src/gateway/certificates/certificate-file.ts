@@ -1,7 +1,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
-import { writeFileDurably } from '../base/file.ts'
-import type { PrivateKeyType } from './records/private-key.ts'
+import { writeFileDurably } from '../../base/file.ts'
+import type { PrivateKeyType } from '../records/private-key.ts'
 
 /** A certificate, with the chain below it if there is one, and its private key; all PEM. */
 export interface IssuedCertificate {

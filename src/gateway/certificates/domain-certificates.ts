@@ -1,14 +1,14 @@
 import { mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import type { SecureContext } from 'node:tls'
-import type { Clock } from '../base/clock.ts'
-import type { Logger } from '../base/logger.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
+import { isResourceId } from '../records/resource-id.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
 import type { CertificateSource } from './certificate-file.ts'
 import type { CertificateStatus } from './certificate-status.ts'
 import { DomainCertificate } from './domain-certificate.ts'
-import type { ReservedDomain, ReservedDomainStore } from './records/reserved-domain-store.ts'
-import { isResourceId } from './records/resource-id.ts'
 import { ServerCertificate } from './server-certificate.ts'
 
 /** Certificates for deeper names that are kept at once; devices choose those names. */

@@ -1,13 +1,13 @@
 import { readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import type { SecureContext } from 'node:tls'
-import type { Clock } from '../base/clock.ts'
-import type { Logger } from '../base/logger.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { ReservedDomain } from '../records/reserved-domain-store.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
 import { AcmeCertificate } from './acme/acme-certificate.ts'
 import type { CertificateSource } from './certificate-file.ts'
 import type { CertificateJob, CertificateStatus } from './certificate-status.ts'
-import type { ReservedDomain } from './records/reserved-domain-store.ts'
 import { ServerCertificate } from './server-certificate.ts'
 
 /** How often certificates are looked at; they are renewed a month before they end. */

@@ -1,11 +1,11 @@
 import { once } from 'node:events'
 import { connect } from 'node:tls'
 import { expect, it } from 'vitest'
-import { formatListenAddress, type ListenAddress } from '../../../src/base/listen-address.ts'
-import { AcmeServer } from '../../helpers/acme-server.ts'
-import { startDnsServer } from '../../helpers/dns-server.ts'
-import { eventually } from '../../helpers/eventually.ts'
-import { startGateway } from '../../helpers/running-gateway.ts'
+import { formatListenAddress, type ListenAddress } from '../../../../src/base/listen-address.ts'
+import { AcmeServer } from '../../../helpers/acme-server.ts'
+import { startDnsServer } from '../../../helpers/dns-server.ts'
+import { eventually } from '../../../helpers/eventually.ts'
+import { startGateway } from '../../../helpers/running-gateway.ts'
 
 const ANY_PORT = { host: '127.0.0.1', port: 0 }
 

@@ -1,10 +1,10 @@
 import type { SecureContext } from 'node:tls'
-import { Backoff } from '../../base/backoff.ts'
-import { Bell } from '../../base/bell.ts'
-import type { Clock } from '../../base/clock.ts'
-import type { Logger } from '../../base/logger.ts'
+import { Backoff } from '../../../base/backoff.ts'
+import { Bell } from '../../../base/bell.ts'
+import type { Clock } from '../../../base/clock.ts'
+import type { Logger } from '../../../base/logger.ts'
+import { RollingLimit } from '../../rolling-limit.ts'
 import type { CertificateJob, CertificateStatus } from '../certificate-status.ts'
-import { RollingLimit } from '../rolling-limit.ts'
 import { ServerCertificate, type ServerCertificateOptions } from '../server-certificate.ts'
 
 /** Authorities count failed orders: five an hour for a name are common. */

@@ -4,12 +4,12 @@ import { isIP } from 'node:net'
 import { join } from 'node:path'
 import { connect, createServer, type TLSSocket } from 'node:tls'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { StartError } from '../../src/base/app-error.ts'
-import { systemClock } from '../../src/base/clock.ts'
-import { CertificateAuthority } from '../../src/gateway/certificate-authority.ts'
-import { captureLog } from '../helpers/captured-log.ts'
-import { ManualClock } from '../helpers/manual-clock.ts'
-import { temporaryFolder } from '../helpers/temporary-folder.ts'
+import { StartError } from '../../../src/base/app-error.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { CertificateAuthority } from '../../../src/gateway/certificates/certificate-authority.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const DAY_MS = 86_400_000
 const { log } = captureLog()

@@ -1,4 +1,4 @@
-import type { Clock } from '../../base/clock.ts'
+import type { Clock } from '../../../base/clock.ts'
 
 const WINDOW_MS = 1_000
 

@@ -2,8 +2,8 @@ import { once } from 'node:events'
 import { createServer, type RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { AcmeAccount } from '../../../src/gateway/acme/acme-account.ts'
-import { createPrivateKeyPem } from '../../../src/gateway/records/private-key.ts'
+import { AcmeAccount } from '../../../../src/gateway/certificates/acme/acme-account.ts'
+import { createPrivateKeyPem } from '../../../../src/gateway/records/private-key.ts'
 
 async function listen(serve: RequestListener) {
   const server = createServer(serve).listen(0, '127.0.0.1')
