@@ -1,5 +1,5 @@
-import type { ConnectedAgent } from '../../src/gateway/connected-agent.ts'
-import type { AgentEndpoint } from '../../src/gateway/endpoint.ts'
+import type { ConnectedAgent } from '../../src/gateway/endpoints/connected-agent.ts'
+import type { AgentEndpoint } from '../../src/gateway/endpoints/endpoint.ts'
 
 /** An agent that is connected in name only; ids are padded so that they sort like `suffix`. */
 export function connectedAgent(suffix: string, change: Partial<ConnectedAgent> = {}) {

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import type { AgentIdentity } from '../connected-agent.ts'
+import type { AgentIdentity } from '../endpoints/connected-agent.ts'
 import { isResourceId } from '../records/resource-id.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
 import { type AuthRequest, PROTOCOL_VERSION } from './control-message.ts'

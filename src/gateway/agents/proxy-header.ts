@@ -1,4 +1,4 @@
-import type { Endpoint } from '../endpoint.ts'
+import type { Endpoint } from '../endpoints/endpoint.ts'
 
 /** The SDK's number for an endpoint that speaks HTTP. */
 const HTTP_EDGE = '3'

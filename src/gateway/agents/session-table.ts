@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import type { ConnectedAgent } from '../connected-agent.ts'
+import type { ConnectedAgent } from '../endpoints/connected-agent.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { RollingLimit } from '../rolling-limit.ts'
 

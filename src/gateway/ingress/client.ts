@@ -1,5 +1,5 @@
 import type { Connection } from '../../policy/exchange/exchange.ts'
-import type { Endpoint } from '../endpoint.ts'
+import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { Front } from './front.ts'
 import type { HeadScanner } from './head-scanner.ts'
 import type { Upgrade } from './upgrade.ts'

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net'
 import { TLSSocket } from 'node:tls'
 import { formatListenAddress } from '../../base/listen-address.ts'
-import type { Endpoint } from '../endpoint.ts'
+import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { Client } from './client.ts'
 import { ConnectionFacts, plainAddress } from './connection-facts.ts'
 import { type EdgeErrorCode, edgeErrorReply } from './edge-error.ts'

@@ -1,4 +1,4 @@
-import type { EndpointTraffic } from '../endpoint.ts'
+import type { EndpointTraffic } from '../endpoints/endpoint.ts'
 
 /** Counts one exchange at each endpoint that it comes through: handed on, it goes through several. */
 export class ExchangeTraffic {

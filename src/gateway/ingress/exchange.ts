@@ -1,6 +1,6 @@
 import type { BodyTransform } from '../../policy/exchange/exchange.ts'
 import type { MaybePromise, Outcome, Reply } from '../../policy/exchange/outcome.ts'
-import type { Endpoint } from '../endpoint.ts'
+import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { ProxyStream } from '../stream-pool.ts'
 import { logExchange } from './access-log.ts'
 import type { Client } from './client.ts'

@@ -1,4 +1,4 @@
-import type { Endpoint } from '../endpoint.ts'
+import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { LocalReply } from './local-reply.ts'
 
 /** One of the two doors of an ingress. */

@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
-import type { EndpointRegistry } from '../endpoint-registry.ts'
+import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { IngressLimits } from './ingress-limits.ts'
 import type { WriteTurn } from './write-turn.ts'
 

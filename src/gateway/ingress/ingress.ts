@@ -10,7 +10,7 @@ import {
   listenProblem,
 } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
-import type { EndpointRegistry } from '../endpoint-registry.ts'
+import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import { ClientConnection } from './connection.ts'
 import type { Front } from './front.ts'
 import type { IngressContext } from './ingress-context.ts'

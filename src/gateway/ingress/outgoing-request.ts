@@ -1,5 +1,5 @@
 import type { BodyTransform } from '../../policy/exchange/exchange.ts'
-import type { AgentEndpoint } from '../endpoint.ts'
+import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import { BodyPipe } from './body-pipe.ts'
 import type { Client } from './client.ts'
 import { Forward } from './forward.ts'

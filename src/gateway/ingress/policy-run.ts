@@ -6,7 +6,7 @@ import {
 } from '../../policy/exchange/exchange.ts'
 import { HeaderList } from '../../policy/exchange/header-list.ts'
 import type { MaybePromise, Outcome } from '../../policy/exchange/outcome.ts'
-import type { Endpoint } from '../endpoint.ts'
+import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { Client } from './client.ts'
 import type { RequestHead } from './request-head.ts'
 

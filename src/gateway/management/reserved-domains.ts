@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import type { CertificateStatus } from '../certificates/certificate-status.ts'
-import type { DomainRegistrar, DomainSettings } from '../domain-registrar.ts'
+import type { DomainRegistrar, DomainSettings } from '../endpoints/domain-registrar.ts'
 import { challengeTarget, cnameTarget } from '../records/dns-target.ts'
 import { PRIVATE_KEY_TYPES } from '../records/private-key.ts'
 import {

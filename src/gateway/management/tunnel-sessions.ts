@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import type { AgentCommand, ConnectedAgent } from '../connected-agent.ts'
+import type { AgentCommand, ConnectedAgent } from '../endpoints/connected-agent.ts'
 import { Reference } from './body.ts'
 import { livePage } from './live-page.ts'
 import type { Resource } from './resource.ts'

@@ -1,6 +1,6 @@
 import * as z from 'zod'
-import type { AgentEndpoint, Endpoint } from '../endpoint.ts'
-import type { EndpointRegistry } from '../endpoint-registry.ts'
+import type { AgentEndpoint, Endpoint } from '../endpoints/endpoint.ts'
+import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import { renamedId } from '../records/resource-id.ts'
 import { Reference } from './body.ts'
 import { livePage } from './live-page.ts'

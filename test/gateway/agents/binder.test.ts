@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { Binder } from '../../../src/gateway/agents/binder.ts'
 import { parseBind } from '../../../src/gateway/agents/control-message.ts'
-import type { Endpoint } from '../../../src/gateway/endpoint.ts'
-import { EndpointUrls } from '../../../src/gateway/endpoint-urls.ts'
+import type { Endpoint } from '../../../src/gateway/endpoints/endpoint.ts'
+import { EndpointUrls } from '../../../src/gateway/endpoints/endpoint-urls.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 import { serviceCode } from '../../helpers/service-code.ts'
 

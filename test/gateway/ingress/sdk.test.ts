@@ -3,7 +3,7 @@ import { Agent, createServer, get, type RequestListener, request, type Server } 
 import type { AddressInfo, Socket } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { WebSocket, WebSocketServer } from 'ws'
-import type { AgentEndpoint } from '../../../src/gateway/endpoint.ts'
+import type { AgentEndpoint } from '../../../src/gateway/endpoints/endpoint.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { fieldsOf, RawClient } from '../../helpers/raw-http.ts'
 import { connectSdk, inTime, startGateway } from '../../helpers/running-gateway.ts'

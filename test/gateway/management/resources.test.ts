@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest'
-import type { ConnectedAgent } from '../../../src/gateway/connected-agent.ts'
+import type { ConnectedAgent } from '../../../src/gateway/endpoints/connected-agent.ts'
 import {
   type AgentEndpoint,
   type Endpoint,
   EndpointTraffic,
-} from '../../../src/gateway/endpoint.ts'
+} from '../../../src/gateway/endpoints/endpoint.ts'
 import { ServiceError } from '../../../src/gateway/records/service-error.ts'
 import { startManagementApi } from '../../helpers/management-client.ts'
 

@@ -1,4 +1,4 @@
-import type { CloudEndpoint, Endpoint } from '../../endpoint.ts'
+import type { CloudEndpoint, Endpoint } from '../../endpoints/endpoint.ts'
 import { type EndpointsDeps, EndpointView, endpoints } from '../endpoints.ts'
 import { livePage } from '../live-page.ts'
 import type { Resource } from '../resource.ts'

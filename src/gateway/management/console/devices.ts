@@ -1,4 +1,4 @@
-import type { ConnectedAgent } from '../../connected-agent.ts'
+import type { ConnectedAgent } from '../../endpoints/connected-agent.ts'
 import type { BotUserStore } from '../../records/bot-user-store.ts'
 import type { CredentialStore } from '../../records/credential-store.ts'
 import { type EndpointsDeps, endpoints } from '../endpoints.ts'

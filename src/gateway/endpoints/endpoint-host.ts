@@ -1,5 +1,5 @@
-import { checkDomain, type DomainCodes, isInternal } from './records/domain-name.ts'
-import { ServiceError } from './records/service-error.ts'
+import { checkDomain, type DomainCodes, isInternal } from '../records/domain-name.ts'
+import { ServiceError } from '../records/service-error.ts'
 
 const HOST_CODES: DomainCodes = {
   character: 326,

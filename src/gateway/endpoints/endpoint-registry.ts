@@ -1,5 +1,5 @@
+import { isInternal } from '../records/domain-name.ts'
 import type { Endpoint } from './endpoint.ts'
-import { isInternal } from './records/domain-name.ts'
 
 /** Thrown by `add`: the host has an endpoint already. */
 export class EndpointConflictError extends Error {

@@ -1,5 +1,5 @@
-import { isInternal } from './records/domain-name.ts'
-import type { EndpointProtocol } from './records/endpoint-protocol.ts'
+import { isInternal } from '../records/domain-name.ts'
+import type { EndpointProtocol } from '../records/endpoint-protocol.ts'
 
 const DEFAULT_PORTS: Readonly<Record<EndpointProtocol, number>> = { http: 80, https: 443 }
 

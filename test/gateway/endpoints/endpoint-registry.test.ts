@@ -1,6 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import type { Endpoint } from '../../src/gateway/endpoint.ts'
-import { EndpointConflictError, EndpointRegistry } from '../../src/gateway/endpoint-registry.ts'
+import type { Endpoint } from '../../../src/gateway/endpoints/endpoint.ts'
+import {
+  EndpointConflictError,
+  EndpointRegistry,
+} from '../../../src/gateway/endpoints/endpoint-registry.ts'
 
 const endpoint = (host: string) => ({ id: `ep_${host}`, host }) as Endpoint
 

@@ -1,6 +1,6 @@
-import { PolicyError, ProblemList } from '../policy/document/problem.ts'
-import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../policy/policy.ts'
-import { isInternal } from './records/domain-name.ts'
+import { PolicyError, ProblemList } from '../../policy/document/problem.ts'
+import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../../policy/policy.ts'
+import { isInternal } from '../records/domain-name.ts'
 
 /** Hosts whose last policy is remembered. */
 const MAX_REMEMBERED = 1_000

@@ -1,15 +1,15 @@
 import { randomBytes } from 'node:crypto'
-import type { Clock } from '../base/clock.ts'
-import type { EndpointRegistry } from './endpoint-registry.ts'
-import { checkDomain, type DomainCodes, isBelow, isInternal } from './records/domain-name.ts'
-import type { PrivateKeyType } from './records/private-key.ts'
+import type { Clock } from '../../base/clock.ts'
+import { checkDomain, type DomainCodes, isBelow, isInternal } from '../records/domain-name.ts'
+import type { PrivateKeyType } from '../records/private-key.ts'
 import type {
   CertificateAuthorityName,
   ReservedDomain,
   ReservedDomainStore,
-} from './records/reserved-domain-store.ts'
-import type { IdSource } from './records/resource-id.ts'
-import { checkLength, ServiceError } from './records/service-error.ts'
+} from '../records/reserved-domain-store.ts'
+import type { IdSource } from '../records/resource-id.ts'
+import { checkLength, ServiceError } from '../records/service-error.ts'
+import type { EndpointRegistry } from './endpoint-registry.ts'
 
 const RESERVE_CODES: DomainCodes = {
   'wildcard-place': 402,

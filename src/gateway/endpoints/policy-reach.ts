@@ -1,6 +1,6 @@
-import { asDuplex } from '../muxado/duplex.ts'
-import type { PolicyReach } from '../policy/outbound/policy-reach.ts'
-import { IpPolicyRanges, type IpPolicyRangesOptions } from './access/ip-policy-ranges.ts'
+import { asDuplex } from '../../muxado/duplex.ts'
+import type { PolicyReach } from '../../policy/outbound/policy-reach.ts'
+import { IpPolicyRanges, type IpPolicyRangesOptions } from '../access/ip-policy-ranges.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 
 /** Whom a device sees that a policy calls. */

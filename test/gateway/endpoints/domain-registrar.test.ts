@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import type { Endpoint } from '../../src/gateway/endpoint.ts'
-import { openGatewayStores } from '../helpers/gateway-stores.ts'
-import { serviceCode } from '../helpers/service-code.ts'
-import { temporaryFolder } from '../helpers/temporary-folder.ts'
+import type { Endpoint } from '../../../src/gateway/endpoints/endpoint.ts'
+import { openGatewayStores } from '../../helpers/gateway-stores.ts'
+import { serviceCode } from '../../helpers/service-code.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 describe('DomainRegistrar', () => {
   it('reserves, changes and gives up a domain', () => {

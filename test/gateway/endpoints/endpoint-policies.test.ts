@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { EndpointPolicies, problemsText } from '../../src/gateway/endpoint-policies.ts'
-import type { PolicyError } from '../../src/policy/document/problem.ts'
-import { captureLog } from '../helpers/captured-log.ts'
-import { ManualClock } from '../helpers/manual-clock.ts'
+import { EndpointPolicies, problemsText } from '../../../src/gateway/endpoints/endpoint-policies.ts'
+import type { PolicyError } from '../../../src/policy/document/problem.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 
 const RULES = [{ actions: [{ type: 'deny' }] }]
 

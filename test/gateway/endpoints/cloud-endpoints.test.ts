@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import type { Endpoint } from '../../src/gateway/endpoint.ts'
-import { ServiceError } from '../../src/gateway/records/service-error.ts'
-import { openGatewayStores } from '../helpers/gateway-stores.ts'
-import { createExchange } from '../helpers/policy-exchange.ts'
-import { temporaryFolder } from '../helpers/temporary-folder.ts'
+import type { Endpoint } from '../../../src/gateway/endpoints/endpoint.ts'
+import { ServiceError } from '../../../src/gateway/records/service-error.ts'
+import { openGatewayStores } from '../../helpers/gateway-stores.ts'
+import { createExchange } from '../../helpers/policy-exchange.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const DENY = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] })
 const ANSWER = 'on_http_request:\n  - actions:\n      - type: custom-response\n'
