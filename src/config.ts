@@ -1,6 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
-import { shippedPolicyPath } from './agent/shipped-policy.ts'
+import { shippedPolicyPath } from './agent/policies/shipped-policy.ts'
 import { StartError } from './base/app-error.ts'
 import type { ListenAddress } from './base/listen-address.ts'
 import type { Secret } from './base/secret.ts'

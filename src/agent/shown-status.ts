@@ -2,7 +2,7 @@ import type { LinkStatus } from './agent-status.ts'
 import { hasSession } from './link-state.ts'
 import type { TunnelStatus } from './tunnel.ts'
 import type { SupervisedStatus } from './tunnel-supervisor.ts'
-import type { Upstream } from './upstream-check.ts'
+import type { Upstream } from './upstreams/upstream-check.ts'
 
 /**
  * What people see of a tunnel. The link's trouble is the trouble of every tunnel: a tunnel that

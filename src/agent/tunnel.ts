@@ -1,8 +1,8 @@
 import * as z from 'zod'
-import { formatForwardTarget, parseForwardTarget } from './forward-target.ts'
 import type { Reason } from './problem.ts'
 import type { TunnelState } from './tunnel-state.ts'
-import type { Upstream } from './upstream-check.ts'
+import { formatForwardTarget, parseForwardTarget } from './upstreams/forward-target.ts'
+import type { Upstream } from './upstreams/upstream-check.ts'
 
 export type JsonObject = Readonly<Record<string, unknown>>
 

@@ -1,6 +1,6 @@
 import express, { type Express } from 'express'
 import type { Agent } from '../agent/agent.ts'
-import { PROBE_PATH } from '../agent/self-probe.ts'
+import { PROBE_PATH } from '../agent/probes/self-probe.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { accessLog } from '../http/access-log.ts'

@@ -1,6 +1,6 @@
 import { Router } from 'express'
 import type { Agent } from '../agent/agent.ts'
-import { PROBE_PATH } from '../agent/self-probe.ts'
+import { PROBE_PATH } from '../agent/probes/self-probe.ts'
 import { AppError } from '../base/app-error.ts'
 
 /** The agent's own question to itself through its public domain; needs no token, the nonce is one. */

@@ -1,6 +1,6 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { shippedPolicyPath } from '../agent/shipped-policy.ts'
+import { shippedPolicyPath } from '../agent/policies/shipped-policy.ts'
 import { StartError } from '../base/app-error.ts'
 import { writeFileDurably } from '../base/file.ts'
 import { packageRoot } from '../base/package-root.ts'

@@ -1,14 +1,14 @@
-import { StartError } from '../base/app-error.ts'
-import type { Clock } from '../base/clock.ts'
-import { isDeeper } from '../base/json-depth.ts'
-import { jsonErrorPosition } from '../base/json-error-position.ts'
-import type { Logger } from '../base/logger.ts'
-import type { DefaultPolicyStatus } from './agent-status.ts'
-import type { KeptValues } from './kept-values.ts'
+import { StartError } from '../../base/app-error.ts'
+import type { Clock } from '../../base/clock.ts'
+import { isDeeper } from '../../base/json-depth.ts'
+import { jsonErrorPosition } from '../../base/json-error-position.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { DefaultPolicyStatus } from '../agent-status.ts'
+import type { KeptValues } from '../kept-values.ts'
+import { isJsonObject, type JsonObject } from '../tunnel.ts'
+import { type FileReading, WatchedFile } from '../watched-file.ts'
 import type { PolicyCheck } from './policy-check.ts'
 import { shippedPolicy } from './shipped-policy.ts'
-import { isJsonObject, type JsonObject } from './tunnel.ts'
-import { type FileReading, WatchedFile } from './watched-file.ts'
 
 const MAX_BYTES = 65_536
 /** More than any policy needs, and what the API takes. */

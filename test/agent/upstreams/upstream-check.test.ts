@@ -1,10 +1,13 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { UpstreamCheck, type UpstreamCheckOptions } from '../../src/agent/upstream-check.ts'
-import { systemClock } from '../../src/base/clock.ts'
-import { eventually } from '../helpers/eventually.ts'
-import { ManualClock } from '../helpers/manual-clock.ts'
+import {
+  UpstreamCheck,
+  type UpstreamCheckOptions,
+} from '../../../src/agent/upstreams/upstream-check.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 
 const TARGET = { host: 'localhost', port: 1 }
 

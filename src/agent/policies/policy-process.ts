@@ -1,12 +1,12 @@
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
-import { abortable } from '../base/abortable.ts'
-import { AppError } from '../base/app-error.ts'
-import { withDeadline } from '../base/deadline.ts'
-import { Limiter } from '../base/limiter.ts'
-import { packageRoot } from '../base/package-root.ts'
-import type { PlacedProblem, PolicyCheckOptions } from '../policy/check.ts'
+import { abortable } from '../../base/abortable.ts'
+import { AppError } from '../../base/app-error.ts'
+import { withDeadline } from '../../base/deadline.ts'
+import { Limiter } from '../../base/limiter.ts'
+import { packageRoot } from '../../base/package-root.ts'
+import type { PlacedProblem, PolicyCheckOptions } from '../../policy/check.ts'
 
 const START_MS = 10_000
 /** For each document. */

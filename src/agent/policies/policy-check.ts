@@ -1,8 +1,8 @@
-import { AppError, type FieldError } from '../base/app-error.ts'
-import type { Logger } from '../base/logger.ts'
-import type { PlacedProblem, PolicyCheckOptions } from '../policy/check.ts'
+import { AppError, type FieldError } from '../../base/app-error.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { PlacedProblem, PolicyCheckOptions } from '../../policy/check.ts'
+import type { JsonObject } from '../tunnel.ts'
 import { PolicyProcess, UncheckableError } from './policy-process.ts'
-import type { JsonObject } from './tunnel.ts'
 
 const TOO_MUCH: FieldError = {
   pointer: '',
@@ -62,7 +62,7 @@ export class PolicyChecker {
       if (error instanceof UncheckableError || error instanceof AppError) throw error
       // A device too short of memory for one more process still has to take a change.
       log.warn({ err: error }, 'policy is checked without a process of its own')
-      const { checkPolicy } = await import('../policy/check.ts')
+      const { checkPolicy } = await import('../../policy/check.ts')
       return checkPolicy(text, { service })
     }
   }

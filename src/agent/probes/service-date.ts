@@ -1,4 +1,4 @@
-import type { ListenAddress } from '../base/listen-address.ts'
+import type { ListenAddress } from '../../base/listen-address.ts'
 import { requestPublic } from './public-request.ts'
 
 const DEADLINE_MS = 3_000

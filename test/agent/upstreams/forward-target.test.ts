@@ -1,5 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { formatForwardTarget, parseForwardTarget } from '../../src/agent/forward-target.ts'
+import {
+  formatForwardTarget,
+  parseForwardTarget,
+} from '../../../src/agent/upstreams/forward-target.ts'
 
 describe('parseForwardTarget', () => {
   it.each([

@@ -1,9 +1,9 @@
 import { createConnection } from 'node:net'
-import { Bell } from '../base/bell.ts'
-import type { Clock } from '../base/clock.ts'
-import { Limiter } from '../base/limiter.ts'
+import { Bell } from '../../base/bell.ts'
+import type { Clock } from '../../base/clock.ts'
+import { Limiter } from '../../base/limiter.ts'
+import type { UpstreamTimings } from '../timings.ts'
 import type { ForwardTarget } from './forward-target.ts'
-import type { UpstreamTimings } from './timings.ts'
 
 /** Whether the local service takes connections; `unknown` until it was tried often enough. */
 export type Upstream = 'up' | 'down' | 'unknown'

@@ -2,9 +2,9 @@ import { request as requestHttp } from 'node:http'
 import { request as requestHttps } from 'node:https'
 import type { LookupFunction } from 'node:net'
 import { createSecureContext, rootCertificates, type SecureContext } from 'node:tls'
-import { abortable } from '../base/abortable.ts'
-import { withDeadline } from '../base/deadline.ts'
-import type { ListenAddress } from '../base/listen-address.ts'
+import { abortable } from '../../base/abortable.ts'
+import { withDeadline } from '../../base/deadline.ts'
+import type { ListenAddress } from '../../base/listen-address.ts'
 
 /** More than an answer to the probe has. */
 const MAX_BODY_BYTES = 4_096

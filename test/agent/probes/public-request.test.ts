@@ -3,10 +3,14 @@ import { createServer as createHttpServer, type RequestListener } from 'node:htt
 import { createServer as createHttpsServer } from 'node:https'
 import { type AddressInfo, createServer as createTcpServer, type Server } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { type PublicRequest, requestPublic, trustBeside } from '../../src/agent/public-request.ts'
-import { readServiceDate } from '../../src/agent/service-date.ts'
-import { DeadlineError } from '../../src/base/deadline.ts'
-import { createTlsFixture } from '../helpers/tls-fixture.ts'
+import {
+  type PublicRequest,
+  requestPublic,
+  trustBeside,
+} from '../../../src/agent/probes/public-request.ts'
+import { readServiceDate } from '../../../src/agent/probes/service-date.ts'
+import { DeadlineError } from '../../../src/base/deadline.ts'
+import { createTlsFixture } from '../../helpers/tls-fixture.ts'
 
 const { signal } = new AbortController()
 const REQUEST: PublicRequest = { method: 'GET', verify: true, deadlineMs: 2_000, signal }

@@ -2,11 +2,11 @@ import { getEventListeners, once } from 'node:events'
 import { type AddressInfo, createServer as createTcpServer, type Server } from 'node:net'
 import { createServer as createTlsServer, type TlsOptions } from 'node:tls'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { Preflight, type PreflightOptions } from '../../src/agent/preflight.ts'
-import type { Problem } from '../../src/agent/problem.ts'
-import { StartError } from '../../src/base/app-error.ts'
-import { systemClock } from '../../src/base/clock.ts'
-import { createTlsFixture } from '../helpers/tls-fixture.ts'
+import { Preflight, type PreflightOptions } from '../../../src/agent/probes/preflight.ts'
+import type { Problem } from '../../../src/agent/problem.ts'
+import { StartError } from '../../../src/base/app-error.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { createTlsFixture } from '../../helpers/tls-fixture.ts'
 
 const DAY_MS = 86_400_000
 const { signal } = new AbortController()

@@ -1,11 +1,11 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import type { Problem } from '../../src/agent/problem.ts'
-import type { PublicAnswer } from '../../src/agent/public-request.ts'
-import { PROBE_PATH, SelfProbe } from '../../src/agent/self-probe.ts'
-import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
-import { DeadlineError } from '../../src/base/deadline.ts'
-import { captureLog } from '../helpers/captured-log.ts'
-import { ManualClock } from '../helpers/manual-clock.ts'
+import type { PublicAnswer } from '../../../src/agent/probes/public-request.ts'
+import { PROBE_PATH, SelfProbe } from '../../../src/agent/probes/self-probe.ts'
+import type { Problem } from '../../../src/agent/problem.ts'
+import { DEFAULT_TIMINGS } from '../../../src/agent/timings.ts'
+import { DeadlineError } from '../../../src/base/deadline.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 
 const TIMINGS = DEFAULT_TIMINGS.probe
 /** A jitter of nothing. */

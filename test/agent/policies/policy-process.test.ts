@@ -3,16 +3,16 @@ import { once } from 'node:events'
 import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { PolicyChecker } from '../../src/agent/policy-check.ts'
+import { PolicyChecker } from '../../../src/agent/policies/policy-check.ts'
 import {
   PolicyProcess,
   type PolicyProcessOptions,
   UncheckableError,
-} from '../../src/agent/policy-process.ts'
-import { packageRoot } from '../../src/base/package-root.ts'
-import { captureLog } from '../helpers/captured-log.ts'
-import { eventually } from '../helpers/eventually.ts'
-import { temporaryFolder } from '../helpers/temporary-folder.ts'
+} from '../../../src/agent/policies/policy-process.ts'
+import { packageRoot } from '../../../src/base/package-root.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const GOOD = { on_http_request: [{ actions: [{ type: 'deny' }] }] }
 const BAD = {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { ForwardRules } from '../../src/agent/forward-rules.ts'
-import { parseForwardTarget } from '../../src/agent/forward-target.ts'
-import { StartError } from '../../src/base/app-error.ts'
+import { ForwardRules } from '../../../src/agent/upstreams/forward-rules.ts'
+import { parseForwardTarget } from '../../../src/agent/upstreams/forward-target.ts'
+import { StartError } from '../../../src/base/app-error.ts'
 
 const NAMES: Record<string, string[]> = {
   'printer.lan': ['192.168.1.7'],

@@ -1,9 +1,9 @@
 import { lookup } from 'node:dns/promises'
 import { networkInterfaces } from 'node:os'
 import ipaddr from 'ipaddr.js'
-import { AppError, StartError } from '../base/app-error.ts'
-import { withDeadline } from '../base/deadline.ts'
-import type { ListenAddress } from '../base/listen-address.ts'
+import { AppError, StartError } from '../../base/app-error.ts'
+import { withDeadline } from '../../base/deadline.ts'
+import type { ListenAddress } from '../../base/listen-address.ts'
 import { type ForwardTarget, formatForwardTarget, parseForwardTarget } from './forward-target.ts'
 
 type Address = ipaddr.IPv4 | ipaddr.IPv6

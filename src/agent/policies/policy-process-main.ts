@@ -1,5 +1,5 @@
 import process from 'node:process'
-import { checkPolicy } from '../policy/check.ts'
+import { checkPolicy } from '../../policy/check.ts'
 import type { PolicyQuestion } from './policy-process.ts'
 
 /** Checks policies for the agent that started this process, until the agent lets go of it. */
