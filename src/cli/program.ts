@@ -7,7 +7,7 @@ import { gatewayCommand } from './gateway.ts'
 import { policyCommand } from './policy.ts'
 import { provisionCommand } from './provision.ts'
 import { runCommand } from './run.ts'
-import { serviceCommand } from './service.ts'
+import { serviceCommand } from './service/service.ts'
 import { upCommand } from './up.ts'
 import { readVersion } from './version.ts'
 

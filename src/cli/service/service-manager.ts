@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import type { Logger } from '../base/logger.ts'
+import type { Logger } from '../../base/logger.ts'
 
 /** What systemd passes to a `Type=notify` service; all of it is optional. */
 export interface ServiceManagerOptions {

@@ -5,8 +5,8 @@ import {
   LIFETIME_MS,
   MAX_PER_KEY,
   MAX_SESSIONS,
-} from '../../../src/gateway/management/console/console-sessions.ts'
-import { ManualClock } from '../../helpers/manual-clock.ts'
+} from '../../../../src/gateway/management/console/console-sessions.ts'
+import { ManualClock } from '../../../helpers/manual-clock.ts'
 
 const use = { isUse: true }
 const look = { isUse: false }

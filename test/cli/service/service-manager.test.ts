@@ -1,10 +1,10 @@
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { ServiceManager } from '../../src/cli/service-manager.ts'
-import { captureLog } from '../helpers/captured-log.ts'
-import { eventually } from '../helpers/eventually.ts'
-import { listenAsServiceManager } from '../helpers/notify-socket.ts'
-import { temporaryFolder } from '../helpers/temporary-folder.ts'
+import { ServiceManager } from '../../../src/cli/service/service-manager.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { listenAsServiceManager } from '../../helpers/notify-socket.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 async function open(address: string, watchdogUsec?: string, watchdogPid?: string) {
   const received = listenAsServiceManager(address)

@@ -1,5 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { describeServiceStatus, readServiceStatus } from '../../src/cli/service-status.ts'
+import {
+  describeServiceStatus,
+  readServiceStatus,
+} from '../../../src/cli/service/service-status.ts'
 
 interface Shown {
   readonly load?: string

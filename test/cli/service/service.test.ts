@@ -2,9 +2,9 @@ import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { Secret } from '../../src/base/secret.ts'
-import { applyChanges, planInstall, planUninstall } from '../../src/cli/service-files.ts'
-import { temporaryFolder } from '../helpers/temporary-folder.ts'
+import { Secret } from '../../../src/base/secret.ts'
+import { applyChanges, planInstall, planUninstall } from '../../../src/cli/service/service-files.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const UNITS = ['device-agent', 'device-gateway'] as const
 const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0

@@ -1,10 +1,10 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { shippedPolicyPath } from '../agent/policies/shipped-policy.ts'
-import { StartError } from '../base/app-error.ts'
-import { writeFileDurably } from '../base/file.ts'
-import { packageRoot } from '../base/package-root.ts'
-import type { Secret } from '../base/secret.ts'
+import { shippedPolicyPath } from '../../agent/policies/shipped-policy.ts'
+import { StartError } from '../../base/app-error.ts'
+import { writeFileDurably } from '../../base/file.ts'
+import { packageRoot } from '../../base/package-root.ts'
+import type { Secret } from '../../base/secret.ts'
 
 /** The two services that can be installed. */
 export type ServiceName = 'device-agent' | 'device-gateway'

@@ -4,11 +4,11 @@ import { join } from 'node:path'
 import process from 'node:process'
 import { text } from 'node:stream/consumers'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { isAuthtoken } from '../agent/authtoken-source.ts'
-import { StartError } from '../base/app-error.ts'
-import { packageRoot } from '../base/package-root.ts'
-import { Secret } from '../base/secret.ts'
-import type { CommandContext } from './command-context.ts'
+import { isAuthtoken } from '../../agent/authtoken-source.ts'
+import { StartError } from '../../base/app-error.ts'
+import { packageRoot } from '../../base/package-root.ts'
+import { Secret } from '../../base/secret.ts'
+import type { CommandContext } from '../command-context.ts'
 import {
   applyChanges,
   type FileChange,

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { IDLE_MS } from '../../../src/gateway/management/console/console-sessions.ts'
-import { connectedAgent } from '../../helpers/connected-agent.ts'
-import { ConsoleBrowser } from '../../helpers/console-browser.ts'
-import { startManagementApi } from '../../helpers/management-client.ts'
+import { IDLE_MS } from '../../../../src/gateway/management/console/console-sessions.ts'
+import { connectedAgent } from '../../../helpers/connected-agent.ts'
+import { ConsoleBrowser } from '../../../helpers/console-browser.ts'
+import { startManagementApi } from '../../../helpers/management-client.ts'
 
 async function openConsole() {
   const api = await startManagementApi()

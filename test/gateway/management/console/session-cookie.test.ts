@@ -3,12 +3,12 @@ import { createServer, request } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import express from 'express'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { Secret } from '../../../src/base/secret.ts'
+import { Secret } from '../../../../src/base/secret.ts'
 import {
   clearSessionCookie,
   setSessionCookie,
-} from '../../../src/gateway/management/console/session-cookie.ts'
-import { createTlsFixture } from '../../helpers/tls-fixture.ts'
+} from '../../../../src/gateway/management/console/session-cookie.ts'
+import { createTlsFixture } from '../../../helpers/tls-fixture.ts'
 
 describe('the session cookie over TLS', () => {
   it('is never sent without TLS again, and goes as it came', async () => {
