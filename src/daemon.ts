@@ -4,10 +4,10 @@ import { join } from 'node:path'
 import { Agent } from './agent/agent.ts'
 import { NgrokConnector } from './agent/ngrok-connector.ts'
 import { TUNNEL_MIGRATIONS } from './agent/tunnel-store.ts'
+import { localListener, tunnelListener } from './api/api-listener.ts'
 import { openApiToken } from './api/api-token.ts'
 import { API_TOKEN_MIGRATIONS, ApiTokenStore } from './api/api-token-store.ts'
 import { createApi } from './api/app.ts'
-import { localEntrance, tunnelEntrance } from './api/entrance.ts'
 import { StartError } from './base/app-error.ts'
 import type { Clock } from './base/clock.ts'
 import type { Closer } from './base/closer.ts'
@@ -102,13 +102,12 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   const common = { agent, database, token, failures: new FailureLimiter(clock), log, clock }
   const local = new HttpServer({
     name: 'agent API',
-    listener: createApi({ ...common, entrance: localEntrance(listen.host) }),
+    listener: createApi({ ...common, listener: localListener(listen.host) }),
     target: listen,
     log,
   })
   if (domain !== undefined) {
-    const entrance = tunnelEntrance(domain)
-    const listener = createApi({ ...common, entrance })
+    const listener = createApi({ ...common, listener: tunnelListener(domain) })
     const server = new HttpServer({ name: 'agent API', listener, target: { socketPath }, log })
     await closer.own('public API', server, (it) => it.stop()).start()
   }

@@ -21,7 +21,7 @@ import { readServiceDate, type TimeSource } from './probes/service-date.ts'
 import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
 import { TunnelStore } from './tunnel-store.ts'
-import { type Placed, Tunnels } from './tunnels.ts'
+import { type AcceptedTunnel, Tunnels } from './tunnels.ts'
 import { ForwardRules } from './upstreams/forward-rules.ts'
 import { UpstreamCheck } from './upstreams/upstream-check.ts'
 
@@ -155,12 +155,15 @@ export class Agent {
   }
 
   /** Stores the tunnel, then opens it. A permanent refusal removes the row and is thrown. */
-  create(spec: TunnelSpec): Promise<Placed> {
+  create(spec: TunnelSpec): Promise<AcceptedTunnel> {
     return this.#tunnels.create(spec)
   }
 
   /** Creates or replaces the tunnel of `domain`; after a permanent refusal the old one is back. */
-  replace(domain: string, spec: TunnelSpec): Promise<Placed & { readonly created: boolean }> {
+  replace(
+    domain: string,
+    spec: TunnelSpec,
+  ): Promise<AcceptedTunnel & { readonly created: boolean }> {
     return this.#tunnels.replace(domain, spec)
   }
 

@@ -1,6 +1,6 @@
 import { abortable } from '../base/abortable.ts'
+import { AutoResetEvent } from '../base/auto-reset-event.ts'
 import { Backoff } from '../base/backoff.ts'
-import { Bell } from '../base/bell.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { Secret } from '../base/secret.ts'
@@ -58,7 +58,7 @@ export class Link {
   readonly #log: Logger
   readonly #backoff: Backoff
   readonly #stopping = new AbortController()
-  readonly #wakeUp = new Bell()
+  readonly #wakeUp = new AutoResetEvent()
   /** Lost sessions that are still being put away. */
   readonly #closing = new Set<Promise<void>>()
   #running: Promise<void> | undefined
@@ -70,9 +70,9 @@ export class Link {
   #nextRetryAt: number | undefined
   #latencyMs: number | undefined
   #delayMs: number | undefined
-  #current: { readonly line: Line; readonly session: Session } | undefined
+  #current: { readonly lifecycle: SessionLifecycle; readonly session: Session } | undefined
   /** Of the newest session, also after that has ended; undefined again with a new authtoken. */
-  #newest: Line | undefined
+  #newest: SessionLifecycle | undefined
 
   constructor(options: LinkOptions) {
     this.#options = options
@@ -117,8 +117,8 @@ export class Link {
 
   async stop(): Promise<void> {
     this.#stopping.abort(new Error('the link is stopping'))
-    this.#current?.line.bell.ring()
-    this.#wakeUp.ring()
+    this.#current?.lifecycle.changed.set()
+    this.#wakeUp.set()
     await this.#running
     await Promise.all(this.#closing)
     this.#move('stop')
@@ -126,7 +126,7 @@ export class Link {
 
   /** Gives the session up although it looks alive, and connects again. */
   rebuild(problem: Problem): void {
-    this.#current?.line.end(problem, false)
+    this.#current?.lifecycle.end(problem, false)
   }
 
   /** Connects with the new token at once, whatever the link is waiting for. */
@@ -134,7 +134,7 @@ export class Link {
     this.#newest = undefined
     this.rebuild(AUTHTOKEN_CHANGED)
     this.#backoff.reset()
-    this.#wakeUp.ring()
+    this.#wakeUp.set()
   }
 
   /** The agent does not reach itself through this link: nothing is online until `trust()`. */
@@ -169,22 +169,22 @@ export class Link {
     if (!(token instanceof Secret)) throw new ProblemError(token)
     this.#move('connect')
     await preflight(signal)
-    const line = new Line()
-    this.#newest = line
+    const lifecycle = new SessionLifecycle()
+    this.#newest = lifecycle
     const connecting = connector.connect({
       authtoken: token,
       serverAddr,
       caCert,
       metadata: metadata(),
-      onLost: (problem) => line.end(problem, true),
+      onLost: (problem) => lifecycle.end(problem, true),
       onHeartbeat: (latencyMs) => {
         this.#latencyMs = latencyMs
       },
-      onCommand: (command) => line.obey(command),
+      onCommand: (command) => lifecycle.obey(command),
     })
     try {
-      this.#current = { line, session: await abortable(connecting, signal) }
-      if (authtoken() !== token) line.end(AUTHTOKEN_CHANGED, false)
+      this.#current = { lifecycle, session: await abortable(connecting, signal) }
+      if (authtoken() !== token) lifecycle.end(AUTHTOKEN_CHANGED, false)
     } catch (error) {
       // A connect cannot be taken back: when it still succeeds, its session is put away.
       if (signal.aborted) connecting.then((session) => session.close()).catch(() => {})
@@ -195,21 +195,21 @@ export class Link {
   /** Returns when the session has ended or the agent stops. */
   async #hold(signal: AbortSignal): Promise<void> {
     if (!this.#current) return
-    const { line, session } = this.#current
+    const { lifecycle, session } = this.#current
     const { clock, timings } = this.#options
     const upAt = clock.monotonic()
     this.#problem = undefined
     this.#move('connected')
     if (this.#distrust) this.#move('distrust')
-    while (!line.problem && !signal.aborted) await line.bell.wait()
+    while (!lifecycle.problem && !signal.aborted) await lifecycle.changed.wait()
     this.#current = undefined
     if (clock.monotonic() - upAt >= timings.stableMs) this.#backoff.reset()
-    if (line.problem) this.#fail(line.problem)
+    if (lifecycle.problem) this.#fail(lifecycle.problem)
     const closing = session.close()
     this.#closing.add(closing)
     void closing.then(() => this.#closing.delete(closing))
     // A session that works holds its domains: the next one would be told that they are taken.
-    if (!line.isDead) await closing
+    if (!lifecycle.isDead) await closing
   }
 
   #giveUp(): void {
@@ -264,9 +264,9 @@ function kindOf(state: LinkState): string {
   return state === 'connecting' || state === 'waiting' || state === 'refused' ? 'down' : state
 }
 
-/** The life of one session, as its callbacks tell it. */
-class Line {
-  readonly bell = new Bell()
+/** Whether one session still serves, as its callbacks tell it. */
+class SessionLifecycle {
+  readonly changed = new AutoResetEvent()
   /** Why the session ended. */
   problem: Problem | undefined
   /** False when the session was given up by us and still answers. */
@@ -283,6 +283,6 @@ class Line {
   end(problem: Problem, isDead: boolean): void {
     this.problem ??= problem
     this.isDead ||= isDead
-    this.bell.ring()
+    this.changed.set()
   }
 }

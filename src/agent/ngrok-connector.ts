@@ -2,9 +2,9 @@ import { createRequire } from 'node:module'
 import type * as Sdk from '@ngrok/ngrok'
 import { abortable } from '../base/abortable.ts'
 import { DeadlineError, withDeadline } from '../base/deadline.ts'
-import { Limiter } from '../base/limiter.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
+import { Semaphore } from '../base/semaphore.ts'
 import { untrustedProblem } from './connection-problem.ts'
 import {
   type Connector,
@@ -62,7 +62,7 @@ export class NgrokConnector implements Connector {
 
   async connect(request: ConnectRequest): Promise<Session> {
     const { SessionBuilder } = await loadSdk()
-    const lifeline = new Lifeline(request.onLost)
+    const liveness = new Liveness(request.onLost)
     const { intervalS, toleranceS } = this.#options.heartbeat ?? HEARTBEAT
     const builder = new SessionBuilder()
       .authtoken(request.authtoken.reveal())
@@ -73,13 +73,13 @@ export class NgrokConnector implements Connector {
       // False ends the SDK's own reconnecting, whose pauses grow to days. Anything but a boolean,
       // a promise or an exception here ends the process.
       .handleDisconnection((_address, error) => {
-        lifeline.lose(`the connection to the service broke: ${error}`)
+        liveness.lose(`the connection to the service broke: ${error}`)
         return false
       })
       // A missed heartbeat comes as null, which the SDK's types do not say.
       .handleHeartbeat((latencyMs: number | null) => {
         if (latencyMs !== null) request.onHeartbeat(latencyMs)
-        else lifeline.lose(`no heartbeat for ${intervalS + toleranceS} s`)
+        else liveness.lose(`no heartbeat for ${intervalS + toleranceS} s`)
       })
       // The SDK tells the service yes whatever these do; to updates, which have none, it says no.
       .handleRestartCommand(() => request.onCommand('restart'))
@@ -88,7 +88,7 @@ export class NgrokConnector implements Connector {
     if (request.caCert !== undefined) builder.caCert(Buffer.from(request.caCert))
     const session = await this.#connect(builder, request.authtoken)
     return new NgrokSession(session, {
-      lifeline,
+      liveness,
       deadlines: this.#deadlines,
       authtoken: request.authtoken,
       log: this.#options.log,
@@ -124,9 +124,9 @@ async function loadSdk(): Promise<typeof Sdk> {
 }
 
 /** Whether a session is of use; the first reason why not is the one that counts. */
-class Lifeline {
+class Liveness {
   readonly #onLost: (problem: Problem) => void
-  readonly #cut = new AbortController()
+  readonly #ended = new AbortController()
 
   constructor(onLost: (problem: Problem) => void) {
     this.#onLost = onLost
@@ -134,27 +134,27 @@ class Lifeline {
 
   /** Aborted when the session is of no use any more. */
   get signal(): AbortSignal {
-    return this.#cut.signal
+    return this.#ended.signal
   }
 
-  get isCut(): boolean {
-    return this.#cut.signal.aborted
+  get isDead(): boolean {
+    return this.#ended.signal.aborted
   }
 
   lose(detail: string): void {
-    if (this.isCut) return
-    this.#cut.abort(new Error(detail))
+    if (this.isDead) return
+    this.#ended.abort(new Error(detail))
     this.#onLost(networkProblem(detail))
   }
 
   /** We let go of the session ourselves: nothing is lost. */
-  cut(): void {
-    this.#cut.abort(new Error('the session was closed'))
+  close(): void {
+    this.#ended.abort(new Error('the session was closed'))
   }
 }
 
 interface SessionParts {
-  readonly lifeline: Lifeline
+  readonly liveness: Liveness
   readonly deadlines: Deadlines
   readonly authtoken: Secret
   readonly log: Logger
@@ -163,7 +163,7 @@ interface SessionParts {
 class NgrokSession implements Session {
   readonly #session: Sdk.Session
   readonly #parts: SessionParts
-  readonly #rpcs = new Limiter(RPC_AT_ONCE)
+  readonly #rpcs = new Semaphore(RPC_AT_ONCE)
   readonly #open = new Set<Sdk.Listener>()
 
   constructor(session: Sdk.Session, parts: SessionParts) {
@@ -185,15 +185,15 @@ class NgrokSession implements Session {
 
   /** Ends with the session: whoever waits for a dead one would be late for the next. */
   async #bind(builder: Sdk.HttpListenerBuilder, dialUrl: string): Promise<Sdk.Listener> {
-    const { deadlines, lifeline } = this.#parts
-    lifeline.signal.throwIfAborted()
+    const { deadlines, liveness } = this.#parts
+    liveness.signal.throwIfAborted()
     const opened = builder.listenAndForward(dialUrl).then((listener) => {
       this.#open.add(listener)
-      if (lifeline.isCut) void this.#close(listener)
+      if (liveness.isDead) void this.#close(listener)
       return listener
     })
     const rpc = this.#rpc(opened, deadlines.bindMs, 'opening an endpoint')
-    return abortable(rpc, lifeline.signal)
+    return abortable(rpc, liveness.signal)
   }
 
   /**
@@ -202,8 +202,8 @@ class NgrokSession implements Session {
    * other call; then the listeners, which the SDK keeps in a list of its own until each is closed.
    */
   async close(): Promise<void> {
-    const isDead = this.#parts.lifeline.isCut
-    this.#parts.lifeline.cut()
+    const isDead = this.#parts.liveness.isDead
+    this.#parts.liveness.close()
     const listeners = [...this.#open]
     if (isDead) {
       await this.#attempt(this.#session.close(), 'closing a lost session')
@@ -229,11 +229,11 @@ class NgrokSession implements Session {
       (error) => messageOf(error, this.#parts.authtoken),
     )
     void ended.then((message) => {
-      const isOurs = !this.#open.has(listener) || this.#parts.lifeline.isCut
+      const isOurs = !this.#open.has(listener) || this.#parts.liveness.isDead
       if (isOurs) return
       const closed =
         /ListenerClosed \{ message: "(.*)", error_code: (?:Some\("(\w+)"\)|None) \}/s.exec(message)
-      if (!closed) return this.#parts.lifeline.lose(`the session ended: ${message}`)
+      if (!closed) return this.#parts.liveness.lose(`the session ended: ${message}`)
       void this.#close(listener)
       const [, text, code] = closed
       return onDropped(serviceProblem(`the service closed the endpoint: ${text}`, code))
@@ -257,7 +257,7 @@ class NgrokSession implements Session {
     try {
       return await withDeadline(call, ms, what)
     } catch (error) {
-      if (error instanceof DeadlineError) this.#parts.lifeline.lose(error.message)
+      if (error instanceof DeadlineError) this.#parts.liveness.lose(error.message)
       throw error
     }
   }

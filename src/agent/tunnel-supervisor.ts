@@ -1,5 +1,5 @@
+import { AutoResetEvent } from '../base/auto-reset-event.ts'
 import { Backoff } from '../base/backoff.ts'
-import { Bell } from '../base/bell.ts'
 import type { Clock } from '../base/clock.ts'
 import { createDeferred, type Deferred } from '../base/deferred.ts'
 import type { Logger } from '../base/logger.ts'
@@ -45,7 +45,7 @@ interface OpenEndpoint {
 export class TunnelSupervisor {
   readonly #options: TunnelSupervisorOptions
   readonly #backoff: Backoff
-  readonly #wakeUp = new Bell()
+  readonly #wakeUp = new AutoResetEvent()
   #running: Promise<void> | undefined
   #isStopping = false
   /** What is open is not what is wanted any more. */
@@ -92,7 +92,7 @@ export class TunnelSupervisor {
   async stop(): Promise<void> {
     this.#isStopping = true
     this.#move('close')
-    this.#wakeUp.ring()
+    this.#wakeUp.set()
     await this.#running
   }
 
@@ -113,12 +113,12 @@ export class TunnelSupervisor {
     this.#ghostSince = undefined
     this.#backoff.reset()
     this.#move('open')
-    this.#wakeUp.ring()
+    this.#wakeUp.set()
   }
 
   /** The session is another one, or gone. */
   linkChanged(): void {
-    this.#wakeUp.ring()
+    this.#wakeUp.set()
   }
 
   async #run(): Promise<void> {
@@ -175,7 +175,7 @@ export class TunnelSupervisor {
     this.#leave()
     this.#dropped = problem
     // During an opening the loop comes by itself; a ring would be kept and cut the pause short.
-    if (isAwaited) this.#wakeUp.ring()
+    if (isAwaited) this.#wakeUp.set()
   }
 
   #leave(): void {

@@ -3,8 +3,8 @@ import { isDeepStrictEqual } from 'node:util'
 import { AppError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
 import { withDeadline } from '../base/deadline.ts'
+import { KeyedLock } from '../base/keyed-lock.ts'
 import type { Logger } from '../base/logger.ts'
-import { Turns } from '../base/turns.ts'
 import type { LinkStatus } from './agent-status.ts'
 import type { Session } from './connector.ts'
 import type { PolicyCheck } from './policies/policy-check.ts'
@@ -41,7 +41,7 @@ export interface TunnelsOptions {
 }
 
 /** The answer to a create or replace; `pending`: stored, and opened as soon as that is possible. */
-export interface Placed {
+export interface AcceptedTunnel {
   readonly tunnel: Tunnel
   readonly pending: boolean
 }
@@ -57,7 +57,7 @@ export class Tunnels {
   readonly #options: TunnelsOptions
   readonly #entries = new Map<string, Entry>()
   /** One change at a time per domain. */
-  readonly #turns = new Turns()
+  readonly #lock = new KeyedLock()
   #damaged: readonly DamagedRow[] = []
   #isStopping = false
 
@@ -101,12 +101,15 @@ export class Tunnels {
     return this.#view(this.#findEntry(urlPart))
   }
 
-  create(spec: TunnelSpec): Promise<Placed> {
-    return this.#turns.run(spec.domain, () => this.#create(spec))
+  create(spec: TunnelSpec): Promise<AcceptedTunnel> {
+    return this.#lock.run(spec.domain, () => this.#create(spec))
   }
 
-  replace(domain: string, spec: TunnelSpec): Promise<Placed & { readonly created: boolean }> {
-    return this.#turns.run(domain, async () => {
+  replace(
+    domain: string,
+    spec: TunnelSpec,
+  ): Promise<AcceptedTunnel & { readonly created: boolean }> {
+    return this.#lock.run(domain, async () => {
       const entry = this.#byDomain(domain)
       if (!entry) return { ...(await this.#create(spec)), created: true }
       return { ...(await this.#change(entry, spec)), created: false }
@@ -115,7 +118,7 @@ export class Tunnels {
 
   async remove(urlPart: string): Promise<void> {
     const { stored } = this.#findEntry(urlPart)
-    await this.#turns.run(stored.spec.domain, async () => {
+    await this.#lock.run(stored.spec.domain, async () => {
       const entry = this.#findEntry(stored.id)
       this.#options.store.markRemoved(stored.id, this.#options.clock.now())
       await this.#forget(entry)
@@ -133,7 +136,7 @@ export class Tunnels {
     }
   }
 
-  async #create(spec: TunnelSpec): Promise<Placed> {
+  async #create(spec: TunnelSpec): Promise<AcceptedTunnel> {
     const { store, clock } = this.#options
     await this.#requireAllowed(spec)
     this.#requireFree(spec.domain)
@@ -148,17 +151,17 @@ export class Tunnels {
       await this.#forget(entry)
       throw refusalAnswer(refusal)
     }
-    return this.#placed(entry)
+    return this.#accepted(entry)
   }
 
-  async #change(entry: Entry, spec: TunnelSpec): Promise<Placed> {
+  async #change(entry: Entry, spec: TunnelSpec): Promise<AcceptedTunnel> {
     const before = entry.stored
     const isSame = isDeepStrictEqual(before.spec, spec)
-    if (isSame && entry.supervisor.status.state === 'online') return this.#placed(entry)
+    if (isSame && entry.supervisor.status.state === 'online') return this.#accepted(entry)
     await this.#requireAllowed(spec)
     this.#store(entry, isSame ? before : { ...before, spec, updatedAt: this.#options.clock.now() })
     const refusal = await this.#settle(entry)
-    if (!refusal) return this.#placed(entry)
+    if (!refusal) return this.#accepted(entry)
     if (!isSame) {
       this.#store(entry, before)
       await this.#settle(entry)
@@ -185,7 +188,7 @@ export class Tunnels {
     return problem?.permanent || problem?.reason === 'conflict' ? problem : undefined
   }
 
-  #placed(entry: Entry): Placed {
+  #accepted(entry: Entry): AcceptedTunnel {
     const tunnel = this.#view(entry)
     return { tunnel, pending: tunnel.status.state !== 'online' }
   }

@@ -12,8 +12,8 @@ import { noRoute } from '../http/no-route.ts'
 import { requestId } from '../http/request-id.ts'
 import { securityHeaders } from '../http/security-headers.ts'
 import type { Database } from '../store/database.ts'
+import type { ApiListener } from './api-listener.ts'
 import type { ApiToken } from './api-token.ts'
-import type { Entrance } from './entrance.ts'
 import { healthRoutes, readinessRoutes } from './health.ts'
 import { openApiRoutes } from './openapi.ts'
 import { probeRoutes } from './probe.ts'
@@ -24,24 +24,24 @@ export interface ApiOptions {
   readonly agent: Agent
   readonly database: Database
   readonly token: ApiToken
-  /** Shared by the entrances, so that wrong tokens add up. */
+  /** Shared by the listeners, so that wrong tokens add up. */
   readonly failures: FailureLimiter
-  readonly entrance: Entrance
+  readonly listener: ApiListener
   readonly log: Logger
   readonly clock: Clock
 }
 
-/** The agent's REST API as it is served at one entrance. */
+/** The agent's REST API as it is served at one listener. */
 export function createApi({
   agent,
   database,
   token,
   failures,
-  entrance,
+  listener,
   log,
   clock,
 }: ApiOptions): Express {
-  const { serves, advice, clientOf } = entrance
+  const { serves, advice, clientOf } = listener
   const quiet = (path: string) =>
     path === '/healthz' || path === '/readyz' || path.startsWith(PROBE_PATH)
   const app = express()

@@ -1,4 +1,4 @@
-import { Bell } from '../base/bell.ts'
+import { AutoResetEvent } from '../base/auto-reset-event.ts'
 import type { Clock } from '../base/clock.ts'
 
 /** After a change: a thousand tunnels that open are one piece of news. */
@@ -18,7 +18,7 @@ export interface StatusLineOptions {
 /** Keeps the sentence that a service manager shows true. */
 export class StatusLine {
   readonly #options: StatusLineOptions
-  readonly #wakeUp = new Bell()
+  readonly #wakeUp = new AutoResetEvent()
   #isStopped = false
   #off: () => void = () => {}
 
@@ -27,14 +27,14 @@ export class StatusLine {
   }
 
   start(): void {
-    this.#off = this.#options.onChange(() => this.#wakeUp.ring())
+    this.#off = this.#options.onChange(() => this.#wakeUp.set())
     void this.#run()
   }
 
   stop(): void {
     this.#isStopped = true
     this.#off()
-    this.#wakeUp.ring()
+    this.#wakeUp.set()
   }
 
   async #run(): Promise<void> {

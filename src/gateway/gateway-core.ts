@@ -44,7 +44,7 @@ export interface GatewayCoreOptions {
   readonly clock: Clock
 }
 
-/** What all entrances of the gateway share. */
+/** What all listeners of the gateway share. */
 export interface GatewayCore extends GatewayDatabase {
   readonly authority: Authority
   readonly registry: EndpointRegistry

@@ -5,7 +5,7 @@ const SPEC = { protocol: 'http', forwards_to: 'localhost:8001', domain: 'device1
 const NO_TOKEN = { authorization: undefined }
 const WRONG_TOKEN = { authorization: 'Bearer wrong' }
 
-describe.each(['call', 'callPublic'] as const)('the entrance of %s', (entrance) => {
+describe.each(['call', 'callPublic'] as const)('the listener that answers %s', (listener) => {
   it.each([
     ['GET', '/tunnels'],
     ['POST', '/tunnels'],
@@ -18,40 +18,40 @@ describe.each(['call', 'callPublic'] as const)('the entrance of %s', (entrance) 
   ])('wants a token for %s %s', async (method, path) => {
     const api = await startApi()
     for (const headers of [NO_TOKEN, WRONG_TOKEN]) {
-      const { status, json } = await api[entrance](method, path, undefined, headers)
+      const { status, json } = await api[listener](method, path, undefined, headers)
       expect([status, json.code]).toEqual([401, 'unauthenticated'])
     }
   })
 
   it('takes no token from the query', async () => {
     const api = await startApi()
-    const answer = await api[entrance]('GET', `/tunnels?token=${API_TOKEN}`, undefined, NO_TOKEN)
+    const answer = await api[listener]('GET', `/tunnels?token=${API_TOKEN}`, undefined, NO_TOKEN)
     expect(answer.status).toBe(401)
   })
 
   it('answers /healthz to everybody', async () => {
     const api = await startApi()
-    const { status, json } = await api[entrance]('GET', '/healthz', undefined, NO_TOKEN)
+    const { status, json } = await api[listener]('GET', '/healthz', undefined, NO_TOKEN)
     expect([status, json]).toEqual([200, { status: 'ok' }])
   })
 
   it('answers the probe of the agent alone, and without a token', async () => {
     const api = await startApi()
     const path = '/.well-known/device-agent-probe/0123456789abcdef'
-    const { status, json } = await api[entrance]('GET', path, undefined, NO_TOKEN)
+    const { status, json } = await api[listener]('GET', path, undefined, NO_TOKEN)
     expect([status, json.code]).toEqual([404, 'not-found'])
   })
 
   it('refuses a change that a foreign web page sends', async () => {
     const api = await startApi()
     const headers = { origin: 'https://evil.test', 'sec-fetch-site': 'cross-site' }
-    const { status, json } = await api[entrance]('POST', '/tunnels', SPEC, headers)
+    const { status, json } = await api[listener]('POST', '/tunnels', SPEC, headers)
     expect([status, json.code]).toEqual([403, 'forbidden'])
   })
 
   it('allows no other origin to read', async () => {
     const api = await startApi()
-    const { headers } = await api[entrance]('GET', '/tunnels', undefined, {
+    const { headers } = await api[listener]('GET', '/tunnels', undefined, {
       origin: 'https://evil.test',
     })
     expect(Object.keys(headers).filter((name) => name.startsWith('access-control'))).toEqual([])
@@ -71,17 +71,17 @@ describe('host names', () => {
     ['callPublic', 'localhost', 421],
     ['callPublic', '127.0.0.1', 421],
     ['callPublic', `evil.${AGENT_DOMAIN}`, 421],
-  ] as const)('%s for host %s: %i', async (entrance, host, status) => {
+  ] as const)('%s for host %s: %i', async (listener, host, status) => {
     const api = await startApi()
-    expect((await api[entrance]('GET', '/healthz', undefined, { host })).status).toBe(status)
+    expect((await api[listener]('GET', '/healthz', undefined, { host })).status).toBe(status)
   })
 
   it.each([
     ['call', /Use localhost, or the IP address of the device\.$/],
     ['callPublic', /Use the domain that AGENT_DOMAIN names\.$/],
-  ] as const)('%s says which one to use', async (entrance, advice) => {
+  ] as const)('%s says which one to use', async (listener, advice) => {
     const api = await startApi()
-    const { json } = await api[entrance]('GET', '/status', undefined, { host: 'device.local' })
+    const { json } = await api[listener]('GET', '/status', undefined, { host: 'device.local' })
     expect(json.detail).toMatch(advice)
   })
 })

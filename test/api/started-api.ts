@@ -4,10 +4,10 @@ import { onTestFinished } from 'vitest'
 import { Agent, type AgentOptions } from '../../src/agent/agent.ts'
 import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
 import { TUNNEL_MIGRATIONS } from '../../src/agent/tunnel-store.ts'
+import { type ApiListener, localListener, tunnelListener } from '../../src/api/api-listener.ts'
 import { openApiToken } from '../../src/api/api-token.ts'
 import { API_TOKEN_MIGRATIONS, ApiTokenStore } from '../../src/api/api-token-store.ts'
 import { createApi } from '../../src/api/app.ts'
-import { type Entrance, localEntrance, tunnelEntrance } from '../../src/api/entrance.ts'
 import { agentApiDocument } from '../../src/api/openapi-document.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { Secret } from '../../src/base/secret.ts'
@@ -98,16 +98,16 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
     clock,
   })
   const failures = new FailureLimiter(clock)
-  const serve = async (entrance: Entrance, target: ListenTarget) => {
-    const listener = createApi({ agent, database, token, failures, entrance, log, clock })
-    const server = new HttpServer({ name: 'agent API', listener, target, log })
+  const serve = async (listener: ApiListener, target: ListenTarget) => {
+    const handler = createApi({ agent, database, token, failures, listener, log, clock })
+    const server = new HttpServer({ name: 'agent API', listener: handler, target, log })
     await server.start()
     onTestFinished(() => server.stop(100))
     return server
   }
-  const local = await serve(localEntrance('127.0.0.1'), { host: '127.0.0.1', port: 0 })
+  const local = await serve(localListener('127.0.0.1'), { host: '127.0.0.1', port: 0 })
   const socketPath = join(temporaryFolder(), 'api.sock')
-  await serve(tunnelEntrance(AGENT_DOMAIN), { socketPath })
+  await serve(tunnelListener(AGENT_DOMAIN), { socketPath })
 
   const caller =
     (at: { port: number } | { socketPath: string }, host: string) =>

@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { abortable } from '../../base/abortable.ts'
 import { AppError } from '../../base/app-error.ts'
 import { withDeadline } from '../../base/deadline.ts'
-import { Limiter } from '../../base/limiter.ts'
 import { packageRoot } from '../../base/package-root.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import type { PlacedProblem, PolicyCheckOptions } from '../../policy/check.ts'
 
 const START_MS = 10_000
@@ -50,7 +50,7 @@ export class PolicyProcess {
   readonly #answerMs: number
   readonly #idleMs: number
   /** One document at a time, so that none pays for those before it. */
-  readonly #turns = new Limiter(1)
+  readonly #lock = new Semaphore(1)
   #worker: Worker | undefined
   #idle: NodeJS.Timeout | undefined
   #isStopped = false
@@ -72,7 +72,7 @@ export class PolicyProcess {
    * `shutting-down` after `stop()`, and another error when there is no process to be had.
    */
   check(text: string, { service }: PolicyCheckOptions): Promise<PlacedProblem[]> {
-    return this.#turns.run(() => this.#check({ text, service }))
+    return this.#lock.run(() => this.#check({ text, service }))
   }
 
   stop(): void {

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { Bell } from '../../base/bell.ts'
+import { AutoResetEvent } from '../../base/auto-reset-event.ts'
 import type { Clock } from '../../base/clock.ts'
 import { DeadlineError } from '../../base/deadline.ts'
 import type { Logger } from '../../base/logger.ts'
@@ -39,7 +39,7 @@ export interface SelfProbeOptions {
  */
 export class SelfProbe {
   readonly #options: SelfProbeOptions
-  readonly #wakeUp = new Bell()
+  readonly #wakeUp = new AutoResetEvent()
   readonly #stopping = new AbortController()
   #running: Promise<void> | undefined
   #expected: { readonly nonce: string; readonly answer: string } | undefined
@@ -73,13 +73,13 @@ export class SelfProbe {
 
   async stop(): Promise<void> {
     this.#stopping.abort(new Error('the probe is stopping'))
-    this.#wakeUp.ring()
+    this.#wakeUp.set()
     await this.#running
   }
 
   /** Probes now: the endpoint came online. */
   kick(): void {
-    this.#wakeUp.ring()
+    this.#wakeUp.set()
   }
 
   /** Nothing is known any more: there is no endpoint that could be reached. */

@@ -1,7 +1,7 @@
 import { createConnection } from 'node:net'
-import { Bell } from '../../base/bell.ts'
+import { AutoResetEvent } from '../../base/auto-reset-event.ts'
 import type { Clock } from '../../base/clock.ts'
-import { Limiter } from '../../base/limiter.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import type { UpstreamTimings } from '../timings.ts'
 import type { ForwardTarget } from './forward-target.ts'
 
@@ -32,8 +32,8 @@ interface Watched {
 export class UpstreamCheck {
   readonly #options: UpstreamCheckOptions
   readonly #watched = new Map<string, Watched>()
-  readonly #limiter = new Limiter(CHECKS_AT_ONCE)
-  readonly #wakeUp = new Bell()
+  readonly #semaphore = new Semaphore(CHECKS_AT_ONCE)
+  readonly #wakeUp = new AutoResetEvent()
   #isStopped = false
   #running: Promise<void> | undefined
 
@@ -47,7 +47,7 @@ export class UpstreamCheck {
 
   async stop(): Promise<void> {
     this.#isStopped = true
-    this.#wakeUp.ring()
+    this.#wakeUp.set()
     await this.#running
   }
 
@@ -80,7 +80,7 @@ export class UpstreamCheck {
 
   async #check(watched: Watched): Promise<void> {
     const { timings, connects = takesConnection, onChange } = this.#options
-    const isUp = await this.#limiter.run(async () => {
+    const isUp = await this.#semaphore.run(async () => {
       return !this.#isStopped && (await connects(watched.target, timings.connectMs))
     })
     if (this.#isStopped) return

@@ -1,5 +1,5 @@
 import { StartError } from '../../base/app-error.ts'
-import { Limiter } from '../../base/limiter.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import type { Account, ReservedDomain } from './account.ts'
 import {
   applyChange,
@@ -42,9 +42,9 @@ export async function provisionAll(options: ProvisionAllOptions): Promise<Provis
   const { account, devices, dryRun } = options
   const names = [...new Set(devices.map(({ domain }) => domain))]
   const missing = names.filter((name) => !account.hasDomain(name))
-  const limiter = new Limiter(MAX_AT_ONCE)
+  const semaphore = new Semaphore(MAX_AT_ONCE)
   const results = await Promise.all(
-    devices.map((device) => limiter.run(() => provisionOne(device, options))),
+    devices.map((device) => semaphore.run(() => provisionOne(device, options))),
   )
   // Those that could not be reserved are told by their devices.
   const asked = dryRun ? names.filter((name) => !missing.includes(name)) : names

@@ -1,7 +1,7 @@
 import type { Request } from 'express'
 import type * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
-import { WorkTurns } from '../../base/work-turns.ts'
+import { Scheduler } from '../../base/scheduler.ts'
 import { EvaluationError } from '../../policy/expression/evaluation.ts'
 import { ExpressionProblem } from '../../policy/expression/expression-problem.ts'
 import type { PageRequest } from '../records/resource-table.ts'
@@ -44,7 +44,7 @@ interface Page {
 export class ResourceLists {
   readonly #clock: Clock
   readonly #language: FilterLanguage
-  readonly #turns = new WorkTurns()
+  readonly #scheduler = new Scheduler()
   readonly #fields = new Map<z.ZodObject, Fields>()
 
   constructor(clock: Clock) {
@@ -100,7 +100,7 @@ export class ResourceLists {
     let before = beforeId
     let workMs = 0
     while (workMs < MAX_WORK_MS && !request.socket.destroyed) {
-      await this.#turns.next()
+      await this.#scheduler.yield()
       const startedAt = this.#clock.monotonic()
       const items = resource.page({ limit: BATCH, beforeId: before })
       if (items.length === 0) return { views, nextBefore: undefined }

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { writeFileDurably } from '../../../base/file.ts'
-import { Limiter } from '../../../base/limiter.ts'
+import { Semaphore } from '../../../base/semaphore.ts'
 import { challengeTarget } from '../../records/dns-target.ts'
 import { createPrivateKeyPem } from '../../records/private-key.ts'
 import type { ReservedDomain } from '../../records/reserved-domain-store.ts'
@@ -24,7 +24,7 @@ export interface AcmeAuthorityOptions extends Omit<AcmeAccountOptions, 'accountK
 /** An authority that issues over ACME (RFC 8555) to who answers its DNS challenges. */
 export class AcmeAuthority {
   readonly #options: AcmeAuthorityOptions
-  readonly #orders = new Limiter(MAX_ORDERS)
+  readonly #orders = new Semaphore(MAX_ORDERS)
   #opening: Promise<AcmeAccount> | undefined
 
   constructor(options: AcmeAuthorityOptions) {

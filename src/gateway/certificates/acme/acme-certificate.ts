@@ -1,6 +1,6 @@
 import type { SecureContext } from 'node:tls'
+import { AutoResetEvent } from '../../../base/auto-reset-event.ts'
 import { Backoff } from '../../../base/backoff.ts'
-import { Bell } from '../../../base/bell.ts'
 import type { Clock } from '../../../base/clock.ts'
 import type { Logger } from '../../../base/logger.ts'
 import { RollingLimit } from '../../rolling-limit.ts'
@@ -24,7 +24,7 @@ export class AcmeCertificate {
   readonly #log: Logger
   readonly #backoff = new Backoff({ baseMs: RETRY_BASE_MS, capMs: RETRY_CAP_MS })
   readonly #early: RollingLimit
-  readonly #bell = new Bell()
+  readonly #changed = new AutoResetEvent()
   #isStopped = false
   #job: CertificateJob | undefined
 
@@ -64,19 +64,19 @@ export class AcmeCertificate {
   /** Tries again now when the last try failed, unless that was asked for too often. */
   retry(): void {
     if (this.#job?.error === undefined || this.#early.take('') > 0) return
-    this.#bell.ring()
+    this.#changed.set()
   }
 
   stop(): void {
     this.#isStopped = true
-    this.#bell.ring()
+    this.#changed.set()
   }
 
   async #run(): Promise<void> {
     while (!this.#isStopped) {
       this.#certificate.save()
       const waitMs = this.#certificate.isDue ? await this.#order() : CHECK_MS
-      await this.#bell.wait(this.#clock, waitMs)
+      await this.#changed.wait(this.#clock, waitMs)
     }
   }
 

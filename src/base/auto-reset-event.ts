@@ -1,11 +1,11 @@
 import type { Clock } from './clock.ts'
 
 /** Wakes one loop that waits for changes. A ring while nobody waits is kept for the next wait. */
-export class Bell {
+export class AutoResetEvent {
   #hasRung = false
   #wake: (() => void) | undefined
 
-  ring(): void {
+  set(): void {
     this.#hasRung = true
     this.#wake?.()
   }

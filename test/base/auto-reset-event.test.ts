@@ -1,22 +1,22 @@
 import { expect, it } from 'vitest'
-import { Bell } from '../../src/base/bell.ts'
+import { AutoResetEvent } from '../../src/base/auto-reset-event.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 
 it('wakes the one that waits', async () => {
-  const bell = new Bell()
-  const woken = bell.wait()
-  bell.ring()
+  const event = new AutoResetEvent()
+  const woken = event.wait()
+  event.set()
   await woken
 })
 
 it('keeps a ring for the next wait, and only for that one', async () => {
   const clock = new ManualClock()
-  const bell = new Bell()
-  bell.ring()
-  bell.ring()
-  await bell.wait()
+  const event = new AutoResetEvent()
+  event.set()
+  event.set()
+  await event.wait()
   let isWoken = false
-  const second = bell.wait(clock, 100).then(() => {
+  const second = event.wait(clock, 100).then(() => {
     isWoken = true
   })
   await clock.advance(99)
@@ -27,10 +27,10 @@ it('keeps a ring for the next wait, and only for that one', async () => {
 
 it('leaves no sleeper behind when it rings first', async () => {
   const clock = new ManualClock()
-  const bell = new Bell()
-  const woken = bell.wait(clock, 60_000)
+  const event = new AutoResetEvent()
+  const woken = event.wait(clock, 60_000)
   expect(clock.sleeping).toBe(1)
-  bell.ring()
+  event.set()
   await woken
   expect(clock.sleeping).toBe(0)
 })

@@ -1,5 +1,5 @@
 /** Runs at most `limit` pieces of work at once; the others wait in line. */
-export class Limiter {
+export class Semaphore {
   readonly #limit: number
   readonly #line: (() => void)[] = []
   #running = 0

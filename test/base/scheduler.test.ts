@@ -1,16 +1,16 @@
 import { describe, expect, it } from 'vitest'
-import { WorkTurns } from '../../src/base/work-turns.ts'
+import { Scheduler } from '../../src/base/scheduler.ts'
 
 const nextRound = () => new Promise((resolve) => setImmediate(resolve))
 
-describe('WorkTurns', () => {
+describe('Scheduler', () => {
   it('gives each round of the event loop one turn, to those who asked first', async () => {
-    const turns = new WorkTurns()
+    const scheduler = new Scheduler()
     const log: string[] = []
     let rounds = 0
     const work = async (name: string) => {
       for (const part of [1, 2]) {
-        await turns.next()
+        await scheduler.yield()
         log.push(`${name}${part} in ${rounds}`)
       }
     }

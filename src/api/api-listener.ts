@@ -2,8 +2,8 @@ import { isIP } from 'node:net'
 import type { Request } from 'express'
 import { forwardedAddress, peerAddress } from '../http/client-address.ts'
 
-/** A way into the API: which host names belong to it, and how a caller's address is told. */
-export interface Entrance {
+/** Where the API is listening: which host names belong to it, and how a caller's address is told. */
+export interface ApiListener {
   serves(hostname: string): boolean
   /** What to do about another name, one sentence. */
   readonly advice: string
@@ -14,7 +14,7 @@ export interface Entrance {
  * The listener on the device. A name that resolves here can be anybody's, an address cannot:
  * DNS rebinding needs a name. `host` is what the listener was told to listen on.
  */
-export function localEntrance(host: string): Entrance {
+export function localListener(host: string): ApiListener {
   const own = new Set(['localhost', host.toLowerCase()])
   return {
     serves: (hostname) => own.has(hostname) || isIP(hostname.replace(/^\[|\]$/g, '')) !== 0,
@@ -24,7 +24,7 @@ export function localEntrance(host: string): Entrance {
 }
 
 /** The socket at the end of the agent's own tunnel: the public domain, and callers far away. */
-export function tunnelEntrance(domain: string): Entrance {
+export function tunnelListener(domain: string): ApiListener {
   return {
     serves: (hostname) => hostname === domain,
     advice: 'Use the domain that AGENT_DOMAIN names.',
