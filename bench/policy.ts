@@ -1,8 +1,8 @@
 /** What policies cost: the rules by themselves, a compile, and requests through a real gateway. */
 import { systemClock } from '../src/base/clock.ts'
 import { createLogger } from '../src/base/logger.ts'
-import { Exchange } from '../src/policy/exchange/exchange.ts'
 import { HeaderList } from '../src/policy/exchange/header-list.ts'
+import { PolicyExchange } from '../src/policy/exchange/policy-exchange.ts'
 import { compilePolicy } from '../src/policy/policy.ts'
 import { Site } from '../test/helpers/site.ts'
 import { cpuUs } from './processor-time.ts'
@@ -52,8 +52,8 @@ for (let round = 0; round <= ROUNDS; round += 1) {
   if (round > 0) perRequestUs.push((cpuUs() - startedAt) / calls)
 }
 
-function createExchange(): Exchange {
-  return new Exchange({
+function createExchange(): PolicyExchange {
+  return new PolicyExchange({
     connection: {
       clientIp: '203.0.113.9',
       clientPort: 50_000,

@@ -13,7 +13,7 @@ import { child, isWithin } from './document/json-pointer.ts'
 import { readPolicyText } from './document/policy-text.ts'
 import type { ProblemList } from './document/problem.ts'
 import { type ReadConfig, readConfig } from './document/read-config.ts'
-import type { Exchange } from './exchange/exchange.ts'
+import type { PolicyExchange } from './exchange/policy-exchange.ts'
 import type { CompiledExpression } from './expression/compiled-expression.ts'
 import type { ExpressionLanguage } from './expression/expression.ts'
 import type { Scope } from './expression/expression-check.ts'
@@ -48,7 +48,7 @@ interface ActionPlace {
 export class Compiler {
   readonly #options: CompilerOptions
   readonly #problems: ProblemList
-  readonly #language: ExpressionLanguage<Exchange>
+  readonly #language: ExpressionLanguage<PolicyExchange>
   readonly #scope = new PolicyScope()
   readonly #states = new Map<string, unknown>()
 
@@ -179,7 +179,7 @@ export class Compiler {
     return state
   }
 
-  #compileTemplate(text: string, pointer: string, phase: Phase): Template<Exchange> {
+  #compileTemplate(text: string, pointer: string, phase: Phase): Template<PolicyExchange> {
     const { pieces, unclosed } = splitTemplate(text)
     const scope = this.#scope.in(phase)
     const compiled = pieces.map((piece) =>
@@ -187,10 +187,10 @@ export class Compiler {
         ? piece.text
         : this.#compileExpression(piece.source, pointer, scope, piece.offset),
     )
-    if (unclosed === undefined) return new Template<Exchange>(compiled)
+    if (unclosed === undefined) return new Template<PolicyExchange>(compiled)
     const message = 'An interpolation is not closed: it ends with a brace.'
     this.#problems.add('interpolation', pointer, message, { offset: unclosed })
-    return new Template<Exchange>([...compiled, undefined])
+    return new Template<PolicyExchange>([...compiled, undefined])
   }
 
   /** `start`: where the expression begins in the text around it; undefined when it is all there is. */
@@ -199,7 +199,7 @@ export class Compiler {
     pointer: string,
     scope: Scope,
     start?: number,
-  ): CompiledExpression<Exchange> | undefined {
+  ): CompiledExpression<PolicyExchange> | undefined {
     try {
       return this.#language.compile(source, scope)
     } catch (error) {

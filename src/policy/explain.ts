@@ -1,14 +1,14 @@
 import { systemClock } from '../base/clock.ts'
 import { createLogger } from '../base/logger.ts'
 import { ACTIONS } from './actions/all-actions.ts'
-import {
-  Exchange,
-  type PolicyTrace,
-  type ResponseHead,
-  type RuleStep,
-} from './exchange/exchange.ts'
 import { HeaderList } from './exchange/header-list.ts'
 import type { Outcome, Reply } from './exchange/outcome.ts'
+import {
+  PolicyExchange,
+  type PolicyResponse,
+  type PolicyTrace,
+  type RuleStep,
+} from './exchange/policy-exchange.ts'
 import { type Json, toJson } from './expression/value.ts'
 import { type CompiledPolicy, compilePolicy } from './policy.ts'
 
@@ -112,17 +112,17 @@ async function explainOnce(
   }
 }
 
-const headOf = ({ status, headers }: Reply): ResponseHead => ({
+const headOf = ({ status, headers }: Reply): PolicyResponse => ({
   status,
   headers: new HeaderList([...headers]),
 })
 
-function createExchange(request: ExplainedRequest, trace: RecordedTrace): Exchange {
+function createExchange(request: ExplainedRequest, trace: RecordedTrace): PolicyExchange {
   const { method, url, headers, body, clientIp } = request
   const scheme = url.protocol === 'http:' ? 'http' : 'https'
   const port = url.port === '' ? (scheme === 'http' ? 80 : 443) : Number(url.port)
   const now = systemClock.now()
-  const exchange = new Exchange({
+  const exchange = new PolicyExchange({
     trace,
     connection: {
       clientIp,
@@ -166,7 +166,7 @@ type Recorded = { -readonly [K in keyof ExplainedRule]: ExplainedRule[K] } & {
 /** Keeps what rules and actions did. */
 class RecordedTrace implements PolicyTrace {
   readonly rules: Recorded[] = []
-  exchange: Exchange | undefined
+  exchange: PolicyExchange | undefined
   #vars = '{}'
 
   onRule(step: RuleStep & { readonly unmet: string | undefined }): void {

@@ -1,6 +1,6 @@
 import type { Clock } from '../base/clock.ts'
 import { ACTIONS } from './actions/all-actions.ts'
-import type { Exchange } from './exchange/exchange.ts'
+import type { PolicyExchange } from './exchange/policy-exchange.ts'
 import { ExpressionLanguage } from './expression/expression.ts'
 import type { ValueInput } from './expression/value.ts'
 import type { Variable } from './expression/variable.ts'
@@ -10,13 +10,13 @@ import { POLICY_MEANING } from './vocabulary/policy-meaning.ts'
 import { VARIABLES } from './vocabulary/variables.ts'
 
 /** One for each clock: it costs 2 ms and 400 KB and is the same for every policy. */
-const LANGUAGES = new WeakMap<Clock, ExpressionLanguage<Exchange>>()
+const LANGUAGES = new WeakMap<Clock, ExpressionLanguage<PolicyExchange>>()
 
 /** The language of policies: variables, results of actions, functions. */
-export function policyLanguage(clock: Clock): ExpressionLanguage<Exchange> {
+export function policyLanguage(clock: Clock): ExpressionLanguage<PolicyExchange> {
   const known = LANGUAGES.get(clock)
   if (known) return known
-  const variables = new Map<string, Variable<Exchange>>(VARIABLES)
+  const variables = new Map<string, Variable<PolicyExchange>>(VARIABLES)
   for (const { namespace } of ACTIONS.values()) {
     variables.set(`actions.ngrok.${namespace}`, {
       type: 'map(dyn)',

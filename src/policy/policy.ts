@@ -2,8 +2,8 @@ import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { type ActionStates, Compiler } from './compile.ts'
 import { PolicyError, type PolicyProblem, ProblemList } from './document/problem.ts'
-import type { Exchange } from './exchange/exchange.ts'
 import { CONTINUE, type MaybePromise, type Outcome } from './exchange/outcome.ts'
+import type { PolicyExchange } from './exchange/policy-exchange.ts'
 import type { PolicyReach } from './outbound/policy-reach.ts'
 import type { Phase } from './phase.ts'
 import type { PhaseRules } from './run-phase.ts'
@@ -45,17 +45,17 @@ export class CompiledPolicy {
   }
 
   /** Runs the rules of `on_tcp_connect`; the outcome is `continue`, `close` or `forward`. */
-  onTcpConnect(exchange: Exchange): MaybePromise<Outcome> {
+  onTcpConnect(exchange: PolicyExchange): MaybePromise<Outcome> {
     return this.hasConnectRules ? this.#phases.on_tcp_connect.run(exchange) : CONTINUE
   }
 
   /** Runs the rules of `on_http_request`. Synchronous unless an action has to wait. Never throws. */
-  onHttpRequest(exchange: Exchange): MaybePromise<Outcome> {
+  onHttpRequest(exchange: PolicyExchange): MaybePromise<Outcome> {
     return this.hasRequestRules ? this.#phases.on_http_request.run(exchange) : CONTINUE
   }
 
   /** Runs the rules of `on_http_response`; `exchange.response` is set. Never throws. */
-  onHttpResponse(exchange: Exchange): MaybePromise<Outcome> {
+  onHttpResponse(exchange: PolicyExchange): MaybePromise<Outcome> {
     return this.hasResponseRules ? this.#phases.on_http_response.run(exchange) : CONTINUE
   }
 }

@@ -1,7 +1,7 @@
 import type { Logger } from '../base/logger.ts'
 import type { RunningAction } from './actions/action.ts'
-import type { Exchange } from './exchange/exchange.ts'
 import { CLOSE, CONTINUE, type MaybePromise, type Outcome, refuse } from './exchange/outcome.ts'
+import type { PolicyExchange } from './exchange/policy-exchange.ts'
 import type { CompiledExpression } from './expression/compiled-expression.ts'
 import { EvaluationError } from './expression/evaluation.ts'
 import type { Phase } from './phase.ts'
@@ -9,7 +9,7 @@ import type { Phase } from './phase.ts'
 export interface CompiledRule {
   readonly name: string | undefined
   /** All must be true; a rule without any always matches. */
-  readonly expressions: readonly CompiledExpression<Exchange>[]
+  readonly expressions: readonly CompiledExpression<PolicyExchange>[]
   readonly actions: readonly CompiledAction[]
 }
 
@@ -46,13 +46,17 @@ export class PhaseRules {
   }
 
   /** Runs until something ends the phase. Waits only where an action does. Never throws. */
-  run(exchange: Exchange): MaybePromise<Outcome> {
+  run(exchange: PolicyExchange): MaybePromise<Outcome> {
     exchange.vars.clear()
     return this.#runFrom(exchange, 0, 0)
   }
 
   /** Goes on with an action of a rule that has matched, or with the rule when that is 0. */
-  #runFrom(exchange: Exchange, ruleIndex: number, actionIndex: number): MaybePromise<Outcome> {
+  #runFrom(
+    exchange: PolicyExchange,
+    ruleIndex: number,
+    actionIndex: number,
+  ): MaybePromise<Outcome> {
     let first = actionIndex
     for (let at = ruleIndex; at < this.#rules.length; at += 1) {
       const rule = this.#rules[at] as CompiledRule
@@ -73,14 +77,14 @@ export class PhaseRules {
     return CONTINUE
   }
 
-  #matches(rule: CompiledRule, index: number, exchange: Exchange): boolean {
+  #matches(rule: CompiledRule, index: number, exchange: PolicyExchange): boolean {
     const unmet = rule.expressions.find((expression) => !expression.isTrue(exchange))
     const { name } = rule
     exchange.trace?.onRule({ phase: this.#phase, index, name, unmet: unmet?.source })
     return unmet === undefined
   }
 
-  #act({ type, run }: CompiledAction, exchange: Exchange): MaybePromise<Outcome> {
+  #act({ type, run }: CompiledAction, exchange: PolicyExchange): MaybePromise<Outcome> {
     const outcome = run(exchange)
     const { trace } = exchange
     if (!trace) return outcome
@@ -96,7 +100,7 @@ export class PhaseRules {
 
   async #resume(
     pending: Promise<Outcome>,
-    exchange: Exchange,
+    exchange: PolicyExchange,
     ruleIndex: number,
     actionIndex: number,
   ): Promise<Outcome> {
@@ -116,7 +120,7 @@ export class PhaseRules {
     error: unknown,
     index: number,
     action: CompiledAction | undefined,
-    exchange: Exchange,
+    exchange: PolicyExchange,
   ): Outcome {
     const phase = this.#phase
     const name = this.#rules[index]?.name

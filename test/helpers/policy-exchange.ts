@@ -1,13 +1,13 @@
 import type { Clock } from '../../src/base/clock.ts'
 import { ACTIONS } from '../../src/policy/actions/all-actions.ts'
+import { HeaderList } from '../../src/policy/exchange/header-list.ts'
+import type { Outcome } from '../../src/policy/exchange/outcome.ts'
 import {
   type ActionResult,
   type Connection,
-  Exchange,
+  PolicyExchange,
   type PolicyTrace,
-} from '../../src/policy/exchange/exchange.ts'
-import { HeaderList } from '../../src/policy/exchange/header-list.ts'
-import type { Outcome } from '../../src/policy/exchange/outcome.ts'
+} from '../../src/policy/exchange/policy-exchange.ts'
 import { toJson } from '../../src/policy/expression/value.ts'
 import type { Phase } from '../../src/policy/phase.ts'
 import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../../src/policy/policy.ts'
@@ -33,12 +33,12 @@ export interface ExchangeParts {
 }
 
 /** An exchange as the ingress would make it; with `status` the response has come. */
-export function createExchange(parts: ExchangeParts = {}): Exchange {
+export function createExchange(parts: ExchangeParts = {}): PolicyExchange {
   const url = new URL(parts.url ?? 'https://device.example.com/')
   const scheme = url.protocol === 'http:' ? 'http' : 'https'
   const port = Number(url.port || (scheme === 'http' ? 80 : 443))
   const body = Buffer.from(parts.body ?? '')
-  const exchange = new Exchange({
+  const exchange = new PolicyExchange({
     connection: {
       clientIp: parts.ip ?? '203.0.113.9',
       clientPort: 51_234,
@@ -92,12 +92,16 @@ export class PolicyBench {
     })
   }
 
-  async request(parts: ExchangeParts = {}): Promise<{ outcome: Outcome; exchange: Exchange }> {
+  async request(
+    parts: ExchangeParts = {},
+  ): Promise<{ outcome: Outcome; exchange: PolicyExchange }> {
     const exchange = createExchange(parts)
     return { outcome: await this.policy.onHttpRequest(exchange), exchange }
   }
 
-  async response(parts: ExchangeParts = {}): Promise<{ outcome: Outcome; exchange: Exchange }> {
+  async response(
+    parts: ExchangeParts = {},
+  ): Promise<{ outcome: Outcome; exchange: PolicyExchange }> {
     const exchange = createExchange({ status: 200, ...parts })
     return { outcome: await this.policy.onHttpResponse(exchange), exchange }
   }

@@ -1,5 +1,5 @@
 import { pipeline, type Transform } from 'node:stream'
-import type { BodyTransform } from '../../policy/exchange/exchange.ts'
+import type { BodyTransform } from '../../policy/exchange/policy-exchange.ts'
 import type { BodySink } from './request-body.ts'
 
 /** Where a transformed body goes. `write` answers false when it wants no more until `resume()`. */

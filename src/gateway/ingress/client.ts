@@ -1,4 +1,4 @@
-import type { Connection } from '../../policy/exchange/exchange.ts'
+import type { Connection } from '../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { Front } from './front.ts'
 import type { HeadScanner } from './head-scanner.ts'

@@ -2,7 +2,10 @@ import type { X509Certificate } from 'node:crypto'
 // The X.509 library expects it to be there first.
 import 'reflect-metadata'
 import * as x509 from '@peculiar/x509'
-import type { CertificateExtension, SessionCertificate } from '../../policy/exchange/exchange.ts'
+import type {
+  CertificateExtension,
+  SessionCertificate,
+} from '../../policy/exchange/policy-exchange.ts'
 
 /** Names as Go's crypto/x509 writes them, which is what policies compare with. */
 const SIGNATURE_ALGORITHMS: Readonly<Record<string, string>> = {

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net'
 import { TLSSocket } from 'node:tls'
-import type { Connection, TlsSession } from '../../policy/exchange/exchange.ts'
+import type { Connection, TlsSession } from '../../policy/exchange/policy-exchange.ts'
 import { ConnectionCertificate } from './connection-certificate.ts'
 
 /** An address as policies and devices see it: IPv4 even when the socket is an IPv6 one. */

@@ -1,5 +1,5 @@
-import type { BodyTransform } from '../../policy/exchange/exchange.ts'
 import type { MaybePromise, Outcome, Reply } from '../../policy/exchange/outcome.ts'
+import type { BodyTransform } from '../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { ProxyStream } from '../stream-pool.ts'
 import { logExchange } from './access-log.ts'

@@ -1,4 +1,4 @@
-import type { BodyTransform } from '../../policy/exchange/exchange.ts'
+import type { BodyTransform } from '../../policy/exchange/policy-exchange.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import { BodyPipe } from './body-pipe.ts'
 import type { Client } from './client.ts'

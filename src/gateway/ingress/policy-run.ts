@@ -1,11 +1,11 @@
+import { HeaderList } from '../../policy/exchange/header-list.ts'
+import type { MaybePromise, Outcome } from '../../policy/exchange/outcome.ts'
 import {
   type BodyTransform,
   type EndpointFacts,
-  Exchange as PolicyExchange,
-  type RequestHead as PolicyRequest,
-} from '../../policy/exchange/exchange.ts'
-import { HeaderList } from '../../policy/exchange/header-list.ts'
-import type { MaybePromise, Outcome } from '../../policy/exchange/outcome.ts'
+  PolicyExchange,
+  type PolicyRequest,
+} from '../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { Client } from './client.ts'
 import type { RequestHead } from './request-head.ts'

@@ -1,4 +1,4 @@
-import type { BodyTransform } from '../../policy/exchange/exchange.ts'
+import type { BodyTransform } from '../../policy/exchange/policy-exchange.ts'
 import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from './body-framing.ts'
 import { BodyPipe, encodeChunk, LAST_CHUNK } from './body-pipe.ts'
 import type { Client } from './client.ts'

@@ -2,8 +2,8 @@ import type { z } from 'zod'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { ProblemKind, ProblemOptions } from '../document/problem.ts'
-import type { Exchange } from '../exchange/exchange.ts'
 import type { MaybePromise, Outcome } from '../exchange/outcome.ts'
+import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import type { CompiledExpression } from '../expression/compiled-expression.ts'
 import type { Template } from '../expression/template.ts'
 import type { PolicyReach } from '../outbound/policy-reach.ts'
@@ -19,13 +19,13 @@ export interface ActionContext {
   readonly log: Logger
   readonly reach: PolicyReach
   /** A text with `${…}`. */
-  template(text: string, path: ConfigPath): Template<Exchange>
+  template(text: string, path: ConfigPath): Template<PolicyExchange>
   /** A field that is an expression as a whole; `names` and their types are known to it alone. */
   expression(
     source: string,
     path: ConfigPath,
     names?: Readonly<Record<string, string>>,
-  ): CompiledExpression<Exchange> | undefined
+  ): CompiledExpression<PolicyExchange> | undefined
   problem(kind: ProblemKind, path: ConfigPath, message: string, options?: ProblemOptions): void
   /** True when what its author wrote there was of no use, and an example stands in for it. */
   isMended(path: ConfigPath): boolean
@@ -36,7 +36,7 @@ export interface ActionContext {
 }
 
 /** Runs for an exchange whose rule matched. May throw EvaluationError: the answer is then 500. */
-export type RunningAction = (exchange: Exchange) => MaybePromise<Outcome>
+export type RunningAction = (exchange: PolicyExchange) => MaybePromise<Outcome>
 
 export interface ActionDefinition {
   /** As documents name it: `rate-limit`. */

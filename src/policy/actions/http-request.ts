@@ -1,8 +1,8 @@
 import * as z from 'zod'
 import { durationMs, headers } from '../document/config-schema.ts'
-import type { Exchange } from '../exchange/exchange.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, refuse } from '../exchange/outcome.ts'
+import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { type Ask, HttpAsker } from '../outbound/http-asker.ts'
 import { HTTP_PHASES } from '../phase.ts'
 import { type ActionContext, defineAction } from './action.ts'
@@ -89,7 +89,7 @@ export const httpRequest = defineAction({
 function compileAsk(
   parts: z.output<typeof config>,
   context: ActionContext,
-): (exchange: Exchange) => Ask {
+): (exchange: PolicyExchange) => Ask {
   const url = context.template(parts.url, ['url'])
   const body = context.template(parts.body, ['body'])
   const fieldsFor = headerTemplates(parts.headers, [], context)
@@ -119,7 +119,7 @@ function compileAsk(
 }
 
 /** How many policies have asked each other to get here. */
-function hopsOf(exchange: Exchange): number {
+function hopsOf(exchange: PolicyExchange): number {
   const hops = Number(requestOf(exchange).headers.get('x-policy-hops') ?? 0)
   return Number.isSafeInteger(hops) && hops >= 0 ? hops : 0
 }

@@ -1,8 +1,8 @@
 import * as z from 'zod'
 import { isHeaderName, listOf } from '../document/config-schema.ts'
-import type { Exchange } from '../exchange/exchange.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, type Outcome, refuse } from '../exchange/outcome.ts'
+import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { parseContentType } from '../exchange/request-view.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
 import type { Template } from '../expression/template.ts'
@@ -50,8 +50,8 @@ type Config = z.output<typeof config>
 
 interface TokenPlace {
   readonly method: 'header' | 'body'
-  readonly name: Template<Exchange>
-  readonly prefix: Template<Exchange>
+  readonly name: Template<PolicyExchange>
+  readonly prefix: Template<PolicyExchange>
 }
 
 /** Lets pass who bears the tokens that are listed, all of them, signed by a key of the sources. */
@@ -141,7 +141,7 @@ interface FoundToken {
   readonly missing?: TokenFailure
 }
 
-async function findToken(exchange: Exchange, place: TokenPlace): Promise<FoundToken> {
+async function findToken(exchange: PolicyExchange, place: TokenPlace): Promise<FoundToken> {
   const name = place.name.render(exchange)
   const prefix = place.prefix.render(exchange)
   const value =
@@ -159,7 +159,7 @@ async function findToken(exchange: Exchange, place: TokenPlace): Promise<FoundTo
 }
 
 /** Looks into JSON and form bodies; a body that cannot be read has no token. */
-async function findInBody(exchange: Exchange, name: string): Promise<string | undefined> {
+async function findInBody(exchange: PolicyExchange, name: string): Promise<string | undefined> {
   const request = requestOf(exchange)
   if (!['POST', 'PUT', 'PATCH'].includes(request.method)) return undefined
   const body = await request.readBody(MAX_BODY)

@@ -1,8 +1,8 @@
 import * as z from 'zod'
 import { durationMs, listOf, problem } from '../document/config-schema.ts'
-import type { Exchange } from '../exchange/exchange.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, type Outcome, respond } from '../exchange/outcome.ts'
+import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
 import type { CompiledExpression } from '../expression/compiled-expression.ts'
 import { EvaluationError } from '../expression/evaluation.ts'
@@ -84,10 +84,10 @@ function tooMany(waitMs: number): Outcome {
   })
 }
 
-type KeyReader = (exchange: Exchange) => string
+type KeyReader = (exchange: PolicyExchange) => string
 
 /** The forms that most limits have are read at once; everything else is evaluated. */
-function keyReader(expression: CompiledExpression<Exchange>): KeyReader {
+function keyReader(expression: CompiledExpression<PolicyExchange>): KeyReader {
   const path = pathOf(expression.form)
   if (path === 'conn.client_ip') return ({ connection }) => connection.clientIp
   if (path === 'req.host') return (exchange) => requestOf(exchange).host

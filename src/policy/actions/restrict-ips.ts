@@ -6,8 +6,8 @@ import {
   parseAddress,
   parseCidr,
 } from '../../base/cidr.ts'
-import type { Exchange } from '../exchange/exchange.ts'
 import { CLOSE, CONTINUE, refuse } from '../exchange/outcome.ts'
+import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
 import { EvaluationError } from '../expression/evaluation.ts'
 import { PHASES } from '../phase.ts'
@@ -69,7 +69,7 @@ export const restrictIps = defineAction({
   },
 })
 
-type RangeSource = (exchange: Exchange) => Cidr
+type RangeSource = (exchange: PolicyExchange) => Cidr
 
 function rangesOf(
   texts: readonly string[],
@@ -79,7 +79,8 @@ function rangesOf(
   return texts.flatMap((text, index) => {
     const template = context.template(text, [field, index])
     const { constant } = template
-    if (constant === undefined) return (exchange: Exchange) => readRange(template.render(exchange))
+    if (constant === undefined)
+      return (exchange: PolicyExchange) => readRange(template.render(exchange))
     const range = parseCidr(constant)
     if (range) return range
     context.problem('badCidr', [field, index], `${constant} is no IP address or CIDR range.`)
@@ -118,7 +119,7 @@ function readRange(text: string): Cidr {
 function find(
   candidates: readonly (Cidr | RangeSource)[],
   address: Address,
-  exchange: Exchange,
+  exchange: PolicyExchange,
 ): Cidr | undefined {
   for (const candidate of candidates) {
     const range = typeof candidate === 'function' ? candidate(exchange) : candidate

@@ -1,16 +1,16 @@
 import { EvaluationError } from '../expression/evaluation.ts'
 import type { Phase } from '../phase.ts'
-import type { Exchange, RequestHead, ResponseHead } from './exchange.ts'
 import type { HeaderList } from './header-list.ts'
+import type { PolicyExchange, PolicyRequest, PolicyResponse } from './policy-exchange.ts'
 
 /** Throws EvaluationError while there is none. */
-export const requestOf = (exchange: Exchange): RequestHead => {
+export const requestOf = (exchange: PolicyExchange): PolicyRequest => {
   if (!exchange.request) throw new EvaluationError('there is no request yet')
   return exchange.request
 }
 
 /** Throws EvaluationError while there is none. */
-export const responseOf = (exchange: Exchange): ResponseHead => {
+export const responseOf = (exchange: PolicyExchange): PolicyResponse => {
   if (!exchange.response) throw new EvaluationError('there is no response yet')
   return exchange.response
 }
@@ -36,13 +36,13 @@ export const isGatewayHeader = (name: string): boolean => GATEWAY_HEADERS.has(na
  * True when the response has a body, and all of it: not after HEAD, 1xx, 204 or 304 (RFC 9112 6.3),
  * and not in 206, whose ranges count the bytes of the whole.
  */
-export function hasWholeBody(exchange: Exchange): boolean {
+export function hasWholeBody(exchange: PolicyExchange): boolean {
   const { status } = responseOf(exchange)
   const hasNone = status < 200 || status === 204 || status === 206 || status === 304
   return !hasNone && requestOf(exchange).method !== 'HEAD'
 }
 
 /** The message that an action of the phase works on. */
-export function headOf(exchange: Exchange, phase: Phase): { readonly headers: HeaderList } {
+export function headOf(exchange: PolicyExchange, phase: Phase): { readonly headers: HeaderList } {
   return phase === 'on_http_response' ? responseOf(exchange) : requestOf(exchange)
 }

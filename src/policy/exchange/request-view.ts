@@ -1,5 +1,5 @@
 import { duration, timestamp, type ValueInput } from '../expression/value.ts'
-import type { RequestHead, ResponseHead } from './exchange.ts'
+import type { PolicyRequest, PolicyResponse } from './policy-exchange.ts'
 
 /** The URL of a request in its parts, as expressions see them. Nothing is normalized away. */
 export interface RequestUrl {
@@ -13,7 +13,7 @@ export interface RequestUrl {
   readonly query: string
 }
 
-export function requestUrl(request: RequestHead): RequestUrl {
+export function requestUrl(request: PolicyRequest): RequestUrl {
   const { target, scheme } = request
   const authority = request.headers.get('host') ?? request.host
   const mark = target.indexOf('?')
@@ -27,7 +27,7 @@ export function requestUrl(request: RequestHead): RequestUrl {
   }
 }
 
-export function queryOf(request: RequestHead): Map<string, string[]> {
+export function queryOf(request: PolicyRequest): Map<string, string[]> {
   const mark = request.target.indexOf('?')
   return parseQuery(mark === -1 ? '' : request.target.slice(mark + 1))
 }
@@ -46,7 +46,7 @@ export type Cookie = {
 }
 
 /** Cookies by name, in the order of the Cookie field (RFC 6265 5.4). */
-export function cookiesOf(request: RequestHead): Map<string, Cookie[]> {
+export function cookiesOf(request: PolicyRequest): Map<string, Cookie[]> {
   const cookies = new Map<string, Cookie[]>()
   for (const field of request.headers.all('cookie')) {
     for (const pair of field.split(';')) {
@@ -58,7 +58,7 @@ export function cookiesOf(request: RequestHead): Map<string, Cookie[]> {
 }
 
 /** Cookies that a response sets, by name, with their attributes (RFC 6265 5.2). */
-export function setCookiesOf(response: ResponseHead): Map<string, ValueInput[]> {
+export function setCookiesOf(response: PolicyResponse): Map<string, ValueInput[]> {
   const cookies = new Map<string, ValueInput[]>()
   for (const field of response.headers.all('set-cookie')) {
     const [pair, ...attributes] = field.split(';')

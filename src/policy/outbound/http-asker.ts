@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import type { Exchange } from '../exchange/exchange.ts'
+import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { NO_ERROR, type ResultError } from '../exchange/result-error.ts'
 import { EvaluationError } from '../expression/evaluation.ts'
 import type { ValueInput } from '../expression/value.ts'
@@ -40,7 +40,7 @@ export interface HttpAskerOptions {
   readonly timeoutMs: number
   readonly maxRedirects: number
   /** Asked after each attempt; `last_attempt` can be read then. */
-  readonly isRetried: (exchange: Exchange) => boolean
+  readonly isRetried: (exchange: PolicyExchange) => boolean
 }
 
 interface Attempt {
@@ -58,7 +58,7 @@ export class HttpAsker {
   }
 
   /** Never rejects for what happens outside: `error` in the answer says it. */
-  async ask(ask: Ask, exchange: Exchange): Promise<Answer> {
+  async ask(ask: Ask, exchange: PolicyExchange): Promise<Answer> {
     const { clock, timeoutMs, isRetried } = this.#options
     const signal = AbortSignal.timeout(timeoutMs)
     const req = requestView(ask)

@@ -1,4 +1,4 @@
-import type { Exchange } from '../exchange/exchange.ts'
+import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import type { ExpressionFunction } from '../expression/expression-function.ts'
 import { DIGEST_FUNCTIONS } from './digests.ts'
 import { ENCODING_FUNCTIONS } from './encodings.ts'
@@ -9,7 +9,7 @@ import { TEXT_FUNCTIONS } from './text.ts'
 import { TIME_FUNCTIONS } from './time.ts'
 
 /** Everything that expressions can call beyond the language itself. */
-export const FUNCTIONS: readonly ExpressionFunction<Exchange>[] = [
+export const FUNCTIONS: readonly ExpressionFunction<PolicyExchange>[] = [
   ...TEXT_FUNCTIONS,
   ...LIST_FUNCTIONS,
   ...TIME_FUNCTIONS,

@@ -1,5 +1,5 @@
 import type { X509Certificate } from 'node:crypto'
-import type { SessionCertificate } from '../exchange/exchange.ts'
+import type { SessionCertificate } from '../exchange/policy-exchange.ts'
 import { timestamp, type ValueInput } from '../expression/value.ts'
 
 interface CertificateVariable {

@@ -1,5 +1,5 @@
-import type { Exchange } from '../exchange/exchange.ts'
 import { requestOf, responseOf } from '../exchange/message-head.ts'
+import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { cookiesOf, queryOf, setCookiesOf } from '../exchange/request-view.ts'
 import { type Evaluation, EvaluationError } from '../expression/evaluation.ts'
 import { type ExpressionFunction, fnWithin } from '../expression/expression-function.ts'
@@ -21,7 +21,7 @@ export const LENIENT_MAPS: ReadonlySet<string> = new Set([
 export const lookUp = (map: string): string => `@at:${map}`
 export const contains = (map: string): string => `@in:${map}`
 
-type Find = (exchange: Exchange, key: string) => readonly ValueInput[]
+type Find = (exchange: PolicyExchange, key: string) => readonly ValueInput[]
 
 const inRequestHeaders: Find = (exchange, name) => requestOf(exchange).headers.all(name)
 const inRequestCookies: Find = (exchange, name) => cookiesOf(requestOf(exchange)).get(name) ?? []
@@ -37,7 +37,7 @@ const COOKIES = 'list(cookie)'
 const SET_COOKIES = 'list(set_cookie)'
 
 /** What stands in the heads of the request and the response; names of headers in any case. */
-export const REQUEST_FUNCTIONS: readonly ExpressionFunction<Exchange>[] = [
+export const REQUEST_FUNCTIONS: readonly ExpressionFunction<PolicyExchange>[] = [
   ...lenientMap('req.headers', TEXTS, HTTP_PHASES, inRequestHeaders),
   ...lenientMap('req.trailers', TEXTS, HTTP_PHASES, nowhere),
   ...lenientMap('req.cookies', COOKIES, HTTP_PHASES, inRequestCookies),
@@ -63,7 +63,7 @@ function lenientMap(
   result: string,
   phases: readonly Phase[],
   find: Find,
-): ExpressionFunction<Exchange>[] {
+): ExpressionFunction<PolicyExchange>[] {
   return [getter(lookUp(map), result, phases, find), tester(contains(map), phases, find)]
 }
 
@@ -71,19 +71,23 @@ function getter(
   name: string,
   result: string,
   phases: readonly Phase[],
-  find: (exchange: Exchange, key: string) => ValueInput,
-): ExpressionFunction<Exchange> {
-  const run = (evaluation: Evaluation<Exchange>, key: string) => find(evaluation.subject, key)
+  find: (exchange: PolicyExchange, key: string) => ValueInput,
+): ExpressionFunction<PolicyExchange> {
+  const run = (evaluation: Evaluation<PolicyExchange>, key: string) => find(evaluation.subject, key)
   return fnWithin(name, ['string'], result, run, phases)
 }
 
-function tester(name: string, phases: readonly Phase[], find: Find): ExpressionFunction<Exchange> {
-  const run = (evaluation: Evaluation<Exchange>, key: string) =>
+function tester(
+  name: string,
+  phases: readonly Phase[],
+  find: Find,
+): ExpressionFunction<PolicyExchange> {
+  const run = (evaluation: Evaluation<PolicyExchange>, key: string) =>
     find(evaluation.subject, key).length > 0
   return fnWithin(name, ['string'], 'bool', run, phases)
 }
 
-function first(find: Find): (exchange: Exchange, name: string) => ValueInput {
+function first(find: Find): (exchange: PolicyExchange, name: string) => ValueInput {
   return (exchange, name) => {
     const [cookie] = find(exchange, name)
     if (cookie === undefined) throw new EvaluationError(`there is no cookie ${name}`)
@@ -91,7 +95,7 @@ function first(find: Find): (exchange: Exchange, name: string) => ValueInput {
   }
 }
 
-function longestPath(find: Find): (exchange: Exchange, name: string) => ValueInput {
+function longestPath(find: Find): (exchange: PolicyExchange, name: string) => ValueInput {
   const pathOf = (cookie: ValueInput) => (cookie as { path: string }).path.length
   return (exchange, name) => {
     const cookies = [...find(exchange, name)].sort((a, b) => pathOf(b) - pathOf(a))

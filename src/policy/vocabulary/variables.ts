@@ -1,6 +1,6 @@
-import type { Exchange, SessionCertificate, TlsSession } from '../exchange/exchange.ts'
 import type { HeaderList } from '../exchange/header-list.ts'
 import { requestOf, responseOf } from '../exchange/message-head.ts'
+import type { PolicyExchange, SessionCertificate, TlsSession } from '../exchange/policy-exchange.ts'
 import {
   cookiesOf,
   parseContentType,
@@ -14,9 +14,9 @@ import type { Variable } from '../expression/variable.ts'
 import { HTTP_PHASES, type Phase, RESPONSE_PHASE } from '../phase.ts'
 import { CERTIFICATE_VARIABLES } from './certificate-variables.ts'
 
-type ExchangeVariable = Variable<Exchange>
+type ExchangeVariable = Variable<PolicyExchange>
 
-type Read = (exchange: Exchange) => ValueInput | undefined
+type Read = (exchange: PolicyExchange) => ValueInput | undefined
 
 const anytime = (type: string, read: Read): ExchangeVariable => ({ type, read })
 
@@ -45,7 +45,7 @@ const inResponse = (type: string, read: Read): ExchangeVariable => ({
 
 const requestHeaders: HeadersOf = (exchange) => requestOf(exchange).headers
 const responseHeaders: HeadersOf = (exchange) => responseOf(exchange).headers
-type HeadersOf = (exchange: Exchange) => HeaderList
+type HeadersOf = (exchange: PolicyExchange) => HeaderList
 
 /** Of connections that come from a cluster, which none does here. */
 const NO_POD = { name: '', namespace: '', annotations: {}, error_code: '', error_message: '' }
@@ -179,7 +179,7 @@ function headFields(
   const within = (type: string, read: (headers: HeaderList) => ValueInput | undefined) => ({
     type,
     phases,
-    read: (exchange: Exchange) => read(headersOf(exchange)),
+    read: (exchange: PolicyExchange) => read(headersOf(exchange)),
   })
   return {
     [`${root}.headers`]: within('map(list(string))', byLowerName),

@@ -3,8 +3,8 @@ import { gunzipSync } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../../src/base/clock.ts'
 import { createDeferred } from '../../../src/base/deferred.ts'
-import type { Exchange } from '../../../src/policy/exchange/exchange.ts'
 import { CONTINUE, type Outcome, respond } from '../../../src/policy/exchange/outcome.ts'
+import type { PolicyExchange } from '../../../src/policy/exchange/policy-exchange.ts'
 import { type CompiledPolicy, compilePolicy } from '../../../src/policy/policy.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -156,7 +156,7 @@ describe('a policy', () => {
     let connects = 0
     const { client } = await siteWith({
       hasConnectRules: true,
-      onTcpConnect: (exchange: Exchange) => {
+      onTcpConnect: (exchange: PolicyExchange) => {
         connects += 1
         expect(exchange.request).toBeUndefined()
         return CONTINUE
@@ -199,7 +199,7 @@ describe('a policy', () => {
     const seen: unknown[] = []
     const { site } = await siteWith({
       hasRequestRules: true,
-      onHttpRequest: ({ connection, endpoint, request }: Exchange) => {
+      onHttpRequest: ({ connection, endpoint, request }: PolicyExchange) => {
         const { clientIp, serverPort, tls, bytesIn } = connection
         seen.push([clientIp, serverPort, tls?.version, tls?.serverName, bytesIn > 0])
         seen.push([endpoint.port, request?.scheme, request?.host])
@@ -388,7 +388,7 @@ describe('a policy that has to wait', () => {
     const { client } = await siteWith(
       {
         hasRequestRules: true,
-        onHttpRequest: (exchange: Exchange) => {
+        onHttpRequest: (exchange: PolicyExchange) => {
           exchange.whenUpstreamEnds((status) => ends.push(status))
           return CONTINUE
         },
@@ -494,7 +494,7 @@ describe('a body that a policy works on', () => {
     const seen: (Buffer | undefined)[] = []
     const { client } = await siteWith({
       hasRequestRules: true,
-      onHttpRequest: async (exchange: Exchange) => {
+      onHttpRequest: async (exchange: PolicyExchange) => {
         seen.push(await exchange.request?.readBody(50_000))
         return respond({ status: 413, headers: [], body: '' })
       },
@@ -535,7 +535,7 @@ describe('a body that a policy works on', () => {
       service: port,
       policy: {
         hasRequestRules: true,
-        onHttpRequest: async (exchange: Exchange) => {
+        onHttpRequest: async (exchange: PolicyExchange) => {
           for (const limit of [3, 100]) {
             seen.push((await exchange.request?.readBody(limit))?.toString())
           }

@@ -11,7 +11,7 @@ import {
   inflateSync,
 } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
-import type { BodyTransform } from '../../../src/policy/exchange/exchange.ts'
+import type { BodyTransform } from '../../../src/policy/exchange/policy-exchange.ts'
 import {
   type ExchangeParts,
   onRequest,

@@ -5,8 +5,8 @@ import { brotliDecompress, gunzip, inflate } from 'node:zlib'
 import * as z from 'zod'
 import { BoundedCache } from '../../../base/bounded-cache.ts'
 import { listOf } from '../../document/config-schema.ts'
-import type { BodyTransform, Exchange } from '../../exchange/exchange.ts'
 import type { HeaderList } from '../../exchange/header-list.ts'
+import type { BodyTransform, PolicyExchange } from '../../exchange/policy-exchange.ts'
 import { EvaluationError } from '../../expression/evaluation.ts'
 import { Pattern, PatternError } from '../../expression/pattern.ts'
 import type { ActionContext } from '../action.ts'
@@ -50,7 +50,7 @@ export type ReplaceBody = (body: Buffer) => ReplacedBody
 export function compileReplacements(
   replacements: Replacements,
   context: ActionContext,
-): (exchange: Exchange) => ReplaceBody {
+): (exchange: PolicyExchange) => ReplaceBody {
   const patterns = new BoundedCache((source) => new Pattern(source))
   const templates = replacements.map(({ from, to }, index) => {
     const pattern = context.template(from, ['replacements', index, 'from'])

@@ -1,6 +1,6 @@
 import { isHeaderName, isHeaderValue } from '../../document/config-schema.ts'
-import type { Exchange } from '../../exchange/exchange.ts'
 import { isGatewayHeader } from '../../exchange/message-head.ts'
+import type { PolicyExchange } from '../../exchange/policy-exchange.ts'
 import { EvaluationError } from '../../expression/evaluation.ts'
 import type { ActionContext } from '../action.ts'
 
@@ -14,7 +14,7 @@ export function headerTemplates(
   map: Readonly<Record<string, string>>,
   refused: readonly string[],
   context: ActionContext,
-): (exchange: Exchange) => string[] {
+): (exchange: PolicyExchange) => string[] {
   const entries = Object.entries(map)
   if (entries.length > MAX_HEADERS) {
     context.problem('tooManyEntries', ['headers'], `At most ${MAX_HEADERS} headers are allowed.`)

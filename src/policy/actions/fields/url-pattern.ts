@@ -1,6 +1,6 @@
 import { BoundedCache } from '../../../base/bounded-cache.ts'
 import type { ProblemKind } from '../../document/problem.ts'
-import type { Exchange } from '../../exchange/exchange.ts'
+import type { PolicyExchange } from '../../exchange/policy-exchange.ts'
 import { EvaluationError } from '../../expression/evaluation.ts'
 import { Pattern, PatternError, type Replacement } from '../../expression/pattern.ts'
 import type { Template } from '../../expression/template.ts'
@@ -13,7 +13,7 @@ const MAX_STEPS = 262_144
 
 /** An RE2 expression over the whole URL, with `${…}` in it that are computed before it matches. */
 export class UrlPattern {
-  readonly #template: Template<Exchange>
+  readonly #template: Template<PolicyExchange>
   readonly #patterns = new BoundedCache((source) => new Pattern(source))
 
   constructor(source: string, kind: ProblemKind, context: ActionContext) {
@@ -29,7 +29,7 @@ export class UrlPattern {
   }
 
   /** Replaces every match. Throws EvaluationError. */
-  replace(exchange: Exchange, url: string, replacement: string): Replacement {
+  replace(exchange: PolicyExchange, url: string, replacement: string): Replacement {
     try {
       const pattern = this.#patterns.get(this.#template.render(exchange))
       if (pattern.steps(url.length) > MAX_STEPS) {

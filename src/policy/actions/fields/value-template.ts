@@ -1,4 +1,4 @@
-import type { Exchange } from '../../exchange/exchange.ts'
+import type { PolicyExchange } from '../../exchange/policy-exchange.ts'
 import type { ValueInput } from '../../expression/value.ts'
 import type { ActionContext, ConfigPath } from '../action.ts'
 
@@ -10,7 +10,7 @@ export function compileValue(
   value: unknown,
   path: ConfigPath,
   context: ActionContext,
-): (exchange: Exchange) => ValueInput {
+): (exchange: PolicyExchange) => ValueInput {
   if (typeof value === 'string') {
     const template = context.template(value, path)
     const { constant, only } = template

@@ -58,7 +58,7 @@ export interface EndpointFacts {
 }
 
 /** The head of a request on its way to the upstream; actions change `target` and `headers`. */
-export interface RequestHead {
+export interface PolicyRequest {
   readonly method: string
   /** Origin form as it goes upstream: `/path?query`. */
   target: string
@@ -79,7 +79,7 @@ export interface RequestHead {
 }
 
 /** The head of a response on its way to the client; actions change `status` and `headers`. */
-export interface ResponseHead {
+export interface PolicyResponse {
   status: number
   readonly headers: HeaderList
 }
@@ -113,11 +113,11 @@ export interface PolicyTrace {
   ): void
 }
 
-export interface ExchangeOptions {
+export interface PolicyExchangeOptions {
   readonly connection: Connection
   readonly endpoint: EndpointFacts
   /** Absent while a connection is judged, before any request. */
-  readonly request?: RequestHead
+  readonly request?: PolicyRequest
   /** How many forward-internal actions led here. */
   readonly hops?: number
   readonly trace?: PolicyTrace | undefined
@@ -127,14 +127,14 @@ export interface ExchangeOptions {
 export type ActionResult = Readonly<Record<string, unknown>>
 
 /** One request and its response, or one connection, as a running policy sees and changes it. */
-export class Exchange {
+export class PolicyExchange {
   readonly connection: Connection
   readonly endpoint: EndpointFacts
-  readonly request: RequestHead | undefined
+  readonly request: PolicyRequest | undefined
   readonly hops: number
   readonly trace: PolicyTrace | undefined
   /** Set by the ingress before the response phase. */
-  response: ResponseHead | undefined
+  response: PolicyResponse | undefined
   /** What actions want done to the bodies, in order. */
   readonly requestTransforms: BodyTransform[] = []
   readonly responseTransforms: BodyTransform[] = []
@@ -146,7 +146,7 @@ export class Exchange {
   readonly vars: Map<string, unknown> = new Map()
   readonly #observers: ((status: number | undefined) => void)[] = []
 
-  constructor(options: ExchangeOptions) {
+  constructor(options: PolicyExchangeOptions) {
     this.connection = options.connection
     this.endpoint = options.endpoint
     this.request = options.request
