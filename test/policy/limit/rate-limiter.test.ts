@@ -292,14 +292,38 @@ describe('the buckets of a RateLimiter', () => {
     for (const times of admitted.values()) expectWithinCapacity(times, capacity)
   })
 
-  it('give a key that comes out of the shared one no second helping', () => {
-    const limiter = new RateLimiter({ capacity: 10, windowMs: WINDOW_MS, maxBuckets: 2 })
-    limiter.admit('first', 0)
-    limiter.admit('second', 0)
-    for (let call = 0; call < 10; call += 1) expect(limiter.admit('late', 30_000)).toBe(0)
-    // The first two have been swept by now, and there is room for a bucket of its own.
-    for (let now = 60_000; now < 89_000; now += 1_000) limiter.admit('other', now)
-    expect(limiter.admit('late', 89_000)).toBeGreaterThan(0)
-    expect(limiter.admit('late', 90_000)).toBe(0)
+  it('are looked at a few at a time, however many are due', () => {
+    const limiter = new RateLimiter({ capacity: 1, windowMs: WINDOW_MS })
+    for (let key = 0; key < 10_000; key += 1) limiter.admit(`old ${key}`, 0)
+    limiter.admit('alive', 40_000)
+    limiter.admit('alive', 80_000)
+    expect(limiter.buckets).toBeGreaterThanOrEqual(10_001 - 1_024)
+    expect(limiter.buckets).toBeLessThan(10_001)
   })
+
+  it('are one for each key, also for one that has moved into a large bucket', () => {
+    const limiter = new RateLimiter({ capacity: 100, windowMs: WINDOW_MS })
+    for (let call = 0; call < 100; call += 1) limiter.admit('key', call)
+    expect(limiter.buckets).toBe(1)
+  })
+
+  it.each([
+    { capacity: 3, used: 3 },
+    { capacity: 10, used: 5 },
+    { capacity: 10, used: 10 },
+  ])(
+    'give a key that comes out of the shared one no second helping: $used of $capacity used',
+    ({ capacity, used }) => {
+      const limiter = new RateLimiter({ capacity, windowMs: WINDOW_MS, maxBuckets: 2 })
+      const admitted = (time: number) =>
+        repeat(2 * capacity, () => limiter.admit('late', time)).filter((wait) => wait === 0).length
+      limiter.admit('first', 0)
+      limiter.admit('second', 0)
+      for (let call = 0; call < used; call += 1) expect(limiter.admit('late', 30_000)).toBe(0)
+      // The first two are swept now, and there is room for a bucket of its own beside the shared one.
+      expect(admitted(60_000)).toBe(capacity - used)
+      expect(limiter.buckets).toBe(2)
+      expect(admitted(90_000)).toBe(used)
+    },
+  )
 })
