@@ -205,6 +205,20 @@ describe('Link', () => {
     expect(late.link.status.state).toBe('up')
   })
 
+  it('tells a new reason for which it goes on waiting', async () => {
+    const told: (string | undefined)[] = []
+    let problem = NO_TOKEN
+    const { link, clock, start } = setUp({
+      authtoken: () => problem,
+      onChange: () => told.push(link.status.lastError),
+    })
+    await start()
+    problem = { ...NO_TOKEN, detail: 'the authtoken is empty' }
+    link.authtokenChanged()
+    await clock.advance(0)
+    expect(told).toEqual(['no authtoken', 'the authtoken is empty'])
+  })
+
   it('retries a refused token slowly, and a new one at once', async () => {
     const { link, connector, clock, start, setToken } = setUp()
     connector.onConnect = ({ authtoken }) => {
@@ -312,6 +326,7 @@ describe('Link', () => {
     connector.last.command('restart')
     await clock.advance(0)
     connector.last.command('stop')
+    connector.last.command('restart')
     await clock.advance(86_400_000)
     expect(link.status.state).toBe('parked')
     expect(connector.connects).toBe(1)
@@ -367,6 +382,7 @@ describe('Link', () => {
       await close()
     }
     link.rebuild(networkProblem('the probe failed'))
+    await clock.advance(0)
     await clock.advance(10_000)
     expect(connector.connects).toBe(1)
     closing.open()
@@ -388,6 +404,40 @@ describe('Link', () => {
     closing.open()
   })
 
+  it('does not wait for it either when it was given up in the same moment', async () => {
+    const { link, connector, clock, start } = setUp()
+    await start()
+    const closing = gate()
+    connector.last.close = closing.wait
+    connector.last.lose()
+    link.rebuild(networkProblem('the probe failed'))
+    await clock.advance(0)
+    await clock.advance(500)
+    expect(link.status.state).toBe('up')
+    closing.open()
+  })
+
+  it('tells the first reason for which a session ended', async () => {
+    const { link, connector, clock, start } = setUp()
+    await start()
+    link.rebuild(networkProblem('the probe failed'))
+    connector.last.lose('the wire was cut')
+    await clock.advance(0)
+    expect(link.status.lastError).toBe('the probe failed')
+  })
+
+  it('starts from the shortest pause with a new token', async () => {
+    const { link, connector, clock, start, setToken } = setUp()
+    connector.onConnect = () => {
+      throw new ProblemError(networkProblem('refused'))
+    }
+    await start()
+    for (const pause of [500, 1_000, 2_000]) await clock.advance(pause)
+    setToken('better')
+    await clock.advance(0)
+    expect(link.status.nextRetryAt).toBe(clock.now() + 500)
+  })
+
   it('gives up and says so when the SDK is poisoned', async () => {
     const { link, connector, clock, start, poisoned } = setUp()
     connector.onConnect = () => {
@@ -397,7 +447,11 @@ describe('Link', () => {
     expect(poisoned()).toBe(1)
     await clock.advance(600_000)
     expect(connector.connects).toBe(1)
-    expect(link.status).toMatchObject({ state: 'waiting', reason: 'internal' })
+    expect(link.status).toMatchObject({
+      state: 'waiting',
+      reason: 'internal',
+      nextRetryAt: undefined,
+    })
   })
 
   it('stops while it waits, while it checks the way, and while it is up', async () => {
@@ -421,6 +475,23 @@ describe('Link', () => {
     await up.link.stop()
     expect(up.connector.journal).toEqual(['close session'])
     await up.link.stop()
+  })
+
+  it('has stopped only when the sessions that it lost are put away', async () => {
+    const { link, connector, clock, start } = setUp()
+    await start()
+    const closing = gate()
+    connector.last.close = closing.wait
+    connector.last.lose()
+    await clock.advance(0)
+    await clock.advance(500)
+    const journal: string[] = []
+    const stopped = link.stop().then(() => journal.push('stopped'))
+    await clock.advance(0)
+    journal.push('put away')
+    closing.open()
+    await stopped
+    expect(journal).toEqual(['put away', 'stopped'])
   })
 
   it('does not wait for a connect when it stops, and closes what still comes of it', async () => {
