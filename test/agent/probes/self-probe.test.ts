@@ -4,6 +4,7 @@ import { PROBE_PATH, SelfProbe } from '../../../src/agent/probes/self-probe.ts'
 import type { Problem } from '../../../src/agent/problem.ts'
 import { DEFAULT_TIMINGS } from '../../../src/agent/timings.ts'
 import { DeadlineError } from '../../../src/base/deadline.ts'
+import { createDeferred } from '../../../src/base/deferred.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
@@ -140,6 +141,20 @@ describe('SelfProbe', () => {
     expect(probesPerRebuild).toEqual([2, 4, 8, 16, 32, 64, 64])
   })
 
+  it('asks after two failures again once it has come through', async () => {
+    const { clock, rebuilds, setAnswer, start, probe } = setUp()
+    setAnswer(fails)
+    await start()
+    await clock.advance(TIMINGS.retryMs)
+    expect(rebuilds).toHaveLength(1)
+    setAnswer((nonce) => ({ body: probe.answer(nonce) ?? '' }))
+    await clock.advance(TIMINGS.retryMs)
+    setAnswer(fails)
+    await clock.advance(TIMINGS.intervalMs)
+    await clock.advance(TIMINGS.retryMs)
+    expect(rebuilds).toHaveLength(2)
+  })
+
   it.each(['ENOTFOUND', 'CERT_HAS_EXPIRED'])('does not ask for a new link for %s', async (code) => {
     const { clock, asked, rebuilds, setAnswer, start } = setUp()
     setAnswer(() => Promise.reject(Object.assign(new Error(), { code })))
@@ -180,6 +195,19 @@ describe('SelfProbe', () => {
     probe.forget()
     expect(probe.reachable).toBe('unknown')
     expect(results.at(-1)).toBeUndefined()
+    probe.forget()
+    expect(results).toHaveLength(2)
+  })
+
+  it('does not count an answer that comes when it stops', async () => {
+    const { probe, results, setAnswer, start } = setUp()
+    const answered = createDeferred<Partial<PublicAnswer>>()
+    setAnswer(() => answered.promise)
+    await start()
+    const stopped = probe.stop()
+    answered.resolve(fails())
+    await stopped
+    expect(results).toEqual([])
   })
 
   it('reads the difference of the clocks off the answer', async () => {
