@@ -1,6 +1,7 @@
 /** The limiter beside the memory stores of two libraries from npm, in turns within one run. */
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
+import { systemClock } from '../src/base/clock.ts'
 import { RateLimiter } from '../src/policy/limit/rate-limiter.ts'
 import type { Measurement } from './limiter-contender.ts'
 import { median, printTable, progress } from './tools.ts'
@@ -44,8 +45,8 @@ printTable(
 )
 
 /** A bucket grows when its client sends more than a few requests; these all do. */
-const busy = new RateLimiter({ capacity: 1_000, windowMs: 60_000 })
+const busy = new RateLimiter({ capacity: 1_000, windowMs: 60_000, clock: systemClock })
 for (let key = 0; key < 98_304; key += 1) {
-  for (let call = 0; call < 10; call += 1) busy.admit(`client-${key}`, performance.now())
+  for (let call = 0; call < 10; call += 1) busy.take(`client-${key}`)
 }
 console.log(`\nA busy bucket takes ${(busy.bytes / busy.buckets).toFixed(0)} B.`)

@@ -2,11 +2,11 @@ import express, { type Express } from 'express'
 import type { Agent } from '../agent/agent.ts'
 import { PROBE_PATH } from '../agent/probes/self-probe.ts'
 import type { Clock } from '../base/clock.ts'
+import type { Limiter } from '../base/limit/limiter.ts'
 import type { Logger } from '../base/logger.ts'
 import { accessLog } from '../http/access-log.ts'
 import { bearerAuth } from '../http/bearer-auth.ts'
 import { errorResponse } from '../http/error-response.ts'
-import type { FailureLimiter } from '../http/failure-limiter.ts'
 import { hostGuard } from '../http/host-guard.ts'
 import { noRoute } from '../http/no-route.ts'
 import { requestId } from '../http/request-id.ts'
@@ -25,7 +25,7 @@ export interface ApiOptions {
   readonly database: Database
   readonly token: ApiToken
   /** Shared by the listeners, so that wrong tokens add up. */
-  readonly failures: FailureLimiter
+  readonly failures: Limiter
   readonly listener: ApiListener
   readonly log: Logger
   readonly clock: Clock

@@ -1,7 +1,7 @@
 import type { Request, RequestHandler } from 'express'
 import { AppError } from '../base/app-error.ts'
+import type { Limiter } from '../base/limit/limiter.ts'
 import type { Logger } from '../base/logger.ts'
-import type { FailureLimiter } from './failure-limiter.ts'
 
 /** RFC 6750 section 2.1. */
 const BEARER = /^Bearer +([\w.~+/-]+=*) *$/i
@@ -10,7 +10,8 @@ export interface BearerAuthOptions {
   readonly realm: string
   /** Compares in constant time. */
   readonly isValid: (token: string) => boolean
-  readonly failures: FailureLimiter
+  /** Of wrong tokens, by client. */
+  readonly failures: Limiter
   readonly clientOf: (request: Request) => string
   readonly log: Logger
 }
@@ -37,8 +38,9 @@ export function bearerAuth({
       throw new AppError('unauthenticated', 'Send the header authorization: Bearer <token>.')
     }
     const client = clientOf(request)
-    const retryAfterS = failures.fail(client)
-    if (retryAfterS > 0) {
+    const waitMs = failures.take(client)
+    if (waitMs > 0) {
+      const retryAfterS = waitMs / 1_000
       throw new AppError('too-many-requests', 'Too many wrong tokens.', { retryAfterS })
     }
     log.warn({ client }, 'wrong token')

@@ -82,24 +82,24 @@ describe('bearerAuth', () => {
 describe('FailureLimiter', () => {
   it('slows all clients down together when many of them fail', () => {
     const failures = new FailureLimiter(new ManualClock())
-    const waits = Array.from({ length: 101 }, (_, n) => failures.fail(`client ${n}`))
+    const waits = Array.from({ length: 101 }, (_, n) => failures.take(`client ${n}`))
     expect(waits.slice(0, 100).every((wait) => wait === 0)).toBe(true)
     expect(waits[100]).toBeGreaterThan(0)
   })
 
   it('does not let one client use up what all share', () => {
     const failures = new FailureLimiter(new ManualClock())
-    for (let n = 0; n < 1_000; n += 1) failures.fail('loud')
-    expect(failures.fail('quiet')).toBe(0)
+    for (let n = 0; n < 1_000; n += 1) failures.take('loud')
+    expect(failures.take('quiet')).toBe(0)
   })
 
   it('forgets who failed longest ago beyond a thousand clients', async () => {
     const clock = new ManualClock()
     const failures = new FailureLimiter(clock)
-    for (let n = 0; n < 10; n += 1) failures.fail('first')
-    expect(failures.fail('first')).toBeGreaterThan(0)
-    for (let n = 0; n < 1_000; n += 1) failures.fail(`client ${n}`)
+    for (let n = 0; n < 10; n += 1) failures.take('first')
+    expect(failures.take('first')).toBeGreaterThan(0)
+    for (let n = 0; n < 1_000; n += 1) failures.take(`client ${n}`)
     await clock.advance(1_000)
-    expect(failures.fail('first')).toBe(0)
+    expect(failures.take('first')).toBe(0)
   })
 })

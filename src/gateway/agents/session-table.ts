@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
+import { SlidingLog } from '../../base/limit/sliding-log.ts'
 import type { ConnectedAgent } from '../endpoints/connected-agent.ts'
 import { ServiceError } from '../records/service-error.ts'
-import { RollingLimit } from '../rolling-limit.ts'
 
 const MINUTE_MS = 60_000
 
@@ -32,19 +32,19 @@ export interface TableEntry extends ConnectedAgent {
 /** The authenticated sessions. A device that comes back takes the place of its own ghost. */
 export class SessionTable {
   readonly #limits: CredentialLimits
-  readonly #newSessions: RollingLimit
-  readonly #newBinds: RollingLimit
+  readonly #newSessions: SlidingLog
+  readonly #newBinds: SlidingLog
   readonly #byId = new Map<string, TableEntry>()
   readonly #byCredential = new Map<string, Set<TableEntry>>()
 
   constructor({ limits, clock }: { limits: CredentialLimits; clock: Clock }) {
     this.#limits = limits
-    this.#newSessions = new RollingLimit({
+    this.#newSessions = new SlidingLog({
       capacity: limits.sessionsPerMinute,
       windowMs: MINUTE_MS,
       clock,
     })
-    this.#newBinds = new RollingLimit({
+    this.#newBinds = new SlidingLog({
       capacity: limits.bindsPerMinute,
       windowMs: MINUTE_MS,
       clock,

@@ -1,12 +1,12 @@
 import type { Request, RequestHandler } from 'express'
 import { AppError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
+import { SlidingLog } from '../../base/limit/sliding-log.ts'
 import type { Logger } from '../../base/logger.ts'
 import { peerAddress } from '../../http/client-address.ts'
 import { FailureLimiter } from '../../http/failure-limiter.ts'
 import type { Authority } from '../access/authority.ts'
 import { ServiceError } from '../records/service-error.ts'
-import { RollingLimit } from '../rolling-limit.ts'
 
 const REQUESTS_PER_MINUTE = 120
 const MINUTE_MS = 60_000
@@ -24,7 +24,7 @@ export interface ApiKeyAuthDeps {
  * 203, 206 or 208, and AppError `too-many-requests`.
  */
 export function apiKeyAuth({ authority, log, clock }: ApiKeyAuthDeps): RequestHandler {
-  const requests = new RollingLimit({ capacity: REQUESTS_PER_MINUTE, windowMs: MINUTE_MS, clock })
+  const requests = new SlidingLog({ capacity: REQUESTS_PER_MINUTE, windowMs: MINUTE_MS, clock })
   const failures = new FailureLimiter(clock)
   return (request, _response, next) => {
     const keyId = authenticate(request)
@@ -48,8 +48,9 @@ export function apiKeyAuth({ authority, log, clock }: ApiKeyAuthDeps): RequestHa
       return authority.authenticateApiKey(BEARER.exec(header)?.[1] ?? '').id
     } catch (error) {
       const client = peerAddress(request)
-      const retryAfterS = failures.fail(client)
-      if (retryAfterS > 0) {
+      const waitMs = failures.take(client)
+      if (waitMs > 0) {
+        const retryAfterS = waitMs / 1_000
         throw new AppError('too-many-requests', 'Too many wrong API keys.', { retryAfterS })
       }
       log.warn({ client }, 'wrong API key')

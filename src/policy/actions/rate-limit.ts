@@ -54,13 +54,14 @@ export const rateLimit = defineAction({
       const expression = context.expression(source, ['bucket_key', index])
       return expression ? keyReader(expression) : []
     })
-    const limiter = context.carry(() => new RateLimiter({ capacity, windowMs }))
+    const { clock } = context
+    const limiter = context.carry(() => new RateLimiter({ capacity, windowMs, clock }))
     const readKey = joinKeys(parts)
     return (exchange) => {
       const { results } = exchange
       try {
         const key = readKey(exchange)
-        const waitMs = limiter.admit(key, context.clock.monotonic())
+        const waitMs = limiter.take(key)
         const limited = waitMs > 0
         results.set('rate_limit', { bucket_key: key, limited, error: NO_ERROR })
         return limited && enforce ? tooMany(waitMs) : CONTINUE

@@ -1,3 +1,5 @@
+import type { Clock } from '../../base/clock.ts'
+import type { Limiter } from '../../base/limit/limiter.ts'
 import { BucketTable } from './bucket-table.ts'
 import { KeyHash } from './key-hash.ts'
 import { SlidingWindow } from './sliding-window.ts'
@@ -6,6 +8,7 @@ export interface RateLimiterOptions {
   /** Requests that may be admitted in any window of `windowMs`. */
   readonly capacity: number
   readonly windowMs: number
+  readonly clock: Clock
   readonly maxBuckets?: number
   readonly hash?: KeyHash
 }
@@ -36,8 +39,9 @@ interface Tier {
  * send a few requests and go. Buckets whose window has emptied are swept a few with each call; no
  * timer is needed.
  */
-export class RateLimiter {
+export class RateLimiter implements Limiter {
   readonly #windowMs: number
+  readonly #clock: Clock
   readonly #maxBuckets: number
   readonly #small: Tier
   readonly #large: Tier | undefined
@@ -45,10 +49,11 @@ export class RateLimiter {
   #latest = 0
   #sweptAt = 0
 
-  constructor({ capacity, windowMs, maxBuckets = MAX_BUCKETS, hash }: RateLimiterOptions) {
+  constructor({ capacity, windowMs, clock, maxBuckets = MAX_BUCKETS, hash }: RateLimiterOptions) {
     this.#small = createTier(Math.min(capacity, SMALL_CAPACITY), windowMs)
     this.#large = capacity > SMALL_CAPACITY ? createTier(capacity, windowMs) : undefined
     this.#windowMs = windowMs
+    this.#clock = clock
     this.#maxBuckets = maxBuckets
     this.#hash = hash
   }
@@ -63,12 +68,9 @@ export class RateLimiter {
     return this.#small.table.bytes + (this.#large?.table.bytes ?? 0)
   }
 
-  /**
-   * Admits a request and answers 0, or refuses it and answers the milliseconds until a slot is
-   * certain. `time` is monotonic, in milliseconds; an earlier time than the last counts as the last.
-   */
-  admit(key: string, time: number): number {
-    const now = Math.max(time, this.#latest)
+  /** A time before that of the last call counts as that. */
+  take(key: string): number {
+    const now = Math.max(this.#clock.monotonic(), this.#latest)
     const silence = now - this.#latest
     this.#latest = now
     if (silence >= this.#windowMs) this.#clear()

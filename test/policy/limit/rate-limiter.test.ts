@@ -1,10 +1,27 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { RateLimiter } from '../../../src/policy/limit/rate-limiter.ts'
+import { RateLimiter, type RateLimiterOptions } from '../../../src/policy/limit/rate-limiter.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 
 const WINDOW_MS = 60_000
 /** Up to this capacity every admission is remembered on its own. */
 const EXACT_CAPACITY = 60
+
+/** A limiter that is told the time with each call, which may go back as well. */
+class TimedLimiter extends RateLimiter {
+  readonly #times: { now: number }
+
+  constructor(options: Omit<RateLimiterOptions, 'clock'>) {
+    const times = { now: 0 }
+    super({ ...options, clock: Object.assign(new ManualClock(), { monotonic: () => times.now }) })
+    this.#times = times
+  }
+
+  admit(key: string, time: number): number {
+    this.#times.now = time
+    return this.take(key)
+  }
+}
 
 /** What a limiter would do that remembers the time of each admission. */
 class ExactModel {
@@ -97,7 +114,7 @@ interface Run {
 }
 
 function run(capacity: number, times: readonly number[]): Run {
-  const limiter = new RateLimiter({ capacity, windowMs: WINDOW_MS })
+  const limiter = new TimedLimiter({ capacity, windowMs: WINDOW_MS })
   const decisions = times.map((time) => limiter.admit('key', time) === 0)
   return { decisions, admitted: times.filter((_, index) => decisions[index]) }
 }
@@ -178,7 +195,7 @@ describe('RateLimiter', () => {
   })
 
   it('takes a clock that steps back for one that stands still', () => {
-    const limiter = new RateLimiter({ capacity: 2, windowMs: WINDOW_MS })
+    const limiter = new TimedLimiter({ capacity: 2, windowMs: WINDOW_MS })
     expect(limiter.admit('key', 100_000)).toBe(0)
     expect(limiter.admit('key', 10_000)).toBe(0)
     expect(limiter.admit('key', 20_000)).toBe(WINDOW_MS)
@@ -187,7 +204,7 @@ describe('RateLimiter', () => {
   })
 
   it('frees everything after a clock that steps far ahead', () => {
-    const limiter = new RateLimiter({ capacity: 100, windowMs: WINDOW_MS })
+    const limiter = new TimedLimiter({ capacity: 100, windowMs: WINDOW_MS })
     for (let call = 0; call < 200; call += 1) limiter.admit('key', 1_000)
     const admitted = repeat(200, () => limiter.admit('key', 1_000 + 400 * 86_400_000))
     expect(admitted.filter((wait) => wait === 0)).toHaveLength(100)
@@ -196,7 +213,7 @@ describe('RateLimiter', () => {
   it.each([1, 5, 8, 9, 60, 61, 100, 1_000, 65_536, 2_000_000_000])(
     'says truly when a slot is certain, with a capacity of %d',
     (capacity) => {
-      const limiter = new RateLimiter({ capacity, windowMs: WINDOW_MS })
+      const limiter = new TimedLimiter({ capacity, windowMs: WINDOW_MS })
       const calls = Math.min(capacity, 5_000)
       for (let call = 0; call < calls; call += 1) limiter.admit('key', 1_000 + call)
       const waitMs = limiter.admit('key', 31_000)
@@ -212,7 +229,7 @@ describe('RateLimiter', () => {
     'is exact at the edge of a window of %d ms',
     (windowMs) => {
       for (const start of [0, 7, 12_345.5, 9_876_543_210]) {
-        const limiter = new RateLimiter({ capacity: 1, windowMs })
+        const limiter = new TimedLimiter({ capacity: 1, windowMs })
         expect(limiter.admit('key', start)).toBe(0)
         expect(limiter.admit('key', start + windowMs - 1)).toBeGreaterThan(0)
         expect(limiter.admit('key', start + windowMs)).toBe(0)
@@ -221,14 +238,14 @@ describe('RateLimiter', () => {
   )
 
   it('counts only what it admitted, so that a blocked client recovers by time alone', () => {
-    const limiter = new RateLimiter({ capacity: 3, windowMs: WINDOW_MS })
+    const limiter = new TimedLimiter({ capacity: 3, windowMs: WINDOW_MS })
     for (let call = 0; call < 3; call += 1) limiter.admit('key', 1_000)
     for (let now = 1_001; now < 61_000; now += 10) expect(limiter.admit('key', now)).not.toBe(0)
     expect(limiter.admit('key', 61_000)).toBe(0)
   })
 
   it('counts each key by itself', () => {
-    const limiter = new RateLimiter({ capacity: 1, windowMs: WINDOW_MS })
+    const limiter = new TimedLimiter({ capacity: 1, windowMs: WINDOW_MS })
     for (let key = 0; key < 5_000; key += 1) expect(limiter.admit(`key ${key}`, 1_000)).toBe(0)
     for (let key = 0; key < 5_000; key += 1) expect(limiter.admit(`key ${key}`, 1_001)).not.toBe(0)
   })
@@ -236,8 +253,8 @@ describe('RateLimiter', () => {
 
 describe('the buckets of a RateLimiter', () => {
   it('take at most 300 bytes each, and 80 for clients that send little', () => {
-    const few = new RateLimiter({ capacity: 1_000, windowMs: WINDOW_MS })
-    const many = new RateLimiter({ capacity: 1_000, windowMs: WINDOW_MS })
+    const few = new TimedLimiter({ capacity: 1_000, windowMs: WINDOW_MS })
+    const many = new TimedLimiter({ capacity: 1_000, windowMs: WINDOW_MS })
     for (let key = 0; key < 98_304; key += 1) few.admit(`key ${key}`, 1_000)
     for (let key = 0; key < 24_576; key += 1) {
       for (let call = 0; call < 9; call += 1) many.admit(`key ${key}`, 1_000)
@@ -247,14 +264,14 @@ describe('the buckets of a RateLimiter', () => {
   })
 
   it('are swept while other keys come', () => {
-    const limiter = new RateLimiter({ capacity: 10, windowMs: WINDOW_MS })
+    const limiter = new TimedLimiter({ capacity: 10, windowMs: WINDOW_MS })
     for (let key = 0; key < 10_000; key += 1) limiter.admit(`old ${key}`, 1_000)
     for (let now = 2_000; now < 1_000 + 3 * WINDOW_MS; now += 500) limiter.admit('alive', now)
     expect(limiter.buckets).toBeLessThan(20)
   })
 
   it('are given back after a window of silence', () => {
-    const limiter = new RateLimiter({ capacity: 10, windowMs: WINDOW_MS })
+    const limiter = new TimedLimiter({ capacity: 10, windowMs: WINDOW_MS })
     for (let key = 0; key < 50_000; key += 1) limiter.admit(`old ${key}`, 1_000)
     const before = limiter.bytes
     limiter.admit('new', 1_000 + WINDOW_MS)
@@ -265,7 +282,7 @@ describe('the buckets of a RateLimiter', () => {
     fc.assert(
       fc.property(fc.nat(), (seed) => {
         const random = seeded(seed)
-        const limiter = new RateLimiter({ capacity: 12, windowMs: WINDOW_MS })
+        const limiter = new TimedLimiter({ capacity: 12, windowMs: WINDOW_MS })
         const models = new Map<string, ExactModel>()
         for (let now = 0; now < 6 * WINDOW_MS; now += random() * 60) {
           const key = `key ${Math.floor(random() ** 3 * 400)}`
@@ -280,7 +297,7 @@ describe('the buckets of a RateLimiter', () => {
 
   it('are bounded in number, and further keys share one without admitting too much', () => {
     const capacity = 20
-    const limiter = new RateLimiter({ capacity, windowMs: WINDOW_MS, maxBuckets: 100 })
+    const limiter = new TimedLimiter({ capacity, windowMs: WINDOW_MS, maxBuckets: 100 })
     const admitted = new Map<string, number[]>()
     const random = seeded(1)
     for (let now = 0; now < 5 * WINDOW_MS; now += 5) {
@@ -293,7 +310,7 @@ describe('the buckets of a RateLimiter', () => {
   })
 
   it('are looked at a few at a time, however many are due', () => {
-    const limiter = new RateLimiter({ capacity: 1, windowMs: WINDOW_MS })
+    const limiter = new TimedLimiter({ capacity: 1, windowMs: WINDOW_MS })
     for (let key = 0; key < 10_000; key += 1) limiter.admit(`old ${key}`, 0)
     limiter.admit('alive', 40_000)
     limiter.admit('alive', 80_000)
@@ -302,7 +319,7 @@ describe('the buckets of a RateLimiter', () => {
   })
 
   it('are one for each key, also for one that has moved into a large bucket', () => {
-    const limiter = new RateLimiter({ capacity: 100, windowMs: WINDOW_MS })
+    const limiter = new TimedLimiter({ capacity: 100, windowMs: WINDOW_MS })
     for (let call = 0; call < 100; call += 1) limiter.admit('key', call)
     expect(limiter.buckets).toBe(1)
   })
@@ -314,7 +331,7 @@ describe('the buckets of a RateLimiter', () => {
   ])(
     'give a key that comes out of the shared one no second helping: $used of $capacity used',
     ({ capacity, used }) => {
-      const limiter = new RateLimiter({ capacity, windowMs: WINDOW_MS, maxBuckets: 2 })
+      const limiter = new TimedLimiter({ capacity, windowMs: WINDOW_MS, maxBuckets: 2 })
       const admitted = (time: number) =>
         repeat(2 * capacity, () => limiter.admit('late', time)).filter((wait) => wait === 0).length
       limiter.admit('first', 0)

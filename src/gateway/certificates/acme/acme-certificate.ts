@@ -2,8 +2,8 @@ import type { SecureContext } from 'node:tls'
 import { AutoResetEvent } from '../../../base/auto-reset-event.ts'
 import { Backoff } from '../../../base/backoff.ts'
 import type { Clock } from '../../../base/clock.ts'
+import { SlidingLog } from '../../../base/limit/sliding-log.ts'
 import type { Logger } from '../../../base/logger.ts'
-import { RollingLimit } from '../../rolling-limit.ts'
 import type { CertificateJob, CertificateStatus } from '../certificate-status.ts'
 import { ServerCertificate, type ServerCertificateOptions } from '../server-certificate.ts'
 
@@ -23,7 +23,7 @@ export class AcmeCertificate {
   readonly #clock: Clock
   readonly #log: Logger
   readonly #backoff = new Backoff({ baseMs: RETRY_BASE_MS, capMs: RETRY_CAP_MS })
-  readonly #early: RollingLimit
+  readonly #early: SlidingLog
   readonly #changed = new AutoResetEvent()
   #isStopped = false
   #job: CertificateJob | undefined
@@ -42,7 +42,7 @@ export class AcmeCertificate {
         hasIssued: (certificate) => authority.hasIssued(certificate),
       },
     })
-    this.#early = new RollingLimit({ capacity: EARLY_RETRIES, windowMs: HOUR_MS, clock })
+    this.#early = new SlidingLog({ capacity: EARLY_RETRIES, windowMs: HOUR_MS, clock })
     this.#clock = clock
     this.#log = log
   }

@@ -3,9 +3,9 @@ import { once } from 'node:events'
 import { createServer, isIPv6, type Server, type Socket } from 'node:net'
 import { StartError } from '../../../base/app-error.ts'
 import type { Clock } from '../../../base/clock.ts'
+import { FixedWindow } from '../../../base/limit/fixed-window.ts'
 import { formatListenAddress, type ListenAddress } from '../../../base/listen-address.ts'
 import type { Logger } from '../../../base/logger.ts'
-import { AnswerBudget } from './answer-budget.ts'
 import type { DnsTransport } from './dns-answer.ts'
 
 /** A question with every option that resolvers add is far smaller. */
@@ -15,6 +15,7 @@ const TCP_CONNECTIONS = 64
 const TCP_LIFE_MS = 10_000
 const TCP_QUESTIONS = 32
 const ANSWERS_PER_ADDRESS = 100
+const ANSWERS_WINDOW_MS = 1_000
 const ADDRESSES = 10_000
 
 export interface DnsListenerOptions {
@@ -28,16 +29,18 @@ export interface DnsListenerOptions {
 /** DNS over UDP and TCP on one port (RFC 1035 section 4.2, RFC 7766). */
 export class DnsListener {
   readonly #options: DnsListenerOptions
-  readonly #budget: AnswerBudget
+  readonly #answers: FixedWindow
   readonly #sockets = new Set<Socket>()
   #tcp: Server | undefined
   #udp: UdpSocket | undefined
 
   constructor(options: DnsListenerOptions) {
     this.#options = options
-    this.#budget = new AnswerBudget({
-      perAddress: ANSWERS_PER_ADDRESS,
-      addresses: ADDRESSES,
+    // The sender of a UDP packet is easily forged.
+    this.#answers = new FixedWindow({
+      capacity: ANSWERS_PER_ADDRESS,
+      windowMs: ANSWERS_WINDOW_MS,
+      maxKeys: ADDRESSES,
       clock: options.clock,
     })
   }
@@ -88,7 +91,7 @@ export class DnsListener {
     await once(socket, 'listening')
     socket.on('error', (error) => this.#options.log.error({ err: error }, 'dns over udp failed'))
     socket.on('message', (message, { address, port }) => {
-      if (message.length > MAX_QUESTION_BYTES || !this.#budget.take(address)) return
+      if (message.length > MAX_QUESTION_BYTES || this.#answers.take(address) > 0) return
       const answer = this.#options.answer(message, 'udp')
       // Who forged its address is not there to hear; an error is of no use to anybody.
       if (answer) socket.send(answer, port, address, () => {})

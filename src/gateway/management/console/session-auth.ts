@@ -1,9 +1,9 @@
 import type { Request, RequestHandler } from 'express'
 import { AppError } from '../../../base/app-error.ts'
 import type { Clock } from '../../../base/clock.ts'
+import { SlidingLog } from '../../../base/limit/sliding-log.ts'
 import type { Authority } from '../../access/authority.ts'
 import { ServiceError } from '../../records/service-error.ts'
-import { RollingLimit } from '../../rolling-limit.ts'
 import type { ConsoleSession, ConsoleSessions } from './console-sessions.ts'
 import { readSessionCookie } from './session-cookie.ts'
 
@@ -43,7 +43,7 @@ export function currentSession(
 
 /** Lets requests of a session pass. Throws AppError `unauthenticated` or `too-many-requests`. */
 export function sessionAuth(deps: SessionAuthDeps): RequestHandler {
-  const requests = new RollingLimit({
+  const requests = new SlidingLog({
     capacity: REQUESTS_PER_MINUTE,
     windowMs: MINUTE_MS,
     clock: deps.clock,

@@ -48,8 +48,9 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
       return authority.authenticateApiKey(token)
     } catch (error) {
       if (!(error instanceof ServiceError)) throw error
-      const retryAfterS = failures.fail(client)
-      if (retryAfterS > 0) {
+      const waitMs = failures.take(client)
+      if (waitMs > 0) {
+        const retryAfterS = waitMs / 1_000
         const seconds = Math.ceil(retryAfterS)
         throw new AppError(
           'too-many-requests',

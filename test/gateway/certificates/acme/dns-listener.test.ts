@@ -6,7 +6,6 @@ import { buffer } from 'node:stream/consumers'
 import { encode, type Packet, streamDecode, streamEncode } from 'dns-packet'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { StartError } from '../../../../src/base/app-error.ts'
-import { AnswerBudget } from '../../../../src/gateway/certificates/acme/answer-budget.ts'
 import { ChallengeZone } from '../../../../src/gateway/certificates/acme/challenge-zone.ts'
 import { answerDns } from '../../../../src/gateway/certificates/acme/dns-answer.ts'
 import { DnsListener } from '../../../../src/gateway/certificates/acme/dns-listener.ts'
@@ -125,22 +124,5 @@ describe('DnsListener', () => {
       log: captureLog().log,
     })
     await expect(second.start()).rejects.toThrow(StartError)
-  })
-})
-
-describe('AnswerBudget', () => {
-  it('counts per address and second, and for a bounded number of addresses', async () => {
-    const clock = new ManualClock()
-    const budget = new AnswerBudget({ perAddress: 2, addresses: 2, clock })
-    expect(['a', 'a', 'a', 'b', 'c', 'b'].map((it) => budget.take(it))).toEqual([
-      true,
-      true,
-      false,
-      true,
-      false,
-      true,
-    ])
-    await clock.advance(1_000)
-    expect(budget.take('c')).toBe(true)
   })
 })

@@ -1,27 +1,27 @@
-import type { Clock } from '../base/clock.ts'
+import type { Clock } from '../clock.ts'
+import type { Limiter } from './limiter.ts'
 
-export interface RollingLimitOptions {
+export interface SlidingLogOptions {
   /** How many events fit into any stretch of `windowMs`. */
   readonly capacity: number
   readonly windowMs: number
   readonly clock: Clock
 }
 
-/** Counts events per key exactly; an event that was refused does not count. */
-export class RollingLimit {
+/** Keeps the time of each event: exact in any window, at the cost of a number for each event. */
+export class SlidingLog implements Limiter {
   readonly #capacity: number
   readonly #windowMs: number
   readonly #clock: Clock
   readonly #timesOf = new Map<string, number[]>()
   #sweptAt = 0
 
-  constructor({ capacity, windowMs, clock }: RollingLimitOptions) {
+  constructor({ capacity, windowMs, clock }: SlidingLogOptions) {
     this.#capacity = capacity
     this.#windowMs = windowMs
     this.#clock = clock
   }
 
-  /** Counts one event: 0 when it fits, else the milliseconds until one will. */
   take(key: string): number {
     const now = this.#clock.monotonic()
     this.#sweep(now)

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest'
-import { RollingLimit } from '../../src/gateway/rolling-limit.ts'
-import { ManualClock } from '../helpers/manual-clock.ts'
+import { SlidingLog } from '../../../src/base/limit/sliding-log.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 
-describe('RollingLimit', () => {
+describe('SlidingLog', () => {
   it('says how long to wait, per key, and lets in one for each that left the window', async () => {
     const clock = new ManualClock()
-    const limit = new RollingLimit({ capacity: 2, windowMs: 60_000, clock })
+    const limit = new SlidingLog({ capacity: 2, windowMs: 60_000, clock })
     expect(limit.take('a')).toBe(0)
     await clock.advance(20_000)
     expect(limit.take('a')).toBe(0)
