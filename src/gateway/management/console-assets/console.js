@@ -1,13 +1,13 @@
 import { ask } from './api.js'
-import { apiKeysView } from './api-keys-view.js'
-import { authtokensView } from './authtokens-view.js'
-import { botUsersView } from './bot-users-view.js'
-import { devicesView } from './devices-view.js'
-import { domainsView } from './domains-view.js'
 import { element, fill } from './element.js'
 import { icon } from './icon.js'
 import { createToast, errorNotice, say } from './notice.js'
-import { signInView } from './sign-in-view.js'
+import { apiKeysView } from './views/api-keys-view.js'
+import { authtokensView } from './views/authtokens-view.js'
+import { botUsersView } from './views/bot-users-view.js'
+import { devicesView } from './views/devices-view.js'
+import { domainsView } from './views/domains-view.js'
+import { signInView } from './views/sign-in-view.js'
 
 const VIEWS = {
   devices: { label: 'Devices', make: devicesView },

@@ -4,7 +4,7 @@ import { element, keepChildren } from './element.js'
 import { endpointRow } from './endpoint-row.js'
 import { figures } from './figures.js'
 import { formatDistance, formatNumber } from './format.js'
-import { actionButton } from './list-view.js'
+import { actionButton } from './views/list-view.js'
 
 /** The card of a device, updated in place as its figures change. */
 export function deviceCard(device) {

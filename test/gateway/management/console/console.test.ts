@@ -16,7 +16,7 @@ describe('the pages of the console', () => {
     for (const [path, type] of [
       ['/console/', 'text/html'],
       ['/console/console.js', 'text/javascript'],
-      ['/console/base.css', 'text/css'],
+      ['/console/styles/base.css', 'text/css'],
       ['/console/icon.svg', 'image/svg+xml'],
     ] as const) {
       const { status, headers } = await browser.call('GET', path)

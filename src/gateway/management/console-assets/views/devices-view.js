@@ -1,13 +1,13 @@
-import { askPage } from './api.js'
-import { cloudEndpoints } from './cloud-endpoints.js'
-import { deviceCard } from './device-card.js'
-import { element, fill, keepChildren, keepFocus } from './element.js'
-import { figures } from './figures.js'
-import { formatBytes, formatNumber } from './format.js'
-import { gettingStarted } from './getting-started.js'
+import { askPage } from '../api.js'
+import { cloudEndpoints } from '../cloud-endpoints.js'
+import { deviceCard } from '../device-card.js'
+import { element, fill, keepChildren, keepFocus } from '../element.js'
+import { figures } from '../figures.js'
+import { formatBytes, formatNumber } from '../format.js'
+import { gettingStarted } from '../getting-started.js'
+import { errorNotice } from '../notice.js'
+import { measureRates } from '../rates.js'
 import { viewHead } from './list-view.js'
-import { errorNotice } from './notice.js'
-import { measureRates } from './rates.js'
 
 const REFRESH_MS = 2_000
 const SIGNS_OF_LIFE = ['keydown', 'pointermove', 'wheel']

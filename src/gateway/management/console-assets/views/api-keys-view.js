@@ -1,11 +1,11 @@
-import { ask } from './api.js'
-import { badge, cardHead, facts } from './card.js'
-import { confirm } from './confirm.js'
-import { openForm, textField } from './dialog.js'
-import { element } from './element.js'
-import { formatDate } from './format.js'
+import { ask } from '../api.js'
+import { badge, cardHead, facts } from '../card.js'
+import { confirm } from '../confirm.js'
+import { openForm, textField } from '../dialog.js'
+import { element } from '../element.js'
+import { formatDate } from '../format.js'
+import { showOnce } from '../shown-once.js'
 import { actionButton, listView } from './list-view.js'
-import { showOnce } from './shown-once.js'
 
 /** API keys: with what programs and people get in here. */
 export function apiKeysView({ apiKey }) {

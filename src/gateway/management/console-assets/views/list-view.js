@@ -1,6 +1,6 @@
-import { askPage } from './api.js'
-import { element, fill, keepFocus } from './element.js'
-import { errorNotice } from './notice.js'
+import { askPage } from '../api.js'
+import { element, fill, keepFocus } from '../element.js'
+import { errorNotice } from '../notice.js'
 
 /** The head of every view; the heading takes the focus when the view opens. */
 export function viewHead(title, intro, ...actions) {

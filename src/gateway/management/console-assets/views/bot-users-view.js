@@ -1,11 +1,11 @@
-import { ask } from './api.js'
-import { badge, cardHead, facts } from './card.js'
-import { confirm } from './confirm.js'
-import { openForm, textField } from './dialog.js'
-import { element } from './element.js'
-import { formatDate } from './format.js'
+import { ask } from '../api.js'
+import { badge, cardHead, facts } from '../card.js'
+import { confirm } from '../confirm.js'
+import { openForm, textField } from '../dialog.js'
+import { element } from '../element.js'
+import { formatDate } from '../format.js'
+import { say } from '../notice.js'
 import { actionButton, listView } from './list-view.js'
-import { say } from './notice.js'
 
 /** Bot users: who owns the authtokens of devices. */
 export function botUsersView() {

@@ -1,13 +1,13 @@
-import { ask } from './api.js'
-import { cardHead, facts } from './card.js'
-import { certificateState } from './certificate-state.js'
-import { confirm } from './confirm.js'
-import { openForm, textField } from './dialog.js'
-import { recordRow, recordsOf } from './dns-record.js'
-import { element, fill } from './element.js'
-import { formatDate } from './format.js'
+import { ask } from '../api.js'
+import { cardHead, facts } from '../card.js'
+import { certificateState } from '../certificate-state.js'
+import { confirm } from '../confirm.js'
+import { openForm, textField } from '../dialog.js'
+import { recordRow, recordsOf } from '../dns-record.js'
+import { element, fill } from '../element.js'
+import { formatDate } from '../format.js'
+import { errorNotice, say } from '../notice.js'
 import { actionButton, listView } from './list-view.js'
-import { errorNotice, say } from './notice.js'
 
 /** Reserved domains: the names below which devices may be reached. */
 export function domainsView() {

@@ -1,6 +1,6 @@
-import { ask } from './api.js'
-import { element, fill } from './element.js'
-import { errorNotice } from './notice.js'
+import { ask } from '../api.js'
+import { element, fill } from '../element.js'
+import { errorNotice } from '../notice.js'
 
 /** The way in: one API key. `onSignedIn` gets the key that the session acts as. */
 export function signInView({ notice, onSignedIn }) {
