@@ -154,6 +154,26 @@ describe('DomainCertificates', () => {
     expect(certificates.context('x.window.site.test')).toBeUndefined()
   })
 
+  it('keeps the last thousand certificates for deeper names', async () => {
+    const { authority, open } = await openDomainCertificates()
+    // One is good for fifty names: a thousand keys would take their time.
+    let issued = authority.issue(['localhost'])
+    const certificates = open({
+      issue: () => issued,
+      hasIssued: (certificate) => authority.hasIssued(certificate),
+    })
+    const cover = async (n: number) => {
+      const names = Array.from({ length: 50 }, (_, index) => `*.cam${n + index}.site.test`)
+      if (n % names.length === 0) issued = authority.issue(names)
+      await certificates.cover(`x.cam${n}.site.test`)
+    }
+    const isCovered = (n: number) => certificates.context(`x.cam${n}.site.test`) !== undefined
+    for (let n = 0; n < 1_000; n += 1) await cover(n)
+    expect([0, 1, 999].map(isCovered)).toEqual([true, true, true])
+    await cover(1_000)
+    expect([0, 1, 1_000].map(isCovered)).toEqual([false, true, true])
+  })
+
   it('follows domains that are reserved and given up', async () => {
     const { registrar, open, folder, clock } = await openDomainCertificates()
     const certificates = open()
