@@ -265,6 +265,30 @@ describe('CloudEndpoints', () => {
     expect(healed && (await statusOf(healed))).toBe(403)
   })
 
+  it('hand their counters on to the next endpoint on the host', async () => {
+    const { create, cloudEndpoints } = openCloudEndpoints()
+    const first = await create('https://front.site.test', LIMITED)
+    expect([await statusOf(first), await statusOf(first)]).toEqual([200, 429])
+    cloudEndpoints.delete(first)
+    expect(await statusOf(await create('https://front.site.test', LIMITED))).toBe(429)
+  })
+
+  it('are refused when their domain is given up while they wait for a certificate', async () => {
+    const { create, cloudEndpoints, cloudEndpointStore, registrar, registry, coveredHosts } =
+      openCloudEndpoints()
+    const { id } = await create('https://front.site.test')
+    const url = 'https://hall.other.test'
+    for (const ask of [() => create(url), () => cloudEndpoints.update(id, { url })]) {
+      const domain = registrar.reserve({ domain: 'hall.other.test' })
+      const asked = ask()
+      registrar.release(domain)
+      expect(await codeOf(asked)).toBe(319)
+    }
+    expect(coveredHosts.slice(1)).toEqual(['hall.other.test', 'hall.other.test'])
+    expect([...registry.all()].map(({ host }) => host)).toEqual(['front.site.test'])
+    expect(cloudEndpointStore.all()).toHaveLength(1)
+  })
+
   it('keep the domain that they need', async () => {
     const { create, cloudEndpoints, registrar, domains } = openCloudEndpoints()
     const domain = domains.find('*.site.test')
