@@ -22,6 +22,27 @@ async function closeReason({ logText }: RunningGateway, { session }: RawAgent): 
   })
 }
 
+/** Answers by itself: no device is needed. */
+const ONE_PER_MINUTE = JSON.stringify({
+  on_http_request: [
+    {
+      actions: [
+        {
+          type: 'rate-limit',
+          config: {
+            name: 'one',
+            algorithm: 'sliding_window',
+            capacity: 1,
+            rate: '60s',
+            bucket_key: ['conn.client_ip'],
+          },
+        },
+        { type: 'custom-response' },
+      ],
+    },
+  ],
+})
+
 async function connectAgent(running: RunningGateway, metadata = '', clientId = '') {
   const agent = await RawAgent.connect(running)
   const answer = await agent.auth(running.authtoken.reveal(), { Metadata: metadata }, clientId)
@@ -118,6 +139,19 @@ describe('the messages of an agent', () => {
     expect(stolen.Id).not.toBe(Id)
     expect(running.gateway.parts.registry.find(String(Id))?.host).toBe('cam.site.test')
     expect(running.gateway.parts.registry.find(String(stolen.Id))?.host).toBe('yard.site.test')
+  })
+
+  it('keeps the counters of a policy over a reconnect', async () => {
+    const running = await startGateway()
+    const { host, port } = running.addresses.http
+    const visit = () => publicRequest({ ingress: `http://${host}:${port}`, host: 'cam.site.test' })
+    const limited = { Opts: { Domain: 'cam.site.test', TrafficPolicy: ONE_PER_MINUTE } }
+    const first = await connectAgent(running)
+    await first.agent.bind('cam.site.test', limited)
+    expect([(await visit()).status, (await visit()).status]).toEqual([200, 429])
+    const second = await connectAgent(running, '', first.clientId)
+    await second.agent.bind('cam.site.test', limited)
+    expect((await visit()).status).toBe(429)
   })
 
   it('gives an endpoint up before it answers, and knows it no more', async () => {
@@ -305,6 +339,7 @@ describe('the end of an agent session', () => {
 })
 
 describe('the limits of a credential', () => {
+  const DEVICE = '{"device_id":"dev_1"}'
   const refusalOf = async (running: RunningGateway) => {
     const agent = await RawAgent.connect(running)
     return codeOf(await agent.auth(running.authtoken.reveal()))
@@ -319,6 +354,17 @@ describe('the limits of a credential', () => {
     expect(await refusalOf(few)).toBeUndefined()
     const slow = await startGateway({ credentialLimits: { sessionsPerMinute: 1 } })
     expect([await refusalOf(slow), await refusalOf(slow)]).toEqual([undefined, 'ERR_NGROK_349'])
+  })
+
+  it.each([
+    ['client id', (clientId: string) => ['', clientId] as const],
+    ['device', () => [DEVICE, ''] as const],
+  ])('do not count the ghost of an agent that comes back with its %s', async (_what, identity) => {
+    const running = await startGateway({ credentialLimits: { sessions: 1 } })
+    const first = await connectAgent(running, DEVICE)
+    await connectAgent(running, ...identity(first.clientId))
+    expect(await closeReason(running, first.agent)).toBe('the same device has connected again')
+    expect(running.gateway.parts.sessions.size).toBe(1)
   })
 
   it.each([
