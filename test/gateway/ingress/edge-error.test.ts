@@ -97,6 +97,19 @@ describe('a device that cannot answer', () => {
     await eventually(() => expect(client.text.split(body)).toHaveLength(3))
   })
 
+  it('takes only the first answer of a connection for a sign that the service is down', async () => {
+    const body = 'failed to dial backend: a gateway of its own'
+    const own = `HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\ncontent-length: ${body.length}\r\ndate: x\r\n\r\n${body}`
+    const service = await startScriptedService(OK, own)
+    const { site, client } = await connectTo({ service: service.port })
+    client.send(GET)
+    await client.receive('ok')
+    client.send(GET)
+    expect(await client.receive(body)).not.toContain('ngrok-error-code')
+    expect(service.connections()).toBe(1)
+    expect(site.endpoint.traffic.errors.size).toBe(0)
+  })
+
   it.each([
     ['is not HTTP', 'SSH-2.0-OpenSSH_9.2\r\n\r\n'],
     ['has two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nok'],
