@@ -1,4 +1,12 @@
-import { closeSync, existsSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs'
+import {
+  closeSync,
+  existsSync,
+  openSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+  writeSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { captureLog } from '../helpers/captured-log.ts'
@@ -54,6 +62,23 @@ describe.runIf(canMount())('a full disk (a tmpfs of 4 MiB: needs the right to mo
     const { texts, remove, count, folder } = fullStore()
     fill(folder)
     for (let id = 1; id <= count; id += 1) remove(id)
+    expect(texts()).toEqual([])
+  })
+
+  it('folds the log in for a delete that has not enough room with the reserve alone', () => {
+    const { folder } = mountSmallDisk('4m')
+    const tiny = { reserveBytes: 1 }
+    const { database, add } = openNotes(folder, tiny)
+    for (let count = 0; count < 40; count += 1) add(NOTE)
+    database.close()
+    const { path, texts, remove } = openNotes(folder, tiny)
+    const logBytes = () => statSync(`${path}-wal`).size
+    for (let id = 1; id <= 5; id += 1) remove(id)
+    expect(logBytes()).toBeGreaterThan(20 * PAGE.length)
+    fill(folder)
+    remove(6)
+    expect(logBytes()).toBe(0)
+    for (let id = 7; id <= 40; id += 1) remove(id)
     expect(texts()).toEqual([])
   })
 
