@@ -136,6 +136,21 @@ it('takes a bind without an answer for the end of the session', async () => {
   await session.close()
 })
 
+it('closes an endpoint that opens only while the session is being closed', async () => {
+  const subject = await setUp()
+  const { session } = await connect(subject)
+  await session.open(endpoint('a.site.test', 'http://localhost:9'))
+  subject.proxy.delay(300)
+  const opening = session.open(endpoint('b.site.test', 'http://localhost:9')).catch(() => {})
+  // It is open at the service, whose answer is on its way.
+  await eventually(() => expect(subject.online()).toContain('b.site.test'))
+  await session.close()
+  await opening
+  await eventually(() => expect(subject.online()).toEqual([]))
+  // Without an unbind it would have gone with the session, after 25 s without heartbeats.
+  expect(subject.gateway.parts.sessions.size).toBe(1)
+})
+
 it('gives up all binds at once when the session dies under them', async () => {
   const subject = await setUp({ deadlines: { bindMs: 300, closeMs: 300 } })
   const { session } = await connect(subject)
