@@ -158,11 +158,11 @@ export class Exchange implements RelayOwner {
     }
     outcome
       .then((settled) => {
-        if (!this.#isOver) this.#follow(settled, next)
+        if (this.#isAwaited) this.#follow(settled, next)
       })
       .catch((err) => {
         this.#context.log.error({ err, endpoint: this.#endpoint?.id }, 'policy failed')
-        if (!this.#isOver) this.#refuse('ERR_NGROK_2254', false)
+        if (this.#isAwaited) this.#refuse('ERR_NGROK_2254', false)
       })
   }
 
@@ -183,7 +183,8 @@ export class Exchange implements RelayOwner {
       fields,
       receivedAt,
       bodyReceivedAt: () => (this.#body ? this.#body.receivedAt : receivedAt),
-      readBody: (maxBytes) => this.#request.readBody(maxBytes),
+      readBody: (maxBytes) =>
+        this.#isAwaited ? this.#request.readBody(maxBytes) : Promise.resolve(undefined),
       outer: this.#policy,
     })
     this.#policy = policy
@@ -270,6 +271,11 @@ export class Exchange implements RelayOwner {
     const keepAlive = goesOn && this.#isRestShort()
     this.#relay.writer.reply(reply, keepAlive, this.#context.clock.now())
     this.onAnswered()
+  }
+
+  /** False once the client has a whole response: a verdict that comes later means nothing. */
+  get #isAwaited(): boolean {
+    return !this.#isOver && !this.isAnswered
   }
 
   /** True when what may still come of the body is less trouble than a new connection. */
