@@ -1,6 +1,6 @@
-import type { Socket } from 'node:net'
 import { TLSSocket } from 'node:tls'
 import type { Connection, TlsSession } from '../../policy/exchange/policy-exchange.ts'
+import type { ClientSocket } from './client-socket.ts'
 import { ConnectionCertificate } from './connection-certificate.ts'
 
 /** An address as policies and devices see it: IPv4 even when the socket is an IPv6 one. */
@@ -16,9 +16,9 @@ export class ConnectionFacts implements Connection {
   readonly serverPort: number
   readonly startedAt: number
   readonly tls: TlsSession | undefined
-  readonly #socket: Socket
+  readonly #socket: ClientSocket
 
-  constructor(socket: Socket, startedAt: number) {
+  constructor(socket: ClientSocket, startedAt: number) {
     this.#socket = socket
     this.clientIp = plainAddress(socket.remoteAddress ?? '')
     this.clientPort = socket.remotePort ?? 0

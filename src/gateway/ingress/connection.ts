@@ -1,8 +1,8 @@
-import type { Socket } from 'node:net'
 import { TLSSocket } from 'node:tls'
 import { formatListenAddress } from '../../base/listen-address.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { Client } from './client.ts'
+import type { ClientSocket } from './client-socket.ts'
 import { ConnectionFacts, plainAddress } from './connection-facts.ts'
 import { type EdgeErrorCode, edgeErrorReply } from './edge-error.ts'
 import { Exchange } from './exchange.ts'
@@ -12,6 +12,7 @@ import { HeadScanner } from './head-scanner.ts'
 import { HttpSyntaxError, type SyntaxFault } from './http-syntax-error.ts'
 import type { IngressContext } from './ingress-context.ts'
 import { encodeReply } from './local-reply.ts'
+import { ProgressWatch } from './progress-watch.ts'
 import { parseRequestHead, type RequestHead } from './request-head.ts'
 import type { Upgrade } from './upgrade.ts'
 
@@ -25,7 +26,7 @@ const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
 const SMALL_BYTES = 1_024
 
 export interface ConnectionOptions {
-  readonly socket: Socket
+  readonly socket: ClientSocket
   readonly front: Front
   readonly context: IngressContext
   onClose(connection: ClientConnection): void
@@ -40,7 +41,7 @@ export class ClientConnection implements Client {
   readonly ip: string
   readonly address: string
   readonly responseScanner = new HeadScanner()
-  readonly #socket: Socket
+  readonly #socket: ClientSocket
   readonly #context: IngressContext
   readonly #onClose: (connection: ClientConnection) => void
   readonly #scanner: HeadScanner
@@ -57,8 +58,8 @@ export class ClientConnection implements Client {
   /** Bytes of later requests, while a response is due. */
   #held: Buffer | undefined
   #isReading = false
-  /** The last answer was written; what still comes is dropped. */
-  #isLeaving = false
+  /** Set with the last answer: sees whether the client takes it. What still comes is dropped. */
+  #farewell: ProgressWatch | undefined
   /** When to close, monotonic; an exchange and an upgrade have deadlines of their own. */
   #deadline: number
   #lastTurn = 0
@@ -81,7 +82,7 @@ export class ClientConnection implements Client {
     const socket = this.#socket
     socket.setNoDelay(true)
     socket.on('data', (chunk: Buffer) => {
-      if (!this.#isLeaving) this.#read(chunk)
+      if (!this.#farewell) this.#read(chunk)
     })
     socket.on('drain', () => this.#guard(() => this.#onDrain()))
     socket.on('end', () => this.#guard(() => this.#onEnd()))
@@ -110,6 +111,7 @@ export class ClientConnection implements Client {
     this.#guard(() => {
       if (this.#upgrade) this.#upgrade.sweep(now)
       else if (this.#exchange) this.#exchange.sweep(now)
+      else if (this.#farewell) this.#seeOff(this.#farewell, now)
       else if (now > this.#deadline) this.#onDeadline()
     })
   }
@@ -183,7 +185,7 @@ export class ClientConnection implements Client {
   #read(chunk: Buffer): void {
     this.#isReading = true
     this.#guard(() => {
-      for (let at = 0; at < chunk.length && !this.#isLeaving; ) at = this.#readFrom(chunk, at)
+      for (let at = 0; at < chunk.length && !this.#farewell; ) at = this.#readFrom(chunk, at)
     })
     this.#isReading = false
   }
@@ -249,16 +251,31 @@ export class ClientConnection implements Client {
 
   /** Says goodbye, and drops what comes until the client does the same (RFC 9112 9.6). */
   #leave(): void {
-    this.#isLeaving = true
+    this.#farewell = new ProgressWatch(this.#context.limits)
     this.#held = undefined
-    this.#deadline = this.#context.now + this.#context.limits.lingerMs
+    this.#deadline = Number.POSITIVE_INFINITY
     this.end()
     this.#socket.resume()
   }
 
+  /**
+   * Waits for the client to take the rest, then for its goodbye. Who stops to read is broken off:
+   * it must not take what it has for all there is.
+   */
+  #seeOff(farewell: ProgressWatch, now: number): void {
+    const { writableFinished, writableLength } = this.#socket
+    if (!writableFinished) {
+      const progress = { movedBytes: -writableLength, awaitedBodyBytes: undefined }
+      if (farewell.look(progress, now)) this.abort()
+    } else if (this.#deadline === Number.POSITIVE_INFINITY) {
+      this.#deadline = now + this.#context.limits.lingerMs
+    } else if (now > this.#deadline) {
+      this.#socket.destroy()
+    }
+  }
+
   #onDeadline(): void {
-    if (this.#isLeaving) this.#socket.destroy()
-    else if (this.#scanner.isPartial) this.#reject('ERR_GATEWAY_REQUEST_TIMEOUT')
+    if (this.#scanner.isPartial) this.#reject('ERR_GATEWAY_REQUEST_TIMEOUT')
     else this.#leave()
   }
 
@@ -280,7 +297,7 @@ export class ClientConnection implements Client {
       this.#upgrade.onClientEnd()
     } else if (this.#exchange && !this.#exchange.isAnswered) {
       this.#socket.destroy()
-    } else if (!this.#isLeaving) {
+    } else if (!this.#farewell) {
       this.#leave()
     }
   }

@@ -1,11 +1,11 @@
-import type { Socket } from 'node:net'
+import type { Writable } from 'node:stream'
 
 /**
  * One turn of the event loop, for writes: a socket's first chunk goes out at once, the chunks
  * behind it leave together at the end of the turn. Downloads come as many small chunks at a time.
  */
 export class WriteTurn {
-  readonly #corked: Socket[] = []
+  readonly #corked: Writable[] = []
   #number = 0
   #isUnderWay = false
 
@@ -20,7 +20,7 @@ export class WriteTurn {
   }
 
   /** Holds back what the socket is given until the end of the turn. */
-  cork(socket: Socket): void {
+  cork(socket: Writable): void {
     if (socket.writableCorked > 0) return
     socket.cork()
     this.#corked.push(socket)

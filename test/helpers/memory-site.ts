@@ -1,0 +1,99 @@
+import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
+import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints/endpoint.ts'
+import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
+import { ClientConnection } from '../../src/gateway/ingress/connection.ts'
+import { INGRESS_LIMITS, type IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
+import { WriteTurn } from '../../src/gateway/ingress/write-turn.ts'
+import { StreamPool } from '../../src/gateway/stream-pool.ts'
+import { StreamSlots } from '../../src/gateway/stream-slots.ts'
+import { Session } from '../../src/muxado/session.ts'
+import type { Stream } from '../../src/muxado/stream.ts'
+import { acceptTyped } from '../../src/muxado/typed-session.ts'
+import type { CompiledPolicy } from '../../src/policy/policy.ts'
+import { captureLog } from './captured-log.ts'
+import { pipePair } from './connected-pair.ts'
+import { ManualClock } from './manual-clock.ts'
+import { MemorySocket } from './memory-socket.ts'
+
+export interface MemorySiteOptions {
+  /** Plays the device, header and all. */
+  readonly serve: (stream: Stream) => void
+  readonly policy?: Partial<CompiledPolicy>
+  readonly limits?: Partial<IngressLimits>
+  readonly openStreams?: number
+}
+
+export type MemorySite = Awaited<ReturnType<typeof startMemorySite>>
+
+/** Connections of an ingress, a session and a device without any socket of the system. */
+export async function startMemorySite(options: MemorySiteOptions) {
+  const clock = new ManualClock()
+  const captured = captureLog('warn')
+  const pair = await pipePair()
+  const { openStreams } = options
+  const session = new Session(pair.server, {
+    role: 'server',
+    accept: (stream) => stream.retire(),
+    ...(openStreams === undefined ? {} : { limits: { openStreams } }),
+  })
+  const device = new Session(pair.client, {
+    role: 'client',
+    accept: acceptTyped((_type, stream) => options.serve(stream)),
+  })
+  const slots = new StreamSlots({ session, clock })
+  const endpoint = createEndpoint(slots, options.policy ?? {})
+  const registry = new EndpointRegistry()
+  registry.add(endpoint)
+  const context = {
+    registry,
+    clock,
+    log: captured.log,
+    limits: { ...INGRESS_LIMITS, ...options.limits },
+    turn: new WriteTurn(),
+    now: clock.monotonic(),
+  }
+  const connections = new Set<ClientConnection>()
+  const visit = () => {
+    const socket = new MemorySocket()
+    const connection = new ClientConnection({
+      socket,
+      front: { scheme: 'http', redirectsToHttps: false },
+      context,
+      onClose: (closed) => connections.delete(closed),
+    })
+    connections.add(connection)
+    connection.open()
+    return socket
+  }
+  /** Moves the time, and looks at the deadlines as the ingress does. */
+  const advance = async (ms: number) => {
+    for (let left = ms; left > 0; left -= context.limits.sweepMs) {
+      await clock.advance(Math.min(left, context.limits.sweepMs))
+      context.now = clock.monotonic()
+      for (const connection of connections) connection.sweep(context.now)
+    }
+  }
+  return { clock, captured, session, device, slots, endpoint, connections, visit, advance }
+}
+
+function createEndpoint(slots: StreamSlots, policy: Partial<CompiledPolicy>): AgentEndpoint {
+  const id = 'ep_memory'
+  return {
+    type: 'agent',
+    id,
+    url: 'http://a.test:80',
+    host: 'a.test',
+    protocol: 'http',
+    forwardsTo: 'localhost:1',
+    trafficPolicy: null,
+    policy: policy as CompiledPolicy,
+    metadata: '',
+    streams: new StreamPool({
+      slots,
+      proxyHeader: (clientAddr) => encodeProxyHeader({ id, protocol: 'http' }, clientAddr),
+    }),
+    sessionId: 'ts_memory',
+    openedAt: 0,
+    traffic: new EndpointTraffic(),
+  }
+}
