@@ -1,5 +1,5 @@
 import type { CompiledPolicy } from '../../policy/policy.ts'
-import type { StreamPool } from '../stream-pool.ts'
+import type { StreamPool } from '../streams/stream-pool.ts'
 
 /** What went through an endpoint since it opened. The ingress counts, the management API shows. */
 export class EndpointTraffic {

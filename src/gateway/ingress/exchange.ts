@@ -1,7 +1,7 @@
 import type { MaybePromise, Outcome, Reply } from '../../policy/exchange/outcome.ts'
 import type { BodyTransform } from '../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
-import type { ProxyStream } from '../stream-pool.ts'
+import type { ProxyStream } from '../streams/stream-pool.ts'
 import { logExchange } from './access-log.ts'
 import type { Client } from './client.ts'
 import { type EdgeErrorCode, edgeErrorReply } from './edge-error.ts'

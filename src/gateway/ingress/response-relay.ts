@@ -1,5 +1,5 @@
 import type { MaybePromise, Outcome } from '../../policy/exchange/outcome.ts'
-import type { ProxyStream } from '../stream-pool.ts'
+import type { ProxyStream } from '../streams/stream-pool.ts'
 import { BodyTracker } from './body-tracker.ts'
 import type { Client } from './client.ts'
 import type { ExchangeTraffic } from './exchange-traffic.ts'

@@ -1,5 +1,5 @@
-import { type Clock, systemClock } from '../base/clock.ts'
-import type { Session } from '../muxado/session.ts'
+import { type Clock, systemClock } from '../../base/clock.ts'
+import type { Session } from '../../muxado/session.ts'
 import type { ProxyStream, StreamPool } from './stream-pool.ts'
 
 export interface StreamSlotsLimits {

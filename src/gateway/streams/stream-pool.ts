@@ -1,6 +1,6 @@
-import { MuxadoError } from '../muxado/error-code.ts'
-import type { Stream, StreamHandler } from '../muxado/stream.ts'
-import { openTyped } from '../muxado/typed-session.ts'
+import { MuxadoError } from '../../muxado/error-code.ts'
+import type { Stream, StreamHandler } from '../../muxado/stream.ts'
+import { openTyped } from '../../muxado/typed-session.ts'
 import type { StreamSlots, StreamWaiter } from './stream-slots.ts'
 
 /** The type of the streams on which the gateway sends connections to the SDK. */
