@@ -2,7 +2,6 @@ import type { Connection } from '../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { Front } from './front.ts'
 import type { HeadScanner } from './head-scanner.ts'
-import type { Upgrade } from './upgrade.ts'
 
 /** The client's side of an exchange, as its connection offers it. */
 export interface Client {
@@ -28,8 +27,8 @@ export interface Client {
   end(): void
   /** Breaks the connection off, so that the client sees that something is missing. */
   abort(): void
+  /** All that comes belongs to the exchange from now on, also what came behind its request. */
+  switched(): void
   /** The exchange is over; without `keepAlive` the connection is too. */
   exchangeDone(keepAlive: boolean): void
-  /** From now on the connection belongs to the upgrade. */
-  upgraded(upgrade: Upgrade): void
 }

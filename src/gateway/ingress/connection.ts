@@ -14,7 +14,6 @@ import type { IngressContext } from './ingress-context.ts'
 import { encodeReply } from './local-reply.ts'
 import { ProgressWatch } from './progress-watch.ts'
 import { parseRequestHead, type RequestHead } from './request-head.ts'
-import type { Upgrade } from './upgrade.ts'
 
 const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
   malformed: 'ERR_GATEWAY_BAD_REQUEST',
@@ -45,14 +44,12 @@ export class ClientConnection implements Client {
   readonly #context: IngressContext
   readonly #onClose: (connection: ClientConnection) => void
   readonly #scanner: HeadScanner
-  /** See `Client`. */
-  isStopping = false
+  #isStopping = false
   readonly #openedAt: number
   /** Endpoints whose connect rules are done with; they go when the endpoint does. */
   readonly #admittedBy = new WeakSet<Endpoint>()
   #facts: ConnectionFacts | undefined
   #exchange: Exchange | undefined
-  #upgrade: Upgrade | undefined
   /** Small pieces that wait for the socket; no more than the window of a stream. */
   readonly #backlog = new GrowingBuffer()
   /** Bytes of later requests, while a response is due. */
@@ -90,28 +87,33 @@ export class ClientConnection implements Client {
     socket.on('error', () => {})
     socket.on('close', () => {
       this.#onClose(this)
-      this.#guard(() => this.#onClosed())
+      this.#guard(() => this.#exchange?.onClientClose())
     })
+  }
+
+  /** See `Client`. */
+  get isStopping(): boolean {
+    return this.#isStopping
   }
 
   /** Closes at once between two requests, after the response otherwise. */
   stop(): void {
-    this.isStopping = true
-    if (this.#upgrade) this.#socket.destroy()
-    else if (!this.#exchange) this.#leave()
+    this.#isStopping = true
+    if (this.#exchange?.isSwitched) this.abort()
+    else if (!this.#exchange && !this.#farewell) this.#leave()
   }
 
-  /** Closes without waiting for anybody. */
+  /** Closes without waiting for anybody; a client that misses something sees that. */
   destroy(): void {
-    this.#socket.destroy()
+    if (this.#socket.writableFinished) this.#socket.destroy()
+    else this.abort()
   }
 
   /** Looks at the deadlines; `now` is monotonic. */
   sweep(now: number): void {
     this.#guard(() => {
-      if (this.#upgrade) this.#upgrade.sweep(now)
+      if (this.#farewell) this.#seeOff(this.#farewell, now)
       else if (this.#exchange) this.#exchange.sweep(now)
-      else if (this.#farewell) this.#seeOff(this.#farewell, now)
       else if (now > this.#deadline) this.#onDeadline()
     })
   }
@@ -168,7 +170,7 @@ export class ClientConnection implements Client {
 
   exchangeDone(keepAlive: boolean): void {
     this.#exchange = undefined
-    if (!keepAlive || this.isStopping) {
+    if (!keepAlive || this.#isStopping) {
       this.#leave()
     } else {
       this.#deadline = this.#context.now + this.#context.limits.keepAliveMs
@@ -176,9 +178,7 @@ export class ClientConnection implements Client {
     }
   }
 
-  upgraded(upgrade: Upgrade): void {
-    this.#exchange = undefined
-    this.#upgrade = upgrade
+  switched(): void {
     this.#readHeld()
   }
 
@@ -192,12 +192,8 @@ export class ClientConnection implements Client {
 
   /** Hands on what stands at `at`, and answers where the next thing begins. */
   #readFrom(chunk: Buffer, at: number): number {
-    if (this.#upgrade) {
-      this.#upgrade.onClientData(at === 0 ? chunk : chunk.subarray(at))
-      return chunk.length
-    }
     if (!this.#exchange) return this.#readHead(chunk, at)
-    const end = this.#exchange.takeBody(chunk, at)
+    const end = this.#exchange.take(chunk, at)
     return end === at ? this.#hold(chunk, at) : end
   }
 
@@ -286,25 +282,13 @@ export class ClientConnection implements Client {
   #onDrain(): void {
     this.#flushBacklog()
     if (this.#socket.writableNeedDrain) return
-    if (this.#upgrade) this.#upgrade.onClientRoom()
-    else if (this.#exchange) this.#exchange.onClientRoom()
+    if (this.#exchange) this.#exchange.onClientRoom()
     else this.#readHeld()
   }
 
-  /** A client that closes its side while a response is due does not want it any more. */
   #onEnd(): void {
-    if (this.#upgrade) {
-      this.#upgrade.onClientEnd()
-    } else if (this.#exchange && !this.#exchange.isAnswered) {
-      this.#socket.destroy()
-    } else if (!this.#farewell) {
-      this.#leave()
-    }
-  }
-
-  #onClosed(): void {
-    this.#exchange?.abandon()
-    this.#upgrade?.onClientClose()
+    if (this.#exchange) this.#exchange.onClientEnd()
+    else if (!this.#farewell) this.#leave()
   }
 
   /** A mistake of ours costs this connection, not all of them. */
@@ -313,7 +297,7 @@ export class ClientConnection implements Client {
       step()
     } catch (err) {
       this.#context.log.error({ err }, 'client connection failed')
-      this.#socket.destroy()
+      this.abort()
     }
   }
 }

@@ -1,197 +1,178 @@
-import type { MaybePromise, Outcome, Reply } from '../../policy/exchange/outcome.ts'
-import type { BodyTransform } from '../../policy/exchange/policy-exchange.ts'
-import type { Endpoint } from '../endpoints/endpoint.ts'
+import type { Reply } from '../../policy/exchange/outcome.ts'
+import type { AgentEndpoint, Endpoint } from '../endpoints/endpoint.ts'
 import type { ProxyStream } from '../streams/stream-pool.ts'
-import { logExchange } from './access-log.ts'
-import type { Client } from './client.ts'
-import { type EdgeErrorCode, edgeErrorReply } from './edge-error.ts'
-import { ExchangeTraffic } from './exchange-traffic.ts'
-import type { ForwardFailure } from './forward.ts'
-import { requestFields } from './forwarded-headers.ts'
+import { ClientExchange } from './client-exchange.ts'
+import type { EdgeErrorCode } from './edge-error.ts'
+import { Forward, type ForwardFailure, type ForwardOwner } from './forward.ts'
+import { requestFields, responseFields } from './forwarded-headers.ts'
 import { admit, redirectToHttps } from './front.ts'
-import { HttpSyntaxError } from './http-syntax-error.ts'
-import type { IngressContext } from './ingress-context.ts'
-import type { LocalReply } from './local-reply.ts'
-import { OutgoingRequest } from './outgoing-request.ts'
 import { PolicyRun } from './policy-run.ts'
-import { ProgressWatch } from './progress-watch.ts'
-import { RequestBody } from './request-body.ts'
-import type { RequestHead } from './request-head.ts'
-import { type RelayOwner, ResponseRelay } from './response-relay.ts'
+import type { RequestBody } from './request-body.ts'
+import type { ResponseHead } from './response-head.ts'
+import type { OutgoingResponse } from './response-writer.ts'
 import { Upgrade } from './upgrade.ts'
 
-const FAILURE_CODES: Record<ForwardFailure | 'transform', EdgeErrorCode> = {
+const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
   busy: 'ERR_NGROK_724',
   lost: 'ERR_NGROK_3210',
   unreachable: 'ERR_NGROK_8012',
   invalid: 'ERR_NGROK_3004',
   broken: 'ERR_NGROK_3004',
-  transform: 'ERR_NGROK_2254',
 }
 
-/** What a policy hears of a device that the gateway did not wait for: no fault of the device. */
-const NOT_AWAITED = 499
+const NO_TRANSFORMS: OutgoingResponse['transforms'] = []
 
-/** One request of a client, from its head to the end of the response. */
-export class Exchange implements RelayOwner {
-  readonly traffic = new ExchangeTraffic()
-  readonly #context: IngressContext
-  readonly #client: Client
-  readonly #head: RequestHead
-  readonly #body: RequestBody | undefined
-  readonly #request: OutgoingRequest
-  readonly #relay: ResponseRelay
-  readonly #startedAt: number
-  #endpoint: Endpoint | undefined
-  #policy: PolicyRun | undefined
-  #watch: ProgressWatch | undefined
-  /** Bytes of the request body up to which it is worth reading on; set with the whole response. */
-  #discardUntil: number | undefined
-  #isOver = false
-
-  constructor(context: IngressContext, client: Client, head: RequestHead) {
-    this.#context = context
-    this.#client = client
-    this.#head = head
-    this.#body =
-      head.framing === 0 ? undefined : new RequestBody(head.framing, client, context.clock)
-    this.#relay = new ResponseRelay(client, head, this)
-    this.#request = new OutgoingRequest({ client, head, body: this.#body, relay: this.#relay })
-    this.#startedAt = context.log.isLevelEnabled('debug') ? context.clock.monotonic() : 0
-  }
-
-  /** True when the client has its whole response and only its request is unfinished. */
-  get isAnswered(): boolean {
-    return this.#discardUntil !== undefined
-  }
-
+/**
+ * One request of a client, from its head to the end of the response.
+ *
+ * INVARIANTS
+ * - It is in one state of `exchange-state.ts`, and only `become` changes that. What does not
+ *   belong to the state it comes in, a verdict above all, is late and does nothing.
+ * - The client gets at most one final response. It begins on the way to `responding`, or whole on
+ *   the way to `draining` and `over`; no state behind those can begin one.
+ * - A response ends cleanly only when the device's has: what breaks after its begin is told by
+ *   `client.abort()`, before that by an answer of the gateway.
+ * - The parts know each other through it alone: `Forward` and `ResponseWriter` call their owner
+ *   interfaces, the connection the public methods, and none of them touches a field here.
+ * - On the way to `over` what the state held is let go: a forward has ended, its stream is back or
+ *   given up. `client.exchangeDone()` or `client.abort()` follows once, unless the client is gone.
+ */
+export class Exchange extends ClientExchange implements ForwardOwner {
   /** Finds the endpoint and sends the request on. */
   start(): void {
-    const { hostname, target } = this.#head
-    const { front, ip } = this.#client
-    const endpoint = this.#context.registry.match(hostname)
+    const { head } = this.request
+    const { hostname, target } = head
+    const { front, ip } = this.client
+    const endpoint = this.context.registry.match(hostname)
     const verdict = endpoint ? admit(front, endpoint) : 'refuse'
-    if (!endpoint || verdict === 'refuse') this.#refuse('ERR_NGROK_3200', true)
-    else if (verdict === 'redirect') this.#reply(redirectToHttps(endpoint, hostname, target), true)
-    else this.#enter(endpoint, target, requestFields(this.#head, ip, front.scheme))
+    if (!endpoint || verdict === 'refuse') this.fail('ERR_NGROK_3200', true)
+    else if (verdict === 'redirect') this.reply(redirectToHttps(endpoint, hostname, target), true)
+    else this.#enter(endpoint, target, requestFields(head, ip, front.scheme), undefined)
   }
 
-  /** Takes what belongs to the request body; answers the offset behind it. */
-  takeBody(chunk: Buffer, from: number): number {
-    const body = this.#body
-    if (!body) return from
-    try {
-      const end = body.take(chunk, from)
-      this.traffic.receive(end - from)
-      if (this.#discardUntil !== undefined) this.#settle(this.#discardUntil)
-      return end
-    } catch (error) {
-      if (!(error instanceof HttpSyntaxError)) throw error
-      this.#refuse('ERR_GATEWAY_BAD_REQUEST', false, `It has ${error.message}.`)
-      return chunk.length
+  onInterim(head: ResponseHead): void {
+    if (this.state.name !== 'forwarding') return
+    if (head.status === 100 && !this.request.markContinued()) return
+    this.writer.interim(head.status, head.reason, responseFields(head))
+  }
+
+  onResponse(head: ResponseHead, isMore: boolean): void {
+    const state = this.state
+    if (state.name !== 'forwarding') return
+    const { forward, policy } = state
+    const { status, reason, framing } = head
+    const fields = responseFields(head)
+    policy?.upstreamEnded(status)
+    if (!policy?.hasResponseRules) {
+      const response = { status, reason, fields, framing, transforms: NO_TRANSFORMS }
+      this.respond(response, forward, isMore)
+      return
     }
+    const held: Buffer[] = []
+    this.become({ name: 'judging-response', forward, policy, held })
+    this.judge(policy.judgeResponse(status, fields), (outcome) => {
+      if (outcome.kind !== 'continue') {
+        this.followEnd(outcome)
+        return
+      }
+      const response = {
+        reason,
+        framing,
+        transforms: policy.responseTransforms,
+        ...policy.response,
+      }
+      const isComplete = forward.isOver
+      this.respond(response, forward, isMore || isComplete || held.length > 0)
+      let hasRoom = true
+      for (const chunk of held) hasRoom = this.writer.write(chunk)
+      if (isComplete) this.writer.finish()
+      else if (hasRoom) forward.onRoom()
+    })
   }
 
-  /** The client's socket has taken what it was given. */
-  onClientRoom(): void {
-    this.#relay.writer.onClientRoom()
+  onBody(chunk: Buffer): boolean {
+    const state = this.state
+    if (state.name === 'responding') return this.writer.write(chunk)
+    if (state.name === 'judging-response') state.held.push(chunk)
+    return false
   }
 
-  /** The client is gone: nobody wants the response any more. */
-  abandon(): void {
-    if (this.#isOver) return
-    this.#giveUp()
-    this.#conclude()
+  onComplete(): void {
+    if (this.state.name === 'responding') this.writer.finish()
   }
 
-  /** Ends an exchange that does not move; `now` is monotonic. */
-  sweep(now: number): void {
-    this.#watch ??= new ProgressWatch(this.#context.limits)
-    const { forward, writer, unreleased } = this.#relay
-    const bodyBytes = this.#body?.bytes ?? 0
-    const movedBytes = bodyBytes + (forward?.received ?? 0) + writer.bytes - unreleased
-    const awaitedBodyBytes = this.#isBodyAwaited() ? bodyBytes : undefined
-    const stall = this.#watch.look({ movedBytes, awaitedBodyBytes }, now)
-    if (stall === 'slow-body') {
-      this.#refuse('ERR_GATEWAY_REQUEST_TIMEOUT', false)
-    } else if (stall === 'silence') {
-      this.#policy?.upstreamEnded(undefined)
-      this.#refuse('ERR_NGROK_3005', false)
+  onSwitch(head: ResponseHead, rest: Buffer, stream: ProxyStream): void {
+    const state = this.state
+    if (state.name !== 'forwarding' || this.request.head.upgrade === undefined) {
+      stream.retire()
+      this.onFailure('invalid')
+      return
     }
-  }
-
-  onAnswered(): void {
-    const body = this.#body
-    if (!body || body.isDone || !this.#relay.writer.keepAlive) {
-      this.#finish()
-    } else {
-      // A rest of the request that nobody wants any more is dropped, if it is not too long.
-      this.#discardUntil = body.bytes + this.#context.limits.discardedBytes
-      body.discard()
-      this.#settle(this.#discardUntil)
-    }
-  }
-
-  onFailed(failure: ForwardFailure | 'transform', err?: Error): void {
-    if (err) this.#context.log.info({ err, endpoint: this.#endpoint?.id }, 'body not transformed')
-    this.#refuse(FAILURE_CODES[failure], true)
-  }
-
-  onSwitched(rest: Buffer, stream: ProxyStream): void {
-    if (!this.#endpoint) return
-    this.#isOver = true
+    const { status, reason, framing } = head
+    state.policy?.upstreamEnded(status)
+    const fields = responseFields(head)
+    this.writer.begin({ status, reason, fields, framing, transforms: NO_TRANSFORMS }, false)
     const upgrade = new Upgrade({
-      client: this.#client,
+      client: this.client,
       stream,
       traffic: this.traffic,
-      limits: this.#context.limits,
-      onOver: (bytesIn, bytesOut) => this.#conclude(bytesIn, bytesOut),
+      limits: this.context.limits,
+      onOver: (bytesIn, bytesOut) => {
+        this.conclude(bytesIn, bytesOut)
+        this.client.exchangeDone(false)
+      },
     })
-    this.#client.upgraded(upgrade)
+    this.become({ name: 'switched', upgrade })
+    this.client.switched()
     if (rest.length > 0) upgrade.onData(rest)
   }
 
-  onJudged(outcome: MaybePromise<Outcome>, next: () => void): void {
-    if (!(outcome instanceof Promise)) {
-      this.#follow(outcome, next)
-      return
-    }
-    outcome
-      .then((settled) => {
-        if (this.#isAwaited) this.#follow(settled, next)
-      })
-      .catch((err) => {
-        this.#context.log.error({ err, endpoint: this.#endpoint?.id }, 'policy failed')
-        if (this.#isAwaited) this.#refuse('ERR_NGROK_2254', false)
-      })
+  onFailure(failure: ForwardFailure): void {
+    const state = this.state
+    if ('policy' in state) state.policy?.upstreamEnded(undefined)
+    this.fail(FAILURE_CODES[failure], true)
   }
 
-  /** Sends the request to an endpoint, past its policy if it has one. */
-  #enter(endpoint: Endpoint, target: string, fields: string[]): void {
-    this.#endpoint = endpoint
-    this.traffic.enter(endpoint.traffic)
-    if (!this.#policy && !hasRules(endpoint)) {
-      this.#deliver(endpoint, target, fields)
+  /** Sends the request to an endpoint, past its policy if it has one, or one was met before. */
+  #enter(endpoint: Endpoint, target: string, fields: string[], outer: PolicyRun | undefined): void {
+    this.enterEndpoint(endpoint)
+    if (!outer && !hasRules(endpoint)) {
+      this.#deliver(endpoint, target, fields, undefined)
       return
     }
-    const receivedAt = this.#policy?.receivedAt ?? this.#context.clock.now()
+    const receivedAt = outer?.receivedAt ?? this.context.clock.now()
+    const request = this.request
     const policy = new PolicyRun({
       endpoint,
-      client: this.#client,
-      head: this.#head,
+      client: this.client,
+      head: request.head,
       target,
       fields,
       receivedAt,
-      bodyReceivedAt: () => (this.#body ? this.#body.receivedAt : receivedAt),
-      readBody: (maxBytes) =>
-        this.#isAwaited ? this.#request.readBody(maxBytes) : Promise.resolve(undefined),
-      outer: this.#policy,
+      bodyReceivedAt: () => (request.body ? request.body.receivedAt : receivedAt),
+      readBody: (maxBytes) => this.#readBody(maxBytes),
+      outer,
     })
-    this.#policy = policy
-    this.#relay.policy = policy
-    this.onJudged(policy.judgeRequest(), () => {
-      this.#deliver(endpoint, policy.target, policy.fields, policy.requestTransforms)
+    this.become({ name: 'judging-request', policy })
+    this.judge(policy.judgeRequest(), (outcome) => {
+      if (outcome.kind === 'continue') {
+        this.#deliver(endpoint, policy.target, policy.fields, policy)
+      } else if (outcome.kind === 'forward') {
+        this.#handOn(outcome.url, policy)
+      } else if (outcome.kind === 'respond' && outcome.runsResponsePhase) {
+        this.#answer(outcome.reply, policy)
+      } else {
+        this.followEnd(outcome)
+      }
     })
+  }
+
+  /** A policy may look into a request that waits for it, and no longer. */
+  #readBody(maxBytes: number): Promise<Buffer | undefined> {
+    const { name } = this.state
+    return name === 'judging-request' || name === 'judging-response'
+      ? this.request.readBody(maxBytes)
+      : Promise.resolve(undefined)
   }
 
   /** Sends the request to the device; nobody stands behind a cloud endpoint. */
@@ -199,142 +180,82 @@ export class Exchange implements RelayOwner {
     endpoint: Endpoint,
     target: string,
     fields: readonly string[],
-    transforms?: readonly BodyTransform[],
+    policy: PolicyRun | undefined,
   ): void {
-    if (endpoint.type === 'cloud') this.#refuse('ERR_NGROK_6029', true)
-    else this.#request.send(endpoint, target, fields, transforms)
+    const request = this.request
+    const { body } = request
+    if (endpoint.type === 'cloud') {
+      this.fail('ERR_NGROK_6029', true)
+      return
+    }
+    const transforms = policy?.requestTransforms ?? NO_TRANSFORMS
+    if (!policy || !body || transforms.length === 0) {
+      this.#forward(endpoint, request.encodeHead(target, fields), body, policy)
+      return
+    }
+    const onContent = (content: Buffer) => {
+      if (this.state.name !== 'preparing') return
+      this.#forward(endpoint, request.encodeWhole(target, fields, content), undefined, policy)
+    }
+    const onError = (error: Error) => this.onTransformError(error)
+    const pipe = request.transform(body, transforms, onContent, onError)
+    this.become({ name: 'preparing', policy, pipe })
   }
 
-  #follow(outcome: Outcome, next: () => void): void {
-    switch (outcome.kind) {
-      case 'continue':
-        next()
-        break
-      case 'respond':
-        this.#giveUp()
-        this.#answer(outcome.reply, outcome.runsResponsePhase)
-        break
-      case 'forward':
-        this.#handOn(outcome.url)
-        break
-      case 'close':
-        this.#giveUp()
-        this.#conclude()
-        this.#client.abort()
-    }
+  #forward(
+    endpoint: AgentEndpoint,
+    bytes: Buffer,
+    body: RequestBody | undefined,
+    policy: PolicyRun | undefined,
+  ): void {
+    this.traffic.receive(bytes.length)
+    const forward = new Forward({
+      pool: endpoint.streams,
+      clientAddr: this.client.address,
+      method: this.request.head.method,
+      request: bytes,
+      body,
+      scanner: this.client.responseScanner,
+      owner: this,
+    })
+    this.become({ name: 'forwarding', forward, policy })
+    forward.start()
   }
 
   /** Sends the request to an internal endpoint, whose policy runs in its turn. */
-  #handOn(url: string): void {
-    const endpoint = this.#context.registry.matchInternal(new URL(url))
-    const policy = this.#policy
-    if (endpoint && policy) this.#enter(endpoint, policy.target, [...policy.fields])
-    else this.#refuse('ERR_NGROK_3200', true)
+  #handOn(url: string, policy: PolicyRun): void {
+    const endpoint = this.context.registry.matchInternal(new URL(url))
+    if (endpoint) this.#enter(endpoint, policy.target, [...policy.fields], policy)
+    else this.fail('ERR_NGROK_3200', true)
   }
 
-  /** Sends what a policy has made; its response phase may have a look at it. */
-  #answer({ status, headers, body, errorCode }: Reply, runsResponsePhase: boolean): void {
-    const policy = this.#policy
+  /** Sends what a policy has made, past its response phase. */
+  #answer(reply: Reply, policy: PolicyRun): void {
+    const { status, headers, body, errorCode } = reply
+    this.giveUp()
     this.traffic.refuse(errorCode)
-    if (!runsResponsePhase || !policy?.hasResponseRules) {
-      this.#reply({ status, fields: headers, body }, true)
+    if (!policy.hasResponseRules) {
+      this.reply({ status, fields: headers, body }, true)
       return
     }
-    this.onJudged(policy.judgeResponse(status, headers), () => {
+    this.become({ name: 'judging-reply', policy })
+    this.judge(policy.judgeResponse(status, headers), (outcome) => {
       const { response, responseTransforms: transforms } = policy
-      if (transforms.length === 0) {
-        this.#reply({ ...response, body }, true)
-        return
+      if (outcome.kind !== 'continue') {
+        this.followEnd(outcome)
+      } else if (transforms.length === 0) {
+        this.reply({ ...response, body }, true)
+      } else {
+        const content = Buffer.from(body)
+        const framing = content.length
+        this.respond({ ...response, reason: undefined, framing, transforms }, undefined, true)
+        this.writer.write(content)
+        this.writer.finish()
       }
-      const { writer } = this.#relay
-      const content = Buffer.from(body)
-      writer.begin({ ...response, reason: undefined, framing: content.length, transforms }, true)
-      writer.write(content)
-      writer.finish()
-    })
-  }
-
-  /** Ends the exchange with an error: as an answer while nothing was answered, else abruptly. */
-  #refuse(code: EdgeErrorCode, mayGoOn: boolean, detail?: string): void {
-    this.#giveUp()
-    this.traffic.refuse(code)
-    if (this.#relay.writer.hasBegun) {
-      this.#conclude()
-      this.#client.abort()
-    } else {
-      this.#reply(edgeErrorReply(code, acceptOf(this.#head), detail), mayGoOn)
-    }
-  }
-
-  #reply(reply: LocalReply, mayGoOn: boolean): void {
-    const goesOn = mayGoOn && this.#head.keepAlive && !this.#client.isStopping
-    const keepAlive = goesOn && this.#isRestShort()
-    this.#relay.writer.reply(reply, keepAlive, this.#context.clock.now())
-    this.onAnswered()
-  }
-
-  /** False once the client has a whole response: a verdict that comes later means nothing. */
-  get #isAwaited(): boolean {
-    return !this.#isOver && !this.isAnswered
-  }
-
-  /** True when what may still come of the body is less trouble than a new connection. */
-  #isRestShort(): boolean {
-    if (!this.#body || this.#body.isDone) return true
-    const { expectsContinue, framing } = this.#head
-    // Who waits for a 100 may send the body after another answer, or not: nobody can tell.
-    const isUnasked = expectsContinue && !this.#relay.isContinued
-    return !isUnasked && framing <= this.#context.limits.discardedBytes
-  }
-
-  /** True while it is the client's turn to send more of the body. */
-  #isBodyAwaited(): boolean {
-    const body = this.#body
-    if (!body || body.isDone || body.isBlocked) return false
-    // Who waits for a 100 has the right to be silent until then.
-    return !this.#head.expectsContinue || this.#relay.isContinued || body.bytes > 0
-  }
-
-  #giveUp(): void {
-    this.#request.abandon()
-    this.#relay.abandon()
-    this.#policy?.upstreamEnded(NOT_AWAITED)
-  }
-
-  #settle(discardUntil: number): void {
-    const body = this.#body
-    if (!this.#isOver && (!body || body.isDone || body.bytes > discardUntil)) this.#finish()
-  }
-
-  #finish(): void {
-    this.#conclude()
-    const isBodyDone = this.#body === undefined || this.#body.isDone
-    this.#client.exchangeDone(this.#relay.writer.keepAlive && isBodyDone)
-  }
-
-  /** What an upgrade moved afterwards is given, and was counted already. */
-  #conclude(upgradeIn = 0, upgradeOut = 0): void {
-    this.#isOver = true
-    const { log, clock } = this.#context
-    const { status, bytes } = this.#relay.writer
-    this.traffic.end()
-    if (!log.isLevelEnabled('debug')) return
-    logExchange(log, {
-      head: this.#head,
-      clientIp: this.#client.ip,
-      status,
-      bytesIn: (this.#body?.bytes ?? 0) + upgradeIn,
-      bytesOut: bytes + upgradeOut,
-      ms: Math.round(clock.monotonic() - this.#startedAt),
     })
   }
 }
 
 function hasRules({ policy }: Endpoint): boolean {
   return policy.hasConnectRules || policy.hasRequestRules || policy.hasResponseRules
-}
-
-function acceptOf({ fields }: RequestHead): string {
-  const at = fields.findIndex((name, index) => index % 2 === 0 && name.toLowerCase() === 'accept')
-  return fields[at + 1] ?? ''
 }

@@ -3,7 +3,7 @@ import type { StreamHandler } from '../../muxado/stream.ts'
 import type { ProxyStream, StreamPool } from '../streams/stream-pool.ts'
 import type { NoStreamReason, StreamWaiter } from '../streams/stream-slots.ts'
 import { UNTIL_CLOSE } from './body-framing.ts'
-import { BodyTracker, joined } from './body-tracker.ts'
+import { BodyTracker } from './body-tracker.ts'
 import { isDialFailure, resemblesDialFailure } from './dial-failure.ts'
 import type { HeadScanner } from './head-scanner.ts'
 import { HttpSyntaxError } from './http-syntax-error.ts'
@@ -23,8 +23,8 @@ export interface ForwardOwner {
   onInterim(head: ResponseHead): void
   /** `isMore`: body or end follow before this call stack ends. */
   onResponse(head: ResponseHead, isMore: boolean): void
-  /** A part of the body, as framed; `release()` its bytes once they went on. */
-  onBody(chunk: Buffer): void
+  /** A part of the body, as framed. False: it waits here, and `onRoom()` is called when it went on. */
+  onBody(chunk: Buffer): boolean
   onComplete(): void
   /** A 101: from `rest` on, the stream speaks another protocol and belongs to the owner. */
   onSwitch(head: ResponseHead, rest: Buffer, stream: ProxyStream): void
@@ -74,18 +74,24 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   #interims = 0
   #isRequestDone = false
   #isOver = false
-  /** Received bytes whose credit was not given back. */
-  #owed = 0
-  /** Those of them that do not go on: heads and chunk lines. */
-  #consumed = 0
-  /** The owner wants the body without its chunk lines. Set before the first `onBody`. */
-  decodesBody = false
   /** Bytes received so far, heads included. */
-  received = 0
+  #received = 0
+  /** Those of them whose credit the device has not got back, because they wait. */
+  #owed = 0
 
   constructor(options: ForwardOptions) {
     this.#options = options
     this.#owner = options.owner
+  }
+
+  /** True when the owner hears nothing any more: the response is whole, failed or not wanted. */
+  get isOver(): boolean {
+    return this.#isOver
+  }
+
+  /** Bytes of the response that came and do not wait any more. */
+  get passedOn(): number {
+    return this.#received - this.#owed
   }
 
   /** Asks for a stream. */
@@ -115,13 +121,12 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     this.#isRequestDone = true
   }
 
-  /** Gives back credit for bytes of the body. */
-  release(bytes: number): void {
-    const due = bytes + this.#consumed
-    if (this.#isOver || due === 0) return
-    this.#consumed = 0
-    this.#owed -= due
-    this.#proxy?.stream.release(due)
+  /** What the owner let wait has gone on: the device may send as much again. */
+  onRoom(): void {
+    if (this.#isOver || this.#owed === 0) return
+    const bytes = this.#owed
+    this.#owed = 0
+    this.#proxy?.stream.release(bytes)
   }
 
   /** The owner has lost interest. */
@@ -134,8 +139,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   }
 
   onData(chunk: Buffer): void {
-    this.received += chunk.length
-    this.#owed += chunk.length
+    this.#received += chunk.length
     try {
       let at = 0
       while (at < chunk.length && !this.#isOver) {
@@ -158,14 +162,16 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   }
 
   onClose(error: MuxadoError | undefined): void {
+    // A body that lasts until the end has not ended with a reset.
     if (error && error.reason !== 'stream-reset') this.#fail('lost')
-    else this.onEnd()
+    else if (this.#isStale()) this.#retry()
+    else this.#fail('broken')
   }
 
   /** True when the service had closed a kept connection before this request reached it. */
   #isStale(): boolean {
     const { method, body } = this.#options
-    const isUnheard = this.received === 0 && this.#proxy?.isReused === true
+    const isUnheard = this.#received === 0 && this.#proxy?.isReused === true
     return isUnheard && !this.#isRetried && !body && IDEMPOTENT.has(method)
   }
 
@@ -179,9 +185,9 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   #readHead(chunk: Buffer, from: number): number {
     const { scanner, method } = this.#options
     const end = scanner.scan(chunk, from)
-    this.#consumed += (end === -1 ? chunk.length : end) - from
+    this.#owed += (end === -1 ? chunk.length : end) - from
     if (end === -1) {
-      this.release(0)
+      this.onRoom()
       return chunk.length
     }
     const head = parseResponseHead(scanner.take(), method)
@@ -207,14 +213,11 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   }
 
   #readBody(body: BodyTracker, chunk: Buffer, from: number): number {
-    const content: Buffer[] | undefined = this.decodesBody ? [] : undefined
-    const end = body.advance(chunk, from, content)
-    const isAll = end - from === chunk.length
-    const part = content ? joined(content) : isAll ? chunk : chunk.subarray(from, end)
-    this.#consumed += end - from - part.length
+    const end = body.advance(chunk, from)
+    this.#owed += end - from
+    const part = end - from === chunk.length ? chunk : chunk.subarray(from, end)
     if (this.#suspect) this.#suspect = Buffer.concat([this.#suspect, part])
-    else if (part.length > 0) this.#owner.onBody(part)
-    else this.release(0)
+    else if (this.#owner.onBody(part)) this.onRoom()
     if (body.isDone) this.#complete(end === chunk.length)
     return end
   }
@@ -222,7 +225,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   #switch(head: ResponseHead, rest: Buffer): void {
     const proxy = this.#proxy
     if (!proxy) return
-    this.release(0)
+    this.onRoom()
     this.#isOver = true
     this.#owner.onSwitch(head, rest, proxy)
   }
@@ -238,7 +241,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     if (this.#isOver) return
     // The next exchange starts with a whole window; what the client has not taken yet is with its
     // socket, which is not asked for another request until then.
-    if (this.#owed > 0) this.#proxy?.stream.release(this.#owed)
+    this.onRoom()
     this.#isOver = true
     if (isClean && this.#isRequestDone && this.#head?.keepAlive) this.#proxy?.release()
     else this.#proxy?.retire()

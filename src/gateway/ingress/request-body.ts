@@ -30,12 +30,9 @@ export class RequestBody {
   /** What came before there was a sink, as framed. */
   #held: Buffer[] = []
   #preview: BodyPreview | undefined
-  /** The client has to wait. */
-  isBlocked = false
-  /** Bytes as framed, so far. */
-  bytes = 0
-  /** Milliseconds since the epoch at which its last byte came; undefined until then. */
-  receivedAt: number | undefined
+  #isBlocked = false
+  #bytes = 0
+  #receivedAt: number | undefined
 
   constructor(framing: BodyFraming, source: BodySource, clock: Clock) {
     this.#framing = framing
@@ -49,12 +46,27 @@ export class RequestBody {
     return this.#tracker.isDone
   }
 
+  /** The client has to wait. */
+  get isBlocked(): boolean {
+    return this.#isBlocked
+  }
+
+  /** Bytes as framed, so far. */
+  get bytes(): number {
+    return this.#bytes
+  }
+
+  /** Milliseconds since the epoch at which its last byte came; undefined until then. */
+  get receivedAt(): number | undefined {
+    return this.#receivedAt
+  }
+
   /** Answers the offset behind the bytes of `chunk` that belong to it. Throws HttpSyntaxError. */
   take(chunk: Buffer, from: number): number {
     if (this.isDone) return from
     const end = this.#tracker.advance(chunk, from)
-    this.bytes += end - from
-    if (this.isDone) this.receivedAt = this.#clock.now()
+    this.#bytes += end - from
+    if (this.isDone) this.#receivedAt = this.#clock.now()
     this.#pass(end - from === chunk.length ? chunk : chunk.subarray(from, end))
     if (this.isDone) this.#sink?.end()
     return end
@@ -62,6 +74,7 @@ export class RequestBody {
 
   /** Sends what has come and what will come to `sink`: as framed, or the content alone. */
   flowTo(sink: BodySink, form: 'framed' | 'content' = 'framed'): void {
+    this.#preview?.abandon()
     this.#sink = sink
     this.#decoder = form === 'content' ? new BodyTracker(this.#framing) : undefined
     this.#unblock()
@@ -83,9 +96,10 @@ export class RequestBody {
 
   /**
    * The whole content, read before there is a sink, which gets all of it afterwards; undefined
-   * when it is longer than `maxBytes`. One at a time.
+   * when it is longer than `maxBytes`, or flows somewhere already. One at a time.
    */
   read(maxBytes: number): Promise<Buffer | undefined> {
+    if (this.#sink) return Promise.resolve(undefined)
     return new Promise((resolve) => {
       const preview = new BodyPreview(this.#framing, maxBytes, resolve)
       this.#preview = preview
@@ -95,9 +109,11 @@ export class RequestBody {
   }
 
   #pass(chunk: Buffer): void {
-    if (this.#sink) {
+    const sink = this.#sink
+    if (sink) {
       const part = this.#decoder ? this.#decoder.decode(chunk) : chunk
-      if (!this.#sink.write(part)) this.#block()
+      // What the write sets off may have put another sink in its place.
+      if (!sink.write(part) && this.#sink === sink) this.#block()
     } else {
       this.#held.push(chunk)
       this.#preview?.add(chunk)
@@ -107,13 +123,13 @@ export class RequestBody {
 
   #block(): void {
     if (this.isDone) return
-    this.isBlocked = true
+    this.#isBlocked = true
     this.#source.pause()
   }
 
   #unblock(): void {
-    if (!this.isBlocked) return
-    this.isBlocked = false
+    if (!this.#isBlocked) return
+    this.#isBlocked = false
     this.#source.resume()
   }
 }
@@ -153,6 +169,11 @@ class BodyPreview {
     } else if (this.#tracker.isDone) {
       this.#settle(joined(this.#content))
     }
+  }
+
+  /** Answers that there is nothing to look at, unless it has answered. */
+  abandon(): void {
+    if (!this.isOver) this.#settle(undefined)
   }
 
   #settle(content: Buffer | undefined): void {

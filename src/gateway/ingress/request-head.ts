@@ -62,7 +62,8 @@ export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
       connection.upgrade && framing === 0 && minorVersion === 1
         ? spliceable(found.upgrade)
         : undefined,
-    expectsContinue: found.expect !== undefined && parseExpect(found.expect),
+    // HTTP/1.0 knows no 100 (RFC 9110 10.1.1).
+    expectsContinue: found.expect !== undefined && parseExpect(found.expect) && minorVersion === 1,
     acceptsTrailers: found.te !== undefined && /(^|[, \t])trailers($|[,; \t])/i.test(found.te),
     keepAlive: minorVersion === 1 ? !connection.close : connection.keepAlive && !connection.close,
   }

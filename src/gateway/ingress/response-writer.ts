@@ -1,6 +1,7 @@
 import type { BodyTransform } from '../../policy/exchange/policy-exchange.ts'
 import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from './body-framing.ts'
 import { BodyPipe, encodeChunk, LAST_CHUNK } from './body-pipe.ts'
+import { BodyTracker } from './body-tracker.ts'
 import type { Client } from './client.ts'
 import type { ExchangeTraffic } from './exchange-traffic.ts'
 import { connectionFields, encodeReply, type LocalReply } from './local-reply.ts'
@@ -25,7 +26,6 @@ export interface OutgoingResponse {
 }
 
 export interface ResponseOwner {
-  readonly traffic: ExchangeTraffic
   /** After `write()` answered false. */
   onWriterRoom(): void
   /** After `finish()`: all of it is with the client's socket. */
@@ -37,22 +37,47 @@ export interface ResponseOwner {
 export class ResponseWriter {
   readonly #client: Client
   readonly #request: RequestHead
+  readonly #traffic: ExchangeTraffic
   readonly #owner: ResponseOwner
   #pendingHead: string | undefined
   #pipe: BodyPipe | undefined
-  /** Of the final response; 0 until it is known. */
-  status = 0
-  /** Something of the final response has gone to the client, or is about to. */
-  hasBegun = false
-  /** Bytes of the final response so far. */
-  bytes = 0
-  /** Whether the connection goes on, as the client was told. */
-  keepAlive = false
+  /** Takes the chunk lines away, where the body has to be content alone. */
+  #decoder: BodyTracker | undefined
+  #status = 0
+  #hasBegun = false
+  #bytes = 0
+  #keepAlive = false
 
-  constructor(client: Client, request: RequestHead, owner: ResponseOwner) {
+  constructor(
+    client: Client,
+    request: RequestHead,
+    traffic: ExchangeTraffic,
+    owner: ResponseOwner,
+  ) {
     this.#client = client
     this.#request = request
+    this.#traffic = traffic
     this.#owner = owner
+  }
+
+  /** Of the final response; 0 until it is known. */
+  get status(): number {
+    return this.#status
+  }
+
+  /** Something of the final response has gone to the client, or is about to. */
+  get hasBegun(): boolean {
+    return this.#hasBegun
+  }
+
+  /** Bytes of the final response so far. */
+  get bytes(): number {
+    return this.#bytes
+  }
+
+  /** Whether the connection goes on, as the client was told. */
+  get keepAlive(): boolean {
+    return this.#keepAlive
   }
 
   /** Passes a 1xx on, to a client that can know it (RFC 9110 15.2). */
@@ -61,29 +86,30 @@ export class ResponseWriter {
     this.#client.write(Buffer.from(formatHead(statusLine(status, reason), fields), 'latin1'))
   }
 
-  /**
-   * Begins the final response. With `isMore` the head waits for the next `write()` or `finish()`.
-   * True when the body has to come as content alone, without chunk lines.
-   */
-  begin(response: OutgoingResponse, isMore: boolean): boolean {
+  /** Begins the final response. With `isMore` the head waits for the next `write()` or `finish()`. */
+  begin(response: OutgoingResponse, isMore: boolean): void {
     const { status, fields, framing, transforms } = response
     const { method, minorVersion } = this.#request
-    this.status = status
+    this.#status = status
     if (transforms.length > 0 && !hasNoBody(status, method)) {
+      if (framing === CHUNKED) this.#decoder = new BodyTracker(framing)
       this.#beginPiped(response)
-      return framing === CHUNKED
+      return
     }
-    // HTTP/1.0 knows no chunks: the end of the connection is the end of the body.
-    const isDecoded = framing === CHUNKED && minorVersion === 0
-    if (isDecoded) this.#setHead(response, withoutFields(fields, ...FRAMING), UNTIL_CLOSE)
-    else this.#setHead(response, fields, framing)
+    if (framing === CHUNKED && minorVersion === 0) {
+      // HTTP/1.0 knows no chunks: the end of the connection is the end of the body.
+      this.#decoder = new BodyTracker(framing)
+      this.#setHead(response, withoutFields(fields, ...FRAMING), UNTIL_CLOSE)
+    } else {
+      this.#setHead(response, fields, framing)
+    }
     if (!isMore) this.#flush()
-    return isDecoded
   }
 
-  /** Takes all bytes; false: wait for `onWriterRoom`. */
+  /** Takes a part of the body as framed; false: wait for `onWriterRoom`. */
   write(chunk: Buffer): boolean {
-    return this.#pipe ? this.#pipe.write(chunk) : this.#send(chunk)
+    const part = this.#decoder ? this.#decoder.decode(chunk) : chunk
+    return this.#pipe ? this.#pipe.write(part) : this.#send(part)
   }
 
   /** The body is complete. */
@@ -99,9 +125,9 @@ export class ResponseWriter {
   /** Sends an answer of the gateway itself, instead of any other. */
   reply(reply: LocalReply, keepAlive: boolean, now: number): void {
     const { method, minorVersion } = this.#request
-    this.status = reply.status
-    this.hasBegun = true
-    this.keepAlive = keepAlive
+    this.#status = reply.status
+    this.#hasBegun = true
+    this.#keepAlive = keepAlive
     const bytes = encodeReply(reply, { isHead: method === 'HEAD', keepAlive, minorVersion }, now)
     this.#put(bytes)
   }
@@ -153,10 +179,10 @@ export class ResponseWriter {
     framing: BodyFraming,
   ): void {
     const { keepAlive, minorVersion } = this.#request
-    this.hasBegun = true
-    this.keepAlive = keepAlive && framing !== UNTIL_CLOSE && !this.#client.isStopping
+    this.#hasBegun = true
+    this.#keepAlive = keepAlive && framing !== UNTIL_CLOSE && !this.#client.isStopping
     // A switch of protocols has said already what becomes of the connection.
-    const more = status === 101 ? [] : connectionFields(this.keepAlive, minorVersion)
+    const more = status === 101 ? [] : connectionFields(this.#keepAlive, minorVersion)
     this.#pendingHead = formatHead(statusLine(status, reason), [...fields, ...more])
   }
 
@@ -181,8 +207,8 @@ export class ResponseWriter {
   }
 
   #put(bytes: Buffer): boolean {
-    this.bytes += bytes.length
-    this.#owner.traffic.send(bytes.length)
+    this.#bytes += bytes.length
+    this.#traffic.send(bytes.length)
     return this.#client.write(bytes)
   }
 }

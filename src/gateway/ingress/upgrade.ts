@@ -83,8 +83,9 @@ export class Upgrade implements StreamHandler {
 
   onClose(error: MuxadoError | undefined): void {
     this.#options.stream.retire()
-    this.#over()
+    // First: what follows on the end would close the connection as if nothing were missing.
     if (error) this.#options.client.abort()
+    this.#over()
   }
 
   #over(): void {

@@ -1,0 +1,285 @@
+import type { MaybePromise, Outcome } from '../../policy/exchange/outcome.ts'
+import type { Endpoint } from '../endpoints/endpoint.ts'
+import { logExchange } from './access-log.ts'
+import type { Client } from './client.ts'
+import { type EdgeErrorCode, edgeErrorReply } from './edge-error.ts'
+import { type ExchangeState, nextExchangeState } from './exchange-state.ts'
+import { ExchangeTraffic } from './exchange-traffic.ts'
+import type { Forward } from './forward.ts'
+import { HttpSyntaxError } from './http-syntax-error.ts'
+import { IncomingRequest } from './incoming-request.ts'
+import type { IngressContext } from './ingress-context.ts'
+import type { LocalReply } from './local-reply.ts'
+import { ProgressWatch } from './progress-watch.ts'
+import type { RequestHead } from './request-head.ts'
+import { type OutgoingResponse, type ResponseOwner, ResponseWriter } from './response-writer.ts'
+
+/** What a policy hears of a device that the gateway did not wait for: no fault of the device. */
+const NOT_AWAITED = 499
+
+const ROUTING: ExchangeState = { name: 'routing' }
+const OVER: ExchangeState = { name: 'over' }
+
+/** The client's side of an exchange: its state, what the client does meanwhile, and how it ends. */
+export class ClientExchange implements ResponseOwner {
+  protected readonly context: IngressContext
+  protected readonly client: Client
+  protected readonly request: IncomingRequest
+  protected readonly writer: ResponseWriter
+  protected readonly traffic = new ExchangeTraffic()
+  readonly #startedAt: number
+  /** The one that the request has come to. */
+  #endpoint: Endpoint | undefined
+  #watch: ProgressWatch | undefined
+  #state = ROUTING
+
+  constructor(context: IngressContext, client: Client, head: RequestHead) {
+    this.context = context
+    this.client = client
+    this.request = new IncomingRequest(head, client, context.clock)
+    this.writer = new ResponseWriter(client, head, this.traffic, this)
+    this.#startedAt = context.log.isLevelEnabled('debug') ? context.clock.monotonic() : 0
+  }
+
+  protected get state(): ExchangeState {
+    return this.#state
+  }
+
+  /** True when the connection speaks another protocol now. */
+  get isSwitched(): boolean {
+    return this.#state.name === 'switched'
+  }
+
+  /** Takes what belongs to the exchange; answers the offset behind it. */
+  take(chunk: Buffer, from: number): number {
+    const state = this.#state
+    if (state.name === 'switched') {
+      state.upgrade.onClientData(from === 0 ? chunk : chunk.subarray(from))
+      return chunk.length
+    }
+    const { body } = this.request
+    if (!body) return from
+    try {
+      const end = body.take(chunk, from)
+      this.traffic.receive(end - from)
+      this.#settle()
+      return end
+    } catch (error) {
+      if (!(error instanceof HttpSyntaxError)) throw error
+      this.fail('ERR_GATEWAY_BAD_REQUEST', false, `It has ${error.message}.`)
+      return chunk.length
+    }
+  }
+
+  /** The client's socket has taken what it was given. */
+  onClientRoom(): void {
+    const state = this.#state
+    if (state.name === 'responding') this.writer.onClientRoom()
+    else if (state.name === 'switched') state.upgrade.onClientRoom()
+  }
+
+  /** The client sends no more. While a response is due it does not want that any more either. */
+  onClientEnd(): void {
+    const state = this.#state
+    if (state.name === 'switched') {
+      state.upgrade.onClientEnd()
+    } else if (state.name !== 'over') {
+      const isWhole = state.name === 'draining' || !this.writer.hasBegun
+      this.giveUp()
+      this.conclude()
+      if (isWhole) this.client.exchangeDone(false)
+      else this.client.abort()
+    }
+  }
+
+  /** The client's connection is gone. */
+  onClientClose(): void {
+    const state = this.#state
+    if (state.name === 'switched') {
+      state.upgrade.onClientClose()
+    } else if (state.name !== 'over') {
+      this.giveUp()
+      this.conclude()
+    }
+  }
+
+  /** Ends an exchange that does not move; `now` is monotonic. */
+  sweep(now: number): void {
+    const state = this.#state
+    if (state.name === 'over') return
+    if (state.name === 'switched') {
+      state.upgrade.sweep(now)
+      return
+    }
+    this.#watch ??= new ProgressWatch(this.context.limits)
+    const { bodyBytes, isAwaited } = this.request
+    const passedOn = 'forward' in state && state.forward ? state.forward.passedOn : 0
+    const movedBytes = bodyBytes + passedOn + this.writer.bytes
+    const awaitedBodyBytes = isAwaited ? bodyBytes : undefined
+    const stall = this.#watch.look({ movedBytes, awaitedBodyBytes }, now)
+    if (stall === 'slow-body') {
+      this.fail('ERR_GATEWAY_REQUEST_TIMEOUT', false)
+    } else if (stall === 'silence') {
+      if ('policy' in state) state.policy?.upstreamEnded(undefined)
+      this.fail('ERR_NGROK_3005', false)
+    }
+  }
+
+  onWriterRoom(): void {
+    if (this.#state.name === 'responding') this.#state.forward?.onRoom()
+  }
+
+  onWritten(): void {
+    if (this.#state.name === 'responding') this.#answered()
+  }
+
+  onTransformError(err: Error): void {
+    const { name } = this.#state
+    if (name !== 'preparing' && name !== 'responding') return
+    this.context.log.info({ err, endpoint: this.#endpoint?.id }, 'body not transformed')
+    this.fail('ERR_NGROK_2254', true)
+  }
+
+  /** The one place where the state changes. */
+  protected become(next: ExchangeState): void {
+    this.#state = nextExchangeState(this.#state, next)
+  }
+
+  /** Follows a verdict, unless the exchange has gone on from the state that asked for it. */
+  protected judge(verdict: MaybePromise<Outcome>, follow: (outcome: Outcome) => void): void {
+    if (!(verdict instanceof Promise)) {
+      follow(verdict)
+      return
+    }
+    const asked = this.#state
+    const { log } = this.context
+    verdict
+      .then(
+        (outcome) => {
+          if (this.#state === asked) follow(outcome)
+        },
+        (err) => {
+          log.error({ err, endpoint: this.#endpoint?.id }, 'policy failed')
+          if (this.#state === asked) this.fail('ERR_NGROK_2254', false)
+        },
+      )
+      .catch((err) => {
+        log.error({ err, endpoint: this.#endpoint?.id }, 'exchange failed')
+        this.client.abort()
+      })
+  }
+
+  /** Follows a verdict that leaves nothing to ask the device for. */
+  protected followEnd(outcome: Outcome): void {
+    this.giveUp()
+    if (outcome.kind === 'respond') {
+      const { status, headers, body, errorCode } = outcome.reply
+      this.traffic.refuse(errorCode)
+      this.reply({ status, fields: headers, body }, true)
+    } else {
+      this.conclude()
+      this.client.abort()
+    }
+  }
+
+  /** Counts the request at an endpoint, beside those that handed it on. */
+  protected enterEndpoint(endpoint: Endpoint): void {
+    this.#endpoint = endpoint
+    this.traffic.enter(endpoint.traffic)
+  }
+
+  /** Begins the final response. */
+  protected respond(
+    response: OutgoingResponse,
+    forward: Forward | undefined,
+    isMore: boolean,
+  ): void {
+    this.become({ name: 'responding', forward })
+    this.writer.begin(response, isMore)
+  }
+
+  /** Ends the exchange with an error: as an answer while nothing was answered, else abruptly. */
+  protected fail(code: EdgeErrorCode, mayGoOn: boolean, detail?: string): void {
+    const { name } = this.#state
+    if (name === 'over' || name === 'switched') return
+    if (name === 'draining') {
+      // The client has its response; it is its request that does not end.
+      this.#finish()
+      return
+    }
+    this.giveUp()
+    this.traffic.refuse(code)
+    if (this.writer.hasBegun) {
+      this.conclude()
+      this.client.abort()
+    } else {
+      const accept = acceptOf(this.request.head)
+      this.reply(edgeErrorReply(code, accept, detail), mayGoOn)
+    }
+  }
+
+  /** Sends an answer of the gateway itself, whole. */
+  protected reply(reply: LocalReply, mayGoOn: boolean): void {
+    const { limits, clock } = this.context
+    const goesOn = mayGoOn && this.request.head.keepAlive && !this.client.isStopping
+    const keepAlive = goesOn && this.request.isShort(limits.discardedBytes)
+    this.writer.reply(reply, keepAlive, clock.now())
+    this.#answered()
+  }
+
+  /** All of the response is with the client's socket. */
+  #answered(): void {
+    const { body } = this.request
+    if (!body || body.isDone || !this.writer.keepAlive) {
+      this.#finish()
+    } else {
+      // A rest of the request that nobody wants any more is dropped, if it is not too long.
+      const bodyLimit = body.bytes + this.context.limits.discardedBytes
+      this.become({ name: 'draining', bodyLimit })
+      body.discard()
+      this.#settle()
+    }
+  }
+
+  /** Ends the draining with the body, or where it is longer than a new connection is worth. */
+  #settle(): void {
+    const state = this.#state
+    if (state.name !== 'draining') return
+    if (this.request.isDone || this.request.bodyBytes > state.bodyLimit) this.#finish()
+  }
+
+  #finish(): void {
+    this.conclude()
+    this.client.exchangeDone(this.writer.keepAlive && this.request.isDone)
+  }
+
+  /** Lets go of what the state holds: nobody waits for the device any more. */
+  protected giveUp(): void {
+    const state = this.#state
+    if (state.name === 'preparing') state.pipe.destroy()
+    if ('forward' in state) state.forward?.abort()
+    if ('policy' in state) state.policy?.upstreamEnded(NOT_AWAITED)
+    this.writer.abandon()
+  }
+
+  /** What an upgrade moved afterwards is given, and was counted already. */
+  protected conclude(upgradeIn = 0, upgradeOut = 0): void {
+    this.become(OVER)
+    const { log, clock } = this.context
+    this.traffic.end()
+    if (!log.isLevelEnabled('debug')) return
+    logExchange(log, {
+      head: this.request.head,
+      clientIp: this.client.ip,
+      status: this.writer.status,
+      bytesIn: this.request.bodyBytes + upgradeIn,
+      bytesOut: this.writer.bytes + upgradeOut,
+      ms: Math.round(clock.monotonic() - this.#startedAt),
+    })
+  }
+}
+
+function acceptOf({ fields }: RequestHead): string {
+  const at = fields.findIndex((name, index) => index % 2 === 0 && name.toLowerCase() === 'accept')
+  return fields[at + 1] ?? ''
+}

@@ -1,0 +1,62 @@
+import type { BodyPipe } from './body-pipe.ts'
+import type { Forward } from './forward.ts'
+import type { PolicyRun } from './policy-run.ts'
+import type { Upgrade } from './upgrade.ts'
+
+/** Where one request of a client stands, with what there is only then. */
+export type ExchangeState =
+  /** Its endpoint is being looked up. */
+  | { readonly name: 'routing' }
+  /** A policy decides about the request. */
+  | { readonly name: 'judging-request'; readonly policy: PolicyRun }
+  /** Its body is read as a whole, through what the policy wants done to it. */
+  | { readonly name: 'preparing'; readonly policy: PolicyRun; readonly pipe: BodyPipe }
+  /** It is with the device, or waits for a stream there; no final response has come. */
+  | {
+      readonly name: 'forwarding'
+      readonly forward: Forward
+      readonly policy: PolicyRun | undefined
+    }
+  /** A policy decides about the response, whose body waits. */
+  | {
+      readonly name: 'judging-response'
+      readonly forward: Forward
+      readonly policy: PolicyRun
+      /** What came of the body, as framed. */
+      readonly held: Buffer[]
+    }
+  /** A policy decides about the answer that it has made itself. */
+  | { readonly name: 'judging-reply'; readonly policy: PolicyRun }
+  /** The response goes to the client; one that a policy has made comes from no device. */
+  | { readonly name: 'responding'; readonly forward: Forward | undefined }
+  /** The client has its response. The rest of its body is dropped, up to so many bytes of it. */
+  | { readonly name: 'draining'; readonly bodyLimit: number }
+  /** A 101 was answered: the bytes of both sides pass by. */
+  | { readonly name: 'switched'; readonly upgrade: Upgrade }
+  /** Nothing can happen any more. */
+  | { readonly name: 'over' }
+
+export type ExchangeStateName = ExchangeState['name']
+
+/** From everywhere: the client leaves, or gets an answer of the gateway and goes on. */
+const ENDS = ['draining', 'over'] as const
+
+const NEXT: Record<ExchangeStateName, readonly ExchangeStateName[]> = {
+  routing: ['forwarding', 'judging-request', ...ENDS],
+  // Handed on to an internal endpoint, a request is judged there, too.
+  'judging-request': ['forwarding', 'judging-request', 'preparing', 'judging-reply', ...ENDS],
+  preparing: ['forwarding', ...ENDS],
+  forwarding: ['responding', 'judging-response', 'switched', ...ENDS],
+  'judging-response': ['responding', ...ENDS],
+  'judging-reply': ['responding', ...ENDS],
+  responding: ENDS,
+  draining: ['over'],
+  switched: ['over'],
+  over: [],
+}
+
+/** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
+export function nextExchangeState(state: ExchangeState, next: ExchangeState): ExchangeState {
+  if (NEXT[state.name].includes(next.name)) return next
+  throw new Error(`an exchange cannot be ${next.name} after ${state.name}`)
+}

@@ -1,0 +1,107 @@
+import type { Clock } from '../../base/clock.ts'
+import type { BodyTransform } from '../../policy/exchange/policy-exchange.ts'
+import { BodyPipe } from './body-pipe.ts'
+import type { Client } from './client.ts'
+import { formatHead, withoutFields } from './message-text.ts'
+import { RequestBody } from './request-body.ts'
+import type { RequestHead } from './request-head.ts'
+
+const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
+const NO_CONTENT = Buffer.alloc(0)
+
+/** A client's request: its head, its body as it comes, and whether the client was told to send it. */
+export class IncomingRequest {
+  readonly head: RequestHead
+  /** Undefined when the head says that there is none. */
+  readonly body: RequestBody | undefined
+  readonly #client: Client
+  #isContinued = false
+
+  constructor(head: RequestHead, client: Client, clock: Clock) {
+    this.head = head
+    this.#client = client
+    this.body = head.framing === 0 ? undefined : new RequestBody(head.framing, client, clock)
+  }
+
+  /** True when its last byte has come. */
+  get isDone(): boolean {
+    return this.body === undefined || this.body.isDone
+  }
+
+  /** Bytes of the body so far, as framed. */
+  get bodyBytes(): number {
+    return this.body?.bytes ?? 0
+  }
+
+  /** True while it is the client's turn to send more of the body. */
+  get isAwaited(): boolean {
+    const { body } = this
+    if (!body || body.isDone || body.isBlocked) return false
+    // Who waits for a 100 has the right to be silent until then.
+    return !this.head.expectsContinue || this.#isContinued || body.bytes > 0
+  }
+
+  /** Whether what may still come of the body is at most so much, and sure to come. */
+  isShort(maxBytes: number): boolean {
+    if (this.isDone) return true
+    const { expectsContinue, framing } = this.head
+    // Who waits for a 100 may send the body after another answer, or not: nobody can tell.
+    const isUnasked = expectsContinue && !this.#isContinued
+    return !isUnasked && framing <= maxBytes
+  }
+
+  /** Marks that the client is told to go on (RFC 9110 10.1.1); false when it was told before. */
+  markContinued(): boolean {
+    if (this.#isContinued) return false
+    this.#isContinued = true
+    return true
+  }
+
+  /** The whole content, before the body flows anywhere; undefined when it is longer. */
+  readBody(maxBytes: number): Promise<Buffer | undefined> {
+    this.#invite()
+    return this.body ? this.body.read(maxBytes) : Promise.resolve(NO_CONTENT)
+  }
+
+  /** Its head as it goes to a device, latin1; the body follows as it comes. */
+  encodeHead(target: string, fields: readonly string[]): Buffer {
+    const kept = this.#isContinued ? withoutFields(fields, 'expect') : fields
+    return Buffer.from(formatHead(this.#lineFor(target), kept), 'latin1')
+  }
+
+  /** The same with the whole content, whatever the fields said of its length. */
+  encodeWhole(target: string, fields: readonly string[], content: Buffer): Buffer {
+    const kept = withoutFields(fields, 'content-length', 'transfer-encoding', 'expect')
+    const framed = [...kept, 'content-length', String(content.length)]
+    const head = Buffer.from(formatHead(this.#lineFor(target), framed), 'latin1')
+    return Buffer.concat([head, content])
+  }
+
+  /** Reads the content through transforms. One of the two is called once, in a later turn. */
+  transform(
+    body: RequestBody,
+    transforms: readonly BodyTransform[],
+    onContent: (content: Buffer) => void,
+    onError: (error: Error) => void,
+  ): BodyPipe {
+    this.#invite()
+    const content: Buffer[] = []
+    const pipe = new BodyPipe(transforms, {
+      write: (part) => content.push(part) > 0,
+      end: () => onContent(Buffer.concat(content)),
+      onRoom: () => body.onRoom(),
+      onError,
+    })
+    body.flowTo(pipe, 'content')
+    return pipe
+  }
+
+  #lineFor(target: string): string {
+    return `${this.head.method} ${target} HTTP/1.1`
+  }
+
+  /** The gateway itself needs the body, so it is the one to ask for it (RFC 9110 10.1.1). */
+  #invite(): void {
+    if (this.head.expectsContinue && this.markContinued()) this.#client.write(CONTINUE_HEAD)
+  }
+}
