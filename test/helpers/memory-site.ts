@@ -6,6 +6,7 @@ import { INGRESS_LIMITS, type IngressLimits } from '../../src/gateway/ingress/in
 import { WriteTurn } from '../../src/gateway/ingress/write-turn.ts'
 import { StreamPool } from '../../src/gateway/streams/stream-pool.ts'
 import { StreamSlots } from '../../src/gateway/streams/stream-slots.ts'
+import { ErrorCode } from '../../src/muxado/error-code.ts'
 import { Session } from '../../src/muxado/session.ts'
 import type { Stream } from '../../src/muxado/stream.ts'
 import { acceptTyped } from '../../src/muxado/typed-session.ts'
@@ -22,6 +23,10 @@ export interface MemorySiteOptions {
   readonly limits?: Partial<IngressLimits>
   readonly openStreams?: number
 }
+
+const ENDPOINT = 'a.test'
+/** One without a policy. */
+const PLAIN_ENDPOINT = 'b.test'
 
 export type MemorySite = Awaited<ReturnType<typeof startMemorySite>>
 
@@ -41,9 +46,11 @@ export async function startMemorySite(options: MemorySiteOptions) {
     accept: acceptTyped((_type, stream) => options.serve(stream)),
   })
   const slots = new StreamSlots({ session, clock })
-  const endpoint = createEndpoint(slots, options.policy ?? {})
+  const endpoint = createEndpoint(ENDPOINT, slots, options.policy ?? {})
+  const plain = createEndpoint(PLAIN_ENDPOINT, slots, {})
   const registry = new EndpointRegistry()
   registry.add(endpoint)
+  registry.add(plain)
   const context = {
     registry,
     clock,
@@ -73,16 +80,36 @@ export async function startMemorySite(options: MemorySiteOptions) {
       for (const connection of connections) connection.sweep(context.now)
     }
   }
-  return { clock, captured, session, device, slots, endpoint, connections, visit, advance }
+  const close = async () => {
+    slots.close()
+    await session.goAway(ErrorCode.none, 'the site is closed')
+  }
+  return {
+    close,
+    clock,
+    captured,
+    session,
+    device,
+    slots,
+    endpoint,
+    plain,
+    connections,
+    visit,
+    advance,
+  }
 }
 
-function createEndpoint(slots: StreamSlots, policy: Partial<CompiledPolicy>): AgentEndpoint {
-  const id = 'ep_memory'
+function createEndpoint(
+  host: string,
+  slots: StreamSlots,
+  policy: Partial<CompiledPolicy>,
+): AgentEndpoint {
+  const id = `ep_${host}`
   return {
     type: 'agent',
     id,
-    url: 'http://a.test:80',
-    host: 'a.test',
+    url: `http://${host}:80`,
+    host,
     protocol: 'http',
     forwardsTo: 'localhost:1',
     trafficPolicy: null,

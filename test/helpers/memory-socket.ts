@@ -18,6 +18,7 @@ export class MemorySocket extends Duplex implements ClientSocket {
   bytesWritten = 0
   /** What the client has read. */
   readonly received: Buffer[] = []
+  receivedBytes = 0
   /** What became of the connection, as the client knows it. */
   ending: 'end' | 'reset' | undefined
   readonly #wire: Buffer[] = []
@@ -61,10 +62,12 @@ export class MemorySocket extends Duplex implements ClientSocket {
       if (part.length === first.length) this.#wire.shift()
       else this.#wire[0] = first.subarray(part.length)
     }
-    this.#wireBytes -= bytes - left
+    const taken = bytes - left
+    this.#wireBytes -= taken
+    this.receivedBytes += taken
     if (this.#isFinSent && this.#wireBytes === 0 && !this.#blocked) this.ending ??= 'end'
     this.#refill()
-    return bytes - left
+    return taken
   }
 
   setNoDelay(): void {}
