@@ -1,6 +1,6 @@
 import type { Reply } from '../../policy/exchange/outcome.ts'
 import type { AgentEndpoint, Endpoint } from '../endpoints/endpoint.ts'
-import type { ProxyStream } from '../streams/stream-pool.ts'
+import type { ProxyStream } from '../streams/proxy-stream.ts'
 import { ClientExchange } from './client-exchange.ts'
 import type { EdgeErrorCode } from './edge-error.ts'
 import { Forward, type ForwardFailure, type ForwardOwner } from './forward.ts'

@@ -1,6 +1,6 @@
 import type { MuxadoError } from '../../muxado/error-code.ts'
 import type { StreamHandler } from '../../muxado/stream.ts'
-import type { ProxyStream } from '../streams/stream-pool.ts'
+import type { ProxyStream } from '../streams/proxy-stream.ts'
 import type { Client } from './client.ts'
 import type { ExchangeTraffic } from './exchange-traffic.ts'
 import type { IngressLimits } from './ingress-limits.ts'

@@ -1,7 +1,7 @@
 import { MuxadoError } from '../../muxado/error-code.ts'
-import type { Stream, StreamHandler } from '../../muxado/stream.ts'
 import { openTyped } from '../../muxado/typed-session.ts'
-import type { StreamSlots, StreamWaiter } from './stream-slots.ts'
+import { ProxyStream, type ProxyStreamOwner, type StreamWaiter } from './proxy-stream.ts'
+import type { SlotUser, StreamSlots } from './stream-slots.ts'
 
 /** The type of the streams on which the gateway sends connections to the SDK. */
 const PROXY_STREAM_TYPE = 3
@@ -18,63 +18,21 @@ export interface StreamPoolOptions {
   readonly ready?: Promise<void>
 }
 
-/** A stream that leads to one connection of the device's service; its own handler while unused. */
-export class ProxyStream implements StreamHandler {
-  readonly stream: Stream
-  readonly #pool: StreamPool
-  /** False for the first exchange: then the service has still to be reached. */
-  isReused = false
-  /** The tick of its slots at which it became idle. */
-  idleSince = 0
-
-  constructor(pool: StreamPool, open: (handler: StreamHandler) => Stream) {
-    this.#pool = pool
-    this.stream = open(this)
-  }
-
-  /** Hands the stream back: the exchange on it is over, and both sides keep the connection. */
-  release(): void {
-    this.isReused = true
-    this.stream.handler = this
-    this.#pool.takeBack(this)
-  }
-
-  /** Gives the stream up, also one that has closed; the service sees the end of its connection. */
-  retire(): void {
-    this.#pool.drop(this)
-    this.stream.handler = RETIRED
-    this.stream.retire()
-  }
-
-  /** Takes the stream away from the exchange on it. */
-  cut(): void {
-    const { handler } = this.stream
-    this.retire()
-    handler.onClose(new MuxadoError('stream-cancelled', 'the endpoint was stopped'))
-  }
-
-  /** Bytes that nobody asked for: whatever they are, the next answer must not begin with them. */
-  onData(): void {
-    this.retire()
-  }
-
-  /** The service closed its idle connection. */
-  onEnd(): void {
-    this.onData()
-  }
-
-  onDrain(): void {}
-
-  onClose(): void {
-    this.#pool.drop(this)
-  }
-}
-
-/** What a stream does when nobody is interested any more. */
-const RETIRED: StreamHandler = { onData() {}, onEnd() {}, onDrain() {}, onClose() {} }
-
-/** The proxy streams of one endpoint; of the idle ones the newest is taken first. */
-export class StreamPool {
+/**
+ * The proxy streams of one endpoint: its share of the slots of an agent session. Exchanges ask here;
+ * the session's `StreamSlots` behind it serve all its endpoints and ask back through `SlotUser`.
+ *
+ * INVARIANTS
+ * - Each asking is answered once, with a stream or a reason, unless it is cancelled; a cancelled or
+ *   answered waiter is not called again.
+ * - A stream is with one exchange, or idle, or of no use. The exchange that got it calls `release()`
+ *   or `retire()` on it once; after `retire()` its pool does not know it any more.
+ * - Idle streams are taken newest first, and only while nobody waits for a slot of the session: who
+ *   waits longest gets the stream that is handed back, or its slot.
+ * - After `close()` nobody gets a stream, and what comes back is retired; `cut()` takes the streams
+ *   of exchanges under way as well, each of which hears that its stream was closed.
+ */
+export class StreamPool implements SlotUser, ProxyStreamOwner {
   readonly #slots: StreamSlots
   readonly #proxyHeader: (clientAddr: string) => Buffer
   /** Oldest first. */
@@ -169,6 +127,7 @@ export class StreamPool {
   takeBack(stream: ProxyStream): void {
     if (this.#isClosed) stream.retire()
     else if (this.#slots.offer(stream, this)) {
+      stream.rest(this.#slots.tick)
       this.#busy.delete(stream)
       this.#idle.push(stream)
     }

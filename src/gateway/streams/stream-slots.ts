@@ -1,6 +1,6 @@
 import { type Clock, systemClock } from '../../base/clock.ts'
 import type { Session } from '../../muxado/session.ts'
-import type { ProxyStream, StreamPool } from './stream-pool.ts'
+import type { NoStreamReason, ProxyStream, StreamWaiter } from './proxy-stream.ts'
 
 export interface StreamSlotsLimits {
   /** How long an unused stream is kept; below the keep-alive of common servers (Node: 5 s). */
@@ -23,17 +23,19 @@ export interface StreamSlotsOptions {
   readonly limits?: Partial<StreamSlotsLimits>
 }
 
-/** Why an exchange gets no stream. */
-export type NoStreamReason = 'queue-full' | 'queue-timeout' | 'session-over'
-
-/** Who asks for a stream. One of the two is called once: before the asking returns, or later. */
-export interface StreamWaiter {
-  onStream(stream: ProxyStream): void
-  onNoStream(reason: NoStreamReason): void
+/** One of those that share the slots. */
+export interface SlotUser {
+  /** Opens a stream at once; undefined when there is no slot, or no session. */
+  open(clientAddr: string): ProxyStream | undefined
+  /** The tick since which its oldest idle stream is unused; infinite when there is none. */
+  readonly oldestIdle: number
+  retireOldest(): void
+  /** Retires what is idle since `tick` or longer. */
+  retireIdle(tick: number): void
 }
 
 interface Waiting {
-  readonly pool: StreamPool
+  readonly user: SlotUser
   readonly clientAddr: string
   readonly until: number
 }
@@ -42,14 +44,15 @@ interface Waiting {
 const TICK_MS = 500
 
 /**
- * The stream budget of one agent session, shared by the pools of its endpoints. The SDK's session
+ * The stream budget of one agent session, shared by the pools of its endpoints; all but `close()` is
+ * theirs to call. The SDK's session
  * dies silently above its limit, so who finds no slot waits in one line, first come first served.
  */
 export class StreamSlots {
   readonly session: Session
   readonly #clock: Clock
   readonly #limits: StreamSlotsLimits
-  readonly #pools = new Set<StreamPool>()
+  readonly #users = new Set<SlotUser>()
   readonly #queue = new Map<StreamWaiter, Waiting>()
   readonly #closing = new AbortController()
   #isTicking = false
@@ -72,17 +75,22 @@ export class StreamSlots {
     return this.#queue.size
   }
 
-  /** Opens a stream for a pool's endpoint, as soon as there is a slot. */
-  request(pool: StreamPool, clientAddr: string, waiter: StreamWaiter): void {
+  /** Counts up while a stream is idle or somebody waits. */
+  get tick(): number {
+    return this.#ticks
+  }
+
+  /** Opens a stream of a user, as soon as there is a slot. */
+  request(user: SlotUser, clientAddr: string, waiter: StreamWaiter): void {
     if (this.#closing.signal.aborted) {
       waiter.onNoStream('session-over')
     } else if (this.#queue.size === 0 && this.session.freeSlots > 0) {
-      this.#open(pool, clientAddr, waiter)
+      this.#open(user, clientAddr, waiter)
     } else if (this.#queue.size >= this.#limits.queueLength) {
       waiter.onNoStream('queue-full')
     } else {
       const until = this.#clock.monotonic() + this.#limits.queueMs
-      this.#queue.set(waiter, { pool, clientAddr, until })
+      this.#queue.set(waiter, { user, clientAddr, until })
       this.#evictOldest()
       this.#awaitSlot()
       this.#startTicking()
@@ -95,23 +103,22 @@ export class StreamSlots {
   }
 
   /**
-   * Finds a use for a stream that a pool has back: who is first in line gets it when it waits for
-   * the same endpoint, else the slot. True when the pool may keep it.
+   * Finds a use for a stream that a user has back: who is first in line gets it when it waits for
+   * the same user, else the slot. True when the user may keep it.
    */
-  offer(stream: ProxyStream, pool: StreamPool): boolean {
+  offer(stream: ProxyStream, user: SlotUser): boolean {
     if (this.#closing.signal.aborted) {
       stream.retire()
       return false
     }
     const [first] = this.#queue
     if (!first) {
-      stream.idleSince = this.#ticks
-      this.#pools.add(pool)
+      this.#users.add(user)
       this.#startTicking()
       return true
     }
     const [waiter, waiting] = first
-    if (waiting.pool === pool) {
+    if (waiting.user === user) {
       this.#queue.delete(waiter)
       waiter.onStream(stream)
     } else {
@@ -120,11 +127,11 @@ export class StreamSlots {
     return false
   }
 
-  /** Refuses a pool's waiters. */
-  leave(pool: StreamPool): void {
-    this.#pools.delete(pool)
+  /** Refuses the waiters of a user. */
+  leave(user: SlotUser): void {
+    this.#users.delete(user)
     for (const [waiter, waiting] of this.#queue) {
-      if (waiting.pool === pool) this.#refuse(waiter, 'session-over')
+      if (waiting.user === user) this.#refuse(waiter, 'session-over')
     }
   }
 
@@ -132,12 +139,12 @@ export class StreamSlots {
   close(): void {
     if (this.#closing.signal.aborted) return
     this.#closing.abort()
-    for (const pool of this.#pools) pool.retireIdle(Number.POSITIVE_INFINITY)
+    for (const user of this.#users) user.retireIdle(Number.POSITIVE_INFINITY)
     for (const waiter of this.#queue.keys()) this.#refuse(waiter, 'session-over')
   }
 
-  #open(pool: StreamPool, clientAddr: string, waiter: StreamWaiter): void {
-    const stream = pool.open(clientAddr)
+  #open(user: SlotUser, clientAddr: string, waiter: StreamWaiter): void {
+    const stream = user.open(clientAddr)
     if (stream) waiter.onStream(stream)
     else waiter.onNoStream('session-over')
   }
@@ -159,18 +166,18 @@ export class StreamSlots {
     while (this.session.freeSlots > 0) {
       const [first] = this.#queue
       if (!first) return
-      const [waiter, { pool, clientAddr }] = first
+      const [waiter, { user, clientAddr }] = first
       this.#queue.delete(waiter)
-      this.#open(pool, clientAddr, waiter)
+      this.#open(user, clientAddr, waiter)
     }
     if (this.#queue.size > 0) this.#awaitSlot()
   }
 
   /** Gives up the longest unused stream of all pools, for the sake of somebody who waits. */
   #evictOldest(): void {
-    let oldest: StreamPool | undefined
-    for (const pool of this.#pools) {
-      if (pool.oldestIdle < (oldest?.oldestIdle ?? Number.POSITIVE_INFINITY)) oldest = pool
+    let oldest: SlotUser | undefined
+    for (const user of this.#users) {
+      if (user.oldestIdle < (oldest?.oldestIdle ?? Number.POSITIVE_INFINITY)) oldest = user
     }
     oldest?.retireOldest()
   }
@@ -184,7 +191,7 @@ export class StreamSlots {
 
   async #tickWhileNeeded(): Promise<void> {
     try {
-      while (this.#queue.size > 0 || this.#pools.size > 0) {
+      while (this.#queue.size > 0 || this.#users.size > 0) {
         await this.#clock.sleep(TICK_MS, this.#closing.signal)
         this.#tick()
       }
@@ -196,9 +203,9 @@ export class StreamSlots {
   #tick(): void {
     this.#ticks += 1
     const idleTicks = Math.ceil(this.#limits.idleMs / TICK_MS)
-    for (const pool of this.#pools) {
-      pool.retireIdle(this.#ticks - idleTicks)
-      if (pool.oldestIdle === Number.POSITIVE_INFINITY) this.#pools.delete(pool)
+    for (const user of this.#users) {
+      user.retireIdle(this.#ticks - idleTicks)
+      if (user.oldestIdle === Number.POSITIVE_INFINITY) this.#users.delete(user)
     }
     const now = this.#clock.monotonic()
     for (const [waiter, { until }] of this.#queue) {

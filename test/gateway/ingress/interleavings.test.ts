@@ -37,6 +37,8 @@ const LIMITS = {
 }
 /** Longer than all deadlines that can follow on each other. */
 const AFTERWARDS_MS = 60_000
+/** How long a failure may be looked into. */
+const SHRINK_MS = 240_000
 
 const turn = () => new Promise((resolve) => setImmediate(resolve))
 
@@ -251,7 +253,11 @@ it(`answers each request at most once, and ends cleanly with all bytes alone: ${
           }
         },
       ),
-      { numRuns: Math.ceil((SCHEDULES - played) / CLIENTS_PER_SITE) },
+      {
+        numRuns: Math.ceil((SCHEDULES - played) / CLIENTS_PER_SITE),
+        // The seed has to be told before the test is out of time, however small the example is.
+        interruptAfterTimeLimit: SHRINK_MS,
+      },
     )
   }
   // Most of what nobody disturbs is served, and the schedules come to all ends that there are.
