@@ -3,7 +3,7 @@ import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
 import { ClientConnection } from '../../src/gateway/ingress/connection.ts'
 import { INGRESS_LIMITS, type IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
-import { WriteTurn } from '../../src/gateway/ingress/write-turn.ts'
+import { WriteCoalescer } from '../../src/gateway/ingress/write-coalescer.ts'
 import { StreamPool } from '../../src/gateway/streams/stream-pool.ts'
 import { StreamSlots } from '../../src/gateway/streams/stream-slots.ts'
 import { ErrorCode } from '../../src/muxado/error-code.ts'
@@ -56,7 +56,7 @@ export async function startMemorySite(options: MemorySiteOptions) {
     clock,
     log: captured.log,
     limits: { ...INGRESS_LIMITS, ...options.limits },
-    turn: new WriteTurn(),
+    coalescer: new WriteCoalescer(),
     now: clock.monotonic(),
   }
   const connections = new Set<ClientConnection>()
@@ -64,7 +64,7 @@ export async function startMemorySite(options: MemorySiteOptions) {
     const socket = new MemorySocket()
     const connection = new ClientConnection({
       socket,
-      front: { scheme: 'http', redirectsToHttps: false },
+      listener: { scheme: 'http', redirectsToHttps: false },
       context,
       onClose: (closed) => connections.delete(closed),
     })

@@ -1,11 +1,11 @@
 import type { Connection } from '../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
-import type { Front } from './front.ts'
 import type { HeadScanner } from './head-scanner.ts'
+import type { IngressListener } from './ingress-listener.ts'
 
 /** The client's side of an exchange, as its connection offers it. */
 export interface Client {
-  readonly front: Front
+  readonly listener: IngressListener
   readonly ip: string
   /** `ip:port`. */
   readonly address: string

@@ -6,13 +6,13 @@ import type { ClientSocket } from './client-socket.ts'
 import { ConnectionFacts, plainAddress } from './connection-facts.ts'
 import { type EdgeErrorCode, edgeErrorReply } from './edge-error.ts'
 import { Exchange } from './exchange.ts'
-import type { Front } from './front.ts'
 import { GrowingBuffer } from './growing-buffer.ts'
 import { HeadScanner } from './head-scanner.ts'
 import { HttpSyntaxError, type SyntaxFault } from './http-syntax-error.ts'
 import type { IngressContext } from './ingress-context.ts'
+import type { IngressListener } from './ingress-listener.ts'
+import { LingeringClose } from './lingering-close.ts'
 import { encodeReply } from './local-reply.ts'
-import { ProgressWatch } from './progress-watch.ts'
 import { parseRequestHead, type RequestHead } from './request-head.ts'
 
 const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
@@ -24,9 +24,9 @@ const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
 /** Smaller pieces are put together while the client does not take them. */
 const SMALL_BYTES = 1_024
 
-export interface ConnectionOptions {
+export interface ClientConnectionOptions {
   readonly socket: ClientSocket
-  readonly front: Front
+  readonly listener: IngressListener
   readonly context: IngressContext
   onClose(connection: ClientConnection): void
 }
@@ -36,7 +36,7 @@ export interface ConnectionOptions {
  * (RFC 9112 9.3.2). The socket has to allow half-open connections.
  */
 export class ClientConnection implements Client {
-  readonly front: Front
+  readonly listener: IngressListener
   readonly ip: string
   readonly address: string
   readonly responseScanner = new HeadScanner()
@@ -55,15 +55,15 @@ export class ClientConnection implements Client {
   /** Bytes of later requests, while a response is due. */
   #held: Buffer | undefined
   #isReading = false
-  /** Set with the last answer: sees whether the client takes it. What still comes is dropped. */
-  #farewell: ProgressWatch | undefined
+  /** Set with the last answer; what still comes is dropped. */
+  #closing: LingeringClose | undefined
   /** When to close, monotonic; an exchange and an upgrade have deadlines of their own. */
   #deadline: number
-  #lastTurn = 0
+  #lastTick = 0
 
-  constructor({ socket, front, context, onClose }: ConnectionOptions) {
+  constructor({ socket, listener, context, onClose }: ClientConnectionOptions) {
     this.#socket = socket
-    this.front = front
+    this.listener = listener
     this.#context = context
     this.#onClose = onClose
     this.#openedAt = context.clock.now()
@@ -79,7 +79,7 @@ export class ClientConnection implements Client {
     const socket = this.#socket
     socket.setNoDelay(true)
     socket.on('data', (chunk: Buffer) => {
-      if (!this.#farewell) this.#read(chunk)
+      if (!this.#closing) this.#read(chunk)
     })
     socket.on('drain', () => this.#guard(() => this.#onDrain()))
     socket.on('end', () => this.#guard(() => this.#onEnd()))
@@ -100,7 +100,7 @@ export class ClientConnection implements Client {
   stop(): void {
     this.#isStopping = true
     if (this.#exchange?.isSwitched) this.abort()
-    else if (!this.#exchange && !this.#farewell) this.#leave()
+    else if (!this.#exchange && !this.#closing) this.#closeGracefully()
   }
 
   /** Closes without waiting for anybody; a client that misses something sees that. */
@@ -112,7 +112,7 @@ export class ClientConnection implements Client {
   /** Looks at the deadlines; `now` is monotonic. */
   sweep(now: number): void {
     this.#guard(() => {
-      if (this.#farewell) this.#seeOff(this.#farewell, now)
+      if (this.#closing) this.#linger(this.#closing, now)
       else if (this.#exchange) this.#exchange.sweep(now)
       else if (now > this.#deadline) this.#onDeadline()
     })
@@ -150,10 +150,10 @@ export class ClientConnection implements Client {
   }
 
   #put(chunk: Buffer): boolean {
-    const { turn } = this.#context
-    const current = turn.current()
-    if (current === this.#lastTurn) turn.cork(this.#socket)
-    this.#lastTurn = current
+    const { coalescer } = this.#context
+    const tick = coalescer.tick()
+    if (tick === this.#lastTick) coalescer.cork(this.#socket)
+    this.#lastTick = tick
     return this.#socket.write(chunk)
   }
 
@@ -171,7 +171,7 @@ export class ClientConnection implements Client {
   exchangeDone(keepAlive: boolean): void {
     this.#exchange = undefined
     if (!keepAlive || this.#isStopping) {
-      this.#leave()
+      this.#closeGracefully()
     } else {
       this.#deadline = this.#context.now + this.#context.limits.keepAliveMs
       this.#readHeld()
@@ -185,7 +185,7 @@ export class ClientConnection implements Client {
   #read(chunk: Buffer): void {
     this.#isReading = true
     this.#guard(() => {
-      for (let at = 0; at < chunk.length && !this.#farewell; ) at = this.#readFrom(chunk, at)
+      for (let at = 0; at < chunk.length && !this.#closing; ) at = this.#readFrom(chunk, at)
     })
     this.#isReading = false
   }
@@ -242,37 +242,26 @@ export class ClientConnection implements Client {
     const framing = { isHead: false, keepAlive: false, minorVersion: 1 }
     const reply = edgeErrorReply(code, '', detail)
     this.write(encodeReply(reply, framing, this.#context.clock.now()))
-    this.#leave()
+    this.#closeGracefully()
   }
 
-  /** Says goodbye, and drops what comes until the client does the same (RFC 9112 9.6). */
-  #leave(): void {
-    this.#farewell = new ProgressWatch(this.#context.limits)
+  /** Ends behind what was written, and drops what comes until the client has closed as well. */
+  #closeGracefully(): void {
+    this.#closing = new LingeringClose(this.#socket, this.#context.limits)
     this.#held = undefined
-    this.#deadline = Number.POSITIVE_INFINITY
     this.end()
     this.#socket.resume()
   }
 
-  /**
-   * Waits for the client to take the rest, then for its goodbye. Who stops to read is broken off:
-   * it must not take what it has for all there is.
-   */
-  #seeOff(farewell: ProgressWatch, now: number): void {
-    const { writableFinished, writableLength } = this.#socket
-    if (!writableFinished) {
-      const progress = { movedBytes: -writableLength, awaitedBodyBytes: undefined }
-      if (farewell.look(progress, now)) this.abort()
-    } else if (this.#deadline === Number.POSITIVE_INFINITY) {
-      this.#deadline = now + this.#context.limits.lingerMs
-    } else if (now > this.#deadline) {
-      this.#socket.destroy()
-    }
+  #linger(closing: LingeringClose, now: number): void {
+    const verdict = closing.sweep(now)
+    if (verdict === 'abort') this.abort()
+    else if (verdict === 'close') this.#socket.destroy()
   }
 
   #onDeadline(): void {
     if (this.#scanner.isPartial) this.#reject('ERR_GATEWAY_REQUEST_TIMEOUT')
-    else this.#leave()
+    else this.#closeGracefully()
   }
 
   #flushBacklog(): void {
@@ -288,7 +277,7 @@ export class ClientConnection implements Client {
 
   #onEnd(): void {
     if (this.#exchange) this.#exchange.onClientEnd()
-    else if (!this.#farewell) this.#leave()
+    else if (!this.#closing) this.#closeGracefully()
   }
 
   /** A mistake of ours costs this connection, not all of them. */

@@ -5,7 +5,7 @@ import { ClientExchange } from './client-exchange.ts'
 import type { EdgeErrorCode } from './edge-error.ts'
 import { Forward, type ForwardFailure, type ForwardOwner } from './forward.ts'
 import { requestFields, responseFields } from './forwarded-headers.ts'
-import { admit, redirectToHttps } from './front.ts'
+import { admit, redirectToHttps } from './ingress-listener.ts'
 import { PolicyRun } from './policy-run.ts'
 import type { RequestBody } from './request-body.ts'
 import type { ResponseHead } from './response-head.ts'
@@ -42,12 +42,12 @@ export class Exchange extends ClientExchange implements ForwardOwner {
   start(): void {
     const { head } = this.request
     const { hostname, target } = head
-    const { front, ip } = this.client
+    const { listener, ip } = this.client
     const endpoint = this.context.registry.match(hostname)
-    const verdict = endpoint ? admit(front, endpoint) : 'refuse'
+    const verdict = endpoint ? admit(listener, endpoint) : 'refuse'
     if (!endpoint || verdict === 'refuse') this.fail('ERR_NGROK_3200', true)
     else if (verdict === 'redirect') this.reply(redirectToHttps(endpoint, hostname, target), true)
-    else this.#enter(endpoint, target, requestFields(head, ip, front.scheme), undefined)
+    else this.#enter(endpoint, target, requestFields(head, ip, listener.scheme), undefined)
   }
 
   onInterim(head: ResponseHead): void {

@@ -70,7 +70,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   #head: ResponseHead | undefined
   #body: BodyTracker | undefined
   /** What has come of a body that may be the SDK's own. */
-  #suspect: Buffer | undefined
+  #heldBack: Buffer | undefined
   #interims = 0
   #isRequestDone = false
   #isOver = false
@@ -207,7 +207,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     this.#head = head
     this.#body = new BodyTracker(head.framing)
     const isDone = this.#body.isDone
-    if (!this.#proxy?.isReused && resemblesDialFailure(head)) this.#suspect = Buffer.alloc(0)
+    if (!this.#proxy?.isReused && resemblesDialFailure(head)) this.#heldBack = Buffer.alloc(0)
     else this.#owner.onResponse(head, isDone || end < chunkLength)
     if (isDone) this.#complete(end === chunkLength)
   }
@@ -216,7 +216,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     const end = body.advance(chunk, from)
     this.#owed += end - from
     const part = end - from === chunk.length ? chunk : chunk.subarray(from, end)
-    if (this.#suspect) this.#suspect = Buffer.concat([this.#suspect, part])
+    if (this.#heldBack) this.#heldBack = Buffer.concat([this.#heldBack, part])
     else if (this.#owner.onBody(part)) this.onRoom()
     if (body.isDone) this.#complete(end === chunk.length)
     return end
@@ -233,11 +233,11 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   /** `isClean`: the response ended where the received bytes end. */
   #complete(isClean: boolean): void {
     if (this.#isOver) return
-    if (this.#suspect && isDialFailure(this.#suspect, this.#options.method)) {
+    if (this.#heldBack && isDialFailure(this.#heldBack, this.#options.method)) {
       this.#fail('unreachable')
       return
     }
-    this.#absolve()
+    this.#passHeldBack()
     if (this.#isOver) return
     // The next exchange starts with a whole window; what the client has not taken yet is with its
     // socket, which is not asked for another request until then.
@@ -249,10 +249,10 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   }
 
   /** The response that was held back is the service's own. */
-  #absolve(): void {
-    const body = this.#suspect
+  #passHeldBack(): void {
+    const body = this.#heldBack
     if (!this.#head || !body) return
-    this.#suspect = undefined
+    this.#heldBack = undefined
     this.#owner.onResponse(this.#head, true)
     if (body.length > 0 && !this.#isOver) this.#owner.onBody(body)
   }

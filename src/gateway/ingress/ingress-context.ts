@@ -2,7 +2,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { IngressLimits } from './ingress-limits.ts'
-import type { WriteTurn } from './write-turn.ts'
+import type { WriteCoalescer } from './write-coalescer.ts'
 
 /** What the connections of an ingress share. */
 export interface IngressContext {
@@ -10,7 +10,7 @@ export interface IngressContext {
   readonly log: Logger
   readonly clock: Clock
   readonly limits: IngressLimits
-  readonly turn: WriteTurn
+  readonly coalescer: WriteCoalescer
   /** Monotonic time of the last sweep: near enough for deadlines, and free. */
   readonly now: number
 }

@@ -16,7 +16,7 @@ export interface IngressLimits {
   readonly pipelinedBytes: number
   /** Bytes of an unwanted body that are read and dropped to keep the connection. */
   readonly discardedBytes: number
-  /** How long a connection that says goodbye waits for the client to do the same. */
+  /** How long a connection that has ended, and was flushed, waits for the client to end as well. */
   readonly lingerMs: number
   /** Per listener; further connections are dropped unheard. */
   readonly connections: number

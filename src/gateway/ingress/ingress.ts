@@ -12,10 +12,10 @@ import {
 import type { Logger } from '../../base/logger.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import { ClientConnection } from './connection.ts'
-import type { Front } from './front.ts'
 import type { IngressContext } from './ingress-context.ts'
 import { INGRESS_LIMITS, type IngressLimits } from './ingress-limits.ts'
-import { WriteTurn } from './write-turn.ts'
+import type { IngressListener } from './ingress-listener.ts'
+import { WriteCoalescer } from './write-coalescer.ts'
 
 /** How often a stop looks whether the last connection has closed. */
 const STOP_STEP_MS = 20
@@ -57,7 +57,7 @@ export class Ingress {
       clock,
       log: options.log.child({ room: 'ingress' }),
       limits: { ...INGRESS_LIMITS, ...limits },
-      turn: new WriteTurn(),
+      coalescer: new WriteCoalescer(),
       now: clock.monotonic(),
     }
   }
@@ -65,8 +65,8 @@ export class Ingress {
   /** Listens and gives the real addresses. Throws a StartError when one is taken. */
   async start(): Promise<IngressAddresses> {
     const { http, https } = this.#options
-    const plain: Front = { scheme: 'http', redirectsToHttps: !isLoopback(http.host) }
-    const secure: Front = { scheme: 'https', redirectsToHttps: false }
+    const plain: IngressListener = { scheme: 'http', redirectsToHttps: !isLoopback(http.host) }
+    const secure: IngressListener = { scheme: 'https', redirectsToHttps: false }
     const addresses = {
       http: await this.#listen(http, (socket) => this.#accept(socket, plain)),
       https: await this.#listen(https, (socket) => this.#accept(this.#secure(socket), secure)),
@@ -128,10 +128,10 @@ export class Ingress {
     })
   }
 
-  #accept(socket: Socket, front: Front): void {
+  #accept(socket: Socket, listener: IngressListener): void {
     const connection = new ClientConnection({
       socket,
-      front,
+      listener,
       context: this.#context,
       onClose: (closed) => this.#connections.delete(closed),
     })

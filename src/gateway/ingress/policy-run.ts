@@ -46,7 +46,7 @@ export class PolicyRun {
       method: head.method,
       target: options.target,
       host: head.host.replace(/:[0-9]+$/, ''),
-      scheme: client.front.scheme,
+      scheme: client.listener.scheme,
       httpVersion: head.minorVersion === 0 ? '1.0' : '1.1',
       headers: new HeaderList(options.fields),
       receivedAt: options.receivedAt,

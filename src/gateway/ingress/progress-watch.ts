@@ -13,7 +13,8 @@ export type Stall = 'slow-body' | 'silence'
 /** Notices an exchange that does not move. Looked at now and then, so a transfer pays nothing. */
 export class ProgressWatch {
   readonly #limits: IngressLimits
-  #movedBytes = -1
+  /** No number at first, so that whatever is seen first counts as a move. */
+  #movedBytes = Number.NaN
   #movedAt = 0
   #windowBytes: number | undefined
   #windowUntil = 0

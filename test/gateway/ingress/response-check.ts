@@ -62,10 +62,13 @@ export function checkResponses(
 }
 
 /** The next head that is no interim one; undefined when it has not come as a whole. */
-function finalHead(bytes: Buffer, from: number, { minorVersion }: RequestScript): Head | undefined {
+function finalHead(bytes: Buffer, from: number, script: RequestScript): Head | undefined {
+  const { minorVersion, body, expectsContinue, answer } = script
+  const mayContinue = answer.saysContinue || (body !== 'none' && expectsContinue)
   for (let at = from; ; ) {
     const head = readHead(bytes, at)
     if (!head || head.status >= 200) return head
+    if (!mayContinue) throw new Error('told to go on with a body that nobody announced')
     if (minorVersion === 0) throw new Error('an interim response for HTTP/1.0')
     at = head.end
   }
