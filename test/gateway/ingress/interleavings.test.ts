@@ -119,8 +119,9 @@ async function play(scripts: readonly ClientScript[], seed: number): Promise<Ans
   const records = new Map<string, AnswerRecord>()
   const streams: DeviceStream[] = []
   const due: Due[] = []
+  const problems: string[] = []
   const site = await startMemorySite({
-    serve: (stream) => streams.push(new DeviceStream(stream, requests, records)),
+    serve: (stream) => streams.push(new DeviceStream(stream, requests, records, problems)),
     limits: LIMITS,
     openStreams: Math.max(2, Math.ceil(scripts.length / 2)),
     policy: {
@@ -155,6 +156,7 @@ async function play(scripts: readonly ClientScript[], seed: number): Promise<Ans
   while (due.length > 0) settleOne()
   for (let count = 0; count < 5; count += 1) await turn()
   checkNothingLeft(site, free)
+  expect(problems).toEqual([])
   await site.close()
   return clients.flatMap(({ socket, sent }) =>
     checkResponses(

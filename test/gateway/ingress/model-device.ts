@@ -27,11 +27,12 @@ interface Answer {
   isBodyIn: boolean
 }
 
-/** One stream of the model device: reads requests, answers each as its script says. */
+/** One stream of the model device: reads requests, answers each as its script says, tells what is wrong. */
 export class DeviceStream {
   readonly #stream: Stream
   readonly #scripts: ReadonlyMap<string, RequestScript>
   readonly #records: Map<string, AnswerRecord>
+  readonly #problems: string[]
   #input = Buffer.alloc(0)
   #hasHeader = false
   #answer: Answer | undefined
@@ -42,7 +43,9 @@ export class DeviceStream {
     stream: Stream,
     scripts: ReadonlyMap<string, RequestScript>,
     records: Map<string, AnswerRecord>,
+    problems: string[],
   ) {
+    this.#problems = problems
     this.#stream = stream
     this.#scripts = scripts
     this.#records = records
@@ -99,11 +102,11 @@ export class DeviceStream {
     }
   }
 
-  #complete({ script, record, isBodyIn }: Answer): void {
+  #complete({ script, record }: Answer): void {
     record.isWhole = true
     const { framing, keepAlive } = script.answer
     this.#answer = undefined
-    if (framing === 'until-close' || !keepAlive || !isBodyIn) this.#end()
+    if (framing === 'until-close' || !keepAlive) this.#end()
     else this.#read()
   }
 
@@ -122,13 +125,16 @@ export class DeviceStream {
       this.#input = this.#input.subarray(length)
       this.#hasHeader = true
     }
-    if (!this.#answer) this.#readHead()
-    const answer = this.#answer
-    if (!answer) return
+    this.#takeBody()
+    if (!this.#answer && this.#bodyLeft === 0) this.#readHead()
+    this.#takeBody()
+    if (this.#answer) this.#answer.isBodyIn = this.#bodyLeft === 0
+  }
+
+  #takeBody(): void {
     const taken = Math.min(this.#bodyLeft, this.#input.length)
     this.#bodyLeft -= taken
     this.#input = this.#input.subarray(taken)
-    answer.isBodyIn = this.#bodyLeft === 0
   }
 
   #readHead(): void {
@@ -138,7 +144,10 @@ export class DeviceStream {
     this.#input = this.#input.subarray(end + 4)
     const id = head.split(' ')[1]?.slice(1) ?? ''
     const script = this.#scripts.get(id)
-    if (!script) throw new Error(`a request that nobody sent: ${head}`)
+    if (!script) {
+      this.#problems.push(`a request that nobody sent: ${head}`)
+      return
+    }
     const content = contentOf(id, script.answer.framing === 'none' ? 0 : script.answer.bytes)
     const record = { content, isWhole: false }
     this.#records.set(id, record)
