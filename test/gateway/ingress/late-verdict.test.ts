@@ -76,10 +76,14 @@ describe('a verdict on a response that comes when the request was answered alrea
       },
     })
     const client = RawClient.connect(site.addresses.http.port)
-    client.send(START.replace('Content-Length', 'Expect: 100-continue\r\nContent-Length'))
+    // A client may send the body without waiting, so that its connection goes on.
+    const start = START.replace('Content-Length', 'Expect: 100-continue\r\nContent-Length')
+    client.send(start + REST)
     await client.receive('ERR_NGROK_3004)\n')
     goOn.resolve()
     await eventually(() => expect(seen).toEqual([undefined]))
-    expect(statuses(client)).toEqual(['502'])
+    client.send(NEXT)
+    await client.receive('ERR_NGROK_3200)\n')
+    expect(statuses(client)).toEqual(['502', '404'])
   })
 })
