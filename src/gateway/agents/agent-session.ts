@@ -93,7 +93,10 @@ export class AgentSession implements TableEntry {
     }
   }
 
-  /** Visitors find the endpoint at once; they reach the agent when it has `heard` of it too. */
+  /**
+   * Visitors find the endpoint at once; they reach the agent when it has `heard` of it too. A bind
+   * that fails leaves no endpoint behind.
+   */
   async bind(message: unknown, heard: Promise<void>): Promise<object> {
     const request = parseBind(message)
     if (this.#isEnded) throw new ServiceError(803, 'The session is over.')
@@ -107,7 +110,14 @@ export class AgentSession implements TableEntry {
     sessions.countBind(this.identity.credentialId)
     const binding = binder.judge(request, this.identity.credentialId)
     const endpoint = this.#open(binding, request.Id, heard)
-    await coverHost(endpoint.host)
+    try {
+      await coverHost(endpoint.host)
+    } catch (error) {
+      // It may have ended meanwhile, with its session or by itself.
+      if (this.#endpoints.get(endpoint.id) === endpoint) this.#close(endpoint)
+      this.#awaitSilence()
+      throw error
+    }
     const { id, url, protocol } = endpoint
     return { Id: id, URL: url, Proto: protocol, Opts: request.Opts, Extra: { Token: '' } }
   }

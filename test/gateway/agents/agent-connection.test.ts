@@ -43,6 +43,25 @@ const ONE_PER_MINUTE = JSON.stringify({
   ],
 })
 
+/** An agent, and a gateway whose clock makes every certificate useless while it is broken. */
+async function startWithClock() {
+  const clock = new ManualClock(Date.now())
+  const running = await startGateway({ clock })
+  const agent = await RawAgent.connect(running, {
+    onStream: (type, stream) => type === 5 && answer(stream, {}),
+  })
+  await agent.auth(running.authtoken.reveal())
+  const aheadMs = Date.UTC(9999, 11, 31) - clock.now()
+  return {
+    running,
+    agent,
+    clock,
+    // The years of a certificate have four digits (RFC 5280 section 4.1.2.5.2).
+    breakClock: () => clock.stepWall(aheadMs),
+    mendClock: () => clock.stepWall(-aheadMs),
+  }
+}
+
 async function connectAgent(running: RunningGateway, metadata = '', clientId = '') {
   const agent = await RawAgent.connect(running)
   const answer = await agent.auth(running.authtoken.reveal(), { Metadata: metadata }, clientId)
@@ -182,6 +201,30 @@ describe('the messages of an agent', () => {
     expect(running.gateway.parts.registry.size).toBe(0)
   })
 
+  it('leaves nothing behind of a bind whose certificate fails', async () => {
+    const { running, agent, breakClock, mendClock } = await startWithClock()
+    const { registry } = running.gateway.parts
+    breakClock()
+    const refused = [await agent.bind('x.cam.site.test'), await agent.bind('x.cam.site.test')]
+    expect(refused.map(codeOf)).toEqual(['ERR_NGROK_802', 'ERR_NGROK_802'])
+    expect(registry.size).toBe(0)
+    mendClock()
+    expect(codeOf(await agent.bind('x.cam.site.test'))).toBeUndefined()
+    expect([...registry.all()].map(({ host }) => host)).toEqual(['x.cam.site.test'])
+  })
+
+  it('gives an endpoint up once that is unbound before its certificate fails', async () => {
+    const { running, agent, breakClock } = await startWithClock()
+    const { Id } = await agent.bind('cam.site.test')
+    await agent.rpc(2, { Id })
+    breakClock()
+    const binding = agent.bind('x.cam.site.test', { Id })
+    await agent.rpc(2, { Id })
+    expect(codeOf(await binding)).toBe('ERR_NGROK_802')
+    expect(running.logText().match(/"endpoint online"/g)).toHaveLength(2)
+    expect(running.logText().match(/"endpoint offline"/g)).toHaveLength(2)
+  })
+
   it('lives with streams of unknown types and streams that break off', async () => {
     const running = await startGateway()
     const { agent } = await connectAgent(running)
@@ -315,6 +358,23 @@ describe('the end of an agent session', () => {
     await clock.advance(1)
     expect(sessions.size).toBe(0)
     expect(await closeReason(running, agent)).toBe('the agent was told to stop')
+  })
+
+  it('comes for an agent that was told to stop also when its last bind failed', async () => {
+    const { running, agent, clock, breakClock } = await startWithClock()
+    const { sessions } = running.gateway.parts
+    const { Id } = await agent.bind('cam.site.test')
+    const [session] = sessions.all()
+    await session?.command('stop')
+    breakClock()
+    // The certificate takes its time: the unbind is through before the bind has failed.
+    const [failed, unbound] = await Promise.all([
+      agent.bind('x.cam.site.test'),
+      agent.rpc(2, { Id }),
+    ])
+    expect([failed, unbound].map(codeOf)).toEqual(['ERR_NGROK_802', undefined])
+    await clock.advance(1_000)
+    expect(sessions.size).toBe(0)
   })
 
   it('takes the endpoints along when the connection breaks', async () => {
