@@ -95,4 +95,32 @@ describe('readServiceDate', () => {
     expect(await readServiceDate(sources.slice(0, 1), signal)).toBeUndefined()
     expect(await readServiceDate([], signal)).toBeUndefined()
   })
+  it('goes on to the next where an answer has no date, and looks at no certificate', async () => {
+    const { certPem, keyPem } = await createTlsFixture()
+    const dateless = await serve((_request, response) => {
+      response.sendDate = false
+      response.end()
+    })
+    const untrusted = createHttpsServer({ cert: certPem, key: keyPem }, (_request, response) => {
+      response.setHeader('date', 'Wed, 02 Jan 2030 03:04:05 GMT')
+      response.end()
+    })
+    const sources = [
+      { url: `http://localhost:${dateless}` },
+      { url: `https://localhost:${await listen(untrusted)}` },
+    ]
+    expect(await readServiceDate(sources, signal)).toBe(Date.UTC(2030, 0, 2, 3, 4, 5))
+  })
+
+  it('asks nobody any more when it is aborted', async () => {
+    const controller = new AbortController()
+    let asked = 0
+    const port = await serve(() => {
+      asked += 1
+      controller.abort(new Error('stopping'))
+    })
+    const sources = [{ url: `http://localhost:${port}` }, { url: `http://localhost:${port}` }]
+    await expect(readServiceDate(sources, controller.signal)).rejects.toThrow('stopping')
+    expect(asked).toBe(1)
+  })
 })

@@ -1,0 +1,87 @@
+import { describe, expect, it } from 'vitest'
+import {
+  connectionProblem,
+  silenceProblem,
+  untrustedProblem,
+} from '../../src/agent/connection-problem.ts'
+
+const WHERE = 'gateway.lan:4443'
+const withCode = (code: string) => Object.assign(new Error('as Node says it'), { code })
+
+describe('a connection that fails', () => {
+  it.each([
+    ['ENOTFOUND', 'dns', 'cannot be resolved (ENOTFOUND)'],
+    ['EAI_AGAIN', 'dns', 'cannot be resolved (EAI_AGAIN)'],
+    ['EAI_FAIL', 'dns', 'cannot be resolved (EAI_FAIL)'],
+    ['EAI_NONAME', 'dns', 'cannot be resolved (EAI_NONAME)'],
+    ['ENODATA', 'dns', 'cannot be resolved (ENODATA)'],
+    ['ESERVFAIL', 'dns', 'cannot be resolved (ESERVFAIL)'],
+    ['ECONNREFUSED', 'network', 'refuses connections'],
+    ['ECONNRESET', 'network', 'closed the connection'],
+    ['EHOSTUNREACH', 'network', 'cannot be reached'],
+    ['ENETUNREACH', 'network', 'cannot be reached: the device has no route'],
+    ['ETIMEDOUT', 'network', 'does not answer'],
+    ['EMFILE', 'network', 'cannot be used (EMFILE)'],
+    ['EPROTO', 'tls', 'does not speak TLS'],
+    ['ERR_SSL_WRONG_VERSION_NUMBER', 'tls', 'cannot be used (ERR_SSL_WRONG_VERSION_NUMBER)'],
+    ['ERR_TLS_CERT_ALTNAME_INVALID', 'tls', 'shows a certificate for another name'],
+    ['CERT_HAS_EXPIRED', 'tls', 'cannot be used (CERT_HAS_EXPIRED)'],
+  ])('with %s is %s', (code, reason, sentence) => {
+    expect(connectionProblem(WHERE, withCode(code))).toMatchObject({
+      reason,
+      detail: `${WHERE} ${sentence}`,
+      permanent: false,
+    })
+  })
+
+  it.each([
+    'CERT_SIGNATURE_FAILURE',
+    'DEPTH_ZERO_SELF_SIGNED_CERT',
+    'SELF_SIGNED_CERT_IN_CHAIN',
+    'UNABLE_TO_GET_ISSUER_CERT',
+    'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+    'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+  ])('with %s has met a CA that nobody here trusts', (code) => {
+    expect(connectionProblem(WHERE, withCode(code))).toMatchObject({
+      reason: 'tls',
+      detail: `${WHERE} shows a certificate that no trusted CA has signed (${code})`,
+    })
+  })
+
+  it('at several addresses is told by the last of them', () => {
+    const tries = new AggregateError([withCode('ENETUNREACH'), withCode('ECONNREFUSED')])
+    expect(connectionProblem(WHERE, tries).detail).toBe(`${WHERE} refuses connections`)
+    const none = new AggregateError([], 'no address')
+    expect(connectionProblem(WHERE, none).detail).toBe(`${WHERE} cannot be used (no address)`)
+  })
+
+  it.each([
+    [new Error('socket hang up'), 'socket hang up'],
+    [Object.assign(new Error('odd'), { code: 7 }), 'odd'],
+    ['not an error', 'unknown error'],
+  ])('without a code of its own is told by what there is: %s', (error, said) => {
+    expect(connectionProblem(WHERE, error)).toMatchObject({
+      reason: 'network',
+      detail: `${WHERE} cannot be used (${said})`,
+    })
+  })
+
+  it('has a remedy of its own kind', () => {
+    const remedyOf = (code: string) => connectionProblem(WHERE, withCode(code)).remedy
+    expect(remedyOf('ENOTFOUND')).toContain('DNS')
+    expect(remedyOf('EPROTO')).toContain('SVC_CA_CERT')
+    expect(remedyOf('ECONNREFUSED')).toContain('network')
+    expect(untrustedProblem('tls handshake error')).toMatchObject({
+      reason: 'tls',
+      detail: expect.stringContaining('(tls handshake error)'),
+      remedy: remedyOf('EPROTO'),
+      permanent: false,
+    })
+    expect(silenceProblem(WHERE, 4_001)).toEqual({
+      reason: 'network',
+      detail: `${WHERE} did not answer within 5 s`,
+      remedy: remedyOf('ECONNREFUSED'),
+      permanent: false,
+    })
+  })
+})
