@@ -1,7 +1,7 @@
 import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints/endpoint.ts'
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
-import { ClientConnection } from '../../src/gateway/ingress/connection.ts'
+import { ClientConnection } from '../../src/gateway/ingress/connection/connection.ts'
 import { INGRESS_LIMITS, type IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
 import { WriteCoalescer } from '../../src/gateway/ingress/write-coalescer.ts'
 import { StreamPool } from '../../src/gateway/streams/stream-pool.ts'

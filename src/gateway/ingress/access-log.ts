@@ -1,5 +1,5 @@
 import type { Logger } from '../../base/logger.ts'
-import type { RequestHead } from './request-head.ts'
+import type { RequestHead } from './http1/request-head.ts'
 
 export interface ExchangeSummary {
   readonly head: RequestHead

@@ -1,6 +1,6 @@
 import type { Connection } from '../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
-import type { HeadScanner } from './head-scanner.ts'
+import type { HeadScanner } from './http1/head-scanner.ts'
 import type { IngressListener } from './ingress-listener.ts'
 
 /** The client's side of an exchange, as its connection offers it. */

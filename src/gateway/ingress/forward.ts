@@ -2,13 +2,13 @@ import type { MuxadoError } from '../../muxado/error-code.ts'
 import type { StreamHandler } from '../../muxado/stream.ts'
 import type { NoStreamReason, ProxyStream, StreamWaiter } from '../streams/proxy-stream.ts'
 import type { StreamPool } from '../streams/stream-pool.ts'
-import { UNTIL_CLOSE } from './body-framing.ts'
-import { BodyTracker } from './body-tracker.ts'
 import { isDialFailure, resemblesDialFailure } from './dial-failure.ts'
-import type { HeadScanner } from './head-scanner.ts'
-import { HttpSyntaxError } from './http-syntax-error.ts'
+import { UNTIL_CLOSE } from './http1/body-framing.ts'
+import { BodyTracker } from './http1/body-tracker.ts'
+import type { HeadScanner } from './http1/head-scanner.ts'
+import { HttpSyntaxError } from './http1/http-syntax-error.ts'
+import { parseResponseHead, type ResponseHead } from './http1/response-head.ts'
 import type { BodySink, RequestBody } from './request-body.ts'
-import { parseResponseHead, type ResponseHead } from './response-head.ts'
 
 /**
  * Why there is no whole response. `busy`: no stream became free in time. `lost`: the session has

@@ -2,9 +2,9 @@ import type { Clock } from '../../base/clock.ts'
 import type { BodyTransform } from '../../policy/exchange/policy-exchange.ts'
 import { BodyPipe } from './body-pipe.ts'
 import type { Client } from './client.ts'
-import { formatHead, withoutFields } from './message-text.ts'
+import { formatHead, withoutFields } from './http1/message-text.ts'
+import type { RequestHead } from './http1/request-head.ts'
 import { RequestBody } from './request-body.ts'
-import type { RequestHead } from './request-head.ts'
 
 const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
 const NO_CONTENT = Buffer.alloc(0)

@@ -1,4 +1,4 @@
-import { formatHead, statusLine } from './message-text.ts'
+import { formatHead, statusLine } from './http1/message-text.ts'
 
 /** An answer that the gateway makes itself. `fields` has no framing: the body's length is added. */
 export interface LocalReply {

@@ -8,7 +8,7 @@ import {
 } from '../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { Client } from './client.ts'
-import type { RequestHead } from './request-head.ts'
+import type { RequestHead } from './http1/request-head.ts'
 
 export interface PolicyRunOptions {
   readonly endpoint: Endpoint

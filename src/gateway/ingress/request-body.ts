@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
-import type { BodyFraming } from './body-framing.ts'
-import { BodyTracker, joined } from './body-tracker.ts'
+import type { BodyFraming } from './http1/body-framing.ts'
+import { BodyTracker, joined } from './http1/body-tracker.ts'
 
 /** Where a request body comes from: it can be told to wait. */
 export interface BodySource {

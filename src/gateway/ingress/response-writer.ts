@@ -1,13 +1,13 @@
 import type { BodyTransform } from '../../policy/exchange/policy-exchange.ts'
-import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from './body-framing.ts'
 import { BodyPipe, encodeChunk, LAST_CHUNK } from './body-pipe.ts'
-import { BodyTracker } from './body-tracker.ts'
 import type { Client } from './client.ts'
 import type { ExchangeTraffic } from './exchange-traffic.ts'
+import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from './http1/body-framing.ts'
+import { BodyTracker } from './http1/body-tracker.ts'
+import { formatHead, statusLine, withoutFields } from './http1/message-text.ts'
+import type { RequestHead } from './http1/request-head.ts'
+import { hasNoBody } from './http1/response-head.ts'
 import { connectionFields, encodeReply, type LocalReply } from './local-reply.ts'
-import { formatHead, statusLine, withoutFields } from './message-text.ts'
-import type { RequestHead } from './request-head.ts'
-import { hasNoBody } from './response-head.ts'
 
 /** A body part up to this length leaves in one piece with the head before it. */
 const MERGED_BODY_BYTES = 16_384

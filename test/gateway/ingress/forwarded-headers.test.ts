@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { requestFields, responseFields } from '../../../src/gateway/ingress/forwarded-headers.ts'
-import { parseRequestHead } from '../../../src/gateway/ingress/request-head.ts'
-import { parseResponseHead } from '../../../src/gateway/ingress/response-head.ts'
+import { parseRequestHead } from '../../../src/gateway/ingress/http1/request-head.ts'
+import { parseResponseHead } from '../../../src/gateway/ingress/http1/response-head.ts'
 
 const FORWARDED = [
   'x-forwarded-for',

@@ -1,7 +1,7 @@
 import { Writable } from 'node:stream'
 import { expect, it } from 'vitest'
-import { INGRESS_LIMITS } from '../../../src/gateway/ingress/ingress-limits.ts'
-import { LingeringClose } from '../../../src/gateway/ingress/lingering-close.ts'
+import { LingeringClose } from '../../../../src/gateway/ingress/connection/lingering-close.ts'
+import { INGRESS_LIMITS } from '../../../../src/gateway/ingress/ingress-limits.ts'
 
 const NOW = 1_000_000_000
 

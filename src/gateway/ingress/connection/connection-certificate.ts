@@ -5,7 +5,7 @@ import * as x509 from '@peculiar/x509'
 import type {
   CertificateExtension,
   SessionCertificate,
-} from '../../policy/exchange/policy-exchange.ts'
+} from '../../../policy/exchange/policy-exchange.ts'
 
 /** Names as Go's crypto/x509 writes them, which is what policies compare with. */
 const SIGNATURE_ALGORITHMS: Readonly<Record<string, string>> = {

@@ -1,5 +1,5 @@
 import { TLSSocket } from 'node:tls'
-import type { Connection, TlsSession } from '../../policy/exchange/policy-exchange.ts'
+import type { Connection, TlsSession } from '../../../policy/exchange/policy-exchange.ts'
 import type { ClientSocket } from './client-socket.ts'
 import { ConnectionCertificate } from './connection-certificate.ts'
 

@@ -1,9 +1,12 @@
-import { UNTIL_CLOSE } from '../../../src/gateway/ingress/body-framing.ts'
-import { BodyTracker } from '../../../src/gateway/ingress/body-tracker.ts'
-import { HeadScanner, type ScannedHead } from '../../../src/gateway/ingress/head-scanner.ts'
-import { HttpSyntaxError } from '../../../src/gateway/ingress/http-syntax-error.ts'
-import { parseRequestHead } from '../../../src/gateway/ingress/request-head.ts'
-import { parseResponseHead } from '../../../src/gateway/ingress/response-head.ts'
+import { UNTIL_CLOSE } from '../../../../src/gateway/ingress/http1/body-framing.ts'
+import { BodyTracker } from '../../../../src/gateway/ingress/http1/body-tracker.ts'
+import {
+  HeadScanner,
+  type ScannedHead,
+} from '../../../../src/gateway/ingress/http1/head-scanner.ts'
+import { HttpSyntaxError } from '../../../../src/gateway/ingress/http1/http-syntax-error.ts'
+import { parseRequestHead } from '../../../../src/gateway/ingress/http1/request-head.ts'
+import { parseResponseHead } from '../../../../src/gateway/ingress/http1/response-head.ts'
 import type { ParsedBytes, ParsedMessage } from './llhttp.ts'
 
 /** Our parsers over whole bytes, cut into chunks, with the answer in the shape of llhttp's. */

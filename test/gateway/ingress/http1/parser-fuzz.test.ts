@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { seeded } from '../../helpers/seeded.ts'
+import { seeded } from '../../../helpers/seeded.ts'
 import { Llhttp, trimBlanks } from './llhttp.ts'
 import { parseWithOurs } from './our-parser.ts'
 

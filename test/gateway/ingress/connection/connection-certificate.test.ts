@@ -3,9 +3,9 @@ import 'reflect-metadata'
 import { webcrypto, X509Certificate } from 'node:crypto'
 import * as x509 from '@peculiar/x509'
 import { describe, expect, it } from 'vitest'
-import { ConnectionCertificate } from '../../../src/gateway/ingress/connection-certificate.ts'
-import { VARIABLES } from '../../../src/policy/vocabulary/variables.ts'
-import { createExchange, evaluate } from '../../helpers/policy-exchange.ts'
+import { ConnectionCertificate } from '../../../../src/gateway/ingress/connection/connection-certificate.ts'
+import { VARIABLES } from '../../../../src/policy/vocabulary/variables.ts'
+import { createExchange, evaluate } from '../../../helpers/policy-exchange.ts'
 
 const RSA = { modulusLength: 2_048, publicExponent: new Uint8Array([1, 0, 1]) }
 

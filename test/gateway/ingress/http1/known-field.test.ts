@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { KNOWN_FIELDS, knownField } from '../../../src/gateway/ingress/known-field.ts'
+import { KNOWN_FIELDS, knownField } from '../../../../src/gateway/ingress/http1/known-field.ts'
 
 describe('knownField', () => {
   it.each(KNOWN_FIELDS)('knows %s in any case', (name) => {

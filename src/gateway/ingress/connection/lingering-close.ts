@@ -1,6 +1,6 @@
 import type { Writable } from 'node:stream'
-import type { IngressLimits } from './ingress-limits.ts'
-import { ProgressWatch } from './progress-watch.ts'
+import type { IngressLimits } from '../ingress-limits.ts'
+import { ProgressWatch } from '../progress-watch.ts'
 
 /**
  * The last part of a connection, after its end was written (RFC 9112 9.6): first the client takes
