@@ -74,6 +74,13 @@ describe('the expression library', () => {
   })
 })
 
+describe('SQLite', () => {
+  it('is loaded by one file, which picks the version that fits this Node', () => {
+    const isUser = (file: string) => /'better-sqlite3/.test(readFileSync(join(SRC, file), 'utf8'))
+    expect(files.filter(isUser)).toEqual(['store/sqlite.ts'])
+  })
+})
+
 describe('the bundle', () => {
   it.each(files)('%s takes zod as a namespace, so that only what is used is bundled', (file) => {
     expect(readFileSync(join(SRC, file), 'utf8')).not.toMatch(/import \{ z \} from 'zod'/)

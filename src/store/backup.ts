@@ -13,7 +13,7 @@ import { basename, dirname, join } from 'node:path'
 import type { Clock } from '../base/clock.ts'
 import { syncFolder } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
-import type { Connection } from './connection.ts'
+import type { Connection } from './sqlite.ts'
 
 const KEPT = 3
 /** A backup is made when nothing changed for this long … */

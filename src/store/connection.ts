@@ -1,8 +1,6 @@
 import { closeSync, openSync } from 'node:fs'
-import BetterSqlite, { type Database as Connection } from 'better-sqlite3'
 import { StartError } from '../base/app-error.ts'
-
-export type { Database as Connection, Statement } from 'better-sqlite3'
+import { type Connection, Sqlite } from './sqlite.ts'
 
 /** A second connection exists only while a person looks into the file; waiting blocks the process. */
 const BUSY_TIMEOUT_MS = 250
@@ -17,12 +15,12 @@ const CHECKPOINT_PAGES = 64
 /** Opens or makes a database file, mode 0600. Nothing is written to it yet. */
 export function openFile(path: string): Connection {
   closeSync(openSync(path, 'a', 0o600))
-  return new BetterSqlite(path, { timeout: BUSY_TIMEOUT_MS })
+  return new Sqlite(path, { timeout: BUSY_TIMEOUT_MS })
 }
 
 /** Opens a database in memory: empty, or with the bytes of a database file. */
 export function openMemory(bytes?: Buffer): Connection {
-  const connection = new BetterSqlite(bytes ?? ':memory:')
+  const connection = new Sqlite(bytes ?? ':memory:')
   connection.pragma('foreign_keys = ON')
   return connection
 }

@@ -1,4 +1,4 @@
-import type { Connection } from './connection.ts'
+import type { Connection } from './sqlite.ts'
 import { faultOf } from './storage-error.ts'
 
 /** Why a database file cannot be used. */

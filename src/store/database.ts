@@ -3,7 +3,7 @@ import { StartError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { Backups } from './backup.ts'
-import { openMemory, type Statement } from './connection.ts'
+import { openMemory } from './connection.ts'
 import { isWritable, prepareDataFolder } from './data-folder.ts'
 import { FileDatabase, type StorageReport, type WriteOptions } from './file-database.ts'
 import { markInitialised, openSound, type SoundConnection } from './heal.ts'
@@ -11,11 +11,12 @@ import { openMemoryCopy } from './memory-copy.ts'
 import { MemoryDatabase } from './memory-database.ts'
 import { type Migration, migrate } from './migrations.ts'
 import { ReserveFile } from './reserve-file.ts'
+import type { Statement } from './sqlite.ts'
 import { faultOf, isHeld } from './storage-error.ts'
 import { type StorageFault, StorageState } from './storage-state.ts'
 
-export type { Statement } from './connection.ts'
 export type { StorageReport, WriteOptions } from './file-database.ts'
+export type { Statement } from './sqlite.ts'
 
 /** An open database: owners prepare statements once and change rows only inside `write()`. */
 export interface Database {

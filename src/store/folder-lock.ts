@@ -1,10 +1,9 @@
 import { closeSync, openSync } from 'node:fs'
 import { join } from 'node:path'
-import BetterSqlite from 'better-sqlite3'
 import { StartError } from '../base/app-error.ts'
 import type { Logger } from '../base/logger.ts'
-import type { Connection } from './connection.ts'
 import { prepareDataFolder } from './data-folder.ts'
+import { type Connection, Sqlite } from './sqlite.ts'
 import { isHeld } from './storage-error.ts'
 
 export interface FolderLockOptions {
@@ -39,7 +38,7 @@ export function lockFolder({ folder, owner, log }: FolderLockOptions): FolderLoc
 
 function lockFile(path: string): Connection {
   closeSync(openSync(path, 'a', 0o600))
-  const connection = new BetterSqlite(path, { timeout: 0 })
+  const connection = new Sqlite(path, { timeout: 0 })
   try {
     // No journal file: the lock never writes a byte, so it also works on a full disk.
     connection.pragma('journal_mode = MEMORY')

@@ -4,8 +4,9 @@ import type { Clock } from '../base/clock.ts'
 import { syncFolder, writeFileDurably } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
 import { type Backup, listBackups, restoreBackup } from './backup.ts'
-import { type Connection, makeDurable, openFile } from './connection.ts'
+import { makeDurable, openFile } from './connection.ts'
 import { type Damage, type DamageCheck, findDamage } from './damage.ts'
+import type { Connection } from './sqlite.ts'
 
 const PUT_ASIDE_KEPT = 3
 const PARTS = ['', '-wal', '-shm']

@@ -1,6 +1,6 @@
-import type { Connection, Statement } from './connection.ts'
 import type { StorageReport } from './file-database.ts'
 import type { Healing } from './heal.ts'
+import type { Connection, Statement } from './sqlite.ts'
 import { describeFault, refusalOf } from './storage-error.ts'
 import type { StorageFault } from './storage-state.ts'
 

@@ -1,5 +1,5 @@
 import { StartError } from '../base/app-error.ts'
-import type { Connection } from './connection.ts'
+import type { Connection } from './sqlite.ts'
 
 /** One step of a schema. The id never changes once a release has carried it. */
 export interface Migration {

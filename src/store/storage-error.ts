@@ -1,5 +1,5 @@
-import { SqliteError } from 'better-sqlite3'
 import { AppError } from '../base/app-error.ts'
+import { SqliteError } from './sqlite.ts'
 import type { StorageFault } from './storage-state.ts'
 
 /** SQLite's result codes, or the beginnings of them, by what they mean for the storage. */

@@ -1,11 +1,11 @@
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import BetterSqlite from 'better-sqlite3'
 import { describe, expect, it } from 'vitest'
 import { PoisonedError } from '../../src/agent/connector.ts'
 import { StartError } from '../../src/base/app-error.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { Secret } from '../../src/base/secret.ts'
+import { Sqlite } from '../../src/store/sqlite.ts'
 import { FAST_TIMINGS, linkUp, specOf } from '../helpers/agent-in-folder.ts'
 import { agentOnFake } from '../helpers/agent-on-fake.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -85,7 +85,7 @@ describe('restore', () => {
 
   it('shows the others when a row is damaged, and says so', async () => {
     const { again, folder } = await withTunnels(['a', 'b', 'c'])
-    const file = new BetterSqlite(join(folder, 'agent.db'))
+    const file = new Sqlite(join(folder, 'agent.db'))
     file.exec("UPDATE tunnels SET forwards_to = 'localhost:22' WHERE domain = 'b.site.test'")
     file.close()
     const next = again()

@@ -1,9 +1,9 @@
 import { join } from 'node:path'
-import BetterSqlite from 'better-sqlite3'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { KeptValues } from '../../src/agent/kept-values.ts'
 import { type StoredTunnel, TUNNEL_MIGRATIONS, TunnelStore } from '../../src/agent/tunnel-store.ts'
 import { type Database, openDatabase } from '../../src/store/database.ts'
+import { Sqlite } from '../../src/store/sqlite.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
@@ -42,7 +42,7 @@ function tunnel(name: string, change: Partial<StoredTunnel['spec']> = {}): Store
 
 /** Changes the file as a fault of the storage would: behind the store's back. */
 function damage(path: string, sql: string): void {
-  const file = new BetterSqlite(path)
+  const file = new Sqlite(path)
   file.exec(sql)
   file.close()
 }

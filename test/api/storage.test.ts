@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import BetterSqlite from 'better-sqlite3'
 import { describe, expect, it } from 'vitest'
+import { Sqlite } from '../../src/store/sqlite.ts'
 import { canMount, mountSmallDisk } from '../helpers/small-disk.ts'
 import { type StartedApi, startApi } from './started-api.ts'
 
@@ -20,7 +20,7 @@ async function createUntilRefused({ call }: StartedApi) {
 describe('the API over a storage that refuses', () => {
   it('answers 503 while another program holds the database, and goes on after it', async () => {
     const { call, folder } = await startApi()
-    const other = new BetterSqlite(join(folder, 'agent.db'))
+    const other = new Sqlite(join(folder, 'agent.db'))
     other.exec('BEGIN IMMEDIATE')
     const { status, json, headers } = await call('POST', '/tunnels', specOf(DOMAIN))
     other.close()

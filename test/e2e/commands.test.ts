@@ -1,9 +1,19 @@
 import { spawnSync } from 'node:child_process'
-import { chmodSync, fstatSync, mkdirSync, openSync, readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import {
+  chmodSync,
+  cpSync,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { startEchoUpstream } from '../helpers/echo-upstream.ts'
-import { MAIN, runProgram } from '../helpers/program.ts'
+import { FREE_PORTS, MAIN, runProgram } from '../helpers/program.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 describe('the program', () => {
@@ -80,6 +90,44 @@ describe('a data folder that cannot be used', () => {
       env: { AGENT_DATA_DIR: path },
     })
     expect([code, stderr]).toEqual([1, expect.stringMatching(/^device-agent: .*occupied.*\n$/)])
+  })
+})
+
+describe('a start without the SQLite of this Node', () => {
+  /** The built program beside all that is installed but SQLite. */
+  function installWithoutSqlite(): string {
+    const root = join(dirname(MAIN), '..')
+    const folder = temporaryFolder()
+    cpSync(dirname(MAIN), join(folder, 'dist'), {
+      recursive: true,
+      filter: (path) => !path.endsWith('.map'),
+    })
+    for (const file of ['package.json', 'default-policy.json']) {
+      cpSync(join(root, file), join(folder, file))
+    }
+    mkdirSync(join(folder, 'node_modules'))
+    for (const name of readdirSync(join(root, 'node_modules'))) {
+      if (name.startsWith('better-sqlite3')) continue
+      symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name))
+    }
+    return folder
+  }
+
+  it('is refused by what needs it, in one sentence', () => {
+    const folder = installWithoutSqlite()
+    for (const command of ['run', 'up', 'gateway']) {
+      const { status, stdout, stderr } = spawnSync(
+        process.execPath,
+        ['dist/main.js', command, '--json'],
+        { cwd: folder, env: { ...FREE_PORTS, LOG_LEVEL: 'silent' }, encoding: 'utf8' },
+      )
+      expect([status, stdout]).toEqual([1, ''])
+      expect(stderr).toMatch(
+        /^device-agent: SQLite cannot be loaded on Node .*`npm run setup`\.\n$/,
+      )
+    }
+    const help = spawnSync(process.execPath, ['dist/main.js', '--help'], { cwd: folder })
+    expect(help.status).toBe(0)
   })
 })
 

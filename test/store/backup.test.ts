@@ -1,15 +1,15 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import BetterSqlite from 'better-sqlite3'
 import { describe, expect, it } from 'vitest'
 import { listBackups } from '../../src/store/backup.ts'
+import { Sqlite } from '../../src/store/sqlite.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 import { openNotes } from '../helpers/open-store.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 function textsIn(path: string): string[] {
-  const backup = new BetterSqlite(path, { readonly: true })
+  const backup = new Sqlite(path, { readonly: true })
   try {
     return backup.prepare<[], string>('SELECT text FROM notes ORDER BY id').pluck().all()
   } finally {

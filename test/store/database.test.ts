@@ -1,8 +1,8 @@
 import { statSync } from 'node:fs'
 import { join } from 'node:path'
-import BetterSqlite, { SqliteError } from 'better-sqlite3'
 import { describe, expect, it } from 'vitest'
 import { makeDurable, openFile } from '../../src/store/connection.ts'
+import { Sqlite, SqliteError } from '../../src/store/sqlite.ts'
 import { openNotes } from '../helpers/open-store.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
@@ -67,7 +67,7 @@ describe('Database.write', () => {
 
   it('refuses with storage-unavailable while another program holds the lock', () => {
     const { path, add } = openNotes(temporaryFolder())
-    const other = new BetterSqlite(path)
+    const other = new Sqlite(path)
     other.exec('BEGIN IMMEDIATE')
     try {
       expect(() => add('late')).toThrow(

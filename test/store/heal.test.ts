@@ -8,8 +8,8 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { dirname, join } from 'node:path'
-import BetterSqlite from 'better-sqlite3'
 import { describe, expect, it } from 'vitest'
+import { Sqlite } from '../../src/store/sqlite.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 import { NOTES_ID } from '../helpers/notes-schema.ts'
@@ -33,7 +33,7 @@ function overwrite(path: string, at: number, bytes: Buffer): void {
 
 function writeForeign(path: string): void {
   rmSync(path)
-  const foreign = new BetterSqlite(path)
+  const foreign = new Sqlite(path)
   foreign.exec('CREATE TABLE photos (id INTEGER); PRAGMA application_id = 7')
   foreign.close()
 }
@@ -55,7 +55,7 @@ describe('a damaged database', () => {
       'empty',
       (path) => {
         rmSync(path)
-        new BetterSqlite(path).exec('VACUUM').close()
+        new Sqlite(path).exec('VACUUM').close()
       },
     ],
     ['of another program', 'foreign', writeForeign],
@@ -160,7 +160,7 @@ describe('a sound database', () => {
 
   it('is not put aside because its rows are those of a newer version', () => {
     const { folder, path } = notesWithBackup()
-    const newer = new BetterSqlite(path)
+    const newer = new Sqlite(path)
     newer.exec(`INSERT INTO schema_migrations (id) VALUES ('notes-9')`)
     newer.close()
     expect(() => openNotes(folder)).toThrow('notes-9')

@@ -1,8 +1,8 @@
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import BetterSqlite from 'better-sqlite3'
 import { describe, expect, it } from 'vitest'
 import { StartError } from '../../src/base/app-error.ts'
+import { Sqlite } from '../../src/store/sqlite.ts'
 import { NOTES_MIGRATIONS } from '../helpers/notes-schema.ts'
 import { openNotes } from '../helpers/open-store.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
@@ -32,7 +32,7 @@ describe('migrate', () => {
     const before = backupsIn(folder)
     openNotes(folder, { migrations: [...NOTES_MIGRATIONS, ADD_COLOUR] })
     const [made] = backupsIn(folder).filter((name) => !before.includes(name))
-    const backup = new BetterSqlite(join(folder, made ?? ''), { readonly: true })
+    const backup = new Sqlite(join(folder, made ?? ''), { readonly: true })
     expect(backup.prepare('SELECT * FROM notes').all()).toEqual([{ id: 1, text: 'old' }])
     backup.close()
   })

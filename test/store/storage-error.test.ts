@@ -1,6 +1,6 @@
-import { SqliteError } from 'better-sqlite3'
 import { describe, expect, it } from 'vitest'
 import { AppError } from '../../src/base/app-error.ts'
+import { SqliteError } from '../../src/store/sqlite.ts'
 import { describeFault, faultOf, toStorageError } from '../../src/store/storage-error.ts'
 
 const sqlite = (code: string) => new SqliteError('from SQLite', code)
