@@ -1,8 +1,10 @@
 import { once } from 'node:events'
 import process from 'node:process'
+import { systemClock } from '../base/clock.ts'
 import { Closer } from '../base/closer.ts'
 import { withDeadline } from '../base/deadline.ts'
 import type { Logger } from '../base/logger.ts'
+import { warnOfEndedNode } from './node-support.ts'
 
 /** A stop that takes longer is cut off: the service manager would kill us a little later. */
 const STOP_WITHIN_MS = 10_000
@@ -27,6 +29,7 @@ export interface Served {
 /** Starts, waits for the stop signal, stops in reverse order. Sets the process's exit code. */
 export async function serve({ log, stop, start }: ServeOptions): Promise<void> {
   const closer = new Closer(log)
+  warnOfEndedNode({ version: process.versions.node, now: systemClock.now(), log })
   try {
     const served = await start(closer)
     const stopped = stop.aborted ? Promise.resolve() : once(stop, 'abort').then(() => undefined)

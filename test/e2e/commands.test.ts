@@ -12,6 +12,8 @@ import {
 } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { warnOfEndedNode } from '../../src/cli/node-support.ts'
+import { captureLog } from '../helpers/captured-log.ts'
 import { startEchoUpstream } from '../helpers/echo-upstream.ts'
 import { FREE_PORTS, MAIN, runProgram } from '../helpers/program.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
@@ -87,9 +89,25 @@ describe('a data folder that cannot be used', () => {
     const { code, stderr } = await runProgram({
       args: ['run'],
       cwd: folder,
-      env: { AGENT_DATA_DIR: path },
+      env: { AGENT_DATA_DIR: path, LOG_LEVEL: 'silent' },
     })
     expect([code, stderr]).toEqual([1, expect.stringMatching(/^device-agent: .*occupied.*\n$/)])
+  })
+})
+
+describe('a Node that gets no security fixes any more', () => {
+  it.each(['run', 'up', 'gateway'])('is warned about by %s, once', async (command) => {
+    const { log, lines } = captureLog()
+    const { node } = process.versions
+    warnOfEndedNode({ version: node, now: Date.now(), log })
+    const folder = temporaryFolder()
+    const path = join(folder, 'occupied')
+    writeFileSync(path, '')
+    const env = { AGENT_DATA_DIR: path, GATEWAY_DATA_DIR: path, LOG_LEVEL: 'warn' }
+    const { stderr } = await runProgram({ args: [command], cwd: folder, env })
+    const logged = stderr.split('\n').filter((line) => line.startsWith('{'))
+    const warnings = logged.map((line) => JSON.parse(line)).filter((line) => line.node === node)
+    expect(warnings.map(({ msg }) => msg)).toEqual(lines.map(({ msg }) => msg))
   })
 })
 
