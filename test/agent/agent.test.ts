@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import BetterSqlite from 'better-sqlite3'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { PoisonedError } from '../../src/agent/connector.ts'
 import { StartError } from '../../src/base/app-error.ts'
 import { systemClock } from '../../src/base/clock.ts'
@@ -99,6 +100,15 @@ describe('restore', () => {
     })
     await next.create(specOf('b'))
     expect(next.status().damagedRows).toEqual([])
+  })
+
+  it('clears away what an earlier process had only marked as removed', async () => {
+    const { again, folder } = await withTunnels(['a', 'b'])
+    const file = new BetterSqlite(join(folder, 'agent.db'))
+    onTestFinished(() => void file.close())
+    file.exec("UPDATE tunnels SET removed_at = 1 WHERE domain = 'a.site.test'")
+    await again().start()
+    expect(file.prepare('SELECT domain FROM tunnels').pluck().all()).toEqual(['b.site.test'])
   })
 
   it('brings 1,000 tunnels back over a lost link', async () => {

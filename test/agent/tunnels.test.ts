@@ -1,4 +1,8 @@
-import { describe, expect, it } from 'vitest'
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import type { Agent } from '../../src/agent/agent.ts'
+import type { TunnelSpec } from '../../src/agent/tunnel.ts'
 import { AppError } from '../../src/base/app-error.ts'
 import { FAST_TIMINGS, linkUp, specOf } from '../helpers/agent-in-folder.ts'
 import { agentOnFake } from '../helpers/agent-on-fake.ts'
@@ -299,5 +303,49 @@ describe('replace', () => {
     expect(await codeOf(agent.replace('a.site.test', specOf('a')))).toBe('forbidden')
     connector.onOpen = () => {}
     expect((await agent.replace('a.site.test', specOf('a'))).pending).toBe(false)
+  })
+  it('refuses what create would, and leaves the tunnel as it is', async () => {
+    const { agent, connector } = await started()
+    await agent.create(specOf('a'))
+    const replaceBy = (spec: TunnelSpec) => codeOf(agent.replace('a.site.test', spec))
+    expect(await replaceBy(specOf('a', 'localhost:7040'))).toBe('forwards-to-not-allowed')
+    expect(await replaceBy({ ...specOf('a'), policy: { on_the_moon: [] } })).toBe('policy-invalid')
+    expect(agent.find('a')).toMatchObject({ spec: specOf('a'), status: { state: 'online' } })
+    expect(connector.journal).toEqual(['open a.site.test'])
+  })
+})
+
+describe('the service behind a tunnel', () => {
+  async function startCounter() {
+    let connections = 0
+    const server = createServer((socket) => {
+      connections += 1
+      socket.on('error', () => {}).destroy()
+    })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    const target = `127.0.0.1:${(server.address() as AddressInfo).port}`
+    return { target, connections: () => connections }
+  }
+
+  it.each([
+    ['is removed', (agent: Agent) => agent.remove('a')],
+    ['leads elsewhere', (agent: Agent) => agent.replace('a.site.test', specOf('a'))],
+  ])('is not tried any more when the tunnel %s', async (_how, change) => {
+    const { agent } = await started()
+    const [left, other] = [await startCounter(), await startCounter()]
+    await agent.create(specOf('a', left.target))
+    await agent.create(specOf('b', other.target))
+    const twoRounds = async () => {
+      const before = other.connections()
+      await eventually(() => expect(other.connections()).toBeGreaterThan(before + 1))
+    }
+    await eventually(() => expect(left.connections()).toBeGreaterThan(1))
+    await change(agent)
+    await twoRounds()
+    const last = left.connections()
+    await twoRounds()
+    expect(left.connections()).toBe(last)
   })
 })
