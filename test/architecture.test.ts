@@ -1,94 +1,145 @@
-import { readdirSync, readFileSync } from 'node:fs'
-import { dirname, join, normalize } from 'node:path'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import {
+  type Floors,
+  fileCircles,
+  foldersOf,
+  type House,
+  looseIn,
+  readHouse,
+  roomCircles,
+  roomsIn,
+  unplaced,
+  withImport,
+  wrongWays,
+} from './helpers/house.ts'
 
 const SRC = join(import.meta.dirname, '../src')
 
-/** Top floor first: a file imports from its own room or from a floor below. */
-const FLOORS = [
-  ['main.ts'],
-  ['cli'],
-  ['daemon.ts'],
-  ['config.ts'],
-  ['settings.ts'],
-  ['api', 'gateway'],
-  ['agent'],
-  ['policy', 'muxado', 'http', 'store'],
-  ['base'],
-]
-const WINGS = ['agents', 'ingress', 'management']
+/**
+ * Floors, top first: a file imports from its own room or from a floor below, and rooms on one floor
+ * are strangers. Loose files that stand on no floor are the hall, above all rooms of their folder.
+ */
+const FLOORS: Floors = {
+  '': [
+    ['main.ts'],
+    ['cli'],
+    ['daemon.ts'],
+    ['config.ts'],
+    ['settings.ts'],
+    ['api', 'gateway'],
+    ['agent'],
+    ['policy', 'muxado', 'http', 'store'],
+    ['base'],
+  ],
+  gateway: [
+    ['agents', 'ingress', 'management'],
+    ['certificates', 'endpoints'],
+    ['access', 'streams'],
+    ['records'],
+  ],
+  policy: [
+    ['actions'],
+    ['limit', 'outbound', 'vocabulary'],
+    ['exchange'],
+    ['document', 'expression'],
+    ['phase.ts'],
+  ],
+}
 /** Rooms that meet only on the wire, although one stands above the other. */
-const STRANGERS = [
-  ['gateway', 'agent'],
-  ['gateway', 'api'],
-]
+const STRANGERS = [['gateway', 'agent']] as const
 
-const roomOf = (file: string) => file.split('/')[0] ?? ''
-const floorOf = (room: string) => FLOORS.findIndex((rooms) => rooms.includes(room))
-const wingOf = (file: string) =>
-  roomOf(file) === 'gateway' ? WINGS.find((wing) => file.startsWith(`gateway/${wing}/`)) : undefined
+/** At most that many files stand loose in a hall; any other folder is a room. */
+const MOST_LOOSE: Readonly<Record<string, number>> = { '.': 4, gateway: 4, policy: 8 }
+const MOST_IN_A_ROOM = 25
 
-function importsOf(file: string): string[] {
-  const text = readFileSync(join(SRC, file), 'utf8')
-  const specifiers = [...text.matchAll(/(?:from|import)\s*\(?\s*'(\.[^']+)'/g)].map(
-    (m) => m[1] ?? '',
-  )
-  return specifiers.map((specifier) => normalize(join(dirname(file), specifier)))
+/** What only one place may import, so that it can be replaced there. */
+const SOLE_USERS: Readonly<Record<string, readonly string[]>> = {
+  '@bufbuild/cel': ['policy/expression/expression.ts'],
+  '@ngrok/ngrok': ['agent/ngrok-connector.ts'],
+  'better-sqlite3': ['store/sqlite.ts'],
 }
 
-const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' })
-  .filter((file) => file.endsWith('.ts'))
-  .sort()
+const house = readHouse(SRC)
+const textOf = (file: string) => readFileSync(join(SRC, file), 'utf8')
+const filesWith = (pattern: RegExp) =>
+  Array.from(house.keys()).filter((f) => pattern.test(textOf(f)))
 
-describe('the floors of the house', () => {
-  it('has files', () => {
-    expect(files.length).toBeGreaterThan(10)
+function strangersThatMeet(rooms: House): string[] {
+  const within = (path: string, room: string) => path.startsWith(`${room}/`)
+  return Array.from(rooms).flatMap(([from, targets]) =>
+    targets
+      .filter((to) => STRANGERS.some(([a, b]) => within(from, a) && within(to, b)))
+      .map((to) => `${from} -> ${to}`),
+  )
+}
+
+describe('the house', () => {
+  it('has every room on a floor, and no floor without a room', () => {
+    expect(unplaced(house, FLOORS)).toEqual([])
+    const attic = new Map(house).set('gateway/attic/chest.ts', [])
+    expect(unplaced(attic, FLOORS)).toEqual(['gateway/attic'])
+    expect(unplaced(house, { '': [...(FLOORS[''] ?? []), ['cellar']] })).toEqual(['cellar'])
   })
 
-  it.each(files)('%s imports only from its own room or from below', (file) => {
-    const room = roomOf(file)
-    expect(floorOf(room), `${room} stands on no floor`).toBeGreaterThanOrEqual(0)
-    for (const target of importsOf(file)) {
-      const targetRoom = roomOf(target)
-      if (targetRoom === room) {
-        const from = wingOf(file)
-        const to = wingOf(target)
-        expect(!from || !to || from === to, `${file} reaches into ${target}`).toBe(true)
-        continue
-      }
-      expect(floorOf(targetRoom), `${file} imports up or sideways: ${target}`).toBeGreaterThan(
-        floorOf(room),
-      )
-      for (const [a, b] of STRANGERS) {
-        expect(room === a && targetRoom === b, `${file} must not know ${target}`).toBe(false)
-      }
-    }
+  it('imports downwards only: not up, not sideways', () => {
+    expect(wrongWays(house, FLOORS)).toEqual([])
+    expect(wrongWays(withImport(house, 'base/clock.ts', 'http/parse.ts'), FLOORS)).toEqual([
+      'base/clock.ts -> http/parse.ts',
+    ])
+    expect(wrongWays(withImport(house, 'muxado/frame.ts', 'store/heal.ts'), FLOORS)).toEqual([
+      'muxado/frame.ts -> store/heal.ts',
+    ])
+    const [from, to] = ['gateway/agents/binder.ts', 'gateway/ingress/http1/host.ts']
+    expect(wrongWays(withImport(house, from, to), FLOORS)).toEqual([`${from} -> ${to}`])
+    const [low, high] = ['policy/expression/value.ts', 'policy/vocabulary/text.ts']
+    expect(wrongWays(withImport(house, low, high), FLOORS)).toEqual([`${low} -> ${high}`])
+  })
+
+  it('keeps the gateway and the agent strangers', () => {
+    expect(strangersThatMeet(house)).toEqual([])
+    const planted = withImport(house, 'gateway/gateway.ts', 'agent/link.ts')
+    expect(strangersThatMeet(planted)).toEqual(['gateway/gateway.ts -> agent/link.ts'])
+    for (const room of STRANGERS.flat()) expect(roomsIn(house, '')).toContain(room)
+  })
+
+  it('has no circle of files, those of types included', () => {
+    expect(fileCircles(house)).toEqual([])
+    const planted = withImport(house, 'base/clock.ts', 'base/closer.ts')
+    expect(fileCircles(withImport(planted, 'base/logger.ts', 'base/clock.ts'))).toEqual([
+      ['base/clock.ts', 'base/closer.ts', 'base/logger.ts'],
+    ])
+  })
+
+  it('has no circle of rooms', () => {
+    expect(roomCircles(house)).toEqual([])
+    const [filter, hall] = ['gateway/management/filter/filter.ts', 'gateway/management/resource.ts']
+    expect(roomCircles(withImport(house, filter, hall))).not.toEqual([])
+    const acme = 'gateway/certificates/acme/acme-account.ts'
+    const keeper = 'gateway/certificates/certificate-keeper.ts'
+    expect(roomCircles(withImport(house, acme, keeper))).toHaveLength(1)
+  })
+
+  it('has no hall or room with too much in it', () => {
+    const tooFull = foldersOf(house).flatMap((folder) => {
+      const loose = looseIn(house, folder).length
+      return loose > (MOST_LOOSE[folder] ?? MOST_IN_A_ROOM) ? [`${folder}: ${loose}`] : []
+    })
+    expect(tooFull).toEqual([])
   })
 })
 
-describe('the expression library', () => {
-  it('is known to one file', () => {
-    const isUser = (file: string) =>
-      /'@bufbuild\/cel['/]/.test(readFileSync(join(SRC, file), 'utf8'))
-    expect(files.filter(isUser)).toEqual(['policy/expression/expression.ts'])
+describe('the source', () => {
+  it.each(Object.entries(SOLE_USERS))('imports %s in one place', (library, users) => {
+    expect(filesWith(new RegExp(`(?:from|import)\\s*\\(?\\s*'${library}['/]`))).toEqual(users)
   })
-})
 
-describe('SQLite', () => {
-  it('is loaded by one file, which picks the version that fits this Node', () => {
-    const isUser = (file: string) => /'better-sqlite3/.test(readFileSync(join(SRC, file), 'utf8'))
-    expect(files.filter(isUser)).toEqual(['store/sqlite.ts'])
+  it('takes zod as a namespace, so that only what is used is bundled', () => {
+    expect(filesWith(/import \{ z \} from 'zod'/)).toEqual([])
   })
-})
 
-describe('the bundle', () => {
-  it.each(files)('%s takes zod as a namespace, so that only what is used is bundled', (file) => {
-    expect(readFileSync(join(SRC, file), 'utf8')).not.toMatch(/import \{ z \} from 'zod'/)
-  })
-})
-
-describe('deadlines', () => {
-  it.each(files)('%s does not combine signals, which Node 20 loses timeouts of', (file) => {
-    expect(readFileSync(join(SRC, file), 'utf8')).not.toContain('AbortSignal.any(')
+  it('does not combine signals, which Node 20 loses timeouts of', () => {
+    expect(filesWith(/AbortSignal\.any\(/)).toEqual([])
   })
 })
