@@ -52,7 +52,21 @@ const STOP_ASKED: Problem = {
   permanent: true,
 }
 
-/** Keeps one SDK session up: connect, hold, pause, again. A lost session is never revived. */
+/**
+ * Keeps one SDK session up: connect, hold, pause, again. A lost session is never revived.
+ *
+ * INVARIANTS
+ * - `#run` alone connects, holds and closes sessions. The public methods note what happened, and wake
+ *   it where it has to act; none but `stop()` waits for the SDK.
+ * - No session is opened while an earlier one still works: that one holds its domains. A lost one is
+ *   closed beside the next, because its close can take seconds.
+ * - The state changes in `#move` alone, by the table of link-state.ts. `onChange` is called there, in
+ *   the middle of a step: it must not wait for the link.
+ * - What a session says of its end, or is told to do, reaches its own SessionLifecycle; an earlier
+ *   one can neither end nor park the present one.
+ * - `authtoken()` gives the same object until the token is another one. It is compared by identity:
+ *   with a copy each time, every session would end right after its connect.
+ */
 export class Link {
   readonly #options: LinkOptions
   readonly #log: Logger
@@ -64,11 +78,14 @@ export class Link {
   #running: Promise<void> | undefined
   #state: LinkState = 'waiting'
   #since: number
+  /** `#since` on the monotonic clock: how long it has been must not change when the clock is set. */
   #changedAt: number
   #problem: Problem | undefined
+  /** Not of one session: it stays until a probe comes through. */
   #distrust: Problem | undefined
   #nextRetryAt: number | undefined
   #latencyMs: number | undefined
+  /** The pause that the last failure asks for; undefined: until woken. */
   #delayMs: number | undefined
   #current: { readonly lifecycle: SessionLifecycle; readonly session: Session } | undefined
   /** Of the newest session, also after that has ended; undefined again with a new authtoken. */

@@ -41,6 +41,17 @@ interface OpenEndpoint {
 /**
  * The whole life of one tunnel: a loop that compares what is wanted with what is open and closes
  * the gap, until it is stopped. Everything that happens outside only wakes it.
+ *
+ * INVARIANTS
+ * - `#run` alone opens and closes, one thing after the other: a session has one endpoint of it at
+ *   most. The public methods set a field and wake it; none but `stop()` waits for the service.
+ * - Each turn of the loop decides anew, by `session()` and the fields, so it does not matter how
+ *   often, or for what, it was woken.
+ * - `#open` belongs to the session that it was opened on. With another session it is let go of and
+ *   not closed: it went away with its own.
+ * - The state changes in `#move` alone, by the table of tunnel-state.ts. In every state but `opening`
+ *   `#settled` is resolved, so nobody waits for a supervisor that pauses or has stopped.
+ * - `#isOutdated` is cleared before `wanted()` is asked: what changes later makes another turn.
  */
 export class TunnelSupervisor {
   readonly #options: TunnelSupervisorOptions
@@ -51,10 +62,13 @@ export class TunnelSupervisor {
   /** What is open is not what is wanted any more. */
   #isOutdated = false
   #open: OpenEndpoint | undefined
+  /** Why the service closed the endpoint; it may do so before the SDK has said that it is open. */
   #dropped: Problem | undefined
   #settled: Deferred<void> = createDeferred()
   #url: string | undefined
+  /** Monotonic; an endpoint that stayed open for long starts again from the shortest pause. */
   #openedAt = 0
+  /** Since when, monotonic, the service says that the domain is online elsewhere. */
   #ghostSince: number | undefined
   #status: SupervisedStatus
 

@@ -52,12 +52,27 @@ interface Entry {
   unwatch: () => void
 }
 
-/** What is wanted (rows) and what is true (supervisors) of all tunnels, and the verbs on them. */
+/**
+ * What is wanted (rows) and what is true (supervisors) of all tunnels, and the verbs on them.
+ *
+ * INVARIANTS
+ * - A change is on disk before the service hears of it: a row is inserted or updated before its
+ *   endpoint is opened, a removal is marked before it is closed.
+ * - The verbs hold the lock of their domain, so whatever is looked up before it is looked up again
+ *   behind it. Between `#requireFree` and `#add` nothing waits: the count holds across domains, too.
+ * - Id and domain of an entry never change; `replace` is called with the domain of its spec. The
+ *   lock and the row would belong to another tunnel otherwise.
+ * - Each entry has one supervisor and one watch on its upstream, and whoever takes the entry away
+ *   ends both.
+ * - After `stop()` no endpoint is opened: creates are refused, and a supervisor that has closed stays
+ *   closed.
+ */
 export class Tunnels {
   readonly #options: TunnelsOptions
   readonly #entries = new Map<string, Entry>()
   /** One change at a time per domain. */
   readonly #lock = new KeyedLock()
+  /** Told in the status until a tunnel is created on the same domain, whose row takes the place. */
   #damaged: readonly DamagedRow[] = []
   #isStopping = false
 

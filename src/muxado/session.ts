@@ -36,6 +36,18 @@ export interface SessionOptions {
 /**
  * Many streams over one transport, which it reads from the start. It ends once, with one reason:
  * a wrong frame, a broken transport or a GOAWAY of either side closes all streams and the transport.
+ *
+ * INVARIANTS
+ * - The transport belongs to it: nobody else reads it, and only the FrameWriter writes.
+ * - `#error` is set once, by `#die` or `#break`. From then on nothing that comes is looked at, no
+ *   stream is opened and nobody who waits for a slot is called; each stream there was hears why.
+ * - A stream is in `#table` from its SYN until `onClose`, the last call of its handler. DATA for a
+ *   stream that is no longer there is dropped; for one that never was, it ends the session.
+ * - Callbacks are synchronous, in the middle of reading or writing; they may open, write, reset and
+ *   end the session. What one throws costs its own stream. `accept` sets the handler before it
+ *   returns, or the bytes that ride in the SYN frame are lost.
+ * - A stream stands in `#blocked` at most once, and goes to the end of the line each time: that is
+ *   what keeps one writer from holding up the others.
  */
 export class Session {
   readonly #transport: Duplex
@@ -43,12 +55,13 @@ export class Session {
   readonly #host: StreamHost
   readonly #table: StreamTable
   readonly #writer: FrameWriter
+  /** The writer, behind the trace if there is one: whatever sends a frame sends it here. */
   readonly #wire: FrameSink
   readonly #decoder: FrameDecoder
   readonly #closed = createDeferred<MuxadoError>()
   /** Streams that wait for the transport, in turn. */
   readonly #blocked: SessionStream[] = []
-  /** The last stream that owes credit below a step. */
+  /** The last stream that owes credit below a step: an acknowledgement may as well carry it. */
   #debtor: SessionStream | undefined
   #error: MuxadoError | undefined
 

@@ -10,7 +10,7 @@ import { ManualClock } from '../helpers/manual-clock.ts'
 
 const TIMINGS = DEFAULT_TIMINGS.tunnel
 
-async function setUp({ isUp = true } = {}) {
+async function setUp({ isUp = true, lookUp = async () => {} } = {}) {
   const connector = new FakeConnector()
   const clock = new ManualClock()
   let session: FakeSession | undefined
@@ -18,12 +18,16 @@ async function setUp({ isUp = true } = {}) {
   const states: string[] = []
   const supervisor = new TunnelSupervisor({
     session: () => session,
-    wanted: async () => ({
-      domain: 'a.test',
-      dialUrl: `http://${forwardsTo}`,
-      forwardsTo,
-      policy: undefined,
-    }),
+    wanted: async () => {
+      const target = forwardsTo
+      await lookUp()
+      return {
+        domain: 'a.test',
+        dialUrl: `http://${target}`,
+        forwardsTo: target,
+        policy: undefined,
+      }
+    },
     timings: TIMINGS,
     // Every pause is as long as it can be; ghost retries are the shortest.
     random: () => 0,
@@ -188,6 +192,16 @@ describe('TunnelSupervisor', () => {
     await clock.advance(0)
     expect(connector.last.endpoints.get('a.test')?.forwardsTo).toBe('localhost:2')
     expect(states).toEqual(['opening', 'online'])
+  })
+
+  it('settles on what is wanted last when that changes before the opening', async () => {
+    const looking = gate()
+    const { connector, start, want, clock } = await setUp({ lookUp: looking.wait })
+    await start()
+    want('localhost:2')
+    looking.open()
+    await clock.advance(0)
+    expect(connector.last.endpoints.get('a.test')?.forwardsTo).toBe('localhost:2')
   })
 
   it('opens again after the service closed the endpoint, later each time', async () => {

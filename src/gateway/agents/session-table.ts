@@ -29,12 +29,25 @@ export interface TableEntry extends ConnectedAgent {
   recheck(): void
 }
 
-/** The authenticated sessions. A device that comes back takes the place of its own ghost. */
+/**
+ * The authenticated sessions. A device that comes back takes the place of its own ghost.
+ *
+ * INVARIANTS
+ * - A session adds itself once, when it has authenticated, and removes itself when it ends, whatever
+ *   ends it. The table ends sessions and never forgets one by itself.
+ * - A session stands in both maps or in none; `id` and `identity` never change.
+ * - `end()` and `recheck()` come back with `remove()` before they return, so a set is walked as a copy.
+ * - Nothing here waits: between a check and what it allows, nobody else comes in.
+ * - `add` ends ghosts only when it can no longer refuse the newcomer: a device whose reconnect is
+ *   refused keeps the session that it has.
+ * - A bind is counted before it is judged: what is refused uses up the minute, too.
+ */
 export class SessionTable {
   readonly #limits: CredentialLimits
   readonly #newSessions: SlidingLog
   readonly #newBinds: SlidingLog
   readonly #byId = new Map<string, TableEntry>()
+  /** Only credentials that have a session: a set that empties goes. */
   readonly #byCredential = new Map<string, Set<TableEntry>>()
 
   constructor({ limits, clock }: { limits: CredentialLimits; clock: Clock }) {
