@@ -143,3 +143,20 @@ describe('the source', () => {
     expect(filesWith(/AbortSignal\.any\(/)).toEqual([])
   })
 })
+
+describe('the rooms of docs/architecture.md', () => {
+  const page = readFileSync(join(SRC, '../docs/architecture.md'), 'utf8')
+  const rows = [...page.matchAll(/^\| `([\w/-]+)\/` \|.*\| ([^|]+) \|$/gm)]
+  const strangersOf = ([, room = '', list = '']: string[]) =>
+    [...list.matchAll(/`([\w/-]+)`/g)].map(([, stranger = '']) => [room, stranger] as const)
+  const isIn = (file: string, room: string) => file.startsWith(`${room}/`)
+
+  it.each(rows.flatMap(strangersOf))('%s does not know %s', (room, stranger) => {
+    const known = files
+      .filter((file) => isIn(file, room))
+      .flatMap((file) => importsOf(file).map((target) => [file, target] as const))
+      .filter(([, target]) => isIn(target, stranger) && !isIn(target, room))
+    expect(files.some((file) => isIn(file, stranger))).toBe(true)
+    expect(known).toEqual([])
+  })
+})
