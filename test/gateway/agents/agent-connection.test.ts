@@ -427,6 +427,17 @@ describe('the limits of a credential', () => {
     expect(running.gateway.parts.sessions.size).toBe(1)
   })
 
+  it('leave a device the session that it has when they refuse its reconnect', async () => {
+    const running = await startGateway({ credentialLimits: { sessionsPerMinute: 1 } })
+    const first = await connectAgent(running, DEVICE)
+    const again = await RawAgent.connect(running)
+    const answer = await again.auth(running.authtoken.reveal(), { Metadata: DEVICE })
+    expect(codeOf(answer)).toBe('ERR_NGROK_349')
+    expect([...running.gateway.parts.sessions.all()].map(({ clientId }) => clientId)).toEqual([
+      first.clientId,
+    ])
+  })
+
   it.each([
     ['per session', { agentLimits: { endpointsPerSession: 1 } }, 'ERR_NGROK_324'],
     ['at once', { credentialLimits: { endpoints: 1 } }, 'ERR_NGROK_18021'],
