@@ -47,8 +47,10 @@ const FLOORS: Floors = {
     ['phase.ts'],
   ],
 }
+type Strangers = readonly (readonly [room: string, stranger: string])[]
+
 /** Rooms that meet only on the wire, although one stands above the other. */
-const STRANGERS = [['gateway', 'agent']] as const
+const STRANGERS: Strangers = [['gateway', 'agent']]
 
 /** At most that many files stand loose in a hall; any other folder is a room. */
 const MOST_LOOSE: Readonly<Record<string, number>> = { '.': 4, gateway: 4, policy: 8 }
@@ -66,12 +68,13 @@ const textOf = (file: string) => readFileSync(join(SRC, file), 'utf8')
 const filesWith = (pattern: RegExp) =>
   Array.from(house.keys()).filter((f) => pattern.test(textOf(f)))
 
-function strangersThatMeet(rooms: House): string[] {
+/** Imports from a room to one that it does not know; a room of its own inside of that may be known. */
+function meetings(rooms: House, strangers: Strangers): string[] {
   const within = (path: string, room: string) => path.startsWith(`${room}/`)
+  const isMeeting = (from: string, to: string) =>
+    strangers.some(([a, b]) => within(from, a) && within(to, b) && !within(to, a))
   return Array.from(rooms).flatMap(([from, targets]) =>
-    targets
-      .filter((to) => STRANGERS.some(([a, b]) => within(from, a) && within(to, b)))
-      .map((to) => `${from} -> ${to}`),
+    targets.filter((to) => isMeeting(from, to)).map((to) => `${from} -> ${to}`),
   )
 }
 
@@ -98,9 +101,9 @@ describe('the house', () => {
   })
 
   it('keeps the gateway and the agent strangers', () => {
-    expect(strangersThatMeet(house)).toEqual([])
+    expect(meetings(house, STRANGERS)).toEqual([])
     const planted = withImport(house, 'gateway/gateway.ts', 'agent/link.ts')
-    expect(strangersThatMeet(planted)).toEqual(['gateway/gateway.ts -> agent/link.ts'])
+    expect(meetings(planted, STRANGERS)).toEqual(['gateway/gateway.ts -> agent/link.ts'])
     for (const room of STRANGERS.flat()) expect(roomsIn(house, '')).toContain(room)
   })
 
@@ -144,19 +147,15 @@ describe('the source', () => {
   })
 })
 
-describe('the rooms of docs/architecture.md', () => {
-  const page = readFileSync(join(SRC, '../docs/architecture.md'), 'utf8')
-  const rows = [...page.matchAll(/^\| `([\w/-]+)\/` \|.*\| ([^|]+) \|$/gm)]
-  const strangersOf = ([, room = '', list = '']: string[]) =>
-    [...list.matchAll(/`([\w/-]+)`/g)].map(([, stranger = '']) => [room, stranger] as const)
-  const isIn = (file: string, room: string) => file.startsWith(`${room}/`)
-
-  it.each(rows.flatMap(strangersOf))('%s does not know %s', (room, stranger) => {
-    const known = files
-      .filter((file) => isIn(file, room))
-      .flatMap((file) => importsOf(file).map((target) => [file, target] as const))
-      .filter(([, target]) => isIn(target, stranger) && !isIn(target, room))
-    expect(files.some((file) => isIn(file, stranger))).toBe(true)
-    expect(known).toEqual([])
+describe('docs/architecture.md', () => {
+  it('says truly which rooms do not know each other', () => {
+    const page = readFileSync(join(SRC, '../docs/architecture.md'), 'utf8')
+    const rows = [...page.matchAll(/^\| `([\w/-]+)\/` \|.*\| ([^|]+) \|$/gm)]
+    const strangers = rows.flatMap(([, room = '', list = '']) =>
+      Array.from(list.matchAll(/`([\w/-]+)`/g), ([, stranger = '']) => [room, stranger] as const),
+    )
+    expect(strangers.length).toBeGreaterThan(20)
+    for (const room of strangers.flat()) expect(foldersOf(house).join()).toContain(room)
+    expect(meetings(house, strangers)).toEqual([])
   })
 })

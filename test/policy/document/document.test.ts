@@ -7,7 +7,7 @@ import { type CompiledPolicy, compilePolicy } from '../../../src/policy/policy.t
 import { captureLog } from '../../helpers/captured-log.ts'
 import { createExchange, replyOf } from '../../helpers/policy-exchange.ts'
 
-const FIXTURES = join(import.meta.dirname, 'fixtures')
+const FIXTURES = join(import.meta.dirname, '../fixtures')
 const SHIPPED = join(import.meta.dirname, '../../../default-policy.json')
 const WEBHOOK = { provider: 'github', secret: 'shared secret' }
 const { log } = captureLog()
