@@ -238,8 +238,9 @@ describe('the SDK at the gateway', () => {
       await bind(session, `n${n}.site.test`)
       times.push(performance.now() - start)
     }
-    // In the trap no bind takes less than 40 ms, however quick the machine is.
-    expect(times.filter((ms) => ms < 35).length).toBeGreaterThan(25)
+    // In the trap no bind takes less than 40 ms, however quick the machine is; outside of it many
+    // take longer on a busy one.
+    expect(Math.min(...times)).toBeLessThan(35)
   })
 
   it('finds its token and domain again after a restart of the gateway', async () => {

@@ -6,7 +6,10 @@ import { RawClient, startRawService } from '../../helpers/raw-http.ts'
 import { seeded } from '../../helpers/seeded.ts'
 
 const SEED = 77_003
-const CLIENTS = 300
+const MIN_ROUNDS = 15
+const CLIENTS = 20
+/** On a busy machine many clients are gone before they are heard; then there are more rounds. */
+const MIN_REQUESTS = 100
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 /** What a service may answer; each is cut into pieces at random. */
@@ -71,20 +74,22 @@ it('comes out of any disorder with nothing under way and no slot lost', async ()
   const site = await startIngressSite({ service: port, logLevel: 'debug' })
   const free = site.session.freeSlots
 
-  for (let round = 0; round < CLIENTS / 20; round += 1) {
-    const clients = Array.from({ length: 20 }, () => RawClient.connect(site.addresses.http.port))
+  const { traffic } = site.endpoint
+  for (let round = 0; round < MIN_ROUNDS || traffic.requests <= MIN_REQUESTS; round += 1) {
+    const clients = Array.from({ length: CLIENTS }, () =>
+      RawClient.connect(site.addresses.http.port),
+    )
     await Promise.all(clients.map(({ socket }) => dribble(socket, pick(REQUESTS))))
     await new Promise((resolve) => setTimeout(resolve, 50))
     for (const { socket } of clients) socket.destroy()
   }
 
-  await eventually(() => expect(site.endpoint.traffic.active).toBe(0))
+  await eventually(() => expect(traffic.active).toBe(0))
   site.endpoint.streams.close()
   await eventually(() => expect(site.session.freeSlots).toBe(free))
   expect(site.slots.waiting).toBe(0)
   expect(site.captured.lines.filter(({ level }) => level === 'error')).toEqual([])
-  expect(site.endpoint.traffic.requests).toBeGreaterThan(CLIENTS / 3)
   expect(site.captured.lines.filter(({ msg }) => msg === 'exchange').length).toBeGreaterThanOrEqual(
-    site.endpoint.traffic.requests,
+    traffic.requests,
   )
 })
