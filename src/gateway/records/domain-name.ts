@@ -77,7 +77,9 @@ function findLabelProblem(label: string): DomainProblem | undefined {
   if (label.slice(2, 4) !== '--') return undefined
   // RFC 5891 section 4.2.3.1 keeps `--` in places 3 and 4 for labels that carry a meaning.
   if (!label.startsWith('xn--')) return 'hyphens'
-  return domainToUnicode(label) === '' ? 'punycode' : undefined
+  // What cannot be decoded is empty on Node 20, and as it was on Node 24.
+  const decoded = domainToUnicode(label)
+  return decoded === '' || decoded === label ? 'punycode' : undefined
 }
 
 /** True when `name` is `wildcard` itself or any name below it, at whatever depth; not its apex. */

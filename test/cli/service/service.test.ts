@@ -97,7 +97,7 @@ describe.runIf(hasSystemd)('the units', () => {
   })
 
   it.each(UNITS)('%s.service exposes little', (name) => {
-    const unit = join(import.meta.dirname, `../../systemd/${name}.service`)
+    const unit = join(import.meta.dirname, `../../../systemd/${name}.service`)
     const { status, stdout } = spawnSync(
       'systemd-analyze',
       ['security', '--offline=true', '--threshold=15', unit],

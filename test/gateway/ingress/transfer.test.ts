@@ -12,10 +12,11 @@ import { inTime } from '../../helpers/running-gateway.ts'
 import type { GatewayReady } from '../../helpers/site.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
-const TOTAL = 100 * 1_048_576
+const TOTAL = 200 * 1_048_576
 const CHUNK = Buffer.alloc(65_536, 'a transfer that has to arrive as it was sent; ')
 const HOST = 'a.site.localhost'
-const MAX_RESIDENT_MB = 150
+/** What the collector of any Node may leave for a while, and far less than was moved. */
+const MAX_GROWTH_MB = 120
 
 /** The most memory that a process has held so far. */
 function peakResidentMb(pid: number): number {
@@ -82,8 +83,9 @@ async function startTunnel(): Promise<{ readonly gateway: Program; readonly ingr
   return { gateway, ingress: new URL(ready.ingress_http) }
 }
 
-it('moves 100 MiB down and up byte by byte without holding them', async () => {
+it('moves 200 MiB down and up byte by byte without holding them', async () => {
   const { gateway, ingress } = await startTunnel()
+  const atFirst = peakResidentMb(gateway.pid)
   const options = { port: ingress.port, headers: { host: HOST } }
 
   const [download] = await once(request(options).end(), 'response')
@@ -96,5 +98,5 @@ it('moves 100 MiB down and up byte by byte without holding them', async () => {
   const [answer] = await answered
   expect(Buffer.concat(await answer.toArray()).toString()).toBe(hashOfContent())
 
-  expect(peakResidentMb(gateway.pid)).toBeLessThan(MAX_RESIDENT_MB)
+  expect(peakResidentMb(gateway.pid) - atFirst).toBeLessThan(MAX_GROWTH_MB)
 })
