@@ -1,0 +1,49 @@
+/** Files of one area that carry promises, and the tests that hold them to it. */
+export interface Room {
+  /** Globs below `src/`. */
+  readonly mutate: readonly string[]
+  /** Globs below `test/`; the quickest first, because the first test that fails ends a mutant. */
+  readonly tests: readonly string[]
+}
+
+/**
+ * What `npm run test:mutation` takes, by the name that it is asked for with. Only tests of this process
+ * count: a mutant does not reach the built program or a child process.
+ */
+export const ROOMS: Readonly<Record<string, Room>> = {
+  limit: {
+    mutate: ['policy/limit/*.ts'],
+    tests: ['policy/limit/*.test.ts', 'policy/actions/{rate-limit,circuit-breaker}.test.ts'],
+  },
+  agent: {
+    mutate: ['agent/{link,link-state,tunnels,tunnel-state,tunnel-supervisor}.ts'],
+    tests: [
+      'agent/{link-state,tunnel-state}.test.ts',
+      'agent/{link,tunnels,tunnel-supervisor}.test.ts',
+      'agent/agent.test.ts',
+    ],
+  },
+  ingress: {
+    mutate: [
+      'gateway/ingress/{exchange*,response-relay,outgoing-request,forward}.ts',
+      'gateway/streams/*.ts',
+    ],
+    tests: ['gateway/streams/*.test.ts', 'gateway/ingress/*.test.ts'],
+  },
+  agents: {
+    mutate: ['gateway/agents/{session-table,binder}.ts'],
+    tests: ['gateway/agents/{session-table,binder,agent-connection}.test.ts'],
+  },
+  muxado: {
+    mutate: ['muxado/*.ts'],
+    tests: [
+      'muxado/{window,trace,json-reader,frame-codec,frame-writer,duplex}.test.ts',
+      'muxado/{typed-session,rpc,heartbeat,session-stream,session-frames}.test.ts',
+      'muxado/session.test.ts',
+    ],
+  },
+  store: {
+    mutate: ['store/{heal,damage,backup}.ts'],
+    tests: ['store/{heal,backup,database,migrations,read-only,full-disk}.test.ts'],
+  },
+}

@@ -1,0 +1,21 @@
+import { join } from 'node:path'
+import { defineConfig } from 'vitest/config'
+import { BaseSequencer, type TestSpecification } from 'vitest/node'
+import { ROOMS } from './rooms.ts'
+
+const tests = ROOMS[process.env.MUTATION_ROOM ?? '']?.tests ?? []
+
+/** In the order of the room's table, shorter files first. */
+class QuickestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    return files
+  }
+}
+
+export default defineConfig({
+  test: {
+    root: join(import.meta.dirname, '..'),
+    include: [...tests],
+    sequence: { sequencer: QuickestFirst },
+  },
+})
