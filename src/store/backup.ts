@@ -1,7 +1,6 @@
 import {
   closeSync,
   copyFileSync,
-  existsSync,
   fsyncSync,
   openSync,
   readdirSync,
@@ -129,7 +128,7 @@ function replaceDurably(path: string, fill: (temporary: string) => void): void {
     }
     renameSync(temporary, path)
   } catch (error) {
-    if (existsSync(temporary)) rmSync(temporary, { force: true })
+    rmSync(temporary, { force: true })
     throw error
   }
   syncFolder(dirname(path))

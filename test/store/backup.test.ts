@@ -1,7 +1,16 @@
-import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import {
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmdirSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
-import { listBackups } from '../../src/store/backup.ts'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { Backups, listBackups } from '../../src/store/backup.ts'
 import { Sqlite } from '../../src/store/sqlite.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
@@ -38,6 +47,7 @@ describe('Backups', () => {
     expect(newestTexts(path)).toEqual([])
     await clock.advance(1)
     expect(newestTexts(path)).toEqual(['one', 'two'])
+    expect(listBackups(path).map(({ number }) => number)).toEqual([2, 1])
   })
 
   it('does not wait longer than a minute when changes never stop', async () => {
@@ -60,11 +70,26 @@ describe('Backups', () => {
     expect(newestTexts(path)).toEqual(['a', 'b', 'c', 'd'])
   })
 
-  it('makes the last one at the close when something changed', async () => {
-    const { database, path, add } = await settledNotes()
+  it('counts on from the highest number, and takes no other file for a backup', async () => {
+    const { path, folder, clock, add } = await settledNotes()
+    renameSync(`${path}.backup-1`, `${path}.backup-10`)
+    copyFileSync(`${path}.backup-10`, `${path}.backup-9`)
+    const others = ['notes.db.backup-11x', 'notes.db.backup-x11', 'agent.db.backup-11']
+    for (const name of others) writeFileSync(join(folder, name), '')
+    add('one')
+    await clock.advance(5_000)
+    expect(listBackups(path).map(({ number }) => number)).toEqual([11, 10, 9])
+    expect(readdirSync(folder)).toEqual(expect.arrayContaining(others))
+  })
+
+  it('makes the last one at the close when something changed, and none after it', async () => {
+    const { database, path, clock, lines, add } = await settledNotes()
     add('at the last moment')
     database.close()
+    await clock.advance(60_000)
     expect(newestTexts(path)).toEqual(['at the last moment'])
+    expect(listBackups(path)).toHaveLength(2)
+    expect(lines.filter(({ level }) => level === 'warn')).toEqual([])
   })
 
   it('makes none at the close when nothing changed', async () => {
@@ -87,6 +112,52 @@ describe('Backups', () => {
         .subarray(0, 15)
         .toString(),
     ).toBe('SQLite format 3')
+  })
+
+  it('says so when it cannot be made, and is made after the next change', async () => {
+    const { path, clock, lines, add } = await settledNotes()
+    mkdirSync(`${path}.backup-2.tmp`)
+    add('one')
+    await clock.advance(5_000)
+    expect(lines).toContainEqual(
+      expect.objectContaining({
+        level: 'warn',
+        err: expect.objectContaining({ message: expect.stringContaining('backup-2.tmp') }),
+      }),
+    )
+    rmdirSync(`${path}.backup-2.tmp`)
+    add('two')
+    await clock.advance(5_000)
+    expect(newestTexts(path)).toEqual(['one', 'two'])
+  })
+
+  it('is made at the close when the one before could not be made', async () => {
+    const { database, path, clock, add } = await settledNotes()
+    mkdirSync(`${path}.backup-2.tmp`)
+    add('one')
+    await clock.advance(5_000)
+    rmdirSync(`${path}.backup-2.tmp`)
+    database.close()
+    expect(newestTexts(path)).toEqual(['one'])
+  })
+
+  it('leaves nothing behind when it fails half way', () => {
+    const folder = temporaryFolder()
+    const path = join(folder, 'busy.db')
+    const connection = new Sqlite(path)
+    onTestFinished(() => {
+      connection.close()
+    })
+    const backups = new Backups({
+      connection,
+      path,
+      log: captureLog().log,
+      clock: new ManualClock(),
+    })
+    // SQLite makes no copy from within a transaction.
+    connection.exec('BEGIN')
+    expect(() => backups.make()).toThrow('VACUUM')
+    expect(readdirSync(folder)).toEqual(['busy.db'])
   })
 
   it('tells when the newest was made', async () => {

@@ -3,12 +3,13 @@ import {
   existsSync,
   readdirSync,
   readFileSync,
+  readlinkSync,
   renameSync,
   rmSync,
   writeFileSync,
 } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { Sqlite } from '../../src/store/sqlite.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
@@ -31,11 +32,22 @@ function overwrite(path: string, at: number, bytes: Buffer): void {
   writeFileSync(path, content)
 }
 
-function writeForeign(path: string): void {
+/** Puts a database in place of the one at `path`. */
+function replaceBy(path: string, sql: string): void {
   rmSync(path)
-  const foreign = new Sqlite(path)
-  foreign.exec('CREATE TABLE photos (id INTEGER); PRAGMA application_id = 7')
-  foreign.close()
+  new Sqlite(path).exec(sql).close()
+}
+
+/** Open descriptors of this process that lead to `path`. */
+function descriptorsOf(path: string): string[] {
+  const targets = readdirSync('/proc/self/fd').map((fd) => {
+    try {
+      return readlinkSync(`/proc/self/fd/${fd}`)
+    } catch {
+      return ''
+    }
+  })
+  return targets.filter((target) => target.startsWith(path))
 }
 
 describe('a damaged database', () => {
@@ -50,15 +62,22 @@ describe('a damaged database', () => {
     ['full of noise', 'corrupt', (path) => writeFileSync(path, Buffer.alloc(20_000, 'noise '))],
     ['of zero length', 'empty', (path) => writeFileSync(path, '')],
     ['that is gone', 'missing', (path) => rmSync(path)],
+    ['without any table', 'empty', (path) => replaceBy(path, 'VACUUM')],
     [
-      'without any table',
-      'empty',
-      (path) => {
-        rmSync(path)
-        new Sqlite(path).exec('VACUUM').close()
-      },
+      'of another program',
+      'foreign',
+      (path) => replaceBy(path, 'CREATE TABLE photos (id INTEGER); PRAGMA application_id = 7'),
     ],
-    ['of another program', 'foreign', writeForeign],
+    [
+      'of a program that leaves no mark',
+      'foreign',
+      (path) => replaceBy(path, 'CREATE TABLE photos (id INTEGER)'),
+    ],
+    [
+      'of another program that has no table yet',
+      'foreign',
+      (path) => replaceBy(path, 'PRAGMA application_id = 7'),
+    ],
   ])('%s gives way to the newest backup', (_title, damage, harm) => {
     const { folder, path } = notesWithBackup()
     harm(path)
@@ -67,13 +86,16 @@ describe('a damaged database', () => {
 
     expect(texts()).toEqual(['precious'])
     expect(database.report().healing).toEqual({ damage, restoredFrom: expect.any(Number) })
-    expect(lines).toContainEqual(expect.objectContaining({ level: 'error', damage }))
+    expect(lines).toContainEqual(
+      expect.objectContaining({ level: 'error', damage, backup: 'notes.db.backup-1' }),
+    )
   })
 
-  it('is put aside with its log, under the time', () => {
+  it('is put aside with its log and its index, under the time', () => {
     const { folder, path } = notesWithBackup()
     writeFileSync(path, '')
     writeFileSync(`${path}-wal`, 'its log')
+    writeFileSync(`${path}-shm`, 'its index')
     const clock = new ManualClock(Date.UTC(2030, 4, 6, 7, 8, 9))
     const { database } = openNotes(folder, { clock })
 
@@ -81,12 +103,17 @@ describe('a damaged database', () => {
     const aside = join(folder, 'notes.db.corrupt-20300506T070809Z')
     expect(readFileSync(aside, 'utf8')).toBe('')
     expect(readFileSync(`${aside}-wal`, 'utf8')).toBe('its log')
+    expect(readFileSync(`${aside}-shm`, 'utf8')).toBe('its index')
   })
 
-  it('gives way to an older backup when the newest is damaged too', () => {
+  it.each<[string, (backup: string) => void]>([
+    ['damaged', (backup) => overwrite(backup, 4096, Buffer.alloc(4096))],
+    ['empty', (backup) => writeFileSync(backup, '')],
+    ['without any table', (backup) => replaceBy(backup, 'VACUUM')],
+  ])('gives way to an older backup when the newest is %s', (_how, harm) => {
     const { folder, path } = notesWithBackup()
     copyFileSync(`${path}.backup-1`, `${path}.backup-2`)
-    overwrite(`${path}.backup-2`, 4096, Buffer.alloc(4096))
+    harm(`${path}.backup-2`)
     writeFileSync(path, '')
     expect(openNotes(folder).texts()).toEqual(['precious'])
   })
@@ -112,27 +139,39 @@ describe('a damaged database', () => {
     expect(openNotes(folder).database.report().healing?.damage).toBe('missing')
   })
 
-  it('is kept at most three times', () => {
+  it('is noticed by its backups even when the marker is gone too', () => {
     const { folder, path } = notesWithBackup()
-    const clock = new ManualClock()
-    for (let time = 0; time < 5; time += 1) {
-      writeFileSync(path, '')
-      const { database } = openNotes(folder, { clock })
-      database.close()
-      clock.stepWall(60_000)
-    }
-    const aside = readdirSync(folder).filter((name) => name.includes('corrupt'))
-    expect(aside).toHaveLength(3)
+    rmSync(`${path}.initialised`)
+    rmSync(path)
+    expect(openNotes(folder).texts()).toEqual(['precious'])
   })
 
-  it('loses nothing to a second one in the same second', () => {
+  it('is kept at most three times, the newest of them', () => {
     const { folder, path } = notesWithBackup()
-    const clock = new ManualClock()
-    for (const _time of [1, 2]) {
+    const clock = new ManualClock(Date.UTC(2030, 0, 1))
+    for (let time = 0; time < 5; time += 1) {
       writeFileSync(path, '')
+      writeFileSync(`${path}-wal`, '')
       openNotes(folder, { clock }).database.close()
+      clock.stepWall(60_000)
     }
-    expect(readdirSync(folder).filter((name) => name.includes('corrupt'))).toHaveLength(2)
+    const kept = ['000200Z', '000300Z', '000400Z'].map((at) => `notes.db.corrupt-20300101T${at}`)
+    const aside = readdirSync(folder).filter((name) => name.includes('corrupt'))
+    expect(aside.sort()).toEqual(kept.flatMap((name) => [name, `${name}-wal`]))
+  })
+
+  it('loses nothing to others in the same second', () => {
+    const { folder, path } = notesWithBackup()
+    const clock = new ManualClock(Date.UTC(2030, 0, 1))
+    let putAside: readonly string[] = []
+    for (const _time of [1, 2, 3]) {
+      writeFileSync(path, '')
+      const { database } = openNotes(folder, { clock })
+      putAside = database.report().putAside
+      database.close()
+    }
+    const first = 'notes.db.corrupt-20300101T000000Z'
+    expect(putAside).toEqual([first, `${first}-2`, `${first}-3`])
   })
 })
 
@@ -165,6 +204,28 @@ describe('a sound database', () => {
     newer.close()
     expect(() => openNotes(folder)).toThrow('notes-9')
     expect(readdirSync(folder).filter((name) => name.includes('corrupt'))).toEqual([])
+  })
+
+  it('is not put aside because another program holds it', () => {
+    const { folder, path } = notesWithBackup()
+    const other = new Sqlite(path)
+    onTestFinished(() => {
+      other.close()
+    })
+    other.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE; DELETE FROM notes')
+    expect(() => openNotes(folder)).toThrow('holds the database')
+    expect(readdirSync(folder).filter((name) => name.includes('corrupt'))).toEqual([])
+    other.close()
+    expect(descriptorsOf(path)).toEqual([])
+  })
+
+  it('has a marker that is written once and says what it is for', () => {
+    const { folder, path } = notesWithBackup()
+    const marker = `${path}.initialised`
+    expect(readFileSync(marker, 'utf8')).toContain('notes.db')
+    writeFileSync(marker, 'as it was')
+    openNotes(folder)
+    expect(readFileSync(marker, 'utf8')).toBe('as it was')
   })
 
   it('carries the mark of its program', () => {
