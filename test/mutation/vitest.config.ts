@@ -16,6 +16,8 @@ export default defineConfig({
   test: {
     root: join(import.meta.dirname, '..'),
     include: [...tests],
+    // Below the time limit of a mutant: what hangs ends as a failed test, which costs no new process.
+    testTimeout: 10_000,
     sequence: { sequencer: QuickestFirst },
   },
 })
