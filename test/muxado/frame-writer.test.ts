@@ -93,6 +93,17 @@ describe('FrameWriter', () => {
     expect([first?.buffer, second?.buffer]).toContain(third?.buffer)
   })
 
+  it('puts a GOAWAY whole into the next slab when the rest of this one is too small', async () => {
+    const { transport, writer, frames } = setUp()
+    for (let frame = 0; frame < 3; frame++) writer.data(1, FULL_FRAME, 0)
+    // Leaves 1,030 bytes; the GOAWAY takes 1,040.
+    writer.data(1, Buffer.alloc(15_346), 0)
+    writer.goAway(3, 0, 'm'.repeat(1_024))
+    await turns(2)
+    await transport.finish()
+    expect(frames().at(-1)).toMatchObject({ type: 'goAway', message: 'm'.repeat(1_024) })
+  })
+
   it('has no room with four slabs in flight, and says when there is room again', async () => {
     const { transport, writer, calls } = setUp()
     for (let slab = 1; slab <= 4; slab++) {
@@ -153,12 +164,14 @@ describe('FrameWriter', () => {
   })
 
   it('writes what is collected when it closes, and nothing after', async () => {
-    const { writer, frames } = setUp()
+    const { transport, writer, frames } = setUp()
     writer.goAway(3, 0, 'bye')
     writer.close()
     writer.data(1, Buffer.from('late'), 0)
+    for (let frame = 0; frame < 4; frame++) writer.data(1, FULL_FRAME, 0)
     writer.close()
     await turns(2)
+    await transport.finish()
     expect(frames()).toEqual([{ type: 'goAway', lastStreamId: 3, code: 0, message: 'bye' }])
   })
 })

@@ -36,6 +36,12 @@ describe('JsonReader', () => {
     expect(() => read(text)).toThrow(expect.objectContaining({ reason: 'message-invalid' }))
   })
 
+  it('keeps what the parser said as the cause', () => {
+    expect(() => read('{nonsense}')).toThrow(
+      expect.objectContaining({ cause: expect.any(SyntaxError) }),
+    )
+  })
+
   it('takes as many bytes as its limit and not one more', () => {
     expect(new JsonReader(7).push(Buffer.from('{"a":1} '))).toEqual({ a: 1 })
     const reader = new JsonReader(6)

@@ -65,6 +65,31 @@ describe('Session', () => {
     expect(transport.readableEnded || transport.destroyed).toBe(true)
   })
 
+  it('closes at once when it says no goodbye, though the peer does not hang up', async () => {
+    const { session, transport } = await framedSession({ saysGoodbye: false })
+    transport.pause()
+    let isClosed = false
+    void session.goAway(ErrorCode.none, 'bye').then(() => {
+      isClosed = true
+    })
+    await turns()
+    expect(isClosed).toBe(true)
+  })
+
+  it('accepts nothing from the chunk in which it went away', async () => {
+    const accepted: number[] = []
+    const { session, peer } = await framedSession({
+      accept: (stream) => {
+        accepted.push(stream.id)
+        void session.goAway(ErrorCode.none, 'enough')
+      },
+    })
+    peer.raw('000000 12 00000001  000000 12 00000003')
+    await turns()
+    expect(accepted).toEqual([1])
+    expect(peer.only('goAway')).toMatchObject([{ lastStreamId: 1 }])
+  })
+
   it('opens even ids as a server and odd ids as a client', async () => {
     const server = await framedSession()
     const client = await framedSession({ role: 'client' })
@@ -120,7 +145,7 @@ describe('Session', () => {
   })
 
   it('goes away when its stream ids are used up', async () => {
-    const { session, peer, reason } = await framedSession({ limits: { lastStreamId: 5 } })
+    const { session, peer, reason } = await framedSession({ limits: { lastStreamId: 4 } })
     session.open(new RecordingHandler())
     expect(session.freeSlots).toBe(447)
     session.open(new RecordingHandler())
@@ -172,7 +197,7 @@ describe('the streams of a session', () => {
   })
 
   it('are opened up to 448, those of the peer counted in', async () => {
-    const { session, peer } = await framedSession()
+    const { session, peer, reason } = await framedSession()
     for (let id = 1; id <= 20; id += 2) peer.data(id, 'x', SYN)
     await turns()
     expect(session.freeSlots).toBe(438)
@@ -180,6 +205,8 @@ describe('the streams of a session', () => {
     expect(() => session.open(new RecordingHandler())).toThrow(
       expect.objectContaining({ reason: 'streams-exhausted' }),
     )
+    await turns()
+    expect(reason()).toBeUndefined()
   })
 
   it('queue for a free slot, first come first served', async () => {
@@ -245,7 +272,11 @@ describe('the streams of a session', () => {
       peer.data(2, 'x', FIN)
       peer.data(4, 'fine')
       await turns()
-      expect(handler.error).toMatchObject({ reason: 'handler-failed', code: ErrorCode.internal })
+      expect(handler.error).toMatchObject({
+        reason: 'handler-failed',
+        code: ErrorCode.internal,
+        cause: { message: 'owner failed' },
+      })
       expect(peer.only('reset')).toMatchObject([{ streamId: 2, code: ErrorCode.internal }])
       expect(other.events).toEqual(['data fine'])
       expect(reason()).toBeUndefined()
@@ -374,5 +405,60 @@ describe('a peer that does not read', () => {
     expect(handlers.map((handler) => handler.events)).toEqual([['drain'], ['drain']])
     // The second stream began to wait first, so its rest came before the first one's byte.
     expect(peer.frames.at(-1)).toMatchObject({ streamId: 2, body: '\0' })
+  })
+
+  /** A session whose transport is full, with two streams behind the one that filled it. */
+  async function crowded() {
+    const framed = await framedSession()
+    const { session, transport } = framed
+    const handlers = [new RecordingHandler(), new RecordingHandler()] as const
+    const streams = [session.open(handlers[0]), session.open(handlers[1])] as const
+    const filler = session.open(new RecordingHandler())
+    await turns()
+    transport.pause()
+    for (let hasRoom = true; hasRoom; ) {
+      hasRoom = filler.write(Buffer.alloc(10_000))
+      await turns(2)
+    }
+    const bodiesOf = (id: number) =>
+      framed.peer.only('data').flatMap(({ streamId, body }) => (streamId === id ? [body] : []))
+    return { ...framed, handlers, streams, bodiesOf }
+  }
+
+  it('gets the bytes of a stream in their order, whoever goes on first', async () => {
+    const { transport, handlers, streams, bodiesOf } = await crowded()
+    const [first, second] = streams
+    handlers[0].onDrain = () => second.write(Buffer.from('after'))
+    first.write(Buffer.from('x'))
+    second.write(Buffer.from('before'))
+    transport.resume()
+    await turns(60)
+    expect(bodiesOf(second.id).join(' ').trim()).toBe('before after')
+  })
+
+  it('gets nothing of a stream that it has reset meanwhile, no FIN either', async () => {
+    const { peer, transport, streams, bodiesOf } = await crowded()
+    const [first] = streams
+    const before = bodiesOf(first.id)
+    first.write(Buffer.from('x'))
+    first.end()
+    peer.reset(first.id, ErrorCode.streamCancelled)
+    await turns()
+    transport.resume()
+    await turns(60)
+    expect(bodiesOf(first.id)).toEqual(before)
+  })
+
+  it('gets the rest of a stream whose credit came when there was no room', async () => {
+    const { session, peer, transport } = await framedSession()
+    const stream = session.open(new RecordingHandler())
+    stream.write(Buffer.alloc(900_000))
+    await turns(60)
+    transport.pause()
+    peer.windowIncrement(stream.id, 800_000)
+    await turns(60)
+    transport.resume()
+    await turns(200)
+    expect(peer.only('data').reduce((sum, { body }) => sum + body.length, 0)).toBe(900_000)
   })
 })

@@ -99,6 +99,14 @@ describe('a stream that writes', () => {
     expect(handler.events).toEqual(['close stream-cancelled'])
   })
 
+  it('is reset with the code that its owner gives', async () => {
+    const { stream, peer, handler } = await openStream()
+    stream.reset(ErrorCode.enhanceYourCalm)
+    await turns()
+    expect(peer.frames).toEqual(reset(ErrorCode.enhanceYourCalm))
+    expect(handler.error).toMatchObject({ code: ErrorCode.enhanceYourCalm })
+  })
+
   it('is reset when the peer grants more than 2^31 - 1', async () => {
     const { peer, handler, session } = await openStream()
     peer.windowIncrement(1, MAX_UINT31)
@@ -229,10 +237,12 @@ describe('a retired stream', () => {
     expect(handler.events).toEqual(['end', 'close'])
   })
 
-  it('sends no second FIN', async () => {
+  it.each<[string, readonly ('end' | 'retire')[]]>([
+    ['after end()', ['end', 'retire']],
+    ['before end()', ['retire', 'end']],
+  ])('sends no second FIN: %s', async (_when, calls) => {
     const { stream, peer } = await openStream()
-    stream.end()
-    stream.retire()
+    for (const call of calls) stream[call]()
     await turns()
     expect(peer.frames).toEqual([fin])
   })

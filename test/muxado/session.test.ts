@@ -126,6 +126,38 @@ describe.each(TRANSPORTS)('a session over %s', (_name, connectPair) => {
     })
   })
 
+  it('has its transport closed when goAway() is through, also the second time', async () => {
+    const { server } = await connectPair()
+    const session = new Session(server, { role: 'server', accept: () => {} })
+    await session.goAway(ErrorCode.none, 'bye')
+    expect(server.closed).toBe(true)
+    await session.goAway(ErrorCode.none, 'bye')
+  })
+
+  it('ends with peer-eof when the peer hangs up without a GOAWAY', async () => {
+    const { client, server } = await connectPair()
+    const session = new Session(server, { role: 'server', accept: () => {} })
+    client.end()
+    expect((await session.closed).reason).toBe('peer-eof')
+  })
+
+  it('ends with transport-failed when the transport breaks or is closed on this side', async () => {
+    const broken = (await connectPair()).server
+    const session = new Session(broken, { role: 'server', accept: () => {} })
+    const cause = new Error('the cable was pulled')
+    broken.destroy(cause)
+    expect(await session.closed).toMatchObject({
+      reason: 'transport-failed',
+      message: 'the cable was pulled',
+      cause,
+    })
+
+    const closed = (await connectPair()).server
+    const other = new Session(closed, { role: 'server', accept: () => {} })
+    closed.destroy()
+    expect((await other.closed).reason).toBe('transport-failed')
+  })
+
   it('ends when the transport is cut', async () => {
     const { client, server } = await connectPair()
     const session = new Session(server, { role: 'server', accept: () => {} })
