@@ -160,7 +160,13 @@ describe('Link', () => {
     await clock.advance(0)
     const since = clock.now()
     await clock.advance(60_000)
-    expect(link.status.since).toBe(since)
+    expect(link.status).toMatchObject({ since, forMs: 60_000 })
+    connector.onConnect = () => {
+      throw refusal(107)
+    }
+    await clock.advance(8_000)
+    expect(link.status).toMatchObject({ state: 'refused', since, forMs: 68_000 })
+    link.authtokenChanged()
     connector.onConnect = () => {}
     await clock.advance(8_000)
     expect(link.status).toMatchObject({ state: 'up' })
@@ -205,17 +211,21 @@ describe('Link', () => {
     expect(late.link.status.state).toBe('up')
   })
 
-  it('tells a new reason for which it goes on waiting', async () => {
+  it.each([
+    ['waiting', NO_TOKEN],
+    ['refused', { ...NO_TOKEN, permanent: true }],
+  ])('tells a new reason for which it goes on being %s', async (state, first) => {
     const told: (string | undefined)[] = []
-    let problem = NO_TOKEN
+    let problem = first
     const { link, clock, start } = setUp({
       authtoken: () => problem,
       onChange: () => told.push(link.status.lastError),
     })
     await start()
-    problem = { ...NO_TOKEN, detail: 'the authtoken is empty' }
+    problem = { ...first, detail: 'the authtoken is empty' }
     link.authtokenChanged()
     await clock.advance(0)
+    expect(link.status.state).toBe(state)
     expect(told).toEqual(['no authtoken', 'the authtoken is empty'])
   })
 
@@ -237,6 +247,15 @@ describe('Link', () => {
     await clock.advance(0)
     expect(link.status.state).toBe('up')
     expect(connector.connects).toBe(2)
+  })
+
+  it('waits up to twice as long after a refusal, by chance', async () => {
+    const { link, connector, clock, start } = setUp({ random: () => 0.5 })
+    connector.onConnect = () => {
+      throw refusal(107)
+    }
+    await start()
+    expect(link.status.nextRetryAt).toBe(clock.now() + 1.5 * TIMINGS.slowRetryMs)
   })
 
   it('changes over to a new token while it is up, with the old session closed first', async () => {
@@ -350,7 +369,7 @@ describe('Link', () => {
   })
 
   it('is suspect while it is distrusted, over a new session too', async () => {
-    const { link, connector, clock, start } = setUp()
+    const { link, connector, clock, start, changes } = setUp()
     await start()
     await clock.advance(1_000)
     link.distrust(networkProblem('the probe failed'))
@@ -369,10 +388,18 @@ describe('Link', () => {
     link.trust()
     expect(link.status.state).toBe('up')
     expect(link.status.reason).toBeUndefined()
+    const told = changes.length
+    link.trust()
+    expect(changes).toHaveLength(told)
   })
 
-  it('closes a session that still works before the next one is opened', async () => {
-    const { link, connector, clock, start } = setUp()
+  it.each<[string, string, (on: ReturnType<typeof setUp>) => void]>([
+    ['is given up', 'network', ({ link }) => link.rebuild(networkProblem('the probe failed'))],
+    ['is to be a new one', 'network', ({ connector }) => connector.last.command('restart')],
+    ['has an old authtoken', 'auth', ({ setToken }) => setToken('better')],
+  ])('closes a session that %s before the next one is opened', async (_why, reason, end) => {
+    const on = setUp()
+    const { link, connector, clock, start } = on
     const closing = gate()
     await start()
     const first = connector.last
@@ -381,10 +408,11 @@ describe('Link', () => {
       await closing.wait()
       await close()
     }
-    link.rebuild(networkProblem('the probe failed'))
+    end(on)
     await clock.advance(0)
     await clock.advance(10_000)
     expect(connector.connects).toBe(1)
+    expect(link.status).toMatchObject({ state: 'waiting', reason })
     closing.open()
     await clock.advance(0)
     await clock.advance(500)
@@ -469,6 +497,7 @@ describe('Link', () => {
     await checking.start()
     await checking.link.stop()
     expect(checking.link.status.state).toBe('stopped')
+    expect(checking.captured.lines).toEqual([])
 
     const up = setUp()
     await up.start()
@@ -504,6 +533,50 @@ describe('Link', () => {
     connecting.open()
     await clock.advance(0)
     expect(connector.last.isClosed).toBe(true)
+  })
+
+  it('does not mind a connect that fails after it has stopped', async () => {
+    const { link, connector, clock, start } = setUp()
+    const connecting = gate()
+    connector.onConnect = async () => {
+      await connecting.wait()
+      throw new ProblemError(networkProblem('too late'))
+    }
+    await start()
+    await link.stop()
+    connecting.open()
+    await clock.advance(0)
+    expect(link.status.state).toBe('stopped')
+  })
+
+  it('logs why it is down and for how long it waits, and when it is up again', async () => {
+    const { connector, clock, start, captured } = setUp()
+    connector.onConnect = () => {
+      throw refusal(107)
+    }
+    await start()
+    connector.onConnect = () => {}
+    await clock.advance(TIMINGS.slowRetryMs)
+    expect(captured.lines).toMatchObject([
+      {
+        level: 'warn',
+        reason: 'auth',
+        detail: 'refused',
+        serviceCode: 'ERR_NGROK_107',
+        delayMs: TIMINGS.slowRetryMs,
+      },
+      { level: 'info', msg: 'link up' },
+    ])
+  })
+
+  it('says nothing of a next try while it tries', async () => {
+    const { link, connector, clock, start } = setUp()
+    await start()
+    connector.last.lose()
+    await clock.advance(0)
+    connector.onConnect = () => new Promise(() => {})
+    await clock.advance(500)
+    expect(link.status).toMatchObject({ state: 'connecting', nextRetryAt: undefined })
   })
 
   it('logs an outage once, not once per try', async () => {

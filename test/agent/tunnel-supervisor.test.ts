@@ -10,7 +10,8 @@ import { ManualClock } from '../helpers/manual-clock.ts'
 
 const TIMINGS = DEFAULT_TIMINGS.tunnel
 
-async function setUp({ isUp = true, lookUp = async () => {} } = {}) {
+async function setUp({ isUp = true, random = () => 0, lookUp = async () => {} } = {}) {
+  const captured = captureLog()
   const connector = new FakeConnector()
   const clock = new ManualClock()
   let session: FakeSession | undefined
@@ -30,9 +31,9 @@ async function setUp({ isUp = true, lookUp = async () => {} } = {}) {
     },
     timings: TIMINGS,
     // Every pause is as long as it can be; ghost retries are the shortest.
-    random: () => 0,
+    random,
     clock,
-    log: captureLog().log,
+    log: captured.log,
     onChange: () => {
       const { state } = supervisor.status
       if (state !== states.at(-1)) states.push(state)
@@ -76,6 +77,7 @@ async function setUp({ isUp = true, lookUp = async () => {} } = {}) {
       supervisor.reopen()
     },
     pause: () => (supervisor.status.nextRetryAt ?? 0) - clock.now(),
+    lines: captured.lines,
   }
 }
 
@@ -206,6 +208,8 @@ describe('TunnelSupervisor', () => {
 
   it('opens again after the service closed the endpoint, later each time', async () => {
     const { supervisor, connector, clock, start, pause } = await setUp()
+    // A device that is up for a while does not count as a tunnel that is.
+    await clock.advance(10 * TIMINGS.stableMs)
     await start()
     const drop = async () => {
       connector.last.drop('a.test', networkProblem('moved away'))
@@ -325,5 +329,92 @@ describe('TunnelSupervisor', () => {
     want('localhost:2')
     await clock.advance(0)
     expect(supervisor.status).toMatchObject({ state: 'opening', problem: undefined })
+  })
+
+  it('spreads its pauses by chance: up to half, or up to double', async () => {
+    const { connector, clock, start, pause, supervisor } = await setUp({ random: () => 0.5 })
+    connector.onOpen = () => {
+      throw refusal(334)
+    }
+    await start()
+    expect(pause()).toBe(0.75 * TIMINGS.ghostRetryMs)
+    while (supervisor.status.state !== 'refused') await clock.advance(pause())
+    expect(pause()).toBe(1.5 * TIMINGS.conflictRetryMs)
+    connector.onOpen = () => {
+      throw refusal(316)
+    }
+    supervisor.reopen()
+    await clock.advance(0)
+    expect(pause()).toBe(1.5 * TIMINGS.slowRetryMs)
+  })
+
+  it('takes a domain that is taken for its own ghost again once it was online', async () => {
+    const { connector, clock, start, supervisor, setLink } = await setUp()
+    connector.onOpen = () => {
+      throw refusal(334)
+    }
+    await start()
+    await clock.advance(TIMINGS.ghostMs - 1)
+    connector.onOpen = () => {}
+    await clock.advance(TIMINGS.ghostRetryMs)
+    expect(supervisor.status.state).toBe('online')
+    connector.onOpen = () => {
+      throw refusal(334)
+    }
+    await setLink(false)
+    await setLink(true)
+    expect(supervisor.status.state).toBe('waiting')
+  })
+
+  it('starts from the shortest pause when something else is wanted', async () => {
+    const { connector, clock, start, pause, want } = await setUp()
+    connector.onOpen = () => {
+      throw new ProblemError(networkProblem('no answer'))
+    }
+    await start()
+    for (const ms of [500, 1_000, 2_000]) await clock.advance(ms)
+    want('localhost:2')
+    await clock.advance(0)
+    expect(pause()).toBe(500)
+  })
+
+  it('says nothing of a next try while it opens', async () => {
+    const { connector, clock, start, supervisor } = await setUp()
+    connector.onOpen = () => {
+      throw new ProblemError(networkProblem('no answer'))
+    }
+    await start()
+    const opening = gate()
+    onTestFinished(opening.open)
+    connector.onOpen = opening.wait
+    await clock.advance(500)
+    // The problem stays until the outcome of this try is known.
+    expect(supervisor.status).toMatchObject({
+      state: 'opening',
+      problem: { detail: 'no answer' },
+      nextRetryAt: undefined,
+    })
+  })
+
+  it('logs an outage once with its reason, and when the tunnel is online again', async () => {
+    const { connector, clock, start, lines } = await setUp()
+    connector.onOpen = () => {
+      throw refusal(316)
+    }
+    await start()
+    await clock.advance(20 * TIMINGS.slowRetryMs)
+    connector.onOpen = () => {}
+    await clock.advance(TIMINGS.slowRetryMs)
+    expect(lines.filter(({ level }) => level !== 'debug')).toMatchObject([
+      {
+        level: 'warn',
+        reason: 'acl',
+        detail: 'refused',
+        serviceCode: 'ERR_NGROK_316',
+        msg: 'tunnel refused',
+      },
+      { level: 'info', url: 'https://a.test:8443', msg: 'tunnel online' },
+    ])
+    expect(lines.filter(({ level }) => level === 'debug')).toHaveLength(20)
   })
 })
