@@ -2,13 +2,18 @@
 const MESSAGE_FIRST = ['Error', 'RangeError', 'StartError', 'TypeError']
 const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal']
 
+/** Fields of problems that hold what people read. */
+const SENTENCES = ['detail', 'remedy']
+
 /**
- * The text of `new SomeError(code, '…')` or of `log.warn(facts, '…')`, also one of two texts there. Codes,
- * facts and the choice between the texts are not left alone.
+ * The text of `new SomeError(code, '…')` or of `log.warn(facts, '…')`, also one of two texts there, and
+ * what a problem tells people. Codes, facts and the choice between the texts are not left alone.
  */
 function isMessage(path) {
   const { node, parent, parentPath, listKey, key } = path
   if (node.type !== 'StringLiteral' && node.type !== 'TemplateLiteral') return false
+  if (parent.type === 'ObjectProperty' && SENTENCES.includes(parent.key.name))
+    return key === 'value'
   if (parent.type === 'ConditionalExpression' && key !== 'test') return isArgument(parentPath)
   return isArgument({ parent, listKey, key })
 }
@@ -21,13 +26,13 @@ function isArgument({ parent, listKey, key }) {
   return MESSAGE_FIRST.includes(callee.name) ? key === 0 : key > 0
 }
 
-/** `log.warn`, `this.#log.error`, `options.log?.info`. */
-function isLogCall({ object, property }) {
+/** `log.warn`, `this.#log.error`, `options.log?.info`, `log[level]`. */
+function isLogCall({ object, property, computed }) {
   const owner = object?.property?.id?.name ?? object?.property?.name ?? object?.name
-  return owner === 'log' && LEVELS.includes(property?.name)
+  return owner === 'log' && (computed || LEVELS.includes(property?.name))
 }
 
-/** A plugin of the mutation tool: leaves the wording of errors and log lines as it is. */
+/** A plugin of the mutation tool: leaves the wording of sentences as it is. */
 export const strykerPlugins = [
   {
     kind: 'Ignore',

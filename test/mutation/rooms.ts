@@ -13,26 +13,39 @@ export interface Room {
 export const ROOMS: Readonly<Record<string, Room>> = {
   limit: {
     mutate: ['policy/limit/*.ts'],
-    tests: ['policy/limit/*.test.ts', 'policy/actions/{rate-limit,circuit-breaker}.test.ts'],
-  },
-  agent: {
-    mutate: ['agent/{link,link-state,tunnels,tunnel-state,tunnel-supervisor}.ts'],
     tests: [
-      'agent/{link-state,tunnel-state}.test.ts',
-      'agent/{link,tunnels,tunnel-supervisor}.test.ts',
-      'agent/agent.test.ts',
+      'policy/limit/{key-hash,bucket-table,rate-limiter}.test.ts',
+      'policy/actions/{circuit-breaker,rate-limit}.test.ts',
     ],
+  },
+  link: {
+    mutate: ['agent/{link,link-state,tunnel-state,tunnel-supervisor}.ts'],
+    tests: ['agent/{link-state,tunnel-state,link,tunnel-supervisor}.test.ts'],
+  },
+  tunnels: {
+    mutate: ['agent/tunnels.ts'],
+    // Not agent.test.ts: its 1,000 tunnels reach every line, and would run for nearly every change.
+    tests: ['agent/tunnels.test.ts'],
   },
   ingress: {
-    mutate: [
-      'gateway/ingress/{exchange*,response-relay,outgoing-request,forward}.ts',
-      'gateway/streams/*.ts',
+    mutate: ['gateway/ingress/{exchange*,client-exchange,incoming-request,forward}.ts'],
+    tests: [
+      'gateway/ingress/{exchange-state,exchange,late-verdict,cut,abort,transfer}.test.ts',
+      'gateway/ingress/{upgrade,disorder,deadlines,refusals,slow-reader,lingering-close}.test.ts',
+      'gateway/ingress/{edge-error,cloud-endpoint,policy,interleavings}.test.ts',
     ],
-    tests: ['gateway/streams/*.test.ts', 'gateway/ingress/*.test.ts'],
   },
-  agents: {
+  streams: {
+    mutate: ['gateway/streams/*.ts'],
+    tests: [
+      'gateway/streams/*.test.ts',
+      'gateway/agents/agent-connection.test.ts',
+      'gateway/ingress/{exchange,abort}.test.ts',
+    ],
+  },
+  sessions: {
     mutate: ['gateway/agents/{session-table,binder}.ts'],
-    tests: ['gateway/agents/{session-table,binder,agent-connection}.test.ts'],
+    tests: ['gateway/agents/{binder,agent-connection}.test.ts'],
   },
   muxado: {
     mutate: ['muxado/*.ts'],
