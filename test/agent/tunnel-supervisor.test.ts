@@ -10,7 +10,7 @@ import { ManualClock } from '../helpers/manual-clock.ts'
 
 const TIMINGS = DEFAULT_TIMINGS.tunnel
 
-async function setUp({ isUp = true, random = () => 0, lookUp = async () => {} } = {}) {
+async function setUp({ isUp = true, random = (): number => 0, lookUp = async () => {} } = {}) {
   const captured = captureLog()
   const connector = new FakeConnector()
   const clock = new ManualClock()
