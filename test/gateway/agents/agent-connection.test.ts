@@ -8,6 +8,7 @@ import { DEAF, type Stream } from '../../../src/muxado/stream.ts'
 import { openTyped } from '../../../src/muxado/typed-session.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
+import { ONE_PER_MINUTE } from '../../helpers/one-per-minute.ts'
 import { publicRequest } from '../../helpers/public-request.ts'
 import { codeOf, RawAgent } from '../../helpers/raw-agent.ts'
 import { connectSdk, type RunningGateway, startGateway } from '../../helpers/running-gateway.ts'
@@ -21,27 +22,6 @@ async function closeReason({ logText }: RunningGateway, { session }: RawAgent): 
     return JSON.parse(closed?.at(-1) ?? '').message
   })
 }
-
-/** Answers by itself: no device is needed. */
-const ONE_PER_MINUTE = JSON.stringify({
-  on_http_request: [
-    {
-      actions: [
-        {
-          type: 'rate-limit',
-          config: {
-            name: 'one',
-            algorithm: 'sliding_window',
-            capacity: 1,
-            rate: '60s',
-            bucket_key: ['conn.client_ip'],
-          },
-        },
-        { type: 'custom-response' },
-      ],
-    },
-  ],
-})
 
 /** An agent, and a gateway whose clock makes every certificate useless while it is broken. */
 async function startWithClock() {

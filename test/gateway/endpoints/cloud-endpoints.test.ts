@@ -2,30 +2,12 @@ import { describe, expect, it } from 'vitest'
 import type { Endpoint } from '../../../src/gateway/endpoints/endpoint.ts'
 import { ServiceError } from '../../../src/gateway/records/service-error.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
+import { ONE_PER_MINUTE } from '../../helpers/one-per-minute.ts'
 import { createExchange } from '../../helpers/policy-exchange.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const DENY = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] })
 const ANSWER = 'on_http_request:\n  - actions:\n      - type: custom-response\n'
-const LIMITED = JSON.stringify({
-  on_http_request: [
-    {
-      actions: [
-        {
-          type: 'rate-limit',
-          config: {
-            name: 'one',
-            algorithm: 'sliding_window',
-            capacity: 1,
-            rate: '60s',
-            bucket_key: ['conn.client_ip'],
-          },
-        },
-        { type: 'custom-response' },
-      ],
-    },
-  ],
-})
 
 function openCloudEndpoints(folder = temporaryFolder()) {
   const stores = openGatewayStores(folder)
@@ -214,13 +196,13 @@ describe('CloudEndpoints', () => {
 
   it('keep counting what a change leaves alone', async () => {
     const { create, cloudEndpoints } = openCloudEndpoints()
-    const first = await create('https://front.site.test', LIMITED)
+    const first = await create('https://front.site.test', ONE_PER_MINUTE)
     expect([await statusOf(first), await statusOf(first)]).toEqual([200, 429])
-    for (const change of [{ description: 'x' }, { trafficPolicy: ` ${LIMITED}` }]) {
+    for (const change of [{ description: 'x' }, { trafficPolicy: ` ${ONE_PER_MINUTE}` }]) {
       const changed = await cloudEndpoints.update(first.id, change)
       expect(changed && (await statusOf(changed))).toBe(429)
     }
-    const wider = LIMITED.replace('"capacity":1', '"capacity":2')
+    const wider = ONE_PER_MINUTE.replace('"capacity":1', '"capacity":2')
     const reset = await cloudEndpoints.update(first.id, { trafficPolicy: wider })
     expect(reset && (await statusOf(reset))).toBe(200)
   })
@@ -267,10 +249,10 @@ describe('CloudEndpoints', () => {
 
   it('hand their counters on to the next endpoint on the host', async () => {
     const { create, cloudEndpoints } = openCloudEndpoints()
-    const first = await create('https://front.site.test', LIMITED)
+    const first = await create('https://front.site.test', ONE_PER_MINUTE)
     expect([await statusOf(first), await statusOf(first)]).toEqual([200, 429])
     cloudEndpoints.delete(first)
-    expect(await statusOf(await create('https://front.site.test', LIMITED))).toBe(429)
+    expect(await statusOf(await create('https://front.site.test', ONE_PER_MINUTE))).toBe(429)
   })
 
   it('are refused when their domain is given up while they wait for a certificate', async () => {
