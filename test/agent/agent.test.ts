@@ -1,6 +1,5 @@
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import BetterSqlite from 'better-sqlite3'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { PoisonedError } from '../../src/agent/connector.ts'
 import { StartError } from '../../src/base/app-error.ts'
@@ -104,7 +103,7 @@ describe('restore', () => {
 
   it('clears away what an earlier process had only marked as removed', async () => {
     const { again, folder } = await withTunnels(['a', 'b'])
-    const file = new BetterSqlite(join(folder, 'agent.db'))
+    const file = new Sqlite(join(folder, 'agent.db'))
     onTestFinished(() => void file.close())
     file.exec("UPDATE tunnels SET removed_at = 1 WHERE domain = 'a.site.test'")
     await again().start()
