@@ -1,5 +1,7 @@
 import { once } from 'node:events'
+import { rmSync } from 'node:fs'
 import { type AddressInfo, createServer } from 'node:net'
+import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Agent } from '../../src/agent/agent.ts'
 import type { TunnelSpec } from '../../src/agent/tunnel.ts'
@@ -154,6 +156,34 @@ describe('create', () => {
     expect(connector.journal).toEqual([])
   })
 
+  it('refuses a policy with each mistake and its place in the request', async () => {
+    const { agent, connector } = await started()
+    const policy = { on_the_moon: [], on_http_request: [{ actions: [{ type: 'fly' }] }] }
+    const error = await agent.create({ ...specOf('a'), policy }).catch((reason) => reason)
+    expect(error).toMatchObject({
+      code: 'policy-invalid',
+      errors: expect.arrayContaining([
+        expect.objectContaining({ pointer: '/policy/on_the_moon' }),
+        expect.objectContaining({ pointer: '/policy/on_http_request/0/actions/0/type' }),
+      ]),
+    })
+    expect(error.message).toBe(error.errors[0].detail)
+    expect(connector.journal).toEqual([])
+  })
+
+  it('logs what becomes of a tunnel under its id and its domain', async () => {
+    const { agent, captured } = await started()
+    const { tunnel } = await agent.create(specOf('a'))
+    expect(captured.lines).toContainEqual(
+      expect.objectContaining({
+        msg: 'tunnel online',
+        tunnel: tunnel.id,
+        domain: 'a.site.test',
+        url: tunnel.url,
+      }),
+    )
+  })
+
   it('opens nothing more once it is stopping', async () => {
     const { agent } = await started()
     await agent.stop()
@@ -165,13 +195,20 @@ describe('find', () => {
   it('takes the id, the full host, or a first label that only one tunnel has', async () => {
     const { agent } = await started()
     const { tunnel } = await agent.create(specOf('a'))
+    await agent.create(specOf('front'))
     await agent.create({ ...specOf('b'), domain: 'b.one.test' })
     await agent.create({ ...specOf('b'), domain: 'b.two.test' })
+    expect(agent.find('front').spec.domain).toBe('front.site.test')
     for (const name of [tunnel.id, 'a.site.test', 'A.Site.Test', 'a']) {
       expect(agent.find(name).id).toBe(tunnel.id)
     }
     expect(agent.find('b.two.test').spec.domain).toBe('b.two.test')
-    expect(() => agent.find('b')).toThrow('b can be any of b.one.test, b.two.test.')
+    expect(() => agent.find('b')).toThrow(
+      expect.objectContaining({
+        code: 'ambiguous-tunnel',
+        message: 'b can be any of b.one.test, b.two.test.',
+      }),
+    )
   })
 
   it.each([
@@ -234,6 +271,46 @@ describe('remove', () => {
     await agent.create(specOf('a'))
     const answers = await Promise.allSettled([agent.remove('a'), agent.remove('a')])
     expect(answers.map(({ status }) => status)).toEqual(['fulfilled', 'rejected'])
+  })
+})
+
+describe('a database that takes no changes any more', () => {
+  it('keeps no tunnel from being removed whose removal it has taken', async () => {
+    const { agent, connector, captured, folder } = await started()
+    const { tunnel } = await agent.create(specOf('a'))
+    // A database whose file is gone refuses every change; this is after the row was marked.
+    connector.onClose = () => rmSync(join(folder, 'agent.db'))
+    await agent.remove('a')
+    expect(agent.list()).toEqual([])
+    expect(captured.lines).toContainEqual(
+      expect.objectContaining({
+        level: 'warn',
+        id: tunnel.id,
+        err: expect.objectContaining({ code: 'storage-unavailable' }),
+      }),
+    )
+  })
+})
+
+describe('a tunnel whose target is allowed no more', () => {
+  it('is refused at the next start, with what to do', async () => {
+    const { agent, connector, again } = await started({
+      forward: { allow: ['192.0.2.1'], ownAddresses: () => [] },
+    })
+    await agent.create(specOf('a', '192.0.2.1:80'))
+    await agent.stop()
+    connector.journal.length = 0
+    const next = again({ forward: { allow: [], ownAddresses: () => [] } })
+    await next.start()
+    await linkUp(next)
+    await eventually(() =>
+      expect(next.find('a').status).toMatchObject({
+        state: 'refused',
+        reason: 'upstream',
+        remedy: expect.stringContaining('AGENT_FORWARD_ALLOW'),
+      }),
+    )
+    expect(connector.journal).toEqual([])
   })
 })
 
@@ -300,10 +377,17 @@ describe('replace', () => {
     }
     connector.last.lose()
     await eventually(() => expect(agent.find('a').status.state).toBe('refused'))
+    let tries = 0
+    connector.onOpen = () => {
+      tries += 1
+      throw refusal(316)
+    }
     expect(await codeOf(agent.replace('a.site.test', specOf('a')))).toBe('forbidden')
+    expect(tries).toBe(1)
     connector.onOpen = () => {}
     expect((await agent.replace('a.site.test', specOf('a'))).pending).toBe(false)
   })
+
   it('refuses what create would, and leaves the tunnel as it is', async () => {
     const { agent, connector } = await started()
     await agent.create(specOf('a'))

@@ -24,8 +24,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   tunnels: {
     mutate: ['agent/tunnels.ts'],
-    // Not agent.test.ts: its 1,000 tunnels reach every line, and would run for nearly every change.
-    tests: ['agent/tunnels.test.ts'],
+    tests: ['agent/tunnels.test.ts', 'agent/agent.test.ts'],
   },
   ingress: {
     mutate: ['gateway/ingress/{exchange*,client-exchange,incoming-request,forward}.ts'],
