@@ -42,6 +42,8 @@ export class AgentSession implements TableEntry {
   readonly #slots: StreamSlots
   readonly #heartbeat: Heartbeat
   readonly #endpoints = new Map<string, AgentEndpoint>()
+  /** For an agent that does not know the endpoint yet, because its bind is under way. */
+  readonly #stopReasons = new WeakMap<AgentEndpoint, ServiceError>()
   #latencyMs: number | undefined
   /** It said that it obeys a stop. */
   #isStopped = false
@@ -118,6 +120,10 @@ export class AgentSession implements TableEntry {
       this.#awaitSilence()
       throw error
     }
+    if (this.#endpoints.get(endpoint.id) !== endpoint) {
+      const stopped = this.#stopReasons.get(endpoint)
+      throw stopped ?? new ServiceError(803, 'The endpoint was given up while it was opened.')
+    }
     const { id, url, protocol } = endpoint
     return { Id: id, URL: url, Proto: protocol, Opts: request.Opts, Extra: { Token: '' } }
   }
@@ -151,6 +157,7 @@ export class AgentSession implements TableEntry {
       return
     }
     this.#close(endpoint)
+    this.#stopReasons.set(endpoint, new ServiceError(code, message))
     endpoint.streams.cut()
     const stop = { Id: endpoint.id, Message: message, ErrorCode: `ERR_NGROK_${code}` }
     try {

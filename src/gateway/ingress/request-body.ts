@@ -80,7 +80,8 @@ export class RequestBody {
     this.#unblock()
     const held = this.#held
     this.#held = []
-    for (const chunk of held) this.#pass(chunk)
+    // As one piece: a sink takes any piece that it was asked for, and not thousands that it was not.
+    if (held.length > 0) this.#pass(joined(held))
     if (this.isDone) sink.end()
   }
 

@@ -205,6 +205,20 @@ describe('the messages of an agent', () => {
     expect(running.logText().match(/"endpoint offline"/g)).toHaveLength(2)
   })
 
+  it('refuses a bind whose endpoint is stopped before its certificate is there', async () => {
+    const running = await startGateway()
+    const { agent } = await connectAgent(running)
+    const { registry, sessions } = running.gateway.parts
+    const binding = agent.bind('x.cam.site.test')
+    while (registry.size === 0) await new Promise((resolve) => setImmediate(resolve))
+    const [session] = sessions.all()
+    const [endpoint] = session?.endpoints() ?? []
+    if (endpoint) session?.stopTunnel(endpoint, 316, 'not yours any more')
+    expect(await binding).toMatchObject({ Error: expect.stringContaining('not yours any more') })
+    expect(codeOf(await binding)).toBe('ERR_NGROK_316')
+    expect(registry.size).toBe(0)
+  })
+
   it('lives with streams of unknown types and streams that break off', async () => {
     const running = await startGateway()
     const { agent } = await connectAgent(running)

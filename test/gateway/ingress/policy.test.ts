@@ -505,6 +505,34 @@ describe('a body that a policy works on', () => {
     expect(seen).toEqual([undefined])
   })
 
+  it('of many small chunks reaches the device when it was looked at', async () => {
+    const chunks = 200_000
+    let received = 0
+    const port = await startRawService((socket) => {
+      let tail = ''
+      socket.on('data', (chunk: Buffer) => {
+        received += chunk.length
+        tail = (tail + chunk.toString('latin1')).slice(-8)
+        if (tail.endsWith('\r\n0\r\n\r\n')) socket.write(OK)
+      })
+    })
+    const site = await startIngressSite({
+      service: port,
+      policy: {
+        hasRequestRules: true,
+        onHttpRequest: async (exchange: PolicyExchange) => {
+          await exchange.request?.readBody(1_048_576)
+          return CONTINUE
+        },
+      },
+    })
+    const client = RawClient.connect(site.addresses.http.port)
+    client.send('POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n')
+    client.send(`${'5\r\nhello\r\n'.repeat(chunks)}0\r\n\r\n`)
+    expect(await client.receive('ok')).toMatch(/^HTTP\/1\.1 200 /)
+    expect(received).toBeGreaterThan(chunks * '5\r\nhello\r\n'.length)
+  })
+
   it('that cannot be worked on is 500 ERR_NGROK_2254', async () => {
     const broken = 'HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nok'
     const { client } = await siteWith(
