@@ -45,8 +45,8 @@ const TICK_MS = 500
 
 /**
  * The stream budget of one agent session, shared by the pools of its endpoints; all but `close()` is
- * theirs to call. The SDK's session
- * dies silently above its limit, so who finds no slot waits in one line, first come first served.
+ * theirs to call. The SDK's session dies silently above its limit, so who finds no slot waits in one
+ * line, first come first served.
  */
 export class StreamSlots {
   readonly session: Session
