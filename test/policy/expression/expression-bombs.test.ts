@@ -7,8 +7,9 @@ import {
 } from '../../helpers/policy-exchange.ts'
 import { processorMs } from '../../helpers/processor-time.ts'
 
-/** What a stall may be at most. */
+/** What a stall may be at most, in the best of so many rounds. */
 const LIMIT_MS = 25
+const ROUNDS = 40
 
 const LONG = 'a'.repeat(60_000)
 /** As much as a request head can bring. */
@@ -67,13 +68,17 @@ describe('an expression that costs too much', () => {
 
   it.each(BOMBS)('stalls nothing: %s', (source) => {
     const expression = compileExpression(source)
-    const bestMs = processorMs(() => {
-      try {
-        expression.evaluate(exchange)
-      } catch (error) {
-        expect(error).toMatchObject({ name: 'EvaluationError' })
-      }
-    })
+    const bestMs = processorMs(
+      () => {
+        try {
+          expression.evaluate(exchange)
+        } catch (error) {
+          expect(error).toMatchObject({ name: 'EvaluationError' })
+        }
+      },
+      ROUNDS,
+      LIMIT_MS,
+    )
     expect(bestMs).toBeLessThan(LIMIT_MS)
   })
 })
@@ -98,13 +103,17 @@ describe('a source that costs too much to read', () => {
     "'a'.matches('a{1000}{1000}')",
     `'a'.matches('${'(a|b)*'.repeat(150)}')`,
   ])('stalls nothing: %.30s', (source) => {
-    const bestMs = processorMs(() => {
-      try {
-        compileExpression(source)
-      } catch (error) {
-        expect(error).toBeInstanceOf(ExpressionProblem)
-      }
-    })
+    const bestMs = processorMs(
+      () => {
+        try {
+          compileExpression(source)
+        } catch (error) {
+          expect(error).toBeInstanceOf(ExpressionProblem)
+        }
+      },
+      ROUNDS,
+      LIMIT_MS,
+    )
     expect(bestMs).toBeLessThan(LIMIT_MS)
   })
 })
