@@ -44,7 +44,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   sessions: {
     mutate: ['gateway/agents/{session-table,binder}.ts'],
-    tests: ['gateway/agents/{binder,agent-connection}.test.ts'],
+    tests: ['gateway/agents/{session-table,binder,agent-connection}.test.ts'],
   },
   muxado: {
     mutate: ['muxado/*.ts'],

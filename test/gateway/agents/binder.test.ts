@@ -89,5 +89,62 @@ describe('Binder', () => {
       return host
     })
     expect(new Set(hosts).size).toBe(100)
+    for (const host of hosts) {
+      expect(host).toMatch(/^[a-z2-9]{10}\.site\.test$/)
+      expect(host).not.toMatch(/^[^.]*[l01]/)
+    }
+  })
+
+  it('draws another name when the first is online', () => {
+    const { judge, registry } = openBinder()
+    const match = registry.match.bind(registry)
+    let taken = ''
+    registry.match = (host) => {
+      if (taken) return match(host)
+      taken = host
+      return { host } as Endpoint
+    }
+    const { host } = judge({})
+    expect(taken).toMatch(/\.site\.test$/)
+    expect(host).not.toBe(taken)
+  })
+
+  it.each([
+    ...['Auth', 'BasicAuth', 'CircuitBreaker', 'Compression', 'HostHeaderRewrite'],
+    ...['IPRestriction', 'MutualTLSCA', 'OAuth', 'OIDC', 'ProxyProto', 'RequestHeaders'],
+    ...['ResponseHeaders', 'UserAgentFilter', 'WebhookVerification', 'WebsocketTCPConverter'],
+    'Policy',
+  ])('refuses %s, which it would have to ignore, unless it is not set', (module) => {
+    const { judge } = openBinder()
+    const ask = (value: unknown) =>
+      serviceCode(() => judge({ Domain: 'cam.site.test', [module]: value }))
+    for (const set of ['a', true, 1, {}, []]) expect(ask(set)).toBe(301)
+    for (const unset of ['', false, 0, null]) expect(ask(unset)).toBeUndefined()
+  })
+
+  it('refuses two policies for one endpoint', () => {
+    const { judge } = openBinder()
+    const Domain = 'cam.site.test'
+    expect(serviceCode(() => judge({ Domain, Policy: '{}', TrafficPolicy: '{}' }))).toBe(9025)
+  })
+
+  it('tells what is wrong with a policy, and passes on what is not about it', () => {
+    const { judge, policies } = openBinder()
+    const Domain = 'cam.site.test'
+    expect(serviceCode(() => judge({ Domain, TrafficPolicy: '{"on_http": []}' }))).toBe(9026)
+    policies.compile = () => {
+      throw new RangeError('out of bounds')
+    }
+    expect(() => judge({ Domain })).toThrow(RangeError)
+  })
+
+  it('takes metadata of 4,096 bytes and no more, and none as an empty text', () => {
+    const { judge } = openBinder()
+    const ask = (Metadata?: string) =>
+      judge({ Domain: 'cam.site.test' }, 'https', Metadata === undefined ? {} : { Metadata })
+    expect(ask().metadata).toBe('')
+    expect(ask('x'.repeat(4_096)).metadata).toHaveLength(4_096)
+    expect(serviceCode(() => ask('x'.repeat(4_097)))).toBe(301)
+    expect(() => ask('x'.repeat(4_097))).toThrow(/metadata/)
   })
 })

@@ -1,0 +1,163 @@
+import { describe, expect, it } from 'vitest'
+import {
+  type CredentialLimits,
+  DEFAULT_CREDENTIAL_LIMITS,
+  SessionTable,
+  type TableEntry,
+} from '../../../src/gateway/agents/session-table.ts'
+import type { AgentIdentity } from '../../../src/gateway/endpoints/connected-agent.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
+import { serviceCode } from '../../helpers/service-code.ts'
+
+class Entry implements TableEntry {
+  readonly #table: SessionTable
+  readonly id: string
+  readonly clientId: string
+  readonly identity: AgentIdentity
+  readonly startedAt = 0
+  readonly latencyMs = undefined
+  readonly ends: string[] = []
+  endpointCount = 0
+  rechecks = 0
+
+  constructor(
+    table: SessionTable,
+    id: string,
+    who: Pick<AgentIdentity, 'credentialId' | 'deviceId'>,
+    clientId: string,
+  ) {
+    this.#table = table
+    this.id = id
+    this.clientId = clientId
+    this.identity = {
+      ...who,
+      presentedClientId: undefined,
+      agentVersion: '1.7.0',
+      os: 'linux',
+      arch: 'arm64',
+      hostname: '',
+      metadata: '',
+      remoteAddress: '192.0.2.1:1',
+      unsupported: { restart: '', stop: '', update: '' },
+    }
+  }
+
+  endpoints() {
+    return []
+  }
+  async command() {}
+  stopTunnel() {}
+
+  end(reason: string) {
+    this.ends.push(reason)
+    this.#table.remove(this)
+  }
+
+  recheck() {
+    this.rechecks += 1
+    this.#table.remove(this)
+  }
+}
+
+function openTable(limits: Partial<CredentialLimits> = {}) {
+  const table = new SessionTable({
+    limits: { ...DEFAULT_CREDENTIAL_LIMITS, ...limits },
+    clock: new ManualClock(),
+  })
+  let count = 0
+  const session = (credentialId = 'cr_a', deviceId?: string, clientId?: string) => {
+    count += 1
+    return new Entry(
+      table,
+      `ts_${count}`,
+      { credentialId, deviceId },
+      clientId ?? `client_${count}`,
+    )
+  }
+  const added = (...args: Parameters<typeof session>) => {
+    const entry = session(...args)
+    table.add(entry)
+    return entry
+  }
+  return { table, session, added }
+}
+
+describe('SessionTable', () => {
+  it('finds a session by its id until that is removed, twice or not', () => {
+    const { table, added } = openTable()
+    const [a, b] = [added(), added()]
+    expect([table.size, table.find(a.id), [...table.all()]]).toEqual([2, a, [a, b]])
+    table.remove(a)
+    table.remove(a)
+    expect([table.size, table.find(a.id), [...table.all()]]).toEqual([1, undefined, [b]])
+  })
+
+  it.each([
+    ['the same device', 'd', 'd', undefined],
+    ['the same client', undefined, undefined, 'c'],
+    ['the same client of another device', 'd', 'e', 'c'],
+  ])('lets %s replace its ghost', (_, before, after, client) => {
+    const { table, added } = openTable()
+    const ghost = added('cr_a', before, client)
+    const session = added('cr_a', after, client)
+    expect(ghost.ends).toEqual(['the same device has connected again'])
+    expect([...table.all()]).toEqual([session])
+  })
+
+  it.each([
+    ['devices that do not say who they are', 'cr_a', undefined, undefined],
+    ['another device', 'cr_a', 'd', 'e'],
+    ['one that does not say and one that does', 'cr_a', undefined, 'd'],
+    ['the same device with another credential', 'cr_b', 'd', 'd'],
+  ])('leaves %s alone', (_, credential, before, after) => {
+    const { table, added } = openTable()
+    const first = added('cr_a', before)
+    added(credential, after)
+    expect(first.ends).toEqual([])
+    expect(table.size).toBe(2)
+  })
+
+  it('counts a ghost neither as a session nor for good', () => {
+    const { table, session, added } = openTable({ sessions: 2 })
+    added('cr_a', 'd')
+    added('cr_a', 'e')
+    added('cr_a', 'e')
+    expect(serviceCode(() => table.add(session('cr_a', 'f')))).toBe(108)
+    expect(serviceCode(() => table.add(session('cr_b', 'f')))).toBeUndefined()
+    expect(table.size).toBe(3)
+  })
+
+  it('rechecks the sessions of one credential, all of them though each leaves', () => {
+    const { table, added } = openTable()
+    const own = [added(), added(), added()]
+    const other = added('cr_b')
+    table.recheck('cr_a')
+    table.recheck('cr_none')
+    expect(own.map(({ rechecks }) => rechecks)).toEqual([1, 1, 1])
+    expect(other.rechecks).toBe(0)
+    expect([...table.all()]).toEqual([other])
+  })
+
+  it('counts the endpoints of all sessions of a credential', () => {
+    const { table, added } = openTable({ endpoints: 3 })
+    const [a, b, other] = [added(), added(), added('cr_b')]
+    a.endpointCount = 1
+    b.endpointCount = 1
+    other.endpointCount = 2
+    expect(serviceCode(() => table.countBind('cr_a'))).toBeUndefined()
+    b.endpointCount = 2
+    expect(serviceCode(() => table.countBind('cr_a'))).toBe(18021)
+    expect(serviceCode(() => table.countBind('cr_b'))).toBeUndefined()
+    expect(serviceCode(() => table.countBind('cr_none'))).toBeUndefined()
+  })
+
+  it('counts binds and sessions of a minute per credential', () => {
+    const { table, session, added } = openTable({ bindsPerMinute: 1, sessionsPerMinute: 1 })
+    added()
+    expect(serviceCode(() => table.add(session()))).toBe(349)
+    expect(serviceCode(() => table.add(session('cr_b')))).toBeUndefined()
+    table.countBind('cr_a')
+    expect(serviceCode(() => table.countBind('cr_a'))).toBe(351)
+    expect(serviceCode(() => table.countBind('cr_b'))).toBeUndefined()
+  })
+})
