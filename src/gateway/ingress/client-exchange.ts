@@ -37,7 +37,7 @@ export class ClientExchange implements ResponseOwner {
     this.context = context
     this.client = client
     this.request = new IncomingRequest(head, client, context.clock)
-    this.writer = new ResponseWriter(client, head, this.traffic, this)
+    this.writer = new ResponseWriter(client, this.request, this.traffic, this)
     this.#startedAt = context.log.isLevelEnabled('debug') ? context.clock.monotonic() : 0
   }
 

@@ -36,18 +36,22 @@ export class IncomingRequest {
   /** True while it is the client's turn to send more of the body. */
   get isAwaited(): boolean {
     const { body } = this
-    if (!body || body.isDone || body.isBlocked) return false
-    // Who waits for a 100 has the right to be silent until then.
-    return !this.head.expectsContinue || this.#isContinued || body.bytes > 0
+    return body !== undefined && !body.isDone && !body.isBlocked && !this.isUnasked
+  }
+
+  /**
+   * True while the client waits for a 100, as it has the right to: after another answer its body
+   * may come or not, nobody can tell (RFC 9110 10.1.1).
+   */
+  get isUnasked(): boolean {
+    const { body } = this
+    if (!body || body.bytes > 0) return false
+    return this.head.expectsContinue && !this.#isContinued
   }
 
   /** Whether what may still come of the body is at most so much, and sure to come. */
   isShort(maxBytes: number): boolean {
-    if (this.isDone) return true
-    const { expectsContinue, framing } = this.head
-    // Who waits for a 100 may send the body after another answer, or not: nobody can tell.
-    const isUnasked = expectsContinue && !this.#isContinued
-    return !isUnasked && framing <= maxBytes
+    return this.isDone || (!this.isUnasked && this.head.framing <= maxBytes)
   }
 
   /** Marks that the client is told to go on (RFC 9110 10.1.1); false when it was told before. */

@@ -5,8 +5,8 @@ import type { ExchangeTraffic } from './exchange-traffic.ts'
 import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from './http1/body-framing.ts'
 import { BodyTracker } from './http1/body-tracker.ts'
 import { formatHead, statusLine, withoutFields } from './http1/message-text.ts'
-import type { RequestHead } from './http1/request-head.ts'
 import { hasNoBody } from './http1/response-head.ts'
+import type { IncomingRequest } from './incoming-request.ts'
 import { connectionFields, encodeReply, type LocalReply } from './local-reply.ts'
 
 /** A body part up to this length leaves in one piece with the head before it. */
@@ -36,7 +36,7 @@ export interface ResponseOwner {
 /** Writes the response to one request. */
 export class ResponseWriter {
   readonly #client: Client
-  readonly #request: RequestHead
+  readonly #request: IncomingRequest
   readonly #traffic: ExchangeTraffic
   readonly #owner: ResponseOwner
   #pendingHead: string | undefined
@@ -50,7 +50,7 @@ export class ResponseWriter {
 
   constructor(
     client: Client,
-    request: RequestHead,
+    request: IncomingRequest,
     traffic: ExchangeTraffic,
     owner: ResponseOwner,
   ) {
@@ -82,14 +82,14 @@ export class ResponseWriter {
 
   /** Passes a 1xx on, to a client that can know it (RFC 9110 15.2). */
   interim(status: number, reason: string | undefined, fields: readonly string[]): void {
-    if (this.#request.minorVersion === 0) return
+    if (this.#request.head.minorVersion === 0) return
     this.#client.write(Buffer.from(formatHead(statusLine(status, reason), fields), 'latin1'))
   }
 
   /** Begins the final response. With `isMore` the head waits for the next `write()` or `finish()`. */
   begin(response: OutgoingResponse, isMore: boolean): void {
     const { status, fields, framing, transforms } = response
-    const { method, minorVersion } = this.#request
+    const { method, minorVersion } = this.#request.head
     this.#status = status
     if (transforms.length > 0 && !hasNoBody(status, method)) {
       if (framing === CHUNKED) this.#decoder = new BodyTracker(framing)
@@ -124,7 +124,7 @@ export class ResponseWriter {
 
   /** Sends an answer of the gateway itself, instead of any other. */
   reply(reply: LocalReply, keepAlive: boolean, now: number): void {
-    const { method, minorVersion } = this.#request
+    const { method, minorVersion } = this.#request.head
     this.#status = reply.status
     this.#hasBegun = true
     this.#keepAlive = keepAlive
@@ -147,7 +147,7 @@ export class ResponseWriter {
   #beginPiped(response: OutgoingResponse): void {
     const fields = withoutFields(response.fields, ...FRAMING)
     const isWhole = response.transforms.every((transform) => transform.isWhole)
-    const isChunked = !isWhole && this.#request.minorVersion === 1
+    const isChunked = !isWhole && this.#request.head.minorVersion === 1
     const content: Buffer[] = []
     if (isChunked) this.#setHead(response, [...fields, 'transfer-encoding', 'chunked'], CHUNKED)
     else if (!isWhole) this.#setHead(response, fields, UNTIL_CLOSE)
@@ -178,9 +178,10 @@ export class ResponseWriter {
     fields: readonly string[],
     framing: BodyFraming,
   ): void {
-    const { keepAlive, minorVersion } = this.#request
+    const { keepAlive, minorVersion } = this.#request.head
+    const isReusable = keepAlive && !this.#request.isUnasked && !this.#client.isStopping
     this.#hasBegun = true
-    this.#keepAlive = keepAlive && framing !== UNTIL_CLOSE && !this.#client.isStopping
+    this.#keepAlive = isReusable && framing !== UNTIL_CLOSE
     // A switch of protocols has said already what becomes of the connection.
     const more = status === 101 ? [] : connectionFields(this.#keepAlive, minorVersion)
     this.#pendingHead = formatHead(statusLine(status, reason), [...fields, ...more])
