@@ -2,6 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../../src/base/clock.ts'
+import { ACTIONS } from '../../../src/policy/actions/all-actions.ts'
 import { PolicyError, type PolicyProblem } from '../../../src/policy/document/problem.ts'
 import { type CompiledPolicy, compilePolicy } from '../../../src/policy/policy.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
@@ -35,6 +36,12 @@ const files = (kind: string) =>
 describe('documents that can be used', () => {
   it.each([...files('valid'), ['default-policy.json', SHIPPED] as const])('%s', (_, path) => {
     expect(problemsOf(readFileSync(path, 'utf8'))).toEqual([])
+  })
+
+  it('have every action that there is in one of them', () => {
+    const text = readFileSync(join(FIXTURES, 'valid/every-action.yaml'), 'utf8')
+    const used = Array.from(text.matchAll(/\btype: ([a-z-]+)/g), ([, type]) => type)
+    expect([...ACTIONS.keys()].filter((type) => !used.includes(type))).toEqual([])
   })
 })
 
