@@ -12,6 +12,7 @@ export const EDGE_ERRORS = {
     status: 500,
     sentence: 'The traffic policy of this cloud endpoint does not say what becomes of the request.',
   },
+  ERR_GATEWAY_NOT_IMPLEMENTED: { status: 501, sentence: 'The request is of a kind not served.' },
   ERR_NGROK_3004: {
     status: 502,
     sentence: 'The device answered with an invalid or incomplete HTTP response.',

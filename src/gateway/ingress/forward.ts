@@ -49,14 +49,7 @@ export interface ForwardOptions {
 const MAX_INTERIMS = 32
 
 /** Methods that may be repeated (RFC 9110 9.2.2). */
-const IDEMPOTENT: ReadonlySet<string> = new Set([
-  'GET',
-  'HEAD',
-  'OPTIONS',
-  'TRACE',
-  'PUT',
-  'DELETE',
-])
+const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
 
 /**
  * One request on its way to the device, and the response to it. When the service has just closed

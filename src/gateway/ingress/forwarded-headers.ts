@@ -4,8 +4,8 @@ import type { ResponseHead } from './http1/response-head.ts'
 
 /**
  * The fields that go to the device: without those of this hop (RFC 9110 7.6.1), with who asked.
- * The client's address goes behind an `x-forwarded-for` that was there; scheme and host replace
- * what the client says about itself.
+ * The client's address goes behind an `x-forwarded-for` that was there; all else that a client says
+ * about itself is replaced. A length is a plain number: `010` is 8 for some.
  */
 export function requestFields(
   head: RequestHead,
@@ -29,6 +29,11 @@ export function requestFields(
       case 'http2-settings':
       case 'x-forwarded-host':
       case 'x-forwarded-proto':
+      case 'x-real-ip':
+      case 'forwarded':
+        break
+      case 'content-length':
+        passed.push(name, String(Number(value)))
         break
       case 'x-forwarded-for':
         via += `${value}, `
@@ -39,9 +44,16 @@ export function requestFields(
   }
   passed.push('x-forwarded-for', via + clientIp)
   passed.push('x-forwarded-proto', scheme, 'x-forwarded-host', head.host)
+  passed.push('x-real-ip', clientIp, 'forwarded', forwardedElement(clientIp, head.host, scheme))
   if (head.acceptsTrailers) passed.push('te', 'trailers')
   if (head.upgrade !== undefined) passed.push('connection', 'Upgrade', 'upgrade', head.upgrade)
   return passed
+}
+
+/** One element of `Forwarded` (RFC 7239 4 and 6): what has a colon is quoted, and IPv6 in brackets. */
+function forwardedElement(clientIp: string, host: string, scheme: string): string {
+  const node = clientIp.includes(':') ? `"[${clientIp}]"` : clientIp
+  return `for=${node};host=${host.includes(':') ? `"${host}"` : host};proto=${scheme}`
 }
 
 /**

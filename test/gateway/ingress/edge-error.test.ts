@@ -117,6 +117,14 @@ describe('a device that cannot answer', () => {
       'has a length beside chunks',
       'HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n',
     ],
+    [
+      'has a length that no double counts exactly',
+      'HTTP/1.1 200 OK\r\nContent-Length: 9007199254740992\r\n\r\n',
+    ],
+    [
+      'has a look-alike of a transfer coding',
+      'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer_Encoding: chunked\r\n\r\nok',
+    ],
     ['has a bare LF', 'HTTP/1.1 200 OK\nContent-Length: 1\n\n!'],
     ['has an endless head', `HTTP/1.1 200 OK\r\nX: ${'x'.repeat(70_000)}`],
     ['has no end of interim responses', 'HTTP/1.1 102 \r\n\r\n'.repeat(40)],
@@ -135,6 +143,24 @@ describe('a device that cannot answer', () => {
     const { client } = await connectTo({ service: port })
     client.send(GET)
     expect(await client.receive('ERR_NGROK_3004)\n')).toMatch(/^HTTP\/1\.1 502 /)
+  })
+
+  it.each([
+    ['a chunk of 4 GiB', '100000000\r\n'],
+    ['a length among its trailers', '0\r\nContent-Length: 5\r\n\r\n'],
+    ['a cookie among its trailers', '0\r\nSet-Cookie: a=b\r\n\r\n'],
+  ])('breaks the connection off where its body has %s', async (_what, body) => {
+    const begin = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n'
+    const port = await startRawService((socket) => {
+      socket.once('data', () => socket.write(begin))
+      socket.on('data', (chunk: Buffer) => String(chunk).includes('go on') && socket.write(body))
+    })
+    const { client } = await connectTo({ service: port })
+    client.send('POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 5\r\n\r\n')
+    await client.receive('ok')
+    client.send('go on')
+    expect(await client.end()).not.toBe('end')
+    expect(client.text).not.toContain('Cookie')
   })
 
   it('is 502 ERR_NGROK_3210 when its session ends', async () => {

@@ -28,7 +28,8 @@ describe('an exchange', () => {
     expect(await client.receive('hello')).toBe(answer)
     expect(service.requests).toEqual([
       'GET /x?y=1 HTTP/1.1\r\nHost: a.test\r\nAccept: */*\r\n' +
-        'x-forwarded-for: 127.0.0.1\r\nx-forwarded-proto: http\r\nx-forwarded-host: a.test\r\n\r\n',
+        'x-forwarded-for: 127.0.0.1\r\nx-forwarded-proto: http\r\nx-forwarded-host: a.test\r\n' +
+        'x-real-ip: 127.0.0.1\r\nforwarded: for=127.0.0.1;host=a.test;proto=http\r\n\r\n',
     ])
   })
 

@@ -10,6 +10,10 @@ const FORWARDED = [
   'https',
   'x-forwarded-host',
   'a',
+  'x-real-ip',
+  '1.2.3.4',
+  'forwarded',
+  'for=1.2.3.4;host=a;proto=https',
 ]
 
 function forwarded(...fields: string[]): string[] {
@@ -67,6 +71,23 @@ describe('requestFields', () => {
       ...['Host', 'a'],
       ...FORWARDED,
     ])
+  })
+
+  it('does not believe what a client says of its address', () => {
+    const said = ['X-Real-IP', '10.0.0.1', 'Forwarded', 'for=10.0.0.1;by=secret', 'forwarded', '']
+    expect(forwarded(...said)).toEqual(['Host', 'a', ...FORWARDED])
+  })
+
+  it('quotes in Forwarded what is no token', () => {
+    const head = parseRequestHead({ line: 'GET / HTTP/1.1', fields: ['Host', 'a.test:8080'] })
+    expect(requestFields(head, '2001:db8::1', 'http').slice(-4)).toEqual([
+      ...['x-real-ip', '2001:db8::1'],
+      ...['forwarded', 'for="[2001:db8::1]";host="a.test:8080";proto=http'],
+    ])
+  })
+
+  it('says a length as a plain number, which an old server does not take for an octal one', () => {
+    expect(forwarded('Content-Length', '010').slice(2, 4)).toEqual(['Content-Length', '10'])
   })
 
   it('lets trailers be asked for, and an upgrade', () => {

@@ -32,6 +32,29 @@ const MALFORMED: readonly (readonly [what: string, bytes: string, says: string])
     'number',
   ],
   [
+    'a length that no double counts exactly',
+    `POST / HTTP/1.1\r\n${HOST}Content-Length: 9007199254740992\r\n\r\n`,
+    'no number',
+  ],
+  [
+    'a look-alike of a transfer coding',
+    `POST / HTTP/1.1\r\n${HOST}Transfer_Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n`,
+    'the field Transfer_Encoding, which servers may take for transfer-encoding',
+  ],
+  [
+    'a look-alike of a length',
+    `POST / HTTP/1.1\r\n${HOST}content_length: 5\r\n\r\nhello`,
+    'the field content_length',
+  ],
+  ...['X_Forwarded_For', 'X-Forwarded_Proto', 'x_real_ip', 'PROXY_CONNECTION'].map(
+    (name) =>
+      [
+        `a look-alike: ${name}`,
+        `GET / HTTP/1.1\r\n${HOST}${name}: 10.0.0.1\r\n\r\n`,
+        `the field ${name}`,
+      ] as const,
+  ),
+  [
     'two transfer codings',
     `POST / HTTP/1.1\r\n${HOST}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n`,
     'other than chunked',
@@ -105,6 +128,14 @@ const MALFORMED: readonly (readonly [what: string, bytes: string, says: string])
   ['an odd connection field', `GET / HTTP/1.1\r\n${HOST}Connection: a b\r\n\r\n`, 'no list'],
 ]
 
+/** Fields that frame, route, authenticate or modify: nobody may learn of them behind the body. */
+const LATE = [
+  ...['Transfer-Encoding', 'Host', 'Connection', 'TE', 'Trailer', 'Expect'],
+  ...['Authorization', 'Proxy-Authorization', 'Cookie', 'Set-Cookie', 'Content_Type'],
+  ...['X-Forwarded-For', 'X_Forwarded_For', 'X-Forwarded-Prefix', 'Forwarded', 'X-Real-IP'],
+  ...['If-None-Match', 'Range', 'Cache-Control', 'Content-Encoding', 'Max-Forwards'],
+]
+
 /** Bodies that go wrong after a good head. */
 const MALFORMED_BODIES: readonly (readonly [what: string, body: string, says: string])[] = [
   ['a chunk size that is no number', 'g\r\n', 'a chunk size that is no number'],
@@ -118,6 +149,9 @@ const MALFORMED_BODIES: readonly (readonly [what: string, body: string, says: st
   ['content that goes on', '5\r\nhello!\r\n', 'does not end where it said'],
   ['a bare LF behind the content', '5\r\nhello\n', 'does not end where it said'],
   ['a length among the trailers', '0\r\nContent-Length: 5\r\n\r\n', 'as a trailer'],
+  ['a chunk of 2 GiB', '80000000\r\n', 'a chunk of 2 GiB or more'],
+  ['a chunk of 4 GiB and some', '100000005\r\nhello\r\n0\r\n\r\n', 'a chunk of 2 GiB or more'],
+  ...LATE.map((name) => [`${name} as a trailer`, `0\r\n${name}: 1\r\n\r\n`, name] as const),
   ['a folded trailer', '0\r\nX: a\r\n b\r\n\r\n', 'a folded field'],
   ['endless trailers', `0\r\nX: ${'x'.repeat(17_000)}`, 'more than 16384 bytes'],
 ]
@@ -178,6 +212,39 @@ describe('a request beyond a limit', () => {
       'HTTP/1.1 417 Expectation Failed',
     )
   })
+})
+
+it('answers TRACE with 501: it would show cookies to scripts', async () => {
+  const service = await startScriptedService('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
+  const site = await startIngressSite({ service: service.port })
+  const client = RawClient.connect(site.addresses.http.port)
+  client.send(`TRACE / HTTP/1.1\r\n${HOST}Cookie: secret\r\n\r\n`)
+  expect(await client.end()).toBe('end')
+  expect(client.text).toMatch(/^HTTP\/1\.1 501 Not Implemented\r\n/)
+  expect(fieldsOf(client.text)['ngrok-error-code']).toBe('ERR_GATEWAY_NOT_IMPLEMENTED')
+  expect(client.text).not.toContain('secret')
+  expect(service.requests).toEqual([])
+})
+
+it('takes what only looks unusual', async () => {
+  const service = await startScriptedService('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n')
+  const site = await startIngressSite({ service: service.port })
+  const client = RawClient.connect(site.addresses.http.port)
+  client.send(
+    `POST / HTTP/1.1\r\n${HOST}X_Custom: 1\r\nUser_Agent: me\r\nTransfer-Encoding: chunked\r\n\r\n` +
+      '5\r\nhello\r\n0\r\nX-Sum: 1\r\nETag: x\r\nX_Note: 1\r\n\r\n',
+  )
+  expect(await client.receive('\r\n\r\n')).toContain('200 OK')
+  expect(service.requests.join('')).toMatch(/X_Custom: 1\r\nUser_Agent: me.*X-Sum: 1.*X_Note: 1/s)
+})
+
+it.each(['4294967301', '9007199254740991'])('passes a length of %s on', async (length) => {
+  const service = await startScriptedService('HTTP/1.1 413 No\r\nContent-Length: 0\r\n\r\n')
+  const site = await startIngressSite({ service: service.port })
+  const client = RawClient.connect(site.addresses.http.port)
+  client.send(`PUT / HTTP/1.1\r\n${HOST}Content-Length: ${length}\r\n\r\nx`)
+  expect(await client.receive('\r\n\r\n')).toContain('413 No')
+  expect(service.requests.join('')).toContain(`Content-Length: ${length}\r\n`)
 })
 
 it('takes one empty line before a request', async () => {

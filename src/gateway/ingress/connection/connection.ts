@@ -19,6 +19,7 @@ const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
   malformed: 'ERR_GATEWAY_BAD_REQUEST',
   'too-large': 'ERR_GATEWAY_HEAD_TOO_LARGE',
   'unmet-expectation': 'ERR_GATEWAY_EXPECTATION',
+  'not-implemented': 'ERR_GATEWAY_NOT_IMPLEMENTED',
 }
 
 /** Smaller pieces are put together while the client does not take them. */

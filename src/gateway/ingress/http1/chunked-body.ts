@@ -1,20 +1,15 @@
 import { BYTE_CLASS, TOKEN } from './byte-class.ts'
 import { type HeadLimits, HeadScanner } from './head-scanner.ts'
 import { HttpSyntaxError } from './http-syntax-error.ts'
-import { knownField } from './known-field.ts'
+import { mayTrail } from './trailer-field.ts'
 
 /** Hexadecimal digits of a chunk size; 48 bits are counted exactly. */
 const MAX_SIZE_DIGITS = 12
+/** Above it a server that counts with 32 bits sees another end of the chunk. */
+const MAX_CHUNK_BYTES = 2 ** 31 - 1
 /** Bytes of size and extensions of one chunk. */
 const MAX_CHUNK_LINE_BYTES = 1_024
 const TRAILER_LIMITS: HeadLimits = { maxBytes: 16_384, maxFields: 64 }
-/** Fields that may not come late (RFC 9110 6.5.1): the message has been framed and routed by then. */
-const NO_TRAILERS: ReadonlySet<string | undefined> = new Set([
-  'content-length',
-  'transfer-encoding',
-  'host',
-  'connection',
-])
 
 /** What the next byte belongs to. */
 const AT_SIZE = 0
@@ -37,7 +32,7 @@ const EQUALS = 0x3d
 
 /**
  * Follows a chunked body (RFC 9112 7.1) as it passes by. Strict: an extension is `;name` or
- * `;name=token`, and a trailer cannot change how the message is framed or routed.
+ * `;name=token`, and a trailer is not what should have come before.
  */
 export class ChunkedBody {
   #state = AT_SIZE
@@ -81,6 +76,7 @@ export class ChunkedBody {
         return IN_SIZE
       case AFTER_SIZE_CR:
         expect(byte, LF)
+        if (this.#size > MAX_CHUNK_BYTES) throw new HttpSyntaxError('a chunk of 2 GiB or more')
         return this.#size === 0 ? IN_TRAILERS : IN_CONTENT
       case AFTER_CONTENT:
         expect(byte, CR)
@@ -119,7 +115,7 @@ export class ChunkedBody {
     const { fields } = this.#trailers.take()
     for (let at = 0; at < fields.length; at += 2) {
       const name = fields[at] as string
-      if (NO_TRAILERS.has(knownField(name))) throw new HttpSyntaxError(`${name} as a trailer`)
+      if (!mayTrail(name)) throw new HttpSyntaxError(`${name} as a trailer`)
     }
     this.#state = DONE
     return end

@@ -1,5 +1,8 @@
-/** `too-large` is about a limit of ours; `malformed` about a rule of RFC 9110 or RFC 9112. */
-export type SyntaxFault = 'malformed' | 'too-large' | 'unmet-expectation'
+/**
+ * `too-large` is about a limit of ours, `unmet-expectation` and `not-implemented` about what is not
+ * offered here, `malformed` about a rule of RFC 9110 or RFC 9112.
+ */
+export type SyntaxFault = 'malformed' | 'too-large' | 'unmet-expectation' | 'not-implemented'
 
 /** A message that is not passed on. The text is a clause without a full stop: `two Host fields`. */
 export class HttpSyntaxError extends Error {

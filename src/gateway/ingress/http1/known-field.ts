@@ -4,6 +4,8 @@ export const KNOWN_FIELDS = [
   'host',
   'expect',
   'upgrade',
+  'forwarded',
+  'x-real-ip',
   'connection',
   'keep-alive',
   'content-length',
@@ -24,6 +26,14 @@ const slotOf = (length: number, firstCode: number) => length * 32 + (firstCode &
 const BY_SLOT: ReadonlyMap<number, KnownField> = new Map(
   KNOWN_FIELDS.map((field) => [slotOf(field.length, field.charCodeAt(0)), field]),
 )
+
+/**
+ * Which known field a server may take `name` for that sees `_` and `-` as one, as the variables of
+ * CGI do (RFC 3875 4.1.18).
+ */
+export function resembledField(name: string): KnownField | undefined {
+  return name.includes('_') ? knownField(name.replaceAll('_', '-')) : undefined
+}
 
 /** Which known field `name` is, in any case. Cheap: it runs for each field of each message. */
 export function knownField(name: string): KnownField | undefined {

@@ -1,6 +1,6 @@
 import { addConnectionOptions, type ConnectionOptions, NO_OPTIONS } from './connection-options.ts'
 import { HttpSyntaxError } from './http-syntax-error.ts'
-import { knownField } from './known-field.ts'
+import { knownField, resembledField } from './known-field.ts'
 
 /** The fields that say where a message goes, where it ends and what becomes of its connection. */
 export interface MessageFields {
@@ -15,7 +15,7 @@ export interface MessageFields {
 
 /**
  * Reads them out of alternating names and values. Throws HttpSyntaxError when two parties could
- * see two ends of the message (RFC 9112 6.1 and 6.3).
+ * see two ends of the message (RFC 9112 6.1 and 6.3), or somebody else behind it.
  */
 export function readMessageFields(fields: readonly string[]): MessageFields {
   const found: MessageFields = {
@@ -28,8 +28,10 @@ export function readMessageFields(fields: readonly string[]): MessageFields {
     te: undefined,
   }
   for (let at = 0; at < fields.length; at += 2) {
-    const name = knownField(fields[at] as string)
-    if (name !== undefined) note(found, name, fields[at + 1] as string)
+    const name = fields[at] as string
+    const known = knownField(name)
+    if (known !== undefined) note(found, known, fields[at + 1] as string)
+    else refuseLookAlike(name)
   }
   if (found.isChunked && found.contentLength !== undefined) {
     throw new HttpSyntaxError('a Content-Length beside a Transfer-Encoding')
@@ -68,8 +70,17 @@ function note(found: MessageFields, name: string, value: string): void {
   }
 }
 
+function refuseLookAlike(name: string): void {
+  const resembled = resembledField(name)
+  if (resembled === undefined) return
+  throw new HttpSyntaxError(`the field ${name}, which servers may take for ${resembled}`)
+}
+
 /** Digits only, and few enough to count with (RFC 9110 8.6). */
 function parseContentLength(value: string): number {
-  if (!/^[0-9]{1,15}$/.test(value)) throw new HttpSyntaxError('a Content-Length that is no number')
-  return Number(value)
+  const length = Number(value)
+  if (!/^[0-9]{1,16}$/.test(value) || !Number.isSafeInteger(length)) {
+    throw new HttpSyntaxError('a Content-Length that is no number')
+  }
+  return length
 }

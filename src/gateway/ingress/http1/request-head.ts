@@ -40,6 +40,8 @@ export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
   const methodEnd = line.indexOf(' ')
   const targetEnd = line.lastIndexOf(' ')
   const method = line.slice(0, methodEnd)
+  // It would show scripts what they may not read; for no resource at all is 501 (RFC 9110 9.1, 9.3.8).
+  if (method === 'TRACE') throw new HttpSyntaxError('the method TRACE', 'not-implemented')
   if (!KNOWN_METHODS.has(method)) throw new HttpSyntaxError('an unknown method')
   const minorVersion = parseVersion(line, targetEnd + 1)
   const found = readMessageFields(fields)
