@@ -7,11 +7,15 @@ const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?$/
 /**
  * Refuses what a web page could make a browser send here: a host name that is not ours, which is
  * how DNS rebinding looks (AppError `misdirected-host`), and changes from another origin
- * (`forbidden`). `serves` gets the name without its port, lower case; `advice` is a sentence for
+ * (`forbidden`); and two Host fields (`malformed-request`, RFC 9112 3.2). `serves` gets the name without its port, lower case; `advice` is a sentence for
  * those whose own name it is.
  */
 export function hostGuard(serves: (hostname: string) => boolean, advice = ''): RequestHandler {
   return (request, _response, next) => {
+    // Node takes the first of two and goes on; somebody in front may have taken the second.
+    if ((request.headersDistinct.host?.length ?? 0) > 1) {
+      throw new AppError('malformed-request', 'The request has two Host fields.')
+    }
     const host = request.get('host')?.toLowerCase() ?? ''
     const hostname = HOST.exec(host)?.[1]
     if (hostname === undefined || !serves(hostname)) {

@@ -35,6 +35,14 @@ describe('hostGuard', () => {
     expect(await sendBytes(at, 'GET / HTTP/1.0\r\n\r\n')).toMatch('HTTP/1.1 421 ')
   })
 
+  it.each(['evil.test', 'agent.test'])('refuses two hosts, the second being %s', async (second) => {
+    const { at } = await guarded()
+    const bytes = `GET / HTTP/1.1\r\nHost: agent.test\r\nHost: ${second}\r\nConnection: close\r\n\r\n`
+    const answer = await sendBytes(at, bytes)
+    expect(answer).toMatch('HTTP/1.1 400 ')
+    expect(answer).toMatch('"malformed-request"')
+  })
+
   it.each([
     ['POST', {}, '200'],
     ['POST', { origin: 'https://agent.test' }, '200'],
