@@ -1,12 +1,14 @@
 import { once } from 'node:events'
 import { chmodSync, rmSync } from 'node:fs'
 import { createServer, type RequestListener, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import { StartError } from '../base/app-error.ts'
 import { DeadlineError, withDeadline } from '../base/deadline.ts'
+import { ConnectionShares } from '../base/limit/connection-shares.ts'
 import { formatListenAddress, type ListenAddress, listenProblem } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
+import { HttpConnection } from './http-connection.ts'
 import { answerMalformedRequest } from './malformed-request.ts'
 
 /** Deadlines of a client, in milliseconds. */
@@ -44,6 +46,8 @@ export class HttpServer {
   readonly #log: Logger
   readonly #server: Server
   readonly #active = new Set<ServerResponse>()
+  readonly #connections = new WeakMap<Socket, HttpConnection>()
+  readonly #shares = new ConnectionShares<HttpConnection>({ capacity: MAX_CONNECTIONS })
   #stopped: Promise<void> | undefined
 
   constructor({ name, listener, target, log, timeouts }: HttpServerOptions) {
@@ -64,8 +68,8 @@ export class HttpServer {
       },
     )
     this.#server.timeout = within.silenceMs
-    this.#server.maxConnections = MAX_CONNECTIONS
     this.#server.maxHeadersCount = MAX_HEADERS
+    this.#server.on('connection', (socket) => this.#admit(socket))
     this.#server.on('clientError', (error, socket) => this.#refuse(error, socket))
   }
 
@@ -122,6 +126,17 @@ export class HttpServer {
     }
   }
 
+  #admit(socket: Socket): void {
+    const connection = new HttpConnection(socket)
+    if (!this.#shares.admit(connection, socket.remoteAddress)) {
+      this.#log.debug({ limit: MAX_CONNECTIONS }, 'connection dropped')
+      socket.destroy()
+      return
+    }
+    this.#connections.set(socket, connection)
+    socket.once('close', () => this.#shares.release(connection))
+  }
+
   /** An answer that has begun cannot be followed by another one for the same connection. */
   #refuse(error: NodeJS.ErrnoException, socket: Duplex): void {
     const hasBegun = [...this.#active].some((it) => it.socket === socket && it.headersSent)
@@ -132,6 +147,7 @@ export class HttpServer {
   #track(response: ServerResponse): void {
     this.#active.add(response)
     response.once('close', () => this.#active.delete(response))
+    this.#connections.get(response.req.socket)?.track(response)
     if (this.#stopped) closeAfter(response)
   }
 }

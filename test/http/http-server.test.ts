@@ -125,17 +125,6 @@ describe('the deadlines and limits of HttpServer', () => {
     socket.write('GET / HTTP/1.1\r\nhost: a\r\n\r\n')
     await closed.promise
   })
-
-  it('holds 256 connections and no more', async () => {
-    const { at } = await serveHttp(hello)
-    const sockets = Array.from({ length: 257 }, () => {
-      const socket = connect((at as { port: number }).port, '127.0.0.1').resume()
-      onTestFinished(() => void socket.destroy())
-      return socket.on('error', () => {})
-    })
-    await Promise.race(sockets.map((socket) => once(socket, 'close')))
-    expect(sockets.filter((socket) => !socket.destroyed)).toHaveLength(256)
-  })
 })
 
 describe('HttpServer.stop', () => {

@@ -1,0 +1,37 @@
+import type { ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import type { ConnectionStage, SharedConnection } from '../base/limit/connection-shares.ts'
+
+/** A client's connection to an API, as its listener counts it. */
+export class HttpConnection implements SharedConnection {
+  readonly #socket: Socket
+  readonly #due = new Set<ServerResponse>()
+  #idleSince = performance.now()
+
+  constructor(socket: Socket) {
+    this.#socket = socket
+  }
+
+  /** Whoever has sent a request as a whole is worked for. */
+  get stage(): ConnectionStage {
+    if (this.#due.size === 0) return 'idle'
+    return [...this.#due].some(({ req }) => req.complete) ? 'busy' : 'awaited'
+  }
+
+  get idleSince(): number {
+    return this.#idleSince
+  }
+
+  /** Counts a request as under way until its response is closed. */
+  track(response: ServerResponse): void {
+    this.#due.add(response)
+    response.once('close', () => {
+      this.#due.delete(response)
+      this.#idleSince = performance.now()
+    })
+  }
+
+  yieldPlace(): void {
+    this.#socket.destroy()
+  }
+}
