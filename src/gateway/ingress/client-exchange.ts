@@ -50,6 +50,11 @@ export class ClientExchange implements ResponseOwner {
     return this.#state.name === 'switched'
   }
 
+  /** True while it is the client's turn. */
+  get isAwaited(): boolean {
+    return this.request.isAwaited
+  }
+
   /** Takes what belongs to the exchange; answers the offset behind it. */
   take(chunk: Buffer, from: number): number {
     const state = this.#state

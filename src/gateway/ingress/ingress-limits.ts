@@ -18,7 +18,7 @@ export interface IngressLimits {
   readonly discardedBytes: number
   /** How long a connection that has ended, and was flushed, waits for the client to end as well. */
   readonly lingerMs: number
-  /** Per listener; further connections are dropped unheard. */
+  /** Per listener; when it is full, each address has its share (`ConnectionShares`). */
   readonly connections: number
   /** How often deadlines are looked at; they are late by as much. */
   readonly sweepMs: number

@@ -3,6 +3,7 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import { type SecureContext, TLSSocket } from 'node:tls'
 import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
+import { ConnectionShares } from '../../base/limit/connection-shares.ts'
 import {
   formatListenAddress,
   isLoopback,
@@ -93,10 +94,21 @@ export class Ingress {
     await Promise.all(closed)
   }
 
-  async #listen(address: ListenAddress, accept: (socket: Socket) => void): Promise<ListenAddress> {
+  async #listen(
+    address: ListenAddress,
+    accept: (socket: Socket) => ClientConnection,
+  ): Promise<ListenAddress> {
     const { log, limits } = this.#context
-    const server = createServer({ allowHalfOpen: true, noDelay: true }, accept)
-    server.maxConnections = limits.connections
+    const shares = new ConnectionShares<ClientConnection>({ capacity: limits.connections })
+    const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
+      const connection = accept(socket)
+      if (shares.admit(connection, socket.remoteAddress)) {
+        socket.once('close', () => shares.release(connection))
+      } else {
+        log.debug({ limit: limits.connections }, 'connection dropped')
+        connection.destroy()
+      }
+    })
     this.#servers.push(server)
     server.listen(address.port, address.host)
     try {
@@ -108,7 +120,6 @@ export class Ingress {
       )
     }
     server.on('error', (err) => log.error({ err }, 'listener failed'))
-    server.on('drop', () => log.debug({ limit: limits.connections }, 'connection dropped'))
     return { host: address.host, port: (server.address() as AddressInfo).port }
   }
 
@@ -128,7 +139,7 @@ export class Ingress {
     })
   }
 
-  #accept(socket: Socket, listener: IngressListener): void {
+  #accept(socket: Socket, listener: IngressListener): ClientConnection {
     const connection = new ClientConnection({
       socket,
       listener,
@@ -137,6 +148,7 @@ export class Ingress {
     })
     this.#connections.add(connection)
     connection.open()
+    return connection
   }
 
   async #sweepUntilStopped(): Promise<void> {

@@ -155,20 +155,6 @@ describe('a deadline', () => {
   })
 })
 
-it('drops connections above its limit unheard', async () => {
-  const service = await startScriptedService(OK)
-  const site = await startIngressSite({ service: service.port, limits: { connections: 1 } })
-  const first = RawClient.connect(site.addresses.http.port)
-  first.send(GET)
-  await first.receive('ok')
-  const second = RawClient.connect(site.addresses.http.port)
-  second.send(GET)
-  await second.end()
-  expect(second.text).toBe('')
-  first.send(GET)
-  await eventually(() => expect(first.text).toBe(OK.repeat(2)))
-})
-
 describe('a stop', () => {
   it('lets a response end, says close, and closes unused connections at once', async () => {
     let respond: (() => void) | undefined

@@ -1,4 +1,5 @@
 import { TLSSocket } from 'node:tls'
+import type { ConnectionStage, SharedConnection } from '../../../base/limit/connection-shares.ts'
 import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import type { Client } from '../client.ts'
@@ -36,7 +37,7 @@ export interface ClientConnectionOptions {
  * A client's connection: one request after the other, each answered before the next is looked at
  * (RFC 9112 9.3.2). The socket has to allow half-open connections.
  */
-export class ClientConnection implements Client {
+export class ClientConnection implements Client, SharedConnection {
   readonly listener: IngressListener
   readonly ip: string
   readonly address: string
@@ -61,6 +62,7 @@ export class ClientConnection implements Client {
   /** When to close, monotonic; an exchange and an upgrade have deadlines of their own. */
   #deadline: number
   #lastTick = 0
+  #idleSince: number
 
   constructor({ socket, listener, context, onClose }: ClientConnectionOptions) {
     this.#socket = socket
@@ -73,6 +75,7 @@ export class ClientConnection implements Client {
     const { headBytes, headFields, headMs } = context.limits
     this.#scanner = new HeadScanner({ maxBytes: headBytes, maxFields: headFields })
     this.#deadline = context.now + headMs
+    this.#idleSince = context.now
   }
 
   /** Begins to read. */
@@ -107,6 +110,22 @@ export class ClientConnection implements Client {
   /** Closes without waiting for anybody; a client that misses something sees that. */
   destroy(): void {
     if (this.#socket.writableFinished) this.#socket.destroy()
+    else this.abort()
+  }
+
+  /** What is left of a response is the client's to take. */
+  get stage(): ConnectionStage {
+    if (this.#exchange) return this.#exchange.isAwaited ? 'awaited' : 'busy'
+    return this.#socket.writableLength > 0 ? 'awaited' : 'idle'
+  }
+
+  /** Monotonic; of the last sweep. */
+  get idleSince(): number {
+    return this.#idleSince
+  }
+
+  yieldPlace(): void {
+    if (this.stage === 'idle') this.#socket.destroy()
     else this.abort()
   }
 
@@ -171,6 +190,7 @@ export class ClientConnection implements Client {
 
   exchangeDone(keepAlive: boolean): void {
     this.#exchange = undefined
+    this.#idleSince = this.#context.now
     if (!keepAlive || this.#isStopping) {
       this.#closeGracefully()
     } else {
