@@ -1,5 +1,6 @@
 import type { Clock } from '../base/clock.ts'
 import { Closer } from '../base/closer.ts'
+import { FailureLimiter } from '../base/limit/failure-limiter.ts'
 import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
@@ -138,6 +139,7 @@ export class Gateway {
       deps: {
         ...core,
         binder: new Binder(core),
+        failures: new FailureLimiter(clock),
         limits: { ...DEFAULT_AGENT_LIMITS, ...this.#options.agentLimits },
         coverHost: (host) => certificates.coverHost(host),
         version: this.#options.version ?? '',

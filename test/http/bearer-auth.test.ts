@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import { FailureLimiter } from '../../src/base/limit/failure-limiter.ts'
 import { bearerAuth } from '../../src/http/bearer-auth.ts'
-import { FailureLimiter } from '../../src/http/failure-limiter.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 import { appWith, sendRequest, serveHttp } from '../helpers/serve-http.ts'
@@ -76,30 +76,5 @@ describe('bearerAuth', () => {
       expect.objectContaining({ level: 'warn', client: 'the-client' }),
     )
     expect(captured.text()).not.toContain('canary-token')
-  })
-})
-
-describe('FailureLimiter', () => {
-  it('slows all clients down together when many of them fail', () => {
-    const failures = new FailureLimiter(new ManualClock())
-    const waits = Array.from({ length: 101 }, (_, n) => failures.take(`client ${n}`))
-    expect(waits.slice(0, 100).every((wait) => wait === 0)).toBe(true)
-    expect(waits[100]).toBeGreaterThan(0)
-  })
-
-  it('does not let one client use up what all share', () => {
-    const failures = new FailureLimiter(new ManualClock())
-    for (let n = 0; n < 1_000; n += 1) failures.take('loud')
-    expect(failures.take('quiet')).toBe(0)
-  })
-
-  it('forgets who failed longest ago beyond a thousand clients', async () => {
-    const clock = new ManualClock()
-    const failures = new FailureLimiter(clock)
-    for (let n = 0; n < 10; n += 1) failures.take('first')
-    expect(failures.take('first')).toBeGreaterThan(0)
-    for (let n = 0; n < 1_000; n += 1) failures.take(`client ${n}`)
-    await clock.advance(1_000)
-    expect(failures.take('first')).toBe(0)
   })
 })

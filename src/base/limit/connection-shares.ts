@@ -1,9 +1,7 @@
-import { clientNetwork } from '../client-network.ts'
+import { peerNetwork } from '../peer-network.ts'
 
 /** Of so many connections, drawn at random, the one is chosen that has to go. */
 const DRAWN = 128
-/** How an IPv4 address looks on a socket that takes both families. */
-const MAPPED = '::ffff:'
 
 /**
  * What would be lost with a connection. `idle`: nothing. `awaited`: something that is under way, and
@@ -50,7 +48,7 @@ export class ConnectionShares<T extends SharedConnection> {
 
   /** Gives it a place; false when there is none for its address. It has to be released. */
   admit(connection: T, address: string | undefined): boolean {
-    const network = networkOf(address)
+    const network = peerNetwork(address)
     if (this.size >= this.#capacity) {
       const victim = this.#victimFor(network)
       if (!victim) return false
@@ -115,9 +113,4 @@ function isBefore(a: Rank, b: Rank): boolean {
 
 function drawAtRandom(below: number): number {
   return Math.floor(Math.random() * below)
-}
-
-/** Who comes over a unix socket has no address: all of them are one. */
-function networkOf(address = ''): string {
-  return clientNetwork(address.startsWith(MAPPED) ? address.slice(MAPPED.length) : address)
 }

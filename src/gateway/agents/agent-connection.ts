@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream'
 import { createDeferred } from '../../base/deferred.ts'
+import { formatListenAddress, type ListenAddress } from '../../base/listen-address.ts'
 import { ErrorCode, MuxadoError } from '../../muxado/error-code.ts'
 import { echoHeartbeat, HEARTBEAT_STREAM_TYPE } from '../../muxado/heartbeat.ts'
 import { answer, readMessage } from '../../muxado/rpc.ts'
@@ -28,11 +29,15 @@ const REFUSED_LINGER_MS = 1_000
 /** An agent that does not end its side of an answered message is taken to have read the answer. */
 const HEARD_WITHIN_MS = 1_000
 
+/** None, malformed, unknown, or of an owner who is switched off. */
+const WRONG_AUTHTOKEN: ReadonlySet<number> = new Set([4018, 105, 107, 636])
+
 /** `heard` resolves when the agent has the answer. */
 type Rpc = (message: unknown, heard: Promise<void>) => object | Promise<object>
 
 /** One connection from an agent: authenticates it, then hands its messages to its session. */
 export class AgentConnection {
+  readonly #remote: ListenAddress
   readonly #remoteAddress: string
   readonly #deps: AgentDeps
   readonly #session: Session
@@ -41,8 +46,9 @@ export class AgentConnection {
   #isRefused = false
   #rpcs = 0
 
-  constructor(transport: Duplex, remoteAddress: string, deps: AgentDeps) {
-    this.#remoteAddress = remoteAddress
+  constructor(transport: Duplex, remote: ListenAddress, deps: AgentDeps) {
+    this.#remote = remote
+    this.#remoteAddress = formatListenAddress(remote)
     this.#deps = deps
     this.#session = new Session(transport, {
       role: 'server',
@@ -50,6 +56,11 @@ export class AgentConnection {
       log: deps.log,
       saysGoodbye: false,
     })
+  }
+
+  /** True once an agent has authenticated. */
+  get isOnline(): boolean {
+    return this.#agent !== undefined
   }
 
   /** Serves the connection until it ends. */
@@ -94,8 +105,8 @@ export class AgentConnection {
     }
   }
 
-  #authenticate(message: unknown): object {
-    const { authority, limits, version, log } = this.#deps
+  #authenticate(message: unknown): object | Promise<never> {
+    const { authority, version, log } = this.#deps
     if (this.#agent || this.#isRefused) {
       throw new ServiceError(801, 'A session authenticates once.')
     }
@@ -127,9 +138,24 @@ export class AgentConnection {
         },
       }
     } catch (error) {
-      this.#goAwayAfter(Math.min(REFUSED_LINGER_MS, limits.authMs), 'not authenticated')
-      throw error
+      return this.#refuseAgent(error)
     }
+  }
+
+  /**
+   * After many wrong authtokens of an address the answer waits. A right one never does: many devices
+   * may be behind that address. What waits is a connection like any other, and the first to give
+   * its place up when there are too many.
+   */
+  async #refuseAgent(error: unknown): Promise<never> {
+    const { clock, failures, limits, log } = this.#deps
+    const isWrong = error instanceof ServiceError && WRONG_AUTHTOKEN.has(error.code)
+    const waitMs = isWrong ? failures.take(this.#remote.host) : 0
+    if (waitMs > 0) log.debug({ remote: this.#remoteAddress, waitMs }, 'wrong authtoken waits')
+    // The connection may end first; then nobody hears the answer.
+    if (waitMs > 0) await clock.sleep(waitMs, this.#closing.signal).catch(() => {})
+    this.#goAwayAfter(Math.min(REFUSED_LINGER_MS, limits.authMs), 'not authenticated')
+    throw error
   }
 
   #serveAgent(stream: Stream, maxBytes: number, rpc: (agent: AgentSession) => Rpc): void {

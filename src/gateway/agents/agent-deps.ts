@@ -1,4 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
+import type { Limiter } from '../../base/limit/limiter.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { Authority } from '../access/authority.ts'
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts'
@@ -9,6 +10,7 @@ import type { SessionTable } from './session-table.ts'
 
 /** Sizes and times that a single agent connection keeps to. */
 export interface AgentLimits {
+  /** When there are as many, each address has its share (`ConnectionShares`). */
   readonly connections: number
   readonly tlsHandshakeMs: number
   /** From the end of the handshake to a valid Auth. */
@@ -38,6 +40,8 @@ export interface AgentDeps {
   readonly binder: Binder
   readonly policies: EndpointPolicies
   readonly ids: IdSource
+  /** Of wrong authtokens, by address. */
+  readonly failures: Limiter
   readonly limits: AgentLimits
   /** Sees to it that HTTPS clients of a host find a certificate. */
   readonly coverHost: (host: string) => Promise<void>

@@ -4,6 +4,11 @@ import { createServer, type Server, type TLSSocket } from 'node:tls'
 import { StartError } from '../../base/app-error.ts'
 import { withDeadline } from '../../base/deadline.ts'
 import {
+  ConnectionShares,
+  type ConnectionStage,
+  type SharedConnection,
+} from '../../base/limit/connection-shares.ts'
+import {
   formatListenAddress,
   type ListenAddress,
   listenProblem,
@@ -24,13 +29,15 @@ export interface AgentListenerOptions {
 export class AgentListener {
   readonly #listen: ListenAddress
   readonly #deps: AgentDeps
-  readonly #sockets = new Set<Socket>()
+  readonly #sockets = new Map<string, AgentSocket>()
+  readonly #shares: ConnectionShares<AgentSocket>
   readonly #connections = new Map<AgentConnection, Promise<void>>()
   #server: Server | undefined
 
   constructor({ listen, deps }: AgentListenerOptions) {
     this.#listen = listen
     this.#deps = deps
+    this.#shares = new ConnectionShares({ capacity: deps.limits.connections })
   }
 
   /** Listens and gives the real address. Throws a StartError when it is taken. */
@@ -43,15 +50,13 @@ export class AgentListener {
       handshakeTimeout: limits.tlsHandshakeMs,
     })
     this.#server = server
-    server.maxConnections = limits.connections
-    server.on('connection', (socket: Socket) => this.#track(socket))
+    server.on('connection', (socket: Socket) => this.#admit(socket))
     server.on('secureConnection', (socket) => this.#accept(socket))
     server.on('tlsClientError', (error, socket) => {
       log.debug({ reason: error.message, remote: socket.remoteAddress }, 'tls handshake failed')
       // Node leaves a socket open whose handshake has only timed out.
       socket.destroy()
     })
-    server.on('drop', () => log.warn({ limit: limits.connections }, 'agent connection dropped'))
     server.listen(this.#listen.port, this.#listen.host)
     try {
       await once(server, 'listening')
@@ -81,23 +86,56 @@ export class AgentListener {
     for (const connection of this.#connections.keys()) connection.end('the gateway is stopping')
     const served = Promise.all(this.#connections.values())
     await withDeadline(served, STOP_MS, 'saying goodbye to agents').catch(() => {})
-    for (const socket of this.#sockets) socket.destroy()
+    for (const socket of this.#sockets.values()) socket.yieldPlace()
     await closed
   }
 
-  #track(socket: Socket): void {
-    this.#sockets.add(socket)
-    socket.once('close', () => this.#sockets.delete(socket))
+  #admit(socket: Socket): void {
+    const { limits, log } = this.#deps
+    const key = formatListenAddress(remoteOf(socket))
+    const counted = new AgentSocket(socket)
+    if (!this.#shares.admit(counted, socket.remoteAddress)) {
+      log.warn({ limit: limits.connections }, 'agent connection dropped')
+      socket.destroy()
+      return
+    }
+    this.#sockets.set(key, counted)
+    socket.once('close', () => {
+      this.#shares.release(counted)
+      this.#sockets.delete(key)
+    })
   }
 
   #accept(socket: TLSSocket): void {
     socket.setNoDelay(true)
-    const remote = formatListenAddress({
-      host: socket.remoteAddress ?? '',
-      port: socket.remotePort ?? 0,
-    })
+    const remote = remoteOf(socket)
     const connection = new AgentConnection(socket, remote, this.#deps)
     const served = connection.serve().finally(() => this.#connections.delete(connection))
     this.#connections.set(connection, served)
+    const counted = this.#sockets.get(formatListenAddress(remote))
+    if (counted) counted.connection = connection
   }
+}
+
+/** A socket below TLS, as the listener counts it: until an agent is online it is nobody's. */
+class AgentSocket implements SharedConnection {
+  readonly #socket: Socket
+  readonly idleSince = performance.now()
+  connection: AgentConnection | undefined
+
+  constructor(socket: Socket) {
+    this.#socket = socket
+  }
+
+  get stage(): ConnectionStage {
+    return this.connection?.isOnline ? 'busy' : 'idle'
+  }
+
+  yieldPlace(): void {
+    this.#socket.destroy()
+  }
+}
+
+function remoteOf({ remoteAddress = '', remotePort = 0 }: Socket): ListenAddress {
+  return { host: remoteAddress, port: remotePort }
 }

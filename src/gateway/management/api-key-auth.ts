@@ -1,10 +1,10 @@
 import type { Request, RequestHandler } from 'express'
 import { AppError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
+import { FailureLimiter } from '../../base/limit/failure-limiter.ts'
 import { SlidingLog } from '../../base/limit/sliding-log.ts'
 import type { Logger } from '../../base/logger.ts'
 import { peerAddress } from '../../http/client-address.ts'
-import { FailureLimiter } from '../../http/failure-limiter.ts'
 import type { Authority } from '../access/authority.ts'
 import { ServiceError } from '../records/service-error.ts'
 

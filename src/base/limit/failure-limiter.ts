@@ -1,0 +1,26 @@
+import type { Clock } from '../clock.ts'
+import { peerNetwork } from '../peer-network.ts'
+import type { Limiter } from './limiter.ts'
+import { TokenBuckets } from './token-buckets.ts'
+
+const PER_CLIENT = { capacity: 10, refillPerS: 0.2, maxKeys: 1_000 }
+const ALL_CLIENTS = { capacity: 100, refillPerS: 5, maxKeys: 1 }
+
+/**
+ * Slows down who tries tokens, each client and all of them together; a client is an IPv4 address or
+ * the /64 of an IPv6 one. Nobody has to wait for more than 5 s. It counts failures only, so that nobody can lock out the holder of a valid token, not even from behind the same address.
+ */
+export class FailureLimiter implements Limiter {
+  readonly #clients: TokenBuckets
+  readonly #all: TokenBuckets
+
+  constructor(clock: Clock) {
+    this.#clients = new TokenBuckets({ ...PER_CLIENT, clock })
+    this.#all = new TokenBuckets({ ...ALL_CLIENTS, clock })
+  }
+
+  take(client: string): number {
+    // Who has to wait already must not use up what the others share.
+    return this.#clients.take(peerNetwork(client)) || this.#all.take('')
+  }
+}
