@@ -22,8 +22,9 @@ import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
 import { TunnelStore } from './tunnel-store.ts'
 import { type AcceptedTunnel, Tunnels } from './tunnels.ts'
-import { ForwardRules } from './upstreams/forward-rules.ts'
+import { ForwardRules, type ForwardRulesOptions } from './upstreams/forward-rules.ts'
 import { UpstreamCheck } from './upstreams/upstream-check.ts'
+import { UpstreamDialer } from './upstreams/upstream-dialer.ts'
 
 export interface AgentOptions {
   /** Opened with TUNNEL_MIGRATIONS among its migrations. */
@@ -43,12 +44,8 @@ export interface AgentOptions {
   /** The API's public name and the unix socket (absolute path) that serves it. */
   readonly own: { readonly domain: string; readonly socketPath: string } | undefined
   readonly defaultPolicyPath: string
-  readonly forward: {
-    /** AGENT_FORWARD_ALLOW: hosts or CIDRs, each with an optional `:port`. */
-    readonly allow: readonly string[]
-    /** The agent's own listeners, where no tunnel may lead; asked at each check. */
-    readonly ownAddresses: () => readonly ListenAddress[]
-  }
+  /** `allow` is AGENT_FORWARD_ALLOW. */
+  readonly forward: ForwardRulesOptions
   readonly maxTunnels: number
   /** What becomes of policy actions that only the hosted service may know; refused elsewhere. */
   readonly unknownActions?: 'warn' | 'refuse'
@@ -76,6 +73,8 @@ export class Agent {
   readonly #policyChecker: PolicyChecker
   readonly #authtoken: AuthtokenSource
   readonly #defaultPolicy: DefaultPolicy
+  readonly #rules: ForwardRules
+  readonly #dialer: UpstreamDialer
   readonly #upstreams: UpstreamCheck
   readonly #link: Link
   readonly #own: OwnEndpoint | undefined
@@ -110,7 +109,10 @@ export class Agent {
       everyMs,
       ...this.#common,
     })
+    this.#rules = new ForwardRules(options.forward)
+    this.#dialer = new UpstreamDialer(this.#rules, this.#log)
     this.#upstreams = new UpstreamCheck({
+      lookupFor: (target) => this.#dialer.lookupFor(target),
       timings: this.#timings.upstream,
       onChange: () => this.#announce(),
       ...this.#common,
@@ -264,14 +266,15 @@ export class Agent {
   }
 
   #createTunnels(): Tunnels {
-    const { database, forward, own, maxTunnels } = this.#options
+    const { database, own, maxTunnels } = this.#options
     return new Tunnels({
       store: new TunnelStore(database),
       session: () => this.#link.session,
       linkStatus: () => this.#link.status,
       defaultPolicy: () => this.#defaultPolicy.current,
       checkPolicy: this.#policyChecker.check,
-      rules: new ForwardRules(forward),
+      rules: this.#rules,
+      dialer: this.#dialer,
       upstreams: this.#upstreams,
       ownDomain: own?.domain,
       urlOf: (domain) => this.#urlOf(domain),

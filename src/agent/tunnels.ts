@@ -18,6 +18,7 @@ import { TunnelSupervisor, type WantedEndpoint } from './tunnel-supervisor.ts'
 import type { ForwardRules } from './upstreams/forward-rules.ts'
 import { type ForwardTarget, parseForwardTarget } from './upstreams/forward-target.ts'
 import type { UpstreamCheck } from './upstreams/upstream-check.ts'
+import type { UpstreamDialer } from './upstreams/upstream-dialer.ts'
 
 export interface TunnelsOptions {
   readonly store: TunnelStore
@@ -27,6 +28,7 @@ export interface TunnelsOptions {
   readonly checkPolicy: PolicyCheck
   readonly rules: ForwardRules
   readonly upstreams: UpstreamCheck
+  readonly dialer: UpstreamDialer
   /** The agent's own domain, which no tunnel can have. */
   readonly ownDomain: string | undefined
   /** Public URL of a domain that has not been online yet. */
@@ -239,12 +241,20 @@ export class Tunnels {
   }
 
   #watch({ spec }: StoredTunnel): () => void {
-    return this.#options.upstreams.watch(spec.forwardsTo, targetOf(spec))
+    const { upstreams, dialer } = this.#options
+    const target = targetOf(spec)
+    const unwatch = upstreams.watch(spec.forwardsTo, target)
+    const letGo = dialer.hold(target)
+    return () => {
+      unwatch()
+      letGo()
+    }
   }
 
   async #wanted({ spec }: StoredTunnel): Promise<WantedEndpoint> {
-    const { rules, defaultPolicy } = this.#options
-    await rules.check(targetOf(spec)).catch((error) => {
+    const { rules, dialer, defaultPolicy } = this.#options
+    const target = targetOf(spec)
+    await rules.check(target).catch((error) => {
       throw new ProblemError({
         reason: 'upstream',
         detail: error.message,
@@ -254,7 +264,7 @@ export class Tunnels {
     })
     return {
       domain: spec.domain,
-      dialUrl: `http://${spec.forwardsTo}`,
+      dialUrl: await dialer.dialUrl(target),
       forwardsTo: spec.forwardsTo,
       policy: JSON.stringify(spec.policy ?? defaultPolicy()),
     }

@@ -63,14 +63,17 @@ export class ForwardRules {
   }
 
   /**
-   * Throws AppError `forwards-to-not-allowed`, which names the rule. A name is resolved each time;
-   * one that cannot be resolved now leads nowhere and is let pass.
+   * The addresses of a target, all of which may be dialled. Throws AppError `forwards-to-not-allowed`,
+   * which names the rule. A name is resolved each time; one that cannot be resolved now leads nowhere.
    */
-  async check(target: ForwardTarget): Promise<void> {
+  async check(target: ForwardTarget): Promise<readonly string[]> {
     const { host, port } = target
     if (DENIED_NAMES.has(host)) throw refused(target, `${host} is never forwarded to`)
     const literal = ipaddr.isValid(host) ? plain(ipaddr.parse(host)) : undefined
-    if (literal) return this.#checkAddress(target, literal, this.#allows(literal, port))
+    if (literal) {
+      this.#checkAddress(target, literal, this.#allows(literal, port))
+      return [host]
+    }
     const isListed = host === 'localhost' || this.#allow.some((rule) => fits(rule, host, port))
     if (!isListed) {
       throw refused(
@@ -81,6 +84,7 @@ export class ForwardRules {
     // The resolver may say anything about localhost; it is loopback for whoever dials it.
     const addresses = host === 'localhost' ? ['127.0.0.1'] : await this.#resolve(host)
     for (const address of addresses) this.#checkAddress(target, plain(ipaddr.parse(address)), true)
+    return addresses
   }
 
   #checkAddress(target: ForwardTarget, address: Address, isAllowed: boolean): void {

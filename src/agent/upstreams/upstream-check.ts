@@ -1,4 +1,4 @@
-import { createConnection } from 'node:net'
+import { createConnection, type LookupFunction } from 'node:net'
 import { AutoResetEvent } from '../../base/auto-reset-event.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Semaphore } from '../../base/semaphore.ts'
@@ -15,8 +15,10 @@ const CHECKS_AT_ONCE = 16
 export interface UpstreamCheckOptions {
   readonly timings: UpstreamTimings
   readonly clock: Clock
+  /** How names of a target are looked up; unset: as the system does it. */
+  readonly lookupFor?: (target: ForwardTarget) => LookupFunction | undefined
   /** Whether the target takes a TCP connection. */
-  readonly connects?: (target: ForwardTarget, withinMs: number) => Promise<boolean>
+  readonly connects?: typeof takesConnection
   /** Called after a service became up or down. */
   readonly onChange: () => void
 }
@@ -79,9 +81,10 @@ export class UpstreamCheck {
   }
 
   async #check(watched: Watched): Promise<void> {
-    const { timings, connects = takesConnection, onChange } = this.#options
+    const { timings, connects = takesConnection, lookupFor, onChange } = this.#options
+    const { target } = watched
     const isUp = await this.#semaphore.run(async () => {
-      return !this.#isStopped && (await connects(watched.target, timings.connectMs))
+      return !this.#isStopped && (await connects(target, timings.connectMs, lookupFor?.(target)))
     })
     if (this.#isStopped) return
     const before = watched.state
@@ -92,9 +95,13 @@ export class UpstreamCheck {
   }
 }
 
-function takesConnection({ host, port }: ForwardTarget, withinMs: number): Promise<boolean> {
+function takesConnection(
+  { host, port }: ForwardTarget,
+  withinMs: number,
+  lookup?: LookupFunction,
+): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = createConnection({ host, port })
+    const socket = createConnection({ host, port, ...(lookup && { lookup }) })
     const settle = (isUp: boolean) => {
       clearTimeout(timer)
       socket.destroy()

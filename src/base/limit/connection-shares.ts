@@ -1,4 +1,4 @@
-import { peerNetwork } from '../peer-network.ts'
+import { peerNetwork } from './peer-network.ts'
 
 /** Of so many connections, drawn at random, the one is chosen that has to go. */
 const DRAWN = 128

@@ -1,6 +1,6 @@
 import type { Clock } from '../clock.ts'
-import { peerNetwork } from '../peer-network.ts'
 import type { Limiter } from './limiter.ts'
+import { peerNetwork } from './peer-network.ts'
 import { TokenBuckets } from './token-buckets.ts'
 
 const PER_CLIENT = { capacity: 10, refillPerS: 0.2, maxKeys: 1_000 }

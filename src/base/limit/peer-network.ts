@@ -1,4 +1,4 @@
-import { clientNetwork } from './client-network.ts'
+import { clientNetwork } from '../client-network.ts'
 
 /** How an IPv4 address looks on a socket that takes both families. */
 const MAPPED = '::ffff:'

@@ -1,0 +1,67 @@
+import { isIP, type LookupFunction } from 'node:net'
+import type { Logger } from '../../base/logger.ts'
+import type { ForwardRules } from './forward-rules.ts'
+import { type ForwardTarget, formatForwardTarget } from './forward-target.ts'
+import { UpstreamRelay } from './upstream-relay.ts'
+
+interface Held {
+  readonly relay: UpstreamRelay
+  holders: number
+}
+
+/** Sees to it that what is dialled is what the rules have allowed, for names each time anew. */
+export class UpstreamDialer {
+  readonly #rules: ForwardRules
+  readonly #log: Logger
+  readonly #held = new Map<string, Held>()
+
+  constructor(rules: ForwardRules, log: Logger) {
+    this.#rules = rules
+    this.#log = log
+  }
+
+  /** Keeps what a target needs until the returned function is called. */
+  hold(target: ForwardTarget): () => void {
+    const lookup = this.lookupFor(target)
+    if (!lookup) return () => {}
+    const key = formatForwardTarget(target)
+    const held = this.#held.get(key) ?? {
+      relay: new UpstreamRelay({ target, lookup, log: this.#log }),
+      holders: 0,
+    }
+    held.holders += 1
+    this.#held.set(key, held)
+    return () => {
+      held.holders -= 1
+      if (held.holders > 0) return
+      this.#held.delete(key)
+      held.relay.close()
+    }
+  }
+
+  /** What the SDK is to dial for a target that is held. */
+  async dialUrl(target: ForwardTarget): Promise<string> {
+    const key = formatForwardTarget(target)
+    return (await this.#held.get(key)?.relay.dialUrl()) ?? `http://${key}`
+  }
+
+  /**
+   * For `connect`: the addresses of the target's name that may be dialled, an error when there is
+   * none. Undefined for what is no name: addresses mean themselves, and localhost is this machine.
+   */
+  lookupFor(target: ForwardTarget): LookupFunction | undefined {
+    if (target.host === 'localhost' || isIP(target.host) !== 0) return undefined
+    return (_hostname, { all }, callback) => {
+      this.#rules.check(target).then(
+        (addresses) => {
+          const found = addresses.map((address) => ({ address, family: isIP(address) }))
+          const [first] = found
+          if (!first) callback(new Error(`${target.host} has no address`), '')
+          else if (all) callback(null, found)
+          else callback(null, first.address, first.family)
+        },
+        (error) => callback(error, ''),
+      )
+    }
+  }
+}

@@ -1,0 +1,173 @@
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { ForwardRules } from '../../../src/agent/upstreams/forward-rules.ts'
+import { parseForwardTarget } from '../../../src/agent/upstreams/forward-target.ts'
+import { UpstreamCheck } from '../../../src/agent/upstreams/upstream-check.ts'
+import { UpstreamDialer } from '../../../src/agent/upstreams/upstream-dialer.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { RawClient } from '../../helpers/raw-http.ts'
+
+const METADATA = '169.254.169.254'
+const targetOf = (text: string) => {
+  const target = parseForwardTarget(text)
+  if (!target) throw new Error(`${text} is no target`)
+  return target
+}
+
+async function serve(host: string, onConnection: (socket: Socket) => void, port = 0) {
+  const sockets = new Set<Socket>()
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    sockets.add(socket)
+    socket.on('error', () => {})
+    onConnection(socket)
+  })
+  server.listen(port, host)
+  await once(server, 'listening')
+  onTestFinished(() => {
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  })
+  return { sockets, port: (server.address() as AddressInfo).port }
+}
+
+/** `cam.lan` is on the list, and leads where the test says. */
+function startDialer() {
+  const leads = { to: ['127.0.0.1'] }
+  const rules = new ForwardRules({
+    allow: ['cam.lan'],
+    ownAddresses: () => [],
+    resolve: async () => leads.to,
+  })
+  const dialer = new UpstreamDialer(rules, captureLog().log)
+  const hold = async (port: number) => {
+    const target = targetOf(`cam.lan:${port}`)
+    const letGo = dialer.hold(target)
+    onTestFinished(letGo)
+    return { letGo, relayPort: Number(new URL(await dialer.dialUrl(target)).port) }
+  }
+  return { leads, dialer, hold }
+}
+
+const echo = (socket: Socket) => void socket.pipe(socket)
+
+describe('UpstreamDialer', () => {
+  it.each(['localhost:8001', '127.0.0.1:8001', '[::1]:8001', '192.168.1.5:80'])(
+    'leaves %s to the SDK',
+    async (text) => {
+      const { dialer } = startDialer()
+      dialer.hold(targetOf(text))
+      expect(await dialer.dialUrl(targetOf(text))).toBe(`http://${text}`)
+      expect(dialer.lookupFor(targetOf(text))).toBeUndefined()
+    },
+  )
+
+  it('passes bytes on both ways, and each end by itself', async () => {
+    const { port } = await serve('127.0.0.1', echo)
+    const { hold } = startDialer()
+    const client = RawClient.connect((await hold(port)).relayPort)
+    client.send('x'.repeat(200_000))
+    client.socket.end('!')
+    expect(await client.end()).toBe('end')
+    expect(client.text).toBe(`${'x'.repeat(200_000)}!`)
+  })
+
+  it('dials what the name leads to at each connection', async () => {
+    const first = await serve('127.0.0.1', (socket) => socket.end('first'))
+    await serve('127.0.0.2', (socket) => socket.end('second'), first.port)
+    const { leads, hold } = startDialer()
+    const { relayPort } = await hold(first.port)
+    await RawClient.connect(relayPort).receive('first')
+    leads.to = ['127.0.0.2']
+    await RawClient.connect(relayPort).receive('second')
+  })
+
+  it.each([
+    ['to an address that is never forwarded to', [METADATA]],
+    ['there beside an allowed one', ['127.0.0.1', METADATA]],
+    ['nowhere', []],
+  ])('answers as the SDK does, and dials nobody, when the name leads %s', async (_what, to) => {
+    const { port, sockets } = await serve('127.0.0.1', echo)
+    const { leads, hold } = startDialer()
+    const { relayPort } = await hold(port)
+    leads.to = to
+    const client = RawClient.connect(relayPort)
+    client.send('GET / HTTP/1.1\r\n\r\n')
+    expect(await client.end()).toBe('end')
+    expect(client.text).toMatch(
+      /^HTTP\/1\.1 502 Bad Gateway\r\nconnection: close\r\ncontent-length: \d+\r\ndate: /,
+    )
+    expect(client.text).toContain('\r\n\r\nfailed to dial backend: ')
+    expect(client.text).not.toContain(METADATA)
+    expect(sockets.size).toBe(0)
+  })
+
+  it('answers so when nobody listens there', async () => {
+    const { hold } = startDialer()
+    const client = RawClient.connect((await hold(1)).relayPort)
+    await client.receive('failed to dial backend: ')
+  })
+
+  it('takes the next address when one does not answer', async () => {
+    const { port } = await serve('127.0.0.2', echo)
+    const { leads, hold } = startDialer()
+    leads.to = ['127.0.0.1', '127.0.0.2']
+    const client = RawClient.connect((await hold(port)).relayPort)
+    client.send('hello')
+    await client.receive('hello')
+  })
+
+  it('tells of a reset by a reset, on both sides', async () => {
+    const { port, sockets } = await serve('127.0.0.1', echo)
+    const { hold } = startDialer()
+    const { relayPort } = await hold(port)
+    const cut = RawClient.connect(relayPort)
+    cut.send('a')
+    await cut.receive('a')
+    for (const socket of sockets) socket.resetAndDestroy()
+    expect(await cut.end()).toBe('ECONNRESET')
+    const leaving = RawClient.connect(relayPort)
+    leaving.send('b')
+    await leaving.receive('b')
+    const [upstream] = [...sockets].slice(-1)
+    leaving.socket.resetAndDestroy()
+    await eventually(() => expect(upstream?.errored).toMatchObject({ code: 'ECONNRESET' }))
+  })
+
+  it('listens as long as somebody holds the target', async () => {
+    const { port } = await serve('127.0.0.1', echo)
+    const { hold } = startDialer()
+    const first = await hold(port)
+    const second = await hold(port)
+    expect(second.relayPort).toBe(first.relayPort)
+    first.letGo()
+    const client = RawClient.connect(first.relayPort)
+    client.send('still')
+    await client.receive('still')
+    second.letGo()
+    const [error] = await once(connect(first.relayPort, '127.0.0.1'), 'error')
+    expect(error).toMatchObject({ code: 'ECONNREFUSED' })
+    client.send('going on')
+    await client.receive('going on')
+  })
+
+  it('is asked by the check of upstreams, which dials nobody else either', async () => {
+    const { port, sockets } = await serve('127.0.0.1', (socket) => socket.resume())
+    const { leads, dialer } = startDialer()
+    const upstreams = new UpstreamCheck({
+      timings: { intervalMs: 5, connectMs: 5_000 },
+      clock: systemClock,
+      lookupFor: (target) => dialer.lookupFor(target),
+      onChange: () => {},
+    })
+    onTestFinished(() => upstreams.stop())
+    upstreams.watch('cam', targetOf(`cam.lan:${port}`))
+    upstreams.start()
+    await eventually(() => expect(upstreams.stateOf('cam')).toBe('up'))
+    leads.to = ['127.0.0.1', METADATA]
+    await eventually(() => expect(upstreams.stateOf('cam')).toBe('down'))
+    expect(sockets.size).toBeGreaterThan(0)
+  })
+})
