@@ -47,8 +47,9 @@ export class Pattern {
   }
 
   /**
-   * Replaces every match. `$1` stands for what a group matched and `$0` for all of it, `$$` for a
-   * dollar sign. Throws PatternError when the text would grow beyond `maxLength`.
+   * Replaces every match; as in Go an empty one right behind another does not count. `$1` stands for
+   * what a group matched and `$0` for all of it, `$$` for a dollar sign. Throws PatternError when the
+   * text would grow beyond `maxLength`.
    */
   replaceAll(text: string, replacement: string, maxLength: number): Replacement {
     const matcher = this.#regex.matcher(text)
@@ -58,6 +59,7 @@ export class Pattern {
     let end = 0
     while (matcher.find()) {
       const match = matcher.group() ?? ''
+      if (match === '' && matches.length > 0 && matcher.start() === end) continue
       matches.push(match)
       result += text.slice(end, matcher.start())
       result += replacement.replace(REFERENCE, (_, reference: string) => {

@@ -152,6 +152,7 @@ describe('url-rewrite', () => {
     [{ to: '/fixed' }, 'https://h/p?q', '/fixed'],
     [{ from: '/p', to: '/${req.method} x' }, 'https://h/p', '/GET%20x'],
     [{ from: '/p$', to: '/$$1$0' }, 'https://h/p', '/$1/p'],
+    [{ from: '.*', to: 'https://h/const' }, 'https://h/p?q', '/const'],
   ])('%j of %s asks upstream for %s', async (config, url, target) => {
     expect(await rewritten(config, url)).toMatchObject({ target, host: 'h' })
   })
