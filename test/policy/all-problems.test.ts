@@ -278,7 +278,7 @@ describe('problems of a document', () => {
     expect(problems.map(({ message }) => message.replace(/^.*cannot be used: /, ''))).toEqual([
       'req.methd is not known here: did you mean req.method? (at character 1).',
       'there is no function getReqHeadr(): did you mean getReqHeader()? (at character 23).',
-      'the operator + does not take (int, string) (at character 50).',
+      'the operator + does not take (int, string) (at character 51).',
       'nope is not known here (at character 1).',
       'a string has no field x (at character 9).',
       'An interpolation is not closed: it ends with a brace.',

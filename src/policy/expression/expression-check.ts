@@ -1,5 +1,6 @@
 import { nearest } from '../../base/nearest.ts'
 import type { Phase } from '../phase.ts'
+import { canCompare, comparisonProblem } from './comparison.ts'
 import { ExpressionProblem } from './expression-problem.ts'
 import {
   AND,
@@ -7,6 +8,7 @@ import {
   CONDITIONAL,
   childrenOf,
   type FoldNode,
+  findNode,
   IN,
   INDEX,
   type Node,
@@ -22,6 +24,7 @@ import {
   either,
   fieldNames,
   formatType,
+  memberType,
   parseType,
   partType,
   type Type,
@@ -48,6 +51,8 @@ export interface CheckerOptions {
   readonly overloads: FindOverloads
   /** Everything that can be called; operators have names with underscores. */
   functionNames(): Iterable<string>
+  /** The expression as it was written, whose nodes have the ids of those that are checked. */
+  readonly written: Node
   /** Runs an expression without variables; answers why it fails. */
   failureOf(constant: Node): string | undefined
 }
@@ -105,14 +110,10 @@ export class ExpressionChecker {
       case 'list':
         return { name: 'list', of: this.#common(node.items, locals) }
       case 'map': {
-        for (const [key] of node.entries) this.#typeOf(key, locals)
-        return {
-          name: 'map',
-          of: this.#common(
-            node.entries.map(([, value]) => value),
-            locals,
-          ),
-        }
+        const keys = node.entries.map(([key]) => key)
+        const values = node.entries.map(([, value]) => value)
+        const key = this.#common(keys, locals)
+        return { name: 'map', key, of: this.#common(values, locals) }
       }
       case 'fold':
         return this.#foldType(node, locals)
@@ -180,7 +181,7 @@ export class ExpressionChecker {
     if (!canBe(range, 'list') && !canBe(range, 'map')) {
       this.#refuse(node, `${aType(range)} has no items`)
     }
-    const item = range.name === 'list' ? (range.of ?? DYN) : DYN
+    const item = memberType(range)
     const init = this.#typeOf(node.init, locals)
     const inside = new Map([...locals, [node.variable, item], [node.accumulator, init]])
     this.#typeOf(node.condition, inside)
@@ -277,7 +278,20 @@ export class ExpressionChecker {
     }
     const [problem] = fitting.flatMap(({ check }) => check?.(given) ?? [])
     if (problem !== undefined) return this.#refuse(node, problem)
+    const [left, right] = types
+    if (left && right && !canCompare(name, left, right)) {
+      const [first = node, second = node] = given.map((arg) => this.#asWritten(arg))
+      const operands = [
+        { node: first, type: left },
+        { node: second, type: right },
+      ] as const
+      return this.#refuse(node, comparisonProblem(name, ...operands))
+    }
     return fitting.map(({ result }) => parseType(result)).reduce(either)
+  }
+
+  #asWritten(node: Node): Node {
+    return findNode(this.#options.written, node.id) ?? node
   }
 
   /** Runs the largest parts that depend on nothing, unless something is wrong with them already. */

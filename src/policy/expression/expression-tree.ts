@@ -21,6 +21,8 @@ export interface SelectNode {
   readonly operand: Node
   readonly field: string
   readonly isTest: boolean
+  /** Written with brackets. */
+  readonly isIndex?: boolean
 }
 
 /** Operators are calls too: `_==_`, `_&&_`, `_[_]`, `@in`, … */
@@ -50,6 +52,8 @@ export const CONDITIONAL = '_?_:_'
 export const AND = '_&&_'
 export const OR = '_||_'
 export const IN = '@in'
+export const EQUAL = '_==_'
+export const UNEQUAL = '_!=_'
 
 export function call(id: bigint, name: string, args: readonly Node[], target?: Node): CallNode {
   return { kind: 'call', id, name, target, args }
@@ -94,6 +98,16 @@ export function childrenOf(node: Node): readonly Node[] {
     case 'fold':
       return [node.range, node.init, node.condition, node.step, node.result]
   }
+}
+
+/** The node that has an id, here or below. */
+export function findNode(node: Node, id: bigint): Node | undefined {
+  if (node.id === id) return node
+  for (const child of childrenOf(node)) {
+    const found = findNode(child, id)
+    if (found) return found
+  }
+  return undefined
 }
 
 /** A copy of the node whose children went through `change`. */
@@ -151,7 +165,7 @@ export function readTree(expr: Expr): Node {
       const nodes = args.map(readTree)
       const field = name === INDEX ? textOf(nodes[1]) : undefined
       if (field !== undefined && nodes[0]) {
-        return { kind: 'select', id, operand: nodes[0], field, isTest: false }
+        return { kind: 'select', id, operand: nodes[0], field, isTest: false, isIndex: true }
       }
       return { kind: 'call', id, name, target: target && readTree(target), args: nodes }
     }

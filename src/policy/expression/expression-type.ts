@@ -3,6 +3,8 @@ export interface Type {
   readonly name: string
   /** Of the items of a list or the values of a map; `dyn` when absent. */
   readonly of?: Type
+  /** Of the keys of a map; `dyn` when absent. */
+  readonly key?: Type
   /** The name of a map that has certain fields. */
   readonly record?: string
 }
@@ -36,14 +38,16 @@ const RECORDS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
 
 export const DYN: Type = { name: 'dyn' }
 export const BOOL: Type = { name: 'bool' }
+const STRING: Type = { name: 'string' }
+const NULLABLE: ReadonlySet<string> = new Set(['null_type', 'timestamp', 'duration'])
 
 /** Reads `string`, `list(string)`, `map(list(cookie))`, … */
 export function parseType(text: string): Type {
   const mark = text.indexOf('(')
   if (Object.hasOwn(RECORDS, text)) return { name: 'map', record: text }
-  return mark === -1
-    ? { name: text }
-    : { name: text.slice(0, mark), of: parseType(text.slice(mark + 1, -1)) }
+  if (mark === -1) return { name: text }
+  const type = { name: text.slice(0, mark), of: parseType(text.slice(mark + 1, -1)) }
+  return type.name === 'map' ? { ...type, key: STRING } : type
 }
 
 /** How people read it: `list(string)`. */
@@ -63,6 +67,26 @@ export function canBe(given: Type, wanted: string): boolean {
   return wanted === 'dyn' || given.name === 'dyn' || given.name === wanted
 }
 
+/**
+ * True when the language compares values of the two types by `==`: they have one type, as far as it
+ * is known. Numbers of different types, which `<` compares, are not equal to each other.
+ */
+export function canEqual(a: Type, b: Type): boolean {
+  if (a.name === 'dyn' || b.name === 'dyn') return true
+  if (a.name === 'null_type') return canBeNull(b)
+  if (b.name === 'null_type') return canBeNull(a)
+  if (a.name !== b.name || !canEqual(a.key ?? DYN, b.key ?? DYN)) return false
+  if (a.record !== undefined && b.record !== undefined) return a.record === b.record
+  return canEqual(a.of ?? DYN, b.of ?? DYN)
+}
+
+const canBeNull = ({ name, record }: Type) => NULLABLE.has(name) || record !== undefined
+
+/** The type of what `in` looks for in a value of this type. */
+export function memberType({ name, of, key }: Type): Type {
+  return (name === 'map' ? key : of) ?? DYN
+}
+
 /** The type of a field of a map, or of what is in a list; undefined when there is no such field. */
 export function partType({ of, record }: Type, field: string | undefined): Type | undefined {
   if (record === undefined || field === undefined) return of ?? DYN
@@ -77,5 +101,6 @@ export function fieldNames({ record }: Type): string[] {
 
 /** The type of a value that is one or the other. */
 export function either(a: Type, b: Type): Type {
-  return formatType(a) === formatType(b) ? a : DYN
+  if (formatType(a) !== formatType(b)) return DYN
+  return a.key?.name === b.key?.name ? a : { ...a, key: DYN }
 }

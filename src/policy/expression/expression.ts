@@ -120,6 +120,7 @@ export class ExpressionLanguage<Subject> {
       refuseOversizeTree(form)
       const checker = new ExpressionChecker({
         scope,
+        written: tree,
         overloads: (name) => this.#overloads.get(name),
         functionNames: () => this.#functionNames(),
         failureOf: (constant) => this.#failureOf(constant),

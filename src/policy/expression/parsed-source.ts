@@ -9,10 +9,12 @@ type Parse = (source: string) => Pick<ParsedExpr, 'sourceInfo'> & { expr: Expr }
 /** The source of an expression as a tree, whose nodes know where they stand. */
 export class ParsedSource {
   readonly tree: Node
+  readonly #source: string
   readonly #positions: Readonly<Record<string, number>>
 
   /** Throws ExpressionProblem. */
   constructor(source: string, parse: Parse) {
+    this.#source = source
     try {
       const { expr, sourceInfo } = parse(source)
       this.tree = readTree(expr)
@@ -24,9 +26,17 @@ export class ParsedSource {
 
   /** The problem, and those that come with it, with places instead of nodes. */
   placed({ message, node, isForeign, further }: ExpressionProblem): ExpressionProblem {
-    const offset = node === undefined ? undefined : this.#positions[node.toString()]
+    const offset = node === undefined ? undefined : this.#offsetOf(node)
     const others = further.map((other) => this.placed(other))
     return new ExpressionProblem(message, { offset, isForeign, further: others })
+  }
+
+  /** The parser counts the blanks before some operators to them. */
+  #offsetOf(node: bigint): number | undefined {
+    const start = this.#positions[node.toString()]
+    if (start === undefined) return undefined
+    const blanks = /^\s*/.exec(this.#source.slice(start)) ?? ['']
+    return start + blanks[0].length
   }
 }
 

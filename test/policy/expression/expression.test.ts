@@ -14,7 +14,7 @@ describe('an expression', () => {
     ['-(1) < 0 && !(1 > 2)', true],
     ["'a' + 'b' == 'ab' && b'a' + b'b' == b'ab'", true],
     ["r'\\d' == '\\\\d' && '''x''' == 'x'", true],
-    ['1 == 1.0 && 1u == 1', true],
+    ['dyn(1) == 1.0 && 1u == dyn(1)', true],
     ['null == null', true],
   ])('%s comes to %j', (source, value) => {
     expect(evaluate(source)).toEqual(value)
@@ -96,7 +96,8 @@ describe('a check', () => {
     ["req.headers['x']['y']", 'a list(string) has no field y', undefined],
     ['req.method[0]', 'a string has no items', undefined],
     ['req.method.all(x, true)', 'a string has no items', undefined],
-    ['req.headers.map(k, k + 1).size() > 0 && !req.method', 'does not take (string)', undefined],
+    ['req.headers.map(k, k + 1).size() > 0', 'does not take (string, int)', undefined],
+    ['json.decode(req.host).map(k, k + 1).size() > 0 && !req.method', '! does not take', undefined],
     ["req.method || req.host == 'h'", 'a bool is needed, and this is a string', undefined],
     ['req.method ? 1 : 2', 'a bool is needed', undefined],
     ['foo(1)', 'there is no function foo()', undefined],
