@@ -21,6 +21,7 @@ import { EndpointPolicies } from './endpoints/endpoint-policies.ts'
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts'
 import { EndpointUrls } from './endpoints/endpoint-urls.ts'
 import { policyReach } from './endpoints/policy-reach.ts'
+import { Ingress } from './ingress/ingress.ts'
 import { challengeZone } from './records/dns-target.ts'
 import { type GatewayDatabase, openGatewayDatabase } from './records/gateway-database.ts'
 import { IdSource } from './records/resource-id.ts'
@@ -31,8 +32,9 @@ export interface GatewayCoreOptions {
   readonly dataDir: string
   /** Where agents connect: their server certificate names it. */
   readonly agentHost: string
-  /** Where the ingress is going to listen; 0 until it does when that is left to the system. */
-  readonly ingressPorts: { readonly http: number; readonly https: number }
+  /** Where the ingress is going to listen; port 0 is left to the system. */
+  readonly httpListen: ListenAddress
+  readonly httpsListen: ListenAddress
   readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined
   /** Where certificates are ordered for domains that ask for it; unset: the own CA issues all. */
   readonly acme: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
@@ -50,6 +52,8 @@ export interface GatewayCore extends GatewayDatabase {
   readonly registry: EndpointRegistry
   readonly sessions: SessionTable
   readonly policies: EndpointPolicies
+  /** Not started yet. */
+  readonly ingress: Ingress
   readonly urls: EndpointUrls
   readonly cloudEndpoints: CloudEndpoints
   readonly certificates: CertificateKeeper
@@ -98,8 +102,16 @@ export async function openGatewayCore(
     onCredentialChange: (id) => sessions.recheck(id),
   })
   const authority = new Authority(stores)
-  const policies = new EndpointPolicies({ ...policyReach({ ...stores, registry }), clock, log })
-  const urls = new EndpointUrls(options.ingressPorts)
+  const { httpListen: http, httpsListen: https } = options
+  const ingress = new Ingress({ registry, http, https, tls: certificates, log, clock })
+  const reach = policyReach({
+    ...stores,
+    registry,
+    connectInternal: (url, asker) => ingress.connectInternal(url, asker),
+    sealDepth: (depth) => ingress.sealDepth(depth),
+  })
+  const policies = new EndpointPolicies({ ...reach, clock, log })
+  const urls = new EndpointUrls({ http: http.port, https: https.port })
   const cloudEndpoints = new CloudEndpoints({
     ...stores,
     registry,
@@ -117,6 +129,7 @@ export async function openGatewayCore(
     registry,
     sessions,
     policies,
+    ingress,
     urls,
     cloudEndpoints,
     certificates,

@@ -10,7 +10,7 @@ import { AgentListener } from './agents/agent-listener.ts'
 import { Binder } from './agents/binder.ts'
 import type { CredentialLimits } from './agents/session-table.ts'
 import { type GatewayCore, openGatewayCore } from './gateway-core.ts'
-import { Ingress, type IngressAddresses } from './ingress/ingress.ts'
+import type { IngressAddresses } from './ingress/ingress.ts'
 import { DnsCheck } from './management/dns-check.ts'
 import { createManagementApi, servedNames } from './management/management-api.ts'
 import {
@@ -109,13 +109,12 @@ export class Gateway {
   }
 
   async #open(): Promise<GatewayParts> {
-    const { agentListen, httpListen, httpsListen } = this.#options
+    const { agentListen } = this.#options
     const { tls, acme, dnsListen, credentialLimits } = this.#options
     const core = await openGatewayCore(
       {
         ...this.#options,
         agentHost: agentListen.host,
-        ingressPorts: { http: httpListen.port, https: httpsListen.port },
         tls,
         acme,
         dnsListen,
@@ -131,9 +130,8 @@ export class Gateway {
   }
 
   async #startTraffic(core: GatewayCore): Promise<IngressAddresses & { agent: ListenAddress }> {
-    const { agentListen: listen, httpListen: http, httpsListen: https, clock, log } = this.#options
-    const { registry, certificates } = core
-    const ingress = new Ingress({ registry, http, https, tls: certificates, log, clock })
+    const { agentListen: listen, clock, log } = this.#options
+    const { ingress, certificates } = core
     const listener = new AgentListener({
       listen,
       deps: {

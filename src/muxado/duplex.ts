@@ -4,7 +4,7 @@ import type { Stream, StreamHandler } from './stream.ts'
 
 type Done = (error?: Error | null) => void
 
-/** A Node stream over a muxado stream, for upgrades and for tests. Destroying it retires the stream. */
+/** A Node stream over a muxado stream, for what wants one. Destroying it retires the stream. */
 export function asDuplex(stream: Stream): Duplex {
   return new StreamDuplex(stream)
 }

@@ -1,6 +1,7 @@
 import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints/endpoint.ts'
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
+import { AskSeal } from '../../src/gateway/ingress/ask-seal.ts'
 import { ClientConnection } from '../../src/gateway/ingress/connection/connection.ts'
 import { INGRESS_LIMITS, type IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
 import { WriteCoalescer } from '../../src/gateway/ingress/write-coalescer.ts'
@@ -57,6 +58,7 @@ export async function startMemorySite(options: MemorySiteOptions) {
     log: captured.log,
     limits: { ...INGRESS_LIMITS, ...options.limits },
     coalescer: new WriteCoalescer(),
+    askSeal: new AskSeal(clock),
     now: clock.monotonic(),
   }
   const connections = new Set<ClientConnection>()

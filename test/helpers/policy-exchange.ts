@@ -29,6 +29,7 @@ export interface ExchangeParts {
   readonly status?: number
   readonly responseHeaders?: readonly string[]
   readonly hops?: number
+  readonly askDepth?: number
   readonly trace?: PolicyTrace
 }
 
@@ -68,6 +69,7 @@ export function createExchange(parts: ExchangeParts = {}): PolicyExchange {
       readBody: (maxBytes) => Promise.resolve(body.length > maxBytes ? undefined : body),
     },
     hops: parts.hops ?? 0,
+    askDepth: () => parts.askDepth ?? 0,
     trace: parts.trace,
   })
   if (parts.status !== undefined) {

@@ -43,7 +43,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     const { head } = this.request
     const { hostname, target } = head
     const { listener, ip } = this.client
-    const endpoint = this.context.registry.match(hostname)
+    const endpoint = this.#find(hostname)
     const verdict = endpoint ? admit(listener, endpoint) : 'refuse'
     if (!endpoint || verdict === 'refuse') this.fail('ERR_NGROK_3200', true)
     else if (verdict === 'redirect') this.reply(redirectToHttps(endpoint, hostname, target), true)
@@ -133,6 +133,21 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     this.fail(FAILURE_CODES[failure], true)
   }
 
+  /** Visitors find public endpoints, and policies that ask internal ones. */
+  #find(hostname: string): Endpoint | undefined {
+    const { registry } = this.context
+    const { asker, scheme } = this.client.listener
+    return asker
+      ? registry.matchInternal(new URL(`${scheme}://${hostname}`))
+      : registry.match(hostname)
+  }
+
+  /** How many policies have asked each other to get here. */
+  #askDepth(): number {
+    const { asker } = this.client.listener
+    return asker ? asker.depth : this.context.askSeal.depthOf(this.request.head.fields)
+  }
+
   /** Sends the request to an endpoint, past its policy if it has one, or one was met before. */
   #enter(endpoint: Endpoint, target: string, fields: string[], outer: PolicyRun | undefined): void {
     this.enterEndpoint(endpoint)
@@ -151,6 +166,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
       receivedAt,
       bodyReceivedAt: () => (request.body ? request.body.receivedAt : receivedAt),
       readBody: (maxBytes) => this.#readBody(maxBytes),
+      askDepth: () => this.#askDepth(),
       outer,
     })
     this.become({ name: 'judging-request', policy })

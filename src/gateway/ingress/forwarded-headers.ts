@@ -5,7 +5,8 @@ import type { ResponseHead } from './http1/response-head.ts'
 /**
  * The fields that go to the device: without those of this hop (RFC 9110 7.6.1), with who asked.
  * The client's address goes behind an `x-forwarded-for` that was there; all else that a client says
- * about itself is replaced. A length is a plain number: `010` is 8 for some.
+ * about itself is replaced. How deep policies ask each other is nobody's business there. A length is
+ * a plain number: `010` is 8 for some.
  */
 export function requestFields(
   head: RequestHead,
@@ -31,6 +32,7 @@ export function requestFields(
       case 'x-forwarded-proto':
       case 'x-real-ip':
       case 'forwarded':
+      case 'x-policy-hops':
         break
       case 'content-length':
         passed.push(name, String(Number(value)))

@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import type { AskSeal } from './ask-seal.ts'
 import type { IngressLimits } from './ingress-limits.ts'
 import type { WriteCoalescer } from './write-coalescer.ts'
 
@@ -11,6 +12,7 @@ export interface IngressContext {
   readonly clock: Clock
   readonly limits: IngressLimits
   readonly coalescer: WriteCoalescer
+  readonly askSeal: AskSeal
   /** Monotonic time of the last sweep: near enough for deadlines, and free. */
   readonly now: number
 }

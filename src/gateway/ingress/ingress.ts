@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import type { Duplex } from 'node:stream'
 import { type SecureContext, TLSSocket } from 'node:tls'
 import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
@@ -11,8 +12,12 @@ import {
   listenProblem,
 } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
+import type { Asker } from '../../policy/outbound/policy-reach.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import { AskSeal } from './ask-seal.ts'
+import type { ClientSocket } from './connection/client-socket.ts'
 import { ClientConnection } from './connection/connection.ts'
+import { InternalSocket } from './connection/internal-socket.ts'
 import type { IngressContext } from './ingress-context.ts'
 import { INGRESS_LIMITS, type IngressLimits } from './ingress-limits.ts'
 import type { IngressListener } from './ingress-listener.ts'
@@ -59,6 +64,7 @@ export class Ingress {
       log: options.log.child({ room: 'ingress' }),
       limits: { ...INGRESS_LIMITS, ...limits },
       coalescer: new WriteCoalescer(),
+      askSeal: new AskSeal(clock),
       now: clock.monotonic(),
     }
   }
@@ -75,6 +81,21 @@ export class Ingress {
     // The sleep of the sweep rejects when the ingress stops.
     this.#sweepUntilStopped().catch(() => {})
     return addresses
+  }
+
+  /** See `PolicyReach`. */
+  connectInternal(url: URL, asker: Asker | undefined): Duplex | undefined {
+    if (!this.#context.registry.matchInternal(url)) return undefined
+    const scheme = url.protocol === 'http:' ? 'http' : 'https'
+    const known = asker ?? ownAsker(this.#context.clock)
+    const { client, gateway } = InternalSocket.pair(known.connection)
+    this.#accept(gateway, { scheme, redirectsToHttps: false, asker: known })
+    return client
+  }
+
+  /** See `PolicyReach`. */
+  sealDepth(depth: number): string {
+    return this.#context.askSeal.seal(depth)
   }
 
   /** Stops accepting, lets exchanges under way end within `deadlineMs`, closes the rest. */
@@ -139,7 +160,7 @@ export class Ingress {
     })
   }
 
-  #accept(socket: Socket, listener: IngressListener): ClientConnection {
+  #accept(socket: ClientSocket, listener: IngressListener): ClientConnection {
     const connection = new ClientConnection({
       socket,
       listener,
@@ -158,5 +179,16 @@ export class Ingress {
       this.#context.now = clock.monotonic()
       for (const connection of this.#connections) connection.sweep(this.#context.now)
     }
+  }
+}
+
+/** The gateway itself, which asks for keys: nobody's request has led there. */
+function ownAsker(clock: Clock): Asker {
+  const [clientIp, serverIp] = ['127.0.0.1', '127.0.0.1']
+  const ports = { clientPort: 0, serverPort: 0 }
+  const startedAt = clock.now()
+  return {
+    connection: { clientIp, serverIp, ...ports, startedAt, bytesIn: 0, bytesOut: 0 },
+    depth: 1,
   }
 }

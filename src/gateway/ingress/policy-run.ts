@@ -22,6 +22,7 @@ export interface PolicyRunOptions {
   /** The same; undefined while the body has not come. */
   readonly bodyReceivedAt: () => number | undefined
   readonly readBody: (maxBytes: number) => Promise<Buffer | undefined>
+  readonly askDepth: () => number
   /** The policy of the endpoint that handed the request on; it sees the response later. */
   readonly outer: PolicyRun | undefined
 }
@@ -60,6 +61,7 @@ export class PolicyRun {
       endpoint: factsOf(endpoint),
       request: this.#request,
       hops: this.hops,
+      askDepth: options.askDepth,
     })
   }
 

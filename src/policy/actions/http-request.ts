@@ -1,8 +1,9 @@
 import * as z from 'zod'
 import { durationMs, headers } from '../document/config-schema.ts'
-import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, refuse } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
+import { EvaluationError } from '../expression/evaluation.ts'
+import { aType, canBe } from '../expression/expression-type.ts'
 import { type Ask, HttpAsker } from '../outbound/http-asker.ts'
 import { HTTP_PHASES } from '../phase.ts'
 import { type ActionContext, defineAction } from './action.ts'
@@ -12,6 +13,8 @@ const MAX_QUERY = 32
 const MAX_QUERY_KEY = 128
 const MAX_QUERY_VALUE = 8_192
 const MAX_BODY = 65_536
+/** Policies that ask each other in turn are stopped after that many. */
+const MAX_DEPTH = 3
 
 const config = z.strictObject({
   url: z.string().min(1).max(8_192),
@@ -33,7 +36,11 @@ const config = z.strictObject({
   on_error: z.enum(['continue', 'halt']).default('continue'),
 })
 
-/** Asks another server, so that the rules that follow can decide by its answer. */
+/**
+ * Asks another server, so that the rules that follow can decide by its answer. Where policies ask
+ * each other in a circle the request ends, also with `on_error: continue`: what asks may be what
+ * protects a device, and whoever leads others there must not get past it.
+ */
 export const httpRequest = defineAction({
   type: 'http-request',
   phases: HTTP_PHASES,
@@ -52,7 +59,7 @@ export const httpRequest = defineAction({
   results: {
     'error.code': 'string',
     'error.message': 'string',
-    attempts: 'list(map(dyn))',
+    attempts: 'list(attempt)',
     'req.method': 'string',
     'req.url': 'string',
     'req.header': 'map(list(string))',
@@ -67,24 +74,41 @@ export const httpRequest = defineAction({
     const prepare = compileAsk(parts, context)
     const retry = context.expression(parts.retry_condition, ['retry_condition'], {
       attempts: 'int',
-      last_attempt: 'map(dyn)',
+      last_attempt: 'last_attempt',
     })
+    if (retry && !canBe(retry.type, 'bool')) {
+      const message = `A condition must be true or false, and this is ${aType(retry.type)}.`
+      context.problem('expression', ['retry_condition'], message)
+    }
+    const { on_error: onError } = parts
     const asker = new HttpAsker({
       clock: context.clock,
       reach: context.reach,
       timeoutMs: parts.timeout,
       maxRedirects: parts.max_redirects,
-      isRetried: (exchange) => retry?.isTrue(exchange) ?? false,
+      isRetried: (exchange) => {
+        try {
+          return retry?.isTrue(exchange) ?? false
+        } catch (error) {
+          // The answer stands as it came; the rules that follow see what it is.
+          if (error instanceof EvaluationError && onError === 'continue') return false
+          throw error
+        }
+      },
     })
     return async (exchange) => {
+      if (exchange.askDepth >= MAX_DEPTH) return inCircle()
       const answer = await asker.ask(prepare(exchange), exchange)
       exchange.results.set('http_request', answer)
       const { code, message } = answer.error
-      if (code === '' || parts.on_error === 'continue') return CONTINUE
+      if (code === '' || onError === 'continue') return CONTINUE
       return refuse(code === 'ERR_NGROK_3602' ? 504 : 502, code, message)
     }
   },
 })
+
+const inCircle = () =>
+  refuse(508, 'ERR_NGROK_3603', `Policies asked each other more than ${MAX_DEPTH} times in a row.`)
 
 function compileAsk(
   parts: z.output<typeof config>,
@@ -103,8 +127,6 @@ function compileAsk(
   return (exchange) => {
     const fields: Record<string, string> = {
       'user-agent': 'device-agent-gateway',
-      'x-forwarded-for': exchange.connection.clientIp,
-      'x-policy-hops': String(hopsOf(exchange) + 1),
     }
     const list = fieldsFor(exchange)
     for (let at = 0; at < list.length; at += 2) fields[list[at] ?? ''] = list[at + 1] ?? ''
@@ -116,10 +138,4 @@ function compileAsk(
       body: body.render(exchange),
     }
   }
-}
-
-/** How many policies have asked each other to get here. */
-function hopsOf(exchange: PolicyExchange): number {
-  const hops = Number(requestOf(exchange).headers.get('x-policy-hops') ?? 0)
-  return Number.isSafeInteger(hops) && hops >= 0 ? hops : 0
 }

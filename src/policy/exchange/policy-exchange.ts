@@ -120,6 +120,8 @@ export interface PolicyExchangeOptions {
   readonly request?: PolicyRequest
   /** How many forward-internal actions led here. */
   readonly hops?: number
+  /** How many http-request actions led here, of this policy and of others; asked when one runs. */
+  readonly askDepth?: () => number
   readonly trace?: PolicyTrace | undefined
 }
 
@@ -144,6 +146,7 @@ export class PolicyExchange {
   readonly results: Map<string, ActionResult> = new Map()
   /** `vars.<name>` of the phase that is running. */
   readonly vars: Map<string, unknown> = new Map()
+  readonly #askDepth: (() => number) | undefined
   readonly #observers: ((status: number | undefined) => void)[] = []
 
   constructor(options: PolicyExchangeOptions) {
@@ -151,7 +154,13 @@ export class PolicyExchange {
     this.endpoint = options.endpoint
     this.request = options.request
     this.hops = options.hops ?? 0
+    this.#askDepth = options.askDepth
     this.trace = options.trace
+  }
+
+  /** How many http-request actions led here. */
+  get askDepth(): number {
+    return this.#askDepth?.() ?? 0
   }
 
   /** Calls back once with the upstream's status, or undefined when there was no valid answer. */

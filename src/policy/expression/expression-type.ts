@@ -33,6 +33,22 @@ const RECORDS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
     signature: 'string',
     verified: 'bool',
   },
+  attempt: {
+    resolved_ip: 'string',
+    response_header: 'map(list(string))',
+    response_status_code: 'int',
+    response_time_ms: 'int',
+  },
+  last_attempt: { req: 'asked_request', res: 'asked_response', error: 'result_error' },
+  asked_request: { method: 'string', url: 'string', header: 'map(list(string))', body: 'string' },
+  asked_response: {
+    status_code: 'int',
+    header: 'map(list(string))',
+    body: 'string',
+    time_ms: 'int',
+    resolved_ip: 'string',
+  },
+  result_error: { code: 'string', message: 'string' },
   replacement: { replacement_index: 'int', matched_content: 'string' },
 }
 

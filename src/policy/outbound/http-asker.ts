@@ -4,14 +4,12 @@ import { NO_ERROR, type ResultError } from '../exchange/result-error.ts'
 import { EvaluationError } from '../expression/evaluation.ts'
 import type { ValueInput } from '../expression/value.ts'
 import { OutboundError, type OutboundResponse, send } from './outbound.ts'
-import type { PolicyReach } from './policy-reach.ts'
+import type { Asker, PolicyReach } from './policy-reach.ts'
 
 /** Bytes of an answer that are read. */
 const MAX_ANSWER = 262_144
 const MAX_RETRIES = 3
 const RETRY_MS = 100
-/** Policies that ask each other in turn are stopped after that many. */
-const MAX_HOPS = 3
 
 /** Where retry conditions find what they can read: no action has this name. */
 export const ATTEMPTS = '@attempts'
@@ -62,43 +60,41 @@ export class HttpAsker {
     const { clock, timeoutMs, isRetried } = this.#options
     const signal = AbortSignal.timeout(timeoutMs)
     const req = requestView(ask)
+    const asker = { connection: exchange.connection, depth: exchange.askDepth + 1 }
     const attempts: ValueInput[] = []
     for (let retry = 0; ; retry += 1) {
-      const attempt = await this.#attempt(ask, signal)
+      const attempt = await this.#attempt(ask, asker, signal)
       attempts.push(attemptView(attempt))
       const { error, response } = attempt
-      const res = response && { res: responseView(response, attempt.timeMs) }
+      const res = responseView(response, attempt.timeMs)
       exchange.results.set(ATTEMPTS, {
         attempts: BigInt(attempts.length),
-        last_attempt: { req, error, ...res },
+        last_attempt: { req, error, res },
       })
       if (retry === MAX_RETRIES || signal.aborted || !isRetried(exchange)) {
-        return { error, attempts, req, ...res }
+        return { error, attempts, req, ...(response && { res }) }
       }
       await clock.sleep(RETRY_MS * 2 ** retry, signal).catch(() => undefined)
     }
   }
 
-  async #attempt(ask: Ask, signal: AbortSignal): Promise<Attempt> {
+  async #attempt(ask: Ask, asker: Asker, signal: AbortSignal): Promise<Attempt> {
     const { clock } = this.#options
     const startedAt = clock.monotonic()
     const timeMs = () => Math.round(clock.monotonic() - startedAt)
     try {
-      return { response: await this.#follow(ask, signal), error: NO_ERROR, timeMs: timeMs() }
+      return { response: await this.#follow(ask, asker, signal), error: NO_ERROR, timeMs: timeMs() }
     } catch (error) {
       if (!(error instanceof OutboundError)) throw error
       return { error: { code: error.code, message: error.message }, timeMs: timeMs() }
     }
   }
 
-  async #follow(ask: Ask, signal: AbortSignal): Promise<OutboundResponse> {
-    if (Number(ask.headers['x-policy-hops'] ?? 0) > MAX_HOPS) {
-      throw new OutboundError('ERR_NGROK_3603', 'The policies ask each other in a circle.')
-    }
+  async #follow(ask: Ask, asker: Asker, signal: AbortSignal): Promise<OutboundResponse> {
     let url = urlOf(ask)
     let { method, headers, body } = ask
     for (let redirects = 0; ; redirects += 1) {
-      const request = { url, method, headers, body, maxBytes: MAX_ANSWER, signal }
+      const request = { url, method, headers, body, maxBytes: MAX_ANSWER, signal, asker }
       const response = await send(request, this.#options.reach)
       const [location] = response.headers.get('location') ?? []
       const isRedirect = [301, 302, 303, 307, 308].includes(response.status)
@@ -139,13 +135,14 @@ function requestView({ url, method, headers, body }: Ask): ValueInput {
   return { method, url, header, body }
 }
 
-function responseView(response: OutboundResponse, timeMs: number): ValueInput {
+/** Where nothing came back all of it is 0 or empty, so that conditions can be judged. */
+function responseView(response: OutboundResponse | undefined, timeMs: number): ValueInput {
   return {
-    status_code: BigInt(response.status),
-    header: response.headers,
-    body: response.body.toString(),
+    status_code: BigInt(response?.status ?? 0),
+    header: response?.headers ?? new Map(),
+    body: response?.body.toString() ?? '',
     time_ms: BigInt(timeMs),
-    resolved_ip: response.remoteIp,
+    resolved_ip: response?.remoteIp ?? '',
   }
 }
 

@@ -3,7 +3,10 @@ import { type ClientRequest, request as httpRequest, type IncomingMessage } from
 import { request as httpsRequest } from 'node:https'
 import type { LookupFunction } from 'node:net'
 import { isPrivate, parseAddress } from '../../base/cidr.ts'
-import type { PolicyReach } from './policy-reach.ts'
+import type { Asker, PolicyReach } from './policy-reach.ts'
+
+/** Says to this gateway, where a request comes back to it, how deep policies ask each other. */
+const DEPTH_FIELD = 'x-policy-hops'
 
 export interface OutboundRequest {
   readonly url: URL
@@ -12,6 +15,8 @@ export interface OutboundRequest {
   readonly body?: string | undefined
   readonly maxBytes: number
   readonly signal: AbortSignal
+  /** Undefined where the gateway asks by itself. */
+  readonly asker?: Asker
 }
 
 export interface OutboundResponse {
@@ -59,11 +64,11 @@ export function send(request: OutboundRequest, reach: PolicyReach): Promise<Outb
 }
 
 function open(
-  { url, method, headers, signal }: OutboundRequest,
+  { url, method, headers, signal, asker }: OutboundRequest,
   reach: PolicyReach,
 ): ClientRequest {
   if (url.hostname.endsWith('.internal')) {
-    const stream = reach.connectInternal?.(url)
+    const stream = reach.connectInternal?.(url, asker)
     if (!stream) throw new OutboundError('ERR_NGROK_3200', `The endpoint ${url.host} is offline.`)
     // TLS of internal endpoints ends at the gateway, which is here.
     return httpRequest({
@@ -78,7 +83,19 @@ function open(
   const host = url.hostname.replace(/^\[|\]$/g, '')
   if (parseAddress(host) && !mayReach(host)) throw unreachable(host)
   const dial = url.protocol === 'https:' ? httpsRequest : httpRequest
-  return dial(url, { method, headers, signal, agent: false, lookup: guardedLookup(mayReach) })
+  const lookup = guardedLookup(mayReach)
+  const fields = { ...forwardedFor(asker), ...headers, ...sealedDepth(asker, reach) }
+  return dial(url, { method, headers: fields, signal, agent: false, lookup })
+}
+
+/** The ingress says it to internal endpoints. */
+function forwardedFor(asker: Asker | undefined): Record<string, string> {
+  return asker ? { 'x-forwarded-for': asker.connection.clientIp } : {}
+}
+
+function sealedDepth(asker: Asker | undefined, reach: PolicyReach): Record<string, string> {
+  const seal = reach.sealDepth?.(asker?.depth ?? 1)
+  return seal === undefined ? {} : { [DEPTH_FIELD]: seal }
 }
 
 const pathOf = (url: URL) => ({ path: `${url.pathname}${url.search}` })

@@ -1,12 +1,28 @@
 import type { Duplex } from 'node:stream'
 import type { AddressRanges } from '../../base/cidr.ts'
+import type { Connection } from '../exchange/policy-exchange.ts'
+
+/** For whom a policy asks another server. */
+export interface Asker {
+  /** That of the visitor whose request the policy judges. */
+  readonly connection: Connection
+  /** How many policies have asked each other up to this request: 1 for that of a visitor's. */
+  readonly depth: number
+}
 
 /** How policies reach beyond the exchange they run for. */
 export interface PolicyReach {
   /** Whether an internal endpoint with this URL is online; without it nothing can be forwarded. */
   readonly hasInternal?: ((url: URL) => boolean) | undefined
-  /** Opens a byte stream to an internal endpoint; undefined when it is offline. */
-  readonly connectInternal?: ((url: URL) => Duplex | undefined) | undefined
+  /**
+   * Opens a connection to an internal endpoint, whose policy judges what comes as if the asker's
+   * visitor had been handed on; undefined when it is offline.
+   */
+  readonly connectInternal?:
+    | ((url: URL, asker: Asker | undefined) => Duplex | undefined)
+    | undefined
+  /** The value of `x-policy-hops` in requests to others, which may be this gateway again. */
+  readonly sealDepth?: ((depth: number) => string) | undefined
   /** The ranges of an IP policy as they are now; undefined when there is no such policy. */
   readonly ipPolicy?: ((id: string) => AddressRanges | undefined) | undefined
   /** Which addresses http-request and key downloads may reach; private networks unless given. */

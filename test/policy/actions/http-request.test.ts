@@ -4,6 +4,7 @@ import { type AddressInfo, connect } from 'node:net'
 import { text } from 'node:stream/consumers'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../src/base/clock.ts'
+import { PolicyError } from '../../../src/policy/document/problem.ts'
 import { compilePolicy, type PolicyOptions } from '../../../src/policy/policy.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import {
@@ -226,11 +227,82 @@ describe('http-request', () => {
       expect(replyOf((await ask({ url: 'file:///etc/${req.method}' })).outcome).status).toBe(500)
     })
 
-    it('stops policies that ask each other in a circle', async () => {
-      const { url } = await serve((_, response) => response.end())
-      const { result } = await ask({ url }, { headers: ['X-Policy-Hops', '3'] })
-      expect(result.error.code).toBe('ERR_NGROK_3603')
-      expect((await ask({ url }, { headers: ['X-Policy-Hops', '2'] })).result.error.code).toBe('')
+    it('ends a request that policies lead in a circle, whatever on_error says', async () => {
+      let requests = 0
+      const { url } = await serve((_, response) => {
+        requests += 1
+        response.end()
+      })
+      for (const onError of ['continue', 'halt']) {
+        const { outcome } = await ask({ url, on_error: onError }, { askDepth: 3 })
+        expect(replyOf(outcome)).toMatchObject({ status: 508, errorCode: 'ERR_NGROK_3603' })
+      }
+      expect(requests).toBe(0)
+      expect((await ask({ url }, { askDepth: 2 })).result.error.code).toBe('')
+    })
+
+    it('believes no header of a visitor, and says how deep it is in one of its own', async () => {
+      const seen: (string | string[] | undefined)[] = []
+      const { url } = await serve((request, response) => {
+        seen.push(request.headers['x-policy-hops'])
+        response.end()
+      })
+      const parts = { headers: ['X-Policy-Hops', '4'], askDepth: 1 }
+      const reach = { ...LOOPBACK, sealDepth: (depth: number) => `sealed ${depth}` }
+      const headers = { 'x-policy-hops': '0' }
+      expect((await ask({ url, headers }, parts, reach)).result.error.code).toBe('')
+      expect(seen).toEqual(['sealed 2'])
+    })
+
+    describe('with a condition to retry', () => {
+      const OFFLINE = 'https://camera.internal/'
+
+      it.each([
+        ['last_attempt.res.status_code >= 500', 1],
+        ['last_attempt.res.status_code == 0 && attempts < 3', 3],
+        ["last_attempt.res.header['x'][0] == 'a'", 1],
+        ["last_attempt.error.code == 'ERR_NGROK_3200' && attempts < 2", 2],
+        ["last_attempt.res.body == '' && last_attempt.res.resolved_ip != ''", 1],
+        ['json.decode(last_attempt.res.body).again', 1],
+      ])('goes on without an answer: %s', async (condition, attempts) => {
+        const config = { url: OFFLINE, retry_condition: condition }
+        const { outcome, result } = await ask(config)
+        expect(outcome.kind).toBe('continue')
+        expect(result.error.code).toBe('ERR_NGROK_3200')
+        expect(result.attempts).toHaveLength(attempts)
+        expect(result).not.toHaveProperty('res')
+      })
+
+      it('keeps the answer that the condition could not judge, and halts where it is told to', async () => {
+        const { url } = await serve((_, response) => response.writeHead(403).end('no'))
+        const config = { url, retry_condition: 'json.decode(last_attempt.res.body).again' }
+        const { outcome, result } = await ask(config)
+        expect(outcome.kind).toBe('continue')
+        expect(result).toMatchObject({
+          error: { code: '' },
+          res: { status_code: 403n, body: 'no' },
+        })
+        const halted = await ask({ ...config, on_error: 'halt' })
+        expect(replyOf(halted.outcome)).toMatchObject({ status: 500 })
+      })
+
+      it.each([
+        ['last_attempt.res.statusCode >= 500', 'did you mean status_code?'],
+        ['last_attempt.response.status_code >= 500', 'has no field response'],
+        ["last_attempt.error == ''", '== does not compare'],
+        ["last_attempt.res.status_code == '500'", 'write last_attempt.res.status_code == 500'],
+        ["last_attempt.res.header['x'] == 'a'", "write last_attempt.res.header['x'][0] == 'a'"],
+        ["attempts == '2'", 'write attempts == 2'],
+        ['last_attempt.req.methd == "GET"', 'did you mean method?'],
+        ['actions.ngrok.http_request.attempts[0].status > 1', 'stands before this'],
+        ["'yes'", 'must be true or false, and this is a string'],
+      ])('is refused: %s', (condition, message) => {
+        const { log } = captureLog()
+        const document = onRequest('http-request', { url: OFFLINE, retry_condition: condition })
+        const compile = () => compilePolicy(document, { clock: systemClock, log })
+        expect(compile).toThrow(PolicyError)
+        expect(compile).toThrow(message)
+      })
     })
   })
 

@@ -1,6 +1,7 @@
 import { TLSSocket } from 'node:tls'
 import type { ConnectionStage, SharedConnection } from '../../../base/limit/connection-shares.ts'
 import { formatListenAddress } from '../../../base/listen-address.ts'
+import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import type { Client } from '../client.ts'
 import { type EdgeErrorCode, edgeErrorReply } from '../edge-error.ts'
@@ -50,7 +51,7 @@ export class ClientConnection implements Client, SharedConnection {
   readonly #openedAt: number
   /** Endpoints whose connect rules are done with; they go when the endpoint does. */
   readonly #admittedBy = new WeakSet<Endpoint>()
-  #facts: ConnectionFacts | undefined
+  #facts: Connection | undefined
   #exchange: Exchange | undefined
   /** Small pieces that wait for the socket; no more than the window of a stream. */
   readonly #backlog = new GrowingBuffer()
@@ -146,8 +147,9 @@ export class ClientConnection implements Client, SharedConnection {
     this.#socket.resume()
   }
 
-  get facts(): ConnectionFacts {
-    this.#facts ??= new ConnectionFacts(this.#socket, this.#openedAt)
+  get facts(): Connection {
+    this.#facts ??=
+      this.listener.asker?.connection ?? new ConnectionFacts(this.#socket, this.#openedAt)
     return this.#facts
   }
 

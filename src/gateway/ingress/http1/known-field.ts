@@ -8,6 +8,7 @@ export const KNOWN_FIELDS = [
   'x-real-ip',
   'connection',
   'keep-alive',
+  'x-policy-hops',
   'content-length',
   'http2-settings',
   'x-forwarded-for',
