@@ -5,6 +5,7 @@ import { problem } from '../document/config-schema.ts'
 import type { HeaderList } from '../exchange/header-list.ts'
 import { hasWholeBody, requestOf, responseOf } from '../exchange/message-head.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
+import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { RESPONSE_PHASE } from '../phase.ts'
 import { defineAction } from './action.ts'
 
@@ -13,6 +14,11 @@ type Algorithm = (typeof ALGORITHMS)[number]
 
 /** Quality 4 costs about as much as gzip; the default of 11 is for files that are kept. */
 const BROTLI_QUALITY = 4
+/** log2 of the bytes that it looks back: less than a megabyte for a response; by default it is 9. */
+const BROTLI_WINDOW = 16
+/** Responses that one action compresses at once; those beyond are sent as they are. */
+const MAX_AT_ONCE = 64
+const NO_TRANSFORM = /(?:^|,)\s*no-transform\s*(?:,|$)/i
 
 /** Each write is flushed, so that events reach the client when they happen. */
 const COMPRESSORS: Partial<Record<Algorithm, () => Transform>> = {
@@ -21,7 +27,10 @@ const COMPRESSORS: Partial<Record<Algorithm, () => Transform>> = {
   br: () =>
     createBrotliCompress({
       flush: constants.BROTLI_OPERATION_FLUSH,
-      params: { [constants.BROTLI_PARAM_QUALITY]: BROTLI_QUALITY },
+      params: {
+        [constants.BROTLI_PARAM_QUALITY]: BROTLI_QUALITY,
+        [constants.BROTLI_PARAM_LGWIN]: BROTLI_WINDOW,
+      },
     }),
 }
 
@@ -36,7 +45,10 @@ const config = z.strictObject({
     .default([...ALGORITHMS]),
 })
 
-/** Compresses what the upstream sent plain, the way the client likes best. */
+/**
+ * Compresses what the upstream sent plain, the way the client likes best; nothing that one of the
+ * two wants left as it is (RFC 9111 5.2.1.6 and 5.2.2.6).
+ */
 export const compressResponse = defineAction({
   type: 'compress-response',
   namespace: 'compress',
@@ -44,13 +56,15 @@ export const compressResponse = defineAction({
   config,
   example: { algorithms: ['br', 'gzip'] },
   results: { already_compressed: 'bool', negotiated_algorithm: 'string' },
-  build({ algorithms }) {
+  build({ algorithms }, context) {
+    const running = context.carry(() => new Set<Transform>())
     return (exchange) => {
       const { headers } = responseOf(exchange)
       const isEncoded = headers.has('content-encoding')
       const accepted = requestOf(exchange).headers.all('accept-encoding').join(',')
+      const isWanted = !isEncoded && hasWholeBody(exchange) && !mustStay(exchange)
       const algorithm =
-        isEncoded || !hasWholeBody(exchange) ? undefined : negotiate(accepted, algorithms)
+        isWanted && running.size < MAX_AT_ONCE ? negotiate(accepted, algorithms) : undefined
       exchange.results.set('compress', {
         already_compressed: isEncoded,
         negotiated_algorithm: algorithm ?? '',
@@ -61,11 +75,24 @@ export const compressResponse = defineAction({
       headers.remove('content-length')
       varyOnEncoding(headers)
       weakenTag(headers)
-      exchange.responseTransforms.push({ isWhole: false, create })
+      exchange.responseTransforms.push({ isWhole: false, create: () => follow(create(), running) })
       return CONTINUE
     }
   },
 })
+
+function mustStay(exchange: PolicyExchange): boolean {
+  const fields = [responseOf(exchange), requestOf(exchange)].flatMap(({ headers }) =>
+    headers.all('cache-control'),
+  )
+  return fields.some((value) => NO_TRANSFORM.test(value))
+}
+
+/** Counts a compressor for as long as it holds memory. */
+function follow(compressor: Transform, running: Set<Transform>): Transform {
+  running.add(compressor)
+  return compressor.once('close', () => running.delete(compressor))
+}
 
 /** The best of the allowed algorithms by quality (RFC 9110 12.5.3), the earlier one of equals. */
 function negotiate(field: string, allowed: readonly Algorithm[]): Algorithm | undefined {

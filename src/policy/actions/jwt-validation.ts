@@ -166,12 +166,17 @@ async function findInBody(exchange: PolicyExchange, name: string): Promise<strin
   if (!body) return undefined
   switch (parseContentType(request.headers.get('content-type') ?? '').type) {
     case 'application/x-www-form-urlencoded':
-      return new URLSearchParams(body.toString()).get(name) ?? undefined
+      return fieldIn(new URLSearchParams(body.toString()), name)
     case 'application/json':
       return fieldOf(body, name)
     default:
       return undefined
   }
+}
+
+function fieldIn(form: URLSearchParams, name: string): string | undefined {
+  for (const [field, value] of form) if (field.toLowerCase() === name.toLowerCase()) return value
+  return undefined
 }
 
 function fieldOf(json: Buffer, name: string): string | undefined {

@@ -17,7 +17,8 @@ import {
   type ValueInput,
 } from '../expression/value.ts'
 
-const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?$/
+/** With its padding, and without the line breaks that Go's decoder skips. */
+const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
 
 /** Base64, JSON, query strings and URLs. */
 export const ENCODING_FUNCTIONS: readonly ExpressionFunction[] = [
@@ -66,7 +67,7 @@ export const ENCODING_FUNCTIONS: readonly ExpressionFunction[] = [
 ]
 
 function decodeBase64(text: string): Buffer {
-  if (!BASE64.test(text)) throw new EvaluationError('the text is not base64')
+  if (!BASE64.test(text.replace(/[\r\n]/g, ''))) throw new EvaluationError('the text is not base64')
   return Buffer.from(text, 'base64')
 }
 

@@ -1,6 +1,6 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
 import { once } from 'node:events'
-import { Readable } from 'node:stream'
+import { Readable, type Transform } from 'node:stream'
 import { buffer } from 'node:stream/consumers'
 import {
   brotliCompressSync,
@@ -49,7 +49,10 @@ describe('compress-response', () => {
       onResponse('compress-response', config),
     ).response({
       ...parts,
-      headers: accepted === undefined ? [] : ['Accept-Encoding', accepted],
+      headers: [
+        ...(parts.headers ?? []),
+        ...(accepted === undefined ? [] : ['Accept-Encoding', accepted]),
+      ],
     })
     expect(outcome.kind).toBe('continue')
     return {
@@ -80,6 +83,8 @@ describe('compress-response', () => {
     const compressed = await through(exchange.responseTransforms, plain)
     expect(compressed.length).toBeLessThan(plain.length / 10)
     expect(decompress(compressed).equals(plain)).toBe(true)
+    // RFC 7932 9.1: a first bit of 0 is a window of 64 KiB, and so is the encoder's memory.
+    if (algorithm === 'br') expect((compressed[0] ?? 1) & 1).toBe(0)
   })
 
   it.each([
@@ -95,6 +100,40 @@ describe('compress-response', () => {
     expect(exchange.responseTransforms).toEqual([])
     expect(headers?.has('content-encoding')).toBe(false)
     expect(result).toEqual({ already_compressed: false, negotiated_algorithm: '' })
+  })
+
+  it('leaves what the upstream or the client wants left as it is', async () => {
+    const untouched = { already_compressed: false, negotiated_algorithm: '' }
+    for (const value of ['no-transform', 'public, No-Transform', 'no-transform,max-age=5']) {
+      const { exchange, headers, result } = await compress('br', {
+        responseHeaders: ['Cache-Control', value],
+      })
+      expect(exchange.responseTransforms).toEqual([])
+      expect([headers?.fields, result]).toEqual([['Cache-Control', value], untouched])
+    }
+    const asked = ['cache-control', 'no-transform']
+    expect((await compress('br', { headers: asked })).result).toEqual(untouched)
+    const other = { responseHeaders: ['cache-control', 'x-no-transform, no-transforms'] }
+    expect((await compress('br', other)).result).toMatchObject({ negotiated_algorithm: 'br' })
+  })
+
+  it('compresses a bounded number of responses at once, and sends the others as they are', async () => {
+    const bench = new PolicyBench(onResponse('compress-response'))
+    const respond = async () => {
+      const { exchange } = await bench.response({ headers: ['accept-encoding', 'br'] })
+      return exchange.responseTransforms.map((transform) => transform.create())
+    }
+    const running: Transform[] = []
+    for (let index = 0; index < 64; index += 1) running.push(...(await respond()))
+    expect(running).toHaveLength(64)
+    expect(await respond()).toEqual([])
+    const ended = running[7] as Transform
+    const closed = once(ended, 'close')
+    ended.destroy()
+    await closed
+    running.push(...(await respond()))
+    expect(running).toHaveLength(65)
+    for (const transform of running) transform.destroy()
   })
 
   it('leaves what is compressed already', async () => {

@@ -209,6 +209,12 @@ describe('jwt-validation', () => {
         'application/x-www-form-urlencoded',
         (token: string) => `a=1&token=${token}`,
       ],
+      [
+        'a form whose field is written otherwise',
+        'POST',
+        'application/x-www-form-urlencoded',
+        (token: string) => `a=1&ToKen=${token}&TOKEN=x`,
+      ],
     ])('reads %s', async (_, method, contentType, write) => {
       const body = write(await sign())
       const policy = bench(undefined, { http: { tokens } })

@@ -87,8 +87,9 @@ describe('encodings', () => {
   it.each([
     ["base64.encode(b'hello')", 'aGVsbG8='],
     ["string(base64.decode('aGVsbG8='))", 'hello'],
+    ["string(base64.decode('aGVs\\r\\nbG8=\\n'))", 'hello'],
     ["'hello'.encodeBase64()", 'aGVsbG8='],
-    ["'aGVsbG8'.decodeBase64()", 'hello'],
+    ["'aGVsbG8='.decodeBase64()", 'hello'],
     ["basic_auth.encode('me', 'secret')", 'Basic bWU6c2VjcmV0'],
     [`json.decode('{"a": [1, {"b": null}]}').a[1]`, { b: null }],
     [`'{"constructor": {"__proto__": 1}}'.decodeJson().constructor`, { ['__proto__']: 1 }],
@@ -111,6 +112,11 @@ describe('encodings', () => {
 
   it.each([
     ["base64.decode('***')", 'not base64'],
+    ["base64.decode('aGVsbG8')", 'not base64'],
+    ["base64.decode('aA')", 'not base64'],
+    ["base64.decode('aA=')", 'not base64'],
+    ["'aGVsbG8'.decodeBase64()", 'not base64'],
+    ["base64.decode('aGVs bG8=')", 'not base64'],
     ["json.decode('{')", 'not JSON'],
     ["url.parse('nope')", 'not a URL'],
     ["url.unescape('%zz')", 'bad percent escape'],
