@@ -65,6 +65,13 @@ const MEANINGS: readonly Meaning[] = [
     remedy: 'Correct the traffic policy.',
   },
   {
+    codes: [812],
+    reason: 'policy',
+    permanent: true,
+    answer: 'policy-invalid',
+    remedy: 'Make the traffic policy shorter: the service does not read that much.',
+  },
+  {
     codes: [108, 324, 348, 350, 18021],
     reason: 'limit',
     permanent: true,
@@ -93,7 +100,7 @@ const MEANINGS: readonly Meaning[] = [
     remedy: 'Nothing to do: the service is restarting and the agent comes back by itself.',
   },
   {
-    codes: [100, 109, 110, 111, 112, 119, 120, 121, 301, 335, 800, 801, 811, 812, 813],
+    codes: [100, 109, 110, 111, 112, 119, 120, 121, 301, 335, 800, 801, 811, 813],
     reason: 'internal',
     permanent: true,
     answer: 'service-refused',

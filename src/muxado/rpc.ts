@@ -1,9 +1,12 @@
 import type { Clock } from '../base/clock.ts'
-import { MuxadoError } from './error-code.ts'
+import { ErrorCode, MuxadoError } from './error-code.ts'
 import { JsonReader } from './json-reader.ts'
 import type { Session } from './session.ts'
 import { DEAF, type Stream } from './stream.ts'
 import { openTyped } from './typed-session.ts'
+
+/** What is dropped of a message that was answered before its end; a peer that sends more is cut off. */
+const MAX_DROPPED_BYTES = 16_777_216
 
 export interface MessageLimits {
   readonly maxBytes: number
@@ -52,10 +55,17 @@ function receiveMessage(stream: Stream, maxBytes: number): Promise<unknown> {
 
 /**
  * Answers with JSON and FIN. A peer that reads to the end, as the SDK does, ends its side when it has
- * the answer: `onClosed` hears of that.
+ * the answer: `onClosed` hears of that. It reads nothing before it has sent its message, so what is
+ * left of that gets credit and is dropped.
  */
 export function answer(stream: Stream, message: unknown, onClosed = () => {}): void {
-  stream.handler = { ...DEAF, onClose: onClosed }
+  let dropped = 0
+  const onData = ({ length }: Buffer) => {
+    dropped += length
+    if (dropped > MAX_DROPPED_BYTES) stream.reset(ErrorCode.streamCancelled)
+    else stream.release(length)
+  }
+  stream.handler = { ...DEAF, onData, onClose: onClosed }
   stream.write(encode(message))
   stream.end()
 }

@@ -81,6 +81,27 @@ describe('readMessage', () => {
     await expect(message).rejects.toMatchObject({ reason: 'stream-reset', code: 7 })
   })
 
+  it('lets a peer send all of a refused message, so that it gets to the answer', async () => {
+    const { peer, stream, clock } = await reading()
+    const message = readMessage(stream, limitsWith(clock))
+    peer.data(2, `{"b":"${'x'.repeat(200)}`)
+    await expect(message).rejects.toMatchObject({ reason: 'message-too-large' })
+    answer(stream, { Error: 'no' })
+    const part = Buffer.alloc(65_536)
+    for (let sent = 0; sent < 16_777_216; sent += part.length) {
+      peer.data(2, part)
+      await turns(1)
+    }
+    await turns()
+    const credit = peer.only('windowIncrement').reduce((sum, { bytes }) => sum + bytes, 0)
+    expect(credit).toBeGreaterThan(16_777_216 - 65_536)
+    expect(peer.only('reset')).toEqual([])
+    // There is an end to that, too.
+    peer.data(2, 'x')
+    await turns()
+    expect(peer.only('reset')).toEqual([{ type: 'reset', streamId: 2, code: 6 }])
+  })
+
   it('keeps what else comes within the window, unread', async () => {
     const { peer, stream, clock } = await reading()
     const message = readMessage(stream, limitsWith(clock))

@@ -175,7 +175,7 @@ export class AgentConnection {
     readMessage(stream, { maxBytes, deadlineMs: limits.rpcMs, clock })
       .then((message) => rpc(message, heard.promise))
       .then((reply) => this.#answer(stream, reply, heard.resolve))
-      .catch((error) => this.#refuse(stream, this.#toServiceError(error)))
+      .catch((error) => this.#refuse(stream, this.#toServiceError(error, maxBytes)))
       .finally(() => {
         this.#rpcs -= 1
       })
@@ -194,10 +194,12 @@ export class AgentConnection {
     answer(stream, refusal(error))
   }
 
-  #toServiceError(error: unknown): ServiceError {
+  #toServiceError(error: unknown, maxBytes: number): ServiceError {
     if (error instanceof ServiceError) return error
     if (error instanceof MuxadoError) {
-      return new ServiceError(error.reason === 'message-too-large' ? 812 : 801, error.message)
+      if (error.reason !== 'message-too-large') return new ServiceError(801, error.message)
+      const advice = maxBytes === MAX_BIND_BYTES ? ': make its traffic policy shorter' : ''
+      return new ServiceError(812, `The message has more than ${maxBytes} bytes${advice}.`)
     }
     this.#deps.log.error({ err: error, remote: this.#remoteAddress }, 'agent message failed')
     return new ServiceError(802, 'The gateway made a mistake; its log says more.')

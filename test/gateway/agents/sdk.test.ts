@@ -109,6 +109,21 @@ describe('the SDK at the gateway', () => {
     expect(hostsOf(running)).toEqual([])
   })
 
+  it.each([262_200, 1_000_000, 8_000_000])(
+    'is refused a policy of %i bytes, and told why',
+    async (bytes) => {
+      const running = await startGateway()
+      const session = await connectSdk(running)
+      const policy = JSON.stringify({ on_http_request: [], name: 'x'.repeat(bytes) })
+      const attempt = session.httpEndpoint().domain('a.site.test').trafficPolicy(policy).listen()
+      expect(await sdkCode(attempt)).toBe('ERR_NGROK_812')
+      await expect(attempt).rejects.toThrow('262144 bytes')
+      // The session is as good as before.
+      await bind(session, 'a.site.test')
+      expect(hostsOf(running)).toEqual(['a.site.test'])
+    },
+  )
+
   it('may send its policy as YAML', async () => {
     const running = await startGateway()
     const session = await connectSdk(running)
