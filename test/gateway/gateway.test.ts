@@ -13,6 +13,7 @@ import { CERTIFICATE_CHECK_MS } from '../../src/gateway/certificates/domain-cert
 import { captureLog } from '../helpers/captured-log.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
+import { publicRequest } from '../helpers/public-request.ts'
 import { startGateway } from '../helpers/running-gateway.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
@@ -47,6 +48,31 @@ describe('Gateway', () => {
     const attempt = startGateway({ agentListen: { host: '127.0.0.1', port } })
     await expect(attempt).rejects.toThrow(StartError)
     await expect(attempt).rejects.toThrow(`127.0.0.1:${port}`)
+  })
+
+  it('lets policies ask internal endpoints, and no visitor keep them from it', async () => {
+    const { gateway, addresses } = await startGateway()
+    const open = (url: string, onRequest: object[]) =>
+      gateway.parts.cloudEndpoints.create({
+        url,
+        trafficPolicy: JSON.stringify({ on_http_request: onRequest }),
+      })
+    const isRefused =
+      "actions.ngrok.http_request.error.code == '' && actions.ngrok.http_request.res.status_code == 403"
+    await open('https://check.internal', [
+      { expressions: ["conn.client_ip == '127.0.0.1'"], actions: [{ type: 'deny' }] },
+      { actions: [{ type: 'custom-response' }] },
+    ])
+    await open('https://front.site.test', [
+      { actions: [{ type: 'http-request', config: { url: 'https://check.internal/' } }] },
+      { expressions: [isRefused], actions: [{ type: 'deny', config: { status_code: 418 } }] },
+      { actions: [{ type: 'custom-response' }] },
+    ])
+    const ingress = `http://127.0.0.1:${addresses.http.port}`
+    for (const headers of [{}, { 'x-policy-hops': '4' }]) {
+      const { status } = await publicRequest({ ingress, host: 'front.site.test', headers })
+      expect(status).toBe(418)
+    }
   })
 
   it('serves the certificate that its owner brings, and reads it again', async () => {

@@ -314,8 +314,10 @@ function startOf(node: Node): Node {
   return node.kind === 'select' ? startOf(node.operand) : node
 }
 
-/** Operators by their sign: `_+_` is `+`. */
+/** Operators by their sign: `_+_` is `+`; what stands for one with a map, such as `@in:req.headers`, too. */
 function describe(name: string): string {
+  const [operator, map] = name.split(':', 2)
+  if (map !== undefined) return operator === IN ? `in ${map}` : `${map}[]`
   const sign = name === IN ? 'in' : /^_?([^_@\w]+)_$/.exec(name)?.[1]
   return sign ? `the operator ${sign}` : `${name.replace('@', '')}()`
 }

@@ -11,7 +11,7 @@ import { eventually } from '../../helpers/eventually.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 import { startIngressSite } from '../../helpers/ingress-site.ts'
 import { publicRequest } from '../../helpers/public-request.ts'
-import { startRawService, startScriptedService } from '../../helpers/raw-http.ts'
+import { RawClient, startRawService, startScriptedService } from '../../helpers/raw-http.ts'
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 
@@ -53,13 +53,12 @@ async function startSite(service: number) {
     )
   const { http } = site.addresses
   const openCloud = (host: string, ...rules: Rule[]): CloudEndpoint => {
-    const protocol = host.endsWith('.internal') ? 'https' : 'http'
     const endpoint: CloudEndpoint = {
       type: 'cloud',
       id: `ep_${host}`,
-      url: `${protocol}://${host}`,
+      url: `https://${host}`,
       host,
-      protocol,
+      protocol: 'https',
       trafficPolicy: '',
       policy: policyOf(rules),
       metadata: '',
@@ -111,6 +110,18 @@ describe('http-request to an internal endpoint', () => {
     expect(head).not.toMatch(/x-policy-hops/i)
     expect(device.traffic).toMatchObject({ requests: 1, refused: 0 })
     await eventually(() => expect(device.traffic.active).toBe(0))
+  })
+
+  it('shows the endpoint the connection of the visitor, with its TLS', async () => {
+    const { openCloud, addresses, caPem } = await startSite(1)
+    openCloud('check.internal', { actions: [answer(`\${conn.tls.version} \${conn.client_port}`)] })
+    openCloud('front.test', {
+      actions: [ask('https://check.internal/'), answer(`<\${${ASKED}.res.body}>`)],
+    })
+    const client = RawClient.connectTls(addresses.https.port, caPem)
+    client.send('GET / HTTP/1.1\r\nHost: front.test\r\n\r\n')
+    const text = await client.receive('>')
+    expect(text).toContain(`<1.3 ${client.socket.localPort}>`)
   })
 
   it("is refused by the endpoint's policy", async () => {

@@ -91,6 +91,8 @@ describe('a check', () => {
     ['req.method + 1', 'the operator + does not take (string, int)', 11],
     ["res.status_code < '200'", 'in on_http_request', undefined],
     ['size(req.url.port)', 'size() does not take (int)', 0],
+    ['1 in req.headers', 'in req.headers does not take (int)', undefined],
+    ['req.headers[1] == []', 'req.headers[] does not take (int)', undefined],
     ['req.method.nope', 'a string has no field nope', 10],
     ["req.headers['x'][0] + 1", 'does not take (string, int)', undefined],
     ["req.headers['x']['y']", 'a list(string) has no field y', undefined],
