@@ -15,6 +15,7 @@ const WINDOW_MS = 60_000
 const MANY = 1_000_000
 const FEW = 1_000
 const HOT_CALLS = 1_000_000
+const ADDRESS = '203.0.113.9'
 
 /** Nanoseconds per call, and bytes per bucket. */
 export interface Measurement {
@@ -63,7 +64,7 @@ function ours(capacity: number): Contender {
     clock: systemClock,
     maxBuckets: 2 * MANY,
   })
-  return { hit: (key) => limiter.take(key), close: () => {} }
+  return { hit: (key) => limiter.take(key, ADDRESS), close: () => {} }
 }
 
 /** Nanoseconds per call. */

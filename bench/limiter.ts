@@ -4,9 +4,11 @@ import { join } from 'node:path'
 import { systemClock } from '../src/base/clock.ts'
 import { RateLimiter } from '../src/policy/limit/rate-limiter.ts'
 import type { Measurement } from './limiter-contender.ts'
+import { cpuUs } from './processor-time.ts'
 import { median, printTable, progress } from './tools.ts'
 
 const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 4)
+const FLOOD = 1_000_000
 const BEST = 'ours, capacity 1,000'
 
 /** What a process of its own says about one limiter; without a name, which ones there are. */
@@ -47,6 +49,16 @@ printTable(
 /** A bucket grows when its client sends more than a few requests; these all do. */
 const busy = new RateLimiter({ capacity: 1_000, windowMs: 60_000, clock: systemClock })
 for (let key = 0; key < 98_304; key += 1) {
-  for (let call = 0; call < 10; call += 1) busy.take(`client-${key}`)
+  const address = `10.${key >>> 16}.${(key >>> 8) & 255}.${key & 255}`
+  for (let call = 0; call < 10; call += 1) busy.take(`client-${key}`, address)
 }
-console.log(`\nA busy bucket takes ${(busy.bytes / busy.buckets).toFixed(0)} B.`)
+console.log(`\nA busy bucket takes ${(busy.figures.bytes / busy.buckets).toFixed(0)} B.`)
+
+/** One address floods the same table with ever new keys: hardly one gets a bucket. */
+const startedAt = cpuUs()
+for (let key = 0; key < FLOOD; key += 1) busy.take(`flood-${key}`, '203.0.113.9')
+const each = ((cpuUs() - startedAt) * 1_000) / FLOOD
+const { shared, bytes } = busy.figures
+console.log(
+  `A key of an address that floods: ${each.toFixed(0)} ns; ${shared} of ${FLOOD} had to share, all of it ${bytes} B.`,
+)

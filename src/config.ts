@@ -35,6 +35,7 @@ export interface Config {
     readonly acme: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
     readonly dataDir: string
     readonly reservedDomain: string
+    readonly rateLimitKeys: number
     readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined
   }
   /** Opens the management API. */
@@ -85,6 +86,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       acme: acmeOf(settings),
       dataDir: resolve(settings.GATEWAY_DATA_DIR ?? join(dataDir, 'gateway')),
       reservedDomain: settings.GATEWAY_RESERVED_DOMAIN,
+      rateLimitKeys: settings.GATEWAY_RATE_LIMIT_KEYS,
       tls:
         certPath && keyPath
           ? { certPath: resolve(certPath), keyPath: resolve(keyPath) }

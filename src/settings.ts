@@ -9,6 +9,7 @@ import { Secret } from './base/secret.ts'
 const MAX_WRONG_LETTERS = 4
 const PREFIXES = /^(AGENT|SVC|GATEWAY)_/
 const TUNNEL_LIMIT = 'must be a whole number from 1 to 10000'
+const RATE_LIMIT_KEYS = 'must be a whole number from 1000 to 1000000'
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
 
 const listen = z.string().transform((text, context): ListenAddress => {
@@ -142,6 +143,13 @@ const SettingsSchema = z.strictObject({
   GATEWAY_RESERVED_DOMAIN: wildcardDomain
     .default('*.site.localhost')
     .describe('wildcard domain that the gateway reserves at its first start'),
+  GATEWAY_RATE_LIMIT_KEYS: z.coerce
+    .number({ error: RATE_LIMIT_KEYS })
+    .int(RATE_LIMIT_KEYS)
+    .min(1_000, RATE_LIMIT_KEYS)
+    .max(1_000_000, RATE_LIMIT_KEYS)
+    .default(100_000)
+    .describe('keys that each rate limit counts apart: 28 MB for each 100,000 that are busy'),
   GATEWAY_TLS_CERT: z
     .string()
     .optional()

@@ -12,6 +12,7 @@ describe('parseConfig', () => {
     expect(agent.dataDir).toBe(resolve('data'))
     expect(gateway.dataDir).toBe(resolve('data/gateway'))
     expect(gateway.httpsListen.port).toBe(8443)
+    expect(gateway.rateLimitKeys).toBe(100_000)
     expect(agent.authtoken).toBeUndefined()
     expect(logLevel).toBe('info')
   })
@@ -39,6 +40,9 @@ describe('parseConfig', () => {
     ['GATEWAY_DNS_SERVERS', '127.0.0.1, dns.lan', 'GATEWAY_DNS_SERVERS must be addresses'],
     ['GATEWAY_RESERVED_DOMAIN', '*.*.x.y', 'GATEWAY_RESERVED_DOMAIN must be a wildcard domain'],
     ['GATEWAY_RESERVED_DOMAIN', 'x.y', 'GATEWAY_RESERVED_DOMAIN must be a wildcard domain'],
+    ['GATEWAY_RATE_LIMIT_KEYS', '999', 'GATEWAY_RATE_LIMIT_KEYS must be a whole number from 1000'],
+    ['GATEWAY_RATE_LIMIT_KEYS', '2000000', 'GATEWAY_RATE_LIMIT_KEYS must be a whole number from'],
+    ['GATEWAY_RATE_LIMIT_KEYS', '1e3.5', 'GATEWAY_RATE_LIMIT_KEYS must be a whole number from'],
     ['SVC_AUTHTOKN', 'x', 'There is no setting SVC_AUTHTOKN. Did you mean SVC_AUTHTOKEN?'],
     ['AGENT_COLOUR_OF_THE_BOX', 'x', 'There is no setting AGENT_COLOUR_OF_THE_BOX.'],
   ])('refuses %s=%s in one sentence', (name, value, sentence) => {

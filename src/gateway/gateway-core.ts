@@ -3,6 +3,7 @@ import type { Clock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
 import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
+import { LimiterTables } from '../policy/limit/limiter-tables.ts'
 import { Authority } from './access/authority.ts'
 import { CredentialIssuer } from './access/credential-issuer.ts'
 import {
@@ -41,6 +42,7 @@ export interface GatewayCoreOptions {
   /** Where the authority's questions about challenges come in. */
   readonly dnsListen: ListenAddress | undefined
   readonly cnameBase: string
+  readonly rateLimitKeys: number | undefined
   readonly credentialLimits: Partial<CredentialLimits> | undefined
   readonly log: Logger
   readonly clock: Clock
@@ -54,6 +56,8 @@ export interface GatewayCore extends GatewayDatabase {
   readonly policies: EndpointPolicies
   /** Not started yet. */
   readonly ingress: Ingress
+  /** What the rate limits of all policies have in common. */
+  readonly limits: LimiterTables
   readonly urls: EndpointUrls
   readonly cloudEndpoints: CloudEndpoints
   readonly certificates: CertificateKeeper
@@ -68,7 +72,8 @@ export async function openGatewayCore(
   options: GatewayCoreOptions,
   closer: Closer,
 ): Promise<GatewayCore> {
-  const { dataDir, cnameBase, credentialLimits, clock, log, onRestartNeeded } = options
+  const { dataDir, cnameBase, rateLimitKeys, credentialLimits, clock, log, onRestartNeeded } =
+    options
   mkdirSync(dataDir, { recursive: true, mode: 0o700 })
   const stores = openGatewayDatabase(dataDir, { log, clock, onRestartNeeded })
   closer.own('gateway database', stores.database, (it) => it.close())
@@ -102,6 +107,7 @@ export async function openGatewayCore(
     onCredentialChange: (id) => sessions.recheck(id),
   })
   const authority = new Authority(stores)
+  const limits = new LimiterTables({ maxKeys: rateLimitKeys, clock, log })
   const { httpListen: http, httpsListen: https } = options
   const ingress = new Ingress({ registry, http, https, tls: certificates, log, clock })
   const reach = policyReach({
@@ -110,7 +116,7 @@ export async function openGatewayCore(
     connectInternal: (url, asker) => ingress.connectInternal(url, asker),
     sealDepth: (depth) => ingress.sealDepth(depth),
   })
-  const policies = new EndpointPolicies({ ...reach, clock, log })
+  const policies = new EndpointPolicies({ ...reach, limits, clock, log })
   const urls = new EndpointUrls({ http: http.port, https: https.port })
   const cloudEndpoints = new CloudEndpoints({
     ...stores,
@@ -130,6 +136,7 @@ export async function openGatewayCore(
     sessions,
     policies,
     ingress,
+    limits,
     urls,
     cloudEndpoints,
     certificates,

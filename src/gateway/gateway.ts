@@ -44,6 +44,8 @@ export interface GatewayOptions {
   readonly dnsServers?: readonly string[]
   /** Certificate for the HTTPS ingress; without it the own CA issues one per reserved domain. */
   readonly tls?: { readonly certPath: string; readonly keyPath: string } | undefined
+  /** Keys that each rate limit counts apart. */
+  readonly rateLimitKeys?: number
   /** What agents are told about the service. */
   readonly version?: string
   readonly agentLimits?: Partial<AgentLimits>
@@ -110,7 +112,7 @@ export class Gateway {
 
   async #open(): Promise<GatewayParts> {
     const { agentListen } = this.#options
-    const { tls, acme, dnsListen, credentialLimits } = this.#options
+    const { tls, acme, dnsListen, rateLimitKeys, credentialLimits } = this.#options
     const core = await openGatewayCore(
       {
         ...this.#options,
@@ -119,6 +121,7 @@ export class Gateway {
         acme,
         dnsListen,
         cnameBase: this.#cnameBase,
+        rateLimitKeys,
         credentialLimits,
       },
       this.#closer,

@@ -4,6 +4,7 @@ import { Compiler } from './compile.ts'
 import { type PolicyProblem, ProblemList } from './document/problem.ts'
 import { SourcePositions } from './document/source-position.ts'
 import type { SourcePosition } from './document/yaml-text.ts'
+import { LimiterTables } from './limit/limiter-tables.ts'
 
 /** A problem with its place in the text. */
 export interface PlacedProblem extends PolicyProblem {
@@ -18,8 +19,9 @@ export interface PolicyCheckOptions {
 /** Everything that is wrong with a document, in the order of its text; nothing is run. */
 export function checkPolicy(text: string, { service }: PolicyCheckOptions): PlacedProblem[] {
   const problems = new ProblemList()
-  const log = createLogger('silent')
-  new Compiler({ clock: systemClock, log, reach: {}, previous: undefined }, problems).compile(text)
+  const base = { clock: systemClock, log: createLogger('silent') }
+  const limits = new LimiterTables(base)
+  new Compiler({ ...base, reach: {}, limits, previous: undefined }, problems).compile(text)
   const positions = new SourcePositions(text)
   return problems.all.map((problem): PlacedProblem => {
     const isWarning = service === 'hosted' && problem.isForeign

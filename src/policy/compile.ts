@@ -20,6 +20,7 @@ import type { Scope } from './expression/expression-check.ts'
 import { ExpressionProblem } from './expression/expression-problem.ts'
 import { aType, canBe } from './expression/expression-type.ts'
 import { splitTemplate, Template } from './expression/template.ts'
+import type { LimiterTables } from './limit/limiter-tables.ts'
 import type { PolicyReach } from './outbound/policy-reach.ts'
 import { PHASES, type Phase } from './phase.ts'
 import { policyLanguage } from './policy-language.ts'
@@ -33,6 +34,7 @@ export interface CompilerOptions {
   readonly clock: Clock
   readonly log: Logger
   readonly reach: PolicyReach
+  readonly limits: LimiterTables
   readonly previous: ActionStates | undefined
 }
 
@@ -149,12 +151,13 @@ export class Compiler {
   #context({ action, config, pointer, phase }: ActionPlace): ActionContext {
     const at = (path: ConfigPath) => path.reduce<string>(child, child(pointer, 'config'))
     const isMended = (path: ConfigPath) => isWithin(at(path), config.mended)
-    const { clock, log, reach } = this.#options
+    const { clock, log, reach, limits } = this.#options
     return {
       phase,
       clock,
       log,
       reach,
+      limits,
       template: (text, path) => this.#compileTemplate(text, at(path), phase),
       expression: (source, path, names) =>
         this.#compileExpression(source, at(path), this.#scope.in(phase, names)),

@@ -4,6 +4,8 @@ import { type ActionStates, Compiler } from './compile.ts'
 import { PolicyError, type PolicyProblem, ProblemList } from './document/problem.ts'
 import { CONTINUE, type MaybePromise, type Outcome } from './exchange/outcome.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
+import { LimiterTables } from './limit/limiter-tables.ts'
+import { RateLimiter } from './limit/rate-limiter.ts'
 import type { PolicyReach } from './outbound/policy-reach.ts'
 import type { Phase } from './phase.ts'
 import type { PhaseRules } from './run-phase.ts'
@@ -11,6 +13,8 @@ import type { PhaseRules } from './run-phase.ts'
 export interface PolicyOptions extends PolicyReach {
   readonly clock: Clock
   readonly log: Logger
+  /** Shared by the rate limits of all policies; its own unless given. */
+  readonly limits?: LimiterTables | undefined
   /** The policy that this one replaces: counters of actions that did not change are taken over. */
   readonly previous?: CompiledPolicy | undefined
 }
@@ -44,6 +48,11 @@ export class CompiledPolicy {
     this.alwaysEnds = phases.on_tcp_connect.alwaysEnds || phases.on_http_request.alwaysEnds
   }
 
+  /** Its rate limits as they are now. */
+  get limiters(): RateLimiter[] {
+    return [...this.states.values()].filter((state) => state instanceof RateLimiter)
+  }
+
   /** Runs the rules of `on_tcp_connect`; the outcome is `continue`, `close` or `forward`. */
   onTcpConnect(exchange: PolicyExchange): MaybePromise<Outcome> {
     return this.hasConnectRules ? this.#phases.on_tcp_connect.run(exchange) : CONTINUE
@@ -66,8 +75,8 @@ export class CompiledPolicy {
  */
 export function compilePolicy(source: unknown, options: PolicyOptions): CompiledPolicy {
   const problems = new ProblemList()
-  const { clock, log, previous, ...reach } = options
-  const compiler = new Compiler({ clock, log, reach, previous: previous?.states }, problems)
+  const { clock, log, limits = new LimiterTables({ clock, log }), previous, ...reach } = options
+  const compiler = new Compiler({ clock, log, reach, limits, previous: previous?.states }, problems)
   const phases = compiler.compile(source)
   if (problems.hasErrors) throw new PolicyError(problems.all)
   return new CompiledPolicy({ phases, states: compiler.states, warnings: problems.all })

@@ -1,5 +1,6 @@
 import type { ConnectedAgent } from '../../src/gateway/endpoints/connected-agent.ts'
 import type { AgentEndpoint } from '../../src/gateway/endpoints/endpoint.ts'
+import { PolicyBench } from './policy-exchange.ts'
 
 /** An agent that is connected in name only; ids are padded so that they sort like `suffix`. */
 export function connectedAgent(suffix: string, change: Partial<ConnectedAgent> = {}) {
@@ -39,6 +40,7 @@ export function agentWithEndpoint(suffix: string) {
     protocol: 'https',
     forwardsTo: 'localhost:80',
     trafficPolicy: '{"on_http_request":[]}',
+    policy: new PolicyBench(null).policy,
     metadata: '',
     sessionId: `ts_${suffix.padStart(27, '0')}`,
     openedAt: 0,

@@ -14,7 +14,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   limit: {
     mutate: ['policy/limit/*.ts'],
     tests: [
-      'policy/limit/{key-hash,bucket-table,rate-limiter}.test.ts',
+      'policy/limit/{key-hash,limiter-tables,bucket-table,full-table,rate-limiter}.test.ts',
       'policy/actions/{circuit-breaker,rate-limit}.test.ts',
     ],
   },

@@ -1,4 +1,6 @@
 import * as z from 'zod'
+import type { LimiterFigures } from '../../policy/limit/rate-limiter.ts'
+import type { CompiledPolicy } from '../../policy/policy.ts'
 import type { CloudEndpoints } from '../endpoints/cloud-endpoints.ts'
 import type { CloudEndpoint, Endpoint } from '../endpoints/endpoint.ts'
 import { bindingOf } from '../endpoints/endpoint-host.ts'
@@ -27,6 +29,16 @@ export const EndpointUpdate = z.strictObject({
   ...settings,
   url: z.string().optional(),
   traffic_policy: z.string().optional(),
+})
+
+/** All rate limits of a policy together; what only this gateway tells. */
+const RateLimitsView = z.strictObject({
+  keys: z.number(),
+  max_keys: z.number(),
+  bytes: z.number(),
+  /** Decisions about keys that had no bucket of their own, and those of them that refused. */
+  shared: z.number(),
+  shared_refused: z.number(),
 })
 
 export const EndpointView = z.strictObject({
@@ -61,6 +73,7 @@ export const EndpointView = z.strictObject({
     bytes_in: z.number(),
     bytes_out: z.number(),
   }),
+  rate_limits: RateLimitsView,
 })
 
 export interface EndpointsDeps {
@@ -158,6 +171,19 @@ function viewEndpoint(
       bytes_in: traffic.bytesIn,
       bytes_out: traffic.bytesOut,
     },
+    rate_limits: viewRateLimits(endpoint.policy),
+  }
+}
+
+function viewRateLimits({ limiters }: CompiledPolicy): z.infer<typeof RateLimitsView> {
+  const figures = limiters.map((limiter) => limiter.figures)
+  const sum = (what: keyof LimiterFigures) => figures.reduce((all, one) => all + one[what], 0)
+  return {
+    keys: sum('buckets'),
+    max_keys: sum('maxBuckets'),
+    bytes: sum('bytes'),
+    shared: sum('shared'),
+    shared_refused: sum('sharedRefused'),
   }
 }
 

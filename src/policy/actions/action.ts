@@ -6,6 +6,7 @@ import type { MaybePromise, Outcome } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import type { CompiledExpression } from '../expression/compiled-expression.ts'
 import type { Template } from '../expression/template.ts'
+import type { LimiterTables } from '../limit/limiter-tables.ts'
 import type { PolicyReach } from '../outbound/policy-reach.ts'
 import type { Phase } from '../phase.ts'
 
@@ -18,6 +19,7 @@ export interface ActionContext {
   readonly clock: Clock
   readonly log: Logger
   readonly reach: PolicyReach
+  readonly limits: LimiterTables
   /** A text with `${…}`. */
   template(text: string, path: ConfigPath): Template<PolicyExchange>
   /** A field that is an expression as a whole; `names` and their types are known to it alone. */

@@ -49,20 +49,27 @@ export const rateLimit = defineAction({
     'error.code': 'string',
     'error.message': 'string',
   },
-  build({ capacity, rate: windowMs, bucket_key: keys, enforce }, context) {
+  build({ name, capacity, rate: windowMs, bucket_key: keys, enforce }, context) {
     const parts = keys.flatMap((source, index) => {
       const expression = context.expression(source, ['bucket_key', index])
       return expression ? keyReader(expression) : []
     })
-    const { clock } = context
-    const limiter = context.carry(() => new RateLimiter({ capacity, windowMs, clock }))
+    const { clock, limits } = context
+    const limiter = context.carry(
+      () => new RateLimiter({ capacity, windowMs, clock, maxBuckets: limits.maxKeys }),
+    )
     const readKey = joinKeys(parts)
     return (exchange) => {
-      const { results } = exchange
+      const { results, connection, endpoint } = exchange
       try {
         const key = readKey(exchange)
-        const waitMs = limiter.take(key)
+        const sharedBefore = limiter.shared
+        const waitMs = limiter.take(key, connection.clientIp)
         const limited = waitMs > 0
+        if (limiter.shared > sharedBefore) {
+          const where = { endpoint: endpoint.id, limit: name, client: connection.clientIp }
+          limits.count({ ...where, isRefused: limited })
+        }
         results.set('rate_limit', { bucket_key: key, limited, error: NO_ERROR })
         return limited && enforce ? tooMany(waitMs) : CONTINUE
       } catch (error) {

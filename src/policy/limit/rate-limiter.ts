@@ -1,20 +1,23 @@
 import type { Clock } from '../../base/clock.ts'
-import type { Limiter } from '../../base/limit/limiter.ts'
+import { networkOf } from '../../base/network.ts'
 import { BucketTable } from './bucket-table.ts'
 import { KeyHash } from './key-hash.ts'
-import { SlidingWindow } from './sliding-window.ts'
+import { OwnerCounts } from './owner-counts.ts'
+import { SharedBuckets } from './shared-buckets.ts'
+import { SlidingWindow, SPARE_WORD } from './sliding-window.ts'
 
 export interface RateLimiterOptions {
   /** Requests that may be admitted in any window of `windowMs`. */
   readonly capacity: number
   readonly windowMs: number
   readonly clock: Clock
+  /** Keys that have a bucket of their own: 280 bytes each at most, when all are busy. */
   readonly maxBuckets?: number
   readonly hash?: KeyHash
 }
 
-/** At most 28 MB, when every bucket is in use and busy. */
-const MAX_BUCKETS = 100_000
+/** At most 28 MB. */
+export const DEFAULT_MAX_BUCKETS = 100_000
 /** With the hash of its key, a bucket for so many admissions is one cache line of 64 bytes. */
 const SMALL_CAPACITY = 8
 const SWEEPS_PER_WINDOW = 4
@@ -22,8 +25,24 @@ const SWEEPS_PER_WINDOW = 4
 const SWEEP_EVERY_MS = 8
 /** Buckets that one sweep looks at, at most. */
 const MAX_SWEEP_STEPS = 1_024
-/** The bucket that all further keys share while every other is in use. */
-const OVERFLOW_HASH = 0
+/** A bucket remembers who owns it, in a word that its window leaves. */
+const OWNER = SPARE_WORD
+
+/** An address may have a bucket while so many are free for each that it has. */
+const FREE_FOR_EACH = 4
+/** Who owns what is forgotten below a tenth: at a fifth somebody could own too many. */
+const FORGET_OWNERS_BELOW = 1 / 10
+
+/** What a limiter holds, and how it fared without enough buckets. */
+export interface LimiterFigures {
+  /** Idle ones that have not been swept yet included. */
+  readonly buckets: number
+  readonly maxBuckets: number
+  readonly bytes: number
+  /** Decisions so far about keys that had no bucket of their own, and those of them that refused. */
+  readonly shared: number
+  readonly sharedRefused: number
+}
 
 /** Buckets of one size, and where the sweep stands among them. */
 interface Tier {
@@ -38,38 +57,65 @@ interface Tier {
  * A key starts with a small bucket, and gets a large one when that does not suffice: most clients
  * send a few requests and go. Buckets whose window has emptied are swept a few with each call; no
  * timer is needed.
+ *
+ * No address gets more buckets than a quarter of what is free then: one that sends ever new keys ends
+ * with a fifth of all, ten leave at least a tenth, and who comes with a first key gets a bucket as
+ * long as there is one. What is beyond that is counted in `SharedBuckets`, which never admits too much
+ * but may refuse too early. Once `maxBuckets` are in use, n addresses that flood keep out n of 512 newcomers on average,
+ * beside what those take from each other: all of them have 1,024 buckets of `capacity`.
  */
-export class RateLimiter implements Limiter {
+export class RateLimiter {
   readonly #windowMs: number
   readonly #clock: Clock
   readonly #maxBuckets: number
   readonly #small: Tier
   readonly #large: Tier | undefined
+  readonly #shared: SharedBuckets
+  /** Buckets by owner; counted only while somebody could own too many. */
+  #owners: OwnerCounts | undefined
   #hash: KeyHash | undefined
   #latest = 0
   #sweptAt = 0
 
-  constructor({ capacity, windowMs, clock, maxBuckets = MAX_BUCKETS, hash }: RateLimiterOptions) {
+  constructor({
+    capacity,
+    windowMs,
+    clock,
+    maxBuckets = DEFAULT_MAX_BUCKETS,
+    hash,
+  }: RateLimiterOptions) {
     this.#small = createTier(Math.min(capacity, SMALL_CAPACITY), windowMs)
     this.#large = capacity > SMALL_CAPACITY ? createTier(capacity, windowMs) : undefined
+    this.#shared = new SharedBuckets((this.#large ?? this.#small).window)
     this.#windowMs = windowMs
     this.#clock = clock
     this.#maxBuckets = maxBuckets
     this.#hash = hash
   }
 
-  /** Buckets in memory, idle ones that have not been swept yet included. */
   get buckets(): number {
     return this.#small.table.size + (this.#large?.table.size ?? 0)
   }
 
-  /** Bytes held for all buckets. */
-  get bytes(): number {
-    return this.#small.table.bytes + (this.#large?.table.bytes ?? 0)
+  /** Decisions so far about keys that had no bucket of their own. */
+  get shared(): number {
+    return this.#shared.decisions
   }
 
-  /** A time before that of the last call counts as that. */
-  take(key: string): number {
+  get figures(): LimiterFigures {
+    const { decisions, refusals } = this.#shared
+    const tables = this.#small.table.bytes + (this.#large?.table.bytes ?? 0)
+    const bytes = tables + this.#shared.bytes + (this.#owners?.bytes ?? 0)
+    const buckets = { buckets: this.buckets, maxBuckets: this.#maxBuckets }
+    return { ...buckets, bytes, shared: decisions, sharedRefused: refusals }
+  }
+
+  /**
+   * Counts one request of the key and answers 0; or refuses it, which does not count, and answers
+   * the milliseconds after which one fits if no other comes first. `address` is the client's, IPv4 or
+   * IPv6. A time before that of the last call counts as that.
+   */
+  take(key: string, address: string): number {
     const now = Math.max(this.#clock.monotonic(), this.#latest)
     const silence = now - this.#latest
     this.#latest = now
@@ -78,20 +124,21 @@ export class RateLimiter implements Limiter {
     // The key is drawn when it is needed: most limiters are only ever checked.
     this.#hash ??= new KeyHash()
     this.#hash.hash(key)
-    return this.#admitHash(this.#hash.low, this.#hash.high, now)
-  }
-
-  #admitHash(low: number, high: number, now: number): number {
+    const { low, high } = this.#hash
     const large = this.#large
     const largeRow = large ? large.table.find(low, high) : -1
     if (large && largeRow !== -1) return admitTo(large, largeRow, now)
     const small = this.#small
     const row = small.table.find(low, high)
-    if (row === -1) return this.#open(low, high, now)
+    if (row === -1) {
+      this.#hash.hash(networkOf(address))
+      return this.#open(low, high, this.#hash, now)
+    }
     const waitMs = admitTo(small, row, now)
     if (waitMs === 0 || !large) return waitMs
     // The bucket is full, the capacity is not: the key moves into a large one.
     const grown = large.table.insert(low, high)
+    setOwner(large, grown, ownerOf(small, row))
     for (const admittedAt of small.window.times(small.table.page(row), small.table.offset(row))) {
       admitTo(large, grown, admittedAt)
     }
@@ -100,27 +147,42 @@ export class RateLimiter implements Limiter {
   }
 
   /**
-   * While the tables are full, new keys share one bucket. A key that gets a bucket of its own later
-   * starts with a copy of the shared one, so that what it used there still counts.
+   * Decides about a key that has no bucket. One that gets a bucket after it had to share starts with
+   * a copy of what it shared, so that what it used there still counts.
    */
-  #open(low: number, high: number, now: number): number {
-    const isFull = this.buckets >= this.#maxBuckets
-    if (isFull && (low !== OVERFLOW_HASH || high !== OVERFLOW_HASH)) {
-      return this.#admitHash(OVERFLOW_HASH, OVERFLOW_HASH, now)
+  #open(low: number, high: number, address: KeyHash, now: number): number {
+    if (!this.#mayOwnMore(address.low)) return this.#shared.admit(high, address.high, now)
+    const goesOn = this.#shared.counts(high, now)
+    const tier = goesOn && this.#large ? this.#large : this.#small
+    const row = tier.table.insert(low, high)
+    if (goesOn) this.#shared.copyTo(high, tier.table.page(row), tier.table.offset(row))
+    setOwner(tier, row, address.low)
+    this.#owners?.change(address.low, 1)
+    return admitTo(tier, row, now)
+  }
+
+  #mayOwnMore(owner: number): boolean {
+    const free = this.#maxBuckets - this.buckets
+    // Nobody owns more than all of them.
+    if (this.buckets * FREE_FOR_EACH < free) return true
+    this.#owners ??= this.#countOwners()
+    return this.#owners.of(owner) * FREE_FOR_EACH < free
+  }
+
+  #countOwners(): OwnerCounts {
+    const owners = new OwnerCounts()
+    for (const tier of this.#large ? [this.#small, this.#large] : [this.#small]) {
+      for (let row = 0; row < tier.table.size; row += 1) owners.change(ownerOf(tier, row), 1)
     }
-    for (const tier of this.#large ? [this.#large, this.#small] : [this.#small]) {
-      const shared = tier.table.find(OVERFLOW_HASH, OVERFLOW_HASH)
-      if (shared !== -1 && !this.#isIdle(tier, shared)) {
-        return admitTo(tier, copyBucket(tier, shared, tier.table.insert(low, high)), now)
-      }
-    }
-    return admitTo(this.#small, this.#small.table.insert(low, high), now)
+    return owners
   }
 
   /** After a window of silence nothing counts any more. */
   #clear(): void {
     this.#small.table.clear()
     this.#large?.table.clear()
+    this.#shared.release(this.#latest, this.#windowMs)
+    this.#owners = undefined
   }
 
   #sweepAll(now: number): void {
@@ -128,6 +190,8 @@ export class RateLimiter implements Limiter {
     this.#sweptAt = now
     this.#sweep(this.#small, elapsed)
     if (this.#large) this.#sweep(this.#large, elapsed)
+    this.#shared.release(now, this.#windowMs)
+    if (this.buckets < this.#maxBuckets * FORGET_OWNERS_BELOW) this.#owners = undefined
   }
 
   /** Walks over a table a few times per window. */
@@ -137,13 +201,12 @@ export class RateLimiter implements Limiter {
     tier.sweepDue = Math.min(tier.sweepDue + due, MAX_SWEEP_STEPS)
     for (; tier.sweepDue >= 1 && table.size > 0; tier.sweepDue -= 1) {
       if (tier.sweepAt >= table.size) tier.sweepAt = 0
-      if (this.#isIdle(tier, tier.sweepAt)) table.remove(tier.sweepAt)
-      else tier.sweepAt += 1
+      const row = tier.sweepAt
+      if (tier.window.isIdle(table.page(row), table.offset(row), this.#latest)) {
+        this.#owners?.change(ownerOf(tier, row), -1)
+        table.remove(row)
+      } else tier.sweepAt += 1
     }
-  }
-
-  #isIdle({ window, table }: Tier, row: number): boolean {
-    return window.isIdle(table.page(row), table.offset(row), this.#latest)
   }
 }
 
@@ -156,10 +219,10 @@ function admitTo({ window, table }: Tier, row: number, now: number): number {
   return window.admit(table.page(row), table.offset(row), now)
 }
 
-/** Gives one row the state of another and answers it. */
-function copyBucket({ window, table }: Tier, from: number, to: number): number {
-  const start = table.offset(from)
-  const state = table.page(from).words.subarray(start, start + window.words)
-  table.page(to).words.set(state, table.offset(to))
-  return to
+function ownerOf({ table }: Tier, row: number): number {
+  return table.page(row).words[table.offset(row) + OWNER] as number
+}
+
+function setOwner({ table }: Tier, row: number, owner: number): void {
+  table.page(row).words[table.offset(row) + OWNER] = owner
 }

@@ -9,10 +9,12 @@ const MAX_TIMES = 60
 /** Ages of times that still count stay below half of what a signed 32-bit difference can hold. */
 const MAX_UNITS = 2 ** 30
 
-/** Words of a bucket: the oldest group, how many there are, what the newest holds, padding. */
+/** Words of a bucket: the oldest group, how many there are, what the newest holds. */
 const OLDEST = 0
 const GROUPS = 1
 const IN_NEWEST = 2
+/** A word that the window does not use: whoever keeps the buckets may. */
+export const SPARE_WORD = 3
 /** The last admission as a double, in the place of two words. */
 const LATEST = 4
 const TIMES = 6
@@ -37,6 +39,10 @@ export class SlidingWindow {
   /** Times are 32-bit integers of a fraction of a millisecond: a power of two, to be exact. */
   readonly #unitsPerMs: number
   readonly #windowUnits: number
+  /** What the last look at a bucket found. */
+  #oldest = 0
+  #groups = 0
+  #inNewest = 0
 
   constructor(capacity: number, windowMs: number) {
     this.#capacity = capacity
@@ -49,7 +55,27 @@ export class SlidingWindow {
   }
 
   /** Admits a request and answers 0, or refuses it and answers the whole ms until a slot is certain. */
-  admit({ words, doubles }: BucketMemory, at: number, now: number): number {
+  admit(memory: BucketMemory, at: number, now: number): number {
+    const waitMs = this.waitMs(memory, at, now)
+    if (waitMs > 0) return waitMs
+    const { words, doubles } = memory
+    let groups = this.#groups
+    let inNewest = this.#inNewest
+    if (inNewest === this.#groupSize) {
+      groups += 1
+      inNewest = 0
+    }
+    const newest = (this.#oldest + groups - 1) % this.#maxGroups
+    words[at + OLDEST] = this.#oldest
+    words[at + GROUPS] = groups
+    words[at + IN_NEWEST] = inNewest + 1
+    doubles[(at + LATEST) >>> 1] = now
+    words[at + TIMES + newest] = Math.ceil(now * this.#unitsPerMs)
+    return 0
+  }
+
+  /** What `admit()` would answer. Changes nothing in the bucket; leaves what still counts of it. */
+  waitMs({ words, doubles }: BucketMemory, at: number, now: number): number {
     let oldest = words[at + OLDEST] as number
     let groups = words[at + GROUPS] as number
     const nowUnits = Math.floor(now * this.#unitsPerMs) | 0
@@ -59,23 +85,14 @@ export class SlidingWindow {
       oldest = this.#next(oldest)
       groups -= 1
     }
-    let inNewest = groups === 0 ? this.#groupSize : (words[at + IN_NEWEST] as number)
-    if ((groups - 1) * this.#groupSize + inNewest >= this.#capacity) {
-      const age = this.#ageOf(words, at, oldest, nowUnits)
-      // A whole number: a fraction would be an object for each refusal.
-      return Math.ceil((this.#windowUnits - age) / this.#unitsPerMs) | 0
-    }
-    if (inNewest === this.#groupSize) {
-      groups += 1
-      inNewest = 0
-    }
-    const newest = (oldest + groups - 1) % this.#maxGroups
-    words[at + OLDEST] = oldest
-    words[at + GROUPS] = groups
-    words[at + IN_NEWEST] = inNewest + 1
-    doubles[(at + LATEST) >>> 1] = now
-    words[at + TIMES + newest] = Math.ceil(now * this.#unitsPerMs)
-    return 0
+    const inNewest = groups === 0 ? this.#groupSize : (words[at + IN_NEWEST] as number)
+    this.#oldest = oldest
+    this.#groups = groups
+    this.#inNewest = inNewest
+    if ((groups - 1) * this.#groupSize + inNewest < this.#capacity) return 0
+    const age = this.#ageOf(words, at, oldest, nowUnits)
+    // A whole number: a fraction would be an object for each refusal.
+    return Math.ceil((this.#windowUnits - age) / this.#unitsPerMs) | 0
   }
 
   /** True when nothing that was admitted counts any more. */

@@ -19,7 +19,13 @@ const FAMILY: readonly [name: string, create: Create][] = [
     'TokenBuckets',
     (clock) => new TokenBuckets({ capacity: CAPACITY, refillPerS: 0.05, maxKeys: 2, clock }),
   ],
-  ['RateLimiter', (clock) => new RateLimiter({ ...WINDOW, clock })],
+  [
+    'RateLimiter',
+    (clock) => {
+      const limiter = new RateLimiter({ ...WINDOW, clock })
+      return { take: (key) => limiter.take(key, '192.0.2.1') }
+    },
+  ],
 ]
 
 describe.each(FAMILY)('a limiter: %s', (_name, create) => {

@@ -45,6 +45,7 @@ describe('cloud endpoints', () => {
       pooling_enabled: false,
       region: '',
       traffic: { requests: 0, refused: 0, bytes_in: 0, bytes_out: 0 },
+      rate_limits: { keys: 0, max_keys: 0, bytes: 0, shared: 0, shared_refused: 0 },
     })
     expect((await call('GET', `/endpoints/${body.id}`)).body).toEqual(body)
     expect((await call('GET', '/endpoints')).body.endpoints).toEqual([body])

@@ -6,7 +6,11 @@ import {
   EndpointTraffic,
 } from '../../../src/gateway/endpoints/endpoint.ts'
 import { ServiceError } from '../../../src/gateway/records/service-error.ts'
+import { LimiterTables } from '../../../src/policy/limit/limiter-tables.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
 import { startManagementApi } from '../../helpers/management-client.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
+import { PolicyBench } from '../../helpers/policy-exchange.ts'
 
 const MADE_AT = '2030-01-01T00:00:00Z'
 const idOf = (prefix: string) => expect.stringMatching(new RegExp(`^${prefix}_[0-9A-Za-z]{27}$`))
@@ -251,6 +255,7 @@ describe('connected agents', () => {
     protocol: 'https',
     forwardsTo: 'localhost:8001',
     trafficPolicy: '{"on_http_request":[]}',
+    policy: new PolicyBench({}).policy,
     metadata: 'm',
     sessionId: 'ts_2aaaaaaaaaaaaaaaaaaaaaaaaaa',
     openedAt: Date.UTC(2030, 0, 1),
@@ -341,7 +346,37 @@ describe('connected agents', () => {
       pooling_enabled: false,
       region: '',
       traffic: { requests: 3, refused: 1, bytes_in: 10, bytes_out: 20 },
+      rate_limits: { keys: 0, max_keys: 0, bytes: 0, shared: 0, shared_refused: 0 },
     })
+  })
+
+  it('show what the rate limits of their policies hold, all together', async () => {
+    const { call, registry } = await startManagementApi()
+    const limit = (capacity: number, bucketKey: string) => ({
+      type: 'rate-limit',
+      config: {
+        name: 'clients',
+        algorithm: 'sliding_window',
+        capacity,
+        rate: '60s',
+        bucket_key: [bucketKey],
+        enforce: false,
+      },
+    })
+    const document = {
+      on_http_request: [
+        { actions: [limit(1, "req.headers['x-key']"), limit(100, 'conn.client_ip')] },
+      ],
+    }
+    const clock = new ManualClock()
+    const limits = new LimiterTables({ maxKeys: 4, clock, log: captureLog().log })
+    const bench = new PolicyBench(document, { limits, clock })
+    registry.add({ ...endpoint, policy: bench.policy } as AgentEndpoint)
+    for (const key of ['a', 'b', 'c', 'd', 'e']) await bench.request({ headers: ['x-key', key] })
+    const { body } = await call('GET', `/endpoints/${endpoint.id}`)
+    // One address owns one of four buckets, and one request fits into what is shared.
+    expect(body.rate_limits).toMatchObject({ keys: 2, max_keys: 8, shared: 4, shared_refused: 3 })
+    expect(body.rate_limits.bytes).toBeGreaterThan(10_000)
   })
 
   it('have a tunnel for each endpoint, with the same number', async () => {

@@ -3,6 +3,9 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { PolicyError } from '../../../src/policy/document/problem.ts'
+import { LimiterTables } from '../../../src/policy/limit/limiter-tables.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 import {
   type createExchange,
   type ExchangeParts,
@@ -239,6 +242,44 @@ describe('the evaluation of a bucket', () => {
   it('never rejects with enforce: false', async () => {
     const policy = bench({ capacity: 1, enforce: false })
     expect(await admittedOf(policy, 5)).toBe(5)
+  })
+})
+
+describe('a full table', () => {
+  const limited = (maxKeys: number, changes: Record<string, unknown> = {}) => {
+    const captured = captureLog()
+    const clock = new ManualClock()
+    const limits = new LimiterTables({ maxKeys, clock, log: captured.log })
+    const source = onRequest(
+      'rate-limit',
+      config({ bucket_key: ["req.headers['x-key']"], ...changes }),
+    )
+    return { policy: new PolicyBench(source, { limits, clock }), limits, captured }
+  }
+
+  it('refuses nobody because of one address with ever new keys', async () => {
+    const { policy, limits, captured } = limited(100)
+    expect(captured.lines).toEqual([])
+    const parts = (ip: string, key: string) => ({ ip, headers: ['x-key', key] })
+    let flood = 0
+    for (let key = 0; key < 500; key += 1) {
+      flood += (await isAdmitted(policy, parts('203.0.113.1', `${key}`))) ? 1 : 0
+    }
+    expect(flood).toBe(20 + 3)
+    for (let client = 2; client < 42; client += 1) {
+      expect(await admittedOf(policy, 5, parts(`203.0.113.${client}`, `of ${client}`))).toBe(3)
+    }
+    expect([limits.shared, limits.sharedRefused]).toEqual([480, 477])
+    expect(captured.lines).toMatchObject([
+      { level: 'warn', endpoint: 'ep_1', limit: 'clients', client: '203.0.113.1', maxKeys: 100 },
+    ])
+  })
+
+  it('is told of while every key has a bucket: not at all', async () => {
+    const { policy, limits, captured } = limited(100)
+    for (let key = 0; key < 20; key += 1) await policy.request({ headers: ['x-key', `${key}`] })
+    for (let key = 0; key < 20; key += 1) await policy.request({ headers: ['x-key', `${key}`] })
+    expect([limits.shared, captured.lines.length]).toEqual([0, 0])
   })
 })
 

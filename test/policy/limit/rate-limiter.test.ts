@@ -1,27 +1,9 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { RateLimiter, type RateLimiterOptions } from '../../../src/policy/limit/rate-limiter.ts'
-import { ManualClock } from '../../helpers/manual-clock.ts'
+import { expectWithinCapacity, TimedLimiter, WINDOW_MS } from '../../helpers/timed-limiter.ts'
 
-const WINDOW_MS = 60_000
 /** Up to this capacity every admission is remembered on its own. */
 const EXACT_CAPACITY = 60
-
-/** A limiter that is told the time with each call, which may go back as well. */
-class TimedLimiter extends RateLimiter {
-  readonly #times: { now: number }
-
-  constructor(options: Omit<RateLimiterOptions, 'clock'>) {
-    const times = { now: 0 }
-    super({ ...options, clock: Object.assign(new ManualClock(), { monotonic: () => times.now }) })
-    this.#times = times
-  }
-
-  admit(key: string, time: number): number {
-    this.#times.now = time
-    return this.take(key)
-  }
-}
 
 /** What a limiter would do that remembers the time of each admission. */
 class ExactModel {
@@ -117,14 +99,6 @@ function run(capacity: number, times: readonly number[]): Run {
   const limiter = new TimedLimiter({ capacity, windowMs: WINDOW_MS })
   const decisions = times.map((time) => limiter.admit('key', time) === 0)
   return { decisions, admitted: times.filter((_, index) => decisions[index]) }
-}
-
-/** Fails when more than `capacity` of the times lie in a window, wherever it starts. */
-function expectWithinCapacity(times: readonly number[], capacity: number): void {
-  for (let index = capacity; index < times.length; index += 1) {
-    const span = (times[index] ?? 0) - (times[index - capacity] ?? 0)
-    if (span < WINDOW_MS) throw new Error(`${capacity + 1} admitted within ${span} ms`)
-  }
 }
 
 const seeded = (seed: number) => {
@@ -252,15 +226,17 @@ describe('RateLimiter', () => {
 })
 
 describe('the buckets of a RateLimiter', () => {
+  const addressOf = (key: number) => `10.${key >>> 16}.${(key >>> 8) & 255}.${key & 255}`
+
   it('take at most 300 bytes each, and 80 for clients that send little', () => {
     const few = new TimedLimiter({ capacity: 1_000, windowMs: WINDOW_MS })
     const many = new TimedLimiter({ capacity: 1_000, windowMs: WINDOW_MS })
-    for (let key = 0; key < 98_304; key += 1) few.admit(`key ${key}`, 1_000)
+    for (let key = 0; key < 98_304; key += 1) few.admit(`key ${key}`, 1_000, addressOf(key))
     for (let key = 0; key < 24_576; key += 1) {
-      for (let call = 0; call < 9; call += 1) many.admit(`key ${key}`, 1_000)
+      for (let call = 0; call < 9; call += 1) many.admit(`key ${key}`, 1_000, addressOf(key))
     }
-    expect(few.bytes / few.buckets).toBeLessThan(80)
-    expect(many.bytes / many.buckets).toBeLessThan(300)
+    expect(few.figures.bytes / few.buckets).toBeLessThan(80)
+    expect(many.figures.bytes / many.buckets).toBeLessThan(300)
   })
 
   it('are swept while other keys come', () => {
@@ -273,9 +249,9 @@ describe('the buckets of a RateLimiter', () => {
   it('are given back after a window of silence', () => {
     const limiter = new TimedLimiter({ capacity: 10, windowMs: WINDOW_MS })
     for (let key = 0; key < 50_000; key += 1) limiter.admit(`old ${key}`, 1_000)
-    const before = limiter.bytes
+    const before = limiter.figures.bytes
     limiter.admit('new', 1_000 + WINDOW_MS)
-    expect([limiter.buckets, limiter.bytes < before / 100]).toEqual([1, true])
+    expect([limiter.buckets, limiter.figures.bytes < before / 100]).toEqual([1, true])
   })
 
   it('keep their counts while others are swept around them', () => {
@@ -295,20 +271,6 @@ describe('the buckets of a RateLimiter', () => {
     )
   })
 
-  it('are bounded in number, and further keys share one without admitting too much', () => {
-    const capacity = 20
-    const limiter = new TimedLimiter({ capacity, windowMs: WINDOW_MS, maxBuckets: 100 })
-    const admitted = new Map<string, number[]>()
-    const random = seeded(1)
-    for (let now = 0; now < 5 * WINDOW_MS; now += 5) {
-      const key = `key ${Math.floor(random() * 150)}`
-      if (limiter.admit(key, now) !== 0) continue
-      admitted.set(key, [...(admitted.get(key) ?? []), now])
-    }
-    expect(limiter.buckets).toBeLessThanOrEqual(101)
-    for (const times of admitted.values()) expectWithinCapacity(times, capacity)
-  })
-
   it('are looked at a few at a time, however many are due', () => {
     const limiter = new TimedLimiter({ capacity: 1, windowMs: WINDOW_MS })
     for (let key = 0; key < 10_000; key += 1) limiter.admit(`old ${key}`, 0)
@@ -323,24 +285,4 @@ describe('the buckets of a RateLimiter', () => {
     for (let call = 0; call < 100; call += 1) limiter.admit('key', call)
     expect(limiter.buckets).toBe(1)
   })
-
-  it.each([
-    { capacity: 3, used: 3 },
-    { capacity: 10, used: 5 },
-    { capacity: 10, used: 10 },
-  ])(
-    'give a key that comes out of the shared one no second helping: $used of $capacity used',
-    ({ capacity, used }) => {
-      const limiter = new TimedLimiter({ capacity, windowMs: WINDOW_MS, maxBuckets: 2 })
-      const admitted = (time: number) =>
-        repeat(2 * capacity, () => limiter.admit('late', time)).filter((wait) => wait === 0).length
-      limiter.admit('first', 0)
-      limiter.admit('second', 0)
-      for (let call = 0; call < used; call += 1) expect(limiter.admit('late', 30_000)).toBe(0)
-      // The first two are swept now, and there is room for a bucket of its own beside the shared one.
-      expect(admitted(60_000)).toBe(capacity - used)
-      expect(limiter.buckets).toBe(2)
-      expect(admitted(90_000)).toBe(used)
-    },
-  )
 })

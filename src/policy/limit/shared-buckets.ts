@@ -1,0 +1,78 @@
+import type { BucketMemory, SlidingWindow } from './sliding-window.ts'
+
+/** Of each kind; a power of two. */
+const BUCKETS = 1_024
+const MASK = BUCKETS - 1
+
+/**
+ * Where keys are counted that get no bucket of their own. Each key has one of 1,024 buckets and
+ * each address one of 1,024 others; an admission needs room in both and counts in both.
+ *
+ * The key's bucket keeps the promise: all that a key was admitted here stands in it, whoever asked.
+ * The address's bucket keeps others safe: an address is admitted `capacity` here at most, so one
+ * that floods can fill one bucket of each kind in any window, and one in 512 of the others needs one
+ * of those two. Who needs a bucket that is partly filled finds so much of its window used.
+ */
+export class SharedBuckets {
+  readonly #window: SlidingWindow
+  /** First those of addresses, then those of keys; there while something in them counts. */
+  #memory: BucketMemory | undefined
+  #latest = 0
+  /** How often `admit()` was asked, and how often it refused. */
+  decisions = 0
+  refusals = 0
+
+  constructor(window: SlidingWindow) {
+    this.#window = window
+  }
+
+  get bytes(): number {
+    return this.#memory?.words.byteLength ?? 0
+  }
+
+  /** Both are 32 bits of a hash. Answers 0, or the milliseconds until both have room. */
+  admit(key: number, address: number, now: number): number {
+    this.decisions += 1
+    this.#memory ??= this.#createMemory()
+    const ofAddress = (address & MASK) * this.#window.words
+    const ofKey = this.#placeOf(key)
+    const waitMs = Math.max(
+      this.#window.waitMs(this.#memory, ofAddress, now),
+      this.#window.waitMs(this.#memory, ofKey, now),
+    )
+    if (waitMs > 0) {
+      this.refusals += 1
+      return waitMs
+    }
+    this.#window.admit(this.#memory, ofAddress, now)
+    this.#window.admit(this.#memory, ofKey, now)
+    this.#latest = now
+    return 0
+  }
+
+  /** True when something counts that the key, or one that shares its bucket, was admitted here. */
+  counts(key: number, now: number): boolean {
+    return this.#memory !== undefined && !this.#window.isIdle(this.#memory, this.#placeOf(key), now)
+  }
+
+  /** Gives a bucket of the same window the state of the key's, which counts. */
+  copyTo(key: number, { words }: BucketMemory, at: number): void {
+    const from = this.#placeOf(key)
+    const state = this.#memory?.words.subarray(from, from + this.#window.words)
+    if (state) words.set(state, at)
+  }
+
+  /** Gives the memory back when nothing counts any more. */
+  release(now: number, windowMs: number): void {
+    if (now - this.#latest >= windowMs) this.#memory = undefined
+  }
+
+  #placeOf(key: number): number {
+    return (BUCKETS + (key & MASK)) * this.#window.words
+  }
+
+  #createMemory(): BucketMemory {
+    const memory = new ArrayBuffer(2 * BUCKETS * this.#window.words * 4)
+    return { words: new Int32Array(memory), doubles: new Float64Array(memory) }
+  }
+}
