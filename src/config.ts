@@ -4,6 +4,7 @@ import { shippedPolicyPath } from './agent/policies/shipped-policy.ts'
 import { StartError } from './base/app-error.ts'
 import type { ListenAddress } from './base/listen-address.ts'
 import type { Secret } from './base/secret.ts'
+import type { AllowEntry } from './policy/outbound/outbound-allow.ts'
 import { ApiTokenSchema, type Environment, parseSettings, type Settings } from './settings.ts'
 
 /** What the processes are built from: typed, with defaults, paths absolute. */
@@ -30,6 +31,7 @@ export interface Config {
     readonly apiListen: ListenAddress
     readonly apiHosts: readonly string[]
     readonly cnameBase: string
+    readonly outboundAllow: readonly AllowEntry[]
     readonly dnsServers: readonly string[]
     readonly dnsListen: ListenAddress | undefined
     readonly acme: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
@@ -81,6 +83,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       apiListen: settings.GATEWAY_API_LISTEN,
       apiHosts: settings.GATEWAY_API_HOSTS,
       cnameBase: settings.GATEWAY_CNAME_BASE,
+      outboundAllow: settings.GATEWAY_OUTBOUND_ALLOW,
       dnsServers: settings.GATEWAY_DNS_SERVERS,
       dnsListen: settings.GATEWAY_DNS_LISTEN,
       acme: acmeOf(settings),

@@ -4,6 +4,7 @@ import { StartError } from './base/app-error.ts'
 import { isLoopback, type ListenAddress, parseListenAddress } from './base/listen-address.ts'
 import { nearest } from './base/nearest.ts'
 import { Secret } from './base/secret.ts'
+import { type AllowEntry, parseAllowEntry } from './policy/outbound/outbound-allow.ts'
 
 /** Settings have long names, so that four letters may be wrong and one still knows which is meant. */
 const MAX_WRONG_LETTERS = 4
@@ -54,6 +55,14 @@ const httpsUrl = z.string().refine((text) => {
   return protocol === 'https:' || (protocol === 'http:' && isLoopback(hostname))
 }, 'must be an https URL, such as https://acme.example.com/directory')
 const list = z.string().transform((text) => text.split(/[\s,]+/).filter((item) => item !== ''))
+const outboundAllow = list.transform((texts, context): AllowEntry[] =>
+  texts.flatMap((text) => {
+    const entry = parseAllowEntry(text)
+    if (!('problem' in entry)) return entry
+    context.addIssue({ code: 'custom', message: `cannot list ${text}: ${entry.problem}` })
+    return []
+  }),
+)
 
 /** Every setting with its meaning. `describe` texts are the README's table and `--help`. */
 const SettingsSchema = z.strictObject({
@@ -119,6 +128,11 @@ const SettingsSchema = z.strictObject({
   GATEWAY_CNAME_BASE: domain
     .default('gateway.localhost')
     .describe('CNAME targets of reserved domains lie below it; it has to lead to the gateway'),
+  GATEWAY_OUTBOUND_ALLOW: outboundAllow
+    .default([])
+    .describe(
+      'hosts, addresses or CIDRs, each with an optional :port, that policies may ask beside .internal',
+    ),
   GATEWAY_DNS_SERVERS: list
     .refine(
       (servers) =>

@@ -35,12 +35,6 @@ export function parseCidr(text: string): Cidr | undefined {
   }
 }
 
-/** True in the private networks of RFC 1918 and RFC 4193; not on loopback or link-local. */
-export function isPrivate(address: Address): boolean {
-  const range = address.range()
-  return range === 'private' || range === 'uniqueLocal'
-}
-
 /** Four decimal parts or IPv6: the short and octal forms of IPv4 mean other things elsewhere. */
 function isAddress(text: string): boolean {
   return (

@@ -3,8 +3,10 @@ import { isIP } from 'node:net'
 import process from 'node:process'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { StartError } from '../base/app-error.ts'
+import { parseConfig } from '../config.ts'
 import type { PlacedProblem } from '../policy/check.ts'
 import type { ExplainedRequest } from '../policy/explain.ts'
+import { mayDial } from '../policy/outbound/outbound-allow.ts'
 import type { CommandContext } from './command-context.ts'
 
 const MAX_REPEAT = 100_000
@@ -109,7 +111,7 @@ function problemLine(file: string, { position, severity, message, code }: Placed
 
 /** What is wrong with the policy goes to stderr: stdout has explanations alone. */
 async function explain(
-  { stdout, stderr }: CommandContext,
+  { stdout, stderr, environment }: CommandContext,
   file: string,
   { request, header, ip, body, status, responseHeader, repeat, json }: ExplainOptions,
 ): Promise<void> {
@@ -126,7 +128,11 @@ async function explain(
   }
   const upstream = { status, headers: responseHeader }
   const made = { ...request, headers: header, body, clientIp: ip, upstream }
-  const explanations = await explainPolicy(text, made, repeat)
+  const { outboundAllow } = parseConfig(environment).gateway
+  const explanations = await explainPolicy(text, made, {
+    repeat,
+    mayDial: (target) => mayDial(outboundAllow, target),
+  })
   if (!json) stdout.write(`${explanationsText(explanations)}\n`)
   else for (const one of explanations) stdout.write(`${JSON.stringify(one)}\n`)
 }

@@ -10,6 +10,7 @@ import {
   type RuleStep,
 } from './exchange/policy-exchange.ts'
 import { type Json, toJson } from './expression/value.ts'
+import type { PolicyReach } from './outbound/policy-reach.ts'
 import { type CompiledPolicy, compilePolicy } from './policy.ts'
 
 /** A request that nobody sends: what would the policy do with it? */
@@ -61,17 +62,19 @@ export interface Explanation {
 
 /**
  * Runs a policy for a made-up request, `repeat` times over: one explanation for each. Internal
- * endpoints are taken to be online. Other servers that the policy asks are asked. Throws PolicyError.
+ * endpoints are taken to be online. Other servers that the policy asks are asked where `mayDial`
+ * says so. Throws PolicyError.
  */
 export async function explainPolicy(
   source: unknown,
   request: ExplainedRequest,
-  repeat = 1,
+  { repeat = 1, mayDial }: { repeat?: number; mayDial?: PolicyReach['mayDial'] } = {},
 ): Promise<Explanation[]> {
   const policy = compilePolicy(source, {
     clock: systemClock,
     log: createLogger('silent'),
     hasInternal: () => true,
+    mayDial,
   })
   const explanations: Explanation[] = []
   for (let round = 0; round < repeat; round += 1) {

@@ -71,7 +71,7 @@ describe('explainPolicy()', () => {
     const explanations = await explainPolicy(
       { on_http_request: [{ actions: [limit] }] },
       request(),
-      4,
+      { repeat: 4 },
     )
     expect(explanations.map(({ answer }) => answer?.status)).toEqual([200, 200, 429, 429])
     expect(explanations[2]).toMatchObject({
@@ -175,7 +175,7 @@ describe('explainPolicy()', () => {
     const rules = { on_http_request: [{ actions: [{ type: 'circuit-breaker', config }] }] }
     const statuses = async (status: number) => {
       const upstream = { status, headers: [] }
-      const explanations = await explainPolicy(rules, request({ upstream }), 5)
+      const explanations = await explainPolicy(rules, request({ upstream }), { repeat: 5 })
       return explanations.map(({ answer }) => answer?.status)
     }
     expect(await statuses(500)).toEqual([500, 500, 500, 503, 503])
@@ -207,7 +207,7 @@ describe('explainPolicy()', () => {
 
   it('explains the policy that is shipped', async () => {
     const text = readFileSync(join(import.meta.dirname, '../../default-policy.json'), 'utf8')
-    const explanations = await explainPolicy(text, request(), 601)
+    const explanations = await explainPolicy(text, request(), { repeat: 601 })
     expect(explanations.filter(({ answer }) => answer?.status === 429)).toHaveLength(1)
     expect(explanations[0]?.answer?.headers).toEqual(['x-served-by', 'device-agent'])
   })

@@ -2,7 +2,7 @@ import { lookup as dnsLookup } from 'node:dns'
 import { type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import type { LookupFunction } from 'node:net'
-import { isPrivate, parseAddress } from '../../base/cidr.ts'
+import { parseAddress } from '../../base/cidr.ts'
 import type { Asker, PolicyReach } from './policy-reach.ts'
 
 /** Says to this gateway, where a request comes back to it, how deep policies ask each other. */
@@ -41,8 +41,8 @@ export class OutboundError extends Error {
 
 /**
  * Asks an HTTP server on behalf of a policy. The author of a policy is not the owner of the
- * gateway: only private networks can be reached unless the gateway allows more, and the check is
- * made on the address that is dialed. Redirects are answers like others. Throws OutboundError.
+ * gateway: beside internal endpoints only what the gateway allows can be reached, and the check is
+ * made on the address that is dialled. Redirects are answers like others. Throws OutboundError.
  */
 export function send(request: OutboundRequest, reach: PolicyReach): Promise<OutboundResponse> {
   return new Promise((resolve, reject) => {
@@ -79,11 +79,14 @@ function open(
       createConnection: () => stream,
     })
   }
-  const mayReach = reach.mayReach ?? isPrivateAddress
   const host = url.hostname.replace(/^\[|\]$/g, '')
-  if (parseAddress(host) && !mayReach(host)) throw unreachable(host)
-  const dial = url.protocol === 'https:' ? httpsRequest : httpRequest
-  const lookup = guardedLookup(mayReach)
+  const isTls = url.protocol === 'https:'
+  const port = Number(url.port) || (isTls ? 443 : 80)
+  const mayDial = (address: string) => reach.mayDial?.({ host, address, port }) ?? false
+  // An address is dialled as it is, without a lookup.
+  if (parseAddress(host) && !mayDial(host)) throw unreachable(host)
+  const dial = isTls ? httpsRequest : httpRequest
+  const lookup = guardedLookup(mayDial)
   const fields = { ...forwardedFor(asker), ...headers, ...sealedDepth(asker, reach) }
   return dial(url, { method, headers: fields, signal, agent: false, lookup })
 }
@@ -100,19 +103,20 @@ function sealedDepth(asker: Asker | undefined, reach: PolicyReach): Record<strin
 
 const pathOf = (url: URL) => ({ path: `${url.pathname}${url.search}` })
 
-const isPrivateAddress = (ip: string): boolean => {
-  const address = parseAddress(ip)
-  return address !== undefined && isPrivate(address)
-}
-
 const unreachable = (host: string) =>
-  new OutboundError('ERR_NGROK_3600', `${host} is outside of what policies may reach.`)
+  new OutboundError(
+    'ERR_NGROK_3600',
+    `${host} is outside of what policies may reach here: GATEWAY_OUTBOUND_ALLOW has no leave for it.`,
+  )
 
-/** Resolves names to addresses that may be reached, so that a name cannot lead elsewhere. */
-function guardedLookup(mayReach: (ip: string) => boolean): LookupFunction {
+/**
+ * Resolves names to the addresses that may be dialled. The socket takes what this answers and asks
+ * nobody again, so a name cannot lead elsewhere between check and dial.
+ */
+function guardedLookup(mayDial: (address: string) => boolean): LookupFunction {
   return (hostname, options, callback) => {
     dnsLookup(hostname, { ...options, all: true }, (error, addresses) => {
-      const allowed = error ? [] : addresses.filter(({ address }) => mayReach(address))
+      const allowed = error ? [] : addresses.filter(({ address }) => mayDial(address))
       const [first] = allowed
       if (error) callback(error, [])
       else if (!first) callback(unreachable(hostname), [])

@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream'
 import type { AddressRanges } from '../../base/cidr.ts'
 import type { Connection } from '../exchange/policy-exchange.ts'
+import type { DialTarget } from './outbound-allow.ts'
 
 /** For whom a policy asks another server. */
 export interface Asker {
@@ -25,6 +26,6 @@ export interface PolicyReach {
   readonly sealDepth?: ((depth: number) => string) | undefined
   /** The ranges of an IP policy as they are now; undefined when there is no such policy. */
   readonly ipPolicy?: ((id: string) => AddressRanges | undefined) | undefined
-  /** Which addresses http-request and key downloads may reach; private networks unless given. */
-  readonly mayReach?: ((ip: string) => boolean) | undefined
+  /** Where http-request and key downloads may connect to; unless given, to no address at all. */
+  readonly mayDial?: ((target: DialTarget) => boolean) | undefined
 }

@@ -49,7 +49,12 @@ async function startSite(service: number) {
   const policyOf = (rules: readonly Rule[]) =>
     compilePolicy(
       { on_http_request: rules },
-      { ...reach, mayReach: (ip) => ip === '127.0.0.1', clock: systemClock, log: captured.log },
+      {
+        ...reach,
+        mayDial: ({ address }) => address === '127.0.0.1',
+        clock: systemClock,
+        log: captured.log,
+      },
     )
   const { http } = site.addresses
   const openCloud = (host: string, ...rules: Rule[]): CloudEndpoint => {

@@ -5,6 +5,11 @@ import { text } from 'node:stream/consumers'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../src/base/clock.ts'
 import { PolicyError } from '../../../src/policy/document/problem.ts'
+import {
+  type AllowEntry,
+  mayDial,
+  parseAllowEntry,
+} from '../../../src/policy/outbound/outbound-allow.ts'
 import { compilePolicy, type PolicyOptions } from '../../../src/policy/policy.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import {
@@ -24,7 +29,13 @@ async function serve(
   return { url: `http://127.0.0.1:${port}`, server, port }
 }
 
-const LOOPBACK: Partial<PolicyOptions> = { mayReach: (ip) => ip === '127.0.0.1' || ip === '::1' }
+const LOOPBACK = listing('127.0.0.1', 'localhost')
+
+/** With leave for what GATEWAY_OUTBOUND_ALLOW would list. */
+function listing(...texts: string[]): Partial<PolicyOptions> {
+  const entries = texts.map((text) => parseAllowEntry(text) as AllowEntry)
+  return { mayDial: (target) => mayDial(entries, target) }
+}
 
 interface Result {
   readonly error: { readonly code: string; readonly message: string }
@@ -313,7 +324,12 @@ describe('http-request', () => {
       'http://169.254.169.254/',
       'http://0.0.0.0:9/',
       'http://8.8.8.8/',
+      'http://10.0.0.1/',
+      'http://[fd00::1]/',
+      'http://0x7f.1:9/',
+      'http://2130706433:9/',
       'http://[::ffff:127.0.0.1]:9/',
+      'http://[64:ff9b::a00:1]/',
     ])('does not reach %s', async (url) => {
       const { result } = await ask({ url }, {}, {})
       expect(result.error).toEqual({
@@ -330,6 +346,32 @@ describe('http-request', () => {
       )
       const redirected = await ask({ url, max_redirects: 1 })
       expect(redirected.result.error.message).toContain('127.0.0.2')
+    })
+
+    it('reaches what is listed on its port, and nothing beside it', async () => {
+      const { url, port } = await serve((_, response) => response.end('here'))
+      const other = await serve((_, response) => response.end('there'))
+      const reach = listing(`localhost:${port}`)
+      const { result } = await ask({ url: url.replace('127.0.0.1', 'localhost') }, {}, reach)
+      expect(result.res.body).toBe('here')
+      for (const refused of [url, other.url.replace('127.0.0.1', 'localhost')]) {
+        expect((await ask({ url: refused }, {}, reach)).result.error.code).toBe('ERR_NGROK_3600')
+      }
+    })
+
+    it('dials the address that was judged, whatever the name leads to next', async () => {
+      const { port } = await serve((_, response) => response.end('here'))
+      const judged: string[] = []
+      const reach: Partial<PolicyOptions> = {
+        mayDial: ({ host, address }) => {
+          judged.push(`${host} ${address}`)
+          return address === '127.0.0.1'
+        },
+      }
+      const { result } = await ask({ url: `http://localhost:${port}/` }, {}, reach)
+      expect(result.res).toMatchObject({ body: 'here', resolved_ip: '127.0.0.1' })
+      expect(judged).toContain('localhost 127.0.0.1')
+      expect(new Set(judged).size).toBe(judged.length)
     })
   })
 

@@ -48,7 +48,7 @@ const config = (source: string, changes: Record<string, unknown> = {}) => ({
 
 const bench = (source = keyFile(key), changes?: Record<string, unknown>) =>
   new PolicyBench(onRequest('jwt-validation', config(source, changes)), {
-    mayReach: (ip) => ip === '127.0.0.1',
+    mayDial: ({ address }) => address === '127.0.0.1',
   })
 
 const bearing = (token: string): ExchangeParts => ({

@@ -1,0 +1,130 @@
+import ipaddr from 'ipaddr.js'
+import { type Address, parseAddress } from '../../base/cidr.ts'
+
+type Range = readonly [Address, number]
+
+/** One entry of GATEWAY_OUTBOUND_ALLOW: a name or a range of addresses, and the one port it is for. */
+export type AllowEntry = { readonly port: number | undefined } & (
+  | { readonly kind: 'name'; readonly name: string }
+  | { readonly kind: 'range'; readonly range: Range }
+)
+
+/** Where a policy is about to connect to. */
+export interface DialTarget {
+  /** As the URL has it, without brackets. */
+  readonly host: string
+  /** What it was resolved to; the host itself when that is an address. */
+  readonly address: string
+  readonly port: number
+}
+
+/** Never dialled, whatever is listed: nobody, groups, link-local and where clouds keep metadata. */
+const NEVER: readonly Range[] = [
+  '0.0.0.0/8',
+  '100.100.100.200/32',
+  '169.254.0.0/16',
+  '192.0.0.192/32',
+  '224.0.0.0/4',
+  '240.0.0.0/4',
+  '::/128',
+  'fd00:ec2::254/128',
+  'fe80::/10',
+  'fec0::/10',
+  'ff00::/8',
+].map((text) => ipaddr.parseCIDR(text))
+
+/** Forms of IPv6 that lead to the IPv4 address in their last or next bytes. */
+const CARRIERS = [
+  // RFC 4291 section 2.5.5.1, RFC 6052 section 2.1, RFC 2765 section 2.1, RFC 3056 section 2.
+  { range: ipaddr.IPv6.parseCIDR('::/96'), firstByte: 12 },
+  { range: ipaddr.IPv6.parseCIDR('64:ff9b::/96'), firstByte: 12 },
+  { range: ipaddr.IPv6.parseCIDR('::ffff:0:0:0/96'), firstByte: 12 },
+  { range: ipaddr.IPv6.parseCIDR('2002::/16'), firstByte: 2 },
+]
+
+const ENTRY = /^(?:\[([^[\]]+)\]|([^[\]:]+))(?::(\d{1,5}))?$/
+
+/** Reads an entry: a name, an address or a CIDR, each with an optional `:port`. */
+export function parseAllowEntry(text: string): AllowEntry | { readonly problem: string } {
+  // An IPv6 address without brackets ends in what looks like a port.
+  const isBareIpv6 = ipaddr.IPv6.isValid(text) || ipaddr.IPv6.isValidCIDR(text)
+  const [, bracketed, bare, digits] = isBareIpv6 ? [text, text] : (ENTRY.exec(text) ?? [])
+  const what = (bracketed ?? bare ?? '').toLowerCase()
+  const port = digits === undefined ? undefined : Number(digits)
+  // The zone of an address means something on one machine only.
+  if (what === '' || what.includes('%')) return NO_ENTRY
+  if (port === 0 || (port ?? 0) > 65_535) return { problem: 'a port is a number from 1 to 65535' }
+  const range = parseRange(what)
+  if (range === undefined) return bracketed === undefined ? parseName(what, port) : NO_ENTRY
+  return 'problem' in range ? range : { kind: 'range', range: range.range, port }
+}
+
+/**
+ * True when an entry has leave for the address. A wide range such as `0.0.0.0/0` stands for public
+ * addresses: private, shared and loopback ones need an entry that begins among them. A name may
+ * lead to any of those but loopback, which only `localhost` does.
+ */
+export function mayDial(
+  entries: readonly AllowEntry[],
+  { host, address: text, port }: DialTarget,
+): boolean {
+  const parsed = parseAddress(text)
+  if (!parsed) return false
+  const address = carried(parsed)
+  if (NEVER.some((range) => contains(range, address))) return false
+  const kind = address.range()
+  return entries.some((entry) => {
+    if (entry.port !== undefined && entry.port !== port) return false
+    if (entry.kind === 'range') {
+      const [base] = entry.range
+      return contains(entry.range, address) && (kind === 'unicast' || base.range() === kind)
+    }
+    return entry.name === host && (entry.name === 'localhost') === (kind === 'loopback')
+  })
+}
+
+const NO_ENTRY = { problem: 'it is no host, address or CIDR with an optional :port' }
+
+function parseRange(what: string): { range: Range } | { problem: string } | undefined {
+  if (parseAddress(what)) return checkRange(`${what}/${what.includes(':') ? 128 : 32}`)
+  return what.includes('/') ? checkRange(what) : undefined
+}
+
+function checkRange(cidr: string): { range: Range } | { problem: string } {
+  if (!parseAddress(cidr.replace(/\/.*/, '')) || !ipaddr.isValidCIDR(cidr)) return NO_ENTRY
+  const [base, bits] = ipaddr.parseCIDR(cidr)
+  const network = (base.kind() === 'ipv4' ? ipaddr.IPv4 : ipaddr.IPv6).networkAddressFromCIDR(cidr)
+  if (network.toString() !== base.toString()) {
+    return { problem: `a CIDR begins with its lowest address: ${network}/${bits}` }
+  }
+  if (carried(base) !== base) {
+    return { problem: 'write IPv4 addresses as IPv4: they count as such in whatever form' }
+  }
+  const never = NEVER.find((range) => range[1] <= bits && contains(range, base))
+  if (never) return { problem: `${never[0]}/${never[1]} is never dialled` }
+  return { range: [base, bits] }
+}
+
+function parseName(name: string, port: number | undefined): AllowEntry | { problem: string } {
+  if (name === 'internal' || name.endsWith('.internal')) {
+    return { problem: 'names below .internal are endpoints of this gateway and need no entry' }
+  }
+  // As URLs have it: what a URL reads in another way would never fit.
+  const url = /^[\w.-]+$/.test(name) && URL.canParse(`http://${name}`) && new URL(`http://${name}`)
+  return url && url.hostname === name ? { kind: 'name', name, port } : NO_ENTRY
+}
+
+/** The address that is meant: IPv4 where it is only wrapped in IPv6. */
+function carried(address: Address): Address {
+  if (!(address instanceof ipaddr.IPv6)) return address
+  if (address.isIPv4MappedAddress()) return address.toIPv4Address()
+  const isOwn = address.range() === 'loopback' || address.range() === 'unspecified'
+  const carrier = isOwn ? undefined : CARRIERS.find(({ range }) => address.match(range))
+  if (!carrier) return address
+  const { firstByte } = carrier
+  return new ipaddr.IPv4(address.toByteArray().slice(firstByte, firstByte + 4))
+}
+
+function contains([base, bits]: Range, address: Address): boolean {
+  return address.kind() === base.kind() && address.match(base as never, bits)
+}

@@ -1,0 +1,139 @@
+import { describe, expect, it } from 'vitest'
+import {
+  type AllowEntry,
+  mayDial,
+  parseAllowEntry,
+} from '../../../src/policy/outbound/outbound-allow.ts'
+
+function entriesOf(list: string): AllowEntry[] {
+  return list.split(' ').map((text) => {
+    const entry = parseAllowEntry(text)
+    if ('problem' in entry) throw new Error(`${text}: ${entry.problem}`)
+    return entry
+  })
+}
+
+/** `host port`, `host>address port`. */
+function reaches(list: string, target: string): boolean {
+  const [where = '', port = '80'] = target.split(' ')
+  const [host = '', address = host] = where.split('>')
+  return mayDial(list === '' ? [] : entriesOf(list), { host, address, port: Number(port) })
+}
+
+describe('mayDial()', () => {
+  it.each([
+    ['10.0.0.0/8', '10.1.2.3'],
+    ['10.1.2.3', '10.1.2.3 9'],
+    ['10.1.2.3:443', '10.1.2.3 443'],
+    ['10.0.0.0/8:443', '10.1.2.3 443'],
+    ['192.168.0.0/16', '::ffff:192.168.0.1'],
+    ['10.0.0.0/8', '64:ff9b::a00:1'],
+    ['10.0.0.0/8', '2002:a00:1::1'],
+    ['fd00::/8', 'fd12::1'],
+    ['[fd00::/8]:443', 'fd12::1 443'],
+    ['[fd12::1]', 'fd12::1'],
+    ['fd12::1', 'fd12::1'],
+    ['127.0.0.1', '127.0.0.1'],
+    ['::1', '::1'],
+    ['localhost', 'localhost>127.0.0.1'],
+    ['localhost:8080', 'localhost>::1 8080'],
+    ['Keys.Example.com', 'keys.example.com>203.0.113.9'],
+    ['keycloak', 'keycloak>10.0.0.9'],
+    ['0.0.0.0/0', '8.8.8.8'],
+    ['::/0', '2606:4700::1'],
+    ['100.64.0.0/10', '100.64.3.2'],
+    ['9.9.9.9 10.0.0.1:80', '10.0.0.1 80'],
+  ])('with %s reaches %s', (list, target) => {
+    expect(reaches(list, target)).toBe(true)
+  })
+
+  it.each([
+    ['', '8.8.8.8'],
+    ['', 'keys.example.com>8.8.8.8'],
+    ['10.1.2.3:443', '10.1.2.3 80'],
+    ['10.0.0.0/8:443', '10.1.2.3 4430'],
+    ['10.0.0.0/8', '11.0.0.1'],
+    ['10.0.0.0/8', 'keys.example.com>11.0.0.1'],
+    ['keys.example.com', 'other.example.com>203.0.113.9'],
+    ['keys.example.com:443', 'keys.example.com>203.0.113.9 80'],
+    ['keys.example.com', '203.0.113.9'],
+    // A name that somebody else looks after must not lead into this machine.
+    ['keys.example.com', 'keys.example.com>127.0.0.1'],
+    ['keys.example.com', 'keys.example.com>::1'],
+    ['keys.example.com', 'keys.example.com>::ffff:127.0.0.1'],
+    ['localhost', 'localhost>10.0.0.1'],
+    // What is wide stands for public addresses.
+    ['0.0.0.0/0', '10.0.0.1'],
+    ['0.0.0.0/0', '127.0.0.1'],
+    ['0.0.0.0/0', '100.64.0.1'],
+    ['0.0.0.0/0', '::ffff:10.0.0.1'],
+    ['8.0.0.0/5', '10.0.0.1'],
+    ['::/0', '::1'],
+    ['::/0', 'fd00::1'],
+    ['::/0', '64:ff9b::808:808'],
+    ['::/0', '::ffff:0:a00:1'],
+    ['::/0', '2001:0:1::1'],
+  ])('with %s does not reach %s', (list, target) => {
+    expect(reaches(list, target)).toBe(false)
+  })
+
+  it.each([
+    '0.0.0.0',
+    '0.1.2.3',
+    '::',
+    '169.254.169.254',
+    '169.254.0.1',
+    '::ffff:169.254.169.254',
+    '64:ff9b::a9fe:a9fe',
+    '2002:a9fe:a9fe::1',
+    'fe80::1',
+    'fe80::1%lo',
+    'fd00:ec2::254',
+    '100.100.100.200',
+    '224.0.0.1',
+    'ff02::1',
+    '255.255.255.255',
+  ])('never reaches %s', (address) => {
+    const all = '0.0.0.0/0 ::/0 10.0.0.0/8 fd00::/8 100.64.0.0/10 127.0.0.0/8 name.example'
+    expect(reaches(all, address)).toBe(false)
+    expect(reaches(all, `name.example>${address}`)).toBe(false)
+  })
+})
+
+describe('parseAllowEntry()', () => {
+  it.each([
+    ['10.0.0.1/8', 'a CIDR begins with its lowest address: 10.0.0.0/8'],
+    ['fd12::1/8', 'a CIDR begins with its lowest address: fd00::/8'],
+    ['10.0.0.1:0', 'a port is a number from 1 to 65535'],
+    ['10.0.0.1:65536', 'a port is a number from 1 to 65535'],
+    ['169.254.169.254', '169.254.0.0/16 is never dialled'],
+    ['169.254.0.0/16', '169.254.0.0/16 is never dialled'],
+    ['fe80::/10', 'fe80::/10 is never dialled'],
+    ['0.0.0.0', '0.0.0.0/8 is never dialled'],
+    ['::ffff:10.0.0.1', 'write IPv4 addresses as IPv4: they count as such in whatever form'],
+    ['64:ff9b::/96', 'write IPv4 addresses as IPv4: they count as such in whatever form'],
+    ['cam.internal', 'names below .internal are endpoints of this gateway and need no entry'],
+  ])('says of %s: %s', (text, problem) => {
+    expect(parseAllowEntry(text)).toEqual({ problem })
+  })
+
+  it.each([
+    '10.0.0.0/33',
+    '10.0.0',
+    '127.1',
+    '0x7f.0.0.1',
+    'http://10.0.0.1',
+    'keys.example.com/path',
+    '*.example.com',
+    'bücher.example',
+    ':443',
+    '[::1',
+    '[keys.example.com]:443',
+    'fd00::1%eth0',
+    'user@host',
+  ])('does not take %s', (text) => {
+    expect(parseAllowEntry(text)).toEqual({
+      problem: 'it is no host, address or CIDR with an optional :port',
+    })
+  })
+})
