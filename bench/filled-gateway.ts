@@ -32,7 +32,13 @@ export function fillGateway(folder: string, { devices, apiKeys, domain }: Fillin
   const clock = systemClock
   const stores = openGatewayDatabase(folder, { log: createLogger('silent'), clock })
   const ids = new IdSource(clock)
-  const issuer = new CredentialIssuer({ ...stores, ids, clock, onCredentialChange: () => {} })
+  const issuer = new CredentialIssuer({
+    ...stores,
+    ids,
+    clock,
+    onCredentialChange: () => {},
+    onOwnerDelete: () => {},
+  })
   let ownerId = ''
   const startedAt = performance.now()
   const made = Array.from({ length: devices }, (_, index) => {

@@ -41,7 +41,7 @@ export interface FieldError {
 
 export interface AppErrorOptions {
   readonly errors?: readonly FieldError[]
-  /** The connectivity service's own code, such as `ERR_NGROK_334`. */
+  /** The connectivity service's own code, such as `ERR_NGROK_334` or `ERR_GATEWAY_KEY_SCOPE`. */
   readonly serviceCode?: string | undefined
   readonly retryAfterS?: number
   readonly cause?: unknown

@@ -4,6 +4,7 @@ import type { Closer } from '../base/closer.ts'
 import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import { LimiterTables } from '../policy/limit/limiter-tables.ts'
+import type { AllowEntry } from '../policy/outbound/outbound-allow.ts'
 import { Authority } from './access/authority.ts'
 import { CredentialIssuer } from './access/credential-issuer.ts'
 import {
@@ -43,6 +44,8 @@ export interface GatewayCoreOptions {
   readonly dnsListen: ListenAddress | undefined
   readonly cnameBase: string
   readonly rateLimitKeys: number | undefined
+  /** Where policies may connect to beside internal endpoints. */
+  readonly outboundAllow: readonly AllowEntry[]
   readonly credentialLimits: Partial<CredentialLimits> | undefined
   readonly log: Logger
   readonly clock: Clock
@@ -72,8 +75,16 @@ export async function openGatewayCore(
   options: GatewayCoreOptions,
   closer: Closer,
 ): Promise<GatewayCore> {
-  const { dataDir, cnameBase, rateLimitKeys, credentialLimits, clock, log, onRestartNeeded } =
-    options
+  const {
+    dataDir,
+    cnameBase,
+    rateLimitKeys,
+    outboundAllow,
+    credentialLimits,
+    clock,
+    log,
+    onRestartNeeded,
+  } = options
   mkdirSync(dataDir, { recursive: true, mode: 0o700 })
   const stores = openGatewayDatabase(dataDir, { log, clock, onRestartNeeded })
   closer.own('gateway database', stores.database, (it) => it.close())
@@ -94,6 +105,7 @@ export async function openGatewayCore(
   )
   const registrar = new DomainRegistrar({
     store: stores.domains,
+    botUsers: stores.botUsers,
     registry,
     ids,
     clock,
@@ -105,18 +117,14 @@ export async function openGatewayCore(
     ids,
     clock,
     onCredentialChange: (id) => sessions.recheck(id),
+    onOwnerDelete: (id) => cloudEndpoints.forgetOwner(id),
   })
-  const authority = new Authority(stores)
+  const authority = new Authority({ ...stores, clock })
   const limits = new LimiterTables({ maxKeys: rateLimitKeys, clock, log })
   const { httpListen: http, httpsListen: https } = options
   const ingress = new Ingress({ registry, http, https, tls: certificates, log, clock })
-  const reach = policyReach({
-    ...stores,
-    registry,
-    connectInternal: (url, asker) => ingress.connectInternal(url, asker),
-    sealDepth: (depth) => ingress.sealDepth(depth),
-  })
-  const policies = new EndpointPolicies({ ...reach, limits, clock, log })
+  const reachOf = policyReach({ ...stores, registry, outboundAllow, ingress })
+  const policies = new EndpointPolicies({ reachOf, limits, clock, log })
   const urls = new EndpointUrls({ http: http.port, https: https.port })
   const cloudEndpoints = new CloudEndpoints({
     ...stores,

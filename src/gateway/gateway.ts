@@ -5,6 +5,7 @@ import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
 import { HttpServer } from '../http/http-server.ts'
+import type { AllowEntry } from '../policy/outbound/outbound-allow.ts'
 import { type AgentLimits, DEFAULT_AGENT_LIMITS } from './agents/agent-deps.ts'
 import { AgentListener } from './agents/agent-listener.ts'
 import { Binder } from './agents/binder.ts'
@@ -40,6 +41,8 @@ export interface GatewayOptions {
   readonly acme?: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
   /** Where ACME authorities ask about their challenges; without it, DNS is not answered. */
   readonly dnsListen?: ListenAddress | undefined
+  /** Where policies may connect to beside internal endpoints; unless given, nowhere. */
+  readonly outboundAllow?: readonly AllowEntry[]
   /** Whom the DNS check asks, `address` or `address:port`; unset: the machine's resolvers. */
   readonly dnsServers?: readonly string[]
   /** Certificate for the HTTPS ingress; without it the own CA issues one per reserved domain. */
@@ -112,7 +115,14 @@ export class Gateway {
 
   async #open(): Promise<GatewayParts> {
     const { agentListen } = this.#options
-    const { tls, acme, dnsListen, rateLimitKeys, credentialLimits } = this.#options
+    const {
+      tls,
+      acme,
+      dnsListen,
+      rateLimitKeys,
+      outboundAllow = [],
+      credentialLimits,
+    } = this.#options
     const core = await openGatewayCore(
       {
         ...this.#options,
@@ -122,6 +132,7 @@ export class Gateway {
         dnsListen,
         cnameBase: this.#cnameBase,
         rateLimitKeys,
+        outboundAllow,
         credentialLimits,
       },
       this.#closer,

@@ -1,3 +1,4 @@
+import { AppError } from '../base/app-error.ts'
 import type { Secret } from '../base/secret.ts'
 import { matchesHash } from '../base/token.ts'
 import type { Authority } from './access/authority.ts'
@@ -105,6 +106,7 @@ function isAllowed(check: () => unknown): boolean {
     return true
   } catch (error) {
     if (error instanceof ServiceError) return false
+    if (error instanceof AppError && error.code === 'unauthenticated') return false
     throw error
   }
 }

@@ -22,6 +22,8 @@ export interface FileDatabaseOptions {
 export interface WriteOptions {
   /** For changes that free space: a full disk gives them the reserve, and runs `change` again. */
   readonly mayUseReserve?: boolean
+  /** False for what is worth no backup of its own; it is part of the next one. */
+  readonly isBackedUp?: boolean
 }
 
 /** What people are shown about the storage. Times are milliseconds since the epoch. */
@@ -69,12 +71,12 @@ export class FileDatabase {
     return this.#connection.prepare(sql) as Statement<Parameters, Row>
   }
 
-  write<T>(change: () => T, { mayUseReserve = false }: WriteOptions = {}): T {
+  write<T>(change: () => T, { mayUseReserve = false, isBackedUp = true }: WriteOptions = {}): T {
     if (this.#connection.inTransaction) return change()
     this.#requireFile()
     try {
       const result = mayUseReserve ? this.#commitAnyway(change) : this.#commit(change)
-      this.#backups.changed()
+      if (isBackedUp) this.#backups.changed()
       return result
     } catch (error) {
       this.#noteFault(error)

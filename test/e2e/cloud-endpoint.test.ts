@@ -29,7 +29,7 @@ async function startSite() {
   const listed = await site.manage('GET', '/credentials')
   const { credentials } = (await listed.json()) as { credentials: { id: string; acl: string[] }[] }
   const [credential] = credentials
-  const acl = [...(credential?.acl ?? []), 'bind:*.internal']
+  const acl = [...(credential?.acl ?? []), 'share:*.internal']
   await site.manage('PATCH', `/credentials/${credential?.id}`, { acl })
   for (const name of ['cam', 'door']) {
     const upstream = await startEchoUpstream(name)

@@ -8,6 +8,7 @@ export function connectedAgent(suffix: string, change: Partial<ConnectedAgent> =
     id: `ts_${suffix.padStart(27, '0')}`,
     identity: {
       credentialId: 'cr_000000000000000000000000000',
+      ownerId: null,
       presentedClientId: undefined,
       deviceId: undefined,
       agentVersion: '1.2.3',
@@ -34,6 +35,7 @@ export function agentWithEndpoint(suffix: string) {
   const traffic = { requests: 0, active: 0, refused: 0, bytesIn: 0, bytesOut: 0, errors: new Map() }
   const endpoint = {
     type: 'agent',
+    ownerId: null,
     id: `ep_${suffix.padStart(27, '0')}`,
     url: `https://press-${suffix}.site.test`,
     host: `press-${suffix}.site.test`,

@@ -29,17 +29,26 @@ export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false 
     ids,
     clock,
     onCredentialChange: (id) => changedCredentials.push(id),
+    onOwnerDelete: (id) => cloudEndpoints.forgetOwner(id),
   })
   const registrar = new DomainRegistrar({
     store: stores.domains,
+    botUsers: stores.botUsers,
     registry,
     ids,
     clock,
     hasAcme,
     onChange: ({ domain }) => changedDomains.push(domain),
   })
-  const authority = new Authority(stores)
-  const policies = new EndpointPolicies({ ...policyReach({ ...stores, registry }), clock, log })
+  const authority = new Authority({ ...stores, clock })
+  const reachOf = policyReach({
+    ...stores,
+    registry,
+    // Whoever tests what policies ask over an ingress brings one.
+    ingress: { connectInternal: () => undefined, sealDepth: String },
+    outboundAllow: [],
+  })
+  const policies = new EndpointPolicies({ reachOf, clock, log })
   const urls = new EndpointUrls({ http: 8080, https: 8443 })
   const coveredHosts: string[] = []
   const cloudEndpoints = new CloudEndpoints({

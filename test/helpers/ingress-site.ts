@@ -124,6 +124,7 @@ function createEndpoint({ host, protocol, url, slots, policy }: EndpointParts): 
   const id = `ep_${host}`
   return {
     type: 'agent',
+    ownerId: null,
     id,
     url,
     host,

@@ -109,6 +109,7 @@ function createEndpoint(
   const id = `ep_${host}`
   return {
     type: 'agent',
+    ownerId: null,
     id,
     url: `http://${host}:80`,
     host,

@@ -1,19 +1,27 @@
-import { findDomainProblem, isBelow } from '../records/domain-name.ts'
+import { findDomainProblem, isBelow, isInternal } from '../records/domain-name.ts'
 
 const MAX_RULE = 512
+const VERB = /^(bind|share):(.*)$/s
 const LABEL = /^(?:\*|[\w.:/-]{1,128})=(?:\*|[\w.:/-]{1,128})$/
 const ADDRESS = /^(.+):(\d{1,5})$/
 const DEFAULT_PORTS = [80, 443]
 
 type Rule =
   | { readonly kind: 'all' }
-  | { readonly kind: 'host'; readonly host: string; readonly port: number | undefined }
+  | {
+      readonly kind: 'host'
+      readonly host: string
+      readonly port: number | undefined
+      /** Whether other accounts find what is bound there. */
+      readonly isShared: boolean
+    }
   /** `key=value` rules are for labeled tunnels; they never allow a name. */
   | { readonly kind: 'label' }
 
 /**
  * What a credential may bind: `*`, `bind:*`, `bind:<host>[:port]`, `bind:*.<host>`,
- * `bind:<key>=<value>`. One rule that fits is enough; without any rule all is allowed.
+ * `bind:<key>=<value>`, and `share:<host>` for an internal name that policies of all accounts find.
+ * One rule that fits is enough; without any rule there is no limit to what its owner has.
  */
 export class Acl {
   readonly #rules: readonly Rule[]
@@ -29,9 +37,21 @@ export class Acl {
     return new Acl(rules.map((rule) => rule ?? { kind: 'label' }))
   }
 
+  /** Without rules nothing is granted beyond what the owner has. */
+  get isEmpty(): boolean {
+    return this.#rules.length === 0
+  }
+
   /** True when an HTTP endpoint on `host` (lower case; may be a wildcard) may be bound. */
   allows(host: string): boolean {
-    return this.#rules.length === 0 || this.#rules.some((rule) => ruleAllows(rule, host))
+    return this.isEmpty || this.#rules.some((rule) => ruleAllows(rule, host))
+  }
+
+  /** True when a rule shares the internal endpoint on `host` with all accounts. */
+  shares(host: string): boolean {
+    return this.#rules.some(
+      (rule) => rule.kind === 'host' && rule.isShared && ruleAllows(rule, host),
+    )
   }
 
   /** The wildcards and names that the rules spell out, first rule first. */
@@ -45,6 +65,12 @@ export function isAclRule(text: string): boolean {
   return parseRule(text) !== undefined
 }
 
+/** The name or wildcard that a rule spells out, and what for; undefined when it spells out none. */
+export function nameInRule(text: string): { host: string; isShared: boolean } | undefined {
+  const rule = parseRule(text)
+  return rule?.kind === 'host' ? { host: rule.host, isShared: rule.isShared } : undefined
+}
+
 function ruleAllows(rule: Rule, host: string): boolean {
   if (rule.kind !== 'host') return rule.kind === 'all'
   // A rule with another port speaks of a TCP address.
@@ -54,12 +80,14 @@ function ruleAllows(rule: Rule, host: string): boolean {
 
 function parseRule(text: string): Rule | undefined {
   if (text === '*') return { kind: 'all' }
-  if (!text.startsWith('bind:') || text.length > MAX_RULE) return undefined
-  const value = text.slice('bind:'.length)
+  const [, verb, value = ''] = VERB.exec(text) ?? []
+  if (verb === undefined || text.length > MAX_RULE) return undefined
+  const isShared = verb === 'share'
+  if (isShared && !isInternal(value.toLowerCase())) return undefined
   if (value === '*') return { kind: 'all' }
   if (value.includes('=')) return LABEL.test(value) ? { kind: 'label' } : undefined
   const [, name = value, port] = ADDRESS.exec(value) ?? []
   const host = name.toLowerCase()
   if (findDomainProblem(host) || Number(port) > 65_535) return undefined
-  return { kind: 'host', host, port: port === undefined ? undefined : Number(port) }
+  return { kind: 'host', host, port: port === undefined ? undefined : Number(port), isShared }
 }

@@ -1,9 +1,11 @@
+import { AppError } from '../../base/app-error.ts'
+import type { Clock } from '../../base/clock.ts'
 import { hashToken, matchesHash } from '../../base/token.ts'
 import type { ApiKey, ApiKeyStore } from '../records/api-key-store.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
 import { isInternal } from '../records/domain-name.ts'
-import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
+import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { idOfToken, isResourceId } from '../records/resource-id.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { Acl } from './acl.ts'
@@ -11,11 +13,30 @@ import { Acl } from './acl.ts'
 /** Compared with when there is no such credential, so that the answer takes as long. */
 const NO_HASH = hashToken('')
 
+/** The time of last use is true to this much, so that using a key is not writing. */
+const USE_STEP_MS = 60_000
+
 export interface AuthorityDeps {
   readonly credentials: CredentialStore
   readonly botUsers: BotUserStore
   readonly domains: ReservedDomainStore
   readonly apiKeys: ApiKeyStore
+  readonly clock: Clock
+}
+
+/** What a credential has leave for on a host. */
+export interface BindRight {
+  /** Whose endpoint it is going to be. */
+  readonly ownerId: string | null
+  /** Whether policies of other accounts find it. */
+  readonly isShared: boolean
+}
+
+/** Who wants to use a name. */
+export interface Claim {
+  readonly ownerId: string | null
+  /** Whether somebody who may do so gave leave for names of the gateway's own domains, too. */
+  readonly isGranted: boolean
 }
 
 /** Decides who somebody is, and which names an agent may bind. Every answer is read fresh. */
@@ -24,8 +45,10 @@ export class Authority {
   readonly #botUsers: BotUserStore
   readonly #domains: ReservedDomainStore
   readonly #apiKeys: ApiKeyStore
+  readonly #clock: Clock
 
-  constructor({ credentials, botUsers, domains, apiKeys }: AuthorityDeps) {
+  constructor({ credentials, botUsers, domains, apiKeys, clock }: AuthorityDeps) {
+    this.#clock = clock
     this.#apiKeys = apiKeys
     this.#credentials = credentials
     this.#botUsers = botUsers
@@ -53,7 +76,10 @@ export class Authority {
     return credential
   }
 
-  /** The API key of a token. Throws ServiceError 202, 203, 206, 208 or 636. */
+  /**
+   * The API key of a token. Throws ServiceError 202, 203, 206, 208 or 636, and AppError
+   * `unauthenticated` for one that has ended.
+   */
   authenticateApiKey(token: string): ApiKey {
     const id = idOfToken(token, 'ak')
     if (id === undefined) {
@@ -63,7 +89,7 @@ export class Authority {
     }
     const apiKey = this.#apiKeys.get(id)
     if (matchesHash(token, apiKey?.tokenHash ?? NO_HASH) && apiKey) {
-      this.#checkOwner(apiKey)
+      this.#checkKey(apiKey)
       return apiKey
     }
     const credential = this.#credentials.get(idOfToken(token, 'cr') ?? '')
@@ -72,11 +98,27 @@ export class Authority {
       : new ServiceError(203, 'The API key is not valid here.')
   }
 
-  /** Checks that an API key is still good for anything. Throws ServiceError 203 or 636. */
-  checkApiKey(keyId: string): void {
+  /**
+   * An API key that is still good for something. Throws ServiceError 203 or 636, and AppError
+   * `unauthenticated` for one that has ended.
+   */
+  currentApiKey(keyId: string): ApiKey {
     const apiKey = this.#apiKeys.get(keyId)
     if (!apiKey) throw new ServiceError(203, 'The API key is not valid here.')
-    this.#checkOwner(apiKey)
+    this.#checkKey(apiKey)
+    return apiKey
+  }
+
+  /** Notes that an API key was used, once a minute; a disk that cannot be written keeps nobody out. */
+  noteUse({ id, lastUsedAt }: ApiKey): void {
+    const now = this.#clock.now()
+    // The clock of a device may have been set back.
+    if (lastUsedAt !== null && Math.abs(now - lastUsedAt) < USE_STEP_MS) return
+    try {
+      this.#apiKeys.noteUse(id, now)
+    } catch (error) {
+      if (!(error instanceof AppError)) throw error
+    }
   }
 
   /** Checks that a credential is still good for anything. Throws ServiceError 300 or 636. */
@@ -85,44 +127,59 @@ export class Authority {
   }
 
   /**
-   * Checks that a credential may bind an endpoint on a valid `host`. Internal names belong to all
-   * who may bind them; the others have to be reserved.
-   * Throws ServiceError 300, 636, 316, 318, 319 or 321.
+   * Checks that a credential may bind an endpoint on a valid `host`: in a domain of its owner, in
+   * one of the gateway's own when a rule of it says so, or below `.internal`, where each account
+   * has names of its own. Throws ServiceError 300, 636, 316, 318, 319 or 321.
    */
-  checkBind(credentialId: string, host: string): void {
+  checkBind(credentialId: string, host: string): BindRight {
+    const { acl: rules, ownerId } = this.#current(credentialId)
+    const acl = Acl.of(rules)
     // The rules come first: a device learns nothing about names that are not its own.
-    if (!Acl.of(this.#current(credentialId).acl).allows(host)) {
+    if (!acl.allows(host)) {
       throw new ServiceError(
         316,
         `The authtoken ${credentialId} may not bind ${host}: its ACL rules allow other names.`,
       )
     }
-    this.checkReserved(host)
+    this.checkReserved(host, { ownerId, isGranted: !acl.isEmpty })
+    return { ownerId, isShared: acl.shares(host) }
   }
 
-  /** Checks that a valid host is reserved, or internal. Throws ServiceError 318, 319 or 321. */
-  checkReserved(host: string): void {
+  /**
+   * Checks that a valid host is internal, or reserved for who wants to use it. What is reserved
+   * for another is answered as what is not reserved at all. Throws ServiceError 318, 319 or 321.
+   */
+  checkReserved(host: string, claim: Claim): void {
     if (isInternal(host)) return
-    const covering = this.#domains.findCovering(host)
+    const covering = this.#findUsable(host, claim)
     if (covering?.domain === host) return
     if (!host.startsWith('*.')) {
       if (covering) return
-      throw new ServiceError(319, `The domain ${host} is not reserved: reserve it first.`)
+      throw new ServiceError(319, `The domain ${host} is not reserved ${forWhom(claim)}.`)
     }
     throw covering
       ? new ServiceError(
           321,
           `The wildcard ${host} has to be reserved itself; ${covering.domain} above it does not do.`,
         )
-      : new ServiceError(318, `The wildcard domain ${host} is not reserved: reserve it first.`)
+      : new ServiceError(318, `The wildcard domain ${host} is not reserved ${forWhom(claim)}.`)
+  }
+
+  /** The reservation that covers a name, if who wants to use it may. */
+  #findUsable(host: string, { ownerId, isGranted }: Claim): ReservedDomain | undefined {
+    const covering = this.#domains.findCovering(host)
+    if (!covering || covering.ownerId === ownerId) return covering
+    return isGranted && covering.ownerId === null ? covering : undefined
   }
 
   /** The wildcard that a credential draws names from when it asks for none. Throws 300, 636, 15013. */
   wildcardFor(credentialId: string): string {
-    const acl = Acl.of(this.#current(credentialId).acl)
+    const { acl: rules, ownerId } = this.#current(credentialId)
+    const acl = Acl.of(rules)
+    const claim = { ownerId, isGranted: !acl.isEmpty }
     const candidates = [...acl.hosts(), ...this.#domains.all().map(({ domain }) => domain)]
     const wildcard = candidates.find(
-      (host) => host.startsWith('*.') && acl.allows(host) && this.#domains.findCovering(host),
+      (host) => host.startsWith('*.') && acl.allows(host) && this.#findUsable(host, claim),
     )
     if (wildcard) return wildcard
     throw new ServiceError(
@@ -138,8 +195,26 @@ export class Authority {
     return credential
   }
 
+  #checkKey(apiKey: ApiKey): void {
+    this.#checkOwner(apiKey)
+    const { name, expiresAt } = apiKey
+    if (expiresAt === null || this.#clock.now() < expiresAt) return
+    throw new AppError(
+      'unauthenticated',
+      `The API key "${name}" ended on ${new Date(expiresAt).toISOString()}: use another one.`,
+      { serviceCode: 'ERR_GATEWAY_KEY_EXPIRED' },
+    )
+  }
+
   #checkOwner({ ownerId }: Pick<Credential, 'ownerId'>): void {
     if (ownerId === null || this.#botUsers.get(ownerId)?.active) return
     throw new ServiceError(636, `The owner, ${ownerId}, is not active.`)
   }
+}
+
+function forWhom({ ownerId, isGranted }: Claim): string {
+  if (ownerId === null) return 'for the gateway itself: reserve it first'
+  return isGranted
+    ? `for ${ownerId} or the gateway itself: reserve it first`
+    : `for ${ownerId}: reserve it for that owner, or give the authtoken an ACL rule for it`
 }

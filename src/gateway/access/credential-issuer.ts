@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Secret } from '../../base/secret.ts'
 import { hashToken } from '../../base/token.ts'
-import type { ApiKey, ApiKeyStore } from '../records/api-key-store.ts'
+import type { ApiKey, ApiKeyScope, ApiKeyStore } from '../records/api-key-store.ts'
 import type { BotUser, BotUserStore } from '../records/bot-user-store.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
 import { createResourceToken, type IdSource } from '../records/resource-id.ts'
@@ -21,6 +21,8 @@ export interface CredentialIssuerDeps {
   readonly clock: Clock
   /** After a credential, or its owner, was changed or deleted: what it no longer allows ends. */
   readonly onCredentialChange: (credentialId: string) => void
+  /** After a bot user was deleted, and with it all that is kept for it. */
+  readonly onOwnerDelete: (ownerId: string) => void
 }
 
 export interface CredentialText {
@@ -30,6 +32,16 @@ export interface CredentialText {
 
 export interface CredentialChange extends CredentialText {
   readonly acl?: readonly string[] | undefined
+}
+
+export interface ApiKeyChange extends CredentialText {
+  /** Unless given, the description, or the id of the key. */
+  readonly name?: string | undefined
+  readonly scope?: ApiKeyScope | undefined
+  /** Unless given, a key that has an owner is good for what belongs to that owner alone. */
+  readonly isOwnerOnly?: boolean | undefined
+  /** Milliseconds since the epoch; null for no end. */
+  readonly expiresAt?: number | null | undefined
 }
 
 interface Owned {
@@ -66,12 +78,13 @@ export class CredentialIssuer {
     return updated
   }
 
-  /** Its authtokens and API keys go with it. */
+  /** Its authtokens, API keys and cloud endpoints go with it; its domains are the gateway's then. */
   deleteBotUser({ id }: BotUser): void {
-    const { botUsers, credentials } = this.#deps
+    const { botUsers, credentials, onOwnerDelete } = this.#deps
     const owned = credentials.idsOfOwner(id)
     botUsers.delete(id)
     this.#announce(owned)
+    onOwnerDelete(id)
   }
 
   /** The token stands in this answer and nowhere else. */
@@ -104,16 +117,29 @@ export class CredentialIssuer {
   }
 
   /** The key stands in this answer and nowhere else. */
-  createApiKey(request: CredentialText & Owned): { apiKey: ApiKey; token: Secret } {
-    const { item: apiKey, token } = this.#draw('ak', request)
+  createApiKey(request: ApiKeyChange & Owned): { apiKey: ApiKey; token: Secret } {
+    const { scope = 'write', expiresAt = null } = request
+    this.#checkEnd(expiresAt)
+    const { item, token } = this.#draw('ak', request)
+    const apiKey: ApiKey = {
+      ...item,
+      name: request.name ?? (item.description.trim() || item.id),
+      scope,
+      isOwnerOnly: request.isOwnerOnly ?? item.ownerId !== null,
+      expiresAt,
+      lastUsedAt: null,
+    }
     this.#deps.apiKeys.insert(apiKey)
     return { apiKey, token }
   }
 
-  updateApiKey(apiKey: ApiKey, change: CredentialText): ApiKey {
+  updateApiKey(apiKey: ApiKey, change: ApiKeyChange): ApiKey {
     const { description = apiKey.description, metadata = apiKey.metadata } = change
+    const { name = apiKey.name, scope = apiKey.scope } = change
+    const { isOwnerOnly = apiKey.isOwnerOnly, expiresAt = apiKey.expiresAt } = change
     checkTexts({ description, metadata })
-    const updated = { ...apiKey, description, metadata }
+    if (expiresAt !== apiKey.expiresAt) this.#checkEnd(expiresAt)
+    const updated = { ...apiKey, name, description, metadata, scope, isOwnerOnly, expiresAt }
     this.#deps.apiKeys.replace(updated)
     return updated
   }
@@ -122,7 +148,10 @@ export class CredentialIssuer {
     this.#deps.apiKeys.delete(id)
   }
 
-  #draw(prefix: 'cr' | 'ak', request: CredentialText & Owned): { item: ApiKey; token: Secret } {
+  #draw(
+    prefix: 'cr' | 'ak',
+    request: CredentialText & Owned,
+  ): { item: Omit<Credential, 'acl'>; token: Secret } {
     const { ids, clock } = this.#deps
     const { ownerId = null, mayBeInactive = false, description = '', metadata = '' } = request
     this.#checkOwner(ownerId, mayBeInactive)
@@ -132,6 +161,14 @@ export class CredentialIssuer {
     const tokenHash = hashToken(token.reveal())
     const item = { id, ownerId, description, metadata, tokenHash, createdAt: clock.now() }
     return { item, token }
+  }
+
+  #checkEnd(expiresAt: number | null): void {
+    if (expiresAt === null || expiresAt > this.#deps.clock.now()) return
+    throw new ServiceError(
+      215,
+      'The field expires_at has to be later than now: to end a key at once, delete it.',
+    )
   }
 
   #announce(credentialIds: readonly string[]): void {
@@ -168,7 +205,7 @@ function checkRules(acl: readonly string[]): void {
     if (isAclRule(rule)) continue
     throw new ServiceError(
       600,
-      `The ACL rule ${JSON.stringify(rule.slice(0, 64))} is not one: write "*" or "bind:" and a domain, an address or a label.`,
+      `The ACL rule ${JSON.stringify(rule.slice(0, 64))} is not one: write "*", "bind:" and a domain, an address or a label, or "share:" and a name below .internal.`,
     )
   }
 }

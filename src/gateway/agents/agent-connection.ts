@@ -115,15 +115,18 @@ export class AgentConnection {
     try {
       const request = parseAuth(message)
       checkAuth(request)
-      const { id } = authority.authenticate(request.Extra.AuthToken.reveal())
+      const credential = authority.authenticate(request.Extra.AuthToken.reveal())
       const agent = new AgentSession(
-        identify(request, id, this.#remoteAddress),
+        identify(request, credential, this.#remoteAddress),
         this.#session,
         this.#deps,
       )
       agent.start()
       this.#agent = agent
-      log.info({ session: agent.id, credential: id, remote: this.#remoteAddress }, 'agent online')
+      log.info(
+        { session: agent.id, credential: credential.id, remote: this.#remoteAddress },
+        'agent online',
+      )
       return {
         Version: PROTOCOL_VERSION,
         ClientId: agent.clientId,

@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import type { AgentIdentity } from '../endpoints/connected-agent.ts'
+import type { Credential } from '../records/credential-store.ts'
 import { isResourceId } from '../records/resource-id.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
 import { type AuthRequest, PROTOCOL_VERSION } from './control-message.ts'
@@ -24,11 +25,12 @@ export function checkAuth({ Version, Extra }: AuthRequest): void {
 
 export function identify(
   { ClientId, Extra }: AuthRequest,
-  credentialId: string,
+  { id: credentialId, ownerId }: Credential,
   remoteAddress: string,
 ): AgentIdentity {
   return {
     credentialId,
+    ownerId,
     presentedClientId: isResourceId(ClientId, 'ts') ? ClientId : undefined,
     deviceId: readDeviceId(Extra.Metadata),
     agentVersion: Extra.Version,

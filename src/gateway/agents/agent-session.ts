@@ -169,7 +169,7 @@ export class AgentSession implements TableEntry {
   }
 
   recheck(): void {
-    const { authority } = this.#deps
+    const { authority, registry, log } = this.#deps
     const { credentialId } = this.identity
     const refused = refusalOf(() => authority.checkCredential(credentialId))
     if (refused) {
@@ -177,7 +177,12 @@ export class AgentSession implements TableEntry {
       return
     }
     for (const endpoint of this.endpoints()) {
-      const reason = refusalOf(() => authority.checkBind(credentialId, endpoint.host))
+      const { host } = endpoint
+      const reason = refusalOf(() => {
+        const { isShared } = authority.checkBind(credentialId, host)
+        if (registry.setShared(endpoint, isShared)) return
+        log.warn({ endpoint: endpoint.id, host }, 'not shared: another account shares that name')
+      })
       if (reason) this.stopTunnel(endpoint, reason.code, reason.message)
     }
   }
@@ -194,7 +199,11 @@ export class AgentSession implements TableEntry {
     void this.#session.goAway(ErrorCode.none, reason)
   }
 
-  #open({ host, ...binding }: Binding, presentedId: string, heard: Promise<void>): AgentEndpoint {
+  #open(
+    { host, isShared, ...binding }: Binding,
+    presentedId: string,
+    heard: Promise<void>,
+  ): AgentEndpoint {
     const { registry, ids } = this.#deps
     // The SDK knows a tunnel by its first id for good, over reconnects too. Nobody gets another's.
     const isFree = isResourceId(presentedId, 'ep') && !registry.find(presentedId)
@@ -215,7 +224,7 @@ export class AgentSession implements TableEntry {
       traffic: new EndpointTraffic(),
     }
     try {
-      registry.add(endpoint)
+      registry.add(endpoint, { isShared })
     } catch (error) {
       if (!(error instanceof EndpointConflictError)) throw error
       throw new ServiceError(334, `The endpoint ${endpoint.url} is online already.`)
@@ -229,7 +238,7 @@ export class AgentSession implements TableEntry {
     this.#deps.registry.remove(endpoint)
     this.#endpoints.delete(endpoint.id)
     endpoint.streams.close()
-    this.#deps.policies.remember(endpoint.host, endpoint.policy)
+    this.#deps.policies.remember(endpoint, endpoint.policy)
     this.#deps.log.info({ session: this.id, endpoint: endpoint.id }, 'endpoint offline')
   }
 

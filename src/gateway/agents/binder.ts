@@ -1,9 +1,13 @@
 import { randomInt } from 'node:crypto'
 import { PolicyError } from '../../policy/document/problem.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
-import type { Authority } from '../access/authority.ts'
+import type { Authority, BindRight } from '../access/authority.ts'
 import { checkBindings, checkEndpointHost } from '../endpoints/endpoint-host.ts'
-import { type EndpointPolicies, problemsText } from '../endpoints/endpoint-policies.ts'
+import {
+  type EndpointPolicies,
+  type PolicyPlace,
+  problemsText,
+} from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { EndpointUrls } from '../endpoints/endpoint-urls.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
@@ -39,7 +43,7 @@ export interface BinderDeps {
 }
 
 /** What an accepted bind comes down to. */
-export interface Binding {
+export interface Binding extends BindRight {
   readonly host: string
   readonly url: string
   readonly protocol: 'http' | 'https'
@@ -70,16 +74,17 @@ export class Binder {
     checkLength(metadata, MAX_METADATA, 301, 'metadata')
     const host = this.#hostOf(request, credentialId)
     checkBindings(request.Extra?.Bindings ?? [], host, 301)
-    this.#deps.authority.checkBind(credentialId, host)
+    const right = this.#deps.authority.checkBind(credentialId, host)
     const trafficPolicy = request.Opts.TrafficPolicy || null
     return {
+      ...right,
       host,
       url: this.#deps.urls.of(protocol, host),
       protocol,
       forwardsTo: request.ForwardsTo,
       metadata,
       trafficPolicy,
-      policy: this.#compile(trafficPolicy, host),
+      policy: this.#compile(trafficPolicy, { host, ownerId: right.ownerId }),
     }
   }
 
@@ -99,9 +104,9 @@ export class Binder {
     return host
   }
 
-  #compile(trafficPolicy: string | null, host: string): CompiledPolicy {
+  #compile(trafficPolicy: string | null, place: PolicyPlace): CompiledPolicy {
     try {
-      return this.#deps.policies.compile(trafficPolicy, host)
+      return this.#deps.policies.compile(trafficPolicy, place)
     } catch (error) {
       if (error instanceof PolicyError) throw new ServiceError(9026, problemsText(error))
       throw error

@@ -2,14 +2,16 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import { PolicyError } from '../../policy/document/problem.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
-import type { Authority } from '../access/authority.ts'
+import type { Authority, Claim } from '../access/authority.ts'
 import type { CloudEndpointStore, StoredCloudEndpoint } from '../records/cloud-endpoint-store.ts'
+import { isInternal } from '../records/domain-name.ts'
 import type { EndpointProtocol } from '../records/endpoint-protocol.ts'
+import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
 import { type CloudEndpoint, EndpointTraffic } from './endpoint.ts'
 import { checkBindings, checkEndpointHost } from './endpoint-host.ts'
-import { type EndpointPolicies, problemsText } from './endpoint-policies.ts'
+import { type EndpointPolicies, type PolicyPlace, problemsText } from './endpoint-policies.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 import type { EndpointUrls } from './endpoint-urls.ts'
 
@@ -21,6 +23,7 @@ const SCHEME = /^[a-z][a-z0-9+.-]*:\/\//i
 export interface CloudEndpointsDeps {
   readonly cloudEndpointStore: CloudEndpointStore
   readonly registry: EndpointRegistry
+  readonly domains: ReservedDomainStore
   readonly authority: Authority
   readonly policies: EndpointPolicies
   readonly urls: EndpointUrls
@@ -37,12 +40,16 @@ export interface CloudEndpointSettings {
   readonly metadata?: string | undefined
   readonly bindings?: readonly string[] | undefined
   readonly poolingEnabled?: boolean | undefined
+  /** Whether policies of all accounts find it; for an internal host only. */
+  readonly isShared?: boolean | undefined
 }
 
 export interface CloudEndpointRequest extends CloudEndpointSettings {
   /** `https://host` or `http://host`, with or without the port of the scheme or the ingress. */
   readonly url: string
   readonly trafficPolicy: string
+  /** The bot user that it is for; unless given, the owner of its domain. */
+  readonly ownerId?: string | null | undefined
 }
 
 export interface CloudEndpointChange extends CloudEndpointSettings {
@@ -54,6 +61,9 @@ interface Place {
   readonly protocol: EndpointProtocol
   readonly host: string
 }
+
+/** Whether who asks may use the gateway's own domains for every account. */
+export type CloudEndpointAuthor = Pick<Claim, 'isGranted'>
 
 /** The endpoints that last until they are deleted. Every refusal is a ServiceError. */
 export class CloudEndpoints {
@@ -68,23 +78,28 @@ export class CloudEndpoints {
     const { cloudEndpointStore, registry, coverHost } = this.#deps
     for (const stored of cloudEndpointStore.all()) {
       await coverHost(stored.host)
-      registry.add(this.#open(stored, this.#restorePolicy(stored), new EndpointTraffic()))
+      const endpoint = this.#open(stored, this.#restorePolicy(stored), new EndpointTraffic())
+      registry.add(endpoint, { isShared: stored.isShared })
     }
   }
 
   /** It is on disk and online when this resolves. */
-  async create(request: CloudEndpointRequest): Promise<CloudEndpoint> {
+  async create(request: CloudEndpointRequest, author: CloudEndpointAuthor): Promise<CloudEndpoint> {
     const { cloudEndpointStore, registry, ids, clock } = this.#deps
-    const { trafficPolicy, description = '', metadata = '' } = request
+    const { trafficPolicy, description = '', metadata = '', isShared = false } = request
     const place = this.#readUrl(request.url)
-    await this.#prepare(place)
+    const ownerId = this.#ownerOf(place, request.ownerId)
+    const claim = { ...author, ownerId }
+    await this.#prepare(place, claim)
     // From here on nothing waits: what is checked stays true.
-    this.#checkSettings(request, place.host)
-    this.#checkFree(place)
-    const policy = this.#compile(trafficPolicy, place.host, undefined)
+    this.#checkSettings(request, place.host, claim)
+    this.#checkFree(place.host, ownerId, isShared)
+    const policy = this.#compile(trafficPolicy, { host: place.host, ownerId }, undefined)
     const now = clock.now()
     const stored = {
       ...place,
+      ownerId,
+      isShared,
       id: ids.next('ep'),
       trafficPolicy,
       description,
@@ -94,17 +109,23 @@ export class CloudEndpoints {
     }
     cloudEndpointStore.insert(stored)
     const endpoint = this.#open(stored, policy, new EndpointTraffic())
-    registry.add(endpoint)
+    registry.add(endpoint, { isShared })
     return endpoint
   }
 
   /** The next request finds it changed. Undefined when it was deleted meanwhile. */
-  async update(id: string, change: CloudEndpointChange): Promise<CloudEndpoint | undefined> {
+  async update(
+    id: string,
+    change: CloudEndpointChange,
+    author: CloudEndpointAuthor,
+  ): Promise<CloudEndpoint | undefined> {
     const wanted = change.url === undefined ? undefined : this.#readUrl(change.url)
-    if (wanted) await this.#prepare(wanted)
     const { cloudEndpointStore, registry, clock } = this.#deps
+    const ownerId = cloudEndpointStore.get(id)?.ownerId ?? null
+    const claim = { ...author, ownerId }
+    if (wanted) await this.#prepare(wanted, claim)
     const stored = cloudEndpointStore.get(id)
-    const before = stored && registry.holderOf(stored.host)
+    const before = registry.find(id)
     if (!stored || before?.type !== 'cloud') return undefined
     const place = wanted ?? { protocol: stored.protocol, host: stored.host }
     if (place.protocol !== stored.protocol) {
@@ -113,17 +134,20 @@ export class CloudEndpoints {
         `The scheme of ${before.url} cannot change: delete the endpoint and make another.`,
       )
     }
-    this.#checkSettings(change, place.host)
-    if (place.host !== stored.host) this.#checkFree(place)
+    const { isShared = stored.isShared } = change
+    this.#checkSettings({ ...change, isShared }, place.host, claim)
+    if (place.host !== stored.host) this.#checkFree(place.host, ownerId, isShared)
+    else if (isShared && !stored.isShared) this.#checkNotShared(place.host)
     const { trafficPolicy = stored.trafficPolicy } = change
     const { description = stored.description, metadata = stored.metadata } = change
     const isSamePolicy = change.trafficPolicy === undefined && place.host === stored.host
     const policy = isSamePolicy
       ? before.policy
-      : this.#compile(trafficPolicy, place.host, before.policy)
+      : this.#compile(trafficPolicy, { host: place.host, ownerId }, before.policy)
     const updated = {
       ...stored,
       ...place,
+      isShared,
       trafficPolicy,
       description,
       metadata,
@@ -131,7 +155,9 @@ export class CloudEndpoints {
     }
     cloudEndpointStore.replace(updated)
     const endpoint = this.#open(updated, policy, before.traffic)
+    registry.setShared(before, false)
     registry.replace(before, endpoint)
+    registry.setShared(endpoint, isShared)
     return endpoint
   }
 
@@ -140,11 +166,24 @@ export class CloudEndpoints {
     const { cloudEndpointStore, registry, policies } = this.#deps
     cloudEndpointStore.delete(endpoint.id)
     registry.remove(endpoint)
-    policies.remember(endpoint.host, endpoint.policy)
+    policies.remember(endpoint, endpoint.policy)
+  }
+
+  /** After a bot user was deleted, and with it what is kept of its endpoints: they go offline. */
+  forgetOwner(ownerId: string): void {
+    const { registry } = this.#deps
+    for (const endpoint of [...registry.all()]) {
+      if (endpoint.type === 'cloud' && endpoint.ownerId === ownerId) registry.remove(endpoint)
+    }
+  }
+
+  #ownerOf({ host }: Place, asked: string | null | undefined): string | null {
+    if (asked !== undefined || isInternal(host)) return asked ?? null
+    return this.#deps.domains.findCovering(host)?.ownerId ?? null
   }
 
   #open(
-    { createdAt, ...stored }: StoredCloudEndpoint,
+    { createdAt, isShared: _isShared, ...stored }: StoredCloudEndpoint,
     policy: CompiledPolicy,
     traffic: EndpointTraffic,
   ): CloudEndpoint {
@@ -187,15 +226,15 @@ export class CloudEndpoints {
   }
 
   /** Only a host that may be used is worth a certificate. */
-  async #prepare({ host }: Place): Promise<void> {
-    this.#deps.authority.checkReserved(host)
+  async #prepare({ host }: Place, claim: Claim): Promise<void> {
+    this.#deps.authority.checkReserved(host, claim)
     await this.#deps.coverHost(host)
   }
 
-  #checkSettings(settings: CloudEndpointSettings, host: string): void {
-    const { description = '', metadata = '', bindings = [], poolingEnabled } = settings
+  #checkSettings(settings: CloudEndpointSettings, host: string, claim: Claim): void {
+    const { description = '', metadata = '', bindings = [], poolingEnabled, isShared } = settings
     // Its domain may have been given up a moment ago.
-    this.#deps.authority.checkReserved(host)
+    this.#deps.authority.checkReserved(host, claim)
     checkBindings(bindings, host, 18014)
     checkLength(description, MAX_DESCRIPTION, 18012, 'description')
     checkLength(metadata, MAX_METADATA, 18013, 'metadata')
@@ -205,23 +244,31 @@ export class CloudEndpoints {
         'The field pooling_enabled has to be false: endpoints are not pooled here, a URL has one.',
       )
     }
+    if (isShared && !isInternal(host)) {
+      throw new ServiceError(18014, 'The field shared is for hosts below .internal only.')
+    }
   }
 
-  #checkFree({ host }: Place): void {
-    const holder = this.#deps.registry.holderOf(host)
-    if (!holder) return
-    throw new ServiceError(334, `The endpoint ${holder.url} is online already.`)
+  #checkFree(host: string, ownerId: string | null, isShared: boolean): void {
+    const holder = this.#deps.registry.holderOf(host, ownerId)
+    if (holder) throw new ServiceError(334, `The endpoint ${holder.url} is online already.`)
+    if (isShared) this.#checkNotShared(host)
+  }
+
+  #checkNotShared(host: string): void {
+    if (!this.#deps.registry.sharerOf(host)) return
+    throw new ServiceError(334, `The name ${host} is shared already by another account.`)
   }
 
   /** Throws ServiceError with the code of the policy's first problem, or 2235. */
   #compile(
     trafficPolicy: string,
-    host: string,
+    place: PolicyPlace,
     previous: CompiledPolicy | undefined,
   ): CompiledPolicy {
     let policy: CompiledPolicy
     try {
-      policy = this.#deps.policies.compile(trafficPolicy, host, previous)
+      policy = this.#deps.policies.compile(trafficPolicy, place, previous)
     } catch (error) {
       if (error instanceof PolicyError) throw new ServiceError(codeOf(error), problemsText(error))
       throw error
@@ -234,14 +281,14 @@ export class CloudEndpoints {
   }
 
   /** A policy that was good once and no longer is must not let its host go: all is refused. */
-  #restorePolicy({ id, host, trafficPolicy }: StoredCloudEndpoint): CompiledPolicy {
+  #restorePolicy({ id, host, ownerId, trafficPolicy }: StoredCloudEndpoint): CompiledPolicy {
     const { policies, log } = this.#deps
     try {
-      return policies.compile(trafficPolicy, host)
+      return policies.compile(trafficPolicy, { host, ownerId })
     } catch (error) {
       if (!(error instanceof PolicyError)) throw error
       log.error({ endpoint: id, host, problem: problemsText(error) }, 'cloud endpoint is of no use')
-      return policies.compile(null, host)
+      return policies.compile(null, { host, ownerId })
     }
   }
 }

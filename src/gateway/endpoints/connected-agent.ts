@@ -6,6 +6,8 @@ export type AgentCommand = 'restart' | 'stop' | 'update'
 /** Who an agent says it is. Only the credential was proved. */
 export interface AgentIdentity {
   readonly credentialId: string
+  /** The bot user that has the credential; null for one of the gateway's owner. */
+  readonly ownerId: string | null
   /** What it was given when it connected first; undefined on that first time. */
   readonly presentedClientId: string | undefined
   /** Made once per device; undefined when the agent sends none. */

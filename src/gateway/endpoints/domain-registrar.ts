@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../../base/clock.ts'
+import type { BotUserStore } from '../records/bot-user-store.ts'
 import { checkDomain, type DomainCodes, isBelow, isInternal } from '../records/domain-name.ts'
 import type { PrivateKeyType } from '../records/private-key.ts'
 import type {
@@ -9,6 +10,7 @@ import type {
 } from '../records/reserved-domain-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
+import type { Endpoint } from './endpoint.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 
 const RESERVE_CODES: DomainCodes = {
@@ -30,6 +32,7 @@ const MAX_METADATA = 4_096
 
 export interface DomainRegistrarDeps {
   readonly store: ReservedDomainStore
+  readonly botUsers: BotUserStore
   readonly registry: EndpointRegistry
   readonly ids: IdSource
   readonly clock: Clock
@@ -45,6 +48,8 @@ export interface DomainSettings {
   readonly metadata?: string | undefined
   readonly authority?: CertificateAuthorityName | undefined
   readonly privateKeyType?: PrivateKeyType | undefined
+  /** The bot user that it is for; null for the gateway's owner. */
+  readonly ownerId?: string | null | undefined
 }
 
 /** Reserves domains and gives them up. Every refusal is a ServiceError. */
@@ -60,7 +65,7 @@ export class DomainRegistrar {
   ): ReservedDomain {
     const { store, ids, clock, onChange } = this.#deps
     const { region = '', description = '', metadata = '' } = request
-    const { authority = 'gateway', privateKeyType = 'ecdsa' } = request
+    const { authority = 'gateway', privateKeyType = 'ecdsa', ownerId = null } = request
     const domain = request.domain.toLowerCase()
     checkDomain(domain, RESERVE_CODES)
     if (isInternal(domain)) {
@@ -68,10 +73,12 @@ export class DomainRegistrar {
     }
     if (store.find(domain)) throw new ServiceError(413, `The domain ${domain} is reserved already.`)
     checkTexts({ description, metadata })
+    this.#checkOwner(ownerId)
     this.#checkAuthority(authority)
     const reserved: ReservedDomain = {
       id: ids.next('rd'),
       domain,
+      ownerId,
       region,
       description,
       metadata,
@@ -88,9 +95,14 @@ export class DomainRegistrar {
   update(domain: ReservedDomain, change: DomainSettings): ReservedDomain {
     const { description = domain.description, metadata = domain.metadata } = change
     const { authority = domain.authority, privateKeyType = domain.privateKeyType } = change
+    const { ownerId = domain.ownerId } = change
     checkTexts({ description, metadata })
     if (authority !== domain.authority) this.#checkAuthority(authority)
-    const updated = { ...domain, description, metadata, authority, privateKeyType }
+    if (ownerId !== domain.ownerId) {
+      this.#checkOwner(ownerId)
+      this.#checkUnused(domain, (endpoint) => endpoint.ownerId === ownerId)
+    }
+    const updated = { ...domain, description, metadata, authority, privateKeyType, ownerId }
     this.#deps.store.replace(updated)
     if (authority !== domain.authority || privateKeyType !== domain.privateKeyType) {
       this.#deps.onChange(updated)
@@ -100,17 +112,28 @@ export class DomainRegistrar {
 
   /** Gives a domain up; refused with 446 while an endpoint that needs it is online. */
   release(reserved: ReservedDomain): void {
-    const { store, registry, onChange } = this.#deps
-    const { id, domain } = reserved
-    for (const { host } of registry.all()) {
+    const { store, onChange } = this.#deps
+    this.#checkUnused(reserved, () => false)
+    store.delete(reserved.id)
+    onChange(reserved)
+  }
+
+  /** Throws ServiceError 446 while an endpoint needs the domain that may not stay without it. */
+  #checkUnused({ id, domain }: ReservedDomain, mayStay: (endpoint: Endpoint) => boolean): void {
+    const { store, registry } = this.#deps
+    for (const endpoint of registry.all()) {
+      const { host } = endpoint
       const isBelowIt = host === domain || isBelow(host, domain)
       // A name that is reserved itself, or below another wildcard, does not need this one.
-      if (isBelowIt && store.findCovering(host)?.id === id) {
+      if (isBelowIt && store.findCovering(host)?.id === id && !mayStay(endpoint)) {
         throw new ServiceError(446, `The domain ${domain} is in use: ${host} is online.`)
       }
     }
-    store.delete(id)
-    onChange(reserved)
+  }
+
+  #checkOwner(ownerId: string | null): void {
+    if (ownerId === null || this.#deps.botUsers.get(ownerId)) return
+    throw new ServiceError(634, `There is no bot user ${ownerId} to own this.`)
   }
 
   #checkAuthority(authority: CertificateAuthorityName): void {

@@ -1,4 +1,5 @@
 import { PolicyError, ProblemList } from '../../policy/document/problem.ts'
+import type { PolicyReach } from '../../policy/outbound/policy-reach.ts'
 import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../../policy/policy.ts'
 import { isInternal } from '../records/domain-name.ts'
 
@@ -15,12 +16,23 @@ NO_CONNECTIONS.add(
   'An internal endpoint gets no connections of its own: move these rules to on_http_request, or to the endpoint that forwards to it.',
 )
 
+export interface EndpointPoliciesOptions extends Pick<PolicyOptions, 'clock' | 'log' | 'limits'> {
+  /** What the policies of an account reach; unless given, nothing. */
+  readonly reachOf?: (ownerId: string | null) => PolicyReach
+}
+
+/** Where a policy is going to stand. */
+export interface PolicyPlace {
+  readonly host: string
+  readonly ownerId: string | null
+}
+
 /** Compiles the policies of endpoints, and carries their counters from one to the next on a host. */
 export class EndpointPolicies {
-  readonly #options: PolicyOptions
+  readonly #options: EndpointPoliciesOptions
   readonly #last = new Map<string, CompiledPolicy>()
 
-  constructor(options: PolicyOptions) {
+  constructor(options: EndpointPoliciesOptions) {
     this.#options = options
   }
 
@@ -30,21 +42,29 @@ export class EndpointPolicies {
    */
   compile(
     trafficPolicy: string | null,
-    host: string,
-    previous = this.#last.get(host),
+    place: PolicyPlace,
+    previous = this.#last.get(keyOf(place)),
   ): CompiledPolicy {
-    const policy = compilePolicy(trafficPolicy, { ...this.#options, previous })
-    if (isInternal(host) && policy.hasConnectRules) throw new PolicyError(NO_CONNECTIONS.all)
+    const { clock, log, limits, reachOf } = this.#options
+    const reach = reachOf?.(place.ownerId)
+    const policy = compilePolicy(trafficPolicy, { ...reach, clock, log, limits, previous })
+    if (isInternal(place.host) && policy.hasConnectRules) throw new PolicyError(NO_CONNECTIONS.all)
     return policy
   }
 
   /** Keeps the counters of a policy for the next endpoint on the host, such as after a reconnect. */
-  remember(host: string, policy: CompiledPolicy): void {
-    this.#last.delete(host)
-    this.#last.set(host, policy)
+  remember(place: PolicyPlace, policy: CompiledPolicy): void {
+    const key = keyOf(place)
+    this.#last.delete(key)
+    this.#last.set(key, policy)
     const [oldest] = this.#last.keys()
     if (oldest !== undefined && this.#last.size > MAX_REMEMBERED) this.#last.delete(oldest)
   }
+}
+
+/** What one account has counted, or fetched, is not for the next one on the host. */
+function keyOf({ host, ownerId }: PolicyPlace): string {
+  return `${ownerId ?? ''} ${host}`
 }
 
 /** What is wrong with a policy, in one message for people: places, sentences and codes. */

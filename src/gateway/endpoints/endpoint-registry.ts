@@ -14,19 +14,28 @@ export class EndpointConflictError extends Error {
 
 /**
  * Which endpoint answers for a host: the exact name, else the longest wildcard above it.
- * Internal endpoints stand apart: visitors never find them, policies that forward do.
+ * Internal endpoints stand apart: visitors never find them, policies that forward do. Each account
+ * has internal names of its own, so that nobody takes, finds or guesses those of others; what is
+ * shared is found by all, after what they have themselves.
  */
 export class EndpointRegistry {
   readonly #public = new HostTable()
-  readonly #internal = new HostTable()
+  /** By account; one without internal endpoints has no table. */
+  readonly #internal = new Map<string | null, HostTable>()
+  readonly #shared = new HostTable()
   readonly #byId = new Map<string, Endpoint>()
 
   get size(): number {
-    return this.#public.size + this.#internal.size
+    return this.#byId.size
   }
 
-  add(endpoint: Endpoint): void {
-    this.#tableOf(endpoint).add(endpoint)
+  /** Throws EndpointConflictError when the account has that host, or somebody shares it already. */
+  add(endpoint: Endpoint, { isShared = false } = {}): void {
+    const { host, ownerId } = endpoint
+    const holder = this.holderOf(host, ownerId) ?? (isShared ? this.sharerOf(host) : undefined)
+    if (holder) throw new EndpointConflictError(holder)
+    this.#tableFor(endpoint).add(endpoint)
+    if (isShared) this.#shared.add(endpoint)
     this.#byId.set(endpoint.id, endpoint)
   }
 
@@ -34,22 +43,50 @@ export class EndpointRegistry {
     return this.#byId.get(id)
   }
 
-  /** The endpoint on exactly this host. */
-  holderOf(host: string): Endpoint | undefined {
-    return (isInternal(host) ? this.#internal : this.#public).holderOf(host)
+  /** The endpoint on exactly this host; an internal one of this account. */
+  holderOf(host: string, ownerId: string | null): Endpoint | undefined {
+    return (isInternal(host) ? this.#internal.get(ownerId) : this.#public)?.holderOf(host)
   }
 
-  /** Puts a changed endpoint in the place of what it was; throws like `add` when its host is taken. */
+  /** The internal endpoint on exactly this host that all accounts find. */
+  sharerOf(host: string): Endpoint | undefined {
+    return this.#shared.holderOf(host)
+  }
+
+  isShared(endpoint: Endpoint): boolean {
+    return this.#shared.holderOf(endpoint.host) === endpoint
+  }
+
+  /** Shares an internal endpoint, or no longer. False when another account shares that name. */
+  setShared(endpoint: Endpoint, isShared: boolean): boolean {
+    if (this.isShared(endpoint) === isShared) return true
+    if (!isShared) return this.#shared.remove(endpoint)
+    if (this.sharerOf(endpoint.host)) return false
+    this.#shared.add(endpoint)
+    return true
+  }
+
+  /**
+   * Puts a changed endpoint of the same account in the place of what it was, shared as that was.
+   * Throws like `add` when its host is taken.
+   */
   replace(before: Endpoint, after: Endpoint): void {
-    if (before.host !== after.host) this.add(after)
+    const isShared = this.isShared(before)
+    if (before.host !== after.host) this.add(after, { isShared })
     this.remove(before)
-    if (before.host === after.host) this.add(after)
+    if (before.host === after.host) this.add(after, { isShared })
   }
 
   /** False when this very endpoint was not there; another holder of its host stays. */
   remove(endpoint: Endpoint): boolean {
-    if (this.#byId.get(endpoint.id) === endpoint) this.#byId.delete(endpoint.id)
-    return this.#tableOf(endpoint).remove(endpoint)
+    const { id, host, ownerId } = endpoint
+    if (this.#byId.get(id) === endpoint) this.#byId.delete(id)
+    if (!isInternal(host)) return this.#public.remove(endpoint)
+    this.#shared.remove(endpoint)
+    const own = this.#internal.get(ownerId)
+    const isRemoved = own?.remove(endpoint) ?? false
+    if (own?.size === 0) this.#internal.delete(ownerId)
+    return isRemoved
   }
 
   /** Finds the public endpoint for a lower-case host without port. */
@@ -57,20 +94,26 @@ export class EndpointRegistry {
     return this.#public.match(host)
   }
 
-  /** Finds the internal endpoint that `forward-internal` names, such as `https://cam.internal`. */
-  matchInternal({ protocol, hostname, port }: URL): Endpoint | undefined {
-    const endpoint = this.#internal.match(hostname)
+  /**
+   * Finds the internal endpoint that a policy of an account names, such as `https://cam.internal`:
+   * its own, else one that is shared. That of another account is not there.
+   */
+  matchInternal({ protocol, hostname, port }: URL, ownerId: string | null): Endpoint | undefined {
+    const endpoint = this.#internal.get(ownerId)?.match(hostname) ?? this.#shared.match(hostname)
     // The URL parser drops a port that is the scheme's own; no internal endpoint has another.
     return endpoint && protocol === `${endpoint.protocol}:` && port === '' ? endpoint : undefined
   }
 
   *all(): Generator<Endpoint> {
     yield* this.#public.all()
-    yield* this.#internal.all()
+    for (const own of this.#internal.values()) yield* own.all()
   }
 
-  #tableOf({ host }: Endpoint): HostTable {
-    return isInternal(host) ? this.#internal : this.#public
+  #tableFor({ host, ownerId }: Endpoint): HostTable {
+    if (!isInternal(host)) return this.#public
+    const own = this.#internal.get(ownerId) ?? new HostTable()
+    this.#internal.set(ownerId, own)
+    return own
   }
 }
 
@@ -85,8 +128,6 @@ class HostTable {
 
   add(endpoint: Endpoint): void {
     const [hosts, key] = this.#placeOf(endpoint.host)
-    const holder = hosts.get(key)
-    if (holder) throw new EndpointConflictError(holder)
     hosts.set(key, endpoint)
   }
 

@@ -22,6 +22,8 @@ export class EndpointTraffic {
 interface EndpointBase {
   /** `ep_<ksuid>`: sorts by the time it was made. */
   readonly id: string
+  /** The bot user whose account it belongs to; null for the account of the gateway's owner. */
+  readonly ownerId: string | null
   /** As its owner was told, with the ingress port unless it is the scheme's own. */
   readonly url: string
   /** Lower case, no port; a wildcard starts with `*.`. */

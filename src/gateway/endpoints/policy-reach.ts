@@ -1,25 +1,37 @@
-import type { PolicyReach } from '../../policy/outbound/policy-reach.ts'
+import type { Duplex } from 'node:stream'
+import { type AllowEntry, mayDial } from '../../policy/outbound/outbound-allow.ts'
+import type { Asker, PolicyReach } from '../../policy/outbound/policy-reach.ts'
 import { IpPolicyRanges, type IpPolicyRangesOptions } from '../access/ip-policy-ranges.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 
-export interface PolicyReachDeps
-  extends IpPolicyRangesOptions,
-    Pick<PolicyReach, 'connectInternal' | 'sealDepth'> {
-  readonly registry: EndpointRegistry
+/** Where requests of policies come in like those of visitors. */
+export interface InternalEntry {
+  /** See `PolicyReach`; the endpoint is one that policies of this account find. */
+  connectInternal(url: URL, ownerId: string | null, asker: Asker | undefined): Duplex | undefined
+  /** See `PolicyReach`. */
+  sealDepth(depth: number): string
 }
 
-/** What policies find here: internal endpoints and IP policies. */
+export interface PolicyReachDeps extends IpPolicyRangesOptions {
+  readonly registry: EndpointRegistry
+  readonly ingress: InternalEntry
+  /** Where policies may connect to beside internal endpoints. */
+  readonly outboundAllow: readonly AllowEntry[]
+}
+
+/** What the policies of an account reach: its internal endpoints, IP policies, what is listed. */
 export function policyReach({
   registry,
-  connectInternal,
-  sealDepth,
+  ingress,
+  outboundAllow,
   ...stores
-}: PolicyReachDeps): PolicyReach {
+}: PolicyReachDeps): (ownerId: string | null) => PolicyReach {
   const ranges = new IpPolicyRanges(stores)
-  return {
+  return (ownerId) => ({
     ipPolicy: (id) => ranges.of(id),
-    hasInternal: (url) => registry.matchInternal(url) !== undefined,
-    connectInternal,
-    sealDepth,
-  }
+    mayDial: (target) => mayDial(outboundAllow, target),
+    hasInternal: (url) => registry.matchInternal(url, ownerId) !== undefined,
+    connectInternal: (url, asker) => ingress.connectInternal(url, ownerId, asker),
+    sealDepth: (depth) => ingress.sealDepth(depth),
+  })
 }

@@ -136,16 +136,16 @@ export class Exchange extends ClientExchange implements ForwardOwner {
   /** Visitors find public endpoints, and policies that ask internal ones. */
   #find(hostname: string): Endpoint | undefined {
     const { registry } = this.context
-    const { asker, scheme } = this.client.listener
-    return asker
-      ? registry.matchInternal(new URL(`${scheme}://${hostname}`))
+    const { internal, scheme } = this.client.listener
+    return internal
+      ? registry.matchInternal(new URL(`${scheme}://${hostname}`), internal.ownerId)
       : registry.match(hostname)
   }
 
   /** How many policies have asked each other to get here. */
   #askDepth(): number {
-    const { asker } = this.client.listener
-    return asker ? asker.depth : this.context.askSeal.depthOf(this.request.head.fields)
+    const { internal } = this.client.listener
+    return internal ? internal.asker.depth : this.context.askSeal.depthOf(this.request.head.fields)
   }
 
   /** Sends the request to an endpoint, past its policy if it has one, or one was met before. */
@@ -174,7 +174,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
       if (outcome.kind === 'continue') {
         this.#deliver(endpoint, policy.target, policy.fields, policy)
       } else if (outcome.kind === 'forward') {
-        this.#handOn(outcome.url, policy)
+        this.#handOn(outcome.url, policy, endpoint)
       } else if (outcome.kind === 'respond' && outcome.runsResponsePhase) {
         this.#answer(outcome.reply, policy)
       } else {
@@ -238,9 +238,9 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     forward.start()
   }
 
-  /** Sends the request to an internal endpoint, whose policy runs in its turn. */
-  #handOn(url: string, policy: PolicyRun): void {
-    const endpoint = this.context.registry.matchInternal(new URL(url))
+  /** Sends the request to an internal endpoint that `from` reaches; its policy runs in its turn. */
+  #handOn(url: string, policy: PolicyRun, from: Endpoint): void {
+    const endpoint = this.context.registry.matchInternal(new URL(url), from.ownerId)
     if (endpoint) this.#enter(endpoint, policy.target, [...policy.fields], policy)
     else this.fail('ERR_NGROK_3200', true)
   }

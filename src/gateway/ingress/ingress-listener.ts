@@ -2,13 +2,19 @@ import type { Asker } from '../../policy/outbound/policy-reach.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { LocalReply } from './local-reply.ts'
 
+/** For whom a policy asks, and the account whose internal endpoints it finds. */
+export interface InternalAsk {
+  readonly asker: Asker
+  readonly ownerId: string | null
+}
+
 /** Where a connection comes in: by one of the two listeners of an ingress, or from a policy. */
 export interface IngressListener {
   readonly scheme: 'http' | 'https'
   /** A plain listener that others than this machine can reach redirects visitors of `https` endpoints. */
   readonly redirectsToHttps: boolean
-  /** For whom a policy asks an internal endpoint; undefined for visitors, who find none of these. */
-  readonly asker?: Asker
+  /** A policy asks an internal endpoint; undefined for visitors, who find none of these. */
+  readonly internal?: InternalAsk
 }
 
 /** Whether requests for the endpoint belong here, or have to go to the other listener. */

@@ -84,12 +84,15 @@ export class Ingress {
   }
 
   /** See `PolicyReach`. */
-  connectInternal(url: URL, asker: Asker | undefined): Duplex | undefined {
-    if (!this.#context.registry.matchInternal(url)) return undefined
+  connectInternal(
+    url: URL,
+    ownerId: string | null,
+    asker = ownAsker(this.#context.clock),
+  ): Duplex | undefined {
+    if (!this.#context.registry.matchInternal(url, ownerId)) return undefined
     const scheme = url.protocol === 'http:' ? 'http' : 'https'
-    const known = asker ?? ownAsker(this.#context.clock)
-    const { client, gateway } = InternalSocket.pair(known.connection)
-    this.#accept(gateway, { scheme, redirectsToHttps: false, asker: known })
+    const { client, gateway } = InternalSocket.pair(asker.connection)
+    this.#accept(gateway, { scheme, redirectsToHttps: false, internal: { asker, ownerId } })
     return client
   }
 

@@ -6,7 +6,9 @@ import { SlidingLog } from '../../base/limit/sliding-log.ts'
 import type { Logger } from '../../base/logger.ts'
 import { peerAddress } from '../../http/client-address.ts'
 import type { Authority } from '../access/authority.ts'
+import type { ApiKey } from '../records/api-key-store.ts'
 import { ServiceError } from '../records/service-error.ts'
+import { setCaller } from './caller.ts'
 
 const REQUESTS_PER_MINUTE = 120
 const MINUTE_MS = 60_000
@@ -21,14 +23,14 @@ export interface ApiKeyAuthDeps {
 
 /**
  * Lets requests with a valid API key pass, 120 a minute for each key. Throws ServiceError 200, 202,
- * 203, 206 or 208, and AppError `too-many-requests`.
+ * 203, 206, 208 or 636, and AppError `unauthenticated` or `too-many-requests`.
  */
 export function apiKeyAuth({ authority, log, clock }: ApiKeyAuthDeps): RequestHandler {
   const requests = new SlidingLog({ capacity: REQUESTS_PER_MINUTE, windowMs: MINUTE_MS, clock })
   const failures = new FailureLimiter(clock)
-  return (request, _response, next) => {
-    const keyId = authenticate(request)
-    const waitMs = requests.take(keyId)
+  return (request, response, next) => {
+    const apiKey = authenticate(request)
+    const waitMs = requests.take(apiKey.id)
     if (waitMs > 0) {
       throw new AppError(
         'too-many-requests',
@@ -36,16 +38,18 @@ export function apiKeyAuth({ authority, log, clock }: ApiKeyAuthDeps): RequestHa
         { retryAfterS: waitMs / 1_000 },
       )
     }
+    authority.noteUse(apiKey)
+    setCaller(response, apiKey, 'bearer')
     next()
   }
 
-  function authenticate(request: Request): string {
+  function authenticate(request: Request): ApiKey {
     const header = request.get('authorization')
     if (header === undefined) {
       throw new ServiceError(200, 'Send the header authorization: Bearer <API key>.')
     }
     try {
-      return authority.authenticateApiKey(BEARER.exec(header)?.[1] ?? '').id
+      return authority.authenticateApiKey(BEARER.exec(header)?.[1] ?? '')
     } catch (error) {
       const client = peerAddress(request)
       const waitMs = failures.take(client)

@@ -2,8 +2,11 @@ import * as z from 'zod'
 import type { CredentialIssuer } from '../access/credential-issuer.ts'
 import type { BotUser, BotUserStore } from '../records/bot-user-store.ts'
 import { parseBody } from './body.ts'
+import { refuseOwnerOnly } from './caller.ts'
 import type { Resource } from './resource.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
+
+const NOT_ITS_OWN = 'neither makes nor changes bot users'
 
 export const BotUserCreate = z.strictObject({
   name: z.string().default(''),
@@ -54,11 +57,20 @@ export function botUsers(
       return user && shown(user)
     },
     view,
-    create: (body, baseUrl) =>
-      view(shown(issuer.createBotUser(parseBody(BotUserCreate, body))), baseUrl),
-    update: (user, body) =>
-      shown(issuer.updateBotUser(stored(user), parseBody(BotUserUpdate, body))),
-    remove: (user) => issuer.deleteBotUser(stored(user)),
+    // An owner sees itself; what it is called, and whether it is active, others decide.
+    ownerOf: ({ id }) => renamed(id, 'bot'),
+    create: (body, baseUrl, caller) => {
+      refuseOwnerOnly(caller, NOT_ITS_OWN)
+      return view(shown(issuer.createBotUser(parseBody(BotUserCreate, body))), baseUrl)
+    },
+    update: (user, body, caller) => {
+      refuseOwnerOnly(caller, NOT_ITS_OWN)
+      return shown(issuer.updateBotUser(stored(user), parseBody(BotUserUpdate, body)))
+    },
+    remove: (user, caller) => {
+      refuseOwnerOnly(caller, NOT_ITS_OWN)
+      issuer.deleteBotUser(stored(user))
+    },
   }
 }
 

@@ -1,10 +1,14 @@
 import * as z from 'zod'
 import type { Secret } from '../../base/secret.ts'
+import { nameInRule } from '../access/acl.ts'
 import type { CredentialIssuer } from '../access/credential-issuer.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
+import { isInternal } from '../records/domain-name.ts'
+import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { parseBody, texts } from './body.ts'
 import { renamed } from './bot-users.ts'
+import { type Caller, ownerFor, refuseOwnerOnly } from './caller.ts'
 import type { Resource } from './resource.ts'
 import { tokenFields, viewToken } from './token-view.ts'
 
@@ -20,16 +24,37 @@ export const CredentialView = z.strictObject({ ...tokenFields, acl: z.array(z.st
 
 export interface CredentialsDeps {
   readonly credentials: CredentialStore
+  readonly domains: ReservedDomainStore
   readonly issuer: CredentialIssuer
 }
 
 /** The authtokens of agents. */
-export function credentials({ credentials: store, issuer }: CredentialsDeps): Resource<Credential> {
+export function credentials({
+  credentials: store,
+  domains,
+  issuer,
+}: CredentialsDeps): Resource<Credential> {
   const view = (credential: Credential, baseUrl: string, token?: Secret) =>
     ({
       ...viewToken(credential, `${baseUrl}/credentials`, token),
       acl: [...credential.acl],
     }) satisfies z.infer<typeof CredentialView>
+
+  /** Rules are leave: an owner gives it for its own names, what it was given by others may stay. */
+  function checkRules(caller: Caller, rules: readonly string[], given: readonly string[]): void {
+    if (!caller.isOwnerOnly) return
+    for (const rule of rules) {
+      const name = nameInRule(rule)
+      const isOwn =
+        name !== undefined &&
+        !name.isShared &&
+        (isInternal(name.host) || domains.findCovering(name.host)?.ownerId === caller.ownerId)
+      if (!isOwn && !given.includes(rule)) {
+        refuseOwnerOnly(caller, `may give no leave for ${rule}: name what lies in its domains`)
+      }
+    }
+  }
+
   return {
     path: 'credentials',
     collection: 'credentials',
@@ -38,17 +63,20 @@ export function credentials({ credentials: store, issuer }: CredentialsDeps): Re
     page: (request) => store.page(request),
     get: (id) => store.get(id),
     view: (credential, baseUrl) => view(credential, baseUrl),
-    create: (body, baseUrl) => {
+    ownerOf: ({ ownerId }) => ownerId,
+    create: (body, baseUrl, caller) => {
       const { owner_id, ...request } = parseBody(CredentialCreate, body)
-      const ownerId = owner_id && renamed(owner_id, 'bot')
+      const ownerId = ownerFor(caller, owner_id && renamed(owner_id, 'bot'))
+      checkRules(caller, request.acl ?? [], [])
       const { credential, authtoken } = issuer.createCredential({ ...request, ownerId })
       return view(credential, baseUrl, authtoken)
     },
-    update: (credential, body) => {
+    update: (credential, body, caller) => {
       const change = parseBody(CredentialUpdate, body)
       if (Object.keys(change).length === 0) {
         throw new ServiceError(606, 'Give a description, metadata or ACL rules to change.')
       }
+      checkRules(caller, change.acl ?? [], credential.acl)
       return issuer.updateCredential(credential, change)
     },
     remove: (credential) => issuer.deleteCredential(credential),

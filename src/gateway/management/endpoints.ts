@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import type { LimiterFigures } from '../../policy/limit/rate-limiter.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
-import type { CloudEndpoints } from '../endpoints/cloud-endpoints.ts'
+import type { CloudEndpointAuthor, CloudEndpoints } from '../endpoints/cloud-endpoints.ts'
 import type { CloudEndpoint, Endpoint } from '../endpoints/endpoint.ts'
 import { bindingOf } from '../endpoints/endpoint-host.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
@@ -9,6 +9,8 @@ import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { renamedId } from '../records/resource-id.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { parseBody, Reference, texts } from './body.ts'
+import { renamed } from './bot-users.ts'
+import { type Caller, ownerFor, refuseOwnerOnly } from './caller.ts'
 import { livePage } from './live-page.ts'
 import { type Resource, ResourceNotFoundError } from './resource.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
@@ -17,6 +19,8 @@ const settings = {
   ...texts,
   bindings: z.array(z.string()).optional(),
   pooling_enabled: z.boolean().optional(),
+  /** Whether policies of all accounts find it; below `.internal` only. */
+  shared: z.boolean().optional(),
 }
 export const EndpointCreate = z.strictObject({
   ...settings,
@@ -24,6 +28,8 @@ export const EndpointCreate = z.strictObject({
   /** Only `cloud` is made here; what else is asked for has a code of its own. */
   type: z.string().default('cloud'),
   traffic_policy: z.string(),
+  /** Unless given, the owner of its domain. */
+  owner_id: z.string().nullable().optional(),
 })
 export const EndpointUpdate = z.strictObject({
   ...settings,
@@ -65,6 +71,10 @@ export const EndpointView = z.strictObject({
   traffic_policy: z.string(),
   bindings: z.array(z.string()),
   pooling_enabled: z.boolean(),
+  /** Whose it is: policies of that account find it below `.internal`; null for the gateway's owner. */
+  owner_id: z.string().nullable(),
+  /** Whether policies of all accounts do. */
+  shared: z.boolean(),
   region: z.string(),
   /** Since it opened, or the gateway started; what only this gateway tells. */
   traffic: z.strictObject({
@@ -89,7 +99,10 @@ export function endpoints({
   cloudEndpoints,
 }: EndpointsDeps): Resource<Endpoint> {
   const view = (endpoint: Endpoint, baseUrl: string) =>
-    viewEndpoint(endpoint, domains.findCovering(endpoint.host)?.id, baseUrl)
+    viewEndpoint(endpoint, baseUrl, {
+      domainId: domains.findCovering(endpoint.host)?.id,
+      isShared: registry.isShared(endpoint),
+    })
   return {
     path: 'endpoints',
     collection: 'endpoints',
@@ -98,37 +111,50 @@ export function endpoints({
     page: (request) => livePage(registry.all(), request),
     get: (id) => registry.find(id),
     view,
-    create: async (body, baseUrl) => {
-      const { type, traffic_policy, pooling_enabled, ...rest } = parseBody(EndpointCreate, body)
+    ownerOf: ({ ownerId }) => ownerId,
+    create: async (body, baseUrl, caller) => {
+      const { type, owner_id, ...settings } = parseBody(EndpointCreate, body)
       if (type !== 'cloud') {
         throw new ServiceError(
           248,
           `An endpoint of the type ${JSON.stringify(type.slice(0, 64))} cannot be made here, only one of the type "cloud".`,
         )
       }
-      const request = {
-        ...rest,
-        trafficPolicy: traffic_policy,
-        poolingEnabled: pooling_enabled,
-      }
-      return view(await cloudEndpoints.create(request), baseUrl)
+      const { traffic_policy: trafficPolicy, ...change } = settings
+      const asked = owner_id && renamed(owner_id, 'bot')
+      const ownerId = caller.isOwnerOnly ? ownerFor(caller, asked) : asked
+      const request = { ...changeOf(change, caller), trafficPolicy, ownerId }
+      return view(await cloudEndpoints.create(request, authorOf(caller)), baseUrl)
     },
-    update: async (endpoint, body) => {
+    update: async (endpoint, body, caller) => {
       const { id } = cloudOnly(endpoint)
-      const { traffic_policy, pooling_enabled, ...rest } = parseBody(EndpointUpdate, body)
-      const change = { ...rest, trafficPolicy: traffic_policy, poolingEnabled: pooling_enabled }
+      const { traffic_policy: trafficPolicy, ...settings } = parseBody(EndpointUpdate, body)
+      const change = { ...changeOf(settings, caller), trafficPolicy }
       if (Object.values(change).every((value) => value === undefined)) {
         throw new ServiceError(
           18004,
-          'Give a URL, traffic policy, description, metadata, bindings or pooling_enabled to change.',
+          'Give a URL, traffic policy, description, metadata, bindings, shared or pooling_enabled to change.',
         )
       }
-      const updated = await cloudEndpoints.update(id, change)
+      const updated = await cloudEndpoints.update(id, change, authorOf(caller))
       if (!updated) throw new ResourceNotFoundError()
       return updated
     },
     remove: (endpoint) => cloudEndpoints.delete(cloudOnly(endpoint)),
   }
+}
+
+/** What is given to everybody is for those to give who look after everybody. */
+function changeOf<
+  Settings extends { pooling_enabled?: boolean | undefined; shared?: boolean | undefined },
+>({ pooling_enabled: poolingEnabled, shared: isShared, ...change }: Settings, caller: Caller) {
+  if (isShared) refuseOwnerOnly(caller, 'shares nothing with other accounts')
+  return { ...change, poolingEnabled, isShared }
+}
+
+/** The gateway's own domains are for keys that are not bound to an owner. */
+function authorOf({ isOwnerOnly }: Caller): CloudEndpointAuthor {
+  return { isGranted: !isOwnerOnly }
 }
 
 /** Throws ServiceError 248. */
@@ -142,8 +168,8 @@ function cloudOnly(endpoint: Endpoint): CloudEndpoint {
 
 function viewEndpoint(
   endpoint: Endpoint,
-  domainId: string | undefined,
   baseUrl: string,
+  { domainId, isShared }: { domainId: string | undefined; isShared: boolean },
 ): z.infer<typeof EndpointView> {
   const { id, url, host, protocol, openedAt, traffic } = endpoint
   const port = Number(new URL(url).port) || (protocol === 'https' ? 443 : 80)
@@ -164,6 +190,8 @@ function viewEndpoint(
     traffic_policy: endpoint.trafficPolicy ?? '',
     bindings: [bindingOf(host)],
     pooling_enabled: false,
+    owner_id: endpoint.ownerId,
+    shared: isShared,
     region: '',
     traffic: {
       requests: traffic.requests,

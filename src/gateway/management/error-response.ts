@@ -57,6 +57,10 @@ export function apiErrorResponse(ids: IdSource, log: Logger): ErrorRequestHandle
     if (thrown instanceof AppError && thrown.retryAfterS !== undefined) {
       response.setHeader('retry-after', String(Math.ceil(thrown.retryAfterS)))
     }
+    // RFC 6750 section 3.1: what was presented is good no longer.
+    if (body.error_code === 'ERR_GATEWAY_KEY_EXPIRED') {
+      response.setHeader('www-authenticate', 'Bearer error="invalid_token"')
+    }
     response.status(body.status_code).json(body)
   }
 }
@@ -72,7 +76,7 @@ function toBody(thrown: unknown, operation: string): ApiErrorBody {
   }
   if (thrown instanceof AppError) {
     const { code, status: status_code, message: msg } = thrown
-    const error_code = CODE_OF[code] && `ERR_NGROK_${CODE_OF[code]}`
+    const error_code = CODE_OF[code] ? `ERR_NGROK_${CODE_OF[code]}` : thrown.serviceCode
     return { ...(error_code && { error_code }), status_code, msg, details }
   }
   if (thrown instanceof URIError) {

@@ -4,6 +4,7 @@ import type { IpPolicy, IpPolicyStore } from '../records/ip-policy-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
 import { parseBody, texts } from './body.ts'
+import { ownedByGateway, refuseForeign } from './caller.ts'
 import type { Resource } from './resource.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
 
@@ -42,7 +43,9 @@ export function ipPolicies({ ipPolicies: store, ids, clock }: IpPoliciesDeps): R
     page: (request) => store.page(request),
     get: (id) => store.get(id),
     view,
-    create: (body, baseUrl) => {
+    ownerOf: ownedByGateway,
+    create: (body, baseUrl, caller) => {
+      refuseForeign(caller, 'IP policies')
       const { description = '', metadata = '' } = parseBody(IpPolicyCreate, body)
       checkTexts({ description, metadata })
       const policy = { id: ids.next('ipp'), description, metadata, createdAt: clock.now() }

@@ -6,6 +6,7 @@ import type { IpPolicyStore } from '../records/ip-policy-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { parseBody, Reference, texts } from './body.ts'
+import { ownedByGateway, refuseForeign } from './caller.ts'
 import { checkTexts } from './ip-policies.ts'
 import type { Resource } from './resource.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
@@ -70,7 +71,9 @@ export function ipPolicyRules({
     page: (request) => store.page(request),
     get: (id) => store.get(id),
     view,
-    create: (body, baseUrl) => {
+    ownerOf: ownedByGateway,
+    create: (body, baseUrl, caller) => {
+      refuseForeign(caller, 'IP policies')
       const { description = '', metadata = '', ...request } = parseBody(IpPolicyRuleCreate, body)
       const { action, ip_policy_id: ipPolicyId } = request
       const cidr = request.cidr.toLowerCase()

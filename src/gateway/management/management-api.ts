@@ -12,6 +12,7 @@ import type { IdSource } from '../records/resource-id.ts'
 import { type ApiKeyAuthDeps, apiKeyAuth, versionHeader } from './api-key-auth.ts'
 import { type ApiKeysDeps, apiKeys } from './api-keys.ts'
 import { type BotUsersDeps, botUsers } from './bot-users.ts'
+import { scopeGuard } from './caller.ts'
 import { consoleRoutes, LIVE_PATHS } from './console/console.ts'
 import { type CredentialsDeps, credentials } from './credentials.ts'
 import { type EndpointsDeps, endpoints } from './endpoints.ts'
@@ -79,7 +80,7 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
     resourceRoutes(ipPolicyRules(deps), lists),
   ]
   app.use(consoleRoutes({ ...deps, lists }, resources))
-  app.use(apiKeyAuth(deps), versionHeader, resources, openApiRoutes())
+  app.use(apiKeyAuth(deps), versionHeader, scopeGuard, resources, openApiRoutes())
   app.use(noSuchRoute, apiErrorResponse(ids, log))
   return app
 }

@@ -10,6 +10,8 @@ import {
 } from '../records/reserved-domain-store.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { parseBody, texts } from './body.ts'
+import { renamed } from './bot-users.ts'
+import { ownerFor, refuseOwnerOnly, sees } from './caller.ts'
 import type { DnsCheck, ExpectedRecord } from './dns-check.ts'
 import type { Resource } from './resource.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
@@ -33,11 +35,13 @@ export const ReservedDomainCreate = z.strictObject({
   /** What `domain` was called first. */
   name: z.string().optional(),
   region: z.string().optional(),
+  owner_id: z.string().nullable().optional(),
 })
 export const ReservedDomainUpdate = z.strictObject({
   ...texts,
   ...policyChange,
   region: z.string().optional(),
+  owner_id: z.string().nullable().optional(),
 })
 
 export const ReservedDomainView = z.strictObject({
@@ -47,6 +51,8 @@ export const ReservedDomainView = z.strictObject({
   /** Left out while they are empty. */
   description: z.string().optional(),
   metadata: z.string().optional(),
+  /** Whose authtokens may bind it without a rule; left out while it is the gateway's own. */
+  owner_id: z.string().optional(),
   domain: z.string(),
   region: z.string(),
   cname_target: z.string(),
@@ -103,6 +109,7 @@ export function reservedDomains({
       created_at: timestamp(domain.createdAt),
       ...(domain.description && { description: domain.description }),
       ...(domain.metadata && { metadata: domain.metadata }),
+      ...(domain.ownerId !== null && { owner_id: domain.ownerId }),
       domain: domain.domain,
       region: domain.region,
       http_endpoint_configuration: null,
@@ -124,20 +131,29 @@ export function reservedDomains({
     page: (request) => store.page(request),
     get: (id) => store.get(id),
     view,
-    create: (body, baseUrl) => {
+    ownerOf: ({ ownerId }) => ownerId,
+    create: (body, baseUrl, caller) => {
       const { domain, name, ...change } = parseBody(ReservedDomainCreate, body)
       if (domain !== undefined && name !== undefined) {
         throw new ServiceError(449, 'Give either domain or name, not both.')
       }
-      const request = { ...settingsOf(change), region: change.region }
-      return view(registrar.reserve({ ...request, domain: domain ?? name ?? '' }), baseUrl)
+      const asked = domain ?? name ?? ''
+      const ownerId = ownerFor(caller, ownerIn(change))
+      const above = store.findCovering(asked.toLowerCase())
+      if (above && !sees(caller, above.ownerId)) {
+        refuseOwnerOnly(caller, `${asked} is reserved already, or lies in a domain that is`)
+      }
+      const request = { ...settingsOf(change), region: change.region, ownerId }
+      return view(registrar.reserve({ ...request, domain: asked }), baseUrl)
     },
-    update: (domain, body) => {
+    update: (domain, body, caller) => {
       const change = parseBody(ReservedDomainUpdate, body)
       if (Object.keys(change).length === 0) {
-        throw new ServiceError(422, 'Give a description, metadata or a policy to change.')
+        throw new ServiceError(422, 'Give a description, metadata, an owner or a policy to change.')
       }
-      return registrar.update(domain, settingsOf(change))
+      const asked = ownerIn(change)
+      const ownerId = asked === undefined ? undefined : ownerFor(caller, asked)
+      return registrar.update(domain, { ...settingsOf(change), ownerId })
     },
     remove: (domain) => registrar.release(domain),
     removals: {
@@ -161,6 +177,10 @@ export function reservedDomains({
       },
     },
   }
+}
+
+function ownerIn({ owner_id }: z.infer<typeof ReservedDomainUpdate>): string | null | undefined {
+  return owner_id && renamed(owner_id, 'bot')
 }
 
 function settingsOf(change: z.infer<typeof ReservedDomainUpdate>): DomainSettings {

@@ -7,6 +7,7 @@ import { ExpressionProblem } from '../../policy/expression/expression-problem.ts
 import type { PageRequest } from '../records/resource-table.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { baseUrlOf } from './body.ts'
+import { type Caller, sees } from './caller.ts'
 import { fieldKinds } from './field-kinds.ts'
 import { type Filter, FilterLanguage } from './filter/filter.ts'
 import type { Fields } from './filter/filter-kind.ts'
@@ -32,6 +33,8 @@ export interface ListedResource<Item extends { readonly id: string }> {
   /** Newest first, at most `limit`. */
   page(request: PageRequest): readonly Item[]
   view(item: Item, baseUrl: string): object
+  /** The bot user whose account has it; null for the account of the gateway's owner. */
+  ownerOf(item: Item): string | null
 }
 
 interface Page {
@@ -56,14 +59,18 @@ export class ResourceLists {
   async answer<Item extends { readonly id: string }>(
     resource: ListedResource<Item>,
     request: Request,
+    caller: Caller,
   ): Promise<object> {
     const { filter, ...query } = parsePageQuery(request, resource.prefix)
     const baseUrl = baseUrlOf(request)
     const uri = `${baseUrl}/${resource.path}`
     const { views, nextBefore } =
-      filter === undefined
+      filter === undefined && !caller.isOwnerOnly
         ? wholePage(resource, query, baseUrl)
-        : await this.#filteredPage(resource, query, request, this.#compile(filter, resource))
+        : await this.#chosenPage(resource, query, request, {
+            caller,
+            filter: filter === undefined ? undefined : this.#compile(filter, resource),
+          })
     const kept = filter === undefined ? '' : `&filter=${encodeURIComponent(filter)}`
     const nextUri = `${uri}?before_id=${nextBefore}&limit=${query.limit}${kept}`
     return {
@@ -86,14 +93,14 @@ export class ResourceLists {
   }
 
   /**
-   * The next items that match. Looks on until it knows whether there is one more than asked for;
+   * The next items that the caller sees and that match. Looks on until it knows whether there is one more than asked for;
    * when that takes too long, it answers what it has, and the next page begins where it stopped.
    */
-  async #filteredPage<Item extends { readonly id: string }>(
+  async #chosenPage<Item extends { readonly id: string }>(
     resource: ListedResource<Item>,
     { limit, beforeId }: PageRequest,
     request: Request,
-    filter: Filter,
+    { caller, filter }: { caller: Caller; filter: Filter | undefined },
   ): Promise<Page> {
     const baseUrl = baseUrlOf(request)
     const views: object[] = []
@@ -105,8 +112,8 @@ export class ResourceLists {
       const items = resource.page({ limit: BATCH, beforeId: before })
       if (items.length === 0) return { views, nextBefore: undefined }
       for (const item of items) {
-        const view = resource.view(item, baseUrl)
-        if (matches(filter, view)) {
+        const view = sees(caller, resource.ownerOf(item)) && resource.view(item, baseUrl)
+        if (view && (!filter || matches(filter, view))) {
           if (views.length === limit) return { views, nextBefore: before }
           views.push(view)
         }

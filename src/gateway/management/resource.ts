@@ -1,7 +1,8 @@
-import { type Request, type RequestHandler, Router } from 'express'
+import { type Request, type RequestHandler, type Response, Router } from 'express'
 import { jsonBody } from '../../http/json-body.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { baseUrlOf } from './body.ts'
+import { type Caller, callerOf, sees } from './caller.ts'
 import { refuseQuery } from './page-query.ts'
 import type { ListedResource, ResourceLists } from './resource-lists.ts'
 
@@ -9,16 +10,16 @@ import type { ListedResource, ResourceLists } from './resource-lists.ts'
 export interface Resource<Item extends { readonly id: string }> extends ListedResource<Item> {
   get(id: string): Item | undefined
   /** Answers the view of what was made. */
-  create?(body: unknown, baseUrl: string): object | Promise<object>
-  update?(item: Item, body: unknown): Item | Promise<Item>
-  remove?(item: Item): void
+  create?(body: unknown, baseUrl: string, caller: Caller): object | Promise<object>
+  update?(item: Item, body: unknown, caller: Caller): Item | Promise<Item>
+  remove?(item: Item, caller: Caller): void
   /** What `POST /<path>/<id>/<name>` does; nothing to tell is answered with 204. */
   readonly actions?: Readonly<Record<string, (item: Item) => Promise<object | undefined>>>
   /** What `DELETE /<path>/<id>/<name>` does. */
   readonly removals?: Readonly<Record<string, (item: Item) => void>>
 }
 
-/** Thrown for an id that nothing has. */
+/** Thrown for an id that nothing has, as far as the caller may know. */
 export class ResourceNotFoundError extends Error {
   override readonly name = 'ResourceNotFoundError'
 }
@@ -31,40 +32,43 @@ export function resourceRoutes<Item extends { readonly id: string }>(
   const { path, actions = {}, removals = {} } = resource
   const router = Router()
   router.get(`/${path}`, noBody, async (request, response) => {
-    response.json(await lists.answer(resource, request))
+    response.json(await lists.answer(resource, request, callerOf(response)))
   })
   if (resource.create) {
     router.post(`/${path}`, requiredBody, async (request, response) => {
       refuseQuery(request)
-      response.status(201).json(await resource.create?.(request.body, baseUrlOf(request)))
+      const caller = callerOf(response)
+      response.status(201).json(await resource.create?.(request.body, baseUrlOf(request), caller))
     })
   }
   router.get(`/${path}/:id`, noBody, (request, response) => {
-    response.json(resource.view(findItem(resource, request), baseUrlOf(request)))
+    const item = findItem(resource, request, response)
+    response.json(resource.view(item, baseUrlOf(request)))
   })
   if (resource.update) {
     router.patch(`/${path}/:id`, requiredBody, async (request, response) => {
-      const item = findItem(resource, request)
-      const updated = (await resource.update?.(item, withoutId(request))) ?? item
+      const item = findItem(resource, request, response)
+      const caller = callerOf(response)
+      const updated = (await resource.update?.(item, withoutId(request), caller)) ?? item
       response.json(resource.view(updated, baseUrlOf(request)))
     })
   }
   if (resource.remove) {
     router.delete(`/${path}/:id`, noBody, (request, response) => {
-      resource.remove?.(findItem(resource, request))
+      resource.remove?.(findItem(resource, request, response), callerOf(response))
       response.status(204).end()
     })
   }
   for (const [name, remove] of Object.entries(removals)) {
     router.delete(`/${path}/:id/${name}`, noBody, (request, response) => {
-      remove(findItem(resource, request))
+      remove(findItem(resource, request, response))
       response.status(204).end()
     })
   }
   for (const [name, run] of Object.entries(actions)) {
     // The vendor's client sends the bare id as a body here; nothing in it is of use.
     router.post(`/${path}/:id/${name}`, async (request, response) => {
-      const result = await run(findItem(resource, request))
+      const result = await run(findItem(resource, request, response))
       if (result) response.json(result)
       else response.status(204).end()
     })
@@ -75,6 +79,7 @@ export function resourceRoutes<Item extends { readonly id: string }>(
 function findItem<Item extends { readonly id: string }>(
   resource: Resource<Item>,
   request: Request,
+  response: Response,
 ): Item {
   refuseQuery(request)
   const id = String(request.params.id)
@@ -82,7 +87,7 @@ function findItem<Item extends { readonly id: string }>(
     throw new ServiceError(227, `The id has to begin with ${resource.prefix}_.`)
   }
   const item = resource.get(id)
-  if (!item) throw new ResourceNotFoundError()
+  if (!item || !sees(callerOf(response), resource.ownerOf(item))) throw new ResourceNotFoundError()
   return item
 }
 

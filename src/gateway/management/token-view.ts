@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import type { Secret } from '../../base/secret.ts'
-import type { ApiKey } from '../records/api-key-store.ts'
+import type { Credential } from '../records/credential-store.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
 
 /** What authtokens and API keys show alike. */
@@ -17,7 +17,7 @@ export const tokenFields = {
 const TokenView = z.strictObject(tokenFields)
 
 export function viewToken(
-  { id, createdAt, description, metadata, ownerId }: Omit<ApiKey, 'tokenHash'>,
+  { id, createdAt, description, metadata, ownerId }: Omit<Credential, 'acl' | 'tokenHash'>,
   listUri: string,
   token: Secret | undefined,
 ): z.infer<typeof TokenView> {

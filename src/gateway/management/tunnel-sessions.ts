@@ -48,6 +48,7 @@ export function tunnelSessions({
     page: (request) => livePage(sessions.all(), request),
     get: (id) => sessions.find(id),
     view: viewSession,
+    ownerOf: ({ identity }) => identity.ownerId,
     actions: { restart: tell('restart'), stop: tell('stop'), update: tell('update') },
   }
 }

@@ -36,6 +36,7 @@ export function tunnels({ registry }: { readonly registry: EndpointRegistry }): 
       return undefined
     },
     view: viewTunnel,
+    ownerOf: ({ endpoint }) => endpoint.ownerId,
   }
 }
 

@@ -14,14 +14,39 @@ export const API_KEY_MIGRATIONS: readonly Migration[] = [
       created_at INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID`,
   },
+  {
+    // Keys from before there were scopes may do what they always could.
+    id: 'api-keys-2',
+    sql: `ALTER TABLE api_keys ADD COLUMN name TEXT NOT NULL DEFAULT '';
+      ALTER TABLE api_keys ADD COLUMN scope TEXT NOT NULL DEFAULT 'write'
+        CHECK (scope IN ('read', 'write'));
+      ALTER TABLE api_keys ADD COLUMN owner_only INTEGER NOT NULL DEFAULT 0
+        CHECK (owner_only IN (0, 1));
+      ALTER TABLE api_keys ADD COLUMN expires_at INTEGER;
+      ALTER TABLE api_keys ADD COLUMN last_used_at INTEGER;
+      UPDATE api_keys SET name = CASE description WHEN '' THEN id ELSE description END`,
+  },
 ]
+
+/** What a key may do: look, or look and change. */
+export const API_KEY_SCOPES = ['read', 'write'] as const
+export type ApiKeyScope = (typeof API_KEY_SCOPES)[number]
 
 /** A key to the management API. Only the hash of the token is kept. */
 export interface ApiKey {
   readonly id: string
   readonly ownerId: string | null
+  /** What people call it; never empty. */
+  readonly name: string
   readonly description: string
   readonly metadata: string
+  readonly scope: ApiKeyScope
+  /** Whether it is good for what belongs to its owner alone. */
+  readonly isOwnerOnly: boolean
+  /** Milliseconds since the epoch, as all times here; null when it has no end. */
+  readonly expiresAt: number | null
+  /** To the minute; null when it was never used. */
+  readonly lastUsedAt: number | null
   readonly tokenHash: string
   readonly createdAt: number
 }
@@ -29,29 +54,62 @@ export interface ApiKey {
 interface ApiKeyRow {
   id: string
   owner_id: string | null
+  name: string
   description: string
   metadata: string
+  scope: ApiKeyScope
+  owner_only: number
+  expires_at: number | null
+  last_used_at: number | null
   token_hash: string
   created_at: number
 }
 
 export class ApiKeyStore extends ResourceTable<ApiKey, ApiKeyRow> {
+  readonly #database: Database
   readonly #idsDescribed: Statement<[string], string>
+  readonly #noteUse: Statement<[number, string]>
 
   constructor(database: Database) {
     super({
       database,
       name: 'api_keys',
-      columns: ['id', 'owner_id', 'description', 'metadata', 'token_hash', 'created_at'],
-      toRow: ({ ownerId, tokenHash, createdAt, ...row }) => ({
+      columns: [
+        'id',
+        'owner_id',
+        'name',
+        'description',
+        'metadata',
+        'scope',
+        'owner_only',
+        'expires_at',
+        'last_used_at',
+        'token_hash',
+        'created_at',
+      ],
+      toRow: ({ ownerId, isOwnerOnly, expiresAt, lastUsedAt, tokenHash, createdAt, ...row }) => ({
         ...row,
         owner_id: ownerId,
+        owner_only: Number(isOwnerOnly),
+        expires_at: expiresAt,
+        last_used_at: lastUsedAt,
         token_hash: tokenHash,
         created_at: createdAt,
       }),
-      toItem: ({ owner_id, token_hash, created_at, ...item }) => ({
+      toItem: ({
+        owner_id,
+        owner_only,
+        expires_at,
+        last_used_at,
+        token_hash,
+        created_at,
+        ...item
+      }) => ({
         ...item,
         ownerId: owner_id,
+        isOwnerOnly: owner_only === 1,
+        expiresAt: expires_at,
+        lastUsedAt: last_used_at,
         tokenHash: token_hash,
         createdAt: created_at,
       }),
@@ -59,6 +117,13 @@ export class ApiKeyStore extends ResourceTable<ApiKey, ApiKeyRow> {
     this.#idsDescribed = database
       .prepare<[string], string>('SELECT id FROM api_keys WHERE description = ? ORDER BY id')
       .pluck()
+    this.#database = database
+    this.#noteUse = database.prepare('UPDATE api_keys SET last_used_at = ? WHERE id = ?')
+  }
+
+  /** Backups are for what people change: this alone is not worth one. */
+  noteUse(id: string, at: number): void {
+    this.#database.write(() => this.#noteUse.run(at, id), { isBackedUp: false })
   }
 
   /** The keys whose description is exactly this. */

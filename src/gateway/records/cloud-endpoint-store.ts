@@ -17,14 +17,43 @@ export const CLOUD_ENDPOINT_MIGRATIONS: readonly Migration[] = [
       updated_at INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID`,
   },
+  {
+    // Internal names are unique for each owner, public ones for all. SQLite drops no constraint.
+    id: 'cloud-endpoints-2',
+    sql: `CREATE TABLE cloud_endpoints_2 (
+      id TEXT PRIMARY KEY,
+      owner_id TEXT REFERENCES bot_users (id) ON DELETE CASCADE,
+      protocol TEXT NOT NULL CHECK (protocol IN ('http', 'https')),
+      host TEXT NOT NULL,
+      shared INTEGER NOT NULL CHECK (shared IN (0, 1)),
+      traffic_policy TEXT NOT NULL,
+      description TEXT NOT NULL,
+      metadata TEXT NOT NULL,
+      created_at INTEGER NOT NULL,
+      updated_at INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO cloud_endpoints_2
+      SELECT id, NULL, protocol, host, 0, traffic_policy, description, metadata, created_at,
+        updated_at
+      FROM cloud_endpoints;
+    DROP TABLE cloud_endpoints;
+    ALTER TABLE cloud_endpoints_2 RENAME TO cloud_endpoints;
+    CREATE UNIQUE INDEX cloud_endpoints_host ON cloud_endpoints (
+      host, (CASE WHEN host LIKE '%.internal' THEN coalesce(owner_id, '') ELSE '' END)
+    )`,
+  },
 ]
 
 /** A cloud endpoint as it is kept; the port in its URL is that of the ingress at the time. */
 export interface StoredCloudEndpoint {
   readonly id: string
+  /** The bot user that it belongs to; null for one that belongs to the gateway's owner. */
+  readonly ownerId: string | null
   readonly protocol: EndpointProtocol
   /** Lower case; a wildcard starts with `*.`. */
   readonly host: string
+  /** Whether policies of all accounts find it; an internal one only. */
+  readonly isShared: boolean
   /** JSON or YAML as it was sent. */
   readonly trafficPolicy: string
   readonly description: string
@@ -35,8 +64,10 @@ export interface StoredCloudEndpoint {
 
 interface CloudEndpointRow {
   id: string
+  owner_id: string | null
   protocol: EndpointProtocol
   host: string
+  shared: number
   traffic_policy: string
   description: string
   metadata: string
@@ -53,22 +84,28 @@ export class CloudEndpointStore extends ResourceTable<StoredCloudEndpoint, Cloud
       name: 'cloud_endpoints',
       columns: [
         'id',
+        'owner_id',
         'protocol',
         'host',
+        'shared',
         'traffic_policy',
         'description',
         'metadata',
         'created_at',
         'updated_at',
       ],
-      toRow: ({ trafficPolicy, createdAt, updatedAt, ...row }) => ({
+      toRow: ({ ownerId, isShared, trafficPolicy, createdAt, updatedAt, ...row }) => ({
         ...row,
+        owner_id: ownerId,
+        shared: Number(isShared),
         traffic_policy: trafficPolicy,
         created_at: createdAt,
         updated_at: updatedAt,
       }),
-      toItem: ({ traffic_policy, created_at, updated_at, ...item }) => ({
+      toItem: ({ owner_id, shared, traffic_policy, created_at, updated_at, ...item }) => ({
         ...item,
+        ownerId: owner_id,
+        isShared: shared === 1,
         trafficPolicy: traffic_policy,
         createdAt: created_at,
         updatedAt: updated_at,

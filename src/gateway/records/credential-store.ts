@@ -25,7 +25,7 @@ export interface Credential {
   readonly ownerId: string | null
   readonly description: string
   readonly metadata: string
-  /** Rules as `acl.ts` reads them; none allows everything. */
+  /** Rules as `acl.ts` reads them; without any it may bind what its owner has. */
   readonly acl: readonly string[]
   readonly tokenHash: string
   readonly createdAt: number

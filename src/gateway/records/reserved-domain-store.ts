@@ -21,6 +21,12 @@ export const RESERVED_DOMAIN_MIGRATIONS: readonly Migration[] = [
     sql: `ALTER TABLE reserved_domains ADD COLUMN authority TEXT NOT NULL DEFAULT 'gateway';
       ALTER TABLE reserved_domains ADD COLUMN private_key_type TEXT NOT NULL DEFAULT 'ecdsa'`,
   },
+  {
+    // DNS records lead here for longer than an owner lasts: the gateway keeps what one leaves behind.
+    id: 'reserved-domains-3',
+    sql: `ALTER TABLE reserved_domains
+      ADD COLUMN owner_id TEXT REFERENCES bot_users (id) ON DELETE SET NULL`,
+  },
 ]
 
 /** Who issues the certificate of a domain: the gateway's own CA, or the ACME authority. */
@@ -32,6 +38,8 @@ export interface ReservedDomain {
   readonly id: string
   /** Lower case. */
   readonly domain: string
+  /** The bot user that it belongs to; null for one that belongs to the gateway's owner. */
+  readonly ownerId: string | null
   readonly region: string
   readonly description: string
   readonly metadata: string
@@ -45,6 +53,7 @@ export interface ReservedDomain {
 interface ReservedDomainRow {
   id: string
   domain: string
+  owner_id: string | null
   region: string
   description: string
   metadata: string
@@ -65,6 +74,7 @@ export class ReservedDomainStore extends ResourceTable<ReservedDomain, ReservedD
       columns: [
         'id',
         'domain',
+        'owner_id',
         'region',
         'description',
         'metadata',
@@ -73,14 +83,16 @@ export class ReservedDomainStore extends ResourceTable<ReservedDomain, ReservedD
         'authority',
         'private_key_type',
       ],
-      toRow: ({ dnsLabel, createdAt, privateKeyType, ...row }) => ({
+      toRow: ({ ownerId, dnsLabel, createdAt, privateKeyType, ...row }) => ({
         ...row,
+        owner_id: ownerId,
         dns_label: dnsLabel,
         created_at: createdAt,
         private_key_type: privateKeyType,
       }),
-      toItem: ({ dns_label, created_at, private_key_type, ...item }) => ({
+      toItem: ({ owner_id, dns_label, created_at, private_key_type, ...item }) => ({
         ...item,
+        ownerId: owner_id,
         dnsLabel: dns_label,
         createdAt: created_at,
         privateKeyType: private_key_type,

@@ -49,6 +49,9 @@ const PAIRS: [rule: string, host: string, allowed: boolean][] = [
   ['bind:*.site1.internal', 'cam.site2.internal', false],
   ['bind:*.internal', 'cam.internal', true],
   ['bind:*.internal', 'internal', false],
+  ['share:cam.internal', 'cam.internal', true],
+  ['share:cam.internal', 'door.internal', false],
+  ['share:*.site1.internal', 'cam.site1.internal', true],
   // Ports: the default ones say nothing, another one speaks of a TCP address.
   ['bind:foo.example.com:443', 'foo.example.com', true],
   ['bind:foo.example.com:80', 'foo.example.com', true],
@@ -64,6 +67,12 @@ const PAIRS: [rule: string, host: string, allowed: boolean][] = [
 ]
 
 const BAD_RULES = [
+  'share:*',
+  'share:cam.example.com',
+  'share:*.example.com',
+  'share:internal',
+  'share:app=*.internal',
+  'share:cam.internal:443',
   '',
   'bind',
   'bind:',
@@ -98,8 +107,17 @@ describe('Acl', () => {
     expect(Acl.of([rule]).allows(host)).toBe(allowed)
   })
 
-  it('allows everything without rules', () => {
+  it('sets no limits without rules', () => {
+    expect(Acl.of([])).toMatchObject({ isEmpty: true })
     expect(Acl.of([]).allows('anything.example.com')).toBe(true)
+    expect(Acl.of(['nonsense']).isEmpty).toBe(false)
+  })
+
+  it('shares what a rule shares, and nothing that it only lets be bound', () => {
+    const acl = Acl.of(['bind:*.internal', 'share:cam.internal', '*'])
+    expect([acl.shares('cam.internal'), acl.shares('door.internal')]).toEqual([true, false])
+    expect(Acl.of(['*']).shares('cam.internal')).toBe(false)
+    expect(Acl.of([]).shares('cam.internal')).toBe(false)
   })
 
   it('allows what one of several rules allows', () => {

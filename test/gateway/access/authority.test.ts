@@ -98,6 +98,131 @@ describe('Authority.checkBind', () => {
   })
 })
 
+describe('what belongs to an account', () => {
+  function openAccounts() {
+    const stores = openGatewayStores()
+    const { issuer, registrar } = stores
+    const [a, b] = ['a', 'b'].map((name) => issuer.createBotUser({ name }).id) as [string, string]
+    registrar.reserve({ domain: '*.free.test' })
+    registrar.reserve({ domain: '*.a.test', ownerId: a })
+    registrar.reserve({ domain: '*.b.test', ownerId: b })
+    registrar.reserve({ domain: '*.inner.a.test', ownerId: b })
+    return { ...stores, owners: { a, b, nobody: null } }
+  }
+
+  it.each([
+    // Without rules: what the owner has, and nothing else.
+    ['a', [], 'x.a.test', undefined],
+    ['a', [], '*.a.test', undefined],
+    ['a', [], 'x.b.test', 319],
+    ['a', [], '*.b.test', 318],
+    ['a', [], 'x.inner.a.test', 319],
+    ['a', [], 'x.free.test', 319],
+    ['a', [], '*.free.test', 318],
+    ['a', [], 'x.unreserved.test', 319],
+    ['a', [], 'cam.internal', undefined],
+    ['nobody', [], 'x.free.test', undefined],
+    ['nobody', [], 'x.a.test', 319],
+    ['nobody', [], 'cam.internal', undefined],
+    // A rule gives leave for the gateway's own domains, and never for those of another account.
+    ['a', ['bind:*.free.test'], 'x.free.test', undefined],
+    ['a', ['*'], 'x.free.test', undefined],
+    ['a', ['*'], 'x.a.test', undefined],
+    ['a', ['*'], 'x.b.test', 319],
+    ['a', ['bind:*.b.test'], 'x.b.test', 319],
+    ['a', ['bind:*.free.test'], 'x.a.test', 316],
+    ['a', ['bind:*.free.test'], 'cam.internal', 316],
+    ['nobody', ['*'], 'x.b.test', 319],
+  ] as const)('lets one of %s with the rules %j bind %s: %s', (owner, acl, host, code) => {
+    const { authority, issuer, owners } = openAccounts()
+    const { credential } = issuer.createCredential({ ownerId: owners[owner], acl })
+    expect(serviceCode(() => authority.checkBind(credential.id, host))).toBe(code)
+  })
+
+  it('says of the domain of another what it says of one that nobody has', () => {
+    const { authority, issuer, owners } = openAccounts()
+    const { credential } = issuer.createCredential({ ownerId: owners.a })
+    const told = (host: string) => {
+      try {
+        authority.checkBind(credential.id, host)
+        return undefined
+      } catch (error) {
+        return (error as Error).message.replace(host, 'it')
+      }
+    }
+    expect(told('x.b.test')).toBe(told('x.unreserved.test'))
+    expect(told('*.b.test')).toBe(told('*.unreserved.test'))
+  })
+
+  it.each([
+    ['a', [], '*.a.test'],
+    ['b', [], '*.b.test'],
+    ['nobody', [], '*.free.test'],
+    ['a', ['*'], '*.free.test'],
+    ['a', ['bind:*.b.test', 'bind:*.x.a.test'], '*.x.a.test'],
+  ] as const)('draws a name for one of %s with the rules %j from %s', (owner, acl, wildcard) => {
+    const { authority, issuer, owners } = openAccounts()
+    const { credential } = issuer.createCredential({ ownerId: owners[owner], acl })
+    expect(authority.wildcardFor(credential.id)).toBe(wildcard)
+  })
+
+  it('draws nothing for an account without a domain', () => {
+    const { authority, issuer } = openAccounts()
+    const { id: ownerId } = issuer.createBotUser({ name: 'c' })
+    const { credential } = issuer.createCredential({ ownerId })
+    expect(serviceCode(() => authority.wildcardFor(credential.id))).toBe(15013)
+  })
+
+  it('is told with the leave to bind, and whether it is shared', () => {
+    const { authority, issuer, owners } = openAccounts()
+    const acl = ['bind:*.internal', 'share:cam.internal']
+    const { credential } = issuer.createCredential({ ownerId: owners.a, acl })
+    expect(authority.checkBind(credential.id, 'cam.internal')).toEqual({
+      ownerId: owners.a,
+      isShared: true,
+    })
+    expect(authority.checkBind(credential.id, 'door.internal')).toEqual({
+      ownerId: owners.a,
+      isShared: false,
+    })
+  })
+
+  it('changes hands only while nobody is online there who would lose it', async () => {
+    const { registrar, cloudEndpoints, domains, owners } = openAccounts()
+    const trafficPolicy = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] })
+    const url = 'https://x.free.test'
+    const domain = () => {
+      const found = domains.find('*.free.test')
+      if (!found) throw new Error('it is gone')
+      return found
+    }
+    const front = await cloudEndpoints.create({ url, trafficPolicy }, { isGranted: true })
+    const give = (ownerId: string | null) => () => registrar.update(domain(), { ownerId })
+    expect(serviceCode(give(owners.a))).toBe(446)
+    cloudEndpoints.delete(front)
+    expect(serviceCode(give('bot_unknown'))).toBe(634)
+    expect(serviceCode(give(owners.a))).toBeUndefined()
+    expect(domain().ownerId).toBe(owners.a)
+  })
+
+  it('goes with its owner, but for domains: those are the gateway’s then', async () => {
+    const { issuer, botUsers, registry, cloudEndpoints, cloudEndpointStore, domains, owners } =
+      openAccounts()
+    const trafficPolicy = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] })
+    await cloudEndpoints.create({ url: 'https://x.a.test', trafficPolicy }, { isGranted: true })
+    const kept = await cloudEndpoints.create(
+      { url: 'https://x.b.test', trafficPolicy },
+      { isGranted: true },
+    )
+    const a = botUsers.get(owners.a)
+    if (a) issuer.deleteBotUser(a)
+    expect([...registry.all()]).toEqual([kept])
+    expect(cloudEndpointStore.all().map(({ id }) => id)).toEqual([kept.id])
+    expect(domains.find('*.a.test')?.ownerId).toBeNull()
+    expect(domains.find('*.b.test')?.ownerId).toBe(owners.b)
+  })
+})
+
 describe('Authority.wildcardFor', () => {
   it.each([
     [[], '*.sitea.test'],

@@ -9,6 +9,9 @@ import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 const DENY = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] })
 const ANSWER = 'on_http_request:\n  - actions:\n      - type: custom-response\n'
 
+/** Who may use the gateway's own domains for every account. */
+const ADMIN = { isGranted: true }
+
 function openCloudEndpoints(folder = temporaryFolder()) {
   const stores = openGatewayStores(folder)
   const { registrar, domains, cloudEndpoints } = stores
@@ -16,7 +19,7 @@ function openCloudEndpoints(folder = temporaryFolder()) {
   return {
     ...stores,
     create: (url: string, trafficPolicy = DENY, more: object = {}) =>
-      cloudEndpoints.create({ url, trafficPolicy, ...more }),
+      cloudEndpoints.create({ url, trafficPolicy, ...more }, ADMIN),
   }
 }
 
@@ -119,7 +122,7 @@ describe('CloudEndpoints', () => {
     const { create, cloudEndpoints } = openCloudEndpoints()
     expect(await codeOf(create('https://front.site.test', DENY, settings))).toBe(code)
     const { id } = await create('https://other.site.test')
-    expect(await codeOf(cloudEndpoints.update(id, settings))).toBe(code)
+    expect(await codeOf(cloudEndpoints.update(id, settings, ADMIN))).toBe(code)
   })
 
   it.each([
@@ -136,7 +139,7 @@ describe('CloudEndpoints', () => {
     const { create, cloudEndpoints, cloudEndpointStore } = openCloudEndpoints()
     expect(await codeOf(create('https://front.site.test', policy))).toBe(code)
     const { id } = await create('https://front.site.test')
-    expect(await codeOf(cloudEndpoints.update(id, { trafficPolicy: policy }))).toBe(code)
+    expect(await codeOf(cloudEndpoints.update(id, { trafficPolicy: policy }, ADMIN))).toBe(code)
     expect(cloudEndpointStore.get(id)?.trafficPolicy).toBe(DENY)
   })
 
@@ -144,7 +147,7 @@ describe('CloudEndpoints', () => {
     const { create, cloudEndpoints, registry } = openCloudEndpoints()
     const policy = `{"on_tcp_connect":[{"actions":[{"type":"log","config":{"metadata":{}}}]}],${DENY.slice(1)}`
     const { id } = await create('https://front.site.test', policy)
-    const move = cloudEndpoints.update(id, { url: 'https://front.internal' })
+    const move = cloudEndpoints.update(id, { url: 'https://front.internal' }, ADMIN)
     expect(await codeOf(move)).toBe(2262)
     expect(registry.match('front.site.test')?.id).toBe(id)
   })
@@ -163,11 +166,15 @@ describe('CloudEndpoints', () => {
     const before = await create('https://front.site.test', DENY, { description: 'old' })
     before.traffic.requests = 7
     await clock.advance(60_000)
-    const after = await cloudEndpoints.update(before.id, {
-      url: 'https://door.site.test',
-      trafficPolicy: ANSWER,
-      description: 'new',
-    })
+    const after = await cloudEndpoints.update(
+      before.id,
+      {
+        url: 'https://door.site.test',
+        trafficPolicy: ANSWER,
+        description: 'new',
+      },
+      ADMIN,
+    )
     expect(after).toMatchObject({
       id: before.id,
       url: 'https://door.site.test:8443',
@@ -186,12 +193,12 @@ describe('CloudEndpoints', () => {
     const { create, cloudEndpoints } = openCloudEndpoints()
     await create('https://a.site.test')
     const { id, url } = await create('https://b.site.test')
-    const update = (to: string) => codeOf(cloudEndpoints.update(id, { url: to }))
+    const update = (to: string) => codeOf(cloudEndpoints.update(id, { url: to }, ADMIN))
     expect(await update('https://a.site.test')).toBe(334)
     expect(await update('http://b.site.test')).toBe(18005)
     expect(await update('https://b.elsewhere.test')).toBe(319)
     expect(await update(url)).toBeUndefined()
-    expect(await cloudEndpoints.update('ep_unknown', { description: 'x' })).toBeUndefined()
+    expect(await cloudEndpoints.update('ep_unknown', { description: 'x' }, ADMIN)).toBeUndefined()
   })
 
   it('keep counting what a change leaves alone', async () => {
@@ -199,11 +206,11 @@ describe('CloudEndpoints', () => {
     const first = await create('https://front.site.test', ONE_PER_MINUTE)
     expect([await statusOf(first), await statusOf(first)]).toEqual([200, 429])
     for (const change of [{ description: 'x' }, { trafficPolicy: ` ${ONE_PER_MINUTE}` }]) {
-      const changed = await cloudEndpoints.update(first.id, change)
+      const changed = await cloudEndpoints.update(first.id, change, ADMIN)
       expect(changed && (await statusOf(changed))).toBe(429)
     }
     const wider = ONE_PER_MINUTE.replace('"capacity":1', '"capacity":2')
-    const reset = await cloudEndpoints.update(first.id, { trafficPolicy: wider })
+    const reset = await cloudEndpoints.update(first.id, { trafficPolicy: wider }, ADMIN)
     expect(reset && (await statusOf(reset))).toBe(200)
   })
 
@@ -212,7 +219,7 @@ describe('CloudEndpoints', () => {
     const earlier = openCloudEndpoints(folder)
     const made = await earlier.create('https://front.site.test', ANSWER, { description: 'd' })
     const moved = await earlier.create('http://hall.internal')
-    await earlier.cloudEndpoints.update(moved.id, { url: 'http://cellar.internal' })
+    await earlier.cloudEndpoints.update(moved.id, { url: 'http://cellar.internal' }, ADMIN)
     earlier.cloudEndpoints.delete(await earlier.create('https://gone.site.test'))
     earlier.database.close()
 
@@ -243,7 +250,7 @@ describe('CloudEndpoints', () => {
     expect(endpoint?.trafficPolicy).toBe('{"on_the_moon":[]}')
     expect(endpoint && (await statusOf(endpoint))).toBe('continue')
     expect(captured.text()).toContain('on_the_moon')
-    const healed = await cloudEndpoints.update(id, { trafficPolicy: DENY })
+    const healed = await cloudEndpoints.update(id, { trafficPolicy: DENY }, ADMIN)
     expect(healed && (await statusOf(healed))).toBe(403)
   })
 
@@ -260,7 +267,7 @@ describe('CloudEndpoints', () => {
       openCloudEndpoints()
     const { id } = await create('https://front.site.test')
     const url = 'https://hall.other.test'
-    for (const ask of [() => create(url), () => cloudEndpoints.update(id, { url })]) {
+    for (const ask of [() => create(url), () => cloudEndpoints.update(id, { url }, ADMIN)]) {
       const domain = registrar.reserve({ domain: 'hall.other.test' })
       const asked = ask()
       registrar.release(domain)

@@ -9,7 +9,7 @@ const RULES = [{ actions: [{ type: 'deny' }] }]
 function compile(host: string, policy: object): string {
   const policies = new EndpointPolicies({ clock: new ManualClock(), log: captureLog().log })
   try {
-    policies.compile(JSON.stringify(policy), host)
+    policies.compile(JSON.stringify(policy), { host, ownerId: null })
     return 'compiled'
   } catch (error) {
     return problemsText(error as PolicyError)

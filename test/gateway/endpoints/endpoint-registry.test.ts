@@ -5,7 +5,8 @@ import {
   EndpointRegistry,
 } from '../../../src/gateway/endpoints/endpoint-registry.ts'
 
-const endpoint = (host: string) => ({ id: `ep_${host}`, host }) as Endpoint
+const endpoint = (host: string, ownerId: string | null = null) =>
+  ({ id: `ep_${host} ${ownerId}`, host, ownerId }) as Endpoint
 
 function registryOf(...hosts: string[]) {
   const registry = new EndpointRegistry()
@@ -44,7 +45,7 @@ describe('EndpointRegistry', () => {
     registry.add(endpoint('*.internal'))
     expect(registry.match('cam.site.internal')).toBeUndefined()
     expect(registry.match('x.internal')).toBeUndefined()
-    const find = (url: string) => registry.matchInternal(new URL(url))
+    const find = (url: string) => registry.matchInternal(new URL(url), null)
     expect(find('https://cam.site.internal')).toBe(internal)
     expect(find('https://CAM.site.internal:443/')).toBe(internal)
     expect(find('http://cam.site.internal')).toBeUndefined()
@@ -53,6 +54,51 @@ describe('EndpointRegistry', () => {
     expect([registry.size, [...registry.all()].length]).toEqual([2, 2])
     expect(registry.remove(internal)).toBe(true)
     expect(find('https://cam.site.internal')).toBeUndefined()
+  })
+
+  it('keeps internal names of each account apart', () => {
+    const registry = new EndpointRegistry()
+    const of = (ownerId: string | null, host = 'cam.internal') =>
+      ({ ...endpoint(host, ownerId), protocol: 'https' }) as Endpoint
+    const [a, b, free] = [of('bot_a'), of('bot_b'), of(null)]
+    const find = (ownerId: string | null, host = 'cam.internal') =>
+      registry.matchInternal(new URL(`https://${host}`), ownerId)
+    registry.add(a)
+    expect([find('bot_a'), find('bot_b'), find(null)]).toEqual([a, undefined, undefined])
+    registry.add(free)
+    registry.add(b)
+    expect([find('bot_a'), find('bot_b'), find(null)]).toEqual([a, b, free])
+    expect([registry.holderOf('cam.internal', 'bot_b'), registry.size]).toEqual([b, 3])
+    expect(() => registry.add(of('bot_b'))).toThrow(EndpointConflictError)
+    registry.remove(b)
+    expect([find('bot_b'), [...registry.all()].length]).toEqual([undefined, 2])
+    registry.add(of('bot_b', '*.internal'))
+    expect(find('bot_b')?.host).toBe('*.internal')
+    expect(find('bot_c')).toBeUndefined()
+  })
+
+  it('shows a shared name to all accounts, after their own, and to one sharer at a time', () => {
+    const registry = new EndpointRegistry()
+    const of = (ownerId: string, host = 'cam.internal') =>
+      ({ ...endpoint(host, ownerId), protocol: 'https' }) as Endpoint
+    const [a, b] = [of('bot_a'), of('bot_b')]
+    const find = (ownerId: string) =>
+      registry.matchInternal(new URL('https://cam.internal'), ownerId)
+    registry.add(a, { isShared: true })
+    expect([find('bot_a'), find('bot_b'), registry.isShared(a)]).toEqual([a, a, true])
+    expect(() => registry.add(b, { isShared: true })).toThrow(EndpointConflictError)
+    expect([registry.find(b.id), registry.size]).toEqual([undefined, 1])
+    registry.add(b)
+    expect([find('bot_b'), find('bot_c')]).toEqual([b, a])
+    expect([registry.setShared(b, true), registry.isShared(b)]).toEqual([false, false])
+    const changed = { ...a }
+    registry.replace(a, changed)
+    expect(find('bot_c')).toBe(changed)
+    expect(registry.setShared(changed, false)).toBe(true)
+    expect([find('bot_a'), find('bot_c')]).toEqual([changed, undefined])
+    registry.setShared(b, true)
+    registry.remove(b)
+    expect([find('bot_c'), registry.sharerOf('cam.internal')]).toEqual([undefined, undefined])
   })
 
   it('puts a changed endpoint in the place of what it was, on another host too', () => {
@@ -65,10 +111,10 @@ describe('EndpointRegistry', () => {
     const moved = { ...changed, host: '*.site.test' }
     registry.replace(changed, moved)
     expect(registry.match('a.site.test')).toBe(moved)
-    expect(registry.holderOf('a.site.test')).toBeUndefined()
+    expect(registry.holderOf('a.site.test', null)).toBeUndefined()
     const clash = { ...moved, host: 'b.site.test' }
     expect(() => registry.replace(moved, clash)).toThrow(EndpointConflictError)
-    expect(registry.holderOf('*.site.test')).toBe(moved)
+    expect(registry.holderOf('*.site.test', null)).toBe(moved)
     expect(registry.size).toBe(2)
   })
 

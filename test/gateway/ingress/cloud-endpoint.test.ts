@@ -19,6 +19,7 @@ const rules = (...actions: object[]) => [{ actions }]
 function openFront({ registry, captured }: IngressSite, document: object, host = 'front.test') {
   const endpoint: CloudEndpoint = {
     type: 'cloud',
+    ownerId: null,
     id: `ep_${host}`,
     url: `http://${host}`,
     host,
@@ -27,7 +28,7 @@ function openFront({ registry, captured }: IngressSite, document: object, host =
     policy: compilePolicy(document, {
       clock: systemClock,
       log: captured.log,
-      hasInternal: (url) => registry.matchInternal(url) !== undefined,
+      hasInternal: (url) => registry.matchInternal(url, null) !== undefined,
     }),
     metadata: '',
     description: '',

@@ -40,12 +40,7 @@ async function startSite(service: number) {
   const site = await startIngressSite({ service })
   const { registry, ingress, captured } = site
   const stores = openGatewayStores()
-  const reach = policyReach({
-    ...stores,
-    registry,
-    connectInternal: (url, asker) => ingress.connectInternal(url, asker),
-    sealDepth: (depth) => ingress.sealDepth(depth),
-  })
+  const reach = policyReach({ ...stores, registry, ingress, outboundAllow: [] })(null)
   const policyOf = (rules: readonly Rule[]) =>
     compilePolicy(
       { on_http_request: rules },
@@ -63,6 +58,7 @@ async function startSite(service: number) {
       id: `ep_${host}`,
       url: `https://${host}`,
       host,
+      ownerId: null,
       protocol: 'https',
       trafficPolicy: '',
       policy: policyOf(rules),

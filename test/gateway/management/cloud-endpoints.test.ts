@@ -43,6 +43,8 @@ describe('cloud endpoints', () => {
       traffic_policy: POLICY,
       bindings: ['public'],
       pooling_enabled: false,
+      owner_id: null,
+      shared: false,
       region: '',
       traffic: { requests: 0, refused: 0, bytes_in: 0, bytes_out: 0 },
       rate_limits: { keys: 0, max_keys: 0, bytes: 0, shared: 0, shared_refused: 0 },

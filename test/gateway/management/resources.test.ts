@@ -249,6 +249,7 @@ const TUNNEL_ID = 'tn_2aaaaaaaaaaaaaaaaaaaaaaaaaa'
 describe('connected agents', () => {
   const endpoint: AgentEndpoint = {
     type: 'agent',
+    ownerId: null,
     id: 'ep_2aaaaaaaaaaaaaaaaaaaaaaaaaa',
     url: 'https://cam.sitea.test:8443',
     host: 'cam.sitea.test',
@@ -271,6 +272,7 @@ describe('connected agents', () => {
     id: endpoint.sessionId,
     identity: {
       credentialId: 'cr_2aaaaaaaaaaaaaaaaaaaaaaaaaa',
+      ownerId: null,
       presentedClientId: undefined,
       deviceId: 'd7',
       agentVersion: '1.7.0',
@@ -344,6 +346,8 @@ describe('connected agents', () => {
       traffic_policy: '{"on_http_request":[]}',
       bindings: ['public'],
       pooling_enabled: false,
+      owner_id: null,
+      shared: false,
       region: '',
       traffic: { requests: 3, refused: 1, bytes_in: 10, bytes_out: 20 },
       rate_limits: { keys: 0, max_keys: 0, bytes: 0, shared: 0, shared_refused: 0 },

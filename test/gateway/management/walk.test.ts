@@ -64,7 +64,10 @@ describe('the walk from a reserved domain to a device and back', () => {
     const site = await startSite()
     const { call } = site
     const botUser = await call('POST', '/bot_users', { name: 'device 7' })
-    const { token } = await call('POST', '/credentials', { owner_id: botUser.id })
+    const { token } = await call('POST', '/credentials', {
+      owner_id: botUser.id,
+      acl: ['bind:*.site.test'],
+    })
     const device = { authtoken: new Secret(String(token)) }
     await bind(await connectSdk(site, device), 'cam.site.test')
     await call('PATCH', `/bot_users/${botUser.id}`, { active: false })

@@ -149,7 +149,7 @@ export class ClientConnection implements Client, SharedConnection {
 
   get facts(): Connection {
     this.#facts ??=
-      this.listener.asker?.connection ?? new ConnectionFacts(this.#socket, this.#openedAt)
+      this.listener.internal?.asker.connection ?? new ConnectionFacts(this.#socket, this.#openedAt)
     return this.#facts
   }
 

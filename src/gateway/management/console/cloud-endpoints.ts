@@ -5,7 +5,7 @@ import type { Resource } from '../resource.ts'
 
 /** The cloud endpoints alone: the console shows those of agents with their devices. */
 export function cloudEndpoints(deps: EndpointsDeps): Resource<Endpoint> {
-  const { get, view } = endpoints(deps)
+  const { get, view, ownerOf } = endpoints(deps)
   return {
     path: 'cloud_endpoints',
     collection: 'cloud_endpoints',
@@ -14,6 +14,7 @@ export function cloudEndpoints(deps: EndpointsDeps): Resource<Endpoint> {
     page: (request) => livePage(onlyCloud(deps.registry.all()), request),
     get,
     view,
+    ownerOf,
   }
 }
 

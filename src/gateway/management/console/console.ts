@@ -1,5 +1,6 @@
 import { type RequestHandler, Router } from 'express'
 import { versionHeader } from '../api-key-auth.ts'
+import { scopeGuard } from '../caller.ts'
 import { noSuchRoute } from '../error-response.ts'
 import { resourceRoutes } from '../resource.ts'
 import type { ResourceLists } from '../resource-lists.ts'
@@ -28,7 +29,7 @@ export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> &
 export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHandler[]): Router {
   const withSessions = { ...deps, consoleSessions: new ConsoleSessions(deps.clock) }
   // The version header makes a cross-origin request one that browsers ask about first.
-  const api = Router().use(sessionAuth(withSessions), versionHeader)
+  const api = Router().use(sessionAuth(withSessions), versionHeader, scopeGuard)
   const live = [
     resourceRoutes(devices(deps), deps.lists),
     resourceRoutes(cloudEndpoints(deps), deps.lists),

@@ -3,8 +3,10 @@ import { AppError } from '../../../base/app-error.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { SlidingLog } from '../../../base/limit/sliding-log.ts'
 import type { Authority } from '../../access/authority.ts'
+import type { ApiKey } from '../../records/api-key-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
-import type { ConsoleSession, ConsoleSessions } from './console-sessions.ts'
+import { setCaller } from '../caller.ts'
+import type { ConsoleSessions } from './console-sessions.ts'
 import { readSessionCookie } from './session-cookie.ts'
 
 /** A page that shows live figures asks all the time, so a session may do more than a program. */
@@ -21,21 +23,23 @@ export interface SessionAuthDeps {
 }
 
 /**
- * The session that a request belongs to, while its API key is good. It acts as that key: with the
- * key, or with the key's owner, it ends.
+ * The API key of the session that a request belongs to, while it is good. The session acts as that
+ * key: with the key, or with the key's owner, it ends.
  */
-export function currentSession(
+export function keyOfSession(
   { consoleSessions, authority }: SessionAuthDeps,
   request: Request,
-): ConsoleSession | undefined {
+): ApiKey | undefined {
   const id = readSessionCookie(request)
-  const session = consoleSessions.find(id, { isUse: request.get(BACKGROUND_HEADER) === undefined })
+  const isUse = request.get(BACKGROUND_HEADER) === undefined
+  const session = consoleSessions.find(id, { isUse })
   if (!session) return undefined
   try {
-    authority.checkApiKey(session.keyId)
-    return session
+    const apiKey = authority.currentApiKey(session.keyId)
+    if (isUse) authority.noteUse(apiKey)
+    return apiKey
   } catch (error) {
-    if (!(error instanceof ServiceError)) throw error
+    if (!(error instanceof ServiceError || error instanceof AppError)) throw error
     consoleSessions.close(id)
     return undefined
   }
@@ -48,15 +52,16 @@ export function sessionAuth(deps: SessionAuthDeps): RequestHandler {
     windowMs: MINUTE_MS,
     clock: deps.clock,
   })
-  return (request, _response, next) => {
-    const session = currentSession(deps, request)
-    if (!session) throw new AppError('unauthenticated', 'The session is over: sign in again.')
-    const waitMs = requests.take(session.keyId)
+  return (request, response, next) => {
+    const apiKey = keyOfSession(deps, request)
+    if (!apiKey) throw new AppError('unauthenticated', 'The session is over: sign in again.')
+    const waitMs = requests.take(apiKey.id)
     if (waitMs > 0) {
       throw new AppError('too-many-requests', 'The console asks too often; it goes on shortly.', {
         retryAfterS: waitMs / 1_000,
       })
     }
+    setCaller(response, apiKey, 'console')
     next()
   }
 }

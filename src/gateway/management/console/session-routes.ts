@@ -5,32 +5,31 @@ import { FailureLimiter } from '../../../base/limit/failure-limiter.ts'
 import type { Logger } from '../../../base/logger.ts'
 import { peerAddress } from '../../../http/client-address.ts'
 import { jsonBody } from '../../../http/json-body.ts'
-import type { ApiKey, ApiKeyStore } from '../../records/api-key-store.ts'
+import type { ApiKey } from '../../records/api-key-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import { parseBody } from '../body.ts'
-import { currentSession, type SessionAuthDeps } from './session-auth.ts'
+import { keyOfSession, type SessionAuthDeps } from './session-auth.ts'
 import { clearSessionCookie, readSessionCookie, setSessionCookie } from './session-cookie.ts'
 
 const SessionCreate = z.strictObject({ api_key: z.string() })
 
 export interface SessionRoutesDeps extends SessionAuthDeps {
-  readonly apiKeys: ApiKeyStore
   readonly log: Logger
 }
 
 /** `/session`: who is signed in, signing in with an API key, signing out. */
 export function sessionRoutes(deps: SessionRoutesDeps): Router {
-  const { apiKeys, authority, clock, consoleSessions, log } = deps
+  const { authority, clock, consoleSessions, log } = deps
   const failures = new FailureLimiter(clock)
   const router = Router()
   router.get('/session', (request, response) => {
-    const session = currentSession(deps, request)
-    const apiKey = session && apiKeys.get(session.keyId)
+    const apiKey = keyOfSession(deps, request)
     response.json({ api_key: apiKey ? viewKey(apiKey) : null })
   })
   router.post('/session', jsonBody, (request, response) => {
     const { api_key: token } = parseBody(SessionCreate, request.body)
     const apiKey = authenticate(token.trim(), peerAddress(request))
+    authority.noteUse(apiKey)
     consoleSessions.close(readSessionCookie(request))
     setSessionCookie(request, response, consoleSessions.open(apiKey.id))
     log.info({ client: peerAddress(request), api_key: apiKey.id }, 'console session opened')
@@ -47,7 +46,7 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     try {
       return authority.authenticateApiKey(token)
     } catch (error) {
-      if (!(error instanceof ServiceError)) throw error
+      if (!(error instanceof ServiceError || error instanceof AppError)) throw error
       const waitMs = failures.take(client)
       if (waitMs > 0) {
         const retryAfterS = waitMs / 1_000
@@ -59,13 +58,13 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
         )
       }
       log.warn({ client }, 'wrong API key at the console')
-      throw error.code === 202
+      throw error instanceof ServiceError && error.code === 202
         ? new ServiceError(202, 'This has not the form of an API key. Was it copied whole?')
         : error
     }
   }
 }
 
-function viewKey({ id, description }: ApiKey): object {
-  return { id, description }
+function viewKey({ id, name, scope, isOwnerOnly }: ApiKey): object {
+  return { id, name, scope, owner_only: isOwnerOnly }
 }

@@ -87,7 +87,7 @@ describe('a session of the console', () => {
     expect((await browser.call('GET', '/console/session')).body).toEqual({ api_key: null })
     expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(401)
     const { status, body } = await signIn()
-    expect([status, body.api_key.description]).toEqual([201, 'test'])
+    expect([status, body.api_key.name]).toEqual([201, 'test'])
     const created = await browser.call('POST', '/console/api/bot_users', { body: { name: 'cam' } })
     expect(created.status).toBe(201)
     const listed = await browser.call('GET', '/console/api/bot_users')

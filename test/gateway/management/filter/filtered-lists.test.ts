@@ -2,6 +2,7 @@ import type { Request } from 'express'
 import { describe, expect, it } from 'vitest'
 import * as z from 'zod'
 import { systemClock } from '../../../../src/base/clock.ts'
+import type { Caller } from '../../../../src/gateway/management/caller.ts'
 import {
   type ListedResource,
   ResourceLists,
@@ -357,8 +358,14 @@ describe('filtering a long list', () => {
         return [{ id: 'thing' }]
       },
       view: (thing) => thing,
+      ownerOf: () => null,
     }
-    await new ResourceLists(new ManualClock()).answer(endless, request as unknown as Request)
+    const caller = { isOwnerOnly: false } as Caller
+    await new ResourceLists(new ManualClock()).answer(
+      endless,
+      request as unknown as Request,
+      caller,
+    )
     expect(asked).toBe(3)
   })
 })

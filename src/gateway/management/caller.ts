@@ -1,0 +1,87 @@
+import type { RequestHandler, Response } from 'express'
+import { AppError } from '../../base/app-error.ts'
+import type { ApiKey } from '../records/api-key-store.ts'
+
+const SAFE_METHODS = new Set(['GET', 'HEAD'])
+
+/** Who makes a request: an API key, itself or through a session of the console. */
+export interface Caller
+  extends Pick<ApiKey, 'id' | 'name' | 'ownerId' | 'scope' | 'isOwnerOnly' | 'expiresAt'> {
+  readonly through: 'bearer' | 'console'
+}
+
+/** Notes for all handlers that follow who makes the request. */
+export function setCaller(response: Response, apiKey: ApiKey, through: Caller['through']): void {
+  const { id, name, ownerId, scope, isOwnerOnly, expiresAt } = apiKey
+  const caller: Caller = { id, name, ownerId, scope, isOwnerOnly, expiresAt, through }
+  response.locals.caller = caller
+}
+
+/** Who makes the request that `response` answers. Stands behind the authentication. */
+export function callerOf(response: Response): Caller {
+  const caller: Caller | undefined = response.locals.caller
+  if (!caller) throw new Error('nobody has authenticated this request')
+  return caller
+}
+
+/** Takes changes from keys with the scope `write` only. Throws AppError `forbidden`. */
+export const scopeGuard: RequestHandler = (request, response, next) => {
+  const { name, scope } = callerOf(response)
+  if (scope === 'read' && !SAFE_METHODS.has(request.method)) {
+    throw new AppError(
+      'forbidden',
+      `The API key "${name}" may only read: make changes with one of the scope "write".`,
+      { serviceCode: 'ERR_GATEWAY_KEY_SCOPE' },
+    )
+  }
+  next()
+}
+
+/** True when what an account has is there for the caller. */
+export function sees(caller: Caller, ownerId: string | null): boolean {
+  return !caller.isOwnerOnly || caller.ownerId === ownerId
+}
+
+/** The owner of what the caller makes; `asked` when it may choose. Throws AppError `forbidden`. */
+export function ownerFor(caller: Caller, asked: string | null | undefined): string | null {
+  if (!caller.isOwnerOnly) return asked ?? null
+  if (asked !== undefined && asked !== caller.ownerId)
+    throw ownerOnly(caller, 'for its owner alone')
+  return caller.ownerId
+}
+
+/** Throws AppError `forbidden` for a key that is good for its owner alone. */
+export function refuseOwnerOnly(caller: Caller, what: string): void {
+  if (caller.isOwnerOnly) throw ownerOnly(caller, `for its owner alone, and ${what}`)
+}
+
+/** For what belongs to nobody but the gateway's owner. */
+export const ownedByGateway = (): null => null
+
+/** Throws AppError `forbidden` for a key that is good for another owner than the gateway's alone. */
+export function refuseForeign(caller: Caller, what: string): void {
+  if (!sees(caller, null)) refuseOwnerOnly(caller, `${what} belong to the gateway`)
+}
+
+/**
+ * Checks that a key is no more than the one that makes or changes it: of the same owner when that
+ * is good for its owner alone, and ending no later. Throws AppError `forbidden`.
+ */
+export function checkNoMore(
+  caller: Caller,
+  { isOwnerOnly, expiresAt }: Pick<ApiKey, 'isOwnerOnly' | 'expiresAt'>,
+): void {
+  if (!isOwnerOnly) refuseOwnerOnly(caller, 'may give no key more than that')
+  if (caller.expiresAt === null || (expiresAt !== null && expiresAt <= caller.expiresAt)) return
+  throw new AppError(
+    'forbidden',
+    `The API key "${caller.name}" ends on ${new Date(caller.expiresAt).toISOString()}: give expires_at a time that is not later.`,
+    { serviceCode: 'ERR_GATEWAY_KEY_SCOPE' },
+  )
+}
+
+function ownerOnly({ name }: Caller, reason: string): AppError {
+  return new AppError('forbidden', `The API key "${name}" is good ${reason}.`, {
+    serviceCode: 'ERR_GATEWAY_KEY_OWNER',
+  })
+}

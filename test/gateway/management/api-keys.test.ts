@@ -1,0 +1,307 @@
+import { describe, expect, it } from 'vitest'
+import { API_KEY_MIGRATIONS } from '../../../src/gateway/records/api-key-store.ts'
+import { BOT_USER_MIGRATIONS } from '../../../src/gateway/records/bot-user-store.ts'
+import { openDatabase } from '../../../src/store/database.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { openGatewayStores } from '../../helpers/gateway-stores.ts'
+import { startManagementApi } from '../../helpers/management-client.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+
+const DAY_MS = 24 * 60 * 60_000
+const DENY = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] })
+
+/** `application_id` of the gateway's database. */
+const APPLICATION_ID = 0x64_61_67_77
+
+const isoIn = (ms: number, clock: ManualClock) => new Date(clock.now() + ms).toISOString()
+
+async function startWithKeys() {
+  const site = await startManagementApi()
+  const make = async (settings: object) => {
+    const { status, body } = await site.call('POST', '/api_keys', { body: settings })
+    expect(status).toBe(201)
+    return { id: String(body.id), token: String(body.token), body }
+  }
+  return { ...site, make }
+}
+
+describe('an API key', () => {
+  it('has a name, a scope, an end and a time of last use, and shows them', async () => {
+    const { call, make, clock } = await startWithKeys()
+    const expires_at = isoIn(DAY_MS, clock)
+    const { id, token, body } = await make({ name: ' robot ', scope: 'read', expires_at })
+    const settings = { name: 'robot', scope: 'read', owner_only: false, last_used_at: null }
+    expect(body).toMatchObject({ ...settings, expires_at: `${expires_at.slice(0, 19)}Z` })
+    await call('GET', '/endpoints', { key: token })
+    const { body: shown } = await call('GET', `/api_keys/${id}`)
+    expect(shown).toMatchObject({ ...settings, token: null, last_used_at: expect.any(String) })
+    const change = { name: 'arm', scope: 'write', expires_at: null }
+    const { body: changed } = await call('PATCH', `/api_keys/${id}`, { body: change })
+    expect(changed).toMatchObject(change)
+    const filter = encodeURIComponent('obj.scope == "write" && obj.name == "arm"')
+    const { body: list } = await call('GET', `/api_keys?filter=${filter}`)
+    expect(list.keys.map((key: { id: string }) => key.id)).toEqual([id])
+  })
+
+  it('is called after its description, or its id, by clients that know no names', async () => {
+    const { make } = await startWithKeys()
+    expect((await make({ description: 'terraform' })).body.name).toBe('terraform')
+    const nameless = await make({})
+    expect(nameless.body).toMatchObject({ name: nameless.id, scope: 'write', owner_only: false })
+  })
+
+  it.each([
+    { name: ' ' },
+    { name: 'x'.repeat(256) },
+    { scope: 'admin' },
+    { expires_at: 'tomorrow' },
+    { expires_at: '2030-01-01' },
+    { expires_at: '2000-01-01T00:00:00Z' },
+    { owner_only: 'yes' },
+  ])('is refused with %j, and stays as it was', async (settings) => {
+    const { call, make } = await startWithKeys()
+    const refused = await call('POST', '/api_keys', { body: settings })
+    expect([refused.status, refused.body.error_code]).toEqual([400, 'ERR_NGROK_215'])
+    const { id, body } = await make({ description: 'd' })
+    expect((await call('PATCH', `/api_keys/${id}`, { body: settings })).status).toBe(400)
+    expect((await call('GET', `/api_keys/${id}`)).body).toEqual({ ...body, token: null })
+  })
+
+  it.each([
+    ['POST', '/reserved_domains', { domain: '*.site.test' }],
+    ['POST', '/bot_users', { name: 'b' }],
+    ['POST', '/credentials', {}],
+    ['POST', '/api_keys', {}],
+    ['POST', '/endpoints', { url: 'https://a.internal', traffic_policy: DENY }],
+    ['POST', '/ip_policies', {}],
+    ['PATCH', '/api_keys/SELF', { scope: 'write' }],
+    ['DELETE', '/api_keys/SELF', undefined],
+    ['POST', '/tunnel_sessions/ts_000000000000000000000000000/stop', undefined],
+  ])('with the scope read is refused %s %s', async (method, path, body) => {
+    const { call, make, apiKeys } = await startWithKeys()
+    const { id, token } = await make({ name: 'viewer', scope: 'read' })
+    const before = apiKeys.get(id)
+    const target = path.replace('SELF', id)
+    const answer = await call(method, target, { key: token, body })
+    expect([answer.status, answer.body.error_code]).toEqual([403, 'ERR_GATEWAY_KEY_SCOPE'])
+    expect(answer.body.msg).toBe(
+      'The API key "viewer" may only read: make changes with one of the scope "write".',
+    )
+    expect({ ...apiKeys.get(id), lastUsedAt: null }).toEqual({ ...before, lastUsedAt: null })
+    expect((await call('GET', '/credentials', { key: token })).body.credentials).toEqual([])
+    expect((await call('GET', '/bot_users', { key: token })).body.bot_users).toEqual([])
+    expect((await call('GET', '/openapi.json', { key: token })).status).toBe(200)
+  })
+
+  it('is over when it ends, and said to be so', async () => {
+    const { call, make, clock } = await startWithKeys()
+    const { id, token } = await make({ name: 'guest', expires_at: isoIn(DAY_MS, clock) })
+    await clock.advance(DAY_MS - 1)
+    expect((await call('GET', '/endpoints', { key: token })).status).toBe(200)
+    await clock.advance(1)
+    const { status, body, headers } = await call('GET', '/endpoints', { key: token })
+    expect([status, body.error_code]).toEqual([401, 'ERR_GATEWAY_KEY_EXPIRED'])
+    expect(body.msg).toMatch(/^The API key "guest" ended on \d{4}-.*Z: use another one\.$/)
+    expect(headers.get('www-authenticate')).toContain('invalid_token')
+    await call('PATCH', `/api_keys/${id}`, { body: { expires_at: isoIn(DAY_MS, clock) } })
+    expect((await call('GET', '/endpoints', { key: token })).status).toBe(200)
+  })
+
+  it('notes its use once a minute, and keeps that over a restart', async () => {
+    const { make, call, clock, apiKeys, folder, database } = await startWithKeys()
+    const { id, token } = await make({ name: 'robot' })
+    const use = async () => {
+      await call('GET', '/endpoints', { key: token })
+      return apiKeys.get(id)?.lastUsedAt
+    }
+    const first = clock.now()
+    expect(await use()).toBe(first)
+    await clock.advance(59_999)
+    expect(await use()).toBe(first)
+    await clock.advance(1)
+    expect(await use()).toBe(first + 60_000)
+    await clock.advance(120_000)
+    database.close()
+    expect(openGatewayStores(folder).apiKeys.get(id)?.lastUsedAt).toBe(first + 60_000)
+  })
+
+  it('is good for reading while its use cannot be noted', async () => {
+    const { call, make, database } = await startWithKeys()
+    const { token } = await make({ name: 'robot' })
+    database.prepare('PRAGMA query_only = 1').run()
+    expect((await call('GET', '/endpoints', { key: token })).status).toBe(200)
+    expect((await call('POST', '/bot_users', { body: { name: 'b' } })).status).toBe(503)
+  })
+})
+
+describe('an API key that is good for its owner alone', () => {
+  async function startWithOwners() {
+    const site = await startWithKeys()
+    const { call, make, registrar, issuer } = site
+    const [a, b] = ['a', 'b'].map((name) => issuer.createBotUser({ name }).id) as [string, string]
+    registrar.reserve({ domain: '*.free.test' })
+    registrar.reserve({ domain: '*.a.test', ownerId: a })
+    registrar.reserve({ domain: '*.b.test', ownerId: b })
+    const credentials = [a, b, null].map(
+      (ownerId) => issuer.createCredential({ ownerId }).credential.id,
+    )
+    const { id, token } = await make({ name: 'site a', owner_id: a })
+    const asA = (method: string, path: string, body?: object) =>
+      call(method, path, { key: token, body })
+    return { ...site, a, b, credentials, keyId: id, asA }
+  }
+  const idsOf = (items: { id: string }[]) => items.map(({ id }) => id)
+
+  it('is what a bot user gets unless somebody says else', async () => {
+    const { make, a } = await startWithOwners()
+    expect((await make({ owner_id: a })).body.owner_only).toBe(true)
+    expect((await make({ owner_id: a, owner_only: false })).body.owner_only).toBe(false)
+  })
+
+  it('lists and shows what belongs to the owner, page by page, and nothing else', async () => {
+    const { asA, a, b, credentials, keyId, cloudEndpoints, issuer } = await startWithOwners()
+    const [own, foreign, free] = credentials
+    expect(idsOf((await asA('GET', '/credentials')).body.credentials)).toEqual([own])
+    expect(idsOf((await asA('GET', '/api_keys')).body.keys)).toEqual([keyId])
+    expect(idsOf((await asA('GET', '/bot_users')).body.bot_users)).toEqual([a])
+    const { body } = await asA('GET', '/service_users')
+    expect(idsOf(body.service_users)).toEqual([a.replace('bot_', 'service_')])
+    const domains = (await asA('GET', '/reserved_domains')).body.reserved_domains
+    expect(domains).toMatchObject([{ domain: '*.a.test', owner_id: a }])
+    const policy = { trafficPolicy: DENY }
+    for (const name of ['a', 'b', 'free']) {
+      await cloudEndpoints.create({ ...policy, url: `https://x.${name}.test` }, { isGranted: true })
+    }
+    expect((await asA('GET', '/endpoints')).body.endpoints).toMatchObject([
+      { host: 'x.a.test', owner_id: a, shared: false },
+    ])
+    for (const id of [foreign, free]) {
+      expect((await asA('GET', `/credentials/${id}`)).status).toBe(404)
+      expect((await asA('DELETE', `/credentials/${id}`)).status).toBe(404)
+      expect((await asA('PATCH', `/credentials/${id}`, { description: 'x' })).status).toBe(404)
+    }
+    expect((await asA('GET', `/bot_users/${b}`)).status).toBe(404)
+    expect((await asA('GET', '/ip_policies')).body.ip_policies).toEqual([])
+    const filter = encodeURIComponent('obj.description == ""')
+    expect(idsOf((await asA('GET', `/credentials?filter=${filter}`)).body.credentials)).toEqual([
+      own,
+    ])
+    const more = [1, 2, 3].map(() => issuer.createCredential({ ownerId: a }).credential.id)
+    const first = (await asA('GET', '/credentials?limit=3')).body
+    expect(idsOf(first.credentials)).toEqual(more.toReversed())
+    const { pathname, search } = new URL(first.next_page_uri)
+    const second = (await asA('GET', `${pathname}${search}`)).body
+    expect([idsOf(second.credentials), second.next_page_uri]).toEqual([[own], null])
+  })
+
+  it('makes things of its owner, and of nobody else', async () => {
+    const { asA, a, b, keyId } = await startWithOwners()
+    const credential = await asA('POST', '/credentials', { acl: ['bind:x.a.test'] })
+    expect([credential.status, credential.body.owner_id]).toEqual([201, a])
+    const domain = await asA('POST', '/reserved_domains', { domain: '*.more.test' })
+    expect([domain.status, domain.body.owner_id]).toEqual([201, a])
+    const front = { url: 'https://x.a.test', traffic_policy: DENY }
+    expect((await asA('POST', '/endpoints', front)).body.owner_id).toBe(a)
+    const inner = { url: 'https://x.internal', traffic_policy: DENY }
+    const { body: endpoint } = await asA('POST', '/endpoints', inner)
+    expect(endpoint.owner_id).toBe(a)
+    const key = await asA('POST', '/api_keys', { name: 'second' })
+    expect(key.body).toMatchObject({ owner_id: a, owner_only: true })
+    const forbidden: [method: string, path: string, body?: object][] = [
+      ['POST', '/credentials', { owner_id: b }],
+      ['POST', '/credentials', { owner_id: null }],
+      ['POST', '/credentials', { acl: ['*'] }],
+      ['POST', '/credentials', { acl: ['bind:*'] }],
+      ['POST', '/credentials', { acl: ['bind:*.free.test'] }],
+      ['POST', '/credentials', { acl: ['bind:x.a.test', 'bind:x.b.test'] }],
+      ['POST', '/credentials', { acl: ['share:cam.internal'] }],
+      ['PATCH', `/credentials/${credential.body.id}`, { acl: ['bind:*.free.test'] }],
+      ['POST', '/reserved_domains', { domain: '*.other.test', owner_id: b }],
+      ['POST', '/reserved_domains', { domain: 'y.b.test' }],
+      ['POST', '/reserved_domains', { domain: '*.Y.free.test' }],
+      ['PATCH', `/reserved_domains/${domain.body.id}`, { owner_id: null }],
+      ['POST', '/endpoints', { ...inner, url: 'https://y.internal', shared: true }],
+      ['POST', '/endpoints', { ...inner, url: 'https://y.internal', owner_id: b }],
+      ['PATCH', `/endpoints/${endpoint.id}`, { shared: true }],
+      ['POST', '/api_keys', { owner_id: b }],
+      ['POST', '/api_keys', { owner_id: null }],
+      ['POST', '/api_keys', { owner_only: false }],
+      ['PATCH', `/api_keys/${keyId}`, { owner_only: false }],
+      ['POST', '/bot_users', { name: 'c' }],
+      ['PATCH', `/bot_users/${a}`, { active: false }],
+      ['DELETE', `/bot_users/${a}`],
+      ['POST', '/ip_policies', {}],
+      ['POST', '/ip_policy_rules', { ip_policy_id: 'ipp_x', cidr: '10.0.0.0/8' }],
+    ]
+    for (const [method, path, body] of forbidden) {
+      const answer = await asA(method, path, body)
+      expect([method, path, body, answer.status, answer.body.error_code]).toEqual([
+        method,
+        path,
+        body,
+        403,
+        'ERR_GATEWAY_KEY_OWNER',
+      ])
+    }
+    const elsewhere = { ...front, url: 'https://z.free.test' }
+    expect((await asA('POST', '/endpoints', elsewhere)).body.error_code).toBe('ERR_NGROK_319')
+  })
+
+  it('lets rules stay that others have given', async () => {
+    const { asA, a, issuer } = await startWithOwners()
+    const { credential } = issuer.createCredential({
+      ownerId: a,
+      acl: ['bind:*.free.test', 'share:cam.internal'],
+    })
+    const acl = ['bind:*.free.test', 'bind:x.a.test']
+    const kept = await asA('PATCH', `/credentials/${credential.id}`, { acl })
+    expect([kept.status, kept.body.acl]).toEqual([200, acl])
+    const back = { acl: ['share:cam.internal'] }
+    expect((await asA('PATCH', `/credentials/${credential.id}`, back)).status).toBe(403)
+  })
+
+  it('that ends makes and leaves no key that ends later', async () => {
+    const { call, make, clock } = await startWithOwners()
+    const { id, token } = await make({ name: 'guest', expires_at: isoIn(DAY_MS, clock) })
+    const asGuest = (method: string, path: string, body: object) =>
+      call(method, path, { key: token, body })
+    for (const settings of [{}, { expires_at: isoIn(DAY_MS + 1_000, clock) }]) {
+      expect((await asGuest('POST', '/api_keys', settings)).status).toBe(403)
+    }
+    const within = { expires_at: isoIn(DAY_MS - 1_000, clock) }
+    expect((await asGuest('POST', '/api_keys', within)).status).toBe(201)
+    for (const expires_at of [null, isoIn(2 * DAY_MS, clock)]) {
+      expect((await asGuest('PATCH', `/api_keys/${id}`, { expires_at })).status).toBe(403)
+    }
+    expect((await asGuest('PATCH', `/api_keys/${id}`, { name: 'visitor' })).status).toBe(200)
+  })
+})
+
+describe('keys from before there were scopes', () => {
+  it('keep their power and get a name', () => {
+    const folder = temporaryFolder()
+    const { log } = captureLog()
+    const clock = new ManualClock()
+    const old = openDatabase({
+      path: `${folder}/gateway.db`,
+      migrations: [...BOT_USER_MIGRATIONS, ...API_KEY_MIGRATIONS.slice(0, 1)],
+      applicationId: APPLICATION_ID,
+      log,
+      clock,
+    })
+    old.write(() => {
+      old.prepare("INSERT INTO bot_users VALUES ('bot_1', 'b', 1, 5)").run()
+      const insert = old.prepare<[string, string | null, string]>(
+        "INSERT INTO api_keys VALUES (?, ?, ?, '', 'hash', 5)",
+      )
+      insert.run('ak_1', null, 'the owner of this gateway')
+      insert.run('ak_2', 'bot_1', '')
+    })
+    old.close()
+    const { apiKeys } = openGatewayStores(folder)
+    const power = { scope: 'write', isOwnerOnly: false, expiresAt: null, lastUsedAt: null }
+    expect(apiKeys.get('ak_1')).toMatchObject({ ...power, name: 'the owner of this gateway' })
+    expect(apiKeys.get('ak_2')).toMatchObject({ ...power, name: 'ak_2', ownerId: 'bot_1' })
+  })
+})
