@@ -123,11 +123,14 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await page.getByText('No device is online').waitFor()
     expect(await page.getByRole('heading', { name: 'Cloud endpoints' }).count()).toBe(0)
     registrar.reserve({ domain: '*.site.test' })
-    const front = await cloudEndpoints.create({
-      url: 'https://front.site.test',
-      trafficPolicy: JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] }),
-      description: 'front door of the hall',
-    })
+    const front = await cloudEndpoints.create(
+      {
+        url: 'https://front.site.test',
+        trafficPolicy: JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] }),
+        description: 'front door of the hall',
+      },
+      { isGranted: true },
+    )
     front.traffic.requests = 7
     front.traffic.countRefusal(undefined)
     await page.clock.runFor(2_000)
@@ -138,7 +141,11 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await card.getByText('Traffic policy').click()
     await card.getByText('"type": "deny"').waitFor()
     await expectGoodView(page, 'cloud-endpoints')
-    const changed = await cloudEndpoints.update(front.id, { url: 'https://door.site.test' })
+    const changed = await cloudEndpoints.update(
+      front.id,
+      { url: 'https://door.site.test' },
+      { isGranted: true },
+    )
     await page.clock.runFor(2_000)
     await card.getByRole('link', { name: 'https://door.site.test:8443' }).waitFor()
     expect(await card.getByRole('link').count()).toBe(1)
@@ -282,6 +289,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await goTo(page, 'API keys')
     const [apiKey] = apiKeys.page({ limit: 1 })
     await button(page, 'Create an API key').click()
+    await dialogButton(page, 'Create').waitFor()
     if (apiKey) issuer.deleteApiKey(apiKey)
     await dialogButton(page, 'Create').click()
     await page.getByText('Your session is over: sign in again to go on.').waitFor()
@@ -323,8 +331,12 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
       description: name,
       acl: [`bind:${'w.'.repeat(120)}test`],
     })
-    issuer.createApiKey({ description: name })
-    registrar.reserve({ domain: `*.${'w'.repeat(63)}.${'w'.repeat(63)}.test`, description: name })
+    issuer.createApiKey({ name, description: `${name.slice(1)}.`, ownerId: id })
+    registrar.reserve({
+      domain: `*.${'w'.repeat(63)}.${'w'.repeat(63)}.test`,
+      description: name,
+      ownerId: id,
+    })
     const { agent } = agentWithEndpoint('2')
     agents.push({ ...agent, identity: { ...agent.identity, hostname: name } })
     await signIn(page, key)

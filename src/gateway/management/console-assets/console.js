@@ -65,7 +65,11 @@ function showConsole(apiKey) {
       { class: 'bar' },
       element('img', { src: 'icon.svg', alt: '', width: '28', height: '28' }),
       element('span', { class: 'brand' }, TITLE),
-      element('span', { class: 'signed-in' }, apiKey.description || apiKey.id),
+      element(
+        'span',
+        { class: 'signed-in' },
+        apiKey.scope === 'read' ? `${apiKey.name} (read only)` : apiKey.name,
+      ),
       element('button', { type: 'button', class: 'button', onclick: signOut }, 'Sign out'),
     ),
     element('nav', { class: 'views', 'aria-label': 'Views' }, links),

@@ -75,11 +75,12 @@ export function openNotice({ title, content, action }) {
   })
 }
 
-/** @param {{ name: string, label: string, hint?: string, value?: string, placeholder?: string }} options */
-export function textField({ name, label, hint, value = '', placeholder }) {
+/** @param {{ name: string, label: string, hint?: string, value?: string, placeholder?: string, type?: string }} options */
+export function textField({ name, label, hint, value = '', placeholder, type = 'text' }) {
   const input = element('input', {
     id: `field-${name}`,
     name,
+    type,
     value,
     placeholder,
     autocomplete: 'off',

@@ -1,9 +1,11 @@
+import { badge } from './card.js'
 import { element } from './element.js'
 import { figures } from './figures.js'
 import { formatBytes, formatNumber } from './format.js'
 
 /** An endpoint with its figures and its policy; the figures are updated in place. */
 export function endpointRow({ url, description, upstream_url, traffic_policy }) {
+  const sharedBadge = badge('shared with all accounts')
   const fields = figures('figures', ['Requests', 'Errors', 'In', 'Out', 'Rate'])
   const node = element(
     'li',
@@ -16,6 +18,8 @@ export function endpointRow({ url, description, upstream_url, traffic_policy }) 
         element('span', { class: 'muted' }, ' forwards to '),
         element('code', {}, upstream_url),
       ],
+      ' ',
+      sharedBadge,
       description && element('span', { class: 'muted' }, ` ${description}`),
     ),
     fields.node,
@@ -29,7 +33,8 @@ export function endpointRow({ url, description, upstream_url, traffic_policy }) 
   )
   return {
     node,
-    update: ({ traffic, requestsPerS }) => {
+    update: ({ traffic, requestsPerS, shared }) => {
+      sharedBadge.hidden = !shared
       fields.show({
         Requests: formatNumber(traffic.requests),
         Errors: formatNumber(traffic.refused),

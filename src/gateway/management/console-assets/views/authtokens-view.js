@@ -42,7 +42,7 @@ async function create() {
     name: 'other',
     label: 'Rule',
     placeholder: 'bind:camera.site.example.com',
-    hint: 'bind: and a name, or a star and the names below it.',
+    hint: 'bind: and a name, or a star and the names below it; share: and a name below .internal that policies of all accounts may use.',
   })
   otherRule.hidden = domains.length > 0
   const credential = await openForm({
@@ -71,7 +71,7 @@ async function create() {
         options: [
           ...domains.map(({ domain }) => [`bind:${domain}`, `bind:${domain}`]),
           [OTHER_RULE, 'Another rule…'],
-          [ANY_NAME, 'None: every reserved name'],
+          [ANY_NAME, 'None: what its owner has'],
         ],
         onchange: ({ target }) => {
           otherRule.hidden = target.value !== OTHER_RULE
@@ -105,7 +105,7 @@ async function create() {
 function authtokenCard(credential, owners, reload) {
   const { id, description, acl, owner_id, created_at } = credential
   const name = description || id
-  const rules = acl.length === 0 ? [badge('every reserved name')] : acl.map((rule) => badge(rule))
+  const rules = acl.length === 0 ? [badge('what its owner has')] : acl.map((rule) => badge(rule))
   return element(
     'article',
     {},

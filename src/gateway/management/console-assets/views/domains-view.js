@@ -1,8 +1,8 @@
-import { ask } from '../api.js'
+import { ask, askAll } from '../api.js'
 import { cardHead, facts } from '../card.js'
 import { certificateState } from '../certificate-state.js'
 import { confirm } from '../confirm.js'
-import { openForm, textField } from '../dialog.js'
+import { openForm, selectField, textField } from '../dialog.js'
 import { recordRow, recordsOf } from '../dns-record.js'
 import { element, fill } from '../element.js'
 import { formatDate } from '../format.js'
@@ -11,6 +11,8 @@ import { actionButton, listView } from './list-view.js'
 
 /** Reserved domains: the names below which devices may be reached. */
 export function domainsView() {
+  /** Names of bot users by their id. */
+  let owners = new Map()
   return listView({
     title: 'Domains',
     intro: 'The names under which devices are reached.',
@@ -22,11 +24,16 @@ export function domainsView() {
       title: 'No domain is reserved',
       text: 'Reserve a wildcard such as *.site.example.com. Every device of the site then gets a name of its own below it.',
     },
-    row: domainCard,
+    prepare: async () => {
+      const botUsers = await askAll('bot_users', 'bot_users')
+      owners = new Map(botUsers.map(({ id, name }) => [id, name]))
+    },
+    row: (domain, reload) => domainCard(domain, owners, reload),
   })
 }
 
 async function reserve() {
+  const botUsers = await askAll('bot_users', 'bot_users')
   const domain = await openForm({
     title: 'Reserve a domain',
     fields: [
@@ -36,6 +43,12 @@ async function reserve() {
         placeholder: '*.site.example.com',
         hint: 'A star in front covers every name below it, at any depth.',
       }),
+      selectField({
+        name: 'owner',
+        label: 'Owner',
+        hint: 'Authtokens without rules open what their owner has.',
+        options: [['', 'This gateway'], ...botUsers.map(({ id, name }) => [id, name])],
+      }),
       textField({
         name: 'description',
         label: 'Description',
@@ -43,16 +56,20 @@ async function reserve() {
       }),
     ],
     action: 'Reserve',
-    run: ({ domain, description }) =>
+    run: ({ domain, owner, description }) =>
       ask('POST', 'api/reserved_domains', {
-        body: { domain: domain.trim(), ...(description && { description }) },
+        body: {
+          domain: domain.trim(),
+          ...(owner && { owner_id: owner }),
+          ...(description && { description }),
+        },
       }),
   })
   if (domain) say(`${domain.domain} is reserved.`)
   return domain
 }
 
-function domainCard(domain, reload) {
+function domainCard(domain, owners, reload) {
   const { domain: name } = domain
   const records = recordsOf(domain).map(recordRow)
   const problem = element('div', {})
@@ -85,6 +102,7 @@ function domainCard(domain, reload) {
     }),
     facts(
       ['Description', domain.description],
+      ['Owner', domain.owner_id && (owners.get(domain.owner_id) ?? domain.owner_id)],
       ['Reserved', formatDate(domain.created_at)],
       ['Certificate', certificate.sentence],
     ),
