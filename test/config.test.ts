@@ -38,6 +38,8 @@ describe('parseConfig', () => {
     ['GATEWAY_ACME_DIRECTORY', 'https://a.test/d', 'GATEWAY_ACME_DIRECTORY needs GATEWAY_DNS_LIST'],
     ['GATEWAY_ACME_EMAIL', 'me', 'GATEWAY_ACME_EMAIL must be an e-mail address'],
     ['GATEWAY_DNS_SERVERS', '127.0.0.1, dns.lan', 'GATEWAY_DNS_SERVERS must be addresses'],
+    ['GATEWAY_OUTBOUND_ALLOW', 'a b/c', 'GATEWAY_OUTBOUND_ALLOW cannot list b/c: it is no host'],
+    ['GATEWAY_OUTBOUND_ALLOW', '169.254.169.254', '169.254.0.0/16 is never dialled.'],
     ['GATEWAY_RESERVED_DOMAIN', '*.*.x.y', 'GATEWAY_RESERVED_DOMAIN must be a wildcard domain'],
     ['GATEWAY_RESERVED_DOMAIN', 'x.y', 'GATEWAY_RESERVED_DOMAIN must be a wildcard domain'],
     ['GATEWAY_RATE_LIMIT_KEYS', '999', 'GATEWAY_RATE_LIMIT_KEYS must be a whole number from 1000'],
@@ -55,6 +57,7 @@ describe('parseConfig', () => {
       GATEWAY_ACME_EMAIL: 'site@example.com',
       GATEWAY_DNS_LISTEN: '0.0.0.0:53',
       GATEWAY_DNS_SERVERS: '127.0.0.1:5353 [::1]:5353,9.9.9.9,::1',
+      GATEWAY_OUTBOUND_ALLOW: 'keys.lan:443, 10.0.0.0/8',
       GATEWAY_API_HOSTS: 'gateway.lan',
       GATEWAY_CNAME_BASE: 'Gateway.Example.com',
     })
@@ -62,6 +65,10 @@ describe('parseConfig', () => {
       acme: { directoryUrl: 'https://acme.test/directory', email: 'site@example.com' },
       dnsListen: { host: '0.0.0.0', port: 53 },
       dnsServers: ['127.0.0.1:5353', '[::1]:5353', '9.9.9.9', '::1'],
+      outboundAllow: [
+        { kind: 'name', name: 'keys.lan', port: 443 },
+        { kind: 'range', port: undefined },
+      ],
       apiHosts: ['gateway.lan'],
       cnameBase: 'gateway.example.com',
     })

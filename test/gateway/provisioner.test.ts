@@ -79,4 +79,18 @@ describe('Provisioner.provisionApiKey', () => {
     expect(codeOf(fresh)).toBeUndefined()
     expect(stores.apiKeys.page({ limit: 10 })).toHaveLength(1)
   })
+
+  it('replaces a key that has ended', async () => {
+    const stores = openGatewayStores()
+    const provisioner = new Provisioner(stores)
+    const description = 'this machine'
+    const ended = provisioner.provisionApiKey({ description })
+    const [made] = stores.apiKeys.page({ limit: 1 })
+    if (!made) throw new Error('nothing was made')
+    stores.issuer.updateApiKey(made, { expiresAt: stores.clock.now() + 1 })
+    expect(provisioner.provisionApiKey({ description, apiKey: ended })).toBe(ended)
+    await stores.clock.advance(1)
+    const fresh = provisioner.provisionApiKey({ description, apiKey: ended })
+    expect(stores.authority.authenticateApiKey(fresh.reveal()).expiresAt).toBeNull()
+  })
 })

@@ -1,18 +1,12 @@
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { API_KEY_MIGRATIONS } from '../../../src/gateway/records/api-key-store.ts'
-import { BOT_USER_MIGRATIONS } from '../../../src/gateway/records/bot-user-store.ts'
-import { openDatabase } from '../../../src/store/database.ts'
-import { captureLog } from '../../helpers/captured-log.ts'
+import { listBackups } from '../../../src/store/backup.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 import { startManagementApi } from '../../helpers/management-client.ts'
-import { ManualClock } from '../../helpers/manual-clock.ts'
-import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+import type { ManualClock } from '../../helpers/manual-clock.ts'
 
 const DAY_MS = 24 * 60 * 60_000
 const DENY = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] })
-
-/** `application_id` of the gateway's database. */
-const APPLICATION_ID = 0x64_61_67_77
 
 const isoIn = (ms: number, clock: ManualClock) => new Date(clock.now() + ms).toISOString()
 
@@ -124,6 +118,19 @@ describe('an API key', () => {
     await clock.advance(120_000)
     database.close()
     expect(openGatewayStores(folder).apiKeys.get(id)?.lastUsedAt).toBe(first + 60_000)
+  })
+
+  it('pushes no backup out by its use', async () => {
+    const { make, call, clock, folder } = await startWithKeys()
+    const { token } = await make({ name: 'robot' })
+    await clock.advance(60_000)
+    const backups = () => listBackups(join(folder, 'gateway.db')).map(({ number }) => number)
+    const before = backups()
+    for (let minute = 0; minute < 5; minute += 1) {
+      await call('GET', '/endpoints', { key: token })
+      await clock.advance(60_000)
+    }
+    expect(backups()).toEqual(before)
   })
 
   it('is good for reading while its use cannot be noted', async () => {
@@ -275,33 +282,5 @@ describe('an API key that is good for its owner alone', () => {
       expect((await asGuest('PATCH', `/api_keys/${id}`, { expires_at })).status).toBe(403)
     }
     expect((await asGuest('PATCH', `/api_keys/${id}`, { name: 'visitor' })).status).toBe(200)
-  })
-})
-
-describe('keys from before there were scopes', () => {
-  it('keep their power and get a name', () => {
-    const folder = temporaryFolder()
-    const { log } = captureLog()
-    const clock = new ManualClock()
-    const old = openDatabase({
-      path: `${folder}/gateway.db`,
-      migrations: [...BOT_USER_MIGRATIONS, ...API_KEY_MIGRATIONS.slice(0, 1)],
-      applicationId: APPLICATION_ID,
-      log,
-      clock,
-    })
-    old.write(() => {
-      old.prepare("INSERT INTO bot_users VALUES ('bot_1', 'b', 1, 5)").run()
-      const insert = old.prepare<[string, string | null, string]>(
-        "INSERT INTO api_keys VALUES (?, ?, ?, '', 'hash', 5)",
-      )
-      insert.run('ak_1', null, 'the owner of this gateway')
-      insert.run('ak_2', 'bot_1', '')
-    })
-    old.close()
-    const { apiKeys } = openGatewayStores(folder)
-    const power = { scope: 'write', isOwnerOnly: false, expiresAt: null, lastUsedAt: null }
-    expect(apiKeys.get('ak_1')).toMatchObject({ ...power, name: 'the owner of this gateway' })
-    expect(apiKeys.get('ak_2')).toMatchObject({ ...power, name: 'ak_2', ownerId: 'bot_1' })
   })
 })

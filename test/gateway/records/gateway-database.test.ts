@@ -1,0 +1,101 @@
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { API_KEY_MIGRATIONS } from '../../../src/gateway/records/api-key-store.ts'
+import { BOT_USER_MIGRATIONS } from '../../../src/gateway/records/bot-user-store.ts'
+import { CLOUD_ENDPOINT_MIGRATIONS } from '../../../src/gateway/records/cloud-endpoint-store.ts'
+import { RESERVED_DOMAIN_MIGRATIONS } from '../../../src/gateway/records/reserved-domain-store.ts'
+import { openDatabase } from '../../../src/store/database.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { openGatewayStores } from '../../helpers/gateway-stores.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+
+/** `application_id` of the gateway's database. */
+const APPLICATION_ID = 0x64_61_67_77
+
+/** A folder with a database as it was before anything but authtokens and API keys had an owner. */
+function folderFromBeforeOwners(): string {
+  const folder = temporaryFolder()
+  const old = openDatabase({
+    path: join(folder, 'gateway.db'),
+    migrations: [
+      ...RESERVED_DOMAIN_MIGRATIONS.slice(0, 2),
+      ...BOT_USER_MIGRATIONS,
+      ...API_KEY_MIGRATIONS.slice(0, 1),
+      ...CLOUD_ENDPOINT_MIGRATIONS.slice(0, 1),
+    ],
+    applicationId: APPLICATION_ID,
+    log: captureLog().log,
+    clock: new ManualClock(),
+  })
+  old.write(() => {
+    for (const row of [
+      "bot_users VALUES ('bot_1', 'b', 1, 5)",
+      "api_keys VALUES ('ak_1', NULL, 'the owner of this gateway', '', 'hash', 5)",
+      "api_keys VALUES ('ak_2', 'bot_1', '', '', 'hash', 5)",
+      "reserved_domains VALUES ('rd_1', '*.site.test', '', '', '', 'l', 5, 'gateway', 'ecdsa')",
+      "cloud_endpoints VALUES ('ep_1', 'https', 'a.site.test', '{}', 'd', 'm', 5, 6)",
+      "cloud_endpoints VALUES ('ep_2', 'https', 'a.internal', '{}', '', '', 5, 6)",
+    ]) {
+      old.prepare(`INSERT INTO ${row}`).run()
+    }
+  })
+  old.close()
+  return folder
+}
+
+describe('a database from before there were owners and scopes', () => {
+  it('keeps the power of its keys, and names them', () => {
+    const { apiKeys } = openGatewayStores(folderFromBeforeOwners())
+    const power = { scope: 'write', isOwnerOnly: false, expiresAt: null, lastUsedAt: null }
+    expect(apiKeys.get('ak_1')).toMatchObject({ ...power, name: 'the owner of this gateway' })
+    expect(apiKeys.get('ak_2')).toMatchObject({ ...power, name: 'ak_2', ownerId: 'bot_1' })
+  })
+
+  it('has domains and cloud endpoints of the gateway itself, with all that they were', () => {
+    const { domains, cloudEndpointStore } = openGatewayStores(folderFromBeforeOwners())
+    expect(domains.all()).toMatchObject([{ id: 'rd_1', domain: '*.site.test', ownerId: null }])
+    expect(cloudEndpointStore.all()).toEqual([
+      {
+        id: 'ep_1',
+        ownerId: null,
+        protocol: 'https',
+        host: 'a.site.test',
+        isShared: false,
+        trafficPolicy: '{}',
+        description: 'd',
+        metadata: 'm',
+        createdAt: 5,
+        updatedAt: 6,
+      },
+      expect.objectContaining({ id: 'ep_2', host: 'a.internal', isShared: false }),
+    ])
+  })
+})
+
+describe('cloud endpoints in the database', () => {
+  it('have a public host once, and an internal one once for each owner', () => {
+    const { cloudEndpointStore, issuer } = openGatewayStores()
+    const owners = [null, ...['a', 'b'].map((name) => issuer.createBotUser({ name }).id)]
+    let made = 0
+    const insert = (ownerId: string | null, host: string) => {
+      made += 1
+      cloudEndpointStore.insert({
+        id: `ep_${made}`,
+        ownerId,
+        protocol: 'https',
+        host,
+        isShared: false,
+        trafficPolicy: '{}',
+        description: '',
+        metadata: '',
+        createdAt: 0,
+        updatedAt: 0,
+      })
+    }
+    for (const ownerId of owners) insert(ownerId, 'a.internal')
+    for (const ownerId of owners) expect(() => insert(ownerId, 'a.internal')).toThrow('UNIQUE')
+    insert(null, 'a.site.test')
+    for (const ownerId of owners) expect(() => insert(ownerId, 'a.site.test')).toThrow('UNIQUE')
+  })
+})
