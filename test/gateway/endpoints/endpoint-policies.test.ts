@@ -3,6 +3,8 @@ import { EndpointPolicies, problemsText } from '../../../src/gateway/endpoints/e
 import type { PolicyError } from '../../../src/policy/document/problem.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
+import { ONE_PER_MINUTE } from '../../helpers/one-per-minute.ts'
+import { createExchange } from '../../helpers/policy-exchange.ts'
 
 const RULES = [{ actions: [{ type: 'deny' }] }]
 
@@ -15,6 +17,23 @@ function compile(host: string, policy: object): string {
     return problemsText(error as PolicyError)
   }
 }
+
+describe('the counters of a policy', () => {
+  it('go on at the next endpoint of the account on that host, and at nobody else’s', async () => {
+    const policies = new EndpointPolicies({ clock: new ManualClock(), log: captureLog().log })
+    const place = { host: 'cam.internal', ownerId: 'bot_a' }
+    const statusAt = async (at: typeof place | { host: string; ownerId: null }) => {
+      const outcome = await policies.compile(ONE_PER_MINUTE, at).onHttpRequest(createExchange())
+      return outcome.kind === 'respond' && outcome.reply.status
+    }
+    const first = policies.compile(ONE_PER_MINUTE, place)
+    await first.onHttpRequest(createExchange())
+    policies.remember(place, first)
+    expect(await statusAt({ ...place, ownerId: 'bot_b' })).toBe(200)
+    expect(await statusAt({ ...place, ownerId: null })).toBe(200)
+    expect(await statusAt(place)).toBe(429)
+  })
+})
 
 describe('the policy of an internal endpoint', () => {
   it('has no rules for connections, which it never gets', () => {

@@ -96,6 +96,54 @@ describe('a session of the console', () => {
     expect((await browser.call('GET', '/console/session')).body).toEqual(body)
   })
 
+  it('may do what its key may, and ends when that does', async () => {
+    const { browser, issuer, apiKeys, clock } = await openConsole()
+    const { apiKey, token } = issuer.createApiKey({
+      name: 'night',
+      scope: 'read',
+      expiresAt: clock.now() + 600_000,
+    })
+    const body = { api_key: token.reveal() }
+    const signedIn = await browser.call('POST', '/console/session', { body })
+    expect(signedIn.body.api_key).toEqual({
+      id: apiKey.id,
+      name: 'night',
+      scope: 'read',
+      owner_only: false,
+    })
+    expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(200)
+    const made = await browser.call('POST', '/console/api/bot_users', { body: { name: 'cam' } })
+    expect([made.status, made.body.error_code]).toEqual([403, 'ERR_GATEWAY_KEY_SCOPE'])
+    const at = clock.now()
+    expect(apiKeys.get(apiKey.id)?.lastUsedAt).toBe(at)
+    await clock.advance(60_000)
+    const headers = { 'x-background': '1' }
+    await browser.call('GET', '/console/api/devices', { headers })
+    expect(apiKeys.get(apiKey.id)?.lastUsedAt).toBe(at)
+    await browser.call('GET', '/console/api/devices')
+    expect(apiKeys.get(apiKey.id)?.lastUsedAt).toBe(at + 60_000)
+    await clock.advance(540_000)
+    expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(401)
+    const late = await browser.call('POST', '/console/session', { body })
+    expect([late.status, late.body.error_code]).toEqual([401, 'ERR_GATEWAY_KEY_EXPIRED'])
+  })
+
+  it('shows what belongs to the owner of its key', async () => {
+    const { browser, issuer, agents } = await openConsole()
+    const [a, b] = ['a', 'b'].map((name) => issuer.createBotUser({ name }).id) as [string, string]
+    for (const [at, ownerId] of [a, b, null].entries()) {
+      const agent = connectedAgent(String(at + 1))
+      agents.push({ ...agent, identity: { ...agent.identity, ownerId } })
+    }
+    const { token } = issuer.createApiKey({ ownerId: a })
+    await browser.call('POST', '/console/session', { body: { api_key: token.reveal() } })
+    const { devices } = (await browser.call('GET', '/console/api/devices')).body
+    expect(devices.map(({ id }: { id: string }) => id)).toEqual([agents[0]?.id])
+    expect((await browser.call('GET', `/console/api/devices/${agents[1]?.id}`)).status).toBe(404)
+    const stop = await browser.call('POST', `/console/api/tunnel_sessions/${agents[2]?.id}/stop`)
+    expect(stop.status).toBe(404)
+  })
+
   it('has a cookie that scripts, other sites and other paths do not get', async () => {
     const { signIn, key, logText } = await openConsole()
     const { headers, text } = await signIn()
