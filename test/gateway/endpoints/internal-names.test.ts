@@ -58,12 +58,23 @@ async function startAccounts() {
       const code = headers['ngrok-error-code']
       return text.startsWith('{"name"') ? JSON.parse(text).name : `${status} ${code ?? text}`
     }
-    return { credential, serve, visit }
+    return { ownerId, credential, serve, visit }
   }
   const setRules = (credential: Credential, acl: string[]) =>
     issuer.updateCredential(credential, { acl })
-  return { a: await open('one'), b: await open('two'), setRules }
+  return { a: await open('one'), b: await open('two'), setRules, ...running.gateway.parts }
 }
+
+describe('an account', () => {
+  it('goes offline with its bot user', async () => {
+    const { a, b, botUsers, issuer, registry } = await startAccounts()
+    await a.serve('cam.internal')
+    const gone = botUsers.get(a.ownerId)
+    if (gone) issuer.deleteBotUser(gone)
+    expect(await a.visit('/forward')).toBe('404 ERR_NGROK_3200')
+    expect([...registry.all()].map(({ ownerId }) => ownerId)).toEqual([b.ownerId])
+  })
+})
 
 describe('internal names', () => {
   it('belong to the account of the device, and are not there for the policies of others', async () => {
