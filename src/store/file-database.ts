@@ -22,8 +22,8 @@ export interface FileDatabaseOptions {
 export interface WriteOptions {
   /** For changes that free space: a full disk gives them the reserve, and runs `change` again. */
   readonly mayUseReserve?: boolean
-  /** False for what is worth no backup of its own; it is part of the next one. */
-  readonly isBackedUp?: boolean
+  /** For what may be lost with the file, such as times of use: no backup is made for it. */
+  readonly withoutBackup?: boolean
 }
 
 /** What people are shown about the storage. Times are milliseconds since the epoch. */
@@ -71,12 +71,15 @@ export class FileDatabase {
     return this.#connection.prepare(sql) as Statement<Parameters, Row>
   }
 
-  write<T>(change: () => T, { mayUseReserve = false, isBackedUp = true }: WriteOptions = {}): T {
+  write<T>(
+    change: () => T,
+    { mayUseReserve = false, withoutBackup = false }: WriteOptions = {},
+  ): T {
     if (this.#connection.inTransaction) return change()
     this.#requireFile()
     try {
       const result = mayUseReserve ? this.#commitAnyway(change) : this.#commit(change)
-      if (isBackedUp) this.#backups.changed()
+      if (!withoutBackup) this.#backups.changed()
       return result
     } catch (error) {
       this.#noteFault(error)

@@ -123,7 +123,7 @@ export class ApiKeyStore extends ResourceTable<ApiKey, ApiKeyRow> {
 
   /** Backups are for what people change: this alone is not worth one. */
   noteUse(id: string, at: number): void {
-    this.#database.write(() => this.#noteUse.run(at, id), { isBackedUp: false })
+    this.#database.write(() => this.#noteUse.run(at, id), { withoutBackup: true })
   }
 
   /** The keys whose description is exactly this. */
