@@ -31,6 +31,7 @@ class Entry implements TableEntry {
     this.clientId = clientId
     this.identity = {
       ...who,
+      ownerId: null,
       presentedClientId: undefined,
       agentVersion: '1.7.0',
       os: 'linux',
