@@ -1,5 +1,15 @@
-import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from 'node:fs'
-import { dirname } from 'node:path'
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeSync,
+} from 'node:fs'
+import { dirname, resolve } from 'node:path'
 
 /**
  * Replaces a file so that a power cut leaves the old or the new content, never half of it:
@@ -32,4 +42,17 @@ export function syncFolder(path: string): void {
   } finally {
     closeSync(folder)
   }
+}
+
+/**
+ * Makes a folder, and those above it that are missing; one that is there stays as it is. Throws what
+ * the system says. Node's own way, `recursive`, tries for ever where a system has no folder to give,
+ * as below `/proc`.
+ */
+export function makeFolder(path: string, mode = 0o700): void {
+  const missing: string[] = []
+  for (let at = resolve(path); !existsSync(at); at = dirname(at)) missing.unshift(at)
+  for (const folder of missing) mkdirSync(folder, { mode })
+  // A file in its place: the system says it best.
+  if (!statSync(path).isDirectory()) mkdirSync(path)
 }

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { systemClock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
@@ -8,6 +8,7 @@ import type { Logger } from '../base/logger.ts'
 import { Secret } from '../base/secret.ts'
 import type { Config } from '../config.ts'
 import { Gateway, type GatewayAddresses } from '../gateway/gateway.ts'
+import { prepareDataFolder } from '../store/data-folder.ts'
 import { apiKeyPath } from './api-key-file.ts'
 import { localAddress } from './local-address.ts'
 import { readVersion } from './version.ts'
@@ -53,11 +54,12 @@ export async function startGateway(
   const addresses = await gateway.start()
   const authtoken = keepSecret(
     authtokenPath,
+    log,
     (kept) =>
       gateway.provision({ domain: config.reservedDomain, name: deviceName, authtoken: kept })
         .authtoken,
   )
-  const apiKey = keepSecret(apiKeyPath(config), (kept) =>
+  const apiKey = keepSecret(apiKeyPath(config), log, (kept) =>
     gateway.provisionApiKey({ description: 'the owner of this gateway', apiKey: kept }),
   )
   const managementApi = `http://${localAddress(addresses.api ?? config.apiListen)}`
@@ -68,11 +70,15 @@ export async function startGateway(
  * The secret that `provision` gives, who is told what the last start left at `path`.
  * The gateway keeps hashes only, so the plain text has to be on disk before anybody relies on it.
  */
-function keepSecret(path: string, provision: (kept: Secret | undefined) => Secret): Secret {
+function keepSecret(
+  path: string,
+  log: Logger,
+  provision: (kept: Secret | undefined) => Secret,
+): Secret {
   const kept = existsSync(path) ? readFileSync(path, 'utf8').trim() : ''
   const secret = provision(kept === '' ? undefined : new Secret(kept))
   if (secret.reveal() !== kept) {
-    mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+    prepareDataFolder(dirname(path), log)
     writeFileDurably(path, `${secret.reveal()}\n`)
   }
   return secret

@@ -1,4 +1,3 @@
-import { mkdirSync } from 'node:fs'
 import type { Clock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
 import type { ListenAddress } from '../base/listen-address.ts'
@@ -85,7 +84,6 @@ export async function openGatewayCore(
     log,
     onRestartNeeded,
   } = options
-  mkdirSync(dataDir, { recursive: true, mode: 0o700 })
   const stores = openGatewayDatabase(dataDir, { log, clock, onRestartNeeded })
   closer.own('gateway database', stores.database, (it) => it.close())
   const registry = new EndpointRegistry()

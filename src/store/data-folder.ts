@@ -1,7 +1,8 @@
-import { accessSync, chmodSync, constants, mkdirSync, readdirSync, statSync } from 'node:fs'
+import { accessSync, chmodSync, constants, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
 import { StartError } from '../base/app-error.ts'
+import { makeFolder } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
 
 /**
@@ -10,7 +11,7 @@ import type { Logger } from '../base/logger.ts'
  */
 export function prepareDataFolder(folder: string, log: Logger): boolean {
   try {
-    mkdirSync(folder, { recursive: true, mode: 0o700 })
+    makeFolder(folder)
     closeToOthers(folder, log)
     return isWritable(folder)
   } catch (error) {

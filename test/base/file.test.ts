@@ -1,7 +1,7 @@
-import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { writeFileDurably } from '../../src/base/file.ts'
+import { makeFolder, writeFileDurably } from '../../src/base/file.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 describe('writeFileDurably', () => {
@@ -19,5 +19,29 @@ describe('writeFileDurably', () => {
     mkdirSync(join(path, 'occupied'), { recursive: true })
     expect(() => writeFileDurably(path, 'new')).toThrow()
     expect(readdirSync(folder)).toEqual(['token'])
+  })
+})
+
+describe('makeFolder', () => {
+  it('makes all that is missing, each with the mode', () => {
+    const folder = temporaryFolder()
+    makeFolder(join(folder, 'a/b/c'))
+    for (const path of ['a', 'a/b', 'a/b/c']) {
+      expect(statSync(join(folder, path)).mode & 0o777, path).toBe(0o700)
+    }
+  })
+
+  it('leaves one alone that is there', () => {
+    const folder = temporaryFolder()
+    chmodSync(folder, 0o750)
+    makeFolder(folder)
+    expect(statSync(folder).mode & 0o777).toBe(0o750)
+  })
+
+  it('says what the system says about a file in its place, or above it', () => {
+    const path = join(temporaryFolder(), 'file')
+    writeFileSync(path, '')
+    expect(() => makeFolder(path)).toThrow('EEXIST')
+    expect(() => makeFolder(join(path, 'below'))).toThrow('ENOTDIR')
   })
 })

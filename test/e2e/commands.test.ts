@@ -93,6 +93,28 @@ describe('a data folder that cannot be used', () => {
     })
     expect([code, stderr]).toEqual([1, expect.stringMatching(/^device-agent: .*occupied.*\n$/)])
   })
+
+  // The kernel has no folder to give there, and says of the parent that it is there.
+  it.each(['run', 'up', 'gateway'])('ends %s where none can be made', async (command) => {
+    const [dataDir, gatewayDir] = ['/proc/device-agent', '/proc/device-gateway']
+    const { code, stderr } = await runProgram({
+      args: [command],
+      cwd: temporaryFolder(),
+      env: { AGENT_DATA_DIR: dataDir, GATEWAY_DATA_DIR: gatewayDir, LOG_LEVEL: 'silent' },
+    })
+    const sentence =
+      /^device-agent: The data folder \/proc\/device-\w+ cannot be made or opened: .+\n$/
+    expect([code, stderr]).toEqual([1, expect.stringMatching(sentence)])
+  })
+
+  it('ends up where only that of the agent cannot be made', async () => {
+    const { code, stderr } = await runProgram({
+      args: ['up'],
+      cwd: temporaryFolder(),
+      env: { AGENT_DATA_DIR: '/proc/x', GATEWAY_DATA_DIR: temporaryFolder(), LOG_LEVEL: 'silent' },
+    })
+    expect([code, stderr]).toEqual([1, expect.stringContaining('The data folder /proc/x cannot')])
+  })
 })
 
 describe('a Node that gets no security fixes any more', () => {

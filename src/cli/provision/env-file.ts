@@ -1,8 +1,8 @@
-import { mkdirSync, readFileSync, statSync } from 'node:fs'
+import { readFileSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { parse } from 'dotenv'
 import { StartError } from '../../base/app-error.ts'
-import { writeFileDurably } from '../../base/file.ts'
+import { makeFolder, writeFileDurably } from '../../base/file.ts'
 
 /** Settings to write; undefined takes a line out. */
 export type EnvSettings = Readonly<Record<string, string | undefined>>
@@ -55,7 +55,7 @@ export function readIfThere(path: string): string | undefined {
 /** Writes a file for this user alone, with the folders above it. Throws a StartError. */
 export function writePrivately(path: string, text: string): void {
   try {
-    mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
+    makeFolder(dirname(path))
     writeFileDurably(path, text)
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException

@@ -1,8 +1,8 @@
-import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { chmodSync, existsSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { shippedPolicyPath } from '../../agent/policies/shipped-policy.ts'
 import { StartError } from '../../base/app-error.ts'
-import { writeFileDurably } from '../../base/file.ts'
+import { makeFolder, writeFileDurably } from '../../base/file.ts'
 import { packageRoot } from '../../base/package-root.ts'
 import type { Secret } from '../../base/secret.ts'
 
@@ -90,7 +90,7 @@ function apply(root: string, { kind, path, mode, content }: FileChange): void {
   const target = join(root, path)
   if (kind === 'remove') rmSync(target, { force: true })
   if (kind === 'keep' || content === undefined) return
-  mkdirSync(dirname(target), { recursive: true, mode: 0o755 })
+  makeFolder(dirname(target), 0o755)
   writeFileDurably(target, content, mode)
   // The umask of whoever installs must not decide who can read a unit.
   chmodSync(target, mode)

@@ -1,7 +1,8 @@
-import { mkdirSync, readdirSync, rmSync } from 'node:fs'
+import { readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../../base/clock.ts'
+import { makeFolder } from '../../base/file.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { isResourceId } from '../records/resource-id.ts'
@@ -41,7 +42,7 @@ export class DomainCertificates {
   /** Issues what is missing and renews what is due; a failure is kept for `statusOf`. */
   refresh(): Promise<void> {
     return this.#enqueue(async () => {
-      mkdirSync(this.#deps.folder, { recursive: true, mode: 0o700 })
+      makeFolder(this.#deps.folder)
       this.#removeLeftovers()
       for (const { id } of this.#deps.domains.all()) {
         // Read again: it may have changed or gone while those before it were issued.
