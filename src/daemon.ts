@@ -3,11 +3,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Agent } from './agent/agent.ts'
 import { NgrokConnector } from './agent/ngrok-connector.ts'
-import { TUNNEL_MIGRATIONS } from './agent/tunnel-store.ts'
+import { openAgentDatabase } from './api/agent-database.ts'
 import { localListener, tunnelListener } from './api/api-listener.ts'
-import { openApiToken } from './api/api-token.ts'
-import { API_TOKEN_MIGRATIONS, ApiTokenStore } from './api/api-token-store.ts'
+import { ApiTokens } from './api/api-tokens.ts'
 import { createApi } from './api/app.ts'
+import { openOwnerToken } from './api/owner-token.ts'
 import { StartError } from './base/app-error.ts'
 import type { Clock } from './base/clock.ts'
 import type { Closer } from './base/closer.ts'
@@ -18,13 +18,10 @@ import type { Logger } from './base/logger.ts'
 import type { Secret } from './base/secret.ts'
 import type { Config } from './config.ts'
 import { HttpServer, MAX_SOCKET_PATH_BYTES } from './http/http-server.ts'
+import { AuditTrail } from './store/audit-trail.ts'
 import { isWritable } from './store/data-folder.ts'
-import { type Database, openDatabase } from './store/database.ts'
+import type { Database } from './store/database.ts'
 import { lockFolder } from './store/folder-lock.ts'
-
-/** `dagt`: marks the agent's database file. */
-const APPLICATION_ID = 0x64616774
-const MIGRATIONS = [...TUNNEL_MIGRATIONS, ...API_TOKEN_MIGRATIONS]
 
 export interface DaemonOptions {
   readonly config: Config['agent']
@@ -59,19 +56,13 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   closer.own('lock', lockFolder({ folder: dataDir, owner: 'agent', log }), (lock) => lock.release())
   const database = closer.own(
     'database',
-    openDatabase({
-      path: join(dataDir, 'agent.db'),
-      migrations: MIGRATIONS,
-      applicationId: APPLICATION_ID,
-      onRestartNeeded: broken.resolve,
-      log,
-      clock,
-    }),
+    openAgentDatabase(dataDir, { onRestartNeeded: broken.resolve, log, clock }),
     (it) => it.close(),
   )
-  const store = new ApiTokenStore(database)
-  const tokenPath = join(dataDir, 'api-token')
-  const token = openApiToken({ given: config.apiToken, store, path: tokenPath, log, clock })
+  const trail = new AuditTrail({ database, log, clock })
+  trail.start()
+  const tokens = new ApiTokens({ database, dataDir, given: config.apiToken, log, clock })
+  openOwnerToken({ tokens, trail, log })
   const socketPath = openSocketFolder(dataDir, closer)
 
   const agent = new Agent({
@@ -99,7 +90,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     onPoisoned: () => broken.resolve('the SDK does not answer any more'),
   })
 
-  const common = { agent, database, token, failures: new FailureLimiter(clock), log, clock }
+  const common = { agent, database, tokens, trail, failures: new FailureLimiter(clock), log, clock }
   const local = new HttpServer({
     name: 'agent API',
     listener: createApi({ ...common, listener: localListener(listen.host) }),
@@ -114,7 +105,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   await closer.own('agent API', local, (it) => it.stop()).start()
   await closer.own('agent', agent, (it) => it.stop()).start()
   const address = { host: listen.host, port: local.port }
-  return { agent, database, address, apiToken: token.plain, broken: broken.promise }
+  return { agent, database, address, apiToken: tokens.ownerPlain, broken: broken.promise }
 }
 
 /**

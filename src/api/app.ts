@@ -6,24 +6,29 @@ import type { Limiter } from '../base/limit/limiter.ts'
 import type { Logger } from '../base/logger.ts'
 import { accessLog } from '../http/access-log.ts'
 import { bearerAuth } from '../http/bearer-auth.ts'
-import { errorResponse } from '../http/error-response.ts'
+import { type ChangeTrail, changeAudit } from '../http/change-audit.ts'
+import { errorResponse, toAppError } from '../http/error-response.ts'
 import { hostGuard } from '../http/host-guard.ts'
 import { noRoute } from '../http/no-route.ts'
 import { requestId } from '../http/request-id.ts'
+import { scopeGuard } from '../http/scope-guard.ts'
 import { securityHeaders } from '../http/security-headers.ts'
 import type { Database } from '../store/database.ts'
 import type { ApiListener } from './api-listener.ts'
-import type { ApiToken } from './api-token.ts'
+import type { ApiTokens } from './api-tokens.ts'
+import { type AuditPages, auditRoutes } from './audit.ts'
 import { healthRoutes, readinessRoutes } from './health.ts'
 import { openApiRoutes } from './openapi.ts'
 import { probeRoutes } from './probe.ts'
 import { statusRoutes } from './status.ts'
+import { tokenRoutes } from './tokens.ts'
 import { tunnelRoutes } from './tunnels.ts'
 
 export interface ApiOptions {
   readonly agent: Agent
   readonly database: Database
-  readonly token: ApiToken
+  readonly tokens: ApiTokens
+  readonly trail: ChangeTrail & AuditPages
   /** Shared by the listeners, so that wrong tokens add up. */
   readonly failures: Limiter
   readonly listener: ApiListener
@@ -31,11 +36,14 @@ export interface ApiOptions {
   readonly clock: Clock
 }
 
+const REALM = 'device-agent'
+
 /** The agent's REST API as it is served at one listener. */
 export function createApi({
   agent,
   database,
-  token,
+  tokens,
+  trail,
   failures,
   listener,
   log,
@@ -50,9 +58,18 @@ export function createApi({
   app.use(requestId, securityHeaders, accessLog({ log, clock, clientOf, quiet }))
   app.use(hostGuard(serves, advice))
   app.use(healthRoutes(database), probeRoutes(agent))
-  app.use(bearerAuth({ realm: 'device-agent', isValid: token.isValid, failures, clientOf, log }))
+  const authenticate = (token: string) => tokens.authenticate(token)
+  app.use(bearerAuth({ realm: REALM, authenticate, failures, clientOf, log }))
+  const [noteChange, noteRefusal] = changeAudit({ trail, clientOf, codeOf: refusalCode })
+  app.use(noteChange, scopeGuard(REALM))
   app.use(tunnelRoutes(agent), readinessRoutes(agent, database), statusRoutes(agent, database))
-  app.use(openApiRoutes())
-  app.use(noRoute, errorResponse(log))
+  app.use(tokenRoutes(tokens), auditRoutes(trail), openApiRoutes())
+  app.use(noRoute, noteRefusal, errorResponse(log))
   return app
+}
+
+/** A request to where nothing is served asks for no change. */
+function refusalCode(error: unknown): string | undefined {
+  const { code } = toAppError(error)
+  return code === 'not-found' || code === 'method-not-allowed' ? undefined : code
 }

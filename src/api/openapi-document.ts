@@ -7,8 +7,10 @@ import {
   openApiDocument,
 } from '../http/openapi.ts'
 import { PROBLEM_TYPE, ProblemDetails } from '../http/problem-details.ts'
+import { AuditListQuery, AuditPage } from './audit.ts'
 import { HealthView, ReadinessView } from './health.ts'
 import { StatusView } from './status-view.ts'
+import { NewTokenView, TokenRequest, TokenRotation, TokenView } from './token-view.ts'
 import { TunnelStatusView, TunnelView } from './tunnel-view.ts'
 import { ListQuery } from './tunnels.ts'
 
@@ -59,6 +61,52 @@ const OPERATIONS: readonly Operation[] = [
     answers: { 204: { means: 'It is closed at the service and deleted.' } },
   },
   {
+    id: 'listTokens',
+    summary: 'Who may use this API, oldest first',
+    method: 'get',
+    path: '/tokens',
+    answers: { 200: { means: 'The tokens, without their secrets.', schema: 'Tokens' } },
+  },
+  {
+    id: 'createToken',
+    summary: 'Create a token',
+    method: 'post',
+    path: '/tokens',
+    body: 'TokenRequest',
+    answers: { 201: { means: 'It, with its secret this once.', schema: 'NewToken' } },
+  },
+  {
+    id: 'getToken',
+    summary: 'One token, by id or name',
+    method: 'get',
+    path: '/tokens/{id}',
+    answers: { 200: { means: 'The token.', schema: 'Token' } },
+  },
+  {
+    id: 'rotateToken',
+    summary: 'Give a token a new secret',
+    method: 'post',
+    path: '/tokens/{id}/rotate',
+    body: 'TokenRotation',
+    hasOptionalBody: true,
+    answers: { 200: { means: 'It, with the new secret this once.', schema: 'NewToken' } },
+  },
+  {
+    id: 'revokeToken',
+    summary: 'End a token at once, for good',
+    method: 'delete',
+    path: '/tokens/{id}',
+    answers: { 204: { means: 'It opens nothing any more.' } },
+  },
+  {
+    id: 'listAudit',
+    summary: 'Who changed what, newest first',
+    method: 'get',
+    path: '/audit',
+    query: AuditListQuery,
+    answers: { 200: { means: 'A page of the audit trail.', schema: 'AuditPage' } },
+  },
+  {
     id: 'getStatus',
     summary: 'How the device is',
     method: 'get',
@@ -95,16 +143,23 @@ const OPERATIONS: readonly Operation[] = [
 const API: ApiDescription = {
   title: 'Device agent',
   version: '1',
-  description: 'The tunnels of one device: create, look at, replace, delete.',
+  description:
+    'The tunnels of one device: create, look at, replace, delete; and who may, and who did.',
   bodies: {
     TunnelSpec: TunnelSpecSchema,
     // The domain stands in the path.
     TunnelReplacement: TunnelSpecSchema.in.partial({ domain: true }),
+    TokenRequest,
+    TokenRotation,
   },
   views: {
     Tunnel: TunnelView,
     TunnelStatus: TunnelStatusView,
     Tunnels: z.union([z.array(TunnelView), z.array(TunnelStatusView)]),
+    Token: TokenView,
+    Tokens: z.array(TokenView),
+    NewToken: NewTokenView,
+    AuditPage,
     Status: StatusView,
     Readiness: ReadinessView,
     Health: HealthView,

@@ -1,8 +1,10 @@
 import { type RequestHandler, Router } from 'express'
 import * as z from 'zod'
 import type { Agent } from '../agent/agent.ts'
-import { type TunnelSpec, TunnelSpecSchema } from '../agent/tunnel.ts'
+import { type Tunnel, type TunnelSpec, TunnelSpecSchema } from '../agent/tunnel.ts'
 import { AppError } from '../base/app-error.ts'
+import { type AuditedChange, fieldChanges } from '../base/audit.ts'
+import { changeOf } from '../http/change-audit.ts'
 import { jsonBody } from '../http/json-body.ts'
 import { methodNotAllowed } from '../http/no-route.ts'
 import { parse } from '../http/parse.ts'
@@ -29,7 +31,12 @@ export function tunnelRoutes(agent: Agent): Router {
       )
     })
     .post(refuseQuery, jsonBody, async (request, response) => {
-      const { tunnel, pending } = await agent.create(parse(TunnelSpecSchema, request.body))
+      const spec = parse(TunnelSpecSchema, request.body)
+      const { tunnel, pending } = await changeOf(response).run(
+        () => agent.create(spec),
+        ({ tunnel }) => about(tunnel.id, undefined, tunnel.spec),
+        { targetName: spec.domain },
+      )
       response.status(pending ? 202 : 200).json(tunnelView(tunnel, tunnel.spec.policy))
     })
     .all(methodNotAllowed('GET', 'HEAD', 'POST'))
@@ -42,18 +49,44 @@ export function tunnelRoutes(agent: Agent): Router {
     })
     .put(jsonBody, async (request, response) => {
       const spec = parseFor(request.params.url_part, request.body)
-      const { tunnel, pending, created } = await agent.replace(spec.domain, spec)
+      const before = agent.list().find((it) => it.spec.domain === spec.domain)
+      const { tunnel, pending, created } = await changeOf(response).run(
+        () => agent.replace(spec.domain, spec),
+        ({ tunnel }) => about(tunnel.id, before?.spec, tunnel.spec),
+        { targetName: spec.domain },
+      )
       response
         .status(pending ? 202 : created ? 201 : 200)
         .location(`/tunnels/${tunnel.spec.domain}`)
         .json(tunnelView(tunnel, tunnel.spec.policy))
     })
     .delete(async (request, response) => {
-      await agent.remove(request.params.url_part)
+      const { id, spec } = agent.find(request.params.url_part)
+      await changeOf(response).run(
+        () => agent.remove(id),
+        () => about(id, spec, undefined),
+      )
       response.status(204).end()
     })
     .all(methodNotAllowed('GET', 'HEAD', 'PUT', 'DELETE'))
   return router
+}
+
+/** What the audit trail says of a tunnel. Policies hold passwords: of them only that they changed. */
+function about(
+  id: Tunnel['id'],
+  before: TunnelSpec | undefined,
+  after: TunnelSpec | undefined,
+): Partial<AuditedChange> {
+  const changes = fieldChanges(shown(before), shown(after), OPEN_FIELDS)
+  return { targetId: id, targetName: (after ?? before)?.domain, changes }
+}
+
+const OPEN_FIELDS = new Set(['protocol', 'forwards_to'])
+
+function shown(spec: TunnelSpec | undefined): Readonly<Record<string, unknown>> {
+  if (!spec) return {}
+  return { protocol: spec.protocol, forwards_to: spec.forwardsTo, policy: spec.policy }
 }
 
 const refuseQuery: RequestHandler = (request, _response, next) => {

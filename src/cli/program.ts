@@ -8,6 +8,7 @@ import { policyCommand } from './policy.ts'
 import { provisionCommand } from './provision.ts'
 import { runCommand } from './run.ts'
 import { serviceCommand } from './service/service.ts'
+import { tokenCommand } from './token.ts'
 import { upCommand } from './up.ts'
 import { readVersion } from './version.ts'
 
@@ -30,6 +31,7 @@ export function createProgram(context: CommandContext): Command {
     upCommand,
     gatewayCommand,
     provisionCommand,
+    tokenCommand,
     policyCommand,
     serviceCommand,
   ]

@@ -2,14 +2,15 @@ import type { Request, RequestHandler } from 'express'
 import { AppError } from '../base/app-error.ts'
 import type { Limiter } from '../base/limit/limiter.ts'
 import type { Logger } from '../base/logger.ts'
+import { type Caller, keepCaller } from './caller.ts'
 
 /** RFC 6750 section 2.1. */
 const BEARER = /^Bearer +([\w.~+/-]+=*) *$/i
 
 export interface BearerAuthOptions {
   readonly realm: string
-  /** Compares in constant time. */
-  readonly isValid: (token: string) => boolean
+  /** Who has the token; `ended` when it was good once. Compares in constant time. */
+  readonly authenticate: (token: string) => Caller | 'ended' | undefined
   /** Of wrong tokens, by client. */
   readonly failures: Limiter
   readonly clientOf: (request: Request) => string
@@ -17,19 +18,21 @@ export interface BearerAuthOptions {
 }
 
 /**
- * Lets requests with a valid bearer token pass. Throws AppError `unauthenticated`, or
- * `too-many-requests` to a client that keeps trying wrong ones.
+ * Lets requests with a valid bearer token pass, and keeps their caller. Throws AppError
+ * `unauthenticated`, or `too-many-requests` to a client that keeps trying wrong ones.
  */
 export function bearerAuth({
   realm,
-  isValid,
+  authenticate,
   failures,
   clientOf,
   log,
 }: BearerAuthOptions): RequestHandler {
   return (request, response, next) => {
     const token = BEARER.exec(request.get('authorization') ?? '')?.[1]
-    if (token !== undefined && isValid(token)) {
+    const found = token === undefined ? undefined : authenticate(token)
+    if (found !== undefined && found !== 'ended') {
+      keepCaller(response, found)
       next()
       return
     }
@@ -43,8 +46,11 @@ export function bearerAuth({
       const retryAfterS = waitMs / 1_000
       throw new AppError('too-many-requests', 'Too many wrong tokens.', { retryAfterS })
     }
-    log.warn({ client }, 'wrong token')
+    log.warn({ client }, found === 'ended' ? 'a token that has ended' : 'wrong token')
     response.setHeader('www-authenticate', `Bearer realm="${realm}", error="invalid_token"`)
-    throw new AppError('unauthenticated', 'The token is not valid here.')
+    throw new AppError(
+      'unauthenticated',
+      found === 'ended' ? 'The token has ended.' : 'The token is not valid here.',
+    )
   }
 }

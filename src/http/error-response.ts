@@ -26,7 +26,8 @@ export function errorResponse(log: Logger): ErrorRequestHandler {
   }
 }
 
-function toAppError(thrown: unknown): AppError {
+/** The error that is answered for what was thrown. */
+export function toAppError(thrown: unknown): AppError {
   if (thrown instanceof AppError) return thrown
   // The router's own refusal of a path such as /tunnels/%zz.
   if (thrown instanceof URIError) {

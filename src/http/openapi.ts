@@ -11,6 +11,7 @@ export interface Operation {
   readonly path: string
   readonly query?: z.ZodObject
   readonly body?: string
+  readonly hasOptionalBody?: boolean
   /** By status. Without a schema the answer has no body. Every error is the API's own schema. */
   readonly answers: Readonly<Record<number, { readonly means: string; readonly schema?: string }>>
   /** Served without a token. */
@@ -79,6 +80,7 @@ function componentsOf(
 
 function operationObject(operation: Operation, { headers = {}, error }: ApiDescription) {
   const { id, summary, path, query, body, answers, isOpen = false } = operation
+  const required = !operation.hasOptionalBody
   const parameters = [
     ...Array.from(path.matchAll(/\{(\w+)\}/g), ([, name]) => ({
       name,
@@ -93,7 +95,7 @@ function operationObject(operation: Operation, { headers = {}, error }: ApiDescr
     operationId: id,
     summary,
     ...(parameters.length > 0 && { parameters }),
-    ...(body && { requestBody: { required: true, ...jsonContent(body) } }),
+    ...(body && { requestBody: { required, ...jsonContent(body) } }),
     responses: {
       ...Object.fromEntries(
         Object.entries(answers).map(([status, { means, schema }]) => [

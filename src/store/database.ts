@@ -26,6 +26,8 @@ export interface Database {
    * Throws AppError `storage-full` or `storage-unavailable`, and then none of it happened.
    */
   write<T>(change: () => T, options?: WriteOptions): T
+  /** Calls `listener` at the end of each transaction, inside of it: what it throws undoes all. */
+  onWrite(listener: () => void): void
   /** Throws unless the database can be read. */
   ping(): void
   report(): StorageReport

@@ -49,6 +49,7 @@ export class FileDatabase {
   readonly #backups: Backups
   readonly #state: StorageState
   readonly #fileMark: string | undefined
+  readonly #listeners: (() => void)[] = []
 
   constructor({ log, clock, ...options }: FileDatabaseOptions) {
     this.#connection = options.connection
@@ -69,6 +70,10 @@ export class FileDatabase {
 
   prepare<Parameters extends unknown[], Row = unknown>(sql: string): Statement<Parameters, Row> {
     return this.#connection.prepare(sql) as Statement<Parameters, Row>
+  }
+
+  onWrite(listener: () => void): void {
+    this.#listeners.push(listener)
   }
 
   write<T>(
@@ -143,7 +148,12 @@ export class FileDatabase {
   }
 
   #commit<T>(change: () => T): T {
-    return this.#connection.transaction(change).immediate()
+    const commit = this.#connection.transaction(() => {
+      const result = change()
+      for (const listener of this.#listeners) listener()
+      return result
+    })
+    return commit.immediate()
   }
 
   /** On a full disk: gives the reserve up, folds the log in to win its room too, tries once more. */

@@ -23,16 +23,27 @@ export interface FolderLock {
  * SQLite is the lock because Node has no flock: the system frees it even after a kill -9.
  * A folder that cannot be written needs no lock, nothing in it can be fought over.
  */
-export function lockFolder({ folder, owner, log }: FolderLockOptions): FolderLock {
+export function lockFolder(options: FolderLockOptions): FolderLock {
+  const lock = tryLockFolder(options)
+  if (lock) return lock
+  const { folder, owner } = options
+  throw new StartError(
+    `Another ${owner} uses the data folder ${folder}: stop it, or give this one a folder of its own.`,
+  )
+}
+
+/** The same for who can do without: undefined when there is an `owner` already. */
+export function tryLockFolder({ folder, owner, log }: FolderLockOptions): FolderLock | undefined {
   if (!prepareDataFolder(folder, log)) return { release: () => {} }
   try {
     const connection = lockFile(join(folder, `${owner}.lock`))
     return { release: () => connection.close() }
   } catch (error) {
-    const reason = isHeld(error)
-      ? `Another ${owner} uses the data folder ${folder}: stop it, or give this one a folder of its own.`
-      : `The data folder ${folder} cannot be locked: ${error instanceof Error ? error.message : error}`
-    throw new StartError(reason, { cause: error })
+    if (isHeld(error)) return undefined
+    throw new StartError(
+      `The data folder ${folder} cannot be locked: ${error instanceof Error ? error.message : error}`,
+      { cause: error },
+    )
   }
 }
 

@@ -15,6 +15,7 @@ export interface CopyOrigin {
 export class MemoryDatabase {
   readonly #connection: Connection
   readonly #origin: CopyOrigin | undefined
+  readonly #listeners: (() => void)[] = []
 
   constructor(connection: Connection, origin?: CopyOrigin) {
     this.#connection = connection
@@ -25,10 +26,19 @@ export class MemoryDatabase {
     return this.#connection.prepare(sql) as Statement<Parameters, Row>
   }
 
+  onWrite(listener: () => void): void {
+    this.#listeners.push(listener)
+  }
+
   write<T>(change: () => T): T {
     if (this.#origin) throw refusalOf(this.#origin.fault)
     if (this.#connection.inTransaction) return change()
-    return this.#connection.transaction(change).immediate()
+    const commit = this.#connection.transaction(() => {
+      const result = change()
+      for (const listener of this.#listeners) listener()
+      return result
+    })
+    return commit.immediate()
   }
 
   ping(): void {

@@ -3,16 +3,17 @@ import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { Agent, type AgentOptions } from '../../src/agent/agent.ts'
 import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
-import { TUNNEL_MIGRATIONS } from '../../src/agent/tunnel-store.ts'
+import { AGENT_MIGRATIONS } from '../../src/api/agent-database.ts'
 import { type ApiListener, localListener, tunnelListener } from '../../src/api/api-listener.ts'
-import { openApiToken } from '../../src/api/api-token.ts'
-import { API_TOKEN_MIGRATIONS, ApiTokenStore } from '../../src/api/api-token-store.ts'
+import { ApiTokens } from '../../src/api/api-tokens.ts'
 import { createApi } from '../../src/api/app.ts'
 import { agentApiDocument } from '../../src/api/openapi-document.ts'
+import { openOwnerToken } from '../../src/api/owner-token.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { FailureLimiter } from '../../src/base/limit/failure-limiter.ts'
 import { Secret } from '../../src/base/secret.ts'
 import { HttpServer, type ListenTarget } from '../../src/http/http-server.ts'
+import { AuditTrail } from '../../src/store/audit-trail.ts'
 import { type Database, type DatabaseOptions, openDatabase } from '../../src/store/database.ts'
 import { type CapturedLog, captureLog } from '../helpers/captured-log.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -33,6 +34,8 @@ export interface StartedApi extends CapturedLog {
   readonly agent: Agent
   readonly service: FakeService
   readonly database: Database
+  readonly tokens: ApiTokens
+  readonly trail: AuditTrail
   readonly folder: string
   /** A request on the listener of the device, with the token unless the headers say otherwise. */
   call(method: string, path: string, body?: unknown, headers?: Headers): Promise<Answer>
@@ -60,7 +63,7 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
 
   const database = openDatabase({
     path: join(folder, 'agent.db'),
-    migrations: [...TUNNEL_MIGRATIONS, ...API_TOKEN_MIGRATIONS],
+    migrations: AGENT_MIGRATIONS,
     applicationId: 1,
     reserveBytes: 4_096,
     log,
@@ -90,16 +93,14 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
   onTestFinished(() => agent.stop())
   await eventually(() => agent.status().ready || Promise.reject(new Error('not ready')))
 
-  const token = openApiToken({
-    given: new Secret(API_TOKEN),
-    store: new ApiTokenStore(database),
-    path: join(folder, 'api-token'),
-    log,
-    clock,
-  })
+  const given = new Secret(API_TOKEN)
+  const trail = new AuditTrail({ database, log, clock })
+  trail.start()
+  const tokens = new ApiTokens({ database, dataDir: folder, given, log, clock })
+  openOwnerToken({ tokens, trail, log })
   const failures = new FailureLimiter(clock)
   const serve = async (listener: ApiListener, target: ListenTarget) => {
-    const handler = createApi({ agent, database, token, failures, listener, log, clock })
+    const handler = createApi({ agent, database, tokens, trail, failures, listener, log, clock })
     const server = new HttpServer({ name: 'agent API', listener: handler, target, log })
     await server.start()
     onTestFinished(() => server.stop(100))
@@ -122,6 +123,8 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
     agent,
     service,
     database,
+    tokens,
+    trail,
     folder,
     call: caller({ port: local.port }, `127.0.0.1:${local.port}`),
     callPublic: caller({ socketPath }, AGENT_DOMAIN),

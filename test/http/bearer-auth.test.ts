@@ -1,22 +1,25 @@
 import { describe, expect, it } from 'vitest'
 import { FailureLimiter } from '../../src/base/limit/failure-limiter.ts'
 import { bearerAuth } from '../../src/http/bearer-auth.ts'
+import { type Caller, callerOf } from '../../src/http/caller.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 import { appWith, sendRequest, serveHttp } from '../helpers/serve-http.ts'
+
+const CALLER: Caller = { actor: { kind: 'token', id: 'tok_1', name: 'crane' }, scope: 'read' }
 
 async function guarded() {
   const clock = new ManualClock()
   const captured = captureLog()
   const auth = bearerAuth({
     realm: 'test',
-    isValid: (token) => token === 'right',
+    authenticate: (token) => (token === 'right' ? CALLER : token === 'old' ? 'ended' : undefined),
     failures: new FailureLimiter(clock),
     clientOf: (request) => request.get('x-client') ?? 'somebody',
     log: captured.log,
   })
   const app = appWith((it) =>
-    it.use(auth).get('/', (_request, response) => void response.end('in')),
+    it.use(auth).get('/', (_request, response) => void response.end(callerOf(response).actor.name)),
   )
   const { at } = await serveHttp(app)
   const ask = (authorization: string | undefined, client = 'somebody') =>
@@ -28,7 +31,7 @@ async function guarded() {
 
 describe('bearerAuth', () => {
   it.each(['Bearer right', 'bearer right', 'BEARER   right '])('lets %j in', async (header) => {
-    expect((await (await guarded()).ask(header)).text).toBe('in')
+    expect((await (await guarded()).ask(header)).text).toBe('crane')
   })
 
   it.each([
@@ -42,6 +45,12 @@ describe('bearerAuth', () => {
     const { status, headers, json } = await (await guarded()).ask(header)
     expect([status, json.code]).toEqual([401, 'unauthenticated'])
     expect(headers['www-authenticate']).toBe(challenge)
+  })
+
+  it('tells the holder of a token that has ended', async () => {
+    const { ask } = await guarded()
+    const { status, json } = await ask('Bearer old')
+    expect([status, json.detail]).toEqual([401, 'The token has ended.'])
   })
 
   it('slows a client down that keeps trying, and only that one', async () => {

@@ -1,0 +1,38 @@
+import { join } from 'node:path'
+import { TUNNEL_MIGRATIONS } from '../agent/tunnel-store.ts'
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/logger.ts'
+import { auditMigrations } from '../store/audit-table.ts'
+import { type Database, openDatabase } from '../store/database.ts'
+import { API_TOKEN_MIGRATIONS } from './api-token-store.ts'
+
+/** `dagt`: marks the agent's database file. */
+const APPLICATION_ID = 0x64616774
+/** About 2 MB at most: devices have small disks. */
+const AUDIT_BOUNDS = { changes: 5_000, refusals: 1_000 }
+
+export const AGENT_MIGRATIONS = [
+  ...TUNNEL_MIGRATIONS,
+  ...API_TOKEN_MIGRATIONS,
+  ...auditMigrations(AUDIT_BOUNDS),
+]
+
+export interface AgentDatabaseOptions {
+  /** Called when only a new process can write again. */
+  readonly onRestartNeeded?: (reason: string) => void
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/** Where the agent's database lies in its data folder. */
+export const agentDatabasePath = (dataDir: string) => join(dataDir, 'agent.db')
+
+/** Opens it; whoever does holds the folder's lock. Throws a StartError when a person has to act. */
+export function openAgentDatabase(dataDir: string, options: AgentDatabaseOptions): Database {
+  return openDatabase({
+    path: agentDatabasePath(dataDir),
+    migrations: AGENT_MIGRATIONS,
+    applicationId: APPLICATION_ID,
+    ...options,
+  })
+}

@@ -1,0 +1,323 @@
+import { randomBytes } from 'node:crypto'
+import { join } from 'node:path'
+import { AppError } from '../base/app-error.ts'
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/logger.ts'
+import { Secret } from '../base/secret.ts'
+import { createToken, hashToken, matchesHash } from '../base/token.ts'
+import type { Caller, Scope } from '../http/caller.ts'
+import type { Database } from '../store/database.ts'
+import { type ApiToken, type ApiTokenSecret, ApiTokenStore } from './api-token-store.ts'
+import { OwnerTokenFile, type OwnerTokenState } from './owner-token-file.ts'
+import { TOKEN_PREFIX } from './token-form.ts'
+
+/** Id and name of the token that the file, or AGENT_API_TOKEN, holds. */
+export const OWNER = 'owner'
+const OWNER_FILE = 'api-token'
+const MAX_TOKENS = 100
+/** Of one token: the newest, and those whose overlap lasts. */
+const MAX_SECRETS = 8
+/** A time of use is written at most this often: storage on devices wears out. */
+const USE_EVERY_MS = 60_000
+
+export interface ApiTokensOptions {
+  readonly database: Database
+  /** Holds the owner's file. */
+  readonly dataDir: string
+  /** AGENT_API_TOKEN: while it is set, it is the owner's token. */
+  readonly given: Secret | undefined
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/** Where the plain text of a token is: nowhere, in the owner's file, or in a setting. */
+export type TokenSource = 'made' | 'file' | 'setting'
+
+/** What it took to make the owner's row follow its source. */
+export type OwnerAdoption = 'kept' | 'made' | 'healed' | 'dropped' | 'unreadable'
+
+/** A token as it can be shown. */
+export interface ShownToken extends ApiToken {
+  readonly source: TokenSource
+  /** Until when a secret from before the last rotation opens the API, too. */
+  readonly overlapEndsAt: number | null
+}
+
+export interface NewToken {
+  readonly token: ShownToken
+  /** Stands in this answer and, but for the owner's file, nowhere else. */
+  readonly secret: Secret
+}
+
+/**
+ * The bearer tokens of the agent's API.
+ *
+ * INVARIANTS
+ * - What is in memory is what the database holds, and changes after it. The folder lock keeps other
+ *   processes out. So a token that is revoked here is dead now and after every restart, and the API
+ *   stays open to the others when the disk fails.
+ * - The owner's newest secret is the one in the file: `adoptOwner` makes the row follow it.
+ */
+export class ApiTokens {
+  readonly #options: ApiTokensOptions
+  readonly #store: ApiTokenStore
+  readonly #ownerFile: OwnerTokenFile
+  readonly #tokens = new Map<string, ApiToken>()
+  /** By hash: one found proves nothing to who measures time, because hashes cannot be chosen. */
+  readonly #secrets = new Map<string, ApiTokenSecret>()
+  readonly #usesWritten = new Map<string, number>()
+  readonly #givenHash: string | undefined
+
+  constructor(options: ApiTokensOptions) {
+    this.#options = options
+    this.#store = new ApiTokenStore(options.database)
+    this.#ownerFile = new OwnerTokenFile(join(options.dataDir, OWNER_FILE))
+    this.#givenHash = options.given && hashToken(options.given.reveal())
+    for (const token of this.#store.tokens()) this.#tokens.set(token.id, token)
+    for (const secret of this.#store.secrets()) this.#secrets.set(secret.hash, secret)
+  }
+
+  /** Whose token it is; `ended` when it was good once. */
+  authenticate(presented: string): Caller | 'ended' | undefined {
+    const now = this.#options.clock.now()
+    if (this.#givenHash !== undefined && matchesHash(presented, this.#givenHash)) {
+      return this.#callerOf(this.#tokens.get(OWNER) ?? this.#ownerToken(), now)
+    }
+    const secret = this.#secrets.get(hashToken(presented))
+    const token = secret && this.#tokens.get(secret.tokenId)
+    if (!secret || !token) return undefined
+    const hasEnded = isPast(secret.endsAt, now) || isPast(token.expiresAt, now)
+    return hasEnded ? 'ended' : this.#callerOf(token, now)
+  }
+
+  /** Oldest first. */
+  list(): ShownToken[] {
+    return [...this.#tokens.values()].map((token) => this.#shown(token))
+  }
+
+  /** By id or name. Throws AppError `token-not-found`. */
+  find(idOrName: string): ShownToken {
+    return this.#shown(this.#find(idOrName))
+  }
+
+  /** Throws AppError `token-name-taken` or `too-many-tokens`. */
+  create(request: { name: string; scope: Scope; expiresAt: number | null }): NewToken {
+    const { name } = request
+    if (name === OWNER || [...this.#tokens.values()].some((token) => token.name === name)) {
+      throw new AppError('token-name-taken', `There is a token named ${name}: rotate or revoke it.`)
+    }
+    if (this.#tokens.size >= MAX_TOKENS) {
+      const detail = `The device holds ${MAX_TOKENS} tokens: revoke those that nobody uses.`
+      throw new AppError('too-many-tokens', detail)
+    }
+    const id = `tok_${randomBytes(10).toString('hex')}`
+    const now = this.#options.clock.now()
+    if (isPast(request.expiresAt, now)) throw badEnd('must lie in the future')
+    const token: ApiToken = { ...request, id, createdAt: now, lastUsedAt: null }
+    const secret = new Secret(createToken(TOKEN_PREFIX))
+    this.#put(token, [newest(secret, id)])
+    return { token: this.#shown(token), secret }
+  }
+
+  /**
+   * Gives a token a new secret. Those from before open the API for `overlapMs` more, and never longer
+   * than they would have. Throws AppError `token-not-found`, `token-given`, `too-many-tokens`, or
+   * `invalid-request` when the token has expired and gets no new end.
+   */
+  rotate(
+    idOrName: string,
+    { overlapMs, expiresAt }: { overlapMs: number; expiresAt: number | null | undefined },
+  ): NewToken {
+    const before = this.#changeable(idOrName)
+    const now = this.#options.clock.now()
+    const token = expiresAt === undefined ? before : { ...before, expiresAt }
+    if (isPast(token.expiresAt, now)) {
+      const isOld = expiresAt === undefined
+      throw badEnd(isOld ? 'is required: the token has expired' : 'must lie in the future')
+    }
+    const latest = Math.min(now + overlapMs, before.expiresAt ?? Number.POSITIVE_INFINITY)
+    const older = this.#secretsOf(token.id)
+      .map((one) => ({ ...one, endsAt: Math.min(one.endsAt ?? latest, latest) }))
+      .filter(({ endsAt }) => endsAt > now)
+    if (older.length >= MAX_SECRETS) {
+      const detail = `${MAX_SECRETS} secrets of this token overlap: rotate it without an overlap.`
+      throw new AppError('too-many-tokens', detail)
+    }
+    const secret = new Secret(createToken(TOKEN_PREFIX))
+    this.#put(token, [...older, newest(secret, token.id)], token.id === OWNER ? secret : undefined)
+    return { token: this.#shown(token), secret }
+  }
+
+  /** Ends a token with all its secrets, at once. Throws AppError `token-not-found` or `token-given`. */
+  revoke(idOrName: string): ShownToken {
+    const token = this.#changeable(idOrName)
+    const shown = this.#shown(token)
+    const remove = () => {
+      this.#store.delete(token.id)
+      if (token.id === OWNER) this.#ownerFile.remove()
+    }
+    this.#options.database.write(remove, { mayUseReserve: true })
+    this.#tokens.delete(token.id)
+    this.#usesWritten.delete(token.id)
+    this.#dropSecrets(token.id)
+    return shown
+  }
+
+  /**
+   * Makes the owner's row follow its source, and says what that took. The file is right: a row that
+   * differs from it was damaged, or restored. Without a file there is no such token, so another one
+   * is made; with AGENT_API_TOKEN, the file's is over for good. Throws when a disk takes no changes.
+   */
+  adoptOwner(): OwnerAdoption {
+    const file = this.#ownerFile.read()
+    if (this.#options.given) return this.#dropOwnerFile(file)
+    if (file === 'missing') return this.#makeOwner()
+    if (file === 'unreadable') return 'unreadable'
+    const kept = this.#secrets.get(hashToken(file.reveal()))
+    if (kept && kept.tokenId !== OWNER) return this.#makeOwner()
+    return kept?.endsAt === null ? 'kept' : this.#healOwner(newest(file, OWNER))
+  }
+
+  /** Where the owner's token is left. */
+  get ownerPath(): string {
+    return this.#ownerFile.path
+  }
+
+  /** The plain text of the owner's token while somebody still has it. */
+  get ownerPlain(): Secret | undefined {
+    const file = this.#ownerFile.read()
+    return this.#options.given ?? (typeof file === 'string' ? undefined : file)
+  }
+
+  #dropOwnerFile(file: OwnerTokenState): OwnerAdoption {
+    const isOver = file === 'missing' && this.#secretsOf(OWNER).length === 0
+    if (isOver && this.#tokens.has(OWNER)) return 'kept'
+    this.#dropSecrets(OWNER)
+    if (file !== 'missing') this.#ownerFile.remove()
+    this.#put(this.#tokens.get(OWNER) ?? this.#ownerToken(), [])
+    return isOver ? 'kept' : 'dropped'
+  }
+
+  #makeOwner(): OwnerAdoption {
+    const secret = new Secret(createToken(TOKEN_PREFIX))
+    this.#dropSecrets(OWNER)
+    this.#put(this.#tokens.get(OWNER) ?? this.#ownerToken(), [newest(secret, OWNER)], secret)
+    return 'made'
+  }
+
+  #healOwner(secret: ApiTokenSecret): OwnerAdoption {
+    const isOlder = ({ hash, endsAt }: ApiTokenSecret) => endsAt !== null && hash !== secret.hash
+    const secrets = [...this.#secretsOf(OWNER).filter(isOlder), secret]
+    const token = this.#tokens.get(OWNER) ?? this.#ownerToken()
+    // Valid first: who has the file gets in where the disk takes no changes, too.
+    this.#remember(token, secrets)
+    this.#put(token, secrets)
+    return 'healed'
+  }
+
+  #find(idOrName: string): ApiToken {
+    const found = [...this.#tokens.values()].find(
+      ({ id, name }) => id === idOrName || name === idOrName,
+    )
+    if (found) return found
+    throw new AppError('token-not-found', `No token is called ${idOrName.slice(0, 100)}.`)
+  }
+
+  #changeable(idOrName: string): ApiToken {
+    const token = this.#find(idOrName)
+    if (token.id !== OWNER || !this.#options.given) return token
+    const detail = 'This token comes from AGENT_API_TOKEN: change the setting and start again.'
+    throw new AppError('token-given', detail)
+  }
+
+  #ownerToken(): ApiToken {
+    const createdAt = this.#options.clock.now()
+    const never = { expiresAt: null, lastUsedAt: null }
+    return { id: OWNER, name: OWNER, scope: 'write', createdAt, ...never }
+  }
+
+  /**
+   * On disk first, then in memory. A new secret of the owner goes into the file within the
+   * transaction: one that is nowhere else would lock everybody out.
+   */
+  #put(token: ApiToken, secrets: readonly ApiTokenSecret[], forFile?: Secret): void {
+    const before = forFile && this.#ownerFile.read()
+    try {
+      this.#options.database.write(() => {
+        this.#store.put(token, secrets)
+        if (forFile) this.#ownerFile.write(forFile)
+      })
+    } catch (error) {
+      if (before instanceof Secret) tryTo(() => this.#ownerFile.write(before))
+      throw error
+    }
+    this.#remember(token, secrets)
+  }
+
+  #remember(token: ApiToken, secrets: readonly ApiTokenSecret[]): void {
+    this.#tokens.set(token.id, token)
+    this.#dropSecrets(token.id)
+    for (const secret of secrets) this.#secrets.set(secret.hash, secret)
+  }
+
+  #secretsOf(id: string): ApiTokenSecret[] {
+    return [...this.#secrets.values()].filter(({ tokenId }) => tokenId === id)
+  }
+
+  #dropSecrets(id: string): void {
+    for (const { hash } of this.#secretsOf(id)) this.#secrets.delete(hash)
+  }
+
+  #shown(token: ApiToken): ShownToken {
+    const ends = this.#secretsOf(token.id).flatMap(({ endsAt }) =>
+      endsAt === null ? [] : [endsAt],
+    )
+    const latest = Math.max(0, ...ends)
+    const ownSource = this.#options.given ? 'setting' : 'file'
+    return {
+      ...token,
+      source: token.id === OWNER ? ownSource : 'made',
+      overlapEndsAt: latest > this.#options.clock.now() ? latest : null,
+    }
+  }
+
+  #callerOf(token: ApiToken, now: number): Caller {
+    const { id, name, scope } = token
+    this.#tokens.set(id, { ...token, lastUsedAt: now })
+    this.#writeUse(id, now)
+    return { actor: { kind: 'token', id, name }, scope }
+  }
+
+  #writeUse(id: string, at: number): void {
+    const { clock, log } = this.#options
+    const now = clock.monotonic()
+    if (now - (this.#usesWritten.get(id) ?? Number.NEGATIVE_INFINITY) < USE_EVERY_MS) return
+    this.#usesWritten.set(id, now)
+    try {
+      this.#store.noteUse(id, at)
+    } catch (error) {
+      log.debug({ err: error }, 'the last use of a token could not be noted')
+    }
+  }
+}
+
+const newest = (secret: Secret, tokenId: string): ApiTokenSecret => ({
+  hash: hashToken(secret.reveal()),
+  tokenId,
+  endsAt: null,
+})
+
+const isPast = (time: number | null, now: number) => time !== null && time <= now
+
+function badEnd(detail: string): AppError {
+  const errors = [{ pointer: '/expires_at', detail }]
+  return new AppError('invalid-request', 'The end of the token cannot be accepted.', { errors })
+}
+
+function tryTo(run: () => void): void {
+  try {
+    run()
+  } catch {
+    // The error that led here is the one to tell.
+  }
+}

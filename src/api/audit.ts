@@ -1,0 +1,101 @@
+import { Router } from 'express'
+import * as z from 'zod'
+import { methodNotAllowed } from '../http/no-route.ts'
+import { parse } from '../http/parse.ts'
+import type { AuditEntry, AuditQuery } from '../store/audit-trail.ts'
+import { IsoTime, isoTime } from './iso-time.ts'
+
+const MAX_LIMIT = 100
+const Time = z.iso.datetime({
+  offset: true,
+  error: 'must be a time such as 2030-01-31T09:00:00Z',
+})
+const LIMIT = `must be a whole number from 1 to ${MAX_LIMIT}`
+const BEFORE = 'must be the id of an entry'
+
+/** What `GET /audit` takes: which entries, and which page of them. */
+export const AuditListQuery = z.strictObject({
+  limit: z.coerce.number(LIMIT).int(LIMIT).min(1, LIMIT).max(MAX_LIMIT, LIMIT).optional(),
+  before_id: z.coerce.number(BEFORE).int(BEFORE).min(1, BEFORE).optional(),
+  who: z.string().min(1).optional().describe('id or name of a token'),
+  action: z.string().min(1).optional().describe('such as tunnel.create'),
+  since: Time.optional().describe('this time and later'),
+  until: Time.optional().describe('before this time'),
+})
+
+/** One change, or one that was refused. */
+export const AuditEntryView = z.strictObject({
+  id: z.int(),
+  at: IsoTime,
+  who: z.strictObject({
+    kind: z.enum(['token', 'api-key', 'console', 'command-line']),
+    id: z.string().nullable(),
+    name: z.string(),
+  }),
+  client: z.string().nullable().describe('address; null on the command line'),
+  action: z.string(),
+  target: z.strictObject({ id: z.string().nullable(), name: z.string().nullable() }),
+  changes: z
+    .record(z.string(), z.unknown())
+    .nullable()
+    .describe('by field: before and after, or "changed" where a value may be secret'),
+  result: z.string().describe('ok, unknown, or the code of the refusal'),
+  request_id: z.string().nullable(),
+})
+export const AuditPage = z.strictObject({
+  entries: z.array(AuditEntryView),
+  next: z.string().nullable().describe('path of the next page'),
+})
+
+/** The trail as far as it is read here. */
+export interface AuditPages {
+  page(query: AuditQuery): AuditEntry[]
+}
+
+/** `/audit`: who changed what, newest first. */
+export function auditRoutes(trail: AuditPages): Router {
+  const router = Router()
+  router
+    .route('/audit')
+    .get((request, response) => {
+      const query = parse(AuditListQuery, request.query)
+      const { limit = MAX_LIMIT, before_id: beforeId, who: actor, action, since, until } = query
+      const times = { since: since && Date.parse(since), until: until && Date.parse(until) }
+      // One more than asked for tells whether there is a next page.
+      const found = trail.page({
+        limit: limit + 1,
+        beforeId,
+        actor,
+        action,
+        ...times,
+      } as AuditQuery)
+      const entries = found.slice(0, limit)
+      const last = found.length > limit ? entries.at(-1)?.id : undefined
+      response.json({
+        entries: entries.map(auditEntryView),
+        next: last === undefined ? null : nextPage(request.query, last),
+      } satisfies z.infer<typeof AuditPage>)
+    })
+    .all(methodNotAllowed('GET', 'HEAD'))
+  return router
+}
+
+function nextPage(query: object, beforeId: number): string {
+  const next = new URLSearchParams({ ...query, before_id: String(beforeId) })
+  return `/audit?${next}`
+}
+
+function auditEntryView(entry: AuditEntry): z.infer<typeof AuditEntryView> {
+  const { id, at, actor, client, action, targetId, targetName, changes, result } = entry
+  return {
+    id,
+    at: isoTime(at),
+    who: actor,
+    client,
+    action,
+    target: { id: targetId ?? null, name: targetName ?? null },
+    changes: changes ?? null,
+    result,
+    request_id: entry.requestId ?? null,
+  }
+}

@@ -1,0 +1,73 @@
+import * as z from 'zod'
+import type { NewToken, ShownToken } from './api-tokens.ts'
+import { IsoTime, isoTime, isoTimeOrNull } from './iso-time.ts'
+
+const MAX_OVERLAP_S = 30 * 86_400
+const DEFAULT_OVERLAP_S = 3_600
+
+const Expiry = z.iso
+  .datetime({ offset: true, error: 'must be a time such as 2030-01-31T09:00:00Z' })
+  .transform((text) => Date.parse(text))
+  .nullable()
+
+/** What `POST /tokens` takes. */
+export const TokenRequest = z.strictObject({
+  // Not an id, because a path may have either; nothing that breaks a line of a log or a table.
+  name: z
+    .string()
+    .regex(
+      /^(?!tok_)[\p{L}\p{N}](?:[\p{L}\p{N} ._@+-]{0,62}[\p{L}\p{N}._@+-])?$/u,
+      'must have 1 to 64 letters, digits, spaces or . _ @ + - and must not begin with tok_',
+    )
+    .describe('whom or what the token is for'),
+  scope: z.enum(['read', 'write'], 'must be read or write').default('read'),
+  expires_at: Expiry.optional().describe('when it ends; unset or null: never'),
+})
+
+/** What `POST /tokens/{id}/rotate` takes. */
+export const TokenRotation = z.strictObject({
+  overlap_s: z
+    .int(`must be a whole number from 0 to ${MAX_OVERLAP_S}`)
+    .min(0, 'must not be negative')
+    .max(MAX_OVERLAP_S, `must be at most ${MAX_OVERLAP_S}`)
+    .default(DEFAULT_OVERLAP_S)
+    .describe('for how many seconds the secret from before opens the API, too'),
+  expires_at: Expiry.optional().describe('a new end; null: never; unset: as before'),
+})
+
+/** A token as clients see it. */
+export const TokenView = z.strictObject({
+  id: z.string(),
+  name: z.string(),
+  scope: z.enum(['read', 'write']),
+  source: z
+    .enum(['made', 'file', 'setting'])
+    .describe('file: it stands in data/api-token; setting: in AGENT_API_TOKEN'),
+  created_at: IsoTime,
+  expires_at: IsoTime.nullable(),
+  last_used_at: IsoTime.nullable().describe('to about a minute'),
+  overlap_ends_at: IsoTime.nullable().describe('until when a secret from before counts, too'),
+})
+export type TokenView = z.infer<typeof TokenView>
+
+/** The same with its secret, which is shown this once. */
+export const NewTokenView = TokenView.extend({ token: z.string() })
+export type NewTokenView = z.infer<typeof NewTokenView>
+
+export function tokenView(token: ShownToken): TokenView {
+  const { id, name, scope, source, createdAt, expiresAt, lastUsedAt, overlapEndsAt } = token
+  return {
+    id,
+    name,
+    scope,
+    source,
+    created_at: isoTime(createdAt),
+    expires_at: isoTimeOrNull(expiresAt ?? undefined),
+    last_used_at: isoTimeOrNull(lastUsedAt ?? undefined),
+    overlap_ends_at: isoTimeOrNull(overlapEndsAt ?? undefined),
+  }
+}
+
+export function newTokenView({ token, secret }: NewToken): NewTokenView {
+  return { ...tokenView(token), token: secret.reveal() }
+}

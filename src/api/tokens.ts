@@ -1,0 +1,75 @@
+import { type RequestHandler, Router } from 'express'
+import * as z from 'zod'
+import type { AuditedChange } from '../base/audit.ts'
+import { changeOf } from '../http/change-audit.ts'
+import { jsonBody } from '../http/json-body.ts'
+import { methodNotAllowed } from '../http/no-route.ts'
+import { parse } from '../http/parse.ts'
+import type { ApiTokens, NewToken, ShownToken } from './api-tokens.ts'
+import { newTokenView, TokenRequest, TokenRotation, tokenView } from './token-view.ts'
+
+const NoQuery = z.strictObject({})
+
+/** `/tokens`: who may use this API. */
+export function tokenRoutes(tokens: ApiTokens): Router {
+  const router = Router()
+  router
+    .route('/tokens')
+    .all(refuseQuery)
+    .get((_request, response) => {
+      response.json(tokens.list().map(tokenView))
+    })
+    .post(jsonBody, async (request, response) => {
+      const { name, scope, expires_at } = parse(TokenRequest, request.body)
+      const create = () => tokens.create({ name, scope, expiresAt: expires_at ?? null })
+      const made = await changeOf(response).run(create, aboutNew, { targetName: name })
+      response.status(201).location(`/tokens/${made.token.id}`).json(newTokenView(made))
+    })
+    .all(methodNotAllowed('GET', 'HEAD', 'POST'))
+  router
+    .route('/tokens/:id')
+    .all(refuseQuery)
+    .get((request, response) => {
+      response.json(tokenView(tokens.find(request.params.id)))
+    })
+    .delete(async (request, response) => {
+      await changeOf(response).run(() => tokens.revoke(request.params.id), aboutRevoked)
+      response.status(204).end()
+    })
+    .all(methodNotAllowed('GET', 'HEAD', 'DELETE'))
+  router
+    .route('/tokens/:id/rotate')
+    .all(refuseQuery)
+    .post(optionalBody, async (request, response) => {
+      const { overlap_s, expires_at } = parse(TokenRotation, request.body ?? {})
+      const change = { overlapMs: overlap_s * 1_000, expiresAt: expires_at }
+      const rotate = () => tokens.rotate(request.params.id, change)
+      response.json(newTokenView(await changeOf(response).run(rotate, aboutNew)))
+    })
+    .all(methodNotAllowed('POST'))
+  return router
+}
+
+const refuseQuery: RequestHandler = (request, _response, next) => {
+  parse(NoQuery, request.query)
+  next()
+}
+
+/** A rotation as usual needs no words. */
+const optionalBody: RequestHandler = (request, response, next) => {
+  const { 'content-length': length = '0', 'transfer-encoding': coding } = request.headers
+  if (length !== '0' || coding !== undefined) return jsonBody(request, response, next)
+  next()
+  return undefined
+}
+
+/** What the audit trail says of a token that was made or rotated. */
+export function aboutNew({ token }: NewToken): Partial<AuditedChange> {
+  const { id, name, scope, expires_at } = tokenView(token)
+  const changes = { scope: [null, scope], expires_at: [null, expires_at] } as const
+  return { targetId: id, targetName: name, changes }
+}
+
+export function aboutRevoked({ id, name }: ShownToken): Partial<AuditedChange> {
+  return { targetId: id, targetName: name }
+}

@@ -1,0 +1,46 @@
+/** Who makes a change, as the audit trail names them. */
+export interface Actor {
+  /** With what they came: `console` is a session there, which acts as an API key. */
+  readonly kind: 'token' | 'api-key' | 'console' | 'command-line'
+  /** Of the token or key; null where there is none. */
+  readonly id: string | null
+  /** Name of the token or key, or the user of the command line. */
+  readonly name: string
+}
+
+/** Each field that changed: its value before and after, or that it changed where it may be secret. */
+export type FieldChanges = Readonly<Record<string, readonly [unknown, unknown] | 'changed'>>
+
+/** What somebody asks for, before it is known what becomes of it. */
+export interface AuditedChange {
+  readonly actor: Actor
+  /** Address of the client; null on the command line. */
+  readonly client: string | null
+  /** Resource and verb, such as `tunnel.create`. */
+  readonly action: string
+  readonly targetId?: string | undefined
+  readonly targetName?: string | undefined
+  readonly changes?: FieldChanges | undefined
+  readonly requestId?: string | undefined
+}
+
+/**
+ * The fields of two states of a thing that differ. Only those that `open` lists are shown with their
+ * values: of the others, such as policies with passwords in them, it is told that they changed.
+ */
+export function fieldChanges(
+  before: Readonly<Record<string, unknown>>,
+  after: Readonly<Record<string, unknown>>,
+  open: ReadonlySet<string>,
+): FieldChanges {
+  const names = [...new Set([...Object.keys(before), ...Object.keys(after)])]
+  const differing = names.filter(
+    (name) => JSON.stringify(before[name]) !== JSON.stringify(after[name]),
+  )
+  return Object.fromEntries(
+    differing.map((name) => [
+      name,
+      open.has(name) ? ([before[name] ?? null, after[name] ?? null] as const) : 'changed',
+    ]),
+  )
+}

@@ -1,0 +1,84 @@
+import type { NewTokenView, TokenView } from '../../api/token-view.ts'
+import type { CommandContext } from '../command-context.ts'
+import { withTokenDesk } from './token-desk.ts'
+
+export interface TokenOptions {
+  readonly json?: boolean
+}
+
+export interface CreateOptions extends TokenOptions {
+  readonly scope: 'read' | 'write'
+  /** ISO time; null: never. */
+  readonly expires?: string | null
+}
+
+export interface RotateOptions extends TokenOptions {
+  readonly overlap: number
+  readonly expires?: string | null
+}
+
+export async function createToken(
+  context: CommandContext,
+  name: string,
+  { scope, expires, json }: CreateOptions,
+): Promise<void> {
+  const body = { name, scope, ...(expires === undefined ? {} : { expires_at: expires }) }
+  const made = await withTokenDesk(context, (desk) => desk.create(body))
+  context.stdout.write(json ? lineOf(made) : describeNew(made))
+}
+
+export async function listTokens(context: CommandContext, { json }: TokenOptions): Promise<void> {
+  const tokens = await withTokenDesk(context, (desk) => desk.list())
+  context.stdout.write(json ? lineOf(tokens) : describeTokens(tokens))
+}
+
+export async function rotateToken(
+  context: CommandContext,
+  name: string,
+  { overlap, expires, json }: RotateOptions,
+): Promise<void> {
+  const body = { overlap_s: overlap, ...(expires === undefined ? {} : { expires_at: expires }) }
+  const rotated = await withTokenDesk(context, (desk) => desk.rotate(name, body))
+  context.stdout.write(json ? lineOf(rotated) : describeNew(rotated))
+}
+
+export async function revokeToken(
+  context: CommandContext,
+  name: string,
+  { json }: TokenOptions,
+): Promise<void> {
+  await withTokenDesk(context, (desk) => desk.revoke(name))
+  context.stdout.write(json ? lineOf({ revoked: name }) : `${name} opens nothing any more.\n`)
+}
+
+const lineOf = (value: unknown) => `${JSON.stringify(value)}\n`
+
+function describeNew({ name, scope, source, expires_at, overlap_ends_at, token }: NewTokenView) {
+  const until = expires_at === null ? 'without an end' : `until ${expires_at}`
+  const place = source === 'file' ? 'It stands in the file api-token, too.' : 'It is kept nowhere.'
+  const overlap = overlap_ends_at ? `The one before works until ${overlap_ends_at}.\n` : ''
+  return `${token}\n\nThis is ${name}: scope ${scope}, ${until}. It is shown this once. ${place}\n${overlap}`
+}
+
+function describeTokens(tokens: readonly TokenView[]): string {
+  const head = ['NAME', 'SCOPE', 'ENDS', 'LAST USED', 'ID']
+  const rows = tokens.map((token) => [
+    token.name,
+    token.scope,
+    token.expires_at ?? 'never',
+    token.last_used_at ?? 'never',
+    token.id,
+  ])
+  const widths = head.map((_, at) =>
+    Math.max(...[head, ...rows].map((row) => Array.from(row[at] ?? '').length)),
+  )
+  return [head, ...rows]
+    .map((row) =>
+      row
+        .map((cell, at) => cell.padEnd(widths[at] ?? 0))
+        .join('  ')
+        .trimEnd(),
+    )
+    .map((line) => `${line}\n`)
+    .join('')
+}

@@ -1,0 +1,129 @@
+import { existsSync, statSync } from 'node:fs'
+import { userInfo } from 'node:os'
+import process from 'node:process'
+import { agentDatabasePath, openAgentDatabase } from '../../api/agent-database.ts'
+import { ApiTokens } from '../../api/api-tokens.ts'
+import {
+  type NewTokenView,
+  newTokenView,
+  TokenRequest,
+  TokenRotation,
+  type TokenView,
+  tokenView,
+} from '../../api/token-view.ts'
+import { aboutNew, aboutRevoked } from '../../api/tokens.ts'
+import { AppError, StartError } from '../../base/app-error.ts'
+import type { AuditedChange } from '../../base/audit.ts'
+import { systemClock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import { type Config, parseConfig } from '../../config.ts'
+import { toAppError } from '../../http/error-response.ts'
+import { parse } from '../../http/parse.ts'
+import { AuditTrail } from '../../store/audit-trail.ts'
+import { tryLockFolder } from '../../store/folder-lock.ts'
+import type { CommandContext } from '../command-context.ts'
+import { openProcessLog } from '../process-log.ts'
+import { ApiTokenDesk } from './api-token-desk.ts'
+
+/** What can be done with tokens. Names may be ids; bodies and answers are those of the API. */
+export interface TokenDesk {
+  list(): Promise<TokenView[]>
+  create(body: object): Promise<NewTokenView>
+  rotate(name: string, body: object): Promise<NewTokenView>
+  revoke(name: string): Promise<void>
+}
+
+/**
+ * Runs `work` on the tokens of the agent whose data folder the settings name: through its API while
+ * it runs, because it knows its tokens by heart; on the database while it does not. Every failure is
+ * a StartError.
+ */
+export async function withTokenDesk<T>(
+  context: CommandContext,
+  work: (desk: TokenDesk) => Promise<T>,
+): Promise<T> {
+  const { agent } = parseConfig(context.environment)
+  // What the command says is its output; the log has room for what goes wrong.
+  const log = openProcessLog(context, context.environment.LOG_LEVEL ? 'info' : 'error')
+  requireDatabase(agent.dataDir)
+  const lock = tryLockFolder({ folder: agent.dataDir, owner: 'agent', log })
+  if (!lock) return work(new ApiTokenDesk(agent, context.stop))
+  try {
+    refuseForeignFolder(agent.dataDir)
+    return await onDatabase(agent, log, work)
+  } catch (error) {
+    if (error instanceof StartError) throw error
+    if (error instanceof AppError) throw new StartError(sentenceOf(error), { cause: error })
+    throw error
+  } finally {
+    lock.release()
+  }
+}
+
+async function onDatabase<T>(
+  { dataDir, apiToken: given }: Config['agent'],
+  log: Logger,
+  work: (desk: TokenDesk) => Promise<T>,
+): Promise<T> {
+  const clock = systemClock
+  const database = openAgentDatabase(dataDir, { log, clock })
+  try {
+    const trail = new AuditTrail({ database, log, clock })
+    trail.start()
+    return await work(databaseDesk(new ApiTokens({ database, dataDir, given, log, clock }), trail))
+  } finally {
+    database.close()
+  }
+}
+
+function databaseDesk(tokens: ApiTokens, trail: AuditTrail): TokenDesk {
+  const actor = { kind: 'command-line', id: null, name: userInfo().username } as const
+  const run = <R>(
+    action: string,
+    targetId: string | undefined,
+    change: () => R,
+    about: (result: R) => Partial<AuditedChange>,
+  ) =>
+    trail.run({ actor, client: null, action, targetId }, change, {
+      about,
+      codeOf: (error) => toAppError(error).code,
+    })
+  return {
+    list: async () => tokens.list().map(tokenView),
+    create: async (body) => {
+      const { name, scope, expires_at: expiresAt = null } = parse(TokenRequest, body)
+      const create = () => tokens.create({ name, scope, expiresAt })
+      return newTokenView(await run('token.create', undefined, create, aboutNew))
+    },
+    rotate: async (name, body) => {
+      const { overlap_s, expires_at: expiresAt } = parse(TokenRotation, body)
+      const rotate = () => tokens.rotate(name, { overlapMs: overlap_s * 1_000, expiresAt })
+      return newTokenView(await run('token.rotate', name, rotate, aboutNew))
+    },
+    revoke: async (name) => {
+      await run('token.delete', name, () => tokens.revoke(name), aboutRevoked)
+    },
+  }
+}
+
+/** Nothing is made here: a command in a wrong folder must not leave an agent's data there. */
+function requireDatabase(dataDir: string): void {
+  if (existsSync(agentDatabasePath(dataDir))) return
+  throw new StartError(
+    `No agent has its data in ${dataDir}: go to its folder, or set AGENT_DATA_DIR to it (under systemd /var/lib/device-agent).`,
+  )
+}
+
+/** Files that root leaves in the folder of a service lock the service out. */
+function refuseForeignFolder(dataDir: string): void {
+  if (process.geteuid?.() !== 0 || statSync(dataDir).uid === 0) return
+  throw new StartError(
+    'The agent does not run, and its data belong to another user: start it first, with systemctl start device-agent.',
+  )
+}
+
+/** An error of the API in one line. */
+export function sentenceOf({ message, errors }: Pick<AppError, 'message' | 'errors'>): string {
+  const fields = errors.map(({ pointer, detail }) => `${pointer.slice(1)} ${detail}`)
+  return fields.length === 0 ? message : `${fields.join('; ')}.`
+}

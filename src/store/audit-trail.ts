@@ -1,0 +1,156 @@
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { randomUUID } from 'node:crypto'
+import type { AuditedChange } from '../base/audit.ts'
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/logger.ts'
+import { type AuditEntry, type AuditQuery, AuditTable } from './audit-table.ts'
+import type { Database } from './database.ts'
+
+export type { AuditEntry, AuditQuery } from './audit-table.ts'
+
+/** The result of a change that took place. */
+export const OK = 'ok'
+/** The result of one whose outcome nobody lived to note: what it wrote is there. */
+const UNKNOWN = 'unknown'
+
+export interface AuditTrailOptions {
+  /** Opened with `auditMigrations()` among its migrations. */
+  readonly database: Database
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+interface Running {
+  readonly key: string
+  readonly change: AuditedChange
+  isOver: boolean
+}
+
+/**
+ * Who changed what, when, from where, and what became of it: one row for each change that was asked
+ * for, and one line in the log.
+ *
+ * INVARIANTS
+ * - What a running change writes, whoever writes it, carries its intent in the same transaction. A
+ *   change without a trace cannot be committed.
+ * - The row is on disk before `run` settles. When it cannot be written, the intent stays, and the
+ *   next start makes a row of it whose result is `unknown`.
+ */
+export class AuditTrail {
+  readonly #database: Database
+  readonly #table: AuditTable
+  readonly #log: Logger
+  readonly #clock: Clock
+  readonly #running = new AsyncLocalStorage<Running>()
+
+  constructor({ database, log, clock }: AuditTrailOptions) {
+    this.#database = database
+    this.#table = new AuditTable(database)
+    this.#log = log
+    this.#clock = clock
+    database.onWrite(() => this.#noteIntent())
+  }
+
+  /** Makes rows of the changes that were under way when the last process ended. */
+  start(): void {
+    const left = this.#table.intents()
+    if (left.length === 0) return
+    try {
+      this.#database.write(() => {
+        for (const { key, at, change } of left) {
+          this.#table.append(change, at, UNKNOWN)
+          this.#table.dropIntent(key)
+        }
+      })
+    } catch (error) {
+      this.#log.error({ err: error }, 'changes of the last run stay out of the audit trail for now')
+      return
+    }
+    for (const { change } of left) this.#tell(change, UNKNOWN)
+  }
+
+  /**
+   * Runs a change and notes what became of it. `about` is asked afterwards for what is only known
+   * then; `codeOf` gives the stable code of what `work` throws.
+   */
+  async run<T>(
+    change: AuditedChange,
+    work: () => T | Promise<T>,
+    {
+      about,
+      codeOf,
+    }: {
+      readonly about: (result: T) => Partial<AuditedChange>
+      readonly codeOf: (error: unknown) => string
+    },
+  ): Promise<T> {
+    const running: Running = { key: randomUUID(), change, isOver: false }
+    let outcome: { change: AuditedChange; result: string } | undefined
+    try {
+      const result = await this.#running.run(running, work)
+      outcome = { change: { ...change, ...about(result) }, result: OK }
+      return result
+    } catch (error) {
+      outcome = { change, result: codeOf(error) }
+      throw error
+    } finally {
+      running.isOver = true
+      if (outcome) this.#finish(outcome.change, outcome.result, running.key)
+    }
+  }
+
+  /** Notes a change that was refused before anything was tried. */
+  refuse(change: AuditedChange, code: string): void {
+    this.#finish(change, code)
+  }
+
+  /** Notes a change that takes place in the transaction that is open now. */
+  record(change: AuditedChange): void {
+    this.#database.write(() => this.#table.append(change, this.#clock.now(), OK))
+    this.#tell(change, OK)
+  }
+
+  /** Newest first. */
+  page(query: AuditQuery): AuditEntry[] {
+    return this.#table.page(query)
+  }
+
+  get(id: number): AuditEntry | undefined {
+    return this.#table.get(id)
+  }
+
+  #noteIntent(): void {
+    const running = this.#running.getStore()
+    if (!running || running.isOver) return
+    this.#table.keepIntent(running.key, this.#clock.now(), running.change)
+  }
+
+  #finish(change: AuditedChange, result: string, key?: string): void {
+    try {
+      const append = () => {
+        this.#table.append(change, this.#clock.now(), result)
+        if (key !== undefined) this.#table.dropIntent(key)
+      }
+      // What took place on a full disk has made room.
+      this.#database.write(append, { mayUseReserve: result === OK })
+    } catch (error) {
+      this.#log.error({ err: error }, 'a change could not be noted in the audit trail')
+    }
+    this.#tell(change, result)
+  }
+
+  #tell({ actor, client, action, ...change }: AuditedChange, result: string): void {
+    const { targetId, targetName, requestId } = change
+    this.#log.info(
+      {
+        action,
+        result,
+        actor,
+        client,
+        target: { id: targetId, name: targetName },
+        request_id: requestId,
+      },
+      'audit',
+    )
+  }
+}

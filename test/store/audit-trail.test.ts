@@ -1,0 +1,185 @@
+import { describe, expect, it } from 'vitest'
+import type { AuditedChange } from '../../src/base/audit.ts'
+import { auditMigrations } from '../../src/store/audit-table.ts'
+import { AuditTrail } from '../../src/store/audit-trail.ts'
+import { captureLog } from '../helpers/captured-log.ts'
+import { ManualClock } from '../helpers/manual-clock.ts'
+import { NOTES_MIGRATIONS } from '../helpers/notes-schema.ts'
+import { openNotes } from '../helpers/open-store.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+const BOUNDS = { changes: 5, refusals: 3 }
+const CHANGE: AuditedChange = {
+  actor: { kind: 'token', id: 'tok_1', name: 'crane' },
+  client: '203.0.113.7',
+  action: 'note.create',
+}
+
+function openTrail(folder = temporaryFolder()) {
+  const clock = new ManualClock()
+  const captured = captureLog()
+  const notes = openNotes(folder, {
+    migrations: [...NOTES_MIGRATIONS, ...auditMigrations(BOUNDS)],
+    log: captured.log,
+    clock,
+  })
+  const trail = new AuditTrail({ database: notes.database, log: captured.log, clock })
+  trail.start()
+  const sql = (text: string) => notes.database.write(() => notes.database.prepare(text).run())
+  const codeOf = (error: unknown) => (error as Error).message
+  const run = (work: () => unknown, change = CHANGE) =>
+    trail.run(change, work, { about: () => ({}), codeOf })
+  const told = () => trail.page({ limit: 100 }).map(({ action, result }) => `${action} ${result}`)
+  const lines = () => captured.lines.filter(({ msg }) => msg === 'audit')
+  return { ...notes, folder, clock, trail, sql, run, told, lines, logged: captured.lines }
+}
+
+describe('AuditTrail', () => {
+  it('tells who did what, when, from where, and what became of it', async () => {
+    const { trail, clock, add, lines } = openTrail()
+    const about = (id: string) => ({ targetId: id, changes: { text: [null, 'a'] } as const })
+    await trail.run(
+      { ...CHANGE, requestId: 'request-1' },
+      () => {
+        add('a')
+        return 'note 7'
+      },
+      { about, codeOf: String },
+    )
+    expect(trail.page({ limit: 10 })).toEqual([
+      {
+        ...CHANGE,
+        id: 1,
+        at: clock.now(),
+        targetId: 'note 7',
+        targetName: undefined,
+        changes: { text: [null, 'a'] },
+        result: 'ok',
+        requestId: 'request-1',
+      },
+    ])
+    expect(lines()).toMatchObject([
+      {
+        action: 'note.create',
+        result: 'ok',
+        actor: CHANGE.actor,
+        client: CHANGE.client,
+        target: { id: 'note 7' },
+        request_id: 'request-1',
+      },
+    ])
+  })
+
+  it('has the row before the answer, and the code of what failed', async () => {
+    const { run, told, trail } = openTrail()
+    const failing = run(() => {
+      throw new Error('domain-taken')
+    })
+    await expect(failing).rejects.toThrow('domain-taken')
+    trail.refuse(CHANGE, 'insufficient-scope')
+    expect(told()).toEqual(['note.create insufficient-scope', 'note.create domain-taken'])
+  })
+
+  it('is one transaction with the change: without a trace nothing is changed', async () => {
+    const { run, add, texts, sql } = openTrail()
+    sql('DROP TABLE audit_intents')
+    await expect(run(() => add('untraced'))).rejects.toThrow('audit_intents')
+    expect(texts()).toEqual([])
+    add('not asked for by anybody')
+    expect(texts()).toHaveLength(1)
+  })
+
+  it('tells of a change that nobody lived to note, however deep it was written', async () => {
+    const folder = temporaryFolder()
+    const first = openTrail(folder)
+    const interrupted = first.run(async () => {
+      await Promise.resolve()
+      first.add('half done')
+      first.add('and more')
+      return new Promise(() => {})
+    })
+    expect(interrupted).toBeInstanceOf(Promise)
+    await Promise.resolve()
+    await Promise.resolve()
+    expect(first.texts()).toHaveLength(2)
+    first.database.close()
+    const second = openTrail(folder)
+    expect(second.told()).toEqual(['note.create unknown'])
+    expect(second.lines()).toMatchObject([{ result: 'unknown' }])
+    second.database.close()
+    expect(openTrail(folder).told()).toHaveLength(1)
+  })
+
+  it('leaves no intent behind, also of what goes on after the answer', async () => {
+    const { run, add, told, database } = openTrail()
+    let later: Promise<void> | undefined
+    await run(() => {
+      add('now')
+      later = new Promise((resolve) => setImmediate(() => resolve(add('later'))))
+    })
+    await later
+    expect(told()).toEqual(['note.create ok'])
+    expect(database.prepare('SELECT * FROM audit_intents').all()).toEqual([])
+  })
+
+  it.each([
+    'UPDATE audit SET actor_name = 1',
+    'DELETE FROM audit',
+    'DELETE FROM audit WHERE id = 1',
+  ])('cannot be changed by %s', (statement) => {
+    const { trail, sql, told } = openTrail()
+    for (let n = 0; n < 5; n += 1) trail.record(CHANGE)
+    expect(() => sql(statement)).toThrow('append-only')
+    expect(told()).toHaveLength(5)
+  })
+
+  it('keeps the newest of both kinds: refusals push no changes out', () => {
+    const { trail } = openTrail()
+    for (let n = 1; n <= 7; n += 1) trail.record({ ...CHANGE, action: `change ${n}` })
+    for (let n = 1; n <= 9; n += 1) trail.refuse({ ...CHANGE, action: `refusal ${n}` }, 'forbidden')
+    const actions = trail.page({ limit: 100 }).map(({ action }) => action)
+    expect(actions).toEqual([
+      ...['refusal 9', 'refusal 8', 'refusal 7'],
+      ...['change 7', 'change 6', 'change 5', 'change 4', 'change 3'],
+    ])
+  })
+
+  it('is read in pages, by who, by action and by time', async () => {
+    const { trail, clock } = openTrail()
+    const other = { kind: 'api-key', id: 'ak_1', name: 'robot' } as const
+    trail.record(CHANGE)
+    await clock.advance(1_000)
+    trail.record({ ...CHANGE, actor: other })
+    await clock.advance(1_000)
+    trail.record({ ...CHANGE, action: 'note.delete' })
+    const ids = (query: object) => trail.page({ limit: 10, ...query }).map(({ id }) => id)
+    const second = clock.now() - 1_000
+    expect(ids({})).toEqual([3, 2, 1])
+    expect(ids({ limit: 2 })).toEqual([3, 2])
+    expect(ids({ beforeId: 3 })).toEqual([2, 1])
+    expect(ids({ actor: 'robot' })).toEqual([2])
+    expect(ids({ actor: 'tok_1' })).toEqual([3, 1])
+    expect(ids({ action: 'note.create' })).toEqual([2, 1])
+    expect(ids({ since: second })).toEqual([3, 2])
+    expect(ids({ until: second })).toEqual([1])
+    expect(ids({ since: second, until: second + 1 })).toEqual([2])
+  })
+
+  it('cuts texts that a client chose too long', () => {
+    const { trail } = openTrail()
+    const long = 'x'.repeat(10_000)
+    const changes = { policy: [null, long], [long]: 'changed' } as const
+    trail.record({ ...CHANGE, action: long, targetId: long, targetName: long, changes })
+    const [entry] = trail.page({ limit: 1 })
+    expect(JSON.stringify(entry).length).toBeLessThan(2_000)
+    expect(entry?.changes).toEqual({ policy: 'changed', [long.slice(0, 30)]: 'changed' })
+  })
+
+  it('goes on without a row when the disk refuses it, and says so in the log', async () => {
+    const { run, sql, logged } = openTrail()
+    sql('DROP TABLE audit')
+    await expect(run(() => 'done')).resolves.toBe('done')
+    expect(logged).toContainEqual(expect.objectContaining({ level: 'error' }))
+    expect(logged).toContainEqual(expect.objectContaining({ msg: 'audit', result: 'ok' }))
+  })
+})
