@@ -34,13 +34,17 @@ export function fieldChanges(
   open: ReadonlySet<string>,
 ): FieldChanges {
   const names = [...new Set([...Object.keys(before), ...Object.keys(after)])]
-  const differing = names.filter(
-    (name) => JSON.stringify(before[name]) !== JSON.stringify(after[name]),
-  )
+  const differing = names.filter((name) => textOf(before[name]) !== textOf(after[name]))
   return Object.fromEntries(
     differing.map((name) => [
       name,
       open.has(name) ? ([before[name] ?? null, after[name] ?? null] as const) : 'changed',
     ]),
   )
+}
+
+/** The same for all that is empty: no text, an empty one, an empty list. */
+function textOf(value: unknown): string {
+  const text = JSON.stringify(value) ?? 'null'
+  return text === '""' || text === '[]' ? 'null' : text
 }

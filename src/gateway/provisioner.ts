@@ -1,6 +1,9 @@
 import { AppError } from '../base/app-error.ts'
+import type { Actor, AuditedChange } from '../base/audit.ts'
 import type { Secret } from '../base/secret.ts'
 import { matchesHash } from '../base/token.ts'
+import type { AuditTrail } from '../store/audit-trail.ts'
+import type { Database } from '../store/database.ts'
 import type { Authority } from './access/authority.ts'
 import type { CredentialIssuer } from './access/credential-issuer.ts'
 import type { DomainRegistrar } from './endpoints/domain-registrar.ts'
@@ -32,7 +35,12 @@ export interface ApiKeyRequest {
   readonly apiKey?: Secret | undefined
 }
 
+/** Whom the audit trail names: nobody but who starts the gateway gets here. */
+const STARTER: Actor = { kind: 'command-line', id: null, name: 'start of the gateway' }
+
 export interface ProvisionerDeps {
+  readonly database: Database
+  readonly trail: AuditTrail
   readonly domains: ReservedDomainStore
   readonly botUsers: BotUserStore
   readonly credentials: CredentialStore
@@ -56,21 +64,44 @@ export class Provisioner {
    */
   provision({ domain, name, authtoken }: ProvisionRequest): Provisioned {
     const { domains, botUsers, credentials, registrar, issuer } = this.#deps
-    if (!domains.find(domain)) registrar.reserve({ domain })
+    if (!domains.find(domain)) {
+      this.#noted(
+        'reserved_domain.create',
+        () => registrar.reserve({ domain }),
+        ({ id }) => ({ targetId: id, targetName: domain }),
+      )
+    }
     if (authtoken && (this.#isFor(authtoken, domain) || this.#allows(authtoken, domain))) {
       return { domain, authtoken }
     }
-    const { id: ownerId } = botUsers.findByName(name) ?? issuer.createBotUser({ name })
+    const { id: ownerId } =
+      botUsers.findByName(name) ??
+      this.#noted(
+        'bot_user.create',
+        () => issuer.createBotUser({ name }),
+        ({ id }) => ({ targetId: id, targetName: name }),
+      )
     for (const id of credentials.idsOfOwner(ownerId)) {
       const lost = credentials.get(id)
-      if (lost?.description === domain) issuer.deleteCredential(lost)
+      if (lost?.description !== domain) continue
+      const about = { targetId: id, targetName: domain }
+      this.#noted(
+        'credential.delete',
+        () => issuer.deleteCredential(lost),
+        () => about,
+      )
     }
-    const issued = issuer.createCredential({
+    const request = {
       ownerId,
       mayBeInactive: true,
       description: domain,
       acl: [`bind:${domain}`],
-    })
+    }
+    const issued = this.#noted(
+      'credential.create',
+      () => issuer.createCredential(request),
+      ({ credential }) => ({ targetId: credential.id, targetName: domain }),
+    )
     return { domain, authtoken: issued.authtoken }
   }
 
@@ -80,9 +111,30 @@ export class Provisioner {
     if (apiKey && isAllowed(() => authority.authenticateApiKey(apiKey.reveal()))) return apiKey
     for (const id of apiKeys.idsDescribed(description)) {
       const lost = apiKeys.get(id)
-      if (lost) issuer.deleteApiKey(lost)
+      if (!lost) continue
+      const about = { targetId: id, targetName: description }
+      this.#noted(
+        'api_key.delete',
+        () => issuer.deleteApiKey(lost),
+        () => about,
+      )
     }
-    return issuer.createApiKey({ description }).token
+    const { token } = this.#noted(
+      'api_key.create',
+      () => issuer.createApiKey({ description }),
+      ({ apiKey }) => ({ targetId: apiKey.id, targetName: description }),
+    )
+    return token
+  }
+
+  /** The change and its row in the audit trail are one transaction. */
+  #noted<T>(action: string, change: () => T, about: (result: T) => Partial<AuditedChange>): T {
+    const { database, trail } = this.#deps
+    return database.write(() => {
+      const result = change()
+      trail.record({ actor: STARTER, client: null, action, ...about(result) })
+      return result
+    })
   }
 
   /** True when the token was issued here for exactly this domain. */

@@ -11,13 +11,13 @@ export interface Caller {
 }
 
 /** Leaves the caller with the answer, for those who handle the request afterwards. */
-export function keepCaller(response: Response, caller: Caller): void {
+export function keepCaller<Who extends Caller>(response: Response, caller: Who): void {
   response.locals.caller = caller
 }
 
 /** The caller of the request that `response` answers; throws where nobody has asked for one. */
-export function callerOf(response: Response): Caller {
-  const caller: Caller | undefined = response.locals.caller
+export function callerOf<Who extends Caller = Caller>(response: Response): Who {
+  const caller: Who | undefined = response.locals.caller
   if (!caller) throw new Error('this request has no caller')
   return caller
 }

@@ -1,6 +1,5 @@
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express'
-import type { AuditedChange } from '../base/audit.ts'
-import { callerOf } from './caller.ts'
+import type { Actor, AuditedChange } from '../base/audit.ts'
 import { requestIdOf } from './request-id.ts'
 
 const VERBS: Readonly<Record<string, string>> = {
@@ -20,11 +19,12 @@ export interface ChangeTrail {
       readonly codeOf: (error: unknown) => string
     },
   ): Promise<T>
-  refuse(change: AuditedChange, code: string): void
+  note(change: AuditedChange, result: string): void
 }
 
 export interface ChangeAuditOptions {
   readonly trail: ChangeTrail
+  readonly actorOf: (response: Response) => Actor
   readonly clientOf: (request: Request) => string
   /** The stable code of a refusal; undefined for what was no change at all, such as a wrong path. */
   readonly codeOf: (error: unknown) => string | undefined
@@ -63,7 +63,7 @@ export class RequestedChange {
     const code = this.#options.codeOf(error)
     if (this.#isTold || code === undefined) return
     this.#isTold = true
-    this.#options.trail.refuse(this.#change, code)
+    this.#options.trail.note(this.#change, code)
   }
 }
 
@@ -76,9 +76,8 @@ export function changeAudit(options: ChangeAuditOptions): [RequestHandler, Error
     (request, response, next) => {
       const verb = VERBS[request.method]
       if (verb !== undefined) {
-        const { actor } = callerOf(response)
         const change = {
-          actor,
+          actor: options.actorOf(response),
           client: options.clientOf(request),
           ...actionOf(request.path, verb),
           requestId: requestIdOf(response),

@@ -99,9 +99,9 @@ export class AuditTrail {
     }
   }
 
-  /** Notes a change that was refused before anything was tried. */
-  refuse(change: AuditedChange, code: string): void {
-    this.#finish(change, code)
+  /** Notes what writes nothing itself: a change that was refused before it was tried, a sign-in. */
+  note(change: AuditedChange, result: string): void {
+    this.#finish(change, result)
   }
 
   /** Notes a change that takes place in the transaction that is open now. */
@@ -132,7 +132,8 @@ export class AuditTrail {
         if (key !== undefined) this.#table.dropIntent(key)
       }
       // What took place on a full disk has made room.
-      this.#database.write(append, { mayUseReserve: result === OK })
+      const hasChanged = key !== undefined && result === OK
+      this.#database.write(append, { mayUseReserve: hasChanged, withoutBackup: !hasChanged })
     } catch (error) {
       this.#log.error({ err: error }, 'a change could not be noted in the audit trail')
     }

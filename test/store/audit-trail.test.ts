@@ -76,7 +76,7 @@ describe('AuditTrail', () => {
       throw new Error('domain-taken')
     })
     await expect(failing).rejects.toThrow('domain-taken')
-    trail.refuse(CHANGE, 'insufficient-scope')
+    trail.note(CHANGE, 'insufficient-scope')
     expect(told()).toEqual(['note.create insufficient-scope', 'note.create domain-taken'])
   })
 
@@ -136,7 +136,7 @@ describe('AuditTrail', () => {
   it('keeps the newest of both kinds: refusals push no changes out', () => {
     const { trail } = openTrail()
     for (let n = 1; n <= 7; n += 1) trail.record({ ...CHANGE, action: `change ${n}` })
-    for (let n = 1; n <= 9; n += 1) trail.refuse({ ...CHANGE, action: `refusal ${n}` }, 'forbidden')
+    for (let n = 1; n <= 9; n += 1) trail.note({ ...CHANGE, action: `refusal ${n}` }, 'forbidden')
     const actions = trail.page({ limit: 100 }).map(({ action }) => action)
     expect(actions).toEqual([
       ...['refusal 9', 'refusal 8', 'refusal 7'],

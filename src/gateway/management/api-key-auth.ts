@@ -39,7 +39,7 @@ export function apiKeyAuth({ authority, log, clock }: ApiKeyAuthDeps): RequestHa
       )
     }
     authority.noteUse(apiKey)
-    setCaller(response, apiKey, 'bearer')
+    setCaller(response, apiKey, 'api-key')
     next()
   }
 

@@ -1,28 +1,34 @@
 import type { RequestHandler, Response } from 'express'
 import { AppError } from '../../base/app-error.ts'
+import type { Actor } from '../../base/audit.ts'
+import {
+  callerOf as anyCallerOf,
+  type Caller as HttpCaller,
+  keepCaller,
+} from '../../http/caller.ts'
 import type { ApiKey } from '../records/api-key-store.ts'
 
 const SAFE_METHODS = new Set(['GET', 'HEAD'])
 
 /** Who makes a request: an API key, itself or through a session of the console. */
 export interface Caller
-  extends Pick<ApiKey, 'id' | 'name' | 'ownerId' | 'scope' | 'isOwnerOnly' | 'expiresAt'> {
-  readonly through: 'bearer' | 'console'
+  extends HttpCaller,
+    Pick<ApiKey, 'id' | 'name' | 'ownerId' | 'isOwnerOnly' | 'expiresAt'> {}
+
+/** An API key as the audit trail names it. */
+export function actorFrom(kind: Actor['kind'], { id, name }: ApiKey): Actor {
+  return { kind, id, name: name || id }
 }
 
 /** Notes for all handlers that follow who makes the request. */
-export function setCaller(response: Response, apiKey: ApiKey, through: Caller['through']): void {
+export function setCaller(response: Response, apiKey: ApiKey, kind: Actor['kind']): void {
   const { id, name, ownerId, scope, isOwnerOnly, expiresAt } = apiKey
-  const caller: Caller = { id, name, ownerId, scope, isOwnerOnly, expiresAt, through }
-  response.locals.caller = caller
+  const actor = actorFrom(kind, apiKey)
+  keepCaller<Caller>(response, { actor, id, name, ownerId, scope, isOwnerOnly, expiresAt })
 }
 
 /** Who makes the request that `response` answers. Stands behind the authentication. */
-export function callerOf(response: Response): Caller {
-  const caller: Caller | undefined = response.locals.caller
-  if (!caller) throw new Error('nobody has authenticated this request')
-  return caller
-}
+export const callerOf: (response: Response) => Caller = anyCallerOf<Caller>
 
 /** Takes changes from keys with the scope `write` only. Throws AppError `forbidden`. */
 export const scopeGuard: RequestHandler = (request, response, next) => {

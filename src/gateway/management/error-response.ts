@@ -84,3 +84,10 @@ function toBody(thrown: unknown, operation: string): ApiErrorBody {
   }
   return { status_code: 500, msg: 'Something went wrong in here; the log says more.', details }
 }
+
+/** What the audit trail calls a refusal. */
+export function refusalCode(thrown: unknown): string {
+  if (thrown instanceof ServiceError) return thrown.errorCode
+  if (thrown instanceof ResourceNotFoundError) return 'not-found'
+  return thrown instanceof AppError ? thrown.code : 'internal'
+}

@@ -3,6 +3,7 @@ import express, { type Express } from 'express'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import { accessLog } from '../../http/access-log.ts'
+import { changeAudit } from '../../http/change-audit.ts'
 import { peerAddress } from '../../http/client-address.ts'
 import { hostGuard } from '../../http/host-guard.ts'
 import { requestId } from '../../http/request-id.ts'
@@ -11,12 +12,13 @@ import type { GatewayDatabase } from '../records/gateway-database.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import { type ApiKeyAuthDeps, apiKeyAuth, versionHeader } from './api-key-auth.ts'
 import { type ApiKeysDeps, apiKeys } from './api-keys.ts'
+import { audit } from './audit.ts'
 import { type BotUsersDeps, botUsers } from './bot-users.ts'
-import { scopeGuard } from './caller.ts'
+import { callerOf, scopeGuard } from './caller.ts'
 import { consoleRoutes, LIVE_PATHS } from './console/console.ts'
 import { type CredentialsDeps, credentials } from './credentials.ts'
 import { type EndpointsDeps, endpoints } from './endpoints.ts'
-import { apiErrorResponse, noSuchRoute } from './error-response.ts'
+import { apiErrorResponse, noSuchRoute, refusalCode } from './error-response.ts'
 import { type IpPoliciesDeps, ipPolicies } from './ip-policies.ts'
 import { type IpPolicyRulesDeps, ipPolicyRules } from './ip-policy-rules.ts'
 import { openApiRoutes } from './openapi.ts'
@@ -38,6 +40,7 @@ export interface ManagementApiDeps
     ReservedDomainsDeps {
   readonly sessions: ConnectedAgents
   readonly database: GatewayDatabase['database']
+  readonly trail: GatewayDatabase['trail']
   readonly ids: IdSource
   /** Which host names belong to this API. */
   readonly serves: (hostname: string) => boolean
@@ -53,7 +56,7 @@ export function servedNames(names: readonly string[]): (hostname: string) => boo
 
 /** The management API (spec 4.1 and 5), as the vendor's clients know it. */
 export function createManagementApi(deps: ManagementApiDeps): Express {
-  const { ids, serves, log, clock, database } = deps
+  const { ids, serves, log, clock, database, trail } = deps
   const app = express()
   app.disable('x-powered-by')
   app.disable('etag')
@@ -78,9 +81,16 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
     resourceRoutes(tunnelSessions(deps), lists),
     resourceRoutes(ipPolicies(deps), lists),
     resourceRoutes(ipPolicyRules(deps), lists),
+    resourceRoutes(audit(trail), lists),
   ]
-  app.use(consoleRoutes({ ...deps, lists }, resources))
-  app.use(apiKeyAuth(deps), versionHeader, scopeGuard, resources, openApiRoutes())
-  app.use(noSuchRoute, apiErrorResponse(ids, log))
+  const [noteChange, noteRefusal] = changeAudit({
+    trail,
+    actorOf: (response) => callerOf(response).actor,
+    clientOf: peerAddress,
+    codeOf: refusalCode,
+  })
+  app.use(consoleRoutes({ ...deps, lists, noteChange }, resources))
+  app.use(apiKeyAuth(deps), noteChange, versionHeader, scopeGuard, resources, openApiRoutes())
+  app.use(noSuchRoute, noteRefusal, apiErrorResponse(ids, log))
   return app
 }

@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import { type OpenApiDocument, type Operation, openApiDocument } from '../../http/openapi.ts'
 import { ApiKeyCreate, ApiKeyUpdate, ApiKeyView } from './api-keys.ts'
+import { AuditEntryView } from './audit.ts'
 import { Reference } from './body.ts'
 import { BotUserCreate, BotUserUpdate, BotUserView } from './bot-users.ts'
 import { CredentialCreate, CredentialUpdate, CredentialView } from './credentials.ts'
@@ -110,6 +111,7 @@ const RESOURCES: readonly ResourceDescription[] = [
     create: IpPolicyRuleCreate,
     update: IpPolicyRuleUpdate,
   },
+  { path: 'audit', collection: 'entries', noun: 'AuditEntry', view: AuditEntryView },
 ]
 
 const PageQuery = z.strictObject({
@@ -153,7 +155,7 @@ export function managementApiDocument(): OpenApiDocument {
     title: 'Device gateway management',
     version: '2',
     description:
-      'Reserved domains, bot users, authtokens with ACL rules, API keys, and what is online.',
+      'Reserved domains, bot users, authtokens with ACL rules, API keys, what is online, and who changed what.',
     headers: { 'svc-version': { const: '2', description: 'or the same as ngrok-version' } },
     bodies: Object.assign({}, ...RESOURCES.map(bodiesOf)),
     views: Object.assign({}, ...RESOURCES.map(viewsOf), {

@@ -1,6 +1,8 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express'
+import { changeOf } from '../../http/change-audit.ts'
 import { jsonBody } from '../../http/json-body.ts'
 import { ServiceError } from '../records/service-error.ts'
+import { changedBetween, named } from './audited-fields.ts'
 import { baseUrlOf } from './body.ts'
 import { type Caller, callerOf, sees } from './caller.ts'
 import { refuseQuery } from './page-query.ts'
@@ -38,7 +40,11 @@ export function resourceRoutes<Item extends { readonly id: string }>(
     router.post(`/${path}`, requiredBody, async (request, response) => {
       refuseQuery(request)
       const caller = callerOf(response)
-      response.status(201).json(await resource.create?.(request.body, baseUrlOf(request), caller))
+      const made = await changeOf(response).run(
+        async () => (await resource.create?.(request.body, baseUrlOf(request), caller)) ?? {},
+        (view) => changedBetween({}, view),
+      )
+      response.status(201).json(made)
     })
   }
   router.get(`/${path}/:id`, noBody, (request, response) => {
@@ -49,26 +55,45 @@ export function resourceRoutes<Item extends { readonly id: string }>(
     router.patch(`/${path}/:id`, requiredBody, async (request, response) => {
       const item = findItem(resource, request, response)
       const caller = callerOf(response)
-      const updated = (await resource.update?.(item, withoutId(request), caller)) ?? item
-      response.json(resource.view(updated, baseUrlOf(request)))
+      const before = resource.view(item, baseUrlOf(request))
+      const view = await changeOf(response).run(
+        async () => {
+          const updated = (await resource.update?.(item, withoutId(request), caller)) ?? item
+          return resource.view(updated, baseUrlOf(request))
+        },
+        (after) => changedBetween(before, after),
+        named(before),
+      )
+      response.json(view)
     })
   }
   if (resource.remove) {
-    router.delete(`/${path}/:id`, noBody, (request, response) => {
-      resource.remove?.(findItem(resource, request, response), callerOf(response))
+    router.delete(`/${path}/:id`, noBody, async (request, response) => {
+      const item = findItem(resource, request, response)
+      const caller = callerOf(response)
+      const before = resource.view(item, baseUrlOf(request))
+      await changeOf(response).run(
+        () => resource.remove?.(item, caller),
+        () => changedBetween(before, {}),
+        named(before),
+      )
       response.status(204).end()
     })
   }
   for (const [name, remove] of Object.entries(removals)) {
-    router.delete(`/${path}/:id/${name}`, noBody, (request, response) => {
-      remove(findItem(resource, request, response))
+    router.delete(`/${path}/:id/${name}`, noBody, async (request, response) => {
+      const item = findItem(resource, request, response)
+      const about = named(resource.view(item, baseUrlOf(request)))
+      await changeOf(response).run(() => remove(item), undefined, about)
       response.status(204).end()
     })
   }
   for (const [name, run] of Object.entries(actions)) {
     // The vendor's client sends the bare id as a body here; nothing in it is of use.
     router.post(`/${path}/:id/${name}`, async (request, response) => {
-      const result = await run(findItem(resource, request, response))
+      const item = findItem(resource, request, response)
+      const about = named(resource.view(item, baseUrlOf(request)))
+      const result = await changeOf(response).run(() => run(item), undefined, about)
       if (result) response.json(result)
       else response.status(204).end()
     })

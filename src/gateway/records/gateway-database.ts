@@ -1,6 +1,8 @@
 import { join } from 'node:path'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
+import { auditMigrations } from '../../store/audit-table.ts'
+import { AuditTrail } from '../../store/audit-trail.ts'
 import { type Database, openDatabase } from '../../store/database.ts'
 import { API_KEY_MIGRATIONS, ApiKeyStore } from './api-key-store.ts'
 import { BOT_USER_MIGRATIONS, BotUserStore } from './bot-user-store.ts'
@@ -13,9 +15,13 @@ import { RESERVED_DOMAIN_MIGRATIONS, ReservedDomainStore } from './reserved-doma
 /** `dagw`: the mark in the header of the gateway's database file. */
 const APPLICATION_ID = 0x64_61_67_77
 
+const AUDIT_BOUNDS = { changes: 10_000, refusals: 2_000 }
+
 /** The gateway's database with the stores of all its tables. */
 export interface GatewayDatabase {
   readonly database: Database
+  /** Who changed what in it. */
+  readonly trail: AuditTrail
   readonly domains: ReservedDomainStore
   readonly botUsers: BotUserStore
   readonly credentials: CredentialStore
@@ -47,14 +53,18 @@ export function openGatewayDatabase(
       ...IP_POLICY_MIGRATIONS,
       ...IP_POLICY_RULE_MIGRATIONS,
       ...CLOUD_ENDPOINT_MIGRATIONS,
+      ...auditMigrations(AUDIT_BOUNDS),
     ],
     applicationId: APPLICATION_ID,
     onRestartNeeded,
     log,
     clock,
   })
+  const trail = new AuditTrail({ database, log, clock })
+  trail.start()
   return {
     database,
+    trail,
     domains: new ReservedDomainStore(database),
     botUsers: new BotUserStore(database),
     credentials: new CredentialStore(database),

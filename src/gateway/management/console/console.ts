@@ -19,7 +19,7 @@ export const LIVE_PATHS: ReadonlySet<string> = new Set([
 ])
 
 export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> &
-  DevicesDeps & { readonly lists: ResourceLists }
+  DevicesDeps & { readonly lists: ResourceLists; readonly noteChange: RequestHandler }
 
 /**
  * The web console under `/console`: its pages, `/console/session` for signing in, and below
@@ -29,12 +29,12 @@ export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> &
 export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHandler[]): Router {
   const withSessions = { ...deps, consoleSessions: new ConsoleSessions(deps.clock) }
   // The version header makes a cross-origin request one that browsers ask about first.
-  const api = Router().use(sessionAuth(withSessions), versionHeader, scopeGuard)
+  const api = Router().use(sessionAuth(withSessions), deps.noteChange, versionHeader, scopeGuard)
   const live = [
     resourceRoutes(devices(deps), deps.lists),
     resourceRoutes(cloudEndpoints(deps), deps.lists),
   ]
-  api.use(live, qrCodeRoutes(), ...resources)
+  api.use(live, qrCodeRoutes(), deps.noteChange, ...resources)
   const router = Router()
   router.get('/', (request, response, next) => {
     if (request.get('accept')?.includes('text/html')) response.redirect('/console/')

@@ -1,25 +1,28 @@
-import { Router } from 'express'
+import { type Request, Router } from 'express'
 import * as z from 'zod'
 import { AppError } from '../../../base/app-error.ts'
 import { FailureLimiter } from '../../../base/limit/failure-limiter.ts'
 import type { Logger } from '../../../base/logger.ts'
 import { peerAddress } from '../../../http/client-address.ts'
 import { jsonBody } from '../../../http/json-body.ts'
+import { type AuditTrail, OK } from '../../../store/audit-trail.ts'
 import type { ApiKey } from '../../records/api-key-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import { parseBody } from '../body.ts'
+import { actorFrom } from '../caller.ts'
 import { keyOfSession, type SessionAuthDeps } from './session-auth.ts'
 import { clearSessionCookie, readSessionCookie, setSessionCookie } from './session-cookie.ts'
 
 const SessionCreate = z.strictObject({ api_key: z.string() })
 
 export interface SessionRoutesDeps extends SessionAuthDeps {
+  readonly trail: AuditTrail
   readonly log: Logger
 }
 
 /** `/session`: who is signed in, signing in with an API key, signing out. */
 export function sessionRoutes(deps: SessionRoutesDeps): Router {
-  const { authority, clock, consoleSessions, log } = deps
+  const { authority, clock, consoleSessions, log, trail } = deps
   const failures = new FailureLimiter(clock)
   const router = Router()
   router.get('/session', (request, response) => {
@@ -33,14 +36,22 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     consoleSessions.close(readSessionCookie(request))
     setSessionCookie(request, response, consoleSessions.open(apiKey.id))
     log.info({ client: peerAddress(request), api_key: apiKey.id }, 'console session opened')
+    note('session.create', apiKey, request)
     response.status(201).json({ api_key: viewKey(apiKey) })
   })
   router.delete('/session', (request, response) => {
+    const apiKey = keyOfSession(deps, request)
     consoleSessions.close(readSessionCookie(request))
     clearSessionCookie(request, response)
+    if (apiKey) note('session.delete', apiKey, request)
     response.status(204).end()
   })
   return router
+
+  function note(action: string, apiKey: ApiKey, request: Request): void {
+    const actor = actorFrom('console', apiKey)
+    trail.note({ actor, client: peerAddress(request), action }, OK)
+  }
 
   function authenticate(token: string, client: string): ApiKey {
     try {
