@@ -5,7 +5,7 @@ import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { Secret } from '../base/secret.ts'
 import { createToken, hashToken, matchesHash } from '../base/token.ts'
-import type { Caller, Scope } from '../http/caller.ts'
+import type { Caller } from '../http/caller.ts'
 import type { Database } from '../store/database.ts'
 import { type ApiToken, type ApiTokenSecret, ApiTokenStore } from './api-token-store.ts'
 import { OwnerTokenFile, type OwnerTokenState } from './owner-token-file.ts'
@@ -41,6 +41,15 @@ export interface ShownToken extends ApiToken {
   readonly source: TokenSource
   /** Until when a secret from before the last rotation opens the API, too. */
   readonly overlapEndsAt: number | null
+}
+
+/** What is asked for. Times are milliseconds since the epoch; null is no end. */
+export interface TokenToBe extends Pick<ApiToken, 'name' | 'scope' | 'expiresAt'> {}
+
+export interface TokenChange {
+  readonly overlapMs: number
+  /** Undefined leaves it as it is. */
+  readonly expiresAt: number | null | undefined
 }
 
 export interface NewToken {
@@ -101,7 +110,7 @@ export class ApiTokens {
   }
 
   /** Throws AppError `token-name-taken` or `too-many-tokens`. */
-  create(request: { name: string; scope: Scope; expiresAt: number | null }): NewToken {
+  create(request: TokenToBe): NewToken {
     const { name } = request
     if (name === OWNER || [...this.#tokens.values()].some((token) => token.name === name)) {
       throw new AppError('token-name-taken', `There is a token named ${name}: rotate or revoke it.`)
@@ -124,10 +133,7 @@ export class ApiTokens {
    * than they would have. Throws AppError `token-not-found`, `token-given`, `too-many-tokens`, or
    * `invalid-request` when the token has expired and gets no new end.
    */
-  rotate(
-    idOrName: string,
-    { overlapMs, expiresAt }: { overlapMs: number; expiresAt: number | null | undefined },
-  ): NewToken {
+  rotate(idOrName: string, { overlapMs, expiresAt }: TokenChange): NewToken {
     const before = this.#changeable(idOrName)
     const now = this.#options.clock.now()
     const token = expiresAt === undefined ? before : { ...before, expiresAt }

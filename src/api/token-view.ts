@@ -1,5 +1,7 @@
 import * as z from 'zod'
-import type { NewToken, ShownToken } from './api-tokens.ts'
+import type { AuditedChange } from '../base/audit.ts'
+import { parse } from '../http/parse.ts'
+import type { NewToken, ShownToken, TokenChange, TokenToBe } from './api-tokens.ts'
 import { IsoTime, isoTime, isoTimeOrNull } from './iso-time.ts'
 
 const MAX_OVERLAP_S = 30 * 86_400
@@ -34,6 +36,17 @@ export const TokenRotation = z.strictObject({
     .describe('for how many seconds the secret from before opens the API, too'),
   expires_at: Expiry.optional().describe('a new end; null: never; unset: as before'),
 })
+
+/** Throws AppError `invalid-request`, as does the other. */
+export function readTokenRequest(body: unknown): TokenToBe {
+  const { name, scope, expires_at: expiresAt = null } = parse(TokenRequest, body)
+  return { name, scope, expiresAt }
+}
+
+export function readTokenRotation(body: unknown): TokenChange {
+  const { overlap_s, expires_at: expiresAt } = parse(TokenRotation, body)
+  return { overlapMs: overlap_s * 1_000, expiresAt }
+}
 
 /** A token as clients see it. */
 export const TokenView = z.strictObject({
@@ -70,4 +83,15 @@ export function tokenView(token: ShownToken): TokenView {
 
 export function newTokenView({ token, secret }: NewToken): NewTokenView {
   return { ...tokenView(token), token: secret.reveal() }
+}
+
+/** What the audit trail says of a token that was made or rotated. */
+export function aboutNew({ token }: NewToken): Partial<AuditedChange> {
+  const { id, name, scope, expires_at } = tokenView(token)
+  const changes = { scope: [null, scope], expires_at: [null, expires_at] } as const
+  return { targetId: id, targetName: name, changes }
+}
+
+export function aboutRevoked({ id, name }: ShownToken): Partial<AuditedChange> {
+  return { targetId: id, targetName: name }
 }

@@ -1,12 +1,18 @@
 import { type RequestHandler, Router } from 'express'
 import * as z from 'zod'
-import type { AuditedChange } from '../base/audit.ts'
 import { changeOf } from '../http/change-audit.ts'
 import { jsonBody } from '../http/json-body.ts'
 import { methodNotAllowed } from '../http/no-route.ts'
 import { parse } from '../http/parse.ts'
-import type { ApiTokens, NewToken, ShownToken } from './api-tokens.ts'
-import { newTokenView, TokenRequest, TokenRotation, tokenView } from './token-view.ts'
+import type { ApiTokens } from './api-tokens.ts'
+import {
+  aboutNew,
+  aboutRevoked,
+  newTokenView,
+  readTokenRequest,
+  readTokenRotation,
+  tokenView,
+} from './token-view.ts'
 
 const NoQuery = z.strictObject({})
 
@@ -20,9 +26,9 @@ export function tokenRoutes(tokens: ApiTokens): Router {
       response.json(tokens.list().map(tokenView))
     })
     .post(jsonBody, async (request, response) => {
-      const { name, scope, expires_at } = parse(TokenRequest, request.body)
-      const create = () => tokens.create({ name, scope, expiresAt: expires_at ?? null })
-      const made = await changeOf(response).run(create, aboutNew, { targetName: name })
+      const token = readTokenRequest(request.body)
+      const create = () => tokens.create(token)
+      const made = await changeOf(response).run(create, aboutNew, { targetName: token.name })
       response.status(201).location(`/tokens/${made.token.id}`).json(newTokenView(made))
     })
     .all(methodNotAllowed('GET', 'HEAD', 'POST'))
@@ -41,8 +47,7 @@ export function tokenRoutes(tokens: ApiTokens): Router {
     .route('/tokens/:id/rotate')
     .all(refuseQuery)
     .post(optionalBody, async (request, response) => {
-      const { overlap_s, expires_at } = parse(TokenRotation, request.body ?? {})
-      const change = { overlapMs: overlap_s * 1_000, expiresAt: expires_at }
+      const change = readTokenRotation(request.body ?? {})
       const rotate = () => tokens.rotate(request.params.id, change)
       response.json(newTokenView(await changeOf(response).run(rotate, aboutNew)))
     })
@@ -61,15 +66,4 @@ const optionalBody: RequestHandler = (request, response, next) => {
   if (length !== '0' || coding !== undefined) return jsonBody(request, response, next)
   next()
   return undefined
-}
-
-/** What the audit trail says of a token that was made or rotated. */
-export function aboutNew({ token }: NewToken): Partial<AuditedChange> {
-  const { id, name, scope, expires_at } = tokenView(token)
-  const changes = { scope: [null, scope], expires_at: [null, expires_at] } as const
-  return { targetId: id, targetName: name, changes }
-}
-
-export function aboutRevoked({ id, name }: ShownToken): Partial<AuditedChange> {
-  return { targetId: id, targetName: name }
 }

@@ -53,9 +53,9 @@ export function tokenCommand(context: CommandContext): Command {
   return token
 }
 
-/** To an ISO time; null is never. */
-function parseExpiry(text: string): string | null {
-  if (text === 'never') return null
+/** To an ISO time, or `never`. */
+function parseExpiry(text: string): string {
+  if (text === 'never') return text
   const days = /^(\d{1,5})d$/.exec(text)?.[1]
   const spanMs = days === undefined ? parseDuration(text) : Number(days) * DAY_MS
   const time = spanMs === undefined ? parseTime(text) : Date.now() + spanMs

@@ -115,6 +115,39 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await heading(page, 'press-3').waitFor({ state: 'detached' })
   })
 
+  it.each(WIDTHS)(
+    'shows who changed what, and what is asked for of it, at %i px',
+    async (width) => {
+      const { baseUrl, key, call } = await startManagementApi()
+      const { page, complaints } = await openPage(browser, width, baseUrl)
+      await signIn(page, key)
+      const { body } = await call('POST', '/bot_users', { body: { name: 'press-1' } })
+      await call('PATCH', `/bot_users/${body.id}`, { body: { active: false } })
+      await call('POST', '/bot_users', { body: { name: 'press-1' } })
+      await goTo(page, 'Audit')
+      await heading(page, 'session.create').waitFor()
+      expect(await page.getByRole('listitem').count()).toBe(4)
+      await page.getByText('ERR_NGROK_4112').waitFor()
+      await page.getByText('active: true → false').waitFor()
+      await page.getByText('test (API key, in this console)').waitFor()
+      await expectGoodView(page, 'audit')
+      await page.getByLabel('Action').fill('bot_user')
+      await page.getByLabel('Result').selectOption('Changed')
+      await button(page, 'Show').click()
+      await heading(page, 'session.create').waitFor({ state: 'detached' })
+      expect(await page.getByRole('listitem').count()).toBe(2)
+      await page.getByLabel('Who').fill('nobody "quoted"')
+      await button(page, 'Show').click()
+      await page.getByText('There is nothing to show').waitFor()
+      await page.getByLabel('Since').fill('soon')
+      await button(page, 'Show').click()
+      await page.getByRole('alert').getByText('ERR_NGROK_250').waitFor()
+      await expectGoodView(page, 'audit-choice')
+      // The browser itself complains of an answer with 400.
+      expect(complaints.filter((text) => !text.includes('400'))).toEqual([])
+    },
+  )
+
   it.each(WIDTHS)('shows cloud endpoints below the devices at %i px', async (width) => {
     const { baseUrl, key, cloudEndpoints, registrar } = await startManagementApi()
     const { page, complaints } = await openPage(browser, width, baseUrl)

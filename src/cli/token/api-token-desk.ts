@@ -5,10 +5,14 @@ import { NewTokenView, TokenView } from '../../api/token-view.ts'
 import { StartError } from '../../base/app-error.ts'
 import { abortedAfter } from '../../base/deadline.ts'
 import type { Config } from '../../config.ts'
-import { ProblemDetails } from '../../http/problem-details.ts'
 import { localAddress } from '../local-address.ts'
 
 const TIMEOUT_MS = 15_000
+/** RFC 9457, as far as it is shown. */
+const Problem = z.object({
+  detail: z.string(),
+  errors: z.array(z.object({ pointer: z.string(), detail: z.string() })).default([]),
+})
 
 /** The tokens of an agent that runs, through its API and with the owner's token. */
 export class ApiTokenDesk {
@@ -62,7 +66,7 @@ export class ApiTokenDesk {
         const response = await fetch(`${origin}${path}`, { ...request, signal })
         const text = await response.text()
         const answer = text === '' ? undefined : JSON.parse(text)
-        if (!response.ok) throw refusalOf(response.status, ProblemDetails.parse(answer))
+        if (!response.ok) throw refusalOf(response.status, Problem.parse(answer))
         return schema.parse(answer)
       })
     } catch (error) {
@@ -93,7 +97,7 @@ export class ApiTokenDesk {
   }
 }
 
-function refusalOf(status: number, { detail, errors = [] }: ProblemDetails): StartError {
+function refusalOf(status: number, { detail, errors }: z.infer<typeof Problem>): StartError {
   if (status === 401) {
     return new StartError(
       `The agent does not take this token: ${detail} Set AGENT_API_TOKEN as the agent has it, or restart the agent.`,

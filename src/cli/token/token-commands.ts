@@ -8,13 +8,14 @@ export interface TokenOptions {
 
 export interface CreateOptions extends TokenOptions {
   readonly scope: 'read' | 'write'
-  /** ISO time; null: never. */
-  readonly expires?: string | null
+  /** ISO time, or `never`. */
+  readonly expires?: string
 }
 
 export interface RotateOptions extends TokenOptions {
+  /** In seconds. */
   readonly overlap: number
-  readonly expires?: string | null
+  readonly expires?: string
 }
 
 export async function createToken(
@@ -22,7 +23,7 @@ export async function createToken(
   name: string,
   { scope, expires, json }: CreateOptions,
 ): Promise<void> {
-  const body = { name, scope, ...(expires === undefined ? {} : { expires_at: expires }) }
+  const body = { name, scope, ...expiryOf(expires) }
   const made = await withTokenDesk(context, (desk) => desk.create(body))
   context.stdout.write(json ? lineOf(made) : describeNew(made))
 }
@@ -37,7 +38,7 @@ export async function rotateToken(
   name: string,
   { overlap, expires, json }: RotateOptions,
 ): Promise<void> {
-  const body = { overlap_s: overlap, ...(expires === undefined ? {} : { expires_at: expires }) }
+  const body = { overlap_s: overlap, ...expiryOf(expires) }
   const rotated = await withTokenDesk(context, (desk) => desk.rotate(name, body))
   context.stdout.write(json ? lineOf(rotated) : describeNew(rotated))
 }
@@ -49,6 +50,12 @@ export async function revokeToken(
 ): Promise<void> {
   await withTokenDesk(context, (desk) => desk.revoke(name))
   context.stdout.write(json ? lineOf({ revoked: name }) : `${name} opens nothing any more.\n`)
+}
+
+/** As the API takes it: null is never, and what is not said is left out. */
+function expiryOf(expires: string | undefined): { expires_at?: string | null } {
+  if (expires === undefined) return {}
+  return { expires_at: expires === 'never' ? null : expires }
 }
 
 const lineOf = (value: unknown) => `${JSON.stringify(value)}\n`

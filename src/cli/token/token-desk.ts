@@ -4,21 +4,20 @@ import process from 'node:process'
 import { agentDatabasePath, openAgentDatabase } from '../../api/agent-database.ts'
 import { ApiTokens } from '../../api/api-tokens.ts'
 import {
+  aboutNew,
+  aboutRevoked,
   type NewTokenView,
   newTokenView,
-  TokenRequest,
-  TokenRotation,
+  readTokenRequest,
+  readTokenRotation,
   type TokenView,
   tokenView,
 } from '../../api/token-view.ts'
-import { aboutNew, aboutRevoked } from '../../api/tokens.ts'
 import { AppError, StartError } from '../../base/app-error.ts'
 import type { AuditedChange } from '../../base/audit.ts'
 import { systemClock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import { type Config, parseConfig } from '../../config.ts'
-import { toAppError } from '../../http/error-response.ts'
-import { parse } from '../../http/parse.ts'
 import { AuditTrail } from '../../store/audit-trail.ts'
 import { tryLockFolder } from '../../store/folder-lock.ts'
 import type { CommandContext } from '../command-context.ts'
@@ -86,18 +85,18 @@ function databaseDesk(tokens: ApiTokens, trail: AuditTrail): TokenDesk {
   ) =>
     trail.run({ actor, client: null, action, targetId }, change, {
       about,
-      codeOf: (error) => toAppError(error).code,
+      codeOf: (error) => (error instanceof AppError ? error.code : 'internal'),
     })
   return {
     list: async () => tokens.list().map(tokenView),
     create: async (body) => {
-      const { name, scope, expires_at: expiresAt = null } = parse(TokenRequest, body)
-      const create = () => tokens.create({ name, scope, expiresAt })
+      const token = readTokenRequest(body)
+      const create = () => tokens.create(token)
       return newTokenView(await run('token.create', undefined, create, aboutNew))
     },
     rotate: async (name, body) => {
-      const { overlap_s, expires_at: expiresAt } = parse(TokenRotation, body)
-      const rotate = () => tokens.rotate(name, { overlapMs: overlap_s * 1_000, expiresAt })
+      const change = readTokenRotation(body)
+      const rotate = () => tokens.rotate(name, change)
       return newTokenView(await run('token.rotate', name, rotate, aboutNew))
     },
     revoke: async (name) => {
@@ -123,7 +122,7 @@ function refuseForeignFolder(dataDir: string): void {
 }
 
 /** An error of the API in one line. */
-export function sentenceOf({ message, errors }: Pick<AppError, 'message' | 'errors'>): string {
+function sentenceOf({ message, errors }: Pick<AppError, 'message' | 'errors'>): string {
   const fields = errors.map(({ pointer, detail }) => `${pointer.slice(1)} ${detail}`)
   return fields.length === 0 ? message : `${fields.join('; ')}.`
 }

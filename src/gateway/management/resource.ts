@@ -2,7 +2,7 @@ import { type Request, type RequestHandler, type Response, Router } from 'expres
 import { changeOf } from '../../http/change-audit.ts'
 import { jsonBody } from '../../http/json-body.ts'
 import { ServiceError } from '../records/service-error.ts'
-import { changedBetween, named } from './audited-fields.ts'
+import { changedBetween, named } from './audit/audited-fields.ts'
 import { baseUrlOf } from './body.ts'
 import { type Caller, callerOf, sees } from './caller.ts'
 import { refuseQuery } from './page-query.ts'

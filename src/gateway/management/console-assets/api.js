@@ -40,13 +40,19 @@ export async function ask(method, path, { body, isBackground = false } = {}) {
  * One page of a list, newest first; `next` is the id to go on before, when there is more.
  * @param {string} path
  * @param {string} collection
- * @param {{ before?: string, isBackground?: boolean }} [options]
+ * @param {{ before?: string, filter?: string, isBackground?: boolean }} [options]
  */
-export async function askPage(path, collection, { before, isBackground } = {}) {
-  const query = before ? `?before_id=${before}` : ''
-  const answer = await ask('GET', `api/${path}${query}`, { isBackground })
-  const items = answer[collection]
-  return { items, next: answer.next_page_uri ? items.at(-1).id : undefined }
+export async function askPage(path, collection, { before, filter, isBackground } = {}) {
+  const query = new URLSearchParams({
+    ...(before && { before_id: before }),
+    ...(filter && { filter }),
+  })
+  const asked = query.size === 0 ? path : `${path}?${query}`
+  const answer = await ask('GET', `api/${asked}`, { isBackground })
+  const uri = answer.next_page_uri
+  // A page of chosen items can be empty, and there are more all the same.
+  const next = uri ? new URL(uri).searchParams.get('before_id') : undefined
+  return { items: answer[collection], next }
 }
 
 /** A list as far as people choose from it: the newest 1,000. */

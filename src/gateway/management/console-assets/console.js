@@ -3,6 +3,7 @@ import { element, fill } from './element.js'
 import { icon } from './icon.js'
 import { createToast, errorNotice, say } from './notice.js'
 import { apiKeysView } from './views/api-keys-view.js'
+import { auditView } from './views/audit-view.js'
 import { authtokensView } from './views/authtokens-view.js'
 import { botUsersView } from './views/bot-users-view.js'
 import { devicesView } from './views/devices-view.js'
@@ -15,6 +16,7 @@ const VIEWS = {
   'bot-users': { label: 'Bot users', make: botUsersView },
   authtokens: { label: 'Authtokens', make: authtokensView },
   'api-keys': { label: 'API keys', make: apiKeysView },
+  audit: { label: 'Audit', make: auditView },
 }
 const TITLE = 'Gateway console'
 

@@ -7,6 +7,7 @@ const PATHS = {
   'bot-users': 'M5 9h14v10H5zM12 9V5M9 5h6M9 14h.01M15 14h.01',
   authtokens: 'M14.5 9.5a4 4 0 10-3.4 3.9L13 15.5h2v2h2v2h3v-3l-5.7-5.7M9 9h.01',
   'api-keys': 'M7 7l-4 5 4 5M17 7l4 5-4 5M14 4l-4 16',
+  audit: 'M6 3h9l4 4v14H6zM9 10h7M9 14h7M9 18h4',
   copy: 'M9 9h11v11H9zM5 15H4V4h11v1',
   done: 'M5 13l4 4L19 7',
   open: '',

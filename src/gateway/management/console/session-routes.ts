@@ -8,6 +8,7 @@ import { jsonBody } from '../../../http/json-body.ts'
 import { type AuditTrail, OK } from '../../../store/audit-trail.ts'
 import type { ApiKey } from '../../records/api-key-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
+
 import { parseBody } from '../body.ts'
 import { actorFrom } from '../caller.ts'
 import { keyOfSession, type SessionAuthDeps } from './session-auth.ts'

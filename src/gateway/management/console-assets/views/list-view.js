@@ -45,10 +45,12 @@ export function actionButton(label, what, onclick, isDangerous = false) {
 /**
  * A view that lists one resource, newest first. `row` makes the card of an item; it gets `reload`
  * to call after a change. `create` opens the form and resolves with what was made, if anything.
- * @param {{ title: string, intro: string, path: string, collection: string, createLabel: string,
- *   create: () => Promise<any>, empty: { title: string, text: string },
+ * `choice` makes the form that chooses what is listed, and says as a filter what that is.
+ * @param {{ title: string, intro: string, path: string, collection: string, createLabel?: string,
+ *   create?: () => Promise<any>, empty: { title: string, text: string },
  *   row: (item: any, reload: () => Promise<void>) => HTMLElement,
- *   prepare?: () => Promise<void> }} options
+ *   prepare?: () => Promise<void>,
+ *   choice?: (reload: () => Promise<void>) => { node: HTMLElement, filter: () => string } }} options
  */
 export function listView(options) {
   const { title, intro, path, collection, createLabel, create, empty, row, prepare } = options
@@ -56,20 +58,23 @@ export function listView(options) {
   const below = element('div', { class: 'below' })
   const problem = element('div', {})
   const createButton = () =>
+    create &&
     element('button', { type: 'button', class: 'button button-primary', onclick: add }, createLabel)
   const headButton = createButton()
-  headButton.hidden = true
+  if (headButton) headButton.hidden = true
+  const chosen = options.choice?.(load)
   let isAdding = false
   /** The answer to an earlier question than this one is of no interest any more. */
   let question = 0
-  const node = element('div', {}, viewHead(title, intro, headButton), problem, list, below)
+  const head = viewHead(title, intro, headButton)
+  const node = element('div', {}, head, chosen?.node, problem, list, below)
   return { node, open: load, close: () => {} }
 
   async function add() {
     if (isAdding) return
     isAdding = true
     await attempt(async () => {
-      if ((await create()) !== undefined) await load()
+      if ((await create?.()) !== undefined) await load()
     })
     isAdding = false
   }
@@ -82,10 +87,10 @@ export function listView(options) {
       const { items, next } = page
       fill(list, items.map(toRow))
       // One button of a kind is enough: an empty list has its own.
-      headButton.hidden = items.length === 0
+      if (headButton) headButton.hidden = items.length === 0
       fill(
         below,
-        items.length === 0 && emptyState(empty.title, empty.text, createButton()),
+        items.length === 0 && !next && emptyState(empty.title, empty.text, createButton()),
         next && moreButton(next),
       )
       keepFocus()
@@ -108,7 +113,7 @@ export function listView(options) {
   async function ask(before) {
     question += 1
     const asked = question
-    const page = await askPage(path, collection, { before })
+    const page = await askPage(path, collection, { before, filter: chosen?.filter() })
     return asked === question ? page : undefined
   }
 

@@ -1,4 +1,4 @@
-import { type AuditedChange, fieldChanges } from '../../base/audit.ts'
+import { type AuditedChange, fieldChanges } from '../../../base/audit.ts'
 
 /** Fields that the audit trail shows with their values, in whichever resource they are. */
 const OPEN = new Set([
