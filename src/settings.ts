@@ -92,7 +92,7 @@ const SettingsSchema = z.strictObject({
     .optional()
     .describe('policy for tunnels created without one; unset and not there: the shipped one'),
   AGENT_API_TOKEN: ApiTokenSchema.optional().describe(
-    'bearer token of the agent API; unset: made at first start, see data/api-token',
+    "the owner's token of the agent API; unset: made at first start, see data/api-token",
   ),
   AGENT_FORWARD_ALLOW: list
     .default([])

@@ -6,7 +6,7 @@ import { apiKeyPath } from './api-key-file.ts'
 export interface UpReady {
   readonly agent_api: string
   readonly agent_domain: string
-  /** Null when the token was made earlier and its file is gone: only its hash is kept. */
+  /** Null when the file of the token cannot be read. */
   readonly api_token: string | null
   readonly ingress_http: string
   readonly ingress_https: string
@@ -17,8 +17,7 @@ export interface UpReady {
   readonly api_key: string
 }
 
-const TOKEN_LOST =
-  'its file is gone, and only its hash is kept: start again with AGENT_API_TOKEN set'
+const UNREADABLE = 'its file cannot be read: delete it and start again'
 
 /** What a newcomer needs: what runs where, and three lines to paste. */
 export function describeUp(ready: UpReady, samplePort: number, config: Config): string {
@@ -37,7 +36,7 @@ export function describeUp(ready: UpReady, samplePort: number, config: Config): 
   return `Agent and gateway are up.
 
   agent API    ${ready.agent_api}  and  https://${ready.agent_domain}:${new URL(ready.ingress_https).port}
-  API token    ${isInFile ? tokenFile : agent.apiToken ? 'AGENT_API_TOKEN' : TOKEN_LOST}
+  API token    ${isInFile ? tokenFile : agent.apiToken ? 'AGENT_API_TOKEN' : UNREADABLE}
   public       ${ready.ingress_http}  and  ${ready.ingress_https} (CA: ${shown(ready.ca_cert)})
   domain       ${ready.reserved_domain}
   console      ${ready.management_api}/console/ (API key: ${shown(apiKeyPath(config.gateway))})

@@ -20,10 +20,10 @@ it.each([
   ['the file', READY, {}, 'data/api-token', '$(cat data/api-token)'],
   ['the setting', READY, GIVEN, 'AGENT_API_TOKEN', '$AGENT_API_TOKEN'],
   [
-    'a setting to make when the file is gone',
+    'a file to make when this one cannot be read',
     { ...READY, api_token: null },
     {},
-    'its file is gone, and only its hash is kept: start again with AGENT_API_TOKEN set',
+    'its file cannot be read: delete it and start again',
     '$AGENT_API_TOKEN',
   ],
 ])('takes the token from %s', (_what, ready, environment, where, pasted) => {

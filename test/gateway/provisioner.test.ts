@@ -94,3 +94,27 @@ describe('Provisioner.provisionApiKey', () => {
     expect(stores.authority.authenticateApiKey(fresh.reveal()).expiresAt).toBeNull()
   })
 })
+
+it('leaves in the audit trail what it has made, and nothing the second time', () => {
+  const stores = openGatewayStores()
+  const provisioner = new Provisioner(stores)
+  const told = () => {
+    const entries = stores.trail.page({ limit: 10 })
+    for (const { actor } of entries) expect(actor.kind).toBe('command-line')
+    return entries.map(({ action, targetName }) => `${action} ${targetName}`)
+  }
+  const { authtoken } = provisioner.provision(request)
+  const apiKey = provisioner.provisionApiKey({ description: 'the owner' })
+  const made = [
+    'api_key.create the owner',
+    'credential.create *.site.test',
+    'bot_user.create device 7',
+    'reserved_domain.create *.site.test',
+  ]
+  expect(told()).toEqual(made)
+  provisioner.provision({ ...request, authtoken })
+  provisioner.provisionApiKey({ description: 'the owner', apiKey })
+  expect(told()).toEqual(made)
+  provisioner.provisionApiKey({ description: 'the owner' })
+  expect(told().slice(0, 2)).toEqual(['api_key.create the owner', 'api_key.delete the owner'])
+})
