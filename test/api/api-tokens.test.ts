@@ -223,6 +223,14 @@ describe("the owner's token", () => {
     first.stop()
     remount('ro')
     expect(start(folder).ask(first.owner)).toBe('owner')
+    remount('rw')
+    const second = start(folder)
+    second.database.write(() =>
+      second.database.prepare("UPDATE api_token_secrets SET hash = 'damaged'").run(),
+    )
+    second.stop()
+    remount('ro')
+    expect(start(folder).ask(first.owner)).toBe('owner')
   })
 })
 

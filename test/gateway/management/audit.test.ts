@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { managementApiDocument } from '../../../src/gateway/management/openapi-document.ts'
+import { agentWithEndpoint } from '../../helpers/connected-agent.ts'
 import { ConsoleBrowser } from '../../helpers/console-browser.ts'
 import { startManagementApi } from '../../helpers/management-client.ts'
 
@@ -134,18 +135,23 @@ describe('the audit trail of the gateway', () => {
   })
 
   it('names the console, and who signs in and out there', async () => {
-    const { baseUrl, key, entries, apiKeys } = await startAudited()
+    const { baseUrl, key, entries, apiKeys, agents } = await startAudited()
     const browser = new ConsoleBrowser(baseUrl)
     await browser.signIn(key.reveal())
     await browser.call('POST', '/console/api/bot_users', { body: { name: 'press-1' } })
     await browser.call('POST', '/console/api/bot_users', { body: { name: '' } })
     await browser.call('POST', '/console/api/qr_codes', { body: { text: '' } })
+    const { agent } = agentWithEndpoint('2')
+    agents.push(agent)
+    const stopped = await browser.call('POST', `/console/api/devices/${agent.id}/stop`)
+    expect(stopped.status).toBe(204)
     await browser.call('DELETE', '/console/session')
     await browser.call('DELETE', '/console/session')
     const [ownKey] = apiKeys.page({ limit: 1 })
     const who = { kind: 'console', id: ownKey?.id, name: 'test' }
     expect(await entries()).toMatchObject([
       { action: 'session.delete', who, result: 'ok' },
+      { action: 'device.stop', who, target: { id: agent.id }, result: 'ok' },
       { action: 'bot_user.create', who, result: 'ERR_NGROK_4109' },
       { action: 'bot_user.create', who, target: { name: 'press-1' }, result: 'ok' },
       { action: 'session.create', who, client: '127.0.0.1', result: 'ok' },

@@ -34,7 +34,8 @@ export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHand
     resourceRoutes(devices(deps), deps.lists),
     resourceRoutes(cloudEndpoints(deps), deps.lists),
   ]
-  api.use(live, qrCodeRoutes(), deps.noteChange, ...resources)
+  // A QR code is asked for by POST, and changes nothing.
+  api.use(qrCodeRoutes(), deps.noteChange, live, ...resources)
   const router = Router()
   router.get('/', (request, response, next) => {
     if (request.get('accept')?.includes('text/html')) response.redirect('/console/')
