@@ -14,8 +14,10 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   limit: {
     mutate: ['policy/limit/*.ts'],
     tests: [
-      'policy/limit/{key-hash,limiter-tables,bucket-table,full-table,rate-limiter}.test.ts',
+      'policy/limit/{circuit,key-hash,owner-counts,shared-buckets,limiter-tables}.test.ts',
+      'policy/limit/{sliding-window,bucket-table,full-table}.test.ts',
       'policy/actions/{circuit-breaker,rate-limit}.test.ts',
+      'policy/limit/rate-limiter.test.ts',
     ],
   },
   link: {
