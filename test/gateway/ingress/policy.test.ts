@@ -65,7 +65,8 @@ describe('a policy', () => {
     expect(await client.receive('ok')).toBe(OK.replace('\r\n\r\n', '\r\nx-out: 200\r\n\r\n'))
     expect(service.requests).toEqual([
       'GET /z?b=c HTTP/1.1\r\nHost: b\r\n' +
-        'x-forwarded-for: 127.0.0.1\r\nx-forwarded-proto: http\r\nx-in: 127.0.0.1\r\n\r\n',
+        'x-forwarded-for: 127.0.0.1\r\nx-forwarded-proto: http\r\nx-real-ip: 127.0.0.1\r\n' +
+        'forwarded: for=127.0.0.1;host=a.test;proto=http\r\nx-in: 127.0.0.1\r\n\r\n',
     ])
   })
 

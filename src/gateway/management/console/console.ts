@@ -29,13 +29,13 @@ export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> &
 export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHandler[]): Router {
   const withSessions = { ...deps, consoleSessions: new ConsoleSessions(deps.clock) }
   // The version header makes a cross-origin request one that browsers ask about first.
-  const api = Router().use(sessionAuth(withSessions), deps.noteChange, versionHeader, scopeGuard)
+  const api = Router().use(sessionAuth(withSessions), versionHeader)
   const live = [
     resourceRoutes(devices(deps), deps.lists),
     resourceRoutes(cloudEndpoints(deps), deps.lists),
   ]
   // A QR code is asked for by POST, and changes nothing.
-  api.use(qrCodeRoutes(), deps.noteChange, live, ...resources)
+  api.use(qrCodeRoutes(), deps.noteChange, scopeGuard, live, ...resources)
   const router = Router()
   router.get('/', (request, response, next) => {
     if (request.get('accept')?.includes('text/html')) response.redirect('/console/')
