@@ -265,10 +265,10 @@ describe('a filter is refused', () => {
     ],
     [
       'size(obj.id) == null',
-      12,
+      13,
       'a number and null cannot be compared by ==: only a field can be null',
     ],
-    ['null == null', 4, 'null and null cannot be compared by ==: only a field can be null'],
+    ['null == null', 5, 'null and null cannot be compared by ==: only a field can be null'],
 
     [
       'obj.id in "full"',
@@ -282,7 +282,7 @@ describe('a filter is refused', () => {
     ],
     [
       '"p" in obj.parts',
-      3,
+      4,
       'a text cannot be looked for in obj.parts (a list): in takes a list that is written out, or a text and its list',
     ],
     [
