@@ -35,6 +35,9 @@ export interface Config {
     readonly dnsServers: readonly string[]
     readonly dnsListen: ListenAddress | undefined
     readonly acme: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
+    /** Bytes a second. */
+    readonly leastRate: number
+    readonly bufferBytes: number
     readonly dataDir: string
     readonly reservedDomain: string
     readonly rateLimitKeys: number
@@ -87,6 +90,8 @@ function toConfig(settings: Settings, environment: Environment): Config {
       dnsServers: settings.GATEWAY_DNS_SERVERS,
       dnsListen: settings.GATEWAY_DNS_LISTEN,
       acme: acmeOf(settings),
+      leastRate: settings.GATEWAY_LEAST_RATE * 1_000,
+      bufferBytes: settings.GATEWAY_BUFFER_MB * 1_048_576,
       dataDir: resolve(settings.GATEWAY_DATA_DIR ?? join(dataDir, 'gateway')),
       reservedDomain: settings.GATEWAY_RESERVED_DOMAIN,
       rateLimitKeys: settings.GATEWAY_RATE_LIMIT_KEYS,

@@ -11,6 +11,8 @@ const MAX_WRONG_LETTERS = 4
 const PREFIXES = /^(AGENT|SVC|GATEWAY)_/
 const TUNNEL_LIMIT = 'must be a whole number from 1 to 10000'
 const RATE_LIMIT_KEYS = 'must be a whole number from 1000 to 1000000'
+const LEAST_RATE = 'must be a whole number of kB/s from 0 to 1000000'
+const BUFFER_LIMIT = 'must be a whole number of MiB from 8 to 65536'
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
 
 const listen = z.string().transform((text, context): ListenAddress => {
@@ -153,6 +155,24 @@ const SettingsSchema = z.strictObject({
     .email('must be an e-mail address')
     .optional()
     .describe('whom the ACME authority may write to'),
+  GATEWAY_LEAST_RATE: z.coerce
+    .number({ error: LEAST_RATE })
+    .int(LEAST_RATE)
+    .min(0, LEAST_RATE)
+    .max(1_000_000, LEAST_RATE)
+    .default(16)
+    .describe(
+      'kB/s over 10 s: who moves less may be ended when others wait for the device; 0: nobody is',
+    ),
+  GATEWAY_BUFFER_MB: z.coerce
+    .number({ error: BUFFER_LIMIT })
+    .int(BUFFER_LIMIT)
+    .min(8, BUFFER_LIMIT)
+    .max(65_536, BUFFER_LIMIT)
+    .default(192)
+    .describe(
+      'MiB of what slow visitors and devices have not taken; above it the slowest are ended',
+    ),
   GATEWAY_DATA_DIR: z.string().optional().describe("the gateway's data folder"),
   GATEWAY_RESERVED_DOMAIN: wildcardDomain
     .default('*.site.localhost')

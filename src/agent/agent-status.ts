@@ -35,6 +35,7 @@ export interface OwnEndpointStatus {
   readonly url: string
   readonly state: TunnelState
   readonly since: number
+  /** Why it is not online; `saturated` while it is, and the last probe met a busy device. */
   readonly reason?: Reason
   readonly lastError?: string
   readonly remedy?: string
@@ -110,9 +111,10 @@ function complaintsOf(facts: AgentFacts): string[] {
   const complaints: string[] = []
   if (link.state !== 'up') complaints.push(linkSentence(facts))
   else complaints.push(...troubles(tunnels))
-  if (link.state === 'up' && ownEndpoint?.reason && ownEndpoint.state !== 'online') {
-    const { domain, reason, remedy = '' } = ownEndpoint
-    complaints.push(`agent API not online at ${domain}: ${reason}. ${remedy}`.trimEnd())
+  if (link.state === 'up' && ownEndpoint?.reason) {
+    const { domain, state, reason, remedy = '' } = ownEndpoint
+    const what = state === 'online' ? 'the device is' : `agent API not online at ${domain}:`
+    complaints.push(`${what} ${reason}. ${remedy}`.trimEnd())
   }
   const down = tunnels.filter(({ status }) => status.upstream === 'down')
   if (down.length > 0) {

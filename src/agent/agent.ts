@@ -18,6 +18,7 @@ import { HOSTED_SERVICE, Preflight } from './probes/preflight.ts'
 import { requestPublic, trustBeside } from './probes/public-request.ts'
 import type { SelfProbeOptions } from './probes/self-probe.ts'
 import { readServiceDate, type TimeSource } from './probes/service-date.ts'
+import type { Problem } from './problem.ts'
 import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
 import { TunnelStore } from './tunnel-store.ts'
@@ -259,7 +260,7 @@ export class Agent {
       request,
       timings: this.#timings,
       onChange: () => this.#tunnelChanged(this.#own?.url),
-      onProbe: (problem) => (problem ? this.#link.distrust(problem) : this.#link.trust()),
+      onProbe: (problem) => this.#probed(problem),
       onRebuild: (problem) => this.#link.rebuild(problem),
       ...this.#common,
     })
@@ -283,6 +284,13 @@ export class Agent {
       onChange: (url) => this.#tunnelChanged(url),
       ...this.#common,
     })
+  }
+
+  /** A device that is busy is no reason to doubt its link. */
+  #probed(problem: Problem | undefined): void {
+    if (problem && problem.reason !== 'saturated') this.#link.distrust(problem)
+    else this.#link.trust()
+    this.#announce()
   }
 
   #linkChanged(): void {

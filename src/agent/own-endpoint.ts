@@ -67,8 +67,10 @@ export class OwnEndpoint {
   }
 
   get status(): OwnEndpointStatus {
-    const { state, since, problem } = this.#supervisor.status
+    const { state, since, problem: ownProblem } = this.#supervisor.status
     const { domain } = this.#options
+    const isBusy = state === 'online' && this.probe.problem?.reason === 'saturated'
+    const problem = isBusy ? this.probe.problem : ownProblem
     return {
       domain,
       url: this.url ?? `https://${domain}`,

@@ -9,6 +9,7 @@ export type Reason =
   | 'conflict'
   | 'policy'
   | 'limit'
+  | 'saturated'
   | 'upstream'
   | 'storage'
   | 'internal'
@@ -45,6 +46,18 @@ export function problemOf(error: unknown): Problem {
     detail: error instanceof Error ? error.message : String(error),
     remedy: 'Look into the log of the agent; it tries again by itself.',
     permanent: false,
+  }
+}
+
+/** The link works, and is full: the service has too many requests for this device under way. */
+export function saturatedProblem(detail: string, serviceCode: string): Problem {
+  return {
+    reason: 'saturated',
+    detail,
+    remedy:
+      'More requests are under way than the device takes: wait, or look at the service which tunnel has them.',
+    permanent: false,
+    serviceCode,
   }
 }
 

@@ -34,7 +34,10 @@ export const StatusView = z.strictObject({
       url: z.string(),
       state: z.enum(['opening', 'online', 'waiting', 'refused', 'closing']),
       since: IsoTime,
-      reason: z.string().nullable(),
+      reason: z
+        .string()
+        .nullable()
+        .describe('why it is not online; saturated while it is, when the device is busy'),
       remedy: z.string().nullable(),
       last_error: z.string().nullable(),
       reachable: z.enum(['yes', 'no', 'unknown']),

@@ -26,6 +26,7 @@ import { Ingress } from './ingress/ingress.ts'
 import { challengeZone } from './records/dns-target.ts'
 import { type GatewayDatabase, openGatewayDatabase } from './records/gateway-database.ts'
 import { IdSource } from './records/resource-id.ts'
+import { BufferAccount } from './streams/buffer-account.ts'
 
 export interface GatewayCoreOptions {
   readonly onRestartNeeded?: ((reason: string) => void) | undefined
@@ -43,6 +44,7 @@ export interface GatewayCoreOptions {
   readonly dnsListen: ListenAddress | undefined
   readonly cnameBase: string
   readonly rateLimitKeys: number | undefined
+  readonly bufferBytes: number | undefined
   /** Where policies may connect to beside internal endpoints. */
   readonly outboundAllow: readonly AllowEntry[]
   readonly credentialLimits: Partial<CredentialLimits> | undefined
@@ -58,6 +60,8 @@ export interface GatewayCore extends GatewayDatabase {
   readonly policies: EndpointPolicies
   /** Not started yet. */
   readonly ingress: Ingress
+  /** For bytes of the whole gateway that wait for somebody. */
+  readonly buffers: BufferAccount
   /** What the rate limits of all policies have in common. */
   readonly limits: LimiterTables
   readonly urls: EndpointUrls
@@ -78,6 +82,7 @@ export async function openGatewayCore(
     dataDir,
     cnameBase,
     rateLimitKeys,
+    bufferBytes,
     outboundAllow,
     credentialLimits,
     clock,
@@ -120,7 +125,8 @@ export async function openGatewayCore(
   const authority = new Authority({ ...stores, clock })
   const limits = new LimiterTables({ maxKeys: rateLimitKeys, clock, log })
   const { httpListen: http, httpsListen: https } = options
-  const ingress = new Ingress({ registry, http, https, tls: certificates, log, clock })
+  const buffers = new BufferAccount(bufferBytes)
+  const ingress = new Ingress({ registry, http, https, tls: certificates, buffers, log, clock })
   const reachOf = policyReach({ ...stores, registry, outboundAllow, ingress })
   const policies = new EndpointPolicies({ reachOf, limits, clock, log })
   const urls = new EndpointUrls({ http: http.port, https: https.port })
@@ -142,6 +148,7 @@ export async function openGatewayCore(
     sessions,
     policies,
     ingress,
+    buffers,
     limits,
     urls,
     cloudEndpoints,

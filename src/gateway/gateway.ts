@@ -20,6 +20,7 @@ import {
   Provisioner,
   type ProvisionRequest,
 } from './provisioner.ts'
+import { STREAM_SLOTS_LIMITS } from './streams/stream-slots.ts'
 
 const DEFAULT_CNAME_BASE = 'gateway.localhost'
 /** How long exchanges under way may take to end when the gateway stops. */
@@ -51,6 +52,10 @@ export interface GatewayOptions {
   readonly rateLimitKeys?: number
   /** What agents are told about the service. */
   readonly version?: string
+  /** Bytes that may wait for slow visitors and devices, of the whole gateway. */
+  readonly bufferBytes?: number
+  /** Bytes a second; who moves fewer through a device is ended when others wait. 0: nobody is. */
+  readonly leastRate?: number
   readonly agentLimits?: Partial<AgentLimits>
   readonly credentialLimits?: Partial<CredentialLimits>
   /** Called when the database can be written again, or read, by a new process only. */
@@ -120,6 +125,7 @@ export class Gateway {
       acme,
       dnsListen,
       rateLimitKeys,
+      bufferBytes,
       outboundAllow = [],
       credentialLimits,
     } = this.#options
@@ -132,6 +138,7 @@ export class Gateway {
         dnsListen,
         cnameBase: this.#cnameBase,
         rateLimitKeys,
+        bufferBytes,
         outboundAllow,
         credentialLimits,
       },
@@ -154,6 +161,7 @@ export class Gateway {
         failures: new FailureLimiter(clock),
         limits: { ...DEFAULT_AGENT_LIMITS, ...this.#options.agentLimits },
         coverHost: (host) => certificates.coverHost(host),
+        leastRate: this.#options.leastRate ?? STREAM_SLOTS_LIMITS.leastRate,
         version: this.#options.version ?? '',
         log,
         clock,

@@ -51,6 +51,10 @@ export class SessionStream implements Stream {
     this.#host = host
   }
 
+  get isClosed(): boolean {
+    return this.#closed
+  }
+
   write(chunk: Buffer): boolean {
     if (this.#closed || this.#retired) return false
     if (this.#ending) {

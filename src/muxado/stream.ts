@@ -23,6 +23,8 @@ export const DEAF: StreamHandler = {
 /** One stream of a session: a plain object with callbacks, because it lies on the hot path. */
 export interface Stream {
   readonly id: number
+  /** True once the slot is free. */
+  readonly isClosed: boolean
   /** May be replaced at any time, as a pool does between two exchanges. */
   handler: StreamHandler
   /**

@@ -72,6 +72,15 @@ describe('concludeStatus', () => {
     expect(conclude(facts)).toMatchObject({ verdict, healthy: true, ready: true, notReady: [] })
   })
 
+  it('is saturated, not offline, while the device is busy', () => {
+    const ownEndpoint = own({ reason: 'saturated', remedy: 'Wait.', reachable: 'no' })
+    expect(conclude({ tunnels: [tunnel()], ownEndpoint })).toMatchObject({
+      verdict: 'the tunnel is online; the device is saturated. Wait.',
+      healthy: false,
+      ready: true,
+    })
+  })
+
   it('names the trouble of the link, since when, and what to do', () => {
     const tunnels = [tunnel({ state: 'waiting' }), tunnel({ state: 'waiting' })]
     expect(conclude({ link: DOWN, tunnels })).toMatchObject({

@@ -223,6 +223,32 @@ describe('the own endpoint', () => {
     await eventually(() => expect(agent.find('a').status.state).toBe('online'))
   })
 
+  it('keeps its link, and the tunnels online, while the device is only busy', async () => {
+    const { agent, connector, setReachable } = await agentOnFake({ own: OWN })
+    await agent.start()
+    await linkUp(agent)
+    await agent.create(specOf('a'))
+    setReachable(false)
+    await eventually(() => expect(agent.status().link.state).toBe('suspect'))
+    setReachable('saturated')
+    await eventually(() => expect(agent.status().link.state).toBe('up'))
+    await eventually(() => expect(agent.status().ownEndpoint?.reason).toBe('saturated'))
+    const sessions = connector.sessions.length
+    const { lastProbeAt = 0 } = agent.status().ownEndpoint ?? {}
+    const isLater = () => (agent.status().ownEndpoint?.lastProbeAt ?? 0) > lastProbeAt
+    await eventually(() => expect(isLater()).toBe(true))
+    expect(agent.status()).toMatchObject({
+      healthy: false,
+      ready: true,
+      verdict: expect.stringContaining('saturated'),
+      ownEndpoint: { state: 'online', reachable: 'no' },
+    })
+    expect(agent.find('a').status.state).toBe('online')
+    expect(connector.sessions).toHaveLength(sessions)
+    setReachable(true)
+    await eventually(() => expect(agent.status().verdict).not.toContain('saturated'))
+  })
+
   it('casts no doubt on the tunnels when it is refused itself', async () => {
     const { agent, connector, setReachable } = await agentOnFake({ own: OWN })
     await agent.start()

@@ -20,10 +20,13 @@ export interface AgentOnFake {
   readonly policyPath: string
   readonly captured: CapturedLog
   /** Whether the public way to the agent works. */
-  setReachable(isReachable: boolean): void
+  setReachable(isReachable: Reach): void
   /** Another agent on the same folder and the same fake service, not started. */
   again(change?: Partial<AgentOptions>): Agent
 }
+
+/** What a visitor of the agent's domain meets: the agent, a broken way, a busy device. */
+export type Reach = boolean | 'saturated'
 
 /** An agent on a real database and a fake service, not started; stopped with the running test. */
 export async function agentOnFake(change: Partial<AgentOptions> = {}): Promise<AgentOnFake> {
@@ -33,12 +36,16 @@ export async function agentOnFake(change: Partial<AgentOptions> = {}): Promise<A
   const captured = captureLog()
   const connector = new FakeConnector()
   const tls = await createTlsFixture()
-  let isReachable = true
+  let reach: Reach = true
   let latest: Agent | undefined
   // Stands for the service: the preflight shakes hands with it, the probe comes back through it.
   const service = createServer({ cert: tls.certPem, key: tls.keyPem }, (request, response) => {
     const nonce = request.url?.slice(PROBE_PATH.length + 1) ?? ''
-    const answer = isReachable ? latest?.answerProbe(nonce) : undefined
+    if (reach === 'saturated') {
+      response.writeHead(503, { 'ngrok-error-code': 'ERR_GATEWAY_SATURATED' }).end()
+      return
+    }
+    const answer = reach ? latest?.answerProbe(nonce) : undefined
     response.writeHead(answer === undefined ? 502 : 200).end(answer)
   })
   service.listen(0, '127.0.0.1')
@@ -66,7 +73,7 @@ export async function agentOnFake(change: Partial<AgentOptions> = {}): Promise<A
     policyPath,
     captured,
     setReachable: (next) => {
-      isReachable = next
+      reach = next
     },
     again: create,
   }

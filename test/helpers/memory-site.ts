@@ -5,6 +5,7 @@ import { AskSeal } from '../../src/gateway/ingress/ask-seal.ts'
 import { ClientConnection } from '../../src/gateway/ingress/connection/connection.ts'
 import { INGRESS_LIMITS, type IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
 import { WriteCoalescer } from '../../src/gateway/ingress/write-coalescer.ts'
+import { BufferAccount } from '../../src/gateway/streams/buffer-account.ts'
 import { StreamPool } from '../../src/gateway/streams/stream-pool.ts'
 import { StreamSlots } from '../../src/gateway/streams/stream-slots.ts'
 import { ErrorCode } from '../../src/muxado/error-code.ts'
@@ -23,6 +24,7 @@ export interface MemorySiteOptions {
   readonly policy?: Partial<CompiledPolicy>
   readonly limits?: Partial<IngressLimits>
   readonly openStreams?: number
+  readonly bufferBytes?: number
 }
 
 const ENDPOINT = 'a.test'
@@ -46,7 +48,8 @@ export async function startMemorySite(options: MemorySiteOptions) {
     role: 'client',
     accept: acceptTyped((_type, stream) => options.serve(stream)),
   })
-  const slots = new StreamSlots({ session, clock })
+  const buffers = new BufferAccount(options.bufferBytes)
+  const slots = new StreamSlots({ session, clock, buffers })
   const endpoint = createEndpoint(ENDPOINT, slots, options.policy ?? {})
   const plain = createEndpoint(PLAIN_ENDPOINT, slots, {})
   const registry = new EndpointRegistry()
@@ -57,13 +60,14 @@ export async function startMemorySite(options: MemorySiteOptions) {
     clock,
     log: captured.log,
     limits: { ...INGRESS_LIMITS, ...options.limits },
+    buffers,
     coalescer: new WriteCoalescer(),
     askSeal: new AskSeal(clock),
     now: clock.monotonic(),
   }
   const connections = new Set<ClientConnection>()
-  const visit = () => {
-    const socket = new MemorySocket()
+  const visit = (address?: string) => {
+    const socket = new MemorySocket(address)
     const connection = new ClientConnection({
       socket,
       listener: { scheme: 'http', redirectsToHttps: false },
@@ -93,6 +97,7 @@ export async function startMemorySite(options: MemorySiteOptions) {
     session,
     device,
     slots,
+    buffers,
     endpoint,
     plain,
     connections,

@@ -10,7 +10,7 @@ const WIRE_BYTES = 16_384
  * byte, which a `destroy` sends too, behind what was flushed; or by a reset.
  */
 export class MemorySocket extends Duplex implements ClientSocket {
-  readonly remoteAddress = '192.0.2.7'
+  readonly remoteAddress: string
   readonly remotePort = 40_000
   readonly localAddress = '192.0.2.1'
   readonly localPort = 80
@@ -29,8 +29,9 @@ export class MemorySocket extends Duplex implements ClientSocket {
   readonly #unread: (Buffer | null)[] = []
   #wantsInput = false
 
-  constructor() {
+  constructor(remoteAddress = '192.0.2.7') {
     super({ allowHalfOpen: true })
+    this.remoteAddress = remoteAddress
   }
 
   /** Sends bytes to the gateway. */

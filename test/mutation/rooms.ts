@@ -41,7 +41,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     tests: [
       'gateway/streams/*.test.ts',
       'gateway/agents/agent-connection.test.ts',
-      'gateway/ingress/{exchange,abort}.test.ts',
+      'gateway/ingress/{exchange,abort,saturation}.test.ts',
     ],
   },
   sessions: {

@@ -4,12 +4,15 @@ import type { Clock } from '../../base/clock.ts'
 import { DeadlineError } from '../../base/deadline.ts'
 import type { Logger } from '../../base/logger.ts'
 import { connectionProblem, silenceProblem } from '../connection-problem.ts'
-import { networkProblem, type Problem } from '../problem.ts'
+import { networkProblem, type Problem, saturatedProblem } from '../problem.ts'
 import type { ProbeTimings } from '../timings.ts'
 import type { PublicAnswer, PublicRequest } from './public-request.ts'
 
 /** Where the agent's API answers the probe that comes back through the public domain. */
 export const PROBE_PATH = '/.well-known/device-agent-probe'
+
+/** What a gateway answers that has no stream of the device left; it says so within 8 s. */
+const SATURATED = 'ERR_GATEWAY_SATURATED'
 
 /** Failures in a row after which a new link is tried. */
 const FAILURES_TO_REBUILD = 2
@@ -56,6 +59,11 @@ export class SelfProbe {
   get reachable(): 'yes' | 'no' | 'unknown' {
     if (this.#lastProbeAt === undefined) return 'unknown'
     return this.#problem ? 'no' : 'yes'
+  }
+
+  /** Why the last probe did not come through. */
+  get problem(): Problem | undefined {
+    return this.#problem
   }
 
   get lastProbeAt(): number | undefined {
@@ -118,8 +126,10 @@ export class SelfProbe {
     if (problem && !this.#problem) log.warn({ detail: problem.detail }, 'probe failed')
     if (!problem && this.#problem) log.info('probe came through again')
     this.#problem = problem
-    this.#failures = problem ? this.#failures + 1 : 0
-    if (!problem) this.#failuresToRebuild = FAILURES_TO_REBUILD
+    // Who is told that the device is busy has reached a service with a link to it.
+    const isLinkFine = !problem || problem.reason === 'saturated'
+    this.#failures = isLinkFine ? 0 : this.#failures + 1
+    if (isLinkFine) this.#failuresToRebuild = FAILURES_TO_REBUILD
     onResult(problem)
     // A new session does not mend a name or a certificate.
     if (problem?.reason !== 'network' || this.#failures < this.#failuresToRebuild) return
@@ -139,7 +149,10 @@ export class SelfProbe {
       )
       if (date !== undefined) this.#clockSkewMs = Math.round((clock.now() - date) / 1_000) * 1_000
       if (status === 200 && body === expected.answer) return undefined
-      return networkProblem(`${url} answered ${status}${serviceCode ? ` ${serviceCode}` : ''}`)
+      const answered = `${url} answered ${status}${serviceCode ? ` ${serviceCode}` : ''}`
+      return serviceCode === SATURATED
+        ? saturatedProblem(answered, serviceCode)
+        : networkProblem(answered)
     } catch (error) {
       return error instanceof DeadlineError
         ? silenceProblem(url, timings.deadlineMs)

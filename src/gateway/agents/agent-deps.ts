@@ -5,6 +5,7 @@ import type { Authority } from '../access/authority.ts'
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { IdSource } from '../records/resource-id.ts'
+import type { BufferAccount } from '../streams/buffer-account.ts'
 import type { Binder } from './binder.ts'
 import type { SessionTable } from './session-table.ts'
 
@@ -45,6 +46,10 @@ export interface AgentDeps {
   readonly limits: AgentLimits
   /** Sees to it that HTTPS clients of a host find a certificate. */
   readonly coverHost: (host: string) => Promise<void>
+  /** For bytes of the whole gateway that wait for somebody. */
+  readonly buffers: BufferAccount
+  /** Bytes a second; who moves fewer through a device is ended when others wait. 0: nobody is. */
+  readonly leastRate: number
   /** Told to agents as the version of the service. */
   readonly version: string
   readonly log: Logger

@@ -58,7 +58,8 @@ export class AgentSession implements TableEntry {
     this.identity = identity
     this.#session = session
     this.#deps = deps
-    this.#slots = new StreamSlots({ session, clock })
+    const { buffers, leastRate } = deps
+    this.#slots = new StreamSlots({ session, clock, buffers, limits: { leastRate } })
     this.#heartbeat = new Heartbeat({
       session,
       clock,

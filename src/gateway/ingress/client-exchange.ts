@@ -1,8 +1,9 @@
 import type { MaybePromise, Outcome } from '../../policy/exchange/outcome.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
+import type { Pace } from '../streams/proxy-stream.ts'
 import { logExchange } from './access-log.ts'
 import type { Client } from './client.ts'
-import { type EdgeErrorCode, edgeErrorReply } from './edge-error.ts'
+import { type EdgeErrorCode, edgeErrorReply, TOO_SLOW } from './edge-error.ts'
 import { type ExchangeState, nextExchangeState } from './exchange-state.ts'
 import { ExchangeTraffic } from './exchange-traffic.ts'
 import type { Forward } from './forward.ts'
@@ -12,6 +13,7 @@ import { IncomingRequest } from './incoming-request.ts'
 import type { IngressContext } from './ingress-context.ts'
 import type { LocalReply } from './local-reply.ts'
 import { ProgressWatch } from './progress-watch.ts'
+import { RateMeter } from './rate-meter.ts'
 import { type OutgoingResponse, type ResponseOwner, ResponseWriter } from './response-writer.ts'
 
 /** What a policy hears of a device that the gateway did not wait for: no fault of the device. */
@@ -31,6 +33,7 @@ export class ClientExchange implements ResponseOwner {
   /** The one that the request has come to. */
   #endpoint: Endpoint | undefined
   #watch: ProgressWatch | undefined
+  #meter: RateMeter | undefined
   #state = ROUTING
 
   constructor(context: IngressContext, client: Client, head: RequestHead) {
@@ -53,6 +56,41 @@ export class ClientExchange implements ResponseOwner {
   /** True while it is the client's turn. */
   get isAwaited(): boolean {
     return this.request.isAwaited
+  }
+
+  /** Bytes that have come and wait here, on their way to the device or back. */
+  get heldBytes(): number {
+    const state = this.#state
+    if (state.name === 'switched') return state.upgrade.heldBytes
+    const responseBytes = state.name === 'judging-response' ? state.held.length : 0
+    return responseBytes + (this.request.body?.heldBytes ?? 0)
+  }
+
+  /** Bytes that have come from the client behind its head. */
+  get receivedBytes(): number {
+    const state = this.#state
+    return state.name === 'switched' ? state.upgrade.receivedBytes : this.request.bodyBytes
+  }
+
+  /** See `StreamWaiter`. */
+  get pace(): Pace {
+    return { rate: this.#meter?.rate, isHeldUp: this.client.unreadBytes > 0 }
+  }
+
+  /** Gives the device's stream up for somebody else's sake. */
+  evict(): void {
+    const isCut = this.isSwitched || this.writer.hasBegun
+    if (!isCut) {
+      this.fail('ERR_GATEWAY_SATURATED', true)
+      return
+    }
+    this.countCut()
+    this.client.abort()
+  }
+
+  /** The client's connection is about to be broken off, because it takes too little. */
+  countCut(): void {
+    this.traffic.refuse(TOO_SLOW)
   }
 
   /** Takes what belongs to the exchange; answers the offset behind it. */
@@ -112,6 +150,9 @@ export class ClientExchange implements ResponseOwner {
   sweep(now: number): void {
     const state = this.#state
     if (state.name === 'over') return
+    this.#meter ??= new RateMeter()
+    const { takenBytes, unreadBytes } = this.client
+    this.#meter.look(this.receivedBytes + takenBytes, unreadBytes, now)
     if (state.name === 'switched') {
       state.upgrade.sweep(now)
       return
@@ -191,6 +232,7 @@ export class ClientExchange implements ResponseOwner {
   protected enterEndpoint(endpoint: Endpoint): void {
     this.#endpoint = endpoint
     this.traffic.enter(endpoint.traffic)
+    if (endpoint.type === 'agent') this.client.charge(endpoint.streams.buffers)
   }
 
   /** Begins the final response. */

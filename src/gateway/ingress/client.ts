@@ -1,5 +1,6 @@
 import type { Connection } from '../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
+import type { BufferAccount } from '../streams/buffer-account.ts'
 import type { HeadScanner } from './http1/head-scanner.ts'
 import type { IngressListener } from './ingress-listener.ts'
 
@@ -9,6 +10,8 @@ export interface Client {
   readonly ip: string
   /** `ip:port`. */
   readonly address: string
+  /** Whose shares its exchanges come from: the IPv4 address, or the /64 of an IPv6 one. */
+  readonly network: string
   /** The connection closes after this exchange, whatever the client wants. */
   readonly isStopping: boolean
   /** For policies; made when first asked for. */
@@ -21,6 +24,14 @@ export interface Client {
   /** Reads no more from the client until `resume()`. */
   pause(): void
   resume(): void
+  /** Bytes that were written and that it has not taken. */
+  readonly unreadBytes: number
+  /** Bytes that it has taken. */
+  readonly takenBytes: number
+  /** Whose account the bytes are on that wait for this client, or for the device. */
+  charge(account: BufferAccount): void
+  /** What the exchange holds has changed. */
+  countHeld(): void
   /** Takes all bytes; false: wait for `onClientRoom()`. */
   write(chunk: Buffer): boolean
   /** Half-closes towards the client, after what was written. */

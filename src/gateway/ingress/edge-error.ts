@@ -22,12 +22,15 @@ export const EDGE_ERRORS = {
     status: 502,
     sentence: 'The device is online, but its service cannot be reached. Is the service running?',
   },
-  ERR_NGROK_724: {
+  ERR_GATEWAY_SATURATED: {
     status: 503,
-    sentence: 'The device is busy with other requests. Try again in a moment.',
+    sentence: 'The device has as many requests under way as it takes. Try again in a moment.',
   },
   ERR_NGROK_3005: { status: 504, sentence: 'The device did not answer in time.' },
 } as const satisfies Record<string, { status: number; sentence: string }>
+
+/** What is counted when a response is broken off because its client does not take it. */
+export const TOO_SLOW = 'ERR_GATEWAY_TOO_SLOW'
 
 export type EdgeErrorCode = keyof typeof EDGE_ERRORS
 

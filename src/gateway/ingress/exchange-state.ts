@@ -1,5 +1,6 @@
 import type { BodyPipe } from './body-pipe.ts'
 import type { Forward } from './forward.ts'
+import type { GrowingBuffer } from './http1/growing-buffer.ts'
 import type { PolicyRun } from './policy-run.ts'
 import type { Upgrade } from './upgrade.ts'
 
@@ -23,7 +24,7 @@ export type ExchangeState =
       readonly forward: Forward
       readonly policy: PolicyRun
       /** What came of the body, as framed. */
-      readonly held: Buffer[]
+      readonly held: GrowingBuffer
     }
   /** A policy decides about the answer that it has made itself. */
   | { readonly name: 'judging-reply'; readonly policy: PolicyRun }

@@ -5,6 +5,7 @@ import { ClientExchange } from './client-exchange.ts'
 import type { EdgeErrorCode } from './edge-error.ts'
 import { Forward, type ForwardFailure, type ForwardOwner } from './forward.ts'
 import { requestFields, responseFields } from './forwarded-headers.ts'
+import { GrowingBuffer } from './http1/growing-buffer.ts'
 import type { ResponseHead } from './http1/response-head.ts'
 import { admit, redirectToHttps } from './ingress-listener.ts'
 import { PolicyRun } from './policy-run.ts'
@@ -13,7 +14,7 @@ import type { OutgoingResponse } from './response-writer.ts'
 import { Upgrade } from './upgrade.ts'
 
 const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
-  busy: 'ERR_NGROK_724',
+  saturated: 'ERR_GATEWAY_SATURATED',
   lost: 'ERR_NGROK_3210',
   unreachable: 'ERR_NGROK_8012',
   invalid: 'ERR_NGROK_3004',
@@ -68,7 +69,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
       this.respond(response, forward, isMore)
       return
     }
-    const held: Buffer[] = []
+    const held = new GrowingBuffer()
     this.become({ name: 'judging-response', forward, policy, held })
     this.judge(policy.judgeResponse(status, fields), (outcome) => {
       if (outcome.kind !== 'continue') {
@@ -83,8 +84,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
       }
       const isComplete = forward.isOver
       this.respond(response, forward, isMore || isComplete || held.length > 0)
-      let hasRoom = true
-      for (const chunk of held) hasRoom = this.writer.write(chunk)
+      const hasRoom = held.length === 0 || this.writer.write(held.take())
       if (isComplete) this.writer.finish()
       else if (hasRoom) forward.onRoom()
     })
@@ -93,7 +93,10 @@ export class Exchange extends ClientExchange implements ForwardOwner {
   onBody(chunk: Buffer): boolean {
     const state = this.state
     if (state.name === 'responding') return this.writer.write(chunk)
-    if (state.name === 'judging-response') state.held.push(chunk)
+    if (state.name === 'judging-response') {
+      state.held.append(chunk)
+      this.client.countHeld()
+    }
     return false
   }
 
@@ -227,7 +230,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     this.traffic.receive(bytes.length)
     const forward = new Forward({
       pool: endpoint.streams,
-      clientAddr: this.client.address,
+      client: this.client,
       method: this.request.head.method,
       request: bytes,
       body,

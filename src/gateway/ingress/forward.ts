@@ -1,6 +1,12 @@
 import type { MuxadoError } from '../../muxado/error-code.ts'
 import type { StreamHandler } from '../../muxado/stream.ts'
-import type { NoStreamReason, ProxyStream, StreamWaiter } from '../streams/proxy-stream.ts'
+import type {
+  NoStreamReason,
+  Pace,
+  ProxyStream,
+  StreamClient,
+  StreamWaiter,
+} from '../streams/proxy-stream.ts'
 import type { StreamPool } from '../streams/stream-pool.ts'
 import { isDialFailure, resemblesDialFailure } from './dial-failure.ts'
 import { UNTIL_CLOSE } from './http1/body-framing.ts'
@@ -11,11 +17,11 @@ import { parseResponseHead, type ResponseHead } from './http1/response-head.ts'
 import type { BodySink, RequestBody } from './request-body.ts'
 
 /**
- * Why there is no whole response. `busy`: no stream became free in time. `lost`: the session has
+ * Why there is no whole response. `saturated`: the device has no stream for it in time. `lost`: the session has
  * ended. `unreachable`: the SDK could not connect to the service. `invalid`: what came is not HTTP.
  * `broken`: it ended too early.
  */
-export type ForwardFailure = 'busy' | 'lost' | 'unreachable' | 'invalid' | 'broken'
+export type ForwardFailure = 'saturated' | 'lost' | 'unreachable' | 'invalid' | 'broken'
 
 /** Who wants the response. After `onSwitch`, `onComplete` and `onFailure` nothing more comes. */
 export interface ForwardOwner {
@@ -29,12 +35,14 @@ export interface ForwardOwner {
   /** A 101: from `rest` on, the stream speaks another protocol and belongs to the owner. */
   onSwitch(head: ResponseHead, rest: Buffer, stream: ProxyStream): void
   onFailure(failure: ForwardFailure): void
+  /** See `StreamWaiter`. */
+  readonly pace: Pace
+  evict(): void
 }
 
 export interface ForwardOptions {
   readonly pool: StreamPool
-  /** `ip:port` of the client. */
-  readonly clientAddr: string
+  readonly client: StreamClient
   readonly method: string
   /** The bytes of the head, and of the body when it is known as a whole. */
   readonly request: Buffer
@@ -89,7 +97,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
 
   /** Asks for a stream. */
   start(): void {
-    this.#options.pool.acquire(this.#options.clientAddr, this)
+    this.#options.pool.acquire(this.#options.client, this)
   }
 
   onStream(stream: ProxyStream): void {
@@ -101,7 +109,15 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   }
 
   onNoStream(reason: NoStreamReason): void {
-    this.#fail(reason === 'session-over' ? 'lost' : 'busy')
+    this.#fail(reason === 'session-over' ? 'lost' : reason)
+  }
+
+  get pace(): Pace {
+    return this.#owner.pace
+  }
+
+  evict(): void {
+    this.#owner.evict()
   }
 
   /** Takes all bytes of the body; false: it is told when there is room. */
@@ -172,7 +188,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     this.#isRetried = true
     this.#proxy?.retire()
     this.#proxy = undefined
-    this.#options.pool.acquireFresh(this.#options.clientAddr, this)
+    this.#options.pool.acquireFresh(this.#options.client, this)
   }
 
   #readHead(chunk: Buffer, from: number): number {

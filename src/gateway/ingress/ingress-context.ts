@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import type { BufferAccount } from '../streams/buffer-account.ts'
 import type { AskSeal } from './ask-seal.ts'
 import type { IngressLimits } from './ingress-limits.ts'
 import type { WriteCoalescer } from './write-coalescer.ts'
@@ -11,6 +12,8 @@ export interface IngressContext {
   readonly log: Logger
   readonly clock: Clock
   readonly limits: IngressLimits
+  /** For bytes of the whole gateway that wait for somebody. */
+  readonly buffers: BufferAccount
   readonly coalescer: WriteCoalescer
   readonly askSeal: AskSeal
   /** Monotonic time of the last sweep: near enough for deadlines, and free. */

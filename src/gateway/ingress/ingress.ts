@@ -14,6 +14,7 @@ import {
 import type { Logger } from '../../base/logger.ts'
 import type { Asker } from '../../policy/outbound/policy-reach.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import { BufferAccount } from '../streams/buffer-account.ts'
 import { AskSeal } from './ask-seal.ts'
 import type { ClientSocket } from './connection/client-socket.ts'
 import { ClientConnection } from './connection/connection.ts'
@@ -39,6 +40,8 @@ export interface IngressOptions {
   readonly log: Logger
   readonly clock: Clock
   readonly limits?: Partial<IngressLimits>
+  /** For bytes of the whole gateway that wait for somebody. */
+  readonly buffers?: BufferAccount
 }
 
 export interface IngressAddresses {
@@ -56,13 +59,14 @@ export class Ingress {
   #stopped: Promise<void> | undefined
 
   constructor(options: IngressOptions) {
-    const { registry, clock, limits } = options
+    const { registry, clock, limits, buffers = new BufferAccount() } = options
     this.#options = options
     this.#context = {
       registry,
       clock,
       log: options.log.child({ room: 'ingress' }),
       limits: { ...INGRESS_LIMITS, ...limits },
+      buffers,
       coalescer: new WriteCoalescer(),
       askSeal: new AskSeal(clock),
       now: clock.monotonic(),

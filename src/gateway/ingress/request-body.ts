@@ -30,6 +30,9 @@ export class RequestBody {
   /** What came before there was a sink, as framed. */
   #held: Buffer[] = []
   #preview: BodyPreview | undefined
+  #heldBytes = 0
+  /** What the sink took when it wanted no more: it waits there. */
+  #stuckBytes = 0
   #isBlocked = false
   #bytes = 0
   #receivedAt: number | undefined
@@ -56,6 +59,11 @@ export class RequestBody {
     return this.#bytes
   }
 
+  /** Bytes that have come and wait. */
+  get heldBytes(): number {
+    return this.#heldBytes + this.#stuckBytes
+  }
+
   /** Milliseconds since the epoch at which its last byte came; undefined until then. */
   get receivedAt(): number | undefined {
     return this.#receivedAt
@@ -80,6 +88,7 @@ export class RequestBody {
     this.#unblock()
     const held = this.#held
     this.#held = []
+    this.#heldBytes = 0
     // As one piece: a sink takes any piece that it was asked for, and not thousands that it was not.
     if (held.length > 0) this.#pass(joined(held))
     if (this.isDone) sink.end()
@@ -114,9 +123,13 @@ export class RequestBody {
     if (sink) {
       const part = this.#decoder ? this.#decoder.decode(chunk) : chunk
       // What the write sets off may have put another sink in its place.
-      if (!sink.write(part) && this.#sink === sink) this.#block()
+      if (!sink.write(part) && this.#sink === sink) {
+        this.#stuckBytes = part.length
+        this.#block()
+      }
     } else {
       this.#held.push(chunk)
+      this.#heldBytes += chunk.length
       this.#preview?.add(chunk)
       if (!this.#preview || this.#preview.isOver) this.#block()
     }
@@ -129,6 +142,7 @@ export class RequestBody {
   }
 
   #unblock(): void {
+    this.#stuckBytes = 0
     if (!this.#isBlocked) return
     this.#isBlocked = false
     this.#source.resume()

@@ -25,6 +25,8 @@ export class Upgrade implements StreamHandler {
   #bytesIn = 0
   #bytesOut = 0
   #unreleased = 0
+  /** What the device got when it wanted no more: it waits here. */
+  #stuckBytes = 0
 
   constructor(options: UpgradeOptions) {
     this.#options = options
@@ -32,10 +34,22 @@ export class Upgrade implements StreamHandler {
     options.stream.stream.handler = this
   }
 
+  /** Bytes that wait for the device. */
+  get heldBytes(): number {
+    return this.#stuckBytes
+  }
+
+  /** Bytes from the client. */
+  get receivedBytes(): number {
+    return this.#bytesIn
+  }
+
   onClientData(chunk: Buffer): void {
     this.#bytesIn += chunk.length
     this.#options.traffic.receive(chunk.length)
-    if (!this.#options.stream.stream.write(chunk)) this.#options.client.pause()
+    if (this.#options.stream.stream.write(chunk)) return
+    this.#stuckBytes = chunk.length
+    this.#options.client.pause()
   }
 
   onClientEnd(): void {
@@ -78,6 +92,7 @@ export class Upgrade implements StreamHandler {
   }
 
   onDrain(): void {
+    this.#stuckBytes = 0
     this.#options.client.resume()
   }
 

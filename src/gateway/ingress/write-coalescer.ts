@@ -1,11 +1,14 @@
-import type { Writable } from 'node:stream'
+/** What holds its writes back until a tick is over. */
+export interface Corked {
+  uncork(): void
+}
 
 /**
  * Coalesces the writes of one tick of the event loop: a socket's first chunk goes out at once, the
  * chunks behind it leave together when the tick ends. Downloads come as many small chunks at a time.
  */
 export class WriteCoalescer {
-  readonly #corked: Writable[] = []
+  readonly #corked: Corked[] = []
   #tick = 0
   #isTickUnderWay = false
 
@@ -19,15 +22,13 @@ export class WriteCoalescer {
     return this.#tick
   }
 
-  /** Holds back what the socket is given until the end of the tick. */
-  cork(socket: Writable): void {
-    if (socket.writableCorked > 0) return
-    socket.cork()
-    this.#corked.push(socket)
+  /** Somebody holds writes back, until the end of the tick. */
+  corked(by: Corked): void {
+    this.#corked.push(by)
   }
 
   #endTick(): void {
     this.#isTickUnderWay = false
-    for (let socket = this.#corked.pop(); socket; socket = this.#corked.pop()) socket.uncork()
+    for (let by = this.#corked.pop(); by; by = this.#corked.pop()) by.uncork()
   }
 }

@@ -1,27 +1,57 @@
 import { MuxadoError } from '../../muxado/error-code.ts'
 import type { Stream, StreamHandler } from '../../muxado/stream.ts'
+import type { ClientHolding } from './shares.ts'
 
-/** Why an exchange gets no stream. */
-export type NoStreamReason = 'queue-full' | 'queue-timeout' | 'session-over'
+/** Why an exchange gets no stream. `saturated`: the device has no stream for it, nor in good time. */
+export type NoStreamReason = 'saturated' | 'session-over'
+
+/** For whom a stream is. */
+export interface StreamClient {
+  /** `ip:port`. */
+  readonly address: string
+  /** Whose share it comes from: the IPv4 address, or the /64 of an IPv6 one. */
+  readonly network: string
+}
+
+/** How an exchange gets on, for the choice of the one that is ended when others wait. */
+export interface Pace {
+  /** Bytes a second, at most, that moved of late; undefined while it is too young to say. */
+  readonly rate: number | undefined
+  /** Bytes of the response wait for the client: it is the client who is slow. */
+  readonly isHeldUp: boolean
+}
 
 /** Who asks for a stream. One of the two is called once: before the asking returns, or later. */
 export interface StreamWaiter {
   onStream(stream: ProxyStream): void
   onNoStream(reason: NoStreamReason): void
+  /** Asked while it has the stream. */
+  readonly pace: Pace
+  /** It has to give the stream up, because others wait. */
+  evict(): void
 }
 
 /** Where a stream comes from, and goes back to. */
 export interface ProxyStreamOwner {
   /** It is free for another exchange. */
   takeBack(stream: ProxyStream): void
-  /** It is of no use any more. */
+  /** It is of no use any more, but its slot is not free yet. */
   drop(stream: ProxyStream): void
+  /** The slot is free. Follows on `drop`, once. */
+  onSlotFree(stream: ProxyStream): void
 }
+
+type ProxyStreamState = 'busy' | 'idle' | 'retired' | 'closed'
 
 /** A stream that leads to one connection of the device's service; its own handler while unused. */
 export class ProxyStream implements StreamHandler {
   readonly stream: Stream
+  /** Whose share it counts for until its slot is free; nobody's since it was idle. */
+  client: ClientHolding | undefined
+  /** The exchange that has it. */
+  user: StreamWaiter | undefined
   readonly #owner: ProxyStreamOwner
+  #state: ProxyStreamState = 'busy'
   #isReused = false
   #idleSince = 0
 
@@ -42,21 +72,35 @@ export class ProxyStream implements StreamHandler {
 
   /** Its owner keeps it for later from this tick on. */
   rest(tick: number): void {
+    this.#state = 'idle'
+    this.client = undefined
     this.#idleSince = tick
+  }
+
+  /** An exchange takes it. */
+  lend(user: StreamWaiter, client: ClientHolding): void {
+    this.#state = 'busy'
+    this.user = user
+    this.client = client
   }
 
   /** Hands the stream back: the exchange on it is over, and both sides keep the connection. */
   release(): void {
     this.#isReused = true
     this.stream.handler = this
+    this.user = undefined
     this.#owner.takeBack(this)
   }
 
   /** Gives the stream up, also one that has closed; the service sees the end of its connection. */
   retire(): void {
+    if (this.#state === 'retired' || this.#state === 'closed') return
     this.#owner.drop(this)
-    this.stream.handler = RETIRED
-    this.stream.retire()
+    this.#state = 'retired'
+    this.user = undefined
+    this.stream.handler = this
+    if (this.stream.isClosed) this.onClose()
+    else this.stream.retire()
   }
 
   /** Takes the stream away from the exchange on it. */
@@ -79,9 +123,9 @@ export class ProxyStream implements StreamHandler {
   onDrain(): void {}
 
   onClose(): void {
-    this.#owner.drop(this)
+    if (this.#state === 'closed') return
+    if (this.#state !== 'retired') this.#owner.drop(this)
+    this.#state = 'closed'
+    this.#owner.onSlotFree(this)
   }
 }
-
-/** What a stream does when nobody is interested any more. */
-const RETIRED: StreamHandler = { onData() {}, onEnd() {}, onDrain() {}, onClose() {} }

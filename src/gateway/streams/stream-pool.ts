@@ -1,10 +1,24 @@
 import { MuxadoError } from '../../muxado/error-code.ts'
 import { openTyped } from '../../muxado/typed-session.ts'
-import { ProxyStream, type ProxyStreamOwner, type StreamWaiter } from './proxy-stream.ts'
-import type { SlotUser, StreamSlots } from './stream-slots.ts'
+import type { BufferAccount } from './buffer-account.ts'
+import {
+  ProxyStream,
+  type ProxyStreamOwner,
+  type StreamClient,
+  type StreamWaiter,
+} from './proxy-stream.ts'
+import { Holding } from './shares.ts'
+import type { StreamSlots } from './stream-slots.ts'
+import type { SlotUser } from './waiting-line.ts'
 
 /** The type of the streams on which the gateway sends connections to the SDK. */
 const PROXY_STREAM_TYPE = 3
+
+/** What somebody asked for before the agent was ready. */
+interface EarlyWaiter {
+  readonly client: StreamClient
+  readonly isFresh: boolean
+}
 
 export interface StreamPoolOptions {
   /** One per agent session: `new StreamSlots({ session })`. */
@@ -25,27 +39,31 @@ export interface StreamPoolOptions {
  * INVARIANTS
  * - Each asking is answered once, with a stream or a reason, unless it is cancelled; a cancelled or
  *   answered waiter is not called again.
- * - A stream is with one exchange, or idle, or of no use. The exchange that got it calls `release()`
- *   or `retire()` on it once; after `retire()` its pool does not know it any more.
- * - Idle streams are taken newest first, and only while nobody waits for a slot of the session: who
- *   waits longest gets the stream that is handed back, or its slot.
+ * - A stream is with one exchange, or idle, or given up. The exchange that got it calls `release()`
+ *   or `retire()` on it; one that was given up counts until its slot is free.
+ * - Idle streams are taken newest first, by whoever may have a stream.
  * - After `close()` nobody gets a stream, and what comes back is retired; `cut()` takes the streams
  *   of exchanges under way as well, each of which hears that its stream was closed.
  */
 export class StreamPool implements SlotUser, ProxyStreamOwner {
+  readonly holding = new Holding()
+  /** For bytes of this endpoint that wait for somebody. */
+  readonly buffers: BufferAccount
   readonly #slots: StreamSlots
   readonly #proxyHeader: (clientAddr: string) => Buffer
   /** Oldest first. */
   readonly #idle: ProxyStream[] = []
   /** With an exchange, until released or retired. */
   readonly #busy = new Set<ProxyStream>()
-  /** Who asked before the agent was ready, and for which client; undefined once it is. */
-  #early: Map<StreamWaiter, string> | undefined
+  /** Who asked before the agent was ready; undefined once it is. */
+  #early: Map<StreamWaiter, EarlyWaiter> | undefined
   #isClosed = false
 
   constructor({ slots, proxyHeader, ready }: StreamPoolOptions) {
     this.#slots = slots
     this.#proxyHeader = proxyHeader
+    this.buffers = slots.buffers.forEndpoint()
+    slots.join(this)
     if (!ready) return
     this.#early = new Map()
     void ready.then(() => this.#admitEarly())
@@ -56,23 +74,22 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     return this.#slots.session.freeSlots
   }
 
-  /** Asks for a stream, an idle one if there is one; it counts for the asker until handed back. */
-  acquire(clientAddr: string, waiter: StreamWaiter): void {
-    const idle = this.#idle.pop()
-    if (!idle) {
-      this.acquireFresh(clientAddr, waiter)
-      return
-    }
-    this.#busy.add(idle)
-    waiter.onStream(idle)
+  get isClosed(): boolean {
+    return this.#isClosed
+  }
+
+  get busy(): Iterable<ProxyStream> {
+    return this.#busy
+  }
+
+  /** Asks for a stream, an idle one if there is one; it counts for the client until handed back. */
+  acquire(client: StreamClient, waiter: StreamWaiter): void {
+    this.#request(client, waiter, false)
   }
 
   /** Asks for a stream that no exchange has used before. */
-  acquireFresh(clientAddr: string, waiter: StreamWaiter): void {
-    if (this.#isClosed) waiter.onNoStream('session-over')
-    else if (!this.#early) this.#slots.request(this, clientAddr, waiter)
-    else if (this.#early.size >= this.#slots.queueLength) waiter.onNoStream('queue-full')
-    else this.#early.set(waiter, clientAddr)
+  acquireFresh(client: StreamClient, waiter: StreamWaiter): void {
+    this.#request(client, waiter, true)
   }
 
   /** Withdraws an `acquire` that was not answered yet. */
@@ -110,13 +127,22 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     }
   }
 
+  takeIdle(): ProxyStream | undefined {
+    const stream = this.#idle.pop()
+    if (stream) this.#busy.add(stream)
+    return stream
+  }
+
   /** The tick since which the oldest idle stream is unused; infinite when there is none. */
   get oldestIdle(): number {
     return this.#idle[0]?.idleSince ?? Number.POSITIVE_INFINITY
   }
 
-  retireOldest(): void {
-    this.#idle.shift()?.retire()
+  retireOldest(onRetire?: (stream: ProxyStream) => void): void {
+    const [oldest] = this.#idle
+    if (!oldest) return
+    onRetire?.(oldest)
+    oldest.retire()
   }
 
   /** Retires what is idle since `tick` or longer. */
@@ -125,31 +151,46 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   }
 
   takeBack(stream: ProxyStream): void {
-    if (this.#isClosed) stream.retire()
-    else if (this.#slots.offer(stream, this)) {
-      stream.rest(this.#slots.tick)
-      this.#busy.delete(stream)
-      this.#idle.push(stream)
+    if (this.#isClosed || this.#slots.isClosed) {
+      stream.retire()
+      return
     }
+    const { client } = stream
+    stream.rest(this.#slots.tick)
+    this.#busy.delete(stream)
+    this.#idle.push(stream)
+    this.#slots.onIdle(this, client)
   }
 
-  /** Forgets a stream that is of no use any more. */
   drop(stream: ProxyStream): void {
     if (this.#busy.delete(stream)) return
-    const at = this.#idle.indexOf(stream)
-    if (at !== -1) this.#idle.splice(at, 1)
+    this.#idle.splice(this.#idle.indexOf(stream), 1)
+    this.#slots.onIdleRetired(this)
+  }
+
+  onSlotFree(stream: ProxyStream): void {
+    this.#slots.onSlotFree(this, stream)
+  }
+
+  #request(client: StreamClient, waiter: StreamWaiter, isFresh: boolean): void {
+    if (this.#isClosed) waiter.onNoStream('session-over')
+    else if (!this.#early) this.#slots.request(this, client, waiter, isFresh)
+    else if (this.#early.size >= this.#slots.queueLength) waiter.onNoStream('saturated')
+    else this.#early.set(waiter, { client, isFresh })
   }
 
   #admitEarly(): void {
-    this.#takeEarly((waiter, clientAddr) => this.#slots.request(this, clientAddr, waiter))
+    this.#takeEarly((waiter, { client, isFresh }) =>
+      this.#slots.request(this, client, waiter, isFresh),
+    )
     this.#early = undefined
   }
 
   /** One after the other, in the order in which they came: what one does may withdraw another. */
-  #takeEarly(take: (waiter: StreamWaiter, clientAddr: string) => void): void {
-    for (const [waiter, clientAddr] of this.#early ?? []) {
+  #takeEarly(take: (waiter: StreamWaiter, asked: EarlyWaiter) => void): void {
+    for (const [waiter, asked] of this.#early ?? []) {
       this.#early?.delete(waiter)
-      take(waiter, clientAddr)
+      take(waiter, asked)
     }
   }
 }

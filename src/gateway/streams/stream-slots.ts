@@ -1,68 +1,97 @@
 import { type Clock, systemClock } from '../../base/clock.ts'
 import type { Session } from '../../muxado/session.ts'
-import type { NoStreamReason, ProxyStream, StreamWaiter } from './proxy-stream.ts'
+import { BufferAccount } from './buffer-account.ts'
+import { chooseEvictions } from './eviction.ts'
+import type { NoStreamReason, ProxyStream, StreamClient, StreamWaiter } from './proxy-stream.ts'
+import { ClientHolding, isEndpointFull, isWithinShare } from './shares.ts'
+import { type SlotUser, type Waiting, WaitingLine } from './waiting-line.ts'
 
 export interface StreamSlotsLimits {
   /** How long an unused stream is kept; below the keep-alive of common servers (Node: 5 s). */
   readonly idleMs: number
-  /** How long an exchange may wait for a stream. */
+  /** How long an exchange may wait for a stream; with a tick below the 10 s of the agent's probe. */
   readonly queueMs: number
   /** How many exchanges may wait at once. */
   readonly queueLength: number
+  /** Streams that are kept for endpoints that hold few; fewer in a session that has few. */
+  readonly reserved: number
+  /** How long somebody has waited when an exchange of somebody else is ended. */
+  readonly evictAfterMs: number
+  /** How many are ended in one tick at most. */
+  readonly evictions: number
+  /** Bytes a second; an exchange that moves as many is never ended for others. 0: none is. */
+  readonly leastRate: number
 }
 
 export const STREAM_SLOTS_LIMITS: StreamSlotsLimits = {
   idleMs: 4_000,
-  queueMs: 30_000,
+  queueMs: 7_000,
   queueLength: 4_096,
+  reserved: 16,
+  evictAfterMs: 2_000,
+  evictions: 8,
+  leastRate: 16_000,
 }
+
+/** A session with few streams reserves no larger part of them. */
+const RESERVED_PART = 8
 
 export interface StreamSlotsOptions {
   readonly session: Session
   readonly clock?: Clock
   readonly limits?: Partial<StreamSlotsLimits>
-}
-
-/** One of those that share the slots. */
-export interface SlotUser {
-  /** Opens a stream at once; undefined when there is no slot, or no session. */
-  open(clientAddr: string): ProxyStream | undefined
-  /** The tick since which its oldest idle stream is unused; infinite when there is none. */
-  readonly oldestIdle: number
-  retireOldest(): void
-  /** Retires what is idle since `tick` or longer. */
-  retireIdle(tick: number): void
-}
-
-interface Waiting {
-  readonly user: SlotUser
-  readonly clientAddr: string
-  readonly until: number
+  /** For bytes of the whole gateway that wait for somebody. */
+  readonly buffers?: BufferAccount
 }
 
 /** How often idle streams and waiting exchanges are looked at. */
 const TICK_MS = 500
 
 /**
- * The stream budget of one agent session, shared by the pools of its endpoints; all but `close()` is
- * theirs to call. The SDK's session dies silently above its limit, so who finds no slot waits in one
- * line, first come first served.
+ * The streams of one agent session, shared by the pools of its endpoints; all but `close()` is theirs
+ * to call. The SDK's session dies silently above its limit, so who finds no stream waits in a line.
+ *
+ * INVARIANTS
+ * - A stream counts for its endpoint and its client from when an exchange gets it until it is idle
+ *   again, or its slot is free: one that was given up holds its slot until the device lets go.
+ * - An exchange gets a stream within the shares of its endpoint and its client alone (`shares.ts`).
+ * - Between two calls nobody in the line could have a stream: who may, but finds no slot, has an idle
+ *   stream of somebody retired for it. `#serve` is called whenever a slot or a stream gets free.
+ * - Exchanges of others are ended only while somebody waits, and has waited for a while.
  */
 export class StreamSlots {
   readonly session: Session
+  /** How many streams are kept for endpoints that hold few. */
+  readonly reserved: number
+  /** For bytes of this device that wait for somebody. */
+  readonly buffers: BufferAccount
   readonly #clock: Clock
   readonly #limits: StreamSlotsLimits
   readonly #users = new Set<SlotUser>()
-  readonly #queue = new Map<StreamWaiter, Waiting>()
+  /** Those with idle streams. */
+  readonly #resting = new Set<SlotUser>()
+  /** By network; those that hold or wait for a stream. */
+  readonly #clients = new Map<string, ClientHolding>()
+  readonly #line: WaitingLine
   readonly #closing = new AbortController()
+  /** Idle streams of all users. */
+  #idle = 0
+  /** Idle streams that were retired for somebody in the line and whose slots are not free yet. */
+  readonly #freeing = new Set<ProxyStream>()
   #isTicking = false
+  #isServing = false
   #isAwaitingSlot = false
   #ticks = 0
 
-  constructor({ session, clock = systemClock, limits }: StreamSlotsOptions) {
+  constructor(options: StreamSlotsOptions) {
+    const { session, clock = systemClock, limits, buffers = new BufferAccount() } = options
     this.session = session
+    this.buffers = buffers.forDevice()
     this.#clock = clock
     this.#limits = { ...STREAM_SLOTS_LIMITS, ...limits }
+    this.#line = new WaitingLine(this.#limits.queueLength)
+    const { reserved } = this.#limits
+    this.reserved = Math.min(reserved, Math.floor(session.freeSlots / RESERVED_PART))
   }
 
   /** How many exchanges may wait at once. */
@@ -72,7 +101,12 @@ export class StreamSlots {
 
   /** Exchanges that wait for a stream. */
   get waiting(): number {
-    return this.#queue.size
+    return this.#line.length
+  }
+
+  /** Clients that hold streams or wait for one. */
+  get clients(): number {
+    return this.#clients.size
   }
 
   /** Counts up while a stream is idle or somebody waits. */
@@ -80,79 +114,145 @@ export class StreamSlots {
     return this.#ticks
   }
 
-  /** Opens a stream of a user, as soon as there is a slot. */
-  request(user: SlotUser, clientAddr: string, waiter: StreamWaiter): void {
-    if (this.#closing.signal.aborted) {
+  /** Free slots, and idle streams, whose slots can be had back. */
+  get available(): number {
+    return this.session.freeSlots + this.#idle
+  }
+
+  get isClosed(): boolean {
+    return this.#closing.signal.aborted
+  }
+
+  join(user: SlotUser): void {
+    this.#users.add(user)
+  }
+
+  /** Gives a user a stream for an exchange of a client: at once, or as soon as there is one. */
+  request(user: SlotUser, client: StreamClient, waiter: StreamWaiter, isFresh: boolean): void {
+    if (this.isClosed) {
       waiter.onNoStream('session-over')
-    } else if (this.#queue.size === 0 && this.session.freeSlots > 0) {
-      this.#open(user, clientAddr, waiter)
-    } else if (this.#queue.size >= this.#limits.queueLength) {
-      waiter.onNoStream('queue-full')
-    } else {
-      const until = this.#clock.monotonic() + this.#limits.queueMs
-      this.#queue.set(waiter, { user, clientAddr, until })
-      this.#evictOldest()
-      this.#awaitSlot()
+      return
+    }
+    const clientAddr = client.address
+    const clientHolding = this.#clientOf(client.network)
+    const since = this.#clock.monotonic()
+    const asking = { waiter, user, clientAddr, clientHolding, isFresh, since }
+    const mayTake = this.#mayTake(asking)
+    if (mayTake && this.#hasStream(asking)) {
+      this.#give(asking)
+    } else if (this.#line.add(asking)) {
+      if (mayTake) this.#freeSlot()
       this.#startTicking()
+    } else {
+      this.#forget(clientHolding)
+      waiter.onNoStream('saturated')
     }
   }
 
   /** Takes a waiter out of the line; nothing is called any more. */
   cancel(waiter: StreamWaiter): void {
-    this.#queue.delete(waiter)
+    const waiting = this.#line.remove(waiter)
+    if (waiting) this.#forget(waiting.clientHolding)
   }
 
-  /**
-   * Finds a use for a stream that a user has back: who is first in line gets it when it waits for
-   * the same user, else the slot. True when the user may keep it.
-   */
-  offer(stream: ProxyStream, user: SlotUser): boolean {
-    if (this.#closing.signal.aborted) {
-      stream.retire()
-      return false
-    }
-    const [first] = this.#queue
-    if (!first) {
-      this.#users.add(user)
-      this.#startTicking()
-      return true
-    }
-    const [waiter, waiting] = first
-    if (waiting.user === user) {
-      this.#queue.delete(waiter)
-      waiter.onStream(stream)
-    } else {
-      stream.retire()
-    }
-    return false
+  /** A stream of a user is idle. */
+  onIdle(user: SlotUser, client: ClientHolding | undefined): void {
+    this.#idle += 1
+    this.#resting.add(user)
+    this.#uncount(user, client)
+    this.#startTicking()
+    this.#serve()
   }
 
-  /** Refuses the waiters of a user. */
+  /** An idle stream of a user was retired, or has closed; it counts again until its slot is free. */
+  onIdleRetired(user: SlotUser): void {
+    this.#idle -= 1
+    this.#line.countEndpoint(user, 1)
+  }
+
+  /** The slot of a stream that was retired, or has closed, is free. */
+  onSlotFree(user: SlotUser, stream: ProxyStream): void {
+    this.#freeing.delete(stream)
+    this.#uncount(user, stream.client)
+    if (user.isClosed && user.holding.held === 0) this.#users.delete(user)
+    this.#serve()
+  }
+
+  /** Refuses the waiters of a user that has closed. */
   leave(user: SlotUser): void {
-    this.#users.delete(user)
-    for (const [waiter, waiting] of this.#queue) {
-      if (waiting.user === user) this.#refuse(waiter, 'session-over')
+    if (user.holding.held === 0) this.#users.delete(user)
+    for (const { waiter, user: its } of [...this.#line.all()]) {
+      if (its === user) this.#refuse(waiter, 'session-over')
     }
   }
 
   /** Ends the idle streams and refuses who waits; call it when the session is over. */
   close(): void {
-    if (this.#closing.signal.aborted) return
+    if (this.isClosed) return
     this.#closing.abort()
-    for (const user of this.#users) user.retireIdle(Number.POSITIVE_INFINITY)
-    for (const waiter of this.#queue.keys()) this.#refuse(waiter, 'session-over')
+    for (const user of [...this.#resting]) user.retireIdle(Number.POSITIVE_INFINITY)
+    for (const { waiter } of [...this.#line.all()]) this.#refuse(waiter, 'session-over')
   }
 
-  #open(user: SlotUser, clientAddr: string, waiter: StreamWaiter): void {
-    const stream = user.open(clientAddr)
-    if (stream) waiter.onStream(stream)
-    else waiter.onNoStream('session-over')
+  /** Within the shares, whether or not there is a stream right now. */
+  readonly #mayTake = ({ user, clientHolding }: Waiting): boolean =>
+    isWithinShare(this, user.holding.held, clientHolding.held)
+
+  /** Within the shares, and there is a stream. */
+  readonly #canTake = (waiting: Waiting): boolean =>
+    this.#mayTake(waiting) && this.#hasStream(waiting)
+
+  #hasStream({ user, isFresh }: Waiting): boolean {
+    return this.session.freeSlots > 0 || (!isFresh && user.oldestIdle !== Number.POSITIVE_INFINITY)
   }
 
-  #refuse(waiter: StreamWaiter, reason: NoStreamReason): void {
-    if (this.#queue.delete(waiter)) waiter.onNoStream(reason)
+  /** Gives a stream to who may have it, when there is one. */
+  #give({ waiter, user, clientAddr, clientHolding, isFresh }: Waiting): void {
+    const idle = isFresh ? undefined : user.takeIdle()
+    const stream = idle ?? user.open(clientAddr)
+    if (!stream) {
+      this.#forget(clientHolding)
+      waiter.onNoStream('session-over')
+      return
+    }
+    if (idle) this.#idle -= 1
+    this.#line.countEndpoint(user, 1)
+    this.#line.countClient(clientHolding, 1)
+    stream.lend(waiter, clientHolding)
+    waiter.onStream(stream)
   }
 
+  /** Serves who may have a stream, as long as there are streams. */
+  #serve(): void {
+    if (this.#isServing || this.#line.length === 0) return
+    this.#isServing = true
+    try {
+      for (;;) {
+        const first = this.#line.next(this.#mayTake)
+        if (!first) return
+        if (!this.#hasStream(first) && this.#freeing.size === 0) this.#freeSlot()
+        // Some peers let go before this returns; otherwise what is left may do for somebody else.
+        const next = this.#hasStream(first) ? first : this.#line.next(this.#canTake)
+        if (!next) return
+        this.#line.remove(next.waiter)
+        this.#give(next)
+      }
+    } finally {
+      this.#isServing = false
+    }
+  }
+
+  /** Gives up the longest unused stream of all users, for the sake of somebody who waits. */
+  #freeSlot(): void {
+    let oldest: SlotUser | undefined
+    for (const user of this.#resting) {
+      if (user.oldestIdle < (oldest?.oldestIdle ?? Number.POSITIVE_INFINITY)) oldest = user
+    }
+    oldest?.retireOldest((stream) => this.#freeing.add(stream))
+    this.#awaitSlot()
+  }
+
+  /** Streams that are not a pool's have slots, too. */
   #awaitSlot(): void {
     if (this.#isAwaitingSlot) return
     this.#isAwaitingSlot = true
@@ -162,24 +262,31 @@ export class StreamSlots {
     })
   }
 
-  #serve(): void {
-    while (this.session.freeSlots > 0) {
-      const [first] = this.#queue
-      if (!first) return
-      const [waiter, { user, clientAddr }] = first
-      this.#queue.delete(waiter)
-      this.#open(user, clientAddr, waiter)
-    }
-    if (this.#queue.size > 0) this.#awaitSlot()
+  #refuse(waiter: StreamWaiter, reason: NoStreamReason): void {
+    const waiting = this.#line.remove(waiter)
+    if (!waiting) return
+    this.#forget(waiting.clientHolding)
+    waiter.onNoStream(reason)
   }
 
-  /** Gives up the longest unused stream of all pools, for the sake of somebody who waits. */
-  #evictOldest(): void {
-    let oldest: SlotUser | undefined
-    for (const user of this.#users) {
-      if (user.oldestIdle < (oldest?.oldestIdle ?? Number.POSITIVE_INFINITY)) oldest = user
+  #clientOf(network: string): ClientHolding {
+    let holding = this.#clients.get(network)
+    if (!holding) {
+      holding = new ClientHolding(network)
+      this.#clients.set(network, holding)
     }
-    oldest?.retireOldest()
+    return holding
+  }
+
+  #uncount(user: SlotUser, client: ClientHolding | undefined): void {
+    this.#line.countEndpoint(user, -1)
+    if (!client) return
+    this.#line.countClient(client, -1)
+    this.#forget(client)
+  }
+
+  #forget(client: ClientHolding): void {
+    if (client.held === 0 && client.waiting === 0) this.#clients.delete(client.network)
   }
 
   #startTicking(): void {
@@ -191,7 +298,7 @@ export class StreamSlots {
 
   async #tickWhileNeeded(): Promise<void> {
     try {
-      while (this.#queue.size > 0 || this.#users.size > 0) {
+      while (this.#line.length > 0 || this.#resting.size > 0) {
         await this.#clock.sleep(TICK_MS, this.#closing.signal)
         this.#tick()
       }
@@ -203,14 +310,36 @@ export class StreamSlots {
   #tick(): void {
     this.#ticks += 1
     const idleTicks = Math.ceil(this.#limits.idleMs / TICK_MS)
-    for (const user of this.#users) {
+    for (const user of this.#resting) {
       user.retireIdle(this.#ticks - idleTicks)
-      if (user.oldestIdle === Number.POSITIVE_INFINITY) this.#users.delete(user)
+      if (user.oldestIdle === Number.POSITIVE_INFINITY) this.#resting.delete(user)
     }
+    if (this.#line.length === 0) return
     const now = this.#clock.monotonic()
-    for (const [waiter, { until }] of this.#queue) {
-      if (until > now) break
-      this.#refuse(waiter, 'queue-timeout')
+    for (const { waiter, since } of this.#line.all()) {
+      if (since + this.#limits.queueMs > now) break
+      this.#refuse(waiter, 'saturated')
     }
+    // A slot that does not get free must not hold up the line.
+    this.#freeing.clear()
+    this.#serve()
+    this.#evict(now)
+  }
+
+  /** Ends exchanges of others for who is next, once that one has waited for a while. */
+  #evict(now: number): void {
+    const { leastRate, evictAfterMs, evictions } = this.#limits
+    const waiting = this.#line.next(() => true)
+    const isDue = ({ since }: Waiting) => now - since >= evictAfterMs
+    if (!waiting || !isDue(waiting) || this.#mayTake(waiting)) return
+    let most = 0
+    for (const other of this.#line.all()) {
+      if (most === evictions || !isDue(other)) break
+      most += 1
+    }
+    const isFull = isEndpointFull(this, waiting.user.holding.held)
+    const users = this.#users
+    const chosen = chooseEvictions({ users, waiting, isEndpointFull: isFull, leastRate, most })
+    for (const stream of chosen) stream.user?.evict()
   }
 }

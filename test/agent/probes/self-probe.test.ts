@@ -164,6 +164,31 @@ describe('SelfProbe', () => {
     expect(rebuilds).toEqual([])
   })
 
+  it('tells a busy device from a broken link, and asks for no new one', async () => {
+    const { clock, results, rebuilds, setAnswer, start, probe } = setUp()
+    setAnswer(() => ({ status: 503, serviceCode: 'ERR_GATEWAY_SATURATED' }))
+    await start()
+    for (let probes = 0; probes < 10; probes += 1) await clock.advance(TIMINGS.retryMs)
+    expect(results.length).toBeGreaterThan(8)
+    expect(new Set(results.map((problem) => problem?.reason))).toEqual(new Set(['saturated']))
+    expect([probe.reachable, probe.problem?.serviceCode]).toEqual(['no', 'ERR_GATEWAY_SATURATED'])
+    expect(rebuilds).toEqual([])
+  })
+
+  it('does not add up failures with a busy device between them', async () => {
+    const { clock, rebuilds, setAnswer, start } = setUp()
+    const busy = () => ({ status: 503, serviceCode: 'ERR_GATEWAY_SATURATED' })
+    setAnswer(fails)
+    await start()
+    for (const answer of [busy, fails, busy, fails]) {
+      setAnswer(answer)
+      await clock.advance(TIMINGS.retryMs)
+    }
+    expect(rebuilds).toEqual([])
+    await clock.advance(TIMINGS.retryMs)
+    expect(rebuilds).toHaveLength(1)
+  })
+
   it('waits while there is nothing to reach, and probes as soon as there is', async () => {
     const { probe, clock, asked, setUrl, start } = setUp()
     setUrl(undefined)

@@ -191,11 +191,12 @@ async function finish(
 
 /** After everything has ended no stream, slot, waiter or timer is left. */
 function checkNothingLeft(site: MemorySite, free: number): void {
-  const { endpoint, plain, slots, session, connections, clock, captured } = site
+  const { endpoint, plain, slots, session, buffers, connections, clock, captured } = site
   const errors = captured.lines.filter(({ msg }) => msg !== 'policy failed')
   expect(errors).toEqual([])
   expect(connections.size).toBe(0)
-  expect(slots.waiting).toBe(0)
+  expect([slots.waiting, slots.clients, buffers.bytes]).toEqual([0, 0, 0])
+  expect([endpoint.streams.holding.held, plain.streams.holding.held]).toEqual([0, 0])
   expect([endpoint.traffic.active, plain.traffic.active]).toEqual([0, 0])
   expect(session.freeSlots).toBe(free)
   expect(clock.sleeping).toBe(0)

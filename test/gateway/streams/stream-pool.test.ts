@@ -24,7 +24,13 @@ class Asker {
   onNoStream(reason: NoStreamReason): void {
     this.refused = reason
   }
+
+  readonly pace = { rate: undefined, isHeldUp: false }
+
+  evict(): void {}
 }
+
+const CLIENT = { address: '1.2.3.4:5', network: '1.2.3.4' }
 
 interface RigOptions {
   readonly openStreams?: number
@@ -59,7 +65,7 @@ async function startRig({ openStreams = 448, queueLength = 10 }: RigOptions = {}
     })
   const ask = (pool: StreamPool) => {
     const asker = new Asker()
-    pool.acquire('1.2.3.4:5', asker)
+    pool.acquire(CLIENT, asker)
     return asker
   }
   return { session, agent, clock, slots, accepted, createPool, ask, pool: createPool('ep_a') }
@@ -133,15 +139,15 @@ describe('StreamPool', () => {
     await eventually(() => expect(foreign.stream).toBeDefined())
   })
 
-  it('refuses an asker after 30 s in line, and at once when the line is full', async () => {
+  it('refuses an asker before a probe gives up, and at once when the line is full', async () => {
     const { pool, ask, clock } = await startRig({ openStreams: 1, queueLength: 1 })
     ask(pool)
     const waiting = ask(pool)
-    expect(ask(pool).refused).toBe('queue-full')
-    await clock.advance(29_000)
+    expect(ask(pool).refused).toBe('saturated')
+    await clock.advance(6_500)
     expect(waiting.refused).toBeUndefined()
-    await clock.advance(2_000)
-    expect(waiting.refused).toBe('queue-timeout')
+    await clock.advance(1_500)
+    expect(waiting.refused).toBe('saturated')
   })
 
   it('closed, refuses who asks and who waits, and lets exchanges go on', async () => {
@@ -216,8 +222,8 @@ describe('StreamPool', () => {
       second.stream = stream
       young.cancel(third)
     }
-    young.acquire('1.2.3.4:5', second)
-    young.acquire('1.2.3.4:5', third)
+    young.acquire(CLIENT, second)
+    young.acquire(CLIENT, third)
     const free = session.freeSlots
     ready.resolve()
     await ready.promise
@@ -234,7 +240,7 @@ describe('StreamPool', () => {
     const ready = createDeferred()
     const young = createPool('ep_b', ready.promise)
     const waiting = ask(young)
-    expect(ask(young).refused).toBe('queue-full')
+    expect(ask(young).refused).toBe('saturated')
     young.close()
     expect(waiting.refused).toBe('session-over')
     const free = session.freeSlots

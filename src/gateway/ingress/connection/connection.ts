@@ -1,18 +1,20 @@
 import { TLSSocket } from 'node:tls'
 import type { ConnectionStage, SharedConnection } from '../../../base/limit/connection-shares.ts'
 import { formatListenAddress } from '../../../base/listen-address.ts'
+import { networkOf } from '../../../base/network.ts'
 import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
+import { type BufferAccount, BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
 import type { Client } from '../client.ts'
 import { type EdgeErrorCode, edgeErrorReply } from '../edge-error.ts'
 import { Exchange } from '../exchange.ts'
-import { GrowingBuffer } from '../http1/growing-buffer.ts'
 import { HeadScanner } from '../http1/head-scanner.ts'
 import { HttpSyntaxError, type SyntaxFault } from '../http1/http-syntax-error.ts'
 import { parseRequestHead, type RequestHead } from '../http1/request-head.ts'
 import type { IngressContext } from '../ingress-context.ts'
 import type { IngressListener } from '../ingress-listener.ts'
 import { encodeReply } from '../local-reply.ts'
+import { ClientOutput } from './client-output.ts'
 import type { ClientSocket } from './client-socket.ts'
 import { ConnectionFacts, plainAddress } from './connection-facts.ts'
 import { LingeringClose } from './lingering-close.ts'
@@ -23,9 +25,6 @@ const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
   'unmet-expectation': 'ERR_GATEWAY_EXPECTATION',
   'not-implemented': 'ERR_GATEWAY_NOT_IMPLEMENTED',
 }
-
-/** Smaller pieces are put together while the client does not take them. */
-const SMALL_BYTES = 1_024
 
 export interface ClientConnectionOptions {
   readonly socket: ClientSocket
@@ -38,23 +37,26 @@ export interface ClientConnectionOptions {
  * A client's connection: one request after the other, each answered before the next is looked at
  * (RFC 9112 9.3.2). The socket has to allow half-open connections.
  */
-export class ClientConnection implements Client, SharedConnection {
+export class ClientConnection implements Client, SharedConnection, BufferHolder {
   readonly listener: IngressListener
   readonly ip: string
   readonly address: string
+  readonly network: string
   readonly responseScanner = new HeadScanner()
   readonly #socket: ClientSocket
   readonly #context: IngressContext
   readonly #onClose: (connection: ClientConnection) => void
   readonly #scanner: HeadScanner
+  readonly #output: ClientOutput
+  readonly #claim: BufferClaim
+  /** What the client had taken when the exchange began. */
+  #takenBefore = 0
   #isStopping = false
   readonly #openedAt: number
   /** Endpoints whose connect rules are done with; they go when the endpoint does. */
   readonly #admittedBy = new WeakSet<Endpoint>()
   #facts: Connection | undefined
   #exchange: Exchange | undefined
-  /** Small pieces that wait for the socket; no more than the window of a stream. */
-  readonly #backlog = new GrowingBuffer()
   /** Bytes of later requests, while a response is due. */
   #held: Buffer | undefined
   #isReading = false
@@ -62,7 +64,6 @@ export class ClientConnection implements Client, SharedConnection {
   #closing: LingeringClose | undefined
   /** When to close, monotonic; an exchange and an upgrade have deadlines of their own. */
   #deadline: number
-  #lastTick = 0
   #idleSince: number
 
   constructor({ socket, listener, context, onClose }: ClientConnectionOptions) {
@@ -73,6 +74,9 @@ export class ClientConnection implements Client, SharedConnection {
     this.#openedAt = context.clock.now()
     this.ip = plainAddress(socket.remoteAddress ?? '')
     this.address = formatListenAddress({ host: this.ip, port: socket.remotePort ?? 0 })
+    this.network = networkOf(this.ip)
+    this.#output = new ClientOutput(socket, context.coalescer, () => this.countHeld())
+    this.#claim = new BufferClaim(this, context.buffers)
     const { headBytes, headFields, headMs } = context.limits
     this.#scanner = new HeadScanner({ maxBytes: headBytes, maxFields: headFields })
     this.#deadline = context.now + headMs
@@ -91,6 +95,7 @@ export class ClientConnection implements Client, SharedConnection {
     // What went wrong with a client is the client's affair; `close` follows.
     socket.on('error', () => {})
     socket.on('close', () => {
+      this.#claim.close()
       this.#onClose(this)
       this.#guard(() => this.#exchange?.onClientClose())
     })
@@ -133,6 +138,7 @@ export class ClientConnection implements Client, SharedConnection {
   /** Looks at the deadlines; `now` is monotonic. */
   sweep(now: number): void {
     this.#guard(() => {
+      this.countHeld()
       if (this.#closing) this.#linger(this.#closing, now)
       else if (this.#exchange) this.#exchange.sweep(now)
       else if (now > this.#deadline) this.#onDeadline()
@@ -162,26 +168,44 @@ export class ClientConnection implements Client, SharedConnection {
   }
 
   write(chunk: Buffer): boolean {
-    // Each write that waits costs an object: a device that sends byte by byte would cost megabytes.
-    if (chunk.length < SMALL_BYTES && this.#socket.writableNeedDrain) {
-      this.#backlog.append(chunk)
-      return false
-    }
-    this.#flushBacklog()
-    return this.#put(chunk)
-  }
-
-  #put(chunk: Buffer): boolean {
-    const { coalescer } = this.#context
-    const tick = coalescer.tick()
-    if (tick === this.#lastTick) coalescer.cork(this.#socket)
-    this.#lastTick = tick
-    return this.#socket.write(chunk)
+    return this.#output.write(chunk)
   }
 
   end(): void {
-    this.#flushBacklog()
-    this.#socket.end()
+    this.#output.end()
+  }
+
+  get unreadBytes(): number {
+    return this.#output.heldBytes
+  }
+
+  get takenBytes(): number {
+    return this.#output.takenBytes
+  }
+
+  /** See `BufferHolder`: what waits for the client, and what waits for a device. */
+  get heldBytes(): number {
+    return this.unreadBytes + (this.#held?.length ?? 0) + (this.#exchange?.heldBytes ?? 0)
+  }
+
+  /** See `BufferHolder`. */
+  get movedBytes(): number {
+    return this.takenBytes - this.#takenBefore + (this.#exchange?.receivedBytes ?? 0)
+  }
+
+  /** See `BufferHolder`. What is under way hears of it when the socket has closed. */
+  onOverBudget(): void {
+    this.#exchange?.countCut()
+    this.abort()
+  }
+
+  charge(account: BufferAccount): void {
+    this.#takenBefore = this.takenBytes
+    this.#claim.moveTo(account, this.#context.now)
+  }
+
+  countHeld(): void {
+    this.#claim.update(this.#context.now)
   }
 
   abort(): void {
@@ -209,6 +233,7 @@ export class ClientConnection implements Client, SharedConnection {
     this.#isReading = true
     this.#guard(() => {
       for (let at = 0; at < chunk.length && !this.#closing; ) at = this.#readFrom(chunk, at)
+      this.countHeld()
     })
     this.#isReading = false
   }
@@ -287,12 +312,9 @@ export class ClientConnection implements Client, SharedConnection {
     else this.#closeGracefully()
   }
 
-  #flushBacklog(): void {
-    if (this.#backlog.length > 0) this.#put(this.#backlog.take())
-  }
-
   #onDrain(): void {
-    this.#flushBacklog()
+    this.#output.flush()
+    this.countHeld()
     if (this.#socket.writableNeedDrain) return
     if (this.#exchange) this.#exchange.onClientRoom()
     else this.#readHeld()

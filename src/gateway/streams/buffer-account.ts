@@ -1,0 +1,186 @@
+/** What a whole gateway may hold by default: a quarter of the memory that its systemd unit allows. */
+export const DEFAULT_BUFFER_BYTES = 201_326_592
+/**
+ * What a device may hold of that, and an endpoint. By default it is enough for all the streams that
+ * each can have, with a full window each: to end readers would only make room for the next ones.
+ */
+const DEVICE_PART = 2 / 3
+const ENDPOINT_PART = 1 / 2
+/** How far an account goes down when it was over its limit: so that this is done now and then. */
+const SHED_TO = 7 / 8
+/** Who has held something for less long is spared as long as others will do. */
+const YOUNG_MS = 2_000
+
+/** Who holds bytes that are on their way: a client's connection. */
+export interface BufferHolder {
+  readonly heldBytes: number
+  /** Bytes that have gone on, of the same exchange. */
+  readonly movedBytes: number
+  /** Lets go of what it holds, because the budget is used up. Nothing is called back meanwhile. */
+  onOverBudget(): void
+}
+
+/**
+ * Bytes that were received and have not gone on, because a client, or a device, does not take them: of
+ * an endpoint, of a device with all its endpoints, of the whole gateway. Counted as they are written;
+ * above a limit the holders go for whom it pays least, by bytes moved for each byte held.
+ */
+export class BufferAccount {
+  readonly #limitBytes: number
+  readonly #parent: BufferAccount | undefined
+  /** Those that hold something, of the whole tree. */
+  readonly #claims: Set<BufferClaim>
+  #bytes = 0
+  #isShedding = false
+
+  constructor(limitBytes = DEFAULT_BUFFER_BYTES, parent?: BufferAccount) {
+    this.#limitBytes = limitBytes
+    this.#parent = parent
+    this.#claims = parent ? parent.#claims : new Set()
+  }
+
+  get bytes(): number {
+    return this.#bytes
+  }
+
+  get limitBytes(): number {
+    return this.#limitBytes
+  }
+
+  /** The part of a device of this gateway. */
+  forDevice(): BufferAccount {
+    return new BufferAccount(this.#root.#limitBytes * DEVICE_PART, this)
+  }
+
+  /** The part of an endpoint of this device, or of this gateway. */
+  forEndpoint(): BufferAccount {
+    return new BufferAccount(this.#root.#limitBytes * ENDPOINT_PART, this)
+  }
+
+  /** For `BufferClaim`. */
+  enlist(claim: BufferClaim): void {
+    this.#claims.add(claim)
+  }
+
+  /** For `BufferClaim`. */
+  delist(claim: BufferClaim): void {
+    this.#claims.delete(claim)
+  }
+
+  /** For `BufferClaim`: so many bytes more, or fewer. */
+  add(bytes: number): void {
+    this.#bytes += bytes
+    this.#parent?.add(bytes)
+  }
+
+  /** Ends holders until no account from here up is above its limit; `now` is monotonic. */
+  enforce(now: number): void {
+    if (this.#bytes > this.#limitBytes) this.#shed(now)
+    this.#parent?.enforce(now)
+  }
+
+  /** True when what goes on this account goes on the other one, too. */
+  isPartOf(other: BufferAccount): boolean {
+    return this === other || this.#parent?.isPartOf(other) === true
+  }
+
+  #shed(now: number): void {
+    if (this.#isShedding) return
+    this.#isShedding = true
+    const claims = [...this.#claims].filter((claim) => claim.account.isPartOf(this))
+    // Sockets take bytes without a word.
+    for (const claim of claims) claim.recount(now)
+    if (this.#bytes > this.#limitBytes) {
+      const byWorth = claims
+        .map((claim) => ({ claim, isYoung: claim.since > now - YOUNG_MS, worth: claim.worth }))
+        .sort((a, b) => Number(a.isYoung) - Number(b.isYoung) || a.worth - b.worth)
+      for (const { claim } of byWorth) {
+        if (this.#bytes <= this.#limitBytes * SHED_TO) break
+        claim.end()
+      }
+    }
+    this.#isShedding = false
+  }
+
+  get #root(): BufferAccount {
+    return this.#parent ? this.#parent.#root : this
+  }
+}
+
+/** What one holder has on an account. */
+export class BufferClaim {
+  readonly #holder: BufferHolder
+  #account: BufferAccount
+  #bytes = 0
+  #since = 0
+  #isClosed = false
+
+  constructor(holder: BufferHolder, account: BufferAccount) {
+    this.#holder = holder
+    this.#account = account
+  }
+
+  get account(): BufferAccount {
+    return this.#account
+  }
+
+  get isEmpty(): boolean {
+    return this.#bytes === 0
+  }
+
+  /** Since when it holds something without a break, monotonic. */
+  get since(): number {
+    return this.#since
+  }
+
+  /** Bytes moved for each byte held. */
+  get worth(): number {
+    return this.#holder.movedBytes / Math.max(1, this.#bytes)
+  }
+
+  /** Counts what the holder has now, and sees to it that it is not too much. */
+  update(now: number): void {
+    if (this.recount(now) > 0) this.#account.enforce(now)
+  }
+
+  /** Counts what the holder has now; answers how much more that is. */
+  recount(now: number): number {
+    const held = this.#isClosed ? 0 : this.#holder.heldBytes
+    const change = held - this.#bytes
+    if (change === 0) return 0
+    if (this.#bytes === 0) {
+      this.#since = now
+      this.#account.enlist(this)
+    } else if (held === 0) {
+      this.#account.delist(this)
+    }
+    this.#bytes = held
+    this.#account.add(change)
+    return change
+  }
+
+  /** What it holds belongs on another account from now on. */
+  moveTo(account: BufferAccount, now: number): void {
+    const before = this.#account
+    if (account === before) return
+    this.#account = account
+    if (this.#bytes === 0) return
+    before.add(-this.#bytes)
+    before.delist(this)
+    account.add(this.#bytes)
+    account.enlist(this)
+    account.enforce(now)
+  }
+
+  /** Ends the holder. */
+  end(): void {
+    this.close()
+    this.#holder.onOverBudget()
+  }
+
+  /** Nothing counts any more. */
+  close(): void {
+    this.#isClosed = true
+    this.recount(0)
+  }
+}

@@ -1,0 +1,155 @@
+import { LeastFirst } from './least-first.ts'
+import type { ProxyStream, StreamWaiter } from './proxy-stream.ts'
+import { type ClientHolding, type Holding, mayWait } from './shares.ts'
+
+/** One of those that share the slots: the pool of an endpoint. */
+export interface SlotUser {
+  readonly holding: Holding
+  /** It asks for nothing any more, but its exchanges go on. */
+  readonly isClosed: boolean
+  /** Its streams that are with an exchange. */
+  readonly busy: Iterable<ProxyStream>
+  /** Opens a stream at once; undefined when there is no slot, or no session. */
+  open(clientAddr: string): ProxyStream | undefined
+  /** The idle stream that was used last. */
+  takeIdle(): ProxyStream | undefined
+  /** The tick since which its oldest idle stream is unused; infinite when there is none. */
+  readonly oldestIdle: number
+  /** `onRetire` hears of it first: its slot may be free before this returns. */
+  retireOldest(onRetire?: (stream: ProxyStream) => void): void
+  /** Retires what is idle since `tick` or longer. */
+  retireIdle(tick: number): void
+}
+
+/** An exchange in the line. */
+export interface Waiting {
+  readonly waiter: StreamWaiter
+  readonly user: SlotUser
+  /** `ip:port`. */
+  readonly clientAddr: string
+  readonly clientHolding: ClientHolding
+  /** It wants a stream that no exchange has used before. */
+  readonly isFresh: boolean
+  /** Monotonic. */
+  readonly since: number
+}
+
+/** Those who wait for the same endpoint on behalf of the same client, in the order they came. */
+interface ClientQueue {
+  readonly clientHolding: ClientHolding
+  readonly waiting: Set<Waiting>
+}
+
+/**
+ * Who waits for a stream of a device. It serves who holds least, the endpoint first, then the client:
+ * whoever holds many does not keep others waiting. Holdings are counted here alone, because they
+ * decide about the order. What a step costs does not depend on how many exchanges wait.
+ */
+export class WaitingLine {
+  readonly #places: number
+  readonly #all = new Map<StreamWaiter, Waiting>()
+  /** Those with exchanges in the line, by what they hold; so are the clients of each. */
+  readonly #users = new LeastFirst<SlotUser>()
+  readonly #clientsOf = new Map<SlotUser, LeastFirst<ClientQueue>>()
+  /** Where each client with exchanges in the line has them. */
+  readonly #queuesOf = new Map<ClientHolding, Map<SlotUser, ClientQueue>>()
+
+  /** `places`: how many exchanges may wait at once. */
+  constructor(places: number) {
+    this.#places = places
+  }
+
+  get length(): number {
+    return this.#all.size
+  }
+
+  /** In the order they came. */
+  all(): IterableIterator<Waiting> {
+    return this.#all.values()
+  }
+
+  /** False when there is no place, or its endpoint or client has its share of them. */
+  add(waiting: Waiting): boolean {
+    const { user, clientHolding } = waiting
+    const { holding } = user
+    const places = this.#places - this.#all.size
+    if (!mayWait(places, holding.waiting, clientHolding.waiting)) return false
+    if (holding.waiting === 0) this.#users.add(user, holding.held)
+    this.#queueOf(user, clientHolding).waiting.add(waiting)
+    holding.waiting += 1
+    clientHolding.waiting += 1
+    this.#all.set(waiting.waiter, waiting)
+    return true
+  }
+
+  /** Undefined when the waiter is not in the line. */
+  remove(waiter: StreamWaiter): Waiting | undefined {
+    const waiting = this.#all.get(waiter)
+    if (!waiting) return undefined
+    const { user, clientHolding } = waiting
+    const { holding } = user
+    this.#all.delete(waiter)
+    holding.waiting -= 1
+    clientHolding.waiting -= 1
+    const queue = this.#queueOf(user, clientHolding)
+    queue.waiting.delete(waiting)
+    if (queue.waiting.size === 0) {
+      this.#queuesOf.get(clientHolding)?.delete(user)
+      this.#clientsOf.get(user)?.remove(queue, clientHolding.held)
+    }
+    if (clientHolding.waiting === 0) this.#queuesOf.delete(clientHolding)
+    if (holding.waiting === 0) {
+      this.#clientsOf.delete(user)
+      this.#users.remove(user, holding.held)
+    }
+    return waiting
+  }
+
+  /** Who is served next of those who may be. */
+  next(mayHave: (waiting: Waiting) => boolean): Waiting | undefined {
+    for (const user of this.#users) {
+      // Who holds least comes first: when the first client may not, none behind it may.
+      const [first] = this.#clientsOf.get(user)?.first?.waiting ?? []
+      if (first && mayHave(first)) return first
+    }
+    return undefined
+  }
+
+  /** Counts a stream that an endpoint takes (1) or gives back (-1). */
+  countEndpoint(user: SlotUser, change: 1 | -1): void {
+    const { holding } = user
+    const from = holding.held
+    holding.held += change
+    if (holding.waiting > 0) this.#users.move(user, from, holding.held)
+  }
+
+  /** The same for a client. */
+  countClient(client: ClientHolding, change: 1 | -1): void {
+    const from = client.held
+    client.held += change
+    if (client.waiting === 0) return
+    for (const [user, queue] of this.#queuesOf.get(client) ?? []) {
+      this.#clientsOf.get(user)?.move(queue, from, client.held)
+    }
+  }
+
+  #queueOf(user: SlotUser, clientHolding: ClientHolding): ClientQueue {
+    let queues = this.#queuesOf.get(clientHolding)
+    if (!queues) {
+      queues = new Map()
+      this.#queuesOf.set(clientHolding, queues)
+    }
+    let queue = queues.get(user)
+    if (!queue) {
+      queue = { clientHolding, waiting: new Set() }
+      queues.set(user, queue)
+      let clients = this.#clientsOf.get(user)
+      if (!clients) {
+        clients = new LeastFirst()
+        this.#clientsOf.set(user, clients)
+      }
+      clients.add(queue, clientHolding.held)
+    }
+    return queue
+  }
+}
