@@ -1,9 +1,11 @@
 import { systemClock } from '../base/clock.ts'
 import { createLogger } from '../base/logger.ts'
 import { Compiler } from './compile.ts'
+import { atOnce } from './document/parts.ts'
 import { type PolicyProblem, ProblemList } from './document/problem.ts'
 import { SourcePositions } from './document/source-position.ts'
 import type { SourcePosition } from './document/yaml-text.ts'
+import { Lane } from './limit/lane.ts'
 import { LimiterTables } from './limit/limiter-tables.ts'
 
 /** A problem with its place in the text. */
@@ -20,8 +22,15 @@ export interface PolicyCheckOptions {
 export function checkPolicy(text: string, { service }: PolicyCheckOptions): PlacedProblem[] {
   const problems = new ProblemList()
   const base = { clock: systemClock, log: createLogger('silent') }
-  const limits = new LimiterTables(base)
-  new Compiler({ ...base, reach: {}, limits, previous: undefined }, problems).compile(text)
+  const options = {
+    ...base,
+    limits: new LimiterTables(base),
+    reach: {},
+    previous: undefined,
+    lane: new Lane(),
+    isRun: false,
+  }
+  atOnce(new Compiler(options, problems).compile(text))
   const positions = new SourcePositions(text)
   return problems.all.map((problem): PlacedProblem => {
     const isWarning = service === 'hosted' && problem.isForeign

@@ -10,22 +10,30 @@ import {
   type Sourced,
 } from './document/document.ts'
 import { child, isWithin } from './document/json-pointer.ts'
+import type { Parts } from './document/parts.ts'
 import { readPolicyText } from './document/policy-text.ts'
 import type { ProblemList } from './document/problem.ts'
 import { type ReadConfig, readConfig } from './document/read-config.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
 import type { CompiledExpression } from './expression/compiled-expression.ts'
+import { Account, MAX_STEPS } from './expression/cost/account.ts'
 import type { ExpressionLanguage } from './expression/expression.ts'
 import type { Scope } from './expression/expression-check.ts'
 import { ExpressionProblem } from './expression/expression-problem.ts'
 import { aType, canBe } from './expression/expression-type.ts'
 import { splitTemplate, Template } from './expression/template.ts'
+import { type Lane, LaneMember } from './limit/lane.ts'
 import type { LimiterTables } from './limit/limiter-tables.ts'
 import type { PolicyReach } from './outbound/policy-reach.ts'
 import { PHASES, type Phase } from './phase.ts'
 import { policyLanguage } from './policy-language.ts'
 import { PolicyScope } from './policy-scope.ts'
-import { type CompiledAction, type CompiledRule, PhaseRules } from './run-phase.ts'
+import { type CompiledAction, type CompiledRule, leastStepsOf, PhaseRules } from './run-phase.ts'
+
+/** Interpolations of one action. */
+const MAX_INTERPOLATIONS = 200
+/** What it takes to build an action, in characters of expressions. */
+const ACTION_WORK = 50
 
 /** State of actions by what identifies them: their phase, type and configuration. */
 export type ActionStates = ReadonlyMap<string, unknown>
@@ -36,6 +44,10 @@ export interface CompilerOptions {
   readonly reach: PolicyReach
   readonly limits: LimiterTables
   readonly previous: ActionStates | undefined
+  /** Where the policy waits for its turns when it is costly. */
+  readonly lane: Lane
+  /** True when requests will come: what would hold up the first one is done before. */
+  readonly isRun: boolean
 }
 
 /** An action, where its source stands and what it is judged by. */
@@ -53,6 +65,8 @@ export class Compiler {
   readonly #language: ExpressionLanguage<PolicyExchange>
   readonly #scope = new PolicyScope()
   readonly #states = new Map<string, unknown>()
+  /** For everything that can be computed before there is a request. */
+  readonly #constants = new Account(MAX_STEPS, 'the constants of the policy take too long')
 
   constructor(options: CompilerOptions, problems: ProblemList) {
     this.#options = options
@@ -66,35 +80,74 @@ export class Compiler {
   }
 
   /** Compiles JSON or YAML text, or a document that was parsed already; null has no rules. */
-  compile(source: unknown): Readonly<Record<Phase, PhaseRules>> {
-    const document = typeof source === 'string' ? this.#read(source) : (source ?? {})
+  *compile(source: unknown): Parts<Readonly<Record<Phase, PhaseRules>>> {
+    const document = typeof source === 'string' ? yield* this.#read(source) : (source ?? {})
     this.#problems.about(document)
     const { isEnabled, rules: sources } = readDocument(document, this.#problems)
-    const [onTcpConnect, onHttpRequest, onHttpResponse] = PHASES.map((phase) => {
+    const { log, lane } = this.#options
+    const member = new LaneMember(lane)
+    const phases: Partial<Record<Phase, PhaseRules>> = {}
+    for (const phase of PHASES) {
       this.#scope.enterPhase(phase)
-      const rules = sources[phase].map((rule) => this.#compileRule(rule, phase))
-      return new PhaseRules(phase, isEnabled ? rules : [], this.#options.log)
-    }) as [PhaseRules, PhaseRules, PhaseRules]
-    return {
-      on_tcp_connect: onTcpConnect,
-      on_http_request: onHttpRequest,
-      on_http_response: onHttpResponse,
+      const rules: CompiledRule[] = []
+      for (const rule of sources[phase]) rules.push(yield* this.#compileRule(rule, phase))
+      this.#refuseCostly(rules, phase)
+      phases[phase] = new PhaseRules(phase, isEnabled ? rules : [], log, member)
     }
+    return phases as Record<Phase, PhaseRules>
   }
 
   /** What can be read of a text; without anything there are no rules, and a problem. */
-  #read(text: string): unknown {
-    const read = readPolicyText(text, this.#problems)
+  *#read(text: string): Parts<unknown> {
+    const read = yield* readPolicyText(text, this.#problems)
     return read ? read.value : {}
   }
 
-  #compileRule(rule: RuleSource, phase: Phase): CompiledRule {
-    const expressions = rule.expressions.flatMap(
-      (expression) => this.#compileCondition(expression, phase) ?? [],
-    )
-    const actions = rule.actions.flatMap((action) => this.#compileAction(action, phase) ?? [])
+  *#compileRule(rule: RuleSource, phase: Phase): Parts<CompiledRule> {
+    const expressions: CompiledExpression<PolicyExchange>[] = []
+    for (const source of rule.expressions) {
+      const expression = this.#compileCondition(source, phase)
+      if (expression) expressions.push(expression)
+      yield source.value.length
+    }
+    const actions: CompiledAction[] = []
+    for (const source of rule.actions) {
+      const isPrepared = yield* this.#prepareAction(source)
+      const action = isPrepared ? this.#compileAction(source, phase) : undefined
+      if (action) actions.push(action)
+      yield ACTION_WORK
+    }
     this.#warnUnreachable(rule)
     return { name: rule.name, expressions, actions }
+  }
+
+  /**
+   * An action is built at once: what takes longest about its expressions is done before. False when
+   * it has too many.
+   */
+  *#prepareAction({ type, config, pointer }: ActionSource): Parts<boolean> {
+    const pieces = Array.from(textsIn(config)).flatMap((text) => splitTemplate(text).pieces)
+    const expressions = pieces.filter((piece) => piece.kind === 'expression')
+    if (expressions.length > MAX_INTERPOLATIONS) {
+      const message = `An action may have ${MAX_INTERPOLATIONS} interpolations, and this one has ${expressions.length}.`
+      this.#problems.add('tooManyItems', pointer, message)
+      const action = ACTIONS.get(type)
+      if (action) this.#scope.addAction(action)
+      return false
+    }
+    for (const { source } of expressions) {
+      this.#language.prepare(source)
+      yield source.length
+    }
+    return true
+  }
+
+  /** What comes to too much although every rule that can does not match. */
+  #refuseCostly(rules: readonly CompiledRule[], phase: Phase): void {
+    const steps = leastStepsOf(rules)
+    if (steps <= MAX_STEPS) return
+    const message = `The rules take at least ${Math.ceil(steps)} steps, and a request has ${MAX_STEPS} for all of them.`
+    this.#problems.add('tooManyItems', `/${phase}`, message)
   }
 
   #compileCondition({ value, pointer }: Sourced<string>, phase: Phase) {
@@ -122,7 +175,8 @@ export class Compiler {
     const phase = this.#phaseFor(action, source, rulePhase)
     const run = action.build(config.value, this.#context({ action, config, pointer, phase }))
     this.#scope.addAction(action)
-    return { type, run, alwaysEnds: action.alwaysEnds(config.value) }
+    const { neverEnds } = action
+    return { type, run, neverEnds, alwaysEnds: action.alwaysEnds(config.value) }
   }
 
   /** An action that stands where it cannot is judged as if it stood where it can. */
@@ -204,7 +258,9 @@ export class Compiler {
     start?: number,
   ): CompiledExpression<PolicyExchange> | undefined {
     try {
-      return this.#language.compile(source, scope)
+      const expression = this.#language.compile(source, scope, this.#constants)
+      if (this.#options.isRun) expression.prepare()
+      return expression
     } catch (error) {
       if (!(error instanceof ExpressionProblem)) throw error
       const kind = start === undefined ? 'expression' : 'interpolation'
@@ -224,6 +280,14 @@ export class Compiler {
     if (!next) return
     const message = `This action never runs: ${actions[end]?.type} before it ends the phase.`
     this.#problems.add('unreachable', next.pointer, message, { severity: 'warning' })
+  }
+}
+
+/** All texts of a configuration, however deep. */
+function* textsIn(value: unknown): Iterable<string> {
+  if (typeof value === 'string') yield value
+  else if (typeof value === 'object' && value !== null) {
+    for (const item of Object.values(value)) yield* textsIn(item)
   }
 }
 

@@ -6,6 +6,7 @@ import type { ValueInput } from './expression/value.ts'
 import type { Variable } from './expression/variable.ts'
 import { ATTEMPTS } from './outbound/http-asker.ts'
 import { FUNCTIONS } from './vocabulary/all-functions.ts'
+import { FUNCTION_PRICES } from './vocabulary/function-prices.ts'
 import { POLICY_MEANING } from './vocabulary/policy-meaning.ts'
 import { VARIABLES } from './vocabulary/variables.ts'
 
@@ -34,6 +35,8 @@ export function policyLanguage(clock: Clock): ExpressionLanguage<PolicyExchange>
     clock,
     functions: FUNCTIONS,
     variables,
+    prices: FUNCTION_PRICES,
+    accountOf: ({ account }) => account,
     meaning: POLICY_MEANING,
   })
   LANGUAGES.set(clock, language)

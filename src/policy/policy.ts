@@ -1,14 +1,19 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { type ActionStates, Compiler } from './compile.ts'
+import { atOnce, type Parts } from './document/parts.ts'
 import { PolicyError, type PolicyProblem, ProblemList } from './document/problem.ts'
 import { CONTINUE, type MaybePromise, type Outcome } from './exchange/outcome.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
+import { Lane, LaneMember } from './limit/lane.ts'
 import { LimiterTables } from './limit/limiter-tables.ts'
 import { RateLimiter } from './limit/rate-limiter.ts'
 import type { PolicyReach } from './outbound/policy-reach.ts'
 import type { Phase } from './phase.ts'
 import type { PhaseRules } from './run-phase.ts'
+
+/** Characters of a document that are compiled at a stretch: about 1 ms. */
+const PART_CHARACTERS = 400
 
 export interface PolicyOptions extends PolicyReach {
   readonly clock: Clock
@@ -17,6 +22,8 @@ export interface PolicyOptions extends PolicyReach {
   readonly limits?: LimiterTables | undefined
   /** The policy that this one replaces: counters of actions that did not change are taken over. */
   readonly previous?: CompiledPolicy | undefined
+  /** Shared by all policies of a process, so that costly ones wait for each other. */
+  readonly lane?: Lane
 }
 
 interface PolicyParts {
@@ -74,10 +81,48 @@ export class CompiledPolicy {
  * Throws PolicyError with every problem at once.
  */
 export function compilePolicy(source: unknown, options: PolicyOptions): CompiledPolicy {
+  return atOnce(policyInParts(source, options, false))
+}
+
+/** The same in turns with everything else: a long document takes longer than others should wait. */
+export async function compilePolicyInTurns(
+  source: unknown,
+  options: PolicyOptions & { readonly lane: Lane },
+): Promise<CompiledPolicy> {
+  const parts = policyInParts(source, options, true)
+  const member = new LaneMember(options.lane)
+  let characters = 0
+  let part = parts.next()
+  while (!part.done) {
+    characters += part.value
+    if (characters >= PART_CHARACTERS) {
+      await member.turn()
+      characters = 0
+    }
+    part = parts.next()
+  }
+  return part.value
+}
+
+function* policyInParts(
+  source: unknown,
+  options: PolicyOptions,
+  isRun: boolean,
+): Parts<CompiledPolicy> {
   const problems = new ProblemList()
-  const { clock, log, limits = new LimiterTables({ clock, log }), previous, ...reach } = options
-  const compiler = new Compiler({ clock, log, reach, limits, previous: previous?.states }, problems)
-  const phases = compiler.compile(source)
+  const {
+    clock,
+    log,
+    limits = new LimiterTables({ clock, log }),
+    previous,
+    lane = new Lane(),
+    ...reach
+  } = options
+  const compiler = new Compiler(
+    { clock, log, reach, limits, previous: previous?.states, lane, isRun },
+    problems,
+  )
+  const phases = yield* compiler.compile(source)
   if (problems.hasErrors) throw new PolicyError(problems.all)
   return new CompiledPolicy({ phases, states: compiler.states, warnings: problems.all })
 }

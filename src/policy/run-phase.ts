@@ -3,8 +3,21 @@ import type { RunningAction } from './actions/action.ts'
 import { CLOSE, CONTINUE, type MaybePromise, type Outcome, refuse } from './exchange/outcome.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
 import type { CompiledExpression } from './expression/compiled-expression.ts'
-import { EvaluationError } from './expression/evaluation.ts'
+import { EvaluationError } from './expression/evaluation-error.ts'
+import type { LaneMember } from './limit/lane.ts'
 import type { Phase } from './phase.ts'
+
+/** Where a phase goes on: an action above 0 has a rule around it that matches. */
+interface Place {
+  readonly rule: number
+  readonly expression: number
+  readonly action: number
+}
+
+const START: Place = { rule: 0, expression: 0, action: 0 }
+/** What it takes to come to an action; what it computes comes on top. */
+const ACTION_STEPS = 20
+const CROWD = 'too many requests wait for this policy'
 
 export interface CompiledRule {
   readonly name: string | undefined
@@ -16,8 +29,24 @@ export interface CompiledRule {
 export interface CompiledAction {
   readonly type: string
   readonly run: RunningAction
+  /** It lets everything go on that follows. */
+  readonly neverEnds: boolean
   /** It lets nothing go on. */
   readonly alwaysEnds: boolean
+}
+
+/**
+ * What rules cost in the best case: a rule without a match costs its first expression, and one that
+ * matches may end the phase.
+ */
+export function leastStepsOf(rules: readonly CompiledRule[]): number {
+  return rules.reduceRight((following, { expressions, actions }) => {
+    const [first] = expressions
+    const all = expressions.reduce((sum, { leastSteps }) => sum + leastSteps, 0)
+    const goesOn = actions.every(({ neverEnds }) => neverEnds)
+    const matched = all + ACTION_STEPS * actions.length + (goesOn ? following : 0)
+    return first ? Math.min(first.leastSteps + following, matched) : matched
+  }, 0)
 }
 
 /** The rules of one phase, in order. */
@@ -25,11 +54,14 @@ export class PhaseRules {
   readonly #phase: Phase
   readonly #rules: readonly CompiledRule[]
   readonly #log: Logger
+  readonly #lane: LaneMember
 
-  constructor(phase: Phase, rules: readonly CompiledRule[], log: Logger) {
+  /** `lane`: of the policy, which has turns for all its phases together. */
+  constructor(phase: Phase, rules: readonly CompiledRule[], log: Logger, lane: LaneMember) {
     this.#phase = phase
     this.#rules = rules
     this.#log = log
+    this.#lane = lane
   }
 
   get isEmpty(): boolean {
@@ -45,24 +77,48 @@ export class PhaseRules {
     )
   }
 
-  /** Runs until something ends the phase. Waits only where an action does. Never throws. */
+  /**
+   * Runs until something ends the phase. Waits where an action does, and for turns where the policy
+   * is costly. Never throws.
+   */
   run(exchange: PolicyExchange): MaybePromise<Outcome> {
     exchange.vars.clear()
-    return this.#runFrom(exchange, 0, 0)
+    return this.#lane.hasToWait ? this.#runInTurn(exchange, START) : this.#stretch(exchange, START)
   }
 
-  /** Goes on with an action of a rule that has matched, or with the rule when that is 0. */
-  #runFrom(
-    exchange: PolicyExchange,
-    ruleIndex: number,
-    actionIndex: number,
-  ): MaybePromise<Outcome> {
-    let first = actionIndex
-    for (let at = ruleIndex; at < this.#rules.length; at += 1) {
+  /** The same after those who wait for a turn already. */
+  async #runInTurn(exchange: PolicyExchange, place: Place): Promise<Outcome> {
+    if (this.#lane.isFull) {
+      return this.#fail(new EvaluationError(CROWD), place.rule, undefined, exchange)
+    }
+    await this.#lane.turn()
+    return this.#stretch(exchange, place)
+  }
+
+  /** Runs to the end or to where others have to go on, and tells what that took. */
+  #stretch(exchange: PolicyExchange, place: Place): MaybePromise<Outcome> {
+    const { account } = exchange
+    const before = account.spent
+    const outcome = this.#runFrom(exchange, place)
+    this.#lane.ran(account.spent - before)
+    return outcome
+  }
+
+  #runFrom(exchange: PolicyExchange, place: Place): MaybePromise<Outcome> {
+    const { account } = exchange
+    const before = account.spent
+    let { expression, action: first } = place
+    for (let at = place.rule; at < this.#rules.length; at += 1) {
       const rule = this.#rules[at] as CompiledRule
       let action: CompiledAction | undefined
       try {
-        const matches = first > 0 || this.#matches(rule, at, exchange)
+        let matches = true
+        for (; first === 0 && matches && expression <= rule.expressions.length; expression += 1) {
+          if (this.#lane.isLong(account.spent - before)) {
+            return this.#runInTurn(exchange, { rule: at, expression, action: 0 })
+          }
+          matches = this.#isMet(rule, at, expression, exchange)
+        }
         for (let index = first; matches && index < rule.actions.length; index += 1) {
           action = rule.actions[index] as CompiledAction
           const outcome = this.#act(action, exchange)
@@ -72,21 +128,26 @@ export class PhaseRules {
       } catch (error) {
         return this.#fail(error, at, action, exchange)
       }
+      expression = 0
       first = 0
     }
     return CONTINUE
   }
 
-  #matches(rule: CompiledRule, index: number, exchange: PolicyExchange): boolean {
-    const unmet = rule.expressions.find((expression) => !expression.isTrue(exchange))
+  /** Whether an expression of a rule is true; behind the last one the rule matches. */
+  #isMet(rule: CompiledRule, index: number, at: number, exchange: PolicyExchange): boolean {
+    const expression = rule.expressions[at]
+    const isMet = expression?.isTrue(exchange) ?? true
+    if (isMet && expression) return true
     const { name } = rule
-    exchange.trace?.onRule({ phase: this.#phase, index, name, unmet: unmet?.source })
-    return unmet === undefined
+    exchange.trace?.onRule({ phase: this.#phase, index, name, unmet: expression?.source })
+    return isMet
   }
 
   #act({ type, run }: CompiledAction, exchange: PolicyExchange): MaybePromise<Outcome> {
+    const { trace, account } = exchange
+    account.spend(ACTION_STEPS)
     const outcome = run(exchange)
-    const { trace } = exchange
     if (!trace) return outcome
     if (!(outcome instanceof Promise)) {
       trace.onAction({ type, outcome })
@@ -112,7 +173,10 @@ export class PhaseRules {
       return this.#fail(error, ruleIndex, rule.actions[actionIndex], exchange)
     }
     const isLast = actionIndex + 1 === rule.actions.length
-    return this.#runFrom(exchange, isLast ? ruleIndex + 1 : ruleIndex, isLast ? 0 : actionIndex + 1)
+    const next = isLast
+      ? { rule: ruleIndex + 1, expression: 0, action: 0 }
+      : { rule: ruleIndex, expression: 0, action: actionIndex + 1 }
+    return this.#lane.hasToWait ? this.#runInTurn(exchange, next) : this.#stretch(exchange, next)
   }
 
   /** Fails closed: a rule that cannot be judged may be the one that protects the device. */
@@ -137,8 +201,10 @@ export class PhaseRules {
       this.#log.error({ ...context, err: error }, 'policy action broke')
     }
     const message = error instanceof Error ? error.message : String(error)
+    const isOverspent = error instanceof EvaluationError && error.isOverspent
     exchange.trace?.onFailure({ phase, index, name, action: action?.type, message })
     if (this.#phase === 'on_tcp_connect') return CLOSE
-    return refuse(500, 'ERR_NGROK_2254', 'The traffic policy of this endpoint failed.')
+    const sentence = isOverspent ? 'takes too long for one request' : 'failed'
+    return refuse(500, 'ERR_NGROK_2254', `The traffic policy of this endpoint ${sentence}.`)
   }
 }

@@ -23,4 +23,21 @@ describe('Scheduler', () => {
     expect(log.map((line) => line.slice(0, 2))).toEqual(['a1', 'b1', 'a2', 'b2'])
     expect(new Set(log.map((line) => line.slice(2))).size).toBe(4)
   })
+
+  it('gives owners turns, however many of them each asks for', async () => {
+    const scheduler = new Scheduler()
+    const [many, few] = [{}, {}]
+    const log: string[] = []
+    const ask = async (owner: object, name: string) => {
+      await scheduler.yield(owner)
+      log.push(name)
+    }
+    const all = [...Array(4).fill('many'), 'few', 'few'].map((name) =>
+      ask(name === 'many' ? many : few, name),
+    )
+    expect([scheduler.waiting(many), scheduler.waiting(few)]).toEqual([4, 2])
+    await Promise.all(all)
+    expect(log).toEqual(['many', 'few', 'many', 'few', 'many', 'many'])
+    expect([scheduler.waiting(many), scheduler.waiting(few)]).toEqual([0, 0])
+  })
 })

@@ -1,6 +1,8 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
 import { describe, expect, it } from 'vitest'
-import { compilePolicy } from '../../src/policy/policy.ts'
+import { Lane } from '../../src/policy/limit/lane.ts'
+import { compilePolicyInTurns } from '../../src/policy/policy.ts'
+import { manyExpressions } from '../helpers/policy-bombs.ts'
 import {
   createExchange,
   onRequest,
@@ -8,7 +10,6 @@ import {
   PolicyBench,
   replyOf,
 } from '../helpers/policy-exchange.ts'
-import { processorMs } from '../helpers/processor-time.ts'
 
 const answer = (body: string) => ({ type: 'custom-response', config: { body } })
 const setVar = (name: string, value: unknown) => ({
@@ -251,24 +252,56 @@ describe('a policy that replaces another', () => {
   })
 })
 
-describe('compilePolicy()', () => {
-  it('compiles 100 rules fast enough to hold up nobody', () => {
-    const { clock, captured } = new PolicyBench(null)
-    const source = (seed: number) => ({
-      on_http_request: Array.from({ length: 100 }, (_, index) => ({
-        expressions: [
-          `req.url.path.startsWith('/${seed}/${index}') && 'x-${index}' in req.headers`,
-        ],
-        actions: [addHeader(`\${req.host} ${index}`)],
-      })),
+describe('a long policy', () => {
+  const { clock, captured } = new PolicyBench(null)
+  const nextRound = () => new Promise((resolve) => setImmediate(resolve))
+
+  /** How many rounds of the event loop went by while it was compiled. */
+  async function roundsOf(source: unknown): Promise<number> {
+    let rounds = 0
+    let isDone = false
+    const compiled = compilePolicyInTurns(source, {
+      clock,
+      log: captured.log,
+      lane: new Lane(),
+    }).finally(() => {
+      isDone = true
     })
-    let seed = 0
-    const costMs = processorMs(() => {
-      seed += 1
-      compilePolicy(source(seed), { clock, log: captured.log })
-    })
-    // 100 ms by the clock; the threads that collect garbage count here too.
-    expect(costMs).toBeLessThan(200)
+    while (!isDone) {
+      await nextRound()
+      rounds += 1
+    }
+    await compiled
+    return rounds
+  }
+
+  it('lets others go on while it is compiled, every few hundred characters', async () => {
+    const document = manyExpressions(1)
+    const characters = JSON.stringify(document).length
+    expect(await roundsOf(document)).toBeGreaterThan(characters / 2_000)
+    expect(await roundsOf(JSON.stringify(document))).toBeGreaterThan(characters / 2_000)
+  })
+
+  it('lets others go on while its YAML is read', async () => {
+    const yaml = `${'# a comment\n'.repeat(4_000)}on_http_request: []\n`
+    expect(await roundsOf(yaml)).toBeGreaterThan(yaml.length / 2_000)
+  })
+
+  it('lets others go on between the interpolations of one action', async () => {
+    const body = Array.from({ length: 150 }, (_, at) => `\${'${at} of many ' + req.host}`).join('')
+    const document = onRequest('custom-response', { body })
+    expect(await roundsOf(document)).toBeGreaterThan(2)
+  })
+
+  it('is refused where one action has more interpolations than can be compiled at once', () => {
+    const body = '${req.host}'.repeat(201)
+    expect(() => new PolicyBench(onRequest('custom-response', { body }))).toThrow(
+      'An action may have 200 interpolations, and this one has 201.',
+    )
+  })
+
+  it('is short where nobody has to wait', async () => {
+    expect(await roundsOf(onRequest('deny'))).toBe(1)
   })
 })
 

@@ -1,4 +1,4 @@
-import { networkOf } from '../network.ts'
+import { networkOf } from './network.ts'
 
 /** How an IPv4 address looks on a socket that takes both families. */
 const MAPPED = '::ffff:'

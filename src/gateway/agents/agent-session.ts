@@ -10,7 +10,7 @@ import { ServiceError } from '../records/service-error.ts'
 import { StreamPool } from '../streams/stream-pool.ts'
 import { StreamSlots } from '../streams/stream-slots.ts'
 import type { AgentDeps } from './agent-deps.ts'
-import type { Binding } from './binder.ts'
+import type { CompiledBinding } from './binder.ts'
 import {
   commandError,
   MAX_MESSAGE_BYTES,
@@ -102,16 +102,12 @@ export class AgentSession implements TableEntry {
    */
   async bind(message: unknown, heard: Promise<void>): Promise<object> {
     const request = parseBind(message)
-    if (this.#isEnded) throw new ServiceError(803, 'The session is over.')
-    const { sessions, binder, limits, coverHost } = this.#deps
-    if (this.#endpoints.size >= limits.endpointsPerSession) {
-      throw new ServiceError(
-        324,
-        `The session has ${this.#endpoints.size} endpoints; it may not have more.`,
-      )
-    }
-    sessions.countBind(this.identity.credentialId)
-    const binding = binder.judge(request, this.identity.credentialId)
+    const { sessions, binder, coverHost } = this.#deps
+    this.#checkRoom()
+    const { credentialId } = this.identity
+    sessions.countBind(credentialId)
+    const binding = await binder.compile(binder.judge(request, credentialId), credentialId)
+    this.#checkRoom()
     const endpoint = this.#open(binding, request.Id, heard)
     try {
       await coverHost(endpoint.host)
@@ -200,8 +196,16 @@ export class AgentSession implements TableEntry {
     void this.#session.goAway(ErrorCode.none, reason)
   }
 
+  /** Throws the ServiceError that keeps another endpoint out. */
+  #checkRoom(): void {
+    if (this.#isEnded) throw new ServiceError(803, 'The session is over.')
+    const { size } = this.#endpoints
+    if (size < this.#deps.limits.endpointsPerSession) return
+    throw new ServiceError(324, `The session has ${size} endpoints; it may not have more.`)
+  }
+
   #open(
-    { host, isShared, ...binding }: Binding,
+    { host, isShared, ...binding }: CompiledBinding,
     presentedId: string,
     heard: Promise<void>,
   ): AgentEndpoint {

@@ -50,10 +50,13 @@ export interface Binding extends BindRight {
   readonly forwardsTo: string
   readonly metadata: string
   readonly trafficPolicy: string | null
+}
+
+export interface CompiledBinding extends Binding {
   readonly policy: CompiledPolicy
 }
 
-/** Judges binds: protocol, name, authority, policy. Every refusal is a ServiceError. */
+/** Judges binds: protocol, name, authority, then the policy. Every refusal is a ServiceError. */
 export class Binder {
   readonly #deps: BinderDeps
 
@@ -84,8 +87,13 @@ export class Binder {
       forwardsTo: request.ForwardsTo,
       metadata,
       trafficPolicy,
-      policy: this.#compile(trafficPolicy, { host, ownerId: right.ownerId }),
     }
+  }
+
+  /** Compiles the policy in turns with everything else; the right to bind is the one after it. */
+  async compile(binding: Binding, credentialId: string): Promise<CompiledBinding> {
+    const policy = await this.#compile(binding.trafficPolicy, binding)
+    return { ...binding, ...this.#deps.authority.checkBind(credentialId, binding.host), policy }
   }
 
   #hostOf({ Opts }: BindRequest, credentialId: string): string {
@@ -104,9 +112,9 @@ export class Binder {
     return host
   }
 
-  #compile(trafficPolicy: string | null, place: PolicyPlace): CompiledPolicy {
+  async #compile(trafficPolicy: string | null, place: PolicyPlace): Promise<CompiledPolicy> {
     try {
-      return this.#deps.policies.compile(trafficPolicy, place)
+      return await this.#deps.policies.compileInTurns(trafficPolicy, place)
     } catch (error) {
       if (error instanceof PolicyError) throw new ServiceError(9026, problemsText(error))
       throw error

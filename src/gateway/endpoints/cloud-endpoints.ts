@@ -1,4 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
+import { KeyedLock } from '../../base/keyed-lock.ts'
 import type { Logger } from '../../base/logger.ts'
 import { PolicyError } from '../../policy/document/problem.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
@@ -68,6 +69,8 @@ export type CloudEndpointAuthor = Pick<Claim, 'isGranted'>
 /** The endpoints that last until they are deleted. Every refusal is a ServiceError. */
 export class CloudEndpoints {
   readonly #deps: CloudEndpointsDeps
+  /** One change of an endpoint at a time: each goes on from the one before. */
+  readonly #updates = new KeyedLock()
 
   constructor(deps: CloudEndpointsDeps) {
     this.#deps = deps
@@ -91,10 +94,14 @@ export class CloudEndpoints {
     const ownerId = this.#ownerOf(place, request.ownerId)
     const claim = { ...author, ownerId }
     await this.#prepare(place, claim)
+    const check = () => {
+      this.#checkSettings(request, place.host, claim)
+      this.#checkFree(place.host, ownerId, isShared)
+    }
+    check()
+    const policy = await this.#compile(trafficPolicy, { host: place.host, ownerId })
     // From here on nothing waits: what is checked stays true.
-    this.#checkSettings(request, place.host, claim)
-    this.#checkFree(place.host, ownerId, isShared)
-    const policy = this.#compile(trafficPolicy, { host: place.host, ownerId }, undefined)
+    check()
     const now = clock.now()
     const stored = {
       ...place,
@@ -114,7 +121,15 @@ export class CloudEndpoints {
   }
 
   /** The next request finds it changed. Undefined when it was deleted meanwhile. */
-  async update(
+  update(
+    id: string,
+    change: CloudEndpointChange,
+    author: CloudEndpointAuthor,
+  ): Promise<CloudEndpoint | undefined> {
+    return this.#updates.run(id, () => this.#update(id, change, author))
+  }
+
+  async #update(
     id: string,
     change: CloudEndpointChange,
     author: CloudEndpointAuthor,
@@ -124,9 +139,14 @@ export class CloudEndpoints {
     const ownerId = cloudEndpointStore.get(id)?.ownerId ?? null
     const claim = { ...author, ownerId }
     if (wanted) await this.#prepare(wanted, claim)
-    const stored = cloudEndpointStore.get(id)
-    const before = registry.find(id)
-    if (!stored || before?.type !== 'cloud') return undefined
+    const found = () => {
+      const stored = cloudEndpointStore.get(id)
+      const before = registry.find(id)
+      return stored && before?.type === 'cloud' ? { stored, before } : undefined
+    }
+    const earlier = found()
+    if (!earlier) return undefined
+    const { stored, before } = earlier
     const place = wanted ?? { protocol: stored.protocol, host: stored.host }
     if (place.protocol !== stored.protocol) {
       throw new ServiceError(
@@ -135,15 +155,21 @@ export class CloudEndpoints {
       )
     }
     const { isShared = stored.isShared } = change
-    this.#checkSettings({ ...change, isShared }, place.host, claim)
-    if (place.host !== stored.host) this.#checkFree(place.host, ownerId, isShared)
-    else if (isShared && !stored.isShared) this.#checkNotShared(place.host)
+    const check = () => {
+      this.#checkSettings({ ...change, isShared }, place.host, claim)
+      if (place.host !== stored.host) this.#checkFree(place.host, ownerId, isShared)
+      else if (isShared && !stored.isShared) this.#checkNotShared(place.host)
+    }
+    check()
     const { trafficPolicy = stored.trafficPolicy } = change
     const { description = stored.description, metadata = stored.metadata } = change
     const isSamePolicy = change.trafficPolicy === undefined && place.host === stored.host
     const policy = isSamePolicy
       ? before.policy
-      : this.#compile(trafficPolicy, { host: place.host, ownerId }, before.policy)
+      : await this.#compile(trafficPolicy, { host: place.host, ownerId }, () => before.policy)
+    // From here on nothing waits: what is checked stays true.
+    check()
+    if (!found()) return undefined
     const updated = {
       ...stored,
       ...place,
@@ -261,14 +287,14 @@ export class CloudEndpoints {
   }
 
   /** Throws ServiceError with the code of the policy's first problem, or 2235. */
-  #compile(
+  async #compile(
     trafficPolicy: string,
     place: PolicyPlace,
-    previous: CompiledPolicy | undefined,
-  ): CompiledPolicy {
+    previousOf?: () => CompiledPolicy,
+  ): Promise<CompiledPolicy> {
     let policy: CompiledPolicy
     try {
-      policy = this.#deps.policies.compile(trafficPolicy, place, previous)
+      policy = await this.#deps.policies.compileInTurns(trafficPolicy, place, previousOf)
     } catch (error) {
       if (error instanceof PolicyError) throw new ServiceError(codeOf(error), problemsText(error))
       throw error

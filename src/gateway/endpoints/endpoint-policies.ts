@@ -1,6 +1,12 @@
 import { PolicyError, ProblemList } from '../../policy/document/problem.ts'
+import { Lane } from '../../policy/limit/lane.ts'
 import type { PolicyReach } from '../../policy/outbound/policy-reach.ts'
-import { type CompiledPolicy, compilePolicy, type PolicyOptions } from '../../policy/policy.ts'
+import {
+  type CompiledPolicy,
+  compilePolicy,
+  compilePolicyInTurns,
+  type PolicyOptions,
+} from '../../policy/policy.ts'
 import { isInternal } from '../records/domain-name.ts'
 
 /** Hosts whose last policy is remembered. */
@@ -16,7 +22,8 @@ NO_CONNECTIONS.add(
   'An internal endpoint gets no connections of its own: move these rules to on_http_request, or to the endpoint that forwards to it.',
 )
 
-export interface EndpointPoliciesOptions extends Pick<PolicyOptions, 'clock' | 'log' | 'limits'> {
+export interface EndpointPoliciesOptions
+  extends Pick<PolicyOptions, 'clock' | 'log' | 'limits' | 'lane'> {
   /** What the policies of an account reach; unless given, nothing. */
   readonly reachOf?: (ownerId: string | null) => PolicyReach
 }
@@ -30,10 +37,12 @@ export interface PolicyPlace {
 /** Compiles the policies of endpoints, and carries their counters from one to the next on a host. */
 export class EndpointPolicies {
   readonly #options: EndpointPoliciesOptions
+  readonly #lane: Lane
   readonly #last = new Map<string, CompiledPolicy>()
 
   constructor(options: EndpointPoliciesOptions) {
     this.#options = options
+    this.#lane = options.lane ?? new Lane()
   }
 
   /**
@@ -45,11 +54,30 @@ export class EndpointPolicies {
     place: PolicyPlace,
     previous = this.#last.get(keyOf(place)),
   ): CompiledPolicy {
+    return checked(compilePolicy(trafficPolicy, this.#compilerOptions(place, previous)), place)
+  }
+
+  /**
+   * The same, while everything else goes on: the counters are those of the policy that is the last
+   * one when it is done.
+   */
+  async compileInTurns(
+    trafficPolicy: string | null,
+    place: PolicyPlace,
+    previousOf = () => this.#last.get(keyOf(place)),
+  ): Promise<CompiledPolicy> {
+    let previous: CompiledPolicy | undefined
+    let policy: CompiledPolicy
+    do {
+      previous = previousOf()
+      policy = await compilePolicyInTurns(trafficPolicy, this.#compilerOptions(place, previous))
+    } while (previousOf() !== previous)
+    return checked(policy, place)
+  }
+
+  #compilerOptions({ ownerId }: PolicyPlace, previous: CompiledPolicy | undefined) {
     const { clock, log, limits, reachOf } = this.#options
-    const reach = reachOf?.(place.ownerId)
-    const policy = compilePolicy(trafficPolicy, { ...reach, clock, log, limits, previous })
-    if (isInternal(place.host) && policy.hasConnectRules) throw new PolicyError(NO_CONNECTIONS.all)
-    return policy
+    return { ...reachOf?.(ownerId), clock, log, limits, lane: this.#lane, previous }
   }
 
   /** Keeps the counters of a policy for the next endpoint on the host, such as after a reconnect. */
@@ -65,6 +93,11 @@ export class EndpointPolicies {
 /** What one account has counted, or fetched, is not for the next one on the host. */
 function keyOf({ host, ownerId }: PolicyPlace): string {
   return `${ownerId ?? ''} ${host}`
+}
+
+function checked(policy: CompiledPolicy, { host }: PolicyPlace): CompiledPolicy {
+  if (isInternal(host) && policy.hasConnectRules) throw new PolicyError(NO_CONNECTIONS.all)
+  return policy
 }
 
 /** What is wrong with a policy, in one message for people: places, sentences and codes. */

@@ -8,6 +8,8 @@ export class EndpointTraffic {
   active = 0
   /** Requests that the gateway had to answer itself, because policy, device or limits said so. */
   refused = 0
+  /** Requests for which the policy had more to compute than there is time for one. */
+  overBudget = 0
   /** How often it answered with which error code. */
   readonly errors = new Map<string, number>()
   bytesIn = 0

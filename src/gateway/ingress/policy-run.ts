@@ -62,6 +62,7 @@ export class PolicyRun {
       request: this.#request,
       hops: this.hops,
       askDepth: options.askDepth,
+      ...(outer && { account: outer.#exchange.account }),
     })
   }
 
@@ -107,9 +108,9 @@ export class PolicyRun {
   judgeRequest(): MaybePromise<Outcome> {
     const { policy } = this.#endpoint
     if (!policy.hasConnectRules || this.#client.isAdmitted(this.#endpoint)) return this.#judgeHead()
-    const outcome = policy.onTcpConnect(
-      new PolicyExchange({ connection: this.#client.facts, endpoint: this.#exchange.endpoint }),
-    )
+    const { endpoint, account } = this.#exchange
+    const connected = new PolicyExchange({ connection: this.#client.facts, endpoint, account })
+    const outcome = this.#counted(() => policy.onTcpConnect(connected))
     return outcome instanceof Promise
       ? outcome.then((settled) => this.#afterConnect(settled))
       : this.#afterConnect(outcome)
@@ -119,7 +120,7 @@ export class PolicyRun {
   judgeResponse(status: number, fields: readonly string[]): MaybePromise<Outcome> {
     const response = { status, headers: new HeaderList([...fields]) }
     this.#exchange.response = response
-    const outcome = this.#endpoint.policy.onHttpResponse(this.#exchange)
+    const outcome = this.#counted(() => this.#endpoint.policy.onHttpResponse(this.#exchange))
     const outer = this.#outer
     if (!outer) return outcome
     const goOn = (own: Outcome) =>
@@ -133,6 +134,19 @@ export class PolicyRun {
     this.#outer?.upstreamEnded(status)
   }
 
+  /** Tells the owner of the endpoint when its policy has spent what there is for one request. */
+  #counted(run: () => MaybePromise<Outcome>): MaybePromise<Outcome> {
+    const { account } = this.#exchange
+    if (account.isOverspent) return run()
+    const outcome = run()
+    const count = () => {
+      if (account.isOverspent) this.#endpoint.traffic.overBudget += 1
+    }
+    if (outcome instanceof Promise) outcome.then(count, count)
+    else count()
+    return outcome
+  }
+
   #afterConnect(outcome: Outcome): MaybePromise<Outcome> {
     if (outcome.kind !== 'continue') return outcome
     this.#client.admit(this.#endpoint)
@@ -140,7 +154,7 @@ export class PolicyRun {
   }
 
   #judgeHead(): MaybePromise<Outcome> {
-    return this.#endpoint.policy.onHttpRequest(this.#exchange)
+    return this.#counted(() => this.#endpoint.policy.onHttpRequest(this.#exchange))
   }
 }
 

@@ -80,6 +80,7 @@ export const EndpointView = z.strictObject({
   traffic: z.strictObject({
     requests: z.number(),
     refused: z.number(),
+    policy_over_budget: z.number(),
     bytes_in: z.number(),
     bytes_out: z.number(),
   }),
@@ -196,6 +197,7 @@ function viewEndpoint(
     traffic: {
       requests: traffic.requests,
       refused: traffic.refused,
+      policy_over_budget: traffic.overBudget,
       bytes_in: traffic.bytesIn,
       bytes_out: traffic.bytesOut,
     },

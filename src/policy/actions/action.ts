@@ -52,6 +52,8 @@ export interface ActionDefinition {
   readonly namespace: string
   /** True when nothing can follow it in its phase. */
   readonly isTerminating: boolean
+  /** True when what follows it always goes on, unless it fails. */
+  readonly neverEnds: boolean
   /** Whether an action with this configuration lets no request, or no connection, go on. */
   readonly alwaysEnds: (config: unknown) => boolean
   readonly build: (config: unknown, context: ActionContext) => RunningAction
@@ -66,18 +68,20 @@ interface ActionParts<S extends z.ZodType> {
   /** The type with underscores unless given. */
   readonly namespace?: string
   readonly isTerminating?: boolean
+  readonly neverEnds?: boolean
   /** What is terminating unless given. */
   readonly alwaysEnds?: (config: z.output<S>) => boolean
   readonly build: (config: z.output<S>, context: ActionContext) => RunningAction
 }
 
 export function defineAction<S extends z.ZodType>(parts: ActionParts<S>): ActionDefinition {
-  const { isTerminating = false, alwaysEnds = () => isTerminating } = parts
+  const { isTerminating = false, neverEnds = false, alwaysEnds = () => isTerminating } = parts
   return {
     namespace: parts.type.replaceAll('-', '_'),
     results: {},
     ...parts,
     isTerminating,
+    neverEnds,
     // Called only with what the schema of the same definition has made.
     alwaysEnds: alwaysEnds as ActionDefinition['alwaysEnds'],
     build: parts.build as ActionDefinition['build'],

@@ -13,6 +13,7 @@ export const addHeaders = defineAction({
   config: z.strictObject({ headers: headers(1) }),
   example: { headers: { 'x-served-by': 'the gateway' } },
   results: { headers_added: 'map(string)' },
+  neverEnds: true,
   build({ headers: map }, context) {
     const fieldsFor = headerTemplates(map, ['user-agent'], context)
     return (exchange) => {

@@ -3,13 +3,15 @@ import * as z from 'zod'
 import { listOf, problem } from '../document/config-schema.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, respond } from '../exchange/outcome.ts'
-import { EvaluationError } from '../expression/evaluation.ts'
+import { EvaluationError } from '../expression/evaluation-error.ts'
 import { defineAction } from './action.ts'
 
 const MAX_CREDENTIALS = 10
 const MIN_PASSWORD = 8
 const MAX_PASSWORD = 128
 const MAX_REALM = 128
+/** Of one digest and one comparison. */
+const DIGEST_STEPS = 50
 
 /** Asks for a name and a password (RFC 7617). */
 export const basicAuth = defineAction({
@@ -54,6 +56,7 @@ export const basicAuth = defineAction({
       const presented = readBasic(requestOf(exchange).headers.get('authorization'))
       let authorized = false
       if (presented !== undefined) {
+        exchange.account.spend(DIGEST_STEPS * (1 + expected.length))
         const digest = digestOf(presented)
         // Every pair is compared, so that time does not tell which one came close.
         for (const { template, digest: known } of expected) {

@@ -56,6 +56,7 @@ export const compressResponse = defineAction({
   config,
   example: { algorithms: ['br', 'gzip'] },
   results: { already_compressed: 'bool', negotiated_algorithm: 'string' },
+  neverEnds: true,
   build({ algorithms }, context) {
     const running = context.carry(() => new Set<Transform>())
     return (exchange) => {

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { CLOSE, CONTINUE, refuse } from '../exchange/outcome.ts'
-import { EvaluationError } from '../expression/evaluation.ts'
+import { EvaluationError } from '../expression/evaluation-error.ts'
 import { defineAction } from './action.ts'
 
 /** How often a request may be handed on before it is taken for a loop. */

@@ -2,7 +2,7 @@ import * as z from 'zod'
 import { durationMs, headers } from '../document/config-schema.ts'
 import { CONTINUE, refuse } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
-import { EvaluationError } from '../expression/evaluation.ts'
+import { EvaluationError } from '../expression/evaluation-error.ts'
 import { aType, canBe } from '../expression/expression-type.ts'
 import { type Ask, HttpAsker } from '../outbound/http-asker.ts'
 import { HTTP_PHASES } from '../phase.ts'
@@ -91,7 +91,8 @@ export const httpRequest = defineAction({
           return retry?.isTrue(exchange) ?? false
         } catch (error) {
           // The answer stands as it came; the rules that follow see what it is.
-          if (error instanceof EvaluationError && onError === 'continue') return false
+          const isOver = !(error instanceof EvaluationError) || error.isOverspent
+          if (!isOver && onError === 'continue') return false
           throw error
         }
       },

@@ -14,6 +14,7 @@ export const removeHeaders = defineAction({
   config: z.strictObject({ headers: listOf(z.string(), MAX_HEADERS) }),
   example: { headers: ['x-powered-by'] },
   results: { headers_removed: 'list(string)' },
+  neverEnds: true,
   build({ headers: names }, context) {
     for (const [index, name] of names.entries()) {
       if (name.toLowerCase() === 'host') {

@@ -19,6 +19,7 @@ export const requestBodyFindReplace = defineAction({
   config: replacementsConfig,
   example: { replacements: [{ from: 'secret-[0-9]+', to: '[hidden]' }] },
   results: { replacements: 'list(replacement)' },
+  neverEnds: true,
   build({ replacements }, context) {
     const prepare = compileReplacements(replacements, context)
     return async (exchange) => {

@@ -18,6 +18,7 @@ export const responseBodyFindReplace = defineAction({
   phases: RESPONSE_PHASE,
   config: replacementsConfig,
   example: { replacements: [{ from: 'http://', to: 'https://' }] },
+  neverEnds: true,
   build({ replacements }, context) {
     const prepare = compileReplacements(replacements, context)
     return (exchange) => {

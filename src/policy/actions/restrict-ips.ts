@@ -9,11 +9,15 @@ import {
 import { CLOSE, CONTINUE, refuse } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
-import { EvaluationError } from '../expression/evaluation.ts'
+import { EvaluationError } from '../expression/evaluation-error.ts'
 import { PHASES } from '../phase.ts'
 import { type ActionContext, defineAction } from './action.ts'
 
 const MAX_RANGES = 1_000
+/** To read the address, to look whether a range has it, and to read a range that is computed. */
+const ADDRESS_STEPS = 30
+const MATCH_STEPS = 4
+const READ_STEPS = 60
 const ranges = z.array(z.string().min(1).max(4_096)).max(MAX_RANGES).default([])
 
 /**
@@ -55,6 +59,7 @@ export const restrictIps = defineAction({
         : refuse(403, 'ERR_NGROK_3205', 'Your address may not use this endpoint.')
     return (exchange) => {
       const address = parseAddress(exchange.connection.clientIp)
+      exchange.account.spend(ADDRESS_STEPS)
       const referenced = policies.map((id) => readPolicy(id, context))
       const no = address && find([...denied, ...referenced.flatMap(denyOf)], address, exchange)
       const yes = address && find([...allowed, ...referenced.flatMap(allowOf)], address, exchange)
@@ -122,6 +127,7 @@ function find(
   exchange: PolicyExchange,
 ): Cidr | undefined {
   for (const candidate of candidates) {
+    exchange.account.spend(typeof candidate === 'function' ? READ_STEPS : MATCH_STEPS)
     const range = typeof candidate === 'function' ? candidate(exchange) : candidate
     if (range.contains(address)) return range
   }

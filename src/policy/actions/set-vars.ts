@@ -1,7 +1,8 @@
 import * as z from 'zod'
 import { listOf } from '../document/config-schema.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
-import { EvaluationError } from '../expression/evaluation.ts'
+import type { Price } from '../expression/cost/price.ts'
+import { EvaluationError } from '../expression/evaluation-error.ts'
 import { PHASES } from '../phase.ts'
 import { defineAction } from './action.ts'
 import { compileValue } from './fields/value-template.ts'
@@ -9,6 +10,8 @@ import { compileValue } from './fields/value-template.ts'
 const MAX_VARS = 50
 /** Characters of all texts in one value: a chain of variables must not grow without end. */
 const MAX_SIZE = 65_536
+/** Of looking at all that is in a value. */
+const SIZE_PRICE: Price = { call: 2, item: 2, isDeep: true }
 const NAME = /^[A-Za-z_]\w*$/
 
 /** Gives values names: later expressions of the phase read them as `vars.<name>`. */
@@ -17,6 +20,7 @@ export const setVars = defineAction({
   phases: PHASES,
   config: z.strictObject({ vars: listOf(z.record(z.string(), z.unknown()), MAX_VARS) }),
   example: { vars: [{ tier: 'gold' }] },
+  neverEnds: true,
   build({ vars }, context) {
     const setters = vars.flatMap((map, index) => {
       if (Object.keys(map).length !== 1) {
@@ -38,6 +42,7 @@ export const setVars = defineAction({
     return (exchange) => {
       for (const { name, compute } of setters) {
         const value = compute(exchange)
+        exchange.account.pay(SIZE_PRICE, [value])
         if (sizeOf(value) > MAX_SIZE) throw new EvaluationError(`vars.${name} is too large`)
         exchange.vars.set(name, value)
       }

@@ -20,6 +20,7 @@ export const urlRewrite = defineAction({
     'error.code': 'string',
     'error.message': 'string',
   },
+  neverEnds: true,
   build({ from, to }, context) {
     const pattern =
       from === undefined ? undefined : new UrlPattern(from, 'badRewritePattern', context)

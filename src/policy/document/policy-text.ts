@@ -1,18 +1,23 @@
 import { isAlias, isMap, isScalar, isSeq, type Node, type Scalar } from 'yaml'
 import { child } from './json-pointer.ts'
+import type { Parts } from './parts.ts'
 import type { ProblemList } from './problem.ts'
 import { YamlText } from './yaml-text.ts'
 
 /** Characters of a document. */
 const MAX_LENGTH = 131_072
+/** The same of YAML, which takes a hundred times as long to read as JSON. */
+const MAX_YAML = 65_536
 /** References to anchors that YAML may resolve: enough for reuse, too few for a bomb. */
 const MAX_ALIASES = 100
 
+/** What a text says. */
+interface ReadText {
+  readonly value: unknown
+}
+
 /** Reads a policy, JSON or YAML; undefined when there is nothing that could be looked at. */
-export function readPolicyText(
-  text: string,
-  problems: ProblemList,
-): { readonly value: unknown } | undefined {
+export function* readPolicyText(text: string, problems: ProblemList): Parts<ReadText | undefined> {
   if (text.length > MAX_LENGTH) {
     problems.add('tooLong', '', `The policy is longer than ${MAX_LENGTH} characters.`)
     return undefined
@@ -24,7 +29,12 @@ export function readPolicyText(
   } catch {
     // Not JSON.
   }
-  const yaml = YamlText.read(text)
+  if (text.length > MAX_YAML) {
+    const message = `The policy is not valid JSON, and YAML may have ${MAX_YAML} characters.`
+    problems.add('tooLong', '', message)
+    return undefined
+  }
+  const yaml = yield* YamlText.read(text)
   if (yaml) return yamlValue(yaml, problems)
   problems.add('tooDeep', '', 'The policy is nested too deep.')
   return undefined
@@ -45,7 +55,7 @@ function countKeys(value: unknown): number {
   )
 }
 
-function yamlValue(yaml: YamlText, problems: ProblemList): { readonly value: unknown } | undefined {
+function yamlValue(yaml: YamlText, problems: ProblemList): ReadText | undefined {
   const { document, second } = yaml
   const [error] = document.errors
   if (error) {

@@ -1,5 +1,6 @@
 import { isMap, isScalar, isSeq, type Node } from 'yaml'
 import { stepsOf } from './json-pointer.ts'
+import { atOnce } from './parts.ts'
 import { type SourcePosition, YamlText } from './yaml-text.ts'
 
 const TOP: SourcePosition = { line: 1, column: 1 }
@@ -20,7 +21,7 @@ export class SourcePositions {
   find(pointer: string, offset?: number): SourcePosition {
     // What is wrong with all of it may be that it cannot be read.
     if (pointer === '') return TOP
-    this.#yaml ??= YamlText.read(this.#text)
+    this.#yaml ??= atOnce(YamlText.read(this.#text))
     if (!this.#yaml) return TOP
     let node: unknown = this.#yaml.document.contents
     let place = startOf(node) ?? 0

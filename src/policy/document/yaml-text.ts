@@ -1,4 +1,5 @@
 import { Composer, type Document, Lexer, LineCounter, Parser } from 'yaml'
+import type { Parts } from './parts.ts'
 
 /** Collections inside each other: the library puts them together by recursion. */
 const MAX_NESTING = 100
@@ -26,7 +27,7 @@ export class YamlText {
   }
 
   /** Undefined for a text nested so deep that to compose it could end the process. */
-  static read(text: string): YamlText | undefined {
+  static *read(text: string): Parts<YamlText | undefined> {
     const lines = new LineCounter()
     lines.addNewLine(0)
     const parser = new Parser(lines.addNewLine)
@@ -34,6 +35,7 @@ export class YamlText {
     for (const lexeme of new Lexer().lex(text)) {
       for (const token of parser.next(lexeme)) tokens.push(token)
       if (parser.stack.length > MAX_NESTING) return undefined
+      yield lexeme.length
     }
     for (const token of parser.end()) tokens.push(token)
     // An excerpt for each error takes long, and repeated keys are named by who knows their pointer.

@@ -1,4 +1,4 @@
-import { EvaluationError } from '../expression/evaluation.ts'
+import { EvaluationError } from '../expression/evaluation-error.ts'
 import type { Phase } from '../phase.ts'
 import type { HeaderList } from './header-list.ts'
 import type { PolicyExchange, PolicyRequest, PolicyResponse } from './policy-exchange.ts'

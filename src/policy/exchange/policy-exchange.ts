@@ -1,8 +1,10 @@
 import type { X509Certificate } from 'node:crypto'
 import type { Transform } from 'node:stream'
+import { Account } from '../expression/cost/account.ts'
 import type { Phase } from '../phase.ts'
 import type { HeaderList } from './header-list.ts'
 import type { Outcome } from './outcome.ts'
+import { ParsedFields } from './parsed-fields.ts'
 
 /** The TLS session of a connection that the gateway terminates. */
 export interface TlsSession {
@@ -123,6 +125,8 @@ export interface PolicyExchangeOptions {
   /** How many http-request actions led here, of this policy and of others; asked when one runs. */
   readonly askDepth?: () => number
   readonly trace?: PolicyTrace | undefined
+  /** That of the request, where an exchange is not all there is of it. */
+  readonly account?: Account
 }
 
 /** The value that an action leaves for later expressions, by result name. */
@@ -135,6 +139,8 @@ export class PolicyExchange {
   readonly request: PolicyRequest | undefined
   readonly hops: number
   readonly trace: PolicyTrace | undefined
+  /** What all policies of the request may cost together. */
+  readonly account: Account
   /** Set by the ingress before the response phase. */
   response: PolicyResponse | undefined
   /** What actions want done to the bodies, in order. */
@@ -147,6 +153,7 @@ export class PolicyExchange {
   /** `vars.<name>` of the phase that is running. */
   readonly vars: Map<string, unknown> = new Map()
   readonly #askDepth: (() => number) | undefined
+  #parsed: ParsedFields | undefined
   readonly #observers: ((status: number | undefined) => void)[] = []
 
   constructor(options: PolicyExchangeOptions) {
@@ -156,6 +163,13 @@ export class PolicyExchange {
     this.hops = options.hops ?? 0
     this.#askDepth = options.askDepth
     this.trace = options.trace
+    this.account = options.account ?? new Account()
+  }
+
+  /** Fields that were taken apart already. */
+  get parsed(): ParsedFields {
+    this.#parsed ??= new ParsedFields()
+    return this.#parsed
   }
 
   /** How many http-request actions led here. */

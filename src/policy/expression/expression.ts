@@ -1,69 +1,32 @@
-import {
-  type CelFunc,
-  CelScalar,
-  type CelType,
-  type CelValue,
-  celEnv,
-  celError,
-  celFunc,
-  celList,
-  celMethod,
-  isCelError,
-  listType,
-  mapType,
-  objectType,
-  parse,
-  plan,
-} from '@bufbuild/cel'
-import { strings } from '@bufbuild/cel/ext'
+import { type CelFunc, CelScalar, celEnv, celFunc, isCelError, parse, plan } from '@bufbuild/cel'
 import { BoundedCache } from '../../base/bounded-cache.ts'
 import type { Clock } from '../../base/clock.ts'
+import {
+  AccountedFunctions,
+  ERROR_STEPS,
+  isMisfit,
+  overloadOf,
+  signatureOf,
+} from './accounted-functions.ts'
 import { CompiledExpression, type TypedForm } from './compiled-expression.ts'
-import { ACCOUNTED, APPEND, NEW_LIST, rewriteCosts } from './cost-rewrite.ts'
-import { Evaluation, EvaluationError } from './evaluation.ts'
+import { Account, MAX_EXPRESSION_STEPS } from './cost/account.ts'
+import { rewriteCosts } from './cost/cost-rewrite.ts'
+import { weightOf } from './cost/node-weight.ts'
+import type { Prices } from './cost/price.ts'
+import { Evaluation } from './evaluation.ts'
+import { EvaluationError } from './evaluation-error.ts'
 import { ExpressionChecker, type Scope } from './expression-check.ts'
-import type { CheckArguments, ExpressionFunction, ParameterType } from './expression-function.ts'
+import type { CheckArguments, ExpressionFunction } from './expression-function.ts'
 import { refuseOversizeSource, refuseOversizeTree } from './expression-limits.ts'
 import { ExpressionProblem } from './expression-problem.ts'
 import { type Node, writeTree } from './expression-tree.ts'
 import { checkFormat } from './format-check.ts'
+import { LeastSteps } from './least-steps.ts'
 import { IS_KNOWN, type Meaning } from './meaning.ts'
 import type { Overload } from './overload.ts'
 import { ParsedSource } from './parsed-source.ts'
 import type { Value } from './value.ts'
 import type { Variable } from './variable.ts'
-
-/** Characters per step of functions of the library that go through a text one by one. */
-const SLOW_CHARACTERS = 4
-/** Functions of the library that work through all of their operands. */
-const LINEAR = new Set([
-  '@in',
-  '_+_',
-  'bytes',
-  'string',
-  ...Array.from(strings, ({ name }) => name),
-])
-const SIZED = new Set(['string', 'bytes', 'list'])
-
-const LIST = listType(CelScalar.DYN)
-const MAP = mapType(CelScalar.STRING, CelScalar.DYN)
-const TYPES: Readonly<Record<ParameterType, CelType>> = {
-  bool: CelScalar.BOOL,
-  int: CelScalar.INT,
-  uint: CelScalar.UINT,
-  double: CelScalar.DOUBLE,
-  string: CelScalar.STRING,
-  bytes: CelScalar.BYTES,
-  dyn: CelScalar.DYN,
-  list: LIST,
-  map: MAP,
-  timestamp: objectType('google.protobuf.Timestamp'),
-  duration: objectType('google.protobuf.Duration'),
-}
-const OVERLOAD_NAMES: Readonly<Record<string, string>> = {
-  'google.protobuf.Timestamp': 'timestamp',
-  'google.protobuf.Duration': 'duration',
-}
 
 /** What reads like a function and is none. */
 const MACROS = ['all', 'exists', 'exists_one', 'filter', 'has', 'map']
@@ -78,6 +41,10 @@ export interface ExpressionLanguageOptions<Subject> {
   readonly clock: Clock
   readonly functions: readonly ExpressionFunction<Subject>[]
   readonly variables: ReadonlyMap<string, Variable<Subject>>
+  /** Of the functions, and of those of the language that do not take as long for all operands. */
+  readonly prices: Prices
+  /** Who pays for expressions about a subject; each has an account of its own unless given. */
+  readonly accountOf?: (subject: Subject) => Account
   /** That of the language unless given. */
   readonly meaning?: Meaning
   /** How many sources are kept parsed; 1,000 unless given. */
@@ -88,33 +55,44 @@ export interface ExpressionLanguageOptions<Subject> {
 export class ExpressionLanguage<Subject> {
   readonly #evaluation: Evaluation<Subject>
   readonly #variables: ReadonlyMap<string, Variable<Subject>>
+  readonly #accountOf: (subject: Subject) => Account
   readonly #meaning: Meaning
   readonly #environment: ReturnType<typeof celEnv>
   readonly #overloads: ReadonlyMap<string, readonly Overload[]>
+  readonly #leastSteps: LeastSteps
   readonly #activation: Record<string, never>
   /** Devices bind the same policies again and again, and parsing is the most of it. */
   readonly #parsed: BoundedCache<ParsedSource>
 
   constructor(options: ExpressionLanguageOptions<Subject>) {
-    const { clock, functions, variables, meaning = PLAIN, maxParsed = 1_000 } = options
+    const { clock, functions, variables, prices, meaning = PLAIN, maxParsed = 1_000 } = options
     this.#parsed = new BoundedCache((source) => new ParsedSource(source, parse), maxParsed)
     this.#evaluation = new Evaluation<Subject>(clock)
+    this.#accountOf = options.accountOf ?? (() => new Account())
     this.#variables = variables
     this.#meaning = meaning
-    this.#environment = celEnv({
-      funcs: [
-        ...strings,
-        ...this.#accountedFunctions(),
-        ...functions.map((definition) => this.#adapt(definition)),
-        ...this.#macroFunctions(),
-      ],
-    })
+    const accounted = new AccountedFunctions(this.#evaluation, prices)
+    const all = [
+      ...accounted.ofLanguage(),
+      ...functions.map((definition) => accounted.own(definition)),
+      ...accounted.ofMacros(),
+      this.#isKnown(),
+    ]
+    const names = new Set(all.map(({ name }) => name))
+    const misfits = Array.from(names, (name) => accounted.misfit(name))
+    this.#environment = celEnv({ funcs: [...all, ...misfits] })
     this.#overloads = this.#collectOverloads(functions)
+    const leastPrices = this.#collectLeastPrices(accounted)
+    const find = (name: string) => this.#overloads.get(name)
+    this.#leastSteps = new LeastSteps(find, (name) => leastPrices.get(name) ?? 0)
     this.#activation = this.#createActivation()
   }
 
-  /** Throws ExpressionProblem for everything that is bound to fail, before it runs. */
-  compile(source: string, scope: Scope): CompiledExpression<Subject> {
+  /**
+   * Throws ExpressionProblem for everything that is bound to fail, before it runs. `constants` pays
+   * for what can be computed now.
+   */
+  compile(source: string, scope: Scope, constants = new Account()): CompiledExpression<Subject> {
     return this.compileAs(source, (tree) => {
       const form = this.#meaning.rewrite(tree, (path) => this.#variables.has(path))
       refuseOversizeTree(form)
@@ -123,38 +101,82 @@ export class ExpressionLanguage<Subject> {
         written: tree,
         overloads: (name) => this.#overloads.get(name),
         functionNames: () => this.#functionNames(),
-        failureOf: (constant) => this.#failureOf(constant),
+        failureOf: (constant) => this.#failureOf(constant, constants),
       })
-      return { form, type: checker.check(form) }
+      const type = checker.check(form)
+      this.#refuseCostly(form)
+      return { form, type }
     })
   }
 
   /** Compiles what `read` makes of the parsed source; the problems that it throws get their place. */
   compileAs(source: string, read: (tree: Node) => TypedForm): CompiledExpression<Subject> {
-    refuseOversizeSource(source)
-    const parsed = this.#parsed.get(source)
+    const parsed = this.#parse(source)
     try {
       const { form, type } = read(parsed.tree)
-      return new CompiledExpression({ source, form, type, run: this.#plan(form) })
+      const { run, prepare } = this.#plan(form)
+      return new CompiledExpression<Subject>({
+        source,
+        form,
+        type,
+        leastSteps: this.#leastSteps.of(form),
+        run: (subject) => run(subject, this.#accountOf(subject)),
+        prepare,
+        pay: (subject, price, value) => this.#accountOf(subject).pay(price, [value]),
+      })
     } catch (error) {
       if (!(error instanceof ExpressionProblem)) throw new ExpressionProblem(messageOf(error))
       throw parsed.placed(error)
     }
   }
 
+  /** Does what takes longest about a compile that comes soon; what is wrong it will say then. */
+  prepare(source: string): void {
+    try {
+      this.#parse(source)
+    } catch (error) {
+      if (!(error instanceof ExpressionProblem)) throw error
+    }
+  }
+
+  #parse(source: string): ParsedSource {
+    refuseOversizeSource(source)
+    return this.#parsed.get(source)
+  }
+
   /** Planned when it runs for the first time: most expressions are only ever checked. */
-  #plan(form: Node): (subject: Subject | undefined) => Value {
-    let run: ReturnType<typeof plan> | undefined
-    return (subject) => {
-      run ??= plan(this.#environment, writeTree(rewriteCosts(form)))
-      this.#evaluation.begin(subject)
-      const result = withoutStacks(() => run?.(this.#activation))
+  #plan(form: Node) {
+    const weight = weightOf(form)
+    let planned: ReturnType<typeof plan> | undefined
+    const prepare = () => {
+      planned ??= plan(this.#environment, writeTree(rewriteCosts(form)))
+      return planned
+    }
+    const run = (subject: Subject | undefined, account: Account): Value => {
+      const evaluate = prepare()
+      this.#evaluation.begin(subject, account)
+      account.hold(MAX_EXPRESSION_STEPS)
+      const result = withoutStacks(() => {
+        try {
+          account.spend(weight)
+          return evaluate(this.#activation)
+        } finally {
+          account.release()
+        }
+      })
       if (isCelError(result)) {
-        const { isOverspent } = this.#evaluation
-        throw new EvaluationError(result.message, { isOverspent })
+        throw new EvaluationError(result.message, { isOverspent: account.isOverspent })
       }
       return result as Value
     }
+    return { run, prepare }
+  }
+
+  #refuseCostly(form: Node): void {
+    const steps = this.#leastSteps.of(form)
+    if (steps <= MAX_EXPRESSION_STEPS) return
+    const message = `it takes at least ${Math.ceil(steps)} steps, and an expression may take ${MAX_EXPRESSION_STEPS}`
+    throw new ExpressionProblem(message)
   }
 
   #functionNames(): string[] {
@@ -162,9 +184,9 @@ export class ExpressionLanguage<Subject> {
     return [...MACROS, ...this.#meaning.macros, ...functions]
   }
 
-  #failureOf(constant: Node): string | undefined {
+  #failureOf(constant: Node, account: Account): string | undefined {
     try {
-      this.#plan(constant)(undefined)
+      this.#plan(constant).run(undefined, account)
       return undefined
     } catch (error) {
       return messageOf(error)
@@ -175,84 +197,37 @@ export class ExpressionLanguage<Subject> {
   #createActivation(): Record<string, never> {
     const activation = Object.create(null)
     for (const [name, { read }] of this.#variables) {
-      const get = () => read(this.#evaluation.subject, this.#evaluation)
+      const get = () => {
+        const value = read(this.#evaluation.subject, this.#evaluation)
+        if (value === undefined) this.#evaluation.spend(ERROR_STEPS)
+        return value
+      }
       Object.defineProperty(activation, name, { get })
     }
     return activation
   }
 
-  #adapt({ name, isMethod, parameters, run }: ExpressionFunction<Subject>): CelFunc {
-    const types = parameters.map((parameter) => TYPES[parameter])
-    const [target = CelScalar.DYN, ...rest] = types
-    const accounted = (args: CelValue[]) => {
-      this.#evaluation.spend(lengthOf(args) >> 5)
-      return run(this.#evaluation, ...(args as Value[])) as CelValue
-    }
-    if (!isMethod) return celFunc(name, types, CelScalar.DYN, (...args) => accounted(args))
-    return celMethod(name, target, rest, CelScalar.DYN, function (this: CelValue, ...args) {
-      return accounted([this, ...args])
+  /** What rewritten `has()` calls. */
+  #isKnown(): CelFunc {
+    return celFunc(IS_KNOWN, [CelScalar.STRING], CelScalar.BOOL, (name) => {
+      return this.#activation[name] !== undefined
     })
   }
 
-  /** Functions of the library that work through their operands, with an account. */
-  #accountedFunctions(): CelFunc[] {
-    const evaluation = this.#evaluation
-    const all = Array.from(celEnv({ funcs: strings }).funcs)
-    return all.flatMap((func) => {
-      const types = [...(func.target ? [func.target] : []), ...func.arguments]
-      const isLinear = LINEAR.has(func.name) && types.some(({ name }) => SIZED.has(name))
-      if (!isLinear) return []
-      const run = (target: CelValue | undefined, args: CelValue[]) => {
-        const length = lengthOf(target === undefined ? args : [target, ...args])
-        evaluation.spend(length / SLOW_CHARACTERS)
-        const result = func.call(0, target, args)
-        if (result === undefined || isCelError(result)) throw celError(result ?? 'no overload')
-        return result
-      }
-      if (!func.target) {
-        return celFunc(func.name, func.arguments, func.result, (...args) => run(undefined, args))
-      }
-      return celMethod(func.name, func.target, func.arguments, func.result, function (...args) {
-        return run(this, args)
-      })
-    })
-  }
-
-  /** What the rewritten forms of macros and `has()` call. */
-  #macroFunctions(): CelFunc[] {
-    const growing = new WeakMap<object, CelValue[]>()
-    return [
-      celFunc(ACCOUNTED, [CelScalar.DYN, CelScalar.INT], CelScalar.DYN, (range, weight) => {
-        this.#evaluation.spend(lengthOf([range]) * Number(weight))
-        return range
-      }),
-      celFunc(NEW_LIST, [], LIST, () => {
-        const items: CelValue[] = []
-        const list = celList(items)
-        growing.set(list, items)
-        return list
-      }),
-      celFunc(APPEND, [LIST, CelScalar.DYN], LIST, (list, item) => {
-        growing.get(list)?.push(item)
-        return list
-      }),
-      celFunc(IS_KNOWN, [CelScalar.STRING], CelScalar.BOOL, (name) => {
-        return this.#activation[name] !== undefined
-      }),
-    ]
+  #collectLeastPrices(accounted: AccountedFunctions<Subject>): Map<string, number> {
+    const all = Array.from(this.#environment.funcs).filter((func) => !isMisfit(func))
+    const byName = new Map<string, CelFunc[]>()
+    for (const func of all) byName.set(func.name, [...(byName.get(func.name) ?? []), func])
+    return new Map(Array.from(byName, ([name, funcs]) => [name, accounted.leastPriceOf(funcs)]))
   }
 
   #collectOverloads(functions: readonly ExpressionFunction<Subject>[]): Map<string, Overload[]> {
-    const own = new Map(functions.map((definition) => [signatureOf(definition), definition]))
+    const own = new Map(functions.map((definition) => [keyOf(definition), definition]))
     const overloads = new Map<string, Overload[]>()
     for (const func of this.#environment.funcs) {
-      const types = [...(func.target ? [func.target] : []), ...func.arguments]
-      const overload = {
-        isMethod: func.target !== undefined,
-        parameters: types.map(({ name }) => OVERLOAD_NAMES[name] ?? name),
-        result: OVERLOAD_NAMES[func.result.name] ?? func.result.name,
-      }
-      const definition = own.get(signatureOf({ name: func.name, ...overload }))
+      if (isMisfit(func)) continue
+      const overload = overloadOf(func)
+      const definition = own.get(signatureOf(func))
       const { result = overload.result, phases, check = CHECKS[func.name] } = definition ?? {}
       const list = overloads.get(func.name) ?? []
       overloads.set(func.name, [...list, { ...overload, result, phases, check }])
@@ -278,22 +253,9 @@ function withoutStacks<T>(run: () => T): T {
 /** Operators and rewritten forms have other names. */
 const isWord = (name: string) => /^[A-Za-z]/.test(name)
 
-function lengthOf(values: readonly CelValue[]): number {
-  let length = 0
-  for (const value of values) {
-    if (typeof value === 'string' || value instanceof Uint8Array) length += value.length
-    else if (typeof value === 'object' && value !== null && 'size' in value) length += value.size
-  }
-  return length
-}
-
-/** What tells overloads of one name apart. */
-function signatureOf(overload: {
-  readonly name: string
-  readonly isMethod: boolean
-  readonly parameters: readonly string[]
-}): string {
-  return `${overload.isMethod ? '.' : ''}${overload.name}(${overload.parameters.join()})`
+/** The signature of one of ours. */
+function keyOf({ name, isMethod, parameters }: ExpressionFunction<never>): string {
+  return `${isMethod ? '.' : ''}${name}(${parameters.join()})`
 }
 
 function messageOf(error: unknown): string {

@@ -1,9 +1,19 @@
 import { RE2JS } from 're2js'
+import type { Account } from './cost/account.ts'
 
 /** Characters of a pattern's source. */
 const MAX_SOURCE = 1_024
 /** Instructions of a compiled pattern: repetitions such as `a{1000}` are written out. */
 const MAX_SIZE = 500
+/** Bytes of what a search keeps to be fast; a text that needs more is searched slowly. */
+const MAX_AUTOMATON = 131_072
+/** What a character of a text takes where the search is fast. */
+const FAST_STEPS = 0.15
+/** What an instruction takes for a character where it is slow, or when it is met for the first time. */
+const SLOW_STEPS = 0.4
+const NEW_STATE_STEPS = 2
+/** What it takes to compile an instruction. */
+const COMPILE_STEPS = 20
 const REFERENCE = /\$(\d{1,2}|\$)/g
 
 /** Why a pattern cannot be used, as the end of a sentence: `is no RE2 expression: …`. */
@@ -33,17 +43,37 @@ export class Pattern {
       throw new PatternError(`is no RE2 expression: ${(error as Error).message}`)
     }
     this.#size = this.#regex.programSize()
+    const { dfa } = this.#regex.re2()
+    dfa.stateBudget = MAX_AUTOMATON
+    dfa.memBudget = MAX_AUTOMATON
     if (this.#size > MAX_SIZE) throw new PatternError(`is too complex, ${this.#size} steps long`)
   }
 
-  /** The most steps that a search in a text of this length takes. */
-  steps(length: number): number {
-    return (length + 1) * this.#size
+  /** Steps that it has taken to compile the pattern. */
+  get compileSteps(): number {
+    return COMPILE_STEPS * this.#size
   }
 
-  /** True when the pattern occurs anywhere in the text. */
-  test(text: string): boolean {
-    return this.#regex.test(text)
+  /** The most steps that a search in a text of this length takes, and those of a replacement. */
+  steps(length: number): number {
+    return SLOW_STEPS * (length + 1) * this.#size
+  }
+
+  /**
+   * True when the pattern occurs anywhere in the text. Pays for what the search took, where there is
+   * enough for what it could take. Throws EvaluationError.
+   */
+  test(text: string, account: Account): boolean {
+    const most = this.steps(text.length)
+    if (most > account.left) account.spend(most)
+    const { dfa } = this.#regex.re2()
+    const before = dfa.stateCount
+    const isFound = this.#regex.test(text)
+    const isFast = dfa.stateCount >= before && dfa.memBudget > MAX_AUTOMATON / 8
+    const made = isFast ? dfa.stateCount - before : 0
+    account.spend(isFast ? FAST_STEPS * text.length : most)
+    account.spend(NEW_STATE_STEPS * made * this.#size)
+    return isFound
   }
 
   /**

@@ -1,6 +1,5 @@
 import type { CompiledExpression } from './compiled-expression.ts'
 import { closingQuote } from './quoted-text.ts'
-import { toText } from './value.ts'
 
 /** A piece of a text: as it stands, or the source of an expression and where it starts. */
 export type TemplatePiece =
@@ -35,7 +34,7 @@ export class Template<Subject> {
   render(subject: Subject): string {
     let result = ''
     for (const piece of this.#pieces) {
-      result += typeof piece === 'string' ? piece : toText(piece?.evaluate(subject))
+      result += typeof piece === 'string' ? piece : (piece?.text(subject) ?? '')
     }
     return result
   }

@@ -1,5 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
-import { networkOf } from '../../base/network.ts'
+import { networkOf } from '../../base/limit/network.ts'
 import { BucketTable } from './bucket-table.ts'
 import { KeyHash } from './key-hash.ts'
 import { OwnerCounts } from './owner-counts.ts'

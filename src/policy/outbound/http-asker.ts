@@ -1,7 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { NO_ERROR, type ResultError } from '../exchange/result-error.ts'
-import { EvaluationError } from '../expression/evaluation.ts'
+import { EvaluationError } from '../expression/evaluation-error.ts'
 import type { ValueInput } from '../expression/value.ts'
 import { OutboundError, type OutboundResponse, send } from './outbound.ts'
 import type { Asker, PolicyReach } from './policy-reach.ts'

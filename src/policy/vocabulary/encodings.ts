@@ -1,12 +1,6 @@
-import { parseQuery } from '../exchange/request-view.ts'
-import { EvaluationError } from '../expression/evaluation.ts'
-import {
-  type ExpressionFunction,
-  fn,
-  fnWithin,
-  method,
-  methodWithin,
-} from '../expression/expression-function.ts'
+import { parseQuery } from '../exchange/parsed-fields.ts'
+import { EvaluationError } from '../expression/evaluation-error.ts'
+import { type ExpressionFunction, fn, method } from '../expression/expression-function.ts'
 import {
   fromJson,
   isList,
@@ -30,18 +24,9 @@ export const ENCODING_FUNCTIONS: readonly ExpressionFunction[] = [
     return `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`
   }),
 
-  fnWithin('json.decode', ['string'], 'dyn', (evaluation, text) => {
-    evaluation.spend(text.length >> 3)
-    return decodeJson(text)
-  }),
-  methodWithin('decodeJson', ['string'], 'dyn', (evaluation, text) => {
-    evaluation.spend(text.length >> 3)
-    return decodeJson(text)
-  }),
-  methodWithin('isJson', ['string'], 'bool', (evaluation, text) => {
-    evaluation.spend(text.length >> 3)
-    return isJson(text)
-  }),
+  fn('json.decode', ['string'], 'dyn', decodeJson),
+  method('decodeJson', ['string'], 'dyn', decodeJson),
+  method('isJson', ['string'], 'bool', isJson),
   fn('json.encode', ['dyn'], 'string', encodeJson),
   method('encodeJson', ['list'], 'string', encodeJson),
   method('encodeJson', ['map'], 'string', encodeJson),

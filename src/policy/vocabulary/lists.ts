@@ -1,7 +1,9 @@
-import { type Evaluation, EvaluationError } from '../expression/evaluation.ts'
+import type { Evaluation } from '../expression/evaluation.ts'
+import { EvaluationError } from '../expression/evaluation-error.ts'
 import {
   type ExpressionFunction,
   fnWithin,
+  method,
   methodWithin,
 } from '../expression/expression-function.ts'
 import { isList, type ListValue, toJson, type Value } from '../expression/value.ts'
@@ -10,17 +12,20 @@ import { isList, type ListValue, toJson, type Value } from '../expression/value.
 export const SORT_BY = '@sort_by'
 
 const MAX_RANGE = 10_000n
+/** For each item that is made or moved, and for each comparison. */
+const RANGE_STEPS = 1.2
+const FLATTEN_STEPS = 0.9
+const COMPARE_STEPS = 0.5
 
 export const LIST_FUNCTIONS: readonly ExpressionFunction[] = [
   fnWithin('lists.range', ['int'], 'list(int)', (evaluation, count) => {
     if (count < 0n || count > MAX_RANGE) {
       throw new EvaluationError(`lists.range takes 0 to ${MAX_RANGE}`)
     }
-    evaluation.spend(Number(count))
+    evaluation.spend(RANGE_STEPS * Number(count))
     return Array.from({ length: Number(count) }, (_, index) => BigInt(index))
   }),
-  methodWithin('slice', ['list', 'int', 'int'], 'list', (evaluation, list, from, to) => {
-    evaluation.spend(list.size)
+  method('slice', ['list', 'int', 'int'], 'list', (list, from, to) => {
     if (from < 0n || to < from || to > BigInt(list.size)) {
       throw new EvaluationError(`slice(${from}, ${to}) is outside of a list of ${list.size}`)
     }
@@ -31,8 +36,7 @@ export const LIST_FUNCTIONS: readonly ExpressionFunction[] = [
     if (depth < 0n) throw new EvaluationError('flatten takes a depth of at least 0')
     return flatten(evaluation, list, Number(depth))
   }),
-  methodWithin('distinct', ['list'], 'list', (evaluation, list) => {
-    evaluation.spend(8 * list.size)
+  method('distinct', ['list'], 'list', (list) => {
     const seen = new Map<string, Value>()
     for (const item of list) {
       const key = `${kindOf(item)}${JSON.stringify(toJson(item))}`
@@ -45,7 +49,7 @@ export const LIST_FUNCTIONS: readonly ExpressionFunction[] = [
 ]
 
 function flatten(evaluation: Evaluation, list: ListValue, depth: number): Value[] {
-  evaluation.spend(list.size)
+  evaluation.spend(FLATTEN_STEPS * list.size)
   const flat: Value[] = []
   for (const item of list) {
     if (depth > 0 && isList(item)) flat.push(...flatten(evaluation, item, depth - 1))
@@ -55,7 +59,7 @@ function flatten(evaluation: Evaluation, list: ListValue, depth: number): Value[
 }
 
 function sortBy(evaluation: Evaluation, list: ListValue, keys: ListValue): Value[] {
-  evaluation.spend(list.size * Math.ceil(Math.log2(list.size + 2)))
+  evaluation.spend(COMPARE_STEPS * list.size * Math.log2(list.size + 2))
   const pairs = Array.from(list, (item, index) => ({ item, key: keys.get(index) ?? null }))
   const kinds = new Set(pairs.map(({ key }) => kindOf(key)))
   if (kinds.size > 1 || kinds.has('other')) {

@@ -1,6 +1,7 @@
 import { randomInt } from 'node:crypto'
 import { parseAddress } from '../../base/cidr.ts'
-import { type Evaluation, EvaluationError } from '../expression/evaluation.ts'
+import type { Evaluation } from '../expression/evaluation.ts'
+import { EvaluationError } from '../expression/evaluation-error.ts'
 import {
   type ExpressionFunction,
   fn,
@@ -8,6 +9,8 @@ import {
   methodWithin,
 } from '../expression/expression-function.ts'
 
+/** What it takes to find an address in a range: IPv4, IPv6. */
+const ADDRESS_STEPS = [32, 330] as const
 /** RFC 1918, as the service has it: IPv4 alone. */
 const PRIVATE = ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16']
 
@@ -15,7 +18,6 @@ const PRIVATE = ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16']
 export const NETWORK_FUNCTIONS: readonly ExpressionFunction[] = [
   fnWithin('inCidrRange', ['string', 'string'], 'bool', inRange),
   fnWithin('inCidrRanges', ['string', 'list'], 'bool', (evaluation, ip, ranges) => {
-    evaluation.spend(16 * ranges.size)
     return Array.from(ranges).some(
       (range) => typeof range === 'string' && inRange(evaluation, ip, range),
     )
@@ -38,6 +40,7 @@ export const NETWORK_FUNCTIONS: readonly ExpressionFunction[] = [
 
 /** False when one of them cannot be read. */
 function inRange(evaluation: Evaluation, ip: string, range: string): boolean {
+  evaluation.spend(ADDRESS_STEPS[ip.includes(':') ? 1 : 0])
   const address = parseAddress(ip)
   return address !== undefined && (evaluation.ranges.get(range)?.contains(address) ?? false)
 }

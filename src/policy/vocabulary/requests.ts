@@ -1,7 +1,7 @@
 import { requestOf, responseOf } from '../exchange/message-head.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
-import { cookiesOf, queryOf, setCookiesOf } from '../exchange/request-view.ts'
-import { type Evaluation, EvaluationError } from '../expression/evaluation.ts'
+import type { Evaluation } from '../expression/evaluation.ts'
+import { EvaluationError } from '../expression/evaluation-error.ts'
 import { type ExpressionFunction, fnWithin } from '../expression/expression-function.ts'
 import type { ValueInput } from '../expression/value.ts'
 import { HTTP_PHASES, type Phase, RESPONSE_PHASE } from '../phase.ts'
@@ -17,6 +17,13 @@ export const LENIENT_MAPS: ReadonlySet<string> = new Set([
   'res.cookies',
 ])
 
+export const requestCookies = (exchange: PolicyExchange) =>
+  exchange.parsed.cookies(requestOf(exchange).headers.all('cookie'), exchange.account)
+export const queryParameters = (exchange: PolicyExchange) =>
+  exchange.parsed.query(requestOf(exchange).target, exchange.account)
+export const responseCookies = (exchange: PolicyExchange) =>
+  exchange.parsed.setCookies(responseOf(exchange).headers.all('set-cookie'), exchange.account)
+
 /** `req.headers[key]` and `key in req.headers` are rewritten to functions with these names. */
 export const lookUp = (map: string): string => `@at:${map}`
 export const contains = (map: string): string => `@in:${map}`
@@ -24,11 +31,10 @@ export const contains = (map: string): string => `@in:${map}`
 type Find = (exchange: PolicyExchange, key: string) => readonly ValueInput[]
 
 const inRequestHeaders: Find = (exchange, name) => requestOf(exchange).headers.all(name)
-const inRequestCookies: Find = (exchange, name) => cookiesOf(requestOf(exchange)).get(name) ?? []
-const inQuery: Find = (exchange, name) => queryOf(requestOf(exchange)).get(name) ?? []
+const inRequestCookies: Find = (exchange, name) => requestCookies(exchange).get(name) ?? []
+const inQuery: Find = (exchange, name) => queryParameters(exchange).get(name) ?? []
 const inResponseHeaders: Find = (exchange, name) => responseOf(exchange).headers.all(name)
-const inResponseCookies: Find = (exchange, name) =>
-  setCookiesOf(responseOf(exchange)).get(name) ?? []
+const inResponseCookies: Find = (exchange, name) => responseCookies(exchange).get(name) ?? []
 /** Trailers come after everything that a policy decides. */
 const nowhere: Find = () => []
 

@@ -1,4 +1,5 @@
-import { type Evaluation, EvaluationError } from '../expression/evaluation.ts'
+import type { Evaluation } from '../expression/evaluation.ts'
+import { EvaluationError } from '../expression/evaluation-error.ts'
 import {
   checked,
   type ExpressionFunction,
@@ -52,10 +53,7 @@ export const TEXT_FUNCTIONS: readonly ExpressionFunction[] = [
 ]
 
 function matches(evaluation: Evaluation, text: string, source: string): boolean {
-  const pattern = evaluation.patterns.get(source)
-  // A step of a pattern is a quarter of ours.
-  evaluation.spend(pattern.steps(text.length) >> 2)
-  return pattern.test(text)
+  return evaluation.patterns.get(source).test(text, evaluation.account)
 }
 
 function checkPattern([, pattern]: readonly Node[]): string | undefined {
@@ -77,7 +75,6 @@ function join(evaluation: Evaluation, list: ListValue, separator: string): strin
     if (typeof item !== 'string') throw new EvaluationError(`${toText(item)} is not a string`)
     return item
   })
-  evaluation.spend(texts.length)
   evaluation.limitText(texts.reduce((sum, text) => sum + text.length + separator.length, 0))
   return texts.join(separator)
 }

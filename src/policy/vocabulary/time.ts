@@ -1,4 +1,5 @@
-import { type Evaluation, EvaluationError } from '../expression/evaluation.ts'
+import type { Evaluation } from '../expression/evaluation.ts'
+import { EvaluationError } from '../expression/evaluation-error.ts'
 import {
   checked,
   type ExpressionFunction,
@@ -8,6 +9,8 @@ import { type Node, textOf } from '../expression/expression-tree.ts'
 import type { MessageValue } from '../expression/value.ts'
 
 const DAY_MS = 86_400_000
+/** What it takes to show a time in a zone that has a name. */
+const SHOW_STEPS = 25
 const OFFSET = /^([+-]?)(\d\d):(\d\d)$/
 
 const GETTERS: Readonly<Record<string, (date: Date) => number>> = {
@@ -68,7 +71,7 @@ function inZone(evaluation: Evaluation, date: Date, zone: string): Date {
 }
 
 function formatterOf(evaluation: Evaluation, zone: string): Intl.DateTimeFormat {
-  evaluation.spend(64)
+  evaluation.spend(SHOW_STEPS)
   try {
     return evaluation.zones.get(zone)
   } catch (error) {

@@ -1,18 +1,12 @@
 import type { HeaderList } from '../exchange/header-list.ts'
 import { requestOf, responseOf } from '../exchange/message-head.ts'
 import type { PolicyExchange, SessionCertificate, TlsSession } from '../exchange/policy-exchange.ts'
-import {
-  cookiesOf,
-  parseContentType,
-  queryOf,
-  type RequestUrl,
-  requestUrl,
-  setCookiesOf,
-} from '../exchange/request-view.ts'
+import { parseContentType, type RequestUrl, requestUrl } from '../exchange/request-view.ts'
 import { formatTime, timestamp, type ValueInput } from '../expression/value.ts'
 import type { Variable } from '../expression/variable.ts'
 import { HTTP_PHASES, type Phase, RESPONSE_PHASE } from '../phase.ts'
 import { CERTIFICATE_VARIABLES } from './certificate-variables.ts'
+import { queryParameters, requestCookies, responseCookies } from './requests.ts'
 
 type ExchangeVariable = Variable<PolicyExchange>
 
@@ -98,7 +92,7 @@ const REQUEST: Record<string, ExchangeVariable> = {
   'req.version': inRequest('string', (exchange) => `HTTP/${requestOf(exchange).httpVersion}`),
   'req.user_agent': header('user-agent', HTTP_PHASES, requestHeaders),
   ...headFields('req', HTTP_PHASES, requestHeaders),
-  'req.cookies': inRequest('map(list(cookie))', (exchange) => cookiesOf(requestOf(exchange))),
+  'req.cookies': inRequest('map(list(cookie))', requestCookies),
   'req.ts.header_received': inRequest('timestamp', (exchange) =>
     timestamp(requestOf(exchange).receivedAt),
   ),
@@ -117,9 +111,7 @@ const REQUEST: Record<string, ExchangeVariable> = {
   'req.url.path': inUrl('string', ({ path }) => path),
   'req.url.raw_path': inUrl('string', ({ rawPath }) => rawPath),
   'req.url.query': inUrl('string', ({ query }) => query),
-  'req.url.query_params': inRequest('map(list(string))', (exchange) =>
-    queryOf(requestOf(exchange)),
-  ),
+  'req.url.query_params': inRequest('map(list(string))', queryParameters),
   'req.url.scheme': inRequest('string', (exchange) => requestOf(exchange).scheme),
   'req.url.uri': inRequest('string', (exchange) => requestOf(exchange).target),
   'req.url.user_password': inRequest('string', () => ''),
@@ -128,10 +120,11 @@ const REQUEST: Record<string, ExchangeVariable> = {
 const RESPONSE: Record<string, ExchangeVariable> = {
   'res.status_code': inResponse('int', (exchange) => BigInt(responseOf(exchange).status)),
   ...headFields('res', RESPONSE_PHASE, responseHeaders),
-  'res.cookies': inResponse('map(list(set_cookie))', (exchange) =>
-    setCookiesOf(responseOf(exchange)),
-  ),
+  'res.cookies': inResponse('map(list(set_cookie))', responseCookies),
 }
+
+/** What it takes to write the time. */
+const NOW_STEPS = 10
 
 /** Every name but the results of actions. */
 export const VARIABLES: ReadonlyMap<string, ExchangeVariable> = new Map(
@@ -141,7 +134,13 @@ export const VARIABLES: ReadonlyMap<string, ExchangeVariable> = new Map(
     ...REQUEST,
     ...RESPONSE,
     vars: { type: 'map(dyn)', read: ({ vars }) => vars as ReadonlyMap<string, ValueInput> },
-    'time.now': { type: 'string', read: (_, { clock }) => formatTime(clock.now()) },
+    'time.now': {
+      type: 'string',
+      read: (_, evaluation) => {
+        evaluation.spend(NOW_STEPS)
+        return formatTime(evaluation.clock.now())
+      },
+    },
   } satisfies Record<string, ExchangeVariable>),
 )
 

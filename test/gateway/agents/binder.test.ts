@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { Binder } from '../../../src/gateway/agents/binder.ts'
+import { Binder, type Binding } from '../../../src/gateway/agents/binder.ts'
 import { parseBind } from '../../../src/gateway/agents/control-message.ts'
 import type { Endpoint } from '../../../src/gateway/endpoints/endpoint.ts'
 import { EndpointUrls } from '../../../src/gateway/endpoints/endpoint-urls.ts'
@@ -9,11 +9,13 @@ import { serviceCode } from '../../helpers/service-code.ts'
 function openBinder(ports = { http: 80, https: 443 }) {
   const stores = openGatewayStores()
   stores.registrar.reserve({ domain: '*.site.test' })
-  const { id } = stores.issuer.createCredential({}).credential
+  const { credential } = stores.issuer.createCredential({})
+  const { id } = credential
   const binder = new Binder({ ...stores, urls: new EndpointUrls(ports) })
   const judge = (Opts: object, Proto = 'https', Extra: object = {}) =>
     binder.judge(parseBind({ Id: '', Proto, ForwardsTo: 'localhost:1', Opts, Extra }), id)
-  return { ...stores, binder, judge }
+  const compile = (binding: Binding) => binder.compile(binding, id)
+  return { ...stores, credential, binder, judge, compile }
 }
 
 describe('Binder', () => {
@@ -128,14 +130,20 @@ describe('Binder', () => {
     expect(serviceCode(() => judge({ Domain, Policy: '{}', TrafficPolicy: '{}' }))).toBe(9025)
   })
 
-  it('tells what is wrong with a policy, and passes on what is not about it', () => {
-    const { judge, policies } = openBinder()
+  it('tells what is wrong with a policy, and passes on what is not about it', async () => {
+    const { judge, compile, policies } = openBinder()
     const Domain = 'cam.site.test'
-    expect(serviceCode(() => judge({ Domain, TrafficPolicy: '{"on_http": []}' }))).toBe(9026)
-    policies.compile = () => {
-      throw new RangeError('out of bounds')
-    }
-    expect(() => judge({ Domain })).toThrow(RangeError)
+    const wrong = judge({ Domain, TrafficPolicy: '{"on_http": []}' })
+    await expect(compile(wrong)).rejects.toMatchObject({ code: 9026 })
+    policies.compileInTurns = () => Promise.reject(new RangeError('out of bounds'))
+    await expect(compile(judge({ Domain }))).rejects.toThrow(RangeError)
+  })
+
+  it('asks again for the right to bind when the policy is compiled', async () => {
+    const { judge, compile, issuer, credential } = openBinder()
+    const compiling = compile(judge({ Domain: 'cam.site.test' }))
+    issuer.updateCredential(credential, { acl: ['bind:other.site.test'] })
+    await expect(compiling).rejects.toMatchObject({ code: 316 })
   })
 
   it('takes metadata of 4,096 bytes and no more, and none as an empty text', () => {

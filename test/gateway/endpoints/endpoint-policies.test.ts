@@ -1,10 +1,12 @@
 import { describe, expect, it } from 'vitest'
 import { EndpointPolicies, problemsText } from '../../../src/gateway/endpoints/endpoint-policies.ts'
-import type { PolicyError } from '../../../src/policy/document/problem.ts'
+import { PolicyError } from '../../../src/policy/document/problem.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 import { ONE_PER_MINUTE } from '../../helpers/one-per-minute.ts'
-import { createExchange } from '../../helpers/policy-exchange.ts'
+import { createExchange, onRequest } from '../../helpers/policy-exchange.ts'
+
+const place = (host: string) => ({ host, ownerId: null })
 
 const RULES = [{ actions: [{ type: 'deny' }] }]
 
@@ -47,5 +49,35 @@ describe('the policy of an internal endpoint', () => {
     ['cam.site.test', { on_tcp_connect: RULES }],
   ])('is good at %s as %j', (host, policy) => {
     expect(compile(host, policy)).toBe('compiled')
+  })
+})
+
+describe('a policy that is compiled in turns', () => {
+  const limited = JSON.stringify(
+    onRequest('rate-limit', {
+      name: 'one',
+      algorithm: 'sliding_window',
+      capacity: 1,
+      rate: '60s',
+      bucket_key: ['conn.client_ip'],
+    }),
+  )
+
+  it('goes on with the counters of what was the last one when it is done', async () => {
+    const policies = new EndpointPolicies({ clock: new ManualClock(), log: captureLog().log })
+    const compiling = policies.compileInTurns(limited, place('cam.site.test'))
+    // The endpoint that was online goes offline meanwhile.
+    const last = policies.compile(limited, place('cam.site.test'))
+    void last.onHttpRequest(createExchange())
+    policies.remember(place('cam.site.test'), last)
+    const next = await compiling
+    expect((await next.onHttpRequest(createExchange())).kind).toBe('respond')
+  })
+
+  it('is refused as any other', async () => {
+    const policies = new EndpointPolicies({ clock: new ManualClock(), log: captureLog().log })
+    const text = JSON.stringify({ on_tcp_connect: RULES })
+    await expect(policies.compileInTurns(text, place('cam.internal'))).rejects.toThrow(PolicyError)
+    await expect(policies.compileInTurns('[', place('cam.site.test'))).rejects.toThrow(PolicyError)
   })
 })

@@ -349,7 +349,7 @@ describe('connected agents', () => {
       owner_id: null,
       shared: false,
       region: '',
-      traffic: { requests: 3, refused: 1, bytes_in: 10, bytes_out: 20 },
+      traffic: { requests: 3, refused: 1, policy_over_budget: 0, bytes_in: 10, bytes_out: 20 },
       rate_limits: { keys: 0, max_keys: 0, bytes: 0, shared: 0, shared_refused: 0 },
     })
   })

@@ -1,15 +1,12 @@
 import { describe, expect, it } from 'vitest'
+import { MAX_STEPS } from '../../../src/policy/expression/cost/account.ts'
+import { refuseOversizeSource } from '../../../src/policy/expression/expression-limits.ts'
 import { ExpressionProblem } from '../../../src/policy/expression/expression-problem.ts'
 import {
   compileExpression,
   createExchange,
   type ExchangeParts,
 } from '../../helpers/policy-exchange.ts'
-import { processorMs } from '../../helpers/processor-time.ts'
-
-/** What a stall may be at most, in the best of so many rounds. */
-const LIMIT_MS = 25
-const ROUNDS = 40
 
 const LONG = 'a'.repeat(60_000)
 /** As much as a request head can bring. */
@@ -63,23 +60,59 @@ const BOMBS: readonly string[] = [
   `(${Array(12).fill(long).join(' + ')}).md5() == ''`,
 ]
 
-describe('an expression that costs too much', () => {
+/** How an expression ends: before it runs, when it has spent all, or within the budget. */
+function endOf(source: string): string {
   const exchange = createExchange(REQUEST)
+  try {
+    compileExpression(source).evaluate(exchange)
+  } catch (error) {
+    if (error instanceof ExpressionProblem) return error.message
+    expect(error).toMatchObject({ name: 'EvaluationError' })
+    if (!exchange.account.isOverspent) return (error as Error).message
+    expect(error).toMatchObject({ isOverspent: true })
+    return 'overspent'
+  }
+  expect(exchange.account.spent).toBeLessThanOrEqual(MAX_STEPS)
+  return 'within the budget'
+}
 
-  it.each(BOMBS)('stalls nothing: %s', (source) => {
-    const expression = compileExpression(source)
-    const bestMs = processorMs(
-      () => {
-        try {
-          expression.evaluate(exchange)
-        } catch (error) {
-          expect(error).toMatchObject({ name: 'EvaluationError' })
-        }
-      },
-      ROUNDS,
-      LIMIT_MS,
-    )
-    expect(bestMs).toBeLessThan(LIMIT_MS)
+/** Those that are bound to fit: what they do at most is little. */
+const HARMLESS = new Set([
+  `${long}.matches('^(a+)+$') && ${long}.matches('(a|aa)+b')`,
+  `${long}.split('').join(${long}).size() > 0`,
+  `(${Array(12).fill(long).join(' + ')}).md5() == ''`,
+])
+
+describe('an expression that costs too much', () => {
+  it.each(BOMBS)('is known for it, or ends when all is spent: %s', (source) => {
+    const end = endOf(source)
+    if (HARMLESS.has(source)) return
+    expect(end).toMatch(/^it takes at least \d+ steps|^overspent$|too long a text/)
+  })
+
+  it('ends for good: nothing absorbs that all is spent', () => {
+    const spends = `lists.range(200).all(n, ${long}.sha512() != '')`
+    for (const source of [`${spends} || true`, `!(${spends} && false)`]) {
+      expect(endOf(source)).toBe('overspent')
+    }
+    expect(endOf(`lists.range(200).exists(n, ${long}.sha512() == '') || true`)).toBe('overspent')
+  })
+
+  it('pays for errors that are absorbed', () => {
+    const paid = (source: string) => {
+      const exchange = createExchange(REQUEST)
+      compileExpression(source).evaluate(exchange)
+      return exchange.account.spent
+    }
+    for (const failing of [
+      'x / 0 == 1',
+      "dyn(x) + 'a' == dyn('b')",
+      "json.decode('x' + string(x)) == 1",
+    ]) {
+      const calls = failing.replace('/ 0', '/ 1').replace("+ 'a'", '+ 1').replace("'x' +", "'1' +")
+      const macro = (call: string) => `lists.range(100).exists(x, ${call} && false || x == -1)`
+      expect(paid(macro(failing)) - paid(macro(calls))).toBeGreaterThan(30 * 100 * 0.9)
+    }
   })
 })
 
@@ -102,18 +135,22 @@ describe('a source that costs too much to read', () => {
     "'a'.matches('(((a{30}){30}){30})')",
     "'a'.matches('a{1000}{1000}')",
     `'a'.matches('${'(a|b)*'.repeat(150)}')`,
-  ])('stalls nothing: %.30s', (source) => {
-    const bestMs = processorMs(
-      () => {
-        try {
-          compileExpression(source)
-        } catch (error) {
-          expect(error).toBeInstanceOf(ExpressionProblem)
-        }
-      },
-      ROUNDS,
-      LIMIT_MS,
-    )
-    expect(bestMs).toBeLessThan(LIMIT_MS)
+  ])('is refused before or while it is read: %.30s', (source) => {
+    try {
+      compileExpression(source)
+    } catch (error) {
+      expect(error).toBeInstanceOf(ExpressionProblem)
+      return
+    }
+    // What is taken is small enough for the parser.
+    expect(() => refuseOversizeSource(source)).not.toThrow()
+  })
+
+  it.each([
+    ['(a long text)', `'${'a'.repeat(4_100)}'`],
+    ['deep brackets', '('.repeat(33)],
+    ['many tokens', `1${'+1'.repeat(301)}`],
+  ])('is kept from the parser: %s', (_, source) => {
+    expect(() => refuseOversizeSource(source)).toThrow(ExpressionProblem)
   })
 })

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { BoundedCache } from '../../../src/base/bounded-cache.ts'
+import { Account } from '../../../src/policy/expression/cost/account.ts'
 import { Pattern, PatternError } from '../../../src/policy/expression/pattern.ts'
-import { processorMs } from '../../helpers/processor-time.ts'
+import { seeded } from '../../helpers/seeded.ts'
 
 describe('Pattern', () => {
   it.each([
@@ -45,11 +46,36 @@ describe('Pattern', () => {
     )
   })
 
-  it('is linear where others are not', () => {
-    const costMs = processorMs(() => {
-      expect(new Pattern('^(a+)+$').test(`${'a'.repeat(5_000)}b`)).toBe(false)
-    })
-    expect(costMs).toBeLessThan(1_000)
+  it('pays for what a text takes, a character the same whatever the pattern', () => {
+    const paid = (source: string, text: string) => {
+      const account = new Account()
+      const pattern = new Pattern(source)
+      const first = pattern.test(text, account)
+      const compiled = account.spent
+      expect(pattern.test(text, account)).toBe(first)
+      return account.spent - compiled
+    }
+    const text = (length: number) => `${'a'.repeat(length)}b`
+    expect(paid('^(a+)+$', text(5_000))).toBeCloseTo(2 * paid('^(a+)+$', text(2_499)), -1)
+    expect(paid('^(a+)+$', text(5_000))).toBe(paid('x', text(5_000)))
+  })
+
+  it('refuses a text that could take more than there is', () => {
+    const account = new Account()
+    expect(() => new Pattern('(?:a?){80}a{80}').test('a'.repeat(60_000), account)).toThrow(
+      expect.objectContaining({ isOverspent: true }),
+    )
+  })
+
+  it('pays for the slow way where a text leaves no other', () => {
+    const random = seeded(1)
+    const text = Array.from({ length: 2_000 }, () => (random() < 0.5 ? 'a' : 'b')).join('')
+    const paid = (pattern: Pattern) => {
+      const account = new Account()
+      pattern.test(text, account)
+      return account.spent
+    }
+    expect(paid(new Pattern('[ab]*a[ab]{40}[xy]'))).toBeGreaterThan(100 * paid(new Pattern('x')))
   })
 })
 

@@ -1,7 +1,7 @@
 import { TLSSocket } from 'node:tls'
 import type { ConnectionStage, SharedConnection } from '../../../base/limit/connection-shares.ts'
+import { networkOf } from '../../../base/limit/network.ts'
 import { formatListenAddress } from '../../../base/listen-address.ts'
-import { networkOf } from '../../../base/network.ts'
 import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import { type BufferAccount, BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'

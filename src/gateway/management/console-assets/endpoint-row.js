@@ -6,7 +6,7 @@ import { formatBytes, formatNumber } from './format.js'
 /** An endpoint with its figures and its policy; the figures are updated in place. */
 export function endpointRow({ url, description, upstream_url, traffic_policy }) {
   const sharedBadge = badge('shared with all accounts')
-  const fields = figures('figures', ['Requests', 'Errors', 'In', 'Out', 'Rate'])
+  const fields = figures('figures', ['Requests', 'Errors', 'Over budget', 'In', 'Out', 'Rate'])
   const node = element(
     'li',
     { class: 'endpoint' },
@@ -38,11 +38,13 @@ export function endpointRow({ url, description, upstream_url, traffic_policy }) 
       fields.show({
         Requests: formatNumber(traffic.requests),
         Errors: formatNumber(traffic.refused),
+        'Over budget': formatNumber(traffic.policy_over_budget),
         In: formatBytes(traffic.bytes_in),
         Out: formatBytes(traffic.bytes_out),
         Rate: `${formatNumber(requestsPerS)} / s`,
       })
       fields.mark('Errors', traffic.refused > 0)
+      fields.mark('Over budget', traffic.policy_over_budget > 0)
     },
   }
 }

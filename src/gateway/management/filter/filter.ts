@@ -1,9 +1,10 @@
 import type { Clock } from '../../../base/clock.ts'
 import type { CompiledExpression } from '../../../policy/expression/compiled-expression.ts'
-import { EvaluationError } from '../../../policy/expression/evaluation.ts'
+import { EvaluationError } from '../../../policy/expression/evaluation-error.ts'
 import { ExpressionLanguage } from '../../../policy/expression/expression.ts'
 import { ExpressionProblem } from '../../../policy/expression/expression-problem.ts'
 import { BOOL } from '../../../policy/expression/expression-type.ts'
+import { FUNCTION_PRICES } from '../../../policy/vocabulary/function-prices.ts'
 import { TEXT_FUNCTIONS } from '../../../policy/vocabulary/text.ts'
 import { FIELD_FUNCTIONS } from './fields.ts'
 import type { Fields } from './filter-kind.ts'
@@ -53,6 +54,7 @@ export class FilterLanguage {
       clock: this.#clock,
       functions: [...TEXT_FUNCTIONS, ...FIELD_FUNCTIONS],
       variables: new Map(),
+      prices: FUNCTION_PRICES,
       maxParsed: MAX_PARSED,
     })
     const reader = new FilterReader(fields, this.#clock.now())

@@ -7,14 +7,15 @@ import { BoundedCache } from '../../../base/bounded-cache.ts'
 import { listOf } from '../../document/config-schema.ts'
 import type { HeaderList } from '../../exchange/header-list.ts'
 import type { BodyTransform, PolicyExchange } from '../../exchange/policy-exchange.ts'
-import { EvaluationError } from '../../expression/evaluation.ts'
+import { Account } from '../../expression/cost/account.ts'
+import { EvaluationError } from '../../expression/evaluation-error.ts'
 import { Pattern, PatternError } from '../../expression/pattern.ts'
 import type { ActionContext } from '../action.ts'
 
 /** Bytes of a body, plain, before and after. */
 export const MAX_REPLACED_BODY = 1_048_576
-/** Text times size of a pattern. */
-const MAX_STEPS = 16_777_216
+/** For all replacements of a body: it is not of the request's own account, which is far too small. */
+const MAX_STEPS = 1_048_576
 const MAX_REPLACEMENTS = 10
 
 const DECODERS: Readonly<Record<string, (body: Buffer) => Promise<Buffer>>> = {
@@ -82,13 +83,13 @@ function replaceAll(
   // Nothing to look for in an image.
   if (!isUtf8(body)) return { body, results: [] }
   let text = body.toString()
+  const account = new Account(MAX_STEPS, 'the body is too long for the pattern')
   const results: ReplacementResult[] = []
   for (const [index, { source, to }] of steps.entries()) {
     try {
       const pattern = patterns.get(source)
-      if (pattern.steps(text.length) > MAX_STEPS) {
-        throw new EvaluationError('the body is too long for the pattern')
-      }
+      if (!pattern.test(text, account)) continue
+      account.spend(pattern.steps(text.length))
       const replaced = pattern.replaceAll(text, to, MAX_REPLACED_BODY)
       text = replaced.text
       const [first] = replaced.matches

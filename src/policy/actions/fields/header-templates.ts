@@ -1,7 +1,7 @@
 import { isHeaderName, isHeaderValue } from '../../document/config-schema.ts'
 import { isGatewayHeader } from '../../exchange/message-head.ts'
 import type { PolicyExchange } from '../../exchange/policy-exchange.ts'
-import { EvaluationError } from '../../expression/evaluation.ts'
+import { EvaluationError } from '../../expression/evaluation-error.ts'
 import type { ActionContext } from '../action.ts'
 
 const MAX_HEADERS = 10

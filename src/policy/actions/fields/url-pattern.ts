@@ -1,15 +1,13 @@
 import { BoundedCache } from '../../../base/bounded-cache.ts'
 import type { ProblemKind } from '../../document/problem.ts'
 import type { PolicyExchange } from '../../exchange/policy-exchange.ts'
-import { EvaluationError } from '../../expression/evaluation.ts'
+import { EvaluationError } from '../../expression/evaluation-error.ts'
 import { Pattern, PatternError, type Replacement } from '../../expression/pattern.ts'
 import type { Template } from '../../expression/template.ts'
 import type { ActionContext } from '../action.ts'
 
 /** Characters of a URL after a replacement; a request head is not longer either. */
 const MAX_URL = 65_536
-/** Text times size of the pattern: a few milliseconds at worst. */
-const MAX_STEPS = 262_144
 
 /** An RE2 expression over the whole URL, with `${…}` in it that are computed before it matches. */
 export class UrlPattern {
@@ -32,9 +30,9 @@ export class UrlPattern {
   replace(exchange: PolicyExchange, url: string, replacement: string): Replacement {
     try {
       const pattern = this.#patterns.get(this.#template.render(exchange))
-      if (pattern.steps(url.length) > MAX_STEPS) {
-        throw new EvaluationError('the URL is too long for the pattern')
-      }
+      // Most URLs do not match, and to see that takes less.
+      if (!pattern.test(url, exchange.account)) return { text: url, matches: [] }
+      exchange.account.spend(pattern.steps(url.length))
       return pattern.replaceAll(url, replacement, MAX_URL)
     } catch (error) {
       if (!(error instanceof PatternError)) throw error

@@ -288,7 +288,7 @@ describe('a filter that cannot be used', () => {
   it('because an item is too much for it is refused, not answered in part', async () => {
     const { call, registry } = await startManagementApi()
     const [endpoint] = agentWithEndpoint('1').agent.endpoints()
-    if (endpoint) registry.add({ ...endpoint, trafficPolicy: 'a'.repeat(60_000) })
+    if (endpoint) registry.add({ ...endpoint, trafficPolicy: 'a'.repeat(400_000) })
     const filter = Array(40).fill('obj.traffic_policy.contains("x")').join('||')
     const { status, body } = await call('GET', listOf('/endpoints', filter))
     expect([status, body.error_code]).toEqual([400, 'ERR_NGROK_250'])

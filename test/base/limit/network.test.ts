@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { networkOf } from '../../src/base/network.ts'
+import { networkOf } from '../../../src/base/limit/network.ts'
 
 describe('networkOf()', () => {
   it.each([

@@ -1,13 +1,7 @@
-import {
-  call,
-  countNodes,
-  type FoldNode,
-  integer,
-  mapChildren,
-  type Node,
-} from './expression-tree.ts'
+import { call, type FoldNode, integer, mapChildren, type Node } from '../expression-tree.ts'
+import { itemWeight } from './node-weight.ts'
 
-/** Hands a range on after it was accounted: the range, and the nodes that run for each item. */
+/** Hands a range on after it was accounted: the range, and the steps that each item takes. */
 export const ACCOUNTED = '@accounted'
 /** A list that macros append to in place; `[]` + `[x]` + `[y]` would copy it for each item. */
 export const NEW_LIST = '@list'
@@ -17,7 +11,7 @@ export const APPEND = '@append'
 export function rewriteCosts(node: Node): Node {
   if (node.kind !== 'fold') return mapChildren(node, rewriteCosts)
   const { id } = node
-  const weight = countNodes(node.step) + countNodes(node.condition)
+  const weight = itemWeight(node)
   const fold = mapChildren(node, rewriteCosts) as FoldNode
   return {
     ...fold,

@@ -1,0 +1,134 @@
+import type { Account } from '../expression/cost/account.ts'
+import { duration, timestamp, type ValueInput } from '../expression/value.ts'
+
+/** What it takes to take 1,024 characters apart. */
+const KIB_STEPS = 400
+
+/**
+ * Queries and cookies by name. A field is taken apart once for as long as it stays the same: clients
+ * choose how long it is, and policies how often they look.
+ */
+export class ParsedFields {
+  readonly #query = new Parsed(parseQuery)
+  readonly #cookies = new Parsed(parseCookies)
+  readonly #setCookies = new Parsed(parseSetCookies)
+
+  /** Of a target. Throws EvaluationError, as the others do, when the account has not enough. */
+  query(target: string, account: Account): Map<string, string[]> {
+    const mark = target.indexOf('?')
+    return this.#query.get(mark === -1 ? '' : target.slice(mark + 1), account)
+  }
+
+  cookies(fields: readonly string[], account: Account): Map<string, Cookie[]> {
+    return this.#cookies.get(fields.join(';'), account)
+  }
+
+  setCookies(fields: readonly string[], account: Account): Map<string, ValueInput[]> {
+    return this.#setCookies.get(fields.join('\n'), account)
+  }
+}
+
+class Parsed<T> {
+  readonly #parse: (text: string) => T
+  #text: string | undefined
+  #value: T | undefined
+
+  constructor(parse: (text: string) => T) {
+    this.#parse = parse
+  }
+
+  get(text: string, account: Account): T {
+    if (this.#value !== undefined && this.#text === text) return this.#value
+    account.spend((text.length * KIB_STEPS) / 1_024)
+    this.#text = text
+    this.#value = this.#parse(text)
+    return this.#value
+  }
+}
+
+/** `a=1&b=2&a=3` by name, in order. */
+export function parseQuery(text: string): Map<string, string[]> {
+  const query = new Map<string, string[]>()
+  for (const [name, value] of new URLSearchParams(text)) push(query, name, value)
+  return query
+}
+
+/** A cookie of a request. */
+type Cookie = {
+  readonly name: string
+  readonly value: string
+}
+
+/** Cookies by name, in the order of the Cookie field (RFC 6265 5.4). */
+function parseCookies(field: string): Map<string, Cookie[]> {
+  const cookies = new Map<string, Cookie[]>()
+  for (const pair of field.split(';')) {
+    const cookie = cookiePair(pair)
+    if (cookie) push(cookies, cookie.name, cookie)
+  }
+  return cookies
+}
+
+/** Cookies that Set-Cookie fields, a line each, set by name, with attributes (RFC 6265 5.2). */
+function parseSetCookies(fields: string): Map<string, ValueInput[]> {
+  const cookies = new Map<string, ValueInput[]>()
+  for (const field of fields.split('\n')) {
+    const [pair, ...attributes] = field.split(';')
+    const cookie = cookiePair(pair ?? '')
+    if (cookie) push(cookies, cookie.name, { ...cookie, ...cookieAttributes(attributes) })
+  }
+  return cookies
+}
+
+function cookieAttributes(parts: readonly string[]): Record<string, ValueInput> {
+  const known: Record<string, ValueInput> = {
+    domain: '',
+    path: '',
+    http_only: false,
+    secure: false,
+    same_site: '',
+  }
+  const unparsed: string[] = []
+  for (const part of parts) {
+    const [name = '', ...rest] = part.trim().split('=')
+    const value = rest.join('=')
+    const time = Date.parse(value)
+    switch (name.toLowerCase()) {
+      case 'domain':
+      case 'path':
+        known[name.toLowerCase()] = value
+        break
+      case 'expires':
+        if (Number.isFinite(time)) known.expires = timestamp(time)
+        break
+      case 'max-age':
+        if (/^-?\d{1,15}$/.test(value)) known.max_age = duration(BigInt(value))
+        break
+      case 'httponly':
+        known.http_only = true
+        break
+      case 'secure':
+        known.secure = true
+        break
+      case 'samesite':
+        known.same_site = value
+        break
+      default:
+        unparsed.push(part.trim())
+    }
+  }
+  return { ...known, unparsed_attributes: unparsed }
+}
+
+function cookiePair(text: string): Cookie | undefined {
+  const mark = text.indexOf('=')
+  if (mark === -1) return undefined
+  const name = text.slice(0, mark).trim()
+  return name === '' ? undefined : { name, value: text.slice(mark + 1).trim() }
+}
+
+function push<T>(map: Map<string, T[]>, key: string, value: T): void {
+  const list = map.get(key)
+  if (list) list.push(value)
+  else map.set(key, [value])
+}

@@ -1,0 +1,134 @@
+import type { Price, Prices } from '../expression/cost/price.ts'
+
+const price = (call: number, kib = 0, item = 0): Price => ({ call, kib, item })
+const deep = (call: number, kib: number, item: number): Price => ({ call, kib, item, isDeep: true })
+
+/** Digests, with what a text of 1,024 bytes takes. */
+const DIGESTS: Prices = {
+  md5: price(69, 12),
+  sha1: price(37, 20),
+  sha256: price(37, 20),
+  sha512: price(69, 12),
+  crc32: price(18, 14),
+  crc64: price(18, 86),
+  xxhash64: price(30, 328),
+}
+
+const GETTERS = [
+  ...['getFullYear', 'getMonth', 'getDate', 'getDayOfMonth', 'getDayOfWeek', 'getDayOfYear'],
+  ...['getHours', 'getMinutes', 'getSeconds', 'getMilliseconds'],
+]
+
+const MAPS = [
+  ...['req.headers', 'req.trailers', 'req.cookies', 'req.url.query_params'],
+  ...['res.headers', 'res.trailers', 'res.cookies'],
+]
+/** In heads; fields that have to be taken apart are paid once for all calls. */
+const LOOK_UP = price(8)
+const TEST = price(5)
+
+/**
+ * What functions cost, in steps of about 50 ns: a call, 1,024 characters, an item of a list. Operators
+ * and functions that are not here take a call of an operator. `npm run bench:prices` measures each and
+ * fails where one is off by more than two.
+ */
+export const FUNCTION_PRICES: Prices = {
+  '_==_': deep(4, 1, 0.9),
+  '_!=_': deep(4, 1, 0.9),
+  '@in(dyn,list)': deep(4, 1, 0.8),
+  '_+_(string,string)': price(8, 0.1),
+  '_+_(bytes,bytes)': price(6, 3),
+  '_+_(list,list)': price(6, 0, 2),
+  // Much more than digits take: what it takes grows with the square of them.
+  'int(string)': price(6, 2_000),
+  'uint(string)': price(10, 2_000),
+  'double(string)': price(6, 10),
+  'bool(string)': price(5, 2),
+  'bytes(string)': price(10, 6),
+  'string(int)': price(7),
+  'string(bytes)': price(12, 10),
+  'string(timestamp)': price(38),
+  'string(duration)': price(20),
+  'string(double)': price(11),
+  'timestamp(string)': price(80, 2),
+  'timestamp(int)': price(40),
+  'duration(string)': price(39),
+  'duration(int)': price(20),
+
+  contains: price(6, 3),
+  startsWith: price(4),
+  endsWith: price(4),
+  indexOf: price(4, 6),
+  lastIndexOf: price(4, 20),
+  charAt: price(4),
+  substring: price(4),
+  'size(string)': price(4, 4),
+  '.size(string)': price(4, 4),
+  matches: price(24),
+  lower: price(5, 4),
+  upper: price(5, 4),
+  lowerAscii: price(10, 280),
+  upperAscii: price(10, 280),
+  trim: price(6, 4),
+  reverse: price(14, 280),
+  split: price(10, 24),
+  replace: price(12, 80),
+  join: price(16, 6, 1.4),
+  format: deep(16, 20, 1.4),
+  'strings.quote': price(10, 180),
+
+  'lists.range': price(10),
+  slice: price(12, 0, 0.9),
+  flatten: price(4),
+  distinct: deep(10, 40, 5),
+  sort: price(30, 0, 1.5),
+  '@sort_by': price(30, 0, 1.5),
+
+  'base64.encode': price(14, 10),
+  'base64.decode': price(14, 30),
+  encodeBase64: price(14, 10),
+  decodeBase64: price(14, 30),
+  'basic_auth.encode': price(14, 10),
+  'json.decode': price(13, 86),
+  decodeJson: price(13, 86),
+  isJson: price(9, 55),
+  'json.encode': deep(19, 31, 3),
+  encodeJson: deep(19, 31, 3),
+  'queryString.decode': price(11, 400),
+  decodeQueryString: price(11, 400),
+  'queryString.encode': deep(16, 60, 3),
+  encodeQueryString: deep(16, 60, 3),
+  isQueryString: price(8, 40),
+  'url.parse': price(41, 180),
+  parseUrl: price(41, 180),
+  'url.escape': price(8, 36),
+  escapeUrl: price(8, 36),
+  'url.unescape': price(8, 20),
+  unescapeUrl: price(8, 20),
+  isURL: price(8, 6),
+
+  ...DIGESTS,
+  ...Object.fromEntries(Object.entries(DIGESTS).map(([name, of]) => [`hash.${name}`, of])),
+
+  inCidrRange: price(4),
+  inCidrRanges: price(4),
+  isPrivateIp: price(10),
+  'rand.double': price(1),
+  'rand.int': price(4),
+
+  ...Object.fromEntries(GETTERS.map((name) => [`.${name}(timestamp)`, price(12)])),
+  ...Object.fromEntries(GETTERS.map((name) => [`.${name}(timestamp,string)`, price(40)])),
+
+  ...Object.fromEntries(MAPS.map((map) => [`@at:${map}`, LOOK_UP])),
+  ...Object.fromEntries(MAPS.map((map) => [`@in:${map}`, TEST])),
+  getReqHeader: LOOK_UP,
+  hasReqHeader: TEST,
+  getResHeader: LOOK_UP,
+  hasResHeader: TEST,
+  getQueryParam: LOOK_UP,
+  hasQueryParam: TEST,
+  getReqCookie: price(14),
+  hasReqCookie: TEST,
+  getResCookie: price(22),
+  hasResCookie: TEST,
+}
