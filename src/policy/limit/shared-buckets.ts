@@ -55,11 +55,11 @@ export class SharedBuckets {
     return this.#memory !== undefined && !this.#window.isIdle(this.#memory, this.#placeOf(key), now)
   }
 
-  /** Gives a bucket of the same window the state of the key's, which counts. */
+  /** Gives a bucket of the same window the state of the key's. Only while that `counts()`. */
   copyTo(key: number, { words }: BucketMemory, at: number): void {
+    const { words: shared } = this.#memory as BucketMemory
     const from = this.#placeOf(key)
-    const state = this.#memory?.words.subarray(from, from + this.#window.words)
-    if (state) words.set(state, at)
+    words.set(shared.subarray(from, from + this.#window.words), at)
   }
 
   /** Gives the memory back when nothing counts any more. */

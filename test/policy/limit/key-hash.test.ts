@@ -4,7 +4,7 @@ import { KeyHash } from '../../../src/policy/limit/key-hash.ts'
 const KEY = Buffer.from([0, 1, 2, 3, 4, 5, 6, 7])
 
 /** HalfSipHash with 64 bits of output, byte by byte, with c rounds for each word and d at the end. */
-function halfSipHash(bytes: Buffer, key: Buffer, c: number, d: number): string {
+function halfSipHash(bytes: Buffer, key: Buffer, c: number, d: number, final = 0xee): string {
   const [k0, k1] = [key.readInt32LE(0), key.readInt32LE(4)]
   const v = [k0, k1 ^ 0xee, 0x6c796765 ^ k0, 0x74656462 ^ k1]
   const at = (index: number) => v[index] as number
@@ -36,7 +36,7 @@ function halfSipHash(bytes: Buffer, key: Buffer, c: number, d: number): string {
   last[3] = bytes.length & 0xff
   absorb(last.readInt32LE(0))
   const digest = Buffer.alloc(8)
-  v[2] = at(2) ^ 0xee
+  v[2] = at(2) ^ final
   rounds(d)
   digest.writeInt32LE(at(1) ^ at(3), 0)
   v[1] = at(1) ^ 0xdd
@@ -64,6 +64,13 @@ describe('KeyHash', () => {
     'equals HalfSipHash-1-3 of %j',
     (text) => {
       expect(hash(text)).toBe(halfSipHash(Buffer.from(text, 'latin1'), KEY, 1, 3))
+    },
+  )
+
+  it.each(['€', 'ab€', 'abcd€', '€abcd', 'abcd€fgh', '日本語のキー'])(
+    'hashes %j as UTF-8, with a constant of its own',
+    (text) => {
+      expect(hash(text)).toBe(halfSipHash(Buffer.from(text), KEY, 1, 3, 0xef))
     },
   )
 

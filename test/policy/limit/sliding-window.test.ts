@@ -83,6 +83,13 @@ describe('SlidingWindow', () => {
     expect(bucket.waitMs(60_000.4)).toBe(0)
   })
 
+  it('ends to the unit, also for a time that falls between two of them', () => {
+    const bucket = bucketOf(1)
+    const between = 2 ** -20
+    bucket.admit(between)
+    expect(bucket.waitMs(WINDOW_MS + between)).toBe(0)
+  })
+
   it('goes on where its times overflow 32 bits', () => {
     // One millisecond is 2^14 units in a window of a minute: 2^31 of them are 131,072 ms.
     for (let start = 131_072 - 30_000; start < 4 * 131_072; start += 131_072) {
