@@ -232,7 +232,8 @@ export class ClientExchange implements ResponseOwner {
   protected enterEndpoint(endpoint: Endpoint): void {
     this.#endpoint = endpoint
     this.traffic.enter(endpoint.traffic)
-    if (endpoint.type === 'agent') this.client.charge(endpoint.streams.buffers)
+    const { buffers } = endpoint.type === 'agent' ? endpoint.streams : this.context
+    this.client.charge(buffers)
   }
 
   /** Begins the final response. */

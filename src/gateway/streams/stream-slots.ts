@@ -4,7 +4,7 @@ import { BufferAccount } from './buffer-account.ts'
 import { chooseEvictions } from './eviction.ts'
 import type { NoStreamReason, ProxyStream, StreamClient, StreamWaiter } from './proxy-stream.ts'
 import { ClientHolding, isEndpointFull, isWithinShare } from './shares.ts'
-import { type SlotUser, type Waiting, WaitingLine } from './waiting-line.ts'
+import { type Asking, type SlotUser, type Waiting, WaitingLine } from './waiting-line.ts'
 
 export interface StreamSlotsLimits {
   /** How long an unused stream is kept; below the keep-alive of common servers (Node: 5 s). */
@@ -78,6 +78,7 @@ export class StreamSlots {
   #idle = 0
   /** Idle streams that were retired for somebody in the line and whose slots are not free yet. */
   readonly #freeing = new Set<ProxyStream>()
+  #isClosed = false
   #isTicking = false
   #isServing = false
   #isAwaitingSlot = false
@@ -120,7 +121,7 @@ export class StreamSlots {
   }
 
   get isClosed(): boolean {
-    return this.#closing.signal.aborted
+    return this.#isClosed
   }
 
   join(user: SlotUser): void {
@@ -135,12 +136,11 @@ export class StreamSlots {
     }
     const clientAddr = client.address
     const clientHolding = this.#clientOf(client.network)
-    const since = this.#clock.monotonic()
-    const asking = { waiter, user, clientAddr, clientHolding, isFresh, since }
+    const asking = { waiter, user, clientAddr, clientHolding, isFresh }
     const mayTake = this.#mayTake(asking)
     if (mayTake && this.#hasStream(asking)) {
       this.#give(asking)
-    } else if (this.#line.add(asking)) {
+    } else if (this.#line.add({ ...asking, since: this.#clock.monotonic() })) {
       if (mayTake) this.#freeSlot()
       this.#startTicking()
     } else {
@@ -159,7 +159,9 @@ export class StreamSlots {
   onIdle(user: SlotUser, client: ClientHolding | undefined): void {
     this.#idle += 1
     this.#resting.add(user)
-    this.#uncount(user, client)
+    this.#line.countEndpoint(user, -1)
+    // Most clients ask again at once: what they hold is forgotten by the tick.
+    if (client) this.#line.countClient(client, -1)
     this.#startTicking()
     this.#serve()
   }
@@ -173,7 +175,11 @@ export class StreamSlots {
   /** The slot of a stream that was retired, or has closed, is free. */
   onSlotFree(user: SlotUser, stream: ProxyStream): void {
     this.#freeing.delete(stream)
-    this.#uncount(user, stream.client)
+    this.#line.countEndpoint(user, -1)
+    if (stream.client) {
+      this.#line.countClient(stream.client, -1)
+      this.#forget(stream.client)
+    }
     if (user.isClosed && user.holding.held === 0) this.#users.delete(user)
     this.#serve()
   }
@@ -189,25 +195,26 @@ export class StreamSlots {
   /** Ends the idle streams and refuses who waits; call it when the session is over. */
   close(): void {
     if (this.isClosed) return
+    this.#isClosed = true
     this.#closing.abort()
     for (const user of [...this.#resting]) user.retireIdle(Number.POSITIVE_INFINITY)
     for (const { waiter } of [...this.#line.all()]) this.#refuse(waiter, 'session-over')
   }
 
   /** Within the shares, whether or not there is a stream right now. */
-  readonly #mayTake = ({ user, clientHolding }: Waiting): boolean =>
+  readonly #mayTake = ({ user, clientHolding }: Asking): boolean =>
     isWithinShare(this, user.holding.held, clientHolding.held)
 
   /** Within the shares, and there is a stream. */
   readonly #canTake = (waiting: Waiting): boolean =>
     this.#mayTake(waiting) && this.#hasStream(waiting)
 
-  #hasStream({ user, isFresh }: Waiting): boolean {
+  #hasStream({ user, isFresh }: Asking): boolean {
     return this.session.freeSlots > 0 || (!isFresh && user.oldestIdle !== Number.POSITIVE_INFINITY)
   }
 
   /** Gives a stream to who may have it, when there is one. */
-  #give({ waiter, user, clientAddr, clientHolding, isFresh }: Waiting): void {
+  #give({ waiter, user, clientAddr, clientHolding, isFresh }: Asking): void {
     const idle = isFresh ? undefined : user.takeIdle()
     const stream = idle ?? user.open(clientAddr)
     if (!stream) {
@@ -278,13 +285,6 @@ export class StreamSlots {
     return holding
   }
 
-  #uncount(user: SlotUser, client: ClientHolding | undefined): void {
-    this.#line.countEndpoint(user, -1)
-    if (!client) return
-    this.#line.countClient(client, -1)
-    this.#forget(client)
-  }
-
   #forget(client: ClientHolding): void {
     if (client.held === 0 && client.waiting === 0) this.#clients.delete(client.network)
   }
@@ -314,6 +314,7 @@ export class StreamSlots {
       user.retireIdle(this.#ticks - idleTicks)
       if (user.oldestIdle === Number.POSITIVE_INFINITY) this.#resting.delete(user)
     }
+    for (const client of this.#clients.values()) this.#forget(client)
     if (this.#line.length === 0) return
     const now = this.#clock.monotonic()
     for (const { waiter, since } of this.#line.all()) {

@@ -21,8 +21,8 @@ export interface SlotUser {
   retireIdle(tick: number): void
 }
 
-/** An exchange in the line. */
-export interface Waiting {
+/** An exchange that asks for a stream. */
+export interface Asking {
   readonly waiter: StreamWaiter
   readonly user: SlotUser
   /** `ip:port`. */
@@ -30,6 +30,10 @@ export interface Waiting {
   readonly clientHolding: ClientHolding
   /** It wants a stream that no exchange has used before. */
   readonly isFresh: boolean
+}
+
+/** One in the line. */
+export interface Waiting extends Asking {
   /** Monotonic. */
   readonly since: number
 }
