@@ -235,7 +235,8 @@ async function startGateway(folder: string): Promise<readonly [Program, GatewayR
 }
 
 /** An item without what its creation alone tells, what goes on by itself, and the ports of a life. */
-function fingerprint({ token, uri, certificate_management_status, ...item }: Item): string {
+function fingerprint({ token, uri, certificate_management_status, ...rest }: Item): string {
+  const { last_used_at, ...item } = rest
   const { domain, url, public_url, hostport, port, ...lasting } = item
   return JSON.stringify(port === undefined ? item : lasting)
 }

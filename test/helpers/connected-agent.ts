@@ -1,5 +1,5 @@
 import type { ConnectedAgent } from '../../src/gateway/endpoints/connected-agent.ts'
-import type { AgentEndpoint } from '../../src/gateway/endpoints/endpoint.ts'
+import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints/endpoint.ts'
 import { PolicyBench } from './policy-exchange.ts'
 
 /** An agent that is connected in name only; ids are padded so that they sort like `suffix`. */
@@ -32,7 +32,7 @@ export function connectedAgent(suffix: string, change: Partial<ConnectedAgent> =
 
 /** The same with one endpoint, whose counters the test moves. */
 export function agentWithEndpoint(suffix: string) {
-  const traffic = { requests: 0, active: 0, refused: 0, bytesIn: 0, bytesOut: 0, errors: new Map() }
+  const traffic = new EndpointTraffic()
   const endpoint = {
     type: 'agent',
     ownerId: null,
