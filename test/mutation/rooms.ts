@@ -38,11 +38,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   streams: {
     mutate: ['gateway/streams/*.ts'],
-    tests: [
-      'gateway/streams/*.test.ts',
-      'gateway/agents/agent-connection.test.ts',
-      'gateway/ingress/{exchange,abort,saturation}.test.ts',
-    ],
+    tests: ['gateway/streams/*.test.ts'],
   },
   sessions: {
     mutate: ['gateway/agents/{session-table,binder}.ts'],

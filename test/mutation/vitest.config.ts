@@ -16,6 +16,8 @@ export default defineConfig({
   test: {
     root: join(import.meta.dirname, '..'),
     include: [...tests],
+    // Enough for each change to be met, and not the hours that all of them would take.
+    env: { EXCHANGE_SCHEDULES: '300', STREAM_SCHEDULES: '15' },
     // Below the time limit of a mutant: what hangs ends as a failed test, which costs no new process.
     testTimeout: 10_000,
     sequence: { sequencer: QuickestFirst },

@@ -20,6 +20,7 @@ const RESERVED = 5
 const PLACES = 60
 const ENDPOINTS = 5
 const CLIENTS = 6
+const SCHEDULES = Number(process.env.STREAM_SCHEDULES ?? 120)
 
 /** What somebody does; which one of those that could do it, the number says. */
 const step = fc.record({
@@ -250,7 +251,7 @@ it('gives nobody more than a share while others wait, forgets nobody, and counts
         await session.goAway(0, 'done')
       },
     ),
-    { numRuns: 120 },
+    { numRuns: SCHEDULES },
   )
   // Otherwise nothing of all that would have been tried.
   expect(mostWaiting).toBeGreaterThan(10)
