@@ -40,4 +40,37 @@ describe('Scheduler', () => {
     expect(log).toEqual(['many', 'few', 'many', 'few', 'many', 'many'])
     expect([scheduler.waiting(many), scheduler.waiting(few)]).toEqual([0, 0])
   })
+
+  it('has no turn while it rests, which is for as long as its turns took', async () => {
+    const scheduler = new Scheduler()
+    const began = performance.now()
+    scheduler.restAfter(30)
+    scheduler.restAfter(20)
+    let isOver = false
+    const turn = scheduler.yield().then(() => {
+      isOver = true
+    })
+    while (performance.now() < began + 25) await nextRound()
+    expect(isOver).toBe(false)
+    await turn
+    expect(performance.now() - began).toBeGreaterThan(48)
+  })
+
+  it('gathers rests that are too short for a timer', async () => {
+    const scheduler = new Scheduler()
+    let rounds = 0
+    const count = () => {
+      rounds += 1
+      if (rounds < 1_000) setImmediate(count)
+    }
+    setImmediate(count)
+    scheduler.restAfter(0.1)
+    await scheduler.yield()
+    expect(rounds).toBeLessThan(3)
+    scheduler.restAfter(0.5)
+    scheduler.restAfter(0.6)
+    const asked = performance.now()
+    await scheduler.yield()
+    expect(performance.now() - asked).toBeGreaterThan(0.4)
+  })
 })

@@ -2,27 +2,49 @@ import { Scheduler } from '../../base/scheduler.ts'
 
 /** What runs at a stretch before others may go on, in steps: a fifth of a millisecond. */
 const STRETCH_STEPS = 4_000
-/** A member whose stretches become so short again no longer waits for its turns. */
+/** Stretches this short do not matter to others. */
 const SHORT_STEPS = 1_000
+/** Who never was long, or has been short so many times in a row, is trusted again. */
+const SHORT_IN_A_ROW = 64
 /** Who waits for one member. */
 const MAX_WAITING = 256
 
 /**
- * One lane for all that is costly: one stretch in each round of the event loop, and members take
- * turns. So they wait for each other, and nobody else waits for more than one stretch.
+ * How a member has been, by its stretches:
+ *
+ *     state    waits                          becomes
+ *     usual    when the round is crowded      long by a long stretch, short by 64 short ones in a row
+ *     short    never                          long by a long stretch, usual by one that is not short
+ *     long     always, for the lane           short by 64 short ones in a row
+ */
+type Costs = 'usual' | 'short' | 'long'
+
+/**
+ * One lane for all that is costly: one stretch in each round of the event loop, members take turns,
+ * and the lane rests for as long as it ran. So they wait for each other, and everybody else has at
+ * least half of the thread, with no more than one stretch ahead of each thing that he does.
  */
 export class Lane {
-  readonly #scheduler = new Scheduler()
+  readonly #costly = new Scheduler()
+  /** Those of which nobody knows yet: they wait for a round, and not for those that are costly. */
+  readonly #usual = new Scheduler()
   /** Steps of this round that were not waited for. */
   #roundSteps = 0
+  /** When the turn began that is under way, in ms. */
+  #turnedAt: number | undefined
 
   /** True while this round has had as much as it should. */
   get isCrowded(): boolean {
     return this.#roundSteps >= STRETCH_STEPS
   }
 
-  /** Counts a stretch that did not wait; short ones do not matter. */
+  /** Counts a stretch that has ended; short ones do not matter. */
   count(steps: number): void {
+    if (this.#turnedAt !== undefined) {
+      this.#costly.restAfter(performance.now() - this.#turnedAt)
+      this.#turnedAt = undefined
+      return
+    }
     if (steps < SHORT_STEPS) return
     if (this.#roundSteps === 0) {
       setImmediate(() => {
@@ -33,26 +55,33 @@ export class Lane {
   }
 
   waiting(member: LaneMember): number {
-    return this.#scheduler.waiting(member)
+    return this.#costly.waiting(member) + this.#usual.waiting(member)
   }
 
-  turn(member: LaneMember): Promise<void> {
-    return this.#scheduler.yield(member)
+  async turn(member: LaneMember): Promise<void> {
+    if (!member.isCostly) return this.#usual.yield(member)
+    await this.#costly.yield(member)
+    this.#turnedAt = performance.now()
   }
 }
 
 /** Something that may become costly, such as a policy: it waits for turns while it is. */
 export class LaneMember {
   readonly #lane: Lane
-  #isCostly = false
+  #costs: Costs = 'usual'
+  #shortInARow = 0
 
   constructor(lane: Lane) {
     this.#lane = lane
   }
 
+  get isCostly(): boolean {
+    return this.#costs === 'long'
+  }
+
   /** True when a stretch has to wait for its turn. */
   get hasToWait(): boolean {
-    return this.#isCostly || this.#lane.isCrowded
+    return this.#costs === 'long' || (this.#costs === 'usual' && this.#lane.isCrowded)
   }
 
   /** True when so many wait already that one more would wait for too long. */
@@ -69,10 +98,12 @@ export class LaneMember {
     return steps >= STRETCH_STEPS
   }
 
-  /** Tells how long a stretch was. */
+  /** Tells how long a stretch was, before anything else runs. */
   ran(steps: number): void {
-    if (steps >= STRETCH_STEPS) this.#isCostly = true
-    else if (steps < SHORT_STEPS) this.#isCostly = false
+    this.#shortInARow = steps < SHORT_STEPS ? this.#shortInARow + 1 : 0
+    if (steps >= STRETCH_STEPS) this.#costs = 'long'
+    else if (this.#shortInARow >= SHORT_IN_A_ROW) this.#costs = 'short'
+    else if (this.#shortInARow === 0 && this.#costs === 'short') this.#costs = 'usual'
     this.#lane.count(steps)
   }
 }

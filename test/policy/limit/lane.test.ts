@@ -6,14 +6,13 @@ const SHORT = 999
 const nextRound = () => new Promise((resolve) => setImmediate(resolve))
 
 describe('a member of the lane', () => {
-  it('does not wait before it was long, and no more when it is short again', async () => {
+  it('does not wait before it was long, and no more when it was short 64 times in a row', () => {
     const member = new LaneMember(new Lane())
     expect(member.hasToWait).toBe(false)
     member.ran(LONG)
-    await nextRound()
-    expect(member.hasToWait).toBe(true)
+    for (let count = 0; count < 63; count += 1) member.ran(SHORT)
     member.ran(SHORT + 1)
-    await nextRound()
+    for (let count = 0; count < 63; count += 1) member.ran(SHORT)
     expect(member.hasToWait).toBe(true)
     member.ran(SHORT)
     expect(member.hasToWait).toBe(false)
@@ -28,6 +27,36 @@ describe('a member of the lane', () => {
     expect(other.hasToWait).toBe(true)
     await nextRound()
     expect(other.hasToWait).toBe(false)
+  })
+
+  it('does not wait in any round when it is known to be short', () => {
+    const lane = new Lane()
+    const [short, other] = [new LaneMember(lane), new LaneMember(lane)]
+    for (let count = 0; count < 64; count += 1) short.ran(SHORT)
+    for (let count = 0; count < 4; count += 1) other.ran(SHORT + 100)
+    expect([short.hasToWait, other.hasToWait]).toEqual([false, true])
+    short.ran(SHORT + 1)
+    expect(short.hasToWait).toBe(true)
+  })
+
+  it('rests for as long as a turn took, and lets those go on who were not long', async () => {
+    const lane = new Lane()
+    const [long, usual] = [new LaneMember(lane), new LaneMember(lane)]
+    long.ran(LONG)
+    await nextRound()
+    await long.turn()
+    const began = performance.now()
+    while (performance.now() < began + 20) {}
+    long.ran(LONG)
+    let isLongNext = false
+    const next = long.turn().then(() => {
+      isLongNext = true
+    })
+    await usual.turn()
+    await nextRound()
+    expect(isLongNext).toBe(false)
+    await next
+    expect(performance.now() - began).toBeGreaterThan(39)
   })
 
   it('does not wait for however many short ones', () => {
