@@ -327,12 +327,12 @@ export class StreamSlots {
     this.#evict(now)
   }
 
-  /** Ends exchanges of others for who is next, once that one has waited for a while. */
+  /** Ends exchanges of others for whoever is next of those who have waited for a while. */
   #evict(now: number): void {
     const { leastRate, evictAfterMs, evictions } = this.#limits
-    const waiting = this.#line.next(() => true)
     const isDue = ({ since }: Waiting) => now - since >= evictAfterMs
-    if (!waiting || !isDue(waiting) || this.#mayTake(waiting)) return
+    const waiting = this.#firstDue(isDue)
+    if (!waiting || this.#mayTake(waiting)) return
     let most = 0
     for (const other of this.#line.all()) {
       if (most === evictions || !isDue(other)) break
@@ -342,5 +342,11 @@ export class StreamSlots {
     const users = this.#users
     const chosen = chooseEvictions({ users, waiting, isEndpointFull: isFull, leastRate, most })
     for (const stream of chosen) stream.user?.evict()
+  }
+
+  /** Past those who have just come: whoever comes and goes all the time would always be first. */
+  #firstDue(isDue: (waiting: Waiting) => boolean): Waiting | undefined {
+    for (const waiting of this.#line.inOrder()) if (isDue(waiting)) return waiting
+    return undefined
   }
 }

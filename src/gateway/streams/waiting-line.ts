@@ -109,14 +109,22 @@ export class WaitingLine {
     return waiting
   }
 
-  /** Who is served next of those who may be. */
+  /** Who is served next of those who may be; it may depend on what they hold and on `isFresh` alone. */
   next(mayHave: (waiting: Waiting) => boolean): Waiting | undefined {
     for (const user of this.#users) {
-      // Who holds least comes first: when the first client may not, none behind it may.
-      const [first] = this.#clientsOf.get(user)?.first?.waiting ?? []
-      if (first && mayHave(first)) return first
+      for (const waiting of this.#waitingFor(user)) {
+        if (mayHave(waiting)) return waiting
+        // Those behind hold as much or more: they may not either, unless it is the stream of this one
+        // alone that is missing.
+        if (!waiting.isFresh) break
+      }
     }
     return undefined
+  }
+
+  /** In the order in which they are served. */
+  *inOrder(): Generator<Waiting> {
+    for (const user of this.#users) yield* this.#waitingFor(user)
   }
 
   /** Counts a stream that an endpoint takes (1) or gives back (-1). */
@@ -135,6 +143,10 @@ export class WaitingLine {
     for (const [user, queue] of this.#queuesOf.get(client) ?? []) {
       this.#clientsOf.get(user)?.move(queue, from, client.held)
     }
+  }
+
+  *#waitingFor(user: SlotUser): Generator<Waiting> {
+    for (const { waiting } of this.#clientsOf.get(user) ?? []) yield* waiting
   }
 
   #queueOf(user: SlotUser, clientHolding: ClientHolding): ClientQueue {

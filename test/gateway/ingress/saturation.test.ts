@@ -7,6 +7,7 @@ const STREAMS = 24
 const GREEDY = '192.0.2.1'
 const SECOND = '192.0.2.2'
 const HONEST = '192.0.2.3'
+const RESTLESS = '192.0.2.4'
 const BODY_BYTES = 400_000
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 const LARGE = `HTTP/1.1 200 OK\r\nContent-Length: ${BODY_BYTES}\r\n\r\n${'x'.repeat(BODY_BYTES)}`
@@ -159,6 +160,24 @@ describe('while somebody else waits for a stream', () => {
     expect(hanging.length).toBeLessThan(busy)
     expect(hanging.length).toBeGreaterThan(busy - 5)
     for (const text of texts) if (text !== '') expect(text).toContain('ERR_GATEWAY_SATURATED')
+    await site.close()
+  })
+
+  it('who comes and goes all the time does not keep others from a stream', async () => {
+    const { site, ask } = await crowd('/large')
+    const poll = await ask(HONEST, '/hang')
+    await pass(site, 5_000)
+    const honest = await ask(HONEST, '/')
+    expect(site.slots.waiting).toBe(1)
+    // It has a stream already, so whoever has none comes first, time and again.
+    const isServed = () => honest.socket.consume(1_000) > 0
+    for (let seconds = 0; seconds < 6 && !isServed(); seconds += 1) {
+      const restless = await ask(RESTLESS, '/hang')
+      await pass(site, 1_000)
+      restless.socket.reset()
+    }
+    expect(honest.text()).toContain('200 OK')
+    expect(await readAll(poll)).toBe('')
     await site.close()
   })
 
