@@ -1,7 +1,6 @@
 import type { Socket } from 'node:net'
 import { buffer, text } from 'node:stream/consumers'
 import { describe, expect, it, vi } from 'vitest'
-import { asDuplex } from '../../src/muxado/duplex.ts'
 import { ErrorCode } from '../../src/muxado/error-code.ts'
 import { Session } from '../../src/muxado/session.ts'
 import type { Stream } from '../../src/muxado/stream.ts'
@@ -14,6 +13,7 @@ import {
 } from '../helpers/connected-pair.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { RecordingHandler } from '../helpers/recording-handler.ts'
+import { asDuplex } from '../helpers/stream-duplex.ts'
 
 const TRANSPORTS: [string, () => Promise<ConnectedPair>][] = [
   ['a pipe', pipePair],

@@ -5,13 +5,13 @@ import { encodeProxyHeader } from '../../../src/gateway/agents/proxy-header.ts'
 import type { NoStreamReason, ProxyStream } from '../../../src/gateway/streams/proxy-stream.ts'
 import { StreamPool } from '../../../src/gateway/streams/stream-pool.ts'
 import { StreamSlots } from '../../../src/gateway/streams/stream-slots.ts'
-import { asDuplex } from '../../../src/muxado/duplex.ts'
 import { ErrorCode } from '../../../src/muxado/error-code.ts'
 import { Session } from '../../../src/muxado/session.ts'
 import { acceptTyped } from '../../../src/muxado/typed-session.ts'
 import { tcpPair } from '../../helpers/connected-pair.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
+import { asDuplex } from '../../helpers/stream-duplex.ts'
 
 class Asker {
   stream: ProxyStream | undefined

@@ -1,10 +1,10 @@
 import { once } from 'node:events'
 import { describe, expect, it } from 'vitest'
-import { asDuplex } from '../../src/muxado/duplex.ts'
 import { FIN, INITIAL_WINDOW_BYTES } from '../../src/muxado/frame.ts'
 import { turns } from '../helpers/frame-peer.ts'
 import { framedSession } from '../helpers/framed-session.ts'
 import { RecordingHandler } from '../helpers/recording-handler.ts'
+import { asDuplex } from '../helpers/stream-duplex.ts'
 
 describe('asDuplex', () => {
   async function duplexStream() {

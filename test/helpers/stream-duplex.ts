@@ -1,6 +1,6 @@
 import { Duplex } from 'node:stream'
-import type { MuxadoError } from './error-code.ts'
-import type { Stream, StreamHandler } from './stream.ts'
+import type { MuxadoError } from '../../src/muxado/error-code.ts'
+import type { Stream, StreamHandler } from '../../src/muxado/stream.ts'
 
 type Done = (error?: Error | null) => void
 
