@@ -12,10 +12,11 @@ export class HttpConnection implements SharedConnection {
     this.#socket = socket
   }
 
-  /** Whoever has sent a request as a whole is worked for. */
+  /** Whoever has sent a request as a whole is worked for, until all of the answer is written. */
   get stage(): ConnectionStage {
     if (this.#due.size === 0) return 'idle'
-    return [...this.#due].some(({ req }) => req.complete) ? 'busy' : 'awaited'
+    const isBusy = [...this.#due].some(({ req, writableEnded }) => req.complete && !writableEnded)
+    return isBusy ? 'busy' : 'awaited'
   }
 
   get idleSince(): number {

@@ -1,9 +1,10 @@
 import { once } from 'node:events'
-import { Agent, get, type IncomingMessage, type ServerResponse } from 'node:http'
-import { connect, type Socket } from 'node:net'
+import { Agent, createServer, get, type IncomingMessage, type ServerResponse } from 'node:http'
+import { type AddressInfo, connect, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createDeferred } from '../../src/base/deferred.ts'
+import { HttpConnection } from '../../src/http/http-connection.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { type ServedHttp, sendRequest, serveHttp } from '../helpers/serve-http.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
@@ -89,5 +90,35 @@ describe('the connections of an HttpServer', () => {
     const { at } = await serveHttp(hello, { socketPath: join(temporaryFolder(), 'api.sock') })
     await openMany(at, FULL)
     expect((await sendRequest(at)).text).toBe('hello')
+  })
+})
+
+describe('HttpConnection', () => {
+  it('waits for its client once the answer is written, however slowly that one reads', async () => {
+    const arrived = createDeferred<ServerResponse>()
+    const connections: HttpConnection[] = []
+    const server = createServer((_request, response) => {
+      connections[0]?.track(response)
+      arrived.resolve(response)
+    })
+    server.on('connection', (socket) => connections.push(new HttpConnection(socket)))
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    const client = connect((server.address() as AddressInfo).port, '127.0.0.1')
+    onTestFinished(() => {
+      client.destroy()
+      server.close()
+    })
+    client.write('GET / HTTP/1.1\r\nhost: a\r\n\r\n')
+    const response = await arrived.promise
+    const [connection] = connections
+    expect(connection?.stage).toBe('busy')
+    // More than the system takes for a client that reads nothing.
+    response.end(Buffer.alloc(32_000_000))
+    expect(response.writableFinished).toBe(false)
+    expect(connection?.stage).toBe('awaited')
+    client.resume()
+    await once(response, 'close')
+    expect(connection?.stage).toBe('idle')
   })
 })
