@@ -62,8 +62,8 @@ export class ClientExchange implements ResponseOwner {
   get heldBytes(): number {
     const state = this.#state
     if (state.name === 'switched') return state.upgrade.heldBytes
-    const responseBytes = state.name === 'judging-response' ? state.held.length : 0
-    return responseBytes + (this.request.body?.heldBytes ?? 0)
+    const judgedBytes = state.name === 'judging-response' ? state.held.length : 0
+    return judgedBytes + this.request.heldBytes + this.writer.heldBytes
   }
 
   /** Bytes that have come from the client behind its head. */

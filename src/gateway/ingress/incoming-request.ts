@@ -16,6 +16,8 @@ export class IncomingRequest {
   readonly body: RequestBody | undefined
   readonly #client: Client
   #isContinued = false
+  /** Bytes of the content that goes on as a whole. */
+  #collectedBytes = 0
 
   constructor(head: RequestHead, client: Client, clock: Clock) {
     this.head = head
@@ -31,6 +33,11 @@ export class IncomingRequest {
   /** Bytes of the body so far, as framed. */
   get bodyBytes(): number {
     return this.body?.bytes ?? 0
+  }
+
+  /** Bytes of the body that wait, or are kept as a whole until the exchange is over. */
+  get heldBytes(): number {
+    return (this.body?.heldBytes ?? 0) + this.#collectedBytes
   }
 
   /** True while it is the client's turn to send more of the body. */
@@ -92,11 +99,22 @@ export class IncomingRequest {
     const content: Buffer[] = []
     const pipe = new BodyPipe(transforms, {
       write: (part) => content.push(part) > 0,
-      end: () => onContent(Buffer.concat(content)),
+      end: () => {
+        const whole = Buffer.concat(content)
+        this.#collectedBytes = whole.length
+        onContent(whole)
+      },
       onRoom: () => body.onRoom(),
       onError,
     })
-    body.flowTo(pipe, 'content')
+    const collecting = {
+      write: (part: Buffer) => {
+        this.#collectedBytes += part.length
+        return pipe.write(part)
+      },
+      end: () => pipe.end(),
+    }
+    body.flowTo(collecting, 'content')
     return pipe
   }
 

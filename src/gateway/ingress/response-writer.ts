@@ -43,6 +43,9 @@ export class ResponseWriter {
   #pipe: BodyPipe | undefined
   /** Takes the chunk lines away, where the body has to be content alone. */
   #decoder: BodyTracker | undefined
+  /** Bytes that a transform collects to change them as a whole. */
+  #collectedBytes = 0
+  #collects = false
   #status = 0
   #hasBegun = false
   #bytes = 0
@@ -73,6 +76,11 @@ export class ResponseWriter {
   /** Bytes of the final response so far. */
   get bytes(): number {
     return this.#bytes
+  }
+
+  /** Bytes that have come and are not with the client's socket. */
+  get heldBytes(): number {
+    return this.#collectedBytes
   }
 
   /** Whether the connection goes on, as the client was told. */
@@ -109,7 +117,12 @@ export class ResponseWriter {
   /** Takes a part of the body as framed; false: wait for `onWriterRoom`. */
   write(chunk: Buffer): boolean {
     const part = this.#decoder ? this.#decoder.decode(chunk) : chunk
-    return this.#pipe ? this.#pipe.write(part) : this.#send(part)
+    if (!this.#pipe) return this.#send(part)
+    if (this.#collects) {
+      this.#collectedBytes += part.length
+      this.#client.countHeld()
+    }
+    return this.#pipe.write(part)
   }
 
   /** The body is complete. */
@@ -148,11 +161,13 @@ export class ResponseWriter {
     const fields = withoutFields(response.fields, ...FRAMING)
     const isWhole = response.transforms.every((transform) => transform.isWhole)
     const isChunked = !isWhole && this.#request.head.minorVersion === 1
+    this.#collects = response.transforms.some((transform) => transform.isWhole)
     const content: Buffer[] = []
     if (isChunked) this.#setHead(response, [...fields, 'transfer-encoding', 'chunked'], CHUNKED)
     else if (!isWhole) this.#setHead(response, fields, UNTIL_CLOSE)
     this.#pipe = new BodyPipe(response.transforms, {
       write: (part) => {
+        this.#collectedBytes = 0
         if (isWhole) content.push(part)
         return isWhole || this.#send(isChunked ? encodeChunk(part) : part)
       },

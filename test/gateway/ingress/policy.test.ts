@@ -70,6 +70,24 @@ describe('a policy', () => {
     ])
   })
 
+  it('keeps the address of the visitor from the device where it removes all three that tell it', async () => {
+    const headers = ['x-forwarded-for', 'x-real-ip', 'forwarded']
+    const remove = (names: string[]) =>
+      policyOf({ on_http_request: [{ type: 'remove-headers', config: { headers: names } }] })
+    const seen = async (names: string[]) => {
+      const { service, client } = await siteWith(remove(names))
+      client.send(GET)
+      await client.receive('ok')
+      return service.requests.join()
+    }
+    expect(await seen(headers)).not.toContain('127.0.0.1')
+    for (const left of headers) {
+      expect(await seen(headers.filter((name) => name !== left))).toMatch(
+        new RegExp(`\r\n${left}: .*127.0.0.1`),
+      )
+    }
+  })
+
   it('answers instead of the device, and the connection goes on', async () => {
     const { service, site, client } = await siteWith(
       policyOf({ on_http_request: [{ type: 'deny', config: { status_code: 451 } }] }),

@@ -1,7 +1,14 @@
 import { describe, expect, it } from 'vitest'
+import { systemClock } from '../../../src/base/clock.ts'
 import type { Stream } from '../../../src/muxado/stream.ts'
+import { compilePolicy } from '../../../src/policy/policy.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
 import { turns } from '../../helpers/frame-peer.ts'
-import { type MemorySite, startMemorySite } from '../../helpers/memory-site.ts'
+import {
+  type MemorySite,
+  type MemorySiteOptions,
+  startMemorySite,
+} from '../../helpers/memory-site.ts'
 
 const STREAMS = 24
 const GREEDY = '192.0.2.1'
@@ -11,9 +18,16 @@ const RESTLESS = '192.0.2.4'
 const BODY_BYTES = 400_000
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 const LARGE = `HTTP/1.1 200 OK\r\nContent-Length: ${BODY_BYTES}\r\n\r\n${'x'.repeat(BODY_BYTES)}`
+const PART = LARGE.replace(`${BODY_BYTES}`, `${BODY_BYTES + 1}`)
 const SWITCH = 'HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n'
 
-/** A device: `/large` and `/` are answered, `/switch` changes the protocol, `/hang` is not. */
+const replacing = (phase: string, type: string) =>
+  compilePolicy(
+    { [phase]: [{ actions: [{ type, config: { replacements: [{ from: 'a', to: 'b' }] } }] }] },
+    { clock: systemClock, log: captureLog().log },
+  )
+
+/** A device: `/large` and `/` are answered, of `/part` the end is missing, `/switch` changes the protocol, `/hang` is not. */
 function serve(stream: Stream): void {
   let heard = ''
   stream.handler = {
@@ -22,8 +36,9 @@ function serve(stream: Stream): void {
       stream.release(chunk.length)
       if (!heard.endsWith('\r\n\r\n')) return
       if (heard.includes('GET /large ')) stream.write(Buffer.from(LARGE))
+      else if (heard.includes('GET /part ')) stream.write(Buffer.from(PART))
       else if (heard.includes('GET /switch ')) stream.write(Buffer.from(SWITCH))
-      else if (!heard.includes('GET /hang ')) stream.write(Buffer.from(OK))
+      else if (!heard.includes(' /hang ')) stream.write(Buffer.from(OK))
       heard = ''
     },
     onEnd: () => stream.end(),
@@ -32,8 +47,7 @@ function serve(stream: Stream): void {
   }
 }
 
-async function startSite(bufferBytes?: number) {
-  const options = bufferBytes === undefined ? {} : { bufferBytes }
+async function startSite(options: Partial<MemorySiteOptions> = {}) {
   const site = await startMemorySite({ serve, openStreams: STREAMS, ...options })
   const ask = async (address: string, path: string, host = 'a.test', more = '') => {
     const socket = site.visit(address)
@@ -212,7 +226,7 @@ describe('while somebody else waits for a stream', () => {
 describe('the budget', () => {
   it('holds no more than it may for readers that take nothing, and quick ones get all', async () => {
     const budget = 1_000_000
-    const { site, ask, askMany } = await startSite(budget)
+    const { site, ask, askMany } = await startSite({ bufferBytes: budget })
     const limit = site.endpoint.streams.buffers.limitBytes
     let most = 0
     const slow: Awaited<ReturnType<typeof askMany>> = []
@@ -245,6 +259,66 @@ describe('the budget', () => {
     gone.socket.reset()
     await turns(5)
     expect(buffers.bytes).toBe(0)
+    await site.close()
+  })
+
+  it.each([
+    ['heads that do not end', '/', `X: ${'x'.repeat(60_000)}`],
+    ['heads of requests that wait', '/hang', `X: ${'x'.repeat(60_000)}\r\n`],
+  ])('counts %s', async (_what, path, more) => {
+    const budget = 1_000_000
+    const { site, ask } = await startSite({ bufferBytes: budget })
+    let most = 0
+    const sockets: Awaited<ReturnType<typeof ask>>['socket'][] = []
+    for (let count = 0; count < 25; count += 1) {
+      const socket = site.visit(GREEDY)
+      socket.send(`GET ${path} HTTP/1.1\r\nHost: a.test\r\n${more}${path === '/' ? '' : '\r\n'}`)
+      await turns(5)
+      sockets.push(socket)
+      most = Math.max(most, site.buffers.bytes)
+    }
+    expect(most).toBeGreaterThan(400_000)
+    expect(most).toBeLessThanOrEqual(budget)
+    expect(sockets.filter(({ ending }) => ending === 'reset').length).toBeGreaterThan(5)
+    expect(await readAll(await ask(HONEST, '/', 'b.test'))).toContain('200 OK')
+    for (const socket of sockets) socket.reset()
+    await turns(5)
+    expect(site.buffers.bytes).toBe(0)
+    await site.close()
+  })
+
+  it('counts the body of a request that a policy rewrites, while there is a copy of it', async () => {
+    const policy = replacing('on_http_request', 'request-body-find-replace')
+    const { site } = await startSite({ policy })
+    const socket = site.visit(GREEDY)
+    const half = 'x'.repeat(400_000)
+    socket.send('POST /hang HTTP/1.1\r\nHost: a.test\r\nContent-Length: 800000\r\n\r\n')
+    socket.send(half)
+    await turns(20)
+    expect(site.buffers.bytes).toBeGreaterThanOrEqual(half.length)
+    expect(site.buffers.bytes).toBeLessThan(half.length + 100_000)
+    socket.send(half)
+    await turns(50)
+    expect(site.endpoint.streams.holding.held).toBe(1)
+    expect(site.buffers.bytes).toBeGreaterThanOrEqual(2 * half.length)
+    socket.reset()
+    await turns(5)
+    expect(site.buffers.bytes).toBe(0)
+    await site.close()
+  })
+
+  it('counts the body of a response that a policy rewrites', async () => {
+    const policy = replacing('on_http_response', 'response-body-find-replace')
+    const { site, ask } = await startSite({ policy })
+    const reader = await ask(GREEDY, '/part')
+    await turns(50)
+    expect(site.buffers.bytes).toBe(BODY_BYTES)
+    reader.socket.reset()
+    await turns(5)
+    expect(site.buffers.bytes).toBe(0)
+    const whole = await readAll(await ask(HONEST, '/large'))
+    expect(whole.endsWith('x'.repeat(BODY_BYTES))).toBe(true)
+    expect(site.buffers.bytes).toBe(0)
     await site.close()
   })
 })

@@ -26,6 +26,11 @@ const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
   'not-implemented': 'ERR_GATEWAY_NOT_IMPLEMENTED',
 }
 
+/** Heads up to this length are a part of what each connection costs, and not counted. */
+const USUAL_HEAD_BYTES = 4_096
+/** They are kept as they came, and as they go on. */
+const COPIES_OF_HEAD = 2
+
 export interface ClientConnectionOptions {
   readonly socket: ClientSocket
   readonly listener: IngressListener
@@ -57,6 +62,8 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
   readonly #admittedBy = new WeakSet<Endpoint>()
   #facts: Connection | undefined
   #exchange: Exchange | undefined
+  /** What the exchange keeps of its head, when that is long. */
+  #headBytes = 0
   /** Bytes of later requests, while a response is due. */
   #held: Buffer | undefined
   #isReading = false
@@ -183,9 +190,11 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
     return this.#output.takenBytes
   }
 
-  /** See `BufferHolder`: what waits for the client, and what waits for a device. */
+  /** See `BufferHolder`: what waits for the client, what waits for a device, and parts of heads. */
   get heldBytes(): number {
-    return this.unreadBytes + (this.#held?.length ?? 0) + (this.#exchange?.heldBytes ?? 0)
+    const partBytes = this.#scanner.heldBytes + this.responseScanner.heldBytes
+    const exchangeBytes = this.#exchange ? this.#headBytes + this.#exchange.heldBytes : 0
+    return this.unreadBytes + partBytes + (this.#held?.length ?? 0) + exchangeBytes
   }
 
   /** See `BufferHolder`. */
@@ -248,13 +257,13 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
   #readHead(chunk: Buffer, at: number): number {
     // Answers that the client does not take would pile up.
     if (this.#socket.writableNeedDrain) return this.#hold(chunk, at)
-    const wasPartial = this.#scanner.isPartial
+    const before = this.#scanner.heldBytes
     let head: RequestHead
     let end: number
     try {
       end = this.#scanner.scan(chunk, at)
       if (end === -1) {
-        if (!wasPartial) this.#deadline = this.#context.now + this.#context.limits.headMs
+        if (before === 0) this.#deadline = this.#context.now + this.#context.limits.headMs
         return chunk.length
       }
       head = parseRequestHead(this.#scanner.take())
@@ -263,6 +272,8 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
       this.#reject(FAULT_CODES[error.fault], `It has ${error.message}.`)
       return chunk.length
     }
+    const headBytes = before + end - at
+    this.#headBytes = headBytes > USUAL_HEAD_BYTES ? COPIES_OF_HEAD * headBytes : 0
     this.#exchange = new Exchange(this.#context, this, head)
     this.#exchange.start()
     return end

@@ -57,7 +57,12 @@ export class HeadScanner {
 
   /** True between the first chunk of a head and its last. */
   get isPartial(): boolean {
-    return this.#held.length > 0
+    return this.heldBytes > 0
+  }
+
+  /** Bytes of a head that has not come as a whole. */
+  get heldBytes(): number {
+    return this.#held.length
   }
 
   /**
