@@ -38,7 +38,12 @@ export interface PolicyPlace {
 export class EndpointPolicies {
   readonly #options: EndpointPoliciesOptions
   readonly #lane: Lane
-  readonly #last = new Map<string, CompiledPolicy>()
+  /**
+   * By account and host, what was remembered last at the end: what one account has counted, or
+   * fetched, is not for the next one on the host.
+   */
+  readonly #last = new Map<string | null, Map<string, CompiledPolicy>>()
+  #remembered = 0
 
   constructor(options: EndpointPoliciesOptions) {
     this.#options = options
@@ -52,7 +57,7 @@ export class EndpointPolicies {
   compile(
     trafficPolicy: string | null,
     place: PolicyPlace,
-    previous = this.#last.get(keyOf(place)),
+    previous = this.#lastOf(place),
   ): CompiledPolicy {
     return checked(compilePolicy(trafficPolicy, this.#compilerOptions(place, previous)), place)
   }
@@ -64,7 +69,7 @@ export class EndpointPolicies {
   async compileInTurns(
     trafficPolicy: string | null,
     place: PolicyPlace,
-    previousOf = () => this.#last.get(keyOf(place)),
+    previousOf = () => this.#lastOf(place),
   ): Promise<CompiledPolicy> {
     let previous: CompiledPolicy | undefined
     let policy: CompiledPolicy
@@ -81,18 +86,30 @@ export class EndpointPolicies {
   }
 
   /** Keeps the counters of a policy for the next endpoint on the host, such as after a reconnect. */
-  remember(place: PolicyPlace, policy: CompiledPolicy): void {
-    const key = keyOf(place)
-    this.#last.delete(key)
-    this.#last.set(key, policy)
-    const [oldest] = this.#last.keys()
-    if (oldest !== undefined && this.#last.size > MAX_REMEMBERED) this.#last.delete(oldest)
+  remember({ host, ownerId }: PolicyPlace, policy: CompiledPolicy): void {
+    const own = this.#last.get(ownerId) ?? new Map<string, CompiledPolicy>()
+    this.#last.set(ownerId, own)
+    if (!own.delete(host)) this.#remembered += 1
+    own.set(host, policy)
+    if (this.#remembered > MAX_REMEMBERED) this.#forgetOne()
   }
-}
 
-/** What one account has counted, or fetched, is not for the next one on the host. */
-function keyOf({ host, ownerId }: PolicyPlace): string {
-  return `${ownerId ?? ''} ${host}`
+  /** The oldest of the account that has most: nobody makes the policies of others forget. */
+  #forgetOne(): void {
+    let greediest: [ownerId: string | null, own: Map<string, CompiledPolicy>] | undefined
+    for (const entry of this.#last) {
+      if (entry[1].size > (greediest?.[1].size ?? 0)) greediest = entry
+    }
+    if (!greediest) return
+    const [ownerId, own] = greediest
+    const [oldest = ''] = own.keys()
+    if (own.delete(oldest)) this.#remembered -= 1
+    if (own.size === 0) this.#last.delete(ownerId)
+  }
+
+  #lastOf({ host, ownerId }: PolicyPlace): CompiledPolicy | undefined {
+    return this.#last.get(ownerId)?.get(host)
+  }
 }
 
 function checked(policy: CompiledPolicy, { host }: PolicyPlace): CompiledPolicy {

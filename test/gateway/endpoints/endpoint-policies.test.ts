@@ -1,5 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { EndpointPolicies, problemsText } from '../../../src/gateway/endpoints/endpoint-policies.ts'
+import {
+  EndpointPolicies,
+  type PolicyPlace,
+  problemsText,
+} from '../../../src/gateway/endpoints/endpoint-policies.ts'
 import { PolicyError } from '../../../src/policy/document/problem.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
@@ -34,6 +38,28 @@ describe('the counters of a policy', () => {
     expect(await statusAt({ ...place, ownerId: 'bot_b' })).toBe(200)
     expect(await statusAt({ ...place, ownerId: null })).toBe(200)
     expect(await statusAt(place)).toBe(429)
+  })
+
+  it('are forgotten of the account that has most, the oldest first', async () => {
+    const policies = new EndpointPolicies({ clock: new ManualClock(), log: captureLog().log })
+    const used = async (at: PolicyPlace) => {
+      const policy = policies.compile(ONE_PER_MINUTE, at)
+      await policy.onHttpRequest(createExchange())
+      policies.remember(at, policy)
+    }
+    const statusAt = async (at: PolicyPlace) => {
+      const outcome = await policies.compile(ONE_PER_MINUTE, at).onHttpRequest(createExchange())
+      return outcome.kind === 'respond' && outcome.reply.status
+    }
+    const calm = { host: 'cam.a.test', ownerId: 'bot_a' }
+    const busy = (at: number) => ({ host: `${at}.b.test`, ownerId: 'bot_b' })
+    await used(calm)
+    await used(busy(0))
+    await used(busy(1))
+    const none = policies.compile(null, busy(2))
+    for (let at = 2; at < 1_000; at += 1) policies.remember(busy(at), none)
+    const [first, second] = [await statusAt(busy(0)), await statusAt(busy(1))]
+    expect([await statusAt(calm), first, second]).toEqual([429, 200, 429])
   })
 })
 
