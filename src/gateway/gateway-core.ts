@@ -4,6 +4,7 @@ import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import { LimiterTables } from '../policy/limit/limiter-tables.ts'
 import type { AllowEntry } from '../policy/outbound/outbound-allow.ts'
+import { lockFolder } from '../store/folder-lock.ts'
 import { Authority } from './access/authority.ts'
 import { CredentialIssuer } from './access/credential-issuer.ts'
 import {
@@ -89,6 +90,7 @@ export async function openGatewayCore(
     log,
     onRestartNeeded,
   } = options
+  closer.own('lock', lockFolder({ folder: dataDir, owner: 'gateway', log }), (it) => it.release())
   const stores = openGatewayDatabase(dataDir, { log, clock, onRestartNeeded })
   closer.own('gateway database', stores.database, (it) => it.close())
   const registry = new EndpointRegistry()

@@ -40,6 +40,12 @@ describe('Gateway', () => {
     }
   })
 
+  it('is the only one in its folder', async () => {
+    const { dataDir } = await startGateway()
+    const another = startGateway({ dataDir })
+    await expect(another).rejects.toThrow(`Another gateway uses the data folder ${dataDir}`)
+  })
+
   it('says which address is taken', async () => {
     const taken = createServer().listen(0, '127.0.0.1')
     onTestFinished(() => void taken.close())
