@@ -4,6 +4,7 @@ import process from 'node:process'
 import { parse as parseDotenv } from 'dotenv'
 import { StartError } from './base/app-error.ts'
 import { leadsToJournal } from './base/journal.ts'
+import { InheritedSockets } from './base/net/inherited-sockets.ts'
 import { openPrivateStdout } from './cli/private-stdout.ts'
 import { createProgram, exitCodeOf } from './cli/program.ts'
 import { onStopSignals } from './cli/stop-signal.ts'
@@ -33,10 +34,12 @@ function readEnvironment(): Record<string, string | undefined> {
 }
 
 try {
+  const sockets = InheritedSockets.take(process.env, process.pid)
   const program = createProgram({
     environment: readEnvironment(),
     stdout: needsPrivateStdout(process.argv) ? openPrivateStdout() : process.stdout,
     stderr: process.stderr,
+    sockets,
     stop: onStopSignals(process),
   })
   await program.parseAsync()

@@ -3,6 +3,8 @@ export interface ListenAddress {
   readonly host: string
   /** 0 asks the system for a free port. */
   readonly port: number
+  /** A socket of this process that listens there already. */
+  readonly fd?: number | undefined
 }
 
 const FORM = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]\s/]+)):(\d{1,5})$/

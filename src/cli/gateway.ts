@@ -1,6 +1,8 @@
 import { join } from 'node:path'
 import { Command } from 'commander'
-import { parseConfig } from '../config.ts'
+import type { Logger } from '../base/logger.ts'
+import { InheritedSockets } from '../base/net/inherited-sockets.ts'
+import { type Config, parseConfig } from '../config.ts'
 import { apiKeyPath } from './api-key-file.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
@@ -25,13 +27,14 @@ interface GatewayReady {
 
 /** `device-agent gateway`: the service alone, for a site server that devices connect to. */
 export function gatewayCommand(context: CommandContext): Command {
-  const { environment, stdout, stop } = context
+  const { environment, stdout, stop, sockets } = context
   return new Command('gateway')
     .description('run the gateway alone, as a site server that devices connect to')
     .option('--json', 'print one JSON line with the addresses when ready, and nothing else')
     .action(async ({ json = false }: { json?: boolean }) => {
       const config = parseConfig(environment)
       const log = openProcessLog(context, config.logLevel)
+      const gateway = claimSockets(config.gateway, sockets, log)
       const authtokenPath = join(config.gateway.dataDir, AUTHTOKEN_FILE)
       await serve({
         log,
@@ -40,7 +43,7 @@ export function gatewayCommand(context: CommandContext): Command {
           const { startSupervisedGateway } = await import('./supervised-gateway.ts')
           const deviceName = 'first device'
           const { addresses, managementApi, broken } = await startSupervisedGateway(
-            { config: config.gateway, authtokenPath, deviceName, environment, log, stop },
+            { config: gateway, authtokenPath, deviceName, environment, log, stop },
             closer,
           )
           const ready: GatewayReady = {
@@ -59,6 +62,28 @@ export function gatewayCommand(context: CommandContext): Command {
         },
       })
     })
+}
+
+/** The settings with the sockets of the service manager where it has opened them. */
+function claimSockets(
+  config: Config['gateway'],
+  sockets: InheritedSockets = new InheritedSockets(),
+  log: Logger,
+): Config['gateway'] {
+  const claimed = {
+    ...config,
+    agentListen: sockets.claim(config.agentListen),
+    httpListen: sockets.claim(config.httpListen),
+    httpsListen: sockets.claim(config.httpsListen),
+    apiListen: sockets.claim(config.apiListen),
+  }
+  for (const address of sockets.closeRest()) {
+    log.warn(
+      { address },
+      'no setting names this address of device-gateway.socket: whoever connects there waits for nothing; run device-agent service install --gateway',
+    )
+  }
+  return claimed
 }
 
 function describe(ready: GatewayReady): string {

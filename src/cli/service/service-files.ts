@@ -1,10 +1,13 @@
 import { chmodSync, existsSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { parse as parseDotenv } from 'dotenv'
 import { shippedPolicyPath } from '../../agent/policies/shipped-policy.ts'
 import { StartError } from '../../base/app-error.ts'
 import { makeFolder, writeFileDurably } from '../../base/file.ts'
+import { formatListenAddress } from '../../base/listen-address.ts'
 import { packageRoot } from '../../base/package-root.ts'
 import type { Secret } from '../../base/secret.ts'
+import { parseSettings } from '../../settings.ts'
 
 /** The two services that can be installed. */
 export type ServiceName = 'device-agent' | 'device-gateway'
@@ -31,6 +34,13 @@ export interface FileChange {
   readonly content: string | undefined
 }
 
+const SOCKET_PATH = '/etc/systemd/system/device-gateway.socket'
+const LISTEN_SETTINGS = [
+  'GATEWAY_AGENT_LISTEN',
+  'GATEWAY_HTTP_LISTEN',
+  'GATEWAY_HTTPS_LISTEN',
+  'GATEWAY_API_LISTEN',
+] as const
 const ENV_FILES: Record<ServiceName, string> = {
   'device-agent': '/etc/device-agent/agent.env',
   'device-gateway': '/etc/device-gateway/gateway.env',
@@ -53,6 +63,9 @@ export function planInstall(layout: ServiceLayout): FileChange[] {
     change(layout, unitPath(name), 0o644, started),
     ownersFile(layout, ENV_FILES[name], 0o600, ENV_TEMPLATES[name]),
   ]
+  if (name === 'device-gateway') {
+    changes.push(change(layout, SOCKET_PATH, 0o644, socketUnit(layout)))
+  }
   if (name === 'device-agent') {
     const policy = readFileSync(shippedPolicyPath(), 'utf8')
     changes.push(ownersFile(layout, '/etc/device-agent/default-policy.json', 0o644, policy))
@@ -66,8 +79,10 @@ export function planInstall(layout: ServiceLayout): FileChange[] {
 
 /** An uninstall takes the unit away and leaves settings, token and data to their owner. */
 export function planUninstall({ root, name }: Pick<ServiceLayout, 'root' | 'name'>): FileChange[] {
-  const path = unitPath(name)
-  return existsSync(join(root, path)) ? [{ kind: 'remove', path, mode: 0, content: undefined }] : []
+  const paths = name === 'device-gateway' ? [unitPath(name), SOCKET_PATH] : [unitPath(name)]
+  return paths
+    .filter((path) => existsSync(join(root, path)))
+    .map((path) => ({ kind: 'remove', path, mode: 0, content: undefined }))
 }
 
 /**
@@ -97,6 +112,18 @@ function apply(root: string, { kind, path, mode, content }: FileChange): void {
 }
 
 const unitPath = (name: ServiceName) => `/etc/systemd/system/${name}.service`
+
+/** Listens where the gateway's settings say, if there are any yet. */
+function socketUnit({ root, name }: ServiceLayout): string {
+  const unit = readFileSync(join(packageRoot(), 'systemd/device-gateway.socket'), 'utf8')
+  const given = parseDotenv(readIfAllowed(join(root, ENV_FILES[name])) ?? '')
+  const settings = parseSettings(given)
+  const lines = LISTEN_SETTINGS.map((setting) => settings[setting])
+    .filter(({ port }) => port !== 0)
+    .map(formatListenAddress)
+  const [first = '', ...rest] = unit.split(/^ListenStream=.*\n/m)
+  return `${first}${lines.map((line) => `ListenStream=${line}\n`).join('')}${rest.join('')}`
+}
 
 function change({ root }: ServiceLayout, path: string, mode: number, content: string): FileChange {
   const target = join(root, path)

@@ -81,10 +81,19 @@ async function install({ stdout }: CommandContext, options: InstallOptions): Pro
   const changes = planInstall(layout)
   if (!options.dryRun) applyChanges(options.root, changes)
   report(stdout, changes, options.dryRun)
-  const isChanged = changes.some(({ kind }) => kind !== 'keep')
+  const units = unitsOf(name)
+  const socket = changes.find(({ path }) => path.endsWith('.socket'))
+  const start =
+    socket && socket.kind !== 'keep'
+      ? // A socket unit cannot change where it listens while its service holds the sockets.
+        [
+          ['stop', ...units],
+          ['start', ...units],
+        ]
+      : [[changes.some(({ kind }) => kind !== 'keep') ? 'restart' : 'start', name]]
   const commands = isLive(options)
-    ? [['daemon-reload'], ['enable', name], [isChanged ? 'restart' : 'start', name]]
-    : [['--root', options.root, 'enable', name]]
+    ? [['daemon-reload'], ['enable', ...units], ...start]
+    : [['--root', options.root, 'enable', ...units]]
   runSystemctl(stdout, commands, options.dryRun)
 }
 
@@ -96,8 +105,8 @@ function uninstall({ stdout }: CommandContext, options: InstallOptions): void {
     return
   }
   const before = isLive(options)
-    ? [['disable', '--now', name]]
-    : [['--root', options.root, 'disable', name]]
+    ? [['disable', '--now', ...unitsOf(name)]]
+    : [['--root', options.root, 'disable', ...unitsOf(name)]]
   runSystemctl(stdout, before, options.dryRun)
   report(stdout, changes, options.dryRun)
   if (!options.dryRun) applyChanges(options.root, changes)
@@ -119,6 +128,9 @@ function status({ stdout }: CommandContext, options: Target & { json?: boolean }
 }
 
 const nameOf = ({ gateway }: Target): ServiceName => (gateway ? 'device-gateway' : 'device-agent')
+/** What systemctl enables, sockets first; the ending is needed where there are two. */
+const unitsOf = (name: ServiceName) =>
+  name === 'device-gateway' ? [`${name}.socket`, `${name}.service`] : [name]
 const isLive = ({ root }: Target) => root === '/'
 
 function absoluteFolder(path: string): string {

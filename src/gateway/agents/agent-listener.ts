@@ -57,7 +57,7 @@ export class AgentListener {
       // Node leaves a socket open whose handshake has only timed out.
       socket.destroy()
     })
-    server.listen(this.#listen.port, this.#listen.host)
+    server.listen({ ...this.#listen })
     try {
       await once(server, 'listening')
     } catch (error) {

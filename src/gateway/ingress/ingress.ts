@@ -138,7 +138,7 @@ export class Ingress {
       }
     })
     this.#servers.push(server)
-    server.listen(address.port, address.host)
+    server.listen({ ...address })
     try {
       await once(server, 'listening')
     } catch (error) {

@@ -2,10 +2,13 @@ import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { formatListenAddress } from '../../../src/base/listen-address.ts'
 import { Secret } from '../../../src/base/secret.ts'
 import { applyChanges, planInstall, planUninstall } from '../../../src/cli/service/service-files.ts'
+import { parseSettings } from '../../../src/settings.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
+const UNIT_FOLDER = '../../../systemd'
 const UNITS = ['device-agent', 'device-gateway'] as const
 const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0
 
@@ -42,6 +45,32 @@ describe('service install', () => {
     const settings = readFileSync(join(root, '/etc/device-gateway/gateway.env'), 'utf8')
     expect(settings).toMatch(/^# .+\n$/)
     expect(existsSync(join(root, '/etc/credstore'))).toBe(false)
+  })
+
+  it('lets systemd listen where the settings of a gateway say', () => {
+    const root = temporaryFolder()
+    const gateway = { ...layout(root), name: 'device-gateway' as const, authtoken: undefined }
+    const path = join(root, '/etc/systemd/system/device-gateway.socket')
+    const listens = () => readFileSync(path, 'utf8').match(/(?<=^ListenStream=).*/gm)
+    applyChanges(root, planInstall(gateway))
+    const shipped = readFileSync(join(import.meta.dirname, UNIT_FOLDER, 'device-gateway.socket'))
+    expect(readFileSync(path, 'utf8')).toBe(shipped.toString())
+    const defaults = parseSettings({})
+    expect(listens()).toEqual(
+      (['AGENT', 'HTTP', 'HTTPS', 'API'] as const).map((name) =>
+        formatListenAddress(defaults[`GATEWAY_${name}_LISTEN`]),
+      ),
+    )
+    writeFileSync(
+      join(root, '/etc/device-gateway/gateway.env'),
+      '# owner\nGATEWAY_HTTP_LISTEN="[::]:80"\nGATEWAY_API_LISTEN=127.0.0.1:0\n',
+    )
+    applyChanges(root, planInstall(gateway))
+    expect(listens()).toEqual(['127.0.0.1:4443', '[::]:80', '127.0.0.1:8443'])
+    expect(planInstall(gateway).map(({ kind }) => kind)).toEqual(['keep', 'keep', 'keep'])
+    applyChanges(root, planUninstall(gateway))
+    expect(existsSync(path)).toBe(false)
+    expect(existsSync(join(root, '/etc/systemd/system/device-gateway.service'))).toBe(false)
   })
 
   it('changes nothing the second time', () => {
@@ -86,18 +115,21 @@ describe('service install', () => {
 
 // systemd-analyze reads the units as systemd would; machines without systemd cannot judge them.
 describe.runIf(hasSystemd)('the units', () => {
-  it.each(UNITS)('%s.service is understood without a complaint', (name) => {
+  it.each(UNITS)('those of %s are understood without a complaint', (name) => {
     const root = temporaryFolder()
     mkdirSync(join(root, 'dist'))
     writeFileSync(join(root, 'dist/main.js'), '')
     applyChanges(root, planInstall({ ...layout(root), name, main: join(root, 'dist/main.js') }))
-    const unit = join(root, `/etc/systemd/system/${name}.service`)
-    const { status, stderr } = spawnSync('systemd-analyze', ['verify', unit], { encoding: 'utf8' })
+    const units = planUninstall({ root, name }).map(({ path }) => join(root, path))
+    expect(units).toHaveLength(name === 'device-gateway' ? 2 : 1)
+    const { status, stderr } = spawnSync('systemd-analyze', ['verify', ...units], {
+      encoding: 'utf8',
+    })
     expect([status, stderr]).toEqual([0, ''])
   })
 
   it.each(UNITS)('%s.service exposes little', (name) => {
-    const unit = join(import.meta.dirname, `../../../systemd/${name}.service`)
+    const unit = join(import.meta.dirname, `${UNIT_FOLDER}/${name}.service`)
     const { status, stdout } = spawnSync(
       'systemd-analyze',
       ['security', '--offline=true', '--threshold=15', unit],
