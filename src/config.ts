@@ -38,6 +38,7 @@ export interface Config {
     /** Bytes a second. */
     readonly leastRate: number
     readonly bufferBytes: number
+    readonly drainMs: number
     readonly dataDir: string
     readonly reservedDomain: string
     readonly rateLimitKeys: number
@@ -92,6 +93,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       acme: acmeOf(settings),
       leastRate: settings.GATEWAY_LEAST_RATE * 1_000,
       bufferBytes: settings.GATEWAY_BUFFER_MB * 1_048_576,
+      drainMs: settings.GATEWAY_DRAIN_SECONDS * 1_000,
       dataDir: resolve(settings.GATEWAY_DATA_DIR ?? join(dataDir, 'gateway')),
       reservedDomain: settings.GATEWAY_RESERVED_DOMAIN,
       rateLimitKeys: settings.GATEWAY_RATE_LIMIT_KEYS,

@@ -12,6 +12,7 @@ const PREFIXES = /^(AGENT|SVC|GATEWAY)_/
 const TUNNEL_LIMIT = 'must be a whole number from 1 to 10000'
 const RATE_LIMIT_KEYS = 'must be a whole number from 1000 to 1000000'
 const LEAST_RATE = 'must be a whole number of kB/s from 0 to 1000000'
+const DRAIN_TIME = 'must be between 0 and 60 seconds'
 const BUFFER_LIMIT = 'must be a whole number of MiB from 8 to 65536'
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
 
@@ -173,6 +174,12 @@ const SettingsSchema = z.strictObject({
     .describe(
       'MiB of what slow visitors and devices have not taken; above it the slowest are ended',
     ),
+  GATEWAY_DRAIN_SECONDS: z.coerce
+    .number({ error: DRAIN_TIME })
+    .min(0, DRAIN_TIME)
+    .max(60, DRAIN_TIME)
+    .default(10)
+    .describe('how long requests under way may take to end when the gateway stops'),
   GATEWAY_DATA_DIR: z.string().optional().describe("the gateway's data folder"),
   GATEWAY_RESERVED_DOMAIN: wildcardDomain
     .default('*.site.localhost')

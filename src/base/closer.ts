@@ -3,33 +3,40 @@ import type { Logger } from './logger.ts'
 
 type Close = () => void | Promise<void>
 
+const WITHIN_MS = 5_000
+
 /** A stack of what was opened. `close()` closes newest first and never throws. */
 export class Closer {
   readonly #log: Logger
-  readonly #stack: { name: string; close: Close }[] = []
+  readonly #stack: { name: string; withinMs: number; close: Close }[] = []
   #closing: Promise<void> | undefined
 
   constructor(log: Logger) {
     this.#log = log
   }
 
-  /** Remembers how `resource` is closed and hands it back. */
-  own<T>(name: string, resource: T, close: (resource: T) => void | Promise<void>): T {
-    this.#stack.push({ name, close: () => close(resource) })
+  /** Remembers how `resource` is closed, and within which time, and hands it back. */
+  own<T>(
+    name: string,
+    resource: T,
+    close: (resource: T) => void | Promise<void>,
+    withinMs = WITHIN_MS,
+  ): T {
+    this.#stack.push({ name, withinMs, close: () => close(resource) })
     return resource
   }
 
   /** Closes everything, each with its own deadline; further calls wait for the first. */
-  close(perItemMs = 5_000): Promise<void> {
-    this.#closing ??= this.#closeAll(perItemMs)
+  close(): Promise<void> {
+    this.#closing ??= this.#closeAll()
     return this.#closing
   }
 
-  async #closeAll(perItemMs: number): Promise<void> {
+  async #closeAll(): Promise<void> {
     for (let item = this.#stack.pop(); item; item = this.#stack.pop()) {
-      const { name, close } = item
+      const { name, withinMs, close } = item
       try {
-        await withDeadline(Promise.resolve(close()), perItemMs, `closing ${name}`)
+        await withDeadline(Promise.resolve(close()), withinMs, `closing ${name}`)
       } catch (error) {
         this.#log.warn({ err: error, part: name }, 'did not close cleanly')
       }

@@ -13,6 +13,9 @@ import { apiKeyPath } from './api-key-file.ts'
 import { localAddress } from './local-address.ts'
 import { readVersion } from './version.ts'
 
+/** For all that a gateway closes beside the requests under way. */
+const STOP_MS = 9_000
+
 export interface GatewayServiceOptions {
   readonly config: Config['gateway']
   /** Where the authtoken of the first device is kept between starts, readable by the owner. */
@@ -50,6 +53,7 @@ export async function startGateway(
       clock: systemClock,
     }),
     (it) => it.stop(),
+    config.drainMs + STOP_MS,
   )
   const addresses = await gateway.start()
   const authtoken = keepSecret(

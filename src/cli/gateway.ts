@@ -39,6 +39,7 @@ export function gatewayCommand(context: CommandContext): Command {
       await serve({
         log,
         stop,
+        drainMs: gateway.drainMs,
         start: async (closer) => {
           const { startSupervisedGateway } = await import('./supervised-gateway.ts')
           const deviceName = 'first device'

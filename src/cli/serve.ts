@@ -6,7 +6,10 @@ import { withDeadline } from '../base/deadline.ts'
 import type { Logger } from '../base/logger.ts'
 import { warnOfEndedNode } from './node-support.ts'
 
-/** A stop that takes longer is cut off: the service manager would kill us a little later. */
+/**
+ * What a stop may take beside the requests that are under way. What takes longer is cut off: the
+ * service manager would kill us a little later.
+ */
 const STOP_WITHIN_MS = 10_000
 /** Whoever does not read our log does not hold us up either. */
 const FLUSH_WITHIN_MS = 1_000
@@ -16,6 +19,8 @@ export const EXIT_RESTART_ME = 75
 export interface ServeOptions {
   readonly log: Logger
   readonly stop: AbortSignal
+  /** How long requests under way may take to end, in ms. */
+  readonly drainMs?: number
   /** Opens everything, leaving on the closer how each part is closed again. */
   start(closer: Closer): Promise<Served>
 }
@@ -27,7 +32,7 @@ export interface Served {
 }
 
 /** Starts, waits for the stop signal, stops in reverse order. Sets the process's exit code. */
-export async function serve({ log, stop, start }: ServeOptions): Promise<void> {
+export async function serve({ log, stop, drainMs = 0, start }: ServeOptions): Promise<void> {
   const closer = new Closer(log)
   warnOfEndedNode({ version: process.versions.node, now: systemClock.now(), log })
   try {
@@ -44,7 +49,7 @@ export async function serve({ log, stop, start }: ServeOptions): Promise<void> {
     // Whoever stops us during the start does not ask for what the start then says.
     if (!stop.aborted) throw error
   } finally {
-    await withDeadline(closer.close(), STOP_WITHIN_MS, 'stopping').catch((error) =>
+    await withDeadline(closer.close(), drainMs + STOP_WITHIN_MS, 'stopping').catch((error) =>
       log.warn({ err: error }, 'stop cut off'),
     )
     await withDeadline(flushed(log), FLUSH_WITHIN_MS, 'writing the log').catch(() => {})

@@ -23,8 +23,9 @@ import {
 import { STREAM_SLOTS_LIMITS } from './streams/stream-slots.ts'
 
 const DEFAULT_CNAME_BASE = 'gateway.localhost'
-/** How long exchanges under way may take to end when the gateway stops. */
-const DRAIN_MS = 3_000
+const DRAIN_MS = 10_000
+/** For what is cut off after that. */
+const STOP_MS = 2_000
 
 export interface GatewayOptions {
   /** Folder for `gateway.db`, the CA and the certificates; made when missing. */
@@ -56,6 +57,8 @@ export interface GatewayOptions {
   readonly bufferBytes?: number
   /** Bytes a second; who moves fewer through a device is ended when others wait. 0: nobody is. */
   readonly leastRate?: number
+  /** How long exchanges under way may take to end when the gateway stops; 10 s unless given. */
+  readonly drainMs?: number
   readonly agentLimits?: Partial<AgentLimits>
   readonly credentialLimits?: Partial<CredentialLimits>
   /** Called when the database can be written again, or read, by a new process only. */
@@ -169,7 +172,8 @@ export class Gateway {
     })
     // Newest first: exchanges under way end before the agents go that carry them.
     this.#closer.own('agent listener', listener, (it) => it.stop())
-    this.#closer.own('ingress', ingress, (it) => it.stop(DRAIN_MS))
+    const { drainMs = DRAIN_MS } = this.#options
+    this.#closer.own('ingress', ingress, (it) => it.stop(drainMs), drainMs + STOP_MS)
     await core.cloudEndpoints.restore()
     const addresses = await ingress.start()
     core.urls.listening({ http: addresses.http.port, https: addresses.https.port })

@@ -22,11 +22,11 @@ describe('Closer', () => {
     closer.own('last', 1, () => {
       closed.push('last')
     })
-    closer.own('stuck', 1, () => new Promise<void>(() => {}))
+    closer.own('stuck', 1, () => new Promise<void>(() => {}), 20)
     closer.own('broken', 1, () => {
       throw new Error('no')
     })
-    await closer.close(20)
+    await closer.close()
     expect(closed).toEqual(['last'])
     expect(lines.map((line) => line.part)).toEqual(['broken', 'stuck'])
   })
