@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { askedBomb, digestBomb, generateBombs, manyExpressions } from '../helpers/policy-bombs.ts'
 import { seeded } from '../helpers/seeded.ts'
 import type { Site } from '../helpers/site.ts'
+import type { TrialRow } from '../helpers/trials.ts'
 
 const GENERATED = 200
 const PARALLEL = 50
@@ -15,13 +16,6 @@ const costlyHost = (index: number) => `costly${index}.site.localhost`
 const WORST_MS = 50
 const PATIENCE_MS = 30_000
 const SEED = 20_261_122
-
-interface Row {
-  readonly what: string
-  readonly measured: string
-  readonly bar: string
-  readonly isMet: boolean
-}
 
 /** What another tunnel of the same device notices, one request after the other. */
 class Bystander {
@@ -51,7 +45,7 @@ class Bystander {
   }
 
   /** What was seen since the last row, with the request that is under way. */
-  async row(what: string): Promise<Row> {
+  async row(what: string): Promise<TrialRow> {
     const seen = this.#times.length
     while (this.#times.length < seen + 2) await sleep(1)
     const times = this.#times.sort((a, b) => a - b)
@@ -75,7 +69,7 @@ class Bystander {
 export const attack = {
   name: 'policies',
   what: 'policies that compute as much as they can, alone and 50 at once, and long ones at a bind',
-  async run({ site }: { readonly site: Site }): Promise<readonly Row[]> {
+  async run({ site }: { readonly site: Site }): Promise<readonly TrialRow[]> {
     const service = createServer((_, response) => response.end('hello'))
     service.listen(0, '127.0.0.1')
     await once(service, 'listening')
@@ -99,8 +93,8 @@ export const attack = {
 
       const next = seeded(SEED)
       const documents = generateBombs(GENERATED, (below) => Math.floor(next() * below))
-      const alone: Row[] = []
-      const crowds: Row[] = []
+      const alone: TrialRow[] = []
+      const crowds: TrialRow[] = []
       let accepted = 0
       for (let from = 0; from < documents.length; from += TUNNELS) {
         const taken = await putAll(site, port, documents.slice(from, from + TUNNELS))
@@ -135,7 +129,7 @@ function threadMs(pid: number): number {
 }
 
 /** Documents that no request could pay for are refused before they are bound. */
-async function refusedRow(site: Site, port: number): Promise<Row> {
+async function refusedRow(site: Site, port: number): Promise<TrialRow> {
   const statuses: number[] = []
   for (const rules of [4, 20]) {
     statuses.push((await put(site, costlyHost(0), port, digestBomb(rules))).status)
@@ -144,9 +138,9 @@ async function refusedRow(site: Site, port: number): Promise<Row> {
   return { what: 'documents that cannot fit', measured: statuses.join(', '), bar: '422', isMet }
 }
 
-const worst = ({ measured }: Row) => Number(/worst (\d+)/.exec(measured)?.[1] ?? Number.NaN)
+const worst = ({ measured }: TrialRow) => Number(/worst (\d+)/.exec(measured)?.[1] ?? Number.NaN)
 
-function worstOf(rows: readonly Row[], what: string): Row {
+function worstOf(rows: readonly TrialRow[], what: string): TrialRow {
   const [most] = [...rows].sort((a, b) => Number(a.isMet) - Number(b.isMet) || worst(b) - worst(a))
   if (!most) throw new Error('nothing was measured')
   return { ...most, what }

@@ -1,6 +1,6 @@
 import { get } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type AttackRow, row } from './attack.ts'
+import { row, type TrialRow } from '../helpers/trials.ts'
 import { AGENT, type AttackSite, BESIDE, BYSTANDER } from './attack-site.ts'
 
 const PROBES = 200
@@ -16,7 +16,7 @@ interface Probe {
 }
 
 /** What others notice meanwhile: 200 requests to a tunnel beside, and to the agent's own domain. */
-export async function probeOthers(site: AttackSite, from = BYSTANDER): Promise<AttackRow[]> {
+export async function probeOthers(site: AttackSite, from = BYSTANDER): Promise<TrialRow[]> {
   const whose = from === BYSTANDER ? '' : ", from an attacker's address"
   const [beside, agent] = await Promise.all([
     probe(site, BESIDE, '/', from),
@@ -26,7 +26,7 @@ export async function probeOthers(site: AttackSite, from = BYSTANDER): Promise<A
 }
 
 /** The link is the one that it was, and nobody blames the network. */
-export async function linkRow(site: AttackSite, before: string): Promise<AttackRow> {
+export async function linkRow(site: AttackSite, before: string): Promise<TrialRow> {
   const { linkSince, verdict } = await site.status()
   const isKept = linkSince === before && !verdict.includes('network')
   return row('the agent and its link', isKept ? 'kept' : verdict, 'kept', isKept)
@@ -57,7 +57,7 @@ function ask(site: AttackSite, host: string, path: string, from: string): Promis
   })
 }
 
-function rowOf(what: string, probes: readonly Probe[]): AttackRow {
+function rowOf(what: string, probes: readonly Probe[]): TrialRow {
   const times = probes.map(({ ms }) => ms).sort((a, b) => a - b)
   const p99 = times[Math.floor(0.99 * (times.length - 1))] ?? Number.NaN
   const failed = probes.filter(({ outcome }) => outcome !== '200')

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Attack, row } from './attack.ts'
+import { row } from '../helpers/trials.ts'
+import type { Attack } from './attack.ts'
 import { ATTACKED, type AttackSite, BESIDE, BYSTANDER, FILE_BYTES } from './attack-site.ts'
 import { linkRow } from './probes.ts'
 

@@ -1,0 +1,268 @@
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { FREE_PORTS, Program } from '../helpers/program.ts'
+import { type GatewayReady, type RunReady, SITE_API_TOKEN } from '../helpers/site.ts'
+import { SocketKeeper } from '../helpers/socket-keeper.ts'
+import { Visitors, type Visits } from './visitors.ts'
+
+const PIECES = 50
+const PIECE = Buffer.alloc(8_192, 'device')
+/** So that a download takes five seconds. */
+const PIECE_EVERY_MS = 100
+const READY_WITHIN_MS = 60_000
+
+/** Digest of what `/download` answers. */
+const DOWNLOAD = createHash('sha256')
+  .update(Buffer.concat(Array<Buffer>(PIECES).fill(PIECE)))
+  .digest('hex')
+
+export interface AlwaysOnOptions {
+  readonly folder: string
+  readonly agentEnv?: Readonly<Record<string, string>>
+  readonly gatewayEnv?: Readonly<Record<string, string>>
+}
+
+/**
+ * A gateway that is activated by sockets, an agent, a process each, and a service in this one.
+ * Tunnels are created without a policy, so the default policy stands before them.
+ */
+export class AlwaysOnSite {
+  readonly #options: AlwaysOnOptions
+  readonly #keeper: SocketKeeper
+  readonly #service: Server
+  readonly ready: GatewayReady
+  #gatewayPid: number
+  #agent: Program
+  #api: RunReady
+
+  private constructor(
+    options: AlwaysOnOptions,
+    keeper: SocketKeeper,
+    service: Server,
+    gateway: { readonly pid: number; readonly ready: GatewayReady },
+    agent: readonly [Program, RunReady],
+  ) {
+    this.#options = options
+    this.#keeper = keeper
+    this.#service = service
+    this.ready = gateway.ready
+    this.#gatewayPid = gateway.pid
+    ;[this.#agent, this.#api] = agent
+  }
+
+  static async start(options: AlwaysOnOptions): Promise<AlwaysOnSite> {
+    const { folder, gatewayEnv, agentEnv } = options
+    writeFileSync(join(folder, 'default-policy.json'), JSON.stringify(policyOf(0)))
+    const service = createService().listen(0, '127.0.0.1')
+    await once(service, 'listening')
+    const hosts = Array<string>(4).fill('127.0.0.1')
+    const keeper = await SocketKeeper.open(
+      ['gateway', '--json'],
+      hosts,
+      ([agent = '', http = '', https = '', api = '']) => ({
+        GATEWAY_AGENT_LISTEN: agent,
+        GATEWAY_HTTP_LISTEN: http,
+        GATEWAY_HTTPS_LISTEN: https,
+        GATEWAY_API_LISTEN: api,
+        GATEWAY_DATA_DIR: join(folder, 'gateway'),
+        LOG_LEVEL: 'warn',
+        ...gatewayEnv,
+      }),
+    )
+    const started = await keeper.start()
+    const gateway = { pid: started.pid, ready: started.ready as GatewayReady }
+    const token = readFileSync(gateway.ready.authtoken_file, 'utf8')
+    writeFileSync(join(folder, 'authtoken'), token, { mode: 0o600 })
+    const agent = startAgent(folder, gateway.ready, agentEnv)
+    return new AlwaysOnSite(options, keeper, service, gateway, [agent, await agent.ready()])
+  }
+
+  get port(): number {
+    return (this.#service.address() as AddressInfo).port
+  }
+
+  get agentPid(): number {
+    return this.#agent.pid
+  }
+
+  /** Such as `t3.site.localhost`. */
+  host(index: number): string {
+    return `t${index}.site.localhost`
+  }
+
+  call(method: string, path: string, body?: unknown): Promise<Response> {
+    return fetch(`${this.#api.agent_api}${path}`, {
+      method,
+      headers: { authorization: `Bearer ${SITE_API_TOKEN}`, 'content-type': 'application/json' },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    })
+  }
+
+  /** A call to the gateway's management API. */
+  async manage(method: string, path: string, body?: unknown): Promise<unknown> {
+    const key = readFileSync(this.ready.api_key_file, 'utf8').trim()
+    const answer = await fetch(`${this.ready.management_api}${path}`, {
+      method,
+      headers: {
+        authorization: `Bearer ${key}`,
+        'svc-version': '2',
+        'content-type': 'application/json',
+      },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    })
+    const text = await answer.text()
+    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`)
+    return text === '' ? undefined : JSON.parse(text)
+  }
+
+  /** Brings tunnels online, and waits until they are. */
+  async createTunnels(count: number): Promise<void> {
+    for (let index = 0; index < count; index += 1) {
+      const spec = {
+        protocol: 'http',
+        forwards_to: `localhost:${this.port}`,
+        domain: this.host(index),
+      }
+      const answer = await this.call('POST', '/tunnels', spec)
+      if (!answer.ok) throw new Error(`${answer.status}: ${await answer.text()}`)
+    }
+    await this.online(count)
+  }
+
+  /** Resolves when so many tunnels are online. */
+  async online(count: number): Promise<void> {
+    const until = performance.now() + READY_WITHIN_MS
+    for (;;) {
+      const answer = await this.call('GET', '/status').catch(() => undefined)
+      const body = (await answer?.json()) as { tunnels?: { online: number } } | undefined
+      if ((body?.tunnels?.online ?? 0) >= count) return
+      if (performance.now() > until) throw new Error(`not online: ${JSON.stringify(body)}`)
+      await sleep(50)
+    }
+  }
+
+  visitors(scheme: 'http' | 'https', hosts: readonly string[]): Visitors {
+    const { ingress_http, ingress_https, ca_cert } = this.ready
+    return new Visitors({
+      ingress: scheme === 'http' ? ingress_http : ingress_https,
+      ca: readFileSync(ca_cert, 'utf8'),
+      hosts,
+      download: DOWNLOAD,
+    })
+  }
+
+  async restartAgent(signal: NodeJS.Signals): Promise<void> {
+    await this.#agent.end(signal)
+    const { folder, agentEnv } = this.#options
+    this.#agent = startAgent(folder, this.ready, agentEnv)
+    this.#api = await this.#agent.ready<RunReady>()
+  }
+
+  async restartGateway(): Promise<void> {
+    process.kill(this.#gatewayPid, 'SIGTERM')
+    await this.#keeper.ended()
+    this.#gatewayPid = (await this.#keeper.start()).pid
+  }
+
+  /** Another policy for a tunnel; the number makes it another. */
+  async setPolicy(index: number, number: number): Promise<void> {
+    const host = this.host(index)
+    const spec = {
+      protocol: 'http',
+      forwards_to: `localhost:${this.port}`,
+      domain: host,
+      policy: policyOf(number),
+    }
+    const answer = await this.call('PUT', `/tunnels/${host}`, spec)
+    if (!answer.ok) throw new Error(`${answer.status}: ${await answer.text()}`)
+  }
+
+  /** Another default policy, for all tunnels that were created without one. */
+  setDefaultPolicy(number: number): void {
+    writeFileSync(
+      join(this.#options.folder, 'default-policy.json'),
+      JSON.stringify(policyOf(number)),
+    )
+  }
+
+  /** A second token for the same device, which takes the first one's place. */
+  async rotateToken(): Promise<void> {
+    const { credentials } = (await this.manage('GET', '/credentials')) as {
+      credentials: { id: string; owner_id: string; acl: string[]; created_at: string }[]
+    }
+    const newest = credentials.reduce((a, b) => (a.created_at > b.created_at ? a : b))
+    const made = (await this.manage('POST', '/credentials', {
+      owner_id: newest.owner_id,
+      acl: newest.acl,
+    })) as { token: string }
+    const path = join(this.#options.folder, 'authtoken')
+    writeFileSync(path, made.token, { mode: 0o600 })
+  }
+
+  async stop(): Promise<void> {
+    await this.#agent.end('SIGKILL')
+    process.kill(this.#gatewayPid, 'SIGKILL')
+    await this.#keeper.ended()
+    await this.#keeper.stop()
+    this.#service.closeAllConnections()
+    this.#service.close()
+  }
+}
+
+/** Runs something while visitors come, and answers what they got. */
+export async function meanwhile(visitors: Visitors, act: () => Promise<void>): Promise<Visits> {
+  visitors.start()
+  await sleep(1_000)
+  await act()
+  await sleep(1_000)
+  return visitors.stop()
+}
+
+const policyOf = (number: number) => ({
+  on_http_request: [
+    { actions: [{ type: 'add-headers', config: { headers: { 'x-number': `${number}` } } }] },
+  ],
+})
+
+/** `/download` takes five seconds, everything else is a word. */
+function createService(): Server {
+  return createServer((request, response) => {
+    if (request.url === '/download') void sendSlowly(response)
+    else response.end('hello')
+  })
+}
+
+async function sendSlowly(response: ServerResponse): Promise<void> {
+  response.setHeader('content-length', PIECES * PIECE.length)
+  for (let piece = 0; piece < PIECES && !response.destroyed; piece += 1) {
+    response.write(PIECE)
+    await sleep(PIECE_EVERY_MS)
+  }
+  response.end()
+}
+
+function startAgent(
+  folder: string,
+  ready: GatewayReady,
+  env: Readonly<Record<string, string>> = {},
+): Program {
+  return new Program({
+    args: ['run', '--json'],
+    cwd: folder,
+    env: {
+      ...FREE_PORTS,
+      AGENT_DATA_DIR: join(folder, 'agent'),
+      AGENT_API_TOKEN: SITE_API_TOKEN,
+      SVC_AUTHTOKEN_FILE: join(folder, 'authtoken'),
+      SVC_SERVER_ADDR: ready.agent_listen,
+      SVC_CA_CERT: ready.ca_cert,
+      LOG_LEVEL: 'warn',
+      ...env,
+    },
+  })
+}

@@ -1,0 +1,84 @@
+import { setTimeout as sleep } from 'node:timers/promises'
+import { row, type TrialRow } from '../helpers/trials.ts'
+import { type AlwaysOnSite, meanwhile } from './always-on-site.ts'
+import type { Visits } from './visitors.ts'
+
+/** Something that is done on purpose, and that no visitor may notice. */
+export interface PlannedChange {
+  readonly name: string
+  readonly what: string
+  /** The longest that a request may take, in ms. */
+  readonly worstMs: number
+  readonly tunnels: number
+  readonly agentEnv?: Readonly<Record<string, string>>
+  /** Once; `number` is another each time. */
+  act(site: AlwaysOnSite, number: number): Promise<void>
+}
+
+const TIMES = Number(process.env.ALWAYS_ON_TIMES ?? 20)
+
+export const PLANNED_CHANGES: readonly PlannedChange[] = [
+  {
+    name: 'agent',
+    what: 'the agent is restarted',
+    worstMs: 5_000,
+    tunnels: 1,
+    act: (site) => site.restartAgent('SIGTERM'),
+  },
+  {
+    name: 'gateway',
+    what: 'the gateway is restarted',
+    worstMs: 10_000,
+    tunnels: 1,
+    act: (site) => site.restartGateway(),
+  },
+  {
+    name: 'policy',
+    what: 'the policy of a tunnel is changed',
+    worstMs: 5_000,
+    tunnels: 1,
+    act: (site, number) => site.setPolicy(0, number),
+  },
+  {
+    name: 'default-policy',
+    what: 'the default policy of 50 tunnels is changed',
+    worstMs: 5_000,
+    tunnels: 50,
+    agentEnv: { AGENT_DEFAULT_POLICY: 'default-policy.json' },
+    act: async (site, number) => site.setDefaultPolicy(number),
+  },
+  {
+    name: 'authtoken',
+    what: 'the authtoken of the device is replaced',
+    worstMs: 5_000,
+    tunnels: 1,
+    act: (site) => site.rotateToken(),
+  },
+]
+
+/** Does it so many times while visitors come, and asks each time that all tunnels are back. */
+export async function tryChange(
+  site: AlwaysOnSite,
+  change: PlannedChange,
+  scheme: 'http' | 'https',
+): Promise<TrialRow> {
+  const { tunnels, worstMs } = change
+  const hosts = Array.from({ length: tunnels }, (_, index) => site.host(index))
+  const visits = await meanwhile(site.visitors(scheme, hosts), async () => {
+    for (let number = 1; number <= TIMES; number += 1) {
+      await change.act(site, number)
+      await sleep(1_000)
+      await site.online(tunnels)
+    }
+  })
+  return rowOf(`${TIMES} times, ${scheme}`, visits, worstMs)
+}
+
+export function rowOf(what: string, visits: Visits, worstMs: number): TrialRow {
+  const { requests, downloads, failed, worstMs: worst } = visits
+  const failures = [...failed.values()].reduce((sum, count) => sum + count, 0)
+  const said = [...failed].map(([outcome, count]) => `${count} x ${outcome}`).join(', ')
+  const measured = `${failures} of ${requests + downloads} failed, worst ${(worst / 1_000).toFixed(2)} s${said && ` (${said})`}`
+  const bar = `0 failed, worst < ${worstMs / 1_000} s`
+  return row(what, measured, bar, failures === 0 && worst < worstMs)
+}
