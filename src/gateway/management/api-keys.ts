@@ -84,16 +84,18 @@ function changeOf(settings: z.infer<typeof ApiKeyUpdate>): ApiKeyChange {
   return { ...change, isOwnerOnly, expiresAt }
 }
 
-/** What is not changed may stay, whoever set it. */
-function checkChange(
-  caller: Caller,
-  { isOwnerOnly, expiresAt }: ApiKey,
-  change: ApiKeyChange,
-): void {
-  const isWidened = change.isOwnerOnly === false && isOwnerOnly
-  const isProlonged = change.expiresAt !== undefined && change.expiresAt !== expiresAt
-  checkNoMore(caller, {
-    isOwnerOnly: !isWidened,
-    expiresAt: isProlonged ? (change.expiresAt ?? null) : caller.expiresAt,
-  })
+/** What a key may do already may stay, whoever gave it. What it gets is judged with the rest of it. */
+function checkChange(caller: Caller, apiKey: ApiKey, change: ApiKeyChange): void {
+  const { scope = apiKey.scope, isOwnerOnly = apiKey.isOwnerOnly } = change
+  const { expiresAt = apiKey.expiresAt } = change
+  const gets =
+    (scope === 'write' && apiKey.scope !== 'write') ||
+    (!isOwnerOnly && apiKey.isOwnerOnly) ||
+    isLater(expiresAt, apiKey.expiresAt)
+  if (gets) checkNoMore(caller, { isOwnerOnly, expiresAt })
+}
+
+/** Null is never. */
+function isLater(end: number | null, than: number | null): boolean {
+  return than !== null && (end === null || end > than)
 }
