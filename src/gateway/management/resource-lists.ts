@@ -105,6 +105,7 @@ export class ResourceLists {
     const baseUrl = baseUrlOf(request)
     const views: object[] = []
     let before = beforeId
+    let last = beforeId
     let workMs = 0
     while (workMs < MAX_WORK_MS && !request.socket.destroyed) {
       await this.#scheduler.yield()
@@ -114,8 +115,10 @@ export class ResourceLists {
       for (const item of items) {
         const view = sees(caller, resource.ownerOf(item)) && resource.view(item, baseUrl)
         if (view && (!filter || matches(filter, view))) {
-          if (views.length === limit) return { views, nextBefore: before }
+          // Not the id before this one: that may be of something the caller must not know of.
+          if (views.length === limit) return { views, nextBefore: last }
           views.push(view)
+          last = item.id
         }
         before = item.id
         if (this.#clock.monotonic() - startedAt >= TURN_MS) break

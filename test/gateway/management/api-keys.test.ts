@@ -268,6 +268,42 @@ describe('an API key that is good for its owner alone', () => {
     expect((await asA('PATCH', `/credentials/${credential.id}`, back)).status).toBe(403)
   })
 
+  it('gives no key more than it may do itself, also one of its owner', async () => {
+    const { asA, call, make, a, clock } = await startWithOwners()
+    const wide = { owner_id: a, owner_only: false, expires_at: isoIn(DAY_MS, clock) }
+    const viewer = await make({ ...wide, name: 'sees everything', scope: 'read' })
+    const changes = [{ scope: 'write' }, { expires_at: null }]
+    for (const change of changes) {
+      const refused = await asA('PATCH', `/api_keys/${viewer.id}`, change)
+      expect([refused.status, refused.body.error_code]).toEqual([403, 'ERR_GATEWAY_KEY_OWNER'])
+    }
+    const less = { name: 'sees less', owner_only: true }
+    expect((await asA('PATCH', `/api_keys/${viewer.id}`, less)).status).toBe(200)
+    const { id } = await make({ name: 'sees for ever', scope: 'read' })
+    const guest = await make({ name: 'guest', expires_at: isoIn(DAY_MS, clock) })
+    const asGuest = { key: guest.token, body: { scope: 'write' } }
+    const refused = await call('PATCH', `/api_keys/${id}`, asGuest)
+    expect([refused.status, refused.body.error_code]).toEqual([403, 'ERR_GATEWAY_KEY_SCOPE'])
+    const shorter = { scope: 'write', expires_at: isoIn(DAY_MS, clock) }
+    const both = await call('PATCH', `/api_keys/${id}`, { key: guest.token, body: shorter })
+    expect(both.status).toBe(200)
+  })
+
+  it('learns no ids of others from where its next page begins', async () => {
+    const { asA, a, issuer } = await startWithOwners()
+    const own = issuer.createCredential({ ownerId: a }).credential.id
+    issuer.createCredential({})
+    const newest = issuer.createCredential({ ownerId: a }).credential.id
+    for (const filter of ['', `&filter=${encodeURIComponent('obj.description == ""')}`]) {
+      const { credentials, next_page_uri } = (await asA('GET', `/credentials?limit=1${filter}`))
+        .body
+      expect(idsOf(credentials)).toEqual([newest])
+      expect(new URL(next_page_uri).searchParams.get('before_id')).toBe(newest)
+      const { pathname, search } = new URL(next_page_uri)
+      expect(idsOf((await asA('GET', `${pathname}${search}`)).body.credentials)).toEqual([own])
+    }
+  })
+
   it('that ends makes and leaves no key that ends later', async () => {
     const { call, make, clock } = await startWithOwners()
     const { id, token } = await make({ name: 'guest', expires_at: isoIn(DAY_MS, clock) })
