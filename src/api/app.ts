@@ -6,7 +6,6 @@ import type { Limiter } from '../base/limit/limiter.ts'
 import type { Logger } from '../base/logger.ts'
 import { accessLog } from '../http/access-log.ts'
 import { bearerAuth } from '../http/bearer-auth.ts'
-import { callerOf } from '../http/caller.ts'
 import { type ChangeTrail, changeAudit } from '../http/change-audit.ts'
 import { errorResponse, toAppError } from '../http/error-response.ts'
 import { hostGuard } from '../http/host-guard.ts'
@@ -63,11 +62,10 @@ export function createApi({
   app.use(bearerAuth({ realm: REALM, authenticate, failures, clientOf, log }))
   const [noteChange, noteRefusal] = changeAudit({
     trail,
-    actorOf: (response) => callerOf(response).actor,
     clientOf,
     codeOf: refusalCode,
   })
-  app.use(noteChange, scopeGuard(REALM))
+  app.use(noteChange, scopeGuard({ noun: 'token' }))
   app.use(tunnelRoutes(agent), readinessRoutes(agent, database), statusRoutes(agent, database))
   app.use(tokenRoutes(tokens), auditRoutes(trail), openApiRoutes())
   app.use(noRoute, noteRefusal, errorResponse(log))

@@ -1,4 +1,4 @@
-import type { Request, RequestHandler } from 'express'
+import type { Request, RequestHandler, Response } from 'express'
 import { AppError } from '../base/app-error.ts'
 import type { Limiter } from '../base/limit/limiter.ts'
 import type { Logger } from '../base/logger.ts'
@@ -6,6 +6,7 @@ import { type Caller, keepCaller } from './caller.ts'
 
 /** RFC 6750 section 2.1. */
 const BEARER = /^Bearer +([\w.~+/-]+=*) *$/i
+const HAS_ENDED = 'The token has ended.'
 
 export interface BearerAuthOptions {
   readonly realm: string
@@ -31,8 +32,10 @@ export function bearerAuth({
   return (request, response, next) => {
     const token = BEARER.exec(request.get('authorization') ?? '')?.[1]
     const found = token === undefined ? undefined : authenticate(token)
-    if (found !== undefined && found !== 'ended') {
-      keepCaller(response, found)
+    if (token !== undefined && found !== undefined && found !== 'ended') {
+      keepCaller(response, found, () => {
+        if (typeof authenticate(token) !== 'object') throw refused(response, HAS_ENDED)
+      })
       next()
       return
     }
@@ -47,10 +50,11 @@ export function bearerAuth({
       throw new AppError('too-many-requests', 'Too many wrong tokens.', { retryAfterS })
     }
     log.warn({ client }, found === 'ended' ? 'a token that has ended' : 'wrong token')
+    throw refused(response, found === 'ended' ? HAS_ENDED : 'The token is not valid here.')
+  }
+
+  function refused(response: Response, detail: string): AppError {
     response.setHeader('www-authenticate', `Bearer realm="${realm}", error="invalid_token"`)
-    throw new AppError(
-      'unauthenticated',
-      found === 'ended' ? 'The token has ended.' : 'The token is not valid here.',
-    )
+    return new AppError('unauthenticated', detail)
   }
 }

@@ -10,9 +10,17 @@ export interface Caller {
   readonly scope: Scope
 }
 
-/** Leaves the caller with the answer, for those who handle the request afterwards. */
-export function keepCaller<Who extends Caller>(response: Response, caller: Who): void {
+/**
+ * Leaves the caller with the answer, for those who handle the request afterwards. `recheck` throws
+ * when the caller may no longer do what it could when it was asked for first.
+ */
+export function keepCaller<Who extends Caller>(
+  response: Response,
+  caller: Who,
+  recheck: () => void,
+): void {
   response.locals.caller = caller
+  response.locals.recheckCaller = recheck
 }
 
 /** The caller of the request that `response` answers; throws where nobody has asked for one. */
@@ -20,4 +28,9 @@ export function callerOf<Who extends Caller = Caller>(response: Response): Who {
   const caller: Who | undefined = response.locals.caller
   if (!caller) throw new Error('this request has no caller')
   return caller
+}
+
+/** Asks again whether the caller may do what it wants to: its request may have taken its time. */
+export function recheckCaller(response: Response): void {
+  response.locals.recheckCaller()
 }

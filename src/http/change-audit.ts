@@ -1,5 +1,6 @@
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express'
-import type { Actor, AuditedChange } from '../base/audit.ts'
+import type { AuditedChange } from '../base/audit.ts'
+import { callerOf, recheckCaller } from './caller.ts'
 import { requestIdOf } from './request-id.ts'
 
 const VERBS: Readonly<Record<string, string>> = {
@@ -24,7 +25,6 @@ export interface ChangeTrail {
 
 export interface ChangeAuditOptions {
   readonly trail: ChangeTrail
-  readonly actorOf: (response: Response) => Actor
   readonly clientOf: (request: Request) => string
   /** The stable code of a refusal; undefined for what was no change at all, such as a wrong path. */
   readonly codeOf: (error: unknown) => string | undefined
@@ -34,16 +34,19 @@ export interface ChangeAuditOptions {
 export class RequestedChange {
   readonly #options: ChangeAuditOptions
   readonly #change: AuditedChange
+  readonly #recheck: () => void
   #isTold = false
 
-  constructor(change: AuditedChange, options: ChangeAuditOptions) {
+  constructor(change: AuditedChange, recheck: () => void, options: ChangeAuditOptions) {
     this.#change = change
+    this.#recheck = recheck
     this.#options = options
   }
 
   /**
    * Answers when the change and its row in the trail are on disk. `about` names what was changed,
-   * `tried` what is to be, should it fail.
+   * `tried` what is to be, should it fail. Refuses callers whose token or key was revoked while the
+   * body of their request was still to come.
    */
   run<T>(
     work: () => T | Promise<T>,
@@ -52,7 +55,11 @@ export class RequestedChange {
   ): Promise<T> {
     const { trail, codeOf } = this.#options
     this.#isTold = true
-    return trail.run({ ...this.#change, ...tried }, work, {
+    const checked = () => {
+      this.#recheck()
+      return work()
+    }
+    return trail.run({ ...this.#change, ...tried }, checked, {
       about,
       codeOf: (error) => codeOf(error) ?? 'not-found',
     })
@@ -77,12 +84,13 @@ export function changeAudit(options: ChangeAuditOptions): [RequestHandler, Error
       const verb = VERBS[request.method]
       if (verb !== undefined) {
         const change = {
-          actor: options.actorOf(response),
+          actor: callerOf(response).actor,
           client: options.clientOf(request),
           ...actionOf(request.path, verb),
           requestId: requestIdOf(response),
         }
-        response.locals.change = new RequestedChange(change, options)
+        const recheck = () => recheckCaller(response)
+        response.locals.change = new RequestedChange(change, recheck, options)
       }
       next()
     },

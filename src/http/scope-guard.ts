@@ -4,18 +4,25 @@ import { callerOf } from './caller.ts'
 
 const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS'])
 
+export interface ScopeGuardOptions {
+  /** What a caller has: `token` or `API key`. */
+  readonly noun: string
+  readonly serviceCode?: string
+}
+
 /**
  * Lets changes pass whose caller has the scope `write`. Throws AppError `insufficient-scope`, as in
  * RFC 6750 section 3.1.
  */
-export function scopeGuard(realm: string): RequestHandler {
+export function scopeGuard({ noun, serviceCode }: ScopeGuardOptions): RequestHandler {
   return (request, response, next) => {
-    if (!SAFE_METHODS.has(request.method) && callerOf(response).scope !== 'write') {
-      const challenge = `Bearer realm="${realm}", error="insufficient_scope", scope="write"`
-      response.setHeader('www-authenticate', challenge)
+    const { actor, scope } = callerOf(response)
+    if (!SAFE_METHODS.has(request.method) && scope !== 'write') {
+      response.setHeader('www-authenticate', 'Bearer error="insufficient_scope", scope="write"')
       throw new AppError(
         'insufficient-scope',
-        'This token may only read: changes need one with the scope write.',
+        `The ${noun} "${actor.name}" may only read: make changes with one of the scope "write".`,
+        { ...(serviceCode && { serviceCode }) },
       )
     }
     next()

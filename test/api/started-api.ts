@@ -37,6 +37,8 @@ export interface StartedApi extends CapturedLog {
   readonly tokens: ApiTokens
   readonly trail: AuditTrail
   readonly folder: string
+  /** Of the listener of the device. */
+  readonly port: number
   /** A request on the listener of the device, with the token unless the headers say otherwise. */
   call(method: string, path: string, body?: unknown, headers?: Headers): Promise<Answer>
   /** The same as it comes out of the agent's own tunnel. */
@@ -126,6 +128,7 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
     tokens,
     trail,
     folder,
+    port: local.port,
     call: caller({ port: local.port }, `127.0.0.1:${local.port}`),
     callPublic: caller({ socketPath }, AGENT_DOMAIN),
   }

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { API_TOKEN, startApi } from './started-api.ts'
+import { sendRequest } from '../helpers/serve-http.ts'
+import { API_TOKEN, type StartedApi, startApi } from './started-api.ts'
 
 const SPEC = { protocol: 'http', forwards_to: 'localhost:8001', domain: 'device1.site.test' }
 const FUTURE = '2999-01-31T09:00:00.000Z'
@@ -62,6 +63,33 @@ describe('/tokens', () => {
     expect(await statusAs(token)).toBe(401)
     const again = await call('DELETE', `/tokens/${id}`)
     expect([again.status, again.json.code]).toEqual([404, 'token-not-found'])
+  })
+
+  it.each([
+    ['revoked', (api: StartedApi) => api.call('DELETE', '/tokens/crane')],
+    ['rotated', (api: StartedApi) => api.call('POST', '/tokens/crane/rotate', { overlap_s: 0 })],
+  ])('carries out nothing whose body comes when its token is %s', async (_, end) => {
+    const api = await startWithTokens()
+    const { token } = await api.create({ name: 'crane', scope: 'write' })
+    const { status, json, headers } = await sendRequest(
+      { port: api.port },
+      {
+        method: 'POST',
+        path: '/tokens',
+        headers: { ...api.as(token), 'content-type': 'application/json' },
+        body: JSON.stringify({ name: 'spare', scope: 'write' }),
+        beforeBody: () => end(api),
+      },
+    )
+    expect([status, json.code, json.detail]).toEqual([
+      401,
+      'unauthenticated',
+      'The token has ended.',
+    ])
+    expect(headers['www-authenticate']).toContain('invalid_token')
+    expect((await api.call('GET', '/tokens/spare')).status).toBe(404)
+    const { entries } = (await api.call('GET', '/audit?who=crane')).json
+    expect(entries[0]).toMatchObject({ action: 'token.create', result: 'unauthenticated' })
   })
 
   it.each([
@@ -131,7 +159,7 @@ describe('a token with the scope read', () => {
     for (const send of [call, callPublic]) {
       const { status, json, headers } = await send(method, path, body, as(token))
       expect([status, json.code]).toEqual([403, 'insufficient-scope'])
-      expect(json.detail).toContain('scope write')
+      expect(json.detail).toContain('scope "write"')
       expect(headers['www-authenticate']).toContain('error="insufficient_scope", scope="write"')
     }
     expect(agent.list()).toEqual([])

@@ -47,6 +47,8 @@ export interface SentRequest {
   readonly path?: string
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: string | Buffer
+  /** The body goes when this is done, which begins when the server has the head. */
+  readonly beforeBody?: () => Promise<unknown>
 }
 
 export interface Answer {
@@ -60,7 +62,8 @@ export interface Answer {
 
 /** One request on a connection of its own; every header is as the test says. */
 export function sendRequest(at: ServedHttp['at'], sent: SentRequest = {}): Promise<Answer> {
-  const { method = 'GET', path = '/', headers = {}, body } = sent
+  const { method = 'GET', path = '/', body, beforeBody } = sent
+  const headers = { ...sent.headers, ...(beforeBody && { expect: '100-continue' }) }
   return new Promise((resolve, reject) => {
     const request = send({ ...at, method, path, headers, agent: false }, (response) => {
       const chunks: Buffer[] = []
@@ -74,7 +77,9 @@ export function sendRequest(at: ServedHttp['at'], sent: SentRequest = {}): Promi
       })
     })
     request.on('error', reject)
-    request.end(body)
+    if (!beforeBody) return void request.end(body)
+    request.on('continue', () => beforeBody().then(() => request.end(body), reject))
+    request.flushHeaders()
   })
 }
 

@@ -39,7 +39,7 @@ export function apiKeyAuth({ authority, log, clock }: ApiKeyAuthDeps): RequestHa
       )
     }
     authority.noteUse(apiKey)
-    setCaller(response, apiKey, 'api-key')
+    setCaller(response, apiKey, { kind: 'api-key', authority })
     next()
   }
 

@@ -1,4 +1,4 @@
-import type { RequestHandler, Response } from 'express'
+import type { Response } from 'express'
 import { AppError } from '../../base/app-error.ts'
 import type { Actor } from '../../base/audit.ts'
 import {
@@ -6,9 +6,14 @@ import {
   type Caller as HttpCaller,
   keepCaller,
 } from '../../http/caller.ts'
+import { scopeGuard } from '../../http/scope-guard.ts'
+import type { Authority } from '../access/authority.ts'
 import type { ApiKey } from '../records/api-key-store.ts'
 
-const SAFE_METHODS = new Set(['GET', 'HEAD'])
+const NO_MORE = 'ERR_GATEWAY_KEY_SCOPE'
+
+/** Takes changes from keys with the scope `write` only. */
+export const keyScopeGuard = scopeGuard({ noun: 'API key', serviceCode: NO_MORE })
 
 /** Who makes a request: an API key, itself or through a session of the console. */
 export interface Caller
@@ -21,27 +26,25 @@ export function actorFrom(kind: Actor['kind'], { id, name }: ApiKey): Actor {
 }
 
 /** Notes for all handlers that follow who makes the request. */
-export function setCaller(response: Response, apiKey: ApiKey, kind: Actor['kind']): void {
+export function setCaller(
+  response: Response,
+  apiKey: ApiKey,
+  { kind, authority }: { kind: Actor['kind']; authority: Authority },
+): void {
   const { id, name, ownerId, scope, isOwnerOnly, expiresAt } = apiKey
   const actor = actorFrom(kind, apiKey)
-  keepCaller<Caller>(response, { actor, id, name, ownerId, scope, isOwnerOnly, expiresAt })
+  const caller = { actor, id, name, ownerId, scope, isOwnerOnly, expiresAt }
+  keepCaller<Caller>(response, caller, () => {
+    const now = authority.currentApiKey(id)
+    if (now.scope === scope && now.isOwnerOnly === isOwnerOnly) return
+    throw new AppError('forbidden', `The API key "${name}" was changed meanwhile: try again.`, {
+      serviceCode: NO_MORE,
+    })
+  })
 }
 
 /** Who makes the request that `response` answers. Stands behind the authentication. */
 export const callerOf: (response: Response) => Caller = anyCallerOf<Caller>
-
-/** Takes changes from keys with the scope `write` only. Throws AppError `forbidden`. */
-export const scopeGuard: RequestHandler = (request, response, next) => {
-  const { name, scope } = callerOf(response)
-  if (scope === 'read' && !SAFE_METHODS.has(request.method)) {
-    throw new AppError(
-      'forbidden',
-      `The API key "${name}" may only read: make changes with one of the scope "write".`,
-      { serviceCode: 'ERR_GATEWAY_KEY_SCOPE' },
-    )
-  }
-  next()
-}
 
 /** True when what an account has is there for the caller. */
 export function sees(caller: Caller, ownerId: string | null): boolean {
@@ -82,7 +85,7 @@ export function checkNoMore(
   throw new AppError(
     'forbidden',
     `The API key "${caller.name}" ends on ${new Date(caller.expiresAt).toISOString()}: give expires_at a time that is not later.`,
-    { serviceCode: 'ERR_GATEWAY_KEY_SCOPE' },
+    { serviceCode: NO_MORE },
   )
 }
 

@@ -14,7 +14,7 @@ import { type ApiKeyAuthDeps, apiKeyAuth, versionHeader } from './api-key-auth.t
 import { type ApiKeysDeps, apiKeys } from './api-keys.ts'
 import { audit } from './audit.ts'
 import { type BotUsersDeps, botUsers } from './bot-users.ts'
-import { callerOf, scopeGuard } from './caller.ts'
+import { keyScopeGuard } from './caller.ts'
 import { consoleRoutes, LIVE_PATHS } from './console/console.ts'
 import { type CredentialsDeps, credentials } from './credentials.ts'
 import { type EndpointsDeps, endpoints } from './endpoints.ts'
@@ -85,12 +85,11 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
   ]
   const [noteChange, noteRefusal] = changeAudit({
     trail,
-    actorOf: (response) => callerOf(response).actor,
     clientOf: peerAddress,
     codeOf: refusalCode,
   })
   app.use(consoleRoutes({ ...deps, lists, noteChange }, resources))
-  app.use(apiKeyAuth(deps), noteChange, versionHeader, scopeGuard, resources, openApiRoutes())
+  app.use(apiKeyAuth(deps), noteChange, versionHeader, keyScopeGuard, resources, openApiRoutes())
   app.use(noSuchRoute, noteRefusal, apiErrorResponse(ids, log))
   return app
 }

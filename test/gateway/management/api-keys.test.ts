@@ -4,6 +4,7 @@ import { listBackups } from '../../../src/store/backup.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 import { startManagementApi } from '../../helpers/management-client.ts'
 import type { ManualClock } from '../../helpers/manual-clock.ts'
+import { sendRequest } from '../../helpers/serve-http.ts'
 
 const DAY_MS = 24 * 60 * 60_000
 const DENY = JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] })
@@ -100,6 +101,31 @@ describe('an API key', () => {
     expect(headers.get('www-authenticate')).toContain('invalid_token')
     await call('PATCH', `/api_keys/${id}`, { body: { expires_at: isoIn(DAY_MS, clock) } })
     expect((await call('GET', '/endpoints', { key: token })).status).toBe(200)
+  })
+
+  it.each<[string, object | undefined, number]>([
+    ['deleted', undefined, 403],
+    ['for reading alone', { scope: 'read' }, 403],
+    ['for its owner alone', { owner_only: true }, 403],
+  ])('carries out nothing whose body comes when it is %s', async (_, change, status) => {
+    const { call, make, baseUrl, apiKeys } = await startWithKeys()
+    const { id, token } = await make({ name: 'robot' })
+    const answer = await sendRequest(
+      { port: Number(new URL(baseUrl).port) },
+      {
+        method: 'POST',
+        path: '/api_keys',
+        headers: {
+          authorization: `Bearer ${token}`,
+          'svc-version': '2',
+          'content-type': 'application/json',
+        },
+        body: '{"name":"spare"}',
+        beforeBody: () => call(change ? 'PATCH' : 'DELETE', `/api_keys/${id}`, { body: change }),
+      },
+    )
+    expect(answer.status).toBe(status)
+    expect(apiKeys.page({ limit: 9 }).map(({ name }) => name)).not.toContain('spare')
   })
 
   it('notes its use once a minute, and keeps that over a restart', async () => {

@@ -1,6 +1,6 @@
 import { type RequestHandler, Router } from 'express'
 import { versionHeader } from '../api-key-auth.ts'
-import { scopeGuard } from '../caller.ts'
+import { keyScopeGuard } from '../caller.ts'
 import { noSuchRoute } from '../error-response.ts'
 import { resourceRoutes } from '../resource.ts'
 import type { ResourceLists } from '../resource-lists.ts'
@@ -35,7 +35,7 @@ export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHand
     resourceRoutes(cloudEndpoints(deps), deps.lists),
   ]
   // A QR code is asked for by POST, and changes nothing.
-  api.use(qrCodeRoutes(), deps.noteChange, scopeGuard, live, ...resources)
+  api.use(qrCodeRoutes(), deps.noteChange, keyScopeGuard, live, ...resources)
   const router = Router()
   router.get('/', (request, response, next) => {
     if (request.get('accept')?.includes('text/html')) response.redirect('/console/')

@@ -61,7 +61,7 @@ export function sessionAuth(deps: SessionAuthDeps): RequestHandler {
         retryAfterS: waitMs / 1_000,
       })
     }
-    setCaller(response, apiKey, 'console')
+    setCaller(response, apiKey, { kind: 'console', authority: deps.authority })
     next()
   }
 }
