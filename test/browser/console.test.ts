@@ -17,6 +17,15 @@ import {
 import { startDnsServer } from '../helpers/dns-server.ts'
 import { startManagementApi } from '../helpers/management-client.ts'
 
+const VIEWS_WITH_CHANGES = [
+  ['Devices', 'Latency'],
+  ['Domains', '*.site.test'],
+  ['Bot users', 'Press 7'],
+  ['Authtokens', 'Hall 3'],
+  ['API keys', 'viewer'],
+] as const
+const CHANGES = /^(Create|Reserve|Delete|Deactivate|Restart|Stop|Check status)/
+
 describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () => {
   let browser: Browser
 
@@ -241,6 +250,44 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await button(page, 'Show more').waitFor({ state: 'detached' })
     await page.waitForLoadState('networkidle')
     expect(await heading(page, 'door 0').count()).toBe(1)
+  })
+
+  it('offers no change to a key that may only read, and says why', async () => {
+    const { baseUrl, issuer, registrar, agents } = await startManagementApi()
+    registrar.reserve({ domain: '*.site.test' })
+    issuer.createBotUser({ name: 'Press 7' })
+    issuer.createCredential({ description: 'Hall 3' })
+    agents.push(agentWithEndpoint('2').agent)
+    const { page, complaints } = await openPage(browser, 1280, baseUrl)
+    await signIn(page, issuer.createApiKey({ name: 'viewer', scope: 'read' }).token)
+    for (const [view, shown] of VIEWS_WITH_CHANGES) {
+      await goTo(page, view)
+      await page.getByText(shown).first().waitFor()
+      const main = page.getByRole('main')
+      await main.getByText('This API key may only read.').waitFor()
+      expect(await main.getByRole('button', { name: CHANGES }).count(), view).toBe(0)
+    }
+    await expectGoodView(page, 'read-only')
+    await button(page, 'Sign out').click()
+    await signIn(page, issuer.createApiKey({ name: 'editor' }).token)
+    for (const [view] of VIEWS_WITH_CHANGES) {
+      await goTo(page, view)
+      await page.getByRole('main').getByRole('button', { name: CHANGES }).first().waitFor()
+      expect(await page.getByText('This API key may only read.').count()).toBe(0)
+    }
+    expect(complaints).toEqual([])
+  })
+
+  it('offers bot users to be looked at alone to a key of one of them', async () => {
+    const { baseUrl, issuer } = await startManagementApi()
+    const { id: ownerId } = issuer.createBotUser({ name: 'Press 7' })
+    const { page } = await openPage(browser, 1280, baseUrl)
+    await signIn(page, issuer.createApiKey({ name: 'press', ownerId }).token)
+    await goTo(page, 'Bot users')
+    await heading(page, 'Press 7').waitFor()
+    expect(await page.getByRole('main').getByRole('button').count()).toBe(0)
+    await goTo(page, 'Authtokens')
+    await button(page, 'Create an authtoken').waitFor()
   })
 
   it('shows the devices for an address that leads nowhere', async () => {

@@ -54,6 +54,8 @@ function showConsole(apiKey) {
   const links = Object.entries(VIEWS).map(([name, { label }]) =>
     element('a', { href: `#/${name}` }, icon(name), element('span', {}, label)),
   )
+  const isReadOnly = apiKey.scope === 'read'
+  page.classList.toggle('is-read-only', isReadOnly)
   const main = element('main', { id: 'main', tabindex: '-1' })
   const skip = (event) => {
     event.preventDefault()
@@ -70,7 +72,7 @@ function showConsole(apiKey) {
       element(
         'span',
         { class: 'signed-in' },
-        apiKey.scope === 'read' ? `${apiKey.name} (read only)` : apiKey.name,
+        isReadOnly ? `${apiKey.name} (read only)` : apiKey.name,
       ),
       element('button', { type: 'button', class: 'button', onclick: signOut }, 'Sign out'),
     ),
@@ -96,11 +98,19 @@ function showConsole(apiKey) {
       else link.removeAttribute('aria-current')
     }
     view = make({ apiKey })
-    fill(main, view.node)
+    fill(main, isReadOnly && readOnlyNotice(), view.node)
     window.scrollTo(0, 0)
     main.querySelector('h1')?.focus({ preventScroll: true })
     view.open()
   }
+}
+
+function readOnlyNotice() {
+  return element(
+    'p',
+    { class: 'notice notice-read-only' },
+    'This API key may only read. To change something, sign in with one of the scope write.',
+  )
 }
 
 async function signOut() {

@@ -7,20 +7,21 @@ import { formatDate } from '../format.js'
 import { say } from '../notice.js'
 import { actionButton, listView } from './list-view.js'
 
-/** Bot users: who owns the authtokens of devices. */
-export function botUsersView() {
+/** Bot users: who owns the authtokens of devices. Keys of one of them only see it. */
+export function botUsersView({ apiKey }) {
+  const mayChange = !apiKey.owner_only
   return listView({
     title: 'Bot users',
     intro: 'They own the authtokens of devices, so that no person has to.',
     path: 'bot_users',
     collection: 'bot_users',
     createLabel: 'Create a bot user',
-    create,
+    create: mayChange ? create : undefined,
     empty: {
       title: 'There is no bot user',
       text: 'Create one for each site or device. Setting it inactive takes all its devices offline at once.',
     },
-    row: botUserCard,
+    row: (botUser, reload) => botUserCard(botUser, mayChange && reload),
   })
 }
 
@@ -48,7 +49,7 @@ function botUserCard(botUser, reload) {
     {},
     cardHead(name, {
       badge: active ? badge('Active', 'good') : badge('Inactive', 'wait'),
-      actions: [
+      actions: reload && [
         active
           ? actionButton('Deactivate', name, () => deactivate(botUser, reload))
           : actionButton('Activate', name, () => activate(botUser, reload)),
@@ -62,7 +63,7 @@ function botUserCard(botUser, reload) {
 const deactivate = (botUser, reload) =>
   change(botUser, reload, {
     title: `Deactivate ${botUser.name}?`,
-    text: 'Its devices are cut off at once, and its authtokens and API keys are refused until you activate it again.',
+    text: 'Its devices are cut off at once, and its authtokens and API keys are refused until you activate it again. Its cloud endpoints stay online.',
     action: 'Deactivate',
     method: 'PATCH',
     body: { active: false },

@@ -28,13 +28,13 @@ export function emptyState(title, text, ...actions) {
   )
 }
 
-/** A button that does something to one thing; `what` is read to those who do not see where it stands. */
+/** A button that changes one thing; `what` is read to those who do not see where it stands. */
 export function actionButton(label, what, onclick, isDangerous = false) {
   return element(
     'button',
     {
       type: 'button',
-      class: `button ${isDangerous ? 'button-danger-quiet' : ''}`,
+      class: `button button-change ${isDangerous ? 'button-danger-quiet' : ''}`,
       'aria-label': `${label} ${what}`,
       onclick,
     },
@@ -59,7 +59,11 @@ export function listView(options) {
   const problem = element('div', {})
   const createButton = () =>
     create &&
-    element('button', { type: 'button', class: 'button button-primary', onclick: add }, createLabel)
+    element(
+      'button',
+      { type: 'button', class: 'button button-change button-primary', onclick: add },
+      createLabel,
+    )
   const headButton = createButton()
   if (headButton) headButton.hidden = true
   const chosen = options.choice?.(load)
