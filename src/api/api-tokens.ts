@@ -54,6 +54,8 @@ export interface TokenChange {
 
 export interface NewToken {
   readonly token: ShownToken
+  /** What a rotation found; undefined for a token that was not there. */
+  readonly before: ShownToken | undefined
   /** Stands in this answer and, but for the owner's file, nowhere else. */
   readonly secret: Secret
 }
@@ -125,7 +127,7 @@ export class ApiTokens {
     const token: ApiToken = { ...request, id, createdAt: now, lastUsedAt: null }
     const secret = new Secret(createToken(TOKEN_PREFIX))
     this.#put(token, [newest(secret, id)])
-    return { token: this.#shown(token), secret }
+    return { token: this.#shown(token), before: undefined, secret }
   }
 
   /**
@@ -134,7 +136,7 @@ export class ApiTokens {
    * `invalid-request` when the token has expired and gets no new end.
    */
   rotate(idOrName: string, { overlapMs, expiresAt }: TokenChange): NewToken {
-    const before = this.#changeable(idOrName)
+    const before = this.#shown(this.#changeable(idOrName))
     const now = this.#options.clock.now()
     const token = expiresAt === undefined ? before : { ...before, expiresAt }
     if (isPast(token.expiresAt, now)) {
@@ -151,7 +153,7 @@ export class ApiTokens {
     }
     const secret = new Secret(createToken(TOKEN_PREFIX))
     this.#put(token, [...older, newest(secret, token.id)], token.id === OWNER ? secret : undefined)
-    return { token: this.#shown(token), secret }
+    return { token: this.#shown(token), before, secret }
   }
 
   /** Ends a token with all its secrets, at once. Throws AppError `token-not-found` or `token-given`. */

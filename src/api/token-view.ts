@@ -1,10 +1,10 @@
 import * as z from 'zod'
-import type { AuditedChange } from '../base/audit.ts'
+import { type AuditedChange, fieldChanges } from '../base/audit.ts'
 import { parse } from '../http/parse.ts'
 import type { NewToken, ShownToken, TokenChange, TokenToBe } from './api-tokens.ts'
 import { IsoTime, isoTime, isoTimeOrNull } from './iso-time.ts'
+import { MAX_OVERLAP_S } from './token-form.ts'
 
-const MAX_OVERLAP_S = 30 * 86_400
 const DEFAULT_OVERLAP_S = 3_600
 
 const Expiry = z.iso
@@ -86,10 +86,16 @@ export function newTokenView({ token, secret }: NewToken): NewTokenView {
 }
 
 /** What the audit trail says of a token that was made or rotated. */
-export function aboutNew({ token }: NewToken): Partial<AuditedChange> {
-  const { id, name, scope, expires_at } = tokenView(token)
-  const changes = { scope: [null, scope], expires_at: [null, expires_at] } as const
+export function aboutNew({ token, before }: NewToken): Partial<AuditedChange> {
+  const { id, name } = token
+  const changes = fieldChanges(before ? audited(before) : {}, audited(token), AUDITED)
   return { targetId: id, targetName: name, changes }
+}
+
+const AUDITED = new Set(['scope', 'expires_at', 'overlap_ends_at'])
+
+function audited(token: ShownToken): Readonly<Record<string, unknown>> {
+  return Object.fromEntries(Object.entries(tokenView(token)).filter(([name]) => AUDITED.has(name)))
 }
 
 export function aboutRevoked({ id, name }: ShownToken): Partial<AuditedChange> {

@@ -1,4 +1,5 @@
 import { Command, InvalidArgumentError, Option } from 'commander'
+import { MAX_OVERLAP_S } from '../api/token-form.ts'
 import { parseDuration } from '../base/duration.ts'
 import type { CommandContext } from './command-context.ts'
 import type { CreateOptions, RotateOptions, TokenOptions } from './token/token-commands.ts'
@@ -56,8 +57,7 @@ export function tokenCommand(context: CommandContext): Command {
 /** To an ISO time, or `never`. */
 function parseExpiry(text: string): string {
   if (text === 'never') return text
-  const days = /^(\d{1,5})d$/.exec(text)?.[1]
-  const spanMs = days === undefined ? parseDuration(text) : Number(days) * DAY_MS
+  const spanMs = parseSpan(text)
   const time = spanMs === undefined ? parseTime(text) : Date.now() + spanMs
   if (time !== undefined && time > Date.now()) return new Date(time).toISOString()
   throw new InvalidArgumentError(
@@ -73,7 +73,14 @@ function parseTime(text: string): number | undefined {
 
 /** To whole seconds. */
 function parseOverlap(text: string): number {
-  const ms = text === '0' ? 0 : parseDuration(text)
-  if (ms !== undefined) return Math.ceil(ms / 1_000)
-  throw new InvalidArgumentError('It must be a duration such as 10m or 24h, or 0.')
+  const ms = text === '0' ? 0 : parseSpan(text)
+  const seconds = ms === undefined ? Number.NaN : Math.ceil(ms / 1_000)
+  if (seconds <= MAX_OVERLAP_S) return seconds
+  throw new InvalidArgumentError('It must be a duration such as 10m, 24h or 7d, at most 30d; or 0.')
+}
+
+/** Milliseconds of a duration, which may be in days. */
+function parseSpan(text: string): number | undefined {
+  const days = /^(\d{1,5})d$/.exec(text)?.[1]
+  return days === undefined ? parseDuration(text) : Number(days) * DAY_MS
 }

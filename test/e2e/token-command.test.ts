@@ -137,10 +137,16 @@ describe('device-agent token', () => {
     const { stdout, stderr } = await run(['create', 'site monitor'])
     expect(stdout).toMatch(/^dagt_[\w-]{43}\n\nThis is site monitor: scope read, without an end\./)
     expect(stderr).toBe('')
-    const again = await run(['rotate', 'site monitor'])
+    const again = await run(['rotate', 'site monitor', '--overlap', '30d'])
     expect(again.stdout).toMatch(/\nThe one before works until 2\S+Z\.\n$/)
+    const { stdout: list } = await run(['list'])
+    expect(list).toMatch(/\n\nThe secret of site monitor from before works until 2\S+Z\.\n$/)
     expect((await run(['revoke', 'site monitor'])).stdout).toBe(
       'site monitor opens nothing any more.\n',
+    )
+    expect((await run(['list'])).stdout).not.toContain('from before')
+    expect((await run(['revoke', 'owner'])).stdout).toBe(
+      'owner opens nothing any more. The next start of the agent makes another in data/api-token.\n',
     )
   })
 
@@ -172,6 +178,7 @@ describe('device-agent token', () => {
     [['create', 'a', '--expires', 'yesterday']],
     [['create', 'a', '--expires', '2020-01-01']],
     [['rotate', 'a', '--overlap', '-1']],
+    [['rotate', 'a', '--overlap', '31d']],
     [['revoke']],
     [['fly']],
   ])('calls %j wrong usage', async (args) => {

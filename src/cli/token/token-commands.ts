@@ -49,7 +49,7 @@ export async function revokeToken(
   { json }: TokenOptions,
 ): Promise<void> {
   await withTokenDesk(context, (desk) => desk.revoke(name))
-  context.stdout.write(json ? lineOf({ revoked: name }) : `${name} opens nothing any more.\n`)
+  context.stdout.write(json ? lineOf({ revoked: name }) : describeRevoked(name))
 }
 
 /** As the API takes it: null is never, and what is not said is left out. */
@@ -67,19 +67,25 @@ function describeNew({ name, scope, source, expires_at, overlap_ends_at, token }
   return `${token}\n\nThis is ${name}: scope ${scope}, ${until}. It is shown this once. ${place}\n${overlap}`
 }
 
+function describeRevoked(name: string): string {
+  const next =
+    name === 'owner' ? ' The next start of the agent makes another in data/api-token.' : ''
+  return `${name} opens nothing any more.${next}\n`
+}
+
 function describeTokens(tokens: readonly TokenView[]): string {
   const head = ['NAME', 'SCOPE', 'ENDS', 'LAST USED', 'ID']
   const rows = tokens.map((token) => [
     token.name,
     token.scope,
-    token.expires_at ?? 'never',
+    endOf(token),
     token.last_used_at ?? 'never',
     token.id,
   ])
   const widths = head.map((_, at) =>
     Math.max(...[head, ...rows].map((row) => Array.from(row[at] ?? '').length)),
   )
-  return [head, ...rows]
+  const table = [head, ...rows]
     .map((row) =>
       row
         .map((cell, at) => cell.padEnd(widths[at] ?? 0))
@@ -88,4 +94,15 @@ function describeTokens(tokens: readonly TokenView[]): string {
     )
     .map((line) => `${line}\n`)
     .join('')
+  const overlaps = tokens
+    .filter(({ overlap_ends_at }) => overlap_ends_at !== null)
+    .map(
+      (token) => `The secret of ${token.name} from before works until ${token.overlap_ends_at}.\n`,
+    )
+  return overlaps.length === 0 ? table : `${table}\n${overlaps.join('')}`
+}
+
+function endOf({ expires_at }: TokenView): string {
+  if (expires_at === null) return 'never'
+  return Date.parse(expires_at) > Date.now() ? expires_at : `${expires_at} (over)`
 }

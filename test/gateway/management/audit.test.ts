@@ -63,6 +63,18 @@ describe('the audit trail of the gateway', () => {
     expect(seen).not.toContain(body.token)
   })
 
+  it('tells of an endpoint that it was shared', async () => {
+    const { call, entries } = await startAudited()
+    const traffic_policy = '{"on_http_request":[{"actions":[{"type":"deny"}]}]}'
+    const { body } = await call('POST', '/endpoints', {
+      body: { url: 'https://cam.internal', traffic_policy },
+    })
+    await call('PATCH', `/endpoints/${body.id}`, { body: { shared: true } })
+    const [update] = await entries()
+    expect(update).toMatchObject({ action: 'endpoint.update', target: { id: body.id } })
+    expect(update.changes).toEqual({ shared: [false, true] })
+  })
+
   it('tells what was refused, by its code', async () => {
     const { call, told } = await startAudited()
     await call('POST', '/bot_users', { body: { name: 'press-1' } })

@@ -3,7 +3,7 @@ import { type AuditedChange, fieldChanges } from '../../../base/audit.ts'
 /** Fields that the audit trail shows with their values, in whichever resource they are. */
 const OPEN = new Set([
   ...['name', 'description', 'domain', 'url', 'region', 'active', 'owner_id', 'acl', 'bindings'],
-  ...['scope', 'owner_only', 'expires_at', 'cidr', 'action', 'ip_policy'],
+  ...['shared', 'scope', 'owner_only', 'expires_at', 'cidr', 'action', 'ip_policy'],
   'certificate_management_policy',
 ])
 /** Those that may hold secrets: of them it is told that they changed. */
