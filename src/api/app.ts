@@ -64,6 +64,7 @@ export function createApi({
     trail,
     clientOf,
     codeOf: refusalCode,
+    clock,
   })
   app.use(noteChange, scopeGuard({ noun: 'token' }))
   app.use(tunnelRoutes(agent), readinessRoutes(agent, database), statusRoutes(agent, database))

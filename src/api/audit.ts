@@ -11,14 +11,15 @@ const Time = z.iso.datetime({
   error: 'must be a time such as 2030-01-31T09:00:00Z',
 })
 const LIMIT = `must be a whole number from 1 to ${MAX_LIMIT}`
+const EMPTY = 'must not be empty'
 const BEFORE = 'must be the id of an entry'
 
 /** What `GET /audit` takes: which entries, and which page of them. */
 export const AuditListQuery = z.strictObject({
   limit: z.coerce.number(LIMIT).int(LIMIT).min(1, LIMIT).max(MAX_LIMIT, LIMIT).optional(),
   before_id: z.coerce.number(BEFORE).int(BEFORE).min(1, BEFORE).optional(),
-  who: z.string().min(1).optional().describe('id or name of a token'),
-  action: z.string().min(1).optional().describe('such as tunnel.create'),
+  who: z.string().min(1, EMPTY).optional().describe('id or name of a token'),
+  action: z.string().min(1, EMPTY).optional().describe('such as tunnel.create'),
   since: Time.optional().describe('this time and later'),
   until: Time.optional().describe('before this time'),
 })

@@ -1,5 +1,9 @@
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express'
+import { AppError } from '../base/app-error.ts'
 import type { AuditedChange } from '../base/audit.ts'
+import type { Clock } from '../base/clock.ts'
+import type { Limiter } from '../base/limit/limiter.ts'
+import { TokenBuckets } from '../base/limit/token-buckets.ts'
 import { callerOf, recheckCaller } from './caller.ts'
 import { requestIdOf } from './request-id.ts'
 
@@ -28,16 +32,21 @@ export interface ChangeAuditOptions {
   readonly clientOf: (request: Request) => string
   /** The stable code of a refusal; undefined for what was no change at all, such as a wrong path. */
   readonly codeOf: (error: unknown) => string | undefined
+  readonly clock: Clock
+}
+
+interface RequestedChangeOptions extends ChangeAuditOptions {
+  readonly refusals: Limiter
 }
 
 /** The change that a request asks for; whoever carries it out does so through `run`. */
 export class RequestedChange {
-  readonly #options: ChangeAuditOptions
+  readonly #options: RequestedChangeOptions
   readonly #change: AuditedChange
   readonly #recheck: () => void
   #isTold = false
 
-  constructor(change: AuditedChange, recheck: () => void, options: ChangeAuditOptions) {
+  constructor(change: AuditedChange, recheck: () => void, options: RequestedChangeOptions) {
     this.#change = change
     this.#recheck = recheck
     this.#options = options
@@ -65,20 +74,34 @@ export class RequestedChange {
     })
   }
 
-  /** Notes that the request failed before anything was carried out. */
-  refuse(error: unknown): void {
-    const code = this.#options.codeOf(error)
-    if (this.#isTold || code === undefined) return
+  /**
+   * Notes that the request failed before anything was carried out. Gives the error to answer with
+   * in its place when the caller has been refused too often.
+   */
+  refuse(error: unknown): AppError | undefined {
+    const { codeOf, refusals, trail } = this.#options
+    const code = codeOf(error)
+    if (this.#isTold || code === undefined) return undefined
     this.#isTold = true
-    this.#options.trail.note(this.#change, code)
+    const { id, name } = this.#change.actor
+    const waitMs = refusals.take(id ?? name)
+    if (waitMs > 0) {
+      const retryAfterS = waitMs / 1_000
+      return new AppError('too-many-requests', 'Too many changes were refused.', { retryAfterS })
+    }
+    trail.note(this.#change, code)
+    return undefined
   }
 }
 
 /**
  * Makes a `RequestedChange` of each request of a known caller that is not there to read, and notes
- * those that are refused. Two handlers: one behind the authentication, one before the error response.
+ * those that are refused: 60 of a caller at once, then one a second. What is over is answered with
+ * AppError `too-many-requests` and not noted. Two handlers: one behind the authentication, one
+ * before the error response.
  */
 export function changeAudit(options: ChangeAuditOptions): [RequestHandler, ErrorRequestHandler] {
+  const refusals = new TokenBuckets({ ...REFUSALS, clock: options.clock })
   return [
     (request, response, next) => {
       const verb = VERBS[request.method]
@@ -90,14 +113,13 @@ export function changeAudit(options: ChangeAuditOptions): [RequestHandler, Error
           requestId: requestIdOf(response),
         }
         const recheck = () => recheckCaller(response)
-        response.locals.change = new RequestedChange(change, recheck, options)
+        response.locals.change = new RequestedChange(change, recheck, { ...options, refusals })
       }
       next()
     },
     (error, _request, response, next) => {
       const change: RequestedChange | undefined = response.locals.change
-      change?.refuse(error)
-      next(error)
+      next(change?.refuse(error) ?? error)
     },
   ]
 }
@@ -107,10 +129,21 @@ export function changeOf(response: Response): RequestedChange {
   return response.locals.change
 }
 
+/** Of one caller. Each is a write to storage that the caller has no right to. */
+const REFUSALS = { capacity: 60, refillPerS: 1, maxKeys: 1_000 }
+
 /** `POST /api_keys` is `api_key.create`, `POST /tokens/x/rotate` is `token.rotate` of x. */
 function actionOf(path: string, verb: string): Pick<AuditedChange, 'action' | 'targetId'> {
   const [, collection = '', id, ...rest] = path.split('/')
   const noun = collection.replace(/ies$/, 'y').replace(/s$/, '')
   const what = rest.length === 0 ? verb : verb === 'create' ? rest.join('.') : `${verb}_${rest}`
-  return { action: `${noun}.${what}`, targetId: id }
+  return { action: `${noun}.${what}`, targetId: id && decoded(id) }
+}
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part)
+  } catch {
+    return part
+  }
 }

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { agentApiDocument } from '../../src/api/openapi-document.ts'
+import type { Answer } from '../helpers/serve-http.ts'
 import { startApi } from './started-api.ts'
 
 const DOMAIN = 'device1.site.test'
@@ -21,6 +22,15 @@ async function startAudited() {
     )
   }
   return { ...api, page, told }
+}
+
+/** The first answer with another status; all of them are a few more than the trail takes at once. */
+async function untilOther(status: number, ask: () => Promise<Answer>): Promise<Answer> {
+  for (let n = 0; n < 90; n += 1) {
+    const answer = await ask()
+    if (answer.status !== status) return answer
+  }
+  throw new Error(`every answer was ${status}`)
 }
 
 describe('the audit trail of the agent', () => {
@@ -63,6 +73,53 @@ describe('the audit trail of the agent', () => {
         result: 'ok',
       },
     ])
+  })
+
+  it('tells of a rotation what it changed, and of a token by the name that was asked for', async () => {
+    const { call, page } = await startAudited()
+    const { json: made } = await call('POST', '/tokens', { name: 'site fleet' })
+    const first = (await call('POST', '/tokens/site%20fleet/rotate')).json
+    const expires_at = '2999-01-31T09:00:00.000Z'
+    await call('POST', '/tokens/site%20fleet/rotate', { overlap_s: 0, expires_at })
+    await call('DELETE', '/tokens/no%20body')
+    await call('DELETE', '/tokens/%2e%0a%E0%A4')
+    const { entries } = await page()
+    const target = { id: made.id, name: 'site fleet' }
+    expect(entries).toMatchObject([
+      { action: 'token.delete', target: { id: '%2e%0a%E0%A4' } },
+      { action: 'token.delete', target: { id: 'no body' }, result: 'token-not-found' },
+      {
+        action: 'token.rotate',
+        target,
+        changes: { expires_at: [null, expires_at], overlap_ends_at: [expect.any(String), null] },
+      },
+      {
+        action: 'token.rotate',
+        target,
+        changes: { overlap_ends_at: [null, first.overlap_ends_at] },
+      },
+      { action: 'token.create', target, changes: { scope: [null, 'read'] } },
+    ])
+    expect(Object.keys(entries[3].changes)).toEqual(['overlap_ends_at'])
+    expect(Object.keys(entries[4].changes)).toEqual(['scope'])
+  })
+
+  it('writes only so many refusals of one caller: the rest wait', async () => {
+    const { call, page } = await startAudited()
+    const { json: reader } = await call('POST', '/tokens', { name: 'reader' })
+    const as = { authorization: `Bearer ${reader.token}` }
+    let refused = 0
+    const last = await untilOther(403, async () => {
+      refused += 1
+      return call('POST', '/tunnels', SPEC, as)
+    })
+    expect([last.status, last.json.code]).toEqual([429, 'too-many-requests'])
+    expect(Number(last.headers['retry-after'])).toBeGreaterThan(0)
+    const { entries } = await page('?who=reader')
+    expect(entries).toHaveLength(refused - 1)
+    expect((await call('GET', '/tunnels', undefined, as)).status).toBe(200)
+    expect((await call('POST', '/tunnels', SPEC)).status).toBe(200)
+    expect((await call('POST', '/tunnels', '{"broken')).status).toBe(400)
   })
 
   it('holds no secret', async () => {

@@ -87,6 +87,7 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
     trail,
     clientOf: peerAddress,
     codeOf: refusalCode,
+    clock,
   })
   app.use(consoleRoutes({ ...deps, lists, noteChange }, resources))
   app.use(apiKeyAuth(deps), noteChange, versionHeader, keyScopeGuard, resources, openApiRoutes())
