@@ -1,5 +1,6 @@
 import { StartError } from '../base/app-error.ts'
 import type { Actor } from '../base/audit.ts'
+import { closeSecretFile } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
 import type { AuditTrail } from '../store/audit-trail.ts'
 import { type ApiTokens, OWNER, type OwnerAdoption } from './api-tokens.ts'
@@ -25,6 +26,8 @@ export interface OwnerTokenOptions {
 export function openOwnerToken({ tokens, trail, log }: OwnerTokenOptions): void {
   const path = tokens.ownerPath
   const isFirst = tokens.list().length === 0
+  if (closeSecretFile(path))
+    log.warn({ file: path }, 'other users could read this file: rotate the token of the API')
   try {
     const done = tokens.adoptOwner()
     const action = ACTIONS[done]

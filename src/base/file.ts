@@ -1,4 +1,5 @@
 import {
+  chmodSync,
   closeSync,
   existsSync,
   fsyncSync,
@@ -32,6 +33,24 @@ export function writeFileDurably(path: string, content: string | Buffer, mode = 
     throw error
   }
   syncFolder(dirname(path))
+}
+
+/**
+ * Takes a file with a secret from everybody, who may have got leave when it was copied; a group
+ * that somebody gave leave keeps it. True when all could use it, also when it is not ours to close.
+ */
+export function closeSecretFile(path: string): boolean {
+  try {
+    if ((statSync(path).mode & 0o007) === 0) return false
+  } catch {
+    return false
+  }
+  try {
+    chmodSync(path, 0o600)
+  } catch {
+    // What is told is the same: it was open.
+  }
+  return true
 }
 
 /** Makes renames and removals in a folder survive a power cut. */

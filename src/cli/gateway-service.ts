@@ -3,7 +3,7 @@ import { dirname } from 'node:path'
 import { systemClock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
 import { createDeferred } from '../base/deferred.ts'
-import { writeFileDurably } from '../base/file.ts'
+import { closeSecretFile, writeFileDurably } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
 import { Secret } from '../base/secret.ts'
 import type { Config } from '../config.ts'
@@ -79,6 +79,8 @@ function keepSecret(
   log: Logger,
   provision: (kept: Secret | undefined) => Secret,
 ): Secret {
+  if (closeSecretFile(path))
+    log.warn({ file: path }, 'other users could read this file: what it opens needs another one')
   const kept = existsSync(path) ? readFileSync(path, 'utf8').trim() : ''
   const secret = provision(kept === '' ? undefined : new Secret(kept))
   if (secret.reveal() !== kept) {

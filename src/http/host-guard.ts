@@ -7,8 +7,8 @@ const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?$/
 /**
  * Refuses what a web page could make a browser send here: a host name that is not ours, which is
  * how DNS rebinding looks (AppError `misdirected-host`), and changes from another origin
- * (`forbidden`); and two Host fields (`malformed-request`, RFC 9112 3.2). `serves` gets the name without its port, lower case; `advice` is a sentence for
- * those whose own name it is.
+ * (`forbidden`); and two Host fields (`malformed-request`, RFC 9112 section 3.2). `serves` gets the
+ * name without its port, lower case; `advice` is a sentence for those whose own name it is.
  */
 export function hostGuard(serves: (hostname: string) => boolean, advice = ''): RequestHandler {
   return (request, _response, next) => {

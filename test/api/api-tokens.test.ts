@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { AGENT_MIGRATIONS, openAgentDatabase } from '../../src/api/agent-database.ts'
@@ -76,6 +76,20 @@ describe("the owner's token", () => {
     expect(statSync(path).mode & 0o777).toBe(0o600)
     expect([ask(written.trim()), owner]).toEqual(['owner', written.trim()])
     expect(text()).not.toContain(owner)
+  })
+
+  it('is taken from other users that could read its file, and they are told of', () => {
+    const folder = temporaryFolder()
+    const first = start(folder)
+    chmodSync(first.path, 0o644)
+    const second = restart(folder, first)
+    expect(statSync(second.path).mode & 0o777).toBe(0o600)
+    expect(second.text()).toContain('other users could read this file: rotate the token of the API')
+    expect(second.ask(first.owner)).toBe('owner')
+    chmodSync(second.path, 0o640)
+    const third = restart(folder, second)
+    expect(third.text()).not.toContain('other users')
+    expect(statSync(third.path).mode & 0o777).toBe(0o640)
   })
 
   it('is in the database as a hash only', () => {

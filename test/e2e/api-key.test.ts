@@ -1,4 +1,4 @@
-import { statSync } from 'node:fs'
+import { chmodSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { Device } from '../helpers/device.ts'
@@ -27,7 +27,9 @@ describe('the API key that `up` hands out', () => {
     const { stderr } = await first.program.end()
     expect(stderr).not.toContain(first.up.api_key)
     expect(statSync(join(folder, 'data/gateway/api-key')).mode & 0o777).toBe(0o600)
+    chmodSync(join(folder, 'data/gateway/api-key'), 0o644)
     const second = await startDevice(folder)
+    expect(statSync(join(folder, 'data/gateway/api-key')).mode & 0o777).toBe(0o600)
     expect(second.up.api_key).toBe(first.up.api_key)
     expect(await reservedDomains(second)).toEqual([first.up.reserved_domain])
   })

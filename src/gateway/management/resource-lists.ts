@@ -93,8 +93,9 @@ export class ResourceLists {
   }
 
   /**
-   * The next items that the caller sees and that match. Looks on until it knows whether there is one more than asked for;
-   * when that takes too long, it answers what it has, and the next page begins where it stopped.
+   * The next items that the caller sees and that match. Looks on until it knows whether there is
+   * one more than asked for; when that takes too long, it answers what it has, and the next page
+   * begins where it stopped.
    */
   async #chosenPage<Item extends { readonly id: string }>(
     resource: ListedResource<Item>,
