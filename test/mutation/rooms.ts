@@ -31,9 +31,8 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   ingress: {
     mutate: ['gateway/ingress/{exchange*,client-exchange,incoming-request,forward}.ts'],
     tests: [
-      'gateway/ingress/{exchange-state,exchange,late-verdict,cut,abort,transfer}.test.ts',
-      'gateway/ingress/{upgrade,disorder,deadlines,refusals,slow-reader,lingering-close}.test.ts',
-      'gateway/ingress/{edge-error,cloud-endpoint,policy,interleavings}.test.ts',
+      'gateway/ingress/{exchange-state,slow-reader,late-verdict,cut,exchange}.test.ts',
+      'gateway/ingress/{interleavings,edge-error,cloud-endpoint,deadlines,policy}.test.ts',
     ],
   },
   streams: {
