@@ -39,6 +39,7 @@ export interface Config {
     readonly leastRate: number
     readonly bufferBytes: number
     readonly drainMs: number
+    readonly holdMs: number
     readonly dataDir: string
     readonly reservedDomain: string
     readonly rateLimitKeys: number
@@ -94,6 +95,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       leastRate: settings.GATEWAY_LEAST_RATE * 1_000,
       bufferBytes: settings.GATEWAY_BUFFER_MB * 1_048_576,
       drainMs: settings.GATEWAY_DRAIN_SECONDS * 1_000,
+      holdMs: settings.GATEWAY_HOLD_SECONDS * 1_000,
       dataDir: resolve(settings.GATEWAY_DATA_DIR ?? join(dataDir, 'gateway')),
       reservedDomain: settings.GATEWAY_RESERVED_DOMAIN,
       rateLimitKeys: settings.GATEWAY_RATE_LIMIT_KEYS,

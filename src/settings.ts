@@ -13,6 +13,7 @@ const TUNNEL_LIMIT = 'must be a whole number from 1 to 10000'
 const RATE_LIMIT_KEYS = 'must be a whole number from 1000 to 1000000'
 const LEAST_RATE = 'must be a whole number of kB/s from 0 to 1000000'
 const DRAIN_TIME = 'must be between 0 and 60 seconds'
+const HOLD_TIME = 'must be between 0 and 60 seconds'
 const BUFFER_LIMIT = 'must be a whole number of MiB from 8 to 65536'
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
 
@@ -180,6 +181,12 @@ const SettingsSchema = z.strictObject({
     .max(60, DRAIN_TIME)
     .default(10)
     .describe('how long requests under way may take to end when the gateway stops'),
+  GATEWAY_HOLD_SECONDS: z.coerce
+    .number({ error: HOLD_TIME })
+    .min(0, HOLD_TIME)
+    .max(60, HOLD_TIME)
+    .default(10)
+    .describe('how long requests wait for a device that has gone without a word; 0: they do not'),
   GATEWAY_DATA_DIR: z.string().optional().describe("the gateway's data folder"),
   GATEWAY_RESERVED_DOMAIN: wildcardDomain
     .default('*.site.localhost')

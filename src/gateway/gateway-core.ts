@@ -17,6 +17,7 @@ import { ChallengeZone } from './certificates/acme/challenge-zone.ts'
 import { answerDns } from './certificates/acme/dns-answer.ts'
 import { DnsListener } from './certificates/acme/dns-listener.ts'
 import { CertificateKeeper } from './certificates/certificate-keeper.ts'
+import type { AwayName } from './endpoints/away-name.ts'
 import { CloudEndpoints } from './endpoints/cloud-endpoints.ts'
 import { DomainRegistrar } from './endpoints/domain-registrar.ts'
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts'
@@ -25,6 +26,7 @@ import { EndpointUrls } from './endpoints/endpoint-urls.ts'
 import { policyReach } from './endpoints/policy-reach.ts'
 import { Ingress } from './ingress/ingress.ts'
 import { challengeZone } from './records/dns-target.ts'
+import { isBelow } from './records/domain-name.ts'
 import { type GatewayDatabase, openGatewayDatabase } from './records/gateway-database.ts'
 import { IdSource } from './records/resource-id.ts'
 import { BufferAccount } from './streams/buffer-account.ts'
@@ -46,6 +48,8 @@ export interface GatewayCoreOptions {
   readonly cnameBase: string
   readonly rateLimitKeys: number | undefined
   readonly bufferBytes: number | undefined
+  /** How long requests wait for a device that is away. */
+  readonly holdMs: number | undefined
   /** Where policies may connect to beside internal endpoints. */
   readonly outboundAllow: readonly AllowEntry[]
   readonly credentialLimits: Partial<CredentialLimits> | undefined
@@ -85,6 +89,7 @@ export async function openGatewayCore(
     rateLimitKeys,
     bufferBytes,
     outboundAllow,
+    holdMs,
     credentialLimits,
     clock,
     log,
@@ -93,7 +98,7 @@ export async function openGatewayCore(
   closer.own('lock', lockFolder({ folder: dataDir, owner: 'gateway', log }), (it) => it.release())
   const stores = openGatewayDatabase(dataDir, { log, clock, onRestartNeeded })
   closer.own('gateway database', stores.database, (it) => it.close())
-  const registry = new EndpointRegistry()
+  const registry = new EndpointRegistry({ clock, holdMs })
   const ids = new IdSource(clock)
   const sessions = new SessionTable({
     limits: { ...DEFAULT_CREDENTIAL_LIMITS, ...credentialLimits },
@@ -115,13 +120,21 @@ export async function openGatewayCore(
     ids,
     clock,
     hasAcme: acme !== undefined,
-    onChange: (domain) => void certificates.domains.follow(domain),
+    onChange: (domain) => {
+      void certificates.domains.follow(domain)
+      const isBelowIt = ({ host }: AwayName) =>
+        host === domain.domain || isBelow(host, domain.domain)
+      registry.forgetUnless((name) => !isBelowIt(name) || authority.mayBind(name))
+    },
   })
   const issuer = new CredentialIssuer({
     ...stores,
     ids,
     clock,
-    onCredentialChange: (id) => sessions.recheck(id),
+    onCredentialChange: (id) => {
+      sessions.recheck(id)
+      registry.forgetUnless((name) => name.credentialId !== id || authority.mayBind(name))
+    },
     onOwnerDelete: (id) => cloudEndpoints.forgetOwner(id),
   })
   const authority = new Authority({ ...stores, clock })

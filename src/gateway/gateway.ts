@@ -55,6 +55,8 @@ export interface GatewayOptions {
   readonly version?: string
   /** Bytes that may wait for slow visitors and devices, of the whole gateway. */
   readonly bufferBytes?: number
+  /** How long requests wait for a device that is away; 0: they do not. */
+  readonly holdMs?: number
   /** Bytes a second; who moves fewer through a device is ended when others wait. 0: nobody is. */
   readonly leastRate?: number
   /** How long exchanges under way may take to end when the gateway stops; 10 s unless given. */
@@ -129,6 +131,7 @@ export class Gateway {
       dnsListen,
       rateLimitKeys,
       bufferBytes,
+      holdMs,
       outboundAllow = [],
       credentialLimits,
     } = this.#options
@@ -142,6 +145,7 @@ export class Gateway {
         cnameBase: this.#cnameBase,
         rateLimitKeys,
         bufferBytes,
+        holdMs,
         outboundAllow,
         credentialLimits,
       },

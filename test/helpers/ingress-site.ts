@@ -4,7 +4,10 @@ import { type Clock, systemClock } from '../../src/base/clock.ts'
 import type { LogLevel } from '../../src/base/logger.ts'
 import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints/endpoint.ts'
-import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
+import {
+  EndpointRegistry,
+  type EndpointRegistryOptions,
+} from '../../src/gateway/endpoints/endpoint-registry.ts'
 import { Ingress, type IngressAddresses } from '../../src/gateway/ingress/ingress.ts'
 import type { IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
 import { StreamPool } from '../../src/gateway/streams/stream-pool.ts'
@@ -31,6 +34,7 @@ export interface IngressSiteOptions {
   readonly httpHost?: string
   readonly logLevel?: LogLevel
   readonly policy?: Partial<CompiledPolicy>
+  readonly registry?: EndpointRegistryOptions
 }
 
 /** An ingress, one agent session whose other end plays the SDK, and endpoints on it. */
@@ -38,6 +42,8 @@ export interface IngressSite {
   readonly ingress: Ingress
   readonly addresses: IngressAddresses
   readonly registry: EndpointRegistry
+  /** One more agent session, whose service is the same. */
+  reconnect(): Promise<StreamSlots>
   readonly session: Session
   readonly slots: StreamSlots
   readonly sdk: SdkStandIn
@@ -50,7 +56,12 @@ export interface IngressSite {
   /** `https://a.test`, which is there from the start. */
   readonly endpoint: AgentEndpoint
   /** Brings one more endpoint online, on the same session. */
-  bind(host: string, protocol?: 'http' | 'https', policy?: Partial<CompiledPolicy>): AgentEndpoint
+  bind(
+    host: string,
+    protocol?: 'http' | 'https',
+    policy?: Partial<CompiledPolicy>,
+    on?: StreamSlots,
+  ): AgentEndpoint
 }
 
 /** Everything stops with the running test. */
@@ -60,7 +71,7 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
   const { caPem, ...pair } = await createTlsFixture()
   let context = contextOf(pair)
   const serverNames: (string | undefined)[] = []
-  const registry = new EndpointRegistry()
+  const registry = new EndpointRegistry({ clock, ...options.registry })
   const ingress = new Ingress({
     registry,
     http: { host: httpHost, port: 0 },
@@ -77,18 +88,23 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
   })
   onTestFinished(() => ingress.stop(0))
   const addresses = await ingress.start()
-  const { session, sdk } = await connectStandIn(options)
-  const slots = new StreamSlots({
-    session,
-    clock,
-    ...(options.slotLimits ? { limits: options.slotLimits } : {}),
-  })
-  // As the agent session does it.
-  void session.closed.then(() => slots.close())
-  onTestFinished(() => slots.close())
-  const bind: IngressSite['bind'] = (host, protocol = 'https', policy = {}) => {
+  const connectSlots = async () => {
+    const { session, sdk } = await connectStandIn(options)
+    const slots = new StreamSlots({
+      session,
+      clock,
+      ...(options.slotLimits ? { limits: options.slotLimits } : {}),
+    })
+    // As the agent session does it.
+    void session.closed.then(() => slots.close())
+    onTestFinished(() => slots.close())
+    return { session, sdk, slots }
+  }
+  const { session, sdk, slots } = await connectSlots()
+  const reconnect = async () => (await connectSlots()).slots
+  const bind: IngressSite['bind'] = (host, protocol = 'https', policy = {}, on = slots) => {
     const url = `${protocol}://${host}:${addresses[protocol].port}`
-    const endpoint = createEndpoint({ host, protocol, url, slots, policy })
+    const endpoint = createEndpoint({ host, protocol, url, slots: on, policy })
     registry.add(endpoint)
     return endpoint
   }
@@ -97,7 +113,19 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
     context = contextOf(fixture)
   }
   const tls = { caPem, useCertificate, serverNames }
-  return { ingress, addresses, registry, session, slots, sdk, captured, ...tls, endpoint, bind }
+  return {
+    ingress,
+    addresses,
+    registry,
+    reconnect,
+    session,
+    slots,
+    sdk,
+    captured,
+    ...tls,
+    endpoint,
+    bind,
+  }
 }
 
 function contextOf({ certPem, keyPem }: Pick<TlsFixture, 'certPem' | 'keyPem'>): SecureContext {

@@ -32,6 +32,13 @@ export interface BindRight {
   readonly isShared: boolean
 }
 
+/** A name, and what it was bound with. */
+export interface BoundName {
+  readonly credentialId: string
+  readonly host: string
+  readonly ownerId: string | null
+}
+
 /** Who wants to use a name. */
 export interface Claim {
   readonly ownerId: string | null
@@ -143,6 +150,16 @@ export class Authority {
     }
     this.checkReserved(host, { ownerId, isGranted: !acl.isEmpty })
     return { ownerId, isShared: acl.shares(host) }
+  }
+
+  /** Whether a credential may still bind a host that it has bound before, for the same account. */
+  mayBind({ credentialId, host, ownerId }: BoundName): boolean {
+    try {
+      return this.checkBind(credentialId, host).ownerId === ownerId
+    } catch (error) {
+      if (error instanceof ServiceError) return false
+      throw error
+    }
   }
 
   /**

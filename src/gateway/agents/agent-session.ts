@@ -148,12 +148,12 @@ export class AgentSession implements TableEntry {
 
   stopTunnel(endpoint: AgentEndpoint, code: number, message: string): void {
     if (this.#endpoints.get(endpoint.id) !== endpoint) return
+    this.#close(endpoint)
     // The SDK no longer listens to this after its first reconnect: only a new session tells it.
     if (this.identity.presentedClientId) {
       this.end(message)
       return
     }
-    this.#close(endpoint)
     this.#stopReasons.set(endpoint, new ServiceError(code, message))
     endpoint.streams.cut()
     const stop = { Id: endpoint.id, Message: message, ErrorCode: `ERR_NGROK_${code}` }
@@ -170,6 +170,7 @@ export class AgentSession implements TableEntry {
     const { credentialId } = this.identity
     const refused = refusalOf(() => authority.checkCredential(credentialId))
     if (refused) {
+      for (const endpoint of this.endpoints()) this.#close(endpoint)
       this.end(refused.message)
       return
     }
@@ -189,7 +190,7 @@ export class AgentSession implements TableEntry {
     this.#isEnded = true
     this.#heartbeat.stop()
     this.#silence.abort()
-    for (const endpoint of this.#endpoints.values()) this.#close(endpoint)
+    for (const endpoint of this.endpoints()) this.#suspend(endpoint)
     this.#slots.close()
     this.#deps.sessions.remove(this)
     this.#deps.log.info({ session: this.id, reason }, 'agent session ended')
@@ -239,8 +240,19 @@ export class AgentSession implements TableEntry {
     return endpoint
   }
 
+  /** Nobody has the name any more. */
   #close(endpoint: AgentEndpoint): void {
     this.#deps.registry.remove(endpoint)
+    this.#release(endpoint)
+  }
+
+  /** The agent is about to come back, as far as anybody knows: visitors wait for it. */
+  #suspend(endpoint: AgentEndpoint): void {
+    this.#deps.registry.suspend(endpoint, this.identity.credentialId)
+    this.#release(endpoint)
+  }
+
+  #release(endpoint: AgentEndpoint): void {
     this.#endpoints.delete(endpoint.id)
     endpoint.streams.close()
     this.#deps.policies.remember(endpoint, endpoint.policy)

@@ -38,7 +38,7 @@ export interface DomainRegistrarDeps {
   readonly clock: Clock
   /** Whether there is an ACME authority to order certificates from. */
   readonly hasAcme: boolean
-  /** After a domain, or its certificate policy, has come, changed or gone: certificates follow. */
+  /** After a domain, its owner or its certificate policy has come, changed or gone. */
   readonly onChange: (domain: ReservedDomain) => void
 }
 
@@ -104,7 +104,8 @@ export class DomainRegistrar {
     }
     const updated = { ...domain, description, metadata, authority, privateKeyType, ownerId }
     this.#deps.store.replace(updated)
-    if (authority !== domain.authority || privateKeyType !== domain.privateKeyType) {
+    const isReissued = authority !== domain.authority || privateKeyType !== domain.privateKeyType
+    if (isReissued || ownerId !== domain.ownerId) {
       this.#deps.onChange(updated)
     }
     return updated

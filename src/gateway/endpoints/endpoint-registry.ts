@@ -1,5 +1,17 @@
+import { type Clock, systemClock } from '../../base/clock.ts'
 import { isInternal } from '../records/domain-name.ts'
-import type { Endpoint } from './endpoint.ts'
+import { AwayName, type HeldRequest, type NameFacts } from './away-name.ts'
+import { AwayNames } from './away-names.ts'
+import type { AgentEndpoint, Endpoint } from './endpoint.ts'
+import { HeldRequests, type HeldRequestsLimits } from './held-requests.ts'
+import { HostTable, type NameState } from './host-table.ts'
+
+/** How long requests wait for a device that has gone without a word. */
+const HOLD_MS = 10_000
+/** For how long the gateway knows of a name that its device is merely away. */
+const AWAY_MS = 3_600_000
+/** Of how many names it knows that; some hundred bytes each. */
+const AWAY_NAMES = 50_000
 
 /** Thrown by `add`: the host has an endpoint already. */
 export class EndpointConflictError extends Error {
@@ -12,21 +24,54 @@ export class EndpointConflictError extends Error {
   }
 }
 
+export interface EndpointRegistryOptions {
+  readonly clock?: Clock
+  /** How long requests wait for a device that is away; 0: they do not. */
+  readonly holdMs?: number | undefined
+  readonly held?: Partial<HeldRequestsLimits>
+  readonly awayNames?: number
+}
+
 /**
  * Which endpoint answers for a host: the exact name, else the longest wildcard above it.
  * Internal endpoints stand apart: visitors never find them, policies that forward do. Each account
  * has internal names of its own, so that nobody takes, finds or guesses those of others; what is
  * shared is found by all, after what they have themselves.
+ *
+ * INVARIANTS
+ * - A name is online, away or nobody's. `add` brings it online, `suspend` and `hold` make it away;
+ *   `remove` and `forget`, its age and the number of names make it nobody's.
+ * - A name that is held hides the wildcards above it; away for longer, it is theirs to serve.
+ * - A request waits for one name that is away, and hears once that it is so no longer.
  */
 export class EndpointRegistry {
+  readonly #clock: Clock
+  readonly #holdMs: number
   readonly #public = new HostTable()
-  /** By account; one without internal endpoints has no table. */
+  /** By account; one without internal names has no table. */
   readonly #internal = new Map<string | null, HostTable>()
   readonly #shared = new HostTable()
   readonly #byId = new Map<string, Endpoint>()
+  readonly #away: AwayNames
+  readonly #held: HeldRequests
+  readonly #now = () => this.#clock.monotonic()
 
+  constructor(options: EndpointRegistryOptions = {}) {
+    const { clock = systemClock, holdMs = HOLD_MS, awayNames = AWAY_NAMES, held } = options
+    this.#clock = clock
+    this.#holdMs = holdMs
+    this.#away = new AwayNames(awayNames)
+    this.#held = new HeldRequests(held)
+  }
+
+  /** Endpoints that are online. */
   get size(): number {
     return this.#byId.size
+  }
+
+  /** The requests that wait for devices to come back. */
+  get held(): Pick<HeldRequests, 'size' | 'bytes' | 'clients'> {
+    return this.#held
   }
 
   /** Throws EndpointConflictError when the account has that host, or somebody shares it already. */
@@ -34,9 +79,11 @@ export class EndpointRegistry {
     const { host, ownerId } = endpoint
     const holder = this.holderOf(host, ownerId) ?? (isShared ? this.sharerOf(host) : undefined)
     if (holder) throw new EndpointConflictError(holder)
-    this.#tableFor(endpoint).add(endpoint)
-    if (isShared) this.#shared.add(endpoint)
+    const before = this.#stateOf(host, ownerId)
+    this.#tableFor(endpoint).set(endpoint)
+    if (isShared) this.#shared.set(endpoint)
     this.#byId.set(endpoint.id, endpoint)
+    if (before?.type === 'away') this.forget(before)
   }
 
   find(id: string): Endpoint | undefined {
@@ -45,16 +92,16 @@ export class EndpointRegistry {
 
   /** The endpoint on exactly this host; an internal one of this account. */
   holderOf(host: string, ownerId: string | null): Endpoint | undefined {
-    return (isInternal(host) ? this.#internal.get(ownerId) : this.#public)?.holderOf(host)
+    return online(this.#stateOf(host, ownerId))
   }
 
   /** The internal endpoint on exactly this host that all accounts find. */
   sharerOf(host: string): Endpoint | undefined {
-    return this.#shared.holderOf(host)
+    return online(this.#shared.get(host))
   }
 
   isShared(endpoint: Endpoint): boolean {
-    return this.#shared.holderOf(endpoint.host) === endpoint
+    return this.#shared.get(endpoint.host) === endpoint
   }
 
   /** Shares an internal endpoint, or no longer. False when another account shares that name. */
@@ -62,7 +109,7 @@ export class EndpointRegistry {
     if (this.isShared(endpoint) === isShared) return true
     if (!isShared) return this.#shared.remove(endpoint)
     if (this.sharerOf(endpoint.host)) return false
-    this.#shared.add(endpoint)
+    this.#shared.set(endpoint)
     return true
   }
 
@@ -77,87 +124,119 @@ export class EndpointRegistry {
     if (before.host === after.host) this.add(after, { isShared })
   }
 
-  /** False when this very endpoint was not there; another holder of its host stays. */
+  /** Gives the name up. False when this very endpoint was not there; another holder of it stays. */
   remove(endpoint: Endpoint): boolean {
-    const { id, host, ownerId } = endpoint
+    const { id } = endpoint
     if (this.#byId.get(id) === endpoint) this.#byId.delete(id)
-    if (!isInternal(host)) return this.#public.remove(endpoint)
-    this.#shared.remove(endpoint)
-    const own = this.#internal.get(ownerId)
-    const isRemoved = own?.remove(endpoint) ?? false
-    if (own?.size === 0) this.#internal.delete(ownerId)
-    return isRemoved
+    return this.#clear(endpoint)
   }
 
-  /** Finds the public endpoint for a lower-case host without port. */
-  match(host: string): Endpoint | undefined {
-    return this.#public.match(host)
+  /** The device of an endpoint is gone and did not give it up; undefined when it was not there. */
+  suspend(endpoint: AgentEndpoint, credentialId: string, extraMs = 0): AwayName | undefined {
+    const isShared = this.isShared(endpoint)
+    if (!this.remove(endpoint)) return undefined
+    const { host, ownerId, protocol, url } = endpoint
+    return this.hold({ host, ownerId, protocol, url, isShared, credentialId }, extraMs)
   }
 
   /**
-   * Finds the internal endpoint that a policy of an account names, such as `https://cam.internal`:
-   * its own, else one that is shared. That of another account is not there.
+   * Makes requests wait for a name that was online before, for `extraMs` longer than usual; what is
+   * online stays so. Undefined then.
    */
-  matchInternal({ protocol, hostname, port }: URL, ownerId: string | null): Endpoint | undefined {
-    const endpoint = this.#internal.get(ownerId)?.match(hostname) ?? this.#shared.match(hostname)
+  hold(facts: NameFacts, extraMs = 0): AwayName | undefined {
+    const { host, ownerId, isShared } = facts
+    const before = this.#stateOf(host, ownerId)
+    if (before && before.type !== 'away') return undefined
+    const now = this.#now()
+    const name = new AwayName(facts, now + this.#holdMs + extraMs, now + AWAY_MS)
+    this.#tableFor(name).set(name)
+    if (isShared && !this.sharerOf(host)) this.#shared.set(name)
+    if (before) this.forget(before)
+    for (const surplus of this.#away.add(name, now)) this.forget(surplus)
+    return name
+  }
+
+  /** The time that requests wait for a name begins now. */
+  holdFromNow(name: AwayName): void {
+    if (this.#away.has(name)) name.heldUntil = this.#now() + this.#holdMs
+  }
+
+  /** Nobody has the name any more; who waits for it hears of that. */
+  forget(name: AwayName): void {
+    if (!this.#away.remove(name)) return
+    this.#clear(name)
+    this.#held.release(name)
+  }
+
+  /** Forgets the names that are away and that nobody may bring back. */
+  forgetUnless(mayReturn: (name: AwayName) => boolean): void {
+    for (const name of [...this.#away.all()]) if (!mayReturn(name)) this.forget(name)
+  }
+
+  /** Has a request wait for a name; false when it is not held any more, or there is no place. */
+  wait(name: AwayName, request: HeldRequest): boolean {
+    const isHeld = this.#away.has(name) && name.isHeld(this.#now())
+    return isHeld && this.#held.add(name, request)
+  }
+
+  /** The request does not wait any more; it hears nothing. */
+  cancel(name: AwayName, request: HeldRequest): void {
+    this.#held.remove(name, request)
+  }
+
+  /** Who answers for a lower-case host without port. */
+  match(host: string): NameState | undefined {
+    return this.#public.match(host, this.#now)
+  }
+
+  /**
+   * Who answers for an internal URL that a policy of an account names, such as
+   * `https://cam.internal`: its own, else one that is shared. That of another account is not there.
+   */
+  matchInternal({ protocol, hostname, port }: URL, ownerId: string | null): NameState | undefined {
+    const state =
+      this.#internal.get(ownerId)?.match(hostname, this.#now) ??
+      this.#shared.match(hostname, this.#now)
     // The URL parser drops a port that is the scheme's own; no internal endpoint has another.
-    return endpoint && protocol === `${endpoint.protocol}:` && port === '' ? endpoint : undefined
+    return state && protocol === `${state.protocol}:` && port === '' ? state : undefined
   }
 
+  /** Who has the name of an endpoint now: itself, what took it over, what is away, or nobody. */
+  successorOf({ host, ownerId }: Endpoint): NameState | undefined {
+    const state = this.#stateOf(host, ownerId)
+    return state?.ownerId === ownerId ? state : undefined
+  }
+
+  /** All that is online. */
   *all(): Generator<Endpoint> {
-    yield* this.#public.all()
-    for (const own of this.#internal.values()) yield* own.all()
+    for (const table of [this.#public, ...this.#internal.values()]) {
+      for (const state of table.all()) if (state.type !== 'away') yield state
+    }
   }
 
-  #tableFor({ host, ownerId }: Endpoint): HostTable {
+  #stateOf(host: string, ownerId: string | null): NameState | undefined {
+    return (isInternal(host) ? this.#internal.get(ownerId) : this.#public)?.get(host)
+  }
+
+  #tableFor({ host, ownerId }: NameState): HostTable {
     if (!isInternal(host)) return this.#public
     const own = this.#internal.get(ownerId) ?? new HostTable()
     this.#internal.set(ownerId, own)
     return own
   }
+
+  /** False when this very one was not there. */
+  #clear(state: NameState): boolean {
+    const { host, ownerId } = state
+    if (!isInternal(host)) return this.#public.remove(state)
+    this.#shared.remove(state)
+    const own = this.#internal.get(ownerId)
+    const isRemoved = own?.remove(state) ?? false
+    if (own?.size === 0) this.#internal.delete(ownerId)
+    return isRemoved
+  }
 }
 
-class HostTable {
-  readonly #exact = new Map<string, Endpoint>()
-  /** Keyed by the part after `*`, with its dot: `.example.com`. */
-  readonly #wildcards = new Map<string, Endpoint>()
-
-  get size(): number {
-    return this.#exact.size + this.#wildcards.size
-  }
-
-  add(endpoint: Endpoint): void {
-    const [hosts, key] = this.#placeOf(endpoint.host)
-    hosts.set(key, endpoint)
-  }
-
-  holderOf(host: string): Endpoint | undefined {
-    const [hosts, key] = this.#placeOf(host)
-    return hosts.get(key)
-  }
-
-  remove(endpoint: Endpoint): boolean {
-    const [hosts, key] = this.#placeOf(endpoint.host)
-    return hosts.get(key) === endpoint && hosts.delete(key)
-  }
-
-  match(host: string): Endpoint | undefined {
-    const endpoint = this.#exact.get(host)
-    if (endpoint || this.#wildcards.size === 0) return endpoint
-    // A dot at 0 would leave nothing for the star to stand for.
-    for (let dot = host.indexOf('.', 1); dot !== -1; dot = host.indexOf('.', dot + 1)) {
-      const wildcard = this.#wildcards.get(host.slice(dot))
-      if (wildcard) return wildcard
-    }
-    return undefined
-  }
-
-  *all(): Generator<Endpoint> {
-    yield* this.#exact.values()
-    yield* this.#wildcards.values()
-  }
-
-  #placeOf(host: string): [Map<string, Endpoint>, string] {
-    return host.startsWith('*.') ? [this.#wildcards, host.slice(1)] : [this.#exact, host]
-  }
+function online(state: NameState | undefined): Endpoint | undefined {
+  return state?.type === 'away' ? undefined : state
 }

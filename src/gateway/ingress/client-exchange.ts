@@ -16,6 +16,9 @@ import { ProgressWatch } from './progress-watch.ts'
 import { RateMeter } from './rate-meter.ts'
 import { type OutgoingResponse, type ResponseOwner, ResponseWriter } from './response-writer.ts'
 
+/** While it waits for its device. */
+export type ParkedState = Extract<ExchangeState, { readonly name: 'parked' }>
+
 /** What a policy hears of a device that the gateway did not wait for: no fault of the device. */
 const NOT_AWAITED = 499
 
@@ -157,6 +160,11 @@ export class ClientExchange implements ResponseOwner {
       state.upgrade.sweep(now)
       return
     }
+    if (state.name === 'parked') {
+      // Another name may answer for the host by now, or the time is up.
+      this.goOn(state)
+      return
+    }
     this.#watch ??= new ProgressWatch(this.context.limits)
     const { bodyBytes, isAwaited } = this.request
     const passedOn = 'forward' in state && state.forward ? state.forward.passedOn : 0
@@ -189,6 +197,17 @@ export class ClientExchange implements ResponseOwner {
   /** The one place where the state changes. */
   protected become(next: ExchangeState): void {
     this.#state = nextExchangeState(this.#state, next)
+  }
+
+  /** Leaves where it waits, and looks again who has the name; does nothing when it is late. */
+  protected goOn(parked: ParkedState): void {
+    if (this.#state !== parked) return
+    this.#leave(parked)
+    parked.goOn()
+  }
+
+  #leave({ hold }: ParkedState): void {
+    if (hold) this.context.registry.cancel(hold.away, hold.request)
   }
 
   /** Follows a verdict, unless the exchange has gone on from the state that asked for it. */
@@ -228,10 +247,14 @@ export class ClientExchange implements ResponseOwner {
     }
   }
 
-  /** Counts the request at an endpoint, beside those that handed it on. */
-  protected enterEndpoint(endpoint: Endpoint): void {
+  /**
+   * Counts the request at an endpoint: beside those that have handed it on, or instead of the one
+   * that was lost under it.
+   */
+  protected enterEndpoint(endpoint: Endpoint, isHandedOn: boolean): void {
     this.#endpoint = endpoint
-    this.traffic.enter(endpoint.traffic)
+    if (isHandedOn) this.traffic.enter(endpoint.traffic)
+    else this.traffic.move(endpoint.traffic)
     const { buffers } = endpoint.type === 'agent' ? endpoint.streams : this.context
     this.client.charge(buffers)
   }
@@ -305,6 +328,7 @@ export class ClientExchange implements ResponseOwner {
   protected giveUp(): void {
     const state = this.#state
     if (state.name === 'preparing') state.pipe.destroy()
+    if (state.name === 'parked') this.#leave(state)
     if ('forward' in state) state.forward?.abort()
     if ('policy' in state) state.policy?.upstreamEnded(NOT_AWAITED)
     this.writer.abandon()

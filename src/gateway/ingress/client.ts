@@ -40,6 +40,8 @@ export interface Client {
   abort(): void
   /** All that comes belongs to the exchange from now on, also what came behind its request. */
   switched(): void
+  /** Runs what others than the connection have called; a mistake of ours costs it, not all of them. */
+  guard(step: () => void): void
   /** The exchange is over; without `keepAlive` the connection is too. */
   exchangeDone(keepAlive: boolean): void
 }

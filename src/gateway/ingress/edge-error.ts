@@ -1,5 +1,12 @@
 import type { LocalReply } from './local-reply.ts'
 
+interface EdgeError {
+  readonly status: number
+  readonly sentence: string
+  /** When it may be better, in seconds. */
+  readonly retryAfterS?: number
+}
+
 /** What the gateway answers when there is no answer of a device to pass on. */
 export const EDGE_ERRORS = {
   ERR_GATEWAY_BAD_REQUEST: { status: 400, sentence: 'The request is not valid HTTP.' },
@@ -22,12 +29,18 @@ export const EDGE_ERRORS = {
     status: 502,
     sentence: 'The device is online, but its service cannot be reached. Is the service running?',
   },
+  ERR_GATEWAY_AWAY: {
+    status: 503,
+    sentence: 'The device behind this name is offline at the moment. Try again in a moment.',
+    retryAfterS: 5,
+  },
   ERR_GATEWAY_SATURATED: {
     status: 503,
     sentence: 'The device has as many requests under way as it takes. Try again in a moment.',
+    retryAfterS: 1,
   },
   ERR_NGROK_3005: { status: 504, sentence: 'The device did not answer in time.' },
-} as const satisfies Record<string, { status: number; sentence: string }>
+} as const satisfies Record<string, EdgeError>
 
 /** What is counted when a response is broken off because its client does not take it. */
 export const TOO_SLOW = 'ERR_GATEWAY_TOO_SLOW'
@@ -39,7 +52,7 @@ export type EdgeErrorCode = keyof typeof EDGE_ERRORS
  * header too. `detail` says more in a sentence and is shown as it is.
  */
 export function edgeErrorReply(code: EdgeErrorCode, accept: string, detail?: string): LocalReply {
-  const { status, sentence } = EDGE_ERRORS[code]
+  const { status, sentence, retryAfterS }: EdgeError = EDGE_ERRORS[code]
   const text = detail === undefined ? sentence : `${sentence} ${detail}`
   const wantsHtml = /\btext\/html\b/i.test(accept)
   const fields = [
@@ -50,7 +63,7 @@ export function edgeErrorReply(code: EdgeErrorCode, accept: string, detail?: str
     'ngrok-error-code',
     code,
   ]
-  if (status === 503) fields.push('retry-after', '1')
+  if (retryAfterS !== undefined) fields.push('retry-after', String(retryAfterS))
   return { status, fields, body: wantsHtml ? page(status, text, code) : `${text} (${code})\n` }
 }
 

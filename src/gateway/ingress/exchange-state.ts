@@ -1,8 +1,16 @@
+import type { AwayName, HeldRequest } from '../endpoints/away-name.ts'
+import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import type { BodyPipe } from './body-pipe.ts'
 import type { Forward } from './forward.ts'
 import type { GrowingBuffer } from './http1/growing-buffer.ts'
 import type { PolicyRun } from './policy-run.ts'
 import type { Upgrade } from './upgrade.ts'
+
+/** A request that waits for a name. */
+export interface Hold {
+  readonly away: AwayName
+  readonly request: HeldRequest
+}
 
 /** Where one request of a client stands, with what there is only then. */
 export type ExchangeState =
@@ -10,6 +18,18 @@ export type ExchangeState =
   | { readonly name: 'routing' }
   /** A policy decides about the request. */
   | { readonly name: 'judging-request'; readonly policy: PolicyRun }
+  /**
+   * Its device is away, or has just been lost. It goes on when the name is back; below a policy, if
+   * that has decided about the request before.
+   */
+  | {
+      readonly name: 'parked'
+      readonly policy: PolicyRun | undefined
+      /** Where it waits; undefined until it was looked who has the name now. */
+      readonly hold: Hold | undefined
+      /** Looks who has the name now; goes on with that, waits for it, or fails. */
+      readonly goOn: () => void
+    }
   /** Its body is read as a whole, through what the policy wants done to it. */
   | { readonly name: 'preparing'; readonly policy: PolicyRun; readonly pipe: BodyPipe }
   /** It is with the device, or waits for a stream there; no final response has come. */
@@ -17,6 +37,7 @@ export type ExchangeState =
       readonly name: 'forwarding'
       readonly forward: Forward
       readonly policy: PolicyRun | undefined
+      readonly endpoint: AgentEndpoint
     }
   /** A policy decides about the response, whose body waits. */
   | {
@@ -43,11 +64,19 @@ export type ExchangeStateName = ExchangeState['name']
 const ENDS = ['draining', 'over'] as const
 
 const NEXT: Record<ExchangeStateName, readonly ExchangeStateName[]> = {
-  routing: ['forwarding', 'judging-request', ...ENDS],
+  routing: ['forwarding', 'judging-request', 'parked', ...ENDS],
   // Handed on to an internal endpoint, a request is judged there, too.
-  'judging-request': ['forwarding', 'judging-request', 'preparing', 'judging-reply', ...ENDS],
+  'judging-request': [
+    'forwarding',
+    'judging-request',
+    'preparing',
+    'judging-reply',
+    'parked',
+    ...ENDS,
+  ],
+  parked: ['parked', 'forwarding', 'judging-request', ...ENDS],
   preparing: ['forwarding', ...ENDS],
-  forwarding: ['responding', 'judging-response', 'switched', ...ENDS],
+  forwarding: ['responding', 'judging-response', 'switched', 'parked', ...ENDS],
   'judging-response': ['responding', ...ENDS],
   'judging-reply': ['responding', ...ENDS],
   responding: ENDS,

@@ -16,6 +16,16 @@ export class ExchangeTraffic {
     traffic.active += 1
   }
 
+  /** What served it has lost it: it counts there no more, but where it goes on. */
+  move(traffic: EndpointTraffic): void {
+    if (this.#current) {
+      this.#current.requests -= 1
+      this.#current.active -= 1
+      this.#current = undefined
+    }
+    this.enter(traffic)
+  }
+
   receive(bytes: number): void {
     if (this.#current) this.#current.bytesIn += bytes
     if (this.#passed) for (const traffic of this.#passed) traffic.bytesIn += bytes

@@ -1,7 +1,9 @@
 import type { Reply } from '../../policy/exchange/outcome.ts'
+import type { AwayName, HeldRequest } from '../endpoints/away-name.ts'
 import type { AgentEndpoint, Endpoint } from '../endpoints/endpoint.ts'
+import type { NameState } from '../endpoints/host-table.ts'
 import type { ProxyStream } from '../streams/proxy-stream.ts'
-import { ClientExchange } from './client-exchange.ts'
+import { ClientExchange, type ParkedState } from './client-exchange.ts'
 import type { EdgeErrorCode } from './edge-error.ts'
 import { Forward, type ForwardFailure, type ForwardOwner } from './forward.ts'
 import { requestFields, responseFields } from './forwarded-headers.ts'
@@ -21,6 +23,11 @@ const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
   broken: 'ERR_NGROK_3004',
 }
 
+/** Methods that change nothing, so that a request may go out again when its device was lost. */
+const SAFE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
+/** How often an exchange may lose its device. */
+const MAX_LOSSES = 4
+
 const NO_TRANSFORMS: OutgoingResponse['transforms'] = []
 
 /**
@@ -39,16 +46,18 @@ const NO_TRANSFORMS: OutgoingResponse['transforms'] = []
  *   given up. `client.exchangeDone()` or `client.abort()` follows once, unless the client is gone.
  */
 export class Exchange extends ClientExchange implements ForwardOwner {
+  #losses = 0
+  #wasSentAgain = false
+
   /** Finds the endpoint and sends the request on. */
   start(): void {
-    const { head } = this.request
-    const { hostname, target } = head
-    const { listener, ip } = this.client
-    const endpoint = this.#find(hostname)
-    const verdict = endpoint ? admit(listener, endpoint) : 'refuse'
-    if (!endpoint || verdict === 'refuse') this.fail('ERR_NGROK_3200', true)
-    else if (verdict === 'redirect') this.reply(redirectToHttps(endpoint, hostname, target), true)
-    else this.#enter(endpoint, target, requestFields(head, ip, listener.scheme), undefined)
+    const { hostname, target } = this.request.head
+    const found = this.#find(hostname)
+    const verdict = found ? admit(this.client.listener, found) : 'refuse'
+    if (!found || verdict === 'refuse') this.fail('ERR_NGROK_3200', true)
+    else if (verdict === 'redirect') this.reply(redirectToHttps(found, hostname, target), true)
+    else if (found.type === 'away') this.#park(found, undefined, () => this.start())
+    else this.#enterFirst(found)
   }
 
   onInterim(head: ResponseHead): void {
@@ -132,12 +141,76 @@ export class Exchange extends ClientExchange implements ForwardOwner {
 
   onFailure(failure: ForwardFailure): void {
     const state = this.state
+    if (state.name === 'forwarding' && failure === 'lost' && this.#mayGoOutAgain(state.forward)) {
+      this.#losses += 1
+      const { endpoint, forward, policy } = state
+      const goOn = () => this.#follow(endpoint, forward, policy)
+      const parked: ParkedState = { name: 'parked', policy, hold: undefined, goOn }
+      this.become(parked)
+      // The session that was lost has still to withdraw its names.
+      setImmediate(() => this.client.guard(() => this.goOn(parked)))
+      return
+    }
+    this.#failOnDevice(FAILURE_CODES[failure])
+  }
+
+  /**
+   * Whether nobody can tell that a request goes out twice: the device has not got it, or it is safe
+   * to repeat (RFC 9110 9.2.1) and the client has heard nothing. Bounded, for devices that it ends.
+   */
+  #mayGoOutAgain({ wasSent }: Forward): boolean {
+    if (this.#losses >= MAX_LOSSES) return false
+    if (!wasSent) return true
+    if (this.#wasSentAgain) return false
+    this.#wasSentAgain = true
+    const { head, body } = this.request
+    return SAFE.has(head.method) && !body && this.writer.isSilent
+  }
+
+  #failOnDevice(code: EdgeErrorCode): void {
+    const state = this.state
     if ('policy' in state) state.policy?.upstreamEnded(undefined)
-    this.fail(FAILURE_CODES[failure], true)
+    this.fail(code, true)
+  }
+
+  /** Waits for a name whose device is away; `goOn` is called when that may have changed. */
+  #park(away: AwayName, policy: PolicyRun | undefined, goOn: () => void): void {
+    const request: HeldRequest = {
+      network: this.client.network,
+      bytes: this.request.memoryBytes,
+      onNameChange: () => this.client.guard(() => this.goOn(parked)),
+    }
+    const parked: ParkedState = { name: 'parked', policy, hold: { away, request }, goOn }
+    if (this.context.registry.wait(away, request)) this.become(parked)
+    else this.#failOnDevice('ERR_GATEWAY_AWAY')
+  }
+
+  /** After `endpoint` was lost: goes to what has its name now, past a policy that has judged. */
+  #follow(endpoint: AgentEndpoint, lost: Forward, policy: PolicyRun | undefined): void {
+    const next = this.context.registry.successorOf(endpoint)
+    if (next?.type === 'away') {
+      this.#park(next, policy, () => this.#follow(endpoint, lost, policy))
+    } else if (!next || next === endpoint || next.protocol !== endpoint.protocol) {
+      this.#failOnDevice('ERR_NGROK_3210')
+    } else if (!policy) {
+      this.#enterFirst(next)
+    } else if (next.type === 'agent') {
+      this.enterEndpoint(next, false)
+      this.#send(next, lost.request, lost.body, policy)
+    } else {
+      this.#failOnDevice('ERR_NGROK_3210')
+    }
+  }
+
+  /** Sends the request to the endpoint that it is for, as it came. */
+  #enterFirst(endpoint: Endpoint): void {
+    const { head } = this.request
+    const { listener, ip } = this.client
+    this.#enter(endpoint, head.target, requestFields(head, ip, listener.scheme), undefined)
   }
 
   /** Visitors find public endpoints, and policies that ask internal ones. */
-  #find(hostname: string): Endpoint | undefined {
+  #find(hostname: string): NameState | undefined {
     const { registry } = this.context
     const { internal, scheme } = this.client.listener
     return internal
@@ -153,7 +226,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
 
   /** Sends the request to an endpoint, past its policy if it has one, or one was met before. */
   #enter(endpoint: Endpoint, target: string, fields: string[], outer: PolicyRun | undefined): void {
-    this.enterEndpoint(endpoint)
+    this.enterEndpoint(endpoint, outer !== undefined)
     if (!outer && !hasRules(endpoint)) {
       this.#deliver(endpoint, target, fields, undefined)
       return
@@ -228,6 +301,15 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     policy: PolicyRun | undefined,
   ): void {
     this.traffic.receive(bytes.length)
+    this.#send(endpoint, bytes, body, policy)
+  }
+
+  #send(
+    endpoint: AgentEndpoint,
+    bytes: Buffer,
+    body: RequestBody | undefined,
+    policy: PolicyRun | undefined,
+  ): void {
     const forward = new Forward({
       pool: endpoint.streams,
       client: this.client,
@@ -237,15 +319,16 @@ export class Exchange extends ClientExchange implements ForwardOwner {
       scanner: this.client.responseScanner,
       owner: this,
     })
-    this.become({ name: 'forwarding', forward, policy })
+    this.become({ name: 'forwarding', forward, policy, endpoint })
     forward.start()
   }
 
   /** Sends the request to an internal endpoint that `from` reaches; its policy runs in its turn. */
   #handOn(url: string, policy: PolicyRun, from: Endpoint): void {
-    const endpoint = this.context.registry.matchInternal(new URL(url), from.ownerId)
-    if (endpoint) this.#enter(endpoint, policy.target, [...policy.fields], policy)
-    else this.fail('ERR_NGROK_3200', true)
+    const found = this.context.registry.matchInternal(new URL(url), from.ownerId)
+    if (!found) this.fail('ERR_NGROK_3200', true)
+    else if (found.type === 'away') this.#park(found, policy, () => this.#handOn(url, policy, from))
+    else this.#enter(found, policy.target, [...policy.fields], policy)
   }
 
   /** Sends what a policy has made, past its response phase. */

@@ -68,6 +68,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   readonly #owner: ForwardOwner
   #proxy: ProxyStream | undefined
   #isRetried = false
+  #wasSent = false
   #head: ResponseHead | undefined
   #body: BodyTracker | undefined
   /** What has come of a body that may be the SDK's own. */
@@ -90,6 +91,21 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     return this.#isOver
   }
 
+  /** See `ForwardOptions`. */
+  get request(): Buffer {
+    return this.#options.request
+  }
+
+  /** The same. */
+  get body(): RequestBody | undefined {
+    return this.#options.body
+  }
+
+  /** It has been on a stream: the device may have seen it. */
+  get wasSent(): boolean {
+    return this.#wasSent
+  }
+
   /** Bytes of the response that came and do not wait any more. */
   get passedOn(): number {
     return this.#received - this.#owed
@@ -102,6 +118,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
 
   onStream(stream: ProxyStream): void {
     this.#proxy = stream
+    this.#wasSent = true
     stream.stream.handler = this
     stream.stream.write(this.#options.request)
     if (this.#options.body) this.#options.body.flowTo(this)

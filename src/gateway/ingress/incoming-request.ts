@@ -7,6 +7,9 @@ import type { RequestHead } from './http1/request-head.ts'
 import { RequestBody } from './request-body.ts'
 
 const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
+/** An exchange without its fields, and what a socket reads at once. */
+const HEAD_BYTES = 2_048
+const BODY_PIECE_BYTES = 65_536
 const NO_CONTENT = Buffer.alloc(0)
 
 /** A client's request: its head, its body as it comes, and whether the client was told to send it. */
@@ -38,6 +41,13 @@ export class IncomingRequest {
   /** Bytes of the body that wait, or are kept as a whole until the exchange is over. */
   get heldBytes(): number {
     return (this.body?.heldBytes ?? 0) + this.#collectedBytes
+  }
+
+  /** What it may keep in memory while it waits: a body stops after a piece that nobody asked for. */
+  get memoryBytes(): number {
+    const { body } = this
+    const texts = this.head.fields.reduce((sum, { length }) => sum + length, HEAD_BYTES)
+    return texts + (body ? Math.max(this.heldBytes, body.isDone ? 0 : BODY_PIECE_BYTES) : 0)
   }
 
   /** True while it is the client's turn to send more of the body. */

@@ -1,5 +1,5 @@
 import type { Asker } from '../../policy/outbound/policy-reach.ts'
-import type { Endpoint } from '../endpoints/endpoint.ts'
+import type { NameState } from '../endpoints/host-table.ts'
 import type { LocalReply } from './local-reply.ts'
 
 /** For whom a policy asks, and the account whose internal endpoints it finds. */
@@ -17,10 +17,13 @@ export interface IngressListener {
   readonly internal?: InternalAsk
 }
 
+/** What is known of a name also while its device is away. */
+type Addressed = Pick<NameState, 'protocol' | 'url'>
+
 /** Whether requests for the endpoint belong here, or have to go to the other listener. */
 export function admit(
   listener: IngressListener,
-  endpoint: Endpoint,
+  endpoint: Addressed,
 ): 'serve' | 'redirect' | 'refuse' {
   if (endpoint.protocol === listener.scheme) return 'serve'
   if (listener.scheme === 'https') return 'refuse'
@@ -28,7 +31,7 @@ export function admit(
 }
 
 /** 308 keeps the method; the port is the one that the endpoint's URL has. */
-export function redirectToHttps(endpoint: Endpoint, hostname: string, target: string): LocalReply {
+export function redirectToHttps(endpoint: Addressed, hostname: string, target: string): LocalReply {
   const port = /:[0-9]+$/.exec(endpoint.url)?.[0] ?? ''
   const path = target === '*' ? '/' : target
   return { status: 308, fields: ['location', `https://${hostname}${port}${path}`], body: '' }

@@ -47,6 +47,7 @@ export class ResponseWriter {
   #collectedBytes = 0
   #collects = false
   #status = 0
+  #hasInformed = false
   #hasBegun = false
   #bytes = 0
   #keepAlive = false
@@ -73,6 +74,11 @@ export class ResponseWriter {
     return this.#hasBegun
   }
 
+  /** The client has heard nothing of a device so far. */
+  get isSilent(): boolean {
+    return !this.#hasBegun && !this.#hasInformed
+  }
+
   /** Bytes of the final response so far. */
   get bytes(): number {
     return this.#bytes
@@ -91,6 +97,7 @@ export class ResponseWriter {
   /** Passes a 1xx on, to a client that can know it (RFC 9110 15.2). */
   interim(status: number, reason: string | undefined, fields: readonly string[]): void {
     if (this.#request.head.minorVersion === 0) return
+    this.#hasInformed = true
     this.#client.write(Buffer.from(formatHead(statusLine(status, reason), fields), 'latin1'))
   }
 

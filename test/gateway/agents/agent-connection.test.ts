@@ -259,8 +259,8 @@ describe('the first moment of an endpoint', () => {
     return stream
   }
 
-  async function startScene() {
-    const running = await startGateway()
+  async function startScene(options: Parameters<typeof startGateway>[0] = {}) {
+    const running = await startGateway(options)
     const streams: Stream[] = []
     const agent = await RawAgent.connect(running, {
       onStream(_type, stream) {
@@ -302,14 +302,14 @@ describe('the first moment of an endpoint', () => {
     expect((await visit()).status).toBe(200)
   })
 
-  it('ends with the agent', async () => {
-    const { running, agent, visit } = await startScene()
+  it('ends with the agent, for which visitors then wait', async () => {
+    const { running, agent, visit } = await startScene({ holdMs: 1_000 })
     await bindUnheard(agent)
     const refused = visit()
     const [endpoint] = running.gateway.parts.registry.all()
     await eventually(() => expect(endpoint?.traffic.active).toBe(1))
     await agent.session.goAway(0, 'bye')
-    expect((await refused).headers['ngrok-error-code']).toBe('ERR_NGROK_3210')
+    expect((await refused).headers['ngrok-error-code']).toBe('ERR_GATEWAY_AWAY')
   })
 })
 

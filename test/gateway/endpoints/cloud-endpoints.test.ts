@@ -149,7 +149,7 @@ describe('CloudEndpoints', () => {
     const { id } = await create('https://front.site.test', policy)
     const move = cloudEndpoints.update(id, { url: 'https://front.internal' }, ADMIN)
     expect(await codeOf(move)).toBe(2262)
-    expect(registry.match('front.site.test')?.id).toBe(id)
+    expect(registry.holderOf('front.site.test', null)?.id).toBe(id)
   })
 
   it('name every problem of a policy with its place and code', async () => {
@@ -246,7 +246,7 @@ describe('CloudEndpoints', () => {
 
     const { cloudEndpoints, registry, captured } = openGatewayStores(folder)
     await cloudEndpoints.restore()
-    const endpoint = registry.match('front.site.test')
+    const endpoint = registry.holderOf('front.site.test', null)
     expect(endpoint?.trafficPolicy).toBe('{"on_the_moon":[]}')
     expect(endpoint && (await statusOf(endpoint))).toBe('continue')
     expect(captured.text()).toContain('on_the_moon')

@@ -7,10 +7,11 @@ import {
 
 /** Which states may follow, as a person would draw it. */
 const DRAWING: Record<ExchangeStateName, string> = {
-  routing: 'judging-request forwarding draining over',
-  'judging-request': 'judging-request preparing forwarding judging-reply draining over',
+  routing: 'judging-request forwarding parked draining over',
+  'judging-request': 'judging-request preparing forwarding judging-reply parked draining over',
+  parked: 'parked judging-request forwarding draining over',
   preparing: 'forwarding draining over',
-  forwarding: 'judging-response responding switched draining over',
+  forwarding: 'judging-response responding switched parked draining over',
   'judging-response': 'responding draining over',
   'judging-reply': 'responding draining over',
   responding: 'draining over',

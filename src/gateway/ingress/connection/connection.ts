@@ -97,14 +97,14 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
     socket.on('data', (chunk: Buffer) => {
       if (!this.#closing) this.#read(chunk)
     })
-    socket.on('drain', () => this.#guard(() => this.#onDrain()))
-    socket.on('end', () => this.#guard(() => this.#onEnd()))
+    socket.on('drain', () => this.guard(() => this.#onDrain()))
+    socket.on('end', () => this.guard(() => this.#onEnd()))
     // What went wrong with a client is the client's affair; `close` follows.
     socket.on('error', () => {})
     socket.on('close', () => {
       this.#claim.close()
       this.#onClose(this)
-      this.#guard(() => this.#exchange?.onClientClose())
+      this.guard(() => this.#exchange?.onClientClose())
     })
   }
 
@@ -144,7 +144,7 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
 
   /** Looks at the deadlines; `now` is monotonic. */
   sweep(now: number): void {
-    this.#guard(() => {
+    this.guard(() => {
       this.countHeld()
       if (this.#closing) this.#linger(this.#closing, now)
       else if (this.#exchange) this.#exchange.sweep(now)
@@ -240,7 +240,7 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
 
   #read(chunk: Buffer): void {
     this.#isReading = true
-    this.#guard(() => {
+    this.guard(() => {
       for (let at = 0; at < chunk.length && !this.#closing; ) at = this.#readFrom(chunk, at)
       this.countHeld()
     })
@@ -336,8 +336,7 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
     else if (!this.#closing) this.#closeGracefully()
   }
 
-  /** A mistake of ours costs this connection, not all of them. */
-  #guard(step: () => void): void {
+  guard(step: () => void): void {
     try {
       step()
     } catch (err) {

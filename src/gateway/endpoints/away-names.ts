@@ -1,0 +1,55 @@
+import type { AwayName } from './away-name.ts'
+
+/** The names that are away, of all accounts; the account that has most of them loses its oldest. */
+export class AwayNames {
+  readonly #capacity: number
+  /** Oldest first; only accounts that have some. */
+  readonly #byOwner = new Map<string | null, Set<AwayName>>()
+  #size = 0
+
+  constructor(capacity: number) {
+    this.#capacity = capacity
+  }
+
+  get size(): number {
+    return this.#size
+  }
+
+  has(name: AwayName): boolean {
+    return this.#byOwner.get(name.ownerId)?.has(name) === true
+  }
+
+  *all(): Generator<AwayName> {
+    for (const names of this.#byOwner.values()) yield* names
+  }
+
+  /** Takes a name in; answers those that have to be given up, because of their age or number. */
+  add(name: AwayName, now: number): AwayName[] {
+    const own = this.#byOwner.get(name.ownerId) ?? new Set()
+    this.#byOwner.set(name.ownerId, own.add(name))
+    this.#size += 1
+    const surplus: AwayName[] = []
+    for (const old of own) {
+      if (now < old.forgottenAt) break
+      surplus.push(old)
+    }
+    const [oldest] = this.#size - surplus.length > this.#capacity ? this.#largest() : []
+    if (oldest) surplus.push(oldest)
+    return surplus
+  }
+
+  /** False when it was not here. */
+  remove(name: AwayName): boolean {
+    const own = this.#byOwner.get(name.ownerId)
+    if (!own?.delete(name)) return false
+    this.#size -= 1
+    if (own.size === 0) this.#byOwner.delete(name.ownerId)
+    return true
+  }
+
+  #largest(): Iterable<AwayName> {
+    let largest = new Set<AwayName>()
+    for (const names of this.#byOwner.values()) if (names.size > largest.size) largest = names
+    return largest
+  }
+}

@@ -1,0 +1,79 @@
+import { mayWait } from '../streams/shares.ts'
+import { type AwayName, HeldLoad, type HeldRequest } from './away-name.ts'
+
+export interface HeldRequestsLimits {
+  /** How many requests may wait at once, for all names. */
+  readonly requests: number
+  /** What they may keep in memory. */
+  readonly bytes: number
+}
+
+export const HELD_REQUESTS_LIMITS: HeldRequestsLimits = { requests: 4_096, bytes: 67_108_864 }
+
+/**
+ * The requests that wait for devices to come back. A name gets up to two thirds of the places and of
+ * the bytes, a client up to half of them, as with streams (`shares.ts`): something is always left.
+ */
+export class HeldRequests {
+  readonly #limits: HeldRequestsLimits
+  readonly #all = new HeldLoad()
+  /** Only those that have requests here. */
+  readonly #byNetwork = new Map<string, HeldLoad>()
+
+  constructor(limits: Partial<HeldRequestsLimits> = {}) {
+    this.#limits = { ...HELD_REQUESTS_LIMITS, ...limits }
+  }
+
+  get size(): number {
+    return this.#all.requests
+  }
+
+  get bytes(): number {
+    return this.#all.bytes
+  }
+
+  /** Clients that have requests here. */
+  get clients(): number {
+    return this.#byNetwork.size
+  }
+
+  /** False when there is no place, or the name or the client has its share. */
+  add(name: AwayName, request: HeldRequest): boolean {
+    const client = this.#byNetwork.get(request.network) ?? new HeldLoad()
+    const { requests, bytes } = this.#limits
+    const size = request.bytes
+    const hasPlace = mayWait(requests - this.#all.requests, name.load.requests, client.requests)
+    const hasBytes = mayWait(
+      bytes - this.#all.bytes - size,
+      name.load.bytes + size,
+      client.bytes + size,
+    )
+    if (!hasPlace || !hasBytes) return false
+    this.#byNetwork.set(request.network, client)
+    name.waiting.add(request)
+    for (const load of [this.#all, name.load, client]) count(load, 1, size)
+    return true
+  }
+
+  remove(name: AwayName, request: HeldRequest): void {
+    if (!name.waiting.delete(request)) return
+    const client = this.#byNetwork.get(request.network)
+    for (const load of [this.#all, name.load]) count(load, -1, request.bytes)
+    if (!client) return
+    count(client, -1, request.bytes)
+    if (client.requests === 0) this.#byNetwork.delete(request.network)
+  }
+
+  /** Lets all go that wait for a name; each looks it up again. */
+  release(name: AwayName): void {
+    for (const request of [...name.waiting]) {
+      this.remove(name, request)
+      request.onNameChange()
+    }
+  }
+}
+
+function count(load: HeldLoad, change: 1 | -1, bytes: number): void {
+  load.requests += change
+  load.bytes += change * bytes
+}
