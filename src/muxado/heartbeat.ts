@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../base/clock.ts'
+import { createDeferred } from '../base/deferred.ts'
 import type { Session } from './session.ts'
 import { DEAF, type Stream } from './stream.ts'
 import { openTyped } from './typed-session.ts'
@@ -31,6 +32,8 @@ export class Heartbeat {
   /** What the peer has to echo; undefined between two beats. */
   #beat: Buffer | undefined
   #echo = Buffer.alloc(0)
+  /** Who wants to know whether the next echo comes. */
+  readonly #asking = new Set<(isAlive: boolean) => void>()
   #sentAt = 0
   /** When the echo has to be here, and from then on: when the next beat goes out. */
   #dueAt = 0
@@ -53,6 +56,29 @@ export class Heartbeat {
 
   stop(): void {
     this.#stopping.abort()
+    this.#tell(false)
+  }
+
+  /** Whether an echo comes within so many ms; the beat goes out at once. */
+  async answers(withinMs: number): Promise<boolean> {
+    const stream = this.#stream
+    if (!stream || this.#stopping.signal.aborted) return false
+    const answered = createDeferred<boolean>()
+    this.#asking.add(answered.resolve)
+    if (this.#beat === undefined) this.#send(stream)
+    const settled = new AbortController()
+    this.#options.clock.sleep(withinMs, settled.signal).then(
+      () => answered.resolve(false),
+      () => {},
+    )
+    const isAlive = await answered.promise
+    this.#asking.delete(answered.resolve)
+    settled.abort()
+    return isAlive
+  }
+
+  #tell(isAlive: boolean): void {
+    for (const resolve of this.#asking) resolve(isAlive)
   }
 
   /** Sleeps on when an echo has moved what is due: no timer is set for what hardly ever happens. */
@@ -89,6 +115,7 @@ export class Heartbeat {
     this.#beat = undefined
     this.#dueAt = now + this.#options.intervalMs
     this.#options.onLatency(now - this.#sentAt)
+    this.#tell(true)
   }
 }
 

@@ -54,6 +54,8 @@ export interface SdkOptions {
   readonly metadata?: string
   readonly onStop?: () => void
   readonly onRestart?: () => void
+  /** What stands in the field `Version` of an update that the gateway asks for. */
+  readonly onUpdate?: (version: string) => void
 }
 
 /** Settles like an SDK promise, or fails in time. */
@@ -73,6 +75,8 @@ export async function connectSdk(
   if (options.metadata !== undefined) builder.metadata(options.metadata)
   if (options.onStop) builder.handleStopCommand(options.onStop)
   if (options.onRestart) builder.handleRestartCommand(options.onRestart)
+  const { onUpdate } = options
+  if (onUpdate) builder.handleUpdateCommand(({ version }) => onUpdate(version))
   const session = await inTime(builder.connect(), 'connect')
   onTestFinished(() => withDeadline(session.close(), CLEANUP_MS, 'session.close').catch(() => {}))
   return session

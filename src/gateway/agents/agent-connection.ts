@@ -19,6 +19,7 @@ import {
   refusal,
   StreamType,
 } from './control-message.ts'
+import { settleRivals } from './rivals.ts'
 
 /** Messages that one connection may have under way; the SDK sends one at a time. */
 const MAX_RPCS = 16
@@ -105,33 +106,19 @@ export class AgentConnection {
     }
   }
 
-  #authenticate(message: unknown): object | Promise<never> {
-    const { authority, version, log } = this.#deps
+  async #authenticate(message: unknown): Promise<object> {
     if (this.#agent || this.#isRefused) {
       throw new ServiceError(801, 'A session authenticates once.')
     }
     // Until it is let in, it is refused: whatever throws below, there is no second try.
     this.#isRefused = true
     try {
-      const request = parseAuth(message)
-      checkAuth(request)
-      const credential = authority.authenticate(request.Extra.AuthToken.reveal())
-      const agent = new AgentSession(
-        identify(request, credential, this.#remoteAddress),
-        this.#session,
-        this.#deps,
-      )
-      agent.start()
-      this.#agent = agent
-      log.info(
-        { session: agent.id, credential: credential.id, remote: this.#remoteAddress },
-        'agent online',
-      )
+      const agent = await this.#letIn(message)
       return {
         Version: PROTOCOL_VERSION,
         ClientId: agent.clientId,
         Extra: {
-          Version: version,
+          Version: this.#deps.version,
           Region: '',
           Cookie: '',
           AccountName: '',
@@ -143,6 +130,26 @@ export class AgentConnection {
     } catch (error) {
       return this.#refuseAgent(error)
     }
+  }
+
+  async #letIn(message: unknown): Promise<AgentSession> {
+    const { authority, sessions, log } = this.#deps
+    const request = parseAuth(message)
+    checkAuth(request)
+    const credential = authority.authenticate(request.Extra.AuthToken.reveal())
+    const identity = identify(request, credential, this.#remoteAddress)
+    await settleRivals(identity, sessions, log)
+    // That may have taken a moment.
+    authority.checkCredential(credential.id)
+    if (this.#closing.signal.aborted) throw new ServiceError(803, 'The session is over.')
+    const agent = new AgentSession(identity, this.#session, this.#deps)
+    agent.start()
+    this.#agent = agent
+    log.info(
+      { session: agent.id, credential: credential.id, remote: this.#remoteAddress },
+      'agent online',
+    )
+    return agent
   }
 
   /**

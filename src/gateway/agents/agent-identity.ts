@@ -32,7 +32,7 @@ export function identify(
     credentialId,
     ownerId,
     presentedClientId: isResourceId(ClientId, 'ts') ? ClientId : undefined,
-    deviceId: readDeviceId(Extra.Metadata),
+    ...readDevice(Extra.Metadata),
     agentVersion: Extra.Version,
     os: Extra.OS,
     arch: Extra.Arch,
@@ -47,14 +47,20 @@ export function identify(
   }
 }
 
-const DeviceMetadata = z.object({ device_id: z.string().min(1).max(128) })
+const mark = z.string().min(1).max(128).optional().catch(undefined)
+const DeviceMetadata = z.object({ device_id: mark, instance: mark })
 
-/** The device id in `{"device_id": "…"}`; any other text may stand in the metadata. */
-function readDeviceId(metadata: string): string | undefined {
+/** `{"device_id": "…", "instance": "…"}`; any other text may stand in the metadata. */
+function readDevice(metadata: string): Pick<AgentIdentity, 'deviceId' | 'instance'> {
+  const { device_id: deviceId, instance } = readMetadata(metadata)
+  return { deviceId, instance: deviceId === undefined ? undefined : instance }
+}
+
+function readMetadata(metadata: string): z.infer<typeof DeviceMetadata> {
   try {
-    return DeviceMetadata.safeParse(JSON.parse(metadata)).data?.device_id
+    return DeviceMetadata.safeParse(JSON.parse(metadata)).data ?? {}
   } catch {
-    return undefined
+    return {}
   }
 }
 

@@ -2,14 +2,16 @@ import { ErrorCode } from '../../muxado/error-code.ts'
 import { Heartbeat } from '../../muxado/heartbeat.ts'
 import { call, notify } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'
-import type { AgentCommand, AgentIdentity } from '../endpoints/connected-agent.ts'
+import type { AwayName } from '../endpoints/away-name.ts'
+import type { AgentCommand, AgentIdentity, Duplicate } from '../endpoints/connected-agent.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../endpoints/endpoint.ts'
-import { EndpointConflictError } from '../endpoints/endpoint-registry.ts'
 import { isResourceId } from '../records/resource-id.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { StreamPool } from '../streams/stream-pool.ts'
 import { StreamSlots } from '../streams/stream-slots.ts'
+import { untilIdle } from '../streams/until-idle.ts'
 import type { AgentDeps } from './agent-deps.ts'
+import { drainedUrl, drainMs, duplicateNotice } from './agent-notice.ts'
 import type { CompiledBinding } from './binder.ts'
 import {
   commandError,
@@ -18,6 +20,7 @@ import {
   parseUnbind,
   StreamType,
 } from './control-message.ts'
+import { findPredecessor } from './predecessor.ts'
 import { encodeProxyHeader } from './proxy-header.ts'
 import type { TableEntry } from './session-table.ts'
 
@@ -27,6 +30,11 @@ const COMMAND_CODES: Record<AgentCommand, { unsupported: number; failed: number 
   stop: { unsupported: 805, failed: 807 },
   update: { unsupported: 806, failed: 809 },
 }
+
+/** What an agent had taken over from another session is ended with it, at the latest. */
+const SUPERSEDED_MS = 10_000
+/** An agent hears of a duplicate no more often. */
+const NOTICE_STEP_MS = 60_000
 
 /** How long an agent that obeys a stop has to be silent for its connection to be closed. */
 const STOPPED_SILENCE_MS = 1_000
@@ -42,12 +50,17 @@ export class AgentSession implements TableEntry {
   readonly #slots: StreamSlots
   readonly #heartbeat: Heartbeat
   readonly #endpoints = new Map<string, AgentEndpoint>()
-  /** For an agent that does not know the endpoint yet, because its bind is under way. */
-  readonly #stopReasons = new WeakMap<AgentEndpoint, ServiceError>()
+  /** The ids of those that others have taken over and that the agent has still to unbind. */
+  readonly #takenOver = new Set<string>()
+  /** What was withdrawn by a drain. */
+  #drained: AwayName[] = []
+  #duplicate: Duplicate | undefined
   #latencyMs: number | undefined
   /** It said that it obeys a stop. */
   #isStopped = false
   #silence = new AbortController()
+  #superseding = new AbortController()
+  readonly #ending = new AbortController()
   #isEnded = false
 
   constructor(identity: AgentIdentity, session: Session, deps: AgentDeps) {
@@ -98,31 +111,32 @@ export class AgentSession implements TableEntry {
 
   /**
    * Visitors find the endpoint at once; they reach the agent when it has `heard` of it too. A bind
-   * that fails leaves no endpoint behind.
+   * that fails changes nothing. A drain comes as a bind, too: see `agent-notice.ts`.
    */
   async bind(message: unknown, heard: Promise<void>): Promise<object> {
     const request = parseBind(message)
-    const { sessions, binder, coverHost } = this.#deps
+    const { sessions, binder, coverHost, ids } = this.#deps
+    const { Proto, Opts, Extra } = request
+    const isOurs = this.identity.instance !== undefined
+    const withinMs = isOurs ? drainMs(Extra?.Metadata ?? '') : undefined
+    if (withinMs !== undefined) {
+      const url = drainedUrl(await this.#drain(withinMs))
+      return { Id: ids.next('ep'), URL: url, Proto, Opts, Extra: { Token: '' } }
+    }
     this.#checkRoom()
     const { credentialId } = this.identity
     sessions.countBind(credentialId)
-    const binding = await binder.compile(binder.judge(request, credentialId), credentialId)
-    this.#checkRoom()
-    const endpoint = this.#open(binding, request.Id, heard)
     try {
-      await coverHost(endpoint.host)
-    } catch (error) {
-      // It may have ended meanwhile, with its session or by itself.
-      if (this.#endpoints.get(endpoint.id) === endpoint) this.#close(endpoint)
+      const binding = binder.judge(request, credentialId)
+      findPredecessor(binding, this, this.#deps)
+      await coverHost(binding.host)
+      const compiled = await binder.compile(binding, credentialId)
+      this.#checkRoom()
+      const { id, url, protocol } = this.#open(compiled, request.Id, heard)
+      return { Id: id, URL: url, Proto: protocol, Opts, Extra: { Token: '' } }
+    } finally {
       this.#awaitSilence()
-      throw error
     }
-    if (this.#endpoints.get(endpoint.id) !== endpoint) {
-      const stopped = this.#stopReasons.get(endpoint)
-      throw stopped ?? new ServiceError(803, 'The endpoint was given up while it was opened.')
-    }
-    const { id, url, protocol } = endpoint
-    return { Id: id, URL: url, Proto: protocol, Opts: request.Opts, Extra: { Token: '' } }
   }
 
   unbind(message: unknown): object {
@@ -130,6 +144,8 @@ export class AgentSession implements TableEntry {
     const endpoint = this.#endpoints.get(Id)
     if (endpoint) this.#close(endpoint)
     this.#awaitSilence()
+    // What another has taken over is not this one's to give up.
+    if (this.#takenOver.delete(Id)) return {}
     if (!endpoint) throw new ServiceError(333, `The session has no endpoint ${Id}.`)
     return {}
   }
@@ -138,12 +154,38 @@ export class AgentSession implements TableEntry {
     const codes = COMMAND_CODES[command]
     const reason = this.identity.unsupported[command]
     if (reason) throw new ServiceError(codes.unsupported, `The agent cannot ${command}: ${reason}`)
-    const answer = await this.#call(StreamType[command])
+    const answer = await this.#call(StreamType[command], {})
     const error = commandError(answer)
     if (error) throw new ServiceError(codes.failed, `The agent did not ${command}: ${error}`)
     if (command !== 'stop') return
     this.#isStopped = true
     this.#awaitSilence()
+  }
+
+  get duplicate(): Duplicate | undefined {
+    return this.#duplicate
+  }
+
+  answers(withinMs: number): Promise<boolean> {
+    return this.#heartbeat.answers(withinMs)
+  }
+
+  noteDuplicate(ip: string): void {
+    const now = this.#deps.clock.now()
+    const { seenAt = 0 } = this.#duplicate ?? {}
+    this.#duplicate = { seenAt: now, ip }
+    if (now >= seenAt && now - seenAt < NOTICE_STEP_MS) return
+    if (this.identity.unsupported.update) return
+    // It is heard of again when the other one comes back.
+    this.#call(StreamType.update, duplicateNotice(ip)).catch(() => {})
+  }
+
+  giveWay(endpoint: AgentEndpoint, successor: TableEntry): void {
+    if (this.#takenOver.size < this.#deps.limits.endpointsPerSession) {
+      this.#takenOver.add(endpoint.id)
+    }
+    this.#release(endpoint)
+    if (successor !== this) this.#awaitIdle()
   }
 
   stopTunnel(endpoint: AgentEndpoint, code: number, message: string): void {
@@ -154,7 +196,6 @@ export class AgentSession implements TableEntry {
       this.end(message)
       return
     }
-    this.#stopReasons.set(endpoint, new ServiceError(code, message))
     endpoint.streams.cut()
     const stop = { Id: endpoint.id, Message: message, ErrorCode: `ERR_NGROK_${code}` }
     try {
@@ -190,7 +231,10 @@ export class AgentSession implements TableEntry {
     this.#isEnded = true
     this.#heartbeat.stop()
     this.#silence.abort()
+    this.#superseding.abort()
+    this.#ending.abort()
     for (const endpoint of this.endpoints()) this.#suspend(endpoint)
+    for (const name of this.#drained) this.#deps.registry.holdFromNow(name)
     this.#slots.close()
     this.#deps.sessions.remove(this)
     this.#deps.log.info({ session: this.id, reason }, 'agent session ended')
@@ -214,7 +258,8 @@ export class AgentSession implements TableEntry {
     // The SDK knows a tunnel by its first id for good, over reconnects too. Nobody gets another's.
     const isFree = isResourceId(presentedId, 'ep') && !registry.find(presentedId)
     const id = isFree ? presentedId : ids.next('ep')
-    const { protocol } = binding
+    const { protocol, ownerId } = binding
+    const before = findPredecessor({ host, ownerId, protocol, isShared }, this, this.#deps)
     const endpoint: AgentEndpoint = {
       ...binding,
       type: 'agent',
@@ -229,15 +274,45 @@ export class AgentSession implements TableEntry {
       openedAt: this.#deps.clock.now(),
       traffic: new EndpointTraffic(),
     }
-    try {
-      registry.add(endpoint, { isShared })
-    } catch (error) {
-      if (!(error instanceof EndpointConflictError)) throw error
-      throw new ServiceError(334, `The endpoint ${endpoint.url} is online already.`)
-    }
     this.#endpoints.set(id, endpoint)
+    if (before) {
+      registry.replace(before.endpoint, endpoint)
+      registry.setShared(endpoint, isShared)
+      before.session.giveWay(before.endpoint, this)
+    } else {
+      registry.add(endpoint, { isShared })
+    }
     this.#deps.log.info({ session: this.id, endpoint: id, url: endpoint.url }, 'endpoint online')
     return endpoint
+  }
+
+  /** Withdraws all names, waits for what is under way; answers how much is left of it. */
+  async #drain(withinMs: number): Promise<number> {
+    const { clock, log, registry } = this.#deps
+    log.info({ session: this.id, withinMs, endpoints: this.#endpoints.size }, 'agent drains')
+    this.#drained = this.#drained.filter((name) => registry.isAway(name))
+    for (const endpoint of this.endpoints()) {
+      const name = this.#suspend(endpoint, withinMs)
+      if (name) this.#drained.push(name)
+    }
+    const slots = this.#slots
+    const { signal } = this.#ending
+    const isIdle = () => slots.busy === 0
+    await untilIdle({ slots, clock, isIdle, withinMs, signal })
+    return slots.busy
+  }
+
+  /** Another session of the process serves what this one did: it ends when it is of no use any more. */
+  #awaitIdle(): void {
+    this.#superseding.abort()
+    this.#superseding = new AbortController()
+    const { signal } = this.#superseding
+    const slots = this.#slots
+    const { clock } = this.#deps
+    const isIdle = () => this.#endpoints.size === 0 && slots.inUse === 0
+    void untilIdle({ slots, clock, isIdle, withinMs: SUPERSEDED_MS, signal }).then(() => {
+      if (!signal.aborted) this.end('another session of the agent has taken over')
+    })
   }
 
   /** Nobody has the name any more. */
@@ -247,9 +322,11 @@ export class AgentSession implements TableEntry {
   }
 
   /** The agent is about to come back, as far as anybody knows: visitors wait for it. */
-  #suspend(endpoint: AgentEndpoint): void {
-    this.#deps.registry.suspend(endpoint, this.identity.credentialId)
+  #suspend(endpoint: AgentEndpoint, extraMs = 0): AwayName | undefined {
+    const { credentialId } = this.identity
+    const name = this.#deps.registry.suspend(endpoint, credentialId, extraMs)
     this.#release(endpoint)
+    return name
   }
 
   #release(endpoint: AgentEndpoint): void {
@@ -274,11 +351,11 @@ export class AgentSession implements TableEntry {
     )
   }
 
-  async #call(type: number): Promise<unknown> {
+  async #call(type: number, message: object): Promise<unknown> {
     const { clock, limits } = this.#deps
     const bounds = { maxBytes: MAX_MESSAGE_BYTES, deadlineMs: limits.rpcMs, clock }
     try {
-      return await call(this.#session, type, {}, bounds)
+      return await call(this.#session, type, message, bounds)
     } catch (error) {
       this.#deps.log.info({ err: error, session: this.id }, 'command not answered')
       throw new ServiceError(810, 'The agent did not answer; it may be reconnecting.')

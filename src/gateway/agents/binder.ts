@@ -3,11 +3,7 @@ import { PolicyError } from '../../policy/document/problem.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
 import type { Authority, BindRight } from '../access/authority.ts'
 import { checkBindings, checkEndpointHost } from '../endpoints/endpoint-host.ts'
-import {
-  type EndpointPolicies,
-  type PolicyPlace,
-  problemsText,
-} from '../endpoints/endpoint-policies.ts'
+import { type EndpointPolicies, problemsText } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { EndpointUrls } from '../endpoints/endpoint-urls.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
@@ -92,7 +88,7 @@ export class Binder {
 
   /** Compiles the policy in turns with everything else; the right to bind is the one after it. */
   async compile(binding: Binding, credentialId: string): Promise<CompiledBinding> {
-    const policy = await this.#compile(binding.trafficPolicy, binding)
+    const policy = await this.#compile(binding)
     return { ...binding, ...this.#deps.authority.checkBind(credentialId, binding.host), policy }
   }
 
@@ -112,9 +108,16 @@ export class Binder {
     return host
   }
 
-  async #compile(trafficPolicy: string | null, place: PolicyPlace): Promise<CompiledPolicy> {
+  /** With the counters of the policy that it takes over from, if the name is online. */
+  async #compile({ host, ownerId, trafficPolicy }: Binding): Promise<CompiledPolicy> {
+    const { policies, registry } = this.#deps
+    const place = { host, ownerId }
+    const previousOf = () => {
+      const holder = registry.holderOf(host, ownerId)
+      return holder?.ownerId === ownerId ? holder.policy : policies.last(place)
+    }
     try {
-      return await this.#deps.policies.compileInTurns(trafficPolicy, place)
+      return await policies.compileInTurns(trafficPolicy, place, previousOf)
     } catch (error) {
       if (error instanceof PolicyError) throw new ServiceError(9026, problemsText(error))
       throw error

@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { SlidingLog } from '../../base/limit/sliding-log.ts'
-import type { ConnectedAgent } from '../endpoints/connected-agent.ts'
+import type { AgentIdentity, ConnectedAgent } from '../endpoints/connected-agent.ts'
+import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import { ServiceError } from '../records/service-error.ts'
 
 const MINUTE_MS = 60_000
@@ -25,17 +26,25 @@ export interface TableEntry extends ConnectedAgent {
   /** Given to the agent, which presents it again when it reconnects. */
   readonly clientId: string
   readonly endpointCount: number
+  /** Whether the agent answers a heartbeat in time; one goes out at once. */
+  answers(withinMs: number): Promise<boolean>
+  /** Another process with the identity of the device was refused. */
+  noteDuplicate(ip: string): void
+  /** One of its names is served by `successor` from now on, which may be itself. */
+  giveWay(endpoint: AgentEndpoint, successor: TableEntry): void
   /** Ends what the credential no longer allows. */
   recheck(): void
 }
 
 /**
- * The authenticated sessions. A device that comes back takes the place of its own ghost.
+ * The authenticated sessions. A device that comes back takes the place of its own ghost. A process
+ * may have several, which take each other's names over; of two processes with the identity of one
+ * device a single one gets in (`rivals.ts`).
  *
  * INVARIANTS
  * - A session adds itself once, when it has authenticated, and removes itself when it ends, whatever
  *   ends it. The table ends sessions and never forgets one by itself.
- * - A session stands in both maps or in none; `id` and `identity` never change.
+ * - A session stands in all maps that it belongs to or in none; `id` and `identity` never change.
  * - `end()` and `recheck()` come back with `remove()` before they return, so a set is walked as a copy.
  * - Nothing here waits: between a check and what it allows, nobody else comes in.
  * - `add` ends ghosts only when it can no longer refuse the newcomer: a device whose reconnect is
@@ -49,6 +58,8 @@ export class SessionTable {
   readonly #byId = new Map<string, TableEntry>()
   /** Only credentials that have a session: a set that empties goes. */
   readonly #byCredential = new Map<string, Set<TableEntry>>()
+  /** The same, of devices that say who they are. */
+  readonly #byDevice = new Map<string, Set<TableEntry>>()
 
   constructor({ limits, clock }: { limits: CredentialLimits; clock: Clock }) {
     this.#limits = limits
@@ -76,19 +87,32 @@ export class SessionTable {
     return this.#byId.get(id)
   }
 
+  /** A session of another process of the same device. */
+  rivalOf(identity: AgentIdentity): TableEntry | undefined {
+    const { instance } = identity
+    const key = deviceKey(identity)
+    if (key === undefined || instance === undefined) return undefined
+    for (const session of this.#byDevice.get(key) ?? []) {
+      const other = session.identity.instance
+      if (other !== undefined && other !== instance) return session
+    }
+    return undefined
+  }
+
   /** After a credential was changed: its sessions end what it no longer allows. */
   recheck(credentialId: string): void {
     for (const session of this.#peersOf(credentialId)) session.recheck()
   }
 
   /**
-   * Takes a session in and ends those that it replaces: same credential and same client or device.
+   * Takes a session in and ends those that it replaces: same credential, and same client, or same
+   * device where one of the two does not name its process.
    * Throws ServiceError 108 or 349 when the credential has its fill.
    */
   add(session: TableEntry): void {
     const { credentialId } = session.identity
     const peers = this.#peersOf(credentialId)
-    const ghosts = peers.filter((peer) => isSameAgent(peer, session))
+    const ghosts = peers.filter((peer) => isGhost(peer, session))
     if (peers.length - ghosts.length >= this.#limits.sessions) {
       throw new ServiceError(
         108,
@@ -102,17 +126,15 @@ export class SessionTable {
       )
     }
     for (const ghost of ghosts) ghost.end('the same device has connected again')
-    const sessions = this.#byCredential.get(credentialId) ?? new Set()
-    this.#byCredential.set(credentialId, sessions.add(session))
+    insert(this.#byCredential, credentialId, session)
+    insert(this.#byDevice, deviceKey(session.identity), session)
     this.#byId.set(session.id, session)
   }
 
   remove(session: TableEntry): void {
     this.#byId.delete(session.id)
-    const { credentialId } = session.identity
-    const peers = this.#byCredential.get(credentialId)
-    peers?.delete(session)
-    if (peers?.size === 0) this.#byCredential.delete(credentialId)
+    drop(this.#byCredential, session.identity.credentialId, session)
+    drop(this.#byDevice, deviceKey(session.identity), session)
   }
 
   /** Counts a bind. Throws ServiceError 18021 or 351 when the credential has its fill. */
@@ -141,7 +163,42 @@ export class SessionTable {
   }
 }
 
-function isSameAgent(a: TableEntry, b: TableEntry): boolean {
-  const { deviceId } = a.identity
-  return a.clientId === b.clientId || (deviceId !== undefined && deviceId === b.identity.deviceId)
+/** Whether two sessions are of one process: then they may take each other's names over. */
+export function isSameProcess(a: AgentIdentity, b: AgentIdentity): boolean {
+  const { ownerId, deviceId, instance } = a
+  const isNamed = deviceId !== undefined && instance !== undefined
+  return isNamed && ownerId === b.ownerId && deviceId === b.deviceId && instance === b.instance
+}
+
+/** Whether `old` is what is left of the agent that comes back as `session`. */
+function isGhost(old: TableEntry, session: TableEntry): boolean {
+  if (old.clientId === session.clientId) return true
+  const { deviceId, instance } = session.identity
+  if (deviceId === undefined || deviceId !== old.identity.deviceId) return false
+  return instance === undefined || old.identity.instance === undefined
+}
+
+/** Of one account; undefined for agents that do not say which device they are. */
+function deviceKey({ ownerId, deviceId }: AgentIdentity): string | undefined {
+  return deviceId === undefined ? undefined : `${ownerId ?? ''} ${deviceId}`
+}
+
+function insert(
+  table: Map<string, Set<TableEntry>>,
+  key: string | undefined,
+  session: TableEntry,
+): void {
+  if (key === undefined) return
+  const sessions = table.get(key) ?? new Set()
+  table.set(key, sessions.add(session))
+}
+
+function drop(
+  table: Map<string, Set<TableEntry>>,
+  key: string | undefined,
+  session: TableEntry,
+): void {
+  const sessions = key === undefined ? undefined : table.get(key)
+  sessions?.delete(session)
+  if (key !== undefined && sessions?.size === 0) table.delete(key)
 }

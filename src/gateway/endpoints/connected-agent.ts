@@ -12,6 +12,8 @@ export interface AgentIdentity {
   readonly presentedClientId: string | undefined
   /** Made once per device; undefined when the agent sends none. */
   readonly deviceId: string | undefined
+  /** Made once per process; undefined when the agent sends none. */
+  readonly instance: string | undefined
   readonly agentVersion: string
   readonly os: string
   readonly arch: string
@@ -24,6 +26,13 @@ export interface AgentIdentity {
   readonly unsupported: Readonly<Record<AgentCommand, string>>
 }
 
+/** Another process that has the identity of a device, and was refused. */
+export interface Duplicate {
+  /** Milliseconds since the epoch. */
+  readonly seenAt: number
+  readonly ip: string
+}
+
 /** An agent session as the rest of the gateway sees it. */
 export interface ConnectedAgent {
   /** `ts_<ksuid>`. */
@@ -33,6 +42,8 @@ export interface ConnectedAgent {
   readonly startedAt: number
   /** Round trip of the last heartbeat; undefined before the first echo. */
   readonly latencyMs: number | undefined
+  /** The last one; undefined when there was none. */
+  readonly duplicate: Duplicate | undefined
   endpoints(): AgentEndpoint[]
   /** Throws a ServiceError when the agent cannot or does not obey. */
   command(command: AgentCommand): Promise<void>

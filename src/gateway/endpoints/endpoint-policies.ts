@@ -57,7 +57,7 @@ export class EndpointPolicies {
   compile(
     trafficPolicy: string | null,
     place: PolicyPlace,
-    previous = this.#lastOf(place),
+    previous = this.last(place),
   ): CompiledPolicy {
     return checked(compilePolicy(trafficPolicy, this.#compilerOptions(place, previous)), place)
   }
@@ -69,7 +69,7 @@ export class EndpointPolicies {
   async compileInTurns(
     trafficPolicy: string | null,
     place: PolicyPlace,
-    previousOf = () => this.#lastOf(place),
+    previousOf = () => this.last(place),
   ): Promise<CompiledPolicy> {
     let previous: CompiledPolicy | undefined
     let policy: CompiledPolicy
@@ -78,6 +78,11 @@ export class EndpointPolicies {
       policy = await compilePolicyInTurns(trafficPolicy, this.#compilerOptions(place, previous))
     } while (previousOf() !== previous)
     return checked(policy, place)
+  }
+
+  /** The policy that was last in force on a host, as far as it is remembered. */
+  last({ host, ownerId }: PolicyPlace): CompiledPolicy | undefined {
+    return this.#last.get(ownerId)?.get(host)
   }
 
   #compilerOptions({ ownerId }: PolicyPlace, previous: CompiledPolicy | undefined) {
@@ -105,10 +110,6 @@ export class EndpointPolicies {
     const [oldest = ''] = own.keys()
     if (own.delete(oldest)) this.#remembered -= 1
     if (own.size === 0) this.#last.delete(ownerId)
-  }
-
-  #lastOf({ host, ownerId }: PolicyPlace): CompiledPolicy | undefined {
-    return this.#last.get(ownerId)?.get(host)
   }
 }
 

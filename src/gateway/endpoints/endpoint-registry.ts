@@ -156,6 +156,10 @@ export class EndpointRegistry {
     return name
   }
 
+  isAway(name: AwayName): boolean {
+    return this.#away.has(name)
+  }
+
   /** The time that requests wait for a name begins now. */
   holdFromNow(name: AwayName): void {
     if (this.#away.has(name)) name.heldUntil = this.#now() + this.#holdMs

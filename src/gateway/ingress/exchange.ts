@@ -120,6 +120,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
       this.onFailure('invalid')
       return
     }
+    stream.markSwitched()
     const { status, reason, framing } = head
     state.policy?.upstreamEnded(status)
     const fields = responseFields(head)

@@ -21,6 +21,8 @@ export const TunnelSessionView = z.strictObject({
   hostname: z.string(),
   /** Round trip of the last heartbeat. */
   latency_ms: z.number().nullable(),
+  /** Another process with the identity of this device, the last time that it was refused. */
+  duplicate: z.strictObject({ seen_at: Timestamp, ip: z.string() }).nullable(),
   endpoints: z.array(Reference),
 })
 
@@ -54,7 +56,7 @@ export function tunnelSessions({
 }
 
 function viewSession(agent: ConnectedAgent, baseUrl: string): z.infer<typeof TunnelSessionView> {
-  const { id, identity, startedAt, latencyMs } = agent
+  const { id, identity, startedAt, latencyMs, duplicate } = agent
   const { credentialId, agentVersion, remoteAddress, metadata, os, arch, hostname } = identity
   return {
     id,
@@ -70,6 +72,7 @@ function viewSession(agent: ConnectedAgent, baseUrl: string): z.infer<typeof Tun
     arch,
     hostname,
     latency_ms: latencyMs === undefined ? null : Math.round(latencyMs * 1_000) / 1_000,
+    duplicate: duplicate ? { seen_at: timestamp(duplicate.seenAt), ip: duplicate.ip } : null,
     endpoints: agent.endpoints().map((it) => ({ id: it.id, uri: `${baseUrl}/endpoints/${it.id}` })),
   }
 }

@@ -37,6 +37,8 @@ export interface ProxyStreamOwner {
   takeBack(stream: ProxyStream): void
   /** It is of no use any more, but its slot is not free yet. */
   drop(stream: ProxyStream): void
+  /** It carries another protocol than HTTP from now on, for as long as that likes. */
+  onSwitch(): void
   /** The slot is free. Follows on `drop`, once. */
   onSlotFree(stream: ProxyStream): void
 }
@@ -53,6 +55,7 @@ export class ProxyStream implements StreamHandler {
   readonly #owner: ProxyStreamOwner
   #state: ProxyStreamState = 'busy'
   #isReused = false
+  #isSwitched = false
   #idleSince = 0
 
   constructor(owner: ProxyStreamOwner, open: (handler: StreamHandler) => Stream) {
@@ -63,6 +66,17 @@ export class ProxyStream implements StreamHandler {
   /** False for the first exchange: then the service has still to be reached. */
   get isReused(): boolean {
     return this.#isReused
+  }
+
+  /** True for an upgraded connection, which nobody waits for. */
+  get isSwitched(): boolean {
+    return this.#isSwitched
+  }
+
+  /** A 101 was answered on it. */
+  markSwitched(): void {
+    this.#isSwitched = true
+    this.#owner.onSwitch()
   }
 
   /** The tick that `rest()` was told. */

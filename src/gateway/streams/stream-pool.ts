@@ -160,10 +160,18 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     this.#busy.delete(stream)
     this.#idle.push(stream)
     this.#slots.onIdle(this, client)
+    this.#slots.onBusyLess()
+  }
+
+  onSwitch(): void {
+    this.#slots.onBusyLess()
   }
 
   drop(stream: ProxyStream): void {
-    if (this.#busy.delete(stream)) return
+    if (this.#busy.delete(stream)) {
+      this.#slots.onBusyLess()
+      return
+    }
     this.#idle.splice(this.#idle.indexOf(stream), 1)
     this.#slots.onIdleRetired(this)
   }

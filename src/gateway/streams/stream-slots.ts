@@ -73,6 +73,8 @@ export class StreamSlots {
   /** By network; those that hold or wait for a stream. */
   readonly #clients = new Map<string, ClientHolding>()
   readonly #line: WaitingLine
+  /** Who wants to know when less is under way. */
+  readonly #busyWatchers = new Set<() => void>()
   readonly #closing = new AbortController()
   /** Idle streams of all users. */
   #idle = 0
@@ -122,6 +124,34 @@ export class StreamSlots {
 
   get isClosed(): boolean {
     return this.#isClosed
+  }
+
+  /** Streams with an exchange under way; upgraded connections are none. */
+  get busy(): number {
+    return this.#countBusy((stream) => !stream.isSwitched)
+  }
+
+  /** The same with upgraded connections. */
+  get inUse(): number {
+    return this.#countBusy(() => true)
+  }
+
+  /** Calls back each time that fewer streams may be busy, until the signal is aborted. */
+  watchBusy(onLess: () => void, signal: AbortSignal): void {
+    if (signal.aborted) return
+    this.#busyWatchers.add(onLess)
+    signal.addEventListener('abort', () => this.#busyWatchers.delete(onLess), { once: true })
+  }
+
+  /** A stream of a user is with no exchange any more, or carries another protocol. */
+  onBusyLess(): void {
+    if (this.#busyWatchers.size > 0) for (const onLess of [...this.#busyWatchers]) onLess()
+  }
+
+  #countBusy(counts: (stream: ProxyStream) => boolean): number {
+    let busy = 0
+    for (const user of this.#users) for (const stream of user.busy) if (counts(stream)) busy += 1
+    return busy
   }
 
   join(user: SlotUser): void {

@@ -23,13 +23,14 @@ class Entry implements TableEntry {
   constructor(
     table: SessionTable,
     id: string,
-    who: Pick<AgentIdentity, 'credentialId' | 'deviceId'>,
+    who: Pick<AgentIdentity, 'credentialId' | 'deviceId'> & Partial<AgentIdentity>,
     clientId: string,
   ) {
     this.#table = table
     this.id = id
     this.clientId = clientId
     this.identity = {
+      instance: undefined,
       ...who,
       ownerId: null,
       presentedClientId: undefined,
@@ -46,7 +47,13 @@ class Entry implements TableEntry {
   endpoints() {
     return []
   }
+  readonly duplicate = undefined
   async command() {}
+  async answers() {
+    return true
+  }
+  noteDuplicate() {}
+  giveWay() {}
   stopTunnel() {}
 
   end(reason: string) {

@@ -274,6 +274,7 @@ describe('connected agents', () => {
       credentialId: 'cr_2aaaaaaaaaaaaaaaaaaaaaaaaaa',
       ownerId: null,
       presentedClientId: undefined,
+      instance: undefined,
       deviceId: 'd7',
       agentVersion: '1.7.0',
       os: 'linux',
@@ -284,6 +285,7 @@ describe('connected agents', () => {
       unsupported: { restart: '', stop: '', update: '' },
     },
     startedAt: Date.UTC(2030, 0, 1),
+    duplicate: { seenAt: Date.UTC(2026, 0, 2), ip: '192.0.2.9' },
     latencyMs: 1.234_567,
     endpoints: () => [endpoint],
     command: async (command) => {
@@ -318,6 +320,7 @@ describe('connected agents', () => {
         arch: 'arm64',
         hostname: 'cam',
         latency_ms: 1.235,
+        duplicate: { seen_at: '2026-01-02T00:00:00Z', ip: '192.0.2.9' },
         endpoints: [{ id: endpoint.id, uri: `${baseUrl}/endpoints/${endpoint.id}` }],
       },
     ])

@@ -1,0 +1,43 @@
+import * as z from 'zod'
+import { ServiceError } from '../records/service-error.ts'
+
+/** What an agent of ours and the gateway say beyond the SDK stands in texts, below this key. */
+const MARK = 'device-agent'
+/** A drain waits no longer, whatever is asked for. */
+const MAX_DRAIN_MS = 60_000
+
+const DrainNotice = z.strictObject({
+  [MARK]: z.strictObject({ drain: z.strictObject({ within_ms: z.number().int().nonnegative() }) }),
+})
+
+/**
+ * How long an agent waits at most for what is under way, from the metadata of a bind that is none:
+ * `{"device-agent":{"drain":{"within_ms":10000}}}`. Undefined for the metadata of an endpoint. Throws
+ * ServiceError 301 when it is neither.
+ */
+export function drainMs(metadata: string): number | undefined {
+  const value = readMarked(metadata)
+  if (value === undefined) return undefined
+  const { data } = DrainNotice.safeParse(value)
+  if (!data) throw new ServiceError(301, `The message below "${MARK}" is not one of this gateway.`)
+  return Math.min(data[MARK].drain.within_ms, MAX_DRAIN_MS)
+}
+
+/** The URL that answers a drain: how many exchanges are still under way. */
+export const drainedUrl = (busy: number) => `drain:${busy}`
+
+/** What tells an agent that another process with its identity was refused: the Update command. */
+export function duplicateNotice(ip: string): object {
+  const version = JSON.stringify({ [MARK]: { duplicate: { ip } } })
+  return { Version: version, PermitMajorVersion: false }
+}
+
+function readMarked(metadata: string): unknown {
+  if (!metadata.includes(MARK)) return undefined
+  try {
+    const value = JSON.parse(metadata)
+    return typeof value === 'object' && value !== null && MARK in value ? value : undefined
+  } catch {
+    return undefined
+  }
+}
