@@ -8,6 +8,7 @@ import type { LinkStatus } from './agent-status.ts'
 import { type Connector, PoisonedError, type ServiceCommand, type Session } from './connector.ts'
 import { hasSession, type LinkEvent, type LinkState, nextLinkState } from './link-state.ts'
 import { type Problem, ProblemError, problemOf } from './problem.ts'
+import { refusalBackoff } from './refusal-backoff.ts'
 import type { LinkTimings } from './timings.ts'
 
 export interface LinkOptions {
@@ -71,6 +72,7 @@ export class Link {
   readonly #options: LinkOptions
   readonly #log: Logger
   readonly #backoff: Backoff
+  readonly #refusals: Backoff
   readonly #stopping = new AbortController()
   readonly #wakeUp = new AutoResetEvent()
   /** Lost sessions that are still being put away. */
@@ -94,13 +96,10 @@ export class Link {
   constructor(options: LinkOptions) {
     this.#options = options
     this.#log = options.log
-    const { backoffBaseMs, backoffCapMs } = options.timings
-    const { random } = options
-    this.#backoff = new Backoff({
-      baseMs: backoffBaseMs,
-      capMs: backoffCapMs,
-      ...(random && { random }),
-    })
+    const { backoffBaseMs, backoffCapMs, refusal } = options.timings
+    const random = options.random && { random: options.random }
+    this.#backoff = new Backoff({ baseMs: backoffBaseMs, capMs: backoffCapMs, ...random })
+    this.#refusals = refusalBackoff(refusal, random)
     this.#since = options.clock.now()
     this.#changedAt = options.clock.monotonic()
   }
@@ -150,7 +149,7 @@ export class Link {
   authtokenChanged(): void {
     this.#newest = undefined
     this.rebuild(AUTHTOKEN_CHANGED)
-    this.#backoff.reset()
+    this.#resetPauses()
     this.#wakeUp.set()
   }
 
@@ -220,8 +219,10 @@ export class Link {
     if (this.#distrust) this.#move('distrust')
     while (!lifecycle.problem && !signal.aborted) await lifecycle.changed.wait()
     this.#current = undefined
-    if (clock.monotonic() - upAt >= timings.stableMs) this.#backoff.reset()
-    if (lifecycle.problem) this.#fail(lifecycle.problem)
+    const upMs = clock.monotonic() - upAt
+    if (upMs >= timings.stableMs) this.#resetPauses()
+    const isQuick = lifecycle.isDead && upMs >= timings.quickAfterMs
+    if (lifecycle.problem) this.#fail(lifecycle.problem, isQuick)
     const closing = session.close()
     this.#closing.add(closing)
     void closing.then(() => this.#closing.delete(closing))
@@ -234,10 +235,11 @@ export class Link {
     this.#options.onPoisoned()
   }
 
-  #fail(problem: Problem): void {
+  /** `isQuick`: the link was up a moment ago, and who serves it may be back already. */
+  #fail(problem: Problem, isQuick = false): void {
     const isNews = this.#problem?.detail !== problem.detail
     this.#problem = problem
-    const delayMs = this.#delayAfter(problem)
+    const delayMs = isQuick ? this.#quickMs() : this.#delayAfter(problem)
     this.#nextRetryAt = delayMs === undefined ? undefined : this.#options.clock.now() + delayMs
     this.#delayMs = delayMs
     const { detail, reason, serviceCode } = problem
@@ -248,9 +250,17 @@ export class Link {
   /** Undefined: no use in trying before something changes. */
   #delayAfter(problem: Problem): number | undefined {
     if (problem === this.#options.authtoken() || problem === STOP_ASKED) return undefined
-    if (!problem.permanent) return this.#backoff.next()
+    return (problem.permanent ? this.#refusals : this.#backoff).next()
+  }
+
+  #quickMs(): number {
     const { random = Math.random, timings } = this.#options
-    return Math.ceil(timings.slowRetryMs * (1 + random()))
+    return Math.ceil(timings.quickMs * (1 - random()))
+  }
+
+  #resetPauses(): void {
+    this.#backoff.reset()
+    this.#refusals.reset()
   }
 
   async #pause(signal: AbortSignal): Promise<void> {

@@ -18,8 +18,19 @@ export interface LinkTimings {
   readonly backoffCapMs: number
   /** A link that stayed up this long starts again from the shortest pause. */
   readonly stableMs: number
-  /** Pause after a refusal that only a person can change; up to double by chance. */
-  readonly slowRetryMs: number
+  /** A link that was up for `quickAfterMs` is tried again within this, by chance. */
+  readonly quickMs: number
+  readonly quickAfterMs: number
+  readonly refusal: RefusalTimings
+}
+
+/**
+ * Pauses after a refusal, each twice the one before. A service that is wrong for a moment, as one
+ * whose database is being restored, refuses like one that somebody has to change.
+ */
+export interface RefusalTimings {
+  readonly baseMs: number
+  readonly capMs: number
 }
 
 export interface PreflightTimings {
@@ -32,7 +43,7 @@ export interface TunnelTimings {
   readonly backoffBaseMs: number
   readonly backoffCapMs: number
   readonly stableMs: number
-  readonly slowRetryMs: number
+  readonly refusal: RefusalTimings
   /** How long a domain that is online elsewhere may be our own earlier session. */
   readonly ghostMs: number
   readonly ghostRetryMs: number
@@ -52,15 +63,24 @@ export interface UpstreamTimings {
   readonly connectMs: number
 }
 
+const REFUSAL: RefusalTimings = { baseMs: 2_000, capMs: 60_000 }
+
 export const DEFAULT_TIMINGS: AgentTimings = {
   // With a pause of up to 4 s the middle of the wait after a long outage is 1.2 s.
-  link: { backoffBaseMs: 500, backoffCapMs: 4_000, stableMs: 30_000, slowRetryMs: 300_000 },
+  link: {
+    backoffBaseMs: 500,
+    backoffCapMs: 4_000,
+    stableMs: 30_000,
+    quickMs: 30,
+    quickAfterMs: 1_000,
+    refusal: REFUSAL,
+  },
   preflight: { dnsMs: 5_000, connectMs: 5_000, tlsMs: 5_000 },
   tunnel: {
     backoffBaseMs: 500,
     backoffCapMs: 30_000,
     stableMs: 30_000,
-    slowRetryMs: 300_000,
+    refusal: REFUSAL,
     // The service gives up a silent session after 25 to 40 s.
     ghostMs: 45_000,
     ghostRetryMs: 3_000,

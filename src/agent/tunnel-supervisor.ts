@@ -5,6 +5,7 @@ import { createDeferred, type Deferred } from '../base/deferred.ts'
 import type { Logger } from '../base/logger.ts'
 import type { EndpointRequest, Listener, Session } from './connector.ts'
 import { type Problem, problemOf } from './problem.ts'
+import { refusalBackoff } from './refusal-backoff.ts'
 import type { TunnelTimings } from './timings.ts'
 import { nextTunnelState, type TunnelEvent, type TunnelState } from './tunnel-state.ts'
 
@@ -56,6 +57,7 @@ interface OpenEndpoint {
 export class TunnelSupervisor {
   readonly #options: TunnelSupervisorOptions
   readonly #backoff: Backoff
+  readonly #refusals: Backoff
   readonly #wakeUp = new AutoResetEvent()
   #running: Promise<void> | undefined
   #isStopping = false
@@ -74,13 +76,10 @@ export class TunnelSupervisor {
 
   constructor(options: TunnelSupervisorOptions) {
     this.#options = options
-    const { backoffBaseMs, backoffCapMs } = options.timings
-    const { random } = options
-    this.#backoff = new Backoff({
-      baseMs: backoffBaseMs,
-      capMs: backoffCapMs,
-      ...(random && { random }),
-    })
+    const { backoffBaseMs, backoffCapMs, refusal } = options.timings
+    const random = options.random && { random: options.random }
+    this.#backoff = new Backoff({ baseMs: backoffBaseMs, capMs: backoffCapMs, ...random })
+    this.#refusals = refusalBackoff(refusal, random)
     this.#status = {
       state: 'opening',
       since: options.clock.now(),
@@ -125,7 +124,7 @@ export class TunnelSupervisor {
     // What was said of something else is not true of this.
     this.#status = { ...this.#status, problem: undefined }
     this.#ghostSince = undefined
-    this.#backoff.reset()
+    this.#resetPauses()
     this.#move('open')
     this.#wakeUp.set()
   }
@@ -195,7 +194,12 @@ export class TunnelSupervisor {
   #leave(): void {
     const { clock, timings } = this.#options
     this.#open = undefined
-    if (clock.monotonic() - this.#openedAt >= timings.stableMs) this.#backoff.reset()
+    if (clock.monotonic() - this.#openedAt >= timings.stableMs) this.#resetPauses()
+  }
+
+  #resetPauses(): void {
+    this.#backoff.reset()
+    this.#refusals.reset()
   }
 
   async #pause(problem: Problem): Promise<void> {
@@ -208,9 +212,7 @@ export class TunnelSupervisor {
 
   #judge(problem: Problem): { event: TunnelEvent; delayMs: number } {
     const { clock, random = Math.random, timings } = this.#options
-    if (problem.permanent) {
-      return { event: 'refused', delayMs: timings.slowRetryMs * (1 + random()) }
-    }
+    if (problem.permanent) return { event: 'refused', delayMs: this.#refusals.next() }
     if (problem.reason !== 'conflict') return { event: 'failed', delayMs: this.#backoff.next() }
     // The service may still count an earlier session of ours; only later it is somebody else.
     this.#ghostSince ??= clock.monotonic()

@@ -96,6 +96,41 @@ describe('Link', () => {
     expect(link.status.latencyMs).toBeUndefined()
   })
 
+  it('builds a new session within 30 ms when one is lost that was up', async () => {
+    for (const chance of [0, 0.5, 0.999]) {
+      const { link, connector, clock, start } = setUp({ random: () => chance })
+      await start()
+      await clock.advance(TIMINGS.quickAfterMs)
+      connector.last.lose()
+      await clock.advance(0)
+      expect(link.status.nextRetryAt).toBe(clock.now() + Math.ceil(30 * (1 - chance)))
+      await clock.advance(30)
+      expect(link.status.state).toBe('up')
+      expect(connector.connects).toBe(2)
+    }
+  })
+
+  it('backs off when the quick try fails, and when a link breaks as soon as it is up', async () => {
+    const { link, connector, clock, start } = setUp()
+    await start()
+    await clock.advance(TIMINGS.quickAfterMs)
+    connector.onConnect = () => {
+      throw new ProblemError(networkProblem('refused'))
+    }
+    connector.last.lose()
+    await clock.advance(0)
+    await clock.advance(30)
+    expect(link.status.nextRetryAt).toBe(clock.now() + 500)
+    await clock.advance(500)
+    expect(link.status.nextRetryAt).toBe(clock.now() + 1_000)
+    connector.onConnect = () => {}
+    await clock.advance(1_000)
+    await clock.advance(TIMINGS.quickAfterMs - 1)
+    connector.last.lose()
+    await clock.advance(0)
+    expect(link.status.nextRetryAt).toBe(clock.now() + 2_000)
+  })
+
   it('builds a new session when the old one is lost, after a short pause', async () => {
     const { link, connector, clock, start } = setUp()
     await start()
@@ -143,10 +178,12 @@ describe('Link', () => {
       await clock.advance(pause)
       return pause
     }
-    expect(await pauseAfter(1_000)).toBe(500)
-    expect(await pauseAfter(1_000)).toBe(1_000)
-    expect(await pauseAfter(TIMINGS.stableMs - 1)).toBe(2_000)
-    expect(await pauseAfter(TIMINGS.stableMs)).toBe(500)
+    expect(await pauseAfter(999)).toBe(500)
+    expect(await pauseAfter(999)).toBe(1_000)
+    expect(await pauseAfter(TIMINGS.stableMs - 1)).toBe(30)
+    expect(await pauseAfter(999)).toBe(2_000)
+    expect(await pauseAfter(TIMINGS.stableMs)).toBe(30)
+    expect(await pauseAfter(999)).toBe(500)
   })
 
   it('counts one outage from its beginning, whatever is tried meanwhile', async () => {
@@ -229,7 +266,7 @@ describe('Link', () => {
     expect(told).toEqual(['no authtoken', 'the authtoken is empty'])
   })
 
-  it('retries a refused token slowly, and a new one at once', async () => {
+  it('retries a refused token after 2, 4, 8 … 60 s, and a new one at once', async () => {
     const { link, connector, clock, start, setToken } = setUp()
     connector.onConnect = ({ authtoken }) => {
       if (authtoken.reveal() === 'good') throw refusal(107)
@@ -239,23 +276,38 @@ describe('Link', () => {
       state: 'refused',
       reason: 'auth',
       serviceCode: 'ERR_NGROK_107',
-      nextRetryAt: clock.now() + TIMINGS.slowRetryMs,
+      nextRetryAt: clock.now() + 2_000,
     })
-    await clock.advance(TIMINGS.slowRetryMs - 1)
-    expect(connector.connects).toBe(1)
+    const pauses: number[] = []
+    for (let attempt = 0; attempt < 7; attempt += 1) {
+      const pause = (link.status.nextRetryAt ?? 0) - clock.now()
+      pauses.push(pause)
+      await clock.advance(pause)
+    }
+    expect(pauses).toEqual([2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000])
+    const { connects } = connector
     setToken('better')
     await clock.advance(0)
     expect(link.status.state).toBe('up')
-    expect(connector.connects).toBe(2)
+    expect(connector.connects).toBe(connects + 1)
   })
 
-  it('waits up to twice as long after a refusal, by chance', async () => {
-    const { link, connector, clock, start } = setUp({ random: () => 0.5 })
-    connector.onConnect = () => {
-      throw refusal(107)
+  it('is back within 15 s when the service was wrong for 8 s, whatever chance says', async () => {
+    for (const chance of [0, 0.5, 0.999]) {
+      const { link, connector, clock, start } = setUp({ random: () => chance })
+      await start()
+      await clock.advance(TIMINGS.stableMs)
+      connector.onConnect = () => {
+        throw refusal(105)
+      }
+      connector.last.lose()
+      await clock.advance(0)
+      await clock.advance(8_000)
+      expect(link.status.state).toBe('refused')
+      connector.onConnect = () => {}
+      await clock.advance(7_000)
+      expect(link.status.state).toBe('up')
     }
-    await start()
-    expect(link.status.nextRetryAt).toBe(clock.now() + 1.5 * TIMINGS.slowRetryMs)
   })
 
   it('changes over to a new token while it is up, with the old session closed first', async () => {
@@ -556,14 +608,14 @@ describe('Link', () => {
     }
     await start()
     connector.onConnect = () => {}
-    await clock.advance(TIMINGS.slowRetryMs)
+    await clock.advance(TIMINGS.refusal.baseMs)
     expect(captured.lines).toMatchObject([
       {
         level: 'warn',
         reason: 'auth',
         detail: 'refused',
         serviceCode: 'ERR_NGROK_107',
-        delayMs: TIMINGS.slowRetryMs,
+        delayMs: TIMINGS.refusal.baseMs,
       },
       { level: 'info', msg: 'link up' },
     ])

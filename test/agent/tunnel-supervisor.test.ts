@@ -139,7 +139,7 @@ describe('TunnelSupervisor', () => {
     expect(supervisor.status).toMatchObject({ state: 'waiting', problem: { detail: 'no answer' } })
   })
 
-  it('retries a permanent refusal slowly, and at once when something else is wanted', async () => {
+  it('retries a refusal after 2, 4, 8 … 60 s, and at once when something else is wanted', async () => {
     const { supervisor, connector, clock, start, want, pause } = await setUp()
     connector.onOpen = ({ forwardsTo }) => {
       if (forwardsTo === 'localhost:1') throw refusal(316)
@@ -147,8 +147,12 @@ describe('TunnelSupervisor', () => {
     await start()
     await supervisor.settled()
     expect(supervisor.status).toMatchObject({ state: 'refused', problem: { reason: 'acl' } })
-    expect(pause()).toBe(TIMINGS.slowRetryMs)
-    await clock.advance(TIMINGS.slowRetryMs - 1)
+    const pauses: number[] = []
+    for (let attempt = 0; attempt < 7; attempt += 1) {
+      pauses.push(pause())
+      await clock.advance(pause())
+    }
+    expect(pauses).toEqual([2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000])
     expect(connector.online).toEqual([])
     want('localhost:2')
     await supervisor.settled()
@@ -331,7 +335,7 @@ describe('TunnelSupervisor', () => {
     expect(supervisor.status).toMatchObject({ state: 'opening', problem: undefined })
   })
 
-  it('spreads its pauses by chance: up to half, or up to double', async () => {
+  it('spreads its pauses by chance: up to half, up to double, or by a quarter', async () => {
     const { connector, clock, start, pause, supervisor } = await setUp({ random: () => 0.5 })
     connector.onOpen = () => {
       throw refusal(334)
@@ -345,7 +349,7 @@ describe('TunnelSupervisor', () => {
     }
     supervisor.reopen()
     await clock.advance(0)
-    expect(pause()).toBe(1.5 * TIMINGS.slowRetryMs)
+    expect(pause()).toBe(0.875 * TIMINGS.refusal.baseMs)
   })
 
   it('takes a domain that is taken for its own ghost again once it was online', async () => {
@@ -364,6 +368,28 @@ describe('TunnelSupervisor', () => {
     await setLink(false)
     await setLink(true)
     expect(supervisor.status.state).toBe('waiting')
+  })
+
+  it('has a tunnel back within 15 s that was refused for 8 s', async () => {
+    for (const chance of [0, 0.5, 0.999]) {
+      const { connector, clock, supervisor, start, setLink } = await setUp({ random: () => chance })
+      connector.onOpen = () => {
+        throw refusal(316)
+      }
+      await start()
+      await clock.advance(8_000)
+      connector.onOpen = () => {}
+      await clock.advance(7_000)
+      expect(supervisor.status.state).toBe('online')
+      // A refusal long after that begins with the shortest pause.
+      await clock.advance(TIMINGS.stableMs)
+      await setLink(false)
+      connector.onOpen = () => {
+        throw refusal(316)
+      }
+      await setLink(true)
+      expect((supervisor.status.nextRetryAt ?? 0) - clock.now()).toBeLessThanOrEqual(2_000)
+    }
   })
 
   it('starts from the shortest pause when something else is wanted', async () => {
@@ -402,9 +428,9 @@ describe('TunnelSupervisor', () => {
       throw refusal(316)
     }
     await start()
-    await clock.advance(20 * TIMINGS.slowRetryMs)
+    await clock.advance(20 * TIMINGS.refusal.capMs)
     connector.onOpen = () => {}
-    await clock.advance(TIMINGS.slowRetryMs)
+    await clock.advance(TIMINGS.refusal.capMs)
     expect(lines.filter(({ level }) => level !== 'debug')).toMatchObject([
       {
         level: 'warn',
@@ -415,6 +441,6 @@ describe('TunnelSupervisor', () => {
       },
       { level: 'info', url: 'https://a.test:8443', msg: 'tunnel online' },
     ])
-    expect(lines.filter(({ level }) => level === 'debug')).toHaveLength(20)
+    expect(lines.filter(({ level }) => level === 'debug')).toHaveLength(23)
   })
 })

@@ -12,6 +12,16 @@ describe('Backoff', () => {
     expect(shortest.next()).toBe(1)
   })
 
+  it('lets chance take off no more than its jitter', () => {
+    const backoff = new Backoff({
+      baseMs: 500,
+      capMs: 3_000,
+      jitter: 0.25,
+      random: () => 0.999_999,
+    })
+    expect([backoff.next(), backoff.next()]).toEqual([376, 751])
+  })
+
   it('starts again after a reset', () => {
     const backoff = new Backoff({ baseMs: 500, capMs: 3_000, random: () => 0 })
     backoff.next()

@@ -10,13 +10,20 @@ import { eventually } from './eventually.ts'
 
 /** The default timings, a hundred times faster where somebody would have to wait. */
 export const FAST_TIMINGS: AgentTimings = {
-  link: { backoffBaseMs: 5, backoffCapMs: 80, stableMs: 300, slowRetryMs: 60_000 },
+  link: {
+    backoffBaseMs: 5,
+    backoffCapMs: 80,
+    stableMs: 300,
+    quickMs: 5,
+    quickAfterMs: 100,
+    refusal: { baseMs: 60_000, capMs: 60_000 },
+  },
   preflight: { dnsMs: 1_000, connectMs: 500, tlsMs: 500 },
   tunnel: {
     backoffBaseMs: 5,
     backoffCapMs: 300,
     stableMs: 300,
-    slowRetryMs: 60_000,
+    refusal: { baseMs: 60_000, capMs: 60_000 },
     ghostMs: 450,
     ghostRetryMs: 30,
     conflictRetryMs: 600,
