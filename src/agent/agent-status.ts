@@ -35,7 +35,7 @@ export interface OwnEndpointStatus {
   readonly url: string
   readonly state: TunnelState
   readonly since: number
-  /** Why it is not online; `saturated` while it is, and the last probe met a busy device. */
+  /** Why it is not online, or online as before; `saturated`: the last probe met a busy device. */
   readonly reason?: Reason
   readonly lastError?: string
   readonly remedy?: string
@@ -112,9 +112,7 @@ function complaintsOf(facts: AgentFacts): string[] {
   if (link.state !== 'up') complaints.push(linkSentence(facts))
   else complaints.push(...troubles(tunnels))
   if (link.state === 'up' && ownEndpoint?.reason) {
-    const { domain, state, reason, remedy = '' } = ownEndpoint
-    const what = state === 'online' ? 'the device is' : `agent API not online at ${domain}:`
-    complaints.push(`${what} ${reason}. ${remedy}`.trimEnd())
+    complaints.push(ownSentence(ownEndpoint))
   }
   const down = tunnels.filter(({ status }) => status.upstream === 'down')
   if (down.length > 0) {
@@ -128,6 +126,12 @@ function complaintsOf(facts: AgentFacts): string[] {
   if (defaultPolicy.problem) complaints.push(defaultPolicy.problem)
   if (Math.abs(clock.skewMs ?? 0) > MAX_SKEW_MS) complaints.push(skewSentence(clock.skewMs ?? 0))
   return complaints
+}
+
+function ownSentence({ domain, state, reason, remedy = '' }: OwnEndpointStatus): string {
+  const where = `agent API ${state === 'online' ? 'online as before' : 'not online'} at ${domain}:`
+  const what = reason === 'saturated' ? 'the device is' : where
+  return `${what} ${reason}. ${remedy}`.trimEnd()
 }
 
 function linkSentence({ link }: AgentFacts): string {
@@ -144,15 +148,17 @@ function linkSentence({ link }: AgentFacts): string {
 
 /** One sentence per reason, so that 500 tunnels with one trouble make one line. */
 function troubles(tunnels: readonly Tunnel[]): string[] {
-  const byReason = new Map<string, Tunnel[]>()
+  const byTrouble = new Map<string, Tunnel[]>()
   for (const tunnel of tunnels) {
     const { reason, state } = tunnel.status
-    if (!reason || state === 'online') continue
-    byReason.set(reason, [...(byReason.get(reason) ?? []), tunnel])
+    if (!reason) continue
+    // Online and with a reason: what was wanted last could not be opened.
+    const trouble = state === 'online' ? `online as before: ${reason}` : reason
+    byTrouble.set(trouble, [...(byTrouble.get(trouble) ?? []), tunnel])
   }
-  return [...byReason].map(([reason, group]) => {
+  return [...byTrouble].map(([trouble, group]) => {
     const domains = nameSome(group.map(({ spec }) => spec.domain))
-    return `${domains}: ${reason}. ${group[0]?.status.remedy ?? ''}`.trimEnd()
+    return `${domains}: ${trouble}. ${group[0]?.status.remedy ?? ''}`.trimEnd()
   })
 }
 

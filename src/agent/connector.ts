@@ -1,7 +1,7 @@
 import type { Secret } from '../base/secret.ts'
 import type { Problem } from './problem.ts'
 
-/** The port to the SDK: one session at a time, endpoints on it, every promise bounded in time. */
+/** The port to the SDK: sessions, endpoints on them, every promise bounded in time. */
 export interface Connector {
   /** Version of the SDK, for people. */
   readonly sdkVersion: string
@@ -31,6 +31,8 @@ export interface ConnectRequest {
 export type ServiceCommand = 'restart' | 'stop'
 
 export interface Session {
+  /** False once it is of no use any more: lost, or closed. */
+  readonly isAlive: boolean
   /** Throws ProblemError. */
   open(request: EndpointRequest): Promise<Listener>
   /** Closes what is open, never throws. */

@@ -171,6 +171,10 @@ class NgrokSession implements Session {
     this.#parts = parts
   }
 
+  get isAlive(): boolean {
+    return !this.#parts.liveness.isDead
+  }
+
   async open(request: EndpointRequest): Promise<Listener> {
     const builder = this.#endpointOf(request)
     try {

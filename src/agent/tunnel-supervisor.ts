@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util'
 import { AutoResetEvent } from '../base/auto-reset-event.ts'
 import { Backoff } from '../base/backoff.ts'
 import type { Clock } from '../base/clock.ts'
@@ -7,7 +8,13 @@ import type { EndpointRequest, Listener, Session } from './connector.ts'
 import { type Problem, problemOf } from './problem.ts'
 import { refusalBackoff } from './refusal-backoff.ts'
 import type { TunnelTimings } from './timings.ts'
-import { nextTunnelState, type TunnelEvent, type TunnelState } from './tunnel-state.ts'
+import {
+  nextTunnelState,
+  type SupervisedState,
+  shownTunnelState,
+  type TunnelEvent,
+  type TunnelState,
+} from './tunnel-state.ts'
 
 /** What is to be open; `onDropped` is the supervisor's own. */
 export type WantedEndpoint = Omit<EndpointRequest, 'onDropped'>
@@ -25,7 +32,10 @@ export interface TunnelSupervisorOptions {
   readonly onChange: () => void
 }
 
-/** Own view of one tunnel. Without a problem it waits for the link. */
+/**
+ * Own view of one tunnel. Without a problem it waits for the link. With one it may be online, too:
+ * as it was wanted before.
+ */
 export interface SupervisedStatus {
   readonly state: TunnelState
   /** When it came online or ceased to be; tries in between do not count. */
@@ -34,8 +44,14 @@ export interface SupervisedStatus {
   readonly nextRetryAt: number | undefined
 }
 
-interface OpenEndpoint {
+/** One opening of the endpoint; the service may close it before the SDK has said that it is open. */
+interface Opening {
   readonly session: Session
+  readonly wanted: WantedEndpoint
+  dropped?: Problem
+}
+
+interface OpenEndpoint extends Opening {
   readonly listener: Listener
 }
 
@@ -44,14 +60,16 @@ interface OpenEndpoint {
  * the gap, until it is stopped. Everything that happens outside only wakes it.
  *
  * INVARIANTS
- * - `#run` alone opens and closes, one thing after the other: a session has one endpoint of it at
- *   most. The public methods set a field and wake it; none but `stop()` waits for the service.
+ * - `#run` alone opens and closes, one thing after the other. The public methods set a field and
+ *   wake it; none but `stop()` waits for the service.
+ * - What is open stays until what is wanted now is open, on the same session or on the next one. Only
+ *   a service that lets nobody take over a name of his own gets it closed first.
  * - Each turn of the loop decides anew, by `session()` and the fields, so it does not matter how
  *   often, or for what, it was woken.
- * - `#open` belongs to the session that it was opened on. With another session it is let go of and
- *   not closed: it went away with its own.
+ * - `#open` belongs to the session that it was opened on. It is closed on the session that is still
+ *   the link's, never on an earlier one: it goes with that.
  * - The state changes in `#move` alone, by the table of tunnel-state.ts. In every state but `opening`
- *   `#settled` is resolved, so nobody waits for a supervisor that pauses or has stopped.
+ *   and `replacing` `#settled` is resolved, so nobody waits for a supervisor that pauses or has stopped.
  * - `#isOutdated` is cleared before `wanted()` is asked: what changes later makes another turn.
  */
 export class TunnelSupervisor {
@@ -61,10 +79,12 @@ export class TunnelSupervisor {
   readonly #wakeUp = new AutoResetEvent()
   #running: Promise<void> | undefined
   #isStopping = false
+  /** What is open stays open when this stops. */
+  #isLeaving = false
   /** What is open is not what is wanted any more. */
   #isOutdated = false
   #open: OpenEndpoint | undefined
-  /** Why the service closed the endpoint; it may do so before the SDK has said that it is open. */
+  /** Why the service closed the endpoint. */
   #dropped: Problem | undefined
   #settled: Deferred<void> = createDeferred()
   #url: string | undefined
@@ -72,6 +92,7 @@ export class TunnelSupervisor {
   #openedAt = 0
   /** Since when, monotonic, the service says that the domain is online elsewhere. */
   #ghostSince: number | undefined
+  #state: SupervisedState = 'opening'
   #status: SupervisedStatus
 
   constructor(options: TunnelSupervisorOptions) {
@@ -109,12 +130,18 @@ export class TunnelSupervisor {
     await this.#running
   }
 
+  /** Stops like `stop()`, with the endpoint left to the service: it is only away for a moment. */
+  leave(): Promise<void> {
+    this.#isLeaving = true
+    return this.stop()
+  }
+
   /** Resolves when the outcome of the present try is known: online, refused or waiting. */
   settled(): Promise<void> {
     return this.#settled.promise
   }
 
-  /** Closes and opens again, at once: something else is wanted now. */
+  /** Something else is wanted now: opened at once, in the place of what is open. */
   reopen(): void {
     const earlier = this.#settled
     this.#isOutdated = true
@@ -125,56 +152,83 @@ export class TunnelSupervisor {
     this.#status = { ...this.#status, problem: undefined }
     this.#ghostSince = undefined
     this.#resetPauses()
-    this.#move('open')
+    this.#move(this.#open ? 'replace' : 'open')
     this.#wakeUp.set()
   }
 
-  /** The session is another one, or gone. */
+  /** The session is another one, or one that was has ended. */
   linkChanged(): void {
     this.#wakeUp.set()
   }
 
   async #run(): Promise<void> {
     while (!this.#isStopping) {
-      await this.#closeOutdated()
+      this.#leaveLost()
       const session = this.#options.session()
       if (this.#dropped) await this.#pause(this.#dropped)
-      else if (this.#open) await this.#wakeUp.wait()
-      else if (session) await this.#tryOpen(session)
-      else await this.#waitForLink()
+      else if (!session) await this.#waitForLink()
+      else if (this.#isAsWanted(session)) await this.#wakeUp.wait()
+      else await this.#tryOpen(session)
     }
-    await this.#open?.listener.close()
+    if (!this.#isLeaving) await this.#open?.listener.close()
   }
 
-  async #closeOutdated(): Promise<void> {
-    const open = this.#open
-    if (!open) return
-    const isGone = open.session !== this.#options.session()
-    if (!isGone && !this.#isOutdated) return
+  #isAsWanted(session: Session): boolean {
+    return this.#open?.session === session && !this.#isOutdated
+  }
+
+  /** The endpoints of a session go away with it. One that lives on serves until the next has it. */
+  #leaveLost(): void {
+    const session = this.#options.session()
+    if (!this.#open || this.#open.session === session) return
+    if (session && this.#open.session.isAlive) return
     this.#leave()
-    // The endpoints of an earlier session went away with it.
-    if (isGone) this.#move('failed')
-    else await open.listener.close()
+    this.#move('failed')
   }
 
   async #tryOpen(session: Session): Promise<void> {
-    const { clock, wanted } = this.#options
-    this.#move('open')
+    this.#move(this.#open ? 'replace' : 'open')
     this.#isOutdated = false
     try {
-      const endpoint = await wanted()
-      const onDropped = (problem: Problem) => this.#drop(problem)
-      const listener = await session.open({ ...endpoint, onDropped })
-      this.#openedAt = clock.monotonic()
-      if (this.#dropped) return
-      this.#open = { session, listener }
-      this.#url = listener.url
-      this.#ghostSince = undefined
-      if (!this.#isOutdated) this.#move('opened')
+      const wanted = await this.#options.wanted()
+      const isOpen = this.#open?.session === session && isDeepStrictEqual(this.#open.wanted, wanted)
+      if (!isOpen) await this.#replace({ session, wanted })
+      if (!this.#isOutdated && !this.#dropped) this.#move('opened')
     } catch (error) {
       // Once the session is gone, that is the reason and not what the SDK makes of it.
       const isNews = session === this.#options.session() && !this.#isOutdated
       if (isNews) await this.#pause(problemOf(error))
+    }
+  }
+
+  /** Opens what is wanted, and then closes what was open. */
+  async #replace(opening: Opening): Promise<void> {
+    const listener = await this.#openBeside(opening)
+    const before = this.#open
+    this.#openedAt = this.#options.clock.monotonic()
+    this.#open = undefined
+    this.#dropped = opening.dropped
+    if (!opening.dropped) {
+      this.#open = Object.assign(opening, { listener })
+      this.#url = listener.url
+      this.#ghostSince = undefined
+    }
+    if (before?.session === opening.session) await before.listener.close()
+  }
+
+  async #openBeside(opening: Opening): Promise<Listener> {
+    const { session, wanted } = opening
+    const request = { ...wanted, onDropped: (problem: Problem) => this.#drop(opening, problem) }
+    try {
+      return await session.open(request)
+    } catch (error) {
+      const before = this.#open
+      if (!before || problemOf(error).reason !== 'conflict') throw error
+      // The hosted service lets nobody take over: the name has to be free first.
+      this.#leave()
+      this.#move('open')
+      await before.listener.close()
+      return await session.open(request)
     }
   }
 
@@ -183,12 +237,13 @@ export class TunnelSupervisor {
     await this.#wakeUp.wait()
   }
 
-  #drop(problem: Problem): void {
-    const isAwaited = this.#open !== undefined
+  #drop(opening: Opening, problem: Problem): void {
+    opening.dropped ??= problem
+    // During an opening the loop comes by itself; a ring would be kept and cut the pause short.
+    if (this.#open !== opening) return
     this.#leave()
     this.#dropped = problem
-    // During an opening the loop comes by itself; a ring would be kept and cut the pause short.
-    if (isAwaited) this.#wakeUp.set()
+    this.#wakeUp.set()
   }
 
   #leave(): void {
@@ -206,7 +261,9 @@ export class TunnelSupervisor {
     const { clock } = this.#options
     const { event, delayMs } = this.#judge(problem)
     this.#dropped = undefined
-    this.#move(event, problem, Math.ceil(clock.now() + delayMs))
+    // What was wanted before is still open: after the pause it is tried again to replace it.
+    if (this.#open) this.#isOutdated = true
+    this.#move(this.#open ? 'kept' : event, problem, Math.ceil(clock.now() + delayMs))
     await this.#wakeUp.wait(clock, delayMs)
   }
 
@@ -224,28 +281,31 @@ export class TunnelSupervisor {
 
   #move(event: TunnelEvent, problem?: Problem, nextRetryAt?: number): void {
     const before = this.#status
-    const state = nextTunnelState(before.state, event)
+    this.#state = nextTunnelState(this.#state, event)
+    const isTrying = this.#state === 'opening' || this.#state === 'replacing'
+    const state = shownTunnelState(this.#state)
     const { clock, onChange } = this.#options
     this.#status = {
       state,
       since: kindOf(state) === kindOf(before.state) ? before.since : clock.now(),
-      problem: state === 'opening' ? before.problem : problem,
+      problem: isTrying ? before.problem : problem,
       nextRetryAt,
     }
-    if (state !== 'opening') this.#settled.resolve()
-    this.#report(before)
+    if (!isTrying) this.#settled.resolve()
+    this.#report(event, before)
     onChange()
   }
 
   /** Says what is new, once: a device that is offline for a week must not fill its disk. */
-  #report(before: SupervisedStatus): void {
+  #report(event: TunnelEvent, before: SupervisedStatus): void {
     const { log } = this.#options
     const { state, problem } = this.#status
-    if (state === 'online') log.info({ url: this.#url }, 'tunnel online')
-    if (!problem || state === 'opening') return
+    if (event === 'opened' && state === 'online') log.info({ url: this.#url }, 'tunnel online')
+    if (!problem || event === 'open' || event === 'replace') return
     const { reason, detail, serviceCode } = problem
     const level = detail === before.problem?.detail ? 'debug' : 'warn'
-    log[level]({ reason, detail, serviceCode }, `tunnel ${state}`)
+    const what = event === 'kept' ? 'tunnel stays as it was' : `tunnel ${state}`
+    log[level]({ reason, detail, serviceCode }, what)
   }
 }
 

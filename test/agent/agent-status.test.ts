@@ -81,6 +81,16 @@ describe('concludeStatus', () => {
     })
   })
 
+  it('says what is online as before, because what is wanted now cannot be opened', () => {
+    const kept = { reason: 'policy', remedy: 'Correct it.' } as const
+    expect(conclude({ tunnels: [tunnel(kept)], ownEndpoint: own(kept) })).toMatchObject({
+      verdict:
+        'the tunnel is online; t1.test: online as before: policy. Correct it.; agent API online as before at agent.test: policy. Correct it.',
+      healthy: false,
+      ready: true,
+    })
+  })
+
   it('names the trouble of the link, since when, and what to do', () => {
     const tunnels = [tunnel({ state: 'waiting' }), tunnel({ state: 'waiting' })]
     expect(conclude({ link: DOWN, tunnels })).toMatchObject({

@@ -175,15 +175,144 @@ describe('TunnelSupervisor', () => {
     expect(supervisor.status.state).toBe('online')
   })
 
-  it('closes and opens again when something else is wanted', async () => {
+  it('opens what else is wanted before it closes what is open, and is online throughout', async () => {
+    const { supervisor, connector, start, want, clock, states } = await setUp()
+    await start()
+    const { since } = supervisor.status
+    await clock.advance(5_000)
+    want('localhost:2')
+    await supervisor.settled()
+    await clock.advance(0)
+    expect(connector.journal).toEqual(['open a.test', 'open a.test', 'close a.test'])
+    expect(connector.last.endpoints.get('a.test')?.forwardsTo).toBe('localhost:2')
+    expect(states).toEqual(['opening', 'online'])
+    expect(supervisor.status.since).toBe(since)
+  })
+
+  it('opens nothing when what is wanted is open', async () => {
     const { supervisor, connector, start, want, clock } = await setUp()
     await start()
+    want('localhost:1')
+    await supervisor.settled()
+    await clock.advance(0)
+    expect(connector.journal).toEqual(['open a.test'])
+  })
+
+  it('closes first where the service lets nobody take over', async () => {
+    const { supervisor, connector, start, want, clock, states } = await setUp()
+    connector.onOpen = ({ domain }) => {
+      if (connector.online.includes(domain)) throw refusal(334)
+    }
+    await start()
     want('localhost:2')
-    expect(supervisor.status.state).toBe('opening')
     await supervisor.settled()
     await clock.advance(0)
     expect(connector.journal).toEqual(['open a.test', 'close a.test', 'open a.test'])
+    expect(supervisor.status).toMatchObject({ state: 'online', problem: undefined })
+    expect(states).toEqual(['opening', 'online', 'opening', 'online'])
+  })
+
+  it('keeps what is open when what is wanted is refused, and goes on trying', async () => {
+    const { supervisor, connector, start, want, clock, pause, lines } = await setUp()
+    await start()
+    connector.onOpen = ({ forwardsTo }) => {
+      if (forwardsTo === 'localhost:2') throw refusal(9026, 'bad policy')
+    }
+    want('localhost:2')
+    await supervisor.settled()
+    expect(supervisor.status).toMatchObject({ state: 'online', problem: { reason: 'policy' } })
+    expect(pause()).toBe(2_000)
+    expect(connector.last.endpoints.get('a.test')?.forwardsTo).toBe('localhost:1')
+    await clock.advance(2_000)
+    expect(pause()).toBe(4_000)
+    expect(lines.filter(({ level }) => level === 'warn')).toMatchObject([
+      { reason: 'policy', detail: 'bad policy', msg: 'tunnel stays as it was' },
+    ])
+    connector.onOpen = () => {}
+    await clock.advance(4_000)
+    expect(supervisor.status).toMatchObject({ state: 'online', problem: undefined })
+    expect(connector.journal).toEqual(['open a.test', 'open a.test', 'close a.test'])
     expect(connector.last.endpoints.get('a.test')?.forwardsTo).toBe('localhost:2')
+  })
+
+  it('is content with what is open when that is wanted again after a refusal', async () => {
+    const { supervisor, connector, start, want, clock } = await setUp()
+    await start()
+    connector.onOpen = () => {
+      throw refusal(9026)
+    }
+    want('localhost:2')
+    await supervisor.settled()
+    want('localhost:1')
+    await supervisor.settled()
+    await clock.advance(0)
+    expect(supervisor.status).toMatchObject({ state: 'online', problem: undefined })
+    expect(clock.sleeping).toBe(0)
+    expect(connector.journal).toEqual(['open a.test'])
+  })
+
+  it('moves to the next session while the one before serves, which it leaves alone', async () => {
+    const { connector, setLink, start, states } = await setUp()
+    await start()
+    const [first] = connector.sessions
+    await setLink(true)
+    expect(connector.journal).toEqual(['open a.test', 'open a.test'])
+    expect(connector.last.endpoints.has('a.test')).toBe(true)
+    expect(first?.endpoints.has('a.test')).toBe(true)
+    expect(states).toEqual(['opening', 'online'])
+  })
+
+  it('moves to the next session by closing first where nobody may take over', async () => {
+    const { connector, supervisor, setLink, start } = await setUp()
+    connector.onOpen = ({ domain }) => {
+      if (connector.online.includes(domain)) throw refusal(334)
+    }
+    await start()
+    await setLink(true)
+    expect(connector.journal).toEqual(['open a.test', 'close a.test', 'open a.test'])
+    expect(connector.last.endpoints.has('a.test')).toBe(true)
+    expect(supervisor.status.state).toBe('online')
+  })
+
+  it('is online on the earlier session until that ends, when the next one refuses it', async () => {
+    const { connector, supervisor, clock, setLink, start } = await setUp()
+    await start()
+    const [first] = connector.sessions
+    connector.onOpen = () => {
+      throw refusal(316)
+    }
+    await setLink(true)
+    expect(supervisor.status).toMatchObject({ state: 'online', problem: { reason: 'acl' } })
+    first?.lose()
+    supervisor.linkChanged()
+    await clock.advance(0)
+    expect(supervisor.status).toMatchObject({ state: 'refused', problem: { reason: 'acl' } })
+  })
+
+  it('forgets what the service closes while it is being replaced', async () => {
+    const { connector, supervisor, clock, start, want } = await setUp()
+    await start()
+    const before = connector.last.endpoints.get('a.test')
+    const opening = gate()
+    connector.onOpen = opening.wait
+    want('localhost:2')
+    await clock.advance(0)
+    before?.onDropped(networkProblem('moved away'))
+    opening.open()
+    await clock.advance(0)
+    expect(supervisor.status).toMatchObject({ state: 'online', problem: undefined })
+    before?.onDropped(networkProblem('moved away again'))
+    await clock.advance(0)
+    expect(supervisor.status.state).toBe('online')
+    expect(connector.last.endpoints.get('a.test')?.forwardsTo).toBe('localhost:2')
+  })
+
+  it('leaves the endpoint open when it is told to leave', async () => {
+    const { connector, supervisor, start } = await setUp()
+    await start()
+    await supervisor.leave()
+    expect(connector.journal).toEqual(['open a.test'])
+    expect(supervisor.status.state).toBe('closing')
   })
 
   it('settles on what is wanted last when that changes during an opening', async () => {

@@ -321,7 +321,7 @@ describe('replace', () => {
     expect([created, pending, tunnel.status.state]).toEqual([true, false, 'online'])
   })
 
-  it('closes the old and opens the new, under the same id', async () => {
+  it('opens the new and closes the old, under the same id', async () => {
     const { agent, connector, again } = await started()
     const { tunnel } = await agent.create(specOf('a'))
     const policy = { on_http_response: [] }
@@ -337,8 +337,8 @@ describe('replace', () => {
     })
     expect(connector.journal.slice(0, 3)).toEqual([
       'open a.site.test',
-      'close a.site.test',
       'open a.site.test',
+      'close a.site.test',
     ])
     const other = again()
     await other.start()
@@ -353,7 +353,7 @@ describe('replace', () => {
     expect(connector.journal).toEqual(['open a.site.test'])
   })
 
-  it('puts the old tunnel back when the service refuses the new one', async () => {
+  it('keeps the old tunnel open when the service refuses the new one', async () => {
     const { agent, connector, again } = await started()
     await agent.create(specOf('a'))
     connector.onOpen = ({ forwardsTo }) => {
@@ -364,6 +364,7 @@ describe('replace', () => {
     )
     expect(agent.find('a')).toMatchObject({ spec: specOf('a'), status: { state: 'online' } })
     expect(connector.last.endpoints.get('a.site.test')?.forwardsTo).toBe('localhost:1')
+    expect(connector.journal).toEqual(['open a.site.test'])
     const other = again()
     await other.start()
     expect(other.list()[0]?.spec).toEqual(specOf('a'))

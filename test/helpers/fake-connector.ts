@@ -61,15 +61,23 @@ export class FakeSession implements Session {
     this.request = request
   }
 
+  get isAlive(): boolean {
+    return !this.isClosed && !this.isLost
+  }
+
   async open(request: EndpointRequest): Promise<Listener> {
     const { domain } = request
     await this.#connector.onOpen(request)
-    if (this.isClosed || this.isLost) throw new ProblemError(networkProblem('the session is gone'))
+    if (!this.isAlive) throw new ProblemError(networkProblem('the session is gone'))
     this.#connector.journal.push(`open ${domain}`)
     this.endpoints.set(domain, request)
+    let isOpen = true
     const close = async () => {
       await this.#connector.onClose(domain)
-      if (this.endpoints.delete(domain)) this.#connector.journal.push(`close ${domain}`)
+      if (isOpen && this.isAlive) this.#connector.journal.push(`close ${domain}`)
+      isOpen = false
+      // The name may belong to another endpoint by now.
+      if (this.endpoints.get(domain) === request) this.endpoints.delete(domain)
     }
     return { url: `https://${domain}:8443`, close }
   }
