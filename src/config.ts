@@ -12,7 +12,8 @@ export interface Config {
   readonly agent: {
     readonly authtoken: Secret | undefined
     readonly authtokenFile: string | undefined
-    readonly serverAddr: string | undefined
+    /** None is the hosted service. */
+    readonly serverAddrs: readonly string[]
     readonly ingressAddr: ListenAddress | undefined
     readonly caCertPath: string | undefined
     readonly domain: string | undefined
@@ -69,7 +70,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       authtoken: settings.SVC_AUTHTOKEN,
       authtokenFile:
         credential(environment, 'svc-authtoken') ?? absolute(settings.SVC_AUTHTOKEN_FILE),
-      serverAddr: settings.SVC_SERVER_ADDR,
+      serverAddrs: settings.SVC_SERVER_ADDR,
       ingressAddr: settings.SVC_INGRESS_ADDR,
       caCertPath: absolute(settings.SVC_CA_CERT),
       domain: settings.AGENT_DOMAIN,

@@ -73,7 +73,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
       files: config.authtokenFile === undefined ? [] : [config.authtokenFile],
       value: config.authtoken,
     },
-    serverAddr: config.serverAddr,
+    serverAddrs: config.serverAddrs,
     ingress: config.ingressAddr,
     caCert: readCaCert(config.caCertPath),
     own: domain === undefined ? undefined : { domain, socketPath },

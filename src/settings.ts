@@ -24,9 +24,14 @@ const listen = z.string().transform((text, context): ListenAddress => {
   return z.NEVER
 })
 
-const hostPort = z
+/** Each address but the one that serves costs a connection at most; more would help nobody. */
+const MAX_SERVERS = 5
+const SERVERS = `must be host:port, or up to ${MAX_SERVERS} of them with commas between`
+const servers = z
   .string()
-  .refine((text) => parseListenAddress(text), 'must be host:port, such as gateway.lan:4443')
+  .transform((text) => text.split(',').map((address) => address.trim()))
+  .refine((all) => all.length <= MAX_SERVERS && all.every(isServer), SERVERS)
+const isServer = (text: string) => (parseListenAddress(text)?.port ?? 0) > 0
 
 const domain = z
   .string()
@@ -72,9 +77,11 @@ const outboundAllow = list.transform((texts, context): AllowEntry[] =>
 const SettingsSchema = z.strictObject({
   SVC_AUTHTOKEN: secret.optional().describe('authtoken of the service; better in a file'),
   SVC_AUTHTOKEN_FILE: z.string().optional().describe('file that holds the authtoken; watched'),
-  SVC_SERVER_ADDR: hostPort
-    .optional()
-    .describe('host:port of the gateway; unset: the hosted service'),
+  SVC_SERVER_ADDR: servers
+    .default([])
+    .describe(
+      'host:port of the gateway, or several with commas: a second session is kept ready; unset: the hosted service',
+    ),
   SVC_INGRESS_ADDR: listen
     .optional()
     .describe('host:port where this device reaches its public domain; unset: where DNS leads'),

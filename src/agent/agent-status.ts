@@ -1,23 +1,27 @@
 import { formatDuration } from '../base/duration.ts'
 import { hasSession, type LinkState } from './link-state.ts'
-import type { Reason } from './problem.ts'
+import type { Reason, ShownProblem } from './problem.ts'
+import type { StandbyStatus } from './sessions/standby.ts'
 import type { Tunnel } from './tunnel.ts'
 import type { TunnelState } from './tunnel-state.ts'
 import type { DamagedRow } from './tunnel-store.ts'
 
-/** The one SDK session, as people see it. Times are milliseconds since the epoch. */
-export interface LinkStatus {
+/** The SDK session that serves, as people see it. */
+export interface LinkStatus extends ShownProblem {
   readonly state: LinkState
   readonly since: number
   /** The same as a duration, which is right when the clock was set since then. */
   readonly forMs: number
-  readonly reason?: Reason
-  readonly serviceCode?: string | undefined
-  readonly remedy?: string
-  readonly lastError?: string
-  readonly nextRetryAt?: number | undefined
+  /** The address of the service that serves, or is tried; undefined is the hosted service. */
+  readonly serverAddr?: string | undefined
   /** Round trip of the last heartbeat. */
   readonly latencyMs?: number | undefined
+  /** Why no session can take the place of this one, which goes on serving until one does. */
+  readonly renewal?: ShownProblem | undefined
+  /** Another process with this device's identity wants to connect. */
+  readonly duplicate?: { readonly ip: string; readonly seenAt: number } | undefined
+  /** With several addresses. */
+  readonly standby?: StandbyStatus | undefined
 }
 
 /** Where the default policy in force came from. */
@@ -111,6 +115,7 @@ function complaintsOf(facts: AgentFacts): string[] {
   const complaints: string[] = []
   if (link.state !== 'up') complaints.push(linkSentence(facts))
   else complaints.push(...troubles(tunnels))
+  complaints.push(...sessionTroubles(link))
   if (link.state === 'up' && ownEndpoint?.reason) {
     complaints.push(ownSentence(ownEndpoint))
   }
@@ -128,6 +133,22 @@ function complaintsOf(facts: AgentFacts): string[] {
   return complaints
 }
 
+/** What is wrong beside the session that serves. */
+function sessionTroubles({ renewal, duplicate, standby }: LinkStatus): string[] {
+  const because = ({ reason, remedy = '' }: ShownProblem) => `${reason}. ${remedy}`.trimEnd()
+  const troubles: string[] = []
+  if (renewal) troubles.push(`still on the session from before: ${because(renewal)}`)
+  if (duplicate) {
+    troubles.push(
+      `another device at ${duplicate.ip} has the same identity: run device-agent identity reset on the one that is the copy`,
+    )
+  }
+  if (standby?.state === 'waiting' || standby?.state === 'refused') {
+    troubles.push(`no second session at ${standby.serverAddr}: ${because(standby)}`)
+  }
+  return troubles
+}
+
 function ownSentence({ domain, state, reason, remedy = '' }: OwnEndpointStatus): string {
   const where = `agent API ${state === 'online' ? 'online as before' : 'not online'} at ${domain}:`
   const what = reason === 'saturated' ? 'the device is' : where
@@ -139,6 +160,7 @@ function linkSentence({ link }: AgentFacts): string {
   const why = link.reason ? `: ${link.reason}. ${link.remedy ?? ''}`.trimEnd() : ''
   if (link.state === 'suspect') return `public address does not answer ${forHow}${why}`
   if (link.state === 'parked') return `stopped by the service ${forHow}${why}`
+  if (link.state === 'duplicate') return `another device has the same identity ${forHow}${why}`
   if (link.state === 'refused') return `service refuses this device ${forHow}${why}`
   if (link.reason === undefined) return `connecting to the service ${forHow}`
   // Nobody tried: there is nothing to connect with.

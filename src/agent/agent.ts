@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../base/clock.ts'
 import { withDeadline } from '../base/deadline.ts'
@@ -7,7 +8,7 @@ import type { Secret } from '../base/secret.ts'
 import type { Database } from '../store/database.ts'
 import { type AgentStatus, concludeStatus } from './agent-status.ts'
 import { AuthtokenSource } from './authtoken-source.ts'
-import type { Connector, Session } from './connector.ts'
+import type { Connector } from './connector.ts'
 import { loadDeviceId } from './device-id.ts'
 import { KeptValues } from './kept-values.ts'
 import { Link } from './link.ts'
@@ -38,8 +39,8 @@ export interface AgentOptions {
     readonly files: readonly string[]
     readonly value: Secret | undefined
   }
-  /** `host:port` of the service; undefined is the hosted one. */
-  readonly serverAddr: string | undefined
+  /** `host:port` of the service, several in the order of preference; none is the hosted one. */
+  readonly serverAddrs: readonly string[]
   /** PEM text of the CA that signs the service's certificates. */
   readonly caCert: string | undefined
   /** The API's public name and the unix socket (absolute path) that serves it. */
@@ -82,20 +83,22 @@ export class Agent {
   readonly #tunnels: Tunnels
   readonly #startedAt: number
   #deviceId = ''
+  /** With it our gateway tells another session of this process from another device. */
+  readonly #instance = randomUUID()
   #publicPort: string
-  #session: Session | undefined
   #isAnnounced = false
   #stopped: Promise<void> | undefined
 
   constructor(options: AgentOptions) {
-    const { database, clock, random, serverAddr, defaultPolicyPath, authtoken } = options
+    const { database, clock, random, serverAddrs, defaultPolicyPath, authtoken } = options
     this.#options = options
     this.#log = options.log.child({ room: 'agent' })
     this.#timings = options.timings ?? DEFAULT_TIMINGS
     this.#common = { clock, log: this.#log, ...(random && { random }) }
     this.#startedAt = clock.now()
     const everyMs = this.#timings.fileWatchMs
-    const letsServiceJudge = serverAddr === undefined && options.unknownActions !== 'refuse'
+    const isHosted = serverAddrs.length === 0
+    const letsServiceJudge = isHosted && options.unknownActions !== 'refuse'
     this.#policyChecker = new PolicyChecker({
       service: letsServiceJudge ? 'hosted' : 'embedded',
       log: this.#log,
@@ -139,9 +142,13 @@ export class Agent {
     this.#link.start()
   }
 
-  /** Closes every endpoint and the link; rows stay. Never takes longer than `stopMs`. */
+  /**
+   * Ends the link; rows stay. Our gateway holds the names, and what is under way may end; elsewhere
+   * the endpoints are closed. Never takes longer than `drainMs` and `stopMs`.
+   */
   stop(): Promise<void> {
-    this.#stopped ??= withDeadline(this.#stop(), this.#timings.stopMs, 'closing tunnels').catch(
+    const { drainMs, stopMs } = this.#timings
+    this.#stopped ??= withDeadline(this.#stop(), drainMs + stopMs, 'closing tunnels').catch(
       (error) => this.#log.warn({ err: error }, 'stopped without a farewell to the service'),
     )
     return this.#stopped
@@ -214,28 +221,37 @@ export class Agent {
     this.#authtoken.stop()
     this.#defaultPolicy.stop()
     this.#policyChecker.stop()
-    await Promise.all([this.#upstreams.stop(), this.#own?.stop(), this.#tunnels.stop()])
-    await this.#link.stop()
+    const { drainMs } = this.#timings
+    await Promise.all([this.#upstreams.stop(), this.#own?.leave(), this.#tunnels.leave()])
+    await this.#link.stop({ drainMs })
+    // Only now: what was under way needed the ways to the upstreams.
+    await this.#tunnels.stop()
   }
 
   #createLink(): Link {
-    const { connector, serverAddr, caCert, onPoisoned } = this.#options
-    const preflight = new Preflight({
-      serverAddr,
-      caCert,
-      serviceDate: () => readServiceDate(this.#timeSources(), this.#stopping.signal),
-      timings: this.#timings.preflight,
-      ...this.#common,
-    })
+    const { connector, serverAddrs, caCert, onPoisoned } = this.#options
+    const preflights = new Map<string | undefined, Preflight>()
+    for (const serverAddr of serverAddrs.length > 0 ? serverAddrs : [undefined]) {
+      const preflight = new Preflight({
+        serverAddr,
+        caCert,
+        serviceDate: () => readServiceDate(this.#timeSources(), this.#stopping.signal),
+        timings: this.#timings.preflight,
+        ...this.#common,
+      })
+      preflights.set(serverAddr, preflight)
+    }
     return new Link({
       connector,
-      serverAddr,
+      serverAddrs,
       caCert,
-      preflight: (signal) => preflight.run(signal),
+      hasStandby: true,
+      preflight: async (serverAddr, signal) => preflights.get(serverAddr)?.run(signal),
       authtoken: () => this.#authtoken.current,
-      metadata: () => JSON.stringify({ device_id: this.#deviceId }),
+      metadata: () => JSON.stringify({ device_id: this.#deviceId, instance: this.#instance }),
       timings: this.#timings.link,
-      onChange: () => this.#linkChanged(),
+      onChange: () => this.#announce(),
+      onSessions: () => this.#sessionsChanged(),
       onPoisoned,
       ...this.#common,
     })
@@ -293,14 +309,9 @@ export class Agent {
     this.#announce()
   }
 
-  #linkChanged(): void {
-    const { session } = this.#link
-    if (session !== this.#session) {
-      this.#session = session
-      this.#own?.linkChanged()
-      this.#tunnels.linkChanged()
-    }
-    this.#announce()
+  #sessionsChanged(): void {
+    this.#own?.linkChanged()
+    this.#tunnels.linkChanged()
   }
 
   #tunnelChanged(url: string | undefined): void {
@@ -325,8 +336,8 @@ export class Agent {
 
   /** Who may be asked for the time, most certain first. */
   #timeSources(): TimeSource[] {
-    const { own, ingress, serverAddr = HOSTED_SERVICE } = this.#options
-    const host = parseListenAddress(serverAddr)?.host
+    const { own, ingress, serverAddrs } = this.#options
+    const host = parseListenAddress(serverAddrs[0] ?? HOSTED_SERVICE)?.host
     return [
       ...(own ? [{ url: this.#urlOf(own.domain), connectTo: ingress }] : []),
       ...(host ? [{ url: `http://${host}` }] : []),

@@ -25,6 +25,8 @@ export interface ConnectRequest {
    * the session is being closed.
    */
   readonly onCommand: (command: ServiceCommand) => void
+  /** Another process with the same identity was refused; `ip` is where it is. Must not throw. */
+  readonly onDuplicate: (ip: string) => void
 }
 
 /** What the service may ask of a session: to be built anew, or to be ended for good. */
@@ -35,6 +37,12 @@ export interface Session {
   readonly isAlive: boolean
   /** Throws ProblemError. */
   open(request: EndpointRequest): Promise<Listener>
+  /**
+   * Asks the service to hold the names of this session, and waits until what is under way has ended,
+   * at most `withinMs`. Answers false where the service does not know that. Never throws. What is
+   * open stays with the service when the session is closed then.
+   */
+  drain(withinMs: number): Promise<boolean>
   /** Closes what is open, never throws. */
   close(): Promise<void>
 }

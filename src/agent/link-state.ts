@@ -1,6 +1,7 @@
 /**
  * Health of the one SDK session. `suspect`: connected, but the agent cannot reach itself through
  * the service, so nothing may be called online. `parked`: ended because the service said so.
+ * `duplicate`: another device is connected with the same identity.
  */
 export type LinkState =
   | 'connecting'
@@ -8,6 +9,7 @@ export type LinkState =
   | 'suspect'
   | 'waiting'
   | 'refused'
+  | 'duplicate'
   | 'parked'
   | 'stopped'
 
@@ -16,13 +18,20 @@ export type LinkEvent =
   | 'connected'
   | 'failed'
   | 'refused'
+  | 'duplicate'
   | 'park'
   | 'distrust'
   | 'trust'
   | 'stop'
 
 /** The ways down, the same from everywhere. */
-const DOWN = { failed: 'waiting', refused: 'refused', park: 'parked', stop: 'stopped' } as const
+const DOWN = {
+  failed: 'waiting',
+  refused: 'refused',
+  duplicate: 'duplicate',
+  park: 'parked',
+  stop: 'stopped',
+} as const
 
 const NEXT: Record<LinkState, Partial<Record<LinkEvent, LinkState>>> = {
   waiting: { ...DOWN, connect: 'connecting' },
@@ -30,6 +39,7 @@ const NEXT: Record<LinkState, Partial<Record<LinkEvent, LinkState>>> = {
   up: { ...DOWN, distrust: 'suspect' },
   suspect: { ...DOWN, trust: 'up' },
   refused: { ...DOWN, connect: 'connecting' },
+  duplicate: { ...DOWN, connect: 'connecting' },
   parked: { ...DOWN, connect: 'connecting' },
   stopped: {},
 }

@@ -1,82 +1,65 @@
-import { abortable } from '../base/abortable.ts'
 import { AutoResetEvent } from '../base/auto-reset-event.ts'
-import { Backoff } from '../base/backoff.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
-import { Secret } from '../base/secret.ts'
 import type { LinkStatus } from './agent-status.ts'
-import { type Connector, PoisonedError, type ServiceCommand, type Session } from './connector.ts'
+import { PoisonedError, type ServiceCommand, type Session } from './connector.ts'
 import { hasSession, type LinkEvent, type LinkState, nextLinkState } from './link-state.ts'
-import { type Problem, ProblemError, problemOf } from './problem.ts'
-import { refusalBackoff } from './refusal-backoff.ts'
+import { type Problem, problemOf, shownProblem } from './problem.ts'
+import { DuplicateNotice } from './sessions/duplicate-notice.ts'
+import { LinkPauses } from './sessions/link-pauses.ts'
+import type { LinkSession, SessionEvents } from './sessions/link-session.ts'
+import { RetiredSessions } from './sessions/retired-sessions.ts'
+import { AUTHTOKEN_CHANGED, RESTART_ASKED, STOP_ASKED } from './sessions/session-change.ts'
+import { SessionOpener, type SessionOpenerOptions } from './sessions/session-opener.ts'
+import { Standby } from './sessions/standby.ts'
 import type { LinkTimings } from './timings.ts'
 
-export interface LinkOptions {
-  readonly connector: Connector
-  /** Throws a ProblemError as long as a connect could not succeed. */
-  readonly preflight: (signal: AbortSignal) => Promise<void>
-  /** The token to use now, or why there is none; `authtokenChanged()` says that it is another. */
-  readonly authtoken: () => Secret | Problem
-  readonly serverAddr: string | undefined
-  readonly caCert: string | undefined
-  /** JSON text that says which device this is. */
-  readonly metadata: () => string
+export interface LinkOptions extends SessionOpenerOptions {
+  /** Keep a session ready at another address, where there are several. */
+  readonly hasStandby: boolean
   readonly timings: LinkTimings
   readonly random?: () => number
   readonly clock: Clock
   readonly log: Logger
   /** Called after every change of the status. */
   readonly onChange: () => void
+  /** Called when `session` is another one, and when one that was has ended. */
+  readonly onSessions: () => void
   /** The SDK hangs for good; the link stays down until the process is a new one. */
   readonly onPoisoned: () => void
 }
 
-const AUTHTOKEN_CHANGED: Problem = {
-  reason: 'auth',
-  detail: 'the authtoken changed',
-  remedy: 'Nothing to do: the agent connects with the new one.',
-  permanent: false,
-}
-
-const RESTART_ASKED: Problem = {
-  reason: 'network',
-  detail: 'the service asked for a new session',
-  remedy: 'Nothing to do: the agent connects again by itself.',
-  permanent: false,
-}
-
-/** `auth`: the account's owner says who may be connected, as with a credential that was revoked. */
-const STOP_ASKED: Problem = {
-  reason: 'auth',
-  detail: 'the service asked this device to stop',
-  remedy: 'Restart the agent, or give it another authtoken, to connect again.',
-  permanent: true,
-}
-
 /**
- * Keeps one SDK session up: connect, hold, pause, again. A lost session is never revived.
+ * Keeps one SDK session up: connect, hold, pause, again. A lost session is never revived. Where
+ * another one is wanted while it works, that one is connected first and takes its place.
  *
  * INVARIANTS
- * - `#run` alone connects, holds and closes sessions. The public methods note what happened, and wake
- *   it where it has to act; none but `stop()` waits for the SDK.
- * - No session is opened while an earlier one still works: that one holds its domains. A lost one is
- *   closed beside the next, because its close can take seconds.
+ * - `#run` alone connects. The public methods and what sessions tell note what happened, and wake it;
+ *   none but `stop()` waits for the SDK.
+ * - `#current` serves. A session whose place was taken is retired: the service ends it when nothing
+ *   is under way on it any more. Closed by us it would freeze what is, so that comes late.
  * - The state changes in `#move` alone, by the table of link-state.ts. `onChange` is called there, in
  *   the middle of a step: it must not wait for the link.
- * - What a session says of its end, or is told to do, reaches its own SessionLifecycle; an earlier
- *   one can neither end nor park the present one.
+ * - What a session says of its end, or is told to do, is looked at with the session in hand; an
+ *   earlier one can neither end nor park the present one.
  * - `authtoken()` gives the same object until the token is another one. It is compared by identity:
- *   with a copy each time, every session would end right after its connect.
+ *   with a copy each time, every session would be replaced right after its connect.
  */
 export class Link {
   readonly #options: LinkOptions
   readonly #log: Logger
-  readonly #backoff: Backoff
-  readonly #refusals: Backoff
+  readonly #pauses: LinkPauses
+  readonly #opener: SessionOpener
+  readonly #standby: Standby | undefined
   readonly #stopping = new AbortController()
   readonly #wakeUp = new AutoResetEvent()
-  /** Lost sessions that are still being put away. */
-  readonly #closing = new Set<Promise<void>>()
+  readonly #retired: RetiredSessions
+  readonly #duplicate: DuplicateNotice
+  readonly #events: SessionEvents = {
+    onEnd: (session) => this.#ended(session),
+    onCommand: (session, command) => this.#commanded(session, command),
+    onDuplicate: (ip) => this.#duplicated(ip),
+  }
   #running: Promise<void> | undefined
   #state: LinkState = 'waiting'
   #since: number
@@ -86,70 +69,97 @@ export class Link {
   /** Not of one session: it stays until a probe comes through. */
   #distrust: Problem | undefined
   #nextRetryAt: number | undefined
-  #latencyMs: number | undefined
-  /** The pause that the last failure asks for; undefined: until woken. */
-  #delayMs: number | undefined
-  #current: { readonly lifecycle: SessionLifecycle; readonly session: Session } | undefined
-  /** Of the newest session, also after that has ended; undefined again with a new authtoken. */
-  #newest: SessionLifecycle | undefined
+  #current: LinkSession | undefined
+  /** Which address is tried next, or serves. */
+  #place = 0
+  /** When the current session came up, monotonic. */
+  #upAt = 0
+  /** Why another session is wanted although the current one works. */
+  #renewal: Problem | undefined
+  /** Why that cannot be had. */
+  #renewalProblem: Problem | undefined
+  /** No connect before that, monotonic. Infinity: no use in trying before something changes. */
+  #tryAt = 0
+  #isParked = false
+  #isPoisoned = false
 
   constructor(options: LinkOptions) {
     this.#options = options
     this.#log = options.log
-    const { backoffBaseMs, backoffCapMs, refusal } = options.timings
     const random = options.random && { random: options.random }
-    this.#backoff = new Backoff({ baseMs: backoffBaseMs, capMs: backoffCapMs, ...random })
-    this.#refusals = refusalBackoff(refusal, random)
+    this.#pauses = new LinkPauses({ timings: options.timings, ...random })
+    this.#opener = new SessionOpener(options)
+    const { retireMs, duplicateShownMs: shownMs } = options.timings
+    const { clock, onSessions } = options
+    this.#retired = new RetiredSessions({ retireMs, clock, onClosed: onSessions })
+    this.#duplicate = new DuplicateNotice({ shownMs, clock })
+    if (options.hasStandby && this.#opener.places > 1) this.#standby = this.#createStandby(random)
     this.#since = options.clock.now()
     this.#changedAt = options.clock.monotonic()
   }
 
   /** The session to open endpoints on, while there is one. */
   get session(): Session | undefined {
-    return hasSession(this.#state) ? this.#current?.session : undefined
+    return hasSession(this.#state) ? this.#current?.sdk : undefined
   }
 
   /** `since` is when the link came up or went down; attempts in between do not count. */
   get status(): LinkStatus {
     const problem = this.#state === 'suspect' ? this.#distrust : this.#problem
+    const isRenewing = this.#current !== undefined && this.#renewalProblem !== undefined
     return {
       state: this.#state,
       since: this.#since,
       forMs: this.#options.clock.monotonic() - this.#changedAt,
-      nextRetryAt: this.#nextRetryAt,
-      latencyMs: this.session && this.#latencyMs,
-      ...(problem && {
-        reason: problem.reason,
-        serviceCode: problem.serviceCode,
-        remedy: problem.remedy,
-        lastError: problem.detail,
-      }),
+      serverAddr: this.#opener.addressOf(this.#current?.place ?? this.#place),
+      nextRetryAt: isRenewing ? undefined : this.#nextRetryAt,
+      latencyMs: this.session && this.#current?.latencyMs,
+      ...shownProblem(problem),
+      renewal: isRenewing
+        ? { ...shownProblem(this.#renewalProblem), nextRetryAt: this.#nextRetryAt }
+        : undefined,
+      duplicate: this.#duplicate.current,
+      standby: this.#standby?.status,
     }
   }
 
   start(): void {
     this.#running ??= this.#run(this.#stopping.signal)
+    this.#standby?.start()
   }
 
-  async stop(): Promise<void> {
+  /**
+   * Our gateway holds the names of the session, and what is under way may end within `drainMs`; the
+   * hosted service knows nothing of that.
+   */
+  async stop({ drainMs }: { drainMs: number }): Promise<void> {
     this.#stopping.abort(new Error('the link is stopping'))
-    this.#current?.lifecycle.changed.set()
     this.#wakeUp.set()
-    await this.#running
-    await Promise.all(this.#closing)
+    await Promise.all([this.#running, this.#standby?.stop()])
+    const session = this.#current
+    const isOurs = session && this.#opener.addressOf(session.place) !== undefined
+    if (isOurs) await session.sdk.drain(drainMs)
+    this.#current = undefined
+    if (session) this.#retired.close(session)
+    await this.#retired.stop()
     this.#move('stop')
   }
 
-  /** Gives the session up although it looks alive, and connects again. */
+  /** Another session takes the place of the present one, although that looks alive. */
   rebuild(problem: Problem): void {
-    this.#current?.lifecycle.end(problem, false)
+    this.#renew(problem)
   }
 
   /** Connects with the new token at once, whatever the link is waiting for. */
   authtokenChanged(): void {
-    this.#newest = undefined
-    this.rebuild(AUTHTOKEN_CHANGED)
-    this.#resetPauses()
+    this.#isParked = false
+    this.#pauses.reset()
+    this.#tryAt = 0
+    const session = this.#current
+    if (session && this.#opener.hasAuthtoken) this.#renewal = AUTHTOKEN_CHANGED
+    // The token was taken away: nothing may go on with it.
+    else if (session) this.#giveUp(session)
+    this.#standby?.renew()
     this.#wakeUp.set()
   }
 
@@ -165,107 +175,190 @@ export class Link {
   }
 
   async #run(signal: AbortSignal): Promise<void> {
+    const { clock } = this.#options
     while (!signal.aborted) {
-      try {
-        await this.#connect(signal)
-        await this.#hold(signal)
-      } catch (error) {
-        if (signal.aborted) return
-        this.#fail(problemOf(error))
-        if (error instanceof PoisonedError) return this.#giveUp()
-      }
-      await this.#pause(signal)
+      const isContent = this.#current !== undefined && this.#renewal === undefined
+      const waitMs = isContent ? Infinity : this.#tryAt - clock.monotonic()
+      if (waitMs > 0) await this.#wakeUp.wait(clock, Number.isFinite(waitMs) ? waitMs : undefined)
+      else await this.#try(signal)
     }
   }
 
-  async #connect(signal: AbortSignal): Promise<void> {
-    const { connector, preflight, authtoken, serverAddr, caCert, metadata } = this.#options
-    if (this.#newest?.isStopped) throw new ProblemError(STOP_ASKED)
-    const token = authtoken()
-    if (!(token instanceof Secret)) throw new ProblemError(token)
-    this.#move('connect')
-    await preflight(signal)
-    const lifecycle = new SessionLifecycle()
-    this.#newest = lifecycle
-    const connecting = connector.connect({
-      authtoken: token,
-      serverAddr,
-      caCert,
-      metadata: metadata(),
-      onLost: (problem) => lifecycle.end(problem, true),
-      onHeartbeat: (latencyMs) => {
-        this.#latencyMs = latencyMs
-      },
-      onCommand: (command) => lifecycle.obey(command),
-    })
+  async #try(signal: AbortSignal): Promise<void> {
+    this.#nextRetryAt = undefined
     try {
-      this.#current = { lifecycle, session: await abortable(connecting, signal) }
-      if (authtoken() !== token) lifecycle.end(AUTHTOKEN_CHANGED, false)
+      this.#opener.requireAuthtoken()
+      this.#move('connect')
+      const session = await this.#opener.open(this.#place, this.#events, signal)
+      this.#adopt(session)
     } catch (error) {
-      // A connect cannot be taken back: when it still succeeds, its session is put away.
-      if (signal.aborted) connecting.then((session) => session.close()).catch(() => {})
-      throw error
+      if (signal.aborted) return
+      this.#failTry(error)
     }
   }
 
-  /** Returns when the session has ended or the agent stops. */
-  async #hold(signal: AbortSignal): Promise<void> {
-    if (!this.#current) return
-    const { lifecycle, session } = this.#current
-    const { clock, timings } = this.#options
-    const upAt = clock.monotonic()
+  #failTry(error: unknown): void {
+    this.#nextPlace()
+    const problem = problemOf(error)
+    const isPoisoned = error instanceof PoisonedError
+    const isUseless = isPoisoned || !this.#opener.hasAuthtoken
+    this.#fail(problem, isUseless ? Infinity : this.#pauses.after(problem))
+    if (isPoisoned) this.#poisoned()
+  }
+
+  /** The session serves from now on; the one that did is left to the service. */
+  #adopt(session: LinkSession): void {
+    if (this.#isParked || session.asked === 'stop') this.#park(session)
+    else if (session.problem) this.#lost(session, session.problem)
+    else this.#serve(session)
+  }
+
+  /** It broke before it could serve. */
+  #lost(session: LinkSession, problem: Problem): void {
+    this.#retired.close(session)
+    this.#fail(problem, this.#pauses.after(problem))
+  }
+
+  #serve(session: LinkSession): void {
+    const before = this.#current
+    this.#current = session
+    this.#place = session.place
+    this.#upAt = this.#options.clock.monotonic()
     this.#problem = undefined
+    this.#renewal = undefined
+    this.#renewalProblem = undefined
+    this.#nextRetryAt = undefined
+    if (session.asked === 'restart') this.#renew(RESTART_ASKED)
+    if (!this.#opener.isCurrent(session)) this.#renew(AUTHTOKEN_CHANGED, 0)
+    if (before) this.#retired.retire(before)
+    // The one before may have ended while this one was being connected.
+    this.#move('connect')
     this.#move('connected')
     if (this.#distrust) this.#move('distrust')
-    while (!lifecycle.problem && !signal.aborted) await lifecycle.changed.wait()
+    this.#standby?.changed()
+    this.#options.onSessions()
+    this.#options.onChange()
+  }
+
+  #ended(session: LinkSession): void {
+    const { problem } = session
+    if (this.#standby?.has(session)) this.#standby.renew()
+    else if (session === this.#current && problem) this.#lose(session, problem)
+    else this.#retired.finish(session)
+  }
+
+  #lose(session: LinkSession, problem: Problem): void {
+    this.#leaveCurrent()
+    this.#retired.close(session)
+    if (this.#stopping.signal.aborted) return
+    const pauseMs = this.#pauses.afterLoss(problem, this.#options.clock.monotonic() - this.#upAt)
+    const next = this.#standby?.take()
+    if (next) {
+      this.#log.warn({ detail: problem.detail }, 'link down, the second session takes over')
+      this.#adopt(next)
+    } else {
+      this.#nextPlace()
+      this.#fail(problem, pauseMs)
+      if (this.#isPoisoned) this.#poisoned()
+      this.#options.onSessions()
+    }
+    this.#wakeUp.set()
+  }
+
+  #commanded(session: LinkSession, command: ServiceCommand): void {
+    const isStandby = this.#standby?.has(session)
+    if (session !== this.#current && !isStandby) return
+    if (command === 'stop') this.#park(session)
+    else if (isStandby) this.#standby?.renew()
+    else this.#renew(RESTART_ASKED)
+    this.#wakeUp.set()
+  }
+
+  /** Ended for good, unless the token changes: the session may be the link's or a new one. */
+  #park(session: LinkSession): void {
+    this.#isParked = true
+    const current = this.#current
+    this.#leaveCurrent()
+    this.#fail(STOP_ASKED, Infinity)
+    if (!this.#standby?.has(session)) this.#retired.close(session)
+    if (current && current !== session) this.#retired.close(current)
+    this.#options.onSessions()
+    this.#standby?.changed()
+  }
+
+  #giveUp(session: LinkSession): void {
+    this.#leaveCurrent()
+    this.#retired.close(session)
+    this.#options.onSessions()
+  }
+
+  /** Where there are several addresses, the next try goes to another one. */
+  #nextPlace(): void {
+    this.#place = (this.#place + 1) % this.#opener.places
+  }
+
+  #leaveCurrent(): void {
     this.#current = undefined
-    const upMs = clock.monotonic() - upAt
-    if (upMs >= timings.stableMs) this.#resetPauses()
-    const isQuick = lifecycle.isDead && upMs >= timings.quickAfterMs
-    if (lifecycle.problem) this.#fail(lifecycle.problem, isQuick)
-    const closing = session.close()
-    this.#closing.add(closing)
-    void closing.then(() => this.#closing.delete(closing))
-    // A session that works holds its domains: the next one would be told that they are taken.
-    if (!lifecycle.isDead) await closing
+    this.#renewal = undefined
+    this.#renewalProblem = undefined
   }
 
-  #giveUp(): void {
-    this.#nextRetryAt = undefined
-    this.#options.onPoisoned()
+  /** A session that has just come up gets a pause: a service may ask again and again. */
+  #renew(problem: Problem, pauseMs?: number): void {
+    const now = this.#options.clock.monotonic()
+    if (!this.#current || this.#renewal) return
+    this.#renewal = problem
+    this.#place = this.#current.place
+    this.#tryAt = now + (pauseMs ?? this.#pauses.afterLoss(problem, now - this.#upAt))
+    this.#log.info({ detail: problem.detail }, 'another session is to take the place of this one')
+    this.#wakeUp.set()
   }
 
-  /** `isQuick`: the link was up a moment ago, and who serves it may be back already. */
-  #fail(problem: Problem, isQuick = false): void {
-    const isNews = this.#problem?.detail !== problem.detail
-    this.#problem = problem
-    const delayMs = isQuick ? this.#quickMs() : this.#delayAfter(problem)
-    this.#nextRetryAt = delayMs === undefined ? undefined : this.#options.clock.now() + delayMs
-    this.#delayMs = delayMs
+  /** Nothing serves, or what serves cannot be replaced: it is tried again after the pause. */
+  #fail(problem: Problem, delayMs: number): void {
+    const { clock } = this.#options
+    const known = this.#current ? this.#renewalProblem : this.#problem
+    const isNews = known?.detail !== problem.detail
+    this.#tryAt = clock.monotonic() + delayMs
+    this.#nextRetryAt = Number.isFinite(delayMs) ? clock.now() + delayMs : undefined
     const { detail, reason, serviceCode } = problem
-    this.#log[isNews ? 'warn' : 'debug']({ reason, detail, serviceCode, delayMs }, 'link down')
+    const level = isNews ? 'warn' : 'debug'
+    const what = this.#current ? 'no other session' : 'link down'
+    const pause = Number.isFinite(delayMs) ? { delayMs } : {}
+    this.#log[level]({ reason, detail, serviceCode, ...pause }, what)
+    if (this.#current) {
+      this.#renewalProblem = problem
+      this.#options.onChange()
+      return
+    }
+    this.#problem = problem
     this.#move(eventOf(problem))
   }
 
-  /** Undefined: no use in trying before something changes. */
-  #delayAfter(problem: Problem): number | undefined {
-    if (problem === this.#options.authtoken() || problem === STOP_ASKED) return undefined
-    return (problem.permanent ? this.#refusals : this.#backoff).next()
+  /** A session that serves goes on: the process has to be another one when it ends. */
+  #poisoned(): void {
+    this.#isPoisoned = true
+    if (!this.#current) this.#options.onPoisoned()
   }
 
-  #quickMs(): number {
-    const { random = Math.random, timings } = this.#options
-    return Math.ceil(timings.quickMs * (1 - random()))
+  #duplicated(ip: string): void {
+    if (this.#duplicate.note(ip)) this.#log.warn({ ip }, 'another device has the same identity')
+    this.#options.onChange()
   }
 
-  #resetPauses(): void {
-    this.#backoff.reset()
-    this.#refusals.reset()
-  }
-
-  async #pause(signal: AbortSignal): Promise<void> {
-    if (!signal.aborted) await this.#wakeUp.wait(this.#options.clock, this.#delayMs)
-    this.#nextRetryAt = undefined
+  #createStandby(random: { random: () => number } | undefined): Standby {
+    const { timings, clock, log, onChange } = this.#options
+    return new Standby({
+      opener: this.#opener,
+      events: this.#events,
+      serving: () => this.#current?.place,
+      timings,
+      clock,
+      log,
+      onChange,
+      onPoisoned: () => this.#poisoned(),
+      ...random,
+    })
   }
 
   #move(event: LinkEvent): void {
@@ -283,33 +376,11 @@ export class Link {
 
 function eventOf(problem: Problem): LinkEvent {
   if (problem === STOP_ASKED) return 'park'
+  if (problem.reason === 'duplicate') return 'duplicate'
   return problem.permanent ? 'refused' : 'failed'
 }
 
 /** What `since` counts: the tries while the link is down are one and the same outage. */
 function kindOf(state: LinkState): string {
-  return state === 'connecting' || state === 'waiting' || state === 'refused' ? 'down' : state
-}
-
-/** Whether one session still serves, as its callbacks tell it. */
-class SessionLifecycle {
-  readonly changed = new AutoResetEvent()
-  /** Why the session ended. */
-  problem: Problem | undefined
-  /** False when the session was given up by us and still answers. */
-  isDead = false
-  /** The service wants no session after this one. */
-  isStopped = false
-
-  /** A stop counts whatever else ended the session: the service was told that it is obeyed. */
-  obey(command: ServiceCommand): void {
-    this.isStopped ||= command === 'stop'
-    this.end(command === 'stop' ? STOP_ASKED : RESTART_ASKED, false)
-  }
-
-  end(problem: Problem, isDead: boolean): void {
-    this.problem ??= problem
-    this.isDead ||= isDead
-    this.changed.set()
-  }
+  return ['connecting', 'waiting', 'refused', 'duplicate'].includes(state) ? 'down' : state
 }

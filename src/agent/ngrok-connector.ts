@@ -14,6 +14,7 @@ import {
   PoisonedError,
   type Session,
 } from './connector.ts'
+import { DRAIN_DOMAIN, DRAINED, drainNotice, duplicateIn } from './gateway-notice.ts'
 import { networkProblem, type Problem, ProblemError } from './problem.ts'
 import { serviceProblem } from './service-error.ts'
 
@@ -81,9 +82,14 @@ export class NgrokConnector implements Connector {
         if (latencyMs !== null) request.onHeartbeat(latencyMs)
         else liveness.lose(`no heartbeat for ${intervalS + toleranceS} s`)
       })
-      // The SDK tells the service yes whatever these do; to updates, which have none, it says no.
+      // The SDK tells the service yes whatever these do. An update carries notices of our gateway;
+      // what is really one is not obeyed.
       .handleRestartCommand(() => request.onCommand('restart'))
       .handleStopCommand(() => request.onCommand('stop'))
+      .handleUpdateCommand(({ version }) => {
+        const ip = duplicateIn(version)
+        if (ip !== undefined) request.onDuplicate(ip)
+      })
     if (request.serverAddr !== undefined) builder.serverAddr(request.serverAddr)
     if (request.caCert !== undefined) builder.caCert(Buffer.from(request.caCert))
     const session = await this.#connect(builder, request.authtoken)
@@ -165,6 +171,7 @@ class NgrokSession implements Session {
   readonly #parts: SessionParts
   readonly #rpcs = new Semaphore(RPC_AT_ONCE)
   readonly #open = new Set<Sdk.Listener>()
+  #isDrained = false
 
   constructor(session: Sdk.Session, parts: SessionParts) {
     this.#session = session
@@ -200,16 +207,38 @@ class NgrokSession implements Session {
     return abortable(rpc, liveness.signal)
   }
 
+  async drain(withinMs: number): Promise<boolean> {
+    const { deadlines, liveness } = this.#parts
+    if (liveness.isDead) return false
+    const builder = this.#session
+      .httpEndpoint()
+      .domain(DRAIN_DOMAIN)
+      .metadata(drainNotice(withinMs))
+    try {
+      const rpc = this.#rpc(builder.listen(), withinMs + deadlines.bindMs, 'draining')
+      const listener = await abortable(rpc, liveness.signal)
+      this.#isDrained = DRAINED.test(listener.url() ?? '')
+      // A service that takes it for an endpoint like any other.
+      if (!this.#isDrained) await this.#attempt(listener.close(), 'closing an endpoint')
+    } catch (error) {
+      this.#parts.log.debug({ err: messageOf(error, this.#parts.authtoken) }, 'not drained')
+    }
+    return this.#isDrained
+  }
+
   /**
    * While the link works the endpoints go first: the SDK leaves the TCP connection open, so they
    * would stay online. On a dead link the session goes first, because its close hangs behind any
    * other call; then the listeners, which the SDK keeps in a list of its own until each is closed.
+   * What was drained is held by the service for whoever comes next: closed, it would be gone.
    */
   async close(): Promise<void> {
     const isDead = this.#parts.liveness.isDead
     this.#parts.liveness.close()
     const listeners = [...this.#open]
-    if (isDead) {
+    if (this.#isDrained) {
+      await this.#attempt(this.#session.close(), 'closing a drained session')
+    } else if (isDead) {
       await this.#attempt(this.#session.close(), 'closing a lost session')
       await Promise.all(listeners.map((listener) => this.#close(listener)))
     } else {

@@ -92,6 +92,12 @@ export class OwnEndpoint {
     await this.#supervisor.stop()
   }
 
+  /** Stops with the endpoint left to the service. */
+  async leave(): Promise<void> {
+    await this.probe.stop()
+    await this.#supervisor.leave()
+  }
+
   linkChanged(): void {
     this.#supervisor.linkChanged()
   }

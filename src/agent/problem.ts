@@ -7,6 +7,7 @@ export type Reason =
   | 'auth'
   | 'acl'
   | 'conflict'
+  | 'duplicate'
   | 'policy'
   | 'limit'
   | 'saturated'
@@ -25,6 +26,15 @@ export interface Problem {
   readonly permanent: boolean
   /** The service's own code, such as `ERR_NGROK_334`. */
   readonly serviceCode?: string | undefined
+}
+
+/** A Problem, as people see it; empty when there is none. Times are milliseconds since the epoch. */
+export interface ShownProblem {
+  readonly reason?: Reason
+  readonly serviceCode?: string | undefined
+  readonly remedy?: string
+  readonly lastError?: string
+  readonly nextRetryAt?: number | undefined
 }
 
 /** A Problem on its way up. */
@@ -69,4 +79,10 @@ export function networkProblem(detail: string): Problem {
     remedy: 'Check the network of the device; the agent connects again by itself.',
     permanent: false,
   }
+}
+
+export function shownProblem(problem: Problem | undefined): ShownProblem {
+  if (!problem) return {}
+  const { reason, serviceCode, remedy, detail } = problem
+  return { reason, serviceCode, remedy, lastError: detail }
 }

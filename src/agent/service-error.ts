@@ -58,6 +58,15 @@ const MEANINGS: readonly Meaning[] = [
     remedy: 'Close the domain where it is online, or use another one.',
   },
   {
+    // Of our gateway alone.
+    codes: [830],
+    reason: 'duplicate',
+    permanent: true,
+    answer: 'service-refused',
+    remedy:
+      'Two devices have the same identity: run device-agent identity reset on the one that is the copy.',
+  },
+  {
     codes: [9025, 9026],
     reason: 'policy',
     permanent: true,

@@ -9,7 +9,9 @@ export interface AgentTimings {
   readonly fileWatchMs: number
   /** How long a create or replace waits for the service before it answers "pending". */
   readonly settleMs: number
-  /** How long a stop may take to close endpoints and link. */
+  /** How long what is under way may take to end when the agent stops; our gateway alone knows. */
+  readonly drainMs: number
+  /** How long a stop may take beside that. */
   readonly stopMs: number
 }
 
@@ -22,6 +24,12 @@ export interface LinkTimings {
   readonly quickMs: number
   readonly quickAfterMs: number
   readonly refusal: RefusalTimings
+  /** Pause of a device that is another one's duplicate; a little longer by chance. */
+  readonly duplicateRetryMs: number
+  /** How long the other one is told of a duplicate after it was seen. */
+  readonly duplicateShownMs: number
+  /** A session whose place another one has taken is closed after this, if the service does not. */
+  readonly retireMs: number
 }
 
 /**
@@ -74,6 +82,11 @@ export const DEFAULT_TIMINGS: AgentTimings = {
     quickMs: 30,
     quickAfterMs: 1_000,
     refusal: REFUSAL,
+    // At most four tries an hour.
+    duplicateRetryMs: 900_000,
+    duplicateShownMs: 1_200_000,
+    // Our gateway ends it itself, within 10 s. Downloads from another service get a minute.
+    retireMs: 60_000,
   },
   preflight: { dnsMs: 5_000, connectMs: 5_000, tlsMs: 5_000 },
   tunnel: {
@@ -90,5 +103,6 @@ export const DEFAULT_TIMINGS: AgentTimings = {
   upstream: { intervalMs: 10_000, connectMs: 2_000 },
   fileWatchMs: 2_000,
   settleMs: 15_000,
+  drainMs: 10_000,
   stopMs: 4_000,
 }

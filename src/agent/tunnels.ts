@@ -66,7 +66,7 @@ interface Entry {
  *   lock and the row would belong to another tunnel otherwise.
  * - Each entry has one supervisor and one watch on its upstream, and whoever takes the entry away
  *   ends both.
- * - After `stop()` no endpoint is opened: creates are refused, and a supervisor that has closed stays
+ * - After `stop()` and `leave()` no endpoint is opened: creates are refused, and a supervisor that has closed stays
  *   closed.
  */
 export class Tunnels {
@@ -104,10 +104,19 @@ export class Tunnels {
 
   /** Closes every endpoint; rows stay. */
   async stop(): Promise<void> {
+    const supervisors = this.#end()
+    for (const { unwatch } of this.#entries.values()) unwatch()
+    await Promise.all(supervisors.map((supervisor) => supervisor.stop()))
+  }
+
+  /** Opens nothing any more, with every endpoint left to the service; `stop()` ends the rest. */
+  async leave(): Promise<void> {
+    await Promise.all(this.#end().map((supervisor) => supervisor.leave()))
+  }
+
+  #end(): TunnelSupervisor[] {
     this.#isStopping = true
-    const entries = [...this.#entries.values()]
-    for (const { unwatch } of entries) unwatch()
-    await Promise.all(entries.map(({ supervisor }) => supervisor.stop()))
+    return [...this.#entries.values()].map(({ supervisor }) => supervisor)
   }
 
   list(): Tunnel[] {

@@ -1,8 +1,9 @@
 import * as z from 'zod'
 import type { AgentStatus, LinkStatus, OwnEndpointStatus } from '../agent/agent-status.ts'
+import type { StandbyStatus } from '../agent/sessions/standby.ts'
 import type { StorageReport } from '../store/database.ts'
 import { IsoTime, isoTime, isoTimeOrNull } from './iso-time.ts'
-import { problemFields, problemView } from './problem-view.ts'
+import { ProblemView, problemFields, problemView } from './problem-view.ts'
 
 const Count = z.number().min(0)
 
@@ -14,10 +15,38 @@ export const StatusView = z.strictObject({
   started_at: IsoTime,
   device_id: z.string(),
   link: z.strictObject({
-    state: z.enum(['connecting', 'up', 'suspect', 'waiting', 'refused', 'parked', 'stopped']),
+    state: z.enum([
+      'connecting',
+      'up',
+      'suspect',
+      'waiting',
+      'refused',
+      'duplicate',
+      'parked',
+      'stopped',
+    ]),
     since: IsoTime,
     ...problemFields,
     latency_ms: z.number().nullable(),
+    server_addr: z
+      .string()
+      .nullable()
+      .describe('which address serves, or is tried; null is the hosted service'),
+    renewal: ProblemView.nullable().describe(
+      'why no other session can take the place of this one, as with a new authtoken that is refused',
+    ),
+    duplicate: z
+      .strictObject({ ip: z.string(), seen_at: IsoTime })
+      .nullable()
+      .describe('another device that wants to connect with the identity of this one'),
+    standby: z
+      .strictObject({
+        state: z.enum(['idle', 'connecting', 'ready', 'waiting', 'refused', 'stopped']),
+        server_addr: z.string().nullable(),
+        ...problemFields,
+      })
+      .nullable()
+      .describe('the second session, with several addresses in SVC_SERVER_ADDR'),
   }),
   tunnels: z.strictObject({
     opening: Count,
@@ -101,6 +130,20 @@ function linkView(link: LinkStatus): StatusView['link'] {
     since: isoTime(link.since),
     ...problemView(link),
     latency_ms: link.latencyMs ?? null,
+    server_addr: link.serverAddr ?? null,
+    renewal: link.renewal ? problemView(link.renewal) : null,
+    duplicate: link.duplicate
+      ? { ip: link.duplicate.ip, seen_at: isoTime(link.duplicate.seenAt) }
+      : null,
+    standby: link.standby ? standbyView(link.standby) : null,
+  }
+}
+
+function standbyView(standby: StandbyStatus): StatusView['link']['standby'] {
+  return {
+    state: standby.state,
+    server_addr: standby.serverAddr ?? null,
+    ...problemView(standby),
   }
 }
 

@@ -50,7 +50,7 @@ async function start(
     import('./supervised-daemon.ts'),
   ])
   const domain = agentDomain(config)
-  if (config.agent.authtoken || config.agent.authtokenFile || config.agent.serverAddr) {
+  if (config.agent.authtoken || config.agent.authtokenFile || config.agent.serverAddrs.length > 0) {
     log.warn('up runs its own gateway: SVC_AUTHTOKEN and SVC_SERVER_ADDR are for run')
   }
   const authtokenPath = join(config.agent.dataDir, 'authtoken')
@@ -64,7 +64,7 @@ async function start(
     domain,
     authtoken,
     authtokenFile: undefined,
-    serverAddr: localAddress(addresses.agent),
+    serverAddrs: [localAddress(addresses.agent)],
     // Whatever the domain is and wherever DNS leads, up serves it here.
     ingressAddr: parseListenAddress(localAddress(addresses.https)),
     caCertPath: addresses.caCertPath,

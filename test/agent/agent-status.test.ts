@@ -81,6 +81,46 @@ describe('concludeStatus', () => {
     })
   })
 
+  it.each<[string, Partial<LinkStatus>]>([
+    [
+      'still on the session from before: auth. Put a valid one there.',
+      { renewal: { reason: 'auth', remedy: 'Put a valid one there.', lastError: 'refused' } },
+    ],
+    [
+      'another device at 10.0.0.3 has the same identity: run device-agent identity reset on the one that is the copy',
+      { duplicate: { ip: '10.0.0.3', seenAt: NOW } },
+    ],
+    [
+      'no second session at b.test:1: network. Check it.',
+      {
+        standby: {
+          state: 'waiting',
+          serverAddr: 'b.test:1',
+          reason: 'network',
+          remedy: 'Check it.',
+        },
+      },
+    ],
+  ])('is online, and tells what is wrong beside that: %s', (trouble, change) => {
+    expect(conclude({ tunnels: [tunnel()], link: { ...UP, ...change } })).toMatchObject({
+      verdict: `the tunnel is online; ${trouble}`,
+      healthy: false,
+      ready: true,
+    })
+  })
+
+  it('is healthy while the second session is being connected', () => {
+    const standby = { state: 'connecting', serverAddr: 'b.test:1' } as const
+    expect(conclude({ tunnels: [tunnel()], link: { ...UP, standby } }).healthy).toBe(true)
+  })
+
+  it('says that it is a duplicate, not that the service cannot be reached', () => {
+    const link = { ...DOWN, state: 'duplicate', reason: 'duplicate', remedy: 'Reset it.' } as const
+    expect(conclude({ link }).verdict).toBe(
+      'no tunnels; another device has the same identity for 3 min: duplicate. Reset it.',
+    )
+  })
+
   it('says what is online as before, because what is wanted now cannot be opened', () => {
     const kept = { reason: 'policy', remedy: 'Correct it.' } as const
     expect(conclude({ tunnels: [tunnel(kept)], ownEndpoint: own(kept) })).toMatchObject({

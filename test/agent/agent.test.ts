@@ -163,7 +163,10 @@ describe('the link', () => {
     await linkUp(agent)
     const { deviceId } = agent.status()
     expect(deviceId).toMatch(/^dev_/)
-    expect(JSON.parse(connector.last.request.metadata)).toEqual({ device_id: deviceId })
+    expect(JSON.parse(connector.last.request.metadata)).toEqual({
+      device_id: deviceId,
+      instance: expect.stringMatching(/^[0-9a-f-]{36}$/),
+    })
   })
 
   it('says when only a new process helps', async () => {
@@ -216,7 +219,7 @@ describe('the own endpoint', () => {
     })
     // Two failures in a row build a new link, which is not believed either.
     await eventually(() => expect(connector.sessions.length).toBeGreaterThan(1))
-    expect(first?.isClosed).toBe(true)
+    expect(first?.isClosed).toBe(false)
     await eventually(() => expect(connector.online).toContain('a.site.test'))
     expect(agent.find('a').status.state).not.toBe('online')
     setReachable(true)
@@ -381,32 +384,41 @@ describe('stop', () => {
     expect(connector.connects).toBe(0)
   })
 
-  it('closes the endpoints, then the session, and keeps the rows', async () => {
+  it('drains the session of our gateway, closes no endpoint, and keeps the rows', async () => {
     const { agent, connector, again } = await agentOnFake({ own: OWN })
     await agent.start()
     await linkUp(agent)
     await agent.create(specOf('a'))
     connector.journal.length = 0
-    await agent.stop()
-    expect(connector.journal.sort()).toEqual([
-      'close a.site.test',
-      'close localhost',
-      'close session',
-    ])
+    const draining = gate()
+    connector.onDrain = async () => {
+      await draining.wait()
+      return true
+    }
+    const stopped = agent.stop()
+    await eventually(() => expect(connector.journal).toEqual(['drain 500']))
+    await expect(agent.create(specOf('b'))).rejects.toMatchObject({ code: 'shutting-down' })
+    draining.open()
+    await stopped
+    expect(connector.journal).toEqual(['drain 500', 'close session'])
     const next = again()
     await next.start()
     expect(next.list()).toHaveLength(1)
   })
 
   it('does not wait for a service that says nothing', async () => {
-    const { agent, connector } = await agentOnFake({ timings: { ...FAST_TIMINGS, stopMs: 100 } })
+    const timings = { ...FAST_TIMINGS, stopMs: 100, drainMs: 100 }
+    const { agent, connector } = await agentOnFake({ timings })
     await agent.start()
     await linkUp(agent)
     await agent.create(specOf('a'))
-    const closing = gate()
-    connector.onClose = closing.wait
+    const draining = gate()
+    connector.onDrain = async () => {
+      await draining.wait()
+      return true
+    }
     await agent.stop()
     await agent.stop()
-    closing.open()
+    draining.open()
   })
 })

@@ -53,6 +53,7 @@ export function describeConnector(name: string, setUp: () => Promise<ContractSub
       onLost: (problem) => lost.push(problem),
       onHeartbeat: (latencyMs) => beats.push(latencyMs),
       onCommand: (command) => commands.push(command),
+      onDuplicate: () => {},
       ...change,
     })
     onTestFinished(() => session.close())

@@ -11,6 +11,7 @@ const EVENTS = [
   'connected',
   'failed',
   'refused',
+  'duplicate',
   'park',
   'distrust',
   'trust',
@@ -19,13 +20,14 @@ const EVENTS = [
 
 /** One row per state, one column per event; a dot changes nothing. */
 const TABLE: Record<LinkState, string> = {
-  waiting: 'connecting . . refused parked . . stopped',
-  connecting: '. up waiting refused parked . . stopped',
-  up: '. . waiting refused parked suspect . stopped',
-  suspect: '. . waiting refused parked . up stopped',
-  refused: 'connecting . waiting . parked . . stopped',
-  parked: 'connecting . waiting refused . . . stopped',
-  stopped: '. . . . . . . .',
+  waiting: 'connecting . . refused duplicate parked . . stopped',
+  connecting: '. up waiting refused duplicate parked . . stopped',
+  up: '. . waiting refused duplicate parked suspect . stopped',
+  suspect: '. . waiting refused duplicate parked . up stopped',
+  refused: 'connecting . waiting . duplicate parked . . stopped',
+  duplicate: 'connecting . waiting refused . parked . . stopped',
+  parked: 'connecting . waiting refused duplicate . . . stopped',
+  stopped: '. . . . . . . . .',
 }
 
 const CASES = Object.entries(TABLE).flatMap(([state, row]) =>

@@ -1,11 +1,11 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { PoisonedError } from '../../src/agent/connector.ts'
+import { PoisonedError, type Session } from '../../src/agent/connector.ts'
 import { Link, type LinkOptions } from '../../src/agent/link.ts'
 import { networkProblem, type Problem, ProblemError } from '../../src/agent/problem.ts'
 import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
 import { Secret } from '../../src/base/secret.ts'
 import { captureLog } from '../helpers/captured-log.ts'
-import { FakeConnector, gate, refusal } from '../helpers/fake-connector.ts'
+import { FakeConnector, type FakeSession, gate, refusal } from '../helpers/fake-connector.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 
 const TIMINGS = DEFAULT_TIMINGS.link
@@ -21,13 +21,15 @@ function setUp(options: Partial<LinkOptions> = {}) {
   const clock = new ManualClock()
   const captured = captureLog()
   const changes: string[] = []
+  const sessions: (Session | undefined)[] = []
   let poisoned = 0
   let token: Secret | Problem = new Secret('good')
   const link = new Link({
     connector,
     preflight: () => Promise.resolve(),
     authtoken: () => token,
-    serverAddr: undefined,
+    serverAddrs: [],
+    hasStandby: true,
     caCert: undefined,
     metadata: () => '{}',
     timings: TIMINGS,
@@ -36,12 +38,13 @@ function setUp(options: Partial<LinkOptions> = {}) {
     clock,
     log: captured.log,
     onChange: () => changes.push(link.status.state),
+    onSessions: () => sessions.push(link.session),
     onPoisoned: () => {
       poisoned += 1
     },
     ...options,
   })
-  onTestFinished(() => link.stop())
+  onTestFinished(() => link.stop({ drainMs: 10_000 }))
   const start = async () => {
     link.start()
     await clock.advance(0)
@@ -52,6 +55,7 @@ function setUp(options: Partial<LinkOptions> = {}) {
     captured,
     link,
     changes,
+    sessions,
     start,
     poisoned: () => poisoned,
     setToken: (next: string | undefined) => {
@@ -71,7 +75,7 @@ describe('Link', () => {
     expect(link.session).toBe(connector.last)
     expect(link.status).toMatchObject({ state: 'up', since: clock.now() })
     expect(link.status.reason).toBeUndefined()
-    expect(changes).toEqual(['connecting', 'up'])
+    expect([...new Set(changes)]).toEqual(['connecting', 'up'])
   })
 
   it('knows how long it has been down, also when the clock is set meanwhile', async () => {
@@ -237,7 +241,7 @@ describe('Link', () => {
       nextRetryAt: undefined,
     })
     setToken(undefined)
-    await link.stop()
+    await link.stop({ drainMs: 10_000 })
 
     const late = setUp()
     late.setToken(undefined)
@@ -310,17 +314,91 @@ describe('Link', () => {
     }
   })
 
-  it('changes over to a new token while it is up, with the old session closed first', async () => {
-    const { link, connector, clock, start, setToken } = setUp()
+  it('hands over to a session with the new token, and leaves the old one to the service', async () => {
+    const { link, connector, clock, start, setToken, changes, sessions } = setUp()
     await start()
     const first = connector.last
+    const connecting = gate()
+    connector.onConnect = connecting.wait
+    changes.length = 0
     setToken('better')
     await clock.advance(0)
-    expect(first.isClosed).toBe(true)
-    expect(connector.last).not.toBe(first)
+    expect(link.session).toBe(first)
+    connecting.open()
+    await clock.advance(0)
     expect(connector.last.request.authtoken.reveal()).toBe('better')
     expect(link.session).toBe(connector.last)
+    expect(sessions.at(-1)).toBe(connector.last)
+    expect(new Set(changes)).toEqual(new Set(['up']))
+    await clock.advance(TIMINGS.retireMs - 1)
+    expect(first.isClosed).toBe(false)
+    first.lose('the service ended it')
+    await clock.advance(0)
+    expect(first.isClosed).toBe(true)
+    expect(link.status.state).toBe('up')
+    await clock.advance(60_000)
     expect(connector.journal).toEqual(['close session'])
+  })
+
+  it('closes a session that the service does not end, a minute after another has its place', async () => {
+    const { connector, clock, start, setToken } = setUp()
+    await start()
+    setToken('better')
+    await clock.advance(0)
+    await clock.advance(TIMINGS.retireMs)
+    expect(connector.sessions.map(({ isClosed }) => isClosed)).toEqual([true, false])
+  })
+
+  it('goes on with the old token while the new one is refused, and says so', async () => {
+    const { link, connector, clock, start, setToken, captured } = setUp()
+    await start()
+    const first = connector.last
+    connector.onConnect = ({ authtoken }) => {
+      if (authtoken.reveal() === 'worse') throw refusal(105, 'no such token')
+    }
+    setToken('worse')
+    await clock.advance(0)
+    expect(link.session).toBe(first)
+    expect(link.status).toMatchObject({
+      state: 'up',
+      nextRetryAt: undefined,
+      renewal: { reason: 'auth', lastError: 'no such token', nextRetryAt: clock.now() + 2_000 },
+    })
+    expect(link.status.reason).toBeUndefined()
+    await clock.advance(2_000)
+    expect(link.status.renewal).toMatchObject({ nextRetryAt: clock.now() + 4_000 })
+    expect(captured.lines.filter(({ level }) => level === 'warn')).toMatchObject([
+      { detail: 'no such token', msg: 'no other session' },
+    ])
+    setToken('better')
+    await clock.advance(0)
+    expect(link.session).toBe(connector.last)
+    expect(link.status.renewal).toBeUndefined()
+  })
+
+  it('is refused for the new token when the session with the old one ends', async () => {
+    const { link, connector, clock, start, setToken } = setUp()
+    await start()
+    connector.onConnect = () => {
+      throw refusal(105, 'no such token')
+    }
+    setToken('worse')
+    await clock.advance(0)
+    connector.last.lose()
+    await clock.advance(0)
+    await clock.advance(4_000)
+    expect(link.status).toMatchObject({ state: 'refused', reason: 'auth' })
+  })
+
+  it('has no session any more when the token is taken away', async () => {
+    const { link, connector, clock, start, setToken } = setUp()
+    await start()
+    setToken(undefined)
+    await clock.advance(0)
+    expect(link.session).toBeUndefined()
+    expect(link.status).toMatchObject({ state: 'waiting', lastError: 'no authtoken' })
+    expect(connector.last.isClosed).toBe(true)
+    expect(connector.connects).toBe(1)
   })
 
   it('does not stay on a session that was opened with a token that changed meanwhile', async () => {
@@ -332,24 +410,61 @@ describe('Link', () => {
     connecting.open()
     await clock.advance(500)
     expect(connector.last.request.authtoken.reveal()).toBe('better')
+    await clock.advance(TIMINGS.retireMs)
     expect(connector.sessions.map(({ isClosed }) => isClosed)).toEqual([true, false])
   })
 
-  it('builds its session anew when the service asks, the old one closed first', async () => {
+  it('hands over to another session within 30 ms when the service asks for one', async () => {
     const { link, connector, clock, start } = setUp()
     await start()
+    await clock.advance(TIMINGS.quickAfterMs)
     const first = connector.last
     first.command('restart')
     await clock.advance(0)
-    expect(first.isClosed).toBe(true)
-    expect(link.status).toMatchObject({
-      state: 'waiting',
-      lastError: 'the service asked for a new session',
-      nextRetryAt: clock.now() + 500,
-    })
-    await clock.advance(500)
+    expect(link.session).toBe(first)
+    expect(link.status.state).toBe('up')
+    await clock.advance(30)
     expect(link.session).toBe(connector.last)
     expect(connector.last).not.toBe(first)
+    expect(first.isClosed).toBe(false)
+  })
+
+  it('connects as without a session when that ends before another has its place', async () => {
+    const { link, connector, clock, start } = setUp()
+    await start()
+    await clock.advance(TIMINGS.quickAfterMs)
+    const connecting = gate()
+    connector.onConnect = connecting.wait
+    connector.last.command('restart')
+    await clock.advance(0)
+    await clock.advance(30)
+    connector.last.lose('the service went away')
+    expect(link.status).toMatchObject({ state: 'waiting', lastError: 'the service went away' })
+    expect(link.session).toBeUndefined()
+    connecting.open()
+    await clock.advance(0)
+    expect(link.status.state).toBe('up')
+    expect(link.status.lastError).toBeUndefined()
+    expect(connector.connects).toBe(2)
+  })
+
+  it('keeps three sessions at most that others have replaced', async () => {
+    const { connector, clock, start } = setUp()
+    await start()
+    for (let count = 0; count < 5; count += 1) {
+      await clock.advance(TIMINGS.quickAfterMs)
+      connector.last.command('restart')
+      await clock.advance(0)
+      await clock.advance(30)
+    }
+    expect(connector.sessions.map(({ isClosed }) => isClosed)).toEqual([
+      true,
+      true,
+      false,
+      false,
+      false,
+      false,
+    ])
   })
 
   it('does not spin for a service that asks for a new session again and again', async () => {
@@ -394,13 +509,19 @@ describe('Link', () => {
 
     const { link, connector, clock, start } = setUp()
     await start()
-    connector.last.command('restart')
-    await clock.advance(0)
-    connector.last.command('stop')
-    connector.last.command('restart')
+    const first = connector.last
+    const connecting = gate()
+    connector.onConnect = connecting.wait
+    first.command('restart')
+    await clock.advance(500)
+    first.command('stop')
+    first.command('restart')
+    connecting.open()
     await clock.advance(86_400_000)
     expect(link.status.state).toBe('parked')
-    expect(connector.connects).toBe(1)
+    expect(link.session).toBeUndefined()
+    expect(connector.connects).toBe(2)
+    expect(connector.sessions.map(({ isClosed }) => isClosed)).toEqual([true, true])
   })
 
   it('lets an earlier session command nothing', async () => {
@@ -445,32 +566,6 @@ describe('Link', () => {
     expect(changes).toHaveLength(told)
   })
 
-  it.each<[string, string, (on: ReturnType<typeof setUp>) => void]>([
-    ['is given up', 'network', ({ link }) => link.rebuild(networkProblem('the probe failed'))],
-    ['is to be a new one', 'network', ({ connector }) => connector.last.command('restart')],
-    ['has an old authtoken', 'auth', ({ setToken }) => setToken('better')],
-  ])('closes a session that %s before the next one is opened', async (_why, reason, end) => {
-    const on = setUp()
-    const { link, connector, clock, start } = on
-    const closing = gate()
-    await start()
-    const first = connector.last
-    const close = first.close.bind(first)
-    first.close = async () => {
-      await closing.wait()
-      await close()
-    }
-    end(on)
-    await clock.advance(0)
-    await clock.advance(10_000)
-    expect(connector.connects).toBe(1)
-    expect(link.status).toMatchObject({ state: 'waiting', reason })
-    closing.open()
-    await clock.advance(0)
-    await clock.advance(500)
-    expect(connector.connects).toBe(2)
-  })
-
   it('does not wait for a lost session that will not close', async () => {
     const { link, connector, clock, start } = setUp()
     await start()
@@ -484,26 +579,23 @@ describe('Link', () => {
     closing.open()
   })
 
-  it('does not wait for it either when it was given up in the same moment', async () => {
+  it('hands over when it is to be rebuilt, and goes on when that fails', async () => {
     const { link, connector, clock, start } = setUp()
     await start()
-    const closing = gate()
-    connector.last.close = closing.wait
-    connector.last.lose()
+    const first = connector.last
+    await clock.advance(TIMINGS.quickAfterMs)
+    connector.onConnect = () => {
+      throw new ProblemError(networkProblem('refused'))
+    }
     link.rebuild(networkProblem('the probe failed'))
     await clock.advance(0)
+    await clock.advance(30)
+    expect(link.session).toBe(first)
+    expect(link.status.renewal).toMatchObject({ lastError: 'refused' })
+    connector.onConnect = () => {}
     await clock.advance(500)
-    expect(link.status.state).toBe('up')
-    closing.open()
-  })
-
-  it('tells the first reason for which a session ended', async () => {
-    const { link, connector, clock, start } = setUp()
-    await start()
-    link.rebuild(networkProblem('the probe failed'))
-    connector.last.lose('the wire was cut')
-    await clock.advance(0)
-    expect(link.status.lastError).toBe('the probe failed')
+    expect(link.session).toBe(connector.last)
+    expect(connector.last).not.toBe(first)
   })
 
   it('starts from the shortest pause with a new token', async () => {
@@ -537,25 +629,25 @@ describe('Link', () => {
   it('stops while it waits, while it checks the way, and while it is up', async () => {
     const waiting = setUp({ preflight: () => Promise.reject(new ProblemError(DNS)) })
     await waiting.start()
-    await waiting.link.stop()
+    await waiting.link.stop({ drainMs: 10_000 })
     expect(waiting.clock.sleeping).toBe(0)
 
     const checking = setUp({
-      preflight: (signal) =>
+      preflight: (_address, signal) =>
         new Promise((_resolve, reject) => {
           signal.addEventListener('abort', () => reject(signal.reason))
         }),
     })
     await checking.start()
-    await checking.link.stop()
+    await checking.link.stop({ drainMs: 10_000 })
     expect(checking.link.status.state).toBe('stopped')
     expect(checking.captured.lines).toEqual([])
 
     const up = setUp()
     await up.start()
-    await up.link.stop()
+    await up.link.stop({ drainMs: 10_000 })
     expect(up.connector.journal).toEqual(['close session'])
-    await up.link.stop()
+    await up.link.stop({ drainMs: 10_000 })
   })
 
   it('has stopped only when the sessions that it lost are put away', async () => {
@@ -567,7 +659,7 @@ describe('Link', () => {
     await clock.advance(0)
     await clock.advance(500)
     const journal: string[] = []
-    const stopped = link.stop().then(() => journal.push('stopped'))
+    const stopped = link.stop({ drainMs: 10_000 }).then(() => journal.push('stopped'))
     await clock.advance(0)
     journal.push('put away')
     closing.open()
@@ -580,7 +672,7 @@ describe('Link', () => {
     const connecting = gate()
     connector.onConnect = connecting.wait
     await start()
-    await link.stop()
+    await link.stop({ drainMs: 10_000 })
     expect(link.status.state).toBe('stopped')
     connecting.open()
     await clock.advance(0)
@@ -595,7 +687,7 @@ describe('Link', () => {
       throw new ProblemError(networkProblem('too late'))
     }
     await start()
-    await link.stop()
+    await link.stop({ drainMs: 10_000 })
     connecting.open()
     await clock.advance(0)
     expect(link.status.state).toBe('stopped')
@@ -640,5 +732,239 @@ describe('Link', () => {
     await clock.advance(3_600_000)
     expect(connector.connects).toBeGreaterThan(400)
     expect(captured.lines.filter(({ level }) => level !== 'debug')).toHaveLength(1)
+  })
+
+  it('keeps a session that serves when the SDK is poisoned, and gives up when that ends', async () => {
+    const { link, connector, clock, start, poisoned, setToken } = setUp()
+    await start()
+    connector.onConnect = () => {
+      throw new PoisonedError('connecting took longer than 15000 ms')
+    }
+    setToken('better')
+    await clock.advance(600_000)
+    expect(connector.connects).toBe(2)
+    expect(poisoned()).toBe(0)
+    expect(link.status).toMatchObject({ state: 'up', renewal: { reason: 'internal' } })
+    connector.last.lose()
+    await clock.advance(0)
+    expect(poisoned()).toBe(1)
+  })
+
+  it('drains the session of our gateway before it closes it', async () => {
+    const { link, connector, clock, start } = setUp({ serverAddrs: ['a.test:1'] })
+    await start()
+    const draining = gate()
+    connector.onDrain = async () => {
+      await draining.wait()
+      return true
+    }
+    const stopped = link.stop({ drainMs: 10_000 })
+    await clock.advance(5_000)
+    expect(connector.journal).toEqual(['drain 10000'])
+    draining.open()
+    await stopped
+    expect(connector.journal).toEqual(['drain 10000', 'close session'])
+  })
+})
+
+describe('Link as a duplicate', () => {
+  it('says so, and tries at most four times an hour', async () => {
+    for (const chance of [0, 0.999]) {
+      const { link, connector, clock, start } = setUp({ random: () => chance })
+      connector.onConnect = () => {
+        throw refusal(830, 'The device dev_1 is connected already, from 10.0.0.2.')
+      }
+      await start()
+      expect(link.status).toMatchObject({
+        state: 'duplicate',
+        reason: 'duplicate',
+        serviceCode: 'ERR_NGROK_830',
+        lastError: 'The device dev_1 is connected already, from 10.0.0.2.',
+        remedy: expect.stringContaining('device-agent identity reset'),
+      })
+      await clock.advance(3_599_999)
+      expect(connector.connects).toBe(4)
+      connector.onConnect = () => {}
+      await clock.advance(960_000)
+      expect(link.status.state).toBe('up')
+    }
+  })
+
+  it('tries at once with another authtoken', async () => {
+    const { link, connector, clock, start, setToken } = setUp()
+    connector.onConnect = () => {
+      throw refusal(830)
+    }
+    await start()
+    connector.onConnect = () => {}
+    setToken('better')
+    await clock.advance(0)
+    expect(link.status.state).toBe('up')
+  })
+
+  it('serves on when another one is refused, and shows it until that stays away', async () => {
+    const { link, connector, clock, start, captured } = setUp()
+    await start()
+    connector.last.request.onDuplicate('10.0.0.3')
+    connector.last.request.onDuplicate('10.0.0.3')
+    expect(link.status).toMatchObject({
+      state: 'up',
+      duplicate: { ip: '10.0.0.3', seenAt: clock.now() },
+    })
+    expect(captured.lines.filter(({ level }) => level === 'warn')).toMatchObject([
+      { ip: '10.0.0.3', msg: 'another device has the same identity' },
+    ])
+    await clock.advance(TIMINGS.duplicateShownMs - 1)
+    expect(link.status.duplicate).toBeDefined()
+    await clock.advance(1)
+    expect(link.status.duplicate).toBeUndefined()
+  })
+})
+
+const TWO = ['a.test:1', 'b.test:1']
+
+describe('Link with two addresses', () => {
+  const addressOf = ({ request }: FakeSession) => request.serverAddr
+
+  it('keeps a second session ready at the other one, without endpoints', async () => {
+    const { link, connector, start } = setUp({ serverAddrs: TWO })
+    await start()
+    expect(connector.sessions.map(addressOf)).toEqual(TWO)
+    expect(link.session).toBe(connector.sessions[0])
+    expect(link.status).toMatchObject({
+      state: 'up',
+      serverAddr: 'a.test:1',
+      standby: { state: 'ready', serverAddr: 'b.test:1' },
+    })
+  })
+
+  it('serves on the second session in the moment the first one ends', async () => {
+    const { link, connector, clock, start, changes, sessions } = setUp({ serverAddrs: TWO })
+    await start()
+    const [first, second] = connector.sessions
+    changes.length = 0
+    first?.lose()
+    expect(link.session).toBe(second)
+    expect(sessions.at(-1)).toBe(second)
+    expect(link.status).toMatchObject({ state: 'up', serverAddr: 'b.test:1' })
+    expect(new Set(changes)).toEqual(new Set(['up']))
+    await clock.advance(0)
+    expect(connector.sessions.map(addressOf)).toEqual([...TWO, 'a.test:1'])
+    expect(link.status.standby).toMatchObject({ state: 'ready', serverAddr: 'a.test:1' })
+    expect(first?.isClosed).toBe(true)
+  })
+
+  it('says why the second session is not ready, and goes on trying', async () => {
+    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    connector.onConnect = ({ serverAddr }) => {
+      if (serverAddr === 'b.test:1') throw refusal(105, 'no such token')
+    }
+    await start()
+    expect(link.status).toMatchObject({
+      state: 'up',
+      standby: {
+        state: 'refused',
+        reason: 'auth',
+        lastError: 'no such token',
+        nextRetryAt: clock.now() + 2_000,
+      },
+    })
+    connector.onConnect = () => {}
+    await clock.advance(2_000)
+    expect(link.status.standby?.state).toBe('ready')
+    expect(link.status.standby?.reason).toBeUndefined()
+  })
+
+  it('has another second session when that one ends', async () => {
+    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    await start()
+    connector.last.lose('the wire was cut')
+    expect(link.status).toMatchObject({
+      state: 'up',
+      standby: { state: 'waiting', lastError: 'the wire was cut' },
+    })
+    await clock.advance(0)
+    await clock.advance(500)
+    expect(link.status.standby?.state).toBe('ready')
+    expect(connector.sessions[1]?.isClosed).toBe(true)
+  })
+
+  it('tries the other address when one cannot be reached', async () => {
+    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    connector.onConnect = ({ serverAddr }) => {
+      if (serverAddr === 'a.test:1') throw new ProblemError(networkProblem('refused'))
+    }
+    await start()
+    await clock.advance(500)
+    expect(link.status).toMatchObject({ state: 'up', serverAddr: 'b.test:1' })
+    expect(link.status.standby).toMatchObject({ state: 'waiting', serverAddr: 'a.test:1' })
+  })
+
+  it('renews both with a new token, and the one that is asked to restart', async () => {
+    const { link, connector, clock, start, setToken } = setUp({ serverAddrs: TWO })
+    await start()
+    setToken('better')
+    await clock.advance(0)
+    const tokens = connector.sessions.map(({ request }) => request.authtoken.reveal())
+    expect(tokens).toEqual(['good', 'good', 'better', 'better'])
+    const standby = connector.sessions.findLast((session) => addressOf(session) === 'b.test:1')
+    expect(link.session).not.toBe(standby)
+    standby?.command('restart')
+    await clock.advance(0)
+    expect(standby?.isClosed).toBe(true)
+    expect(connector.sessions).toHaveLength(5)
+    expect(link.status.standby).toMatchObject({ state: 'ready', serverAddr: 'b.test:1' })
+  })
+
+  it('ends both when the service tells either to stop, or when it stops', async () => {
+    const parked = setUp({ serverAddrs: TWO })
+    await parked.start()
+    parked.connector.last.command('stop')
+    await parked.clock.advance(86_400_000)
+    expect(parked.link.status).toMatchObject({ state: 'parked', standby: { state: 'idle' } })
+    expect(parked.connector.sessions.map(({ isClosed }) => isClosed)).toEqual([true, true])
+
+    const { link, connector, start } = setUp({ serverAddrs: TWO })
+    await start()
+    await link.stop({ drainMs: 10_000 })
+    expect(connector.journal.sort()).toEqual(['close session', 'close session', 'drain 10000'])
+    expect(link.status.standby?.state).toBe('stopped')
+  })
+
+  it('has no second session where none is wanted, and takes turns nevertheless', async () => {
+    const { link, connector, clock, start } = setUp({ serverAddrs: TWO, hasStandby: false })
+    await start()
+    await clock.advance(TIMINGS.quickAfterMs)
+    expect(link.status.standby).toBeUndefined()
+    connector.last.lose()
+    await clock.advance(0)
+    await clock.advance(30)
+    expect(connector.sessions.map(addressOf)).toEqual(TWO)
+  })
+
+  it('takes turns among the addresses that do not serve', async () => {
+    const tried: (string | undefined)[] = []
+    const { connector, clock, start } = setUp({ serverAddrs: [...TWO, 'c.test:1'] })
+    connector.onConnect = ({ serverAddr }) => {
+      tried.push(serverAddr)
+      if (serverAddr !== 'a.test:1') throw new ProblemError(networkProblem('refused'))
+    }
+    await start()
+    await clock.advance(1_500)
+    expect(tried).toEqual(['a.test:1', 'b.test:1', 'c.test:1', 'b.test:1'])
+  })
+
+  it('serves on with one session when the SDK is poisoned by the other', async () => {
+    const { link, connector, clock, start, poisoned } = setUp({ serverAddrs: TWO })
+    connector.onConnect = ({ serverAddr }) => {
+      if (serverAddr === 'b.test:1') throw new PoisonedError('connecting took longer than 15000 ms')
+    }
+    await start()
+    await clock.advance(3_600_000)
+    expect(connector.connects).toBe(2)
+    expect(poisoned()).toBe(0)
+    connector.last.lose()
+    expect(poisoned()).toBe(1)
+    expect(link.status.state).toBe('waiting')
   })
 })

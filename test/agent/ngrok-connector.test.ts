@@ -59,6 +59,7 @@ async function connect(subject: Awaited<ReturnType<typeof setUp>>) {
     onLost: ({ detail }) => lost.push(detail),
     onHeartbeat: (latencyMs) => beats.push(latencyMs),
     onCommand: () => {},
+    onDuplicate: () => {},
   })
   onTestFinished(() => session.close())
   return { session, lost, beats }

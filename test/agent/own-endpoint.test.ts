@@ -49,6 +49,7 @@ async function setUp() {
       },
       onHeartbeat: () => {},
       onCommand: () => {},
+      onDuplicate: () => {},
     })
     session = connector.last
     own.linkChanged()

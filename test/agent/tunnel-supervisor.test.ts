@@ -49,6 +49,7 @@ async function setUp({ isUp = true, random = (): number => 0, lookUp = async () 
       onLost: () => {},
       onHeartbeat: () => {},
       onCommand: () => {},
+      onDuplicate: () => {},
     })
     session = connector.last
   }

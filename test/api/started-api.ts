@@ -78,7 +78,7 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
     connector: service.connector,
     dataDir: folder,
     authtoken: { files: [], value: new Secret(AUTHTOKEN) },
-    serverAddr: service.address,
+    serverAddrs: [service.address],
     caCert: service.caPem,
     own: undefined,
     defaultPolicyPath: DEFAULT_POLICY_PATH,

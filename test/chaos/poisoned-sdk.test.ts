@@ -29,7 +29,7 @@ it('asks for a new process when the service shakes hands and then says nothing',
   const agent = agentInFolder(folder, {
     connector: new NgrokConnector({ version: '0', log, deadlines: { connectMs: 300 } }),
     authtoken: { files: [], value: new Secret('token') },
-    serverAddr: `localhost:${(mute.address() as AddressInfo).port}`,
+    serverAddrs: [`localhost:${(mute.address() as AddressInfo).port}`],
     caCert: caPem,
     onPoisoned: () => {
       poisoned += 1

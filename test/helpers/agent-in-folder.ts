@@ -17,6 +17,9 @@ export const FAST_TIMINGS: AgentTimings = {
     quickMs: 5,
     quickAfterMs: 100,
     refusal: { baseMs: 60_000, capMs: 60_000 },
+    duplicateRetryMs: 60_000,
+    duplicateShownMs: 60_000,
+    retireMs: 2_000,
   },
   preflight: { dnsMs: 1_000, connectMs: 500, tlsMs: 500 },
   tunnel: {
@@ -32,10 +35,11 @@ export const FAST_TIMINGS: AgentTimings = {
   upstream: { intervalMs: 100, connectMs: 200 },
   fileWatchMs: 20,
   settleMs: 2_000,
+  drainMs: 500,
   stopMs: 2_000,
 }
 
-type Needed = 'connector' | 'serverAddr' | 'caCert' | 'authtoken'
+type Needed = 'connector' | 'serverAddrs' | 'caCert' | 'authtoken'
 
 /** An agent on a real database in `folder`, not started; stopped with the running test. */
 export function agentInFolder(

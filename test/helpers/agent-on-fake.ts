@@ -57,7 +57,7 @@ export async function agentOnFake(change: Partial<AgentOptions> = {}): Promise<A
     latest = agentInFolder(folder, {
       connector,
       authtoken: { files: [join(folder, 'authtoken')], value: new Secret('good-token') },
-      serverAddr: `localhost:${port}`,
+      serverAddrs: [`localhost:${port}`],
       caCert: tls.caPem,
       ingress: { host: '127.0.0.1', port },
       log: captured.log,

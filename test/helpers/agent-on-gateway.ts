@@ -53,7 +53,7 @@ export async function agentOnGateway({
       deadlines: { bindMs: 2_000, closeMs: 500 },
     }),
     authtoken: { files: [tokenPath], value: undefined },
-    serverAddr: formatListenAddress(proxy.address).replace('127.0.0.1', 'localhost'),
+    serverAddrs: [formatListenAddress(proxy.address).replace('127.0.0.1', 'localhost')],
     caCert: readFileSync(addresses.caCertPath, 'utf8'),
     log: captured.log,
     timings: FAST_TIMINGS,

@@ -25,6 +25,8 @@ export class FakeConnector implements Connector {
   onOpen: (request: EndpointRequest) => void | Promise<void> = () => {}
   /** Before an endpoint is closed. */
   onClose: (domain: string) => void | Promise<void> = () => {}
+  /** Answers whether the service knows what that is. */
+  onDrain: (withinMs: number) => boolean | Promise<boolean> = () => true
   /** What happened, in order: `open a.test`, `close a.test`, `close session`. */
   readonly journal: string[] = []
   connects = 0
@@ -80,6 +82,11 @@ export class FakeSession implements Session {
       if (this.endpoints.get(domain) === request) this.endpoints.delete(domain)
     }
     return { url: `https://${domain}:8443`, close }
+  }
+
+  async drain(withinMs: number): Promise<boolean> {
+    this.#connector.journal.push(`drain ${withinMs}`)
+    return this.#connector.onDrain(withinMs)
   }
 
   async close(): Promise<void> {

@@ -1,0 +1,28 @@
+import * as z from 'zod'
+
+/** The name of a bind that opens nothing: it carries a message to our gateway. */
+export const DRAIN_DOMAIN = 'drain.device-agent.internal'
+/** The URL that answers it, with the number of exchanges that were still under way. */
+export const DRAINED = /^drain:\d+$/
+
+/** Longer than any notice is. */
+const MAX_LENGTH = 4_096
+
+const Notice = z.object({
+  'device-agent': z.object({ duplicate: z.object({ ip: z.string().max(64) }).optional() }),
+})
+
+/** Asks our gateway to hold the names of the session until others bind them. */
+export function drainNotice(withinMs: number): string {
+  return JSON.stringify({ 'device-agent': { drain: { within_ms: withinMs } } })
+}
+
+/** Who has the identity of this device, too, as our gateway says in the version of an update command. */
+export function duplicateIn(version: string): string | undefined {
+  if (version.length > MAX_LENGTH) return undefined
+  try {
+    return Notice.safeParse(JSON.parse(version)).data?.['device-agent'].duplicate?.ip
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,196 @@
+import { AutoResetEvent } from '../../base/auto-reset-event.ts'
+import { Backoff } from '../../base/backoff.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import { PoisonedError } from '../connector.ts'
+import { type Problem, problemOf, type ShownProblem, shownProblem } from '../problem.ts'
+import { refusalBackoff } from '../refusal-backoff.ts'
+import type { LinkTimings } from '../timings.ts'
+import type { LinkSession, SessionEvents } from './link-session.ts'
+import type { SessionOpener } from './session-opener.ts'
+import { nextStandbyState, type StandbyEvent, type StandbyState } from './standby-state.ts'
+
+/** The second session, which takes over when the link loses its own. */
+export interface StandbyStatus extends ShownProblem {
+  readonly state: StandbyState
+  readonly serverAddr: string | undefined
+}
+
+export interface StandbyOptions {
+  readonly opener: SessionOpener
+  readonly events: SessionEvents
+  /** Which place serves; undefined while the link is down: it comes first. */
+  readonly serving: () => number | undefined
+  readonly timings: LinkTimings
+  readonly random?: () => number
+  readonly clock: Clock
+  readonly log: Logger
+  readonly onChange: () => void
+  /** No connect will work again in this process. */
+  readonly onPoisoned: () => void
+}
+
+/**
+ * Keeps a second session ready at another address than the one that serves: authenticated, without
+ * endpoints. When the link loses its session, this one takes the place at once.
+ *
+ * INVARIANTS
+ * - `#run` alone connects. A session that is ready has no endpoints, so closing it ends nothing.
+ * - It never stands at the place that serves; with the same address twice, it is the same service.
+ */
+export class Standby {
+  readonly #options: StandbyOptions
+  readonly #backoff: Backoff
+  readonly #refusals: Backoff
+  readonly #wakeUp = new AutoResetEvent()
+  readonly #stopping = new AbortController()
+  #running: Promise<void> | undefined
+  #state: StandbyState = 'idle'
+  #place: number
+  #ready: LinkSession | undefined
+  /** Monotonic. */
+  #readyAt = 0
+  #problem: Problem | undefined
+  /** Wall clock, for people. */
+  #nextRetryAt: number | undefined
+  /** Monotonic: not before that; Infinity: not before something changes. */
+  #tryAt = 0
+
+  constructor(options: StandbyOptions) {
+    const { timings } = options
+    const random = options.random && { random: options.random }
+    this.#options = options
+    this.#place = 1 % options.opener.places
+    // Nobody waits for it: it tries as rarely as the link does at its rarest.
+    const baseMs = timings.backoffBaseMs
+    this.#backoff = new Backoff({ baseMs, capMs: timings.refusal.capMs, ...random })
+    this.#refusals = refusalBackoff(timings.refusal, random)
+  }
+
+  get status(): StandbyStatus {
+    return {
+      state: this.#state,
+      serverAddr: this.#options.opener.addressOf(this.#place),
+      nextRetryAt: this.#nextRetryAt,
+      ...shownProblem(this.#problem),
+    }
+  }
+
+  start(): void {
+    this.#running ??= this.#run(this.#stopping.signal)
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort(new Error('the link is stopping'))
+    this.#wakeUp.set()
+    await this.#running
+    await this.#release()
+    this.#move('stop')
+  }
+
+  /** The session that is ready, which is the link's from now on. */
+  take(): LinkSession | undefined {
+    const session = this.#ready
+    this.#ready = undefined
+    if (session) this.#move('release')
+    this.changed()
+    return session
+  }
+
+  /** Whether this is about its session, and not about one of the link. */
+  has(session: LinkSession): boolean {
+    return this.#ready === session
+  }
+
+  /** The link has come up, or its session leads elsewhere. */
+  changed(): void {
+    this.#wakeUp.set()
+  }
+
+  /** The session that is ready has ended, or another one is wanted in its place. */
+  renew(): void {
+    const session = this.#ready
+    this.#ready = undefined
+    const { clock, timings } = this.#options
+    const wasStable = clock.monotonic() - this.#readyAt >= timings.stableMs
+    if (wasStable || !session?.problem) {
+      this.#backoff.reset()
+      this.#refusals.reset()
+    }
+    this.#tryAt = 0
+    if (session?.problem) this.#fail(session.problem)
+    else this.#move('release')
+    void session?.sdk.close()
+    this.#wakeUp.set()
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    const { clock, serving } = this.#options
+    while (!signal.aborted) {
+      const isWanted = serving() !== undefined
+      if (!isWanted) await this.#release()
+      const waitMs = isWanted && !this.#ready ? this.#tryAt - clock.monotonic() : Infinity
+      if (waitMs > 0) await this.#wakeUp.wait(clock, Number.isFinite(waitMs) ? waitMs : undefined)
+      else await this.#try(signal)
+    }
+  }
+
+  async #try(signal: AbortSignal): Promise<void> {
+    const { opener, events, serving, onPoisoned } = this.#options
+    if (this.#place === serving()) this.#place = this.#nextPlace()
+    this.#nextRetryAt = undefined
+    try {
+      this.#move('connect')
+      const session = await opener.open(this.#place, events, signal)
+      if (session.problem) {
+        this.#fail(session.problem)
+        return
+      }
+      this.#ready = session
+      this.#readyAt = this.#options.clock.monotonic()
+      this.#problem = undefined
+      this.#move('connected')
+      const isOutdated = !opener.isCurrent(session) || session.asked !== undefined
+      if (isOutdated || session.place === serving()) this.renew()
+    } catch (error) {
+      if (signal.aborted) return
+      this.#fail(problemOf(error))
+      this.#place = this.#nextPlace()
+      if (!(error instanceof PoisonedError)) return
+      this.#tryAt = Infinity
+      onPoisoned()
+    }
+  }
+
+  /** With three addresses and more, the others take turns. */
+  #nextPlace(): number {
+    const { opener, serving } = this.#options
+    const next = (this.#place + 1) % opener.places
+    return next === serving() ? (next + 1) % opener.places : next
+  }
+
+  #fail(problem: Problem): void {
+    const { clock, log } = this.#options
+    const delayMs = (problem.permanent ? this.#refusals : this.#backoff).next()
+    const isNews = this.#problem?.detail !== problem.detail
+    this.#problem = problem
+    this.#tryAt = clock.monotonic() + delayMs
+    this.#nextRetryAt = clock.now() + delayMs
+    const { reason, detail, serviceCode } = problem
+    log[isNews ? 'warn' : 'debug']({ reason, detail, serviceCode, delayMs }, 'second session down')
+    this.#move(problem.permanent ? 'refused' : 'failed')
+  }
+
+  async #release(): Promise<void> {
+    const session = this.#ready
+    this.#ready = undefined
+    this.#move('release')
+    await session?.sdk.close()
+  }
+
+  #move(event: StandbyEvent): void {
+    const before = this.#state
+    this.#state = nextStandbyState(before, event)
+    if (this.#state !== before) this.#options.onChange()
+  }
+}
