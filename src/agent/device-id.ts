@@ -15,13 +15,29 @@ export function loadDeviceId(dataDir: string, log: Logger): string {
   const kept = readIfThere(path)?.trim()
   if (kept && FORM.test(kept)) return kept
   if (kept !== undefined) log.warn({ path }, 'device id is damaged, a new one is made')
-  const id = `dev_${randomBytes(12).toString('hex')}`
+  const id = newDeviceId()
   try {
     writeFileDurably(path, `${id}\n`)
   } catch (error) {
     log.warn({ err: error }, 'device id could not be kept, the next start makes another one')
   }
   return id
+}
+
+/** Makes this device another one to the service, from the next start of the agent on. */
+export function resetDeviceId(dataDir: string): {
+  readonly before: string | undefined
+  readonly after: string
+} {
+  const path = join(dataDir, 'device-id')
+  const before = readIfThere(path)?.trim()
+  const after = newDeviceId()
+  writeFileDurably(path, `${after}\n`)
+  return { before: before !== undefined && FORM.test(before) ? before : undefined, after }
+}
+
+function newDeviceId(): string {
+  return `dev_${randomBytes(12).toString('hex')}`
 }
 
 function readIfThere(path: string): string | undefined {

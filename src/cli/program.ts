@@ -4,6 +4,7 @@ import { asJournalError } from '../base/journal.ts'
 import { settingRows } from '../settings.ts'
 import type { CommandContext } from './command-context.ts'
 import { gatewayCommand } from './gateway.ts'
+import { identityCommand } from './identity.ts'
 import { policyCommand } from './policy.ts'
 import { provisionCommand } from './provision.ts'
 import { runCommand } from './run.ts'
@@ -32,6 +33,7 @@ export function createProgram(context: CommandContext): Command {
     gatewayCommand,
     provisionCommand,
     tokenCommand,
+    identityCommand,
     policyCommand,
     serviceCommand,
   ]

@@ -1,7 +1,7 @@
 import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { loadDeviceId } from '../../src/agent/device-id.ts'
+import { loadDeviceId, resetDeviceId } from '../../src/agent/device-id.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
@@ -22,6 +22,18 @@ it.each(['', 'dev_', '{"half', 'x'.repeat(100_000)])('replaces the damaged id %j
   const id = loadDeviceId(folder, log)
   expect(id).toMatch(/^dev_/)
   expect(readFileSync(join(folder, 'device-id'), 'utf8').trim()).toBe(id)
+})
+
+it('makes another one when it is reset, which the next start takes', () => {
+  const folder = temporaryFolder()
+  const id = loadDeviceId(folder, log)
+  const { before, after } = resetDeviceId(folder)
+  expect(before).toBe(id)
+  expect(after).not.toBe(id)
+  expect(loadDeviceId(folder, log)).toBe(after)
+  expect(statSync(join(folder, 'device-id')).mode & 0o777).toBe(0o600)
+  writeFileSync(join(folder, 'device-id'), 'dev_')
+  expect(resetDeviceId(folder).before).toBeUndefined()
 })
 
 it('works without an id of its own when the folder cannot be written', () => {
