@@ -1,11 +1,21 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { shippedPolicyPath } from './agent/policies/shipped-policy.ts'
+import { DEFAULT_TIMINGS, type ProbeTimings } from './agent/timings.ts'
 import { StartError } from './base/app-error.ts'
 import type { ListenAddress } from './base/listen-address.ts'
 import type { Secret } from './base/secret.ts'
 import type { AllowEntry } from './policy/outbound/outbound-allow.ts'
 import { ApiTokenSchema, type Environment, parseSettings, type Settings } from './settings.ts'
+
+/** How much the agent may say while nothing happens. */
+export interface LinkConfig {
+  readonly isMetered: boolean
+  readonly heartbeat: { readonly intervalS: number; readonly toleranceS: number }
+  /** The service is told to send no heartbeats of its own. */
+  readonly isHeartbeatOurs: boolean
+  readonly probe: Pick<ProbeTimings, 'intervalMs' | 'retryMs'>
+}
 
 /** What the processes are built from: typed, with defaults, paths absolute. */
 export interface Config {
@@ -24,6 +34,8 @@ export interface Config {
     readonly forwardAllow: readonly string[]
     readonly maxTunnels: number
     readonly unknownActions: 'warn' | 'refuse'
+    readonly drainMs: number
+    readonly link: LinkConfig
   }
   readonly gateway: {
     readonly agentListen: ListenAddress
@@ -81,6 +93,8 @@ function toConfig(settings: Settings, environment: Environment): Config {
       forwardAllow: settings.AGENT_FORWARD_ALLOW,
       maxTunnels: settings.AGENT_MAX_TUNNELS,
       unknownActions: settings.AGENT_UNKNOWN_ACTIONS,
+      drainMs: settings.AGENT_DRAIN_SECONDS * 1_000,
+      link: linkOf(settings),
     },
     gateway: {
       agentListen: settings.GATEWAY_AGENT_LISTEN,
@@ -107,6 +121,21 @@ function toConfig(settings: Settings, environment: Environment): Config {
     },
     apiKey: settings.SVC_API_KEY,
     logLevel: settings.LOG_LEVEL,
+  }
+}
+
+/** Metered, a dead link is noticed within 58 s, and nothing but that is worth a byte. */
+function linkOf(settings: Settings): LinkConfig {
+  const { AGENT_METERED: isMetered, AGENT_HEARTBEAT_SECONDS: given } = settings
+  const probeSeconds = settings.AGENT_PROBE_SECONDS ?? (isMetered ? 0 : 30)
+  return {
+    isMetered,
+    heartbeat: { intervalS: given ?? (isMetered ? 45 : 10), toleranceS: isMetered ? 13 : 15 },
+    isHeartbeatOurs: isMetered || given !== undefined,
+    probe: {
+      intervalMs: probeSeconds === 0 ? Number.POSITIVE_INFINITY : probeSeconds * 1_000,
+      retryMs: isMetered ? 30_000 : DEFAULT_TIMINGS.probe.retryMs,
+    },
   }
 }
 

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Agent } from './agent/agent.ts'
 import { NgrokConnector } from './agent/ngrok-connector.ts'
+import { DEFAULT_TIMINGS } from './agent/timings.ts'
 import { openAgentDatabase } from './api/agent-database.ts'
 import { localListener, tunnelListener } from './api/api-listener.ts'
 import { ApiTokens } from './api/api-tokens.ts'
@@ -22,6 +23,9 @@ import { AuditTrail } from './store/audit-trail.ts'
 import { isWritable } from './store/data-folder.ts'
 import type { Database } from './store/database.ts'
 import { lockFolder } from './store/folder-lock.ts'
+
+/** Beside the drain. */
+const STOP_WITHIN_MS = 5_000
 
 export interface DaemonOptions {
   readonly config: Config['agent']
@@ -50,7 +54,7 @@ export interface Daemon {
  */
 export async function startDaemon(options: DaemonOptions, closer: Closer): Promise<Daemon> {
   const { config, version, neighbours = [], log, clock } = options
-  const { dataDir, listen, domain } = config
+  const { dataDir, listen, domain, drainMs, link } = config
   const broken = createDeferred<string>()
 
   closer.own('lock', lockFolder({ folder: dataDir, owner: 'agent', log }), (lock) => lock.release())
@@ -67,7 +71,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
 
   const agent = new Agent({
     database,
-    connector: new NgrokConnector({ version, log }),
+    connector: new NgrokConnector({ version, log, heartbeat: link.heartbeat }),
     dataDir,
     authtoken: {
       files: config.authtokenFile === undefined ? [] : [config.authtokenFile],
@@ -84,6 +88,10 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     },
     maxTunnels: config.maxTunnels,
     unknownActions: config.unknownActions,
+    heartbeat: link.isHeartbeatOurs ? link.heartbeat : undefined,
+    // A second session would cost as much as the first.
+    hasStandby: !link.isMetered,
+    timings: { ...DEFAULT_TIMINGS, drainMs, probe: { ...DEFAULT_TIMINGS.probe, ...link.probe } },
     version,
     log,
     clock,
@@ -103,7 +111,8 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     await closer.own('public API', server, (it) => it.stop()).start()
   }
   await closer.own('agent API', local, (it) => it.stop()).start()
-  await closer.own('agent', agent, (it) => it.stop()).start()
+  const withinMs = drainMs + STOP_WITHIN_MS
+  await closer.own('agent', agent, (it) => it.stop(), { withinMs }).start()
   const address = { host: listen.host, port: local.port }
   return { agent, database, address, apiToken: tokens.ownerPlain, broken: broken.promise }
 }

@@ -15,6 +15,9 @@ const LEAST_RATE = 'must be a whole number of kB/s from 0 to 1000000'
 const DRAIN_TIME = 'must be between 0 and 60 seconds'
 const HOLD_TIME = 'must be between 0 and 60 seconds'
 const BUFFER_LIMIT = 'must be a whole number of MiB from 8 to 65536'
+const DRAIN = 'must be a whole number of seconds from 0 to 60'
+const HEARTBEAT = 'must be a whole number of seconds from 5 to 300'
+const PROBE = 'must be a whole number of seconds from 10 to 86400, or 0'
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const
 
 const listen = z.string().transform((text, context): ListenAddress => {
@@ -117,6 +120,33 @@ const SettingsSchema = z.strictObject({
     .max(10_000, TUNNEL_LIMIT)
     .default(1_000)
     .describe('how many tunnels the device may hold'),
+  AGENT_DRAIN_SECONDS: z.coerce
+    .number({ error: DRAIN })
+    .int(DRAIN)
+    .min(0, DRAIN)
+    .max(60, DRAIN)
+    .default(10)
+    .describe('how long requests under way may take to end when the agent stops'),
+  AGENT_METERED: z
+    .enum(['true', 'false'], { error: 'must be true or false' })
+    .default('false')
+    .transform((text) => text === 'true')
+    .describe('for links that are paid by the byte, as 4G: below 30 MB a month while idle'),
+  AGENT_HEARTBEAT_SECONDS: z.coerce
+    .number({ error: HEARTBEAT })
+    .int(HEARTBEAT)
+    .min(5, HEARTBEAT)
+    .max(300, HEARTBEAT)
+    .optional()
+    .describe(
+      'how often the link is asked for life; it is given up 15 s after a missed answer, 13 s if metered',
+    ),
+  AGENT_PROBE_SECONDS: z.coerce
+    .number({ error: PROBE })
+    .int(PROBE)
+    .refine((seconds) => seconds === 0 || (seconds >= 10 && seconds <= 86_400), PROBE)
+    .optional()
+    .describe('how often the agent looks at its own public domain; 0: only after a change'),
   AGENT_UNKNOWN_ACTIONS: z
     .enum(['warn', 'refuse'], { error: 'must be warn or refuse' })
     .default('warn')
@@ -262,6 +292,8 @@ function unknownSetting(name: string): string {
 
 const COMPUTED_DEFAULTS: Readonly<Record<string, string>> = {
   AGENT_DATA_DIR: 'data',
+  AGENT_HEARTBEAT_SECONDS: '10, metered 45',
+  AGENT_PROBE_SECONDS: '30, metered 0',
   AGENT_DEFAULT_POLICY: 'default-policy.json',
   GATEWAY_DATA_DIR: 'data/gateway',
 }

@@ -17,6 +17,43 @@ describe('parseConfig', () => {
     expect(logLevel).toBe('info')
   })
 
+  it('knows one address of the service, several in their order, or none', () => {
+    const addresses = (text: string) => parseConfig({ SVC_SERVER_ADDR: text }).agent.serverAddrs
+    expect(addresses('')).toEqual([])
+    expect(addresses('a.lan:4443')).toEqual(['a.lan:4443'])
+    expect(addresses('b.lan:4443, [::1]:4443,b.lan:4443')).toEqual([
+      'b.lan:4443',
+      '[::1]:4443',
+      'b.lan:4443',
+    ])
+  })
+
+  it('says little on a metered link, and what is said otherwise counts more', () => {
+    const link = (environment: Record<string, string>) => parseConfig(environment).agent.link
+    expect(link({})).toEqual({
+      isMetered: false,
+      heartbeat: { intervalS: 10, toleranceS: 15 },
+      isHeartbeatOurs: false,
+      probe: { intervalMs: 30_000, retryMs: 5_000 },
+    })
+    expect(link({ AGENT_METERED: 'true' })).toEqual({
+      isMetered: true,
+      heartbeat: { intervalS: 45, toleranceS: 13 },
+      isHeartbeatOurs: true,
+      probe: { intervalMs: Infinity, retryMs: 30_000 },
+    })
+    const own = { AGENT_HEARTBEAT_SECONDS: '20', AGENT_PROBE_SECONDS: '600' }
+    expect(link({ ...own, AGENT_METERED: 'true' })).toMatchObject({
+      heartbeat: { intervalS: 20, toleranceS: 13 },
+      probe: { intervalMs: 600_000 },
+    })
+    expect(link({ ...own, AGENT_PROBE_SECONDS: '0' })).toMatchObject({
+      heartbeat: { intervalS: 20, toleranceS: 15 },
+      isHeartbeatOurs: true,
+      probe: { intervalMs: Infinity },
+    })
+  })
+
   it('takes an empty value for an unset one', () => {
     expect(parseConfig({ AGENT_DOMAIN: '', LOG_LEVEL: '' }).agent.domain).toBeUndefined()
   })
@@ -25,6 +62,16 @@ describe('parseConfig', () => {
     ['AGENT_LISTEN', 'here', 'AGENT_LISTEN must be host:port'],
     ['AGENT_LISTEN', '127.0.0.1:99999', 'AGENT_LISTEN must be host:port'],
     ['SVC_SERVER_ADDR', 'https://gateway', 'SVC_SERVER_ADDR must be host:port'],
+    ['SVC_SERVER_ADDR', 'a:1,b', 'SVC_SERVER_ADDR must be host:port, or up to 5 of them'],
+    ['SVC_SERVER_ADDR', 'a:1,', 'SVC_SERVER_ADDR must be host:port, or up to 5 of them'],
+    ['SVC_SERVER_ADDR', 'a:1;b:1', 'SVC_SERVER_ADDR must be host:port, or up to 5 of them'],
+    ['SVC_SERVER_ADDR', 'a:0', 'SVC_SERVER_ADDR must be host:port, or up to 5 of them'],
+    ['SVC_SERVER_ADDR', 'a:1,b:1,c:1,d:1,e:1,f:1', 'SVC_SERVER_ADDR must be host:port, or up to 5'],
+    ['AGENT_DRAIN_SECONDS', '61', 'AGENT_DRAIN_SECONDS must be a whole number of seconds from 0'],
+    ['AGENT_DRAIN_SECONDS', '10s', 'AGENT_DRAIN_SECONDS must be a whole number of seconds from 0'],
+    ['AGENT_METERED', 'yes', 'AGENT_METERED must be true or false'],
+    ['AGENT_HEARTBEAT_SECONDS', '4', 'AGENT_HEARTBEAT_SECONDS must be a whole number of seconds'],
+    ['AGENT_PROBE_SECONDS', '9', 'AGENT_PROBE_SECONDS must be a whole number of seconds from 10'],
     ['AGENT_DOMAIN', 'no spaces.example', 'AGENT_DOMAIN must be a domain name'],
     ['AGENT_MAX_TUNNELS', 'many', 'AGENT_MAX_TUNNELS must be a whole number'],
     ['AGENT_MAX_TUNNELS', '0', 'AGENT_MAX_TUNNELS must be a whole number'],

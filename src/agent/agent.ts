@@ -59,6 +59,10 @@ export interface AgentOptions {
   /** Where the public domain is really reached; unset: where its name leads. */
   readonly ingress?: ListenAddress | undefined
   readonly timings?: AgentTimings
+  /** Told to our gateway, which then sends no heartbeats of its own; unset: it sends them. */
+  readonly heartbeat?: { readonly intervalS: number; readonly toleranceS: number } | undefined
+  /** Keep a session ready at another address, where there are several; unset: yes. */
+  readonly hasStandby?: boolean
   /** A number in [0, 1) for all jitter. */
   readonly random?: () => number
 }
@@ -229,7 +233,7 @@ export class Agent {
   }
 
   #createLink(): Link {
-    const { connector, serverAddrs, caCert, onPoisoned } = this.#options
+    const { connector, serverAddrs, caCert, onPoisoned, hasStandby = true } = this.#options
     const preflights = new Map<string | undefined, Preflight>()
     for (const serverAddr of serverAddrs.length > 0 ? serverAddrs : [undefined]) {
       const preflight = new Preflight({
@@ -245,15 +249,26 @@ export class Agent {
       connector,
       serverAddrs,
       caCert,
-      hasStandby: true,
+      hasStandby,
       preflight: async (serverAddr, signal) => preflights.get(serverAddr)?.run(signal),
       authtoken: () => this.#authtoken.current,
-      metadata: () => JSON.stringify({ device_id: this.#deviceId, instance: this.#instance }),
+      metadata: () => this.#metadata(),
       timings: this.#timings.link,
       onChange: () => this.#announce(),
       onSessions: () => this.#sessionsChanged(),
       onPoisoned,
       ...this.#common,
+    })
+  }
+
+  #metadata(): string {
+    const { heartbeat } = this.#options
+    return JSON.stringify({
+      device_id: this.#deviceId,
+      instance: this.#instance,
+      ...(heartbeat && {
+        heartbeat: { interval_s: heartbeat.intervalS, tolerance_s: heartbeat.toleranceS },
+      }),
     })
   }
 

@@ -60,6 +60,7 @@ export interface TunnelTimings {
 }
 
 export interface ProbeTimings {
+  /** Infinity: only when the endpoint has come online, and after a failure. */
   readonly intervalMs: number
   /** After a failure the next probe comes sooner: the second one decides. */
   readonly retryMs: number

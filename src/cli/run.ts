@@ -20,6 +20,7 @@ export function runCommand(context: CommandContext): Command {
       await serve({
         log,
         stop,
+        drainMs: config.agent.drainMs,
         start: async (closer) => {
           const daemon = await startSupervisedDaemon(
             { config: config.agent, version: readVersion(), environment, log, stop },

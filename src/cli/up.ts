@@ -28,7 +28,7 @@ export function upCommand(context: CommandContext): Command {
       await serve({
         log,
         stop: context.stop,
-        drainMs: config.gateway.drainMs,
+        drainMs: config.agent.drainMs + config.gateway.drainMs,
         start: async (closer) => {
           const { served, ready } = await start(context, config, log, closer)
           if (json) context.stdout.write(`${JSON.stringify(ready)}\n`)

@@ -114,7 +114,8 @@ export class SelfProbe {
       await this.#probe(url)
       const pauseMs = this.#problem ? timings.retryMs : timings.intervalMs
       // Jitter, so that the probes of a fleet do not fall into step.
-      await this.#wakeUp.wait(clock, pauseMs * (0.75 + random() / 2))
+      const jitteredMs = pauseMs * (0.75 + random() / 2)
+      await this.#wakeUp.wait(clock, Number.isFinite(jitteredMs) ? jitteredMs : undefined)
     }
   }
 

@@ -12,7 +12,7 @@ const TIMINGS = DEFAULT_TIMINGS.probe
 /** A jitter of nothing. */
 const MIDDLE = 0.5
 
-function setUp() {
+function setUp(timings = TIMINGS) {
   const clock = new ManualClock()
   const asked: URL[] = []
   const results: (Problem | undefined)[] = []
@@ -36,7 +36,7 @@ function setUp() {
         ...(await answer(nonce)),
       }
     },
-    timings: TIMINGS,
+    timings,
     random: () => MIDDLE,
     clock,
     log: captureLog().log,
@@ -78,6 +78,19 @@ describe('SelfProbe', () => {
     expect(asked).toHaveLength(2)
     expect(asked[1]?.href).not.toBe(asked[0]?.href)
     expect(results).toEqual([undefined, undefined])
+  })
+
+  it('looks only after a change where nobody wants it more often, and after a failure', async () => {
+    const { probe, clock, asked, start, setAnswer } = setUp({ ...TIMINGS, intervalMs: Infinity })
+    await start()
+    await clock.advance(86_400_000)
+    expect(asked).toHaveLength(1)
+    setAnswer(fails)
+    probe.kick()
+    await clock.advance(0)
+    expect(asked).toHaveLength(2)
+    await clock.advance(TIMINGS.retryMs)
+    expect(asked).toHaveLength(3)
   })
 
   it('answers a nonce only while it is on its way', async () => {
