@@ -19,7 +19,8 @@ export const FAST_TIMINGS: AgentTimings = {
     refusal: { baseMs: 60_000, capMs: 60_000 },
     duplicateRetryMs: 60_000,
     duplicateShownMs: 60_000,
-    retireMs: 2_000,
+    // Our gateway ends what another session has replaced.
+    retireMs: 60_000,
   },
   preflight: { dnsMs: 1_000, connectMs: 500, tlsMs: 500 },
   tunnel: {

@@ -21,6 +21,10 @@ export interface AgentOnGateway extends RunningGateway {
   /** Between the SDK and the gateway. */
   readonly proxy: ChaosProxy
   readonly tokenPath: string
+  /** The agent's data. */
+  readonly folder: string
+  /** Another agent on the same data, or on a copy in another folder; not started. */
+  another(change?: { folder?: string }): Agent
   /** Everything that the agent logged. */
   readonly agentLog: () => string
   /** Stops the gateway and starts it again on the same ports, `pauseMs` later. */
@@ -45,26 +49,30 @@ export async function agentOnGateway({
   writeFileSync(tokenPath, authtoken.reveal())
   writeFileSync(join(folder, 'default-policy.json'), '{}')
   const captured = captureLog()
-  const agent = agentInFolder(folder, {
-    connector: new NgrokConnector({
-      version: '1.2.3',
+  const create = (dataFolder: string) =>
+    agentInFolder(dataFolder, {
+      connector: new NgrokConnector({
+        version: '1.2.3',
+        log: captured.log,
+        heartbeat: { intervalS: 1, toleranceS: 1 },
+        deadlines: { bindMs: 2_000, closeMs: 500 },
+      }),
+      authtoken: { files: [tokenPath], value: undefined },
+      serverAddrs: [formatListenAddress(proxy.address).replace('127.0.0.1', 'localhost')],
+      caCert: readFileSync(addresses.caCertPath, 'utf8'),
       log: captured.log,
-      heartbeat: { intervalS: 1, toleranceS: 1 },
-      deadlines: { bindMs: 2_000, closeMs: 500 },
-    }),
-    authtoken: { files: [tokenPath], value: undefined },
-    serverAddrs: [formatListenAddress(proxy.address).replace('127.0.0.1', 'localhost')],
-    caCert: readFileSync(addresses.caCertPath, 'utf8'),
-    log: captured.log,
-    timings: FAST_TIMINGS,
-    ...change,
-  })
+      timings: FAST_TIMINGS,
+      ...change,
+    })
+  const agent = create(folder)
   let gateway = running.gateway
   return {
     ...running,
     agent,
     proxy,
     tokenPath,
+    folder,
+    another: ({ folder: other = folder } = {}) => create(other),
     agentLog: captured.text,
     restartGateway: async (pauseMs = 0) => {
       await gateway.stop()
