@@ -112,7 +112,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   }
   await closer.own('agent API', local, (it) => it.stop()).start()
   const withinMs = drainMs + STOP_WITHIN_MS
-  await closer.own('agent', agent, (it) => it.stop(), { withinMs }).start()
+  await closer.own('agent', agent, (it) => it.stop(), withinMs).start()
   const address = { host: listen.host, port: local.port }
   return { agent, database, address, apiToken: tokens.ownerPlain, broken: broken.promise }
 }

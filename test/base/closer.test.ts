@@ -15,17 +15,6 @@ describe('Closer', () => {
     expect(closed).toEqual(['second', 'first'])
   })
 
-  it('gives a part the time of its own that it asks for', async () => {
-    const { log, lines } = captureLog()
-    const closer = new Closer(log)
-    closer.own('slow', 1, () => new Promise<void>((done) => setTimeout(done, 50)), {
-      withinMs: 60_000,
-    })
-    closer.own('stuck', 1, () => new Promise<void>(() => {}), { withinMs: 5 })
-    await closer.close(20)
-    expect(lines.map((line) => line.part)).toEqual(['stuck'])
-  })
-
   it('goes on after a part that throws and one that never ends, and names both', async () => {
     const { log, lines } = captureLog()
     const closed: string[] = []
