@@ -1,5 +1,6 @@
 import { RE2JS } from 're2js'
 import type { Account } from './cost/account.ts'
+import { patternSize } from './pattern-size.ts'
 
 /** Characters of a pattern's source. */
 const MAX_SOURCE = 1_024
@@ -14,6 +15,11 @@ const SLOW_STEPS = 0.4
 const NEW_STATE_STEPS = 2
 /** What it takes to compile an instruction. */
 const COMPILE_STEPS = 20
+/** What it takes to put in a match, and each part of what stands for it. */
+const MATCH_STEPS = 2
+const PART_STEPS = 1
+/** To take a replacement of 1,024 characters apart. */
+const REPLACEMENT_STEPS = 100
 const REFERENCE = /\$(\d{1,2}|\$)/g
 
 /** Why a pattern cannot be used, as the end of a sentence: `is no RE2 expression: …`. */
@@ -37,6 +43,8 @@ export class Pattern {
   constructor(source: string) {
     if (source.length > MAX_SOURCE)
       throw new PatternError(`is longer than ${MAX_SOURCE} characters`)
+    // Compiled, a pattern of 1,000 characters can be 100,000 instructions long: too late to look.
+    refuseComplex(patternSize(source))
     try {
       this.#regex = RE2JS.compile(source)
     } catch (error) {
@@ -46,7 +54,7 @@ export class Pattern {
     const { dfa } = this.#regex.re2()
     dfa.stateBudget = MAX_AUTOMATON
     dfa.memBudget = MAX_AUTOMATON
-    if (this.#size > MAX_SIZE) throw new PatternError(`is too complex, ${this.#size} steps long`)
+    refuseComplex(this.#size)
   }
 
   /** Steps that it has taken to compile the pattern. */
@@ -78,12 +86,14 @@ export class Pattern {
 
   /**
    * Replaces every match; as in Go an empty one right behind another does not count. `$1` stands for
-   * what a group matched and `$0` for all of it, `$$` for a dollar sign. Throws PatternError when the
-   * text would grow beyond `maxLength`.
+   * what a group matched and `$0` for all of it, `$$` for a dollar sign. Pays for what is put in; who
+   * calls has paid `steps()`. Throws PatternError when the text would grow beyond `maxLength`, and
+   * EvaluationError.
    */
-  replaceAll(text: string, replacement: string, maxLength: number): Replacement {
+  replaceAll(text: string, replacement: string, maxLength: number, account: Account): Replacement {
     const matcher = this.#regex.matcher(text)
-    const groups = matcher.groupCount()
+    account.spend((REPLACEMENT_STEPS * replacement.length) / 1_024)
+    const parts = partsOf(replacement, matcher.groupCount())
     const matches: string[] = []
     let result = ''
     let end = 0
@@ -91,15 +101,35 @@ export class Pattern {
       const match = matcher.group() ?? ''
       if (match === '' && matches.length > 0 && matcher.start() === end) continue
       matches.push(match)
+      // A part may be empty, so that a text that stays short does not say how long it takes.
+      account.spend(MATCH_STEPS + PART_STEPS * parts.length)
       result += text.slice(end, matcher.start())
-      result += replacement.replace(REFERENCE, (_, reference: string) => {
-        if (reference === '$') return '$'
-        return Number(reference) <= groups ? (matcher.group(Number(reference)) ?? '') : ''
-      })
+      for (const part of parts) {
+        result += typeof part === 'string' ? part : (matcher.group(part) ?? '')
+        if (result.length > maxLength) break
+      }
       end = matcher.end()
       if (result.length > maxLength)
         throw new PatternError(`makes more than ${maxLength} characters`)
     }
     return { text: matches.length === 0 ? text : result + text.slice(end), matches }
   }
+}
+
+/** Texts, and numbers of groups; groups that there are not match nothing. */
+function partsOf(replacement: string, groups: number): (string | number)[] {
+  const parts: (string | number)[] = []
+  let end = 0
+  for (const { 0: whole, 1: reference, index } of replacement.matchAll(REFERENCE)) {
+    if (index > end) parts.push(replacement.slice(end, index))
+    end = index + whole.length
+    if (reference === '$') parts.push('$')
+    else if (Number(reference) <= groups) parts.push(Number(reference))
+  }
+  if (end < replacement.length) parts.push(replacement.slice(end))
+  return parts
+}
+
+function refuseComplex(size: number): void {
+  if (size > MAX_SIZE) throw new PatternError(`is too complex, about ${size} steps long`)
 }

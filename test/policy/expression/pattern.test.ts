@@ -23,7 +23,7 @@ describe('Pattern', () => {
     ['(?i)B', 'abc', '', 'ac', ['b']],
     ['b', 'abc', "$`$'$&", "a$`$'$&c", ['b']],
   ])('%s in %s by %s gives %s', (source, text, replacement, expected, matches) => {
-    expect(new Pattern(source).replaceAll(text, replacement, 100)).toEqual({
+    expect(new Pattern(source).replaceAll(text, replacement, 100, new Account())).toEqual({
       text: expected,
       matches,
     })
@@ -41,9 +41,19 @@ describe('Pattern', () => {
   })
 
   it('bounds what a replacement makes', () => {
-    expect(() => new Pattern('a').replaceAll('aaaa', 'xxx', 10)).toThrow(
+    expect(() => new Pattern('a').replaceAll('aaaa', 'xxx', 10, new Account())).toThrow(
       'makes more than 10 characters',
     )
+  })
+
+  it('bounds it while it makes it, and pays for parts that stay empty', () => {
+    const text = 'a'.repeat(1_000)
+    const most = () => new Pattern('a+').replaceAll(text, '$0'.repeat(10_000), 2_000, new Account())
+    expect(most).toThrow('makes more than 2000 characters')
+    const account = new Account()
+    new Pattern('(b?)a').replaceAll(text, '$1$1$1$9', 2_000, account)
+    expect(account.spent).toBeGreaterThanOrEqual(5_000)
+    expect(account.spent).toBeLessThan(6_000)
   })
 
   it('pays for what a text takes, a character the same whatever the pattern', () => {

@@ -90,7 +90,7 @@ function replaceAll(
       const pattern = patterns.get(source)
       if (!pattern.test(text, account)) continue
       account.spend(pattern.steps(text.length))
-      const replaced = pattern.replaceAll(text, to, MAX_REPLACED_BODY)
+      const replaced = pattern.replaceAll(text, to, MAX_REPLACED_BODY, account)
       text = replaced.text
       const [first] = replaced.matches
       if (first !== undefined) {

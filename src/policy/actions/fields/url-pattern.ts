@@ -33,7 +33,7 @@ export class UrlPattern {
       // Most URLs do not match, and to see that takes less.
       if (!pattern.test(url, exchange.account)) return { text: url, matches: [] }
       exchange.account.spend(pattern.steps(url.length))
-      return pattern.replaceAll(url, replacement, MAX_URL)
+      return pattern.replaceAll(url, replacement, MAX_URL, exchange.account)
     } catch (error) {
       if (!(error instanceof PatternError)) throw error
       throw new EvaluationError(`the pattern ${error.message}`)
