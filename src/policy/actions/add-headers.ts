@@ -4,7 +4,7 @@ import { headOf } from '../exchange/message-head.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
 import { HTTP_PHASES } from '../phase.ts'
 import { defineAction } from './action.ts'
-import { headerTemplates } from './fields/header-templates.ts'
+import { ADD_STEPS, headerTemplates } from './fields/header-templates.ts'
 
 /** Appends headers to the request or the response; `host` takes the place of the one there is. */
 export const addHeaders = defineAction({
@@ -20,6 +20,7 @@ export const addHeaders = defineAction({
       const { headers: list } = headOf(exchange, context.phase)
       const added = new Map<string, string>()
       const fields = fieldsFor(exchange)
+      exchange.account.spend((ADD_STEPS * fields.length) / 2)
       for (let at = 0; at < fields.length; at += 2) {
         const [name = '', value = ''] = fields.slice(at, at + 2)
         added.set(name, value)

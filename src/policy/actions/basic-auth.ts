@@ -3,6 +3,7 @@ import * as z from 'zod'
 import { listOf, problem } from '../document/config-schema.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, respond } from '../exchange/outcome.ts'
+import type { Price } from '../expression/cost/price.ts'
 import { EvaluationError } from '../expression/evaluation-error.ts'
 import { defineAction } from './action.ts'
 
@@ -12,6 +13,8 @@ const MAX_PASSWORD = 128
 const MAX_REALM = 128
 /** Of one digest and one comparison. */
 const DIGEST_STEPS = 50
+/** Of reading what a client sends. */
+const FIELD_PRICE: Price = { call: 0, kib: 100 }
 
 /** Asks for a name and a password (RFC 7617). */
 export const basicAuth = defineAction({
@@ -53,7 +56,9 @@ export const basicAuth = defineAction({
       body: '',
     })
     return (exchange) => {
-      const presented = readBasic(requestOf(exchange).headers.get('authorization'))
+      const field = requestOf(exchange).headers.get('authorization')
+      exchange.account.pay(FIELD_PRICE, [field])
+      const presented = readBasic(field)
       let authorized = false
       if (presented !== undefined) {
         exchange.account.spend(DIGEST_STEPS * (1 + expected.length))

@@ -3,8 +3,9 @@ import { isHeaderName, listOf } from '../document/config-schema.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, type Outcome, refuse } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
-import { parseContentType } from '../exchange/request-view.ts'
+import { mediaType } from '../exchange/request-view.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
+import type { Price } from '../expression/cost/price.ts'
 import type { Template } from '../expression/template.ts'
 import type { ValueInput } from '../expression/value.ts'
 import { KeySource } from '../outbound/key-source.ts'
@@ -19,6 +20,9 @@ const ALGORITHMS = [
 const TYPES = ['id_token', 'access_token', 'at+jwt', 'it+jwt', 'plain', 'jwt'] as const
 const MAX_ITEMS = 10
 const MAX_BODY = 262_144
+/** Of looking for a token in a body, and of reading one. */
+const BODY_PRICE: Price = { call: 10, kib: 100 }
+const TOKEN_PRICE: Price = { call: 1_000, kib: 200 }
 
 const text = z.string().min(1).max(4_096)
 const allowList = listOf(z.strictObject({ value: text }), MAX_ITEMS)
@@ -102,9 +106,15 @@ export const jwtValidation = defineAction({
         algorithms: parts.jws.allowed_algorithms,
       }
       const tokens: ValueInput[] = []
+      let fields: Promise<BodyFields> | undefined
+      const readFields = () => {
+        fields ??= bodyFields(exchange)
+        return fields
+      }
       let failure: TokenFailure | undefined
       for (const place of places) {
-        const { token, name, missing } = await findToken(exchange, place)
+        const { token, name, missing } = await findToken(exchange, place, readFields)
+        exchange.account.pay(TOKEN_PRICE, [token])
         const found = missing ?? (await verifier.findFailure(token, rules))
         tokens.push(tokenView(token, { method: place.method, name }, found === undefined))
         failure ??= found
@@ -141,13 +151,17 @@ interface FoundToken {
   readonly missing?: TokenFailure
 }
 
-async function findToken(exchange: PolicyExchange, place: TokenPlace): Promise<FoundToken> {
+async function findToken(
+  exchange: PolicyExchange,
+  place: TokenPlace,
+  readFields: () => Promise<BodyFields>,
+): Promise<FoundToken> {
   const name = place.name.render(exchange)
   const prefix = place.prefix.render(exchange)
   const value =
     place.method === 'header'
       ? requestOf(exchange).headers.get(name)
-      : await findInBody(exchange, name)
+      : (await readFields()).get(name.toLowerCase())
   if (typeof value !== 'string') {
     const code = place.method === 'header' ? 'ERR_NGROK_3408' : 'ERR_NGROK_3406'
     return { token: '', name, missing: unauthorized(code, 'A token is missing.') }
@@ -158,37 +172,46 @@ async function findToken(exchange: PolicyExchange, place: TokenPlace): Promise<F
   return { token: value.slice(prefix.length).trim(), name }
 }
 
-/** Looks into JSON and form bodies; a body that cannot be read has no token. */
-async function findInBody(exchange: PolicyExchange, name: string): Promise<string | undefined> {
+/** The fields of a body by name in lower case; of several the first. */
+type BodyFields = ReadonlyMap<string, unknown>
+
+const NO_FIELDS: BodyFields = new Map()
+
+/** Reads JSON and form bodies; a body that cannot be read has no token. */
+async function bodyFields(exchange: PolicyExchange): Promise<BodyFields> {
   const request = requestOf(exchange)
-  if (!['POST', 'PUT', 'PATCH'].includes(request.method)) return undefined
+  if (!['POST', 'PUT', 'PATCH'].includes(request.method)) return NO_FIELDS
   const body = await request.readBody(MAX_BODY)
-  if (!body) return undefined
-  switch (parseContentType(request.headers.get('content-type') ?? '').type) {
+  if (!body) return NO_FIELDS
+  exchange.account.pay(BODY_PRICE, [body])
+  switch (mediaType(request.headers.get('content-type') ?? '')) {
     case 'application/x-www-form-urlencoded':
-      return fieldIn(new URLSearchParams(body.toString()), name)
+      return byLowerName(new URLSearchParams(body.toString()))
     case 'application/json':
-      return fieldOf(body, name)
+      return jsonFields(body)
     default:
-      return undefined
+      return NO_FIELDS
   }
 }
 
-function fieldIn(form: URLSearchParams, name: string): string | undefined {
-  for (const [field, value] of form) if (field.toLowerCase() === name.toLowerCase()) return value
-  return undefined
-}
-
-function fieldOf(json: Buffer, name: string): string | undefined {
+function jsonFields(body: Buffer): BodyFields {
   try {
-    const fields: unknown = JSON.parse(json.toString())
-    if (typeof fields !== 'object' || fields === null) return undefined
-    const key = Object.keys(fields).find((field) => field.toLowerCase() === name.toLowerCase())
-    const value: unknown = key === undefined ? undefined : Reflect.get(fields, key)
-    return typeof value === 'string' ? value : undefined
+    const fields: unknown = JSON.parse(body.toString())
+    return typeof fields === 'object' && fields !== null
+      ? byLowerName(Object.entries(fields))
+      : NO_FIELDS
   } catch {
-    return undefined
+    return NO_FIELDS
   }
+}
+
+function byLowerName(entries: Iterable<[name: string, value: unknown]>): BodyFields {
+  const fields = new Map<string, unknown>()
+  for (const [name, value] of entries) {
+    const lower = name.toLowerCase()
+    if (!fields.has(lower)) fields.set(lower, value)
+  }
+  return fields
 }
 
 const unauthorized = (code: string, message: string): TokenFailure => ({

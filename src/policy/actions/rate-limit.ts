@@ -5,6 +5,7 @@ import { CONTINUE, type Outcome, respond } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
 import type { CompiledExpression } from '../expression/compiled-expression.ts'
+import type { Price } from '../expression/cost/price.ts'
 import { EvaluationError } from '../expression/evaluation-error.ts'
 import { type Node, pathOf, textOf } from '../expression/expression-tree.ts'
 import { isList, toText } from '../expression/value.ts'
@@ -17,6 +18,8 @@ const MAX_CAPACITY = 2_000_000_000
 const MAX_NAME = 1_023
 const MAX_KEYS = 10
 const STEP_MS = 10_000
+/** Of a key: it is put together and hashed. */
+const KEY_PRICE: Price = { call: 6, kib: 100 }
 
 const config = z.strictObject({
   name: z.string().max(MAX_NAME),
@@ -63,6 +66,7 @@ export const rateLimit = defineAction({
       const { results, connection, endpoint } = exchange
       try {
         const key = readKey(exchange)
+        exchange.account.pay(KEY_PRICE, [key])
         const sharedBefore = limiter.shared
         const waitMs = limiter.take(key, connection.clientIp)
         const limited = waitMs > 0

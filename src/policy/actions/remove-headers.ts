@@ -6,6 +6,8 @@ import { HTTP_PHASES } from '../phase.ts'
 import { defineAction } from './action.ts'
 
 const MAX_HEADERS = 10
+/** To compare a field with a name. */
+const FIELD_STEPS = 1
 
 /** Removes headers from the request or the response. */
 export const removeHeaders = defineAction({
@@ -29,6 +31,7 @@ export const removeHeaders = defineAction({
     }
     return (exchange) => {
       const { headers } = headOf(exchange, context.phase)
+      exchange.account.spend(FIELD_STEPS * headers.size * names.length)
       const removed = names.filter((name) => headers.remove(name))
       const lower = removed.map((name) => name.toLowerCase())
       exchange.results.set('remove_headers', { headers_removed: lower })

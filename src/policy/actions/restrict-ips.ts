@@ -14,6 +14,7 @@ import { PHASES } from '../phase.ts'
 import { type ActionContext, defineAction } from './action.ts'
 
 const MAX_RANGES = 1_000
+const MAX_POLICIES = 100
 /** To read the address, to look whether a range has it, and to read a range that is computed. */
 const ADDRESS_STEPS = 30
 const MATCH_STEPS = 4
@@ -31,7 +32,7 @@ export const restrictIps = defineAction({
     enforce: z.boolean().default(true),
     allow: ranges,
     deny: ranges,
-    ip_policies: z.array(z.string()).default([]),
+    ip_policies: z.array(z.string()).max(MAX_POLICIES).default([]),
   }),
   example: {
     enforce: true,
@@ -61,8 +62,8 @@ export const restrictIps = defineAction({
       const address = parseAddress(exchange.connection.clientIp)
       exchange.account.spend(ADDRESS_STEPS)
       const referenced = policies.map((id) => readPolicy(id, context))
-      const no = address && find([...denied, ...referenced.flatMap(denyOf)], address, exchange)
-      const yes = address && find([...allowed, ...referenced.flatMap(allowOf)], address, exchange)
+      const no = address && find([denied, ...referenced.map(denyOf)], address, exchange)
+      const yes = address && find([allowed, ...referenced.map(allowOf)], address, exchange)
       const passes = yes !== undefined && no === undefined
       exchange.results.set('restrict_ips', {
         action: passes ? 'allow' : 'deny',
@@ -122,14 +123,16 @@ function readRange(text: string): Cidr {
 }
 
 function find(
-  candidates: readonly (Cidr | RangeSource)[],
+  lists: readonly (readonly (Cidr | RangeSource)[])[],
   address: Address,
   exchange: PolicyExchange,
 ): Cidr | undefined {
-  for (const candidate of candidates) {
-    exchange.account.spend(typeof candidate === 'function' ? READ_STEPS : MATCH_STEPS)
-    const range = typeof candidate === 'function' ? candidate(exchange) : candidate
-    if (range.contains(address)) return range
+  for (const list of lists) {
+    for (const candidate of list) {
+      exchange.account.spend(typeof candidate === 'function' ? READ_STEPS : MATCH_STEPS)
+      const range = typeof candidate === 'function' ? candidate(exchange) : candidate
+      if (range.contains(address)) return range
+    }
   }
   return undefined
 }

@@ -2,11 +2,14 @@ import * as z from 'zod'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, refuse } from '../exchange/outcome.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
+import type { Price } from '../expression/cost/price.ts'
 import { WEBHOOK_PROVIDERS } from '../outbound/webhook-signature.ts'
 import { defineAction } from './action.ts'
 
 /** A body that is larger cannot be verified. */
 const MAX_BODY = 1_048_576
+/** Of reading, copying and signing a body. */
+const BODY_PRICE: Price = { call: 100, kib: 30 }
 const REFUSAL = refuse(403, 'ERR_NGROK_3204', 'The signature of the webhook does not hold.')
 
 /** Lets pass only what a provider of webhooks has signed. */
@@ -33,6 +36,7 @@ export const verifyWebhook = defineAction({
     return async (exchange) => {
       const request = requestOf(exchange)
       const body = await request.readBody(MAX_BODY)
+      if (body) exchange.account.pay(BODY_PRICE, [body])
       const { headers } = request
       const now = context.clock.now()
       const failure = body

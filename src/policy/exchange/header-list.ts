@@ -13,6 +13,11 @@ export class HeaderList {
     return this.#fields
   }
 
+  /** How many fields there are. */
+  get size(): number {
+    return this.#fields.length / 2
+  }
+
   has(name: string): boolean {
     return this.#find(name, 0) !== -1
   }
@@ -69,10 +74,19 @@ export class HeaderList {
   }
 
   #removeFrom(name: string, from: number): boolean {
-    const before = this.#fields.length
-    for (let at = this.#find(name, from); at !== -1; at = this.#find(name, at)) {
-      this.#fields.splice(at, 2)
+    const fields = this.#fields
+    let kept = this.#find(name, from)
+    if (kept === -1) return false
+    let next = kept
+    // What is between two of them moves up: one after the other would move all the rest each time.
+    while (next !== -1) {
+      const start = next + 2
+      next = this.#find(name, start)
+      const end = next === -1 ? fields.length : next
+      fields.copyWithin(kept, start, end)
+      kept += end - start
     }
-    return this.#fields.length < before
+    fields.length = kept
+    return true
   }
 }

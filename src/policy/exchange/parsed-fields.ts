@@ -1,17 +1,22 @@
 import type { Account } from '../expression/cost/account.ts'
 import { duration, timestamp, type ValueInput } from '../expression/value.ts'
+import { decodePath, mediaParameters } from './request-view.ts'
 
-/** What it takes to take 1,024 characters apart. */
+/** What it takes to take 1,024 characters apart, and to decode as many. */
 const KIB_STEPS = 400
+const DECODE_STEPS = 100
 
 /**
- * Queries and cookies by name. A field is taken apart once for as long as it stays the same: clients
+ * Queries, cookies and the like. A field is taken apart once for as long as it stays the same: clients
  * choose how long it is, and policies how often they look.
  */
 export class ParsedFields {
   readonly #query = new Parsed(parseQuery)
   readonly #cookies = new Parsed(parseCookies)
   readonly #setCookies = new Parsed(parseSetCookies)
+  readonly #path = new Parsed(decodePath, DECODE_STEPS)
+  readonly #mediaParameters = new Parsed(mediaParameters)
+  readonly #codings = new Parsed(parseList)
 
   /** Of a target. Throws EvaluationError, as the others do, when the account has not enough. */
   query(target: string, account: Account): Map<string, string[]> {
@@ -26,24 +31,45 @@ export class ParsedFields {
   setCookies(fields: readonly string[], account: Account): Map<string, ValueInput[]> {
     return this.#setCookies.get(fields.join('\n'), account)
   }
+
+  /** The path as it came, decoded. */
+  path(rawPath: string, account: Account): string {
+    return this.#path.get(rawPath, account)
+  }
+
+  /** Of a Content-Type field. */
+  mediaParameters(field: string, account: Account): ReadonlyMap<string, string> {
+    return this.#mediaParameters.get(field, account)
+  }
+
+  /** Of Content-Encoding fields, in order. */
+  codings(fields: readonly string[], account: Account): string[] {
+    return this.#codings.get(fields.join(','), account)
+  }
 }
 
 class Parsed<T> {
   readonly #parse: (text: string) => T
+  readonly #kibSteps: number
   #text: string | undefined
   #value: T | undefined
 
-  constructor(parse: (text: string) => T) {
+  constructor(parse: (text: string) => T, kibSteps = KIB_STEPS) {
     this.#parse = parse
+    this.#kibSteps = kibSteps
   }
 
   get(text: string, account: Account): T {
     if (this.#value !== undefined && this.#text === text) return this.#value
-    account.spend((text.length * KIB_STEPS) / 1_024)
+    account.spend((text.length * this.#kibSteps) / 1_024)
     this.#text = text
     this.#value = this.#parse(text)
     return this.#value
   }
+}
+
+function parseList(field: string): string[] {
+  return field === '' ? [] : field.split(',').map((item) => item.trim())
 }
 
 /** `a=1&b=2&a=3` by name, in order. */

@@ -5,8 +5,6 @@ export interface RequestUrl {
   readonly text: string
   /** Host and port as in the Host field. */
   readonly authority: string
-  /** Percent-decoded; as it came when it cannot be decoded. */
-  readonly path: string
   readonly rawPath: string
   /** Without the question mark. */
   readonly query: string
@@ -20,29 +18,31 @@ export function requestUrl(request: PolicyRequest): RequestUrl {
   return {
     text: `${scheme}://${authority}${target}`,
     authority,
-    path: decode(rawPath),
     rawPath,
     query: mark === -1 ? '' : target.slice(mark + 1),
   }
 }
 
-/** A media type and its parameters, both as RFC 9110 8.3.1 has them. */
-export function parseContentType(raw: string): {
-  readonly type: string
-  readonly parameters: ReadonlyMap<string, string>
-} {
-  const [type = '', ...rest] = raw.split(';')
+/** The media type in a Content-Type field, as RFC 9110 8.3.1 has it. */
+export function mediaType(raw: string): string {
+  const end = raw.indexOf(';')
+  return (end === -1 ? raw : raw.slice(0, end)).trim().toLowerCase()
+}
+
+/** The parameters of the same. */
+export function mediaParameters(raw: string): ReadonlyMap<string, string> {
   const parameters = new Map<string, string>()
-  for (const part of rest) {
+  for (const part of raw.split(';').slice(1)) {
     const mark = part.indexOf('=')
     if (mark === -1) continue
     const value = part.slice(mark + 1).trim()
     parameters.set(part.slice(0, mark).trim().toLowerCase(), value.replace(/^"(.*)"$/, '$1'))
   }
-  return { type: type.trim().toLowerCase(), parameters }
+  return parameters
 }
 
-function decode(text: string): string {
+/** Percent-decoded; as it came when it cannot be decoded. */
+export function decodePath(text: string): string {
   if (!text.includes('%')) return text
   try {
     return decodeURIComponent(text)

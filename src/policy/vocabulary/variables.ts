@@ -1,7 +1,7 @@
 import type { HeaderList } from '../exchange/header-list.ts'
 import { requestOf, responseOf } from '../exchange/message-head.ts'
 import type { PolicyExchange, SessionCertificate, TlsSession } from '../exchange/policy-exchange.ts'
-import { parseContentType, type RequestUrl, requestUrl } from '../exchange/request-view.ts'
+import { mediaType, type RequestUrl, requestUrl } from '../exchange/request-view.ts'
 import { formatTime, timestamp, type ValueInput } from '../expression/value.ts'
 import type { Variable } from '../expression/variable.ts'
 import { HTTP_PHASES, type Phase, RESPONSE_PHASE } from '../phase.ts'
@@ -108,7 +108,10 @@ const REQUEST: Record<string, ExchangeVariable> = {
     const port = /:(\d+)$/.exec(requestUrl(requestOf(exchange)).authority)?.[1]
     return port === undefined ? undefined : BigInt(port)
   }),
-  'req.url.path': inUrl('string', ({ path }) => path),
+  'req.url.path': inRequest('string', (exchange) => {
+    const { rawPath } = requestUrl(requestOf(exchange))
+    return exchange.parsed.path(rawPath, exchange.account)
+  }),
   'req.url.raw_path': inUrl('string', ({ rawPath }) => rawPath),
   'req.url.query': inUrl('string', ({ query }) => query),
   'req.url.query_params': inRequest('map(list(string))', queryParameters),
@@ -175,33 +178,40 @@ function headFields(
   phases: readonly Phase[],
   headersOf: HeadersOf,
 ): Record<string, ExchangeVariable> {
-  const within = (type: string, read: (headers: HeaderList) => ValueInput | undefined) => ({
+  const within = (
+    type: string,
+    read: (headers: HeaderList, exchange: PolicyExchange) => ValueInput | undefined,
+  ) => ({
     type,
     phases,
-    read: (exchange: PolicyExchange) => read(headersOf(exchange)),
+    read: (exchange: PolicyExchange) => read(headersOf(exchange), exchange),
   })
   return {
-    [`${root}.headers`]: within('map(list(string))', byLowerName),
+    [`${root}.headers`]: within('map(list(string))', (headers, { account }) => {
+      account.spend(FIELD_STEPS * headers.size)
+      return byLowerName(headers)
+    }),
     [`${root}.trailers`]: within('map(list(string))', () => new Map()),
     [`${root}.location`]: header('location', phases, headersOf),
     [`${root}.content_length`]: within('int', (headers) => {
       const length = headers.get('content-length')
       return length !== undefined && /^\d{1,15}$/.test(length) ? BigInt(length) : undefined
     }),
-    [`${root}.content_encoding`]: within('list(string)', (headers) =>
-      headers.all('content-encoding').flatMap((value) => value.split(/\s*,\s*/)),
+    [`${root}.content_encoding`]: within('list(string)', (headers, { parsed, account }) =>
+      parsed.codings(headers.all('content-encoding'), account),
     ),
-    [`${root}.content_type`]: within(
-      'string',
-      (headers) => parseContentType(headers.get('content-type') ?? '').type,
+    [`${root}.content_type`]: within('string', (headers) =>
+      mediaType(headers.get('content-type') ?? ''),
     ),
     [`${root}.content_type.raw`]: header('content-type', phases, headersOf),
-    [`${root}.content_type.parameters`]: within(
-      'map(string)',
-      (headers) => parseContentType(headers.get('content-type') ?? '').parameters,
+    [`${root}.content_type.parameters`]: within('map(string)', (headers, { parsed, account }) =>
+      parsed.mediaParameters(headers.get('content-type') ?? '', account),
     ),
   }
 }
+
+/** What it takes to read a field into a map. */
+const FIELD_STEPS = 4
 
 function byLowerName(headers: HeaderList): Map<string, string[]> {
   const map = new Map<string, string[]>()

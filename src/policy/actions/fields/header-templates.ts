@@ -5,6 +5,8 @@ import { EvaluationError } from '../../expression/evaluation-error.ts'
 import type { ActionContext } from '../action.ts'
 
 const MAX_HEADERS = 10
+/** Of one more field: whatever looks into the head afterwards takes longer. */
+export const ADD_STEPS = 20
 
 /**
  * The `headers` of a configuration: computed for an exchange they are lower-case name and value in
