@@ -1,5 +1,8 @@
 import ipaddr from 'ipaddr.js'
 
+/** More characters than an address or a range has: to look into a longer text would only take long. */
+const MAX_LENGTH = 64
+
 export type Address = ipaddr.IPv4 | ipaddr.IPv6
 
 /** A range of addresses; a plain address is a range of one. */
@@ -21,6 +24,7 @@ export function parseAddress(text: string): Address | undefined {
 
 /** Reads `192.0.2.0/24`, `2001:db8::/32` or a plain address; undefined when it is none. */
 export function parseCidr(text: string): Cidr | undefined {
+  if (text.length > MAX_LENGTH) return undefined
   const [base = '', length, ...rest] = text.split('/')
   if (!isAddress(base) || rest.length > 0) return undefined
   const network = ipaddr.parse(base)
@@ -37,6 +41,7 @@ export function parseCidr(text: string): Cidr | undefined {
 
 /** Four decimal parts or IPv6: the short and octal forms of IPv4 mean other things elsewhere. */
 function isAddress(text: string): boolean {
+  if (text.length > MAX_LENGTH) return false
   return (
     ipaddr.IPv4.isValidFourPartDecimal(text) || (text.includes(':') && ipaddr.IPv6.isValid(text))
   )

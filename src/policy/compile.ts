@@ -65,6 +65,8 @@ export class Compiler {
   readonly #language: ExpressionLanguage<PolicyExchange>
   readonly #scope = new PolicyScope()
   readonly #states = new Map<string, unknown>()
+  /** How many actions there are so far that are equal in all, by what they have in common. */
+  readonly #equals = new Map<string, number>()
   /** For everything that can be computed before there is a request. */
   readonly #constants = new Account(MAX_STEPS, 'the constants of the policy take too long')
 
@@ -228,8 +230,8 @@ export class Compiler {
 
   /** The n-th of several equal actions takes over the state of the n-th before. */
   #carry<T>(identity: string, create: () => T): T {
-    let ordinal = 0
-    while (this.#states.has(`${identity} ${ordinal}`)) ordinal += 1
+    const ordinal = this.#equals.get(identity) ?? 0
+    this.#equals.set(identity, ordinal + 1)
     const key = `${identity} ${ordinal}`
     const state = (this.#options.previous?.get(key) as T | undefined) ?? create()
     this.#states.set(key, state)

@@ -120,6 +120,9 @@ export class PhaseRules {
           matches = this.#isMet(rule, at, expression, exchange)
         }
         for (let index = first; matches && index < rule.actions.length; index += 1) {
+          if (index > 0 && this.#lane.isLong(account.spent - before)) {
+            return this.#runInTurn(exchange, { rule: at, expression: 0, action: index })
+          }
           action = rule.actions[index] as CompiledAction
           const outcome = this.#act(action, exchange)
           if (outcome instanceof Promise) return this.#resume(outcome, exchange, at, index)

@@ -8,7 +8,7 @@ import { type CompiledPolicy, compilePolicy } from '../../src/policy/policy.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 import { askedBomb, digestBomb, generateBombs } from '../helpers/policy-bombs.ts'
-import { createExchange, replyOf } from '../helpers/policy-exchange.ts'
+import { createExchange, type ExchangeParts, replyOf } from '../helpers/policy-exchange.ts'
 import { seeded } from '../helpers/seeded.ts'
 
 const FIXTURES = join(import.meta.dirname, 'fixtures/valid')
@@ -127,6 +127,135 @@ describe('the budget of a request', () => {
       ends[exchange.account.isOverspent ? 'overspent' : 'ran'] += 1
     }
     expect(Math.min(ends.refused, ends.overspent, ends.ran)).toBeGreaterThan(2)
+  })
+})
+
+/** What a visitor sends, or a policy computes, decides how long each of these takes. */
+describe('the account of a request', () => {
+  const set = (vars: object) => ({
+    type: 'set-vars',
+    config: { vars: Object.entries(vars).map(([name, value]) => ({ [name]: value })) },
+  })
+  const add = (count: number) => ({
+    type: 'add-headers',
+    config: {
+      headers: Object.fromEntries(Array.from({ length: count }, (_, n) => [`x-${n}`, 'a'])),
+    },
+  })
+  const a = 'a'.repeat(20_000)
+  const keyed = (key: string) => ({
+    type: 'rate-limit',
+    config: {
+      name: 'n',
+      algorithm: 'sliding_window',
+      capacity: 9,
+      rate: '60s',
+      bucket_key: [key],
+    },
+  })
+  const fields = (count: number) => Array.from({ length: count }, (_, n) => [`x-${n}`, 'v']).flat()
+  const path = `https://device.example.com/${'%41'.repeat(10_000)}`
+
+  // biome-ignore format: a table
+  const EXPRESSIONS: readonly (readonly [string, number, object?, ExchangeParts?])[] = [
+    ["req.url.path != ''", 2_500, {}, { url: path }],
+    ['req.headers.size() > 0', 800, {}, { headers: fields(200) }],
+    ["req.content_encoding != ['x']", 7_000, {}, { headers: ['content-encoding', `a${' '.repeat(20_000)}b`] }],
+    ['req.content_type.parameters.size() >= 0', 7_000, {}, { headers: ['content-type', `a/b;${'c=1;'.repeat(5_000)}`] }],
+    ['vars.a.size() > 0', 1_900, { a: '\u{1f600}'.repeat(10_000) }],
+    ["vars.a.split('').size() > 0 || true", 15_000, { a }],
+    ["vars.a.lastIndexOf('b' + vars.b) < 0", 600_000, { a, b: 'a'.repeat(10_000) }],
+    ["vars.a.trim() == ''", 3_900, { a: ' '.repeat(20_000) }],
+    ["vars.a.replace('a', 'bcdefghijk').size() > 0", 15_000, { a }],
+    ["('https://' + vars.a).isURL() || true", 59_000, { a: '\u00e9'.repeat(20_000) }],
+    ["('https://' + vars.a).parseUrl().size() > 0", 59_000, { a: '\u00e9'.repeat(20_000) }],
+    ['bytes(vars.a) <= bytes(vars.a)', 1_500, { a }],
+    ['bytes(vars.a) == bytes(vars.a)', 1_900, { a }],
+    ['vars.a < vars.a', 12, { a }],
+    ["[vars.a, vars.a + 'b'].sort().size() > 0", 2_300, { a }],
+    ['lists.range(2000).size() > 0 && !inCidrRanges(req.host, lists.range(2000))', 8_000],
+    ["'%.2f'.format([1.5]) != ''", 2_600],
+    ["'%x'.format([vars.a]) != ''", 30_000, { a }],
+  ]
+
+  it.each(
+    EXPRESSIONS.map(([source, least, vars = {}, parts = {}]) => ({ source, least, vars, parts })),
+  )('pays for $source at least $least steps', async ({ source, least, vars, parts }) => {
+    const before = [set({ none: 0, ...vars })]
+    const paid = async (expressions: readonly string[]) => {
+      const rules = [{ actions: before }, { expressions, actions: [add(1)] }]
+      const exchange = createExchange(parts)
+      await runAll(compilePolicy({ on_http_request: rules }, options), exchange)
+      return exchange.account.spent
+    }
+    expect((await paid([source])) - (await paid(['true']))).toBeGreaterThan(least)
+  })
+
+  // biome-ignore format: a table
+  const ACTIONS: readonly (readonly [string, number, readonly object[], ExchangeParts?])[] = [
+    ['a key of a limit', 5_000, [keyed("req.headers['x-k']")], { headers: ['x-k', 'k'.repeat(60_000)] }],
+    ['names that are removed', 2_000, [{ type: 'remove-headers', config: { headers: ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j'] } }], { headers: fields(200) }],
+    ['headers that are added', 200, [add(10)]],
+    ['credentials', 5_000, [{ type: 'basic-auth', config: { credentials: ['a:12345678'], enforce: false } }], { headers: ['authorization', `Basic ${'YWJj'.repeat(15_000)}`] }],
+    ['a signed body', 29_000, [{ type: 'verify-webhook', config: { provider: 'github', secret: 's', enforce: false } }], { method: 'POST', body: Buffer.alloc(1_000_000) }],
+    ['parts of a replacement, empty ones too', 60_000, [{ type: 'url-rewrite', config: { from: '(b?)a', to: '$1'.repeat(2_000) } }], { url: `https://device.example.com/${'a'.repeat(1_000)}` }],
+  ]
+
+  it.each(ACTIONS.map(([what, least, actions, parts = {}]) => ({ what, least, actions, parts })))(
+    'pays for $what at least $least steps',
+    async ({ least, actions, parts }) => {
+      const exchange = createExchange(parts)
+      await runAll(compilePolicy({ on_http_request: [{ actions }] }, options), exchange)
+      expect(exchange.account.spent).toBeGreaterThan(least)
+    },
+  )
+
+  it('pays for a body once, however many tokens are looked for in it', async () => {
+    const body = JSON.stringify({ id: 'x.y.z', more: 'a'.repeat(200_000) })
+    const paid = async (places: number) => {
+      const exchange = createExchange({
+        method: 'POST',
+        headers: ['content-type', 'application/json'],
+        body,
+      })
+      const tokens = Array(places).fill({ type: 'jwt', method: 'body', name: 'ID' })
+      const config = {
+        issuer: { allow_list: [{ value: 'a' }] },
+        http: { tokens },
+        jws: {
+          allowed_algorithms: ['ES256'],
+          keys: { sources: { additional_jkus: ['https://keys.example/jwks.json'] } },
+        },
+      }
+      const actions = [{ type: 'jwt-validation', config }]
+      await runAll(compilePolicy({ on_http_request: [{ actions }] }, options), exchange)
+      return exchange.account.spent
+    }
+    const one = await paid(1)
+    expect(one).toBeGreaterThan(19_000)
+    expect((await paid(10)) - one).toBeLessThan(15_000)
+  })
+
+  it('lets others go on between the actions of a rule', async () => {
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: an interpolation of policies
+    const compute = set({ v: '${lists.range(100).map(x, x * x).size()}' })
+    const outcomeOf = (actions: number) =>
+      compilePolicy({ on_http_request: [{ actions: Array(actions).fill(compute) }] }, options)
+    expect(outcomeOf(1).onHttpRequest(createExchange())).toEqual({ kind: 'continue' })
+    const exchange = createExchange()
+    const outcome = outcomeOf(10).onHttpRequest(exchange)
+    expect(outcome).toBeInstanceOf(Promise)
+    expect(exchange.account.spent).toBeLessThan(8_000)
+    expect(await outcome).toEqual({ kind: 'continue' })
+    expect(exchange.account.spent).toBeGreaterThan(15_000)
+  })
+
+  it('refuses lists of IP policies that no account could pay for', () => {
+    const config = { ip_policies: Array(101).fill('ipp_a') }
+    const document = { on_http_request: [{ actions: [{ type: 'restrict-ips', config }] }] }
+    expect(() => compilePolicy(document, { ...options, ipPolicy: () => undefined })).toThrow(
+      'ip_policies must have at most 100 items',
+    )
   })
 })
 

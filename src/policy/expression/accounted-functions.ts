@@ -18,6 +18,7 @@ import { ACCOUNTED, APPEND, NEW_LIST } from './cost/cost-rewrite.ts'
 import {
   DEFAULT_PRICE,
   equalitySteps,
+  formatSteps,
   membershipSteps,
   type Price,
   type Prices,
@@ -65,6 +66,7 @@ const COUNTS: Readonly<Record<string, CountSteps>> = {
   '_==_(dyn,dyn)': equalitySteps,
   '_!=_(dyn,dyn)': equalitySteps,
   '@in(dyn,list)': membershipSteps,
+  '.format(string,list)': formatSteps,
 }
 
 /** What expressions can call: it is paid for before it runs, and once all is spent nothing runs. */

@@ -1,6 +1,13 @@
 import { parseQuery } from '../exchange/parsed-fields.ts'
+import type { Evaluation } from '../expression/evaluation.ts'
 import { EvaluationError } from '../expression/evaluation-error.ts'
-import { type ExpressionFunction, fn, method } from '../expression/expression-function.ts'
+import {
+  type ExpressionFunction,
+  fn,
+  fnWithin,
+  method,
+  methodWithin,
+} from '../expression/expression-function.ts'
 import {
   fromJson,
   isList,
@@ -13,6 +20,10 @@ import {
 
 /** With its padding, and without the line breaks that Go's decoder skips. */
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
+
+/** What a host in another script takes, for each character. */
+const HOST_STEPS = 3
+const OTHER_SCRIPT = /[^\0-\x7f]|xn--/i
 
 /** Base64, JSON, query strings and URLs. */
 export const ENCODING_FUNCTIONS: readonly ExpressionFunction[] = [
@@ -42,13 +53,13 @@ export const ENCODING_FUNCTIONS: readonly ExpressionFunction[] = [
     (text) => /^[^\s#?]*$/.test(text) && canUnescape(text),
   ),
 
-  fn('url.parse', ['string'], 'map', parseUrl),
-  method('parseUrl', ['string'], 'map', parseUrl),
+  fnWithin('url.parse', ['string'], 'map', parseUrl),
+  methodWithin('parseUrl', ['string'], 'map', parseUrl),
   fn('url.escape', ['string'], 'string', encodeURIComponent),
   method('escapeUrl', ['string'], 'string', encodeURIComponent),
   fn('url.unescape', ['string'], 'string', unescapeUrl),
   method('unescapeUrl', ['string'], 'string', unescapeUrl),
-  method('isURL', ['string'], 'bool', (text) => URL.canParse(text)),
+  methodWithin('isURL', ['string'], 'bool', isUrl),
 ]
 
 function decodeBase64(text: string): Buffer {
@@ -86,8 +97,8 @@ function encodeQuery(map: MapValue): string {
 }
 
 /** The fields of Go's `url.URL`, in lower case, and the query as a map. */
-function parseUrl(text: string): ValueInput {
-  if (!URL.canParse(text)) throw new EvaluationError('the text is not a URL')
+function parseUrl(evaluation: Evaluation, text: string): ValueInput {
+  if (!isUrl(evaluation, text)) throw new EvaluationError('the text is not a URL')
   const url = new URL(text)
   return {
     scheme: url.protocol.slice(0, -1),
@@ -101,6 +112,11 @@ function parseUrl(text: string): ValueInput {
     query: parseQuery(url.search.slice(1)),
     fragment: url.hash.slice(1),
   }
+}
+
+function isUrl(evaluation: Evaluation, text: string): boolean {
+  if (OTHER_SCRIPT.test(text)) evaluation.spend(HOST_STEPS * text.length)
+  return URL.canParse(text)
 }
 
 function canUnescape(text: string): boolean {

@@ -36,6 +36,12 @@ export const FUNCTION_PRICES: Prices = {
   '_==_': deep(4, 1, 0.9),
   '_!=_': deep(4, 1, 0.9),
   '@in(dyn,list)': deep(4, 1, 0.8),
+  ...Object.fromEntries(
+    ['_<_', '_<=_', '_>_', '_>=_'].flatMap((name) => [
+      [`${name}(string,string)`, price(5, 0.5)],
+      [`${name}(bytes,bytes)`, price(5, 40)],
+    ]),
+  ),
   '_+_(string,string)': price(8, 0.1),
   '_+_(bytes,bytes)': price(6, 3),
   '_+_(list,list)': price(6, 0, 2),
@@ -74,15 +80,15 @@ export const FUNCTION_PRICES: Prices = {
   split: price(10, 24),
   replace: price(12, 80),
   join: price(16, 6, 1.4),
-  format: deep(16, 20, 1.4),
+  format: deep(16, 20, 8),
   'strings.quote': price(10, 180),
 
   'lists.range': price(10),
   slice: price(12, 0, 0.9),
   flatten: price(4),
   distinct: deep(10, 40, 5),
-  sort: price(30, 0, 1.5),
-  '@sort_by': price(30, 0, 1.5),
+  sort: deep(30, 60, 1.5),
+  '@sort_by': deep(30, 60, 1.5),
 
   'base64.encode': price(14, 10),
   'base64.decode': price(14, 30),
@@ -111,7 +117,7 @@ export const FUNCTION_PRICES: Prices = {
   ...Object.fromEntries(Object.entries(DIGESTS).map(([name, of]) => [`hash.${name}`, of])),
 
   inCidrRange: price(4),
-  inCidrRanges: price(4),
+  inCidrRanges: price(4, 0, 2),
   isPrivateIp: price(10),
   'rand.double': price(1),
   'rand.int': price(4),

@@ -11,6 +11,8 @@ import {
 
 /** What it takes to find an address in a range: IPv4, IPv6. */
 const ADDRESS_STEPS = [32, 330] as const
+/** Characters of a range: no longer text is looked for among those that were read. */
+const MAX_RANGE = 64
 /** RFC 1918, as the service has it: IPv4 alone. */
 const PRIVATE = ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16']
 
@@ -42,5 +44,6 @@ export const NETWORK_FUNCTIONS: readonly ExpressionFunction[] = [
 function inRange(evaluation: Evaluation, ip: string, range: string): boolean {
   evaluation.spend(ADDRESS_STEPS[ip.includes(':') ? 1 : 0])
   const address = parseAddress(ip)
-  return address !== undefined && (evaluation.ranges.get(range)?.contains(address) ?? false)
+  if (address === undefined || range.length > MAX_RANGE) return false
+  return evaluation.ranges.get(range)?.contains(address) ?? false
 }

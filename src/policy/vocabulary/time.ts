@@ -1,3 +1,4 @@
+import { BoundedCache } from '../../base/bounded-cache.ts'
 import type { Evaluation } from '../expression/evaluation.ts'
 import { EvaluationError } from '../expression/evaluation-error.ts'
 import {
@@ -45,14 +46,19 @@ export const TIME_FUNCTIONS: readonly ExpressionFunction[] = Object.entries(GETT
 
 function checkZone([, zone]: readonly Node[]): string | undefined {
   const name = textOf(zone)
-  if (name === undefined || OFFSET.test(name)) return undefined
-  try {
-    new Intl.DateTimeFormat('sv-SE', { timeZone: name })
-    return undefined
-  } catch {
-    return `${name} is no time zone`
-  }
+  if (name === undefined || OFFSET.test(name) || ZONES.get(name)) return undefined
+  return `${name} is no time zone`
 }
+
+/** Whether there is a zone with that name: to find out takes most of a millisecond. */
+const ZONES = new BoundedCache((timeZone) => {
+  try {
+    new Intl.DateTimeFormat('sv-SE', { timeZone })
+    return true
+  } catch {
+    return false
+  }
+})
 
 function dateOf({ message: { seconds, nanos } }: MessageValue): Date {
   return new Date(Number(seconds) * 1_000 + Math.floor(nanos / 1e6))

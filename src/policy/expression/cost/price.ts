@@ -18,6 +18,12 @@ export type Prices = Readonly<Record<string, Price>>
 /** Entries of a map to items of a list. */
 const MAP_FACTOR = 3
 
+/** For 1,024 bytes that are compared one by one. */
+const BYTES_KIB = 100
+/** Of a number with digits behind the point in `format`, and of 1,024 characters in base 16. */
+const POINT_STEPS = 2_600
+const BASE_16_KIB = 1_600
+
 /** Where there is no other. */
 export const DEFAULT_PRICE: Price = { call: 10 }
 
@@ -34,7 +40,8 @@ function sizeSteps(value: unknown, price: Price, most: number): number {
   const { kib = 0, item = 0, isDeep = false } = price
   const size = sizeOf(value)
   if (size === undefined) return 0
-  if (typeof value !== 'object' || value instanceof Uint8Array) return (size * kib) / 1_024
+  if (typeof value !== 'object') return (size * kib) / 1_024
+  if (value instanceof Uint8Array) return (size * (isDeep ? Math.max(kib, BYTES_KIB) : kib)) / 1_024
   let steps = size * item * (isDeep && isMap(value) ? MAP_FACTOR : 1)
   if (!isDeep) return steps
   const parts: Iterable<unknown> = isList(value) || isMap(value) ? value : []
@@ -58,6 +65,18 @@ export function membershipSteps(price: Price, operands: readonly unknown[], most
   if (typeof value === 'object') return stepsOf(price, [list], most)
   const each = stepsOf({ ...price, call: 0 }, [value], most) + (price.item ?? 0)
   return price.call + (sizeOf(list) ?? 0) * each
+}
+
+/** What it costs to put values into a text: some forms are far dearer than others. */
+export function formatSteps(price: Price, operands: readonly unknown[], most: number): number {
+  const steps = stepsOf(price, operands, most)
+  const [form, values] = operands
+  if (typeof form !== 'string') return steps
+  const points = form.match(/%(?:\.\d+)?f/gi)?.length ?? 0
+  const base16 = /%x/i.test(form)
+    ? stepsOf({ call: 0, kib: BASE_16_KIB, isDeep: true }, [values], most)
+    : 0
+  return steps + POINT_STEPS * points + base16
 }
 
 /** How long a text is, or how many items there are; undefined for what has no size. */
