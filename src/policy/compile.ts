@@ -64,6 +64,8 @@ export class Compiler {
   readonly #problems: ProblemList
   readonly #language: ExpressionLanguage<PolicyExchange>
   readonly #scope = new PolicyScope()
+  /** Of what its actions do with whole bodies. */
+  readonly #bodies: LaneMember
   readonly #states = new Map<string, unknown>()
   /** How many actions there are so far that are equal in all, by what they have in common. */
   readonly #equals = new Map<string, number>()
@@ -74,6 +76,7 @@ export class Compiler {
     this.#options = options
     this.#problems = problems
     this.#language = policyLanguage(options.clock)
+    this.#bodies = new LaneMember(options.lane, 'long')
   }
 
   /** State of the actions that were compiled, for the policy that comes after. */
@@ -225,6 +228,7 @@ export class Compiler {
         return this.#carry(`${phase} ${action.type} ${JSON.stringify(config.value)}`, create)
       },
       declare: (name) => this.#scope.addVariable(name),
+      inTurn: (work) => this.#bodies.inTurn(work),
     }
   }
 

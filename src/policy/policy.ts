@@ -90,16 +90,17 @@ export async function compilePolicyInTurns(
   options: PolicyOptions & { readonly lane: Lane },
 ): Promise<CompiledPolicy> {
   const parts = policyInParts(source, options, true)
-  const member = new LaneMember(options.lane)
+  const member = new LaneMember(options.lane, 'long')
   let characters = 0
   let part = parts.next()
   while (!part.done) {
     characters += part.value
     if (characters >= PART_CHARACTERS) {
-      await member.turn()
       characters = 0
+      part = await member.inTurn(() => parts.next())
+    } else {
+      part = parts.next()
     }
-    part = parts.next()
   }
   return part.value
 }

@@ -91,8 +91,7 @@ export class PhaseRules {
     if (this.#lane.isFull) {
       return this.#fail(new EvaluationError(CROWD), place.rule, undefined, exchange)
     }
-    await this.#lane.turn()
-    return this.#stretch(exchange, place)
+    return this.#lane.inTurn(() => this.#stretch(exchange, place))
   }
 
   /** Runs to the end or to where others have to go on, and tells what that took. */

@@ -35,6 +35,8 @@ export interface ActionContext {
   carry<T>(create: () => T): T
   /** Makes `vars.<name>` known to what follows in this phase; any name, when it cannot be told. */
   declare(name: string | undefined): void
+  /** Does something when it is its turn: work on a whole body, which holds up everybody. */
+  inTurn<T>(work: () => T): Promise<T>
 }
 
 /** Runs for an exchange whose rule matched. May throw EvaluationError: the answer is then 500. */

@@ -31,7 +31,8 @@ export const requestBodyFindReplace = defineAction({
       const raw = await request.readBody(MAX_REPLACED_BODY)
       if (!raw) return respond({ status: 413, headers: [], body: '' })
       if (raw.length === 0) return CONTINUE
-      const { body, results } = prepare(exchange)(await decodeBody(raw, encoding))
+      const replace = prepare(exchange)
+      const { body, results } = await replace(await decodeBody(raw, encoding))
       exchange.results.set('request_body_find_replace', { replacements: results })
       if (results.length > 0) {
         forgetBody(headers)

@@ -28,7 +28,7 @@ export const responseBodyFindReplace = defineAction({
       const replace = prepare(exchange)
       forgetBody(headers)
       exchange.responseTransforms.push(
-        wholeBody(async (raw) => replace(await decodeBody(raw, encoding)).body),
+        wholeBody(async (raw) => (await replace(await decodeBody(raw, encoding))).body),
       )
       return CONTINUE
     }

@@ -28,23 +28,16 @@ export class Lane {
   readonly #costly = new Scheduler()
   /** Those of which nobody knows yet: they wait for a round, and not for those that are costly. */
   readonly #usual = new Scheduler()
-  /** Steps of this round that were not waited for. */
+  /** Steps of this round. */
   #roundSteps = 0
-  /** When the turn began that is under way, in ms. */
-  #turnedAt: number | undefined
 
   /** True while this round has had as much as it should. */
   get isCrowded(): boolean {
     return this.#roundSteps >= STRETCH_STEPS
   }
 
-  /** Counts a stretch that has ended; short ones do not matter. */
+  /** Counts a stretch of this round; short ones do not matter. */
   count(steps: number): void {
-    if (this.#turnedAt !== undefined) {
-      this.#costly.restAfter(performance.now() - this.#turnedAt)
-      this.#turnedAt = undefined
-      return
-    }
     if (steps < SHORT_STEPS) return
     if (this.#roundSteps === 0) {
       setImmediate(() => {
@@ -58,21 +51,31 @@ export class Lane {
     return this.#costly.waiting(member) + this.#usual.waiting(member)
   }
 
-  async turn(member: LaneMember): Promise<void> {
-    if (!member.isCostly) return this.#usual.yield(member)
+  /** Does something when it is the member's turn. */
+  async inTurn<T>(member: LaneMember, work: () => T): Promise<T> {
+    if (!member.isCostly) {
+      await this.#usual.yield(member)
+      return work()
+    }
     await this.#costly.yield(member)
-    this.#turnedAt = performance.now()
+    const since = performance.now()
+    try {
+      return work()
+    } finally {
+      this.#costly.restAfter(performance.now() - since)
+    }
   }
 }
 
 /** Something that may become costly, such as a policy: it waits for turns while it is. */
 export class LaneMember {
   readonly #lane: Lane
-  #costs: Costs = 'usual'
+  #costs: Costs
   #shortInARow = 0
 
-  constructor(lane: Lane) {
+  constructor(lane: Lane, costs: Costs = 'usual') {
     this.#lane = lane
+    this.#costs = costs
   }
 
   get isCostly(): boolean {
@@ -89,8 +92,9 @@ export class LaneMember {
     return this.#lane.waiting(this) >= MAX_WAITING
   }
 
-  turn(): Promise<void> {
-    return this.#lane.turn(this)
+  /** Does something when it is its turn. */
+  inTurn<T>(work: () => T): Promise<Awaited<T>> {
+    return this.#lane.inTurn(this, work) as Promise<Awaited<T>>
   }
 
   /** True when a stretch should end here. */

@@ -12,6 +12,7 @@ import {
 } from 'node:zlib'
 import { describe, expect, it } from 'vitest'
 import type { BodyTransform } from '../../../src/policy/exchange/policy-exchange.ts'
+import { Lane, LaneMember } from '../../../src/policy/limit/lane.ts'
 import {
   type ExchangeParts,
   onRequest,
@@ -36,6 +37,30 @@ function through(
   }, Readable.from(pieces))
   return buffer(last)
 }
+
+describe('work on whole bodies', () => {
+  it.each(['request', 'response'])('waits for its turn: %s', async (side) => {
+    const config = { replacements: [{ from: 'a', to: 'b' }] }
+    const lane = new Lane()
+    const isRequest = side === 'request'
+    const rules = isRequest
+      ? onRequest('request-body-find-replace', config)
+      : onResponse('response-body-find-replace', config)
+    const policy = new PolicyBench(rules, { lane })
+    let before = 0
+    const other = new LaneMember(lane, 'long').inTurn(() => (before += 1))
+    const parts: ExchangeParts = { method: 'POST', body: 'aaa' }
+    if (isRequest) {
+      const { exchange } = await policy.request(parts)
+      expect([before, exchange.requestTransforms.length]).toEqual([1, 1])
+    } else {
+      const { exchange } = await policy.response(parts)
+      const changed = await through(exchange.responseTransforms, Buffer.from('aaa'))
+      expect([before, changed.toString()]).toEqual([1, 'bbb'])
+    }
+    await other
+  })
+})
 
 describe('compress-response', () => {
   const plain = Buffer.from('hello world, '.repeat(2_000))

@@ -44,15 +44,16 @@ describe('a member of the lane', () => {
     const [long, usual] = [new LaneMember(lane), new LaneMember(lane)]
     long.ran(LONG)
     await nextRound()
-    await long.turn()
-    const began = performance.now()
-    while (performance.now() < began + 20) {}
-    long.ran(LONG)
+    let began = 0
+    await long.inTurn(() => {
+      began = performance.now()
+      while (performance.now() < began + 20) {}
+    })
     let isLongNext = false
-    const next = long.turn().then(() => {
+    const next = long.inTurn(() => {
       isLongNext = true
     })
-    await usual.turn()
+    await usual.inTurn(() => {})
     await nextRound()
     expect(isLongNext).toBe(false)
     await next
@@ -65,6 +66,18 @@ describe('a member of the lane', () => {
     expect(new LaneMember(lane).hasToWait).toBe(false)
   })
 
+  it('does not wait behind those who are costly when it is not', async () => {
+    const lane = new Lane()
+    const order: string[] = []
+    const enter = (name: string, member: LaneMember) => member.inTurn(() => order.push(name))
+    const costly = Array.from({ length: 20 }, () => enter('costly', new LaneMember(lane, 'long')))
+    const calm = enter('calm', new LaneMember(lane))
+    await calm
+    expect(order.length).toBeLessThanOrEqual(2)
+    await Promise.all(costly)
+    expect(order.filter((name) => name === 'costly')).toHaveLength(20)
+  })
+
   it('says where a stretch should end', () => {
     const member = new LaneMember(new Lane())
     expect([LONG - 1, LONG].map((steps) => member.isLong(steps))).toEqual([false, true])
@@ -73,9 +86,9 @@ describe('a member of the lane', () => {
   it('is full when 256 wait, and nobody else is because of that', async () => {
     const lane = new Lane()
     const [one, other] = [new LaneMember(lane), new LaneMember(lane)]
-    const turns = Array.from({ length: 255 }, () => one.turn())
+    const turns = Array.from({ length: 255 }, () => one.inTurn(() => {}))
     expect(one.isFull).toBe(false)
-    turns.push(one.turn())
+    turns.push(one.inTurn(() => {}))
     expect([one.isFull, other.isFull]).toEqual([true, false])
     await turns[0]
     expect(one.isFull).toBe(false)

@@ -44,8 +44,8 @@ export interface ReplacedBody {
   readonly results: readonly ReplacementResult[]
 }
 
-/** Changes a body; throws EvaluationError when it cannot be changed as a whole. */
-export type ReplaceBody = (body: Buffer) => ReplacedBody
+/** Changes a body, when it is its turn; throws EvaluationError when it cannot be changed as a whole. */
+export type ReplaceBody = (body: Buffer) => Promise<ReplacedBody>
 
 /** Prepares the replacements of a configuration; their texts are computed for each exchange. */
 export function compileReplacements(
@@ -71,7 +71,7 @@ export function compileReplacements(
       source: pattern.render(exchange),
       to: to.render(exchange),
     }))
-    return (body) => replaceAll(body, steps, patterns)
+    return (body) => context.inTurn(() => replaceAll(body, steps, patterns))
   }
 }
 
