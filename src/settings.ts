@@ -172,7 +172,7 @@ const SettingsSchema = z.strictObject({
   GATEWAY_OUTBOUND_ALLOW: outboundAllow
     .default([])
     .describe(
-      'hosts, addresses or CIDRs, each with an optional :port, that policies may ask beside .internal',
+      'hosts, addresses or CIDRs, each with an optional :port, that policies may ask beside .internal, and file: URLs of keys',
     ),
   GATEWAY_DNS_SERVERS: list
     .refine(

@@ -17,6 +17,24 @@ export interface AddressRanges {
   readonly deny: readonly Cidr[]
 }
 
+/**
+ * Where neither a tunnel nor a policy leads, whatever is allowed: nobody, link-local addresses, groups,
+ * and where clouds keep the metadata of a machine.
+ */
+export const NEVER_DIALLED: readonly string[] = [
+  '0.0.0.0/8',
+  '100.100.100.200/32',
+  '169.254.0.0/16',
+  '192.0.0.192/32',
+  '224.0.0.0/4',
+  '240.0.0.0/4',
+  '::/128',
+  'fd00:ec2::254/128',
+  'fe80::/10',
+  'fec0::/10',
+  'ff00::/8',
+]
+
 /** Reads an address without brackets; IPv4-mapped IPv6 becomes IPv4. Undefined when it is none. */
 export function parseAddress(text: string): Address | undefined {
   return isAddress(text) ? ipaddr.process(text) : undefined

@@ -6,7 +6,7 @@ import { StartError } from '../base/app-error.ts'
 import { parseConfig } from '../config.ts'
 import type { PlacedProblem } from '../policy/check.ts'
 import type { ExplainedRequest } from '../policy/explain.ts'
-import { mayDial } from '../policy/outbound/outbound-allow.ts'
+import { mayDial, mayRead } from '../policy/outbound/outbound-allow.ts'
 import type { CommandContext } from './command-context.ts'
 
 const MAX_REPEAT = 100_000
@@ -132,6 +132,7 @@ async function explain(
   const explanations = await explainPolicy(text, made, {
     repeat,
     mayDial: (target) => mayDial(outboundAllow, target),
+    mayRead: (path) => mayRead(outboundAllow, path),
   })
   if (!json) stdout.write(`${explanationsText(explanations)}\n`)
   else for (const one of explanations) stdout.write(`${JSON.stringify(one)}\n`)

@@ -60,6 +60,10 @@ export interface Explanation {
   readonly answer: { readonly status: number; readonly headers: readonly string[] } | undefined
 }
 
+interface ExplainOptions extends Pick<PolicyReach, 'mayDial' | 'mayRead'> {
+  readonly repeat?: number
+}
+
 /**
  * Runs a policy for a made-up request, `repeat` times over: one explanation for each. Internal
  * endpoints are taken to be online. Other servers that the policy asks are asked where `mayDial`
@@ -68,13 +72,14 @@ export interface Explanation {
 export async function explainPolicy(
   source: unknown,
   request: ExplainedRequest,
-  { repeat = 1, mayDial }: { repeat?: number; mayDial?: PolicyReach['mayDial'] } = {},
+  { repeat = 1, mayDial, mayRead }: ExplainOptions = {},
 ): Promise<Explanation[]> {
   const policy = compilePolicy(source, {
     clock: systemClock,
     log: createLogger('silent'),
     hasInternal: () => true,
     mayDial,
+    mayRead,
   })
   const explanations: Explanation[] = []
   for (let round = 0; round < repeat; round += 1) {

@@ -2,6 +2,7 @@ import { lookup } from 'node:dns/promises'
 import { networkInterfaces } from 'node:os'
 import ipaddr from 'ipaddr.js'
 import { AppError, StartError } from '../../base/app-error.ts'
+import { NEVER_DIALLED } from '../../base/cidr.ts'
 import { withDeadline } from '../../base/deadline.ts'
 import type { ListenAddress } from '../../base/listen-address.ts'
 import { type ForwardTarget, formatForwardTarget, parseForwardTarget } from './forward-target.ts'
@@ -16,20 +17,7 @@ interface AllowRule {
   readonly port: number | undefined
 }
 
-/** Never forwarded to, whatever the allow list says: link-local, metadata services, groups. */
-const DENIED = [
-  '0.0.0.0/8',
-  '100.100.100.200/32',
-  '169.254.0.0/16',
-  '192.0.0.192/32',
-  '224.0.0.0/4',
-  '240.0.0.0/4',
-  '::/128',
-  'fd00:ec2::254/128',
-  'fe80::/10',
-  'fec0::/10',
-  'ff00::/8',
-].map((text) => ({ text, range: ipaddr.parseCIDR(text) }))
+const DENIED = NEVER_DIALLED.map((text) => ({ text, range: ipaddr.parseCIDR(text) }))
 const DENIED_NAMES = new Set(['metadata', 'metadata.google.internal', 'instance-data'])
 /** IPv6 forms that carry an IPv4 address: NAT64 (RFC 6052) and 6to4 (RFC 3056). */
 const CARRIERS = [

@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream'
-import { type AllowEntry, mayDial } from '../../policy/outbound/outbound-allow.ts'
+import { type AllowEntry, mayDial, mayRead } from '../../policy/outbound/outbound-allow.ts'
 import type { Asker, PolicyReach } from '../../policy/outbound/policy-reach.ts'
 import { IpPolicyRanges, type IpPolicyRangesOptions } from '../access/ip-policy-ranges.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
@@ -15,7 +15,7 @@ export interface InternalEntry {
 export interface PolicyReachDeps extends IpPolicyRangesOptions {
   readonly registry: EndpointRegistry
   readonly ingress: InternalEntry
-  /** Where policies may connect to beside internal endpoints. */
+  /** Where policies may connect to beside internal endpoints, and which files they may read. */
   readonly outboundAllow: readonly AllowEntry[]
 }
 
@@ -30,6 +30,7 @@ export function policyReach({
   return (ownerId) => ({
     ipPolicy: (id) => ranges.of(id),
     mayDial: (target) => mayDial(outboundAllow, target),
+    mayRead: (path) => mayRead(outboundAllow, path),
     hasInternal: (url) => registry.matchInternal(url, ownerId) !== undefined,
     connectInternal: (url, asker) => ingress.connectInternal(url, ownerId, asker),
     sealDepth: (depth) => ingress.sealDepth(depth),

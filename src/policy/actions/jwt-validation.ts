@@ -1,16 +1,17 @@
 import * as z from 'zod'
 import { isHeaderName, listOf } from '../document/config-schema.ts'
+import { mediaType } from '../exchange/media-type.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, type Outcome, refuse } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
-import { mediaType } from '../exchange/request-view.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
 import type { Price } from '../expression/cost/price.ts'
 import type { Template } from '../expression/template.ts'
 import type { ValueInput } from '../expression/value.ts'
 import { KeySource } from '../outbound/key-source.ts'
+import { filePath } from '../outbound/outbound-allow.ts'
 import { type TokenFailure, TokenVerifier, tokenView } from '../outbound/token-verifier.ts'
-import { type ActionContext, defineAction } from './action.ts'
+import { type ActionContext, type ConfigPath, defineAction } from './action.ts'
 
 /** Those with public keys: a key set cannot hold the secrets of the others. */
 const ALGORITHMS = [
@@ -131,7 +132,11 @@ function createVerifier({ jws }: Config, context: ActionContext): TokenVerifier 
   const urls = jws.keys.sources.additional_jkus.flatMap((address, index) => {
     const path = ['jws', 'keys', 'sources', 'additional_jkus', index]
     const url = URL.canParse(address) ? new URL(address) : undefined
-    if (url && ['https:', 'http:', 'file:'].includes(url.protocol)) return url
+    if (url?.protocol === 'file:') {
+      refuseFile(url, path, context)
+      return url
+    }
+    if (url && ['https:', 'http:'].includes(url.protocol)) return url
     context.problem('badValue', path, `${address} is no https:, http: or file: URL.`)
     return []
   })
@@ -143,6 +148,16 @@ function createVerifier({ jws }: Config, context: ActionContext): TokenVerifier 
         clock,
       ),
   )
+}
+
+/** A device that checks a policy cannot know which files the gateway allows. */
+function refuseFile({ href }: URL, path: ConfigPath, { reach, problem }: ActionContext): void {
+  const file = filePath(href)
+  if (file === undefined) problem('badValue', path, `${href} is no file: write file:///path.`)
+  else if (reach.mayRead && !reach.mayRead(file)) {
+    const sentence = `${href} is outside of what policies may read here: GATEWAY_OUTBOUND_ALLOW has no leave for it.`
+    problem('badValue', path, sentence)
+  }
 }
 
 interface FoundToken {

@@ -1,6 +1,6 @@
 import type { Account } from '../expression/cost/account.ts'
 import { duration, timestamp, type ValueInput } from '../expression/value.ts'
-import { decodePath, mediaParameters } from './request-view.ts'
+import { mediaParameters } from './media-type.ts'
 
 /** What it takes to take 1,024 characters apart, and to decode as many. */
 const KIB_STEPS = 400
@@ -157,4 +157,14 @@ function push<T>(map: Map<string, T[]>, key: string, value: T): void {
   const list = map.get(key)
   if (list) list.push(value)
   else map.set(key, [value])
+}
+
+/** Percent-decoded; as it came when it cannot be decoded. */
+function decodePath(text: string): string {
+  if (!text.includes('%')) return text
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
 }

@@ -1,10 +1,11 @@
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
-import { fileURLToPath } from 'node:url'
+import { buffer } from 'node:stream/consumers'
 import { createLocalJWKSet, type JSONWebKeySet, type JWTVerifyGetKey } from 'jose'
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
 import { OutboundError, send } from './outbound.ts'
+import { filePath } from './outbound-allow.ts'
 import type { PolicyReach } from './policy-reach.ts'
 
 const MAX_BYTES = 262_144
@@ -17,7 +18,7 @@ const PAUSE_MS = 30_000
 const KeySet = z.looseObject({ keys: z.array(z.looseObject({ kty: z.string() })).max(100) })
 
 export interface KeySourceOptions {
-  /** `https:`, `http:` on a private network, or `file:`. */
+  /** `https:`, `http:` or `file:`. */
   readonly url: URL
   readonly clock: Clock
   readonly reach: PolicyReach
@@ -72,7 +73,8 @@ export class KeySource {
 
   async #load(): Promise<JWTVerifyGetKey> {
     const { url, clock, reach } = this.#options
-    const bytes = url.protocol === 'file:' ? await readKeyFile(url) : await download(url, reach)
+    const bytes =
+      url.protocol === 'file:' ? await readKeyFile(url, reach) : await download(url, reach)
     try {
       const keys = KeySet.parse(JSON.parse(bytes.toString()))
       this.#keys = createLocalJWKSet(keys as JSONWebKeySet)
@@ -93,18 +95,26 @@ async function download(url: URL, reach: PolicyReach): Promise<Buffer> {
   throw new OutboundError('ERR_NGROK_3422', `The key source answered ${status}.`)
 }
 
-/** Reads a plain file; a pipe or a device would never end. */
-async function readKeyFile(url: URL): Promise<Buffer> {
+/**
+ * Reads a plain file; a pipe or a device would never end. The author of a policy is not the owner of
+ * the gateway: only files that the gateway allows are opened, and all failures look alike.
+ */
+async function readKeyFile(url: URL, reach: PolicyReach): Promise<Buffer> {
   const unreadable = new OutboundError('ERR_NGROK_3422', 'The key file cannot be read.')
+  const path = filePath(url.href)
+  if (path === undefined || !reach.mayRead?.(path)) throw unreadable
   // Without O_NONBLOCK the opening of a pipe would wait for its writer.
   const flags = constants.O_RDONLY | constants.O_NONBLOCK
-  const file = await open(fileURLToPath(url), flags).catch(() => {
+  const file = await open(path, flags).catch(() => {
     throw unreadable
   })
   try {
     const stat = await file.stat()
-    if (!stat.isFile() || stat.size > MAX_BYTES) throw unreadable
-    return await file.readFile()
+    if (!stat.isFile()) throw unreadable
+    // What stands in /proc says that it is empty, and may have no end.
+    const bytes = await buffer(file.createReadStream({ end: MAX_BYTES, autoClose: false }))
+    if (bytes.length > MAX_BYTES) throw unreadable
+    return bytes
   } finally {
     await file.close()
   }

@@ -1,13 +1,20 @@
+import { fileURLToPath } from 'node:url'
 import ipaddr from 'ipaddr.js'
-import { type Address, parseAddress } from '../../base/cidr.ts'
+import { type Address, NEVER_DIALLED, parseAddress } from '../../base/cidr.ts'
 
 type Range = readonly [Address, number]
 
-/** One entry of GATEWAY_OUTBOUND_ALLOW: a name or a range of addresses, and the one port it is for. */
-export type AllowEntry = { readonly port: number | undefined } & (
-  | { readonly kind: 'name'; readonly name: string }
-  | { readonly kind: 'range'; readonly range: Range }
-)
+/**
+ * One entry of GATEWAY_OUTBOUND_ALLOW: a name or a range of addresses and the one port it is for, or
+ * a file of the gateway's machine.
+ */
+export type AllowEntry =
+  | ({ readonly port: number | undefined } & (
+      | { readonly kind: 'name'; readonly name: string }
+      | { readonly kind: 'range'; readonly range: Range }
+    ))
+  /** A path that ends with a slash is that of a folder, and stands for all below it. */
+  | { readonly kind: 'file'; readonly path: string }
 
 /** Where a policy is about to connect to. */
 export interface DialTarget {
@@ -18,20 +25,7 @@ export interface DialTarget {
   readonly port: number
 }
 
-/** Never dialled, whatever is listed: nobody, groups, link-local and where clouds keep metadata. */
-const NEVER: readonly Range[] = [
-  '0.0.0.0/8',
-  '100.100.100.200/32',
-  '169.254.0.0/16',
-  '192.0.0.192/32',
-  '224.0.0.0/4',
-  '240.0.0.0/4',
-  '::/128',
-  'fd00:ec2::254/128',
-  'fe80::/10',
-  'fec0::/10',
-  'ff00::/8',
-].map((text) => ipaddr.parseCIDR(text))
+const NEVER: readonly Range[] = NEVER_DIALLED.map((text) => ipaddr.parseCIDR(text))
 
 /** Forms of IPv6 that lead to the IPv4 address in their last or next bytes. */
 const CARRIERS = [
@@ -44,8 +38,12 @@ const CARRIERS = [
 
 const ENTRY = /^(?:\[([^[\]]+)\]|([^[\]:]+))(?::(\d{1,5}))?$/
 
-/** Reads an entry: a name, an address or a CIDR, each with an optional `:port`. */
+/** Reads an entry: a name, an address or a CIDR, each with an optional `:port`, or a `file:` URL. */
 export function parseAllowEntry(text: string): AllowEntry | { readonly problem: string } {
+  if (/^file:/i.test(text)) {
+    const path = filePath(text)
+    return path === undefined ? NO_FILE : { kind: 'file', path }
+  }
   // An IPv6 address without brackets ends in what looks like a port.
   const isBareIpv6 = ipaddr.IPv6.isValid(text) || ipaddr.IPv6.isValidCIDR(text)
   const [, bracketed, bare, digits] = isBareIpv6 ? [text, text] : (ENTRY.exec(text) ?? [])
@@ -74,6 +72,7 @@ export function mayDial(
   if (NEVER.some((range) => contains(range, address))) return false
   const kind = address.range()
   return entries.some((entry) => {
+    if (entry.kind === 'file') return false
     if (entry.port !== undefined && entry.port !== port) return false
     if (entry.kind === 'range') {
       const [base] = entry.range
@@ -83,6 +82,26 @@ export function mayDial(
   })
 }
 
+/** True when an entry has leave for the file with this path. */
+export function mayRead(entries: readonly AllowEntry[], path: string): boolean {
+  return entries.some((entry) => {
+    if (entry.kind !== 'file') return false
+    return entry.path.endsWith('/') ? path.startsWith(entry.path) : path === entry.path
+  })
+}
+
+/** The path in a `file:` URL, without `..` in it; undefined when it is none of this machine. */
+export function filePath(url: string): string | undefined {
+  try {
+    return fileURLToPath(url)
+  } catch {
+    return undefined
+  }
+}
+
+const NO_FILE = {
+  problem: 'write the path of a file, or of a folder with a slash behind it, as file:///path',
+}
 const NO_ENTRY = { problem: 'it is no host, address or CIDR with an optional :port' }
 
 function parseRange(what: string): { range: Range } | { problem: string } | undefined {

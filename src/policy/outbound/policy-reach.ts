@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream'
 import type { AddressRanges } from '../../base/cidr.ts'
 import type { Connection } from '../exchange/policy-exchange.ts'
+import type { Account } from '../expression/cost/account.ts'
 import type { DialTarget } from './outbound-allow.ts'
 
 /** For whom a policy asks another server. */
@@ -9,6 +10,8 @@ export interface Asker {
   readonly connection: Connection
   /** How many policies have asked each other up to this request: 1 for that of a visitor's. */
   readonly depth: number
+  /** Of that request: what the policies of internal endpoints compute for it counts, too. */
+  readonly account?: Account
 }
 
 /** How policies reach beyond the exchange they run for. */
@@ -28,4 +31,6 @@ export interface PolicyReach {
   readonly ipPolicy?: ((id: string) => AddressRanges | undefined) | undefined
   /** Where http-request and key downloads may connect to; unless given, to no address at all. */
   readonly mayDial?: ((target: DialTarget) => boolean) | undefined
+  /** Which files with keys may be read, by their paths; unless given, none. */
+  readonly mayRead?: ((path: string) => boolean) | undefined
 }

@@ -49,6 +49,7 @@ const config = (source: string, changes: Record<string, unknown> = {}) => ({
 const bench = (source = keyFile(key), changes?: Record<string, unknown>) =>
   new PolicyBench(onRequest('jwt-validation', config(source, changes)), {
     mayDial: ({ address }) => address === '127.0.0.1',
+    mayRead: () => true,
   })
 
 const bearing = (token: string): ExchangeParts => ({
@@ -91,7 +92,7 @@ describe('jwt-validation', () => {
   })
 
   it('gives later rules the claims', async () => {
-    const policy = new PolicyBench({
+    const document = {
       on_http_request: [
         {
           actions: [
@@ -105,7 +106,8 @@ describe('jwt-validation', () => {
           ],
         },
       ],
-    })
+    }
+    const policy = new PolicyBench(document, { mayRead: () => true })
     const { exchange } = await policy.request(bearing(await sign()))
     expect(exchange.request?.headers.get('x-user')).toBe('device 7')
   })
@@ -320,6 +322,29 @@ describe('sources of keys', () => {
     })
     const policy = bench(undefined, jws([keyFile(later), 'file:///nowhere', keyFile(key)]))
     expect((await answerOf(policy, bearing(await sign()))).status).toBe(200)
+  })
+
+  it('are read from files that the gateway allows alone', async () => {
+    const file = keyFile(key)
+    const document = onRequest('jwt-validation', config(file))
+    const compile = (mayRead?: (path: string) => boolean) =>
+      new PolicyBench(document, { ...(mayRead && { mayRead }) })
+    const token = await sign()
+    const allowed = compile((path) => pathToFileURL(path).href === file)
+    expect((await answerOf(allowed, bearing(token))).status).toBe(200)
+    expect((await answerOf(compile(), bearing(token))).status).toBe(401)
+    expect(() => compile(() => false)).toThrow(
+      /jwks\.json is outside of what policies may read here: GATEWAY_OUTBOUND_ALLOW has no leave for it/,
+    )
+  })
+
+  it.each(['file://host/jwks.json', 'file:///a%2Fb'])('refuse %s, which is no file', (source) => {
+    expect(() => bench(source)).toThrow('is no file: write file:///path.')
+  })
+
+  it('are not read from a file that says it is empty and has no end', async () => {
+    const policy = bench('file:///proc/self/pagemap')
+    expect((await answerOf(policy, bearing(await sign()))).status).toBe(401)
   })
 
   it('are read again when a file has changed, after a while', async () => {

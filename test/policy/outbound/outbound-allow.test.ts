@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import {
   type AllowEntry,
   mayDial,
+  mayRead,
   parseAllowEntry,
 } from '../../../src/policy/outbound/outbound-allow.ts'
 
@@ -100,7 +101,32 @@ describe('mayDial()', () => {
   })
 })
 
+describe('mayRead()', () => {
+  it.each([
+    ['file:///etc/keys/jwks.json', '/etc/keys/jwks.json', true],
+    ['file:///etc/keys/jwks.json', '/etc/keys/jwks.json2', false],
+    ['file:///etc/keys/', '/etc/keys/a/jwks.json', true],
+    ['file:///etc/keys/', '/etc/keys', false],
+    ['file:///etc/keys', '/etc/keys/jwks.json', false],
+    ['file:///etc/keys/../other/', '/etc/other/a', true],
+    ['example.com', '/etc/keys', false],
+    ['', '/etc/keys', false],
+  ])('with %s, %s: %s', (list, path, isAllowed) => {
+    expect(mayRead(list === '' ? [] : entriesOf(list), path)).toBe(isAllowed)
+  })
+
+  it('says nothing of what may be dialled', () => {
+    expect(reaches('file:///', 'example.com>192.0.2.1 80')).toBe(false)
+  })
+})
+
 describe('parseAllowEntry()', () => {
+  it.each(['file://host/a', 'file:///a%2Fb'])('refuses %s', (text) => {
+    expect(parseAllowEntry(text)).toEqual({
+      problem: 'write the path of a file, or of a folder with a slash behind it, as file:///path',
+    })
+  })
+
   it.each([
     ['10.0.0.1/8', 'a CIDR begins with its lowest address: 10.0.0.0/8'],
     ['fd12::1/8', 'a CIDR begins with its lowest address: fd00::/8'],
