@@ -244,6 +244,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
       bodyReceivedAt: () => (request.body ? request.body.receivedAt : receivedAt),
       readBody: (maxBytes) => this.#readBody(maxBytes),
       askDepth: () => this.#askDepth(),
+      account: this.client.listener.internal?.asker.account,
       outer,
     })
     this.become({ name: 'judging-request', policy })

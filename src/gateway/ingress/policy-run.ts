@@ -6,6 +6,7 @@ import {
   PolicyExchange,
   type PolicyRequest,
 } from '../../policy/exchange/policy-exchange.ts'
+import type { Account } from '../../policy/expression/cost/account.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { Client } from './client.ts'
 import type { RequestHead } from './http1/request-head.ts'
@@ -23,6 +24,8 @@ export interface PolicyRunOptions {
   readonly bodyReceivedAt: () => number | undefined
   readonly readBody: (maxBytes: number) => Promise<Buffer | undefined>
   readonly askDepth: () => number
+  /** Of the request whose policy asks; there is a new one for a visitor's own. */
+  readonly account: Account | undefined
   /** The policy of the endpoint that handed the request on; it sees the response later. */
   readonly outer: PolicyRun | undefined
 }
@@ -39,6 +42,7 @@ export class PolicyRun {
 
   constructor(options: PolicyRunOptions) {
     const { endpoint, client, head, outer, bodyReceivedAt } = options
+    const account = outer ? outer.#exchange.account : options.account
     this.#outer = outer
     this.hops = outer ? outer.hops + 1 : 0
     this.#endpoint = endpoint
@@ -62,7 +66,7 @@ export class PolicyRun {
       request: this.#request,
       hops: this.hops,
       askDepth: options.askDepth,
-      ...(outer && { account: outer.#exchange.account }),
+      ...(account && { account }),
     })
   }
 

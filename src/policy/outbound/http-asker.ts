@@ -10,6 +10,8 @@ import type { Asker, PolicyReach } from './policy-reach.ts'
 const MAX_ANSWER = 262_144
 const MAX_RETRIES = 3
 const RETRY_MS = 100
+/** What it takes to ask: policies that ask many others must not make work for all of them. */
+const ASK_STEPS = 1_000
 
 /** Where retry conditions find what they can read: no action has this name. */
 export const ATTEMPTS = '@attempts'
@@ -60,9 +62,11 @@ export class HttpAsker {
     const { clock, timeoutMs, isRetried } = this.#options
     const signal = AbortSignal.timeout(timeoutMs)
     const req = requestView(ask)
-    const asker = { connection: exchange.connection, depth: exchange.askDepth + 1 }
+    const { connection, account } = exchange
+    const asker = { connection, account, depth: exchange.askDepth + 1 }
     const attempts: ValueInput[] = []
     for (let retry = 0; ; retry += 1) {
+      account.spend(ASK_STEPS)
       const attempt = await this.#attempt(ask, asker, signal)
       attempts.push(attemptView(attempt))
       const { error, response } = attempt

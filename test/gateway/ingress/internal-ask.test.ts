@@ -89,6 +89,37 @@ const requestsOf = (...endpoints: readonly Endpoint[]) =>
   endpoints.reduce((sum, { traffic }) => sum + traffic.requests, 0)
 
 describe('http-request to an internal endpoint', () => {
+  it('computes on the account of the visitor who asked', async () => {
+    const service = await startScriptedService(OK)
+    const { openCloud, openDevice, visit } = await startSite(service.port)
+    const costly = Array(4).fill('lists.range(500).map(x, x * x).size() > 0')
+    openCloud('front.test', {
+      expressions: costly,
+      actions: [ask('https://cam.internal/'), TELL],
+    })
+    openCloud('calm.test', { actions: [ask('https://cam.internal/'), TELL] })
+    const device = openDevice('cam.internal', {
+      expressions: costly,
+      actions: [{ type: 'add-headers', config: { headers: { 'x-a': 'b' } } }],
+    })
+    expect((await visit('calm.test')).text).toBe('200 ok')
+    expect(device.traffic.overBudget).toBe(0)
+    const { status, text } = await visit('front.test')
+    expect([status, text]).toEqual([500, expect.stringContaining('takes too long')])
+    expect(device.traffic.overBudget).toBe(1)
+  })
+
+  it('is asked no more often than one request can pay for, by all who ask each other', async () => {
+    const service = await startScriptedService(OK)
+    const { openCloud, openDevice, visit } = await startSite(service.port)
+    const asks = (url: string) => ({ actions: Array.from({ length: 20 }, () => ask(url)) })
+    openCloud('front.test', asks('https://middle.internal/'))
+    openCloud('middle.internal', asks('https://cam.internal/'))
+    const device = openDevice('cam.internal')
+    expect((await visit('front.test')).status).toBe(500)
+    expect(device.traffic.requests).toBeLessThan(66)
+  })
+
   it("runs the endpoint's policy, for the visitor who asked", async () => {
     const service = await startScriptedService(OK)
     const { openCloud, openDevice, visit } = await startSite(service.port)

@@ -284,6 +284,22 @@ describe('http-request', () => {
         expect(result).not.toHaveProperty('res')
       })
 
+      it.each(['continue', 'halt'])(
+        'ends a request that it costs too much: %s',
+        async (onError) => {
+          const condition = 'lists.range(attempts * 4000).all(x, x * x * x >= 0)'
+          const { outcome } = await ask({
+            url: OFFLINE,
+            retry_condition: condition,
+            on_error: onError,
+          })
+          expect(replyOf(outcome)).toMatchObject({
+            status: 500,
+            body: expect.stringContaining('takes too long for one request'),
+          })
+        },
+      )
+
       it('keeps the answer that the condition could not judge, and halts where it is told to', async () => {
         const { url } = await serve((_, response) => response.writeHead(403).end('no'))
         const config = { url, retry_condition: 'json.decode(last_attempt.res.body).again' }
