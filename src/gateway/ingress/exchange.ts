@@ -25,7 +25,9 @@ const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
 
 /** Methods that change nothing, so that a request may go out again when its device was lost. */
 const SAFE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
-/** How often an exchange may lose its device. */
+/** How often a device may get it again that may have seen it: it may be what ends the device. */
+const MAX_REPEATS = 2
+/** How often an exchange may lose its device at all. */
 const MAX_LOSSES = 4
 
 const NO_TRANSFORMS: OutgoingResponse['transforms'] = []
@@ -47,7 +49,7 @@ const NO_TRANSFORMS: OutgoingResponse['transforms'] = []
  */
 export class Exchange extends ClientExchange implements ForwardOwner {
   #losses = 0
-  #wasSentAgain = false
+  #repeats = 0
 
   /** Finds the endpoint and sends the request on. */
   start(): void {
@@ -162,8 +164,8 @@ export class Exchange extends ClientExchange implements ForwardOwner {
   #mayGoOutAgain({ wasSent }: Forward): boolean {
     if (this.#losses >= MAX_LOSSES) return false
     if (!wasSent) return true
-    if (this.#wasSentAgain) return false
-    this.#wasSentAgain = true
+    if (this.#repeats >= MAX_REPEATS) return false
+    this.#repeats += 1
     const { head, body } = this.request
     return SAFE.has(head.method) && !body && this.writer.isSilent
   }

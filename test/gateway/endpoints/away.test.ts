@@ -1,0 +1,156 @@
+import { describe, expect, it } from 'vitest'
+import type { AwayName, NameFacts } from '../../../src/gateway/endpoints/away-name.ts'
+import type { AgentEndpoint } from '../../../src/gateway/endpoints/endpoint.ts'
+import { EndpointRegistry } from '../../../src/gateway/endpoints/endpoint-registry.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
+
+const endpoint = (host: string, ownerId: string | null = null) =>
+  ({
+    type: 'agent',
+    id: `ep_${host} ${ownerId}`,
+    host,
+    ownerId,
+    protocol: 'https',
+    url: `https://${host}`,
+  }) as AgentEndpoint
+
+const facts = (host: string, change: Partial<NameFacts> = {}): NameFacts => ({
+  host,
+  ownerId: null,
+  protocol: 'https',
+  url: `https://${host}`,
+  isShared: false,
+  credentialId: 'cr_a',
+  ...change,
+})
+
+function startRegistry(options: { awayNames?: number } = {}) {
+  const clock = new ManualClock()
+  return { clock, registry: new EndpointRegistry({ clock, holdMs: 10_000, ...options }) }
+}
+
+/** Whether a request may wait for it now. */
+const waits = (registry: EndpointRegistry, name: AwayName) =>
+  registry.wait(name, { network: 'n', bytes: 1, onNameChange: () => {} })
+
+describe('a name that is away', () => {
+  it('counts as no endpoint, is taken by the next one, and is not there twice', () => {
+    const { registry } = startRegistry()
+    const first = endpoint('a.test')
+    registry.add(first)
+    const name = registry.suspend(first, 'cr_a')
+    expect(registry.suspend(first, 'cr_a')).toBeUndefined()
+    expect(registry.match('a.test')).toBe(name)
+    expect([registry.size, [...registry.all()], registry.holderOf('a.test', null)]).toEqual([
+      0,
+      [],
+      undefined,
+    ])
+    const next = endpoint('a.test', 'bot_b')
+    registry.add(next)
+    expect(registry.match('a.test')).toBe(next)
+    expect(registry.remove(next)).toBe(true)
+    expect(registry.match('a.test')).toBeUndefined()
+  })
+
+  it('may be held from the start, for names that were online before; nothing that is online is', async () => {
+    const { registry, clock } = startRegistry()
+    const name = registry.hold(facts('a.test'), 5_000)
+    if (!name) throw new Error('not held')
+    await clock.advance(14_999)
+    expect(waits(registry, name)).toBe(true)
+    await clock.advance(1)
+    expect(waits(registry, name)).toBe(false)
+    registry.add(endpoint('b.test'))
+    expect(registry.hold(facts('b.test'))).toBeUndefined()
+  })
+
+  it('is held from a later moment on, unless somebody has it by then', async () => {
+    const { registry, clock } = startRegistry()
+    const [a, b] = [registry.hold(facts('a.test')), registry.hold(facts('b.test'))]
+    if (!a || !b) throw new Error('not held')
+    registry.add(endpoint('b.test'))
+    await clock.advance(9_000)
+    registry.holdFromNow(a)
+    registry.holdFromNow(b)
+    await clock.advance(9_000)
+    expect([waits(registry, a), waits(registry, b)]).toEqual([true, false])
+  })
+
+  it('tells who waits when it is held anew, which finds the new one', () => {
+    const { registry } = startRegistry()
+    const first = registry.hold(facts('a.test'))
+    const found: unknown[] = []
+    const onNameChange = () => found.push(registry.match('a.test'))
+    if (first) registry.wait(first, { network: 'n', bytes: 1, onNameChange })
+    const second = registry.hold(facts('a.test'))
+    expect(found).toEqual([second])
+  })
+
+  it('hides the wildcards above it while it is held, and none that is nearer', async () => {
+    const { registry, clock } = startRegistry()
+    const [far, near] = [endpoint('*.test'), endpoint('*.b.test')]
+    registry.add(far)
+    registry.add(near)
+    const name = registry.hold(facts('a.test'))
+    registry.hold(facts('*.c.test'))
+    expect(registry.match('a.test')).toBe(name)
+    expect(registry.match('x.b.test')).toBe(near)
+    expect(registry.match('x.c.test')?.type).toBe('away')
+    await clock.advance(10_000)
+    expect(registry.match('a.test')).toBe(far)
+    expect(registry.match('x.c.test')).toBe(far)
+  })
+
+  it('is nobody’s after an hour, or when there are too many of an account', async () => {
+    const { registry, clock } = startRegistry({ awayNames: 3 })
+    registry.hold(facts('other.test', { ownerId: 'bot_b' }))
+    for (const host of ['a.test', 'b.test', 'c.test']) registry.hold(facts(host))
+    const known = () =>
+      ['other.test', 'a.test', 'b.test', 'c.test'].filter((host) => registry.match(host))
+    // The account that has most gives up its oldest.
+    expect(known()).toEqual(['other.test', 'b.test', 'c.test'])
+    await clock.advance(3_600_000)
+    expect(known()).toEqual([])
+    registry.hold(facts('d.test'))
+    registry.hold(facts('e.test'))
+    expect(registry.match('d.test')?.type).toBe('away')
+  })
+
+  it('is forgotten with the leave to bind it', () => {
+    const { registry } = startRegistry()
+    registry.hold(facts('a.test'))
+    registry.hold(facts('b.test', { credentialId: 'cr_b' }))
+    registry.forgetUnless(({ credentialId }) => credentialId === 'cr_b')
+    expect(registry.match('a.test')).toBeUndefined()
+    expect(registry.match('b.test')?.type).toBe('away')
+  })
+
+  it('stays in its account when it is internal, or with all when it is shared', () => {
+    const { registry } = startRegistry()
+    const url = new URL('https://cam.internal')
+    const shared = endpoint('cam.internal', 'bot_a')
+    registry.add(shared, { isShared: true })
+    const name = registry.suspend(shared, 'cr_a')
+    expect(registry.matchInternal(url, 'bot_a')).toBe(name)
+    expect(registry.matchInternal(url, 'bot_b')).toBe(name)
+    expect(registry.match('cam.internal')).toBeUndefined()
+    registry.add(endpoint('cam.internal', 'bot_b'))
+    expect(registry.matchInternal(url, 'bot_b')?.type).toBe('agent')
+    expect(registry.matchInternal(url, 'bot_c')).toBe(name)
+    if (name) registry.forget(name)
+    expect(registry.matchInternal(url, 'bot_a')).toBeUndefined()
+    expect(registry.matchInternal(url, 'bot_c')).toBeUndefined()
+  })
+
+  it('is the successor of an endpoint for its own account alone', () => {
+    const { registry } = startRegistry()
+    const first = endpoint('a.test', 'bot_a')
+    registry.add(first)
+    expect(registry.successorOf(first)).toBe(first)
+    const name = registry.suspend(first, 'cr_a')
+    expect(registry.successorOf(first)).toBe(name)
+    registry.add(endpoint('a.test', 'bot_b'))
+    expect(registry.successorOf(first)).toBeUndefined()
+  })
+})
