@@ -158,7 +158,35 @@ describe('a deadline', () => {
 })
 
 describe('a stop', () => {
-  it('lets a response end, says close, and closes unused connections at once', async () => {
+  it('serves who was let in and not read, for a moment', async () => {
+    const { port } = await startScriptedService(OK)
+    const clock = new ManualClock()
+    const site = await startIngressSite({ service: port, clock })
+    const sockets = ['late', 'mute'].map(() => RawClient.connect(site.addresses.http.port))
+    const [late, mute] = sockets as [RawClient, RawClient]
+    // The third has been let in after the other two, and is answered.
+    const served = RawClient.connect(site.addresses.http.port)
+    served.send(GET)
+    await served.receive('ok')
+    let isStopped = false
+    void site.ingress.stop(60_000).then(() => {
+      isStopped = true
+    })
+    expect(await served.end()).toBe('end')
+    await clock.advance(20)
+    late.send(GET)
+    expect(fieldsOf(await late.receive('ok')).connection).toBe('close')
+    expect(mute.ending).toBeUndefined()
+    await clock.advance(2_000)
+    expect(await mute.end()).toBe('end')
+    for (const { socket } of [late, mute, served]) socket.end()
+    await eventually(async () => {
+      await clock.advance(20)
+      expect(isStopped).toBe(true)
+    })
+  })
+
+  it('lets a response end, says close, and closes unused connections', async () => {
     let respond: (() => void) | undefined
     const port = await startRawService((socket) => {
       socket.on('data', () => {
