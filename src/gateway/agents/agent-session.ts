@@ -152,7 +152,7 @@ export class AgentSession implements TableEntry {
 
   async command(command: AgentCommand): Promise<void> {
     const codes = COMMAND_CODES[command]
-    const reason = this.identity.unsupported[command]
+    const reason = this.#refusalOf(command)
     if (reason) throw new ServiceError(codes.unsupported, `The agent cannot ${command}: ${reason}`)
     const answer = await this.#call(StreamType[command], {})
     const error = commandError(answer)
@@ -186,6 +186,13 @@ export class AgentSession implements TableEntry {
     }
     this.#release(endpoint)
     if (successor !== this) this.#awaitIdle()
+  }
+
+  /** An agent of ours listens to updates for the sake of notices; what is really one it does not obey. */
+  #refusalOf(command: AgentCommand): string {
+    const { instance, unsupported } = this.identity
+    const isNoticed = command === 'update' && instance !== undefined
+    return isNoticed ? 'it does not update itself.' : unsupported[command]
   }
 
   stopTunnel(endpoint: AgentEndpoint, code: number, message: string): void {
