@@ -108,7 +108,9 @@ describe('nobody notices', () => {
     await eventually(() => expect(slow.waiting).toBe(1))
     const load = visitors(on)
     const [before] = [...on.gateway.parts.sessions.all()].map(({ id }) => id)
-    const { authtoken } = on.gateway.parts.issuer.createCredential({})
+    const { issuer, authority } = on.gateway.parts
+    const { ownerId, acl } = authority.authenticate(on.authtoken.reveal())
+    const { authtoken } = issuer.createCredential({ ownerId, acl })
     writeFileSync(on.tokenPath, authtoken.reveal())
     await eventually(() => {
       const taken = [...on.gateway.parts.sessions.all()].filter(({ id }) => id !== before)
