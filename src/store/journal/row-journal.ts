@@ -1,0 +1,201 @@
+import {
+  closeSync,
+  existsSync,
+  fdatasyncSync,
+  fstatSync,
+  fsyncSync,
+  openSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeSync,
+} from 'node:fs'
+import { dirname } from 'node:path'
+import type { Clock } from '../../base/clock.ts'
+import { syncFolder } from '../../base/file.ts'
+import { changeLine, filler, headLine, type JournalContent, rowLines } from './journal-text.ts'
+import type { RowChange, Rows } from './rows.ts'
+
+/** The least room for changes behind the rows; with many rows it is as large as they are. */
+const LEAST_ROOM_BYTES = 64 * 1024
+/** This part of the room is left for changes that free space. */
+const KEPT_FOR_DELETES = 1 / 4
+/** Sizes are multiples of this, and this is what a head of unknown length gets. */
+const BLOCK_BYTES = 4096
+
+export interface PrepareOptions {
+  readonly n: number
+  readonly changes: readonly RowChange[]
+  /** All rows as they are with the changes; asked for when the journal has to begin anew. */
+  readonly rows: () => Rows
+  /** For changes that free space: takes the room that others leave. */
+  readonly mayUseReserve?: boolean
+  /** On a full disk: the old journal may make way for the new one before that is written. */
+  readonly isLastTry?: boolean
+}
+
+/** A change that has its place in the journal, and is not there before `finish()`. */
+export interface PreparedChange {
+  /** Puts it on stable storage. Throws what the system says; then the journal is behind. */
+  finish(): void
+  cancel(): void
+}
+
+/** An open journal file. */
+interface OpenFile {
+  readonly descriptor: number
+  readonly size: number
+  readonly kept: number
+  end: number
+}
+
+/**
+ * The second copy of a database, one line for each change, in a file of its own. Its room is taken in
+ * advance: what fails for want of space fails before the change is committed.
+ *
+ * INVARIANTS
+ * - A transaction is committed first, then its line is written: a database may be one change ahead of
+ *   its journal, never behind. Whoever finds it behind knows that a commit was lost.
+ * - A new journal is whole and on stable storage before it takes the place of the old one.
+ * - Lines follow each other without a gap: after a line could not be written the journal begins anew.
+ */
+export class RowJournal {
+  readonly #path: string
+  readonly #clock: Clock
+  #n = 0
+  #file: OpenFile | undefined
+
+  constructor({ path, clock }: { readonly path: string; readonly clock: Clock }) {
+    this.#path = path
+    this.#clock = clock
+  }
+
+  /** True when the next change can be written behind the others. */
+  get isOpen(): boolean {
+    return this.#file !== undefined
+  }
+
+  /** Goes on behind the last line of a sound journal. */
+  resume({ n, end, rowsEnd, size }: JournalContent): void {
+    this.close()
+    const kept = (size - rowsEnd) * KEPT_FOR_DELETES
+    this.#file = { descriptor: openSync(this.#path, 'r+'), size, kept, end }
+    this.#n = n
+    rmSync(temporaryOf(this.#path), { force: true })
+  }
+
+  /** The place of a change, `n` being its number. */
+  prepare({ n, changes, rows, mayUseReserve, isLastTry }: PrepareOptions): PreparedChange {
+    const file = this.#present()
+    if (file && n === this.#n + 1) {
+      const line = changeLine(n, this.#clock.now(), changes)
+      const kept = mayUseReserve ? 0 : file.kept
+      if (file.end + line.length + kept <= file.size) return this.#append(file, n, line)
+    }
+    if (!isLastTry) return this.prepareNew(n, rows())
+    this.close()
+    rmSync(this.#path, { force: true })
+    return this.prepareNew(n, rows(), isLastTry)
+  }
+
+  /** A journal that begins anew, with all rows as they are after change `n`. */
+  prepareNew(n: number, rows: Rows, isLastTry = false): PreparedChange {
+    const { text, count } = rowLines(rows)
+    const room = isLastTry ? BLOCK_BYTES : Math.max(LEAST_ROOM_BYTES, text.length)
+    const size = Math.ceil((BLOCK_BYTES + text.length + room) / BLOCK_BYTES) * BLOCK_BYTES
+    const head = headLine({ n, at: this.#clock.now(), rows: count, size })
+    const end = head.length + text.length
+    const temporary = temporaryOf(this.#path)
+    const descriptor = makeFile(temporary, Buffer.concat([head, text, filler(end, size)]))
+    const cancel = () => {
+      closeSync(descriptor)
+      rmSync(temporary, { force: true })
+    }
+    return {
+      finish: () => {
+        try {
+          renameSync(temporary, this.#path)
+          syncFolder(dirname(this.#path))
+        } catch (error) {
+          this.close()
+          cancel()
+          throw error
+        }
+        this.close()
+        this.#file = { descriptor, size, kept: (size - end) * KEPT_FOR_DELETES, end }
+        this.#n = n
+      },
+      cancel,
+    }
+  }
+
+  close(): void {
+    if (this.#file) closeSync(this.#file.descriptor)
+    this.#file = undefined
+  }
+
+  /** The open file, unless somebody took it away. */
+  #present(): OpenFile | undefined {
+    if (!this.#file) return undefined
+    const there = statSync(this.#path, { throwIfNoEntry: false })
+    if (there && isSameFile(there, this.#file.descriptor)) return this.#file
+    this.close()
+    return undefined
+  }
+
+  #append(file: OpenFile, n: number, line: Buffer): PreparedChange {
+    return {
+      finish: () => {
+        try {
+          writeAll(file.descriptor, line, file.end)
+          fdatasyncSync(file.descriptor)
+        } catch (error) {
+          this.close()
+          throw error
+        }
+        file.end += line.length
+        this.#n = n
+      },
+      cancel: () => {},
+    }
+  }
+}
+
+/**
+ * A journal that was whole, but had not taken its place when the process ended: put there now. Only
+ * where there is no other.
+ */
+export function adoptJournal(path: string): void {
+  const temporary = temporaryOf(path)
+  if (existsSync(path) || !existsSync(temporary)) return
+  renameSync(temporary, path)
+  syncFolder(dirname(path))
+}
+
+const temporaryOf = (path: string) => `${path}.tmp`
+
+/** A private file with this content, on stable storage. */
+function makeFile(path: string, content: Buffer): number {
+  rmSync(path, { force: true })
+  const descriptor = openSync(path, 'wx+', 0o600)
+  try {
+    writeAll(descriptor, content, 0)
+    fsyncSync(descriptor)
+    return descriptor
+  } catch (error) {
+    closeSync(descriptor)
+    rmSync(path, { force: true })
+    throw error
+  }
+}
+
+function writeAll(descriptor: number, bytes: Buffer, position: number): void {
+  for (let at = 0; at < bytes.length; ) {
+    at += writeSync(descriptor, bytes, at, bytes.length - at, position + at)
+  }
+}
+
+function isSameFile({ dev, ino }: { dev: number; ino: number }, descriptor: number): boolean {
+  const open = fstatSync(descriptor)
+  return open.dev === dev && open.ino === ino
+}

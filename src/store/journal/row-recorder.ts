@@ -1,0 +1,103 @@
+import type { Connection, Statement } from '../sqlite.ts'
+import {
+  fromCell,
+  type Key,
+  keyText,
+  listTables,
+  quote,
+  type Row,
+  type RowChange,
+  sameRow,
+  type Table,
+  toRow,
+} from './rows.ts'
+
+interface Touched {
+  readonly table: string
+  readonly key: Key
+  readonly before: Row | undefined
+}
+
+const FUNCTION = 'note_touched_row'
+
+/**
+ * Knows which rows a transaction changed, whoever changed them and in whatever table: triggers of
+ * this connection tell, which the file knows nothing of. They see cascades and replaced rows, too.
+ */
+export class RowRecorder {
+  readonly #connection: Connection
+  readonly #selects = new Map<string, Statement<unknown[], Record<string, unknown>>>()
+  readonly #touched = new Map<string, Touched>()
+
+  constructor(connection: Connection) {
+    this.#connection = connection
+  }
+
+  /** To be called when the schema is what it is going to be. */
+  start(): void {
+    const connection = this.#connection
+    connection.pragma('temp_store = MEMORY')
+    // Without it a row that INSERT OR REPLACE pushes out goes unseen.
+    connection.pragma('recursive_triggers = ON')
+    const tables = new Map(listTables(connection).map((table) => [table.name, table]))
+    connection.function(FUNCTION, { varargs: true }, (...told: unknown[]) => {
+      const [name, wasThere, ...values] = told
+      const table = tables.get(String(name))
+      if (table) this.#note(table, wasThere === 1, values)
+      return null
+    })
+    for (const { name, columns, key } of tables.values()) {
+      const where = key.map((column) => `${quote(column)} = ?`).join(' AND ')
+      const cells = columns.map(quote).join(', ')
+      this.#selects.set(
+        name,
+        connection.prepare(`SELECT ${cells} FROM main.${quote(name)} WHERE ${where}`),
+      )
+      const call = (row: 'OLD' | 'NEW', names: readonly string[]) => {
+        const values = names.map((column) => `${row}.${quote(column)}`).join(', ')
+        const wasThere = row === 'OLD' ? 1 : 0
+        return `SELECT ${FUNCTION}('${name.replaceAll("'", "''")}', ${wasThere}, ${values});`
+      }
+      const actions = {
+        INSERT: call('NEW', key),
+        UPDATE: call('OLD', columns) + call('NEW', key),
+        DELETE: call('OLD', columns),
+      }
+      for (const [event, body] of Object.entries(actions)) {
+        const trigger = quote(`note ${event} ${name}`)
+        connection.exec(
+          `CREATE TEMP TRIGGER ${trigger} AFTER ${event} ON main.${quote(name)} BEGIN ${body} END`,
+        )
+      }
+    }
+  }
+
+  /** Forgets what an earlier transaction did: to be called at the beginning of each. */
+  clear(): void {
+    this.#touched.clear()
+  }
+
+  /**
+   * What the open transaction did in the end. A statement that was undone left its mark, so the
+   * rows are read again.
+   */
+  changes(): RowChange[] {
+    const changes: RowChange[] = []
+    for (const { table, key, before } of this.#touched.values()) {
+      const read = this.#selects.get(table)?.get(...key.map(fromCell))
+      const after = read && toRow(read)
+      if (!sameRow(before, after)) changes.push({ table, key, before, after })
+    }
+    return changes
+  }
+
+  /** All columns of a row that was there before, else the key alone; what is told first counts. */
+  #note(table: Table, wasThere: boolean, values: readonly unknown[]): void {
+    const names = wasThere ? table.columns : table.key
+    const row = toRow(Object.fromEntries(names.map((name, at) => [name, values[at]])))
+    const key = table.key.map((name) => row[name] ?? null)
+    const mark = `${table.name} ${keyText(key)}`
+    if (this.#touched.has(mark)) return
+    this.#touched.set(mark, { table: table.name, key, before: wasThere ? row : undefined })
+  }
+}
