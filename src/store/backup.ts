@@ -1,13 +1,4 @@
-import {
-  closeSync,
-  copyFileSync,
-  fsyncSync,
-  openSync,
-  readdirSync,
-  renameSync,
-  rmSync,
-  statSync,
-} from 'node:fs'
+import { closeSync, fsyncSync, openSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import type { Clock } from '../base/clock.ts'
 import { syncFolder } from '../base/file.ts'
@@ -37,15 +28,12 @@ export function listBackups(path: string): Backup[] {
     .map((backup) => ({ ...backup, madeAt: statSync(backup.path).mtimeMs }))
 }
 
-/** Puts a copy of `backup` where the database belongs. */
-export function restoreBackup(backup: Backup, path: string): void {
-  replaceDurably(path, (temporary) => copyFileSync(backup.path, temporary))
-}
-
 export interface BackupsOptions {
   readonly connection: Connection
   /** The database file; backups lie beside it. */
   readonly path: string
+  /** Throws when the database is damaged, which must not reach the backups. */
+  readonly verify: () => void
   readonly log: Logger
   readonly clock: Clock
 }
@@ -54,15 +42,17 @@ export interface BackupsOptions {
 export class Backups {
   readonly #connection: Connection
   readonly #path: string
+  readonly #verify: () => void
   readonly #log: Logger
   readonly #clock: Clock
   readonly #stopped = new AbortController()
   #changedAt: number | undefined
   #isSettling = false
 
-  constructor({ connection, path, log, clock }: BackupsOptions) {
+  constructor({ connection, path, verify, log, clock }: BackupsOptions) {
     this.#connection = connection
     this.#path = path
+    this.#verify = verify
     this.#log = log
     this.#clock = clock
   }
@@ -106,6 +96,7 @@ export class Backups {
 
   #tryMake(): void {
     try {
+      this.#verify()
       this.make()
     } catch (error) {
       this.#log.warn({ err: error }, 'no backup could be made')

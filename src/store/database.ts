@@ -5,20 +5,28 @@ import type { Logger } from '../base/logger.ts'
 import { Backups } from './backup.ts'
 import { openMemory } from './connection.ts'
 import { isWritable, prepareDataFolder } from './data-folder.ts'
+import { journalOf } from './evidence.ts'
 import { FileDatabase, type StorageReport, type WriteOptions } from './file-database.ts'
 import { markInitialised, openSound, type SoundConnection } from './heal.ts'
+import { type PreparedChange, RowJournal } from './journal/row-journal.ts'
+import { RowRecorder } from './journal/row-recorder.ts'
+import { readRows } from './journal/rows.ts'
+import { LossRecord } from './loss-record.ts'
 import { openMemoryCopy } from './memory-copy.ts'
 import { MemoryDatabase } from './memory-database.ts'
-import { type Migration, migrate } from './migrations.ts'
+import { JOURNAL_MIGRATION, type Migration, migrate } from './migrations.ts'
 import { ReserveFile } from './reserve-file.ts'
-import type { Statement } from './sqlite.ts'
+import type { Connection, Statement } from './sqlite.ts'
 import { faultOf, isHeld } from './storage-error.ts'
 import { type StorageFault, StorageState } from './storage-state.ts'
 
 export type { StorageReport, WriteOptions } from './file-database.ts'
 export type { Statement } from './sqlite.ts'
 
-/** An open database: owners prepare statements once and change rows only inside `write()`. */
+/**
+ * An open database: owners prepare statements once and change rows only inside `write()`. Each table
+ * has a primary key.
+ */
 export interface Database {
   prepare<Parameters extends unknown[], Row = unknown>(sql: string): Statement<Parameters, Row>
   /**
@@ -31,6 +39,8 @@ export interface Database {
   /** Throws unless the database can be read. */
   ping(): void
   report(): StorageReport
+  /** Somebody has seen what may be missing: it is not reported any more. Throws as `write` does. */
+  confirmLosses(): void
   close(): void
 }
 
@@ -53,12 +63,13 @@ export interface DatabaseOptions {
  * Opens, heals and migrates a database. When its disk cannot be written, the last state is served
  * from memory and every change refused. Throws a StartError when a person has to act.
  */
-export function openDatabase(options: DatabaseOptions): Database {
-  if (options.path === ':memory:') {
+export function openDatabase(given: DatabaseOptions): Database {
+  if (given.path === ':memory:') {
     const connection = openMemory()
-    migrate(connection, options)
+    migrate(connection, given)
     return new MemoryDatabase(connection)
   }
+  const options = { ...given, migrations: [...given.migrations, JOURNAL_MIGRATION] }
   const reserve = new ReserveFile(`${options.path}.reserve`, options.reserveBytes)
   if (!prepareDataFolder(dirname(options.path), options.log)) {
     return openCopy(options, reserve, 'unwritable')
@@ -72,20 +83,59 @@ export function openDatabase(options: DatabaseOptions): Database {
 
 function openOnDisk(options: DatabaseOptions, reserve: ReserveFile): Database {
   const { path, log, clock, onRestartNeeded } = options
-  const { connection, healing } = openSound(options)
-  const backups = new Backups({ connection, path, log, clock })
+  const journal = new RowJournal({ path: journalOf(path), clock })
+  const { connection, healing } = openSound({ ...options, journal })
+  const backups = new Backups({ connection, path, verify: () => database.verify(), log, clock })
+  const recorder = new RowRecorder(connection)
   try {
-    migrate(connection, { ...options, beforeUpdate: () => backups.make() })
+    migrateWithJournal(connection, journal, options, backups)
+    recorder.start()
     markInitialised(path)
   } catch (error) {
+    journal.close()
     connection.close()
     throw error
   }
-  const onDamage = () => onRestartNeeded?.('the database is damaged')
-  const parts = { connection, path, healing, reserve, backups, onDamage, log, clock }
-  const database = new FileDatabase(parts)
+  const database: FileDatabase = new FileDatabase({
+    connection,
+    path,
+    healing,
+    reserve,
+    backups,
+    journal,
+    recorder,
+    onDamage: () => onRestartNeeded?.('the database is damaged'),
+    log,
+    clock,
+  })
   database.start()
   return database
+}
+
+/** A new schema begins a new journal, which takes its place after the commit as for any change. */
+function migrateWithJournal(
+  connection: Connection,
+  journal: RowJournal,
+  options: DatabaseOptions,
+  backups: Backups,
+): void {
+  const n = connection.pragma('user_version', { simple: true }) as number
+  let prepared: PreparedChange | undefined
+  try {
+    migrate(connection, {
+      ...options,
+      beforeUpdate: () => backups.make(),
+      atEnd: () => {
+        connection.pragma(`user_version = ${n + 1}`)
+        prepared = journal.prepareNew(n + 1, readRows(connection))
+      },
+    })
+  } catch (error) {
+    prepared?.cancel()
+    throw error
+  }
+  prepared?.finish()
+  if (!journal.isOpen) journal.prepareNew(n, readRows(connection)).finish()
 }
 
 /** A full disk may have no room even for opening: the reserve makes some, else a copy has to do. */
@@ -97,7 +147,12 @@ function openInNeed(options: DatabaseOptions, reserve: ReserveFile, error: unkno
   }
   const fault = faultOf(error)
   if (fault === undefined) throw error
-  return reserve.drop() ? openDatabase(options) : openCopy(options, reserve, fault, error)
+  if (!reserve.drop()) return openCopy(options, reserve, fault, error)
+  try {
+    return openOnDisk(options, reserve)
+  } catch (again) {
+    return openInNeed(options, reserve, again)
+  }
 }
 
 function openCopy(
@@ -121,14 +176,17 @@ function openCopy(
   return new MemoryDatabase(copy.connection, {
     fault,
     healing: copy.healing,
+    losses: new LossRecord(path),
+    openedAt: clock.now(),
     onClose: () => state.stop(),
   })
 }
 
-function readCopy({ path, applicationId }: DatabaseOptions, fault: StorageFault): SoundConnection {
+function readCopy(options: DatabaseOptions, fault: StorageFault): SoundConnection {
+  const { path } = options
   const state = `The data folder ${dirname(path)} cannot be written (${fault})`
   try {
-    const copy = openMemoryCopy(path, applicationId)
+    const copy = openMemoryCopy(options)
     if (copy) return copy
   } catch (error) {
     throw new StartError(`${state} and its database cannot be read: ${error}`, { cause: error })

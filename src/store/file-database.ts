@@ -1,8 +1,18 @@
-import { statSync } from 'node:fs'
+import { mkdirSync, renameSync, rmSync, statSync } from 'node:fs'
+import { dirname } from 'node:path'
 import type { Clock } from '../base/clock.ts'
+import { syncFolder, writeFileDurably } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
 import { type Backups, listBackups } from './backup.ts'
-import { type Healing, listPutAside } from './heal.ts'
+import { journalOf } from './evidence.ts'
+import { listPutAside } from './heal.ts'
+import { Committer } from './journal/committer.ts'
+import { readJournal } from './journal/journal-text.ts'
+import type { RowJournal } from './journal/row-journal.ts'
+import type { RowRecorder } from './journal/row-recorder.ts'
+import { readRows, sameRows } from './journal/rows.ts'
+import { describeLosses, type Loss, LossRecord } from './loss-record.ts'
+import type { Healing } from './recovery.ts'
 import type { ReserveFile } from './reserve-file.ts'
 import type { Connection, Statement } from './sqlite.ts'
 import { describeFault, faultOf, refusalOf, toStorageError } from './storage-error.ts'
@@ -14,6 +24,9 @@ export interface FileDatabaseOptions {
   readonly healing: Healing | undefined
   readonly reserve: ReserveFile
   readonly backups: Backups
+  /** As new as the database. */
+  readonly journal: RowJournal
+  readonly recorder: RowRecorder
   readonly onDamage: () => void
   readonly log: Logger
   readonly clock: Clock
@@ -34,10 +47,17 @@ export interface StorageReport {
   readonly problem: string | undefined
   /** Set when the database was damaged at this start. */
   readonly healing: Healing | undefined
+  /** What may be missing since some start, until somebody has confirmed that it was seen. */
+  readonly losses: readonly Loss[]
+  /** The same as a sentence. */
+  readonly lossProblem: string | undefined
   readonly lastBackupAt: number | undefined
   /** Names of damaged databases that wait for somebody to look at them. */
   readonly putAside: readonly string[]
 }
+
+/** Holding more than this against the rows would hold everything else up: the next start does it. */
+const MOST_VERIFIED_BYTES = 1024 * 1024
 
 /** A database on disk, with its backups and its reserve. */
 export class FileDatabase {
@@ -47,6 +67,10 @@ export class FileDatabase {
   readonly #reserve: ReserveFile
   readonly #onDamage: () => void
   readonly #backups: Backups
+  readonly #journal: RowJournal
+  readonly #committer: Committer
+  readonly #losses: LossRecord
+  readonly #log: Logger
   readonly #state: StorageState
   readonly #fileMark: string | undefined
   readonly #listeners: (() => void)[] = []
@@ -58,6 +82,14 @@ export class FileDatabase {
     this.#reserve = options.reserve
     this.#backups = options.backups
     this.#onDamage = options.onDamage
+    this.#journal = options.journal
+    this.#committer = new Committer({
+      ...options,
+      log,
+      onTorn: (error) => this.#needRestart(error),
+    })
+    this.#losses = new LossRecord(options.path)
+    this.#log = log
     this.#fileMark = markOf(options.path)
     this.#state = new StorageState({ log, clock, isOver: (fault) => this.#isOver(fault) })
   }
@@ -69,7 +101,11 @@ export class FileDatabase {
   }
 
   prepare<Parameters extends unknown[], Row = unknown>(sql: string): Statement<Parameters, Row> {
-    return this.#connection.prepare(sql) as Statement<Parameters, Row>
+    const statement = this.#connection.prepare(sql) as Statement<Parameters, Row>
+    const { get, all } = statement
+    statement.get = (...parameters) => this.#read(() => get.apply(statement, parameters))
+    statement.all = (...parameters) => this.#read(() => all.apply(statement, parameters))
+    return statement
   }
 
   onWrite(listener: () => void): void {
@@ -82,8 +118,13 @@ export class FileDatabase {
   ): T {
     if (this.#connection.inTransaction) return change()
     this.#requireFile()
+    const whole = () => {
+      const result = change()
+      for (const listener of this.#listeners) listener()
+      return result
+    }
     try {
-      const result = mayUseReserve ? this.#commitAnyway(change) : this.#commit(change)
+      const result = mayUseReserve ? this.#commitAnyway(whole) : this.#committer.commit(whole)
       if (!withoutBackup) this.#backups.changed()
       return result
     } catch (error) {
@@ -102,13 +143,35 @@ export class FileDatabase {
     }
   }
 
+  /** Throws when a row is not as it was written: holds all of them against the journal. */
+  verify(): void {
+    try {
+      this.#verify()
+    } catch (error) {
+      this.#noteFault(error)
+      throw toStorageError(error)
+    }
+  }
+
   report(): StorageReport {
     const { fault } = this.#state
+    const around = this.#lookAround()
     return {
       fault,
       problem: fault && describeFault(fault),
       healing: this.#healing,
-      ...this.#lookAround(),
+      lossProblem: describeLosses(around.losses),
+      ...around,
+    }
+  }
+
+  confirmLosses(): void {
+    try {
+      const losses = this.#losses.confirm()
+      if (losses.length > 0) this.#log.info({ losses }, 'what may be missing was confirmed')
+    } catch (error) {
+      this.#noteFault(error)
+      throw toStorageError(error)
     }
   }
 
@@ -117,24 +180,56 @@ export class FileDatabase {
     this.#state.stop()
     // Damage must not reach the backups: they are what the next start heals with.
     this.#backups.stop({ makeLast: this.#state.fault !== 'damaged' })
+    this.#journal.close()
     this.#connection.close()
   }
 
+  #verify(): void {
+    const size = statSync(journalOf(this.#path), { throwIfNoEntry: false })?.size ?? 0
+    if (size > MOST_VERIFIED_BYTES) return
+    const journal = this.#journal.isOpen ? readJournal(journalOf(this.#path)) : undefined
+    const n = this.#connection.pragma('user_version', { simple: true }) as number
+    const rows = readRows(this.#connection)
+    if (journal?.rows && journal.tail === 'clean' && journal.n === n) {
+      if (sameRows(rows, journal.rows)) return
+      this.#needRestart()
+      throw refusalOf('damaged')
+    }
+    this.#log.warn('the journal of the database was damaged or gone: it begins anew')
+    this.#journal.prepareNew(n, rows).finish()
+  }
+
+  #needRestart(error?: unknown): void {
+    this.#state.fail('damaged', error)
+    this.#onDamage()
+  }
+
+  /** Damage shows to whoever reads it first. */
+  #read<T>(read: () => T): T {
+    try {
+      return read()
+    } catch (error) {
+      this.#noteFault(error)
+      throw error
+    }
+  }
+
   /** A folder that cannot be read must not hide what else there is to say. */
-  #lookAround(): Pick<StorageReport, 'lastBackupAt' | 'putAside'> {
+  #lookAround(): Pick<StorageReport, 'lastBackupAt' | 'putAside' | 'losses'> {
     try {
       const [newest] = listBackups(this.#path)
-      return { lastBackupAt: newest?.madeAt, putAside: listPutAside(this.#path) }
+      const losses = this.#losses.list()
+      return { lastBackupAt: newest?.madeAt, putAside: listPutAside(this.#path), losses }
     } catch {
-      return { lastBackupAt: undefined, putAside: [] }
+      return { lastBackupAt: undefined, putAside: [], losses: [] }
     }
   }
 
   /** SQLite goes on in a file that was deleted or moved away, and all that it writes is lost. */
   #requireFile(): void {
     if (!this.#isGone()) return
-    this.#state.fail('damaged')
-    this.#onDamage()
+    if (this.#state.fault !== 'damaged') this.#writeAnew()
+    this.#needRestart()
     throw refusalOf('damaged')
   }
 
@@ -147,25 +242,37 @@ export class FileDatabase {
     }
   }
 
-  #commit<T>(change: () => T): T {
-    const commit = this.#connection.transaction(() => {
-      const result = change()
-      for (const listener of this.#listeners) listener()
-      return result
-    })
-    return commit.immediate()
+  /**
+   * Writes all rows, which SQLite still has in the file without a name, to where the next start looks
+   * for them. A file that somebody else put there stays: the next start tells whether it is whole.
+   */
+  #writeAnew(): void {
+    if (statSync(this.#path, { throwIfNoEntry: false })) return
+    try {
+      mkdirSync(dirname(this.#path), { recursive: true, mode: 0o700 })
+      const n = this.#connection.pragma('user_version', { simple: true }) as number
+      this.#journal.prepareNew(n, readRows(this.#connection)).finish()
+      writeFileDurably(`${this.#path}.rebuilt`, this.#connection.serialize())
+      // The log of the file that is gone belongs to no other.
+      for (const part of ['-wal', '-shm']) rmSync(`${this.#path}${part}`, { force: true })
+      renameSync(`${this.#path}.rebuilt`, this.#path)
+      syncFolder(dirname(this.#path))
+      this.#log.warn('the database was deleted, and has been written anew from memory')
+    } catch (error) {
+      this.#log.error({ err: error }, 'the database was deleted, and could not be written anew')
+    }
   }
 
   /** On a full disk: gives the reserve up, folds the log in to win its room too, tries once more. */
   #commitAnyway<T>(change: () => T): T {
     try {
-      return this.#commit(change)
+      return this.#committer.commit(change, { mayUseReserve: true })
     } catch (error) {
       if (faultOf(error) !== 'full') throw error
       this.#state.fail('full', error)
       this.#reserve.drop()
       this.#foldLogIn()
-      const result = this.#commit(change)
+      const result = this.#committer.commit(change, { mayUseReserve: true, isLastTry: true })
       this.#foldLogIn()
       return result
     }
@@ -198,7 +305,8 @@ export class FileDatabase {
   #takesWrites(): boolean {
     try {
       const version = this.#connection.pragma('user_version', { simple: true })
-      this.#commit(() => this.#connection.pragma(`user_version = ${version}`))
+      const rewrite = () => this.#connection.pragma(`user_version = ${version}`)
+      this.#connection.transaction(rewrite).immediate()
       return true
     } catch {
       return false

@@ -1,56 +1,77 @@
-import { existsSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs'
+import { copyFileSync, existsSync, readdirSync, renameSync, rmSync, statSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import type { Clock } from '../base/clock.ts'
 import { syncFolder, writeFileDurably } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
-import { type Backup, listBackups, restoreBackup } from './backup.ts'
 import { makeDurable, openFile } from './connection.ts'
-import { type Damage, type DamageCheck, findDamage } from './damage.ts'
+import {
+  type Damage,
+  type DamageCheck,
+  damageOf,
+  hasKnownHeader,
+  type Inspection,
+  inspect,
+} from './damage.ts'
+import { checkOf, gather, journalOf, markerOf, type SoundOptions } from './evidence.ts'
+import { adoptJournal, type RowJournal } from './journal/row-journal.ts'
+import { LossRecord } from './loss-record.ts'
+import { type Rebuilt, rebuild } from './rebuild.ts'
+import { decide, type Healing, isLossy } from './recovery.ts'
 import type { Connection } from './sqlite.ts'
 
 const PUT_ASIDE_KEPT = 3
 const PARTS = ['', '-wal', '-shm']
-
-/** What was found and done when the database was opened. */
-export interface Healing {
-  readonly damage: Damage
-  /** When the backup was made that stands in now; undefined when there was none to use. */
-  readonly restoredFrom: number | undefined
-}
 
 export interface SoundConnection {
   readonly connection: Connection
   readonly healing: Healing | undefined
 }
 
-export interface SoundOptions {
-  readonly path: string
-  readonly applicationId: number
+export interface HealOptions extends SoundOptions {
+  /** Goes on where it is whole; else it is left for the caller to begin. */
+  readonly journal: RowJournal
   readonly log: Logger
   readonly clock: Clock
 }
 
-/**
- * Opens the database file. A damaged one is put aside as `*.corrupt-<time>` and the newest backup
- * that is sound takes its place; without any, an empty database does, and the log says so.
- */
-export function openSound({ path, applicationId, log, clock }: SoundOptions): SoundConnection {
-  const backups = listBackups(path)
-  const wasInitialised = backups.length > 0 || existsSync(markerOf(path))
-  const found = open(path, { applicationId, wasInitialised })
-  if (typeof found !== 'string') return { connection: found, healing: undefined }
+interface Opened {
+  readonly connection: Connection | undefined
+  readonly found: Inspection | Damage
+}
 
-  const putAside = putDatabaseAside(path, clock)
-  const restored = restoreNewest(backups, path, applicationId)
-  const healing = { damage: found, restoredFrom: restored?.backup.madeAt }
-  log.error(
-    { ...healing, putAside, backup: restored && basename(restored.backup.path) },
-    restored
-      ? 'the database was damaged, a backup took its place: changes made after it are lost'
-      : 'the database was damaged and there is no backup: it starts empty',
-  )
-  const connection = restored?.connection ?? openEmpty(path)
-  return { connection, healing }
+/**
+ * Opens the database file. A damaged one is put aside as `*.corrupt-<time>`, and the newest sound copy
+ * of its rows takes its place; without any, an empty database does. What may be missing is recorded
+ * first, and logged.
+ */
+export function openSound(options: HealOptions): SoundConnection {
+  const { path, journal } = options
+  finishRebuild(path)
+  const { connection, found } = open(path, checkOf(options))
+  try {
+    const evidence = gather(options, found)
+    const recovery = decide(evidence)
+    if (recovery.hasJournal) adoptJournal(journalOf(path))
+    if (recovery.kind === 'use' && connection) {
+      rmSync(rebuiltOf(path), { force: true })
+      if (recovery.healing) note(options, recovery.healing)
+      if (recovery.hasJournal && evidence.journal) journal.resume(evidence.journal)
+      return { connection, healing: recovery.healing }
+    }
+    if (recovery.kind === 'use') throw new Error('a database that is not open cannot be used')
+    const rebuilt = rebuild({ ...options, ...recovery })
+    const healing = withLost(recovery.healing, rebuilt)
+    note(options, healing)
+    replace(options, rebuilt.connection, connection, recovery.hasJournal)
+    const sound = openDurable(path)
+    if (recovery.hasJournal && rebuilt.lost === 0 && evidence.journal) {
+      journal.resume(evidence.journal)
+    }
+    return { connection: sound, healing }
+  } catch (error) {
+    connection?.close()
+    throw error
+  }
 }
 
 /** Remembers in a file of its own that there is a database, so that its loss is noticed. */
@@ -67,57 +88,88 @@ export function markInitialised(path: string): void {
 export function listPutAside(path: string): string[] {
   const prefix = `${basename(path)}.corrupt-`
   return readdirSync(dirname(path))
-    .filter((name) => name.startsWith(prefix) && !/-(wal|shm)$/.test(name))
+    .filter((name) => name.startsWith(prefix) && !/(-wal|-shm|\.journal)$/.test(name))
     .sort()
 }
 
-function open(path: string, check: DamageCheck): Connection | Damage {
-  if (check.wasInitialised && !existsSync(path)) return 'missing'
-  if (check.wasInitialised && statSync(path).size === 0) return 'empty'
-  const connection = openFile(path)
+/** What a rebuild lost beyond what its copy lacked. */
+export function withLost(healing: Healing, { lost }: Pick<Rebuilt, 'lost'>): Healing {
+  return { ...healing, missing: healing.missing + lost }
+}
+
+function open(path: string, check: DamageCheck): Opened {
+  let connection: Connection | undefined
   try {
-    const damage = findDamage(connection, check)
-    if (damage === undefined) {
-      makeDurable(connection)
-      return connection
-    }
-    connection.close()
-    return damage
+    if (check.wasInitialised && !existsSync(path)) return lacking('missing')
+    if (check.wasInitialised && statSync(path).size === 0) return lacking('empty')
+    if (existsSync(path) && !hasKnownHeader(path)) return lacking('corrupt')
+    connection = openFile(path)
+    const found = inspect(connection, check)
+    if (typeof found !== 'string') makeDurable(connection)
+    return { connection, found }
   } catch (error) {
-    connection.close()
-    throw error
+    connection?.close()
+    return lacking(damageOf(error))
   }
 }
 
-function restoreNewest(backups: readonly Backup[], path: string, applicationId: number) {
-  for (const backup of backups) {
-    restoreBackup(backup, path)
-    const connection = open(path, { applicationId, wasInitialised: true })
-    if (typeof connection !== 'string') return { backup, connection }
-    for (const part of PARTS) rmSync(`${path}${part}`, { force: true })
-  }
-  return undefined
-}
+const lacking = (found: Damage): Opened => ({ connection: undefined, found })
 
-function openEmpty(path: string): Connection {
+function openDurable(path: string): Connection {
   const connection = openFile(path)
   makeDurable(connection)
   return connection
 }
 
-/** The log goes along: together they are what a repair tool needs. */
-function putDatabaseAside(path: string, clock: Clock): string[] {
+function note({ path, log, clock }: HealOptions, healing: Healing): void {
+  new LossRecord(path).add(healing, clock.now())
+  const text = isLossy(healing)
+    ? 'the database was damaged: acknowledged changes may be missing'
+    : 'the database was damaged, nothing is missing'
+  log.error({ ...healing, database: basename(path) }, text)
+}
+
+/**
+ * Puts a database in the place of a damaged one, which is still open: so SQLite does not change what
+ * is put aside when it closes it.
+ */
+function replace(
+  { path, clock, log }: HealOptions,
+  rebuilt: Connection,
+  damaged: Connection | undefined,
+  hasJournal: boolean,
+): void {
+  writeFileDurably(rebuiltOf(path), rebuilt.serialize())
+  rebuilt.close()
+  const putAside = putDatabaseAside(path, clock, !hasJournal)
+  damaged?.close()
+  finishRebuild(path)
+  log.error({ putAside }, 'the damaged database was put aside')
+}
+
+/** Also after a power cut between the two steps. */
+function finishRebuild(path: string): void {
+  if (existsSync(path) || !existsSync(rebuiltOf(path))) return
+  renameSync(rebuiltOf(path), path)
+  syncFolder(dirname(path))
+}
+
+/** The log goes along, and a copy of a damaged journal: together they are what a repair tool needs. */
+function putDatabaseAside(path: string, clock: Clock, withJournal: boolean): string[] {
   const time = new Date(clock.now()).toISOString().replace(/[-:]|\.\d+/g, '')
   let name = `${path}.corrupt-${time}`
   for (let n = 2; existsSync(name); n += 1) name = `${path}.corrupt-${time}-${n}`
-  for (const part of PARTS) {
+  if (withJournal && existsSync(journalOf(path))) copyFileSync(journalOf(path), journalOf(name))
+  for (const part of [...PARTS].reverse()) {
     if (existsSync(`${path}${part}`)) renameSync(`${path}${part}`, `${name}${part}`)
   }
   for (const old of listPutAside(path).slice(0, -PUT_ASIDE_KEPT)) {
-    for (const part of PARTS) rmSync(join(dirname(path), `${old}${part}`), { force: true })
+    for (const part of [...PARTS, '.journal']) {
+      rmSync(join(dirname(path), `${old}${part}`), { force: true, recursive: true })
+    }
   }
   syncFolder(dirname(path))
   return listPutAside(path)
 }
 
-const markerOf = (path: string) => `${path}.initialised`
+const rebuiltOf = (path: string) => `${path}.rebuilt`

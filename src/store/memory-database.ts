@@ -1,5 +1,6 @@
 import type { StorageReport } from './file-database.ts'
-import type { Healing } from './heal.ts'
+import { describeLosses, type Loss, type LossRecord } from './loss-record.ts'
+import { type Healing, isLossy } from './recovery.ts'
 import type { Connection, Statement } from './sqlite.ts'
 import { describeFault, refusalOf } from './storage-error.ts'
 import type { StorageFault } from './storage-state.ts'
@@ -8,6 +9,9 @@ import type { StorageFault } from './storage-state.ts'
 export interface CopyOrigin {
   readonly fault: StorageFault
   readonly healing: Healing | undefined
+  readonly losses: LossRecord
+  /** Milliseconds since the epoch. */
+  readonly openedAt: number
   readonly onClose: () => void
 }
 
@@ -47,12 +51,32 @@ export class MemoryDatabase {
 
   report(): StorageReport {
     const { fault, healing } = this.#origin ?? {}
-    const problem = fault && describeFault(fault)
-    return { fault, problem, healing, lastBackupAt: undefined, putAside: [] }
+    const losses = this.#losses()
+    return {
+      fault,
+      problem: fault && describeFault(fault),
+      healing,
+      losses,
+      lossProblem: describeLosses(losses),
+      lastBackupAt: undefined,
+      putAside: [],
+    }
+  }
+
+  confirmLosses(): void {
+    if (this.#origin) throw refusalOf(this.#origin.fault)
   }
 
   close(): void {
     this.#origin?.onClose()
     this.#connection.close()
+  }
+
+  /** Those of earlier starts, and what was found now, which nobody could write down. */
+  #losses(): readonly Loss[] {
+    if (!this.#origin) return []
+    const { healing, losses, openedAt } = this.#origin
+    const now = healing && isLossy(healing) ? [{ ...healing, foundAt: openedAt }] : []
+    return [...losses.list(), ...now]
   }
 }

@@ -42,11 +42,14 @@ export class ReserveFile {
     return true
   }
 
-  /** True when the disk has as much free space again as the reserve holds. */
+  /**
+   * True when the disk has as much free space again as the reserve holds; on a small disk an eighth
+   * of it is enough, because there may never be more.
+   */
   hasRoomBeside(): boolean {
     try {
-      const { bavail, bsize } = statfsSync(dirname(this.#path))
-      return bavail * bsize >= this.#sizeBytes
+      const { bavail, blocks, bsize } = statfsSync(dirname(this.#path))
+      return bavail * bsize >= Math.min(this.#sizeBytes, (blocks * bsize) / 8)
     } catch {
       return false
     }

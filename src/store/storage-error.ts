@@ -4,7 +4,8 @@ import type { StorageFault } from './storage-state.ts'
 
 /** SQLite's result codes, or the beginnings of them, by what they mean for the storage. */
 const FAULTS: Readonly<Record<StorageFault, readonly string[]>> = {
-  full: ['SQLITE_FULL'],
+  // No room for the index of the log, which is a file, too.
+  full: ['SQLITE_FULL', 'SQLITE_IOERR_SHMSIZE'],
   damaged: ['SQLITE_CORRUPT', 'SQLITE_NOTADB', 'SQLITE_IOERR_READ', 'SQLITE_IOERR_SHORT_READ'],
   unwritable: ['SQLITE_READONLY', 'SQLITE_CANTOPEN', 'SQLITE_PERM', 'SQLITE_IOERR'],
 }

@@ -70,7 +70,14 @@ describe('/status', () => {
       damaged_rows: [],
       own_endpoint: null,
       default_policy: { source: 'file', loaded_at: TIME, problem: null },
-      storage: { fault: null, problem: null, healed: null, last_backup_at: null, put_aside: [] },
+      storage: {
+        fault: null,
+        problem: null,
+        healed: null,
+        unconfirmed: [],
+        last_backup_at: null,
+        put_aside: [],
+      },
       versions: { agent: '0.0.0-test', node: process.version, sdk: 'fake' },
       clock: { now: TIME, skew_ms: null },
     })
@@ -86,7 +93,7 @@ describe('/status', () => {
     })
   })
 
-  it('tells that a backup had to take the place of the database', async () => {
+  it('tells that a copy had to take the place of the database', async () => {
     const first = await startApi()
     await first.call('POST', '/tunnels', SPEC)
     await first.agent.stop()
@@ -97,7 +104,14 @@ describe('/status', () => {
     expect(json.storage).toEqual({
       fault: null,
       problem: null,
-      healed: { damage: 'corrupt', restored_from: TIME },
+      healed: {
+        damage: 'corrupt',
+        copy: 'journal',
+        restored_from: TIME,
+        missing: 0,
+        may_be_more: false,
+      },
+      unconfirmed: [],
       last_backup_at: TIME,
       put_aside: [expect.stringMatching(/^agent\.db\.corrupt-/)],
     })

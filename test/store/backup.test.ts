@@ -151,6 +151,7 @@ describe('Backups', () => {
     const backups = new Backups({
       connection,
       path,
+      verify: () => {},
       log: captureLog().log,
       clock: new ManualClock(),
     })

@@ -22,7 +22,7 @@ describe('openDatabase', () => {
     const { path, add } = openNotes(folder)
     add('private')
     expect(modeOf(folder)).toBe(0o700)
-    for (const file of [path, `${path}-wal`, `${path}-shm`, `${path}.reserve`]) {
+    for (const file of [path, `${path}-wal`, `${path}-shm`, `${path}.reserve`, `${path}.journal`]) {
       expect(modeOf(file), file).toBe(0o600)
     }
   })

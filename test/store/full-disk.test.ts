@@ -9,6 +9,7 @@ import {
 } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { readJournal } from '../../src/store/journal/journal-text.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 import { NOTES_MIGRATIONS } from '../helpers/notes-schema.ts'
@@ -82,6 +83,40 @@ describe.runIf(canMount())('a full disk (a tmpfs of 4 MiB: needs the right to mo
     expect(texts()).toEqual([])
   })
 
+  it('has room in the journal for deletes that other changes do not take', () => {
+    const { folder } = mountSmallDisk('4m')
+    const notes = openNotes(folder, { reserveBytes: RESERVE })
+    fill(folder)
+    expect(() => {
+      for (let count = 0; count < 10_000; count += 1) notes.add('small')
+    }).toThrow(expect.objectContaining({ code: 'storage-full' }))
+    const journal = () => statSync(`${notes.path}.journal`).ino
+    const before = journal()
+    for (let id = 1; id <= 50; id += 1) notes.remove(id)
+    expect(journal()).toBe(before)
+  })
+
+  it('begins the journal anew in its own place when that room is used up, too', () => {
+    const { folder } = mountSmallDisk('4m')
+    const notes = openNotes(folder, { reserveBytes: 1 })
+    const { database, path, add, texts } = notes
+    for (let count = 0; count < 40; count += 1) add(NOTE)
+    fill(folder)
+    const update = database.prepare<[string]>('UPDATE notes SET text = ? WHERE id = 1')
+    const journal = () => statSync(`${path}.journal`).ino
+    const before = journal()
+    let last = ''
+    for (let count = 10; journal() === before && count < 90; count += 1) {
+      last = `${count}${NOTE.slice(2)}`
+      database.write(() => update.run(last), { mayUseReserve: true })
+    }
+    expect(journal()).not.toBe(before)
+    expect(texts()[0]).toBe(last)
+    const kept = readJournal(`${path}.journal`)
+    expect(kept?.tail).toBe('clean')
+    expect(kept?.rows?.get('notes')?.get('[1]')?.row.text).toBe(last)
+  })
+
   it('takes rows again where deletes made room', () => {
     const { add, remove, count } = fullStore()
     for (let id = 1; id <= count; id += 1) remove(id)
@@ -103,6 +138,20 @@ describe.runIf(canMount())('a full disk (a tmpfs of 4 MiB: needs the right to mo
     await clock.advance(10_000)
     expect(database.report().fault).toBeUndefined()
     expect(existsSync(`${path}.reserve`)).toBe(true)
+    add(NOTE)
+  })
+
+  it('is over on a small disk as well, where the reserve is half of it', async () => {
+    const { folder } = mountSmallDisk('2m')
+    const clock = new ManualClock()
+    const { database, add } = openNotes(folder, { clock })
+    fill(folder)
+    expect(() => {
+      for (let count = 0; count < 40; count += 1) add(NOTE)
+    }).toThrow(expect.objectContaining({ code: 'storage-full' }))
+    rmSync(join(folder, 'filler'))
+    await clock.advance(20_000)
+    expect(database.report().fault).toBeUndefined()
     add(NOTE)
   })
 

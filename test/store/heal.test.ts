@@ -13,8 +13,8 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { Sqlite } from '../../src/store/sqlite.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
-import { NOTES_ID } from '../helpers/notes-schema.ts'
-import { openNotes } from '../helpers/open-store.ts'
+import { NOTES_ID, NOTES_MIGRATIONS } from '../helpers/notes-schema.ts'
+import { type NoteStore, openNotes } from '../helpers/open-store.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 /** A closed database with one note and a backup of it. */
@@ -51,13 +51,18 @@ function descriptorsOf(path: string): string[] {
 }
 
 describe('a damaged database', () => {
-  it.each<[string, string, (path: string) => void]>([
+  const HARMS: readonly [string, string, (path: string) => void][] = [
     ['without a header', 'corrupt', (path) => overwrite(path, 0, Buffer.alloc(100, 0x55))],
     ['with a zeroed page', 'corrupt', (path) => overwrite(path, 4096, Buffer.alloc(4096))],
     [
       'cut off in the middle',
       'corrupt',
       (path) => writeFileSync(path, readFileSync(path).subarray(0, 5000)),
+    ],
+    [
+      'with an unknown version in its header',
+      'corrupt',
+      (path) => overwrite(path, 18, Buffer.of(3)),
     ],
     ['full of noise', 'corrupt', (path) => writeFileSync(path, Buffer.alloc(20_000, 'noise '))],
     ['of zero length', 'empty', (path) => writeFileSync(path, '')],
@@ -78,17 +83,22 @@ describe('a damaged database', () => {
       'foreign',
       (path) => replaceBy(path, 'PRAGMA application_id = 7'),
     ],
-  ])('%s gives way to the newest backup', (_title, damage, harm) => {
+  ]
+  it.each(
+    (['journal', 'backup'] as const).flatMap((copy) =>
+      HARMS.map(([title, damage, harm]) => ({ title, damage, harm, copy })),
+    ),
+  )('$title gives way to the rows of its $copy', ({ damage, harm, copy }) => {
     const { folder, path } = notesWithBackup()
     harm(path)
+    if (copy === 'backup') rmSync(`${path}.journal`)
     const { log, lines } = captureLog()
     const { database, texts } = openNotes(folder, { log })
 
     expect(texts()).toEqual(['precious'])
-    expect(database.report().healing).toEqual({ damage, restoredFrom: expect.any(Number) })
-    expect(lines).toContainEqual(
-      expect.objectContaining({ level: 'error', damage, backup: 'notes.db.backup-1' }),
-    )
+    const healing = { damage, copy, missing: 0, restoredFrom: expect.any(Number) }
+    expect(database.report().healing).toEqual({ ...healing, mayBeMore: copy === 'backup' })
+    expect(lines).toContainEqual(expect.objectContaining({ level: 'error', ...healing }))
   })
 
   it('is put aside with its log and its index, under the time', () => {
@@ -115,6 +125,7 @@ describe('a damaged database', () => {
     copyFileSync(`${path}.backup-1`, `${path}.backup-2`)
     harm(`${path}.backup-2`)
     writeFileSync(path, '')
+    rmSync(`${path}.journal`)
     expect(openNotes(folder).texts()).toEqual(['precious'])
   })
 
@@ -122,19 +133,22 @@ describe('a damaged database', () => {
     const { folder, path } = notesWithBackup()
     writeFileSync(`${path}.backup-1`, 'noise')
     writeFileSync(path, '')
+    rmSync(`${path}.journal`)
     const { log, lines } = captureLog()
     const { database, texts } = openNotes(folder, { log })
 
     expect(texts()).toEqual([])
-    expect(database.report().healing).toEqual({ damage: 'empty', restoredFrom: undefined })
+    expect(database.report().healing).toMatchObject({ damage: 'empty', copy: 'none' })
+    expect(database.report().lossProblem).toContain('there was no copy of them')
     expect(lines).toContainEqual(
-      expect.objectContaining({ level: 'error', msg: expect.stringContaining('starts empty') }),
+      expect.objectContaining({ level: 'error', msg: expect.stringContaining('may be missing') }),
     )
   })
 
   it('is noticed by the marker even when the backups are gone too', () => {
     const { folder, path } = notesWithBackup()
     rmSync(`${path}.backup-1`)
+    rmSync(`${path}.journal`)
     rmSync(path)
     expect(openNotes(folder).database.report().healing?.damage).toBe('missing')
   })
@@ -142,6 +156,7 @@ describe('a damaged database', () => {
   it('is noticed by its backups even when the marker is gone too', () => {
     const { folder, path } = notesWithBackup()
     rmSync(`${path}.initialised`)
+    rmSync(`${path}.journal`)
     rmSync(path)
     expect(openNotes(folder).texts()).toEqual(['precious'])
   })
@@ -198,10 +213,9 @@ describe('a sound database', () => {
   })
 
   it('is not put aside because its rows are those of a newer version', () => {
-    const { folder, path } = notesWithBackup()
-    const newer = new Sqlite(path)
-    newer.exec(`INSERT INTO schema_migrations (id) VALUES ('notes-9')`)
-    newer.close()
+    const { folder } = notesWithBackup()
+    const migrations = [...NOTES_MIGRATIONS, { id: 'notes-9', sql: '' }]
+    openNotes(folder, { migrations }).database.close()
     expect(() => openNotes(folder)).toThrow('notes-9')
     expect(readdirSync(folder).filter((name) => name.includes('corrupt'))).toEqual([])
   })
@@ -235,10 +249,14 @@ describe('a sound database', () => {
 })
 
 describe('damage that shows while running', () => {
-  it('asks for a new start, once, and the next start heals', async () => {
+  it.each<[string, (notes: NoteStore) => void]>([
+    ['a reader', ({ texts }) => texts()],
+    ['a writer', ({ add }) => add('more')],
+  ])('is noticed by %s: asks for a new start, once, and that one heals', (_who, use) => {
     const { folder, path } = notesWithBackup()
     const reasons: string[] = []
-    const { database } = openNotes(folder, { onRestartNeeded: (reason) => reasons.push(reason) })
+    const notes = openNotes(folder, { onRestartNeeded: (reason) => reasons.push(reason) })
+    const { database } = notes
     const table = database
       .prepare<[], { page: number }>(
         `SELECT rootpage AS page FROM sqlite_schema WHERE name = 'notes'`,
@@ -248,11 +266,8 @@ describe('damage that shows while running', () => {
 
     // As after hours: nothing of the file is in the cache any more.
     database.prepare('PRAGMA shrink_memory').run()
-    const update = database.prepare('UPDATE notes SET text = text')
-    expect(() => database.write(() => update.run())).toThrow(
-      expect.objectContaining({ code: 'storage-unavailable' }),
-    )
-    expect(() => database.write(() => update.run())).toThrow()
+    expect(() => use(notes)).toThrow()
+    expect(() => use(notes)).toThrow()
     expect(reasons).toHaveLength(1)
     expect(database.report().fault).toBe('damaged')
     database.close()
@@ -284,5 +299,9 @@ describe('a database whose file is taken away while it is open', () => {
     expect(database.report()).toMatchObject({ fault: 'damaged', putAside: [] })
     expect(texts()).toEqual(['kept'])
     expect(restarts).not.toEqual([])
+    database.close()
+    const again = openNotes(folder)
+    expect(again.texts()).toEqual(['kept'])
+    expect(again.database.report().losses).toEqual([])
   })
 })

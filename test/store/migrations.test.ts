@@ -1,9 +1,9 @@
-import { readdirSync } from 'node:fs'
+import { readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { StartError } from '../../src/base/app-error.ts'
 import { Sqlite } from '../../src/store/sqlite.ts'
-import { NOTES_MIGRATIONS } from '../helpers/notes-schema.ts'
+import { NOTES_ID, NOTES_MIGRATIONS } from '../helpers/notes-schema.ts'
 import { openNotes } from '../helpers/open-store.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
@@ -48,12 +48,31 @@ describe('migrate', () => {
   it('accepts the steps of a new owner before those of an old one', () => {
     const folder = closedNotes('old')
     const owners = [
-      { id: 'tags-1', sql: 'CREATE TABLE tags (id TEXT) STRICT' },
+      { id: 'tags-1', sql: 'CREATE TABLE tags (id TEXT PRIMARY KEY) STRICT' },
       ...NOTES_MIGRATIONS,
     ]
     const notes = openNotes(folder, { migrations: owners })
     expect(notes.texts()).toEqual(['old'])
     expect(notes.database.prepare('SELECT * FROM tags').all()).toEqual([])
+  })
+
+  it('takes over a database of a version without a journal, which then refuses it', () => {
+    const folder = temporaryFolder()
+    const path = join(folder, 'notes.db')
+    const old = new Sqlite(path)
+    const text = NOTES_MIGRATIONS[0]?.sql.replaceAll(/\s+/g, ' ')
+    old.exec(`PRAGMA journal_mode = WAL; PRAGMA application_id = ${NOTES_ID}; ${text};
+      CREATE TABLE schema_migrations (id TEXT PRIMARY KEY) STRICT;
+      INSERT INTO schema_migrations VALUES ('notes-1'); INSERT INTO notes VALUES (1, 'old')`)
+    old.close()
+    const first = openNotes(folder)
+    expect(first.texts()).toEqual(['old'])
+    expect(first.database.report()).toMatchObject({ healing: undefined, losses: [] })
+    const ids = first.database.prepare('SELECT id FROM schema_migrations').pluck().all()
+    expect(ids).toEqual(['notes-1', 'journal-1'])
+    first.database.close()
+    writeFileSync(path, 'noise')
+    expect(openNotes(folder).texts()).toEqual(['old'])
   })
 
   it('refuses a newer schema in one sentence and leaves it alone', () => {

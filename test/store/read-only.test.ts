@@ -1,4 +1,4 @@
-import { copyFileSync, readdirSync, writeFileSync } from 'node:fs'
+import { copyFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { StartError } from '../../src/base/app-error.ts'
@@ -51,16 +51,18 @@ describe.runIf(canMount())('a read-only data folder (a tmpfs: needs the right to
     expect(openNotes(folder).texts()).toEqual(['logged'])
   })
 
-  it('serves the newest backup when the database is damaged', () => {
+  it.each(['journal', 'backup'] as const)('serves the %s of a damaged database', (copy) => {
     const { folder, remount, path } = diskWithNotes()
     writeFileSync(path, 'noise')
+    if (copy === 'backup') rmSync(`${path}.journal`)
     remount('ro')
     const { database, texts } = openNotes(folder)
     expect(texts()).toEqual(['one', 'two'])
-    expect(database.report().healing).toEqual({
-      damage: 'corrupt',
-      restoredFrom: expect.any(Number),
-    })
+    const { healing, losses } = database.report()
+    expect(healing).toMatchObject({ damage: 'corrupt', copy, missing: 0 })
+    expect(losses).toHaveLength(copy === 'backup' ? 1 : 0)
+    const refused = expect.objectContaining({ code: 'storage-unavailable' })
+    expect(() => database.confirmLosses()).toThrow(refused)
   })
 
   it('brings an old schema up to date in memory', () => {

@@ -1,0 +1,132 @@
+import type { Damage, Inspection } from './damage.ts'
+import { applyChange, type JournalContent } from './journal/journal-text.ts'
+import { type Rows, sameRows } from './journal/rows.ts'
+
+/** Which copy of the rows stands in for a damaged database. */
+export type Copy = 'database' | 'journal' | 'backup' | 'none'
+
+/** What was found when a database was opened, and what was done. Times are milliseconds since the epoch. */
+export interface Healing {
+  readonly damage: Damage
+  readonly copy: Copy
+  /** The time of the newest change in that copy; undefined when there was none to use. */
+  readonly restoredFrom: number | undefined
+  /** How many acknowledged changes are gone, as far as they can be counted … */
+  readonly missing: number
+  /** … and whether it may be more than that. */
+  readonly mayBeMore: boolean
+}
+
+/** True when acknowledged changes may be gone. */
+export function isLossy({ missing, mayBeMore }: Healing): boolean {
+  return missing > 0 || mayBeMore
+}
+
+/** A copy that can be read to its end. */
+export interface Source {
+  readonly copy: Exclude<Copy, 'none'>
+  readonly n: number
+  readonly madeAt: number
+  readonly rows: Rows
+}
+
+/** What becomes of a database when it is opened. */
+export type Recovery =
+  /** It is good as it is; `hasJournal`: its journal, too. */
+  | { readonly kind: 'use'; readonly hasJournal: boolean; readonly healing: Healing | undefined }
+  /** These rows take its place, as number `n`. */
+  | {
+      readonly kind: 'rebuild'
+      readonly rows: Rows
+      readonly n: number
+      readonly hasJournal: boolean
+      readonly healing: Healing
+    }
+
+export interface Evidence {
+  readonly database: Inspection | Damage
+  /** When the database file was last written. */
+  readonly writtenAt: number
+  readonly journal: JournalContent | undefined
+  /** Sound backups, newest first; asked for when nothing newer is whole. */
+  readonly backups: () => readonly Source[]
+}
+
+/**
+ * Decides which copy is true. A commit comes before its line in the journal, so a sound database may be
+ * one change ahead of it, which nobody was told of; anything else that differs is damage.
+ */
+export function decide(evidence: Evidence): Recovery {
+  return withoutLoss(evidence) ?? withLoss(evidence)
+}
+
+/** A sound copy that has every acknowledged change; undefined when none can be shown to have them. */
+function withoutLoss({ database, journal }: Evidence): Recovery | undefined {
+  const use = (hasJournal: boolean) => ({ kind: 'use', hasJournal, healing: undefined }) as const
+  const isSound = typeof database !== 'string' && database.isUsable
+  if (isSound && !journal && !database.hasJournal) return use(false)
+  if (!journal?.rows) return undefined
+  const { rows, n, at, tail } = journal
+  const ahead = typeof database === 'string' ? undefined : database.n - n
+  if (isSound && ahead === 1 && tail !== 'damaged') return use(false)
+  if (tail !== 'clean') return undefined
+  const isSame = typeof database !== 'string' && sameRows(database.rows, rows)
+  if (isSound && ahead === 0 && isSame) return use(true)
+  // More than one ahead: the journal is an old one, unless nothing but the number differs.
+  if (ahead !== undefined && ahead > 0 && !isSame) return undefined
+  const damage =
+    typeof database === 'string' ? database : database.n < n ? 'behind' : ('altered' as const)
+  const healing = {
+    damage,
+    copy: 'journal',
+    restoredFrom: at,
+    missing: 0,
+    mayBeMore: false,
+  } as const
+  return { kind: 'rebuild', rows, n, hasJournal: true, healing }
+}
+
+/** The newest whole copy, with what can be read of later changes; and how much is missing then. */
+function withLoss({ database, writtenAt, journal, backups }: Evidence): Recovery {
+  const sources = [...sourcesOf(database, writtenAt, journal), ...backups()]
+  const newest = sources.reduce<Source | undefined>(
+    (best, source) => (best && best.n >= source.n ? best : source),
+    undefined,
+  )
+  const rows: Rows = newest?.rows ?? new Map()
+  const since = newest?.n ?? 0
+  const later = journal?.rest.filter(({ n }) => n > since).sort((a, b) => a.n - b.n) ?? []
+  const last = Math.max(since, later.at(-1)?.n ?? 0, ...sources.map(({ n }) => n))
+  let missing = last - since - new Set(later.map(({ n }) => n)).size
+  for (const change of later) missing += applyChange(rows, change) > 0 ? 1 : 0
+  // One line was begun and is not whole: that is all that can be gone.
+  const isTorn = journal?.tail === 'torn' && newest?.n === journal.n
+  if (isTorn) missing += 1
+  const isFile = newest?.copy === 'database' && later.length === 0
+  const healing: Healing = {
+    damage: typeof database === 'string' ? database : isFile ? 'unproven' : 'behind',
+    copy: newest?.copy ?? 'none',
+    restoredFrom: later.at(-1)?.at ?? newest?.madeAt,
+    missing,
+    mayBeMore: !isTorn,
+  }
+  const isUsable = isFile && typeof database !== 'string' && database.isUsable
+  if (isUsable) return { kind: 'use', hasJournal: false, healing }
+  return { kind: 'rebuild', rows, n: last + 1, hasJournal: false, healing }
+}
+
+/** What can be read of the database and its journal; where they differ, the journal has checksums. */
+function sourcesOf(
+  database: Inspection | Damage,
+  writtenAt: number,
+  journal: JournalContent | undefined,
+): Source[] {
+  const lines: Source[] = journal?.rows
+    ? [{ copy: 'journal', n: journal.n, madeAt: journal.at, rows: journal.rows }]
+    : []
+  if (typeof database === 'string') return lines
+  const { n, rows } = database
+  const file: Source = { copy: 'database', n, madeAt: writtenAt, rows }
+  const isSame = journal?.rows !== undefined && sameRows(rows, journal.rows)
+  return isSame ? [file, ...lines] : [...lines, file]
+}

@@ -1,0 +1,71 @@
+import * as z from 'zod'
+import type { StorageReport } from './file-database.ts'
+import type { Healing } from './recovery.ts'
+
+const Time = z.string().meta({ format: 'date-time' })
+const healed = {
+  damage: z
+    .enum(['missing', 'empty', 'foreign', 'corrupt', 'behind', 'altered', 'unproven'])
+    .describe('what was wrong with the database'),
+  copy: z
+    .enum(['database', 'journal', 'backup', 'none'])
+    .describe('which copy of the rows is in use since then'),
+  restored_from: Time.nullable().describe('the time of that copy'),
+  missing: z.number().min(0).describe('acknowledged changes that it lacks, as far as is known'),
+  may_be_more: z.boolean().describe('true when that cannot be counted to the end'),
+}
+
+/** How a storage is, as clients of an API read it. */
+export const StorageView = z.strictObject({
+  fault: z.string().nullable(),
+  problem: z.string().nullable(),
+  healed: z
+    .strictObject(healed)
+    .nullable()
+    .describe('set when the database was damaged at this start'),
+  unconfirmed: z
+    .array(z.strictObject({ found_at: Time, ...healed }))
+    .readonly()
+    .describe('what may be missing since then, until POST /storage/confirm says that it was seen'),
+  last_backup_at: Time.nullable(),
+  put_aside: z.array(z.string()).readonly(),
+})
+export type StorageView = z.infer<typeof StorageView>
+
+export function storageView(report: StorageReport): StorageView {
+  const { fault, problem, healing, losses, lastBackupAt, putAside } = report
+  return {
+    fault: fault ?? null,
+    problem: problem ?? null,
+    healed: healing ? healingView(healing) : null,
+    unconfirmed: losses.map((loss) => ({
+      found_at: timeOrNull(loss.foundAt) ?? '',
+      ...healingView(loss),
+    })),
+    last_backup_at: timeOrNull(lastBackupAt),
+    put_aside: putAside,
+  }
+}
+
+/** What people should know of a storage, one sentence each; `confirm` is the command that says it was seen. */
+export function storageProblems(
+  { problem, lossProblem }: StorageReport,
+  confirm: string,
+): readonly string[] {
+  const loss = lossProblem && `${lossProblem}: check what is there, then run \`${confirm}\``
+  return [problem, loss].filter((sentence) => sentence !== undefined)
+}
+
+function healingView({ damage, copy, restoredFrom, missing, mayBeMore }: Healing) {
+  return {
+    damage,
+    copy,
+    restored_from: timeOrNull(restoredFrom),
+    missing,
+    may_be_more: mayBeMore,
+  }
+}
+
+function timeOrNull(ms: number | undefined): string | null {
+  return ms === undefined ? null : new Date(ms).toISOString()
+}
