@@ -21,6 +21,7 @@ import { healthRoutes, readinessRoutes } from './health.ts'
 import { openApiRoutes } from './openapi.ts'
 import { probeRoutes } from './probe.ts'
 import { statusRoutes } from './status.ts'
+import { storageRoutes } from './storage.ts'
 import { tokenRoutes } from './tokens.ts'
 import { tunnelRoutes } from './tunnels.ts'
 
@@ -68,7 +69,7 @@ export function createApi({
   })
   app.use(noteChange, scopeGuard({ noun: 'token' }))
   app.use(tunnelRoutes(agent), readinessRoutes(agent, database), statusRoutes(agent, database))
-  app.use(tokenRoutes(tokens), auditRoutes(trail), openApiRoutes())
+  app.use(tokenRoutes(tokens), auditRoutes(trail), storageRoutes(database), openApiRoutes())
   app.use(noRoute, noteRefusal, errorResponse(log))
   return app
 }

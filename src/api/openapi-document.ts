@@ -7,6 +7,7 @@ import {
   openApiDocument,
 } from '../http/openapi.ts'
 import { PROBLEM_TYPE, ProblemDetails } from '../http/problem-details.ts'
+import { StorageView } from '../store/storage-view.ts'
 import { AuditListQuery, AuditPage } from './audit.ts'
 import { HealthView, ReadinessView } from './health.ts'
 import { StatusView } from './status-view.ts'
@@ -114,6 +115,22 @@ const OPERATIONS: readonly Operation[] = [
     answers: { 200: { means: 'Everything, in one object.', schema: 'Status' } },
   },
   {
+    id: 'getStorage',
+    summary: 'How the database is',
+    method: 'get',
+    path: '/storage',
+    answers: { 200: { means: 'The same as in the status.', schema: 'Storage' } },
+  },
+  {
+    id: 'confirmStorage',
+    summary: 'Say that it was seen what may be missing after a damage',
+    method: 'post',
+    path: '/storage/confirm',
+    answers: {
+      200: { means: 'The status is healthy again, if nothing else is wrong.', schema: 'Storage' },
+    },
+  },
+  {
     id: 'getReadiness',
     summary: 'Whether the tunnels carry traffic and changes are taken',
     method: 'get',
@@ -161,6 +178,7 @@ const API: ApiDescription = {
     NewToken: NewTokenView,
     AuditPage,
     Status: StatusView,
+    Storage: StorageView,
     Readiness: ReadinessView,
     Health: HealthView,
     OpenApi: z.looseObject({ openapi: z.string() }),

@@ -2,6 +2,7 @@ import * as z from 'zod'
 import type { AgentStatus, LinkStatus, OwnEndpointStatus } from '../agent/agent-status.ts'
 import type { StandbyStatus } from '../agent/sessions/standby.ts'
 import type { StorageReport } from '../store/database.ts'
+import { StorageView, storageProblems, storageView } from '../store/storage-view.ts'
 import { IsoTime, isoTime, isoTimeOrNull } from './iso-time.ts'
 import { ProblemView, problemFields, problemView } from './problem-view.ts'
 
@@ -78,16 +79,7 @@ export const StatusView = z.strictObject({
     loaded_at: IsoTime,
     problem: z.string().nullable(),
   }),
-  storage: z.strictObject({
-    fault: z.string().nullable(),
-    problem: z.string().nullable(),
-    healed: z
-      .strictObject({ damage: z.string(), restored_from: IsoTime.nullable() })
-      .nullable()
-      .describe('set when the database was damaged at this start'),
-    last_backup_at: IsoTime.nullable(),
-    put_aside: z.array(z.string()).readonly(),
-  }),
+  storage: StorageView,
   versions: z.strictObject({ agent: z.string(), node: z.string(), sdk: z.string() }),
   clock: z.strictObject({
     now: IsoTime,
@@ -97,15 +89,15 @@ export const StatusView = z.strictObject({
 export type StatusView = z.infer<typeof StatusView>
 
 /** All of it in one sentence, the storage too. */
-export function verdictOf(status: AgentStatus, { problem }: StorageReport): string {
-  return problem === undefined ? status.verdict : `${status.verdict}; ${problem}`
+export function verdictOf(status: AgentStatus, storage: StorageReport): string {
+  return [status.verdict, ...storageProblems(storage, 'device-agent storage confirm')].join('; ')
 }
 
 export function statusView(status: AgentStatus, storage: StorageReport): StatusView {
   const { defaultPolicy, clock } = status
   return {
     verdict: verdictOf(status, storage),
-    healthy: status.healthy && storage.problem === undefined,
+    healthy: status.healthy && storage.problem === undefined && storage.lossProblem === undefined,
     ready: status.ready && storage.problem === undefined,
     started_at: isoTime(status.startedAt),
     device_id: status.deviceId,
@@ -158,18 +150,5 @@ function ownEndpointView(own: OwnEndpointStatus): StatusView['own_endpoint'] {
     last_error: own.lastError ?? null,
     reachable: own.reachable,
     last_probe_at: isoTimeOrNull(own.lastProbeAt),
-  }
-}
-
-function storageView(report: StorageReport): StatusView['storage'] {
-  const { fault, problem, healing, lastBackupAt, putAside } = report
-  return {
-    fault: fault ?? null,
-    problem: problem ?? null,
-    healed: healing
-      ? { damage: healing.damage, restored_from: isoTimeOrNull(healing.restoredFrom) }
-      : null,
-    last_backup_at: isoTimeOrNull(lastBackupAt),
-    put_aside: putAside,
   }
 }

@@ -9,6 +9,7 @@ import { policyCommand } from './policy.ts'
 import { provisionCommand } from './provision.ts'
 import { runCommand } from './run.ts'
 import { serviceCommand } from './service/service.ts'
+import { storageCommand } from './storage.ts'
 import { tokenCommand } from './token.ts'
 import { upCommand } from './up.ts'
 import { readVersion } from './version.ts'
@@ -36,6 +37,7 @@ export function createProgram(context: CommandContext): Command {
     identityCommand,
     policyCommand,
     serviceCommand,
+    storageCommand,
   ]
   for (const command of commands) {
     program.addCommand(inherit(command(context), program))

@@ -1,5 +1,6 @@
 import type { Closer } from '../base/closer.ts'
 import type { GatewayParts } from '../gateway/gateway.ts'
+import { storageProblems } from '../store/storage-view.ts'
 import { type GatewayService, type GatewayServiceOptions, startGateway } from './gateway-service.ts'
 import { Supervision, type SupervisionOptions } from './supervision.ts'
 
@@ -19,9 +20,9 @@ export async function startSupervisedGateway(
 
 /** Such as `2 agents connected, 5 endpoints online`, and what is wrong with the storage. */
 function sentenceOf({ sessions, registry, database }: GatewayParts): string {
-  const { problem } = database.report()
   const online = `${count(sessions.size, 'agent')} connected, ${count(registry.size, 'endpoint')} online`
-  return problem === undefined ? online : `${online}; ${problem}`
+  const problems = storageProblems(database.report(), 'device-agent storage confirm --gateway')
+  return [online, ...problems].join('; ')
 }
 
 const count = (number: number, noun: string) => `${number} ${noun}${number === 1 ? '' : 's'}`

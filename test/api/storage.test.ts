@@ -1,8 +1,9 @@
-import { writeFileSync } from 'node:fs'
+import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { Sqlite } from '../../src/store/sqlite.ts'
 import { canMount, mountSmallDisk } from '../helpers/small-disk.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
 import { type StartedApi, startApi } from './started-api.ts'
 
 const DOMAIN = 'device1.site.test'
@@ -52,6 +53,29 @@ describe('the API over a storage that refuses', () => {
       expect((await call('DELETE', `/tunnels/d${n}.site.test`)).status).toBe(204)
     }
     expect(service.online).toEqual([])
+  })
+
+  it('is not healthy while changes may be missing, until somebody has seen it', async () => {
+    const folder = temporaryFolder()
+    const first = await startApi({ folder })
+    await first.call('POST', '/tunnels', specOf(DOMAIN))
+    await first.agent.stop()
+    first.database.close()
+    writeFileSync(join(folder, 'agent.db'), 'noise')
+    rmSync(join(folder, 'agent.db.journal'))
+
+    const { call } = await startApi({ folder })
+    const { json } = await call('GET', '/status')
+    expect(json).toMatchObject({ healthy: false, ready: true })
+    expect(json.verdict).toMatch(
+      /; the database was damaged: the newest changes may be missing .* a backup of 2.*: check what is there, then run `device-agent storage confirm`$/,
+    )
+    expect(json.storage.unconfirmed).toMatchObject([{ copy: 'backup', may_be_more: true }])
+    expect((await call('GET', '/storage')).json).toEqual(json.storage)
+    const confirmed = await call('POST', '/storage/confirm')
+    expect([confirmed.status, confirmed.json.unconfirmed]).toEqual([200, []])
+    expect((await call('GET', '/status')).json).toMatchObject({ healthy: true })
+    expect((await call('POST', '/storage/confirm')).status).toBe(200)
   })
 
   it.runIf(canMount())('serves a read-only folder: 503 for changes, all tunnels up', async () => {

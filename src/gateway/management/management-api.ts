@@ -25,6 +25,7 @@ import { openApiRoutes } from './openapi.ts'
 import { type ReservedDomainsDeps, reservedDomains } from './reserved-domains.ts'
 import { resourceRoutes } from './resource.ts'
 import { ResourceLists } from './resource-lists.ts'
+import { storageRoutes } from './storage.ts'
 import { type ConnectedAgents, tunnelSessions } from './tunnel-sessions.ts'
 import { tunnels } from './tunnels.ts'
 
@@ -90,7 +91,8 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
     clock,
   })
   app.use(consoleRoutes({ ...deps, lists, noteChange }, resources))
-  app.use(apiKeyAuth(deps), noteChange, versionHeader, keyScopeGuard, resources, openApiRoutes())
+  app.use(apiKeyAuth(deps), noteChange, versionHeader, keyScopeGuard, resources)
+  app.use(storageRoutes(database), openApiRoutes())
   app.use(noSuchRoute, noteRefusal, apiErrorResponse(ids, log))
   return app
 }

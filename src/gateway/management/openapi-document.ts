@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { type OpenApiDocument, type Operation, openApiDocument } from '../../http/openapi.ts'
+import { StorageView } from '../../store/storage-view.ts'
 import { ApiKeyCreate, ApiKeyUpdate, ApiKeyView } from './api-keys.ts'
 import { AuditEntryView } from './audit.ts'
 import { Reference } from './body.ts'
@@ -141,6 +142,23 @@ const HEALTH: Operation = {
   isOpen: true,
 }
 
+const STORAGE: readonly Operation[] = [
+  {
+    id: 'storage',
+    summary: 'How the database is',
+    method: 'get',
+    path: '/storage',
+    answers: { 200: { means: 'How it is.', schema: 'Storage' } },
+  },
+  {
+    id: 'storage_confirm',
+    summary: 'Say that it was seen what may be missing after a damage',
+    method: 'post',
+    path: '/storage/confirm',
+    answers: { 200: { means: 'How it is now.', schema: 'Storage' } },
+  },
+]
+
 const OPENAPI: Operation = {
   id: 'openapi',
   summary: 'This document',
@@ -161,12 +179,13 @@ export function managementApiDocument(): OpenApiDocument {
     views: Object.assign({}, ...RESOURCES.map(viewsOf), {
       Reference,
       DnsCheck: DnsCheckView,
+      Storage: StorageView,
       Health: z.strictObject({ status: z.literal('ok') }),
       OpenApi: z.looseObject({ openapi: z.string() }),
       Error: ApiError,
     }),
     error: { schema: 'Error', mediaType: 'application/json' },
-    operations: [...RESOURCES.flatMap(operationsOf), OPENAPI, HEALTH],
+    operations: [...RESOURCES.flatMap(operationsOf), ...STORAGE, OPENAPI, HEALTH],
   })
 }
 

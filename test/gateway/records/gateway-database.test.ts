@@ -1,3 +1,4 @@
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { API_KEY_MIGRATIONS } from '../../../src/gateway/records/api-key-store.ts'
@@ -97,5 +98,53 @@ describe('cloud endpoints in the database', () => {
     for (const ownerId of owners) expect(() => insert(ownerId, 'a.internal')).toThrow('UNIQUE')
     insert(null, 'a.site.test')
     for (const ownerId of owners) expect(() => insert(ownerId, 'a.site.test')).toThrow('UNIQUE')
+  })
+})
+
+/** A closed database with a credential of each kind, and its backup. */
+function closedGateway() {
+  const folder = temporaryFolder()
+  const { database, credentials, botUsers } = openGatewayStores(folder)
+  botUsers.insert({ id: 'bot_1', name: 'device', active: true, createdAt: 1 })
+  for (const number of [1, 2, 3]) {
+    credentials.insert({
+      id: `cr_${number}`,
+      ownerId: 'bot_1',
+      description: '',
+      metadata: '',
+      acl: [`bind:*.site${number}.test`],
+      tokenHash: 'a'.repeat(64),
+      createdAt: number,
+    })
+  }
+  database.close()
+  return folder
+}
+
+/** Changes bytes in the closed file, as a fault of the storage does. */
+function alter(folder: string, from: string, to: string): void {
+  const path = join(folder, 'gateway.db')
+  const bytes = readFileSync(path)
+  const at = bytes.indexOf(from)
+  expect(at).toBeGreaterThan(0)
+  bytes.write(to, at)
+  writeFileSync(path, bytes)
+}
+
+describe('the database of the gateway', () => {
+  it.each([
+    ['in an ACL, so that it is no JSON', '["bind:*.site2.test"]', '[#bind:'],
+    ['in an ACL, so that it allows another domain', 'site2.test', 'site3'],
+    ['in the hash of a token', 'a'.repeat(64), 'b'],
+    ['in the text of the schema', 'token_hash TEXT', 'token_hesh TEXT'],
+    ['in the name of a step', 'credentials-1', 'credentials-3'],
+  ])('survives a flipped bit %s', (_where, from, to) => {
+    const folder = closedGateway()
+    alter(folder, from, to)
+    const { credentials, database } = openGatewayStores(folder)
+    const acls = credentials.page({ limit: 10 }).map(({ acl }) => acl[0])
+    expect(acls).toEqual(['bind:*.site3.test', 'bind:*.site2.test', 'bind:*.site1.test'])
+    expect(credentials.get('cr_2')?.tokenHash).toBe('a'.repeat(64))
+    expect(database.report()).toMatchObject({ fault: undefined, losses: [] })
   })
 })

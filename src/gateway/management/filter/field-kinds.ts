@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import type { FieldKind, Fields } from './filter/filter-kind.ts'
+import type { FieldKind, Fields } from './filter-kind.ts'
 
 /** As much of a JSON Schema as views have. What may be null says so in either way. */
 interface ViewSchema {

@@ -1,0 +1,25 @@
+import { type RequestHandler, Router } from 'express'
+import { changeOf } from '../../http/change-audit.ts'
+import { storageView } from '../../store/storage-view.ts'
+import type { GatewayDatabase } from '../records/gateway-database.ts'
+import { callerOf, refuseForeign } from './caller.ts'
+
+const CONFIRM = { action: 'storage.confirm', targetId: undefined }
+
+/** `/storage`: how the database is, and that somebody has seen what may be missing from it. */
+export function storageRoutes(database: GatewayDatabase['database']): Router {
+  const router = Router()
+  router.get('/storage', ownersOnly, (_request, response) => {
+    response.json(storageView(database.report()))
+  })
+  router.post('/storage/confirm', ownersOnly, async (_request, response) => {
+    await changeOf(response).run(() => database.confirmLosses(), undefined, CONFIRM)
+    response.json(storageView(database.report()))
+  })
+  return router
+}
+
+const ownersOnly: RequestHandler = (_request, response, next) => {
+  refuseForeign(callerOf(response), 'the files of the database')
+  next()
+}
