@@ -86,6 +86,8 @@ describe('restore', () => {
     const file = new Sqlite(join(folder, 'agent.db'))
     file.exec("UPDATE tunnels SET forwards_to = 'localhost:22' WHERE domain = 'b.site.test'")
     file.close()
+    // It would put the row back.
+    rmSync(join(folder, 'agent.db.journal'))
     const next = again()
     await next.start()
     expect(next.list().map(({ spec }) => spec.domain)).toEqual(['a.site.test', 'c.site.test'])
@@ -114,6 +116,7 @@ describe('restore', () => {
     const file = new Sqlite(join(folder, 'agent.db'))
     onTestFinished(() => void file.close())
     file.exec("UPDATE tunnels SET removed_at = 1 WHERE domain = 'a.site.test'")
+    rmSync(join(folder, 'agent.db.journal'))
     await again().start()
     expect(file.prepare('SELECT domain FROM tunnels').pluck().all()).toEqual(['b.site.test'])
   })

@@ -111,6 +111,9 @@ export class KillLoop {
   }
 
   async #compare(): Promise<void> {
+    const storage = await this.#site.call('GET', '/storage')
+    const { healed, unconfirmed } = (await storage.json()) as Record<string, unknown[] | null>
+    if (healed || unconfirmed?.length) throw new Error('a kill was taken for damage')
     const listed = new Set((await this.#site.list()).map((tunnel) => tunnel.domain))
     for (const [domain, belief] of this.#beliefs) {
       if (belief === 'present' && !listed.has(domain)) throw new Error(`lost: ${domain}`)

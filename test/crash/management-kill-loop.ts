@@ -183,6 +183,9 @@ export class ManagementKillLoop {
 
   /** Holds what is there against what was acknowledged, and takes it for the truth from then on. */
   async #compare(): Promise<void> {
+    const storage = await this.#call('GET', '/storage')
+    const { healed, unconfirmed } = (await storage.json()) as Record<string, unknown[] | null>
+    if (healed || unconfirmed?.length) throw new Error('a kill was taken for damage')
     let unknown = 0
     for (const kind of KINDS) {
       const listed = await this.#list(kind)

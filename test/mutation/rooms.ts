@@ -52,7 +52,10 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     ],
   },
   store: {
-    mutate: ['store/{heal,damage,backup}.ts'],
-    tests: ['store/{heal,backup,database,migrations,read-only,full-disk}.test.ts'],
+    mutate: ['store/{heal,damage,backup,recovery,rebuild}.ts', 'store/journal/*.ts'],
+    tests: [
+      'store/journal/*.test.ts',
+      'store/{heal,loss,rebuild,loss-record,backup,database,migrations,read-only,full-disk}.test.ts',
+    ],
   },
 }
