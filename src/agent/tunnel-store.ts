@@ -66,6 +66,7 @@ export class TunnelStore {
   readonly #select: Statement<[], CheckedRow>
   readonly #insert: Statement<[CheckedRow]>
   readonly #update: Statement<[CheckedRow]>
+  readonly #keep: Statement<[string]>
   readonly #markRemoved: Statement<[number, string]>
   readonly #delete: Statement<[string]>
   readonly #deleteRemoved: Statement<[]>
@@ -77,9 +78,11 @@ export class TunnelStore {
     )
     // The agent knows which domains are taken: what is replaced here is a damaged row.
     this.#insert = database.prepare(
-      `INSERT OR REPLACE INTO tunnels (${COLUMNS}, checksum)
-       VALUES (@id, @protocol, @forwards_to, @domain, @policy, @created_at, @updated_at, @checksum)`,
+      `INSERT OR REPLACE INTO tunnels (${COLUMNS}, checksum, removed_at)
+       VALUES (@id, @protocol, @forwards_to, @domain, @policy, @created_at, @updated_at, @checksum,
+         @created_at)`,
     )
+    this.#keep = database.prepare('UPDATE tunnels SET removed_at = NULL WHERE id = ?')
     this.#update = database.prepare(
       `UPDATE tunnels SET protocol = @protocol, forwards_to = @forwards_to, policy = @policy,
          updated_at = @updated_at, checksum = @checksum WHERE id = @id`,
@@ -101,8 +104,13 @@ export class TunnelStore {
     return { tunnels, damaged }
   }
 
+  /** The row of a tunnel that is unwanted until `keep`, so that a refused one needs no delete. */
   insert(tunnel: StoredTunnel): void {
     this.#database.write(() => this.#insert.run(toRow(tunnel)))
+  }
+
+  keep(id: string): void {
+    this.#database.write(() => this.#keep.run(id))
   }
 
   /** Everything but id, domain and creation may have changed. */

@@ -59,7 +59,8 @@ interface Entry {
  *
  * INVARIANTS
  * - A change is on disk before the service hears of it: a row is inserted or updated before its
- *   endpoint is opened, a removal is marked before it is closed.
+ *   endpoint is opened, a removal is marked before it is closed. A new row is unwanted until its
+ *   tunnel is acknowledged.
  * - The verbs hold the lock of their domain, so whatever is looked up before it is looked up again
  *   behind it. Between `#requireFree` and `#add` nothing waits: the count holds across domains, too.
  * - Id and domain of an entry never change; `replace` is called with the domain of its spec. The
@@ -172,10 +173,13 @@ export class Tunnels {
     store.insert(stored)
     this.#damaged = this.#damaged.filter(({ domain }) => domain !== spec.domain)
     const entry = this.#add(stored)
-    const refusal = await this.#settle(entry)
-    if (refusal) {
+    try {
+      const refusal = await this.#settle(entry)
+      if (refusal) throw refusalAnswer(refusal)
+      store.keep(id)
+    } catch (error) {
       await this.#forget(entry)
-      throw refusalAnswer(refusal)
+      throw error
     }
     return this.#accepted(entry)
   }

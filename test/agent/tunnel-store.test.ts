@@ -41,6 +41,11 @@ function tunnel(name: string, change: Partial<StoredTunnel['spec']> = {}): Store
 }
 
 /** Changes the file as a fault of the storage would: behind the store's back. */
+function add(store: TunnelStore, stored: StoredTunnel): void {
+  store.insert(stored)
+  store.keep(stored.id)
+}
+
 function damage(path: string, sql: string): void {
   const file = new Sqlite(path)
   file.exec(sql)
@@ -51,8 +56,8 @@ describe('TunnelStore', () => {
   it('gives back what was stored, oldest first, over a restart', () => {
     const { path, store, database } = setUp()
     const policy = { on_http_request: [{ name: 'ü', actions: [] }] }
-    store.insert(tunnel('b', { policy }))
-    store.insert(tunnel('a'))
+    add(store, tunnel('b', { policy }))
+    add(store, tunnel('a'))
     database.close()
     const again = open(path)
     onTestFinished(() => again.close())
@@ -62,10 +67,20 @@ describe('TunnelStore', () => {
     })
   })
 
-  it('keeps the place of a tunnel that changes', () => {
+  it('forgets a tunnel that nobody kept', () => {
     const { store } = setUp()
     store.insert(tunnel('a'))
-    store.insert(tunnel('b'))
+    add(store, tunnel('b'))
+    expect(store.load().tunnels).toEqual([tunnel('b')])
+    store.deleteRemoved()
+    store.keep('tun_a')
+    expect(store.load().tunnels).toEqual([tunnel('b')])
+  })
+
+  it('keeps the place of a tunnel that changes', () => {
+    const { store } = setUp()
+    add(store, tunnel('a'))
+    add(store, tunnel('b'))
     const changed = { ...tunnel('a', { forwardsTo: 'localhost:9' }), updatedAt: 3_000 }
     store.update(changed)
     expect(store.load().tunnels).toEqual([changed, tunnel('b')])
@@ -73,12 +88,12 @@ describe('TunnelStore', () => {
 
   it('forgets a tunnel that was marked as removed, also when its row could not be deleted', () => {
     const { store } = setUp()
-    store.insert(tunnel('a'))
-    store.insert(tunnel('b'))
+    add(store, tunnel('a'))
+    add(store, tunnel('b'))
     store.markRemoved('tun_a', 3_000)
     expect(store.load().tunnels).toEqual([tunnel('b')])
     store.deleteRemoved()
-    store.insert(tunnel('a'))
+    add(store, tunnel('a'))
     store.delete('tun_b')
     expect(store.load().tunnels).toEqual([tunnel('a')])
   })
@@ -91,7 +106,7 @@ describe('TunnelStore', () => {
     ["UPDATE tunnels SET domain = CAST(x'ff62' AS TEXT) WHERE id = 'tun_b'", /checksum/],
   ])('puts a damaged row aside and shows the others: %s', (sql, problem) => {
     const { path, store } = setUp()
-    for (const name of ['a', 'b', 'c']) store.insert(tunnel(name))
+    for (const name of ['a', 'b', 'c']) add(store, tunnel(name))
     damage(path, sql)
     const { tunnels, damaged } = store.load()
     expect(tunnels).toEqual([tunnel('a'), tunnel('c')])
@@ -102,10 +117,10 @@ describe('TunnelStore', () => {
 
   it('lets a new tunnel take the domain of a damaged row', () => {
     const { path, store } = setUp()
-    store.insert(tunnel('a'))
+    add(store, tunnel('a'))
     damage(path, "UPDATE tunnels SET checksum = 'x'")
     const replacement = { ...tunnel('a'), id: 'tun_new' }
-    store.insert(replacement)
+    add(store, replacement)
     expect(store.load()).toEqual({ tunnels: [replacement], damaged: [] })
   })
 })

@@ -6,6 +6,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Agent } from '../../src/agent/agent.ts'
 import type { TunnelSpec } from '../../src/agent/tunnel.ts'
 import { AppError } from '../../src/base/app-error.ts'
+import { Sqlite } from '../../src/store/sqlite.ts'
 import { FAST_TIMINGS, linkUp, specOf } from '../helpers/agent-in-folder.ts'
 import { agentOnFake } from '../helpers/agent-on-fake.ts'
 import { eventually } from '../helpers/eventually.ts'
@@ -47,16 +48,21 @@ describe('create', () => {
   })
 
   it('has the row on disk before the service is asked', async () => {
-    const { agent, connector, again } = await started()
+    const { agent, connector, folder } = await started()
     const opening = gate()
     connector.onOpen = opening.wait
     const created = agent.create(specOf('a'))
     await eventually(() => expect(agent.list()).toHaveLength(1))
-    const other = again()
-    await other.start()
-    expect(other.list()[0]?.spec.domain).toBe('a.site.test')
+    const rows = () => {
+      const file = new Sqlite(join(folder, 'agent.db'))
+      const read = file.prepare('SELECT domain, removed_at IS NULL AS is_kept FROM tunnels').all()
+      file.close()
+      return read
+    }
+    expect(rows()).toEqual([{ domain: 'a.site.test', is_kept: 0 }])
     opening.open()
     await created
+    expect(rows()).toEqual([{ domain: 'a.site.test', is_kept: 1 }])
   })
 
   it.each([
@@ -275,6 +281,32 @@ describe('remove', () => {
 })
 
 describe('a database that takes no changes any more', () => {
+  it('brings no tunnel back at the next start that was refused', async () => {
+    const { agent, connector, folder, again } = await started()
+    connector.onOpen = () => {
+      // A database whose file is gone refuses every change, and is written anew as it was.
+      rmSync(join(folder, 'agent.db'))
+      throw refusal(316)
+    }
+    expect(await codeOf(agent.create(specOf('a')))).toBe('forbidden')
+    expect(agent.list()).toEqual([])
+    await agent.stop()
+    const next = again()
+    await next.start()
+    expect(next.list()).toEqual([])
+  })
+
+  it('refuses a tunnel that it cannot keep, and closes it', async () => {
+    const { agent, connector, folder, again } = await started()
+    connector.onOpen = () => rmSync(join(folder, 'agent.db'))
+    expect(await codeOf(agent.create(specOf('a')))).toBe('storage-unavailable')
+    expect([agent.list(), connector.online]).toEqual([[], []])
+    await agent.stop()
+    const next = again()
+    await next.start()
+    expect(next.list()).toEqual([])
+  })
+
   it('keeps no tunnel from being removed whose removal it has taken', async () => {
     const { agent, connector, captured, folder } = await started()
     const { tunnel } = await agent.create(specOf('a'))
