@@ -23,6 +23,7 @@ export function auditMigrations({ changes, refusals }: AuditBounds): readonly Mi
   return [
     {
       id: 'audit-1',
+      trail: 'audit',
       sql: `CREATE TABLE audit (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         is_refusal INTEGER NOT NULL CHECK (is_refusal IN (0, 1)),

@@ -34,6 +34,8 @@ export interface BackupsOptions {
   readonly path: string
   /** Throws when the database is damaged, which must not reach the backups. */
   readonly verify: () => void
+  /** Called when a backup has everything that is in the database. */
+  readonly onMade: () => void
   readonly log: Logger
   readonly clock: Clock
 }
@@ -43,16 +45,18 @@ export class Backups {
   readonly #connection: Connection
   readonly #path: string
   readonly #verify: () => void
+  readonly #onMade: () => void
   readonly #log: Logger
   readonly #clock: Clock
   readonly #stopped = new AbortController()
   #changedAt: number | undefined
   #isSettling = false
 
-  constructor({ connection, path, verify, log, clock }: BackupsOptions) {
+  constructor({ connection, path, verify, onMade, log, clock }: BackupsOptions) {
     this.#connection = connection
     this.#path = path
     this.#verify = verify
+    this.#onMade = onMade
     this.#log = log
     this.#clock = clock
   }
@@ -98,6 +102,7 @@ export class Backups {
     try {
       this.#verify()
       this.make()
+      this.#onMade()
     } catch (error) {
       this.#log.warn({ err: error }, 'no backup could be made')
     }

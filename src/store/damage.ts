@@ -1,6 +1,7 @@
 import { closeSync, openSync, readSync } from 'node:fs'
 import { StartError } from '../base/app-error.ts'
 import { type Rows, readRows } from './journal/rows.ts'
+import { type DatabaseState, readState } from './journal/trail.ts'
 import {
   appliedIds,
   compareSchema,
@@ -8,6 +9,7 @@ import {
   type Migration,
   openSchema,
   requireKnown,
+  trailsOf,
 } from './migrations.ts'
 import type { Connection } from './sqlite.ts'
 import { faultOf, isHeld } from './storage-error.ts'
@@ -27,10 +29,9 @@ export interface DamageCheck {
 }
 
 /** What stands in a database that is sound as far as it can tell itself. */
-export interface Inspection {
-  /** Number of its last change. */
-  readonly n: number
-  readonly rows: Rows
+export interface Inspection extends DatabaseState {
+  /** The rows of trails, as long as it is open. */
+  readonly trails: () => Rows
   /** False when the text of the schema is not the one that its steps make: only the rows are good. */
   readonly isUsable: boolean
   /** False before the schema was ever made, and for files of versions without a journal. */
@@ -84,7 +85,7 @@ function look(
   const tables = connection.prepare('SELECT count(*) FROM sqlite_schema').pluck().get()
   const n = connection.pragma('user_version', { simple: true }) as number
   if (mark === 0 && tables === 0) {
-    return wasInitialised ? 'empty' : { n, rows: new Map(), isUsable: true, hasJournal: false }
+    return wasInitialised ? 'empty' : nothingYet(n)
   }
   if (mark !== applicationId) return 'foreign'
   if (connection.pragma('integrity_check(1)', { simple: true }) !== 'ok') return 'corrupt'
@@ -96,8 +97,23 @@ function look(
     const schema = compareSchema(connection, expected)
     if (schema === 'foreign') return 'corrupt'
     const hasJournal = applied.includes(JOURNAL_MIGRATION.id)
-    return { n, rows: readRows(connection), isUsable: schema === 'same', hasJournal }
+    const trails = trailsOf(migrations)
+    return {
+      ...readState(connection, trails),
+      trails: () => readRows(connection, (table) => trails.has(table)),
+      isUsable: schema === 'same',
+      hasJournal,
+    }
   } finally {
     expected.close()
   }
 }
+
+const nothingYet = (n: number): Inspection => ({
+  n,
+  rows: new Map(),
+  sum: 0n,
+  trails: () => new Map(),
+  isUsable: true,
+  hasJournal: false,
+})

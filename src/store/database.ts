@@ -10,11 +10,11 @@ import { FileDatabase, type StorageReport, type WriteOptions } from './file-data
 import { markInitialised, openSound, type SoundConnection } from './heal.ts'
 import { type PreparedChange, RowJournal } from './journal/row-journal.ts'
 import { RowRecorder } from './journal/row-recorder.ts'
-import { readRows } from './journal/rows.ts'
+import { readState } from './journal/trail.ts'
 import { LossRecord } from './loss-record.ts'
 import { openMemoryCopy } from './memory-copy.ts'
 import { MemoryDatabase } from './memory-database.ts'
-import { JOURNAL_MIGRATION, type Migration, migrate } from './migrations.ts'
+import { JOURNAL_MIGRATION, type Migration, migrate, trailsOf } from './migrations.ts'
 import { ReserveFile } from './reserve-file.ts'
 import type { Connection, Statement } from './sqlite.ts'
 import { faultOf, isHeld } from './storage-error.ts'
@@ -83,10 +83,19 @@ export function openDatabase(given: DatabaseOptions): Database {
 
 function openOnDisk(options: DatabaseOptions, reserve: ReserveFile): Database {
   const { path, log, clock, onRestartNeeded } = options
-  const journal = new RowJournal({ path: journalOf(path), clock })
+  const trails = trailsOf(options.migrations)
+  const journal = new RowJournal({ path: journalOf(path), trails, clock })
   const { connection, healing } = openSound({ ...options, journal })
-  const backups = new Backups({ connection, path, verify: () => database.verify(), log, clock })
+  const backups = new Backups({
+    connection,
+    path,
+    verify: () => database.verify(),
+    onMade: () => database.backedUp(),
+    log,
+    clock,
+  })
   const recorder = new RowRecorder(connection)
+  const hasJournal = journal.isOpen
   try {
     migrateWithJournal(connection, journal, options, backups)
     recorder.start()
@@ -109,6 +118,8 @@ function openOnDisk(options: DatabaseOptions, reserve: ReserveFile): Database {
     clock,
   })
   database.start()
+  // A journal that begins anew knows no newest rows of trails: a backup has them.
+  if (!hasJournal) backups.changed()
   return database
 }
 
@@ -119,15 +130,16 @@ function migrateWithJournal(
   options: DatabaseOptions,
   backups: Backups,
 ): void {
-  const n = connection.pragma('user_version', { simple: true }) as number
+  const stateAfter = () => readState(connection, journal.trails)
   let prepared: PreparedChange | undefined
   try {
     migrate(connection, {
       ...options,
       beforeUpdate: () => backups.make(),
       atEnd: () => {
+        const n = connection.pragma('user_version', { simple: true }) as number
         connection.pragma(`user_version = ${n + 1}`)
-        prepared = journal.prepareNew(n + 1, readRows(connection))
+        prepared = journal.prepareNew(stateAfter())
       },
     })
   } catch (error) {
@@ -135,7 +147,7 @@ function migrateWithJournal(
     throw error
   }
   prepared?.finish()
-  if (!journal.isOpen) journal.prepareNew(n, readRows(connection)).finish()
+  if (!journal.isOpen) journal.prepareNew(stateAfter()).finish()
 }
 
 /** A full disk may have no room even for opening: the reserve makes some, else a copy has to do. */

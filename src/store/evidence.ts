@@ -4,7 +4,7 @@ import { type Damage, type DamageCheck, type Inspection, inspect } from './damag
 import { openImage } from './image.ts'
 import { type JournalContent, readJournal } from './journal/journal-text.ts'
 import type { Migration } from './migrations.ts'
-import type { Evidence, Source } from './recovery.ts'
+import type { BackupSource, Evidence } from './recovery.ts'
 
 export interface SoundOptions {
   readonly path: string
@@ -46,13 +46,14 @@ function journalFor(path: string, database: Inspection | Damage): JournalContent
   return waiting?.tail === 'clean' ? waiting : undefined
 }
 
-function sourceOf(backup: Backup, check: DamageCheck): Source[] {
+function sourceOf(backup: Backup, check: DamageCheck): BackupSource[] {
   const connection = openImage(backup.path)
   if (!connection) return []
   try {
     const found = inspect(connection, check)
     if (typeof found === 'string') return []
-    return [{ copy: 'backup', n: found.n, madeAt: backup.madeAt, rows: found.rows }]
+    const { n, rows } = found
+    return [{ copy: 'backup', n, madeAt: backup.madeAt, rows, trails: found.trails() }]
   } finally {
     connection.close()
   }

@@ -11,6 +11,7 @@ import { readJournal } from './journal/journal-text.ts'
 import type { RowJournal } from './journal/row-journal.ts'
 import type { RowRecorder } from './journal/row-recorder.ts'
 import { readRows, sameRows } from './journal/rows.ts'
+import { readState, readSum } from './journal/trail.ts'
 import { describeLosses, type Loss, LossRecord } from './loss-record.ts'
 import type { Healing } from './recovery.ts'
 import type { ReserveFile } from './reserve-file.ts'
@@ -143,6 +144,11 @@ export class FileDatabase {
     }
   }
 
+  /** There is a backup of all that is in the database now. */
+  backedUp(): void {
+    this.#journal.backedUp(this.#connection.pragma('user_version', { simple: true }) as number)
+  }
+
   /** Throws when a row is not as it was written: holds all of them against the journal. */
   verify(): void {
     try {
@@ -185,18 +191,20 @@ export class FileDatabase {
   }
 
   #verify(): void {
-    const size = statSync(journalOf(this.#path), { throwIfNoEntry: false })?.size ?? 0
-    if (size > MOST_VERIFIED_BYTES) return
-    const journal = this.#journal.isOpen ? readJournal(journalOf(this.#path)) : undefined
-    const n = this.#connection.pragma('user_version', { simple: true }) as number
-    const rows = readRows(this.#connection)
+    const connection = this.#connection
+    const { trails, isOpen } = this.#journal
+    if (isLarge(journalOf(this.#path))) return
+    const journal = isOpen ? readJournal(journalOf(this.#path)) : undefined
+    const n = connection.pragma('user_version', { simple: true })
     if (journal?.rows && journal.tail === 'clean' && journal.n === n) {
-      if (sameRows(rows, journal.rows)) return
+      const isSameSum = isLarge(this.#path) || readSum(connection, trails) === journal.trails.sum
+      const rows = readRows(connection, (table) => !trails.has(table))
+      if (isSameSum && sameRows(rows, journal.rows)) return
       this.#needRestart()
       throw refusalOf('damaged')
     }
     this.#log.warn('the journal of the database was damaged or gone: it begins anew')
-    this.#journal.prepareNew(n, rows).finish()
+    this.#journal.prepareNew(readState(connection, trails)).finish()
   }
 
   #needRestart(error?: unknown): void {
@@ -250,8 +258,7 @@ export class FileDatabase {
     if (statSync(this.#path, { throwIfNoEntry: false })) return
     try {
       mkdirSync(dirname(this.#path), { recursive: true, mode: 0o700 })
-      const n = this.#connection.pragma('user_version', { simple: true }) as number
-      this.#journal.prepareNew(n, readRows(this.#connection)).finish()
+      this.#journal.prepareNew(readState(this.#connection, this.#journal.trails)).finish()
       writeFileDurably(`${this.#path}.rebuilt`, this.#connection.serialize())
       // The log of the file that is gone belongs to no other.
       for (const part of ['-wal', '-shm']) rmSync(`${this.#path}${part}`, { force: true })
@@ -312,6 +319,11 @@ export class FileDatabase {
       return false
     }
   }
+}
+
+function isLarge(path: string): boolean {
+  const stat = statSync(path, { throwIfNoEntry: false })
+  return stat !== undefined && stat.size > MOST_VERIFIED_BYTES
 }
 
 /** Which file lies at `path`; undefined when there is none. */

@@ -8,6 +8,8 @@ export interface Migration {
   /** Owner and number, such as `tunnels-1`. */
   readonly id: string
   readonly sql: string
+  /** The name of a table in it whose rows are added and never changed, and that may hold many. */
+  readonly trail?: string
 }
 
 export const MIGRATIONS_TABLE = 'schema_migrations'
@@ -57,6 +59,10 @@ export function migrate(
   })
   apply.immediate()
   return true
+}
+
+export function trailsOf(migrations: readonly Migration[]): ReadonlySet<string> {
+  return new Set(migrations.flatMap(({ trail }) => trail ?? []))
 }
 
 /** A database in memory with the schema after these steps, and no rows but what the steps insert. */

@@ -1,4 +1,4 @@
-import { insertRow, listTables, quote, type Rows } from './journal/rows.ts'
+import { insertRow, listTables, quote, type Rows, takeTriggersAway } from './journal/rows.ts'
 import { MIGRATIONS_TABLE, type Migration, openSchema, requireKnown } from './migrations.ts'
 import type { Connection } from './sqlite.ts'
 
@@ -44,19 +44,6 @@ export function rebuild({ rows, n, migrations, applicationId }: RebuildOptions):
   connection.pragma('foreign_keys = ON')
   connection.pragma(`user_version = ${n}`)
   return { connection, lost }
-}
-
-/** Triggers of owners are about new rows: what they did then is among the rows. */
-function takeTriggersAway(connection: Connection): () => void {
-  const triggers = connection
-    .prepare<[], { name: string; sql: string }>(
-      `SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'`,
-    )
-    .all()
-  for (const { name } of triggers) connection.exec(`DROP TRIGGER ${quote(name)}`)
-  return () => {
-    for (const { sql } of triggers) connection.exec(sql)
-  }
 }
 
 interface Reference {

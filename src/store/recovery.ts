@@ -1,6 +1,7 @@
 import type { Damage, Inspection } from './damage.ts'
-import { applyChange, type JournalContent } from './journal/journal-text.ts'
+import { applyChange, type JournalContent, trailChangeOf } from './journal/journal-text.ts'
 import { type Rows, sameRows } from './journal/rows.ts'
+import { applyTrail, sumOfRows, type TrailChange } from './journal/trail.ts'
 
 /** Which copy of the rows stands in for a damaged database. */
 export type Copy = 'database' | 'journal' | 'backup' | 'none'
@@ -27,7 +28,12 @@ export interface Source {
   readonly copy: Exclude<Copy, 'none'>
   readonly n: number
   readonly madeAt: number
+  /** All but those of trails. */
   readonly rows: Rows
+}
+
+export interface BackupSource extends Source {
+  readonly trails: Rows
 }
 
 /** What becomes of a database when it is opened. */
@@ -49,7 +55,7 @@ export interface Evidence {
   readonly writtenAt: number
   readonly journal: JournalContent | undefined
   /** Sound backups, newest first; asked for when nothing newer is whole. */
-  readonly backups: () => readonly Source[]
+  readonly backups: () => readonly BackupSource[]
 }
 
 /**
@@ -61,7 +67,8 @@ export function decide(evidence: Evidence): Recovery {
 }
 
 /** A sound copy that has every acknowledged change; undefined when none can be shown to have them. */
-function withoutLoss({ database, journal }: Evidence): Recovery | undefined {
+function withoutLoss(evidence: Evidence): Recovery | undefined {
+  const { database, journal } = evidence
   const use = (hasJournal: boolean) => ({ kind: 'use', hasJournal, healing: undefined }) as const
   const isSound = typeof database !== 'string' && database.isUsable
   if (isSound && !journal && !database.hasJournal) return use(false)
@@ -70,25 +77,61 @@ function withoutLoss({ database, journal }: Evidence): Recovery | undefined {
   const ahead = typeof database === 'string' ? undefined : database.n - n
   if (isSound && ahead === 1 && tail !== 'damaged') return use(false)
   if (tail !== 'clean') return undefined
-  const isSame = typeof database !== 'string' && sameRows(database.rows, rows)
+  const isSame = agree(database, journal)
   if (isSound && ahead === 0 && isSame) return use(true)
   // More than one ahead: the journal is an old one, unless nothing but the number differs.
   if (ahead !== undefined && ahead > 0 && !isSame) return undefined
   const damage =
     typeof database === 'string' ? database : database.n < n ? 'behind' : ('altered' as const)
+  const trails = trailsOf(evidence)
   const healing = {
     damage,
     copy: 'journal',
     restoredFrom: at,
     missing: 0,
-    mayBeMore: false,
+    mayBeMore: !trails.areWhole,
   } as const
-  return { kind: 'rebuild', rows, n, hasJournal: true, healing }
+  const all = new Map([...rows, ...trails.rows])
+  return { kind: 'rebuild', rows: all, n, hasJournal: trails.areWhole, healing }
+}
+
+/** True when the database holds what its journal says. */
+function agree(database: Inspection | Damage, journal: JournalContent | undefined): boolean {
+  if (typeof database === 'string' || !journal?.rows) return false
+  return database.sum === journal.trails.sum && sameRows(database.rows, journal.rows)
+}
+
+/**
+ * The rows of trails: those of the first copy that has all of them together with the changes that the
+ * journal knows, which their sum proves; else of the newest copy.
+ */
+function trailsOf(
+  { database, journal, backups }: Evidence,
+  later: readonly TrailChange[] = [],
+): { readonly rows: Rows; readonly areWhole: boolean } {
+  const changes = [...(journal?.trails.recent ?? []), ...later]
+  const copies = [
+    () => (typeof database === 'string' ? [] : [database.trails()]),
+    () => backups().map(({ trails }) => trails),
+    () => [new Map()],
+  ]
+  let newest: Rows | undefined
+  for (const rows of lazily(copies)) {
+    applyTrail(rows, changes)
+    if (sumOfRows(rows) === journal?.trails.sum) return { rows, areWhole: true }
+    newest ??= rows
+  }
+  return { rows: newest ?? new Map(), areWhole: false }
+}
+
+function* lazily<T>(lists: readonly (() => readonly T[])[]): Generator<T> {
+  for (const list of lists) yield* list()
 }
 
 /** The newest whole copy, with what can be read of later changes; and how much is missing then. */
-function withLoss({ database, writtenAt, journal, backups }: Evidence): Recovery {
-  const sources = [...sourcesOf(database, writtenAt, journal), ...backups()]
+function withLoss(evidence: Evidence): Recovery {
+  const { database, writtenAt, journal, backups } = evidence
+  const sources: Source[] = [...sourcesOf(database, writtenAt, journal), ...backups()]
   const newest = sources.reduce<Source | undefined>(
     (best, source) => (best && best.n >= source.n ? best : source),
     undefined,
@@ -112,7 +155,19 @@ function withLoss({ database, writtenAt, journal, backups }: Evidence): Recovery
   }
   const isUsable = isFile && typeof database !== 'string' && database.isUsable
   if (isUsable) return { kind: 'use', hasJournal: false, healing }
-  return { kind: 'rebuild', rows, n: last + 1, hasJournal: false, healing }
+  const trails = trailsOf(
+    evidence,
+    later.flatMap((change) => trailChangeOf(change) ?? []),
+  )
+  const all = new Map([...rows, ...trails.rows])
+  const mayBeMore = healing.mayBeMore || !trails.areWhole
+  return {
+    kind: 'rebuild',
+    rows: all,
+    n: last + 1,
+    hasJournal: false,
+    healing: { ...healing, mayBeMore },
+  }
 }
 
 /** What can be read of the database and its journal; where they differ, the journal has checksums. */
@@ -127,6 +182,5 @@ function sourcesOf(
   if (typeof database === 'string') return lines
   const { n, rows } = database
   const file: Source = { copy: 'database', n, madeAt: writtenAt, rows }
-  const isSame = journal?.rows !== undefined && sameRows(rows, journal.rows)
-  return isSame ? [file, ...lines] : [...lines, file]
+  return agree(database, journal) ? [file, ...lines] : [...lines, file]
 }

@@ -47,6 +47,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       })
       const change = (number: number) => {
         tunnels.insert(tunnel(number, 8000 + number))
+        tunnels.keep(`tun_${number}`)
         if (number % 3 === 0) tunnels.update(tunnel(number - 1, 9000 + number))
         if (number % 5 === 0) tunnels.delete(`tun_${number - 2}`)
         if (number % 7 === 0) kept.set('public-port', String(number))
@@ -62,6 +63,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       const stores = openGatewayDatabase(folder, options)
       const { database, domains, botUsers, credentials, apiKeys, ipPolicies, ipPolicyRules } =
         stores
+      const trail = new AuditTable(database)
       const change = (number: number) => {
         const common = {
           ownerId: null,
@@ -99,6 +101,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
         ipPolicyRules.insert({ ...rule, cidr: '10.0.0.0/8' })
         // Takes its authtoken and its API key along.
         if (number % 4 === 0) botUsers.delete(ownerId)
+        database.write(() => note(trail, number))
       }
       return { database, change }
     },

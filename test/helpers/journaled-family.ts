@@ -4,10 +4,13 @@ import { openMemory } from '../../src/store/connection.ts'
 import { Committer } from '../../src/store/journal/committer.ts'
 import { RowJournal } from '../../src/store/journal/row-journal.ts'
 import { RowRecorder } from '../../src/store/journal/row-recorder.ts'
-import { readRows } from '../../src/store/journal/rows.ts'
+import { readState } from '../../src/store/journal/trail.ts'
 import { captureLog } from './captured-log.ts'
 import { ManualClock } from './manual-clock.ts'
 import { temporaryFolder } from './temporary-folder.ts'
+
+/** The tables of the family whose rows stay as they are. */
+export const TRAILS: ReadonlySet<string> = new Set(['diary'])
 
 /** Parents and children in memory, with a journal on disk. */
 export function openFamily() {
@@ -20,9 +23,15 @@ export function openFamily() {
       parent TEXT NOT NULL REFERENCES parents (id) ON DELETE CASCADE,
       photo BLOB,
       weight REAL
-    ) STRICT`)
-  const journal = new RowJournal({ path, clock: new ManualClock() })
-  journal.prepareNew(0, readRows(connection)).finish()
+    ) STRICT;
+    CREATE TABLE diary (id INTEGER PRIMARY KEY AUTOINCREMENT, entry TEXT NOT NULL) STRICT;
+    CREATE TRIGGER diary_stays BEFORE DELETE ON diary
+      WHEN OLD.id > (SELECT max(id) FROM diary) - 3
+      BEGIN SELECT RAISE(ABORT, 'append-only'); END;
+    CREATE TRIGGER diary_is_bounded AFTER INSERT ON diary
+      BEGIN DELETE FROM diary WHERE id <= NEW.id - 3; END`)
+  const journal = new RowJournal({ path, trails: TRAILS, clock: new ManualClock() })
+  journal.prepareNew(readState(connection, TRAILS)).finish()
   const recorder = new RowRecorder(connection)
   recorder.start()
   const torn: unknown[] = []

@@ -152,6 +152,7 @@ describe('Backups', () => {
       connection,
       path,
       verify: () => {},
+      onMade: () => {},
       log: captureLog().log,
       clock: new ManualClock(),
     })

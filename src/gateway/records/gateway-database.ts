@@ -4,6 +4,7 @@ import type { Logger } from '../../base/logger.ts'
 import { auditMigrations } from '../../store/audit-table.ts'
 import { AuditTrail } from '../../store/audit-trail.ts'
 import { type Database, openDatabase } from '../../store/database.ts'
+import type { Migration } from '../../store/migrations.ts'
 import { API_KEY_MIGRATIONS, ApiKeyStore } from './api-key-store.ts'
 import { BOT_USER_MIGRATIONS, BotUserStore } from './bot-user-store.ts'
 import { CLOUD_ENDPOINT_MIGRATIONS, CloudEndpointStore } from './cloud-endpoint-store.ts'
@@ -16,6 +17,17 @@ import { RESERVED_DOMAIN_MIGRATIONS, ReservedDomainStore } from './reserved-doma
 const APPLICATION_ID = 0x64_61_67_77
 
 const AUDIT_BOUNDS = { changes: 10_000, refusals: 2_000 }
+
+export const GATEWAY_MIGRATIONS: readonly Migration[] = [
+  ...RESERVED_DOMAIN_MIGRATIONS,
+  ...BOT_USER_MIGRATIONS,
+  ...CREDENTIAL_MIGRATIONS,
+  ...API_KEY_MIGRATIONS,
+  ...IP_POLICY_MIGRATIONS,
+  ...IP_POLICY_RULE_MIGRATIONS,
+  ...CLOUD_ENDPOINT_MIGRATIONS,
+  ...auditMigrations(AUDIT_BOUNDS),
+]
 
 /** The gateway's database with the stores of all its tables. */
 export interface GatewayDatabase {
@@ -45,16 +57,7 @@ export function openGatewayDatabase(
 ): GatewayDatabase {
   const database = openDatabase({
     path: join(folder, 'gateway.db'),
-    migrations: [
-      ...RESERVED_DOMAIN_MIGRATIONS,
-      ...BOT_USER_MIGRATIONS,
-      ...CREDENTIAL_MIGRATIONS,
-      ...API_KEY_MIGRATIONS,
-      ...IP_POLICY_MIGRATIONS,
-      ...IP_POLICY_RULE_MIGRATIONS,
-      ...CLOUD_ENDPOINT_MIGRATIONS,
-      ...auditMigrations(AUDIT_BOUNDS),
-    ],
+    migrations: GATEWAY_MIGRATIONS,
     applicationId: APPLICATION_ID,
     onRestartNeeded,
     log,

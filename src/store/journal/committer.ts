@@ -66,7 +66,9 @@ export class Committer {
   #prepare(changes: readonly RowChange[], options: CommitOptions): PreparedChange {
     const n = (this.#connection.pragma('user_version', { simple: true }) as number) + 1
     this.#connection.pragma(`user_version = ${n}`)
-    return this.#journal.prepare({ n, changes, rows: () => readRows(this.#connection), ...options })
+    const { trails } = this.#journal
+    const rows = () => readRows(this.#connection, (table) => !trails.has(table))
+    return this.#journal.prepare({ n, changes, rows, ...options })
   }
 
   /**

@@ -10,10 +10,12 @@ import {
   type Rows,
   sameCell,
 } from './rows.ts'
+import { addUp, isTrailVerb, type TrailChange, type TrailVerb, toTrailVerbs } from './trail.ts'
 
 /**
  * The text of a journal: one line each for its header, for every row as it was when the journal
- * began, and for every change since then; then filler up to the size that the header tells. Each
+ * began, for the newest changes of trails until then, and for every change since then; then filler up
+ * to the size that the header tells. Each
  * line begins with a checksum. The filler has other bytes in each block: so neither a cut nor a
  * zeroed or strayed block can look like the end of what was written.
  */
@@ -30,6 +32,9 @@ export interface JournalHead {
   /** When that was, in milliseconds since the epoch. */
   readonly at: number
   readonly rows: number
+  /** How many changes of trails follow, and the sum of all their rows. */
+  readonly recent: number
+  readonly sum: string
   readonly size: number
 }
 
@@ -38,6 +43,7 @@ type Verb =
   /** Only the cells that changed. */
   | readonly ['set', table: string, key: Key, cells: Row]
   | readonly ['drop', table: string, key: Key]
+  | TrailVerb
 
 /** All that one transaction changed. */
 export interface JournalChange {
@@ -50,8 +56,9 @@ export interface JournalContent {
   /** Number and time of the last change that can be read without a gap. */
   readonly n: number
   readonly at: number
-  /** All rows after that change; undefined when the beginning is damaged. */
+  /** All rows after that change but those of trails; undefined when the beginning is damaged. */
   readonly rows: Rows | undefined
+  readonly trails: TrailState
   /** `torn`: at most one more line was begun, as when power is cut; `damaged`: anything may be lost. */
   readonly tail: 'clean' | 'torn' | 'damaged'
   /** Changes behind a gap. */
@@ -60,6 +67,13 @@ export interface JournalContent {
   readonly rowsEnd: number
   readonly end: number
   readonly size: number
+}
+
+/** What a journal knows of trails. */
+export interface TrailState {
+  readonly sum: bigint
+  /** The newest changes, oldest first. */
+  readonly recent: readonly TrailChange[]
 }
 
 export function headLine(head: JournalHead): Buffer {
@@ -74,8 +88,30 @@ export function rowLines(rows: Rows): { readonly text: Buffer; readonly count: n
   return { text: Buffer.concat(lines), count: lines.length }
 }
 
-export function changeLine(n: number, at: number, changes: readonly RowChange[]): Buffer {
-  return encodeLine({ n, at, changes: changes.map(toVerb) } satisfies JournalChange)
+export function trailLines(recent: readonly TrailChange[]): Buffer {
+  return Buffer.concat(recent.map(encodeLine))
+}
+
+export function toJournalChange(
+  n: number,
+  at: number,
+  changes: readonly RowChange[],
+  trails: ReadonlySet<string>,
+): JournalChange {
+  const verbs = changes.flatMap((change): readonly Verb[] =>
+    trails.has(change.table) ? toTrailVerbs(change) : [toVerb(change)],
+  )
+  return { n, at, changes: verbs }
+}
+
+export function changeLine(change: JournalChange): Buffer {
+  return encodeLine(change)
+}
+
+/** What a change does to trails; undefined when that is nothing. */
+export function trailChangeOf({ n, changes }: JournalChange): TrailChange | undefined {
+  const trail = changes.filter(isTrailVerb)
+  return trail.length > 0 ? { n, trail } : undefined
 }
 
 /** What stands in a journal from one offset to another while nothing is written there. */
@@ -111,29 +147,43 @@ export function parseJournal(bytes: Buffer): JournalContent {
     const [table, key, row] = line
     tableOf(rows, table).set(keyText(key), { key, row })
   }
+  const recent: TrailChange[] = []
+  let missingRecent = head?.recent ?? 1
+  for (; missingRows === 0 && missingRecent > 0; missingRecent -= 1) {
+    const line = lines.read(isTrailChange)
+    if (!line) break
+    recent.push(line)
+  }
+  const isBegun = missingRows === 0 && missingRecent === 0
   const rowsEnd = lines.at
   let { n, at } = head ?? { n: 0, at: 0 }
+  let sum = BigInt(`0x${head?.sum ?? '0'}`)
   let lost = 0
-  if (missingRows === 0) {
+  if (isBegun) {
     const isNext = (value: unknown): value is JournalChange => isChange(value) && value.n === n + 1
     for (let line = lines.read(isNext); line; line = lines.read(isNext)) {
       lost += applyChange(rows, line)
+      const trail = trailChangeOf(line)
+      if (trail) recent.push(trail)
+      sum = addUp(sum, trail?.trail ?? [])
       n = line.n
       at = line.at
     }
   }
   const end = lines.at
-  const isWhole = missingRows === 0 && lost === 0 && head?.size === bytes.length
+  const isWhole = isBegun && lost === 0 && head?.size === bytes.length
   const tail = isWhole ? tailOf(bytes, end) : 'damaged'
   const rest = tail === 'clean' ? [] : lines.scan(isChange).filter((change) => change.n > n)
-  const common = { n, at, tail, rest, rowsEnd, end, size: bytes.length }
-  return { ...common, rows: missingRows === 0 ? rows : undefined }
+  const common = { n, at, tail, rest, rowsEnd, end, size: bytes.length, trails: { sum, recent } }
+  return { ...common, rows: isBegun ? rows : undefined }
 }
 
-/** Makes a change to `rows`; answers how many of its rows were not there to be changed. */
+/** Makes a change to `rows`, trails aside; answers how many of its rows were not there to be changed. */
 export function applyChange(rows: Rows, { changes }: JournalChange): number {
   let lost = 0
-  for (const [verb, table, key, cells] of changes) {
+  for (const change of changes) {
+    if (isTrailVerb(change)) continue
+    const [verb, table, key, cells] = change
     const kept = tableOf(rows, table)
     const mark = keyText(key)
     const row = kept.get(mark)?.row
@@ -231,6 +281,10 @@ function isHead(value: unknown): value is JournalHead {
 
 function isRowLine(value: unknown): value is readonly [string, readonly Cell[], Row] {
   return Array.isArray(value)
+}
+
+function isTrailChange(value: unknown): value is TrailChange {
+  return isObject(value) && Array.isArray(value.trail)
 }
 
 function isChange(value: unknown): value is JournalChange {

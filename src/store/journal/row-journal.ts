@@ -13,8 +13,19 @@ import {
 import { dirname } from 'node:path'
 import type { Clock } from '../../base/clock.ts'
 import { syncFolder } from '../../base/file.ts'
-import { changeLine, filler, headLine, type JournalContent, rowLines } from './journal-text.ts'
+import {
+  changeLine,
+  filler,
+  headLine,
+  type JournalContent,
+  rowLines,
+  type TrailState,
+  toJournalChange,
+  trailChangeOf,
+  trailLines,
+} from './journal-text.ts'
 import type { RowChange, Rows } from './rows.ts'
+import { addUp, type DatabaseState, type TrailChange } from './trail.ts'
 
 /** The least room for changes behind the rows; with many rows it is as large as they are. */
 const LEAST_ROOM_BYTES = 64 * 1024
@@ -22,11 +33,13 @@ const LEAST_ROOM_BYTES = 64 * 1024
 const KEPT_FOR_DELETES = 1 / 4
 /** Sizes are multiples of this, and this is what a head of unknown length gets. */
 const BLOCK_BYTES = 4096
+/** Changes of trails that a journal begins with at most: those since the newest backup, which are few. */
+const MOST_RECENT = 500
 
 export interface PrepareOptions {
   readonly n: number
   readonly changes: readonly RowChange[]
-  /** All rows as they are with the changes; asked for when the journal has to begin anew. */
+  /** All rows but those of trails, with the changes; asked for when the journal has to begin anew. */
   readonly rows: () => Rows
   /** For changes that free space: takes the room that others leave. */
   readonly mayUseReserve?: boolean
@@ -39,6 +52,21 @@ export interface PreparedChange {
   /** Puts it on stable storage. Throws what the system says; then the journal is behind. */
   finish(): void
   cancel(): void
+}
+
+/** What a journal begins with. */
+interface Beginning {
+  readonly n: number
+  readonly rows: Rows
+  readonly trails: TrailState
+  readonly isLastTry?: boolean | undefined
+}
+
+export interface RowJournalOptions {
+  readonly path: string
+  /** Names of the tables that are trails. */
+  readonly trails: ReadonlySet<string>
+  readonly clock: Clock
 }
 
 /** An open journal file. */
@@ -60,13 +88,16 @@ interface OpenFile {
  * - Lines follow each other without a gap: after a line could not be written the journal begins anew.
  */
 export class RowJournal {
+  readonly trails: ReadonlySet<string>
   readonly #path: string
   readonly #clock: Clock
   #n = 0
+  #state: TrailState = { sum: 0n, recent: [] }
   #file: OpenFile | undefined
 
-  constructor({ path, clock }: { readonly path: string; readonly clock: Clock }) {
+  constructor({ path, trails, clock }: RowJournalOptions) {
     this.#path = path
+    this.trails = trails
     this.#clock = clock
   }
 
@@ -76,34 +107,58 @@ export class RowJournal {
   }
 
   /** Goes on behind the last line of a sound journal. */
-  resume({ n, end, rowsEnd, size }: JournalContent): void {
+  resume({ n, end, rowsEnd, size, trails }: JournalContent): void {
     this.close()
     const kept = (size - rowsEnd) * KEPT_FOR_DELETES
     this.#file = { descriptor: openSync(this.#path, 'r+'), size, kept, end }
     this.#n = n
+    this.#state = trails
     rmSync(temporaryOf(this.#path), { force: true })
+  }
+
+  /** There is a backup of everything up to change `n`: the next beginning needs no older changes of trails. */
+  backedUp(n: number): void {
+    const recent = this.#state.recent.filter((change) => change.n > n)
+    this.#state = { ...this.#state, recent }
   }
 
   /** The place of a change, `n` being its number. */
   prepare({ n, changes, rows, mayUseReserve, isLastTry }: PrepareOptions): PreparedChange {
     const file = this.#present()
+    const change = toJournalChange(n, this.#clock.now(), changes, this.trails)
+    const trails = this.#after(trailChangeOf(change))
     if (file && n === this.#n + 1) {
-      const line = changeLine(n, this.#clock.now(), changes)
+      const line = changeLine(change)
       const kept = mayUseReserve ? 0 : file.kept
-      if (file.end + line.length + kept <= file.size) return this.#append(file, n, line)
+      if (file.end + line.length + kept <= file.size) return this.#append(file, n, line, trails)
     }
-    if (!isLastTry) return this.prepareNew(n, rows())
+    if (!isLastTry) return this.#begin({ n, rows: rows(), trails })
     this.close()
     rmSync(this.#path, { force: true })
-    return this.prepareNew(n, rows(), isLastTry)
+    // What makes room comes first: the rows of trails are in the database and its backup.
+    return this.#begin({ n, rows: rows(), trails: { ...trails, recent: [] }, isLastTry })
   }
 
-  /** A journal that begins anew, with all rows as they are after change `n`. */
-  prepareNew(n: number, rows: Rows, isLastTry = false): PreparedChange {
-    const { text, count } = rowLines(rows)
+  /** A journal that begins anew with what is in the database. */
+  prepareNew({ n, rows, sum }: DatabaseState): PreparedChange {
+    return this.#begin({ n, rows, trails: { ...this.#state, sum } })
+  }
+
+  /** In a file of its own until `finish()`. */
+  #begin({ n, rows, trails, isLastTry }: Beginning): PreparedChange {
+    const { sum, recent } = trails
+    const { text: ofRows, count } = rowLines(rows)
+    const text = Buffer.concat([ofRows, trailLines(recent)])
     const room = isLastTry ? BLOCK_BYTES : Math.max(LEAST_ROOM_BYTES, text.length)
     const size = Math.ceil((BLOCK_BYTES + text.length + room) / BLOCK_BYTES) * BLOCK_BYTES
-    const head = headLine({ n, at: this.#clock.now(), rows: count, size })
+    const head = headLine({
+      n,
+      at: this.#clock.now(),
+      rows: count,
+      recent: recent.length,
+      sum: sum.toString(16),
+      size,
+    })
     const end = head.length + text.length
     const temporary = temporaryOf(this.#path)
     const descriptor = makeFile(temporary, Buffer.concat([head, text, filler(end, size)]))
@@ -124,6 +179,7 @@ export class RowJournal {
         this.close()
         this.#file = { descriptor, size, kept: (size - end) * KEPT_FOR_DELETES, end }
         this.#n = n
+        this.#state = trails
       },
       cancel,
     }
@@ -132,6 +188,12 @@ export class RowJournal {
   close(): void {
     if (this.#file) closeSync(this.#file.descriptor)
     this.#file = undefined
+  }
+
+  #after(change: TrailChange | undefined): TrailState {
+    if (!change) return this.#state
+    const { sum, recent } = this.#state
+    return { sum: addUp(sum, change.trail), recent: [...recent, change].slice(-MOST_RECENT) }
   }
 
   /** The open file, unless somebody took it away. */
@@ -143,7 +205,7 @@ export class RowJournal {
     return undefined
   }
 
-  #append(file: OpenFile, n: number, line: Buffer): PreparedChange {
+  #append(file: OpenFile, n: number, line: Buffer, trails: TrailState): PreparedChange {
     return {
       finish: () => {
         try {
@@ -155,6 +217,7 @@ export class RowJournal {
         }
         file.end += line.length
         this.#n = n
+        this.#state = trails
       },
       cancel: () => {},
     }

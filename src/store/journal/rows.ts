@@ -57,10 +57,14 @@ export function listTables(connection: Connection): Table[] {
   })
 }
 
-/** Everything that is in a database, the noted migrations too. */
-export function readRows(connection: Connection): Rows {
+/** Everything that is in the tables of a database that `isMeant`, the noted migrations too. */
+export function readRows(
+  connection: Connection,
+  isMeant: (table: string) => boolean = () => true,
+): Rows {
   const rows: Rows = new Map()
   for (const { name, columns, key, hasRowid } of listTables(connection)) {
+    if (!isMeant(name)) continue
     const order = hasRowid ? 'rowid' : key.map(quote).join(', ')
     const select = connection.prepare<[], Record<string, unknown>>(
       `SELECT ${columns.map(quote).join(', ')} FROM main.${quote(name)} ORDER BY ${order}`,
@@ -76,8 +80,9 @@ export function readRows(connection: Connection): Rows {
   return rows
 }
 
-/** Puts rows back as they were before these changes. */
+/** Puts rows back as they were before these changes. To be called in a transaction. */
 export function restoreRows(connection: Connection, changes: readonly RowChange[]): void {
+  const putBack = takeTriggersAway(connection)
   const keys = new Map(listTables(connection).map(({ name, key }) => [name, key]))
   for (const { table, key, after } of changes) {
     if (!after) continue
@@ -86,6 +91,23 @@ export function restoreRows(connection: Connection, changes: readonly RowChange[
     remove.run(...key.map(fromCell))
   }
   for (const { table, before } of changes) if (before) insertRow(connection, table, before)
+  putBack()
+}
+
+/**
+ * Triggers of owners are about new rows, and what they did then is among the rows; some forbid what
+ * puts rows back. Answers what puts the triggers back.
+ */
+export function takeTriggersAway(connection: Connection): () => void {
+  const triggers = connection
+    .prepare<[], { name: string; sql: string }>(
+      `SELECT name, sql FROM main.sqlite_schema WHERE type = 'trigger'`,
+    )
+    .all()
+  for (const { name } of triggers) connection.exec(`DROP TRIGGER main.${quote(name)}`)
+  return () => {
+    for (const { sql } of triggers) connection.exec(sql)
+  }
 }
 
 /** Pushes out rows that it cannot stand beside. */
