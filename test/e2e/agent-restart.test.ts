@@ -61,6 +61,7 @@ async function agentProcess() {
       protocol: 'http',
       forwards_to: `localhost:${port}`,
       domain: 'a.site.test',
+      policy: {},
     }),
   })
   expect(created.ok).toBe(true)
