@@ -1,3 +1,4 @@
+import { join } from 'node:path'
 import type { Clock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
 import type { ListenAddress } from '../base/listen-address.ts'
@@ -23,6 +24,7 @@ import { DomainRegistrar } from './endpoints/domain-registrar.ts'
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts'
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts'
 import { EndpointUrls } from './endpoints/endpoint-urls.ts'
+import { KeptNames } from './endpoints/kept-names.ts'
 import { policyReach } from './endpoints/policy-reach.ts'
 import { Ingress } from './ingress/ingress.ts'
 import { challengeZone } from './records/dns-target.ts'
@@ -138,6 +140,15 @@ export async function openGatewayCore(
     onOwnerDelete: (id) => cloudEndpoints.forgetOwner(id),
   })
   const authority = new Authority({ ...stores, clock })
+  const keptNames = new KeptNames({
+    path: join(dataDir, 'names.json'),
+    registry,
+    credentialOf: ({ sessionId }) => sessions.find(sessionId)?.identity.credentialId,
+    mayReturn: (name) => authority.mayBind(name),
+    clock,
+    log,
+  })
+  closer.own('names of devices', keptNames, (it) => it.stop()).start()
   const limits = new LimiterTables({ maxKeys: rateLimitKeys, clock, log })
   const { httpListen: http, httpsListen: https } = options
   const buffers = new BufferAccount(bufferBytes)

@@ -54,6 +54,7 @@ export class EndpointRegistry {
   readonly #byId = new Map<string, Endpoint>()
   readonly #away: AwayNames
   readonly #held: HeldRequests
+  #revision = 0
   readonly #now = () => this.#clock.monotonic()
 
   constructor(options: EndpointRegistryOptions = {}) {
@@ -62,6 +63,11 @@ export class EndpointRegistry {
     this.#holdMs = holdMs
     this.#away = new AwayNames(awayNames)
     this.#held = new HeldRequests(held)
+  }
+
+  /** Another number after each change of who has which name. */
+  get revision(): number {
+    return this.#revision
   }
 
   /** Endpoints that are online. */
@@ -80,6 +86,7 @@ export class EndpointRegistry {
     const holder = this.holderOf(host, ownerId) ?? (isShared ? this.sharerOf(host) : undefined)
     if (holder) throw new EndpointConflictError(holder)
     const before = this.#stateOf(host, ownerId)
+    this.#revision += 1
     this.#tableFor(endpoint).set(endpoint)
     if (isShared) this.#shared.set(endpoint)
     this.#byId.set(endpoint.id, endpoint)
@@ -149,6 +156,7 @@ export class EndpointRegistry {
     if (before && before.type !== 'away') return undefined
     const now = this.#now()
     const name = new AwayName(facts, now + this.#holdMs + extraMs, now + AWAY_MS)
+    this.#revision += 1
     this.#tableFor(name).set(name)
     if (isShared && !this.sharerOf(host)) this.#shared.set(name)
     if (before) this.forget(before)
@@ -158,6 +166,16 @@ export class EndpointRegistry {
 
   isAway(name: AwayName): boolean {
     return this.#away.has(name)
+  }
+
+  /** True while requests may wait for it. */
+  isHeld(name: AwayName): boolean {
+    return this.#away.has(name) && name.isHeld(this.#now())
+  }
+
+  /** Nobody waits for the name any more; that its device is away is known as before. */
+  stopHolding(name: AwayName): void {
+    name.heldUntil = this.#now()
   }
 
   /** The time that requests wait for a name begins now. */
@@ -211,6 +229,11 @@ export class EndpointRegistry {
     return state?.ownerId === ownerId ? state : undefined
   }
 
+  /** The names whose devices are away. */
+  allAway(): Iterable<AwayName> {
+    return this.#away.all()
+  }
+
   /** All that is online. */
   *all(): Generator<Endpoint> {
     for (const table of [this.#public, ...this.#internal.values()]) {
@@ -232,6 +255,7 @@ export class EndpointRegistry {
   /** False when this very one was not there. */
   #clear(state: NameState): boolean {
     const { host, ownerId } = state
+    this.#revision += 1
     if (!isInternal(host)) return this.#public.remove(state)
     this.#shared.remove(state)
     const own = this.#internal.get(ownerId)
