@@ -21,6 +21,8 @@ const ALGORITHMS = [
 const TYPES = ['id_token', 'access_token', 'at+jwt', 'it+jwt', 'plain', 'jwt'] as const
 const MAX_ITEMS = 10
 const MAX_BODY = 262_144
+/** Bytes of one that takes milliseconds to read, with many fields. */
+const LARGE_BODY = 16_384
 /** Of looking for a token in a body, and of reading one. */
 const BODY_PRICE: Price = { call: 10, kib: 100 }
 const TOKEN_PRICE: Price = { call: 1_000, kib: 200 }
@@ -109,7 +111,7 @@ export const jwtValidation = defineAction({
       const tokens: ValueInput[] = []
       let fields: Promise<BodyFields> | undefined
       const readFields = () => {
-        fields ??= bodyFields(exchange)
+        fields ??= bodyFields(exchange, context)
         return fields
       }
       let failure: TokenFailure | undefined
@@ -193,12 +195,13 @@ type BodyFields = ReadonlyMap<string, unknown>
 const NO_FIELDS: BodyFields = new Map()
 
 /** Reads JSON and form bodies; a body that cannot be read has no token. */
-async function bodyFields(exchange: PolicyExchange): Promise<BodyFields> {
+async function bodyFields(exchange: PolicyExchange, { turn }: ActionContext): Promise<BodyFields> {
   const request = requestOf(exchange)
   if (!['POST', 'PUT', 'PATCH'].includes(request.method)) return NO_FIELDS
   const body = await request.readBody(MAX_BODY)
   if (!body) return NO_FIELDS
   exchange.account.pay(BODY_PRICE, [body])
+  if (body.length > LARGE_BODY) await turn()
   switch (mediaType(request.headers.get('content-type') ?? '')) {
     case 'application/x-www-form-urlencoded':
       return byLowerName(new URLSearchParams(body.toString()))

@@ -11,17 +11,16 @@ const DECODE_STEPS = 100
  * choose how long it is, and policies how often they look.
  */
 export class ParsedFields {
-  readonly #query = new Parsed(parseQuery)
+  readonly #query = new Parsed((target) => parseQuery(queryIn(target)))
   readonly #cookies = new Parsed(parseCookies)
   readonly #setCookies = new Parsed(parseSetCookies)
-  readonly #path = new Parsed(decodePath, DECODE_STEPS)
+  readonly #path = new Parsed((target) => decodePath(pathIn(target)), DECODE_STEPS)
   readonly #mediaParameters = new Parsed(mediaParameters)
   readonly #codings = new Parsed(parseList)
 
   /** Of a target. Throws EvaluationError, as the others do, when the account has not enough. */
   query(target: string, account: Account): Map<string, string[]> {
-    const mark = target.indexOf('?')
-    return this.#query.get(mark === -1 ? '' : target.slice(mark + 1), account)
+    return this.#query.get(target, account)
   }
 
   cookies(fields: readonly string[], account: Account): Map<string, Cookie[]> {
@@ -32,9 +31,9 @@ export class ParsedFields {
     return this.#setCookies.get(fields.join('\n'), account)
   }
 
-  /** The path as it came, decoded. */
-  path(rawPath: string, account: Account): string {
-    return this.#path.get(rawPath, account)
+  /** The path of a target, decoded. */
+  path(target: string, account: Account): string {
+    return this.#path.get(target, account)
   }
 
   /** Of a Content-Type field. */
@@ -66,6 +65,16 @@ class Parsed<T> {
     this.#value = this.#parse(text)
     return this.#value
   }
+}
+
+function pathIn(target: string): string {
+  const mark = target.indexOf('?')
+  return mark === -1 ? target : target.slice(0, mark)
+}
+
+function queryIn(target: string): string {
+  const mark = target.indexOf('?')
+  return mark === -1 ? '' : target.slice(mark + 1)
 }
 
 function parseList(field: string): string[] {

@@ -38,7 +38,7 @@ export const FUNCTION_PRICES: Prices = {
   '@in(dyn,list)': deep(4, 1, 0.8),
   ...Object.fromEntries(
     ['_<_', '_<=_', '_>_', '_>=_'].flatMap((name) => [
-      [`${name}(string,string)`, price(5, 0.5)],
+      [`${name}(string,string)`, price(7, 0.5)],
       [`${name}(bytes,bytes)`, price(5, 40)],
     ]),
   ),
@@ -65,7 +65,7 @@ export const FUNCTION_PRICES: Prices = {
   startsWith: price(4),
   endsWith: price(4),
   indexOf: price(4, 6),
-  lastIndexOf: price(4, 20),
+  lastIndexOf: price(4, 2),
   charAt: price(4),
   substring: price(4),
   'size(string)': price(4, 4),
@@ -75,12 +75,12 @@ export const FUNCTION_PRICES: Prices = {
   upper: price(5, 4),
   lowerAscii: price(10, 280),
   upperAscii: price(10, 280),
-  trim: price(6, 4),
+  trim: price(6, 3),
   reverse: price(14, 280),
   split: price(10, 24),
   replace: price(12, 80),
   join: price(16, 6, 1.4),
-  format: deep(16, 20, 8),
+  format: deep(16, 20, 2.4),
   'strings.quote': price(10, 180),
 
   'lists.range': price(10),
@@ -111,7 +111,7 @@ export const FUNCTION_PRICES: Prices = {
   escapeUrl: price(8, 36),
   'url.unescape': price(8, 20),
   unescapeUrl: price(8, 20),
-  isURL: price(8, 6),
+  isURL: price(11, 8),
 
   ...DIGESTS,
   ...Object.fromEntries(Object.entries(DIGESTS).map(([name, of]) => [`hash.${name}`, of])),

@@ -14,8 +14,10 @@ import { type ListValue, toText } from '../expression/value.ts'
 const SURROGATE_PAIR = /[\ud800-\udbff][\udc00-\udfff]/
 /** To count the characters of a text with such pairs, for each. */
 const COUNT_STEPS = 0.1
-/** Of each piece of a text that is split. */
-const PIECE_STEPS = 1
+/** Of each piece of a text that is split; one of a character is there already, but in other scripts. */
+const PIECE_STEPS = 0.02
+const OTHER_PIECE_STEPS = 1
+const OTHER_SCRIPT = /[^\0-\xff]/
 /** To write 1,024 characters. */
 const WRITE_STEPS = 10
 /** To look for a part from the end: for each character of it, at each place of the text. */
@@ -109,9 +111,10 @@ function countCodePoints(evaluation: Evaluation, text: string): bigint {
 
 /** No more pieces than can be paid for: a text of a megabyte may have a million. */
 function split(evaluation: Evaluation, text: string, separator: string, most = 2 ** 32 - 1) {
-  const affordable = Math.floor(evaluation.account.left / PIECE_STEPS) + 1
+  const each = OTHER_SCRIPT.test(text) ? OTHER_PIECE_STEPS : PIECE_STEPS
+  const affordable = Math.floor(evaluation.account.left / each) + 1
   const pieces = text.split(separator, Math.min(most, affordable))
-  evaluation.spend(PIECE_STEPS * pieces.length)
+  evaluation.spend(each * pieces.length)
   return pieces
 }
 

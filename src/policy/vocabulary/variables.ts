@@ -110,8 +110,7 @@ const REQUEST: Record<string, ExchangeVariable> = {
     return port === undefined ? undefined : BigInt(port)
   }),
   'req.url.path': inRequest('string', (exchange) => {
-    const { rawPath } = requestUrl(requestOf(exchange))
-    return exchange.parsed.path(rawPath, exchange.account)
+    return exchange.parsed.path(requestOf(exchange).target, exchange.account)
   }),
   'req.url.raw_path': inUrl('string', ({ rawPath }) => rawPath),
   'req.url.query': inUrl('string', ({ query }) => query),
