@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { Command } from 'commander'
 import { StartError } from '../base/app-error.ts'
 import { parseConfig } from '../config.ts'
-import { describeLosses, LossRecord } from '../store/loss-record.ts'
+import type { Loss, LossRecord } from '../store/loss-record.ts'
 import type { CommandContext } from './command-context.ts'
 
 /** Where the installed services keep theirs. */
@@ -35,7 +35,11 @@ export function storageCommand(context: CommandContext): Command {
 }
 
 /** The file says it, not the process: so it makes no difference whether that runs. */
-function confirm({ environment, stdout }: CommandContext, options: ConfirmOptions): void {
+async function confirm(
+  { environment, stdout }: CommandContext,
+  options: ConfirmOptions,
+): Promise<void> {
+  const { describeLosses, LossRecord } = await import('../store/loss-record.ts')
   const { gateway = false, json = false } = options
   const config = parseConfig(environment)
   const { dataDir } = gateway ? config.gateway : config.agent
@@ -47,7 +51,7 @@ function confirm({ environment, stdout }: CommandContext, options: ConfirmOption
       `There is no ${file} in ${folders.join(' or ')}: name its folder with --data-dir.`,
     )
   }
-  const losses = confirmAt(path)
+  const losses = confirmAt(new LossRecord(path), path)
   if (json) {
     stdout.write(`${JSON.stringify({ database: path, confirmed: losses.length })}\n`)
     return
@@ -56,9 +60,9 @@ function confirm({ environment, stdout }: CommandContext, options: ConfirmOption
   stdout.write(sentence ? `Confirmed: ${sentence}.\n` : 'There is nothing to confirm.\n')
 }
 
-function confirmAt(path: string) {
+function confirmAt(record: LossRecord, path: string): readonly Loss[] {
   try {
-    return new LossRecord(path).confirm()
+    return record.confirm()
   } catch (error) {
     const reason = error instanceof Error ? error.message : error
     throw new StartError(`The folder of ${path} cannot be changed (${reason}): try with sudo.`, {

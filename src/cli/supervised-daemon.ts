@@ -7,7 +7,7 @@ import type { Logger } from '../base/logger.ts'
 import type { Config } from '../config.ts'
 import { type Daemon, startDaemon } from '../daemon.ts'
 import type { Served } from './serve.ts'
-import { Supervision } from './supervision.ts'
+import { Supervision } from './service/supervision.ts'
 
 export interface SupervisedDaemonOptions {
   readonly config: Config['agent']

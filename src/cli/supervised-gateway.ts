@@ -2,7 +2,7 @@ import type { Closer } from '../base/closer.ts'
 import type { GatewayParts } from '../gateway/gateway.ts'
 import { storageProblems } from '../store/storage-view.ts'
 import { type GatewayService, type GatewayServiceOptions, startGateway } from './gateway-service.ts'
-import { Supervision, type SupervisionOptions } from './supervision.ts'
+import { Supervision, type SupervisionOptions } from './service/supervision.ts'
 
 export type SupervisedGatewayOptions = GatewayServiceOptions & SupervisionOptions
 

@@ -40,6 +40,7 @@ export function tryLockFolder({ folder, owner, log }: FolderLockOptions): Folder
     return { release: () => connection.close() }
   } catch (error) {
     if (isHeld(error)) return undefined
+    if (error instanceof StartError) throw error
     throw new StartError(
       `The data folder ${folder} cannot be locked: ${error instanceof Error ? error.message : error}`,
       { cause: error },

@@ -1,6 +1,6 @@
 import { expect, it, onTestFinished } from 'vitest'
-import { StatusLine } from '../../src/cli/status-line.ts'
-import { ManualClock } from '../helpers/manual-clock.ts'
+import { StatusLine } from '../../../src/cli/service/status-line.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 
 function setUp() {
   const clock = new ManualClock()

@@ -1,8 +1,8 @@
-import { systemClock } from '../base/clock.ts'
-import type { Closer } from '../base/closer.ts'
-import type { Logger } from '../base/logger.ts'
-import type { Database } from '../store/database.ts'
-import { ServiceManager } from './service/service-manager.ts'
+import { systemClock } from '../../base/clock.ts'
+import type { Closer } from '../../base/closer.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { Database } from '../../store/database.ts'
+import { ServiceManager } from './service-manager.ts'
 import { StatusLine } from './status-line.ts'
 
 export interface SupervisionOptions {
