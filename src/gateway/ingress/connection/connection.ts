@@ -57,8 +57,6 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
   /** What the client had taken when the exchange began. */
   #takenBefore = 0
   #isStopping = false
-  /** Something of it has been read. */
-  #isRead = false
   readonly #openedAt: number
   /** Endpoints whose connect rules are done with; they go when the endpoint does. */
   readonly #admittedBy = new WeakSet<Endpoint>()
@@ -116,14 +114,15 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
   }
 
   /**
-   * Closes at once between two requests, after the response otherwise. A client that was let in and
-   * not read may have sent its request: it has until the next sweep but one to show that.
+   * Closes after the response that is under way. A client that waits with none, or was let in and
+   * not read, may have sent a request already: it has until the next sweep but one to show that.
    */
   stop(): void {
     this.#isStopping = true
     if (this.#exchange?.isSwitched) this.abort()
-    else if (!this.#isRead) this.#deadline = this.#context.now + this.#context.limits.sweepMs
-    else if (!this.#exchange && !this.#closing) this.#closeGracefully()
+    else if (!this.#exchange && !this.#closing) {
+      this.#deadline = this.#context.now + this.#context.limits.sweepMs
+    }
   }
 
   /** Closes without waiting for anybody; a client that misses something sees that. */
@@ -246,7 +245,6 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
 
   #read(chunk: Buffer): void {
     this.#isReading = true
-    this.#isRead = true
     this.guard(() => {
       for (let at = 0; at < chunk.length && !this.#closing; ) at = this.#readFrom(chunk, at)
       this.countHeld()
