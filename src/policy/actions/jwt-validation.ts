@@ -195,14 +195,22 @@ type BodyFields = ReadonlyMap<string, unknown>
 const NO_FIELDS: BodyFields = new Map()
 
 /** Reads JSON and form bodies; a body that cannot be read has no token. */
-async function bodyFields(exchange: PolicyExchange, { turn }: ActionContext): Promise<BodyFields> {
+async function bodyFields(
+  exchange: PolicyExchange,
+  { inTurn }: ActionContext,
+): Promise<BodyFields> {
   const request = requestOf(exchange)
   if (!['POST', 'PUT', 'PATCH'].includes(request.method)) return NO_FIELDS
   const body = await request.readBody(MAX_BODY)
   if (!body) return NO_FIELDS
   exchange.account.pay(BODY_PRICE, [body])
-  if (body.length > LARGE_BODY) await turn()
-  switch (mediaType(request.headers.get('content-type') ?? '')) {
+  const type = mediaType(request.headers.get('content-type') ?? '')
+  const read = () => readFields(body, type)
+  return body.length > LARGE_BODY ? inTurn(read) : read()
+}
+
+function readFields(body: Buffer, type: string | undefined): BodyFields {
+  switch (type) {
     case 'application/x-www-form-urlencoded':
       return byLowerName(new URLSearchParams(body.toString()))
     case 'application/json':
