@@ -21,7 +21,8 @@ export const PLANNED_CHANGES: readonly PlannedChange[] = [
   {
     name: 'agent',
     what: 'the agent is restarted',
-    worstMs: 5_000,
+    // Downloads of five seconds end first, and nothing new may begin meanwhile.
+    worstMs: 10_000,
     tunnels: 1,
     act: (site) => site.restartAgent('SIGTERM'),
   },
