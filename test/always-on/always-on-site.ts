@@ -6,6 +6,7 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { FREE_PORTS, Program } from '../helpers/program.ts'
+import { publicRequest } from '../helpers/public-request.ts'
 import { type GatewayReady, type RunReady, SITE_API_TOKEN } from '../helpers/site.ts'
 import { SocketKeeper } from '../helpers/socket-keeper.ts'
 import { Visitors, type Visits } from './visitors.ts'
@@ -14,6 +15,8 @@ const PIECES = 50
 const PIECE = Buffer.alloc(8_192, 'device')
 /** So that a download takes five seconds. */
 const PIECE_EVERY_MS = 100
+/** The management API takes 120 requests a minute of a key. */
+const MANAGE_EVERY_MS = 1_500
 const READY_WITHIN_MS = 60_000
 
 /** Digest of what `/download` answers. */
@@ -190,6 +193,15 @@ export class AlwaysOnSite {
     )
   }
 
+  /** Resolves when a policy that was set is what visitors of a host come through. */
+  async inForce(host: string, number: number): Promise<void> {
+    const ingress = this.ready.ingress_http
+    await this.#until(`policy ${number} at ${host}`, async () => {
+      const { headers } = await publicRequest({ ingress, host })
+      return headers['x-number-seen'] === `${number}`
+    })
+  }
+
   /** A second token for the same device, which takes the first one's place. */
   async rotateToken(): Promise<void> {
     const { credentials } = (await this.manage('GET', '/credentials')) as {
@@ -199,9 +211,27 @@ export class AlwaysOnSite {
     const made = (await this.manage('POST', '/credentials', {
       owner_id: newest.owner_id,
       acl: newest.acl,
-    })) as { token: string }
+    })) as { id: string; token: string }
     const path = join(this.#options.folder, 'authtoken')
     writeFileSync(path, made.token, { mode: 0o600 })
+    await this.#until(
+      'a session with the new token alone',
+      async () => {
+        const { tunnel_sessions: sessions } = (await this.manage('GET', '/tunnel_sessions')) as {
+          tunnel_sessions: { credential: { id: string } }[]
+        }
+        return sessions.length > 0 && sessions.every(({ credential }) => credential.id === made.id)
+      },
+      MANAGE_EVERY_MS,
+    )
+  }
+
+  async #until(what: string, isSo: () => Promise<boolean>, everyMs = 50): Promise<void> {
+    const until = performance.now() + READY_WITHIN_MS
+    while (!(await isSo())) {
+      if (performance.now() > until) throw new Error(`not so: ${what}`)
+      await sleep(everyMs)
+    }
   }
 
   async stop(): Promise<void> {
@@ -233,7 +263,10 @@ const policyOf = (number: number) => ({
 function createService(): Server {
   return createServer((request, response) => {
     if (request.url === '/download') void sendSlowly(response)
-    else response.end('hello')
+    else {
+      response.setHeader('x-number-seen', request.headers['x-number'] ?? '')
+      response.end('hello')
+    }
   })
 }
 

@@ -11,7 +11,7 @@ export interface PlannedChange {
   readonly worstMs: number
   readonly tunnels: number
   readonly agentEnv?: Readonly<Record<string, string>>
-  /** Once; `number` is another each time. */
+  /** Once; `number` is another each time. Resolves when what was changed is in force. */
   act(site: AlwaysOnSite, number: number): Promise<void>
 }
 
@@ -38,7 +38,10 @@ export const PLANNED_CHANGES: readonly PlannedChange[] = [
     what: 'the policy of a tunnel is changed',
     worstMs: 5_000,
     tunnels: 1,
-    act: (site, number) => site.setPolicy(0, number),
+    act: async (site, number) => {
+      await site.setPolicy(0, number)
+      await site.inForce(site.host(0), number)
+    },
   },
   {
     name: 'default-policy',
@@ -46,7 +49,10 @@ export const PLANNED_CHANGES: readonly PlannedChange[] = [
     worstMs: 5_000,
     tunnels: 50,
     agentEnv: { AGENT_DEFAULT_POLICY: 'default-policy.json' },
-    act: async (site, number) => site.setDefaultPolicy(number),
+    act: async (site, number) => {
+      site.setDefaultPolicy(number)
+      for (let index = 0; index < 50; index += 1) await site.inForce(site.host(index), number)
+    },
   },
   {
     name: 'authtoken',
