@@ -1,5 +1,6 @@
 import { formatDuration } from '../base/duration.ts'
 import { hasSession, type LinkState } from './link-state.ts'
+import type { Reachable } from './probes/reach.ts'
 import type { Reason, ShownProblem } from './problem.ts'
 import type { StandbyStatus } from './sessions/standby.ts'
 import type { Tunnel } from './tunnel.ts'
@@ -39,12 +40,12 @@ export interface OwnEndpointStatus {
   readonly url: string
   readonly state: TunnelState
   readonly since: number
-  /** Why it is not online, or online as before; `saturated`: the last probe met a busy device. */
+  /** Why it is not online, or online as before; or why the last probe did not come through. */
   readonly reason?: Reason
   readonly lastError?: string
   readonly remedy?: string
   /** Outcome of the last end-to-end probe; `unknown` before the first. */
-  readonly reachable: 'yes' | 'no' | 'unknown'
+  readonly reachable: Reachable
   readonly lastProbeAt?: number | undefined
 }
 
@@ -58,6 +59,8 @@ export interface AgentStatus {
   readonly ready: boolean
   /** Why `ready` is false, one sentence each. */
   readonly notReady: readonly string[]
+  /** What cannot be told from here, one sentence each: nothing that is known to be wrong. */
+  readonly unverified: readonly string[]
   readonly startedAt: number
   readonly deviceId: string
   readonly link: LinkStatus
@@ -79,7 +82,7 @@ export type TunnelCounts = Readonly<Record<TunnelState, number>> & { readonly to
 /** What is known of the agent, before anybody draws a conclusion. */
 export type AgentFacts = Omit<
   AgentStatus,
-  'verdict' | 'healthy' | 'ready' | 'notReady' | 'tunnels'
+  'verdict' | 'healthy' | 'ready' | 'notReady' | 'unverified' | 'tunnels'
 > & { readonly tunnels: readonly Tunnel[] }
 
 /** Draws the conclusions. */
@@ -87,13 +90,15 @@ export function concludeStatus(facts: AgentFacts): AgentStatus {
   const tunnels = countTunnels(facts.tunnels)
   const complaints = complaintsOf(facts)
   const notReady = notReadyOf(facts, tunnels)
+  const unverified = unverifiedOf(facts)
   return {
     ...facts,
     tunnels,
-    verdict: [headline(tunnels), ...complaints].join('; '),
+    verdict: [headline(tunnels), ...complaints, ...unverified].join('; '),
     healthy: complaints.length === 0 && notReady.length === 0 && tunnels.online === tunnels.total,
     ready: notReady.length === 0,
     notReady,
+    unverified,
   }
 }
 
@@ -116,7 +121,7 @@ function complaintsOf(facts: AgentFacts): string[] {
   if (link.state !== 'up') complaints.push(linkSentence(facts))
   else complaints.push(...troubles(tunnels))
   complaints.push(...sessionTroubles(link))
-  if (link.state === 'up' && ownEndpoint?.reason) {
+  if (link.state === 'up' && ownEndpoint?.reason && !isUnverified(ownEndpoint)) {
     complaints.push(ownSentence(ownEndpoint))
   }
   const down = tunnels.filter(({ status }) => status.upstream === 'down')
@@ -191,6 +196,18 @@ function notReadyOf({ link, ownEndpoint }: AgentFacts, tunnels: TunnelCounts): s
   if (ownEndpoint && ownEndpoint.state !== 'online') notReady.push('The agent API is not online.')
   if (tunnels.opening > 0) notReady.push(`${counted(tunnels.opening, 'tunnel')} still opening.`)
   return notReady
+}
+
+function unverifiedOf({ link, ownEndpoint }: AgentFacts): string[] {
+  if (link.state !== 'up' || !ownEndpoint || !isUnverified(ownEndpoint)) return []
+  const { domain, reason, remedy = '' } = ownEndpoint
+  return [
+    `unverified: this device does not reach ${domain} itself (${reason}). ${remedy}`.trimEnd(),
+  ]
+}
+
+function isUnverified({ state, reachable }: OwnEndpointStatus): boolean {
+  return state === 'online' && reachable === 'unverified'
 }
 
 function skewSentence(skewMs: number): string {

@@ -15,11 +15,12 @@ import { Link } from './link.ts'
 import { OwnEndpoint } from './own-endpoint.ts'
 import { DefaultPolicy } from './policies/default-policy.ts'
 import { PolicyChecker } from './policies/policy-check.ts'
+import { LinkEchoes } from './probes/link-echoes.ts'
 import { HOSTED_SERVICE, Preflight } from './probes/preflight.ts'
 import { requestPublic, trustBeside } from './probes/public-request.ts'
+import { meaningOf, type Reach, reachProblem } from './probes/reach.ts'
 import type { SelfProbeOptions } from './probes/self-probe.ts'
 import { readServiceDate, type TimeSource } from './probes/service-date.ts'
-import type { Problem } from './problem.ts'
 import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
 import { TunnelStore } from './tunnel-store.ts'
@@ -82,6 +83,7 @@ export class Agent {
   readonly #rules: ForwardRules
   readonly #dialer: UpstreamDialer
   readonly #upstreams: UpstreamCheck
+  readonly #echoes: LinkEchoes
   readonly #link: Link
   readonly #own: OwnEndpoint | undefined
   readonly #tunnels: Tunnels
@@ -124,6 +126,11 @@ export class Agent {
       timings: this.#timings.upstream,
       onChange: () => this.#announce(),
       ...this.#common,
+    })
+    this.#echoes = new LinkEchoes({
+      connector: options.connector,
+      withinMs: this.#timings.probe.echoMs,
+      clock,
     })
     this.#link = this.#createLink()
     this.#own = options.own && this.#createOwnEndpoint(options.own)
@@ -233,7 +240,7 @@ export class Agent {
   }
 
   #createLink(): Link {
-    const { connector, serverAddrs, caCert, onPoisoned, hasStandby = true } = this.#options
+    const { serverAddrs, caCert, onPoisoned, hasStandby = true } = this.#options
     const preflights = new Map<string | undefined, Preflight>()
     for (const serverAddr of serverAddrs.length > 0 ? serverAddrs : [undefined]) {
       const preflight = new Preflight({
@@ -246,7 +253,7 @@ export class Agent {
       preflights.set(serverAddr, preflight)
     }
     return new Link({
-      connector,
+      connector: this.#echoes,
       serverAddrs,
       caCert,
       hasStandby,
@@ -291,7 +298,8 @@ export class Agent {
       request,
       timings: this.#timings,
       onChange: () => this.#tunnelChanged(this.#own?.url),
-      onProbe: (problem) => this.#probed(problem),
+      watchLink: () => this.#echoes.watch(this.#link.session),
+      onProbe: (reach) => this.#probed(reach),
       onRebuild: (problem) => this.#link.rebuild(problem),
       ...this.#common,
     })
@@ -303,6 +311,7 @@ export class Agent {
       store: new TunnelStore(database),
       session: () => this.#link.session,
       linkStatus: () => this.#link.status,
+      reachable: () => this.#own?.probe.reachable ?? 'unknown',
       defaultPolicy: () => this.#defaultPolicy.current,
       checkPolicy: this.#policyChecker.check,
       rules: this.#rules,
@@ -317,9 +326,9 @@ export class Agent {
     })
   }
 
-  /** A device that is busy is no reason to doubt its link. */
-  #probed(problem: Problem | undefined): void {
-    if (problem && problem.reason !== 'saturated') this.#link.distrust(problem)
+  #probed(reach: Reach): void {
+    const problem = meaningOf(reach).isLinkFine ? undefined : reachProblem(reach)
+    if (problem) this.#link.distrust(problem)
     else this.#link.trust()
     this.#announce()
   }

@@ -2,6 +2,7 @@ import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import type { OwnEndpointStatus } from './agent-status.ts'
 import type { Session } from './connector.ts'
+import { type Reach, reachProblem } from './probes/reach.ts'
 import { SelfProbe, type SelfProbeOptions } from './probes/self-probe.ts'
 import type { Problem } from './problem.ts'
 import type { AgentTimings } from './timings.ts'
@@ -18,8 +19,9 @@ export interface OwnEndpointOptions {
   readonly clock: Clock
   readonly log: Logger
   readonly onChange: () => void
-  /** After each probe; a problem when the agent did not reach itself. */
-  readonly onProbe: (problem: Problem | undefined) => void
+  readonly watchLink: SelfProbeOptions['watchLink']
+  /** After each probe. */
+  readonly onProbe: (reach: Reach) => void
   readonly onRebuild: (problem: Problem) => void
 }
 
@@ -30,7 +32,8 @@ export class OwnEndpoint {
   readonly probe: SelfProbe
 
   constructor(options: OwnEndpointOptions) {
-    const { domain, socketPath, session, timings, clock, onProbe, onRebuild, request } = options
+    const { domain, socketPath, session, timings, clock, onProbe, onRebuild } = options
+    const { request, watchLink } = options
     const log = options.log.child({ domain })
     const random = options.random && { random: options.random }
     this.#options = options
@@ -53,6 +56,7 @@ export class OwnEndpoint {
     this.probe = new SelfProbe({
       url: () => (this.#supervisor.status.state === 'online' ? this.#supervisor.url : undefined),
       request,
+      watchLink,
       timings: timings.probe,
       clock,
       log,
@@ -69,8 +73,9 @@ export class OwnEndpoint {
   get status(): OwnEndpointStatus {
     const { state, since, problem: ownProblem } = this.#supervisor.status
     const { domain } = this.#options
-    const isBusy = state === 'online' && this.probe.problem?.reason === 'saturated'
-    const problem = isBusy ? this.probe.problem : ownProblem
+    const { reach } = this.probe
+    const isTold = state === 'online' && reach.name !== 'unreachable'
+    const problem = (isTold && reachProblem(reach)) || ownProblem
     return {
       domain,
       url: this.url ?? `https://${domain}`,
@@ -99,6 +104,7 @@ export class OwnEndpoint {
   }
 
   linkChanged(): void {
+    this.probe.linkChanged()
     this.#supervisor.linkChanged()
   }
 

@@ -12,7 +12,7 @@ export function shownStatus(
   own: SupervisedStatus,
   link: LinkStatus,
   upstream: Upstream,
-): TunnelStatus {
+): Omit<TunnelStatus, 'reachable'> {
   const { state, since, problem, nextRetryAt } = own
   if (problem) {
     const { reason, serviceCode, remedy, detail } = problem

@@ -65,6 +65,8 @@ export interface ProbeTimings {
   /** After a failure the next probe comes sooner: the second one decides. */
   readonly retryMs: number
   readonly deadlineMs: number
+  /** From the begin of a probe: the pause between two heartbeats, and a slow way there and back. */
+  readonly echoMs: number
 }
 
 export interface UpstreamTimings {
@@ -100,7 +102,7 @@ export const DEFAULT_TIMINGS: AgentTimings = {
     ghostRetryMs: 3_000,
     conflictRetryMs: 60_000,
   },
-  probe: { intervalMs: 30_000, retryMs: 5_000, deadlineMs: 10_000 },
+  probe: { intervalMs: 30_000, retryMs: 5_000, deadlineMs: 10_000, echoMs: 13_000 },
   upstream: { intervalMs: 10_000, connectMs: 2_000 },
   fileWatchMs: 2_000,
   settleMs: 15_000,

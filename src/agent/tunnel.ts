@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import type { Reachable } from './probes/reach.ts'
 import type { Reason } from './problem.ts'
 import type { TunnelState } from './tunnel-state.ts'
 import { formatForwardTarget, parseForwardTarget } from './upstreams/forward-target.ts'
@@ -68,6 +69,8 @@ export interface TunnelSpec {
 export interface TunnelStatus {
   readonly state: TunnelState
   readonly since: number
+  /** Whether the device reaches its own public domain; nobody tries each tunnel's. */
+  readonly reachable: Reachable
   readonly upstream: Upstream
   readonly reason?: Reason
   readonly serviceCode?: string | undefined

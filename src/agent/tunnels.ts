@@ -8,6 +8,7 @@ import type { Logger } from '../base/logger.ts'
 import type { LinkStatus } from './agent-status.ts'
 import type { Session } from './connector.ts'
 import type { PolicyCheck } from './policies/policy-check.ts'
+import type { Reachable } from './probes/reach.ts'
 import { type Problem, ProblemError } from './problem.ts'
 import { refusalAnswer } from './service-error.ts'
 import { shownStatus } from './shown-status.ts'
@@ -24,6 +25,8 @@ export interface TunnelsOptions {
   readonly store: TunnelStore
   readonly session: () => Session | undefined
   readonly linkStatus: () => LinkStatus
+  /** What the device's own probe has shown. */
+  readonly reachable: () => Reachable
   readonly defaultPolicy: () => JsonObject
   readonly checkPolicy: PolicyCheck
   readonly rules: ForwardRules
@@ -329,12 +332,15 @@ export class Tunnels {
   }
 
   #view({ stored, supervisor }: Entry): Tunnel {
-    const { linkStatus, upstreams, urlOf } = this.#options
+    const { linkStatus, reachable, upstreams, urlOf } = this.#options
     const upstream = upstreams.stateOf(stored.spec.forwardsTo)
     return {
       ...stored,
       url: supervisor.url ?? urlOf(stored.spec.domain),
-      status: shownStatus(supervisor.status, linkStatus(), upstream),
+      status: {
+        ...shownStatus(supervisor.status, linkStatus(), upstream),
+        reachable: reachable(),
+      },
     }
   }
 }

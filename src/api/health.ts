@@ -8,6 +8,10 @@ export const HealthView = z.strictObject({ status: z.literal('ok') })
 export const ReadinessView = z.strictObject({
   ready: z.boolean(),
   reasons: z.array(z.string()).readonly().describe('why it is not, one sentence each'),
+  unverified: z
+    .array(z.string())
+    .readonly()
+    .describe('what cannot be told from the device, one sentence each; nothing known to be wrong'),
 })
 
 /** `/healthz`, open to all: the process turns and its database answers. Never about the network. */
@@ -29,11 +33,11 @@ export function readinessRoutes(agent: Agent, database: Database): Router {
   router
     .route('/readyz')
     .get((_request, response) => {
-      const { ready, notReady } = agent.status()
+      const { ready, notReady, unverified } = agent.status()
       const { problem } = database.report()
       const reasons = problem === undefined ? notReady : [...notReady, problem]
       const isReady = ready && problem === undefined
-      const view: z.infer<typeof ReadinessView> = { ready: isReady, reasons }
+      const view: z.infer<typeof ReadinessView> = { ready: isReady, reasons, unverified }
       response.status(isReady ? 200 : 503).json(view)
     })
     .all(methodNotAllowed('GET', 'HEAD'))

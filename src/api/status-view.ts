@@ -5,6 +5,7 @@ import type { StorageReport } from '../store/database.ts'
 import { StorageView, storageProblems, storageView } from '../store/storage-view.ts'
 import { IsoTime, isoTime, isoTimeOrNull } from './iso-time.ts'
 import { ProblemView, problemFields, problemView } from './problem-view.ts'
+import { ReachableView } from './tunnel-view.ts'
 
 const Count = z.number().min(0)
 
@@ -13,6 +14,7 @@ export const StatusView = z.strictObject({
   verdict: z.string().describe('all of it in one sentence'),
   healthy: z.boolean().describe('every tunnel is online and nothing waits for a person'),
   ready: z.boolean(),
+  unverified: z.array(z.string()).readonly().describe('what cannot be told from the device'),
   started_at: IsoTime,
   device_id: z.string(),
   link: z.strictObject({
@@ -67,10 +69,10 @@ export const StatusView = z.strictObject({
       reason: z
         .string()
         .nullable()
-        .describe('why it is not online; saturated while it is, when the device is busy'),
+        .describe('why it is not online; while it is, why the device does not reach it'),
       remedy: z.string().nullable(),
       last_error: z.string().nullable(),
-      reachable: z.enum(['yes', 'no', 'unknown']),
+      reachable: ReachableView,
       last_probe_at: IsoTime.nullable(),
     })
     .nullable(),
@@ -99,6 +101,7 @@ export function statusView(status: AgentStatus, storage: StorageReport): StatusV
     verdict: verdictOf(status, storage),
     healthy: status.healthy && storage.problem === undefined && storage.lossProblem === undefined,
     ready: status.ready && storage.problem === undefined,
+    unverified: status.unverified,
     started_at: isoTime(status.startedAt),
     device_id: status.deviceId,
     link: linkView(status.link),

@@ -15,6 +15,12 @@ export const TunnelView = z.strictObject({
 })
 export type TunnelView = z.infer<typeof TunnelView>
 
+export const ReachableView = z
+  .enum(['yes', 'no', 'unverified', 'unknown'])
+  .describe(
+    'whether the device reaches its own public domain; unverified: it does not, though its link works',
+  )
+
 /** The same with what is true of the tunnel now. */
 export const TunnelStatusView = TunnelView.extend({
   id: z.string(),
@@ -22,6 +28,7 @@ export const TunnelStatusView = TunnelView.extend({
   state: z.enum(['opening', 'online', 'waiting', 'refused', 'closing']),
   since: IsoTime,
   ...problemFields,
+  reachable: ReachableView,
   upstream: z.enum(['up', 'down', 'unknown']),
   created_at: IsoTime,
   updated_at: IsoTime,
@@ -42,6 +49,7 @@ export function tunnelStatusView(tunnel: Tunnel, inForce: JsonObject): TunnelSta
     state: status.state,
     since: isoTime(status.since),
     ...problemView(status),
+    reachable: status.reachable,
     upstream: status.upstream,
     created_at: isoTime(tunnel.createdAt),
     updated_at: isoTime(tunnel.updatedAt),

@@ -31,7 +31,7 @@ function tunnel(change: Partial<TunnelStatus> = {}): Tunnel {
     url: `https://t${made}.test`,
     createdAt: 0,
     updatedAt: 0,
-    status: { state: 'online', since: NOW, upstream: 'up', ...change },
+    status: { state: 'online', since: NOW, reachable: 'unknown', upstream: 'up', ...change },
   }
 }
 
@@ -223,6 +223,32 @@ it.each([
   [-86_400_000, "no tunnels; the clock is 24 h behind the service's: set it"],
 ])('tells of a clock that is %i ms off', (skewMs, verdict) => {
   expect(conclude({ clock: { now: NOW, skewMs } }).verdict).toBe(verdict)
+})
+
+describe('an address that only this device does not reach', () => {
+  const unverified = own({
+    reachable: 'unverified',
+    reason: 'network',
+    remedy: 'Try it from elsewhere.',
+  })
+  const sentence =
+    'unverified: this device does not reach agent.test itself (network). Try it from elsewhere.'
+
+  it('is said, and is no trouble', () => {
+    const status = conclude({ tunnels: [tunnel()], ownEndpoint: unverified })
+    expect(status).toMatchObject({
+      verdict: `the tunnel is online; ${sentence}`,
+      healthy: true,
+      ready: true,
+      unverified: [sentence],
+    })
+  })
+
+  it('is not said while there is no link to reach it by', () => {
+    expect(conclude({ link: DOWN, ownEndpoint: unverified }).unverified).toEqual([])
+    const waiting = { ...unverified, state: 'waiting' as const }
+    expect(conclude({ ownEndpoint: waiting }).unverified).toEqual([])
+  })
 })
 
 describe('shownStatus', () => {

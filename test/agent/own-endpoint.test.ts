@@ -1,7 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { OwnEndpoint } from '../../src/agent/own-endpoint.ts'
 import type { PublicAnswer } from '../../src/agent/probes/public-request.ts'
-import type { Problem } from '../../src/agent/problem.ts'
+import type { Reach } from '../../src/agent/probes/reach.ts'
 import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
 import { Secret } from '../../src/base/secret.ts'
 import { captureLog } from '../helpers/captured-log.ts'
@@ -14,7 +14,7 @@ async function setUp() {
   const connector = new FakeConnector()
   const clock = new ManualClock()
   const asked: string[] = []
-  const probes: (Problem | undefined)[] = []
+  const probes: Reach[] = []
   let session: FakeSession | undefined
   let changes = 0
   const own = new OwnEndpoint({
@@ -33,7 +33,8 @@ async function setUp() {
     onChange: () => {
       changes += 1
     },
-    onProbe: (problem) => probes.push(problem),
+    watchLink: () => ({ answers: async () => false }),
+    onProbe: (reach) => probes.push(reach),
     onRebuild: () => {},
   })
   onTestFinished(() => own.stop())

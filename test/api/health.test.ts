@@ -31,11 +31,17 @@ describe('/readyz', () => {
   it('is 200 while tunnels carry traffic, else 503 with the reasons', async () => {
     const { call, service } = await startApi()
     const before = await call('GET', '/readyz')
-    expect([before.status, before.json]).toEqual([200, { ready: true, reasons: [] }])
+    expect([before.status, before.json]).toEqual([
+      200,
+      { ready: true, reasons: [], unverified: [] },
+    ])
     service.goAway()
     await eventually(async () => {
       const { status, json } = await call('GET', '/readyz')
-      expect([status, json]).toEqual([503, { ready: false, reasons: [expect.any(String)] }])
+      expect([status, json]).toEqual([
+        503,
+        { ready: false, reasons: [expect.any(String)], unverified: [] },
+      ])
     })
   })
 })
@@ -50,6 +56,7 @@ describe('/status', () => {
       verdict: expect.stringMatching(/\S/),
       healthy: true,
       ready: true,
+      unverified: [],
       started_at: TIME,
       device_id: expect.stringMatching(/\S/),
       link: {

@@ -100,6 +100,7 @@ describe('GET /tunnels', () => {
         last_error: null,
         service_code: null,
         next_retry_at: null,
+        reachable: 'unknown',
         upstream: expect.stringMatching(/^(up|down|unknown)$/),
         created_at: new Date(tunnel?.createdAt ?? 0).toISOString(),
         updated_at: new Date(tunnel?.updatedAt ?? 0).toISOString(),

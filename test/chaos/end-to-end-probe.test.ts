@@ -2,8 +2,10 @@ import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import type { Agent } from '../../src/agent/agent.ts'
+import { NgrokConnector } from '../../src/agent/ngrok-connector.ts'
 import { PROBE_PATH } from '../../src/agent/probes/self-probe.ts'
 import { agentOnGateway, isDown } from '../helpers/agent-on-gateway.ts'
+import { captureLog } from '../helpers/captured-log.ts'
 import { ChaosProxy } from '../helpers/chaos-proxy.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { startGateway } from '../helpers/running-gateway.ts'
@@ -19,9 +21,9 @@ async function serveProbe(path: string, agent: () => Agent): Promise<void> {
   onTestFinished(() => void server.close().closeAllConnections())
 }
 
-it('calls nothing online while visitors do not get through, though the link is fine', async () => {
+it('leaves tunnels and link alone where only the device does not reach itself', async () => {
   const running = await startGateway()
-  // Between visitors and the ingress: the SDK's own connection is never touched.
+  // Between this device and the ingress: neither the SDK's connection nor visitors come by.
   const street = await ChaosProxy.start(running.addresses.https)
   const socketPath = join(temporaryFolder(), 'api.sock')
   const on = await agentOnGateway({
@@ -33,19 +35,51 @@ it('calls nothing online while visitors do not get through, though the link is f
   await on.agent.start()
   await on.createTunnels('a')
   await eventually(() => expect(on.agent.status().ownEndpoint?.reachable).toBe('yes'))
-  expect(on.agent.status()).toMatchObject({ ready: true, link: { state: 'up' } })
+  const { since } = on.agent.status().link
 
   street.blackHole('down')
-  await isDown(on)
-  expect(on.agent.status()).toMatchObject({
-    ready: false,
-    link: { state: 'suspect', reason: 'network' },
-    ownEndpoint: { reachable: 'no' },
+  await eventually(() => expect(on.agent.status().ownEndpoint?.reachable).toBe('unverified'))
+  expect(on.agent.status()).toMatchObject({ ready: true, healthy: true, link: { state: 'up' } })
+  expect(on.agent.status().verdict).toMatch(/unverified: this device does not reach agent/)
+  expect(on.agent.list()[0]?.status).toMatchObject({ state: 'online', reachable: 'unverified' })
+  expect(await on.visit('a')).toBe('hello')
+  // As often as it once took to rebuild the link.
+  const { lastProbeAt = 0 } = on.agent.status().ownEndpoint ?? {}
+  await eventually(() => {
+    expect(on.agent.status().ownEndpoint?.lastProbeAt).toBeGreaterThan(lastProbeAt)
   })
-  const { since } = on.agent.status().link
-  await eventually(() => expect(on.agent.status().link.since).toBeGreaterThan(since))
+  expect(on.agent.status().link).toMatchObject({ state: 'up', since })
 
   street.heal()
+  await eventually(() => expect(on.agent.status().ownEndpoint?.reachable).toBe('yes'))
+  expect(on.agent.status().link.since).toBe(since)
+})
+
+it('calls nothing online while neither a probe nor the link is answered', async () => {
+  const running = await startGateway()
+  const street = await ChaosProxy.start(running.addresses.https)
+  const socketPath = join(temporaryFolder(), 'api.sock')
+  const on = await agentOnGateway({
+    running,
+    own: { domain: 'agent.site.test', socketPath },
+    ingress: street.address,
+    connector: new NgrokConnector({
+      version: '1.2.3',
+      log: captureLog().log,
+      // Longer than the probe takes: it is the first to notice.
+      heartbeat: { intervalS: 1, toleranceS: 20 },
+    }),
+  })
+  await serveProbe(socketPath, () => on.agent)
+  await on.agent.start()
+  await on.createTunnels('a')
+  await eventually(() => expect(on.agent.status().ownEndpoint?.reachable).toBe('yes'))
+
+  street.blackHole('down')
+  on.proxy.blackHole('down')
+  await isDown(on)
+  street.heal()
+  on.proxy.heal()
   await eventually(() => expect(on.states()).toEqual(['online']))
   expect(await on.visit('a')).toBe('hello')
 })

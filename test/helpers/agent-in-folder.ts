@@ -32,7 +32,7 @@ export const FAST_TIMINGS: AgentTimings = {
     ghostRetryMs: 30,
     conflictRetryMs: 600,
   },
-  probe: { intervalMs: 300, retryMs: 50, deadlineMs: 500 },
+  probe: { intervalMs: 300, retryMs: 50, deadlineMs: 500, echoMs: 1_500 },
   upstream: { intervalMs: 100, connectMs: 200 },
   fileWatchMs: 20,
   settleMs: 2_000,

@@ -6,7 +6,9 @@ import type { Logger } from '../../base/logger.ts'
 import { connectionProblem, silenceProblem } from '../connection-problem.ts'
 import { networkProblem, type Problem, saturatedProblem } from '../problem.ts'
 import type { ProbeTimings } from '../timings.ts'
+import type { LinkWatch } from './link-echoes.ts'
 import type { PublicAnswer, PublicRequest } from './public-request.ts'
+import { meaningOf, type Reach, type Reachable, reachProblem } from './reach.ts'
 
 /** Where the agent's API answers the probe that comes back through the public domain. */
 export const PROBE_PATH = '/.well-known/device-agent-probe'
@@ -14,10 +16,13 @@ export const PROBE_PATH = '/.well-known/device-agent-probe'
 /** What a gateway answers that has no stream of the device left; it says so within 8 s. */
 const SATURATED = 'ERR_GATEWAY_SATURATED'
 
-/** Failures in a row after which a new link is tried. */
+/** Failures in a row after which a new link is tried. A link that is silent, too, counts for as many. */
 const FAILURES_TO_REBUILD = 2
 /** When a new link did not help, the next try waits for twice as many failures, up to this many. */
 const MAX_FAILURES_TO_REBUILD = 64
+
+const UNVERIFIED_REMEDY =
+  'Nothing to do if visitors get through: try the address from elsewhere. The router may not lead the device back to itself (hairpin NAT); SVC_INGRESS_ADDR can name another way.'
 
 type Within = Pick<PublicRequest, 'deadlineMs' | 'signal'>
 
@@ -30,15 +35,26 @@ export interface SelfProbeOptions {
   readonly random?: () => number
   readonly clock: Clock
   readonly log: Logger
-  /** After each probe; a problem when the agent did not reach itself. */
-  readonly onResult: (problem: Problem | undefined) => void
+  /** Watches the link that is up now. */
+  readonly watchLink: () => LinkWatch
+  /** After each probe. */
+  readonly onResult: (reach: Reach) => void
   /** A new link may help. */
   readonly onRebuild: (problem: Problem) => void
 }
 
+/** What one probe met. `answered`: the service itself says that the endpoint is not there. */
+type Outcome =
+  | { readonly name: 'reached' }
+  | { readonly name: 'busy' | 'answered' | 'unanswered'; readonly problem: Problem }
+
+const REACHED: Reach = { name: 'reached' }
+const UNKNOWN: Reach = { name: 'unknown' }
+
 /**
  * Fetches a nonce through the agent's own public domain, again and again: a link that is up and an
- * endpoint that is bound do not prove that traffic arrives.
+ * endpoint that is bound do not prove that traffic arrives. Where no answer comes at all, the way
+ * from here may be at fault alone: the link is asked, too.
  */
 export class SelfProbe {
   readonly #options: SelfProbeOptions
@@ -48,7 +64,9 @@ export class SelfProbe {
   #expected: { readonly nonce: string; readonly answer: string } | undefined
   #failures = 0
   #failuresToRebuild = FAILURES_TO_REBUILD
-  #problem: Problem | undefined
+  #reach: Reach = UNKNOWN
+  /** Ends the wait for what the link says: it is another one now. */
+  #doubting = new AbortController()
   #lastProbeAt: number | undefined
   #clockSkewMs: number | undefined
 
@@ -56,14 +74,12 @@ export class SelfProbe {
     this.#options = options
   }
 
-  get reachable(): 'yes' | 'no' | 'unknown' {
-    if (this.#lastProbeAt === undefined) return 'unknown'
-    return this.#problem ? 'no' : 'yes'
+  get reach(): Reach {
+    return this.#reach
   }
 
-  /** Why the last probe did not come through. */
-  get problem(): Problem | undefined {
-    return this.#problem
+  get reachable(): Reachable {
+    return meaningOf(this.#reach).shown
   }
 
   get lastProbeAt(): number | undefined {
@@ -81,6 +97,7 @@ export class SelfProbe {
 
   async stop(): Promise<void> {
     this.#stopping.abort(new Error('the probe is stopping'))
+    this.#doubting.abort('stopping')
     this.#wakeUp.set()
     await this.#running
   }
@@ -90,12 +107,17 @@ export class SelfProbe {
     this.#wakeUp.set()
   }
 
+  /** What the one before says is of no use any more. */
+  linkChanged(): void {
+    this.#doubting.abort('another link')
+  }
+
   /** Nothing is known any more: there is no endpoint that could be reached. */
   forget(): void {
     if (this.#lastProbeAt === undefined) return
     this.#lastProbeAt = undefined
-    this.#problem = undefined
-    this.#options.onResult(undefined)
+    this.#reach = UNKNOWN
+    this.#options.onResult(UNKNOWN)
   }
 
   /** The answer to a nonce that this process has just sent; only that. */
@@ -112,7 +134,7 @@ export class SelfProbe {
         continue
       }
       await this.#probe(url)
-      const pauseMs = this.#problem ? timings.retryMs : timings.intervalMs
+      const pauseMs = reachProblem(this.#reach) ? timings.retryMs : timings.intervalMs
       // Jitter, so that the probes of a fleet do not fall into step.
       const jitteredMs = pauseMs * (0.75 + random() / 2)
       await this.#wakeUp.wait(clock, Number.isFinite(jitteredMs) ? jitteredMs : undefined)
@@ -120,26 +142,47 @@ export class SelfProbe {
   }
 
   async #probe(url: string): Promise<void> {
-    const { clock, log, onResult, onRebuild } = this.#options
-    const problem = await this.#fetchNonce(url)
+    const { clock, watchLink } = this.#options
+    this.#doubting = new AbortController()
+    const doubting = this.#doubting.signal
+    const link = watchLink()
+    const outcome = await this.#fetchNonce(url)
+    const isLinkFine = outcome.name === 'unanswered' && (await link.answers(doubting))
     if (this.#stopping.signal.aborted || this.#options.url() !== url) return
+    // Nobody knows which of the two links it was about: the next probe follows at once.
+    if (doubting.aborted && outcome.name !== 'reached') return this.kick()
     this.#lastProbeAt = clock.now()
-    if (problem && !this.#problem) log.warn({ detail: problem.detail }, 'probe failed')
-    if (!problem && this.#problem) log.info('probe came through again')
-    this.#problem = problem
-    // Who is told that the device is busy has reached a service with a link to it.
-    const isLinkFine = !problem || problem.reason === 'saturated'
-    this.#failures = isLinkFine ? 0 : this.#failures + 1
-    if (isLinkFine) this.#failuresToRebuild = FAILURES_TO_REBUILD
-    onResult(problem)
-    // A new session does not mend a name or a certificate.
-    if (problem?.reason !== 'network' || this.#failures < this.#failuresToRebuild) return
-    this.#failures = 0
-    this.#failuresToRebuild = Math.min(this.#failuresToRebuild * 2, MAX_FAILURES_TO_REBUILD)
-    onRebuild(problem)
+    this.#conclude(reachOf(outcome, isLinkFine))
+    this.#judgeLink(outcome, isLinkFine)
   }
 
-  async #fetchNonce(url: string): Promise<Problem | undefined> {
+  #conclude(reach: Reach): void {
+    const { log, onResult } = this.#options
+    const before = this.#reach.name
+    this.#reach = reach
+    if (reach.name !== before) {
+      if ('problem' in reach) log.warn({ detail: reach.problem.detail }, `probe: ${reach.name}`)
+      else if (before !== 'unknown') log.info('probe came through again')
+    }
+    onResult(reach)
+  }
+
+  #judgeLink(outcome: Outcome, isLinkFine: boolean): void {
+    const { onRebuild } = this.#options
+    // Who is told that the device is busy has reached a service with a link to it.
+    if (outcome.name === 'reached' || outcome.name === 'busy' || isLinkFine) {
+      this.#failures = 0
+      this.#failuresToRebuild = FAILURES_TO_REBUILD
+      return
+    }
+    this.#failures += outcome.name === 'unanswered' ? FAILURES_TO_REBUILD : 1
+    if (this.#failures < this.#failuresToRebuild) return
+    this.#failures = 0
+    this.#failuresToRebuild = Math.min(this.#failuresToRebuild * 2, MAX_FAILURES_TO_REBUILD)
+    onRebuild(outcome.problem)
+  }
+
+  async #fetchNonce(url: string): Promise<Outcome> {
     const { request, timings, clock } = this.#options
     const expected = { nonce: randomText(), answer: randomText() }
     this.#expected = expected
@@ -149,19 +192,29 @@ export class SelfProbe {
         { deadlineMs: timings.deadlineMs, signal: this.#stopping.signal },
       )
       if (date !== undefined) this.#clockSkewMs = Math.round((clock.now() - date) / 1_000) * 1_000
-      if (status === 200 && body === expected.answer) return undefined
+      if (status === 200 && body === expected.answer) return { name: 'reached' }
       const answered = `${url} answered ${status}${serviceCode ? ` ${serviceCode}` : ''}`
       return serviceCode === SATURATED
-        ? saturatedProblem(answered, serviceCode)
-        : networkProblem(answered)
+        ? { name: 'busy', problem: saturatedProblem(answered, serviceCode) }
+        : { name: 'answered', problem: networkProblem(answered) }
     } catch (error) {
-      return error instanceof DeadlineError
+      const isSlow = error instanceof DeadlineError
+      const problem = isSlow
         ? silenceProblem(url, timings.deadlineMs)
         : connectionProblem(url, error)
+      return { name: 'unanswered', problem }
     } finally {
       this.#expected = undefined
     }
   }
+}
+
+function reachOf(outcome: Outcome, isLinkFine: boolean): Reach {
+  if (outcome.name === 'reached') return REACHED
+  const { problem } = outcome
+  if (outcome.name === 'busy') return { name: 'busy', problem }
+  if (!isLinkFine) return { name: 'unreachable', problem }
+  return { name: 'unverified', problem: { ...problem, remedy: UNVERIFIED_REMEDY } }
 }
 
 function randomText(): string {

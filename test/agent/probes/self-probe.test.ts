@@ -1,5 +1,6 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { PublicAnswer } from '../../../src/agent/probes/public-request.ts'
+import { type Reach, reachProblem } from '../../../src/agent/probes/reach.ts'
 import { PROBE_PATH, SelfProbe } from '../../../src/agent/probes/self-probe.ts'
 import type { Problem } from '../../../src/agent/problem.ts'
 import { DEFAULT_TIMINGS } from '../../../src/agent/timings.ts'
@@ -15,7 +16,8 @@ const MIDDLE = 0.5
 function setUp(timings = TIMINGS) {
   const clock = new ManualClock()
   const asked: URL[] = []
-  const results: (Problem | undefined)[] = []
+  const results: Reach[] = []
+  let linkAnswers: (signal: AbortSignal) => Promise<boolean> = async () => false
   const rebuilds: Problem[] = []
   let url: string | undefined = 'https://agent.test:8443'
   let answer: (nonce: string) => Partial<PublicAnswer> | Promise<Partial<PublicAnswer>> = (
@@ -40,7 +42,8 @@ function setUp(timings = TIMINGS) {
     random: () => MIDDLE,
     clock,
     log: captureLog().log,
-    onResult: (problem) => results.push(problem),
+    watchLink: () => ({ answers: (signal) => linkAnswers(signal) }),
+    onResult: (reach) => results.push(reach),
     onRebuild: (problem) => rebuilds.push(problem),
   })
   onTestFinished(() => probe.stop())
@@ -60,6 +63,9 @@ function setUp(timings = TIMINGS) {
     setAnswer: (next: typeof answer) => {
       answer = next
     },
+    setLink: (next: typeof linkAnswers) => {
+      linkAnswers = next
+    },
   }
 }
 
@@ -77,7 +83,7 @@ describe('SelfProbe', () => {
     await clock.advance(TIMINGS.intervalMs)
     expect(asked).toHaveLength(2)
     expect(asked[1]?.href).not.toBe(asked[0]?.href)
-    expect(results).toEqual([undefined, undefined])
+    expect(results).toEqual([{ name: 'reached' }, { name: 'reached' }])
   })
 
   it('looks only after a change where nobody wants it more often, and after a failure', async () => {
@@ -110,7 +116,10 @@ describe('SelfProbe', () => {
     setAnswer(() => given)
     await start()
     expect(probe.reachable).toBe('no')
-    expect(results[0]).toMatchObject({ reason: 'network', detail: expect.stringMatching(detail) })
+    expect(results[0]).toMatchObject({
+      name: 'unreachable',
+      problem: { reason: 'network', detail: expect.stringMatching(detail) },
+    })
   })
 
   it.each([
@@ -122,7 +131,7 @@ describe('SelfProbe', () => {
     const { results, setAnswer, start } = setUp()
     setAnswer(() => Promise.reject(error))
     await start()
-    expect(results[0]?.reason).toBe(reason)
+    expect(results[0]).toMatchObject({ name: 'unreachable', problem: { reason } })
   })
 
   it('asks for a new link after two failures in a row, and not after one', async () => {
@@ -168,13 +177,65 @@ describe('SelfProbe', () => {
     expect(rebuilds).toHaveLength(2)
   })
 
-  it.each(['ENOTFOUND', 'CERT_HAS_EXPIRED'])('does not ask for a new link for %s', async (code) => {
-    const { clock, asked, rebuilds, setAnswer, start } = setUp()
-    setAnswer(() => Promise.reject(Object.assign(new Error(), { code })))
+  const unanswered = (code: string) => () => Promise.reject(Object.assign(new Error(), { code }))
+
+  it.each(['ECONNRESET', 'ENOTFOUND', 'CERT_HAS_EXPIRED'])(
+    'cannot tell where the link answers and no probe does: %s',
+    async (code) => {
+      const { clock, asked, results, rebuilds, setAnswer, setLink, start, probe } = setUp()
+      setAnswer(unanswered(code))
+      setLink(async () => true)
+      await start()
+      for (let probes = 0; probes < 10; probes += 1) await clock.advance(TIMINGS.retryMs)
+      expect(asked.length).toBeGreaterThan(8)
+      expect(new Set(results.map(({ name }) => name))).toEqual(new Set(['unverified']))
+      expect(probe.reachable).toBe('unverified')
+      expect(rebuilds).toEqual([])
+    },
+  )
+
+  it('asks for a new link at once where neither a probe nor the link is answered', async () => {
+    const { results, rebuilds, setAnswer, start } = setUp()
+    setAnswer(unanswered('ECONNRESET'))
     await start()
-    for (let probes = 0; probes < 10; probes += 1) await clock.advance(TIMINGS.retryMs)
-    expect(asked.length).toBeGreaterThan(8)
+    expect(results.map(({ name }) => name)).toEqual(['unreachable'])
+    expect(rebuilds).toHaveLength(1)
+  })
+
+  it('believes the service that its endpoint is not there, however the link answers', async () => {
+    const { clock, results, rebuilds, setAnswer, setLink, start } = setUp()
+    setAnswer(fails)
+    setLink(async () => true)
+    await start()
+    await clock.advance(TIMINGS.retryMs)
+    expect(results.map(({ name }) => name)).toEqual(['unreachable', 'unreachable'])
+    expect(rebuilds).toHaveLength(1)
+  })
+
+  it('starts anew when the link is another one before it was asked', async () => {
+    const { clock, asked, results, rebuilds, setAnswer, setLink, start, probe } = setUp()
+    setAnswer(unanswered('ECONNRESET'))
+    setLink(
+      (signal) => new Promise((resolve) => signal.addEventListener('abort', () => resolve(false))),
+    )
+    await start()
+    setAnswer((nonce) => ({ body: probe.answer(nonce) ?? '' }))
+    probe.linkChanged()
+    await clock.advance(0)
+    expect(asked).toHaveLength(2)
+    expect(results.map(({ name }) => name)).toEqual(['reached'])
     expect(rebuilds).toEqual([])
+  })
+
+  it('stops while it waits for what the link says', async () => {
+    const { results, setAnswer, setLink, start, probe } = setUp()
+    setAnswer(unanswered('ECONNRESET'))
+    setLink(
+      (signal) => new Promise((resolve) => signal.addEventListener('abort', () => resolve(false))),
+    )
+    await start()
+    await probe.stop()
+    expect(results).toEqual([])
   })
 
   it('tells a busy device from a broken link, and asks for no new one', async () => {
@@ -183,8 +244,11 @@ describe('SelfProbe', () => {
     await start()
     for (let probes = 0; probes < 10; probes += 1) await clock.advance(TIMINGS.retryMs)
     expect(results.length).toBeGreaterThan(8)
-    expect(new Set(results.map((problem) => problem?.reason))).toEqual(new Set(['saturated']))
-    expect([probe.reachable, probe.problem?.serviceCode]).toEqual(['no', 'ERR_GATEWAY_SATURATED'])
+    expect(new Set(results.map((reach) => reachProblem(reach)?.reason))).toEqual(
+      new Set(['saturated']),
+    )
+    expect(probe.reachable).toBe('no')
+    expect(reachProblem(probe.reach)?.serviceCode).toBe('ERR_GATEWAY_SATURATED')
     expect(rebuilds).toEqual([])
   })
 
@@ -232,7 +296,7 @@ describe('SelfProbe', () => {
     await start()
     probe.forget()
     expect(probe.reachable).toBe('unknown')
-    expect(results.at(-1)).toBeUndefined()
+    expect(results.at(-1)).toEqual({ name: 'unknown' })
     probe.forget()
     expect(results).toHaveLength(2)
   })

@@ -1,0 +1,81 @@
+import { AutoResetEvent } from '../../base/auto-reset-event.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Connector, ConnectRequest, Session } from '../connector.ts'
+
+/** What comes back on one session. */
+interface Echo {
+  /** When the latest heartbeat was sent that was answered, monotonic. */
+  sentAt: number
+  readonly heard: AutoResetEvent
+}
+
+/** Latencies are told in whole milliseconds. */
+const ROUNDING_MS = 1
+
+/**
+ * Whether heartbeats come back on a link from a moment on: what goes one way only proves nothing, and
+ * neither does an echo of what was sent before. Resolves false at the deadline and when aborted.
+ */
+export interface LinkWatch {
+  answers(signal: AbortSignal): Promise<boolean>
+}
+
+export interface LinkEchoesOptions {
+  readonly connector: Connector
+  readonly clock: Clock
+  /** How long an echo may take: the pause between two heartbeats and a slow way there and back. */
+  readonly withinMs: number
+}
+
+/** A connector that remembers of each of its sessions when it answered. */
+export class LinkEchoes implements Connector {
+  readonly #options: LinkEchoesOptions
+  readonly #echoes = new WeakMap<Session, Echo>()
+
+  constructor(options: LinkEchoesOptions) {
+    this.#options = options
+  }
+
+  get sdkVersion(): string {
+    return this.#options.connector.sdkVersion
+  }
+
+  async connect(request: ConnectRequest): Promise<Session> {
+    const { connector, clock } = this.#options
+    const echo: Echo = { sentAt: Number.NEGATIVE_INFINITY, heard: new AutoResetEvent() }
+    const session = await connector.connect({
+      ...request,
+      onHeartbeat: (latencyMs) => {
+        echo.sentAt = clock.monotonic() - latencyMs - ROUNDING_MS
+        echo.heard.set()
+        request.onHeartbeat(latencyMs)
+      },
+    })
+    this.#echoes.set(session, echo)
+    return session
+  }
+
+  /** Watches from now on. One watch at a time may wait for an answer. */
+  watch(session: Session | undefined): LinkWatch {
+    const { clock, withinMs } = this.#options
+    const beganAt = clock.monotonic()
+    const echo = session && this.#echoes.get(session)
+    return {
+      answers: async (signal) => {
+        if (!echo) return false
+        const wake = () => echo.heard.set()
+        signal.addEventListener('abort', wake, { once: true })
+        try {
+          while (echo.sentAt <= beganAt) {
+            const leftMs = beganAt + withinMs - clock.monotonic()
+            if (leftMs <= 0 || signal.aborted) return false
+            await echo.heard.wait(clock, leftMs)
+          }
+          return true
+        } finally {
+          signal.removeEventListener('abort', wake)
+        }
+      },
+    }
+  }
+}
