@@ -14,7 +14,7 @@ export interface LinkConfig {
   readonly heartbeat: { readonly intervalS: number; readonly toleranceS: number }
   /** The service is told to send no heartbeats of its own. */
   readonly isHeartbeatOurs: boolean
-  readonly probe: Pick<ProbeTimings, 'intervalMs' | 'retryMs'>
+  readonly probe: Pick<ProbeTimings, 'intervalMs' | 'retryMs' | 'echoMs'>
 }
 
 /** What the processes are built from: typed, with defaults, paths absolute. */
@@ -124,16 +124,21 @@ function toConfig(settings: Settings, environment: Environment): Config {
   }
 }
 
+/** How long the answer to a heartbeat may take on a link that counts as one. */
+const ECHO_MS = 3_000
+
 /** Metered, a dead link is noticed within 58 s, and nothing but that is worth a byte. */
 function linkOf(settings: Settings): LinkConfig {
   const { AGENT_METERED: isMetered, AGENT_HEARTBEAT_SECONDS: given } = settings
   const probeSeconds = settings.AGENT_PROBE_SECONDS ?? (isMetered ? 0 : 30)
+  const intervalS = given ?? (isMetered ? 45 : 10)
   return {
     isMetered,
-    heartbeat: { intervalS: given ?? (isMetered ? 45 : 10), toleranceS: isMetered ? 13 : 15 },
+    heartbeat: { intervalS, toleranceS: isMetered ? 13 : 15 },
     isHeartbeatOurs: isMetered || given !== undefined,
     probe: {
       intervalMs: probeSeconds === 0 ? Number.POSITIVE_INFINITY : probeSeconds * 1_000,
+      echoMs: intervalS * 1_000 + ECHO_MS,
       retryMs: isMetered ? 30_000 : DEFAULT_TIMINGS.probe.retryMs,
     },
   }

@@ -6,7 +6,7 @@ import { type ListenAddress, parseListenAddress } from '../base/listen-address.t
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
 import type { Database } from '../store/database.ts'
-import { type AgentStatus, concludeStatus } from './agent-status.ts'
+import { type AgentStatus, concludeStatus, type LinkStatus } from './agent-status.ts'
 import { AuthtokenSource } from './authtoken-source.ts'
 import type { Connector } from './connector.ts'
 import { loadDeviceId } from './device-id.ts'
@@ -21,6 +21,8 @@ import { requestPublic, trustBeside } from './probes/public-request.ts'
 import { meaningOf, type Reach, reachProblem } from './probes/reach.ts'
 import type { SelfProbeOptions } from './probes/self-probe.ts'
 import { readServiceDate, type TimeSource } from './probes/service-date.ts'
+import { ServiceTime } from './probes/service-time.ts'
+import { SteadyClock, withShownTimes } from './steady-clock.ts'
 import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
 import { TunnelStore } from './tunnel-store.ts'
@@ -75,6 +77,9 @@ export class Agent {
   readonly #timings: AgentTimings
   readonly #stopping = new AbortController()
   readonly #listeners = new Set<() => void>()
+  /** For what is shown as a time but must not jump with the device's clock. */
+  readonly #steady: SteadyClock
+  readonly #serviceTime: ServiceTime
   readonly #common: Pick<AgentOptions, 'clock' | 'log' | 'random'>
   readonly #kept: KeptValues
   readonly #policyChecker: PolicyChecker
@@ -101,7 +106,9 @@ export class Agent {
     this.#log = options.log.child({ room: 'agent' })
     this.#timings = options.timings ?? DEFAULT_TIMINGS
     this.#common = { clock, log: this.#log, ...(random && { random }) }
-    this.#startedAt = clock.now()
+    this.#steady = new SteadyClock(clock)
+    this.#serviceTime = new ServiceTime(clock)
+    this.#startedAt = this.#steady.now()
     const everyMs = this.#timings.fileWatchMs
     const isHosted = serverAddrs.length === 0
     const letsServiceJudge = isHosted && options.unknownActions !== 'refuse'
@@ -118,6 +125,7 @@ export class Agent {
       check: this.#policyChecker.check,
       everyMs,
       ...this.#common,
+      clock: this.#steady,
     })
     this.#rules = new ForwardRules(options.forward)
     this.#dialer = new UpstreamDialer(this.#rules, this.#log)
@@ -151,6 +159,7 @@ export class Agent {
     this.#upstreams.start()
     this.#own?.start()
     this.#link.start()
+    void this.#watchClock()
   }
 
   /**
@@ -201,15 +210,15 @@ export class Agent {
   status(): AgentStatus {
     const { clock, connector, version } = this.#options
     return concludeStatus({
-      startedAt: this.#startedAt,
+      startedAt: this.#steady.shown(this.#startedAt),
       deviceId: this.#deviceId,
-      link: this.#link.status,
+      link: this.#linkStatus(),
       tunnels: this.#tunnels.list(),
       damagedRows: this.#tunnels.damaged,
-      ownEndpoint: this.#own?.status,
-      defaultPolicy: this.#defaultPolicy.status,
+      ownEndpoint: this.#own && withShownTimes(this.#own.status, this.#steady),
+      defaultPolicy: withShownTimes(this.#defaultPolicy.status, this.#steady),
       versions: { agent: version, node: process.version, sdk: connector.sdkVersion },
-      clock: { now: clock.now(), skewMs: this.#own?.probe.clockSkewMs },
+      clock: { now: clock.now(), skewMs: this.#serviceTime.skewMs },
     })
   }
 
@@ -246,7 +255,7 @@ export class Agent {
       const preflight = new Preflight({
         serverAddr,
         caCert,
-        serviceDate: () => readServiceDate(this.#timeSources(), this.#stopping.signal),
+        serviceDate: () => this.#askServiceDate(),
         timings: this.#timings.preflight,
         ...this.#common,
       })
@@ -265,6 +274,7 @@ export class Agent {
       onSessions: () => this.#sessionsChanged(),
       onPoisoned,
       ...this.#common,
+      clock: this.#steady,
     })
   }
 
@@ -299,9 +309,12 @@ export class Agent {
       timings: this.#timings,
       onChange: () => this.#tunnelChanged(this.#own?.url),
       watchLink: () => this.#echoes.watch(this.#link.session),
+      serviceTime: this.#serviceTime,
+      serviceDate: () => this.#askServiceDate(),
       onProbe: (reach) => this.#probed(reach),
       onRebuild: (problem) => this.#link.rebuild(problem),
       ...this.#common,
+      clock: this.#steady,
     })
   }
 
@@ -310,7 +323,8 @@ export class Agent {
     return new Tunnels({
       store: new TunnelStore(database),
       session: () => this.#link.session,
-      linkStatus: () => this.#link.status,
+      linkStatus: () => this.#linkStatus(),
+      steady: this.#steady,
       reachable: () => this.#own?.probe.reachable ?? 'unknown',
       defaultPolicy: () => this.#defaultPolicy.current,
       checkPolicy: this.#policyChecker.check,
@@ -324,6 +338,34 @@ export class Agent {
       onChange: (url) => this.#tunnelChanged(url),
       ...this.#common,
     })
+  }
+
+  #linkStatus(): LinkStatus {
+    return withShownTimes(this.#link.status, this.#steady)
+  }
+
+  #askServiceDate(): Promise<number | undefined> {
+    return readServiceDate(this.#timeSources(), this.#stopping.signal)
+  }
+
+  /** A clock that was set is told at once; the service says whether it is right now. */
+  async #watchClock(): Promise<void> {
+    const { signal } = this.#stopping
+    while (!signal.aborted) {
+      await this.#steady.sleep(this.#timings.fileWatchMs, signal).catch(() => {})
+      const jumpMs = this.#steady.look()
+      if (jumpMs !== 0 && !signal.aborted) await this.#clockJumped(jumpMs)
+    }
+  }
+
+  async #clockJumped(jumpMs: number): Promise<void> {
+    this.#log.warn({ jumpMs: Math.round(jumpMs) }, 'the clock of the device was set')
+    this.#announce()
+    // A machine that slept jumps, too, and is right: what the service said before is not any more.
+    const date = await this.#askServiceDate().catch(() => undefined)
+    if (date !== undefined) this.#serviceTime.note(date)
+    this.#own?.probe.kick()
+    this.#announce()
   }
 
   #probed(reach: Reach): void {

@@ -25,6 +25,27 @@ const REMEDIES = {
   network: 'Check the network of the device, and that the service is up.',
 } as const satisfies Partial<Record<Reason, string>>
 
+export const CLOCK_REMEDY = 'Set the clock of the device, or let it reach a time server.'
+
+/** A clock that is off makes these, too. */
+const DATE_CODES: ReadonlySet<string> = new Set(['CERT_HAS_EXPIRED', 'CERT_NOT_YET_VALID'])
+
+/** Whether the dates of a certificate are what it was refused for. */
+export function isDateError(error: unknown): boolean {
+  return DATE_CODES.has(codeOf(error))
+}
+
+/** `where` shows a certificate that is good at the time it is for the service. */
+export function clockProblem(where: string, ours: number, theirs: number): Problem {
+  const [device, service] = [ours, theirs].map((ms) => new Date(ms).toISOString())
+  return {
+    reason: 'clock',
+    detail: `the certificate of ${where} cannot be judged: the device's clock says ${device}, the service's ${service}`,
+    remedy: CLOCK_REMEDY,
+    permanent: false,
+  }
+}
+
 const SENTENCES: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'refuses connections',
   ECONNRESET: 'closed the connection',

@@ -20,6 +20,8 @@ export interface OwnEndpointOptions {
   readonly log: Logger
   readonly onChange: () => void
   readonly watchLink: SelfProbeOptions['watchLink']
+  readonly serviceTime: SelfProbeOptions['serviceTime']
+  readonly serviceDate: SelfProbeOptions['serviceDate']
   /** After each probe. */
   readonly onProbe: (reach: Reach) => void
   readonly onRebuild: (problem: Problem) => void
@@ -33,7 +35,7 @@ export class OwnEndpoint {
 
   constructor(options: OwnEndpointOptions) {
     const { domain, socketPath, session, timings, clock, onProbe, onRebuild } = options
-    const { request, watchLink } = options
+    const { request, watchLink, serviceTime, serviceDate } = options
     const log = options.log.child({ domain })
     const random = options.random && { random: options.random }
     this.#options = options
@@ -57,6 +59,8 @@ export class OwnEndpoint {
       url: () => (this.#supervisor.status.state === 'online' ? this.#supervisor.url : undefined),
       request,
       watchLink,
+      serviceTime,
+      serviceDate,
       timings: timings.probe,
       clock,
       log,

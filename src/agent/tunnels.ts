@@ -12,6 +12,7 @@ import type { Reachable } from './probes/reach.ts'
 import { type Problem, ProblemError } from './problem.ts'
 import { refusalAnswer } from './service-error.ts'
 import { shownStatus } from './shown-status.ts'
+import { type SteadyClock, withShownTimes } from './steady-clock.ts'
 import type { AgentTimings } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
 import type { DamagedRow, StoredTunnel, TunnelStore } from './tunnel-store.ts'
@@ -40,6 +41,8 @@ export interface TunnelsOptions {
   readonly timings: Pick<AgentTimings, 'tunnel' | 'settleMs'>
   readonly random?: () => number
   readonly clock: Clock
+  /** For the instants of a status. */
+  readonly steady: SteadyClock
   readonly log: Logger
   /** Called after a tunnel changed; with its URL when it came online. */
   readonly onChange: (url?: string) => void
@@ -227,12 +230,12 @@ export class Tunnels {
   }
 
   #add(stored: StoredTunnel): Entry {
-    const { session, timings, random, clock, log, onChange } = this.#options
+    const { session, timings, random, steady, log, onChange } = this.#options
     const supervisor = new TunnelSupervisor({
       session,
       wanted: () => this.#wanted(entry.stored),
       timings: timings.tunnel,
-      clock,
+      clock: steady,
       log: log.child({ tunnel: stored.id, domain: stored.spec.domain }),
       onChange: () => onChange(supervisor.status.state === 'online' ? supervisor.url : undefined),
       ...(random && { random }),
@@ -332,13 +335,13 @@ export class Tunnels {
   }
 
   #view({ stored, supervisor }: Entry): Tunnel {
-    const { linkStatus, reachable, upstreams, urlOf } = this.#options
+    const { linkStatus, reachable, steady, upstreams, urlOf } = this.#options
     const upstream = upstreams.stateOf(stored.spec.forwardsTo)
     return {
       ...stored,
       url: supervisor.url ?? urlOf(stored.spec.domain),
       status: {
-        ...shownStatus(supervisor.status, linkStatus(), upstream),
+        ...shownStatus(withShownTimes(supervisor.status, steady), linkStatus(), upstream),
         reachable: reachable(),
       },
     }

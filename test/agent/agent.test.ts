@@ -377,6 +377,27 @@ describe('onChange', () => {
   })
 })
 
+describe('a clock that is set', () => {
+  it('is told at once, and moves what is shown with it', async () => {
+    let movedMs = 0
+    const clock = { ...systemClock, now: () => systemClock.now() + movedMs }
+    const { agent, captured } = await agentOnFake({ own: OWN, clock })
+    await agent.start()
+    await linkUp(agent)
+    await agent.create(specOf('a'))
+    await eventually(() => expect(agent.status().clock.skewMs).toBe(0))
+    const before = agent.find('a').status.since
+    movedMs = 400 * 86_400_000
+    const { verdict, link, clock: told } = agent.status()
+    expect(verdict).toContain("the clock is 400 days ahead of the service's: set it")
+    // Two clocks are read one after the other.
+    expect(agent.find('a').status.since - before - movedMs).toBeLessThan(1_000)
+    expect(agent.find('a').status.since).toBeGreaterThan(before + movedMs - 1_000)
+    expect(told.now - link.since).toBeLessThan(movedMs)
+    await eventually(() => expect(captured.text()).toContain('the clock of the device was set'))
+  })
+})
+
 describe('stop', () => {
   it('wins over a start that is under way', async () => {
     const { agent, connector } = await agentOnFake()

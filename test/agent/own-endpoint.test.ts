@@ -2,6 +2,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { OwnEndpoint } from '../../src/agent/own-endpoint.ts'
 import type { PublicAnswer } from '../../src/agent/probes/public-request.ts'
 import type { Reach } from '../../src/agent/probes/reach.ts'
+import { ServiceTime } from '../../src/agent/probes/service-time.ts'
 import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
 import { Secret } from '../../src/base/secret.ts'
 import { captureLog } from '../helpers/captured-log.ts'
@@ -34,6 +35,8 @@ async function setUp() {
       changes += 1
     },
     watchLink: () => ({ answers: async () => false }),
+    serviceTime: new ServiceTime(clock),
+    serviceDate: async () => undefined,
     onProbe: (reach) => probes.push(reach),
     onRebuild: () => {},
   })
@@ -99,7 +102,7 @@ describe('OwnEndpoint', () => {
     const before = changes()
     await connect()
     expect(asked).toEqual([expect.stringMatching(`^https://${DOMAIN}:8443/`)])
-    expect(probes).toEqual([undefined])
+    expect(probes).toEqual([{ name: 'reached' }])
     expect(changes()).toBeGreaterThan(before)
   })
 

@@ -8,14 +8,13 @@ import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import { DeadlineError, withDeadline } from '../../base/deadline.ts'
 import { type ListenAddress, parseListenAddress } from '../../base/listen-address.ts'
-import { connectionProblem, silenceProblem } from '../connection-problem.ts'
+import { CLOCK_REMEDY, connectionProblem, silenceProblem } from '../connection-problem.ts'
 import { ProblemError } from '../problem.ts'
 import type { PreflightTimings } from '../timings.ts'
+import { CLOCK_TOLERANCE_MS } from './service-time.ts'
 
 /** Where the SDK connects when nobody says otherwise. */
 export const HOSTED_SERVICE = 'connect.ngrok-agent.com:443'
-/** Clocks that agree this well are not to blame for a certificate. */
-const CLOCK_TOLERANCE_MS = 60_000
 /** Node gives up an address after 250 ms, which a mobile network does not always make. */
 const ADDRESS_ATTEMPT_MS = 1_500
 
@@ -136,10 +135,7 @@ export class Preflight {
     throw new ProblemError({
       reason,
       detail: `${this.#where} shows a certificate that is ${flaw}; the device's clock says ${new Date(ours).toISOString()}${said}`,
-      remedy:
-        reason === 'clock'
-          ? 'Set the clock of the device, or let it reach a time server.'
-          : "Renew the service's certificate.",
+      remedy: reason === 'clock' ? CLOCK_REMEDY : "Renew the service's certificate.",
       permanent: false,
     })
   }

@@ -3,12 +3,18 @@ import { AutoResetEvent } from '../../base/auto-reset-event.ts'
 import type { Clock } from '../../base/clock.ts'
 import { DeadlineError } from '../../base/deadline.ts'
 import type { Logger } from '../../base/logger.ts'
-import { connectionProblem, silenceProblem } from '../connection-problem.ts'
+import {
+  clockProblem,
+  connectionProblem,
+  isDateError,
+  silenceProblem,
+} from '../connection-problem.ts'
 import { networkProblem, type Problem, saturatedProblem } from '../problem.ts'
 import type { ProbeTimings } from '../timings.ts'
 import type { LinkWatch } from './link-echoes.ts'
 import type { PublicAnswer, PublicRequest } from './public-request.ts'
 import { meaningOf, type Reach, type Reachable, reachProblem } from './reach.ts'
+import { CLOCK_TOLERANCE_MS, type ServiceTime } from './service-time.ts'
 
 /** Where the agent's API answers the probe that comes back through the public domain. */
 export const PROBE_PATH = '/.well-known/device-agent-probe'
@@ -37,6 +43,10 @@ export interface SelfProbeOptions {
   readonly log: Logger
   /** Watches the link that is up now. */
   readonly watchLink: () => LinkWatch
+  /** Learns from each answer. */
+  readonly serviceTime: ServiceTime
+  /** Asks the service for its date where no certificate can be believed. */
+  readonly serviceDate: () => Promise<number | undefined>
   /** After each probe. */
   readonly onResult: (reach: Reach) => void
   /** A new link may help. */
@@ -46,7 +56,7 @@ export interface SelfProbeOptions {
 /** What one probe met. `answered`: the service itself says that the endpoint is not there. */
 type Outcome =
   | { readonly name: 'reached' }
-  | { readonly name: 'busy' | 'answered' | 'unanswered'; readonly problem: Problem }
+  | { readonly name: 'busy' | 'misdated' | 'answered' | 'unanswered'; readonly problem: Problem }
 
 const REACHED: Reach = { name: 'reached' }
 const UNKNOWN: Reach = { name: 'unknown' }
@@ -68,7 +78,6 @@ export class SelfProbe {
   /** Ends the wait for what the link says: it is another one now. */
   #doubting = new AbortController()
   #lastProbeAt: number | undefined
-  #clockSkewMs: number | undefined
 
   constructor(options: SelfProbeOptions) {
     this.#options = options
@@ -84,11 +93,6 @@ export class SelfProbe {
 
   get lastProbeAt(): number | undefined {
     return this.#lastProbeAt
-  }
-
-  /** Our wall clock minus the service's, as its last answer showed; to the second. */
-  get clockSkewMs(): number | undefined {
-    return this.#clockSkewMs
   }
 
   start(): void {
@@ -170,7 +174,8 @@ export class SelfProbe {
   #judgeLink(outcome: Outcome, isLinkFine: boolean): void {
     const { onRebuild } = this.#options
     // Who is told that the device is busy has reached a service with a link to it.
-    if (outcome.name === 'reached' || outcome.name === 'busy' || isLinkFine) {
+    const reach = reachOf(outcome, isLinkFine)
+    if (meaningOf(reach).isLinkFine || !('problem' in outcome)) {
       this.#failures = 0
       this.#failuresToRebuild = FAILURES_TO_REBUILD
       return
@@ -183,7 +188,7 @@ export class SelfProbe {
   }
 
   async #fetchNonce(url: string): Promise<Outcome> {
-    const { request, timings, clock } = this.#options
+    const { request, timings, serviceTime } = this.#options
     const expected = { nonce: randomText(), answer: randomText() }
     this.#expected = expected
     try {
@@ -191,13 +196,15 @@ export class SelfProbe {
         new URL(`${PROBE_PATH}/${expected.nonce}`, url),
         { deadlineMs: timings.deadlineMs, signal: this.#stopping.signal },
       )
-      if (date !== undefined) this.#clockSkewMs = Math.round((clock.now() - date) / 1_000) * 1_000
+      if (date !== undefined) serviceTime.note(date)
       if (status === 200 && body === expected.answer) return { name: 'reached' }
       const answered = `${url} answered ${status}${serviceCode ? ` ${serviceCode}` : ''}`
       return serviceCode === SATURATED
         ? { name: 'busy', problem: saturatedProblem(answered, serviceCode) }
         : { name: 'answered', problem: networkProblem(answered) }
     } catch (error) {
+      const misdated = isDateError(error) ? await this.#clockToBlame(url) : undefined
+      if (misdated) return { name: 'misdated', problem: misdated }
       const isSlow = error instanceof DeadlineError
       const problem = isSlow
         ? silenceProblem(url, timings.deadlineMs)
@@ -207,12 +214,22 @@ export class SelfProbe {
       this.#expected = undefined
     }
   }
+
+  /** A certificate for another time than it is here may be good at the service's. */
+  async #clockToBlame(url: string): Promise<Problem | undefined> {
+    const { serviceTime, serviceDate } = this.#options
+    const date = await serviceDate().catch(() => undefined)
+    if (date !== undefined) serviceTime.note(date)
+    const { now, skewMs } = serviceTime
+    if (now === undefined || skewMs === undefined) return undefined
+    return Math.abs(skewMs) > CLOCK_TOLERANCE_MS ? clockProblem(url, now + skewMs, now) : undefined
+  }
 }
 
 function reachOf(outcome: Outcome, isLinkFine: boolean): Reach {
   if (outcome.name === 'reached') return REACHED
   const { problem } = outcome
-  if (outcome.name === 'busy') return { name: 'busy', problem }
+  if (outcome.name === 'busy' || outcome.name === 'misdated') return { name: outcome.name, problem }
   if (!isLinkFine) return { name: 'unreachable', problem }
   return { name: 'unverified', problem: { ...problem, remedy: UNVERIFIED_REMEDY } }
 }

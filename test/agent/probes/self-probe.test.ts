@@ -2,6 +2,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import type { PublicAnswer } from '../../../src/agent/probes/public-request.ts'
 import { type Reach, reachProblem } from '../../../src/agent/probes/reach.ts'
 import { PROBE_PATH, SelfProbe } from '../../../src/agent/probes/self-probe.ts'
+import { ServiceTime } from '../../../src/agent/probes/service-time.ts'
 import type { Problem } from '../../../src/agent/problem.ts'
 import { DEFAULT_TIMINGS } from '../../../src/agent/timings.ts'
 import { DeadlineError } from '../../../src/base/deadline.ts'
@@ -15,6 +16,9 @@ const MIDDLE = 0.5
 
 function setUp(timings = TIMINGS) {
   const clock = new ManualClock()
+  const serviceTime = new ServiceTime(clock)
+  let serviceDate: number | undefined
+  let dateAsked = 0
   const asked: URL[] = []
   const results: Reach[] = []
   let linkAnswers: (signal: AbortSignal) => Promise<boolean> = async () => false
@@ -43,6 +47,11 @@ function setUp(timings = TIMINGS) {
     clock,
     log: captureLog().log,
     watchLink: () => ({ answers: (signal) => linkAnswers(signal) }),
+    serviceTime,
+    serviceDate: async () => {
+      dateAsked += 1
+      return serviceDate
+    },
     onResult: (reach) => results.push(reach),
     onRebuild: (problem) => rebuilds.push(problem),
   })
@@ -63,6 +72,11 @@ function setUp(timings = TIMINGS) {
     setAnswer: (next: typeof answer) => {
       answer = next
     },
+    serviceTime,
+    setServiceDate: (next: number | undefined) => {
+      serviceDate = next
+    },
+    dateAsked: () => dateAsked,
     setLink: (next: typeof linkAnswers) => {
       linkAnswers = next
     },
@@ -312,10 +326,53 @@ describe('SelfProbe', () => {
     expect(results).toEqual([])
   })
 
-  it('reads the difference of the clocks off the answer', async () => {
-    const { probe, clock, setAnswer, start } = setUp()
+  it('reads the time of the service off the answer', async () => {
+    const { probe, clock, serviceTime, setAnswer, start } = setUp()
     setAnswer((nonce) => ({ body: probe.answer(nonce) ?? '', date: clock.now() - 400_000 }))
     await start()
-    expect(probe.clockSkewMs).toBe(400_000)
+    expect(serviceTime.skewMs).toBe(400_000)
+  })
+
+  describe('a certificate of another time', () => {
+    const DAY = 86_400_000
+    const refuse = (code: string) => () => Promise.reject(Object.assign(new Error(), { code }))
+
+    it.each([
+      ['CERT_HAS_EXPIRED', 400 * DAY],
+      ['CERT_NOT_YET_VALID', -400 * DAY],
+    ])('is blamed on a clock that was set: %s', async (code, jump) => {
+      const { probe, clock, rebuilds, setAnswer, start, results } = setUp()
+      setAnswer((nonce) => ({ body: probe.answer(nonce) ?? '', date: clock.now() }))
+      await start()
+      clock.stepWall(jump)
+      setAnswer(refuse(code))
+      probe.kick()
+      await clock.advance(TIMINGS.retryMs)
+      expect(results.at(-1)).toMatchObject({ name: 'misdated', problem: { reason: 'clock' } })
+      expect(rebuilds).toEqual([])
+    })
+
+    it('is blamed on a clock that the service says is wrong, before it ever answered', async () => {
+      const { clock, setAnswer, setServiceDate, start, results } = setUp()
+      setAnswer(refuse('CERT_NOT_YET_VALID'))
+      setServiceDate(clock.now() + 61_000)
+      await start()
+      expect(results.at(-1)).toMatchObject({ name: 'misdated' })
+    })
+
+    it('is blamed on the certificate where the clocks agree', async () => {
+      const { clock, setAnswer, setServiceDate, start, results } = setUp()
+      setAnswer(refuse('CERT_HAS_EXPIRED'))
+      setServiceDate(clock.now() + 60_000)
+      await start()
+      expect(results.at(-1)).toMatchObject({ name: 'unreachable', problem: { reason: 'tls' } })
+    })
+
+    it('asks for no date where something else is wrong', async () => {
+      const { setAnswer, start, dateAsked } = setUp()
+      setAnswer(refuse('ERR_TLS_CERT_ALTNAME_INVALID'))
+      await start()
+      expect(dateAsked()).toBe(0)
+    })
   })
 })
