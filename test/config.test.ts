@@ -34,13 +34,13 @@ describe('parseConfig', () => {
       isMetered: false,
       heartbeat: { intervalS: 10, toleranceS: 15 },
       isHeartbeatOurs: false,
-      probe: { intervalMs: 30_000, retryMs: 5_000 },
+      probe: { intervalMs: 30_000, retryMs: 5_000, echoMs: 13_000 },
     })
     expect(link({ AGENT_METERED: 'true' })).toEqual({
       isMetered: true,
       heartbeat: { intervalS: 45, toleranceS: 13 },
       isHeartbeatOurs: true,
-      probe: { intervalMs: Infinity, retryMs: 30_000 },
+      probe: { intervalMs: Infinity, retryMs: 30_000, echoMs: 48_000 },
     })
     const own = { AGENT_HEARTBEAT_SECONDS: '20', AGENT_PROBE_SECONDS: '600' }
     expect(link({ ...own, AGENT_METERED: 'true' })).toMatchObject({

@@ -45,7 +45,13 @@ describe('SteadyClock', () => {
     const clock = new ManualClock()
     const steady = new SteadyClock(clock)
     clock.stepWall(DAY)
-    const status = { since: 5, nextRetryAt: undefined, lastProbeAt: 7, latencyMs: 9, duplicate: { seenAt: 3 } }
+    const status = {
+      since: 5,
+      nextRetryAt: undefined,
+      lastProbeAt: 7,
+      latencyMs: 9,
+      duplicate: { seenAt: 3 },
+    }
     expect(withShownTimes(status, steady)).toEqual({
       since: 5 + DAY,
       nextRetryAt: undefined,

@@ -35,6 +35,8 @@ export interface IngressSiteOptions {
   readonly logLevel?: LogLevel
   readonly policy?: Partial<CompiledPolicy>
   readonly registry?: EndpointRegistryOptions
+  /** Of `https://a.test`. */
+  readonly answerMs?: number
 }
 
 /** An ingress, one agent session whose other end plays the SDK, and endpoints on it. */
@@ -108,7 +110,9 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
     registry.add(endpoint)
     return endpoint
   }
-  const endpoint = bind('a.test', 'https', options.policy)
+  const endpoint = Object.assign(bind('a.test', 'https', options.policy), {
+    answerMs: options.answerMs,
+  })
   const useCertificate = (fixture: TlsFixture) => {
     context = contextOf(fixture)
   }

@@ -23,6 +23,8 @@ import {
 import { findPredecessor } from './predecessor.ts'
 import { encodeProxyHeader } from './proxy-header.ts'
 import type { TableEntry } from './session-table.ts'
+import { answerMsIn } from './upstream-notice.ts'
+import { VisitorNotices } from './visitor-notices.ts'
 
 /** The codes for an agent that does not know a command, and for one that failed to obey it. */
 const COMMAND_CODES: Record<AgentCommand, { unsupported: number; failed: number }> = {
@@ -49,6 +51,8 @@ export class AgentSession implements TableEntry {
   readonly #deps: AgentDeps
   readonly #slots: StreamSlots
   readonly #heartbeat: Heartbeat
+  /** Undefined for an agent that would not know what to make of them. */
+  readonly #notices: VisitorNotices | undefined
   readonly #endpoints = new Map<string, AgentEndpoint>()
   /** The ids of those that others have taken over and that the agent has still to unbind. */
   readonly #takenOver = new Set<string>()
@@ -83,6 +87,11 @@ export class AgentSession implements TableEntry {
       },
       onMissed: () => this.end('the agent does not answer heartbeats'),
     })
+    const { instance, unsupported } = identity
+    if (instance !== undefined && !unsupported.update) {
+      const send = (notice: object) => this.#call(StreamType.update, notice)
+      this.#notices = new VisitorNotices({ clock, send })
+    }
   }
 
   get latencyMs(): number | undefined {
@@ -237,6 +246,7 @@ export class AgentSession implements TableEntry {
     if (this.#isEnded) return
     this.#isEnded = true
     this.#heartbeat.stop()
+    this.#notices?.stop()
     this.#silence.abort()
     this.#superseding.abort()
     this.#ending.abort()
@@ -280,8 +290,10 @@ export class AgentSession implements TableEntry {
       sessionId: this.id,
       openedAt: this.#deps.clock.now(),
       traffic: new EndpointTraffic(),
+      answerMs: answerMsIn(binding.metadata),
     }
     this.#endpoints.set(id, endpoint)
+    this.#notices?.watch(endpoint)
     if (before) {
       registry.replace(before.endpoint, endpoint)
       registry.setShared(endpoint, isShared)
@@ -338,6 +350,7 @@ export class AgentSession implements TableEntry {
 
   #release(endpoint: AgentEndpoint): void {
     this.#endpoints.delete(endpoint.id)
+    this.#notices?.unwatch(endpoint)
     endpoint.streams.close()
     this.#deps.policies.remember(endpoint, endpoint.policy)
     this.#deps.log.info({ session: this.id, endpoint: endpoint.id }, 'endpoint offline')

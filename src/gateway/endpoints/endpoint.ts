@@ -1,5 +1,6 @@
 import type { CompiledPolicy } from '../../policy/policy.ts'
 import type { StreamPool } from '../streams/stream-pool.ts'
+import { VisitorOutcomes } from './visitor-outcomes.ts'
 
 /** What went through an endpoint since it opened. The ingress counts, the management API shows. */
 export class EndpointTraffic {
@@ -14,6 +15,8 @@ export class EndpointTraffic {
   readonly errors = new Map<string, number>()
   bytesIn = 0
   bytesOut = 0
+  /** What became of requests that were sent on to the device. */
+  readonly outcomes = new VisitorOutcomes()
 
   countRefusal(code: string | undefined): void {
     this.refused += 1
@@ -47,6 +50,8 @@ export interface AgentEndpoint extends EndpointBase {
   readonly forwardsTo: string
   readonly streams: StreamPool
   readonly sessionId: string
+  /** How long its service may take to begin an answer; undefined: as long as the gateway grants. */
+  readonly answerMs?: number | undefined
 }
 
 /** An address that lasts until it is deleted. Nobody serves it: its policy ends all traffic. */

@@ -1,5 +1,6 @@
 import type { MaybePromise, Outcome } from '../../policy/exchange/outcome.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
+import type { VisitorOutcome, VisitorOutcomes, VisitorWait } from '../endpoints/visitor-outcomes.ts'
 import type { Pace } from '../streams/proxy-stream.ts'
 import { logExchange } from './access-log.ts'
 import type { Client } from './client.ts'
@@ -35,6 +36,10 @@ export class ClientExchange implements ResponseOwner {
   readonly #startedAt: number
   /** The one that the request has come to. */
   #endpoint: Endpoint | undefined
+  /** What ended it without an answer of the device. */
+  #failure: EdgeErrorCode | undefined
+  #outcomes: VisitorOutcomes | undefined
+  #wait: VisitorWait | undefined
   #watch: ProgressWatch | undefined
   #meter: RateMeter | undefined
   #state = ROUTING
@@ -167,10 +172,12 @@ export class ClientExchange implements ResponseOwner {
     }
     this.#watch ??= new ProgressWatch(this.context.limits)
     const { bodyBytes, isAwaited } = this.request
-    const passedOn = 'forward' in state && state.forward ? state.forward.passedOn : 0
+    // To be handed on is a move as well, before any byte comes back.
+    const passedOn = 'forward' in state && state.forward ? state.forward.passedOn + 1 : 0
     const movedBytes = bodyBytes + passedOn + this.writer.bytes
     const awaitedBodyBytes = isAwaited ? bodyBytes : undefined
-    const stall = this.#watch.look({ movedBytes, awaitedBodyBytes }, now)
+    const silenceMs = state.name === 'forwarding' ? this.#answerMs : this.context.limits.silenceMs
+    const stall = this.#watch.look({ movedBytes, awaitedBodyBytes, silenceMs }, now)
     if (stall === 'slow-body') {
       this.fail('ERR_GATEWAY_REQUEST_TIMEOUT', false)
     } else if (stall === 'silence') {
@@ -194,9 +201,32 @@ export class ClientExchange implements ResponseOwner {
     this.fail('ERR_NGROK_2254', true)
   }
 
+  /** How long the device may take to begin its response. */
+  get #answerMs(): number {
+    const { answerMs, silenceMs } = this.context.limits
+    const own = this.#endpoint?.type === 'agent' ? this.#endpoint.answerMs : undefined
+    return own ?? Math.min(answerMs, silenceMs)
+  }
+
   /** The one place where the state changes. */
   protected become(next: ExchangeState): void {
-    this.#state = nextExchangeState(this.#state, next)
+    const before = this.#state
+    this.#state = nextExchangeState(before, next)
+    if (before.name === 'forwarding') this.#endWait(next)
+    if (next.name === 'forwarding') this.#beginWait()
+  }
+
+  #beginWait(): void {
+    const outcomes = this.#endpoint?.traffic.outcomes
+    this.#outcomes = outcomes
+    this.#wait = outcomes?.begin(this.context.clock.monotonic())
+  }
+
+  #endWait(next: ExchangeState): void {
+    if (!this.#wait) return
+    const now = this.context.clock.monotonic()
+    this.#outcomes?.end(this.#wait, outcomeOf(next, this.#failure), now)
+    this.#wait = undefined
   }
 
   /** Leaves where it waits, and looks again who has the name; does nothing when it is late. */
@@ -279,6 +309,7 @@ export class ClientExchange implements ResponseOwner {
       return
     }
     this.giveUp()
+    this.#failure = code
     this.traffic.refuse(code)
     if (this.writer.hasBegun) {
       this.conclude()
@@ -349,6 +380,23 @@ export class ClientExchange implements ResponseOwner {
       ms: Math.round(clock.monotonic() - this.#startedAt),
     })
   }
+}
+
+/** What a visitor got by whose fault; the gateway's own limits say nothing about the service. */
+const OUTCOMES: Partial<Record<EdgeErrorCode, VisitorOutcome>> = {
+  ERR_NGROK_3004: 'garbage',
+  ERR_NGROK_3005: 'late',
+  ERR_NGROK_8012: 'unreachable',
+}
+
+/** How a wait for the device ended that went over into this state. */
+function outcomeOf(
+  { name }: ExchangeState,
+  failure: EdgeErrorCode | undefined,
+): VisitorOutcome | undefined {
+  if (name === 'responding' || name === 'judging-response' || name === 'switched') return 'answered'
+  if (failure !== undefined) return OUTCOMES[failure]
+  return name === 'over' ? 'abandoned' : undefined
 }
 
 function acceptOf({ fields }: RequestHead): string {

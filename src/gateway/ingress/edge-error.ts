@@ -39,7 +39,10 @@ export const EDGE_ERRORS = {
     sentence: 'The device has as many requests under way as it takes. Try again in a moment.',
     retryAfterS: 1,
   },
-  ERR_NGROK_3005: { status: 504, sentence: 'The device did not answer in time.' },
+  ERR_NGROK_3005: {
+    status: 504,
+    sentence: 'The device is online, but its service did not answer in time.',
+  },
 } as const satisfies Record<string, EdgeError>
 
 /** What is counted when a response is broken off because its client does not take it. */

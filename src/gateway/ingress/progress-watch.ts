@@ -6,6 +6,8 @@ export interface Progress {
   readonly movedBytes: number
   /** Bytes of the request body so far; undefined while the client is not waited for. */
   readonly awaitedBodyBytes: number | undefined
+  /** How long it may stand still now, where that is not what the limits say. */
+  readonly silenceMs?: number
 }
 
 export type Stall = 'slow-body' | 'silence'
@@ -23,12 +25,15 @@ export class ProgressWatch {
     this.#limits = limits
   }
 
-  look({ movedBytes, awaitedBodyBytes }: Progress, now: number): Stall | undefined {
+  look(
+    { movedBytes, awaitedBodyBytes, silenceMs = this.#limits.silenceMs }: Progress,
+    now: number,
+  ): Stall | undefined {
     if (movedBytes !== this.#movedBytes) {
       this.#movedBytes = movedBytes
       this.#movedAt = now
     }
-    if (now - this.#movedAt > this.#limits.silenceMs) return 'silence'
+    if (now - this.#movedAt > silenceMs) return 'silence'
     return this.#isTooSlow(awaitedBodyBytes, now) ? 'slow-body' : undefined
   }
 

@@ -87,7 +87,7 @@ describe('a deadline', () => {
       'POST / HTTP/1.1\r\nHost: a.test\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n',
     )
     await eventually(() => expect(site.sdk.connections).toBe(1))
-    await clock.advance(120_000)
+    await clock.advance(50_000)
     expect(client.text).toBe('')
   })
 
@@ -103,15 +103,41 @@ describe('a deadline', () => {
     expect(client.text).toBe('')
   })
 
-  it('answers for a device that is silent for five minutes with 504 ERR_NGROK_3005', async () => {
+  it('answers for a service that is silent for a minute with 504 ERR_NGROK_3005', async () => {
     const { clock, client, site } = await connectTo({ service: await startSilentService() })
     client.send(GET)
     await eventually(() => expect(site.sdk.connections).toBe(1))
-    await clock.advance(290_000)
+    await clock.advance(58_000)
     expect(client.text).toBe('')
-    await clock.advance(15_000)
+    await clock.advance(5_000)
     expect(await client.receive('ERR_NGROK_3005)\n')).toMatch(/^HTTP\/1\.1 504 Gateway Timeout/)
     await eventually(() => expect(site.sdk.connections).toBe(0))
+    expect(site.endpoint.traffic.outcomes.counts).toMatchObject({ late: 1, answered: 0 })
+  })
+
+  it('waits as long as the endpoint says', async () => {
+    const { clock, client, site } = await connectTo({
+      service: await startSilentService(),
+      answerMs: 400_000,
+    })
+    client.send(GET)
+    await eventually(() => expect(site.sdk.connections).toBe(1))
+    await clock.advance(390_000)
+    expect(client.text).toBe('')
+    await clock.advance(15_000)
+    expect(await client.receive('ERR_NGROK_3005)\n')).toMatch(/^HTTP\/1\.1 504 /)
+  })
+
+  it('counts from where the request was handed on, and lets an answer that has begun take its time', async () => {
+    const port = await startRawService((socket) => {
+      socket.once('data', () => socket.write('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart'))
+    })
+    const { clock, client, site } = await connectTo({ service: port })
+    client.send(GET)
+    await client.receive('part')
+    await clock.advance(120_000)
+    expect(client.ending).toBeUndefined()
+    expect(site.endpoint.traffic.outcomes.counts).toMatchObject({ late: 0, answered: 1 })
   })
 
   it('breaks off a response that stops in the middle', async () => {

@@ -1,0 +1,167 @@
+import type { Clock } from '../../base/clock.ts'
+import { SlidingLog } from '../../base/limit/sliding-log.ts'
+import type { AgentEndpoint } from '../endpoints/endpoint.ts'
+import { countsSince, type OutcomeCounts } from '../endpoints/visitor-outcomes.ts'
+import { judgeVisitors, type VisitorState } from '../endpoints/visitor-state.ts'
+
+/** Between two looks; what happens meanwhile is one piece of news. */
+const LOOK_MS = 2_000
+/** A trouble that goes on is told again: who was told may have looked meanwhile and found nothing. */
+const AGAIN_MS = 30_000
+/** Notices of one session in a minute: on a metered link each costs 800 bytes and more. */
+const PER_MINUTE = 5
+/** Longer texts have not been tried with the SDK. */
+const MAX_BYTES = 3_000
+
+const TROUBLES: ReadonlySet<VisitorState> = new Set(['slow', 'garbage', 'unreachable'])
+
+export interface VisitorNoticesOptions {
+  readonly clock: Clock
+  /** Rejects when the agent was not told. */
+  readonly send: (notice: object) => Promise<unknown>
+}
+
+interface Watched {
+  readonly host: string
+  state: VisitorState
+  toldState: VisitorState
+  toldAt: number
+  isDue: boolean
+  oldestWaitMs: number
+  seen: OutcomeCounts
+}
+
+/**
+ * Tells an agent what visitors of its endpoints get: when that changes, and now and then while it is
+ * bad. Costs nothing while nobody comes.
+ */
+export class VisitorNotices {
+  readonly #options: VisitorNoticesOptions
+  readonly #watched = new Map<AgentEndpoint, Watched>()
+  /** Those that somebody waits at, or has got something from, since the last look. */
+  readonly #active = new Set<AgentEndpoint>()
+  readonly #sent: SlidingLog
+  readonly #stopping = new AbortController()
+  #isLooking = false
+
+  constructor(options: VisitorNoticesOptions) {
+    this.#options = options
+    this.#sent = new SlidingLog({ capacity: PER_MINUTE, windowMs: 60_000, clock: options.clock })
+  }
+
+  watch(endpoint: AgentEndpoint): void {
+    const { outcomes } = endpoint.traffic
+    this.#watched.set(endpoint, {
+      host: endpoint.host,
+      state: 'unknown',
+      toldState: 'unknown',
+      toldAt: Number.NEGATIVE_INFINITY,
+      isDue: false,
+      oldestWaitMs: 0,
+      seen: { ...outcomes.counts },
+    })
+    outcomes.onNews = () => {
+      this.#active.add(endpoint)
+      this.#lookSoon()
+    }
+  }
+
+  unwatch(endpoint: AgentEndpoint): void {
+    endpoint.traffic.outcomes.onNews = undefined
+    this.#watched.delete(endpoint)
+    this.#active.delete(endpoint)
+  }
+
+  stop(): void {
+    this.#stopping.abort('stopped')
+  }
+
+  #lookSoon(): void {
+    if (this.#isLooking || this.#stopping.signal.aborted) return
+    this.#isLooking = true
+    void this.#lookWhileActive()
+  }
+
+  async #lookWhileActive(): Promise<void> {
+    const { clock } = this.#options
+    const { signal } = this.#stopping
+    let isDue = false
+    while (this.#active.size > 0 || isDue) {
+      await clock.sleep(LOOK_MS, signal).catch(() => {})
+      if (signal.aborted) return
+      for (const endpoint of [...this.#active]) this.#look(endpoint)
+      isDue = await this.#tell()
+    }
+    this.#isLooking = false
+  }
+
+  #look(endpoint: AgentEndpoint): void {
+    const watched = this.#watched.get(endpoint)
+    const { outcomes } = endpoint.traffic
+    if (outcomes.waiting === 0) this.#active.delete(endpoint)
+    if (!watched) return
+    const now = this.#options.clock.monotonic()
+    watched.oldestWaitMs = outcomes.oldestWaitMs(now)
+    const counts = countsSince(outcomes.counts, watched.seen)
+    const { oldestWaitMs } = watched
+    const state = judgeVisitors({ counts, oldestWaitMs, longestMs: outcomes.longestMs })
+    watched.seen = { ...outcomes.counts }
+    if (state === undefined) return
+    watched.state = state
+    const isOld = TROUBLES.has(state) && now - watched.toldAt >= AGAIN_MS
+    watched.isDue = state !== watched.toldState || isOld
+  }
+
+  /** True while something is left to tell. */
+  async #tell(): Promise<boolean> {
+    const due = [...this.#watched].filter(([, { isDue }]) => isDue)
+    if (due.length === 0) return false
+    if (this.#sent.take('notice') > 0) return true
+    const told: Watched[] = []
+    const visitors: object[] = []
+    for (const [endpoint, watched] of due) {
+      visitors.push(entryOf(endpoint, watched))
+      if (byteLength(visitors) > MAX_BYTES) {
+        visitors.pop()
+        break
+      }
+      told.push(watched)
+    }
+    // Noted first: what changes while the agent is told is due again.
+    const now = this.#options.clock.monotonic()
+    const before = told.map(({ toldState }) => toldState)
+    for (const watched of told) {
+      Object.assign(watched, { isDue: false, toldState: watched.state, toldAt: now })
+    }
+    try {
+      await this.#options.send(noticeOf(visitors))
+    } catch {
+      told.forEach((watched, index) => {
+        Object.assign(watched, { isDue: true, toldState: before[index] })
+      })
+    }
+    return [...this.#watched.values()].some(({ isDue }) => isDue)
+  }
+}
+
+function entryOf({ traffic }: AgentEndpoint, { host, state, oldestWaitMs }: Watched): object {
+  const { answered, garbage, unreachable, late, abandoned } = traffic.outcomes.counts
+  return {
+    host,
+    state,
+    answered,
+    abandoned,
+    failed: garbage + unreachable + late,
+    oldest_wait_ms: Math.round(oldestWaitMs),
+  }
+}
+
+/** The Update command, whose version the SDK hands on as it is. */
+function noticeOf(visitors: readonly object[]): object {
+  const version = JSON.stringify({ 'device-agent': { visitors } })
+  return { Version: version, PermitMajorVersion: false }
+}
+
+function byteLength(visitors: readonly object[]): number {
+  return Buffer.byteLength(JSON.stringify(noticeOf(visitors)))
+}

@@ -1,0 +1,141 @@
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { VisitorNotices } from '../../../src/gateway/agents/visitor-notices.ts'
+import { type AgentEndpoint, EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
+import type { VisitorOutcome } from '../../../src/gateway/endpoints/visitor-outcomes.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
+
+interface Told {
+  readonly host: string
+  readonly state: string
+  readonly [counter: string]: unknown
+}
+
+function setUp() {
+  const clock = new ManualClock()
+  const told: Told[][] = []
+  let fails = false
+  const notices = new VisitorNotices({
+    clock,
+    send: async (notice) => {
+      if (fails) throw new Error('no room for a stream')
+      const { Version } = notice as { Version: string }
+      expect(Buffer.byteLength(JSON.stringify(notice))).toBeLessThanOrEqual(3_000)
+      told.push(JSON.parse(Version)['device-agent'].visitors)
+    },
+  })
+  onTestFinished(() => notices.stop())
+  const endpointAt = (host: string) => {
+    const endpoint = { host, traffic: new EndpointTraffic() } as AgentEndpoint
+    notices.watch(endpoint)
+    return endpoint
+  }
+  const visit = ({ traffic }: AgentEndpoint, outcome: VisitorOutcome) => {
+    const wait = traffic.outcomes.begin(clock.monotonic())
+    traffic.outcomes.end(wait, outcome, clock.monotonic())
+  }
+  return {
+    clock,
+    told,
+    notices,
+    endpointAt,
+    visit,
+    states: () => told.flat().map(({ state }) => state),
+    setFailing: (next: boolean) => {
+      fails = next
+    },
+  }
+}
+
+describe('VisitorNotices', () => {
+  it('tells a change once, with the counts, within seconds', async () => {
+    const { clock, told, endpointAt, visit } = setUp()
+    const endpoint = endpointAt('a.test')
+    visit(endpoint, 'answered')
+    await clock.advance(2_000)
+    const counts = { answered: 1, abandoned: 0, failed: 0, oldest_wait_ms: 0 }
+    expect(told).toEqual([[{ host: 'a.test', state: 'answered', ...counts }]])
+    for (let n = 0; n < 100; n += 1) {
+      visit(endpoint, 'answered')
+      await clock.advance(1_000)
+    }
+    expect(told).toHaveLength(1)
+    for (const outcome of ['garbage', 'unreachable', 'late'] as const) visit(endpoint, outcome)
+    visit(endpoint, 'garbage')
+    await clock.advance(2_000)
+    expect(told[1]).toMatchObject([{ state: 'garbage', answered: 101, failed: 4 }])
+  })
+
+  it('says that visitors wait while they do', async () => {
+    const { clock, told, endpointAt } = setUp()
+    endpointAt('a.test').traffic.outcomes.begin(clock.monotonic())
+    await clock.advance(8_000)
+    expect(told).toEqual([])
+    await clock.advance(4_000)
+    expect(told).toMatchObject([[{ state: 'slow', oldest_wait_ms: expect.any(Number) }]])
+  })
+
+  it('tells a trouble that goes on again, and one that nobody meets any more not', async () => {
+    const { clock, states, endpointAt, visit } = setUp()
+    const endpoint = endpointAt('a.test')
+    for (let seconds = 0; seconds < 70; seconds += 1) {
+      visit(endpoint, 'garbage')
+      await clock.advance(1_000)
+    }
+    expect(states()).toEqual(['garbage', 'garbage', 'garbage'])
+    await clock.advance(600_000)
+    expect(states()).toHaveLength(3)
+    expect(clock.sleeping).toBe(0)
+  })
+
+  it('sends five notices a minute, and the newest state in the end', async () => {
+    const { clock, told, states, endpointAt, visit } = setUp()
+    const endpoint = endpointAt('a.test')
+    for (let turn = 0; turn < 15; turn += 1) {
+      visit(endpoint, turn % 2 === 0 ? 'garbage' : 'answered')
+      await clock.advance(3_000)
+    }
+    expect(told).toHaveLength(5)
+    visit(endpoint, 'unreachable')
+    await clock.advance(60_000)
+    expect(states().at(-1)).toBe('unreachable')
+    expect(clock.sleeping).toBe(0)
+  })
+
+  it('tells of many endpoints in few notices, and of all of them', async () => {
+    const { clock, told, endpointAt, visit } = setUp()
+    const label = 'x'.repeat(60)
+    const endpoints = Array.from({ length: 40 }, (_, n) =>
+      endpointAt(`${n}.${label}.${label}.test`),
+    )
+    for (const endpoint of endpoints) visit(endpoint, 'answered')
+    await clock.advance(20_000)
+    expect(new Set(told.flat().map(({ host }) => host)).size).toBe(40)
+    expect(told.length).toBeLessThanOrEqual(5)
+  })
+
+  it('tries again when the agent was not told', async () => {
+    const { clock, states, endpointAt, visit, setFailing } = setUp()
+    const endpoint = endpointAt('a.test')
+    setFailing(true)
+    visit(endpoint, 'garbage')
+    await clock.advance(2_000)
+    setFailing(false)
+    await clock.advance(2_000)
+    expect(states()).toEqual(['garbage'])
+  })
+
+  it('says nothing of an endpoint that is gone, and nothing after a stop', async () => {
+    const { clock, told, notices, endpointAt, visit } = setUp()
+    const gone = endpointAt('gone.test')
+    const other = endpointAt('other.test')
+    visit(gone, 'garbage')
+    notices.unwatch(gone)
+    visit(gone, 'garbage')
+    await clock.advance(10_000)
+    visit(other, 'garbage')
+    notices.stop()
+    await clock.advance(10_000)
+    expect(told).toEqual([])
+    expect(clock.sleeping).toBe(0)
+  })
+})
