@@ -87,6 +87,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
       ownAddresses: () => [{ ...listen, port: local.port }, ...neighbours],
     },
     maxTunnels: config.maxTunnels,
+    upstream: config.upstream,
     unknownActions: config.unknownActions,
     heartbeat: link.isHeartbeatOurs ? link.heartbeat : undefined,
     // A second session would cost as much as the first.

@@ -2,10 +2,13 @@ import { formatDuration } from '../base/duration.ts'
 import { hasSession, type LinkState } from './link-state.ts'
 import type { Reachable } from './probes/reach.ts'
 import type { Reason, ShownProblem } from './problem.ts'
+import type { Resources } from './resources.ts'
 import type { StandbyStatus } from './sessions/standby.ts'
 import type { Tunnel } from './tunnel.ts'
 import type { TunnelState } from './tunnel-state.ts'
 import type { DamagedRow } from './tunnel-store.ts'
+import { upstreamProblem } from './upstreams/upstream-problem.ts'
+import type { Upstream } from './upstreams/upstream-state.ts'
 
 /** The SDK session that serves, as people see it. */
 export interface LinkStatus extends ShownProblem {
@@ -69,6 +72,7 @@ export interface AgentStatus {
   readonly damagedRows: readonly DamagedRow[]
   readonly ownEndpoint: OwnEndpointStatus | undefined
   readonly defaultPolicy: DefaultPolicyStatus
+  readonly resources: Resources
   readonly versions: { readonly agent: string; readonly node: string; readonly sdk: string }
   /** `skewMs`: wall clock minus the service's, once it was compared. */
   readonly clock: { readonly now: number; readonly skewMs: number | undefined }
@@ -118,17 +122,17 @@ function headline({ online, total }: TunnelCounts): string {
 function complaintsOf(facts: AgentFacts): string[] {
   const { link, tunnels, ownEndpoint, damagedRows, defaultPolicy, clock } = facts
   const complaints: string[] = []
+  if ('problem' in facts.resources) {
+    const { detail, remedy } = facts.resources.problem
+    complaints.push(`out of ${facts.resources.name}: ${detail}. ${remedy}`)
+  }
   if (link.state !== 'up') complaints.push(linkSentence(facts))
   else complaints.push(...troubles(tunnels))
   complaints.push(...sessionTroubles(link))
   if (link.state === 'up' && ownEndpoint?.reason && !isUnverified(ownEndpoint)) {
     complaints.push(ownSentence(ownEndpoint))
   }
-  const down = tunnels.filter(({ status }) => status.upstream === 'down')
-  if (down.length > 0) {
-    const services = nameSome(down.map(({ spec }) => spec.forwardsTo))
-    complaints.push(`no answer from ${services}: start what belongs there`)
-  }
+  complaints.push(...upstreamSentences(tunnels))
   if (damagedRows.length > 0) {
     const domains = nameSome(damagedRows.map(({ domain }) => domain))
     complaints.push(`damaged in the database: ${domains}. Create what is missing again.`)
@@ -178,7 +182,7 @@ function troubles(tunnels: readonly Tunnel[]): string[] {
   const byTrouble = new Map<string, Tunnel[]>()
   for (const tunnel of tunnels) {
     const { reason, state } = tunnel.status
-    if (!reason) continue
+    if (!reason || isUpstreamTrouble(tunnel)) continue
     // Online and with a reason: what was wanted last could not be opened.
     const trouble = state === 'online' ? `online as before: ${reason}` : reason
     byTrouble.set(trouble, [...(byTrouble.get(trouble) ?? []), tunnel])
@@ -189,8 +193,9 @@ function troubles(tunnels: readonly Tunnel[]): string[] {
   })
 }
 
-function notReadyOf({ link, ownEndpoint }: AgentFacts, tunnels: TunnelCounts): string[] {
+function notReadyOf({ link, ownEndpoint, resources }: AgentFacts, tunnels: TunnelCounts): string[] {
   const notReady: string[] = []
+  if ('problem' in resources) notReady.push(`The agent is out of ${resources.name}.`)
   if (!hasSession(link.state)) notReady.push('There is no link to the service.')
   else if (link.state === 'suspect') notReady.push('The public address does not answer.')
   if (ownEndpoint && ownEndpoint.state !== 'online') notReady.push('The agent API is not online.')
@@ -208,6 +213,27 @@ function unverifiedOf({ link, ownEndpoint }: AgentFacts): string[] {
 
 function isUnverified({ state, reachable }: OwnEndpointStatus): boolean {
   return state === 'online' && reachable === 'unverified'
+}
+
+/** Told beside the tunnels' own troubles, by service. */
+function isUpstreamTrouble({ spec, status }: Tunnel): boolean {
+  const { state, lastError, upstream } = status
+  const problem = upstreamProblem(spec.forwardsTo, upstream)
+  return state === 'online' && problem !== undefined && problem.detail === lastError
+}
+
+/** What is said of services by what is wrong with them. */
+const UPSTREAM_SENTENCES: Partial<Record<Upstream, (services: string) => string>> = {
+  down: (services) => `no answer from ${services}: start what belongs there`,
+  slow: (services) => `visitors wait in vain for ${services}: look at what hangs there`,
+  garbage: (services) => `no valid HTTP from ${services}: check what runs there`,
+}
+
+function upstreamSentences(tunnels: readonly Tunnel[]): string[] {
+  return Object.entries(UPSTREAM_SENTENCES).flatMap(([upstream, sentence]) => {
+    const group = tunnels.filter(({ status }) => status.upstream === upstream)
+    return group.length > 0 ? [sentence(nameSome(group.map(({ spec }) => spec.forwardsTo)))] : []
+  })
 }
 
 function skewSentence(skewMs: number): string {

@@ -22,14 +22,16 @@ import { meaningOf, type Reach, reachProblem } from './probes/reach.ts'
 import type { SelfProbeOptions } from './probes/self-probe.ts'
 import { readServiceDate, type TimeSource } from './probes/service-date.ts'
 import { ServiceTime } from './probes/service-time.ts'
+import { ResourceWatch } from './resources.ts'
 import { SteadyClock, withShownTimes } from './steady-clock.ts'
 import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
 import { TunnelStore } from './tunnel-store.ts'
 import { type AcceptedTunnel, Tunnels } from './tunnels.ts'
 import { ForwardRules, type ForwardRulesOptions } from './upstreams/forward-rules.ts'
-import { UpstreamCheck } from './upstreams/upstream-check.ts'
+import { UpstreamCheck, type UpstreamHealth } from './upstreams/upstream-check.ts'
 import { UpstreamDialer } from './upstreams/upstream-dialer.ts'
+import { visitorReportsIn } from './upstreams/visitor-report.ts'
 
 export interface AgentOptions {
   /** Opened with TUNNEL_MIGRATIONS among its migrations. */
@@ -52,6 +54,8 @@ export interface AgentOptions {
   /** `allow` is AGENT_FORWARD_ALLOW. */
   readonly forward: ForwardRulesOptions
   readonly maxTunnels: number
+  /** How services are checked, and how long they may take to begin an answer. */
+  readonly upstream?: { readonly health: UpstreamHealth; readonly timeoutS: number | undefined }
   /** What becomes of policy actions that only the hosted service may know; refused elsewhere. */
   readonly unknownActions?: 'warn' | 'refuse'
   readonly version: string
@@ -80,6 +84,7 @@ export class Agent {
   /** For what is shown as a time but must not jump with the device's clock. */
   readonly #steady: SteadyClock
   readonly #serviceTime: ServiceTime
+  readonly #resources: ResourceWatch
   readonly #common: Pick<AgentOptions, 'clock' | 'log' | 'random'>
   readonly #kept: KeptValues
   readonly #policyChecker: PolicyChecker
@@ -108,6 +113,7 @@ export class Agent {
     this.#common = { clock, log: this.#log, ...(random && { random }) }
     this.#steady = new SteadyClock(clock)
     this.#serviceTime = new ServiceTime(clock)
+    this.#resources = new ResourceWatch({ now: () => clock.monotonic() })
     this.#startedAt = this.#steady.now()
     const everyMs = this.#timings.fileWatchMs
     const isHosted = serverAddrs.length === 0
@@ -132,12 +138,15 @@ export class Agent {
     this.#upstreams = new UpstreamCheck({
       lookupFor: (target) => this.#dialer.lookupFor(target),
       timings: this.#timings.upstream,
+      ...(options.upstream && { health: options.upstream.health }),
+      onExhausted: () => this.#resourcesChanged(this.#resources.exhausted()),
       onChange: () => this.#announce(),
       ...this.#common,
     })
     this.#echoes = new LinkEchoes({
       connector: options.connector,
       withinMs: this.#timings.probe.echoMs,
+      onNotice: (text) => this.#noticed(text),
       clock,
     })
     this.#link = this.#createLink()
@@ -217,6 +226,7 @@ export class Agent {
       damagedRows: this.#tunnels.damaged,
       ownEndpoint: this.#own && withShownTimes(this.#own.status, this.#steady),
       defaultPolicy: withShownTimes(this.#defaultPolicy.status, this.#steady),
+      resources: this.#resources.current,
       versions: { agent: version, node: process.version, sdk: connector.sdkVersion },
       clock: { now: clock.now(), skewMs: this.#serviceTime.skewMs },
     })
@@ -319,7 +329,7 @@ export class Agent {
   }
 
   #createTunnels(): Tunnels {
-    const { database, own, maxTunnels } = this.#options
+    const { database, own, maxTunnels, upstream } = this.#options
     return new Tunnels({
       store: new TunnelStore(database),
       session: () => this.#link.session,
@@ -334,6 +344,7 @@ export class Agent {
       ownDomain: own?.domain,
       urlOf: (domain) => this.#urlOf(domain),
       maxTunnels,
+      timeoutS: upstream?.timeoutS,
       timings: this.#timings,
       onChange: (url) => this.#tunnelChanged(url),
       ...this.#common,
@@ -348,13 +359,31 @@ export class Agent {
     return readServiceDate(this.#timeSources(), this.#stopping.signal)
   }
 
+  /** What visitors got, and what the tunnels' services did with them. */
+  #noticed(text: string): void {
+    const reports = visitorReportsIn(text)
+    if (reports.size === 0) return
+    this.#tunnels.visitorsGot(reports)
+    this.#announce()
+  }
+
+  #resourcesChanged(isNews: boolean): void {
+    if (!isNews) return
+    const { current } = this.#resources
+    if ('problem' in current) this.#log.warn({ detail: current.problem.detail }, 'out of resources')
+    else this.#log.info('enough resources again')
+    this.#announce()
+  }
+
   /** A clock that was set is told at once; the service says whether it is right now. */
   async #watchClock(): Promise<void> {
     const { signal } = this.#stopping
     while (!signal.aborted) {
       await this.#steady.sleep(this.#timings.fileWatchMs, signal).catch(() => {})
       const jumpMs = this.#steady.look()
-      if (jumpMs !== 0 && !signal.aborted) await this.#clockJumped(jumpMs)
+      if (signal.aborted) return
+      this.#resourcesChanged(this.#resources.look())
+      if (jumpMs !== 0) await this.#clockJumped(jumpMs)
     }
   }
 

@@ -27,6 +27,8 @@ export interface ConnectRequest {
   readonly onCommand: (command: ServiceCommand) => void
   /** Another process with the same identity was refused; `ip` is where it is. Must not throw. */
   readonly onDuplicate: (ip: string) => void
+  /** A text of the service that is no command, such as what visitors got. Must not throw. */
+  readonly onNotice?: (text: string) => void
 }
 
 /** What the service may ask of a session: to be built anew, or to be ended for good. */
@@ -55,6 +57,8 @@ export interface EndpointRequest {
   readonly forwardsTo: string
   /** Policy document, JSON text. */
   readonly policy: string | undefined
+  /** What the service keeps beside the endpoint. */
+  readonly metadata?: string | undefined
   /** The service closed this endpoint alone. Not called after `close()` or when the session is lost. */
   readonly onDropped: (problem: Problem) => void
 }

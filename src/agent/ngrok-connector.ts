@@ -89,6 +89,7 @@ export class NgrokConnector implements Connector {
       .handleUpdateCommand(({ version }) => {
         const ip = duplicateIn(version)
         if (ip !== undefined) request.onDuplicate(ip)
+        request.onNotice?.(version)
       })
     if (request.serverAddr !== undefined) builder.serverAddr(request.serverAddr)
     if (request.caCert !== undefined) builder.caCert(Buffer.from(request.caCert))
@@ -248,10 +249,17 @@ class NgrokSession implements Session {
     }
   }
 
-  #endpointOf({ domain, dialUrl, forwardsTo, policy }: EndpointRequest): Sdk.HttpListenerBuilder {
+  #endpointOf({
+    domain,
+    dialUrl,
+    forwardsTo,
+    policy,
+    metadata,
+  }: EndpointRequest): Sdk.HttpListenerBuilder {
     // Without a scheme the SDK answers every request 502; an unknown one ends the process.
     if (!/^(http:\/\/|unix:\/)/.test(dialUrl)) throw new Error(`cannot forward to ${dialUrl}`)
     const builder = this.#session.httpEndpoint().domain(domain).forwardsTo(forwardsTo)
+    if (metadata !== undefined) builder.metadata(metadata)
     return policy === undefined ? builder : builder.trafficPolicy(policy)
   }
 

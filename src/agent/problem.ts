@@ -12,6 +12,7 @@ export type Reason =
   | 'limit'
   | 'saturated'
   | 'upstream'
+  | 'resources'
   | 'storage'
   | 'internal'
 

@@ -71,6 +71,9 @@ export interface ProbeTimings {
 
 export interface UpstreamTimings {
   readonly intervalMs: number
+  /** Between two checks of a service that has been up for long. */
+  readonly maxIntervalMs: number
+  /** How long a service may take to connect, or to answer when it is asked. */
   readonly connectMs: number
 }
 
@@ -103,7 +106,7 @@ export const DEFAULT_TIMINGS: AgentTimings = {
     conflictRetryMs: 60_000,
   },
   probe: { intervalMs: 30_000, retryMs: 5_000, deadlineMs: 10_000, echoMs: 13_000 },
-  upstream: { intervalMs: 10_000, connectMs: 2_000 },
+  upstream: { intervalMs: 10_000, maxIntervalMs: 300_000, connectMs: 2_000 },
   fileWatchMs: 2_000,
   settleMs: 15_000,
   drainMs: 10_000,

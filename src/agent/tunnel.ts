@@ -3,7 +3,8 @@ import type { Reachable } from './probes/reach.ts'
 import type { Reason } from './problem.ts'
 import type { TunnelState } from './tunnel-state.ts'
 import { formatForwardTarget, parseForwardTarget } from './upstreams/forward-target.ts'
-import type { Upstream } from './upstreams/upstream-check.ts'
+import type { Upstream } from './upstreams/upstream-state.ts'
+import type { VisitorReport } from './upstreams/visitor-report.ts'
 
 export type JsonObject = Readonly<Record<string, unknown>>
 
@@ -72,6 +73,8 @@ export interface TunnelStatus {
   /** Whether the device reaches its own public domain; nobody tries each tunnel's. */
   readonly reachable: Reachable
   readonly upstream: Upstream
+  /** What visitors got, where the service tells it. */
+  readonly visitors?: VisitorReport | undefined
   readonly reason?: Reason
   readonly serviceCode?: string | undefined
   readonly remedy?: string

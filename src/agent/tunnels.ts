@@ -14,13 +14,15 @@ import { refusalAnswer } from './service-error.ts'
 import { shownStatus } from './shown-status.ts'
 import { type SteadyClock, withShownTimes } from './steady-clock.ts'
 import type { AgentTimings } from './timings.ts'
-import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
+import type { JsonObject, Tunnel, TunnelSpec, TunnelStatus } from './tunnel.ts'
 import type { DamagedRow, StoredTunnel, TunnelStore } from './tunnel-store.ts'
 import { TunnelSupervisor, type WantedEndpoint } from './tunnel-supervisor.ts'
 import type { ForwardRules } from './upstreams/forward-rules.ts'
 import { type ForwardTarget, parseForwardTarget } from './upstreams/forward-target.ts'
 import type { UpstreamCheck } from './upstreams/upstream-check.ts'
 import type { UpstreamDialer } from './upstreams/upstream-dialer.ts'
+import { upstreamProblem } from './upstreams/upstream-problem.ts'
+import { eventOf, timeoutNotice, type VisitorReport } from './upstreams/visitor-report.ts'
 
 export interface TunnelsOptions {
   readonly store: TunnelStore
@@ -38,6 +40,8 @@ export interface TunnelsOptions {
   /** Public URL of a domain that has not been online yet. */
   readonly urlOf: (domain: string) => string
   readonly maxTunnels: number
+  /** How long our gateway gives a service to begin an answer; undefined: as long as it does by itself. */
+  readonly timeoutS?: number | undefined
   readonly timings: Pick<AgentTimings, 'tunnel' | 'settleMs'>
   readonly random?: () => number
   readonly clock: Clock
@@ -58,6 +62,8 @@ interface Entry {
   stored: StoredTunnel
   readonly supervisor: TunnelSupervisor
   unwatch: () => void
+  /** Of the present session. */
+  visitors: VisitorReport | undefined
 }
 
 /**
@@ -84,6 +90,8 @@ export class Tunnels {
   /** Told in the status until a tunnel is created on the same domain, whose row takes the place. */
   #damaged: readonly DamagedRow[] = []
   #isStopping = false
+  /** The session that the reports of the entries came by. */
+  #toldBy: Session | undefined
 
   constructor(options: TunnelsOptions) {
     this.#options = options
@@ -159,7 +167,35 @@ export class Tunnels {
   }
 
   linkChanged(): void {
+    const session = this.#options.session()
+    // What visitors got there is no news of another session.
+    if (session !== this.#toldBy)
+      for (const entry of this.#entries.values()) entry.visitors = undefined
+    this.#toldBy = session
     for (const { supervisor } of this.#entries.values()) supervisor.linkChanged()
+  }
+
+  /** What visitors of some tunnels got, as the service tells it. */
+  visitorsGot(reports: ReadonlyMap<string, VisitorReport>): void {
+    for (const entry of this.#entries.values()) {
+      const report = reports.get(entry.stored.spec.domain)
+      if (!report) continue
+      this.#report(entry, report)
+      entry.visitors = report
+      this.#options.upstreams.told(entry.stored.spec.forwardsTo, eventOf(report))
+    }
+  }
+
+  /** Each change, once: a service that fails for a week must not fill the disk. */
+  #report(
+    { stored, visitors }: Entry,
+    { state, failed, abandoned, oldestWaitMs }: VisitorReport,
+  ): void {
+    if (state === visitors?.state) return
+    const { domain, forwardsTo } = stored.spec
+    const level = state === 'answered' ? 'info' : 'warn'
+    const facts = { domain, forwardsTo, failed, abandoned, oldestWaitMs }
+    this.#options.log[level](facts, `visitors: ${state}`)
   }
 
   /** Opens the tunnels without a policy of their own again, with the one that is in force now. */
@@ -240,7 +276,7 @@ export class Tunnels {
       onChange: () => onChange(supervisor.status.state === 'online' ? supervisor.url : undefined),
       ...(random && { random }),
     })
-    const entry: Entry = { stored, supervisor, unwatch: this.#watch(stored) }
+    const entry: Entry = { stored, supervisor, unwatch: this.#watch(stored), visitors: undefined }
     this.#entries.set(stored.id, entry)
     supervisor.start()
     return entry
@@ -271,7 +307,7 @@ export class Tunnels {
   }
 
   async #wanted({ spec }: StoredTunnel): Promise<WantedEndpoint> {
-    const { rules, dialer, defaultPolicy } = this.#options
+    const { rules, dialer, defaultPolicy, timeoutS } = this.#options
     const target = targetOf(spec)
     await rules.check(target).catch((error) => {
       throw new ProblemError({
@@ -286,6 +322,7 @@ export class Tunnels {
       dialUrl: await dialer.dialUrl(target),
       forwardsTo: spec.forwardsTo,
       policy: JSON.stringify(spec.policy ?? defaultPolicy()),
+      metadata: timeoutS === undefined ? undefined : timeoutNotice(timeoutS),
     }
   }
 
@@ -334,18 +371,27 @@ export class Tunnels {
     return undefined
   }
 
-  #view({ stored, supervisor }: Entry): Tunnel {
+  #view({ stored, supervisor, visitors }: Entry): Tunnel {
     const { linkStatus, reachable, steady, upstreams, urlOf } = this.#options
     const upstream = upstreams.stateOf(stored.spec.forwardsTo)
+    const status = shownStatus(withShownTimes(supervisor.status, steady), linkStatus(), upstream)
     return {
       ...stored,
       url: supervisor.url ?? urlOf(stored.spec.domain),
-      status: {
-        ...shownStatus(withShownTimes(supervisor.status, steady), linkStatus(), upstream),
-        reachable: reachable(),
-      },
+      status: { ...withUpstreamTrouble(status, stored.spec), reachable: reachable(), visitors },
     }
   }
+}
+
+/** A tunnel that is online has no trouble of its own: what its visitors suffer from is said. */
+function withUpstreamTrouble<T extends Pick<TunnelStatus, 'state' | 'reason' | 'upstream'>>(
+  status: T,
+  { forwardsTo }: TunnelSpec,
+): T & Pick<TunnelStatus, 'reason' | 'remedy' | 'lastError'> {
+  const problem = upstreamProblem(forwardsTo, status.upstream)
+  if (!problem || status.state !== 'online' || status.reason) return status
+  const { reason, remedy, detail } = problem
+  return { ...status, reason, remedy, lastError: detail }
 }
 
 function targetOf({ forwardsTo }: TunnelSpec): ForwardTarget {

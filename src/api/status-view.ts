@@ -82,6 +82,13 @@ export const StatusView = z.strictObject({
     problem: z.string().nullable(),
   }),
   storage: StorageView,
+  resources: z
+    .strictObject({
+      state: z.enum(['enough', 'descriptors', 'memory']),
+      last_error: z.string().nullable(),
+      remedy: z.string().nullable(),
+    })
+    .describe('what the process has none left of'),
   versions: z.strictObject({ agent: z.string(), node: z.string(), sdk: z.string() }),
   clock: z.strictObject({
     now: IsoTime,
@@ -114,6 +121,7 @@ export function statusView(status: AgentStatus, storage: StorageReport): StatusV
       problem: defaultPolicy.problem ?? null,
     },
     storage: storageView(storage),
+    resources: resourcesView(status.resources),
     versions: status.versions,
     clock: { now: isoTime(clock.now), skew_ms: clock.skewMs ?? null },
   }
@@ -153,5 +161,14 @@ function ownEndpointView(own: OwnEndpointStatus): StatusView['own_endpoint'] {
     last_error: own.lastError ?? null,
     reachable: own.reachable,
     last_probe_at: isoTimeOrNull(own.lastProbeAt),
+  }
+}
+
+function resourcesView(resources: AgentStatus['resources']): StatusView['resources'] {
+  const problem = 'problem' in resources ? resources.problem : undefined
+  return {
+    state: resources.name,
+    last_error: problem?.detail ?? null,
+    remedy: problem?.remedy ?? null,
   }
 }

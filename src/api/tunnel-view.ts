@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { type JsonObject, PolicyObject, type Tunnel } from '../agent/tunnel.ts'
+import type { VisitorReport } from '../agent/upstreams/visitor-report.ts'
 import { IsoTime, isoTime } from './iso-time.ts'
 import { problemFields, problemView } from './problem-view.ts'
 
@@ -29,7 +30,21 @@ export const TunnelStatusView = TunnelView.extend({
   since: IsoTime,
   ...problemFields,
   reachable: ReachableView,
-  upstream: z.enum(['up', 'down', 'unknown']),
+  upstream: z
+    .enum(['up', 'down', 'slow', 'garbage', 'unknown'])
+    .describe('how the service behind it does, by checks and by what visitors got'),
+  visitors: z
+    .strictObject({
+      state: z.enum(['answered', 'slow', 'garbage', 'unreachable']),
+      answered: z.number(),
+      abandoned: z.number(),
+      failed: z.number(),
+      oldest_wait_ms: z.number(),
+    })
+    .nullable()
+    .describe(
+      'what visitors got as of its last change, told by our gateway; null where nobody tells it',
+    ),
   created_at: IsoTime,
   updated_at: IsoTime,
 })
@@ -38,6 +53,11 @@ export type TunnelStatusView = z.infer<typeof TunnelStatusView>
 export function tunnelView({ url, spec }: Tunnel, policy: TunnelView['policy']): TunnelView {
   const { protocol, forwardsTo, domain } = spec
   return { url, protocol, forwards_to: forwardsTo, domain, policy }
+}
+
+function visitorsView(report: VisitorReport): TunnelStatusView['visitors'] {
+  const { state, answered, abandoned, failed, oldestWaitMs } = report
+  return { state, answered, abandoned, failed, oldest_wait_ms: oldestWaitMs }
 }
 
 export function tunnelStatusView(tunnel: Tunnel, inForce: JsonObject): TunnelStatusView {
@@ -51,6 +71,7 @@ export function tunnelStatusView(tunnel: Tunnel, inForce: JsonObject): TunnelSta
     ...problemView(status),
     reachable: status.reachable,
     upstream: status.upstream,
+    visitors: status.visitors ? visitorsView(status.visitors) : null,
     created_at: isoTime(tunnel.createdAt),
     updated_at: isoTime(tunnel.updatedAt),
   }

@@ -45,6 +45,7 @@ function conclude(change: Partial<AgentFacts> = {}) {
     damagedRows: [],
     ownEndpoint: undefined,
     defaultPolicy: { source: 'file', loadedAt: 0 },
+    resources: { name: 'enough' },
     versions: { agent: '1', node: '20', sdk: '1' },
     clock: { now: NOW, skewMs: undefined },
     ...change,
@@ -223,6 +224,24 @@ it.each([
   [-86_400_000, "no tunnels; the clock is 24 h behind the service's: set it"],
 ])('tells of a clock that is %i ms off', (skewMs, verdict) => {
   expect(conclude({ clock: { now: NOW, skewMs } }).verdict).toBe(verdict)
+})
+
+it('says what services do to visitors, and what the process has none left of', () => {
+  const problem = { reason: 'resources', detail: 'd', remedy: 'Do it.', permanent: false } as const
+  expect(
+    conclude({
+      tunnels: [tunnel({ upstream: 'slow' }), tunnel({ upstream: 'garbage' }), tunnel()],
+      resources: { name: 'descriptors', problem },
+    }),
+  ).toMatchObject({
+    verdict:
+      'all 3 tunnels online; out of descriptors: d. Do it.; ' +
+      'visitors wait in vain for localhost:1: look at what hangs there; ' +
+      'no valid HTTP from localhost:2: check what runs there',
+    healthy: false,
+    ready: false,
+    notReady: ['The agent is out of descriptors.'],
+  })
 })
 
 describe('an address that only this device does not reach', () => {

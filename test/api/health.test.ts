@@ -85,6 +85,7 @@ describe('/status', () => {
         last_backup_at: null,
         put_aside: [],
       },
+      resources: { state: 'enough', last_error: null, remedy: null },
       versions: { agent: '0.0.0-test', node: process.version, sdk: 'fake' },
       clock: { now: TIME, skew_ms: null },
     })

@@ -101,6 +101,7 @@ describe('GET /tunnels', () => {
         service_code: null,
         next_retry_at: null,
         reachable: 'unknown',
+        visitors: null,
         upstream: expect.stringMatching(/^(up|down|unknown)$/),
         created_at: new Date(tunnel?.createdAt ?? 0).toISOString(),
         updated_at: new Date(tunnel?.updatedAt ?? 0).toISOString(),

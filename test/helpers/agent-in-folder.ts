@@ -33,7 +33,7 @@ export const FAST_TIMINGS: AgentTimings = {
     conflictRetryMs: 600,
   },
   probe: { intervalMs: 300, retryMs: 50, deadlineMs: 500, echoMs: 1_500 },
-  upstream: { intervalMs: 100, connectMs: 200 },
+  upstream: { intervalMs: 100, maxIntervalMs: 200, connectMs: 200 },
   fileWatchMs: 20,
   settleMs: 2_000,
   drainMs: 500,

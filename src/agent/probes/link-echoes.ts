@@ -25,6 +25,8 @@ export interface LinkEchoesOptions {
   readonly clock: Clock
   /** How long an echo may take: the pause between two heartbeats and a slow way there and back. */
   readonly withinMs: number
+  /** What the service tells on any of the sessions beside commands. */
+  readonly onNotice?: (text: string) => void
 }
 
 /** A connector that remembers of each of its sessions when it answered. */
@@ -41,10 +43,11 @@ export class LinkEchoes implements Connector {
   }
 
   async connect(request: ConnectRequest): Promise<Session> {
-    const { connector, clock } = this.#options
+    const { connector, clock, onNotice } = this.#options
     const echo: Echo = { sentAt: Number.NEGATIVE_INFINITY, heard: new AutoResetEvent() }
     const session = await connector.connect({
       ...request,
+      ...(onNotice && { onNotice }),
       onHeartbeat: (latencyMs) => {
         echo.sentAt = clock.monotonic() - latencyMs - ROUNDING_MS
         echo.heard.set()

@@ -1,26 +1,38 @@
-import { createConnection, type LookupFunction } from 'node:net'
+import type { LookupFunction } from 'node:net'
 import { AutoResetEvent } from '../../base/auto-reset-event.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Semaphore } from '../../base/semaphore.ts'
 import type { UpstreamTimings } from '../timings.ts'
 import type { ForwardTarget } from './forward-target.ts'
+import { askUpstream } from './upstream-ask.ts'
+import { nextUpstream, type Upstream, type UpstreamEvent } from './upstream-state.ts'
 
-/** Whether the local service takes connections; `unknown` until it was tried often enough. */
-export type Upstream = 'up' | 'down' | 'unknown'
+export type { Upstream } from './upstream-state.ts'
+
+/** `off`: never asked. `tcp`: whether they take a connection. A path: whether it answers below 500. */
+export type UpstreamHealth = 'off' | 'tcp' | `/${string}`
 
 /** Failures in a row that make a service down; one success makes it up. */
 const FAILURES_TO_DOWN = 2
 const CHECKS_AT_ONCE = 16
+/** The second failure, which decides, comes after a fifth of the pause. */
+const RETRY_PARTS = 5
+/** Services that are due within a tenth of the pause are tried together: one wake-up for all. */
+const ROUND_PARTS = 10
+/** For as many pauses what visitors got is believed before the service is asked itself. */
+const BELIEVED_PAUSES = 3
 
 export interface UpstreamCheckOptions {
   readonly timings: UpstreamTimings
   readonly clock: Clock
+  readonly health?: UpstreamHealth
   /** How names of a target are looked up; unset: as the system does it. */
   readonly lookupFor?: (target: ForwardTarget) => LookupFunction | undefined
-  /** Whether the target takes a TCP connection. */
-  readonly connects?: typeof takesConnection
-  /** Called after a service became up or down. */
+  readonly ask?: typeof askUpstream
+  /** Called after the state of a service changed. */
   readonly onChange: () => void
+  /** This process has no descriptors or memory left to ask with. */
+  readonly onExhausted?: () => void
 }
 
 interface Watched {
@@ -28,11 +40,20 @@ interface Watched {
   watchers: number
   failures: number
   state: Upstream
+  /** Grows while it is up. */
+  pauseMs: number
+  /** Monotonic. */
+  dueAt: number
+  isUnderWay: boolean
 }
 
-/** Tries the local services of all tunnels, each service once per round however many use it. */
+/**
+ * Tries the local services of all tunnels, each service once however many use it, and less and less
+ * often while it is well. What visitors get counts for more than a connection that it takes.
+ */
 export class UpstreamCheck {
   readonly #options: UpstreamCheckOptions
+  readonly #health: UpstreamHealth
   readonly #watched = new Map<string, Watched>()
   readonly #semaphore = new Semaphore(CHECKS_AT_ONCE)
   readonly #wakeUp = new AutoResetEvent()
@@ -41,10 +62,11 @@ export class UpstreamCheck {
 
   constructor(options: UpstreamCheckOptions) {
     this.#options = options
+    this.#health = options.health ?? 'tcp'
   }
 
   start(): void {
-    this.#running ??= this.#run()
+    if (this.#health !== 'off') this.#running ??= this.#run()
   }
 
   async stop(): Promise<void> {
@@ -55,12 +77,20 @@ export class UpstreamCheck {
 
   /** Adds a target under its normal form and tries it at once; returns how to let go of it. */
   watch(key: string, target: ForwardTarget): () => void {
-    const known = this.#watched.get(key)
-    const watched: Watched = known ?? { target, watchers: 0, failures: 0, state: 'unknown' }
+    const { clock, timings } = this.#options
+    const watched: Watched = this.#watched.get(key) ?? {
+      target,
+      watchers: 0,
+      failures: 0,
+      state: 'unknown',
+      pauseMs: timings.intervalMs,
+      dueAt: clock.monotonic(),
+      isUnderWay: false,
+    }
     watched.watchers += 1
-    if (!known) {
+    if (!this.#watched.has(key)) {
       this.#watched.set(key, watched)
-      if (this.#running) void this.#check(watched)
+      this.#wakeUp.set()
     }
     return () => {
       watched.watchers -= 1
@@ -72,43 +102,79 @@ export class UpstreamCheck {
     return this.#watched.get(key)?.state ?? 'unknown'
   }
 
+  /** What visitors got of a service; `failed`: it takes no connection, which is tried at once. */
+  told(key: string, event: UpstreamEvent): void {
+    const { clock, timings } = this.#options
+    const watched = this.#watched.get(key)
+    if (!watched || this.#isStopped) return
+    const now = clock.monotonic()
+    if (event === 'failed' && this.#health !== 'off') {
+      watched.dueAt = now
+    } else {
+      watched.pauseMs = timings.intervalMs
+      watched.dueAt = now + timings.intervalMs * BELIEVED_PAUSES
+      this.#become(watched, event)
+    }
+    this.#wakeUp.set()
+  }
+
   async #run(): Promise<void> {
     const { clock, timings } = this.#options
+    const roundMs = timings.intervalMs / ROUND_PARTS
     while (!this.#isStopped) {
-      await Promise.all([...this.#watched.values()].map((watched) => this.#check(watched)))
-      if (!this.#isStopped) await this.#wakeUp.wait(clock, timings.intervalMs)
+      const now = clock.monotonic()
+      for (const watched of this.#watched.values()) {
+        if (watched.dueAt <= now && !watched.isUnderWay) void this.#check(watched)
+      }
+      const idle = [...this.#watched.values()].filter(({ isUnderWay }) => !isUnderWay)
+      const dueAt = Math.min(...idle.map((watched) => watched.dueAt))
+      const waitMs = Math.max(roundMs, dueAt - now)
+      await this.#wakeUp.wait(clock, Number.isFinite(waitMs) ? waitMs : undefined)
     }
   }
 
   async #check(watched: Watched): Promise<void> {
-    const { timings, connects = takesConnection, lookupFor, onChange } = this.#options
+    const { timings, clock, ask = askUpstream, lookupFor, onExhausted } = this.#options
     const { target } = watched
-    const isUp = await this.#semaphore.run(async () => {
-      return !this.#isStopped && (await connects(target, timings.connectMs, lookupFor?.(target)))
+    watched.isUnderWay = true
+    const answer = await this.#semaphore.run(async () => {
+      if (this.#isStopped) return undefined
+      const http = this.#questionFor(watched)
+      return ask({ target, http, withinMs: timings.connectMs, lookup: lookupFor?.(target) })
     })
-    if (this.#isStopped) return
-    const before = watched.state
-    watched.failures = isUp ? 0 : watched.failures + 1
-    if (isUp) watched.state = 'up'
-    else if (watched.failures >= FAILURES_TO_DOWN) watched.state = 'down'
-    if (watched.state !== before) onChange()
+    watched.isUnderWay = false
+    if (this.#isStopped || answer === undefined) return
+    if (answer === 'exhausted') onExhausted?.()
+    else this.#note(watched, answer)
+    watched.dueAt = clock.monotonic() + this.#pauseOf(watched)
+    this.#wakeUp.set()
   }
-}
 
-function takesConnection(
-  { host, port }: ForwardTarget,
-  withinMs: number,
-  lookup?: LookupFunction,
-): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = createConnection({ host, port, ...(lookup && { lookup }) })
-    const settle = (isUp: boolean) => {
-      clearTimeout(timer)
-      socket.destroy()
-      resolve(isUp)
-    }
-    const timer = setTimeout(() => settle(false), withinMs)
-    socket.once('connect', () => settle(true))
-    socket.on('error', () => settle(false))
-  })
+  /** A service that visitors got nothing sensible from is asked as they do. */
+  #questionFor({ state }: Watched): { method: 'GET' | 'HEAD'; path: string } | undefined {
+    if (this.#health.startsWith('/')) return { method: 'GET', path: this.#health }
+    const isDoubted = state === 'slow' || state === 'garbage'
+    return isDoubted ? { method: 'HEAD', path: '/' } : undefined
+  }
+
+  #note(watched: Watched, event: UpstreamEvent): void {
+    watched.failures = event === 'failed' ? watched.failures + 1 : 0
+    if (event === 'failed' && watched.failures < FAILURES_TO_DOWN) return
+    this.#become(watched, event)
+  }
+
+  #become(watched: Watched, event: UpstreamEvent): void {
+    const before = watched.state
+    watched.state = nextUpstream(before, event)
+    if (watched.state !== before) this.#options.onChange()
+  }
+
+  #pauseOf(watched: Watched): number {
+    const { intervalMs, maxIntervalMs } = this.#options.timings
+    if (watched.failures > 0 && watched.state !== 'down') return intervalMs / RETRY_PARTS
+    const pauseMs = watched.pauseMs
+    const isUp = watched.state === 'up'
+    watched.pauseMs = isUp ? Math.min(pauseMs * 2, maxIntervalMs) : intervalMs
+    return isUp ? pauseMs : intervalMs
+  }
 }

@@ -56,6 +56,8 @@ export interface ForwardOptions {
 /** 1xx responses to one request: nobody holds them back while a client does not read. */
 const MAX_INTERIMS = 32
 
+const VERSION = Buffer.from('HTTP/')
+
 /** Methods that may be repeated (RFC 9110 9.2.2). */
 const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
 
@@ -213,6 +215,9 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     const end = scanner.scan(chunk, from)
     this.#owed += (end === -1 ? chunk.length : end) - from
     if (end === -1) {
+      // A service that speaks first, and no HTTP, waits for an answer in its turn.
+      const isFirst = this.#received === chunk.length && from === 0
+      if (isFirst && !beginsLikeHttp(chunk)) throw new HttpSyntaxError('no status line')
       this.onRoom()
       return chunk.length
     }
@@ -288,4 +293,9 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     this.abort()
     this.#owner.onFailure(failure)
   }
+}
+
+function beginsLikeHttp(chunk: Buffer): boolean {
+  const length = Math.min(chunk.length, VERSION.length)
+  return chunk.compare(VERSION, 0, length, 0, length) === 0
 }

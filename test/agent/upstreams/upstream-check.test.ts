@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import type { UpstreamAnswer } from '../../../src/agent/upstreams/upstream-ask.ts'
 import {
   UpstreamCheck,
   type UpstreamCheckOptions,
@@ -13,15 +14,17 @@ const TARGET = { host: 'localhost', port: 1 }
 
 function setUp(options: Partial<UpstreamCheckOptions> = {}) {
   const clock = new ManualClock()
-  let isUp = true
+  let answer: UpstreamAnswer = 'connected'
   let checks = 0
+  const asked: (string | undefined)[] = []
   let changes = 0
   const upstreams = new UpstreamCheck({
-    timings: { intervalMs: 10_000, connectMs: 100 },
+    timings: { intervalMs: 10_000, maxIntervalMs: 300_000, connectMs: 100 },
     clock,
-    connects: async () => {
+    ask: async ({ http }) => {
       checks += 1
-      return isUp
+      asked.push(http && `${http.method} ${http.path}`)
+      return answer
     },
     onChange: () => {
       changes += 1
@@ -34,8 +37,12 @@ function setUp(options: Partial<UpstreamCheckOptions> = {}) {
     upstreams,
     checks: () => checks,
     changes: () => changes,
-    setUp: (next: boolean) => {
-      isUp = next
+    asked,
+    setUp: (isUp: boolean) => {
+      answer = isUp ? 'connected' : 'failed'
+    },
+    setAnswer: (next: UpstreamAnswer) => {
+      answer = next
     },
     start: async () => {
       upstreams.start()
@@ -47,8 +54,8 @@ function setUp(options: Partial<UpstreamCheckOptions> = {}) {
 describe('UpstreamCheck', () => {
   it('begins no check after a stop, however many wait', async () => {
     const tried: (() => void)[] = []
-    const connects = () => new Promise<boolean>((resolve) => tried.push(() => resolve(false)))
-    const { upstreams, start } = setUp({ connects })
+    const ask = () => new Promise<UpstreamAnswer>((resolve) => tried.push(() => resolve('failed')))
+    const { upstreams, start } = setUp({ ask })
     for (let n = 0; n < 100; n += 1) upstreams.watch(`s${n}`, TARGET)
     await start()
     const underWay = tried.length
@@ -112,18 +119,126 @@ describe('UpstreamCheck', () => {
     let open = 0
     let most = 0
     const { upstreams, start } = setUp({
-      connects: async () => {
+      ask: async () => {
         open += 1
         most = Math.max(most, open)
         await new Promise((resolve) => setImmediate(resolve))
         open -= 1
-        return true
+        return 'connected'
       },
     })
     for (let port = 1; port <= 100; port += 1) upstreams.watch(`a:${port}`, { host: 'a', port })
     await start()
     await eventually(() => expect(upstreams.stateOf('a:100')).toBe('up'))
     expect(most).toBe(16)
+  })
+
+  it('asks a service less and less often while it is up, and soon again when it is not', async () => {
+    const { upstreams, clock, start, checks, setUp: set } = setUp()
+    upstreams.watch('a', TARGET)
+    await start()
+    await clock.advance(3_600_000)
+    // 10, 20, 40 … 300 s, then every 300 s.
+    expect(checks()).toBeGreaterThanOrEqual(14)
+    expect(checks()).toBeLessThanOrEqual(18)
+    set(false)
+    await clock.advance(302_000)
+    expect(upstreams.stateOf('a')).toBe('down')
+    const before = checks()
+    await clock.advance(60_000)
+    expect(checks() - before).toBe(6)
+  })
+
+  it('wakes up once for many services', async () => {
+    const { upstreams, clock, start, checks } = setUp()
+    for (let n = 0; n < 200; n += 1) upstreams.watch(`s${n}`, TARGET)
+    await start()
+    const first = checks()
+    expect(first).toBe(200)
+    await clock.advance(9_999)
+    expect([checks(), clock.sleeping]).toEqual([200, 1])
+  })
+
+  it('never asks a service that is not to be asked', async () => {
+    const { upstreams, clock, start, checks } = setUp({ health: 'off' })
+    upstreams.watch('a', TARGET)
+    await start()
+    upstreams.told('a', 'failed')
+    await clock.advance(600_000)
+    expect([checks(), upstreams.stateOf('a')]).toEqual([0, 'down'])
+    upstreams.told('a', 'answered')
+    expect(upstreams.stateOf('a')).toBe('up')
+  })
+
+  it('asks for the path that has to answer', async () => {
+    const { upstreams, start, asked } = setUp({ health: '/healthz' })
+    upstreams.watch('a', TARGET)
+    await start()
+    expect(asked).toEqual(['GET /healthz'])
+  })
+
+  describe('told what visitors got', () => {
+    it.each([
+      ['garbled', 'garbage'],
+      ['hung', 'slow'],
+    ] as const)('believes it over a connection: %s', async (event, state) => {
+      const { upstreams, clock, start, asked } = setUp()
+      upstreams.watch('a', TARGET)
+      await start()
+      upstreams.told('a', event)
+      expect(upstreams.stateOf('a')).toBe(state)
+      await clock.advance(29_000)
+      expect([asked, upstreams.stateOf('a')]).toEqual([[undefined], state])
+      await clock.advance(2_000)
+      expect([asked[1], upstreams.stateOf('a')]).toEqual(['HEAD /', state])
+    })
+
+    it('takes it back when the service answers, or visitors get answers', async () => {
+      const { upstreams, clock, start, setAnswer } = setUp()
+      upstreams.watch('a', TARGET)
+      upstreams.watch('b', TARGET)
+      await start()
+      for (const key of ['a', 'b']) upstreams.told(key, 'garbled')
+      upstreams.told('b', 'answered')
+      expect(upstreams.stateOf('b')).toBe('up')
+      setAnswer('answered')
+      await clock.advance(31_000)
+      expect(upstreams.stateOf('a')).toBe('up')
+    })
+
+    it('looks itself, at once, when they could not connect', async () => {
+      const { upstreams, clock, start, setUp: set } = setUp()
+      upstreams.watch('a', TARGET)
+      await start()
+      await clock.advance(1_000_000)
+      set(false)
+      upstreams.told('a', 'failed')
+      await clock.advance(0)
+      await clock.advance(3_000)
+      expect(upstreams.stateOf('a')).toBe('down')
+    })
+
+    it('knows nothing of a service that no tunnel has', async () => {
+      const { upstreams, start } = setUp()
+      await start()
+      upstreams.told('a', 'garbled')
+      expect(upstreams.stateOf('a')).toBe('unknown')
+    })
+  })
+
+  it('does not blame a service that it has no descriptor to ask with', async () => {
+    let exhausted = 0
+    const { upstreams, clock, start, setAnswer } = setUp({
+      onExhausted: () => {
+        exhausted += 1
+      },
+    })
+    upstreams.watch('a', TARGET)
+    await start()
+    setAnswer('exhausted')
+    await clock.advance(60_000)
+    expect(upstreams.stateOf('a')).toBe('up')
+    expect(exhausted).toBeGreaterThan(1)
   })
 
   it('stops, and leaves no sleeper', async () => {
@@ -140,7 +255,7 @@ describe('UpstreamCheck', () => {
     onTestFinished(() => void server.close())
     const { port } = server.address() as AddressInfo
     const upstreams = new UpstreamCheck({
-      timings: { intervalMs: 20, connectMs: 500 },
+      timings: { intervalMs: 20, maxIntervalMs: 40, connectMs: 500 },
       clock: systemClock,
       onChange: () => {},
     })

@@ -157,7 +157,7 @@ describe('UpstreamDialer', () => {
     const { port, sockets } = await serve('127.0.0.1', (socket) => socket.resume())
     const { leads, dialer } = startDialer()
     const upstreams = new UpstreamCheck({
-      timings: { intervalMs: 5, connectMs: 5_000 },
+      timings: { intervalMs: 5, maxIntervalMs: 5, connectMs: 5_000 },
       clock: systemClock,
       lookupFor: (target) => dialer.lookupFor(target),
       onChange: () => {},

@@ -1,0 +1,122 @@
+import { readdirSync, readFileSync } from 'node:fs'
+import { getHeapStatistics } from 'node:v8'
+import type { Problem } from './problem.ts'
+
+/** What the process has too little of to serve visitors. */
+export type Shortage = 'descriptors' | 'memory'
+
+/** `enough`, or what there is none left of. */
+export type Resources =
+  | { readonly name: 'enough' }
+  | { readonly name: Shortage; readonly problem: Problem }
+
+const REMEDIES: Record<Shortage, string> = {
+  descriptors:
+    'Raise the limit of open files (LimitNOFILE= in the unit), or find out who holds so many connections.',
+  memory: 'Free memory on the device, or raise MemoryMax= of the unit; then restart the agent.',
+}
+
+/** What one look at the process has shown. */
+export interface Usage {
+  /** Undefined: there was none left to look with. */
+  readonly descriptors: number | undefined
+  readonly maxDescriptors: number
+  /** Bytes that the process may still take. */
+  readonly freeMemory: number
+  readonly heapUsed: number
+  readonly maxHeap: number
+}
+
+/** A visitor takes two descriptors, one on each side. */
+const FREE_DESCRIPTORS = 8
+const FREE_MEMORY = 16 * 1_048_576
+const FULL_HEAP = 0.95
+
+/** One short moment without is told for as long: it fails whoever comes meanwhile. */
+const HELD_MS = 15_000
+
+/** Draws the conclusion from one look. */
+export function judgeUsage(usage: Usage): Resources {
+  const { descriptors, maxDescriptors, freeMemory, heapUsed, maxHeap } = usage
+  if (descriptors === undefined || descriptors > maxDescriptors - FREE_DESCRIPTORS) {
+    return shortOf(
+      'descriptors',
+      `${descriptors ?? 'all'} of ${maxDescriptors} open files are in use`,
+    )
+  }
+  const freeMb = Math.round(freeMemory / 1_048_576)
+  if (freeMemory < FREE_MEMORY) return shortOf('memory', `${freeMb} MB of memory are left`)
+  if (heapUsed < maxHeap * FULL_HEAP) return { name: 'enough' }
+  return shortOf('memory', `the heap of ${Math.round(maxHeap / 1_048_576)} MB is full`)
+}
+
+function shortOf(name: Shortage, detail: string): Resources {
+  const remedy = REMEDIES[name]
+  return { name, problem: { reason: 'resources', detail, remedy, permanent: false } }
+}
+
+/** Looks at this process. */
+export function readUsage(): Usage {
+  const { used_heap_size: heapUsed, heap_size_limit: maxHeap } = getHeapStatistics()
+  const freeMemory = process.availableMemory?.() ?? Number.POSITIVE_INFINITY
+  return { ...readDescriptors(), freeMemory, heapUsed, maxHeap }
+}
+
+function readDescriptors(): Pick<Usage, 'descriptors' | 'maxDescriptors'> {
+  try {
+    // One of them is the folder itself.
+    const descriptors = readdirSync('/proc/self/fd').length - 1
+    const [, soft] =
+      /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
+    lastMax = soft === undefined ? Number.POSITIVE_INFINITY : Number(soft)
+    return { descriptors, maxDescriptors: lastMax }
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    const isOut = code === 'EMFILE' || code === 'ENFILE'
+    // Elsewhere than on Linux there is nothing to count.
+    return { descriptors: isOut ? undefined : 0, maxDescriptors: lastMax }
+  }
+}
+
+let lastMax = Number.POSITIVE_INFINITY
+
+export interface ResourceWatchOptions {
+  readonly read?: () => Usage
+  /** Monotonic, ms. */
+  readonly now: () => number
+}
+
+/** What the process is short of, or was a moment ago. */
+export class ResourceWatch {
+  readonly #options: ResourceWatchOptions
+  #current: Resources = { name: 'enough' }
+  #seenAt = 0
+
+  constructor(options: ResourceWatchOptions) {
+    this.#options = options
+  }
+
+  get current(): Resources {
+    return this.#current
+  }
+
+  /** Looks; true when it is another state than before. */
+  look(): boolean {
+    const { read = readUsage, now } = this.#options
+    return this.#note(judgeUsage(read()), now())
+  }
+
+  /** A connection could not be made for want of a descriptor. */
+  exhausted(): boolean {
+    const { read = readUsage, now } = this.#options
+    return this.#note(judgeUsage({ ...read(), descriptors: undefined }), now())
+  }
+
+  #note(seen: Resources, now: number): boolean {
+    const before = this.#current.name
+    if (seen.name !== 'enough') this.#seenAt = now
+    else if (before !== 'enough' && now - this.#seenAt < HELD_MS) return false
+    this.#current = seen
+    return seen.name !== before
+  }
+}

@@ -1,0 +1,23 @@
+/**
+ * How the local service behind a tunnel does. `slow`: it takes connections and does not answer in
+ * time; that may be its nature, so it is never called down. `garbage`: what it answers is no HTTP.
+ */
+export type Upstream = 'unknown' | 'up' | 'slow' | 'garbage' | 'down'
+
+/** `connected`: it took a connection, which says nothing about what it answers. */
+export type UpstreamEvent = 'connected' | 'answered' | 'hung' | 'garbled' | 'failed'
+
+const SEEN = { answered: 'up', hung: 'slow', garbled: 'garbage', failed: 'down' } as const
+
+const NEXT: Record<Upstream, Partial<Record<UpstreamEvent, Upstream>>> = {
+  unknown: { ...SEEN, connected: 'up' },
+  up: SEEN,
+  slow: SEEN,
+  garbage: SEEN,
+  down: { ...SEEN, connected: 'up' },
+}
+
+/** The state after an event; an event that means nothing in a state changes nothing. */
+export function nextUpstream(state: Upstream, event: UpstreamEvent): Upstream {
+  return NEXT[state][event] ?? state
+}
