@@ -53,7 +53,8 @@ export class ProxyStream implements StreamHandler {
   /** The exchange that has it. */
   user: StreamWaiter | undefined
   readonly #owner: ProxyStreamOwner
-  #state: ProxyStreamState = 'busy'
+  /** Nobody's until an exchange takes it: the frame that opens it may end the session. */
+  #state: ProxyStreamState = 'closed'
   #isReused = false
   #isSwitched = false
   #idleSince = 0

@@ -1,4 +1,3 @@
-import { MuxadoError } from '../../muxado/error-code.ts'
 import { openTyped } from '../../muxado/typed-session.ts'
 import type { BufferAccount } from './buffer-account.ts'
 import {
@@ -112,19 +111,15 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     for (const stream of this.#busy) stream.cut()
   }
 
-  /** Opens a stream without waiting for a slot; undefined when there is none, or no session. */
+  /** See `SlotUser`. */
   open(clientAddr: string): ProxyStream | undefined {
-    try {
-      const header = this.#proxyHeader(clientAddr)
-      const stream = new ProxyStream(this, (handler) =>
-        openTyped(this.#slots.session, PROXY_STREAM_TYPE, handler, header),
-      )
-      this.#busy.add(stream)
-      return stream
-    } catch (error) {
-      if (error instanceof MuxadoError) return undefined
-      throw error
-    }
+    const header = this.#proxyHeader(clientAddr)
+    const stream = new ProxyStream(this, (handler) =>
+      openTyped(this.#slots.session, PROXY_STREAM_TYPE, handler, header),
+    )
+    if (stream.stream.isClosed) return undefined
+    this.#busy.add(stream)
+    return stream
   }
 
   takeIdle(): ProxyStream | undefined {
