@@ -31,7 +31,6 @@ export class BufferAccount {
   /** Those that hold something, of the whole tree. */
   readonly #claims: Set<BufferClaim>
   #bytes = 0
-  #isShedding = false
 
   constructor(limitBytes = DEFAULT_BUFFER_BYTES, parent?: BufferAccount) {
     this.#limitBytes = limitBytes
@@ -85,13 +84,12 @@ export class BufferAccount {
   }
 
   #shed(now: number): void {
-    if (this.#isShedding) return
-    this.#isShedding = true
     const claims = [...this.#claims].filter((claim) => claim.account.isPartOf(this))
     // Sockets take bytes without a word.
     for (const claim of claims) claim.recount(now)
     if (this.#bytes > this.#limitBytes) {
       const byWorth = claims
+        .filter(({ isEmpty }) => !isEmpty)
         .map((claim) => ({ claim, isYoung: claim.since > now - YOUNG_MS, worth: claim.worth }))
         .sort((a, b) => Number(a.isYoung) - Number(b.isYoung) || a.worth - b.worth)
       for (const { claim } of byWorth) {
@@ -99,7 +97,6 @@ export class BufferAccount {
         claim.end()
       }
     }
-    this.#isShedding = false
   }
 
   get #root(): BufferAccount {
@@ -135,7 +132,7 @@ export class BufferClaim {
 
   /** Bytes moved for each byte held. */
   get worth(): number {
-    return this.#holder.movedBytes / Math.max(1, this.#bytes)
+    return this.#holder.movedBytes / this.#bytes
   }
 
   /** Counts what the holder has now, and sees to it that it is not too much. */
@@ -162,7 +159,6 @@ export class BufferClaim {
   /** What it holds belongs on another account from now on. */
   moveTo(account: BufferAccount, now: number): void {
     const before = this.#account
-    if (account === before) return
     this.#account = account
     if (this.#bytes === 0) return
     before.add(-this.#bytes)

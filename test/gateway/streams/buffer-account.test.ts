@@ -10,13 +10,24 @@ const LIMIT = 1_200
 const OLD = 10_000
 
 class Holder implements BufferHolder {
-  heldBytes = 0
   movedBytes = 0
   isEnded = false
+  /** How often somebody looked at what it holds. */
+  looks = 0
+  #heldBytes = 0
   readonly claim: BufferClaim
 
   constructor(account: BufferAccount) {
     this.claim = new BufferClaim(this, account)
+  }
+
+  get heldBytes(): number {
+    this.looks += 1
+    return this.#heldBytes
+  }
+
+  set heldBytes(bytes: number) {
+    this.#heldBytes = bytes
   }
 
   hold(bytes: number, now = 0): this {
@@ -49,6 +60,118 @@ describe('BufferAccount', () => {
       false,
     ])
     expect(gateway.bytes).toBe(390 + 390 + 31)
+  })
+
+  it.each([
+    [
+      'that have moved least',
+      [
+        [200, 70],
+        [200, 10],
+        [200, 50],
+      ],
+      [1, 2],
+    ],
+    [
+      'that hold most for what they have moved',
+      [
+        [150, 9],
+        [300, 9],
+        [150, 9],
+      ],
+      [1],
+    ],
+    [
+      'that pay least, and not those that hold most',
+      [
+        [300, 900],
+        [150, 9],
+        [150, 9],
+      ],
+      [1, 2],
+    ],
+  ] as const)('ends those first %s', (_who, holds, ended) => {
+    const gateway = new BufferAccount(600)
+    const holders = holds.map(([held, movedBytes]) => {
+      const holder = new Holder(gateway)
+      holder.movedBytes = movedBytes
+      return holder.hold(held)
+    })
+    const last = new Holder(gateway)
+    last.movedBytes = 1_000_000
+    last.hold(126, OLD)
+    expect(holders.flatMap(({ isEnded }, at) => (isEnded ? [at] : []))).toEqual(ended)
+    expect(last.isEnded).toBe(false)
+  })
+
+  it('goes down to seven eighths of its limit, no further', () => {
+    const gateway = new BufferAccount(800)
+    const [first, second, third] = [101, 100, 600].map((bytes) => new Holder(gateway).hold(bytes))
+    expect([first, second, third].map((holder) => holder?.isEnded)).toEqual([true, false, false])
+    expect(gateway.bytes).toBe(700)
+  })
+
+  it('ends nobody at its limit, nor looks at the others', () => {
+    const gateway = new BufferAccount(LIMIT)
+    const other = new Holder(gateway).hold(LIMIT - 1)
+    const { looks } = other
+    new Holder(gateway).hold(1)
+    expect([other.looks, other.isEnded, gateway.bytes]).toEqual([looks, false, LIMIT])
+  })
+
+  it('ends nobody when it comes down to its limit by looking', () => {
+    const gateway = new BufferAccount(LIMIT)
+    const relieved = new Holder(gateway).hold(LIMIT)
+    relieved.heldBytes = 200
+    const other = new Holder(gateway).hold(1_000, OLD)
+    expect([relieved.isEnded, other.isEnded, gateway.bytes]).toEqual([false, false, LIMIT])
+  })
+
+  it('ends nobody who holds nothing any more', () => {
+    const gateway = new BufferAccount(LIMIT)
+    const [done, reader] = [new Holder(gateway), new Holder(gateway)]
+    reader.movedBytes = 1_000_000
+    done.hold(100)
+    reader.hold(500)
+    done.heldBytes = 0
+    const fresh = new Holder(gateway).hold(701, OLD)
+    expect([done.isEnded, reader.isEnded, fresh.isEnded]).toEqual([false, true, false])
+  })
+
+  it('looks no more at who has let go of all, has moved with nothing, or has closed', () => {
+    const gateway = new BufferAccount(LIMIT)
+    const [from, to] = [gateway.forEndpoint(), gateway.forEndpoint()]
+    const idle = new Holder(from).hold(100).hold(0).hold(0)
+    const moved = new Holder(from)
+    moved.claim.moveTo(to, 0)
+    const closed = new Holder(from).hold(100)
+    closed.claim.close()
+    const quiet = [idle, moved, closed]
+    const looks = quiet.map((holder) => holder.looks)
+    new Holder(gateway).hold(LIMIT + 1)
+    expect(quiet.map((holder) => holder.looks)).toEqual(looks)
+    expect(gateway.bytes).toBe(0)
+  })
+
+  it('counts how long somebody has held something from when it held nothing', () => {
+    const gateway = new BufferAccount(LIMIT)
+    const [steady, anew] = [new Holder(gateway), new Holder(gateway)]
+    steady.movedBytes = 1_000_000
+    steady.hold(300).hold(500, OLD)
+    anew.hold(300).hold(0, OLD - 1)
+    anew.hold(500, OLD)
+    new Holder(gateway).hold(201, OLD)
+    expect([steady.isEnded, anew.isEnded]).toEqual([true, false])
+  })
+
+  it('spares nobody who has held something for two seconds', () => {
+    const gateway = new BufferAccount(LIMIT)
+    const [slow, quick] = [new Holder(gateway), new Holder(gateway)]
+    quick.movedBytes = 1_000_000
+    quick.hold(600, OLD - 2_001)
+    slow.hold(600, OLD - 2_000)
+    new Holder(gateway).hold(1, OLD)
+    expect([slow.isEnded, quick.isEnded]).toEqual([true, false])
   })
 
   it('spares who has begun to hold something, as long as others will do', () => {
@@ -98,6 +221,16 @@ describe('BufferAccount', () => {
     holder.claim.close()
     holder.hold(300)
     expect([to.bytes, gateway.bytes]).toEqual([0, 0])
+  })
+
+  it('ends somebody when what moves to an account is too much for it', () => {
+    const gateway = new BufferAccount(LIMIT)
+    const [from, to] = [gateway.forEndpoint(), gateway.forEndpoint()]
+    const there = new Holder(to).hold(400)
+    const comes = new Holder(from).hold(300)
+    comes.movedBytes = 1_000
+    comes.claim.moveTo(to, OLD)
+    expect([there.isEnded, comes.isEnded, to.bytes]).toEqual([true, false, 300])
   })
 
   it('is never above a limit, and always the sum of what is held', () => {
