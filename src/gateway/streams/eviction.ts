@@ -87,10 +87,7 @@ function isFair(
   const clientHas = clientHolding.held + given
   if (isHeldUp && clientHas === 0) return true
   if (left(client) < 2) return false
-  const isOther = user.holding !== endpoint
-  return (
-    left(client) - clientHas >= 2 || (isOther && left(endpoint) - (user.holding.held + given) >= 2)
-  )
+  return left(client) - clientHas >= 2 || left(endpoint) - (user.holding.held + given) >= 2
 }
 
 function compare(a: Candidate, b: Candidate, taken: Exchanged['taken']): number {

@@ -224,7 +224,6 @@ export class StreamSlots {
 
   /** Ends the idle streams and refuses who waits; call it when the session is over. */
   close(): void {
-    if (this.isClosed) return
     this.#isClosed = true
     this.#closing.abort()
     for (const user of [...this.#resting]) user.retireIdle(Number.POSITIVE_INFINITY)
@@ -345,7 +344,6 @@ export class StreamSlots {
       if (user.oldestIdle === Number.POSITIVE_INFINITY) this.#resting.delete(user)
     }
     for (const client of this.#clients.values()) this.#forget(client)
-    if (this.#line.length === 0) return
     const now = this.#clock.monotonic()
     for (const { waiter, since } of this.#line.all()) {
       if (since + this.#limits.queueMs > now) break

@@ -9,7 +9,7 @@ export interface SlotUser {
   readonly isClosed: boolean
   /** Its streams that are with an exchange. */
   readonly busy: Iterable<ProxyStream>
-  /** Opens a stream at once; undefined when there is no slot, or no session. */
+  /** Opens a stream in a free slot; undefined when the session has ended over it. */
   open(clientAddr: string): ProxyStream | undefined
   /** The idle stream that was used last. */
   takeIdle(): ProxyStream | undefined
@@ -56,7 +56,7 @@ export class WaitingLine {
   readonly #users = new LeastFirst<SlotUser>()
   readonly #clientsOf = new Map<SlotUser, LeastFirst<ClientQueue>>()
   /** Where each client with exchanges in the line has them. */
-  readonly #queuesOf = new Map<ClientHolding, Map<SlotUser, ClientQueue>>()
+  readonly #queuesOf = new WeakMap<ClientHolding, Map<SlotUser, ClientQueue>>()
 
   /** `places`: how many exchanges may wait at once. */
   constructor(places: number) {
@@ -78,7 +78,7 @@ export class WaitingLine {
     const { holding } = user
     const places = this.#places - this.#all.size
     if (!mayWait(places, holding.waiting, clientHolding.waiting)) return false
-    if (holding.waiting === 0) this.#users.add(user, holding.held)
+    this.#users.add(user, holding.held)
     this.#queueOf(user, clientHolding).waiting.add(waiting)
     holding.waiting += 1
     clientHolding.waiting += 1
@@ -101,7 +101,6 @@ export class WaitingLine {
       this.#queuesOf.get(clientHolding)?.delete(user)
       this.#clientsOf.get(user)?.remove(queue, clientHolding.held)
     }
-    if (clientHolding.waiting === 0) this.#queuesOf.delete(clientHolding)
     if (holding.waiting === 0) {
       this.#clientsOf.delete(user)
       this.#users.remove(user, holding.held)
