@@ -37,7 +37,11 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   streams: {
     mutate: ['gateway/streams/*.ts'],
-    tests: ['gateway/streams/*.test.ts'],
+    tests: [
+      'gateway/streams/{eviction,shares,waiting-line,proxy-stream,stream-pool}.test.ts',
+      'gateway/streams/{saturation,least-first,buffer-account}.test.ts',
+      'gateway/streams/stream-slots.test.ts',
+    ],
   },
   sessions: {
     mutate: ['gateway/agents/{session-table,binder}.ts'],

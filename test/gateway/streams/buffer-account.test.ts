@@ -174,6 +174,18 @@ describe('BufferAccount', () => {
     expect([slow.isEnded, quick.isEnded]).toEqual([true, false])
   })
 
+  it('ends who pays least of those who have just begun, when nobody else holds anything', () => {
+    const gateway = new BufferAccount(LIMIT)
+    const [quick, slow] = [new Holder(gateway), new Holder(gateway)]
+    quick.movedBytes = 1_000_000
+    quick.hold(600, OLD)
+    slow.hold(600, OLD)
+    const last = new Holder(gateway)
+    last.movedBytes = 1_000_000
+    last.hold(1, OLD)
+    expect([quick, slow, last].map(({ isEnded }) => isEnded)).toEqual([false, true, false])
+  })
+
   it('spares who has begun to hold something, as long as others will do', () => {
     const gateway = new BufferAccount(LIMIT)
     const old = new Holder(gateway)

@@ -109,6 +109,21 @@ describe('chooseEvictions', () => {
     expect(choose([crowded, calm], crowded, a)).toEqual([])
   })
 
+  it('evens endpoints out, and does not let equals drive each other out', () => {
+    const [a, b] = clients() as [ClientHolding, ClientHolding]
+    const [crowded, calm] = [new Endpoint().hold(a, ...times(9, QUIET)), new Endpoint()]
+    expect(choose([crowded, calm], calm, a, { most: 9 })).toHaveLength(4)
+    const two = new Endpoint().hold(b, QUIET, QUIET)
+    expect(choose([two], new Endpoint(), b)).toHaveLength(1)
+    expect(choose([two], new Endpoint().hold(b, QUIET), b)).toEqual([])
+  })
+
+  it('takes in turns from clients that hold the same', () => {
+    const [a, b, w] = clients() as [ClientHolding, ClientHolding, ClientHolding]
+    const endpoint = new Endpoint().hold(a, ...times(4, QUIET)).hold(b, ...times(4, QUIET))
+    expect(choose([endpoint], endpoint, w, { most: 8 })).toEqual(['a0', 'b4'])
+  })
+
   it('takes from the endpoint alone that has its share', () => {
     const [a, b, w] = clients() as [ClientHolding, ClientHolding, ClientHolding]
     const full = new Endpoint().hold(a, ...times(3, SLOW))

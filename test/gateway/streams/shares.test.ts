@@ -48,6 +48,12 @@ describe('isWithinShare', () => {
     expect(isWithinShare(supply, 0, 304)).toBe(false)
   })
 
+  it('gives an endpoint no more than four times what is left, a client twice', () => {
+    const supply = { available: RESERVED + 10, reserved: RESERVED }
+    expect([39, 40].map((held) => isWithinShare(supply, held, 0))).toEqual([true, false])
+    expect([19, 20].map((held) => isWithinShare(supply, 5, held))).toEqual([true, false])
+  })
+
   it('keeps the last streams for endpoints that hold few', () => {
     for (let available = 1; available <= RESERVED; available += 1) {
       expect(isWithinShare({ available, reserved: RESERVED }, 2, 0)).toBe(false)
@@ -73,5 +79,6 @@ describe('mayWait', () => {
     while (mayWait(places - all, all, 0)) all += 1
     expect([client, all]).toEqual([2_048, 2_731])
     expect(mayWait(0, 0, 0)).toBe(false)
+    expect([19, 20].map((waiting) => mayWait(10, waiting, 0))).toEqual([true, false])
   })
 })

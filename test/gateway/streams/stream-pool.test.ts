@@ -85,13 +85,28 @@ describe('StreamPool', () => {
 
   it('gives an unused stream up before the service does', async () => {
     const { pool, ask, clock, session } = await startRig()
-    const free = session.freeSlots
+    const free = pool.freeSlots
     ask(pool).stream?.release()
     await clock.advance(3_500)
-    expect(session.freeSlots).toBe(free - 1)
+    expect(pool.freeSlots).toBe(free - 1)
     await clock.advance(1_000)
     await eventually(() => expect(session.freeSlots).toBe(free))
     expect(ask(pool).stream?.isReused).toBe(false)
+  })
+
+  it('gives up after 4 s what is unused since then, and nothing younger', async () => {
+    const { pool, ask, clock } = await startRig()
+    const [older, younger] = [ask(pool).stream, ask(pool).stream]
+    older?.release()
+    await clock.advance(500)
+    younger?.release()
+    expect(clock.sleeping).toBe(1)
+    await clock.advance(3_000)
+    expect(pool.oldestIdle).toBe(older?.idleSince)
+    await clock.advance(500)
+    expect(pool.oldestIdle).toBe(younger?.idleSince)
+    await clock.advance(500)
+    expect(pool.oldestIdle).toBe(Number.POSITIVE_INFINITY)
   })
 
   it.each([

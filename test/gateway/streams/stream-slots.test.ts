@@ -118,6 +118,7 @@ class Model {
   }
 
   granted(asker: Asker, stream: ProxyStream): void {
+    if (asker.isFresh) expect(stream.isReused).toBe(false)
     // As it was: its stream was available, and not yet counted.
     const supply = { available: this.slots.available + 1, reserved: RESERVED }
     const endpointHeld = asker.pool.holding.held - 1

@@ -73,4 +73,26 @@ describe('WaitingLine', () => {
     expect(line.next((waiting) => asked.push(waiting) < 0)).toBeUndefined()
     expect(asked.at(-1)).toBe(any)
   })
+
+  it('has them in the order of what they hold now, whether or not they waited meanwhile', () => {
+    const line = new WaitingLine(100)
+    const [busy, calm] = [createUser(0), createUser(1)]
+    const [rich, poor] = [createClient(0), createClient(1)]
+    const was = createWaiting(busy, rich)
+    line.add(was)
+    line.remove(was.waiter)
+    line.countEndpoint(busy, 1)
+    const [first, second, third] = [
+      createWaiting(calm, poor),
+      createWaiting(busy, poor),
+      createWaiting(busy, rich),
+    ]
+    for (const waiting of [second, third, first]) line.add(waiting)
+    line.countEndpoint(busy, 1)
+    for (let count = 0; count < 2; count += 1) line.countClient(rich, 1)
+    expect([...line.inOrder()]).toEqual([first, second, third])
+    for (let count = 0; count < 2; count += 1) line.countEndpoint(busy, -1)
+    for (let count = 0; count < 2; count += 1) line.countClient(rich, -1)
+    expect([...line.inOrder()]).toEqual([third, second, first])
+  })
 })
