@@ -1,15 +1,14 @@
 import { randomUUID } from 'node:crypto'
 import type { SecureContext } from 'node:tls'
-import type { Clock } from '../base/clock.ts'
 import { withDeadline } from '../base/deadline.ts'
-import { type ListenAddress, parseListenAddress } from '../base/listen-address.ts'
+import { parseListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
-import type { Secret } from '../base/secret.ts'
-import type { Database } from '../store/database.ts'
+import type { AgentOptions } from './agent-options.ts'
 import { type AgentStatus, concludeStatus, type LinkStatus } from './agent-status.ts'
 import { AuthtokenSource } from './authtoken-source.ts'
-import type { Connector } from './connector.ts'
-import { loadDeviceId } from './device-id.ts'
+import { loadDeviceId } from './device/device-id.ts'
+import { DeviceWatch } from './device/device-watch.ts'
+import { SteadyClock, withShownTimes } from './device/steady-clock.ts'
 import { KeptValues } from './kept-values.ts'
 import { Link } from './link.ts'
 import { OwnEndpoint } from './own-endpoint.ts'
@@ -22,57 +21,15 @@ import { meaningOf, type Reach, reachProblem } from './probes/reach.ts'
 import type { SelfProbeOptions } from './probes/self-probe.ts'
 import { readServiceDate, type TimeSource } from './probes/service-date.ts'
 import { ServiceTime } from './probes/service-time.ts'
-import { ResourceWatch } from './resources.ts'
-import { SteadyClock, withShownTimes } from './steady-clock.ts'
+import { PublicPort } from './public-port.ts'
 import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
 import { TunnelStore } from './tunnel-store.ts'
 import { type AcceptedTunnel, Tunnels } from './tunnels.ts'
-import { ForwardRules, type ForwardRulesOptions } from './upstreams/forward-rules.ts'
-import { UpstreamCheck, type UpstreamHealth } from './upstreams/upstream-check.ts'
+import { ForwardRules } from './upstreams/forward-rules.ts'
+import { UpstreamCheck } from './upstreams/upstream-check.ts'
 import { UpstreamDialer } from './upstreams/upstream-dialer.ts'
 import { visitorReportsIn } from './upstreams/visitor-report.ts'
-
-export interface AgentOptions {
-  /** Opened with TUNNEL_MIGRATIONS among its migrations. */
-  readonly database: Database
-  readonly connector: Connector
-  /** Holds `device-id`. */
-  readonly dataDir: string
-  readonly authtoken: {
-    /** Files that may hold the token, first one wins; watched. */
-    readonly files: readonly string[]
-    readonly value: Secret | undefined
-  }
-  /** `host:port` of the service, several in the order of preference; none is the hosted one. */
-  readonly serverAddrs: readonly string[]
-  /** PEM text of the CA that signs the service's certificates. */
-  readonly caCert: string | undefined
-  /** The API's public name and the unix socket (absolute path) that serves it. */
-  readonly own: { readonly domain: string; readonly socketPath: string } | undefined
-  readonly defaultPolicyPath: string
-  /** `allow` is AGENT_FORWARD_ALLOW. */
-  readonly forward: ForwardRulesOptions
-  readonly maxTunnels: number
-  /** How services are checked, and how long they may take to begin an answer. */
-  readonly upstream?: { readonly health: UpstreamHealth; readonly timeoutS: number | undefined }
-  /** What becomes of policy actions that only the hosted service may know; refused elsewhere. */
-  readonly unknownActions?: 'warn' | 'refuse'
-  readonly version: string
-  readonly log: Logger
-  readonly clock: Clock
-  /** The SDK hangs for good: stop cleanly and exit with 75, a fresh process works. */
-  readonly onPoisoned: () => void
-  /** Where the public domain is really reached; unset: where its name leads. */
-  readonly ingress?: ListenAddress | undefined
-  readonly timings?: AgentTimings
-  /** Told to our gateway, which then sends no heartbeats of its own; unset: it sends them. */
-  readonly heartbeat?: { readonly intervalS: number; readonly toleranceS: number } | undefined
-  /** Keep a session ready at another address, where there are several; unset: yes. */
-  readonly hasStandby?: boolean
-  /** A number in [0, 1) for all jitter. */
-  readonly random?: () => number
-}
 
 /** The device's tunnels: what is wanted is in the database, what is true is supervised. */
 export class Agent {
@@ -84,9 +41,10 @@ export class Agent {
   /** For what is shown as a time but must not jump with the device's clock. */
   readonly #steady: SteadyClock
   readonly #serviceTime: ServiceTime
-  readonly #resources: ResourceWatch
+  readonly #device: DeviceWatch
   readonly #common: Pick<AgentOptions, 'clock' | 'log' | 'random'>
   readonly #kept: KeptValues
+  readonly #publicPort: PublicPort
   readonly #policyChecker: PolicyChecker
   readonly #authtoken: AuthtokenSource
   readonly #defaultPolicy: DefaultPolicy
@@ -101,7 +59,6 @@ export class Agent {
   #deviceId = ''
   /** With it our gateway tells another session of this process from another device. */
   readonly #instance = randomUUID()
-  #publicPort: string
   #isAnnounced = false
   #stopped: Promise<void> | undefined
 
@@ -113,9 +70,19 @@ export class Agent {
     this.#common = { clock, log: this.#log, ...(random && { random }) }
     this.#steady = new SteadyClock(clock)
     this.#serviceTime = new ServiceTime(clock)
-    this.#resources = new ResourceWatch({ now: () => clock.monotonic() })
     this.#startedAt = this.#steady.now()
     const everyMs = this.#timings.fileWatchMs
+    this.#device = new DeviceWatch({
+      clock,
+      steady: this.#steady,
+      everyMs,
+      serviceTime: this.#serviceTime,
+      serviceDate: () => this.#askServiceDate(),
+      onClockSet: () => this.#own?.probe.kick(),
+      onChange: () => this.#announce(),
+      signal: this.#stopping.signal,
+      log: this.#log,
+    })
     const isHosted = serverAddrs.length === 0
     const letsServiceJudge = isHosted && options.unknownActions !== 'refuse'
     this.#policyChecker = new PolicyChecker({
@@ -123,7 +90,7 @@ export class Agent {
       log: this.#log,
     })
     this.#kept = new KeptValues(database)
-    this.#publicPort = this.#kept.get('public-port') ?? ''
+    this.#publicPort = new PublicPort(this.#kept, this.#log)
     this.#authtoken = new AuthtokenSource({ ...authtoken, everyMs, ...this.#common })
     this.#defaultPolicy = new DefaultPolicy({
       path: defaultPolicyPath,
@@ -139,7 +106,7 @@ export class Agent {
       lookupFor: (target) => this.#dialer.lookupFor(target),
       timings: this.#timings.upstream,
       ...(options.upstream && { health: options.upstream.health }),
-      onExhausted: () => this.#resourcesChanged(this.#resources.exhausted()),
+      onExhausted: () => this.#device.exhausted(),
       onChange: () => this.#announce(),
       ...this.#common,
     })
@@ -168,7 +135,7 @@ export class Agent {
     this.#upstreams.start()
     this.#own?.start()
     this.#link.start()
-    void this.#watchClock()
+    void this.#device.run()
   }
 
   /**
@@ -226,7 +193,7 @@ export class Agent {
       damagedRows: this.#tunnels.damaged,
       ownEndpoint: this.#own && withShownTimes(this.#own.status, this.#steady),
       defaultPolicy: withShownTimes(this.#defaultPolicy.status, this.#steady),
-      resources: this.#resources.current,
+      resources: this.#device.resources,
       versions: { agent: version, node: process.version, sdk: connector.sdkVersion },
       clock: { now: clock.now(), skewMs: this.#serviceTime.skewMs },
     })
@@ -342,7 +309,7 @@ export class Agent {
       dialer: this.#dialer,
       upstreams: this.#upstreams,
       ownDomain: own?.domain,
-      urlOf: (domain) => this.#urlOf(domain),
+      urlOf: (domain) => this.#publicPort.urlOf(domain),
       maxTunnels,
       timeoutS: upstream?.timeoutS,
       timings: this.#timings,
@@ -367,36 +334,6 @@ export class Agent {
     this.#announce()
   }
 
-  #resourcesChanged(isNews: boolean): void {
-    if (!isNews) return
-    const { current } = this.#resources
-    if ('problem' in current) this.#log.warn({ detail: current.problem.detail }, 'out of resources')
-    else this.#log.info('enough resources again')
-    this.#announce()
-  }
-
-  /** A clock that was set is told at once; the service says whether it is right now. */
-  async #watchClock(): Promise<void> {
-    const { signal } = this.#stopping
-    while (!signal.aborted) {
-      await this.#steady.sleep(this.#timings.fileWatchMs, signal).catch(() => {})
-      const jumpMs = this.#steady.look()
-      if (signal.aborted) return
-      this.#resourcesChanged(this.#resources.look())
-      if (jumpMs !== 0) await this.#clockJumped(jumpMs)
-    }
-  }
-
-  async #clockJumped(jumpMs: number): Promise<void> {
-    this.#log.warn({ jumpMs: Math.round(jumpMs) }, 'the clock of the device was set')
-    this.#announce()
-    // A machine that slept jumps, too, and is right: what the service said before is not any more.
-    const date = await this.#askServiceDate().catch(() => undefined)
-    if (date !== undefined) this.#serviceTime.note(date)
-    this.#own?.probe.kick()
-    this.#announce()
-  }
-
   #probed(reach: Reach): void {
     const problem = meaningOf(reach).isLinkFine ? undefined : reachProblem(reach)
     if (problem) this.#link.distrust(problem)
@@ -410,23 +347,8 @@ export class Agent {
   }
 
   #tunnelChanged(url: string | undefined): void {
-    if (url !== undefined) this.#keepPort(new URL(url).port)
+    if (url !== undefined) this.#publicPort.learnFrom(url)
     this.#announce()
-  }
-
-  /** All endpoints of a service have the port of its ingress: it makes URLs before they are open. */
-  #keepPort(port: string): void {
-    if (port === this.#publicPort) return
-    this.#publicPort = port
-    try {
-      this.#kept.set('public-port', port)
-    } catch (error) {
-      this.#log.warn({ err: error }, 'the public port could not be kept')
-    }
-  }
-
-  #urlOf(domain: string): string {
-    return `https://${domain}${this.#publicPort === '' ? '' : `:${this.#publicPort}`}`
   }
 
   /** Who may be asked for the time, most certain first. */
@@ -434,7 +356,7 @@ export class Agent {
     const { own, ingress, serverAddrs } = this.#options
     const host = parseListenAddress(serverAddrs[0] ?? HOSTED_SERVICE)?.host
     return [
-      ...(own ? [{ url: this.#urlOf(own.domain), connectTo: ingress }] : []),
+      ...(own ? [{ url: this.#publicPort.urlOf(own.domain), connectTo: ingress }] : []),
       ...(host ? [{ url: `http://${host}` }] : []),
     ]
   }

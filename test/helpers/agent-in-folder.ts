@@ -1,6 +1,7 @@
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
-import { Agent, type AgentOptions } from '../../src/agent/agent.ts'
+import { Agent } from '../../src/agent/agent.ts'
+import type { AgentOptions } from '../../src/agent/agent-options.ts'
 import type { AgentTimings } from '../../src/agent/timings.ts'
 import { TUNNEL_MIGRATIONS } from '../../src/agent/tunnel-store.ts'
 import { systemClock } from '../../src/base/clock.ts'

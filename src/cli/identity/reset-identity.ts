@@ -1,7 +1,7 @@
 import { chownSync, existsSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import process from 'node:process'
-import { resetDeviceId } from '../../agent/device-id.ts'
+import { resetDeviceId } from '../../agent/device/device-id.ts'
 import { agentDatabasePath } from '../../api/agent-database.ts'
 import { StartError } from '../../base/app-error.ts'
 import { parseConfig } from '../../config.ts'

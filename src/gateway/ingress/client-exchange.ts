@@ -1,9 +1,9 @@
 import type { MaybePromise, Outcome } from '../../policy/exchange/outcome.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
-import type { VisitorOutcome, VisitorOutcomes, VisitorWait } from '../endpoints/visitor-outcomes.ts'
 import type { Pace } from '../streams/proxy-stream.ts'
 import { logExchange } from './access-log.ts'
 import type { Client } from './client.ts'
+import { DeviceWait } from './device-wait.ts'
 import { type EdgeErrorCode, edgeErrorReply, TOO_SLOW } from './edge-error.ts'
 import { type ExchangeState, nextExchangeState } from './exchange-state.ts'
 import { ExchangeTraffic } from './exchange-traffic.ts'
@@ -38,8 +38,7 @@ export class ClientExchange implements ResponseOwner {
   #endpoint: Endpoint | undefined
   /** What ended it without an answer of the device. */
   #failure: EdgeErrorCode | undefined
-  #outcomes: VisitorOutcomes | undefined
-  #wait: VisitorWait | undefined
+  readonly #wait = new DeviceWait()
   #watch: ProgressWatch | undefined
   #meter: RateMeter | undefined
   #state = ROUTING
@@ -212,21 +211,9 @@ export class ClientExchange implements ResponseOwner {
   protected become(next: ExchangeState): void {
     const before = this.#state
     this.#state = nextExchangeState(before, next)
-    if (before.name === 'forwarding') this.#endWait(next)
-    if (next.name === 'forwarding') this.#beginWait()
-  }
-
-  #beginWait(): void {
-    const outcomes = this.#endpoint?.traffic.outcomes
-    this.#outcomes = outcomes
-    this.#wait = outcomes?.begin(this.context.clock.monotonic())
-  }
-
-  #endWait(next: ExchangeState): void {
-    if (!this.#wait) return
-    const now = this.context.clock.monotonic()
-    this.#outcomes?.end(this.#wait, outcomeOf(next, this.#failure), now)
-    this.#wait = undefined
+    const { clock } = this.context
+    if (before.name === 'forwarding') this.#wait.end(next, this.#failure, clock.monotonic())
+    if (next.name === 'forwarding') this.#wait.begin(this.#endpoint, clock.monotonic())
   }
 
   /** Leaves where it waits, and looks again who has the name; does nothing when it is late. */
@@ -380,23 +367,6 @@ export class ClientExchange implements ResponseOwner {
       ms: Math.round(clock.monotonic() - this.#startedAt),
     })
   }
-}
-
-/** What a visitor got by whose fault; the gateway's own limits say nothing about the service. */
-const OUTCOMES: Partial<Record<EdgeErrorCode, VisitorOutcome>> = {
-  ERR_NGROK_3004: 'garbage',
-  ERR_NGROK_3005: 'late',
-  ERR_NGROK_8012: 'unreachable',
-}
-
-/** How a wait for the device ended that went over into this state. */
-function outcomeOf(
-  { name }: ExchangeState,
-  failure: EdgeErrorCode | undefined,
-): VisitorOutcome | undefined {
-  if (name === 'responding' || name === 'judging-response' || name === 'switched') return 'answered'
-  if (failure !== undefined) return OUTCOMES[failure]
-  return name === 'over' ? 'abandoned' : undefined
 }
 
 function acceptOf({ fields }: RequestHead): string {

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { getHeapStatistics } from 'node:v8'
-import type { Problem } from './problem.ts'
+import type { Problem } from '../problem.ts'
 
 /** What the process has too little of to serve visitors. */
 export type Shortage = 'descriptors' | 'memory'

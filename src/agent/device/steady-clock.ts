@@ -1,4 +1,4 @@
-import type { Clock } from '../base/clock.ts'
+import type { Clock } from '../../base/clock.ts'
 
 /** What the wall clock is moved by at once is a jump; less is how time servers correct it. */
 const JUMP_MS = 1_000

@@ -1,6 +1,11 @@
 import { closeSync, openSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { judgeUsage, ResourceWatch, readUsage, type Usage } from '../../src/agent/resources.ts'
+import {
+  judgeUsage,
+  ResourceWatch,
+  readUsage,
+  type Usage,
+} from '../../../src/agent/device/resources.ts'
 
 const MB = 1_048_576
 const FINE: Usage = {

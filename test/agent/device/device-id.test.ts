@@ -1,9 +1,9 @@
 import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { loadDeviceId, resetDeviceId } from '../../src/agent/device-id.ts'
-import { captureLog } from '../helpers/captured-log.ts'
-import { temporaryFolder } from '../helpers/temporary-folder.ts'
+import { loadDeviceId, resetDeviceId } from '../../../src/agent/device/device-id.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const { log } = captureLog()
 

@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { writeFileDurably } from '../base/file.ts'
-import type { Logger } from '../base/logger.ts'
+import { writeFileDurably } from '../../base/file.ts'
+import type { Logger } from '../../base/logger.ts'
 
 const FORM = /^dev_[0-9a-f]{24}$/
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { SteadyClock, withShownTimes } from '../../src/agent/steady-clock.ts'
-import { ManualClock } from '../helpers/manual-clock.ts'
+import { SteadyClock, withShownTimes } from '../../../src/agent/device/steady-clock.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 
 const DAY = 86_400_000
 

@@ -1,0 +1,71 @@
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { ServiceTime } from '../probes/service-time.ts'
+import { type Resources, ResourceWatch } from './resources.ts'
+import type { SteadyClock } from './steady-clock.ts'
+
+export interface DeviceWatchOptions {
+  readonly clock: Clock
+  readonly steady: SteadyClock
+  readonly everyMs: number
+  readonly serviceTime: ServiceTime
+  /** Asks the service for the time; undefined when nobody answers. */
+  readonly serviceDate: () => Promise<number | undefined>
+  /** The device's clock was set, and what the service says of it is known. */
+  readonly onClockSet: () => void
+  readonly onChange: () => void
+  readonly signal: AbortSignal
+  readonly log: Logger
+}
+
+/** The device's clock, memory and descriptors: looks at them, and tells what has changed. */
+export class DeviceWatch {
+  readonly #options: DeviceWatchOptions
+  readonly #resources: ResourceWatch
+
+  constructor(options: DeviceWatchOptions) {
+    this.#options = options
+    this.#resources = new ResourceWatch({ now: () => options.clock.monotonic() })
+  }
+
+  get resources(): Resources {
+    return this.#resources.current
+  }
+
+  /** A connection could not be made for want of a descriptor. */
+  exhausted(): void {
+    this.#resourcesChanged(this.#resources.exhausted())
+  }
+
+  /** Looks until the signal fires. */
+  async run(): Promise<void> {
+    const { steady, everyMs, signal } = this.#options
+    while (!signal.aborted) {
+      await steady.sleep(everyMs, signal).catch(() => {})
+      const jumpMs = steady.look()
+      if (signal.aborted) return
+      this.#resourcesChanged(this.#resources.look())
+      if (jumpMs !== 0) await this.#clockSet(jumpMs)
+    }
+  }
+
+  async #clockSet(jumpMs: number): Promise<void> {
+    const { log, serviceTime, serviceDate, onClockSet, onChange } = this.#options
+    log.warn({ jumpMs: Math.round(jumpMs) }, 'the clock of the device was set')
+    onChange()
+    // A machine that slept jumps, too, and is right: what the service said before is not any more.
+    const date = await serviceDate().catch(() => undefined)
+    if (date !== undefined) serviceTime.note(date)
+    onClockSet()
+    onChange()
+  }
+
+  #resourcesChanged(isNews: boolean): void {
+    if (!isNews) return
+    const { log, onChange } = this.#options
+    const { current } = this.#resources
+    if ('problem' in current) log.warn({ detail: current.problem.detail }, 'out of resources')
+    else log.info('enough resources again')
+    onChange()
+  }
+}

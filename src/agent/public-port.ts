@@ -1,0 +1,31 @@
+import type { Logger } from '../base/logger.ts'
+import type { KeptValues } from './kept-values.ts'
+
+/** All endpoints of a service have the port of its ingress: it makes URLs before they are open. */
+export class PublicPort {
+  readonly #kept: KeptValues
+  readonly #log: Logger
+  #port: string
+
+  constructor(kept: KeptValues, log: Logger) {
+    this.#kept = kept
+    this.#log = log
+    this.#port = kept.get('public-port') ?? ''
+  }
+
+  /** Learns it from the URL of an endpoint that is open. */
+  learnFrom(url: string): void {
+    const { port } = new URL(url)
+    if (port === this.#port) return
+    this.#port = port
+    try {
+      this.#kept.set('public-port', port)
+    } catch (error) {
+      this.#log.warn({ err: error }, 'the public port could not be kept')
+    }
+  }
+
+  urlOf(domain: string): string {
+    return `https://${domain}${this.#port === '' ? '' : `:${this.#port}`}`
+  }
+}

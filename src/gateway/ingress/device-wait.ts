@@ -1,0 +1,40 @@
+import type { Endpoint } from '../endpoints/endpoint.ts'
+import type { VisitorOutcome, VisitorOutcomes, VisitorWait } from '../endpoints/visitor-outcomes.ts'
+import type { EdgeErrorCode } from './edge-error.ts'
+import type { ExchangeState } from './exchange-state.ts'
+
+/** What a visitor got by whose fault; the gateway's own limits say nothing about the service. */
+const OUTCOMES: Partial<Record<EdgeErrorCode, VisitorOutcome>> = {
+  ERR_NGROK_3004: 'garbage',
+  ERR_NGROK_3005: 'late',
+  ERR_NGROK_8012: 'unreachable',
+}
+
+/** How a wait for the device ended that went over into this state. */
+function outcomeOf(
+  { name }: ExchangeState,
+  failure: EdgeErrorCode | undefined,
+): VisitorOutcome | undefined {
+  if (name === 'responding' || name === 'judging-response' || name === 'switched') return 'answered'
+  if (failure !== undefined) return OUTCOMES[failure]
+  return name === 'over' ? 'abandoned' : undefined
+}
+
+/** The time that a visitor waits for the device's service, as its endpoint counts it. */
+export class DeviceWait {
+  #outcomes: VisitorOutcomes | undefined
+  #wait: VisitorWait | undefined
+
+  /** `now` is monotonic, as in `end`. */
+  begin(endpoint: Endpoint | undefined, now: number): void {
+    this.#outcomes = endpoint?.traffic.outcomes
+    this.#wait = this.#outcomes?.begin(now)
+  }
+
+  /** `failure` is what ended it without an answer of the device. */
+  end(next: ExchangeState, failure: EdgeErrorCode | undefined, now: number): void {
+    if (!this.#wait) return
+    this.#outcomes?.end(this.#wait, outcomeOf(next, failure), now)
+    this.#wait = undefined
+  }
+}
