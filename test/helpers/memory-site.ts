@@ -3,7 +3,7 @@ import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
 import { AskSeal } from '../../src/gateway/ingress/ask-seal.ts'
 import { ClientConnection } from '../../src/gateway/ingress/connection/connection.ts'
-import { WriteCoalescer } from '../../src/gateway/ingress/connection/write-coalescer.ts'
+import { WriteCoalescer } from '../../src/gateway/ingress/write-coalescer.ts'
 import { INGRESS_LIMITS, type IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
 import { BufferAccount } from '../../src/gateway/streams/buffer-account.ts'
 import { StreamPool } from '../../src/gateway/streams/stream-pool.ts'

@@ -3,8 +3,8 @@ import type { Logger } from '../../base/logger.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
 import type { AskSeal } from './ask-seal.ts'
-import type { WriteCoalescer } from './connection/write-coalescer.ts'
 import type { IngressLimits } from './ingress-limits.ts'
+import type { WriteCoalescer } from './write-coalescer.ts'
 
 /** What the connections of an ingress share. */
 export interface IngressContext {

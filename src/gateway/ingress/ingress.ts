@@ -19,10 +19,10 @@ import { AskSeal } from './ask-seal.ts'
 import type { ClientSocket } from './connection/client-socket.ts'
 import { ClientConnection } from './connection/connection.ts'
 import { InternalSocket } from './connection/internal-socket.ts'
-import { WriteCoalescer } from './connection/write-coalescer.ts'
 import type { IngressContext } from './ingress-context.ts'
 import { INGRESS_LIMITS, type IngressLimits } from './ingress-limits.ts'
 import type { IngressListener } from './ingress-listener.ts'
+import { WriteCoalescer } from './write-coalescer.ts'
 
 /** How often a stop looks whether the last connection has closed. */
 const STOP_STEP_MS = 20

@@ -3,6 +3,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import type { Stream } from '../../../src/muxado/stream.ts'
 import { compilePolicy } from '../../../src/policy/policy.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
+import { eventually } from '../../helpers/eventually.ts'
 import { turns } from '../../helpers/frame-peer.ts'
 import {
   type MemorySite,
@@ -316,8 +317,10 @@ describe('the budget', () => {
     reader.socket.reset()
     await turns(5)
     expect(site.buffers.bytes).toBe(0)
-    const whole = await readAll(await ask(HONEST, '/large'))
-    expect(whole.endsWith('x'.repeat(BODY_BYTES))).toBe(true)
+    const honest = await ask(HONEST, '/large')
+    await eventually(async () => {
+      expect((await readAll(honest)).endsWith('x'.repeat(BODY_BYTES))).toBe(true)
+    })
     expect(site.buffers.bytes).toBe(0)
     await site.close()
   })

@@ -1,6 +1,6 @@
 import { GrowingBuffer } from '../http1/growing-buffer.ts'
+import type { WriteCoalescer } from '../write-coalescer.ts'
 import type { ClientSocket } from './client-socket.ts'
-import type { WriteCoalescer } from './write-coalescer.ts'
 
 /** Smaller pieces are put together while the client does not take them. */
 const SMALL_BYTES = 1_024

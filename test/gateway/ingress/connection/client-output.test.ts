@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { ClientOutput } from '../../../../src/gateway/ingress/connection/client-output.ts'
-import { WriteCoalescer } from '../../../../src/gateway/ingress/connection/write-coalescer.ts'
+import { WriteCoalescer } from '../../../../src/gateway/ingress/write-coalescer.ts'
 import { turns } from '../../../helpers/frame-peer.ts'
 import { MemorySocket } from '../../../helpers/memory-socket.ts'
 

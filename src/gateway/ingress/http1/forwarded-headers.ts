@@ -1,6 +1,6 @@
-import { knownField } from './http1/known-field.ts'
-import type { RequestHead } from './http1/request-head.ts'
-import type { ResponseHead } from './http1/response-head.ts'
+import { knownField } from './known-field.ts'
+import type { RequestHead } from './request-head.ts'
+import type { ResponseHead } from './response-head.ts'
 
 /**
  * The fields that go to the device: without those of this hop (RFC 9110 7.6.1), with who asked.

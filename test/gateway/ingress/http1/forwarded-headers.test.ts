@@ -1,7 +1,10 @@
 import { describe, expect, it } from 'vitest'
-import { requestFields, responseFields } from '../../../src/gateway/ingress/forwarded-headers.ts'
-import { parseRequestHead } from '../../../src/gateway/ingress/http1/request-head.ts'
-import { parseResponseHead } from '../../../src/gateway/ingress/http1/response-head.ts'
+import {
+  requestFields,
+  responseFields,
+} from '../../../../src/gateway/ingress/http1/forwarded-headers.ts'
+import { parseRequestHead } from '../../../../src/gateway/ingress/http1/request-head.ts'
+import { parseResponseHead } from '../../../../src/gateway/ingress/http1/response-head.ts'
 
 const FORWARDED = [
   'x-forwarded-for',
