@@ -59,7 +59,8 @@ export const rateLimit = defineAction({
     })
     const { clock, limits } = context
     const limiter = context.carry(
-      () => new RateLimiter({ capacity, windowMs, clock, maxBuckets: limits.maxKeys }),
+      () =>
+        new RateLimiter({ capacity, windowMs, clock, maxBuckets: limits.maxKeys, tables: limits }),
     )
     const readKey = joinKeys(parts)
     return (exchange) => {

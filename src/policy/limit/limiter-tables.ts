@@ -19,6 +19,16 @@ export interface SharedDecision {
 }
 
 const WARN_EVERY_MS = 60_000
+/** Of one table when all of its keys are busy. */
+const BYTES_A_KEY = 280
+/** All tables together take as much as so many that are full. */
+const FULL_TABLES = 4
+const RECOUNT_MS = 1_000
+
+/** A rate limit, as far as its memory goes. */
+export interface CountedLimiter {
+  readonly bytes: number
+}
 
 /**
  * What all rate limits of a gateway have in common: the size of their tables, and what it came to
@@ -31,11 +41,41 @@ export class LimiterTables {
   #shared = 0
   #sharedRefused = 0
   #warnAt = Number.NEGATIVE_INFINITY
+  /** Those of policies that are gone go with them. */
+  readonly #limiters = new Set<WeakRef<CountedLimiter>>()
+  #bytes = 0
+  #recountAt = Number.NEGATIVE_INFINITY
 
   constructor({ maxKeys = DEFAULT_MAX_BUCKETS, clock, log }: LimiterTablesOptions) {
     this.maxKeys = maxKeys
     this.#clock = clock
     this.#log = log
+  }
+
+  /** Counts the memory of a limit with that of all others. */
+  add(limiter: CountedLimiter): void {
+    this.#limiters.add(new WeakRef(limiter))
+  }
+
+  /**
+   * True when a limit may not take more memory: all of them have taken what there is, and this one
+   * more than its part. So a policy with hundreds of limits leaves those of others theirs.
+   */
+  isFullFor(limiter: CountedLimiter): boolean {
+    const now = this.#clock.monotonic()
+    if (now >= this.#recountAt) this.#recount(now)
+    const maxBytes = FULL_TABLES * BYTES_A_KEY * this.maxKeys
+    return this.#bytes >= maxBytes && limiter.bytes * this.#limiters.size > maxBytes
+  }
+
+  #recount(now: number): void {
+    this.#recountAt = now + RECOUNT_MS
+    this.#bytes = 0
+    for (const reference of this.#limiters) {
+      const limiter = reference.deref()
+      if (limiter) this.#bytes += limiter.bytes
+      else this.#limiters.delete(reference)
+    }
   }
 
   /** Decisions about keys without a bucket of their own, of all limits. */

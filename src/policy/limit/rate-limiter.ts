@@ -2,6 +2,7 @@ import type { Clock } from '../../base/clock.ts'
 import { networkOf } from '../../base/limit/network.ts'
 import { BucketTable } from './bucket-table.ts'
 import { KeyHash } from './key-hash.ts'
+import type { LimiterTables } from './limiter-tables.ts'
 import { OwnerCounts } from './owner-counts.ts'
 import { SharedBuckets } from './shared-buckets.ts'
 import { SlidingWindow, SPARE_WORD } from './sliding-window.ts'
@@ -14,6 +15,8 @@ export interface RateLimiterOptions {
   /** Keys that have a bucket of their own: 280 bytes each at most, when all are busy. */
   readonly maxBuckets?: number
   readonly hash?: KeyHash
+  /** What bounds the memory of all limiters; without it, only `maxBuckets` bounds that of this one. */
+  readonly tables?: Pick<LimiterTables, 'add' | 'isFullFor'>
 }
 
 /** At most 28 MB. */
@@ -68,6 +71,7 @@ export class RateLimiter {
   readonly #windowMs: number
   readonly #clock: Clock
   readonly #maxBuckets: number
+  readonly #tables: RateLimiterOptions['tables']
   readonly #small: Tier
   readonly #large: Tier | undefined
   readonly #shared: SharedBuckets
@@ -83,6 +87,7 @@ export class RateLimiter {
     clock,
     maxBuckets = DEFAULT_MAX_BUCKETS,
     hash,
+    tables,
   }: RateLimiterOptions) {
     this.#small = createTier(Math.min(capacity, SMALL_CAPACITY), windowMs)
     this.#large = capacity > SMALL_CAPACITY ? createTier(capacity, windowMs) : undefined
@@ -91,6 +96,8 @@ export class RateLimiter {
     this.#clock = clock
     this.#maxBuckets = maxBuckets
     this.#hash = hash
+    this.#tables = tables
+    tables?.add(this)
   }
 
   get buckets(): number {
@@ -102,10 +109,14 @@ export class RateLimiter {
     return this.#shared.decisions
   }
 
+  get bytes(): number {
+    const tables = this.#small.table.bytes + (this.#large?.table.bytes ?? 0)
+    return tables + this.#shared.bytes + (this.#owners?.bytes ?? 0)
+  }
+
   get figures(): LimiterFigures {
     const { decisions, refusals } = this.#shared
-    const tables = this.#small.table.bytes + (this.#large?.table.bytes ?? 0)
-    const bytes = tables + this.#shared.bytes + (this.#owners?.bytes ?? 0)
+    const { bytes } = this
     const buckets = { buckets: this.buckets, maxBuckets: this.#maxBuckets }
     return { ...buckets, bytes, shared: decisions, sharedRefused: refusals }
   }
@@ -162,6 +173,7 @@ export class RateLimiter {
   }
 
   #mayOwnMore(owner: number): boolean {
+    if (this.#tables?.isFullFor(this)) return false
     const free = this.#maxBuckets - this.buckets
     // Nobody owns more than all of them.
     if (this.buckets * FREE_FOR_EACH < free) return true

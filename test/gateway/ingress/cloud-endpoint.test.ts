@@ -72,7 +72,10 @@ describe('a cloud endpoint', () => {
     expect(device.traffic).toMatchObject({ requests: 1, active: 0, refused: 0 })
     expect(device.traffic.bytesIn).toBe(service.requests[0]?.length)
     expect(device.traffic.bytesOut).toBe(client.length)
-    expect(front.traffic).toEqual(device.traffic)
+    expect({ ...front.traffic, outcomes: undefined }).toEqual({
+      ...device.traffic,
+      outcomes: undefined,
+    })
   })
 
   it('chooses between devices', async () => {
@@ -184,6 +187,9 @@ describe('a cloud endpoint', () => {
     expect([front.traffic.active, device.traffic.active]).toEqual([1, 1])
     client.close()
     await eventually(() => expect([front.traffic.active, device.traffic.active]).toEqual([0, 0]))
-    expect(front.traffic).toEqual(device.traffic)
+    expect({ ...front.traffic, outcomes: undefined }).toEqual({
+      ...device.traffic,
+      outcomes: undefined,
+    })
   })
 })

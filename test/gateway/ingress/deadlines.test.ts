@@ -190,7 +190,7 @@ describe('a stop', () => {
     const site = await startIngressSite({ service: port, clock })
     const sockets = ['late', 'mute'].map(() => RawClient.connect(site.addresses.http.port))
     const [late, mute] = sockets as [RawClient, RawClient]
-    // The third has been let in after the other two, and is answered.
+    // The third has been let in after the other two, and is answered; it may send more at any time.
     const served = RawClient.connect(site.addresses.http.port)
     served.send(GET)
     await served.receive('ok')
@@ -198,8 +198,10 @@ describe('a stop', () => {
     void site.ingress.stop(60_000).then(() => {
       isStopped = true
     })
-    expect(await served.end()).toBe('end')
     await clock.advance(20)
+    served.send(GET)
+    await eventually(() => expect(served.text.match(/^connection: close/gim)).toHaveLength(1))
+    expect(await served.end()).toBe('end')
     late.send(GET)
     expect(fieldsOf(await late.receive('ok')).connection).toBe('close')
     expect(mute.ending).toBeUndefined()
