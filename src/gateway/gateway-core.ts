@@ -143,7 +143,7 @@ export async function openGatewayCore(
   const keptNames = new KeptNames({
     path: join(dataDir, 'names.json'),
     registry,
-    credentialOf: ({ sessionId }) => sessions.find(sessionId)?.identity.credentialId,
+    holderOf: ({ sessionId }) => sessions.find(sessionId)?.identity,
     mayReturn: (name) => authority.mayBind(name),
     clock,
     log,

@@ -21,6 +21,8 @@ export interface AgentLimits {
   readonly heartbeatIntervalMs: number
   readonly heartbeatToleranceMs: number
   readonly endpointsPerSession: number
+  /** Within it a device that is back has taken its names. */
+  readonly returnMs: number
 }
 
 export const DEFAULT_AGENT_LIMITS: AgentLimits = {
@@ -31,6 +33,7 @@ export const DEFAULT_AGENT_LIMITS: AgentLimits = {
   heartbeatIntervalMs: 10_000,
   heartbeatToleranceMs: 15_000,
   endpointsPerSession: 10_000,
+  returnMs: 10_000,
 }
 
 /** What every agent connection works with. */

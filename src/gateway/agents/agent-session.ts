@@ -111,6 +111,7 @@ export class AgentSession implements TableEntry {
     this.#deps.sessions.add(this)
     try {
       this.#heartbeat.start()
+      void this.#awaitReturn()
     } catch (error) {
       // The connection broke while the agent authenticated.
       this.end('the connection is gone')
@@ -305,6 +306,18 @@ export class AgentSession implements TableEntry {
     return endpoint
   }
 
+  /** What the device had, and does not take back, it has given up while nobody heard of that. */
+  async #awaitReturn(): Promise<void> {
+    const { clock, registry, limits } = this.#deps
+    const since = clock.monotonic()
+    try {
+      await clock.sleep(limits.returnMs, this.#ending.signal)
+    } catch {
+      return
+    }
+    registry.forgetLeftBy(this.identity, since)
+  }
+
   /** Withdraws all names, waits for what is under way; answers how much is left of it. */
   async #drain(withinMs: number): Promise<number> {
     const { clock, log, registry } = this.#deps
@@ -342,8 +355,7 @@ export class AgentSession implements TableEntry {
 
   /** The agent is about to come back, as far as anybody knows: visitors wait for it. */
   #suspend(endpoint: AgentEndpoint, extraMs = 0): AwayName | undefined {
-    const { credentialId } = this.identity
-    const name = this.#deps.registry.suspend(endpoint, credentialId, extraMs)
+    const name = this.#deps.registry.suspend(endpoint, this.identity, extraMs)
     this.#release(endpoint)
     return name
   }

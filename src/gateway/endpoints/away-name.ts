@@ -11,6 +11,8 @@ export interface NameFacts {
   readonly isShared: boolean
   /** What it was bound with. */
   readonly credentialId: string
+  /** The device that had it, where that says what it is. */
+  readonly deviceId?: string | undefined
 }
 
 /** How much waits, of a name, of a client, of the gateway. */
@@ -38,6 +40,7 @@ export class AwayName implements NameFacts {
   readonly url: string
   readonly isShared: boolean
   readonly credentialId: string
+  readonly deviceId: string | undefined
   /** Until then requests may wait for it; monotonic. */
   heldUntil: number
   /** From then on nobody knows that it was here; monotonic. */
@@ -52,6 +55,7 @@ export class AwayName implements NameFacts {
     this.url = facts.url
     this.isShared = facts.isShared
     this.credentialId = facts.credentialId
+    this.deviceId = facts.deviceId
     this.heldUntil = heldUntil
     this.forgottenAt = forgottenAt
   }

@@ -19,8 +19,9 @@ export class AwayNames {
     return this.#byOwner.get(name.ownerId)?.has(name) === true
   }
 
-  *all(): Generator<AwayName> {
-    for (const names of this.#byOwner.values()) yield* names
+  *all(ownerId?: string | null): Generator<AwayName> {
+    if (ownerId !== undefined) yield* this.#byOwner.get(ownerId) ?? []
+    else for (const names of this.#byOwner.values()) yield* names
   }
 
   /** Takes a name in; answers those that have to be given up, because of their age or number. */

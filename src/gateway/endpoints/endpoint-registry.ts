@@ -139,11 +139,16 @@ export class EndpointRegistry {
   }
 
   /** The device of an endpoint is gone and did not give it up; undefined when it was not there. */
-  suspend(endpoint: AgentEndpoint, credentialId: string, extraMs = 0): AwayName | undefined {
+  suspend(
+    endpoint: AgentEndpoint,
+    { credentialId, deviceId }: Pick<NameFacts, 'credentialId' | 'deviceId'>,
+    extraMs = 0,
+  ): AwayName | undefined {
     const isShared = this.isShared(endpoint)
     if (!this.remove(endpoint)) return undefined
     const { host, ownerId, protocol, url } = endpoint
-    return this.hold({ host, ownerId, protocol, url, isShared, credentialId }, extraMs)
+    const facts = { host, ownerId, protocol, url, isShared, credentialId, deviceId }
+    return this.hold(facts, extraMs)
   }
 
   /**
@@ -193,6 +198,20 @@ export class EndpointRegistry {
   /** Forgets the names that are away and that nobody may bring back. */
   forgetUnless(mayReturn: (name: AwayName) => boolean): void {
     for (const name of [...this.#away.all()]) if (!mayReturn(name)) this.forget(name)
+  }
+
+  /**
+   * The device is back and has taken what it wants: of the names that were away when it came,
+   * nobody has those that are still so.
+   */
+  forgetLeftBy(
+    { ownerId, deviceId }: Pick<NameFacts, 'ownerId' | 'deviceId'>,
+    since: number,
+  ): void {
+    if (deviceId === undefined) return
+    for (const name of [...this.#away.all(ownerId)]) {
+      if (name.deviceId === deviceId && name.forgottenAt < since + AWAY_MS) this.forget(name)
+    }
   }
 
   /** Has a request wait for a name; false when it is not held any more, or there is no place. */

@@ -17,6 +17,7 @@ const NameSchema = z.strictObject({
   url: z.string(),
   isShared: z.boolean(),
   credentialId: z.string(),
+  deviceId: z.string().optional(),
   /** Its device was here when it was written, or had just gone. */
   isHeld: z.boolean(),
 })
@@ -26,8 +27,10 @@ type KeptName = z.output<typeof NameSchema>
 export interface KeptNamesOptions {
   readonly path: string
   readonly registry: EndpointRegistry
-  /** Which authtoken an endpoint was opened with; undefined when its session is over. */
-  readonly credentialOf: (endpoint: AgentEndpoint) => string | undefined
+  /** Who opened an endpoint; undefined when its session is over. */
+  readonly holderOf: (
+    endpoint: AgentEndpoint,
+  ) => Pick<NameFacts, 'credentialId' | 'deviceId'> | undefined
   /** Whether that authtoken may still have the name. */
   readonly mayReturn: (name: NameFacts) => boolean
   readonly clock: Clock
@@ -86,13 +89,14 @@ export class KeptNames {
   }
 
   #names(): KeptName[] {
-    const { registry, credentialOf } = this.#options
+    const { registry, holderOf } = this.#options
     const names: KeptName[] = []
     for (const endpoint of registry.all()) {
-      const credentialId = endpoint.type === 'agent' ? credentialOf(endpoint) : undefined
-      if (credentialId === undefined) continue
+      const holder = endpoint.type === 'agent' ? holderOf(endpoint) : undefined
+      if (!holder) continue
       const isShared = registry.isShared(endpoint)
-      names.push(keptName({ ...endpoint, isShared, credentialId }, true))
+      const { credentialId, deviceId } = holder
+      names.push(keptName({ ...endpoint, isShared, credentialId, deviceId }, true))
     }
     for (const name of registry.allAway()) names.push(keptName(name, registry.isHeld(name)))
     return names
@@ -112,8 +116,8 @@ export class KeptNames {
 }
 
 function keptName(
-  { host, ownerId, protocol, url, isShared, credentialId }: NameFacts | AwayName,
+  { host, ownerId, protocol, url, isShared, credentialId, deviceId }: NameFacts | AwayName,
   isHeld: boolean,
 ): KeptName {
-  return { host, ownerId, protocol, url, isShared, credentialId, isHeld }
+  return { host, ownerId, protocol, url, isShared, credentialId, deviceId, isHeld }
 }

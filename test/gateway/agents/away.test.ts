@@ -4,6 +4,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Session } from '@ngrok/ngrok'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { deviceMetadata } from '../../helpers/device-sdk.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { publicRequest } from '../../helpers/public-request.ts'
 import {
@@ -148,5 +149,34 @@ describe('the name of an agent that is lost', () => {
     await held(running, 1)
     await forward(await connectSdk(running), 'b.site.test')
     expect((await waiting).status).toBe(200)
+  })
+})
+
+describe('a name that a device does not take back', () => {
+  it('is nobody’s some time after the device is back, and other names are as they were', async () => {
+    const running = await startGateway({ holdMs: 0, agentLimits: { returnMs: 300 } })
+    const service = await startService()
+    const bind = (session: Session, domain: string) =>
+      inTime(session.httpEndpoint().domain(domain).listenAndForward(service), 'bind')
+    const statusOf = async (host: string) => {
+      const ingress = `http://127.0.0.1:${running.addresses.http.port}`
+      return (await publicRequest({ ingress, host })).status
+    }
+    const [one, other] = ['device-1', 'device-2']
+    const before = await connectSdk(running, { metadata: deviceMetadata('a', one) })
+    await bind(before, 'kept.site.test')
+    await bind(before, 'removed.site.test')
+    const neighbour = await connectSdk(running, { metadata: deviceMetadata('b', other) })
+    await bind(neighbour, 'neighbour.site.test')
+    loseAgent(running)
+    const names = ['kept', 'removed', 'neighbour'].map((name) => `${name}.site.test`)
+    await eventually(async () => {
+      expect(await Promise.all(names.map(statusOf))).toEqual([503, 503, 503])
+    })
+    const after = await connectSdk(running, { metadata: deviceMetadata('c', one) })
+    await bind(after, 'kept.site.test')
+    await eventually(async () => {
+      expect(await Promise.all(names.map(statusOf))).toEqual([200, 404, 503])
+    })
   })
 })

@@ -38,8 +38,8 @@ describe('a name that is away', () => {
     const { registry } = startRegistry()
     const first = endpoint('a.test')
     registry.add(first)
-    const name = registry.suspend(first, 'cr_a')
-    expect(registry.suspend(first, 'cr_a')).toBeUndefined()
+    const name = registry.suspend(first, { credentialId: 'cr_a' })
+    expect(registry.suspend(first, { credentialId: 'cr_a' })).toBeUndefined()
     expect(registry.match('a.test')).toBe(name)
     expect([registry.size, [...registry.all()], registry.holderOf('a.test', null)]).toEqual([
       0,
@@ -131,7 +131,7 @@ describe('a name that is away', () => {
     const url = new URL('https://cam.internal')
     const shared = endpoint('cam.internal', 'bot_a')
     registry.add(shared, { isShared: true })
-    const name = registry.suspend(shared, 'cr_a')
+    const name = registry.suspend(shared, { credentialId: 'cr_a' })
     expect(registry.matchInternal(url, 'bot_a')).toBe(name)
     expect(registry.matchInternal(url, 'bot_b')).toBe(name)
     expect(registry.match('cam.internal')).toBeUndefined()
@@ -148,7 +148,7 @@ describe('a name that is away', () => {
     const first = endpoint('a.test', 'bot_a')
     registry.add(first)
     expect(registry.successorOf(first)).toBe(first)
-    const name = registry.suspend(first, 'cr_a')
+    const name = registry.suspend(first, { credentialId: 'cr_a' })
     expect(registry.successorOf(first)).toBe(name)
     registry.add(endpoint('a.test', 'bot_b'))
     expect(registry.successorOf(first)).toBeUndefined()

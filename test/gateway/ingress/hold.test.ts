@@ -26,7 +26,7 @@ async function startSite(options: Partial<IngressSiteOptions> = {}) {
 /** As an agent session does it when it ends: its names are away, its streams are gone. */
 async function loseDevice(site: IngressSite, endpoint = site.endpoint): Promise<void> {
   void site.session.closed.then(() => {
-    site.registry.suspend(endpoint, CREDENTIAL)
+    site.registry.suspend(endpoint, { credentialId: CREDENTIAL })
     endpoint.streams.close()
   })
   await site.session.goAway(0, 'gone')
@@ -111,7 +111,9 @@ describe('a name whose device is away', () => {
   it('is held behind a wildcard above it, which serves it afterwards', async () => {
     const { site, clock } = await startSite()
     const wildcard = site.bind('*.test', 'https', {}, await site.reconnect())
-    void site.session.closed.then(() => site.registry.suspend(site.endpoint, CREDENTIAL))
+    void site.session.closed.then(() =>
+      site.registry.suspend(site.endpoint, { credentialId: CREDENTIAL }),
+    )
     await site.session.goAway(0, 'gone')
     const client = visit(site)
     await isHeld(site, 1)
@@ -123,7 +125,9 @@ describe('a name whose device is away', () => {
   it('is held as a wildcard, too, for each name below it', async () => {
     const { site } = await startSite()
     const wildcard = site.bind('*.b.test')
-    void site.session.closed.then(() => site.registry.suspend(wildcard, CREDENTIAL))
+    void site.session.closed.then(() =>
+      site.registry.suspend(wildcard, { credentialId: CREDENTIAL }),
+    )
     await site.session.goAway(0, 'gone')
     const client = visit(site, request('GET', 'x.b.test'))
     await isHeld(site, 1)
@@ -212,7 +216,9 @@ describe('a request whose device is lost under it', () => {
       const slots = await site.reconnect()
       const endpoint = await comeBack(slots)
       await eventually(() => expect(heard).toHaveLength(1))
-      void slots.session.closed.then(() => site.registry.suspend(endpoint, CREDENTIAL))
+      void slots.session.closed.then(() =>
+        site.registry.suspend(endpoint, { credentialId: CREDENTIAL }),
+      )
       await slots.session.goAway(0, 'gone again')
     }
     expect(await client.receive('ERR_NGROK')).toContain('ERR_NGROK_3210')
