@@ -1,8 +1,9 @@
 import type { LinkStatus } from './agent-status.ts'
 import { hasSession } from './link-state.ts'
-import type { TunnelStatus } from './tunnel.ts'
+import type { TunnelSpec, TunnelStatus } from './tunnel.ts'
 import type { SupervisedStatus } from './tunnel-supervisor.ts'
 import type { Upstream } from './upstreams/upstream-check.ts'
+import { upstreamProblem } from './upstreams/upstream-problem.ts'
 
 /**
  * What people see of a tunnel. The link's trouble is the trouble of every tunnel: a tunnel that
@@ -32,4 +33,15 @@ export function shownStatus(
     ...(remedy && { remedy }),
     ...(lastError && { lastError }),
   }
+}
+
+/** A tunnel that is online has no trouble of its own: what its visitors suffer from is said. */
+export function withUpstreamTrouble<T extends Pick<TunnelStatus, 'state' | 'reason' | 'upstream'>>(
+  status: T,
+  { forwardsTo }: TunnelSpec,
+): T & Pick<TunnelStatus, 'reason' | 'remedy' | 'lastError'> {
+  const problem = upstreamProblem(forwardsTo, status.upstream)
+  if (!problem || status.state !== 'online' || status.reason) return status
+  const { reason, remedy, detail } = problem
+  return { ...status, reason, remedy, lastError: detail }
 }

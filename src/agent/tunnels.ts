@@ -12,16 +12,15 @@ import type { PolicyCheck } from './policies/policy-check.ts'
 import type { Reachable } from './probes/reach.ts'
 import { type Problem, ProblemError } from './problem.ts'
 import { refusalAnswer } from './service-error.ts'
-import { shownStatus } from './shown-status.ts'
+import { shownStatus, withUpstreamTrouble } from './shown-status.ts'
 import type { AgentTimings } from './timings.ts'
-import type { JsonObject, Tunnel, TunnelSpec, TunnelStatus } from './tunnel.ts'
+import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
 import type { DamagedRow, StoredTunnel, TunnelStore } from './tunnel-store.ts'
 import { TunnelSupervisor, type WantedEndpoint } from './tunnel-supervisor.ts'
 import type { ForwardRules } from './upstreams/forward-rules.ts'
 import { type ForwardTarget, parseForwardTarget } from './upstreams/forward-target.ts'
 import type { UpstreamCheck } from './upstreams/upstream-check.ts'
 import type { UpstreamDialer } from './upstreams/upstream-dialer.ts'
-import { upstreamProblem } from './upstreams/upstream-problem.ts'
 import { eventOf, timeoutNotice, type VisitorReport } from './upstreams/visitor-report.ts'
 
 export interface TunnelsOptions {
@@ -381,17 +380,6 @@ export class Tunnels {
       status: { ...withUpstreamTrouble(status, stored.spec), reachable: reachable(), visitors },
     }
   }
-}
-
-/** A tunnel that is online has no trouble of its own: what its visitors suffer from is said. */
-function withUpstreamTrouble<T extends Pick<TunnelStatus, 'state' | 'reason' | 'upstream'>>(
-  status: T,
-  { forwardsTo }: TunnelSpec,
-): T & Pick<TunnelStatus, 'reason' | 'remedy' | 'lastError'> {
-  const problem = upstreamProblem(forwardsTo, status.upstream)
-  if (!problem || status.state !== 'online' || status.reason) return status
-  const { reason, remedy, detail } = problem
-  return { ...status, reason, remedy, lastError: detail }
 }
 
 function targetOf({ forwardsTo }: TunnelSpec): ForwardTarget {

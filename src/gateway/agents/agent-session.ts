@@ -6,7 +6,7 @@ import type { AwayName } from '../endpoints/away-name.ts'
 import type { AgentCommand, AgentIdentity, Duplicate } from '../endpoints/connected-agent.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../endpoints/endpoint.ts'
 import { isResourceId } from '../records/resource-id.ts'
-import { ServiceError } from '../records/service-error.ts'
+import { refusalOf, ServiceError } from '../records/service-error.ts'
 import { StreamPool } from '../streams/stream-pool.ts'
 import { StreamSlots } from '../streams/stream-slots.ts'
 import { untilIdle } from '../streams/until-idle.ts'
@@ -392,15 +392,5 @@ export class AgentSession implements TableEntry {
       this.#deps.log.info({ err: error, session: this.id }, 'command not answered')
       throw new ServiceError(810, 'The agent did not answer; it may be reconnecting.')
     }
-  }
-}
-
-function refusalOf(check: () => void): ServiceError | undefined {
-  try {
-    check()
-    return undefined
-  } catch (error) {
-    if (error instanceof ServiceError) return error
-    throw error
   }
 }

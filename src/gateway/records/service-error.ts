@@ -23,3 +23,14 @@ export function checkLength(text: string, maxBytes: number, code: number, what: 
   if (bytes <= maxBytes) return
   throw new ServiceError(code, `The ${what} has ${bytes} bytes; at most ${maxBytes} are allowed.`)
 }
+
+/** What a check refuses with; undefined when it does not. */
+export function refusalOf(check: () => void): ServiceError | undefined {
+  try {
+    check()
+    return undefined
+  } catch (error) {
+    if (error instanceof ServiceError) return error
+    throw error
+  }
+}
