@@ -16,6 +16,8 @@ export interface HeartbeatOptions {
   readonly intervalMs: number
   /** How long an echo may take. */
   readonly toleranceMs: number
+  /** When the peer was last heard otherwise, monotonic: within an interval of it nothing is sent. */
+  readonly heardAt?: () => number
   onLatency(ms: number): void
   /** Once; the heart has stopped by then. */
   onMissed(): void
@@ -83,14 +85,16 @@ export class Heartbeat {
 
   /** Sleeps on when an echo has moved what is due: no timer is set for what hardly ever happens. */
   async #run(stream: Stream): Promise<void> {
-    const { clock, intervalMs, onMissed } = this.#options
+    const { clock, intervalMs, heardAt, onMissed } = this.#options
     const { signal } = this.#stopping
     while (!signal.aborted) {
       const waitMs = this.#dueAt - clock.monotonic()
       if (waitMs > 0) {
         await clock.sleep(Math.min(waitMs, intervalMs), signal).catch(() => {})
       } else if (this.#beat === undefined) {
-        this.#send(stream)
+        const heardUntil = (heardAt?.() ?? Number.NEGATIVE_INFINITY) + intervalMs
+        if (heardUntil > clock.monotonic()) this.#dueAt = heardUntil
+        else this.#send(stream)
       } else {
         this.stop()
         onMissed()
@@ -120,7 +124,7 @@ export class Heartbeat {
 }
 
 /** Their heartbeat: everything comes back as it came. */
-export function echoHeartbeat(stream: Stream): void {
+export function echoHeartbeat(stream: Stream, onBeat: () => void = () => {}): void {
   let held = 0
   const release = () => {
     stream.release(held)
@@ -129,6 +133,7 @@ export function echoHeartbeat(stream: Stream): void {
   stream.handler = {
     ...DEAF,
     onData(chunk) {
+      onBeat()
       held += chunk.length
       if (stream.write(chunk)) release()
     },

@@ -8,7 +8,7 @@ import { framedSession } from '../helpers/framed-session.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 
 describe('Heartbeat', () => {
-  async function beating() {
+  async function beating(heardAt?: (clock: ManualClock) => number) {
     const framed = await framedSession()
     const clock = new ManualClock()
     const latencies: number[] = []
@@ -18,6 +18,7 @@ describe('Heartbeat', () => {
       clock,
       intervalMs: 10_000,
       toleranceMs: 15_000,
+      ...(heardAt && { heardAt: () => heardAt(clock) }),
       onLatency: (ms) => latencies.push(ms),
       onMissed: () => {
         missed += 1
@@ -59,6 +60,25 @@ describe('Heartbeat', () => {
     await turns()
     expect(latencies).toEqual([30, 0])
     expect(missed()).toBe(0)
+  })
+
+  it('says nothing while the peer is heard otherwise, and asks when that ends', async () => {
+    let heardAt: number | undefined
+    const { peer, clock, missed } = await beating((it) => {
+      heardAt ??= it.monotonic()
+      return heardAt
+    })
+    // The type of the stream, and no beat.
+    expect(peer.only('data')).toHaveLength(1)
+    await clock.advance(9_999)
+    heardAt = clock.monotonic()
+    await clock.advance(9_999)
+    expect(peer.only('data')).toHaveLength(1)
+    await clock.advance(1)
+    await turns()
+    expect(peer.only('data')).toHaveLength(2)
+    await clock.advance(15_000)
+    expect(missed()).toBe(1)
   })
 
   it.each([

@@ -98,7 +98,7 @@ export class AgentConnection {
         this.#refuse(stream, new ServiceError(813, 'Labeled tunnels are not supported here.'))
         break
       case HEARTBEAT_STREAM_TYPE:
-        echoHeartbeat(stream)
+        echoHeartbeat(stream, () => this.#agent?.heard())
         break
       default:
         this.#deps.log.debug({ remote: this.#remoteAddress, type }, 'unknown stream type')

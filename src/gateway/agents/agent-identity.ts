@@ -48,12 +48,23 @@ export function identify(
 }
 
 const mark = z.string().min(1).max(128).optional().catch(undefined)
-const DeviceMetadata = z.object({ device_id: mark, instance: mark })
+const seconds = z.int().min(1).max(3_600)
+const DeviceMetadata = z.object({
+  device_id: mark,
+  instance: mark,
+  heartbeat: z.object({ interval_s: seconds, tolerance_s: seconds }).optional().catch(undefined),
+})
 
 /** `{"device_id": "…", "instance": "…"}`; any other text may stand in the metadata. */
-function readDevice(metadata: string): Pick<AgentIdentity, 'deviceId' | 'instance'> {
-  const { device_id: deviceId, instance } = readMetadata(metadata)
-  return { deviceId, instance: deviceId === undefined ? undefined : instance }
+function readDevice(
+  metadata: string,
+): Pick<AgentIdentity, 'deviceId' | 'instance' | 'ownHeartbeatMs'> {
+  const { device_id: deviceId, instance, heartbeat } = readMetadata(metadata)
+  return {
+    deviceId,
+    instance: deviceId === undefined ? undefined : instance,
+    ownHeartbeatMs: heartbeat && (heartbeat.interval_s + heartbeat.tolerance_s) * 1_000,
+  }
 }
 
 function readMetadata(metadata: string): z.infer<typeof DeviceMetadata> {

@@ -60,6 +60,8 @@ export class AgentSession implements TableEntry {
   #drained: AwayName[] = []
   #duplicate: Duplicate | undefined
   #latencyMs: number | undefined
+  /** Monotonic; of the agent's own heartbeats. */
+  #heardAt: number
   /** It said that it obeys a stop. */
   #isStopped = false
   #silence = new AbortController()
@@ -75,13 +77,16 @@ export class AgentSession implements TableEntry {
     this.identity = identity
     this.#session = session
     this.#deps = deps
+    this.#heardAt = clock.monotonic()
     const { buffers, leastRate } = deps
     this.#slots = new StreamSlots({ session, clock, buffers, limits: { leastRate } })
     this.#heartbeat = new Heartbeat({
       session,
       clock,
-      intervalMs: limits.heartbeatIntervalMs,
+      intervalMs: identity.ownHeartbeatMs ?? limits.heartbeatIntervalMs,
       toleranceMs: limits.heartbeatToleranceMs,
+      // On a metered link its own are enough; ours ask only when they are missing.
+      ...(identity.ownHeartbeatMs !== undefined && { heardAt: () => this.#heardAt }),
       onLatency: (ms) => {
         this.#latencyMs = ms
       },
@@ -104,6 +109,11 @@ export class AgentSession implements TableEntry {
 
   endpoints(): AgentEndpoint[] {
     return [...this.#endpoints.values()]
+  }
+
+  /** The agent has sent a heartbeat of its own. */
+  heard(): void {
+    this.#heardAt = this.#deps.clock.monotonic()
   }
 
   /** Takes its place in the table, or throws the ServiceError that keeps it out. */

@@ -14,6 +14,8 @@ export interface AgentIdentity {
   readonly deviceId: string | undefined
   /** Made once per process; undefined when the agent sends none. */
   readonly instance: string | undefined
+  /** Within it the agent sends heartbeats of its own, and wants none; undefined: it says nothing. */
+  readonly ownHeartbeatMs?: number | undefined
   readonly agentVersion: string
   readonly os: string
   readonly arch: string

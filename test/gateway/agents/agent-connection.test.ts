@@ -318,6 +318,18 @@ describe('the end of an agent session', () => {
     expect(await answering.httpEndpoint().domain('cam.site.test').listen()).toBeDefined()
   })
 
+  it('comes later for an agent that sends heartbeats of its own, and wants none', async () => {
+    const clock = new ManualClock(Date.now())
+    const running = await startGateway({ clock })
+    const agent = await RawAgent.connect(running, { isAlive: false })
+    const Metadata = JSON.stringify({ heartbeat: { interval_s: 45, tolerance_s: 13 } })
+    await agent.auth(running.authtoken.reveal(), { Metadata })
+    await clock.advance(58_000 + 14_999)
+    expect(running.gateway.parts.sessions.size).toBe(1)
+    await clock.advance(1)
+    expect(await closeReason(running, agent)).toContain('heartbeats')
+  })
+
   it('comes when an agent that was told to stop has unbound everything and falls silent', async () => {
     const clock = new ManualClock(Date.now())
     const running = await startGateway({ clock })
