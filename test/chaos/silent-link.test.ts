@@ -31,8 +31,8 @@ describe('the tunnels of a device', () => {
     await on.agent.remove('b')
     on.proxy.heal()
     await carriesTraffic(on)
-    // The gateway has not heard that it is gone: to visitors it is away.
-    expect(await on.visit('b')).toBe(503)
+    // The gateway has not heard that it is gone, until the device does not take it back.
+    await eventually(async () => expect(await on.visit('b')).toBe(404))
   })
 
   it('wait out a captive portal that takes connections and says nothing', async () => {

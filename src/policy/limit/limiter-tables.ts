@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
-import { DEFAULT_MAX_BUCKETS } from './rate-limiter.ts'
+import { type CountedLimiter, DEFAULT_MAX_BUCKETS, type LimiterMemory } from './rate-limiter.ts'
 
 export interface LimiterTablesOptions {
   /** Keys that each rate limit counts apart. */
@@ -25,16 +25,11 @@ const BYTES_A_KEY = 280
 const FULL_TABLES = 4
 const RECOUNT_MS = 1_000
 
-/** A rate limit, as far as its memory goes. */
-export interface CountedLimiter {
-  readonly bytes: number
-}
-
 /**
  * What all rate limits of a gateway have in common: the size of their tables, and what it came to
  * where that was not enough. The counts only grow, for as long as the gateway runs.
  */
-export class LimiterTables {
+export class LimiterTables implements LimiterMemory {
   readonly maxKeys: number
   readonly #clock: Clock
   readonly #log: Logger
@@ -52,7 +47,6 @@ export class LimiterTables {
     this.#log = log
   }
 
-  /** Counts the memory of a limit with that of all others. */
   add(limiter: CountedLimiter): void {
     this.#limiters.add(new WeakRef(limiter))
   }

@@ -2,10 +2,22 @@ import type { Clock } from '../../base/clock.ts'
 import { networkOf } from '../../base/limit/network.ts'
 import { BucketTable } from './bucket-table.ts'
 import { KeyHash } from './key-hash.ts'
-import type { LimiterTables } from './limiter-tables.ts'
 import { OwnerCounts } from './owner-counts.ts'
 import { SharedBuckets } from './shared-buckets.ts'
 import { SlidingWindow, SPARE_WORD } from './sliding-window.ts'
+
+/** A rate limit, as far as its memory goes. */
+export interface CountedLimiter {
+  readonly bytes: number
+}
+
+/** The memory of several limiters together. */
+export interface LimiterMemory {
+  /** Counts that of a limiter with that of all others. */
+  add(limiter: CountedLimiter): void
+  /** True when a limiter may not take more. */
+  isFullFor(limiter: CountedLimiter): boolean
+}
 
 export interface RateLimiterOptions {
   /** Requests that may be admitted in any window of `windowMs`. */
@@ -16,7 +28,7 @@ export interface RateLimiterOptions {
   readonly maxBuckets?: number
   readonly hash?: KeyHash
   /** What bounds the memory of all limiters; without it, only `maxBuckets` bounds that of this one. */
-  readonly tables?: Pick<LimiterTables, 'add' | 'isFullFor'>
+  readonly tables?: LimiterMemory
 }
 
 /** At most 28 MB. */
