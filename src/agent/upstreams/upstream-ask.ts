@@ -35,7 +35,10 @@ function tryConnect({ target, withinMs, lookup }: UpstreamQuestion): Promise<Ups
     }
     const timer = setTimeout(() => settle('failed'), withinMs)
     socket.once('connect', () => settle('connected'))
-    socket.on('error', (error) => settle(isExhausted(error) ? 'exhausted' : 'failed'))
+    socket.on('error', (error) => {
+      if (isExhausted(error)) settle('exhausted')
+      else settle(isReset(error) ? 'connected' : 'failed')
+    })
   })
 }
 
@@ -72,10 +75,15 @@ function askHttp(
     })
     asked.on('error', (error) => {
       if (isExhausted(error)) settle('exhausted')
-      else settle(isConnected ? 'garbled' : 'failed')
+      else settle(isConnected || isReset(error) ? 'garbled' : 'failed')
     })
     asked.end()
   })
+}
+
+/** A port without a listener refuses; only a connection that was taken is reset. */
+function isReset(error: Error): boolean {
+  return 'code' in error && error.code === 'ECONNRESET'
 }
 
 function isExhausted(error: Error): boolean {
