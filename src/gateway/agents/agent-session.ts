@@ -1,5 +1,4 @@
 import { ErrorCode } from '../../muxado/error-code.ts'
-import { Heartbeat } from '../../muxado/heartbeat.ts'
 import { call, notify } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'
 import type { AwayName } from '../endpoints/away-name.ts'
@@ -11,6 +10,7 @@ import { StreamPool } from '../streams/stream-pool.ts'
 import { StreamSlots } from '../streams/stream-slots.ts'
 import { untilIdle } from '../streams/until-idle.ts'
 import type { AgentDeps } from './agent-deps.ts'
+import { AgentHeartbeat } from './agent-heartbeat.ts'
 import { drainedUrl, drainMs, duplicateNotice } from './agent-notice.ts'
 import type { CompiledBinding } from './binder.ts'
 import {
@@ -50,7 +50,7 @@ export class AgentSession implements TableEntry {
   readonly #session: Session
   readonly #deps: AgentDeps
   readonly #slots: StreamSlots
-  readonly #heartbeat: Heartbeat
+  readonly #heartbeat: AgentHeartbeat
   /** Undefined for an agent that would not know what to make of them. */
   readonly #notices: VisitorNotices | undefined
   readonly #endpoints = new Map<string, AgentEndpoint>()
@@ -59,9 +59,6 @@ export class AgentSession implements TableEntry {
   /** What was withdrawn by a drain. */
   #drained: AwayName[] = []
   #duplicate: Duplicate | undefined
-  #latencyMs: number | undefined
-  /** Monotonic; of the agent's own heartbeats. */
-  #heardAt: number
   /** It said that it obeys a stop. */
   #isStopped = false
   #silence = new AbortController()
@@ -77,19 +74,13 @@ export class AgentSession implements TableEntry {
     this.identity = identity
     this.#session = session
     this.#deps = deps
-    this.#heardAt = clock.monotonic()
     const { buffers, leastRate } = deps
     this.#slots = new StreamSlots({ session, clock, buffers, limits: { leastRate } })
-    this.#heartbeat = new Heartbeat({
+    this.#heartbeat = new AgentHeartbeat({
       session,
+      identity,
+      limits,
       clock,
-      intervalMs: identity.ownHeartbeatMs ?? limits.heartbeatIntervalMs,
-      toleranceMs: limits.heartbeatToleranceMs,
-      // On a metered link its own are enough; ours ask only when they are missing.
-      ...(identity.ownHeartbeatMs !== undefined && { heardAt: () => this.#heardAt }),
-      onLatency: (ms) => {
-        this.#latencyMs = ms
-      },
       onMissed: () => this.end('the agent does not answer heartbeats'),
     })
     const { instance, unsupported } = identity
@@ -100,7 +91,7 @@ export class AgentSession implements TableEntry {
   }
 
   get latencyMs(): number | undefined {
-    return this.#latencyMs
+    return this.#heartbeat.latencyMs
   }
 
   get endpointCount(): number {
@@ -113,7 +104,7 @@ export class AgentSession implements TableEntry {
 
   /** The agent has sent a heartbeat of its own. */
   heard(): void {
-    this.#heardAt = this.#deps.clock.monotonic()
+    this.#heartbeat.heard()
   }
 
   /** Takes its place in the table, or throws the ServiceError that keeps it out. */

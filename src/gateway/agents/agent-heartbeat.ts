@@ -1,0 +1,65 @@
+import type { Clock } from '../../base/clock.ts'
+import { Heartbeat } from '../../muxado/heartbeat.ts'
+import type { Session } from '../../muxado/session.ts'
+import type { AgentIdentity } from '../endpoints/connected-agent.ts'
+import type { AgentLimits } from './agent-deps.ts'
+
+export interface AgentHeartbeatOptions {
+  readonly session: Session
+  readonly identity: AgentIdentity
+  readonly limits: AgentLimits
+  readonly clock: Clock
+  /** Once; the agent has not answered. */
+  onMissed(): void
+}
+
+/** Whether an agent is alive: it is asked, unless it sends heartbeats of its own and wants none. */
+export class AgentHeartbeat {
+  readonly #clock: Clock
+  readonly #heartbeat: Heartbeat
+  #latencyMs: number | undefined
+  /** Monotonic; of the agent's own heartbeats. */
+  #heardAt: number
+
+  constructor({ session, identity, limits, clock, onMissed }: AgentHeartbeatOptions) {
+    const { ownHeartbeatMs } = identity
+    this.#clock = clock
+    this.#heardAt = clock.monotonic()
+    this.#heartbeat = new Heartbeat({
+      session,
+      clock,
+      intervalMs: ownHeartbeatMs ?? limits.heartbeatIntervalMs,
+      toleranceMs: limits.heartbeatToleranceMs,
+      // On a metered link its own are enough; ours ask only when they are missing.
+      ...(ownHeartbeatMs !== undefined && { heardAt: () => this.#heardAt }),
+      onLatency: (ms) => {
+        this.#latencyMs = ms
+      },
+      onMissed,
+    })
+  }
+
+  /** Round trip of the last one; undefined before the first echo. */
+  get latencyMs(): number | undefined {
+    return this.#latencyMs
+  }
+
+  /** Throws like `Session.open`. */
+  start(): void {
+    this.#heartbeat.start()
+  }
+
+  stop(): void {
+    this.#heartbeat.stop()
+  }
+
+  /** The agent has sent a heartbeat of its own. */
+  heard(): void {
+    this.#heardAt = this.#clock.monotonic()
+  }
+
+  /** Whether an echo comes within so many ms; the beat goes out at once. */
+  answers(withinMs: number): Promise<boolean> {
+    return this.#heartbeat.answers(withinMs)
+  }
+}
