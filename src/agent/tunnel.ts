@@ -1,4 +1,6 @@
 import * as z from 'zod'
+import { isDeeper } from '../base/json-depth.ts'
+import { readPolicyText } from './policy-text.ts'
 import type { Reachable } from './probes/reach.ts'
 import type { Reason } from './problem.ts'
 import type { TunnelState } from './tunnel-state.ts'
@@ -8,6 +10,8 @@ import type { VisitorReport } from './upstreams/visitor-report.ts'
 
 export type JsonObject = Readonly<Record<string, unknown>>
 
+/** More than any policy needs, and what the API takes. */
+const MAX_DEPTH = 32
 const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
 const LATER_PROTOCOLS = new Set(['tcp', 'tls'])
 
@@ -38,13 +42,28 @@ export const PolicyObject = z
   .custom<JsonObject>(isJsonObject, 'must be a JSON object')
   .meta({ type: 'object' })
 
+/** Text, too, as a list shows it: what was read can be sent back. */
+const PolicyInput = z.union([
+  PolicyObject,
+  z.string().transform((text, context) => {
+    try {
+      const value = readPolicyText(text)
+      if (isJsonObject(value) && !isDeeper(value, MAX_DEPTH)) return value
+      context.addIssue(`must say an object, not more than ${MAX_DEPTH} deep`)
+    } catch (error) {
+      context.addIssue(`must be JSON or YAML: ${(error as Error).message}`)
+    }
+    return z.NEVER
+  }),
+])
+
 /** The body of a create or replace request, in its wire form, to a TunnelSpec. */
 export const TunnelSpecSchema = z
   .strictObject({
     protocol: Protocol,
     forwards_to: ForwardsTo,
     domain: Domain,
-    policy: PolicyObject.nullish(),
+    policy: PolicyInput.nullish(),
   })
   .transform(
     ({ protocol, forwards_to, domain, policy }): TunnelSpec => ({

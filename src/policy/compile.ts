@@ -5,6 +5,7 @@ import type { ActionContext, ActionDefinition, ConfigPath } from './actions/acti
 import { ACTIONS, UNAVAILABLE_ACTIONS } from './actions/all-actions.ts'
 import {
   type ActionSource,
+  type PolicyDocument,
   type RuleSource,
   readDocument,
   type Sourced,
@@ -34,6 +35,8 @@ import { type CompiledAction, type CompiledRule, leastStepsOf, PhaseRules } from
 const MAX_INTERPOLATIONS = 200
 /** What it takes to build an action, in characters of expressions. */
 const ACTION_WORK = 50
+/** Where problems of the rules around a document stand. */
+const AROUND = '/options'
 
 /** State of actions by what identifies them: their phase, type and configuration. */
 export type ActionStates = ReadonlyMap<string, unknown>
@@ -84,22 +87,34 @@ export class Compiler {
     return this.#states
   }
 
-  /** Compiles JSON or YAML text, or a document that was parsed already; null has no rules. */
-  *compile(source: unknown): Parts<Readonly<Record<Phase, PhaseRules>>> {
+  /**
+   * Compiles JSON or YAML text, or a document that was parsed already; null has no rules. The rules
+   * of `around` are met first on the way in and last on the way out.
+   */
+  *compile(source: unknown, around: object = {}): Parts<Readonly<Record<Phase, PhaseRules>>> {
     const document = typeof source === 'string' ? yield* this.#read(source) : (source ?? {})
     this.#problems.about(document)
-    const { isEnabled, rules: sources } = readDocument(document, this.#problems)
+    const { isEnabled, rules: inner } = readDocument(document, this.#problems)
+    const { rules: outer } = readDocument(around, this.#problems, AROUND)
     const { log, lane } = this.#options
     const member = new LaneMember(lane)
     const phases: Partial<Record<Phase, PhaseRules>> = {}
     for (const phase of PHASES) {
       this.#scope.enterPhase(phase)
-      const rules: CompiledRule[] = []
-      for (const rule of sources[phase]) rules.push(yield* this.#compileRule(rule, phase))
-      this.#refuseCostly(rules, phase)
-      phases[phase] = new PhaseRules(phase, isEnabled ? rules : [], log, member)
+      const first = phase === 'on_http_response' ? [] : yield* this.#compileRules(outer, phase)
+      const own = yield* this.#compileRules(inner, phase)
+      const last = phase === 'on_http_response' ? yield* this.#compileRules(outer, phase) : []
+      const rules = [...first, ...(isEnabled ? own : []), ...last]
+      this.#refuseCostly([...first, ...own, ...last], phase)
+      phases[phase] = new PhaseRules(phase, rules, log, member)
     }
     return phases as Record<Phase, PhaseRules>
+  }
+
+  *#compileRules(sources: PolicyDocument['rules'], phase: Phase): Parts<CompiledRule[]> {
+    const rules: CompiledRule[] = []
+    for (const rule of sources[phase]) rules.push(yield* this.#compileRule(rule, phase))
+    return rules
   }
 
   /** What can be read of a text; without anything there are no rules, and a problem. */

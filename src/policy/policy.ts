@@ -24,6 +24,8 @@ export interface PolicyOptions extends PolicyReach {
   readonly previous?: CompiledPolicy | undefined
   /** Shared by all policies of a process, so that costly ones wait for each other. */
   readonly lane?: Lane
+  /** A parsed document whose rules stand around those of the document: first in, last out. */
+  readonly around?: object | undefined
 }
 
 interface PolicyParts {
@@ -117,13 +119,14 @@ function* policyInParts(
     limits = new LimiterTables({ clock, log }),
     previous,
     lane = new Lane(),
+    around,
     ...reach
   } = options
   const compiler = new Compiler(
     { clock, log, reach, limits, previous: previous?.states, lane, isRun },
     problems,
   )
-  const phases = yield* compiler.compile(source)
+  const phases = yield* compiler.compile(source, around)
   if (problems.hasErrors) throw new PolicyError(problems.all)
   return new CompiledPolicy({ phases, states: compiler.states, warnings: problems.all })
 }

@@ -66,6 +66,33 @@ describe('GET /tunnels', () => {
     expect([status, json]).toEqual([200, []])
   })
 
+  it('takes a policy back as a list shows it, and as people write it', async () => {
+    const { call } = await startApi()
+    const yaml = 'on_http_request:\n  - actions: [{type: deny}]\n'
+    const said = { on_http_request: [{ actions: [{ type: 'deny' }] }] }
+    for (const policy of [JSON.stringify(said), yaml, said]) {
+      const put = await call('PUT', `/tunnels/${DOMAIN}`, { ...SPEC, policy })
+      expect(put.json).toMatchObject({ policy: said })
+      const listed = await call('GET', '/tunnels')
+      const [shown] = listed.json as { policy: string }[]
+      expect(shown?.policy).toBe(JSON.stringify(said))
+    }
+  })
+
+  it.each([
+    'deny',
+    '[]',
+    '{"on_http_request": [',
+    'a: &a [*a]',
+    `${'['.repeat(40)}${']'.repeat(40)}`,
+    'a: 1\na: 2',
+    `a: &a [${'x,'.repeat(50)}]\nb: &b [${'*a,'.repeat(50)}]\nc: [${'*b,'.repeat(50)}]`,
+  ])('refuses a text that is no policy: %j', async (policy) => {
+    const { call } = await startApi()
+    const answer = await call('POST', '/tunnels', { ...SPEC, policy })
+    expect(answer).toMatchObject({ status: 400, json: { errors: [{ pointer: '/policy' }] } })
+  })
+
   it('lists oldest first, with the policy in force as JSON text', async () => {
     const { call } = await startApi()
     await call('POST', '/tunnels', SPEC)

@@ -52,6 +52,8 @@ export async function startGateway(
 export interface SdkOptions {
   readonly authtoken?: Secret
   readonly metadata?: string
+  /** As the SDK does of itself; the session has to be closed before the gateway is gone. */
+  readonly reconnects?: boolean
   readonly onStop?: () => void
   readonly onRestart?: () => void
   /** What stands in the field `Version` of an update that the gateway asks for. */
@@ -62,7 +64,7 @@ export interface SdkOptions {
 export const inTime = <T>(promise: Promise<T>, what = 'the SDK') =>
   withDeadline(promise, SDK_MS, what)
 
-/** Connects the real SDK. Its own reconnect is off: it would outlive the test. */
+/** Connects the real SDK. Its own reconnect is off unless asked for: it would outlive the test. */
 export async function connectSdk(
   { addresses, authtoken }: RunningGateway,
   options: SdkOptions = {},
@@ -71,7 +73,7 @@ export async function connectSdk(
     .authtoken((options.authtoken ?? authtoken).reveal())
     .serverAddr(formatListenAddress(addresses.agent).replace('127.0.0.1', 'localhost'))
     .caCert(readFileSync(addresses.caCertPath))
-    .handleDisconnection(() => false)
+  if (!options.reconnects) builder.handleDisconnection(() => false)
   if (options.metadata !== undefined) builder.metadata(options.metadata)
   if (options.onStop) builder.handleStopCommand(options.onStop)
   if (options.onRestart) builder.handleRestartCommand(options.onRestart)

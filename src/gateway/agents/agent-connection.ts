@@ -9,12 +9,12 @@ import type { Stream } from '../../muxado/stream.ts'
 import { acceptTyped } from '../../muxado/typed-session.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { AgentDeps } from './agent-deps.ts'
-import { checkAuth, identify } from './agent-identity.ts'
+import { checkAuth, commonVersion, identify } from './agent-identity.ts'
 import { AgentSession } from './agent-session.ts'
 import {
+  type AuthRequest,
   MAX_BIND_BYTES,
   MAX_MESSAGE_BYTES,
-  PROTOCOL_VERSION,
   parseAuth,
   refusal,
   StreamType,
@@ -113,9 +113,10 @@ export class AgentConnection {
     // Until it is let in, it is refused: whatever throws below, there is no second try.
     this.#isRefused = true
     try {
-      const agent = await this.#letIn(message)
+      const request = parseAuth(message)
+      const agent = await this.#letIn(request)
       return {
-        Version: PROTOCOL_VERSION,
+        Version: commonVersion(request.Version),
         ClientId: agent.clientId,
         Extra: {
           Version: this.#deps.version,
@@ -132,9 +133,8 @@ export class AgentConnection {
     }
   }
 
-  async #letIn(message: unknown): Promise<AgentSession> {
+  async #letIn(request: AuthRequest): Promise<AgentSession> {
     const { authority, sessions, log } = this.#deps
-    const request = parseAuth(message)
     checkAuth(request)
     const credential = authority.authenticate(request.Extra.AuthToken.reveal())
     const identity = identify(request, credential, this.#remoteAddress)

@@ -3,7 +3,7 @@ import type { AgentIdentity } from '../endpoints/connected-agent.ts'
 import type { Credential } from '../records/credential-store.ts'
 import { isResourceId } from '../records/resource-id.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
-import { type AuthRequest, PROTOCOL_VERSION } from './control-message.ts'
+import { type AuthRequest, PROTOCOL_VERSIONS } from './control-message.ts'
 
 const MAX_METADATA = 4_096
 /** Faster heartbeats would be work without use. */
@@ -12,16 +12,22 @@ const NS_PER_MS = 1_000_000
 
 /** Throws ServiceError 811, 100, 111 or 112 when an agent cannot be served whoever it is. */
 export function checkAuth({ Version, Extra }: AuthRequest): void {
-  if (!Version.includes(PROTOCOL_VERSION)) {
+  if (!commonVersion(Version)) {
+    const offered = Version.join(', ') || 'none'
+    const ours = PROTOCOL_VERSIONS.join(' and ')
     throw new ServiceError(
       811,
-      `The agent speaks the protocol versions ${Version.join(', ') || 'none'}; this gateway speaks ${PROTOCOL_VERSION}.`,
+      `The agent speaks the protocol versions ${offered}; this gateway speaks ${ours}.`,
     )
   }
   checkLength(Extra.Metadata, MAX_METADATA, 100, 'metadata')
   checkPeriod(Extra.HeartbeatInterval, 111, 'heartbeat interval')
   checkPeriod(Extra.HeartbeatTolerance, 112, 'heartbeat tolerance')
 }
+
+/** The best version that both sides speak. */
+export const commonVersion = (offered: readonly string[]): string | undefined =>
+  PROTOCOL_VERSIONS.find((version) => offered.includes(version))
 
 export function identify(
   { ClientId, Extra }: AuthRequest,

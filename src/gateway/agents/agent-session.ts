@@ -9,6 +9,7 @@ import { refusalOf, ServiceError } from '../records/service-error.ts'
 import { StreamPool } from '../streams/stream-pool.ts'
 import { StreamSlots } from '../streams/stream-slots.ts'
 import { untilIdle } from '../streams/until-idle.ts'
+import { COMMANDS } from './agent-command.ts'
 import type { AgentDeps } from './agent-deps.ts'
 import { AgentHeartbeat } from './agent-heartbeat.ts'
 import { drainedUrl, drainMs, duplicateNotice } from './agent-notice.ts'
@@ -25,13 +26,6 @@ import { encodeProxyHeader } from './proxy-header.ts'
 import type { TableEntry } from './session-table.ts'
 import { answerMsIn } from './upstream-notice.ts'
 import { VisitorNotices } from './visitor-notices.ts'
-
-/** The codes for an agent that does not know a command, and for one that failed to obey it. */
-const COMMAND_CODES: Record<AgentCommand, { unsupported: number; failed: number }> = {
-  restart: { unsupported: 804, failed: 808 },
-  stop: { unsupported: 805, failed: 807 },
-  update: { unsupported: 806, failed: 809 },
-}
 
 /** What an agent had taken over from another session is ended with it, at the latest. */
 const SUPERSEDED_MS = 10_000
@@ -144,7 +138,7 @@ export class AgentSession implements TableEntry {
       const compiled = await binder.compile(binding, credentialId)
       this.#checkRoom()
       const { id, url, protocol } = this.#open(compiled, request.Id, heard)
-      return { Id: id, URL: url, Proto: protocol, Opts, Extra: { Token: '' } }
+      return { Id: id, URL: url, Proto: protocol, Opts, Extra: { Token: binding.token } }
     } finally {
       this.#awaitSilence()
     }
@@ -162,10 +156,10 @@ export class AgentSession implements TableEntry {
   }
 
   async command(command: AgentCommand): Promise<void> {
-    const codes = COMMAND_CODES[command]
+    const { codes, message } = COMMANDS[command]
     const reason = this.#refusalOf(command)
     if (reason) throw new ServiceError(codes.unsupported, `The agent cannot ${command}: ${reason}`)
-    const answer = await this.#call(StreamType[command], {})
+    const answer = await this.#call(StreamType[command], message)
     const error = commandError(answer)
     if (error) throw new ServiceError(codes.failed, `The agent did not ${command}: ${error}`)
     if (command !== 'stop') return
@@ -269,7 +263,7 @@ export class AgentSession implements TableEntry {
   }
 
   #open(
-    { host, isShared, ...binding }: CompiledBinding,
+    { host, isShared, around: _around, token: _token, ...binding }: CompiledBinding,
     presentedId: string,
     heard: Promise<void>,
   ): AgentEndpoint {

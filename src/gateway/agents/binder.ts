@@ -8,28 +8,13 @@ import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { EndpointUrls } from '../endpoints/endpoint-urls.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
 import type { BindRequest } from './control-message.ts'
+import { oldPolicyText } from './old-policy.ts'
+import { isAsked, type OptionRules, optionRules } from './option-rules.ts'
 
-/** What the SDK can ask the hosted service for beside a policy; each has an action that does it. */
-const MODULES = [
-  'Auth',
-  'BasicAuth',
-  'CircuitBreaker',
-  'Compression',
-  'HostHeaderRewrite',
-  'IPRestriction',
-  'MutualTLSCA',
-  'OAuth',
-  'OIDC',
-  'ProxyProto',
-  'RequestHeaders',
-  'ResponseHeaders',
-  'UserAgentFilter',
-  'WebhookVerification',
-  'WebsocketTCPConverter',
-]
 const MAX_METADATA = 4_096
 const RANDOM_ALPHABET = 'abcdefghijkmnpqrstuvwxyz23456789'
 const RANDOM_LENGTH = 10
+const RANDOM_LABEL = new RegExp(`^[${RANDOM_ALPHABET}]{${RANDOM_LENGTH}}$`)
 
 export interface BinderDeps {
   readonly authority: Authority
@@ -46,6 +31,10 @@ export interface Binding extends BindRight {
   readonly forwardsTo: string
   readonly metadata: string
   readonly trafficPolicy: string | null
+  /** What the agent shows to get the same random name again; empty for a name that it asked for. */
+  readonly token: string
+  /** What its options beside the policy come to. */
+  readonly around: OptionRules | undefined
 }
 
 export interface CompiledBinding extends Binding {
@@ -68,13 +57,13 @@ export class Binder {
         `The protocol ${protocol} is not supported here: use http or https.`,
       )
     }
-    checkModules(request)
+    const around = optionRules({ ...request.Extra, ...request.Opts })
     const metadata = request.Extra?.Metadata ?? ''
     checkLength(metadata, MAX_METADATA, 301, 'metadata')
     const host = this.#hostOf(request, credentialId)
     checkBindings(request.Extra?.Bindings ?? [], host, 301)
     const right = this.#deps.authority.checkBind(credentialId, host)
-    const trafficPolicy = request.Opts.TrafficPolicy || null
+    const trafficPolicy = policyOf(request)
     return {
       ...right,
       host,
@@ -83,6 +72,8 @@ export class Binder {
       forwardsTo: request.ForwardsTo,
       metadata,
       trafficPolicy,
+      around,
+      token: isDrawn(request) ? host : '',
     }
   }
 
@@ -92,24 +83,35 @@ export class Binder {
     return { ...binding, ...this.#deps.authority.checkBind(credentialId, binding.host), policy }
   }
 
-  #hostOf({ Opts }: BindRequest, credentialId: string): string {
+  #hostOf({ Opts, Extra }: BindRequest, credentialId: string): string {
     const asked = (Opts.Domain || Opts.Hostname).toLowerCase()
-    if (!asked) return this.#drawHost(Opts.Subdomain.toLowerCase(), credentialId)
-    return checked(asked)
+    if (asked) return checked(asked)
+    const suffix = this.#deps.authority.wildcardFor(credentialId).slice(1)
+    if (Opts.Subdomain) return checked(`${Opts.Subdomain.toLowerCase()}${suffix}`)
+    return this.#drawHost(suffix, Extra?.Token ?? '')
   }
 
-  /** A name under the credential's own wildcard. */
-  #drawHost(label: string, credentialId: string): string {
-    const suffix = this.#deps.authority.wildcardFor(credentialId).slice(1)
-    if (label) return checked(`${label}${suffix}`)
+  /**
+   * A random name that nobody has. The SDK brings the token of the first one along when it reconnects:
+   * the tunnel keeps its name, unless somebody has it by now.
+   */
+  #drawHost(suffix: string, token: string): string {
+    const isOurs = token.endsWith(suffix) && RANDOM_LABEL.test(token.slice(0, -suffix.length))
+    if (isOurs && this.#isFree(token)) return token
     let host: string
     do host = `${randomLabel()}${suffix}`
-    while (this.#deps.registry.match(host)?.host === host)
+    while (!this.#isFree(host))
     return host
   }
 
+  /** Nobody has it; or it waits for its device, and who asks knows its name. */
+  #isFree(host: string): boolean {
+    const state = this.#deps.registry.match(host)
+    return state?.host !== host || state.type === 'away'
+  }
+
   /** With the counters of the policy that it takes over from, if the name is online. */
-  async #compile({ host, ownerId, trafficPolicy }: Binding): Promise<CompiledPolicy> {
+  async #compile({ host, ownerId, trafficPolicy, around }: Binding): Promise<CompiledPolicy> {
     const { policies, registry } = this.#deps
     const place = { host, ownerId }
     const previousOf = () => {
@@ -117,7 +119,7 @@ export class Binder {
       return holder?.ownerId === ownerId ? holder.policy : policies.last(place)
     }
     try {
-      return await policies.compileInTurns(trafficPolicy, place, previousOf)
+      return await policies.compileInTurns(trafficPolicy, { ...place, around }, previousOf)
     } catch (error) {
       if (error instanceof PolicyError) throw new ServiceError(9026, problemsText(error))
       throw error
@@ -130,22 +132,14 @@ function checked(host: string): string {
   return host
 }
 
-/** Ignoring such a wish in silence would open what its owner believes closed. */
-function checkModules({ Opts }: BindRequest): void {
-  if (Opts.Policy && Opts.TrafficPolicy) {
-    throw new ServiceError(9025, 'Policy and TrafficPolicy are both set: use TrafficPolicy alone.')
-  }
-  const asked = [...MODULES, 'Policy'].filter((module) => isSet(Opts[module]))
-  if (asked.length > 0) {
-    throw new ServiceError(
-      301,
-      `This gateway does not know ${asked.join(', ')}: write it as an action of the traffic policy.`,
-    )
-  }
-}
+const isDrawn = ({ Opts }: BindRequest) => !(Opts.Domain || Opts.Hostname || Opts.Subdomain)
 
-const isSet = (value: unknown) =>
-  value !== undefined && value !== null && value !== '' && value !== false && value !== 0
+/** As text, whichever form the client has for it; null when it has none. */
+function policyOf({ Opts }: BindRequest): string | null {
+  if (!isAsked(Opts.Policy)) return Opts.TrafficPolicy || null
+  if (!Opts.TrafficPolicy) return oldPolicyText(Opts.Policy)
+  throw new ServiceError(9025, 'Policy and TrafficPolicy are both set: use TrafficPolicy alone.')
+}
 
 function randomLabel(): string {
   let label = ''

@@ -15,8 +15,8 @@ export const StreamType = {
   stopTunnel: 9,
 } as const
 
-/** The version of the control protocol that is spoken here. */
-export const PROTOCOL_VERSION = '3'
+/** The versions of the control protocol that are spoken here, best first; 2 is that of old agents. */
+export const PROTOCOL_VERSIONS: readonly string[] = ['3', '2']
 /** Everything but a bind is small. */
 export const MAX_MESSAGE_BYTES = 16_384
 /** A bind carries a traffic policy; one stream window holds it whole. */
@@ -37,21 +37,28 @@ const nanoseconds = z.number().nonnegative().nullish()
 const AuthRequest = z.object({
   Version: z.array(z.string().max(32)).max(16),
   ClientId: name,
-  Extra: z.object({
-    AuthToken: text(MAX_NAME).transform((token) => new Secret(token)),
-    OS: name,
-    Arch: name,
-    Version: name,
-    Hostname: name,
-    UserAgent: name,
-    // Its own code says when it is too long.
-    Metadata: text(MAX_MESSAGE_BYTES),
-    HeartbeatInterval: nanoseconds,
-    HeartbeatTolerance: nanoseconds,
-    RestartUnsupportedError: name,
-    StopUnsupportedError: name,
-    UpdateUnsupportedError: name,
-  }),
+  Extra: z
+    .object({
+      AuthToken: name,
+      /** As agents of version 2 spell it. */
+      Authtoken: name,
+      OS: name,
+      Arch: name,
+      Version: name,
+      Hostname: name,
+      UserAgent: name,
+      // Its own code says when it is too long.
+      Metadata: text(MAX_MESSAGE_BYTES),
+      HeartbeatInterval: nanoseconds,
+      HeartbeatTolerance: nanoseconds,
+      RestartUnsupportedError: name,
+      StopUnsupportedError: name,
+      UpdateUnsupportedError: name,
+    })
+    .transform(({ AuthToken, Authtoken, ...extra }) => ({
+      ...extra,
+      AuthToken: new Secret(AuthToken || Authtoken),
+    })),
 })
 export type AuthRequest = z.infer<typeof AuthRequest>
 
@@ -68,7 +75,12 @@ const BindRequest = z.object({
   ForwardsTo: name,
   Opts: BindOptions.nullish().transform((options) => options ?? BindOptions.parse({})),
   Extra: z
-    .object({ Metadata: text(MAX_MESSAGE_BYTES), Bindings: z.array(z.string().max(64)).nullish() })
+    .looseObject({
+      /** Of the answer to an earlier bind of the same tunnel. */
+      Token: name,
+      Metadata: text(MAX_MESSAGE_BYTES),
+      Bindings: z.array(z.string().max(64)).nullish(),
+    })
     .nullish(),
 })
 export type BindRequest = z.infer<typeof BindRequest>

@@ -34,6 +34,11 @@ export interface PolicyPlace {
   readonly ownerId: string | null
 }
 
+/** Rules that stand around those of a policy, because its agent asked for them in another way. */
+export interface AroundPolicy {
+  readonly around?: object | undefined
+}
+
 /** Compiles the policies of endpoints, and carries their counters from one to the next on a host. */
 export class EndpointPolicies {
   readonly #options: EndpointPoliciesOptions
@@ -68,14 +73,15 @@ export class EndpointPolicies {
    */
   async compileInTurns(
     trafficPolicy: string | null,
-    place: PolicyPlace,
+    { around, ...place }: PolicyPlace & AroundPolicy,
     previousOf = () => this.last(place),
   ): Promise<CompiledPolicy> {
     let previous: CompiledPolicy | undefined
     let policy: CompiledPolicy
     do {
       previous = previousOf()
-      policy = await compilePolicyInTurns(trafficPolicy, this.#compilerOptions(place, previous))
+      const options = { ...this.#compilerOptions(place, previous), around }
+      policy = await compilePolicyInTurns(trafficPolicy, options)
     } while (previousOf() !== previous)
     return checked(policy, place)
   }

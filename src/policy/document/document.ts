@@ -48,9 +48,10 @@ type Fields = Record<string, unknown>
 
 /**
  * Checks the shape of a parsed document, down to the type of each action. What has the right shape
- * is answered whatever else is wrong; what is over a limit is counted, and not looked at.
+ * is answered whatever else is wrong; what is over a limit is counted, and not looked at. Pointers
+ * begin with `at`.
  */
-export function readDocument(value: unknown, problems: ProblemList): PolicyDocument {
+export function readDocument(value: unknown, problems: ProblemList, at = ''): PolicyDocument {
   const rules: Record<Phase, RuleSource[]> = {
     on_tcp_connect: [],
     on_http_request: [],
@@ -59,7 +60,7 @@ export function readDocument(value: unknown, problems: ProblemList): PolicyDocum
   const root = fieldsOf(value)
   if (!root) {
     const hint = `The policy must be an object with ${PHASES.join(', ')}.`
-    problems.add('unparsable', '', hint)
+    problems.add('unparsable', at, hint)
     return { isEnabled: true, rules }
   }
   const isEnabled = readEnabled(root, problems)
@@ -67,7 +68,7 @@ export function readDocument(value: unknown, problems: ProblemList): PolicyDocum
   for (const [key, list] of Object.entries(root)) {
     const phase = phaseOf(key, root, problems)
     if (!phase) continue
-    const pointer = child('', key)
+    const pointer = child(at, key)
     const items = readRuleList(list, pointer, problems)
     for (const [index, item] of items.slice(0, Math.max(0, MAX_RULES - count)).entries()) {
       const rule = readRule(item, child(pointer, index), problems)

@@ -14,7 +14,36 @@ import { SORT_BY } from './lists.ts'
 import { contains, LENIENT_MAPS, lookUp } from './requests.ts'
 
 /** What policies read differently than the language has it. */
-export const POLICY_MEANING: Meaning = { macros: ['sortBy'], rewrite: rewriteMeaning }
+export const POLICY_MEANING: Meaning = {
+  macros: ['sortBy'],
+  rewrite: (tree, isVariable) => rewriteMeaning(withNewNames(tree), isVariable),
+}
+
+/** Names of before 2024-10, which policies of old agents still have, and those of today. */
+const OLD_NAMES: ReadonlyMap<string, string> = new Map([
+  ['conn.ClientIP', 'conn.client_ip'],
+  ['conn.ServerIP', 'conn.server_ip'],
+  ['req.Method', 'req.method'],
+  ['req.Path', 'req.url.path'],
+  ['req.URL', 'req.url'],
+  ['req.Host', 'req.host'],
+  ['req.Headers', 'req.headers'],
+  ['req.Params', 'req.url.query_params'],
+  ['req.ContentLength', 'req.content_length'],
+  ['res.Headers', 'res.headers'],
+  ['res.StatusCode', 'res.status_code'],
+])
+
+function withNewNames(node: Node): Node {
+  const name = node.kind === 'select' ? OLD_NAMES.get(pathOf(node) ?? '') : undefined
+  if (name === undefined) return mapChildren(node, withNewNames)
+  const [root = '', ...fields] = name.split('.')
+  const { id } = node
+  return fields.reduce<Node>(
+    (operand, field) => ({ kind: 'select', id, operand, field, isTest: false }),
+    { kind: 'name', id, name: root },
+  )
+}
 
 /**
  * Gives the expression the meaning that policies have beyond the language: lenient maps, `has()`

@@ -71,10 +71,20 @@ describe('the authentication of an agent', () => {
     await eventually(() => expect(session?.latencyMs).toBeGreaterThan(0))
   })
 
+  it('is served by version 2 when it knows no later one', async () => {
+    const running = await startGateway()
+    const agent = await RawAgent.connect(running)
+    const Authtoken = running.authtoken.reveal()
+    const answered = await agent.rpc(0, { Version: ['2'], ClientId: '', Extra: { Authtoken } })
+    expect(answered).toMatchObject({ Version: '2', ClientId: expect.stringMatching(/^ts_/) })
+    expect(await agent.bind('cam.site.test')).toMatchObject({ Proto: 'https' })
+    expect(running.logText()).not.toContain(Authtoken)
+  })
+
   const extra = (more: object) => ({ Version: ['3'], ClientId: '', Extra: { ...more } })
   it.each([
     ['no token', extra({}), 'ERR_NGROK_4018'],
-    ['an old protocol', { ...extra({}), Version: ['2'] }, 'ERR_NGROK_811'],
+    ['an old protocol', { ...extra({}), Version: ['1'] }, 'ERR_NGROK_811'],
     ['long metadata', extra({ Metadata: 'x'.repeat(4_097) }), 'ERR_NGROK_100'],
     ['a hectic heartbeat', extra({ HeartbeatInterval: 1_000_000 }), 'ERR_NGROK_111'],
     ['a hectic tolerance', extra({ HeartbeatTolerance: 1_000_000 }), 'ERR_NGROK_112'],

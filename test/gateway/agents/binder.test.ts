@@ -112,16 +112,100 @@ describe('Binder', () => {
   })
 
   it.each([
-    ...['Auth', 'BasicAuth', 'CircuitBreaker', 'Compression', 'HostHeaderRewrite'],
-    ...['IPRestriction', 'MutualTLSCA', 'OAuth', 'OIDC', 'ProxyProto', 'RequestHeaders'],
-    ...['ResponseHeaders', 'UserAgentFilter', 'WebhookVerification', 'WebsocketTCPConverter'],
-    'Policy',
-  ])('refuses %s, which it would have to ignore, unless it is not set', (module) => {
+    ...['MutualTLSCA', 'OAuth', 'OIDC', 'ProxyProto', 'WebsocketTCPConverter'],
+    ...['FutureShield', 'constructor', '__proto__x'],
+  ])('refuses %s, which it would have to ignore, unless it is not set', (name) => {
     const { judge } = openBinder()
     const ask = (value: unknown) =>
-      serviceCode(() => judge({ Domain: 'cam.site.test', [module]: value }))
-    for (const set of ['a', true, 1, {}, []]) expect(ask(set)).toBe(301)
-    for (const unset of ['', false, 0, null]) expect(ask(unset)).toBeUndefined()
+      serviceCode(() => judge({ Domain: 'cam.site.test', [name]: value }))
+    const more = (value: unknown) =>
+      serviceCode(() => judge({ Domain: 'cam.site.test' }, 'https', { [name]: value }))
+    for (const set of ['a', true, 1, {}, []]) {
+      expect(ask(set)).toBe(301)
+      expect(more(set)).toBe(301)
+    }
+    for (const unset of ['', false, 0, null]) {
+      expect(ask(unset)).toBeUndefined()
+      expect(more(unset)).toBeUndefined()
+    }
+  })
+
+  it.each([
+    ['Auth', {}],
+    ['BasicAuth', { credentials: [] }],
+    ['BasicAuth', { credentials: [{ username: 'a', cleartext_password: 'p', realm: 'new' }] }],
+    ['CircuitBreaker', { error_threshold: 2 }],
+    ['Compression', { level: 9 }],
+    ['IPRestriction', { allow_cidrs: 'all' }],
+    ['RequestHeaders', { add: ['no colon'] }],
+    ['ResponseHeaders', { add: [': no name'] }],
+    ['UserAgentFilter', { allow: Array(21).fill('a') }],
+    ['WebhookVerification', { provider: 'github' }],
+    ['Policy', 'text'],
+    ['Policy', { Inbound: [{ Actions: [{ Type: 'deny', Config: '!' }] }] }],
+    ['Policy', { Inbound: [], Later: [] }],
+  ])('refuses %s as %j, and says where it is wrong', (name, value) => {
+    const { judge } = openBinder()
+    expect(() => judge({ Domain: 'cam.site.test', [name]: value })).toThrow(
+      new RegExp(`^The option ${name} cannot be used: .+[.]$`),
+    )
+  })
+
+  it.each([
+    ['IPRestriction', { allow_cidrs: [], deny_cidrs: null }],
+    ['UserAgentFilter', { allow: null }],
+    ['RequestHeaders', {}],
+    ['CircuitBreaker', { error_threshold: 0 }],
+  ])('makes no rule of %s when it says nothing', (name, value) => {
+    expect(openBinder().judge({ [name]: value }).around).toBeUndefined()
+  })
+
+  it('spreads many headers over as many actions as they need, in their order', () => {
+    const add = [...Array.from({ length: 12 }, (_, at) => `x-${at}:v`), 'x-0:again']
+    const { around } = openBinder().judge({ ResponseHeaders: { add, remove: Array(11).fill('x') } })
+    const [rule] = around?.on_http_response ?? []
+    const configs = rule?.actions.map(({ config }) => Object.values(config)[0])
+    expect(configs?.map((headers) => Object.keys(headers).length)).toEqual([10, 1, 10, 3])
+    expect(configs?.[3]).toEqual({ 'x-10': 'v', 'x-11': 'v', 'x-0': 'again' })
+  })
+
+  it('reads the policies of clients of before 2024, which are no texts', () => {
+    const config = { status_code: 405 }
+    const Config = Buffer.from(JSON.stringify(config)).toString('base64')
+    const Policy = {
+      Inbound: [{ Name: 'n', Expressions: ['true'], Actions: [{ Type: 'deny', Config }] }],
+      Outbound: [{ Name: '', Expressions: [], Actions: [{ Type: 'compress-response' }] }],
+    }
+    const { trafficPolicy } = openBinder().judge({ Policy })
+    expect(JSON.parse(trafficPolicy ?? '')).toEqual({
+      inbound: [{ name: 'n', expressions: ['true'], actions: [{ type: 'deny', config }] }],
+      outbound: [{ expressions: [], actions: [{ type: 'compress-response', config: {} }] }],
+    })
+  })
+
+  it('gives a random name again to who has its token, unless somebody has it', () => {
+    const { judge, registry, issuer, binder, registrar } = openBinder()
+    const drawn = judge({})
+    expect(drawn.token).toBe(drawn.host)
+    const again = (Token: string) => judge({}, 'https', { Token })
+    expect(again(drawn.token).host).toBe(drawn.host)
+    for (const other of [
+      'cam.site.test',
+      'abcdefghij.other.test',
+      `${drawn.host}.`,
+      'x',
+      '.site.test',
+    ]) {
+      expect(again(other).host).not.toBe(other)
+    }
+    registry.add({ host: drawn.host } as Endpoint)
+    expect(again(drawn.token).host).not.toBe(drawn.host)
+    registrar.reserve({ domain: '*.siteb.test' })
+    const { id } = issuer.createCredential({ acl: ['bind:*.siteb.test'] }).credential
+    const elsewhere = { Id: '', Proto: 'https', Extra: { Token: drawn.token } }
+    expect(binder.judge(parseBind(elsewhere), id).host).toMatch(/\.siteb\.test$/)
+    expect(judge({ Domain: 'cam.site.test' }).token).toBe('')
+    expect(judge({ Subdomain: 'cam' }).token).toBe('')
   })
 
   it('refuses two policies for one endpoint', () => {

@@ -91,9 +91,9 @@ describe('the SDK at the gateway', () => {
     expect(await sdkCode(session.labeledListener().label('app', 'cam').listen())).toBe(
       'ERR_NGROK_813',
     )
-    const protectedByModule = http().basicAuth('user', 'password').listen()
-    expect(await sdkCode(protectedByModule)).toBe('ERR_NGROK_301')
-    await expect(protectedByModule).rejects.toThrow('BasicAuth')
+    const protectedByProvider = http().oauth('google').listen()
+    expect(await sdkCode(protectedByProvider)).toBe('ERR_NGROK_301')
+    await expect(protectedByProvider).rejects.toThrow('OAuth')
     expect(hostsOf(running)).toEqual([])
   })
 
@@ -231,6 +231,29 @@ describe('the SDK at the gateway', () => {
     await eventually(() => expect(heard).toEqual(['restart', 'stop']))
     await expect(agent?.command('update')).rejects.toMatchObject({ code: 806 })
   })
+
+  it('updates when it is asked and knows how', async () => {
+    const running = await startGateway()
+    const heard: string[] = []
+    await connectSdk(running, { onUpdate: (version) => heard.push(version) })
+    const [agent] = running.gateway.parts.sessions.all()
+    await agent?.command('update')
+    expect(heard).toEqual([''])
+  })
+
+  it('keeps a random name over reconnects, also of the gateway', async () => {
+    const running = await startGateway()
+    const session = await connectSdk(running, { reconnects: true })
+    const listener = await bind(session)
+    const host = new URL(listener.url() ?? '').hostname
+    const lose = () => {
+      for (const agent of running.gateway.parts.sessions.all()) agent.end('the test ends it')
+    }
+    for (let time = 0; time < 3; time += 1) {
+      lose()
+      await eventually(() => expect(hostsOf(running)).toEqual([host]), 15_000)
+    }
+  }, 60_000)
 
   it('is told goodbye when the gateway stops', async () => {
     const running = await startGateway()

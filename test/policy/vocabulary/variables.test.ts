@@ -212,6 +212,31 @@ describe('names that have no value', () => {
   })
 })
 
+describe('names of before 2024-10', () => {
+  it.each([
+    ['conn.ClientIP', 'conn.client_ip'],
+    ['conn.ServerIP', 'conn.server_ip'],
+    ['req.Method', 'req.method'],
+    ['req.Path', 'req.url.path'],
+    ['req.URL', 'req.url'],
+    ['req.Host', 'req.host'],
+    ["req.Headers['X-Tag'][0]", "req.headers['x-tag'][0]"],
+    ["'User-Agent' in req.Headers", "'user-agent' in req.headers"],
+    ["has(req.Headers['X-Tag'])", "has(req.headers['x-tag'])"],
+    ["req.Params['q']", "req.url.query_params['q']"],
+    ["req.Method.lowerAscii() + ' ' + req.Path", "req.method.lowerAscii() + ' ' + req.url.path"],
+  ])('%s is %s', (source, today) => {
+    expect(evaluate(source, REQUEST)).toEqual(evaluate(today, REQUEST))
+  })
+
+  it.each(['req.Nonsense', 'conn.Method', 'req.Method.path'])(
+    '%s is unknown all the same',
+    (source) => {
+      expect(() => evaluate(source, REQUEST)).toThrow()
+    },
+  )
+})
+
 describe('names of headers', () => {
   it.each([
     "'X-TAG' in req.headers",

@@ -1,0 +1,243 @@
+import * as z from 'zod'
+import { ServiceError } from '../records/service-error.ts'
+
+/** Headers that one action adds or removes. */
+const MAX_HEADERS = 10
+/** Options of one kind, such as ranges; as many as the action takes that is made of them. */
+const MAX_ITEMS = 1_000
+/** Conditions that are asked of one name of a client. */
+const MAX_PATTERNS = 20
+const EVERYBODY = ['0.0.0.0/0', '::/0']
+const USER_AGENT = "(hasReqHeader('user-agent') ? getReqHeader('user-agent')[0] : '')"
+
+const Texts = z
+  .array(z.string().max(8_192))
+  .max(MAX_ITEMS)
+  .nullish()
+  .transform((list) => list ?? [])
+const Patterns = Texts.refine((list) => list.length <= MAX_PATTERNS, {
+  error: `at most ${MAX_PATTERNS} patterns can be given`,
+})
+/** An action would compute it; what is meant as it stands must not come out as something else. */
+const Literal = z
+  .string()
+  .max(4_096)
+  .refine((text) => !text.includes('${'), { error: 'it may not contain ${' })
+
+interface Action {
+  readonly type: string
+  readonly config: object
+}
+
+interface Rule {
+  readonly name: string
+  readonly expressions?: readonly string[]
+  readonly actions: readonly Action[]
+}
+
+/** A policy document, as far as options are written as one. */
+export interface OptionRules {
+  readonly on_http_request: readonly Rule[]
+  readonly on_http_response: readonly Rule[]
+}
+
+/** What an option comes to; `name` is how a client knows it. */
+interface Option<T extends z.ZodType = z.ZodType> {
+  readonly phase: keyof OptionRules
+  readonly schema: T
+  readonly rules: (value: z.output<T>, name: string) => readonly Rule[]
+}
+
+const option = <T extends z.ZodType>(parts: Option<T>) => parts as unknown as Option
+const rule = (name: string, type: string, config: object): Rule => ({
+  name,
+  actions: [{ type, config }],
+})
+
+const Headers = z.strictObject({ add: Texts, remove: Texts })
+const headerRules = ({ add, remove }: z.output<typeof Headers>, name: string): Rule[] => {
+  const actions = [
+    ...inGroups(remove).map((headers) => ({ type: 'remove-headers', config: { headers } })),
+    ...groupsOf(add, name).map((headers) => ({ type: 'add-headers', config: { headers } })),
+  ]
+  return actions.length > 0 ? [{ name, actions }] : []
+}
+
+/**
+ * In the order in which they are met on the way in: who may come at all, who one is, then what becomes
+ * of the request; on the way out headers, and compression as the last thing.
+ */
+const OPTIONS: Readonly<Record<string, Option>> = {
+  IPRestriction: option({
+    phase: 'on_http_request',
+    schema: z.strictObject({ allow_cidrs: Texts, deny_cidrs: Texts }),
+    rules({ allow_cidrs: allow, deny_cidrs: deny }, name) {
+      if (allow.length + deny.length === 0) return []
+      return [rule(name, 'restrict-ips', { allow: allow.length > 0 ? allow : EVERYBODY, deny })]
+    },
+  }),
+  IPPolicyRef: option({
+    phase: 'on_http_request',
+    schema: Literal,
+    rules: (id, name) => [rule(name, 'restrict-ips', { ip_policies: [id] })],
+  }),
+  UserAgentFilter: option({
+    phase: 'on_http_request',
+    schema: z.strictObject({ allow: Patterns, deny: Patterns }),
+    rules: userAgentRules,
+  }),
+  Auth: option({
+    phase: 'on_http_request',
+    schema: Literal,
+    rules: (pair, name) => [rule(name, 'basic-auth', { credentials: [pair] })],
+  }),
+  BasicAuth: option({
+    phase: 'on_http_request',
+    schema: z.strictObject({
+      credentials: z
+        .array(z.strictObject({ username: Literal, cleartext_password: Literal }))
+        .max(MAX_ITEMS),
+    }),
+    rules({ credentials: pairs }, name) {
+      // Without one the hosted service would let everybody pass, and who asks for it means nobody.
+      if (pairs.length === 0) throw invalid(name, 'it needs credentials')
+      const credentials = pairs.map((pair) => `${pair.username}:${pair.cleartext_password}`)
+      return [rule(name, 'basic-auth', { credentials })]
+    },
+  }),
+  WebhookVerification: option({
+    phase: 'on_http_request',
+    schema: z.strictObject({ provider: z.string().max(64), secret: Literal }),
+    rules: ({ provider, secret }, name) => [
+      rule(name, 'verify-webhook', { provider: provider.toLowerCase(), secret }),
+    ],
+  }),
+  CircuitBreaker: option({
+    phase: 'on_http_request',
+    schema: z.strictObject({ error_threshold: z.number().min(0).max(1) }),
+    rules: (config, name) =>
+      config.error_threshold > 0 ? [rule(name, 'circuit-breaker', config)] : [],
+  }),
+  RequestHeaders: option({ phase: 'on_http_request', schema: Headers, rules: headerRules }),
+  ResponseHeaders: option({ phase: 'on_http_response', schema: Headers, rules: headerRules }),
+  Compression: option({
+    phase: 'on_http_response',
+    schema: z.strictObject({}),
+    rules: (_, name) => [rule(name, 'compress-response', {})],
+  }),
+}
+
+/** What there is no action for, and what to do instead. */
+const UNAVAILABLE: Readonly<Record<string, string>> = {
+  MutualTLSCA: 'jwt-validation or basic-auth, in the traffic policy, tell clients apart',
+  OAuth: 'jwt-validation, in the traffic policy, takes the tokens of a provider',
+  OIDC: 'jwt-validation, in the traffic policy, takes the tokens of a provider',
+  PoolingEnabled: 'an address is served by one agent at a time, and the next one takes over',
+  ProxyProto: 'x-forwarded-for has the address of the client',
+  WebsocketTCPConverter: 'let the client speak WebSocket to the upstream',
+}
+
+/** Options that are read elsewhere, or say what the agent does itself, such as to set the host. */
+const ELSEWHERE: ReadonlySet<string> = new Set([
+  ...['Domain', 'Hostname', 'Subdomain', 'TrafficPolicy', 'Policy', 'LocalUrlScheme'],
+  ...[
+    'LocalURLScheme',
+    'HostHeaderRewrite',
+    'Token',
+    'Metadata',
+    'Bindings',
+    'Name',
+    'Description',
+  ],
+])
+
+/**
+ * The rules that the options of a bind come to, beside its traffic policy; undefined when there are
+ * none. To ignore one in silence would open what its owner believes closed: what is not known, or
+ * cannot be, is refused with ServiceError 301.
+ */
+export function optionRules(options: Readonly<Record<string, unknown>>): OptionRules | undefined {
+  const asked = Object.keys(options).filter((name) => isAsked(options[name]))
+  for (const name of asked) refuseUnavailable(name)
+  const rules = { on_http_request: [] as Rule[], on_http_response: [] as Rule[] }
+  for (const [name, { phase, schema, rules: rulesOf }] of Object.entries(OPTIONS)) {
+    if (!asked.includes(name)) continue
+    const parsed = schema.safeParse(options[name])
+    if (!parsed.success) throw invalid(name, describe(parsed.error))
+    rules[phase].push(...rulesOf(parsed.data, name))
+  }
+  const count = rules.on_http_request.length + rules.on_http_response.length
+  return count > 0 ? rules : undefined
+}
+
+/** Whether a field says more than that it is not set. */
+export const isAsked = (value: unknown): boolean =>
+  value !== undefined && value !== null && value !== '' && value !== false && value !== 0
+
+function refuseUnavailable(name: string): void {
+  if (Object.hasOwn(OPTIONS, name) || ELSEWHERE.has(name)) return
+  const advice = Object.hasOwn(UNAVAILABLE, name) ? UNAVAILABLE[name] : undefined
+  const sentence = advice
+    ? `The option ${name} is not available here: ${advice}.`
+    : `This gateway does not know the option ${name}: it would not be in force.`
+  throw new ServiceError(301, sentence)
+}
+
+/**
+ * Lets pass whom a pattern of `allow` knows, and whom none of `deny` does; with `allow` alone nobody
+ * else. Who does not say what they are is refused unless `allow` has a pattern for an empty name.
+ */
+function userAgentRules(
+  { allow, deny }: { readonly allow: readonly string[]; readonly deny: readonly string[] },
+  name: string,
+): Rule[] {
+  if (allow.length + deny.length === 0) return []
+  const matches = (pattern: string) => `${USER_AGENT}.matches(${JSON.stringify(pattern)})`
+  const denied = [`${USER_AGENT} == ''`, ...deny.map(matches)].join(' || ')
+  const expressions = [
+    ...allow.map((pattern) => `!${matches(pattern)}`),
+    ...(deny.length > 0 ? [denied] : []),
+  ]
+  const config = {
+    status_code: 403,
+    headers: {
+      'content-type': 'text/plain; charset=utf-8',
+      'ngrok-error-code': 'ERR_NGROK_3211',
+    },
+    body: 'This endpoint does not serve your user agent. (ERR_NGROK_3211)\n',
+  }
+  return [{ name, expressions, actions: [{ type: 'custom-response', config }] }]
+}
+
+/** Each `name:value` in a group where its name has not been yet. */
+function groupsOf(fields: readonly string[], option: string): Record<string, string>[] {
+  const groups: Map<string, string>[] = []
+  for (const field of fields) {
+    const colon = field.indexOf(':')
+    if (colon < 1) throw invalid(option, 'a header is written as name:value')
+    const name = field.slice(0, colon).trim().toLowerCase()
+    const value = field.slice(colon + 1).trim()
+    const free = groups.find((group) => !group.has(name) && group.size < MAX_HEADERS)
+    if (free) free.set(name, value)
+    else groups.push(new Map([[name, value]]))
+  }
+  return groups.map((group) => Object.fromEntries(group))
+}
+
+function inGroups(names: readonly string[]): string[][] {
+  const groups: string[][] = []
+  for (let at = 0; at < names.length; at += MAX_HEADERS) {
+    groups.push(names.slice(at, at + MAX_HEADERS))
+  }
+  return groups
+}
+
+/** Says where, never what: a value may be a secret. */
+function describe({ issues }: z.ZodError): string {
+  const [issue] = issues
+  const place = issue?.path.join('.')
+  return `${place ? `${place}: ` : ''}${issue?.message ?? 'it is not as it should be'}`
+}
+
+const invalid = (name: string, message: string) =>
+  new ServiceError(301, `The option ${name} cannot be used: ${message}.`)

@@ -1,0 +1,111 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { Binder } from '../src/gateway/agents/binder.ts'
+import { parseBind } from '../src/gateway/agents/control-message.ts'
+import { EndpointUrls } from '../src/gateway/endpoints/endpoint-urls.ts'
+import { ACTIONS, UNAVAILABLE_ACTIONS } from '../src/policy/actions/all-actions.ts'
+import { PHASES } from '../src/policy/phase.ts'
+import { UNAVAILABLE_VARIABLES } from '../src/policy/vocabulary/variables.ts'
+import { openGatewayStores } from './helpers/gateway-stores.ts'
+import { serviceCode } from './helpers/service-code.ts'
+
+const PAGE = readFileSync(join(import.meta.dirname, '..', 'docs', 'compatibility.md'), 'utf8')
+
+/** The rows of the table below a heading, as cells. */
+function rowsBelow(heading: string): string[][] {
+  const [, section = ''] = PAGE.split(`\n## ${heading}\n`)
+  const [own = ''] = section.split('\n## ')
+  const lines = own.split('\n').filter((line) => line.startsWith('|'))
+  return lines.slice(2).map((line) =>
+    line
+      .slice(1, -1)
+      .split('|')
+      .map((cell) => cell.trim()),
+  )
+}
+
+const code = (cell = '') => /`([^`]+)`/.exec(cell)?.[1] ?? ''
+
+/** As clients of those days send each option. */
+const SENT: Readonly<Record<string, unknown>> = {
+  IPRestriction: { allow_cidrs: ['10.0.0.0/8'], deny_cidrs: null },
+  IPPolicyRef: 'ipp_office',
+  UserAgentFilter: { allow: ['^curl/.*'], deny: ['(?i)bot'] },
+  BasicAuth: { credentials: [{ username: 'ann', cleartext_password: 'a long password' }] },
+  Auth: 'ann:a long password',
+  WebhookVerification: { provider: 'github', secret: 'shared' },
+  CircuitBreaker: { error_threshold: 0.5 },
+  RequestHeaders: { add: ['x-a:2'], remove: ['x-b'] },
+  ResponseHeaders: { add: ['x-c:2'], remove: ['x-d'] },
+  Compression: {},
+  TrafficPolicy: '{"on_http_request": []}',
+  Policy: { Inbound: [], Outbound: null },
+  HostHeaderRewrite: true,
+  OAuth: { provider: 'google' },
+  OIDC: { issuer_url: 'https://id.test', client_id: 'id', client_secret: 'secret' },
+  MutualTLSCA: { mutual_tls_ca: 'UEVN' },
+  ProxyProto: 2,
+  WebsocketTCPConverter: {},
+  PoolingEnabled: true,
+  '': { of: 'tomorrow' },
+}
+
+describe('the page on compatibility', () => {
+  function openBinder() {
+    const stores = openGatewayStores()
+    stores.registrar.reserve({ domain: '*.site.test' })
+    const { id } = stores.issuer.createCredential({}).credential
+    const binder = new Binder({ ...stores, urls: new EndpointUrls({ http: 80, https: 443 }) })
+    return (option: string) => {
+      const Opts = { [option || 'OfTomorrow']: SENT[option] }
+      return binder.judge(parseBind({ Id: '', Proto: 'https', ForwardsTo: ':1', Opts }), id)
+    }
+  }
+
+  it.each(rowsBelow('Options of HTTP endpoints'))('is true of the option %s (%s): %s', (...row) => {
+    const [, wire, here = ''] = row
+    const judge = openBinder()
+    const option = code(wire)
+    expect(SENT).toHaveProperty([option])
+    if (here.startsWith('refused')) {
+      expect(`\`ERR_NGROK_${serviceCode(() => judge(option))}\``).toBe(
+        here.replace('refused: ', ''),
+      )
+      return
+    }
+    const { around } = judge(option)
+    const rules = [...(around?.on_http_request ?? []), ...(around?.on_http_response ?? [])]
+    const actions = new Set(rules.flatMap((rule) => rule.actions.map(({ type }) => type)))
+    for (const [, action = ''] of here.matchAll(/`([a-z-]+)`/g)) {
+      expect(actions).toContain(action)
+    }
+  })
+
+  it('has a row for each option that was ever seen', () => {
+    const rows = rowsBelow('Options of HTTP endpoints').map(([, wire]) => code(wire))
+    expect(rows.sort()).toEqual(Object.keys(SENT).sort())
+  })
+
+  it('has each action, with its phases, and why there is none of others', () => {
+    const phasesOf = (phases: readonly string[]) =>
+      phases.length === PHASES.length ? 'all' : phases.map((phase) => `\`${phase}\``).join(', ')
+    expect(rowsBelow('Actions')).toEqual([
+      ...[...ACTIONS.values()].map(({ type, phases }) => [
+        `\`${type}\``,
+        phasesOf(phases),
+        'works',
+      ]),
+      ...[...UNAVAILABLE_ACTIONS].map(([type, why]) => [`\`${type}\``, '', `refused: ${why}`]),
+    ])
+  })
+
+  it('has the variables that cannot be', () => {
+    expect(rowsBelow('Variables')).toEqual(
+      Object.entries(UNAVAILABLE_VARIABLES).map(([start, why]) => [
+        `\`${start}\``,
+        `refused: ${why}`,
+      ]),
+    )
+  })
+})

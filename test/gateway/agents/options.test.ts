@@ -1,0 +1,166 @@
+import { createHmac } from 'node:crypto'
+import type { HttpListenerBuilder } from '@ngrok/ngrok'
+import { describe, expect, it } from 'vitest'
+import { startDeviceService, visit } from '../../helpers/device-sdk.ts'
+import type { PublicRequest } from '../../helpers/public-request.ts'
+import { connectSdk, inTime, sdkCode, startGateway } from '../../helpers/running-gateway.ts'
+
+/** A device behind the real SDK, whose service shows the head that it got. */
+async function startWith(
+  options: (builder: HttpListenerBuilder) => unknown,
+  answer: Parameters<typeof startDeviceService>[0] = (request, response) =>
+    void response.setHeader('x-from', 'device').end(JSON.stringify(request.headers)),
+) {
+  const running = await startGateway()
+  const session = await connectSdk(running)
+  const builder = session.httpEndpoint().domain('cam.site.test')
+  options(builder)
+  await inTime(builder.listenAndForward(await startDeviceService(answer)), 'bind')
+  return (request: Partial<PublicRequest> = {}) => visit(running, request)
+}
+
+const basic = (pair: string) => ({
+  authorization: `Basic ${Buffer.from(pair).toString('base64')}`,
+})
+
+describe('the options of the SDK', () => {
+  it('basicAuth lets in who knows one of the passwords', async () => {
+    const ask = await startWith((builder) => {
+      builder.basicAuth('ann', 'a long password')
+      builder.basicAuth('ben', 'another: password')
+    })
+    expect(await ask()).toMatchObject({ status: 401 })
+    expect(await ask({ headers: basic('ann:another: password') })).toMatchObject({ status: 401 })
+    expect(await ask({ headers: basic('ann:a long password') })).toMatchObject({ status: 200 })
+    expect(await ask({ headers: basic('ben:another: password') })).toMatchObject({ status: 200 })
+  })
+
+  it('allowCidr and denyCidr say who may come', async () => {
+    const onlyOthers = await startWith((builder) => void builder.allowCidr('10.0.0.0/8'))
+    const refused = await onlyOthers()
+    expect(refused.status).toBe(403)
+    expect(refused.headers).toMatchObject({ 'ngrok-error-code': 'ERR_NGROK_3205' })
+    const allOthers = await startWith((builder) => void builder.denyCidr('127.0.0.0/8'))
+    expect(await allOthers()).toMatchObject({ status: 403 })
+    const us = await startWith((builder) => void builder.denyCidr('10.0.0.0/8'))
+    expect(await us()).toMatchObject({ status: 200 })
+  })
+
+  it.each<[string, readonly string[], readonly string[], string | undefined, number]>([
+    ['one that deny knows', [], ['(?i)bot', 'spider'], 'GoogleBot/2', 403],
+    ['one that deny does not know', [], ['(?i)bot', 'spider'], 'curl/8', 200],
+    ['one that allow knows, although deny does, too', ['images'], ['bot'], 'bot-images', 200],
+    ['one that only allow could know', ['^curl/', '^wget/'], [], 'Mozilla/5', 403],
+    ['the second that allow knows', ['^curl/', '^wget/'], [], 'wget/1', 200],
+    ['one that neither knows', ['^curl/'], ['bot'], 'Mozilla/5', 200],
+    ['one without a name', [], ['bot'], undefined, 403],
+    ['one without a name that allow knows', ['^$'], ['bot'], undefined, 200],
+  ])('a user agent is judged: %s', async (_, allow, deny, name, status) => {
+    const ask = await startWith((builder) => {
+      for (const pattern of allow) builder.allowUserAgent(pattern)
+      for (const pattern of deny) builder.denyUserAgent(pattern)
+    })
+    const answer = await ask(name === undefined ? {} : { headers: { 'user-agent': name } })
+    expect(answer.status).toBe(status)
+    if (status === 403) expect(answer.headers).toHaveProperty('ngrok-error-code', 'ERR_NGROK_3211')
+  })
+
+  it('headers are removed and added on both ways', async () => {
+    const ask = await startWith((builder) => {
+      builder.requestHeader('X-Added', 'one: two')
+      builder.removeRequestHeader('x-secret')
+      builder.responseHeader('x-out', 'here')
+      builder.removeResponseHeader('x-from')
+    })
+    const answer = await ask({ headers: { 'x-secret': 's', 'x-kept': 'k' } })
+    const seen = JSON.parse(answer.body.toString())
+    expect(seen).toMatchObject({ 'x-added': 'one: two', 'x-kept': 'k' })
+    expect(seen).not.toHaveProperty('x-secret')
+    expect(answer.headers).toMatchObject({ 'x-out': 'here' })
+    expect(answer.headers).not.toHaveProperty('x-from')
+  })
+
+  it('compression is the last thing that happens to an answer', async () => {
+    const replace = {
+      type: 'response-body-find-replace',
+      config: { replacements: [{ from: 'secret', to: 'public' }] },
+    }
+    const ask = await startWith(
+      (builder) => {
+        builder.compression()
+        builder.trafficPolicy(JSON.stringify({ on_http_response: [{ actions: [replace] }] }))
+      },
+      (_request, response) => void response.end('a secret '.repeat(100)),
+    )
+    const plain = await ask()
+    expect(plain.body.toString()).toBe('a public '.repeat(100))
+    const packed = await ask({ headers: { 'accept-encoding': 'gzip' } })
+    expect(packed.headers).toHaveProperty('content-encoding', 'gzip')
+    expect(packed.body.length).toBeLessThan(200)
+  })
+
+  it('circuitBreaker answers for an upstream that fails', async () => {
+    const ask = await startWith(
+      (builder) => void builder.circuitBreaker(0.5),
+      (_request, response) => void response.writeHead(500).end(),
+    )
+    for (let sent = 0; sent < 10; sent += 1) expect(await ask()).toMatchObject({ status: 500 })
+    expect(await ask()).toMatchObject({ status: 503 })
+  })
+
+  it('webhookVerification lets in what its provider has signed', async () => {
+    const ask = await startWith((builder) => void builder.webhookVerification('GitHub', 'shared'))
+    const body = Buffer.from('{"event": 1}')
+    const signature = `sha256=${createHmac('sha256', 'shared').update(body).digest('hex')}`
+    const headers = { 'x-hub-signature-256': signature }
+    expect(await ask({ method: 'POST', body, headers })).toMatchObject({ status: 200 })
+    expect(await ask({ method: 'POST', body: Buffer.from('{}'), headers })).toMatchObject({
+      status: 403,
+    })
+  })
+
+  it('are met before the policy, which they do not replace', async () => {
+    const limit = {
+      type: 'rate-limit',
+      config: {
+        name: 'few',
+        algorithm: 'sliding_window',
+        capacity: 1,
+        rate: '60s',
+        bucket_key: ['conn.client_ip'],
+      },
+    }
+    const ask = await startWith((builder) => {
+      builder.basicAuth('ann', 'a long password')
+      builder.trafficPolicy(
+        JSON.stringify({
+          on_http_request: [{ actions: [limit] }],
+        }),
+      )
+    })
+    expect(await ask()).toMatchObject({ status: 401 })
+    expect(await ask()).toMatchObject({ status: 401 })
+    expect(await ask({ headers: basic('ann:a long password') })).toMatchObject({ status: 200 })
+    expect(await ask({ headers: basic('ann:a long password') })).toMatchObject({ status: 429 })
+  })
+
+  it.each<[string, (builder: HttpListenerBuilder) => unknown, string]>([
+    ['oauth', (builder) => builder.oauth('google'), '301'],
+    ['oidc', (builder) => builder.oidc('https://id.test', 'id', 'secret'), '301'],
+    ['mutualTlsca', (builder) => builder.mutualTlsca(Buffer.from('PEM')), '301'],
+    ['proxyProto', (builder) => builder.proxyProto('2'), '301'],
+    ['websocketTcpConversion', (builder) => builder.websocketTcpConversion(), '301'],
+    ['a pool', (builder) => builder.poolingEnabled(true), '301'],
+    ['a short password', (builder) => builder.basicAuth('a', 'short'), '9026'],
+    ['a password that would be computed', (b) => b.basicAuth('a', 'long ${' + '1}'), '301'],
+    ['no pattern', (builder) => builder.denyUserAgent('('), '9026'],
+    ['no range', (builder) => builder.allowCidr('10.0.0.0/33'), '9026'],
+    ['an unknown provider', (b) => b.webhookVerification('nobody', 's'), '9026'],
+    ['a header that is none', (builder) => builder.requestHeader('a b', 'c'), '9026'],
+  ])('refuse what cannot be in force: %s', async (_, options, code) => {
+    const session = await connectSdk(await startGateway())
+    const builder = session.httpEndpoint().domain('cam.site.test')
+    options(builder)
+    expect(await sdkCode(builder.listen())).toBe(`ERR_NGROK_${code}`)
+  })
+})
