@@ -125,7 +125,8 @@ describe('a device that cannot answer', () => {
       'has a look-alike of a transfer coding',
       'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer_Encoding: chunked\r\n\r\nok',
     ],
-    ['has a bare LF', 'HTTP/1.1 200 OK\nContent-Length: 1\n\n!'],
+    ['has a bare CR', 'HTTP/1.1 200 OK\rContent-Length: 1\r\r!'],
+    ['folds a field', 'HTTP/1.1 200 OK\nX: a\n b\nContent-Length: 1\n\n!'],
     ['has an endless head', `HTTP/1.1 200 OK\r\nX: ${'x'.repeat(70_000)}`],
     ['has no end of interim responses', 'HTTP/1.1 102 \r\n\r\n'.repeat(40)],
     ['switches protocols unasked', 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n'],
@@ -135,6 +136,28 @@ describe('a device that cannot answer', () => {
     client.send(GET)
     expect(await client.receive('ERR_NGROK_3004)\n')).toMatch(/^HTTP\/1\.1 502 /m)
   })
+
+  it.each([
+    ['ends its lines with LF', 'HTTP/1.1 200 OK\nX-Y: z \nContent-Length: 5\n\nhello'],
+    [
+      'says its length twice',
+      'HTTP/1.1 200 OK\r\nX-Y: z\r\nContent-Length: 5\r\ncontent-length: 5\r\n\r\nhello',
+    ],
+  ])(
+    'is none when a small device %s, and the visitor sees nothing of it',
+    async (_what, answer) => {
+      const service = await startScriptedService(answer, answer)
+      const { client } = await connectTo({ service: service.port })
+      for (let time = 1; time <= 2; time += 1) {
+        client.send(GET)
+        await eventually(() => expect(client.text.split('hello')).toHaveLength(time + 1))
+      }
+      expect(client.text).toMatch(
+        /^(?:HTTP\/1\.1 200 OK\r\nX-Y: z\r\nContent-Length: 5\r\n(?:[\w-]+: [^\r\n]+\r\n)*\r\nhello){2}$/,
+      )
+      expect(service.connections()).toBe(1)
+    },
+  )
 
   it('is 502 ERR_NGROK_3004 when it hangs up before its answer is whole', async () => {
     const port = await startRawService((socket) => {

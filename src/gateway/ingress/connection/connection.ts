@@ -8,7 +8,7 @@ import { type BufferAccount, BufferClaim, type BufferHolder } from '../../stream
 import type { Client } from '../client.ts'
 import { type EdgeErrorCode, edgeErrorReply } from '../edge-error.ts'
 import { Exchange } from '../exchange.ts'
-import { HeadScanner } from '../http1/head-scanner.ts'
+import { HEAD_LIMITS, HeadScanner } from '../http1/head-scanner.ts'
 import { HttpSyntaxError, type SyntaxFault } from '../http1/http-syntax-error.ts'
 import { parseRequestHead, type RequestHead } from '../http1/request-head.ts'
 import type { IngressContext } from '../ingress-context.ts'
@@ -47,7 +47,7 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
   readonly ip: string
   readonly address: string
   readonly network: string
-  readonly responseScanner = new HeadScanner()
+  readonly responseScanner = new HeadScanner(HEAD_LIMITS, 'response')
   readonly #socket: ClientSocket
   readonly #context: IngressContext
   readonly #onClose: (connection: ClientConnection) => void

@@ -9,6 +9,8 @@ export interface HeadLimits {
 
 export const HEAD_LIMITS: HeadLimits = { maxBytes: 65_536, maxFields: 256 }
 
+export type HeadKind = 'request' | 'response' | 'trailers'
+
 /** Start line and fields of a message; `fields` alternates name and value as they came. */
 export interface ScannedHead {
   readonly line: string
@@ -26,6 +28,7 @@ const BEFORE_VALUE = 6
 const IN_VALUE = 7
 const AFTER_VALUE_CR = 8
 const AFTER_LAST_CR = 9
+const AT_END = 10
 
 const CR = 0x0d
 const LF = 0x0a
@@ -35,11 +38,14 @@ const TAB = 0x09
 
 /**
  * Finds the parts of a message head (RFC 9112 2 to 5), each byte once however the chunks are cut.
- * Strict: no bare CR or LF, no control characters, no folding, no space before a colon.
+ * Strict: no bare CR or LF, no control characters, no folding, no space before a colon. Only a
+ * response may end its lines with a bare LF, as servers of small devices do (RFC 9112 2.2): nobody
+ * else reads it before us, and it goes on with both.
  */
 export class HeadScanner {
   readonly #limits: HeadLimits
   readonly #firstState: number
+  readonly #takesBareLf: boolean
   #state: number
   /** Offsets into the head: begin and end of the line, then of each name and value in turn. */
   readonly #marks: number[] = []
@@ -48,9 +54,10 @@ export class HeadScanner {
   #text = ''
 
   /** `trailers` have no start line: the fields come at once (RFC 9112 7.1.2). */
-  constructor(limits: HeadLimits = HEAD_LIMITS, kind: 'head' | 'trailers' = 'head') {
+  constructor(limits: HeadLimits = HEAD_LIMITS, kind: HeadKind = 'request') {
     this.#limits = limits
-    this.#firstState = kind === 'head' ? AT_START : AT_FIELD
+    this.#takesBareLf = kind === 'response'
+    this.#firstState = kind === 'trailers' ? AT_FIELD : AT_START
     this.#state = this.#firstState
     if (kind === 'trailers') this.#marks.push(0, 0)
   }
@@ -141,6 +148,7 @@ export class HeadScanner {
           break
         case AT_FIELD:
           state = this.#startField(bytes, start, at++)
+          if (state === AT_END) return at
           break
         default:
           if (bytes[at++] !== LF) throw new HttpSyntaxError('a bare CR')
@@ -164,14 +172,16 @@ export class HeadScanner {
   }
 
   #endLine(bytes: Buffer, start: number, at: number): number {
-    if (bytes[at] !== CR) throw new HttpSyntaxError(`${name(bytes[at])} in the start line`)
+    const next = this.#lineEnd(bytes[at], AFTER_LINE_CR)
+    if (next === undefined) throw new HttpSyntaxError(`${name(bytes[at])} in the start line`)
     this.#marks.push(at - start)
-    return AFTER_LINE_CR
+    return next
   }
 
   #startField(bytes: Buffer, start: number, at: number): number {
     const byte = bytes[at] as number
     if (byte === CR) return AFTER_LAST_CR
+    if (byte === LF && this.#takesBareLf) return AT_END
     if (isBlank(byte)) throw new HttpSyntaxError('a folded field')
     if (((BYTE_CLASS[byte] as number) & TOKEN) === 0) {
       throw new HttpSyntaxError(`${name(byte)} at the start of a field`)
@@ -190,12 +200,19 @@ export class HeadScanner {
   }
 
   #endValue(bytes: Buffer, start: number, at: number): number {
-    if (bytes[at] !== CR) throw new HttpSyntaxError(`${name(bytes[at])} in a field value`)
+    const next = this.#lineEnd(bytes[at], AFTER_VALUE_CR)
+    if (next === undefined) throw new HttpSyntaxError(`${name(bytes[at])} in a field value`)
     const begin = this.#marks[this.#marks.length - 1] as number
     let end = at
     while (end > start + begin && isBlank(bytes[end - 1])) end -= 1
     this.#marks.push(end - start)
-    return AFTER_VALUE_CR
+    return next
+  }
+
+  /** What follows the byte that ends a line; undefined when it does not. */
+  #lineEnd(byte: number | undefined, afterCr: number): number | undefined {
+    if (byte === CR) return afterCr
+    return byte === LF && this.#takesBareLf ? AT_FIELD : undefined
   }
 }
 

@@ -6,6 +6,8 @@ import { knownField, resembledField } from './known-field.ts'
 export interface MessageFields {
   host: string | undefined
   contentLength: number | undefined
+  /** It is said again, and the same; only a response may (RFC 9110 8.6). */
+  repeatsLength: boolean
   isChunked: boolean
   connection: ConnectionOptions
   upgrade: string | undefined
@@ -17,10 +19,14 @@ export interface MessageFields {
  * Reads them out of alternating names and values. Throws HttpSyntaxError when two parties could
  * see two ends of the message (RFC 9112 6.1 and 6.3), or somebody else behind it.
  */
-export function readMessageFields(fields: readonly string[]): MessageFields {
+export function readMessageFields(
+  fields: readonly string[],
+  kind: 'request' | 'response',
+): MessageFields {
   const found: MessageFields = {
     host: undefined,
     contentLength: undefined,
+    repeatsLength: false,
     isChunked: false,
     connection: NO_OPTIONS,
     upgrade: undefined,
@@ -32,6 +38,9 @@ export function readMessageFields(fields: readonly string[]): MessageFields {
     const known = knownField(name)
     if (known !== undefined) note(found, known, fields[at + 1] as string)
     else refuseLookAlike(name)
+  }
+  if (found.repeatsLength && kind === 'request') {
+    throw new HttpSyntaxError('two Content-Length fields')
   }
   if (found.isChunked && found.contentLength !== undefined) {
     throw new HttpSyntaxError('a Content-Length beside a Transfer-Encoding')
@@ -46,8 +55,7 @@ function note(found: MessageFields, name: string, value: string): void {
       found.host = value
       break
     case 'content-length':
-      if (found.contentLength !== undefined) throw new HttpSyntaxError('two Content-Length fields')
-      found.contentLength = parseContentLength(value)
+      noteLength(found, parseContentLength(value))
       break
     case 'transfer-encoding':
       if (found.isChunked) throw new HttpSyntaxError('two Transfer-Encoding fields')
@@ -68,6 +76,14 @@ function note(found: MessageFields, name: string, value: string): void {
     case 'te':
       found.te = found.te === undefined ? value : `${found.te}, ${value}`
   }
+}
+
+function noteLength(found: MessageFields, length: number): void {
+  found.repeatsLength = found.contentLength === length
+  if (found.contentLength !== undefined && !found.repeatsLength) {
+    throw new HttpSyntaxError('two Content-Length fields')
+  }
+  found.contentLength = length
 }
 
 function refuseLookAlike(name: string): void {

@@ -44,7 +44,7 @@ export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
   if (method === 'TRACE') throw new HttpSyntaxError('the method TRACE', 'not-implemented')
   if (!KNOWN_METHODS.has(method)) throw new HttpSyntaxError('an unknown method')
   const minorVersion = parseVersion(line, targetEnd + 1)
-  const found = readMessageFields(fields)
+  const found = readMessageFields(fields, 'request')
   const { host, connection, contentLength = 0 } = found
   if (host === undefined) throw new HttpSyntaxError('no Host field')
   if (found.isChunked && minorVersion === 0) {

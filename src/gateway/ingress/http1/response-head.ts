@@ -2,6 +2,7 @@ import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from './body-framing.ts'
 import type { ConnectionOptions } from './connection-options.ts'
 import type { ScannedHead } from './head-scanner.ts'
 import { HttpSyntaxError } from './http-syntax-error.ts'
+import { knownField } from './known-field.ts'
 import { readMessageFields } from './message-fields.ts'
 
 /** A checked response head of a device's service. */
@@ -24,7 +25,8 @@ export function parseResponseHead({ line, fields }: ScannedHead, method: string)
   const match = STATUS_LINE.exec(line)
   if (!match) throw new HttpSyntaxError('a status line that is none')
   const status = Number(match[2])
-  const { isChunked, contentLength, connection } = readMessageFields(fields)
+  const found = readMessageFields(fields, 'response')
+  const { isChunked, contentLength, connection, repeatsLength } = found
   const isHttp11 = match[1] === '1'
   if (isChunked && !isHttp11) throw new HttpSyntaxError('a Transfer-Encoding in HTTP/1.0')
   const framing = hasNoBody(status, method)
@@ -35,7 +37,7 @@ export function parseResponseHead({ line, fields }: ScannedHead, method: string)
   return {
     status,
     reason: match[3] ?? '',
-    fields,
+    fields: repeatsLength ? withOneLength(fields) : fields,
     framing,
     connection,
     keepAlive: framing !== UNTIL_CLOSE && !connection.close && (isHttp11 || connection.keepAlive),
@@ -45,4 +47,17 @@ export function parseResponseHead({ line, fields }: ScannedHead, method: string)
 /** True for responses that end with their head (RFC 9112 6.3). */
 export function hasNoBody(status: number, method: string): boolean {
   return method === 'HEAD' || status < 200 || status === 204 || status === 304
+}
+
+/** Whoever reads the response next need not know what to make of two. */
+function withOneLength(fields: readonly string[]): string[] {
+  const kept: string[] = []
+  let hasLength = false
+  for (let at = 0; at < fields.length; at += 2) {
+    const [name = '', value = ''] = fields.slice(at, at + 2)
+    const isLength = knownField(name) === 'content-length'
+    if (!isLength || !hasLength) kept.push(name, value)
+    hasLength ||= isLength
+  }
+  return kept
 }

@@ -1,6 +1,7 @@
 import { UNTIL_CLOSE } from '../../../../src/gateway/ingress/http1/body-framing.ts'
 import { BodyTracker } from '../../../../src/gateway/ingress/http1/body-tracker.ts'
 import {
+  HEAD_LIMITS,
   HeadScanner,
   type ScannedHead,
 } from '../../../../src/gateway/ingress/http1/head-scanner.ts'
@@ -25,7 +26,7 @@ export function parseWithOurs(kind: 'request' | 'response', chunks: Buffer[]): P
 class MessageReader {
   readonly messages: ParsedMessage[] = []
   readonly #kind: 'request' | 'response'
-  readonly #scanner = new HeadScanner()
+  readonly #scanner: HeadScanner
   #body: BodyTracker | undefined
   #draft: Omit<ParsedMessage, 'body'> | undefined
   #untilClose = false
@@ -34,6 +35,7 @@ class MessageReader {
 
   constructor(kind: 'request' | 'response') {
     this.#kind = kind
+    this.#scanner = new HeadScanner(HEAD_LIMITS, kind)
   }
 
   read(chunk: Buffer): void {
