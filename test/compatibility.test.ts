@@ -5,6 +5,7 @@ import { Binder } from '../src/gateway/agents/binder.ts'
 import { parseBind } from '../src/gateway/agents/control-message.ts'
 import { EndpointUrls } from '../src/gateway/endpoints/endpoint-urls.ts'
 import { ACTIONS, UNAVAILABLE_ACTIONS } from '../src/policy/actions/all-actions.ts'
+import { WEBHOOK_PROVIDERS } from '../src/policy/outbound/webhook-signature.ts'
 import { PHASES } from '../src/policy/phase.ts'
 import { UNAVAILABLE_VARIABLES } from '../src/policy/vocabulary/variables.ts'
 import { openGatewayStores } from './helpers/gateway-stores.ts'
@@ -98,6 +99,13 @@ describe('the page on compatibility', () => {
       ]),
       ...[...UNAVAILABLE_ACTIONS].map(([type, why]) => [`\`${type}\``, '', `refused: ${why}`]),
     ])
+  })
+
+  it('names the providers of webhooks', () => {
+    const [, section = ''] = PAGE.split('### Providers of webhooks')
+    const [own = ''] = section.split('\n## ')
+    const names = [...own.matchAll(/`([a-z_]+)`/g)].map(([, name]) => name)
+    expect(names).toEqual(Object.keys(WEBHOOK_PROVIDERS))
   })
 
   it('has the variables that cannot be', () => {

@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, refuse } from '../exchange/outcome.ts'
+import { requestUrl } from '../exchange/request-view.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
 import type { Price } from '../expression/cost/price.ts'
 import { WEBHOOK_PROVIDERS } from '../outbound/webhook-signature.ts'
@@ -40,7 +41,13 @@ export const verifyWebhook = defineAction({
       const { headers } = request
       const now = context.clock.now()
       const failure = body
-        ? verify?.({ headers, body, secret: secret.render(exchange), now })
+        ? verify?.({
+            headers,
+            url: requestUrl(request).text,
+            body,
+            secret: secret.render(exchange),
+            now,
+          })
         : `The body is larger than ${MAX_BODY} bytes.`
       exchange.results.set('verify_webhook', {
         verified: failure === undefined,
