@@ -3,6 +3,9 @@ import ipaddr from 'ipaddr.js'
 /** More characters than an address or a range has: to look into a longer text would only take long. */
 const MAX_LENGTH = 64
 
+/** Every address, and not much more: the library looks at other texts for long. */
+const LIKE_AN_ADDRESS = /^(?:\d{1,3}(?:\.\d{1,3}){3}|[\da-f.:]*:[\da-f.:]*(?:%.*)?)$/i
+
 export type Address = ipaddr.IPv4 | ipaddr.IPv6
 
 /** A range of addresses; a plain address is a range of one. */
@@ -59,7 +62,7 @@ export function parseCidr(text: string): Cidr | undefined {
 
 /** Four decimal parts or IPv6: the short and octal forms of IPv4 mean other things elsewhere. */
 function isAddress(text: string): boolean {
-  if (text.length > MAX_LENGTH) return false
+  if (text.length > MAX_LENGTH || !LIKE_AN_ADDRESS.test(text)) return false
   return (
     ipaddr.IPv4.isValidFourPartDecimal(text) || (text.includes(':') && ipaddr.IPv6.isValid(text))
   )

@@ -139,6 +139,7 @@ export class PhaseRules {
   /** Whether an expression of a rule is true; behind the last one the rule matches. */
   #isMet(rule: CompiledRule, index: number, at: number, exchange: PolicyExchange): boolean {
     const expression = rule.expressions[at]
+    exchange.account.beginStretch()
     const isMet = expression?.isTrue(exchange) ?? true
     if (isMet && expression) return true
     const { name } = rule
@@ -148,6 +149,7 @@ export class PhaseRules {
 
   #act({ type, run }: CompiledAction, exchange: PolicyExchange): MaybePromise<Outcome> {
     const { trace, account } = exchange
+    account.beginStretch()
     account.spend(ACTION_STEPS)
     const outcome = run(exchange)
     if (!trace) return outcome

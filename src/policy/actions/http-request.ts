@@ -88,6 +88,7 @@ export const httpRequest = defineAction({
       maxRedirects: parts.max_redirects,
       isRetried: (exchange) => {
         try {
+          exchange.account.beginStretch()
           return retry?.isTrue(exchange) ?? false
         } catch (error) {
           // The answer stands as it came; the rules that follow see what it is.

@@ -5,12 +5,20 @@ import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, type Outcome, refuse } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
+import type { Account } from '../expression/cost/account.ts'
+import { jsonSteps } from '../expression/cost/json-steps.ts'
 import type { Price } from '../expression/cost/price.ts'
 import type { Template } from '../expression/template.ts'
 import type { ValueInput } from '../expression/value.ts'
 import { KeySource } from '../outbound/key-source.ts'
 import { filePath } from '../outbound/outbound-allow.ts'
-import { type TokenFailure, TokenVerifier, tokenView } from '../outbound/token-verifier.ts'
+import {
+  MAX_TOKEN,
+  type TokenFailure,
+  TokenVerifier,
+  tokenSteps,
+  tokenView,
+} from '../outbound/token-verifier.ts'
 import { type ActionContext, type ConfigPath, defineAction } from './action.ts'
 
 /** Those with public keys: a key set cannot hold the secrets of the others. */
@@ -21,11 +29,15 @@ const ALGORITHMS = [
 const TYPES = ['id_token', 'access_token', 'at+jwt', 'it+jwt', 'plain', 'jwt'] as const
 const MAX_ITEMS = 10
 const MAX_BODY = 262_144
-/** Bytes of one that takes milliseconds to read, with many fields. */
+/** Bytes of one that takes long to read. */
 const LARGE_BODY = 16_384
 /** Of looking for a token in a body, and of reading one. */
 const BODY_PRICE: Price = { call: 10, kib: 100 }
 const TOKEN_PRICE: Price = { call: 1_000, kib: 200 }
+/** Of a field of a form. */
+const FIELD_STEPS = 6
+/** What a body may take to be read in one piece: one with more fields is not read. */
+const MAX_BODY_STEPS = 16_384
 
 const text = z.string().min(1).max(4_096)
 const allowList = listOf(z.strictObject({ value: text }), MAX_ITEMS)
@@ -118,6 +130,7 @@ export const jwtValidation = defineAction({
       for (const place of places) {
         const { token, name, missing } = await findToken(exchange, place, readFields)
         exchange.account.pay(TOKEN_PRICE, [token])
+        exchange.account.spend(tokenSteps(token))
         const found = missing ?? (await verifier.findFailure(token, rules))
         tokens.push(tokenView(token, { method: place.method, name }, found === undefined))
         failure ??= found
@@ -186,7 +199,10 @@ async function findToken(
   if (!value.toLowerCase().startsWith(prefix.toLowerCase())) {
     return { token: '', name, missing: unauthorized('ERR_NGROK_3413', 'The token has no prefix.') }
   }
-  return { token: value.slice(prefix.length).trim(), name }
+  const token = value.slice(prefix.length).trim()
+  if (token.length <= MAX_TOKEN) return { token, name }
+  const sentence = `The token is longer than ${MAX_TOKEN} characters.`
+  return { token: '', name, missing: unauthorized('ERR_NGROK_3416', sentence) }
 }
 
 /** The fields of a body by name in lower case; of several the first. */
@@ -194,7 +210,7 @@ type BodyFields = ReadonlyMap<string, unknown>
 
 const NO_FIELDS: BodyFields = new Map()
 
-/** Reads JSON and form bodies; a body that cannot be read has no token. */
+/** Reads JSON and form bodies; a body that cannot be read, or has too many fields, has no token. */
 async function bodyFields(
   exchange: PolicyExchange,
   { inTurn }: ActionContext,
@@ -203,26 +219,39 @@ async function bodyFields(
   if (!['POST', 'PUT', 'PATCH'].includes(request.method)) return NO_FIELDS
   const body = await request.readBody(MAX_BODY)
   if (!body) return NO_FIELDS
-  exchange.account.pay(BODY_PRICE, [body])
+  const { account } = exchange
+  account.pay(BODY_PRICE, [body])
   const type = mediaType(request.headers.get('content-type') ?? '')
-  const read = () => readFields(body, type)
+  const read = () => readFields(body, type, account)
   return body.length > LARGE_BODY ? inTurn(read) : read()
 }
 
-function readFields(body: Buffer, type: string | undefined): BodyFields {
+function readFields(body: Buffer, type: string | undefined, account: Account): BodyFields {
+  const text = body.toString()
+  const mayRead = (steps: number) => {
+    if (steps > MAX_BODY_STEPS) return false
+    account.spend(steps)
+    return true
+  }
   switch (type) {
     case 'application/x-www-form-urlencoded':
-      return byLowerName(new URLSearchParams(body.toString()))
+      return mayRead(formSteps(text)) ? byLowerName(new URLSearchParams(text)) : NO_FIELDS
     case 'application/json':
-      return jsonFields(body)
+      return mayRead(jsonSteps(text)) ? jsonFields(text) : NO_FIELDS
     default:
       return NO_FIELDS
   }
 }
 
-function jsonFields(body: Buffer): BodyFields {
+function formSteps(text: string): number {
+  let fields = 1
+  for (let at = text.indexOf('&'); at !== -1; at = text.indexOf('&', at + 1)) fields += 1
+  return FIELD_STEPS * fields
+}
+
+function jsonFields(text: string): BodyFields {
   try {
-    const fields: unknown = JSON.parse(body.toString())
+    const fields: unknown = JSON.parse(text)
     return typeof fields === 'object' && fields !== null
       ? byLowerName(Object.entries(fields))
       : NO_FIELDS

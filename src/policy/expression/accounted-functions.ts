@@ -14,9 +14,11 @@ import {
   objectType,
 } from '@bufbuild/cel'
 import { strings } from '@bufbuild/cel/ext'
-import { ACCOUNTED, APPEND, NEW_LIST } from './cost/cost-rewrite.ts'
+import { ACCOUNTED, APPEND, INDEXED, NEW_LIST } from './cost/cost-rewrite.ts'
 import {
+  bytesSteps,
   DEFAULT_PRICE,
+  ENTRY_STEPS,
   equalitySteps,
   formatSteps,
   membershipSteps,
@@ -26,7 +28,7 @@ import {
 } from './cost/price.ts'
 import type { Evaluation } from './evaluation.ts'
 import type { ExpressionFunction, ParameterType } from './expression-function.ts'
-import type { Value } from './value.ts'
+import { isMap, type Value } from './value.ts'
 
 const LIST = listType(CelScalar.DYN)
 const MAP = mapType(CelScalar.STRING, CelScalar.DYN)
@@ -67,6 +69,7 @@ const COUNTS: Readonly<Record<string, CountSteps>> = {
   '_!=_(dyn,dyn)': equalitySteps,
   '@in(dyn,list)': membershipSteps,
   '.format(string,list)': formatSteps,
+  'string(bytes)': bytesSteps,
 }
 
 /** What expressions can call: it is paid for before it runs, and once all is spent nothing runs. */
@@ -118,6 +121,13 @@ export class AccountedFunctions<Subject> {
         this.#evaluation.pay({ call: 0, item: Number(weight) }, [range])
         return range as CelValue
       }),
+      this.#stopping(
+        { name: INDEXED, target: undefined, arguments: [DYN], result: DYN },
+        ([value]) => {
+          if (isMap(value)) this.#evaluation.pay({ call: 0, item: ENTRY_STEPS }, [value])
+          return value as CelValue
+        },
+      ),
       celFunc(NEW_LIST, [], LIST, () => {
         const items: CelValue[] = []
         const list = celList(items)

@@ -4,8 +4,9 @@ import type { Node } from './expression-tree.ts'
 import type { Type } from './expression-type.ts'
 import { toText, type Value } from './value.ts'
 
+const TEXT_PRICE: Price = { call: 2, kib: 30 }
 /** Lists and maps become JSON. */
-const TEXT_PRICE: Price = { call: 2, kib: 30, item: 8, isDeep: true }
+const JSON_PRICE: Price = { call: 2, kib: 120, item: 8, isDeep: true }
 
 /** A tree that can run, and the type of what it comes to. */
 export interface TypedForm {
@@ -60,7 +61,7 @@ export class CompiledExpression<Subject> {
   /** The value as it stands in a text. Throws EvaluationError. */
   text(subject: Subject): string {
     const value = this.#run(subject)
-    this.#pay(subject, TEXT_PRICE, value)
+    this.#pay(subject, typeof value === 'string' ? TEXT_PRICE : JSON_PRICE, value)
     return toText(value)
   }
 

@@ -4,7 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import { Account } from './cost/account.ts'
 import type { Price } from './cost/price.ts'
 import { EvaluationError } from './evaluation-error.ts'
-import { Pattern } from './pattern.ts'
+import { PatternCache } from './pattern-cache.ts'
 
 /** What it takes to find a time zone. */
 const ZONE_STEPS = 12_000
@@ -19,12 +19,7 @@ const MAX_TEXT = 1_048_576
  */
 export class Evaluation<Subject = unknown> {
   readonly clock: Clock
-  /** Compiled once for each source; throws PatternError. */
-  readonly patterns = new BoundedCache((source) => {
-    const pattern = new Pattern(source)
-    this.spend(pattern.compileSteps)
-    return pattern
-  })
+  readonly patterns = new PatternCache()
   readonly ranges = new BoundedCache<Cidr | undefined>((range) => {
     this.spend(RANGE_STEPS[range.includes(':') ? 1 : 0])
     return parseCidr(range)

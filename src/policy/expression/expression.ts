@@ -155,7 +155,7 @@ export class ExpressionLanguage<Subject> {
     const run = (subject: Subject | undefined, account: Account): Value => {
       const evaluate = prepare()
       this.#evaluation.begin(subject, account)
-      account.hold(MAX_EXPRESSION_STEPS)
+      account.hold()
       const result = withoutStacks(() => {
         try {
           account.spend(weight)
@@ -186,6 +186,7 @@ export class ExpressionLanguage<Subject> {
 
   #failureOf(constant: Node, account: Account): string | undefined {
     try {
+      account.beginStretch()
       this.#plan(constant).run(undefined, account)
       return undefined
     } catch (error) {

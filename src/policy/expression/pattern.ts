@@ -1,6 +1,6 @@
 import { RE2JS } from 're2js'
 import type { Account } from './cost/account.ts'
-import { patternSize } from './pattern-size.ts'
+import { compileSteps, patternSize, sizingSteps } from './pattern-size.ts'
 
 /** Characters of a pattern's source. */
 const MAX_SOURCE = 1_024
@@ -13,8 +13,6 @@ const FAST_STEPS = 0.15
 /** What an instruction takes for a character where it is slow, or when it is met for the first time. */
 const SLOW_STEPS = 0.4
 const NEW_STATE_STEPS = 2
-/** What it takes to compile an instruction. */
-const COMPILE_STEPS = 20
 /** What it takes to put in a match, and each part of what stands for it. */
 const MATCH_STEPS = 2
 const PART_STEPS = 1
@@ -39,6 +37,15 @@ export class Pattern {
   readonly #regex: RE2JS
   readonly #size: number
 
+  /** Pays before it does what takes long. Throws PatternError and EvaluationError. */
+  static compile(source: string, account: Account): Pattern {
+    if (source.length <= MAX_SOURCE) {
+      account.spend(sizingSteps(source))
+      account.spend(compileSteps(source))
+    }
+    return new Pattern(source)
+  }
+
   /** Throws PatternError. */
   constructor(source: string) {
     if (source.length > MAX_SOURCE)
@@ -55,11 +62,6 @@ export class Pattern {
     dfa.stateBudget = MAX_AUTOMATON
     dfa.memBudget = MAX_AUTOMATON
     refuseComplex(this.#size)
-  }
-
-  /** Steps that it has taken to compile the pattern. */
-  get compileSteps(): number {
-    return COMPILE_STEPS * this.#size
   }
 
   /** The most steps that a search in a text of this length takes, and those of a replacement. */

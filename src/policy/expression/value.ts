@@ -70,13 +70,6 @@ export function formatTime(ms: number): string {
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
 
-/** Parsed JSON as a value; objects become maps, whatever their keys are. */
-export function fromJson(json: unknown): ValueInput {
-  if (Array.isArray(json)) return json.map(fromJson)
-  if (typeof json !== 'object' || json === null) return json as ValueInput
-  return new Map(Object.entries(json).map(([key, value]) => [key, fromJson(value)]))
-}
-
 /** The value as JSON; integers that a double cannot hold become strings, bytes base64. */
 export function toJson(value: unknown): Json {
   switch (typeof value) {

@@ -1,8 +1,15 @@
 import { decodeJwt, decodeProtectedHeader, errors, type JWTVerifyGetKey, jwtVerify } from 'jose'
 import type { Clock } from '../../base/clock.ts'
 import type { ResultError } from '../exchange/result-error.ts'
-import { fromJson, type ValueInput } from '../expression/value.ts'
+import { jsonSteps } from '../expression/cost/json-steps.ts'
+import { valueOfJson } from '../expression/kept-value.ts'
+import type { ValueInput } from '../expression/value.ts'
 import type { KeySource } from './key-source.ts'
+
+/** Characters of a token: one that is longer does not pass through most servers either. */
+export const MAX_TOKEN = 16_384
+/** How often the parts of a token are read: to find its key, to verify it, for later rules. */
+const READS = 2
 
 export interface TokenRules {
   readonly issuers: readonly string[]
@@ -76,6 +83,13 @@ function failureOf(error: unknown): TokenFailure | 'unknown-key' {
   return { status: 401, code: isMalformed ? 'ERR_NGROK_3416' : 'ERR_NGROK_3401', message }
 }
 
+/** What it takes to read the parts of a token, beside its length. */
+export function tokenSteps(token: string): number {
+  const [header = '', payload = ''] = token.split('.', 2)
+  const of = (part: string) => jsonSteps(Buffer.from(part, 'base64url').toString('latin1'))
+  return READS * (of(header) + of(payload))
+}
+
 /** The parts of a token as later rules can read them, verified or not. */
 export function tokenView(
   token: string,
@@ -86,8 +100,8 @@ export function tokenView(
   return {
     location: location.method,
     location_property: location.name,
-    header: fromJson(parts.header),
-    payload: fromJson(parts.payload),
+    header: valueOfJson(parts.header),
+    payload: valueOfJson(parts.payload),
     signature: token.split('.')[2] ?? '',
     verified,
   }

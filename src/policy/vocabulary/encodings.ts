@@ -1,4 +1,6 @@
+import { isAscii } from 'node:buffer'
 import { parseQuery } from '../exchange/parsed-fields.ts'
+import { jsonSteps } from '../expression/cost/json-steps.ts'
 import type { Evaluation } from '../expression/evaluation.ts'
 import { EvaluationError } from '../expression/evaluation-error.ts'
 import {
@@ -8,8 +10,8 @@ import {
   method,
   methodWithin,
 } from '../expression/expression-function.ts'
+import { valueOfJson } from '../expression/kept-value.ts'
 import {
-  fromJson,
   isList,
   type MapValue,
   toJson,
@@ -19,25 +21,36 @@ import {
 } from '../expression/value.ts'
 
 /** With its padding, and without the line breaks that Go's decoder skips. */
-const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
+const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/
+/** To read a byte that is not ASCII, and to write a character as three. */
+const OTHER_BYTE_STEPS = 0.2
+const ESCAPE_STEPS = 0.3
+/** Characters of a URL: a request head is not longer either. */
+const MAX_URL = 65_536
 
-/** What a host in another script takes, for each character. */
+/** What a host in another script takes, or a user with signs to escape, for each character. */
 const HOST_STEPS = 3
-const OTHER_SCRIPT = /[^\0-\x7f]|xn--/i
+const OTHER_SCRIPT = /[^\0-\x7f]|%|xn--|@[\s\S]*@/i
+/** Where a host may stand: up to what follows the first slashes, as lax as the parser is. */
+const HOST = /^[^/\\?#]*[/\\]*[^/\\?#]*/
 
 /** Base64, JSON, query strings and URLs. */
 export const ENCODING_FUNCTIONS: readonly ExpressionFunction[] = [
   fn('base64.encode', ['bytes'], 'string', (bytes) => Buffer.from(bytes).toString('base64')),
   fn('base64.decode', ['string'], 'bytes', (text) => decodeBase64(text)),
   method('encodeBase64', ['string'], 'string', (text) => Buffer.from(text).toString('base64')),
-  method('decodeBase64', ['string'], 'string', (text) => decodeBase64(text).toString()),
+  methodWithin('decodeBase64', ['string'], 'string', (evaluation, text) => {
+    const bytes = decodeBase64(text)
+    if (!isAscii(bytes)) evaluation.spend(OTHER_BYTE_STEPS * bytes.length)
+    return bytes.toString()
+  }),
   fn('basic_auth.encode', ['string', 'string'], 'string', (user, password) => {
     return `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`
   }),
 
-  fn('json.decode', ['string'], 'dyn', decodeJson),
-  method('decodeJson', ['string'], 'dyn', decodeJson),
-  method('isJson', ['string'], 'bool', isJson),
+  fnWithin('json.decode', ['string'], 'dyn', decodeJson),
+  methodWithin('decodeJson', ['string'], 'dyn', decodeJson),
+  methodWithin('isJson', ['string'], 'bool', isJson),
   fn('json.encode', ['dyn'], 'string', encodeJson),
   method('encodeJson', ['list'], 'string', encodeJson),
   method('encodeJson', ['map'], 'string', encodeJson),
@@ -55,27 +68,31 @@ export const ENCODING_FUNCTIONS: readonly ExpressionFunction[] = [
 
   fnWithin('url.parse', ['string'], 'map', parseUrl),
   methodWithin('parseUrl', ['string'], 'map', parseUrl),
-  fn('url.escape', ['string'], 'string', encodeURIComponent),
-  method('escapeUrl', ['string'], 'string', encodeURIComponent),
+  fnWithin('url.escape', ['string'], 'string', escapeUrl),
+  methodWithin('escapeUrl', ['string'], 'string', escapeUrl),
   fn('url.unescape', ['string'], 'string', unescapeUrl),
   method('unescapeUrl', ['string'], 'string', unescapeUrl),
   methodWithin('isURL', ['string'], 'bool', isUrl),
 ]
 
 function decodeBase64(text: string): Buffer {
-  if (!BASE64.test(text.replace(/[\r\n]/g, ''))) throw new EvaluationError('the text is not base64')
+  const plain = text.replace(/[\r\n]/g, '')
+  if (plain.length % 4 !== 0 || !BASE64.test(plain))
+    throw new EvaluationError('the text is not base64')
   return Buffer.from(text, 'base64')
 }
 
-function decodeJson(text: string): ValueInput {
+function decodeJson(evaluation: Evaluation, text: string): ValueInput {
+  evaluation.spend(jsonSteps(text))
   try {
-    return fromJson(JSON.parse(text))
+    return valueOfJson(JSON.parse(text))
   } catch {
     throw new EvaluationError('the text is not JSON')
   }
 }
 
-function isJson(text: string): boolean {
+function isJson(evaluation: Evaluation, text: string): boolean {
+  evaluation.spend(jsonSteps(text))
   try {
     JSON.parse(text)
     return true
@@ -115,9 +132,22 @@ function parseUrl(evaluation: Evaluation, text: string): ValueInput {
 }
 
 function isUrl(evaluation: Evaluation, text: string): boolean {
-  if (OTHER_SCRIPT.test(text)) evaluation.spend(HOST_STEPS * text.length)
+  if (text.length > MAX_URL) return false
+  const [start = ''] = HOST.exec(text) ?? []
+  if (OTHER_SCRIPT.test(start)) evaluation.spend(HOST_STEPS * start.length)
   return URL.canParse(text)
 }
+
+function escapeUrl(evaluation: Evaluation, text: string): string {
+  let escapes = 0
+  for (let at = 0; at < text.length; at += 1) escapes += isUnreserved(text.charCodeAt(at)) ? 0 : 1
+  evaluation.spend(ESCAPE_STEPS * escapes)
+  return encodeURIComponent(text)
+}
+
+/** Letters, digits, and about what else stands as it is. */
+const isUnreserved = (code: number) =>
+  (code >= 0x61 && code <= 0x7a) || (code >= 0x27 && code <= 0x39) || (code >= 0x41 && code <= 0x5a)
 
 function canUnescape(text: string): boolean {
   try {

@@ -1,11 +1,11 @@
-import type { Price, Prices } from '../expression/cost/price.ts'
+import { ENTRY_STEPS, type Price, type Prices } from '../expression/cost/price.ts'
 
 const price = (call: number, kib = 0, item = 0): Price => ({ call, kib, item })
 const deep = (call: number, kib: number, item: number): Price => ({ call, kib, item, isDeep: true })
 
 /** Digests, with what a text of 1,024 bytes takes. */
 const DIGESTS: Prices = {
-  md5: price(69, 12),
+  md5: price(69, 18),
   sha1: price(37, 20),
   sha256: price(37, 20),
   sha512: price(69, 12),
@@ -19,13 +19,15 @@ const GETTERS = [
   ...['getHours', 'getMinutes', 'getSeconds', 'getMilliseconds'],
 ]
 
+const TIMES = ['timestamp', 'duration']
+
 const MAPS = [
   ...['req.headers', 'req.trailers', 'req.cookies', 'req.url.query_params'],
   ...['res.headers', 'res.trailers', 'res.cookies'],
 ]
 /** In heads; fields that have to be taken apart are paid once for all calls. */
-const LOOK_UP = price(8)
-const TEST = price(5)
+const LOOK_UP = price(8, 10)
+const TEST = price(5, 10)
 
 /**
  * What functions cost, in steps of about 50 ns: a call, 1,024 characters, an item of a list. Operators
@@ -37,12 +39,26 @@ export const FUNCTION_PRICES: Prices = {
   '_!=_': deep(4, 1, 0.9),
   '@in(dyn,list)': deep(4, 1, 0.8),
   ...Object.fromEntries(
+    ['int', 'uint', 'double'].map((key) => [`@in(${key},map)`, price(5, 0, ENTRY_STEPS)]),
+  ),
+  ...Object.fromEntries(
     ['_<_', '_<=_', '_>_', '_>=_'].flatMap((name) => [
-      [`${name}(string,string)`, price(7, 0.5)],
+      [`${name}(string,string)`, price(7, 3)],
       [`${name}(bytes,bytes)`, price(5, 40)],
     ]),
   ),
-  '_+_(string,string)': price(8, 0.1),
+  ...Object.fromEntries(
+    TIMES.flatMap((time) => [
+      ...['_<_', '_<=_', '_>_', '_>=_', '_-_'].map((name) => [
+        `${name}(${time},${time})`,
+        price(30),
+      ]),
+      [`_+_(${time},duration)`, price(30)],
+      [`_+_(duration,${time})`, price(30)],
+      [`_-_(${time},duration)`, price(30)],
+    ]),
+  ),
+  '_+_(string,string)': price(8, 8),
   '_+_(bytes,bytes)': price(6, 3),
   '_+_(list,list)': price(6, 0, 2),
   // Much more than digits take: what it takes grows with the square of them.
@@ -65,28 +81,28 @@ export const FUNCTION_PRICES: Prices = {
   startsWith: price(4),
   endsWith: price(4),
   indexOf: price(4, 6),
-  lastIndexOf: price(4, 2),
+  lastIndexOf: price(4, 8),
   charAt: price(4),
   substring: price(4),
   'size(string)': price(4, 4),
   '.size(string)': price(4, 4),
   matches: price(24),
-  lower: price(5, 4),
-  upper: price(5, 4),
-  lowerAscii: price(10, 280),
-  upperAscii: price(10, 280),
+  lower: price(5, 6),
+  upper: price(5, 6),
+  lowerAscii: price(6, 6),
+  upperAscii: price(6, 6),
   trim: price(6, 3),
   reverse: price(14, 280),
   split: price(10, 24),
   replace: price(12, 80),
   join: price(16, 6, 1.4),
-  format: deep(16, 20, 2.4),
+  format: deep(10, 20, 2.4),
   'strings.quote': price(10, 180),
 
   'lists.range': price(10),
   slice: price(12, 0, 0.9),
   flatten: price(4),
-  distinct: deep(10, 40, 5),
+  distinct: deep(10, 120, 5),
   sort: deep(30, 60, 1.5),
   '@sort_by': deep(30, 60, 1.5),
 
@@ -94,12 +110,12 @@ export const FUNCTION_PRICES: Prices = {
   'base64.decode': price(14, 30),
   encodeBase64: price(14, 10),
   decodeBase64: price(14, 30),
-  'basic_auth.encode': price(14, 10),
-  'json.decode': price(13, 86),
-  decodeJson: price(13, 86),
-  isJson: price(9, 55),
-  'json.encode': deep(19, 31, 3),
-  encodeJson: deep(19, 31, 3),
+  'basic_auth.encode': price(14, 25),
+  'json.decode': price(13, 40),
+  decodeJson: price(13, 40),
+  isJson: price(9, 30),
+  'json.encode': deep(19, 120, 3),
+  encodeJson: deep(19, 120, 3),
   'queryString.decode': price(11, 400),
   decodeQueryString: price(11, 400),
   'queryString.encode': deep(16, 60, 3),
@@ -107,11 +123,11 @@ export const FUNCTION_PRICES: Prices = {
   isQueryString: price(8, 40),
   'url.parse': price(41, 180),
   parseUrl: price(41, 180),
-  'url.escape': price(8, 36),
-  escapeUrl: price(8, 36),
+  'url.escape': price(8, 110),
+  escapeUrl: price(8, 110),
   'url.unescape': price(8, 20),
   unescapeUrl: price(8, 20),
-  isURL: price(11, 8),
+  isURL: price(11, 24),
 
   ...DIGESTS,
   ...Object.fromEntries(Object.entries(DIGESTS).map(([name, of]) => [`hash.${name}`, of])),

@@ -11,8 +11,8 @@ import {
 
 /** What it takes to find an address in a range: IPv4, IPv6. */
 const ADDRESS_STEPS = [32, 330] as const
-/** Characters of a range: no longer text is looked for among those that were read. */
-const MAX_RANGE = 64
+/** Characters of an address or a range: no longer text is read, or looked for among those that were. */
+const MAX_LENGTH = 64
 /** RFC 1918, as the service has it: IPv4 alone. */
 const PRIVATE = ['10.0.0.0/8', '172.16.0.0/12', '192.168.0.0/16']
 
@@ -42,8 +42,10 @@ export const NETWORK_FUNCTIONS: readonly ExpressionFunction[] = [
 
 /** False when one of them cannot be read. */
 function inRange(evaluation: Evaluation, ip: string, range: string): boolean {
-  evaluation.spend(ADDRESS_STEPS[ip.includes(':') ? 1 : 0])
+  const isShort = ip.length <= MAX_LENGTH && range.length <= MAX_LENGTH
+  evaluation.spend(ADDRESS_STEPS[isShort && ip.includes(':') ? 1 : 0])
+  if (!isShort) return false
   const address = parseAddress(ip)
-  if (address === undefined || range.length > MAX_RANGE) return false
+  if (address === undefined) return false
   return evaluation.ranges.get(range)?.contains(address) ?? false
 }

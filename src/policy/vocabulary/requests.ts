@@ -1,3 +1,4 @@
+import type { HeaderList } from '../exchange/header-list.ts'
 import { requestOf, responseOf } from '../exchange/message-head.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import type { Evaluation } from '../expression/evaluation.ts'
@@ -28,15 +29,25 @@ export const responseCookies = (exchange: PolicyExchange) =>
 export const lookUp = (map: string): string => `@at:${map}`
 export const contains = (map: string): string => `@in:${map}`
 
+/** To look at the name of a field. */
+const FIELD_STEPS = 0.4
+
 type Find = (exchange: PolicyExchange, key: string) => readonly ValueInput[]
 
-const inRequestHeaders: Find = (exchange, name) => requestOf(exchange).headers.all(name)
+const inRequestHeaders: Find = (exchange, name) =>
+  fieldsOf(requestOf(exchange).headers, exchange, name)
 const inRequestCookies: Find = (exchange, name) => requestCookies(exchange).get(name) ?? []
 const inQuery: Find = (exchange, name) => queryParameters(exchange).get(name) ?? []
-const inResponseHeaders: Find = (exchange, name) => responseOf(exchange).headers.all(name)
+const inResponseHeaders: Find = (exchange, name) =>
+  fieldsOf(responseOf(exchange).headers, exchange, name)
 const inResponseCookies: Find = (exchange, name) => responseCookies(exchange).get(name) ?? []
 /** Trailers come after everything that a policy decides. */
 const nowhere: Find = () => []
+
+function fieldsOf(headers: HeaderList, { account }: PolicyExchange, name: string): string[] {
+  account.spend(FIELD_STEPS * headers.size)
+  return headers.all(name)
+}
 
 const TEXTS = 'list(string)'
 const COOKIES = 'list(cookie)'
@@ -104,7 +115,9 @@ function first(find: Find): (exchange: PolicyExchange, name: string) => ValueInp
 function longestPath(find: Find): (exchange: PolicyExchange, name: string) => ValueInput {
   const pathOf = (cookie: ValueInput) => (cookie as { path: string }).path.length
   return (exchange, name) => {
-    const cookies = [...find(exchange, name)].sort((a, b) => pathOf(b) - pathOf(a))
+    const found = find(exchange, name)
+    exchange.account.spend(found.length)
+    const cookies = [...found].sort((a, b) => pathOf(b) - pathOf(a))
     return first(() => cookies)(exchange, name)
   }
 }

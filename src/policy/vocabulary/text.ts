@@ -9,7 +9,8 @@ import {
 } from '../expression/expression-function.ts'
 import { type Node, textOf } from '../expression/expression-tree.ts'
 import { Pattern } from '../expression/pattern.ts'
-import { type ListValue, toText } from '../expression/value.ts'
+import type { ListValue } from '../expression/value.ts'
+import { find, findLast, isAt, piecesOf } from './text-search.ts'
 
 const SURROGATE_PAIR = /[\ud800-\udbff][\udc00-\udfff]/
 /** To count the characters of a text with such pairs, for each. */
@@ -17,44 +18,62 @@ const COUNT_STEPS = 0.1
 /** Of each piece of a text that is split; one of a character is there already, but in other scripts. */
 const PIECE_STEPS = 0.02
 const OTHER_PIECE_STEPS = 1
+const SEPARATED_PIECE_STEPS = 0.15
 const OTHER_SCRIPT = /[^\0-\xff]/
-/** To write 1,024 characters. */
+/** To write 1,024 characters, and of other scripts. */
 const WRITE_STEPS = 10
-/** To look for a part from the end: for each character of it, at each place of the text. */
-const BACKWARDS_STEPS = 0.01
+const OTHER_WRITE_STEPS = 30
+/** To compare 1,024 characters with those of another text. */
+const COMPARE_STEPS = 10
 /** Of each character that is trimmed. */
-const TRIM_STEPS = 0.2
+const TRIM_STEPS = 0.05
+/** To find the other case of a character that is not ASCII. */
+const OTHER_CASE_STEPS = 0.15
+const OTHER_ASCII_STEPS = 0.5
 
 /** Strings. Those of the language that go through a whole text are here again, to be accounted. */
 export const TEXT_FUNCTIONS: readonly ExpressionFunction[] = [
-  method('contains', ['string', 'string'], 'bool', (text, part) => text.includes(part)),
+  methodWithin('contains', ['string', 'string'], 'bool', (evaluation, text, part) => {
+    return find(evaluation, text, part) !== -1
+  }),
+  methodWithin('startsWith', ['string', 'string'], 'bool', (evaluation, text, part) => {
+    return part.length <= text.length && compared(evaluation, text, part, 0)
+  }),
   fnWithin('size', ['string'], 'int', countCodePoints),
   methodWithin('size', ['string'], 'int', countCodePoints),
   checked(methodWithin('matches', ['string', 'string'], 'bool', matches), checkPattern),
   checked(fnWithin('matches', ['string', 'string'], 'bool', matches), checkPattern),
-  method('lower', ['string'], 'string', (text) => text.toLowerCase()),
-  method('upper', ['string'], 'string', (text) => text.toUpperCase()),
-  method('lowerAscii', ['string'], 'string', (text) =>
-    text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase()),
-  ),
-  method('upperAscii', ['string'], 'string', (text) =>
-    text.replace(/[a-z]+/g, (letters) => letters.toUpperCase()),
-  ),
+  methodWithin('lower', ['string'], 'string', (evaluation, text) => {
+    payForCase(evaluation, text)
+    return text.toLowerCase()
+  }),
+  methodWithin('upper', ['string'], 'string', (evaluation, text) => {
+    payForCase(evaluation, text)
+    return text.toUpperCase()
+  }),
+  methodWithin('lowerAscii', ['string'], 'string', (evaluation, text) => {
+    if (isAscii(text)) return text.toLowerCase()
+    evaluation.spend(OTHER_ASCII_STEPS * text.length)
+    return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase())
+  }),
+  methodWithin('upperAscii', ['string'], 'string', (evaluation, text) => {
+    if (isAscii(text)) return text.toUpperCase()
+    evaluation.spend(OTHER_ASCII_STEPS * text.length)
+    return text.replace(/[a-z]+/g, (letters) => letters.toUpperCase())
+  }),
   method('reverse', ['string'], 'string', (text) => Array.from(text).reverse().join('')),
   methodWithin('trim', ['string'], 'string', trim),
-  methodWithin('lastIndexOf', ['string', 'string'], 'int', (evaluation, text, part) =>
-    lastIndexOf(evaluation, text, part, text.length),
+  methodWithin('indexOf', ['string', 'string'], 'int', (evaluation, text, part) =>
+    BigInt(find(evaluation, text, part)),
   ),
-  methodWithin(
-    'lastIndexOf',
-    ['string', 'string', 'int'],
-    'int',
-    (evaluation, text, part, from) => {
-      if (from < 0n || from >= BigInt(text.length)) {
-        throw new EvaluationError(`${from} is outside of a text of ${text.length} characters`)
-      }
-      return lastIndexOf(evaluation, text, part, Number(from))
-    },
+  methodWithin('indexOf', ['string', 'string', 'int'], 'int', (evaluation, text, part, from) =>
+    BigInt(find(evaluation, text, part, placeIn(text, from))),
+  ),
+  methodWithin('lastIndexOf', ['string', 'string'], 'int', (evaluation, text, part) =>
+    BigInt(findLast(evaluation, text, part, text.length)),
+  ),
+  methodWithin('lastIndexOf', ['string', 'string', 'int'], 'int', (evaluation, text, part, from) =>
+    BigInt(findLast(evaluation, text, part, placeIn(text, from))),
   ),
   methodWithin('split', ['string'], 'list(string)', (evaluation, text) =>
     split(evaluation, text, ' '),
@@ -78,14 +97,33 @@ export const TEXT_FUNCTIONS: readonly ExpressionFunction[] = [
   ),
   methodWithin('join', ['list'], 'string', (evaluation, list) => join(evaluation, list, '')),
   methodWithin('join', ['list', 'string'], 'string', join),
+  methodWithin('endsWith', ['string', 'string'], 'bool', (evaluation, text, part) => {
+    return part.length <= text.length && compared(evaluation, text, part, text.length - part.length)
+  }),
   fnWithin('_+_', ['string', 'string'], 'string', (evaluation, left, right) => {
     evaluation.limitText(left.length + right.length)
     return left + right
   }),
 ]
 
+function compared(evaluation: Evaluation, text: string, part: string, at: number): boolean {
+  evaluation.spend((COMPARE_STEPS * part.length) / 1_024)
+  return isAt(text, part, at)
+}
+
+function payForCase(evaluation: Evaluation, text: string): void {
+  if (OTHER_SCRIPT.test(text)) evaluation.spend(OTHER_CASE_STEPS * text.length)
+}
+
+const isAscii = (text: string) => Buffer.byteLength(text) === text.length
+
+function placeIn(text: string, place: bigint): number {
+  if (place >= 0n && place < BigInt(text.length)) return Number(place)
+  throw new EvaluationError(`${place} is outside of a text of ${text.length} characters`)
+}
+
 function matches(evaluation: Evaluation, text: string, source: string): boolean {
-  return evaluation.patterns.get(source).test(text, evaluation.account)
+  return evaluation.patterns.get(source, evaluation.account).test(text, evaluation.account)
 }
 
 function checkPattern([, pattern]: readonly Node[]): string | undefined {
@@ -111,37 +149,48 @@ function countCodePoints(evaluation: Evaluation, text: string): bigint {
 
 /** No more pieces than can be paid for: a text of a megabyte may have a million. */
 function split(evaluation: Evaluation, text: string, separator: string, most = 2 ** 32 - 1) {
-  const each = OTHER_SCRIPT.test(text) ? OTHER_PIECE_STEPS : PIECE_STEPS
+  const plain = separator === '' ? PIECE_STEPS : SEPARATED_PIECE_STEPS
+  const each = OTHER_SCRIPT.test(text) ? OTHER_PIECE_STEPS : plain
   const affordable = Math.floor(evaluation.account.left / each) + 1
-  const pieces = text.split(separator, Math.min(most, affordable))
+  const pieces = piecesOf(evaluation, text, separator, Math.min(most, affordable))
   evaluation.spend(each * pieces.length)
   return pieces
 }
 
-function lastIndexOf(evaluation: Evaluation, text: string, part: string, from: number): bigint {
-  evaluation.spend(BACKWARDS_STEPS * Math.max(0, text.length - part.length) * part.length)
-  return BigInt(text.lastIndexOf(part, from))
-}
-
-/** White space as Unicode has it. */
+/** White space as Unicode has it; no more of it than can be paid for. */
 function trim(evaluation: Evaluation, text: string): string {
+  const most = Math.floor(evaluation.account.left / TRIM_STEPS) + 1
   let start = 0
   let end = text.length
-  while (start < end && WHITE_SPACE.test(text.charAt(start))) start += 1
-  while (end > start && WHITE_SPACE.test(text.charAt(end - 1))) end -= 1
+  for (const stop = Math.min(end, most); start < stop && isSpace(text, start); ) start += 1
+  for (const stop = Math.max(start, end - most); end > stop && isSpace(text, end - 1); ) end -= 1
   evaluation.spend(TRIM_STEPS * (text.length - end + start))
   return text.slice(start, end)
 }
 
-const WHITE_SPACE = /^\p{White_Space}$/u
+const WHITE_SPACE: ReadonlySet<number> = new Set([
+  ...[0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x20, 0x85, 0xa0, 0x1680],
+  ...[0x2000, 0x2001, 0x2002, 0x2003, 0x2004, 0x2005, 0x2006, 0x2007, 0x2008, 0x2009, 0x200a],
+  ...[0x2028, 0x2029, 0x202f, 0x205f, 0x3000],
+])
+
+const isSpace = (text: string, at: number) => WHITE_SPACE.has(text.charCodeAt(at))
 
 function join(evaluation: Evaluation, list: ListValue, separator: string): string {
   const texts = Array.from(list, (item) => {
-    if (typeof item !== 'string') throw new EvaluationError(`${toText(item)} is not a string`)
+    if (typeof item !== 'string') throw new EvaluationError('the list holds more than strings')
     return item
   })
-  evaluation.limitText(texts.reduce((sum, text) => sum + text.length + separator.length, 0))
+  const length = texts.reduce((sum, text) => sum + text.length + separator.length, 0)
+  evaluation.limitText(length)
+  payToWrite(evaluation, length, [separator, ...texts])
   return texts.join(separator)
+}
+
+/** For a text of that length, which is made of others. */
+function payToWrite(evaluation: Evaluation, length: number, texts: readonly string[]): void {
+  const steps = texts.some((text) => OTHER_SCRIPT.test(text)) ? OTHER_WRITE_STEPS : WRITE_STEPS
+  evaluation.spend((steps * length) / 1_024)
 }
 
 /** Replaces the first `times` occurrences, all of them when it is negative. */
@@ -157,6 +206,6 @@ function replace(
   if (replaced === 0) return text
   const length = text.length + replaced * to.length
   evaluation.limitText(length)
-  evaluation.spend((WRITE_STEPS * length) / 1_024)
+  payToWrite(evaluation, length, [text, to])
   return `${parts.slice(0, replaced).join(to)}${to}${parts.slice(replaced).join(from)}`
 }

@@ -12,6 +12,8 @@ import type { MessageValue } from '../expression/value.ts'
 const DAY_MS = 86_400_000
 /** What it takes to show a time in a zone that has a name. */
 const SHOW_STEPS = 25
+/** Characters of the name of a zone. */
+const MAX_ZONE = 64
 const OFFSET = /^([+-]?)(\d\d):(\d\d)$/
 
 const GETTERS: Readonly<Record<string, (date: Date) => number>> = {
@@ -78,6 +80,7 @@ function inZone(evaluation: Evaluation, date: Date, zone: string): Date {
 
 function formatterOf(evaluation: Evaluation, zone: string): Intl.DateTimeFormat {
   evaluation.spend(SHOW_STEPS)
+  if (zone.length > MAX_ZONE) throw new EvaluationError('the text is no time zone')
   try {
     return evaluation.zones.get(zone)
   } catch (error) {

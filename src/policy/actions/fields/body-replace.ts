@@ -3,13 +3,13 @@ import { Transform, type TransformCallback } from 'node:stream'
 import { promisify } from 'node:util'
 import { brotliDecompress, gunzip, inflate } from 'node:zlib'
 import * as z from 'zod'
-import { BoundedCache } from '../../../base/bounded-cache.ts'
 import { listOf } from '../../document/config-schema.ts'
 import type { HeaderList } from '../../exchange/header-list.ts'
 import type { BodyTransform, PolicyExchange } from '../../exchange/policy-exchange.ts'
 import { Account } from '../../expression/cost/account.ts'
 import { EvaluationError } from '../../expression/evaluation-error.ts'
-import { Pattern, PatternError } from '../../expression/pattern.ts'
+import { PatternError } from '../../expression/pattern.ts'
+import { PatternCache } from '../../expression/pattern-cache.ts'
 import type { ActionContext } from '../action.ts'
 
 /** Bytes of a body, plain, before and after. */
@@ -52,12 +52,12 @@ export function compileReplacements(
   replacements: Replacements,
   context: ActionContext,
 ): (exchange: PolicyExchange) => ReplaceBody {
-  const patterns = new BoundedCache((source) => new Pattern(source))
+  const patterns = new PatternCache()
   const templates = replacements.map(({ from, to }, index) => {
     const pattern = context.template(from, ['replacements', index, 'from'])
     if (pattern.constant !== undefined) {
       try {
-        patterns.get(pattern.constant)
+        patterns.get(pattern.constant, new Account())
       } catch (error) {
         if (!(error instanceof PatternError)) throw error
         const path = ['replacements', index, 'from']
@@ -78,7 +78,7 @@ export function compileReplacements(
 function replaceAll(
   body: Buffer,
   steps: readonly { readonly source: string; readonly to: string }[],
-  patterns: BoundedCache<Pattern>,
+  patterns: PatternCache,
 ): ReplacedBody {
   // Nothing to look for in an image.
   if (!isUtf8(body)) return { body, results: [] }
@@ -87,7 +87,7 @@ function replaceAll(
   const results: ReplacementResult[] = []
   for (const [index, { source, to }] of steps.entries()) {
     try {
-      const pattern = patterns.get(source)
+      const pattern = patterns.get(source, account)
       if (!pattern.test(text, account)) continue
       account.spend(pattern.steps(text.length))
       const replaced = pattern.replaceAll(text, to, MAX_REPLACED_BODY, account)

@@ -1,8 +1,9 @@
-import { BoundedCache } from '../../../base/bounded-cache.ts'
 import type { ProblemKind } from '../../document/problem.ts'
 import type { PolicyExchange } from '../../exchange/policy-exchange.ts'
+import { Account } from '../../expression/cost/account.ts'
 import { EvaluationError } from '../../expression/evaluation-error.ts'
-import { Pattern, PatternError, type Replacement } from '../../expression/pattern.ts'
+import { PatternError, type Replacement } from '../../expression/pattern.ts'
+import { PatternCache } from '../../expression/pattern-cache.ts'
 import type { Template } from '../../expression/template.ts'
 import type { ActionContext } from '../action.ts'
 
@@ -12,14 +13,14 @@ const MAX_URL = 65_536
 /** An RE2 expression over the whole URL, with `${…}` in it that are computed before it matches. */
 export class UrlPattern {
   readonly #template: Template<PolicyExchange>
-  readonly #patterns = new BoundedCache((source) => new Pattern(source))
+  readonly #patterns = new PatternCache()
 
   constructor(source: string, kind: ProblemKind, context: ActionContext) {
     this.#template = context.template(source, ['from'])
     const { constant } = this.#template
     if (constant === undefined) return
     try {
-      this.#patterns.get(constant)
+      this.#patterns.get(constant, new Account())
     } catch (error) {
       if (!(error instanceof PatternError)) throw error
       context.problem(kind, ['from'], `The pattern ${error.message}.`)
@@ -29,7 +30,7 @@ export class UrlPattern {
   /** Replaces every match. Throws EvaluationError. */
   replace(exchange: PolicyExchange, url: string, replacement: string): Replacement {
     try {
-      const pattern = this.#patterns.get(this.#template.render(exchange))
+      const pattern = this.#patterns.get(this.#template.render(exchange), exchange.account)
       // Most URLs do not match, and to see that takes less.
       if (!pattern.test(url, exchange.account)) return { text: url, matches: [] }
       exchange.account.spend(pattern.steps(url.length))

@@ -1,4 +1,5 @@
 import type { PolicyExchange } from '../../exchange/policy-exchange.ts'
+import { listOf, mapOf } from '../../expression/kept-value.ts'
 import type { ValueInput } from '../../expression/value.ts'
 import type { ActionContext, ConfigPath } from '../action.ts'
 
@@ -24,13 +25,13 @@ export function compileValue(
   }
   if (Array.isArray(value)) {
     const items = value.map((item, index) => compileValue(item, [...path, index], context))
-    return (exchange) => items.map((item) => item(exchange))
+    return (exchange) => listOf(items.map((item) => item(exchange)))
   }
   if (typeof value === 'object' && value !== null) {
     const entries = Object.entries(value).map(
       ([key, item]) => [key, compileValue(item, [...path, key], context)] as const,
     )
-    return (exchange) => new Map(entries.map(([key, item]) => [key, item(exchange)]))
+    return (exchange) => mapOf(new Map(entries.map(([key, item]) => [key, item(exchange)])))
   }
   return () => value as null | boolean | number
 }

@@ -3,7 +3,7 @@ import { type Price, stepsOf } from './price.ts'
 
 /** What may be spent for one subject, in steps of about 50 ns: 3 ms. */
 export const MAX_STEPS = 65_536
-/** What one expression may spend of it: nobody else can go on while it runs. */
+/** What one expression may spend of it, and all of an action: nobody else can go on while they run. */
 export const MAX_EXPRESSION_STEPS = 16_384
 
 /** What all the work for one subject costs, such as for the request that a policy judges. */
@@ -12,6 +12,9 @@ export class Account {
   #left: number
   /** What is there, and not for the expression that runs. */
   #held = 0
+  /** What expressions may spend before others can go on, and what was spent when one began. */
+  #stretch = MAX_EXPRESSION_STEPS
+  #begunAt = 0
   #spent = 0
 
   /** `sentence`: what the error says when more is spent than there is. */
@@ -41,14 +44,21 @@ export class Account {
     if (this.#left < 0) this.refuse()
   }
 
-  /** Leaves no more than `most`, until it is released. */
-  hold(most: number): void {
-    this.#held = Math.max(0, this.#left - most)
+  /** Others could go on just now: expressions may hold them up again. */
+  beginStretch(): void {
+    this.#stretch = MAX_EXPRESSION_STEPS
+  }
+
+  /** Leaves an expression no more than there is for a stretch, until it is released. */
+  hold(): void {
+    this.#begunAt = this.#spent
+    this.#held = Math.max(0, this.#left - this.#stretch)
     this.#left -= this.#held
   }
 
   /** Gives back what was held, unless all of the rest was spent. */
   release(): void {
+    this.#stretch -= this.#spent - this.#begunAt
     if (this.#left >= 0) this.#left += this.#held
     this.#held = 0
   }
