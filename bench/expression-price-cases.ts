@@ -22,6 +22,7 @@ const CALLS: Readonly<Record<string, readonly string[]>> = {
   '_!=_': ['x != 7', 'vars.texts != vars.texts.slice(0, 500)'],
   '@in': ['x in [1, 2, 3]', '-1 in vars.list', "'none' in vars.texts"],
   '_+_': ['x + 1', "vars.s + 'a'", 'vars.bytes + vars.bytes', 'vars.list + vars.list'],
+  '_-_': ['req.ts.header_received - conn.ts.start', "conn.ts.start - duration('9s')"],
   '_<_': ["vars.s < 'E'", 'vars.bytes < vars.bytes', 'x < 7'],
   '_<=_': ["vars.s <= 'E'", 'vars.bytes <= vars.bytes'],
   '_>_': ["vars.s > 'E'", 'vars.bytes > vars.bytes'],

@@ -34,8 +34,9 @@ const LARGE_BODY = 16_384
 /** Of looking for a token in a body, and of reading one. */
 const BODY_PRICE: Price = { call: 10, kib: 100 }
 const TOKEN_PRICE: Price = { call: 1_000, kib: 200 }
-/** Of a field of a form. */
+/** Of a field of a form, and of what stands in it as `%41`. */
 const FIELD_STEPS = 6
+const ESCAPE_STEPS = 1
 /** What a body may take to be read in one piece: one with more fields is not read. */
 const MAX_BODY_STEPS = 16_384
 
@@ -244,9 +245,13 @@ function readFields(body: Buffer, type: string | undefined, account: Account): B
 }
 
 function formSteps(text: string): number {
-  let fields = 1
-  for (let at = text.indexOf('&'); at !== -1; at = text.indexOf('&', at + 1)) fields += 1
-  return FIELD_STEPS * fields
+  return FIELD_STEPS * (1 + countOf('&', text)) + ESCAPE_STEPS * countOf('%', text)
+}
+
+function countOf(sign: string, text: string): number {
+  let count = 0
+  for (let at = text.indexOf(sign); at !== -1; at = text.indexOf(sign, at + 1)) count += 1
+  return count
 }
 
 function jsonFields(text: string): BodyFields {

@@ -7,7 +7,7 @@ const [FIRST_FOLD, LAST_FOLD] = [0x41, 0x1e943]
 /** In steps: to read a character of the source, to compile an instruction, a class, and each copy of one. */
 const SOURCE_STEPS = 3
 const INSTRUCTION_STEPS = 20
-const CLASS_STEPS = 2_500
+const CLASS_STEPS = 6_000
 const COPY_STEPS = 65
 /** What no pattern that can be used takes longer than. */
 const MOST_STEPS = 12_000

@@ -14,7 +14,7 @@ const FAST_STEPS = 0.15
 const SLOW_STEPS = 0.4
 const NEW_STATE_STEPS = 2
 /** What it takes to put in a match, and each part of what stands for it. */
-const MATCH_STEPS = 2
+const MATCH_STEPS = 30
 const PART_STEPS = 1
 /** To take a replacement of 1,024 characters apart. */
 const REPLACEMENT_STEPS = 100

@@ -132,7 +132,7 @@ function parseUrl(evaluation: Evaluation, text: string): ValueInput {
 }
 
 function isUrl(evaluation: Evaluation, text: string): boolean {
-  if (text.length > MAX_URL) return false
+  if (text.length > MAX_URL || !text.includes(':')) return false
   const [start = ''] = HOST.exec(text) ?? []
   if (OTHER_SCRIPT.test(start)) evaluation.spend(HOST_STEPS * start.length)
   return URL.canParse(text)

@@ -16,9 +16,9 @@ const SURROGATE_PAIR = /[\ud800-\udbff][\udc00-\udfff]/
 /** To count the characters of a text with such pairs, for each. */
 const COUNT_STEPS = 0.1
 /** Of each piece of a text that is split; one of a character is there already, but in other scripts. */
-const PIECE_STEPS = 0.02
+const PIECE_STEPS = 0.015
 const OTHER_PIECE_STEPS = 1
-const SEPARATED_PIECE_STEPS = 0.15
+const SEPARATED_PIECE_STEPS = 0.25
 const OTHER_SCRIPT = /[^\0-\xff]/
 /** To write 1,024 characters, and of other scripts. */
 const WRITE_STEPS = 10

@@ -33,8 +33,14 @@ export class UrlPattern {
       const pattern = this.#patterns.get(this.#template.render(exchange), exchange.account)
       // Most URLs do not match, and to see that takes less.
       if (!pattern.test(url, exchange.account)) return { text: url, matches: [] }
-      exchange.account.spend(pattern.steps(url.length))
-      return pattern.replaceAll(url, replacement, MAX_URL, exchange.account)
+      const { account } = exchange
+      account.spend(pattern.steps(url.length))
+      account.hold()
+      try {
+        return pattern.replaceAll(url, replacement, MAX_URL, account)
+      } finally {
+        account.release()
+      }
     } catch (error) {
       if (!(error instanceof PatternError)) throw error
       throw new EvaluationError(`the pattern ${error.message}`)

@@ -49,7 +49,7 @@ export class Account {
     this.#stretch = MAX_EXPRESSION_STEPS
   }
 
-  /** Leaves an expression no more than there is for a stretch, until it is released. */
+  /** Leaves an expression, or the like, no more than there is for a stretch, until it is released. */
   hold(): void {
     this.#begunAt = this.#spent
     this.#held = Math.max(0, this.#left - this.#stretch)
