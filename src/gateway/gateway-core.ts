@@ -5,6 +5,7 @@ import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import { LimiterTables } from '../policy/limit/limiter-tables.ts'
 import type { AllowEntry } from '../policy/outbound/outbound-allow.ts'
+import { preparePolicies } from '../policy/policy-language.ts'
 import { lockFolder } from '../store/folder-lock.ts'
 import { Authority } from './access/authority.ts'
 import { CredentialIssuer } from './access/credential-issuer.ts'
@@ -154,6 +155,7 @@ export async function openGatewayCore(
   const buffers = new BufferAccount(bufferBytes)
   const ingress = new Ingress({ registry, http, https, tls: certificates, buffers, log, clock })
   const reachOf = policyReach({ ...stores, registry, outboundAllow, ingress })
+  preparePolicies(clock)
   const policies = new EndpointPolicies({ reachOf, limits, clock, log })
   const urls = new EndpointUrls({ http: http.port, https: https.port })
   const cloudEndpoints = new CloudEndpoints({

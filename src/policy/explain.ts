@@ -65,9 +65,10 @@ interface ExplainOptions extends Pick<PolicyReach, 'mayDial' | 'mayRead'> {
 }
 
 /**
- * Runs a policy for a made-up request, `repeat` times over: one explanation for each. Internal
- * endpoints are taken to be online. Other servers that the policy asks are asked where `mayDial`
- * says so. Throws PolicyError.
+ * Runs a policy for a made-up request, `repeat` times over: one explanation for each, with an account
+ * of its own. An internal endpoint that a request is handed on to is taken to be online; one that
+ * `http-request` asks is not reached, and other servers are where `mayDial` says so. Keys are read from
+ * files for which `mayRead` does. Without them nothing is asked or read. Throws PolicyError.
  */
 export async function explainPolicy(
   source: unknown,

@@ -1,7 +1,7 @@
 /** What a whole gateway may hold by default: a quarter of the memory that its systemd unit allows. */
 export const DEFAULT_BUFFER_BYTES = 201_326_592
 /**
- * What a device may hold of that, and an endpoint. By default it is enough for all the streams that
+ * What a session of a device may hold of that, and an endpoint. By default it is enough for all the streams that
  * each can have, with a full window each: to end readers would only make room for the next ones.
  */
 const DEVICE_PART = 2 / 3
@@ -22,7 +22,7 @@ export interface BufferHolder {
 
 /**
  * Bytes that were received and have not gone on, because a client, or a device, does not take them: of
- * an endpoint, of a device with all its endpoints, of the whole gateway. Counted as they are written;
+ * an endpoint, of a session of a device with all its endpoints, of the whole gateway. Counted as they are written;
  * above a limit the holders go for whom it pays least, by bytes moved for each byte held.
  */
 export class BufferAccount {
@@ -46,7 +46,10 @@ export class BufferAccount {
     return this.#limitBytes
   }
 
-  /** The part of a device of this gateway. */
+  /**
+   * The part of a device of this gateway: of one session. A device that has two at a time, while it is
+   * taken over, has a part for each, and the limit of the gateway above them.
+   */
   forDevice(): BufferAccount {
     return new BufferAccount(this.#root.#limitBytes * DEVICE_PART, this)
   }

@@ -15,6 +15,7 @@ const MAX_RANGE = 10_000n
 /** For each item that is made or moved, and for each comparison. */
 const RANGE_STEPS = 1.2
 const FLATTEN_STEPS = 0.9
+const NESTED_STEPS = 4
 const COMPARE_STEPS = 0.5
 
 export const LIST_FUNCTIONS: readonly ExpressionFunction[] = [
@@ -52,8 +53,12 @@ function flatten(evaluation: Evaluation, list: ListValue, depth: number): Value[
   evaluation.spend(FLATTEN_STEPS * list.size)
   const flat: Value[] = []
   for (const item of list) {
-    if (depth > 0 && isList(item)) flat.push(...flatten(evaluation, item, depth - 1))
-    else flat.push(item)
+    if (depth > 0 && isList(item)) {
+      evaluation.spend(NESTED_STEPS)
+      flat.push(...flatten(evaluation, item, depth - 1))
+    } else {
+      flat.push(item)
+    }
   }
   return flat
 }

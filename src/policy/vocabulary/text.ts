@@ -26,7 +26,7 @@ const OTHER_WRITE_STEPS = 30
 /** To compare 1,024 characters with those of another text. */
 const COMPARE_STEPS = 10
 /** Of each character that is trimmed. */
-const TRIM_STEPS = 0.05
+const TRIM_STEPS = 0.1
 /** To find the other case of a character that is not ASCII. */
 const OTHER_CASE_STEPS = 0.15
 const OTHER_ASCII_STEPS = 0.5
