@@ -109,8 +109,9 @@ export class TunnelStore {
     this.#database.write(() => this.#insert.run(toRow(tunnel)))
   }
 
+  /** The last write of a create. */
   keep(id: string): void {
-    this.#database.write(() => this.#keep.run(id))
+    this.#database.write(() => this.#keep.run(id), { concludes: id })
   }
 
   /** Everything but id, domain and creation may have changed. */
@@ -123,8 +124,10 @@ export class TunnelStore {
     this.#database.write(() => this.#markRemoved.run(now, id), { mayUseReserve: true })
   }
 
-  delete(id: string): void {
-    this.#database.write(() => this.#delete.run(id), { mayUseReserve: true })
+  /** `isRemoval`: it is the last write of a removal, and not what a refused tunnel leaves. */
+  delete(id: string, { isRemoval = false } = {}): void {
+    const concluding = isRemoval ? { concludes: id } : {}
+    this.#database.write(() => this.#delete.run(id), { mayUseReserve: true, ...concluding })
   }
 
   /** Deletes what was marked: the sessions of an earlier process ended with it. */

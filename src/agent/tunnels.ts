@@ -161,7 +161,7 @@ export class Tunnels {
     await this.#lock.run(stored.spec.domain, async () => {
       const entry = this.#findEntry(stored.id)
       this.#options.store.markRemoved(stored.id, this.#options.clock.now())
-      await this.#forget(entry)
+      await this.#forget(entry, { isRemoval: true })
     })
   }
 
@@ -282,13 +282,16 @@ export class Tunnels {
   }
 
   /** Closes at the service, then forgets. The row is unwanted already, so it may go late. */
-  async #forget({ stored, supervisor, unwatch }: Entry): Promise<void> {
+  async #forget(
+    { stored, supervisor, unwatch }: Entry,
+    options?: { readonly isRemoval: boolean },
+  ): Promise<void> {
     const { store, log } = this.#options
     unwatch()
     await supervisor.stop()
     this.#entries.delete(stored.id)
     try {
-      store.delete(stored.id)
+      store.delete(stored.id, options)
     } catch (error) {
       log.warn({ err: error, id: stored.id }, 'a removed tunnel stays in the database for now')
     }

@@ -36,6 +36,7 @@ export function tunnelRoutes(agent: Agent): Router {
         () => agent.create(spec),
         ({ tunnel }) => about(tunnel.id, undefined, tunnel.spec),
         { targetName: spec.domain },
+        (id) => about(id, undefined, spec),
       )
       response.status(pending ? 202 : 200).json(tunnelView(tunnel, tunnel.spec.policy))
     })
@@ -54,6 +55,7 @@ export function tunnelRoutes(agent: Agent): Router {
         () => agent.replace(spec.domain, spec),
         ({ tunnel }) => about(tunnel.id, before?.spec, tunnel.spec),
         { targetName: spec.domain },
+        (id) => about(id, before?.spec, spec),
       )
       response
         .status(pending ? 202 : created ? 201 : 200)
@@ -64,6 +66,8 @@ export function tunnelRoutes(agent: Agent): Router {
       const { id, spec } = agent.find(request.params.url_part)
       await changeOf(response).run(
         () => agent.remove(id),
+        () => about(id, spec, undefined),
+        {},
         () => about(id, spec, undefined),
       )
       response.status(204).end()

@@ -22,6 +22,7 @@ export interface ChangeTrail {
     options: {
       readonly about: (result: T) => Partial<AuditedChange>
       readonly codeOf: (error: unknown) => string
+      readonly concluded?: ((id: string) => Partial<AuditedChange>) | undefined
     },
   ): Promise<T>
   note(change: AuditedChange, result: string): void
@@ -54,13 +55,15 @@ export class RequestedChange {
 
   /**
    * Answers when the change and its row in the trail are on disk. `about` names what was changed,
-   * `tried` what is to be, should it fail. Refuses callers whose token or key was revoked while the
+   * `tried` what is to be, should it fail, `concluded` what the id that the last write names was
+   * changed to, so that both are one write. Refuses callers whose token or key was revoked while the
    * body of their request was still to come.
    */
   run<T>(
     work: () => T | Promise<T>,
     about: (result: T) => Partial<AuditedChange> = () => ({}),
     tried: Partial<AuditedChange> = {},
+    concluded?: (id: string) => Partial<AuditedChange>,
   ): Promise<T> {
     const { trail, codeOf } = this.#options
     this.#isTold = true
@@ -71,6 +74,7 @@ export class RequestedChange {
     return trail.run({ ...this.#change, ...tried }, checked, {
       about,
       codeOf: (error) => codeOf(error) ?? 'not-found',
+      concluded,
     })
   }
 

@@ -23,6 +23,7 @@ export interface AuditTrailOptions {
 interface Running {
   readonly key: string
   readonly change: AuditedChange
+  readonly concluded: ((id: string) => Partial<AuditedChange>) | undefined
   isOver: boolean
 }
 
@@ -48,7 +49,7 @@ export class AuditTrail {
     this.#table = new AuditTable(database)
     this.#log = log
     this.#clock = clock
-    database.onWrite(() => this.#noteIntent())
+    database.onWrite((concludes) => this.#noteWrite(concludes))
   }
 
   /** Makes rows of the changes that were under way when the last process ended. */
@@ -71,7 +72,8 @@ export class AuditTrail {
 
   /**
    * Runs a change and notes what became of it. `about` is asked afterwards for what is only known
-   * then; `codeOf` gives the stable code of what `work` throws.
+   * then; `codeOf` gives the stable code of what `work` throws. `concluded` is `about` for a change
+   * whose last write says that it is the last: that one takes the row along.
    */
   async run<T>(
     change: AuditedChange,
@@ -79,12 +81,14 @@ export class AuditTrail {
     {
       about,
       codeOf,
+      concluded,
     }: {
       readonly about: (result: T) => Partial<AuditedChange>
       readonly codeOf: (error: unknown) => string
+      readonly concluded?: ((id: string) => Partial<AuditedChange>) | undefined
     },
   ): Promise<T> {
-    const running: Running = { key: randomUUID(), change, isOver: false }
+    const running: Running = { key: randomUUID(), change, concluded, isOver: false }
     let outcome: { change: AuditedChange; result: string } | undefined
     try {
       const result = await this.#running.run(running, work)
@@ -94,8 +98,9 @@ export class AuditTrail {
       outcome = { change, result: codeOf(error) }
       throw error
     } finally {
+      const { isOver } = running
       running.isOver = true
-      if (outcome) this.#finish(outcome.change, outcome.result, running.key)
+      if (outcome && !isOver) this.#finish(outcome.change, outcome.result, running.key)
     }
   }
 
@@ -119,10 +124,21 @@ export class AuditTrail {
     return this.#table.get(id)
   }
 
-  #noteIntent(): void {
+  #noteWrite(concludes: string | undefined): (() => void) | undefined {
     const running = this.#running.getStore()
-    if (!running || running.isOver) return
-    this.#table.keepIntent(running.key, this.#clock.now(), running.change)
+    if (!running || running.isOver) return undefined
+    const { key, change, concluded } = running
+    if (concludes === undefined || !concluded) {
+      this.#table.keepIntent(key, this.#clock.now(), change)
+      return undefined
+    }
+    const whole = { ...change, ...concluded(concludes) }
+    this.#table.append(whole, this.#clock.now(), OK)
+    this.#table.dropIntent(key)
+    return () => {
+      running.isOver = true
+      this.#tell(whole, OK)
+    }
   }
 
   #finish(change: AuditedChange, result: string, key?: string): void {

@@ -6,7 +6,12 @@ import { Backups } from './backup.ts'
 import { openMemory } from './connection.ts'
 import { isWritable, prepareDataFolder } from './data-folder.ts'
 import { journalOf } from './evidence.ts'
-import { FileDatabase, type StorageReport, type WriteOptions } from './file-database.ts'
+import {
+  FileDatabase,
+  type StorageReport,
+  type WriteListener,
+  type WriteOptions,
+} from './file-database.ts'
 import { markInitialised, openSound, type SoundConnection } from './heal.ts'
 import { type PreparedChange, RowJournal } from './journal/row-journal.ts'
 import { RowRecorder } from './journal/row-recorder.ts'
@@ -34,8 +39,7 @@ export interface Database {
    * Throws AppError `storage-full` or `storage-unavailable`, and then none of it happened.
    */
   write<T>(change: () => T, options?: WriteOptions): T
-  /** Calls `listener` at the end of each transaction, inside of it: what it throws undoes all. */
-  onWrite(listener: () => void): void
+  onWrite(listener: WriteListener): void
   /** Throws unless the database can be read. */
   ping(): void
   report(): StorageReport

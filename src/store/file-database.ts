@@ -38,7 +38,15 @@ export interface WriteOptions {
   readonly mayUseReserve?: boolean
   /** For what may be lost with the file, such as times of use: no backup is made for it. */
   readonly withoutBackup?: boolean
+  /** The id of what was changed, where this is the last write of a change that somebody asked for. */
+  readonly concludes?: string
 }
+
+/**
+ * Called at the end of each transaction, inside of it, with what it concludes: what it throws undoes
+ * all. What it answers is called when the transaction is on stable storage.
+ */
+export type WriteListener = (concludes: string | undefined) => (() => void) | undefined
 
 /** What people are shown about the storage. Times are milliseconds since the epoch. */
 export interface StorageReport {
@@ -74,7 +82,7 @@ export class FileDatabase {
   readonly #log: Logger
   readonly #state: StorageState
   readonly #fileMark: string | undefined
-  readonly #listeners: (() => void)[] = []
+  readonly #listeners: WriteListener[] = []
 
   constructor({ log, clock, ...options }: FileDatabaseOptions) {
     this.#connection = options.connection
@@ -109,24 +117,26 @@ export class FileDatabase {
     return statement
   }
 
-  onWrite(listener: () => void): void {
+  onWrite(listener: WriteListener): void {
     this.#listeners.push(listener)
   }
 
   write<T>(
     change: () => T,
-    { mayUseReserve = false, withoutBackup = false }: WriteOptions = {},
+    { mayUseReserve = false, withoutBackup = false, concludes }: WriteOptions = {},
   ): T {
     if (this.#connection.inTransaction) return change()
     this.#requireFile()
+    let committed: ReturnType<WriteListener>[] = []
     const whole = () => {
       const result = change()
-      for (const listener of this.#listeners) listener()
+      committed = this.#listeners.map((listener) => listener(concludes))
       return result
     }
     try {
       const result = mayUseReserve ? this.#commitAnyway(whole) : this.#committer.commit(whole)
       if (!withoutBackup) this.#backups.changed()
+      for (const tell of committed) tell?.()
       return result
     } catch (error) {
       this.#noteFault(error)

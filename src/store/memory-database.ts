@@ -1,4 +1,4 @@
-import type { StorageReport } from './file-database.ts'
+import type { StorageReport, WriteListener, WriteOptions } from './file-database.ts'
 import { describeLosses, type Loss, type LossRecord } from './loss-record.ts'
 import { type Healing, isLossy } from './recovery.ts'
 import type { Connection, Statement } from './sqlite.ts'
@@ -19,7 +19,7 @@ export interface CopyOrigin {
 export class MemoryDatabase {
   readonly #connection: Connection
   readonly #origin: CopyOrigin | undefined
-  readonly #listeners: (() => void)[] = []
+  readonly #listeners: WriteListener[] = []
 
   constructor(connection: Connection, origin?: CopyOrigin) {
     this.#connection = connection
@@ -30,19 +30,22 @@ export class MemoryDatabase {
     return this.#connection.prepare(sql) as Statement<Parameters, Row>
   }
 
-  onWrite(listener: () => void): void {
+  onWrite(listener: WriteListener): void {
     this.#listeners.push(listener)
   }
 
-  write<T>(change: () => T): T {
+  write<T>(change: () => T, { concludes }: WriteOptions = {}): T {
     if (this.#origin) throw refusalOf(this.#origin.fault)
     if (this.#connection.inTransaction) return change()
+    let committed: ReturnType<WriteListener>[] = []
     const commit = this.#connection.transaction(() => {
       const result = change()
-      for (const listener of this.#listeners) listener()
+      committed = this.#listeners.map((listener) => listener(concludes))
       return result
     })
-    return commit.immediate()
+    const result = commit.immediate()
+    for (const tell of committed) tell?.()
+    return result
   }
 
   ping(): void {

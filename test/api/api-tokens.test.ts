@@ -379,6 +379,7 @@ describe('a rotation', () => {
     let isBroken = true
     database.onWrite(() => {
       if (isBroken) throw new Error('no room for the commit')
+      return undefined
     })
     expect(() => rotate('owner', 0)).toThrow('no room for the commit')
     expect(readFileSync(path, 'utf8')).toBe(`${owner}\n`)

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import type { AuditedChange } from '../../src/base/audit.ts'
 import { auditMigrations } from '../../src/store/audit-table.ts'
 import { AuditTrail } from '../../src/store/audit-trail.ts'
+import type { WriteOptions } from '../../src/store/database.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 import { NOTES_MIGRATIONS } from '../helpers/notes-schema.ts'
@@ -26,12 +27,16 @@ function openTrail(folder = temporaryFolder()) {
   const trail = new AuditTrail({ database: notes.database, log: captured.log, clock })
   trail.start()
   const sql = (text: string) => notes.database.write(() => notes.database.prepare(text).run())
+  const write = (text: string, options: WriteOptions) => {
+    const insert = notes.database.prepare<[string]>('INSERT INTO notes (text) VALUES (?)')
+    notes.database.write(() => insert.run(text), options)
+  }
   const codeOf = (error: unknown) => (error as Error).message
   const run = (work: () => unknown, change = CHANGE) =>
     trail.run(change, work, { about: () => ({}), codeOf })
   const told = () => trail.page({ limit: 100 }).map(({ action, result }) => `${action} ${result}`)
   const lines = () => captured.lines.filter(({ msg }) => msg === 'audit')
-  return { ...notes, folder, clock, trail, sql, run, told, lines, logged: captured.lines }
+  return { ...notes, folder, clock, trail, sql, write, run, told, lines, logged: captured.lines }
 }
 
 describe('AuditTrail', () => {
@@ -108,6 +113,51 @@ describe('AuditTrail', () => {
     expect(second.lines()).toMatchObject([{ result: 'unknown' }])
     second.database.close()
     expect(openTrail(folder).told()).toHaveLength(1)
+  })
+
+  it('is in the same transaction as the last write of a change that says that it is the last', async () => {
+    const { trail, add, write, told, lines, database, texts } = openTrail()
+    const about = () => ({ targetId: 'asked afterwards' })
+    const concluded = (id: string) => ({ targetId: id })
+    const commits = () => database.prepare('PRAGMA user_version').get() as { user_version: number }
+    const before = commits().user_version
+    await trail.run(
+      CHANGE,
+      () => {
+        add('asked for')
+        write('opened', { concludes: 'note 7' })
+        expect(told()).toEqual(['note.create ok'])
+        expect(database.prepare('SELECT * FROM audit_intents').all()).toEqual([])
+      },
+      { about, concluded, codeOf: String },
+    )
+    expect(commits().user_version - before).toBe(2)
+    expect(texts()).toHaveLength(2)
+    expect(trail.page({ limit: 9 })).toMatchObject([{ targetId: 'note 7', result: 'ok' }])
+    expect(lines()).toMatchObject([{ result: 'ok', target: { id: 'note 7' } }])
+  })
+
+  it('has what became of a change whose last write failed, once', async () => {
+    const { trail, add, write, told, lines, database, texts } = openTrail()
+    let isBroken = true
+    database.onWrite((concludes) => {
+      if (isBroken && concludes) throw new Error('disk-full')
+      return undefined
+    })
+    const change = () => {
+      add('asked for')
+      write('opened', { concludes: 'note 7' })
+    }
+    const codeOf = (error: unknown) => (error as Error).message
+    const options = { about: () => ({}), concluded: () => ({}), codeOf }
+    await expect(trail.run(CHANGE, change, options)).rejects.toThrow('disk-full')
+    expect(told()).toEqual(['note.create disk-full'])
+    expect(texts()).toEqual(['asked for'])
+    expect(lines()).toMatchObject([{ result: 'disk-full' }])
+    isBroken = false
+    await trail.run(CHANGE, change, options)
+    expect(told()).toEqual(['note.create ok', 'note.create disk-full'])
+    expect(database.prepare('SELECT * FROM audit_intents').all()).toEqual([])
   })
 
   it('leaves no intent behind, also of what goes on after the answer', async () => {
