@@ -25,6 +25,7 @@ import { DomainRegistrar } from './endpoints/domain-registrar.ts'
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts'
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts'
 import { EndpointUrls } from './endpoints/endpoint-urls.ts'
+import { KeptLimits } from './endpoints/kept-limits.ts'
 import { KeptNames } from './endpoints/kept-names.ts'
 import { policyReach } from './endpoints/policy-reach.ts'
 import { Ingress } from './ingress/ingress.ts'
@@ -157,6 +158,15 @@ export async function openGatewayCore(
   const reachOf = policyReach({ ...stores, registry, outboundAllow, ingress })
   preparePolicies(clock)
   const policies = new EndpointPolicies({ reachOf, limits, clock, log })
+  const keptLimits = new KeptLimits({
+    path: join(dataDir, 'limits.json'),
+    registry,
+    policies,
+    tables: limits,
+    clock,
+    log,
+  })
+  closer.own('rate limits', keptLimits, (it) => it.stop()).start()
   const urls = new EndpointUrls({ http: http.port, https: https.port })
   const cloudEndpoints = new CloudEndpoints({
     ...stores,

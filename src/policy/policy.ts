@@ -21,7 +21,7 @@ export interface PolicyOptions extends PolicyReach {
   /** Shared by the rate limits of all policies; its own unless given. */
   readonly limits?: LimiterTables | undefined
   /** The policy that this one replaces: counters of actions that did not change are taken over. */
-  readonly previous?: CompiledPolicy | undefined
+  readonly previous?: Pick<CompiledPolicy, 'states'> | undefined
   /** Shared by all policies of a process, so that costly ones wait for each other. */
   readonly lane?: Lane
   /** A parsed document whose rules stand around those of the document: first in, last out. */

@@ -13,6 +13,11 @@ export class TimedLimiter extends RateLimiter {
     this.#times = times
   }
 
+  /** Sets the time alone. */
+  setTime(time: number): void {
+    this.#times.now = time
+  }
+
   admit(key: string, time: number, address = '192.0.2.1'): number {
     this.#times.now = time
     return this.take(key, address)

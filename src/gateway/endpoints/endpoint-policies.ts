@@ -39,6 +39,12 @@ export interface AroundPolicy {
   readonly around?: object | undefined
 }
 
+/** The counters and the like of a policy. */
+type PolicyStates = Pick<CompiledPolicy, 'states'>
+
+/** Those of the policy at a place. */
+export interface PlacedStates extends PolicyPlace, PolicyStates {}
+
 /** Compiles the policies of endpoints, and carries their counters from one to the next on a host. */
 export class EndpointPolicies {
   readonly #options: EndpointPoliciesOptions
@@ -47,7 +53,7 @@ export class EndpointPolicies {
    * By account and host, what was remembered last at the end: what one account has counted, or
    * fetched, is not for the next one on the host.
    */
-  readonly #last = new Map<string | null, Map<string, CompiledPolicy>>()
+  readonly #last = new Map<string | null, Map<string, PolicyStates>>()
   #remembered = 0
 
   constructor(options: EndpointPoliciesOptions) {
@@ -62,7 +68,7 @@ export class EndpointPolicies {
   compile(
     trafficPolicy: string | null,
     place: PolicyPlace,
-    previous = this.last(place),
+    previous: PolicyStates | undefined = this.last(place),
   ): CompiledPolicy {
     return checked(compilePolicy(trafficPolicy, this.#compilerOptions(place, previous)), place)
   }
@@ -74,9 +80,9 @@ export class EndpointPolicies {
   async compileInTurns(
     trafficPolicy: string | null,
     { around, ...place }: PolicyPlace & AroundPolicy,
-    previousOf = () => this.last(place),
+    previousOf: () => PolicyStates | undefined = () => this.last(place),
   ): Promise<CompiledPolicy> {
-    let previous: CompiledPolicy | undefined
+    let previous: PolicyStates | undefined
     let policy: CompiledPolicy
     do {
       previous = previousOf()
@@ -86,19 +92,26 @@ export class EndpointPolicies {
     return checked(policy, place)
   }
 
-  /** The policy that was last in force on a host, as far as it is remembered. */
-  last({ host, ownerId }: PolicyPlace): CompiledPolicy | undefined {
+  /** Of the policy that was last in force on a host, as far as it is remembered. */
+  last({ host, ownerId }: PolicyPlace): PolicyStates | undefined {
     return this.#last.get(ownerId)?.get(host)
   }
 
-  #compilerOptions({ ownerId }: PolicyPlace, previous: CompiledPolicy | undefined) {
+  /** All that is remembered. */
+  *remembered(): Generator<PlacedStates> {
+    for (const [ownerId, own] of this.#last) {
+      for (const [host, { states }] of own) yield { ownerId, host, states }
+    }
+  }
+
+  #compilerOptions({ ownerId }: PolicyPlace, previous: PolicyStates | undefined) {
     const { clock, log, limits, reachOf } = this.#options
     return { ...reachOf?.(ownerId), clock, log, limits, lane: this.#lane, previous }
   }
 
   /** Keeps the counters of a policy for the next endpoint on the host, such as after a reconnect. */
-  remember({ host, ownerId }: PolicyPlace, policy: CompiledPolicy): void {
-    const own = this.#last.get(ownerId) ?? new Map<string, CompiledPolicy>()
+  remember({ host, ownerId }: PolicyPlace, policy: PolicyStates): void {
+    const own = this.#last.get(ownerId) ?? new Map<string, PolicyStates>()
     this.#last.set(ownerId, own)
     if (!own.delete(host)) this.#remembered += 1
     own.set(host, policy)
@@ -107,7 +120,7 @@ export class EndpointPolicies {
 
   /** The oldest of the account that has most: nobody makes the policies of others forget. */
   #forgetOne(): void {
-    let greediest: [ownerId: string | null, own: Map<string, CompiledPolicy>] | undefined
+    let greediest: [ownerId: string | null, own: Map<string, PolicyStates>] | undefined
     for (const entry of this.#last) {
       if (entry[1].size > (greediest?.[1].size ?? 0)) greediest = entry
     }

@@ -1,11 +1,10 @@
-import { readFileSync } from 'node:fs'
-import { rename, writeFile } from 'node:fs/promises'
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { AwayName, NameFacts } from './away-name.ts'
 import type { AgentEndpoint } from './endpoint.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
+import { KeptFile } from './kept-file.ts'
 
 /** A name that changes is in the file after this at the latest. */
 const LOOK_MS = 1_000
@@ -37,55 +36,36 @@ export interface KeptNamesOptions {
   readonly log: Logger
 }
 
-/**
- * Which names devices have, in a file for the next process: it holds them until the devices are
- * back, where it would say that nobody has them. Without fsync, because a file that is lost costs
- * no more than that.
- */
+/** Which names devices have: the next process holds them, where it would say that nobody has them. */
 export class KeptNames {
   readonly #options: KeptNamesOptions
-  readonly #stopping = new AbortController()
-  #written = -1
-  #looking: Promise<void> = Promise.resolve()
+  readonly #file: KeptFile
 
   constructor(options: KeptNamesOptions) {
     this.#options = options
+    this.#file = new KeptFile({
+      ...options,
+      what: 'names of devices',
+      everyMs: LOOK_MS,
+      revision: () => options.registry.revision,
+      content: () => JSON.stringify(this.#names()),
+    })
   }
 
   /** Holds the names of the process before, and keeps the file true from now on. */
   start(): void {
-    const { registry, mayReturn, log } = this.#options
-    for (const { isHeld, ...facts } of this.#read()) {
+    const { registry, mayReturn } = this.#options
+    const names = this.#file.read((text) => NamesSchema.parse(JSON.parse(text)))
+    for (const { isHeld, ...facts } of names ?? []) {
       if (!mayReturn(facts)) continue
       const name = registry.hold(facts)
       if (!isHeld && name) registry.stopHolding(name)
     }
-    this.#looking = this.#look().catch((err) => log.warn({ err }, 'names of devices not kept'))
+    this.#file.start()
   }
 
-  async stop(): Promise<void> {
-    this.#stopping.abort()
-    await this.#looking
-    await this.#write()
-  }
-
-  async #look(): Promise<void> {
-    const { clock, log } = this.#options
-    const { signal } = this.#stopping
-    while (!signal.aborted) {
-      await this.#write().catch((err) => log.warn({ err }, 'names of devices not kept'))
-      await clock.sleep(LOOK_MS, signal).catch(() => {})
-    }
-  }
-
-  async #write(): Promise<void> {
-    const { registry, path } = this.#options
-    const { revision } = registry
-    if (revision === this.#written) return
-    const temporary = `${path}.tmp`
-    await writeFile(temporary, JSON.stringify(this.#names()), { mode: 0o600 })
-    await rename(temporary, path)
-    this.#written = revision
+  stop(): Promise<void> {
+    return this.#file.stop()
   }
 
   #names(): KeptName[] {
@@ -100,18 +80,6 @@ export class KeptNames {
     }
     for (const name of registry.allAway()) names.push(keptName(name, registry.isHeld(name)))
     return names
-  }
-
-  /** A file of another form, or that cannot be read, is as good as none. */
-  #read(): KeptName[] {
-    const { path, log } = this.#options
-    try {
-      return NamesSchema.parse(JSON.parse(readFileSync(path, 'utf8')))
-    } catch (error) {
-      const { code } = error as NodeJS.ErrnoException
-      if (code !== 'ENOENT') log.warn({ path }, 'the file of names is damaged: devices begin anew')
-      return []
-    }
   }
 }
 

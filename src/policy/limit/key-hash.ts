@@ -12,12 +12,15 @@ const FINAL_ENCODED = 0xef
 export class KeyHash {
   readonly #k0: number
   readonly #k1: number
+  /** Whoever has it can aim at buckets: a secret. */
+  readonly key: Buffer
   /** The two halves of the last hash, as signed 32-bit numbers: those are no objects to the engine. */
   low = 0
   high = 0
 
   /** `key` is eight bytes; random unless a test needs a known one. */
   constructor(key: Buffer = randomBytes(8)) {
+    this.key = key
     this.#k0 = key.readInt32LE(0)
     this.#k1 = key.readInt32LE(4)
   }

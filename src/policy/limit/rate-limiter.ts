@@ -1,10 +1,10 @@
 import type { Clock } from '../../base/clock.ts'
 import { networkOf } from '../../base/limit/network.ts'
-import { BucketTable } from './bucket-table.ts'
 import { KeyHash } from './key-hash.ts'
+import { DumpWriter, putBucket, readDump } from './limiter-dump.ts'
 import { OwnerCounts } from './owner-counts.ts'
 import { SharedBuckets } from './shared-buckets.ts'
-import { SlidingWindow, SPARE_WORD } from './sliding-window.ts'
+import { admitTo, createTier, ownerOf, setOwner, type Tier } from './tier.ts'
 
 /** A rate limit, as far as its memory goes. */
 export interface CountedLimiter {
@@ -40,9 +40,6 @@ const SWEEPS_PER_WINDOW = 4
 const SWEEP_EVERY_MS = 8
 /** Buckets that one sweep looks at, at most. */
 const MAX_SWEEP_STEPS = 1_024
-/** A bucket remembers who owns it, in a word that its window leaves. */
-const OWNER = SPARE_WORD
-
 /** An address may have a bucket while so many are free for each that it has. */
 const FREE_FOR_EACH = 4
 /** Who owns what is forgotten below a tenth: at a fifth somebody could own too many. */
@@ -59,12 +56,11 @@ export interface LimiterFigures {
   readonly sharedRefused: number
 }
 
-/** Buckets of one size, and where the sweep stands among them. */
-interface Tier {
-  readonly window: SlidingWindow
-  readonly table: BucketTable
-  sweepAt: number
-  sweepDue: number
+/** What a limiter has counted, for another process. Whoever has the key of its hashes can aim at buckets. */
+export interface LimiterDump {
+  readonly key: Buffer
+  /** Rows of buckets by tier, the smaller ones first, then of those that are shared. */
+  readonly rows: readonly [small: Int32Array, large: Int32Array, shared: Int32Array]
 }
 
 /**
@@ -80,7 +76,8 @@ interface Tier {
  * beside what those take from each other: all of them have 1,024 buckets of `capacity`.
  */
 export class RateLimiter {
-  readonly #windowMs: number
+  readonly capacity: number
+  readonly windowMs: number
   readonly #clock: Clock
   readonly #maxBuckets: number
   readonly #tables: RateLimiterOptions['tables']
@@ -104,7 +101,8 @@ export class RateLimiter {
     this.#small = createTier(Math.min(capacity, SMALL_CAPACITY), windowMs)
     this.#large = capacity > SMALL_CAPACITY ? createTier(capacity, windowMs) : undefined
     this.#shared = new SharedBuckets((this.#large ?? this.#small).window)
-    this.#windowMs = windowMs
+    this.capacity = capacity
+    this.windowMs = windowMs
     this.#clock = clock
     this.#maxBuckets = maxBuckets
     this.#hash = hash
@@ -142,7 +140,7 @@ export class RateLimiter {
     const now = Math.max(this.#clock.monotonic(), this.#latest)
     const silence = now - this.#latest
     this.#latest = now
-    if (silence >= this.#windowMs) this.#clear()
+    if (silence >= this.windowMs) this.#clear()
     else if (now - this.#sweptAt >= SWEEP_EVERY_MS) this.#sweepAll(now)
     // The key is drawn when it is needed: most limiters are only ever checked.
     this.#hash ??= new KeyHash()
@@ -167,6 +165,49 @@ export class RateLimiter {
     }
     small.table.remove(row)
     return admitTo(large, grown, now)
+  }
+
+  /** When it was asked last, by its own clock: another value after whatever it counted. */
+  get askedAt(): number {
+    return this.#latest
+  }
+
+  /** What counts now; undefined when that would take more than `maxBytes`, or nothing was counted. */
+  dump(maxBytes: number): LimiterDump | undefined {
+    if (!this.#hash) return undefined
+    const now = Math.max(this.#clock.monotonic(), this.#latest)
+    const written: Int32Array[] = []
+    let left = maxBytes
+    for (const part of [this.#small, this.#large, this.#shared]) {
+      const writer = new DumpWriter(left)
+      if (part instanceof SharedBuckets) part.dump(writer, now)
+      else if (part) writer.tier(part, now)
+      if (!writer.rows) return undefined
+      left -= writer.rows.byteLength
+      written.push(writer.rows)
+    }
+    const [small, large, shared] = written as [Int32Array, Int32Array, Int32Array]
+    return { key: this.#hash.key, rows: [small, large, shared] }
+  }
+
+  /**
+   * Goes on, before it was ever asked, with what another one of the same capacity and window had
+   * counted, `elapsedMs` ago. Throws where that cannot be.
+   */
+  restore({ key, rows: [small, large, shared] }: LimiterDump, elapsedMs: number): void {
+    const now = this.#clock.monotonic()
+    const { windowMs } = this
+    this.#hash = new KeyHash(key)
+    for (const bucket of readDump(small, now, elapsedMs)) {
+      putBucket(this.#small, bucket, now, windowMs)
+    }
+    for (const bucket of readDump(large, now, elapsedMs)) {
+      putBucket(this.#large ?? this.#small, bucket, now, windowMs)
+    }
+    for (const bucket of readDump(shared, now, elapsedMs)) {
+      this.#shared.restore(bucket, now, windowMs)
+    }
+    this.#latest = now
   }
 
   /**
@@ -205,7 +246,7 @@ export class RateLimiter {
   #clear(): void {
     this.#small.table.clear()
     this.#large?.table.clear()
-    this.#shared.release(this.#latest, this.#windowMs)
+    this.#shared.release(this.#latest, this.windowMs)
     this.#owners = undefined
   }
 
@@ -214,14 +255,14 @@ export class RateLimiter {
     this.#sweptAt = now
     this.#sweep(this.#small, elapsed)
     if (this.#large) this.#sweep(this.#large, elapsed)
-    this.#shared.release(now, this.#windowMs)
+    this.#shared.release(now, this.windowMs)
     if (this.buckets < this.#maxBuckets * FORGET_OWNERS_BELOW) this.#owners = undefined
   }
 
   /** Walks over a table a few times per window. */
   #sweep(tier: Tier, elapsed: number): void {
     const { table } = tier
-    const due = (SWEEPS_PER_WINDOW * table.size * elapsed) / this.#windowMs
+    const due = (SWEEPS_PER_WINDOW * table.size * elapsed) / this.windowMs
     tier.sweepDue = Math.min(tier.sweepDue + due, MAX_SWEEP_STEPS)
     for (; tier.sweepDue >= 1 && table.size > 0; tier.sweepDue -= 1) {
       if (tier.sweepAt >= table.size) tier.sweepAt = 0
@@ -232,21 +273,4 @@ export class RateLimiter {
       } else tier.sweepAt += 1
     }
   }
-}
-
-function createTier(capacity: number, windowMs: number): Tier {
-  const window = new SlidingWindow(capacity, windowMs)
-  return { window, table: new BucketTable(window.words), sweepAt: 0, sweepDue: 0 }
-}
-
-function admitTo({ window, table }: Tier, row: number, now: number): number {
-  return window.admit(table.page(row), table.offset(row), now)
-}
-
-function ownerOf({ table }: Tier, row: number): number {
-  return table.page(row).words[table.offset(row) + OWNER] as number
-}
-
-function setOwner({ table }: Tier, row: number, owner: number): void {
-  table.page(row).words[table.offset(row) + OWNER] = owner
 }

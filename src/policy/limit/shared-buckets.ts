@@ -1,3 +1,4 @@
+import { type DumpedBucket, type DumpWriter, isCounted } from './limiter-dump.ts'
 import type { BucketMemory, SlidingWindow } from './sliding-window.ts'
 
 /** Of each kind; a power of two. */
@@ -17,7 +18,7 @@ export class SharedBuckets {
   readonly #window: SlidingWindow
   /** First those of addresses, then those of keys; there while something in them counts. */
   #memory: BucketMemory | undefined
-  #latest = 0
+  #latest = Number.NEGATIVE_INFINITY
   /** How often `admit()` was asked, and how often it refused. */
   decisions = 0
   refusals = 0
@@ -65,6 +66,23 @@ export class SharedBuckets {
   /** Gives the memory back when nothing counts any more. */
   release(now: number, windowMs: number): void {
     if (now - this.#latest >= windowMs) this.#memory = undefined
+  }
+
+  /** What counts, each bucket under its number. */
+  dump(writer: DumpWriter, now: number): void {
+    if (!this.#memory) return
+    for (let bucket = 0; bucket < 2 * BUCKETS; bucket += 1) {
+      writer.bucket(this.#window, this.#memory, bucket * this.#window.words, now, bucket)
+    }
+  }
+
+  restore(bucket: DumpedBucket, now: number, windowMs: number): void {
+    const { low, times, inNewest } = bucket
+    if (low < 0 || low >= 2 * BUCKETS) throw new Error('there is no such shared bucket')
+    if (!isCounted(bucket, this.#window, now, windowMs)) return
+    this.#memory ??= this.#createMemory()
+    this.#window.fill(this.#memory, low * this.#window.words, times, inNewest)
+    this.#latest = Math.max(this.#latest, times.at(-1) ?? 0)
   }
 
   #placeOf(key: number): number {

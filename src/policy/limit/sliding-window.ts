@@ -111,6 +111,49 @@ export class SlidingWindow {
     })
   }
 
+  /** Groups that a bucket has at most, and admissions of each. */
+  get shape(): { readonly groups: number; readonly each: number } {
+    return { groups: this.#maxGroups, each: this.#groupSize }
+  }
+
+  /** How many groups count at `now`, and how many were admitted in the newest of them. */
+  groups(memory: BucketMemory, at: number, now: number): number {
+    // A bucket that was never used looks busy to a clock that is younger than a window.
+    return this.isIdle(memory, at, now) ? 0 : (memory.words[at + GROUPS] as number)
+  }
+
+  inNewest({ words }: BucketMemory, at: number): number {
+    return words[at + IN_NEWEST] as number
+  }
+
+  /** Writes how long ago the groups ended, in whole milliseconds rounded down, the oldest first. */
+  ages({ words, doubles }: BucketMemory, at: number, now: number, to: Int32Array, from: number) {
+    const latest = doubles[(at + LATEST) >>> 1] as number
+    const latestUnits = Math.ceil(latest * this.#unitsPerMs)
+    const groups = words[at + GROUPS] as number
+    let group = words[at + OLDEST] as number
+    for (let index = 0; index < groups; index += 1) {
+      const units = latestUnits - this.#ageOf(words, at, group, latestUnits | 0)
+      to[from + index] = Math.floor(Math.max(now - latest, now - units / this.#unitsPerMs))
+      group = this.#next(group)
+    }
+  }
+
+  /** Makes a new bucket what one is whose groups ended at these times, the oldest first. */
+  fill(
+    { words, doubles }: BucketMemory,
+    at: number,
+    times: readonly number[],
+    inNewest: number,
+  ): void {
+    words[at + GROUPS] = times.length
+    words[at + IN_NEWEST] = inNewest
+    doubles[(at + LATEST) >>> 1] = times[times.length - 1] as number
+    for (let group = 0; group < times.length; group += 1) {
+      words[at + TIMES + group] = Math.ceil((times[group] as number) * this.#unitsPerMs)
+    }
+  }
+
   #ageOf(words: Int32Array, at: number, group: number, nowUnits: number): number {
     return (nowUnits - (words[at + TIMES + group] as number)) | 0
   }

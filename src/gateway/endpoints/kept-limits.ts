@@ -1,0 +1,185 @@
+import { hash } from 'node:crypto'
+import * as z from 'zod'
+import type { Clock } from '../../base/clock.ts'
+
+import type { Logger } from '../../base/logger.ts'
+import type { LimiterTables } from '../../policy/limit/limiter-tables.ts'
+import { RateLimiter } from '../../policy/limit/rate-limiter.ts'
+import { elapsedMs, type Moment, momentNow } from './elapsed.ts'
+import type { EndpointPolicies, PlacedStates } from './endpoint-policies.ts'
+import type { EndpointRegistry } from './endpoint-registry.ts'
+import { KeptFile } from './kept-file.ts'
+
+/** Counts of shorter windows are not kept: they are over before they matter. */
+export const KEPT_WINDOW_MS = 600_000
+/** What was admitted in so long a time before the process is killed is not in the file. */
+export const KEEP_EVERY_MS = 10_000
+/** Of the file, but for what surrounds the counts. */
+const MAX_BYTES = 4 * 1024 * 1024
+
+/** Of base64. */
+const BINARY_PARTS = 3
+const TEXT_PARTS = 4
+
+const Base64 = z.base64().transform((text) => Buffer.from(text, 'base64'))
+const Rows = Base64.refine(({ length }) => length % 4 === 0).transform(toWords)
+const Limit = z.strictObject({
+  ownerId: z.string().nullable(),
+  host: z.string(),
+  /** Which limit of the policy: phase, type, configuration, and which one of several equal ones. */
+  state: z.string(),
+  capacity: z.int().positive(),
+  windowMs: z.int().min(KEPT_WINDOW_MS),
+  key: Base64.refine(({ length }) => length === 8),
+  rows: z.tuple([Rows, Rows, Rows]),
+})
+const Limits = z.strictObject({
+  at: z.number(),
+  boot: z.string().nullable(),
+  upMs: z.number(),
+  limits: z.array(Limit),
+})
+
+export interface KeptLimitsOptions {
+  readonly path: string
+  readonly registry: EndpointRegistry
+  readonly policies: EndpointPolicies
+  /** What the limits of the next policies have in common. */
+  readonly tables: LimiterTables
+  readonly maxBytes?: number
+  readonly moment?: () => Moment
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/**
+ * What rate limits with long windows have counted: an endpoint of the same account, host and limit goes
+ * on with it in the next process. Nothing is written for a request; whoever kills the process gains
+ * what was admitted since the file was written last.
+ */
+export class KeptLimits {
+  readonly #options: KeptLimitsOptions
+  readonly #file: KeptFile
+  readonly #moment: () => Moment
+  #isTooMuch = false
+
+  constructor(options: KeptLimitsOptions) {
+    this.#options = options
+    this.#moment = options.moment ?? (() => momentNow(options.clock))
+    this.#file = new KeptFile({
+      ...options,
+      what: 'rate limits',
+      everyMs: KEEP_EVERY_MS,
+      revision: () => this.#revision(),
+      content: () => this.#content(),
+    })
+  }
+
+  /** To be called before there are endpoints. */
+  start(): void {
+    const kept = this.#file.read((text) => this.#parse(text))
+    for (const placed of kept ?? []) this.#options.policies.remember(placed, placed)
+    this.#file.start()
+  }
+
+  stop(): Promise<void> {
+    return this.#file.stop()
+  }
+
+  #parse(text: string): PlacedStates[] {
+    const { clock, tables } = this.#options
+    const [sum, body = ''] = text.split('\n')
+    if (sum !== hash('sha256', body)) throw new Error('the checksum is wrong')
+    const { limits, ...then } = Limits.parse(JSON.parse(body))
+    const elapsed = elapsedMs(then, this.#moment())
+    const places = new Map<string, PlacedStates & { states: Map<string, RateLimiter> }>()
+    for (const { ownerId, host, state, capacity, windowMs, key, rows } of limits) {
+      const maxBuckets = tables.maxKeys
+      const limiter = new RateLimiter({ capacity, windowMs, clock, maxBuckets, tables })
+      limiter.restore({ key, rows }, elapsed)
+      const name = JSON.stringify([ownerId, host])
+      const place = places.get(name) ?? { ownerId, host, states: new Map() }
+      places.set(name, place)
+      place.states.set(state, limiter)
+    }
+    return [...places.values()]
+  }
+
+  /** Changes with whatever is counted. */
+  #revision(): string {
+    let count = 0
+    let sum = 0
+    for (const { limiter } of this.#limits()) {
+      count += 1
+      sum += limiter.askedAt
+    }
+    return `${count} ${sum}`
+  }
+
+  #content(): string {
+    const { maxBytes = MAX_BYTES } = this.#options
+    const { at, boot, upMs } = this.#moment()
+    let left = maxBytes
+    let tooMuch = 0
+    // Small ones first: a limit that has too many keys to be kept takes no room from others.
+    const limits = [...this.#limits()].sort((a, b) => a.limiter.buckets - b.limiter.buckets)
+    const kept = limits.flatMap(({ limiter, ...place }) => {
+      const { capacity, windowMs } = limiter
+      const dump = limiter.dump((left * BINARY_PARTS) / TEXT_PARTS)
+      if (!dump) {
+        if (limiter.buckets > 0) tooMuch += 1
+        return []
+      }
+      const rows = dump.rows.map(toBase64)
+      left -= rows.reduce((sum, { length }) => sum + length, place.state.length)
+      return [{ ...place, capacity, windowMs, key: dump.key.toString('base64'), rows }]
+    })
+    this.#tell(tooMuch)
+    const body = JSON.stringify({ at, boot, upMs, limits: kept })
+    return `${hash('sha256', body)}\n${body}\n`
+  }
+
+  #tell(tooMuch: number): void {
+    const { log } = this.#options
+    const facts = { limits: tooMuch }
+    if (tooMuch > 0 && !this.#isTooMuch) {
+      log.warn(facts, 'rate limits have too many keys to be kept: they begin anew after a restart')
+    }
+    this.#isTooMuch = tooMuch > 0
+  }
+
+  /** Those with long windows, of endpoints that are there and then of those that were. */
+  *#limits(): Generator<{
+    ownerId: string | null
+    host: string
+    state: string
+    limiter: RateLimiter
+  }> {
+    const { registry, policies } = this.#options
+    const seen = new Set<string>()
+    const online = [...registry.all()].map(({ ownerId, host, policy }) => ({
+      ownerId,
+      host,
+      states: policy.states,
+    }))
+    for (const { ownerId, host, states } of [...online, ...policies.remembered()]) {
+      for (const [state, limiter] of states) {
+        if (!(limiter instanceof RateLimiter) || limiter.windowMs < KEPT_WINDOW_MS) continue
+        const name = JSON.stringify([ownerId, host, state])
+        if (seen.has(name)) continue
+        seen.add(name)
+        yield { ownerId, host, state, limiter }
+      }
+    }
+  }
+}
+
+function toBase64({ buffer, byteOffset, byteLength }: Int32Array): string {
+  return Buffer.from(buffer, byteOffset, byteLength).toString('base64')
+}
+
+function toWords(bytes: Buffer): Int32Array {
+  const words = new Int32Array(bytes.length / 4)
+  bytes.copy(Buffer.from(words.buffer))
+  return words
+}
