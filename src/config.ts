@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { shippedPolicyPath } from './agent/policies/shipped-policy.ts'
 import { DEFAULT_TIMINGS, type ProbeTimings } from './agent/timings.ts'
-import type { UpstreamHealth } from './agent/upstreams/upstream-check.ts'
+import type { UpstreamSettings } from './agent/upstreams/upstream-options.ts'
 import { StartError } from './base/app-error.ts'
 import type { ListenAddress } from './base/listen-address.ts'
 import type { Secret } from './base/secret.ts'
@@ -17,9 +17,6 @@ export interface LinkConfig {
   readonly isHeartbeatOurs: boolean
   readonly probe: Pick<ProbeTimings, 'intervalMs' | 'retryMs' | 'echoMs'>
 }
-
-/** What our gateway gives every service; not worth a word to it. */
-const GRANTED_TIMEOUT_S = 60
 
 /** What the processes are built from: typed, with defaults, paths absolute. */
 export interface Config {
@@ -38,7 +35,7 @@ export interface Config {
     readonly forwardAllow: readonly string[]
     readonly maxTunnels: number
     /** `timeoutS` is undefined where it is what our gateway grants anyway. */
-    readonly upstream: { readonly health: UpstreamHealth; readonly timeoutS: number | undefined }
+    readonly upstream: UpstreamSettings
     readonly unknownActions: 'warn' | 'refuse'
     readonly drainMs: number
     readonly link: LinkConfig
@@ -100,10 +97,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       maxTunnels: settings.AGENT_MAX_TUNNELS,
       upstream: {
         health: settings.AGENT_UPSTREAM_HEALTH,
-        timeoutS:
-          settings.AGENT_UPSTREAM_TIMEOUT === GRANTED_TIMEOUT_S
-            ? undefined
-            : settings.AGENT_UPSTREAM_TIMEOUT,
+        timeout: settings.AGENT_UPSTREAM_TIMEOUT,
       },
       unknownActions: settings.AGENT_UNKNOWN_ACTIONS,
       drainMs: settings.AGENT_DRAIN_SECONDS * 1_000,

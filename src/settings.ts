@@ -1,5 +1,11 @@
 import { isIP } from 'node:net'
 import * as z from 'zod'
+import {
+  DEFAULT_UPSTREAM,
+  HEALTH_FORM,
+  isUpstreamHealth,
+  TIMEOUT_RANGE,
+} from './agent/upstreams/upstream-options.ts'
 import { StartError } from './base/app-error.ts'
 import { isLoopback, type ListenAddress, parseListenAddress } from './base/listen-address.ts'
 import { nearest } from './base/nearest.ts'
@@ -12,7 +18,6 @@ const PREFIXES = /^(AGENT|SVC|GATEWAY)_/
 const TUNNEL_LIMIT = 'must be a whole number from 1 to 10000'
 const RATE_LIMIT_KEYS = 'must be a whole number from 1000 to 1000000'
 const LEAST_RATE = 'must be a whole number of kB/s from 0 to 1000000'
-const UPSTREAM_TIMEOUT = 'must be a whole number of seconds from 1 to 3600'
 const DRAIN_TIME = 'must be between 0 and 60 seconds'
 const HOLD_TIME = 'must be between 0 and 60 seconds'
 const BUFFER_LIMIT = 'must be a whole number of MiB from 8 to 65536'
@@ -53,11 +58,6 @@ const wildcardDomain = z
     (text) => text.startsWith('*.') && domain.safeParse(text.slice(2)).success,
     'must be a wildcard domain, such as *.site.example.com',
   )
-
-/** A path goes into a request line as it is. */
-function isUpstreamHealth(text: string): text is 'off' | 'tcp' | `/${string}` {
-  return text === 'off' || text === 'tcp' || /^\/[!-~]{0,255}$/.test(text)
-}
 
 const secret = z.string().transform((text) => new Secret(text))
 /** What a client can send as `Authorization: Bearer …`: the characters of RFC 6750 section 2.1. */
@@ -155,17 +155,17 @@ const SettingsSchema = z.strictObject({
     .describe('how often the agent looks at its own public domain; 0: only after a change'),
   AGENT_UPSTREAM_HEALTH: z
     .string()
-    .refine(isUpstreamHealth, 'must be off, tcp, or a path such as /healthz')
-    .default('tcp')
+    .refine(isUpstreamHealth, HEALTH_FORM)
+    .default(DEFAULT_UPSTREAM.health)
     .describe(
       'how local services are checked: off, tcp (a connection), or a path that must answer below 500',
     ),
   AGENT_UPSTREAM_TIMEOUT: z.coerce
-    .number({ error: UPSTREAM_TIMEOUT })
-    .int(UPSTREAM_TIMEOUT)
-    .min(1, UPSTREAM_TIMEOUT)
-    .max(3_600, UPSTREAM_TIMEOUT)
-    .default(60)
+    .number({ error: TIMEOUT_RANGE })
+    .int(TIMEOUT_RANGE)
+    .min(1, TIMEOUT_RANGE)
+    .max(3_600, TIMEOUT_RANGE)
+    .default(DEFAULT_UPSTREAM.timeout)
     .describe('seconds after which our gateway answers 504 for a local service that says nothing'),
   AGENT_UNKNOWN_ACTIONS: z
     .enum(['warn', 'refuse'], { error: 'must be warn or refuse' })

@@ -217,23 +217,29 @@ function isUnverified({ state, reachable }: OwnEndpointStatus): boolean {
 
 /** Told beside the tunnels' own troubles, by service. */
 function isUpstreamTrouble({ spec, status }: Tunnel): boolean {
-  const { state, lastError, upstream } = status
-  const problem = upstreamProblem(spec.forwardsTo, upstream)
+  const { state, lastError, upstream, upstreamSettings } = status
+  const problem = upstreamProblem(spec.forwardsTo, upstream, upstreamSettings)
   return state === 'online' && problem !== undefined && problem.detail === lastError
 }
 
 /** What is said of services by what is wrong with them. */
-const UPSTREAM_SENTENCES: Partial<Record<Upstream, (services: string) => string>> = {
+const UPSTREAM_SENTENCES: Partial<Record<Upstream | 'unhealthy', (services: string) => string>> = {
   down: (services) => `no answer from ${services}: start what belongs there`,
+  unhealthy: (services) => `no healthy answer from ${services}: start it, or look into its log`,
   slow: (services) => `visitors wait in vain for ${services}: look at what hangs there`,
   garbage: (services) => `no valid HTTP from ${services}: check what runs there`,
 }
 
 function upstreamSentences(tunnels: readonly Tunnel[]): string[] {
   return Object.entries(UPSTREAM_SENTENCES).flatMap(([upstream, sentence]) => {
-    const group = tunnels.filter(({ status }) => status.upstream === upstream)
+    const group = tunnels.filter(({ status }) => troubleOf(status) === upstream)
     return group.length > 0 ? [sentence(nameSome(group.map(({ spec }) => spec.forwardsTo)))] : []
   })
+}
+
+/** A path that has to answer may do so with an error: nobody knows then that nothing is there. */
+function troubleOf({ upstream, upstreamSettings }: Tunnel['status']): Upstream | 'unhealthy' {
+  return upstream === 'down' && upstreamSettings.health.startsWith('/') ? 'unhealthy' : upstream
 }
 
 function skewSentence(skewMs: number): string {

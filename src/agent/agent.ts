@@ -29,6 +29,7 @@ import { type AcceptedTunnel, Tunnels } from './tunnels.ts'
 import { ForwardRules } from './upstreams/forward-rules.ts'
 import { UpstreamCheck } from './upstreams/upstream-check.ts'
 import { UpstreamDialer } from './upstreams/upstream-dialer.ts'
+import { DEFAULT_UPSTREAM } from './upstreams/upstream-options.ts'
 import { visitorReportsIn } from './upstreams/visitor-report.ts'
 
 /** The device's tunnels: what is wanted is in the database, what is true is supervised. */
@@ -105,7 +106,6 @@ export class Agent {
     this.#upstreams = new UpstreamCheck({
       lookupFor: (target) => this.#dialer.lookupFor(target),
       timings: this.#timings.upstream,
-      ...(options.upstream && { health: options.upstream.health }),
       onExhausted: () => this.#device.exhausted(),
       onChange: () => this.#announce(),
       ...this.#common,
@@ -311,7 +311,7 @@ export class Agent {
       ownDomain: own?.domain,
       urlOf: (domain) => this.#publicPort.urlOf(domain),
       maxTunnels,
-      timeoutS: upstream?.timeoutS,
+      upstream: upstream ?? DEFAULT_UPSTREAM,
       timings: this.#timings,
       onChange: (url) => this.#tunnelChanged(url),
       ...this.#common,

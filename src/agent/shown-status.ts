@@ -1,8 +1,9 @@
 import type { LinkStatus } from './agent-status.ts'
 import { hasSession } from './link-state.ts'
-import type { TunnelSpec, TunnelStatus } from './tunnel.ts'
+import type { TunnelStatus } from './tunnel.ts'
 import type { SupervisedStatus } from './tunnel-supervisor.ts'
 import type { Upstream } from './upstreams/upstream-check.ts'
+import type { UpstreamSettings } from './upstreams/upstream-options.ts'
 import { upstreamProblem } from './upstreams/upstream-problem.ts'
 
 /**
@@ -13,7 +14,7 @@ export function shownStatus(
   own: SupervisedStatus,
   link: LinkStatus,
   upstream: Upstream,
-): Omit<TunnelStatus, 'reachable'> {
+): Omit<TunnelStatus, 'reachable' | 'upstreamSettings'> {
   const { state, since, problem, nextRetryAt } = own
   if (problem) {
     const { reason, serviceCode, remedy, detail } = problem
@@ -38,9 +39,10 @@ export function shownStatus(
 /** A tunnel that is online has no trouble of its own: what its visitors suffer from is said. */
 export function withUpstreamTrouble<T extends Pick<TunnelStatus, 'state' | 'reason' | 'upstream'>>(
   status: T,
-  { forwardsTo }: TunnelSpec,
+  service: string,
+  settings: UpstreamSettings,
 ): T & Pick<TunnelStatus, 'reason' | 'remedy' | 'lastError'> {
-  const problem = upstreamProblem(forwardsTo, status.upstream)
+  const problem = upstreamProblem(service, status.upstream, settings)
   if (!problem || status.state !== 'online' || status.reason) return status
   const { reason, remedy, detail } = problem
   return { ...status, reason, remedy, lastError: detail }

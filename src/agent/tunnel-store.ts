@@ -22,6 +22,7 @@ export const TUNNEL_MIGRATIONS = [
     ) STRICT`,
   },
   KEPT_VALUES_MIGRATION,
+  { id: 'tunnels-2', sql: 'ALTER TABLE tunnels ADD COLUMN upstream TEXT' },
 ] as const
 
 /** A tunnel that somebody wants. Times are milliseconds since the epoch. */
@@ -54,6 +55,7 @@ const RowSchema = z.strictObject({
   policy: z.string().nullable(),
   created_at: z.int(),
   updated_at: z.int(),
+  upstream: z.string().nullable(),
 })
 type Row = z.output<typeof RowSchema>
 type CheckedRow = Row & { readonly checksum: string }
@@ -79,13 +81,13 @@ export class TunnelStore {
     // The agent knows which domains are taken: what is replaced here is a damaged row.
     this.#insert = database.prepare(
       `INSERT OR REPLACE INTO tunnels (${COLUMNS}, checksum, removed_at)
-       VALUES (@id, @protocol, @forwards_to, @domain, @policy, @created_at, @updated_at, @checksum,
-         @created_at)`,
+       VALUES (@id, @protocol, @forwards_to, @domain, @policy, @created_at, @updated_at, @upstream,
+         @checksum, @created_at)`,
     )
     this.#keep = database.prepare('UPDATE tunnels SET removed_at = NULL WHERE id = ?')
     this.#update = database.prepare(
       `UPDATE tunnels SET protocol = @protocol, forwards_to = @forwards_to, policy = @policy,
-         updated_at = @updated_at, checksum = @checksum WHERE id = @id`,
+         updated_at = @updated_at, upstream = @upstream, checksum = @checksum WHERE id = @id`,
     )
     this.#markRemoved = database.prepare('UPDATE tunnels SET removed_at = ? WHERE id = ?')
     this.#delete = database.prepare('DELETE FROM tunnels WHERE id = ?')
@@ -145,6 +147,7 @@ function toRow({ id, spec, createdAt, updatedAt }: StoredTunnel): CheckedRow {
     policy: spec.policy && JSON.stringify(spec.policy),
     created_at: createdAt,
     updated_at: updatedAt,
+    upstream: spec.upstream ? JSON.stringify(spec.upstream) : null,
   }
   return { ...row, checksum: checksumOf(row) }
 }
@@ -154,12 +157,13 @@ function readRow({ checksum, ...row }: CheckedRow): StoredTunnel | DamagedRow {
   try {
     const read = RowSchema.parse(row)
     if (checksum !== checksumOf(read)) return { ...marks, problem: 'the checksum is wrong' }
-    const { protocol, forwards_to, domain, policy } = read
+    const { protocol, forwards_to, domain, policy, upstream } = read
     const spec = TunnelSpecSchema.parse({
       protocol,
       forwards_to,
       domain,
       policy: policy === null ? null : JSON.parse(policy),
+      upstream: upstream === null ? null : JSON.parse(upstream),
     })
     return { id: read.id, spec, createdAt: read.created_at, updatedAt: read.updated_at }
   } catch (error) {
@@ -167,8 +171,13 @@ function readRow({ checksum, ...row }: CheckedRow): StoredTunnel | DamagedRow {
   }
 }
 
-/** One flipped bit in a port would open another service to the world; the database cannot tell. */
-function checksumOf(row: Row): string {
-  const parts = Object.keys(RowSchema.shape).map((column) => row[column as keyof Row])
+/**
+ * One flipped bit in a port would open another service to the world; the database cannot tell. Rows
+ * without a value for `upstream` have the checksum of the time before there was one.
+ */
+function checksumOf({ upstream, ...first }: Row): string {
+  const columns = Object.keys(RowSchema.shape).filter((column) => column !== 'upstream')
+  const parts = columns.map((column) => first[column as keyof typeof first])
+  if (upstream !== null) parts.push(upstream)
   return createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 16)
 }

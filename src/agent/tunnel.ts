@@ -5,6 +5,11 @@ import type { Reachable } from './probes/reach.ts'
 import type { Reason } from './problem.ts'
 import type { TunnelState } from './tunnel-state.ts'
 import { formatForwardTarget, parseForwardTarget } from './upstreams/forward-target.ts'
+import {
+  type UpstreamOptions,
+  UpstreamOptionsSchema,
+  type UpstreamSettings,
+} from './upstreams/upstream-options.ts'
 import type { Upstream } from './upstreams/upstream-state.ts'
 import type { VisitorReport } from './upstreams/visitor-report.ts'
 
@@ -64,13 +69,15 @@ export const TunnelSpecSchema = z
     forwards_to: ForwardsTo,
     domain: Domain,
     policy: PolicyInput.nullish(),
+    upstream: UpstreamOptionsSchema.nullish().describe('how the service behind it is asked'),
   })
   .transform(
-    ({ protocol, forwards_to, domain, policy }): TunnelSpec => ({
+    ({ protocol, forwards_to, domain, policy, upstream }): TunnelSpec => ({
       protocol,
       forwardsTo: forwards_to,
       domain,
       policy: policy ?? null,
+      ...(upstream && Object.keys(upstream).length > 0 && { upstream }),
     }),
   )
 
@@ -83,6 +90,8 @@ export interface TunnelSpec {
   readonly domain: string
   /** As it was sent; null takes the device's default policy. */
   readonly policy: JsonObject | null
+  /** Only where something is not as the settings say. */
+  readonly upstream?: UpstreamOptions
 }
 
 /** What is true of a tunnel now. Times are milliseconds since the epoch. */
@@ -92,6 +101,7 @@ export interface TunnelStatus {
   /** Whether the device reaches its own public domain; nobody tries each tunnel's. */
   readonly reachable: Reachable
   readonly upstream: Upstream
+  readonly upstreamSettings: UpstreamSettings
   /** What visitors got, where the service tells it. */
   readonly visitors?: VisitorReport | undefined
   readonly reason?: Reason

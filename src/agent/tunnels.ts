@@ -21,6 +21,7 @@ import type { ForwardRules } from './upstreams/forward-rules.ts'
 import { type ForwardTarget, parseForwardTarget } from './upstreams/forward-target.ts'
 import type { UpstreamCheck } from './upstreams/upstream-check.ts'
 import type { UpstreamDialer } from './upstreams/upstream-dialer.ts'
+import type { UpstreamSettings } from './upstreams/upstream-options.ts'
 import { eventOf, timeoutNotice, type VisitorReport } from './upstreams/visitor-report.ts'
 
 export interface TunnelsOptions {
@@ -39,8 +40,8 @@ export interface TunnelsOptions {
   /** Public URL of a domain that has not been online yet. */
   readonly urlOf: (domain: string) => string
   readonly maxTunnels: number
-  /** How long our gateway gives a service to begin an answer; undefined: as long as it does by itself. */
-  readonly timeoutS?: number | undefined
+  /** For tunnels that say nothing else. */
+  readonly upstream: UpstreamSettings
   readonly timings: Pick<AgentTimings, 'tunnel' | 'settleMs'>
   readonly random?: () => number
   readonly clock: Clock
@@ -181,7 +182,7 @@ export class Tunnels {
       if (!report) continue
       this.#report(entry, report)
       entry.visitors = report
-      this.#options.upstreams.told(entry.stored.spec.forwardsTo, eventOf(report))
+      this.#options.upstreams.told(this.#watchKey(entry.stored.spec), eventOf(report))
     }
   }
 
@@ -300,7 +301,8 @@ export class Tunnels {
   #watch({ spec }: StoredTunnel): () => void {
     const { upstreams, dialer } = this.#options
     const target = targetOf(spec)
-    const unwatch = upstreams.watch(spec.forwardsTo, target)
+    const { health } = this.#upstreamOf(spec)
+    const unwatch = upstreams.watch(this.#watchKey(spec), target, health)
     const letGo = dialer.hold(target)
     return () => {
       unwatch()
@@ -309,7 +311,7 @@ export class Tunnels {
   }
 
   async #wanted({ spec }: StoredTunnel): Promise<WantedEndpoint> {
-    const { rules, dialer, defaultPolicy, timeoutS } = this.#options
+    const { rules, dialer, defaultPolicy } = this.#options
     const target = targetOf(spec)
     await rules.check(target).catch((error) => {
       throw new ProblemError({
@@ -324,7 +326,7 @@ export class Tunnels {
       dialUrl: await dialer.dialUrl(target),
       forwardsTo: spec.forwardsTo,
       policy: JSON.stringify(spec.policy ?? defaultPolicy()),
-      metadata: timeoutS === undefined ? undefined : timeoutNotice(timeoutS),
+      metadata: timeoutNotice(this.#upstreamOf(spec).timeout),
     }
   }
 
@@ -375,13 +377,25 @@ export class Tunnels {
 
   #view({ stored, supervisor, visitors }: Entry): Tunnel {
     const { linkStatus, reachable, steady, upstreams, urlOf } = this.#options
-    const upstream = upstreams.stateOf(stored.spec.forwardsTo)
+    const upstream = upstreams.stateOf(this.#watchKey(stored.spec))
     const status = shownStatus(withShownTimes(supervisor.status, steady), linkStatus(), upstream)
+    const upstreamSettings = this.#upstreamOf(stored.spec)
+    const shown = withUpstreamTrouble(status, stored.spec.forwardsTo, upstreamSettings)
     return {
       ...stored,
       url: supervisor.url ?? urlOf(stored.spec.domain),
-      status: { ...withUpstreamTrouble(status, stored.spec), reachable: reachable(), visitors },
+      status: { ...shown, reachable: reachable(), visitors, upstreamSettings },
     }
+  }
+
+  #upstreamOf({ upstream = {} }: TunnelSpec): UpstreamSettings {
+    const { timeout, health } = this.#options.upstream
+    return { timeout: upstream.timeout ?? timeout, health: upstream.health ?? health }
+  }
+
+  /** Tunnels to one service that ask it in the same way ask it once. */
+  #watchKey(spec: TunnelSpec): string {
+    return `${spec.forwardsTo} ${this.#upstreamOf(spec).health}`
   }
 }
 

@@ -33,6 +33,9 @@ export const TunnelStatusView = TunnelView.extend({
   upstream: z
     .enum(['up', 'down', 'slow', 'garbage', 'unknown'])
     .describe('how the service behind it does, by checks and by what visitors got'),
+  upstream_settings: z
+    .strictObject({ timeout: z.number(), health: z.string() })
+    .describe('how the service is asked: what the tunnel says in upstream, else the settings'),
   visitors: z
     .strictObject({
       state: z.enum(['answered', 'slow', 'garbage', 'unreachable']),
@@ -71,6 +74,7 @@ export function tunnelStatusView(tunnel: Tunnel, inForce: JsonObject): TunnelSta
     ...problemView(status),
     reachable: status.reachable,
     upstream: status.upstream,
+    upstream_settings: status.upstreamSettings,
     visitors: status.visitors ? visitorsView(status.visitors) : null,
     created_at: isoTime(tunnel.createdAt),
     updated_at: isoTime(tunnel.updatedAt),

@@ -76,7 +76,7 @@ export function tunnelRoutes(agent: Agent): Router {
   return router
 }
 
-/** What the audit trail says of a tunnel. Policies hold passwords: of them only that they changed. */
+/** What the audit trail says of a tunnel. Policies hold passwords, and paths may: that they changed. */
 function about(
   id: Tunnel['id'],
   before: TunnelSpec | undefined,
@@ -86,11 +86,18 @@ function about(
   return { targetId: id, targetName: (after ?? before)?.domain, changes }
 }
 
-const OPEN_FIELDS = new Set(['protocol', 'forwards_to'])
+const OPEN_FIELDS = new Set(['protocol', 'forwards_to', 'upstream.timeout'])
 
 function shown(spec: TunnelSpec | undefined): Readonly<Record<string, unknown>> {
   if (!spec) return {}
-  return { protocol: spec.protocol, forwards_to: spec.forwardsTo, policy: spec.policy }
+  const { protocol, forwardsTo, policy, upstream } = spec
+  return {
+    protocol,
+    forwards_to: forwardsTo,
+    policy,
+    'upstream.timeout': upstream?.timeout,
+    'upstream.health': upstream?.health,
+  }
 }
 
 const refuseQuery: RequestHandler = (request, _response, next) => {

@@ -3,6 +3,7 @@ import { type AgentFacts, concludeStatus, type LinkStatus } from '../../src/agen
 import { shownStatus } from '../../src/agent/shown-status.ts'
 import type { Tunnel, TunnelStatus } from '../../src/agent/tunnel.ts'
 import type { SupervisedStatus } from '../../src/agent/tunnel-supervisor.ts'
+import { DEFAULT_UPSTREAM } from '../../src/agent/upstreams/upstream-options.ts'
 
 const NOW = Date.UTC(2030, 0, 1)
 const UP: LinkStatus = { state: 'up', since: NOW - 60_000, forMs: 60_000 }
@@ -31,7 +32,14 @@ function tunnel(change: Partial<TunnelStatus> = {}): Tunnel {
     url: `https://t${made}.test`,
     createdAt: 0,
     updatedAt: 0,
-    status: { state: 'online', since: NOW, reachable: 'unknown', upstream: 'up', ...change },
+    status: {
+      state: 'online',
+      since: NOW,
+      reachable: 'unknown',
+      upstream: 'up',
+      upstreamSettings: DEFAULT_UPSTREAM,
+      ...change,
+    },
   }
 }
 

@@ -1,17 +1,19 @@
+import { createHash } from 'node:crypto'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { KeptValues } from '../../src/agent/kept-values.ts'
 import { type StoredTunnel, TUNNEL_MIGRATIONS, TunnelStore } from '../../src/agent/tunnel-store.ts'
 import { type Database, openDatabase } from '../../src/store/database.ts'
+import type { Migration } from '../../src/store/migrations.ts'
 import { Sqlite } from '../../src/store/sqlite.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ManualClock } from '../helpers/manual-clock.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
-function open(path: string): Database {
+function open(path: string, migrations: readonly Migration[] = TUNNEL_MIGRATIONS): Database {
   return openDatabase({
     path,
-    migrations: TUNNEL_MIGRATIONS,
+    migrations,
     applicationId: 1,
     log: captureLog().log,
     clock: new ManualClock(),
@@ -65,6 +67,41 @@ describe('TunnelStore', () => {
       tunnels: [tunnel('b', { policy }), tunnel('a')],
       damaged: [],
     })
+  })
+
+  it('keeps how a service is asked, and rows of the time before that as they are', () => {
+    const path = join(temporaryFolder(), 'agent.db')
+    const [first, values] = TUNNEL_MIGRATIONS
+    const before = open(path, [first, values])
+    const columns = [
+      'id',
+      'protocol',
+      'forwards_to',
+      'domain',
+      'policy',
+      'created_at',
+      'updated_at',
+    ]
+    const row = ['tun_a', 'http', 'localhost:8001', 'a.test', null, 1_000, 2_000]
+    const checksum = createHash('sha256').update(JSON.stringify(row)).digest('hex').slice(0, 16)
+    const places = row.map(() => '?').join(', ')
+    before.write(() =>
+      before
+        .prepare(`INSERT INTO tunnels (${columns.join(', ')}, checksum) VALUES (${places}, ?)`)
+        .run(...row, checksum),
+    )
+    before.close()
+    const database = open(path)
+    onTestFinished(() => database.close())
+    const store = new TunnelStore(database)
+    const upstream = { timeout: 7, health: '/alive' } as const
+    add(store, tunnel('b', { upstream }))
+    expect(store.load().tunnels).toEqual([tunnel('a'), tunnel('b', { upstream })])
+    store.update(tunnel('a', { upstream }))
+    store.update(tunnel('b'))
+    expect(store.load().tunnels).toEqual([tunnel('a', { upstream }), tunnel('b')])
+    damage(path, "UPDATE tunnels SET upstream = NULL WHERE id = 'tun_a'")
+    expect(store.load().damaged).toMatchObject([{ id: 'tun_a', problem: 'the checksum is wrong' }])
   })
 
   it('forgets a tunnel that nobody kept', () => {

@@ -70,6 +70,26 @@ describe('POST /tunnels with a bad body', () => {
       '/domain must be a domain name',
     ],
     ['an unknown key', with_({ colour: 'red' }), '/colour is not known'],
+    ['no time', with_({ upstream: { timeout: 0 } }), '/upstream/timeout must be a whole number'],
+    ['too long a time', with_({ upstream: { timeout: 3_601 } }), '/upstream/timeout must be'],
+    [
+      'a time as text',
+      with_({ upstream: { timeout: '60s' } }),
+      '/upstream/timeout must be a number',
+    ],
+    [
+      'an unknown check',
+      with_({ upstream: { health: 'http' } }),
+      '/upstream/health must be off, tcp',
+    ],
+    [
+      'a path with a space',
+      with_({ upstream: { health: '/a b' } }),
+      '/upstream/health must be off',
+    ],
+    ['a line break in a path', with_({ upstream: { health: '/a\n' } }), '/upstream/health must be'],
+    ['what is not built', with_({ upstream: { http2: true } }), '/upstream/http2 is not known'],
+    ['a state as upstream', with_({ upstream: 'up' }), '/upstream must be'],
     ['a key in another case', { ...SPEC, Domain: domain }, '/Domain is not known'],
     [
       'a key that objects inherit',

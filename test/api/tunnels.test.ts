@@ -130,10 +130,41 @@ describe('GET /tunnels', () => {
         reachable: 'unknown',
         visitors: null,
         upstream: expect.stringMatching(/^(up|down|unknown)$/),
+        upstream_settings: { timeout: 60, health: 'tcp' },
         created_at: new Date(tunnel?.createdAt ?? 0).toISOString(),
         updated_at: new Date(tunnel?.updatedAt ?? 0).toISOString(),
       },
     ])
+  })
+
+  it('shows how the service is asked, of each tunnel by itself, over a restart', async () => {
+    const upstream = { health: '/alive', timeout: 7 } as const
+    const first = await startApi({ agent: { upstream } })
+    const create = (name: string, more: object) =>
+      first.call('POST', '/tunnels', { ...SPEC, domain: `${name}.site.test`, ...more })
+    expect((await create('a', { upstream: { timeout: 3_600 } })).json).not.toHaveProperty(
+      'upstream',
+    )
+    await create('b', { upstream: { health: 'off' } })
+    await create('c', { upstream: null })
+    const settingsOf = async ({ call }: typeof first) => {
+      expect(Object.keys((await call('GET', '/tunnels')).json[0])).toHaveLength(5)
+      const tunnels: { upstream_settings: object }[] = (await call('GET', '/tunnels?view=status'))
+        .json
+      return tunnels.map(({ upstream_settings }) => upstream_settings)
+    }
+    const expected = [
+      { timeout: 3_600, health: '/alive' },
+      { timeout: 7, health: 'off' },
+      { timeout: 7, health: '/alive' },
+    ]
+    expect(await settingsOf(first)).toEqual(expected)
+    await first.agent.stop()
+    first.database.close()
+    const second = await startApi({ folder: first.folder, agent: { upstream } })
+    expect(await settingsOf(second)).toEqual(expected)
+    await second.call('PUT', '/tunnels/a.site.test', { ...SPEC, domain: 'a.site.test' })
+    expect((await settingsOf(second))[0]).toEqual(upstream)
   })
 
   it('gives a reason and a remedy for what is not online', async () => {

@@ -19,7 +19,7 @@ import { temporaryFolder } from '../helpers/temporary-folder.ts'
 import { createTlsFixture } from '../helpers/tls-fixture.ts'
 
 /** With a second to answer, and checks that only connect. */
-const UPSTREAM = { health: 'tcp', timeoutS: 1 } as const
+const UPSTREAM = { health: 'tcp', timeout: 1 } as const
 
 async function listen(server: Server): Promise<number> {
   const sockets = new Set<Socket>()
@@ -100,6 +100,45 @@ describe('a service behind a tunnel that is online', () => {
       expect(on.agent.status().link.state).toBe('up')
     },
   )
+
+  it('has the time that its tunnel gives it, beside another tunnel that gives it less', async () => {
+    let open = () => {}
+    const gate = new Promise<void>((resolve) => {
+      open = resolve
+    })
+    const port = await listen(
+      createHttpServer((_request, response) => void gate.then(() => response.end('hello'))),
+    )
+    const on = await startedOnGateway({ upstream: { health: 'off', timeout: 600 } })
+    await on.agent.create({ ...specOf('a', `localhost:${port}`), upstream: { timeout: 1 } })
+    await on.agent.create(specOf('b', `localhost:${port}`))
+    await eventually(() => expect(on.states()).toEqual(['online', 'online']))
+    const patient = on.visit('b')
+    expect(await on.visit('a')).toBe(504)
+    await eventually(() => {
+      const { remedy = '' } = on.agent.list()[0]?.status ?? {}
+      expect(remedy).toContain('give it more than 1 s with upstream.timeout')
+    })
+    open()
+    expect(await patient).toBe('hello')
+  })
+
+  it('that fails the check of its tunnel is told to be unhealthy, and not to be away', async () => {
+    const port = await listen(
+      createHttpServer((_request, response) => response.writeHead(503).end('starting')),
+    )
+    const on = await startedOnGateway()
+    const spec = specOf('a', `localhost:${port}`)
+    await on.agent.create({ ...spec, upstream: { health: '/alive' } })
+    await eventually(() => {
+      const [status] = on.agent.list().map((tunnel) => tunnel.status)
+      expect(status).toMatchObject({ state: 'online', upstream: 'down', reason: 'upstream' })
+      expect(status?.lastError).toContain('or answers /alive with an error')
+      expect(on.agent.status().verdict).toContain(`no healthy answer from localhost:${port}`)
+    })
+    await on.agent.replace(spec.domain, { ...spec, upstream: { health: 'tcp' } })
+    await eventually(() => expect(on.agent.list()[0]?.status.upstream).toBe('up'))
+  })
 
   it('is well again as soon as a visitor gets an answer', async () => {
     let isSick = true

@@ -5,12 +5,10 @@ import { Semaphore } from '../../base/semaphore.ts'
 import type { UpstreamTimings } from '../timings.ts'
 import type { ForwardTarget } from './forward-target.ts'
 import { askUpstream } from './upstream-ask.ts'
+import { DEFAULT_UPSTREAM, type UpstreamHealth } from './upstream-options.ts'
 import { nextUpstream, type Upstream, type UpstreamEvent } from './upstream-state.ts'
 
 export type { Upstream } from './upstream-state.ts'
-
-/** `off`: never asked. `tcp`: whether they take a connection. A path: whether it answers below 500. */
-export type UpstreamHealth = 'off' | 'tcp' | `/${string}`
 
 /** Failures in a row that make a service down; one success makes it up. */
 const FAILURES_TO_DOWN = 2
@@ -25,7 +23,6 @@ const BELIEVED_PAUSES = 3
 export interface UpstreamCheckOptions {
   readonly timings: UpstreamTimings
   readonly clock: Clock
-  readonly health?: UpstreamHealth
   /** How names of a target are looked up; unset: as the system does it. */
   readonly lookupFor?: (target: ForwardTarget) => LookupFunction | undefined
   readonly ask?: typeof askUpstream
@@ -37,6 +34,7 @@ export interface UpstreamCheckOptions {
 
 interface Watched {
   readonly target: ForwardTarget
+  readonly health: UpstreamHealth
   watchers: number
   failures: number
   state: Upstream
@@ -53,7 +51,6 @@ interface Watched {
  */
 export class UpstreamCheck {
   readonly #options: UpstreamCheckOptions
-  readonly #health: UpstreamHealth
   readonly #watched = new Map<string, Watched>()
   readonly #semaphore = new Semaphore(CHECKS_AT_ONCE)
   readonly #wakeUp = new AutoResetEvent()
@@ -62,11 +59,10 @@ export class UpstreamCheck {
 
   constructor(options: UpstreamCheckOptions) {
     this.#options = options
-    this.#health = options.health ?? 'tcp'
   }
 
   start(): void {
-    if (this.#health !== 'off') this.#running ??= this.#run()
+    this.#running ??= this.#run()
   }
 
   async stop(): Promise<void> {
@@ -75,16 +71,24 @@ export class UpstreamCheck {
     await this.#running
   }
 
-  /** Adds a target under its normal form and tries it at once; returns how to let go of it. */
-  watch(key: string, target: ForwardTarget): () => void {
+  /**
+   * Adds a target that is asked in this way and tries it at once; returns how to let go of it. The key
+   * stands for both.
+   */
+  watch(
+    key: string,
+    target: ForwardTarget,
+    health: UpstreamHealth = DEFAULT_UPSTREAM.health,
+  ): () => void {
     const { clock, timings } = this.#options
     const watched: Watched = this.#watched.get(key) ?? {
       target,
+      health,
       watchers: 0,
       failures: 0,
       state: 'unknown',
       pauseMs: timings.intervalMs,
-      dueAt: clock.monotonic(),
+      dueAt: health === 'off' ? Number.POSITIVE_INFINITY : clock.monotonic(),
       isUnderWay: false,
     }
     watched.watchers += 1
@@ -108,11 +112,12 @@ export class UpstreamCheck {
     const watched = this.#watched.get(key)
     if (!watched || this.#isStopped) return
     const now = clock.monotonic()
-    if (event === 'failed' && this.#health !== 'off') {
+    const isAsked = watched.health !== 'off'
+    if (event === 'failed' && isAsked) {
       watched.dueAt = now
     } else {
       watched.pauseMs = timings.intervalMs
-      watched.dueAt = now + timings.intervalMs * BELIEVED_PAUSES
+      if (isAsked) watched.dueAt = now + timings.intervalMs * BELIEVED_PAUSES
       this.#become(watched, event)
     }
     this.#wakeUp.set()
@@ -151,8 +156,8 @@ export class UpstreamCheck {
   }
 
   /** A service that visitors got nothing sensible from is asked as they do. */
-  #questionFor({ state }: Watched): { method: 'GET' | 'HEAD'; path: string } | undefined {
-    if (this.#health.startsWith('/')) return { method: 'GET', path: this.#health }
+  #questionFor({ health, state }: Watched): { method: 'GET' | 'HEAD'; path: string } | undefined {
+    if (health.startsWith('/')) return { method: 'GET', path: health }
     const isDoubted = state === 'slow' || state === 'garbage'
     return isDoubted ? { method: 'HEAD', path: '/' } : undefined
   }

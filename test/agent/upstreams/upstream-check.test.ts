@@ -160,8 +160,8 @@ describe('UpstreamCheck', () => {
   })
 
   it('never asks a service that is not to be asked', async () => {
-    const { upstreams, clock, start, checks } = setUp({ health: 'off' })
-    upstreams.watch('a', TARGET)
+    const { upstreams, clock, start, checks } = setUp()
+    upstreams.watch('a', TARGET, 'off')
     await start()
     upstreams.told('a', 'failed')
     await clock.advance(600_000)
@@ -171,10 +171,12 @@ describe('UpstreamCheck', () => {
   })
 
   it('asks for the path that has to answer', async () => {
-    const { upstreams, start, asked } = setUp({ health: '/healthz' })
-    upstreams.watch('a', TARGET)
+    const { upstreams, start, asked } = setUp()
+    upstreams.watch('a', TARGET, '/healthz')
+    upstreams.watch('b', TARGET, 'off')
+    upstreams.watch('c', TARGET)
     await start()
-    expect(asked).toEqual(['GET /healthz'])
+    expect(asked).toEqual(['GET /healthz', undefined])
   })
 
   describe('told what visitors got', () => {

@@ -1,0 +1,46 @@
+import * as z from 'zod'
+
+/** `off`: never asked. `tcp`: whether they take a connection. A path: whether it answers below 500. */
+export type UpstreamHealth = 'off' | 'tcp' | `/${string}`
+
+/** How a tunnel's service is asked and waited for; what is left out is as the settings say. */
+export interface UpstreamOptions {
+  /** Seconds until the begin of an answer. */
+  readonly timeout?: number | undefined
+  readonly health?: UpstreamHealth | undefined
+}
+
+/** What is in force for a tunnel. */
+export type UpstreamSettings = Required<{
+  [Name in keyof UpstreamOptions]: NonNullable<UpstreamOptions[Name]>
+}>
+
+/** What our gateway grants where nobody asks for another time. */
+export const GRANTED_TIMEOUT_S = 60
+export const DEFAULT_UPSTREAM: UpstreamSettings = { timeout: GRANTED_TIMEOUT_S, health: 'tcp' }
+
+export const TIMEOUT_RANGE = 'must be a whole number of seconds from 1 to 3600'
+export const HEALTH_FORM = 'must be off, tcp, or a path such as /healthz'
+const HEALTH = /^(off|tcp|\/[!-~]{0,255})$/
+
+/** A path goes into a request line as it is. */
+export function isUpstreamHealth(text: string): text is UpstreamHealth {
+  return HEALTH.test(text)
+}
+
+export const UpstreamOptionsSchema = z.strictObject({
+  timeout: z
+    .int(TIMEOUT_RANGE)
+    .min(1, TIMEOUT_RANGE)
+    .max(3_600, TIMEOUT_RANGE)
+    .optional()
+    .describe(
+      'seconds that the service has to begin an answer; AGENT_UPSTREAM_TIMEOUT unless given',
+    ),
+  health: z
+    .string(HEALTH_FORM)
+    .regex(HEALTH, HEALTH_FORM)
+    .transform((text) => text as UpstreamHealth)
+    .optional()
+    .describe('off, tcp, or a path that must answer below 500; AGENT_UPSTREAM_HEALTH unless given'),
+})
