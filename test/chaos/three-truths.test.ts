@@ -1,57 +1,42 @@
 import { once } from 'node:events'
-import { createServer as createHttpServer } from 'node:http'
-import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer as createHttpServer, get } from 'node:http'
+import { createServer as createHttpsServer } from 'node:https'
 import { join } from 'node:path'
-import { createServer as createTlsServer } from 'node:tls'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Agent } from '../../src/agent/agent.ts'
+import { NgrokConnector } from '../../src/agent/ngrok-connector.ts'
 import { PROBE_PATH } from '../../src/agent/probes/self-probe.ts'
-import { specOf } from '../helpers/agent-in-folder.ts'
+import { agentInFolder, linkUp, specOf } from '../helpers/agent-in-folder.ts'
 import {
   type AgentOnGateway,
   agentOnGateway,
   startedOnGateway,
 } from '../helpers/agent-on-gateway.ts'
+import { captureLog } from '../helpers/captured-log.ts'
 import { ChaosProxy } from '../helpers/chaos-proxy.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { Program } from '../helpers/program.ts'
+import { publicRequest } from '../helpers/public-request.ts'
 import { startGateway } from '../helpers/running-gateway.ts'
+import type { GatewayReady } from '../helpers/site.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 import { createTlsFixture } from '../helpers/tls-fixture.ts'
+import {
+  afterRequest,
+  answerAfter,
+  closedPort,
+  fullBacklog,
+  listen,
+  serve,
+  serveHalfBody,
+  serveTlsOnly,
+} from './faulty-services.ts'
 
 /** With a second to answer, and checks that only connect. */
 const UPSTREAM = { health: 'tcp', timeout: 1 } as const
 
-async function listen(server: Server): Promise<number> {
-  const sockets = new Set<Socket>()
-  server.on('connection', (socket) => sockets.add(socket.on('error', () => {})))
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  onTestFinished(() => {
-    server.close()
-    for (const socket of sockets) socket.destroy()
-  })
-  return (server.address() as AddressInfo).port
-}
-
-const serve = (onSocket: (socket: Socket) => void) => listen(createServer(onSocket))
-const afterRequest = (text: string) => () =>
-  serve((socket) => void socket.once('data', () => socket.end(text)))
-
-async function serveTlsOnly(): Promise<number> {
-  const { certPem, keyPem } = await createTlsFixture()
-  const server = createTlsServer({ cert: certPem, key: keyPem }, (socket) => socket.end('secret'))
-  server.on('tlsClientError', () => {})
-  return listen(server)
-}
-
-async function closedPort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const { port } = server.address() as AddressInfo
-  server.close()
-  await once(server, 'close')
-  return port
-}
+const CUT = 'cut off'
 
 type Fault = readonly [what: string, start: () => Promise<number>, visitor: unknown, state: string]
 
@@ -72,6 +57,10 @@ const SERVICES: readonly Fault[] = [
   ['breaks its head off', afterRequest('HTTP/1.1 200 OK\r\nContent-'), 502, 'garbage'],
   ['speaks TLS alone', serveTlsOnly, 502, 'garbage'],
   ['hangs', () => serve((socket) => socket.resume()), 504, 'slow'],
+  ['takes long, and less than its time', () => answerAfter(600), 'hello', 'up'],
+  ['takes longer than its time', () => answerAfter(3_000), 504, 'slow'],
+  ['breaks its body off', serveHalfBody, CUT, 'garbage'],
+  ['has no room for connections', fullBacklog, 504, 'down'],
 ]
 
 const VERDICTS: Record<string, RegExp> = {
@@ -88,7 +77,7 @@ describe('a service behind a tunnel that is online', () => {
       const on = await startedOnGateway({ upstream: UPSTREAM })
       await on.agent.create(specOf('a', `localhost:${await start()}`))
       await eventually(() => expect(on.states()).toEqual(['online']))
-      expect(await on.visit('a')).toBe(visitor)
+      expect(await on.visit('a').catch(() => CUT)).toBe(visitor)
       await eventually(() => {
         const [tunnel] = on.agent.list()
         expect(tunnel?.status).toMatchObject({ state: 'online', upstream: state })
@@ -138,6 +127,24 @@ describe('a service behind a tunnel that is online', () => {
     })
     await on.agent.replace(spec.domain, { ...spec, upstream: { health: 'tcp' } })
     await eventually(() => expect(on.agent.list()[0]?.status.upstream).toBe('up'))
+  })
+
+  it('that stalls in its body is not called anything: a stream looks the same', async () => {
+    const port = await listen(createHttpServer((_, response) => void response.write('half')))
+    const on = await startedOnGateway({ upstream: UPSTREAM })
+    await on.agent.create(specOf('a', `localhost:${port}`))
+    await eventually(() => expect(on.states()).toEqual(['online']))
+    const headers = { host: 'a.site.test' }
+    const visitor = get({ host: '127.0.0.1', port: on.addresses.http.port, headers, agent: false })
+    onTestFinished(() => void visitor.destroy())
+    const [response] = await once(visitor, 'response')
+    const [part] = await once(response, 'data')
+    expect([response.statusCode, String(part)]).toEqual([200, 'half'])
+    await eventually(() => {
+      const status = on.agent.list()[0]?.status
+      expect([status?.upstream, status?.visitors?.state]).toEqual(['up', 'answered'])
+    })
+    expect(on.agent.status().verdict).toMatch(VERDICTS.up ?? /^$/)
   })
 
   it('is well again as soon as a visitor gets an answer', async () => {
@@ -190,6 +197,17 @@ async function startSite(): Promise<Site> {
   return { ...on, street }
 }
 
+/** Everything that this device opens from now on ends at a portal with a certificate of its own. */
+async function enterPortal({ street }: Site): Promise<void> {
+  const { certPem, keyPem } = await createTlsFixture()
+  const portal = createHttpsServer({ cert: certPem, key: keyPem }, (_, response) => {
+    response.end('log in')
+  })
+  portal.on('tlsClientError', () => {})
+  street.retarget({ host: '127.0.0.1', port: await listen(portal) })
+  street.cut()
+}
+
 type WayFault = readonly [
   what: string,
   strike: (site: Site) => unknown,
@@ -209,6 +227,7 @@ const WAYS: readonly WayFault[] = [
   ],
   ['what the device asks gets lost', ({ street }) => street.blackHole('up'), ALONE, 'hello'],
   ['the device is refused', ({ street }) => street.refuse(), ALONE, 'hello'],
+  ['a portal answers the device in our place', enterPortal, ALONE, 'hello'],
   ['nothing comes down the link', ({ proxy }) => proxy.blackHole('down'), AWAY, undefined],
   ['nothing goes up the link', ({ proxy }) => proxy.blackHole('up'), AWAY, undefined],
   [
@@ -238,5 +257,59 @@ describe('the way to the device', () => {
       expect(ready).toBe(false)
       expect(verdict).toMatch(/network/)
     }
+  })
+
+  it('names that this device alone cannot look up are no reason to call anything off', async () => {
+    const running = await startGateway()
+    const socketPath = join(temporaryFolder(), 'api.sock')
+    // Without an ingress to connect to, the agent asks its resolver, who knows nothing below .test.
+    const own = { domain: 'agent.site.test', socketPath }
+    const on = await agentOnGateway({ running, own })
+    await serveProbe(socketPath, () => on.agent)
+    await on.agent.start()
+    await on.createTunnels('a')
+    await eventually(() => expect(on.agent.list()[0]?.status).toMatchObject(ALONE))
+    expect(await on.visit('a')).toBe('hello')
+    const { link, ready, verdict } = on.agent.status()
+    expect([link.state, ready]).toEqual(['up', true])
+    expect(verdict).toContain('unverified: this device does not reach agent.site.test itself (dns)')
+  })
+
+  it('a gateway that is frozen is no link, and one that has thawed is', async () => {
+    const folder = temporaryFolder()
+    const gateway = new Program({
+      args: ['gateway', '--json'],
+      cwd: folder,
+      env: { GATEWAY_DATA_DIR: join(folder, 'gateway'), LOG_LEVEL: 'warn' },
+    })
+    onTestFinished(() => void gateway.child.kill('SIGKILL'))
+    const ready = await gateway.ready<GatewayReady>()
+    writeFileSync(join(folder, 'default-policy.json'), '{}')
+    const agent = agentInFolder(folder, {
+      connector: new NgrokConnector({
+        version: '1.2.3',
+        log: captureLog().log,
+        heartbeat: { intervalS: 1, toleranceS: 1 },
+        deadlines: { bindMs: 2_000, closeMs: 500 },
+      }),
+      authtoken: { files: [ready.authtoken_file], value: undefined },
+      serverAddrs: [ready.agent_listen.replace('127.0.0.1', 'localhost')],
+      caCert: readFileSync(ready.ca_cert, 'utf8'),
+    })
+    await agent.start()
+    await linkUp(agent)
+    const port = await listen(createHttpServer((_, response) => response.end('hello')))
+    await agent.create({ ...specOf('a', `localhost:${port}`), domain: 'a.site.localhost' })
+    await eventually(() => expect(agent.list()[0]?.status.state).toBe('online'))
+    gateway.child.kill('SIGSTOP')
+    await eventually(() => expect(agent.list()[0]?.status).toMatchObject(AWAY))
+    expect(agent.status()).toMatchObject({
+      ready: false,
+      verdict: expect.stringMatching(/network/),
+    })
+    gateway.child.kill('SIGCONT')
+    await eventually(() => expect(agent.list()[0]?.status.state).toBe('online'))
+    const visitor = { ingress: ready.ingress_http, host: 'a.site.localhost' }
+    await eventually(async () => expect((await publicRequest(visitor)).text).toBe('hello'))
   })
 })

@@ -57,6 +57,13 @@ export class VisitorOutcomes {
     this.onNews?.()
   }
 
+  /** An answer that had begun was no whole one. */
+  takeBack(outcome: VisitorOutcome): void {
+    this.counts.answered -= 1
+    this.counts[outcome] += 1
+    this.onNews?.()
+  }
+
   oldestWaitMs(now: number): number {
     const [oldest] = this.#waiting
     return oldest ? now - oldest.since : 0

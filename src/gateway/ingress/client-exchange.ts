@@ -297,6 +297,7 @@ export class ClientExchange implements ResponseOwner {
     }
     this.giveUp()
     this.#failure = code
+    this.#wait.broke(code)
     this.traffic.refuse(code)
     if (this.writer.hasBegun) {
       this.conclude()

@@ -15,15 +15,23 @@ function outcomeOf(
   { name }: ExchangeState,
   failure: EdgeErrorCode | undefined,
 ): VisitorOutcome | undefined {
-  if (name === 'responding' || name === 'judging-response' || name === 'switched') return 'answered'
+  if (ANSWERED.has(name)) return 'answered'
   if (failure !== undefined) return OUTCOMES[failure]
   return name === 'over' ? 'abandoned' : undefined
 }
+
+/** States of an answer that has begun. */
+const ANSWERED: ReadonlySet<ExchangeState['name']> = new Set([
+  'responding',
+  'judging-response',
+  'switched',
+])
 
 /** The time that a visitor waits for the device's service, as its endpoint counts it. */
 export class DeviceWait {
   #outcomes: VisitorOutcomes | undefined
   #wait: VisitorWait | undefined
+  #isAnswered = false
 
   /** `now` is monotonic, as in `end`. */
   begin(endpoint: Endpoint | undefined, now: number): void {
@@ -36,5 +44,16 @@ export class DeviceWait {
     if (!this.#wait) return
     this.#outcomes?.end(this.#wait, outcomeOf(next, failure), now)
     this.#wait = undefined
+    this.#isAnswered = ANSWERED.has(next.name)
+  }
+
+  /**
+   * The device broke off an answer that had begun. One that stood still is not held against it: it may
+   * have been the visitor who took nothing.
+   */
+  broke(failure: EdgeErrorCode): void {
+    const outcome = OUTCOMES[failure]
+    if (this.#isAnswered && outcome === 'garbage') this.#outcomes?.takeBack(outcome)
+    this.#isAnswered = false
   }
 }
