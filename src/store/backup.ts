@@ -78,10 +78,15 @@ export class Backups {
     this.#changedAt = undefined
   }
 
+  /** What changed since the last backup goes into another now. */
+  flush(): void {
+    if (this.#changedAt !== undefined) this.#tryMake()
+  }
+
   /** Ends the waiting; with `makeLast`, what changed since the last backup goes into another. */
   stop({ makeLast }: { makeLast: boolean }): void {
     this.#stopped.abort()
-    if (makeLast && this.#changedAt !== undefined) this.#tryMake()
+    if (makeLast) this.flush()
   }
 
   async #settle(): Promise<void> {
@@ -95,7 +100,7 @@ export class Backups {
       return
     }
     this.#isSettling = false
-    this.#tryMake()
+    this.flush()
   }
 
   #tryMake(): void {

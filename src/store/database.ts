@@ -45,6 +45,13 @@ export interface Database {
   report(): StorageReport
   /** Somebody has seen what may be missing: it is not reported any more. Throws as `write` does. */
   confirmLosses(): void
+  /**
+   * Leaves the file to another process: from now on all can be read, and changes are refused with
+   * `storage-unavailable`.
+   */
+  release(): void
+  /** Takes it back. Throws when the other process has changed it: changes stay refused then. */
+  reclaim(): void
   close(): void
 }
 

@@ -1,5 +1,6 @@
 import { mkdirSync, renameSync, rmSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
+import { AppError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
 import { syncFolder, writeFileDurably } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
@@ -65,6 +66,12 @@ export interface StorageReport {
   readonly putAside: readonly string[]
 }
 
+/** How a file was left to another process. */
+interface ReleasedFile {
+  readonly n: number
+  readonly journal: string | undefined
+}
+
 /** Holding more than this against the rows would hold everything else up: the next start does it. */
 const MOST_VERIFIED_BYTES = 1024 * 1024
 
@@ -83,6 +90,8 @@ export class FileDatabase {
   readonly #state: StorageState
   readonly #fileMark: string | undefined
   readonly #listeners: WriteListener[] = []
+  /** Set while another process has the file. */
+  #released: ReleasedFile | undefined
 
   constructor({ log, clock, ...options }: FileDatabaseOptions) {
     this.#connection = options.connection
@@ -126,6 +135,7 @@ export class FileDatabase {
     { mayUseReserve = false, withoutBackup = false, concludes }: WriteOptions = {},
   ): T {
     if (this.#connection.inTransaction) return change()
+    this.#requireOurs()
     this.#requireFile()
     let committed: ReturnType<WriteListener>[] = []
     const whole = () => {
@@ -145,7 +155,7 @@ export class FileDatabase {
   }
 
   ping(): void {
-    this.#requireFile()
+    if (!this.#released) this.#requireFile()
     try {
       this.#connection.prepare('SELECT count(*) FROM schema_migrations').get()
     } catch (error) {
@@ -156,11 +166,12 @@ export class FileDatabase {
 
   /** There is a backup of all that is in the database now. */
   backedUp(): void {
-    this.#journal.backedUp(this.#connection.pragma('user_version', { simple: true }) as number)
+    this.#journal.backedUp(this.#number())
   }
 
   /** Throws when a row is not as it was written: holds all of them against the journal. */
   verify(): void {
+    this.#requireOurs()
     try {
       this.#verify()
     } catch (error) {
@@ -182,6 +193,7 @@ export class FileDatabase {
   }
 
   confirmLosses(): void {
+    this.#requireOurs()
     try {
       const losses = this.#losses.confirm()
       if (losses.length > 0) this.#log.info({ losses }, 'what may be missing was confirmed')
@@ -191,11 +203,26 @@ export class FileDatabase {
     }
   }
 
+  /** The backup that a stop would make is made here. */
+  release(): void {
+    if (this.#state.fault !== 'damaged') this.#backups.flush()
+    this.#released = { n: this.#number(), journal: versionOf(journalOf(this.#path)) }
+  }
+
+  reclaim(): void {
+    const { n, journal } = this.#released ?? {}
+    const isAsLeft = n === this.#number() && journal === versionOf(journalOf(this.#path))
+    if (!isAsLeft || this.#isGone()) {
+      throw new Error('the database was changed by the process that had it for a while')
+    }
+    this.#released = undefined
+  }
+
   close(): void {
     if (!this.#connection.open) return
     this.#state.stop()
     // Damage must not reach the backups: they are what the next start heals with.
-    this.#backups.stop({ makeLast: this.#state.fault !== 'damaged' })
+    this.#backups.stop({ makeLast: !this.#released && this.#state.fault !== 'damaged' })
     this.#journal.close()
     this.#connection.close()
   }
@@ -205,7 +232,7 @@ export class FileDatabase {
     const { trails, isOpen } = this.#journal
     if (isLarge(journalOf(this.#path))) return
     const journal = isOpen ? readJournal(journalOf(this.#path)) : undefined
-    const n = connection.pragma('user_version', { simple: true })
+    const n = this.#number()
     if (journal?.rows && journal.tail === 'clean' && journal.n === n) {
       const isSameSum = isLarge(this.#path) || readSum(connection, trails) === journal.trails.sum
       const rows = readRows(connection, (table) => !trails.has(table))
@@ -215,6 +242,17 @@ export class FileDatabase {
     }
     this.#log.warn('the journal of the database was damaged or gone: it begins anew')
     this.#journal.prepareNew(readState(connection, trails)).finish()
+  }
+
+  #number(): number {
+    return this.#connection.pragma('user_version', { simple: true }) as number
+  }
+
+  /** What another process has is not ours to change. */
+  #requireOurs(): void {
+    if (!this.#released) return
+    const detail = 'Another process takes the database over: try again in a moment.'
+    throw new AppError('storage-unavailable', detail, { retryAfterS: 1 })
   }
 
   #needRestart(error?: unknown): void {
@@ -306,13 +344,13 @@ export class FileDatabase {
 
   #noteFault(error: unknown): void {
     const fault = faultOf(error)
-    if (fault === undefined || this.#state.fault === 'damaged') return
+    if (fault === undefined || this.#state.fault === 'damaged' || this.#released) return
     this.#state.fail(fault, error)
     if (fault === 'damaged') this.#onDamage()
   }
 
   #isOver(fault: StorageFault): boolean {
-    if (fault === 'damaged') return false
+    if (fault === 'damaged' || this.#released) return false
     if (!this.#reserve.make()) return false
     if (fault === 'full') return this.#reserve.hasRoomBeside()
     return this.#takesWrites()
@@ -334,6 +372,12 @@ export class FileDatabase {
 function isLarge(path: string): boolean {
   const stat = statSync(path, { throwIfNoEntry: false })
   return stat !== undefined && stat.size > MOST_VERIFIED_BYTES
+}
+
+/** The file at `path` as it was last written. */
+function versionOf(path: string): string | undefined {
+  const stat = statSync(path, { throwIfNoEntry: false })
+  return stat && `${markOf(path)}:${stat.mtimeMs}`
 }
 
 /** Which file lies at `path`; undefined when there is none. */

@@ -16,6 +16,8 @@ export interface FolderLockOptions {
 /** Held until `release()` or the end of the process, however it ends. */
 export interface FolderLock {
   release(): void
+  /** After `release()`. Throws like `lockFolder` when somebody else holds it meanwhile. */
+  reclaim(): void
 }
 
 /**
@@ -26,18 +28,20 @@ export interface FolderLock {
 export function lockFolder(options: FolderLockOptions): FolderLock {
   const lock = tryLockFolder(options)
   if (lock) return lock
-  const { folder, owner } = options
-  throw new StartError(
-    `Another ${owner} uses the data folder ${folder}: stop it, or give this one a folder of its own.`,
-  )
+  throw heldByAnother(options)
 }
 
 /** The same for who can do without: undefined when there is an `owner` already. */
 export function tryLockFolder({ folder, owner, log }: FolderLockOptions): FolderLock | undefined {
-  if (!prepareDataFolder(folder, log)) return { release: () => {} }
+  if (!prepareDataFolder(folder, log)) return { release: () => {}, reclaim: () => {} }
   try {
-    const connection = lockFile(join(folder, `${owner}.lock`))
-    return { release: () => connection.close() }
+    let connection = lockFile(join(folder, `${owner}.lock`))
+    return {
+      release: () => connection.close(),
+      reclaim: () => {
+        connection = reopen(folder, owner)
+      },
+    }
   } catch (error) {
     if (isHeld(error)) return undefined
     if (error instanceof StartError) throw error
@@ -46,6 +50,20 @@ export function tryLockFolder({ folder, owner, log }: FolderLockOptions): Folder
       { cause: error },
     )
   }
+}
+
+function reopen(folder: string, owner: string): Connection {
+  try {
+    return lockFile(join(folder, `${owner}.lock`))
+  } catch (error) {
+    throw isHeld(error) ? heldByAnother({ folder, owner }) : error
+  }
+}
+
+function heldByAnother({ folder, owner }: Pick<FolderLockOptions, 'folder' | 'owner'>): StartError {
+  return new StartError(
+    `Another ${owner} uses the data folder ${folder}: stop it, or give this one a folder of its own.`,
+  )
 }
 
 function lockFile(path: string): Connection {

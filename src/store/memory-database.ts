@@ -70,6 +70,11 @@ export class MemoryDatabase {
     if (this.#origin) throw refusalOf(this.#origin.fault)
   }
 
+  /** Nobody else has what is in the memory of this process, and a copy takes no changes anyway. */
+  release(): void {}
+
+  reclaim(): void {}
+
   close(): void {
     this.#origin?.onClose()
     this.#connection.close()

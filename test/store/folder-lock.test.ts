@@ -41,6 +41,19 @@ describe('lockFolder', () => {
     lock(folder)
   })
 
+  it('is taken back after its release, unless another one has it by then', () => {
+    const folder = temporaryFolder()
+    const first = lock(folder)
+    first.release()
+    first.reclaim()
+    expect(() => lock(folder)).toThrow(folder)
+    first.release()
+    const second = lock(folder)
+    expect(() => first.reclaim()).toThrow(StartError)
+    second.release()
+    first.reclaim()
+  })
+
   it('refuses while another process lives, and is free once that was killed', async () => {
     const folder = temporaryFolder()
     const child = await startHolder(folder)
