@@ -28,6 +28,7 @@ import { EndpointUrls } from './endpoints/endpoint-urls.ts'
 import { KeptLimits } from './endpoints/kept-limits.ts'
 import { KeptNames } from './endpoints/kept-names.ts'
 import { policyReach } from './endpoints/policy-reach.ts'
+import type { HandedOver } from './handover.ts'
 import { Ingress } from './ingress/ingress.ts'
 import { challengeZone } from './records/dns-target.ts'
 import { isBelow } from './records/domain-name.ts'
@@ -54,6 +55,8 @@ export interface GatewayCoreOptions {
   readonly bufferBytes: number | undefined
   /** How long requests wait for a device that is away. */
   readonly holdMs: number | undefined
+  /** How long the process before may need to let go of its agents; undefined: there is none. */
+  readonly predecessorMs: number | undefined
   /** Where policies may connect to beside internal endpoints. */
   readonly outboundAllow: readonly AllowEntry[]
   readonly credentialLimits: Partial<CredentialLimits> | undefined
@@ -80,6 +83,8 @@ export interface GatewayCore extends GatewayDatabase {
   readonly issuer: CredentialIssuer
   readonly ids: IdSource
   readonly dnsAddress: ListenAddress | undefined
+  /** What only one process may have, in the order in which it is let go of. */
+  readonly exclusive: readonly HandedOver[]
 }
 
 /** Opens the data folder. Throws a StartError when a person has to act. */
@@ -94,12 +99,15 @@ export async function openGatewayCore(
     bufferBytes,
     outboundAllow,
     holdMs,
+    predecessorMs,
     credentialLimits,
     clock,
     log,
     onRestartNeeded,
   } = options
-  closer.own('lock', lockFolder({ folder: dataDir, owner: 'gateway', log }), (it) => it.release())
+  const lock = closer.own('lock', lockFolder({ folder: dataDir, owner: 'gateway', log }), (it) =>
+    it.release(),
+  )
   const stores = openGatewayDatabase(dataDir, { log, clock, onRestartNeeded })
   closer.own('gateway database', stores.database, (it) => it.close())
   const registry = new EndpointRegistry({ clock, holdMs })
@@ -109,7 +117,8 @@ export async function openGatewayCore(
     clock,
   })
   const zone = new ChallengeZone(challengeZone(cnameBase))
-  const dnsAddress = await startDns(options, zone, closer)
+  const dns = createDns(options, zone, closer)
+  const dnsAddress = await dns?.start()
   const acme =
     options.acme && new AcmeAuthority({ ...options.acme, folder: dataDir, zone, cnameBase })
   const certificates = closer.own(
@@ -147,6 +156,7 @@ export async function openGatewayCore(
     registry,
     holderOf: ({ sessionId }) => sessions.find(sessionId)?.identity,
     mayReturn: (name) => authority.mayBind(name),
+    extraMs: holdMs === 0 ? 0 : predecessorMs,
     clock,
     log,
   })
@@ -195,15 +205,22 @@ export async function openGatewayCore(
     issuer,
     ids,
     dnsAddress,
+    exclusive: [
+      { release: () => dns?.stop(), reclaim: async () => void (await dns?.start()) },
+      keptNames,
+      keptLimits,
+      stores.database,
+      lock,
+    ],
   }
 }
 
-/** Listens before the first order is placed. */
-async function startDns(
+/** To be started before the first order is placed. */
+function createDns(
   { dnsListen: listen, clock, log }: GatewayCoreOptions,
   zone: ChallengeZone,
   closer: Closer,
-): Promise<ListenAddress | undefined> {
+): DnsListener | undefined {
   if (!listen) return undefined
   const listener = new DnsListener({
     listen,
@@ -211,6 +228,5 @@ async function startDns(
     clock,
     log,
   })
-  closer.own('dns listener', listener, (it) => it.stop())
-  return listener.start()
+  return closer.own('dns listener', listener, (it) => it.stop())
 }

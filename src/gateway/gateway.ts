@@ -5,12 +5,14 @@ import type { ListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
 import { HttpServer } from '../http/http-server.ts'
+import { RequestGate } from '../http/request-gate.ts'
 import type { AllowEntry } from '../policy/outbound/outbound-allow.ts'
 import { type AgentLimits, DEFAULT_AGENT_LIMITS } from './agents/agent-deps.ts'
 import { AgentListener } from './agents/agent-listener.ts'
 import { Binder } from './agents/binder.ts'
 import type { CredentialLimits } from './agents/session-table.ts'
 import { type GatewayCore, openGatewayCore } from './gateway-core.ts'
+import { Handover } from './handover.ts'
 import type { IngressAddresses } from './ingress/ingress.ts'
 import { DnsCheck } from './management/dns-check.ts'
 import { createManagementApi, servedNames } from './management/management-api.ts'
@@ -61,6 +63,8 @@ export interface GatewayOptions {
   readonly leastRate?: number
   /** How long exchanges under way may take to end when the gateway stops; 10 s unless given. */
   readonly drainMs?: number
+  /** Another process of this gateway ends now: it takes its `drainMs` to let go of its agents. */
+  readonly hasPredecessor?: boolean
   readonly agentLimits?: Partial<AgentLimits>
   readonly credentialLimits?: Partial<CredentialLimits>
   /** Called when the database can be written again, or read, by a new process only. */
@@ -87,7 +91,11 @@ export class Gateway {
   readonly #options: GatewayOptions
   readonly #cnameBase: string
   readonly #closer: Closer
+  readonly #gate = new RequestGate()
   #parts: GatewayParts | undefined
+  #listener: AgentListener | undefined
+  #api: HttpServer | undefined
+  #handover: Handover | undefined
 
   constructor(options: GatewayOptions) {
     const log = options.log.child({ room: 'gateway' })
@@ -106,6 +114,33 @@ export class Gateway {
   async start(): Promise<GatewayAddresses> {
     this.#parts ??= await this.#open()
     return this.#parts.addresses
+  }
+
+  /**
+   * Lets go of the data folder, so that another process on the same sockets can start. Visitors and
+   * agents are served on; the management API refuses with 503. Throws, with everything as before, when
+   * something cannot be let go of.
+   */
+  release(): Promise<void> {
+    const { exclusive } = this.parts
+    const api = { release: () => this.#gate.close(), reclaim: () => this.#gate.open() }
+    this.#handover = new Handover([api, ...exclusive])
+    return this.#handover.release()
+  }
+
+  /** The other process did not come up. Throws when not all that it had can be taken back. */
+  async reclaim(): Promise<void> {
+    await this.#handover?.reclaim()
+  }
+
+  /** The other process is up: nobody new is let in here, and the agents are sent there. */
+  leave(): void {
+    const { drainMs = DRAIN_MS } = this.#options
+    const { ingress, certificates } = this.parts
+    certificates.stop()
+    void this.#api?.stop()
+    void ingress.stop(drainMs)
+    this.#listener?.leave(drainMs)
   }
 
   /** Finishes what is under way, says goodbye to the agents, closes everything. */
@@ -132,6 +167,8 @@ export class Gateway {
       rateLimitKeys,
       bufferBytes,
       holdMs,
+      hasPredecessor = false,
+      drainMs = DRAIN_MS,
       outboundAllow = [],
       credentialLimits,
     } = this.#options
@@ -146,6 +183,7 @@ export class Gateway {
         rateLimitKeys,
         bufferBytes,
         holdMs,
+        predecessorMs: hasPredecessor ? drainMs : undefined,
         outboundAllow,
         credentialLimits,
       },
@@ -174,6 +212,7 @@ export class Gateway {
         clock,
       },
     })
+    this.#listener = listener
     // Newest first: exchanges under way end before the agents go that carry them.
     this.#closer.own('agent listener', listener, (it) => it.stop())
     const { drainMs = DRAIN_MS } = this.#options
@@ -191,6 +230,7 @@ export class Gateway {
     if (!target) return undefined
     const listener = createManagementApi({
       ...core,
+      gate: this.#gate,
       domainCertificates: core.certificates.domains,
       cnameBase: this.#cnameBase,
       dnsCheck: new DnsCheck(dnsServers),
@@ -199,6 +239,7 @@ export class Gateway {
       log,
     })
     const server = new HttpServer({ name: 'management API', listener, target, log })
+    this.#api = server
     this.#closer.own('management API', server, (it) => it.stop())
     await server.start()
     return { host: target.host, port: server.port }

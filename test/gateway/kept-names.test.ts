@@ -1,6 +1,7 @@
 import { cpSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
+import { systemClock } from '../../src/base/clock.ts'
 import { forward, startDeviceService, visit } from '../helpers/device-sdk.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { connectSdk, inTime, startGateway } from '../helpers/running-gateway.ts'
@@ -32,6 +33,19 @@ it('holds the names of its predecessor, which was killed, until their devices ar
   const session = await connectSdk(next)
   await forward(session, service)
   expect((await waiting).text).toBe('hello')
+})
+
+it('holds them for longer while its predecessor still lets go of devices, unless nobody is to wait', async () => {
+  const { running, copy } = await killedGateway()
+  const { authtoken } = running
+  const heldMs = async (holdMs: number) => {
+    const options = { authtoken, holdMs, hasPredecessor: true, drainMs: 60_000 }
+    const { gateway } = await startGateway({ ...options, dataDir: copy() })
+    const [name] = gateway.parts.registry.allAway()
+    return (name?.heldUntil ?? 0) - systemClock.monotonic()
+  }
+  expect(await heldMs(10_000)).toBeGreaterThan(30_000)
+  expect(await heldMs(0)).toBeLessThanOrEqual(0)
 })
 
 it('says of such a name that its device is away, and of one that was given up that nobody has it', async () => {

@@ -7,6 +7,7 @@ import { DnsCheck } from '../../src/gateway/management/dns-check.ts'
 import { createManagementApi, servedNames } from '../../src/gateway/management/management-api.ts'
 import { managementApiDocument } from '../../src/gateway/management/openapi-document.ts'
 import { HttpServer } from '../../src/http/http-server.ts'
+import { RequestGate } from '../../src/http/request-gate.ts'
 import { captureLog } from './captured-log.ts'
 import { openGatewayStores } from './gateway-stores.ts'
 import { OpenApiCheck } from './openapi-check.ts'
@@ -51,6 +52,7 @@ export async function startManagementApi({
     name: 'management API',
     listener: createManagementApi({
       ...stores,
+      gate: new RequestGate(),
       ...(clock && { clock }),
       sessions: { all: () => agents, find: (id) => agents.find((agent) => agent.id === id) },
       domainCertificates: {

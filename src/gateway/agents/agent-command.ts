@@ -1,4 +1,6 @@
-import type { AgentCommand } from '../endpoints/connected-agent.ts'
+import type { AgentCommand, AgentIdentity } from '../endpoints/connected-agent.ts'
+import { ServiceError } from '../records/service-error.ts'
+import { commandError, StreamType } from './control-message.ts'
 
 interface CommandParts {
   /** For an agent that does not know the command, and for one that failed to obey it. */
@@ -7,8 +9,7 @@ interface CommandParts {
   readonly message: object
 }
 
-/** What agents can be told to do. */
-export const COMMANDS: Readonly<Record<AgentCommand, CommandParts>> = {
+const COMMANDS: Readonly<Record<AgentCommand, CommandParts>> = {
   restart: { codes: { unsupported: 804, failed: 808 }, message: {} },
   stop: { codes: { unsupported: 805, failed: 807 }, message: {} },
   update: {
@@ -16,4 +17,23 @@ export const COMMANDS: Readonly<Record<AgentCommand, CommandParts>> = {
     // The newest version with the same major number.
     message: { Version: '', PermitMajorVersion: false },
   },
+}
+
+/** Tells an agent to do something. Throws a ServiceError when it cannot or does not obey. */
+export async function commandAgent(
+  command: AgentCommand,
+  identity: AgentIdentity,
+  call: (type: number, message: object) => Promise<unknown>,
+): Promise<void> {
+  const { codes, message } = COMMANDS[command]
+  const reason = refusalOf(command, identity)
+  if (reason) throw new ServiceError(codes.unsupported, `The agent cannot ${command}: ${reason}`)
+  const error = commandError(await call(StreamType[command], message))
+  if (error) throw new ServiceError(codes.failed, `The agent did not ${command}: ${error}`)
+}
+
+/** An agent of ours listens to updates for the sake of notices; what is really one it does not obey. */
+function refusalOf(command: AgentCommand, { instance, unsupported }: AgentIdentity): string {
+  const isNoticed = command === 'update' && instance !== undefined
+  return isNoticed ? 'it does not update itself.' : unsupported[command]
 }

@@ -16,6 +16,7 @@ import {
 import type { KeptCertificate } from '../certificates/certificate-file.ts'
 import { AgentConnection } from './agent-connection.ts'
 import type { AgentDeps } from './agent-deps.ts'
+import { sendAway } from './departure.ts'
 
 /** Sockets in TLS handshakes are cut after this when the listener stops. */
 const STOP_MS = 1_000
@@ -75,6 +76,17 @@ export class AgentListener {
   /** Serves another certificate to connections that come from now on. */
   setCertificate({ certPem, keyPem }: KeptCertificate): void {
     this.#server?.setSecureContext({ cert: certPem, key: keyPem, minVersion: 'TLSv1.2' })
+  }
+
+  /**
+   * Another process accepts on the same socket from now on: whoever has not authenticated has to go
+   * there at once, the others go as `sendAway` says.
+   */
+  leave(withinMs: number): void {
+    this.#server?.close()
+    for (const socket of this.#sockets.values()) if (socket.stage === 'idle') socket.yieldPlace()
+    const departure = { ...this.#deps, withinMs }
+    for (const session of [...this.#deps.sessions.all()]) void sendAway(session, departure)
   }
 
   /** Stops accepting and says goodbye to every agent. */

@@ -9,18 +9,12 @@ import { refusalOf, ServiceError } from '../records/service-error.ts'
 import { StreamPool } from '../streams/stream-pool.ts'
 import { StreamSlots } from '../streams/stream-slots.ts'
 import { untilIdle } from '../streams/until-idle.ts'
-import { COMMANDS } from './agent-command.ts'
+import { commandAgent } from './agent-command.ts'
 import type { AgentDeps } from './agent-deps.ts'
 import { AgentHeartbeat } from './agent-heartbeat.ts'
 import { drainedUrl, drainMs, duplicateNotice } from './agent-notice.ts'
 import type { CompiledBinding } from './binder.ts'
-import {
-  commandError,
-  MAX_MESSAGE_BYTES,
-  parseBind,
-  parseUnbind,
-  StreamType,
-} from './control-message.ts'
+import { MAX_MESSAGE_BYTES, parseBind, parseUnbind, StreamType } from './control-message.ts'
 import { findPredecessor } from './predecessor.ts'
 import { encodeProxyHeader } from './proxy-header.ts'
 import type { TableEntry } from './session-table.ts'
@@ -156,12 +150,7 @@ export class AgentSession implements TableEntry {
   }
 
   async command(command: AgentCommand): Promise<void> {
-    const { codes, message } = COMMANDS[command]
-    const reason = this.#refusalOf(command)
-    if (reason) throw new ServiceError(codes.unsupported, `The agent cannot ${command}: ${reason}`)
-    const answer = await this.#call(StreamType[command], message)
-    const error = commandError(answer)
-    if (error) throw new ServiceError(codes.failed, `The agent did not ${command}: ${error}`)
+    await commandAgent(command, this.identity, (type, message) => this.#call(type, message))
     if (command !== 'stop') return
     this.#isStopped = true
     this.#awaitSilence()
@@ -190,14 +179,14 @@ export class AgentSession implements TableEntry {
       this.#takenOver.add(endpoint.id)
     }
     this.#release(endpoint)
-    if (successor !== this) this.#awaitIdle()
+    if (successor === this) return
+    const isIdle = () => this.#endpoints.size === 0 && this.#slots.inUse === 0
+    this.#endWhen(isIdle, SUPERSEDED_MS, 'another session of the agent has taken over')
   }
 
-  /** An agent of ours listens to updates for the sake of notices; what is really one it does not obey. */
-  #refusalOf(command: AgentCommand): string {
-    const { instance, unsupported } = this.identity
-    const isNoticed = command === 'update' && instance !== undefined
-    return isNoticed ? 'it does not update itself.' : unsupported[command]
+  retire(withinMs: number): void {
+    const isIdle = () => this.#slots.busy === 0
+    this.#endWhen(isIdle, withinMs, 'another process of the gateway serves the agent')
   }
 
   stopTunnel(endpoint: AgentEndpoint, code: number, message: string): void {
@@ -329,16 +318,15 @@ export class AgentSession implements TableEntry {
     return slots.busy
   }
 
-  /** Another session of the process serves what this one did: it ends when it is of no use any more. */
-  #awaitIdle(): void {
+  /** Others serve what this one did: it ends when it is of no use any more. */
+  #endWhen(isIdle: () => boolean, withinMs: number, reason: string): void {
     this.#superseding.abort()
     this.#superseding = new AbortController()
     const { signal } = this.#superseding
     const slots = this.#slots
     const { clock } = this.#deps
-    const isIdle = () => this.#endpoints.size === 0 && slots.inUse === 0
-    void untilIdle({ slots, clock, isIdle, withinMs: SUPERSEDED_MS, signal }).then(() => {
-      if (!signal.aborted) this.end('another session of the agent has taken over')
+    void untilIdle({ slots, clock, isIdle, withinMs, signal }).then(() => {
+      if (!signal.aborted) this.end(reason)
     })
   }
 

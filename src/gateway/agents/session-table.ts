@@ -32,6 +32,8 @@ export interface TableEntry extends ConnectedAgent {
   noteDuplicate(ip: string): void
   /** One of its names is served by `successor` from now on, which may be itself. */
   giveWay(endpoint: AgentEndpoint, successor: TableEntry): void
+  /** Ends the session as soon as nothing is under way on it, after `withinMs` in any case. */
+  retire(withinMs: number): void
   /** Ends what the credential no longer allows. */
   recheck(): void
 }

@@ -24,7 +24,10 @@ export interface KeptFileOptions {
 export class KeptFile {
   readonly #options: KeptFileOptions
   readonly #stopping = new AbortController()
+  /** Another process has the file. */
+  #isReleased = false
   #written: number | string | undefined
+  #writing: Promise<void> = Promise.resolve()
   #looking: Promise<void> = Promise.resolve()
 
   constructor(options: KeptFileOptions) {
@@ -48,6 +51,23 @@ export class KeptFile {
     this.#looking = this.#look()
   }
 
+  /** Leaves the file to another process, as true as it can be. */
+  async release(): Promise<void> {
+    const written = this.#write()
+    this.#isReleased = true
+    try {
+      await written
+    } catch (error) {
+      this.#isReleased = false
+      throw error
+    }
+  }
+
+  reclaim(): void {
+    this.#isReleased = false
+    this.#written = undefined
+  }
+
   async stop(): Promise<void> {
     this.#stopping.abort()
     await this.#looking
@@ -63,7 +83,15 @@ export class KeptFile {
     }
   }
 
-  async #write(): Promise<void> {
+  /** One after the other: they have a temporary file in common. */
+  #write(): Promise<void> {
+    if (this.#isReleased) return Promise.resolve()
+    const written = this.#writing.then(() => this.#writeNow())
+    this.#writing = written.catch(() => {})
+    return written
+  }
+
+  async #writeNow(): Promise<void> {
     const { path, revision, content } = this.#options
     const now = revision()
     if (now === this.#written) return

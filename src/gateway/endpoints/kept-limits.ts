@@ -1,7 +1,6 @@
 import { hash } from 'node:crypto'
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
-
 import type { Logger } from '../../base/logger.ts'
 import type { LimiterTables } from '../../policy/limit/limiter-tables.ts'
 import { RateLimiter } from '../../policy/limit/rate-limiter.ts'
@@ -80,6 +79,15 @@ export class KeptLimits {
     const kept = this.#file.read((text) => this.#parse(text))
     for (const placed of kept ?? []) this.#options.policies.remember(placed, placed)
     this.#file.start()
+  }
+
+  /** Leaves the file to another process; what is counted here from then on it does not know. */
+  release(): Promise<void> {
+    return this.#file.release()
+  }
+
+  reclaim(): void {
+    this.#file.reclaim()
   }
 
   stop(): Promise<void> {

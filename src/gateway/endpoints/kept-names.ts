@@ -32,6 +32,8 @@ export interface KeptNamesOptions {
   ) => Pick<NameFacts, 'credentialId' | 'deviceId'> | undefined
   /** Whether that authtoken may still have the name. */
   readonly mayReturn: (name: NameFacts) => boolean
+  /** How much longer than usual names are held at first: until the process before has let go of them. */
+  readonly extraMs?: number | undefined
   readonly clock: Clock
   readonly log: Logger
 }
@@ -54,14 +56,23 @@ export class KeptNames {
 
   /** Holds the names of the process before, and keeps the file true from now on. */
   start(): void {
-    const { registry, mayReturn } = this.#options
+    const { registry, mayReturn, extraMs } = this.#options
     const names = this.#file.read((text) => NamesSchema.parse(JSON.parse(text)))
     for (const { isHeld, ...facts } of names ?? []) {
       if (!mayReturn(facts)) continue
-      const name = registry.hold(facts)
+      const name = registry.hold(facts, extraMs)
       if (!isHeld && name) registry.stopHolding(name)
     }
     this.#file.start()
+  }
+
+  /** Leaves the file to another process, as true as it can be. */
+  release(): Promise<void> {
+    return this.#file.release()
+  }
+
+  reclaim(): void {
+    this.#file.reclaim()
   }
 
   stop(): Promise<void> {

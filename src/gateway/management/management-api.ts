@@ -6,6 +6,7 @@ import { accessLog } from '../../http/access-log.ts'
 import { changeAudit } from '../../http/change-audit.ts'
 import { peerAddress } from '../../http/client-address.ts'
 import { hostGuard } from '../../http/host-guard.ts'
+import type { RequestGate } from '../../http/request-gate.ts'
 import { requestId } from '../../http/request-id.ts'
 import { securityHeaders } from '../../http/security-headers.ts'
 import type { GatewayDatabase } from '../records/gateway-database.ts'
@@ -43,6 +44,8 @@ export interface ManagementApiDeps
   readonly database: GatewayDatabase['database']
   readonly trail: GatewayDatabase['trail']
   readonly ids: IdSource
+  /** Closed while another process takes over. */
+  readonly gate: RequestGate
   /** Which host names belong to this API. */
   readonly serves: (hostname: string) => boolean
   readonly log: Logger
@@ -57,7 +60,7 @@ export function servedNames(names: readonly string[]): (hostname: string) => boo
 
 /** The management API (spec 4.1 and 5), as the vendor's clients know it. */
 export function createManagementApi(deps: ManagementApiDeps): Express {
-  const { ids, serves, log, clock, database, trail } = deps
+  const { gate, ids, serves, log, clock, database, trail } = deps
   const app = express()
   app.disable('x-powered-by')
   app.disable('etag')
@@ -70,6 +73,7 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
     database.ping()
     response.json({ status: 'ok' })
   })
+  app.use(gate.handler)
   const lists = new ResourceLists(clock)
   const resources = [
     resourceRoutes(reservedDomains(deps), lists),

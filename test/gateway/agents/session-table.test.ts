@@ -54,6 +54,7 @@ class Entry implements TableEntry {
   }
   noteDuplicate() {}
   giveWay() {}
+  retire() {}
   stopTunnel() {}
 
   end(reason: string) {

@@ -1,0 +1,94 @@
+import { describe, expect, it } from 'vitest'
+import { Handover } from '../../src/gateway/handover.ts'
+import { deviceMetadata, forward, startDeviceService, visit } from '../helpers/device-sdk.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { connectSdk, startGateway } from '../helpers/running-gateway.ts'
+
+/** A part that notes what it is told, and throws at what it is told to. */
+function part(name: string, told: string[], failing = '') {
+  const tell = (what: string) => () => {
+    told.push(`${what} ${name}`)
+    if (failing === what) throw new Error(`${what} ${name}`)
+  }
+  return { release: tell('release'), reclaim: tell('reclaim') }
+}
+
+describe('Handover', () => {
+  it('takes back in reverse order what it has let go of', async () => {
+    const told: string[] = []
+    const handover = new Handover([part('a', told), part('b', told)])
+    await handover.release()
+    await handover.reclaim()
+    expect(told).toEqual(['release a', 'release b', 'reclaim b', 'reclaim a'])
+    await handover.reclaim()
+    expect(told).toHaveLength(4)
+  })
+
+  it('has let go of nothing when something cannot be', async () => {
+    const told: string[] = []
+    const handover = new Handover([part('a', told), part('b', told, 'release'), part('c', told)])
+    await expect(handover.release()).rejects.toThrow('release b')
+    expect(told).toEqual(['release a', 'release b', 'reclaim a'])
+  })
+
+  it('takes back what it can, and says what it cannot', async () => {
+    const told: string[] = []
+    const handover = new Handover([part('a', told), part('b', told, 'reclaim')])
+    await handover.release()
+    await expect(handover.reclaim()).rejects.toThrow('reclaim b')
+    expect(told.slice(2)).toEqual(['reclaim b', 'reclaim a'])
+  })
+})
+
+/** A service that answers when it is told to. */
+async function startSlowService() {
+  const waiting: (() => void)[] = []
+  const url = await startDeviceService((_request, response) => {
+    response.write('begun ')
+    waiting.push(() => response.end('whole'))
+  })
+  return { url, waiting }
+}
+
+describe('a gateway that another process takes over', () => {
+  it('serves visitors while the other one has the folder, and takes it back', async () => {
+    const running = await startGateway()
+    const service = await startDeviceService()
+    await forward(await connectSdk(running), service)
+    await running.gateway.release()
+    const { authtoken, dataDir } = running
+    const next = await startGateway({ dataDir, authtoken })
+    expect((await visit(running, { method: 'POST', body: 'hello' })).text).toBe('hello')
+    await next.gateway.stop()
+    await running.gateway.reclaim()
+    expect(() =>
+      running.gateway.provisionApiKey({ description: 'x', apiKey: undefined }),
+    ).not.toThrow()
+  })
+
+  it('asks an agent of ours to come to the other one, and ends no session that is in use', async () => {
+    const running = await startGateway({ drainMs: 30_000 })
+    const slow = await startSlowService()
+    const asked: string[] = []
+    const ours = await connectSdk(running, {
+      metadata: deviceMetadata('process-1'),
+      onRestart: () => asked.push('ours'),
+    })
+    await forward(ours, slow.url)
+    const other = await connectSdk(running, { onRestart: () => asked.push('other') })
+    await forward(other, slow.url, { domain: 'other.site.test' })
+    const underWay = [visit(running), visit(running, { host: 'other.site.test' })]
+    await eventually(() => expect(slow.waiting).toHaveLength(2))
+    const { sessions } = running.gateway.parts
+    await running.gateway.release()
+    running.gateway.leave()
+    await eventually(() => expect(asked).toEqual(['ours']))
+    slow.waiting[1]?.()
+    slow.waiting[0]?.()
+    for (const visitor of underWay) expect((await visitor).text).toBe('begun whole')
+    // The one that cannot have two sessions comes to the other process when this one ends.
+    await eventually(() => expect(sessions.size).toBe(1))
+    expect(asked).toEqual(['ours'])
+    await expect(visit(running)).rejects.toThrow('ECONNREFUSED')
+  })
+})
