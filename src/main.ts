@@ -7,6 +7,7 @@ import { leadsToJournal } from './base/journal.ts'
 import { InheritedSockets } from './base/net/inherited-sockets.ts'
 import { openPrivateStdout } from './cli/private-stdout.ts'
 import { createProgram, exitCodeOf } from './cli/program.ts'
+import { Predecessor } from './cli/reload/predecessor.ts'
 import { onStopSignals } from './cli/stop-signal.ts'
 
 const SERVICES = new Set(['run', 'up', 'gateway'])
@@ -34,12 +35,16 @@ function readEnvironment(): Record<string, string | undefined> {
 }
 
 try {
-  const sockets = InheritedSockets.take(process.env, process.pid)
+  const predecessor = Predecessor.meet(process)
+  // Whose place this one takes had no way to name this process.
+  const sockets = InheritedSockets.take(process.env, predecessor?.pid ?? process.pid)
   const program = createProgram({
     environment: readEnvironment(),
     stdout: needsPrivateStdout(process.argv) ? openPrivateStdout() : process.stdout,
     stderr: process.stderr,
     sockets,
+    predecessor,
+    onReload: (listener) => process.on('SIGHUP', listener),
     stop: onStopSignals(process),
   })
   await program.parseAsync()

@@ -22,6 +22,8 @@ export interface GatewayServiceOptions {
   readonly authtokenPath: string
   /** Name of the bot user that owns it. */
   readonly deviceName: string
+  /** Another process of this gateway is about to end. */
+  readonly hasPredecessor?: boolean
   readonly log: Logger
 }
 
@@ -39,7 +41,7 @@ export interface GatewayService {
 
 /** Starts the gateway and makes sure that one device may connect to it, and one key manage it. */
 export async function startGateway(
-  { config, authtokenPath, deviceName, log }: GatewayServiceOptions,
+  { config, authtokenPath, deviceName, hasPredecessor = false, log }: GatewayServiceOptions,
   closer: Closer,
 ): Promise<GatewayService> {
   const broken = createDeferred<string>()
@@ -47,6 +49,7 @@ export async function startGateway(
     'gateway',
     new Gateway({
       ...config,
+      hasPredecessor,
       version: readVersion(),
       onRestartNeeded: broken.resolve,
       log,

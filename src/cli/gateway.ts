@@ -27,7 +27,7 @@ interface GatewayReady {
 
 /** `device-agent gateway`: the service alone, for a site server that devices connect to. */
 export function gatewayCommand(context: CommandContext): Command {
-  const { environment, stdout, stop, sockets } = context
+  const { environment, stdout, stop, sockets, predecessor, onReload = () => {} } = context
   return new Command('gateway')
     .description('run the gateway alone, as a site server that devices connect to')
     .option('--json', 'print one JSON line with the addresses when ready, and nothing else')
@@ -43,10 +43,21 @@ export function gatewayCommand(context: CommandContext): Command {
         start: async (closer) => {
           const { startSupervisedGateway } = await import('./supervised-gateway.ts')
           const deviceName = 'first device'
-          const { addresses, managementApi, broken } = await startSupervisedGateway(
-            { config: gateway, authtokenPath, deviceName, environment, log, stop },
+          // What could fail before is done: the process before lets go of the data folder.
+          await predecessor?.released()
+          const { addresses, managementApi, broken, reload } = await startSupervisedGateway(
+            {
+              config: gateway,
+              authtokenPath,
+              deviceName,
+              hasPredecessor: predecessor !== undefined,
+              environment,
+              log,
+              stop,
+            },
             closer,
           )
+          if (isReloadable(gateway, environment)) onReload(() => void reload.request())
           const ready: GatewayReady = {
             agent_listen: localAddress(addresses.agent),
             ingress_http: `http://${localAddress(addresses.http)}`,
@@ -59,7 +70,8 @@ export function gatewayCommand(context: CommandContext): Command {
             dns_listen: addresses.dns && localAddress(addresses.dns),
           }
           stdout.write(json ? `${JSON.stringify(ready)}\n` : describe(ready))
-          return { broken }
+          predecessor?.serving()
+          return { broken, left: reload.left }
         },
       })
     })
@@ -85,6 +97,14 @@ function claimSockets(
     )
   }
   return claimed
+}
+
+/** Without a service manager a SIGHUP is that of a terminal that was closed. */
+function isReloadable(
+  { agentListen, httpListen }: Config['gateway'],
+  { NOTIFY_SOCKET }: CommandContext['environment'],
+): boolean {
+  return Boolean(NOTIFY_SOCKET) || [agentListen, httpListen].some(({ fd }) => fd !== undefined)
 }
 
 function describe(ready: GatewayReady): string {

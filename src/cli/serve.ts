@@ -29,6 +29,8 @@ export interface ServeOptions {
 export interface Served {
   /** Resolves when the process has to be replaced; never on an ordinary stop. */
   readonly broken: Promise<string>
+  /** Resolves with the pid of another process that has taken over. */
+  readonly left?: Promise<number>
 }
 
 /** Starts, waits for the stop signal, stops in reverse order. Sets the process's exit code. */
@@ -38,8 +40,11 @@ export async function serve({ log, stop, drainMs = 0, start }: ServeOptions): Pr
   try {
     const served = await start(closer)
     const stopped = stop.aborted ? Promise.resolve() : once(stop, 'abort').then(() => undefined)
-    const reason = await Promise.race([stopped, served.broken])
-    if (reason !== undefined) {
+    const left = served.left ?? new Promise<never>(() => {})
+    const reason = await Promise.race([stopped, served.broken, left])
+    if (typeof reason === 'number') {
+      log.info({ pid: reason }, 'another process has taken over, ending what is under way')
+    } else if (reason !== undefined) {
       log.fatal({ reason }, 'this process has to be replaced')
       process.exitCode = EXIT_RESTART_ME
     } else {

@@ -2,20 +2,35 @@ import type { Closer } from '../base/closer.ts'
 import type { GatewayParts } from '../gateway/gateway.ts'
 import { storageProblems } from '../store/storage-view.ts'
 import { type GatewayService, type GatewayServiceOptions, startGateway } from './gateway-service.ts'
+import { GatewayReload } from './reload/gateway-reload.ts'
 import { Supervision, type SupervisionOptions } from './service/supervision.ts'
 
 export type SupervisedGatewayOptions = GatewayServiceOptions & SupervisionOptions
+
+export interface SupervisedGateway extends GatewayService {
+  readonly reload: GatewayReload
+}
 
 /** The gateway with the service manager told how it is. */
 export async function startSupervisedGateway(
   options: SupervisedGatewayOptions,
   closer: Closer,
-): Promise<GatewayService> {
+): Promise<SupervisedGateway> {
   const supervision = await Supervision.open(options, closer)
   const service = await startGateway(options, closer)
-  const { parts } = service.gateway
-  supervision.ready({ database: parts.database, sentence: () => sentenceOf(parts) }, closer)
-  return service
+  const { gateway } = service
+  const { config, log } = options
+  const { agentListen, httpListen, httpsListen, apiListen } = config
+  const listens = [agentListen, httpListen, httpsListen, apiListen]
+  const reload = closer.own(
+    'reload',
+    new GatewayReload({ gateway, news: supervision, listens, environment: process.env, log }),
+    (it) => it.stop(),
+  )
+  const { database } = gateway.parts
+  const sentence = () => [sentenceOf(gateway.parts), reload.problem ?? []].flat().join('; ')
+  supervision.ready({ database, sentence }, closer)
+  return { ...service, reload }
 }
 
 /** Such as `2 agents connected, 5 endpoints online`, and what is wrong with the storage. */

@@ -53,6 +53,7 @@ export class SocketKeeper {
     args: readonly string[],
     hosts: readonly string[],
     envOf: (addresses: readonly string[]) => Readonly<Record<string, string>>,
+    cwd?: string,
   ): Promise<SocketKeeper> {
     const servers = hosts.map((host) => createServer().listen(0, host))
     await Promise.all(servers.map((server) => once(server, 'listening')))
@@ -65,6 +66,7 @@ export class SocketKeeper {
     )
     const shell = spawn('sh', ['-c', SCRIPT, 'sh', process.execPath, MAIN, ...args], {
       stdio: ['pipe', 'pipe', 'pipe', ...fds],
+      ...(cwd === undefined ? {} : { cwd }),
       env: {
         PATH: process.env.PATH ?? '',
         HOME: process.env.HOME ?? '',

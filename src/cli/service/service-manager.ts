@@ -73,6 +73,19 @@ export class ServiceManager {
     this.#send(`STATUS=${oneLine(text)}`)
   }
 
+  /** Another process is to take over. */
+  reloading(): void {
+    const usec = process.hrtime.bigint() / 1_000n
+    this.#send(`RELOADING=1\nMONOTONIC_USEC=${usec}`)
+  }
+
+  /** From now on that process is the service; what this one says after this is not heard. */
+  leaveTo(pid: number): void {
+    this.#send(`MAINPID=${pid}`)
+    clearInterval(this.#watchdog)
+    this.#send = () => {}
+  }
+
   stopping(): void {
     this.#send('STOPPING=1\nSTATUS=stopping')
   }

@@ -24,6 +24,7 @@ export interface SupervisedService {
 export class Supervision {
   readonly #manager: ServiceManager
   readonly #stop: AbortSignal
+  #sentence: () => string = () => ''
 
   private constructor(manager: ServiceManager, stop: AbortSignal) {
     this.#manager = manager
@@ -51,6 +52,7 @@ export class Supervision {
     closer: Closer,
   ): void {
     const manager = this.#manager
+    this.#sentence = sentence
     manager.ready(sentence())
     manager.startWatchdog(() => database.ping())
     if (manager.isThere) {
@@ -59,5 +61,20 @@ export class Supervision {
       closer.own('status line', line, (it) => it.stop()).start()
     }
     this.#stop.addEventListener('abort', () => manager.stopping(), { once: true })
+  }
+
+  /** Another process is to take this one's place. */
+  reloading(): void {
+    this.#manager.reloading()
+  }
+
+  /** It did not: the service is up as before. */
+  reloadFailed(): void {
+    this.#manager.ready(this.#sentence())
+  }
+
+  /** It has: this one says nothing any more. */
+  leaveTo(pid: number): void {
+    this.#manager.leaveTo(pid)
   }
 }

@@ -1,0 +1,8 @@
+/**
+ * What an old and a new process of the gateway say to each other, in this order: the new one that it
+ * could start, the old one that it has let go, the new one that it serves.
+ */
+export type HandoverMessage = 'prepared' | 'released' | 'serving'
+
+/** In the environment of the new process: the pid of the old one, whose child it is. */
+export const PREDECESSOR = 'DEVICE_GATEWAY_PREDECESSOR'

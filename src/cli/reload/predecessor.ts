@@ -1,0 +1,61 @@
+import { type HandoverMessage, PREDECESSOR } from './handover-message.ts'
+
+/** The process that started this one to take its place. */
+export class Predecessor {
+  readonly pid: number
+  readonly #process: NodeJS.Process
+
+  private constructor(process: NodeJS.Process, pid: number) {
+    this.#process = process
+    this.pid = pid
+  }
+
+  /** Undefined for a process that takes nobody's place; no child takes the mark for its own. */
+  static meet(process: NodeJS.Process): Predecessor | undefined {
+    const pid = Number(process.env[PREDECESSOR])
+    delete process.env[PREDECESSOR]
+    return process.send && pid === process.ppid ? new Predecessor(process, pid) : undefined
+  }
+
+  /**
+   * Says that all is prepared that could fail before, and resolves when the old process has let go of
+   * the data folder. Rejects when that one has ended.
+   */
+  released(): Promise<void> {
+    const { promise, settle } = this.#awaitMessage('released')
+    this.#send('prepared')
+    return promise.finally(settle)
+  }
+
+  /** Says that this process serves; from now on they know nothing of each other. */
+  serving(): void {
+    this.#send('serving', () => {
+      if (this.#process.connected) this.#process.disconnect()
+    })
+  }
+
+  #awaitMessage(expected: HandoverMessage) {
+    const process = this.#process
+    let onMessage: (message: unknown) => void = () => {}
+    let onEnd = () => {}
+    const promise = new Promise<void>((resolve, reject) => {
+      onMessage = (message) => {
+        if (message === expected) resolve()
+      }
+      onEnd = () => reject(new Error('the process that was to be replaced has ended'))
+      process.on('message', onMessage)
+      process.on('disconnect', onEnd)
+      if (!process.connected) onEnd()
+    })
+    const settle = () => {
+      process.off('message', onMessage)
+      process.off('disconnect', onEnd)
+    }
+    return { promise, settle }
+  }
+
+  /** An old process that is gone hears nothing, and is of no more use. */
+  #send(message: HandoverMessage, then = () => {}): void {
+    if (this.#process.connected) this.#process.send?.(message, undefined, undefined, then)
+  }
+}
