@@ -26,7 +26,7 @@ export interface StreamPoolOptions {
   readonly proxyHeader: (clientAddr: string) => Buffer
   /**
    * When the agent knows the endpoint: the SDK drops the streams of one that it has not heard of, so
-   * who asks sooner waits. Must not reject; without it, the agent knows the endpoint already.
+   * who asks sooner waits. Without it, the agent knows the endpoint already.
    */
   readonly ready?: Promise<void>
 }
@@ -65,7 +65,8 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     slots.join(this)
     if (!ready) return
     this.#early = new Map()
-    void ready.then(() => this.#admitEarly())
+    const admit = () => this.#admitEarly()
+    void ready.then(admit, admit)
   }
 
   /** How many more streams its session takes. */
@@ -183,9 +184,13 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   }
 
   #admitEarly(): void {
-    this.#takeEarly((waiter, { client, isFresh }) =>
-      this.#slots.request(this, client, waiter, isFresh),
-    )
+    this.#takeEarly((waiter, { client, isFresh }) => {
+      try {
+        this.#slots.request(this, client, waiter, isFresh)
+      } catch {
+        // Nobody above could catch it, and the others wait for theirs. Whoever failed has deadlines.
+      }
+    })
     this.#early = undefined
   }
 

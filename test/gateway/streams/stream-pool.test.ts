@@ -227,6 +227,26 @@ describe('StreamPool', () => {
     await eventually(() => expect(session.freeSlots).toBe(0))
   })
 
+  // What rejects here is nobody's to catch, and would end the process.
+  it.each(['resolves', 'rejects'] as const)(
+    'serves who waits when one of them fails and the readiness %s',
+    async (how) => {
+      const { ask, createPool } = await startRig()
+      const ready = createDeferred()
+      const pool = createPool('ep_b', ready.promise)
+      const broken = new Asker()
+      broken.onStream = () => {
+        throw new Error('a mistake of its exchange')
+      }
+      pool.acquire(CLIENT, broken)
+      const patient = ask(pool)
+      if (how === 'resolves') ready.resolve()
+      else ready.reject(new Error('the answer was not heard'))
+      await eventually(() => expect(patient.stream).toBeDefined())
+      expect(ask(pool).stream).toBeDefined()
+    },
+  )
+
   it('opens nothing for who gave up before the agent was ready, even at the last moment', async () => {
     const { ask, createPool, session } = await startRig()
     const ready = createDeferred()
