@@ -5,11 +5,13 @@ import { createServer, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { StatusView } from '../../src/api/status-view.ts'
 import { FREE_PORTS, Program } from '../helpers/program.ts'
 import { publicRequest } from '../helpers/public-request.ts'
 import { type GatewayReady, type RunReady, SITE_API_TOKEN } from '../helpers/site.ts'
-import { SocketKeeper } from '../helpers/socket-keeper.ts'
-import { Visitors, type Visits } from './visitors.ts'
+import { ActivatedGateway } from './activated-gateway.ts'
+import { until } from './until.ts'
+import { Visitors, type VisitorsOptions, type Visits } from './visitors.ts'
 
 const PIECES = 50
 const PIECE = Buffer.alloc(8_192, 'device')
@@ -17,7 +19,6 @@ const PIECE = Buffer.alloc(8_192, 'device')
 const PIECE_EVERY_MS = 100
 /** The management API takes 120 requests a minute of a key. */
 const MANAGE_EVERY_MS = 1_500
-const READY_WITHIN_MS = 60_000
 
 /** Digest of what `/download` answers. */
 const DOWNLOAD = createHash('sha256')
@@ -36,25 +37,20 @@ export interface AlwaysOnOptions {
  */
 export class AlwaysOnSite {
   readonly #options: AlwaysOnOptions
-  readonly #keeper: SocketKeeper
+  readonly gateway: ActivatedGateway
   readonly #service: Server
-  readonly ready: GatewayReady
-  #gatewayPid: number
   #agent: Program
   #api: RunReady
 
   private constructor(
     options: AlwaysOnOptions,
-    keeper: SocketKeeper,
+    gateway: ActivatedGateway,
     service: Server,
-    gateway: { readonly pid: number; readonly ready: GatewayReady },
     agent: readonly [Program, RunReady],
   ) {
     this.#options = options
-    this.#keeper = keeper
+    this.gateway = gateway
     this.#service = service
-    this.ready = gateway.ready
-    this.#gatewayPid = gateway.pid
     ;[this.#agent, this.#api] = agent
   }
 
@@ -63,26 +59,19 @@ export class AlwaysOnSite {
     writeFileSync(join(folder, 'default-policy.json'), JSON.stringify(policyOf(0)))
     const service = createService().listen(0, '127.0.0.1')
     await once(service, 'listening')
-    const hosts = Array<string>(4).fill('127.0.0.1')
-    const keeper = await SocketKeeper.open(
-      ['gateway', '--json'],
-      hosts,
-      ([agent = '', http = '', https = '', api = '']) => ({
-        GATEWAY_AGENT_LISTEN: agent,
-        GATEWAY_HTTP_LISTEN: http,
-        GATEWAY_HTTPS_LISTEN: https,
-        GATEWAY_API_LISTEN: api,
-        GATEWAY_DATA_DIR: join(folder, 'gateway'),
-        LOG_LEVEL: 'warn',
-        ...gatewayEnv,
-      }),
-    )
-    const started = await keeper.start()
-    const gateway = { pid: started.pid, ready: started.ready as GatewayReady }
+    const gateway = await ActivatedGateway.start(folder, gatewayEnv)
     const token = readFileSync(gateway.ready.authtoken_file, 'utf8')
     writeFileSync(join(folder, 'authtoken'), token, { mode: 0o600 })
     const agent = startAgent(folder, gateway.ready, agentEnv)
-    return new AlwaysOnSite(options, keeper, service, gateway, [agent, await agent.ready()])
+    return new AlwaysOnSite(options, gateway, service, [agent, await agent.ready()])
+  }
+
+  get folder(): string {
+    return this.#options.folder
+  }
+
+  get ready(): GatewayReady {
+    return this.gateway.ready
   }
 
   get port(): number {
@@ -137,25 +126,31 @@ export class AlwaysOnSite {
     await this.online(count)
   }
 
-  /** Resolves when so many tunnels are online. */
-  async online(count: number): Promise<void> {
-    const until = performance.now() + READY_WITHIN_MS
-    for (;;) {
-      const answer = await this.call('GET', '/status').catch(() => undefined)
-      const body = (await answer?.json()) as { tunnels?: { online: number } } | undefined
-      if ((body?.tunnels?.online ?? 0) >= count) return
-      if (performance.now() > until) throw new Error(`not online: ${JSON.stringify(body)}`)
-      await sleep(50)
-    }
+  /** What the agent says of itself; undefined while it does not answer. */
+  async status(): Promise<StatusView | undefined> {
+    const answer = await this.call('GET', '/status').catch(() => undefined)
+    return (await answer?.json()) as StatusView | undefined
   }
 
-  visitors(scheme: 'http' | 'https', hosts: readonly string[]): Visitors {
+  /** Resolves when so many tunnels are online. */
+  async online(count: number): Promise<void> {
+    await until(`${count} tunnels online`, async () => {
+      return ((await this.status())?.tunnels.online ?? 0) >= count
+    })
+  }
+
+  visitors(
+    scheme: 'http' | 'https',
+    hosts: readonly string[],
+    more: Partial<VisitorsOptions> = {},
+  ): Visitors {
     const { ingress_http, ingress_https, ca_cert } = this.ready
     return new Visitors({
       ingress: scheme === 'http' ? ingress_http : ingress_https,
       ca: readFileSync(ca_cert, 'utf8'),
       hosts,
       download: DOWNLOAD,
+      ...more,
     })
   }
 
@@ -167,9 +162,8 @@ export class AlwaysOnSite {
   }
 
   async restartGateway(): Promise<void> {
-    process.kill(this.#gatewayPid, 'SIGTERM')
-    await this.#keeper.ended()
-    this.#gatewayPid = (await this.#keeper.start()).pid
+    await this.gateway.end('SIGTERM')
+    await this.gateway.startAgain()
   }
 
   /** Another policy for a tunnel; the number makes it another. */
@@ -196,7 +190,7 @@ export class AlwaysOnSite {
   /** Resolves when a policy that was set is what visitors of a host come through. */
   async inForce(host: string, number: number): Promise<void> {
     const ingress = this.ready.ingress_http
-    await this.#until(`policy ${number} at ${host}`, async () => {
+    await until(`policy ${number} at ${host}`, async () => {
       const { headers } = await publicRequest({ ingress, host })
       return headers['x-number-seen'] === `${number}`
     })
@@ -214,7 +208,7 @@ export class AlwaysOnSite {
     })) as { id: string; token: string }
     const path = join(this.#options.folder, 'authtoken')
     writeFileSync(path, made.token, { mode: 0o600 })
-    await this.#until(
+    await until(
       'a session with the new token alone',
       async () => {
         const { tunnel_sessions: sessions } = (await this.manage('GET', '/tunnel_sessions')) as {
@@ -226,19 +220,10 @@ export class AlwaysOnSite {
     )
   }
 
-  async #until(what: string, isSo: () => Promise<boolean>, everyMs = 50): Promise<void> {
-    const until = performance.now() + READY_WITHIN_MS
-    while (!(await isSo())) {
-      if (performance.now() > until) throw new Error(`not so: ${what}`)
-      await sleep(everyMs)
-    }
-  }
-
   async stop(): Promise<void> {
     await this.#agent.end('SIGKILL')
-    process.kill(this.#gatewayPid, 'SIGKILL')
-    await this.#keeper.ended()
-    await this.#keeper.stop()
+    await this.gateway.end('SIGKILL')
+    await this.gateway.stop()
     this.#service.closeAllConnections()
     this.#service.close()
   }
@@ -260,7 +245,7 @@ const policyOf = (number: number) => ({
 })
 
 /** `/download` takes five seconds, everything else is a word. */
-function createService(): Server {
+export function createService(): Server {
   return createServer((request, response) => {
     if (request.url === '/download') void sendSlowly(response)
     else {
@@ -279,7 +264,8 @@ async function sendSlowly(response: ServerResponse): Promise<void> {
   response.end()
 }
 
-function startAgent(
+/** `device-agent run` in a folder, with the authtoken that lies there. */
+export function startAgent(
   folder: string,
   ready: GatewayReady,
   env: Readonly<Record<string, string>> = {},

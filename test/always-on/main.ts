@@ -7,7 +7,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { runTrials, type Trial, type TrialRow } from '../helpers/trials.ts'
 import { type AlwaysOnOptions, AlwaysOnSite } from './always-on-site.ts'
+import { tryDuplicate } from './duplicate.ts'
 import { PLANNED_CHANGES, type PlannedChange, tryChange } from './planned.ts'
+import { tryRefusals } from './refusals.ts'
+import { twoAddresses } from './two-addresses.ts'
 
 async function withSite<T>(
   options: Omit<AlwaysOnOptions, 'folder'>,
@@ -40,5 +43,18 @@ function trialOf(change: PlannedChange): Trial {
   return { name, what, run }
 }
 
-const trials = PLANNED_CHANGES.map(trialOf)
+const trials: readonly Trial[] = [
+  ...PLANNED_CHANGES.map(trialOf),
+  twoAddresses,
+  {
+    name: 'refusals',
+    what: 'the gateway refuses for 8 s what it should not',
+    run: () => withSite({}, tryRefusals),
+  },
+  {
+    name: 'duplicate',
+    what: 'a second agent runs on a copy of the data folder',
+    run: () => withSite({}, tryDuplicate),
+  },
+]
 process.exit(await runTrials('test:always-on', trials, process.argv.slice(2)))

@@ -1,9 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { row, type TrialRow } from '../helpers/trials.ts'
 import { type AlwaysOnSite, meanwhile } from './always-on-site.ts'
+import { FOREIGN_HOST, foreignServes, startForeignDevice } from './foreign.ts'
 import type { Visits } from './visitors.ts'
 
-/** Something that is done on purpose, and that no visitor may notice. */
+/** Something that is done to gateway or agent, and that no visitor may notice. */
 export interface PlannedChange {
   readonly name: string
   readonly what: string
@@ -11,11 +12,17 @@ export interface PlannedChange {
   readonly worstMs: number
   readonly tunnels: number
   readonly agentEnv?: Readonly<Record<string, string>>
+  /** Ten unless given; what is cut in the middle cannot be repeated. */
+  readonly downloads?: number
+  /** Whom visitors ask for; the hosts of all tunnels unless given. */
+  readonly hosts?: readonly string[]
+  /** Before the first time; answers what ends it. */
+  prepare?(site: AlwaysOnSite): Promise<() => Promise<void>>
   /** Once; `number` is another each time. Resolves when what was changed is in force. */
   act(site: AlwaysOnSite, number: number): Promise<void>
 }
 
-const TIMES = Number(process.env.ALWAYS_ON_TIMES ?? 20)
+export const TIMES = Number(process.env.ALWAYS_ON_TIMES ?? 20)
 
 export const PLANNED_CHANGES: readonly PlannedChange[] = [
   {
@@ -32,6 +39,46 @@ export const PLANNED_CHANGES: readonly PlannedChange[] = [
     worstMs: 10_000,
     tunnels: 1,
     act: (site) => site.restartGateway(),
+  },
+  {
+    name: 'reload',
+    what: 'the gateway is reloaded',
+    worstMs: 1_000,
+    tunnels: 1,
+    act: (site) => site.gateway.reload(),
+  },
+  {
+    name: 'foreign',
+    what: 'the gateway of a device that has the vendor’s SDK alone is restarted',
+    worstMs: 10_000,
+    tunnels: 0,
+    hosts: [FOREIGN_HOST],
+    prepare: startForeignDevice,
+    act: async (site) => {
+      await site.restartGateway()
+      await foreignServes(site)
+    },
+  },
+  {
+    name: 'foreign-reload',
+    what: 'the gateway of such a device is reloaded',
+    // It has one session, which ends when the downloads on it have.
+    worstMs: 10_000,
+    tunnels: 0,
+    hosts: [FOREIGN_HOST],
+    prepare: startForeignDevice,
+    act: async (site) => {
+      await site.gateway.reload()
+      await foreignServes(site)
+    },
+  },
+  {
+    name: 'agent-kill',
+    what: 'the agent is killed',
+    worstMs: 10_000,
+    tunnels: 1,
+    downloads: 0,
+    act: (site) => site.restartAgent('SIGKILL'),
   },
   {
     name: 'policy',
@@ -69,15 +116,19 @@ export async function tryChange(
   change: PlannedChange,
   scheme: 'http' | 'https',
 ): Promise<TrialRow> {
-  const { tunnels, worstMs } = change
-  const hosts = Array.from({ length: tunnels }, (_, index) => site.host(index))
-  const visits = await meanwhile(site.visitors(scheme, hosts), async () => {
+  const { tunnels, worstMs, downloads } = change
+  const ofTunnels = Array.from({ length: tunnels }, (_, index) => site.host(index))
+  const hosts = change.hosts ?? ofTunnels
+  const end = await change.prepare?.(site)
+  const visitors = site.visitors(scheme, hosts, downloads === undefined ? {} : { downloads })
+  const visits = await meanwhile(visitors, async () => {
     for (let number = 1; number <= TIMES; number += 1) {
       await change.act(site, number)
       await sleep(1_000)
       await site.online(tunnels)
     }
   })
+  await end?.()
   return rowOf(`${TIMES} times, ${scheme}`, visits, worstMs)
 }
 

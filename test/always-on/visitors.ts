@@ -7,6 +7,7 @@ const SHORT_EVERY_MS = 20
 const DOWNLOADS = 10
 const PATIENCE_MS = 60_000
 const KEPT_CONNECTIONS = 4
+const BETWEEN_TRIES_MS = 10
 
 export interface VisitorsOptions {
   /** Origin of the ingress; the port decides where to connect. */
@@ -17,6 +18,13 @@ export interface VisitorsOptions {
   readonly hosts: readonly string[]
   /** SHA-256 of the download, in hex. */
   readonly download: string
+  /** How many are under way at all times; ten unless given. */
+  readonly downloads?: number
+  /**
+   * A second ingress for short requests: who does not find the host at one asks the other, as a load
+   * balancer does.
+   */
+  readonly other?: string
 }
 
 /** What visitors got. */
@@ -38,6 +46,7 @@ export class Visitors {
   readonly #kept: Agent | SecureAgent
   readonly #under = new Set<Promise<void>>()
   #isOver = false
+  #isOther = false
   #requests = 0
   #downloads = 0
   #worstMs = 0
@@ -52,7 +61,8 @@ export class Visitors {
   /** Begins; `stop()` ends it. */
   start(): void {
     void this.#askShort()
-    for (let index = 0; index < DOWNLOADS; index += 1) void this.#download(index)
+    const { downloads = DOWNLOADS } = this.#options
+    for (let index = 0; index < downloads; index += 1) void this.#download(index)
   }
 
   /** Resolves when every request that was begun has ended, with what they got. */
@@ -79,13 +89,32 @@ export class Visitors {
       const since = performance.now()
       const isKept = index % 2 === 1
       this.#track(
-        this.#get(index, '/', isKept).then(({ outcome }) => {
+        this.#ask(index, isKept).then((outcome) => {
           this.#worstMs = Math.max(this.#worstMs, performance.now() - since)
           this.#note(outcome)
         }),
       )
       await sleep(Math.max(0, begun + (index + 1) * SHORT_EVERY_MS - performance.now()))
     }
+  }
+
+  async #ask(index: number, isKept: boolean): Promise<string> {
+    const { other } = this.#options
+    const end = performance.now() + PATIENCE_MS
+    for (;;) {
+      const ingress = this.#ingress
+      const { outcome } = await this.#get(index, '/', isKept, ingress)
+      if (outcome === '200' || other === undefined || performance.now() > end) return outcome
+      // Who asked meanwhile may have found out already.
+      if (this.#ingress === ingress) this.#isOther = !this.#isOther
+      await sleep(BETWEEN_TRIES_MS)
+    }
+  }
+
+  /** Where the host was found last. */
+  get #ingress(): string {
+    const { ingress, other = ingress } = this.#options
+    return this.#isOther ? other : ingress
   }
 
   async #download(index: number): Promise<void> {
@@ -113,8 +142,13 @@ export class Visitors {
     this.#failed.set(key, (this.#failed.get(key) ?? 0) + 1)
   }
 
-  #get(index: number, path: string, isKept: boolean): Promise<{ outcome: string; digest: string }> {
-    const { ingress, ca, hosts } = this.#options
+  #get(
+    index: number,
+    path: string,
+    isKept: boolean,
+    ingress: string = this.#options.ingress,
+  ): Promise<{ outcome: string; digest: string }> {
+    const { ca, hosts } = this.#options
     const host = hosts[index % hosts.length] ?? ''
     const { port } = new URL(ingress)
     const agent = isKept ? this.#kept : false
