@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import * as z from 'zod'
 import type { Database, Statement } from '../store/database.ts'
 import { KEPT_VALUES_MIGRATION } from './kept-values.ts'
-import { type TunnelSpec, TunnelSpecSchema } from './tunnel.ts'
+import { isJsonObject, type TunnelSpec, TunnelSpecSchema } from './tunnel.ts'
 
 /** The schema of everything that the agent stores. */
 export const TUNNEL_MIGRATIONS = [
@@ -23,6 +23,13 @@ export const TUNNEL_MIGRATIONS = [
   },
   KEPT_VALUES_MIGRATION,
   { id: 'tunnels-2', sql: 'ALTER TABLE tunnels ADD COLUMN upstream TEXT' },
+  {
+    id: 'replaced-tunnels-1',
+    sql: `CREATE TABLE replaced_tunnels (
+      id TEXT PRIMARY KEY,
+      tunnel TEXT NOT NULL
+    ) STRICT`,
+  },
 ] as const
 
 /** A tunnel that somebody wants. Times are milliseconds since the epoch. */
@@ -68,6 +75,9 @@ export class TunnelStore {
   readonly #select: Statement<[], CheckedRow>
   readonly #insert: Statement<[CheckedRow]>
   readonly #update: Statement<[CheckedRow]>
+  readonly #selectReplaced: Statement<[], { id: string; tunnel: string }>
+  readonly #remember: Statement<[string, string]>
+  readonly #forget: Statement<[string]>
   readonly #keep: Statement<[string]>
   readonly #markRemoved: Statement<[number, string]>
   readonly #delete: Statement<[string]>
@@ -89,6 +99,9 @@ export class TunnelStore {
       `UPDATE tunnels SET protocol = @protocol, forwards_to = @forwards_to, policy = @policy,
          updated_at = @updated_at, upstream = @upstream, checksum = @checksum WHERE id = @id`,
     )
+    this.#selectReplaced = database.prepare('SELECT id, tunnel FROM replaced_tunnels')
+    this.#remember = database.prepare('INSERT OR REPLACE INTO replaced_tunnels VALUES (?, ?)')
+    this.#forget = database.prepare('DELETE FROM replaced_tunnels WHERE id = ?')
     this.#markRemoved = database.prepare('UPDATE tunnels SET removed_at = ? WHERE id = ?')
     this.#delete = database.prepare('DELETE FROM tunnels WHERE id = ?')
     this.#deleteRemoved = database.prepare('DELETE FROM tunnels WHERE removed_at IS NOT NULL')
@@ -98,8 +111,9 @@ export class TunnelStore {
   load(): LoadedTunnels {
     const tunnels: StoredTunnel[] = []
     const damaged: DamagedRow[] = []
+    const replaced = this.#replaced()
     for (const row of this.#select.iterate()) {
-      const read = readRow(row)
+      const read = readRow(replaced.get(row.id) ?? row)
       if ('problem' in read) damaged.push(read)
       else tunnels.push(read)
     }
@@ -116,9 +130,28 @@ export class TunnelStore {
     this.#database.write(() => this.#keep.run(id), { concludes: id })
   }
 
-  /** Everything but id, domain and creation may have changed. */
-  update(tunnel: StoredTunnel): void {
-    this.#database.write(() => this.#update.run(toRow(tunnel)))
+  /**
+   * Everything but id, domain and creation may have changed. What was before is what `load` gives until
+   * `keepReplacement`.
+   */
+  replace(before: StoredTunnel, after: StoredTunnel): void {
+    this.#database.write(() => {
+      this.#remember.run(before.id, JSON.stringify(toRow(before)))
+      this.#update.run(toRow(after))
+    })
+  }
+
+  keepReplacement(id: string): void {
+    this.#database.write(() => this.#forget.run(id), { mayUseReserve: true, concludes: id })
+  }
+
+  /** Undoes `replace`. */
+  putBack(before: StoredTunnel): void {
+    const undo = () => {
+      this.#update.run(toRow(before))
+      this.#forget.run(before.id)
+    }
+    this.#database.write(undo, { mayUseReserve: true })
   }
 
   /** From here on the tunnel is unwanted, whatever happens before its row is deleted. */
@@ -129,12 +162,36 @@ export class TunnelStore {
   /** `isRemoval`: it is the last write of a removal, and not what a refused tunnel leaves. */
   delete(id: string, { isRemoval = false } = {}): void {
     const concluding = isRemoval ? { concludes: id } : {}
-    this.#database.write(() => this.#delete.run(id), { mayUseReserve: true, ...concluding })
+    const remove = () => {
+      this.#delete.run(id)
+      this.#forget.run(id)
+    }
+    this.#database.write(remove, { mayUseReserve: true, ...concluding })
   }
 
   /** Deletes what was marked: the sessions of an earlier process ended with it. */
   deleteRemoved(): void {
     this.#database.write(() => this.#deleteRemoved.run(), { mayUseReserve: true })
+  }
+
+  /** What tunnels were before a change that nobody kept. */
+  #replaced(): Map<string, CheckedRow> {
+    const rows = new Map<string, CheckedRow>()
+    for (const { id, tunnel } of this.#selectReplaced.iterate()) {
+      const row = parsed(tunnel)
+      if (row) rows.set(id, row)
+    }
+    return rows
+  }
+}
+
+/** Undefined when it is no object; the rest is found out as for any row. */
+function parsed(text: string): CheckedRow | undefined {
+  try {
+    const value = JSON.parse(text)
+    return isJsonObject(value) ? (value as unknown as CheckedRow) : undefined
+  } catch {
+    return undefined
   }
 }
 

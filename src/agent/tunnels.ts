@@ -72,7 +72,7 @@ interface Entry {
  * INVARIANTS
  * - A change is on disk before the service hears of it: a row is inserted or updated before its
  *   endpoint is opened, a removal is marked before it is closed. A new row is unwanted until its
- *   tunnel is acknowledged.
+ *   tunnel is acknowledged, and a changed one beside what it was before.
  * - The verbs hold the lock of their domain, so whatever is looked up before it is looked up again
  *   behind it. Between `#requireFree` and `#add` nothing waits: the count holds across domains, too.
  * - Id and domain of an entry never change; `replace` is called with the domain of its spec. The
@@ -231,19 +231,37 @@ export class Tunnels {
     const isSame = isDeepStrictEqual(before.spec, spec)
     if (isSame && entry.supervisor.status.state === 'online') return this.#accepted(entry)
     await this.#requireAllowed(spec)
-    this.#store(entry, isSame ? before : { ...before, spec, updatedAt: this.#options.clock.now() })
-    const refusal = await this.#settle(entry)
-    if (!refusal) return this.#accepted(entry)
-    if (!isSame) {
-      this.#store(entry, before)
-      await this.#settle(entry)
+    const { store, clock } = this.#options
+    const after = isSame ? before : { ...before, spec, updatedAt: clock.now() }
+    if (!isSame) store.replace(before, after)
+    this.#reopen(entry, after)
+    try {
+      const refusal = await this.#settle(entry)
+      if (refusal) throw refusalAnswer(refusal)
+      if (!isSame) store.keepReplacement(after.id)
+    } catch (error) {
+      if (!isSame) await this.#putBack(entry, before)
+      throw error
     }
-    throw refusalAnswer(refusal)
+    return this.#accepted(entry)
   }
 
-  /** Writes the row first, then opens what it says. */
-  #store(entry: Entry, stored: StoredTunnel): void {
-    if (stored !== entry.stored) this.#options.store.update(stored)
+  /** What was before holds again, whatever becomes of its row: the next start puts that back, too. */
+  async #putBack(entry: Entry, before: StoredTunnel): Promise<void> {
+    this.#reopen(entry, before)
+    try {
+      this.#options.store.putBack(before)
+    } catch (error) {
+      this.#options.log.warn(
+        { err: error, id: before.id },
+        'a refused tunnel stays in the database for now',
+      )
+    }
+    await this.#settle(entry)
+  }
+
+  /** Opens something else in the place of what is open. */
+  #reopen(entry: Entry, stored: StoredTunnel): void {
     entry.stored = stored
     entry.unwatch()
     entry.unwatch = this.#watch(stored)

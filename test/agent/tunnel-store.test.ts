@@ -119,8 +119,52 @@ describe('TunnelStore', () => {
     add(store, tunnel('a'))
     add(store, tunnel('b'))
     const changed = { ...tunnel('a', { forwardsTo: 'localhost:9' }), updatedAt: 3_000 }
-    store.update(changed)
+    store.replace(tunnel('a'), changed)
+    store.keepReplacement('tun_a')
     expect(store.load().tunnels).toEqual([changed, tunnel('b')])
+  })
+
+  it('gives what was before a change until that is kept, also when it could not be put back', () => {
+    const { store } = setUp()
+    add(store, tunnel('a'))
+    const changed = { ...tunnel('a', { forwardsTo: 'localhost:9' }), updatedAt: 3_000 }
+    store.replace(tunnel('a'), changed)
+    expect(store.load()).toEqual({ tunnels: [tunnel('a')], damaged: [] })
+    store.putBack(tunnel('a'))
+    expect(store.load().tunnels).toEqual([tunnel('a')])
+    store.keepReplacement('tun_a')
+    expect(store.load().tunnels).toEqual([tunnel('a')])
+  })
+
+  it('shows no tunnel as it was once that is damaged', () => {
+    const { path, store } = setUp()
+    for (const name of ['a', 'b', 'c']) {
+      add(store, tunnel(name))
+      store.replace(tunnel(name), {
+        ...tunnel(name, { forwardsTo: 'localhost:9' }),
+        updatedAt: 3_000,
+      })
+    }
+    damage(
+      path,
+      "UPDATE replaced_tunnels SET tunnel = replace(tunnel, '1', '2') WHERE id = 'tun_a'",
+    )
+    damage(path, "UPDATE replaced_tunnels SET tunnel = 'x' WHERE id = 'tun_b'")
+    const { tunnels, damaged } = store.load()
+    expect(tunnels.map(({ id, spec }) => [id, spec.forwardsTo])).toEqual([
+      ['tun_b', 'localhost:9'],
+      ['tun_c', tunnel('c').spec.forwardsTo],
+    ])
+    expect(damaged).toMatchObject([{ problem: expect.stringMatching(/./) }])
+  })
+
+  it('forgets with a tunnel what that was before', () => {
+    const { path, store } = setUp()
+    add(store, tunnel('a'))
+    store.replace(tunnel('a'), { ...tunnel('a', { forwardsTo: 'localhost:9' }), updatedAt: 3_000 })
+    store.delete('tun_a')
+    const rows = new Sqlite(path).prepare('SELECT count(*) AS n FROM replaced_tunnels').get()
+    expect(rows).toEqual({ n: 0 })
   })
 
   it('forgets a tunnel that was marked as removed, also when its row could not be deleted', () => {

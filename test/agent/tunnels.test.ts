@@ -402,6 +402,31 @@ describe('replace', () => {
     expect(other.list()[0]?.spec).toEqual(specOf('a'))
   })
 
+  it('keeps the old tunnel, over a restart too, when its row cannot be put back', async () => {
+    const { agent, connector, folder, again } = await started()
+    await agent.create(specOf('a'))
+    const file = new Sqlite(join(folder, 'agent.db'))
+    onTestFinished(() => void file.close())
+    connector.onOpen = ({ forwardsTo }) => {
+      if (forwardsTo !== 'localhost:2') return
+      file.exec('BEGIN IMMEDIATE')
+      throw refusal(9026, 'bad policy')
+    }
+    const replaced = codeOf(agent.replace('a.site.test', specOf('a', 'localhost:2')))
+    expect(await replaced).toBe('policy-invalid')
+    file.exec('ROLLBACK')
+    expect(agent.find('a')).toMatchObject({ spec: specOf('a'), status: { state: 'online' } })
+    expect(connector.last.endpoints.get('a.site.test')?.forwardsTo).toBe('localhost:1')
+    const other = again()
+    await other.start()
+    expect(other.list()[0]?.spec).toEqual(specOf('a'))
+    await linkUp(other)
+    await other.replace('a.site.test', specOf('a', 'localhost:3'))
+    const third = again()
+    await third.start()
+    expect(third.list()[0]?.spec).toEqual(specOf('a', 'localhost:3'))
+  })
+
   it('tries a refused tunnel again at once', async () => {
     const { agent, connector } = await started()
     await agent.create(specOf('a'))

@@ -48,7 +48,11 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
       const change = (number: number) => {
         tunnels.insert(tunnel(number, 8000 + number))
         tunnels.keep(`tun_${number}`)
-        if (number % 3 === 0) tunnels.update(tunnel(number - 1, 9000 + number))
+        if (number % 3 === 0) {
+          const before = tunnel(number - 1, 8000 + number - 1)
+          tunnels.replace(before, tunnel(number - 1, 9000 + number))
+          tunnels.keepReplacement(before.id)
+        }
         if (number % 5 === 0) tunnels.delete(`tun_${number - 2}`)
         if (number % 7 === 0) kept.set('public-port', String(number))
         if (number % 4 === 0) database.write(() => makeToken(tokens, number))
