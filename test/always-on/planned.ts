@@ -126,6 +126,7 @@ export async function tryChange(
       await change.act(site, number)
       await sleep(1_000)
       await site.online(tunnels)
+      await visitors.caughtUp()
     }
   })
   await end?.()

@@ -12,11 +12,16 @@ const WORST_MS = 15_000
 /** What makes the gateway the same to those who connect, and nothing of what it knows. */
 const IDENTITY = ['ca.pem', 'ca.key', 'server.pem']
 
-/** From the moment when the gateway was wrong to the first visitor who is served again, in ms. */
-type Outage = (site: AlwaysOnSite) => Promise<number>
+/** Since the gateway was wrong, in ms. */
+interface Outage {
+  /** Until it was right again. */
+  readonly wrongMs: number
+  /** Until the first visitor was served. */
+  readonly tookMs: number
+}
 
 /** A gateway that has lost its database, and has it back after a while. */
-const wipedDatabase: Outage = async (site) => {
+async function wipedDatabase(site: AlwaysOnSite): Promise<Outage> {
   const folder = join(site.folder, 'gateway')
   const aside = join(site.folder, 'gateway-aside')
   await site.gateway.end('SIGTERM')
@@ -34,7 +39,7 @@ const wipedDatabase: Outage = async (site) => {
 }
 
 /** An authtoken that may not bind the tunnel for a while. */
-const narrowedAuthtoken: Outage = async (site) => {
+async function narrowedAuthtoken(site: AlwaysOnSite): Promise<Outage> {
   const { credentials } = (await site.manage('GET', '/credentials')) as {
     credentials: { id: string; acl: string[] }[]
   }
@@ -50,24 +55,30 @@ const narrowedAuthtoken: Outage = async (site) => {
   return outageSince(site, since)
 }
 
-async function outageSince(site: AlwaysOnSite, since: number): Promise<number> {
+async function outageSince(site: AlwaysOnSite, since: number): Promise<Outage> {
+  const wrongMs = performance.now() - since
   const ingress = site.ready.ingress_http
   await until('visitors are served', async () => {
     const answer = await publicRequest({ ingress, host: site.host(0) }).catch(() => undefined)
     return answer?.status === 200
   })
-  return performance.now() - since
+  return { wrongMs, tookMs: performance.now() - since }
 }
 
-async function worstOf(what: string, site: AlwaysOnSite, outage: Outage): Promise<TrialRow> {
-  const took: number[] = []
+async function worstOf(
+  what: string,
+  site: AlwaysOnSite,
+  cause: (site: AlwaysOnSite) => Promise<Outage>,
+): Promise<TrialRow> {
+  let worst: Outage = { wrongMs: 0, tookMs: 0 }
   for (let time = 0; time < TIMES; time += 1) {
-    took.push(await outage(site))
+    const outage = await cause(site)
+    if (outage.tookMs > worst.tookMs) worst = outage
     await site.online(1)
   }
-  const worst = Math.max(...took)
-  const measured = `${TIMES} times, worst ${(worst / 1_000).toFixed(1)} s, of which 8 s wrong`
-  return row(what, measured, 'worst < 15 s', worst < WORST_MS)
+  const [took, wrong] = [worst.tookMs, worst.wrongMs].map((ms) => (ms / 1_000).toFixed(1))
+  const measured = `${TIMES} times, worst ${took} s after ${wrong} s wrong`
+  return row(what, measured, 'worst < 15 s', worst.tookMs < WORST_MS)
 }
 
 /** Both on one site with one tunnel. */

@@ -45,6 +45,7 @@ export class Visitors {
   readonly #options: VisitorsOptions
   readonly #kept: Agent | SecureAgent
   readonly #under = new Set<Promise<void>>()
+  readonly #short = new Set<Promise<void>>()
   #isOver = false
   #isOther = false
   #requests = 0
@@ -63,6 +64,11 @@ export class Visitors {
     void this.#askShort()
     const { downloads = DOWNLOADS } = this.#options
     for (let index = 0; index < downloads; index += 1) void this.#download(index)
+  }
+
+  /** Resolves when nobody waits any more who waits now: for the change before, and not for the next. */
+  async caughtUp(): Promise<void> {
+    await Promise.all(this.#short)
   }
 
   /** Resolves when every request that was begun has ended, with what they got. */
@@ -88,12 +94,13 @@ export class Visitors {
       this.#requests += 1
       const since = performance.now()
       const isKept = index % 2 === 1
-      this.#track(
-        this.#ask(index, isKept).then((outcome) => {
-          this.#worstMs = Math.max(this.#worstMs, performance.now() - since)
-          this.#note(outcome)
-        }),
-      )
+      const visit = this.#ask(index, isKept).then((outcome) => {
+        this.#worstMs = Math.max(this.#worstMs, performance.now() - since)
+        this.#note(outcome)
+      })
+      this.#track(visit)
+      this.#short.add(visit)
+      void visit.finally(() => this.#short.delete(visit))
       await sleep(Math.max(0, begun + (index + 1) * SHORT_EVERY_MS - performance.now()))
     }
   }
