@@ -31,6 +31,10 @@ export function gatewayCommand(context: CommandContext): Command {
   return new Command('gateway')
     .description('run the gateway alone, as a site server that devices connect to')
     .option('--json', 'print one JSON line with the addresses when ready, and nothing else')
+    .addHelpText(
+      'after',
+      '\nOn the sockets of device-gateway.socket, SIGHUP (systemctl reload device-gateway) puts the program that\nis on disk now in place of the running one, without a gap.',
+    )
     .action(async ({ json = false }: { json?: boolean }) => {
       const config = parseConfig(environment)
       const log = openProcessLog(context, config.logLevel)

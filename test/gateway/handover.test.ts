@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { connect } from 'node:net'
 import { describe, expect, it } from 'vitest'
 import { Handover } from '../../src/gateway/handover.ts'
 import { deviceMetadata, forward, startDeviceService, visit } from '../helpers/device-sdk.ts'
@@ -77,12 +79,20 @@ describe('a gateway that another process takes over', () => {
     await forward(ours, slow.url)
     const other = await connectSdk(running, { onRestart: () => asked.push('other') })
     await forward(other, slow.url, { domain: 'other.site.test' })
+    const idle = await connectSdk(running, { metadata: deviceMetadata('process-2', 'device-8') })
+    await forward(idle, slow.url, { domain: 'idle.site.test' })
     const underWay = [visit(running), visit(running, { host: 'other.site.test' })]
     await eventually(() => expect(slow.waiting).toHaveLength(2))
     const { sessions } = running.gateway.parts
+    const stranger = connect(running.addresses.agent.port, '127.0.0.1')
+    await once(stranger, 'connect')
+    const isSentAway = once(stranger, 'close')
     await running.gateway.release()
     running.gateway.leave()
+    await isSentAway
     await eventually(() => expect(asked).toEqual(['ours']))
+    // It has said that it is of ours, and brings no second session up.
+    await eventually(() => expect(sessions.size).toBe(2))
     slow.waiting[1]?.()
     slow.waiting[0]?.()
     for (const visitor of underWay) expect((await visitor).text).toBe('begun whole')
