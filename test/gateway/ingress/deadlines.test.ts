@@ -1,3 +1,7 @@
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import { text } from 'node:stream/consumers'
+import { connect as connectTls } from 'node:tls'
 import { describe, expect, it } from 'vitest'
 import { eventually } from '../../helpers/eventually.ts'
 import { type IngressSiteOptions, startIngressSite } from '../../helpers/ingress-site.ts'
@@ -208,6 +212,40 @@ describe('a stop', () => {
     await clock.advance(2_000)
     expect(await mute.end()).toBe('end')
     for (const { socket } of [late, mute, served]) socket.end()
+    await eventually(async () => {
+      await clock.advance(20)
+      expect(isStopped).toBe(true)
+    })
+  })
+
+  it('waits for a TLS handshake that is under way, and for the request behind it', async () => {
+    const { port } = await startScriptedService(OK)
+    const clock = new ManualClock()
+    const site = await startIngressSite({ service: port, clock })
+    const at = { host: '127.0.0.1', port: site.addresses.https.port }
+    const [slow, mute] = [connect(at), connect(at)]
+    const ended = once(mute.resume(), 'end')
+    await Promise.all([once(slow, 'connect'), once(mute, 'connect')])
+    const ask = async (socket?: Socket) => {
+      const secure = connectTls({ ...(socket ? { socket } : at), rejectUnauthorized: false })
+      secure.write('GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n')
+      return (await text(secure)).slice(0, 12)
+    }
+    // Let in after the other two.
+    expect(await ask()).toBe('HTTP/1.1 200')
+    let isStopped = false
+    void site.ingress.stop(60_000).then(() => {
+      isStopped = true
+    })
+    for (let second = 0; second < 8; second += 1) await clock.advance(1_000)
+    expect(await ask(slow)).toBe('HTTP/1.1 200')
+    expect(mute.readableEnded).toBe(false)
+    await eventually(async () => {
+      await clock.advance(2_000)
+      expect(mute.readableEnded).toBe(true)
+    })
+    await ended
+    mute.destroy()
     await eventually(async () => {
       await clock.advance(20)
       expect(isStopped).toBe(true)
