@@ -14,6 +14,11 @@ export class ActivatedGateway {
   /** The shell of the keeper waits for the process that it started itself. */
   #isOfKeeper = true
 
+  /** After a reload it is nobody's child. */
+  readonly #onExit = () => {
+    if (!hasEnded(this.#pid)) process.kill(this.#pid, 'SIGKILL')
+  }
+
   private constructor(
     keeper: SocketKeeper,
     manager: ReturnType<typeof openServiceManager>,
@@ -23,6 +28,7 @@ export class ActivatedGateway {
     this.#manager = manager
     this.#pid = pid
     this.ready = ready as GatewayReady
+    process.once('exit', this.#onExit)
   }
 
   static async start(
@@ -85,6 +91,7 @@ export class ActivatedGateway {
 
   /** The process has to have ended. */
   async stop(): Promise<void> {
+    process.off('exit', this.#onExit)
     await this.#keeper.stop()
     this.#manager.close()
   }
