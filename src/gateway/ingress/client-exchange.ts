@@ -15,7 +15,7 @@ import type { IngressContext } from './ingress-context.ts'
 import type { LocalReply } from './local-reply.ts'
 import { ProgressWatch } from './progress-watch.ts'
 import { RateMeter } from './rate-meter.ts'
-import { type OutgoingResponse, type ResponseOwner, ResponseWriter } from './response-writer.ts'
+import type { OutgoingResponse, ResponseOwner, ResponseWriter } from './response-writer.ts'
 
 /** While it waits for its device. */
 export type ParkedState = Extract<ExchangeState, { readonly name: 'parked' }>
@@ -47,7 +47,7 @@ export class ClientExchange implements ResponseOwner {
     this.context = context
     this.client = client
     this.request = new IncomingRequest(head, client, context.clock)
-    this.writer = new ResponseWriter(client, this.request, this.traffic, this)
+    this.writer = client.writerFor(this.request, this.traffic, this)
     this.#startedAt = context.log.isLevelEnabled('debug') ? context.clock.monotonic() : 0
   }
 

@@ -1,11 +1,14 @@
 import type { Connection } from '../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
+import type { ExchangeTraffic } from './exchange-traffic.ts'
 import type { HeadScanner } from './http1/head-scanner.ts'
+import type { IncomingRequest, RequestSource } from './incoming-request.ts'
 import type { IngressListener } from './ingress-listener.ts'
+import type { ResponseOwner, ResponseWriter } from './response-writer.ts'
 
 /** The client's side of an exchange, as its connection offers it. */
-export interface Client {
+export interface Client extends RequestSource {
   readonly listener: IngressListener
   readonly ip: string
   /** `ip:port`. */
@@ -16,14 +19,11 @@ export interface Client {
   readonly isStopping: boolean
   /** For policies; made when first asked for. */
   readonly facts: Connection
-  /** For the heads of responses: there is one exchange at a time. */
+  /** For the heads of responses; there is one exchange at a time. */
   readonly responseScanner: HeadScanner
   /** Whether the endpoint's policy has let this connection in. */
   isAdmitted(endpoint: Endpoint): boolean
   admit(endpoint: Endpoint): void
-  /** Reads no more from the client until `resume()`. */
-  pause(): void
-  resume(): void
   /** Bytes that were written and that it has not taken. */
   readonly unreadBytes: number
   /** Bytes that it has taken. */
@@ -32,7 +32,13 @@ export interface Client {
   charge(account: BufferAccount): void
   /** What the exchange holds has changed. */
   countHeld(): void
-  /** Takes all bytes; false: wait for `onClientRoom()`. */
+  /** Makes what writes the response to a request of this client. */
+  writerFor(
+    request: IncomingRequest,
+    traffic: ExchangeTraffic,
+    owner: ResponseOwner,
+  ): ResponseWriter
+  /** Takes all bytes; false: wait for `onClientRoom()`. Only what was switched writes here. */
   write(chunk: Buffer): boolean
   /** Half-closes towards the client, after what was written. */
   end(): void

@@ -1,28 +1,32 @@
 import type { Clock } from '../../base/clock.ts'
 import type { BodyTransform } from '../../policy/exchange/policy-exchange.ts'
 import { BodyPipe } from './body-pipe.ts'
-import type { Client } from './client.ts'
 import { formatHead, withoutFields } from './http1/message-text.ts'
 import type { RequestHead } from './http1/request-head.ts'
-import { RequestBody } from './request-body.ts'
+import { type BodySource, RequestBody } from './request-body.ts'
 
-const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
 /** An exchange without its fields, and what a socket reads at once. */
 const HEAD_BYTES = 2_048
 const BODY_PIECE_BYTES = 65_536
 const NO_CONTENT = Buffer.alloc(0)
+
+/** Who sends a request. */
+export interface RequestSource extends BodySource {
+  /** Tells it to send the body (RFC 9110 10.1.1). */
+  sayContinue(): void
+}
 
 /** A client's request: its head, its body as it comes, and whether the client was told to send it. */
 export class IncomingRequest {
   readonly head: RequestHead
   /** Undefined when the head says that there is none. */
   readonly body: RequestBody | undefined
-  readonly #client: Client
+  readonly #client: RequestSource
   #isContinued = false
   /** Bytes of the content that goes on as a whole. */
   #collectedBytes = 0
 
-  constructor(head: RequestHead, client: Client, clock: Clock) {
+  constructor(head: RequestHead, client: RequestSource, clock: Clock) {
     this.head = head
     this.#client = client
     this.body = head.framing === 0 ? undefined : new RequestBody(head.framing, client, clock)
@@ -134,6 +138,6 @@ export class IncomingRequest {
 
   /** The gateway itself needs the body, so it is the one to ask for it (RFC 9110 10.1.1). */
   #invite(): void {
-    if (this.head.expectsContinue && this.markContinued()) this.#client.write(CONTINUE_HEAD)
+    if (this.head.expectsContinue && this.markContinued()) this.#client.sayContinue()
   }
 }

@@ -1,3 +1,4 @@
+import type { HttpVersion } from '../../policy/exchange/policy-exchange.ts'
 import { formatHead, statusLine } from './http1/message-text.ts'
 
 /** An answer that the gateway makes itself. `fields` has no framing: the body's length is added. */
@@ -12,7 +13,7 @@ export interface LocalReply {
 export interface ReplyFraming {
   readonly isHead: boolean
   readonly keepAlive: boolean
-  readonly minorVersion: number
+  readonly version: HttpVersion
 }
 
 /** The bytes of an answer, head and body. */
@@ -21,15 +22,15 @@ export function encodeReply(reply: LocalReply, framing: ReplyFraming, now: numbe
   const fields = [...reply.fields, 'date', new Date(now).toUTCString()]
   const hasBody = reply.status >= 200 && reply.status !== 204 && reply.status !== 304
   if (hasBody) fields.push('content-length', String(body.length))
-  fields.push(...connectionFields(framing.keepAlive, framing.minorVersion))
+  fields.push(...connectionFields(framing.keepAlive, framing.version))
   const head = Buffer.from(formatHead(statusLine(reply.status), fields), 'latin1')
   return hasBody && !framing.isHead ? Buffer.concat([head, body]) : head
 }
 
 /** What a client has to be told about its connection (RFC 9112 9.3); usually nothing. */
-export function connectionFields(keepAlive: boolean, minorVersion: number): readonly string[] {
+export function connectionFields(keepAlive: boolean, version: HttpVersion): readonly string[] {
   if (!keepAlive) return CLOSE
-  return minorVersion === 0 ? KEEP_ALIVE : NOTHING
+  return version === '1.0' ? KEEP_ALIVE : NOTHING
 }
 
 const CLOSE = ['connection', 'close']

@@ -52,7 +52,7 @@ export class PolicyRun {
       target: options.target,
       host: head.host.replace(/:[0-9]+$/, ''),
       scheme: client.listener.scheme,
-      httpVersion: head.minorVersion === 0 ? '1.0' : '1.1',
+      httpVersion: head.version,
       headers: new HeaderList(options.fields),
       receivedAt: options.receivedAt,
       get bodyReceivedAt() {

@@ -4,6 +4,7 @@ import { BodyTracker, joined } from './http1/body-tracker.ts'
 
 /** Where a request body comes from: it can be told to wait. */
 export interface BodySource {
+  /** Reads no more until `resume()`. */
   pause(): void
   resume(): void
 }

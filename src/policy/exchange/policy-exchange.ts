@@ -59,6 +59,9 @@ export interface EndpointFacts {
   readonly protocol: 'http' | 'https'
 }
 
+/** `2.0` as Go's net/http writes it. */
+export type HttpVersion = '1.0' | '1.1' | '2.0'
+
 /** The head of a request on its way to the upstream; actions change `target` and `headers`. */
 export interface PolicyRequest {
   readonly method: string
@@ -67,7 +70,7 @@ export interface PolicyRequest {
   /** Of the client's own request, without the port: what `Host` or `:authority` said. */
   readonly host: string
   readonly scheme: 'http' | 'https'
-  readonly httpVersion: '1.0' | '1.1'
+  readonly httpVersion: HttpVersion
   readonly headers: HeaderList
   /** Milliseconds since the epoch at which the head was complete. */
   readonly receivedAt: number

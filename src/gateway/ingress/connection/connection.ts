@@ -8,15 +8,19 @@ import { type BufferAccount, BufferClaim, type BufferHolder } from '../../stream
 import type { Client } from '../client.ts'
 import { type EdgeErrorCode, edgeErrorReply } from '../edge-error.ts'
 import { Exchange } from '../exchange.ts'
+import type { ExchangeTraffic } from '../exchange-traffic.ts'
 import { HEAD_LIMITS, HeadScanner } from '../http1/head-scanner.ts'
 import { HttpSyntaxError, type SyntaxFault } from '../http1/http-syntax-error.ts'
 import { parseRequestHead, type RequestHead } from '../http1/request-head.ts'
+import type { IncomingRequest } from '../incoming-request.ts'
 import type { IngressContext } from '../ingress-context.ts'
 import type { IngressListener } from '../ingress-listener.ts'
 import { encodeReply } from '../local-reply.ts'
+import type { ResponseOwner, ResponseWriter } from '../response-writer.ts'
 import { ClientOutput } from './client-output.ts'
 import type { ClientSocket } from './client-socket.ts'
 import { ConnectionFacts, plainAddress } from './connection-facts.ts'
+import { Http1ResponseWriter } from './http1-response-writer.ts'
 import { LingeringClose } from './lingering-close.ts'
 
 const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
@@ -26,6 +30,7 @@ const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
   'not-implemented': 'ERR_GATEWAY_NOT_IMPLEMENTED',
 }
 
+const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
 /** Heads up to this length are a part of what each connection costs, and not counted. */
 const USUAL_HEAD_BYTES = 4_096
 /** They are kept as they came, and as they go on. */
@@ -191,6 +196,18 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
     this.#admittedBy.add(endpoint)
   }
 
+  writerFor(
+    request: IncomingRequest,
+    traffic: ExchangeTraffic,
+    owner: ResponseOwner,
+  ): ResponseWriter {
+    return new Http1ResponseWriter(this, request, traffic, owner)
+  }
+
+  sayContinue(): void {
+    this.write(CONTINUE_HEAD)
+  }
+
   write(chunk: Buffer): boolean {
     return this.#output.write(chunk)
   }
@@ -315,7 +332,7 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
 
   /** Answers bytes that are no request; nothing behind them can be one. */
   #reject(code: EdgeErrorCode, detail?: string): void {
-    const framing = { isHead: false, keepAlive: false, minorVersion: 1 }
+    const framing = { isHead: false, keepAlive: false, version: '1.1' } as const
     const reply = edgeErrorReply(code, '', detail)
     this.write(encodeReply(reply, framing, this.#context.clock.now()))
     this.#closeGracefully()

@@ -1,4 +1,5 @@
 import { METHODS } from 'node:http'
+import type { HttpVersion } from '../../../policy/exchange/policy-exchange.ts'
 import { type BodyFraming, CHUNKED } from './body-framing.ts'
 import { consistsOf, TARGET } from './byte-class.ts'
 import type { ConnectionOptions } from './connection-options.ts'
@@ -12,8 +13,7 @@ export interface RequestHead {
   readonly method: string
   /** Origin form or `*`; an absolute form is reduced to its path and query. */
   readonly target: string
-  /** 0 is HTTP/1.0, 1 is HTTP/1.1. */
-  readonly minorVersion: number
+  readonly version: HttpVersion
   /** Name and value in turn, in the order and case of their arrival. */
   readonly fields: readonly string[]
   /** The value of Host as it came. */
@@ -43,38 +43,38 @@ export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
   // It would show scripts what they may not read; for no resource at all is 501 (RFC 9110 9.1, 9.3.8).
   if (method === 'TRACE') throw new HttpSyntaxError('the method TRACE', 'not-implemented')
   if (!KNOWN_METHODS.has(method)) throw new HttpSyntaxError('an unknown method')
-  const minorVersion = parseVersion(line, targetEnd + 1)
+  const version = parseVersion(line, targetEnd + 1)
   const found = readMessageFields(fields, 'request')
   const { host, connection, contentLength = 0 } = found
   if (host === undefined) throw new HttpSyntaxError('no Host field')
-  if (found.isChunked && minorVersion === 0) {
+  if (found.isChunked && version === '1.0') {
     throw new HttpSyntaxError('a Transfer-Encoding in HTTP/1.0')
   }
   const framing = found.isChunked ? CHUNKED : contentLength
   return {
     method,
     target: parseTarget(line.slice(methodEnd + 1, targetEnd), method, host),
-    minorVersion,
+    version,
     fields,
     host,
     hostname: hostnameOf(host),
     framing,
     connection,
     upgrade:
-      connection.upgrade && framing === 0 && minorVersion === 1
+      connection.upgrade && framing === 0 && version === '1.1'
         ? spliceable(found.upgrade)
         : undefined,
     // HTTP/1.0 knows no 100 (RFC 9110 10.1.1).
-    expectsContinue: found.expect !== undefined && parseExpect(found.expect) && minorVersion === 1,
+    expectsContinue: found.expect !== undefined && parseExpect(found.expect) && version === '1.1',
     acceptsTrailers: found.te !== undefined && /(^|[, \t])trailers($|[,; \t])/i.test(found.te),
-    keepAlive: minorVersion === 1 ? !connection.close : connection.keepAlive && !connection.close,
+    keepAlive: version === '1.1' ? !connection.close : connection.keepAlive && !connection.close,
   }
 }
 
-function parseVersion(line: string, at: number): number {
+function parseVersion(line: string, at: number): HttpVersion {
   const version = line.slice(at)
-  if (version === 'HTTP/1.1') return 1
-  if (version === 'HTTP/1.0') return 0
+  if (version === 'HTTP/1.1') return '1.1'
+  if (version === 'HTTP/1.0') return '1.0'
   throw new HttpSyntaxError('a version other than HTTP/1.1 and HTTP/1.0')
 }
 

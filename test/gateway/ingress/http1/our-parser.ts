@@ -60,7 +60,7 @@ class MessageReader {
     if (this.#kind === 'request') {
       const head = parseRequestHead(scanned)
       const line = scanned.line.slice(0, scanned.line.lastIndexOf(' '))
-      this.#draft = { line, minorVersion: head.minorVersion, fields: scanned.fields }
+      this.#draft = { line, minorVersion: Number(head.version[2]), fields: scanned.fields }
       this.#body = new BodyTracker(head.framing)
       this.#keepAlive = head.keepAlive
     } else {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { startIngressSite } from '../../helpers/ingress-site.ts'
-import { fieldsOf, RawClient, startRawService } from '../../helpers/raw-http.ts'
+import { startIngressSite } from '../../../helpers/ingress-site.ts'
+import { fieldsOf, RawClient, startRawService } from '../../../helpers/raw-http.ts'
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 const CONTINUE = 'HTTP/1.1 100 Continue\r\n\r\n'

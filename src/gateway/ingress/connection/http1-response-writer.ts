@@ -1,0 +1,205 @@
+import { BodyPipe, encodeChunk, LAST_CHUNK } from '../body-pipe.ts'
+import type { Client } from '../client.ts'
+import type { ExchangeTraffic } from '../exchange-traffic.ts'
+import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from '../http1/body-framing.ts'
+import { BodyTracker } from '../http1/body-tracker.ts'
+import { formatHead, statusLine, withoutFields } from '../http1/message-text.ts'
+import { hasNoBody } from '../http1/response-head.ts'
+import type { IncomingRequest } from '../incoming-request.ts'
+import { connectionFields, encodeReply, type LocalReply } from '../local-reply.ts'
+import type { OutgoingResponse, ResponseOwner, ResponseWriter } from '../response-writer.ts'
+
+/** A body part up to this length leaves in one piece with the head before it. */
+const MERGED_BODY_BYTES = 16_384
+
+const FRAMING = ['content-length', 'transfer-encoding'] as const
+
+/** Writes a response as HTTP/1.1, or as HTTP/1.0 for who asks in that. */
+export class Http1ResponseWriter implements ResponseWriter {
+  readonly #client: Client
+  readonly #request: IncomingRequest
+  readonly #traffic: ExchangeTraffic
+  readonly #owner: ResponseOwner
+  #pendingHead: string | undefined
+  #pipe: BodyPipe | undefined
+  /** Takes the chunk lines away, where the body has to be content alone. */
+  #decoder: BodyTracker | undefined
+  /** Bytes that a transform collects to change them as a whole. */
+  #collectedBytes = 0
+  #collects = false
+  #status = 0
+  #hasInformed = false
+  #hasBegun = false
+  #bytes = 0
+  #keepAlive = false
+
+  constructor(
+    client: Client,
+    request: IncomingRequest,
+    traffic: ExchangeTraffic,
+    owner: ResponseOwner,
+  ) {
+    this.#client = client
+    this.#request = request
+    this.#traffic = traffic
+    this.#owner = owner
+  }
+
+  get status(): number {
+    return this.#status
+  }
+
+  get hasBegun(): boolean {
+    return this.#hasBegun
+  }
+
+  get isSilent(): boolean {
+    return !this.#hasBegun && !this.#hasInformed
+  }
+
+  get bytes(): number {
+    return this.#bytes
+  }
+
+  get heldBytes(): number {
+    return this.#collectedBytes
+  }
+
+  get keepAlive(): boolean {
+    return this.#keepAlive
+  }
+
+  interim(status: number, reason: string | undefined, fields: readonly string[]): void {
+    if (this.#request.head.version === '1.0') return
+    this.#hasInformed = true
+    this.#client.write(Buffer.from(formatHead(statusLine(status, reason), fields), 'latin1'))
+  }
+
+  begin(response: OutgoingResponse, isMore: boolean): void {
+    const { status, fields, framing, transforms } = response
+    const { method, version } = this.#request.head
+    this.#status = status
+    if (transforms.length > 0 && !hasNoBody(status, method)) {
+      if (framing === CHUNKED) this.#decoder = new BodyTracker(framing)
+      this.#beginPiped(response)
+      return
+    }
+    if (framing === CHUNKED && version === '1.0') {
+      // HTTP/1.0 knows no chunks: the end of the connection is the end of the body.
+      this.#decoder = new BodyTracker(framing)
+      this.#setHead(response, withoutFields(fields, ...FRAMING), UNTIL_CLOSE)
+    } else {
+      this.#setHead(response, fields, framing)
+    }
+    if (!isMore) this.#flush()
+  }
+
+  write(chunk: Buffer): boolean {
+    const part = this.#decoder ? this.#decoder.decode(chunk) : chunk
+    if (!this.#pipe) return this.#send(part)
+    if (this.#collects) {
+      this.#collectedBytes += part.length
+      this.#client.countHeld()
+    }
+    return this.#pipe.write(part)
+  }
+
+  finish(): void {
+    if (this.#pipe) {
+      this.#pipe.end()
+    } else {
+      this.#flush()
+      this.#owner.onWritten()
+    }
+  }
+
+  reply(reply: LocalReply, keepAlive: boolean, now: number): void {
+    const { method, version } = this.#request.head
+    this.#status = reply.status
+    this.#hasBegun = true
+    this.#keepAlive = keepAlive
+    const bytes = encodeReply(reply, { isHead: method === 'HEAD', keepAlive, version }, now)
+    this.#put(bytes)
+  }
+
+  onClientRoom(): void {
+    if (this.#pipe) this.#pipe.resume()
+    else this.#owner.onWriterRoom()
+  }
+
+  abandon(): void {
+    this.#pipe?.destroy()
+  }
+
+  /** The head follows when its framing is known: at once, or with the whole body. */
+  #beginPiped(response: OutgoingResponse): void {
+    const fields = withoutFields(response.fields, ...FRAMING)
+    const isWhole = response.transforms.every((transform) => transform.isWhole)
+    const isChunked = !isWhole && this.#request.head.version !== '1.0'
+    this.#collects = response.transforms.some((transform) => transform.isWhole)
+    const content: Buffer[] = []
+    if (isChunked) this.#setHead(response, [...fields, 'transfer-encoding', 'chunked'], CHUNKED)
+    else if (!isWhole) this.#setHead(response, fields, UNTIL_CLOSE)
+    this.#pipe = new BodyPipe(response.transforms, {
+      write: (part) => {
+        this.#collectedBytes = 0
+        if (isWhole) content.push(part)
+        return isWhole || this.#send(isChunked ? encodeChunk(part) : part)
+      },
+      end: () => {
+        if (isWhole) this.#sendWhole(response, fields, Buffer.concat(content))
+        else if (isChunked) this.#send(LAST_CHUNK)
+        this.#flush()
+        this.#owner.onWritten()
+      },
+      onRoom: () => this.#owner.onWriterRoom(),
+      onError: (error) => this.#owner.onTransformError(error),
+    })
+  }
+
+  #sendWhole(response: OutgoingResponse, fields: readonly string[], content: Buffer): void {
+    const length = String(content.length)
+    this.#setHead(response, [...fields, 'content-length', length], content.length)
+    if (content.length > 0) this.#send(content)
+  }
+
+  #setHead(
+    { status, reason }: OutgoingResponse,
+    fields: readonly string[],
+    framing: BodyFraming,
+  ): void {
+    const { keepAlive, version } = this.#request.head
+    const isReusable = keepAlive && !this.#request.isUnasked && !this.#client.isStopping
+    this.#hasBegun = true
+    this.#keepAlive = isReusable && framing !== UNTIL_CLOSE
+    // A switch of protocols has said already what becomes of the connection.
+    const more = status === 101 ? [] : connectionFields(this.#keepAlive, version)
+    this.#pendingHead = formatHead(statusLine(status, reason), [...fields, ...more])
+  }
+
+  #send(chunk: Buffer): boolean {
+    const head = this.#pendingHead
+    if (head === undefined) return this.#put(chunk)
+    if (chunk.length > MERGED_BODY_BYTES) {
+      this.#flush()
+      return this.#put(chunk)
+    }
+    this.#pendingHead = undefined
+    const merged = Buffer.allocUnsafe(head.length + chunk.length)
+    chunk.copy(merged, merged.write(head, 'latin1'))
+    return this.#put(merged)
+  }
+
+  #flush(): void {
+    const head = this.#pendingHead
+    if (head === undefined) return
+    this.#pendingHead = undefined
+    this.#put(Buffer.from(head, 'latin1'))
+  }
+
+  #put(bytes: Buffer): boolean {
+    this.#bytes += bytes.length
+    this.#traffic.send(bytes.length)
+    return this.#client.write(bytes)
+  }
+}
