@@ -1,3 +1,4 @@
+import type { SyntaxFault } from './http1/http-syntax-error.ts'
 import type { LocalReply } from './local-reply.ts'
 
 interface EdgeError {
@@ -13,6 +14,10 @@ export const EDGE_ERRORS = {
   ERR_NGROK_3200: { status: 404, sentence: 'There is no endpoint online under this name.' },
   ERR_GATEWAY_REQUEST_TIMEOUT: { status: 408, sentence: 'The request took too long to arrive.' },
   ERR_GATEWAY_EXPECTATION: { status: 417, sentence: 'The request expects what is not offered.' },
+  ERR_GATEWAY_MISDIRECTED: {
+    status: 421,
+    sentence: 'The connection is for another name than the request.',
+  },
   ERR_GATEWAY_HEAD_TOO_LARGE: { status: 431, sentence: 'The request has too many headers.' },
   ERR_NGROK_2254: { status: 500, sentence: 'The traffic policy could not be applied.' },
   ERR_NGROK_6029: {
@@ -49,6 +54,14 @@ export const EDGE_ERRORS = {
 export const TOO_SLOW = 'ERR_GATEWAY_TOO_SLOW'
 
 export type EdgeErrorCode = keyof typeof EDGE_ERRORS
+
+/** What is answered to bytes that are no request. */
+export const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
+  malformed: 'ERR_GATEWAY_BAD_REQUEST',
+  'too-large': 'ERR_GATEWAY_HEAD_TOO_LARGE',
+  'unmet-expectation': 'ERR_GATEWAY_EXPECTATION',
+  'not-implemented': 'ERR_GATEWAY_NOT_IMPLEMENTED',
+}
 
 /**
  * The answer for an error: a page for browsers, text for everything else; the code is in the

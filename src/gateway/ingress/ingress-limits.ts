@@ -24,6 +24,8 @@ export interface IngressLimits {
   readonly connections: number
   /** How often deadlines are looked at; they are late by as much. */
   readonly sweepMs: number
+  /** How often clients are looked at that send much and ask nothing. */
+  readonly floodMs: number
 }
 
 export const INGRESS_LIMITS: IngressLimits = {
@@ -40,4 +42,5 @@ export const INGRESS_LIMITS: IngressLimits = {
   lingerMs: 2_000,
   connections: 16_384,
   sweepMs: 1_000,
+  floodMs: 100,
 }

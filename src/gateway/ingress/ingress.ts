@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import { type SecureContext, TLSSocket } from 'node:tls'
+import type { SecureContext } from 'node:tls'
 import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import { ConnectionShares } from '../../base/limit/connection-shares.ts'
@@ -18,7 +18,9 @@ import { BufferAccount } from '../streams/buffer-account.ts'
 import { AskSeal } from './ask-seal.ts'
 import type { ClientSocket } from './connection/client-socket.ts'
 import { ClientConnection } from './connection/connection.ts'
+import type { IngressConnection } from './connection/ingress-connection.ts'
 import { InternalSocket } from './connection/internal-socket.ts'
+import { SecureConnection } from './http2/secure-connection.ts'
 import type { IngressContext } from './ingress-context.ts'
 import { INGRESS_LIMITS, type IngressLimits } from './ingress-limits.ts'
 import type { IngressListener } from './ingress-listener.ts'
@@ -54,7 +56,7 @@ export class Ingress {
   readonly #options: IngressOptions
   readonly #context: IngressContext & { now: number }
   readonly #servers: Server[] = []
-  readonly #connections = new Set<ClientConnection>()
+  readonly #connections = new Set<IngressConnection>()
   readonly #stopping = new AbortController()
   #stopped: Promise<void> | undefined
 
@@ -80,10 +82,11 @@ export class Ingress {
     const secure: IngressListener = { scheme: 'https', redirectsToHttps: false }
     const addresses = {
       http: await this.#listen(http, (socket) => this.#accept(socket, plain)),
-      https: await this.#listen(https, (socket) => this.#accept(this.#secure(socket), secure)),
+      https: await this.#listen(https, (socket) => this.#secure(socket, secure)),
     }
-    // The sleep of the sweep rejects when the ingress stops.
+    // Their sleep rejects when the ingress stops.
     this.#sweepUntilStopped().catch(() => {})
+    this.#checkFloodsUntilStopped().catch(() => {})
     return addresses
   }
 
@@ -124,10 +127,10 @@ export class Ingress {
 
   async #listen(
     address: ListenAddress,
-    accept: (socket: Socket) => ClientConnection,
+    accept: (socket: Socket) => IngressConnection,
   ): Promise<ListenAddress> {
     const { log, limits } = this.#context
-    const shares = new ConnectionShares<ClientConnection>({ capacity: limits.connections })
+    const shares = new ConnectionShares<IngressConnection>({ capacity: limits.connections })
     const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
       const connection = accept(socket)
       if (shares.admit(connection, socket.remoteAddress)) {
@@ -151,20 +154,17 @@ export class Ingress {
     return { host: address.host, port: (server.address() as AddressInfo).port }
   }
 
-  /**
-   * Puts TLS on a socket, which stays half-open like the one below. The certificate is asked for
-   * in each handshake, so it can be replaced.
-   */
-  #secure(socket: Socket): Socket {
+  #secure(socket: Socket, listener: IngressListener): IngressConnection {
     const { tls } = this.#options
-    // Errors show on the TLS socket, which destroys this one.
-    socket.on('error', () => {})
-    return new TLSSocket(socket, {
-      isServer: true,
-      secureContext: tls.context(undefined),
-      SNICallback: (name, done) => done(null, tls.context(name.toLowerCase())),
-      ALPNProtocols: ['http/1.1'],
+    const connection = new SecureConnection({
+      socket,
+      certificate: (serverName) => tls.context(serverName),
+      listener,
+      context: this.#context,
+      onClose: (closed) => this.#connections.delete(closed),
     })
+    this.#connections.add(connection)
+    return connection
   }
 
   #accept(socket: ClientSocket, listener: IngressListener): ClientConnection {
@@ -177,6 +177,14 @@ export class Ingress {
     this.#connections.add(connection)
     connection.open()
     return connection
+  }
+
+  async #checkFloodsUntilStopped(): Promise<void> {
+    const { clock } = this.#options
+    for (;;) {
+      await clock.sleep(this.#context.limits.floodMs, this.#stopping.signal)
+      for (const connection of this.#connections) connection.checkFlood()
+    }
   }
 
   async #sweepUntilStopped(): Promise<void> {

@@ -1,4 +1,3 @@
-import { once } from 'node:events'
 import { createSecureContext, connect as tlsConnect } from 'node:tls'
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../../src/base/clock.ts'
@@ -80,19 +79,6 @@ describe('the secure front', () => {
     await after.receive('ok')
     before.send(GET)
     await eventually(() => expect(before.text).toBe(OK.repeat(2)))
-  })
-
-  it('offers HTTP/1.1 alone', async () => {
-    const site = await startIngressSite({ service: 1 })
-    const socket = tlsConnect({
-      port: site.addresses.https.port,
-      host: '127.0.0.1',
-      ca: site.caPem,
-      ALPNProtocols: ['h2', 'http/1.1'],
-    })
-    await once(socket, 'secureConnect')
-    expect(socket.alpnProtocol).toBe('http/1.1')
-    socket.destroy()
   })
 
   it('drops who does not speak TLS', async () => {

@@ -1,16 +1,16 @@
 import { TLSSocket } from 'node:tls'
-import type { ConnectionStage, SharedConnection } from '../../../base/limit/connection-shares.ts'
+import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
 import { networkOf } from '../../../base/limit/network.ts'
 import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import { type BufferAccount, BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
 import type { Client } from '../client.ts'
-import { type EdgeErrorCode, edgeErrorReply } from '../edge-error.ts'
+import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../edge-error.ts'
 import { Exchange } from '../exchange.ts'
 import type { ExchangeTraffic } from '../exchange-traffic.ts'
 import { HEAD_LIMITS, HeadScanner } from '../http1/head-scanner.ts'
-import { HttpSyntaxError, type SyntaxFault } from '../http1/http-syntax-error.ts'
+import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import { parseRequestHead, type RequestHead } from '../http1/request-head.ts'
 import type { IncomingRequest } from '../incoming-request.ts'
 import type { IngressContext } from '../ingress-context.ts'
@@ -21,14 +21,8 @@ import { ClientOutput } from './client-output.ts'
 import type { ClientSocket } from './client-socket.ts'
 import { ConnectionFacts, plainAddress } from './connection-facts.ts'
 import { Http1ResponseWriter } from './http1-response-writer.ts'
+import type { IngressConnection } from './ingress-connection.ts'
 import { LingeringClose } from './lingering-close.ts'
-
-const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
-  malformed: 'ERR_GATEWAY_BAD_REQUEST',
-  'too-large': 'ERR_GATEWAY_HEAD_TOO_LARGE',
-  'unmet-expectation': 'ERR_GATEWAY_EXPECTATION',
-  'not-implemented': 'ERR_GATEWAY_NOT_IMPLEMENTED',
-}
 
 const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
 /** Heads up to this length are a part of what each connection costs, and not counted. */
@@ -47,7 +41,7 @@ export interface ClientConnectionOptions {
  * A client's connection: one request after the other, each answered before the next is looked at
  * (RFC 9112 9.3.2). The socket has to allow half-open connections.
  */
-export class ClientConnection implements Client, SharedConnection, BufferHolder {
+export class ClientConnection implements Client, IngressConnection, BufferHolder {
   readonly listener: IngressListener
   readonly ip: string
   readonly address: string
@@ -173,6 +167,9 @@ export class ClientConnection implements Client, SharedConnection, BufferHolder 
     this.#deadline = now + this.#context.limits.sweepMs
     return true
   }
+
+  /** Bytes of HTTP/1 are a request, or the end of the connection. */
+  checkFlood(): void {}
 
   pause(): void {
     this.#socket.pause()

@@ -16,6 +16,11 @@ export class BodyTracker {
     return this.#chunked ? this.#chunked.isDone : this.#remaining === 0
   }
 
+  /** What came behind a chunked body, name and value in turn. */
+  get trailers(): readonly string[] {
+    return this.#chunked?.trailers ?? []
+  }
+
   /**
    * Answers the offset behind the last byte of `chunk` that belongs to the body; its content,
    * without chunk lines, is added to `content`, when given. Throws HttpSyntaxError.

@@ -38,7 +38,13 @@ export class ChunkedBody {
   #state = AT_SIZE
   #size = 0
   #lineBytes = 0
-  readonly #trailers = new HeadScanner(TRAILER_LIMITS, 'trailers')
+  readonly #scanner = new HeadScanner(TRAILER_LIMITS, 'trailers')
+  #trailers: readonly string[] = []
+
+  /** Name and value in turn; known when it is done. */
+  get trailers(): readonly string[] {
+    return this.#trailers
+  }
 
   get isDone(): boolean {
     return this.#state === DONE
@@ -110,13 +116,14 @@ export class ChunkedBody {
   }
 
   #readTrailers(chunk: Buffer, from: number): number {
-    const end = this.#trailers.scan(chunk, from)
+    const end = this.#scanner.scan(chunk, from)
     if (end === -1) return chunk.length
-    const { fields } = this.#trailers.take()
+    const { fields } = this.#scanner.take()
     for (let at = 0; at < fields.length; at += 2) {
       const name = fields[at] as string
       if (!mayTrail(name)) throw new HttpSyntaxError(`${name} as a trailer`)
     }
+    this.#trailers = fields
     this.#state = DONE
     return end
   }

@@ -40,9 +40,7 @@ export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
   const methodEnd = line.indexOf(' ')
   const targetEnd = line.lastIndexOf(' ')
   const method = line.slice(0, methodEnd)
-  // It would show scripts what they may not read; for no resource at all is 501 (RFC 9110 9.1, 9.3.8).
-  if (method === 'TRACE') throw new HttpSyntaxError('the method TRACE', 'not-implemented')
-  if (!KNOWN_METHODS.has(method)) throw new HttpSyntaxError('an unknown method')
+  checkMethod(method)
   const version = parseVersion(line, targetEnd + 1)
   const found = readMessageFields(fields, 'request')
   const { host, connection, contentLength = 0 } = found
@@ -65,10 +63,17 @@ export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
         ? spliceable(found.upgrade)
         : undefined,
     // HTTP/1.0 knows no 100 (RFC 9110 10.1.1).
-    expectsContinue: found.expect !== undefined && parseExpect(found.expect) && version === '1.1',
-    acceptsTrailers: found.te !== undefined && /(^|[, \t])trailers($|[,; \t])/i.test(found.te),
+    expectsContinue: expectsContinue(found.expect) && version === '1.1',
+    acceptsTrailers: acceptsTrailers(found.te),
     keepAlive: version === '1.1' ? !connection.close : connection.keepAlive && !connection.close,
   }
+}
+
+/** Throws HttpSyntaxError for a method that is not served. */
+export function checkMethod(method: string): void {
+  // It would show scripts what they may not read; for no resource at all is 501 (RFC 9110 9.1, 9.3.8).
+  if (method === 'TRACE') throw new HttpSyntaxError('the method TRACE', 'not-implemented')
+  if (!KNOWN_METHODS.has(method)) throw new HttpSyntaxError('an unknown method')
 }
 
 function parseVersion(line: string, at: number): HttpVersion {
@@ -94,9 +99,16 @@ function parseTarget(target: string, method: string, host: string): string {
   return path.startsWith('/') ? path : `/${path}`
 }
 
-function parseExpect(value: string): true {
+/** What the `Expect` fields say (RFC 9110 10.1.1). Throws HttpSyntaxError for what cannot be met. */
+export function expectsContinue(value: string | undefined): boolean {
+  if (value === undefined) return false
   if (value.toLowerCase() === '100-continue') return true
   throw new HttpSyntaxError('an expectation other than 100-continue', 'unmet-expectation')
+}
+
+/** What the `TE` fields say of trailers (RFC 9110 10.1.4). */
+export function acceptsTrailers(value: string | undefined): boolean {
+  return value !== undefined && /(^|[, \t])trailers($|[,; \t])/i.test(value)
 }
 
 /** HTTP/2 is not spliced: its requests would pass unseen behind the first one. */

@@ -1,0 +1,88 @@
+/** What a client may do on one connection that is work for the gateway and nothing for anybody. */
+export interface FloodLimits {
+  /** Broken streams more than whole ones; of the excess so many are forgiven each second. */
+  readonly brokenStreams: number
+  readonly forgivenStreams: number
+  /** Bytes beside heads and bodies, and so many more each second. */
+  readonly idleBytes: number
+  readonly idleBytesPerSecond: number
+  /** What each stream may take for its head, on average. */
+  readonly bytesPerStream: number
+  /** How often the content may be outweighed by frames: acknowledged, and cut in small pieces. */
+  readonly bytesPerContentByte: number
+  /** What a PING counts, and a SETTINGS: both want an answer. */
+  readonly pingBytes: number
+  readonly settingsBytes: number
+}
+
+export const FLOOD_LIMITS: FloodLimits = {
+  brokenStreams: 100,
+  forgivenStreams: 5,
+  idleBytes: 1_048_576,
+  idleBytesPerSecond: 1_024,
+  bytesPerStream: 16_384,
+  bytesPerContentByte: 16,
+  pingBytes: 1_024,
+  settingsBytes: 4_096,
+}
+
+export type Flood = 'broken-streams' | 'idle-bytes'
+
+/**
+ * Counts what a client does on a connection that leads nowhere: streams that it breaks, or makes the
+ * gateway break (rapid reset, MadeYouReset), and bytes that are neither request nor content (PING,
+ * SETTINGS, PRIORITY, CONTINUATION, heads that only the table of HPACK makes large). HTTP/2's library
+ * bounds some of it, in each version another part, and does not always close what it has given up.
+ */
+export class FloodGuard {
+  readonly #limits: FloodLimits
+  readonly #since: number
+  #brokenStreams = 0
+  #brokenAt: number
+  #streams = 0
+  #contentBytes = 0
+  #costs = 0
+
+  /** `now` is monotonic, here and below. */
+  constructor(now: number, limits = FLOOD_LIMITS) {
+    this.#limits = limits
+    this.#since = now
+    this.#brokenAt = now
+  }
+
+  onStream(): void {
+    this.#streams += 1
+  }
+
+  /** A stream has ended; `isBroken`: by the client, or for what the client sent. */
+  onStreamEnd(isBroken: boolean, now: number): void {
+    const forgiven = ((now - this.#brokenAt) / 1_000) * this.#limits.forgivenStreams
+    this.#brokenAt = now
+    this.#brokenStreams = Math.max(0, this.#brokenStreams - forgiven + (isBroken ? 1 : -1))
+  }
+
+  /** Content of a request or a response. */
+  onContent(bytes: number): void {
+    this.#contentBytes += bytes
+  }
+
+  onPing(): void {
+    this.#costs += this.#limits.pingBytes
+  }
+
+  onSettings(): void {
+    this.#costs += this.#limits.settingsBytes
+  }
+
+  /** What it is that the connection has to be closed for; `receivedBytes` are all that came on it. */
+  look(receivedBytes: number, now: number): Flood | undefined {
+    const { idleBytes, idleBytesPerSecond, bytesPerStream, bytesPerContentByte } = this.#limits
+    if (this.#brokenStreams > this.#limits.brokenStreams) return 'broken-streams'
+    const allowed =
+      idleBytes +
+      ((now - this.#since) / 1_000) * idleBytesPerSecond +
+      this.#streams * bytesPerStream +
+      this.#contentBytes * bytesPerContentByte
+    return receivedBytes + this.#costs > allowed ? 'idle-bytes' : undefined
+  }
+}

@@ -1,0 +1,242 @@
+import {
+  constants,
+  type IncomingHttpHeaders,
+  performServerHandshake,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from 'node:http2'
+import type { TLSSocket } from 'node:tls'
+import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
+import { networkOf } from '../../../base/limit/network.ts'
+import { formatListenAddress } from '../../../base/listen-address.ts'
+import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
+import type { Endpoint } from '../../endpoints/endpoint.ts'
+import { ConnectionFacts, plainAddress } from '../connection/connection-facts.ts'
+import type { IngressConnection } from '../connection/ingress-connection.ts'
+import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../edge-error.ts'
+import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
+import type { RequestHead } from '../http1/request-head.ts'
+import type { IngressContext } from '../ingress-context.ts'
+import type { IngressListener } from '../ingress-listener.ts'
+import { FloodGuard } from './flood-guard.ts'
+import { readRequestHead } from './request-head.ts'
+import { headersOf } from './response-headers.ts'
+import { type StreamConnection, VisitorStream } from './visitor-stream.ts'
+
+const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR } = constants
+
+/** Requests at once on one connection. */
+const STREAMS = 100
+/** Of a body that no device takes: more is a long way without a pause, less a slow upload over far. */
+const WINDOW_BYTES = 262_144
+/** Names in lower case and in a table: a head that is too large by itself gets its 431. */
+const TABLE_ROOM = 2
+
+/** The last is name and value in turn, which the types of Node leave out. */
+type HeadEvent = [
+  stream: ServerHttp2Stream,
+  pseudo: IncomingHttpHeaders,
+  flags: number,
+  raw?: readonly string[],
+]
+
+export interface Http2ConnectionOptions {
+  /** Its handshake has just ended: Node wants it in this very turn. */
+  readonly socket: TLSSocket
+  readonly listener: IngressListener
+  readonly context: IngressContext
+}
+
+/** A visitor's connection that speaks HTTP/2 (RFC 9113): many exchanges at a time, a stream for each. */
+export class Http2Connection implements IngressConnection, StreamConnection {
+  readonly listener: IngressListener
+  readonly ip: string
+  readonly address: string
+  readonly network: string
+  readonly #socket: TLSSocket
+  readonly #session: ServerHttp2Session
+  readonly #context: IngressContext
+  readonly #floods: FloodGuard
+  readonly #streams = new Set<VisitorStream>()
+  /** Endpoints whose connect rules are done with; they go when the endpoint does. */
+  readonly #admittedBy = new WeakSet<Endpoint>()
+  readonly #openedAt: number
+  #facts: Connection | undefined
+  #isStopping = false
+  /** When to close while there is no stream, monotonic. */
+  #deadline: number
+  #idleSince: number
+  /** Host names that the certificate was asked for, and what it said. */
+  readonly #covered = new Map<string, boolean>()
+
+  constructor({ socket, listener, context }: Http2ConnectionOptions) {
+    const { headBytes, headFields, headMs } = context.limits
+    this.listener = listener
+    this.#socket = socket
+    this.#context = context
+    this.#openedAt = context.clock.now()
+    this.ip = plainAddress(socket.remoteAddress ?? '')
+    this.address = formatListenAddress({ host: this.ip, port: socket.remotePort ?? 0 })
+    this.network = networkOf(this.ip)
+    this.#floods = new FloodGuard(context.clock.monotonic())
+    this.#deadline = context.now + headMs
+    this.#idleSince = context.now
+    this.#session = performServerHandshake(socket, {
+      maxHeaderListPairs: TABLE_ROOM * headFields,
+      maxSendHeaderBlockLength: TABLE_ROOM * headBytes,
+      settings: {
+        enableConnectProtocol: true,
+        initialWindowSize: WINDOW_BYTES,
+        maxConcurrentStreams: STREAMS,
+        maxHeaderListSize: TABLE_ROOM * headBytes,
+      },
+    }) as ServerHttp2Session
+    this.#listen()
+  }
+
+  get isStopping(): boolean {
+    return this.#isStopping
+  }
+
+  get facts(): Connection {
+    this.#facts ??= new ConnectionFacts(this.#socket, this.#openedAt)
+    return this.#facts
+  }
+
+  isAdmitted(endpoint: Endpoint): boolean {
+    return this.#admittedBy.has(endpoint)
+  }
+
+  admit(endpoint: Endpoint): void {
+    this.#admittedBy.add(endpoint)
+  }
+
+  onContent(bytes: number): void {
+    this.#floods.onContent(bytes)
+  }
+
+  onStreamClose(stream: VisitorStream): void {
+    this.#streams.delete(stream)
+    this.#floods.onStreamEnd(stream.isBroken, this.#context.clock.monotonic())
+    this.checkFlood()
+    if (this.#streams.size > 0) return
+    this.#idleSince = this.#context.now
+    this.#deadline = this.#context.now + this.#context.limits.keepAliveMs
+  }
+
+  get stage(): ConnectionStage {
+    if (this.#streams.size === 0) return 'idle'
+    for (const stream of this.#streams) if (!stream.isAwaited) return 'busy'
+    return 'awaited'
+  }
+
+  get idleSince(): number {
+    return this.#idleSince
+  }
+
+  yieldPlace(): void {
+    this.destroy()
+  }
+
+  /** Says which streams are served still (RFC 9113 6.8); a WebSocket is not waited for. */
+  stop(): void {
+    if (this.#isStopping) return
+    this.#isStopping = true
+    for (const stream of this.#streams) if (stream.isSwitched) stream.abort()
+    this.#deadline = this.#context.now + this.#context.limits.lingerMs
+    if (!this.#session.destroyed) this.#session.close()
+  }
+
+  destroy(): void {
+    this.#session.destroy()
+    this.#socket.destroy()
+  }
+
+  sweep(now: number): void {
+    for (const stream of this.#streams) stream.sweep(now)
+    if (this.#streams.size > 0 || now <= this.#deadline) return
+    if (this.#isStopping) this.destroy()
+    else this.stop()
+  }
+
+  checkFlood(): void {
+    if (this.#socket.destroyed) return
+    const flood = this.#floods.look(this.#socket.bytesRead, this.#context.clock.monotonic())
+    if (!flood) return
+    this.#context.log.debug({ flood, clientIp: this.ip }, 'connection closed for a flood')
+    if (!this.#session.destroyed) this.#session.goaway(NGHTTP2_ENHANCE_YOUR_CALM)
+    this.destroy()
+  }
+
+  #listen(): void {
+    const session = this.#session
+    session.on('stream', (...args: HeadEvent) => this.#open(...args))
+    session.on('ping', () => {
+      this.#floods.onPing()
+      this.checkFlood()
+    })
+    session.on('remoteSettings', () => {
+      this.#floods.onSettings()
+      this.checkFlood()
+    })
+    // What went wrong with a client is the client's affair; `close` follows.
+    session.on('error', () => {})
+    session.on('close', () => this.#socket.destroy())
+    // Half-open connections are for HTTP/1.
+    this.#socket.on('end', () => this.destroy())
+  }
+
+  #open(...[stream, pseudo, flags, raw = []]: HeadEvent): void {
+    this.#floods.onStream()
+    let head: RequestHead
+    try {
+      const isWhole = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
+      head = readRequestHead(pseudo, raw, isWhole, this.#context.limits)
+    } catch (error) {
+      if (!(error instanceof HttpSyntaxError)) throw error
+      this.#reject(stream, FAULT_CODES[error.fault], `It has ${error.message}.`)
+      return
+    }
+    if (!this.#isFor(head, pseudo[':scheme'])) {
+      this.#reject(stream, 'ERR_GATEWAY_MISDIRECTED')
+      return
+    }
+    const visitor = new VisitorStream(stream, this, this.#context, head)
+    this.#streams.add(visitor)
+    visitor.start()
+  }
+
+  /**
+   * Whether the client may ask this connection for the host (RFC 9110 7.4, RFC 9113 9.1.1): the one
+   * that it has named in the handshake, or another of the same certificate.
+   */
+  #isFor({ hostname }: RequestHead, scheme: string | undefined): boolean {
+    if (scheme !== this.listener.scheme) return false
+    const named = this.facts.tls?.serverName
+    return !named || named.toLowerCase() === hostname || this.#covers(hostname)
+  }
+
+  #covers(hostname: string): boolean {
+    let isCovered = this.#covered.get(hostname)
+    if (isCovered === undefined) {
+      const own = this.facts.tls?.serverCertificate?.x509
+      isCovered = own?.checkHost(hostname) !== undefined
+      if (this.#covered.size < STREAMS) this.#covered.set(hostname, isCovered)
+    }
+    return isCovered
+  }
+
+  /** Answers what is no request; the streams beside it go on. */
+  #reject(stream: ServerHttp2Stream, code: EdgeErrorCode, detail?: string): void {
+    const { status, fields, body } = edgeErrorReply(code, '', detail)
+    const { clock } = this.#context
+    stream.on('error', () => {})
+    stream.on('close', () => {
+      this.#floods.onStreamEnd(true, clock.monotonic())
+      this.checkFlood()
+    })
+    stream.respond({ ...headersOf(fields), ':status': status })
+    stream.end(body)
+    stream.once('finish', () => stream.close(NGHTTP2_NO_ERROR))
+  }
+}

@@ -1,0 +1,117 @@
+import { randomBytes } from 'node:crypto'
+import type { IncomingHttpHeaders } from 'node:http2'
+import { CHUNKED } from '../http1/body-framing.ts'
+import { consistsOf, TARGET, TOKEN, VALUE } from '../http1/byte-class.ts'
+import { NO_OPTIONS } from '../http1/connection-options.ts'
+import { hostnameOf } from '../http1/host.ts'
+import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
+import { readMessageFields } from '../http1/message-fields.ts'
+import {
+  acceptsTrailers,
+  checkMethod,
+  expectsContinue,
+  type RequestHead,
+} from '../http1/request-head.ts'
+
+/** What a head may take, as with HTTP/1. */
+export interface HeadLimits {
+  readonly headBytes: number
+  readonly headFields: number
+}
+
+/** What each field adds to the size of a list (RFC 9113 6.5.2). */
+const FIELD_OVERHEAD = 32
+/** Of a handshake that the gateway makes for a visitor (RFC 6455 4.1). */
+const KEY_BYTES = 16
+
+/**
+ * Understands the head of a stream (RFC 9113 8.3) as the request that goes to the device in HTTP/1.1:
+ * the authority is its `host`, cookies are one field again, and a body of which nobody knows the
+ * length comes in chunks. `raw` alternates name and value. A WebSocket (RFC 8441) becomes the
+ * upgrade that it is in HTTP/1.1. Throws HttpSyntaxError.
+ */
+export function readRequestHead(
+  pseudo: IncomingHttpHeaders,
+  raw: readonly string[],
+  isWhole: boolean,
+  limits: HeadLimits,
+): RequestHead {
+  const isWebSocket = isExtendedConnect(pseudo)
+  const { fields, authority } = readFields(raw, limits)
+  const method = isWebSocket ? 'GET' : (pseudo[':method'] ?? '')
+  checkMethod(method)
+  const found = readMessageFields(fields, 'request')
+  const { host } = found
+  if (host === undefined) throw new HttpSyntaxError('no authority')
+  if (authority !== undefined && authority !== host) {
+    throw new HttpSyntaxError('a Host that is another than its authority')
+  }
+  const bodyLength = isWhole || isWebSocket ? 0 : (found.contentLength ?? CHUNKED)
+  if (bodyLength === CHUNKED) fields.push('transfer-encoding', 'chunked')
+  if (isWebSocket) fields.push('sec-websocket-key', randomBytes(KEY_BYTES).toString('base64'))
+  return {
+    method,
+    target: checkTarget(pseudo[':path'] ?? '', method),
+    version: '2.0',
+    fields,
+    host,
+    hostname: hostnameOf(host),
+    framing: bodyLength,
+    connection: NO_OPTIONS,
+    upgrade: isWebSocket ? 'websocket' : undefined,
+    expectsContinue: expectsContinue(found.expect),
+    acceptsTrailers: acceptsTrailers(found.te),
+    keepAlive: true,
+  }
+}
+
+function isExtendedConnect(pseudo: IncomingHttpHeaders): boolean {
+  if (pseudo[':method'] !== 'CONNECT') return false
+  if (pseudo[':protocol'] === 'websocket') return true
+  throw new HttpSyntaxError(
+    'the method CONNECT for something else than WebSocket',
+    'not-implemented',
+  )
+}
+
+function readFields(
+  raw: readonly string[],
+  { headBytes, headFields }: HeadLimits,
+): { fields: string[]; authority: string | undefined } {
+  const fields: string[] = []
+  let authority: string | undefined
+  let cookie: string | undefined
+  let bytes = 0
+  for (let at = 0; at < raw.length; at += 2) {
+    const name = raw[at] as string
+    const value = raw[at + 1] as string
+    bytes += name.length + value.length + FIELD_OVERHEAD
+    if (name === ':authority') authority = value
+    else if (name === 'cookie') cookie = cookie === undefined ? value : `${cookie}; ${value}`
+    else if (!name.startsWith(':')) fields.push(name, value)
+    checkField(name, value)
+  }
+  if (bytes > headBytes) throw new HttpSyntaxError(`more than ${headBytes} bytes`, 'too-large')
+  if (raw.length / 2 > headFields) {
+    throw new HttpSyntaxError(`more than ${headFields} fields`, 'too-large')
+  }
+  if (cookie !== undefined) fields.push('cookie', cookie)
+  const hasHost = fields.some((name, at) => at % 2 === 0 && name === 'host')
+  if (authority !== undefined && !hasHost) fields.unshift('host', authority)
+  return { fields, authority }
+}
+
+/** What HTTP/1 cannot carry would be another message there (RFC 9113 8.2.1 and 10.3). */
+function checkField(name: string, value: string): void {
+  const from = name.startsWith(':') ? 1 : 0
+  if (!consistsOf(name, from, name.length, TOKEN)) throw new HttpSyntaxError('a name that is none')
+  if (value !== '' && !consistsOf(value, 0, value.length, VALUE)) {
+    throw new HttpSyntaxError('a character that is not allowed in a field value')
+  }
+}
+
+function checkTarget(path: string, method: string): string {
+  const isPath = path.startsWith('/') || (path === '*' && method === 'OPTIONS')
+  if (isPath && consistsOf(path, 0, path.length, TARGET)) return path
+  throw new HttpSyntaxError('a target that is no path')
+}

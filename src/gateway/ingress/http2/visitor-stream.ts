@@ -1,0 +1,310 @@
+import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2'
+import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
+import type { Endpoint } from '../../endpoints/endpoint.ts'
+import { type BufferAccount, BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
+import { encodeChunk, LAST_CHUNK } from '../body-pipe.ts'
+import type { Client } from '../client.ts'
+import { Exchange } from '../exchange.ts'
+import type { ExchangeTraffic } from '../exchange-traffic.ts'
+import { CHUNKED } from '../http1/body-framing.ts'
+import { HEAD_LIMITS, HeadScanner } from '../http1/head-scanner.ts'
+import { formatHead } from '../http1/message-text.ts'
+import type { RequestHead } from '../http1/request-head.ts'
+import { mayTrail } from '../http1/trailer-field.ts'
+import type { IncomingRequest } from '../incoming-request.ts'
+import type { IngressContext } from '../ingress-context.ts'
+import type { IngressListener } from '../ingress-listener.ts'
+import { ProgressWatch } from '../progress-watch.ts'
+import type { ResponseOwner, ResponseWriter } from '../response-writer.ts'
+import { Http2ResponseWriter, type WriterStream } from './http2-response-writer.ts'
+
+const { NGHTTP2_NO_ERROR } = constants
+
+/** The last is name and value in turn, which the types of Node leave out. */
+type TrailersEvent = [headers: IncomingHttpHeaders, flags: number, raw?: readonly string[]]
+
+/** The connection, as its streams know it. */
+export interface StreamConnection {
+  readonly listener: IngressListener
+  readonly ip: string
+  readonly address: string
+  readonly network: string
+  readonly isStopping: boolean
+  readonly facts: Connection
+  isAdmitted(endpoint: Endpoint): boolean
+  admit(endpoint: Endpoint): void
+  onContent(bytes: number): void
+  onStreamClose(stream: VisitorStream): void
+}
+
+/**
+ * One stream of a visitor's connection: one request and its response.
+ *
+ * INVARIANTS
+ * - Its exchange hears of the client until `exchangeDone` or `abort`; what comes then is dropped.
+ * - `onStreamClose` of the connection follows once, when nothing of it is left with Node.
+ * - What it resets itself is no fault of the client.
+ */
+export class VisitorStream implements Client, BufferHolder, WriterStream {
+  readonly stream: ServerHttp2Stream
+  readonly responseScanner = new HeadScanner(HEAD_LIMITS, 'response')
+  readonly #connection: StreamConnection
+  readonly #context: IngressContext
+  readonly #claim: BufferClaim
+  readonly #hasChunks: boolean
+  #exchange: Exchange | undefined
+  #trailers: readonly string[] = []
+  /** The client sent no end of its request so far. */
+  #isOpen: boolean
+  #isAborted = false
+  #writtenBytes = 0
+  #receivedBytes = 0
+  /** Of what is left when the exchange is over. */
+  #watch: ProgressWatch | undefined
+
+  constructor(
+    stream: ServerHttp2Stream,
+    connection: StreamConnection,
+    context: IngressContext,
+    head: RequestHead,
+  ) {
+    this.stream = stream
+    this.#connection = connection
+    this.#context = context
+    this.#claim = new BufferClaim(this, context.buffers)
+    this.#hasChunks = head.framing === CHUNKED
+    this.#isOpen = head.framing !== 0 || head.upgrade !== undefined
+    this.#exchange = new Exchange(context, this, head)
+  }
+
+  /** Begins the exchange. */
+  start(): void {
+    const { stream } = this
+    if (this.#isOpen) {
+      stream.on('trailers', (...[, , raw = []]: TrailersEvent) => {
+        this.#trailers = raw
+      })
+      stream.on('data', (chunk: Buffer) => this.guard(() => this.#onData(chunk)))
+      stream.on('end', () => this.guard(() => this.#onEnd()))
+    } else {
+      stream.resume()
+    }
+    stream.on('drain', () => this.guard(() => this.#onDrain()))
+    // What went wrong with a stream shows in its code; `close` follows.
+    stream.on('error', () => {})
+    stream.on('close', () => this.guard(() => this.#onClose()))
+    this.guard(() => this.#exchange?.start())
+  }
+
+  get listener(): IngressListener {
+    return this.#connection.listener
+  }
+
+  get ip(): string {
+    return this.#connection.ip
+  }
+
+  get address(): string {
+    return this.#connection.address
+  }
+
+  get network(): string {
+    return this.#connection.network
+  }
+
+  get isStopping(): boolean {
+    return this.#connection.isStopping
+  }
+
+  get facts(): Connection {
+    return this.#connection.facts
+  }
+
+  isAdmitted(endpoint: Endpoint): boolean {
+    return this.#connection.isAdmitted(endpoint)
+  }
+
+  admit(endpoint: Endpoint): void {
+    this.#connection.admit(endpoint)
+  }
+
+  /** True while it is the client's turn. */
+  get isAwaited(): boolean {
+    return this.#exchange ? this.#exchange.isAwaited : true
+  }
+
+  /** True when it speaks WebSocket by now. */
+  get isSwitched(): boolean {
+    return this.#exchange?.isSwitched === true
+  }
+
+  /** True when the client, or what it sent, has ended it before its time. */
+  get isBroken(): boolean {
+    return !this.#isAborted && this.stream.rstCode !== NGHTTP2_NO_ERROR
+  }
+
+  get isGone(): boolean {
+    return this.stream.closed || this.stream.destroyed
+  }
+
+  pause(): void {
+    this.stream.pause()
+  }
+
+  resume(): void {
+    this.stream.resume()
+  }
+
+  get unreadBytes(): number {
+    return this.stream.writableLength
+  }
+
+  get takenBytes(): number {
+    return this.#writtenBytes - this.unreadBytes
+  }
+
+  /** See `BufferHolder`: what waits for the client, and for the device. */
+  get heldBytes(): number {
+    const exchangeBytes = this.#exchange ? this.#exchange.heldBytes : 0
+    return (
+      this.unreadBytes + this.stream.readableLength + this.responseScanner.heldBytes + exchangeBytes
+    )
+  }
+
+  /** See `BufferHolder`. */
+  get movedBytes(): number {
+    return this.takenBytes + this.#receivedBytes
+  }
+
+  /** See `BufferHolder`. */
+  onOverBudget(): void {
+    this.#exchange?.countCut()
+    this.abort()
+  }
+
+  charge(account: BufferAccount): void {
+    this.#claim.moveTo(account, this.#context.now)
+  }
+
+  countHeld(): void {
+    this.#claim.update(this.#context.now)
+  }
+
+  writerFor(
+    request: IncomingRequest,
+    traffic: ExchangeTraffic,
+    owner: ResponseOwner,
+  ): ResponseWriter {
+    return new Http2ResponseWriter(this, request, traffic, owner)
+  }
+
+  sayContinue(): void {
+    if (!this.isGone) this.stream.additionalHeaders({ ':status': 100 })
+  }
+
+  write(chunk: Buffer): boolean {
+    if (this.isGone) return true
+    this.#writtenBytes += chunk.length
+    this.#connection.onContent(chunk.length)
+    const hasRoom = this.stream.write(chunk)
+    this.countHeld()
+    return hasRoom
+  }
+
+  end(): void {
+    this.stream.end()
+  }
+
+  abort(): void {
+    if (this.isGone) return
+    this.#isAborted = true
+    // Not `close()`: that would end the stream first, as if the response were whole.
+    this.stream.destroy(new Error('broken off'))
+  }
+
+  switched(): void {
+    this.resume()
+  }
+
+  exchangeDone(): void {
+    this.#exchange = undefined
+    if (this.isGone) return
+    if (this.stream.writableFinished) this.#refuseRest()
+    else this.stream.once('finish', () => this.#refuseRest())
+  }
+
+  /** The client need not send what nobody reads (RFC 9113 8.1). */
+  #refuseRest(): void {
+    if (this.#isOpen && !this.isGone) this.stream.close(NGHTTP2_NO_ERROR)
+  }
+
+  guard(step: () => void): void {
+    try {
+      step()
+    } catch (err) {
+      this.#context.log.error({ err }, 'stream of a client failed')
+      this.abort()
+    }
+  }
+
+  /** Looks at the deadlines; `now` is monotonic. */
+  sweep(now: number): void {
+    this.guard(() => {
+      this.countHeld()
+      // Node may have lost it: on Node 20 nothing closes the streams of some broken connections.
+      if (this.isGone) this.stream.destroy()
+      else if (this.#exchange) this.#exchange.sweep(now)
+      else this.#sweepRest(now)
+    })
+  }
+
+  /** A client that takes nothing of the rest must not take what it has for all there is. */
+  #sweepRest(now: number): void {
+    this.#watch ??= new ProgressWatch(this.#context.limits)
+    const progress = { movedBytes: -this.unreadBytes, awaitedBodyBytes: undefined }
+    if (this.#watch.look(progress, now)) this.abort()
+  }
+
+  #onData(chunk: Buffer): void {
+    this.#receivedBytes += chunk.length
+    this.#connection.onContent(chunk.length)
+    if (!this.#exchange) return
+    const bytes = this.#hasChunks ? encodeChunk(chunk) : chunk
+    if (this.#exchange.take(bytes, 0) === 0) {
+      // Frames of a WebSocket that the device has not agreed to.
+      this.pause()
+      this.stream.unshift(chunk)
+      this.#receivedBytes -= chunk.length
+    }
+    this.countHeld()
+  }
+
+  #onEnd(): void {
+    this.#isOpen = false
+    if (this.isSwitched) this.#exchange?.onClientEnd()
+    else if (this.#hasChunks) this.#exchange?.take(this.#lastChunk(), 0)
+  }
+
+  /** The end of the body for the device; what may not come behind it is left out. */
+  #lastChunk(): Buffer {
+    const fields: string[] = []
+    for (let at = 0; at < this.#trailers.length; at += 2) {
+      const name = this.#trailers[at] as string
+      if (mayTrail(name)) fields.push(name, this.#trailers[at + 1] as string)
+    }
+    return fields.length === 0 ? LAST_CHUNK : Buffer.from(formatHead('0', fields), 'latin1')
+  }
+
+  #onDrain(): void {
+    this.countHeld()
+    this.#exchange?.onClientRoom()
+  }
+
+  #onClose(): void {
+    this.#claim.close()
+    const exchange = this.#exchange
+    this.#exchange = undefined
+    exchange?.onClientClose()
+    this.#connection.onStreamClose(this)
+  }
+}

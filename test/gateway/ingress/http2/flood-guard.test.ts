@@ -1,0 +1,54 @@
+import { describe, expect, it } from 'vitest'
+import { FLOOD_LIMITS, FloodGuard } from '../../../../src/gateway/ingress/http2/flood-guard.ts'
+
+const { brokenStreams, forgivenStreams, idleBytes, idleBytesPerSecond } = FLOOD_LIMITS
+const { bytesPerStream, bytesPerContentByte, pingBytes, settingsBytes } = FLOOD_LIMITS
+
+describe('a guard against floods', () => {
+  const times = (count: number, step: () => void) => {
+    for (let n = 0; n < count; n += 1) step()
+  }
+
+  it('ends a connection with too many broken streams', () => {
+    const guard = new FloodGuard(0)
+    times(brokenStreams, () => guard.onStreamEnd(true, 0))
+    expect(guard.look(0, 0)).toBeUndefined()
+    guard.onStreamEnd(true, 0)
+    expect(guard.look(0, 0)).toBe('broken-streams')
+  })
+
+  it('sets whole streams against broken ones, but saves none for later', () => {
+    const guard = new FloodGuard(0)
+    times(1_000, () => guard.onStreamEnd(false, 0))
+    times(1_000, () => {
+      guard.onStreamEnd(true, 0)
+      guard.onStreamEnd(false, 0)
+    })
+    expect(guard.look(0, 0)).toBeUndefined()
+    times(brokenStreams + 1, () => guard.onStreamEnd(true, 0))
+    expect(guard.look(0, 0)).toBe('broken-streams')
+  })
+
+  it('forgives some with time', () => {
+    const guard = new FloodGuard(0)
+    times(brokenStreams, () => guard.onStreamEnd(true, 0))
+    times(2 * forgivenStreams, () => guard.onStreamEnd(true, 2_000))
+    expect(guard.look(0, 2_000)).toBeUndefined()
+    guard.onStreamEnd(true, 2_000)
+    expect(guard.look(0, 2_000)).toBe('broken-streams')
+  })
+
+  it.each<[string, (guard: FloodGuard) => void, number, number]>([
+    ['at first', () => {}, 0, 0],
+    ['with the time', () => {}, 5_000, 5 * idleBytesPerSecond],
+    ['with a stream', (guard) => guard.onStream(), 0, bytesPerStream],
+    ['with content', (guard) => guard.onContent(100), 0, 100 * bytesPerContentByte],
+    ['less for a PING', (guard) => guard.onPing(), 0, -pingBytes],
+    ['less for a SETTINGS', (guard) => guard.onSettings(), 0, -settingsBytes],
+  ])('allows so many bytes %s', (_when, act, now, more) => {
+    const guard = new FloodGuard(0)
+    act(guard)
+    expect(guard.look(idleBytes + more, now)).toBeUndefined()
+    expect(guard.look(idleBytes + more + 1, now)).toBe('idle-bytes')
+  })
+})
