@@ -163,9 +163,13 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     if (this.#socket.destroyed) return
     const flood = this.#floods.look(this.#socket.bytesRead, this.#context.clock.monotonic())
     if (!flood) return
+    if (this.#session.destroyed) {
+      this.#socket.destroy()
+      return
+    }
     this.#context.log.debug({ flood, clientIp: this.ip }, 'connection closed for a flood')
-    if (!this.#session.destroyed) this.#session.goaway(NGHTTP2_ENHANCE_YOUR_CALM)
-    this.destroy()
+    // It goes when the GOAWAY has left; with the next look at the latest.
+    this.#session.destroy(new Error(flood), NGHTTP2_ENHANCE_YOUR_CALM)
   }
 
   #listen(): void {
@@ -188,6 +192,11 @@ export class Http2Connection implements IngressConnection, StreamConnection {
 
   #open(...[stream, pseudo, flags, raw = []]: HeadEvent): void {
     this.#floods.onStream()
+    if (stream.closed || stream.destroyed) {
+      // Opened and reset in one read: nobody is asked for it.
+      this.#onBroken()
+      return
+    }
     let head: RequestHead
     try {
       const isWhole = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
@@ -204,6 +213,11 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     const visitor = new VisitorStream(stream, this, this.#context, head)
     this.#streams.add(visitor)
     visitor.start()
+  }
+
+  #onBroken(): void {
+    this.#floods.onStreamEnd(true, this.#context.clock.monotonic())
+    this.checkFlood()
   }
 
   /**
@@ -229,12 +243,8 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   /** Answers what is no request; the streams beside it go on. */
   #reject(stream: ServerHttp2Stream, code: EdgeErrorCode, detail?: string): void {
     const { status, fields, body } = edgeErrorReply(code, '', detail)
-    const { clock } = this.#context
     stream.on('error', () => {})
-    stream.on('close', () => {
-      this.#floods.onStreamEnd(true, clock.monotonic())
-      this.checkFlood()
-    })
+    stream.on('close', () => this.#onBroken())
     stream.respond({ ...headersOf(fields), ':status': status })
     stream.end(body)
     stream.once('finish', () => stream.close(NGHTTP2_NO_ERROR))
