@@ -20,16 +20,12 @@ import type { ResponseOwner, ResponseWriter } from '../response-writer.ts'
 import { ClientOutput } from './client-output.ts'
 import type { ClientSocket } from './client-socket.ts'
 import { ConnectionFacts, plainAddress } from './connection-facts.ts'
+import { countedHeadBytes } from './head-bytes.ts'
 import { Http1ResponseWriter } from './http1-response-writer.ts'
 import type { IngressConnection } from './ingress-connection.ts'
 import { LingeringClose } from './lingering-close.ts'
 
 const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
-/** Heads up to this length are a part of what each connection costs, and not counted. */
-const USUAL_HEAD_BYTES = 4_096
-/** They are kept as they came, and as they go on. */
-const COPIES_OF_HEAD = 2
-
 export interface ClientConnectionOptions {
   readonly socket: ClientSocket
   readonly listener: IngressListener
@@ -303,8 +299,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
       this.#reject(FAULT_CODES[error.fault], `It has ${error.message}.`)
       return chunk.length
     }
-    const headBytes = before + end - at
-    this.#headBytes = headBytes > USUAL_HEAD_BYTES ? COPIES_OF_HEAD * headBytes : 0
+    this.#headBytes = countedHeadBytes(before + end - at)
     this.#exchange = new Exchange(this.#context, this, head)
     this.#exchange.start()
     return end

@@ -29,8 +29,9 @@ const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR } =
 const STREAMS = 100
 /** Of a body that no device takes: more is a long way without a pause, less a slow upload over far. */
 const WINDOW_BYTES = 262_144
-/** Names in lower case and in a table: a head that is too large by itself gets its 431. */
-const TABLE_ROOM = 2
+/** A head that is too large gets its 431 up to here, and a reset beyond. */
+const REFUSED_HEAD_BYTES = 16_384
+const REFUSED_HEAD_FIELDS = 64
 
 /** The last is name and value in turn, which the types of Node leave out. */
 type HeadEvent = [
@@ -82,13 +83,14 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     this.#deadline = context.now + headMs
     this.#idleSince = context.now
     this.#session = performServerHandshake(socket, {
-      maxHeaderListPairs: TABLE_ROOM * headFields,
-      maxSendHeaderBlockLength: TABLE_ROOM * headBytes,
+      maxHeaderListPairs: headFields + REFUSED_HEAD_FIELDS,
+      // A device's head is limited as a client's is.
+      maxSendHeaderBlockLength: 2 * headBytes,
       settings: {
         enableConnectProtocol: true,
         initialWindowSize: WINDOW_BYTES,
         maxConcurrentStreams: STREAMS,
-        maxHeaderListSize: TABLE_ROOM * headBytes,
+        maxHeaderListSize: headBytes + REFUSED_HEAD_BYTES,
       },
     }) as ServerHttp2Session
     this.#listen()
@@ -174,7 +176,14 @@ export class Http2Connection implements IngressConnection, StreamConnection {
 
   #listen(): void {
     const session = this.#session
-    session.on('stream', (...args: HeadEvent) => this.#open(...args))
+    session.on('stream', (...args: HeadEvent) => {
+      try {
+        this.#open(...args)
+      } catch (err) {
+        this.#context.log.error({ err }, 'client connection failed')
+        this.destroy()
+      }
+    })
     session.on('ping', () => {
       this.#floods.onPing()
       this.checkFlood()

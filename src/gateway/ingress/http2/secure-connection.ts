@@ -41,7 +41,12 @@ export class SecureConnection implements IngressConnection {
     secured.on('error', () => {})
     secured.on('close', () => onClose(this))
     secured.on('secure', () => {
-      this.#connection = this.#agree(secured, listener, context)
+      try {
+        this.#connection = this.#agree(secured, listener, context)
+      } catch (err) {
+        context.log.error({ err }, 'client connection failed')
+        secured.destroy()
+      }
     })
   }
 

@@ -4,6 +4,7 @@ import type { Endpoint } from '../../endpoints/endpoint.ts'
 import { type BufferAccount, BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
 import { encodeChunk, LAST_CHUNK } from '../body-pipe.ts'
 import type { Client } from '../client.ts'
+import { countedHeadBytes } from '../connection/head-bytes.ts'
 import { Exchange } from '../exchange.ts'
 import type { ExchangeTraffic } from '../exchange-traffic.ts'
 import { CHUNKED } from '../http1/body-framing.ts'
@@ -52,6 +53,8 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
   readonly #context: IngressContext
   readonly #claim: BufferClaim
   readonly #hasChunks: boolean
+  /** What the exchange keeps of its head, when that is long. */
+  readonly #headBytes: number
   #exchange: Exchange | undefined
   #trailers: readonly string[] = []
   /** The client sent no end of its request so far. */
@@ -72,6 +75,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
     this.#connection = connection
     this.#context = context
     this.#claim = new BufferClaim(this, context.buffers)
+    this.#headBytes = countedHeadBytes(head.fields.reduce((sum, { length }) => sum + length, 0))
     this.#hasChunks = head.framing === CHUNKED
     this.#isOpen = head.framing !== 0 || head.upgrade !== undefined
     this.#exchange = new Exchange(context, this, head)
@@ -93,7 +97,10 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
     // What went wrong with a stream shows in its code; `close` follows.
     stream.on('error', () => {})
     stream.on('close', () => this.guard(() => this.#onClose()))
-    this.guard(() => this.#exchange?.start())
+    this.guard(() => {
+      this.#exchange?.start()
+      this.countHeld()
+    })
   }
 
   get listener(): IngressListener {
@@ -165,7 +172,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
 
   /** See `BufferHolder`: what waits for the client, and for the device. */
   get heldBytes(): number {
-    const exchangeBytes = this.#exchange ? this.#exchange.heldBytes : 0
+    const exchangeBytes = this.#exchange ? this.#headBytes + this.#exchange.heldBytes : 0
     return (
       this.unreadBytes + this.stream.readableLength + this.responseScanner.heldBytes + exchangeBytes
     )

@@ -265,6 +265,27 @@ describe('a visitor who speaks HTTP/2', () => {
     expect((await answerOf(stream)).body).toHaveLength(20_000_000)
   })
 
+  it('is counted for a long head while it waits', async () => {
+    const { site, session } = await siteOf([OK], { serve: () => {} })
+    const { buffers } = site.endpoint.streams
+    const stream = openStream(session, { 'x-long': 'x'.repeat(50_000) })
+    await eventually(() => expect(buffers.bytes).toBeGreaterThan(100_000))
+    stream.close(8)
+    await eventually(() => expect(buffers.bytes).toBe(0))
+  })
+
+  it.each([
+    ['bytes', { 'x-a': 'x'.repeat(33_000), 'x-b': 'x'.repeat(33_000) }],
+    ['fields', Object.fromEntries(Array.from({ length: 260 }, (_, n) => [`x-${n}`, '1']))],
+  ])('may not send a head of too many %s', async (_what, headers) => {
+    const { service, site } = await siteOf([OK])
+    const session = await connectHttp2(site, { maxSendHeaderBlockLength: 100_000 })
+    const { status, headers: got } = await answerOf(openStream(session, headers))
+    expect([status, got['ngrok-error-code']]).toEqual([431, 'ERR_GATEWAY_HEAD_TOO_LARGE'])
+    expect((await answerOf(openStream(session))).status).toBe(200)
+    expect(service.requests).toHaveLength(1)
+  })
+
   it('shows policies its version and its protocol', async () => {
     const seen: unknown[] = []
     const { session } = await siteOf([OK], {
@@ -392,6 +413,20 @@ describe('a WebSocket over HTTP/2', () => {
     await eventually(() => expect(session.remoteSettings.enableConnectProtocol).toBe(true))
     const plain = session.request({ ':method': 'CONNECT', ':authority': 'a.test:443' })
     expect((await answerOf(plain)).status).toBe(501)
+  })
+})
+
+describe('a mistake of the gateway', () => {
+  const broken = () => {
+    throw new Error('a bug')
+  }
+
+  it('costs an HTTP/2 stream, not its connection', async () => {
+    const { site, session } = await siteOf([OK])
+    site.bind('localhost', 'https', { hasRequestRules: true, onHttpRequest: broken })
+    expect((await answerOf(openStream(session, { ':authority': 'localhost' }))).code).toBe(2)
+    expect((await answerOf(openStream(session))).status).toBe(200)
+    expect(site.captured.text()).toContain('stream of a client failed')
   })
 })
 
