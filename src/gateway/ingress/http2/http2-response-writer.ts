@@ -8,6 +8,7 @@ import { hasNoBody } from '../http1/response-head.ts'
 import type { IncomingRequest } from '../incoming-request.ts'
 import type { LocalReply } from '../local-reply.ts'
 import type { OutgoingResponse, ResponseOwner, ResponseWriter } from '../response-writer.ts'
+import { grpcFields, isGrpc } from './grpc-status.ts'
 import { headersOf } from './response-headers.ts'
 
 /** Statuses beyond are as good as a 500 (RFC 9110 15). */
@@ -126,7 +127,12 @@ export class Http2ResponseWriter implements ResponseWriter {
     else this.#end()
   }
 
-  reply({ status, fields, body }: LocalReply, _keepAlive: boolean, now: number): void {
+  reply(reply: LocalReply, _keepAlive: boolean, now: number): void {
+    const { status, fields, body } = reply
+    if (status >= 400 && isGrpc(this.#request.head)) {
+      this.#refuseCall(reply)
+      return
+    }
     const content = Buffer.from(body)
     const hasContent = status !== 204 && status !== 205 && status !== 304
     const length = hasContent ? ['content-length', String(content.length)] : []
@@ -145,6 +151,15 @@ export class Http2ResponseWriter implements ResponseWriter {
 
   abandon(): void {
     this.#pipe?.destroy()
+  }
+
+  /** What a call of gRPC gets instead of an answer with an error. */
+  #refuseCall(reply: LocalReply): void {
+    this.#status = reply.status
+    this.#hasBegun = true
+    this.#isHeadAlone = true
+    this.#setHead(200, grpcFields(reply))
+    this.#endStream()
   }
 
   /** A WebSocket (RFC 8441 5): the handshake was the gateway's own, so its proof is nobody's here. */
