@@ -66,8 +66,6 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   #closing: LingeringClose | undefined
   /** When to close, monotonic; an exchange and an upgrade have deadlines of their own. */
   #deadline: number
-  /** For the first byte of the first head. */
-  readonly #headUntil: number
   #idleSince: number
 
   constructor({ socket, listener, context, onClose }: ClientConnectionOptions) {
@@ -83,8 +81,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     this.#claim = new BufferClaim(this, context.buffers)
     const { headBytes, headFields, headMs } = context.limits
     this.#scanner = new HeadScanner({ maxBytes: headBytes, maxFields: headFields })
-    this.#headUntil = context.now + headMs
-    this.#deadline = this.#headUntil
+    this.#deadline = context.now + headMs
     this.#idleSince = context.now
   }
 
@@ -151,17 +148,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
       this.countHeld()
       if (this.#closing) this.#linger(this.#closing, now)
       else if (this.#exchange) this.#exchange.sweep(now)
-      else if (now > this.#deadline && !this.#mayStillCome(now)) this.#onDeadline()
+      else if (now > this.#deadline) this.#onDeadline()
     })
-  }
-
-  /** A stop has met a TLS handshake: the request comes right behind it, from a slow client late. */
-  #mayStillCome(now: number): boolean {
-    const isShakingHands =
-      this.#socket instanceof TLSSocket && this.#socket.getPeerFinished() === undefined
-    if (!isShakingHands || now > this.#headUntil) return false
-    this.#deadline = now + this.#context.limits.sweepMs
-    return true
   }
 
   /** Bytes of HTTP/1 are a request, or the end of the connection. */

@@ -25,6 +25,7 @@ export class SecureConnection implements IngressConnection {
   readonly #deadline: number
   readonly #openedAt: number
   #connection: IngressConnection | undefined
+  #isStopping = false
 
   constructor({ socket, certificate, listener, context, onClose }: SecureConnectionOptions) {
     this.#openedAt = context.now
@@ -43,6 +44,7 @@ export class SecureConnection implements IngressConnection {
     secured.on('secure', () => {
       try {
         this.#connection = this.#agree(secured, listener, context)
+        if (this.#isStopping) this.#connection.stop()
       } catch (err) {
         context.log.error({ err }, 'client connection failed')
         secured.destroy()
@@ -63,9 +65,10 @@ export class SecureConnection implements IngressConnection {
     else this.#socket.destroy()
   }
 
+  /** A handshake that is under way goes on: the request comes right behind it. */
   stop(): void {
-    if (this.#connection) this.#connection.stop()
-    else this.#socket.destroy()
+    this.#isStopping = true
+    this.#connection?.stop()
   }
 
   destroy(): void {
