@@ -26,6 +26,9 @@ import type { IngressConnection } from './ingress-connection.ts'
 import { LingeringClose } from './lingering-close.ts'
 
 const CONTINUE_HEAD = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n')
+
+/** The deadline is set by the next sweep, for the one after that. */
+const AT_NEXT_SWEEP = Number.POSITIVE_INFINITY
 export interface ClientConnectionOptions {
   readonly socket: ClientSocket
   readonly listener: IngressListener
@@ -115,9 +118,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   stop(): void {
     this.#isStopping = true
     if (this.#exchange?.isSwitched) this.abort()
-    else if (!this.#exchange && !this.#closing) {
-      this.#deadline = this.#context.now + this.#context.limits.sweepMs
-    }
+    else if (!this.#exchange && !this.#closing) this.#deadline = AT_NEXT_SWEEP
   }
 
   /** Closes without waiting for anybody; a client that misses something sees that. */
@@ -148,6 +149,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
       this.countHeld()
       if (this.#closing) this.#linger(this.#closing, now)
       else if (this.#exchange) this.#exchange.sweep(now)
+      // Not by the clock: a busy process may find the time over before it has looked at its sockets.
+      else if (this.#deadline === AT_NEXT_SWEEP) this.#deadline = now
       else if (now > this.#deadline) this.#onDeadline()
     })
   }
