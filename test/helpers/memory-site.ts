@@ -1,6 +1,10 @@
+import type { LogLevel } from '../../src/base/logger.ts'
 import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints/endpoint.ts'
-import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
+import {
+  EndpointRegistry,
+  type EndpointRegistryOptions,
+} from '../../src/gateway/endpoints/endpoint-registry.ts'
 import { AskSeal } from '../../src/gateway/ingress/ask-seal.ts'
 import { ClientConnection } from '../../src/gateway/ingress/connection/connection.ts'
 import { INGRESS_LIMITS, type IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
@@ -25,6 +29,8 @@ export interface MemorySiteOptions {
   readonly limits?: Partial<IngressLimits>
   readonly openStreams?: number
   readonly bufferBytes?: number
+  readonly logLevel?: LogLevel
+  readonly registry?: EndpointRegistryOptions
 }
 
 const ENDPOINT = 'a.test'
@@ -36,7 +42,7 @@ export type MemorySite = Awaited<ReturnType<typeof startMemorySite>>
 /** Connections of an ingress, a session and a device without any socket of the system. */
 export async function startMemorySite(options: MemorySiteOptions) {
   const clock = new ManualClock()
-  const captured = captureLog('warn')
+  const captured = captureLog(options.logLevel ?? 'warn')
   const pair = await pipePair()
   const { openStreams } = options
   const session = new Session(pair.server, {
@@ -52,9 +58,15 @@ export async function startMemorySite(options: MemorySiteOptions) {
   const slots = new StreamSlots({ session, clock, buffers })
   const endpoint = createEndpoint(ENDPOINT, slots, options.policy ?? {})
   const plain = createEndpoint(PLAIN_ENDPOINT, slots, {})
-  const registry = new EndpointRegistry()
+  const registry = new EndpointRegistry({ clock, ...options.registry })
   registry.add(endpoint)
   registry.add(plain)
+  /** Brings one more endpoint online, on the same session. */
+  const bind = (host: string, policy: Partial<CompiledPolicy> = {}) => {
+    const more = createEndpoint(host, slots, policy)
+    registry.add(more)
+    return more
+  }
   const context = {
     registry,
     clock,
@@ -100,6 +112,8 @@ export async function startMemorySite(options: MemorySiteOptions) {
     buffers,
     endpoint,
     plain,
+    registry,
+    bind,
     connections,
     visit,
     advance,

@@ -5,6 +5,8 @@ export class ExchangeTraffic {
   #current: EndpointTraffic | undefined
   /** Those that handed it on. */
   #passed: EndpointTraffic[] | undefined
+  /** Bytes that came while it waited for an endpoint. */
+  #unclaimed = 0
 
   enter(traffic: EndpointTraffic): void {
     if (this.#current) {
@@ -14,6 +16,8 @@ export class ExchangeTraffic {
     this.#current = traffic
     traffic.requests += 1
     traffic.active += 1
+    traffic.bytesIn += this.#unclaimed
+    this.#unclaimed = 0
   }
 
   /** What served it has lost it: it counts there no more, but where it goes on. */
@@ -28,6 +32,7 @@ export class ExchangeTraffic {
 
   receive(bytes: number): void {
     if (this.#current) this.#current.bytesIn += bytes
+    else this.#unclaimed += bytes
     if (this.#passed) for (const traffic of this.#passed) traffic.bytesIn += bytes
   }
 

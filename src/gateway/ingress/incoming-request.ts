@@ -84,8 +84,9 @@ export class IncomingRequest {
 
   /** The whole content, before the body flows anywhere; undefined when it is longer. */
   readBody(maxBytes: number): Promise<Buffer | undefined> {
+    if (!this.body) return Promise.resolve(NO_CONTENT)
     this.#invite()
-    return this.body ? this.body.read(maxBytes) : Promise.resolve(NO_CONTENT)
+    return this.body.read(maxBytes)
   }
 
   /** Its head as it goes to a device, latin1; the body follows as it comes. */
