@@ -1,5 +1,5 @@
 /** Errors whose first argument is their message; the others begin with a code. */
-const MESSAGE_FIRST = ['Error', 'RangeError', 'StartError', 'TypeError']
+const MESSAGE_FIRST = ['Error', 'HttpSyntaxError', 'RangeError', 'StartError', 'TypeError']
 const LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal']
 
 /** Fields of problems that hold what people read. */

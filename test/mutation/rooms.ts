@@ -31,8 +31,13 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   ingress: {
     mutate: ['gateway/ingress/{exchange*,client-exchange,incoming-request,forward}.ts'],
     tests: [
-      'gateway/ingress/{exchange-state,slow-reader,late-verdict,cut,exchange}.test.ts',
-      'gateway/ingress/{interleavings,edge-error,cloud-endpoint,deadlines,policy}.test.ts',
+      // In memory: what they wait for comes at once, or not at all.
+      'gateway/ingress/{exchange-state,forward,incoming-request,client-exchange,judged,upgraded}.test.ts',
+      'gateway/ingress/{parked,handed-on,verdict,silent-device,unwanted-body,dial-failure}.test.ts',
+      'gateway/ingress/{local-reply,slow-reader}.test.ts',
+      // Over sockets.
+      'gateway/ingress/{late-verdict,hold,exchange,edge-error,cloud-endpoint,policy}.test.ts',
+      'gateway/ingress/interleavings.test.ts',
     ],
   },
   streams: {

@@ -39,6 +39,8 @@ const LIMITS = {
 const AFTERWARDS_MS = 60_000
 /** How long a failure may be looked into. */
 const SHRINK_MS = 240_000
+/** A short run comes to a few ends, and it is enough to know that there is an example. */
+const IS_SHORT = SCHEDULES < 1_000
 
 const turn = () => new Promise((resolve) => setImmediate(resolve))
 
@@ -260,9 +262,11 @@ it(`answers each request at most once, and ends cleanly with all bytes alone: ${
         numRuns: Math.ceil((SCHEDULES - played) / CLIENTS_PER_SITE),
         // The seed has to be told before the test is out of time, however small the example is.
         interruptAfterTimeLimit: SHRINK_MS,
+        endOnFailure: IS_SHORT,
       },
     )
   }
+  if (IS_SHORT) return
   // Most of what nobody disturbs is served, and the schedules come to all ends that there are.
   expect(seen.get('device 200 whole')).toBeGreaterThan(SCHEDULES / 4)
   for (const end of [
