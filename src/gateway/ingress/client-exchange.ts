@@ -104,7 +104,7 @@ export class ClientExchange implements ResponseOwner {
   take(chunk: Buffer, from: number): number {
     const state = this.#state
     if (state.name === 'switched') {
-      state.upgrade.onClientData(from === 0 ? chunk : chunk.subarray(from))
+      state.upgrade.onClientData(chunk.subarray(from))
       return chunk.length
     }
     const { body } = this.request

@@ -69,7 +69,6 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   readonly #options: ForwardOptions
   readonly #owner: ForwardOwner
   #proxy: ProxyStream | undefined
-  #isRetried = false
   #wasSent = false
   #head: ResponseHead | undefined
   #body: BodyTracker | undefined
@@ -200,11 +199,11 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   #isStale(): boolean {
     const { method, body } = this.#options
     const isUnheard = this.#received === 0 && this.#proxy?.isReused === true
-    return isUnheard && !this.#isRetried && !body && IDEMPOTENT.has(method)
+    // A stream that it gets instead is not reused: it is tried once more at most.
+    return isUnheard && !body && IDEMPOTENT.has(method)
   }
 
   #retry(): void {
-    this.#isRetried = true
     this.#proxy?.retire()
     this.#proxy = undefined
     this.#options.pool.acquireFresh(this.#options.client, this)
@@ -216,7 +215,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     this.#owed += (end === -1 ? chunk.length : end) - from
     if (end === -1) {
       // A service that speaks first, and no HTTP, waits for an answer in its turn.
-      const isFirst = this.#received === chunk.length && from === 0
+      const isFirst = this.#received === chunk.length
       if (isFirst && !beginsLikeHttp(chunk)) throw new HttpSyntaxError('no status line')
       this.onRoom()
       return chunk.length

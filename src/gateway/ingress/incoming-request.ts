@@ -113,7 +113,10 @@ export class IncomingRequest {
     this.#invite()
     const content: Buffer[] = []
     const pipe = new BodyPipe(transforms, {
-      write: (part) => content.push(part) > 0,
+      write: (part) => {
+        content.push(part)
+        return true
+      },
       end: () => {
         const whole = Buffer.concat(content)
         this.#collectedBytes = whole.length

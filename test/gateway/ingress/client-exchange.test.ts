@@ -278,6 +278,7 @@ describe('what waits', () => {
     device.last.send('x'.repeat(20_000))
     await turns()
     expect(site.buffers.bytes).toBe(20_000)
+    expect(site.endpoint.streams.buffers.bytes).toBe(20_000)
     device.last.send('x'.repeat(30_000))
     await turns()
     expect(site.buffers.bytes).toBe(50_000)
@@ -285,6 +286,20 @@ describe('what waits', () => {
     expect((await read(client)).endsWith('x'.repeat(50_000))).toBe(true)
     await site.advance(1_000)
     expect(site.buffers.bytes).toBe(0)
+  })
+
+  it('of a response that is changed as a whole is, too', async () => {
+    const { device, site, visit } = await startHandSite({
+      policy: onResponse((exchange) => {
+        const create = () => new PassThrough({ transform: (_chunk, _encoding, done) => done() })
+        exchange.responseTransforms.push({ isWhole: true, create })
+        return CONTINUE
+      }),
+    })
+    await visit(get())
+    device.last.send(`HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n${'x'.repeat(20_000)}`)
+    await site.advance(1_000)
+    expect(site.buffers.bytes).toBe(20_000)
   })
 
   it('of an upgraded connection is, too', async () => {

@@ -227,6 +227,24 @@ describe('the window of a stream', () => {
     expect(device.streams).toHaveLength(1)
   })
 
+  it('never grows, however the heads before have come', async () => {
+    const { device, site, visit, read } = await startHandSite()
+    const client = await visit(request())
+    const answer = OK.replace('\r\n\r\n', `\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`)
+    for (let count = 0; count < 20; count += 1) {
+      device.last.send(answer.slice(0, 10_000))
+      await turns(2)
+      device.last.send(answer.slice(10_000))
+      await read(client)
+      client.send(request())
+      await turns()
+    }
+    const before = site.endpoint.traffic.bytesOut
+    device.last.send(`HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n${'x'.repeat(2_000_000)}`)
+    await turns(50)
+    expect(site.endpoint.traffic.bytesOut - before).toBeLessThan(500_000)
+  })
+
   it('of the device makes the client wait, and lets it go on', async () => {
     const { device, site, visit, read } = await startHandSite()
     device.isDeaf = true
@@ -304,6 +322,7 @@ describe('a response that ends with its connection', () => {
     expect(await read(client)).toMatch(/part$/)
     how(device.last)
     await read(client)
+    expect(site.endpoint.traffic.errors.get(BROKEN)).toBe(ending === 'end' ? undefined : 1)
     expect(client.ending).toBe(ending)
     expect(site.session.freeSlots).toBe(free)
   })
@@ -320,60 +339,26 @@ describe('a response that ends with its connection', () => {
   })
 })
 
-describe('an answer that looks like the one of an SDK that finds no service', () => {
-  const own = (body: string, length = body.length, status = '502 Bad Gateway') =>
-    `HTTP/1.1 ${status}\r\nconnection: close\r\ncontent-length: ${length}\r\ndate: x\r\n\r\n${body}`
-  const DIAL = 'failed to dial backend: connection refused'
-
-  it.each(['GET', 'POST'])('is a service that cannot be reached for %s', async (method) => {
-    const { device, site, free, visit, read } = await startHandSite()
-    const client = await visit(request(method))
-    // In pieces, as it may come.
-    for (const part of own(DIAL).match(/.{1,20}/gs) ?? []) {
-      device.last.send(part)
-      await turns(2)
-    }
-    const text = await read(client)
-    expect(text).toContain('ERR_NGROK_8012')
-    expect(text).not.toContain(DIAL)
-    expect(site.session.freeSlots).toBe(free)
-    expect(site.endpoint.traffic.outcomes.counts).toMatchObject({ unreachable: 1, answered: 0 })
-  })
-
-  it('is for HEAD, too, which has no body to tell by', async () => {
-    const { device, visit, read } = await startHandSite()
-    const client = await visit(request('HEAD'))
-    device.last.send(own('', 40))
-    expect(await read(client)).toContain('ERR_NGROK_8012')
-  })
-
-  it.each([
-    ['another text', own('failed to reach the database')],
-    ['no text', own('')],
-  ])('is passed on, all of it, with %s', async (_what, answer) => {
-    const { device, site, visit, read } = await startHandSite()
-    const client = await visit(request())
-    for (const part of answer.match(/.{1,20}/gs) ?? []) {
-      device.last.send(part)
-      await turns(2)
-    }
-    expect(await read(client)).toBe(answer.replace('connection: close\r\n', ''))
-    expect(site.endpoint.traffic.outcomes.counts).toMatchObject({ unreachable: 0, answered: 1 })
-  })
-
-  it('is incomplete when it breaks off', async () => {
-    const { device, visit, read } = await startHandSite()
-    const client = await visit(request())
-    device.last.send(own('failed to dial', 40))
-    device.last.end()
-    expect(await read(client)).toContain(BROKEN)
-  })
-
-  it('is passed on at once where the stream has served before', async () => {
-    const { device, ask, more } = await served()
-    await ask(request())
-    const answer = own(DIAL)
-    device.last.send(answer.slice(0, -5))
-    expect(await more()).toBe(answer.slice(0, -5).replace('connection: close\r\n', ''))
+describe('a request for which no stream is free', () => {
+  it('is 503 after a while, and the connection goes on', async () => {
+    const { device, site, visit, read } = await startHandSite({ openStreams: 4 })
+    const others: Awaited<ReturnType<typeof visit>>[] = []
+    while (site.slots.waiting === 0) others.push(await visit(request()))
+    const client = others.at(-1)
+    if (!client) throw new Error('nobody waits')
+    await site.advance(6_000)
+    expect(await read(client)).toBe('')
+    await site.advance(2_000)
+    const answer = await read(client)
+    expect(answer).toMatch(/^HTTP\/1\.1 503 .*ERR_GATEWAY_SATURATED/s)
+    expect(answer).not.toContain('connection: close')
+    expect(site.slots.waiting).toBe(0)
+    expect([...site.endpoint.traffic.errors]).toEqual([['ERR_GATEWAY_SATURATED', 1]])
+    others[0]?.reset()
+    await turns()
+    client.send(request())
+    await turns()
+    device.last.send(OK)
+    expect((await read(client)).slice(answer.length)).toBe(OK)
   })
 })

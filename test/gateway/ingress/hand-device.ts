@@ -1,3 +1,4 @@
+import { expect } from 'vitest'
 import { ErrorCode } from '../../../src/muxado/error-code.ts'
 import type { Stream } from '../../../src/muxado/stream.ts'
 import { turns } from '../../helpers/frame-peer.ts'
@@ -95,6 +96,8 @@ export async function startHandSite(options: Partial<MemorySiteOptions> = {}) {
   const read = async (socket: MemorySocket) => {
     do await turns(8)
     while (socket.consume(1_000_000) > 0)
+    // A mistake of ours costs a connection, which looks like a reset.
+    expect(site.captured.text()).not.toContain('client connection failed')
     return textOf(socket)
   }
   return { device, site, free, visit, read }

@@ -189,6 +189,14 @@ describe('a 100', () => {
   })
 })
 
+describe('a head', () => {
+  it('reaches the device byte by byte', async () => {
+    const { device, visit } = await startHandSite()
+    await visit(request('GET', 'X-Name: \xe9\xff\r\n'))
+    expect(device.last.text).toContain('X-Name: \xe9\xff\r\n')
+  })
+})
+
 describe('the body of a request without one', () => {
   it('is empty for a policy, and nothing is asked of the client', async () => {
     const seen: unknown[] = []
@@ -257,7 +265,7 @@ describe('a body that a policy changes', () => {
   it('goes to the device as a whole, whatever its fields said of its length', async () => {
     const { device, visit, read } = await startHandSite({ policy: passing })
     const chunked = 'Transfer-Encoding: chunked\r\nX-Kept: 1\r\n'
-    const client = await visit(request('PUT', chunked + EXPECT))
+    const client = await visit(request('PUT', `${chunked}X-Name: \xe9\r\n${EXPECT}`))
     expect(await read(client)).toBe(GO_ON)
     client.send('3\r\nabc\r\n')
     await turns()
@@ -266,7 +274,7 @@ describe('a body that a policy changes', () => {
     await turns()
     expect(device.last.text).toMatch(/^PUT \/ HTTP\/1\.1\r\n.*\r\n\r\nabcde$/s)
     const fields = fieldsOf(device.last.text)
-    expect(fields).toMatchObject({ 'x-kept': '1', 'content-length': '5' })
+    expect(fields).toMatchObject({ 'x-kept': '1', 'x-name': '\xe9', 'content-length': '5' })
     expect(fields).not.toHaveProperty('transfer-encoding')
     expect(fields).not.toHaveProperty('expect')
     device.last.send(OK)

@@ -104,6 +104,18 @@ describe('a response whose verdict comes late', () => {
   })
 })
 
+it('a device that is lost before the verdict is not asked again', async () => {
+  const { device, site, visit, read } = await startHandSite({
+    policy: judging(PASS, () => new Promise(() => {})),
+  })
+  const client = await visit(request())
+  device.last.send(head(10))
+  await turns()
+  site.endpoint.streams.cut()
+  expect(await read(client)).toContain('ERR_NGROK_3210')
+  expect(site.registry.held.size).toBe(0)
+})
+
 describe('a response', () => {
   it('leaves in one piece with the begin of its body, and not before', async () => {
     for (const policy of [{}, judging(PASS, PASS)]) {
@@ -233,5 +245,26 @@ describe('an answer that a policy makes', () => {
     expect(site.endpoint.traffic.active).toBe(0)
     client.send(request())
     expect(await read(client)).toBe(text + text)
+  })
+
+  it('is taken by a slow reader in its own time', async () => {
+    const body = 'x'.repeat(2_000_000)
+    const { site, visit, read } = await startHandSite({
+      policy: judging(
+        () => respond({ ...reply, body }, true),
+        ({ responseTransforms }) => {
+          responseTransforms.push({ isWhole: false, create: () => new PassThrough() })
+          return CONTINUE
+        },
+      ),
+    })
+    const client = await visit(request())
+    await site.advance(60_000)
+    expect(await read(client)).toMatch(/x\r\n0\r\n\r\n$/)
+    const gone = await visit(request())
+    await site.advance(5_000)
+    gone.reset()
+    await read(gone)
+    expect(site.endpoint.traffic.active).toBe(0)
   })
 })

@@ -220,6 +220,25 @@ describe('a request whose device is lost under it', () => {
     await turns()
   })
 
+  it.each([
+    ['without a policy', {}],
+    ['below one', noting().policy],
+  ])('takes its body along %s, when no device has got it', async (_what, policy) => {
+    const { device, site, visit, read } = await startHandSite({ openStreams: 4, policy })
+    const others: Awaited<ReturnType<typeof visit>>[] = []
+    while (site.slots.waiting === 0)
+      others.push(await visit('GET / HTTP/1.1\r\nHost: b.test\r\n\r\n'))
+    others.pop()?.reset()
+    const client = await visit(request('POST', 'Content-Length: 5\r\n').concat('hello'))
+    await lose(site)
+    site.bind('a.test', policy)
+    for (const other of others) other.reset()
+    await turns()
+    expect(device.last.text).toMatch(/^POST .*\r\n\r\nhello$/s)
+    device.last.send(OK)
+    expect(await read(client)).toBe(OK)
+  })
+
   it('goes out again below a policy, which has judged it once', async () => {
     const { judged, policy } = noting()
     const { device, site, visit, read } = await startHandSite({ policy })
@@ -302,10 +321,20 @@ describe('a request whose device is lost under it', () => {
     const { device, site, visit, read } = await startHandSite({ policy })
     const client = await visit(request())
     await lose(site)
-    site.registry.add(make(site.endpoint))
+    site.registry.add(make({ ...site.endpoint, streams: site.plain.streams }))
     expect(await read(client)).toContain(LOST)
     expect(device.streams).toHaveLength(1)
     expect(judged).toEqual(['request', 'ended undefined'])
+  })
+
+  it('does not go to another protocol, whatever is there', async () => {
+    const { device, site, visit, read } = await startHandSite()
+    const client = await visit(request())
+    await lose(site)
+    const { streams } = site.plain
+    site.registry.add({ ...site.endpoint, id: 'ep_o', protocol: 'https', streams })
+    expect(await read(client)).toContain(LOST)
+    expect(device.streams).toHaveLength(1)
   })
 
   it('is answered where its name is gone, or still that of the lost session', async () => {

@@ -85,4 +85,17 @@ describe('a rest of a body that nobody wants', () => {
     await read(client)
     expect(client.ending).toBe('end')
   })
+
+  it('does not hurt a client that reads its answer late', async () => {
+    const { device, visit, read } = await startHandSite({ limits })
+    const client = await visit(`${post(10)}12345`)
+    const answer = `HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n${'x'.repeat(200_000)}`
+    device.last.send(answer)
+    await turns(50)
+    expect(await read(client)).toBe(answer)
+    client.send(`67890${get()}`)
+    await turns()
+    expect(device.streams).toHaveLength(2)
+    expect(client.ending).toBeUndefined()
+  })
 })

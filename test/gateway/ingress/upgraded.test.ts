@@ -74,4 +74,24 @@ describe('an upgraded connection', () => {
     await turns(50)
     expect(device.last.text.endsWith('x'.repeat(1_000_000))).toBe(true)
   })
+
+  it('may greet with what is no HTTP', async () => {
+    const { device, client, begun, read } = await upgraded('\n\x00 hello')
+    client.send('hi')
+    await turns()
+    expect(device.last.text).toMatch(/hi$/)
+    expect(device.last.isEnded).toBe(false)
+    device.last.send('there')
+    expect(await read(client)).toBe(`${begun}there`)
+  })
+
+  it('has a pace as well', async () => {
+    const { site, client } = await upgraded()
+    await site.advance(1_000)
+    client.send('x'.repeat(5_000))
+    await turns()
+    await site.advance(10_000)
+    const [stream] = site.endpoint.streams.busy
+    expect(stream?.user?.pace.rate).toBe(500)
+  })
 })

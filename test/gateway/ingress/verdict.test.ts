@@ -83,6 +83,7 @@ describe('a verdict', () => {
     expect(client.ending).toBe('reset')
     expect(site.session.freeSlots).toBe(free)
     expect(site.endpoint.traffic).toMatchObject({ active: 0, refused: 0 })
+    expect(site.captured.lines).toEqual([])
   })
 
   it('that answers is counted with its code, and the connection goes on', async () => {
