@@ -37,7 +37,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'gateway/ingress/{local-reply,slow-reader}.test.ts',
       // Over sockets.
       'gateway/ingress/{late-verdict,hold,exchange,edge-error,cloud-endpoint,policy}.test.ts',
-      'gateway/ingress/interleavings.test.ts',
+      'gateway/ingress/{interleavings,internal-ask}.test.ts',
     ],
   },
   streams: {

@@ -291,9 +291,9 @@ describe('a body that a policy changes', () => {
     const { device, site, visit, read } = await startHandSite({ policy: passing })
     const client = await visit(post(300_000))
     // More than a pipe takes at once: it is asked for again.
-    for (let at = 0; at < 300_000; at += 50_000) {
+    for (let at = 0; at < 300_000; at += 100_000) {
       expect(site.buffers.bytes).toBe(at)
-      client.send('x'.repeat(50_000))
+      client.send('x'.repeat(100_000))
       await turns(8)
     }
     expect(device.last.text).toHaveLength(device.last.text.indexOf('\r\n\r\n') + 4 + 300_000)
@@ -303,6 +303,22 @@ describe('a body that a policy changes', () => {
     expect(await read(client)).toBe(OK)
     await site.advance(1_000)
     expect(site.buffers.bytes).toBe(0)
+  })
+
+  it('waits for what changes it in its own time, and goes on', async () => {
+    const policy = onRequest((exchange) => {
+      const create = () =>
+        new PassThrough({
+          transform: (chunk, _encoding, done) => void setImmediate(() => done(null, chunk)),
+        })
+      exchange.requestTransforms.push({ isWhole: true, create })
+      return CONTINUE
+    })
+    const { device, visit } = await startHandSite({ policy })
+    const client = await visit(post(300_000))
+    for (let at = 0; at < 300_000; at += 50_000) client.send('x'.repeat(50_000))
+    await turns(60)
+    expect(device.last.text.endsWith(`\r\n\r\n${'x'.repeat(300_000)}`)).toBe(true)
   })
 
   it('is counted as it came while it is changed, and as it goes on afterwards', async () => {
