@@ -4,7 +4,7 @@ import { shippedPolicyPath } from './agent/policies/shipped-policy.ts'
 import { DEFAULT_TIMINGS, type ProbeTimings } from './agent/timings.ts'
 import type { UpstreamSettings } from './agent/upstreams/upstream-options.ts'
 import { StartError } from './base/app-error.ts'
-import type { ListenAddress } from './base/listen-address.ts'
+import type { ListenAddress, PortRange } from './base/listen-address.ts'
 import type { Secret } from './base/secret.ts'
 import type { AllowEntry } from './policy/outbound/outbound-allow.ts'
 import { ApiTokenSchema, type Environment, parseSettings, type Settings } from './settings.ts'
@@ -44,6 +44,8 @@ export interface Config {
     readonly agentListen: ListenAddress
     readonly httpListen: ListenAddress
     readonly httpsListen: ListenAddress
+    readonly tcpListen: PortRange | undefined
+    readonly tcpIdleMs: number
     readonly apiListen: ListenAddress
     readonly apiHosts: readonly string[]
     readonly cnameBase: string
@@ -107,6 +109,8 @@ function toConfig(settings: Settings, environment: Environment): Config {
       agentListen: settings.GATEWAY_AGENT_LISTEN,
       httpListen: settings.GATEWAY_HTTP_LISTEN,
       httpsListen: settings.GATEWAY_HTTPS_LISTEN,
+      tcpListen: settings.GATEWAY_TCP_LISTEN,
+      tcpIdleMs: settings.GATEWAY_TCP_IDLE_SECONDS * 1_000,
       apiListen: settings.GATEWAY_API_LISTEN,
       apiHosts: settings.GATEWAY_API_HOSTS,
       cnameBase: settings.GATEWAY_CNAME_BASE,

@@ -7,7 +7,13 @@ import {
   TIMEOUT_RANGE,
 } from './agent/upstreams/upstream-options.ts'
 import { StartError } from './base/app-error.ts'
-import { isLoopback, type ListenAddress, parseListenAddress } from './base/listen-address.ts'
+import {
+  isLoopback,
+  type ListenAddress,
+  type PortRange,
+  parseListenAddress,
+  parsePortRange,
+} from './base/listen-address.ts'
 import { nearest } from './base/nearest.ts'
 import { Secret } from './base/secret.ts'
 import { type AllowEntry, parseAllowEntry } from './policy/outbound/outbound-allow.ts'
@@ -19,6 +25,8 @@ const TUNNEL_LIMIT = 'must be a whole number from 1 to 10000'
 const RATE_LIMIT_KEYS = 'must be a whole number from 1000 to 1000000'
 const LEAST_RATE = 'must be a whole number of kB/s from 0 to 1000000'
 const DRAIN_TIME = 'must be between 0 and 60 seconds'
+const TCP_RANGE = 'must be host:first-last of at most 10000 ports, such as 0.0.0.0:20000-20100'
+const TCP_IDLE = 'must be a whole number of seconds from 10 to 604800'
 const HOLD_TIME = 'must be between 0 and 60 seconds'
 const BUFFER_LIMIT = 'must be a whole number of MiB from 8 to 65536'
 const DRAIN = 'must be a whole number of seconds from 0 to 60'
@@ -180,6 +188,25 @@ const SettingsSchema = z.strictObject({
   GATEWAY_HTTPS_LISTEN: listen
     .default({ host: '127.0.0.1', port: 8443 })
     .describe('public HTTPS ingress'),
+  GATEWAY_TCP_LISTEN: z
+    .string()
+    .transform((text, context): PortRange => {
+      const range = parsePortRange(text)
+      if (range) return range
+      context.addIssue({ code: 'custom', message: TCP_RANGE })
+      return z.NEVER
+    })
+    .optional()
+    .describe(
+      'ports of TCP endpoints, as 0.0.0.0:20000-20100; their host is this one, or GATEWAY_CNAME_BASE for 0.0.0.0 and [::]; unset: none',
+    ),
+  GATEWAY_TCP_IDLE_SECONDS: z.coerce
+    .number({ error: TCP_IDLE })
+    .int(TCP_IDLE)
+    .min(10, TCP_IDLE)
+    .max(604_800, TCP_IDLE)
+    .default(3_600)
+    .describe('how long a connection to a TCP or TLS endpoint may be silent in both directions'),
   GATEWAY_API_LISTEN: listen
     .default({ host: '127.0.0.1', port: 8070 })
     .describe('management API of the gateway'),

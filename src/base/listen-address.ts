@@ -21,6 +21,34 @@ export function formatListenAddress({ host, port }: ListenAddress): string {
   return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`
 }
 
+/** Ports of one host; `first` is at most `last`. */
+export interface PortRange {
+  /** An IPv6 host stands without brackets. */
+  readonly host: string
+  readonly first: number
+  readonly last: number
+}
+
+/** A range that nobody has mistyped is no larger. */
+const MAX_PORTS = 10_000
+const RANGE = /^(.+:\d{1,5})(?:-(\d{1,5}))?$/
+
+/** Reads `host:first-last`, `[::1]:first-last` or `host:port`; undefined when the text is none. */
+export function parsePortRange(text: string): PortRange | undefined {
+  const [, start = '', end] = RANGE.exec(text) ?? []
+  const address = parseListenAddress(start)
+  if (!address || address.port === 0) return undefined
+  const { host, port: first } = address
+  const last = end === undefined ? first : Number(end)
+  return first <= last && last <= 65_535 && last - first < MAX_PORTS
+    ? { host, first, last }
+    : undefined
+}
+
+export function hasPort({ first, last }: PortRange, port: number): boolean {
+  return first <= port && port <= last
+}
+
 /** True for addresses that only this machine can reach. */
 export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || /^127\./.test(host)

@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import type { Clock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
-import type { ListenAddress } from '../base/listen-address.ts'
+import type { ListenAddress, PortRange } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import { LimiterTables } from '../policy/limit/limiter-tables.ts'
 import type { AllowEntry } from '../policy/outbound/outbound-allow.ts'
@@ -28,6 +28,7 @@ import { EndpointUrls } from './endpoints/endpoint-urls.ts'
 import { KeptLimits } from './endpoints/kept-limits.ts'
 import { KeptNames } from './endpoints/kept-names.ts'
 import { policyReach } from './endpoints/policy-reach.ts'
+import { TcpAddresses } from './endpoints/tcp-addresses.ts'
 import type { HandedOver } from './handover.ts'
 import { Ingress } from './ingress/ingress.ts'
 import { challengeZone } from './records/dns-target.ts'
@@ -50,6 +51,10 @@ export interface GatewayCoreOptions {
   readonly acme: { readonly directoryUrl: string; readonly email: string | undefined } | undefined
   /** Where the authority's questions about challenges come in. */
   readonly dnsListen: ListenAddress | undefined
+  /** The ports of TCP endpoints; unset: there are none. */
+  readonly tcpListen: PortRange | undefined
+  /** How long a connection to a TCP endpoint may be silent. */
+  readonly tcpIdleMs: number | undefined
   readonly cnameBase: string
   readonly rateLimitKeys: number | undefined
   readonly bufferBytes: number | undefined
@@ -77,6 +82,7 @@ export interface GatewayCore extends GatewayDatabase {
   /** What the rate limits of all policies have in common. */
   readonly limits: LimiterTables
   readonly urls: EndpointUrls
+  readonly tcpAddresses: TcpAddresses | undefined
   readonly cloudEndpoints: CloudEndpoints
   readonly certificates: CertificateKeeper
   readonly registrar: DomainRegistrar
@@ -104,6 +110,8 @@ export async function openGatewayCore(
     clock,
     log,
     onRestartNeeded,
+    tcpListen,
+    tcpIdleMs,
   } = options
   const lock = closer.own('lock', lockFolder({ folder: dataDir, owner: 'gateway', log }), (it) =>
     it.release(),
@@ -164,7 +172,18 @@ export async function openGatewayCore(
   const limits = new LimiterTables({ maxKeys: rateLimitKeys, clock, log })
   const { httpListen: http, httpsListen: https } = options
   const buffers = new BufferAccount(bufferBytes)
-  const ingress = new Ingress({ registry, http, https, tls: certificates, buffers, log, clock })
+  const tcpAddresses = tcpAddressesOf(options, registry)
+  const ingress = new Ingress({
+    registry,
+    http,
+    https,
+    tls: certificates,
+    tcp: tcpListen && tcpAddresses && { listenHost: tcpListen.host, addresses: tcpAddresses },
+    limits: { ...(tcpIdleMs !== undefined && { tcpIdleMs }) },
+    buffers,
+    log,
+    clock,
+  })
   const reachOf = policyReach({ ...stores, registry, outboundAllow, ingress })
   preparePolicies(clock)
   const policies = new EndpointPolicies({ reachOf, limits, clock, log })
@@ -199,6 +218,7 @@ export async function openGatewayCore(
     buffers,
     limits,
     urls,
+    tcpAddresses,
     cloudEndpoints,
     certificates,
     registrar,
@@ -213,6 +233,16 @@ export async function openGatewayCore(
       lock,
     ],
   }
+}
+
+/** Who listens on all addresses of the machine has a name in front of them. */
+function tcpAddressesOf(
+  { tcpListen: range, cnameBase, clock }: GatewayCoreOptions,
+  registry: EndpointRegistry,
+): TcpAddresses | undefined {
+  if (!range) return undefined
+  const host = ['0.0.0.0', '::'].includes(range.host) ? cnameBase : range.host
+  return new TcpAddresses({ range: { ...range, host }, registry, isReserved: () => false, clock })
 }
 
 /** To be started before the first order is placed. */

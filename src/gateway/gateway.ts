@@ -1,7 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import { Closer } from '../base/closer.ts'
 import { FailureLimiter } from '../base/limit/failure-limiter.ts'
-import type { ListenAddress } from '../base/listen-address.ts'
+import type { ListenAddress, PortRange } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
 import { HttpServer } from '../http/http-server.ts'
@@ -35,6 +35,10 @@ export interface GatewayOptions {
   readonly agentListen: ListenAddress
   readonly httpListen: ListenAddress
   readonly httpsListen: ListenAddress
+  /** The ports of TCP endpoints; without them, there are none. */
+  readonly tcpListen?: PortRange | undefined
+  /** How long a connection to a TCP endpoint may be silent; an hour unless given. */
+  readonly tcpIdleMs?: number | undefined
   /** Where the management API listens; without it, it is not served. */
   readonly apiListen?: ListenAddress | undefined
   /** Host names of the management API beside `localhost`, its address and all other addresses. */
@@ -164,6 +168,8 @@ export class Gateway {
       tls,
       acme,
       dnsListen,
+      tcpListen,
+      tcpIdleMs,
       rateLimitKeys,
       bufferBytes,
       holdMs,
@@ -179,6 +185,8 @@ export class Gateway {
         tls,
         acme,
         dnsListen,
+        tcpListen,
+        tcpIdleMs,
         cnameBase: this.#cnameBase,
         rateLimitKeys,
         bufferBytes,
@@ -206,6 +214,7 @@ export class Gateway {
         failures: new FailureLimiter(clock),
         limits: { ...DEFAULT_AGENT_LIMITS, ...this.#options.agentLimits },
         coverHost: (host) => certificates.coverHost(host),
+        openAddress: (address) => ingress.openAddress(address),
         leastRate: this.#options.leastRate ?? STREAM_SLOTS_LIMITS.leastRate,
         version: this.#options.version ?? '',
         log,

@@ -7,6 +7,7 @@ import type { Database } from '../store/database.ts'
 import type { Authority } from './access/authority.ts'
 import type { CredentialIssuer } from './access/credential-issuer.ts'
 import type { DomainRegistrar } from './endpoints/domain-registrar.ts'
+import type { TcpAddresses } from './endpoints/tcp-addresses.ts'
 import type { ApiKeyStore } from './records/api-key-store.ts'
 import type { BotUserStore } from './records/bot-user-store.ts'
 import type { CredentialStore } from './records/credential-store.ts'
@@ -48,6 +49,7 @@ export interface ProvisionerDeps {
   readonly registrar: DomainRegistrar
   readonly issuer: CredentialIssuer
   readonly authority: Authority
+  readonly tcpAddresses?: TcpAddresses | undefined
 }
 
 /** Gives one device what it needs; doing it again changes nothing. */
@@ -63,7 +65,7 @@ export class Provisioner {
    * there stays, whatever has been made of its rules or its owner since: that was on purpose.
    */
   provision({ domain, name, authtoken }: ProvisionRequest): Provisioned {
-    const { domains, botUsers, credentials, registrar, issuer } = this.#deps
+    const { domains, botUsers, credentials, registrar, issuer, tcpAddresses } = this.#deps
     if (!domains.find(domain)) {
       this.#noted(
         'reserved_domain.create',
@@ -95,7 +97,7 @@ export class Provisioner {
       ownerId,
       mayBeInactive: true,
       description: domain,
-      acl: [`bind:${domain}`],
+      acl: [`bind:${domain}`, ...(tcpAddresses ? [`bind:${tcpAddresses.range.host}`] : [])],
     }
     const issued = this.#noted(
       'credential.create',

@@ -57,6 +57,11 @@ export class CompiledPolicy {
     this.alwaysEnds = phases.on_tcp_connect.alwaysEnds || phases.on_http_request.alwaysEnds
   }
 
+  /** Whether a rule of a phase has an action of this type. */
+  has(phase: Phase, action: string): boolean {
+    return this.#phases[phase].has(action)
+  }
+
   /** Its rate limits as they are now. */
   get limiters(): RateLimiter[] {
     return [...this.states.values()].filter((state) => state instanceof RateLimiter)

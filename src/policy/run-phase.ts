@@ -68,6 +68,11 @@ export class PhaseRules {
     return this.#rules.length === 0
   }
 
+  /** Whether a rule has an action of this type. */
+  has(type: string): boolean {
+    return this.#rules.some(({ actions }) => actions.some((action) => action.type === type))
+  }
+
   /** True when a rule that always matches lets nothing go on. */
   get alwaysEnds(): boolean {
     return this.#rules.some(

@@ -3,6 +3,7 @@ import {
   formatListenAddress,
   isLoopback,
   parseListenAddress,
+  parsePortRange,
 } from '../../src/base/listen-address.ts'
 
 describe('listen addresses', () => {
@@ -25,5 +26,21 @@ describe('listen addresses', () => {
   it('knows which hosts only this machine can reach', () => {
     expect(['127.0.0.1', '::1', 'localhost', '127.9.9.9'].every(isLoopback)).toBe(true)
     expect(['0.0.0.0', '10.0.0.1', '::', 'example.com'].some(isLoopback)).toBe(false)
+  })
+})
+
+describe('port ranges', () => {
+  it.each([
+    ['0.0.0.0:20000-20100', { host: '0.0.0.0', first: 20_000, last: 20_100 }],
+    ['gw.example.com:22', { host: 'gw.example.com', first: 22, last: 22 }],
+    ['[::1]:1-2', { host: '::1', first: 1, last: 2 }],
+    ['0.0.0.0:20100-20000', undefined],
+    ['0.0.0.0:0-5', undefined],
+    ['0.0.0.0:60000-70000', undefined],
+    ['0.0.0.0:1-10001', undefined],
+    ['0.0.0.0', undefined],
+    ['20000-20100', undefined],
+  ])('%j is %j', (text, range) => {
+    expect(parsePortRange(text)).toEqual(range)
   })
 })

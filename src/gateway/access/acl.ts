@@ -1,9 +1,11 @@
+import { isIP } from 'node:net'
 import { findDomainProblem, isBelow, isInternal } from '../records/domain-name.ts'
 
 const MAX_RULE = 512
 const VERB = /^(bind|share):(.*)$/s
 const LABEL = /^(?:\*|[\w.:/-]{1,128})=(?:\*|[\w.:/-]{1,128})$/
 const ADDRESS = /^(.+):(\d{1,5})$/
+const IPV6 = /^\[(.+)\]$/
 const DEFAULT_PORTS = [80, 443]
 
 type Rule =
@@ -19,7 +21,8 @@ type Rule =
   | { readonly kind: 'label' }
 
 /**
- * What a credential may bind: `*`, `bind:*`, `bind:<host>[:port]`, `bind:*.<host>`,
+ * What a credential may bind: `*`, `bind:*`, `bind:<host>[:port]`, `bind:*.<host>`, where a host
+ * without a port is all TCP addresses that it has, too,
  * `bind:<key>=<value>`, and `share:<host>` for an internal name that policies of all accounts find.
  * One rule that fits is enough; without any rule there is no limit to what its owner has.
  */
@@ -45,6 +48,12 @@ export class Acl {
   /** True when an HTTP endpoint on `host` (lower case; may be a wildcard) may be bound. */
   allows(host: string): boolean {
     return this.isEmpty || this.#rules.some((rule) => ruleAllows(rule, host))
+  }
+
+  /** True when a TCP endpoint on `address` (`host:port`) may be bound. */
+  allowsAddress(address: string): boolean {
+    const [, host = '', port] = ADDRESS.exec(address) ?? []
+    return this.isEmpty || this.#rules.some((rule) => ruleAllowsPort(rule, host, Number(port)))
   }
 
   /** True when a rule shares the internal endpoint on `host` with all accounts. */
@@ -73,8 +82,14 @@ export function nameInRule(text: string): { host: string; isShared: boolean } | 
 
 function ruleAllows(rule: Rule, host: string): boolean {
   if (rule.kind !== 'host') return rule.kind === 'all'
-  // A rule with another port speaks of a TCP address.
+  // A rule with another port speaks of a TCP address alone.
   if (rule.port !== undefined && !DEFAULT_PORTS.includes(rule.port)) return false
+  return rule.host === host || isBelow(host, rule.host)
+}
+
+function ruleAllowsPort(rule: Rule, host: string, port: number): boolean {
+  if (rule.kind !== 'host') return rule.kind === 'all'
+  if (rule.port !== undefined && rule.port !== port) return false
   return rule.host === host || isBelow(host, rule.host)
 }
 
@@ -86,8 +101,10 @@ function parseRule(text: string): Rule | undefined {
   if (isShared && !isInternal(value.toLowerCase())) return undefined
   if (value === '*') return { kind: 'all' }
   if (value.includes('=')) return LABEL.test(value) ? { kind: 'label' } : undefined
-  const [, name = value, port] = ADDRESS.exec(value) ?? []
+  const [, name = value, port] = isIP(value) ? [] : (ADDRESS.exec(value) ?? [])
   const host = name.toLowerCase()
-  if (findDomainProblem(host) || Number(port) > 65_535) return undefined
+  // Addresses of TCP endpoints may have no name.
+  const isUsable = isIP(host.replace(IPV6, '$1')) !== 0 || !findDomainProblem(host)
+  if (!isUsable || Number(port) > 65_535) return undefined
   return { kind: 'host', host, port: port === undefined ? undefined : Number(port), isShared }
 }

@@ -5,6 +5,7 @@ import type { ApiKey, ApiKeyStore } from '../records/api-key-store.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
 import { isInternal } from '../records/domain-name.ts'
+import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
 import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { idOfToken, isResourceId } from '../records/resource-id.ts'
 import { ServiceError } from '../records/service-error.ts'
@@ -33,9 +34,8 @@ export interface BindRight {
 }
 
 /** A name, and what it was bound with. */
-export interface BoundName {
+export interface BoundName extends EndpointAddress {
   readonly credentialId: string
-  readonly host: string
   readonly ownerId: string | null
 }
 
@@ -138,28 +138,36 @@ export class Authority {
    * one of the gateway's own when a rule of it says so, or below `.internal`, where each account
    * has names of its own. Throws ServiceError 300, 636, 316, 318, 319 or 321.
    */
-  checkBind(credentialId: string, host: string): BindRight {
+  checkBind(credentialId: string, host: string, protocol: EndpointProtocol = 'https'): BindRight {
     const { acl: rules, ownerId } = this.#current(credentialId)
     const acl = Acl.of(rules)
     // The rules come first: a device learns nothing about names that are not its own.
-    if (!acl.allows(host)) {
+    const isAddress = protocol === 'tcp'
+    if (isAddress ? !acl.allowsAddress(host) : !acl.allows(host)) {
       throw new ServiceError(
         316,
         `The authtoken ${credentialId} may not bind ${host}: its ACL rules allow other names.`,
       )
     }
+    if (isAddress) return { ownerId, isShared: false }
     this.checkReserved(host, { ownerId, isGranted: !acl.isEmpty })
     return { ownerId, isShared: acl.shares(host) }
   }
 
   /** Whether a credential may still bind a host that it has bound before, for the same account. */
-  mayBind({ credentialId, host, ownerId }: BoundName): boolean {
+  mayBind({ credentialId, host, protocol, ownerId }: BoundName): boolean {
     try {
-      return this.checkBind(credentialId, host).ownerId === ownerId
+      return this.checkBind(credentialId, host, protocol).ownerId === ownerId
     } catch (error) {
       if (error instanceof ServiceError) return false
       throw error
     }
+  }
+
+  /** Which TCP addresses the rules of a credential allow. Throws ServiceError 300 or 636. */
+  addressesOf(credentialId: string): (address: string) => boolean {
+    const acl = Acl.of(this.#current(credentialId).acl)
+    return (address) => acl.allowsAddress(address)
   }
 
   /**

@@ -49,6 +49,8 @@ export interface AgentDeps {
   readonly limits: AgentLimits
   /** Sees to it that HTTPS clients of a host find a certificate. */
   readonly coverHost: (host: string) => Promise<void>
+  /** Listens on a TCP address; throws ServiceError 334 when another program does. */
+  readonly openAddress: (address: string) => Promise<void>
   /** For bytes of the whole gateway that wait for somebody. */
   readonly buffers: BufferAccount
   /** Bytes a second; who moves fewer through a device is ended when others wait. 0: nobody is. */

@@ -14,7 +14,13 @@ import type { AgentDeps } from './agent-deps.ts'
 import { AgentHeartbeat } from './agent-heartbeat.ts'
 import { drainedUrl, drainMs, duplicateNotice } from './agent-notice.ts'
 import type { CompiledBinding } from './binder.ts'
-import { MAX_MESSAGE_BYTES, parseBind, parseUnbind, StreamType } from './control-message.ts'
+import {
+  type BindRequest,
+  MAX_MESSAGE_BYTES,
+  parseBind,
+  parseUnbind,
+  StreamType,
+} from './control-message.ts'
 import { findPredecessor } from './predecessor.ts'
 import { encodeProxyHeader } from './proxy-header.ts'
 import type { TableEntry } from './session-table.ts'
@@ -114,7 +120,7 @@ export class AgentSession implements TableEntry {
    */
   async bind(message: unknown, heard: Promise<void>): Promise<object> {
     const request = parseBind(message)
-    const { sessions, binder, coverHost, ids } = this.#deps
+    const { sessions, ids } = this.#deps
     const { Proto, Opts, Extra } = request
     const isOurs = this.identity.instance !== undefined
     const withinMs = isOurs ? drainMs(Extra?.Metadata ?? '') : undefined
@@ -123,19 +129,27 @@ export class AgentSession implements TableEntry {
       return { Id: ids.next('ep'), URL: url, Proto, Opts, Extra: { Token: '' } }
     }
     this.#checkRoom()
-    const { credentialId } = this.identity
-    sessions.countBind(credentialId)
+    sessions.countBind(this.identity.credentialId)
     try {
-      const binding = binder.judge(request, credentialId)
-      findPredecessor(binding, this, this.#deps)
-      await coverHost(binding.host)
-      const compiled = await binder.compile(binding, credentialId)
+      const compiled = await this.#prepare(request)
       this.#checkRoom()
       const { id, url, protocol } = this.#open(compiled, request.Id, heard)
-      return { Id: id, URL: url, Proto: protocol, Opts, Extra: { Token: binding.token } }
+      return { Id: id, URL: url, Proto: protocol, Opts, Extra: { Token: compiled.token } }
     } finally {
       this.#awaitSilence()
     }
+  }
+
+  /** What it takes to open an endpoint: a right, a certificate or a port, a policy. */
+  async #prepare(request: BindRequest): Promise<CompiledBinding> {
+    const { binder, coverHost, openAddress } = this.#deps
+    const binding = binder.judge(request, this.identity)
+    findPredecessor(binding, this, this.#deps)
+    const { host, protocol } = binding
+    if (protocol !== 'tcp') await coverHost(host)
+    // First: two that draw at the same time do not get the same one.
+    else await openAddress(host)
+    return binder.compile(binding, this.identity.credentialId)
   }
 
   unbind(message: unknown): object {
@@ -217,9 +231,9 @@ export class AgentSession implements TableEntry {
       return
     }
     for (const endpoint of this.endpoints()) {
-      const { host } = endpoint
+      const { host, protocol } = endpoint
       const reason = refusalOf(() => {
-        const { isShared } = authority.checkBind(credentialId, host)
+        const { isShared } = authority.checkBind(credentialId, host, protocol)
         if (registry.setShared(endpoint, isShared)) return
         log.warn({ endpoint: endpoint.id, host }, 'not shared: another account shares that name')
       })

@@ -6,6 +6,8 @@ import { checkBindings, checkEndpointHost } from '../endpoints/endpoint-host.ts'
 import { type EndpointPolicies, problemsText } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { EndpointUrls } from '../endpoints/endpoint-urls.ts'
+import type { TcpAddresses } from '../endpoints/tcp-addresses.ts'
+import type { EndpointAddress, HttpProtocol } from '../records/endpoint-protocol.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
 import type { BindRequest } from './control-message.ts'
 import { oldPolicyText } from './old-policy.ts'
@@ -21,13 +23,22 @@ export interface BinderDeps {
   readonly registry: EndpointRegistry
   readonly policies: EndpointPolicies
   readonly urls: EndpointUrls
+  /** Without them TCP endpoints are refused. */
+  readonly tcpAddresses?: TcpAddresses | undefined
+}
+
+/** Who binds. */
+export interface BinderOf {
+  readonly credentialId: string
+  readonly ownerId: string | null
+  readonly deviceId?: string | undefined
 }
 
 /** What an accepted bind comes down to. */
-export interface Binding extends BindRight {
-  readonly host: string
+export interface Binding extends BindRight, EndpointAddress {
   readonly url: string
-  readonly protocol: 'http' | 'https'
+  /** The gateway has chosen the address. */
+  readonly isDrawn: boolean
   readonly forwardsTo: string
   readonly metadata: string
   readonly trafficPolicy: string | null
@@ -49,77 +60,114 @@ export class Binder {
     this.#deps = deps
   }
 
-  judge(request: BindRequest, credentialId: string): Binding {
-    const { Proto: protocol } = request
-    if (protocol !== 'http' && protocol !== 'https') {
-      throw new ServiceError(
-        332,
-        `The protocol ${protocol} is not supported here: use http or https.`,
-      )
-    }
-    const around = optionRules({ ...request.Extra, ...request.Opts })
+  judge(request: BindRequest, who: BinderOf): Binding {
+    const { credentialId } = who
+    const protocol = this.#protocolOf(request)
+    const carries = protocol === 'tcp' ? 'connections' : 'requests'
+    const around = optionRules({ ...request.Extra, ...request.Opts }, carries)
     const metadata = request.Extra?.Metadata ?? ''
     checkLength(metadata, MAX_METADATA, 301, 'metadata')
-    const host = this.#hostOf(request, credentialId)
+    const host =
+      protocol === 'tcp'
+        ? this.#addressOf(request, who)
+        : this.#hostOf(request, credentialId, protocol)
     checkBindings(request.Extra?.Bindings ?? [], host, 301)
-    const right = this.#deps.authority.checkBind(credentialId, host)
+    const right = this.#deps.authority.checkBind(credentialId, host, protocol)
+    if (protocol === 'tcp') this.#checkKept(host, right.ownerId)
     const trafficPolicy = policyOf(request)
     return {
       ...right,
       host,
       url: this.#deps.urls.of(protocol, host),
       protocol,
+      isDrawn: protocol === 'tcp' && request.Opts.Addr === '',
       forwardsTo: request.ForwardsTo,
       metadata,
       trafficPolicy,
       around,
-      token: isDrawn(request) ? host : '',
+      token: protocol !== 'tcp' && isDrawn(request) ? host : '',
     }
   }
 
   /** Compiles the policy in turns with everything else; the right to bind is the one after it. */
   async compile(binding: Binding, credentialId: string): Promise<CompiledBinding> {
     const policy = await this.#compile(binding)
-    return { ...binding, ...this.#deps.authority.checkBind(credentialId, binding.host), policy }
+    const { host, protocol } = binding
+    return { ...binding, ...this.#deps.authority.checkBind(credentialId, host, protocol), policy }
   }
 
-  #hostOf({ Opts, Extra }: BindRequest, credentialId: string): string {
+  #protocolOf({ Proto: protocol }: BindRequest): HttpProtocol | 'tcp' {
+    if (protocol === 'http' || protocol === 'https') return protocol
+    if (protocol !== 'tcp') {
+      throw new ServiceError(
+        332,
+        `The protocol ${protocol} is not supported here: use http, https or tcp.`,
+      )
+    }
+    if (this.#deps.tcpAddresses) return protocol
+    throw new ServiceError(
+      332,
+      'TCP endpoints are not served here: whoever runs the gateway has to give them ports by GATEWAY_TCP_LISTEN, such as 0.0.0.0:20000-20100.',
+    )
+  }
+
+  #addressOf({ Id, Opts, ForwardsTo }: BindRequest, { ownerId, deviceId, credentialId }: BinderOf) {
+    const { authority } = this.#deps
+    const addresses = this.#deps.tcpAddresses as TcpAddresses
+    if (Opts.Addr !== '') return addresses.read(Opts.Addr, 301)
+    return addresses.draw({
+      ownerId,
+      deviceId,
+      endpointId: Id,
+      forwardsTo: ForwardsTo,
+      mayBind: authority.addressesOf(credentialId),
+    })
+  }
+
+  /** An address that was given to a device stays its account's, until nobody knows of it any more. */
+  #checkKept(host: string, ownerId: string | null): void {
+    const holder = this.#deps.registry.match(host, 'tcp')
+    if (!holder || holder.ownerId === ownerId) return
+    throw new ServiceError(334, `The endpoint tcp://${host} belongs to another account.`)
+  }
+
+  #hostOf({ Opts, Extra }: BindRequest, credentialId: string, protocol: HttpProtocol): string {
     const asked = (Opts.Domain || Opts.Hostname).toLowerCase()
     if (asked) return checked(asked)
     const suffix = this.#deps.authority.wildcardFor(credentialId).slice(1)
     if (Opts.Subdomain) return checked(`${Opts.Subdomain.toLowerCase()}${suffix}`)
-    return this.#drawHost(suffix, Extra?.Token ?? '')
+    return this.#drawHost(suffix, protocol, Extra?.Token ?? '')
   }
 
   /**
    * A random name that nobody has. The SDK brings the token of the first one along when it reconnects:
    * the tunnel keeps its name, unless somebody has it by now.
    */
-  #drawHost(suffix: string, token: string): string {
+  #drawHost(suffix: string, protocol: HttpProtocol, token: string): string {
     const isOurs = token.endsWith(suffix) && RANDOM_LABEL.test(token.slice(0, -suffix.length))
-    if (isOurs && this.#isFree(token)) return token
+    if (isOurs && this.#isFree(token, protocol)) return token
     let host: string
     do host = `${randomLabel()}${suffix}`
-    while (!this.#isFree(host))
+    while (!this.#isFree(host, protocol))
     return host
   }
 
   /** Nobody has it; or it waits for its device, and who asks knows its name. */
-  #isFree(host: string): boolean {
-    const state = this.#deps.registry.match(host)
+  #isFree(host: string, protocol: HttpProtocol): boolean {
+    const state = this.#deps.registry.match(host, protocol)
     return state?.host !== host || state.type === 'away'
   }
 
   /** With the counters of the policy that it takes over from, if the name is online. */
-  async #compile({ host, ownerId, trafficPolicy, around }: Binding): Promise<CompiledPolicy> {
+  async #compile(binding: Binding): Promise<CompiledPolicy> {
     const { policies, registry } = this.#deps
-    const place = { host, ownerId }
+    const { ownerId, trafficPolicy } = binding
     const previousOf = () => {
-      const holder = registry.holderOf(host, ownerId)
-      return holder?.ownerId === ownerId ? holder.policy : policies.last(place)
+      const holder = registry.holderOf(binding, ownerId)
+      return holder?.ownerId === ownerId ? holder.policy : policies.last(binding)
     }
     try {
-      return await policies.compileInTurns(trafficPolicy, { ...place, around }, previousOf)
+      return await policies.compileInTurns(trafficPolicy, binding, previousOf)
     } catch (error) {
       if (error instanceof PolicyError) throw new ServiceError(9026, problemsText(error))
       throw error

@@ -66,6 +66,7 @@ const BindOptions = z.looseObject({
   Domain: name,
   Hostname: name,
   Subdomain: name,
+  Addr: name,
   TrafficPolicy: text(MAX_BIND_BYTES),
 })
 

@@ -37,13 +37,16 @@ interface Rule {
 
 /** A policy document, as far as options are written as one. */
 export interface OptionRules {
-  readonly on_http_request: readonly Rule[]
-  readonly on_http_response: readonly Rule[]
+  readonly on_tcp_connect?: readonly Rule[]
+  readonly on_http_request?: readonly Rule[]
+  readonly on_http_response?: readonly Rule[]
 }
 
 /** What an option comes to; `name` is how a client knows it. */
 interface Option<T extends z.ZodType = z.ZodType> {
-  readonly phase: keyof OptionRules
+  readonly phase: 'on_http_request' | 'on_http_response'
+  /** True when it can be asked of a connection, too, which has no requests. */
+  readonly isOfConnections?: boolean
   readonly schema: T
   readonly rules: (value: z.output<T>, name: string) => readonly Rule[]
 }
@@ -70,6 +73,7 @@ const headerRules = ({ add, remove }: z.output<typeof Headers>, name: string): R
 const OPTIONS: Readonly<Record<string, Option>> = {
   IPRestriction: option({
     phase: 'on_http_request',
+    isOfConnections: true,
     schema: z.strictObject({ allow_cidrs: Texts, deny_cidrs: Texts }),
     rules({ allow_cidrs: allow, deny_cidrs: deny }, name) {
       if (allow.length + deny.length === 0) return []
@@ -78,6 +82,7 @@ const OPTIONS: Readonly<Record<string, Option>> = {
   }),
   IPPolicyRef: option({
     phase: 'on_http_request',
+    isOfConnections: true,
     schema: Literal,
     rules: (id, name) => [rule(name, 'restrict-ips', { ip_policies: [id] })],
   }),
@@ -127,6 +132,8 @@ const OPTIONS: Readonly<Record<string, Option>> = {
   }),
 }
 
+const OPTION_ENTRIES = Object.entries(OPTIONS)
+
 /** What there is no action for, and what to do instead. */
 const UNAVAILABLE: Readonly<Record<string, string>> = {
   MutualTLSCA: 'jwt-validation or basic-auth, in the traffic policy, tell clients apart',
@@ -156,18 +163,29 @@ const ELSEWHERE: ReadonlySet<string> = new Set([
  * none. To ignore one in silence would open what its owner believes closed: what is not known, or
  * cannot be, is refused with ServiceError 301.
  */
-export function optionRules(options: Readonly<Record<string, unknown>>): OptionRules | undefined {
+export function optionRules(
+  options: Readonly<Record<string, unknown>>,
+  carries: 'requests' | 'connections',
+): OptionRules | undefined {
   const asked = Object.keys(options).filter((name) => isAsked(options[name]))
   for (const name of asked) refuseUnavailable(name)
-  const rules = { on_http_request: [] as Rule[], on_http_response: [] as Rule[] }
-  for (const [name, { phase, schema, rules: rulesOf }] of Object.entries(OPTIONS)) {
+  const rules: Record<keyof OptionRules, Rule[]> = {
+    on_tcp_connect: [],
+    on_http_request: [],
+    on_http_response: [],
+  }
+  for (const [name, { phase, isOfConnections, schema, rules: rulesOf }] of OPTION_ENTRIES) {
     if (!asked.includes(name)) continue
+    if (carries === 'connections' && !isOfConnections) {
+      throw invalid(name, 'the endpoint has connections and no requests')
+    }
     const parsed = schema.safeParse(options[name])
     if (!parsed.success) throw invalid(name, describe(parsed.error))
-    rules[phase].push(...rulesOf(parsed.data, name))
+    const at = carries === 'connections' ? 'on_tcp_connect' : phase
+    rules[at].push(...rulesOf(parsed.data, name))
   }
-  const count = rules.on_http_request.length + rules.on_http_response.length
-  return count > 0 ? rules : undefined
+  const phases = Object.entries(rules).filter(([, list]) => list.length > 0)
+  return phases.length > 0 ? Object.fromEntries(phases) : undefined
 }
 
 /** Whether a field says more than that it is not set. */

@@ -21,24 +21,20 @@ interface Places {
  * ServiceError 334 when somebody else has it.
  */
 export function findPredecessor(
-  {
-    host,
-    ownerId,
-    protocol,
-    isShared,
-  }: Pick<Binding, 'host' | 'ownerId' | 'protocol' | 'isShared'>,
+  binding: Pick<Binding, 'host' | 'ownerId' | 'protocol' | 'isShared'>,
   asking: TableEntry,
   { registry, sessions }: Places,
 ): Predecessor | undefined {
-  const holder = registry.holderOf(host, ownerId)
-  const sharer = isShared ? registry.sharerOf(host) : undefined
+  const { host, ownerId, protocol, isShared } = binding
+  const holder = registry.holderOf(binding, ownerId)
+  const sharer = isShared ? registry.sharerOf(binding) : undefined
   if (!holder && !sharer) return undefined
   const isOwn = holder?.type === 'agent' && holder.ownerId === ownerId
   if (isOwn && holder.protocol === protocol && (sharer ?? holder) === holder) {
     const session = sessions.find(holder.sessionId)
     if (session && mayReplace(session, asking)) return { endpoint: holder, session }
   }
-  throw new ServiceError(334, `The endpoint ${protocol}://${host} is online already.`)
+  throw new ServiceError(334, `The endpoint ${(holder ?? sharer)?.url ?? host} is online already.`)
 }
 
 function mayReplace(session: TableEntry, asking: TableEntry): boolean {

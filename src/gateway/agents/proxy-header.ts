@@ -1,7 +1,13 @@
 import type { Endpoint } from '../endpoints/endpoint.ts'
+import type { EndpointProtocol } from '../records/endpoint-protocol.ts'
 
-/** The SDK's number for an endpoint that speaks HTTP. */
-const HTTP_EDGE = '3'
+/** The SDK's numbers for what an endpoint speaks. */
+const EDGE_TYPES: Readonly<Record<EndpointProtocol, string>> = {
+  tcp: '1',
+  tls: '2',
+  http: '3',
+  https: '3',
+}
 const LENGTH_BYTES = 8
 
 /** What a proxy stream starts with after its type: an int64 (little-endian) length, then JSON. */
@@ -13,7 +19,7 @@ export function encodeProxyHeader(
     Id: id,
     ClientAddr: clientAddr,
     Proto: protocol,
-    EdgeType: HTTP_EDGE,
+    EdgeType: EDGE_TYPES[protocol],
     PassthroughTLS: false,
   })
   const header = Buffer.allocUnsafe(LENGTH_BYTES + Buffer.byteLength(json))

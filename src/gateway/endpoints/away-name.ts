@@ -1,11 +1,8 @@
-import type { EndpointProtocol } from '../records/endpoint-protocol.ts'
+import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
 
 /** What stays of an endpoint when its device is away. */
-export interface NameFacts {
-  /** Lower case, no port; a wildcard starts with `*.`. */
-  readonly host: string
+export interface NameFacts extends EndpointAddress {
   readonly ownerId: string | null
-  readonly protocol: EndpointProtocol
   readonly url: string
   /** Whether policies of other accounts find it. */
   readonly isShared: boolean
@@ -13,6 +10,8 @@ export interface NameFacts {
   readonly credentialId: string
   /** The device that had it, where that says what it is. */
   readonly deviceId?: string | undefined
+  /** The gateway has chosen it, for this endpoint: it is given to it again. */
+  readonly drawn?: { readonly endpointId: string; readonly forwardsTo: string } | undefined
 }
 
 /** How much waits, of a name, of a client, of the gateway. */
@@ -41,6 +40,7 @@ export class AwayName implements NameFacts {
   readonly isShared: boolean
   readonly credentialId: string
   readonly deviceId: string | undefined
+  readonly drawn: NameFacts['drawn']
   /** Until then requests may wait for it; monotonic. */
   heldUntil: number
   /** From then on nobody knows that it was here; monotonic. */
@@ -56,6 +56,7 @@ export class AwayName implements NameFacts {
     this.isShared = facts.isShared
     this.credentialId = facts.credentialId
     this.deviceId = facts.deviceId
+    this.drawn = facts.drawn
     this.heldUntil = heldUntil
     this.forgottenAt = forgottenAt
   }

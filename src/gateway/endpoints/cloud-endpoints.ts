@@ -6,7 +6,7 @@ import type { CompiledPolicy } from '../../policy/policy.ts'
 import type { Authority, Claim } from '../access/authority.ts'
 import type { CloudEndpointStore, StoredCloudEndpoint } from '../records/cloud-endpoint-store.ts'
 import { isInternal } from '../records/domain-name.ts'
-import type { EndpointProtocol } from '../records/endpoint-protocol.ts'
+import type { HttpProtocol } from '../records/endpoint-protocol.ts'
 import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
@@ -59,7 +59,7 @@ export interface CloudEndpointChange extends CloudEndpointSettings {
 }
 
 interface Place {
-  readonly protocol: EndpointProtocol
+  readonly protocol: HttpProtocol
   readonly host: string
 }
 
@@ -96,10 +96,10 @@ export class CloudEndpoints {
     await this.#prepare(place, claim)
     const check = () => {
       this.#checkSettings(request, place.host, claim)
-      this.#checkFree(place.host, ownerId, isShared)
+      this.#checkFree(place, ownerId, isShared)
     }
     check()
-    const policy = await this.#compile(trafficPolicy, { host: place.host, ownerId })
+    const policy = await this.#compile(trafficPolicy, { ...place, ownerId })
     // From here on nothing waits: what is checked stays true.
     check()
     const now = clock.now()
@@ -157,8 +157,8 @@ export class CloudEndpoints {
     const { isShared = stored.isShared } = change
     const check = () => {
       this.#checkSettings({ ...change, isShared }, place.host, claim)
-      if (place.host !== stored.host) this.#checkFree(place.host, ownerId, isShared)
-      else if (isShared && !stored.isShared) this.#checkNotShared(place.host)
+      if (place.host !== stored.host) this.#checkFree(place, ownerId, isShared)
+      else if (isShared && !stored.isShared) this.#checkNotShared(place)
     }
     check()
     const { trafficPolicy = stored.trafficPolicy } = change
@@ -166,7 +166,7 @@ export class CloudEndpoints {
     const isSamePolicy = change.trafficPolicy === undefined && place.host === stored.host
     const policy = isSamePolicy
       ? before.policy
-      : await this.#compile(trafficPolicy, { host: place.host, ownerId }, () => before.policy)
+      : await this.#compile(trafficPolicy, { ...place, ownerId }, () => before.policy)
     // From here on nothing waits: what is checked stays true.
     check()
     if (!found()) return undefined
@@ -275,15 +275,15 @@ export class CloudEndpoints {
     }
   }
 
-  #checkFree(host: string, ownerId: string | null, isShared: boolean): void {
-    const holder = this.#deps.registry.holderOf(host, ownerId)
+  #checkFree(place: Place, ownerId: string | null, isShared: boolean): void {
+    const holder = this.#deps.registry.holderOf(place, ownerId)
     if (holder) throw new ServiceError(334, `The endpoint ${holder.url} is online already.`)
-    if (isShared) this.#checkNotShared(host)
+    if (isShared) this.#checkNotShared(place)
   }
 
-  #checkNotShared(host: string): void {
-    if (!this.#deps.registry.sharerOf(host)) return
-    throw new ServiceError(334, `The name ${host} is shared already by another account.`)
+  #checkNotShared(place: Place): void {
+    if (!this.#deps.registry.sharerOf(place)) return
+    throw new ServiceError(334, `The name ${place.host} is shared already by another account.`)
   }
 
   /** Throws ServiceError with the code of the policy's first problem, or 2235. */
@@ -307,14 +307,15 @@ export class CloudEndpoints {
   }
 
   /** A policy that was good once and no longer is must not let its host go: all is refused. */
-  #restorePolicy({ id, host, ownerId, trafficPolicy }: StoredCloudEndpoint): CompiledPolicy {
+  #restorePolicy(stored: StoredCloudEndpoint): CompiledPolicy {
+    const { id, host, trafficPolicy } = stored
     const { policies, log } = this.#deps
     try {
-      return policies.compile(trafficPolicy, { host, ownerId })
+      return policies.compile(trafficPolicy, stored)
     } catch (error) {
       if (!(error instanceof PolicyError)) throw error
       log.error({ endpoint: id, host, problem: problemsText(error) }, 'cloud endpoint is of no use')
-      return policies.compile(null, { host, ownerId })
+      return policies.compile(null, stored)
     }
   }
 }

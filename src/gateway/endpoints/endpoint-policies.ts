@@ -8,6 +8,7 @@ import {
   type PolicyOptions,
 } from '../../policy/policy.ts'
 import { isInternal } from '../records/domain-name.ts'
+import { type EndpointAddress, entranceOf } from '../records/endpoint-protocol.ts'
 
 /** Hosts whose last policy is remembered. */
 const MAX_REMEMBERED = 1_000
@@ -22,6 +23,11 @@ NO_CONNECTIONS.add(
   'An internal endpoint gets no connections of its own: move these rules to on_http_request, or to the endpoint that forwards to it.',
 )
 
+const NO_REQUESTS =
+  'A TCP or TLS endpoint has connections and no requests: write these rules for on_tcp_connect, or leave them out.'
+const NO_FORWARD =
+  'forward-internal is not available here for a TCP or TLS endpoint: internal endpoints speak HTTP.'
+
 export interface EndpointPoliciesOptions
   extends Pick<PolicyOptions, 'clock' | 'log' | 'limits' | 'lane'> {
   /** What the policies of an account reach; unless given, nothing. */
@@ -29,8 +35,7 @@ export interface EndpointPoliciesOptions
 }
 
 /** Where a policy is going to stand. */
-export interface PolicyPlace {
-  readonly host: string
+export interface PolicyPlace extends EndpointAddress {
   readonly ownerId: string | null
 }
 
@@ -45,15 +50,20 @@ type PolicyStates = Pick<CompiledPolicy, 'states'>
 /** Those of the policy at a place. */
 export interface PlacedStates extends PolicyPlace, PolicyStates {}
 
+interface Remembered {
+  readonly address: EndpointAddress
+  readonly policy: PolicyStates
+}
+
 /** Compiles the policies of endpoints, and carries their counters from one to the next on a host. */
 export class EndpointPolicies {
   readonly #options: EndpointPoliciesOptions
   readonly #lane: Lane
   /**
-   * By account and host, what was remembered last at the end: what one account has counted, or
+   * By account and address, what was remembered last at the end: what one account has counted, or
    * fetched, is not for the next one on the host.
    */
-  readonly #last = new Map<string | null, Map<string, PolicyStates>>()
+  readonly #last = new Map<string | null, Map<string, Remembered>>()
   #remembered = 0
 
   constructor(options: EndpointPoliciesOptions) {
@@ -92,15 +102,17 @@ export class EndpointPolicies {
     return checked(policy, place)
   }
 
-  /** Of the policy that was last in force on a host, as far as it is remembered. */
-  last({ host, ownerId }: PolicyPlace): PolicyStates | undefined {
-    return this.#last.get(ownerId)?.get(host)
+  /** Of the policy that was last in force at an address, as far as it is remembered. */
+  last(place: PolicyPlace): PolicyStates | undefined {
+    return this.#last.get(place.ownerId)?.get(keyOf(place))?.policy
   }
 
   /** All that is remembered. */
   *remembered(): Generator<PlacedStates> {
     for (const [ownerId, own] of this.#last) {
-      for (const [host, { states }] of own) yield { ownerId, host, states }
+      for (const { address, policy } of own.values()) {
+        yield { ownerId, ...address, states: policy.states }
+      }
     }
   }
 
@@ -110,17 +122,19 @@ export class EndpointPolicies {
   }
 
   /** Keeps the counters of a policy for the next endpoint on the host, such as after a reconnect. */
-  remember({ host, ownerId }: PolicyPlace, policy: PolicyStates): void {
-    const own = this.#last.get(ownerId) ?? new Map<string, PolicyStates>()
+  remember(place: PolicyPlace, policy: PolicyStates): void {
+    const { ownerId, protocol, host } = place
+    const key = keyOf(place)
+    const own = this.#last.get(ownerId) ?? new Map<string, Remembered>()
     this.#last.set(ownerId, own)
-    if (!own.delete(host)) this.#remembered += 1
-    own.set(host, policy)
+    if (!own.delete(key)) this.#remembered += 1
+    own.set(key, { address: { protocol, host }, policy })
     if (this.#remembered > MAX_REMEMBERED) this.#forgetOne()
   }
 
   /** The oldest of the account that has most: nobody makes the policies of others forget. */
   #forgetOne(): void {
-    let greediest: [ownerId: string | null, own: Map<string, PolicyStates>] | undefined
+    let greediest: [ownerId: string | null, own: Map<string, Remembered>] | undefined
     for (const entry of this.#last) {
       if (entry[1].size > (greediest?.[1].size ?? 0)) greediest = entry
     }
@@ -132,9 +146,30 @@ export class EndpointPolicies {
   }
 }
 
-function checked(policy: CompiledPolicy, { host }: PolicyPlace): CompiledPolicy {
+function keyOf({ protocol, host }: EndpointAddress): string {
+  return `${entranceOf(protocol)} ${host}`
+}
+
+function checked(policy: CompiledPolicy, { protocol, host }: PolicyPlace): CompiledPolicy {
   if (isInternal(host) && policy.hasConnectRules) throw new PolicyError(NO_CONNECTIONS.all)
+  if (protocol === 'tcp' || protocol === 'tls') checkConnections(policy)
   return policy
+}
+
+/** Of a connection whose bytes pass by as they are, nobody sees requests. */
+function checkConnections(policy: CompiledPolicy): void {
+  const problems = new ProblemList()
+  const phases = {
+    on_http_request: policy.hasRequestRules,
+    on_http_response: policy.hasResponseRules,
+  }
+  for (const [phase, hasRules] of Object.entries(phases)) {
+    if (hasRules) problems.add('phaseNotForProtocol', `/${phase}`, NO_REQUESTS)
+  }
+  if (policy.has('on_tcp_connect', 'forward-internal')) {
+    problems.add('actionNotForProtocol', '/on_tcp_connect', NO_FORWARD)
+  }
+  if (problems.hasErrors) throw new PolicyError(problems.all)
 }
 
 /** What is wrong with a policy, in one message for people: places, sentences and codes. */

@@ -1,10 +1,12 @@
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { isInternal } from '../records/domain-name.ts'
+import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
+import { AddressTable } from './address-table.ts'
 import { AwayName, type HeldRequest, type NameFacts } from './away-name.ts'
 import { AwayNames } from './away-names.ts'
 import type { AgentEndpoint, Endpoint } from './endpoint.ts'
 import { HeldRequests, type HeldRequestsLimits } from './held-requests.ts'
-import { HostTable, type NameState } from './host-table.ts'
+import type { NameState } from './host-table.ts'
 
 /** How long requests wait for a device that has gone without a word. */
 const HOLD_MS = 10_000
@@ -13,13 +15,13 @@ const AWAY_MS = 3_600_000
 /** Of how many names it knows that; some hundred bytes each. */
 const AWAY_NAMES = 50_000
 
-/** Thrown by `add`: the host has an endpoint already. */
+/** Thrown by `add`: the address has an endpoint already. */
 export class EndpointConflictError extends Error {
   override readonly name = 'EndpointConflictError'
   readonly holder: Endpoint
 
   constructor(holder: Endpoint) {
-    super(`${holder.host} is online already`)
+    super(`${holder.url} is online already`)
     this.holder = holder
   }
 }
@@ -33,7 +35,8 @@ export interface EndpointRegistryOptions {
 }
 
 /**
- * Which endpoint answers for a host: the exact name, else the longest wildcard above it.
+ * Which endpoint answers for an address: scheme, host and port. Of hosts the exact name, else the
+ * longest wildcard above it.
  * Internal endpoints stand apart: visitors never find them, policies that forward do. Each account
  * has internal names of its own, so that nobody takes, finds or guesses those of others; what is
  * shared is found by all, after what they have themselves.
@@ -47,10 +50,10 @@ export interface EndpointRegistryOptions {
 export class EndpointRegistry {
   readonly #clock: Clock
   readonly #holdMs: number
-  readonly #public = new HostTable()
+  readonly #public = new AddressTable()
   /** By account; one without internal names has no table. */
-  readonly #internal = new Map<string | null, HostTable>()
-  readonly #shared = new HostTable()
+  readonly #internal = new Map<string | null, AddressTable>()
+  readonly #shared = new AddressTable()
   readonly #byId = new Map<string, Endpoint>()
   readonly #away: AwayNames
   readonly #held: HeldRequests
@@ -82,10 +85,10 @@ export class EndpointRegistry {
 
   /** Throws EndpointConflictError when the account has that host, or somebody shares it already. */
   add(endpoint: Endpoint, { isShared = false } = {}): void {
-    const { host, ownerId } = endpoint
-    const holder = this.holderOf(host, ownerId) ?? (isShared ? this.sharerOf(host) : undefined)
+    const holder =
+      this.holderOf(endpoint, endpoint.ownerId) ?? (isShared ? this.sharerOf(endpoint) : undefined)
     if (holder) throw new EndpointConflictError(holder)
-    const before = this.#stateOf(host, ownerId)
+    const before = this.stateOf(endpoint, endpoint.ownerId)
     this.#revision += 1
     this.#tableFor(endpoint).set(endpoint)
     if (isShared) this.#shared.set(endpoint)
@@ -97,25 +100,25 @@ export class EndpointRegistry {
     return this.#byId.get(id)
   }
 
-  /** The endpoint on exactly this host; an internal one of this account. */
-  holderOf(host: string, ownerId: string | null): Endpoint | undefined {
-    return online(this.#stateOf(host, ownerId))
+  /** The endpoint on exactly this address; an internal one of this account. */
+  holderOf(address: EndpointAddress, ownerId: string | null): Endpoint | undefined {
+    return online(this.stateOf(address, ownerId))
   }
 
-  /** The internal endpoint on exactly this host that all accounts find. */
-  sharerOf(host: string): Endpoint | undefined {
-    return online(this.#shared.get(host))
+  /** The internal endpoint on exactly this address that all accounts find. */
+  sharerOf(address: EndpointAddress): Endpoint | undefined {
+    return online(this.#shared.get(address))
   }
 
   isShared(endpoint: Endpoint): boolean {
-    return this.#shared.get(endpoint.host) === endpoint
+    return this.#shared.get(endpoint) === endpoint
   }
 
   /** Shares an internal endpoint, or no longer. False when another account shares that name. */
   setShared(endpoint: Endpoint, isShared: boolean): boolean {
     if (this.isShared(endpoint) === isShared) return true
     if (!isShared) return this.#shared.remove(endpoint)
-    if (this.sharerOf(endpoint.host)) return false
+    if (this.sharerOf(endpoint)) return false
     this.#shared.set(endpoint)
     return true
   }
@@ -126,9 +129,10 @@ export class EndpointRegistry {
    */
   replace(before: Endpoint, after: Endpoint): void {
     const isShared = this.isShared(before)
-    if (before.host !== after.host) this.add(after, { isShared })
+    const isSame = before.host === after.host && before.protocol === after.protocol
+    if (!isSame) this.add(after, { isShared })
     this.remove(before)
-    if (before.host === after.host) this.add(after, { isShared })
+    if (isSame) this.add(after, { isShared })
   }
 
   /** Gives the name up. False when this very endpoint was not there; another holder of it stays. */
@@ -147,7 +151,8 @@ export class EndpointRegistry {
     const isShared = this.isShared(endpoint)
     if (!this.remove(endpoint)) return undefined
     const { host, ownerId, protocol, url } = endpoint
-    const facts = { host, ownerId, protocol, url, isShared, credentialId, deviceId }
+    const drawn = drawnFor(endpoint)
+    const facts = { host, ownerId, protocol, url, isShared, credentialId, deviceId, drawn }
     return this.hold(facts, extraMs)
   }
 
@@ -156,14 +161,14 @@ export class EndpointRegistry {
    * online stays so. Undefined then.
    */
   hold(facts: NameFacts, extraMs = 0): AwayName | undefined {
-    const { host, ownerId, isShared } = facts
-    const before = this.#stateOf(host, ownerId)
+    const { ownerId, isShared } = facts
+    const before = this.stateOf(facts, ownerId)
     if (before && before.type !== 'away') return undefined
     const now = this.#now()
     const name = new AwayName(facts, now + this.#holdMs + extraMs, now + AWAY_MS)
     this.#revision += 1
     this.#tableFor(name).set(name)
-    if (isShared && !this.sharerOf(host)) this.#shared.set(name)
+    if (isShared && !this.sharerOf(facts)) this.#shared.set(name)
     if (before) this.forget(before)
     for (const surplus of this.#away.add(name, now)) this.forget(surplus)
     return name
@@ -225,9 +230,15 @@ export class EndpointRegistry {
     this.#held.remove(name, request)
   }
 
-  /** Who answers for a lower-case host without port. */
-  match(host: string): NameState | undefined {
-    return this.#public.match(host, this.#now)
+  /**
+   * Who answers for visitors of an address. A plain listener leads to an HTTPS endpoint, too, where
+   * no other is online, or held.
+   */
+  match(host: string, protocol: EndpointProtocol = 'http'): NameState | undefined {
+    const own = this.#public.match({ protocol, host }, this.#now)
+    if (protocol !== 'http') return own
+    if (own && (own.type !== 'away' || own.isHeld(this.#now()))) return own
+    return this.#public.match({ protocol: 'https', host }, this.#now) ?? own
   }
 
   /**
@@ -235,22 +246,35 @@ export class EndpointRegistry {
    * `https://cam.internal`: its own, else one that is shared. That of another account is not there.
    */
   matchInternal({ protocol, hostname, port }: URL, ownerId: string | null): NameState | undefined {
-    const state =
-      this.#internal.get(ownerId)?.match(hostname, this.#now) ??
-      this.#shared.match(hostname, this.#now)
     // The URL parser drops a port that is the scheme's own; no internal endpoint has another.
-    return state && protocol === `${state.protocol}:` && port === '' ? state : undefined
+    if ((protocol !== 'http:' && protocol !== 'https:') || port !== '') return undefined
+    const address = { protocol: protocol === 'http:' ? 'http' : 'https', host: hostname } as const
+    const state =
+      this.#internal.get(ownerId)?.match(address, this.#now) ??
+      this.#shared.match(address, this.#now)
+    return state?.protocol === address.protocol ? state : undefined
   }
 
   /** Who has the name of an endpoint now: itself, what took it over, what is away, or nobody. */
-  successorOf({ host, ownerId }: Endpoint): NameState | undefined {
-    const state = this.#stateOf(host, ownerId)
+  successorOf(endpoint: Endpoint): NameState | undefined {
+    const { ownerId } = endpoint
+    const state = this.stateOf(endpoint, ownerId)
     return state?.ownerId === ownerId ? state : undefined
+  }
+
+  /** Who has exactly this address, online or away; of internal ones, in this account. */
+  stateOf(address: EndpointAddress, ownerId: string | null): NameState | undefined {
+    return (isInternal(address.host) ? this.#internal.get(ownerId) : this.#public)?.get(address)
   }
 
   /** The names whose devices are away. */
   allAway(): Iterable<AwayName> {
     return this.#away.all()
+  }
+
+  /** Those of one account. */
+  awayOf(ownerId: string | null): Iterable<AwayName> {
+    return this.#away.all(ownerId)
   }
 
   /** All that is online. */
@@ -260,13 +284,9 @@ export class EndpointRegistry {
     }
   }
 
-  #stateOf(host: string, ownerId: string | null): NameState | undefined {
-    return (isInternal(host) ? this.#internal.get(ownerId) : this.#public)?.get(host)
-  }
-
-  #tableFor({ host, ownerId }: NameState): HostTable {
+  #tableFor({ host, ownerId }: NameState): AddressTable {
     if (!isInternal(host)) return this.#public
-    const own = this.#internal.get(ownerId) ?? new HostTable()
+    const own = this.#internal.get(ownerId) ?? new AddressTable()
     this.#internal.set(ownerId, own)
     return own
   }
@@ -282,6 +302,11 @@ export class EndpointRegistry {
     if (own?.size === 0) this.#internal.delete(ownerId)
     return isRemoved
   }
+}
+
+/** What is kept of an address that the gateway has chosen. */
+export function drawnFor({ isDrawn, id, forwardsTo }: AgentEndpoint): NameFacts['drawn'] {
+  return isDrawn ? { endpointId: id, forwardsTo } : undefined
 }
 
 function online(state: NameState | undefined): Endpoint | undefined {

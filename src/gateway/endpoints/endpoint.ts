@@ -1,4 +1,5 @@
 import type { CompiledPolicy } from '../../policy/policy.ts'
+import type { EndpointAddress, HttpProtocol } from '../records/endpoint-protocol.ts'
 import type { StreamPool } from '../streams/stream-pool.ts'
 import { VisitorOutcomes } from './visitor-outcomes.ts'
 
@@ -24,16 +25,13 @@ export class EndpointTraffic {
   }
 }
 
-interface EndpointBase {
+interface EndpointBase extends EndpointAddress {
   /** `ep_<ksuid>`: sorts by the time it was made. */
   readonly id: string
   /** The bot user whose account it belongs to; null for the account of the gateway's owner. */
   readonly ownerId: string | null
   /** As its owner was told, with the ingress port unless it is the scheme's own. */
   readonly url: string
-  /** Lower case, no port; a wildcard starts with `*.`. */
-  readonly host: string
-  readonly protocol: 'http' | 'https'
   /** JSON or YAML as it was sent. */
   readonly trafficPolicy: string | null
   /** The same, compiled; one without rules when there is none. */
@@ -50,6 +48,8 @@ export interface AgentEndpoint extends EndpointBase {
   readonly forwardsTo: string
   readonly streams: StreamPool
   readonly sessionId: string
+  /** The gateway has chosen its address: it gets the same one again. */
+  readonly isDrawn?: boolean
   /** How long its service may take to begin an answer; undefined: as long as the gateway grants. */
   readonly answerMs?: number | undefined
 }
@@ -57,6 +57,7 @@ export interface AgentEndpoint extends EndpointBase {
 /** An address that lasts until it is deleted. Nobody serves it: its policy ends all traffic. */
 export interface CloudEndpoint extends EndpointBase {
   readonly type: 'cloud'
+  readonly protocol: HttpProtocol
   readonly trafficPolicy: string
   readonly description: string
   readonly updatedAt: number

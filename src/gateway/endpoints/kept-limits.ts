@@ -4,6 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { LimiterTables } from '../../policy/limit/limiter-tables.ts'
 import { RateLimiter } from '../../policy/limit/rate-limiter.ts'
+import type { EndpointProtocol } from '../records/endpoint-protocol.ts'
 import { elapsedMs, type Moment, momentNow } from './elapsed.ts'
 import type { EndpointPolicies, PlacedStates } from './endpoint-policies.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
@@ -24,6 +25,7 @@ const Base64 = z.base64().transform((text) => Buffer.from(text, 'base64'))
 const Rows = Base64.refine(({ length }) => length % 4 === 0).transform(toWords)
 const Limit = z.strictObject({
   ownerId: z.string().nullable(),
+  protocol: z.enum(['http', 'https', 'tcp', 'tls']),
   host: z.string(),
   /** Which limit of the policy: phase, type, configuration, and which one of several equal ones. */
   state: z.string(),
@@ -101,12 +103,12 @@ export class KeptLimits {
     const { limits, ...then } = Limits.parse(JSON.parse(body))
     const elapsed = elapsedMs(then, this.#moment())
     const places = new Map<string, PlacedStates & { states: Map<string, RateLimiter> }>()
-    for (const { ownerId, host, state, capacity, windowMs, key, rows } of limits) {
+    for (const { ownerId, protocol, host, state, capacity, windowMs, key, rows } of limits) {
       const maxBuckets = tables.maxKeys
       const limiter = new RateLimiter({ capacity, windowMs, clock, maxBuckets, tables })
       limiter.restore({ key, rows }, elapsed)
-      const name = JSON.stringify([ownerId, host])
-      const place = places.get(name) ?? { ownerId, host, states: new Map() }
+      const name = JSON.stringify([ownerId, protocol, host])
+      const place = places.get(name) ?? { ownerId, protocol, host, states: new Map() }
       places.set(name, place)
       place.states.set(state, limiter)
     }
@@ -159,24 +161,26 @@ export class KeptLimits {
   /** Those with long windows, of endpoints that are there and then of those that were. */
   *#limits(): Generator<{
     ownerId: string | null
+    protocol: EndpointProtocol
     host: string
     state: string
     limiter: RateLimiter
   }> {
     const { registry, policies } = this.#options
     const seen = new Set<string>()
-    const online = [...registry.all()].map(({ ownerId, host, policy }) => ({
+    const online = [...registry.all()].map(({ ownerId, protocol, host, policy }) => ({
       ownerId,
+      protocol,
       host,
       states: policy.states,
     }))
-    for (const { ownerId, host, states } of [...online, ...policies.remembered()]) {
+    for (const { ownerId, protocol, host, states } of [...online, ...policies.remembered()]) {
       for (const [state, limiter] of states) {
         if (!(limiter instanceof RateLimiter) || limiter.windowMs < KEPT_WINDOW_MS) continue
-        const name = JSON.stringify([ownerId, host, state])
+        const name = JSON.stringify([ownerId, protocol, host, state])
         if (seen.has(name)) continue
         seen.add(name)
-        yield { ownerId, host, state, limiter }
+        yield { ownerId, protocol, host, state, limiter }
       }
     }
   }

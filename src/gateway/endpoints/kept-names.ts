@@ -3,7 +3,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { AwayName, NameFacts } from './away-name.ts'
 import type { AgentEndpoint } from './endpoint.ts'
-import type { EndpointRegistry } from './endpoint-registry.ts'
+import { drawnFor, type EndpointRegistry } from './endpoint-registry.ts'
 import { KeptFile } from './kept-file.ts'
 
 /** A name that changes is in the file after this at the latest. */
@@ -12,11 +12,12 @@ const LOOK_MS = 1_000
 const NameSchema = z.strictObject({
   host: z.string(),
   ownerId: z.string().nullable(),
-  protocol: z.enum(['http', 'https']),
+  protocol: z.enum(['http', 'https', 'tcp', 'tls']),
   url: z.string(),
   isShared: z.boolean(),
   credentialId: z.string(),
   deviceId: z.string().optional(),
+  drawn: z.strictObject({ endpointId: z.string(), forwardsTo: z.string() }).optional(),
   /** Its device was here when it was written, or had just gone. */
   isHeld: z.boolean(),
 })
@@ -87,7 +88,8 @@ export class KeptNames {
       if (!holder) continue
       const isShared = registry.isShared(endpoint)
       const { credentialId, deviceId } = holder
-      names.push(keptName({ ...endpoint, isShared, credentialId, deviceId }, true))
+      const drawn = endpoint.type === 'agent' ? drawnFor(endpoint) : undefined
+      names.push(keptName({ ...endpoint, isShared, credentialId, deviceId, drawn }, true))
     }
     for (const name of registry.allAway()) names.push(keptName(name, registry.isHeld(name)))
     return names
@@ -95,8 +97,8 @@ export class KeptNames {
 }
 
 function keptName(
-  { host, ownerId, protocol, url, isShared, credentialId, deviceId }: NameFacts | AwayName,
+  { host, ownerId, protocol, url, isShared, credentialId, deviceId, drawn }: NameFacts | AwayName,
   isHeld: boolean,
 ): KeptName {
-  return { host, ownerId, protocol, url, isShared, credentialId, deviceId, isHeld }
+  return { host, ownerId, protocol, url, isShared, credentialId, deviceId, drawn, isHeld }
 }

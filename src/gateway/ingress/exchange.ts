@@ -218,7 +218,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     const { internal, scheme } = this.client.listener
     return internal
       ? registry.matchInternal(new URL(`${scheme}://${hostname}`), internal.ownerId)
-      : registry.match(hostname)
+      : registry.match(hostname, scheme)
   }
 
   /** How many policies have asked each other to get here. */

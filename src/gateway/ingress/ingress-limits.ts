@@ -12,6 +12,8 @@ export interface IngressLimits {
   readonly bodyWindowBytes: number
   /** How long an exchange or an upgraded connection may be silent in both directions. */
   readonly silenceMs: number
+  /** The same for connections to TCP endpoints. */
+  readonly tcpIdleMs: number
   /** How long a device may take to begin its response, unless its endpoint says otherwise. */
   readonly answerMs: number
   /** Bytes of later requests that are read while a response is due. */
@@ -36,6 +38,7 @@ export const INGRESS_LIMITS: IngressLimits = {
   bodyWindowMs: 30_000,
   bodyWindowBytes: 1_024,
   silenceMs: 300_000,
+  tcpIdleMs: 3_600_000,
   answerMs: 60_000,
   pipelinedBytes: 65_536,
   discardedBytes: 65_536,

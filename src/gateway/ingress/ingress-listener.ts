@@ -26,7 +26,8 @@ export function admit(
   endpoint: Addressed,
 ): 'serve' | 'redirect' | 'refuse' {
   if (endpoint.protocol === listener.scheme) return 'serve'
-  if (listener.scheme === 'https') return 'refuse'
+  // A TLS endpoint has the name for its own, but speaks no HTTP here.
+  if (listener.scheme === 'https' || endpoint.protocol !== 'https') return 'refuse'
   return listener.redirectsToHttps ? 'redirect' : 'serve'
 }
 

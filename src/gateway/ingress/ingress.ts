@@ -14,6 +14,7 @@ import {
 import type { Logger } from '../../base/logger.ts'
 import type { Asker } from '../../policy/outbound/policy-reach.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import type { TcpAddresses } from '../endpoints/tcp-addresses.ts'
 import { BufferAccount } from '../streams/buffer-account.ts'
 import { AskSeal } from './ask-seal.ts'
 import type { ClientSocket } from './connection/client-socket.ts'
@@ -24,6 +25,7 @@ import { SecureConnection } from './http2/secure-connection.ts'
 import type { IngressContext } from './ingress-context.ts'
 import { INGRESS_LIMITS, type IngressLimits } from './ingress-limits.ts'
 import type { IngressListener } from './ingress-listener.ts'
+import { TcpPorts } from './tcp/tcp-ports.ts'
 import { WriteCoalescer } from './write-coalescer.ts'
 
 /** How often a stop looks whether the last connection has closed. */
@@ -39,6 +41,8 @@ export interface IngressOptions {
   readonly http: ListenAddress
   readonly https: ListenAddress
   readonly tls: IngressTls
+  /** Where TCP endpoints are listened for; without it there are none. */
+  readonly tcp?: { readonly listenHost: string; readonly addresses: TcpAddresses } | undefined
   readonly log: Logger
   readonly clock: Clock
   readonly limits?: Partial<IngressLimits>
@@ -51,12 +55,20 @@ export interface IngressAddresses {
   readonly https: ListenAddress
 }
 
-/** The public HTTP and HTTPS front of the endpoints in a registry. */
+/** What the ingress does to a connection, of whichever protocol. */
+interface PublicConnection {
+  sweep(now: number): void
+  stop(): void
+  destroy(): void
+}
+
+/** The public front of the endpoints in a registry: HTTP, HTTPS, and TCP ports. */
 export class Ingress {
   readonly #options: IngressOptions
   readonly #context: IngressContext & { now: number }
   readonly #servers: Server[] = []
   readonly #connections = new Set<IngressConnection>()
+  readonly #ports: TcpPorts | undefined
   readonly #stopping = new AbortController()
   #stopped: Promise<void> | undefined
 
@@ -73,6 +85,14 @@ export class Ingress {
       askSeal: new AskSeal(clock),
       now: clock.monotonic(),
     }
+    this.#ports =
+      options.tcp &&
+      new TcpPorts({
+        ...options.tcp,
+        context: this.#context,
+        onConnection: (connection) => this.#connections.add(connection),
+        onClose: (closed) => this.#connections.delete(closed),
+      })
   }
 
   /** Listens and gives the real addresses. Throws a StartError when one is taken. */
@@ -84,6 +104,7 @@ export class Ingress {
       http: await this.#listen(http, (socket) => this.#accept(socket, plain)),
       https: await this.#listen(https, (socket) => this.#secure(socket, secure)),
     }
+    await this.#ports?.start()
     // Their sleep rejects when the ingress stops.
     this.#sweepUntilStopped().catch(() => {})
     this.#checkFloodsUntilStopped().catch(() => {})
@@ -103,6 +124,11 @@ export class Ingress {
     return client
   }
 
+  /** Listens on a TCP address. Throws ServiceError 334 when it cannot be had. */
+  async openAddress(address: string): Promise<void> {
+    await this.#ports?.open(address)
+  }
+
   /** See `PolicyReach`. */
   sealDepth(depth: number): string {
     return this.#context.askSeal.seal(depth)
@@ -116,13 +142,14 @@ export class Ingress {
 
   async #stop(deadlineMs: number): Promise<void> {
     const closed = this.#servers.map((server) => new Promise((resolve) => server.close(resolve)))
+    const portsClosed = this.#ports?.stop()
     for (const connection of this.#connections) connection.stop()
     const { clock } = this.#options
     const until = clock.monotonic() + deadlineMs
     while (this.#connections.size > 0 && clock.monotonic() < until) await clock.sleep(STOP_STEP_MS)
     for (const connection of this.#connections) connection.destroy()
     this.#stopping.abort()
-    await Promise.all(closed)
+    await Promise.all([...closed, portsClosed])
   }
 
   async #listen(
@@ -193,6 +220,7 @@ export class Ingress {
       await clock.sleep(this.#context.limits.sweepMs, this.#stopping.signal)
       this.#context.now = clock.monotonic()
       for (const connection of this.#connections) connection.sweep(this.#context.now)
+      this.#ports?.sweep()
     }
   }
 }

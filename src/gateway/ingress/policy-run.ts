@@ -2,12 +2,12 @@ import { HeaderList } from '../../policy/exchange/header-list.ts'
 import type { MaybePromise, Outcome } from '../../policy/exchange/outcome.ts'
 import {
   type BodyTransform,
-  type EndpointFacts,
   PolicyExchange,
   type PolicyRequest,
 } from '../../policy/exchange/policy-exchange.ts'
 import type { Account } from '../../policy/expression/cost/account.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
+import { endpointFacts } from '../endpoints/endpoint-facts.ts'
 import type { Client } from './client.ts'
 import type { RequestHead } from './http1/request-head.ts'
 
@@ -62,7 +62,7 @@ export class PolicyRun {
     }
     this.#exchange = new PolicyExchange({
       connection: client.facts,
-      endpoint: factsOf(endpoint),
+      endpoint: endpointFacts(endpoint),
       request: this.#request,
       hops: this.hops,
       askDepth: options.askDepth,
@@ -160,9 +160,4 @@ export class PolicyRun {
   #judgeHead(): MaybePromise<Outcome> {
     return this.#counted(() => this.#endpoint.policy.onHttpRequest(this.#exchange))
   }
-}
-
-function factsOf({ id, url, host, protocol }: Endpoint): EndpointFacts {
-  const port = Number(/:([0-9]+)$/.exec(url)?.[1] ?? (protocol === 'https' ? 443 : 80))
-  return { id, url, host, port, protocol }
 }

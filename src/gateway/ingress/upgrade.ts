@@ -7,7 +7,7 @@ import type { IngressLimits } from './ingress-limits.ts'
 import { ProgressWatch } from './progress-watch.ts'
 
 export interface UpgradeOptions {
-  readonly client: Client
+  readonly client: Pick<Client, 'pause' | 'resume' | 'write' | 'end' | 'abort'>
   readonly stream: ProxyStream
   readonly traffic: ExchangeTraffic
   readonly limits: IngressLimits
@@ -15,7 +15,7 @@ export interface UpgradeOptions {
   onOver(bytesIn: number, bytesOut: number): void
 }
 
-/** After a 101: bytes go both ways as they are, each end is passed on by itself (RFC 9110 7.8). */
+/** After a 101, or of a TCP connection: bytes go both ways as they are, each end is passed on by itself (RFC 9110 7.8). */
 export class Upgrade implements StreamHandler {
   readonly #options: UpgradeOptions
   readonly #watch: ProgressWatch

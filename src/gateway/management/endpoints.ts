@@ -3,6 +3,7 @@ import type { LimiterFigures } from '../../policy/limit/rate-limiter.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
 import type { CloudEndpointAuthor, CloudEndpoints } from '../endpoints/cloud-endpoints.ts'
 import type { CloudEndpoint, Endpoint } from '../endpoints/endpoint.ts'
+import { endpointFacts } from '../endpoints/endpoint-facts.ts'
 import { bindingOf } from '../endpoints/endpoint-host.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
@@ -54,8 +55,8 @@ export const EndpointView = z.strictObject({
   updated_at: Timestamp,
   public_url: z.string(),
   url: z.string(),
-  proto: z.enum(['http', 'https']),
-  scheme: z.enum(['http', 'https']),
+  proto: z.enum(['http', 'https', 'tcp', 'tls']),
+  scheme: z.enum(['http', 'https', 'tcp', 'tls']),
   hostport: z.string(),
   host: z.string(),
   port: z.number(),
@@ -172,8 +173,8 @@ function viewEndpoint(
   baseUrl: string,
   { domainId, isShared }: { domainId: string | undefined; isShared: boolean },
 ): z.infer<typeof EndpointView> {
-  const { id, url, host, protocol, openedAt, traffic } = endpoint
-  const port = Number(new URL(url).port) || (protocol === 'https' ? 443 : 80)
+  const { id, url, protocol, openedAt, traffic } = endpoint
+  const { host, port } = endpointFacts(endpoint)
   return {
     id,
     uri: `${baseUrl}/endpoints/${id}`,

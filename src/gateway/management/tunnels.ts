@@ -11,7 +11,7 @@ export const TunnelView = z.strictObject({
   id: z.string(),
   uri: z.string(),
   public_url: z.string(),
-  proto: z.enum(['http', 'https']),
+  proto: z.enum(['http', 'https', 'tcp', 'tls']),
   started_at: Timestamp,
   region: z.string(),
   metadata: z.string(),

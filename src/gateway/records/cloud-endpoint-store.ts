@@ -1,6 +1,6 @@
 import type { Database, Statement } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'
-import type { EndpointProtocol } from './endpoint-protocol.ts'
+import type { HttpProtocol } from './endpoint-protocol.ts'
 import { ResourceTable } from './resource-table.ts'
 
 export const CLOUD_ENDPOINT_MIGRATIONS: readonly Migration[] = [
@@ -42,6 +42,14 @@ export const CLOUD_ENDPOINT_MIGRATIONS: readonly Migration[] = [
       host, (CASE WHEN host LIKE '%.internal' THEN coalesce(owner_id, '') ELSE '' END)
     )`,
   },
+  {
+    // A host has an endpoint for each scheme.
+    id: 'cloud-endpoints-3',
+    sql: `DROP INDEX cloud_endpoints_host;
+    CREATE UNIQUE INDEX cloud_endpoints_address ON cloud_endpoints (
+      protocol, host, (CASE WHEN host LIKE '%.internal' THEN coalesce(owner_id, '') ELSE '' END)
+    )`,
+  },
 ]
 
 /** A cloud endpoint as it is kept; the port in its URL is that of the ingress at the time. */
@@ -49,7 +57,7 @@ export interface StoredCloudEndpoint {
   readonly id: string
   /** The bot user that it belongs to; null for one that belongs to the gateway's owner. */
   readonly ownerId: string | null
-  readonly protocol: EndpointProtocol
+  readonly protocol: HttpProtocol
   /** Lower case; a wildcard starts with `*.`. */
   readonly host: string
   /** Whether policies of all accounts find it; an internal one only. */
@@ -65,7 +73,7 @@ export interface StoredCloudEndpoint {
 interface CloudEndpointRow {
   id: string
   owner_id: string | null
-  protocol: EndpointProtocol
+  protocol: HttpProtocol
   host: string
   shared: number
   traffic_policy: string

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { durationMs, listOf, problem } from '../document/config-schema.ts'
 import { requestOf } from '../exchange/message-head.ts'
-import { CONTINUE, type Outcome, respond } from '../exchange/outcome.ts'
+import { CLOSE, CONTINUE, type Outcome, respond } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
 import type { CompiledExpression } from '../expression/compiled-expression.ts'
@@ -10,7 +10,7 @@ import { EvaluationError } from '../expression/evaluation-error.ts'
 import { type Node, pathOf, textOf } from '../expression/expression-tree.ts'
 import { isList, toText } from '../expression/value.ts'
 import { RateLimiter } from '../limit/rate-limiter.ts'
-import { HTTP_PHASES } from '../phase.ts'
+import { PHASES } from '../phase.ts'
 import { lookUp } from '../vocabulary/requests.ts'
 import { defineAction } from './action.ts'
 
@@ -33,10 +33,10 @@ const config = z.strictObject({
   enforce: z.boolean().default(true),
 })
 
-/** Admits at most `capacity` requests of each bucket in any window of `rate`. */
+/** Admits at most `capacity` requests, or connections, of each bucket in any window of `rate`. */
 export const rateLimit = defineAction({
   type: 'rate-limit',
-  phases: HTTP_PHASES,
+  phases: PHASES,
   config,
   example: {
     name: '30 a minute',
@@ -76,7 +76,8 @@ export const rateLimit = defineAction({
           limits.count({ ...where, isRefused: limited })
         }
         results.set('rate_limit', { bucket_key: key, limited, error: NO_ERROR })
-        return limited && enforce ? tooMany(waitMs) : CONTINUE
+        if (!limited || !enforce) return CONTINUE
+        return context.phase === 'on_tcp_connect' ? CLOSE : tooMany(waitMs)
       } catch (error) {
         if (!(error instanceof EvaluationError)) throw error
         const reported = { code: 'ERR_NGROK_2254', message: error.message }

@@ -56,7 +56,7 @@ export interface EndpointFacts {
   readonly url: string
   readonly host: string
   readonly port: number
-  readonly protocol: 'http' | 'https'
+  readonly protocol: 'http' | 'https' | 'tcp' | 'tls'
 }
 
 /** `2.0` as Go's net/http writes it. */

@@ -133,3 +133,25 @@ describe('Acl', () => {
     expect(Acl.of([rule]).allows('foo.example.com')).toBe(false)
   })
 })
+
+describe('a TCP address', () => {
+  it.each([
+    ['*', 'gw.example.com:22', true],
+    ['bind:*', 'gw.example.com:22', true],
+    ['bind:gw.example.com', 'gw.example.com:22', true],
+    ['bind:gw.example.com:22', 'gw.example.com:22', true],
+    ['bind:gw.example.com:22', 'gw.example.com:2222', false],
+    ['bind:gw.example.com:22', 'other.example.com:22', false],
+    ['bind:*.example.com', 'gw.example.com:22', true],
+    ['bind:10.0.0.5:22', '10.0.0.5:22', true],
+    ['bind:10.0.0.5', '10.0.0.5:2222', true],
+    ['bind:10.0.0.5:22', '10.0.0.6:22', false],
+    ['bind:[::1]:22', '[::1]:22', true],
+    ['bind:[::1]', '[::1]:23', true],
+    ['bind:key=value', 'gw.example.com:22', false],
+  ])('%s for %s: %s', (rule, address, allowed) => {
+    expect(isAclRule(rule)).toBe(true)
+    expect(Acl.of([rule]).allowsAddress(address)).toBe(allowed)
+    expect(Acl.of([]).allowsAddress(address)).toBe(true)
+  })
+})

@@ -10,11 +10,11 @@ function openBinder(ports = { http: 80, https: 443 }) {
   const stores = openGatewayStores()
   stores.registrar.reserve({ domain: '*.site.test' })
   const { credential } = stores.issuer.createCredential({})
-  const { id } = credential
+  const who = { credentialId: credential.id, ownerId: credential.ownerId }
   const binder = new Binder({ ...stores, urls: new EndpointUrls(ports) })
   const judge = (Opts: object, Proto = 'https', Extra: object = {}) =>
-    binder.judge(parseBind({ Id: '', Proto, ForwardsTo: 'localhost:1', Opts, Extra }), id)
-  const compile = (binding: Binding) => binder.compile(binding, id)
+    binder.judge(parseBind({ Id: '', Proto, ForwardsTo: 'localhost:1', Opts, Extra }), who)
+  const compile = (binding: Binding) => binder.compile(binding, credential.id)
   return { ...stores, credential, binder, judge, compile }
 }
 
@@ -72,7 +72,10 @@ describe('Binder', () => {
     expect(judge({ Domain: 'cam.internal' }).url).toBe('https://cam.internal')
     const { id } = issuer.createCredential({ acl: ['bind:*.site1.internal'] }).credential
     const ask = (Domain: string) => () =>
-      binder.judge(parseBind({ Id: '', Proto: 'https', Opts: { Domain } }), id)
+      binder.judge(parseBind({ Id: '', Proto: 'https', Opts: { Domain } }), {
+        credentialId: id,
+        ownerId: null,
+      })
     expect(serviceCode(ask('cam.site1.internal'))).toBeUndefined()
     expect(serviceCode(ask('cam.site2.internal'))).toBe(316)
   })
@@ -87,7 +90,7 @@ describe('Binder', () => {
     const { judge, registry } = openBinder()
     const hosts = Array.from({ length: 100 }, () => {
       const { host } = judge({})
-      registry.add({ host } as Endpoint)
+      registry.add({ protocol: 'https', host } as Endpoint)
       return host
     })
     expect(new Set(hosts).size).toBe(100)
@@ -104,7 +107,7 @@ describe('Binder', () => {
     registry.match = (host) => {
       if (taken) return match(host)
       taken = host
-      return { host } as Endpoint
+      return { protocol: 'https', host } as Endpoint
     }
     const { host } = judge({})
     expect(taken).toMatch(/\.site\.test$/)

@@ -164,12 +164,13 @@ describe('a second bind of the same name', () => {
     expect((await visit(running)).text).toBe('a')
   })
 
-  it('is refused with the other protocol, which answers elsewhere', async () => {
+  it('leaves an endpoint of the other protocol alone, which answers elsewhere', async () => {
     const running = await startGateway()
     const session = await connectSdk(running, { metadata: METADATA })
     await forward(session, await answering('a'))
     const plain = session.httpEndpoint().scheme('http').domain('cam.site.test').listen()
-    expect(await sdkCode(plain)).toBe('ERR_NGROK_334')
+    expect((await plain).url()).toMatch(/^http:/)
+    expect(running.gateway.parts.registry.size).toBe(2)
   })
 
   it('is refused to another account, whatever it says', async () => {

@@ -41,11 +41,11 @@ describe('a name that is away', () => {
     const name = registry.suspend(first, { credentialId: 'cr_a' })
     expect(registry.suspend(first, { credentialId: 'cr_a' })).toBeUndefined()
     expect(registry.match('a.test')).toBe(name)
-    expect([registry.size, [...registry.all()], registry.holderOf('a.test', null)]).toEqual([
-      0,
-      [],
-      undefined,
-    ])
+    expect([
+      registry.size,
+      [...registry.all()],
+      registry.holderOf({ protocol: 'https', host: 'a.test' }, null),
+    ]).toEqual([0, [], undefined])
     const next = endpoint('a.test', 'bot_b')
     registry.add(next)
     expect(registry.match('a.test')).toBe(next)

@@ -99,14 +99,29 @@ describe('CloudEndpoints', () => {
     ['https://*.deeper.site.test', 321],
     ['https://a.b.c.d.e.internal', 9031],
     ['https://taken.site.test', 334],
-    ['http://taken.site.test', 334],
     ['https://online.site.test', 334],
   ])('refuse the URL %s with %i', async (url, code) => {
     const { create, registry, cloudEndpointStore } = openCloudEndpoints()
     await create('https://taken.site.test')
-    registry.add({ type: 'agent', host: 'online.site.test', url: 'https://online' } as Endpoint)
+    registry.add({
+      type: 'agent',
+      protocol: 'https',
+      host: 'online.site.test',
+      url: 'https://online',
+    } as Endpoint)
     expect(await codeOf(create(url))).toBe(code)
     expect(cloudEndpointStore.all()).toHaveLength(1)
+  })
+
+  it('have one for each scheme of a host', async () => {
+    const { create, cloudEndpointStore, registry } = openCloudEndpoints()
+    const [secure, plain] = [
+      await create('https://front.site.test'),
+      await create('http://front.site.test'),
+    ]
+    expect(registry.match('front.site.test', 'https')).toBe(secure)
+    expect(registry.match('front.site.test', 'http')).toBe(plain)
+    expect(cloudEndpointStore.all()).toHaveLength(2)
   })
 
   it.each([
@@ -149,7 +164,7 @@ describe('CloudEndpoints', () => {
     const { id } = await create('https://front.site.test', policy)
     const move = cloudEndpoints.update(id, { url: 'https://front.internal' }, ADMIN)
     expect(await codeOf(move)).toBe(2262)
-    expect(registry.holderOf('front.site.test', null)?.id).toBe(id)
+    expect(registry.holderOf({ protocol: 'https', host: 'front.site.test' }, null)?.id).toBe(id)
   })
 
   it('name every problem of a policy with its place and code', async () => {
@@ -246,7 +261,7 @@ describe('CloudEndpoints', () => {
 
     const { cloudEndpoints, registry, captured } = openGatewayStores(folder)
     await cloudEndpoints.restore()
-    const endpoint = registry.holderOf('front.site.test', null)
+    const endpoint = registry.holderOf({ protocol: 'https', host: 'front.site.test' }, null)
     expect(endpoint?.trafficPolicy).toBe('{"on_the_moon":[]}')
     expect(endpoint && (await statusOf(endpoint))).toBe('continue')
     expect(captured.text()).toContain('on_the_moon')

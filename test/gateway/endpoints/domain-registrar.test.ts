@@ -88,7 +88,7 @@ describe('DomainRegistrar', () => {
   ])('asked to give up %s while %s is online: %s', (domain, host, code) => {
     const { registrar, registry } = openGatewayStores()
     const reserved = registrar.reserve({ domain })
-    registry.add({ host } as Endpoint)
+    registry.add({ protocol: 'https', host } as Endpoint)
     expect(serviceCode(() => registrar.release(reserved))).toBe(code)
   })
   it('gives up a domain whose names that are online are reserved themselves', () => {
@@ -97,7 +97,7 @@ describe('DomainRegistrar', () => {
     const door = registrar.reserve({ domain: '*.door.site.test' })
     registrar.reserve({ domain: 'cam.site.test' })
     for (const host of ['cam.site.test', 'x.door.site.test', '*.door.site.test']) {
-      registry.add({ host } as Endpoint)
+      registry.add({ protocol: 'https', host } as Endpoint)
     }
     registrar.release(wildcard)
     expect(domains.find('*.site.test')).toBeUndefined()

@@ -10,14 +10,14 @@ import { ManualClock } from '../../helpers/manual-clock.ts'
 import { ONE_PER_MINUTE } from '../../helpers/one-per-minute.ts'
 import { createExchange, onRequest } from '../../helpers/policy-exchange.ts'
 
-const place = (host: string) => ({ host, ownerId: null })
+const place = (host: string): PolicyPlace => ({ protocol: 'https', host, ownerId: null })
 
 const RULES = [{ actions: [{ type: 'deny' }] }]
 
 function compile(host: string, policy: object): string {
   const policies = new EndpointPolicies({ clock: new ManualClock(), log: captureLog().log })
   try {
-    policies.compile(JSON.stringify(policy), { host, ownerId: null })
+    policies.compile(JSON.stringify(policy), place(host))
     return 'compiled'
   } catch (error) {
     return problemsText(error as PolicyError)
@@ -27,8 +27,8 @@ function compile(host: string, policy: object): string {
 describe('the counters of a policy', () => {
   it('go on at the next endpoint of the account on that host, and at nobody else’s', async () => {
     const policies = new EndpointPolicies({ clock: new ManualClock(), log: captureLog().log })
-    const place = { host: 'cam.internal', ownerId: 'bot_a' }
-    const statusAt = async (at: typeof place | { host: string; ownerId: null }) => {
+    const place: PolicyPlace = { protocol: 'https', host: 'cam.internal', ownerId: 'bot_a' }
+    const statusAt = async (at: PolicyPlace) => {
       const outcome = await policies.compile(ONE_PER_MINUTE, at).onHttpRequest(createExchange())
       return outcome.kind === 'respond' && outcome.reply.status
     }
@@ -51,8 +51,8 @@ describe('the counters of a policy', () => {
       const outcome = await policies.compile(ONE_PER_MINUTE, at).onHttpRequest(createExchange())
       return outcome.kind === 'respond' && outcome.reply.status
     }
-    const calm = { host: 'cam.a.test', ownerId: 'bot_a' }
-    const busy = (at: number) => ({ host: `${at}.b.test`, ownerId: 'bot_b' })
+    const calm = { ...place('cam.a.test'), ownerId: 'bot_a' }
+    const busy = (at: number) => ({ ...place(`${at}.b.test`), ownerId: 'bot_b' })
     await used(calm)
     await used(busy(0))
     await used(busy(1))

@@ -6,7 +6,7 @@ import {
 } from '../../../src/gateway/endpoints/endpoint-registry.ts'
 
 const endpoint = (host: string, ownerId: string | null = null) =>
-  ({ id: `ep_${host} ${ownerId}`, host, ownerId }) as Endpoint
+  ({ id: `ep_${host} ${ownerId}`, protocol: 'https', host, ownerId }) as Endpoint
 
 function registryOf(...hosts: string[]) {
   const registry = new EndpointRegistry()
@@ -32,6 +32,27 @@ describe('EndpointRegistry', () => {
     expect(registryOf(...hosts).match(host)?.host).toBe(expected)
   })
 
+  it('keeps the endpoints of a host apart by scheme and port', () => {
+    const at = (protocol: Endpoint['protocol'], host: string) =>
+      ({ ...endpoint(host), id: `ep_${protocol} ${host}`, protocol }) as Endpoint
+    const [http, https] = [at('http', 'a.site.test'), at('https', 'a.site.test')]
+    const [ssh, sql] = [at('tcp', 'site.test:2022'), at('tcp', 'site.test:5432')]
+    const registry = new EndpointRegistry()
+    for (const each of [http, https, ssh, sql]) registry.add(each)
+    expect(registry.match('a.site.test', 'http')).toBe(http)
+    expect(registry.match('a.site.test', 'https')).toBe(https)
+    expect(registry.match('site.test:2022', 'tcp')).toBe(ssh)
+    expect(registry.match('site.test:5432', 'tcp')).toBe(sql)
+    expect(registry.match('site.test:22', 'tcp')).toBeUndefined()
+    expect(() => registry.add(at('tls', 'a.site.test'))).toThrow(EndpointConflictError)
+    registry.remove(http)
+    expect(registry.match('a.site.test', 'http')).toBe(https)
+    registry.remove(https)
+    registry.add(http)
+    expect(registry.match('a.site.test', 'https')).toBeUndefined()
+    expect(registry.size).toBe(3)
+  })
+
   it.each(['a.site.test', '*.site.test'])('refuses a second endpoint on %s', (host) => {
     const registry = registryOf(host)
     expect(() => registry.add(endpoint(host))).toThrow(EndpointConflictError)
@@ -53,7 +74,8 @@ describe('EndpointRegistry', () => {
     expect(find('https://a.site.test')).toBeUndefined()
     expect([registry.size, [...registry.all()].length]).toEqual([2, 2])
     expect(registry.remove(internal)).toBe(true)
-    expect(find('https://cam.site.internal')).toBeUndefined()
+    expect(find('https://cam.site.internal')?.host).toBe('*.internal')
+    expect(find('http://cam.site.internal')).toBeUndefined()
   })
 
   it('keeps internal names of each account apart', () => {
@@ -68,7 +90,10 @@ describe('EndpointRegistry', () => {
     registry.add(free)
     registry.add(b)
     expect([find('bot_a'), find('bot_b'), find(null)]).toEqual([a, b, free])
-    expect([registry.holderOf('cam.internal', 'bot_b'), registry.size]).toEqual([b, 3])
+    expect([
+      registry.holderOf({ protocol: 'https', host: 'cam.internal' }, 'bot_b'),
+      registry.size,
+    ]).toEqual([b, 3])
     expect(() => registry.add(of('bot_b'))).toThrow(EndpointConflictError)
     registry.remove(b)
     expect([find('bot_b'), [...registry.all()].length]).toEqual([undefined, 2])
@@ -98,7 +123,9 @@ describe('EndpointRegistry', () => {
     expect([find('bot_a'), find('bot_c')]).toEqual([changed, undefined])
     registry.setShared(b, true)
     registry.remove(b)
-    expect([find('bot_c'), registry.sharerOf('cam.internal')]).toEqual([undefined, undefined])
+    expect([find('bot_c'), registry.sharerOf({ protocol: 'https', host: 'cam.internal' })]).toEqual(
+      [undefined, undefined],
+    )
   })
 
   it('puts a changed endpoint in the place of what it was, on another host too', () => {
@@ -111,10 +138,10 @@ describe('EndpointRegistry', () => {
     const moved = { ...changed, host: '*.site.test' }
     registry.replace(changed, moved)
     expect(registry.match('a.site.test')).toBe(moved)
-    expect(registry.holderOf('a.site.test', null)).toBeUndefined()
+    expect(registry.holderOf({ protocol: 'https', host: 'a.site.test' }, null)).toBeUndefined()
     const clash = { ...moved, host: 'b.site.test' }
     expect(() => registry.replace(moved, clash)).toThrow(EndpointConflictError)
-    expect(registry.holderOf('*.site.test', null)).toBe(moved)
+    expect(registry.holderOf({ protocol: 'https', host: '*.site.test' }, null)).toBe(moved)
     expect(registry.size).toBe(2)
   })
 

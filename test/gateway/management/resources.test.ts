@@ -82,7 +82,7 @@ describe('reserved domains', () => {
     expect(changed.body).toMatchObject({ description: 'site a', metadata: '{}' })
     expect(changed.body.cname_target).toBe(body.cname_target)
     expect((await call('PATCH', path, { body: {} })).body.error_code).toBe('ERR_NGROK_422')
-    const endpoint = { id: 'ep_1', host: 'cam.sitea.test' } as Endpoint
+    const endpoint = { id: 'ep_1', protocol: 'https', host: 'cam.sitea.test' } as Endpoint
     registry.add(endpoint)
     expect((await call('DELETE', path)).body.error_code).toBe('ERR_NGROK_446')
     registry.remove(endpoint)

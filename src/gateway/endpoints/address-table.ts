@@ -1,0 +1,50 @@
+import {
+  type EndpointAddress,
+  type EndpointProtocol,
+  type Entrance,
+  entranceOf,
+} from '../records/endpoint-protocol.ts'
+import { HostTable, type NameState } from './host-table.ts'
+
+/** Who has which address: at each entrance the hosts are others'. */
+export class AddressTable {
+  readonly #hosts: Readonly<Record<Entrance, HostTable>> = {
+    http: new HostTable(),
+    https: new HostTable(),
+    tcp: new HostTable(),
+  }
+
+  get size(): number {
+    const { http, https, tcp } = this.#hosts
+    return http.size + https.size + tcp.size
+  }
+
+  set(state: NameState): void {
+    this.#at(state.protocol).set(state)
+  }
+
+  /** Who has exactly this address. */
+  get({ protocol, host }: EndpointAddress): NameState | undefined {
+    return this.#at(protocol).get(host)
+  }
+
+  /** False when this very one was not there. */
+  remove(state: NameState): boolean {
+    return this.#at(state.protocol).remove(state)
+  }
+
+  /** Who answers for an address; see `HostTable.match`. */
+  match({ protocol, host }: EndpointAddress, now: () => number): NameState | undefined {
+    return this.#at(protocol).match(host, now)
+  }
+
+  *all(): Generator<NameState> {
+    yield* this.#hosts.http.all()
+    yield* this.#hosts.https.all()
+    yield* this.#hosts.tcp.all()
+  }
+
+  #at(protocol: EndpointProtocol): HostTable {
+    return this.#hosts[entranceOf(protocol)]
+  }
+}

@@ -1,0 +1,121 @@
+import { randomInt } from 'node:crypto'
+import type { Clock } from '../../base/clock.ts'
+import {
+  formatListenAddress,
+  hasPort,
+  type PortRange,
+  parseListenAddress,
+} from '../../base/listen-address.ts'
+import { ServiceError } from '../records/service-error.ts'
+import type { EndpointRegistry } from './endpoint-registry.ts'
+
+/** For so long nobody is given a port that another program had. */
+const FOREIGN_MS = 60_000
+
+export interface TcpAddressesOptions {
+  /** `host` is what visitors connect to, and stands in the addresses. */
+  readonly range: PortRange
+  readonly registry: EndpointRegistry
+  /** Whether it is reserved, for whomever: then it is given to nobody who did not ask for it. */
+  readonly isReserved: (address: string) => boolean
+  readonly clock: Clock
+}
+
+/** Who wants an address, whichever it is. */
+export interface AddressWish {
+  readonly ownerId: string | null
+  readonly deviceId: string | undefined
+  /** The endpoint that it had before, as the SDK says when it reconnects; empty at first. */
+  readonly endpointId: string
+  readonly forwardsTo: string
+  /** Whether it may have a certain one. */
+  readonly mayBind: (address: string) => boolean
+}
+
+/** The addresses that TCP endpoints may have: `host:port`, one host for all of them. */
+export class TcpAddresses {
+  readonly range: PortRange
+  readonly #registry: EndpointRegistry
+  readonly #isReserved: (address: string) => boolean
+  readonly #clock: Clock
+  /** Ports that another program had when they were tried, and until when they are left alone. */
+  readonly #foreign = new Map<number, number>()
+
+  constructor({ range, registry, isReserved, clock }: TcpAddressesOptions) {
+    this.range = range
+    this.#registry = registry
+    this.#isReserved = isReserved
+    this.#clock = clock
+  }
+
+  /** The address as it is kept. Throws the ServiceError `code` when there is none like it. */
+  read(text: string, code: number): string {
+    const address = parseListenAddress(text.toLowerCase())
+    const { host, first, last } = this.range
+    if (address?.host === host && hasPort(this.range, address.port)) {
+      return formatListenAddress(address)
+    }
+    const range = `${this.#at(first)} to ${this.#at(last)}`
+    throw new ServiceError(
+      code,
+      `The address ${text} is none of this gateway: its TCP addresses are ${range}.`,
+    )
+  }
+
+  portOf(address: string): number {
+    return parseListenAddress(address)?.port ?? 0
+  }
+
+  /** The refusal for an address whose port could not be listened on; it is not drawn for a while. */
+  refuse(address: string, problem: string): ServiceError {
+    this.#foreign.set(this.portOf(address), this.#clock.monotonic() + FOREIGN_MS)
+    return new ServiceError(
+      334,
+      `The address ${address} cannot be had: ${problem}. Ask for another one, or for none.`,
+    )
+  }
+
+  /**
+   * The address that the gateway gave to this tunnel before, while nobody has it, else any that is
+   * free. Throws ServiceError 15013 when there is none.
+   */
+  draw(wish: AddressWish): string {
+    const kept = this.#keptFor(wish)
+    if (kept !== undefined) return kept
+    const { first, last } = this.range
+    const count = last - first + 1
+    const start = randomInt(count)
+    for (let step = 0; step < count; step += 1) {
+      const port = first + ((start + step) % count)
+      const address = this.#at(port)
+      if (!wish.mayBind(address) || this.#registry.match(address, 'tcp')) continue
+      if (!this.#isReserved(address) && !this.#isForeign(port)) return address
+    }
+    throw new ServiceError(
+      15013,
+      'There is no free TCP address that this authtoken may bind: give it an ACL rule for one, or widen GATEWAY_TCP_LISTEN on the gateway.',
+    )
+  }
+
+  #keptFor({ ownerId, deviceId, endpointId, forwardsTo, mayBind }: AddressWish) {
+    for (const { host, drawn, ...name } of this.#registry.awayOf(ownerId)) {
+      if (!drawn || !mayBind(host) || this.#registry.match(host, 'tcp')?.host !== host) continue
+      const isSameDevice = deviceId !== undefined && name.deviceId === deviceId
+      if (drawn.endpointId === endpointId) return host
+      if (isSameDevice && drawn.forwardsTo === forwardsTo) return host
+    }
+    return undefined
+  }
+
+  #isForeign(port: number): boolean {
+    const until = this.#foreign.get(port)
+    if (until === undefined) return false
+    if (this.#clock.monotonic() < until) return true
+    this.#foreign.delete(port)
+    return false
+  }
+
+  #at(port: number): string {
+    return formatListenAddress({ host: this.range.host, port })
+  }
+}

@@ -1,0 +1,38 @@
+import type { AwayName } from '../../endpoints/away-name.ts'
+import type { AgentEndpoint } from '../../endpoints/endpoint.ts'
+import type { Upgrade } from '../upgrade.ts'
+
+/** Where a connection of a visitor is. Before `open` nothing is read of it. */
+export type TcpConnectionState =
+  /** Looks for who has the address. */
+  | { readonly name: 'routing' }
+  /** The device is away: it waits until it is back, or the time is up. */
+  | { readonly name: 'parked'; readonly away: AwayName }
+  /** `on_tcp_connect` decides about it. */
+  | { readonly name: 'judging'; readonly endpoint: AgentEndpoint }
+  /** It has asked for a stream to the device. */
+  | { readonly name: 'dialling'; readonly endpoint: AgentEndpoint }
+  /** Bytes pass by, both ways. */
+  | { readonly name: 'open'; readonly splice: Upgrade }
+  | { readonly name: 'over' }
+
+type Name = TcpConnectionState['name']
+
+const NEXT: Record<Name, readonly Name[]> = {
+  routing: ['parked', 'judging', 'over'],
+  parked: ['routing', 'over'],
+  judging: ['dialling', 'over'],
+  // Its session was lost before there was a stream.
+  dialling: ['open', 'routing', 'over'],
+  open: ['over'],
+  over: [],
+}
+
+/** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
+export function nextTcpConnectionState(
+  state: TcpConnectionState,
+  next: TcpConnectionState,
+): TcpConnectionState {
+  if (NEXT[state.name].includes(next.name)) return next
+  throw new Error(`a connection cannot be ${next.name} after ${state.name}`)
+}

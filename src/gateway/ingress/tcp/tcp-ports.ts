@@ -1,0 +1,112 @@
+import { once } from 'node:events'
+import { createServer, type Server, type Socket } from 'node:net'
+import { ConnectionShares } from '../../../base/limit/connection-shares.ts'
+import { listenProblem } from '../../../base/listen-address.ts'
+import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
+import type { TcpAddresses } from '../../endpoints/tcp-addresses.ts'
+import type { IngressContext } from '../ingress-context.ts'
+import { TcpConnection } from './tcp-connection.ts'
+
+export interface TcpPortsOptions {
+  /** Where to listen; what visitors connect to stands in the addresses. */
+  readonly listenHost: string
+  readonly addresses: TcpAddresses
+  readonly context: IngressContext
+  /** A connection has come, or is gone. */
+  onConnection(connection: TcpConnection): void
+  onClose(connection: TcpConnection): void
+}
+
+/**
+ * The ports that TCP endpoints have: each is listened on while its address is online, or its device
+ * is away. Whoever connects to another one of the range is refused by the system.
+ */
+export class TcpPorts {
+  readonly #options: TcpPortsOptions
+  readonly #registry: EndpointRegistry
+  readonly #shares: ConnectionShares<TcpConnection>
+  /** By address. */
+  readonly #servers = new Map<string, Server>()
+  /** Those that a bind has asked for and that stand in no registry yet. */
+  readonly #opening = new Set<string>()
+  #revision = -1
+  #isStopped = false
+
+  constructor(options: TcpPortsOptions) {
+    this.#options = options
+    this.#registry = options.context.registry
+    this.#shares = new ConnectionShares({ capacity: options.context.limits.connections })
+  }
+
+  /** How many ports are listened on. */
+  get size(): number {
+    return this.#servers.size
+  }
+
+  /** Listens for those who wait for devices that are away: those of the process before. */
+  async start(): Promise<void> {
+    for (const { protocol, host } of this.#registry.allAway()) {
+      if (protocol === 'tcp') await this.open(host).catch(() => {})
+    }
+  }
+
+  /** Listens; the address has to be in the registry when the caller's turn is over. */
+  async open(address: string): Promise<void> {
+    const { addresses, listenHost, context } = this.#options
+    if (this.#isStopped || this.#servers.has(address)) return
+    const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (socket) =>
+      this.#accept(socket, address),
+    )
+    this.#servers.set(address, server)
+    this.#opening.add(address)
+    try {
+      server.listen({ host: listenHost, port: addresses.portOf(address) })
+      await once(server, 'listening')
+      server.on('error', (err) => context.log.error({ err, address }, 'listener failed'))
+    } catch (error) {
+      this.#servers.delete(address)
+      throw addresses.refuse(address, listenProblem(error))
+    } finally {
+      this.#opening.delete(address)
+      // It may never come into the registry.
+      this.#revision = -1
+    }
+  }
+
+  /** Listens no more where nobody has the address. */
+  sweep(): void {
+    const { revision } = this.#registry
+    if (revision === this.#revision) return
+    this.#revision = revision
+    for (const [address, server] of this.#servers) {
+      if (this.#opening.has(address) || this.#registry.match(address, 'tcp')) continue
+      this.#servers.delete(address)
+      server.close()
+    }
+  }
+
+  /** Listens nowhere any more; connections are the caller's. */
+  async stop(): Promise<void> {
+    this.#isStopped = true
+    const servers = [...this.#servers.values()]
+    this.#servers.clear()
+    await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))))
+  }
+
+  #accept(socket: Socket, address: string): void {
+    const { context, onConnection, onClose } = this.#options
+    const connection = new TcpConnection({
+      socket,
+      context,
+      find: () => this.#registry.match(address, 'tcp'),
+      onClose: (closed) => {
+        this.#shares.release(closed)
+        onClose(closed)
+      },
+    })
+    onConnection(connection)
+    const hasPlace = this.#shares.admit(connection, socket.remoteAddress)
+    if (!hasPlace) context.log.debug({ address }, 'connection dropped')
+    connection.start(hasPlace)
+  }
+}
