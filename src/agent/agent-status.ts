@@ -188,7 +188,7 @@ function troubles(tunnels: readonly Tunnel[]): string[] {
     byTrouble.set(trouble, [...(byTrouble.get(trouble) ?? []), tunnel])
   }
   return [...byTrouble].map(([trouble, group]) => {
-    const domains = nameSome(group.map(({ spec }) => spec.domain))
+    const domains = nameSome(group.map(({ id, spec }) => spec.domain || id))
     return `${domains}: ${trouble}. ${group[0]?.status.remedy ?? ''}`.trimEnd()
   })
 }

@@ -14,6 +14,7 @@ import { Link } from './link.ts'
 import { OwnEndpoint } from './own-endpoint.ts'
 import { DefaultPolicy } from './policies/default-policy.ts'
 import { PolicyChecker } from './policies/policy-check.ts'
+import { policyOf } from './policies/tunnel-policy.ts'
 import { LinkEchoes } from './probes/link-echoes.ts'
 import { HOSTED_SERVICE, Preflight } from './probes/preflight.ts'
 import { requestPublic, trustBeside } from './probes/public-request.ts'
@@ -180,7 +181,7 @@ export class Agent {
 
   /** The tunnel's own policy, or the default one. */
   policyInForce(tunnel: Tunnel): JsonObject {
-    return tunnel.spec.policy ?? this.#defaultPolicy.current
+    return policyOf(tunnel.spec, this.#defaultPolicy.current)
   }
 
   status(): AgentStatus {

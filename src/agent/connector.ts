@@ -1,5 +1,6 @@
 import type { Secret } from '../base/secret.ts'
 import type { Problem } from './problem.ts'
+import type { TunnelProtocol } from './tunnel-protocol.ts'
 
 /** The port to the SDK: sessions, endpoints on them, every promise bounded in time. */
 export interface Connector {
@@ -50,8 +51,11 @@ export interface Session {
 }
 
 export interface EndpointRequest {
+  /** What visitors speak; HTTP unless given. */
+  readonly protocol?: TunnelProtocol
+  /** Of `tcp` `host:port`; empty: the service chooses. */
   readonly domain: string
-  /** What the SDK dials: `http://host:port` or `unix:/absolute/path`. */
+  /** What the SDK dials: `http://host:port`, of `tcp` `tcp://host:port`, or `unix:/absolute/path`. */
   readonly dialUrl: string
   /** What the service shows people. */
   readonly forwardsTo: string

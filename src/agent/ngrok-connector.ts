@@ -196,7 +196,10 @@ class NgrokSession implements Session {
   }
 
   /** Ends with the session: whoever waits for a dead one would be late for the next. */
-  async #bind(builder: Sdk.HttpListenerBuilder, dialUrl: string): Promise<Sdk.Listener> {
+  async #bind(
+    builder: Sdk.HttpListenerBuilder | Sdk.TcpListenerBuilder,
+    dialUrl: string,
+  ): Promise<Sdk.Listener> {
     const { deadlines, liveness } = this.#parts
     liveness.signal.throwIfAborted()
     const opened = builder.listenAndForward(dialUrl).then((listener) => {
@@ -249,16 +252,16 @@ class NgrokSession implements Session {
     }
   }
 
-  #endpointOf({
-    domain,
-    dialUrl,
-    forwardsTo,
-    policy,
-    metadata,
-  }: EndpointRequest): Sdk.HttpListenerBuilder {
+  #endpointOf(request: EndpointRequest): Sdk.HttpListenerBuilder | Sdk.TcpListenerBuilder {
+    const { protocol, domain, dialUrl, forwardsTo, policy, metadata } = request
     // Without a scheme the SDK answers every request 502; an unknown one ends the process.
-    if (!/^(http:\/\/|unix:\/)/.test(dialUrl)) throw new Error(`cannot forward to ${dialUrl}`)
-    const builder = this.#session.httpEndpoint().domain(domain).forwardsTo(forwardsTo)
+    if (!/^(http:\/\/|tcp:\/\/|unix:\/)/.test(dialUrl)) {
+      throw new Error(`cannot forward to ${dialUrl}`)
+    }
+    const builder =
+      protocol === 'tcp' ? this.#session.tcpEndpoint() : this.#session.httpEndpoint().domain(domain)
+    builder.forwardsTo(forwardsTo)
+    if ('remoteAddr' in builder && domain !== '') builder.remoteAddr(domain)
     if (metadata !== undefined) builder.metadata(metadata)
     return policy === undefined ? builder : builder.trafficPolicy(policy)
   }

@@ -15,8 +15,9 @@ export class PublicPort {
 
   /** Learns it from the URL of an endpoint that is open. */
   learnFrom(url: string): void {
-    const { port } = new URL(url)
-    if (port === this.#port) return
+    const { protocol, port } = new URL(url)
+    // A TCP address has a port of its own.
+    if (protocol === 'tcp:' || port === this.#port) return
     this.#port = port
     try {
       this.#kept.set('public-port', port)

@@ -96,8 +96,9 @@ export class TunnelStore {
     )
     this.#keep = database.prepare('UPDATE tunnels SET removed_at = NULL WHERE id = ?')
     this.#update = database.prepare(
-      `UPDATE tunnels SET protocol = @protocol, forwards_to = @forwards_to, policy = @policy,
-         updated_at = @updated_at, upstream = @upstream, checksum = @checksum WHERE id = @id`,
+      `UPDATE tunnels SET protocol = @protocol, forwards_to = @forwards_to, domain = @domain,
+         policy = @policy, updated_at = @updated_at, upstream = @upstream, checksum = @checksum
+         WHERE id = @id`,
     )
     this.#selectReplaced = database.prepare('SELECT id, tunnel FROM replaced_tunnels')
     this.#remember = database.prepare('INSERT OR REPLACE INTO replaced_tunnels VALUES (?, ?)')
@@ -154,6 +155,11 @@ export class TunnelStore {
     this.#database.write(undo, { mayUseReserve: true })
   }
 
+  /** Everything but id and creation may have changed; it holds at once. */
+  update(tunnel: StoredTunnel): void {
+    this.#database.write(() => this.#update.run(toRow(tunnel)))
+  }
+
   /** From here on the tunnel is unwanted, whatever happens before its row is deleted. */
   markRemoved(id: string, now: number): void {
     this.#database.write(() => this.#markRemoved.run(now, id), { mayUseReserve: true })
@@ -200,7 +206,8 @@ function toRow({ id, spec, createdAt, updatedAt }: StoredTunnel): CheckedRow {
     id,
     protocol: spec.protocol,
     forwards_to: spec.forwardsTo,
-    domain: spec.domain,
+    // No two rows have the same; the id stands for an address that is still to come.
+    domain: spec.domain || id,
     policy: spec.policy && JSON.stringify(spec.policy),
     created_at: createdAt,
     updated_at: updatedAt,
@@ -218,7 +225,7 @@ function readRow({ checksum, ...row }: CheckedRow): StoredTunnel | DamagedRow {
     const spec = TunnelSpecSchema.parse({
       protocol,
       forwards_to,
-      domain,
+      domain: domain === read.id ? '' : domain,
       policy: policy === null ? null : JSON.parse(policy),
       upstream: upstream === null ? null : JSON.parse(upstream),
     })

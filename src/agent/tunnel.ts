@@ -1,8 +1,11 @@
+import { isIP } from 'node:net'
 import * as z from 'zod'
 import { isDeeper } from '../base/json-depth.ts'
+import { parseListenAddress } from '../base/listen-address.ts'
 import { readPolicyText } from './policy-text.ts'
 import type { Reachable } from './probes/reach.ts'
 import type { Reason } from './problem.ts'
+import type { TunnelProtocol } from './tunnel-protocol.ts'
 import type { TunnelState } from './tunnel-state.ts'
 import { formatForwardTarget, parseForwardTarget } from './upstreams/forward-target.ts'
 import {
@@ -17,14 +20,14 @@ export type JsonObject = Readonly<Record<string, unknown>>
 
 /** More than any policy needs, and what the API takes. */
 const MAX_DEPTH = 32
+const HTTP_DOMAIN = 'must be a domain name such as device123.site.example.com, without scheme'
+const TCP_DOMAIN = 'must be host:port for a tcp tunnel, such as gateway.example.com:20017'
 const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
-const LATER_PROTOCOLS = new Set(['tcp', 'tls'])
 
-const Protocol = z.string().transform((text, context): 'http' => {
-  if (text === 'http') return text
-  const message = LATER_PROTOCOLS.has(text)
-    ? `${text} tunnels are not supported yet: use http`
-    : 'must be http'
+const Protocol = z.string().transform((text, context): TunnelProtocol => {
+  if (text === 'http' || text === 'tcp') return text
+  const message =
+    text === 'tls' ? 'tls tunnels are not supported yet: use http or tcp' : 'must be http or tcp'
   context.addIssue({ code: 'custom', message })
   return z.NEVER
 })
@@ -40,7 +43,10 @@ const ForwardsTo = z.string().transform((text, context) => {
 const Domain = z
   .string()
   .transform((text) => text.toLowerCase())
-  .refine(isDomain, 'must be a domain name such as device123.site.example.com, without scheme')
+  .refine(
+    (text) => text === '' || isDomain(text) || isAddress(text),
+    'must be a domain name such as device123.site.example.com, without scheme, or for tcp host:port',
+  )
 
 /** A traffic policy as far as a tunnel looks into it: the service reads the rest. */
 export const PolicyObject = z
@@ -62,31 +68,39 @@ const PolicyInput = z.union([
   }),
 ])
 
-/** The body of a create or replace request, in its wire form, to a TunnelSpec. */
+/** The body of a create or replace request, in its wire form. */
+export const TunnelBody = z.strictObject({
+  protocol: Protocol,
+  forwards_to: ForwardsTo,
+  domain: Domain.describe('of a tcp tunnel host:port; left out there, the service gives it one'),
+  policy: PolicyInput.nullish(),
+  upstream: UpstreamOptionsSchema.nullish().describe('how the service behind it is asked'),
+})
+
+/** A body to a TunnelSpec. */
 export const TunnelSpecSchema = z
-  .strictObject({
-    protocol: Protocol,
-    forwards_to: ForwardsTo,
-    domain: Domain,
-    policy: PolicyInput.nullish(),
-    upstream: UpstreamOptionsSchema.nullish().describe('how the service behind it is asked'),
-  })
-  .transform(
-    ({ protocol, forwards_to, domain, policy, upstream }): TunnelSpec => ({
+  .preprocess(withoutAddress, TunnelBody)
+  .transform(({ protocol, forwards_to, domain, policy, upstream }, context): TunnelSpec => {
+    const isRight = protocol === 'tcp' ? domain === '' || isAddress(domain) : isDomain(domain)
+    if (!isRight) {
+      const message = protocol === 'tcp' ? TCP_DOMAIN : HTTP_DOMAIN
+      context.addIssue({ code: 'custom', path: ['domain'], message })
+    }
+    return {
       protocol,
       forwardsTo: forwards_to,
       domain,
       policy: policy ?? null,
       ...(upstream && Object.keys(upstream).length > 0 && { upstream }),
-    }),
-  )
+    }
+  })
 
 /** What somebody asked for. */
 export interface TunnelSpec {
-  readonly protocol: 'http'
+  readonly protocol: TunnelProtocol
   /** Normal form: `localhost:8001`, `[::1]:8001`. */
   readonly forwardsTo: string
-  /** Lower case; may start with `*.`. */
+  /** Lower case; may start with `*.`. Of `tcp` `host:port`; empty while the service has given none. */
   readonly domain: string
   /** As it was sent; null takes the device's default policy. */
   readonly policy: JsonObject | null
@@ -119,6 +133,23 @@ export interface Tunnel {
   readonly createdAt: number
   readonly updatedAt: number
   readonly status: TunnelStatus
+}
+
+/** The address of a TCP tunnel may be left out. */
+function withoutAddress(body: unknown): unknown {
+  return isJsonObject(body) && body.protocol === 'tcp' ? { domain: '', ...body } : body
+}
+
+/** `host:port` of the URL of a TCP tunnel. */
+export function addressIn(url: string | undefined): string | undefined {
+  return /^tcp:\/\/(.+)$/.exec(url ?? '')?.[1]
+}
+
+function isAddress(text: string): boolean {
+  const { host, port } = parseListenAddress(text) ?? { host: '', port: 0 }
+  return (
+    port > 0 && (isIP(host) !== 0 || host === 'localhost' || (isDomain(host) && host[0] !== '*'))
+  )
 }
 
 function isDomain(text: string): boolean {

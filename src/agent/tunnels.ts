@@ -9,12 +9,13 @@ import type { LinkStatus } from './agent-status.ts'
 import type { Session } from './connector.ts'
 import { type SteadyClock, withShownTimes } from './device/steady-clock.ts'
 import type { PolicyCheck } from './policies/policy-check.ts'
+import { policyOf, requirePolicy } from './policies/tunnel-policy.ts'
 import type { Reachable } from './probes/reach.ts'
 import { type Problem, ProblemError } from './problem.ts'
 import { refusalAnswer } from './service-error.ts'
 import { shownStatus, withUpstreamTrouble } from './shown-status.ts'
 import type { AgentTimings } from './timings.ts'
-import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
+import { addressIn, type JsonObject, type Tunnel, type TunnelSpec } from './tunnel.ts'
 import type { DamagedRow, StoredTunnel, TunnelStore } from './tunnel-store.ts'
 import { TunnelSupervisor, type WantedEndpoint } from './tunnel-supervisor.ts'
 import type { ForwardRules } from './upstreams/forward-rules.ts'
@@ -60,6 +61,8 @@ export interface AcceptedTunnel {
 
 interface Entry {
   stored: StoredTunnel
+  /** Whose changes wait for each other: its domain, or its id where it had none when it came. */
+  readonly lockKey: string
   readonly supervisor: TunnelSupervisor
   unwatch: () => void
   /** Of the present session. */
@@ -75,8 +78,9 @@ interface Entry {
  *   tunnel is acknowledged, and a changed one beside what it was before.
  * - The verbs hold the lock of their domain, so whatever is looked up before it is looked up again
  *   behind it. Between `#requireFree` and `#add` nothing waits: the count holds across domains, too.
- * - Id and domain of an entry never change; `replace` is called with the domain of its spec. The
- *   lock and the row would belong to another tunnel otherwise.
+ * - Id, lock and domain of an entry never change, but for the address that the service gives to a TCP
+ *   tunnel that has none; `replace` is called with the domain of its spec. The lock and the row would
+ *   belong to another tunnel otherwise.
  * - Each entry has one supervisor and one watch on its upstream, and whoever takes the entry away
  *   ends both.
  * - After `stop()` and `leave()` no endpoint is opened: creates are refused, and a supervisor that has closed stays
@@ -143,23 +147,24 @@ export class Tunnels {
   }
 
   create(spec: TunnelSpec): Promise<AcceptedTunnel> {
-    return this.#lock.run(spec.domain, () => this.#create(spec))
+    const id = newId()
+    return this.#lock.run(spec.domain || id, () => this.#create(spec, id))
   }
 
   replace(
     domain: string,
     spec: TunnelSpec,
   ): Promise<AcceptedTunnel & { readonly created: boolean }> {
-    return this.#lock.run(domain, async () => {
+    return this.#lock.run(this.#byDomain(domain)?.lockKey ?? domain, async () => {
       const entry = this.#byDomain(domain)
-      if (!entry) return { ...(await this.#create(spec)), created: true }
+      if (!entry) return { ...(await this.#create(spec, newId())), created: true }
       return { ...(await this.#change(entry, spec)), created: false }
     })
   }
 
   async remove(urlPart: string): Promise<void> {
-    const { stored } = this.#findEntry(urlPart)
-    await this.#lock.run(stored.spec.domain, async () => {
+    const { stored, lockKey } = this.#findEntry(urlPart)
+    await this.#lock.run(lockKey, async () => {
       const entry = this.#findEntry(stored.id)
       this.#options.store.markRemoved(stored.id, this.#options.clock.now())
       await this.#forget(entry, { isRemoval: true })
@@ -205,12 +210,11 @@ export class Tunnels {
     }
   }
 
-  async #create(spec: TunnelSpec): Promise<AcceptedTunnel> {
+  async #create(spec: TunnelSpec, id: string): Promise<AcceptedTunnel> {
     const { store, clock } = this.#options
     await this.#requireAllowed(spec)
     this.#requireFree(spec.domain)
     const now = clock.now()
-    const id = `tun_${randomBytes(10).toString('hex')}`
     const stored = { id, spec, createdAt: now, updatedAt: now }
     store.insert(stored)
     this.#damaged = this.#damaged.filter(({ domain }) => domain !== spec.domain)
@@ -218,6 +222,7 @@ export class Tunnels {
     try {
       const refusal = await this.#settle(entry)
       if (refusal) throw refusalAnswer(refusal)
+      this.#keepAddress(entry)
       store.keep(id)
     } catch (error) {
       await this.#forget(entry)
@@ -291,13 +296,42 @@ export class Tunnels {
       timings: timings.tunnel,
       clock: steady,
       log: log.child({ tunnel: stored.id, domain: stored.spec.domain }),
-      onChange: () => onChange(supervisor.status.state === 'online' ? supervisor.url : undefined),
+      onChange: () => {
+        const url = supervisor.status.state === 'online' ? supervisor.url : undefined
+        if (url !== undefined) this.#tryToKeepAddress(entry)
+        onChange(url)
+      },
       ...(random && { random }),
     })
-    const entry: Entry = { stored, supervisor, unwatch: this.#watch(stored), visitors: undefined }
+    const entry: Entry = {
+      stored,
+      lockKey: stored.spec.domain || stored.id,
+      supervisor,
+      unwatch: this.#watch(stored),
+      visitors: undefined,
+    }
     this.#entries.set(stored.id, entry)
     supervisor.start()
     return entry
+  }
+
+  /** What the service has chosen for a TCP tunnel is its own from now on, over restarts too. */
+  #keepAddress(entry: Entry): void {
+    const { stored, supervisor } = entry
+    const address = addressIn(supervisor.url)
+    const isNew = stored.spec.domain === '' && address !== undefined && !this.#byDomain(address)
+    if (!isNew) return
+    const kept = { ...stored, spec: { ...stored.spec, domain: address } }
+    this.#options.store.update(kept)
+    entry.stored = kept
+  }
+
+  #tryToKeepAddress(entry: Entry): void {
+    try {
+      this.#keepAddress(entry)
+    } catch (error) {
+      this.#options.log.warn({ err: error, id: entry.stored.id }, 'its address could not be kept')
+    }
   }
 
   /** Closes at the service, then forgets. The row is unwanted already, so it may go late. */
@@ -321,7 +355,7 @@ export class Tunnels {
     const target = targetOf(spec)
     const { health } = this.#upstreamOf(spec)
     const unwatch = upstreams.watch(this.#watchKey(spec), target, health)
-    const letGo = dialer.hold(target)
+    const letGo = dialer.hold(target, spec.protocol)
     return () => {
       unwatch()
       letGo()
@@ -340,20 +374,17 @@ export class Tunnels {
       })
     })
     return {
+      protocol: spec.protocol,
       domain: spec.domain,
-      dialUrl: await dialer.dialUrl(target),
+      dialUrl: await dialer.dialUrl(target, spec.protocol),
       forwardsTo: spec.forwardsTo,
-      policy: JSON.stringify(spec.policy ?? defaultPolicy()),
+      policy: JSON.stringify(policyOf(spec, defaultPolicy())),
       metadata: timeoutNotice(this.#upstreamOf(spec).timeout),
     }
   }
 
   async #requireAllowed(spec: TunnelSpec): Promise<void> {
-    const problems = spec.policy ? await this.#options.checkPolicy(spec.policy) : []
-    if (problems.length > 0) {
-      const errors = problems.map((one) => ({ ...one, pointer: `/policy${one.pointer}` }))
-      throw new AppError('policy-invalid', problems[0]?.detail ?? '', { errors })
-    }
+    await requirePolicy(spec, this.#options.checkPolicy)
     await this.#options.rules.check(targetOf(spec))
   }
 
@@ -377,7 +408,7 @@ export class Tunnels {
     const exact = this.#entries.get(urlPart) ?? this.#byDomain(name)
     if (exact) return exact
     const named = [...this.#entries.values()].filter(
-      ({ stored }) => stored.spec.domain.split('.')[0] === name,
+      ({ stored: { spec } }) => spec.protocol === 'http' && spec.domain.split('.')[0] === name,
     )
     const [first, second] = named
     if (!first) throw new AppError('tunnel-not-found', `No tunnel is called ${urlPart}.`)
@@ -387,6 +418,7 @@ export class Tunnels {
   }
 
   #byDomain(domain: string): Entry | undefined {
+    if (domain === '') return undefined
     for (const entry of this.#entries.values()) {
       if (entry.stored.spec.domain === domain) return entry
     }
@@ -401,14 +433,20 @@ export class Tunnels {
     const shown = withUpstreamTrouble(status, stored.spec.forwardsTo, upstreamSettings)
     return {
       ...stored,
-      url: supervisor.url ?? urlOf(stored.spec.domain),
+      url: supervisor.url ?? expectedUrl(stored.spec, urlOf),
       status: { ...shown, reachable: reachable(), visitors, upstreamSettings },
     }
   }
 
-  #upstreamOf({ upstream = {} }: TunnelSpec): UpstreamSettings {
-    const { timeout, health } = this.#options.upstream
-    return { timeout: upstream.timeout ?? timeout, health: upstream.health ?? health }
+  #upstreamOf({ protocol, upstream = {} }: TunnelSpec): UpstreamSettings {
+    const given = this.#options.upstream
+    const health = upstream.health ?? given.health
+    const asksHttp = health.startsWith('/')
+    return {
+      timeout: upstream.timeout ?? given.timeout,
+      // What speaks no HTTP answers for no path.
+      health: protocol === 'tcp' && asksHttp ? 'tcp' : health,
+    }
   }
 
   /** Tunnels to one service that ask it in the same way ask it once. */
@@ -421,4 +459,14 @@ function targetOf({ forwardsTo }: TunnelSpec): ForwardTarget {
   const target = parseForwardTarget(forwardsTo)
   if (!target) throw new Error(`${forwardsTo} is no forward target`)
   return target
+}
+
+function newId(): string {
+  return `tun_${randomBytes(10).toString('hex')}`
+}
+
+/** Before it has been online; empty while nobody can know. */
+function expectedUrl({ protocol, domain }: TunnelSpec, urlOf: (domain: string) => string): string {
+  if (protocol === 'http') return urlOf(domain)
+  return domain === '' ? '' : `tcp://${domain}`
 }

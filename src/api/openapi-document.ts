@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { TunnelSpecSchema } from '../agent/tunnel.ts'
+import { TunnelBody } from '../agent/tunnel.ts'
 import {
   type ApiDescription,
   type OpenApiDocument,
@@ -163,9 +163,9 @@ const API: ApiDescription = {
   description:
     'The tunnels of one device: create, look at, replace, delete; and who may, and who did.',
   bodies: {
-    TunnelSpec: TunnelSpecSchema,
+    TunnelSpec: TunnelBody.partial({ domain: true }),
     // The domain stands in the path.
-    TunnelReplacement: TunnelSpecSchema.in.partial({ domain: true }),
+    TunnelReplacement: TunnelBody.partial({ domain: true }),
     TokenRequest,
     TokenRotation,
   },

@@ -68,7 +68,7 @@ export function tunnelStatusView(tunnel: Tunnel, inForce: JsonObject): TunnelSta
   return {
     ...tunnelView(tunnel, JSON.stringify(inForce)),
     id: tunnel.id,
-    url_part: tunnel.spec.domain,
+    url_part: tunnel.spec.domain || tunnel.id,
     state: status.state,
     since: isoTime(status.since),
     ...problemView(status),

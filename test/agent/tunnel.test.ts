@@ -25,7 +25,23 @@ describe('TunnelSpecSchema', () => {
   })
 
   it.each([
-    [{ protocol: 'tcp' }, /^protocol tcp tunnels are not supported yet/],
+    ['gw.example.com:20017', 'gw.example.com:20017'],
+    ['GW.example.com:1', 'gw.example.com:1'],
+    ['127.0.0.1:65535', '127.0.0.1:65535'],
+    ['[::1]:22', '[::1]:22'],
+    ['', ''],
+    [undefined, ''],
+  ])('takes the address %j of a tcp tunnel', (domain, expected) => {
+    const { domain: _domain, ...rest } = GOOD
+    const body = { ...rest, protocol: 'tcp', ...(domain !== undefined && { domain }) }
+    expect(TunnelSpecSchema.parse(body)).toMatchObject({ protocol: 'tcp', domain: expected })
+  })
+
+  it.each([
+    [{ protocol: 'tcp' }, /^domain must be host:port/],
+    [{ protocol: 'tcp', domain: 'a.test:0' }, /^domain must be/],
+    [{ protocol: 'tcp', domain: '*.a.test:1' }, /^domain must be/],
+    [{ domain: '' }, /^domain must be a domain name/],
     [{ protocol: 'tls' }, /^protocol tls tunnels are not supported yet/],
     [{ protocol: 'ftp' }, /^protocol must be http/],
     [{ protocol: undefined }, /^protocol /],

@@ -30,7 +30,7 @@ describe('POST /tunnels with a bad body', () => {
     ['policy as a string', with_({ policy: '{}' }), '/policy must be a JSON object'],
     ['policy as an array', with_({ policy: [] }), '/policy must be a JSON object'],
     ['policy as a number', with_({ policy: 7 }), '/policy must be a JSON object'],
-    ['protocol tcp', with_({ protocol: 'tcp' }), '/protocol tcp tunnels are not supported yet'],
+    ['a domain without a port', with_({ protocol: 'tcp' }), '/domain must be host:port'],
     ['protocol tls', with_({ protocol: 'tls' }), '/protocol tls tunnels are not supported yet'],
     ['protocol ftp', with_({ protocol: 'ftp' }), '/protocol must be http'],
     ['an empty protocol', with_({ protocol: '' }), '/protocol must be http'],

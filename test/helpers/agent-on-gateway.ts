@@ -8,7 +8,7 @@ import type { AgentOptions } from '../../src/agent/agent-options.ts'
 import { NgrokConnector } from '../../src/agent/ngrok-connector.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { formatListenAddress } from '../../src/base/listen-address.ts'
-import { Gateway } from '../../src/gateway/gateway.ts'
+import { Gateway, type GatewayOptions } from '../../src/gateway/gateway.ts'
 import { agentInFolder, FAST_TIMINGS, linkUp, specOf } from './agent-in-folder.ts'
 import { captureLog } from './captured-log.ts'
 import { ChaosProxy } from './chaos-proxy.ts'
@@ -40,9 +40,13 @@ export interface AgentOnGateway extends RunningGateway {
 /** The agent with the real SDK, a chaos proxy, and a real gateway; the agent is not started. */
 export async function agentOnGateway({
   running: given,
+  gateway: ofGateway,
   ...change
-}: Partial<AgentOptions> & { running?: RunningGateway } = {}): Promise<AgentOnGateway> {
-  const running = given ?? (await startGateway())
+}: Partial<AgentOptions> & {
+  running?: RunningGateway
+  gateway?: Partial<GatewayOptions>
+} = {}): Promise<AgentOnGateway> {
+  const running = given ?? (await startGateway(ofGateway))
   const { addresses, authtoken, dataDir } = running
   const proxy = await ChaosProxy.start(addresses.agent)
   const folder = temporaryFolder()
@@ -85,6 +89,7 @@ export async function agentOnGateway({
         httpsListen: addresses.https,
         log: captureLog().log,
         clock: systemClock,
+        ...ofGateway,
       })
       onTestFinished(() => gateway.stop())
       await gateway.start()

@@ -1,5 +1,6 @@
 import { isIP, type LookupFunction } from 'node:net'
 import type { Logger } from '../../base/logger.ts'
+import type { TunnelProtocol } from '../tunnel-protocol.ts'
 import type { ForwardRules } from './forward-rules.ts'
 import { type ForwardTarget, formatForwardTarget } from './forward-target.ts'
 import { UpstreamRelay } from './upstream-relay.ts'
@@ -21,12 +22,12 @@ export class UpstreamDialer {
   }
 
   /** Keeps what a target needs until the returned function is called. */
-  hold(target: ForwardTarget): () => void {
+  hold(target: ForwardTarget, protocol: TunnelProtocol = 'http'): () => void {
     const lookup = this.lookupFor(target)
     if (!lookup) return () => {}
-    const key = formatForwardTarget(target)
+    const key = urlOf(target, protocol)
     const held = this.#held.get(key) ?? {
-      relay: new UpstreamRelay({ target, lookup, log: this.#log }),
+      relay: new UpstreamRelay({ target, lookup, protocol, log: this.#log }),
       holders: 0,
     }
     held.holders += 1
@@ -40,9 +41,9 @@ export class UpstreamDialer {
   }
 
   /** What the SDK is to dial for a target that is held. */
-  async dialUrl(target: ForwardTarget): Promise<string> {
-    const key = formatForwardTarget(target)
-    return (await this.#held.get(key)?.relay.dialUrl()) ?? `http://${key}`
+  async dialUrl(target: ForwardTarget, protocol: TunnelProtocol = 'http'): Promise<string> {
+    const url = urlOf(target, protocol)
+    return (await this.#held.get(url)?.relay.dialUrl()) ?? url
   }
 
   /**
@@ -64,4 +65,8 @@ export class UpstreamDialer {
       )
     }
   }
+}
+
+function urlOf(target: ForwardTarget, protocol: TunnelProtocol): string {
+  return `${protocol}://${formatForwardTarget(target)}`
 }

@@ -13,6 +13,8 @@ export interface UpstreamRelayOptions {
   readonly target: ForwardTarget
   /** Gives checked addresses only. */
   readonly lookup: LookupFunction
+  /** What visitors speak: others than those of HTTP are refused without a word. */
+  readonly protocol: 'http' | 'tcp'
   readonly log: Logger
 }
 
@@ -39,7 +41,7 @@ export class UpstreamRelay {
   /** Where the SDK finds it. Throws when it could not listen. */
   async dialUrl(): Promise<string> {
     await this.#listening
-    return `http://${LOOPBACK}:${(this.#server.address() as AddressInfo).port}`
+    return `${this.#options.protocol}://${LOOPBACK}:${(this.#server.address() as AddressInfo).port}`
   }
 
   /** Takes no more connections; those that there are go on. */
@@ -77,11 +79,15 @@ export class UpstreamRelay {
 
   /** As the SDK says it, so that visitors learn the same. */
   #refuse(client: Socket, error: Error): void {
-    const { target, log } = this.#options
+    const { target, protocol, log } = this.#options
     const to = formatForwardTarget(target)
     log.debug({ to, reason: error.message }, 'upstream not reached')
     const body = `failed to dial backend: ${to} cannot be reached`
     client.resume()
+    if (protocol !== 'http') {
+      client.end()
+      return
+    }
     client.end(
       'HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\n' +
         `content-length: ${body.length}\r\ndate: ${new Date().toUTCString()}\r\n\r\n${body}`,

@@ -1,0 +1,2 @@
+/** What visitors of a tunnel speak. */
+export type TunnelProtocol = 'http' | 'tcp'
