@@ -206,7 +206,7 @@ const SettingsSchema = z.strictObject({
     .min(10, TCP_IDLE)
     .max(604_800, TCP_IDLE)
     .default(3_600)
-    .describe('how long a connection to a TCP or TLS endpoint may be silent in both directions'),
+    .describe('how long a connection to a TCP endpoint may be silent in both directions'),
   GATEWAY_API_LISTEN: listen
     .default({ host: '127.0.0.1', port: 8070 })
     .describe('management API of the gateway'),

@@ -19,6 +19,7 @@ import { ChallengeZone } from './certificates/acme/challenge-zone.ts'
 import { answerDns } from './certificates/acme/dns-answer.ts'
 import { DnsListener } from './certificates/acme/dns-listener.ts'
 import { CertificateKeeper } from './certificates/certificate-keeper.ts'
+import { AddrRegistrar } from './endpoints/addr-registrar.ts'
 import type { AwayName } from './endpoints/away-name.ts'
 import { CloudEndpoints } from './endpoints/cloud-endpoints.ts'
 import { DomainRegistrar } from './endpoints/domain-registrar.ts'
@@ -83,6 +84,7 @@ export interface GatewayCore extends GatewayDatabase {
   readonly limits: LimiterTables
   readonly urls: EndpointUrls
   readonly tcpAddresses: TcpAddresses | undefined
+  readonly addrRegistrar: AddrRegistrar
   readonly cloudEndpoints: CloudEndpoints
   readonly certificates: CertificateKeeper
   readonly registrar: DomainRegistrar
@@ -172,7 +174,18 @@ export async function openGatewayCore(
   const limits = new LimiterTables({ maxKeys: rateLimitKeys, clock, log })
   const { httpListen: http, httpsListen: https } = options
   const buffers = new BufferAccount(bufferBytes)
-  const tcpAddresses = tcpAddressesOf(options, registry)
+  const tcpAddresses = tcpAddressesOf(options, registry, stores)
+  const addrRegistrar = new AddrRegistrar({
+    ...stores,
+    registry,
+    tcpAddresses,
+    ids,
+    clock,
+    onChange: (addr) =>
+      registry.forgetUnless(
+        (name) => name.protocol !== 'tcp' || name.host !== addr || authority.mayBind(name),
+      ),
+  })
   const ingress = new Ingress({
     registry,
     http,
@@ -219,6 +232,7 @@ export async function openGatewayCore(
     limits,
     urls,
     tcpAddresses,
+    addrRegistrar,
     cloudEndpoints,
     certificates,
     registrar,
@@ -239,10 +253,12 @@ export async function openGatewayCore(
 function tcpAddressesOf(
   { tcpListen: range, cnameBase, clock }: GatewayCoreOptions,
   registry: EndpointRegistry,
+  { reservedAddrs }: GatewayDatabase,
 ): TcpAddresses | undefined {
   if (!range) return undefined
   const host = ['0.0.0.0', '::'].includes(range.host) ? cnameBase : range.host
-  return new TcpAddresses({ range: { ...range, host }, registry, isReserved: () => false, clock })
+  const isReserved = (address: string) => reservedAddrs.find(address) !== undefined
+  return new TcpAddresses({ range: { ...range, host }, registry, isReserved, clock })
 }
 
 /** To be started before the first order is placed. */

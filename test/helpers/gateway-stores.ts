@@ -1,12 +1,14 @@
 import { onTestFinished } from 'vitest'
 import { Authority } from '../../src/gateway/access/authority.ts'
 import { CredentialIssuer } from '../../src/gateway/access/credential-issuer.ts'
+import { AddrRegistrar } from '../../src/gateway/endpoints/addr-registrar.ts'
 import { CloudEndpoints } from '../../src/gateway/endpoints/cloud-endpoints.ts'
 import { DomainRegistrar } from '../../src/gateway/endpoints/domain-registrar.ts'
 import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.ts'
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
 import { EndpointUrls } from '../../src/gateway/endpoints/endpoint-urls.ts'
 import { policyReach } from '../../src/gateway/endpoints/policy-reach.ts'
+import { TcpAddresses } from '../../src/gateway/endpoints/tcp-addresses.ts'
 import { openGatewayDatabase } from '../../src/gateway/records/gateway-database.ts'
 import { IdSource } from '../../src/gateway/records/resource-id.ts'
 import { captureLog } from './captured-log.ts'
@@ -24,6 +26,7 @@ export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false 
   const registry = new EndpointRegistry()
   const changedCredentials: string[] = []
   const changedDomains: string[] = []
+  const changedAddrs: string[] = []
   const issuer = new CredentialIssuer({
     ...stores,
     ids,
@@ -41,6 +44,19 @@ export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false 
     onChange: ({ domain }) => changedDomains.push(domain),
   })
   const authority = new Authority({ ...stores, clock })
+  const addrRegistrar = new AddrRegistrar({
+    ...stores,
+    registry,
+    tcpAddresses: new TcpAddresses({
+      range: { host: 'gw.site.test', first: 20_000, last: 20_007 },
+      registry,
+      isReserved: (address) => stores.reservedAddrs.find(address) !== undefined,
+      clock,
+    }),
+    ids,
+    clock,
+    onChange: (addr) => changedAddrs.push(addr),
+  })
   const reachOf = policyReach({
     ...stores,
     registry,
@@ -72,6 +88,8 @@ export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false 
     registry,
     issuer,
     registrar,
+    addrRegistrar,
+    changedAddrs,
     authority,
     policies,
     urls,

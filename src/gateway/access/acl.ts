@@ -74,10 +74,18 @@ export function isAclRule(text: string): boolean {
   return parseRule(text) !== undefined
 }
 
+/** What a rule spells out. */
+export interface NameInRule {
+  readonly host: string
+  /** Of a TCP address. */
+  readonly port: number | undefined
+  readonly isShared: boolean
+}
+
 /** The name or wildcard that a rule spells out, and what for; undefined when it spells out none. */
-export function nameInRule(text: string): { host: string; isShared: boolean } | undefined {
+export function nameInRule(text: string): NameInRule | undefined {
   const rule = parseRule(text)
-  return rule?.kind === 'host' ? { host: rule.host, isShared: rule.isShared } : undefined
+  return rule?.kind === 'host' ? rule : undefined
 }
 
 function ruleAllows(rule: Rule, host: string): boolean {

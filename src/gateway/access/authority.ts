@@ -6,6 +6,7 @@ import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
 import { isInternal } from '../records/domain-name.ts'
 import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
+import type { ReservedAddrStore } from '../records/reserved-addr-store.ts'
 import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { idOfToken, isResourceId } from '../records/resource-id.ts'
 import { ServiceError } from '../records/service-error.ts'
@@ -21,6 +22,7 @@ export interface AuthorityDeps {
   readonly credentials: CredentialStore
   readonly botUsers: BotUserStore
   readonly domains: ReservedDomainStore
+  readonly reservedAddrs: ReservedAddrStore
   readonly apiKeys: ApiKeyStore
   readonly clock: Clock
 }
@@ -51,10 +53,13 @@ export class Authority {
   readonly #credentials: CredentialStore
   readonly #botUsers: BotUserStore
   readonly #domains: ReservedDomainStore
+  readonly #reservedAddrs: ReservedAddrStore
   readonly #apiKeys: ApiKeyStore
   readonly #clock: Clock
 
-  constructor({ credentials, botUsers, domains, apiKeys, clock }: AuthorityDeps) {
+  constructor(deps: AuthorityDeps) {
+    const { credentials, botUsers, domains, reservedAddrs, apiKeys, clock } = deps
+    this.#reservedAddrs = reservedAddrs
     this.#clock = clock
     this.#apiKeys = apiKeys
     this.#credentials = credentials
@@ -149,8 +154,12 @@ export class Authority {
         `The authtoken ${credentialId} may not bind ${host}: its ACL rules allow other names.`,
       )
     }
-    if (isAddress) return { ownerId, isShared: false }
-    this.checkReserved(host, { ownerId, isGranted: !acl.isEmpty })
+    const claim = { ownerId, isGranted: !acl.isEmpty }
+    if (isAddress) {
+      this.#checkAddress(host, claim)
+      return { ownerId, isShared: false }
+    }
+    this.checkReserved(host, claim)
     return { ownerId, isShared: acl.shares(host) }
   }
 
@@ -188,6 +197,14 @@ export class Authority {
           `The wildcard ${host} has to be reserved itself; ${covering.domain} above it does not do.`,
         )
       : new ServiceError(318, `The wildcard domain ${host} is not reserved ${forWhom(claim)}.`)
+  }
+
+  /** Throws ServiceError 319 for a TCP address that is reserved for somebody else. */
+  #checkAddress(address: string, { ownerId, isGranted }: Claim): void {
+    const reserved = this.#reservedAddrs.find(address)
+    if (!reserved || reserved.ownerId === ownerId) return
+    if (isGranted && reserved.ownerId === null) return
+    throw new ServiceError(319, `The address ${address} is reserved for another account.`)
   }
 
   /** The reservation that covers a name, if who wants to use it may. */

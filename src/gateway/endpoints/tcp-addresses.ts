@@ -80,20 +80,23 @@ export class TcpAddresses {
    * free. Throws ServiceError 15013 when there is none.
    */
   draw(wish: AddressWish): string {
-    const kept = this.#keptFor(wish)
-    if (kept !== undefined) return kept
+    return this.#keptFor(wish) ?? this.drawFree(wish.mayBind)
+  }
+
+  /** Any address that nobody has and nobody has reserved. Throws ServiceError 15013. */
+  drawFree(mayHave: (address: string) => boolean = () => true): string {
     const { first, last } = this.range
     const count = last - first + 1
     const start = randomInt(count)
     for (let step = 0; step < count; step += 1) {
       const port = first + ((start + step) % count)
       const address = this.#at(port)
-      if (!wish.mayBind(address) || this.#registry.match(address, 'tcp')) continue
+      if (!mayHave(address) || this.#registry.match(address, 'tcp')) continue
       if (!this.#isReserved(address) && !this.#isForeign(port)) return address
     }
     throw new ServiceError(
       15013,
-      'There is no free TCP address that this authtoken may bind: give it an ACL rule for one, or widen GATEWAY_TCP_LISTEN on the gateway.',
+      'There is no free TCP address to choose: ask for one that is reserved, give the authtoken an ACL rule for more, or widen GATEWAY_TCP_LISTEN on the gateway.',
     )
   }
 

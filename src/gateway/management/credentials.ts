@@ -4,6 +4,7 @@ import { nameInRule } from '../access/acl.ts'
 import type { CredentialIssuer } from '../access/credential-issuer.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
 import { isInternal } from '../records/domain-name.ts'
+import type { ReservedAddrStore } from '../records/reserved-addr-store.ts'
 import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { parseBody, texts } from './body.ts'
@@ -25,6 +26,7 @@ export const CredentialView = z.strictObject({ ...tokenFields, acl: z.array(z.st
 export interface CredentialsDeps {
   readonly credentials: CredentialStore
   readonly domains: ReservedDomainStore
+  readonly reservedAddrs: ReservedAddrStore
   readonly issuer: CredentialIssuer
 }
 
@@ -32,6 +34,7 @@ export interface CredentialsDeps {
 export function credentials({
   credentials: store,
   domains,
+  reservedAddrs,
   issuer,
 }: CredentialsDeps): Resource<Credential> {
   const view = (credential: Credential, baseUrl: string, token?: Secret) =>
@@ -48,7 +51,9 @@ export function credentials({
       const isOwn =
         name !== undefined &&
         !name.isShared &&
-        (isInternal(name.host) || domains.findCovering(name.host)?.ownerId === caller.ownerId)
+        (isInternal(name.host) ||
+          domains.findCovering(name.host)?.ownerId === caller.ownerId ||
+          reservedAddrs.find(`${name.host}:${name.port}`)?.ownerId === caller.ownerId)
       if (!isOwn && !given.includes(rule)) {
         refuseOwnerOnly(caller, `may give no leave for ${rule}: name what lies in its domains`)
       }

@@ -23,7 +23,8 @@ import { apiErrorResponse, noSuchRoute, refusalCode } from './error-response.ts'
 import { type IpPoliciesDeps, ipPolicies } from './ip-policies.ts'
 import { type IpPolicyRulesDeps, ipPolicyRules } from './ip-policy-rules.ts'
 import { openApiRoutes } from './openapi.ts'
-import { type ReservedDomainsDeps, reservedDomains } from './reserved-domains.ts'
+import { type ReservedAddrsDeps, reservedAddrs } from './reserved/reserved-addrs.ts'
+import { type ReservedDomainsDeps, reservedDomains } from './reserved/reserved-domains.ts'
 import { resourceRoutes } from './resource.ts'
 import { ResourceLists } from './resource-lists.ts'
 import { storageRoutes } from './storage.ts'
@@ -39,6 +40,7 @@ export interface ManagementApiDeps
     EndpointsDeps,
     IpPoliciesDeps,
     IpPolicyRulesDeps,
+    ReservedAddrsDeps,
     ReservedDomainsDeps {
   readonly sessions: ConnectedAgents
   readonly database: GatewayDatabase['database']
@@ -77,6 +79,7 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
   const lists = new ResourceLists(clock)
   const resources = [
     resourceRoutes(reservedDomains(deps), lists),
+    resourceRoutes(reservedAddrs(deps), lists),
     resourceRoutes(botUsers(deps, 'bot'), lists),
     resourceRoutes(botUsers(deps, 'service'), lists),
     resourceRoutes(credentials(deps), lists),

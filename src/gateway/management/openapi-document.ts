@@ -12,10 +12,15 @@ import type { ApiErrorBody } from './error-response.ts'
 import { IpPolicyCreate, IpPolicyUpdate, IpPolicyView } from './ip-policies.ts'
 import { IpPolicyRuleCreate, IpPolicyRuleUpdate, IpPolicyRuleView } from './ip-policy-rules.ts'
 import {
+  ReservedAddrCreate,
+  ReservedAddrUpdate,
+  ReservedAddrView,
+} from './reserved/reserved-addrs.ts'
+import {
   ReservedDomainCreate,
   ReservedDomainUpdate,
   ReservedDomainView,
-} from './reserved-domains.ts'
+} from './reserved/reserved-domains.ts'
 import { TunnelSessionView } from './tunnel-sessions.ts'
 import { TunnelView } from './tunnels.ts'
 
@@ -62,6 +67,13 @@ const RESOURCES: readonly ResourceDescription[] = [
         summary: 'Go back to certificates of the own CA',
       },
     ],
+  },
+  {
+    path: 'reserved_addrs',
+    noun: 'ReservedAddr',
+    view: ReservedAddrView,
+    create: ReservedAddrCreate,
+    update: ReservedAddrUpdate,
   },
   { path: 'bot_users', ...BOT_USER },
   { path: 'service_users', ...BOT_USER },

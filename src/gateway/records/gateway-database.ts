@@ -11,6 +11,7 @@ import { CLOUD_ENDPOINT_MIGRATIONS, CloudEndpointStore } from './cloud-endpoint-
 import { CREDENTIAL_MIGRATIONS, CredentialStore } from './credential-store.ts'
 import { IP_POLICY_RULE_MIGRATIONS, IpPolicyRuleStore } from './ip-policy-rule-store.ts'
 import { IP_POLICY_MIGRATIONS, IpPolicyStore } from './ip-policy-store.ts'
+import { RESERVED_ADDR_MIGRATIONS, ReservedAddrStore } from './reserved-addr-store.ts'
 import { RESERVED_DOMAIN_MIGRATIONS, ReservedDomainStore } from './reserved-domain-store.ts'
 
 /** `dagw`: the mark in the header of the gateway's database file. */
@@ -26,6 +27,7 @@ export const GATEWAY_MIGRATIONS: readonly Migration[] = [
   ...IP_POLICY_MIGRATIONS,
   ...IP_POLICY_RULE_MIGRATIONS,
   ...CLOUD_ENDPOINT_MIGRATIONS,
+  ...RESERVED_ADDR_MIGRATIONS,
   ...auditMigrations(AUDIT_BOUNDS),
 ]
 
@@ -35,6 +37,7 @@ export interface GatewayDatabase {
   /** Who changed what in it. */
   readonly trail: AuditTrail
   readonly domains: ReservedDomainStore
+  readonly reservedAddrs: ReservedAddrStore
   readonly botUsers: BotUserStore
   readonly credentials: CredentialStore
   readonly apiKeys: ApiKeyStore
@@ -69,6 +72,7 @@ export function openGatewayDatabase(
     database,
     trail,
     domains: new ReservedDomainStore(database),
+    reservedAddrs: new ReservedAddrStore(database),
     botUsers: new BotUserStore(database),
     credentials: new CredentialStore(database),
     apiKeys: new ApiKeyStore(database),

@@ -10,7 +10,18 @@ const KSUID_EPOCH_S = 1_400_000_000
 const TOKEN_FORM = /^([0-9A-Za-z]{27})_[0-9][0-9A-Za-z]{20}$/
 
 /** What the prefix of an id says. */
-export type ResourcePrefix = 'rd' | 'cr' | 'bot' | 'ak' | 'ep' | 'tn' | 'ts' | 'op' | 'ipp' | 'ipr'
+export type ResourcePrefix =
+  | 'rd'
+  | 'ra'
+  | 'cr'
+  | 'bot'
+  | 'ak'
+  | 'ep'
+  | 'tn'
+  | 'ts'
+  | 'op'
+  | 'ipp'
+  | 'ipr'
 
 /**
  * Makes ids of the form `<prefix>_<KSUID>`: 32 bits of seconds and 128 random bits in 27 base62

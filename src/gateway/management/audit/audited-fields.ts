@@ -2,7 +2,18 @@ import { type AuditedChange, fieldChanges } from '../../../base/audit.ts'
 
 /** Fields that the audit trail shows with their values, in whichever resource they are. */
 const OPEN = new Set([
-  ...['name', 'description', 'domain', 'url', 'region', 'active', 'owner_id', 'acl', 'bindings'],
+  ...[
+    'name',
+    'description',
+    'domain',
+    'addr',
+    'url',
+    'region',
+    'active',
+    'owner_id',
+    'acl',
+    'bindings',
+  ],
   ...['shared', 'scope', 'owner_only', 'expires_at', 'cidr', 'action', 'ip_policy'],
   'certificate_management_policy',
 ])
@@ -20,8 +31,8 @@ export function changedBetween(before: object, after: object): Partial<AuditedCh
 
 /** What somebody would call the thing that a view shows. */
 export function named(view: object): Partial<AuditedChange> {
-  const { id, name, domain, url, cidr, description } = view as View
-  const targetName = [name, domain, url, cidr, description].find(
+  const { id, name, domain, addr, url, cidr, description } = view as View
+  const targetName = [name, domain, addr, url, cidr, description].find(
     (text): text is string => typeof text === 'string' && text !== '',
   )
   return { ...(typeof id === 'string' && { targetId: id }), ...(targetName && { targetName }) }

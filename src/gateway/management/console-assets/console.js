@@ -2,6 +2,7 @@ import { ask } from './api.js'
 import { element, fill } from './element.js'
 import { icon } from './icon.js'
 import { createToast, errorNotice, say } from './notice.js'
+import { addressesView } from './views/addresses-view.js'
 import { apiKeysView } from './views/api-keys-view.js'
 import { auditView } from './views/audit-view.js'
 import { authtokensView } from './views/authtokens-view.js'
@@ -13,6 +14,7 @@ import { signInView } from './views/sign-in-view.js'
 const VIEWS = {
   devices: { label: 'Devices', make: devicesView },
   domains: { label: 'Domains', make: domainsView },
+  addresses: { label: 'Addresses', make: addressesView },
   'bot-users': { label: 'Bot users', make: botUsersView },
   authtokens: { label: 'Authtokens', make: authtokensView },
   'api-keys': { label: 'API keys', make: apiKeysView },

@@ -1,20 +1,20 @@
 import * as z from 'zod'
-import type { CertificateStatus } from '../certificates/certificate-status.ts'
-import type { DomainRegistrar, DomainSettings } from '../endpoints/domain-registrar.ts'
-import { challengeTarget, cnameTarget } from '../records/dns-target.ts'
-import { PRIVATE_KEY_TYPES } from '../records/private-key.ts'
+import type { CertificateStatus } from '../../certificates/certificate-status.ts'
+import type { DomainRegistrar, DomainSettings } from '../../endpoints/domain-registrar.ts'
+import { challengeTarget, cnameTarget } from '../../records/dns-target.ts'
+import { PRIVATE_KEY_TYPES } from '../../records/private-key.ts'
 import {
   CERTIFICATE_AUTHORITIES,
   type ReservedDomain,
   type ReservedDomainStore,
-} from '../records/reserved-domain-store.ts'
-import { ServiceError } from '../records/service-error.ts'
-import { parseBody, texts } from './body.ts'
-import { renamed } from './bot-users.ts'
-import { ownerFor, refuseOwnerOnly, sees } from './caller.ts'
-import type { DnsCheck, ExpectedRecord } from './dns-check.ts'
-import type { Resource } from './resource.ts'
-import { Timestamp, timestamp } from './timestamp.ts'
+} from '../../records/reserved-domain-store.ts'
+import { ServiceError } from '../../records/service-error.ts'
+import { parseBody, texts } from '../body.ts'
+import { renamed } from '../bot-users.ts'
+import { ownerFor, refuseOwnerOnly, sees } from '../caller.ts'
+import type { DnsCheck, ExpectedRecord } from '../dns-check.ts'
+import type { Resource } from '../resource.ts'
+import { Timestamp, timestamp } from '../timestamp.ts'
 
 /** What a domain has that nobody has chosen a policy for. */
 const UNMANAGED: DomainSettings = { authority: 'gateway', privateKeyType: 'ecdsa' }
