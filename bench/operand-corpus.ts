@@ -1,5 +1,5 @@
-import { listOf, mapOf } from '../src/policy/expression/kept-value.ts'
 import type { ListValue, MapValue, ValueInput } from '../src/policy/expression/value.ts'
+import { listOf, mapOf } from '../src/policy/expression/value.ts'
 
 /** Draws a number below its argument. */
 export type Draw = (below: number) => number

@@ -163,7 +163,7 @@ describe('the account of a request', () => {
     ["req.content_encoding != ['x']", 7_000, {}, { headers: ['content-encoding', `a${' '.repeat(20_000)}b`] }],
     ['req.content_type.parameters.size() >= 0', 7_000, {}, { headers: ['content-type', `a/b;${'c=1;'.repeat(5_000)}`] }],
     ['vars.a.size() > 0', 1_900, { a: '\u{1f600}'.repeat(10_000) }],
-    ["vars.a.split('').size() > 0", 800, { a }],
+    ["vars.a.split('').size() > 0", 500, { a }],
     ["vars.a.split('').size() > 0 || true", 15_000, { a: '\u0100'.repeat(20_000) }],
     ["vars.a.lastIndexOf(vars.b + 'b') < 0", 16_000, { a, b: 'a'.repeat(10_000) }],
     ["vars.a.trim() == ''", 1_000, { a: ' '.repeat(20_000) }],
@@ -199,7 +199,7 @@ describe('the account of a request', () => {
     ['headers that are added', 200, [add(10)]],
     ['credentials', 5_000, [{ type: 'basic-auth', config: { credentials: ['a:12345678'], enforce: false } }], { headers: ['authorization', `Basic ${'YWJj'.repeat(15_000)}`] }],
     ['a signed body', 29_000, [{ type: 'verify-webhook', config: { provider: 'github', secret: 's', enforce: false } }], { method: 'POST', body: Buffer.alloc(1_000_000) }],
-    ['parts of a replacement, empty ones too', 60_000, [{ type: 'url-rewrite', config: { from: '(b?)a', to: '$1'.repeat(2_000) } }], { url: `https://device.example.com/${'a'.repeat(1_000)}` }],
+    ['parts of a replacement, empty ones too', 16_000, [{ type: 'url-rewrite', config: { from: '(b?)a', to: '$1'.repeat(2_000) } }], { url: `https://device.example.com/${'a'.repeat(1_000)}` }],
   ]
 
   it.each(ACTIONS.map(([what, least, actions, parts = {}]) => ({ what, least, actions, parts })))(

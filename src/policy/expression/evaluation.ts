@@ -4,7 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import { Account } from './cost/account.ts'
 import type { Price } from './cost/price.ts'
 import { EvaluationError } from './evaluation-error.ts'
-import { PatternCache } from './pattern-cache.ts'
+import { PatternCache } from './pattern.ts'
 
 /** What it takes to find a time zone. */
 const ZONE_STEPS = 12_000

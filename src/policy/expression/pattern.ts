@@ -1,5 +1,6 @@
 import { RE2JS } from 're2js'
-import type { Account } from './cost/account.ts'
+import { BoundedCache } from '../../base/bounded-cache.ts'
+import { Account } from './cost/account.ts'
 import { compileSteps, patternSize, sizingSteps } from './pattern-size.ts'
 
 /** Characters of a pattern's source. */
@@ -115,6 +116,18 @@ export class Pattern {
         throw new PatternError(`makes more than ${maxLength} characters`)
     }
     return { text: matches.length === 0 ? text : result + text.slice(end), matches }
+  }
+}
+
+/** Patterns by their source, for as long as there is room: whoever needs a new one pays for it. */
+export class PatternCache {
+  #account = new Account()
+  readonly #patterns = new BoundedCache((source) => Pattern.compile(source, this.#account))
+
+  /** Throws PatternError and EvaluationError. */
+  get(source: string, account: Account): Pattern {
+    this.#account = account
+    return this.#patterns.get(source)
   }
 }
 

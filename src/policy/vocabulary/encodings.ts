@@ -10,7 +10,6 @@ import {
   method,
   methodWithin,
 } from '../expression/expression-function.ts'
-import { valueOfJson } from '../expression/kept-value.ts'
 import {
   isList,
   type MapValue,
@@ -18,6 +17,7 @@ import {
   toText,
   type Value,
   type ValueInput,
+  valueOfJson,
 } from '../expression/value.ts'
 
 /** With its padding, and without the line breaks that Go's decoder skips. */

@@ -45,7 +45,7 @@ export const FUNCTION_PRICES: Prices = {
     ['_<_', '_<=_', '_>_', '_>=_'].flatMap((name) => [
       [`${name}(string,string)`, price(7, 3)],
       [`${name}(bytes,bytes)`, price(5, 40)],
-      [`${name}(int,int)`, price(3)],
+      [`${name}(int,int)`, price(5)],
     ]),
   ),
   ...Object.fromEntries(
@@ -137,7 +137,8 @@ export const FUNCTION_PRICES: Prices = {
   inCidrRanges: price(4, 0, 2),
   isPrivateIp: price(10),
   'rand.double': price(1),
-  'rand.int': price(6),
+  'rand.int()': price(2),
+  'rand.int(int,int)': price(8),
 
   ...Object.fromEntries(GETTERS.map((name) => [`.${name}(timestamp)`, price(12)])),
   ...Object.fromEntries(GETTERS.map((name) => [`.${name}(timestamp,string)`, price(40)])),

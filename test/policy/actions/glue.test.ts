@@ -1,5 +1,6 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
 import { describe, expect, it } from 'vitest'
+import { listOf, mapOf, type ValueInput } from '../../../src/policy/expression/value.ts'
 import { onRequest, PolicyBench, replyOf } from '../../helpers/policy-exchange.ts'
 
 describe('set-vars', () => {
@@ -25,11 +26,13 @@ describe('set-vars', () => {
       fraction: 1.5,
       flag: true,
       nothing: null,
-      list: [1n, 'a', 'GET'],
-      map: new Map<string, unknown>([
-        ['a', 'device.example.com'],
-        ['b', new Map([['c', 1n]])],
-      ]),
+      list: listOf([1n, 'a', 'GET']),
+      map: mapOf(
+        new Map<string, ValueInput>([
+          ['a', 'device.example.com'],
+          ['b', mapOf(new Map([['c', 1n]]))],
+        ]),
+      ),
       computed: 2n,
     })
   })

@@ -8,8 +8,7 @@ import type { HeaderList } from '../../exchange/header-list.ts'
 import type { BodyTransform, PolicyExchange } from '../../exchange/policy-exchange.ts'
 import { Account } from '../../expression/cost/account.ts'
 import { EvaluationError } from '../../expression/evaluation-error.ts'
-import { PatternError } from '../../expression/pattern.ts'
-import { PatternCache } from '../../expression/pattern-cache.ts'
+import { PatternCache, PatternError } from '../../expression/pattern.ts'
 import type { ActionContext } from '../action.ts'
 
 /** Bytes of a body, plain, before and after. */

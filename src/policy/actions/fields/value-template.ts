@@ -1,6 +1,6 @@
 import type { PolicyExchange } from '../../exchange/policy-exchange.ts'
-import { listOf, mapOf } from '../../expression/kept-value.ts'
 import type { ValueInput } from '../../expression/value.ts'
+import { listOf, mapOf } from '../../expression/value.ts'
 import type { ActionContext, ConfigPath } from '../action.ts'
 
 /**

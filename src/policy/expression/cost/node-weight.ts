@@ -17,7 +17,7 @@ const NODE_STEPS = 1
 const CALL_STEPS = 5
 /** A variable by its dotted name; a field or an item of another value, which may not be there. */
 const PATH_STEPS = 12
-const ACCESS_STEPS = 5
+const ACCESS_STEPS = 4
 /** An operand of `&&` or `||` that may be no boolean. */
 const OPERAND_STEPS = 20
 /** To go on to the next item of a macro. */
