@@ -178,7 +178,7 @@ const isSpace = (text: string, at: number) => WHITE_SPACE.has(text.charCodeAt(at
 
 function join(evaluation: Evaluation, list: ListValue, separator: string): string {
   const texts = Array.from(list, (item) => {
-    if (typeof item !== 'string') throw new EvaluationError('the list holds more than strings')
+    if (typeof item !== 'string') throw new EvaluationError('an item of the list is not a string')
     return item
   })
   const length = texts.reduce((sum, text) => sum + text.length + separator.length, 0)
