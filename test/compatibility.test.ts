@@ -57,10 +57,11 @@ describe('the page on compatibility', () => {
     const stores = openGatewayStores()
     stores.registrar.reserve({ domain: '*.site.test' })
     const { id } = stores.issuer.createCredential({}).credential
+    const who = { credentialId: id, ownerId: null }
     const binder = new Binder({ ...stores, urls: new EndpointUrls({ http: 80, https: 443 }) })
     return (option: string) => {
       const Opts = { [option || 'OfTomorrow']: SENT[option] }
-      return binder.judge(parseBind({ Id: '', Proto: 'https', ForwardsTo: ':1', Opts }), id)
+      return binder.judge(parseBind({ Id: '', Proto: 'https', ForwardsTo: ':1', Opts }), who)
     }
   }
 

@@ -97,8 +97,10 @@ describe('TunnelStore', () => {
     const upstream = { timeout: 7, health: '/alive' } as const
     add(store, tunnel('b', { upstream }))
     expect(store.load().tunnels).toEqual([tunnel('a'), tunnel('b', { upstream })])
-    store.update(tunnel('a', { upstream }))
-    store.update(tunnel('b'))
+    store.replace(tunnel('a'), tunnel('a', { upstream }))
+    store.keepReplacement('tun_a')
+    store.replace(tunnel('b', { upstream }), tunnel('b'))
+    store.keepReplacement('tun_b')
     expect(store.load().tunnels).toEqual([tunnel('a', { upstream }), tunnel('b')])
     damage(path, "UPDATE tunnels SET upstream = NULL WHERE id = 'tun_a'")
     expect(store.load().damaged).toMatchObject([{ id: 'tun_a', problem: 'the checksum is wrong' }])

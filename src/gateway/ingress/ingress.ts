@@ -55,13 +55,6 @@ export interface IngressAddresses {
   readonly https: ListenAddress
 }
 
-/** What the ingress does to a connection, of whichever protocol. */
-interface PublicConnection {
-  sweep(now: number): void
-  stop(): void
-  destroy(): void
-}
-
 /** The public front of the endpoints in a registry: HTTP, HTTPS, and TCP ports. */
 export class Ingress {
   readonly #options: IngressOptions

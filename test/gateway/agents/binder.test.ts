@@ -201,12 +201,14 @@ describe('Binder', () => {
     ]) {
       expect(again(other).host).not.toBe(other)
     }
-    registry.add({ host: drawn.host } as Endpoint)
+    registry.add({ host: drawn.host, protocol: 'https' } as Endpoint)
     expect(again(drawn.token).host).not.toBe(drawn.host)
     registrar.reserve({ domain: '*.siteb.test' })
     const { id } = issuer.createCredential({ acl: ['bind:*.siteb.test'] }).credential
     const elsewhere = { Id: '', Proto: 'https', Extra: { Token: drawn.token } }
-    expect(binder.judge(parseBind(elsewhere), id).host).toMatch(/\.siteb\.test$/)
+    expect(binder.judge(parseBind(elsewhere), { credentialId: id, ownerId: null }).host).toMatch(
+      /\.siteb\.test$/,
+    )
     expect(judge({ Domain: 'cam.site.test' }).token).toBe('')
     expect(judge({ Subdomain: 'cam' }).token).toBe('')
   })

@@ -93,7 +93,7 @@ describe('a gateway that starts again', () => {
 })
 
 describe('KeptLimits', () => {
-  const PLACE = { host: 'cam.site.test', ownerId: 'bot_1' }
+  const PLACE = { protocol: 'https' as const, host: 'cam.site.test', ownerId: 'bot_1' }
 
   function start(path: string, moment: Moment, { maxBytes }: { maxBytes?: number } = {}) {
     const clock = new ManualClock(moment.at)

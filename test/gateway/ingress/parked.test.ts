@@ -309,6 +309,7 @@ describe('a request whose device is lost under it', () => {
         ...endpoint,
         id: 'ep_o',
         type: 'cloud',
+        protocol: 'http',
         trafficPolicy: '{}',
         description: '',
         updatedAt: 0,
