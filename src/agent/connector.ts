@@ -1,6 +1,6 @@
 import type { Secret } from '../base/secret.ts'
 import type { Problem } from './problem.ts'
-import type { TunnelProtocol } from './tunnel-protocol.ts'
+import type { TunnelProtocol } from './upstreams/tunnel-protocol.ts'
 
 /** The port to the SDK: sessions, endpoints on them, every promise bounded in time. */
 export interface Connector {

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto'
 import { isIP } from 'node:net'
 import * as z from 'zod'
 import { isDeeper } from '../base/json-depth.ts'
@@ -5,9 +6,9 @@ import { parseListenAddress } from '../base/listen-address.ts'
 import { readPolicyText } from './policy-text.ts'
 import type { Reachable } from './probes/reach.ts'
 import type { Reason } from './problem.ts'
-import type { TunnelProtocol } from './tunnel-protocol.ts'
 import type { TunnelState } from './tunnel-state.ts'
 import { formatForwardTarget, parseForwardTarget } from './upstreams/forward-target.ts'
+import type { TunnelProtocol } from './upstreams/tunnel-protocol.ts'
 import {
   type UpstreamOptions,
   UpstreamOptionsSchema,
@@ -54,19 +55,17 @@ export const PolicyObject = z
   .meta({ type: 'object' })
 
 /** Text, too, as a list shows it: what was read can be sent back. */
-const PolicyInput = z.union([
-  PolicyObject,
-  z.string().transform((text, context) => {
-    try {
-      const value = readPolicyText(text)
-      if (isJsonObject(value) && !isDeeper(value, MAX_DEPTH)) return value
-      context.addIssue(`must say an object, not more than ${MAX_DEPTH} deep`)
-    } catch (error) {
-      context.addIssue(`must be JSON or YAML: ${(error as Error).message}`)
-    }
-    return z.NEVER
-  }),
-])
+const PolicyInput = z.preprocess((input, context) => {
+  if (typeof input !== 'string') return input
+  try {
+    const value = readPolicyText(input)
+    if (isJsonObject(value) && !isDeeper(value, MAX_DEPTH)) return value
+    context.addIssue(`must be the text of an object, not more than ${MAX_DEPTH} deep`)
+  } catch (error) {
+    context.addIssue(`must be JSON or YAML: ${(error as Error).message}`)
+  }
+  return z.NEVER
+}, PolicyObject)
 
 /** The body of a create or replace request, in its wire form. */
 export const TunnelBody = z.strictObject({
@@ -166,4 +165,17 @@ function isDomain(text: string): boolean {
 /** True for what JSON calls an object. */
 export function isJsonObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+export function newTunnelId(): string {
+  return `tun_${randomBytes(10).toString('hex')}`
+}
+
+/** The URL of a tunnel before it has been online; empty while nobody can know. */
+export function expectedUrl(
+  { protocol, domain }: TunnelSpec,
+  urlOf: (domain: string) => string,
+): string {
+  if (protocol === 'http') return urlOf(domain)
+  return domain === '' ? '' : `tcp://${domain}`
 }

@@ -1,31 +1,32 @@
-import { randomBytes } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
 import { AppError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
 import { withDeadline } from '../base/deadline.ts'
 import { KeyedLock } from '../base/keyed-lock.ts'
-import type { Logger } from '../base/logger.ts'
 import type { LinkStatus } from './agent-status.ts'
 import type { Session } from './connector.ts'
 import { type SteadyClock, withShownTimes } from './device/steady-clock.ts'
 import type { PolicyCheck } from './policies/policy-check.ts'
 import { policyOf, requirePolicy } from './policies/tunnel-policy.ts'
 import type { Reachable } from './probes/reach.ts'
-import { type Problem, ProblemError } from './problem.ts'
+import type { Problem } from './problem.ts'
 import { refusalAnswer } from './service-error.ts'
 import { shownStatus, withUpstreamTrouble } from './shown-status.ts'
 import type { AgentTimings } from './timings.ts'
-import { addressIn, type JsonObject, type Tunnel, type TunnelSpec } from './tunnel.ts'
+import {
+  addressIn,
+  expectedUrl,
+  type JsonObject,
+  newTunnelId,
+  type Tunnel,
+  type TunnelSpec,
+} from './tunnel.ts'
 import type { DamagedRow, StoredTunnel, TunnelStore } from './tunnel-store.ts'
 import { TunnelSupervisor, type WantedEndpoint } from './tunnel-supervisor.ts'
-import type { ForwardRules } from './upstreams/forward-rules.ts'
-import { type ForwardTarget, parseForwardTarget } from './upstreams/forward-target.ts'
-import type { UpstreamCheck } from './upstreams/upstream-check.ts'
-import type { UpstreamDialer } from './upstreams/upstream-dialer.ts'
-import type { UpstreamSettings } from './upstreams/upstream-options.ts'
-import { eventOf, timeoutNotice, type VisitorReport } from './upstreams/visitor-report.ts'
+import { TunnelUpstreams, type TunnelUpstreamsOptions } from './upstreams/tunnel-upstreams.ts'
+import { timeoutNotice, type VisitorReport } from './upstreams/visitor-report.ts'
 
-export interface TunnelsOptions {
+export interface TunnelsOptions extends TunnelUpstreamsOptions {
   readonly store: TunnelStore
   readonly session: () => Session | undefined
   readonly linkStatus: () => LinkStatus
@@ -33,22 +34,16 @@ export interface TunnelsOptions {
   readonly reachable: () => Reachable
   readonly defaultPolicy: () => JsonObject
   readonly checkPolicy: PolicyCheck
-  readonly rules: ForwardRules
-  readonly upstreams: UpstreamCheck
-  readonly dialer: UpstreamDialer
   /** The agent's own domain, which no tunnel can have. */
   readonly ownDomain: string | undefined
   /** Public URL of a domain that has not been online yet. */
   readonly urlOf: (domain: string) => string
   readonly maxTunnels: number
-  /** For tunnels that say nothing else. */
-  readonly upstream: UpstreamSettings
   readonly timings: Pick<AgentTimings, 'tunnel' | 'settleMs'>
   readonly random?: () => number
   readonly clock: Clock
   /** For the instants of a status. */
   readonly steady: SteadyClock
-  readonly log: Logger
   /** Called after a tunnel changed; with its URL when it came online. */
   readonly onChange: (url?: string) => void
 }
@@ -88,6 +83,7 @@ interface Entry {
  */
 export class Tunnels {
   readonly #options: TunnelsOptions
+  readonly #upstreams: TunnelUpstreams
   readonly #entries = new Map<string, Entry>()
   /** One change at a time per domain. */
   readonly #lock = new KeyedLock()
@@ -99,6 +95,7 @@ export class Tunnels {
 
   constructor(options: TunnelsOptions) {
     this.#options = options
+    this.#upstreams = new TunnelUpstreams(options)
   }
 
   /** Rows that could not be read. */
@@ -147,7 +144,7 @@ export class Tunnels {
   }
 
   create(spec: TunnelSpec): Promise<AcceptedTunnel> {
-    const id = newId()
+    const id = newTunnelId()
     return this.#lock.run(spec.domain || id, () => this.#create(spec, id))
   }
 
@@ -157,7 +154,7 @@ export class Tunnels {
   ): Promise<AcceptedTunnel & { readonly created: boolean }> {
     return this.#lock.run(this.#byDomain(domain)?.lockKey ?? domain, async () => {
       const entry = this.#byDomain(domain)
-      if (!entry) return { ...(await this.#create(spec, newId())), created: true }
+      if (!entry) return { ...(await this.#create(spec, newTunnelId())), created: true }
       return { ...(await this.#change(entry, spec)), created: false }
     })
   }
@@ -173,11 +170,13 @@ export class Tunnels {
 
   linkChanged(): void {
     const session = this.#options.session()
-    // What visitors got there is no news of another session.
-    if (session !== this.#toldBy)
-      for (const entry of this.#entries.values()) entry.visitors = undefined
+    const isAnother = session !== this.#toldBy
     this.#toldBy = session
-    for (const { supervisor } of this.#entries.values()) supervisor.linkChanged()
+    for (const entry of this.#entries.values()) {
+      // What visitors got by one session is no news of another.
+      if (isAnother) entry.visitors = undefined
+      entry.supervisor.linkChanged()
+    }
   }
 
   /** What visitors of some tunnels got, as the service tells it. */
@@ -185,22 +184,9 @@ export class Tunnels {
     for (const entry of this.#entries.values()) {
       const report = reports.get(entry.stored.spec.domain)
       if (!report) continue
-      this.#report(entry, report)
+      this.#upstreams.told(entry.stored.spec, report, entry.visitors)
       entry.visitors = report
-      this.#options.upstreams.told(this.#watchKey(entry.stored.spec), eventOf(report))
     }
-  }
-
-  /** Each change, once: a service that fails for a week must not fill the disk. */
-  #report(
-    { stored, visitors }: Entry,
-    { state, failed, abandoned, oldestWaitMs }: VisitorReport,
-  ): void {
-    if (state === visitors?.state) return
-    const { domain, forwardsTo } = stored.spec
-    const level = state === 'answered' ? 'info' : 'warn'
-    const facts = { domain, forwardsTo, failed, abandoned, oldestWaitMs }
-    this.#options.log[level](facts, `visitors: ${state}`)
   }
 
   /** Opens the tunnels without a policy of their own again, with the one that is in force now. */
@@ -257,10 +243,8 @@ export class Tunnels {
     try {
       this.#options.store.putBack(before)
     } catch (error) {
-      this.#options.log.warn(
-        { err: error, id: before.id },
-        'a refused tunnel stays in the database for now',
-      )
+      const facts = { err: error, id: before.id }
+      this.#options.log.warn(facts, 'a refused tunnel stays in the database for now')
     }
     await this.#settle(entry)
   }
@@ -269,16 +253,15 @@ export class Tunnels {
   #reopen(entry: Entry, stored: StoredTunnel): void {
     entry.stored = stored
     entry.unwatch()
-    entry.unwatch = this.#watch(stored)
+    entry.unwatch = this.#upstreams.watch(stored.spec)
     entry.supervisor.reopen()
   }
 
   /** Waits until the outcome is known; the problem when the service said no. */
   async #settle({ supervisor }: Entry): Promise<Problem | undefined> {
     // Still opening at the deadline is an outcome, too: the tunnel is pending.
-    await withDeadline(supervisor.settled(), this.#options.timings.settleMs, 'opening').catch(
-      () => {},
-    )
+    const { settleMs } = this.#options.timings
+    await withDeadline(supervisor.settled(), settleMs, 'opening').catch(() => {})
     const { problem } = supervisor.status
     return problem?.permanent || problem?.reason === 'conflict' ? problem : undefined
   }
@@ -307,7 +290,7 @@ export class Tunnels {
       stored,
       lockKey: stored.spec.domain || stored.id,
       supervisor,
-      unwatch: this.#watch(stored),
+      unwatch: this.#upstreams.watch(stored.spec),
       visitors: undefined,
     }
     this.#entries.set(stored.id, entry)
@@ -350,42 +333,20 @@ export class Tunnels {
     }
   }
 
-  #watch({ spec }: StoredTunnel): () => void {
-    const { upstreams, dialer } = this.#options
-    const target = targetOf(spec)
-    const { health } = this.#upstreamOf(spec)
-    const unwatch = upstreams.watch(this.#watchKey(spec), target, health)
-    const letGo = dialer.hold(target, spec.protocol)
-    return () => {
-      unwatch()
-      letGo()
-    }
-  }
-
   async #wanted({ spec }: StoredTunnel): Promise<WantedEndpoint> {
-    const { rules, dialer, defaultPolicy } = this.#options
-    const target = targetOf(spec)
-    await rules.check(target).catch((error) => {
-      throw new ProblemError({
-        reason: 'upstream',
-        detail: error.message,
-        remedy: 'Forward to an allowed address, or list this one in AGENT_FORWARD_ALLOW.',
-        permanent: true,
-      })
-    })
     return {
       protocol: spec.protocol,
       domain: spec.domain,
-      dialUrl: await dialer.dialUrl(target, spec.protocol),
+      dialUrl: await this.#upstreams.dialUrl(spec),
       forwardsTo: spec.forwardsTo,
-      policy: JSON.stringify(policyOf(spec, defaultPolicy())),
-      metadata: timeoutNotice(this.#upstreamOf(spec).timeout),
+      policy: JSON.stringify(policyOf(spec, this.#options.defaultPolicy())),
+      metadata: timeoutNotice(this.#upstreams.settingsOf(spec).timeout),
     }
   }
 
   async #requireAllowed(spec: TunnelSpec): Promise<void> {
     await requirePolicy(spec, this.#options.checkPolicy)
-    await this.#options.rules.check(targetOf(spec))
+    await this.#upstreams.requireAllowed(spec)
   }
 
   #requireFree(domain: string): void {
@@ -426,10 +387,10 @@ export class Tunnels {
   }
 
   #view({ stored, supervisor, visitors }: Entry): Tunnel {
-    const { linkStatus, reachable, steady, upstreams, urlOf } = this.#options
-    const upstream = upstreams.stateOf(this.#watchKey(stored.spec))
+    const { linkStatus, reachable, steady, urlOf } = this.#options
+    const upstream = this.#upstreams.stateOf(stored.spec)
     const status = shownStatus(withShownTimes(supervisor.status, steady), linkStatus(), upstream)
-    const upstreamSettings = this.#upstreamOf(stored.spec)
+    const upstreamSettings = this.#upstreams.settingsOf(stored.spec)
     const shown = withUpstreamTrouble(status, stored.spec.forwardsTo, upstreamSettings)
     return {
       ...stored,
@@ -437,36 +398,4 @@ export class Tunnels {
       status: { ...shown, reachable: reachable(), visitors, upstreamSettings },
     }
   }
-
-  #upstreamOf({ protocol, upstream = {} }: TunnelSpec): UpstreamSettings {
-    const given = this.#options.upstream
-    const health = upstream.health ?? given.health
-    const asksHttp = health.startsWith('/')
-    return {
-      timeout: upstream.timeout ?? given.timeout,
-      // What speaks no HTTP answers for no path.
-      health: protocol === 'tcp' && asksHttp ? 'tcp' : health,
-    }
-  }
-
-  /** Tunnels to one service that ask it in the same way ask it once. */
-  #watchKey(spec: TunnelSpec): string {
-    return `${spec.forwardsTo} ${this.#upstreamOf(spec).health}`
-  }
-}
-
-function targetOf({ forwardsTo }: TunnelSpec): ForwardTarget {
-  const target = parseForwardTarget(forwardsTo)
-  if (!target) throw new Error(`${forwardsTo} is no forward target`)
-  return target
-}
-
-function newId(): string {
-  return `tun_${randomBytes(10).toString('hex')}`
-}
-
-/** Before it has been online; empty while nobody can know. */
-function expectedUrl({ protocol, domain }: TunnelSpec, urlOf: (domain: string) => string): string {
-  if (protocol === 'http') return urlOf(domain)
-  return domain === '' ? '' : `tcp://${domain}`
 }

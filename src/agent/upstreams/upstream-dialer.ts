@@ -1,8 +1,8 @@
 import { isIP, type LookupFunction } from 'node:net'
 import type { Logger } from '../../base/logger.ts'
-import type { TunnelProtocol } from '../tunnel-protocol.ts'
 import type { ForwardRules } from './forward-rules.ts'
 import { type ForwardTarget, formatForwardTarget } from './forward-target.ts'
+import type { TunnelProtocol } from './tunnel-protocol.ts'
 import { UpstreamRelay } from './upstream-relay.ts'
 
 interface Held {

@@ -150,6 +150,7 @@ const ELSEWHERE: ReadonlySet<string> = new Set([
   ...[
     'LocalURLScheme',
     'HostHeaderRewrite',
+    'Addr',
     'Token',
     'Metadata',
     'Bindings',
