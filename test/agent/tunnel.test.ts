@@ -59,7 +59,7 @@ describe('TunnelSpecSchema', () => {
     [{ domain: '1.2.3.4' }, /^domain must be/],
     [{ domain: `${'a'.repeat(64)}.test` }, /^domain must be/],
     [{ domain: `${'a.'.repeat(126)}test` }, /^domain must be/],
-    [{ policy: '{}' }, /^policy must be a JSON object/],
+    [{ policy: '[]' }, /^policy must be the text of an object/],
     [{ policy: [] }, /^policy must be a JSON object/],
     [{ name: 'x' }, /Unrecognized key: "name"/],
   ])('refuses %j', (change, expected) => {

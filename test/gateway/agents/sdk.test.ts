@@ -238,7 +238,7 @@ describe('the SDK at the gateway', () => {
     await connectSdk(running, { onUpdate: (version) => heard.push(version) })
     const [agent] = running.gateway.parts.sessions.all()
     await agent?.command('update')
-    expect(heard).toEqual([''])
+    await eventually(() => expect(heard).toEqual(['']))
   })
 
   it('keeps a random name over reconnects, also of the gateway', async () => {
