@@ -302,7 +302,6 @@ describe('a request whose device is lost under it', () => {
       'an endpoint of another account',
       (endpoint) => ({ ...endpoint, id: 'ep_o', ownerId: 'bot_b' }),
     ],
-    ['one of another protocol', (endpoint) => ({ ...endpoint, id: 'ep_o', protocol: 'https' })],
     [
       'one that nobody serves',
       (endpoint) => ({
@@ -328,14 +327,19 @@ describe('a request whose device is lost under it', () => {
     expect(judged).toEqual(['request', 'ended undefined'])
   })
 
-  it('does not go to another protocol, whatever is there', async () => {
-    const { device, site, visit, read } = await startHandSite()
-    const client = await visit(request())
+  it('waits on beside an endpoint of another protocol, which is another address', async () => {
+    const { device, site, visit } = await startHandSite()
+    await visit(request())
     await lose(site)
     const { streams } = site.plain
     site.registry.add({ ...site.endpoint, id: 'ep_o', protocol: 'https', streams })
-    expect(await read(client)).toContain(LOST)
+    await turns()
     expect(device.streams).toHaveLength(1)
+    expect(site.registry.held.size).toBe(1)
+    site.registry.add({ ...site.endpoint, id: 'ep_p', streams })
+    await turns()
+    expect(device.streams).toHaveLength(2)
+    expect(site.registry.held.size).toBe(0)
   })
 
   it('is answered where its name is gone, or still that of the lost session', async () => {
