@@ -1,4 +1,4 @@
-import { cpSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
@@ -81,9 +81,12 @@ describe('a gateway that starts again', () => {
     const running = await startGateway({ clock: hasty })
     await serve(running)
     expect(await statuses(running, 3)).toEqual([200, 200, 200])
-    const counted = Date.now()
     const path = join(running.dataDir, 'limits.json')
-    await eventually(() => expect(statSync(path).mtimeMs).toBeGreaterThan(counted))
+    const read = () => (existsSync(path) ? readFileSync(path, 'utf8') : '')
+    // Each question is a reason to write: what is written from here on has all three.
+    const before = read()
+    expect(await statuses(running, 1)).toEqual([429])
+    await eventually(() => expect(read()).not.toBe(before))
     const dataDir = temporaryFolder()
     cpSync(running.dataDir, dataDir, { recursive: true })
     const next = await startGateway({ dataDir, authtoken: running.authtoken })
