@@ -1,6 +1,6 @@
 import { cpSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import type { Moment } from '../../../src/gateway/endpoints/elapsed.ts'
 import { EndpointPolicies } from '../../../src/gateway/endpoints/endpoint-policies.ts'
@@ -115,6 +115,8 @@ describe('KeptLimits', () => {
       log,
     })
     kept.start()
+    // Before its folder goes.
+    onTestFinished(() => kept.stop())
     const compile = (policy: string, place = PLACE) => {
       const compiled = policies.compile(policy, place)
       policies.remember(place, compiled)
@@ -140,6 +142,7 @@ describe('KeptLimits', () => {
   const takeAfter = async (path: string, change: Partial<Moment>, place = PLACE) => {
     const next = start(path, { ...MOMENT, ...change })
     const waitMs = take(next.compile(limited('24h', 1), place))
+    await next.kept.stop()
     return { waitMs, logged: next.logged() }
   }
 
