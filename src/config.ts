@@ -30,6 +30,8 @@ export interface Config {
     readonly domain: string | undefined
     readonly listen: ListenAddress
     readonly dataDir: string
+    /** Undefined unless a service manager has made one. */
+    readonly runtimeDir: string | undefined
     readonly defaultPolicyPath: string
     readonly apiToken: Secret | undefined
     readonly forwardAllow: readonly string[]
@@ -93,6 +95,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       domain: settings.AGENT_DOMAIN,
       listen: settings.AGENT_LISTEN,
       dataDir,
+      runtimeDir: environment.RUNTIME_DIRECTORY?.split(':')[0],
       defaultPolicyPath: defaultPolicyPath(settings, environment),
       apiToken: apiTokenFile ? readApiToken(apiTokenFile) : settings.AGENT_API_TOKEN,
       forwardAllow: settings.AGENT_FORWARD_ALLOW,

@@ -1,13 +1,14 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { Agent } from './agent/agent.ts'
 import { NgrokConnector } from './agent/ngrok-connector.ts'
 import { DEFAULT_TIMINGS } from './agent/timings.ts'
 import { openAgentDatabase } from './api/agent-database.ts'
-import { localListener, tunnelListener } from './api/api-listener.ts'
+import { commandLineListener, localListener, tunnelListener } from './api/api-listener.ts'
 import { ApiTokens } from './api/api-tokens.ts'
 import { createApi } from './api/app.ts'
+import { localSocket } from './api/local-socket.ts'
 import { openOwnerToken } from './api/owner-token.ts'
 import { StartError } from './base/app-error.ts'
 import type { Clock } from './base/clock.ts'
@@ -112,6 +113,14 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     await closer.own('public API', server, (it) => it.stop()).start()
   }
   await closer.own('agent API', local, (it) => it.stop()).start()
+  const desk = localSocket(config)
+  if (canListenAt(desk.socketPath)) {
+    const listener = createApi({ ...common, listener: commandLineListener() })
+    const server = new HttpServer({ name: 'local socket', listener, target: desk, log })
+    await closer.own('local socket', server, (it) => it.stop()).start()
+  } else {
+    log.warn({ path: desk.socketPath }, 'no local socket: the command line needs a token')
+  }
   const withinMs = drainMs + STOP_WITHIN_MS
   await closer.own('agent', agent, (it) => it.stop(), withinMs).start()
   const address = { host: listen.host, port: local.port }
@@ -124,11 +133,14 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
  */
 function openSocketFolder(dataDir: string, closer: Closer): string {
   const path = join(dataDir, 'api.sock')
-  if (isWritable(dataDir) && Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return path
+  if (canListenAt(path)) return path
   const folder = mkdtempSync(join(tmpdir(), 'device-agent-'))
   closer.own('socket folder', folder, (it) => rmSync(it, { recursive: true, force: true }))
   return join(folder, 'api.sock')
 }
+
+const canListenAt = (path: string) =>
+  isWritable(dirname(path)) && Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES
 
 function readCaCert(path: string | undefined): string | undefined {
   if (path === undefined) return undefined

@@ -1,5 +1,6 @@
 import { isIP } from 'node:net'
 import type { Request } from 'express'
+import type { Caller } from '../http/caller.ts'
 import { forwardedAddress, peerAddress } from '../http/client-address.ts'
 
 /** Where the API is listening: which host names belong to it, and how a caller's address is told. */
@@ -8,6 +9,8 @@ export interface ApiListener {
   /** What to do about another name, one sentence. */
   readonly advice: string
   clientOf(request: Request): string
+  /** Whoever comes here: the file system has said who they may be. Undefined: a token says it. */
+  readonly caller?: Caller
 }
 
 /**
@@ -29,5 +32,18 @@ export function tunnelListener(domain: string): ApiListener {
     serves: (hostname) => hostname === domain,
     advice: 'Use the domain that AGENT_DOMAIN names.',
     clientOf: forwardedAddress,
+  }
+}
+
+/**
+ * The socket of the command line on the device. No token: root and the group of the service open it,
+ * as the file system says, and no browser does.
+ */
+export function commandLineListener(): ApiListener {
+  return {
+    serves: (hostname) => hostname === 'localhost',
+    advice: 'Use localhost.',
+    clientOf: () => 'local',
+    caller: { actor: { kind: 'command-line', id: null, name: 'local socket' }, scope: 'write' },
   }
 }

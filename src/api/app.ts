@@ -1,4 +1,4 @@
-import express, { type Express } from 'express'
+import express, { type Express, type RequestHandler } from 'express'
 import type { Agent } from '../agent/agent.ts'
 import { PROBE_PATH } from '../agent/probes/self-probe.ts'
 import type { Clock } from '../base/clock.ts'
@@ -6,6 +6,7 @@ import type { Limiter } from '../base/limit/limiter.ts'
 import type { Logger } from '../base/logger.ts'
 import { accessLog } from '../http/access-log.ts'
 import { bearerAuth } from '../http/bearer-auth.ts'
+import { type Caller, keepCaller } from '../http/caller.ts'
 import { type ChangeTrail, changeAudit } from '../http/change-audit.ts'
 import { errorResponse, toAppError } from '../http/error-response.ts'
 import { hostGuard } from '../http/host-guard.ts'
@@ -60,7 +61,10 @@ export function createApi({
   app.use(hostGuard(serves, advice))
   app.use(healthRoutes(database), probeRoutes(agent))
   const authenticate = (token: string) => tokens.authenticate(token)
-  app.use(bearerAuth({ realm: REALM, authenticate, failures, clientOf, log }))
+  const { caller } = listener
+  app.use(
+    caller ? trust(caller) : bearerAuth({ realm: REALM, authenticate, failures, clientOf, log }),
+  )
   const [noteChange, noteRefusal] = changeAudit({
     trail,
     clientOf,
@@ -78,4 +82,11 @@ export function createApi({
 function refusalCode(error: unknown): string | undefined {
   const { code } = toAppError(error)
   return code === 'not-found' || code === 'method-not-allowed' ? undefined : code
+}
+
+function trust(caller: Caller): RequestHandler {
+  return (_request, response, next) => {
+    keepCaller(response, caller, () => {})
+    next()
+  }
 }

@@ -5,6 +5,8 @@ import { settingRows } from '../settings.ts'
 import type { CommandContext } from './command-context.ts'
 import { gatewayCommand } from './gateway.ts'
 import { identityCommand } from './identity.ts'
+import { statusCommand } from './local/status.ts'
+import { tunnelsCommand } from './local/tunnels.ts'
 import { policyCommand } from './policy.ts'
 import { provisionCommand } from './provision.ts'
 import { runCommand } from './run.ts'
@@ -29,6 +31,8 @@ export function createProgram(context: CommandContext): Command {
     .exitOverride()
     .addHelpText('after', settingsHelp)
   const commands = [
+    statusCommand,
+    tunnelsCommand,
     runCommand,
     upCommand,
     gatewayCommand,

@@ -27,8 +27,8 @@ const DRAIN_MS = 5_000
 /** `sun_path` of unix(7) without its closing zero; Node cuts a longer path off without a word. */
 export const MAX_SOCKET_PATH_BYTES = 107
 
-/** A TCP address, or the path of a unix socket that is made for this user alone. */
-export type ListenTarget = ListenAddress | { readonly socketPath: string }
+/** A TCP address, or the path of a unix socket; unless its `mode` says so, for this user alone. */
+export type ListenTarget = ListenAddress | { readonly socketPath: string; readonly mode?: number }
 
 export interface HttpServerOptions {
   /** What it serves, as messages name it: `agent API`. */
@@ -87,7 +87,7 @@ export class HttpServer {
       // Left by a process that was killed; the lock on the data folder says that it is gone.
       rmSync(target.socketPath, { force: true })
       await this.#listen({ path: target.socketPath }, target.socketPath)
-      chmodSync(target.socketPath, 0o600)
+      chmodSync(target.socketPath, target.mode ?? 0o600)
       return
     }
     await this.#listen({ ...target }, formatListenAddress(target))

@@ -1,0 +1,129 @@
+import { existsSync } from 'node:fs'
+import { request } from 'node:http'
+import { join } from 'node:path'
+import * as z from 'zod'
+import { INSTALLED_SOCKET, localSocket } from '../../api/local-socket.ts'
+import { StartError } from '../../base/app-error.ts'
+import { parseConfig } from '../../config.ts'
+import type { CommandContext } from '../command-context.ts'
+
+const TIMEOUT_MS = 60_000
+/** A thousand tunnels with the largest policies that the API takes stay below it. */
+const MAX_ANSWER_BYTES = 128 * 1024 * 1024
+
+const Problem = z.object({
+  detail: z.string(),
+  code: z.string(),
+  errors: z.array(z.object({ pointer: z.string(), detail: z.string() })).optional(),
+})
+
+export interface LocalRequest {
+  readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE'
+  readonly path: string
+  readonly body?: object
+}
+
+interface Answer {
+  readonly status: number
+  readonly text: string
+}
+
+/** The agent that runs on this device, as its socket shows it. Every failure is a StartError. */
+export class LocalAgent {
+  readonly #socketPath: string
+
+  constructor(socketPath: string) {
+    this.#socketPath = socketPath
+  }
+
+  /** The agent of this folder, else of the service. */
+  static find({ environment }: CommandContext, dataDir: string | undefined): LocalAgent {
+    const config = parseConfig(environment).agent
+    const paths =
+      dataDir === undefined
+        ? [localSocket(config).socketPath, INSTALLED_SOCKET]
+        : [join(dataDir, 'local.sock')]
+    const path = paths.find((candidate) => existsSync(candidate))
+    if (path !== undefined) return new LocalAgent(path)
+    throw new StartError(
+      `No agent runs here: there is no socket at ${paths.join(' or ')}. ` +
+        'Start it (systemctl start device-agent), or name its folder with --data-dir.',
+    )
+  }
+
+  /** What it answers with a 2xx, checked. */
+  async ask<T>(what: LocalRequest, schema: z.ZodType<T>): Promise<T> {
+    const { status, text } = await this.#send(what)
+    const value = text === '' ? undefined : tryJson(text)
+    if (status >= 200 && status < 300) {
+      const parsed = schema.safeParse(value)
+      if (parsed.success) return parsed.data
+      throw new StartError(
+        'The agent answers in a form that this program does not know: it is of another version. Restart it (systemctl restart device-agent).',
+      )
+    }
+    throw new StartError(refusalText(value) ?? `The agent answered with status ${status}.`)
+  }
+
+  #send({ method = 'GET', path, body }: LocalRequest): Promise<Answer> {
+    const content = body === undefined ? undefined : JSON.stringify(body)
+    return new Promise((resolve, reject) => {
+      const fail = (error: Error) => reject(this.#failure(error))
+      const sent = request(
+        {
+          socketPath: this.#socketPath,
+          method,
+          path,
+          timeout: TIMEOUT_MS,
+          headers: {
+            host: 'localhost',
+            ...(content === undefined ? {} : { 'content-type': 'application/json' }),
+          },
+        },
+        (response) => {
+          const chunks: Buffer[] = []
+          let length = 0
+          response.on('data', (chunk: Buffer) => {
+            length += chunk.length
+            if (length > MAX_ANSWER_BYTES) response.destroy(new Error('the answer does not end'))
+            chunks.push(chunk)
+          })
+          response.on('error', fail)
+          response.on('end', () => {
+            resolve({ status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString() })
+          })
+        },
+      )
+      sent.on('timeout', () => sent.destroy(new Error(`no answer within ${TIMEOUT_MS / 1_000} s`)))
+      sent.on('error', fail)
+      sent.end(content)
+    })
+  }
+
+  #failure(error: NodeJS.ErrnoException): StartError {
+    const reason = SENTENCES[error.code ?? ''] ?? `The agent does not answer: ${error.message}.`
+    return new StartError(reason, { cause: error })
+  }
+}
+
+const SENTENCES: Readonly<Record<string, string>> = {
+  ECONNREFUSED:
+    'The agent does not run: it has left its socket behind. Start it (systemctl start device-agent).',
+  ENOENT: 'The agent has just ended. Start it (systemctl start device-agent).',
+  EACCES: 'Only root and the group of the service may ask the agent: try with sudo.',
+}
+
+function refusalText(value: unknown): string | undefined {
+  const problem = Problem.safeParse(value).data
+  if (!problem) return undefined
+  const fields = (problem.errors ?? []).map(({ pointer, detail }) => `\n  ${pointer}: ${detail}`)
+  return `${problem.detail} (${problem.code})${fields.join('')}`
+}
+
+function tryJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}

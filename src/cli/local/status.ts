@@ -1,0 +1,90 @@
+import { Command } from 'commander'
+import * as z from 'zod'
+import { StartError } from '../../base/app-error.ts'
+import { systemClock } from '../../base/clock.ts'
+import type { CommandContext } from '../command-context.ts'
+import { isTerminal, paintFor } from './terminal-text.ts'
+
+const WATCH_MS = 2_000
+/** Home, and clear what is below. */
+const REDRAW = '\x1b[H\x1b[2J'
+
+interface StatusOptions {
+  readonly dataDir?: string
+  readonly watch?: boolean
+  readonly json?: boolean
+}
+
+/** `device-agent status`: how the agent of this device is. Ends with 1 when it is not healthy. */
+export function statusCommand(context: CommandContext): Command {
+  return new Command('status')
+    .description('say in one sentence how this device is, and show its tunnels')
+    .option('--watch', 'again and again, until it is stopped')
+    .option(
+      '--data-dir <folder>',
+      'the data folder of the agent; unset: of this program, or of the service',
+    )
+    .option('--json', 'one JSON line on stdout, and nothing else')
+    .action((options: StatusOptions) => show(context, options))
+}
+
+async function show(context: CommandContext, options: StatusOptions): Promise<void> {
+  const { stop } = context
+  const look = await looker(context, options)
+  if (!options.watch) {
+    const { text, isHealthy } = await look()
+    context.stdout.write(text)
+    if (!isHealthy) process.exitCode = 1
+    return
+  }
+  let shown = ''
+  while (!stop.aborted) {
+    // An agent that restarts is what one watches for.
+    const text = await look().then((seen) => seen.text, sentenceOf)
+    shown = redraw(context, options, text, shown)
+    await systemClock.sleep(WATCH_MS, stop).catch(() => {})
+  }
+}
+
+/** Loaded late, as in other commands: --help must not wait for what it needs. */
+async function looker(context: CommandContext, { json, dataDir }: StatusOptions) {
+  const { LocalAgent } = await import('./local-agent.ts')
+  const { StatusView } = await import('../../api/status-view.ts')
+  const { TunnelStatusView } = await import('../../api/tunnel-view.ts')
+  const { statusText } = await import('./status-text.ts')
+  const paint = paintFor(context.stdout, context.environment)
+  return async () => {
+    const agent = LocalAgent.find(context, dataDir)
+    const status = await agent.ask({ path: '/status' }, StatusView)
+    const tunnels = await agent.ask({ path: '/tunnels?view=status' }, z.array(TunnelStatusView))
+    const text = json
+      ? `${JSON.stringify({ status, tunnels })}\n`
+      : statusText(status, tunnels, paint)
+    return { text, isHealthy: status.healthy }
+  }
+}
+
+/** On a terminal in the same place; elsewhere only what has changed: a log would fill up. */
+function redraw(
+  { stdout }: CommandContext,
+  { json }: StatusOptions,
+  text: string,
+  shown: string,
+): string {
+  const lasting = withoutTimes(text)
+  if (isTerminal(stdout) && !json) stdout.write(REDRAW + text)
+  else if (lasting !== shown) stdout.write(text)
+  return lasting
+}
+
+function sentenceOf(error: unknown): string {
+  if (error instanceof StartError) return `${error.message}\n`
+  throw error
+}
+
+/** What goes on by itself is no change. */
+const withoutTimes = (text: string) =>
+  text.replaceAll(
+    /"now":"[^"]*"|"latency_ms":[\d.]+|"last_probe_at":"[^"]*"|\b\d+ (?:s|min|h|d)\b/g,
+    '',
+  )

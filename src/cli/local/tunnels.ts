@@ -1,0 +1,155 @@
+import { readFileSync } from 'node:fs'
+import { Command } from 'commander'
+import * as z from 'zod'
+import { StartError } from '../../base/app-error.ts'
+import type { CommandContext } from '../command-context.ts'
+import { paintFor, plainLine } from './terminal-text.ts'
+
+interface Options {
+  readonly dataDir?: string
+  readonly json?: boolean
+}
+
+interface AddOptions extends Options {
+  readonly policy?: string
+}
+
+/** `device-agent tunnels …`: the tunnels of the agent on this device. */
+export function tunnelsCommand(context: CommandContext): Command {
+  const tunnels = new Command('tunnels').description(
+    'list, add, change and remove tunnels of this device',
+  )
+  const verb = (usage: string, description: string) =>
+    tunnels
+      .command(usage)
+      .description(description)
+      .option(
+        '--data-dir <folder>',
+        'the data folder of the agent; unset: of this program, or of the service',
+      )
+      .option('--json', 'JSON on stdout, and nothing else')
+  verb('list', 'show all of them').action((options: Options) => list(context, options))
+  verb('show <tunnel>', 'show one: its host name, the first label of it, or its id').action(
+    (tunnel: string, options: Options) => show(context, tunnel, options),
+  )
+  verb('add <domain> <forwards-to>', 'open one, such as cam.site.example.com localhost:8001')
+    .option('--policy <file>', 'its traffic policy, JSON or YAML; - is standard input')
+    .action((domain: string, target: string, options: AddOptions) =>
+      add(context, { domain, forwards_to: target }, options),
+    )
+  verb('set-policy <tunnel> [file]', 'give one another policy, JSON or YAML; - is standard input')
+    .option('--default', 'the default policy of the device')
+    .action((tunnel: string, file: string | undefined, options: Options & { default?: boolean }) =>
+      setPolicy(context, tunnel, { ...options, file }),
+    )
+  verb('remove <tunnel>', 'close one for good').action((tunnel: string, options: Options) =>
+    remove(context, tunnel, options),
+  )
+  return tunnels
+}
+
+/** Loaded late, as in other commands: --help must not wait for them. */
+async function open(context: CommandContext, { dataDir }: Options) {
+  const { LocalAgent } = await import('./local-agent.ts')
+  const { TunnelStatusView, TunnelView } = await import('../../api/tunnel-view.ts')
+  const agent = LocalAgent.find(context, dataDir)
+  const find = (tunnel: string) => agent.ask({ path: pathOf(tunnel) }, TunnelStatusView)
+  return { agent, find, TunnelStatusView, TunnelView }
+}
+
+const pathOf = (tunnel: string) => `/tunnels/${encodeURIComponent(tunnel)}`
+
+async function list(context: CommandContext, options: Options): Promise<void> {
+  const { agent, TunnelStatusView } = await open(context, options)
+  const tunnels = await agent.ask({ path: '/tunnels?view=status' }, z.array(TunnelStatusView))
+  const { stdout, environment } = context
+  if (options.json) {
+    stdout.write(`${JSON.stringify(tunnels)}\n`)
+    return
+  }
+  if (tunnels.length === 0) {
+    stdout.write('There are no tunnels: device-agent tunnels add DOMAIN FORWARDS-TO opens one.\n')
+    return
+  }
+  const { problemText, tunnelTable } = await import('./status-text.ts')
+  const paint = paintFor(stdout, environment)
+  stdout.write(tunnelTable(tunnels, Date.now(), paint) + problemText(tunnels, paint))
+}
+
+async function show(context: CommandContext, tunnel: string, options: Options): Promise<void> {
+  const { find } = await open(context, options)
+  const found = await find(tunnel)
+  if (options.json) {
+    context.stdout.write(`${JSON.stringify(found)}\n`)
+    return
+  }
+  const { policy, ...fields } = found
+  const width = Math.max(...Object.keys(fields).map((name) => name.length))
+  for (const [name, value] of Object.entries(fields)) {
+    if (value === null) continue
+    const text = typeof value === 'object' ? JSON.stringify(value) : String(value)
+    context.stdout.write(`${name.padEnd(width)}  ${plainLine(text)}\n`)
+  }
+  const document: unknown = typeof policy === 'string' ? JSON.parse(policy) : policy
+  context.stdout.write(`policy\n${JSON.stringify(document, null, 2)}\n`)
+}
+
+async function add(
+  context: CommandContext,
+  spec: { readonly domain: string; readonly forwards_to: string },
+  options: AddOptions,
+): Promise<void> {
+  const { agent, find, TunnelView } = await open(context, options)
+  const policy = options.policy === undefined ? {} : { policy: readPolicy(options.policy) }
+  const body = { protocol: 'http', ...spec, ...policy }
+  const { domain } = await agent.ask({ method: 'POST', path: '/tunnels', body }, TunnelView)
+  report(context, options, await find(domain))
+}
+
+async function setPolicy(
+  context: CommandContext,
+  tunnel: string,
+  options: Options & { readonly file?: string | undefined; readonly default?: boolean },
+): Promise<void> {
+  if ((options.file === undefined) === (options.default !== true)) {
+    throw new StartError('Name a file, or --default, and not both.')
+  }
+  const policy = options.file === undefined ? null : readPolicy(options.file)
+  const { agent, find, TunnelView } = await open(context, options)
+  const { protocol, forwards_to, domain } = await find(tunnel)
+  const body = { protocol, forwards_to, domain, policy }
+  await agent.ask({ method: 'PUT', path: pathOf(domain), body }, TunnelView)
+  report(context, options, await find(domain))
+}
+
+async function remove(context: CommandContext, tunnel: string, options: Options): Promise<void> {
+  const { agent, find } = await open(context, options)
+  const { domain, id } = await find(tunnel)
+  // By its id: another one may have the name by now.
+  await agent.ask({ method: 'DELETE', path: pathOf(id) }, z.undefined())
+  const said = options.json ? JSON.stringify({ removed: domain, id }) : `Removed ${domain}.`
+  context.stdout.write(`${said}\n`)
+}
+
+function report(
+  { stdout }: CommandContext,
+  { json }: Options,
+  tunnel: { readonly url: string; readonly state: string; readonly remedy: string | null },
+): void {
+  const remedy = tunnel.remedy === null ? '' : ` ${tunnel.remedy}`
+  stdout.write(
+    json
+      ? `${JSON.stringify(tunnel)}\n`
+      : `${plainLine(`${tunnel.url} is ${tunnel.state}.${remedy}`)}\n`,
+  )
+}
+
+/** As text: the agent reads JSON and YAML alike, and says what is wrong with it. */
+function readPolicy(file: string): string {
+  try {
+    return readFileSync(file === '-' ? 0 : file, 'utf8')
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    throw new StartError(`The policy ${file} cannot be read (${code}).`, { cause: error })
+  }
+}

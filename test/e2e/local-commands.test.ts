@@ -1,0 +1,140 @@
+import { mkdirSync, statSync, writeFileSync } from 'node:fs'
+import { request } from 'node:http'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { eventually } from '../helpers/eventually.ts'
+import { Program, runProgram } from '../helpers/program.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+
+const SERVICE = { SVC_SERVER_ADDR: '127.0.0.1:1', SVC_AUTHTOKEN: 'no-authtoken-of-anybody' }
+const DENY = 'on_http_request:\n  - actions: [{type: deny}]\n'
+
+/** An agent without a service, and its command line in the same folder. */
+async function startAgent(env: Record<string, string> = {}) {
+  const folder = temporaryFolder()
+  const program = new Program({ args: ['run', '--json'], cwd: folder, env: { ...SERVICE, ...env } })
+  onTestFinished(async () => void (await program.end()))
+  await program.ready()
+  const run = (...args: string[]) => runProgram({ args, cwd: folder, env: SERVICE })
+  const json = async (...args: string[]) => JSON.parse((await run(...args, '--json')).stdout)
+  return { folder, program, run, json }
+}
+
+describe('the command line on the device', () => {
+  it('adds, shows, changes, lists and removes tunnels without a token', async () => {
+    const { folder, run, json } = await startAgent()
+    expect((await run('tunnels', 'list')).stdout).toContain('There are no tunnels')
+    const added = await run('tunnels', 'add', 'cam.site.test', '8001')
+    expect([added.code, added.stdout]).toEqual([
+      0,
+      expect.stringMatching(/^https:\/\/cam\.site\.test is waiting\. \S/),
+    ])
+    writeFileSync(join(folder, 'deny.yaml'), DENY)
+    expect(await json('tunnels', 'set-policy', 'cam', 'deny.yaml')).toMatchObject({
+      domain: 'cam.site.test',
+      policy: JSON.stringify({ on_http_request: [{ actions: [{ type: 'deny' }] }] }),
+    })
+    const shown = await run('tunnels', 'show', 'cam')
+    expect(shown.stdout).toMatch(/^forwards_to +localhost:8001$/m)
+    expect(shown.stdout).toMatch(/^policy\n\{\n {2}"on_http_request"/m)
+    await json('tunnels', 'set-policy', 'cam', '--default')
+    expect((await json('tunnels', 'show', 'cam')).policy).toContain('rate-limit')
+    const [listed] = await json('tunnels', 'list')
+    expect(listed).toMatchObject({ domain: 'cam.site.test', state: 'waiting' })
+    expect((await run('tunnels', 'list')).stdout).toMatch(
+      /^https:\/\/cam\.site\.test +waiting +\d/m,
+    )
+    expect((await run('tunnels', 'remove', 'cam')).stdout).toBe('Removed cam.site.test.\n')
+    expect(await json('tunnels', 'list')).toEqual([])
+  })
+
+  it('says in one sentence how the device is, and ends with 1 when it is not well', async () => {
+    const { run, json } = await startAgent()
+    await run('tunnels', 'add', 'cam.site.test', '8001')
+    await eventually(async () => {
+      expect((await json('status')).status.link.state).toBe('waiting')
+    }, 20_000)
+    const { code, stdout } = await run('status')
+    expect(code).toBe(1)
+    expect(stdout).toMatch(/^● 0 of 1 tunnels online; /)
+    expect(stdout).toMatch(/^cam\.site\.test: .*\n {2}→ \S/m)
+    expect(stdout).not.toContain('\x1b')
+    const { status, tunnels } = await json('status')
+    expect(status.healthy).toBe(false)
+    expect(tunnels).toHaveLength(1)
+  })
+
+  it('says what is wrong with a policy, and keeps what was', async () => {
+    const { folder, run, json } = await startAgent()
+    writeFileSync(join(folder, 'typo.yaml'), DENY.replace('deny', 'denyx'))
+    const before = await json('tunnels', 'add', 'cam.site.test', '8001')
+    const { code, stdout, stderr } = await run('tunnels', 'set-policy', 'cam', 'typo.yaml')
+    expect([code, stdout]).toEqual([1, ''])
+    expect(stderr).toContain('/policy/on_http_request/0/actions/0/type: There is no action denyx')
+    expect((await json('tunnels', 'show', 'cam')).policy).toBe(before.policy)
+    expect((await run('tunnels', 'set-policy', 'cam')).stderr).toContain(
+      'Name a file, or --default',
+    )
+    expect((await run('tunnels', 'set-policy', 'cam', 'none.yaml')).stderr).toContain('ENOENT')
+    expect((await run('tunnels', 'show', 'none')).stderr).toContain('tunnel-not-found')
+    expect((await run('tunnels', 'add', 'cam.site.test', '8001')).stderr).toContain('domain-taken')
+  })
+
+  it('says that no agent runs, whether or not one did', async () => {
+    const { run, program } = await startAgent()
+    await program.end('SIGKILL')
+    expect((await run('status')).stderr).toContain('The agent does not run')
+    const nowhere = await runProgram({ args: ['status'], cwd: temporaryFolder(), env: SERVICE })
+    expect([nowhere.code, nowhere.stderr]).toEqual([
+      1,
+      expect.stringContaining('No agent runs here: there is no socket at '),
+    ])
+  })
+
+  it('watches an agent that goes and comes, a line for each change where nobody looks', async () => {
+    const { folder, program } = await startAgent()
+    const watch = new Program({ args: ['status', '--watch'], cwd: folder, env: SERVICE })
+    onTestFinished(async () => void (await watch.end()))
+    let seen = ''
+    watch.child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+      seen += text
+    })
+    await eventually(() => expect(seen).toContain('no tunnels'), 20_000)
+    await program.end()
+    await eventually(
+      () => expect(seen).toMatch(/does not run|No agent runs|has just ended/),
+      20_000,
+    )
+    const { code } = await watch.end()
+    expect(code).toBe(0)
+  })
+})
+
+describe('the local socket', () => {
+  const ask = (socketPath: string, host = 'localhost') =>
+    new Promise<number | undefined>((resolve, reject) => {
+      request({ socketPath, path: '/audit', headers: { host } }, (response) => {
+        response.resume().on('end', () => resolve(response.statusCode))
+      })
+        .on('error', reject)
+        .end()
+    })
+
+  it('is for the user of the agent alone, and for its group in a runtime folder', async () => {
+    const { folder } = await startAgent()
+    expect(statSync(join(folder, 'data/local.sock')).mode & 0o777).toBe(0o600)
+    const runtime = join(temporaryFolder(), 'run')
+    mkdirSync(runtime)
+    await startAgent({ RUNTIME_DIRECTORY: runtime })
+    expect(statSync(join(runtime, 'agent.sock')).mode & 0o777).toBe(0o660)
+  })
+
+  it('serves no other host name, and the audit trail names it', async () => {
+    const { folder, run, program } = await startAgent()
+    const path = join(folder, 'data/local.sock')
+    expect(await ask(path, 'evil.test')).toBe(421)
+    expect(await ask(path)).toBe(200)
+    await run('tunnels', 'add', 'cam.site.test', '8001')
+    await eventually(() => expect(program.stderr).toContain('"name":"local socket"'))
+  })
+})
