@@ -3,6 +3,7 @@ import { StartError } from '../base/app-error.ts'
 import { asJournalError } from '../base/journal.ts'
 import { settingRows } from '../settings.ts'
 import type { CommandContext } from './command-context.ts'
+import { doctorCommand } from './doctor/doctor.ts'
 import { gatewayCommand } from './gateway.ts'
 import { identityCommand } from './identity.ts'
 import { statusCommand } from './local/status.ts'
@@ -33,6 +34,7 @@ export function createProgram(context: CommandContext): Command {
   const commands = [
     statusCommand,
     tunnelsCommand,
+    doctorCommand,
     runCommand,
     upCommand,
     gatewayCommand,

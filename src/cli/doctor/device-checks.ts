@@ -1,0 +1,118 @@
+import { accessSync, constants, readFileSync, statfsSync, statSync } from 'node:fs'
+import { isAuthtoken } from '../../agent/authtoken-source.ts'
+import type { Config } from '../../config.ts'
+import { checkPolicy } from '../../policy/check.ts'
+import { bad, type Finding, good } from './finding.ts'
+
+/** Below it SQLite soon cannot write: the reserve of the agent is 1 MiB. */
+const LEAST_FREE_BYTES = 16 * 1024 * 1024
+const MIB = 1024 * 1024
+
+/** What can be told of the device without a network. `hasToken`: the agent that runs has been given one. */
+export function deviceChecks(config: Config['agent'], hasToken: boolean): Finding[] {
+  return [
+    folder(config),
+    disk(config),
+    authtoken(config, hasToken),
+    policy(config),
+    ...caCert(config),
+  ]
+}
+
+function folder({ dataDir }: Config['agent']): Finding {
+  const check = 'data folder'
+  try {
+    const { mode } = statSync(dataDir)
+    accessSync(dataDir, constants.R_OK | constants.W_OK | constants.X_OK)
+    if ((mode & 0o077) === 0) return good(check, dataDir)
+    const remedy = `Close it: chmod 700 ${dataDir}.`
+    return bad(check, `${dataDir} is open to others (${(mode & 0o777).toString(8)})`, remedy)
+  } catch (error) {
+    return bad(check, `${dataDir}: ${codeOf(error)}`, FOLDER_REMEDIES[codeOf(error)] ?? START_ONCE)
+  }
+}
+
+const START_ONCE = 'Start the agent once: it makes its folder.'
+const FOLDER_REMEDIES: Readonly<Record<string, string>> = {
+  EACCES: 'Only root and the user of the agent may look: try with sudo.',
+  EROFS: 'The file system is read-only: mount it for writing, and look into the kernel log why.',
+}
+
+function disk({ dataDir }: Config['agent']): Finding {
+  const check = 'disk'
+  try {
+    const { bavail, bsize, files, ffree } = statfsSync(dataDir)
+    const free = bavail * bsize
+    const shown = `${Math.floor(free / MIB)} MiB free`
+    if (free < LEAST_FREE_BYTES) return bad(check, shown, 'Make room: changes are refused without.')
+    if (files > 0 && ffree === 0) return bad(check, 'no inode free', 'Remove files nobody needs.')
+    return good(check, shown)
+  } catch (error) {
+    return bad(check, codeOf(error), START_ONCE)
+  }
+}
+
+function authtoken(
+  { authtoken: value, authtokenFile }: Config['agent'],
+  hasToken: boolean,
+): Finding {
+  const check = 'authtoken'
+  if (hasToken && !value && authtokenFile === undefined) return good(check, 'the agent has one')
+  const remedy = 'Set SVC_AUTHTOKEN, or write it into /etc/credstore/svc-authtoken.'
+  if (authtokenFile === undefined) {
+    return value ? good(check, 'from the environment') : bad(check, 'there is none', remedy)
+  }
+  try {
+    if (!isAuthtoken(readFileSync(authtokenFile, 'utf8').trim())) {
+      return bad(check, `${authtokenFile} holds no authtoken`, remedy)
+    }
+    const mode = statSync(authtokenFile).mode & 0o777
+    if ((mode & 0o077) === 0) return good(check, `from ${authtokenFile}`)
+    const flaw = `${authtokenFile} is open to others (${mode.toString(8)})`
+    return bad(
+      check,
+      flaw,
+      `Close it: chmod 600 ${authtokenFile}; if others may have read it, rotate it.`,
+    )
+  } catch (error) {
+    return bad(check, `${authtokenFile}: ${codeOf(error)}`, remedy)
+  }
+}
+
+function policy({ defaultPolicyPath, unknownActions }: Config['agent']): Finding {
+  const check = 'default policy'
+  try {
+    const text = readFileSync(defaultPolicyPath, 'utf8')
+    const service = unknownActions === 'refuse' ? 'embedded' : 'hosted'
+    const problem = checkPolicy(text, { service }).find((it) => it.severity === 'error')
+    if (!problem) return good(check, defaultPolicyPath)
+    const { line, column } = problem.position
+    const place = `${defaultPolicyPath}:${line}:${column}`
+    return bad(
+      check,
+      `${place}: ${problem.message}`,
+      'Mend it: until then the last good one is in force.',
+    )
+  } catch (error) {
+    const remedy = 'Put it back: until then the last good one is in force.'
+    return bad(check, `${defaultPolicyPath}: ${codeOf(error)}`, remedy)
+  }
+}
+
+function caCert({ caCertPath }: Config['agent']): Finding[] {
+  if (caCertPath === undefined) return []
+  const check = 'CA certificate'
+  try {
+    const text = readFileSync(caCertPath, 'utf8')
+    if (text.includes('-----BEGIN CERTIFICATE-----')) return [good(check, caCertPath)]
+    return [bad(check, `${caCertPath} is no PEM file`, COPY_CA)]
+  } catch (error) {
+    return [bad(check, `${caCertPath}: ${codeOf(error)}`, COPY_CA)]
+  }
+}
+
+const COPY_CA = "Copy the gateway's ca.pem there, readable by the user of the agent."
+
+function codeOf(error: unknown): string {
+  return (error as NodeJS.ErrnoException).code ?? String(error)
+}

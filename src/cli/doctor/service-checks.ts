@@ -1,0 +1,93 @@
+import { readFileSync } from 'node:fs'
+import { HOSTED_SERVICE, Preflight } from '../../agent/probes/preflight.ts'
+import { readServiceDate } from '../../agent/probes/service-date.ts'
+import { CLOCK_TOLERANCE_MS } from '../../agent/probes/service-time.ts'
+import { type Problem, problemOf, type Reason } from '../../agent/problem.ts'
+import { DEFAULT_TIMINGS } from '../../agent/timings.ts'
+import { systemClock } from '../../base/clock.ts'
+import { formatListenAddress } from '../../base/listen-address.ts'
+import type { Config } from '../../config.ts'
+import { bad, type Finding, good, skipped } from './finding.ts'
+
+/** The way to a service, in the order in which it is gone. */
+const STEPS = ['dns', 'tcp', 'tls'] as const
+type Step = (typeof STEPS)[number]
+const STEP_OF: Partial<Record<Reason, Step>> = {
+  dns: 'dns',
+  network: 'tcp',
+  tls: 'tls',
+  clock: 'tls',
+}
+
+/** The way to each address of the service, and whether the clocks agree. */
+export async function serviceChecks(
+  config: Config['agent'],
+  stop: AbortSignal,
+): Promise<Finding[]> {
+  const addresses = config.serverAddrs.length > 0 ? config.serverAddrs : [undefined]
+  const findings: Finding[] = []
+  for (const address of addresses) findings.push(...(await way(config, address, stop)))
+  return [...findings, await clockCheck(config, stop)]
+}
+
+async function way(
+  config: Config['agent'],
+  serverAddr: string | undefined,
+  stop: AbortSignal,
+): Promise<Finding[]> {
+  const shown = serverAddr ?? HOSTED_SERVICE
+  const name = (step: Step) => `${step} ${shown}`
+  const preflight = new Preflight({
+    serverAddr,
+    caCert: readCaCert(config.caCertPath),
+    serviceDate: () => serviceDate(config, stop),
+    timings: DEFAULT_TIMINGS.preflight,
+    clock: systemClock,
+  })
+  const startedAt = systemClock.monotonic()
+  let problem: Problem | undefined
+  try {
+    await preflight.run(stop)
+  } catch (error) {
+    problem = problemOf(error)
+  }
+  const ms = Math.round(systemClock.monotonic() - startedAt)
+  const failed = problem && (STEP_OF[problem.reason] ?? 'tcp')
+  let hasFailed = false
+  return STEPS.map((step) => {
+    if (hasFailed) return skipped(name(step), 'not reached')
+    if (step !== failed || !problem)
+      return good(name(step), step === 'tls' ? `${ms} ms in all` : 'fine')
+    hasFailed = true
+    return bad(name(step), problem.detail, problem.remedy)
+  })
+}
+
+async function clockCheck(config: Config['agent'], stop: AbortSignal): Promise<Finding> {
+  const check = 'clock'
+  const theirs = await serviceDate(config, stop)
+  if (theirs === undefined) return skipped(check, 'the service does not say what time it is')
+  const skewMs = Math.round((systemClock.now() - theirs) / 1_000) * 1_000
+  if (Math.abs(skewMs) <= CLOCK_TOLERANCE_MS) return good(check, 'agrees with the service')
+  const flaw = `${Math.abs(skewMs) / 1_000} s ${skewMs > 0 ? 'ahead of' : 'behind'} the service`
+  return bad(check, flaw, 'Set the clock of the device: timedatectl set-ntp true.')
+}
+
+/** By the ingress, where the agent's own domain is served. */
+function serviceDate(
+  { domain, ingressAddr }: Config['agent'],
+  stop: AbortSignal,
+): Promise<number | undefined> {
+  const connectTo = ingressAddr
+  if (domain === undefined && connectTo === undefined) return Promise.resolve(undefined)
+  const host = domain ?? formatListenAddress(connectTo ?? { host: 'localhost', port: 443 })
+  return readServiceDate([{ url: `https://${host}/`, connectTo }], stop)
+}
+
+function readCaCert(path: string | undefined): string | undefined {
+  try {
+    return path === undefined ? undefined : readFileSync(path, 'utf8')
+  } catch {
+    return undefined
+  }
+}

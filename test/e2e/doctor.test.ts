@@ -1,0 +1,204 @@
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
+import { createServer as createHttpServer } from 'node:http'
+import { createServer, type Server } from 'node:net'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { eventually } from '../helpers/eventually.ts'
+import { type Ended, Program, runProgram } from '../helpers/program.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
+import { createTlsFixture } from '../helpers/tls-fixture.ts'
+
+interface Finding {
+  readonly check: string
+  readonly outcome: string
+  readonly detail: string
+  readonly remedy: string | null
+}
+
+type Settings = Record<string, string>
+
+const TOKEN = 'no-authtoken-of-anybody'
+
+async function listen(server: Server): Promise<number> {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  onTestFinished(() => void server.close())
+  return (server.address() as { port: number }).port
+}
+
+const findingsOf = ({ stdout }: Ended): Finding[] =>
+  stdout
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line))
+
+/** The doctor in a folder with a good data folder, and nothing that runs. */
+async function examine(inject: (folder: string) => Settings | Promise<Settings> = () => ({})) {
+  const folder = temporaryFolder()
+  mkdirSync(join(folder, 'data'), { mode: 0o700 })
+  const env = { ...(await wellSettings()), ...(await inject(folder)) }
+  const ended = await runProgram({ args: ['doctor', '--json'], cwd: folder, env })
+  const findings = findingsOf(ended)
+  const first = findings.find(({ outcome }) => outcome === 'bad')
+  return { ended, findings, first }
+}
+
+/** What is well but for the agent, which does not run. */
+async function wellSettings(): Promise<Settings & { SVC_CA_CERT: string }> {
+  const { certPem, keyPem, caPem } = await createTlsFixture()
+  const { createServer: createTls } = await import('node:tls')
+  const port = await listen(createTls({ cert: certPem, key: keyPem }))
+  const ca = join(temporaryFolder(), 'ca.pem')
+  writeFileSync(ca, caPem)
+  return { SVC_AUTHTOKEN: TOKEN, SVC_SERVER_ADDR: `localhost:${port}`, SVC_CA_CERT: ca }
+}
+
+describe('device-agent doctor without an agent', () => {
+  it('finds nothing but that no agent runs, where all else is well', async () => {
+    const { ended, findings, first } = await examine()
+    expect(first).toMatchObject({
+      check: 'agent',
+      detail: expect.stringContaining('No agent runs'),
+    })
+    expect(findings.filter(({ outcome }) => outcome === 'bad')).toHaveLength(1)
+    expect(findings.map(({ check }) => check.split(' ', 1)[0])).toEqual([
+      ...['settings', 'data', 'disk', 'authtoken', 'default', 'CA', 'dns', 'tcp', 'tls', 'clock'],
+      ...['agent', 'link', 'tunnels', 'upstreams'],
+    ])
+    expect(ended.code).toBe(1)
+    expect(ended.stdout + ended.stderr).not.toContain(TOKEN)
+  })
+
+  const faults: [
+    string,
+    (folder: string) => Settings | Promise<Settings>,
+    Partial<Record<keyof Finding, unknown>>,
+  ][] = [
+    [
+      'a setting that is none',
+      () => ({ AGENT_LISTN: ':1' }),
+      { check: 'settings', detail: /AGENT_LISTEN/ },
+    ],
+    [
+      'no data folder',
+      () => ({ AGENT_DATA_DIR: '/nowhere/data' }),
+      { check: 'data folder', detail: /ENOENT/ },
+    ],
+    [
+      'a data folder that is open',
+      (folder) => {
+        chmodSync(join(folder, 'data'), 0o755)
+        return {}
+      },
+      { check: 'data folder', detail: /open to others \(755\)/, remedy: /chmod 700/ },
+    ],
+    ['no authtoken', () => ({ SVC_AUTHTOKEN: '' }), { check: 'authtoken', detail: /none/ }],
+    [
+      'an authtoken that others read',
+      (folder) => {
+        writeFileSync(join(folder, 'token'), TOKEN, { mode: 0o644 })
+        return { SVC_AUTHTOKEN: '', SVC_AUTHTOKEN_FILE: join(folder, 'token') }
+      },
+      { check: 'authtoken', detail: /open to others/ },
+    ],
+    [
+      'a file without an authtoken',
+      (folder) => {
+        writeFileSync(join(folder, 'token'), 'two words', { mode: 0o600 })
+        return { SVC_AUTHTOKEN: '', SVC_AUTHTOKEN_FILE: join(folder, 'token') }
+      },
+      { check: 'authtoken', detail: /holds no authtoken/ },
+    ],
+    [
+      'a default policy with a mistake',
+      (folder) => {
+        writeFileSync(
+          join(folder, 'p.json'),
+          '{"on_http_request": [{"actions": [{"type": "deny", "config": {"status_code": 9}}]}]}',
+        )
+        return { AGENT_DEFAULT_POLICY: join(folder, 'p.json') }
+      },
+      { check: 'default policy', detail: /p\.json:1:\d+: .*status_code/ },
+    ],
+    [
+      'a default policy that is gone',
+      () => ({ AGENT_DEFAULT_POLICY: '/nowhere.json' }),
+      { check: 'default policy', detail: /ENOENT/ },
+    ],
+    [
+      'a CA that is none',
+      () => ({ SVC_CA_CERT: '/etc/hostname' }),
+      { check: 'CA certificate', detail: /no PEM/ },
+    ],
+    [
+      'a CA that is gone',
+      () => ({ SVC_CA_CERT: '/nowhere.pem' }),
+      { check: 'CA certificate', detail: /ENOENT/ },
+    ],
+    [
+      'a name that nobody knows',
+      () => ({ SVC_SERVER_ADDR: 'gateway.invalid:4443' }),
+      { check: /^dns / },
+    ],
+    [
+      'a port where nothing listens',
+      () => ({ SVC_SERVER_ADDR: 'localhost:1' }),
+      { check: /^tcp /, detail: /refuses/ },
+    ],
+    [
+      'a server that says nothing',
+      async () => ({ SVC_SERVER_ADDR: `localhost:${await listen(createServer(() => {}))}` }),
+      { check: /^t(?:cp|ls) /, detail: /no answer|silent|nothing|within/i },
+    ],
+    [
+      'a server without TLS',
+      async () => ({ SVC_SERVER_ADDR: `localhost:${await listen(createHttpServer())}` }),
+      { check: /^tls / },
+    ],
+    [
+      'a certificate of another CA',
+      async () => ({ SVC_CA_CERT: (await wellSettings()).SVC_CA_CERT }),
+      { check: /^tls /, remedy: /SVC_CA_CERT|ca\.pem|certificate/i },
+    ],
+  ]
+
+  it.each(faults)('names the cause: %s', async (_, inject, expected) => {
+    const { ended, first } = await examine(inject)
+    for (const [field, pattern] of Object.entries(expected)) {
+      const value = first?.[field as keyof Finding]
+      if (pattern instanceof RegExp) expect(value).toMatch(pattern)
+      else expect(value).toBe(pattern)
+    }
+    expect(first?.remedy).toMatch(/\S{3}/)
+    expect(ended.code).toBe(1)
+  })
+})
+
+describe('device-agent doctor beside an agent', () => {
+  it('finds everything well, then the upstream that is down, then the agent', async () => {
+    const folder = temporaryFolder()
+    const up = new Program({ args: ['up', '--json'], cwd: folder })
+    onTestFinished(async () => void (await up.end()))
+    await up.ready()
+    const run = (...args: string[]) => runProgram({ args, cwd: folder })
+    await eventually(async () => {
+      const { code, stdout } = await run('doctor')
+      expect(stdout).toContain('Everything that was looked at is well.')
+      expect(code).toBe(0)
+    }, 30_000)
+    await run('tunnels', 'add', 'cam.site.localhost', '1')
+    const ssh = await listen(
+      createServer((socket) => socket.on('error', () => {}).end('SSH-2.0-x\r\n')),
+    )
+    await run('tunnels', 'add', 'ssh.site.localhost', String(ssh))
+    await eventually(async () => {
+      const bad = findingsOf(await run('doctor', '--json')).filter((it) => it.outcome === 'bad')
+      expect(bad.map(({ check, detail }) => `${check}: ${detail}`).sort()).toEqual([
+        'upstream localhost:1: nothing listens there',
+        `upstream localhost:${ssh}: what listens there speaks no HTTP`,
+      ])
+    }, 30_000)
+    expect((await run('doctor')).stdout).toMatch(
+      /\n2 things are not well; begin with the first\.\n$/,
+    )
+  })
+})
