@@ -1,6 +1,7 @@
 import { request } from 'node:http'
+import { connect } from 'node:net'
 import * as z from 'zod'
-import { parseForwardTarget } from '../../agent/upstreams/forward-target.ts'
+import { type ForwardTarget, parseForwardTarget } from '../../agent/upstreams/forward-target.ts'
 import { StatusView } from '../../api/status-view.ts'
 import { TunnelStatusView } from '../../api/tunnel-view.ts'
 import { StartError } from '../../base/app-error.ts'
@@ -9,6 +10,7 @@ import { LocalAgent } from '../local/local-agent.ts'
 import { bad, type Finding, good, skipped } from './finding.ts'
 
 const ANSWER_MS = 3_000
+const SILENT = `no answer within ${ANSWER_MS / 1_000} s`
 const SEE_LOG = 'Look into its log: journalctl -u device-agent.'
 
 /** What the running agent says of itself. */
@@ -42,14 +44,14 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
     ]
   }
   const { status, tunnels } = seen
-  const targets = new Set(tunnels.map((it) => it.forwards_to))
+  const targets = new Map(tunnels.map((it) => [`${it.protocol} ${it.forwards_to}`, it]))
   return [
     good('agent', `runs, version ${status.versions.agent}`),
     ...storage(status),
     link(status),
     ...ownDomain(status),
     ...tunnels.map(tunnel),
-    ...(await Promise.all([...targets].map(upstream))),
+    ...(await Promise.all([...targets.values()].map(upstream))),
   ]
 }
 
@@ -81,11 +83,26 @@ function tunnel({ domain, state, last_error: error, reason, remedy }: TunnelStat
   return bad(check, `${state}: ${error ?? reason ?? 'no reason yet'}`, remedy ?? SEE_LOG)
 }
 
-/** Any answer of HTTP will do: what it says is between the service and its visitors. */
-function upstream(forwardsTo: string): Promise<Finding> {
+/** Any answer will do: what it says is between the service and its visitors. */
+function upstream({ protocol, forwards_to: forwardsTo }: TunnelStatusView): Promise<Finding> {
   const check = `upstream ${forwardsTo}`
   const target = parseForwardTarget(forwardsTo)
-  if (!target) return Promise.resolve(skipped(check, 'not an HTTP service'))
+  if (!target) return Promise.resolve(skipped(check, 'of a kind that this program does not know'))
+  return protocol === 'tcp' ? askTcp(check, target) : askHttp(check, target)
+}
+
+function askTcp(check: string, target: ForwardTarget): Promise<Finding> {
+  return new Promise((resolve) => {
+    const socket = connect({ ...target, timeout: ANSWER_MS }, () => {
+      resolve(good(check, 'takes connections'))
+      socket.destroy()
+    })
+    socket.on('timeout', () => socket.destroy(new Error(SILENT)))
+    socket.on('error', (error) => resolve(unreachable(check, error)))
+  })
+}
+
+function askHttp(check: string, target: ForwardTarget): Promise<Finding> {
   return new Promise((resolve) => {
     const startedAt = performance.now()
     const asked = request(
@@ -105,20 +122,17 @@ function upstream(forwardsTo: string): Promise<Finding> {
         asked.destroy()
       },
     )
-    asked.on('timeout', () => asked.destroy(new Error(`no answer within ${ANSWER_MS / 1_000} s`)))
-    asked.on('error', (error: NodeJS.ErrnoException) => {
-      const isRefused = error.code === 'ECONNREFUSED'
-      const isGarbage = error.code?.startsWith('HPE_') ?? false
-      const detail = isRefused
-        ? 'nothing listens there'
-        : isGarbage
-          ? 'what listens there speaks no HTTP'
-          : error.message
-      const remedy = isGarbage
-        ? 'Name the port of the web service.'
-        : 'Start the service behind the tunnel, or name its port.'
-      resolve(bad(check, detail, remedy))
-    })
+    asked.on('timeout', () => asked.destroy(new Error(SILENT)))
+    asked.on('error', (error) => resolve(unreachable(check, error)))
     asked.end()
   })
+}
+
+function unreachable(check: string, { code = '', message }: NodeJS.ErrnoException): Finding {
+  if (code.startsWith('HPE_')) {
+    const detail = 'what listens there speaks no HTTP'
+    return bad(check, detail, 'Name the port of the web service, or make it a tcp tunnel.')
+  }
+  const detail = code === 'ECONNREFUSED' ? 'nothing listens there' : message
+  return bad(check, detail, 'Start the service behind the tunnel, or name its port.')
 }

@@ -12,6 +12,7 @@ interface Options {
 
 interface AddOptions extends Options {
   readonly policy?: string
+  readonly protocol: string
 }
 
 /** `device-agent tunnels …`: the tunnels of the agent on this device. */
@@ -33,6 +34,7 @@ export function tunnelsCommand(context: CommandContext): Command {
     (tunnel: string, options: Options) => show(context, tunnel, options),
   )
   verb('add <domain> <forwards-to>', 'open one, such as cam.site.example.com localhost:8001')
+    .option('--protocol <name>', 'http, or tcp, whose domain is host:port of the gateway', 'http')
     .option('--policy <file>', 'its traffic policy, JSON or YAML; - is standard input')
     .action((domain: string, target: string, options: AddOptions) =>
       add(context, { domain, forwards_to: target }, options),
@@ -101,7 +103,7 @@ async function add(
 ): Promise<void> {
   const { agent, find, TunnelView } = await open(context, options)
   const policy = options.policy === undefined ? {} : { policy: readPolicy(options.policy) }
-  const body = { protocol: 'http', ...spec, ...policy }
+  const body = { protocol: options.protocol, ...spec, ...policy }
   const { domain } = await agent.ask({ method: 'POST', path: '/tunnels', body }, TunnelView)
   report(context, options, await find(domain))
 }

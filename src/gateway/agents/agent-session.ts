@@ -147,9 +147,10 @@ export class AgentSession implements TableEntry {
     findPredecessor(binding, this, this.#deps)
     const { host, protocol } = binding
     if (protocol !== 'tcp') await coverHost(host)
-    // First: two that draw at the same time do not get the same one.
-    else await openAddress(host)
-    return binder.compile(binding, this.identity.credentialId)
+    const compiled = await binder.compile(binding, this.identity.credentialId)
+    // Last: a port is listened on for as long as the registry has its address.
+    if (protocol === 'tcp') await openAddress(host)
+    return compiled
   }
 
   unbind(message: unknown): object {

@@ -64,7 +64,7 @@ export class Binder {
     const { credentialId } = who
     const protocol = this.#protocolOf(request)
     const carries = protocol === 'tcp' ? 'connections' : 'requests'
-    const around = optionRules({ ...request.Extra, ...request.Opts }, carries)
+    const around = optionRules(optionsOf(request), carries)
     const metadata = request.Extra?.Metadata ?? ''
     checkLength(metadata, MAX_METADATA, 301, 'metadata')
     const host =
@@ -73,7 +73,10 @@ export class Binder {
         : this.#hostOf(request, credentialId, protocol)
     checkBindings(request.Extra?.Bindings ?? [], host, 301)
     const right = this.#deps.authority.checkBind(credentialId, host, protocol)
-    if (protocol === 'tcp') this.#checkKept(host, right.ownerId)
+    if (protocol === 'tcp') {
+      this.#checkKept(host, right.ownerId)
+      this.#deps.tcpAddresses?.requireShare(right.ownerId, host)
+    }
     const trafficPolicy = policyOf(request)
     return {
       ...right,
@@ -178,6 +181,18 @@ export class Binder {
 function checked(host: string): string {
   checkEndpointHost(host)
   return host
+}
+
+/** In one, whichever part of the bind they stand in; a policy is read in `Opts` alone. */
+function optionsOf({ Opts, Extra }: BindRequest): Record<string, unknown> {
+  const asked = Object.entries(Extra ?? {}).filter(([, value]) => isAsked(value))
+  for (const [name, value] of asked) {
+    const isElsewhere = name === 'TrafficPolicy' || name === 'Policy'
+    if (isElsewhere || (isAsked(Opts[name]) && Opts[name] !== value)) {
+      throw new ServiceError(301, `The option ${name} cannot be used where it stands.`)
+    }
+  }
+  return { ...Opts, ...Object.fromEntries(asked) }
 }
 
 const isDrawn = ({ Opts }: BindRequest) => !(Opts.Domain || Opts.Hostname || Opts.Subdomain)

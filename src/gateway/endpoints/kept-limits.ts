@@ -136,13 +136,21 @@ export class KeptLimits {
     const kept = limits.flatMap(({ limiter, ...place }) => {
       const { capacity, windowMs } = limiter
       const dump = limiter.dump((left * BINARY_PARTS) / TEXT_PARTS)
-      if (!dump) {
+      if (dump?.rows.every(({ length }) => length === 0)) return []
+      const entry = dump && {
+        ...place,
+        capacity,
+        windowMs,
+        key: dump.key.toString('base64'),
+        rows: dump.rows.map(toBase64),
+      }
+      const length = entry ? JSON.stringify(entry).length : 0
+      if (!entry || length > left) {
         if (limiter.buckets > 0) tooMuch += 1
         return []
       }
-      const rows = dump.rows.map(toBase64)
-      left -= rows.reduce((sum, { length }) => sum + length, place.state.length)
-      return [{ ...place, capacity, windowMs, key: dump.key.toString('base64'), rows }]
+      left -= length
+      return [entry]
     })
     this.#tell(tooMuch)
     const body = JSON.stringify({ at, boot, upMs, limits: kept })

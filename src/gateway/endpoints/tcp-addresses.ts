@@ -11,6 +11,10 @@ import type { EndpointRegistry } from './endpoint-registry.ts'
 
 /** For so long nobody is given a port that another program had. */
 const FOREIGN_MS = 60_000
+/** One that was given is not given again so soon: it is in the registry when its policy is compiled. */
+const GIVEN_MS = 5_000
+/** An account may have one in so many of the addresses, beside those that are reserved. */
+const OWNER_PART = 4
 
 export interface TcpAddressesOptions {
   /** `host` is what visitors connect to, and stands in the addresses. */
@@ -38,23 +42,50 @@ export class TcpAddresses {
   readonly #registry: EndpointRegistry
   readonly #isReserved: (address: string) => boolean
   readonly #clock: Clock
-  /** Ports that another program had when they were tried, and until when they are left alone. */
-  readonly #foreign = new Map<number, number>()
+  /** Until when ports are not drawn: another program had them, or they were given a moment ago. */
+  readonly #notBefore = new Map<number, number>()
 
   constructor({ range, registry, isReserved, clock }: TcpAddressesOptions) {
-    this.range = range
+    this.range = { ...range, host: range.host.toLowerCase() }
     this.#registry = registry
     this.#isReserved = isReserved
     this.#clock = clock
   }
 
+  /** True for an address of the range: one that is kept from before may be none any more. */
+  has(address: string): boolean {
+    const parsed = parseListenAddress(address)
+    return parsed?.host === this.range.host && hasPort(this.range, parsed.port)
+  }
+
+  /**
+   * Throws ServiceError 15013 when an account has its part of the addresses, online or away: those of
+   * others would be gone. The gateway's own may have all, and whoever has an address keeps it.
+   */
+  requireShare(ownerId: string | null, address: string): void {
+    if (ownerId === null || this.#isReserved(address)) return
+    if (this.#registry.match(address, 'tcp')?.ownerId === ownerId) return
+    const { first, last } = this.range
+    const most = Math.max(1, Math.floor((last - first + 1) / OWNER_PART))
+    let held = 0
+    for (const names of [this.#registry.all(), this.#registry.awayOf(ownerId)]) {
+      for (const name of names) {
+        const isCounted = name.protocol === 'tcp' && name.ownerId === ownerId
+        if (isCounted && !this.#isReserved(name.host)) held += 1
+      }
+    }
+    if (held < most) return
+    throw new ServiceError(
+      15013,
+      `The account has ${held} TCP addresses, as many as one may have here: reserve more, or give some up.`,
+    )
+  }
+
   /** The address as it is kept. Throws the ServiceError `code` when there is none like it. */
   read(text: string, code: number): string {
     const address = parseListenAddress(text.toLowerCase())
-    const { host, first, last } = this.range
-    if (address?.host === host && hasPort(this.range, address.port)) {
-      return formatListenAddress(address)
-    }
+    const { first, last } = this.range
+    if (address && this.has(formatListenAddress(address))) return formatListenAddress(address)
     const range = `${this.#at(first)} to ${this.#at(last)}`
     throw new ServiceError(
       code,
@@ -68,7 +99,7 @@ export class TcpAddresses {
 
   /** The refusal for an address whose port could not be listened on; it is not drawn for a while. */
   refuse(address: string, problem: string): ServiceError {
-    this.#foreign.set(this.portOf(address), this.#clock.monotonic() + FOREIGN_MS)
+    this.#notBefore.set(this.portOf(address), this.#clock.monotonic() + FOREIGN_MS)
     return new ServiceError(
       334,
       `The address ${address} cannot be had: ${problem}. Ask for another one, or for none.`,
@@ -80,7 +111,9 @@ export class TcpAddresses {
    * free. Throws ServiceError 15013 when there is none.
    */
   draw(wish: AddressWish): string {
-    return this.#keptFor(wish) ?? this.drawFree(wish.mayBind)
+    const address = this.#keptFor(wish) ?? this.drawFree(wish.mayBind)
+    this.#notBefore.set(this.portOf(address), this.#clock.monotonic() + GIVEN_MS)
+    return address
   }
 
   /** Any address that nobody has and nobody has reserved. Throws ServiceError 15013. */
@@ -92,7 +125,7 @@ export class TcpAddresses {
       const port = first + ((start + step) % count)
       const address = this.#at(port)
       if (!mayHave(address) || this.#registry.match(address, 'tcp')) continue
-      if (!this.#isReserved(address) && !this.#isForeign(port)) return address
+      if (!this.#isReserved(address) && !this.#isLeftAlone(port)) return address
     }
     throw new ServiceError(
       15013,
@@ -102,7 +135,13 @@ export class TcpAddresses {
 
   #keptFor({ ownerId, deviceId, endpointId, forwardsTo, mayBind }: AddressWish) {
     for (const { host, drawn, ...name } of this.#registry.awayOf(ownerId)) {
-      if (!drawn || !mayBind(host) || this.#registry.match(host, 'tcp')?.host !== host) continue
+      if (
+        !drawn ||
+        !this.has(host) ||
+        !mayBind(host) ||
+        this.#registry.match(host, 'tcp')?.host !== host
+      )
+        continue
       const isSameDevice = deviceId !== undefined && name.deviceId === deviceId
       if (drawn.endpointId === endpointId) return host
       if (isSameDevice && drawn.forwardsTo === forwardsTo) return host
@@ -110,11 +149,11 @@ export class TcpAddresses {
     return undefined
   }
 
-  #isForeign(port: number): boolean {
-    const until = this.#foreign.get(port)
+  #isLeftAlone(port: number): boolean {
+    const until = this.#notBefore.get(port)
     if (until === undefined) return false
     if (this.#clock.monotonic() < until) return true
-    this.#foreign.delete(port)
+    this.#notBefore.delete(port)
     return false
   }
 

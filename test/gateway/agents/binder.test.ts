@@ -172,6 +172,20 @@ describe('Binder', () => {
     expect(configs?.[3]).toEqual({ 'x-10': 'v', 'x-11': 'v', 'x-0': 'again' })
   })
 
+  it.each([
+    ['TrafficPolicy', '{}', {}],
+    ['Policy', { Inbound: [] }, {}],
+    ['IPPolicyRef', 'ipp_a', { IPPolicyRef: 'ipp_b' }],
+  ])('refuses %s where nobody reads it, or twice', (name, value, Opts) => {
+    const { judge } = openBinder()
+    expect(serviceCode(() => judge(Opts, 'https', { [name]: value }))).toBe(301)
+  })
+
+  it('keeps an option that the other part of the bind does not set', () => {
+    const { around } = openBinder().judge({ IPPolicyRef: null }, 'https', { IPPolicyRef: 'ipp_a' })
+    expect(around?.on_http_request?.[0]?.actions[0]?.config).toEqual({ ip_policies: ['ipp_a'] })
+  })
+
   it('reads the policies of clients of before 2024, which are no texts', () => {
     const config = { status_code: 405 }
     const Config = Buffer.from(JSON.stringify(config)).toString('base64')

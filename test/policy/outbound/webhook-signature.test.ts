@@ -178,6 +178,28 @@ describe('a signature of a webhook', () => {
     expect(verify('twilio', fields, { url, body: '{}' })).toMatch(/does not belong/)
   })
 
+  it('of Twilio is none of a body that nothing signs', () => {
+    const fields = ['X-Twilio-Signature', base64(URL_TEXT, 'sha1'), 'Content-Type', 'text/plain']
+    expect(verify('twilio', fields, { body: '' })).toBeUndefined()
+    expect(verify('twilio', fields)).toMatch(/does not belong/)
+  })
+
+  it.each(Object.keys(WEBHOOK_PROVIDERS).filter((name) => name !== 'sendgrid'))(
+    'of %s does not hold with an empty secret',
+    (name) => {
+      const empty = (text: string, encoding: 'hex' | 'base64') =>
+        createHmac('sha256', '').update(text).digest(encoding)
+      const fields = [
+        ...['X-Hub-Signature-256', `sha256=${empty(BODY, 'hex')}`, 'X-Gitlab-Token', ''],
+        ...['svix-id', 'a', 'svix-timestamp', `${T}`],
+        ...['svix-signature', `v1,${empty(`a.${T}.${BODY}`, 'base64')}`],
+        ...['Authorization', `HMAC ${empty(BODY, 'base64')}`],
+      ]
+      expect(verify(name, fields, { secret: '' })).toBeDefined()
+      expect(verify(name, fields, { secret: '********' })).toBeDefined()
+    },
+  )
+
   it('of SendGrid is made with a private key', () => {
     const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
     const secret = publicKey.export({ format: 'der', type: 'spki' }).toString('base64')

@@ -28,6 +28,9 @@ const MAX_LOSSES = 4
 /** A peer that is gone without a word is noticed by the system, after this and some tries. */
 const KEEP_ALIVE_MS = 60_000
 
+/** Without a byte for so long, others need its place more, where there is none left. */
+const QUIET_MS = 60_000
+
 const ROUTING: TcpConnectionState = { name: 'routing' }
 const OVER: TcpConnectionState = { name: 'over' }
 
@@ -66,6 +69,8 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
   readonly #linger: LingeringClose
   #endpoint: AgentEndpoint | undefined
   #state: TcpConnectionState = ROUTING
+  #moved = 0
+  #movedAt: number
   #losses = 0
   #hasAnswered = false
 
@@ -75,6 +80,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
     this.#find = find
     this.#onClose = onClose
     this.#openedAt = context.clock.now()
+    this.#movedAt = context.now
     const ip = plainAddress(socket.remoteAddress ?? '')
     this.address = formatListenAddress({ host: ip, port: socket.remotePort ?? 0 })
     this.network = networkOf(ip)
@@ -96,12 +102,14 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
     else this.abort()
   }
 
+  /** One that has moved nothing for a while gives its place to others: there is a table for all. */
   get stage(): ConnectionStage {
-    return this.#state.name === 'open' ? 'busy' : 'awaited'
+    if (this.#state.name !== 'open') return 'awaited'
+    return this.#context.now - this.#movedAt < QUIET_MS ? 'busy' : 'awaited'
   }
 
   get idleSince(): number {
-    return this.#openedAt
+    return this.#movedAt
   }
 
   yieldPlace(): void {
@@ -134,7 +142,9 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
       if (state.name === 'parked') this.#leave(state)
       else if (state.name === 'over') this.#sweepOver(now)
       else if (state.name === 'open') {
-        this.#meter.look(this.movedBytes, this.#output.heldBytes, now)
+        if (this.movedBytes !== this.#moved) this.#movedAt = now
+        this.#moved = this.movedBytes
+        this.#meter.look(this.#moved, this.#output.heldBytes, now)
         state.splice.sweep(now)
       }
     })

@@ -46,8 +46,14 @@ export class TcpPorts {
   /** Listens for those who wait for devices that are away: those of the process before. */
   async start(): Promise<void> {
     for (const { protocol, host } of this.#registry.allAway()) {
-      if (protocol === 'tcp') await this.open(host).catch(() => {})
+      if (protocol === 'tcp') await this.#tryToOpen(host)
     }
+  }
+
+  /** The process before may still listen there; it is tried again with each sweep. */
+  async #tryToOpen(address: string): Promise<void> {
+    if (!this.#options.addresses.has(address)) return
+    await this.open(address).catch(() => {})
   }
 
   /** Listens; the address has to be in the registry when the caller's turn is over. */
@@ -82,6 +88,9 @@ export class TcpPorts {
       if (this.#opening.has(address) || this.#registry.match(address, 'tcp')) continue
       this.#servers.delete(address)
       server.close()
+    }
+    for (const { protocol, host } of this.#registry.allAway()) {
+      if (protocol === 'tcp' && !this.#servers.has(host)) void this.#tryToOpen(host)
     }
   }
 
