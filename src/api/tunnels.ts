@@ -36,7 +36,8 @@ export function tunnelRoutes(agent: Agent): Router {
         () => agent.create(spec),
         ({ tunnel }) => about(tunnel.id, undefined, tunnel.spec),
         { targetName: spec.domain },
-        (id) => about(id, undefined, spec),
+        // Not as it was asked for: an address may have been given.
+        (id) => about(id, undefined, agent.find(id).spec),
       )
       response.status(pending ? 202 : 200).json(tunnelView(tunnel, tunnel.spec.policy))
     })

@@ -30,7 +30,7 @@ import { KeptLimits } from './endpoints/kept-limits.ts'
 import { KeptNames } from './endpoints/kept-names.ts'
 import { policyReach } from './endpoints/policy-reach.ts'
 import { TcpAddresses } from './endpoints/tcp-addresses.ts'
-import type { HandedOver } from './handover.ts'
+import { type HandedOver, Handover } from './handover.ts'
 import { Ingress } from './ingress/ingress.ts'
 import { challengeZone } from './records/dns-target.ts'
 import { isBelow } from './records/domain-name.ts'
@@ -241,10 +241,8 @@ export async function openGatewayCore(
     dnsAddress,
     exclusive: [
       { release: () => dns?.stop(), reclaim: async () => void (await dns?.start()) },
-      keptNames,
-      keptLimits,
-      stores.database,
-      lock,
+      // Without the lock another process has the folder.
+      new Handover([keptNames, keptLimits, stores.database, lock], { isChain: true }),
     ],
   }
 }

@@ -6,17 +6,25 @@ export interface HandedOver {
   reclaim(): void | Promise<void>
 }
 
+/** What it holds when a part of it cannot be taken back. */
+export interface HandoverOptions {
+  /** Parts that need those behind them: when one cannot be taken back, those before it are not either. */
+  readonly isChain?: boolean
+}
+
 /**
  * Hands what only one process may have to another one, in order, or takes it back in reverse order.
  *
  * INVARIANT: after `release()` has thrown, everything is as it was before.
  */
-export class Handover {
+export class Handover implements HandedOver {
   readonly #parts: readonly HandedOver[]
+  readonly #isChain: boolean
   readonly #released: HandedOver[] = []
 
-  constructor(parts: readonly HandedOver[]) {
+  constructor(parts: readonly HandedOver[], { isChain = false }: HandoverOptions = {}) {
     this.#parts = parts
+    this.#isChain = isChain
   }
 
   /** Throws what the first part says that cannot be let go of. */
@@ -39,6 +47,7 @@ export class Handover {
       try {
         await part.reclaim()
       } catch (error) {
+        if (this.#isChain) throw error
         problem ??= { error }
       }
     }

@@ -24,15 +24,18 @@ export class RequestGate {
     next()
   }
 
-  /** Resolves when no request is under way; throws, and is open again, when that takes too long. */
+  /**
+   * Resolves when no request is under way. What takes longer is broken off: its change is not
+   * acknowledged, and nobody's slow request holds up a reload.
+   */
   async close(withinMs: number = UNDER_WAY_MS): Promise<void> {
     this.#isClosed = true
     const ended = Promise.all([...this.#under].map((response) => once(response, 'close')))
     try {
       await withDeadline(ended, withinMs, 'ending the requests under way')
-    } catch (error) {
-      this.open()
-      throw error
+    } catch {
+      for (const response of this.#under) response.destroy()
+      await ended
     }
   }
 

@@ -206,7 +206,8 @@ export class FileDatabase {
   /** The backup that a stop would make is made here. */
   release(): void {
     if (this.#state.fault !== 'damaged') this.#backups.flush()
-    this.#released = { n: this.#number(), journal: versionOf(journalOf(this.#path)) }
+    // What another process has changed stays changed, however often it is left to others.
+    this.#released ??= { n: this.#number(), journal: versionOf(journalOf(this.#path)) }
   }
 
   reclaim(): void {

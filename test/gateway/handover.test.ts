@@ -16,6 +16,15 @@ function part(name: string, told: string[], failing = '') {
 }
 
 describe('Handover', () => {
+  it('takes back nothing of a chain before what could not be', async () => {
+    const told: string[] = []
+    const parts = [part('folder', told), part('database', told), part('lock', told, 'reclaim')]
+    const handover = new Handover([part('api', told), new Handover(parts, { isChain: true })])
+    await handover.release()
+    await expect(handover.reclaim()).rejects.toThrow('reclaim lock')
+    expect(told.slice(4)).toEqual(['reclaim lock', 'reclaim api'])
+  })
+
   it('takes back in reverse order what it has let go of', async () => {
     const told: string[] = []
     const handover = new Handover([part('a', told), part('b', told)])

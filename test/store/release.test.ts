@@ -77,6 +77,9 @@ describe('a database that is left to another process', () => {
     second.add('of the second')
     second.database.close()
     expect(() => first.database.reclaim()).toThrow('was changed by the process')
+    // Nor when it is left to a second one, which changes nothing.
+    first.database.release()
+    expect(() => first.database.reclaim()).toThrow('was changed by the process')
     expect(() => first.add('lost')).toThrow('Another process')
   })
 })

@@ -28,7 +28,7 @@ export interface GatewayReloadOptions {
 }
 
 /** `left`: another process serves, and this one ends what is under way. */
-type State = 'serving' | 'reloading' | 'left'
+type State = 'serving' | 'reloading' | 'left' | 'stopped'
 
 /**
  * Replaces a running gateway by the program as it lies on disk now, while both listen on the same
@@ -71,6 +71,7 @@ export class GatewayReload {
       successor.release()
       this.#left.resolve(successor.pid)
     } catch (error) {
+      if (this.#hasStopped()) return
       this.#state = 'serving'
       const { message } = error as Error
       this.#problem = `the reload failed: ${message}`
@@ -81,7 +82,14 @@ export class GatewayReload {
 
   /** A stop in the middle of a reload ends both. */
   async stop(): Promise<void> {
-    if (this.#state === 'reloading') await this.#successor?.kill()
+    const isReloading = this.#state === 'reloading'
+    this.#state = 'stopped'
+    if (isReloading) await this.#successor?.kill()
+  }
+
+  /** It may stop at any time. */
+  #hasStopped(): boolean {
+    return this.#state === 'stopped'
   }
 
   async #replace(): Promise<Successor> {

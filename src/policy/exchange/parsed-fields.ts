@@ -5,6 +5,9 @@ import { mediaParameters } from './media-type.ts'
 /** What it takes to take 1,024 characters apart, and to decode as many. */
 const KIB_STEPS = 400
 const DECODE_STEPS = 100
+/** To join one more field, and to compare 1,024 characters with those of before. */
+const FIELD_STEPS = 1
+const SAME_STEPS = 6
 
 /**
  * Queries, cookies and the like. A field is taken apart once for as long as it stays the same: clients
@@ -24,11 +27,11 @@ export class ParsedFields {
   }
 
   cookies(fields: readonly string[], account: Account): Map<string, Cookie[]> {
-    return this.#cookies.get(fields.join(';'), account)
+    return this.#cookies.get(joined(fields, ';', account), account)
   }
 
   setCookies(fields: readonly string[], account: Account): Map<string, ValueInput[]> {
-    return this.#setCookies.get(fields.join('\n'), account)
+    return this.#setCookies.get(joined(fields, '\n', account), account)
   }
 
   /** The path of a target, decoded. */
@@ -45,6 +48,13 @@ export class ParsedFields {
   codings(fields: readonly string[], account: Account): string[] {
     return this.#codings.get(fields.join(','), account)
   }
+}
+
+/** To know whether they are the same takes all of them, each time. */
+function joined(fields: readonly string[], between: string, account: Account): string {
+  const text = fields.join(between)
+  account.spend(FIELD_STEPS * fields.length + (SAME_STEPS * text.length) / 1_024)
+  return text
 }
 
 class Parsed<T> {

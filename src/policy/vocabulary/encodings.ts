@@ -133,7 +133,8 @@ function parseUrl(evaluation: Evaluation, text: string): ValueInput {
 
 function isUrl(evaluation: Evaluation, text: string): boolean {
   if (text.length > MAX_URL || !text.includes(':')) return false
-  const [start = ''] = HOST.exec(text) ?? []
+  // The parser does not see these, wherever they stand.
+  const [start = ''] = HOST.exec(text.replace(/[\t\n\r]/g, '')) ?? []
   if (OTHER_SCRIPT.test(start)) evaluation.spend(HOST_STEPS * start.length)
   return URL.canParse(text)
 }

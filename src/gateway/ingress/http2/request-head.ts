@@ -46,6 +46,10 @@ export function readRequestHead(
   if (authority !== undefined && authority !== host) {
     throw new HttpSyntaxError('a Host that is another than its authority')
   }
+  // The length would go on without the bytes, and the device take them from the next request.
+  if ((isWhole || isWebSocket) && found.contentLength) {
+    throw new HttpSyntaxError('a Content-Length without a body')
+  }
   const bodyLength = isWhole || isWebSocket ? 0 : (found.contentLength ?? CHUNKED)
   if (bodyLength === CHUNKED) fields.push('transfer-encoding', 'chunked')
   if (isWebSocket) fields.push('sec-websocket-key', randomBytes(KEY_BYTES).toString('base64'))

@@ -77,7 +77,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
     this.#claim = new BufferClaim(this, context.buffers)
     this.#headBytes = countedHeadBytes(head.fields.reduce((sum, { length }) => sum + length, 0))
     this.#hasChunks = head.framing === CHUNKED
-    this.#isOpen = head.framing !== 0 || head.upgrade !== undefined
+    this.#isOpen = !stream.endAfterHeaders || head.upgrade !== undefined
     this.#exchange = new Exchange(context, this, head)
   }
 
@@ -147,7 +147,8 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
 
   /** True when the client, or what it sent, has ended it before its time. */
   get isBroken(): boolean {
-    return !this.#isAborted && this.stream.rstCode !== NGHTTP2_NO_ERROR
+    const { aborted, rstCode } = this.stream
+    return !this.#isAborted && (aborted || rstCode !== NGHTTP2_NO_ERROR)
   }
 
   get isGone(): boolean {
@@ -288,6 +289,8 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
 
   #onEnd(): void {
     this.#isOpen = false
+    // Node says so of a stream that was reset without an error, too: what has come is not all.
+    if (this.stream.aborted || this.stream.closed) return
     if (this.isSwitched) this.#exchange?.onClientEnd()
     else if (this.#hasChunks) this.#exchange?.take(this.#lastChunk(), 0)
   }

@@ -108,7 +108,7 @@ export function formatSteps(price: Price, operands: readonly unknown[], most: nu
   const filled = stepsOf(price, [values], most)
   if (typeof form !== 'string') return filled
   const steps = filled + FORM_STEPS * form.length
-  const points = form.match(/%(?:\.\d+)?f/gi)?.length ?? 0
+  const points = form.match(/%(?:\.\d+)?[ef]/gi)?.length ?? 0
   const base16 = /%x/i.test(form)
     ? stepsOf({ call: 0, kib: BASE_16_KIB, isDeep: true }, [values], most)
     : 0

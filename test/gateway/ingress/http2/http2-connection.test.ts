@@ -397,6 +397,19 @@ describe('a WebSocket over HTTP/2', () => {
     await eventually(() => expect(own.endpoint.traffic.active).toBe(0))
   })
 
+  it.each([
+    ['with a length', { 'content-length': '40', ...CONNECT }, false],
+    ['none, whole with a length', { ':method': 'POST', 'content-length': '40' }, true],
+  ])('is refused %s: the device would take it from the next request', async (_, head, isWhole) => {
+    const { session, service } = await siteOf([OK])
+    await eventually(() => expect(session.remoteSettings.enableConnectProtocol).toBe(true))
+    const { status, code } = await answerOf(openStream(session, head, isWhole))
+    // HTTP/2 itself may have a word for it, too.
+    expect([400, undefined]).toContain(status)
+    if (status === undefined) expect(code).not.toBe(0)
+    expect(service.connections()).toBe(0)
+  })
+
   it('is answered by a device that knows none', async () => {
     const { session } = await siteOf([
       'HTTP/1.1 426 Upgrade Required\r\nContent-Length: 2\r\n\r\nno',
