@@ -78,8 +78,7 @@ interface Entry {
  *   belong to another tunnel otherwise.
  * - Each entry has one supervisor and one watch on its upstream, and whoever takes the entry away
  *   ends both.
- * - After `stop()` and `leave()` no endpoint is opened: creates are refused, and a supervisor that has closed stays
- *   closed.
+ * - After `stop()` and `leave()` no endpoint is opened: creates are refused, what has closed stays closed.
  */
 export class Tunnels {
   readonly #options: TunnelsOptions
