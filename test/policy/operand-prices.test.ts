@@ -60,6 +60,34 @@ describe('operands of one size that take long', () => {
     },
   )
 
+  it('cost as much behind a tab, which the parser of URLs does not see', () => {
+    const host = `xn--${'a'.repeat(SIZE)}`
+    const [plain, behind] = [`http://${host}`, `http:/\t/${host}`].map(
+      (text) => paid('vars.a.isURL()', { a: text }).spent,
+    )
+    expect(behind).toBeGreaterThanOrEqual((plain ?? 0) * 0.9)
+  })
+
+  it('cost as much with an exponent as with a point', () => {
+    const [point, exponent] = ['%.20f', '%.20e'].map(
+      (form) => paid(`'${form}'.format([vars.a]) != ''`, { a: 5e-324 }).spent,
+    )
+    expect(exponent).toBeGreaterThanOrEqual(point ?? Number.POSITIVE_INFINITY)
+  })
+
+  it('cost each time that cookies are looked at, which have to be compared', () => {
+    const head = (count: number) => ({
+      headers: Array.from({ length: count }, (_, n) => [
+        'cookie',
+        `c${n}=${'x'.repeat(200)}`,
+      ]).flat(),
+    })
+    const look = (times: number, count: number) =>
+      paid(`lists.range(${times}).exists(i, 'none' in req.cookies)`, {}, head(count)).spent
+    const more = (count: number) => look(20, count) - look(10, count)
+    expect(more(10)).toBeGreaterThan(more(1) + 10 * 9)
+  })
+
   it('are paid for before they are read', () => {
     for (const [source, operand] of [
       ['vars.a.isJson()', `{${json((n) => `"${n}":1`).repeat(30)}}`],

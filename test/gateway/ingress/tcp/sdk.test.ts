@@ -57,6 +57,16 @@ describe('a TCP endpoint of the SDK', () => {
     })
   })
 
+  it('has no port before its policy is compiled, and none when that is refused', async () => {
+    const tcpListen = somePorts()
+    const running = await startGateway({ tcpListen })
+    const session = await connectSdk(running)
+    const address = `127.0.0.1:${tcpListen.first}`
+    const policy = { on_http_request: [{ actions: [{ type: 'deny' }] }] }
+    expect(await sdkCode(bindTcp(session, { address, policy }))).toBe('ERR_NGROK_9026')
+    expect(await readAll(visit(address))).toBe('broken')
+  })
+
   it.each([
     ['127.0.0.1:1', 'ERR_NGROK_301'],
     ['elsewhere.test:20000', 'ERR_NGROK_301'],
