@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import type { Socket } from 'node:net'
+import { connect, type Socket } from 'node:net'
 import { describe, expect, it } from 'vitest'
 import type { AgentEndpoint } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { eventually } from '../../../helpers/eventually.ts'
@@ -64,7 +64,12 @@ describe('a TCP endpoint of the SDK', () => {
     const address = `127.0.0.1:${tcpListen.first}`
     const policy = { on_http_request: [{ actions: [{ type: 'deny' }] }] }
     expect(await sdkCode(bindTcp(session, { address, policy }))).toBe('ERR_NGROK_9026')
-    expect(await readAll(visit(address))).toBe('broken')
+    const outcome = await new Promise((resolve) => {
+      const socket = connect(tcpListen.first, '127.0.0.1', () => resolve('listens'))
+      socket.on('error', ({ code }: NodeJS.ErrnoException) => resolve(code))
+      socket.on('connect', () => socket.destroy())
+    })
+    expect(outcome).toBe('ECONNREFUSED')
   })
 
   it.each([
