@@ -93,6 +93,8 @@ describe('a reload of the gateway', () => {
         protocol: 'http',
         forwards_to: `localhost:${upstream.port}`,
         domain: host,
+        // The default policy has a limit, and these visitors do not count theirs.
+        policy: {},
       }),
     })
     expect(created.ok).toBe(true)
