@@ -220,6 +220,20 @@ describe('KeptLimits', () => {
     expect((await takeAfter(path, {})).waitMs).toBeGreaterThan(0)
   })
 
+  it.each([
+    ['keeps to its bound with many small limits', 0, 2_100],
+    ['keeps nothing of windows that have passed', 25 * HOUR, 200],
+  ])('%s', async (_, laterMs, most) => {
+    const path = join(temporaryFolder(), 'limits.json')
+    const first = start(path, MOMENT, { maxBytes: 2_000 })
+    for (let n = 0; n < 100; n += 1) {
+      take(first.compile(limited('24h', 1), { ...PLACE, host: `cam${n}.site.test` }))
+    }
+    await first.clock.advance(laterMs)
+    await first.kept.stop()
+    expect(statSync(path).size).toBeLessThan(most)
+  })
+
   it('keeps no window below ten minutes', async () => {
     const path = join(temporaryFolder(), 'limits.json')
     const first = start(path, MOMENT)
