@@ -1,5 +1,5 @@
 import { mkdirSync, statSync, writeFileSync } from 'node:fs'
-import { request } from 'node:http'
+import { createServer, request } from 'node:http'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { eventually } from '../helpers/eventually.ts'
@@ -136,5 +136,25 @@ describe('the local socket', () => {
     expect(await ask(path)).toBe(200)
     await run('tunnels', 'add', 'cam.site.test', '8001')
     await eventually(() => expect(program.stderr).toContain('"name":"local socket"'))
+  })
+})
+
+describe('what an agent says', () => {
+  it('moves no cursor, whoever sits at the socket', async () => {
+    const folder = temporaryFolder()
+    mkdirSync(join(folder, 'data'))
+    const evil = 'a\u009b2J\u001b[2Jb'
+    const server = createServer((_, response) => {
+      const problem = { detail: evil, code: 'evil', errors: [{ pointer: evil, detail: evil }] }
+      response.writeHead(404, { 'content-type': 'application/json' }).end(JSON.stringify(problem))
+    })
+    server.listen(join(folder, 'data/local.sock'))
+    onTestFinished(() => void server.close())
+    const { stderr } = await runProgram({
+      args: ['tunnels', 'show', 'x'],
+      cwd: folder,
+      env: SERVICE,
+    })
+    expect(stderr).toBe('device-agent: a 2J [2Jb (evil)\n  a 2J [2Jb: a 2J [2Jb\n')
   })
 })

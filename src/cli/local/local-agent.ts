@@ -6,6 +6,7 @@ import { INSTALLED_SOCKET, localSocket } from '../../api/local-socket.ts'
 import { StartError } from '../../base/app-error.ts'
 import { parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
+import { plainLine } from './terminal-text.ts'
 
 const TIMEOUT_MS = 60_000
 /** A thousand tunnels with the largest policies that the API takes stay below it. */
@@ -116,8 +117,8 @@ const SENTENCES: Readonly<Record<string, string>> = {
 function refusalText(value: unknown): string | undefined {
   const problem = Problem.safeParse(value).data
   if (!problem) return undefined
-  const fields = (problem.errors ?? []).map(({ pointer, detail }) => `\n  ${pointer}: ${detail}`)
-  return `${problem.detail} (${problem.code})${fields.join('')}`
+  const lines = (problem.errors ?? []).map(({ pointer, detail }) => `  ${pointer}: ${detail}`)
+  return [`${problem.detail} (${problem.code})`, ...lines].map(plainLine).join('\n')
 }
 
 function tryJson(text: string): unknown {

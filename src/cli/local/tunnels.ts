@@ -93,7 +93,8 @@ async function show(context: CommandContext, tunnel: string, options: Options): 
     context.stdout.write(`${name.padEnd(width)}  ${plainLine(text)}\n`)
   }
   const document: unknown = typeof policy === 'string' ? JSON.parse(policy) : policy
-  context.stdout.write(`policy\n${JSON.stringify(document, null, 2)}\n`)
+  const lines = JSON.stringify(document, null, 2).split('\n').map(plainLine)
+  context.stdout.write(`policy\n${lines.join('\n')}\n`)
 }
 
 async function add(
