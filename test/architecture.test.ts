@@ -41,6 +41,7 @@ const FLOORS: Floors = {
   ],
   policy: [
     ['actions'],
+    ['rewriting'],
     ['limit', 'outbound', 'vocabulary'],
     ['exchange'],
     ['document', 'expression'],

@@ -7,6 +7,7 @@ import { SourcePositions } from './document/source-position.ts'
 import type { SourcePosition } from './document/yaml-text.ts'
 import { Lane } from './limit/lane.ts'
 import { LimiterTables } from './limit/limiter-tables.ts'
+import { BodyRewriter } from './rewriting/body-rewriter.ts'
 
 /** A problem with its place in the text. */
 export interface PlacedProblem extends PolicyProblem {
@@ -28,6 +29,7 @@ export function checkPolicy(text: string, { service }: PolicyCheckOptions): Plac
     reach: {},
     previous: undefined,
     lane: new Lane(),
+    rewriter: new BodyRewriter(),
     isRun: false,
   }
   atOnce(new Compiler(options, problems).compile(text))

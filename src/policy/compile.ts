@@ -29,6 +29,7 @@ import type { PolicyReach } from './outbound/policy-reach.ts'
 import { PHASES, type Phase } from './phase.ts'
 import { policyLanguage } from './policy-language.ts'
 import { PolicyScope } from './policy-scope.ts'
+import type { BodyRewriter } from './rewriting/body-rewriter.ts'
 import { type CompiledAction, type CompiledRule, leastStepsOf, PhaseRules } from './run-phase.ts'
 
 /** Interpolations of one action. */
@@ -49,6 +50,7 @@ export interface CompilerOptions {
   readonly previous: ActionStates | undefined
   /** Where the policy waits for its turns when it is costly. */
   readonly lane: Lane
+  readonly rewriter: BodyRewriter
   /** True when requests will come: what would hold up the first one is done before. */
   readonly isRun: boolean
 }
@@ -225,7 +227,7 @@ export class Compiler {
   #context({ action, config, pointer, phase }: ActionPlace): ActionContext {
     const at = (path: ConfigPath) => path.reduce<string>(child, child(pointer, 'config'))
     const isMended = (path: ConfigPath) => isWithin(at(path), config.mended)
-    const { clock, log, reach, limits } = this.#options
+    const { clock, log, reach, limits, rewriter } = this.#options
     return {
       phase,
       clock,
@@ -244,6 +246,7 @@ export class Compiler {
       },
       declare: (name) => this.#scope.addVariable(name),
       inTurn: (work) => this.#bodies.inTurn(work),
+      rewrite: (body, replacements) => rewriter.rewrite(this.#bodies, body, replacements),
     }
   }
 

@@ -10,6 +10,7 @@ import { LimiterTables } from './limit/limiter-tables.ts'
 import { RateLimiter } from './limit/rate-limiter.ts'
 import type { PolicyReach } from './outbound/policy-reach.ts'
 import type { Phase } from './phase.ts'
+import { BodyRewriter } from './rewriting/body-rewriter.ts'
 import type { PhaseRules } from './run-phase.ts'
 
 /** Characters of a document that are compiled at a stretch: about 1 ms. */
@@ -24,6 +25,8 @@ export interface PolicyOptions extends PolicyReach {
   readonly previous?: Pick<CompiledPolicy, 'states'> | undefined
   /** Shared by all policies of a process, so that costly ones wait for each other. */
   readonly lane?: Lane
+  /** Shared likewise, so that one thread is enough; its own unless given. */
+  readonly rewriter?: BodyRewriter
   /** A parsed document whose rules stand around those of the document: first in, last out. */
   readonly around?: object | undefined
 }
@@ -124,11 +127,12 @@ function* policyInParts(
     limits = new LimiterTables({ clock, log }),
     previous,
     lane = new Lane(),
+    rewriter = new BodyRewriter(),
     around,
     ...reach
   } = options
   const compiler = new Compiler(
-    { clock, log, reach, limits, previous: previous?.states, lane, isRun },
+    { clock, log, reach, limits, previous: previous?.states, lane, rewriter, isRun },
     problems,
   )
   const phases = yield* compiler.compile(source, around)

@@ -7,6 +7,7 @@ import {
   compilePolicyInTurns,
   type PolicyOptions,
 } from '../../policy/policy.ts'
+import { BodyRewriter } from '../../policy/rewriting/body-rewriter.ts'
 import { isInternal } from '../records/domain-name.ts'
 import { type EndpointAddress, entranceOf } from '../records/endpoint-protocol.ts'
 
@@ -59,6 +60,7 @@ interface Remembered {
 export class EndpointPolicies {
   readonly #options: EndpointPoliciesOptions
   readonly #lane: Lane
+  readonly #rewriter = new BodyRewriter()
   /**
    * By account and address, what was remembered last at the end: what one account has counted, or
    * fetched, is not for the next one on the host.
@@ -118,7 +120,15 @@ export class EndpointPolicies {
 
   #compilerOptions({ ownerId }: PolicyPlace, previous: PolicyStates | undefined) {
     const { clock, log, limits, reachOf } = this.#options
-    return { ...reachOf?.(ownerId), clock, log, limits, lane: this.#lane, previous }
+    return {
+      ...reachOf?.(ownerId),
+      clock,
+      log,
+      limits,
+      lane: this.#lane,
+      rewriter: this.#rewriter,
+      previous,
+    }
   }
 
   /** Keeps the counters of a policy for the next endpoint on the host, such as after a reconnect. */

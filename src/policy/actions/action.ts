@@ -9,6 +9,8 @@ import type { Template } from '../expression/template.ts'
 import type { LimiterTables } from '../limit/limiter-tables.ts'
 import type { PolicyReach } from '../outbound/policy-reach.ts'
 import type { Phase } from '../phase.ts'
+import type { ReplacedBody } from '../rewriting/body-rewriter.ts'
+import type { Replacement } from '../rewriting/rewrite-text.ts'
 
 /** Where a value stands inside the configuration. */
 export type ConfigPath = readonly (string | number)[]
@@ -37,6 +39,8 @@ export interface ActionContext {
   declare(name: string | undefined): void
   /** Does something when it is its turn: work on a whole body, which holds up everybody. */
   inTurn<T>(work: () => T): Promise<T>
+  /** Replaces in a whole body, beside everything else. Throws EvaluationError. */
+  rewrite(body: Buffer, replacements: readonly Replacement[]): Promise<ReplacedBody>
 }
 
 /** Runs for an exchange whose rule matched. May throw EvaluationError: the answer is then 500. */

@@ -1,5 +1,6 @@
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, respond } from '../exchange/outcome.ts'
+import { MAX_REPLACED_BODY } from '../rewriting/rewrite-text.ts'
 import { defineAction } from './action.ts'
 import {
   canDecode,
@@ -7,7 +8,6 @@ import {
   decodeBody,
   encodingOf,
   forgetBody,
-  MAX_REPLACED_BODY,
   replacementsConfig,
   wholeBody,
 } from './fields/body-replace.ts'

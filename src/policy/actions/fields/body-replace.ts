@@ -1,4 +1,3 @@
-import { isUtf8 } from 'node:buffer'
 import { Transform, type TransformCallback } from 'node:stream'
 import { promisify } from 'node:util'
 import { brotliDecompress, gunzip, inflate } from 'node:zlib'
@@ -8,13 +7,11 @@ import type { HeaderList } from '../../exchange/header-list.ts'
 import type { BodyTransform, PolicyExchange } from '../../exchange/policy-exchange.ts'
 import { Account } from '../../expression/cost/account.ts'
 import { EvaluationError } from '../../expression/evaluation-error.ts'
-import { PatternCache, PatternError } from '../../expression/pattern.ts'
+import { Pattern, PatternError } from '../../expression/pattern.ts'
+import type { ReplacedBody } from '../../rewriting/body-rewriter.ts'
+import { MAX_REPLACED_BODY } from '../../rewriting/rewrite-text.ts'
 import type { ActionContext } from '../action.ts'
 
-/** Bytes of a body, plain, before and after. */
-export const MAX_REPLACED_BODY = 1_048_576
-/** For all replacements of a body: it is not of the request's own account, which is far too small. */
-const MAX_STEPS = 1_048_576
 const MAX_REPLACEMENTS = 10
 
 const DECODERS: Readonly<Record<string, (body: Buffer) => Promise<Buffer>>> = {
@@ -32,18 +29,7 @@ export const replacementsConfig = z.strictObject({
 
 type Replacements = z.output<typeof replacementsConfig>['replacements']
 
-/** What one replacement of the list did: its place in the list, and the first match. */
-export type ReplacementResult = {
-  readonly replacement_index: bigint
-  readonly matched_content: string
-}
-
-export interface ReplacedBody {
-  readonly body: Buffer
-  readonly results: readonly ReplacementResult[]
-}
-
-/** Changes a body, when it is its turn; throws EvaluationError when it cannot be changed as a whole. */
+/** Changes a body; throws EvaluationError when it cannot be changed as a whole. */
 export type ReplaceBody = (body: Buffer) => Promise<ReplacedBody>
 
 /** Prepares the replacements of a configuration; their texts are computed for each exchange. */
@@ -51,12 +37,11 @@ export function compileReplacements(
   replacements: Replacements,
   context: ActionContext,
 ): (exchange: PolicyExchange) => ReplaceBody {
-  const patterns = new PatternCache()
   const templates = replacements.map(({ from, to }, index) => {
     const pattern = context.template(from, ['replacements', index, 'from'])
     if (pattern.constant !== undefined) {
       try {
-        patterns.get(pattern.constant, new Account())
+        Pattern.compile(pattern.constant, new Account())
       } catch (error) {
         if (!(error instanceof PatternError)) throw error
         const path = ['replacements', index, 'from']
@@ -66,41 +51,12 @@ export function compileReplacements(
     return { pattern, to: context.template(to, ['replacements', index, 'to']) }
   })
   return (exchange) => {
-    const steps = templates.map(({ pattern, to }) => ({
-      source: pattern.render(exchange),
+    const rendered = templates.map(({ pattern, to }) => ({
+      from: pattern.render(exchange),
       to: to.render(exchange),
     }))
-    return (body) => context.inTurn(() => replaceAll(body, steps, patterns))
+    return (body) => context.rewrite(body, rendered)
   }
-}
-
-function replaceAll(
-  body: Buffer,
-  steps: readonly { readonly source: string; readonly to: string }[],
-  patterns: PatternCache,
-): ReplacedBody {
-  // Nothing to look for in an image.
-  if (!isUtf8(body)) return { body, results: [] }
-  let text = body.toString()
-  const account = new Account(MAX_STEPS, 'the body is too long for the pattern')
-  const results: ReplacementResult[] = []
-  for (const [index, { source, to }] of steps.entries()) {
-    try {
-      const pattern = patterns.get(source, account)
-      if (!pattern.test(text, account)) continue
-      account.spend(pattern.steps(text.length))
-      const replaced = pattern.replaceAll(text, to, MAX_REPLACED_BODY, account)
-      text = replaced.text
-      const [first] = replaced.matches
-      if (first !== undefined) {
-        results.push({ replacement_index: BigInt(index), matched_content: first })
-      }
-    } catch (error) {
-      if (!(error instanceof PatternError)) throw error
-      throw new EvaluationError(`the pattern ${error.message}`)
-    }
-  }
-  return { body: results.length === 0 ? body : Buffer.from(text), results }
 }
 
 /** True when bodies with these headers can be read as text. */

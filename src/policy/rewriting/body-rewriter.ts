@@ -1,0 +1,183 @@
+import { isUtf8 } from 'node:buffer'
+import { join } from 'node:path'
+import { Worker } from 'node:worker_threads'
+import { packageRoot } from '../../base/package-root.ts'
+import { EvaluationError } from '../expression/evaluation-error.ts'
+import type { LaneMember } from '../limit/lane.ts'
+import { type Replacement, type ReplacementResult, TextRewriter } from './rewrite-text.ts'
+
+/** Bytes of a body that is worth no thread. */
+const SMALL_BODY = 4_096
+/** What a small body may take before the thread gets it after all, in steps: about 3 ms. */
+const SMALL_STEPS = 49_152
+/** Whoever rewrites one body often rewrites the next one soon. */
+const IDLE_MS = 10_000
+/** No body takes a hundredth of it, unless the machine has stopped. */
+const ANSWER_MS = 10_000
+const MAX_HEAP_MB = 64
+/** Bodies of one owner. */
+const MAX_WAITING = 64
+
+export interface RewriteQuestion {
+  readonly body: Uint8Array
+  readonly replacements: readonly Replacement[]
+}
+
+/** Without a body nothing was replaced; a problem says why it could not be. */
+export type RewriteAnswer =
+  | { readonly body: Uint8Array | undefined; readonly results: readonly ReplacementResult[] }
+  | { readonly problem: string }
+
+export interface ReplacedBody {
+  readonly body: Buffer
+  readonly results: readonly ReplacementResult[]
+}
+
+export interface BodyRewriterOptions {
+  readonly program?: string
+  readonly idleMs?: number
+  readonly answerMs?: number
+}
+
+interface Waiting {
+  readonly question: RewriteQuestion
+  resolve(answer: RewriteAnswer): void
+  reject(error: Error): void
+}
+
+/**
+ * Replaces in whole bodies. Small ones are done when it is their turn; others in one thread, which runs while there
+ * are some: a search cannot be left off in between, and takes up to 60 ms of a body of 1 MB.
+ *
+ * INVARIANTS
+ * - The thread has one body at a time, and whoever waits is in `#waiting`, in a queue that is not empty.
+ * - Owners take turns, so whoever has many bodies waits longest.
+ * - What is asked is answered once: by the thread, or by an error when it ends.
+ */
+export class BodyRewriter {
+  /** By owner, so that none pushes the patterns of others out. */
+  readonly #small = new WeakMap<LaneMember, TextRewriter>()
+  readonly #waiting = new Map<LaneMember, Waiting[]>()
+  readonly #program: string
+  readonly #idleMs: number
+  readonly #answerMs: number
+  #thread: Worker | undefined
+  #current: Waiting | undefined
+  /** Ends a thread that has nothing to do, or takes too long. */
+  #timer: NodeJS.Timeout | undefined
+
+  constructor({ program, idleMs = IDLE_MS, answerMs = ANSWER_MS }: BodyRewriterOptions = {}) {
+    this.#program = program ?? join(packageRoot(), 'dist/rewrite-thread.js')
+    this.#idleMs = idleMs
+    this.#answerMs = answerMs
+  }
+
+  get isRunning(): boolean {
+    return this.#thread !== undefined
+  }
+
+  /** Throws EvaluationError when the body cannot be changed as a whole. */
+  async rewrite(
+    owner: LaneMember,
+    body: Buffer,
+    replacements: readonly Replacement[],
+  ): Promise<ReplacedBody> {
+    // Nothing to look for in an image.
+    if (!isUtf8(body)) return { body, results: [] }
+    const isSmall = body.length <= SMALL_BODY
+    const atOnce = () => this.#tryAtOnce(owner, body, replacements)
+    const small = isSmall ? await owner.inTurn(atOnce) : undefined
+    if (small) return small
+    const answer = await this.#ask(owner, { body, replacements })
+    if ('problem' in answer) throw new EvaluationError(answer.problem)
+    const { body: changed = body, results } = answer
+    return { body: Buffer.from(changed.buffer, changed.byteOffset, changed.byteLength), results }
+  }
+
+  /** Undefined when it takes longer than others should wait for. */
+  #tryAtOnce(
+    owner: LaneMember,
+    body: Buffer,
+    replacements: readonly Replacement[],
+  ): ReplacedBody | undefined {
+    const rewriter = this.#small.get(owner) ?? new TextRewriter(SMALL_STEPS)
+    this.#small.set(owner, rewriter)
+    try {
+      const { text, results } = rewriter.rewrite(body.toString(), replacements)
+      return { body: results.length === 0 ? body : Buffer.from(text), results }
+    } catch (error) {
+      if (error instanceof EvaluationError && error.isOverspent) return undefined
+      throw error
+    }
+  }
+
+  #ask(owner: LaneMember, question: RewriteQuestion): Promise<RewriteAnswer> {
+    return new Promise((resolve, reject) => {
+      const own = this.#waiting.get(owner) ?? []
+      if (own.length >= MAX_WAITING) throw new EvaluationError('too many bodies wait to be changed')
+      own.push({ question, resolve, reject })
+      this.#waiting.set(owner, own)
+      this.#next()
+    })
+  }
+
+  #next(): void {
+    const [next] = this.#waiting
+    if (this.#current || !next) return
+    const [owner, own] = next
+    this.#waiting.delete(owner)
+    const current = own.shift()
+    if (own.length > 0) this.#waiting.set(owner, own)
+    if (!current) return
+    this.#current = current
+    this.#thread ??= this.#start()
+    // As it is, all of the memory that it is a part of would be copied.
+    const { body, replacements } = current.question
+    const copy = Uint8Array.from(body)
+    const question: RewriteQuestion = { body: copy, replacements }
+    this.#thread.postMessage(question, [copy.buffer])
+    this.#endAfter(this.#answerMs)
+  }
+
+  #answered(answer: RewriteAnswer): void {
+    const current = this.#current
+    this.#current = undefined
+    this.#endAfter(this.#idleMs)
+    current?.resolve(answer)
+    this.#next()
+  }
+
+  #endAfter(ms: number): void {
+    clearTimeout(this.#timer)
+    this.#timer = setTimeout(() => {
+      const thread = this.#thread
+      // It takes a moment to end, and whoever comes meanwhile gets another.
+      if (thread) this.#ended(thread)
+      void thread?.terminate()
+    }, ms).unref()
+  }
+
+  #start(): Worker {
+    const thread = new Worker(this.#program, {
+      // It needs none of our settings, and must not learn our secrets.
+      env: {},
+      resourceLimits: { maxOldGenerationSizeMb: MAX_HEAP_MB },
+    })
+    thread.on('message', (answer: RewriteAnswer) => this.#answered(answer))
+    // An exit follows.
+    thread.on('error', () => {})
+    thread.on('exit', () => this.#ended(thread))
+    // It never keeps a gateway alive that has ended.
+    thread.unref()
+    return thread
+  }
+
+  #ended(thread: Worker): void {
+    if (this.#thread !== thread) return
+    this.#thread = undefined
+    const current = this.#current
+    this.#current = undefined
+    current?.reject(new EvaluationError('the body could not be changed'))
+    this.#next()
+  }
+}

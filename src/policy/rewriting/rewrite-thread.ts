@@ -1,0 +1,24 @@
+import { parentPort } from 'node:worker_threads'
+import { EvaluationError } from '../expression/evaluation-error.ts'
+import type { RewriteAnswer, RewriteQuestion } from './body-rewriter.ts'
+import { TextRewriter } from './rewrite-text.ts'
+
+/** For all replacements of a body, in steps: about 60 ms. */
+const MAX_STEPS = 1_048_576
+
+const rewriter = new TextRewriter(MAX_STEPS)
+
+/** Replaces in the bodies that it is sent, one after another, for as long as it is let live. */
+parentPort?.on('message', (question: RewriteQuestion) => {
+  parentPort?.postMessage(answer(question))
+})
+
+function answer({ body, replacements }: RewriteQuestion): RewriteAnswer {
+  try {
+    const { text, results } = rewriter.rewrite(new TextDecoder().decode(body), replacements)
+    return { body: results.length === 0 ? undefined : new TextEncoder().encode(text), results }
+  } catch (error) {
+    if (!(error instanceof EvaluationError)) throw error
+    return { problem: error.message }
+  }
+}
