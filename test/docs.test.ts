@@ -1,17 +1,31 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { ERRORS } from '../src/base/app-error.ts'
+import { EDGE_ERRORS } from '../src/gateway/ingress/edge-error.ts'
+import { ACTIONS } from '../src/policy/actions/all-actions.ts'
+import { expectTable, ROOT } from './helpers/document-part.ts'
 
-const ROOT = join(import.meta.dirname, '..')
 const SRC = join(ROOT, 'src')
 const ARCHITECTURE = 'docs/architecture.md'
 const PAGES = [
+  'README.md',
   'CONTRIBUTING.md',
   'SECURITY.md',
   ...readdirSync(join(ROOT, 'docs'))
     .filter((name) => name.endsWith('.md'))
     .map((name) => `docs/${name}`),
 ]
+/** Beside the pages: what links lead to and from. */
+const LINKED = [
+  ...PAGES,
+  'CHANGELOG.md',
+  'bench/README.md',
+  'test/README.md',
+  'test/chaos/README.md',
+  'test/mutation/survivors.md',
+]
+const LINK = /\[[^\]]*\]\(([^)\s]+)\)/g
 
 const readPage = (page: string) => readFileSync(join(ROOT, page), 'utf8')
 const foldersIn = (folder: string) =>
@@ -20,6 +34,8 @@ const foldersIn = (folder: string) =>
     .map(({ name }) => name)
 
 const FOLDERS = new Set(['src', 'test', 'bench', 'docs', 'systemd', '.ci', ...foldersIn(SRC)])
+/** What a build, the programs or their users make. */
+const MADE = new Set(['dist/main.js', 'limits.json', 'policy.yaml', 'policy.schema.json'])
 const PATH = /^\.?[\w-]+(?:[./][\w-]+)*\/?$/
 const FILE = /\.(?:ts|js|json|md|yaml|service)$/
 /** `Tunnels.create`, `Tunnels.#requireFree`, or a class that is known by its capitals. */
@@ -38,7 +54,11 @@ function codeOf(text: string): string[] {
 function pathsIn(text: string): string[] {
   return codeOf(text).filter((code) => {
     const [first = '', ...more] = code.split('/')
-    return PATH.test(code) && (FILE.test(code) || (more.length > 0 && FOLDERS.has(first)))
+    return (
+      PATH.test(code) &&
+      !MADE.has(code) &&
+      (FILE.test(code) || (more.length > 0 && FOLDERS.has(first)))
+    )
   })
 }
 
@@ -58,9 +78,86 @@ function definitionsIn(folder: string) {
 describe.each(PAGES)('%s', (page) => {
   it('names no path that is not there', () => {
     const paths = pathsIn(readPage(page))
-    expect(paths.length).toBeGreaterThan(0)
     const isThere = (path: string) => [ROOT, SRC].some((base) => existsSync(join(base, path)))
     expect(paths.filter((path) => !isThere(path))).toEqual([])
+  })
+})
+
+it('finds the paths that pages name', () => {
+  expect(PAGES.flatMap((page) => pathsIn(readPage(page))).length).toBeGreaterThan(200)
+})
+
+/** The anchors of a page, as GitHub makes them of its headings. */
+function anchorsIn(text: string): Set<string> {
+  const headings = [...text.replace(/^```.*?^```$/gms, '').matchAll(/^#+ (.*)$/gm)]
+  return new Set(
+    headings.map(([, heading = '']) =>
+      heading
+        .toLowerCase()
+        .replace(/\[([^\]]*)\]\([^)]*\)/g, '$1')
+        .replace(/[^\p{L}\p{N}\s_-]/gu, '')
+        .replaceAll(' ', '-'),
+    ),
+  )
+}
+
+/** The links of a page that lead nowhere: a file that is not there, or no such heading. */
+function deadLinksIn(page: string): string[] {
+  const text = readPage(page)
+  const links = [...text.matchAll(LINK)].map(([, link = '']) => link)
+  return links.filter((link) => {
+    if (/^[a-z]+:/.test(link)) return false
+    const [file = '', anchor] = link.split('#')
+    const target = file === '' ? page : join(dirname(page), file)
+    if (!existsSync(join(ROOT, target))) return true
+    return anchor !== undefined && !anchorsIn(readPage(target)).has(anchor)
+  })
+}
+
+describe('links', () => {
+  it.each(LINKED)('of %s lead somewhere', (page) => {
+    expect(deadLinksIn(page)).toEqual([])
+  })
+
+  it('lead from the README to each page', () => {
+    const links = [...readPage('README.md').matchAll(LINK)].map(([, link]) => link)
+    expect(PAGES.filter((page) => page !== 'README.md' && !links.includes(page))).toEqual([])
+  })
+})
+
+describe('the tables', () => {
+  it('have every error of the agent API', () => {
+    const rows = Object.entries(ERRORS).map(([code, { status, title }]) => {
+      return [status, `\`${code}\``, title]
+    })
+    expectTable('docs/agent-api.md', 'errors', ['status', 'code', 'title'], rows)
+  })
+
+  it('have no error that nothing answers', () => {
+    const sources = readdirSync(SRC, { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith('.ts') && name !== 'base/app-error.ts')
+      .map((name) => readFileSync(join(SRC, name), 'utf8'))
+      .join()
+    expect(Object.keys(ERRORS).filter((code) => !sources.includes(`'${code}'`))).toEqual([])
+  })
+
+  it('have everything that the gateway answers visitors itself', () => {
+    const rows = Object.entries(EDGE_ERRORS).map(([code, { status, sentence }]) => {
+      return [status, `\`${code}\``, sentence]
+    })
+    expectTable('docs/troubleshooting.md', 'edge-errors', ['status', 'code', 'it says'], rows)
+  })
+
+  it('have every policy action with its phases', () => {
+    const described = [
+      ...readPage('docs/policies.md').matchAll(
+        /^\| `([a-z-]+)` \| ((?:connect|request|response)[a-z, ]*) \|/gm,
+      ),
+    ].map(([, type, phases]) => [type, phases])
+    const known = [...ACTIONS.values()].map(({ type, phases }) => {
+      return [type, phases.map((phase) => phase.replace(/^on_(tcp|http)_/, '')).join(', ')]
+    })
+    expect(described).toEqual(known.sort())
   })
 })
 

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { settingRows } from '../src/settings.ts'
+import { expectTable } from './helpers/document-part.ts'
 
 describe('settingRows', () => {
   it('has a meaning for each setting', () => {
@@ -9,5 +10,12 @@ describe('settingRows', () => {
       fallback: '127.0.0.1:8080',
       meaning: 'public HTTP ingress',
     })
+  })
+
+  it('is the table of docs/settings.md', () => {
+    const rows = settingRows().map(({ name, fallback, meaning }) => {
+      return [`\`${name}\``, fallback === '' ? '' : `\`${fallback}\``, meaning]
+    })
+    expectTable('docs/settings.md', 'settings', ['name', 'default', 'meaning'], rows)
   })
 })
