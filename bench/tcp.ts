@@ -27,7 +27,7 @@ requirePrograms({ nginx: 'nginx-light', curl: 'curl' })
 const nginx = await startNginx()
 const first = 20_000 + (process.pid % 10_000)
 const site = await Site.start(scratchFolder(), {
-  GATEWAY_TCP_LISTEN: `127.0.0.1:${first}-${first + 9}`,
+  GATEWAY_TCP_LISTEN: `127.0.0.1:${first}-${first + 39}`,
 })
 await site.create(HOST, nginx, { on_http_request: [], on_http_response: [] })
 const tcp = await openTcp(nginx)
