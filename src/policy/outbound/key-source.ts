@@ -7,6 +7,7 @@ import type { Clock } from '../../base/clock.ts'
 import { OutboundError, send } from './outbound.ts'
 import { filePath } from './outbound-allow.ts'
 import type { PolicyReach } from './policy-reach.ts'
+import { Renewable } from './renewable.ts'
 
 const MAX_BYTES = 262_144
 const TIMEOUT_MS = 5_000
@@ -25,64 +26,26 @@ export interface KeySourceOptions {
 }
 
 /** A set of public keys (RFC 7517), read when it is needed and kept for a while. */
-export class KeySource {
-  readonly #options: KeySourceOptions
-  #keys: JWTVerifyGetKey | undefined
-  #readAt = Number.NEGATIVE_INFINITY
-  #failedAt = Number.NEGATIVE_INFINITY
-  #reading: Promise<JWTVerifyGetKey> | undefined
-
-  constructor(options: KeySourceOptions) {
-    this.#options = options
-  }
-
-  /** Keys that may be up to 15 minutes old. Old ones serve while the source cannot be read. */
-  async current(): Promise<JWTVerifyGetKey> {
-    const now = this.#options.clock.monotonic()
-    if (this.#keys && now - this.#readAt < FRESH_MS) return this.#keys
-    if (now - this.#failedAt < PAUSE_MS) {
-      if (this.#keys) return this.#keys
-      throw new OutboundError('ERR_NGROK_3422', 'The keys could not be read a moment ago.')
-    }
-    try {
-      return await this.#read()
-    } catch (error) {
-      this.#failedAt = this.#options.clock.monotonic()
-      if (this.#keys) return this.#keys
-      throw error
-    }
-  }
-
-  /** Keys read just now, for a token whose key is new; undefined when they were read lately. */
-  async renewed(): Promise<JWTVerifyGetKey | undefined> {
-    const { clock } = this.#options
-    if (clock.monotonic() - Math.max(this.#readAt, this.#failedAt) < PAUSE_MS) return undefined
-    return this.#read().catch(() => {
-      this.#failedAt = clock.monotonic()
-      return undefined
+export class KeySource extends Renewable<JWTVerifyGetKey> {
+  constructor({ clock, ...place }: KeySourceOptions) {
+    super({
+      read: () => readKeys(place),
+      freshMs: FRESH_MS,
+      pauseMs: PAUSE_MS,
+      paused: () => new OutboundError('ERR_NGROK_3422', 'The keys could not be read a moment ago.'),
+      clock,
     })
   }
+}
 
-  /** Everybody who waits shares one reading. */
-  #read(): Promise<JWTVerifyGetKey> {
-    this.#reading ??= this.#load().finally(() => {
-      this.#reading = undefined
-    })
-    return this.#reading
-  }
-
-  async #load(): Promise<JWTVerifyGetKey> {
-    const { url, clock, reach } = this.#options
-    const bytes =
-      url.protocol === 'file:' ? await readKeyFile(url, reach) : await download(url, reach)
-    try {
-      const keys = KeySet.parse(JSON.parse(bytes.toString()))
-      this.#keys = createLocalJWKSet(keys as JSONWebKeySet)
-    } catch {
-      throw new OutboundError('ERR_NGROK_3422', 'The key source holds no JSON Web Key Set.')
-    }
-    this.#readAt = clock.monotonic()
-    return this.#keys
+async function readKeys({ url, reach }: Omit<KeySourceOptions, 'clock'>): Promise<JWTVerifyGetKey> {
+  const bytes =
+    url.protocol === 'file:' ? await readKeyFile(url, reach) : await download(url, reach)
+  try {
+    const keys = KeySet.parse(JSON.parse(bytes.toString()))
+    return createLocalJWKSet(keys as JSONWebKeySet)
+  } catch {
+    throw new OutboundError('ERR_NGROK_3422', 'The key source holds no JSON Web Key Set.')
   }
 }
 
