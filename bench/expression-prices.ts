@@ -64,6 +64,7 @@ function createExchange(): PolicyExchange {
     request: {
       method: 'GET',
       target: '/a/b?q=1&r=2',
+      clientTarget: '/a/b?q=1&r=2',
       host: 'device.example.com',
       scheme: 'https',
       httpVersion: '1.1',

@@ -67,6 +67,7 @@ function createExchange(): PolicyExchange {
     request: {
       method: 'GET',
       target: '/api/v1/users/42?verbose=1',
+      clientTarget: '/api/v1/users/42?verbose=1',
       host: 'h',
       scheme: 'https',
       httpVersion: '1.1',

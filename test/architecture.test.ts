@@ -41,7 +41,7 @@ const FLOORS: Floors = {
   ],
   policy: [
     ['actions'],
-    ['rewriting'],
+    ['login', 'rewriting'],
     ['limit', 'outbound', 'vocabulary'],
     ['exchange'],
     ['document', 'expression'],

@@ -7,6 +7,7 @@ import { LimiterTables } from '../policy/limit/limiter-tables.ts'
 import type { AllowEntry } from '../policy/outbound/outbound-allow.ts'
 import { preparePolicies } from '../policy/policy-language.ts'
 import { lockFolder } from '../store/folder-lock.ts'
+import { AccountSecrets } from './access/account-secrets.ts'
 import { Authority } from './access/authority.ts'
 import { CredentialIssuer } from './access/credential-issuer.ts'
 import {
@@ -197,7 +198,8 @@ export async function openGatewayCore(
     log,
     clock,
   })
-  const reachOf = policyReach({ ...stores, registry, outboundAllow, ingress })
+  const secrets = new AccountSecrets(join(dataDir, 'login.key'), log)
+  const reachOf = policyReach({ ...stores, registry, secrets, outboundAllow, ingress })
   preparePolicies(clock)
   const policies = new EndpointPolicies({ reachOf, limits, clock, log })
   const keptLimits = new KeptLimits({

@@ -140,7 +140,9 @@ export class Compiler {
       yield ACTION_WORK
     }
     this.#warnUnreachable(rule)
-    return { name: rule.name, expressions, actions }
+    const claims = actions.flatMap(({ run }) => run.isFor ?? [])
+    const isFor = (exchange: PolicyExchange) => claims.some((isFor) => isFor(exchange))
+    return { name: rule.name, expressions, actions, ...(claims.length > 0 && { isFor }) }
   }
 
   /**

@@ -147,6 +147,7 @@ function createExchange(request: ExplainedRequest, trace: RecordedTrace): Policy
     request: {
       method,
       target: `${url.pathname}${url.search}`,
+      clientTarget: `${url.pathname}${url.search}`,
       host: url.hostname,
       scheme,
       httpVersion: '1.1',

@@ -24,6 +24,8 @@ export interface CompiledRule {
   /** All must be true; a rule without any always matches. */
   readonly expressions: readonly CompiledExpression<PolicyExchange>[]
   readonly actions: readonly CompiledAction[]
+  /** Requests that it matches whatever its expressions say. */
+  readonly isFor?: (exchange: PolicyExchange) => boolean
 }
 
 export interface CompiledAction {
@@ -117,6 +119,7 @@ export class PhaseRules {
       let action: CompiledAction | undefined
       try {
         let matches = true
+        if (first === 0 && rule.isFor?.(exchange)) expression = rule.expressions.length
         for (; first === 0 && matches && expression <= rule.expressions.length; expression += 1) {
           if (this.#lane.isLong(account.spent - before)) {
             return this.#runInTurn(exchange, { rule: at, expression, action: 0 })

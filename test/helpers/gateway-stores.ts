@@ -1,4 +1,6 @@
+import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
+import { AccountSecrets } from '../../src/gateway/access/account-secrets.ts'
 import { Authority } from '../../src/gateway/access/authority.ts'
 import { CredentialIssuer } from '../../src/gateway/access/credential-issuer.ts'
 import { AddrRegistrar } from '../../src/gateway/endpoints/addr-registrar.ts'
@@ -57,8 +59,10 @@ export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false 
     clock,
     onChange: (addr) => changedAddrs.push(addr),
   })
+  const secrets = new AccountSecrets(join(folder, 'login.key'), log)
   const reachOf = policyReach({
     ...stores,
+    secrets,
     registry,
     // Whoever tests what policies ask over an ingress brings one.
     ingress: { connectInternal: () => undefined, sealDepth: String },
@@ -92,6 +96,7 @@ export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false 
     changedAddrs,
     authority,
     policies,
+    secrets,
     urls,
     cloudEndpoints,
     coveredHosts,

@@ -60,6 +60,7 @@ export function createExchange(parts: ExchangeParts = {}): PolicyExchange {
     request: {
       method: parts.method ?? 'GET',
       target: `${url.pathname}${url.search}`,
+      clientTarget: `${url.pathname}${url.search}`,
       host: url.hostname,
       scheme,
       httpVersion: '1.1',

@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream'
 import { type AllowEntry, mayDial, mayRead } from '../../policy/outbound/outbound-allow.ts'
 import type { Asker, PolicyReach } from '../../policy/outbound/policy-reach.ts'
+import type { AccountSecrets } from '../access/account-secrets.ts'
 import { IpPolicyRanges, type IpPolicyRangesOptions } from '../access/ip-policy-ranges.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 
@@ -15,6 +16,7 @@ export interface InternalEntry {
 export interface PolicyReachDeps extends IpPolicyRangesOptions {
   readonly registry: EndpointRegistry
   readonly ingress: InternalEntry
+  readonly secrets: AccountSecrets
   /** Where policies may connect to beside internal endpoints, and which files they may read. */
   readonly outboundAllow: readonly AllowEntry[]
 }
@@ -23,6 +25,7 @@ export interface PolicyReachDeps extends IpPolicyRangesOptions {
 export function policyReach({
   registry,
   ingress,
+  secrets,
   outboundAllow,
   ...stores
 }: PolicyReachDeps): (ownerId: string | null) => PolicyReach {
@@ -31,6 +34,7 @@ export function policyReach({
     ipPolicy: (id) => ranges.of(id),
     mayDial: (target) => mayDial(outboundAllow, target),
     mayRead: (path) => mayRead(outboundAllow, path),
+    secretFor: (purpose) => secrets.secretFor(ownerId, purpose),
     hasInternal: (url) => registry.matchInternal(url, ownerId) !== undefined,
     connectInternal: (url, asker) => ingress.connectInternal(url, ownerId, asker),
     sealDepth: (depth) => ingress.sealDepth(depth),

@@ -282,8 +282,9 @@ export class ClientExchange implements ResponseOwner {
     forward: Forward | undefined,
     isMore: boolean,
   ): void {
+    const fields = this.#withAdded(response.fields)
     this.become({ name: 'responding', forward })
-    this.writer.begin(response, isMore)
+    this.writer.begin({ ...response, fields }, isMore)
   }
 
   /** Ends the exchange with an error: as an answer while nothing was answered, else abruptly. */
@@ -313,8 +314,16 @@ export class ClientExchange implements ResponseOwner {
     const { limits, clock } = this.context
     const goesOn = mayGoOn && this.request.head.keepAlive && !this.client.isStopping
     const keepAlive = goesOn && this.request.isShort(limits.discardedBytes)
-    this.writer.reply(reply, keepAlive, clock.now())
+    const fields = this.#withAdded(reply.fields)
+    this.writer.reply({ ...reply, fields }, keepAlive, clock.now())
     this.#answered()
+  }
+
+  /** With what a policy has for the client whoever answers, such as a cookie. */
+  #withAdded(fields: readonly string[]): readonly string[] {
+    const state = this.#state
+    const added = 'policy' in state ? state.policy?.addedFields : undefined
+    return added && added.length > 0 ? [...fields, ...added] : fields
   }
 
   /** All of the response is with the client's socket. */

@@ -252,7 +252,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     this.become({ name: 'judging-request', policy })
     this.judge(policy.judgeRequest(), (outcome) => {
       if (outcome.kind === 'continue') {
-        this.#deliver(endpoint, policy.target, policy.fields, policy)
+        this.#deliver(endpoint, policy.target, policy.deviceFields, policy)
       } else if (outcome.kind === 'forward') {
         this.#handOn(outcome.url, policy, endpoint)
       } else if (outcome.kind === 'respond' && outcome.runsResponsePhase) {

@@ -1,4 +1,5 @@
 import { HeaderList } from '../../policy/exchange/header-list.ts'
+import { withoutLoginCookies } from '../../policy/exchange/login-cookie.ts'
 import type { MaybePromise, Outcome } from '../../policy/exchange/outcome.ts'
 import {
   type BodyTransform,
@@ -50,6 +51,7 @@ export class PolicyRun {
     this.#request = {
       method: head.method,
       target: options.target,
+      clientTarget: head.target,
       host: head.host.replace(/:[0-9]+$/, ''),
       scheme: client.listener.scheme,
       httpVersion: head.version,
@@ -80,9 +82,20 @@ export class PolicyRun {
     return this.#request.target
   }
 
-  /** Fields of the request, as the policy left them. */
+  /** Fields of the request, as the policy left them for another one. */
   get fields(): readonly string[] {
     return this.#request.headers.fields
+  }
+
+  /** The same for the device. */
+  get deviceFields(): readonly string[] {
+    return this.withholdsLogin ? withoutLoginCookies(this.fields) : this.fields
+  }
+
+  /** What the client gets beside the fields of the response, name and value in turn. */
+  get addedFields(): readonly string[] {
+    const own = this.#exchange.addedFields
+    return this.#outer ? [...this.#outer.addedFields, ...own] : own
   }
 
   /** What is to be done to the body of the request. */
@@ -136,6 +149,11 @@ export class PolicyRun {
   upstreamEnded(status: number | undefined): void {
     this.#exchange.upstreamEnded(status)
     this.#outer?.upstreamEnded(status)
+  }
+
+  /** True when the cookies of a log-in are the gateway's own. */
+  get withholdsLogin(): boolean {
+    return this.#exchange.withholdsLogin || this.#outer?.withholdsLogin === true
   }
 
   /** Tells the owner of the endpoint when its policy has spent what there is for one request. */

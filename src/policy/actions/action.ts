@@ -44,7 +44,14 @@ export interface ActionContext {
 }
 
 /** Runs for an exchange whose rule matched. May throw EvaluationError: the answer is then 500. */
-export type RunningAction = (exchange: PolicyExchange) => MaybePromise<Outcome>
+export interface RunningAction {
+  (exchange: PolicyExchange): MaybePromise<Outcome>
+  /**
+   * Requests that its rule is for whatever the expressions say, because the action itself has told
+   * clients to send them; it ends the phase for them.
+   */
+  readonly isFor?: ((exchange: PolicyExchange) => boolean) | undefined
+}
 
 export interface ActionDefinition {
   /** As documents name it: `rate-limit`. */

@@ -10,6 +10,7 @@ import { forwardInternal } from './forward-internal.ts'
 import { httpRequest } from './http-request.ts'
 import { jwtValidation } from './jwt-validation.ts'
 import { log } from './log.ts'
+import { openidConnect } from './openid-connect.ts'
 import { rateLimit } from './rate-limit.ts'
 import { redirect } from './redirect.ts'
 import { removeHeaders } from './remove-headers.ts'
@@ -34,6 +35,7 @@ export const ACTIONS: ReadonlyMap<string, ActionDefinition> = new Map(
     httpRequest,
     jwtValidation,
     log,
+    openidConnect,
     rateLimit,
     redirect,
     removeHeaders,
@@ -49,11 +51,10 @@ export const ACTIONS: ReadonlyMap<string, ActionDefinition> = new Map(
 /** Actions that the hosted service has and a gateway on its own cannot, and why. */
 export const UNAVAILABLE_ACTIONS: ReadonlyMap<string, string> = new Map([
   ['ai-gateway', 'it needs providers on the internet'],
-  ['oauth', 'it needs applications that the hosted service manages; use jwt-validation'],
-  ['openid-connect', 'it needs an identity provider that calls back; use jwt-validation'],
+  ['oauth', 'use openid-connect with the issuer_url of the provider'],
   ['owasp-crs-request', 'the rule set is too heavy for a gateway on a small machine'],
   ['owasp-crs-response', 'the rule set is too heavy for a gateway on a small machine'],
-  ['saml', 'it needs an identity provider that calls back; use jwt-validation'],
+  ['saml', 'use openid-connect, which most identity providers speak as well'],
   ['sse-find-replace', 'events are passed on as they come; use response-body-find-replace'],
   ['terminate-tls', 'the gateway ends TLS with its own certificates'],
 ])

@@ -67,6 +67,8 @@ export interface PolicyRequest {
   readonly method: string
   /** Origin form as it goes upstream: `/path?query`. */
   target: string
+  /** The same as the client knows it, whatever was rewritten since. */
+  readonly clientTarget: string
   /** Of the client's own request, without the port: what `Host` or `:authority` said. */
   readonly host: string
   readonly scheme: 'http' | 'https'
@@ -149,6 +151,10 @@ export class PolicyExchange {
   /** What actions want done to the bodies, in order. */
   readonly requestTransforms: BodyTransform[] = []
   readonly responseTransforms: BodyTransform[] = []
+  /** Name and value in turn: what the client gets beside the fields of the response, whoever answers. */
+  readonly addedFields: string[] = []
+  /** True when the cookies of a log-in are the gateway's own, and no device's business. */
+  withholdsLogin = false
   /** Metadata of the log actions that ran, for the access log. */
   readonly logged: Readonly<Record<string, unknown>>[] = []
   /** `actions.ngrok.<name>` of the actions that ran; the last run of an action wins. */

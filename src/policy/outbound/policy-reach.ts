@@ -31,6 +31,11 @@ export interface PolicyReach {
   readonly ipPolicy?: ((id: string) => AddressRanges | undefined) | undefined
   /** Where http-request and key downloads may connect to; unless given, to no address at all. */
   readonly mayDial?: ((target: DialTarget) => boolean) | undefined
+  /**
+   * 32 bytes that only policies of this account have for this purpose, the same after a restart;
+   * without it sessions last as long as the policy.
+   */
+  readonly secretFor?: ((purpose: string) => Buffer) | undefined
   /** Which files with keys may be read, by their paths; unless given, none. */
   readonly mayRead?: ((path: string) => boolean) | undefined
 }

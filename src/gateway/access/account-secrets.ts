@@ -1,0 +1,52 @@
+import { createHash, hkdfSync, randomBytes } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { closeSecretFile, writeFileDurably } from '../../base/file.ts'
+import type { Logger } from '../../base/logger.ts'
+
+const KEY_BYTES = 32
+const LABEL = 'device-agent gateway 1'
+
+/**
+ * Secrets that policies seal with what they give to clients, one for each account and purpose. All come
+ * out of one key in a private file (RFC 5869): without the file whatever was sealed is worth nothing.
+ */
+export class AccountSecrets {
+  readonly #key: Buffer
+
+  /** Makes the file where there is none. A key that cannot be kept serves as long as the process. */
+  constructor(path: string, log: Logger) {
+    this.#key = readKey(path, log) ?? makeKey(path, log)
+  }
+
+  secretFor(ownerId: string | null, purpose: string): Buffer {
+    const info = JSON.stringify([LABEL, ownerId, purpose])
+    return Buffer.from(hkdfSync('sha256', this.#key, '', digestOf(info), KEY_BYTES))
+  }
+}
+
+/** The system takes 1,024 bytes of it, and a purpose may be longer. */
+const digestOf = (info: string) => createHash('sha256').update(info).digest()
+
+function readKey(path: string, log: Logger): Buffer | undefined {
+  try {
+    if (closeSecretFile(path)) log.warn({ path }, 'the key of log-ins was open to other users')
+    const key = Buffer.from(readFileSync(path, 'utf8').trim(), 'base64url')
+    if (key.length === KEY_BYTES) return key
+    log.warn({ path }, 'the key of log-ins is damaged: visitors have to sign in again')
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    if (code !== 'ENOENT') log.warn({ path, code }, 'the key of log-ins cannot be read')
+  }
+  return undefined
+}
+
+function makeKey(path: string, log: Logger): Buffer {
+  const key = randomBytes(KEY_BYTES)
+  try {
+    writeFileDurably(path, `${key.toString('base64url')}\n`)
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    log.warn({ path, code }, 'the key of log-ins cannot be kept: they end with this process')
+  }
+  return key
+}
