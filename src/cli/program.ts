@@ -15,13 +15,19 @@ import { serviceCommand } from './service/service.ts'
 import { storageCommand } from './storage.ts'
 import { tokenCommand } from './token.ts'
 import { upCommand } from './up.ts'
+import {
+  completionCommand,
+  helpCommand,
+  manCommand,
+  versionCommand,
+} from './usage/usage-commands.ts'
 import { readVersion } from './version.ts'
 
 /** The program with its subcommands; nothing runs before `parseAsync()`. */
 export function createProgram(context: CommandContext): Command {
   const program = new Command('device-agent')
     .description('Opens tunnels on this device, keeps them open and says truthfully how they are.')
-    .version(readVersion(), '-V, --version', 'print the version')
+    .version(readVersion(), '-v, --version', 'print the version')
     .helpOption('-h, --help', 'print this help')
     .helpCommand(false)
     .showHelpAfterError('(device-agent --help lists what there is)')
@@ -44,6 +50,10 @@ export function createProgram(context: CommandContext): Command {
     policyCommand,
     serviceCommand,
     storageCommand,
+    helpCommand,
+    versionCommand,
+    completionCommand,
+    manCommand,
   ]
   for (const command of commands) {
     program.addCommand(inherit(command(context), program))

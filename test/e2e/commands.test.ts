@@ -28,13 +28,34 @@ describe('the program', () => {
     },
   )
 
-  it('tells its version', async () => {
-    const { code, stdout } = await runProgram({ args: ['--version'] })
+  it.each(['--version', '-v'])('tells its version with %s', async (flag) => {
+    const { code, stdout } = await runProgram({ args: [flag] })
     expect([code, stdout]).toEqual([0, expect.stringMatching(/^\d+\.\d+\.\d+\n$/)])
+  })
+
+  it('tells with version what a report of a fault should name', async () => {
+    const words = await runProgram({ args: ['version'] })
+    expect([words.code, words.stdout]).toEqual([
+      0,
+      expect.stringMatching(/^device-agent \d+\.\d+\.\d+, Node \d+\.\d+\.\d+, linux \w+\n$/),
+    ])
+    const { stdout } = await runProgram({ args: ['version', '--json'] })
+    expect(JSON.parse(stdout)).toMatchObject({ node: process.versions.node, arch: process.arch })
+  })
+
+  it('helps with a command as with --help behind it', async () => {
+    const { code, stdout } = await runProgram({ args: ['help', 'tunnels', 'add'] })
+    expect(code).toBe(0)
+    expect(stdout).toBe((await runProgram({ args: ['tunnels', 'add', '--help'] })).stdout)
+    expect(stdout).toMatch(/^Usage: device-agent tunnels add /)
+    const all = await runProgram({ args: ['help'] })
+    expect(all.stdout).toBe((await runProgram({ args: ['--help'] })).stdout)
   })
 
   it.each([
     [['fly']],
+    [['help', 'tunnels', 'fly']],
+    [['completion', 'tcsh']],
     [['run', '--nope']],
     [['up', 'extra']],
     [['service', 'install', '--gateway', '--token-stdin', '--dry-run']],

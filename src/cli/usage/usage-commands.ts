@@ -1,0 +1,89 @@
+import { arch, platform } from 'node:os'
+import process from 'node:process'
+import { Argument, Command } from 'commander'
+import { settingRows } from '../../settings.ts'
+import type { CommandContext } from '../command-context.ts'
+import { readVersion } from '../version.ts'
+
+const SHELLS = ['bash', 'zsh', 'fish'] as const
+type Shell = (typeof SHELLS)[number]
+
+/** The program that a command belongs to. */
+function programOf(command: Command): Command {
+  return command.parent ? programOf(command.parent) : command
+}
+
+/** `device-agent help [command...]`: the same as `--help` behind the command. */
+export function helpCommand(_context: CommandContext): Command {
+  return new Command('help')
+    .description('print the help of a command')
+    .argument('[command...]', 'such as: tunnels add')
+    .action((words: readonly string[], _options, command: Command) => {
+      let found = programOf(command)
+      for (const word of words) {
+        const next = found.commands.find((one) => one.name() === word)
+        if (!next) command.error(`error: there is no command ${words.join(' ')}`)
+        found = next
+      }
+      found.help()
+    })
+}
+
+/** `device-agent version`: with what a report of a fault should name. */
+export function versionCommand({ stdout }: CommandContext): Command {
+  return new Command('version')
+    .description('print the version, and that of Node')
+    .option('--json', 'as one JSON line')
+    .action(({ json = false }: { json?: boolean }) => {
+      const versions = {
+        version: readVersion(),
+        node: process.versions.node,
+        platform: platform(),
+        arch: arch(),
+      }
+      stdout.write(
+        json
+          ? `${JSON.stringify(versions)}\n`
+          : `device-agent ${versions.version}, Node ${versions.node}, ${versions.platform} ${versions.arch}\n`,
+      )
+    })
+}
+
+/** `device-agent completion <shell>`: what a shell reads to complete commands and options. */
+export function completionCommand({ stdout }: CommandContext): Command {
+  return new Command('completion')
+    .description(
+      'print what a shell needs to complete commands, such as: source <(device-agent completion bash)',
+    )
+    .addArgument(new Argument('<shell>', 'which one').choices(SHELLS))
+    .action(async (shell: Shell, _options, command: Command) => {
+      const { shapeOf } = await import('./command-shape.ts')
+      const write = await writerFor(shell)
+      stdout.write(write(shapeOf(programOf(command))))
+    })
+}
+
+async function writerFor(shell: Shell) {
+  switch (shell) {
+    case 'bash':
+      return (await import('./bash-completion.ts')).bashCompletion
+    case 'zsh':
+      return (await import('./zsh-completion.ts')).zshCompletion
+    case 'fish':
+      return (await import('./fish-completion.ts')).fishCompletion
+  }
+}
+
+/** `device-agent man`: the manual, made from the same commands. */
+export function manCommand({ stdout }: CommandContext): Command {
+  return new Command('man')
+    .description('print the manual: device-agent man | man -l -')
+    .action(async (_options, command: Command) => {
+      const [{ shapeOf }, { manPage }] = await Promise.all([
+        import('./command-shape.ts'),
+        import('./man-page.ts'),
+      ])
+      const program = shapeOf(programOf(command))
+      stdout.write(manPage({ program, version: readVersion(), settings: settingRows() }))
+    })
+}
