@@ -1,15 +1,16 @@
 import { type RequestHandler, Router } from 'express'
+import { BrowserSessions } from '../../../http/pages/browser-sessions.ts'
+import { ownPagesOnly } from '../../../http/pages/own-pages-only.ts'
+import { pageAssets } from '../../../http/pages/page-assets.ts'
 import { versionHeader } from '../api-key-auth.ts'
 import { keyScopeGuard } from '../caller.ts'
 import { noSuchRoute } from '../error-response.ts'
 import { resourceRoutes } from '../resource.ts'
 import type { ResourceLists } from '../resource-lists.ts'
 import { cloudEndpoints } from './cloud-endpoints.ts'
-import { consoleAssets } from './console-assets.ts'
-import { ConsoleSessions } from './console-sessions.ts'
 import { type DevicesDeps, devices } from './devices.ts'
 import { qrCodeRoutes } from './qr-code.ts'
-import { ownPagesOnly, sessionAuth } from './session-auth.ts'
+import { sessionAuth } from './session-auth.ts'
 import { type SessionRoutesDeps, sessionRoutes } from './session-routes.ts'
 
 /** What the console asks for by itself, again and again. */
@@ -27,7 +28,7 @@ export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> &
  * it. Stands behind the host guard, and before whatever asks for an API key.
  */
 export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHandler[]): Router {
-  const withSessions = { ...deps, consoleSessions: new ConsoleSessions(deps.clock) }
+  const withSessions = { ...deps, consoleSessions: new BrowserSessions(deps.clock) }
   // The version header makes a cross-origin request one that browsers ask about first.
   const api = Router().use(sessionAuth(withSessions), versionHeader)
   const live = [
@@ -41,7 +42,12 @@ export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHand
     if (request.get('accept')?.includes('text/html')) response.redirect('/console/')
     else next()
   })
-  router.use('/console', ownPagesOnly, sessionRoutes(withSessions), consoleAssets())
+  router.use(
+    '/console',
+    ownPagesOnly('the console'),
+    sessionRoutes(withSessions),
+    ...pageAssets('console'),
+  )
   router.use('/console/api', api)
   router.use('/console', noSuchRoute)
   return router

@@ -2,22 +2,23 @@ import type { Request, RequestHandler } from 'express'
 import { AppError } from '../../../base/app-error.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { SlidingLog } from '../../../base/limit/sliding-log.ts'
+import type { BrowserSessions } from '../../../http/pages/browser-sessions.ts'
+import { SessionCookie } from '../../../http/pages/session-cookie.ts'
 import type { Authority } from '../../access/authority.ts'
 import type { ApiKey } from '../../records/api-key-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import { setCaller } from '../caller.ts'
-import type { ConsoleSessions } from './console-sessions.ts'
-import { readSessionCookie } from './session-cookie.ts'
 
 /** A page that shows live figures asks all the time, so a session may do more than a program. */
 const REQUESTS_PER_MINUTE = 600
 const MINUTE_MS = 60_000
-const SAFE_METHODS = new Set(['GET', 'HEAD'])
 /** What the page sends along when it asks by itself, with nobody at the keyboard. */
 const BACKGROUND_HEADER = 'x-background'
 
+export const sessionCookie = new SessionCookie({ name: 'console_session', path: '/console' })
+
 export interface SessionAuthDeps {
-  readonly consoleSessions: ConsoleSessions
+  readonly consoleSessions: BrowserSessions
   readonly authority: Authority
   readonly clock: Clock
 }
@@ -30,12 +31,12 @@ export function keyOfSession(
   { consoleSessions, authority }: SessionAuthDeps,
   request: Request,
 ): ApiKey | undefined {
-  const id = readSessionCookie(request)
+  const id = sessionCookie.read(request)
   const isUse = request.get(BACKGROUND_HEADER) === undefined
   const session = consoleSessions.find(id, { isUse })
   if (!session) return undefined
   try {
-    const apiKey = authority.currentApiKey(session.keyId)
+    const apiKey = authority.currentApiKey(session.holder)
     if (isUse) authority.noteUse(apiKey)
     return apiKey
   } catch (error) {
@@ -64,17 +65,4 @@ export function sessionAuth(deps: SessionAuthDeps): RequestHandler {
     setCaller(response, apiKey, { kind: 'console', authority: deps.authority })
     next()
   }
-}
-
-/**
- * Takes changes only with a browser's word that they come from a page of ours. The host guard has
- * refused the word of another origin by now; a cookie without any word is refused here.
- */
-export const ownPagesOnly: RequestHandler = (request, _response, next) => {
-  const site = request.get('sec-fetch-site')
-  const isOurs = site === undefined ? request.get('origin') !== undefined : site === 'same-origin'
-  if (!isOurs && !SAFE_METHODS.has(request.method)) {
-    throw new AppError('forbidden', 'Changes are taken from the pages of the console only.')
-  }
-  next()
 }

@@ -11,8 +11,7 @@ import { ServiceError } from '../../records/service-error.ts'
 
 import { parseBody } from '../body.ts'
 import { actorFrom } from '../caller.ts'
-import { keyOfSession, type SessionAuthDeps } from './session-auth.ts'
-import { clearSessionCookie, readSessionCookie, setSessionCookie } from './session-cookie.ts'
+import { keyOfSession, type SessionAuthDeps, sessionCookie } from './session-auth.ts'
 
 const SessionCreate = z.strictObject({ api_key: z.string() })
 
@@ -34,16 +33,16 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     const { api_key: token } = parseBody(SessionCreate, request.body)
     const apiKey = authenticate(token.trim(), peerAddress(request))
     authority.noteUse(apiKey)
-    consoleSessions.close(readSessionCookie(request))
-    setSessionCookie(request, response, consoleSessions.open(apiKey.id))
+    consoleSessions.close(sessionCookie.read(request))
+    sessionCookie.set(request, response, consoleSessions.open(apiKey.id))
     log.info({ client: peerAddress(request), api_key: apiKey.id }, 'console session opened')
     note('session.create', apiKey, request)
     response.status(201).json({ api_key: viewKey(apiKey) })
   })
   router.delete('/session', (request, response) => {
     const apiKey = keyOfSession(deps, request)
-    consoleSessions.close(readSessionCookie(request))
-    clearSessionCookie(request, response)
+    consoleSessions.close(sessionCookie.read(request))
+    sessionCookie.clear(request, response)
     if (apiKey) note('session.delete', apiKey, request)
     response.status(204).end()
   })

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { IDLE_MS } from '../../../../src/gateway/management/console/console-sessions.ts'
+import { IDLE_MS } from '../../../../src/http/pages/browser-sessions.ts'
 import { connectedAgent } from '../../../helpers/connected-agent.ts'
 import { ConsoleBrowser } from '../../../helpers/console-browser.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'

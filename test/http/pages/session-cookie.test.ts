@@ -3,23 +3,22 @@ import { createServer, request } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import express from 'express'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { Secret } from '../../../../src/base/secret.ts'
-import {
-  clearSessionCookie,
-  setSessionCookie,
-} from '../../../../src/gateway/management/console/session-cookie.ts'
-import { createTlsFixture } from '../../../helpers/tls-fixture.ts'
+import { Secret } from '../../../src/base/secret.ts'
+import { SessionCookie } from '../../../src/http/pages/session-cookie.ts'
+import { createTlsFixture } from '../../helpers/tls-fixture.ts'
+
+const cookie = new SessionCookie({ name: 'console_session', path: '/console' })
 
 describe('the session cookie over TLS', () => {
   it('is never sent without TLS again, and goes as it came', async () => {
     const { caPem, certPem, keyPem } = await createTlsFixture()
     const app = express()
     app.get('/set', (incoming, response) => {
-      setSessionCookie(incoming, response, new Secret('id'))
+      cookie.set(incoming, response, new Secret('id'))
       response.end()
     })
     app.get('/clear', (incoming, response) => {
-      clearSessionCookie(incoming, response)
+      cookie.clear(incoming, response)
       response.end()
     })
     const server = createServer({ cert: certPem, key: keyPem }, app).listen(0, '127.0.0.1')

@@ -1,29 +1,29 @@
 import { describe, expect, it } from 'vitest'
 import {
-  ConsoleSessions,
+  BrowserSessions,
   IDLE_MS,
   LIFETIME_MS,
-  MAX_PER_KEY,
+  MAX_PER_HOLDER,
   MAX_SESSIONS,
-} from '../../../../src/gateway/management/console/console-sessions.ts'
-import { ManualClock } from '../../../helpers/manual-clock.ts'
+} from '../../../src/http/pages/browser-sessions.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 
 const use = { isUse: true }
 const look = { isUse: false }
 
 function start() {
   const clock = new ManualClock()
-  return { clock, sessions: new ConsoleSessions(clock) }
+  return { clock, sessions: new BrowserSessions(clock) }
 }
 
-describe('ConsoleSessions', () => {
+describe('BrowserSessions', () => {
   it('finds a session by its id and by nothing else', () => {
     const { sessions } = start()
     const id = sessions.open('ak_1').reveal()
-    expect(sessions.find(id, use)?.keyId).toBe('ak_1')
+    expect(sessions.find(id, use)?.holder).toBe('ak_1')
     expect(sessions.find(`${id}x`, use)).toBeUndefined()
     expect(sessions.find('', use)).toBeUndefined()
-    expect(sessions.find(sessions.open('ak_2').reveal(), use)?.keyId).toBe('ak_2')
+    expect(sessions.find(sessions.open('ak_2').reveal(), use)?.holder).toBe('ak_2')
   })
 
   it('ends a session that is closed', () => {
@@ -57,10 +57,10 @@ describe('ConsoleSessions', () => {
     expect(sessions.find(id, use)).toBeUndefined()
   })
 
-  it('makes room within one key, and leaves those of others alone', async () => {
+  it('makes room within one holder, and leaves those of others alone', async () => {
     const { sessions } = start()
     const other = sessions.open('ak_2').reveal()
-    const ids = Array.from({ length: MAX_PER_KEY }, () => sessions.open('ak_1').reveal())
+    const ids = Array.from({ length: MAX_PER_HOLDER }, () => sessions.open('ak_1').reveal())
     sessions.find(ids[0] ?? '', use)
     ids.push(sessions.open('ak_1').reveal())
     expect(ids.map((id) => sessions.find(id, look) !== undefined)).toEqual(
