@@ -290,7 +290,7 @@ const SettingsSchema = z.strictObject({
   LOG_LEVEL: z
     .enum(LOG_LEVELS, { error: `must be one of ${LOG_LEVELS.join(', ')}` })
     .default('info')
-    .describe('how much is logged (JSON lines on stderr)'),
+    .describe('how much is logged on stderr: JSON lines, on a terminal for people'),
 })
 
 /** The settings of one process, as they were given or by default. */

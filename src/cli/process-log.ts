@@ -1,17 +1,33 @@
 import { fstatSync } from 'node:fs'
 import { Socket } from 'node:net'
 import { pino } from 'pino'
-import { type FlushableDestination, journalDestination, leadsToJournal } from '../base/journal.ts'
+import {
+  type FlushableDestination,
+  journalDestination,
+  leadsToJournal,
+} from '../base/log/journal.ts'
+import type { LogTail } from '../base/log/log-tail.ts'
 import { createLogger, type Logger, type LogLevel } from '../base/logger.ts'
 import type { CommandContext } from './command-context.ts'
+import { readableLines } from './local/log-text.ts'
+import { isTerminal, paintFor } from './local/terminal-text.ts'
 
 const STDERR = 2
 /** What may wait for a reader that does not read; lines on top of it are dropped. */
 const MAX_WAITING_BYTES = 1_048_576
 
-/** The log of this process: lines on stderr, with priorities where the journal reads them. */
-export function openProcessLog({ environment }: CommandContext, level: LogLevel): Logger {
-  const stderr = openStderr()
+/**
+ * The log of this process on stderr: for people on a terminal, else JSON lines, with priorities where
+ * the journal reads them. `tail` keeps the newest.
+ */
+export function openProcessLog(
+  { environment, stderr: stream }: CommandContext,
+  level: LogLevel,
+  tail?: LogTail,
+): Logger {
+  const lines = openStderr()
+  const opened = isTerminal(stream) ? readableLines(lines, paintFor(stream, environment)) : lines
+  const stderr = tail ? tail.through(opened) : opened
   const isJournal = leadsToJournal(environment.JOURNAL_STREAM, STDERR)
   return createLogger(level, isJournal ? journalDestination(stderr) : stderr)
 }

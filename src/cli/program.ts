@@ -1,6 +1,6 @@
 import { Command, CommanderError } from 'commander'
 import { StartError } from '../base/app-error.ts'
-import { asJournalError } from '../base/journal.ts'
+import { asJournalError } from '../base/log/journal.ts'
 import { settingRows } from '../settings.ts'
 import type { CommandContext } from './command-context.ts'
 import { doctorCommand } from './doctor/doctor.ts'

@@ -1,3 +1,4 @@
+import type { LogTail } from '../../src/base/log/log-tail.ts'
 import { createLogger, type Logger, type LogLevel } from '../../src/base/logger.ts'
 
 /** A logger whose lines can be read; `text` is all of them, for canary searches. */
@@ -7,14 +8,15 @@ export interface CapturedLog {
   text(): string
 }
 
-export function captureLog(level: LogLevel = 'trace'): CapturedLog {
+export function captureLog(level: LogLevel = 'trace', tail?: LogTail): CapturedLog {
   const raw: string[] = []
   const lines: Record<string, unknown>[] = []
-  const log = createLogger(level, {
+  const destination = {
     write: (line: string) => {
       raw.push(line)
       lines.push(JSON.parse(line))
     },
-  })
+  }
+  const log = createLogger(level, tail?.through(destination) ?? destination)
   return { log, lines, text: () => raw.join('') }
 }

@@ -1,9 +1,13 @@
 import { fstatSync, openSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { asJournalError, journalDestination, leadsToJournal } from '../../src/base/journal.ts'
-import { createLogger } from '../../src/base/logger.ts'
-import { temporaryFolder } from '../helpers/temporary-folder.ts'
+import {
+  asJournalError,
+  journalDestination,
+  leadsToJournal,
+} from '../../../src/base/log/journal.ts'
+import { createLogger } from '../../../src/base/logger.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 describe('journalDestination', () => {
   it('puts the priority of its level before each line', () => {

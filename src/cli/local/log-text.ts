@@ -1,0 +1,64 @@
+import type { FlushableDestination } from '../../base/log/journal.ts'
+import type { LogLine } from '../../base/log/log-tail.ts'
+import { type Colour, type Paint, plainLine } from './terminal-text.ts'
+
+const LEVEL_WIDTH = 5
+const LEVEL_COLOURS: Readonly<Record<string, Colour>> = {
+  trace: 'dim',
+  debug: 'dim',
+  warn: 'yellow',
+  error: 'red',
+  fatal: 'red',
+}
+const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
+
+/** A line of a log: one of ours, or the words of somebody else. */
+export function readLogLine(text: string): LogLine | string {
+  // The journal has the priority before it where nobody has taken it away.
+  const plain = text.replace(/^<\d>/, '').trimEnd()
+  if (!plain.startsWith('{')) return plain
+  try {
+    const line = JSON.parse(plain)
+    const isOurs = typeof line.level === 'string' && typeof line.time === 'string'
+    return isOurs ? { msg: '', ...line } : plain
+  } catch {
+    return plain
+  }
+}
+
+/** `Nov 22 10:57:14 warn  tunnel waiting  reason=network`, in local time, without a line end. */
+export function logText(line: LogLine | string, paint: Paint): string {
+  if (typeof line === 'string') return plainLine(line)
+  const { level, time, msg, ...details } = line
+  const colour = LEVEL_COLOURS[level]
+  const shownLevel = plainLine(level).padEnd(LEVEL_WIDTH)
+  const fields = Object.entries(details).map(([name, value]) => `${name}=${fieldText(value)}`)
+  return [
+    paint('dim', timeText(time)),
+    colour ? paint(colour, shownLevel) : shownLevel,
+    paint('bold', plainLine(msg)),
+    ...(fields.length > 0 ? [paint('dim', plainLine(fields.join(' ')))] : []),
+  ].join(' ')
+}
+
+/** Makes lines for people of those of the logger, on their way to a terminal. */
+export function readableLines(inner: FlushableDestination, paint: Paint): FlushableDestination {
+  return {
+    write: (text) => inner.write(`${logText(readLogLine(text), paint)}\n`),
+    flush: (done) => (inner.flush ? inner.flush(done) : done?.()),
+  }
+}
+
+function timeText(time: string): string {
+  const at = new Date(time)
+  if (Number.isNaN(at.getTime())) return plainLine(time)
+  const two = (number: number) => String(number).padStart(2, '0')
+  const clock = [at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(':')
+  return `${MONTHS[at.getMonth()]} ${two(at.getDate())} ${clock}`
+}
+
+/** A value as it is, in quotes where its end could not be told. */
+function fieldText(value: unknown): string {
+  if (typeof value !== 'string') return JSON.stringify(value)
+  return /^[^\s"={}]+$/.test(value) ? value : JSON.stringify(value)
+}
