@@ -29,6 +29,8 @@ export interface Config {
     readonly caCertPath: string | undefined
     readonly domain: string | undefined
     readonly listen: ListenAddress
+    /** Undefined: nobody in the network gets the page. */
+    readonly pageListen: ListenAddress | undefined
     readonly dataDir: string
     /** Undefined unless a service manager has made one. */
     readonly runtimeDir: string | undefined
@@ -94,6 +96,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       caCertPath: absolute(settings.SVC_CA_CERT),
       domain: settings.AGENT_DOMAIN,
       listen: settings.AGENT_LISTEN,
+      pageListen: settings.AGENT_PAGE_LISTEN,
       dataDir,
       runtimeDir: environment.RUNTIME_DIRECTORY?.split(':')[0],
       defaultPolicyPath: defaultPolicyPath(settings, environment),

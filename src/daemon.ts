@@ -7,15 +7,20 @@ import { DEFAULT_TIMINGS } from './agent/timings.ts'
 import { openAgentDatabase } from './api/agent-database.ts'
 import { commandLineListener, localListener, tunnelListener } from './api/api-listener.ts'
 import { ApiTokens } from './api/api-tokens.ts'
-import { createApi } from './api/app.ts'
+import { type ApiOptions, createApi, createPage, createPageApp } from './api/app.ts'
+import type { Examine } from './api/diagnosis/doctor.ts'
 import { localSocket } from './api/local-socket.ts'
 import { openOwnerToken } from './api/owner-token.ts'
+import { OneTimeCodes } from './api/page/one-time-codes.ts'
+import { pageUrls } from './api/page/page-address.ts'
+import { PageServer } from './api/page/page-server.ts'
 import { StartError } from './base/app-error.ts'
 import type { Clock } from './base/clock.ts'
 import type { Closer } from './base/closer.ts'
 import { createDeferred } from './base/deferred.ts'
 import { FailureLimiter } from './base/limit/failure-limiter.ts'
 import type { ListenAddress } from './base/listen-address.ts'
+import type { LogTail } from './base/log/log-tail.ts'
 import type { Logger } from './base/logger.ts'
 import type { Secret } from './base/secret.ts'
 import type { Config } from './config.ts'
@@ -33,7 +38,11 @@ export interface DaemonOptions {
   readonly version: string
   /** Listeners of the same process, where no tunnel may lead: a request would go in circles. */
   readonly neighbours?: readonly ListenAddress[]
+  /** What `GET /doctor` answers. */
+  readonly examine: (agent: Agent, database: Database) => ReturnType<Examine>
   readonly log: Logger
+  /** The end of what goes to `log`. */
+  readonly logTail: LogTail
   readonly clock: Clock
 }
 
@@ -55,7 +64,7 @@ export interface Daemon {
  */
 export async function startDaemon(options: DaemonOptions, closer: Closer): Promise<Daemon> {
   const { config, version, neighbours = [], log, clock } = options
-  const { dataDir, listen, domain, drainMs, link } = config
+  const { dataDir, listen, pageListen, domain, drainMs, link } = config
   const broken = createDeferred<string>()
 
   closer.own('lock', lockFolder({ folder: dataDir, owner: 'agent', log }), (lock) => lock.release())
@@ -85,7 +94,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     defaultPolicyPath: config.defaultPolicyPath,
     forward: {
       allow: config.forwardAllow,
-      ownAddresses: () => [{ ...listen, port: local.port }, ...neighbours],
+      ownAddresses: () => [here(), ...inNetwork(), ...neighbours],
     },
     maxTunnels: config.maxTunnels,
     upstream: config.upstream,
@@ -100,22 +109,47 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     onPoisoned: () => broken.resolve('the SDK does not answer any more'),
   })
 
-  const common = { agent, database, tokens, trail, failures: new FailureLimiter(clock), log, clock }
+  const common: ApiOptions = {
+    agent,
+    database,
+    tokens,
+    trail,
+    failures: new FailureLimiter(clock),
+    codes: new OneTimeCodes(clock),
+    pageUrls: () => pageUrls(here(), pageServer?.address),
+    examine: () => options.examine(agent, database),
+    logTail: options.logTail,
+    log,
+    clock,
+  }
+  const page = createPage(common)
   const local = new HttpServer({
     name: 'agent API',
-    listener: createApi({ ...common, listener: localListener(listen.host) }),
+    listener: createApi(common, localListener(listen.host), page),
     target: listen,
     log,
   })
+  const pageServer =
+    pageListen &&
+    new PageServer({
+      listener: createPageApp(common, localListener(pageListen.host), page),
+      target: pageListen,
+      log,
+      clock,
+    })
+  // What a port is, is known once something listens there.
+  const here = () => ({ ...listen, port: local.port })
+  const inNetwork = () => (pageListen ? [pageServer?.address ?? pageListen] : [])
   if (domain !== undefined) {
-    const listener = createApi({ ...common, listener: tunnelListener(domain) })
+    const listener = createApi(common, tunnelListener(domain))
     const server = new HttpServer({ name: 'agent API', listener, target: { socketPath }, log })
     await closer.own('public API', server, (it) => it.stop()).start()
   }
   await closer.own('agent API', local, (it) => it.stop()).start()
+  if (pageServer) await closer.own('page', pageServer, (it) => it.stop()).start()
   const desk = localSocket(config)
   if (canListenAt(desk.socketPath)) {
-    const listener = createApi({ ...common, listener: commandLineListener() })
+    const listener = createApi(common, commandLineListener())
     const server = new HttpServer({ name: 'local socket', listener, target: desk, log })
     await closer.own('local socket', server, (it) => it.stop()).start()
   } else {

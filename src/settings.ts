@@ -114,6 +114,11 @@ const SettingsSchema = z.strictObject({
   AGENT_LISTEN: listen
     .default({ host: '127.0.0.1', port: 7040 })
     .describe('where the agent API listens on the device'),
+  AGENT_PAGE_LISTEN: listen
+    .optional()
+    .describe(
+      "where the device's page listens for others in the network; unset: on this machine alone, at AGENT_LISTEN",
+    ),
   AGENT_DATA_DIR: z.string().optional().describe('data folder (under systemd: StateDirectory)'),
   AGENT_DEFAULT_POLICY: z
     .string()

@@ -4,7 +4,7 @@ import { AppError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { Secret } from '../base/secret.ts'
-import { createToken, hashToken, matchesHash } from '../base/token.ts'
+import { areEqualHashes, createToken, hashToken } from '../base/token.ts'
 import type { Caller } from '../http/caller.ts'
 import type { Database } from '../store/database.ts'
 import { type ApiToken, type ApiTokenSecret, ApiTokenStore } from './api-token-store.ts'
@@ -90,11 +90,16 @@ export class ApiTokens {
 
   /** Whose token it is; `ended` when it was good once. */
   authenticate(presented: string): Caller | 'ended' | undefined {
+    return this.authenticateHash(hashToken(presented))
+  }
+
+  /** The same by the hash of the token, for those who have seen it before and keep no token. */
+  authenticateHash(hash: string): Caller | 'ended' | undefined {
     const now = this.#options.clock.now()
-    if (this.#givenHash !== undefined && matchesHash(presented, this.#givenHash)) {
+    if (this.#givenHash !== undefined && areEqualHashes(hash, this.#givenHash)) {
       return this.#callerOf(this.#tokens.get(OWNER) ?? this.#ownerToken(), now)
     }
-    const secret = this.#secrets.get(hashToken(presented))
+    const secret = this.#secrets.get(hash)
     const token = secret && this.#tokens.get(secret.tokenId)
     if (!secret || !token) return undefined
     const hasEnded = isPast(secret.endsAt, now) || isPast(token.expiresAt, now)

@@ -1,13 +1,20 @@
-import express, { type Express, type RequestHandler } from 'express'
+import express, {
+  type ErrorRequestHandler,
+  type Express,
+  type RequestHandler,
+  Router,
+} from 'express'
 import type { Agent } from '../agent/agent.ts'
 import { PROBE_PATH } from '../agent/probes/self-probe.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Limiter } from '../base/limit/limiter.ts'
+import type { LogTail } from '../base/log/log-tail.ts'
 import type { Logger } from '../base/logger.ts'
 import { accessLog } from '../http/access-log.ts'
 import { bearerAuth } from '../http/bearer-auth.ts'
 import { type Caller, keepCaller } from '../http/caller.ts'
 import { type ChangeTrail, changeAudit } from '../http/change-audit.ts'
+import { peerAddress } from '../http/client-address.ts'
 import { errorResponse, toAppError } from '../http/error-response.ts'
 import { hostGuard } from '../http/host-guard.ts'
 import { noRoute } from '../http/no-route.ts'
@@ -18,8 +25,13 @@ import type { Database } from '../store/database.ts'
 import type { ApiListener } from './api-listener.ts'
 import type { ApiTokens } from './api-tokens.ts'
 import { type AuditPages, auditRoutes } from './audit.ts'
+import { doctorRoutes, type Examine } from './diagnosis/doctor.ts'
+import { logRoutes } from './diagnosis/log.ts'
 import { healthRoutes, readinessRoutes } from './health.ts'
 import { openApiRoutes } from './openapi.ts'
+import type { OneTimeCodes } from './page/one-time-codes.ts'
+import { isQuietOnPage, localPeersOnly, pageRoutes } from './page/page.ts'
+import { pageCodeRoutes } from './page/page-codes.ts'
 import { probeRoutes } from './probe.ts'
 import { statusRoutes } from './status.ts'
 import { storageRoutes } from './storage.ts'
@@ -33,49 +45,79 @@ export interface ApiOptions {
   readonly trail: ChangeTrail & AuditPages
   /** Shared by the listeners, so that wrong tokens add up. */
   readonly failures: Limiter
-  readonly listener: ApiListener
+  readonly codes: OneTimeCodes
+  /** Where browsers find the page. */
+  readonly pageUrls: () => readonly string[]
+  readonly examine: Examine
+  readonly logTail: LogTail
   readonly log: Logger
   readonly clock: Clock
 }
 
 const REALM = 'device-agent'
 
-/** The agent's REST API as it is served at one listener. */
-export function createApi({
-  agent,
-  database,
-  tokens,
-  trail,
-  failures,
-  listener,
-  log,
-  clock,
-}: ApiOptions): Express {
+/** The agent's REST API as it is served at one listener; with the page where that is given. */
+export function createApi(options: ApiOptions, listener: ApiListener, page?: Router): Express {
+  const { agent, database, tokens, trail, failures, log } = options
+  const { clientOf, caller } = listener
+  const app = createApp(options, listener)
+  app.use(healthRoutes(database), probeRoutes(agent))
+  if (page) app.use(Router().use(localPeersOnly, page))
+  const authenticate = (token: string) => tokens.authenticate(token)
+  app.use(
+    caller ? trust(caller) : bearerAuth({ realm: REALM, authenticate, failures, clientOf, log }),
+  )
+  const [noteChange, noteRefusal] = auditOf(options, listener)
+  app.use(noteChange, scopeGuard({ noun: 'token' }), ...resources(options))
+  app.use(readinessRoutes(agent, database), tokenRoutes(tokens), auditRoutes(trail))
+  app.use(openApiRoutes())
+  if (caller) app.use(pageCodeRoutes(options.codes, options.pageUrls))
+  app.use(noRoute, noteRefusal, errorResponse(log))
+  return app
+}
+
+/** The page of the device, for each listener that serves it. */
+export function createPage(options: ApiOptions): Router {
+  const audit = auditOf(options, { clientOf: peerAddress })
+  return pageRoutes({ ...options, resources: resources(options), changeAudit: audit })
+}
+
+/** The page alone: nothing that takes a token of the API at each request. */
+export function createPageApp(options: ApiOptions, listener: ApiListener, page: Router): Express {
+  const app = createApp(options, listener)
+  app.use(page, noRoute, errorResponse(options.log))
+  return app
+}
+
+/** An app with what stands before everything else. */
+function createApp({ log, clock }: ApiOptions, listener: ApiListener): Express {
   const { serves, advice, clientOf } = listener
   const quiet = (path: string) =>
-    path === '/healthz' || path === '/readyz' || path.startsWith(PROBE_PATH)
+    path === '/healthz' || path === '/readyz' || path.startsWith(PROBE_PATH) || isQuietOnPage(path)
   const app = express()
   app.disable('x-powered-by')
   app.disable('etag')
   app.use(requestId, securityHeaders, accessLog({ log, clock, clientOf, quiet }))
   app.use(hostGuard(serves, advice))
-  app.use(healthRoutes(database), probeRoutes(agent))
-  const authenticate = (token: string) => tokens.authenticate(token)
-  const { caller } = listener
-  app.use(
-    caller ? trust(caller) : bearerAuth({ realm: REALM, authenticate, failures, clientOf, log }),
-  )
-  const [noteChange, noteRefusal] = changeAudit({
-    trail,
-    clientOf,
-    codeOf: refusalCode,
-    clock,
-  })
-  app.use(noteChange, scopeGuard({ noun: 'token' }))
-  app.use(tunnelRoutes(agent), readinessRoutes(agent, database), statusRoutes(agent, database))
-  app.use(tokenRoutes(tokens), auditRoutes(trail), storageRoutes(database), openApiRoutes())
-  app.use(noRoute, noteRefusal, errorResponse(log))
   return app
+}
+
+/** What the page shows and changes, too. */
+function resources({ agent, database, examine, logTail, clock }: ApiOptions): RequestHandler[] {
+  return [
+    tunnelRoutes(agent),
+    statusRoutes(agent, database),
+    storageRoutes(database),
+    doctorRoutes(examine, () => clock.now()),
+    logRoutes(logTail),
+  ]
+}
+
+function auditOf(
+  { trail, clock }: ApiOptions,
+  { clientOf }: Pick<ApiListener, 'clientOf'>,
+): [RequestHandler, ErrorRequestHandler] {
+  return changeAudit({ trail, clientOf, codeOf: refusalCode, clock })
 }
 
 /** A request to where nothing is served asks for no change. */

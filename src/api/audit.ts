@@ -1,5 +1,6 @@
 import { Router } from 'express'
 import * as z from 'zod'
+import { ACTOR_KINDS } from '../base/audit.ts'
 import { methodNotAllowed } from '../http/no-route.ts'
 import { parse } from '../http/parse.ts'
 import type { AuditEntry, AuditQuery } from '../store/audit-trail.ts'
@@ -29,7 +30,7 @@ export const AuditEntryView = z.strictObject({
   id: z.int(),
   at: IsoTime,
   who: z.strictObject({
-    kind: z.enum(['token', 'api-key', 'console', 'command-line']),
+    kind: z.enum(ACTOR_KINDS),
     id: z.string().nullable(),
     name: z.string(),
   }),

@@ -9,6 +9,8 @@ import {
 import { PROBLEM_TYPE, ProblemDetails } from '../http/problem-details.ts'
 import { StorageView } from '../store/storage-view.ts'
 import { AuditListQuery, AuditPage } from './audit.ts'
+import { ExaminationView } from './diagnosis/doctor.ts'
+import { LogQuery, LogView } from './diagnosis/log.ts'
 import { HealthView, ReadinessView } from './health.ts'
 import { StatusView } from './status-view.ts'
 import { NewTokenView, TokenRequest, TokenRotation, TokenView } from './token-view.ts'
@@ -115,6 +117,21 @@ const OPERATIONS: readonly Operation[] = [
     answers: { 200: { means: 'Everything, in one object.', schema: 'Status' } },
   },
   {
+    id: 'examine',
+    summary: 'Each link of the chain, looked at now: what is wrong, and what to do about it',
+    method: 'get',
+    path: '/doctor',
+    answers: { 200: { means: 'What was found, in order.', schema: 'Examination' } },
+  },
+  {
+    id: 'getLog',
+    summary: 'The newest lines of the log',
+    method: 'get',
+    path: '/log',
+    query: LogQuery,
+    answers: { 200: { means: 'Lines, oldest first.', schema: 'Log' } },
+  },
+  {
     id: 'getStorage',
     summary: 'How the database is',
     method: 'get',
@@ -178,6 +195,8 @@ const API: ApiDescription = {
     NewToken: NewTokenView,
     AuditPage,
     Status: StatusView,
+    Examination: ExaminationView,
+    Log: LogView,
     Storage: StorageView,
     Readiness: ReadinessView,
     Health: HealthView,

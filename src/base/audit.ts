@@ -1,7 +1,9 @@
+/** With what somebody comes: `console` and `page` are sessions there, which act as a key or token. */
+export const ACTOR_KINDS = ['token', 'api-key', 'console', 'page', 'command-line'] as const
+
 /** Who makes a change, as the audit trail names them. */
 export interface Actor {
-  /** With what they came: `console` is a session there, which acts as an API key. */
-  readonly kind: 'token' | 'api-key' | 'console' | 'command-line'
+  readonly kind: (typeof ACTOR_KINDS)[number]
   /** Of the token or key; null where there is none. */
   readonly id: string | null
   /** Name of the token or key, or the user of the command line. */

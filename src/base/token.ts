@@ -12,7 +12,11 @@ export function createToken(prefix: string): string {
 
 /** Compares a presented token with a stored hash in constant time. */
 export function matchesHash(token: string, hash: string): boolean {
-  const presented = Buffer.from(hashToken(token), 'hex')
-  const stored = Buffer.from(hash, 'hex')
-  return stored.length === presented.length && timingSafeEqual(presented, stored)
+  return areEqualHashes(hashToken(token), hash)
+}
+
+/** Compares two hashes of tokens in constant time. */
+export function areEqualHashes(presented: string, kept: string): boolean {
+  const [a, b] = [Buffer.from(presented, 'hex'), Buffer.from(kept, 'hex')]
+  return a.length === b.length && timingSafeEqual(a, b)
 }

@@ -6,6 +6,7 @@ import type { CommandContext } from './command-context.ts'
 import { doctorCommand } from './doctor/doctor.ts'
 import { gatewayCommand } from './gateway.ts'
 import { identityCommand } from './identity.ts'
+import { pageCommand } from './local/page.ts'
 import { statusCommand } from './local/status.ts'
 import { tunnelsCommand } from './local/tunnels.ts'
 import { policyCommand } from './policy.ts'
@@ -41,6 +42,7 @@ export function createProgram(context: CommandContext): Command {
     statusCommand,
     tunnelsCommand,
     doctorCommand,
+    pageCommand,
     runCommand,
     upCommand,
     gatewayCommand,

@@ -1,4 +1,5 @@
 import { Command } from 'commander'
+import { LogTail } from '../base/log/log-tail.ts'
 import { parseConfig } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
@@ -14,7 +15,8 @@ export function runCommand(context: CommandContext): Command {
     .action(async ({ json = false }: { json?: boolean }) => {
       const { environment, stdout, stop } = context
       const config = parseConfig(environment)
-      const log = openProcessLog(context, config.logLevel)
+      const logTail = new LogTail()
+      const log = openProcessLog(context, config.logLevel, logTail)
       // Loaded late: --help and a mistaken setting must not wait for the SDK.
       const { startSupervisedDaemon } = await import('./supervised-daemon.ts')
       await serve({
@@ -23,7 +25,7 @@ export function runCommand(context: CommandContext): Command {
         drainMs: config.agent.drainMs,
         start: async (closer) => {
           const daemon = await startSupervisedDaemon(
-            { config: config.agent, version: readVersion(), environment, log, stop },
+            { config: config.agent, version: readVersion(), environment, log, logTail, stop },
             closer,
           )
           const ready = { agent_api: `http://${localAddress(daemon.address)}` }

@@ -1,11 +1,14 @@
-import { verdictOf } from '../api/status-view.ts'
+import { statusView, verdictOf } from '../api/status-view.ts'
+import { tunnelStatusView } from '../api/tunnel-view.ts'
 import { StartError } from '../base/app-error.ts'
 import { systemClock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
 import type { ListenAddress } from '../base/listen-address.ts'
+import type { LogTail } from '../base/log/log-tail.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Config } from '../config.ts'
-import { type Daemon, startDaemon } from '../daemon.ts'
+import { type Daemon, type DaemonOptions, startDaemon } from '../daemon.ts'
+import type { Finding } from './doctor/finding.ts'
 import type { Served } from './serve.ts'
 import { Supervision } from './service/supervision.ts'
 
@@ -15,6 +18,7 @@ export interface SupervisedDaemonOptions {
   readonly neighbours?: readonly ListenAddress[]
   readonly environment: Readonly<Record<string, string | undefined>>
   readonly log: Logger
+  readonly logTail: LogTail
   readonly stop: AbortSignal
 }
 
@@ -31,7 +35,9 @@ export async function startSupervisedDaemon(
   closer: Closer,
 ): Promise<SupervisedDaemon> {
   const supervision = await Supervision.open({ environment, stop, log: options.log }, closer)
-  const daemon = await startDaemon({ ...options, clock: systemClock }, closer)
+  const examine: DaemonOptions['examine'] = (agent, database) =>
+    examineFromInside(options.config, agent, database, stop)
+  const daemon = await startDaemon({ ...options, examine, clock: systemClock }, closer)
   const { agent, database } = daemon
   const sentence = () => verdictOf(agent.status(), database.report())
   const onChange = (listener: () => void) => agent.onChange(listener)
@@ -67,4 +73,22 @@ function ownEndpointOnline({ agent }: Daemon, withinMs: number, stop: AbortSigna
 function whyNotOnline(agent: Daemon['agent']): string {
   const { verdict, ownEndpoint } = agent.status()
   return `The agent's own endpoint did not come online: ${ownEndpoint?.lastError ?? verdict}`
+}
+
+/** As the command `doctor` does, but for the settings: those of this process have been read. */
+async function examineFromInside(
+  config: Config['agent'],
+  agent: Daemon['agent'],
+  database: Daemon['database'],
+  stop: AbortSignal,
+): Promise<readonly Finding[]> {
+  const { chainChecks } = await import('./doctor/chain.ts')
+  const { good } = await import('./doctor/finding.ts')
+  const seen = {
+    status: statusView(agent.status(), database.report()),
+    tunnels: agent.list().map((it) => tunnelStatusView(it, agent.policyInForce(it))),
+  }
+  const findings: Finding[] = [good('settings', 'those that the agent runs with')]
+  for await (const some of chainChecks(config, seen, stop)) findings.push(...some)
+  return findings
 }

@@ -3,6 +3,7 @@ import { Command } from 'commander'
 import { StartError } from '../base/app-error.ts'
 import type { Closer } from '../base/closer.ts'
 import { parseListenAddress } from '../base/listen-address.ts'
+import { LogTail } from '../base/log/log-tail.ts'
 import type { Logger } from '../base/logger.ts'
 import { type Config, parseConfig } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
@@ -24,13 +25,14 @@ export function upCommand(context: CommandContext): Command {
       const config = parseConfig(context.environment)
       // Somebody who reads the walk wants no log around it, unless it is asked for.
       const isQuiet = !json && !context.environment.LOG_LEVEL
-      const log = openProcessLog(context, isQuiet ? 'warn' : config.logLevel)
+      const logTail = new LogTail()
+      const log = openProcessLog(context, isQuiet ? 'warn' : config.logLevel, logTail)
       await serve({
         log,
         stop: context.stop,
         drainMs: config.agent.drainMs + config.gateway.drainMs,
         start: async (closer) => {
-          const { served, ready } = await start(context, config, log, closer)
+          const { served, ready } = await start(context, config, { log, logTail }, closer)
           if (json) context.stdout.write(`${JSON.stringify(ready)}\n`)
           else context.stdout.write(describeUp(ready, await startSample(closer), config))
           return served
@@ -42,7 +44,7 @@ export function upCommand(context: CommandContext): Command {
 async function start(
   { environment, stop }: CommandContext,
   config: Config,
-  log: Logger,
+  { log, logTail }: { readonly log: Logger; readonly logTail: LogTail },
   closer: Closer,
 ): Promise<{ served: Served; ready: UpReady }> {
   const [{ startGateway }, { startSupervisedDaemon }] = await Promise.all([
@@ -72,7 +74,7 @@ async function start(
   const { agent, http, https, api } = addresses
   const neighbours = [agent, http, https, ...(api ? [api] : [])]
   const served = await startSupervisedDaemon(
-    { config: agentConfig, version: readVersion(), neighbours, environment, log, stop },
+    { config: agentConfig, version: readVersion(), neighbours, environment, log, logTail, stop },
     closer,
   )
   await served.ownEndpointOnline(OWN_ENDPOINT_WITHIN_MS)

@@ -1,17 +1,22 @@
 import { readFileSync } from 'node:fs'
+import type { RequestListener } from 'node:http'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { Agent } from '../../src/agent/agent.ts'
 import type { AgentOptions } from '../../src/agent/agent-options.ts'
 import { DEFAULT_TIMINGS } from '../../src/agent/timings.ts'
 import { AGENT_MIGRATIONS } from '../../src/api/agent-database.ts'
-import { type ApiListener, localListener, tunnelListener } from '../../src/api/api-listener.ts'
+import { commandLineListener, localListener, tunnelListener } from '../../src/api/api-listener.ts'
 import { ApiTokens } from '../../src/api/api-tokens.ts'
-import { createApi } from '../../src/api/app.ts'
+import { type ApiOptions, createApi, createPage, createPageApp } from '../../src/api/app.ts'
+import type { FindingView } from '../../src/api/diagnosis/doctor.ts'
 import { agentApiDocument } from '../../src/api/openapi-document.ts'
 import { openOwnerToken } from '../../src/api/owner-token.ts'
+import { OneTimeCodes } from '../../src/api/page/one-time-codes.ts'
+import { pageUrls } from '../../src/api/page/page-address.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { FailureLimiter } from '../../src/base/limit/failure-limiter.ts'
+import { LogTail } from '../../src/base/log/log-tail.ts'
 import { Secret } from '../../src/base/secret.ts'
 import { HttpServer, type ListenTarget } from '../../src/http/http-server.ts'
 import { AuditTrail } from '../../src/store/audit-trail.ts'
@@ -38,13 +43,23 @@ export interface StartedApi extends CapturedLog {
   readonly tokens: ApiTokens
   readonly trail: AuditTrail
   readonly folder: string
+  readonly codes: OneTimeCodes
+  readonly logTail: LogTail
+  /** What the doctor finds; how often it looked. */
+  readonly doctor: { findings: FindingView[]; looks: number }
   /** Of the listener of the device. */
   readonly port: number
+  /** Of the listener that serves the page to others in the network. */
+  readonly pagePort: number
   /** A request on the listener of the device, with the token unless the headers say otherwise. */
   call(method: string, path: string, body?: unknown, headers?: Headers): Promise<Answer>
   /** The same as it comes out of the agent's own tunnel. */
   callPublic(method: string, path: string, body?: unknown, headers?: Headers): Promise<Answer>
+  /** The same at the socket of the command line, without a token. */
+  callLocal(method: string, path: string, body?: unknown): Promise<Answer>
 }
+
+const LOCAL = { host: 'localhost', authorization: undefined }
 
 /** Undefined leaves a header out that would be sent otherwise. */
 type Headers = Readonly<Record<string, string | undefined>>
@@ -58,7 +73,8 @@ export interface StartApiOptions {
 /** The API, each answer held against its document, over a real agent, a real database and a service that can be made to refuse. */
 export async function startApi(options: StartApiOptions = {}): Promise<StartedApi> {
   const folder = options.folder ?? temporaryFolder()
-  const captured = captureLog('debug')
+  const logTail = new LogTail()
+  const captured = captureLog('debug', logTail)
   const { log } = captured
   const clock = systemClock
   const service = await FakeService.start()
@@ -102,16 +118,39 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
   const tokens = new ApiTokens({ database, dataDir: folder, given, log, clock })
   openOwnerToken({ tokens, trail, log })
   const failures = new FailureLimiter(clock)
-  const serve = async (listener: ApiListener, target: ListenTarget) => {
-    const handler = createApi({ agent, database, tokens, trail, failures, listener, log, clock })
-    const server = new HttpServer({ name: 'agent API', listener: handler, target, log })
+  const codes = new OneTimeCodes(clock)
+  const doctor: StartedApi['doctor'] = { findings: [], looks: 0 }
+  const parts: ApiOptions = {
+    agent,
+    database,
+    tokens,
+    trail,
+    failures,
+    codes,
+    pageUrls: () => pageUrls({ host: '127.0.0.1', port: local.port }, undefined),
+    examine: async () => {
+      doctor.looks += 1
+      return doctor.findings
+    },
+    logTail,
+    log,
+    clock,
+  }
+  const serve = async (listener: RequestListener, target: ListenTarget) => {
+    const server = new HttpServer({ name: 'agent API', listener, target, log })
     await server.start()
     onTestFinished(() => server.stop(100))
     return server
   }
-  const local = await serve(localListener('127.0.0.1'), { host: '127.0.0.1', port: 0 })
+  const page = createPage(parts)
+  const here = { host: '127.0.0.1', port: 0 }
+  const ofDevice = localListener('127.0.0.1')
+  const local = await serve(createApi(parts, ofDevice, page), here)
+  const network = await serve(createPageApp(parts, ofDevice, page), here)
   const socketPath = join(temporaryFolder(), 'api.sock')
-  await serve(tunnelListener(AGENT_DOMAIN), { socketPath })
+  await serve(createApi(parts, tunnelListener(AGENT_DOMAIN)), { socketPath })
+  const localSocketPath = join(temporaryFolder(), 'local.sock')
+  await serve(createApi(parts, commandLineListener()), { socketPath: localSocketPath })
 
   const caller =
     (at: { port: number } | { socketPath: string }, host: string) =>
@@ -129,9 +168,15 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
     tokens,
     trail,
     folder,
+    codes,
+    logTail,
+    doctor,
     port: local.port,
+    pagePort: network.port,
     call: caller({ port: local.port }, `127.0.0.1:${local.port}`),
     callPublic: caller({ socketPath }, AGENT_DOMAIN),
+    callLocal: (method, path, body) =>
+      sendRequest({ socketPath: localSocketPath }, toSent(method, path, body, LOCAL)),
   }
 }
 

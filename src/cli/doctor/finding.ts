@@ -1,16 +1,8 @@
-/** What a check came to; `skipped` where something before it failed, or only the agent can know. */
-export type Outcome = 'good' | 'bad' | 'skipped'
+import type { FindingView } from '../../api/diagnosis/doctor.ts'
 
 /** One link of the chain, from the settings to the service behind a tunnel. */
-export interface Finding {
-  /** Stable, for programs: `settings`, `dns`, `tunnel cam.site.example.com`. */
-  readonly check: string
-  readonly outcome: Outcome
-  /** What was found, one line. */
-  readonly detail: string
-  /** What to do about it, one sentence; null when there is nothing to do. */
-  readonly remedy: string | null
-}
+export type Finding = FindingView
+export type Outcome = Finding['outcome']
 
 export const good = (check: string, detail: string): Finding => {
   return { check, outcome: 'good', detail, remedy: null }

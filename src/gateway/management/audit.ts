@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { ACTOR_KINDS } from '../../base/audit.ts'
 import type { AuditEntry, AuditTrail } from '../../store/audit-trail.ts'
 import { ownedByGateway } from './caller.ts'
 import type { Resource } from './resource.ts'
@@ -13,7 +14,7 @@ export const AuditEntryView = z.strictObject({
   uri: z.string(),
   created_at: Timestamp,
   who: z.strictObject({
-    kind: z.enum(['token', 'api-key', 'console', 'command-line']),
+    kind: z.enum(ACTOR_KINDS),
     id: z.string().nullable(),
     name: z.string(),
   }),

@@ -1,0 +1,42 @@
+import { Router } from 'express'
+import * as z from 'zod'
+import type { LogTail } from '../../base/log/log-tail.ts'
+import { methodNotAllowed } from '../../http/no-route.ts'
+import { parse } from '../../http/parse.ts'
+
+const MAX_LIMIT = 1_000
+const DEFAULT_LIMIT = 100
+const LIMIT = `must be a whole number from 1 to ${MAX_LIMIT}`
+const AFTER = 'must be the number of a line, or 0'
+
+/** What `GET /log` takes. */
+export const LogQuery = z.strictObject({
+  after: z.coerce.number(AFTER).int(AFTER).min(0, AFTER).optional().describe('only lines after it'),
+  limit: z.coerce.number(LIMIT).int(LIMIT).min(1, LIMIT).max(MAX_LIMIT, LIMIT).optional(),
+})
+
+export const LogView = z.strictObject({
+  lines: z
+    .array(
+      z.strictObject({
+        number: z.int().describe('counts up by one, from the start of the process'),
+        line: z.looseObject({ level: z.string(), time: z.string(), msg: z.string() }),
+      }),
+    )
+    .describe('oldest first; the newest ones where there are more'),
+  last: z.int().describe('number of the newest line; smaller than before after a restart'),
+})
+
+/** `/log`: the end of the log, as far as the process keeps it in memory. */
+export function logRoutes(tail: LogTail): Router {
+  const router = Router()
+  router
+    .route('/log')
+    .get((request, response) => {
+      const { after = 0, limit = DEFAULT_LIMIT } = parse(LogQuery, request.query)
+      const view: z.infer<typeof LogView> = { lines: tail.after(after, limit), last: tail.last }
+      response.json(view)
+    })
+    .all(methodNotAllowed('GET', 'HEAD'))
+  return router
+}

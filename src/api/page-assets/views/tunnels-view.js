@@ -1,0 +1,70 @@
+import { openAddForm } from '../add-form.js'
+import { ask } from '../api.js'
+import { element, fill, keepChildren, keepFocus } from '../element.js'
+import { say } from '../notice.js'
+import { poll } from '../poll.js'
+import { tunnelCard } from '../tunnel-card.js'
+import { verdict } from '../verdict.js'
+
+const REFRESH_MS = 3_000
+
+/** Whether the device is well, in one sentence, and its tunnels. */
+export function tunnelsView() {
+  const kept = new Map()
+  const problem = element('div', {})
+  const seen = verdict({ onConfirmed: () => live.now() })
+  const list = element('ul', { class: 'cards', 'aria-label': 'Tunnels' })
+  const below = element('div', { class: 'below' })
+  const headButton = addButton()
+  const node = element(
+    'div',
+    {},
+    problem,
+    seen.node,
+    element('div', { class: 'section-head' }, element('h2', {}, 'Tunnels'), headButton),
+    list,
+    below,
+  )
+  const live = poll({ everyMs: REFRESH_MS, problem, look })
+  return { node, open: live.open, close: live.close }
+
+  async function look(isBackground) {
+    const [status, tunnels] = await Promise.all([
+      ask('GET', 'api/status', { isBackground }),
+      ask('GET', 'api/tunnels?view=status', { isBackground }),
+    ])
+    seen.show(status)
+    keepChildren(list, tunnels, kept, (tunnel) => tunnelCard(tunnel, { onRemoved: live.now }))
+    // One button of a kind is enough: an empty list has its own.
+    headButton.hidden = tunnels.length === 0
+    const isEmpty = Boolean(below.querySelector('.empty'))
+    if (tunnels.length > 0) fill(below)
+    else if (!isEmpty) fill(below, noTunnels())
+    keepFocus()
+  }
+
+  function noTunnels() {
+    return element(
+      'div',
+      { class: 'empty' },
+      element('h3', {}, 'There are no tunnels'),
+      element('p', {}, 'A tunnel gives a service of this device a public address.'),
+      addButton(),
+    )
+  }
+
+  function addButton() {
+    return element(
+      'button',
+      { type: 'button', class: 'button button-change button-primary', onclick: add },
+      'Add a tunnel',
+    )
+  }
+
+  async function add() {
+    const tunnel = await openAddForm()
+    if (!tunnel) return
+    say(`${tunnel.url} was added.`)
+    await live.now()
+  }
+}

@@ -1,0 +1,51 @@
+import { type ErrorRequestHandler, type RequestHandler, Router } from 'express'
+import type { Logger } from '../../base/logger.ts'
+import { noRoute } from '../../http/no-route.ts'
+import { BrowserSessions } from '../../http/pages/browser-sessions.ts'
+import { ownPagesOnly } from '../../http/pages/own-pages-only.ts'
+import { pageAssets } from '../../http/pages/page-assets.ts'
+import { scopeGuard } from '../../http/scope-guard.ts'
+import { isLocalPeer } from './page-address.ts'
+import { pageAuth } from './page-session.ts'
+import { type SessionRoutesDeps, sessionRoutes } from './session-routes.ts'
+
+/** Its files, and what it asks for again and again; what it changes is in the audit trail. */
+export function isQuietOnPage(path: string): boolean {
+  return path.startsWith('/page/') && path !== '/page/session'
+}
+
+export type PageDeps = Omit<SessionRoutesDeps, 'sessions'> & {
+  /** The routes of the API that the page uses. */
+  readonly resources: readonly RequestHandler[]
+  readonly changeAudit: readonly [RequestHandler, ErrorRequestHandler]
+  readonly log: Logger
+}
+
+/**
+ * The page of the device under `/page`: its files, `/page/session` for signing in, and below
+ * `/page/api` the API for those who did. Browsers that ask for `/` are led to it. Stands behind the
+ * host guard, and before whatever asks for a token. One for all listeners: they share the sessions.
+ */
+export function pageRoutes(deps: PageDeps): Router {
+  const withSessions = { ...deps, sessions: new BrowserSessions(deps.clock) }
+  const [noteChange, noteRefusal] = deps.changeAudit
+  const api = Router()
+  api.use(pageAuth(withSessions), noteChange, scopeGuard({ noun: 'token' }))
+  api.use(...deps.resources, noRoute, noteRefusal)
+  const router = Router()
+  router.get('/', (request, response, next) => {
+    if (request.get('accept')?.includes('text/html')) response.redirect('/page/')
+    else next()
+  })
+  router.use('/page', ownPagesOnly('the device'), sessionRoutes(withSessions))
+  router.use('/page', ...pageAssets('device'))
+  router.use('/page/api', api)
+  router.use('/page', noRoute)
+  return router
+}
+
+/** Lets peers on this machine pass; to others there is no page at this listener. */
+export const localPeersOnly: RequestHandler = (request, _response, next) => {
+  if (isLocalPeer(request.socket.remoteAddress)) next()
+  else next('router')
+}

@@ -1,0 +1,108 @@
+import { type Request, Router } from 'express'
+import * as z from 'zod'
+import { AppError } from '../../base/app-error.ts'
+import type { Limiter } from '../../base/limit/limiter.ts'
+import { peerNetwork } from '../../base/limit/peer-network.ts'
+import { TokenBuckets } from '../../base/limit/token-buckets.ts'
+import type { Logger } from '../../base/logger.ts'
+import { hashToken } from '../../base/token.ts'
+import type { Caller } from '../../http/caller.ts'
+import type { ChangeTrail } from '../../http/change-audit.ts'
+import { peerAddress } from '../../http/client-address.ts'
+import { jsonBody } from '../../http/json-body.ts'
+import { methodNotAllowed } from '../../http/no-route.ts'
+import { parse } from '../../http/parse.ts'
+import { OK } from '../../store/audit-trail.ts'
+import type { OneTimeCodes } from './one-time-codes.ts'
+import {
+  CODE_HOLDER,
+  callerOfHolder,
+  callerOfSession,
+  type PageSessionDeps,
+  pageCookie,
+} from './page-session.ts'
+
+const MAX_LENGTH = 1_000
+const SignIn = z.union([
+  z.strictObject({ code: z.string().max(MAX_LENGTH) }),
+  z.strictObject({ token: z.string().max(MAX_LENGTH) }),
+])
+/** Tries of codes by one address, right ones too: a code is short enough to be typed. */
+const TRIES = { capacity: 10, refillPerS: 0.2, maxKeys: 1_000 }
+
+export interface SessionRoutesDeps extends PageSessionDeps {
+  readonly codes: OneTimeCodes
+  readonly trail: ChangeTrail
+  /** Of wrong tokens, by client; shared with the API. */
+  readonly failures: Limiter
+  readonly log: Logger
+}
+
+/** `/session`: who is signed in, signing in with a one-time code or an API token, signing out. */
+export function sessionRoutes(deps: SessionRoutesDeps): Router {
+  const { clock, codes, failures, log, sessions, tokens, trail } = deps
+  const tries = new TokenBuckets({ ...TRIES, clock })
+  const router = Router()
+  router
+    .route('/session')
+    .get((request, response) => {
+      const caller = callerOfSession(deps, request)
+      response.json({ session: caller ? sessionView(caller) : null })
+    })
+    .post(jsonBody, (request, response) => {
+      const given = parse(SignIn, request.body)
+      const client = peerAddress(request)
+      const holder = 'code' in given ? redeem(given.code, client) : verify(given.token, client)
+      const caller = callerOfHolder(holder, tokens)
+      if (!caller) throw new AppError('unauthenticated', 'The token has ended.')
+      sessions.close(pageCookie.read(request))
+      pageCookie.set(request, response, sessions.open(holder))
+      log.info({ client, name: caller.actor.name }, 'page session opened')
+      note('session.create', caller, request)
+      response.status(201).json({ session: sessionView(caller) })
+    })
+    .delete((request, response) => {
+      const caller = callerOfSession(deps, request)
+      sessions.close(pageCookie.read(request))
+      pageCookie.clear(request, response)
+      if (caller) note('session.delete', caller, request)
+      response.status(204).end()
+    })
+    .all(methodNotAllowed('GET', 'HEAD', 'POST', 'DELETE'))
+  return router
+
+  function note(action: string, { actor }: Caller, request: Request): void {
+    trail.note({ actor, client: peerAddress(request), action }, OK)
+  }
+
+  /** The tries are counted before a code is looked at: how many there can be is bounded. */
+  function redeem(code: string, client: string): string {
+    const waitMs = tries.take(peerNetwork(client))
+    if (waitMs > 0) throw tooMany('Too many codes were tried from here.', waitMs)
+    if (codes.redeem(code)) return CODE_HOLDER
+    log.warn({ client }, 'wrong code at the page')
+    const detail = 'This code is not good, or not any more. Make a new one: device-agent page.'
+    throw new AppError('unauthenticated', detail)
+  }
+
+  /** A right token never waits, however many wrong ones others have tried. */
+  function verify(token: string, client: string): string {
+    const hash = hashToken(token.trim())
+    const found = tokens.authenticateHash(hash)
+    if (found !== undefined && found !== 'ended') return hash
+    const waitMs = failures.take(client)
+    if (waitMs > 0) throw tooMany('Too many wrong tokens.', waitMs)
+    log.warn({ client }, 'wrong token at the page')
+    throw new AppError('unauthenticated', 'This token is not valid here. Was it copied whole?')
+  }
+}
+
+function tooMany(what: string, waitMs: number): AppError {
+  const retryAfterS = waitMs / 1_000
+  const detail = `${what} Try again in ${Math.ceil(retryAfterS)} s.`
+  return new AppError('too-many-requests', detail, { retryAfterS })
+}
+
+function sessionView({ actor, scope }: Caller): object {
+  return { name: actor.name, scope }
+}

@@ -1,0 +1,22 @@
+import type { StartError } from '../../base/app-error.ts'
+import type { Config } from '../../config.ts'
+import { agentChecks, type SeenAgent } from './agent-checks.ts'
+import { deviceChecks } from './device-checks.ts'
+import type { Finding } from './finding.ts'
+import { serviceChecks } from './service-checks.ts'
+
+/** Each link of the chain behind the settings, in its order; told as soon as it was looked at. */
+export async function* chainChecks(
+  config: Config['agent'],
+  seen: SeenAgent | StartError,
+  stop: AbortSignal,
+): AsyncGenerator<readonly Finding[]> {
+  // An agent that runs may have been given what the settings around this program have not.
+  const running = 'status' in seen ? seen.status.link : undefined
+  yield deviceChecks(config, running !== undefined && running.reason !== 'auth')
+  const { serverAddrs } = config
+  const given = running?.server_addr ?? undefined
+  const addresses = serverAddrs.length === 0 && given !== undefined ? [given] : serverAddrs
+  yield await serviceChecks({ ...config, serverAddrs: addresses }, stop)
+  yield await agentChecks(seen)
+}

@@ -1,0 +1,205 @@
+import type { Browser, Page } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { FindingView } from '../../src/api/diagnosis/doctor.ts'
+import { API_TOKEN, startApi } from '../api/started-api.ts'
+import { hasChromium, launchChromium, openPage } from '../helpers/chromium.ts'
+import {
+  button,
+  dialogButton,
+  expectGoodView,
+  field,
+  goTo,
+  WIDTHS,
+} from '../helpers/console-page.ts'
+
+const FINDINGS: FindingView[] = [
+  { check: 'settings', outcome: 'good', detail: 'those that the agent runs with', remedy: null },
+  { check: 'disk', outcome: 'good', detail: '11204 MiB free', remedy: null },
+  {
+    check: 'dns gateway.site.example.com:4443',
+    outcome: 'bad',
+    detail: 'the name gateway.site.example.com does not resolve',
+    remedy: 'Check the DNS server of the device, and the name in SVC_SERVER_ADDR.',
+  },
+  {
+    check: 'tcp gateway.site.example.com:4443',
+    outcome: 'skipped',
+    detail: 'not reached',
+    remedy: null,
+  },
+]
+
+/** Waits for the sentence about the device, which stands above its tunnels. */
+const verdict = (page: Page, text: string) =>
+  page.getByRole('heading', { level: 1 }).filter({ hasText: text }).waitFor()
+
+describe.runIf(hasChromium)('the page of the device in Chromium', { timeout: 120_000 }, () => {
+  let browser: Browser
+
+  beforeAll(async () => {
+    browser = await launchChromium()
+  })
+  afterAll(() => browser.close())
+
+  it.each(WIDTHS)(
+    'leads from a code to a tunnel, the doctor and the log at %i px',
+    async (width) => {
+      const api = await startApi()
+      const baseUrl = `http://127.0.0.1:${api.port}`
+      const { page, complaints } = await openPage(browser, width, baseUrl)
+
+      await page.goto('/')
+      await page.getByLabel('One-time code').fill('wrong-code-0000')
+      await button(page, 'Sign in').click()
+      await page.getByRole('alert').getByText('This code is not good').waitFor()
+      await expectGoodView(page, 'device-sign-in')
+      await page.getByText('Use an API token instead').click()
+      await expectGoodView(page, 'device-sign-in-token')
+
+      const code = api.codes.create().code.reveal()
+      await page.goto('about:blank')
+      await page.goto(`/page/#code=${code}`)
+      await page.getByText('There are no tunnels').waitFor()
+      expect(page.url()).toBe(`${baseUrl}/page/`)
+      await expectGoodView(page, 'device-empty')
+
+      await button(page, 'Add a tunnel').click()
+      await field(page, 'Public name').fill('not a name')
+      await field(page, 'Service on this device').fill('localhost:8001')
+      await dialogButton(page, 'Add tunnel').click()
+      await page.getByRole('alert').getByText('domain').waitFor()
+      await expectGoodView(page, 'device-add-refused')
+      await field(page, 'Public name').fill('cam.site.test')
+      await page.getByText('Traffic policy').first().click()
+      await field(page, 'Traffic policy').fill('on_http_request: [{actions: [{type: deny}]}]')
+      await dialogButton(page, 'Add tunnel').click()
+      const link = page.getByRole('link', { name: 'cam.site.test' })
+      await link.waitFor()
+      expect(api.agent.list()[0]?.spec.policy).toEqual({
+        on_http_request: [{ actions: [{ type: 'deny' }] }],
+      })
+      await api.agent.create({
+        protocol: 'http',
+        domain: 'press.site.test',
+        forwardsTo: 'localhost:9',
+        policy: null,
+      })
+      await page.getByText('does not answer').first().waitFor()
+      await expectGoodView(page, 'device-tunnels')
+
+      api.service.goAway()
+      await page.getByText('waiting').first().waitFor()
+      await expectGoodView(page, 'device-offline')
+      await page.getByRole('button', { name: 'Remove press.site.test' }).click()
+      await expectGoodView(page, 'device-remove')
+      await dialogButton(page, 'Remove tunnel').click()
+      await page
+        .getByRole('button', { name: 'Remove press.site.test' })
+        .waitFor({ state: 'detached' })
+      expect(api.agent.list()).toHaveLength(1)
+
+      api.doctor.findings = FINDINGS
+      await goTo(page, 'Doctor')
+      await button(page, 'Examine now').click()
+      await page.getByText('1 thing is not well; begin with the first.').waitFor()
+      await expectGoodView(page, 'device-doctor')
+      api.doctor.findings = FINDINGS.slice(0, 2)
+      await button(page, 'Examine now').click()
+      await page.getByText('Everything that was looked at is well.').waitFor()
+
+      await goTo(page, 'Log')
+      api.log.error({ reason: 'network' }, '<b>canary</b> line')
+      const line = page.getByText('<b>canary</b> line')
+      await line.waitFor()
+      await expectGoodView(page, 'device-log')
+      await page.getByLabel('Level').selectOption('error')
+      await page.getByText('page session opened').waitFor({ state: 'detached' })
+      await page.getByLabel('Contains').fill('nothing like it')
+      await page.getByText('No line fits.').waitFor()
+
+      await button(page, 'Sign out').click()
+      await page.getByText('You are signed out.').waitFor()
+      expect(await page.evaluate('document.cookie')).toBe('')
+      expect(complaints).toEqual([])
+    },
+  )
+
+  it('is used by keyboard alone', async () => {
+    const api = await startApi()
+    const { page } = await openPage(browser, 1280, `http://127.0.0.1:${api.port}`)
+    const { keyboard } = page
+    const focused = () => page.evaluate<string>('document.activeElement.innerText')
+    const tabTo = async (name: string) => {
+      for (let n = 0; n < 30; n += 1) {
+        await keyboard.press('Tab')
+        if ((await focused()) === name) return
+      }
+      throw new Error(`Tab does not lead to ${name}`)
+    }
+    await page.goto('/page/')
+    await page.getByLabel('One-time code').waitFor()
+    await keyboard.type(api.codes.create().code.reveal().toLowerCase())
+    await keyboard.press('Enter')
+    await page.getByText('There are no tunnels').waitFor()
+    await tabTo('Skip to content')
+    await keyboard.press('Enter')
+    await tabTo('Add a tunnel')
+    await keyboard.press('Enter')
+    await page.getByRole('dialog').waitFor()
+    await keyboard.press('Escape')
+    await page.getByRole('dialog').waitFor({ state: 'detached' })
+    expect(await focused()).toBe('Add a tunnel')
+    await keyboard.press('Enter')
+    await keyboard.press('Tab')
+    await keyboard.type('cam.site.test')
+    await keyboard.press('Tab')
+    await keyboard.type('8001')
+    await keyboard.press('Enter')
+    await page.getByRole('button', { name: 'Remove cam.site.test' }).waitFor()
+    await tabTo('Doctor')
+    await keyboard.press('Enter')
+    await page.getByRole('heading', { name: 'Doctor', level: 1 }).waitFor()
+    expect(await focused()).toBe('Doctor')
+    await tabTo('Examine now')
+    await keyboard.press('Enter')
+    await page.getByText('Everything that was looked at is well.').waitFor()
+    expect(await focused()).toBe('Examine now')
+  })
+
+  it('offers nobody a change who may only read', async () => {
+    const api = await startApi()
+    const reader = api.tokens.create({ name: 'viewer', scope: 'read', expiresAt: null })
+    const { page } = await openPage(browser, 1280, `http://127.0.0.1:${api.port}`)
+    await api.agent.create({
+      protocol: 'http',
+      domain: 'cam.site.test',
+      forwardsTo: 'localhost:9',
+      policy: null,
+    })
+    await page.goto('/page/')
+    await page.getByText('Use an API token instead').click()
+    await page.getByLabel('API token').fill(reader.secret.reveal())
+    await button(page, 'Sign in with the token').click()
+    await page.getByRole('link', { name: 'cam.site.test' }).waitFor()
+    await page.getByText('Read only').waitFor()
+    expect(await page.getByRole('button').allTextContents()).toEqual(['Sign out'])
+    await expectGoodView(page, 'device-read-only')
+    api.tokens.revoke(reader.token.id)
+    await page.getByText('Your session is over').waitFor()
+  })
+
+  it('says that a code in the address is over, and that the agent is silent', async () => {
+    const api = await startApi()
+    const { page } = await openPage(browser, 360, `http://127.0.0.1:${api.port}`)
+    await page.goto('/page/#code=0000-0000-0000')
+    await page.getByText('The code in this address is over.').waitFor()
+    await page.getByText('Use an API token instead').click()
+    await page.getByLabel('API token').fill(API_TOKEN)
+    await button(page, 'Sign in with the token').click()
+    await verdict(page, 'tunnels')
+    await page.route('**/page/api/**', (route) => route.abort())
+    await page.getByRole('alert').getByText('The agent does not answer').waitFor()
+    await page.unroute('**/page/api/**')
+    await page.getByRole('alert').waitFor({ state: 'detached' })
+  })
+})
