@@ -6,6 +6,7 @@ import type { CommandContext } from './command-context.ts'
 import { doctorCommand } from './doctor/doctor.ts'
 import { gatewayCommand } from './gateway.ts'
 import { identityCommand } from './identity.ts'
+import { logsCommand } from './local/logs.ts'
 import { pageCommand } from './local/page.ts'
 import { statusCommand } from './local/status.ts'
 import { tunnelsCommand } from './local/tunnels.ts'
@@ -42,6 +43,7 @@ export function createProgram(context: CommandContext): Command {
     statusCommand,
     tunnelsCommand,
     doctorCommand,
+    logsCommand,
     pageCommand,
     runCommand,
     upCommand,

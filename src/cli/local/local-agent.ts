@@ -38,18 +38,27 @@ export class LocalAgent {
   }
 
   /** The agent of this folder, else of the service. */
-  static find({ environment }: CommandContext, dataDir: string | undefined): LocalAgent {
-    const config = parseConfig(environment).agent
-    const paths =
-      dataDir === undefined
-        ? [localSocket(config).socketPath, INSTALLED_SOCKET]
-        : [join(dataDir, 'local.sock')]
-    const path = paths.find((candidate) => existsSync(candidate))
-    if (path !== undefined) return new LocalAgent(path)
+  static find(context: CommandContext, dataDir: string | undefined): LocalAgent {
+    const found =
+      LocalAgent.inFolder(context, dataDir) ??
+      (dataDir === undefined ? LocalAgent.ofService() : undefined)
+    if (found) return found
+    const paths = [socketIn(context, dataDir), ...(dataDir === undefined ? [INSTALLED_SOCKET] : [])]
     throw new StartError(
       `No agent runs here: there is no socket at ${paths.join(' or ')}. ` +
         'Start it (systemctl start device-agent), or name its folder with --data-dir.',
     )
+  }
+
+  /** The agent of this folder, or of the one that the settings name, where there is one. */
+  static inFolder(context: CommandContext, dataDir: string | undefined): LocalAgent | undefined {
+    const path = socketIn(context, dataDir)
+    return existsSync(path) ? new LocalAgent(path) : undefined
+  }
+
+  /** The agent of the installed service, where it runs. */
+  static ofService(): LocalAgent | undefined {
+    return existsSync(INSTALLED_SOCKET) ? new LocalAgent(INSTALLED_SOCKET) : undefined
   }
 
   /** What it answers with a 2xx, checked. */
@@ -105,6 +114,11 @@ export class LocalAgent {
     const reason = SENTENCES[error.code ?? ''] ?? `The agent does not answer: ${error.message}.`
     return new StartError(reason, { cause: error })
   }
+}
+
+function socketIn({ environment }: CommandContext, dataDir: string | undefined): string {
+  if (dataDir !== undefined) return join(dataDir, 'local.sock')
+  return localSocket(parseConfig(environment).agent).socketPath
 }
 
 const SENTENCES: Readonly<Record<string, string>> = {
