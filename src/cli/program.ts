@@ -15,6 +15,7 @@ import { provisionCommand } from './provision.ts'
 import { runCommand } from './run.ts'
 import { serviceCommand } from './service/service.ts'
 import { storageCommand } from './storage.ts'
+import { supportBundleCommand } from './support-bundle.ts'
 import { tokenCommand } from './token.ts'
 import { upCommand } from './up.ts'
 import {
@@ -45,6 +46,7 @@ export function createProgram(context: CommandContext): Command {
     doctorCommand,
     logsCommand,
     pageCommand,
+    supportBundleCommand,
     runCommand,
     upCommand,
     gatewayCommand,

@@ -1,0 +1,169 @@
+import { createHash } from 'node:crypto'
+import { existsSync, readFileSync } from 'node:fs'
+import { arch, cpus, freemem, loadavg, platform, release, totalmem, uptime } from 'node:os'
+import { join } from 'node:path'
+import process from 'node:process'
+import { StartError } from '../../base/app-error.ts'
+import type { CommandContext } from '../command-context.ts'
+import type { SeenAgent } from '../doctor/agent-checks.ts'
+import { findingText, summary } from '../doctor/doctor.ts'
+import type { Examination } from '../doctor/examination.ts'
+import type { Finding } from '../doctor/finding.ts'
+import { type LogPlace, openLog } from '../local/open-log.ts'
+import { readVersion } from '../version.ts'
+import { checkDatabase, listFolder, policiesIn } from './database-check.ts'
+import { knownSecrets } from './known-secrets.ts'
+import { Scrubber } from './scrubber.ts'
+import { shownSettings } from './shown-settings.ts'
+
+const LOG = 'log.jsonl'
+const LOG_LINES = 5_000
+const MAX_LOG_BYTES = 8 * 1024 * 1024
+const LOG_WITHIN_MS = 10_000
+const README = `What the command device-agent support-bundle has found out about a device.
+
+  doctor.txt     each link of the chain, for people; doctor.json for programs
+  status.json    what the running agent says of itself and of its tunnels; without policies
+  settings.json  each setting, its value and where that comes from; secret ones are [secret]
+  versions.json  programs, system and machine
+  database.json  whether the databases are sound, how many rows they have; the files of the data folder
+  log.jsonl      the newest lines of the log
+  problems.txt   what could not be looked at, where there was something
+
+Tokens, keys, passwords and policies are left out or replaced by [secret]. Names, addresses and the
+lines of the log are not: look through it before you give it to somebody you do not trust.
+`
+
+/** A file of the bundle. */
+export interface BundlePart {
+  readonly name: string
+  readonly text: string
+}
+
+/** Gathers what there is; what cannot be looked at is said in a part of its own. */
+export async function gatherParts(
+  context: CommandContext,
+  examination: Examination,
+  place: LogPlace,
+): Promise<BundlePart[]> {
+  const { config, findings: looks, seen, surroundings } = examination
+  const dataDir = config?.agent.dataDir
+  const isRunning = 'status' in seen
+  const problems: string[] = []
+  const databases = dataDir ? [join(dataDir, 'agent.db')] : []
+  if (config) databases.push(join(config.gateway.dataDir, 'gateway.db'))
+  const ofTunnels = isRunning
+    ? seen.tunnels.map(({ policy }) => textOf(policy))
+    : databases.slice(0, 1).flatMap((path) => policiesIn(path, false))
+  const ofDevice = readIfThere(config?.agent.defaultPolicyPath)
+  const policies = [...ofTunnels, ...(ofDevice ? [ofDevice] : [])]
+  const scrubber = new Scrubber(knownSecrets(surroundings, config, policies))
+  if (seen instanceof StartError) problems.push(`status.json: ${seen.message}`)
+
+  const findings: Finding[] = []
+  for await (const some of looks) findings.push(...some)
+  const log = await readLog(context, place, problems)
+  const parts: BundlePart[] = [
+    { name: 'README.txt', text: README },
+    { name: 'doctor.txt', text: doctorText(findings) },
+    { name: 'doctor.json', text: jsonText(findings) },
+    ...(isRunning ? [{ name: 'status.json', text: jsonText(withoutPolicies(seen)) }] : []),
+    { name: 'settings.json', text: jsonText(shownSettings(surroundings)) },
+    { name: 'versions.json', text: jsonText(versions(isRunning ? seen : undefined)) },
+    {
+      name: 'database.json',
+      text: jsonText({
+        checks: databases.flatMap((path) => checkDatabase(path, isRunning) ?? []),
+        files: dataDir ? listFolder(dataDir) : [],
+      }),
+    },
+    ...(log === '' ? [] : [{ name: LOG, text: log }]),
+    ...(problems.length > 0 ? [{ name: 'problems.txt', text: `${problems.join('\n')}\n` }] : []),
+  ]
+  return parts.map(({ name, text }) => {
+    if (name === 'README.txt') return { name, text }
+    return { name, text: name === LOG ? scrubber.scrubWords(text) : scrubber.scrub(text) }
+  })
+}
+
+async function readLog(
+  context: CommandContext,
+  place: LogPlace,
+  problems: string[],
+): Promise<string> {
+  const enough = new AbortController()
+  const timer = setTimeout(() => enough.abort(), LOG_WITHIN_MS)
+  const lines: string[] = []
+  let bytes = 0
+  try {
+    const request = { lines: LOG_LINES, follow: false, stop: enough.signal }
+    for await (const line of await openLog(context, place, request)) {
+      lines.push(line)
+      bytes += line.length + 1
+      while (bytes > MAX_LOG_BYTES) bytes -= (lines.shift()?.length ?? 0) + 1
+    }
+  } catch (error) {
+    if (!(error instanceof StartError)) throw error
+    problems.push(`${LOG}: ${error.message}`)
+  } finally {
+    clearTimeout(timer)
+  }
+  return lines.map((line) => `${line}\n`).join('')
+}
+
+function doctorText(findings: readonly Finding[]): string {
+  const failures = findings.filter(({ outcome }) => outcome === 'bad').length
+  const plain = (_colour: unknown, text: string) => text
+  return `${findings.map((finding) => findingText(finding, plain)).join('')}\n${summary(failures)}\n`
+}
+
+/** A policy may hold passwords: that it is another one can be told by its hash. */
+function withoutPolicies({ status, tunnels }: SeenAgent): object {
+  return {
+    status,
+    tunnels: tunnels.map(({ policy, ...tunnel }) => ({
+      ...tunnel,
+      policy_sha256: createHash('sha256').update(textOf(policy)).digest('hex'),
+      policy_bytes: Buffer.byteLength(textOf(policy)),
+    })),
+  }
+}
+
+function versions(seen: SeenAgent | undefined): object {
+  return {
+    made_at: new Date().toISOString(),
+    program: readVersion(),
+    running_agent: seen?.status.versions ?? null,
+    node: process.versions,
+    system: {
+      platform: platform(),
+      release: release(),
+      arch: arch(),
+      distribution: distribution(),
+      uptime_s: Math.round(uptime()),
+    },
+    machine: {
+      processors: cpus().length,
+      model: cpus()[0]?.model ?? null,
+      load: loadavg(),
+      memory_bytes: totalmem(),
+      free_bytes: freemem(),
+    },
+  }
+}
+
+function distribution(): string | null {
+  const text = readIfThere('/etc/os-release') ?? ''
+  return /^PRETTY_NAME="?([^"\n]*)"?$/m.exec(text)?.[1] ?? null
+}
+
+function readIfThere(path: string | undefined): string | undefined {
+  try {
+    return path !== undefined && existsSync(path) ? readFileSync(path, 'utf8') : undefined
+  } catch {
+    return undefined
+  }
+}
+
+const textOf = (policy: unknown) => (typeof policy === 'string' ? policy : JSON.stringify(policy))
+const jsonText = (value: unknown) => `${JSON.stringify(value, null, 2)}\n`

@@ -1,0 +1,65 @@
+import { StartError } from '../../base/app-error.ts'
+import { type Config, parseConfig } from '../../config.ts'
+import type { CommandContext } from '../command-context.ts'
+import type { SeenAgent } from './agent-checks.ts'
+import { bad, type Finding, good } from './finding.ts'
+import { type Surroundings, surroundingsOf } from './surroundings.ts'
+
+/** What can be told of a device: what it is set to, what its agent says, and each link of the chain. */
+export interface Examination {
+  readonly surroundings: Surroundings
+  /** Undefined when the settings are wrong. */
+  readonly config: Config | undefined
+  readonly seen: SeenAgent | StartError
+  /** In the order of the chain, as each is looked at. */
+  readonly findings: AsyncIterable<readonly Finding[]>
+}
+
+/** Looks at the agent of this folder, of the one that is named, or of the service. */
+export async function examineDevice(
+  context: CommandContext,
+  dataDir: string | undefined,
+): Promise<Examination> {
+  // Loaded late, as in other commands: --help must not wait for them.
+  const { lookAtAgent } = await import('./agent-checks.ts')
+  const surroundings = surroundingsOf(context.environment, dataDir)
+  const { config, finding } = readSettings(surroundings)
+  const environment = config ? surroundings.environment : {}
+  const seen = await lookAtAgent({ ...context, environment }, dataDir)
+  return {
+    surroundings,
+    config,
+    seen,
+    findings: allFindings(finding, config, seen, context.stop),
+  }
+}
+
+async function* allFindings(
+  settings: Finding,
+  config: Config | undefined,
+  seen: SeenAgent | StartError,
+  stop: AbortSignal,
+): AsyncGenerator<readonly Finding[]> {
+  yield [settings]
+  if (config) {
+    const { chainChecks } = await import('./chain.ts')
+    yield* chainChecks(config.agent, seen, stop)
+  } else {
+    const { agentChecks } = await import('./agent-checks.ts')
+    yield await agentChecks(seen)
+  }
+}
+
+function readSettings({ environment, source }: Surroundings): {
+  readonly config: Config | undefined
+  readonly finding: Finding
+} {
+  const check = 'settings'
+  try {
+    return { config: parseConfig(environment), finding: good(check, `from ${source}`) }
+  } catch (error) {
+    if (!(error instanceof StartError)) throw error
+    const remedy = `Mend them in ${source}, and restart the agent.`
+    return { config: undefined, finding: bad(check, error.message, remedy) }
+  }
+}

@@ -1,0 +1,46 @@
+import { existsSync, readFileSync } from 'node:fs'
+import { parse as parseDotenv } from 'dotenv'
+import { StartError } from '../../base/app-error.ts'
+import type { CommandContext } from '../command-context.ts'
+
+/** Where the installed service has what this program gets from its surroundings. */
+const INSTALLED = {
+  settings: '/etc/device-agent/agent.env',
+  authtoken: '/etc/credstore/svc-authtoken',
+  policy: '/etc/device-agent/default-policy.json',
+  data: '/var/lib/device-agent',
+}
+
+/** The settings of the agent that is meant, and where they come from. */
+export interface Surroundings {
+  readonly environment: CommandContext['environment']
+  readonly source: string
+}
+
+/** Of the installed service, unless this program has settings of its own, or a folder is named. */
+export function surroundingsOf(
+  environment: CommandContext['environment'],
+  dataDir: string | undefined,
+): Surroundings {
+  const own = { ...environment, ...(dataDir === undefined ? {} : { AGENT_DATA_DIR: dataDir }) }
+  const hasOwn = Object.keys(own).some((name) => /^(?:SVC|AGENT)_/.test(name))
+  if (hasOwn || !existsSync(INSTALLED.settings)) return { environment: own, source: 'environment' }
+  const installed = {
+    STATE_DIRECTORY: INSTALLED.data,
+    ...(existsSync(INSTALLED.policy) ? { AGENT_DEFAULT_POLICY: INSTALLED.policy } : {}),
+    ...(existsSync(INSTALLED.authtoken) ? { SVC_AUTHTOKEN_FILE: INSTALLED.authtoken } : {}),
+    ...readInstalled(),
+  }
+  return { environment: { ...environment, ...installed }, source: INSTALLED.settings }
+}
+
+function readInstalled(): Record<string, string> {
+  try {
+    return parseDotenv(readFileSync(INSTALLED.settings))
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    throw new StartError(`${INSTALLED.settings} cannot be read (${code}): try with sudo.`, {
+      cause: error,
+    })
+  }
+}

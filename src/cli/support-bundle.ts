@@ -1,0 +1,54 @@
+import { hostname } from 'node:os'
+import { Command } from 'commander'
+import type { CommandContext } from './command-context.ts'
+
+interface BundleOptions {
+  readonly dataDir?: string
+  readonly logFile?: string
+  readonly json?: boolean
+}
+
+/** `device-agent support-bundle`: one archive for whoever is asked for help, without a secret. */
+export function supportBundleCommand(context: CommandContext): Command {
+  return new Command('support-bundle')
+    .description(
+      'write one archive for whoever helps: doctor, status, settings, versions, log; no secret',
+    )
+    .argument(
+      '[file]',
+      'where to, a .tar.gz that is not there yet; unset: in this folder, by its date',
+    )
+    .option('--log-file <path>', 'a file that the log was written to')
+    .option(
+      '--data-dir <folder>',
+      'the data folder of the agent; unset: of this program, or of the service',
+    )
+    .option('--json', 'one JSON line on stdout, and nothing else')
+    .action((file: string | undefined, options: BundleOptions) => write(context, file, options))
+}
+
+async function write(
+  context: CommandContext,
+  file: string | undefined,
+  { dataDir, logFile, json }: BundleOptions,
+): Promise<void> {
+  const { examineDevice } = await import('./doctor/examination.ts')
+  const { gatherParts } = await import('./bundle/bundle-parts.ts')
+  const { writeArchive } = await import('./bundle/archive.ts')
+  const name = bundleName(new Date())
+  const path = file ?? `${name}.tar.gz`
+  const examination = await examineDevice(context, dataDir)
+  const place = { file: logFile, dataDir }
+  const parts = await gatherParts(context, examination, place)
+  await writeArchive(path, name, parts)
+  const said = json
+    ? JSON.stringify({ file: path, parts: parts.map((part) => part.name) })
+    : `Wrote ${path}: ${parts.map((part) => part.name).join(', ')}.\n` +
+      'It holds no token, key, password or policy; names, addresses and the log it does.'
+  context.stdout.write(`${said}\n`)
+}
+
+function bundleName(now: Date): string {
+  const time = now.toISOString().slice(0, 19).replaceAll(/[-:]/g, '').replace('T', '-')
+  return `device-agent-support-${hostname().replaceAll(/[^\w.-]/g, '-')}-${time}`
+}
