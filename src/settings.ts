@@ -224,7 +224,7 @@ const SettingsSchema = z.strictObject({
   GATEWAY_OUTBOUND_ALLOW: outboundAllow
     .default([])
     .describe(
-      'hosts, addresses or CIDRs, each with an optional :port, that policies may ask beside .internal, and file: URLs of keys',
+      'hosts, addresses or CIDRs, each with an optional :port, that policies and webhooks may reach beside .internal, and file: URLs of keys',
     ),
   GATEWAY_DNS_SERVERS: list
     .refine(

@@ -35,6 +35,7 @@ const FLOORS: Floors = {
   ],
   gateway: [
     ['agents', 'ingress', 'management'],
+    ['devices', 'webhooks'],
     ['certificates', 'endpoints'],
     ['access', 'streams'],
     ['records'],

@@ -4,7 +4,7 @@ import type { Closer } from '../base/closer.ts'
 import type { ListenAddress, PortRange } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import { LimiterTables } from '../policy/limit/limiter-tables.ts'
-import type { AllowEntry } from '../policy/outbound/outbound-allow.ts'
+import { type AllowEntry, mayDial } from '../policy/outbound/outbound-allow.ts'
 import { preparePolicies } from '../policy/policy-language.ts'
 import { lockFolder } from '../store/folder-lock.ts'
 import { AccountSecrets } from './access/account-secrets.ts'
@@ -20,6 +20,8 @@ import { ChallengeZone } from './certificates/acme/challenge-zone.ts'
 import { answerDns } from './certificates/acme/dns-answer.ts'
 import { DnsListener } from './certificates/acme/dns-listener.ts'
 import { CertificateKeeper } from './certificates/certificate-keeper.ts'
+import { CertificateWatch } from './certificates/certificate-watch.ts'
+import { Devices } from './devices/devices.ts'
 import { AddrRegistrar } from './endpoints/addr-registrar.ts'
 import type { AwayName } from './endpoints/away-name.ts'
 import { CloudEndpoints } from './endpoints/cloud-endpoints.ts'
@@ -38,6 +40,7 @@ import { isBelow } from './records/domain-name.ts'
 import { type GatewayDatabase, openGatewayDatabase } from './records/gateway-database.ts'
 import { IdSource } from './records/resource-id.ts'
 import { BufferAccount } from './streams/buffer-account.ts'
+import { Webhooks } from './webhooks/webhooks.ts'
 
 export interface GatewayCoreOptions {
   readonly onRestartNeeded?: ((reason: string) => void) | undefined
@@ -76,6 +79,8 @@ export interface GatewayCore extends GatewayDatabase {
   readonly authority: Authority
   readonly registry: EndpointRegistry
   readonly sessions: SessionTable
+  readonly devices: Devices
+  readonly webhooks: Webhooks
   readonly policies: EndpointPolicies
   /** Not started yet. */
   readonly ingress: Ingress
@@ -121,10 +126,22 @@ export async function openGatewayCore(
   )
   const stores = openGatewayDatabase(dataDir, { log, clock, onRestartNeeded })
   closer.own('gateway database', stores.database, (it) => it.close())
+  tellOfHealing(stores, { clock, log })
   const registry = new EndpointRegistry({ clock, holdMs })
   const ids = new IdSource(clock)
+  const devices = new Devices({ ...stores, ids, clock, log })
+  closer.own('devices', devices, (it) => it.stop()).start()
+  const webhooks = new Webhooks({
+    ...stores,
+    mayDial: (target) => mayDial(outboundAllow, target),
+    ids,
+    clock,
+    log,
+  })
+  closer.own('webhooks', webhooks, (it) => it.stop()).start()
   const sessions = new SessionTable({
     limits: { ...DEFAULT_CREDENTIAL_LIMITS, ...credentialLimits },
+    watch: devices,
     clock,
   })
   const zone = new ChallengeZone(challengeZone(cnameBase))
@@ -137,6 +154,14 @@ export async function openGatewayCore(
     await CertificateKeeper.open({ ...options, acme, domains: stores.domains }),
     (it) => it.stop(),
   )
+  const watch = new CertificateWatch({
+    ...stores,
+    statusOf: (domain) => certificates.domains.statusOf(domain),
+    ownEndsAt: () => certificates.ownEndsAt,
+    clock,
+    log,
+  })
+  closer.own('certificate watch', watch, (it) => it.stop()).start()
   const registrar = new DomainRegistrar({
     store: stores.domains,
     botUsers: stores.botUsers,
@@ -228,6 +253,8 @@ export async function openGatewayCore(
     authority,
     registry,
     sessions,
+    devices,
+    webhooks,
     policies,
     ingress,
     buffers,
@@ -244,8 +271,31 @@ export async function openGatewayCore(
     exclusive: [
       { release: () => dns?.stop(), reclaim: async () => void (await dns?.start()) },
       // Without the lock another process has the folder.
-      new Handover([keptNames, keptLimits, stores.database, lock], { isChain: true }),
+      new Handover([webhooks, keptNames, keptLimits, devices, stores.database, lock], {
+        isChain: true,
+      }),
     ],
+  }
+}
+
+/** The database was damaged at this start, and is whole again. */
+function tellOfHealing(
+  { database, events }: GatewayDatabase,
+  { clock, log }: Pick<GatewayCoreOptions, 'clock' | 'log'>,
+): void {
+  const { healing, lossProblem } = database.report()
+  if (!healing) return
+  const { damage, copy, missing } = healing
+  const details = {
+    damage,
+    restored_from: copy,
+    missing,
+    text: lossProblem ?? 'Nothing is missing.',
+  }
+  try {
+    events.append({ at: clock.now(), type: 'storage.healed', ownerId: null, details })
+  } catch (error) {
+    log.warn({ err: error }, 'nobody is told that the database was healed')
   }
 }
 

@@ -306,12 +306,12 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await page.clock.install()
     await signIn(page, key)
     const arrived = createDeferred()
-    await page.route('**/console/api/devices', () => arrived.resolve())
+    await page.route('**/console/api/device_sessions', () => arrived.resolve())
     await page.clock.runFor(2_000)
     await arrived.promise
     await page.clock.runFor(10_000)
     await page.getByRole('alert').getByText('The gateway does not answer.').waitFor()
-    await page.unroute('**/console/api/devices')
+    await page.unroute('**/console/api/device_sessions')
     await page.clock.runFor(2_000)
     await page.getByRole('alert').waitFor({ state: 'detached' })
   })
@@ -321,7 +321,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     const { page } = await openPage(browser, 1280, baseUrl)
     const arrived = createDeferred()
     const released = createDeferred()
-    await page.route('**/console/api/devices', async (route) => {
+    await page.route('**/console/api/device_sessions', async (route) => {
       arrived.resolve()
       await released.promise
       await route.continue()
@@ -330,7 +330,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await arrived.promise
     await button(page, 'Sign out').click()
     await page.getByLabel('API key').fill('half a key')
-    const late = page.waitForResponse('**/console/api/devices')
+    const late = page.waitForResponse('**/console/api/device_sessions')
     released.resolve()
     expect((await late).status()).toBe(401)
     await page.waitForLoadState('networkidle')

@@ -3,6 +3,7 @@ import { onTestFinished } from 'vitest'
 import { AccountSecrets } from '../../src/gateway/access/account-secrets.ts'
 import { Authority } from '../../src/gateway/access/authority.ts'
 import { CredentialIssuer } from '../../src/gateway/access/credential-issuer.ts'
+import { Devices } from '../../src/gateway/devices/devices.ts'
 import { AddrRegistrar } from '../../src/gateway/endpoints/addr-registrar.ts'
 import { CloudEndpoints } from '../../src/gateway/endpoints/cloud-endpoints.ts'
 import { DomainRegistrar } from '../../src/gateway/endpoints/domain-registrar.ts'
@@ -13,19 +14,34 @@ import { policyReach } from '../../src/gateway/endpoints/policy-reach.ts'
 import { TcpAddresses } from '../../src/gateway/endpoints/tcp-addresses.ts'
 import { openGatewayDatabase } from '../../src/gateway/records/gateway-database.ts'
 import { IdSource } from '../../src/gateway/records/resource-id.ts'
+import { Webhooks } from '../../src/gateway/webhooks/webhooks.ts'
+import type { PolicyReach } from '../../src/policy/outbound/policy-reach.ts'
 import { captureLog } from './captured-log.ts'
 import { ManualClock } from './manual-clock.ts'
 import { temporaryFolder } from './temporary-folder.ts'
 
 /** The gateway's stores and those who change them, on a real database in a folder of its own. */
-export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false } = {}) {
-  const clock = new ManualClock()
+export function openGatewayStores(
+  folder = temporaryFolder(),
+  {
+    hasAcme = false,
+    mayDial = () => false,
+    now,
+  }: { hasAcme?: boolean; mayDial?: NonNullable<PolicyReach['mayDial']>; now?: number } = {},
+) {
+  const clock = new ManualClock(now)
   const captured = captureLog()
   const { log } = captured
   const stores = openGatewayDatabase(folder, { log, clock })
   onTestFinished(() => stores.database.close())
   const ids = new IdSource(clock)
   const registry = new EndpointRegistry()
+  const devices = new Devices({ ...stores, ids, clock, log })
+  devices.start()
+  const webhooks = new Webhooks({ ...stores, ids, mayDial, clock, log })
+  webhooks.start()
+  onTestFinished(() => webhooks.stop())
+  onTestFinished(() => devices.stop())
   const changedCredentials: string[] = []
   const changedDomains: string[] = []
   const changedAddrs: string[] = []
@@ -87,9 +103,12 @@ export function openGatewayStores(folder = temporaryFolder(), { hasAcme = false 
   return {
     ...stores,
     folder,
+    log,
     clock,
     ids,
     registry,
+    devices,
+    webhooks,
     issuer,
     registrar,
     addrRegistrar,

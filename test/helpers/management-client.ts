@@ -8,6 +8,7 @@ import { createManagementApi, servedNames } from '../../src/gateway/management/m
 import { managementApiDocument } from '../../src/gateway/management/openapi-document.ts'
 import { HttpServer } from '../../src/http/http-server.ts'
 import { RequestGate } from '../../src/http/request-gate.ts'
+import type { PolicyReach } from '../../src/policy/outbound/policy-reach.ts'
 import { captureLog } from './captured-log.ts'
 import { openGatewayStores } from './gateway-stores.ts'
 import { OpenApiCheck } from './openapi-check.ts'
@@ -35,13 +36,16 @@ export async function startManagementApi({
   dnsServers,
   hosts = [],
   clock,
+  mayDial,
 }: {
   dnsServers?: string[]
   hosts?: string[]
   /** The API's own, in place of the one that the stores have. */
   clock?: Clock
+  /** Where webhooks may go. */
+  mayDial?: NonNullable<PolicyReach['mayDial']>
 } = {}) {
-  const stores = openGatewayStores()
+  const stores = openGatewayStores(undefined, { ...(mayDial && { mayDial }) })
   const captured = captureLog()
   const agents: ConnectedAgent[] = []
   const retried: string[] = []

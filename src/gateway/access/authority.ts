@@ -88,6 +88,13 @@ export class Authority {
     return credential
   }
 
+  /** The account that an authtoken is of, whether or not it is good for anything; null when unknown. */
+  accountOf(authtoken: string): string | null {
+    const credential = this.#credentials.get(idOfToken(authtoken, 'cr') ?? '')
+    const isOne = matchesHash(authtoken, credential?.tokenHash ?? NO_HASH)
+    return (isOne && credential?.ownerId) || null
+  }
+
   /**
    * The API key of a token. Throws ServiceError 202, 203, 206, 208 or 636, and AppError
    * `unauthenticated` for one that has ended.

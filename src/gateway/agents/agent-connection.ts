@@ -7,9 +7,10 @@ import { answer, readMessage } from '../../muxado/rpc.ts'
 import { Session } from '../../muxado/session.ts'
 import type { Stream } from '../../muxado/stream.ts'
 import { acceptTyped } from '../../muxado/typed-session.ts'
+import type { SessionEnd } from '../endpoints/connected-agent.ts'
 import { ServiceError } from '../records/service-error.ts'
 import type { AgentDeps } from './agent-deps.ts'
-import { checkAuth, commonVersion, identify } from './agent-identity.ts'
+import { checkAuth, commonVersion, identify, readDevice } from './agent-identity.ts'
 import { AgentSession } from './agent-session.ts'
 import {
   type AuthRequest,
@@ -29,6 +30,9 @@ const NO_SUCH_ENDPOINT = 333
 const REFUSED_LINGER_MS = 1_000
 /** An agent that does not end its side of an answered message is taken to have read the answer. */
 const HEARD_WITHIN_MS = 1_000
+
+/** Another process of the device is connected. */
+const DUPLICATE = 830
 
 /** None, malformed, unknown, or of an owner who is switched off. */
 const WRONG_AUTHTOKEN: ReadonlySet<number> = new Set([4018, 105, 107, 636])
@@ -74,8 +78,8 @@ export class AgentConnection {
   }
 
   /** Says goodbye; `serve()` returns soon after. */
-  end(reason: string): void {
-    this.#agent?.end(reason)
+  end(reason: string, why?: SessionEnd): void {
+    this.#agent?.end(reason, why)
     void this.#session.goAway(ErrorCode.none, reason)
   }
 
@@ -112,8 +116,9 @@ export class AgentConnection {
     }
     // Until it is let in, it is refused: whatever throws below, there is no second try.
     this.#isRefused = true
+    let request: AuthRequest | undefined
     try {
-      const request = parseAuth(message)
+      request = parseAuth(message)
       const agent = await this.#letIn(request)
       return {
         Version: commonVersion(request.Version),
@@ -129,6 +134,7 @@ export class AgentConnection {
         },
       }
     } catch (error) {
+      this.#tell(request, error)
       return this.#refuseAgent(error)
     }
   }
@@ -150,6 +156,20 @@ export class AgentConnection {
       'agent online',
     )
     return agent
+  }
+
+  /** A duplicate is told of by the session that stays. */
+  #tell(request: AuthRequest | undefined, error: unknown): void {
+    if (!request || !(error instanceof ServiceError) || error.code === DUPLICATE) return
+    const { deviceId } = readDevice(request.Extra.Metadata)
+    const { code, message } = error
+    const ip = this.#remote.host
+    this.#deps.devices.refused({ ownerId: this.#accountOf(request), deviceId, ip, code, message })
+  }
+
+  /** Of a token that is good, as far as it is. */
+  #accountOf({ Extra }: AuthRequest): string | null {
+    return this.#deps.authority.accountOf(Extra.AuthToken.reveal())
   }
 
   /**

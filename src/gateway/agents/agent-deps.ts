@@ -2,6 +2,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { Limiter } from '../../base/limit/limiter.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { Authority } from '../access/authority.ts'
+import type { Devices } from '../devices/devices.ts'
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { IdSource } from '../records/resource-id.ts'
@@ -41,6 +42,7 @@ export interface AgentDeps {
   readonly authority: Authority
   readonly registry: EndpointRegistry
   readonly sessions: SessionTable
+  readonly devices: Pick<Devices, 'refused' | 'refusedDuplicate'>
   readonly binder: Binder
   readonly policies: EndpointPolicies
   readonly ids: IdSource

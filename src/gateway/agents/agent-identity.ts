@@ -62,7 +62,7 @@ const DeviceMetadata = z.object({
 })
 
 /** `{"device_id": "…", "instance": "…"}`; any other text may stand in the metadata. */
-function readDevice(
+export function readDevice(
   metadata: string,
 ): Pick<AgentIdentity, 'deviceId' | 'instance' | 'ownHeartbeatMs'> {
   const { device_id: deviceId, instance, heartbeat } = readMetadata(metadata)

@@ -95,7 +95,9 @@ export class AgentListener {
     if (!server) return
     this.#server = undefined
     const closed = new Promise((resolve) => server.close(resolve))
-    for (const connection of this.#connections.keys()) connection.end('the gateway is stopping')
+    for (const connection of this.#connections.keys()) {
+      connection.end('the gateway is stopping', 'gateway-left')
+    }
     const served = Promise.all(this.#connections.values())
     await withDeadline(served, STOP_MS, 'saying goodbye to agents').catch(() => {})
     for (const socket of this.#sockets.values()) socket.yieldPlace()

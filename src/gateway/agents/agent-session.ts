@@ -2,7 +2,12 @@ import { ErrorCode } from '../../muxado/error-code.ts'
 import { call, notify } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'
 import type { AwayName } from '../endpoints/away-name.ts'
-import type { AgentCommand, AgentIdentity, Duplicate } from '../endpoints/connected-agent.ts'
+import type {
+  AgentCommand,
+  AgentIdentity,
+  Duplicate,
+  SessionEnd,
+} from '../endpoints/connected-agent.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../endpoints/endpoint.ts'
 import { isResourceId } from '../records/resource-id.ts'
 import { refusalOf, ServiceError } from '../records/service-error.ts'
@@ -14,14 +19,9 @@ import type { AgentDeps } from './agent-deps.ts'
 import { AgentHeartbeat } from './agent-heartbeat.ts'
 import { drainedUrl, drainMs, duplicateNotice } from './agent-notice.ts'
 import type { CompiledBinding } from './binder.ts'
-import {
-  type BindRequest,
-  MAX_MESSAGE_BYTES,
-  parseBind,
-  parseUnbind,
-  StreamType,
-} from './control-message.ts'
+import { MAX_MESSAGE_BYTES, parseBind, parseUnbind, StreamType } from './control-message.ts'
 import { findPredecessor } from './predecessor.ts'
+import { prepareBinding } from './prepare-binding.ts'
 import { encodeProxyHeader } from './proxy-header.ts'
 import type { TableEntry } from './session-table.ts'
 import { answerMsIn } from './upstream-notice.ts'
@@ -55,6 +55,7 @@ export class AgentSession implements TableEntry {
   #duplicate: Duplicate | undefined
   /** It said that it obeys a stop. */
   #isStopped = false
+  #hasBound = false
   #silence = new AbortController()
   #superseding = new AbortController()
   readonly #ending = new AbortController()
@@ -75,7 +76,7 @@ export class AgentSession implements TableEntry {
       identity,
       limits,
       clock,
-      onMissed: () => this.end('the agent does not answer heartbeats'),
+      onMissed: () => this.end('the agent does not answer heartbeats', 'silent'),
     })
     const { instance, unsupported } = identity
     if (instance !== undefined && !unsupported.update) {
@@ -131,26 +132,13 @@ export class AgentSession implements TableEntry {
     this.#checkRoom()
     sessions.countBind(this.identity.credentialId)
     try {
-      const compiled = await this.#prepare(request)
+      const compiled = await prepareBinding(request, this, this.#deps)
       this.#checkRoom()
       const { id, url, protocol } = this.#open(compiled, request.Id, heard)
       return { Id: id, URL: url, Proto: protocol, Opts, Extra: { Token: compiled.token } }
     } finally {
       this.#awaitSilence()
     }
-  }
-
-  /** What it takes to open an endpoint: a right, a certificate or a port, a policy. */
-  async #prepare(request: BindRequest): Promise<CompiledBinding> {
-    const { binder, coverHost, openAddress } = this.#deps
-    const binding = binder.judge(request, this.identity)
-    findPredecessor(binding, this, this.#deps)
-    const { host, protocol } = binding
-    if (protocol !== 'tcp') await coverHost(host)
-    const compiled = await binder.compile(binding, this.identity.credentialId)
-    // Last: a port is listened on for as long as the registry has its address.
-    if (protocol === 'tcp') await openAddress(host)
-    return compiled
   }
 
   unbind(message: unknown): object {
@@ -180,6 +168,7 @@ export class AgentSession implements TableEntry {
   }
 
   noteDuplicate(ip: string): void {
+    this.#deps.devices.refusedDuplicate(this, ip)
     const now = this.#deps.clock.now()
     const { seenAt = 0 } = this.#duplicate ?? {}
     this.#duplicate = { seenAt: now, ip }
@@ -196,12 +185,14 @@ export class AgentSession implements TableEntry {
     this.#release(endpoint)
     if (successor === this) return
     const isIdle = () => this.#endpoints.size === 0 && this.#slots.inUse === 0
-    this.#endWhen(isIdle, SUPERSEDED_MS, 'another session of the agent has taken over')
+    const reason = 'another session of the agent has taken over'
+    this.#endWhen(isIdle, SUPERSEDED_MS, () => this.end(reason, 'superseded'))
   }
 
   retire(withinMs: number): void {
     const isIdle = () => this.#slots.busy === 0
-    this.#endWhen(isIdle, withinMs, 'another process of the gateway serves the agent')
+    const reason = 'another process of the gateway serves the agent'
+    this.#endWhen(isIdle, withinMs, () => this.end(reason, 'gateway-left'))
   }
 
   stopTunnel(endpoint: AgentEndpoint, code: number, message: string): void {
@@ -209,7 +200,7 @@ export class AgentSession implements TableEntry {
     this.#close(endpoint)
     // The SDK no longer listens to this after its first reconnect: only a new session tells it.
     if (this.identity.presentedClientId) {
-      this.end(message)
+      this.end(message, 'superseded')
       return
     }
     endpoint.streams.cut()
@@ -218,7 +209,7 @@ export class AgentSession implements TableEntry {
       notify(this.#session, StreamType.stopTunnel, stop)
     } catch {
       // A session without room for one more stream cannot be told in any other way.
-      this.end(message)
+      this.end(message, 'superseded')
     }
   }
 
@@ -228,7 +219,7 @@ export class AgentSession implements TableEntry {
     const refused = refusalOf(() => authority.checkCredential(credentialId))
     if (refused) {
       for (const endpoint of this.endpoints()) this.#close(endpoint)
-      this.end(refused.message)
+      this.end(refused.message, 'revoked')
       return
     }
     for (const endpoint of this.endpoints()) {
@@ -242,9 +233,10 @@ export class AgentSession implements TableEntry {
     }
   }
 
-  end(reason: string): void {
+  end(reason: string, why: SessionEnd = 'disconnected'): void {
     if (this.#isEnded) return
     this.#isEnded = true
+    const [meant, urls] = [this.#meant(why), this.endpoints().map(({ url }) => url)]
     this.#heartbeat.stop()
     this.#notices?.stop()
     this.#silence.abort()
@@ -253,9 +245,16 @@ export class AgentSession implements TableEntry {
     for (const endpoint of this.endpoints()) this.#suspend(endpoint)
     for (const name of this.#drained) this.#deps.registry.holdFromNow(name)
     this.#slots.close()
-    this.#deps.sessions.remove(this)
+    this.#deps.sessions.remove(this, meant, urls)
     this.#deps.log.info({ session: this.id, reason }, 'agent session ended')
     void this.#session.goAway(ErrorCode.none, reason)
+  }
+
+  /** A connection that breaks after the agent has given everything up was closed on purpose. */
+  #meant(why: SessionEnd): SessionEnd {
+    if (why !== 'disconnected') return why
+    if (this.#isStopped) return 'kicked'
+    return this.#hasBound && this.#endpoints.size === 0 ? 'stopped' : why
   }
 
   /** Throws the ServiceError that keeps another endpoint out. */
@@ -293,6 +292,7 @@ export class AgentSession implements TableEntry {
       answerMs: answerMsIn(binding.metadata),
     }
     this.#endpoints.set(id, endpoint)
+    this.#hasBound = true
     this.#notices?.watch(endpoint)
     if (before) {
       registry.replace(before.endpoint, endpoint)
@@ -334,14 +334,14 @@ export class AgentSession implements TableEntry {
   }
 
   /** Others serve what this one did: it ends when it is of no use any more. */
-  #endWhen(isIdle: () => boolean, withinMs: number, reason: string): void {
+  #endWhen(isIdle: () => boolean, withinMs: number, end: () => void): void {
     this.#superseding.abort()
     this.#superseding = new AbortController()
     const { signal } = this.#superseding
     const slots = this.#slots
     const { clock } = this.#deps
     void untilIdle({ slots, clock, isIdle, withinMs, signal }).then(() => {
-      if (!signal.aborted) this.end(reason)
+      if (!signal.aborted) end()
     })
   }
 
@@ -376,7 +376,7 @@ export class AgentSession implements TableEntry {
     if (!this.#isStopped || this.#isEnded || this.#endpoints.size > 0) return
     this.#silence = new AbortController()
     this.#deps.clock.sleep(STOPPED_SILENCE_MS, this.#silence.signal).then(
-      () => this.end('the agent was told to stop'),
+      () => this.end('the agent was told to stop', 'kicked'),
       () => {},
     )
   }

@@ -20,7 +20,8 @@ export async function settleRivals(
     const rival = sessions.rivalOf(identity)
     if (!rival) return
     if (!(await rival.answers(ANSWER_MS))) {
-      rival.end('another process of the device has connected, and this one does not answer')
+      const reason = 'another process of the device has connected, and this one does not answer'
+      rival.end(reason, 'duplicate')
       continue
     }
     const { deviceId, remoteAddress } = identity

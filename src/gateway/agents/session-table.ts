@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import { SlidingLog } from '../../base/limit/sliding-log.ts'
-import type { AgentIdentity, ConnectedAgent } from '../endpoints/connected-agent.ts'
+import type { AgentIdentity, ConnectedAgent, SessionEnd } from '../endpoints/connected-agent.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import { ServiceError } from '../records/service-error.ts'
 
@@ -38,6 +38,13 @@ export interface TableEntry extends ConnectedAgent {
   recheck(): void
 }
 
+/** Who wants to know which sessions there are. */
+export interface SessionWatch {
+  came(session: ConnectedAgent): void
+  /** `urls` are those of the endpoints that it had. */
+  went(session: ConnectedAgent, why: SessionEnd, urls: readonly string[]): void
+}
+
 /**
  * The authenticated sessions. A device that comes back takes the place of its own ghost. A process
  * may have several, which take each other's names over; of two processes with the identity of one
@@ -55,6 +62,7 @@ export interface TableEntry extends ConnectedAgent {
  */
 export class SessionTable {
   readonly #limits: CredentialLimits
+  readonly #watch: SessionWatch | undefined
   readonly #newSessions: SlidingLog
   readonly #newBinds: SlidingLog
   readonly #byId = new Map<string, TableEntry>()
@@ -63,8 +71,17 @@ export class SessionTable {
   /** The same, of devices that say who they are. */
   readonly #byDevice = new Map<string, Set<TableEntry>>()
 
-  constructor({ limits, clock }: { limits: CredentialLimits; clock: Clock }) {
+  constructor({
+    limits,
+    watch,
+    clock,
+  }: {
+    limits: CredentialLimits
+    watch?: SessionWatch
+    clock: Clock
+  }) {
     this.#limits = limits
+    this.#watch = watch
     this.#newSessions = new SlidingLog({
       capacity: limits.sessionsPerMinute,
       windowMs: MINUTE_MS,
@@ -127,14 +144,19 @@ export class SessionTable {
         `The authtoken ${credentialId} opens more than ${this.#limits.sessionsPerMinute} sessions a minute.`,
       )
     }
-    for (const ghost of ghosts) ghost.end('the same device has connected again')
+    for (const ghost of ghosts) ghost.end('the same device has connected again', 'superseded')
     insert(this.#byCredential, credentialId, session)
     insert(this.#byDevice, deviceKey(session.identity), session)
     this.#byId.set(session.id, session)
+    this.#watch?.came(session)
   }
 
-  remove(session: TableEntry): void {
-    this.#byId.delete(session.id)
+  remove(
+    session: TableEntry,
+    why: SessionEnd = 'disconnected',
+    urls: readonly string[] = [],
+  ): void {
+    if (this.#byId.delete(session.id)) this.#watch?.went(session, why, urls)
     drop(this.#byCredential, session.identity.credentialId, session)
     drop(this.#byDevice, deviceKey(session.identity), session)
   }

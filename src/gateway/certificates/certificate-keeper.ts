@@ -80,6 +80,11 @@ export class CertificateKeeper {
     return kept
   }
 
+  /** When the certificate ends that the owner of the gateway brought along, if there is one. */
+  get ownEndsAt(): number | undefined {
+    return this.#own?.endsAt
+  }
+
   /** What HTTPS clients are shown; the server certificate for a name that nobody reserved. */
   context(serverName: string | undefined): SecureContext {
     const context =

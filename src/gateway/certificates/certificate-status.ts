@@ -1,6 +1,7 @@
 /** Where the certificate of a reserved domain stands. Times are milliseconds since the epoch. */
 export interface CertificateStatus {
   readonly renewsAt: number | undefined
+  readonly endsAt?: number | undefined
   /** The issue that is under way, or that failed last. */
   readonly job: CertificateJob | undefined
 }

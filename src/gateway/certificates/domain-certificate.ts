@@ -66,7 +66,8 @@ export class DomainCertificate {
   }
 
   get status(): CertificateStatus {
-    return this.#managed?.status ?? { renewsAt: this.#own.renewsAt, job: this.#job }
+    const { renewsAt, endsAt } = this.#own
+    return this.#managed?.status ?? { renewsAt, endsAt, job: this.#job }
   }
 
   /** Marks the first issue as under way, and starts what goes on by itself until `stop()`. */

@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { createSecureContext, type SecureContext } from 'node:tls'
 import { StartError } from '../../base/app-error.ts'
@@ -15,6 +16,7 @@ export class OwnCertificate {
   readonly #options: OwnCertificateOptions
   #pem = ''
   #context: SecureContext | undefined
+  #endsAt: number | undefined
 
   constructor(options: OwnCertificateOptions) {
     this.#options = options
@@ -25,6 +27,11 @@ export class OwnCertificate {
     return this.#context
   }
 
+  /** When it is no good any more, in milliseconds since the epoch. */
+  get endsAt(): number | undefined {
+    return this.#endsAt
+  }
+
   /** Throws a StartError when the files cannot be used. */
   load(): void {
     const { certPath, keyPath } = this.#options
@@ -33,6 +40,7 @@ export class OwnCertificate {
       const key = readFileSync(keyPath, 'utf8')
       if (cert + key === this.#pem) return
       this.#context = createSecureContext({ cert, key, minVersion: 'TLSv1.2' })
+      this.#endsAt = Date.parse(new X509Certificate(cert).validTo)
       this.#pem = cert + key
     } catch (error) {
       throw new StartError(

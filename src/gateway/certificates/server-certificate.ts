@@ -43,6 +43,11 @@ export class ServerCertificate {
     return this.#kept && renewalOf(this.#kept)
   }
 
+  /** When it is no good any more. */
+  get endsAt(): number | undefined {
+    return this.#kept?.notAfter
+  }
+
   /** The certificate and key to serve; undefined before the first `refresh()`. */
   get kept(): KeptCertificate | undefined {
     return this.#kept

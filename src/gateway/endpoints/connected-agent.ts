@@ -1,7 +1,14 @@
+import type { GoneReason } from '../records/device-store.ts'
 import type { AgentEndpoint } from './endpoint.ts'
 
 /** What a connected agent can be told to do; it decides itself how it obeys. */
 export type AgentCommand = 'restart' | 'stop' | 'update'
+
+/**
+ * Why a session ended: why its device is gone if it has no other, or that another session took its
+ * place, or that this gateway ends and the next process has to tell.
+ */
+export type SessionEnd = Exclude<GoneReason, 'gateway-restarted'> | 'superseded' | 'gateway-left'
 
 /** Who an agent says it is. Only the credential was proved. */
 export interface AgentIdentity {
@@ -52,5 +59,5 @@ export interface ConnectedAgent {
   /** Takes one endpoint offline and tells the agent why. */
   stopTunnel(endpoint: AgentEndpoint, code: number, message: string): void
   /** Takes all its endpoints offline at once and closes the session. */
-  end(reason: string): void
+  end(reason: string, why?: SessionEnd): void
 }

@@ -17,6 +17,9 @@ const STATUS_OF: Readonly<Record<number, number>> = {
   226: 429,
   227: 404,
   636: 403,
+  831: 409,
+  832: 409,
+  833: 409,
 }
 /** Errors of the HTTP room that have a code here. */
 const CODE_OF: Partial<Record<AppError['code'], number>> = {

@@ -20,6 +20,9 @@ import { consoleRoutes, LIVE_PATHS } from './console/console.ts'
 import { type CredentialsDeps, credentials } from './credentials.ts'
 import { type EndpointsDeps, endpoints } from './endpoints.ts'
 import { apiErrorResponse, noSuchRoute, refusalCode } from './error-response.ts'
+import { type DevicesDeps, devices } from './fleet/devices.ts'
+import { events } from './fleet/events.ts'
+import { type WebhookEndpointsDeps, webhookEndpoints } from './fleet/webhook-endpoints.ts'
 import { type IpPoliciesDeps, ipPolicies } from './ip-policies.ts'
 import { type IpPolicyRulesDeps, ipPolicyRules } from './ip-policy-rules.ts'
 import { openApiRoutes } from './openapi.ts'
@@ -37,11 +40,13 @@ export interface ManagementApiDeps
     ApiKeysDeps,
     BotUsersDeps,
     CredentialsDeps,
+    DevicesDeps,
     EndpointsDeps,
     IpPoliciesDeps,
     IpPolicyRulesDeps,
     ReservedAddrsDeps,
-    ReservedDomainsDeps {
+    ReservedDomainsDeps,
+    WebhookEndpointsDeps {
   readonly sessions: ConnectedAgents
   readonly database: GatewayDatabase['database']
   readonly trail: GatewayDatabase['trail']
@@ -87,8 +92,11 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
     resourceRoutes(endpoints(deps), lists),
     resourceRoutes(tunnels(deps), lists),
     resourceRoutes(tunnelSessions(deps), lists),
+    resourceRoutes(devices(deps), lists),
     resourceRoutes(ipPolicies(deps), lists),
     resourceRoutes(ipPolicyRules(deps), lists),
+    resourceRoutes(webhookEndpoints(deps), lists),
+    resourceRoutes(events(deps.events), lists),
     resourceRoutes(audit(trail), lists),
   ]
   const [noteChange, noteRefusal] = changeAudit({

@@ -9,6 +9,15 @@ import { CredentialCreate, CredentialUpdate, CredentialView } from './credential
 import { DnsCheckView } from './dns-check.ts'
 import { EndpointCreate, EndpointUpdate, EndpointView } from './endpoints.ts'
 import type { ApiErrorBody } from './error-response.ts'
+import { DeviceCreate, DeviceUpdate, DeviceView } from './fleet/devices.ts'
+import { EventView } from './fleet/events.ts'
+import {
+  WebhookEndpointCreate,
+  WebhookEndpointUpdate,
+  WebhookEndpointView,
+  WebhookReplay,
+  WebhookTestView,
+} from './fleet/webhook-endpoints.ts'
 import { IpPolicyCreate, IpPolicyUpdate, IpPolicyView } from './ip-policies.ts'
 import { IpPolicyRuleCreate, IpPolicyRuleUpdate, IpPolicyRuleView } from './ip-policy-rules.ts'
 import {
@@ -40,6 +49,8 @@ interface ResourceDescription {
     readonly summary: string
     /** Name of what it answers; without, it answers nothing. */
     readonly schema?: string
+    /** Name of what it is sent. */
+    readonly body?: string
   }[]
   /** `DELETE /<path>/{id}/<name>`. */
   readonly removals?: readonly { readonly name: string; readonly summary: string }[]
@@ -111,6 +122,13 @@ const RESOURCES: readonly ResourceDescription[] = [
     ],
   },
   {
+    path: 'devices',
+    noun: 'Device',
+    view: DeviceView,
+    create: DeviceCreate,
+    update: DeviceUpdate,
+  },
+  {
     path: 'ip_policies',
     noun: 'IpPolicy',
     view: IpPolicyView,
@@ -124,6 +142,22 @@ const RESOURCES: readonly ResourceDescription[] = [
     create: IpPolicyRuleCreate,
     update: IpPolicyRuleUpdate,
   },
+  {
+    path: 'webhook_endpoints',
+    noun: 'WebhookEndpoint',
+    view: WebhookEndpointView,
+    create: WebhookEndpointCreate,
+    update: WebhookEndpointUpdate,
+    actions: [
+      {
+        name: 'test',
+        summary: 'Send it a message that says that it is a test',
+        schema: 'WebhookTest',
+      },
+      { name: 'replay', summary: 'Send it again what has happened since', body: 'WebhookReplay' },
+    ],
+  },
+  { path: 'events', noun: 'Event', view: EventView },
   { path: 'audit', collection: 'entries', noun: 'AuditEntry', view: AuditEntryView },
 ]
 
@@ -187,10 +221,11 @@ export function managementApiDocument(): OpenApiDocument {
     description:
       'Reserved domains, bot users, authtokens with ACL rules, API keys, what is online, and who changed what.',
     headers: { 'svc-version': { const: '2', description: 'or the same as ngrok-version' } },
-    bodies: Object.assign({}, ...RESOURCES.map(bodiesOf)),
+    bodies: Object.assign({}, ...RESOURCES.map(bodiesOf), { WebhookReplay }),
     views: Object.assign({}, ...RESOURCES.map(viewsOf), {
       Reference,
       DnsCheck: DnsCheckView,
+      WebhookTest: WebhookTestView,
       Storage: StorageView,
       Health: z.strictObject({ status: z.literal('ok') }),
       OpenApi: z.looseObject({ openapi: z.string() }),
@@ -277,11 +312,12 @@ function operationsOf(resource: ResourceDescription) {
       }),
     ),
     ...actions.map(
-      ({ name, summary, schema }): Operation => ({
+      ({ name, summary, schema, body }): Operation => ({
         id: `${path}_${name}`,
         summary,
         method: 'post',
         path: `${one}/${name}`,
+        ...(body && { body }),
         answers: schema ? { 200: { means: 'Done.', schema } } : { 204: { means: 'Done.' } },
       }),
     ),

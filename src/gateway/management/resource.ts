@@ -16,7 +16,11 @@ export interface Resource<Item extends { readonly id: string }> extends ListedRe
   update?(item: Item, body: unknown, caller: Caller): Item | Promise<Item>
   remove?(item: Item, caller: Caller): void
   /** What `POST /<path>/<id>/<name>` does; nothing to tell is answered with 204. */
-  readonly actions?: Readonly<Record<string, (item: Item) => Promise<object | undefined>>>
+  readonly actions?: Readonly<
+    Record<string, (item: Item, body: unknown) => Promise<object | undefined>>
+  >
+  /** Those actions that read a body; the others leave it. */
+  readonly actionsWithBody?: readonly string[]
   /** What `DELETE /<path>/<id>/<name>` does. */
   readonly removals?: Readonly<Record<string, (item: Item) => void>>
 }
@@ -31,7 +35,7 @@ export function resourceRoutes<Item extends { readonly id: string }>(
   resource: Resource<Item>,
   lists: ResourceLists,
 ): Router {
-  const { path, actions = {}, removals = {} } = resource
+  const { path, actions = {}, actionsWithBody = [], removals = {} } = resource
   const router = Router()
   router.get(`/${path}`, noBody, async (request, response) => {
     response.json(await lists.answer(resource, request, callerOf(response)))
@@ -90,10 +94,11 @@ export function resourceRoutes<Item extends { readonly id: string }>(
   }
   for (const [name, run] of Object.entries(actions)) {
     // The vendor's client sends the bare id as a body here; nothing in it is of use.
-    router.post(`/${path}/:id/${name}`, async (request, response) => {
+    const body = actionsWithBody.includes(name) ? [requiredBody] : []
+    router.post(`/${path}/:id/${name}`, body, async (request: Request, response: Response) => {
       const item = findItem(resource, request, response)
       const about = named(resource.view(item, baseUrlOf(request)))
-      const result = await changeOf(response).run(() => run(item), undefined, about)
+      const result = await changeOf(response).run(() => run(item, request.body), undefined, about)
       if (result) response.json(result)
       else response.status(204).end()
     })

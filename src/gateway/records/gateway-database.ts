@@ -9,10 +9,13 @@ import { API_KEY_MIGRATIONS, ApiKeyStore } from './api-key-store.ts'
 import { BOT_USER_MIGRATIONS, BotUserStore } from './bot-user-store.ts'
 import { CLOUD_ENDPOINT_MIGRATIONS, CloudEndpointStore } from './cloud-endpoint-store.ts'
 import { CREDENTIAL_MIGRATIONS, CredentialStore } from './credential-store.ts'
+import { DEVICE_MIGRATIONS, DeviceStore } from './device-store.ts'
+import { EVENT_MIGRATIONS, EventStore } from './event-store.ts'
 import { IP_POLICY_RULE_MIGRATIONS, IpPolicyRuleStore } from './ip-policy-rule-store.ts'
 import { IP_POLICY_MIGRATIONS, IpPolicyStore } from './ip-policy-store.ts'
 import { RESERVED_ADDR_MIGRATIONS, ReservedAddrStore } from './reserved-addr-store.ts'
 import { RESERVED_DOMAIN_MIGRATIONS, ReservedDomainStore } from './reserved-domain-store.ts'
+import { WEBHOOK_MIGRATIONS, WebhookStore } from './webhook-store.ts'
 
 /** `dagw`: the mark in the header of the gateway's database file. */
 const APPLICATION_ID = 0x64_61_67_77
@@ -28,6 +31,9 @@ export const GATEWAY_MIGRATIONS: readonly Migration[] = [
   ...IP_POLICY_RULE_MIGRATIONS,
   ...CLOUD_ENDPOINT_MIGRATIONS,
   ...RESERVED_ADDR_MIGRATIONS,
+  ...DEVICE_MIGRATIONS,
+  ...EVENT_MIGRATIONS,
+  ...WEBHOOK_MIGRATIONS,
   ...auditMigrations(AUDIT_BOUNDS),
 ]
 
@@ -44,6 +50,10 @@ export interface GatewayDatabase {
   readonly ipPolicies: IpPolicyStore
   readonly ipPolicyRules: IpPolicyRuleStore
   readonly cloudEndpointStore: CloudEndpointStore
+  readonly deviceStore: DeviceStore
+  /** What others are told of. */
+  readonly events: EventStore
+  readonly webhookStore: WebhookStore
 }
 
 export interface GatewayDatabaseOptions {
@@ -79,5 +89,8 @@ export function openGatewayDatabase(
     ipPolicies: new IpPolicyStore(database),
     ipPolicyRules: new IpPolicyRuleStore(database),
     cloudEndpointStore: new CloudEndpointStore(database),
+    deviceStore: new DeviceStore(database),
+    events: new EventStore(database),
+    webhookStore: new WebhookStore(database),
   }
 }

@@ -22,6 +22,8 @@ export type ResourcePrefix =
   | 'op'
   | 'ipp'
   | 'ipr'
+  | 'dv'
+  | 'wh'
 
 /**
  * Makes ids of the form `<prefix>_<KSUID>`: 32 bits of seconds and 128 random bits in 27 base62

@@ -52,7 +52,8 @@ export class AcmeCertificate {
   }
 
   get status(): CertificateStatus {
-    return { renewsAt: this.#certificate.renewsAt, job: this.#job }
+    const { renewsAt, endsAt } = this.#certificate
+    return { renewsAt, endsAt, job: this.#job }
   }
 
   /** Serves what is there and sees to the rest. */

@@ -14,6 +14,7 @@ const OPEN = new Set([
     'acl',
     'bindings',
   ],
+  ...['tags', 'provisioned'],
   ...['shared', 'scope', 'owner_only', 'expires_at', 'cidr', 'action', 'ip_policy'],
   'certificate_management_policy',
 ])

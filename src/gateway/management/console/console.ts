@@ -15,7 +15,7 @@ import { type SessionRoutesDeps, sessionRoutes } from './session-routes.ts'
 
 /** What the console asks for by itself, again and again. */
 export const LIVE_PATHS: ReadonlySet<string> = new Set([
-  '/console/api/devices',
+  '/console/api/device_sessions',
   '/console/api/cloud_endpoints',
 ])
 

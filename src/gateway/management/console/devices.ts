@@ -20,8 +20,8 @@ export function devices(deps: DevicesDeps): Resource<ConnectedAgent> {
   const { view: viewEndpoint } = endpoints(deps)
   return {
     ...sessions,
-    path: 'devices',
-    collection: 'devices',
+    path: 'device_sessions',
+    collection: 'device_sessions',
     view: (agent, baseUrl) => ({
       ...sessions.view(agent, baseUrl),
       owner: ownerOf(agent, deps),

@@ -118,9 +118,9 @@ describe('a session of the console', () => {
     expect(apiKeys.get(apiKey.id)?.lastUsedAt).toBe(at)
     await clock.advance(60_000)
     const headers = { 'x-background': '1' }
-    await browser.call('GET', '/console/api/devices', { headers })
+    await browser.call('GET', '/console/api/device_sessions', { headers })
     expect(apiKeys.get(apiKey.id)?.lastUsedAt).toBe(at)
-    await browser.call('GET', '/console/api/devices')
+    await browser.call('GET', '/console/api/device_sessions')
     expect(apiKeys.get(apiKey.id)?.lastUsedAt).toBe(at + 60_000)
     await clock.advance(540_000)
     expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(401)
@@ -137,9 +137,12 @@ describe('a session of the console', () => {
     }
     const { token } = issuer.createApiKey({ ownerId: a })
     await browser.call('POST', '/console/session', { body: { api_key: token.reveal() } })
-    const { devices } = (await browser.call('GET', '/console/api/devices')).body
+    const { device_sessions: devices } = (await browser.call('GET', '/console/api/device_sessions'))
+      .body
     expect(devices.map(({ id }: { id: string }) => id)).toEqual([agents[0]?.id])
-    expect((await browser.call('GET', `/console/api/devices/${agents[1]?.id}`)).status).toBe(404)
+    expect(
+      (await browser.call('GET', `/console/api/device_sessions/${agents[1]?.id}`)).status,
+    ).toBe(404)
     const stop = await browser.call('POST', `/console/api/tunnel_sessions/${agents[2]?.id}/stop`)
     expect(stop.status).toBe(404)
   })
@@ -201,7 +204,7 @@ describe('a session of the console', () => {
     const { browser, signIn, clock } = await openConsole()
     await signIn()
     const headers = { 'x-background': '1' }
-    const ask = () => browser.call('GET', '/console/api/devices', { headers })
+    const ask = () => browser.call('GET', '/console/api/device_sessions', { headers })
     await clock.advance(IDLE_MS - 1)
     expect((await ask()).status).toBe(200)
     await clock.advance(1)
@@ -305,8 +308,8 @@ describe('what the console has beyond the API', () => {
       command: async (command) => void commands.push(command),
     })
     agents.push(stranger, agent)
-    const { body } = await browser.call('GET', '/console/api/devices')
-    expect(body.devices).toMatchObject([
+    const { body } = await browser.call('GET', '/console/api/device_sessions')
+    expect(body.device_sessions).toMatchObject([
       {
         id: agent.id,
         hostname: '',

@@ -89,7 +89,7 @@ export function devicesView() {
     isWatched = false
     try {
       const [page, cloudPage] = await Promise.all([
-        askPage('devices', 'devices', { before, isBackground }),
+        askPage('device_sessions', 'device_sessions', { before, isBackground }),
         askPage('cloud_endpoints', 'cloud_endpoints', { isBackground }),
       ])
       if (asked !== question) return

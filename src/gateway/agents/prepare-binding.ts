@@ -1,0 +1,25 @@
+import type { AgentDeps } from './agent-deps.ts'
+import type { CompiledBinding } from './binder.ts'
+import type { BindRequest } from './control-message.ts'
+import { findPredecessor } from './predecessor.ts'
+import type { TableEntry } from './session-table.ts'
+
+/**
+ * What it takes for a session to open an endpoint: a right, a certificate or a port, a policy. Throws
+ * the ServiceError that the agent is refused with.
+ */
+export async function prepareBinding(
+  request: BindRequest,
+  session: TableEntry,
+  deps: AgentDeps,
+): Promise<CompiledBinding> {
+  const { binder, coverHost, openAddress } = deps
+  const binding = binder.judge(request, session.identity)
+  findPredecessor(binding, session, deps)
+  const { host, protocol } = binding
+  if (protocol !== 'tcp') await coverHost(host)
+  const compiled = await binder.compile(binding, session.identity.credentialId)
+  // Last: a port is listened on for as long as the registry has its address.
+  if (protocol === 'tcp') await openAddress(host)
+  return compiled
+}

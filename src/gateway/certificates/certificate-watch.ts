@@ -1,0 +1,110 @@
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { EventStore, EventType } from '../records/event-store.ts'
+import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
+import type { CertificateStatus } from './certificate-status.ts'
+
+const LOOK_MS = 60_000
+/** Somebody's own certificate is nobody's to renew but theirs. */
+const WARN_BEFORE_MS = 14 * 86_400_000
+
+export interface CertificateWatchOptions {
+  readonly domains: ReservedDomainStore
+  readonly statusOf: (domain: ReservedDomain) => CertificateStatus
+  /** Of the certificate that the owner of the gateway brought along; undefined when there is none. */
+  readonly ownEndsAt: () => number | undefined
+  readonly events: Pick<EventStore, 'append'>
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/** What is wrong with one certificate. */
+interface Trouble {
+  readonly type: Extract<EventType, 'certificate.expiring' | 'certificate.failed'>
+  readonly ownerId: string | null
+  readonly details: Readonly<Record<string, unknown>>
+}
+
+/** Tells of certificates that could not be issued, and of those that are about to end: once for each trouble. */
+export class CertificateWatch {
+  readonly #options: CertificateWatchOptions
+  readonly #stopping = new AbortController()
+  /** By certificate and trouble; forgotten when it is over. */
+  readonly #told = new Set<string>()
+
+  constructor(options: CertificateWatchOptions) {
+    this.#options = options
+  }
+
+  start(): void {
+    void this.#run()
+  }
+
+  stop(): void {
+    this.#stopping.abort()
+  }
+
+  async #run(): Promise<void> {
+    const { clock, log } = this.#options
+    const { signal } = this.#stopping
+    for (;;) {
+      await clock.sleep(LOOK_MS, signal).catch(() => {})
+      if (signal.aborted) return
+      try {
+        this.#look()
+      } catch (error) {
+        log.warn({ err: error }, 'certificates were not looked at; trying again soon')
+      }
+    }
+  }
+
+  #look(): void {
+    const { domains, events, clock } = this.#options
+    const now = clock.now()
+    const troubles = new Map<string, Trouble>()
+    for (const domain of domains.all()) {
+      for (const trouble of this.#troublesOf(domain, now)) {
+        troubles.set(`${trouble.type} ${domain.id}`, trouble)
+      }
+    }
+    const own = this.#ownTrouble(now)
+    if (own) troubles.set(own.type, own)
+    for (const key of this.#told) if (!troubles.has(key)) this.#told.delete(key)
+    for (const [key, trouble] of troubles) {
+      if (this.#told.has(key)) continue
+      events.append({ ...trouble, at: now })
+      this.#told.add(key)
+    }
+  }
+
+  #troublesOf(domain: ReservedDomain, now: number): Trouble[] {
+    const { renewsAt, endsAt, job } = this.#options.statusOf(domain)
+    const { id, domain: name, ownerId } = domain
+    const about = { domain: { id, name }, ends_at: endsAt === undefined ? null : iso(endsAt) }
+    const troubles: Trouble[] = []
+    if (job?.error !== undefined) {
+      const details = {
+        ...about,
+        text: job.error,
+        retries_at: job.retriesAt ? iso(job.retriesAt) : null,
+      }
+      troubles.push({ type: 'certificate.failed', ownerId, details })
+    }
+    // It should have been renewed, and half of the time for that is over.
+    if (renewsAt !== undefined && endsAt !== undefined && now > (renewsAt + endsAt) / 2) {
+      const text = 'It has not been renewed in time: see why, and try again before it ends.'
+      troubles.push({ type: 'certificate.expiring', ownerId, details: { ...about, text } })
+    }
+    return troubles
+  }
+
+  #ownTrouble(now: number): Trouble | undefined {
+    const endsAt = this.#options.ownEndsAt()
+    if (endsAt === undefined || now < endsAt - WARN_BEFORE_MS) return undefined
+    const text = 'The certificate in GATEWAY_TLS_CERT ends: put a new one in its place.'
+    const details = { domain: null, ends_at: iso(endsAt), text }
+    return { type: 'certificate.expiring', ownerId: null, details }
+  }
+}
+
+const iso = (ms: number) => new Date(ms).toISOString()

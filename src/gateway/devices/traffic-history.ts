@@ -1,0 +1,124 @@
+import type { Clock } from '../../base/clock.ts'
+import type { ConnectedAgent } from '../endpoints/connected-agent.ts'
+import type { EndpointTraffic } from '../endpoints/endpoint.ts'
+
+const STEP_MS = 60_000
+const STEPS = 60
+/** Endpoints with traffic in the last hour that are remembered; under 1 kB each. */
+const MOST_SERIES = 10_000
+
+/** Of each minute of the last hour, oldest first. */
+export interface TrafficSeries {
+  readonly requests: readonly number[]
+  readonly bytes: readonly number[]
+}
+
+interface Series {
+  traffic: EndpointTraffic
+  requests: number
+  bytes: number
+  /** Rings of `STEPS`, made with the first traffic. */
+  readonly requestsOf: Float32Array
+  readonly bytesOf: Float32Array
+  /** The last step with traffic. */
+  busyAt: number
+}
+
+export interface TrafficHistoryOptions {
+  /** Who is connected, by what stands for their device. */
+  readonly devices: () => Iterable<readonly [key: string, sessions: Iterable<ConnectedAgent>]>
+  readonly clock: Clock
+}
+
+/**
+ * How much went through endpoints, minute by minute. Looks at the counters that are there once a
+ * minute, so that traffic pays nothing; what endpoints without traffic have done takes no room.
+ */
+export class TrafficHistory {
+  readonly #options: TrafficHistoryOptions
+  /** By device and URL, so that an endpoint that comes back goes on. */
+  readonly #series = new Map<string, Series>()
+  readonly #stopping = new AbortController()
+  #step = 0
+
+  constructor(options: TrafficHistoryOptions) {
+    this.#options = options
+  }
+
+  start(): void {
+    void this.#run()
+  }
+
+  stop(): void {
+    this.#stopping.abort()
+  }
+
+  /** Undefined for an endpoint without traffic in the last hour. */
+  of(key: string, url: string): TrafficSeries | undefined {
+    const series = this.#series.get(`${key} ${url}`)
+    if (!series || series.busyAt <= this.#step - STEPS) return undefined
+    return { requests: this.#inOrder(series.requestsOf), bytes: this.#inOrder(series.bytesOf) }
+  }
+
+  async #run(): Promise<void> {
+    const { clock } = this.#options
+    const { signal } = this.#stopping
+    for (;;) {
+      await clock.sleep(STEP_MS, signal).catch(() => {})
+      if (signal.aborted) return
+      this.#look()
+    }
+  }
+
+  #look(): void {
+    this.#step += 1
+    const slot = this.#step % STEPS
+    for (const { requestsOf, bytesOf } of this.#series.values()) {
+      requestsOf[slot] = 0
+      bytesOf[slot] = 0
+    }
+    for (const [key, sessions] of this.#options.devices()) {
+      for (const session of sessions) {
+        for (const { url, traffic } of session.endpoints()) this.#note(`${key} ${url}`, traffic)
+      }
+    }
+    for (const [name, { busyAt }] of this.#series) {
+      if (busyAt <= this.#step - STEPS) this.#series.delete(name)
+    }
+  }
+
+  #note(name: string, traffic: EndpointTraffic): void {
+    const { requests } = traffic
+    const bytes = traffic.bytesIn + traffic.bytesOut
+    const known = this.#series.get(name)
+    if (!known && (requests + bytes === 0 || this.#series.size >= MOST_SERIES)) return
+    const series = known ?? this.#begin(name, traffic)
+    // The endpoint was opened anew: its counters began anew, too.
+    const isSame = series.traffic === traffic
+    const moreRequests = requests - (isSame ? series.requests : 0)
+    const moreBytes = bytes - (isSame ? series.bytes : 0)
+    Object.assign(series, { traffic, requests, bytes })
+    if (moreRequests <= 0 && moreBytes <= 0) return
+    const slot = this.#step % STEPS
+    series.requestsOf[slot] = Math.max(0, moreRequests)
+    series.bytesOf[slot] = Math.max(0, moreBytes)
+    series.busyAt = this.#step
+  }
+
+  #begin(name: string, traffic: EndpointTraffic): Series {
+    const series = {
+      traffic,
+      requests: 0,
+      bytes: 0,
+      requestsOf: new Float32Array(STEPS),
+      bytesOf: new Float32Array(STEPS),
+      busyAt: 0,
+    }
+    this.#series.set(name, series)
+    return series
+  }
+
+  #inOrder(ring: Float32Array): number[] {
+    return Array.from(ring, (_, at) => ring[(this.#step + 1 + at) % STEPS] ?? 0)
+  }
+}

@@ -1,0 +1,171 @@
+import * as z from 'zod'
+import type { BotUserStore } from '../../records/bot-user-store.ts'
+import { EVENT_TYPES, type EventStore } from '../../records/event-store.ts'
+import { ServiceError } from '../../records/service-error.ts'
+import type { WebhookEndpoint } from '../../records/webhook-store.ts'
+import { sequenceOf } from '../../webhooks/webhook-message.ts'
+import type { Webhooks } from '../../webhooks/webhooks.ts'
+import { parseBody } from '../body.ts'
+import { renamed } from '../bot-users.ts'
+import { ownerFor } from '../caller.ts'
+import type { Resource } from '../resource.ts'
+import { Timestamp, timestamp } from '../timestamp.ts'
+
+const EventTypes = z.array(z.enum(EVENT_TYPES)).max(EVENT_TYPES.length)
+const settings = {
+  url: z.string().max(2_048),
+  description: z.string().max(255).optional(),
+  /** Without any, it gets all. */
+  event_types: EventTypes.optional(),
+}
+export const WebhookEndpointCreate = z.strictObject({
+  ...settings,
+  /** Whose events it gets; null: all. */
+  owner_id: z.string().nullable().optional(),
+})
+export const WebhookEndpointUpdate = z.strictObject({
+  ...settings,
+  url: settings.url.optional(),
+  /** While false, nothing is sent; it goes on from where it was. */
+  active: z.boolean().optional(),
+})
+export const WebhookReplay = z.strictObject({
+  /** Everything that happened from then on … */
+  since: Timestamp.optional(),
+  /** … or after this event. */
+  after_id: z.string().optional(),
+})
+
+export const WebhookEndpointView = z.strictObject({
+  id: z.string(),
+  uri: z.string(),
+  created_at: Timestamp,
+  url: z.string(),
+  description: z.string(),
+  event_types: EventTypes,
+  owner_id: z.string().nullable(),
+  active: z.boolean(),
+  /** Only in the answer to its creation. */
+  secret: z.string().nullable(),
+  /** Events that wait to be sent, with those that it does not want. */
+  behind: z.int(),
+  /** Events that left the log before they were taken. */
+  missed: z.int(),
+  last_delivered_at: Timestamp.nullable(),
+  /** In a row, of the event that is next. */
+  failures: z.int(),
+  problem: z.string().nullable(),
+  next_try_at: Timestamp.nullable(),
+})
+export const WebhookTestView = z.strictObject({
+  ok: z.boolean(),
+  /** Null when there was no answer. */
+  status: z.int().nullable(),
+  text: z.string(),
+})
+
+export interface WebhookEndpointsDeps {
+  readonly webhooks: Webhooks
+  readonly events: EventStore
+  readonly botUsers: BotUserStore
+}
+
+/** Where this gateway tells by itself what happens, signed as Standard Webhooks have it. */
+export function webhookEndpoints({
+  webhooks,
+  events,
+  botUsers,
+}: WebhookEndpointsDeps): Resource<WebhookEndpoint> {
+  const view = (endpoint: WebhookEndpoint, baseUrl: string, secret: string | null = null) =>
+    viewEndpoint(endpoint, { baseUrl, secret, newest: events.newest, webhooks })
+  return {
+    path: 'webhook_endpoints',
+    collection: 'webhook_endpoints',
+    prefix: 'wh',
+    schema: WebhookEndpointView,
+    page: (request) => webhooks.page(request),
+    get: (id) => webhooks.get(id),
+    view,
+    ownerOf: ({ ownerId }) => ownerId,
+    create: (body, baseUrl, caller) => {
+      const {
+        url,
+        description = '',
+        event_types,
+        owner_id,
+      } = parseBody(WebhookEndpointCreate, body)
+      const ownerId = ownerFor(caller, owner_id && renamed(owner_id, 'bot'))
+      if (ownerId !== null && !botUsers.get(ownerId)) {
+        throw new ServiceError(634, `There is no bot user ${ownerId} to own this.`)
+      }
+      const eventTypes = [...new Set(event_types)]
+      const endpoint = webhooks.create({ ownerId, url, description, eventTypes })
+      return view(endpoint, baseUrl, endpoint.secret)
+    },
+    update: (endpoint, body) => {
+      const { url, description, event_types, active } = parseBody(WebhookEndpointUpdate, body)
+      return webhooks.update(endpoint, {
+        ...(url !== undefined && { url }),
+        ...(description !== undefined && { description }),
+        ...(event_types && { eventTypes: [...new Set(event_types)] }),
+        ...(active !== undefined && { isActive: active }),
+      })
+    },
+    remove: (endpoint) => webhooks.delete(endpoint),
+    actionsWithBody: ['replay'],
+    actions: {
+      test: async (endpoint) => {
+        const attempt = await webhooks.test(endpoint)
+        const { isTaken = false, status = null, text = 'It is not running.' } = attempt ?? {}
+        return { ok: isTaken, status, text } satisfies z.infer<typeof WebhookTestView>
+      },
+      replay: async (endpoint, body) => {
+        webhooks.replay(endpoint, startOf(parseBody(WebhookReplay, body ?? {}), events))
+        return undefined
+      },
+    },
+  }
+}
+
+/** The sequence of the event before the first one that is sent again. */
+function startOf({ since, after_id }: z.infer<typeof WebhookReplay>, events: EventStore): number {
+  const at = since === undefined ? Number.NaN : Date.parse(since)
+  if ((since === undefined) === (after_id === undefined) || (since && Number.isNaN(at))) {
+    throw new ServiceError(215, 'Give either since, a time, or after_id, the id of an event.')
+  }
+  if (after_id === undefined) return (events.firstSince(at) ?? events.newest + 1) - 1
+  const sequence = sequenceOf(after_id)
+  if (events.get(sequence)) return sequence
+  throw new ServiceError(215, 'The field after_id has to be the id of an event that is kept.')
+}
+
+function viewEndpoint(
+  endpoint: WebhookEndpoint,
+  {
+    baseUrl,
+    secret,
+    newest,
+    webhooks,
+  }: { baseUrl: string; secret: string | null; newest: number; webhooks: Webhooks },
+): z.infer<typeof WebhookEndpointView> {
+  const { id, createdAt, url, description, eventTypes, ownerId, isActive, missed } = endpoint
+  const status = webhooks.statusOf(endpoint)
+  const time = (ms: number | undefined) => (ms === undefined ? null : timestamp(ms))
+  return {
+    id,
+    uri: `${baseUrl}/webhook_endpoints/${id}`,
+    created_at: timestamp(createdAt),
+    url,
+    description,
+    event_types: [...eventTypes],
+    owner_id: ownerId,
+    active: isActive,
+    secret,
+    behind: Math.max(0, newest - (status?.position ?? endpoint.delivered)),
+    missed,
+    last_delivered_at: time(status?.lastDeliveredAt),
+    failures: status?.failures ?? 0,
+    problem: status?.problem ?? null,
+    next_try_at: time(status?.nextTryAt),
+  }
+}

@@ -1,0 +1,250 @@
+import type { Database, Statement } from '../../store/database.ts'
+import type { Migration } from '../../store/migrations.ts'
+import { ResourceTable } from './resource-table.ts'
+
+export const DEVICE_MIGRATIONS: readonly Migration[] = [
+  {
+    id: 'devices-1',
+    sql: `CREATE TABLE devices (
+      id TEXT PRIMARY KEY,
+      owner_id TEXT REFERENCES bot_users (id) ON DELETE CASCADE,
+      credential_id TEXT,
+      device_id TEXT,
+      name TEXT NOT NULL,
+      metadata TEXT NOT NULL,
+      tags TEXT NOT NULL CHECK (json_valid(tags)),
+      provisioned INTEGER NOT NULL CHECK (provisioned IN (0, 1)),
+      created_at INTEGER NOT NULL,
+      online INTEGER NOT NULL CHECK (online IN (0, 1)),
+      since INTEGER,
+      seen_at INTEGER,
+      gone_reason TEXT,
+      facts TEXT NOT NULL CHECK (json_valid(facts)),
+      duplicate TEXT
+    ) STRICT, WITHOUT ROWID;
+    CREATE UNIQUE INDEX devices_identity ON devices (coalesce(owner_id, ''), device_id)
+      WHERE device_id IS NOT NULL;
+    CREATE INDEX devices_credential ON devices (credential_id) WHERE device_id IS NULL;
+    CREATE INDEX devices_surplus ON devices (coalesce(owner_id, ''), provisioned, online, seen_at);
+    CREATE TABLE device_watch (
+      id INTEGER PRIMARY KEY CHECK (id = 1),
+      watched_at INTEGER NOT NULL
+    ) STRICT`,
+  },
+]
+
+/** Why a device is not online. */
+export const GONE_REASONS = [
+  'stopped',
+  'silent',
+  'disconnected',
+  'kicked',
+  'revoked',
+  'duplicate',
+  'gateway-restarted',
+] as const
+export type GoneReason = (typeof GONE_REASONS)[number]
+
+/** What a device says of itself, or what was seen of it, when it was last connected. */
+export interface DeviceFacts {
+  /** Address without the port. */
+  readonly ip: string
+  readonly hostname: string
+  readonly agentVersion: string
+  readonly os: string
+  readonly arch: string
+  /** URLs, at most `MOST_URLS`. */
+  readonly endpoints: readonly string[]
+}
+
+export const MOST_URLS = 20
+
+/**
+ * A device that was provisioned or seen. One that says which it is, is known by that within its
+ * account; any other by its authtoken.
+ */
+export interface Device {
+  /** `dv_<ksuid>` */
+  readonly id: string
+  /** The bot user whose account it is in; null for that of the gateway's owner. */
+  readonly ownerId: string | null
+  /** The authtoken that it was made for, or signed in with last. */
+  readonly credentialId: string | null
+  /** What it calls itself; null before it was seen, and for agents that say nothing. */
+  readonly deviceId: string | null
+  /** As people call it; empty when nobody has named it. */
+  readonly name: string
+  readonly metadata: string
+  /** Sorted, each once. */
+  readonly tags: readonly string[]
+  /** Made by somebody, not only seen: it stays until somebody deletes it. */
+  readonly isProvisioned: boolean
+  /** Milliseconds since the epoch, as all times here. */
+  readonly createdAt: number
+  readonly isOnline: boolean
+  /** When it came online or went; null before it was seen. */
+  readonly since: number | null
+  /** When it was last known to be there; null before that, and not kept true while it is online. */
+  readonly seenAt: number | null
+  /** Null while it is online, and before it was seen. */
+  readonly goneReason: GoneReason | null
+  readonly facts: DeviceFacts
+  /** Another process with its identity, the last time that it was refused. */
+  readonly duplicate: { readonly seenAt: number; readonly ip: string } | null
+}
+
+interface DeviceRow {
+  id: string
+  owner_id: string | null
+  credential_id: string | null
+  device_id: string | null
+  name: string
+  metadata: string
+  tags: string
+  provisioned: number
+  created_at: number
+  online: number
+  since: number | null
+  seen_at: number | null
+  gone_reason: GoneReason | null
+  facts: string
+  duplicate: string | null
+}
+
+export class DeviceStore extends ResourceTable<Device, DeviceRow> {
+  readonly #database: Database
+  readonly #byDevice: Statement<[string, string], string>
+  readonly #byCredential: Statement<[string], string>
+  readonly #online: Statement<[], string>
+  readonly #count: Statement<[string], number>
+  readonly #surplus: Statement<[string], string>
+  readonly #watchedAt: Statement<[], number>
+  readonly #noteWatched: Statement<[number]>
+
+  constructor(database: Database) {
+    super({
+      database,
+      name: 'devices',
+      columns: [
+        'id',
+        'owner_id',
+        'credential_id',
+        'device_id',
+        'name',
+        'metadata',
+        'tags',
+        'provisioned',
+        'created_at',
+        'online',
+        'since',
+        'seen_at',
+        'gone_reason',
+        'facts',
+        'duplicate',
+      ],
+      toRow,
+      toItem,
+    })
+    this.#database = database
+    const ids = (rest: string) => `SELECT id FROM devices WHERE ${rest}`
+    this.#byDevice = database
+      .prepare<[string, string], string>(ids("coalesce(owner_id, '') = ? AND device_id = ?"))
+      .pluck()
+    this.#byCredential = database
+      .prepare<[string], string>(ids('credential_id = ? AND device_id IS NULL ORDER BY id'))
+      .pluck()
+    this.#online = database.prepare<[], string>(ids('online = 1')).pluck()
+    this.#count = database
+      .prepare<[string], number>("SELECT count(*) FROM devices WHERE coalesce(owner_id, '') = ?")
+      .pluck()
+    this.#surplus = database
+      .prepare<[string], string>(
+        ids(
+          "coalesce(owner_id, '') = ? AND provisioned = 0 AND online = 0 ORDER BY seen_at, id LIMIT 1",
+        ),
+      )
+      .pluck()
+    this.#watchedAt = database.prepare<[], number>('SELECT watched_at FROM device_watch').pluck()
+    this.#noteWatched = database.prepare(
+      'INSERT INTO device_watch (id, watched_at) VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET watched_at = excluded.watched_at',
+    )
+  }
+
+  /** The device of an account that calls itself so. */
+  findByDevice(ownerId: string | null, deviceId: string): Device | undefined {
+    return this.#found(this.#byDevice.get(ownerId ?? '', deviceId))
+  }
+
+  /** The device that is known by its authtoken alone. */
+  findByCredential(credentialId: string): Device | undefined {
+    return this.#found(this.#byCredential.get(credentialId))
+  }
+
+  /** Those that were online when this was last written. */
+  online(): Device[] {
+    return this.#online
+      .all()
+      .map((id) => this.get(id))
+      .filter((device) => device !== undefined)
+  }
+
+  count(ownerId: string | null): number {
+    return this.#count.get(ownerId ?? '') ?? 0
+  }
+
+  /** Of the devices that are offline and that nobody has made, the one that was seen longest ago. */
+  surplus(ownerId: string | null): string | undefined {
+    return this.#surplus.get(ownerId ?? '')
+  }
+
+  /** When somebody last watched which devices are online; undefined before the first time. */
+  get watchedAt(): number | undefined {
+    return this.#watchedAt.get()
+  }
+
+  noteWatched(at: number): void {
+    this.#database.write(() => this.#noteWatched.run(at), { withoutBackup: true })
+  }
+
+  #found(id: string | undefined): Device | undefined {
+    return id === undefined ? undefined : this.get(id)
+  }
+}
+
+function toRow(device: Device): DeviceRow {
+  const { ownerId, credentialId, deviceId, isProvisioned, isOnline, ...rest } = device
+  const { createdAt, seenAt, goneReason, tags, facts, duplicate, ...row } = rest
+  return {
+    ...row,
+    owner_id: ownerId,
+    credential_id: credentialId,
+    device_id: deviceId,
+    tags: JSON.stringify(tags),
+    provisioned: Number(isProvisioned),
+    created_at: createdAt,
+    online: Number(isOnline),
+    seen_at: seenAt,
+    gone_reason: goneReason,
+    facts: JSON.stringify(facts),
+    duplicate: duplicate && JSON.stringify(duplicate),
+  }
+}
+
+function toItem(row: DeviceRow): Device {
+  const { owner_id, credential_id, device_id, provisioned, online, ...rest } = row
+  const { created_at, seen_at, gone_reason, tags, facts, duplicate, ...item } = rest
+  return {
+    ...item,
+    ownerId: owner_id,
+    credentialId: credential_id,
+    deviceId: device_id,
+    tags: JSON.parse(tags),
+    isProvisioned: provisioned === 1,
+    createdAt: created_at,
+    isOnline: online === 1,
+    seenAt: seen_at,
+    goneReason: gone_reason,
+    facts: JSON.parse(facts),
+    duplicate: duplicate === null ? null : JSON.parse(duplicate),
+  }
+}

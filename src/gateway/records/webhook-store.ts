@@ -1,0 +1,116 @@
+import type { Database, Statement } from '../../store/database.ts'
+import type { Migration } from '../../store/migrations.ts'
+import type { EventType } from './event-store.ts'
+import { ResourceTable } from './resource-table.ts'
+
+export const WEBHOOK_MIGRATIONS: readonly Migration[] = [
+  {
+    id: 'webhook-endpoints-1',
+    sql: `CREATE TABLE webhook_endpoints (
+      id TEXT PRIMARY KEY,
+      owner_id TEXT REFERENCES bot_users (id) ON DELETE CASCADE,
+      url TEXT NOT NULL,
+      description TEXT NOT NULL,
+      event_types TEXT NOT NULL CHECK (json_valid(event_types)),
+      secret TEXT NOT NULL,
+      active INTEGER NOT NULL CHECK (active IN (0, 1)),
+      delivered INTEGER NOT NULL,
+      missed INTEGER NOT NULL,
+      created_at INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID`,
+  },
+]
+
+/** Where events are sent to. */
+export interface WebhookEndpoint {
+  /** `wh_<ksuid>` */
+  readonly id: string
+  /** Whose events it gets; null: all. */
+  readonly ownerId: string | null
+  readonly url: string
+  readonly description: string
+  /** Without any, it gets all. */
+  readonly eventTypes: readonly EventType[]
+  /** `whsec_` and base64. What it gets is signed with it, so it is kept as it is. */
+  readonly secret: string
+  /** While false, nothing is sent; it goes on from where it was. */
+  readonly isActive: boolean
+  /** The sequence of the last event that it has taken, or does not want. */
+  readonly delivered: number
+  /** Events that had left the gateway's log before it took them. */
+  readonly missed: number
+  readonly createdAt: number
+}
+
+interface WebhookRow {
+  id: string
+  owner_id: string | null
+  url: string
+  description: string
+  event_types: string
+  secret: string
+  active: number
+  delivered: number
+  missed: number
+  created_at: number
+}
+
+export class WebhookStore extends ResourceTable<WebhookEndpoint, WebhookRow> {
+  readonly #database: Database
+  readonly #ids: Statement<[], string>
+  readonly #noteDelivered: Statement<[number, number, string]>
+  readonly #deactivate: Statement<[string]>
+
+  constructor(database: Database) {
+    super({
+      database,
+      name: 'webhook_endpoints',
+      columns: [
+        'id',
+        'owner_id',
+        'url',
+        'description',
+        'event_types',
+        'secret',
+        'active',
+        'delivered',
+        'missed',
+        'created_at',
+      ],
+      toRow: ({ ownerId, eventTypes, isActive, createdAt, ...row }) => ({
+        ...row,
+        owner_id: ownerId,
+        event_types: JSON.stringify(eventTypes),
+        active: Number(isActive),
+        created_at: createdAt,
+      }),
+      toItem: ({ owner_id, event_types, active, created_at, ...item }) => ({
+        ...item,
+        ownerId: owner_id,
+        eventTypes: JSON.parse(event_types),
+        isActive: active === 1,
+        createdAt: created_at,
+      }),
+    })
+    this.#database = database
+    this.#ids = database.prepare<[], string>('SELECT id FROM webhook_endpoints ORDER BY id').pluck()
+    this.#noteDelivered = database.prepare(
+      'UPDATE webhook_endpoints SET delivered = ?, missed = missed + ? WHERE id = ?',
+    )
+    this.#deactivate = database.prepare('UPDATE webhook_endpoints SET active = 0 WHERE id = ?')
+  }
+
+  ids(): string[] {
+    return this.#ids.all()
+  }
+
+  /** It has taken all up to `sequence` but `missed` of them, which are gone. */
+  noteDelivered(id: string, sequence: number, missed = 0): void {
+    const note = () => this.#noteDelivered.run(sequence, missed, id)
+    this.#database.write(note, { withoutBackup: true })
+  }
+
+  deactivate(id: string): void {
+    this.#database.write(() => this.#deactivate.run(id))
+  }
+}

@@ -1,0 +1,243 @@
+import { AutoResetEvent } from '../../base/auto-reset-event.ts'
+import { Backoff } from '../../base/backoff.ts'
+import type { Clock } from '../../base/clock.ts'
+import { abortedAfter } from '../../base/deadline.ts'
+import type { Logger } from '../../base/logger.ts'
+import { OutboundError, send } from '../../policy/outbound/outbound.ts'
+import type { PolicyReach } from '../../policy/outbound/policy-reach.ts'
+import type { EventStore, GatewayEvent } from '../records/event-store.ts'
+import type { WebhookEndpoint, WebhookStore } from '../records/webhook-store.ts'
+import { messageOf, signedHeaders, testMessage, type WebhookMessage } from './webhook-message.ts'
+
+/** For connecting, sending and the answer. */
+const ANSWER_MS = 15_000
+const MOST_ANSWER_BYTES = 65_536
+/** From the first failure on, at most: nothing is given up while it is in the log. */
+const RETRY = { baseMs: 2_000, capMs: 600_000, jitter: 0.5 }
+/** While events are taken one after the other, it is written no more often how far they are. */
+const NOTE_STEP_MS = 500
+const BATCH = 100
+/** RFC 9110 section 15.5.11: the receiver wants no more, as Standard Webhooks read it. */
+const GONE = 410
+
+export interface WebhookSenderDeps {
+  readonly webhookStore: WebhookStore
+  readonly events: EventStore
+  /** Where requests may connect to; asked with the address that is dialled. */
+  readonly mayDial: NonNullable<PolicyReach['mayDial']>
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/** What became of one request. */
+export interface Attempt {
+  readonly isTaken: boolean
+  /** Null when there was no answer. */
+  readonly status: number | null
+  /** For people. */
+  readonly text: string
+}
+
+/** How the sending goes. Times are milliseconds since the epoch. */
+export interface SendingStatus {
+  /** The sequence of the last event that was taken, or is not wanted. */
+  readonly position: number
+  readonly lastDeliveredAt: number | undefined
+  /** In a row, of the event that is next. */
+  readonly failures: number
+  readonly problem: string | undefined
+  readonly nextTryAt: number | undefined
+}
+
+/**
+ * Sends the events of the log to one endpoint, in their order, each until it is taken.
+ *
+ * INVARIANTS
+ * - One request at a time; the next event is sent when the one before was taken.
+ * - What `delivered` says was taken. After a kill the last half second is sent again, with the same ids.
+ * - An event that left the log untaken is counted as missed, and logged.
+ */
+export class WebhookSender {
+  readonly #id: string
+  readonly #deps: WebhookSenderDeps
+  readonly #backoff = new Backoff(RETRY)
+  readonly #wakeUp = new AutoResetEvent()
+  readonly #stopping = new AbortController()
+  #running: Promise<void> | undefined
+  /** How far it is, and how far that is written. */
+  #position: number
+  #noted: number
+  #notedAt = Number.NEGATIVE_INFINITY
+  #status: Omit<SendingStatus, 'position'> = NO_STATUS
+
+  constructor(endpoint: WebhookEndpoint, deps: WebhookSenderDeps) {
+    this.#id = endpoint.id
+    this.#deps = deps
+    this.#position = endpoint.delivered
+    this.#noted = endpoint.delivered
+  }
+
+  get status(): SendingStatus {
+    return { ...this.#status, position: this.#position }
+  }
+
+  start(): void {
+    this.#running ??= this.#run()
+  }
+
+  /** There are new events, or the endpoint was changed: what waits is tried at once. */
+  wake({ isChanged = false } = {}): void {
+    if (!isChanged && this.#status.failures > 0) return
+    this.#backoff.reset()
+    this.#wakeUp.set()
+  }
+
+  /** Sends again what came after `sequence`. */
+  replay(sequence: number): void {
+    this.#position = sequence
+    this.#note()
+    this.wake({ isChanged: true })
+  }
+
+  /** Sends a message that says that it is none, whatever waits. */
+  test(): Promise<Attempt> {
+    const endpoint = this.#deps.webhookStore.get(this.#id)
+    const now = this.#deps.clock.now()
+    if (!endpoint) throw new Error('the webhook endpoint is gone')
+    return this.#attempt(endpoint, testMessage(endpoint.id, now))
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort(new Error('the gateway is stopping'))
+    this.#wakeUp.set()
+    await this.#running
+    this.#noteQuietly()
+  }
+
+  async #run(): Promise<void> {
+    const { clock, log, webhookStore } = this.#deps
+    while (!this.#stopping.signal.aborted) {
+      try {
+        const endpoint = webhookStore.get(this.#id)
+        // Its account was deleted.
+        if (!endpoint) return
+        const event = endpoint.isActive ? this.#next(endpoint) : undefined
+        if (event) await this.#deliver(endpoint, event)
+        else await this.#rest()
+      } catch (error) {
+        log.error({ err: error, webhook: this.#id }, 'webhook cannot go on for now')
+        await this.#wakeUp.wait(clock, RETRY.capMs)
+      }
+    }
+  }
+
+  async #rest(): Promise<void> {
+    this.#noteQuietly()
+    await this.#wakeUp.wait()
+  }
+
+  /** The next event that the endpoint wants; what it does not want is passed. */
+  #next(endpoint: WebhookEndpoint): GatewayEvent | undefined {
+    const { events } = this.#deps
+    this.#countMissed(events.oldest)
+    for (;;) {
+      const batch = events.after(this.#position, BATCH)
+      if (batch.length === 0) return undefined
+      for (const event of batch) {
+        if (isWanted(event, endpoint)) return event
+        this.#position = event.sequence
+      }
+    }
+  }
+
+  #countMissed(oldest: number): void {
+    const { webhookStore, log } = this.#deps
+    const missed = oldest - 1 - this.#position
+    if (missed <= 0) return
+    log.error({ webhook: this.#id, missed }, 'events were never taken, and are lost to a webhook')
+    this.#position = oldest - 1
+    try {
+      webhookStore.noteDelivered(this.#id, this.#position, missed)
+      this.#noted = this.#position
+    } catch {
+      // It is in the log.
+    }
+  }
+
+  async #deliver(endpoint: WebhookEndpoint, event: GatewayEvent): Promise<void> {
+    const { clock, log, webhookStore } = this.#deps
+    const position = this.#position
+    const attempt = await this.#attempt(endpoint, messageOf(event))
+    if (this.#stopping.signal.aborted && !attempt.isTaken) return
+    // Somebody asked for a replay meanwhile: that goes first.
+    if (this.#position !== position) return
+    if (attempt.isTaken) {
+      this.#position = event.sequence
+      this.#status = { ...NO_STATUS, lastDeliveredAt: clock.now() }
+      this.#backoff.reset()
+      if (clock.monotonic() - this.#notedAt >= NOTE_STEP_MS) this.#noteQuietly()
+      return
+    }
+    const failures = this.#status.failures + 1
+    const level = failures === 1 ? 'warn' : 'debug'
+    log[level]({ webhook: this.#id, event: event.sequence, reason: attempt.text }, 'webhook failed')
+    if (attempt.status === GONE) {
+      webhookStore.deactivate(this.#id)
+      log.warn({ webhook: this.#id }, 'webhook is over: its receiver says that it is gone')
+    }
+    const waitMs = this.#backoff.next()
+    const nextTryAt = clock.now() + waitMs
+    this.#status = { ...this.#status, failures, problem: attempt.text, nextTryAt }
+    this.#noteQuietly()
+    if (attempt.status !== GONE) await this.#wakeUp.wait(clock, waitMs)
+  }
+
+  async #attempt(endpoint: WebhookEndpoint, message: WebhookMessage): Promise<Attempt> {
+    const { mayDial, clock, log } = this.#deps
+    const { url, secret } = endpoint
+    const headers = signedHeaders(message, { secret, at: clock.now() })
+    try {
+      const { status } = await abortedAfter(ANSWER_MS, this.#stopping.signal, (signal) => {
+        const request = { url: new URL(url), method: 'POST', headers, body: message.body, signal }
+        return send({ ...request, maxBytes: MOST_ANSWER_BYTES }, { mayDial })
+      })
+      const isTaken = status >= 200 && status < 300
+      const text = isTaken ? 'It was taken.' : `The receiver answered with ${status}.`
+      return { isTaken, status, text }
+    } catch (error) {
+      if (!(error instanceof OutboundError)) log.error({ err: error }, 'webhook not sent')
+      const text = error instanceof OutboundError ? error.message : 'It could not be sent.'
+      return { isTaken: false, status: null, text }
+    }
+  }
+
+  #note(): void {
+    const { webhookStore, clock } = this.#deps
+    this.#notedAt = clock.monotonic()
+    if (this.#noted === this.#position) return
+    webhookStore.noteDelivered(this.#id, this.#position)
+    this.#noted = this.#position
+  }
+
+  /** What cannot be written now is sent again after a restart. */
+  #noteQuietly(): void {
+    try {
+      this.#note()
+    } catch (error) {
+      this.#deps.log.warn({ err: error, webhook: this.#id }, 'not written how far a webhook is')
+    }
+  }
+}
+
+const NO_STATUS: Omit<SendingStatus, 'position'> = {
+  lastDeliveredAt: undefined,
+  failures: 0,
+  problem: undefined,
+  nextTryAt: undefined,
+}
+
+function isWanted({ type, ownerId }: GatewayEvent, endpoint: WebhookEndpoint): boolean {
+  const { eventTypes } = endpoint
+  if (endpoint.ownerId !== null && endpoint.ownerId !== ownerId) return false
+  return eventTypes.length === 0 || eventTypes.includes(type)
+}
