@@ -43,7 +43,7 @@ const SENT: Readonly<Record<string, unknown>> = {
   TrafficPolicy: '{"on_http_request": []}',
   Policy: { Inbound: [], Outbound: null },
   HostHeaderRewrite: true,
-  OAuth: { provider: 'google' },
+  OAuth: { provider: 'google', client_id: 'id', client_secret: 'secret' },
   OIDC: { issuer_url: 'https://id.test', client_id: 'id', client_secret: 'secret' },
   MutualTLSCA: { mutual_tls_ca: 'UEVN' },
   ProxyProto: 2,

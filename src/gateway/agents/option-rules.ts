@@ -7,6 +7,11 @@ const MAX_HEADERS = 10
 const MAX_ITEMS = 1_000
 /** Conditions that are asked of one name of a client. */
 const MAX_PATTERNS = 20
+/** Addresses, or domains, that one log-in lets in, and characters of one. */
+const MAX_PEOPLE = 200
+const MAX_NAME = 254
+/** Those that one expression asks about. */
+const PEOPLE_AT_ONCE = 10
 const EVERYBODY = ['0.0.0.0/0', '::/0']
 const USER_AGENT = "(hasReqHeader('user-agent') ? getReqHeader('user-agent')[0] : '')"
 
@@ -18,11 +23,27 @@ const Texts = z
 const Patterns = Texts.refine((list) => list.length <= MAX_PATTERNS, {
   error: `at most ${MAX_PATTERNS} patterns can be given`,
 })
+const People = z
+  .array(z.string().min(1).max(MAX_NAME))
+  .max(MAX_PEOPLE)
+  .nullish()
+  .transform((list) => list ?? [])
 /** An action would compute it; what is meant as it stands must not come out as something else. */
 const Literal = z
   .string()
   .max(4_096)
   .refine((text) => !text.includes('${'), { error: 'it may not contain ${' })
+
+const Text = Literal.nullish().transform((text) => text ?? '')
+
+/** Of a client at a provider, and of the people that may come; without names of any, all may. */
+const login = {
+  client_id: Text,
+  client_secret: Text,
+  scopes: Texts,
+  allow_emails: People,
+  allow_domains: People,
+}
 
 interface Action {
   readonly type: string
@@ -110,6 +131,22 @@ const OPTIONS: Readonly<Record<string, Option>> = {
       return [rule(name, 'basic-auth', { credentials })]
     },
   }),
+  OAuth: option({
+    phase: 'on_http_request',
+    schema: z.strictObject({ provider: z.string().max(64), ...login }),
+    rules: ({ allow_emails: emails, allow_domains: domains, ...config }, name) => [
+      rule(name, 'oauth', config),
+      ...allowedPeople(name, 'oauth', emails, domains),
+    ],
+  }),
+  OIDC: option({
+    phase: 'on_http_request',
+    schema: z.strictObject({ issuer_url: Literal, ...login }),
+    rules: ({ allow_emails: emails, allow_domains: domains, ...config }, name) => [
+      rule(name, 'openid-connect', config),
+      ...allowedPeople(name, 'oidc', emails, domains),
+    ],
+  }),
   WebhookVerification: option({
     phase: 'on_http_request',
     schema: z.strictObject({ provider: z.string().max(64), secret: Literal }),
@@ -137,8 +174,6 @@ const OPTION_ENTRIES = Object.entries(OPTIONS)
 /** What there is no action for, and what to do instead. */
 const UNAVAILABLE: Readonly<Record<string, string>> = {
   MutualTLSCA: 'jwt-validation or basic-auth, in the traffic policy, tell clients apart',
-  OAuth: 'jwt-validation, in the traffic policy, takes the tokens of a provider',
-  OIDC: 'jwt-validation, in the traffic policy, takes the tokens of a provider',
   PoolingEnabled: 'an address is served by one agent at a time, and the next one takes over',
   ProxyProto: 'x-forwarded-for has the address of the client',
   WebsocketTCPConverter: 'let the client speak WebSocket to the upstream',
@@ -228,6 +263,37 @@ function userAgentRules(
   return [{ name, expressions, actions: [{ type: 'custom-response', config }] }]
 }
 
+/** Sends away who has signed in and is not named; a provider may write an address in any case. */
+function allowedPeople(
+  name: string,
+  action: 'oauth' | 'oidc',
+  emails: readonly string[],
+  domains: readonly string[],
+): Rule[] {
+  if (emails.length + domains.length === 0) return []
+  const email = `actions.ngrok.${action}.identity.email.lowerAscii()`
+  const isNone = (isOne: (texts: readonly string[]) => string, names: readonly string[]) =>
+    inGroups(names, PEOPLE_AT_ONCE).map((group) => {
+      return `!(${isOne(group.map((text) => text.toLowerCase()))})`
+    })
+  const expressions = [
+    ...isNone((texts) => `${email} in ${JSON.stringify(texts)}`, emails),
+    ...isNone((texts) => texts.map((text) => endsWith(email, `@${text}`)).join(' || '), domains),
+  ]
+  const config = {
+    status_code: 403,
+    headers: {
+      'content-type': 'text/plain; charset=utf-8',
+      'cache-control': 'no-store',
+      'ngrok-error-code': 'ERR_GATEWAY_NOT_ALLOWED',
+    },
+    body: 'You have signed in, and may not come here. Sign in as somebody else at /ngrok/login. (ERR_GATEWAY_NOT_ALLOWED)\n',
+  }
+  return [{ name, expressions, actions: [{ type: 'custom-response', config }] }]
+}
+
+const endsWith = (text: string, end: string) => `${text}.endsWith(${JSON.stringify(end)})`
+
 /** Each `name:value` in a group where its name has not been yet. */
 function groupsOf(fields: readonly string[], option: string): Record<string, string>[] {
   const groups: Map<string, string>[] = []
@@ -243,11 +309,9 @@ function groupsOf(fields: readonly string[], option: string): Record<string, str
   return groups.map((group) => Object.fromEntries(group))
 }
 
-function inGroups(names: readonly string[]): string[][] {
+function inGroups(names: readonly string[], size = MAX_HEADERS): string[][] {
   const groups: string[][] = []
-  for (let at = 0; at < names.length; at += MAX_HEADERS) {
-    groups.push(names.slice(at, at + MAX_HEADERS))
-  }
+  for (let at = 0; at < names.length; at += size) groups.push(names.slice(at, at + size))
   return groups
 }
 

@@ -10,6 +10,7 @@ import { forwardInternal } from './forward-internal.ts'
 import { httpRequest } from './http-request.ts'
 import { jwtValidation } from './jwt-validation.ts'
 import { log } from './log.ts'
+import { oauth } from './oauth.ts'
 import { openidConnect } from './openid-connect.ts'
 import { rateLimit } from './rate-limit.ts'
 import { redirect } from './redirect.ts'
@@ -35,6 +36,7 @@ export const ACTIONS: ReadonlyMap<string, ActionDefinition> = new Map(
     httpRequest,
     jwtValidation,
     log,
+    oauth,
     openidConnect,
     rateLimit,
     redirect,
@@ -51,7 +53,6 @@ export const ACTIONS: ReadonlyMap<string, ActionDefinition> = new Map(
 /** Actions that the hosted service has and a gateway on its own cannot, and why. */
 export const UNAVAILABLE_ACTIONS: ReadonlyMap<string, string> = new Map([
   ['ai-gateway', 'it needs providers on the internet'],
-  ['oauth', 'use openid-connect with the issuer_url of the provider'],
   ['owasp-crs-request', 'the rule set is too heavy for a gateway on a small machine'],
   ['owasp-crs-response', 'the rule set is too heavy for a gateway on a small machine'],
   ['saml', 'use openid-connect, which most identity providers speak as well'],

@@ -21,7 +21,7 @@ export class LoginDesk {
   readonly provider: IdentityProvider
   readonly #clock: Clock
   readonly #asking = new Semaphore(MAX_ASKING)
-  /** By session: a page sends many requests at once, and a refresh token is good for one use. */
+  /** By session and the age of its cookie: a page sends many requests at once, and a refresh token is good for one use. */
   readonly #renewals = new Map<string, Renewal>()
 
   constructor(provider: IdentityProvider, clock: Clock) {
@@ -38,13 +38,14 @@ export class LoginDesk {
   /** The same visitor as the provider knows them now; undefined when it does not any more. */
   renew(client: ClientCredentials, session: LoginSession): Promise<SignedIn | undefined> {
     const now = this.#clock.monotonic()
-    const known = this.#renewals.get(session.id)
+    const key = `${session.id} ${session.refreshedAt}`
+    const known = this.#renewals.get(key)
     if (known && now - known.at < RENEWED_MS) return known.result
     const result = this.ask(() => this.provider.renew(client, session))
-    this.#renewals.delete(session.id)
-    this.#renewals.set(session.id, { at: now, result })
+    this.#renewals.delete(key)
+    this.#renewals.set(key, { at: now, result })
     // The next request is the next try.
-    result.catch(() => this.#renewals.delete(session.id))
+    result.catch(() => this.#renewals.delete(key))
     const [oldest = ''] = this.#renewals.keys()
     if (this.#renewals.size > MAX_RENEWED) this.#renewals.delete(oldest)
     return result

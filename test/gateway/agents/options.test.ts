@@ -1,9 +1,13 @@
 import { createHmac } from 'node:crypto'
 import type { HttpListenerBuilder } from '@ngrok/ngrok'
 import { describe, expect, it } from 'vitest'
+import { type AllowEntry, parseAllowEntry } from '../../../src/policy/outbound/outbound-allow.ts'
 import { startDeviceService, visit } from '../../helpers/device-sdk.ts'
+import { startGithub } from '../../helpers/github-stand-in.ts'
+import { startOpenidProvider } from '../../helpers/openid-provider.ts'
 import type { PublicRequest } from '../../helpers/public-request.ts'
 import { connectSdk, inTime, sdkCode, startGateway } from '../../helpers/running-gateway.ts'
+import { VisitorBrowser } from '../../helpers/visitor-browser.ts'
 
 /** A device behind the real SDK, whose service shows the head that it got. */
 async function startWith(
@@ -119,6 +123,62 @@ describe('the options of the SDK', () => {
     })
   })
 
+  it('oidc and oauth let in who has signed in, and is named', async () => {
+    const outboundAllow = [parseAllowEntry('127.0.0.1') as AllowEntry]
+    const running = await startGateway({ outboundAllow })
+    const session = await connectSdk(running)
+    const service = await startDeviceService((_request, response) => void response.end('in'))
+    const urlOf = (host: string) => new VisitorBrowser(running).urlOf(host)
+    const github = await startGithub()
+    const provider = await startOpenidProvider({
+      redirectUris: [`${urlOf('oidc.site.test')}ngrok/callback`],
+      users: {
+        ann: { email: 'Ann@site.test', email_verified: true },
+        ben: { email: 'ben@ELSE.test', email_verified: true },
+        eve: { email: 'eve@not-else.test', email_verified: true },
+        ivo: {},
+      },
+    })
+    const { issuer, clientId, clientSecret } = provider
+    const allowedEmails = ['ANN@site.test']
+    const allowedDomains = ['else.test']
+    const endpoints = [
+      session
+        .httpEndpoint()
+        .domain('oidc.site.test')
+        .oidc(issuer, clientId, clientSecret, allowedEmails, allowedDomains, ['email']),
+      session
+        .httpEndpoint()
+        .domain('oauth.site.test')
+        .oauth(
+          'github',
+          allowedEmails,
+          allowedDomains,
+          [],
+          github.client.client_id,
+          github.client.client_secret,
+        ),
+    ]
+    for (const endpoint of endpoints) await inTime(endpoint.listenAndForward(service), 'bind')
+
+    const people = [
+      ['ann', 'ann@SITE.test', 200],
+      ['ben', 'ben@else.test', 200],
+      ['eve', 'eve@not-else.test', 403],
+      ['ivo', '', 403],
+    ] as const
+    for (const [login, email, status] of people) {
+      const page = await new VisitorBrowser(running).signIn(urlOf('oidc.site.test'), login)
+      expect(page.status, login).toBe(status)
+      const emails = email === '' ? [] : [{ email, primary: true, verified: true }]
+      github.user = { id: 1, login, name: null, emails }
+      const other = await new VisitorBrowser(running).open(urlOf('oauth.site.test'))
+      expect(other.status, login).toBe(status)
+      if (status === 200) continue
+      expect(other.headers).toHaveProperty('ngrok-error-code', 'ERR_GATEWAY_NOT_ALLOWED')
+    }
+  })
+
   it('are met before the policy, which they do not replace', async () => {
     const limit = {
       type: 'rate-limit',
@@ -145,8 +205,8 @@ describe('the options of the SDK', () => {
   })
 
   it.each<[string, (builder: HttpListenerBuilder) => unknown, string]>([
-    ['oauth', (builder) => builder.oauth('google'), '301'],
-    ['oidc', (builder) => builder.oidc('https://id.test', 'id', 'secret'), '301'],
+    ['oauth without a client', (builder) => builder.oauth('google'), '9026'],
+    ['oidc without an issuer', (b) => b.oidc('id.test', 'id', 'secret'), '9026'],
     ['mutualTlsca', (builder) => builder.mutualTlsca(Buffer.from('PEM')), '301'],
     ['proxyProto', (builder) => builder.proxyProto('2'), '301'],
     ['websocketTcpConversion', (builder) => builder.websocketTcpConversion(), '301'],

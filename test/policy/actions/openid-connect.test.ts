@@ -2,7 +2,6 @@
 import { readFileSync } from 'node:fs'
 import type { Listener } from '@ngrok/ngrok'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import type { GatewayOptions } from '../../../src/gateway/gateway.ts'
 import { type AllowEntry, parseAllowEntry } from '../../../src/policy/outbound/outbound-allow.ts'
 import { forward, startDeviceService } from '../../helpers/device-sdk.ts'
@@ -10,6 +9,7 @@ import { answerOf, connectHttp2, openStream } from '../../helpers/http2-visitor.
 import { type OpenidProviderOptions, startOpenidProvider } from '../../helpers/openid-provider.ts'
 import { connectSdk, startGateway } from '../../helpers/running-gateway.ts'
 import { VisitorBrowser } from '../../helpers/visitor-browser.ts'
+import { WallClock } from '../../helpers/wall-clock.ts'
 
 const LOOPBACK = [parseAllowEntry('127.0.0.1') as AllowEntry]
 const CAM = 'cam.site.test'
@@ -27,14 +27,6 @@ const USERS = {
 interface Seen {
   readonly url: string
   readonly headers: Readonly<Record<string, string>>
-}
-
-class WallClock implements Clock {
-  readonly monotonic = systemClock.monotonic
-  readonly sleep = systemClock.sleep
-  /** How far the wall clock is ahead. */
-  aheadMs = 0
-  now = () => systemClock.now() + this.aheadMs
 }
 
 const SHOW = {

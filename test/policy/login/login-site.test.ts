@@ -11,6 +11,7 @@ describe('localPath()', () => {
     ['/a/b?c=%2F%2Fd', '/a/b?c=%2F%2Fd'],
     ['/a?next=https://evil.test', '/a?next=https://evil.test'],
     ['//evil.test', '/'],
+    ['//evil.test/a?b=c', '/'],
     ['/\\evil.test', '/'],
     ['/\n/evil.test', '/'],
     ['\\\\evil.test', '/'],
