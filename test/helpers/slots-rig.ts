@@ -3,6 +3,7 @@ import type {
   NoStreamReason,
   Pace,
   ProxyStream,
+  StreamClient,
   StreamWaiter,
 } from '../../src/gateway/streams/proxy-stream.ts'
 import { StreamPool } from '../../src/gateway/streams/stream-pool.ts'
@@ -34,12 +35,12 @@ export class Asker implements StreamWaiter {
   }
 
   ask(): this {
-    this.pool.acquire({ address: `${this.network}:1`, network: this.network }, this)
+    this.pool.acquire(clientFrom(this.network), this)
     return this
   }
 
   askFresh(): this {
-    this.pool.acquireFresh({ address: `${this.network}:1`, network: this.network }, this)
+    this.pool.acquireFresh(clientFrom(this.network), this)
     return this
   }
 
@@ -105,6 +106,12 @@ export function leaveIdle(pool: StreamPool, count: number): void {
   for (let at = 0; at < count; at += 1) {
     new Asker(pool, `192.0.2.${at}`).askFresh().stream?.release()
   }
+}
+
+/** A client of a network, whose name is its address. */
+export function clientFrom(network: string): StreamClient {
+  const facts = { clientIp: network, clientPort: 1, serverIp: '192.0.2.1', serverPort: 443 }
+  return { address: `${network}:1`, network, facts }
 }
 
 /** Takes turns with clients until none of them gets one more stream of an endpoint. */

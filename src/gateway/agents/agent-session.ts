@@ -266,7 +266,7 @@ export class AgentSession implements TableEntry {
   }
 
   #open(
-    { host, isShared, around: _around, token: _token, ...binding }: CompiledBinding,
+    { host, isShared, around: _around, token: _token, proxyProtocol, ...binding }: CompiledBinding,
     presentedId: string,
     heard: Promise<void>,
   ): AgentEndpoint {
@@ -284,6 +284,7 @@ export class AgentSession implements TableEntry {
       streams: new StreamPool({
         slots: this.#slots,
         proxyHeader: (clientAddr) => encodeProxyHeader({ id, protocol }, clientAddr),
+        proxyProtocol,
         ready: heard,
       }),
       sessionId: this.id,

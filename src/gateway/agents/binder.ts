@@ -9,6 +9,7 @@ import type { EndpointUrls } from '../endpoints/endpoint-urls.ts'
 import type { TcpAddresses } from '../endpoints/tcp-addresses.ts'
 import type { EndpointAddress, HttpProtocol } from '../records/endpoint-protocol.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
+import type { ProxyProtocol } from '../streams/proxy-protocol.ts'
 import type { BindRequest } from './control-message.ts'
 import { oldPolicyText } from './old-policy.ts'
 import { isAsked, type OptionRules, optionRules } from './option-rules.ts'
@@ -40,6 +41,7 @@ export interface Binding extends BindRight, EndpointAddress {
   /** The gateway has chosen the address. */
   readonly isDrawn: boolean
   readonly forwardsTo: string
+  readonly proxyProtocol: ProxyProtocol | undefined
   readonly metadata: string
   readonly trafficPolicy: string | null
   /** What the agent shows to get the same random name again; empty for a name that it asked for. */
@@ -64,7 +66,8 @@ export class Binder {
     const { credentialId } = who
     const protocol = this.#protocolOf(request)
     const carries = protocol === 'tcp' ? 'connections' : 'requests'
-    const around = optionRules(optionsOf(request), carries)
+    const options = optionsOf(request)
+    const around = optionRules(options, carries)
     const metadata = request.Extra?.Metadata ?? ''
     checkLength(metadata, MAX_METADATA, 301, 'metadata')
     const host =
@@ -85,6 +88,7 @@ export class Binder {
       protocol,
       isDrawn: protocol === 'tcp' && request.Opts.Addr === '',
       forwardsTo: request.ForwardsTo,
+      proxyProtocol: proxyProtocolOf(options.ProxyProto),
       metadata,
       trafficPolicy,
       around,
@@ -176,6 +180,13 @@ export class Binder {
       throw error
     }
   }
+}
+
+/** How the service is told who visits it. */
+function proxyProtocolOf(asked: unknown): ProxyProtocol | undefined {
+  if (!isAsked(asked)) return undefined
+  if (asked === 1 || asked === 2) return asked
+  throw new ServiceError(301, 'The option ProxyProto cannot be used: its versions are 1 and 2.')
 }
 
 function checked(host: string): string {

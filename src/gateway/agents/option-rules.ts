@@ -175,7 +175,6 @@ const OPTION_ENTRIES = Object.entries(OPTIONS)
 const UNAVAILABLE: Readonly<Record<string, string>> = {
   MutualTLSCA: 'jwt-validation or basic-auth, in the traffic policy, tell clients apart',
   PoolingEnabled: 'an address is served by one agent at a time, and the next one takes over',
-  ProxyProto: 'x-forwarded-for has the address of the client',
   WebsocketTCPConverter: 'let the client speak WebSocket to the upstream',
 }
 
@@ -186,6 +185,7 @@ const ELSEWHERE: ReadonlySet<string> = new Set([
     'LocalURLScheme',
     'HostHeaderRewrite',
     'Addr',
+    'ProxyProto',
     'Token',
     'Metadata',
     'Bindings',

@@ -1,5 +1,6 @@
 import { MuxadoError } from '../../muxado/error-code.ts'
 import type { Stream, StreamHandler } from '../../muxado/stream.ts'
+import type { ConnectionEnds } from './proxy-protocol.ts'
 import type { ClientHolding } from './shares.ts'
 
 /** Why an exchange gets no stream. `saturated`: the device has no stream for it, nor in good time. */
@@ -11,6 +12,8 @@ export interface StreamClient {
   readonly address: string
   /** Whose share it comes from: the IPv4 address, or the /64 of an IPv6 one. */
   readonly network: string
+  /** Of its connection, as services may be told; asked for when a stream opens. */
+  readonly facts: ConnectionEnds
 }
 
 /** How an exchange gets on, for the choice of the one that is ended when others wait. */

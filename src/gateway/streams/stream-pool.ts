@@ -1,5 +1,6 @@
 import { openTyped } from '../../muxado/typed-session.ts'
 import type { BufferAccount } from './buffer-account.ts'
+import { encodeProxyProtocol, type ProxyProtocol } from './proxy-protocol.ts'
 import {
   ProxyStream,
   type ProxyStreamOwner,
@@ -24,6 +25,8 @@ export interface StreamPoolOptions {
   readonly slots: StreamSlots
   /** What a proxy stream of this endpoint starts with, after its type. */
   readonly proxyHeader: (clientAddr: string) => Buffer
+  /** The service is told so whose connection it is, and each stream is for one exchange then. */
+  readonly proxyProtocol?: ProxyProtocol | undefined
   /**
    * When the agent knows the endpoint: the SDK drops the streams of one that it has not heard of, so
    * who asks sooner waits. Without it, the agent knows the endpoint already.
@@ -40,6 +43,7 @@ export interface StreamPoolOptions {
  *   answered waiter is not called again.
  * - A stream is with one exchange, or idle, or given up. The exchange that got it calls `release()`
  *   or `retire()` on it; one that was given up counts until its slot is free.
+ * - With a PROXY header a stream is of one exchange: the next may be of another visitor.
  * - Idle streams are taken newest first, by whoever may have a stream.
  * - After `close()` nobody gets a stream, and what comes back is retired; `cut()` takes the streams
  *   of exchanges under way as well, each of which hears that its stream was closed.
@@ -50,6 +54,7 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   readonly buffers: BufferAccount
   readonly #slots: StreamSlots
   readonly #proxyHeader: (clientAddr: string) => Buffer
+  readonly #proxyProtocol: ProxyProtocol | undefined
   /** Oldest first. */
   readonly #idle: ProxyStream[] = []
   /** With an exchange, until released or retired. */
@@ -58,9 +63,10 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   #early: Map<StreamWaiter, EarlyWaiter> | undefined
   #isClosed = false
 
-  constructor({ slots, proxyHeader, ready }: StreamPoolOptions) {
+  constructor({ slots, proxyHeader, proxyProtocol, ready }: StreamPoolOptions) {
     this.#slots = slots
     this.#proxyHeader = proxyHeader
+    this.#proxyProtocol = proxyProtocol
     this.buffers = slots.buffers.forEndpoint()
     slots.join(this)
     if (!ready) return
@@ -113,8 +119,8 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   }
 
   /** See `SlotUser`. */
-  open(clientAddr: string): ProxyStream | undefined {
-    const header = this.#proxyHeader(clientAddr)
+  open(client: StreamClient): ProxyStream | undefined {
+    const header = this.#headerFor(client)
     const stream = new ProxyStream(this, (handler) =>
       openTyped(this.#slots.session, PROXY_STREAM_TYPE, handler, header),
     )
@@ -147,7 +153,7 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   }
 
   takeBack(stream: ProxyStream): void {
-    if (this.#isClosed || this.#slots.isClosed) {
+    if (this.#isClosed || this.#slots.isClosed || this.#proxyProtocol !== undefined) {
       stream.retire()
       return
     }
@@ -174,6 +180,12 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
 
   onSlotFree(stream: ProxyStream): void {
     this.#slots.onSlotFree(this, stream)
+  }
+
+  #headerFor({ address, facts }: StreamClient): Buffer {
+    const header = this.#proxyHeader(address)
+    const version = this.#proxyProtocol
+    return version ? Buffer.concat([header, encodeProxyProtocol(version, facts)]) : header
   }
 
   #request(client: StreamClient, waiter: StreamWaiter, isFresh: boolean): void {

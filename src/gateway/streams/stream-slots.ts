@@ -164,9 +164,8 @@ export class StreamSlots {
       waiter.onNoStream('session-over')
       return
     }
-    const clientAddr = client.address
     const clientHolding = this.#clientOf(client.network)
-    const asking = { waiter, user, clientAddr, clientHolding, isFresh }
+    const asking = { waiter, user, client, clientHolding, isFresh }
     const mayTake = this.#mayTake(asking)
     if (mayTake && this.#hasStream(asking)) {
       this.#give(asking)
@@ -243,9 +242,9 @@ export class StreamSlots {
   }
 
   /** Gives a stream to who may have it, when there is one. */
-  #give({ waiter, user, clientAddr, clientHolding, isFresh }: Asking): void {
+  #give({ waiter, user, client, clientHolding, isFresh }: Asking): void {
     const idle = isFresh ? undefined : user.takeIdle()
-    const stream = idle ?? user.open(clientAddr)
+    const stream = idle ?? user.open(client)
     if (!stream) {
       this.#forget(clientHolding)
       waiter.onNoStream('session-over')

@@ -1,5 +1,5 @@
 import { LeastFirst } from './least-first.ts'
-import type { ProxyStream, StreamWaiter } from './proxy-stream.ts'
+import type { ProxyStream, StreamClient, StreamWaiter } from './proxy-stream.ts'
 import { type ClientHolding, type Holding, mayWait } from './shares.ts'
 
 /** One of those that share the slots: the pool of an endpoint. */
@@ -10,7 +10,7 @@ export interface SlotUser {
   /** Its streams that are with an exchange. */
   readonly busy: Iterable<ProxyStream>
   /** Opens a stream in a free slot; undefined when the session has ended over it. */
-  open(clientAddr: string): ProxyStream | undefined
+  open(client: StreamClient): ProxyStream | undefined
   /** The idle stream that was used last. */
   takeIdle(): ProxyStream | undefined
   /** The tick since which its oldest idle stream is unused; infinite when there is none. */
@@ -25,8 +25,7 @@ export interface SlotUser {
 export interface Asking {
   readonly waiter: StreamWaiter
   readonly user: SlotUser
-  /** `ip:port`. */
-  readonly clientAddr: string
+  readonly client: StreamClient
   readonly clientHolding: ClientHolding
   /** It wants a stream that no exchange has used before. */
   readonly isFresh: boolean

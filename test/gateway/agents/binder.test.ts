@@ -115,7 +115,7 @@ describe('Binder', () => {
   })
 
   it.each([
-    ...['MutualTLSCA', 'OAuth', 'OIDC', 'ProxyProto', 'WebsocketTCPConverter'],
+    ...['MutualTLSCA', 'WebsocketTCPConverter'],
     ...['FutureShield', 'constructor', '__proto__x'],
   ])('refuses %s, which it would have to ignore, unless it is not set', (name) => {
     const { judge } = openBinder()
@@ -144,6 +144,14 @@ describe('Binder', () => {
     ['ResponseHeaders', { add: [': no name'] }],
     ['UserAgentFilter', { allow: Array(21).fill('a') }],
     ['WebhookVerification', { provider: 'github' }],
+    ['OAuth', {}],
+    ['OAuth', { provider: 'github', client_id: '$' + '{vars.id}' }],
+    ['OIDC', { client_id: 'id', client_secret: 'secret' }],
+    ['OIDC', { issuer_url: 'https://id.test', allow_emails: ['x'.repeat(255)] }],
+    ['OIDC', { issuer_url: 'https://id.test', allow_domains: Array(201).fill('a.test') }],
+    ['ProxyProto', 3],
+    ['ProxyProto', '2'],
+    ['ProxyProto', true],
     ['Policy', 'text'],
     ['Policy', { Inbound: [{ Actions: [{ Type: 'deny', Config: '!' }] }] }],
     ['Policy', { Inbound: [], Later: [] }],
@@ -161,6 +169,13 @@ describe('Binder', () => {
     ['CircuitBreaker', { error_threshold: 0 }],
   ])('makes no rule of %s when it says nothing', (name, value) => {
     expect(openBinder().judge({ [name]: value }).around).toBeUndefined()
+  })
+
+  it.each([1, 2])('knows version %i of the PROXY protocol, wherever it is asked for', (version) => {
+    const { judge } = openBinder()
+    expect(judge({ ProxyProto: version }).proxyProtocol).toBe(version)
+    expect(judge({}, 'https', { ProxyProto: version }).proxyProtocol).toBe(version)
+    expect(judge({ ProxyProto: 0 }).proxyProtocol).toBeUndefined()
   })
 
   it('spreads many headers over as many actions as they need, in their order', () => {

@@ -208,7 +208,6 @@ describe('the options of the SDK', () => {
     ['oauth without a client', (builder) => builder.oauth('google'), '9026'],
     ['oidc without an issuer', (b) => b.oidc('id.test', 'id', 'secret'), '9026'],
     ['mutualTlsca', (builder) => builder.mutualTlsca(Buffer.from('PEM')), '301'],
-    ['proxyProto', (builder) => builder.proxyProto('2'), '301'],
     ['websocketTcpConversion', (builder) => builder.websocketTcpConversion(), '301'],
     ['a pool', (builder) => builder.poolingEnabled(true), '301'],
     ['a short password', (builder) => builder.basicAuth('a', 'short'), '9026'],

@@ -11,6 +11,7 @@ import { acceptTyped } from '../../../src/muxado/typed-session.ts'
 import { tcpPair } from '../../helpers/connected-pair.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
+import { clientFrom } from '../../helpers/slots-rig.ts'
 import { asDuplex } from '../../helpers/stream-duplex.ts'
 
 class Asker {
@@ -30,7 +31,7 @@ class Asker {
   evict(): void {}
 }
 
-const CLIENT = { address: '1.2.3.4:5', network: '1.2.3.4' }
+const CLIENT = { ...clientFrom('1.2.3.4'), address: '1.2.3.4:5' }
 
 interface RigOptions {
   readonly openStreams?: number

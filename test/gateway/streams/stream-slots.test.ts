@@ -14,6 +14,7 @@ import type { Stream } from '../../../src/muxado/stream.ts'
 import { pipePair } from '../../helpers/connected-pair.ts'
 import { turns } from '../../helpers/frame-peer.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
+import { clientFrom } from '../../helpers/slots-rig.ts'
 
 const OPEN_STREAMS = 40
 const RESERVED = 5
@@ -94,7 +95,7 @@ class Model {
   ask(pool: StreamPool, network: string, isFresh: boolean): void {
     const asker = new Asker(this, pool, network, isFresh)
     this.askers.push(asker)
-    const client = { address: `${network}:1`, network }
+    const client = clientFrom(network)
     if (isFresh) pool.acquireFresh(client, asker)
     else pool.acquire(client, asker)
     asker.isInLine = asker.answers === 0

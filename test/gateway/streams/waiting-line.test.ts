@@ -6,6 +6,7 @@ import {
   type Waiting,
   WaitingLine,
 } from '../../../src/gateway/streams/waiting-line.ts'
+import { clientFrom } from '../../helpers/slots-rig.ts'
 
 function createUser(held: number): SlotUser {
   const holding = new Holding()
@@ -31,7 +32,7 @@ function createClient(held: number): ClientHolding {
 function createWaiting(user: SlotUser, clientHolding: ClientHolding, isFresh = false): Waiting {
   const pace = { rate: undefined, isHeldUp: false }
   const waiter = { onStream() {}, onNoStream() {}, pace, evict() {} }
-  return { waiter, user, clientAddr: '192.0.2.1:1', clientHolding, isFresh, since: 0 }
+  return { waiter, user, client: clientFrom('192.0.2.1'), clientHolding, isFresh, since: 0 }
 }
 
 describe('WaitingLine', () => {

@@ -89,6 +89,11 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
     this.#linger = new LingeringClose(socket, context.limits)
   }
 
+  /** See `StreamClient`. */
+  get facts(): ConnectionFacts {
+    return new ConnectionFacts(this.#socket, this.#openedAt)
+  }
+
   /** Finds the endpoint; without a place it only closes. */
   start(hasPlace = true): void {
     const socket = this.#socket
@@ -284,7 +289,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
     if (!policy.hasConnectRules) return { kind: 'continue' }
     const endpoint = this.#endpoint as AgentEndpoint
     const exchange = new PolicyExchange({
-      connection: new ConnectionFacts(this.#socket, this.#openedAt),
+      connection: this.facts,
       endpoint: endpointFacts(endpoint),
     })
     const outcome = policy.onTcpConnect(exchange)

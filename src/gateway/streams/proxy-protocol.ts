@@ -1,0 +1,68 @@
+import { isIP, isIPv6 } from 'node:net'
+import ipaddr from 'ipaddr.js'
+
+/** The versions of the header, text and binary. */
+export type ProxyProtocol = 1 | 2
+
+/** Both ends of a visitor's connection; addresses are IPv4 or IPv6 without brackets. */
+export interface ConnectionEnds {
+  readonly clientIp: string
+  readonly clientPort: number
+  readonly serverIp: string
+  readonly serverPort: number
+}
+
+const SIGNATURE = Buffer.from('0d0a0d0a000d0a515549540a', 'hex')
+/** Version 2 with the commands `PROXY` and `LOCAL`. */
+const PROXY = 0x21
+const LOCAL = 0x20
+const TCP_OVER = { IPv4: 0x11, IPv6: 0x21 } as const
+
+type Family = keyof typeof TCP_OVER
+interface End {
+  readonly bytes: Buffer
+  readonly port: number
+}
+
+/**
+ * What a service is told about a visitor before the first byte (HAProxy's "The PROXY protocol", 2.1 and
+ * 2.2). Both addresses are of one family: an IPv4 address beside an IPv6 one is written as one of those.
+ * Nothing is said of who is gone already, or of nobody: undefined.
+ */
+export function encodeProxyProtocol(
+  version: ProxyProtocol,
+  ends: ConnectionEnds | undefined,
+): Buffer {
+  const { clientIp = '', clientPort = 0, serverIp = '', serverPort = 0 } = ends ?? {}
+  if (!isIP(clientIp) || !isIP(serverIp)) return version === 1 ? UNKNOWN_TEXT : UNKNOWN_BINARY
+  const family = isIPv6(clientIp) || isIPv6(serverIp) ? 'IPv6' : 'IPv4'
+  const both = [
+    { bytes: bytesOf(clientIp, family), port: clientPort },
+    { bytes: bytesOf(serverIp, family), port: serverPort },
+  ]
+  return version === 1 ? textOf(family, both) : binaryOf(family, both)
+}
+
+const UNKNOWN_TEXT = Buffer.from('PROXY UNKNOWN\r\n')
+const UNKNOWN_BINARY = Buffer.concat([SIGNATURE, Buffer.from([LOCAL, 0, 0, 0])])
+
+function textOf(family: Family, ends: readonly End[]): Buffer {
+  const ips = ends.map(({ bytes }) => ipaddr.fromByteArray([...bytes]).toString())
+  const ports = ends.map(({ port }) => port)
+  return Buffer.from(`PROXY TCP${family === 'IPv4' ? 4 : 6} ${[...ips, ...ports].join(' ')}\r\n`)
+}
+
+function binaryOf(family: Family, ends: readonly End[]): Buffer {
+  const ips = Buffer.concat(ends.map(({ bytes }) => bytes))
+  const ports = Buffer.alloc(ends.length * 2)
+  for (const [index, { port }] of ends.entries()) ports.writeUInt16BE(port, index * 2)
+  const head = Buffer.from([PROXY, TCP_OVER[family], 0, ips.length + ports.length])
+  return Buffer.concat([SIGNATURE, head, ips, ports])
+}
+
+function bytesOf(ip: string, family: Family): Buffer {
+  const parsed = ipaddr.parse(ip)
+  const isForeign = family === 'IPv6' && parsed.kind() === 'ipv4'
+  const address = isForeign ? (parsed as ipaddr.IPv4).toIPv4MappedAddress() : parsed
+  return Buffer.from(address.toByteArray())
+}

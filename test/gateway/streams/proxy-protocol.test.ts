@@ -1,0 +1,42 @@
+import { describe, expect, it } from 'vitest'
+import { encodeProxyProtocol } from '../../../src/gateway/streams/proxy-protocol.ts'
+
+const IPV4 = { clientIp: '203.0.113.9', clientPort: 51_234, serverIp: '192.0.2.1', serverPort: 443 }
+const IPV6 = { ...IPV4, clientIp: '2001:db8::9', serverIp: '2001:db8::1' }
+const SIGNATURE = '0d0a0d0a000d0a515549540a'
+
+describe('the PROXY header', () => {
+  it.each([
+    [IPV4, 'PROXY TCP4 203.0.113.9 192.0.2.1 51234 443\r\n'],
+    [IPV6, 'PROXY TCP6 2001:db8::9 2001:db8::1 51234 443\r\n'],
+    [{ ...IPV4, serverIp: '2001:db8::1' }, 'PROXY TCP6 ::ffff:cb00:7109 2001:db8::1 51234 443\r\n'],
+    [{ ...IPV4, clientIp: '' }, 'PROXY UNKNOWN\r\n'],
+    [{ ...IPV4, serverIp: 'gone' }, 'PROXY UNKNOWN\r\n'],
+    [undefined, 'PROXY UNKNOWN\r\n'],
+  ])('of version 1 is a line: %j', (ends, line) => {
+    expect(encodeProxyProtocol(1, ends).toString()).toBe(line)
+    // 2.1: the longest that there is has 107 bytes.
+    expect(line.length).toBeLessThanOrEqual(107)
+  })
+
+  it.each([
+    [IPV4, '2111000ccb007109c0000201c82201bb'],
+    [
+      IPV6,
+      '21210024' +
+        '20010db8000000000000000000000009' +
+        '20010db8000000000000000000000001' +
+        'c82201bb',
+    ],
+    [
+      { ...IPV6, clientIp: '203.0.113.9' },
+      '21210024' +
+        '00000000000000000000ffffcb007109' +
+        '20010db8000000000000000000000001' +
+        'c82201bb',
+    ],
+    [undefined, '20000000'],
+  ])('of version 2 is binary: %j', (ends, hex) => {
+    expect(encodeProxyProtocol(2, ends).toString('hex')).toBe(`${SIGNATURE}${hex}`)
+  })
+})
