@@ -60,6 +60,10 @@ export class ActivatedGateway {
     return this.#keeper.stderr
   }
 
+  signal(signal: NodeJS.Signals): void {
+    process.kill(this.#pid, signal)
+  }
+
   async end(signal: NodeJS.Signals): Promise<void> {
     const pid = this.#pid
     process.kill(pid, signal)

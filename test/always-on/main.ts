@@ -10,6 +10,7 @@ import { type AlwaysOnOptions, AlwaysOnSite } from './always-on-site.ts'
 import { tryDuplicate } from './duplicate.ts'
 import { PLANNED_CHANGES, type PlannedChange, tryChange } from './planned.ts'
 import { tryRefusals } from './refusals.ts'
+import { tryTruths } from './truths.ts'
 import { twoAddresses } from './two-addresses.ts'
 
 async function withSite<T>(
@@ -55,6 +56,11 @@ const trials: readonly Trial[] = [
     name: 'duplicate',
     what: 'a second agent runs on a copy of the data folder',
     run: () => withSite({}, tryDuplicate),
+  },
+  {
+    name: 'truths',
+    what: 'services fail in every way, and the gateway; the tunnels say so',
+    run: () => withSite({}, tryTruths),
   },
 ]
 process.exit(await runTrials('test:always-on', trials, process.argv.slice(2)))
