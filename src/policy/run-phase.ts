@@ -89,7 +89,7 @@ export class PhaseRules {
    * is costly. Never throws.
    */
   run(exchange: PolicyExchange): MaybePromise<Outcome> {
-    exchange.vars.clear()
+    exchange.forgetVars()
     return this.#lane.hasToWait ? this.#runInTurn(exchange, START) : this.#stretch(exchange, START)
   }
 

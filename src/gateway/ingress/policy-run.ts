@@ -31,6 +31,40 @@ export interface PolicyRunOptions {
   readonly outer: PolicyRun | undefined
 }
 
+/** The head of a request as its policy sees and changes it. */
+class JudgedRequest implements PolicyRequest {
+  readonly method: string
+  target: string
+  readonly clientTarget: string
+  readonly host: string
+  readonly scheme: 'http' | 'https'
+  readonly httpVersion: PolicyRequest['httpVersion']
+  readonly headers: HeaderList
+  readonly receivedAt: number
+  readonly readBody: PolicyRequest['readBody']
+  readonly #bodyReceivedAt: () => number | undefined
+
+  constructor(options: PolicyRunOptions) {
+    const { head, client } = options
+    this.method = head.method
+    this.target = options.target
+    this.clientTarget = head.target
+    const { host } = head
+    const colon = host.indexOf(':', host.lastIndexOf(']') + 1)
+    this.host = colon === -1 ? host : host.slice(0, colon)
+    this.scheme = client.listener.scheme
+    this.httpVersion = head.version
+    this.headers = new HeaderList(options.fields)
+    this.receivedAt = options.receivedAt
+    this.readBody = options.readBody
+    this.#bodyReceivedAt = options.bodyReceivedAt
+  }
+
+  get bodyReceivedAt(): number | undefined {
+    return this.#bodyReceivedAt()
+  }
+}
+
 /** The policy of an endpoint at work on one exchange. */
 export class PolicyRun {
   readonly #endpoint: Endpoint
@@ -42,33 +76,20 @@ export class PolicyRun {
   readonly hops: number
 
   constructor(options: PolicyRunOptions) {
-    const { endpoint, client, head, outer, bodyReceivedAt } = options
+    const { endpoint, client, outer } = options
     const account = outer ? outer.#exchange.account : options.account
     this.#outer = outer
     this.hops = outer ? outer.hops + 1 : 0
     this.#endpoint = endpoint
     this.#client = client
-    this.#request = {
-      method: head.method,
-      target: options.target,
-      clientTarget: head.target,
-      host: head.host.replace(/:[0-9]+$/, ''),
-      scheme: client.listener.scheme,
-      httpVersion: head.version,
-      headers: new HeaderList(options.fields),
-      receivedAt: options.receivedAt,
-      get bodyReceivedAt() {
-        return bodyReceivedAt()
-      },
-      readBody: options.readBody,
-    }
+    this.#request = new JudgedRequest(options)
     this.#exchange = new PolicyExchange({
       connection: client.facts,
       endpoint: endpointFacts(endpoint),
       request: this.#request,
       hops: this.hops,
       askDepth: options.askDepth,
-      ...(account && { account }),
+      account,
     })
   }
 
@@ -161,12 +182,17 @@ export class PolicyRun {
     const { account } = this.#exchange
     if (account.isOverspent) return run()
     const outcome = run()
-    const count = () => {
-      if (account.isOverspent) this.#endpoint.traffic.overBudget += 1
+    if (outcome instanceof Promise) {
+      const count = () => this.#count(account)
+      outcome.then(count, count)
+    } else {
+      this.#count(account)
     }
-    if (outcome instanceof Promise) outcome.then(count, count)
-    else count()
     return outcome
+  }
+
+  #count(account: Account): void {
+    if (account.isOverspent) this.#endpoint.traffic.overBudget += 1
   }
 
   #afterConnect(outcome: Outcome): MaybePromise<Outcome> {

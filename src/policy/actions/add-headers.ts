@@ -16,19 +16,33 @@ export const addHeaders = defineAction({
   neverEnds: true,
   build({ headers: map }, context) {
     const fieldsFor = headerTemplates(map, ['user-agent'], context)
+    let last: readonly string[] = []
+    let result = resultOf(last)
     return (exchange) => {
       const { headers: list } = headOf(exchange, context.phase)
-      const added = new Map<string, string>()
       const fields = fieldsFor(exchange)
       exchange.account.spend((ADD_STEPS * fields.length) / 2)
       for (let at = 0; at < fields.length; at += 2) {
-        const [name = '', value = ''] = fields.slice(at, at + 2)
-        added.set(name, value)
+        const name = fields[at] as string
+        const value = fields[at + 1] as string
         if (name === 'host') list.set(name, value)
         else list.append(name, value)
       }
-      exchange.results.set('add_headers', { headers_added: added })
+      // Where nothing is computed it is the same list each time.
+      if (fields !== last) {
+        last = fields
+        result = resultOf(fields)
+      }
+      exchange.results.set('add_headers', result)
       return CONTINUE
     }
   },
 })
+
+function resultOf(fields: readonly string[]) {
+  const added = new Map<string, string>()
+  for (let at = 0; at < fields.length; at += 2) {
+    added.set(fields[at] as string, fields[at + 1] as string)
+  }
+  return { headers_added: added }
+}

@@ -76,7 +76,7 @@ export const compressResponse = defineAction({
       headers.remove('content-length')
       varyOnEncoding(headers)
       weakenTag(headers)
-      exchange.responseTransforms.push({ isWhole: false, create: () => follow(create(), running) })
+      exchange.transformResponse({ isWhole: false, create: () => follow(create(), running) })
       return CONTINUE
     }
   },

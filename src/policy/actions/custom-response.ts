@@ -42,9 +42,10 @@ export const customResponse = defineAction({
     const hasType = Object.keys(map).some((name) => name.toLowerCase() === 'content-type')
     return (exchange) => {
       const answer = text.render(exchange)
-      const list = fieldsFor(exchange)
-      if (!hasType && answer !== '') list.push('content-type', typeOf(answer))
-      return respond({ status, headers: list, body: answer }, context.phase === 'on_http_request')
+      const fields = fieldsFor(exchange)
+      const needsType = !hasType && answer !== ''
+      const headers = needsType ? [...fields, 'content-type', typeOf(answer)] : fields
+      return respond({ status, headers, body: answer }, context.phase === 'on_http_request')
     }
   },
 })

@@ -24,7 +24,7 @@ export const log = defineAction({
       exchange.account.pay(LOG_PRICE, [value])
       const fields = toJson(value) as Record<string, unknown>
       exchange.results.set('log', { metadata: value })
-      exchange.logged.push(fields)
+      exchange.log(fields)
       context.log.info({ endpoint: exchange.endpoint.id, metadata: fields }, 'policy log')
       return CONTINUE
     }

@@ -36,7 +36,7 @@ export const requestBodyFindReplace = defineAction({
       exchange.results.set('request_body_find_replace', { replacements: results })
       if (results.length > 0) {
         forgetBody(headers)
-        exchange.requestTransforms.push(wholeBody(() => body))
+        exchange.transformRequest(wholeBody(() => body))
       }
       return CONTINUE
     }

@@ -27,7 +27,7 @@ export const responseBodyFindReplace = defineAction({
       const encoding = encodingOf(headers)
       const replace = prepare(exchange)
       forgetBody(headers)
-      exchange.responseTransforms.push(
+      exchange.transformResponse(
         wholeBody(async (raw) => (await replace(await decodeBody(raw, encoding))).body),
       )
       return CONTINUE

@@ -131,8 +131,10 @@ export interface PolicyExchangeOptions {
   readonly askDepth?: () => number
   readonly trace?: PolicyTrace | undefined
   /** That of the request, where an exchange is not all there is of it. */
-  readonly account?: Account
+  readonly account?: Account | undefined
 }
+
+const NONE: readonly never[] = []
 
 /** The value that an action leaves for later expressions, by result name. */
 export type ActionResult = Readonly<Record<string, unknown>>
@@ -148,22 +150,18 @@ export class PolicyExchange {
   readonly account: Account
   /** Set by the ingress before the response phase. */
   response: PolicyResponse | undefined
-  /** What actions want done to the bodies, in order. */
-  readonly requestTransforms: BodyTransform[] = []
-  readonly responseTransforms: BodyTransform[] = []
-  /** Name and value in turn: what the client gets beside the fields of the response, whoever answers. */
-  readonly addedFields: string[] = []
   /** True when the cookies of a log-in are the gateway's own, and no device's business. */
   withholdsLogin = false
-  /** Metadata of the log actions that ran, for the access log. */
-  readonly logged: Readonly<Record<string, unknown>>[] = []
-  /** `actions.ngrok.<name>` of the actions that ran; the last run of an action wins. */
-  readonly results: Map<string, ActionResult> = new Map()
-  /** `vars.<name>` of the phase that is running. */
-  readonly vars: Map<string, unknown> = new Map()
-  readonly #askDepth: (() => number) | undefined
+  // Most requests need none of these: they are made for the first that does.
+  #requestTransforms: BodyTransform[] | undefined
+  #responseTransforms: BodyTransform[] | undefined
+  #addedFields: string[] | undefined
+  #logged: Readonly<Record<string, unknown>>[] | undefined
+  #results: Map<string, ActionResult> | undefined
+  #vars: Map<string, unknown> | undefined
+  #observers: ((status: number | undefined) => void)[] | undefined
   #parsed: ParsedFields | undefined
-  readonly #observers: ((status: number | undefined) => void)[] = []
+  readonly #askDepth: (() => number) | undefined
 
   constructor(options: PolicyExchangeOptions) {
     this.connection = options.connection
@@ -173,6 +171,38 @@ export class PolicyExchange {
     this.#askDepth = options.askDepth
     this.trace = options.trace
     this.account = options.account ?? new Account()
+  }
+
+  /** What actions want done to the body of the request, in order. */
+  get requestTransforms(): readonly BodyTransform[] {
+    return this.#requestTransforms ?? NONE
+  }
+
+  /** The same of the response. */
+  get responseTransforms(): readonly BodyTransform[] {
+    return this.#responseTransforms ?? NONE
+  }
+
+  /** Name and value in turn: what the client gets beside the fields of the response, whoever answers. */
+  get addedFields(): readonly string[] {
+    return this.#addedFields ?? NONE
+  }
+
+  /** Metadata of the log actions that ran. */
+  get logged(): readonly Readonly<Record<string, unknown>>[] {
+    return this.#logged ?? NONE
+  }
+
+  /** `actions.ngrok.<name>` of the actions that ran; the last run of an action wins. */
+  get results(): Map<string, ActionResult> {
+    this.#results ??= new Map()
+    return this.#results
+  }
+
+  /** `vars.<name>` of the phase that is running. */
+  get vars(): Map<string, unknown> {
+    this.#vars ??= new Map()
+    return this.#vars
   }
 
   /** Fields that were taken apart already. */
@@ -186,14 +216,42 @@ export class PolicyExchange {
     return this.#askDepth?.() ?? 0
   }
 
+  /** Another phase begins: it knows nothing of the variables of the one before. */
+  forgetVars(): void {
+    this.#vars?.clear()
+  }
+
+  transformRequest(transform: BodyTransform): void {
+    this.#requestTransforms ??= []
+    this.#requestTransforms.push(transform)
+  }
+
+  transformResponse(transform: BodyTransform): void {
+    this.#responseTransforms ??= []
+    this.#responseTransforms.push(transform)
+  }
+
+  /** Name and value in turn. */
+  addFields(fields: readonly string[]): void {
+    this.#addedFields ??= []
+    this.#addedFields.push(...fields)
+  }
+
+  log(metadata: Readonly<Record<string, unknown>>): void {
+    this.#logged ??= []
+    this.#logged.push(metadata)
+  }
+
   /** Calls back once with the upstream's status, or undefined when there was no valid answer. */
   whenUpstreamEnds(observer: (status: number | undefined) => void): void {
+    this.#observers ??= []
     this.#observers.push(observer)
   }
 
   /** The ingress tells, once per forwarded request, how the upstream did. */
   upstreamEnded(status: number | undefined): void {
-    for (const observer of this.#observers) observer(status)
-    this.#observers.length = 0
+    const observers = this.#observers
+    this.#observers = undefined
+    for (const observer of observers ?? NONE) observer(status)
   }
 }

@@ -156,7 +156,7 @@ export class Login {
     const now = clock.now()
     const isSeen = limits.idleMs !== undefined && now - session.seenAt >= limits.idleMs * SEEN_SHARE
     const current = isRenewed || isSeen ? { ...session, seenAt: now } : session
-    if (current !== session) exchange.addedFields.push(...this.#keep(visit, current))
+    if (current !== session) exchange.addFields(this.#keep(visit, current))
     const { issuer } = desk.provider
     const end = sessionEnd(current, limits)
     const result = loginResult(kind, { session: current, issuer, end }, { isRenewed })

@@ -173,11 +173,11 @@ describe('a client that is gone', () => {
     const { device, site, visit, read } = await startHandSite({
       policy: onResponse(
         (exchange) => {
-          exchange.responseTransforms.push(transform)
+          exchange.transformResponse(transform)
           return CONTINUE
         },
         (exchange) => {
-          if (exchange.request?.method === 'POST') exchange.requestTransforms.push(transform)
+          if (exchange.request?.method === 'POST') exchange.transformRequest(transform)
           return CONTINUE
         },
       ),
@@ -292,7 +292,7 @@ describe('what waits', () => {
     const { device, site, visit } = await startHandSite({
       policy: onResponse((exchange) => {
         const create = () => new PassThrough({ transform: (_chunk, _encoding, done) => done() })
-        exchange.responseTransforms.push({ isWhole: true, create })
+        exchange.transformResponse({ isWhole: true, create })
         return CONTINUE
       }),
     })

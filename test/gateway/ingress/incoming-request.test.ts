@@ -27,7 +27,7 @@ const onRequest = (
 /** A policy that puts a body through what changes nothing. */
 const passing = onRequest((exchange) => {
   const transform: BodyTransform = { isWhole: true, create: () => new PassThrough() }
-  exchange.requestTransforms.push(transform)
+  exchange.transformRequest(transform)
   return CONTINUE
 })
 
@@ -311,7 +311,7 @@ describe('a body that a policy changes', () => {
         new PassThrough({
           transform: (chunk, _encoding, done) => void setImmediate(() => done(null, chunk)),
         })
-      exchange.requestTransforms.push({ isWhole: true, create })
+      exchange.transformRequest({ isWhole: true, create })
       return CONTINUE
     })
     const { device, visit } = await startHandSite({ policy })
@@ -333,7 +333,7 @@ describe('a body that a policy changes', () => {
     }
     const { device, site, visit } = await startHandSite({
       policy: onRequest((exchange) => {
-        exchange.requestTransforms.push({ isWhole: true, create: () => new Shrinking() })
+        exchange.transformRequest({ isWhole: true, create: () => new Shrinking() })
         return CONTINUE
       }),
     })

@@ -230,8 +230,8 @@ describe('an answer that a policy makes', () => {
     const { device, site, visit, read } = await startHandSite({
       policy: judging(
         () => respond(reply, true),
-        ({ responseTransforms }) => {
-          responseTransforms.push({ isWhole, create: upper })
+        (exchange) => {
+          exchange.transformResponse({ isWhole, create: upper })
           return CONTINUE
         },
       ),
@@ -252,8 +252,8 @@ describe('an answer that a policy makes', () => {
     const { site, visit, read } = await startHandSite({
       policy: judging(
         () => respond({ ...reply, body }, true),
-        ({ responseTransforms }) => {
-          responseTransforms.push({ isWhole: false, create: () => new PassThrough() })
+        (exchange) => {
+          exchange.transformResponse({ isWhole: false, create: () => new PassThrough() })
           return CONTINUE
         },
       ),

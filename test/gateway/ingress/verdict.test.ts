@@ -116,11 +116,11 @@ describe('what changes a body and fails', () => {
   }
   const policy = onResponse(
     (exchange) => {
-      exchange.responseTransforms.push(failing)
+      exchange.transformResponse(failing)
       return CONTINUE
     },
     (exchange) => {
-      exchange.requestTransforms.push(failing)
+      exchange.transformRequest(failing)
       return CONTINUE
     },
   )

@@ -16,7 +16,7 @@ export function headerTemplates(
   map: Readonly<Record<string, string>>,
   refused: readonly string[],
   context: ActionContext,
-): (exchange: PolicyExchange) => string[] {
+): (exchange: PolicyExchange) => readonly string[] {
   const entries = Object.entries(map)
   if (entries.length > MAX_HEADERS) {
     context.problem('tooManyEntries', ['headers'], `At most ${MAX_HEADERS} headers are allowed.`)
@@ -40,6 +40,9 @@ export function headerTemplates(
     }
     return { name: lower, value }
   })
+  // As most are, and then they are the same for every exchange.
+  const constant = fields.flatMap(({ name, value }) => [name, value.constant])
+  if (constant.every((text) => text !== undefined)) return () => constant
   return (exchange) =>
     fields.flatMap(({ name, value }) => {
       const text = value.render(exchange)
