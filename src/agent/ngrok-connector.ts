@@ -17,6 +17,9 @@ import {
 import { DRAIN_DOMAIN, DRAINED, drainNotice, duplicateIn } from './gateway-notice.ts'
 import { networkProblem, type Problem, ProblemError } from './problem.ts'
 import { serviceProblem } from './service-error.ts'
+import type { TunnelProtocol } from './upstreams/tunnel-protocol.ts'
+
+type EndpointBuilder = Sdk.HttpListenerBuilder | Sdk.TcpListenerBuilder | Sdk.TlsListenerBuilder
 
 const requirePackage = createRequire(import.meta.url)
 
@@ -196,10 +199,7 @@ class NgrokSession implements Session {
   }
 
   /** Ends with the session: whoever waits for a dead one would be late for the next. */
-  async #bind(
-    builder: Sdk.HttpListenerBuilder | Sdk.TcpListenerBuilder,
-    dialUrl: string,
-  ): Promise<Sdk.Listener> {
+  async #bind(builder: EndpointBuilder, dialUrl: string): Promise<Sdk.Listener> {
     const { deadlines, liveness } = this.#parts
     liveness.signal.throwIfAborted()
     const opened = builder.listenAndForward(dialUrl).then((listener) => {
@@ -252,18 +252,23 @@ class NgrokSession implements Session {
     }
   }
 
-  #endpointOf(request: EndpointRequest): Sdk.HttpListenerBuilder | Sdk.TcpListenerBuilder {
+  #endpointOf(request: EndpointRequest): EndpointBuilder {
     const { protocol, domain, dialUrl, forwardsTo, policy, metadata } = request
     // Without a scheme the SDK answers every request 502; an unknown one ends the process.
     if (!/^(http:\/\/|tcp:\/\/|unix:\/)/.test(dialUrl)) {
       throw new Error(`cannot forward to ${dialUrl}`)
     }
-    const builder =
-      protocol === 'tcp' ? this.#session.tcpEndpoint() : this.#session.httpEndpoint().domain(domain)
+    const builder = this.#builderFor(protocol, domain)
     builder.forwardsTo(forwardsTo)
-    if ('remoteAddr' in builder && domain !== '') builder.remoteAddr(domain)
     if (metadata !== undefined) builder.metadata(metadata)
     return policy === undefined ? builder : builder.trafficPolicy(policy)
+  }
+
+  #builderFor(protocol: TunnelProtocol = 'http', domain: string): EndpointBuilder {
+    if (protocol === 'http') return this.#session.httpEndpoint().domain(domain)
+    if (protocol === 'tls') return this.#session.tlsEndpoint().domain(domain)
+    const builder = this.#session.tcpEndpoint()
+    return domain === '' ? builder : builder.remoteAddr(domain)
   }
 
   /** The SDK tells nobody but `join()` that an endpoint ended. */

@@ -21,15 +21,13 @@ export type JsonObject = Readonly<Record<string, unknown>>
 
 /** More than any policy needs, and what the API takes. */
 const MAX_DEPTH = 32
-const HTTP_DOMAIN = 'must be a domain name such as device123.site.example.com, without scheme'
+const HOST_DOMAIN = 'must be a domain name such as device123.site.example.com, without scheme'
 const TCP_DOMAIN = 'must be host:port for a tcp tunnel, such as gateway.example.com:20017'
 const LABEL = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
 
 const Protocol = z.string().transform((text, context): TunnelProtocol => {
-  if (text === 'http' || text === 'tcp') return text
-  const message =
-    text === 'tls' ? 'tls tunnels are not supported yet: use http or tcp' : 'must be http or tcp'
-  context.addIssue({ code: 'custom', message })
+  if (text === 'http' || text === 'tcp' || text === 'tls') return text
+  context.addIssue({ code: 'custom', message: 'must be http, tcp or tls' })
   return z.NEVER
 })
 
@@ -82,7 +80,7 @@ export const TunnelSpecSchema = z
   .transform(({ protocol, forwards_to, domain, policy, upstream }, context): TunnelSpec => {
     const isRight = protocol === 'tcp' ? domain === '' || isAddress(domain) : isDomain(domain)
     if (!isRight) {
-      const message = protocol === 'tcp' ? TCP_DOMAIN : HTTP_DOMAIN
+      const message = protocol === 'tcp' ? TCP_DOMAIN : HOST_DOMAIN
       context.addIssue({ code: 'custom', path: ['domain'], message })
     }
     return {
@@ -177,5 +175,6 @@ export function expectedUrl(
   urlOf: (domain: string) => string,
 ): string {
   if (protocol === 'http') return urlOf(domain)
+  if (protocol === 'tls') return urlOf(domain).replace(/^https:/, 'tls:')
   return domain === '' ? '' : `tcp://${domain}`
 }

@@ -36,7 +36,7 @@ describe('POST /tunnels with a bad body', () => {
     ['policy as an array', with_({ policy: [] }), '/policy must be a JSON object'],
     ['policy as a number', with_({ policy: 7 }), '/policy must be a JSON object'],
     ['a domain without a port', with_({ protocol: 'tcp' }), '/domain must be host:port'],
-    ['protocol tls', with_({ protocol: 'tls' }), '/protocol tls tunnels are not supported yet'],
+    ['protocol udp', with_({ protocol: 'udp' }), '/protocol must be http, tcp or tls'],
     ['protocol ftp', with_({ protocol: 'ftp' }), '/protocol must be http'],
     ['an empty protocol', with_({ protocol: '' }), '/protocol must be http'],
     ['port 0', with_({ forwards_to: 'localhost:0' }), '/forwards_to must be host:port'],

@@ -4,7 +4,7 @@ import type { PolicyCheck } from './policy-check.ts'
 
 /** By their names of today and of before. */
 const REQUEST_PHASES = new Set(['on_http_request', 'on_http_response', 'inbound', 'outbound'])
-const NO_REQUESTS = 'A tcp tunnel has no requests: write these rules for on_tcp_connect.'
+const NO_REQUESTS = 'A tcp or tls tunnel has no requests: write these rules for on_tcp_connect.'
 
 /** The policy of a tunnel: its own, or what the default one has for what comes in there. */
 export function policyOf({ policy, protocol }: TunnelSpec, fallback: JsonObject): JsonObject {
@@ -17,7 +17,7 @@ export async function requirePolicy(spec: TunnelSpec, check: PolicyCheck): Promi
   const { policy, protocol } = spec
   if (!policy) return
   const phases =
-    protocol === 'tcp' ? Object.keys(policy).filter((key) => hasRules(policy, key)) : []
+    protocol === 'http' ? [] : Object.keys(policy).filter((key) => hasRules(policy, key))
   const detail = NO_REQUESTS
   const problems =
     phases.length > 0

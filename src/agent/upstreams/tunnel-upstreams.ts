@@ -2,7 +2,7 @@ import type { Logger } from '../../base/logger.ts'
 import { ProblemError } from '../problem.ts'
 import type { ForwardRules } from './forward-rules.ts'
 import { type ForwardTarget, parseForwardTarget } from './forward-target.ts'
-import type { TunnelProtocol } from './tunnel-protocol.ts'
+import { carrierOf, type TunnelProtocol } from './tunnel-protocol.ts'
 import type { UpstreamCheck } from './upstream-check.ts'
 import type { UpstreamDialer } from './upstream-dialer.ts'
 import type { UpstreamOptions, UpstreamSettings } from './upstream-options.ts'
@@ -52,7 +52,7 @@ export class TunnelUpstreams {
         permanent: true,
       })
     })
-    return dialer.dialUrl(target, tunnel.protocol)
+    return dialer.dialUrl(target, carrierOf(tunnel.protocol))
   }
 
   /** Looks after the service until the returned function is called. */
@@ -61,7 +61,7 @@ export class TunnelUpstreams {
     const target = targetOf(tunnel)
     const { health } = this.settingsOf(tunnel)
     const unwatch = upstreams.watch(this.#keyOf(tunnel), target, health)
-    const letGo = dialer.hold(target, tunnel.protocol)
+    const letGo = dialer.hold(target, carrierOf(tunnel.protocol))
     return () => {
       unwatch()
       letGo()
@@ -90,7 +90,7 @@ export class TunnelUpstreams {
     return {
       timeout: upstream.timeout ?? given.timeout,
       // What speaks no HTTP answers for no path.
-      health: protocol === 'tcp' && asksHttp ? 'tcp' : health,
+      health: protocol !== 'http' && asksHttp ? 'tcp' : health,
     }
   }
 

@@ -2,7 +2,7 @@ import { isIP, type LookupFunction } from 'node:net'
 import type { Logger } from '../../base/logger.ts'
 import type { ForwardRules } from './forward-rules.ts'
 import { type ForwardTarget, formatForwardTarget } from './forward-target.ts'
-import type { TunnelProtocol } from './tunnel-protocol.ts'
+import type { Carrier } from './tunnel-protocol.ts'
 import { UpstreamRelay } from './upstream-relay.ts'
 
 interface Held {
@@ -22,12 +22,12 @@ export class UpstreamDialer {
   }
 
   /** Keeps what a target needs until the returned function is called. */
-  hold(target: ForwardTarget, protocol: TunnelProtocol = 'http'): () => void {
+  hold(target: ForwardTarget, carrier: Carrier = 'http'): () => void {
     const lookup = this.lookupFor(target)
     if (!lookup) return () => {}
-    const key = urlOf(target, protocol)
+    const key = urlOf(target, carrier)
     const held = this.#held.get(key) ?? {
-      relay: new UpstreamRelay({ target, lookup, protocol, log: this.#log }),
+      relay: new UpstreamRelay({ target, lookup, carrier, log: this.#log }),
       holders: 0,
     }
     held.holders += 1
@@ -41,8 +41,8 @@ export class UpstreamDialer {
   }
 
   /** What the SDK is to dial for a target that is held. */
-  async dialUrl(target: ForwardTarget, protocol: TunnelProtocol = 'http'): Promise<string> {
-    const url = urlOf(target, protocol)
+  async dialUrl(target: ForwardTarget, carrier: Carrier = 'http'): Promise<string> {
+    const url = urlOf(target, carrier)
     return (await this.#held.get(url)?.relay.dialUrl()) ?? url
   }
 
@@ -67,6 +67,6 @@ export class UpstreamDialer {
   }
 }
 
-function urlOf(target: ForwardTarget, protocol: TunnelProtocol): string {
-  return `${protocol}://${formatForwardTarget(target)}`
+function urlOf(target: ForwardTarget, carrier: Carrier): string {
+  return `${carrier}://${formatForwardTarget(target)}`
 }

@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type LookupFunction, type Socket } from 'node:net'
 import type { Logger } from '../../base/logger.ts'
 import { type ForwardTarget, formatForwardTarget } from './forward-target.ts'
+import type { Carrier } from './tunnel-protocol.ts'
 
 /** More than the streams of a session. */
 const MAX_CONNECTIONS = 512
@@ -13,8 +14,8 @@ export interface UpstreamRelayOptions {
   readonly target: ForwardTarget
   /** Gives checked addresses only. */
   readonly lookup: LookupFunction
-  /** What visitors speak: others than those of HTTP are refused without a word. */
-  readonly protocol: 'http' | 'tcp'
+  /** Who sends no requests is refused without a word. */
+  readonly carrier: Carrier
   readonly log: Logger
 }
 
@@ -41,7 +42,7 @@ export class UpstreamRelay {
   /** Where the SDK finds it. Throws when it could not listen. */
   async dialUrl(): Promise<string> {
     await this.#listening
-    return `${this.#options.protocol}://${LOOPBACK}:${(this.#server.address() as AddressInfo).port}`
+    return `${this.#options.carrier}://${LOOPBACK}:${(this.#server.address() as AddressInfo).port}`
   }
 
   /** Takes no more connections; those that there are go on. */
@@ -79,12 +80,12 @@ export class UpstreamRelay {
 
   /** As the SDK says it, so that visitors learn the same. */
   #refuse(client: Socket, error: Error): void {
-    const { target, protocol, log } = this.#options
+    const { target, carrier, log } = this.#options
     const to = formatForwardTarget(target)
     log.debug({ to, reason: error.message }, 'upstream not reached')
     const body = `failed to dial backend: ${to} cannot be reached`
     client.resume()
-    if (protocol !== 'http') {
+    if (carrier !== 'http') {
       client.end()
       return
     }

@@ -88,7 +88,7 @@ function upstream({ protocol, forwards_to: forwardsTo }: TunnelStatusView): Prom
   const check = `upstream ${forwardsTo}`
   const target = parseForwardTarget(forwardsTo)
   if (!target) return Promise.resolve(skipped(check, 'of a kind that this program does not know'))
-  return protocol === 'tcp' ? askTcp(check, target) : askHttp(check, target)
+  return protocol === 'http' ? askHttp(check, target) : askTcp(check, target)
 }
 
 function askTcp(check: string, target: ForwardTarget): Promise<Finding> {
@@ -131,7 +131,7 @@ function askHttp(check: string, target: ForwardTarget): Promise<Finding> {
 function unreachable(check: string, { code = '', message }: NodeJS.ErrnoException): Finding {
   if (code.startsWith('HPE_')) {
     const detail = 'what listens there speaks no HTTP'
-    return bad(check, detail, 'Name the port of the web service, or make it a tcp tunnel.')
+    return bad(check, detail, 'Name the port of the web service, or make it a tcp or tls tunnel.')
   }
   const detail = code === 'ECONNREFUSED' ? 'nothing listens there' : message
   return bad(check, detail, 'Start the service behind the tunnel, or name its port.')

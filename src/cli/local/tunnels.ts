@@ -34,7 +34,11 @@ export function tunnelsCommand(context: CommandContext): Command {
     (tunnel: string, options: Options) => show(context, tunnel, options),
   )
   verb('add <domain> <forwards-to>', 'open one, such as cam.site.example.com localhost:8001')
-    .option('--protocol <name>', 'http, or tcp, whose domain is host:port of the gateway', 'http')
+    .option(
+      '--protocol <name>',
+      'http, tls, or tcp, whose domain is host:port of the gateway',
+      'http',
+    )
     .option('--policy <file>', 'its traffic policy, JSON or YAML; - is standard input')
     .action((domain: string, target: string, options: AddOptions) =>
       add(context, { domain, forwards_to: target }, options),

@@ -23,6 +23,7 @@ import { MAX_MESSAGE_BYTES, parseBind, parseUnbind, StreamType } from './control
 import { findPredecessor } from './predecessor.ts'
 import { prepareBinding } from './prepare-binding.ts'
 import { encodeProxyHeader } from './proxy-header.ts'
+import { repeatedOptions } from './repeated-options.ts'
 import type { TableEntry } from './session-table.ts'
 import { answerMsIn } from './upstream-notice.ts'
 import { VisitorNotices } from './visitor-notices.ts'
@@ -135,7 +136,8 @@ export class AgentSession implements TableEntry {
       const compiled = await prepareBinding(request, this, this.#deps)
       this.#checkRoom()
       const { id, url, protocol } = this.#open(compiled, request.Id, heard)
-      return { Id: id, URL: url, Proto: protocol, Opts, Extra: { Token: compiled.token } }
+      const repeated = repeatedOptions(request)
+      return { Id: id, URL: url, Proto: protocol, Opts: repeated, Extra: { Token: compiled.token } }
     } finally {
       this.#awaitSilence()
     }

@@ -7,7 +7,8 @@ import { type EndpointPolicies, problemsText } from '../endpoints/endpoint-polic
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { EndpointUrls } from '../endpoints/endpoint-urls.ts'
 import type { TcpAddresses } from '../endpoints/tcp-addresses.ts'
-import type { EndpointAddress, HttpProtocol } from '../records/endpoint-protocol.ts'
+import { isInternal } from '../records/domain-name.ts'
+import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
 import type { ProxyProtocol } from '../streams/proxy-protocol.ts'
 import type { BindRequest } from './control-message.ts'
@@ -15,6 +16,8 @@ import { oldPolicyText } from './old-policy.ts'
 import { isAsked, type OptionRules, optionRules } from './option-rules.ts'
 
 const MAX_METADATA = 4_096
+const NO_INTERNAL_TLS =
+  'A TLS endpoint cannot be internal here: policies, which alone find those, speak HTTP.'
 const RANDOM_ALPHABET = 'abcdefghijkmnpqrstuvwxyz23456789'
 const RANDOM_LENGTH = 10
 const RANDOM_LABEL = new RegExp(`^[${RANDOM_ALPHABET}]{${RANDOM_LENGTH}}$`)
@@ -65,7 +68,7 @@ export class Binder {
   judge(request: BindRequest, who: BinderOf): Binding {
     const { credentialId } = who
     const protocol = this.#protocolOf(request)
-    const carries = protocol === 'tcp' ? 'connections' : 'requests'
+    const carries = protocol === 'tcp' || protocol === 'tls' ? 'connections' : 'requests'
     const options = optionsOf(request)
     const around = optionRules(options, carries)
     const metadata = request.Extra?.Metadata ?? ''
@@ -75,6 +78,7 @@ export class Binder {
         ? this.#addressOf(request, who)
         : this.#hostOf(request, credentialId, protocol)
     checkBindings(request.Extra?.Bindings ?? [], host, 301)
+    if (protocol === 'tls' && isInternal(host)) throw new ServiceError(301, NO_INTERNAL_TLS)
     const right = this.#deps.authority.checkBind(credentialId, host, protocol)
     if (protocol === 'tcp') {
       this.#checkKept(host, right.ownerId)
@@ -103,12 +107,12 @@ export class Binder {
     return { ...binding, ...this.#deps.authority.checkBind(credentialId, host, protocol), policy }
   }
 
-  #protocolOf({ Proto: protocol }: BindRequest): HttpProtocol | 'tcp' {
-    if (protocol === 'http' || protocol === 'https') return protocol
+  #protocolOf({ Proto: protocol }: BindRequest): EndpointProtocol {
+    if (protocol === 'http' || protocol === 'https' || protocol === 'tls') return protocol
     if (protocol !== 'tcp') {
       throw new ServiceError(
         332,
-        `The protocol ${protocol} is not supported here: use http, https or tcp.`,
+        `The protocol ${protocol} is not supported here: use http, https, tcp or tls.`,
       )
     }
     if (this.#deps.tcpAddresses) return protocol
@@ -138,7 +142,7 @@ export class Binder {
     throw new ServiceError(334, `The endpoint tcp://${host} belongs to another account.`)
   }
 
-  #hostOf({ Opts, Extra }: BindRequest, credentialId: string, protocol: HttpProtocol): string {
+  #hostOf({ Opts, Extra }: BindRequest, credentialId: string, protocol: EndpointProtocol): string {
     const asked = (Opts.Domain || Opts.Hostname).toLowerCase()
     if (asked) return checked(asked)
     const suffix = this.#deps.authority.wildcardFor(credentialId).slice(1)
@@ -150,7 +154,7 @@ export class Binder {
    * A random name that nobody has. The SDK brings the token of the first one along when it reconnects:
    * the tunnel keeps its name, unless somebody has it by now.
    */
-  #drawHost(suffix: string, protocol: HttpProtocol, token: string): string {
+  #drawHost(suffix: string, protocol: EndpointProtocol, token: string): string {
     const isOurs = token.endsWith(suffix) && RANDOM_LABEL.test(token.slice(0, -suffix.length))
     if (isOurs && this.#isFree(token, protocol)) return token
     let host: string
@@ -160,7 +164,7 @@ export class Binder {
   }
 
   /** Nobody has it; or it waits for its device, and who asks knows its name. */
-  #isFree(host: string, protocol: HttpProtocol): boolean {
+  #isFree(host: string, protocol: EndpointProtocol): boolean {
     const state = this.#deps.registry.match(host, protocol)
     return state?.host !== host || state.type === 'away'
   }

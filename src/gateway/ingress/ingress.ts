@@ -21,11 +21,11 @@ import type { ClientSocket } from './connection/client-socket.ts'
 import { ClientConnection } from './connection/connection.ts'
 import type { IngressConnection } from './connection/ingress-connection.ts'
 import { InternalSocket } from './connection/internal-socket.ts'
-import { SecureConnection } from './http2/secure-connection.ts'
 import type { IngressContext } from './ingress-context.ts'
 import { INGRESS_LIMITS, type IngressLimits } from './ingress-limits.ts'
 import type { IngressListener } from './ingress-listener.ts'
 import { TcpPorts } from './tcp/tcp-ports.ts'
+import { SecureConnection } from './tls/secure-connection.ts'
 import { WriteCoalescer } from './write-coalescer.ts'
 
 /** How often a stop looks whether the last connection has closed. */

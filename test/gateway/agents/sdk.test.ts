@@ -85,9 +85,6 @@ describe('the SDK at the gateway', () => {
     const session = await connectSdk(running)
     const http = () => session.httpEndpoint().domain('cam.site.test')
     expect(await sdkCode(session.tcpEndpoint().listen())).toBe('ERR_NGROK_332')
-    expect(await sdkCode(session.tlsEndpoint().domain('cam.site.test').listen())).toBe(
-      'ERR_NGROK_332',
-    )
     expect(await sdkCode(session.labeledListener().label('app', 'cam').listen())).toBe(
       'ERR_NGROK_813',
     )

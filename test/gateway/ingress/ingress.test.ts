@@ -63,7 +63,7 @@ describe('the secure front', () => {
       client.send(GET)
       await client.receive('ok')
     }
-    expect(site.serverNames).toEqual([undefined, 'localhost', undefined])
+    expect(site.serverNames).toEqual(['localhost', undefined])
   })
 
   it('serves a new certificate to new connections', async () => {

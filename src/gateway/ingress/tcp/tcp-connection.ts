@@ -37,6 +37,8 @@ const OVER: TcpConnectionState = { name: 'over' }
 export interface TcpConnectionOptions {
   /** Paused, and half-open when its peer has ended. */
   readonly socket: Socket
+  /** What it takes in memory while it waits; little where nothing was read of it. */
+  readonly waitingBytes?: number
   readonly context: IngressContext
   /** Who has the address that the visitor came to. */
   readonly find: () => NameState | undefined
@@ -56,7 +58,7 @@ export interface TcpConnectionOptions {
 export class TcpConnection implements SharedConnection, BufferHolder, StreamWaiter, HeldRequest {
   readonly address: string
   readonly network: string
-  readonly bytes = WAITING_BYTES
+  readonly bytes: number
   readonly #socket: Socket
   readonly #context: IngressContext
   readonly #find: () => NameState | undefined
@@ -74,7 +76,8 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
   #losses = 0
   #hasAnswered = false
 
-  constructor({ socket, context, find, onClose }: TcpConnectionOptions) {
+  constructor({ socket, context, find, onClose, ...options }: TcpConnectionOptions) {
+    this.bytes = WAITING_BYTES + (options.waitingBytes ?? 0)
     this.#socket = socket
     this.#context = context
     this.#find = find

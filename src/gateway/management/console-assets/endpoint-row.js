@@ -13,7 +13,7 @@ export function endpointRow({ url, description, upstream_url, traffic_policy }) 
     element(
       'p',
       { class: 'endpoint-line' },
-      element('a', { href: url, target: '_blank', rel: 'noreferrer' }, url),
+      linked(url),
       upstream_url && [
         element('span', { class: 'muted' }, ' forwards to '),
         element('code', {}, upstream_url),
@@ -47,6 +47,12 @@ export function endpointRow({ url, description, upstream_url, traffic_policy }) 
       fields.mark('Over budget', traffic.policy_over_budget > 0)
     },
   }
+}
+
+/** A browser opens what speaks HTTP alone. */
+function linked(url) {
+  if (!url.startsWith('http')) return element('code', {}, url)
+  return element('a', { href: url, target: '_blank', rel: 'noreferrer' }, url)
 }
 
 function readable(policy) {

@@ -1,0 +1,31 @@
+import type { TLSSocket } from 'node:tls'
+import type { IngressConnection } from '../connection/ingress-connection.ts'
+import type { ClientHelloReader } from './client-hello.ts'
+
+/** Where a connection to the secure listener is. */
+export type SecureConnectionState =
+  /** It has still to say whom it wants. */
+  | { readonly name: 'greeting'; readonly hello: ClientHelloReader }
+  /** TLS ends here, and is being agreed on. */
+  | { readonly name: 'handshake'; readonly secured: TLSSocket }
+  /** What serves it has taken it over. */
+  | { readonly name: 'served'; readonly connection: IngressConnection }
+  | { readonly name: 'over' }
+
+type Name = SecureConnectionState['name']
+
+const NEXT: Record<Name, readonly Name[]> = {
+  greeting: ['handshake', 'served', 'over'],
+  handshake: ['served', 'over'],
+  served: ['over'],
+  over: [],
+}
+
+/** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
+export function nextSecureConnectionState(
+  state: SecureConnectionState,
+  next: SecureConnectionState,
+): SecureConnectionState {
+  if (NEXT[state.name].includes(next.name)) return next
+  throw new Error(`a connection cannot be ${next.name} after ${state.name}`)
+}
