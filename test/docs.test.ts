@@ -33,9 +33,24 @@ const foldersIn = (folder: string) =>
     .filter((entry) => entry.isDirectory())
     .map(({ name }) => name)
 
-const FOLDERS = new Set(['src', 'test', 'bench', 'docs', 'systemd', '.ci', ...foldersIn(SRC)])
+const FOLDERS = new Set([
+  'src',
+  'test',
+  'bench',
+  'docs',
+  'packaging',
+  'systemd',
+  '.ci',
+  ...foldersIn(SRC),
+])
 /** What a build, the programs or their users make. */
-const MADE = new Set(['dist/main.js', 'limits.json', 'policy.yaml', 'policy.schema.json'])
+const MADE = new Set([
+  'dist/main.js',
+  'limits.json',
+  'policy.yaml',
+  'policy.schema.json',
+  'sbom.cdx.json',
+])
 const PATH = /^\.?[\w-]+(?:[./][\w-]+)*\/?$/
 const FILE = /\.(?:ts|js|json|md|yaml|service)$/
 /** `Tunnels.create`, `Tunnels.#requireFree`, or a class that is known by its capitals. */

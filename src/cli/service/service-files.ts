@@ -8,9 +8,7 @@ import { formatListenAddress } from '../../base/listen-address.ts'
 import { packageRoot } from '../../base/package-root.ts'
 import type { Secret } from '../../base/secret.ts'
 import { parseSettings } from '../../settings.ts'
-
-/** The two services that can be installed. */
-export type ServiceName = 'device-agent' | 'device-gateway'
+import { envTemplate, type ServiceName } from './env-template.ts'
 
 export interface ServiceLayout {
   /** `/`, or the root of an image that is being built. */
@@ -45,12 +43,6 @@ const ENV_FILES: Record<ServiceName, string> = {
   'device-agent': '/etc/device-agent/agent.env',
   'device-gateway': '/etc/device-gateway/gateway.env',
 }
-const ENV_HEADER = '# Settings of the service, one NAME=value a line: see device-agent --help.\n'
-const ENV_TEMPLATES: Record<ServiceName, string> = {
-  'device-agent': `${ENV_HEADER}# The authtoken does not belong here but into /etc/credstore/svc-authtoken.
-`,
-  'device-gateway': ENV_HEADER,
-}
 
 /** What an install would change. A file of the owner is never replaced. */
 export function planInstall(layout: ServiceLayout): FileChange[] {
@@ -60,11 +52,11 @@ export function planInstall(layout: ServiceLayout): FileChange[] {
     return `ExecStart=${layout.node} ${flags}${layout.main} `
   })
   const changes = [
-    change(layout, unitPath(name), 0o644, started),
-    ownersFile(layout, ENV_FILES[name], 0o600, ENV_TEMPLATES[name]),
+    unitChange(layout, `${name}.service`, started),
+    ownersFile(layout, ENV_FILES[name], 0o600, envTemplate(name)),
   ]
   if (name === 'device-gateway') {
-    changes.push(change(layout, SOCKET_PATH, 0o644, socketUnit(layout)))
+    changes.push(unitChange(layout, 'device-gateway.socket', socketUnit(layout)))
   }
   if (name === 'device-agent') {
     const policy = readFileSync(shippedPolicyPath(), 'utf8')
@@ -109,6 +101,15 @@ function apply(root: string, { kind, path, mode, content }: FileChange): void {
   writeFileDurably(target, content, mode)
   // The umask of whoever installs must not decide who can read a unit.
   chmodSync(target, mode)
+}
+
+/** A Debian package's own unit that says the same is enough: a second one would hide its updates. */
+function unitChange(layout: ServiceLayout, unit: string, content: string): FileChange {
+  const own = `/etc/systemd/system/${unit}`
+  const packaged = `/usr/lib/systemd/system/${unit}`
+  const isPackaged = readIfAllowed(join(layout.root, packaged)) === content
+  if (!isPackaged || existsSync(join(layout.root, own))) return change(layout, own, 0o644, content)
+  return { kind: 'keep', path: packaged, mode: 0o644, content }
 }
 
 const unitPath = (name: ServiceName) => `/etc/systemd/system/${name}.service`

@@ -1,4 +1,4 @@
-import type { ServiceName } from './service-files.ts'
+import type { ServiceName } from './env-template.ts'
 
 /** What systemctl is asked for. */
 export const STATUS_PROPERTIES = [

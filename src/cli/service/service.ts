@@ -9,13 +9,8 @@ import { StartError } from '../../base/app-error.ts'
 import { packageRoot } from '../../base/package-root.ts'
 import { Secret } from '../../base/secret.ts'
 import type { CommandContext } from '../command-context.ts'
-import {
-  applyChanges,
-  type FileChange,
-  planInstall,
-  planUninstall,
-  type ServiceName,
-} from './service-files.ts'
+import type { ServiceName } from './env-template.ts'
+import { applyChanges, type FileChange, planInstall, planUninstall } from './service-files.ts'
 import { describeServiceStatus, readServiceStatus, STATUS_PROPERTIES } from './service-status.ts'
 
 interface Target {

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { formatListenAddress } from '../../../src/base/listen-address.ts'
@@ -43,8 +43,21 @@ describe('service install', () => {
     const gateway = { ...layout(root), name: 'device-gateway' as const, authtoken: undefined }
     applyChanges(root, planInstall(gateway))
     const settings = readFileSync(join(root, '/etc/device-gateway/gateway.env'), 'utf8')
-    expect(settings).toMatch(/^# .+\n$/)
+    expect(settings).not.toContain('authtoken')
     expect(existsSync(join(root, '/etc/credstore'))).toBe(false)
+  })
+
+  it('puts no unit in front of one of the system that says the same', () => {
+    const root = temporaryFolder()
+    const own = join(root, '/etc/systemd/system/device-agent.service')
+    const packaged = join(root, '/usr/lib/systemd/system/device-agent.service')
+    applyChanges(root, planInstall(layout(root)))
+    mkdirSync(join(packaged, '..'), { recursive: true })
+    renameSync(own, packaged)
+    applyChanges(root, planInstall(layout(root)))
+    expect(existsSync(own)).toBe(false)
+    applyChanges(root, planInstall({ ...layout(root), node: '/another/node' }))
+    expect(readFileSync(own, 'utf8')).toContain('ExecStart=/another/node ')
   })
 
   it('lets systemd listen where the settings of a gateway say', () => {

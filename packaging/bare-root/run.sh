@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Usage: run.sh amd64|arm64 PACKAGE.deb ARCHIVE.tar.gz
+# A bare Debian 12 (debootstrap, minbase), in a network that has only loopback: no compiler, no names,
+# no /etc/hosts. What runs there is inside.sh. Needs root; arm64 also qemu-user-static and binfmt_misc.
+set -euo pipefail
+here=$(dirname "$(readlink -f "$0")")
+arch=$1 deb=$2 archive=$3
+[ "$(id -u)" = 0 ] || { echo "bare-root: only root may make a root" >&2; exit 77; }
+for tool in debootstrap unshare chroot ip; do
+  command -v "$tool" >/dev/null || { echo "bare-root: $tool is missing" >&2; exit 77; }
+done
+
+root=$(mktemp --directory /var/tmp/device-agent-root-XXXXXX)
+trap 'rm -rf --one-file-system "$root"' EXIT
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Codename: bookworm' 2>/dev/null | head -n 1)
+if ! debootstrap --variant=minbase --arch="$arch" bookworm "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1; then
+  tail -n 20 "$root.log" "$root/debootstrap/debootstrap.log" >&2 || true
+  rm -f "$root.log"
+  exit 1
+fi
+rm -f "$root.log"
+cp "$deb" "$root/package.deb"
+cp "$archive" "$root/package.tar.gz"
+cp "$here/inside.sh" "$here/try.mjs" "$root/"
+
+# Its mounts and processes end with it.
+unshare --net --mount --pid --fork --kill-child sh -euc '
+  ip link set lo up
+  mount -t proc proc "$1/proc"
+  mount -t tmpfs tmpfs "$1/tmp"
+  mount --rbind /dev "$1/dev"
+  exec chroot "$1" /usr/bin/env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    HOME=/root DEBIAN_FRONTEND=noninteractive sh /inside.sh
+' sh "$root"

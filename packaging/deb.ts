@@ -1,0 +1,124 @@
+import { createHash } from 'node:crypto'
+import { cpSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { gzipSync } from 'node:zlib'
+import { envTemplate } from '../src/cli/service/env-template.ts'
+import { filesIn, put, settle, sizeOf } from './file-tree.ts'
+import { type Manifest, ROOT, run } from './project.ts'
+import type { Target } from './target.ts'
+
+const LIB = 'usr/lib/device-agent'
+const NODE = `/${LIB}/bin/node`
+const DEBIAN = join(import.meta.dirname, 'debian')
+const UNITS = ['device-agent.service', 'device-gateway.service', 'device-gateway.socket']
+
+const MAINTAINER = 'device-agent maintainers <maintainers@device-agent.example>'
+
+const LAUNCHER = `#!/bin/sh
+exec ${NODE} --disable-proto=delete /${LIB}/dist/main.js "$@"
+`
+
+export interface DebOptions {
+  readonly manifest: Manifest
+  readonly target: Target
+  readonly program: string
+  /** By their paths in the package. */
+  readonly usage: Readonly<Record<string, string>>
+  readonly documents: Readonly<Record<string, string>>
+  readonly work: string
+  readonly output: string
+  /** Seconds since the epoch. */
+  readonly date: number
+}
+
+/** A Debian package; answers its path. */
+export function makeDeb(options: DebOptions): string {
+  const { manifest, target, work, output, date } = options
+  const root = join(work, `deb-${target.debian}`)
+  fillRoot(root, options)
+  const config = ['etc/device-agent/agent.env', 'etc/device-gateway/gateway.env']
+  const modes = Object.fromEntries(config.map((path) => [path, 0o600]))
+  const conffiles = [...config, 'etc/device-agent/default-policy.json']
+  const sums = filesIn(root)
+    .filter((file) => !conffiles.includes(file))
+    .map(
+      (file) =>
+        `${createHash('md5')
+          .update(readFileSync(join(root, file)))
+          .digest('hex')}  ${file}`,
+    )
+  put(join(root, 'DEBIAN/md5sums'), `${sums.join('\n')}\n`)
+  put(
+    join(root, 'DEBIAN/conffiles'),
+    conffiles
+      .map((path) => `/${path}\n`)
+      .sort()
+      .join(''),
+  )
+  put(join(root, 'DEBIAN/control'), controlText(options, Math.ceil(sizeOf(root) / 1_024)))
+  for (const script of ['postinst', 'prerm', 'postrm']) {
+    put(join(root, 'DEBIAN', script), readFileSync(join(DEBIAN, script)), 0o755)
+  }
+  settle(root, date, modes)
+  const path = join(output, `${manifest.name}_${manifest.version}_${target.debian}.deb`)
+  run('dpkg-deb', ['--root-owner-group', '-Zxz', '-z6', '--threads-max=1', '--build', root, path], {
+    env: { SOURCE_DATE_EPOCH: String(date) },
+  })
+  return path
+}
+
+function fillRoot(root: string, options: DebOptions): void {
+  const { program, usage, documents } = options
+  cpSync(program, join(root, LIB), { recursive: true })
+  put(join(root, 'usr/bin/device-agent'), LAUNCHER, 0o755)
+  for (const unit of UNITS) {
+    const text = readFileSync(join(ROOT, 'systemd', unit), 'utf8')
+    put(join(root, 'usr/lib/systemd/system', unit), text.replace('/usr/bin/node', NODE))
+  }
+  for (const [path, text] of Object.entries(usage)) {
+    const isCompressed = path.endsWith('.gz')
+    put(join(root, path), isCompressed ? gzipSync(text, { level: 9 }) : text)
+  }
+  const docs = join(root, 'usr/share/doc/device-agent')
+  for (const [name, text] of Object.entries(documents)) put(join(docs, name), text)
+  put(join(docs, 'copyright'), readFileSync(join(DEBIAN, 'copyright')))
+  put(join(docs, 'changelog.gz'), gzipSync(changelogText(options), { level: 9 }))
+  put(
+    join(docs, 'CHANGELOG.md.gz'),
+    gzipSync(readFileSync(join(ROOT, 'CHANGELOG.md')), { level: 9 }),
+  )
+  put(join(root, 'etc/device-agent/agent.env'), envTemplate('device-agent'), 0o600)
+  put(join(root, 'etc/device-gateway/gateway.env'), envTemplate('device-gateway'), 0o600)
+  const policy = readFileSync(join(ROOT, 'default-policy.json'))
+  put(join(root, 'etc/device-agent/default-policy.json'), policy)
+}
+
+/** Debian wants a changelog of its own form; ours is beside it. */
+function changelogText({ manifest, date }: DebOptions): string {
+  const day = new Date(date * 1_000).toUTCString().replace('GMT', '+0000')
+  return `${manifest.name} (${manifest.version}) stable; urgency=medium
+
+  * CHANGELOG.md.gz says what is new.
+
+ -- ${MAINTAINER}  ${day}
+`
+}
+
+function controlText({ manifest, target }: DebOptions, sizeKb: number): string {
+  const { name, version, description } = manifest
+  return `Package: ${name}
+Version: ${version}
+Architecture: ${target.debian}
+Maintainer: ${MAINTAINER}
+Installed-Size: ${sizeKb}
+Depends: libc6 (>= 2.34), libgcc-s1, libstdc++6 (>= 11)
+Recommends: ca-certificates
+Section: net
+Priority: optional
+Description: ${description.replace(/\.$/, '')}
+ Opens tunnels to services of this device, keeps each of them on disk, and brings
+ them back after a restart, a power cut or an outage. The package has the gateway
+ that devices connect to as well, and its own Node: it needs no other package of
+ that, no compiler and no network to be installed.
+`
+}

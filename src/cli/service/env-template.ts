@@ -1,0 +1,26 @@
+import { parseSettings, settingRows } from '../../settings.ts'
+
+/** The two services that can be installed. */
+export type ServiceName = 'device-agent' | 'device-gateway'
+
+/** Secrets belong into files of their own, and systemd says where the data is. */
+const LEFT_OUT = /^(?:SVC_AUTHTOKEN|SVC_API_KEY|AGENT_API_TOKEN|\w+_DATA_DIR)$/
+const NAMES: Record<ServiceName, RegExp> = {
+  'device-agent': /^(?:SVC_|AGENT_|LOG_)/,
+  'device-gateway': /^(?:GATEWAY_|LOG_)/,
+}
+
+/** The settings file of a service before anybody has set something: each setting, as a comment. */
+export function envTemplate(service: ServiceName): string {
+  const rows = settingRows().filter(({ name }) => NAMES[service].test(name) && !LEFT_OUT.test(name))
+  const defaults = parseSettings({})
+  const token =
+    service === 'device-agent'
+      ? '# The authtoken does not belong here but into /etc/credstore/svc-authtoken.\n'
+      : ''
+  const settings = rows.map(({ name, fallback, meaning }) => {
+    // What is computed depends on the rest, and a folder on where the program runs: no value to start from.
+    return `\n# ${meaning}\n#${name}=${name in defaults ? fallback : ''}\n`
+  })
+  return `# Settings of the service, one NAME=value a line; a restart takes them up.\n${token}${settings.join('')}`
+}
