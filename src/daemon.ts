@@ -9,6 +9,7 @@ import { commandLineListener, localListener, tunnelListener } from './api/api-li
 import { ApiTokens } from './api/api-tokens.ts'
 import { type ApiOptions, createApi, createPage, createPageApp } from './api/app.ts'
 import type { Examine } from './api/diagnosis/doctor.ts'
+import { EventFeed } from './api/events/event-feed.ts'
 import { localSocket } from './api/local-socket.ts'
 import { openOwnerToken } from './api/owner-token.ts'
 import { OneTimeCodes } from './api/page/one-time-codes.ts'
@@ -109,7 +110,9 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     onPoisoned: () => broken.resolve('the SDK does not answer any more'),
   })
 
+  const feed = new EventFeed({ agent, database, version, clock, log })
   const common: ApiOptions = {
+    feed,
     agent,
     database,
     tokens,
@@ -157,6 +160,8 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   }
   const withinMs = drainMs + STOP_WITHIN_MS
   await closer.own('agent', agent, (it) => it.stop(), withinMs).start()
+  // What was restored was not made now.
+  closer.own('events', feed, (it) => it.stop()).start()
   const address = { host: listen.host, port: local.port }
   return { agent, database, address, apiToken: tokens.ownerPlain, broken: broken.promise }
 }

@@ -5,6 +5,7 @@ import type { Logger } from '../base/logger.ts'
 import { auditMigrations } from '../store/audit-table.ts'
 import { type Database, openDatabase } from '../store/database.ts'
 import { API_TOKEN_MIGRATIONS } from './api-token-store.ts'
+import { AGENT_EVENT_MIGRATIONS } from './events/event-log.ts'
 
 /** `dagt`: marks the agent's database file. */
 const APPLICATION_ID = 0x64616774
@@ -14,6 +15,7 @@ const AUDIT_BOUNDS = { changes: 5_000, refusals: 1_000 }
 export const AGENT_MIGRATIONS = [
   ...TUNNEL_MIGRATIONS,
   ...API_TOKEN_MIGRATIONS,
+  ...AGENT_EVENT_MIGRATIONS,
   ...auditMigrations(AUDIT_BOUNDS),
 ]
 

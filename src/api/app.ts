@@ -17,16 +17,20 @@ import { type ChangeTrail, changeAudit } from '../http/change-audit.ts'
 import { peerAddress } from '../http/client-address.ts'
 import { errorResponse, toAppError } from '../http/error-response.ts'
 import { hostGuard } from '../http/host-guard.ts'
+import { metricsRoutes } from '../http/metrics.ts'
 import { noRoute } from '../http/no-route.ts'
 import { requestId } from '../http/request-id.ts'
 import { scopeGuard } from '../http/scope-guard.ts'
 import { securityHeaders } from '../http/security-headers.ts'
 import type { Database } from '../store/database.ts'
+import { agentMetrics } from './agent-metrics.ts'
 import type { ApiListener } from './api-listener.ts'
 import type { ApiTokens } from './api-tokens.ts'
 import { type AuditPages, auditRoutes } from './audit.ts'
 import { doctorRoutes, type Examine } from './diagnosis/doctor.ts'
 import { logRoutes } from './diagnosis/log.ts'
+import type { EventFeed } from './events/event-feed.ts'
+import { eventRoutes } from './events/events.ts'
 import { healthRoutes, readinessRoutes } from './health.ts'
 import { openApiRoutes } from './openapi.ts'
 import type { OneTimeCodes } from './page/one-time-codes.ts'
@@ -43,6 +47,7 @@ export interface ApiOptions {
   readonly database: Database
   readonly tokens: ApiTokens
   readonly trail: ChangeTrail & AuditPages
+  readonly feed: EventFeed
   /** Shared by the listeners, so that wrong tokens add up. */
   readonly failures: Limiter
   readonly codes: OneTimeCodes
@@ -70,6 +75,7 @@ export function createApi(options: ApiOptions, listener: ApiListener, page?: Rou
   const [noteChange, noteRefusal] = auditOf(options, listener)
   app.use(noteChange, scopeGuard({ noun: 'token' }), ...resources(options))
   app.use(readinessRoutes(agent, database), tokenRoutes(tokens), auditRoutes(trail))
+  app.use(eventRoutes(options), metricsRoutes(agentMetrics(options)))
   app.use(openApiRoutes())
   if (caller) app.use(pageCodeRoutes(options.codes, options.pageUrls))
   app.use(noRoute, noteRefusal, errorResponse(log))

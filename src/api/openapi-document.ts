@@ -11,6 +11,7 @@ import { StorageView } from '../store/storage-view.ts'
 import { AuditListQuery, AuditPage } from './audit.ts'
 import { ExaminationView } from './diagnosis/doctor.ts'
 import { LogQuery, LogView } from './diagnosis/log.ts'
+import { EventsQuery } from './events/events.ts'
 import { HealthView, ReadinessView } from './health.ts'
 import { StatusView } from './status-view.ts'
 import { NewTokenView, TokenRequest, TokenRotation, TokenView } from './token-view.ts'
@@ -110,6 +111,29 @@ const OPERATIONS: readonly Operation[] = [
     answers: { 200: { means: 'A page of the audit trail.', schema: 'AuditPage' } },
   },
   {
+    id: 'listEvents',
+    summary: 'Each change of a tunnel, the link, the storage and the policy, as it happens',
+    method: 'get',
+    path: '/events',
+    query: EventsQuery,
+    answers: {
+      200: {
+        means: 'Server-sent events, without an end.',
+        schema: 'Events',
+        mediaType: 'text/event-stream',
+      },
+    },
+  },
+  {
+    id: 'getMetrics',
+    summary: 'Figures for Prometheus',
+    method: 'get',
+    path: '/metrics',
+    answers: {
+      200: { means: 'The text format, version 0.0.4.', schema: 'Metrics', mediaType: 'text/plain' },
+    },
+  },
+  {
     id: 'getStatus',
     summary: 'How the device is',
     method: 'get',
@@ -194,6 +218,8 @@ const API: ApiDescription = {
     Tokens: z.array(TokenView),
     NewToken: NewTokenView,
     AuditPage,
+    Events: z.string(),
+    Metrics: z.string(),
     Status: StatusView,
     Examination: ExaminationView,
     Log: LogView,

@@ -240,6 +240,7 @@ export class Gateway {
     const listener = createManagementApi({
       ...core,
       gate: this.#gate,
+      version: this.#options.version ?? '',
       domainCertificates: core.certificates.domains,
       cnameBase: this.#cnameBase,
       dnsCheck: new DnsCheck(dnsServers),

@@ -13,7 +13,12 @@ export interface Operation {
   readonly body?: string
   readonly hasOptionalBody?: boolean
   /** By status. Without a schema the answer has no body. Every error is the API's own schema. */
-  readonly answers: Readonly<Record<number, { readonly means: string; readonly schema?: string }>>
+  readonly answers: Readonly<
+    Record<
+      number,
+      { readonly means: string; readonly schema?: string; readonly mediaType?: string }
+    >
+  >
   /** Served without a token. */
   readonly isOpen?: boolean
 }
@@ -98,9 +103,9 @@ function operationObject(operation: Operation, { headers = {}, error }: ApiDescr
     ...(body && { requestBody: { required, ...jsonContent(body) } }),
     responses: {
       ...Object.fromEntries(
-        Object.entries(answers).map(([status, { means, schema }]) => [
+        Object.entries(answers).map(([status, { means, schema, mediaType }]) => [
           status,
-          { description: means, ...(schema && jsonContent(schema)) },
+          { description: means, ...(schema && jsonContent(schema, mediaType)) },
         ]),
       ),
       default: { description: 'Refused or failed.', ...jsonContent(error.schema, error.mediaType) },

@@ -42,6 +42,8 @@ export interface Database {
   onWrite(listener: WriteListener): void
   /** Throws unless the database can be read. */
   ping(): void
+  /** Why changes are refused; undefined while they are taken. Costs nothing, unlike `report`. */
+  readonly fault: StorageFault | undefined
   report(): StorageReport
   /** Somebody has seen what may be missing: it is not reported any more. Throws as `write` does. */
   confirmLosses(): void

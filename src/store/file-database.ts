@@ -180,6 +180,10 @@ export class FileDatabase {
     }
   }
 
+  get fault(): StorageFault | undefined {
+    return this.#state.fault
+  }
+
   report(): StorageReport {
     const { fault } = this.#state
     const around = this.#lookAround()

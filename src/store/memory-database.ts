@@ -52,6 +52,10 @@ export class MemoryDatabase {
     this.#connection.prepare('SELECT count(*) FROM schema_migrations').get()
   }
 
+  get fault(): StorageFault | undefined {
+    return this.#origin?.fault
+  }
+
   report(): StorageReport {
     const { fault, healing } = this.#origin ?? {}
     const losses = this.#losses()

@@ -10,6 +10,7 @@ import { commandLineListener, localListener, tunnelListener } from '../../src/ap
 import { ApiTokens } from '../../src/api/api-tokens.ts'
 import { type ApiOptions, createApi, createPage, createPageApp } from '../../src/api/app.ts'
 import type { FindingView } from '../../src/api/diagnosis/doctor.ts'
+import { EventFeed } from '../../src/api/events/event-feed.ts'
 import { agentApiDocument } from '../../src/api/openapi-document.ts'
 import { openOwnerToken } from '../../src/api/owner-token.ts'
 import { OneTimeCodes } from '../../src/api/page/one-time-codes.ts'
@@ -42,6 +43,7 @@ export interface StartedApi extends CapturedLog {
   readonly database: Database
   readonly tokens: ApiTokens
   readonly trail: AuditTrail
+  readonly feed: EventFeed
   readonly folder: string
   readonly codes: OneTimeCodes
   readonly logTail: LogTail
@@ -119,12 +121,16 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
   openOwnerToken({ tokens, trail, log })
   const failures = new FailureLimiter(clock)
   const codes = new OneTimeCodes(clock)
+  const feed = new EventFeed({ agent, database, version: '0.0.0-test', log, clock })
+  feed.start()
+  onTestFinished(() => feed.stop())
   const doctor: StartedApi['doctor'] = { findings: [], looks: 0 }
   const parts: ApiOptions = {
     agent,
     database,
     tokens,
     trail,
+    feed,
     failures,
     codes,
     pageUrls: () => pageUrls({ host: '127.0.0.1', port: local.port }, undefined),
@@ -167,6 +173,7 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
     database,
     tokens,
     trail,
+    feed,
     folder,
     codes,
     logTail,

@@ -13,6 +13,9 @@ import { captureLog } from './captured-log.ts'
 import { openGatewayStores } from './gateway-stores.ts'
 import { OpenApiCheck } from './openapi-check.ts'
 
+/** What happens to devices is written after this at the latest. */
+const WRITTEN_MS = 200
+
 const DOCUMENTED = new OpenApiCheck(managementApiDocument())
 
 export interface ApiAnswer {
@@ -63,6 +66,7 @@ export async function startManagementApi({
         statusOf: () => status.current,
         retry: ({ domain }) => retried.push(domain),
       },
+      version: '0.0.0-test',
       cnameBase: 'gateway.test',
       dnsCheck: new DnsCheck(dnsServers),
       serves: servedNames(hosts),
@@ -99,9 +103,38 @@ export async function startManagementApi({
     return {
       status,
       headers,
-      body: text === '' ? undefined : JSON.parse(text),
+      body: contentType.startsWith('application/json') ? JSON.parse(text) : text || undefined,
     }
   }
 
-  return { ...stores, agents, retried, status, baseUrl, key, call, logText: captured.text }
+  /** A device comes, as far as the API can tell. */
+  async function online(agent: ConnectedAgent): Promise<ConnectedAgent> {
+    const { identity, id } = agent
+    const session = { ...agent, identity: { ...identity, deviceId: identity.deviceId ?? id } }
+    agents.push(session)
+    stores.devices.came(session)
+    await stores.clock.advance(WRITTEN_MS)
+    return session
+  }
+
+  /** It has died. */
+  async function offline(session: ConnectedAgent): Promise<void> {
+    agents.splice(agents.indexOf(session), 1)
+    const urls = session.endpoints().map(({ url }) => url)
+    stores.devices.went(session, 'silent', urls)
+    await stores.clock.advance(WRITTEN_MS)
+  }
+
+  return {
+    ...stores,
+    agents,
+    online,
+    offline,
+    retried,
+    status,
+    baseUrl,
+    key,
+    call,
+    logText: captured.text,
+  }
 }

@@ -54,7 +54,7 @@ export class OpenApiCheck {
     const media = answer.content[contentType.replace(/ *;.*/, '')]
     if (!media) throw new Error(`${shown} with content-type ${contentType}`)
     const validate = this.#validator(media.schema.$ref)
-    if (!validate(JSON.parse(text))) {
+    if (!validate(contentType.startsWith('text/') ? text : JSON.parse(text))) {
       throw new Error(`${shown}: ${this.#ajv.errorsText(validate.errors)} in ${text}`)
     }
   }

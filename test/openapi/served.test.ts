@@ -40,6 +40,8 @@ describe('what is documented', () => {
   it('is what the agent serves', async () => {
     const { call } = await startApi()
     for (const { method, path, isDocumented } of pairsOf(agentApiDocument())) {
+      // It does not end.
+      if (path === '/events' && method === 'GET') continue
       const { json } = await call(method, path)
       expect(json?.code !== 'method-not-allowed', `${method} ${path}`).toBe(isDocumented)
     }

@@ -4,9 +4,10 @@ import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-prot
 import { AddressTable } from './address-table.ts'
 import { AwayName, type HeldRequest, type NameFacts } from './away-name.ts'
 import { AwayNames } from './away-names.ts'
-import type { AgentEndpoint, Endpoint } from './endpoint.ts'
+import type { AgentEndpoint, Endpoint, EndpointTraffic } from './endpoint.ts'
 import { HeldRequests, type HeldRequestsLimits } from './held-requests.ts'
 import type { NameState } from './host-table.ts'
+import { TrafficTotals } from './traffic-totals.ts'
 
 /** How long requests wait for a device that has gone without a word. */
 const HOLD_MS = 10_000
@@ -55,6 +56,9 @@ export class EndpointRegistry {
   readonly #internal = new Map<string | null, AddressTable>()
   readonly #shared = new AddressTable()
   readonly #byId = new Map<string, Endpoint>()
+  readonly #counting = new Set<EndpointTraffic>()
+  /** What went through all endpoints, those that are gone included. */
+  readonly totals = new TrafficTotals((traffic) => this.#counting.has(traffic))
   readonly #away: AwayNames
   readonly #held: HeldRequests
   #revision = 0
@@ -93,6 +97,7 @@ export class EndpointRegistry {
     this.#tableFor(endpoint).set(endpoint)
     if (isShared) this.#shared.set(endpoint)
     this.#byId.set(endpoint.id, endpoint)
+    this.#follow(endpoint)
     if (before?.type === 'away') this.forget(before)
   }
 
@@ -138,7 +143,10 @@ export class EndpointRegistry {
   /** Gives the name up. False when this very endpoint was not there; another holder of it stays. */
   remove(endpoint: Endpoint): boolean {
     const { id } = endpoint
-    if (this.#byId.get(id) === endpoint) this.#byId.delete(id)
+    if (this.#byId.get(id) === endpoint) {
+      this.#byId.delete(id)
+      this.#counting.delete(endpoint.traffic)
+    }
     return this.#clear(endpoint)
   }
 
@@ -282,6 +290,11 @@ export class EndpointRegistry {
     for (const table of [this.#public, ...this.#internal.values()]) {
       for (const state of table.all()) if (state.type !== 'away') yield state
     }
+  }
+
+  #follow({ traffic, protocol }: Endpoint): void {
+    this.totals.follow(traffic, protocol, this.#counting.size)
+    this.#counting.add(traffic)
   }
 
   #tableFor({ host, ownerId }: NameState): AddressTable {

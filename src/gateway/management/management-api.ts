@@ -6,6 +6,7 @@ import { accessLog } from '../../http/access-log.ts'
 import { changeAudit } from '../../http/change-audit.ts'
 import { peerAddress } from '../../http/client-address.ts'
 import { hostGuard } from '../../http/host-guard.ts'
+import { serveMetrics } from '../../http/metrics.ts'
 import type { RequestGate } from '../../http/request-gate.ts'
 import { requestId } from '../../http/request-id.ts'
 import { securityHeaders } from '../../http/security-headers.ts'
@@ -22,6 +23,7 @@ import { type EndpointsDeps, endpoints } from './endpoints.ts'
 import { apiErrorResponse, noSuchRoute, refusalCode } from './error-response.ts'
 import { type DevicesDeps, devices } from './fleet/devices.ts'
 import { events } from './fleet/events.ts'
+import { type GatewayMetricsDeps, gatewayMetrics } from './fleet/gateway-metrics.ts'
 import { type WebhookEndpointsDeps, webhookEndpoints } from './fleet/webhook-endpoints.ts'
 import { type IpPoliciesDeps, ipPolicies } from './ip-policies.ts'
 import { type IpPolicyRulesDeps, ipPolicyRules } from './ip-policy-rules.ts'
@@ -30,7 +32,7 @@ import { type ReservedAddrsDeps, reservedAddrs } from './reserved/reserved-addrs
 import { type ReservedDomainsDeps, reservedDomains } from './reserved/reserved-domains.ts'
 import { resourceRoutes } from './resource.ts'
 import { ResourceLists } from './resource-lists.ts'
-import { storageRoutes } from './storage.ts'
+import { gatewayOnly, storageRoutes } from './storage.ts'
 import { type ConnectedAgents, tunnelSessions } from './tunnel-sessions.ts'
 import { tunnels } from './tunnels.ts'
 
@@ -46,7 +48,8 @@ export interface ManagementApiDeps
     IpPolicyRulesDeps,
     ReservedAddrsDeps,
     ReservedDomainsDeps,
-    WebhookEndpointsDeps {
+    WebhookEndpointsDeps,
+    GatewayMetricsDeps {
   readonly sessions: ConnectedAgents
   readonly database: GatewayDatabase['database']
   readonly trail: GatewayDatabase['trail']
@@ -106,6 +109,8 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
     clock,
   })
   app.use(consoleRoutes({ ...deps, lists, noteChange }, resources))
+  // Who scrapes has a key, and no header of ours.
+  app.get('/metrics', apiKeyAuth(deps), gatewayOnly, serveMetrics(gatewayMetrics(deps)))
   app.use(apiKeyAuth(deps), noteChange, versionHeader, keyScopeGuard, resources)
   app.use(storageRoutes(database), openApiRoutes())
   app.use(noSuchRoute, noteRefusal, apiErrorResponse(ids, log))

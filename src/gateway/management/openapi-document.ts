@@ -205,6 +205,16 @@ const STORAGE: readonly Operation[] = [
   },
 ]
 
+const METRICS: Operation = {
+  id: 'metrics',
+  summary: 'Figures for Prometheus; needs no svc-version',
+  method: 'get',
+  path: '/metrics',
+  answers: {
+    200: { means: 'The text format, version 0.0.4.', schema: 'Metrics', mediaType: 'text/plain' },
+  },
+}
+
 const OPENAPI: Operation = {
   id: 'openapi',
   summary: 'This document',
@@ -228,11 +238,12 @@ export function managementApiDocument(): OpenApiDocument {
       WebhookTest: WebhookTestView,
       Storage: StorageView,
       Health: z.strictObject({ status: z.literal('ok') }),
+      Metrics: z.string(),
       OpenApi: z.looseObject({ openapi: z.string() }),
       Error: ApiError,
     }),
     error: { schema: 'Error', mediaType: 'application/json' },
-    operations: [...RESOURCES.flatMap(operationsOf), ...STORAGE, OPENAPI, HEALTH],
+    operations: [...RESOURCES.flatMap(operationsOf), ...STORAGE, METRICS, OPENAPI, HEALTH],
   })
 }
 

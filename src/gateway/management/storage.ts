@@ -9,17 +9,18 @@ const CONFIRM = { action: 'storage.confirm', targetId: undefined }
 /** `/storage`: how the database is, and that somebody has seen what may be missing from it. */
 export function storageRoutes(database: GatewayDatabase['database']): Router {
   const router = Router()
-  router.get('/storage', ownersOnly, (_request, response) => {
+  router.get('/storage', gatewayOnly, (_request, response) => {
     response.json(storageView(database.report()))
   })
-  router.post('/storage/confirm', ownersOnly, async (_request, response) => {
+  router.post('/storage/confirm', gatewayOnly, async (_request, response) => {
     await changeOf(response).run(() => database.confirmLosses(), undefined, CONFIRM)
     response.json(storageView(database.report()))
   })
   return router
 }
 
-const ownersOnly: RequestHandler = (_request, response, next) => {
-  refuseForeign(callerOf(response), 'the files of the database')
+/** For what is told of the gateway as a whole. */
+export const gatewayOnly: RequestHandler = (_request, response, next) => {
+  refuseForeign(callerOf(response), 'its files and figures')
   next()
 }

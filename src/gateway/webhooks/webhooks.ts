@@ -60,6 +60,11 @@ export class Webhooks {
     await this.#end()
   }
 
+  all(): WebhookEndpoint[] {
+    const { webhookStore } = this.#deps
+    return webhookStore.ids().flatMap((id) => webhookStore.get(id) ?? [])
+  }
+
   page(request: PageRequest): WebhookEndpoint[] {
     return this.#deps.webhookStore.page(request)
   }

@@ -130,7 +130,10 @@ export function webhookEndpoints({
 /** The sequence of the event before the first one that is sent again. */
 function startOf({ since, after_id }: z.infer<typeof WebhookReplay>, events: EventStore): number {
   const at = since === undefined ? Number.NaN : Date.parse(since)
-  if ((since === undefined) === (after_id === undefined) || (since && Number.isNaN(at))) {
+  if (
+    (since === undefined) === (after_id === undefined) ||
+    (since !== undefined && Number.isNaN(at))
+  ) {
     throw new ServiceError(215, 'Give either since, a time, or after_id, the id of an event.')
   }
   if (after_id === undefined) return (events.firstSince(at) ?? events.newest + 1) - 1

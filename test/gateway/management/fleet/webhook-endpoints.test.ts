@@ -104,6 +104,7 @@ describe('webhook endpoints', () => {
       {},
       { since, after_id: events[0].id },
       { since: 'soon' },
+      { since: '' },
       { after_id: 'x' },
     ]) {
       expect((await replay(bad)).body.error_code, JSON.stringify(bad)).toBe('ERR_NGROK_215')

@@ -1,0 +1,108 @@
+import { type Request, type Response, Router } from 'express'
+import * as z from 'zod'
+import { AppError } from '../../base/app-error.ts'
+import type { Clock } from '../../base/clock.ts'
+import { recheckCaller } from '../../http/caller.ts'
+import { methodNotAllowed } from '../../http/no-route.ts'
+import { parse } from '../../http/parse.ts'
+import { isoTime } from '../iso-time.ts'
+import type { EventFeed } from './event-feed.ts'
+import type { AgentEvent } from './event-log.ts'
+
+const MOST_SUBSCRIBERS = 32
+/** Bytes that a reader may leave lying: all that is kept is less. */
+const MOST_UNREAD = 1_048_576
+/** So that nobody on the way takes the stream for dead; it is asked then whether the token is still good. */
+const BEAT_MS = 15_000
+const RECONNECT_MS = 3_000
+
+const Id = z.coerce
+  .number('must be the id of an event')
+  .int('must be the id of an event')
+  .min(0, 'must be the id of an event')
+export const EventsQuery = z.strictObject({
+  last_event_id: Id.optional().describe(
+    'go on behind this event, as the header Last-Event-ID; 0 for all that are kept',
+  ),
+})
+
+export interface EventRoutesDeps {
+  readonly feed: EventFeed
+  readonly clock: Clock
+}
+
+/** `/events`: each change as it happens, as server-sent events. */
+export function eventRoutes(deps: EventRoutesDeps): Router {
+  const router = Router()
+  router
+    .route('/events')
+    .get((request, response) => serve(request, response, deps))
+    .all(methodNotAllowed('GET', 'HEAD'))
+  return router
+}
+
+/** Throws AppError `invalid-request` or `too-many-requests`. */
+function serve(request: Request, response: Response, { feed, clock }: EventRoutesDeps): void {
+  const header = request.get('last-event-id')
+  const query = header === undefined ? request.query : { last_event_id: header }
+  const { last_event_id: lastId } = parse(EventsQuery, query)
+  if (feed.subscribers >= MOST_SUBSCRIBERS) {
+    const detail = `There are ${MOST_SUBSCRIBERS} readers of events already.`
+    throw new AppError('too-many-requests', detail, { retryAfterS: 10 })
+  }
+  response.writeHead(200, {
+    'content-type': 'text/event-stream',
+    'cache-control': 'no-store',
+    // Proxies that gather answers would keep the news.
+    'x-accel-buffering': 'no',
+  })
+  if (request.method === 'HEAD') {
+    response.end()
+    return
+  }
+  response.write(`retry: ${RECONNECT_MS}\n\n`)
+  if (lastId !== undefined) replay(response, feed, lastId)
+  follow(response, { feed, clock })
+}
+
+function replay(response: Response, feed: EventFeed, lastId: number): void {
+  const { events, isComplete } = feed.after(lastId)
+  if (!isComplete) response.write('event: events.missed\ndata: {}\n\n')
+  response.write(events.map(textOf).join(''))
+}
+
+function follow(response: Response, { feed, clock }: EventRoutesDeps): void {
+  const closed = new AbortController()
+  const unsubscribe = feed.subscribe({
+    onEvent: (event) => {
+      response.write(textOf(event))
+      // It comes back and goes on where it was, if it can read at all.
+      if (response.writableLength > MOST_UNREAD) response.destroy()
+    },
+    onEnd: () => response.end(),
+  })
+  response.on('close', () => {
+    unsubscribe()
+    closed.abort()
+  })
+  void beat(response, clock, closed.signal)
+}
+
+async function beat(response: Response, clock: Clock, signal: AbortSignal): Promise<void> {
+  for (;;) {
+    await clock.sleep(BEAT_MS, signal).catch(() => {})
+    if (signal.aborted) return
+    try {
+      recheckCaller(response)
+    } catch {
+      response.end()
+      return
+    }
+    response.write(':\n\n')
+  }
+}
+
+/** https://html.spec.whatwg.org/multipage/server-sent-events.html section 9.2.5. */
+function textOf({ id, at, type, data }: AgentEvent): string {
+  return `id: ${id}\nevent: ${type}\ndata: ${JSON.stringify({ at: isoTime(at), ...data })}\n\n`
+}

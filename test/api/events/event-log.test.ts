@@ -1,0 +1,89 @@
+import { join } from 'node:path'
+import { describe, expect, it } from 'vitest'
+import { AGENT_EVENT_MIGRATIONS, EventLog, MOST_EVENTS } from '../../../src/api/events/event-log.ts'
+import { openDatabase } from '../../../src/store/database.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+
+const SECOND = 1_000
+const CHANGE = { type: 'link.state', data: { state: 'up' } } as const
+
+function openLog(folder = temporaryFolder(), clock = new ManualClock()) {
+  const { log } = captureLog()
+  const database = openDatabase({
+    path: join(folder, 'agent.db'),
+    migrations: AGENT_EVENT_MIGRATIONS,
+    applicationId: 1,
+    log,
+    clock,
+  })
+  let transactions = 0
+  database.onWrite(() => {
+    transactions += 1
+    return undefined
+  })
+  const events = new EventLog({ database, clock, log })
+  return { folder, clock, database, events, transactions: () => transactions }
+}
+
+const idsOf = ({ events }: ReturnType<EventLog['after']>) => events.map(({ id }) => id)
+
+describe('the log of events', () => {
+  it('goes on after a stop without a gap', () => {
+    const first = openLog()
+    for (let n = 0; n < 3; n += 1) first.events.append(CHANGE)
+    first.events.stop()
+    first.database.close()
+    const second = openLog(first.folder)
+    expect(second.events.append(CHANGE).id).toBe(4)
+    expect(idsOf(second.events.after(0))).toEqual([1, 2, 3, 4])
+    second.database.close()
+  })
+
+  it('gives no id twice after a kill, whatever was not written', async () => {
+    const first = openLog()
+    first.events.append(CHANGE)
+    await first.clock.advance(SECOND)
+    const told = [first.events.append(CHANGE).id, first.events.append(CHANGE).id]
+    first.database.close()
+    const { events, database } = openLog(first.folder)
+    const next = events.append(CHANGE)
+    expect(next.id).toBeGreaterThan(Math.max(...told))
+    // Who has heard them is told nothing twice, and everything since.
+    expect(idsOf(events.after(3))).toEqual([next.id])
+    expect(events.after(3).isComplete).toBe(true)
+    database.close()
+  })
+
+  it('keeps the newest thousand, and says when what is asked for is gone', async () => {
+    const first = openLog()
+    for (let n = 0; n < MOST_EVENTS + 5; n += 1) first.events.append(CHANGE)
+    expect(first.events.after(0).events).toHaveLength(MOST_EVENTS)
+    expect(first.events.after(3).isComplete).toBe(false)
+    expect(first.events.after(5).isComplete).toBe(true)
+    first.events.stop()
+    const count = first.database.prepare<[], number>('SELECT count(*) FROM events').pluck().get()
+    expect(count).toBe(MOST_EVENTS)
+    first.database.close()
+  })
+
+  it('begins anew for who has heard more than there ever was', () => {
+    const { events, database } = openLog()
+    events.append(CHANGE)
+    expect(idsOf(events.after(7_000))).toEqual([1])
+    expect(events.after(7_000).isComplete).toBe(false)
+    database.close()
+  })
+
+  it('writes seldom, however much happens', async () => {
+    const { events, clock, transactions, database } = openLog()
+    for (let n = 0; n < 3_600; n += 1) {
+      events.append(CHANGE)
+      await clock.advance(SECOND)
+    }
+    // An hour: the first twenty at once, then one in thirty seconds, and what puts ids by.
+    expect(transactions()).toBeLessThan(150)
+    database.close()
+  })
+})

@@ -1,0 +1,42 @@
+import { describe, expect, it } from 'vitest'
+import { createRegistry, MOST_SERIES, oneOf } from '../../src/http/metrics.ts'
+
+describe('a registry of metrics', () => {
+  it('reads them when it is asked, and forgets what is not there any more', async () => {
+    let names = ['a', 'b']
+    let total = 5
+    const registry = createRegistry([
+      {
+        name: 'x_up',
+        type: 'gauge',
+        help: 'Up.',
+        labels: ['name'],
+        read: () => names.map((name) => [{ name }, 1] as const),
+      },
+      { name: 'x_total', type: 'counter', help: 'All.', read: () => total },
+      { name: 'x_unknown', type: 'gauge', help: 'Nothing.', read: () => undefined },
+    ])
+    const lines = async () =>
+      (await registry.metrics()).split('\n').filter((line) => line !== '' && !line.startsWith('#'))
+    expect(await lines()).toEqual(['x_up{name="a"} 1', 'x_up{name="b"} 1', 'x_total 5'])
+    names = ['b']
+    total = 7
+    expect(await lines()).toEqual(['x_up{name="b"} 1', 'x_total 7'])
+  })
+
+  it('has no more series than a database of somebody else can take', async () => {
+    const read = () =>
+      Array.from({ length: MOST_SERIES + 5 }, (_, n) => [{ name: String(n) }, n] as const)
+    const registry = createRegistry([
+      { name: 'x', type: 'gauge', help: 'X.', labels: ['name'], read },
+    ])
+    expect((await registry.metrics()).match(/^x\{/gm)).toHaveLength(MOST_SERIES)
+  })
+
+  it('says of a state which one it is', () => {
+    expect([...oneOf(['up', 'down'], 'down')]).toEqual([
+      [{ state: 'up' }, 0],
+      [{ state: 'down' }, 1],
+    ])
+  })
+})
