@@ -1,4 +1,4 @@
-import type { Browser } from 'playwright-core'
+import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createDeferred } from '../../src/base/deferred.ts'
 import { challengeTarget, cnameTarget } from '../../src/gateway/records/dns-target.ts'
@@ -16,15 +16,24 @@ import {
 } from '../helpers/console-page.ts'
 import { startDnsServer } from '../helpers/dns-server.ts'
 import { startManagementApi } from '../helpers/management-client.ts'
+import { startReceiver } from '../helpers/webhook-receiver.ts'
 
 const VIEWS_WITH_CHANGES = [
-  ['Devices', 'Latency'],
+  ['Devices', 'press-2'],
   ['Domains', '*.site.test'],
   ['Bot users', 'Press 7'],
   ['Authtokens', 'Hall 3'],
   ['API keys', 'viewer'],
 ] as const
-const CHANGES = /^(Create|Reserve|Delete|Deactivate|Restart|Stop|Check status)/
+const CHANGES = /^(Create|Reserve|Delete|Deactivate|Edit|Restart|Stop|Check status)/
+const deviceLine = (page: Page, name: string) =>
+  page.locator('.device-line').filter({ has: page.getByText(name, { exact: true }) })
+
+/** Opens the first of them. */
+async function openDevice(page: Page) {
+  await page.locator('.device-line').first().click()
+  await page.locator('.device-below .facts').waitFor()
+}
 
 describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () => {
   let browser: Browser
@@ -97,20 +106,21 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
   })
 
   it('updates figures in place and leaves alone what somebody looks at', async () => {
-    const { baseUrl, key, agents } = await startManagementApi()
+    const { baseUrl, key, online, offline } = await startManagementApi()
     const { page } = await openPage(browser, 1280, baseUrl)
     await page.clock.install()
     const { agent, traffic } = agentWithEndpoint('2')
-    agents.push(agent)
+    await online(agent)
     await signIn(page, key)
+    await deviceLine(page, 'press-2').click()
     await page.getByText('Traffic policy').click()
     const policy = page.getByText('"on_http_request": []').last()
     await policy.waitFor()
-    agents.push(agentWithEndpoint('3').agent)
+    const third = await online(agentWithEndpoint('3').agent)
     traffic.requests = 7
     traffic.refused = 2
     await page.clock.runFor(2_000)
-    await heading(page, 'press-3').waitFor()
+    await deviceLine(page, 'press-3').getByText('Online').waitFor()
     await page.locator('.figures').filter({ hasText: 'Requests7Errors2' }).waitFor()
     expect(await policy.isVisible()).toBe(true)
     expect(await page.evaluate('document.activeElement.tagName')).toBe('SUMMARY')
@@ -120,8 +130,13 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     expect(await page.getByText('Requests8').count()).toBe(0)
     await button(page, 'Pause').click()
     await page.locator('.figures').filter({ hasText: 'Requests8' }).waitFor()
-    agents.pop()
-    await heading(page, 'press-3').waitFor({ state: 'detached' })
+    await offline(third)
+    await page.clock.runFor(2_000)
+    await deviceLine(page, 'press-3').getByText('Offline').waitFor()
+    await deviceLine(page, 'press-3').click()
+    await page.getByText('It does not answer: no power, no network, or it hangs.').waitFor()
+    await page.getByText('It had https://press-3.site.test.').waitFor()
+    expect(await policy.count()).toBe(0)
   })
 
   it.each(WIDTHS)(
@@ -162,7 +177,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     const { page, complaints } = await openPage(browser, width, baseUrl)
     await page.clock.install()
     await signIn(page, key)
-    await page.getByText('No device is online').waitFor()
+    await page.getByText('There is no device yet').waitFor()
     expect(await page.getByRole('heading', { name: 'Cloud endpoints' }).count()).toBe(0)
     registrar.reserve({ domain: '*.site.test' })
     const front = await cloudEndpoints.create(
@@ -197,27 +212,150 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     expect(complaints).toEqual([])
   })
 
-  it('shows a hundred devices at a time', async () => {
-    const { baseUrl, key, agents } = await startManagementApi()
-    const { page } = await openPage(browser, 1280, baseUrl)
-    for (let n = 100; n <= 200; n += 1) agents.push(agentWithEndpoint(String(n)).agent)
+  it.each(WIDTHS)('shows a device with what is known of it at %i px', async (width) => {
+    const { baseUrl, key, online, clock, devices, call } = await startManagementApi()
+    const { page, complaints } = await openPage(browser, width, baseUrl)
+    await page.clock.install()
+    const { agent, traffic } = agentWithEndpoint('2')
+    const session = await online(agent)
+    devices.refusedDuplicate(session, '192.0.2.99')
+    for (let minute = 0; minute < 60; minute += 1) {
+      traffic.requests += (minute % 7) * 10
+      traffic.bytesOut += minute * 1_000
+      await clock.advance(60_000)
+    }
     await signIn(page, key)
-    await heading(page, 'press-101').waitFor()
-    expect(await heading(page, 'press-100').count()).toBe(0)
-    await button(page, 'Older devices').click()
-    await heading(page, 'press-100').waitFor()
-    expect(await heading(page, 'press-101').count()).toBe(0)
-    await button(page, 'Newest devices').click()
-    await heading(page, 'press-101').waitFor()
+    await deviceLine(page, 'press-2').click()
+    await page.getByText('from 192.0.2.99, refused').waitFor()
+    await page
+      .getByRole('img', { name: 'Requests a minute in the last hour: at most 60' })
+      .waitFor()
+    await page
+      .getByRole('img', { name: 'Bytes a minute in the last hour: at most 59 kB' })
+      .waitFor()
+    await expectGoodView(page, 'device')
+    await button(page, 'Edit press-2').click()
+    await field(page, 'Name').fill('Press 7, north door')
+    await field(page, 'Tags').fill('hall-a, line-2')
+    await expectGoodView(page, 'device-edit')
+    await dialogButton(page, 'Save').click()
+    await deviceLine(page, 'Press 7, north door').waitFor()
+    const [device] = (await call('GET', '/devices')).body.devices
+    expect(device).toMatchObject({ name: 'Press 7, north door', tags: ['hall-a', 'line-2'] })
+    await button(page, 'Edit Press 7, north door').click()
+    await field(page, 'Tags').fill('two words!')
+    await dialogButton(page, 'Save').click()
+    await page.getByRole('alert').getByText('ERR_NGROK_215').waitFor()
+    await dialogButton(page, 'Cancel').click()
+    expect(complaints).toEqual([])
+  })
+
+  it.each(WIDTHS)('finds one of a thousand devices, at %i px', async (width) => {
+    const { baseUrl, key, devices, clock } = await startManagementApi()
+    for (let n = 1; n <= 1_000; n += 1) {
+      const { agent } = agentWithEndpoint(String(n))
+      const session = { ...agent, identity: { ...agent.identity, deviceId: `d${n}` } }
+      devices.came(session)
+      if (n % 10 === 0) devices.went(session, 'silent', [])
+    }
+    await clock.advance(1_000)
+    for (const device of devices.all().filter(({ deviceId }) => deviceId?.endsWith('7'))) {
+      devices.save({ ...device, tags: ['sevens'] })
+    }
+    const { page, complaints } = await openPage(browser, width, baseUrl)
+    await page.clock.install()
+    await signIn(page, key)
+    const status = page.getByRole('main').getByRole('status')
+    await status.getByText('1 to 50 of 1,000').waitFor()
+    expect(await page.locator('.device').count()).toBe(50)
+    const names = async () => page.locator('.device-name').allTextContents()
+    // As people count, not as letters do.
+    expect((await names()).slice(0, 3)).toEqual(['press-1', 'press-2', 'press-3'])
+    await expectGoodView(page, 'devices-thousand')
+    await page.getByRole('button', { name: 'Next' }).click()
+    await status.getByText('51 to 100 of 1,000').waitFor()
+    expect((await names())[0]).toBe('press-51')
+    await page.getByLabel('Search').fill('press-99')
+    await status.getByText('11 shown, of 1,000 devices').waitFor()
+    await page.getByLabel('Search').fill('')
+    await page.getByLabel('State').selectOption('Offline')
+    await status.getByText('1 to 50 of 100, of 1,000 devices').waitFor()
+    await page.getByLabel('State').selectOption('All')
+    await page.getByLabel('Tag').selectOption('sevens (100)')
+    await status.getByText('1 to 50 of 100, of 1,000 devices').waitFor()
+    await page.getByLabel('Tag').selectOption('All')
+    await page.getByLabel('Sorted by').selectOption('Trouble first')
+    expect((await names()).slice(0, 2)).toEqual(['press-10', 'press-20'])
+    await page.getByLabel('Search').fill('nobody')
+    await page.getByText('No device is as you ask for.').waitFor()
+    // Lines stay as they are while nothing about them changes: nothing is painted anew.
+    await page.getByLabel('Search').fill('press-99')
+    await page.evaluate(`
+      window.changes = 0
+      new MutationObserver((records) => { window.changes += records.length }).observe(
+        document.querySelector('.devices'),
+        { childList: true, subtree: true, characterData: true, attributes: true },
+      )`)
+    for (let n = 0; n < 2; n += 1) {
+      const answered = page.waitForResponse('**/device_rows')
+      await page.clock.runFor(5_000)
+      await answered
+    }
+    expect(await page.evaluate('window.changes')).toBe(0)
+    const [device] = devices.all().filter(({ deviceId }) => deviceId === 'd99')
+    if (device) devices.save({ ...device, name: 'press-99, renamed' })
+    await page.clock.runFor(5_000)
+    await deviceLine(page, 'press-99, renamed').waitFor()
+    expect(complaints).toEqual([])
+  })
+
+  it.each(WIDTHS)('makes, tries out and deletes a webhook at %i px', async (width) => {
+    const { baseUrl, key, webhooks } = await startManagementApi({ mayDial: () => true })
+    const receiver = await startReceiver((count) => (count === 0 ? 204 : 503))
+    const { page, complaints } = await openPage(browser, width, baseUrl)
+    await signIn(page, key)
+    await goTo(page, 'Webhooks')
+    await page.getByText('There is no webhook').waitFor()
+    await expectGoodView(page, 'webhooks-none')
+    await button(page, 'Create a webhook').click()
+    await field(page, 'URL').fill('hooks')
+    await dialogButton(page, 'Create').click()
+    await page.getByRole('alert').getByText('ERR_NGROK_834').waitFor()
+    await field(page, 'URL').fill(receiver.url)
+    await field(page, 'What it gets').selectOption('Only what is trouble')
+    await expectGoodView(page, 'webhook-form')
+    await dialogButton(page, 'Create').click()
+    const [made] = webhooks.page({ limit: 1 })
+    receiver.secret.current = made?.secret ?? ''
+    await page.getByRole('dialog').getByText(receiver.secret.current).waitFor()
+    await dialogButton(page, 'I have copied it').click()
+    const card = page.getByRole('article').filter({ hasText: receiver.url })
+    await card.getByText('Only what is trouble').waitFor()
+    expect(await page.content()).not.toContain(receiver.secret.current)
+    await button(page, `Test ${receiver.url}`).click()
+    await card.getByText('The test was taken.').waitFor()
+    await button(page, `Test ${receiver.url}`).click()
+    await card.getByText('The receiver answered with 503.').waitFor()
+    await expectGoodView(page, 'webhooks')
+    await button(page, `Pause ${receiver.url}`).click()
+    await card.getByText('Paused').waitFor()
+    await button(page, `Send again ${receiver.url}`).click()
+    await dialogButton(page, 'Send again').click()
+    await page.getByRole('alert').getByText('ERR_NGROK_215').waitFor()
+    await dialogButton(page, 'Cancel').click()
+    await button(page, `Delete ${receiver.url}`).click()
+    await dialogButton(page, 'Delete webhook').click()
+    await page.getByText('There is no webhook').waitFor()
+    expect(complaints).toEqual([])
   })
 
   it('shows long lists page by page, and what went wrong above them', async () => {
     const { baseUrl, key, issuer } = await startManagementApi()
     const { page } = await openPage(browser, 1280, baseUrl)
-    for (let n = 0; n <= 100; n += 1) issuer.createBotUser({ name: `door ${n}` })
+    for (let n = 0; n <= 25; n += 1) issuer.createBotUser({ name: `door ${n}` })
     await signIn(page, key)
     await goTo(page, 'Bot users')
-    await heading(page, 'door 100').waitFor()
+    await heading(page, 'door 25').waitFor()
     expect(await heading(page, 'door 0').count()).toBe(0)
     await page.route('**/console/api/**', (route) => route.abort())
     await button(page, 'Show more').click()
@@ -232,7 +370,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
   it('shows a page once, however often somebody asks for more', async () => {
     const { baseUrl, key, issuer } = await startManagementApi()
     const { page } = await openPage(browser, 1280, baseUrl)
-    for (let n = 0; n <= 100; n += 1) issuer.createBotUser({ name: `door ${n}` })
+    for (let n = 0; n <= 25; n += 1) issuer.createBotUser({ name: `door ${n}` })
     await signIn(page, key)
     await goTo(page, 'Bot users')
     const released = createDeferred()
@@ -253,16 +391,17 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
   })
 
   it('offers no change to a key that may only read, and says why', async () => {
-    const { baseUrl, issuer, registrar, agents } = await startManagementApi()
+    const { baseUrl, issuer, registrar, online } = await startManagementApi()
     registrar.reserve({ domain: '*.site.test' })
     issuer.createBotUser({ name: 'Press 7' })
     issuer.createCredential({ description: 'Hall 3' })
-    agents.push(agentWithEndpoint('2').agent)
+    await online(agentWithEndpoint('2').agent)
     const { page, complaints } = await openPage(browser, 1280, baseUrl)
     await signIn(page, issuer.createApiKey({ name: 'viewer', scope: 'read' }).token)
     for (const [view, shown] of VIEWS_WITH_CHANGES) {
       await goTo(page, view)
       await page.getByText(shown).first().waitFor()
+      if (view === 'Devices') await openDevice(page)
       const main = page.getByRole('main')
       await main.getByText('This API key may only read.').waitFor()
       expect(await main.getByRole('button', { name: CHANGES }).count(), view).toBe(0)
@@ -272,6 +411,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await signIn(page, issuer.createApiKey({ name: 'editor' }).token)
     for (const [view] of VIEWS_WITH_CHANGES) {
       await goTo(page, view)
+      if (view === 'Devices') await openDevice(page)
       await page.getByRole('main').getByRole('button', { name: CHANGES }).first().waitFor()
       expect(await page.getByText('This API key may only read.').count()).toBe(0)
     }
@@ -306,12 +446,12 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await page.clock.install()
     await signIn(page, key)
     const arrived = createDeferred()
-    await page.route('**/console/api/device_sessions', () => arrived.resolve())
+    await page.route('**/console/api/device_rows', () => arrived.resolve())
     await page.clock.runFor(2_000)
     await arrived.promise
     await page.clock.runFor(10_000)
     await page.getByRole('alert').getByText('The gateway does not answer.').waitFor()
-    await page.unroute('**/console/api/device_sessions')
+    await page.unroute('**/console/api/device_rows')
     await page.clock.runFor(2_000)
     await page.getByRole('alert').waitFor({ state: 'detached' })
   })
@@ -321,7 +461,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     const { page } = await openPage(browser, 1280, baseUrl)
     const arrived = createDeferred()
     const released = createDeferred()
-    await page.route('**/console/api/device_sessions', async (route) => {
+    await page.route('**/console/api/device_rows', async (route) => {
       arrived.resolve()
       await released.promise
       await route.continue()
@@ -330,7 +470,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await arrived.promise
     await button(page, 'Sign out').click()
     await page.getByLabel('API key').fill('half a key')
-    const late = page.waitForResponse('**/console/api/device_sessions')
+    const late = page.waitForResponse('**/console/api/device_rows')
     released.resolve()
     expect((await late).status()).toBe(401)
     await page.waitForLoadState('networkidle')
@@ -402,7 +542,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
   })
 
   it.each(WIDTHS)('has room for the longest names at %i px', async (width) => {
-    const { baseUrl, key, issuer, registrar, agents } = await startManagementApi()
+    const { baseUrl, key, issuer, registrar, online } = await startManagementApi()
     const { page } = await openPage(browser, width, baseUrl)
     const name = 'w'.repeat(255)
     const { id } = issuer.createBotUser({ name })
@@ -418,10 +558,11 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
       ownerId: id,
     })
     const { agent } = agentWithEndpoint('2')
-    agents.push({ ...agent, identity: { ...agent.identity, hostname: name } })
+    await online({ ...agent, identity: { ...agent.identity, hostname: name } })
     await signIn(page, key)
     for (const view of ['Devices', 'Domains', 'Bot users', 'Authtokens', 'API keys']) {
       await goTo(page, view)
+      if (view === 'Devices') await openDevice(page)
       await page
         .getByRole('button', { name: /^(Delete|Stop)/ })
         .first()

@@ -50,7 +50,7 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
       await page.getByRole('alert').getByText('(ERR_NGROK_202)').waitFor()
       await expectGoodView(page, 'sign-in')
       await signIn(page, key)
-      await page.getByText('No device is online').waitFor()
+      await page.getByText('There is no device yet').waitFor()
       await expectGoodView(page, 'devices-none')
 
       await goTo(page, 'Domains')
@@ -134,6 +134,7 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
         .domain('cam.sitea.test')
         .listenAndForward(`http://127.0.0.1:${upstream.server.port}`)
       await goTo(page, 'Devices')
+      await page.locator('.device-line').first().click()
       await page.getByRole('link', { name: listener.url() ?? '' }).waitFor()
       const ingress = `http://${formatListenAddress(addresses.http)}`
       for (let n = 0; n < 3; n += 1) await publicRequest({ ingress, host: 'cam.sitea.test' })
@@ -153,7 +154,8 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
       await dialogButton(page, 'Deactivate').click()
       await button(page, 'Activate Press 7').waitFor()
       await goTo(page, 'Devices')
-      await page.getByText('No device is online').waitFor()
+      await page.locator('.device-line').filter({ hasText: 'Offline' }).click()
+      await page.getByText('Its authtoken is not valid any more.').waitFor()
 
       await goTo(page, 'API keys')
       await button(page, 'Create an API key').click()

@@ -155,7 +155,7 @@ describe('the audit trail of the gateway', () => {
     await browser.call('POST', '/console/api/qr_codes', { body: { text: '' } })
     const { agent } = agentWithEndpoint('2')
     agents.push(agent)
-    const stopped = await browser.call('POST', `/console/api/device_sessions/${agent.id}/stop`)
+    const stopped = await browser.call('POST', `/console/api/tunnel_sessions/${agent.id}/stop`)
     expect(stopped.status).toBe(204)
     await browser.call('DELETE', '/console/session')
     await browser.call('DELETE', '/console/session')
@@ -163,7 +163,7 @@ describe('the audit trail of the gateway', () => {
     const who = { kind: 'console', id: ownKey?.id, name: 'test' }
     expect(await entries()).toMatchObject([
       { action: 'session.delete', who, result: 'ok' },
-      { action: 'device_session.stop', who, target: { id: agent.id }, result: 'ok' },
+      { action: 'tunnel_session.stop', who, target: { id: agent.id }, result: 'ok' },
       { action: 'bot_user.create', who, result: 'ERR_NGROK_4109' },
       { action: 'bot_user.create', who, target: { name: 'press-1' }, result: 'ok' },
       { action: 'session.create', who, client: '127.0.0.1', result: 'ok' },

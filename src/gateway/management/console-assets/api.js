@@ -40,12 +40,13 @@ export async function ask(method, path, { body, isBackground = false } = {}) {
  * One page of a list, newest first; `next` is the id to go on before, when there is more.
  * @param {string} path
  * @param {string} collection
- * @param {{ before?: string, filter?: string, isBackground?: boolean }} [options]
+ * @param {{ before?: string, filter?: string, limit?: number, isBackground?: boolean }} [options]
  */
-export async function askPage(path, collection, { before, filter, isBackground } = {}) {
+export async function askPage(path, collection, { before, filter, limit, isBackground } = {}) {
   const query = new URLSearchParams({
     ...(before && { before_id: before }),
     ...(filter && { filter }),
+    ...(limit && { limit: String(limit) }),
   })
   const asked = query.size === 0 ? path : `${path}?${query}`
   const answer = await ask('GET', `api/${asked}`, { isBackground })

@@ -10,6 +10,7 @@ import { botUsersView } from './views/bot-users-view.js'
 import { devicesView } from './views/devices-view.js'
 import { domainsView } from './views/domains-view.js'
 import { signInView } from './views/sign-in-view.js'
+import { webhooksView } from './views/webhooks-view.js'
 
 const VIEWS = {
   devices: { label: 'Devices', make: devicesView },
@@ -18,6 +19,7 @@ const VIEWS = {
   'bot-users': { label: 'Bot users', make: botUsersView },
   authtokens: { label: 'Authtokens', make: authtokensView },
   'api-keys': { label: 'API keys', make: apiKeysView },
+  webhooks: { label: 'Webhooks', make: webhooksView },
   audit: { label: 'Audit', make: auditView },
 }
 const TITLE = 'Gateway console'

@@ -33,7 +33,7 @@ export async function gettingStarted() {
   return element(
     'div',
     { class: 'empty' },
-    element('h2', {}, 'No device is online'),
+    element('h2', {}, 'There is no device yet'),
     element('p', {}, 'Four steps bring one here.'),
     element('ol', { class: 'steps' }, steps.map(stepItem), startStep()),
   )

@@ -32,3 +32,34 @@ export function measureRates() {
     return measured
   }
 }
+
+/** The same for devices with sums of their own: `requestsPerS`, `bytesInPerS`, `bytesOutPerS`, `bytesPerS`. */
+export function measureSums() {
+  let earlier = new Map()
+  let lookedAt = performance.now()
+  return { measure }
+
+  function measure(devices) {
+    const now = performance.now()
+    const seconds = Math.max(0.001, (now - lookedAt) / 1_000)
+    const measured = devices.map((device) => {
+      const last = earlier.get(device.id) ?? device
+      const rate = (name) => Math.max(0, (device[name] - last[name]) / seconds)
+      const [requestsPerS, bytesInPerS, bytesOutPerS] = [
+        rate('requests'),
+        rate('bytes_in'),
+        rate('bytes_out'),
+      ]
+      return {
+        ...device,
+        requestsPerS,
+        bytesInPerS,
+        bytesOutPerS,
+        bytesPerS: bytesInPerS + bytesOutPerS,
+      }
+    })
+    earlier = new Map(devices.map((device) => [device.id, device]))
+    lookedAt = now
+    return measured
+  }
+}

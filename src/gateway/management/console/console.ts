@@ -8,19 +8,19 @@ import { noSuchRoute } from '../error-response.ts'
 import { resourceRoutes } from '../resource.ts'
 import type { ResourceLists } from '../resource-lists.ts'
 import { cloudEndpoints } from './cloud-endpoints.ts'
-import { type DevicesDeps, devices } from './devices.ts'
+import { type DeviceRoutesDeps, deviceRoutes } from './device-routes.ts'
 import { qrCodeRoutes } from './qr-code.ts'
 import { sessionAuth } from './session-auth.ts'
 import { type SessionRoutesDeps, sessionRoutes } from './session-routes.ts'
 
 /** What the console asks for by itself, again and again. */
 export const LIVE_PATHS: ReadonlySet<string> = new Set([
-  '/console/api/device_sessions',
+  '/console/api/device_rows',
   '/console/api/cloud_endpoints',
 ])
 
 export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> &
-  DevicesDeps & { readonly lists: ResourceLists; readonly noteChange: RequestHandler }
+  DeviceRoutesDeps & { readonly lists: ResourceLists; readonly noteChange: RequestHandler }
 
 /**
  * The web console under `/console`: its pages, `/console/session` for signing in, and below
@@ -31,10 +31,7 @@ export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHand
   const withSessions = { ...deps, consoleSessions: new BrowserSessions(deps.clock) }
   // The version header makes a cross-origin request one that browsers ask about first.
   const api = Router().use(sessionAuth(withSessions), versionHeader)
-  const live = [
-    resourceRoutes(devices(deps), deps.lists),
-    resourceRoutes(cloudEndpoints(deps), deps.lists),
-  ]
+  const live = [deviceRoutes(deps), resourceRoutes(cloudEndpoints(deps), deps.lists)]
   // A QR code is asked for by POST, and changes nothing.
   api.use(qrCodeRoutes(), deps.noteChange, keyScopeGuard, live, ...resources)
   const router = Router()

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { IDLE_MS } from '../../../../src/http/pages/browser-sessions.ts'
-import { connectedAgent } from '../../../helpers/connected-agent.ts'
+import { agentWithEndpoint, connectedAgent } from '../../../helpers/connected-agent.ts'
 import { ConsoleBrowser } from '../../../helpers/console-browser.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'
 
@@ -118,9 +118,9 @@ describe('a session of the console', () => {
     expect(apiKeys.get(apiKey.id)?.lastUsedAt).toBe(at)
     await clock.advance(60_000)
     const headers = { 'x-background': '1' }
-    await browser.call('GET', '/console/api/device_sessions', { headers })
+    await browser.call('GET', '/console/api/device_rows', { headers })
     expect(apiKeys.get(apiKey.id)?.lastUsedAt).toBe(at)
-    await browser.call('GET', '/console/api/device_sessions')
+    await browser.call('GET', '/console/api/device_rows')
     expect(apiKeys.get(apiKey.id)?.lastUsedAt).toBe(at + 60_000)
     await clock.advance(540_000)
     expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(401)
@@ -129,20 +129,29 @@ describe('a session of the console', () => {
   })
 
   it('shows what belongs to the owner of its key', async () => {
-    const { browser, issuer, agents } = await openConsole()
+    const { browser, issuer, agents, online, deviceStore } = await openConsole()
     const [a, b] = ['a', 'b'].map((name) => issuer.createBotUser({ name }).id) as [string, string]
     for (const [at, ownerId] of [a, b, null].entries()) {
       const agent = connectedAgent(String(at + 1))
-      agents.push({ ...agent, identity: { ...agent.identity, ownerId } })
+      await online({ ...agent, identity: { ...agent.identity, ownerId } })
     }
+    const all = (await browser.call('GET', '/console/api/device_rows')).body
+    expect(all.devices).toBeUndefined()
     const { token } = issuer.createApiKey({ ownerId: a })
     await browser.call('POST', '/console/session', { body: { api_key: token.reveal() } })
-    const { device_sessions: devices } = (await browser.call('GET', '/console/api/device_sessions'))
-      .body
-    expect(devices.map(({ id }: { id: string }) => id)).toEqual([agents[0]?.id])
-    expect(
-      (await browser.call('GET', `/console/api/device_sessions/${agents[1]?.id}`)).status,
-    ).toBe(404)
+    const { devices } = (await browser.call('GET', '/console/api/device_rows')).body
+    expect(devices.map(({ name }: { name: string }) => name)).toEqual(['press-1'])
+    const details = async (name: string) => {
+      const { id } = deviceNamed(name)
+      return (await browser.call('GET', `/console/api/device_details/${id}`)).status
+    }
+    const deviceNamed = (name: string) => {
+      const device = deviceStore.page({ limit: 10 }).find(({ facts }) => facts.hostname === name)
+      if (!device) throw new Error(`there is no ${name}`)
+      return device
+    }
+    expect(await details('press-1')).toBe(200)
+    expect(await details('press-2')).toBe(404)
     const stop = await browser.call('POST', `/console/api/tunnel_sessions/${agents[2]?.id}/stop`)
     expect(stop.status).toBe(404)
   })
@@ -204,7 +213,7 @@ describe('a session of the console', () => {
     const { browser, signIn, clock } = await openConsole()
     await signIn()
     const headers = { 'x-background': '1' }
-    const ask = () => browser.call('GET', '/console/api/device_sessions', { headers })
+    const ask = () => browser.call('GET', '/console/api/device_rows', { headers })
     await clock.advance(IDLE_MS - 1)
     expect((await ask()).status).toBe(200)
     await clock.advance(1)
@@ -297,29 +306,52 @@ describe('what another web page makes a browser send', () => {
 
 describe('what the console has beyond the API', () => {
   it('shows devices with their owner, and tells them what to do', async () => {
-    const { browser, signIn, issuer, agents } = await openConsole()
+    const { browser, signIn, issuer, online, devices } = await openConsole()
     await signIn()
     const owner = issuer.createBotUser({ name: 'press line' })
     const { credential } = issuer.createCredential({ ownerId: owner.id, description: 'press 8' })
     const commands: string[] = []
-    const stranger = connectedAgent('7')
-    const agent = connectedAgent('8', {
-      identity: { ...stranger.identity, hostname: '', credentialId: credential.id },
+    const { agent: other, traffic } = agentWithEndpoint('8')
+    const agent = await online({
+      ...other,
+      identity: {
+        ...other.identity,
+        hostname: '',
+        ownerId: owner.id,
+        credentialId: credential.id,
+      },
       command: async (command) => void commands.push(command),
     })
-    agents.push(stranger, agent)
-    const { body } = await browser.call('GET', '/console/api/device_sessions')
-    expect(body.device_sessions).toMatchObject([
-      {
-        id: agent.id,
-        hostname: '',
-        ip: '192.0.2.7',
-        latency_ms: 12,
-        owner: { authtoken: 'press 8', bot_user: 'press line' },
-        endpoints: [],
-      },
-      { id: stranger.id, owner: { authtoken: '', bot_user: null } },
-    ])
+    traffic.requests = 3
+    traffic.bytesIn = 10
+    const { body } = await browser.call('GET', '/console/api/device_rows')
+    expect(body).toEqual({
+      is_part: false,
+      devices: [
+        {
+          id: devices.all()[0]?.id,
+          name: 'press 8',
+          tags: [],
+          state: 'online',
+          since: '2030-01-01T00:00:00.000Z',
+          reason: null,
+          ip: '192.0.2.7',
+          version: '1.2.3',
+          endpoints: 1,
+          is_duplicate: false,
+          requests: 3,
+          bytes_in: 10,
+          bytes_out: 0,
+        },
+      ],
+    })
+    const details = await browser.call('GET', `/console/api/device_details/${body.devices[0].id}`)
+    expect(details.body).toMatchObject({
+      latency_ms: 12,
+      owner: 'press line',
+      authtoken: 'press 8',
+      endpoints: [{ url: 'https://press-8.site.test', history: null }],
+    })
     for (const command of ['restart', 'stop']) {
       const path = `/console/api/tunnel_sessions/${agent.id}/${command}`
       expect((await browser.call('POST', path)).status).toBe(204)

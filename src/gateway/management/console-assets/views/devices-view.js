@@ -1,22 +1,33 @@
-import { askPage } from '../api.js'
+import { ask, askPage } from '../api.js'
 import { cloudEndpoints } from '../cloud-endpoints.js'
-import { deviceCard } from '../device-card.js'
-import { element, fill, keepChildren, keepFocus } from '../element.js'
+import { deviceChoice } from '../device-choice.js'
+import { deviceRow } from '../device-row.js'
+import { element, fill, keepChildren, keepFocus, setText } from '../element.js'
 import { figures } from '../figures.js'
 import { formatBytes, formatNumber } from '../format.js'
 import { gettingStarted } from '../getting-started.js'
 import { errorNotice } from '../notice.js'
-import { measureRates } from '../rates.js'
+import { measureSums } from '../rates.js'
 import { viewHead } from './list-view.js'
 
+const ROWS = 50
 const REFRESH_MS = 2_000
+/** From so many devices on, the gateway is asked less often. */
+const MANY = 500
+const REFRESH_MANY_MS = 5_000
 const SIGNS_OF_LIFE = ['keydown', 'pointermove', 'wheel']
 
-/** The devices that are connected now and the cloud endpoints, with their traffic as it comes in. */
+/** All devices, online or not, with their traffic as it comes in, and the cloud endpoints. */
 export function devicesView() {
   const kept = new Map()
-  const sums = figures('summary', ['Devices', 'Endpoints', 'Requests', 'In', 'Out'])
-  const list = element('ul', { class: 'cards', 'aria-label': 'Devices online' })
+  const sums = figures('summary', ['Online', 'Not online', 'Requests', 'In', 'Out'])
+  const choice = deviceChoice(() => goTo(0))
+  const list = element('ul', { class: 'devices', 'aria-label': 'Devices' })
+  const none = element('p', { class: 'hint devices-none' }, 'No device is as you ask for.')
+  const range = element('p', { class: 'hint', role: 'status' })
+  const earlier = pageButton('Previous', -1)
+  const later = pageButton('Next', 1)
+  const pager = element('div', { class: 'pager' }, earlier, range, later)
   const below = element('div', { class: 'below' })
   const cloud = cloudEndpoints()
   const problem = element('div', {})
@@ -25,36 +36,47 @@ export function devicesView() {
     { type: 'button', class: 'button', 'aria-pressed': 'false', onclick: togglePause },
     'Pause',
   )
-  const intro = 'Who is connected now, and what goes through.'
+  const intro = 'Who is there, who is not and why, and what goes through.'
   const node = element(
     'div',
     {},
     viewHead('Devices', intro, pause),
-    sums.node,
     problem,
+    sums.node,
+    choice.node,
     list,
+    none,
+    pager,
     below,
     cloud.node,
   )
-  const rates = measureRates()
+  const rates = measureSums()
   let timer
   let isPaused = false
   /** Somebody was at the page since it asked last: that keeps the session. */
   let isWatched = true
   /** The answer to an earlier question than this one is of no interest any more. */
   let question = 0
-  let before
+  let devices = []
+  let isPart = false
+  let page = 0
+  /** The id of the device whose details are shown. */
+  let opened
   return { node, open, close }
 
   function open() {
     document.addEventListener('visibilitychange', followVisibility)
     for (const type of SIGNS_OF_LIFE) document.addEventListener(type, watch)
+    choice.node.hidden = true
+    pager.hidden = true
+    none.hidden = true
     return refresh()
   }
 
   function close() {
     document.removeEventListener('visibilitychange', followVisibility)
     for (const type of SIGNS_OF_LIFE) document.removeEventListener(type, watch)
+    for (const row of kept.values()) row.close()
     rest()
   }
 
@@ -72,11 +94,6 @@ export function devicesView() {
     return followVisibility()
   }
 
-  function goTo(id) {
-    before = id
-    return refresh()
-  }
-
   function rest() {
     question += 1
     clearTimeout(timer)
@@ -88,57 +105,95 @@ export function devicesView() {
     const isBackground = !isWatched
     isWatched = false
     try {
-      const [page, cloudPage] = await Promise.all([
-        askPage('device_sessions', 'device_sessions', { before, isBackground }),
+      const [answer, cloudPage] = await Promise.all([
+        ask('GET', 'api/device_rows', { isBackground }),
         askPage('cloud_endpoints', 'cloud_endpoints', { isBackground }),
       ])
       if (asked !== question) return
       fill(problem)
       cloud.show(cloudPage)
-      await show(page)
+      devices = rates.measure(answer.devices)
+      isPart = answer.is_part
+      await show()
+      kept.get(opened)?.refresh()
     } catch (error) {
       // The same sentence is not read out again and again.
       if (asked === question && problem.textContent !== error.message) {
         fill(problem, errorNotice(error))
       }
     }
-    if (asked === question && !isPaused) timer = setTimeout(refresh, REFRESH_MS)
+    const againMs = devices.length > MANY ? REFRESH_MANY_MS : REFRESH_MS
+    if (asked === question && !isPaused) timer = setTimeout(refresh, againMs)
   }
 
-  async function show({ items, next }) {
-    const measured = rates.measure(items)
-    sums.show(sumsOf(measured, Boolean(next ?? before)))
-    keepChildren(list, measured, kept, deviceCard)
-    keepFocus()
-    const isEmpty = items.length === 0 && before === undefined
-    sums.node.hidden = isEmpty
-    if (!isEmpty) fillPaging(next)
-    else if (!below.querySelector('.empty')) fill(below, await gettingStarted())
+  async function show() {
+    const isEmpty = devices.length === 0
+    for (const part of [sums.node, choice.node, list]) part.hidden = isEmpty
+    if (isEmpty) {
+      pager.hidden = true
+      if (!below.querySelector('.empty')) fill(below, await gettingStarted())
+      return
+    }
+    fill(below)
+    sums.show(sumsOf(devices))
+    choice.offerTags(devices)
+    showRows()
   }
 
-  function fillPaging(next) {
-    const shown = `${before ?? ''}/${next ?? ''}`
-    if (below.dataset.shown === shown && !below.querySelector('.empty')) return
-    below.dataset.shown = shown
-    fill(
-      below,
-      before && pageButton('Newest devices', undefined),
-      next && pageButton('Older devices', next),
+  function showRows() {
+    const chosen = choice.choose(devices)
+    const pages = Math.max(1, Math.ceil(chosen.length / ROWS))
+    page = Math.min(page, pages - 1)
+    const shown = chosen.slice(page * ROWS, (page + 1) * ROWS)
+    keepChildren(list, shown, kept, (device) =>
+      deviceRow(device, { isOpen, toggle, reload: refresh }),
     )
+    keepFocus()
+    none.hidden = chosen.length > 0
+    pager.hidden = chosen.length === 0
+    earlier.hidden = pages === 1
+    later.hidden = pages === 1
+    earlier.disabled = page === 0
+    later.disabled = page === pages - 1
+    const from = page * ROWS + 1
+    const all = formatNumber(chosen.length)
+    const more = isPart ? '; the API knows older ones' : ''
+    const span = pages === 1 ? `${all} shown` : `${from} to ${from + shown.length - 1} of ${all}`
+    const ofAll =
+      chosen.length < devices.length ? `, of ${formatNumber(devices.length)} devices` : ''
+    setText(range, `${span}${ofAll}${more}`)
   }
 
-  function pageButton(label, id) {
-    return element('button', { type: 'button', class: 'button', onclick: () => goTo(id) }, label)
+  function isOpen(id) {
+    return opened === id
+  }
+
+  function toggle(id) {
+    opened = opened === id ? undefined : id
+    showRows()
+  }
+
+  function goTo(number) {
+    page = number
+    showRows()
+    list.scrollIntoView({ block: 'nearest' })
+  }
+
+  function pageButton(label, step) {
+    return element(
+      'button',
+      { type: 'button', class: 'button', onclick: () => goTo(page + step) },
+      label,
+    )
   }
 }
 
-/** The sums of what is shown; `isPart` when there are more devices than that. */
-function sumsOf(devices, isPart) {
-  const endpoints = devices.flatMap((device) => device.endpoints)
-  const sum = (read) => endpoints.reduce((total, endpoint) => total + read(endpoint), 0)
+function sumsOf(devices) {
+  const online = devices.filter(({ state }) => state === 'online').length
+  const sum = (read) => devices.reduce((total, device) => total + read(device), 0)
   return {
-    Devices: isPart ? `${devices.length} shown` : devices.length,
-    Endpoints: formatNumber(endpoints.length),
+    Online: formatNumber(online),
+    'Not online': formatNumber(devices.length - online),
     Requests: `${formatNumber(sum(({ requestsPerS }) => requestsPerS))} / s`,
     In: `${formatBytes(sum(({ bytesInPerS }) => bytesInPerS))} / s`,
     Out: `${formatBytes(sum(({ bytesOutPerS }) => bytesOutPerS))} / s`,

@@ -2,6 +2,9 @@ import { askPage } from '../api.js'
 import { element, fill, keepFocus } from '../element.js'
 import { errorNotice } from '../notice.js'
 
+/** Cards of a page: more of them are many screens of a phone. */
+const CARDS = 25
+
 /** The head of every view; the heading takes the focus when the view opens. */
 export function viewHead(title, intro, ...actions) {
   return element(
@@ -117,7 +120,11 @@ export function listView(options) {
   async function ask(before) {
     question += 1
     const asked = question
-    const page = await askPage(path, collection, { before, filter: chosen?.filter() })
+    const page = await askPage(path, collection, {
+      before,
+      filter: chosen?.filter(),
+      limit: CARDS,
+    })
     return asked === question ? page : undefined
   }
 

@@ -1,0 +1,173 @@
+import { ask } from '../api.js'
+import { badge, cardHead, facts } from '../card.js'
+import { confirm } from '../confirm.js'
+import { openForm, selectField, textField } from '../dialog.js'
+import { element, fill } from '../element.js'
+import { formatDate, formatDistance, formatNumber } from '../format.js'
+import { errorNotice, say } from '../notice.js'
+import { showOnce } from '../shown-once.js'
+import { actionButton, listView } from './list-view.js'
+
+const TROUBLE = [
+  'device.offline',
+  'device.refused',
+  'device.duplicate',
+  'certificate.failed',
+  'certificate.expiring',
+  'storage.healed',
+]
+const PRESENCE = ['device.online', 'device.offline']
+/** What somebody chooses from, with the types that it stands for. */
+const CHOICES = [
+  { key: '', label: 'Everything', types: [] },
+  { key: 'presence', label: 'Devices that come and go', types: PRESENCE },
+  { key: 'trouble', label: 'Only what is trouble', types: TROUBLE },
+]
+
+/** Webhooks: where this gateway tells by itself what happens. */
+export function webhooksView() {
+  return listView({
+    title: 'Webhooks',
+    intro: 'Where this gateway tells by itself that a device went, or that something needs you.',
+    path: 'webhook_endpoints',
+    collection: 'webhook_endpoints',
+    createLabel: 'Create a webhook',
+    create,
+    empty: {
+      title: 'There is no webhook',
+      text: 'Create one, and your pager, chat or fleet software hears within half a minute when a device dies.',
+    },
+    row: webhookCard,
+  })
+}
+
+async function create() {
+  const webhook = await openForm({
+    title: 'Create a webhook',
+    fields: [
+      textField({
+        name: 'url',
+        label: 'URL',
+        type: 'url',
+        placeholder: 'https://hooks.example.com/fleet',
+        hint: 'GATEWAY_OUTBOUND_ALLOW has to name it.',
+      }),
+      selectField({
+        name: 'choice',
+        label: 'What it gets',
+        options: CHOICES.map(({ key, label }) => [key, label]),
+      }),
+      textField({
+        name: 'description',
+        label: 'Description',
+        hint: 'For yourself; may stay empty.',
+      }),
+    ],
+    action: 'Create',
+    run: ({ url, choice, description }) =>
+      ask('POST', 'api/webhook_endpoints', {
+        body: { url: url.trim(), description, event_types: typesOf(choice) },
+      }),
+  })
+  if (!webhook) return undefined
+  await showOnce({
+    title: 'The secret of your new webhook',
+    text: 'The receiver checks signatures with it, by a library of Standard Webhooks. It is shown this once.',
+    token: webhook.secret,
+    what: 'the secret',
+  })
+  return webhook
+}
+
+function webhookCard(webhook, reload) {
+  const { id, url, description, active, event_types: types, created_at: createdAt } = webhook
+  const problem = element('div', {})
+  const outcome = element('p', { class: 'outcome', role: 'status' })
+  const attempt = (run) => async () => {
+    fill(problem)
+    try {
+      await run()
+    } catch (error) {
+      fill(problem, errorNotice(error))
+    }
+  }
+  const test = attempt(async () => {
+    fill(outcome, 'Sending…')
+    const { ok, text } = await ask('POST', `api/webhook_endpoints/${id}/test`)
+    fill(outcome, ok ? 'The test was taken.' : text)
+  })
+  const toggle = attempt(async () => {
+    await ask('PATCH', `api/webhook_endpoints/${id}`, { body: { active: !active } })
+    await reload()
+  })
+  return element(
+    'article',
+    {},
+    cardHead(url, {
+      badge: stateBadge(webhook),
+      actions: [
+        actionButton('Test', url, test),
+        actionButton('Send again', url, () => replay(webhook)),
+        actionButton(active ? 'Pause' : 'Resume', url, toggle),
+        actionButton('Delete', url, () => remove(webhook, reload), true),
+      ],
+    }),
+    facts(
+      ['Description', description],
+      ['Gets', labelOf(types)],
+      ['Last delivered', webhook.last_delivered_at && formatDistance(webhook.last_delivered_at)],
+      ['Waiting', countOf(webhook.behind)],
+      ['Lost', countOf(webhook.missed)],
+      ['Problem', webhook.problem],
+      ['Next try', webhook.next_try_at && formatDate(webhook.next_try_at)],
+      ['Created', formatDate(createdAt)],
+      ['Id', element('code', {}, id)],
+    ),
+    outcome,
+    problem,
+  )
+}
+
+/** Undefined when there is nothing to say. */
+const countOf = (number) => (number > 0 ? formatNumber(number) : undefined)
+
+function stateBadge({ active, failures }) {
+  if (!active) return badge('Paused', 'plain')
+  return failures > 0 ? badge('Not taken', 'bad') : badge('Active', 'good')
+}
+
+const typesOf = (choice) => CHOICES.find(({ key }) => key === choice)?.types ?? []
+
+function labelOf(types) {
+  const sorted = (its) => [...its].sort().join()
+  return CHOICES.find((it) => sorted(it.types) === sorted(types))?.label ?? types.join(', ')
+}
+
+async function replay({ id, url }) {
+  const isDone = await openForm({
+    title: `Send again to ${url}`,
+    text: 'Everything that it wants, from a moment on, with the same ids as before.',
+    fields: [textField({ name: 'since', label: 'Since', type: 'datetime-local' })],
+    action: 'Send again',
+    run: async ({ since }) => {
+      const moment = new Date(since)
+      await ask('POST', `api/webhook_endpoints/${id}/replay`, {
+        body: { since: Number.isNaN(moment.getTime()) ? since : moment.toISOString() },
+      })
+      return true
+    },
+  })
+  if (isDone) say('It is sent again.')
+}
+
+async function remove({ id, url }, reload) {
+  const isDone = await confirm({
+    title: `Delete the webhook to ${url}?`,
+    text: 'Nothing more is sent there, and what waits is not either.',
+    action: 'Delete webhook',
+    method: 'DELETE',
+    path: `api/webhook_endpoints/${id}`,
+    said: 'The webhook is deleted.',
+  })
+  if (isDone) await reload()
+}
