@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { KillLoop } from './kill-loop.ts'
 import { ManagementKillLoop } from './management-kill-loop.ts'
+import { WebhookKillLoop } from './webhook-kill-loop.ts'
 
 const kills = Number(process.argv[2] ?? 200)
 const seed = Number(process.argv[3] ?? Date.now() % 1_000_000)
@@ -32,6 +33,16 @@ try {
         `acknowledged, ${report.unanswered} under way at a kill; nothing lost, no ghosts.\n`,
     )
   }
+  const { events, again, silenceToldS } = await WebhookKillLoop.run({
+    folder: mkdtempSync(join(folder, 'webhooks-')),
+    kills,
+    seed,
+    onKill: showProgress,
+  })
+  stdout.write(
+    `\nwebhooks: ${kills} kills, ${events} events, none lost, none out of order, ${again} sent again; ` +
+      `a device that hung was told of after ${silenceToldS} s.\n`,
+  )
 } finally {
   rmSync(folder, { recursive: true, force: true })
 }
