@@ -151,6 +151,16 @@ describe('a device', () => {
     ])
   })
 
+  it('is not kept as online before that is told', () => {
+    const { come, devices, told, deviceStore } = openDevices()
+    come('d1')
+    const device = devices.findByDevice(null, 'd1')
+    if (!device) throw new Error('nobody knows it')
+    devices.save({ ...device, name: 'Press 7' })
+    expect(deviceStore.get(device.id)).toMatchObject({ isOnline: true, name: 'Press 7' })
+    expect(told()).toEqual([['device.online', undefined]])
+  })
+
   it('keeps what people call it while it is away', async () => {
     const { come, go, clock, devices, row, deviceStore } = openDevices()
     const session = come('d1')
