@@ -18,7 +18,7 @@ const SETTLE_MS = 60_000
 interface Told {
   readonly sequence: number
   readonly type: string
-  readonly data: { readonly device?: { readonly id: string } }
+  readonly data: { readonly device?: { readonly id: string; readonly device_id: string } }
 }
 
 /** A device with an account of its own, so that it can be switched off alone. */
@@ -170,7 +170,10 @@ export class WebhookKillLoop {
     if (!subject) throw new Error('there is no device')
     await this.#call('PATCH', `/bot_users/${subject.ownerId}`, { active: true })
     const device = await this.#connect(subject)
-    const isOnline = () => this.#taken.at(-1)?.type === 'device.online'
+    const isOnline = () => {
+      const ofIt = this.#taken.filter(({ data }) => data.device?.device_id === subject.name)
+      return ofIt.at(-1)?.type === 'device.online'
+    }
     await until(isOnline, 'the device to come online')
     device.fallSilent()
     const since = performance.now()
