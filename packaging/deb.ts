@@ -87,6 +87,8 @@ function fillRoot(root: string, options: DebOptions): void {
     join(docs, 'CHANGELOG.md.gz'),
     gzipSync(readFileSync(join(ROOT, 'CHANGELOG.md')), { level: 9 }),
   )
+  const overrides = readFileSync(join(DEBIAN, 'lintian-overrides'))
+  put(join(root, 'usr/share/lintian/overrides/device-agent'), overrides)
   put(join(root, 'etc/device-agent/agent.env'), envTemplate('device-agent'), 0o600)
   put(join(root, 'etc/device-gateway/gateway.env'), envTemplate('device-gateway'), 0o600)
   const policy = readFileSync(join(ROOT, 'default-policy.json'))
@@ -105,7 +107,7 @@ function changelogText({ manifest, date }: DebOptions): string {
 }
 
 function controlText({ manifest, target }: DebOptions, sizeKb: number): string {
-  const { name, version, description } = manifest
+  const { name, version } = manifest
   return `Package: ${name}
 Version: ${version}
 Architecture: ${target.debian}
@@ -115,10 +117,10 @@ Depends: libc6 (>= 2.34), libgcc-s1, libstdc++6 (>= 11)
 Recommends: ca-certificates
 Section: net
 Priority: optional
-Description: ${description.replace(/\.$/, '')}
- Opens tunnels to services of this device, keeps each of them on disk, and brings
- them back after a restart, a power cut or an outage. The package has the gateway
- that devices connect to as well, and its own Node: it needs no other package of
- that, no compiler and no network to be installed.
+Description: opens tunnels on edge devices and keeps them open
+ Opens tunnels to services of this device, keeps each of them on disk, and
+ brings them back after a restart, a power cut or an outage. The package has
+ the gateway that devices connect to as well, and its own Node: it needs no
+ other package of that, no compiler, and no network to be installed.
 `
 }
