@@ -13,7 +13,6 @@ const ANSWER_MS = 10_000
 /** A device that authenticates by hand, and can hang or leave at once, which the SDK cannot. */
 export class HandDevice {
   readonly #socket: TLSSocket
-  #isSilent = false
 
   private constructor(socket: TLSSocket) {
     this.#socket = socket
@@ -22,7 +21,16 @@ export class HandDevice {
   /** Rejects when it is refused, or the gateway goes. */
   static async connect(
     { agent_listen, ca_cert }: GatewayReady,
-    { authtoken, deviceId }: { authtoken: string; deviceId: string },
+    {
+      authtoken,
+      deviceId,
+      isSilent = false,
+    }: {
+      authtoken: string
+      deviceId: string
+      /** It answers no heartbeat. */
+      isSilent?: boolean
+    },
   ): Promise<HandDevice> {
     const [host, port] = agent_listen.split(':')
     const socket = connect({
@@ -41,7 +49,7 @@ export class HandDevice {
     const session = new Session(socket, {
       role: 'client',
       accept: acceptTyped((type, stream) => {
-        if (type === HEARTBEAT_STREAM_TYPE && !device.#isSilent) echoHeartbeat(stream)
+        if (type === HEARTBEAT_STREAM_TYPE && !isSilent) echoHeartbeat(stream)
       }),
     })
     const bounds = { maxBytes: 65_536, deadlineMs: ANSWER_MS, clock: systemClock }
@@ -56,10 +64,6 @@ export class HandDevice {
     const { Error: refusal } = (await Promise.race([asked, broken])) as { Error?: string }
     if (refusal) throw new Error(refusal)
     return device
-  }
-
-  fallSilent(): void {
-    this.#isSilent = true
   }
 
   leave(): void {

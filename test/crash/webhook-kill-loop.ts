@@ -169,14 +169,13 @@ export class WebhookKillLoop {
   async #dieSilently([subject]: readonly Subject[]): Promise<number> {
     if (!subject) throw new Error('there is no device')
     await this.#call('PATCH', `/bot_users/${subject.ownerId}`, { active: true })
-    const device = await this.#connect(subject)
+    const device = await this.#connect(subject, { isSilent: true })
+    const since = performance.now()
     const isOnline = () => {
       const ofIt = this.#taken.filter(({ data }) => data.device?.device_id === subject.name)
       return ofIt.at(-1)?.type === 'device.online'
     }
     await until(isOnline, 'the device to come online')
-    device.fallSilent()
-    const since = performance.now()
     await until(() => !isOnline(), 'the silence to be told')
     device.leave()
     return Math.round((performance.now() - since) / 100) / 10
@@ -219,9 +218,9 @@ export class WebhookKillLoop {
     }
   }
 
-  #connect({ name, authtoken }: Subject): Promise<HandDevice> {
+  #connect({ name, authtoken }: Subject, more: { isSilent?: boolean } = {}): Promise<HandDevice> {
     if (!this.#ready) throw new Error('there is no gateway')
-    return HandDevice.connect(this.#ready, { authtoken, deviceId: name })
+    return HandDevice.connect(this.#ready, { authtoken, deviceId: name, ...more })
   }
 
   async #made(
