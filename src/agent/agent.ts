@@ -25,7 +25,8 @@ import { ServiceTime } from './probes/service-time.ts'
 import { PublicPort } from './public-port.ts'
 import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
-import { TunnelStore } from './tunnel-store.ts'
+import type { Precondition, SetOutcome, SetRequest } from './tunnel-set.ts'
+import { type StoredTunnel, TunnelStore } from './tunnel-store.ts'
 import { type AcceptedTunnel, Tunnels } from './tunnels.ts'
 import { ForwardRules } from './upstreams/forward-rules.ts'
 import { UpstreamCheck } from './upstreams/upstream-check.ts'
@@ -162,21 +163,27 @@ export class Agent {
   }
 
   /** Stores the tunnel, then opens it. A permanent refusal removes the row and is thrown. */
-  create(spec: TunnelSpec): Promise<AcceptedTunnel> {
-    return this.#tunnels.create(spec)
+  create(spec: TunnelSpec, when?: Precondition<readonly StoredTunnel[]>): Promise<AcceptedTunnel> {
+    return this.#tunnels.create(spec, when)
   }
 
   /** Creates or replaces the tunnel of `domain`; after a permanent refusal the old one is back. */
   replace(
     domain: string,
     spec: TunnelSpec,
+    when?: Precondition<StoredTunnel | undefined>,
   ): Promise<AcceptedTunnel & { readonly created: boolean }> {
-    return this.#tunnels.replace(domain, spec)
+    return this.#tunnels.replace(domain, spec, when)
+  }
+
+  /** Makes these all the tunnels that there are, in one write; see `Tunnels.replaceAll`. */
+  replaceAll(wanted: readonly TunnelSpec[], request?: SetRequest): Promise<SetOutcome[]> {
+    return this.#tunnels.replaceAll(wanted, request)
   }
 
   /** Closes the endpoint at the service, then forgets the tunnel. */
-  remove(urlPart: string): Promise<void> {
-    return this.#tunnels.remove(urlPart)
+  remove(urlPart: string, when?: Precondition<StoredTunnel>): Promise<void> {
+    return this.#tunnels.remove(urlPart, when)
   }
 
   /** The tunnel's own policy, or the default one. */

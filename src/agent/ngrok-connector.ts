@@ -5,7 +5,6 @@ import { DeadlineError, withDeadline } from '../base/deadline.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
 import { Semaphore } from '../base/semaphore.ts'
-import { untrustedProblem } from './connection-problem.ts'
 import {
   type Connector,
   type ConnectRequest,
@@ -15,6 +14,7 @@ import {
   type Session,
 } from './connector.ts'
 import { DRAIN_DOMAIN, DRAINED, drainNotice, duplicateIn } from './gateway-notice.ts'
+import { untrustedProblem } from './probes/connection-problem.ts'
 import { networkProblem, type Problem, ProblemError } from './problem.ts'
 import { serviceProblem } from './service-error.ts'
 import type { TunnelProtocol } from './upstreams/tunnel-protocol.ts'

@@ -40,6 +40,15 @@ export interface StoredTunnel {
   readonly updatedAt: number
 }
 
+/** How the rows of a whole set differ from those that there are. */
+export interface SetChange {
+  readonly created: readonly StoredTunnel[]
+  /** As they are to be; ids are those of before. */
+  readonly replaced: readonly StoredTunnel[]
+  /** Ids. */
+  readonly removed: readonly string[]
+}
+
 export interface LoadedTunnels {
   /** Oldest first. */
   readonly tunnels: readonly StoredTunnel[]
@@ -52,6 +61,9 @@ export interface DamagedRow {
   readonly domain: string
   readonly problem: string
 }
+
+/** What the write of a whole set concludes, in the place of an id. */
+const WHOLE_SET = 'tunnels'
 
 /** The columns that the checksum covers, in its order. */
 const RowSchema = z.strictObject({
@@ -158,6 +170,26 @@ export class TunnelStore {
   /** Everything but id and creation may have changed; it holds at once. */
   update(tunnel: StoredTunnel): void {
     this.#database.write(() => this.#update.run(toRow(tunnel)))
+  }
+
+  /** Makes the rows those of a whole set, in one write: from here on all of it is wanted. */
+  changeSet({ created, replaced, removed }: SetChange): void {
+    const change = () => {
+      for (const id of removed) {
+        this.#delete.run(id)
+        this.#forget.run(id)
+      }
+      for (const tunnel of replaced) {
+        this.#update.run(toRow(tunnel))
+        this.#forget.run(tunnel.id)
+      }
+      for (const tunnel of created) {
+        this.#insert.run(toRow(tunnel))
+        this.#keep.run(tunnel.id)
+      }
+    }
+    const onlyFrees = created.length === 0 && replaced.length === 0
+    this.#database.write(change, { mayUseReserve: onlyFrees, concludes: WHOLE_SET })
   }
 
   /** From here on the tunnel is unwanted, whatever happens before its row is deleted. */

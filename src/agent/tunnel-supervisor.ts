@@ -6,7 +6,7 @@ import { createDeferred, type Deferred } from '../base/deferred.ts'
 import type { Logger } from '../base/logger.ts'
 import type { EndpointRequest, Listener, Session } from './connector.ts'
 import { type Problem, problemOf } from './problem.ts'
-import { refusalBackoff } from './refusal-backoff.ts'
+import { refusalBackoff } from './sessions/refusal-backoff.ts'
 import type { TunnelTimings } from './timings.ts'
 import {
   nextTunnelState,

@@ -1,49 +1,35 @@
 import { isDeepStrictEqual } from 'node:util'
 import { AppError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
-import { withDeadline } from '../base/deadline.ts'
 import { KeyedLock } from '../base/keyed-lock.ts'
-import type { LinkStatus } from './agent-status.ts'
 import type { Session } from './connector.ts'
-import { type SteadyClock, withShownTimes } from './device/steady-clock.ts'
 import type { PolicyCheck } from './policies/policy-check.ts'
-import { policyOf, requirePolicy } from './policies/tunnel-policy.ts'
-import type { Reachable } from './probes/reach.ts'
-import type { Problem } from './problem.ts'
+import { requirePolicy } from './policies/tunnel-policy.ts'
 import { refusalAnswer } from './service-error.ts'
-import { shownStatus, withUpstreamTrouble } from './shown-status.ts'
-import type { AgentTimings } from './timings.ts'
+import { SupervisedTunnel, type SupervisedTunnelOptions } from './supervised-tunnel.ts'
+import { addressIn, newTunnelId, type Tunnel, type TunnelSpec } from './tunnel.ts'
 import {
-  addressIn,
-  expectedUrl,
-  type JsonObject,
-  newTunnelId,
-  type Tunnel,
-  type TunnelSpec,
-} from './tunnel.ts'
+  type Precondition,
+  planSet,
+  requireSet,
+  requireSteps,
+  type SetOutcome,
+  type SetRequest,
+  type SetStep,
+} from './tunnel-set.ts'
 import type { DamagedRow, StoredTunnel, TunnelStore } from './tunnel-store.ts'
-import { TunnelSupervisor, type WantedEndpoint } from './tunnel-supervisor.ts'
 import { TunnelUpstreams, type TunnelUpstreamsOptions } from './upstreams/tunnel-upstreams.ts'
-import { timeoutNotice, type VisitorReport } from './upstreams/visitor-report.ts'
+import type { VisitorReport } from './upstreams/visitor-report.ts'
 
-export interface TunnelsOptions extends TunnelUpstreamsOptions {
+export interface TunnelsOptions
+  extends TunnelUpstreamsOptions,
+    Omit<SupervisedTunnelOptions, 'upstreams' | 'onChange'> {
   readonly store: TunnelStore
-  readonly session: () => Session | undefined
-  readonly linkStatus: () => LinkStatus
-  /** What the device's own probe has shown. */
-  readonly reachable: () => Reachable
-  readonly defaultPolicy: () => JsonObject
   readonly checkPolicy: PolicyCheck
   /** The agent's own domain, which no tunnel can have. */
   readonly ownDomain: string | undefined
-  /** Public URL of a domain that has not been online yet. */
-  readonly urlOf: (domain: string) => string
   readonly maxTunnels: number
-  readonly timings: Pick<AgentTimings, 'tunnel' | 'settleMs'>
-  readonly random?: () => number
   readonly clock: Clock
-  /** For the instants of a status. */
-  readonly steady: SteadyClock
   /** Called after a tunnel changed; with its URL when it came online. */
   readonly onChange: (url?: string) => void
 }
@@ -52,16 +38,6 @@ export interface TunnelsOptions extends TunnelUpstreamsOptions {
 export interface AcceptedTunnel {
   readonly tunnel: Tunnel
   readonly pending: boolean
-}
-
-interface Entry {
-  stored: StoredTunnel
-  /** Whose changes wait for each other: its domain, or its id where it had none when it came. */
-  readonly lockKey: string
-  readonly supervisor: TunnelSupervisor
-  unwatch: () => void
-  /** Of the present session. */
-  visitors: VisitorReport | undefined
 }
 
 /**
@@ -73,17 +49,15 @@ interface Entry {
  *   tunnel is acknowledged, and a changed one beside what it was before.
  * - The verbs hold the lock of their domain, so whatever is looked up before it is looked up again
  *   behind it. Between `#requireFree` and `#add` nothing waits: the count holds across domains, too.
- * - Id, lock and domain of an entry never change, but for the address that the service gives to a TCP
- *   tunnel that has none; `replace` is called with the domain of its spec. The lock and the row would
- *   belong to another tunnel otherwise.
- * - Each entry has one supervisor and one watch on its upstream, and whoever takes the entry away
- *   ends both.
+ * - `replace` is called with the domain of its spec.
+ * - Each tunnel that is wanted has one entry, and whoever takes the entry away closes it.
  * - After `stop()` and `leave()` no endpoint is opened: creates are refused, what has closed stays closed.
  */
 export class Tunnels {
   readonly #options: TunnelsOptions
   readonly #upstreams: TunnelUpstreams
-  readonly #entries = new Map<string, Entry>()
+  /** By id. */
+  readonly #entries = new Map<string, SupervisedTunnel>()
   /** One change at a time per domain. */
   readonly #lock = new KeyedLock()
   /** Told in the status until a tunnel is created on the same domain, whose row takes the place. */
@@ -119,51 +93,78 @@ export class Tunnels {
 
   /** Closes every endpoint; rows stay. */
   async stop(): Promise<void> {
-    const supervisors = this.#end()
-    for (const { unwatch } of this.#entries.values()) unwatch()
-    await Promise.all(supervisors.map((supervisor) => supervisor.stop()))
+    await Promise.all(this.#end().map((entry) => entry.close()))
   }
 
   /** Opens nothing any more, with every endpoint left to the service; `stop()` ends the rest. */
   async leave(): Promise<void> {
-    await Promise.all(this.#end().map((supervisor) => supervisor.leave()))
+    await Promise.all(this.#end().map((entry) => entry.leave()))
   }
 
-  #end(): TunnelSupervisor[] {
+  #end(): SupervisedTunnel[] {
     this.#isStopping = true
-    return [...this.#entries.values()].map(({ supervisor }) => supervisor)
+    return [...this.#entries.values()]
   }
 
   list(): Tunnel[] {
-    return [...this.#entries.values()].map((entry) => this.#view(entry))
+    return [...this.#entries.values()].map((entry) => entry.view())
   }
 
   find(urlPart: string): Tunnel {
-    return this.#view(this.#findEntry(urlPart))
+    return this.#findEntry(urlPart).view()
   }
 
-  create(spec: TunnelSpec): Promise<AcceptedTunnel> {
+  create(spec: TunnelSpec, when?: Precondition<readonly StoredTunnel[]>): Promise<AcceptedTunnel> {
     const id = newTunnelId()
-    return this.#lock.run(spec.domain || id, () => this.#create(spec, id))
+    return this.#lock.run(spec.domain || id, () =>
+      this.#create(spec, id, () => when?.(this.#rows())),
+    )
   }
 
   replace(
     domain: string,
     spec: TunnelSpec,
+    when?: Precondition<StoredTunnel | undefined>,
   ): Promise<AcceptedTunnel & { readonly created: boolean }> {
     return this.#lock.run(this.#byDomain(domain)?.lockKey ?? domain, async () => {
       const entry = this.#byDomain(domain)
-      if (!entry) return { ...(await this.#create(spec, newTunnelId())), created: true }
-      return { ...(await this.#change(entry, spec)), created: false }
+      const check = () => when?.(entry?.stored)
+      if (!entry) return { ...(await this.#create(spec, newTunnelId(), check)), created: true }
+      return { ...(await this.#change(entry, spec, check)), created: false }
     })
   }
 
-  async remove(urlPart: string): Promise<void> {
+  async remove(urlPart: string, when?: Precondition<StoredTunnel>): Promise<void> {
     const { stored, lockKey } = this.#findEntry(urlPart)
     await this.#lock.run(lockKey, async () => {
       const entry = this.#findEntry(stored.id)
+      when?.(entry.stored)
       this.#options.store.markRemoved(stored.id, this.#options.clock.now())
       await this.#forget(entry, { isRemoval: true })
+    })
+  }
+
+  /**
+   * Makes these all the tunnels that there are: one write, then endpoints are opened and closed. What
+   * the device itself would refuse of one refuses all, and nothing is changed. What the service refuses
+   * stays, as it is wanted: it is shown, and tried again. Answers when the outcome of each is known.
+   */
+  async replaceAll(wanted: readonly TunnelSpec[], request: SetRequest = {}): Promise<SetOutcome[]> {
+    const { isDryRun = false, when, onPlan } = request
+    const plan = () => planSet(wanted, this.#rows(), this.#options.clock.now())
+    return this.#lock.runAlone(async () => {
+      this.#requireRunning()
+      requireSet(wanted, this.#options)
+      await requireSteps(plan(), (spec) => this.#requireAllowed(spec))
+      this.#requireRunning()
+      when?.(this.#rows())
+      // Anew: an address that the service gave may have come meanwhile.
+      const steps = plan()
+      if (!isDryRun) {
+        onPlan?.(steps)
+        await this.#apply(steps)
+      }
+      return steps.map((step) => this.#outcome(step))
     })
   }
 
@@ -171,41 +172,60 @@ export class Tunnels {
     const session = this.#options.session()
     const isAnother = session !== this.#toldBy
     this.#toldBy = session
-    for (const entry of this.#entries.values()) {
-      // What visitors got by one session is no news of another.
-      if (isAnother) entry.visitors = undefined
-      entry.supervisor.linkChanged()
-    }
+    for (const entry of this.#entries.values()) entry.linkChanged(isAnother)
   }
 
   /** What visitors of some tunnels got, as the service tells it. */
   visitorsGot(reports: ReadonlyMap<string, VisitorReport>): void {
     for (const entry of this.#entries.values()) {
-      const report = reports.get(entry.stored.spec.domain)
-      if (!report) continue
-      this.#upstreams.told(entry.stored.spec, report, entry.visitors)
-      entry.visitors = report
+      const report = reports.get(entry.spec.domain)
+      if (report) entry.visitorsGot(report)
     }
   }
 
   /** Opens the tunnels without a policy of their own again, with the one that is in force now. */
   defaultPolicyChanged(): void {
-    for (const { stored, supervisor } of this.#entries.values()) {
-      if (stored.spec.policy === null) supervisor.reopen()
+    for (const entry of this.#entries.values()) {
+      if (entry.spec.policy === null) entry.reopen()
     }
   }
 
-  async #create(spec: TunnelSpec, id: string): Promise<AcceptedTunnel> {
+  async #apply(steps: readonly SetStep[]): Promise<void> {
+    const rows = (meant: SetStep['action']) =>
+      steps.flatMap(({ action, after }) => (after && action === meant ? [after] : []))
+    const removed = steps.flatMap(({ before, after }) => (before && !after ? [before.id] : []))
+    const change = { created: rows('create'), replaced: rows('replace'), removed }
+    if (steps.some(({ action }) => action !== 'keep')) this.#options.store.changeSet(change)
+    const domains = new Set(change.created.map(({ spec }) => spec.domain))
+    this.#damaged = this.#damaged.filter(({ domain }) => !domains.has(domain))
+    const closing = removed.map(async (id) => {
+      await this.#entries.get(id)?.close()
+      this.#entries.delete(id)
+    })
+    for (const stored of change.created) this.#add(stored)
+    for (const stored of change.replaced) this.#entries.get(stored.id)?.become(stored)
+    for (const { id } of rows('keep')) this.#entries.get(id)?.insist()
+    const staying = steps.flatMap(({ after }) => this.#entries.get(after?.id ?? '') ?? [])
+    await Promise.all([...closing, ...staying.map((entry) => entry.settle())])
+  }
+
+  #outcome(step: SetStep): SetOutcome {
+    const entry = this.#entries.get((step.after ?? step.before)?.id ?? '')
+    return { step, tunnel: entry?.view(), isInForce: entry?.isInForce ?? false }
+  }
+
+  async #create(spec: TunnelSpec, id: string, check: () => void): Promise<AcceptedTunnel> {
     const { store, clock } = this.#options
     await this.#requireAllowed(spec)
     this.#requireFree(spec.domain)
+    check()
     const now = clock.now()
     const stored = { id, spec, createdAt: now, updatedAt: now }
     store.insert(stored)
     this.#damaged = this.#damaged.filter(({ domain }) => domain !== spec.domain)
     const entry = this.#add(stored)
     try {
-      const refusal = await this.#settle(entry)
+      const refusal = await entry.settle()
       if (refusal) throw refusalAnswer(refusal)
       this.#keepAddress(entry)
       store.keep(id)
@@ -213,102 +233,73 @@ export class Tunnels {
       await this.#forget(entry)
       throw error
     }
-    return this.#accepted(entry)
+    return accepted(entry)
   }
 
-  async #change(entry: Entry, spec: TunnelSpec): Promise<AcceptedTunnel> {
+  async #change(
+    entry: SupervisedTunnel,
+    spec: TunnelSpec,
+    check: () => void,
+  ): Promise<AcceptedTunnel> {
     const before = entry.stored
     const isSame = isDeepStrictEqual(before.spec, spec)
-    if (isSame && entry.supervisor.status.state === 'online') return this.#accepted(entry)
-    await this.#requireAllowed(spec)
+    const isThere = isSame && entry.isInForce
+    if (!isThere) await this.#requireAllowed(spec)
+    check()
+    if (isThere) return accepted(entry)
     const { store, clock } = this.#options
     const after = isSame ? before : { ...before, spec, updatedAt: clock.now() }
     if (!isSame) store.replace(before, after)
-    this.#reopen(entry, after)
+    entry.become(after)
     try {
-      const refusal = await this.#settle(entry)
+      const refusal = await entry.settle()
       if (refusal) throw refusalAnswer(refusal)
       if (!isSame) store.keepReplacement(after.id)
     } catch (error) {
       if (!isSame) await this.#putBack(entry, before)
       throw error
     }
-    return this.#accepted(entry)
+    return accepted(entry)
   }
 
   /** What was before holds again, whatever becomes of its row: the next start puts that back, too. */
-  async #putBack(entry: Entry, before: StoredTunnel): Promise<void> {
-    this.#reopen(entry, before)
+  async #putBack(entry: SupervisedTunnel, before: StoredTunnel): Promise<void> {
+    entry.become(before)
     try {
       this.#options.store.putBack(before)
     } catch (error) {
       const facts = { err: error, id: before.id }
       this.#options.log.warn(facts, 'a refused tunnel stays in the database for now')
     }
-    await this.#settle(entry)
+    await entry.settle()
   }
 
-  /** Opens something else in the place of what is open. */
-  #reopen(entry: Entry, stored: StoredTunnel): void {
-    entry.stored = stored
-    entry.unwatch()
-    entry.unwatch = this.#upstreams.watch(stored.spec)
-    entry.supervisor.reopen()
-  }
-
-  /** Waits until the outcome is known; the problem when the service said no. */
-  async #settle({ supervisor }: Entry): Promise<Problem | undefined> {
-    // Still opening at the deadline is an outcome, too: the tunnel is pending.
-    const { settleMs } = this.#options.timings
-    await withDeadline(supervisor.settled(), settleMs, 'opening').catch(() => {})
-    const { problem } = supervisor.status
-    return problem?.permanent || problem?.reason === 'conflict' ? problem : undefined
-  }
-
-  #accepted(entry: Entry): AcceptedTunnel {
-    const tunnel = this.#view(entry)
-    return { tunnel, pending: tunnel.status.state !== 'online' }
-  }
-
-  #add(stored: StoredTunnel): Entry {
-    const { session, timings, random, steady, log, onChange } = this.#options
-    const supervisor = new TunnelSupervisor({
-      session,
-      wanted: () => this.#wanted(entry.stored),
-      timings: timings.tunnel,
-      clock: steady,
-      log: log.child({ tunnel: stored.id, domain: stored.spec.domain }),
-      onChange: () => {
-        const url = supervisor.status.state === 'online' ? supervisor.url : undefined
-        if (url !== undefined) this.#tryToKeepAddress(entry)
-        onChange(url)
+  #add(stored: StoredTunnel): SupervisedTunnel {
+    const entry = new SupervisedTunnel(stored, {
+      ...this.#options,
+      upstreams: this.#upstreams,
+      onChange: (changed, url) => {
+        if (url !== undefined) this.#tryToKeepAddress(changed)
+        this.#options.onChange(url)
       },
-      ...(random && { random }),
     })
-    const entry: Entry = {
-      stored,
-      lockKey: stored.spec.domain || stored.id,
-      supervisor,
-      unwatch: this.#upstreams.watch(stored.spec),
-      visitors: undefined,
-    }
     this.#entries.set(stored.id, entry)
-    supervisor.start()
+    entry.start()
     return entry
   }
 
   /** What the service has chosen for a TCP tunnel is its own from now on, over restarts too. */
-  #keepAddress(entry: Entry): void {
-    const { stored, supervisor } = entry
-    const address = addressIn(supervisor.url)
-    const isNew = stored.spec.domain === '' && address !== undefined && !this.#byDomain(address)
+  #keepAddress(entry: SupervisedTunnel): void {
+    const { stored, spec } = entry
+    const address = addressIn(entry.url)
+    const isNew = spec.domain === '' && address !== undefined && !this.#byDomain(address)
     if (!isNew) return
-    const kept = { ...stored, spec: { ...stored.spec, domain: address } }
+    const kept = { ...stored, spec: { ...spec, domain: address } }
     this.#options.store.update(kept)
-    entry.stored = kept
+    entry.keepAs(kept)
   }
 
-  #tryToKeepAddress(entry: Entry): void {
+  #tryToKeepAddress(entry: SupervisedTunnel): void {
     try {
       this.#keepAddress(entry)
     } catch (error) {
@@ -317,29 +308,15 @@ export class Tunnels {
   }
 
   /** Closes at the service, then forgets. The row is unwanted already, so it may go late. */
-  async #forget(
-    { stored, supervisor, unwatch }: Entry,
-    options?: { readonly isRemoval: boolean },
-  ): Promise<void> {
+  async #forget(entry: SupervisedTunnel, options?: { readonly isRemoval: boolean }): Promise<void> {
     const { store, log } = this.#options
-    unwatch()
-    await supervisor.stop()
-    this.#entries.delete(stored.id)
+    const { id } = entry.stored
+    await entry.close()
+    this.#entries.delete(id)
     try {
-      store.delete(stored.id, options)
+      store.delete(id, options)
     } catch (error) {
-      log.warn({ err: error, id: stored.id }, 'a removed tunnel stays in the database for now')
-    }
-  }
-
-  async #wanted({ spec }: StoredTunnel): Promise<WantedEndpoint> {
-    return {
-      protocol: spec.protocol,
-      domain: spec.domain,
-      dialUrl: await this.#upstreams.dialUrl(spec),
-      forwardsTo: spec.forwardsTo,
-      policy: JSON.stringify(policyOf(spec, this.#options.defaultPolicy())),
-      metadata: timeoutNotice(this.#upstreams.settingsOf(spec).timeout),
+      log.warn({ err: error, id }, 'a removed tunnel stays in the database for now')
     }
   }
 
@@ -350,7 +327,7 @@ export class Tunnels {
 
   #requireFree(domain: string): void {
     const { ownDomain, maxTunnels } = this.#options
-    if (this.#isStopping) throw new AppError('shutting-down', 'The agent is stopping.')
+    this.#requireRunning()
     if (domain === ownDomain) {
       throw new AppError('domain-taken', `${domain} is the domain of the agent itself.`)
     }
@@ -363,38 +340,37 @@ export class Tunnels {
     }
   }
 
-  #findEntry(urlPart: string): Entry {
+  #requireRunning(): void {
+    if (this.#isStopping) throw new AppError('shutting-down', 'The agent is stopping.')
+  }
+
+  #rows(): StoredTunnel[] {
+    return [...this.#entries.values()].map(({ stored }) => stored)
+  }
+
+  #findEntry(urlPart: string): SupervisedTunnel {
     const name = urlPart.toLowerCase()
     const exact = this.#entries.get(urlPart) ?? this.#byDomain(name)
     if (exact) return exact
     const named = [...this.#entries.values()].filter(
-      ({ stored: { spec } }) => spec.protocol === 'http' && spec.domain.split('.')[0] === name,
+      ({ spec }) => spec.protocol === 'http' && spec.domain.split('.')[0] === name,
     )
     const [first, second] = named
     if (!first) throw new AppError('tunnel-not-found', `No tunnel is called ${urlPart}.`)
     if (!second) return first
-    const domains = named.map(({ stored }) => stored.spec.domain)
+    const domains = named.map(({ spec }) => spec.domain)
     throw new AppError('ambiguous-tunnel', `${urlPart} can be any of ${domains.join(', ')}.`)
   }
 
-  #byDomain(domain: string): Entry | undefined {
+  #byDomain(domain: string): SupervisedTunnel | undefined {
     if (domain === '') return undefined
     for (const entry of this.#entries.values()) {
-      if (entry.stored.spec.domain === domain) return entry
+      if (entry.spec.domain === domain) return entry
     }
     return undefined
   }
+}
 
-  #view({ stored, supervisor, visitors }: Entry): Tunnel {
-    const { linkStatus, reachable, steady, urlOf } = this.#options
-    const upstream = this.#upstreams.stateOf(stored.spec)
-    const status = shownStatus(withShownTimes(supervisor.status, steady), linkStatus(), upstream)
-    const upstreamSettings = this.#upstreams.settingsOf(stored.spec)
-    const shown = withUpstreamTrouble(status, stored.spec.forwardsTo, upstreamSettings)
-    return {
-      ...stored,
-      url: supervisor.url ?? expectedUrl(stored.spec, urlOf),
-      status: { ...shown, reachable: reachable(), visitors, upstreamSettings },
-    }
-  }
+function accepted(entry: SupervisedTunnel): AcceptedTunnel {
+  return { tunnel: entry.view(), pending: !entry.isInForce }
 }

@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { type JsonObject, PolicyObject, type Tunnel } from '../agent/tunnel.ts'
+import { UpstreamOptionsSchema } from '../agent/upstreams/upstream-options.ts'
 import type { VisitorReport } from '../agent/upstreams/visitor-report.ts'
 import { IsoTime, isoTime } from './iso-time.ts'
 import { problemFields, problemView } from './problem-view.ts'
@@ -15,6 +16,16 @@ export const TunnelView = z.strictObject({
     .describe('to a create: as it was sent, or null; in a list: the one in force, as JSON text'),
 })
 export type TunnelView = z.infer<typeof TunnelView>
+
+/** What was asked for, as `PUT /tunnels` takes it back. */
+export const TunnelSpecView = z.strictObject({
+  protocol: z.string(),
+  forwards_to: z.string(),
+  domain: z.string().describe('empty for a tcp tunnel that has no address yet'),
+  policy: PolicyObject.nullable().describe('null: the default policy of the device'),
+  upstream: UpstreamOptionsSchema.optional(),
+})
+export type TunnelSpecView = z.infer<typeof TunnelSpecView>
 
 export const ReachableView = z
   .enum(['yes', 'no', 'unverified', 'unknown'])
@@ -56,6 +67,11 @@ export type TunnelStatusView = z.infer<typeof TunnelStatusView>
 export function tunnelView({ url, spec }: Tunnel, policy: TunnelView['policy']): TunnelView {
   const { protocol, forwardsTo, domain } = spec
   return { url, protocol, forwards_to: forwardsTo, domain, policy }
+}
+
+export function tunnelSpecView({ spec }: Tunnel): TunnelSpecView {
+  const { protocol, forwardsTo, domain, policy, upstream } = spec
+  return { protocol, forwards_to: forwardsTo, domain, policy, ...(upstream && { upstream }) }
 }
 
 function visitorsView(report: VisitorReport): TunnelStatusView['visitors'] {

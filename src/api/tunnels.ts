@@ -2,16 +2,34 @@ import { type RequestHandler, Router } from 'express'
 import * as z from 'zod'
 import type { Agent } from '../agent/agent.ts'
 import { type Tunnel, type TunnelSpec, TunnelSpecSchema } from '../agent/tunnel.ts'
+import type { SetStep } from '../agent/tunnel-set.ts'
 import { AppError } from '../base/app-error.ts'
-import { type AuditedChange, fieldChanges } from '../base/audit.ts'
 import { changeOf } from '../http/change-audit.ts'
-import { jsonBody } from '../http/json-body.ts'
+import { readConditions } from '../http/conditions.ts'
+import { jsonBody, largeJsonBody } from '../http/json-body.ts'
 import { methodNotAllowed } from '../http/no-route.ts'
 import { parse } from '../http/parse.ts'
-import { tunnelStatusView, tunnelView } from './tunnel-view.ts'
+import { tunnelSpecView, tunnelStatusView, tunnelView } from './tunnel-view.ts'
+import { about } from './tunnels/tunnel-audit.ts'
+import { setEtag, tunnelEtag } from './tunnels/tunnel-etag.ts'
+import { readTunnelSet, setView } from './tunnels/tunnel-set-view.ts'
 
 /** What `GET /tunnels` takes. */
-export const ListQuery = z.strictObject({ view: z.literal('status', 'must be status').optional() })
+export const ListQuery = z.strictObject({
+  view: z
+    .enum(['spec', 'status'], 'must be spec or status')
+    .optional()
+    .describe('status: with how each is; spec: as PUT /tunnels takes them'),
+})
+/** What `PUT /tunnels` takes. */
+export const SetQuery = z.strictObject({
+  dry_run: z
+    .enum(['true', 'false'], 'must be true or false')
+    .optional()
+    .describe('true: answers what would be done, and changes nothing'),
+})
+/** A thousand tunnels with policies of their own. */
+const MAX_SET_BYTES = 4 * 1024 * 1024
 const NoQuery = z.strictObject({})
 
 /** `/tunnels`: the agent's tunnels as a REST resource. */
@@ -20,20 +38,42 @@ export function tunnelRoutes(agent: Agent): Router {
   router
     .route('/tunnels')
     .get((request, response) => {
-      const { view } = parse(ListQuery, request.query)
+      const { view = 'list' } = parse(ListQuery, request.query)
       const tunnels = agent.list()
-      response.json(
-        view === 'status'
-          ? tunnels.map((tunnel) => tunnelStatusView(tunnel, agent.policyInForce(tunnel)))
-          : tunnels.map((tunnel) =>
-              tunnelView(tunnel, JSON.stringify(agent.policyInForce(tunnel))),
-            ),
-      )
+      const views: Record<typeof view, (tunnel: Tunnel) => object> = {
+        list: (tunnel: Tunnel) => tunnelView(tunnel, JSON.stringify(agent.policyInForce(tunnel))),
+        spec: tunnelSpecView,
+        status: (tunnel: Tunnel) => tunnelStatusView(tunnel, agent.policyInForce(tunnel)),
+      }
+      response.setHeader('etag', setEtag(tunnels))
+      response.json(tunnels.map((tunnel) => views[view](tunnel)))
+    })
+    .put(largeJsonBody(MAX_SET_BYTES), async (request, response) => {
+      const isDryRun = parse(SetQuery, request.query).dry_run === 'true'
+      const conditions = readConditions(request)
+      const wanted = readTunnelSet(request.body)
+      let steps: readonly SetStep[] = []
+      const replace = () =>
+        agent.replaceAll(wanted, {
+          isDryRun,
+          when: (present) => conditions.require(setEtag(present)),
+          onPlan: (plan) => {
+            steps = plan
+          },
+        })
+      const change = changeOf(response)
+      if (isDryRun) change.waive()
+      const outcomes = isDryRun
+        ? await replace()
+        : await change.run(replace, undefined, {}, () => steps.flatMap(aboutStep))
+      const isInForce = outcomes.every((it) => it.step.action === 'delete' || it.isInForce)
+      response.status(isDryRun || isInForce ? 200 : 202).json(setView(outcomes, isDryRun))
     })
     .post(refuseQuery, jsonBody, async (request, response) => {
+      const conditions = readConditions(request)
       const spec = parse(TunnelSpecSchema, request.body)
       const { tunnel, pending } = await changeOf(response).run(
-        () => agent.create(spec),
+        () => agent.create(spec, (present) => conditions.require(setEtag(present))),
         ({ tunnel }) => about(tunnel.id, undefined, tunnel.spec),
         { targetName: spec.domain },
         // Not as it was asked for: an address may have been given.
@@ -41,19 +81,24 @@ export function tunnelRoutes(agent: Agent): Router {
       )
       response.status(pending ? 202 : 200).json(tunnelView(tunnel, tunnel.spec.policy))
     })
-    .all(methodNotAllowed('GET', 'HEAD', 'POST'))
+    .all(methodNotAllowed('GET', 'HEAD', 'POST', 'PUT'))
   router
     .route('/tunnels/:url_part')
     .all(refuseQuery)
     .get((request, response) => {
       const tunnel = agent.find(request.params.url_part)
+      response.setHeader('etag', tunnelEtag(tunnel))
       response.json(tunnelStatusView(tunnel, agent.policyInForce(tunnel)))
     })
     .put(jsonBody, async (request, response) => {
+      const conditions = readConditions(request)
       const spec = parseFor(request.params.url_part, request.body)
       const before = agent.list().find((it) => it.spec.domain === spec.domain)
       const { tunnel, pending, created } = await changeOf(response).run(
-        () => agent.replace(spec.domain, spec),
+        () =>
+          agent.replace(spec.domain, spec, (present) => {
+            conditions.require(present && tunnelEtag(present))
+          }),
         ({ tunnel }) => about(tunnel.id, before?.spec, tunnel.spec),
         { targetName: spec.domain },
         (id) => about(id, before?.spec, spec),
@@ -64,9 +109,10 @@ export function tunnelRoutes(agent: Agent): Router {
         .json(tunnelView(tunnel, tunnel.spec.policy))
     })
     .delete(async (request, response) => {
+      const conditions = readConditions(request)
       const { id, spec } = agent.find(request.params.url_part)
       await changeOf(response).run(
-        () => agent.remove(id),
+        () => agent.remove(id, (present) => conditions.require(tunnelEtag(present))),
         () => about(id, spec, undefined),
         {},
         () => about(id, spec, undefined),
@@ -77,28 +123,11 @@ export function tunnelRoutes(agent: Agent): Router {
   return router
 }
 
-/** What the audit trail says of a tunnel. Policies hold passwords, and paths may: that they changed. */
-function about(
-  id: Tunnel['id'],
-  before: TunnelSpec | undefined,
-  after: TunnelSpec | undefined,
-): Partial<AuditedChange> {
-  const changes = fieldChanges(shown(before), shown(after), OPEN_FIELDS)
-  return { targetId: id, targetName: (after ?? before)?.domain, changes }
-}
-
-const OPEN_FIELDS = new Set(['protocol', 'forwards_to', 'upstream.timeout'])
-
-function shown(spec: TunnelSpec | undefined): Readonly<Record<string, unknown>> {
-  if (!spec) return {}
-  const { protocol, forwardsTo, policy, upstream } = spec
-  return {
-    protocol,
-    forwards_to: forwardsTo,
-    policy,
-    'upstream.timeout': upstream?.timeout,
-    'upstream.health': upstream?.health,
-  }
+/** A row of the audit trail for each tunnel that changes. */
+function aboutStep({ action, before, after }: SetStep) {
+  if (action === 'keep') return []
+  const { id } = after ?? before ?? { id: '' }
+  return [{ action: `tunnel.${action}`, ...about(id, before?.spec, after?.spec) }]
 }
 
 const refuseQuery: RequestHandler = (request, _response, next) => {

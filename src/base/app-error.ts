@@ -21,6 +21,7 @@ export const ERRORS = {
   'token-name-taken': { status: 409, title: 'A token has that name already' },
   'too-many-tokens': { status: 409, title: 'There are as many tokens as there may be' },
   'token-given': { status: 409, title: 'The token is a setting' },
+  'precondition-failed': { status: 412, title: 'It is not as the caller has seen it' },
   'body-too-large': { status: 413, title: 'The body is too large' },
   'not-json': { status: 415, title: 'The body must be application/json' },
   'misdirected-host': { status: 421, title: 'This host name is not served here' },

@@ -26,6 +26,9 @@ export interface AuditedChange {
   readonly requestId?: string | undefined
 }
 
+/** What the last write of a change concludes, by the id that it names; several things may have changed. */
+export type Concluded = (id: string) => Partial<AuditedChange> | readonly Partial<AuditedChange>[]
+
 /**
  * The fields of two states of a thing that differ. Only those that `open` lists are shown with their
  * values: of the others, such as policies with passwords in them, it is told that they changed.

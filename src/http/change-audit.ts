@@ -1,6 +1,6 @@
 import type { ErrorRequestHandler, Request, RequestHandler, Response } from 'express'
 import { AppError } from '../base/app-error.ts'
-import type { AuditedChange } from '../base/audit.ts'
+import type { AuditedChange, Concluded } from '../base/audit.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Limiter } from '../base/limit/limiter.ts'
 import { TokenBuckets } from '../base/limit/token-buckets.ts'
@@ -22,7 +22,7 @@ export interface ChangeTrail {
     options: {
       readonly about: (result: T) => Partial<AuditedChange>
       readonly codeOf: (error: unknown) => string
-      readonly concluded?: ((id: string) => Partial<AuditedChange>) | undefined
+      readonly concluded?: Concluded | undefined
     },
   ): Promise<T>
   note(change: AuditedChange, result: string): void
@@ -56,14 +56,14 @@ export class RequestedChange {
   /**
    * Answers when the change and its row in the trail are on disk. `about` names what was changed,
    * `tried` what is to be, should it fail, `concluded` what the id that the last write names was
-   * changed to, so that both are one write. Refuses callers whose token or key was revoked while the
+   * changed to, so that both are one write; a row for each of several. Refuses callers whose token or key was revoked while the
    * body of their request was still to come.
    */
   run<T>(
     work: () => T | Promise<T>,
     about: (result: T) => Partial<AuditedChange> = () => ({}),
     tried: Partial<AuditedChange> = {},
-    concluded?: (id: string) => Partial<AuditedChange>,
+    concluded?: Concluded,
   ): Promise<T> {
     const { trail, codeOf } = this.#options
     this.#isTold = true
@@ -76,6 +76,11 @@ export class RequestedChange {
       codeOf: (error) => codeOf(error) ?? 'not-found',
       concluded,
     })
+  }
+
+  /** Nothing is asked for but what would be done: the trail hears nothing of it. */
+  waive(): void {
+    this.#isTold = true
   }
 
   /**
@@ -136,10 +141,14 @@ export function changeOf(response: Response): RequestedChange {
 /** Of one caller. Each is a write to storage that the caller has no right to. */
 const REFUSALS = { capacity: 60, refillPerS: 1, maxKeys: 1_000 }
 
-/** `POST /api_keys` is `api_key.create`, `POST /tokens/x/rotate` is `token.rotate` of x. */
+/**
+ * `POST /api_keys` is `api_key.create`, `POST /tokens/x/rotate` is `token.rotate` of x, and
+ * `PUT /tunnels` is `tunnel_set.replace`.
+ */
 function actionOf(path: string, verb: string): Pick<AuditedChange, 'action' | 'targetId'> {
   const [, collection = '', id, ...rest] = path.split('/')
-  const noun = collection.replace(/ies$/, 'y').replace(/s$/, '')
+  const one = collection.replace(/ies$/, 'y').replace(/s$/, '')
+  const noun = id === undefined && verb === 'replace' ? `${one}_set` : one
   const what = rest.length === 0 ? verb : verb === 'create' ? rest.join('.') : `${verb}_${rest}`
   return { action: `${noun}.${what}`, targetId: id && decoded(id) }
 }

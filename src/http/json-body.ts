@@ -1,12 +1,15 @@
 import { isUtf8 } from 'node:buffer'
-import type { Request, RequestHandler } from 'express'
+import type { NextFunction, Request, RequestHandler } from 'express'
 import { AppError } from '../base/app-error.ts'
 import { isDeeper } from '../base/json-depth.ts'
 import { jsonErrorPosition } from '../base/json-error-position.ts'
+import { Semaphore } from '../base/semaphore.ts'
 
-/** The largest body that is read, and the deepest nesting in it. */
+/** The largest body that is read unless a path takes more, and the deepest nesting in it. */
 const MAX_BYTES = 64 * 1024
 const MAX_DEPTH = 32
+/** Of larger ones so many are read at once; the others wait in their sockets. */
+const LARGE_AT_ONCE = 2
 /** RFC 8259: JSON is UTF-8, and the charset parameter says nothing else. */
 const JSON_TYPE = /^application\/json[ \t]*(;[ \t]*charset="?utf-8"?[ \t]*)?$/i
 
@@ -14,9 +17,23 @@ const JSON_TYPE = /^application\/json[ \t]*(;[ \t]*charset="?utf-8"?[ \t]*)?$/i
  * Puts the JSON of the body into `request.body`. Throws AppError `not-json`, `body-too-large` or
  * `invalid-json`. A form of another type would reach us from any web page without a preflight.
  */
-export const jsonBody: RequestHandler = async (request, _response, next) => {
+export const jsonBody: RequestHandler = (request, _response, next) =>
+  takeBody(request, () => readBody(request, MAX_BYTES), next)
+
+/** The same for a path whose bodies may be larger. */
+export function largeJsonBody(maxBytes: number): RequestHandler {
+  const semaphore = new Semaphore(LARGE_AT_ONCE)
+  return (request, _response, next) =>
+    takeBody(request, () => semaphore.run(() => readBody(request, maxBytes)), next)
+}
+
+async function takeBody(
+  request: Request,
+  read: () => Promise<Buffer>,
+  next: NextFunction,
+): Promise<void> {
   refuseOtherTypes(request)
-  const bytes = await readBody(request)
+  const bytes = await read()
   if (!isUtf8(bytes)) throw invalidJson('The body is not UTF-8.')
   request.body = parseJson(bytes.toString())
   next()
@@ -31,13 +48,13 @@ function refuseOtherTypes(request: Request): void {
   }
 }
 
-async function readBody(request: Request): Promise<Buffer> {
-  if (Number(request.get('content-length') ?? 0) > MAX_BYTES) throw bodyTooLarge(request)
+async function readBody(request: Request, maxBytes: number): Promise<Buffer> {
+  if (Number(request.get('content-length') ?? 0) > maxBytes) throw bodyTooLarge(request, maxBytes)
   const chunks: Buffer[] = []
   let sizeBytes = 0
   for await (const chunk of chunksOf(request)) {
     sizeBytes += chunk.length
-    if (sizeBytes > MAX_BYTES) throw bodyTooLarge(request)
+    if (sizeBytes > maxBytes) throw bodyTooLarge(request, maxBytes)
     chunks.push(chunk)
   }
   return Buffer.concat(chunks)
@@ -69,9 +86,9 @@ function tryParse(text: string): unknown {
 }
 
 /** What still comes is read and dropped, so that the answer is not lost with the connection. */
-function bodyTooLarge(request: Request): AppError {
+function bodyTooLarge(request: Request, maxBytes: number): AppError {
   request.resume()
-  return new AppError('body-too-large', `The body may have at most ${MAX_BYTES / 1024} KiB.`)
+  return new AppError('body-too-large', `The body may have at most ${maxBytes / 1024} KiB.`)
 }
 
 function invalidJson(detail: string, cause?: unknown): AppError {

@@ -6,12 +6,18 @@ export type JsonSchema = Readonly<Record<string, unknown>>
 export interface Operation {
   readonly id: string
   readonly summary: string
+  /** Sentences for who reads on; unset: the summary, and what it answers. */
+  readonly description?: string
   readonly method: 'get' | 'post' | 'put' | 'patch' | 'delete'
   /** Parameters in braces: `/tunnels/{url_part}`. */
   readonly path: string
   readonly query?: z.ZodObject
   readonly body?: string
   readonly hasOptionalBody?: boolean
+  /** What it reads has an `ETag`. */
+  readonly hasEtag?: boolean
+  /** Obeys `If-Match` and `If-None-Match`. */
+  readonly obeysConditions?: boolean
   /** By status. Without a schema the answer has no body. Every error is the API's own schema. */
   readonly answers: Readonly<
     Record<
@@ -28,6 +34,13 @@ export interface ApiDescription {
   readonly title: string
   readonly version: string
   readonly description: string
+  readonly servers: readonly JsonSchema[]
+  /** What the resources are, by the first part of their paths. Each has a tag, with words or without. */
+  readonly resources: Readonly<Record<string, string>>
+  /** What stands in braces in paths. */
+  readonly parameters: Readonly<Record<string, string>>
+  /** Bodies and views as they may look, by name. */
+  readonly examples: Readonly<Record<string, unknown>>
   /** Required on every operation with a token. */
   readonly headers?: Readonly<Record<string, JsonSchema>>
   /** What clients send, by name. */
@@ -50,7 +63,7 @@ export interface OpenApiDocument {
 
 /** The OpenAPI 3.1 document of an API, its schemas made from the zod schemas that it works with. */
 export function openApiDocument(api: ApiDescription): OpenApiDocument {
-  const { title, version, description, bodies, views, operations } = api
+  const { title, version, description, bodies, views, operations, servers } = api
   const schemas = { ...componentsOf(bodies, 'input'), ...componentsOf(views, 'output') }
   const paths: Record<string, Record<string, JsonSchema>> = {}
   for (const operation of operations) {
@@ -59,8 +72,16 @@ export function openApiDocument(api: ApiDescription): OpenApiDocument {
   }
   return {
     openapi: '3.1.1',
-    info: { title, version, description },
+    info: {
+      title,
+      version,
+      description,
+      contact: { name: 'The documentation of device-agent, beside its source' },
+      license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+    },
+    servers,
     security: [{ bearer: [] }],
+    tags: tagsOf(api),
     paths,
     components: { schemas, securitySchemes: { bearer: { type: 'http', scheme: 'bearer' } } },
   }
@@ -83,53 +104,109 @@ function componentsOf(
   )
 }
 
-function operationObject(operation: Operation, { headers = {}, error }: ApiDescription) {
+/** In the order of the alphabet. */
+function tagsOf({ operations, resources }: ApiDescription) {
+  const names = [...new Set(operations.map(tagOf))].sort()
+  return names.map((name) => ({
+    name,
+    ...(resources[name] !== undefined && { description: resources[name] }),
+  }))
+}
+
+/** `/tunnels/{url_part}` is about `tunnels`. */
+function tagOf({ path }: Operation): string {
+  return path.split('/')[1]?.replace(/\..*/, '') ?? ''
+}
+
+function describe({ summary, description, answers }: Operation): string {
+  if (description !== undefined) return description
+  const said = Object.entries(answers).map(([status, { means }]) => `${status}: ${means}`)
+  return `${summary}. ${said.join(' ')}`
+}
+
+const CONDITIONS = {
+  'If-Match': 'the ETag of the state that the caller has seen, or * for any: else 412',
+  'If-None-Match': '* where there must be nothing yet: else 412',
+}
+
+function operationObject(operation: Operation, api: ApiDescription) {
+  const { headers = {}, error } = api
   const { id, summary, path, query, body, answers, isOpen = false } = operation
+  const { hasEtag = false, obeysConditions = false } = operation
   const required = !operation.hasOptionalBody
   const parameters = [
     ...Array.from(path.matchAll(/\{(\w+)\}/g), ([, name]) => ({
       name,
       in: 'path',
       required: true,
+      description: api.parameters[name ?? ''] ?? 'which one',
       schema: { type: 'string' },
     })),
     ...(query ? queryParameters(query) : []),
+    ...(obeysConditions ? Object.entries(CONDITIONS).map(conditionParameter) : []),
     ...(isOpen ? [] : Object.entries(headers).map(headerParameter)),
   ]
   return {
     operationId: id,
     summary,
+    description: describe(operation),
+    tags: [tagOf(operation)],
     ...(parameters.length > 0 && { parameters }),
-    ...(body && { requestBody: { required, ...jsonContent(body) } }),
+    ...(body && { requestBody: { required, ...jsonContent(body, api) } }),
     responses: {
       ...Object.fromEntries(
         Object.entries(answers).map(([status, { means, schema, mediaType }]) => [
           status,
-          { description: means, ...(schema && jsonContent(schema, mediaType)) },
+          {
+            description: means,
+            ...(hasEtag && { headers: ETAG }),
+            ...(schema && jsonContent(schema, api, mediaType)),
+          },
         ]),
       ),
-      default: { description: 'Refused or failed.', ...jsonContent(error.schema, error.mediaType) },
+      default: {
+        description: 'Refused or failed.',
+        ...jsonContent(error.schema, api, error.mediaType),
+      },
     },
     ...(isOpen && { security: [] }),
   }
 }
 
+const ETAG = {
+  ETag: { description: 'stands for what is wanted, for If-Match', schema: { type: 'string' } },
+}
+
 function queryParameters(query: z.ZodObject): JsonSchema[] {
   const { properties = {}, required = [] } = z.toJSONSchema(query, { io: 'input' })
-  return Object.entries(properties).map(([name, schema]) => ({
-    name,
-    in: 'query',
-    required: required.includes(name),
-    schema,
-  }))
+  return Object.entries(properties).map(([name, property]) => {
+    const { description, ...schema } = property as JsonSchema
+    return {
+      name,
+      in: 'query',
+      required: required.includes(name),
+      ...(description !== undefined && { description }),
+      schema,
+    }
+  })
 }
 
 function headerParameter([name, schema]: [string, JsonSchema]): JsonSchema {
   return { name, in: 'header', required: true, schema }
 }
 
-function jsonContent(schema: string, mediaType = 'application/json') {
-  return { content: { [mediaType]: { schema: reference(schema) } } }
+function conditionParameter([name, description]: [string, string]): JsonSchema {
+  return { name, in: 'header', required: false, description, schema: { type: 'string' } }
+}
+
+function jsonContent(
+  schema: string,
+  { examples }: Pick<ApiDescription, 'examples'>,
+  mediaType = 'application/json',
+) {
+  const example = examples[schema]
+  const content = { schema: reference(schema), ...(example !== undefined && { example }) }
+  return { content: { [mediaType]: content } }
 }
 
 function reference(name: string) {

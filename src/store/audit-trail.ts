@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { randomUUID } from 'node:crypto'
-import type { AuditedChange } from '../base/audit.ts'
+import type { AuditedChange, Concluded } from '../base/audit.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { type AuditEntry, type AuditQuery, AuditTable } from './audit-table.ts'
@@ -23,7 +23,7 @@ export interface AuditTrailOptions {
 interface Running {
   readonly key: string
   readonly change: AuditedChange
-  readonly concluded: ((id: string) => Partial<AuditedChange>) | undefined
+  readonly concluded: Concluded | undefined
   isOver: boolean
 }
 
@@ -85,7 +85,7 @@ export class AuditTrail {
     }: {
       readonly about: (result: T) => Partial<AuditedChange>
       readonly codeOf: (error: unknown) => string
-      readonly concluded?: ((id: string) => Partial<AuditedChange>) | undefined
+      readonly concluded?: Concluded | undefined
     },
   ): Promise<T> {
     const running: Running = { key: randomUUID(), change, concluded, isOver: false }
@@ -132,12 +132,12 @@ export class AuditTrail {
       this.#table.keepIntent(key, this.#clock.now(), change)
       return undefined
     }
-    const whole = { ...change, ...concluded(concludes) }
-    this.#table.append(whole, this.#clock.now(), OK)
+    const told = [concluded(concludes)].flat().map((about) => ({ ...change, ...about }))
+    for (const one of told) this.#table.append(one, this.#clock.now(), OK)
     this.#table.dropIntent(key)
     return () => {
       running.isOver = true
-      this.#tell(whole, OK)
+      for (const one of told) this.#tell(one, OK)
     }
   }
 

@@ -49,3 +49,19 @@ it('writes each change of a tunnel in two commits: what is asked for, and what b
     { action: 'tunnel.create', target: { name: DOMAIN }, result: 'ok' },
   ])
 })
+
+it('writes a whole set of tunnels in one commit, its rows of the trail with it', async () => {
+  const { count, call } = await startCounted()
+  const named = (name: string) => ({ ...SPEC, domain: `${name}.site.test` })
+  const [a, b, c] = ['a', 'b', 'c'].map(named)
+  expect(await count('PUT', '/tunnels', [a, b])).toEqual({ status: 200, commits: 1, lines: 1 })
+  const moved = { ...a, forwards_to: 'localhost:8002' }
+  expect(await count('PUT', '/tunnels', [moved, c])).toEqual({ status: 200, commits: 1, lines: 1 })
+  expect(await count('PUT', '/tunnels?dry_run=true', [])).toMatchObject({ commits: 0, lines: 0 })
+  const { entries } = (await call('GET', '/audit?limit=3')).json
+  expect(entries.map(({ action }: { action: string }) => action)).toEqual([
+    'tunnel.delete',
+    'tunnel.create',
+    'tunnel.replace',
+  ])
+})

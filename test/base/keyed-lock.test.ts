@@ -26,3 +26,38 @@ it('goes on after work that failed', async () => {
   await expect(failed).rejects.toThrow('broken')
   await expect(after).resolves.toBe('fine')
 })
+
+it('runs some work alone: after all that came before, before all that comes later', async () => {
+  const lock = new KeyedLock()
+  const [before, alone] = [createDeferred(), createDeferred()]
+  const seen: string[] = []
+  const work = (text: string, gate?: { promise: Promise<void> }) => async () => {
+    seen.push(`${text} begins`)
+    await gate?.promise
+    seen.push(`${text} ends`)
+  }
+  const all = [
+    lock.run('a', work('a', before)),
+    lock.runAlone(work('alone', alone)),
+    lock.runAlone(work('alone too')),
+    lock.run('b', work('b')),
+  ]
+  await Promise.resolve()
+  expect(seen).toEqual(['a begins'])
+  before.resolve()
+  await all[0]
+  alone.resolve()
+  await Promise.all(all)
+  expect(seen.slice(0, 4)).toEqual(['a begins', 'a ends', 'alone begins', 'alone ends'])
+  const at = (text: string) => seen.indexOf(text)
+  expect(at('alone too ends')).toBe(at('alone too begins') + 1)
+  expect(at('b ends')).toBe(at('b begins') + 1)
+})
+
+it('goes on after work that ran alone and failed', async () => {
+  const lock = new KeyedLock()
+  const failed = lock.runAlone(() => Promise.reject(new Error('broken')))
+  const after = lock.run('a', () => Promise.resolve('fine'))
+  await expect(failed).rejects.toThrow('broken')
+  await expect(after).resolves.toBe('fine')
+})

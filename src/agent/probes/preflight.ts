@@ -8,9 +8,9 @@ import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import { DeadlineError, withDeadline } from '../../base/deadline.ts'
 import { type ListenAddress, parseListenAddress } from '../../base/listen-address.ts'
-import { CLOCK_REMEDY, connectionProblem, silenceProblem } from '../connection-problem.ts'
 import { ProblemError } from '../problem.ts'
 import type { PreflightTimings } from '../timings.ts'
+import { CLOCK_REMEDY, connectionProblem, silenceProblem } from './connection-problem.ts'
 import { CLOCK_TOLERANCE_MS } from './service-time.ts'
 
 /** Where the SDK connects when nobody says otherwise. */

@@ -3,14 +3,14 @@ import { AutoResetEvent } from '../../base/auto-reset-event.ts'
 import type { Clock } from '../../base/clock.ts'
 import { DeadlineError } from '../../base/deadline.ts'
 import type { Logger } from '../../base/logger.ts'
+import { networkProblem, type Problem, saturatedProblem } from '../problem.ts'
+import type { ProbeTimings } from '../timings.ts'
 import {
   clockProblem,
   connectionProblem,
   isDateError,
   silenceProblem,
-} from '../connection-problem.ts'
-import { networkProblem, type Problem, saturatedProblem } from '../problem.ts'
-import type { ProbeTimings } from '../timings.ts'
+} from './connection-problem.ts'
 import type { LinkWatch } from './link-echoes.ts'
 import type { PublicAnswer, PublicRequest } from './public-request.ts'
 import { meaningOf, type Reach, type Reachable, reachProblem } from './reach.ts'

@@ -1,7 +1,7 @@
 import { Backoff } from '../../base/backoff.ts'
 import type { Problem } from '../problem.ts'
-import { refusalBackoff } from '../refusal-backoff.ts'
 import type { LinkTimings } from '../timings.ts'
+import { refusalBackoff } from './refusal-backoff.ts'
 
 export interface LinkPausesOptions {
   readonly timings: LinkTimings

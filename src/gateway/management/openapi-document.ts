@@ -1,5 +1,10 @@
 import * as z from 'zod'
-import { type OpenApiDocument, type Operation, openApiDocument } from '../../http/openapi.ts'
+import {
+  type ApiDescription,
+  type OpenApiDocument,
+  type Operation,
+  openApiDocument,
+} from '../../http/openapi.ts'
 import { StorageView } from '../../store/storage-view.ts'
 import { ApiKeyCreate, ApiKeyUpdate, ApiKeyView } from './api-keys.ts'
 import { AuditEntryView } from './audit.ts'
@@ -161,6 +166,39 @@ const RESOURCES: readonly ResourceDescription[] = [
   { path: 'audit', collection: 'entries', noun: 'AuditEntry', view: AuditEntryView },
 ]
 
+/** Words for the tags of the document. */
+const ABOUT: ApiDescription['resources'] = {
+  reserved_domains: 'Names that devices and cloud endpoints may have.',
+  reserved_addrs: 'TCP addresses that are one account’s alone.',
+  bot_users: 'Owners of authtokens and API keys.',
+  service_users: 'Bot users by their newer name.',
+  credentials: 'Authtokens, and what may be bound with them.',
+  api_keys: 'Who may use this API.',
+  endpoints: 'What is online, and cloud endpoints, which are made here.',
+  tunnels: 'What devices have online.',
+  tunnel_sessions: 'Devices that are connected.',
+  ip_policies: 'Lists of address ranges that policies and authtokens refer to.',
+  ip_policy_rules: 'The ranges in them.',
+  audit: 'Who changed what.',
+  storage: 'How the database is.',
+  healthz: 'For whoever restarts processes; without a key.',
+  openapi: 'This document.',
+}
+
+const EXAMPLES: ApiDescription['examples'] = {
+  ReservedDomainCreate: { domain: '*.site.localhost' },
+  BotUserCreate: { name: 'cam01' },
+  CredentialCreate: { description: 'device cam01', acl: ['bind:*.cam01.site.localhost'] },
+  ApiKeyCreate: { description: 'inventory', scope: 'read' },
+  Health: { status: 'ok' },
+  Error: {
+    error_code: 'ERR_NGROK_404',
+    status_code: 404,
+    msg: 'There is nothing here.',
+    details: {},
+  },
+}
+
 const PageQuery = z.strictObject({
   limit: z.int().min(1).max(100).optional().describe('how many at most [100]'),
   before_id: z.string().optional().describe('only what was made before this one'),
@@ -230,6 +268,15 @@ export function managementApiDocument(): OpenApiDocument {
     version: '2',
     description:
       'Reserved domains, bot users, authtokens with ACL rules, API keys, what is online, and who changed what.',
+    servers: [
+      {
+        url: 'http://127.0.0.1:8070',
+        description: 'on the machine of the gateway (GATEWAY_API_LISTEN)',
+      },
+    ],
+    resources: ABOUT,
+    parameters: { id: 'its id' },
+    examples: EXAMPLES,
     headers: { 'svc-version': { const: '2', description: 'or the same as ngrok-version' } },
     bodies: Object.assign({}, ...RESOURCES.map(bodiesOf), { WebhookReplay }),
     views: Object.assign({}, ...RESOURCES.map(viewsOf), {

@@ -1,4 +1,4 @@
-import type { Problem, Reason } from './problem.ts'
+import type { Problem, Reason } from '../problem.ts'
 
 const DNS_CODES = new Set([
   'ENOTFOUND',

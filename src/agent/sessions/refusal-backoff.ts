@@ -1,5 +1,5 @@
-import { Backoff, type BackoffOptions } from '../base/backoff.ts'
-import type { RefusalTimings } from './timings.ts'
+import { Backoff, type BackoffOptions } from '../../base/backoff.ts'
+import type { RefusalTimings } from '../timings.ts'
 
 /**
  * With full jitter a row of short pauses could be followed by the longest one. With a quarter, what

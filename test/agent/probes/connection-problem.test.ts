@@ -3,7 +3,7 @@ import {
   connectionProblem,
   silenceProblem,
   untrustedProblem,
-} from '../../src/agent/connection-problem.ts'
+} from '../../../src/agent/probes/connection-problem.ts'
 
 const WHERE = 'gateway.lan:4443'
 const withCode = (code: string) => Object.assign(new Error('as Node says it'), { code })

@@ -1,0 +1,177 @@
+import { withDeadline } from '../base/deadline.ts'
+import type { LinkStatus } from './agent-status.ts'
+import { type SteadyClock, withShownTimes } from './device/steady-clock.ts'
+import { policyOf } from './policies/tunnel-policy.ts'
+import type { Reachable } from './probes/reach.ts'
+import type { Problem } from './problem.ts'
+import { shownStatus, withUpstreamTrouble } from './shown-status.ts'
+import type { AgentTimings } from './timings.ts'
+import { expectedUrl, type JsonObject, type Tunnel, type TunnelSpec } from './tunnel.ts'
+import type { StoredTunnel } from './tunnel-store.ts'
+import {
+  TunnelSupervisor,
+  type TunnelSupervisorOptions,
+  type WantedEndpoint,
+} from './tunnel-supervisor.ts'
+import type { TunnelUpstreams } from './upstreams/tunnel-upstreams.ts'
+import { timeoutNotice, type VisitorReport } from './upstreams/visitor-report.ts'
+
+export interface SupervisedTunnelOptions
+  extends Pick<TunnelSupervisorOptions, 'session' | 'random' | 'log'> {
+  readonly upstreams: TunnelUpstreams
+  readonly linkStatus: () => LinkStatus
+  /** What the device's own probe has shown. */
+  readonly reachable: () => Reachable
+  readonly defaultPolicy: () => JsonObject
+  /** Public URL of a domain that has not been online yet. */
+  readonly urlOf: (domain: string) => string
+  readonly timings: Pick<AgentTimings, 'tunnel' | 'settleMs'>
+  /** For the instants of a status. */
+  readonly steady: SteadyClock
+  /** Called after its status changed; with its URL when it came online. */
+  readonly onChange: (tunnel: SupervisedTunnel, url: string | undefined) => void
+}
+
+/**
+ * One tunnel that is wanted: its row, its supervisor, the watch on its upstream, and what visitors
+ * got of it.
+ *
+ * INVARIANTS
+ * - Id, lock and domain never change, but for the address that the service gives to a TCP tunnel that
+ *   has none. The lock and the row would belong to another tunnel otherwise.
+ * - It has one watch on its upstream, which `close()` ends.
+ */
+export class SupervisedTunnel {
+  /** Whose changes wait for each other: its domain, or its id where it had none when it came. */
+  readonly lockKey: string
+  readonly #options: SupervisedTunnelOptions
+  readonly #supervisor: TunnelSupervisor
+  #stored: StoredTunnel
+  #unwatch: () => void
+  /** Of the present session. */
+  #visitors: VisitorReport | undefined
+
+  constructor(stored: StoredTunnel, options: SupervisedTunnelOptions) {
+    const { session, timings, random, steady, log, upstreams, onChange } = options
+    this.#options = options
+    this.#stored = stored
+    this.lockKey = stored.spec.domain || stored.id
+    this.#unwatch = upstreams.watch(stored.spec)
+    this.#supervisor = new TunnelSupervisor({
+      session,
+      wanted: () => this.#wanted(),
+      timings: timings.tunnel,
+      clock: steady,
+      log: log.child({ tunnel: stored.id, domain: stored.spec.domain }),
+      onChange: () => onChange(this, this.isOnline ? this.url : undefined),
+      ...(random && { random }),
+    })
+  }
+
+  get stored(): StoredTunnel {
+    return this.#stored
+  }
+
+  get spec(): TunnelSpec {
+    return this.#stored.spec
+  }
+
+  get isOnline(): boolean {
+    return this.#supervisor.status.state === 'online'
+  }
+
+  /** Online as it is wanted now, and not as it was before. */
+  get isInForce(): boolean {
+    return this.isOnline && this.#supervisor.status.problem === undefined
+  }
+
+  /** The public URL that the service gave, once it was open. */
+  get url(): string | undefined {
+    return this.#supervisor.url
+  }
+
+  start(): void {
+    this.#supervisor.start()
+  }
+
+  /** Its row says something else of what is open: nothing is opened again. */
+  keepAs(stored: StoredTunnel): void {
+    this.#stored = stored
+  }
+
+  /** Opens something else in the place of what is open. */
+  become(stored: StoredTunnel): void {
+    this.#stored = stored
+    this.#unwatch()
+    this.#unwatch = this.#options.upstreams.watch(stored.spec)
+    this.reopen()
+  }
+
+  /** Opens it anew, at once, beside what is open. */
+  reopen(): void {
+    this.#supervisor.reopen()
+  }
+
+  /** The same is asked for again: what waits, or was refused, is tried at once. */
+  insist(): void {
+    if (!this.isInForce) this.reopen()
+  }
+
+  /** `isAnother`: what visitors got by one session is no news of the next. */
+  linkChanged(isAnother: boolean): void {
+    if (isAnother) this.#visitors = undefined
+    this.#supervisor.linkChanged()
+  }
+
+  visitorsGot(report: VisitorReport): void {
+    this.#options.upstreams.told(this.spec, report, this.#visitors)
+    this.#visitors = report
+  }
+
+  /** Waits until the outcome is known; the problem when the service said no. */
+  async settle(): Promise<Problem | undefined> {
+    // Still opening at the deadline is an outcome, too: the tunnel is pending.
+    const { settleMs } = this.#options.timings
+    await withDeadline(this.#supervisor.settled(), settleMs, 'opening').catch(() => {})
+    const { problem } = this.#supervisor.status
+    return problem?.permanent || problem?.reason === 'conflict' ? problem : undefined
+  }
+
+  /** Closes the endpoint at the service, and looks after its upstream no more. */
+  close(): Promise<void> {
+    this.#unwatch()
+    return this.#supervisor.stop()
+  }
+
+  /** Opens nothing any more, with the endpoint left to the service. */
+  leave(): Promise<void> {
+    return this.#supervisor.leave()
+  }
+
+  view(): Tunnel {
+    const { linkStatus, reachable, steady, urlOf, upstreams } = this.#options
+    const { spec } = this.#stored
+    const own = withShownTimes(this.#supervisor.status, steady)
+    const status = shownStatus(own, linkStatus(), upstreams.stateOf(spec))
+    const upstreamSettings = upstreams.settingsOf(spec)
+    const shown = withUpstreamTrouble(status, spec.forwardsTo, upstreamSettings)
+    return {
+      ...this.#stored,
+      url: this.url ?? expectedUrl(spec, urlOf),
+      status: { ...shown, reachable: reachable(), visitors: this.#visitors, upstreamSettings },
+    }
+  }
+
+  async #wanted(): Promise<WantedEndpoint> {
+    const { upstreams, defaultPolicy } = this.#options
+    const { spec } = this.#stored
+    return {
+      protocol: spec.protocol,
+      domain: spec.domain,
+      dialUrl: await upstreams.dialUrl(spec),
+      forwardsTo: spec.forwardsTo,
+      policy: JSON.stringify(policyOf(spec, defaultPolicy())),
+      metadata: timeoutNotice(upstreams.settingsOf(spec).timeout),
+    }
+  }
+}
