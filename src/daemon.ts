@@ -130,6 +130,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     name: 'agent API',
     listener: createApi(common, localListener(listen.host), page),
     target: listen,
+    setting: 'AGENT_LISTEN',
     log,
   })
   const pageServer =

@@ -17,6 +17,7 @@ import { type ChangeTrail, changeAudit } from '../http/change-audit.ts'
 import { peerAddress } from '../http/client-address.ts'
 import { errorResponse, toAppError } from '../http/error-response.ts'
 import { hostGuard } from '../http/host-guard.ts'
+import { endJsonWithNewline } from '../http/json-lines.ts'
 import { metricsRoutes } from '../http/metrics.ts'
 import { noRoute } from '../http/no-route.ts'
 import { requestId } from '../http/request-id.ts'
@@ -103,6 +104,7 @@ function createApp({ log, clock }: ApiOptions, listener: ApiListener): Express {
   const app = express()
   app.disable('x-powered-by')
   app.disable('etag')
+  endJsonWithNewline(app)
   app.use(requestId, securityHeaders, accessLog({ log, clock, clientOf, quiet }))
   app.use(hostGuard(serves, advice))
   return app

@@ -60,8 +60,9 @@ const LISTEN_PROBLEMS: ReadonlyMap<unknown, string> = new Map([
   ['EACCES', 'this user may not listen there'],
 ])
 
-/** Why a server could not listen, as the end of a sentence. */
-export function listenProblem(error: unknown): string {
+/** Why a server could not listen, as the end of a sentence; and which setting says where it does. */
+export function listenProblem(error: unknown, setting?: string): string {
   const { code, message } = error as NodeJS.ErrnoException
-  return LISTEN_PROBLEMS.get(code) ?? message
+  const remedy = setting === undefined ? '' : `; set ${setting} to another address`
+  return `${LISTEN_PROBLEMS.get(code) ?? message}${remedy}`
 }

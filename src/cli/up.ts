@@ -11,6 +11,7 @@ import { localAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
 import { SampleService } from './sample-service.ts'
 import { type Served, serve } from './serve.ts'
+import { withFreePorts } from './up/free-ports.ts'
 import { describeUp, type UpReady } from './up-text.ts'
 import { readVersion } from './version.ts'
 
@@ -32,7 +33,8 @@ export function upCommand(context: CommandContext): Command {
         stop: context.stop,
         drainMs: config.agent.drainMs + config.gateway.drainMs,
         start: async (closer) => {
-          const { served, ready } = await start(context, config, { log, logTail }, closer)
+          const free = await withFreePorts(config, context.environment, log)
+          const { served, ready } = await start(context, free, { log, logTail }, closer)
           if (json) context.stdout.write(`${JSON.stringify(ready)}\n`)
           else context.stdout.write(describeUp(ready, await startSample(closer), config))
           return served

@@ -248,7 +248,13 @@ export class Gateway {
       clock,
       log,
     })
-    const server = new HttpServer({ name: 'management API', listener, target, log })
+    const server = new HttpServer({
+      name: 'management API',
+      listener,
+      target,
+      setting: 'GATEWAY_API_LISTEN',
+      log,
+    })
     this.#api = server
     this.#closer.own('management API', server, (it) => it.stop())
     await server.start()

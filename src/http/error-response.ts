@@ -22,7 +22,7 @@ export function errorResponse(log: Logger): ErrorRequestHandler {
       response.setHeader('retry-after', String(Math.ceil(error.retryAfterS)))
     }
     response.status(error.status).setHeader('content-type', PROBLEM_TYPE)
-    response.end(JSON.stringify(problemDetails(error, requestId)))
+    response.end(`${JSON.stringify(problemDetails(error, requestId))}\n`)
   }
 }
 

@@ -35,6 +35,8 @@ export interface HttpServerOptions {
   readonly name: string
   readonly listener: RequestListener
   readonly target: ListenTarget
+  /** Which setting the target comes from. */
+  readonly setting?: string
   readonly log: Logger
   readonly timeouts?: Partial<typeof TIMEOUTS>
 }
@@ -43,6 +45,7 @@ export interface HttpServerOptions {
 export class HttpServer {
   readonly #name: string
   readonly #target: ListenTarget
+  readonly #setting: string | undefined
   readonly #log: Logger
   readonly #server: Server
   readonly #active = new Set<ServerResponse>()
@@ -50,10 +53,11 @@ export class HttpServer {
   readonly #shares = new ConnectionShares<HttpConnection>({ capacity: MAX_CONNECTIONS })
   #stopped: Promise<void> | undefined
 
-  constructor({ name, listener, target, log, timeouts }: HttpServerOptions) {
+  constructor({ name, listener, target, setting, log, timeouts }: HttpServerOptions) {
     const within = { ...TIMEOUTS, ...timeouts }
     this.#name = name
     this.#target = target
+    this.#setting = setting
     this.#log = log
     this.#server = createServer(
       {
@@ -104,7 +108,7 @@ export class HttpServer {
       this.#server.listen(where)
       await once(this.#server, 'listening')
     } catch (error) {
-      const reason = listenProblem(error)
+      const reason = listenProblem(error, this.#setting)
       throw new StartError(`The ${this.#name} cannot listen on ${shown}: ${reason}.`, {
         cause: error,
       })

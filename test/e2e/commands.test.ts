@@ -239,7 +239,7 @@ describe('an address that is taken', () => {
       env: { [name]: `127.0.0.1:${taken.port}`, LOG_LEVEL: 'silent' },
     })
     await taken.close()
-    const said = `device-agent: ${sentence} 127.0.0.1:${taken.port}: another program listens there.\n`
+    const said = `device-agent: ${sentence} 127.0.0.1:${taken.port}: another program listens there; set ${name} to another address.\n`
     expect([code, stdout, stderr]).toEqual([1, '', said])
   })
 })

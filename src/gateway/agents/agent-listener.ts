@@ -62,8 +62,9 @@ export class AgentListener {
     try {
       await once(server, 'listening')
     } catch (error) {
+      const problem = listenProblem(error, 'GATEWAY_AGENT_LISTEN')
       throw new StartError(
-        `Agents cannot connect on ${formatListenAddress(this.#listen)}: ${listenProblem(error)}.`,
+        `Agents cannot connect on ${formatListenAddress(this.#listen)}: ${problem}.`,
         { cause: error },
       )
     }

@@ -94,8 +94,12 @@ export class Ingress {
     const plain: IngressListener = { scheme: 'http', redirectsToHttps: !isLoopback(http.host) }
     const secure: IngressListener = { scheme: 'https', redirectsToHttps: false }
     const addresses = {
-      http: await this.#listen(http, (socket) => this.#accept(socket, plain)),
-      https: await this.#listen(https, (socket) => this.#secure(socket, secure)),
+      http: await this.#listen(http, 'GATEWAY_HTTP_LISTEN', (socket) =>
+        this.#accept(socket, plain),
+      ),
+      https: await this.#listen(https, 'GATEWAY_HTTPS_LISTEN', (socket) =>
+        this.#secure(socket, secure),
+      ),
     }
     await this.#ports?.start()
     // Their sleep rejects when the ingress stops.
@@ -147,6 +151,7 @@ export class Ingress {
 
   async #listen(
     address: ListenAddress,
+    setting: string,
     accept: (socket: Socket) => IngressConnection,
   ): Promise<ListenAddress> {
     const { log, limits } = this.#context
@@ -166,7 +171,7 @@ export class Ingress {
       await once(server, 'listening')
     } catch (error) {
       throw new StartError(
-        `Visitors cannot connect on ${formatListenAddress(address)}: ${listenProblem(error)}.`,
+        `Visitors cannot connect on ${formatListenAddress(address)}: ${listenProblem(error, setting)}.`,
         { cause: error },
       )
     }

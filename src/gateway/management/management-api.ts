@@ -6,6 +6,7 @@ import { accessLog } from '../../http/access-log.ts'
 import { changeAudit } from '../../http/change-audit.ts'
 import { peerAddress } from '../../http/client-address.ts'
 import { hostGuard } from '../../http/host-guard.ts'
+import { endJsonWithNewline } from '../../http/json-lines.ts'
 import { serveMetrics } from '../../http/metrics.ts'
 import type { RequestGate } from '../../http/request-gate.ts'
 import { requestId } from '../../http/request-id.ts'
@@ -74,6 +75,7 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
   const app = express()
   app.disable('x-powered-by')
   app.disable('etag')
+  endJsonWithNewline(app)
   app.set('case sensitive routing', true)
   app.use(requestId, securityHeaders)
   const quiet = (path: string) => path === '/healthz' || LIVE_PATHS.has(path)
