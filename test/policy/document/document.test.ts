@@ -71,7 +71,7 @@ describe('documents that cannot be used', () => {
     const foreign = (source: unknown) => problemsOf(source).map(({ isForeign }) => isForeign)
     const rule = (type: string) => ({ on_http_request: [{ actions: [{ type }] }] })
     expect(foreign(rule('teleport'))).toEqual([true])
-    expect(foreign(rule('oauth'))).toEqual([true])
+    expect(foreign(rule('saml'))).toEqual([true])
     expect(foreign(rule('compress-response'))).toEqual([false])
     expect(foreign({ on_event_stream_message: [] })).toEqual([true])
   })
