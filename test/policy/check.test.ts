@@ -20,7 +20,7 @@ on_http_request:
           capacity: 0
           rate: 60s
           bucket_key: [conn.client_ip, 1 +]
-      - type: oauth
+      - type: saml
       - type: deny
         config: {status: 403}
 `

@@ -327,7 +327,7 @@ describe('names that cannot be known here', () => {
     ['nope', 'nope is not known here'],
     ['nope.at.all', 'nope.at.all is not known here'],
     ["secrets.get('vault', 'name')", 'secrets is not available: this gateway has no vaults'],
-    ['actions.ngrok.oauth.identity.email', 'is not known here'],
+    ['actions.ngrok.saml.identity.email', 'is not known here'],
   ])('%s is refused, and only the hosted service could judge', (source, sentence) => {
     expect(() => compileExpression(source)).toThrow(
       expect.objectContaining({ message: expect.stringContaining(sentence), isForeign: true }),
