@@ -18,7 +18,7 @@ cp -r /var/lib/device-agent /var/lib/device-gateway /tmp
 dpkg -r device-agent
 test -s /var/lib/device-agent/agent.db && test -s /var/lib/device-gateway/gateway.db
 test -e /etc/device-agent/agent.env
-if command -v device-agent; then echo 'the program is still there' >&2; exit 1; fi
+if [ -e /usr/bin/device-agent ]; then echo 'the program is still there' >&2; exit 1; fi
 echo 'removed: data and settings stay'
 
 dpkg -i /package.deb >/dev/null
