@@ -169,6 +169,9 @@ export class WebhookKillLoop {
   async #dieSilently([subject]: readonly Subject[]): Promise<number> {
     if (!subject) throw new Error('there is no device')
     await this.#call('PATCH', `/bot_users/${subject.ownerId}`, { active: true })
+    // What was told of it before could be taken for what is told of it now.
+    const before = await this.#log()
+    await until(() => this.#taken.length >= before.length, 'what happened before to come')
     const device = await this.#connect(subject, { isSilent: true })
     const since = performance.now()
     const isOnline = () => {
