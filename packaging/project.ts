@@ -42,7 +42,7 @@ export function readLock(): Readonly<Record<string, LockEntry>> {
 
 /**
  * Seconds since the epoch that all files of a package carry: SOURCE_DATE_EPOCH, else the time of the
- * commit, so that whoever builds the same commit gets the same bytes.
+ * commit, so that builds of one commit on one machine can be compared.
  */
 export function sourceDate(): number {
   const given = process.env.SOURCE_DATE_EPOCH

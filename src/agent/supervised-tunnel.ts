@@ -102,8 +102,10 @@ export class SupervisedTunnel {
   /** Opens something else in the place of what is open. */
   become(stored: StoredTunnel): void {
     this.#stored = stored
-    this.#unwatch()
+    // What is open dials the same relay until the other one is: it must not close in between.
+    const unwatchBefore = this.#unwatch
     this.#unwatch = this.#options.upstreams.watch(stored.spec)
+    unwatchBefore()
     this.reopen()
   }
 

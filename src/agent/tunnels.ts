@@ -200,7 +200,7 @@ export class Tunnels {
     this.#damaged = this.#damaged.filter(({ domain }) => !domains.has(domain))
     const closing = removed.map(async (id) => {
       await this.#entries.get(id)?.close()
-      this.#entries.delete(id)
+      this.#drop(id)
     })
     for (const stored of change.created) this.#add(stored)
     for (const stored of change.replaced) this.#entries.get(stored.id)?.become(stored)
@@ -312,12 +312,18 @@ export class Tunnels {
     const { store, log } = this.#options
     const { id } = entry.stored
     await entry.close()
-    this.#entries.delete(id)
+    this.#drop(id)
     try {
       store.delete(id, options)
     } catch (error) {
       log.warn({ err: error, id }, 'a removed tunnel stays in the database for now')
     }
+  }
+
+  /** It is closed at the service, and not in the list any more. */
+  #drop(id: string): void {
+    this.#entries.delete(id)
+    this.#options.onChange(undefined)
   }
 
   async #requireAllowed(spec: TunnelSpec): Promise<void> {

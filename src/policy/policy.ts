@@ -42,6 +42,8 @@ export class CompiledPolicy {
   readonly hasConnectRules: boolean
   readonly hasRequestRules: boolean
   readonly hasResponseRules: boolean
+  /** Visitors of some of it have to sign in: the cookies of that are nobody else's, wherever they are sent. */
+  readonly hasLogin: boolean
   /** True when no request gets past it to an upstream, whatever the request is. */
   readonly alwaysEnds: boolean
   /** What its author may want to know, although it can be used. */
@@ -57,6 +59,8 @@ export class CompiledPolicy {
     this.hasConnectRules = !phases.on_tcp_connect.isEmpty
     this.hasRequestRules = !phases.on_http_request.isEmpty
     this.hasResponseRules = !phases.on_http_response.isEmpty
+    const { on_http_request: request } = phases
+    this.hasLogin = request.has('openid-connect') || request.has('oauth')
     this.alwaysEnds = phases.on_tcp_connect.alwaysEnds || phases.on_http_request.alwaysEnds
   }
 

@@ -250,10 +250,10 @@ describe('other requests that cannot be served', () => {
     ['DELETE', '/tunnels/nothing', 404, 'tunnel-not-found', undefined],
     ['GET', '/nothing', 404, 'not-found', undefined],
     ['GET', '/tunnels/a/b', 404, 'not-found', undefined],
-    ['PATCH', '/tunnels', 405, 'method-not-allowed', 'GET, HEAD, POST'],
-    ['DELETE', '/tunnels/', 405, 'method-not-allowed', 'GET, HEAD, POST'],
+    ['PATCH', '/tunnels', 405, 'method-not-allowed', 'GET, HEAD, POST, PUT'],
+    ['DELETE', '/tunnels/', 405, 'method-not-allowed', 'GET, HEAD, POST, PUT'],
     ['POST', '/tunnels/a.test', 405, 'method-not-allowed', 'GET, HEAD, PUT, DELETE'],
-    ['OPTIONS', '/tunnels', 405, 'method-not-allowed', 'GET, HEAD, POST'],
+    ['OPTIONS', '/tunnels', 405, 'method-not-allowed', 'GET, HEAD, POST, PUT'],
     ['POST', '/status', 405, 'method-not-allowed', 'GET, HEAD'],
     ['DELETE', '/healthz', 405, 'method-not-allowed', 'GET, HEAD'],
   ])('%s %s: %i %s', async (method, path, status, code, allow) => {

@@ -72,30 +72,42 @@ function replay(response: Response, feed: EventFeed, lastId: number): void {
 }
 
 function follow(response: Response, { feed, clock }: EventRoutesDeps): void {
-  const closed = new AbortController()
+  const over = new AbortController()
   const unsubscribe = feed.subscribe({
     onEvent: (event) => {
       response.write(textOf(event))
       // It comes back and goes on where it was, if it can read at all.
       if (response.writableLength > MOST_UNREAD) response.destroy()
     },
-    onEnd: () => response.end(),
+    onEnd: () => finish(),
   })
-  response.on('close', () => {
+  // What a reader has not taken keeps the response open: nothing may be written behind its end.
+  const finish = () => {
+    leave()
+    response.end()
+  }
+  const leave = () => {
     unsubscribe()
-    closed.abort()
-  })
-  void beat(response, clock, closed.signal)
+    over.abort()
+  }
+  response.on('close', leave)
+  void beat(response, { clock, signal: over.signal, finish })
 }
 
-async function beat(response: Response, clock: Clock, signal: AbortSignal): Promise<void> {
+interface Beat {
+  readonly clock: Clock
+  readonly signal: AbortSignal
+  readonly finish: () => void
+}
+
+async function beat(response: Response, { clock, signal, finish }: Beat): Promise<void> {
   for (;;) {
     await clock.sleep(BEAT_MS, signal).catch(() => {})
     if (signal.aborted) return
     try {
       recheckCaller(response)
     } catch {
-      response.end()
+      finish()
       return
     }
     response.write(':\n\n')

@@ -12,11 +12,18 @@ const PATTERNS: readonly (readonly [pattern: RegExp, replacement: string])[] = [
   [/\b(Bearer|Basic|Digest)\s+[\w.~+/-]{4,}=*/gi, `$1 ${MASK}`],
   [/\bdagt_[\w-]{8,}/g, MASK],
   [/\beyJ[\w-]{6,}\.[\w-]{6,}\.[\w-]*/g, MASK],
-  [/(\/\/)[^\s/@"']+@/g, `$1${MASK}@`],
+  // A password may have an @ of its own.
+  [/(\/\/)[^\s/"']+@/g, `$1${MASK}@`],
 ]
-/** `name=value` in a query, a cookie or a line of a log, and `"name":"value"` in JSON. */
+/** All cookies of a head go: which of them is a session, nobody knows. */
+const COOKIES: readonly (readonly [pattern: RegExp, replacement: string])[] = [
+  [/\b((?:set-)?cookie\s*[:=]\s*)[^\s"'\\[][^\r\n"\\]*/gi, `$1${MASK}`],
+  [/("(?:set-)?cookie"\s*:\s*)\[[^\]]*\]/gi, `$1"${MASK}"`],
+]
+/** `name=value` in a query or a line of a log, `name: Bearer value`, and `"name":"value"` in JSON. */
 const PAIR =
-  /(?<![\w.-])([\w.-]+)((?:\\?["'])?\s*[=:]\s*)(\\"(?:(?!\\").)*\\"|"(?:[^"\\]|\\.)*"|[^\s&;,"'}]+)/g
+  /(?<![\w.-])([\w.-]+)((?:\\?["'])?\s*[=:]\s*)(\\"(?:(?!\\").)*\\"|"(?:[^"\\]|\\.)*"|(?:(?:Bearer|Basic|Digest)\s+)?[^\s&;,"'}]+)/gi
+const MASKED = /^(?:\w+ )?\[secret\]$/
 
 /** Takes secrets out of texts: those that are known, in whatever form they stand, and their likes. */
 export class Scrubber {
@@ -34,23 +41,27 @@ export class Scrubber {
 
   /** A text without the secrets that are known, and without what looks like one. */
   scrub(text: string): string {
-    const plain = PATTERNS.reduce((left, [pattern, mask]) => left.replace(pattern, mask), text)
+    const plain = replaceAll(PATTERNS, text)
     return this.#known ? plain.replace(this.#known, MASK) : plain
   }
 
   /** The same for what anybody may have written: what is called a secret goes, too. */
   scrubWords(text: string): string {
-    return this.scrub(withoutNamed(text))
+    return withoutNamed(replaceAll(COOKIES, this.scrub(text)))
   }
+}
+
+function replaceAll(patterns: typeof PATTERNS, text: string): string {
+  return patterns.reduce((left, [pattern, mask]) => left.replace(pattern, mask), text)
 }
 
 /** Values go whose names say that they are secrets; those of others are looked into. */
 function withoutNamed(text: string): string {
   return text.replace(PAIR, (pair, name: string, sign: string, value: string) => {
-    if (value.includes(MASK)) return pair
     const quote = /^\\?"/.exec(value)?.[0] ?? ''
-    if (isSecretName(name)) return `${name}${sign}${quote}${MASK}${quote}`
     const inner = value.slice(quote.length, value.length - quote.length)
+    if (MASKED.test(inner)) return pair
+    if (isSecretName(name)) return `${name}${sign}${quote}${MASK}${quote}`
     return `${name}${sign}${quote}${withoutNamed(inner)}${quote}`
   })
 }

@@ -48,7 +48,16 @@ export async function* linesOfAgent(agent: LocalAgent, request: LogRequest): Log
 
 /** What the journal has of the service. Throws a StartError where there is no journal. */
 export async function* linesOfJournal({ lines, follow, stop }: LogRequest): LogLines {
-  const args = ['--unit', UNIT, '--output', 'cat', '--no-pager', '--lines', String(lines)]
+  const args = [
+    '--unit',
+    UNIT,
+    '--output',
+    'cat',
+    '--no-pager',
+    '--quiet',
+    '--lines',
+    String(lines),
+  ]
   const child = spawn('journalctl', [...args, ...(follow ? ['--follow'] : [])], {
     stdio: ['ignore', 'pipe', 'pipe'],
   })

@@ -10,7 +10,7 @@ interface PageOptions {
 }
 
 const NOWHERE =
-  'No browser can reach the page: AGENT_LISTEN is no address of this machine alone. Set AGENT_PAGE_LISTEN, such as 0.0.0.0:7041.'
+  'No browser can reach the page: AGENT_LISTEN is no address of this machine alone. Set AGENT_PAGE_LISTEN, such as 0.0.0.0:7042.'
 
 /** `device-agent page`: where the page of this device is, and a code that opens it once. */
 export function pageCommand(context: CommandContext): Command {
@@ -50,5 +50,5 @@ async function show(context: CommandContext, { dataDir, json }: PageOptions): Pr
 }
 
 const ALONE = `This address is good on this device alone. For a phone or a laptop in the network set AGENT_PAGE_LISTEN
-(0.0.0.0:7041), or come through SSH: ssh -L 7040:127.0.0.1:7040 <device>.
+(0.0.0.0:7042), or come through SSH: ssh -L 7040:127.0.0.1:7040 <device>.
 `

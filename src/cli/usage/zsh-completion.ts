@@ -15,7 +15,7 @@ export function zshCompletion(program: CommandShape): string {
   return `#compdef ${program.name}
 # Completion of ${program.name} for zsh, made by: ${program.name} completion zsh
 ${functions.join('\n')}
-if [ "$funcstack[1]" = ${main} ]; then
+if [ "$funcstack[1]" = _${program.name} ]; then
   ${main} "$@"
 else
   compdef ${main} ${program.name}

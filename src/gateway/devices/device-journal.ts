@@ -65,11 +65,15 @@ export class DeviceJournal implements DeviceRows {
   }
 
   write(device: Device, event?: NewEvent): void {
+    this.#note(device)
+    if (event) this.#events.push(event)
+    this.#writeSoon()
+  }
+
+  #note(device: Device): void {
     this.#rows.set(device.id, device)
     const credentialId = device.credentialId ?? ''
     this.#byIdentity.set(identityKey({ ...device, credentialId }), device)
-    if (event) this.#events.push(event)
-    this.#writeSoon()
   }
 
   tell(event: NewEvent): void {
@@ -85,15 +89,18 @@ export class DeviceJournal implements DeviceRows {
   /** On stable storage when this returns. Throws as `Database.write` does; then nothing is changed. */
   save(device: Device): void {
     // A row never says what was not told.
-    this.flush()
+    const isAllWritten = this.flush()
     this.#options.database.write(() => this.#keep(device))
+    if (!isAllWritten) this.#note(device)
   }
 
   /** On stable storage when this returns. Throws as `Database.write` does. */
   delete(id: string): void {
     this.flush()
     this.#options.deviceStore.delete(id)
-    this.#forget()
+    // What has happened to others may still wait for the storage.
+    this.#rows.delete(id)
+    for (const [key, device] of this.#byIdentity) if (device.id === id) this.#byIdentity.delete(key)
   }
 
   /** Writes what there is, as far as the storage takes it. */

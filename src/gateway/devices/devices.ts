@@ -88,8 +88,8 @@ export class Devices {
   }
 
   start(): void {
-    void this.#look()
-    void this.#awaitReturn()
+    this.#inBackground(this.#look())
+    this.#inBackground(this.#awaitReturn())
     this.#history.start()
   }
 
@@ -225,10 +225,13 @@ export class Devices {
   save(device: Device): void {
     const presence = this.#present.get(identityKey(keyed(device)))
     const { name, tags, metadata, isProvisioned } = device
-    if (presence?.device.id === device.id) {
-      presence.device = { ...presence.device, name, tags, metadata, isProvisioned }
+    if (presence?.device.id !== device.id) {
+      this.#journal.save(device)
+      return
     }
-    this.#journal.save(presence?.device.id === device.id ? presence.device : device)
+    const changed = { ...presence.device, name, tags, metadata, isProvisioned }
+    this.#journal.save(changed)
+    presence.device = changed
   }
 
   /** Only one that is neither online nor away: it would be back with the next that it does. */
@@ -293,7 +296,7 @@ export class Devices {
 
   /** Writes what devices say of themselves where it changed, all of them together. */
   async #look(): Promise<void> {
-    const { clock } = this.#options
+    const { clock, log } = this.#options
     const { signal } = this.#stopping
     for (;;) {
       try {
@@ -301,13 +304,26 @@ export class Devices {
       } catch {
         return
       }
-      const now = clock.monotonic()
-      for (const presence of this.#present.values()) {
-        if (now - presence.notedAt < FACTS_STEP_MS) continue
-        this.#noteFacts(presence, now)
+      try {
+        this.#noteChanges(clock.monotonic())
+      } catch (error) {
+        // The storage says of itself what is wrong with it.
+        log.warn({ err: error }, 'what devices say of themselves is not read')
       }
-      if (now - this.#watchedAt >= WATCH_STEP_MS) this.#noteWatched()
     }
+  }
+
+  #noteChanges(now: number): void {
+    for (const presence of this.#present.values()) {
+      if (now - presence.notedAt < FACTS_STEP_MS) continue
+      this.#noteFacts(presence, now)
+    }
+    if (now - this.#watchedAt >= WATCH_STEP_MS) this.#noteWatched()
+  }
+
+  /** No device is lost by it, and no gateway may end by it. */
+  #inBackground(work: Promise<void>): void {
+    work.catch((err) => this.#options.log.warn({ err }, 'devices are not looked after'))
   }
 
   #noteFacts(presence: Presence, now: number): void {

@@ -282,7 +282,7 @@ export class ClientExchange implements ResponseOwner {
     forward: Forward | undefined,
     isMore: boolean,
   ): void {
-    const fields = this.#withAdded(response.fields)
+    const fields = this.withAdded(response.fields)
     this.become({ name: 'responding', forward })
     this.writer.begin({ ...response, fields }, isMore)
   }
@@ -314,13 +314,13 @@ export class ClientExchange implements ResponseOwner {
     const { limits, clock } = this.context
     const goesOn = mayGoOn && this.request.head.keepAlive && !this.client.isStopping
     const keepAlive = goesOn && this.request.isShort(limits.discardedBytes)
-    const fields = this.#withAdded(reply.fields)
+    const fields = this.withAdded(reply.fields)
     this.writer.reply({ ...reply, fields }, keepAlive, clock.now())
     this.#answered()
   }
 
   /** With what a policy has for the client whoever answers, such as a cookie. */
-  #withAdded(fields: readonly string[]): readonly string[] {
+  protected withAdded(fields: readonly string[]): readonly string[] {
     const state = this.#state
     const added = 'policy' in state ? state.policy?.addedFields : undefined
     return added && added.length > 0 ? [...fields, ...added] : fields

@@ -57,6 +57,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     const found = this.#find(hostname)
     const verdict = found ? admit(this.client.listener, found) : 'refuse'
     if (!found || verdict === 'refuse') this.fail('ERR_NGROK_3200', true)
+    else if (verdict === 'misdirect') this.fail('ERR_GATEWAY_MISDIRECTED', true)
     else if (verdict === 'redirect') this.reply(redirectToHttps(found, hostname, target), true)
     else if (found.type === 'away') this.#park(found, undefined, () => this.start())
     else this.#enterFirst(found)
@@ -125,7 +126,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     stream.markSwitched()
     const { status, reason, framing } = head
     state.policy?.upstreamEnded(status)
-    const fields = responseFields(head)
+    const fields = this.withAdded(responseFields(head))
     this.writer.begin({ status, reason, fields, framing, transforms: NO_TRANSFORMS }, false)
     const upgrade = new Upgrade({
       client: this.client,
@@ -332,7 +333,12 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     const found = this.context.registry.matchInternal(new URL(url), from.ownerId)
     if (!found) this.fail('ERR_NGROK_3200', true)
     else if (found.type === 'away') this.#park(found, policy, () => this.#handOn(url, policy, from))
-    else this.#enter(found, policy.target, [...policy.fields], policy)
+    else {
+      // A session at the one account is not the other's.
+      const { fields, deviceFields } = policy
+      const handed = found.ownerId === from.ownerId ? fields : deviceFields
+      this.#enter(found, policy.target, [...handed], policy)
+    }
   }
 
   /** Sends what a policy has made, past its response phase. */

@@ -24,9 +24,11 @@ type Addressed = Pick<NameState, 'protocol' | 'url'>
 export function admit(
   listener: IngressListener,
   endpoint: Addressed,
-): 'serve' | 'redirect' | 'refuse' {
+): 'serve' | 'redirect' | 'refuse' | 'misdirect' {
   if (endpoint.protocol === listener.scheme) return 'serve'
-  // A TLS endpoint has the name for its own, but speaks no HTTP here.
+  // A TLS endpoint has the name for its own. A browser that comes by the connection of another name
+  // under the same certificate tries a connection of its own then (RFC 9110 15.5.20).
+  if (listener.scheme === 'https' && endpoint.protocol === 'tls') return 'misdirect'
   if (listener.scheme === 'https' || endpoint.protocol !== 'https') return 'refuse'
   return listener.redirectsToHttps ? 'redirect' : 'serve'
 }

@@ -174,7 +174,7 @@ export class PolicyRun {
 
   /** True when the cookies of a log-in are the gateway's own. */
   get withholdsLogin(): boolean {
-    return this.#exchange.withholdsLogin || this.#outer?.withholdsLogin === true
+    return this.#endpoint.policy.hasLogin || this.#outer?.withholdsLogin === true
   }
 
   /** Tells the owner of the endpoint when its policy has spent what there is for one request. */

@@ -181,7 +181,9 @@ export class WebhookSender {
     const failures = this.#status.failures + 1
     const level = failures === 1 ? 'warn' : 'debug'
     log[level]({ webhook: this.#id, event: event.sequence, reason: attempt.text }, 'webhook failed')
-    if (attempt.status === GONE) {
+    // Meanwhile it may have got another address.
+    const isGone = attempt.status === GONE && webhookStore.get(this.#id)?.url === endpoint.url
+    if (isGone) {
       webhookStore.deactivate(this.#id)
       log.warn({ webhook: this.#id }, 'webhook is over: its receiver says that it is gone')
     }
@@ -189,7 +191,7 @@ export class WebhookSender {
     const nextTryAt = clock.now() + waitMs
     this.#status = { ...this.#status, failures, problem: attempt.text, nextTryAt }
     this.#noteQuietly()
-    if (attempt.status !== GONE) await this.#wakeUp.wait(clock, waitMs)
+    if (!isGone) await this.#wakeUp.wait(clock, waitMs)
   }
 
   async #attempt(endpoint: WebhookEndpoint, message: WebhookMessage): Promise<Attempt> {

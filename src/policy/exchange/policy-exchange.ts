@@ -150,8 +150,6 @@ export class PolicyExchange {
   readonly account: Account
   /** Set by the ingress before the response phase. */
   response: PolicyResponse | undefined
-  /** True when the cookies of a log-in are the gateway's own, and no device's business. */
-  withholdsLogin = false
   // Most requests need none of these: they are made for the first that does.
   #requestTransforms: BodyTransform[] | undefined
   #responseTransforms: BodyTransform[] | undefined

@@ -14,7 +14,8 @@ export interface Identity {
 /** `issuer` makes identifiers of different providers different. */
 export function identityOf(claims: Claims, issuer: string): Identity {
   const subject = text(claims.sub)
-  const isUnverified = claims.email_verified === false || claims.email_verified === 'false'
+  const isVerified = isTrue(claims.email_verified) || isTrue(claims.xms_edov)
+  const isUnverified = ANY_TENANT.test(issuer) ? !isVerified : isFalse(claims.email_verified)
   const digest = createHash('sha256')
     .update(JSON.stringify([issuer, subject]))
     .digest('base64url')
@@ -26,4 +27,8 @@ export function identityOf(claims: Claims, issuer: string): Identity {
   }
 }
 
+/** Whoever runs a tenant there writes what he likes into the email of its users. */
+const ANY_TENANT = /^https:\/\/login\.microsoftonline\.com\//
+const isTrue = (claim: unknown) => claim === true || claim === 'true'
+const isFalse = (claim: unknown) => claim === false || claim === 'false'
 const text = (claim: unknown) => (typeof claim === 'string' ? claim : '')

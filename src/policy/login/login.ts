@@ -92,7 +92,6 @@ export class Login {
   }
 
   run(exchange: PolicyExchange): MaybePromise<Outcome> {
-    exchange.withholdsLogin = true
     const visit = this.#visit(exchange)
     switch (ownPath(exchange, this.#options.authId, this.#tag)) {
       case 'login':

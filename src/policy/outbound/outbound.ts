@@ -50,6 +50,8 @@ export function send(request: OutboundRequest, reach: PolicyReach): Promise<Outb
     try {
       const outgoing = open(request, reach)
       outgoing.on('error', fail)
+      // An answer that changes the protocol is told by no event of Node.
+      request.signal?.addEventListener('abort', () => fail(new Error('given up')), { once: true })
       outgoing.on('response', (response) => {
         collect(response, request.maxBytes).then(resolve, (error: Error) => {
           outgoing.destroy()

@@ -17,6 +17,7 @@ const ANSWER_MS = 10_000
 const MAX_HEAP_MB = 64
 /** Bodies of one owner. */
 const MAX_WAITING = 64
+const NOT_CHANGED = 'the body could not be changed'
 
 export interface RewriteQuestion {
   readonly body: Uint8Array
@@ -129,8 +130,15 @@ export class BodyRewriter {
     const current = own.shift()
     if (own.length > 0) this.#waiting.set(owner, own)
     if (!current) return
+    try {
+      this.#thread ??= this.#start()
+    } catch {
+      // The system has no more threads to give.
+      current.reject(new EvaluationError(NOT_CHANGED))
+      this.#next()
+      return
+    }
     this.#current = current
-    this.#thread ??= this.#start()
     // As it is, all of the memory that it is a part of would be copied.
     const { body, replacements } = current.question
     const copy = Uint8Array.from(body)
@@ -163,7 +171,10 @@ export class BodyRewriter {
       env: {},
       resourceLimits: { maxOldGenerationSizeMb: MAX_HEAP_MB },
     })
-    thread.on('message', (answer: RewriteAnswer) => this.#answered(answer))
+    // One that has ended may have answered just before: whose body that was, nobody waits for any more.
+    thread.on('message', (answer: RewriteAnswer) => {
+      if (this.#thread === thread) this.#answered(answer)
+    })
     // An exit follows.
     thread.on('error', () => {})
     thread.on('exit', () => this.#ended(thread))
@@ -177,7 +188,7 @@ export class BodyRewriter {
     this.#thread = undefined
     const current = this.#current
     this.#current = undefined
-    current?.reject(new EvaluationError('the body could not be changed'))
+    current?.reject(new EvaluationError(NOT_CHANGED))
     this.#next()
   }
 }

@@ -154,7 +154,7 @@ export const UNAVAILABLE_VARIABLES: Readonly<Record<string, string>> = {
   'conn.server_ip.geo': 'this gateway has no location database',
   'conn.client_ip.as': 'this gateway has no database of autonomous systems',
   'conn.server_ip.as': 'this gateway has no database of autonomous systems',
-  'conn.tls.ja4_fingerprint': 'this gateway does not see the raw TLS handshake',
+  'conn.tls.ja4_fingerprint': 'this gateway does not compute it',
   secrets: 'this gateway has no vaults',
   'req.user_agent.': 'this gateway has no table of user agents; req.user_agent is the text',
 }

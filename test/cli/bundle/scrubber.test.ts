@@ -36,6 +36,7 @@ describe('Scrubber', () => {
     ['Basic dXNlcjpwYXNzd29yZA==', 'Basic [secret]'],
     ['token dagt_abcdefgh01234 used', 'token [secret] used'],
     ['https://user:pass@host/path', 'https://[secret]@host/path'],
+    ['https://user:p@ss@host/path', 'https://[secret]@host/path'],
     ['eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl', '[secret]'],
     ['-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----!', '[secret]!'],
   ])('takes out what looks like one: %s', (text, left) => {
@@ -45,7 +46,16 @@ describe('Scrubber', () => {
   it.each([
     ['GET /a?token=abcd&size=3', 'GET /a?token=[secret]&size=3'],
     ['{"password":"ab \\" cd","url":"x"}', '{"password":"[secret]","url":"x"}'],
-    ['cookie: sid=abcd; theme=dark', 'cookie: [secret]; theme=dark'],
+    ['cookie: theme=dark; sid=abcd', 'cookie: [secret]'],
+    ['{"msg":"cookie: a=b; sid=abcd","size":3}', '{"msg":"cookie: [secret]","size":3}'],
+    ['{"set-cookie":["a=b","sid=abcd"],"size":3}', '{"set-cookie":"[secret]","size":3}'],
+    ['authorization: Bearer abcdef0123456789 sent', 'authorization: Bearer [secret] sent'],
+    ['token=Basic abc', 'token=[secret]'],
+    [
+      '{"msg":"token [secret] and password=abcd"}',
+      '{"msg":"token [secret] and password=[secret]"}',
+    ],
+    ['password=abcd[secret]', 'password=[secret]'],
     ['x-api-key=abcd', 'x-api-key=[secret]'],
     ['{"path":"/a?access_token=abcd&x=1"}', '{"path":"/a?access_token=[secret]&x=1"}'],
     ['path=/a?token=abcd', 'path=/a?token=[secret]'],

@@ -89,8 +89,8 @@ describe('the SDK at the gateway', () => {
       'ERR_NGROK_813',
     )
     const protectedByProvider = http().oauth('google').listen()
-    expect(await sdkCode(protectedByProvider)).toBe('ERR_NGROK_301')
-    await expect(protectedByProvider).rejects.toThrow('OAuth')
+    expect(await sdkCode(protectedByProvider)).toBe('ERR_NGROK_9026')
+    await expect(protectedByProvider).rejects.toThrow('client_id')
     expect(hostsOf(running)).toEqual([])
   })
 

@@ -180,13 +180,14 @@ describe('DomainCertificates', () => {
     await certificates.refresh()
     const domain = registrar.reserve({ domain: '*.site.test' })
     const issuing = certificates.follow(domain)
-    expect(certificates.statusOf(domain)).toEqual({
+    expect(certificates.statusOf(domain)).toMatchObject({
       renewsAt: undefined,
       job: { startedAt: clock.now(), error: undefined, retriesAt: undefined },
     })
     await issuing
     expect(certificates.statusOf(domain)).toEqual({
       renewsAt: clock.now() + RENEWED_AFTER_MS,
+      endsAt: expect.any(Number),
       job: undefined,
     })
     registrar.release(domain)

@@ -302,7 +302,7 @@ const UNAVAILABLE: readonly (readonly [names: readonly string[], because: string
     ]),
     'this gateway has no database of autonomous systems',
   ],
-  [['conn.tls.ja4_fingerprint'], 'this gateway does not see the raw TLS handshake'],
+  [['conn.tls.ja4_fingerprint'], 'this gateway does not compute it'],
   [
     [
       ...['name', 'version', 'os', 'os_version', 'device', 'url'],

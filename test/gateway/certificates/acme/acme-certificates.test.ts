@@ -86,12 +86,13 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     const certificates = await site.open()
     const first = certificates.context('cam.site.test')
     expect(first).toBeDefined()
-    expect(certificates.statusOf(domain)).toEqual({
+    expect(certificates.statusOf(domain)).toMatchObject({
       renewsAt: undefined,
       job: { startedAt: clock.now(), error: undefined, retriesAt: undefined },
     })
     expect(await settled(certificates, site)).toEqual({
       renewsAt: clock.now() + 60 * DAY_MS,
+      endsAt: expect.any(Number),
       job: undefined,
     })
     expect(certificates.context('cam.site.test')).not.toBe(first)
