@@ -202,7 +202,7 @@ describe('the secure listener beside TLS endpoints', () => {
     const visitor = visitTls(running, name ?? '', { rejectUnauthorized: false })
     await once(visitor, 'secureConnect')
     visitor.end(`GET / HTTP/1.1\r\nhost: ${HOST}\r\nconnection: close\r\n\r\n`)
-    expect(await readAll(visitor)).toMatch(/^HTTP\/1\.1 404 .*ERR_NGROK_3200/s)
+    expect(await readAll(visitor)).toMatch(/^HTTP\/1\.1 421 .*ERR_GATEWAY_MISDIRECTED/s)
     expect(sockets).toHaveLength(0)
   })
 
