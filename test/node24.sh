@@ -18,7 +18,7 @@ package="node-linux-$(node --print process.arch)"
 # All that an installation may use: no compiler, no make, no Python.
 ln -s "$work/node/node_modules/$package/bin/node" "$work/bin/node"
 ln -s "$(readlink --canonicalize "$(command -v npm)")" "$work/bin/npm"
-for tool in sh cat cp rm; do ln -s "$(command -v "$tool")" "$work/bin/$tool"; done
+for tool in sh cat cp mkdir rm; do ln -s "$(command -v "$tool")" "$work/bin/$tool"; done
 
 git ls-files -z --cached --others --exclude-standard |
   tar --create --null --files-from=- | tar --extract --directory="$work/project"
