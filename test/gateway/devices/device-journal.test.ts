@@ -1,0 +1,43 @@
+import { describe, expect, it } from 'vitest'
+import { DeviceJournal } from '../../../src/gateway/devices/device-journal.ts'
+import { newDevice } from '../../../src/gateway/devices/device-rows.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { openGatewayStores } from '../../helpers/gateway-stores.ts'
+
+/** A journal whose storage can be full, and a maker of devices. */
+function openJournal() {
+  const stores = openGatewayStores()
+  const { database } = stores
+  const storage = { isFull: false }
+  const write: typeof database.write = (work, options) => {
+    if (storage.isFull) throw new Error('the disk is full')
+    return database.write(work, options)
+  }
+  const { log } = captureLog()
+  const journal = new DeviceJournal({ ...stores, database: { write }, log })
+  const made = (name: string) =>
+    newDevice({
+      id: stores.ids.next('dv'),
+      ownerId: null,
+      credentialId: null,
+      createdAt: 0,
+      deviceId: name,
+    })
+  return { ...stores, journal, storage, made }
+}
+
+describe('the journal of devices, while the storage is full', () => {
+  it('keeps what has happened to others when one is deleted', () => {
+    const { journal, storage, made, deviceStore } = openJournal()
+    const [gone, other] = [made('gone'), made('other')]
+    journal.save(gone)
+    storage.isFull = true
+    journal.write({ ...gone, name: 'late' })
+    journal.write({ ...other, isOnline: true })
+    journal.delete(gone.id)
+    expect(journal.get(gone.id)).toBeUndefined()
+    storage.isFull = false
+    expect(journal.flush()).toBe(true)
+    expect(deviceStore.page({ limit: 10 })).toMatchObject([{ deviceId: 'other', isOnline: true }])
+  })
+})
