@@ -8,6 +8,7 @@ import { DeadlineError, withDeadline } from '../base/deadline.ts'
 import { ConnectionShares } from '../base/limit/connection-shares.ts'
 import { formatListenAddress, type ListenAddress, listenProblem } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
+import { listenOn } from '../base/net/listen-on.ts'
 import { HttpConnection } from './http-connection.ts'
 import { answerMalformedRequest } from './malformed-request.ts'
 
@@ -94,7 +95,7 @@ export class HttpServer {
       chmodSync(target.socketPath, target.mode ?? 0o600)
       return
     }
-    await this.#listen({ ...target }, formatListenAddress(target))
+    await this.#listen(target, formatListenAddress(target))
   }
 
   /** Takes no more connections, lets requests finish for `drainMs`, then cuts the rest off. */
@@ -105,8 +106,7 @@ export class HttpServer {
 
   async #listen(where: { path: string } | ListenAddress, shown: string): Promise<void> {
     try {
-      this.#server.listen(where)
-      await once(this.#server, 'listening')
+      await listenOn(this.#server, where)
     } catch (error) {
       const reason = listenProblem(error, this.#setting)
       throw new StartError(`The ${this.#name} cannot listen on ${shown}: ${reason}.`, {

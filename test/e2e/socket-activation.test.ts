@@ -1,4 +1,6 @@
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
+import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
 import { FREE_PORTS } from '../helpers/program.ts'
@@ -56,4 +58,27 @@ it('says which of the sockets no setting names, and serves on the others', async
   expect(await keeper.ended()).toBe(0)
   expect(keeper.stderr.match(/no setting names this address/g)).toHaveLength(1)
   expect(keeper.stderr).toContain(`"address":"${keeper.addresses[1]}"`)
+})
+
+it('keeps the queue of its sockets as long as it was, beyond what Node would set', async () => {
+  const many = Math.min(700, Number(readFileSync('/proc/sys/net/core/somaxconn', 'utf8')))
+  const { keeper } = await openKeeper(['127.0.0.1', '127.0.0.1', '127.0.0.1'])
+  const { pid } = await keeper.start()
+  onTestFinished(() => keeper.stop())
+  const clients: Socket[] = []
+  process.kill(pid, 'SIGSTOP')
+  try {
+    for (const address of keeper.addresses) {
+      const port = Number(new URL(`tcp://${address}`).port)
+      for (let index = 0; index < many; index += 1)
+        clients.push(connect({ port, host: '127.0.0.1' }))
+    }
+    // The kernel sends nobody away: it forgets, and the client tries again in a second.
+    await Promise.all(clients.map((client) => once(client, 'connect')))
+  } finally {
+    for (const client of clients) client.destroy()
+    process.kill(pid, 'SIGCONT')
+  }
+  process.kill(pid, 'SIGTERM')
+  expect(await keeper.ended()).toBe(0)
 })

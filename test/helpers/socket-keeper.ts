@@ -17,6 +17,8 @@ while IFS= read -r line; do
   echo "ended $?"
 done
 `
+/** As in the unit. */
+const BACKLOG = 4_096
 const READY_WITHIN_MS = 60_000
 
 export interface KeptProgram {
@@ -55,7 +57,7 @@ export class SocketKeeper {
     envOf: (addresses: readonly string[]) => Readonly<Record<string, string>>,
     cwd?: string,
   ): Promise<SocketKeeper> {
-    const servers = hosts.map((host) => createServer().listen(0, host))
+    const servers = hosts.map((host) => createServer().listen({ port: 0, host, backlog: BACKLOG }))
     await Promise.all(servers.map((server) => once(server, 'listening')))
     const addresses = servers.map((server) => {
       const { address, port, family } = server.address() as AddressInfo

@@ -1,4 +1,3 @@
-import { once } from 'node:events'
 import type { Socket } from 'node:net'
 import { createServer, type Server, type TLSSocket } from 'node:tls'
 import { StartError } from '../../base/app-error.ts'
@@ -13,6 +12,7 @@ import {
   type ListenAddress,
   listenProblem,
 } from '../../base/listen-address.ts'
+import { listenOn } from '../../base/net/listen-on.ts'
 import type { KeptCertificate } from '../certificates/certificate-file.ts'
 import { AgentConnection } from './agent-connection.ts'
 import type { AgentDeps } from './agent-deps.ts'
@@ -58,9 +58,8 @@ export class AgentListener {
       // Node leaves a socket open whose handshake has only timed out.
       socket.destroy()
     })
-    server.listen({ ...this.#listen })
     try {
-      await once(server, 'listening')
+      await listenOn(server, this.#listen)
     } catch (error) {
       const problem = listenProblem(error, 'GATEWAY_AGENT_LISTEN')
       throw new StartError(

@@ -1,4 +1,3 @@
-import { once } from 'node:events'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { SecureContext } from 'node:tls'
@@ -12,6 +11,7 @@ import {
   listenProblem,
 } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
+import { listenOn } from '../../base/net/listen-on.ts'
 import type { Asker } from '../../policy/outbound/policy-reach.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { TcpAddresses } from '../endpoints/tcp-addresses.ts'
@@ -166,9 +166,8 @@ export class Ingress {
       }
     })
     this.#servers.push(server)
-    server.listen({ ...address })
     try {
-      await once(server, 'listening')
+      await listenOn(server, address)
     } catch (error) {
       throw new StartError(
         `Visitors cannot connect on ${formatListenAddress(address)}: ${listenProblem(error, setting)}.`,

@@ -1,7 +1,7 @@
-import { once } from 'node:events'
 import { createServer, type Server, type Socket } from 'node:net'
 import { ConnectionShares } from '../../../base/limit/connection-shares.ts'
 import { listenProblem } from '../../../base/listen-address.ts'
+import { listenOn } from '../../../base/net/listen-on.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
 import type { TcpAddresses } from '../../endpoints/tcp-addresses.ts'
 import type { IngressContext } from '../ingress-context.ts'
@@ -66,8 +66,7 @@ export class TcpPorts {
     this.#servers.set(address, server)
     this.#opening.add(address)
     try {
-      server.listen({ host: listenHost, port: addresses.portOf(address) })
-      await once(server, 'listening')
+      await listenOn(server, { host: listenHost, port: addresses.portOf(address) })
       server.on('error', (err) => context.log.error({ err, address }, 'listener failed'))
     } catch (error) {
       this.#servers.delete(address)
