@@ -36,6 +36,8 @@ export interface Config {
     readonly runtimeDir: string | undefined
     readonly defaultPolicyPath: string
     readonly apiToken: Secret | undefined
+    /** SHA-256, hex, of a token that somebody else has. */
+    readonly apiTokenHash: string | undefined
     readonly forwardAllow: readonly string[]
     readonly maxTunnels: number
     /** `timeoutS` is undefined where it is what our gateway grants anyway. */
@@ -101,6 +103,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       runtimeDir: environment.RUNTIME_DIRECTORY?.split(':')[0],
       defaultPolicyPath: defaultPolicyPath(settings, environment),
       apiToken: apiTokenFile ? readApiToken(apiTokenFile) : settings.AGENT_API_TOKEN,
+      apiTokenHash: settings.AGENT_API_TOKEN_SHA256,
       forwardAllow: settings.AGENT_FORWARD_ALLOW,
       maxTunnels: settings.AGENT_MAX_TUNNELS,
       upstream: {

@@ -2,6 +2,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { Agent } from './agent/agent.ts'
+import { KeptValues } from './agent/kept-values.ts'
 import { NgrokConnector } from './agent/ngrok-connector.ts'
 import { DEFAULT_TIMINGS } from './agent/timings.ts'
 import { openAgentDatabase } from './api/agent-database.ts'
@@ -15,6 +16,7 @@ import { openOwnerToken } from './api/owner-token.ts'
 import { OneTimeCodes } from './api/page/one-time-codes.ts'
 import { pageUrls } from './api/page/page-address.ts'
 import { PageServer } from './api/page/page-server.ts'
+import { adoptProvisionedToken } from './api/provisioned-token.ts'
 import { StartError } from './base/app-error.ts'
 import type { Clock } from './base/clock.ts'
 import type { Closer } from './base/closer.ts'
@@ -78,6 +80,10 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   trail.start()
   const tokens = new ApiTokens({ database, dataDir, given: config.apiToken, log, clock })
   openOwnerToken({ tokens, trail, log })
+  if (config.apiTokenHash !== undefined) {
+    const kept = new KeptValues(database)
+    adoptProvisionedToken({ hash: config.apiTokenHash, tokens, kept, trail, log })
+  }
   const socketPath = openSocketFolder(dataDir, closer)
 
   const agent = new Agent({

@@ -127,6 +127,13 @@ const SettingsSchema = z.strictObject({
   AGENT_API_TOKEN: ApiTokenSchema.optional().describe(
     "the owner's token of the agent API; unset: made at first start, see data/api-token",
   ),
+  AGENT_API_TOKEN_SHA256: z
+    .string()
+    .regex(/^[0-9a-f]{64}$/, 'must be a SHA-256 in hex, as provision writes it')
+    .optional()
+    .describe(
+      'hash of a token that may write, as `provision` writes it: taken over once, as `provisioned`',
+    ),
   AGENT_FORWARD_ALLOW: list
     .default([])
     .describe(

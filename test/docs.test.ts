@@ -46,6 +46,8 @@ const FOLDERS = new Set([
 /** What a build, the programs or their users make. */
 const MADE = new Set([
   'dist/main.js',
+  'closed.yaml',
+  'fleet.yaml',
   'limits.json',
   'policy.yaml',
   'policy.schema.json',

@@ -1,7 +1,7 @@
 import type { Database, Statement } from '../store/database.ts'
 
 /** What the agent remembers beside its tunnels. */
-export type KeptName = 'default-policy' | 'public-port'
+export type KeptName = 'default-policy' | 'public-port' | 'provisioned-token'
 
 export const KEPT_VALUES_MIGRATION = {
   id: 'kept-values-1',

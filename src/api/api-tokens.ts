@@ -13,6 +13,8 @@ import { TOKEN_PREFIX } from './token-form.ts'
 
 /** Id and name of the token that the file, or AGENT_API_TOKEN, holds. */
 export const OWNER = 'owner'
+/** Id and usual name of the token that was made when the device was provisioned. */
+export const PROVISIONED = 'provisioned'
 const OWNER_FILE = 'api-token'
 const MAX_TOKENS = 100
 /** Of one token: the newest, and those whose overlap lasts. */
@@ -161,6 +163,23 @@ export class ApiTokens {
     return { token: this.#shown(token), before, secret }
   }
 
+  /**
+   * Makes a hash the one secret of the token `provisioned`. Who has the token itself keeps it; nobody
+   * here ever sees it. Answers whether the token was there, or undefined where it is another's secret.
+   */
+  adoptProvisioned(hash: string): 'made' | 'changed' | undefined {
+    const holder = this.#secrets.get(hash)?.tokenId
+    if (holder !== undefined && holder !== PROVISIONED) return undefined
+    const before = this.#tokens.get(PROVISIONED)
+    const createdAt = this.#options.clock.now()
+    const never = { expiresAt: null, lastUsedAt: null }
+    const token: ApiToken = before
+      ? { ...before, expiresAt: null }
+      : { id: PROVISIONED, name: this.#freeName(PROVISIONED), scope: 'write', createdAt, ...never }
+    this.#put(token, [{ hash, tokenId: PROVISIONED, endsAt: null }])
+    return before ? 'changed' : 'made'
+  }
+
   /** Ends a token with all its secrets, at once. Throws AppError `token-not-found` or `token-given`. */
   revoke(idOrName: string): ShownToken {
     const token = this.#changeable(idOrName)
@@ -241,6 +260,13 @@ export class ApiTokens {
     if (token.id !== OWNER || !this.#options.given) return token
     const detail = 'This token comes from AGENT_API_TOKEN: change the setting and start again.'
     throw new AppError('token-given', detail)
+  }
+
+  #freeName(wanted: string): string {
+    const names = new Set([...this.#tokens.values()].map(({ name }) => name))
+    let name = wanted
+    for (let n = 2; names.has(name); n += 1) name = `${wanted}-${n}`
+    return name
   }
 
   #ownerToken(): ApiToken {

@@ -4,6 +4,7 @@ import { asJournalError } from '../base/log/journal.ts'
 import { settingRows } from '../settings.ts'
 import type { CommandContext } from './command-context.ts'
 import { doctorCommand } from './doctor/doctor.ts'
+import { fleetCommand } from './fleet.ts'
 import { gatewayCommand } from './gateway.ts'
 import { identityCommand } from './identity.ts'
 import { logsCommand } from './local/logs.ts'
@@ -51,6 +52,7 @@ export function createProgram(context: CommandContext): Command {
     upCommand,
     gatewayCommand,
     provisionCommand,
+    fleetCommand,
     tokenCommand,
     identityCommand,
     policyCommand,

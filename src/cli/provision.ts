@@ -7,7 +7,7 @@ import type { ProvisionOptions } from './provision/provision.ts'
 export function provisionCommand(context: CommandContext): Command {
   const command = new Command('provision')
     .description(
-      'give devices a reserved domain, a bot user, an authtoken and a settings file, once each',
+      'give devices a reserved domain, a bot user, an authtoken, an API token and a settings file, once each',
     )
     .option('--name <name>', 'name of one device')
     .addOption(
@@ -42,7 +42,18 @@ export function provisionCommand(context: CommandContext): Command {
       ),
     )
     .option('--ca-cert <file>', 'SVC_CA_CERT of the devices, as they find it')
-    .option('--rotate', 'replace authtokens: those from earlier stop working')
+    .option(
+      '--devices <file>',
+      'list of the devices and the tokens of their APIs, for fleet (default: fleet-devices.jsonl in the output folder)',
+    )
+    .option('--tag <tag...>', 'what kind of devices they are, such as berlin; unset: as before')
+    .option('--rotate', 'replace authtokens and API tokens: authtokens from earlier stop working')
+    .addOption(
+      new Option(
+        '--retire',
+        'take devices out of service: end their authtokens, delete their bot users and files',
+      ).conflicts(['rotate', 'tag']),
+    )
     .option('--dry-run', 'only say what would be done')
     .option('--json', 'one JSON line on stdout, and nothing else')
   return command.action(async (options: ProvisionOptions) => {

@@ -12,7 +12,7 @@ import { openProcessLog } from './process-log.ts'
 import { SampleService } from './sample-service.ts'
 import { type Served, serve } from './serve.ts'
 import { withFreePorts } from './up/free-ports.ts'
-import { describeUp, type UpReady } from './up-text.ts'
+import { describeUp, type UpReady } from './up/up-text.ts'
 import { readVersion } from './version.ts'
 
 const OWN_ENDPOINT_WITHIN_MS = 20_000

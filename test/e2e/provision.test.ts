@@ -49,10 +49,10 @@ describe('device-agent provision', () => {
     const first = await provision(['--name', 'cam7', '--domain', '*.a.test'])
     expect([first.code, first.stderr]).toEqual([0, ''])
     expect(first.stdout).toMatch(
-      /^reserve +domain \*\.a\.test\ncreate +bot user cam7\ncreate +authtoken bind:\*\.a\.test\nwrite +cam7\.env\n\nThese records .*\n\n {2}\*\.a\.test +CNAME .*\n {2}_acme-challenge\.a\.test +CNAME .*\n$/,
+      /^reserve +domain \*\.a\.test\ncreate +bot user cam7\ncreate +authtoken bind:\*\.a\.test\nwrite +fleet-devices\.jsonl\nwrite +device cam7\nwrite +cam7\.env\n\nThese records .*\n\n {2}\*\.a\.test +CNAME .*\n {2}_acme-challenge\.a\.test +CNAME .*\n$/,
     )
     const second = await provision(['--name', 'cam7', '--domain', '*.a.test'])
-    expect(second.stdout.match(/^\w+/gm)?.slice(0, 4)).toEqual(['keep', 'keep', 'keep', 'keep'])
+    expect(second.stdout.match(/^\w+/gm)?.slice(0, 5)).toEqual(Array(5).fill('keep'))
   })
 
   it('goes through a list, says which device failed, and ends with 1', async () => {
@@ -85,7 +85,11 @@ describe('device-agent provision', () => {
     expect([fromSetting.code, fromSetting.stderr]).toEqual([0, ''])
     // Where the gateway is elsewhere, the settings do not lead to this machine.
     const settings = parse(readFileSync(join(folder, 'cam7.env')))
-    expect(Object.keys(settings)).toEqual(['AGENT_DOMAIN', 'SVC_AUTHTOKEN'])
+    expect(Object.keys(settings)).toEqual([
+      'AGENT_DOMAIN',
+      'SVC_AUTHTOKEN',
+      'AGENT_API_TOKEN_SHA256',
+    ])
   })
 
   it.each([

@@ -12,11 +12,18 @@ const ReservedDomain = z.object({
 })
 const BotUser = z.object({ id: z.string(), name: z.string(), active: z.boolean() })
 const Credential = z.object({ id: z.string(), metadata: z.string().default('') })
+const Device = z.object({
+  id: z.string(),
+  name: z.string(),
+  tags: z.array(z.string()),
+  credential: z.object({ id: z.string() }).nullable(),
+})
 const IssuedCredential = Credential.extend({ token: z.string() })
 
 export type ReservedDomain = z.infer<typeof ReservedDomain>
 export type BotUser = z.infer<typeof BotUser>
 export type Credential = z.infer<typeof Credential>
+export type Device = z.infer<typeof Device>
 
 /** A device as the account knows it. */
 export interface DeviceRights {
@@ -25,23 +32,34 @@ export interface DeviceRights {
   readonly domain: string
 }
 
+/** `tags` undefined: nobody says anything of them. */
+export interface NamedDevice {
+  readonly name: string
+  readonly tags: readonly string[] | undefined
+}
+
 /** What an API key manages: read once, then changed through here alone. */
 export class Account {
   readonly #client: ManagementClient
   readonly #domains: Map<string, Promise<ReservedDomain>>
   readonly #botUsers: Map<string, BotUser>
   readonly #credentials: readonly Credential[]
+  /** By the ids of their authtokens; undefined where the service has no devices. */
+  readonly #devices: Map<string, Device> | undefined
 
   private constructor(
     client: ManagementClient,
     domains: readonly ReservedDomain[],
     botUsers: readonly BotUser[],
     credentials: readonly Credential[],
+    devices: readonly Device[] | undefined,
   ) {
     this.#client = client
     this.#domains = new Map(domains.map((it) => [it.domain, Promise.resolve(it)]))
     this.#botUsers = new Map(botUsers.map((it) => [it.name, it]))
     this.#credentials = credentials
+    this.#devices =
+      devices && new Map(devices.flatMap((it) => (it.credential ? [[it.credential.id, it]] : [])))
   }
 
   static async open(client: ManagementClient): Promise<Account> {
@@ -49,7 +67,8 @@ export class Account {
     const domains = await client.list('reserved_domains', ReservedDomain)
     const botUsers = await client.list('bot_users', BotUser)
     const credentials = await client.list('credentials', Credential)
-    return new Account(client, domains, botUsers, credentials)
+    const devices = await client.listIfServed('devices', Device)
+    return new Account(client, domains, botUsers, credentials, devices)
   }
 
   hasDomain(domain: string): boolean {
@@ -74,6 +93,11 @@ export class Account {
     return botUser
   }
 
+  /** Also one that was switched off. */
+  botUserNamed(name: string): BotUser | undefined {
+    return this.#botUsers.get(name)
+  }
+
   async createBotUser(name: string): Promise<BotUser> {
     const botUser = await this.#client.create('bot_users', { name }, BotUser)
     this.#botUsers.set(name, botUser)
@@ -86,10 +110,14 @@ export class Account {
     return this.#credentials.filter(({ metadata }) => metadata === mark)
   }
 
+  /** Authtokens that were issued for a device of this name, whatever its domain was. */
+  credentialsNamed(name: string): Credential[] {
+    return this.#credentials.filter(({ metadata }) => metadata.startsWith(markBegin(name)))
+  }
+
   /** The authtoken of a device as one that was issued for it, whatever the domain was then. */
   findIssued(authtoken: string, name: string): Credential | undefined {
-    const marked = this.#credentials.filter(({ metadata }) => metadata.startsWith(markBegin(name)))
-    return marked.find((credential) => isTokenOf(authtoken, credential))
+    return this.credentialsNamed(name).find((credential) => isTokenOf(authtoken, credential))
   }
 
   async issue(
@@ -112,11 +140,40 @@ export class Account {
   revoke({ id }: Credential): Promise<void> {
     return this.#client.delete(`credentials/${id}`)
   }
+
+  /** Its endpoints, and its row among the devices, go with it. */
+  deleteBotUser({ id }: BotUser): Promise<void> {
+    return this.#client.delete(`bot_users/${id}`)
+  }
+
+  /** False where a device has no row of its name and tags, in a service that keeps devices. */
+  knowsDevice(credentialId: string, { name, tags }: NamedDevice): boolean {
+    if (!this.#devices) return true
+    const device = this.#devices.get(credentialId)
+    const hasTags = !tags || (device && isSameSet(device.tags, tags))
+    return device?.name === name && hasTags === true
+  }
+
+  /** Gives a device its row, its name and its tags; without tags, those that it has stay. */
+  async nameDevice(credentialId: string, { name, tags }: NamedDevice): Promise<void> {
+    if (this.knowsDevice(credentialId, { name, tags })) return
+    const known = this.#devices?.get(credentialId)
+    const row = { name, ...(tags && { tags }) }
+    const device = known
+      ? await this.#client.update(`devices/${known.id}`, row, Device)
+      : await this.#client.create('devices', { ...row, credential_id: credentialId }, Device)
+    this.#devices?.set(credentialId, device)
+  }
 }
 
 /** The one rule of a device's authtoken. */
 export function aclRule({ domain }: DeviceRights): string {
   return `bind:${domain}`
+}
+
+function isSameSet(some: readonly string[], others: readonly string[]): boolean {
+  const set = new Set(others)
+  return set.size === new Set(some).size && some.every((it) => set.has(it))
 }
 
 /** Both carry the same KSUID. */

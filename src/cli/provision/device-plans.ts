@@ -6,6 +6,7 @@ import type { DevicePlan } from './provision-device.ts'
 export interface DeviceTemplate {
   readonly domain: string
   readonly agentDomain: string | undefined
+  readonly tags: readonly string[] | undefined
   readonly outputFolder: string
   /** For a single device: instead of `<name>.env` in the output folder. */
   readonly envPath: string | undefined
@@ -25,7 +26,7 @@ export function planDevices(names: readonly string[], template: DeviceTemplate):
 }
 
 function devicePlan(name: string, template: DeviceTemplate): DevicePlan {
-  const { outputFolder, envPath, authtokenPath, serverAddr, caCertPath } = template
+  const { tags, outputFolder, envPath, authtokenPath, serverAddr, caCertPath } = template
   const domain = filled(template.domain, name)
   const suffix = domain.slice(1)
   // A device with a wildcard of its own needs no name of its own below it.
@@ -43,6 +44,7 @@ function devicePlan(name: string, template: DeviceTemplate): DevicePlan {
     name,
     domain,
     agentDomain,
+    tags,
     envPath: resolve(envPath ?? join(outputFolder, `${name}.env`)),
     authtokenPath: authtokenPath && resolve(authtokenPath),
     serverAddr,

@@ -32,12 +32,12 @@ export class EnvFile {
 
   /** False when `write` would change nothing. */
   differs(settings: EnvSettings): boolean {
-    return !this.#isPrivate || merge(this.#text, settings) !== this.#text
+    return !this.#isPrivate || mergeSettings(this.#text, settings) !== this.#text
   }
 
   /** For this user alone; survives a power cut. Throws a StartError. */
   write(settings: EnvSettings): void {
-    writePrivately(this.path, merge(this.#text, settings))
+    writePrivately(this.path, mergeSettings(this.#text, settings))
   }
 }
 
@@ -63,7 +63,8 @@ export function writePrivately(path: string, text: string): void {
   }
 }
 
-function merge(text: string, settings: EnvSettings): string {
+/** The text of a file with these settings in it; lines of others stay as they are. */
+export function mergeSettings(text: string, settings: EnvSettings): string {
   const left = { ...settings }
   const lines = text.split('\n').flatMap((line) => {
     const name = /^\s*(?:export\s+)?(\w+)\s*=/.exec(line)?.[1]

@@ -27,6 +27,9 @@ const REMEDIES: Readonly<Record<string, string>> = {
   ERR_NGROK_4112: 'Choose another name for the device.',
 }
 
+/** Nothing is served at the path, or there is no such thing there. */
+class NotServedError extends StartError {}
+
 export interface ManagementClientOptions {
   /** `http://127.0.0.1:8070`, `https://api.ngrok.com`. */
   readonly baseUrl: URL
@@ -68,6 +71,23 @@ export class ManagementClient {
     throw new StartError(`${this.origin} lists more than ${MAX_ITEMS} ${path}.`)
   }
 
+  /** The same of a resource that not every service has; undefined where there is none. */
+  async listIfServed<Item extends { readonly id: string }>(
+    path: string,
+    item: z.ZodType<Item>,
+  ): Promise<Item[] | undefined> {
+    try {
+      return await this.list(path, item)
+    } catch (error) {
+      if (error instanceof NotServedError) return undefined
+      throw error
+    }
+  }
+
+  update<T>(path: string, body: object, schema: z.ZodType<T>): Promise<T> {
+    return this.#send('PATCH', path, schema, body)
+  }
+
   create<T>(path: string, body: object, schema: z.ZodType<T>): Promise<T> {
     return this.#send('POST', path, schema, body)
   }
@@ -81,6 +101,7 @@ export class ManagementClient {
       await this.#mayGo()
       const { response, text } = await this.#exchange(method, path, body)
       if (response.status === 429 && waits < MAX_WAITS) this.#wait(response)
+      else if (response.status === 404) throw new NotServedError(this.#refusal(404, text).message)
       else if (!response.ok) throw this.#refusal(response.status, text)
       else return this.#parse(schema, text)
     }

@@ -1,6 +1,7 @@
 import { StartError } from '../../base/app-error.ts'
 import { Semaphore } from '../../base/semaphore.ts'
 import type { Account, ReservedDomain } from './account.ts'
+import type { DeviceList } from './device-list.ts'
 import {
   applyChange,
   type DevicePlan,
@@ -8,15 +9,17 @@ import {
   planDevice,
   type Step,
 } from './provision-device.ts'
+import { describeRetirement, planRetirement, retire } from './retire-device.ts'
 
-/** Devices under way at once: the API takes 120 requests a minute, more would only wait longer. */
-const MAX_AT_ONCE = 4
+/** Devices under way at once: each makes three things, one after the other, each of which is synced to disk there. */
+const MAX_AT_ONCE = 8
 
 export interface ProvisionAllOptions {
   readonly account: Account
   readonly devices: readonly DevicePlan[]
-  /** Replace the authtokens. */
-  readonly rotate: boolean
+  readonly list: DeviceList
+  /** `rotate` replaces their tokens, `retire` takes them out of service. */
+  readonly mode: 'provision' | 'rotate' | 'retire'
   /** Only say what would be done. */
   readonly dryRun: boolean
   readonly onDone: (name: string) => void
@@ -39,8 +42,9 @@ export interface ProvisionResult {
 
 /** Provisions every device; one that fails does not keep the others from it. */
 export async function provisionAll(options: ProvisionAllOptions): Promise<ProvisionResult> {
-  const { account, devices, dryRun } = options
-  const names = [...new Set(devices.map(({ domain }) => domain))]
+  const { account, devices, dryRun, mode } = options
+  // Domains stay: other devices may be below them.
+  const names = mode === 'retire' ? [] : [...new Set(devices.map(({ domain }) => domain))]
   const missing = names.filter((name) => !account.hasDomain(name))
   const semaphore = new Semaphore(MAX_AT_ONCE)
   const results = await Promise.all(
@@ -59,12 +63,18 @@ export async function provisionAll(options: ProvisionAllOptions): Promise<Provis
 
 async function provisionOne(
   device: DevicePlan,
-  { account, rotate, dryRun, onDone }: ProvisionAllOptions,
+  { account, list, mode, dryRun, onDone }: ProvisionAllOptions,
 ): Promise<DeviceResult> {
   try {
+    if (mode === 'retire') {
+      const retirement = planRetirement(account, list, device)
+      const steps = describeRetirement(retirement)
+      if (!dryRun) await retire(account, retirement)
+      return { device, steps, credentialId: null, error: undefined }
+    }
     if (!dryRun) await account.reserve(device.domain)
-    const change = planDevice(account, device, rotate)
-    const steps = describeChange(change)
+    const change = planDevice(account, list, device, mode === 'rotate')
+    const steps = describeChange(account, change)
     const credentialId = dryRun ? (change.kept?.id ?? null) : await applyChange(account, change)
     return { device, steps, credentialId, error: undefined }
   } catch (error) {

@@ -1,5 +1,7 @@
+import { TOKEN_PREFIX } from '../../api/token-form.ts'
 import { StartError } from '../../base/app-error.ts'
-import type { Secret } from '../../base/secret.ts'
+import { Secret } from '../../base/secret.ts'
+import { createToken, hashToken } from '../../base/token.ts'
 import {
   type Account,
   aclRule,
@@ -7,11 +9,14 @@ import {
   type Credential,
   type DeviceRights,
 } from './account.ts'
+import type { DeviceList } from './device-list.ts'
 import { EnvFile, type EnvSettings, readIfThere, writePrivately } from './env-file.ts'
 
 /** A device to be, and the files that it gets. */
 export interface DevicePlan extends DeviceRights {
   readonly agentDomain: string
+  /** Undefined: those that it has. */
+  readonly tags: readonly string[] | undefined
   readonly envPath: string
   /** Where the authtoken goes; undefined: among the settings. */
   readonly authtokenPath: string | undefined
@@ -21,7 +26,7 @@ export interface DevicePlan extends DeviceRights {
 
 /** What was done, or would be. */
 export interface Step {
-  readonly action: 'reserve' | 'create' | 'keep' | 'write' | 'revoke'
+  readonly action: 'reserve' | 'create' | 'keep' | 'write' | 'revoke' | 'delete'
   readonly subject: string
 }
 
@@ -29,6 +34,10 @@ export interface Step {
 export interface DeviceChange {
   readonly device: DevicePlan
   readonly file: EnvFile
+  /** Where the tokens of the devices' APIs are kept. */
+  readonly list: DeviceList
+  /** Of the device's API. */
+  readonly apiToken: Secret
   readonly botUser: BotUser | undefined
   /** The authtoken that the device has and keeps; undefined: it gets one. */
   readonly kept: Credential | undefined
@@ -36,8 +45,13 @@ export interface DeviceChange {
   readonly replaced: readonly Credential[]
 }
 
-/** Throws a StartError when the device's token was lost, or is another's, and may not be replaced. */
-export function planDevice(account: Account, device: DevicePlan, rotate: boolean): DeviceChange {
+/** Throws a StartError when a token of the device was lost, or is another's, and may not be replaced. */
+export function planDevice(
+  account: Account,
+  list: DeviceList,
+  device: DevicePlan,
+  rotate: boolean,
+): DeviceChange {
   const file = EnvFile.read(device.envPath)
   const known = account.credentialsOf(device)
   const { name, authtokenPath } = device
@@ -46,11 +60,13 @@ export function planDevice(account: Account, device: DevicePlan, rotate: boolean
   const botUser = account.findBotUser(name)
   if (rotate) {
     const replaced = new Set(issued ? [...known, issued] : known)
-    return { device, file, botUser, kept: undefined, replaced: [...replaced] }
+    const apiToken = newApiToken()
+    return { device, file, list, apiToken, botUser, kept: undefined, replaced: [...replaced] }
   }
   const isKept = issued !== undefined && known.includes(issued)
   if (isKept || (!token && known.length === 0)) {
-    return { device, file, botUser, kept: issued, replaced: [] }
+    const apiToken = apiTokenOf(device, file, list)
+    return { device, file, list, apiToken, botUser, kept: issued, replaced: [] }
   }
   const path = authtokenPath ?? device.envPath
   throw new StartError(
@@ -60,14 +76,31 @@ export function planDevice(account: Account, device: DevicePlan, rotate: boolean
   )
 }
 
-export function describeChange({ device, file, botUser, kept, replaced }: DeviceChange): Step[] {
+const newApiToken = () => new Secret(createToken(TOKEN_PREFIX))
+
+/** That of the list, whose hash the device has, or gets; a new one where it has none yet. */
+function apiTokenOf({ name, envPath }: DevicePlan, file: EnvFile, list: DeviceList): Secret {
+  const known = list.get(name)?.apiToken
+  if (known) return known
+  if (file.get(HASH) === undefined) return newApiToken()
+  throw new StartError(
+    `The API token whose hash is in ${envPath} is not in ${list.path}: name the list that has it with --devices, or let --rotate replace it.`,
+  )
+}
+
+export function describeChange(account: Account, change: DeviceChange): Step[] {
+  const { device, file, list, botUser, kept, replaced } = change
   const { name, authtokenPath, envPath } = device
-  const isFileKept = kept && !file.differs(settingsOf(device, file.get('SVC_AUTHTOKEN')))
+  const settings = settingsOf(change, file.get('SVC_AUTHTOKEN'))
+  const isFileKept = kept && !file.differs(settings)
+  const isNamed = kept && account.knowsDevice(kept.id, device)
   return [
     { action: botUser ? 'keep' : 'create', subject: `bot user ${name}` },
     kept
       ? { action: 'keep', subject: `authtoken ${kept.id}` }
       : { action: 'create', subject: `authtoken ${aclRule(device)}` },
+    { action: isListed(change) ? 'keep' : 'write', subject: list.path },
+    ...(isNamed ? [] : [{ action: 'write', subject: `device ${name}` } as const]),
     ...(authtokenPath && !kept ? [{ action: 'write', subject: authtokenPath } as const] : []),
     { action: isFileKept ? 'keep' : 'write', subject: envPath },
     ...replaced.map(({ id }): Step => ({ action: 'revoke', subject: `authtoken ${id}` })),
@@ -78,12 +111,16 @@ export function describeChange({ device, file, botUser, kept, replaced }: Device
 export async function applyChange(account: Account, change: DeviceChange): Promise<string> {
   const { device, file, kept, replaced } = change
   if (kept) {
-    writeIfDifferent(file, settingsOf(device, file.get('SVC_AUTHTOKEN')))
+    listDevice(change)
+    writeIfDifferent(file, settingsOf(change, file.get('SVC_AUTHTOKEN')))
+    await account.nameDevice(kept.id, device)
     return kept.id
   }
   const botUser = change.botUser ?? (await account.createBotUser(device.name))
   const { credential, authtoken } = await account.issue(device, botUser)
   try {
+    // First: a hash on the device whose token nobody has would be of no use.
+    listDevice(change)
     writeToken(change, authtoken)
   } catch (error) {
     // Nobody has seen this token, and nobody ever will.
@@ -91,27 +128,50 @@ export async function applyChange(account: Account, change: DeviceChange): Promi
     throw error
   }
   // The device has its token: should this fail, the next run makes it good.
-  if (device.authtokenPath) writeIfDifferent(file, settingsOf(device, undefined))
+  if (device.authtokenPath) writeIfDifferent(file, settingsOf(change, undefined))
+  await account.nameDevice(credential.id, device)
   for (const old of replaced) await account.revoke(old)
   return credential.id
 }
 
-function writeToken({ device, file }: DeviceChange, authtoken: Secret): void {
+function writeToken(change: DeviceChange, authtoken: Secret): void {
+  const { device, file } = change
   const token = authtoken.reveal()
   if (device.authtokenPath) writePrivately(device.authtokenPath, `${token}\n`)
-  else writeIfDifferent(file, settingsOf(device, token))
+  else writeIfDifferent(file, settingsOf(change, token))
+}
+
+function isListed({ device, list, apiToken }: DeviceChange): boolean {
+  const listed = list.get(device.name)
+  const tags = device.tags ?? listed?.tags
+  return (
+    listed?.agentDomain === device.agentDomain &&
+    listed.apiToken.reveal() === apiToken.reveal() &&
+    listed.tags.join() === tags?.join()
+  )
+}
+
+function listDevice(change: DeviceChange): void {
+  if (isListed(change)) return
+  const { device, list, apiToken } = change
+  const { name, agentDomain } = device
+  const tags = device.tags ?? list.get(name)?.tags ?? []
+  list.put({ name, agentDomain, tags, apiToken })
 }
 
 function writeIfDifferent(file: EnvFile, settings: EnvSettings): void {
   if (file.differs(settings)) file.write(settings)
 }
 
-function settingsOf(device: DevicePlan, token: string | undefined): EnvSettings {
+const HASH = 'AGENT_API_TOKEN_SHA256'
+
+function settingsOf({ device, apiToken }: DeviceChange, token: string | undefined): EnvSettings {
   const { agentDomain, authtokenPath, serverAddr, caCertPath } = device
   return {
     AGENT_DOMAIN: agentDomain,
     SVC_AUTHTOKEN: authtokenPath ? undefined : token,
     SVC_AUTHTOKEN_FILE: authtokenPath,
+    [HASH]: hashToken(apiToken.reveal()),
     // What is not given stays as it is.
     ...(serverAddr && { SVC_SERVER_ADDR: serverAddr }),
     ...(caCertPath && { SVC_CA_CERT: caCertPath }),

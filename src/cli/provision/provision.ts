@@ -1,5 +1,5 @@
 import { existsSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import process from 'node:process'
 import { text } from 'node:stream/consumers'
 import { StartError } from '../../base/app-error.ts'
@@ -11,12 +11,16 @@ import { apiKeyPath } from '../api-key-file.ts'
 import type { CommandContext } from '../command-context.ts'
 import { localAddress } from '../local-address.ts'
 import { Account } from './account.ts'
+import { DeviceList } from './device-list.ts'
 import { checkDeviceName, readDeviceNames } from './device-names.ts'
 import { type DeviceTemplate, planDevices } from './device-plans.ts'
 import { ManagementClient } from './management-client.ts'
 import { ProgressBar } from './progress-bar.ts'
 import { provisionAll } from './provision-all.ts'
 import { describeFailures, describeProvision, provisionJson } from './provision-text.ts'
+
+/** Where the devices and the tokens of their APIs are, beside their settings. */
+const DEVICE_LIST = 'fleet-devices.jsonl'
 
 /** The options of the command line. */
 export interface ProvisionOptions {
@@ -32,7 +36,10 @@ export interface ProvisionOptions {
   readonly authtokenFile?: string
   readonly serverAddr?: string
   readonly caCert?: string
+  readonly devices?: string
+  readonly tag?: readonly string[]
   readonly rotate?: boolean
+  readonly retire?: boolean
   readonly dryRun?: boolean
   readonly json?: boolean
 }
@@ -40,7 +47,7 @@ export interface ProvisionOptions {
 /** Runs the command. Sets the exit code to 1 when a device failed. */
 export async function provision(context: CommandContext, options: ProvisionOptions): Promise<void> {
   const { stdout, stderr, stop, environment } = context
-  const { rotate = false, dryRun = false, json = false } = options
+  const { rotate, retire, dryRun = false, json = false } = options
   const config = parseConfig(environment)
   if (options.name !== undefined) checkDeviceName(options.name)
   const chosen = options.list === undefined ? [options.name ?? ''] : readDeviceNames(options.list)
@@ -50,11 +57,13 @@ export async function provision(context: CommandContext, options: ProvisionOptio
   const apiKey = await readApiKey(options, config)
   const client = new ManagementClient({ baseUrl, apiKey, clock: systemClock, stop })
   const account = await Account.open(client)
+  const list = DeviceList.read(resolve(options.devices ?? join(options.output, DEVICE_LIST)))
   const bar = new ProgressBar({ stream: stderr, total: devices.length })
   const result = await provisionAll({
     account,
     devices,
-    rotate,
+    list,
+    mode: retire ? 'retire' : rotate ? 'rotate' : 'provision',
     dryRun,
     onDone: (name) => bar.advance(name),
   }).finally(() => bar.clear())
@@ -76,6 +85,7 @@ function templateOf(options: ProvisionOptions, { gateway }: Config): DeviceTempl
   return {
     domain: domain ?? gateway.reservedDomain,
     agentDomain,
+    tags: options.tag,
     outputFolder: output,
     envPath: envFile,
     authtokenPath: authtokenFile,

@@ -8,6 +8,7 @@ import { formatListenAddress } from '../../base/listen-address.ts'
 import { packageRoot } from '../../base/package-root.ts'
 import type { Secret } from '../../base/secret.ts'
 import { parseSettings } from '../../settings.ts'
+import { type EnvSettings, mergeSettings } from '../provision/env-file.ts'
 import { envTemplate, type ServiceName } from './env-template.ts'
 
 export interface ServiceLayout {
@@ -19,6 +20,8 @@ export interface ServiceLayout {
   readonly main: string
   /** The authtoken to put in place; undefined leaves what is there. */
   readonly authtoken: Secret | undefined
+  /** Go among the settings of the service, which keeps those that it has beside them. */
+  readonly settings?: EnvSettings | undefined
 }
 
 export type ChangeKind = 'create' | 'update' | 'keep' | 'remove'
@@ -51,10 +54,7 @@ export function planInstall(layout: ServiceLayout): FileChange[] {
   const started = unit.replace(/^ExecStart=.*?node (.*?)\S+main\.js /m, (_, flags) => {
     return `ExecStart=${layout.node} ${flags}${layout.main} `
   })
-  const changes = [
-    unitChange(layout, `${name}.service`, started),
-    ownersFile(layout, ENV_FILES[name], 0o600, envTemplate(name)),
-  ]
+  const changes = [unitChange(layout, `${name}.service`, started), settingsFile(layout)]
   if (name === 'device-gateway') {
     changes.push(unitChange(layout, 'device-gateway.socket', socketUnit(layout)))
   }
@@ -140,6 +140,16 @@ function readIfAllowed(path: string): string | undefined {
   } catch {
     return undefined
   }
+}
+
+/** The owner's own, but for what he hands over now. */
+function settingsFile(layout: ServiceLayout): FileChange {
+  const { root, name, settings } = layout
+  const path = ENV_FILES[name]
+  if (!settings) return ownersFile(layout, path, 0o600, envTemplate(name))
+  const target = join(root, path)
+  const text = existsSync(target) ? readFileSync(target, 'utf8') : envTemplate(name)
+  return change(layout, path, 0o600, mergeSettings(text, settings))
 }
 
 function ownersFile(

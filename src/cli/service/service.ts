@@ -10,6 +10,7 @@ import { packageRoot } from '../../base/package-root.ts'
 import { Secret } from '../../base/secret.ts'
 import type { CommandContext } from '../command-context.ts'
 import type { ServiceName } from './env-template.ts'
+import { readHandover, removeDurably } from './handover-file.ts'
 import { applyChanges, type FileChange, planInstall, planUninstall } from './service-files.ts'
 import { describeServiceStatus, readServiceStatus, STATUS_PROPERTIES } from './service-status.ts'
 
@@ -21,6 +22,7 @@ interface Target {
 interface InstallOptions extends Target {
   readonly dryRun?: boolean
   readonly tokenStdin?: boolean
+  readonly envFile?: string
 }
 
 /** `device-agent service …`: from a bare Debian device to a running service, and back. */
@@ -42,6 +44,12 @@ export function serviceCommand(context: CommandContext): Command {
   subcommand('install', 'put unit, settings and token in place and start the service')
     .option('--dry-run', 'only say what would be done')
     .option('--token-stdin', 'read the authtoken from standard input')
+    .addOption(
+      new Option(
+        '--env-file <file>',
+        'take over what provision has written, the authtoken as a credential, and delete the file',
+      ).conflicts(['gateway', 'tokenStdin']),
+    )
     .action((options: InstallOptions, command: Command) => {
       if (options.gateway && options.tokenStdin) {
         command.error('error: the gateway makes authtokens, and takes none with --token-stdin')
@@ -59,8 +67,11 @@ export function serviceCommand(context: CommandContext): Command {
 
 async function install({ stdout }: CommandContext, options: InstallOptions): Promise<void> {
   const name = nameOf(options)
-  const authtoken = options.tokenStdin ? new Secret((await text(process.stdin)).trim()) : undefined
-  if (authtoken && !isAuthtoken(authtoken.reveal())) {
+  const handed = options.envFile === undefined ? undefined : readHandover(options.envFile)
+  const authtoken = options.tokenStdin
+    ? new Secret((await text(process.stdin)).trim())
+    : handed?.authtoken
+  if (authtoken && !handed && !isAuthtoken(authtoken.reveal())) {
     throw new StartError(
       'Standard input holds no authtoken: pipe it in, or leave --token-stdin away.',
     )
@@ -71,11 +82,13 @@ async function install({ stdout }: CommandContext, options: InstallOptions): Pro
     node: process.execPath,
     main: join(realpathSync(packageRoot()), 'dist/main.js'),
     authtoken,
+    settings: handed?.settings,
   }
   refuseHomeFolders([layout.node, layout.main])
   const changes = planInstall(layout)
   if (!options.dryRun) applyChanges(options.root, changes)
   report(stdout, changes, options.dryRun)
+  if (options.envFile !== undefined) removeHandover(stdout, options.envFile, options.dryRun)
   const units = unitsOf(name)
   const socket = changes.find(({ path }) => path.endsWith('.socket'))
   const start =
@@ -90,6 +103,12 @@ async function install({ stdout }: CommandContext, options: InstallOptions): Pro
     ? [['daemon-reload'], ['enable', ...units], ...start]
     : [['--root', options.root, 'enable', ...units]]
   runSystemctl(stdout, commands, options.dryRun)
+}
+
+/** All that it holds is on disk by now, in its places: the token must not lie around beside them. */
+function removeHandover(stdout: NodeJS.WritableStream, path: string, dryRun = false): void {
+  stdout.write(`${(dryRun ? 'would remove' : 'remove').padEnd(12)} ${path}\n`)
+  if (!dryRun) removeDurably(path)
 }
 
 function uninstall({ stdout }: CommandContext, options: InstallOptions): void {

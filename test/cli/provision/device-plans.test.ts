@@ -5,6 +5,7 @@ import { type DeviceTemplate, planDevices } from '../../../src/cli/provision/dev
 const TEMPLATE: DeviceTemplate = {
   domain: '*.site.test',
   agentDomain: undefined,
+  tags: undefined,
   outputFolder: 'out',
   envPath: undefined,
   authtokenPath: undefined,

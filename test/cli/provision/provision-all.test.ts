@@ -2,7 +2,9 @@ import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } 
 import { join } from 'node:path'
 import { parse } from 'dotenv'
 import { describe, expect, it } from 'vitest'
+import { hashToken } from '../../../src/base/token.ts'
 import { Account } from '../../../src/cli/provision/account.ts'
+import { DeviceList } from '../../../src/cli/provision/device-list.ts'
 import { ManagementClient } from '../../../src/cli/provision/management-client.ts'
 import { type ProvisionAllOptions, provisionAll } from '../../../src/cli/provision/provision-all.ts'
 import type { DevicePlan } from '../../../src/cli/provision/provision-device.ts'
@@ -19,6 +21,7 @@ async function startSite() {
     name,
     domain: '*.site.test',
     agentDomain: `${name}.site.test`,
+    tags: undefined,
     envPath: join(folder, `${name}.env`),
     authtokenPath: undefined,
     serverAddr: undefined,
@@ -28,7 +31,7 @@ async function startSite() {
   const done: string[] = []
   const run = async (
     devices: readonly DevicePlan[],
-    mode: Partial<Pick<ProvisionAllOptions, 'rotate' | 'dryRun'>> = {},
+    how: Partial<Pick<ProvisionAllOptions, 'mode' | 'dryRun'>> = {},
   ) => {
     const client = new ManagementClient({
       baseUrl: new URL(api.baseUrl),
@@ -38,10 +41,13 @@ async function startSite() {
     })
     const account = await Account.open(client)
     const onDone = (name: string) => done.push(name)
-    return provisionAll({ account, devices, rotate: false, dryRun: false, onDone, ...mode })
+    const list = DeviceList.read(join(folder, 'fleet-devices.jsonl'))
+    const usual = { mode: 'provision', dryRun: false } as const
+    return provisionAll({ account, devices, list, ...usual, onDone, ...how })
   }
   const envOf = (name: string) => parse(readFileSync(join(folder, `${name}.env`)))
-  return { ...api, folder, plan, run, envOf, done }
+  const listed = (name: string) => DeviceList.read(join(folder, 'fleet-devices.jsonl')).get(name)
+  return { ...api, folder, plan, run, envOf, listed, done }
 }
 
 const actionsOf = ({ devices }: Awaited<ReturnType<typeof provisionAll>>) =>
@@ -51,11 +57,12 @@ const errorsOf = ({ devices }: Awaited<ReturnType<typeof provisionAll>>) =>
 
 describe('provisioning one device', () => {
   it('makes domain, bot user and an authtoken that may bind below the domain alone', async () => {
-    const { run, plan, envOf, authority, domains, botUsers, credentials, folder } =
+    const { run, plan, envOf, listed, authority, domains, botUsers, credentials, folder } =
       await startSite()
     const result = await run([plan('cam1', { serverAddr: 'gw.test:4443', caCertPath: '/ca.pem' })])
     expect(errorsOf(result)).toEqual([undefined])
-    const { SVC_AUTHTOKEN = '', ...settings } = envOf('cam1')
+    const { SVC_AUTHTOKEN = '', AGENT_API_TOKEN_SHA256, ...settings } = envOf('cam1')
+    expect(AGENT_API_TOKEN_SHA256).toBe(hashToken(listed('cam1')?.apiToken.reveal() ?? ''))
     expect(settings).toEqual({
       AGENT_DOMAIN: 'cam1.site.test',
       SVC_SERVER_ADDR: 'gw.test:4443',
@@ -87,7 +94,7 @@ describe('provisioning one device', () => {
     const before = [readFileSync(path, 'utf8'), statSync(path).ino]
     const again = await run([plan('cam1')])
     expect(again.domainSteps).toEqual([{ action: 'keep', subject: 'domain *.site.test' }])
-    expect(actionsOf(again)).toEqual(['keep keep keep'])
+    expect(actionsOf(again)).toEqual(['keep keep keep keep'])
     expect([readFileSync(path, 'utf8'), statSync(path).ino]).toEqual(before)
     expect(credentials.page({ limit: 10 })).toHaveLength(1)
   })
@@ -97,8 +104,8 @@ describe('provisioning one device', () => {
     await run([plan('cam1')])
     const { SVC_AUTHTOKEN } = envOf('cam1')
     const again = await run([plan('cam1', { agentDomain: 'api.site.test' })])
-    expect(actionsOf(again)).toEqual(['keep keep write'])
-    expect(envOf('cam1')).toEqual({ AGENT_DOMAIN: 'api.site.test', SVC_AUTHTOKEN })
+    expect(actionsOf(again)).toEqual(['keep keep write write'])
+    expect(envOf('cam1')).toMatchObject({ AGENT_DOMAIN: 'api.site.test', SVC_AUTHTOKEN })
   })
 
   it('keeps the authtoken in a file of its own when told so', async () => {
@@ -108,10 +115,11 @@ describe('provisioning one device', () => {
     expect(envOf('cam1')).toEqual({
       AGENT_DOMAIN: 'cam1.site.test',
       SVC_AUTHTOKEN_FILE: authtokenPath,
+      AGENT_API_TOKEN_SHA256: expect.stringMatching(/^[0-9a-f]{64}$/),
     })
     expect(statSync(authtokenPath).mode & 0o777).toBe(0o600)
     expect(authority.authenticate(readFileSync(authtokenPath, 'utf8').trim()).id).toMatch(/^cr_/)
-    expect(actionsOf(await run([plan('cam1', { authtokenPath })]))).toEqual(['keep keep keep'])
+    expect(actionsOf(await run([plan('cam1', { authtokenPath })]))).toEqual(['keep keep keep keep'])
   })
 
   it('replaces a lost authtoken only when told so, and revokes the lost one then', async () => {
@@ -124,7 +132,7 @@ describe('provisioning one device', () => {
     expect(existsSync(join(folder, 'cam1.env'))).toBe(false)
     authority.authenticate(lost)
 
-    expect(errorsOf(await run([plan('cam1')], { rotate: true }))).toEqual([undefined])
+    expect(errorsOf(await run([plan('cam1')], { mode: 'rotate' }))).toEqual([undefined])
     expect(() => authority.authenticate(lost)).toThrow()
     authority.authenticate(envOf('cam1').SVC_AUTHTOKEN ?? '')
     expect(credentials.page({ limit: 10 })).toHaveLength(1)
@@ -136,7 +144,7 @@ describe('provisioning one device', () => {
     const before = envOf('cam1').SVC_AUTHTOKEN ?? ''
     const moved = plan('cam1', { domain: '*.other.test', agentDomain: 'cam1.other.test' })
     expect(errorsOf(await run([moved]))).toEqual([expect.stringMatching(/--rotate replaces it/)])
-    expect(errorsOf(await run([moved], { rotate: true }))).toEqual([undefined])
+    expect(errorsOf(await run([moved], { mode: 'rotate' }))).toEqual([undefined])
     expect(() => authority.authenticate(before)).toThrow()
     const { acl } = authority.authenticate(envOf('cam1').SVC_AUTHTOKEN ?? '')
     expect([acl, credentials.page({ limit: 10 }).length]).toEqual([['bind:*.other.test'], 1])
@@ -170,14 +178,14 @@ describe('provisioning one device', () => {
     const inTheWay = `${device.envPath}.${process.pid}.tmp`
     mkdirSync(inTheWay)
     const moved = { ...device, agentDomain: 'api.site.test' }
-    expect(errorsOf(await run([moved], { rotate: true }))).toEqual([
+    expect(errorsOf(await run([moved], { mode: 'rotate' }))).toEqual([
       expect.stringMatching(/cam1.env cannot be written/),
     ])
     const after = readFileSync(authtokenPath, 'utf8')
     expect(after).not.toBe(before)
     authority.authenticate(after.trim())
     rmSync(inTheWay, { recursive: true })
-    expect(actionsOf(await run([moved]))).toEqual(['keep keep write'])
+    expect(actionsOf(await run([moved]))).toEqual(['keep keep keep write write'])
     expect(envOf('cam1').AGENT_DOMAIN).toBe('api.site.test')
   })
 
@@ -189,6 +197,62 @@ describe('provisioning one device', () => {
     ])
   })
 
+  it('keeps the API token of a device with its tags, and gives the same one again', async () => {
+    const { run, plan, listed, envOf, folder } = await startSite()
+    await run([plan('cam1', { tags: ['berlin', 'camera'] })])
+    const first = listed('cam1')
+    expect(first).toMatchObject({ agentDomain: 'cam1.site.test', tags: ['berlin', 'camera'] })
+    // The file went to the device, and another one is wanted.
+    const { SVC_AUTHTOKEN } = envOf('cam1')
+    writeFileSync(join(folder, 'cam1.env'), `SVC_AUTHTOKEN=${SVC_AUTHTOKEN}\n`)
+    await run([plan('cam1')])
+    expect(listed('cam1')).toEqual(first)
+    expect(envOf('cam1').AGENT_API_TOKEN_SHA256).toBe(hashToken(first?.apiToken.reveal() ?? ''))
+    await run([plan('cam1')], { mode: 'rotate' })
+    expect(listed('cam1')?.apiToken.reveal()).not.toBe(first?.apiToken.reveal())
+    expect(listed('cam1')?.tags).toEqual(['berlin', 'camera'])
+  })
+
+  it('makes no second API token for one that is in another list', async () => {
+    const { run, plan, folder } = await startSite()
+    await run([plan('cam1')])
+    rmSync(join(folder, 'fleet-devices.jsonl'))
+    expect(errorsOf(await run([plan('cam1')]))).toEqual([
+      expect.stringMatching(/whose hash is in .*cam1\.env is not in .*fleet-devices\.jsonl/),
+    ])
+  })
+
+  it('names the device at the gateway, with its tags', async () => {
+    const { run, plan, call } = await startSite()
+    const devices = async () =>
+      (await call('GET', '/devices')).body.devices.map(
+        ({ name, tags, provisioned }: { name: string; tags: string[]; provisioned: boolean }) =>
+          `${name} ${tags.join()} ${provisioned}`,
+      )
+    await run([plan('cam1', { tags: ['berlin'] }), plan('cam2')])
+    expect((await devices()).sort()).toEqual(['cam1 berlin true', 'cam2  true'])
+    await run([plan('cam1', { tags: ['bonn', 'berlin'] }), plan('cam2')])
+    expect((await devices()).sort()).toEqual(['cam1 berlin,bonn true', 'cam2  true'])
+    expect(actionsOf(await run([plan('cam1')]))).toEqual(['keep keep keep keep'])
+  })
+
+  it('takes a device out of service, and again, with nothing of it left', async () => {
+    const { run, plan, authority, envOf, listed, folder, botUsers, credentials } = await startSite()
+    await run([plan('cam1'), plan('cam2')])
+    const authtoken = envOf('cam1').SVC_AUTHTOKEN ?? ''
+    const dry = await run([plan('cam1')], { mode: 'retire', dryRun: true })
+    expect(actionsOf(dry)).toEqual(['revoke delete delete write'])
+    authority.authenticate(authtoken)
+    expect(actionsOf(await run([plan('cam1')], { mode: 'retire' }))).toEqual([
+      'revoke delete delete write',
+    ])
+    expect(() => authority.authenticate(authtoken)).toThrow()
+    expect(botUsers.findByName('cam1')).toBeUndefined()
+    expect([existsSync(join(folder, 'cam1.env')), listed('cam1')]).toEqual([false, undefined])
+    expect([credentials.page({ limit: 9 }).length, listed('cam2')?.name]).toEqual([1, 'cam2'])
+    expect(actionsOf(await run([plan('cam1')], { mode: 'retire' }))).toEqual([''])
+  })
+
   it('only says what it would do in a dry run', async () => {
     const { run, plan, folder, domains, botUsers, credentials } = await startSite()
     const result = await run([plan('cam1')], { dryRun: true })
@@ -197,6 +261,8 @@ describe('provisioning one device', () => {
         'would reserve domain *.site.test',
         'would create  bot user cam1',
         'would create  authtoken bind:*.site.test',
+        `would write   ${join(folder, 'fleet-devices.jsonl')}`,
+        'would write   device cam1',
         `would write   ${join(folder, 'cam1.env')}`,
         '',
       ].join('\n'),
@@ -239,8 +305,8 @@ describe('provisioning many devices', () => {
 
   it('slows down when the API asks for it', async () => {
     const { run, plan, clock } = await startSite()
-    // Two requests for each device, and 120 a minute.
-    const devices = Array.from({ length: 70 }, (_, n) => plan(`cam${n}`))
+    // Two requests for each device at least, and 300 at once.
+    const devices = Array.from({ length: 170 }, (_, n) => plan(`cam${n}`))
     const running = run(devices)
     await eventually(() => expect(clock.sleeping).toBeGreaterThan(0))
     const over = running.then(() => true)

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { formatListenAddress } from '../../../src/base/listen-address.ts'
 import { Secret } from '../../../src/base/secret.ts'
+import { readHandover, removeDurably } from '../../../src/cli/service/handover-file.ts'
 import { applyChanges, planInstall, planUninstall } from '../../../src/cli/service/service-files.ts'
 import { parseSettings } from '../../../src/settings.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
@@ -84,6 +85,39 @@ describe('service install', () => {
     applyChanges(root, planUninstall(gateway))
     expect(existsSync(path)).toBe(false)
     expect(existsSync(join(root, '/etc/systemd/system/device-gateway.service'))).toBe(false)
+  })
+
+  it('takes over what provision has written, beside what the owner has set', () => {
+    const root = temporaryFolder()
+    const file = join(temporaryFolder(), 'cam01.env')
+    writeFileSync(
+      file,
+      'AGENT_DOMAIN=cam01.site.test\nSVC_AUTHTOKEN=canary_token_of_the_test_0123456789\nSVC_SERVER_ADDR=gw.test:4443\n',
+    )
+    const settings = join(root, '/etc/device-agent/agent.env')
+    mkdirSync(join(root, '/etc/device-agent'), { recursive: true })
+    writeFileSync(settings, '# mine\nAGENT_MAX_TUNNELS=7\nSVC_SERVER_ADDR=old.test:1\n')
+    const { authtoken, settings: handed } = readHandover(file)
+    const taken = { ...layout(root), authtoken, settings: handed }
+    applyChanges(root, planInstall(taken))
+    expect(readFileSync(settings, 'utf8')).toBe(
+      '# mine\nAGENT_MAX_TUNNELS=7\nSVC_SERVER_ADDR=gw.test:4443\nAGENT_DOMAIN=cam01.site.test\n',
+    )
+    const token = join(root, '/etc/credstore/svc-authtoken')
+    expect(readFileSync(token, 'utf8')).toBe('canary_token_of_the_test_0123456789\n')
+    expect([statSync(settings).mode & 0o777, statSync(token).mode & 0o777]).toEqual([0o600, 0o600])
+    expect(planInstall(taken).map(({ kind }) => kind)).toEqual(['keep', 'keep', 'keep', 'keep'])
+    removeDurably(file)
+    expect(existsSync(file)).toBe(false)
+    expect(() => readHandover(file)).toThrow(/There is no file .*taken over already/)
+  })
+
+  it('takes nothing over with which no service could start', () => {
+    const file = join(temporaryFolder(), 'cam01.env')
+    writeFileSync(file, 'AGENT_DOMIAN=cam01.site.test\n')
+    expect(() => readHandover(file)).toThrow(/AGENT_DOMIAN/)
+    writeFileSync(file, 'SVC_AUTHTOKEN="a b"\n')
+    expect(() => readHandover(file)).toThrow(/holds no authtoken/)
   })
 
   it('changes nothing the second time', () => {

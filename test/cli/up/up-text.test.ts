@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
-import { describeUp, type UpReady } from '../../src/cli/up-text.ts'
-import { parseConfig } from '../../src/config.ts'
+import { describeUp, type UpReady } from '../../../src/cli/up/up-text.ts'
+import { parseConfig } from '../../../src/config.ts'
 
 const READY: UpReady = {
   agent_api: 'http://127.0.0.1:7040',

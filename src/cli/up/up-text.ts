@@ -1,6 +1,6 @@
 import { relative } from 'node:path'
-import type { Config } from '../config.ts'
-import { apiKeyPath } from './api-key-file.ts'
+import type { Config } from '../../config.ts'
+import { apiKeyPath } from '../api-key-file.ts'
 
 /** What `up --json` prints, as one line. */
 export interface UpReady {

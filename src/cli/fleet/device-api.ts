@@ -1,0 +1,201 @@
+import { type RequestOptions, request } from 'node:https'
+import type { LookupFunction } from 'node:net'
+import type { SecureContext } from 'node:tls'
+import * as z from 'zod'
+import { TunnelSetView } from '../../api/tunnels/tunnel-set-view.ts'
+import { StartError } from '../../base/app-error.ts'
+import { abortedAfter } from '../../base/deadline.ts'
+import type { ListenAddress } from '../../base/listen-address.ts'
+import type { ListedDevice } from '../provision/device-list.ts'
+import type { WantedTunnel } from './wanted-tunnels.ts'
+
+/** A device waits up to 15 s for its service, and a list may be long. */
+const TIMEOUT_MS = 60_000
+const MAX_ANSWER_BYTES = 32 * 1024 * 1024
+
+/** What of `GET /status` is of use here; devices may be of other versions. */
+const Status = z.object({ healthy: z.boolean(), verdict: z.string() })
+const Problem = z.object({
+  code: z.string(),
+  detail: z.string(),
+  errors: z.array(z.object({ pointer: z.string(), detail: z.string() })).default([]),
+})
+
+/** The service answers for the device, or nobody does: it may be back at any time. */
+export class OfflineError extends Error {}
+/** Somebody has changed the tunnels since they were looked at. */
+export class OvertakenError extends Error {}
+
+export interface DeviceApiOptions {
+  readonly device: ListedDevice
+  /** Where to connect; undefined: where DNS leads, port 443. */
+  readonly address: ListenAddress | undefined
+  /** Undefined: the public CAs. */
+  readonly trust: SecureContext | undefined
+  readonly stop: AbortSignal
+}
+
+interface Answer {
+  readonly status: number
+  readonly serviceCode: string | undefined
+  readonly text: string
+}
+
+/**
+ * The API of one device, at its domain and with its token. Throws OfflineError, OvertakenError, or a
+ * StartError that says what to do.
+ */
+export class DeviceApi {
+  readonly #options: DeviceApiOptions
+
+  constructor(options: DeviceApiOptions) {
+    this.#options = options
+  }
+
+  plan(wanted: readonly WantedTunnel[]): Promise<TunnelSetView> {
+    return this.#ask('PUT', '/tunnels?dry_run=true', TunnelSetView, wanted)
+  }
+
+  /** Only while they are as the plan with this ETag has found them. */
+  replace(wanted: readonly WantedTunnel[], etag: string): Promise<TunnelSetView> {
+    return this.#ask('PUT', '/tunnels', TunnelSetView, wanted, { 'if-match': etag })
+  }
+
+  status(): Promise<z.infer<typeof Status>> {
+    return this.#ask('GET', '/status', Status)
+  }
+
+  /** Ends the token that all of this is done with. */
+  async revokeToken(): Promise<void> {
+    await this.#ask('DELETE', '/tokens/provisioned', z.undefined())
+  }
+
+  async #ask<T>(
+    method: string,
+    path: string,
+    schema: z.ZodType<T>,
+    body?: object,
+    headers: Readonly<Record<string, string>> = {},
+  ): Promise<T> {
+    const answer = await this.#send(method, path, body, headers)
+    const { status, text } = answer
+    if (status >= 200 && status < 300) {
+      const parsed = schema.safeParse(text === '' ? undefined : tryJson(text))
+      if (parsed.success) return parsed.data
+      throw new StartError('It answers in a form that is not known here: it is of another version.')
+    }
+    throw this.#refusal(answer)
+  }
+
+  #refusal({ status, serviceCode, text }: Answer): Error {
+    const problem = Problem.safeParse(tryJson(text)).data
+    if (serviceCode !== undefined && !problem) {
+      return new OfflineError(`the service answers ${status} ${serviceCode}`)
+    }
+    if (status === 412) return new OvertakenError()
+    if (status === 401 || status === 403) {
+      const why = problem?.detail ?? `status ${status}`
+      return new StartError(
+        `It does not take the token of the list: ${why} Give it another with provision --rotate.`,
+      )
+    }
+    if (status === 404 || status === 405) {
+      return new StartError(
+        'It has no PUT /tunnels: its agent is too old, or something else answers.',
+      )
+    }
+    if (status === 429 || status >= 502)
+      return new OfflineError(problem?.detail ?? `status ${status}`)
+    if (!problem) return new StartError(`It answers with status ${status}.`)
+    const places = problem.errors.map(({ pointer, detail }) => `${pointer} ${detail}`)
+    return new StartError([`${problem.detail} (${problem.code})`, ...places].join('; '))
+  }
+
+  async #send(
+    method: string,
+    path: string,
+    body: object | undefined,
+    headers: Readonly<Record<string, string>>,
+  ): Promise<Answer> {
+    const { device, address, trust, stop } = this.#options
+    const { agentDomain, apiToken } = device
+    const content = body === undefined ? undefined : JSON.stringify(body)
+    try {
+      return await abortedAfter(TIMEOUT_MS, stop, (signal) =>
+        exchange(
+          {
+            method,
+            path,
+            signal,
+            agent: false,
+            host: address?.host ?? agentDomain,
+            port: address?.port ?? 443,
+            servername: agentDomain,
+            ...(!address && agentDomain.endsWith('.localhost') && { lookup: loopback }),
+            ...(trust && { secureContext: trust }),
+            headers: {
+              host: agentDomain,
+              connection: 'close',
+              authorization: `Bearer ${apiToken.reveal()}`,
+              ...(content !== undefined && {
+                'content-type': 'application/json',
+                'content-length': String(Buffer.byteLength(content)),
+              }),
+              ...headers,
+            },
+          },
+          content,
+        ),
+      )
+    } catch (error) {
+      if (stop.aborted) throw new StartError('Stopped before it was done.')
+      const { code, message } = error as NodeJS.ErrnoException
+      if (/^(CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|ERR_TLS_CERT)/.test(code ?? '')) {
+        throw new StartError(
+          `The certificate at ${agentDomain} is not trusted (${code}): name the CA of the gateway in connect.ca.`,
+          { cause: error },
+        )
+      }
+      throw new OfflineError(code ?? message, { cause: error })
+    }
+  }
+}
+
+function exchange(options: RequestOptions, content?: string): Promise<Answer> {
+  return new Promise((resolve, reject) => {
+    const sent = request(options, (response) => {
+      const chunks: Buffer[] = []
+      let length = 0
+      response.on('data', (chunk: Buffer) => {
+        length += chunk.length
+        if (length > MAX_ANSWER_BYTES) response.destroy(new Error('the answer does not end'))
+        chunks.push(chunk)
+      })
+      response.on('error', reject)
+      response.on('end', () => {
+        const code = response.headers['ngrok-error-code']
+        resolve({
+          status: response.statusCode ?? 0,
+          serviceCode: typeof code === 'string' ? code : undefined,
+          text: Buffer.concat(chunks).toString(),
+        })
+      })
+    })
+    sent.on('error', reject)
+    sent.end(content)
+  })
+}
+
+/** Names below `.localhost` are this machine (RFC 6761 section 6.3); not every resolver knows. */
+const loopback: LookupFunction = (_name, { all }, answer) => {
+  if (all) answer(null, [{ address: '127.0.0.1', family: 4 }])
+  else answer(null, '127.0.0.1', 4)
+}
+
+function tryJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,160 @@
+import { readFileSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
+import { LineCounter, parseDocument } from 'yaml'
+import * as z from 'zod'
+import { TunnelBody } from '../../agent/tunnel.ts'
+import { StartError } from '../../base/app-error.ts'
+import { type ListenAddress, parseListenAddress } from '../../base/listen-address.ts'
+
+const NAME = /^[\w-]{1,64}$/
+/** More than a person corrects at once. */
+const MAX_PROBLEMS = 20
+
+const Name = z.string().regex(NAME, 'must be a name: letters, digits, _ and -, 64 at most')
+const Variables = z.record(Name, z.union([z.string(), z.number()]))
+/** Values with `{variables}` in them: the device checks what becomes of them. */
+const Template = z.string().min(1)
+
+const TunnelTemplate = z.strictObject({
+  protocol: Template.default('http'),
+  domain: Template.optional(),
+  forwards_to: z.union([Template, z.int()]).transform(String),
+  policy: Name.nullish(),
+  upstream: TunnelBody.shape.upstream,
+})
+
+const TunnelSet = z.strictObject({
+  tags: z.array(z.string()).default([]),
+  vars: Variables.default({}),
+  tunnels: z.array(TunnelTemplate),
+})
+
+const Address = z.string().transform((text, context): ListenAddress => {
+  const address = parseListenAddress(text)
+  if (address) return address
+  context.addIssue('must be host:port')
+  return z.NEVER
+})
+
+const FleetSchema = z
+  .strictObject({
+    version: z.literal(1, 'must be 1'),
+    devices: z.string().default('fleet-devices.jsonl'),
+    connect: z.strictObject({ address: Address.optional(), ca: z.string().optional() }).default({}),
+    vars: Variables.default({}),
+    device_vars: z.record(z.string(), Variables).default({}),
+    policies: z
+      .record(Name, z.union([z.string(), z.looseObject({})], 'must be a path or a policy'))
+      .default({}),
+    sets: z.record(Name, TunnelSet),
+  })
+  .superRefine(({ policies, sets }, context) => {
+    for (const [set, { tunnels }] of Object.entries(sets)) {
+      for (const [at, { policy }] of tunnels.entries()) {
+        if (policy === null || policy === undefined || policy in policies) continue
+        const path = ['sets', set, 'tunnels', at, 'policy']
+        context.addIssue({
+          code: 'custom',
+          path,
+          message: `names ${policy}, which no policy is called`,
+        })
+      }
+    }
+  })
+
+export type TunnelTemplate = z.output<typeof TunnelTemplate>
+export type TunnelSet = z.output<typeof TunnelSet>
+
+/** What devices shall have, as somebody has written it down. Paths are absolute. */
+export interface Fleet {
+  readonly path: string
+  readonly devicesPath: string
+  /** Where devices are reached from here, and whom to trust there beside the public CAs. */
+  readonly connect: {
+    readonly address: ListenAddress | undefined
+    readonly caPath: string | undefined
+  }
+  readonly vars: Readonly<Record<string, string | number>>
+  readonly deviceVars: Readonly<Record<string, Readonly<Record<string, string | number>>>>
+  /** By name: an object, or the text of a file, JSON or YAML. */
+  readonly policies: Readonly<Record<string, string | object>>
+  readonly sets: Readonly<Record<string, TunnelSet>>
+}
+
+/** Throws a StartError that names each mistake with its line and its place. */
+export function readFleet(path: string): Fleet {
+  const text = readText(path, path)
+  const lines = new LineCounter()
+  const document = parseDocument(text, { lineCounter: lines, prettyErrors: false })
+  const syntax = document.errors.map(({ pos: [at], message }) => placed(path, lines, at, message))
+  if (syntax.length > 0) throw mistakes(syntax)
+  const placeOf = (keys: readonly PropertyKey[]): number => {
+    for (let length = keys.length; length > 0; length -= 1) {
+      const node = document.getIn(keys.slice(0, length), true) as { range?: [number] } | undefined
+      if (node?.range) return node.range[0]
+    }
+    return 0
+  }
+  const parsed = FleetSchema.safeParse(toJs(document, path))
+  if (!parsed.success) {
+    throw mistakes(
+      parsed.error.issues.flatMap((issue) => {
+        const unknown = issue.code === 'unrecognized_keys' ? issue.keys : [undefined]
+        return unknown.map((key) => {
+          const keys = key === undefined ? issue.path : [...issue.path, key]
+          const what = key === undefined ? issue.message : 'is not known'
+          return placed(path, lines, placeOf(keys), `${pointer(keys)} ${what}`)
+        })
+      }),
+    )
+  }
+  const { devices, connect, vars, device_vars, policies, sets } = parsed.data
+  const besides = (other: string) => resolve(dirname(path), other)
+  return {
+    path,
+    devicesPath: besides(devices),
+    connect: { address: connect.address, caPath: connect.ca && besides(connect.ca) },
+    vars,
+    deviceVars: device_vars,
+    policies: Object.fromEntries(
+      Object.entries(policies).map(([name, policy]) => {
+        if (typeof policy !== 'string') return [name, policy]
+        const place = placed(path, lines, placeOf(['policies', name]), `/policies/${name}`)
+        return [name, readText(besides(policy), place)]
+      }),
+    ),
+    sets,
+  }
+}
+
+function toJs(document: ReturnType<typeof parseDocument>, path: string): unknown {
+  try {
+    return document.toJS({ maxAliasCount: 100 })
+  } catch (error) {
+    throw new StartError(`${path}: ${(error as Error).message}.`, { cause: error })
+  }
+}
+
+function readText(path: string, place: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    throw new StartError(`${place}: ${path} cannot be read (${code}).`, { cause: error })
+  }
+}
+
+function placed(path: string, lines: LineCounter, at: number, what: string): string {
+  const { line, col } = lines.linePos(at)
+  return `${path}:${line}:${col}: ${what}`
+}
+
+function pointer(keys: readonly PropertyKey[]): string {
+  return keys.map((key) => `/${String(key)}`).join('') || '/'
+}
+
+function mistakes(problems: readonly string[]): StartError {
+  const shown = problems.slice(0, MAX_PROBLEMS)
+  const rest = problems.length - shown.length
+  return new StartError([...shown, ...(rest > 0 ? [`and ${rest} more`] : [])].join('\n'))
+}

@@ -1,0 +1,50 @@
+import { rmSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { syncFolder } from '../../base/file.ts'
+import type { Account, BotUser, Credential } from './account.ts'
+import type { DeviceList } from './device-list.ts'
+import { readIfThere } from './env-file.ts'
+import type { DevicePlan, Step } from './provision-device.ts'
+
+/** What is left of a device that is taken out of service. */
+export interface Retirement {
+  readonly device: DevicePlan
+  readonly list: DeviceList
+  readonly credentials: readonly Credential[]
+  readonly botUser: BotUser | undefined
+  /** Files with tokens that open nothing any more. */
+  readonly files: readonly string[]
+}
+
+export function planRetirement(account: Account, list: DeviceList, device: DevicePlan): Retirement {
+  const paths = [device.envPath, ...(device.authtokenPath ? [device.authtokenPath] : [])]
+  return {
+    device,
+    list,
+    credentials: account.credentialsNamed(device.name),
+    botUser: account.botUserNamed(device.name),
+    files: paths.filter((path) => readIfThere(path) !== undefined),
+  }
+}
+
+export function describeRetirement(retirement: Retirement): Step[] {
+  const { device, list, credentials, botUser, files } = retirement
+  return [
+    ...credentials.map(({ id }): Step => ({ action: 'revoke', subject: `authtoken ${id}` })),
+    ...(botUser ? [{ action: 'delete', subject: `bot user ${device.name}` } as const] : []),
+    ...files.map((subject): Step => ({ action: 'delete', subject })),
+    ...(list.get(device.name) ? [{ action: 'write', subject: list.path } as const] : []),
+  ]
+}
+
+/** Its way in first: whatever stops this, the device is out. Done again, it goes on where it was. */
+export async function retire(account: Account, retirement: Retirement): Promise<void> {
+  const { device, list, credentials, botUser, files } = retirement
+  for (const credential of credentials) await account.revoke(credential)
+  if (botUser) await account.deleteBotUser(botUser)
+  for (const path of files) {
+    rmSync(path, { force: true })
+    syncFolder(dirname(path))
+  }
+  list.retire(device.name)
+}

@@ -1,0 +1,43 @@
+import { rmSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
+import { parse } from 'dotenv'
+import { isAuthtoken } from '../../agent/authtoken-source.ts'
+import { StartError } from '../../base/app-error.ts'
+import { syncFolder } from '../../base/file.ts'
+import { Secret } from '../../base/secret.ts'
+import { parseSettings } from '../../settings.ts'
+import { type EnvSettings, readIfThere } from '../provision/env-file.ts'
+
+/** What `provision` has written for a device. */
+export interface Handover {
+  readonly authtoken: Secret | undefined
+  readonly settings: EnvSettings
+}
+
+/** Throws a StartError for a file that is not there, or holds what no service could start with. */
+export function readHandover(path: string): Handover {
+  const text = readIfThere(path)
+  if (text === undefined) {
+    throw new StartError(`There is no file ${path}: it may have been taken over already.`)
+  }
+  const { SVC_AUTHTOKEN: token, ...settings } = parse(text)
+  parseSettings(settings)
+  if (token === undefined) return { authtoken: undefined, settings }
+  const authtoken = new Secret(token)
+  if (isAuthtoken(authtoken.reveal())) return { authtoken, settings }
+  throw new StartError(`${path} holds no authtoken in SVC_AUTHTOKEN.`)
+}
+
+/** Deletes a file so that a power cut does not bring it back. */
+export function removeDurably(path: string): void {
+  const whole = resolve(path)
+  try {
+    rmSync(whole, { force: true })
+    syncFolder(dirname(whole))
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    throw new StartError(`${path} cannot be deleted (${code}): delete it, it holds a token.`, {
+      cause: error,
+    })
+  }
+}
