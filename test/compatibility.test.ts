@@ -46,6 +46,9 @@ const SENT: Readonly<Record<string, unknown>> = {
   OAuth: { provider: 'google', client_id: 'id', client_secret: 'secret' },
   OIDC: { issuer_url: 'https://id.test', client_id: 'id', client_secret: 'secret' },
   MutualTLSCA: { mutual_tls_ca: 'UEVN' },
+  MutualTLSAtEdge: { mutual_tls_ca: 'UEVN' },
+  MutualTLSAtAgent: true,
+  TLSTermination: { cert: 'UEVN', key: 'UEVN', sealed_key: null },
   ProxyProto: 2,
   WebsocketTCPConverter: {},
   PoolingEnabled: true,
@@ -59,25 +62,32 @@ describe('the page on compatibility', () => {
     const { id } = stores.issuer.createCredential({}).credential
     const who = { credentialId: id, ownerId: null }
     const binder = new Binder({ ...stores, urls: new EndpointUrls({ http: 80, https: 443 }) })
-    return (option: string) => {
+    return (option: string, Proto = 'https') => {
       const Opts = { [option || 'OfTomorrow']: SENT[option] }
-      return binder.judge(parseBind({ Id: '', Proto: 'https', ForwardsTo: ':1', Opts }), who)
+      return binder.judge(parseBind({ Id: '', Proto, ForwardsTo: ':1', Opts }), who)
     }
   }
 
-  it.each(rowsBelow('Options of HTTP endpoints'))('is true of the option %s (%s): %s', (...row) => {
-    const [, wire, here = ''] = row
+  const ROWS = ['HTTP', 'TLS'].flatMap((kind) =>
+    rowsBelow(`Options of ${kind} endpoints`).map((row) => [kind, ...row]),
+  )
+
+  it.each(ROWS)('is true of the option of %s endpoints %s (%s): %s', (...row) => {
+    const [kind, , wire, here = ''] = row
     const judge = openBinder()
     const option = code(wire)
+    const protocol = kind === 'TLS' ? 'tls' : 'https'
     expect(SENT).toHaveProperty([option])
     if (here.startsWith('refused')) {
-      expect(`\`ERR_NGROK_${serviceCode(() => judge(option))}\``).toBe(
+      expect(`\`ERR_NGROK_${serviceCode(() => judge(option, protocol))}\``).toBe(
         here.replace('refused: ', ''),
       )
       return
     }
-    const { around } = judge(option)
-    const rules = [...(around?.on_http_request ?? []), ...(around?.on_http_response ?? [])]
+    const { on_tcp_connect, on_http_request, on_http_response } =
+      judge(option, protocol).around ?? {}
+    const phases = [on_tcp_connect, on_http_request, on_http_response]
+    const rules = phases.flatMap((list) => list ?? [])
     const actions = new Set(rules.flatMap((rule) => rule.actions.map(({ type }) => type)))
     for (const [, action = ''] of here.matchAll(/`([a-z-]+)`/g)) {
       expect(actions).toContain(action)
@@ -85,8 +95,8 @@ describe('the page on compatibility', () => {
   })
 
   it('has a row for each option that was ever seen', () => {
-    const rows = rowsBelow('Options of HTTP endpoints').map(([, wire]) => code(wire))
-    expect(rows.sort()).toEqual(Object.keys(SENT).sort())
+    const rows = new Set(ROWS.map(([, , wire]) => code(wire)))
+    expect([...rows].sort()).toEqual(Object.keys(SENT).sort())
   })
 
   it('has each action, with its phases, and why there is none of others', () => {

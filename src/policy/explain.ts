@@ -133,6 +133,8 @@ function createExchange(request: ExplainedRequest, trace: RecordedTrace): Policy
   const now = systemClock.now()
   const exchange = new PolicyExchange({
     trace,
+    // It is taken to come to an agreement.
+    endTls: () => (scheme === 'https' ? 'ended' : 'otherwise'),
     connection: {
       clientIp,
       clientPort: 50_000,

@@ -1,8 +1,8 @@
-import { createSecureContext, type SecureContext } from 'node:tls'
 import { onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../src/base/clock.ts'
 import type { LogLevel } from '../../src/base/logger.ts'
 import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
+import { served } from '../../src/gateway/certificates/certificate-file.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints/endpoint.ts'
 import {
   EndpointRegistry,
@@ -71,7 +71,7 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
   const { clock = systemClock, limits, httpHost = '127.0.0.1', logLevel } = options
   const captured = captureLog(logLevel)
   const { caPem, ...pair } = await createTlsFixture()
-  let context = contextOf(pair)
+  let certificate = served(pair)
   const serverNames: (string | undefined)[] = []
   const registry = new EndpointRegistry({ clock, ...options.registry })
   const ingress = new Ingress({
@@ -79,9 +79,9 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
     http: { host: httpHost, port: 0 },
     https: { host: '127.0.0.1', port: 0 },
     tls: {
-      context(name) {
+      served(name) {
         serverNames.push(name)
-        return context
+        return certificate
       },
     },
     log: captured.log,
@@ -114,7 +114,7 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
     answerMs: options.answerMs,
   })
   const useCertificate = (fixture: TlsFixture) => {
-    context = contextOf(fixture)
+    certificate = served(fixture)
   }
   const tls = { caPem, useCertificate, serverNames }
   return {
@@ -130,10 +130,6 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
     endpoint,
     bind,
   }
-}
-
-function contextOf({ certPem, keyPem }: Pick<TlsFixture, 'certPem' | 'keyPem'>): SecureContext {
-  return createSecureContext({ cert: certPem, key: keyPem })
 }
 
 async function connectStandIn({ service, serve, sessionLimits }: IngressSiteOptions) {

@@ -13,41 +13,79 @@ export interface TlsFixture {
   readonly keyPem: string
 }
 
-const FOR_AN_HOUR = {
+const FOR_AN_HOUR: Validity = {
   notBefore: new Date(Date.now() - HOUR_MS),
   notAfter: new Date(Date.now() + HOUR_MS),
 }
 
-/** Makes a CA and a leaf for `localhost` and 127.0.0.1 that hold for an hour, or for `validity`. */
-export async function createTlsFixture(validity = FOR_AN_HOUR): Promise<TlsFixture> {
+export interface LeafWish {
+  readonly name?: string
+  readonly validity?: Validity
+  /** Only for servers, or for clients; unless given, for both. */
+  readonly purpose?: 'server' | 'client'
+}
+
+/** A CA of a test, which holds for an hour, and signs what it is asked for. */
+export interface TestAuthority {
+  readonly caPem: string
+  issue(wish?: LeafWish): Promise<Omit<TlsFixture, 'caPem'>>
+}
+
+interface Validity {
+  readonly notBefore: Date
+  readonly notAfter: Date
+}
+
+export const AN_HOUR_AGO: Validity = {
+  notBefore: new Date(Date.now() - 2 * HOUR_MS),
+  notAfter: new Date(Date.now() - HOUR_MS),
+}
+
+const PURPOSES = { server: '1.3.6.1.5.5.7.3.1', client: '1.3.6.1.5.5.7.3.2' }
+
+export async function createAuthority(validityOfCa = FOR_AN_HOUR): Promise<TestAuthority> {
   const caKeys = await generateKeys()
-  const keys = await generateKeys()
   const ca = await x509.X509CertificateGenerator.createSelfSigned({
-    ...validity,
+    ...validityOfCa,
     serialNumber: '01',
     name: 'CN=test CA',
     keys: caKeys,
     signingAlgorithm: ALGORITHM,
     extensions: [new x509.BasicConstraintsExtension(true, 0, true)],
   })
-  const leaf = await x509.X509CertificateGenerator.create({
-    ...validity,
-    serialNumber: '02',
-    subject: 'CN=localhost',
-    issuer: ca.subject,
-    signingKey: caKeys.privateKey,
-    publicKey: keys.publicKey,
-    signingAlgorithm: ALGORITHM,
-    extensions: [
-      // rustls refuses a leaf without alternative names.
-      new x509.SubjectAlternativeNameExtension([
-        { type: 'dns', value: 'localhost' },
-        { type: 'ip', value: '127.0.0.1' },
-      ]),
-    ],
-  })
-  const keyPem = KeyObject.from(keys.privateKey).export({ type: 'pkcs8', format: 'pem' })
-  return { caPem: ca.toString('pem'), certPem: leaf.toString('pem'), keyPem: keyPem.toString() }
+  const issue: TestAuthority['issue'] = async ({
+    name = 'localhost',
+    validity = FOR_AN_HOUR,
+    purpose,
+  } = {}) => {
+    const keys = await generateKeys()
+    const leaf = await x509.X509CertificateGenerator.create({
+      ...validity,
+      serialNumber: '02',
+      subject: `CN=${name}`,
+      issuer: ca.subject,
+      signingKey: caKeys.privateKey,
+      publicKey: keys.publicKey,
+      signingAlgorithm: ALGORITHM,
+      extensions: [
+        // rustls refuses a leaf without alternative names.
+        new x509.SubjectAlternativeNameExtension([
+          { type: 'dns', value: name },
+          { type: 'ip', value: '127.0.0.1' },
+        ]),
+        ...(purpose ? [new x509.ExtendedKeyUsageExtension([PURPOSES[purpose]])] : []),
+      ],
+    })
+    const keyPem = KeyObject.from(keys.privateKey).export({ type: 'pkcs8', format: 'pem' })
+    return { certPem: leaf.toString('pem'), keyPem: keyPem.toString() }
+  }
+  return { caPem: ca.toString('pem'), issue }
+}
+
+/** Makes a CA and a leaf for `localhost` and 127.0.0.1 that hold for an hour, or for `validity`. */
+export async function createTlsFixture(validity = FOR_AN_HOUR): Promise<TlsFixture> {
+  const { caPem, issue } = await createAuthority(validity)
+  return { caPem, ...(await issue({ validity })) }
 }
 
 function generateKeys(): Promise<webcrypto.CryptoKeyPair> {

@@ -4,6 +4,7 @@ import { type ConnectionOptions, connect, createServer, type TLSSocket } from 'n
 import type { Listener, Session } from '@ngrok/ngrok'
 import { onTestFinished } from 'vitest'
 import { withDeadline } from '../../src/base/deadline.ts'
+import type { GatewayAddresses } from '../../src/gateway/gateway.ts'
 import { inTime, type RunningGateway } from './running-gateway.ts'
 import { createTlsFixture } from './tls-fixture.ts'
 
@@ -63,7 +64,7 @@ export function visitRaw({ addresses }: Pick<RunningGateway, 'addresses'>): Sock
 
 /** A visitor who names a host; whoever answers, its certificate is for another one. */
 export function visitTls(
-  { addresses }: Pick<RunningGateway, 'addresses'>,
+  { addresses }: { readonly addresses: Pick<GatewayAddresses, 'https'> },
   servername: string,
   options: ConnectionOptions = {},
 ): TLSSocket {

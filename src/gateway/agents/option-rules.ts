@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { ServiceError } from '../records/service-error.ts'
+import { TlsOptions, terminateTls } from './tls-options.ts'
 
 /** Headers that one action adds or removes. */
 const MAX_HEADERS = 10
@@ -173,7 +174,7 @@ const OPTION_ENTRIES = Object.entries(OPTIONS)
 
 /** What there is no action for, and what to do instead. */
 const UNAVAILABLE: Readonly<Record<string, string>> = {
-  MutualTLSCA: 'jwt-validation or basic-auth, in the traffic policy, tell clients apart',
+  MutualTLSAtAgent: 'mutualTlsca has the gateway ask for certificates',
   PoolingEnabled: 'an address is served by one agent at a time, and the next one takes over',
   WebsocketTCPConverter: 'let the client speak WebSocket to the upstream',
 }
@@ -220,6 +221,7 @@ export function optionRules(
     const at = carries === 'connections' ? 'on_tcp_connect' : phase
     rules[at].push(...rulesOf(parsed.data, name))
   }
+  rules.on_tcp_connect.push(...tlsRules(options, asked))
   const phases = Object.entries(rules).filter(([, list]) => list.length > 0)
   return phases.length > 0 ? Object.fromEntries(phases) : undefined
 }
@@ -229,12 +231,24 @@ export const isAsked = (value: unknown): boolean =>
   value !== undefined && value !== null && value !== '' && value !== false && value !== 0
 
 function refuseUnavailable(name: string): void {
-  if (Object.hasOwn(OPTIONS, name) || ELSEWHERE.has(name)) return
+  if (Object.hasOwn(OPTIONS, name) || ELSEWHERE.has(name) || isOfTls(name)) return
   const advice = Object.hasOwn(UNAVAILABLE, name) ? UNAVAILABLE[name] : undefined
   const sentence = advice
     ? `The option ${name} is not available here: ${advice}.`
     : `This gateway does not know the option ${name}: it would not be in force.`
   throw new ServiceError(301, sentence)
+}
+
+const isOfTls = (name: string) => Object.hasOwn(TlsOptions.shape, name)
+
+/** TLS ends when the connection may come at all; requests come after that. */
+function tlsRules(options: Readonly<Record<string, unknown>>, asked: readonly string[]): Rule[] {
+  const given = asked.filter(isOfTls).map((name) => [name, options[name]])
+  const parsed = TlsOptions.safeParse(Object.fromEntries(given))
+  if (!parsed.success)
+    throw invalid(String(parsed.error.issues[0]?.path[0]), describe(parsed.error))
+  const action = terminateTls(parsed.data)
+  return action ? [{ name: 'TLS', actions: [action] }] : []
 }
 
 /**

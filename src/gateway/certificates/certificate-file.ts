@@ -1,5 +1,6 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
+import { createSecureContext, type SecureContext } from 'node:tls'
 import { writeFileDurably } from '../../base/file.ts'
 import type { PrivateKeyType } from '../records/private-key.ts'
 
@@ -7,6 +8,17 @@ import type { PrivateKeyType } from '../records/private-key.ts'
 export interface IssuedCertificate {
   readonly certPem: string
   readonly keyPem: string
+}
+
+/** A certificate in use: for handshakes as they are, and as PEM for those with terms of their own. */
+export interface ServedCertificate extends IssuedCertificate {
+  readonly context: SecureContext
+}
+
+/** Throws when the key is not that of the certificate. */
+export function served({ certPem, keyPem }: IssuedCertificate): ServedCertificate {
+  const context = createSecureContext({ cert: certPem, key: keyPem, minVersion: 'TLSv1.2' })
+  return { certPem, keyPem, context }
 }
 
 /** Where certificates come from. */

@@ -1,13 +1,12 @@
 import { hostname, networkInterfaces } from 'node:os'
 import { join } from 'node:path'
-import type { SecureContext } from 'node:tls'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import { isInternal } from '../records/domain-name.ts'
 import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
 import { CertificateAuthority } from './certificate-authority.ts'
-import type { KeptCertificate } from './certificate-file.ts'
+import type { KeptCertificate, ServedCertificate } from './certificate-file.ts'
 import { CERTIFICATE_CHECK_MS } from './domain-certificate.ts'
 import { DomainCertificates } from './domain-certificates.ts'
 import { OwnCertificate } from './own-certificate.ts'
@@ -86,13 +85,13 @@ export class CertificateKeeper {
   }
 
   /** What HTTPS clients are shown; the server certificate for a name that nobody reserved. */
-  context(serverName: string | undefined): SecureContext {
-    const context =
-      this.#own?.context ??
-      (serverName === undefined ? undefined : this.domains.context(serverName)) ??
-      this.#server.context
-    if (!context) throw new Error('no certificate is loaded')
-    return context
+  served(serverName: string | undefined): ServedCertificate {
+    const found =
+      this.#own?.served ??
+      (serverName === undefined ? undefined : this.domains.served(serverName)) ??
+      this.#server.served
+    if (!found) throw new Error('no certificate is loaded')
+    return found
   }
 
   /** Sees to it that HTTPS clients of a host find a certificate. */

@@ -1,12 +1,11 @@
 import { readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import type { SecureContext } from 'node:tls'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { ReservedDomain } from '../records/reserved-domain-store.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
 import { AcmeCertificate } from './acme/acme-certificate.ts'
-import type { CertificateSource } from './certificate-file.ts'
+import type { CertificateSource, ServedCertificate } from './certificate-file.ts'
 import type { CertificateJob, CertificateStatus } from './certificate-status.ts'
 import { ServerCertificate } from './server-certificate.ts'
 
@@ -20,7 +19,7 @@ export interface DomainCertificateDeps {
   readonly authority: CertificateSource
   readonly acme: AcmeAuthority | undefined
   /** Served until there is a certificate: what the domain had under its earlier policy. */
-  readonly earlier?: SecureContext | undefined
+  readonly earlier?: ServedCertificate | undefined
   readonly clock: Clock
   readonly log: Logger
 }
@@ -61,8 +60,8 @@ export class DomainCertificate {
     })
   }
 
-  get context(): SecureContext | undefined {
-    return this.#managed?.context ?? this.#own.context ?? this.#deps.earlier
+  get served(): ServedCertificate | undefined {
+    return this.#managed?.served ?? this.#own.served ?? this.#deps.earlier
   }
 
   get status(): CertificateStatus {

@@ -1,13 +1,12 @@
 import { readdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import type { SecureContext } from 'node:tls'
 import type { Clock } from '../../base/clock.ts'
 import { makeFolder } from '../../base/file.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { isResourceId } from '../records/resource-id.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
-import type { CertificateSource } from './certificate-file.ts'
+import type { CertificateSource, ServedCertificate } from './certificate-file.ts'
 import type { CertificateStatus } from './certificate-status.ts'
 import { DomainCertificate } from './domain-certificate.ts'
 import { ServerCertificate } from './server-certificate.ts'
@@ -73,7 +72,7 @@ export class DomainCertificates {
   async cover(host: string): Promise<void> {
     // Its domain may have been reserved a moment ago.
     await this.#queue
-    if (this.context(host.replace(/^\*\./, 'any.'))) return
+    if (this.served(host.replace(/^\*\./, 'any.'))) return
     const parent = `*${host.slice(host.indexOf('.'))}`
     const { authority, clock, log } = this.#deps
     const names = () => [parent]
@@ -87,13 +86,13 @@ export class DomainCertificates {
   }
 
   /** The certificate for a lower-case server name. */
-  context(serverName: string): SecureContext | undefined {
+  served(serverName: string): ServedCertificate | undefined {
     const parent = `*${serverName.slice(serverName.indexOf('.'))}`
     return (
-      this.#entries.get(serverName)?.context ??
-      this.#entries.get(parent)?.context ??
-      this.#entries.get(`*.${serverName}`)?.context ??
-      this.#deeper.get(parent)?.context
+      this.#entries.get(serverName)?.served ??
+      this.#entries.get(parent)?.served ??
+      this.#entries.get(`*.${serverName}`)?.served ??
+      this.#deeper.get(parent)?.served
     )
   }
 
@@ -127,7 +126,7 @@ export class DomainCertificates {
     const known = this.#entries.get(domain.domain)
     if (known && hasSamePolicy(known.domain, domain)) return known
     known?.stop()
-    const entry = new DomainCertificate({ ...this.#deps, domain, earlier: known?.context })
+    const entry = new DomainCertificate({ ...this.#deps, domain, earlier: known?.served })
     this.#entries.set(domain.domain, entry)
     entry.start()
     return entry

@@ -1,8 +1,8 @@
 import { X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { createSecureContext, type SecureContext } from 'node:tls'
 import { StartError } from '../../base/app-error.ts'
 import type { Logger } from '../../base/logger.ts'
+import { type ServedCertificate, served } from './certificate-file.ts'
 
 export interface OwnCertificateOptions {
   /** PEM chain, leaf first. */
@@ -14,8 +14,7 @@ export interface OwnCertificateOptions {
 /** The certificate that the gateway's owner brings along; read again when its files change. */
 export class OwnCertificate {
   readonly #options: OwnCertificateOptions
-  #pem = ''
-  #context: SecureContext | undefined
+  #served: ServedCertificate | undefined
   #endsAt: number | undefined
 
   constructor(options: OwnCertificateOptions) {
@@ -23,8 +22,8 @@ export class OwnCertificate {
   }
 
   /** Undefined before the first `load()`. */
-  get context(): SecureContext | undefined {
-    return this.#context
+  get served(): ServedCertificate | undefined {
+    return this.#served
   }
 
   /** When it is no good any more, in milliseconds since the epoch. */
@@ -36,12 +35,12 @@ export class OwnCertificate {
   load(): void {
     const { certPath, keyPath } = this.#options
     try {
-      const cert = readFileSync(certPath, 'utf8')
-      const key = readFileSync(keyPath, 'utf8')
-      if (cert + key === this.#pem) return
-      this.#context = createSecureContext({ cert, key, minVersion: 'TLSv1.2' })
-      this.#endsAt = Date.parse(new X509Certificate(cert).validTo)
-      this.#pem = cert + key
+      const certPem = readFileSync(certPath, 'utf8')
+      const keyPem = readFileSync(keyPath, 'utf8')
+      if (certPem === this.#served?.certPem && keyPem === this.#served.keyPem) return
+      const next = served({ certPem, keyPem })
+      this.#endsAt = Date.parse(new X509Certificate(certPem).validTo)
+      this.#served = next
     } catch (error) {
       throw new StartError(
         `The certificate ${certPath} with the key ${keyPath} cannot be used: ${(error as Error).message}.`,

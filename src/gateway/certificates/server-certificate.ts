@@ -1,4 +1,3 @@
-import { createSecureContext, type SecureContext } from 'node:tls'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { PrivateKeyType } from '../records/private-key.ts'
@@ -8,7 +7,9 @@ import {
   keep,
   loadCertificate,
   normalName,
+  type ServedCertificate,
   saveCertificate,
+  served,
 } from './certificate-file.ts'
 
 /** A certificate is replaced when a third of its life is left. */
@@ -31,7 +32,7 @@ export interface ServerCertificateOptions {
 export class ServerCertificate {
   readonly #options: ServerCertificateOptions
   #kept: KeptCertificate | undefined
-  #context: SecureContext | undefined
+  #served: ServedCertificate | undefined
   #isSaved = true
 
   constructor(options: ServerCertificateOptions) {
@@ -53,9 +54,9 @@ export class ServerCertificate {
     return this.#kept
   }
 
-  /** The same for `SNICallback`. */
-  get context(): SecureContext | undefined {
-    return this.#context
+  /** The same for handshakes. */
+  get served(): ServedCertificate | undefined {
+    return this.#served
   }
 
   /** True when there is none to serve, or one that has to be replaced. */
@@ -109,8 +110,7 @@ export class ServerCertificate {
   }
 
   #serve(kept: KeptCertificate): void {
-    const { certPem: cert, keyPem: key } = kept
-    this.#context = createSecureContext({ cert, key, minVersion: 'TLSv1.2' })
+    this.#served = served(kept)
     this.#kept = kept
   }
 

@@ -24,6 +24,13 @@ NO_CONNECTIONS.add(
   'An internal endpoint gets no connections of its own: move these rules to on_http_request, or to the endpoint that forwards to it.',
 )
 
+const NO_TLS = new ProblemList()
+NO_TLS.add(
+  'actionNotForProtocol',
+  '/on_tcp_connect',
+  'terminate-tls is for HTTPS and TLS endpoints: visitors of others name nobody before they are let in.',
+)
+
 const NO_REQUESTS =
   'A TCP or TLS endpoint has connections and no requests: write these rules for on_tcp_connect, or leave them out.'
 const NO_FORWARD =
@@ -163,6 +170,8 @@ function keyOf({ protocol, host }: EndpointAddress): string {
 function checked(policy: CompiledPolicy, { protocol, host }: PolicyPlace): CompiledPolicy {
   if (isInternal(host) && policy.hasConnectRules) throw new PolicyError(NO_CONNECTIONS.all)
   if (protocol === 'tcp' || protocol === 'tls') checkConnections(policy)
+  const hasTls = protocol === 'https' || protocol === 'tls'
+  if (!hasTls && policy.has('on_tcp_connect', 'terminate-tls')) throw new PolicyError(NO_TLS.all)
   return policy
 }
 

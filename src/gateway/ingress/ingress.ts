@@ -1,6 +1,5 @@
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import type { SecureContext } from 'node:tls'
 import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import { ConnectionShares } from '../../base/limit/connection-shares.ts'
@@ -13,6 +12,7 @@ import {
 import type { Logger } from '../../base/logger.ts'
 import { listenOn } from '../../base/net/listen-on.ts'
 import type { Asker } from '../../policy/outbound/policy-reach.ts'
+import type { ServedCertificate } from '../certificates/certificate-file.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { TcpAddresses } from '../endpoints/tcp-addresses.ts'
 import { BufferAccount } from '../streams/buffer-account.ts'
@@ -33,7 +33,7 @@ const STOP_STEP_MS = 20
 
 export interface IngressTls {
   /** The certificate for a server name; undefined when the client named none. Asked each time. */
-  context(serverName: string | undefined): SecureContext
+  served(serverName: string | undefined): ServedCertificate
 }
 
 export interface IngressOptions {
@@ -182,7 +182,7 @@ export class Ingress {
     const { tls } = this.#options
     const connection = new SecureConnection({
       socket,
-      certificate: (serverName) => tls.context(serverName),
+      certificate: (serverName) => tls.served(serverName),
       listener,
       context: this.#context,
       onClose: (closed) => this.#connections.delete(closed),

@@ -6,6 +6,7 @@ import {
   PolicyExchange,
   type PolicyRequest,
 } from '../../policy/exchange/policy-exchange.ts'
+import type { EndTls } from '../../policy/exchange/tls-terms.ts'
 import type { Account } from '../../policy/expression/cost/account.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import { endpointFacts } from '../endpoints/endpoint-facts.ts'
@@ -147,7 +148,10 @@ export class PolicyRun {
     const { policy } = this.#endpoint
     if (!policy.hasConnectRules || this.#client.isAdmitted(this.#endpoint)) return this.#judgeHead()
     const { endpoint, account } = this.#exchange
-    const connected = new PolicyExchange({ connection: this.#client.facts, endpoint, account })
+    const { facts: connection } = this.#client
+    // TLS has ended long ago, or there was none: by these terms, or others have to be agreed on.
+    const endTls: EndTls = ({ id }) => (connection.tls?.terms === id ? 'ended' : 'otherwise')
+    const connected = new PolicyExchange({ connection, endpoint, account, endTls })
     const outcome = this.#counted(() => policy.onTcpConnect(connected))
     return outcome instanceof Promise
       ? outcome.then((settled) => this.#afterConnect(settled))

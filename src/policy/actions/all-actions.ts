@@ -2,8 +2,9 @@ import type { ActionDefinition } from './action.ts'
 import { addHeaders } from './add-headers.ts'
 import { basicAuth } from './basic-auth.ts'
 import { circuitBreaker } from './circuit-breaker.ts'
-import { closeConnection } from './close-connection.ts'
 import { compressResponse } from './compress-response.ts'
+import { closeConnection } from './connection/close-connection.ts'
+import { terminateTls } from './connection/terminate-tls.ts'
 import { customResponse } from './custom-response.ts'
 import { deny } from './deny.ts'
 import { forwardInternal } from './forward-internal.ts'
@@ -45,6 +46,7 @@ export const ACTIONS: ReadonlyMap<string, ActionDefinition> = new Map(
     responseBodyFindReplace,
     restrictIps,
     setVars,
+    terminateTls,
     urlRewrite,
     verifyWebhook,
   ].map((action) => [action.type, action]),
@@ -57,5 +59,4 @@ export const UNAVAILABLE_ACTIONS: ReadonlyMap<string, string> = new Map([
   ['owasp-crs-response', 'the rule set is too heavy for a gateway on a small machine'],
   ['saml', 'use openid-connect, which most identity providers speak as well'],
   ['sse-find-replace', 'events are passed on as they come; use response-body-find-replace'],
-  ['terminate-tls', 'the gateway ends TLS with its own certificates'],
 ])

@@ -5,6 +5,7 @@ import type { Phase } from '../phase.ts'
 import type { HeaderList } from './header-list.ts'
 import type { Outcome } from './outcome.ts'
 import { ParsedFields } from './parsed-fields.ts'
+import type { EndTls } from './tls-terms.ts'
 
 /** The TLS session of a connection that the gateway terminates. */
 export interface TlsSession {
@@ -17,6 +18,8 @@ export interface TlsSession {
   readonly alpn: string
   readonly serverCertificate?: SessionCertificate | undefined
   readonly clientCertificate?: SessionCertificate | undefined
+  /** The id of the `TlsTerms` by which a policy has ended it; undefined: by those of the gateway. */
+  readonly terms?: string | undefined
 }
 
 /** A certificate of a TLS session. */
@@ -130,6 +133,8 @@ export interface PolicyExchangeOptions {
   /** How many http-request actions led here, of this policy and of others; asked when one runs. */
   readonly askDepth?: () => number
   readonly trace?: PolicyTrace | undefined
+  /** Absent where TLS cannot be ended, because there is none. */
+  readonly endTls?: EndTls | undefined
   /** That of the request, where an exchange is not all there is of it. */
   readonly account?: Account | undefined
 }
@@ -146,6 +151,7 @@ export class PolicyExchange {
   readonly request: PolicyRequest | undefined
   readonly hops: number
   readonly trace: PolicyTrace | undefined
+  readonly endTls: EndTls | undefined
   /** What all policies of the request may cost together. */
   readonly account: Account
   /** Set by the ingress before the response phase. */
@@ -168,6 +174,7 @@ export class PolicyExchange {
     this.hops = options.hops ?? 0
     this.#askDepth = options.askDepth
     this.trace = options.trace
+    this.endTls = options.endTls
     this.account = options.account ?? new Account()
   }
 

@@ -128,12 +128,12 @@ describe('DomainCertificates', () => {
     registrar.reserve({ domain: 'one.other.test' })
     const certificates = open()
     await certificates.refresh()
-    const wildcard = certificates.context('cam.site.test')
+    const wildcard = certificates.served('cam.site.test')
     expect(wildcard).toBeDefined()
-    expect(certificates.context('site.test')).toBe(wildcard)
-    expect(certificates.context('one.other.test')).toBeDefined()
+    expect(certificates.served('site.test')).toBe(wildcard)
+    expect(certificates.served('one.other.test')).toBeDefined()
     for (const name of ['x.cam.site.test', 'other.test', 'test', '', 'site.test.evil']) {
-      expect(certificates.context(name), name).toBeUndefined()
+      expect(certificates.served(name), name).toBeUndefined()
     }
     expect(readdirSync(folder)).toHaveLength(2)
   })
@@ -143,15 +143,15 @@ describe('DomainCertificates', () => {
     registrar.reserve({ domain: '*.site.test' })
     const certificates = open()
     await certificates.refresh()
-    const wildcard = certificates.context('cam.site.test')
+    const wildcard = certificates.served('cam.site.test')
     for (const host of ['cam.site.test', '*.site.test', 'x.cam.site.test', '*.door.site.test']) {
       await certificates.cover(host)
     }
-    expect(certificates.context('cam.site.test')).toBe(wildcard)
-    expect(certificates.context('x.cam.site.test')).toBeDefined()
-    expect(certificates.context('y.cam.site.test')).toBe(certificates.context('x.cam.site.test'))
-    expect(certificates.context('x.door.site.test')).toBeDefined()
-    expect(certificates.context('x.window.site.test')).toBeUndefined()
+    expect(certificates.served('cam.site.test')).toBe(wildcard)
+    expect(certificates.served('x.cam.site.test')).toBeDefined()
+    expect(certificates.served('y.cam.site.test')).toBe(certificates.served('x.cam.site.test'))
+    expect(certificates.served('x.door.site.test')).toBeDefined()
+    expect(certificates.served('x.window.site.test')).toBeUndefined()
   })
 
   it('keeps the last thousand certificates for deeper names', async () => {
@@ -167,7 +167,7 @@ describe('DomainCertificates', () => {
       if (n % names.length === 0) issued = authority.issue(names)
       await certificates.cover(`x.cam${n}.site.test`)
     }
-    const isCovered = (n: number) => certificates.context(`x.cam${n}.site.test`) !== undefined
+    const isCovered = (n: number) => certificates.served(`x.cam${n}.site.test`) !== undefined
     for (let n = 0; n < 1_000; n += 1) await cover(n)
     expect([0, 1, 999].map(isCovered)).toEqual([true, true, true])
     await cover(1_000)
@@ -192,7 +192,7 @@ describe('DomainCertificates', () => {
     })
     registrar.release(domain)
     await certificates.follow(domain)
-    expect(certificates.context('cam.site.test')).toBeUndefined()
+    expect(certificates.served('cam.site.test')).toBeUndefined()
     expect(readdirSync(folder)).toEqual([])
   })
 
@@ -206,7 +206,7 @@ describe('DomainCertificates', () => {
     registrar.release(domain)
     await certificates.follow(domain)
     await issuing
-    expect(certificates.context('cam.site.test')).toBeUndefined()
+    expect(certificates.served('cam.site.test')).toBeUndefined()
     expect(readdirSync(folder)).toEqual([])
   })
 
@@ -236,7 +236,7 @@ describe('DomainCertificates', () => {
       certificates.follow(registrar.update(changed, { privateKeyType: 'rsa' })),
     ]
     await Promise.all([renewing, ...following])
-    expect(certificates.context('cam.b.test')).toBeUndefined()
+    expect(certificates.served('cam.b.test')).toBeUndefined()
     expect(readdirSync(folder).sort()).toEqual([`${slow.id}.pem`, `${changed.id}.pem`])
     const pem = readFileSync(join(folder, `${changed.id}.pem`))
     expect(new X509Certificate(pem).publicKey.asymmetricKeyType).toBe('rsa')
@@ -252,7 +252,7 @@ describe('DomainCertificates', () => {
       hasIssued: (certificate) => authority.hasIssued(certificate),
     })
     await certificates.refresh()
-    const first = certificates.context('cam.site.test')
+    const first = certificates.served('cam.site.test')
     clock.stepWall(61 * DAY_MS)
     isBroken = true
     await certificates.refresh()
@@ -261,10 +261,10 @@ describe('DomainCertificates', () => {
       error: expect.stringContaining('could not be issued'),
       retriesAt: clock.now() + CERTIFICATE_CHECK_MS,
     })
-    expect(certificates.context('cam.site.test')).toBe(first)
+    expect(certificates.served('cam.site.test')).toBe(first)
     isBroken = false
     await certificates.refresh()
-    expect(certificates.context('cam.site.test')).not.toBe(first)
+    expect(certificates.served('cam.site.test')).not.toBe(first)
     expect(certificates.statusOf(domain).job).toBeUndefined()
   })
 
@@ -275,12 +275,12 @@ describe('DomainCertificates', () => {
     mkdirSync(path, { recursive: true })
     const certificates = open()
     await certificates.refresh()
-    const served = certificates.context('cam.site.test')
+    const served = certificates.served('cam.site.test')
     expect(served).toBeDefined()
     expect(certificates.statusOf(domain).job).toBeUndefined()
     rmSync(path, { recursive: true })
     await certificates.refresh()
     expect(statSync(path).mode & 0o777).toBe(0o600)
-    expect(certificates.context('cam.site.test')).toBe(served)
+    expect(certificates.served('cam.site.test')).toBe(served)
   })
 })

@@ -18,7 +18,7 @@ describe('an ingress', () => {
       registry: new EndpointRegistry(),
       http: site.addresses.http,
       https: { host: '127.0.0.1', port: 0 },
-      tls: { context: () => createSecureContext() },
+      tls: { served: () => ({ certPem: '', keyPem: '', context: createSecureContext() }) },
       log: site.captured.log,
       clock: systemClock,
     })

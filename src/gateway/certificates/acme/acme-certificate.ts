@@ -1,9 +1,9 @@
-import type { SecureContext } from 'node:tls'
 import { AutoResetEvent } from '../../../base/auto-reset-event.ts'
 import { Backoff } from '../../../base/backoff.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { SlidingLog } from '../../../base/limit/sliding-log.ts'
 import type { Logger } from '../../../base/logger.ts'
+import type { ServedCertificate } from '../certificate-file.ts'
 import type { CertificateJob, CertificateStatus } from '../certificate-status.ts'
 import { ServerCertificate, type ServerCertificateOptions } from '../server-certificate.ts'
 
@@ -47,8 +47,8 @@ export class AcmeCertificate {
     this.#log = log
   }
 
-  get context(): SecureContext | undefined {
-    return this.#certificate.context
+  get served(): ServedCertificate | undefined {
+    return this.#certificate.served
   }
 
   get status(): CertificateStatus {

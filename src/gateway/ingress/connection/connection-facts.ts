@@ -1,5 +1,6 @@
 import { TLSSocket } from 'node:tls'
 import type { Connection, TlsSession } from '../../../policy/exchange/policy-exchange.ts'
+import type { TlsTerms } from '../../../policy/exchange/tls-terms.ts'
 import type { ClientSocket } from './client-socket.ts'
 import { ConnectionCertificate } from './connection-certificate.ts'
 
@@ -15,8 +16,8 @@ export class ConnectionFacts implements Connection {
   readonly serverIp: string
   readonly serverPort: number
   readonly startedAt: number
-  readonly tls: TlsSession | undefined
-  readonly #socket: ClientSocket
+  #tls: TlsSession | undefined
+  #socket: ClientSocket
 
   constructor(socket: ClientSocket, startedAt: number) {
     this.#socket = socket
@@ -25,7 +26,17 @@ export class ConnectionFacts implements Connection {
     this.serverIp = plainAddress(socket.localAddress ?? '')
     this.serverPort = socket.localPort ?? 0
     this.startedAt = startedAt
-    this.tls = socket instanceof TLSSocket ? tlsSessionOf(socket) : undefined
+    this.#tls = socket instanceof TLSSocket ? tlsSessionOf(socket) : undefined
+  }
+
+  get tls(): TlsSession | undefined {
+    return this.#tls
+  }
+
+  /** TLS has come to end on it, by terms of a policy or by those of the gateway. */
+  secure(socket: TLSSocket, terms: TlsTerms | undefined): void {
+    this.#socket = socket
+    this.#tls = tlsSessionOf(socket, terms)
   }
 
   get bytesIn(): number {
@@ -37,15 +48,18 @@ export class ConnectionFacts implements Connection {
   }
 }
 
-function tlsSessionOf(socket: TLSSocket): TlsSession {
+function tlsSessionOf(socket: TLSSocket, terms?: TlsTerms): TlsSession {
   const alpn = socket.alpnProtocol
   const own = socket.getX509Certificate()
+  const peer = socket.getPeerX509Certificate()
   return {
     version: socket.getProtocol() ?? '',
     cipherSuite: socket.getCipher().standardName,
     serverName: servernameOf(socket),
     alpn: typeof alpn === 'string' ? alpn : '',
     serverCertificate: own && new ConnectionCertificate(own),
+    clientCertificate: peer && new ConnectionCertificate(peer),
+    terms: terms?.id,
   }
 }
 

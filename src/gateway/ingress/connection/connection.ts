@@ -17,6 +17,7 @@ import type { IngressContext } from '../ingress-context.ts'
 import type { IngressListener } from '../ingress-listener.ts'
 import { encodeReply } from '../local-reply.ts'
 import type { ResponseOwner, ResponseWriter } from '../response-writer.ts'
+import type { Admitted } from './admitted.ts'
 import { ClientOutput } from './client-output.ts'
 import type { ClientSocket } from './client-socket.ts'
 import { ConnectionFacts, plainAddress } from './connection-facts.ts'
@@ -33,6 +34,8 @@ export interface ClientConnectionOptions {
   readonly socket: ClientSocket
   readonly listener: IngressListener
   readonly context: IngressContext
+  /** Who has let it in before there was HTTP on it. */
+  readonly admitted?: Admitted | undefined
   onClose(connection: ClientConnection): void
 }
 
@@ -71,7 +74,9 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   #deadline: number
   #idleSince: number
 
-  constructor({ socket, listener, context, onClose }: ClientConnectionOptions) {
+  constructor({ socket, listener, context, admitted, onClose }: ClientConnectionOptions) {
+    this.#facts = admitted?.facts
+    if (admitted?.endpoint) this.admit(admitted.endpoint)
     this.#socket = socket
     this.listener = listener
     this.#context = context

@@ -11,6 +11,7 @@ import { networkOf } from '../../../base/limit/network.ts'
 import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
+import type { Admitted } from '../connection/admitted.ts'
 import { ConnectionFacts, plainAddress } from '../connection/connection-facts.ts'
 import type { IngressConnection } from '../connection/ingress-connection.ts'
 import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../edge-error.ts'
@@ -46,6 +47,8 @@ export interface Http2ConnectionOptions {
   readonly socket: TLSSocket
   readonly listener: IngressListener
   readonly context: IngressContext
+  /** Who has let it in before there was HTTP on it. */
+  readonly admitted?: Admitted | undefined
 }
 
 /** A visitor's connection that speaks HTTP/2 (RFC 9113): many exchanges at a time, a stream for each. */
@@ -70,7 +73,9 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   /** Host names that the certificate was asked for, and what it said. */
   readonly #covered = new Map<string, boolean>()
 
-  constructor({ socket, listener, context }: Http2ConnectionOptions) {
+  constructor({ socket, listener, context, admitted }: Http2ConnectionOptions) {
+    this.#facts = admitted?.facts
+    if (admitted?.endpoint) this.admit(admitted.endpoint)
     const { headBytes, headFields, headMs } = context.limits
     this.listener = listener
     this.#socket = socket

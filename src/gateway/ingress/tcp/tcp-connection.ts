@@ -1,25 +1,24 @@
 import type { Socket } from 'node:net'
-import { TLSSocket } from 'node:tls'
+import type { TLSSocket } from 'node:tls'
 import type { ConnectionStage, SharedConnection } from '../../../base/limit/connection-shares.ts'
 import { networkOf } from '../../../base/limit/network.ts'
 import { formatListenAddress } from '../../../base/listen-address.ts'
-import type { MaybePromise, Outcome } from '../../../policy/exchange/outcome.ts'
-import { PolicyExchange } from '../../../policy/exchange/policy-exchange.ts'
+import type { Outcome } from '../../../policy/exchange/outcome.ts'
+import type { EndTls, TlsTerms } from '../../../policy/exchange/tls-terms.ts'
 import type { HeldRequest } from '../../endpoints/away-name.ts'
 import type { AgentEndpoint } from '../../endpoints/endpoint.ts'
-import { endpointFacts } from '../../endpoints/endpoint-facts.ts'
 import type { NameState } from '../../endpoints/host-table.ts'
 import { BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
 import type { NoStreamReason, Pace, ProxyStream, StreamWaiter } from '../../streams/proxy-stream.ts'
-import { ClientOutput } from '../connection/client-output.ts'
+import { connectVerdict } from '../connection/connect-verdict.ts'
 import { ConnectionFacts, plainAddress } from '../connection/connection-facts.ts'
-import { LingeringClose } from '../connection/lingering-close.ts'
 import { type EdgeErrorCode, TOO_SLOW } from '../edge-error.ts'
 import { ExchangeTraffic } from '../exchange-traffic.ts'
 import type { IngressContext } from '../ingress-context.ts'
 import { RateMeter } from '../rate-meter.ts'
 import { Upgrade } from '../upgrade.ts'
 import { nextTcpConnectionState, type TcpConnectionState } from './tcp-connection-state.ts'
+import { VisitorSocket } from './visitor-socket.ts'
 
 /** What a connection takes while it waits for a device: nothing of it is read. */
 const WAITING_BYTES = 2_048
@@ -42,7 +41,15 @@ export interface TcpConnectionOptions {
   readonly context: IngressContext
   /** Who has the address that the visitor came to. */
   readonly find: () => NameState | undefined
+  /** Begins to end TLS on the socket; absent where visitors speak none. */
+  readonly endTls?: (terms: TlsTerms) => TlsBegun
   onClose(connection: TcpConnection): void
+}
+
+/** TLS that is being agreed on. */
+export interface TlsBegun {
+  readonly secured: TLSSocket
+  readonly agreed: Promise<boolean>
 }
 
 /**
@@ -59,17 +66,19 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
   readonly address: string
   readonly network: string
   readonly bytes: number
-  readonly #socket: Socket
+  /** See `StreamClient`. */
+  readonly facts: ConnectionFacts
   readonly #context: IngressContext
   readonly #find: () => NameState | undefined
   readonly #onClose: (connection: TcpConnection) => void
   readonly #openedAt: number
-  readonly #output: ClientOutput
+  readonly #visitor: VisitorSocket
+  readonly #beginTls: TcpConnectionOptions['endTls']
   readonly #claim: BufferClaim
   readonly #traffic = new ExchangeTraffic()
   readonly #meter = new RateMeter()
-  readonly #linger: LingeringClose
   #endpoint: AgentEndpoint | undefined
+  #tlsEndedFor: AgentEndpoint | undefined
   #state: TcpConnectionState = ROUTING
   #moved = 0
   #movedAt: number
@@ -78,7 +87,6 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
 
   constructor({ socket, context, find, onClose, ...options }: TcpConnectionOptions) {
     this.bytes = WAITING_BYTES + (options.waitingBytes ?? 0)
-    this.#socket = socket
     this.#context = context
     this.#find = find
     this.#onClose = onClose
@@ -87,25 +95,24 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
     const ip = plainAddress(socket.remoteAddress ?? '')
     this.address = formatListenAddress({ host: ip, port: socket.remotePort ?? 0 })
     this.network = networkOf(ip)
-    this.#output = new ClientOutput(socket, context.coalescer, () => this.#countHeld())
+    this.facts = new ConnectionFacts(socket, this.#openedAt)
+    this.#beginTls = options.endTls
+    this.#visitor = new VisitorSocket({
+      socket,
+      context,
+      onDrain: () => this.#guard(() => this.#onDrain()),
+      onClose: () => this.#guard(() => this.#onSocketClose()),
+      onHeld: () => this.#countHeld(),
+    })
     this.#claim = new BufferClaim(this, context.buffers)
-    this.#linger = new LingeringClose(socket, context.limits)
-  }
-
-  /** See `StreamClient`. */
-  get facts(): ConnectionFacts {
-    return new ConnectionFacts(this.#socket, this.#openedAt)
   }
 
   /** Finds the endpoint; without a place it only closes. */
   start(hasPlace = true): void {
-    const socket = this.#socket
+    const { socket } = this.#visitor
     socket.setNoDelay(true)
     socket.setKeepAlive(true, KEEP_ALIVE_MS)
-    socket.on('drain', () => this.#guard(() => this.#onDrain()))
-    // What went wrong with a visitor is the visitor's affair; `close` follows.
-    socket.on('error', () => {})
-    socket.on('close', () => this.#guard(() => this.#onSocketClose()))
+    this.#visitor.listen()
     if (hasPlace) this.#guard(() => this.#route())
     else this.abort()
   }
@@ -135,8 +142,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
 
   /** Breaks it off, so that the visitor sees that something is missing. */
   abort(): void {
-    if (this.#socket instanceof TLSSocket) this.#socket.destroy()
-    else this.#socket.resetAndDestroy()
+    this.#visitor.abort()
   }
 
   /** What comes goes on to the device: there is nothing to be kept busy with. */
@@ -148,11 +154,11 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
       const state = this.#state
       this.#countHeld()
       if (state.name === 'parked') this.#leave(state)
-      else if (state.name === 'over') this.#sweepOver(now)
+      else if (state.name === 'over') this.#visitor.sweepEnded(now)
       else if (state.name === 'open') {
         if (this.movedBytes !== this.#moved) this.#movedAt = now
         this.#moved = this.movedBytes
-        this.#meter.look(this.#moved, this.#output.heldBytes, now)
+        this.#meter.look(this.#moved, this.#visitor.heldBytes, now)
         state.splice.sweep(now)
       }
     })
@@ -162,14 +168,14 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
   get heldBytes(): number {
     const state = this.#state
     const stuck = state.name === 'open' ? state.splice.heldBytes : 0
-    return this.#output.heldBytes + stuck
+    return this.#visitor.heldBytes + stuck
   }
 
   /** See `BufferHolder`. */
   get movedBytes(): number {
     const state = this.#state
     const received = state.name === 'open' ? state.splice.receivedBytes : 0
-    return this.#output.takenBytes + received
+    return this.#visitor.takenBytes + received
   }
 
   /** See `BufferHolder`. */
@@ -180,7 +186,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
 
   /** See `StreamWaiter`. */
   get pace(): Pace {
-    return { rate: this.#meter.rate, isHeldUp: this.#output.heldBytes > 0 }
+    return { rate: this.#meter.rate, isHeldUp: this.#visitor.heldBytes > 0 }
   }
 
   /** See `StreamWaiter`. */
@@ -202,8 +208,8 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
     stream.markSwitched()
     const splice = new Upgrade({
       client: {
-        pause: () => this.#socket.pause(),
-        resume: () => this.#socket.resume(),
+        pause: () => this.#visitor.socket.pause(),
+        resume: () => this.#visitor.socket.resume(),
         write: (chunk) => this.#write(chunk),
         end: () => this.#onServiceEnd(),
         abort: () => this.abort(),
@@ -221,7 +227,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
       },
     })
     this.#become({ name: 'open', splice })
-    const socket = this.#socket
+    const { socket } = this.#visitor
     socket.on('data', (chunk: Buffer) =>
       this.#guard(() => {
         splice.onClientData(chunk)
@@ -271,7 +277,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
     this.#claim.moveTo(endpoint.streams.buffers, this.#context.now)
     const state: TcpConnectionState = { name: 'judging', endpoint }
     this.#become(state)
-    const outcome = this.#verdictOf(endpoint)
+    const outcome = connectVerdict(endpoint, this.facts, this.#endTls)
     if (!(outcome instanceof Promise)) {
       this.#follow(outcome, endpoint)
       return
@@ -284,28 +290,29 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
       .then((verdict) =>
         this.#guard(() => {
           if (this.#state === state) this.#follow(verdict, endpoint)
+          // TLS that does not come about is over before anybody has heard of that.
+          else if (verdict.kind !== 'continue') this.#traffic.refuse(undefined)
         }),
       )
   }
 
-  #verdictOf({ policy, traffic }: AgentEndpoint): MaybePromise<Outcome> {
-    if (!policy.hasConnectRules) return { kind: 'continue' }
-    const endpoint = this.#endpoint as AgentEndpoint
-    const exchange = new PolicyExchange({
-      connection: this.facts,
-      endpoint: endpointFacts(endpoint),
-    })
-    const outcome = policy.onTcpConnect(exchange)
-    const count = () => {
-      if (exchange.account.isOverspent) traffic.overBudget += 1
-    }
-    if (outcome instanceof Promise) outcome.then(count, count)
-    else count()
-    return outcome
+  /** At the first asking; whoever asks later gets what there is. */
+  readonly #endTls: EndTls = async (terms) => {
+    this.#tlsEndedFor = this.#endpoint
+    const { tls } = this.facts
+    if (tls) return tls.terms === terms.id ? 'ended' : 'otherwise'
+    if (!this.#beginTls) return 'otherwise'
+    const { secured, agreed } = this.#beginTls(terms)
+    this.#visitor.secure(secured)
+    if (!(await agreed)) return 'failed'
+    this.facts.secure(secured, terms)
+    return 'ended'
   }
 
   #follow({ kind }: Outcome, endpoint: AgentEndpoint): void {
-    if (kind !== 'continue') {
+    // One that was lost may have a successor to which TLS is to be passed on: it is too late for that.
+    const isAsAsked = !this.facts.tls || this.#tlsEndedFor === endpoint
+    if (kind !== 'continue' || !isAsAsked) {
       this.#traffic.refuse(undefined)
       this.#finish()
       this.abort()
@@ -317,19 +324,19 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
 
   #write(chunk: Buffer): boolean {
     if (!this.#hasAnswered) this.#noteOutcome('answered')
-    return this.#output.write(chunk)
+    return this.#visitor.write(chunk)
   }
 
   /** The SDK says nothing when it cannot reach the service: its end is all that comes. */
   #onServiceEnd(): void {
-    if (!this.#hasAnswered && this.#socket.readableEnded) {
+    if (!this.#hasAnswered && this.#visitor.socket.readableEnded) {
       // The service had what there was, and has nothing to say to it.
       this.#noteOutcome('answered')
     } else if (!this.#hasAnswered) {
       this.#traffic.refuse('ERR_NGROK_8012' satisfies EdgeErrorCode)
       this.#noteOutcome('unreachable')
     }
-    this.#output.end()
+    this.#visitor.end()
   }
 
   #noteOutcome(outcome: 'answered' | 'unreachable' | 'abandoned'): void {
@@ -352,17 +359,12 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
     this.#traffic.end()
   }
 
-  #sweepOver(now: number): void {
-    const verdict = this.#linger.sweep(now)
-    if (verdict === 'abort') this.abort()
-    else if (verdict === 'close') this.#socket.destroy()
-  }
-
   #onDrain(): void {
-    this.#output.flush()
+    this.#visitor.flush()
     this.#countHeld()
     const state = this.#state
-    if (!this.#socket.writableNeedDrain && state.name === 'open') state.splice.onClientRoom()
+    if (!this.#visitor.socket.writableNeedDrain && state.name === 'open')
+      state.splice.onClientRoom()
   }
 
   #onSocketClose(): void {

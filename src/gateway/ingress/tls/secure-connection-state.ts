@@ -1,4 +1,4 @@
-import type { TLSSocket } from 'node:tls'
+import type { Endpoint } from '../../endpoints/endpoint.ts'
 import type { IngressConnection } from '../connection/ingress-connection.ts'
 import type { ClientHelloReader } from './client-hello.ts'
 
@@ -6,8 +6,10 @@ import type { ClientHelloReader } from './client-hello.ts'
 export type SecureConnectionState =
   /** It has still to say whom it wants. */
   | { readonly name: 'greeting'; readonly hello: ClientHelloReader }
+  /** `on_tcp_connect` of an endpoint says how TLS is to end; it may be agreed on meanwhile. */
+  | { readonly name: 'judging'; readonly endpoint: Endpoint }
   /** TLS ends here, and is being agreed on. */
-  | { readonly name: 'handshake'; readonly secured: TLSSocket }
+  | { readonly name: 'handshake' }
   /** What serves it has taken it over. */
   | { readonly name: 'served'; readonly connection: IngressConnection }
   | { readonly name: 'over' }
@@ -15,7 +17,8 @@ export type SecureConnectionState =
 type Name = SecureConnectionState['name']
 
 const NEXT: Record<Name, readonly Name[]> = {
-  greeting: ['handshake', 'served', 'over'],
+  greeting: ['judging', 'handshake', 'served', 'over'],
+  judging: ['handshake', 'served', 'over'],
   handshake: ['served', 'over'],
   served: ['over'],
   over: [],

@@ -1,14 +1,21 @@
 import type { Socket } from 'node:net'
-import { type SecureContext, TLSSocket } from 'node:tls'
 import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
+import type { MaybePromise, Outcome } from '../../../policy/exchange/outcome.ts'
+import type { EndTls, TlsTerms } from '../../../policy/exchange/tls-terms.ts'
+import type { ServedCertificate } from '../../certificates/certificate-file.ts'
+import type { Endpoint } from '../../endpoints/endpoint.ts'
 import type { NameState } from '../../endpoints/host-table.ts'
+import type { Admitted } from '../connection/admitted.ts'
+import { connectVerdict } from '../connection/connect-verdict.ts'
 import { ClientConnection } from '../connection/connection.ts'
+import { ConnectionFacts } from '../connection/connection-facts.ts'
 import type { IngressConnection } from '../connection/ingress-connection.ts'
 import { Http2Connection } from '../http2/http2-connection.ts'
 import type { IngressContext } from '../ingress-context.ts'
 import type { IngressListener } from '../ingress-listener.ts'
 import { TcpConnection } from '../tcp/tcp-connection.ts'
 import { ClientHelloReader } from './client-hello.ts'
+import { Handshake } from './handshake.ts'
 import { nextSecureConnectionState, type SecureConnectionState } from './secure-connection-state.ts'
 
 /** In the order of preference (RFC 7301); without ALPN it is HTTP/1.1. */
@@ -17,22 +24,24 @@ const PROTOCOLS = ['h2', 'http/1.1', 'http/1.0']
 export interface SecureConnectionOptions {
   readonly socket: Socket
   /** The certificate for a server name; undefined when the client named none. */
-  readonly certificate: (serverName: string | undefined) => SecureContext
+  readonly certificate: (serverName: string | undefined) => ServedCertificate
   readonly listener: IngressListener
   readonly context: IngressContext
   onClose(connection: SecureConnection): void
 }
 
 /**
- * A visitor's connection to the secure listener. First it says whom it wants, in the clear; to a TLS
- * endpoint it goes on as it is, to the device. For all others TLS ends here, with the HTTP that
- * was agreed on.
+ * A visitor's connection to the secure listener. First it says whom it wants, in the clear. To a TLS
+ * endpoint it goes on as it is, to the device; for an HTTPS one TLS ends here, and what was agreed on
+ * follows. A policy with `terminate-tls` is asked before that, and says how.
  */
 export class SecureConnection implements IngressConnection {
   readonly #options: SecureConnectionOptions
   readonly #socket: Socket
-  readonly #deadline: number
+  #deadline: number
   readonly #openedAt: number
+  #serverName: string | undefined
+  #handshake: Handshake | undefined
   #state: SecureConnectionState
   #isStopping = false
 
@@ -78,7 +87,8 @@ export class SecureConnection implements IngressConnection {
   }
 
   sweep(now: number): void {
-    if (this.#state.name === 'served') this.#state.connection.sweep(now)
+    const isAgreed = this.#handshake?.isSettled ?? true
+    if (this.#state.name === 'served' && isAgreed) this.#state.connection.sweep(now)
     else if (now > this.#deadline) this.#drop()
   }
 
@@ -106,63 +116,125 @@ export class SecureConnection implements IngressConnection {
       // Whoever goes on with it reads it from the start.
       const bytes = hello.take()
       this.#socket.unshift(bytes)
-      this.#route(verdict.kind === 'hello' ? verdict.serverName : undefined, bytes.length)
+      if (verdict.kind === 'hello') this.#serverName = verdict.serverName
+      this.#route(bytes.length)
       return
     }
   }
 
-  #route(serverName: string | undefined, helloBytes: number): void {
-    if (serverName !== undefined && this.#find(serverName)) this.#passOn(serverName, helloBytes)
-    else this.#shakeHands(serverName)
+  #route(helloBytes: number): void {
+    const found = this.#find()
+    if (found?.protocol === 'tls') this.#passOn(helloBytes)
+    else if (found && found.type !== 'away' && endsTls(found)) this.#judge(found)
+    else this.#shakeHands()
   }
 
-  /** The TLS endpoint that has a name, or had it a moment ago. */
-  #find(serverName: string): NameState | undefined {
-    const found = this.#options.context.registry.match(serverName, 'tls')
-    return found?.protocol === 'tls' ? found : undefined
+  /** Who has the name here, or had it a moment ago. */
+  #find(): NameState | undefined {
+    const name = this.#serverName
+    return name === undefined ? undefined : this.#options.context.registry.match(name, 'tls')
   }
 
-  #passOn(serverName: string, helloBytes: number): void {
+  #passOn(helloBytes: number): void {
     const { context } = this.#options
     const connection = new TcpConnection({
       socket: this.#socket,
       context,
       waitingBytes: helloBytes + this.#socket.readableHighWaterMark,
-      find: () => this.#find(serverName),
+      find: () => {
+        const found = this.#find()
+        return found?.protocol === 'tls' ? found : undefined
+      },
+      endTls: (terms) => this.#beginTls(terms),
       onClose: () => {},
     })
     this.#serve(connection)
     connection.start()
   }
 
-  #shakeHands(serverName: string | undefined): void {
-    const { certificate } = this.#options
-    const secured = new TLSSocket(this.#socket, {
-      isServer: true,
-      secureContext: certificate(serverName),
-      ALPNProtocols: PROTOCOLS,
-    })
-    this.#become({ name: 'handshake', secured })
-    secured.on('error', () => {})
-    // Who leaves in the middle of it would be waited for, as half-open connections are.
-    secured.on('end', () => {
-      if (this.#state.name === 'handshake') this.#drop()
-    })
-    secured.on('secure', () =>
+  #judge(endpoint: Endpoint): void {
+    const state: SecureConnectionState = { name: 'judging', endpoint }
+    this.#become(state)
+    const facts = new ConnectionFacts(this.#socket, this.#options.context.clock.now())
+    const endTls: EndTls = async (terms) => {
+      const { tls } = facts
+      if (tls) return tls.terms === terms.id ? 'ended' : 'otherwise'
+      const { secured, agreed } = this.#beginTls(terms)
+      if (!(await agreed)) return 'failed'
+      facts.secure(secured, terms)
+      return 'ended'
+    }
+    const follow = (outcome: Outcome) =>
       this.#guard(() => {
-        if (this.#state.name === 'handshake') this.#serve(this.#agree(secured))
-      }),
-    )
+        // TLS that does not come about is over before anybody has heard of that.
+        if (isRefused(outcome)) this.#refuse(endpoint)
+        else if (this.#state === state) this.#follow(outcome, endpoint, facts)
+      })
+    const outcome: MaybePromise<Outcome> = connectVerdict(endpoint, facts, endTls)
+    if (outcome instanceof Promise) {
+      outcome.then(follow, (err) => {
+        this.#options.context.log.error({ err, endpoint: endpoint.id }, 'policy failed')
+        this.#drop()
+      })
+    } else {
+      follow(outcome)
+    }
   }
 
-  #agree(socket: TLSSocket): IngressConnection {
+  #follow({ kind }: Outcome, endpoint: Endpoint, facts: ConnectionFacts): void {
+    // Each request is handed on by itself, as where TLS ends without being asked for.
+    const admitted = { facts, endpoint: kind === 'continue' ? endpoint : undefined }
+    if (this.#handshake) this.#serve(this.#agree(this.#handshake, admitted))
+    else this.#shakeHands(admitted)
+  }
+
+  #refuse({ traffic }: Endpoint): void {
+    traffic.countRefusal(undefined)
+    this.#drop()
+  }
+
+  /** For a policy: what comes of it decides about everything else. */
+  #beginTls(terms: TlsTerms) {
+    let settle: (isAgreed: boolean) => void = () => {}
+    const agreed = new Promise<boolean>((resolve) => {
+      settle = resolve
+    })
+    // It may have waited for its device until now.
+    this.#deadline = this.#options.context.now + this.#options.context.limits.headMs
+    const protocols = this.#state.name === 'judging' ? PROTOCOLS : undefined
+    const handshake = this.#shake({ terms, protocols, onSettled: settle })
+    return { secured: handshake.secured, agreed }
+  }
+
+  #shakeHands(admitted?: Admitted & { readonly facts: ConnectionFacts }): void {
+    this.#become({ name: 'handshake' })
+    const handshake = this.#shake({
+      protocols: PROTOCOLS,
+      // HTTP/2 wants its connection in the very turn in which TLS has come about.
+      onSettled: (isAgreed) =>
+        this.#guard(() => {
+          if (!isAgreed || this.#state.name !== 'handshake') return
+          admitted?.facts.secure(handshake.secured, undefined)
+          this.#serve(this.#agree(handshake, admitted))
+        }),
+    })
+  }
+
+  #shake(options: Omit<ConstructorParameters<typeof Handshake>[0], 'socket' | 'certificate'>) {
+    const certificate = this.#options.certificate(this.#serverName)
+    this.#handshake = new Handshake({ ...options, socket: this.#socket, certificate })
+    return this.#handshake
+  }
+
+  #agree({ secured: socket }: Handshake, admitted?: Admitted): IngressConnection {
     const { listener, context } = this.#options
     if (socket.alpnProtocol === 'h2') {
       // Node says so of sockets that a server of its own accepts; HTTP/2 would wait for it for ever.
       Object.assign(socket, { secureConnecting: false })
-      return new Http2Connection({ socket, listener, context })
+      return new Http2Connection({ socket, listener, context, admitted })
     }
-    const connection = new ClientConnection({ socket, listener, context, onClose: () => {} })
+    const options = { socket, listener, context, admitted, onClose: () => {} }
+    const connection = new ClientConnection(options)
     connection.open()
     return connection
   }
@@ -173,7 +245,7 @@ export class SecureConnection implements IngressConnection {
   }
 
   #drop(): void {
-    const secured = this.#state.name === 'handshake' ? this.#state.secured : undefined
+    const { secured } = this.#handshake ?? {}
     ;(secured ?? this.#socket).destroy()
   }
 
@@ -189,4 +261,11 @@ export class SecureConnection implements IngressConnection {
       this.#drop()
     }
   }
+}
+
+const isRefused = ({ kind }: Outcome) => kind !== 'continue' && kind !== 'forward'
+
+/** Whether a policy says how TLS ends: it is asked before that, not before the first request. */
+function endsTls({ policy }: Endpoint): boolean {
+  return policy.hasConnectRules && policy.has('on_tcp_connect', 'terminate-tls')
 }

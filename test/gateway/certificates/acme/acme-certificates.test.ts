@@ -84,7 +84,7 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     const site = await openSite()
     const { acme, domain, clock, file, zone } = site
     const certificates = await site.open()
-    const first = certificates.context('cam.site.test')
+    const first = certificates.served('cam.site.test')
     expect(first).toBeDefined()
     expect(certificates.statusOf(domain)).toMatchObject({
       renewsAt: undefined,
@@ -95,7 +95,7 @@ describe('a domain whose certificate comes from an ACME authority', () => {
       endsAt: expect.any(Number),
       job: undefined,
     })
-    expect(certificates.context('cam.site.test')).not.toBe(first)
+    expect(certificates.served('cam.site.test')).not.toBe(first)
     const leaf = new X509Certificate(readFileSync(file))
     expect(leaf.subjectAltName).toBe('DNS:*.site.test')
     expect(leaf.verify(new X509Certificate(acme.caPem).publicKey)).toBe(true)
@@ -124,12 +124,12 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     const site = await openSite()
     const certificates = await site.open()
     await settled(certificates, site)
-    const first = certificates.context('cam.site.test')
+    const first = certificates.served('cam.site.test')
     await site.clock.advance(59 * DAY_MS)
-    expect(certificates.context('cam.site.test')).toBe(first)
+    expect(certificates.served('cam.site.test')).toBe(first)
     expect(site.acme.orders).toHaveLength(1)
     await site.clock.advance(2 * DAY_MS)
-    await eventually(() => expect(certificates.context('cam.site.test')).not.toBe(first))
+    await eventually(() => expect(certificates.served('cam.site.test')).not.toBe(first))
     expect(site.acme.orders).toHaveLength(2)
   })
 
@@ -143,7 +143,7 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     expect(job?.retriesAt).toBeGreaterThanOrEqual(clock.now() + 60_000)
     expect(job?.retriesAt).toBeLessThanOrEqual(clock.now() + 300_000)
     expect(renewsAt).toBeUndefined()
-    expect(certificates.context('cam.site.test')).toBeDefined()
+    expect(certificates.served('cam.site.test')).toBeDefined()
     site.addRecord()
     await clock.advance(300_000)
     await eventually(() => expect(certificates.statusOf(site.domain).job).toBeUndefined())
@@ -204,11 +204,11 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     const site = await openSite()
     const certificates = await site.open()
     await settled(certificates, site)
-    const first = certificates.context('cam.site.test')
+    const first = certificates.served('cam.site.test')
     site.acme.refusal = 'closed today'
     await site.clock.advance(61 * DAY_MS)
     await eventually(() => expect(certificates.statusOf(site.domain).job?.error).toBeDefined())
-    expect(certificates.context('cam.site.test')).toBe(first)
+    expect(certificates.served('cam.site.test')).toBe(first)
     expect(certificates.statusOf(site.domain).renewsAt).toBeLessThan(site.clock.now())
   })
 
@@ -217,9 +217,9 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     const { acme, clock, file, logText } = site
     mkdirSync(file, { recursive: true })
     const certificates = await site.open()
-    const own = certificates.context('cam.site.test')
+    const own = certificates.served('cam.site.test')
     expect(await settled(certificates, site)).toMatchObject({ job: undefined })
-    expect(certificates.context('cam.site.test')).not.toBe(own)
+    expect(certificates.served('cam.site.test')).not.toBe(own)
     expect(logText()).toContain('certificate not saved')
     rmSync(file, { recursive: true })
     await clock.advance(600_000)
@@ -233,9 +233,9 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     const certificates = await site.open()
     await settled(certificates, site)
     const rsa = registrar.update(domain, { privateKeyType: 'rsa' })
-    const before = certificates.context('cam.site.test')
+    const before = certificates.served('cam.site.test')
     const following = certificates.follow(rsa)
-    expect(certificates.context('cam.site.test')).toBe(before)
+    expect(certificates.served('cam.site.test')).toBe(before)
     await following
     await settled(certificates, site)
     expect(new X509Certificate(readFileSync(file)).publicKey.asymmetricKeyType).toBe('rsa')
@@ -244,7 +244,7 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     expect(certificates.statusOf(own).job).toBeUndefined()
     const pem = readFileSync(join(folder, 'certificates', `${domain.id}.pem`))
     expect(new X509Certificate(pem).publicKey.asymmetricKeyType).toBe('rsa')
-    expect(certificates.context('cam.site.test')).toBeDefined()
+    expect(certificates.served('cam.site.test')).toBeDefined()
     registrar.release(own)
     await certificates.follow(own)
     expect(readdirSync(join(folder, 'certificates'))).toEqual([])
@@ -259,6 +259,6 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     await eventually(() => expect(site.acme.orders[0]?.status).toBe('valid'))
     await eventually(() => expect(site.logText()).toContain('no longer wanted'))
     expect(readdirSync(join(site.folder, 'certificates'))).toEqual([])
-    expect(certificates.context('cam.site.test')).toBeUndefined()
+    expect(certificates.served('cam.site.test')).toBeUndefined()
   })
 })

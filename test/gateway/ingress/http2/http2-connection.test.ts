@@ -307,6 +307,7 @@ describe('a visitor who speaks HTTP/2', () => {
     const { session } = await siteOf([OK], {
       policy: {
         hasConnectRules: true,
+        has: () => false,
         onTcpConnect: () => {
           connects += 1
           return { kind: 'continue' }

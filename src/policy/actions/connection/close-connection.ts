@@ -1,6 +1,6 @@
 import * as z from 'zod'
-import { CLOSE } from '../exchange/outcome.ts'
-import { defineAction } from './action.ts'
+import { CLOSE } from '../../exchange/outcome.ts'
+import { defineAction } from '../action.ts'
 
 /** Drops the connection without an answer. */
 export const closeConnection = defineAction({

@@ -1,0 +1,79 @@
+import type { Socket } from 'node:net'
+import { TLSSocket } from 'node:tls'
+import type { TlsTerms } from '../../../policy/exchange/tls-terms.ts'
+import type { ServedCertificate } from '../../certificates/certificate-file.ts'
+import { termsContext } from './terms-context.ts'
+
+export interface HandshakeOptions {
+  readonly socket: Socket
+  readonly certificate: ServedCertificate
+  /** Those of a policy; unless given, the gateway's. */
+  readonly terms?: TlsTerms | undefined
+  /** In the order of preference (RFC 7301). */
+  readonly protocols?: readonly string[] | undefined
+  /** Called once: whether TLS has come about, in the turn in which it has. */
+  onSettled(isAgreed: boolean): void
+}
+
+/**
+ * Ends TLS on a connection. Without an agreement the connection is over: a client that has to have a
+ * certificate, and has none that is good, is cut off.
+ */
+export class Handshake {
+  /** What the client says and hears in it. */
+  readonly secured: TLSSocket
+  readonly terms: TlsTerms | undefined
+  readonly #onSettled: (isAgreed: boolean) => void
+  #isSettled = false
+
+  constructor({ socket, certificate, terms, protocols, onSettled }: HandshakeOptions) {
+    this.terms = terms
+    this.#onSettled = onSettled
+    const { clientCertificates = 'none' } = terms ?? {}
+    const secured = new TLSSocket(socket, {
+      isServer: true,
+      secureContext: terms ? termsContext(terms, certificate) : certificate.context,
+      requestCert: clientCertificates !== 'none',
+      rejectUnauthorized: clientCertificates.startsWith('require-'),
+      ...(protocols && { ALPNProtocols: [...protocols] }),
+    })
+    this.secured = secured
+    // What went wrong with a client is the client's affair; `close` follows.
+    secured.on('error', () => {})
+    secured.on('close', () => this.#settle(false))
+    // Who leaves in the middle of it would be waited for, as half-open connections are.
+    secured.on('end', () => {
+      if (!this.#isSettled) secured.destroy()
+    })
+    secured.on('secure', () => {
+      const isAgreed = clientCertificates !== 'require-and-verify' || isVerified(secured)
+      this.#settle(isAgreed)
+      if (!isAgreed) secured.destroy()
+    })
+  }
+
+  get isSettled(): boolean {
+    return this.#isSettled
+  }
+
+  #settle(isAgreed: boolean): void {
+    if (this.#isSettled) return
+    this.#isSettled = true
+    this.#onSettled(isAgreed)
+  }
+}
+
+/** Where Node keeps what OpenSSL thinks of a certificate. */
+interface Verifier {
+  readonly _handle?: { readonly verifyError?: () => Error | null | undefined }
+}
+
+/**
+ * Whether the client's certificate is signed by an authority, for clients, and good at this time. Node
+ * looks at that itself for servers of its own alone.
+ */
+function isVerified(socket: TLSSocket): boolean {
+  const handle = (socket as unknown as Verifier)._handle
+  if (typeof handle?.verifyError !== 'function' || !socket.getPeerX509Certificate()) return false
+  return !handle.verifyError()
+}

@@ -1,0 +1,196 @@
+import { createHash, createPrivateKey, X509Certificate } from 'node:crypto'
+import { createSecureContext } from 'node:tls'
+import * as z from 'zod'
+import { CLOSE, CONTINUE, type Outcome, refuse } from '../../exchange/outcome.ts'
+import type { PolicyExchange } from '../../exchange/policy-exchange.ts'
+import { NO_ERROR } from '../../exchange/result-error.ts'
+import type { ClientCertificates, TlsEnding, TlsTerms } from '../../exchange/tls-terms.ts'
+import { type ActionContext, type ConfigPath, defineAction } from '../action.ts'
+
+const MAX_AUTHORITIES = 100
+const MAX_PEM = 65_536
+const CERTIFICATES = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g
+/** Nobody has its key any more. */
+const EXAMPLE_AUTHORITY = `-----BEGIN CERTIFICATE-----
+MIIBkTCCATegAwIBAgIUGNlbJQ/+oHt+XsF1KXsANsitArowCgYIKoZIzj0EAwIw
+FTETMBEGA1UEAwwKRXhhbXBsZSBDQTAgFw0yNjExMjIxMDU5MTJaGA8yMTI2MTAy
+OTEwNTkxMlowFTETMBEGA1UEAwwKRXhhbXBsZSBDQTBZMBMGByqGSM49AgEGCCqG
+SM49AwEHA0IABPXmpxtjOuXc1Vx7MUWzTS3CCgOldDBvWmghti9mtG5zbr9N6ZTS
+8LudooRsPhg/m9Ck8e1gxAzh14xpcZRVvx+jYzBhMB0GA1UdDgQWBBQ1JB1o/e60
+yMsi+dPW+9xVExpFPjAfBgNVHSMEGDAWgBQ1JB1o/e60yMsi+dPW+9xVExpFPjAP
+BgNVHRMBAf8EBTADAQH/MA4GA1UdDwEB/wQEAwIBBjAKBggqhkjOPQQDAgNIADBF
+AiA5Nr4p+aIabTGexo9vrxwsLbz5BqgR26eoJ1mXIJbAigIhAMkEvP6DpVAoWC7J
+y8VALWxj3YRcJ8w8xq1h+dRUzWVn
+-----END CERTIFICATE-----
+`
+
+const version = z.enum(['1.2', '1.3'])
+const pem = z.string().min(1).max(MAX_PEM)
+const config = z.strictObject({
+  min_version: version.default('1.2'),
+  max_version: version.default('1.3'),
+  server_certificate: pem.optional(),
+  server_private_key: pem.optional(),
+  mutual_tls_certificate_authorities: z.array(pem).max(MAX_AUTHORITIES).default([]),
+  mutual_tls_verification_strategy: z
+    .enum(['require-and-verify', 'require-any', 'request'])
+    .optional(),
+})
+type Config = z.output<typeof config>
+
+const MISDIRECTED = refuse(
+  421,
+  'ERR_GATEWAY_MISDIRECTED',
+  'This connection was not made for the endpoint: open another one, with TLS and its name.',
+)
+
+/**
+ * Ends TLS at the gateway, with the certificate of the domain or one of the endpoint's own, and asks for
+ * the certificates of clients where there are authorities for them.
+ */
+export const terminateTls = defineAction({
+  type: 'terminate-tls',
+  phases: ['on_tcp_connect'],
+  config,
+  example: {
+    min_version: '1.2',
+    max_version: '1.3',
+    mutual_tls_certificate_authorities: [EXAMPLE_AUTHORITY],
+    mutual_tls_verification_strategy: 'require-and-verify',
+  },
+  results: {
+    cipher_suite: 'string',
+    sni: 'string',
+    version: 'string',
+    'error.code': 'string',
+    'error.message': 'string',
+  },
+  build(config, context) {
+    const terms = termsOf(config, context)
+    return (exchange) => {
+      const ending = exchange.endTls?.(terms) ?? 'otherwise'
+      return ending instanceof Promise
+        ? ending.then((settled) => follow(settled, exchange))
+        : follow(ending, exchange)
+    }
+  },
+})
+
+function follow(ending: TlsEnding, { connection, results }: PolicyExchange): Outcome {
+  if (ending === 'failed') return CLOSE
+  if (ending === 'otherwise') return MISDIRECTED
+  results.set('terminate_tls', {
+    cipher_suite: connection.tls?.cipherSuite ?? '',
+    sni: connection.tls?.serverName ?? '',
+    version: connection.tls?.version.replace(/^TLSv/, '') ?? '',
+    error: NO_ERROR,
+  })
+  return CONTINUE
+}
+
+function termsOf(config: Config, context: ActionContext): TlsTerms {
+  if (config.min_version > config.max_version) {
+    const sentence = 'No version of TLS is left: min_version is above max_version.'
+    context.problem('outOfRange', ['min_version'], sentence)
+  }
+  const authorities = authoritiesOf(config, context)
+  const terms = {
+    minVersion: `TLSv${config.min_version}`,
+    maxVersion: `TLSv${config.max_version}`,
+    own: ownOf(config, context),
+    clientCertificates: clientCertificatesOf(config, context),
+    authorities,
+  } as const
+  const id = createHash('sha256').update(JSON.stringify(terms)).digest('hex')
+  return { id, ...terms }
+}
+
+function clientCertificatesOf(config: Config, context: ActionContext): ClientCertificates {
+  const { mutual_tls_verification_strategy: strategy } = config
+  const hasAuthorities = config.mutual_tls_certificate_authorities.length > 0
+  if (!hasAuthorities && strategy === 'require-and-verify') {
+    const sentence = 'Without mutual_tls_certificate_authorities no certificate can be verified.'
+    context.problem('empty', ['mutual_tls_verification_strategy'], sentence)
+  }
+  return strategy ?? (hasAuthorities ? 'require-and-verify' : 'none')
+}
+
+function authoritiesOf(config: Config, context: ActionContext): string[] {
+  return config.mutual_tls_certificate_authorities.flatMap((text, index) => {
+    const at = ['mutual_tls_certificate_authorities', index]
+    if (/^ca_\w+$/.test(text)) {
+      const sentence = 'This gateway keeps no certificate authorities: write the PEM itself here.'
+      context.problem('notAvailable', at, sentence, { isForeign: true })
+      return []
+    }
+    const certificates = certificatesIn(text, at, context)
+    if (certificates.some((certificate) => !new X509Certificate(certificate).ca)) {
+      const sentence = 'This is not the certificate of an authority (basicConstraints CA:TRUE).'
+      context.problem('badValue', at, sentence)
+    }
+    return certificates
+  })
+}
+
+function ownOf(config: Config, context: ActionContext): TlsTerms['own'] {
+  const { server_certificate: certPem, server_private_key: keyPem } = config
+  if (certPem === undefined && keyPem === undefined) return undefined
+  if (certPem === undefined || keyPem === undefined) {
+    const [given, missing] =
+      certPem === undefined
+        ? ['server_private_key', 'server_certificate']
+        : ['server_certificate', 'server_private_key']
+    if (!context.isMended([missing])) {
+      context.problem('empty', [given], `It needs ${missing} beside it.`)
+    }
+    return undefined
+  }
+  const [leaf] = certificatesIn(certPem, ['server_certificate'], context)
+  if (leaf !== undefined) checkKey(leaf, { certPem, keyPem }, context)
+  return { certPem, keyPem }
+}
+
+/** A text is never repeated: what is wrong with a key must not show it. */
+function checkKey(
+  leaf: string,
+  { certPem: cert, keyPem: key }: NonNullable<TlsTerms['own']>,
+  context: ActionContext,
+): void {
+  const at = ['server_private_key']
+  if (!isConstant(key, at, context)) return
+  try {
+    if (!new X509Certificate(leaf).checkPrivateKey(createPrivateKey(key))) {
+      context.problem('badValue', at, 'It is the key of another certificate.')
+      return
+    }
+  } catch {
+    context.problem('badValue', at, 'This is no private key in PEM, without a password.')
+    return
+  }
+  try {
+    createSecureContext({ cert, key })
+  } catch {
+    const sentence = 'TLS cannot use this certificate: it is broken, or its key is too weak.'
+    context.problem('badValue', ['server_certificate'], sentence)
+  }
+}
+
+/** Each for itself. */
+function certificatesIn(text: string, at: ConfigPath, context: ActionContext): string[] {
+  if (!isConstant(text, at, context)) return []
+  try {
+    const certificates = text.match(CERTIFICATES) ?? []
+    for (const certificate of certificates) new X509Certificate(certificate)
+    if (certificates.length > 0) return certificates
+  } catch {}
+  context.problem('badValue', at, 'This is no certificate in PEM.')
+  return []
+}
+
+function isConstant(text: string, at: ConfigPath, context: ActionContext): boolean {
+  if (!text.includes('${')) return true
+  const sentence =
+    'It is read once, before there is a connection: an interpolation cannot stand here.'
+  context.problem('interpolation', at, sentence)
+  return false
+}

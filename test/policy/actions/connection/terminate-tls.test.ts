@@ -1,0 +1,136 @@
+// biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
+import { describe, expect, it } from 'vitest'
+import { PolicyError } from '../../../../src/policy/document/problem.ts'
+import { PolicyExchange } from '../../../../src/policy/exchange/policy-exchange.ts'
+import type { TlsEnding, TlsTerms } from '../../../../src/policy/exchange/tls-terms.ts'
+import { toJson } from '../../../../src/policy/expression/value.ts'
+import { createExchange, PolicyBench } from '../../../helpers/policy-exchange.ts'
+import { createAuthority } from '../../../helpers/tls-fixture.ts'
+
+const { caPem, issue } = await createAuthority()
+const [leaf, other] = [await issue(), await issue()]
+const own = { server_certificate: leaf.certPem, server_private_key: leaf.keyPem }
+const mtls = { mutual_tls_certificate_authorities: [caPem] }
+
+const policyOf = (config: object) => ({
+  on_tcp_connect: [{ actions: [{ type: 'terminate-tls', config }] }],
+})
+
+/** The terms that a configuration comes to, and what the connection comes to with them. */
+async function run(config: object, ending: TlsEnding = 'ended') {
+  const asked: TlsTerms[] = []
+  const { connection, endpoint } = createExchange({
+    connection: {
+      tls: { version: 'TLSv1.3', cipherSuite: 'TLS_AES', serverName: 'a.test', alpn: '' },
+    },
+  })
+  const exchange = new PolicyExchange({
+    connection,
+    endpoint,
+    endTls: (terms) => {
+      asked.push(terms)
+      return ending
+    },
+  })
+  const outcome = await new PolicyBench(policyOf(config)).policy.onTcpConnect(exchange)
+  const result = exchange.results.get('terminate_tls')
+  return { terms: asked[0], outcome, result: result && toJson(result) }
+}
+
+/** Pointer and code of each problem. */
+function problemsOf(config: object): [string, string][] {
+  try {
+    new PolicyBench(policyOf(config))
+    return []
+  } catch (error) {
+    if (!(error instanceof PolicyError)) throw error
+    for (const { message } of error.problems) expect(message).not.toContain('PRIVATE KEY')
+    const root = '/on_tcp_connect/0/actions/0/config'
+    return error.problems.map(({ pointer, code }) => [pointer.replace(`${root}/`, ''), code])
+  }
+}
+
+describe('terminate-tls', () => {
+  it('asks nobody for a certificate unless it says so', async () => {
+    const { terms, outcome, result } = await run({})
+    expect(terms).toMatchObject({
+      minVersion: 'TLSv1.2',
+      maxVersion: 'TLSv1.3',
+      own: undefined,
+      clientCertificates: 'none',
+      authorities: [],
+    })
+    expect(outcome).toEqual({ kind: 'continue' })
+    expect(result).toMatchObject({ cipher_suite: 'TLS_AES', sni: 'a.test', version: '1.3' })
+  })
+
+  it.each([
+    [mtls, 'require-and-verify'],
+    [{ ...mtls, mutual_tls_verification_strategy: 'request' }, 'request'],
+    [{ mutual_tls_verification_strategy: 'require-any' }, 'require-any'],
+  ])('has its way with certificates of clients: %#', async (config, expected) => {
+    expect((await run(config)).terms?.clientCertificates).toBe(expected)
+  })
+
+  it('takes authorities apart, a bundle too', async () => {
+    const second = (await createAuthority()).caPem
+    const bundle = { mutual_tls_certificate_authorities: [`${caPem}\nand\n${second}\n`] }
+    expect((await run(bundle)).terms?.authorities).toEqual([caPem.trim(), second.trim()])
+  })
+
+  it('is the same for the same terms alone', async () => {
+    const idOf = async (config: object) => (await run(config)).terms?.id
+    expect(await idOf(mtls)).toBe(await idOf({ ...mtls, min_version: '1.2' }))
+    const ids = await Promise.all([
+      idOf({}),
+      idOf(mtls),
+      idOf(own),
+      idOf({ ...mtls, min_version: '1.3' }),
+      idOf({ ...mtls, mutual_tls_verification_strategy: 'require-any' }),
+    ])
+    expect(new Set(ids).size).toBe(ids.length)
+  })
+
+  it('lets nobody go on without an agreement, or with another one', async () => {
+    expect((await run({}, 'failed')).outcome).toEqual({ kind: 'close' })
+    expect((await run({}, 'otherwise')).outcome).toMatchObject({
+      kind: 'respond',
+      reply: { status: 421, errorCode: 'ERR_GATEWAY_MISDIRECTED' },
+    })
+    const { policy } = new PolicyBench(policyOf({}))
+    expect(await policy.onTcpConnect(createExchange())).toMatchObject({ reply: { status: 421 } })
+  })
+
+  it.each([
+    [{ min_version: '1.1' }, 'min_version', 2219],
+    [{ min_version: '1.3', max_version: '1.2' }, 'min_version', 2215],
+    [{ server_certificate: leaf.certPem }, 'server_certificate', 2223],
+    [{ server_private_key: leaf.keyPem }, 'server_private_key', 2223],
+    [{ ...own, server_private_key: other.keyPem }, 'server_private_key', 2204],
+    [{ ...own, server_private_key: 'no key' }, 'server_private_key', 2204],
+    [{ ...own, server_private_key: '${vars.key}' }, 'server_private_key', 2224],
+    [{ ...own, server_certificate: 'none' }, 'server_certificate', 2204],
+    [
+      { mutual_tls_certificate_authorities: ['none'] },
+      'mutual_tls_certificate_authorities/0',
+      2204,
+    ],
+    [
+      { mutual_tls_certificate_authorities: [caPem, leaf.certPem] },
+      'mutual_tls_certificate_authorities/1',
+      2204,
+    ],
+    [
+      { mutual_tls_certificate_authorities: ['ca_2b3c'] },
+      'mutual_tls_certificate_authorities/0',
+      2256,
+    ],
+    [
+      { mutual_tls_verification_strategy: 'require-and-verify' },
+      'mutual_tls_verification_strategy',
+      2223,
+    ],
+  ])('is refused for what cannot be, without a word of a key: %#', (config, at, code) => {
+    expect(problemsOf(config)).toEqual([[at, `ERR_NGROK_${code}`]])
+  })
+})
