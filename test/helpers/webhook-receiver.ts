@@ -14,7 +14,9 @@ export interface Received {
 }
 
 /** Takes webhooks on a port of its own; `answer` says with which status the n-th is answered. */
-export async function startReceiver(answer: (count: number) => number | 'never' = () => 204) {
+export async function startReceiver(
+  answer: (count: number) => number | 'never' | Promise<number> = () => 204,
+) {
   const received: Received[] = []
   const problems: unknown[] = []
   const secret = { current: '' }
@@ -24,9 +26,10 @@ export async function startReceiver(answer: (count: number) => number | 'never' 
     request.on('data', (chunk) => {
       body += chunk
     })
-    request.on('end', () => {
-      const status = answer(count)
+    request.on('end', async () => {
+      const answering = answer(count)
       count += 1
+      const status = await answering
       try {
         const headers = request.headers as Record<string, string>
         const payload = new Webhook(secret.current).verify(body, headers) as Omit<Received, 'id'>

@@ -129,6 +129,23 @@ describe('a webhook', () => {
     await receiver.took(2)
   })
 
+  it('is not over when the address that it had before says so', async () => {
+    const { happen, follow, webhooks, statusOf } = openWebhooks()
+    let answer = (_status: number) => {}
+    const before = await startReceiver(() => new Promise((resolve) => (answer = resolve)))
+    const endpoint = follow(before)
+    happen()
+    await eventually(() => expect(before.requests()).toBe(1))
+    const receiver = await startReceiver()
+    receiver.secret.current = endpoint.secret
+    webhooks.update(endpoint, { url: receiver.url })
+    answer(410)
+    await eventually(() => expect(statusOf(endpoint.id)?.failures).toBe(1))
+    expect(webhooks.get(endpoint.id)?.isActive).toBe(true)
+    webhooks.update(endpoint, { url: receiver.url })
+    await receiver.took(1)
+  })
+
   it('is not sent where the gateway may not connect to', async () => {
     const dialled: string[] = []
     const mayDial = ({ address, port }: { address: string; port: number }) => {
