@@ -121,17 +121,23 @@ export class Tunnels {
     )
   }
 
-  replace(
+  async replace(
     domain: string,
     spec: TunnelSpec,
     when?: Precondition<StoredTunnel | undefined>,
   ): Promise<AcceptedTunnel & { readonly created: boolean }> {
-    return this.#lock.run(this.#byDomain(domain)?.lockKey ?? domain, async () => {
-      const entry = this.#byDomain(domain)
-      const check = () => when?.(entry?.stored)
-      if (!entry) return { ...(await this.#create(spec, newTunnelId(), check)), created: true }
-      return { ...(await this.#change(entry, spec, check)), created: false }
-    })
+    for (;;) {
+      const key = this.#lockKeyOf(domain)
+      const done = await this.#lock.run(key, async () => {
+        // A TCP tunnel has got this address meanwhile, or has gone: its changes wait for each other elsewhere.
+        if (this.#lockKeyOf(domain) !== key) return undefined
+        const entry = this.#byDomain(domain)
+        const check = () => when?.(entry?.stored)
+        if (!entry) return { ...(await this.#create(spec, newTunnelId(), check)), created: true }
+        return { ...(await this.#change(entry, spec, check)), created: false }
+      })
+      if (done) return done
+    }
   }
 
   async remove(urlPart: string, when?: Precondition<StoredTunnel>): Promise<void> {
@@ -366,6 +372,10 @@ export class Tunnels {
     if (!second) return first
     const domains = named.map(({ spec }) => spec.domain)
     throw new AppError('ambiguous-tunnel', `${urlPart} can be any of ${domains.join(', ')}.`)
+  }
+
+  #lockKeyOf(domain: string): string {
+    return this.#byDomain(domain)?.lockKey ?? domain
   }
 
   #byDomain(domain: string): SupervisedTunnel | undefined {

@@ -4,8 +4,10 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import type { TunnelSpec } from '../../src/agent/tunnel.ts'
 import { linkUp } from '../helpers/agent-in-folder.ts'
+import { agentOnFake } from '../helpers/agent-on-fake.ts'
 import { agentOnGateway, isDown, startedOnGateway } from '../helpers/agent-on-gateway.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { gate } from '../helpers/fake-connector.ts'
 import { readAll, somePorts, startTcpService, visit } from '../helpers/tcp-site.ts'
 
 const echo = (socket: Socket) => socket.pipe(socket)
@@ -119,5 +121,31 @@ describe('a tcp tunnel', () => {
       errors: [{ pointer: '/policy/on_http_request' }],
     })
     expect(on.agent.list()).toEqual([])
+  })
+
+  it('is changed by one at a time, also at the address that it has just been given', async () => {
+    const { agent, connector } = await agentOnFake()
+    await agent.start()
+    await linkUp(agent)
+    const opening = gate()
+    connector.onOpen = opening.wait
+    const created = agent.create(tcpSpec(1))
+    await eventually(() => expect(agent.list()).toHaveLength(1))
+    const [first] = agent.list()
+    // Until this is over, whoever comes waits, and the tunnel gets its address.
+    const planned = agent.replaceAll([], { isDryRun: true })
+    const { address } = connector
+    const replaced = agent.replace(address, tcpSpec(2, { domain: address }))
+    const removed = agent.remove(first?.id ?? '')
+    opening.open()
+    expect((await created).tunnel.spec.domain).toBe(address)
+    await planned
+    await removed
+    const { tunnel, created: isNew } = await replaced
+    expect([isNew, tunnel.id === first?.id]).toEqual([true, false])
+    expect(agent.list()).toMatchObject([
+      { id: tunnel.id, spec: { domain: address, forwardsTo: 'localhost:2' } },
+    ])
+    expect(connector.last.endpoints.get(address)?.dialUrl).toBe('tcp://localhost:2')
   })
 })

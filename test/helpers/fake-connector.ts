@@ -30,6 +30,8 @@ export class FakeConnector implements Connector {
   /** What happened, in order: `open a.test`, `close a.test`, `close session`. */
   readonly journal: string[] = []
   connects = 0
+  /** What a TCP endpoint gets that asks for no address. */
+  address = '127.0.0.1:20001'
 
   async connect(request: ConnectRequest): Promise<Session> {
     this.connects += 1
@@ -68,7 +70,8 @@ export class FakeSession implements Session {
   }
 
   async open(request: EndpointRequest): Promise<Listener> {
-    const { domain } = request
+    const { protocol } = request
+    const domain = request.domain || this.#connector.address
     await this.#connector.onOpen(request)
     if (!this.isAlive) throw new ProblemError(networkProblem('the session is gone'))
     this.#connector.journal.push(`open ${domain}`)
@@ -81,7 +84,7 @@ export class FakeSession implements Session {
       // The name may belong to another endpoint by now.
       if (this.endpoints.get(domain) === request) this.endpoints.delete(domain)
     }
-    return { url: `https://${domain}:8443`, close }
+    return { url: protocol === 'tcp' ? `tcp://${domain}` : `https://${domain}:8443`, close }
   }
 
   async drain(withinMs: number): Promise<boolean> {
