@@ -19,6 +19,8 @@ const TIMEOUTS = {
   keepAliveMs: 5_000,
   /** Without a byte either way: for a client that stops reading its answer. */
   silenceMs: 60_000,
+  /** The same while it waits for an answer that is still worked on: no request takes that long. */
+  workMs: 15 * 60_000,
   /** How often the first two are enforced; Node's own 30 s would be too late. */
   checkMs: 2_000,
 }
@@ -72,7 +74,13 @@ export class HttpServer {
         listener(request, response)
       },
     )
-    this.#server.timeout = within.silenceMs
+    const { silenceMs, workMs } = within
+    this.#server.setTimeout(silenceMs, (socket) => {
+      const connection = this.#connections.get(socket)
+      // The silence is ours; it is counted anew.
+      if (connection?.isPatient(workMs)) socket.setTimeout(silenceMs)
+      else socket.destroy()
+    })
     this.#server.maxHeadersCount = MAX_HEADERS
     this.#server.on('connection', (socket) => this.#admit(socket))
     this.#server.on('clientError', (error, socket) => this.#refuse(error, socket))

@@ -127,6 +127,35 @@ describe('the deadlines and limits of HttpServer', () => {
   })
 })
 
+describe('HttpServer, while an answer takes long', () => {
+  const silent = { silenceMs: 50 }
+
+  it('lets the client wait for it', async () => {
+    const listener = ({ socket }: IncomingMessage, response: ServerResponse) => {
+      let silences = 0
+      socket.on('timeout', () => {
+        silences += 1
+        if (silences === 3) response.end('late')
+      })
+    }
+    const { at } = await serveHttp(listener, undefined, { timeouts: silent })
+    expect((await sendRequest(at)).text).toBe('late')
+  })
+
+  it('waits for nobody who has not sent all of a request', async () => {
+    const { at } = await serveHttp(() => {}, undefined, { timeouts: silent })
+    const request = 'POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\na'
+    expect(await sendBytes(at, request)).toBe('')
+  })
+
+  it('gives up in the end', async () => {
+    const { at } = await serveHttp(() => {}, undefined, {
+      timeouts: { silenceMs: 50, workMs: 120 },
+    })
+    await expect(sendRequest(at)).rejects.toMatchObject({ code: 'ECONNRESET' })
+  })
+})
+
 describe('HttpServer.stop', () => {
   it('lets a request finish and takes no new connection', async () => {
     const [arrived, release] = [createDeferred(), createDeferred()]
