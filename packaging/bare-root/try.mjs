@@ -83,6 +83,20 @@ try {
   }
   const text = await expectAnswer('a visitor', 200, visit)
   if (text !== 'from behind the tunnel') throw new Error(`a visitor got: ${text}`)
+  const doctor = spawn(program, ['doctor', '--json'], {
+    env: {
+      PATH: process.env.PATH,
+      AGENT_DATA_DIR: agentDir,
+      SVC_SERVER_ADDR: gateway.agent_listen,
+      SVC_CA_CERT: gateway.ca_cert,
+      SVC_AUTHTOKEN_FILE: gateway.authtoken_file,
+    },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  let found = ''
+  for await (const part of doctor.stdout) found += part
+  const upstream = found.split('\n').find((line) => line.includes('upstream localhost:'))
+  if (!upstream?.includes('"good"')) throw new Error(`the doctor of the upstream: ${found}`)
   if (!existsSync(`${agentDir}/agent.db`)) throw new Error('the agent keeps nothing')
 } finally {
   service.close()

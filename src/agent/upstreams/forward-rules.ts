@@ -5,6 +5,7 @@ import { AppError, StartError } from '../../base/app-error.ts'
 import { NEVER_DIALLED } from '../../base/cidr.ts'
 import { withDeadline } from '../../base/deadline.ts'
 import type { ListenAddress } from '../../base/listen-address.ts'
+import { LOCALHOST_ADDRESSES } from '../../base/net/localhost.ts'
 import { type ForwardTarget, formatForwardTarget, parseForwardTarget } from './forward-target.ts'
 
 type Address = ipaddr.IPv4 | ipaddr.IPv6
@@ -70,7 +71,7 @@ export class ForwardRules {
       )
     }
     // The resolver may say anything about localhost; it is loopback for whoever dials it.
-    const addresses = host === 'localhost' ? ['127.0.0.1'] : await this.#resolve(host)
+    const addresses = host === 'localhost' ? LOCALHOST_ADDRESSES : await this.#resolve(host)
     for (const address of addresses) this.#checkAddress(target, plain(ipaddr.parse(address)), true)
     return addresses
   }

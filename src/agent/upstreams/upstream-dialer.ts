@@ -1,5 +1,6 @@
 import { isIP, type LookupFunction } from 'node:net'
 import type { Logger } from '../../base/logger.ts'
+import { hostsFileHasLocalhost } from '../../base/net/localhost.ts'
 import type { ForwardRules } from './forward-rules.ts'
 import { type ForwardTarget, formatForwardTarget } from './forward-target.ts'
 import type { Carrier } from './tunnel-protocol.ts'
@@ -14,11 +15,14 @@ interface Held {
 export class UpstreamDialer {
   readonly #rules: ForwardRules
   readonly #log: Logger
+  /** The SDK finds it by itself, which saves a hop. */
+  readonly #systemHasLocalhost: boolean
   readonly #held = new Map<string, Held>()
 
-  constructor(rules: ForwardRules, log: Logger) {
+  constructor(rules: ForwardRules, log: Logger, systemHasLocalhost = hostsFileHasLocalhost()) {
     this.#rules = rules
     this.#log = log
+    this.#systemHasLocalhost = systemHasLocalhost
   }
 
   /** Keeps what a target needs until the returned function is called. */
@@ -48,10 +52,11 @@ export class UpstreamDialer {
 
   /**
    * For `connect`: the addresses of the target's name that may be dialled, an error when there is
-   * none. Undefined for what is no name: addresses mean themselves, and localhost is this machine.
+   * none. Undefined for what no name server is asked for: addresses, and localhost where a file has it.
    */
   lookupFor(target: ForwardTarget): LookupFunction | undefined {
-    if (target.host === 'localhost' || isIP(target.host) !== 0) return undefined
+    const { host } = target
+    if (isIP(host) !== 0 || (host === 'localhost' && this.#systemHasLocalhost)) return undefined
     return (_hostname, { all }, callback) => {
       this.#rules.check(target).then(
         (addresses) => {

@@ -1,10 +1,11 @@
 import { request } from 'node:http'
-import { connect } from 'node:net'
+import { connect, type LookupFunction } from 'node:net'
 import * as z from 'zod'
 import { type ForwardTarget, parseForwardTarget } from '../../agent/upstreams/forward-target.ts'
 import { StatusView } from '../../api/status-view.ts'
 import { TunnelStatusView } from '../../api/tunnel-view.ts'
 import { StartError } from '../../base/app-error.ts'
+import { hostsFileHasLocalhost, localhostLookup } from '../../base/net/localhost.ts'
 import type { CommandContext } from '../command-context.ts'
 import { LocalAgent } from '../local/local-agent.ts'
 import { bad, type Finding, good, skipped } from './finding.ts'
@@ -93,7 +94,7 @@ function upstream({ protocol, forwards_to: forwardsTo }: TunnelStatusView): Prom
 
 function askTcp(check: string, target: ForwardTarget): Promise<Finding> {
   return new Promise((resolve) => {
-    const socket = connect({ ...target, timeout: ANSWER_MS }, () => {
+    const socket = connect({ ...target, ...lookupOf(target), timeout: ANSWER_MS }, () => {
       resolve(good(check, 'takes connections'))
       socket.destroy()
     })
@@ -108,6 +109,7 @@ function askHttp(check: string, target: ForwardTarget): Promise<Finding> {
     const asked = request(
       {
         ...target,
+        ...lookupOf(target),
         path: '/',
         headers: { 'user-agent': 'device-agent doctor' },
         timeout: ANSWER_MS,
@@ -126,6 +128,11 @@ function askHttp(check: string, target: ForwardTarget): Promise<Finding> {
     asked.on('error', (error) => resolve(unreachable(check, error)))
     asked.end()
   })
+}
+
+/** As the agent finds it. */
+function lookupOf({ host }: ForwardTarget): { lookup?: LookupFunction } {
+  return host === 'localhost' && !hostsFileHasLocalhost() ? { lookup: localhostLookup } : {}
 }
 
 function unreachable(check: string, { code = '', message }: NodeJS.ErrnoException): Finding {

@@ -1,5 +1,7 @@
 import { once } from 'node:events'
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { type AddressInfo, connect, createServer, type LookupFunction, type Socket } from 'node:net'
+import { networkInterfaces } from 'node:os'
+import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { ForwardRules } from '../../../src/agent/upstreams/forward-rules.ts'
 import { parseForwardTarget } from '../../../src/agent/upstreams/forward-target.ts'
@@ -16,6 +18,10 @@ const targetOf = (text: string) => {
   if (!target) throw new Error(`${text} is no target`)
   return target
 }
+
+const canIpv6 = Object.values(networkInterfaces())
+  .flat()
+  .some((own) => own?.address === '::1')
 
 async function serve(host: string, onConnection: (socket: Socket) => void, port = 0) {
   const sockets = new Set<Socket>()
@@ -34,16 +40,16 @@ async function serve(host: string, onConnection: (socket: Socket) => void, port 
 }
 
 /** `cam.lan` is on the list, and leads where the test says. */
-function startDialer() {
+function startDialer({ systemHasLocalhost = true } = {}) {
   const leads = { to: ['127.0.0.1'] }
   const rules = new ForwardRules({
     allow: ['cam.lan'],
     ownAddresses: () => [],
     resolve: async () => leads.to,
   })
-  const dialer = new UpstreamDialer(rules, captureLog().log)
-  const hold = async (port: number) => {
-    const target = targetOf(`cam.lan:${port}`)
+  const dialer = new UpstreamDialer(rules, captureLog().log, systemHasLocalhost)
+  const hold = async (port: number, host = 'cam.lan') => {
+    const target = targetOf(`${host}:${port}`)
     const letGo = dialer.hold(target)
     onTestFinished(letGo)
     return { letGo, relayPort: Number(new URL(await dialer.dialUrl(target)).port) }
@@ -54,15 +60,44 @@ function startDialer() {
 const echo = (socket: Socket) => void socket.pipe(socket)
 
 describe('UpstreamDialer', () => {
-  it.each(['localhost:8001', '127.0.0.1:8001', '[::1]:8001', '192.168.1.5:80'])(
+  it.each(['127.0.0.1:8001', '[::1]:8001', '192.168.1.5:80'])(
     'leaves %s to the SDK',
     async (text) => {
-      const { dialer } = startDialer()
+      const { dialer } = startDialer({ systemHasLocalhost: false })
       dialer.hold(targetOf(text))
       expect(await dialer.dialUrl(targetOf(text))).toBe(`http://${text}`)
       expect(dialer.lookupFor(targetOf(text))).toBeUndefined()
     },
   )
+
+  it('leaves localhost to the SDK and the system where a file has it', async () => {
+    const { dialer } = startDialer({ systemHasLocalhost: true })
+    dialer.hold(targetOf('localhost:8001'))
+    expect(await dialer.dialUrl(targetOf('localhost:8001'))).toBe('http://localhost:8001')
+    expect(dialer.lookupFor(targetOf('localhost:8001'))).toBeUndefined()
+  })
+
+  it.each(['127.0.0.1', ...(canIpv6 ? ['::1'] : [])])(
+    'finds what listens on %s behind localhost where the SDK would not',
+    async (host) => {
+      const { port } = await serve(host, echo)
+      const { hold } = startDialer({ systemHasLocalhost: false })
+      const client = RawClient.connect((await hold(port, 'localhost')).relayPort)
+      client.send('hello')
+      await client.receive('hello')
+    },
+  )
+
+  it('has the check of upstreams ask both addresses of localhost where no file has it', async () => {
+    const lookup = startDialer({ systemHasLocalhost: false }).dialer.lookupFor(
+      targetOf('localhost:8001'),
+    )
+    const ask = promisify(lookup as LookupFunction) as (host: string, how: object) => unknown
+    expect(await ask('localhost', { all: true })).toEqual([
+      { address: '127.0.0.1', family: 4 },
+      { address: '::1', family: 6 },
+    ])
+  })
 
   it('passes bytes on both ways, and each end by itself', async () => {
     const { port } = await serve('127.0.0.1', echo)
