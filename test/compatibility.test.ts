@@ -44,6 +44,7 @@ const SENT: Readonly<Record<string, unknown>> = {
   Policy: { Inbound: [], Outbound: null },
   HostHeaderRewrite: true,
   OAuth: { provider: 'google', client_id: 'id', client_secret: 'secret' },
+  ForwardsProto: 'http2',
   OIDC: { issuer_url: 'https://id.test', client_id: 'id', client_secret: 'secret' },
   MutualTLSCA: { mutual_tls_ca: 'UEVN' },
   MutualTLSAtEdge: { mutual_tls_ca: 'UEVN' },
@@ -63,8 +64,10 @@ describe('the page on compatibility', () => {
     const who = { credentialId: id, ownerId: null }
     const binder = new Binder({ ...stores, urls: new EndpointUrls({ http: 80, https: 443 }) })
     return (option: string, Proto = 'https') => {
-      const Opts = { [option || 'OfTomorrow']: SENT[option] }
-      return binder.judge(parseBind({ Id: '', Proto, ForwardsTo: ':1', Opts }), who)
+      const asked = { [option || 'OfTomorrow']: SENT[option] }
+      // It stands beside the options.
+      const more = option === 'ForwardsProto' ? { ...asked, Opts: {} } : { Opts: asked }
+      return binder.judge(parseBind({ Id: '', Proto, ForwardsTo: ':1', ...more }), who)
     }
   }
 

@@ -3,7 +3,11 @@ import { type Clock, systemClock } from '../../src/base/clock.ts'
 import type { LogLevel } from '../../src/base/logger.ts'
 import { encodeProxyHeader } from '../../src/gateway/agents/proxy-header.ts'
 import { served } from '../../src/gateway/certificates/certificate-file.ts'
-import { type AgentEndpoint, EndpointTraffic } from '../../src/gateway/endpoints/endpoint.ts'
+import {
+  type AgentEndpoint,
+  type AppProtocol,
+  EndpointTraffic,
+} from '../../src/gateway/endpoints/endpoint.ts'
 import {
   EndpointRegistry,
   type EndpointRegistryOptions,
@@ -35,8 +39,9 @@ export interface IngressSiteOptions {
   readonly logLevel?: LogLevel
   readonly policy?: Partial<CompiledPolicy>
   readonly registry?: EndpointRegistryOptions
-  /** Of `https://a.test`. */
+  /** Of `https://a.test`, as what follows. */
   readonly answerMs?: number
+  readonly appProtocol?: AppProtocol
 }
 
 /** An ingress, one agent session whose other end plays the SDK, and endpoints on it. */
@@ -112,6 +117,7 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
   }
   const endpoint = Object.assign(bind('a.test', 'https', options.policy), {
     answerMs: options.answerMs,
+    appProtocol: options.appProtocol,
   })
   const useCertificate = (fixture: TlsFixture) => {
     certificate = served(fixture)

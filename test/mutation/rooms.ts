@@ -29,11 +29,13 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     tests: ['agent/tunnels.test.ts', 'agent/agent.test.ts'],
   },
   ingress: {
-    mutate: ['gateway/ingress/{exchange*,client-exchange,incoming-request,forward}.ts'],
+    mutate: [
+      'gateway/ingress/{exchange*,client-exchange,incoming-request,device/http1-forward}.ts',
+    ],
     tests: [
       // In memory: what they wait for comes at once, or not at all.
-      'gateway/ingress/{exchange-state,forward,incoming-request,client-exchange,judged,upgraded}.test.ts',
-      'gateway/ingress/{parked,handed-on,verdict,silent-device,unwanted-body,dial-failure}.test.ts',
+      'gateway/ingress/{exchange-state,device/http1-forward,incoming-request,client-exchange,judged,upgraded}.test.ts',
+      'gateway/ingress/{parked,handed-on,verdict,silent-device,unwanted-body,device/dial-failure}.test.ts',
       'gateway/ingress/{local-reply,slow-reader}.test.ts',
       // Over sockets.
       'gateway/ingress/{late-verdict,hold,exchange,edge-error,cloud-endpoint,policy}.test.ts',

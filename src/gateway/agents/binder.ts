@@ -2,6 +2,7 @@ import { randomInt } from 'node:crypto'
 import { PolicyError } from '../../policy/document/problem.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
 import type { Authority, BindRight } from '../access/authority.ts'
+import type { AppProtocol } from '../endpoints/endpoint.ts'
 import { checkBindings, checkEndpointHost } from '../endpoints/endpoint-host.ts'
 import { type EndpointPolicies, problemsText } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
@@ -45,6 +46,7 @@ export interface Binding extends BindRight, EndpointAddress {
   readonly isDrawn: boolean
   readonly forwardsTo: string
   readonly proxyProtocol: ProxyProtocol | undefined
+  readonly appProtocol: AppProtocol
   readonly metadata: string
   readonly trafficPolicy: string | null
   /** What the agent shows to get the same random name again; empty for a name that it asked for. */
@@ -77,6 +79,7 @@ export class Binder {
       protocol === 'tcp'
         ? this.#addressOf(request, who)
         : this.#hostOf(request, credentialId, protocol)
+    const appProtocol = appProtocolOf(request, carries)
     checkBindings(request.Extra?.Bindings ?? [], host, 301)
     if (protocol === 'tls' && isInternal(host)) throw new ServiceError(301, NO_INTERNAL_TLS)
     const right = this.#deps.authority.checkBind(credentialId, host, protocol)
@@ -93,6 +96,7 @@ export class Binder {
       isDrawn: protocol === 'tcp' && request.Opts.Addr === '',
       forwardsTo: request.ForwardsTo,
       proxyProtocol: proxyProtocolOf(options.ProxyProto),
+      appProtocol,
       metadata,
       trafficPolicy,
       around,
@@ -191,6 +195,25 @@ function proxyProtocolOf(asked: unknown): ProxyProtocol | undefined {
   if (!isAsked(asked)) return undefined
   if (asked === 1 || asked === 2) return asked
   throw new ServiceError(301, 'The option ProxyProto cannot be used: its versions are 1 and 2.')
+}
+
+/** What requests go to the service in. Another protocol would be the service's alone to know. */
+function appProtocolOf(
+  { ForwardsProto: asked }: BindRequest,
+  carries: 'requests' | 'connections',
+): AppProtocol {
+  if (asked === '') return 'http1'
+  if (carries === 'connections') {
+    throw new ServiceError(
+      301,
+      `The application protocol ${asked} cannot be used: the endpoint has connections and no requests.`,
+    )
+  }
+  if (asked === 'http1' || asked === 'http2') return asked
+  throw new ServiceError(
+    301,
+    `The application protocol ${asked} is not known here: use http1 or http2.`,
+  )
 }
 
 function checked(host: string): string {

@@ -74,6 +74,8 @@ const BindRequest = z.object({
   Id: name,
   Proto: z.string().max(32),
   ForwardsTo: name,
+  /** What the service speaks; empty where nobody has said. */
+  ForwardsProto: text(32),
   Opts: BindOptions.nullish().transform((options) => options ?? BindOptions.parse({})),
   Extra: z
     .looseObject({

@@ -42,6 +42,9 @@ interface EndpointBase extends EndpointAddress {
   readonly traffic: EndpointTraffic
 }
 
+/** What the service behind an endpoint speaks; HTTP/2 with prior knowledge (RFC 9113 3.3). */
+export type AppProtocol = 'http1' | 'http2'
+
 /** An address that one connected agent serves, for as long as it does. */
 export interface AgentEndpoint extends EndpointBase {
   readonly type: 'agent'
@@ -52,6 +55,8 @@ export interface AgentEndpoint extends EndpointBase {
   readonly isDrawn?: boolean
   /** How long its service may take to begin an answer; undefined: as long as the gateway grants. */
   readonly answerMs?: number | undefined
+  /** HTTP/1.1 unless its agent says otherwise. */
+  readonly appProtocol?: AppProtocol | undefined
 }
 
 /** An address that lasts until it is deleted. Nobody serves it: its policy ends all traffic. */

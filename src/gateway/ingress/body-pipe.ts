@@ -1,5 +1,7 @@
 import { pipeline, type Transform } from 'node:stream'
 import type { BodyTransform } from '../../policy/exchange/policy-exchange.ts'
+import { formatHead } from './http1/message-text.ts'
+import { mayTrail } from './http1/trailer-field.ts'
 import type { BodySink } from './request-body.ts'
 
 /** Where a transformed body goes. `write` answers false when it wants no more until `resume()`. */
@@ -62,3 +64,13 @@ export function encodeChunk(content: Buffer): Buffer {
 }
 
 export const LAST_CHUNK: Buffer = Buffer.from('0\r\n\r\n')
+
+/** The end of a body in chunks; trailers that may not come behind a body are left out. */
+export function lastChunk(trailers: readonly string[]): Buffer {
+  const fields: string[] = []
+  for (let at = 0; at < trailers.length; at += 2) {
+    const name = trailers[at] as string
+    if (mayTrail(name)) fields.push(name, trailers[at + 1] as string)
+  }
+  return fields.length === 0 ? LAST_CHUNK : Buffer.from(formatHead('0', fields), 'latin1')
+}

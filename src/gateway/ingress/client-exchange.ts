@@ -3,13 +3,14 @@ import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { Pace } from '../streams/proxy-stream.ts'
 import { logExchange } from './access-log.ts'
 import type { Client } from './client.ts'
+import type { Forward } from './device/forward.ts'
 import { DeviceWait } from './device-wait.ts'
 import { type EdgeErrorCode, edgeErrorReply, TOO_SLOW } from './edge-error.ts'
 import { type ExchangeState, nextExchangeState } from './exchange-state.ts'
 import { ExchangeTraffic } from './exchange-traffic.ts'
-import type { Forward } from './forward.ts'
 import { HttpSyntaxError } from './http1/http-syntax-error.ts'
 import type { RequestHead } from './http1/request-head.ts'
+import { isGrpc } from './http2/wire/grpc-status.ts'
 import { IncomingRequest } from './incoming-request.ts'
 import type { IngressContext } from './ingress-context.ts'
 import type { LocalReply } from './local-reply.ts'
@@ -70,7 +71,8 @@ export class ClientExchange implements ResponseOwner {
     const state = this.#state
     if (state.name === 'switched') return state.upgrade.heldBytes
     const judgedBytes = state.name === 'judging-response' ? state.held.length : 0
-    return judgedBytes + this.request.heldBytes + this.writer.heldBytes
+    const forwardBytes = ('forward' in state && state.forward?.heldBytes) || 0
+    return judgedBytes + forwardBytes + this.request.heldBytes + this.writer.heldBytes
   }
 
   /** Bytes that have come from the client behind its head. */
@@ -204,7 +206,9 @@ export class ClientExchange implements ResponseOwner {
   get #answerMs(): number {
     const { answerMs, silenceMs } = this.context.limits
     const own = this.#endpoint?.type === 'agent' ? this.#endpoint.answerMs : undefined
-    return own ?? Math.min(answerMs, silenceMs)
+    // The head of a stream of gRPC may come with its first message; the caller's deadline is its own.
+    const granted = isGrpc(this.request.head) ? silenceMs : answerMs
+    return own ?? Math.min(granted, silenceMs)
   }
 
   /** The one place where the state changes. */

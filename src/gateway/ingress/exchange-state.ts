@@ -1,7 +1,7 @@
 import type { AwayName, HeldRequest } from '../endpoints/away-name.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import type { BodyPipe } from './body-pipe.ts'
-import type { Forward } from './forward.ts'
+import type { Forward } from './device/forward.ts'
 import type { GrowingBuffer } from './http1/growing-buffer.ts'
 import type { PolicyRun } from './policy-run.ts'
 import type { Upgrade } from './upgrade.ts'

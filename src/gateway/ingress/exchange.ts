@@ -4,14 +4,16 @@ import type { AgentEndpoint, Endpoint } from '../endpoints/endpoint.ts'
 import type { NameState } from '../endpoints/host-table.ts'
 import type { ProxyStream } from '../streams/proxy-stream.ts'
 import { ClientExchange, type ParkedState } from './client-exchange.ts'
+import { type DeviceRequest, sizeOf } from './device/device-request.ts'
+import type { Forward, ForwardFailure, ForwardOwner } from './device/forward.ts'
+import { Http1Forward } from './device/http1-forward.ts'
+import { Http2Forward } from './device/http2-forward.ts'
 import type { EdgeErrorCode } from './edge-error.ts'
-import { Forward, type ForwardFailure, type ForwardOwner } from './forward.ts'
 import { requestFields, responseFields } from './http1/forwarded-headers.ts'
 import { GrowingBuffer } from './http1/growing-buffer.ts'
 import type { ResponseHead } from './http1/response-head.ts'
 import { admit, redirectToHttps } from './ingress-listener.ts'
 import { PolicyRun } from './policy-run.ts'
-import type { RequestBody } from './request-body.ts'
 import type { OutgoingResponse } from './response-writer.ts'
 import { Upgrade } from './upgrade.ts'
 
@@ -112,6 +114,10 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     return false
   }
 
+  onHeld(): void {
+    this.client.countHeld()
+  }
+
   onComplete(): void {
     if (this.state.name === 'responding') this.writer.finish()
   }
@@ -200,7 +206,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
       this.#enterFirst(next)
     } else if (next.type === 'agent') {
       this.enterEndpoint(next, false)
-      this.#send(next, lost.request, lost.body, policy)
+      this.#send(next, lost.request, policy)
     } else {
       this.#failOnDevice('ERR_NGROK_3210')
     }
@@ -287,43 +293,39 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     }
     const transforms = policy?.requestTransforms ?? NO_TRANSFORMS
     if (!policy || !body || transforms.length === 0) {
-      this.#forward(endpoint, request.encodeHead(target, fields), body, policy)
+      this.#forward(endpoint, request.toDevice(target, fields), policy)
       return
     }
     const onContent = (content: Buffer) => {
       if (this.state.name !== 'preparing') return
-      this.#forward(endpoint, request.encodeWhole(target, fields, content), undefined, policy)
+      this.#forward(endpoint, request.toDeviceWhole(target, fields, content), policy)
     }
     const onError = (error: Error) => this.onTransformError(error)
     const pipe = request.transform(body, transforms, onContent, onError)
     this.become({ name: 'preparing', policy, pipe })
   }
 
-  #forward(
-    endpoint: AgentEndpoint,
-    bytes: Buffer,
-    body: RequestBody | undefined,
-    policy: PolicyRun | undefined,
-  ): void {
-    this.traffic.receive(bytes.length)
-    this.#send(endpoint, bytes, body, policy)
+  #forward(endpoint: AgentEndpoint, request: DeviceRequest, policy: PolicyRun | undefined): void {
+    this.traffic.receive(sizeOf(request))
+    this.#send(endpoint, request, policy)
   }
 
-  #send(
-    endpoint: AgentEndpoint,
-    bytes: Buffer,
-    body: RequestBody | undefined,
-    policy: PolicyRun | undefined,
-  ): void {
-    const forward = new Forward({
+  #send(endpoint: AgentEndpoint, request: DeviceRequest, policy: PolicyRun | undefined): void {
+    const { context } = this
+    const speaksHttp2 = endpoint.appProtocol === 'http2'
+    // An upgrade is a matter of HTTP/1.1: it goes as that, to a service that speaks both.
+    const isHttp2 = speaksHttp2 && this.request.head.upgrade === undefined
+    const options = {
       pool: endpoint.streams,
       client: this.client,
-      method: this.request.head.method,
-      request: bytes,
-      body,
+      request,
       scanner: this.client.responseScanner,
       owner: this,
-    })
+      isAlone: speaksHttp2 && !isHttp2,
+    }
+    const forward = isHttp2
+      ? new Http2Forward({ ...options, client: this.client, scheme: schemeOf(endpoint), context })
+      : new Http1Forward(options)
     this.become({ name: 'forwarding', forward, policy, endpoint })
     forward.start()
   }
@@ -370,4 +372,9 @@ export class Exchange extends ClientExchange implements ForwardOwner {
 
 function hasRules({ policy }: Endpoint): boolean {
   return policy.hasConnectRules || policy.hasRequestRules || policy.hasResponseRules
+}
+
+/** What the SDK speaks to the service. */
+function schemeOf({ forwardsTo }: AgentEndpoint): 'http' | 'https' {
+  return forwardsTo.startsWith('https://') ? 'https' : 'http'
 }

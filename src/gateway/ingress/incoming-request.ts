@@ -1,7 +1,8 @@
 import type { Clock } from '../../base/clock.ts'
 import type { BodyTransform } from '../../policy/exchange/policy-exchange.ts'
 import { BodyPipe } from './body-pipe.ts'
-import { formatHead, withoutFields } from './http1/message-text.ts'
+import type { DeviceRequest } from './device/device-request.ts'
+import { withoutFields } from './http1/message-text.ts'
 import type { RequestHead } from './http1/request-head.ts'
 import { type BodySource, RequestBody } from './request-body.ts'
 
@@ -89,18 +90,19 @@ export class IncomingRequest {
     return this.body.read(maxBytes)
   }
 
-  /** Its head as it goes to a device, latin1; the body follows as it comes. */
-  encodeHead(target: string, fields: readonly string[]): Buffer {
+  /** As it goes to a device; the body follows as it comes. */
+  toDevice(target: string, fields: readonly string[]): DeviceRequest {
+    const { method } = this.head
     const kept = this.#isContinued ? withoutFields(fields, 'expect') : fields
-    return Buffer.from(formatHead(this.#lineFor(target), kept), 'latin1')
+    return { method, target, fields: kept, content: undefined, body: this.body }
   }
 
   /** The same with the whole content, whatever the fields said of its length. */
-  encodeWhole(target: string, fields: readonly string[], content: Buffer): Buffer {
+  toDeviceWhole(target: string, fields: readonly string[], content: Buffer): DeviceRequest {
+    const { method } = this.head
     const kept = withoutFields(fields, 'content-length', 'transfer-encoding', 'expect')
-    const framed = [...kept, 'content-length', String(content.length)]
-    const head = Buffer.from(formatHead(this.#lineFor(target), framed), 'latin1')
-    return Buffer.concat([head, content])
+    kept.push('content-length', String(content.length))
+    return { method, target, fields: kept, content, body: undefined }
   }
 
   /** Reads the content through transforms. One of the two is called once, in a later turn. */
@@ -134,10 +136,6 @@ export class IncomingRequest {
     }
     body.flowTo(collecting, 'content')
     return pipe
-  }
-
-  #lineFor(target: string): string {
-    return `${this.head.method} ${target} HTTP/1.1`
   }
 
   /** The gateway itself needs the body, so it is the one to ask for it (RFC 9110 10.1.1). */

@@ -65,6 +65,11 @@ export class RequestBody {
     return this.#heldBytes + this.#stuckBytes
   }
 
+  /** What came behind it, name and value in turn; known when it is done. */
+  get trailers(): readonly string[] {
+    return this.#tracker.trailers
+  }
+
   /** Milliseconds since the epoch at which its last byte came; undefined until then. */
   get receivedAt(): number | undefined {
     return this.#receivedAt

@@ -46,6 +46,12 @@ export interface ProxyStreamOwner {
   onSlotFree(stream: ProxyStream): void
 }
 
+/** What lives on a stream from one exchange to the next, and hears of it in both. */
+export interface StreamResident extends StreamHandler {
+  /** The stream was given up: nothing comes or goes any more. */
+  onRetired(): void
+}
+
 type ProxyStreamState = 'busy' | 'idle' | 'retired' | 'closed'
 
 /** A stream that leads to one connection of the device's service; its own handler while unused. */
@@ -55,6 +61,8 @@ export class ProxyStream implements StreamHandler {
   client: ClientHolding | undefined
   /** The exchange that has it. */
   user: StreamWaiter | undefined
+  /** Without one, it is quiet between two exchanges. */
+  resident: StreamResident | undefined
   readonly #owner: ProxyStreamOwner
   /** Nobody's until an exchange takes it: the frame that opens it may end the session. */
   #state: ProxyStreamState = 'closed'
@@ -105,7 +113,7 @@ export class ProxyStream implements StreamHandler {
   /** Hands the stream back: the exchange on it is over, and both sides keep the connection. */
   release(): void {
     this.#isReused = true
-    this.stream.handler = this
+    this.stream.handler = this.resident ?? this
     this.user = undefined
     this.#owner.takeBack(this)
   }
@@ -119,6 +127,7 @@ export class ProxyStream implements StreamHandler {
     this.stream.handler = this
     if (this.stream.isClosed) this.onClose()
     else this.stream.retire()
+    this.resident?.onRetired()
   }
 
   /** Takes the stream away from the exchange on it. */

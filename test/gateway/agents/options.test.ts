@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest'
 import { type AllowEntry, parseAllowEntry } from '../../../src/policy/outbound/outbound-allow.ts'
 import { startDeviceService, visit } from '../../helpers/device-sdk.ts'
 import { startGithub } from '../../helpers/github-stand-in.ts'
+import { startHttp2Service } from '../../helpers/http2-service.ts'
 import { startOpenidProvider } from '../../helpers/openid-provider.ts'
 import type { PublicRequest } from '../../helpers/public-request.ts'
 import { connectSdk, inTime, sdkCode, startGateway } from '../../helpers/running-gateway.ts'
@@ -82,6 +83,37 @@ describe('the options of the SDK', () => {
     expect(seen).not.toHaveProperty('x-secret')
     expect(answer.headers).toMatchObject({ 'x-out': 'here' })
     expect(answer.headers).not.toHaveProperty('x-from')
+  })
+
+  it('appProtocol says what the service speaks', async () => {
+    const running = await startGateway()
+    const session = await connectSdk(running)
+    const { port } = await startHttp2Service((stream, headers) => {
+      stream.respond({ 'x-host': headers[':authority'] })
+      stream.end('in HTTP/2')
+    })
+    const builder = session.httpEndpoint().domain('cam.site.test').appProtocol('http2')
+    await inTime(builder.listenAndForward(`http://127.0.0.1:${port}`), 'bind')
+    expect(await visit(running)).toMatchObject({ status: 200, text: 'in HTTP/2' })
+    expect(await (await startWith((it) => void it.appProtocol('http1')))()).toMatchObject({
+      status: 200,
+    })
+  })
+
+  it('appProtocol is refused by name where nobody knows it', async () => {
+    const running = await startGateway()
+    const builder = (await connectSdk(running)).httpEndpoint().domain('cam.site.test')
+    const refused = builder.appProtocol('nonsense').listen()
+    await expect(inTime(refused)).rejects.toThrow(/nonsense is not known.*ERR_NGROK_301/s)
+  })
+
+  it('a service of HTTP/2 that is not there is told as one', async () => {
+    const running = await startGateway()
+    const session = await connectSdk(running)
+    const builder = session.httpEndpoint().domain('cam.site.test').appProtocol('http2')
+    await inTime(builder.listenAndForward('http://127.0.0.1:1'), 'bind')
+    const answer = await visit(running)
+    expect(answer.headers).toHaveProperty('ngrok-error-code', 'ERR_NGROK_8012')
   })
 
   it('compression is the last thing that happens to an answer', async () => {

@@ -18,6 +18,7 @@ export interface ResponseHead {
   readonly keepAlive: boolean
 }
 
+const VERSION = Buffer.from('HTTP/')
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: (.*))?$/
 
 /** Understands a scanned head as the response to a request (RFC 9112 4 and 6.3). */
@@ -42,6 +43,12 @@ export function parseResponseHead({ line, fields }: ScannedHead, method: string)
     connection,
     keepAlive: framing !== UNTIL_CLOSE && !connection.close && (isHttp11 || connection.keepAlive),
   }
+}
+
+/** True while what has come first may be a response of HTTP/1. */
+export function beginsLikeHttp1(chunk: Buffer): boolean {
+  const length = Math.min(chunk.length, VERSION.length)
+  return chunk.compare(VERSION, 0, length, 0, length) === 0
 }
 
 /** True for responses that end with their head (RFC 9112 6.3). */

@@ -19,10 +19,10 @@ import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import type { RequestHead } from '../http1/request-head.ts'
 import type { IngressContext } from '../ingress-context.ts'
 import type { IngressListener } from '../ingress-listener.ts'
-import { FloodGuard } from './flood-guard.ts'
 import { readRequestHead } from './request-head.ts'
-import { headersOf } from './response-headers.ts'
 import { type StreamConnection, VisitorStream } from './visitor-stream.ts'
+import { FloodGuard } from './wire/flood-guard.ts'
+import { headersOf } from './wire/node-headers.ts'
 
 const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR } = constants
 

@@ -8,8 +8,8 @@ import { hasNoBody } from '../http1/response-head.ts'
 import type { IncomingRequest } from '../incoming-request.ts'
 import type { LocalReply } from '../local-reply.ts'
 import type { OutgoingResponse, ResponseOwner, ResponseWriter } from '../response-writer.ts'
-import { grpcFields, isGrpc } from './grpc-status.ts'
-import { headersOf } from './response-headers.ts'
+import { grpcFields, isGrpc } from './wire/grpc-status.ts'
+import { headersOf } from './wire/node-headers.ts'
 
 /** Statuses beyond are as good as a 500 (RFC 9110 15). */
 const MAX_STATUS = 599

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import type { IncomingHttpHeaders } from 'node:http2'
 import { CHUNKED } from '../http1/body-framing.ts'
-import { consistsOf, TARGET, TOKEN, VALUE } from '../http1/byte-class.ts'
+import { consistsOf, TARGET } from '../http1/byte-class.ts'
 import { NO_OPTIONS } from '../http1/connection-options.ts'
 import { hostnameOf } from '../http1/host.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
@@ -12,15 +12,8 @@ import {
   expectsContinue,
   type RequestHead,
 } from '../http1/request-head.ts'
+import { checkFields, type HeadLimits } from './wire/field-limits.ts'
 
-/** What a head may take, as with HTTP/1. */
-export interface HeadLimits {
-  readonly headBytes: number
-  readonly headFields: number
-}
-
-/** What each field adds to the size of a list (RFC 9113 6.5.2). */
-const FIELD_OVERHEAD = 32
 /** Of a handshake that the gateway makes for a visitor (RFC 6455 4.1). */
 const KEY_BYTES = 16
 
@@ -80,38 +73,23 @@ function isExtendedConnect(pseudo: IncomingHttpHeaders): boolean {
 
 function readFields(
   raw: readonly string[],
-  { headBytes, headFields }: HeadLimits,
+  limits: HeadLimits,
 ): { fields: string[]; authority: string | undefined } {
   const fields: string[] = []
   let authority: string | undefined
   let cookie: string | undefined
-  let bytes = 0
+  checkFields(raw, limits)
   for (let at = 0; at < raw.length; at += 2) {
     const name = raw[at] as string
     const value = raw[at + 1] as string
-    bytes += name.length + value.length + FIELD_OVERHEAD
     if (name === ':authority') authority = value
     else if (name === 'cookie') cookie = cookie === undefined ? value : `${cookie}; ${value}`
     else if (!name.startsWith(':')) fields.push(name, value)
-    checkField(name, value)
-  }
-  if (bytes > headBytes) throw new HttpSyntaxError(`more than ${headBytes} bytes`, 'too-large')
-  if (raw.length / 2 > headFields) {
-    throw new HttpSyntaxError(`more than ${headFields} fields`, 'too-large')
   }
   if (cookie !== undefined) fields.push('cookie', cookie)
   const hasHost = fields.some((name, at) => at % 2 === 0 && name === 'host')
   if (authority !== undefined && !hasHost) fields.unshift('host', authority)
   return { fields, authority }
-}
-
-/** What HTTP/1 cannot carry would be another message there (RFC 9113 8.2.1 and 10.3). */
-function checkField(name: string, value: string): void {
-  const from = name.startsWith(':') ? 1 : 0
-  if (!consistsOf(name, from, name.length, TOKEN)) throw new HttpSyntaxError('a name that is none')
-  if (value !== '' && !consistsOf(value, 0, value.length, VALUE)) {
-    throw new HttpSyntaxError('a character that is not allowed in a field value')
-  }
 }
 
 function checkTarget(path: string, method: string): string {

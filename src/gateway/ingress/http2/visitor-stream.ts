@@ -2,16 +2,14 @@ import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from 'nod
 import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import { type BufferAccount, BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
-import { encodeChunk, LAST_CHUNK } from '../body-pipe.ts'
+import { encodeChunk, lastChunk } from '../body-pipe.ts'
 import type { Client } from '../client.ts'
 import { countedHeadBytes } from '../connection/head-bytes.ts'
 import { Exchange } from '../exchange.ts'
 import type { ExchangeTraffic } from '../exchange-traffic.ts'
 import { CHUNKED } from '../http1/body-framing.ts'
 import { HEAD_LIMITS, HeadScanner } from '../http1/head-scanner.ts'
-import { formatHead } from '../http1/message-text.ts'
 import type { RequestHead } from '../http1/request-head.ts'
-import { mayTrail } from '../http1/trailer-field.ts'
 import type { IncomingRequest } from '../incoming-request.ts'
 import type { IngressContext } from '../ingress-context.ts'
 import type { IngressListener } from '../ingress-listener.ts'
@@ -292,17 +290,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
     // Node says so of a stream that was reset without an error, too: what has come is not all.
     if (this.stream.aborted || this.stream.closed) return
     if (this.isSwitched) this.#exchange?.onClientEnd()
-    else if (this.#hasChunks) this.#exchange?.take(this.#lastChunk(), 0)
-  }
-
-  /** The end of the body for the device; what may not come behind it is left out. */
-  #lastChunk(): Buffer {
-    const fields: string[] = []
-    for (let at = 0; at < this.#trailers.length; at += 2) {
-      const name = this.#trailers[at] as string
-      if (mayTrail(name)) fields.push(name, this.#trailers[at + 1] as string)
-    }
-    return fields.length === 0 ? LAST_CHUNK : Buffer.from(formatHead('0', fields), 'latin1')
+    else if (this.#hasChunks) this.#exchange?.take(lastChunk(this.#trailers), 0)
   }
 
   #onDrain(): void {

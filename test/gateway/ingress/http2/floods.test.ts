@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
-import { FLOOD_LIMITS } from '../../../../src/gateway/ingress/http2/flood-guard.ts'
+import { FLOOD_LIMITS } from '../../../../src/gateway/ingress/http2/wire/flood-guard.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 import {
   CONTINUATION,

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { grpcFields } from '../../../../src/gateway/ingress/http2/grpc-status.ts'
-import { answerOf, connectHttp2, openStream } from '../../../helpers/http2-visitor.ts'
-import { startIngressSite } from '../../../helpers/ingress-site.ts'
-import { startScriptedService } from '../../../helpers/raw-http.ts'
+import { grpcFields } from '../../../../../src/gateway/ingress/http2/wire/grpc-status.ts'
+import { answerOf, connectHttp2, openStream } from '../../../../helpers/http2-visitor.ts'
+import { startIngressSite } from '../../../../helpers/ingress-site.ts'
+import { startScriptedService } from '../../../../helpers/raw-http.ts'
 
 async function callOf(type: string, authority = 'localhost') {
   const { port } = await startScriptedService(

@@ -1,5 +1,4 @@
-import type { RequestHead } from '../http1/request-head.ts'
-import type { LocalReply } from '../local-reply.ts'
+import type { LocalReply } from '../../local-reply.ts'
 
 /** As gRPC reads statuses of HTTP; but a name without a device is no method that is missing. */
 const STATUSES: Readonly<Record<number, number>> = {
@@ -19,8 +18,9 @@ const MESSAGE_CHARS = 256
 const KEPT: ReadonlySet<string> = new Set(['ngrok-error-code', 'retry-after'])
 
 /** True for a call of gRPC, which reads its errors from fields; gRPC-Web reads them otherwise. */
-export function isGrpc({ fields }: RequestHead): boolean {
-  const at = fields.findIndex((name, index) => index % 2 === 0 && name === 'content-type')
+export function isGrpc({ fields }: { readonly fields: readonly string[] }): boolean {
+  const isType = (name: string, at: number) => at % 2 === 0 && name.toLowerCase() === 'content-type'
+  const at = fields.findIndex(isType)
   return /^application\/grpc(?:$|[+; ])/i.test(fields[at + 1] ?? '')
 }
 

@@ -1,5 +1,8 @@
 import { describe, expect, it } from 'vitest'
-import { FLOOD_LIMITS, FloodGuard } from '../../../../src/gateway/ingress/http2/flood-guard.ts'
+import {
+  FLOOD_LIMITS,
+  FloodGuard,
+} from '../../../../../src/gateway/ingress/http2/wire/flood-guard.ts'
 
 const { brokenStreams, forgivenStreams, idleBytes, idleBytesPerSecond } = FLOOD_LIMITS
 const { bytesPerStream, bytesPerContentByte, pingBytes, settingsBytes } = FLOOD_LIMITS

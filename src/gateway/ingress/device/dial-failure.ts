@@ -1,4 +1,4 @@
-import type { ResponseHead } from './http1/response-head.ts'
+import type { ResponseHead } from '../http1/response-head.ts'
 
 const BODY_START = 'failed to dial backend: '
 /** Longer than any text of the system behind the start above. */
@@ -23,4 +23,9 @@ export function resemblesDialFailure({ status, fields, framing }: ResponseHead):
 /** Whether the body of such a response is the SDK's; a response to HEAD has none to tell by. */
 export function isDialFailure(body: Buffer, method: string): boolean {
   return method === 'HEAD' || body.toString('latin1', 0, BODY_START.length) === BODY_START
+}
+
+/** Whether the body may become one, with what follows. */
+export function mayBeDialFailure(body: Buffer): boolean {
+  return BODY_START.startsWith(body.toString('latin1', 0, BODY_START.length))
 }

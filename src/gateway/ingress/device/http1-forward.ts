@@ -1,71 +1,29 @@
-import type { MuxadoError } from '../../muxado/error-code.ts'
-import type { StreamHandler } from '../../muxado/stream.ts'
-import type {
-  NoStreamReason,
-  Pace,
-  ProxyStream,
-  StreamClient,
-  StreamWaiter,
-} from '../streams/proxy-stream.ts'
-import type { StreamPool } from '../streams/stream-pool.ts'
+import type { MuxadoError } from '../../../muxado/error-code.ts'
+import type { StreamHandler } from '../../../muxado/stream.ts'
+import type { NoStreamReason, Pace, ProxyStream, StreamWaiter } from '../../streams/proxy-stream.ts'
+import { UNTIL_CLOSE } from '../http1/body-framing.ts'
+import { BodyTracker } from '../http1/body-tracker.ts'
+import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
+import { beginsLikeHttp1, parseResponseHead, type ResponseHead } from '../http1/response-head.ts'
+import type { BodySink } from '../request-body.ts'
+import { type DeviceRequest, encodeHttp1 } from './device-request.ts'
 import { isDialFailure, resemblesDialFailure } from './dial-failure.ts'
-import { UNTIL_CLOSE } from './http1/body-framing.ts'
-import { BodyTracker } from './http1/body-tracker.ts'
-import type { HeadScanner } from './http1/head-scanner.ts'
-import { HttpSyntaxError } from './http1/http-syntax-error.ts'
-import { parseResponseHead, type ResponseHead } from './http1/response-head.ts'
-import type { BodySink, RequestBody } from './request-body.ts'
+import {
+  type Forward,
+  type ForwardFailure,
+  type ForwardOptions,
+  type ForwardOwner,
+  IDEMPOTENT,
+  MAX_INTERIMS,
+} from './forward.ts'
 
 /**
- * Why there is no whole response. `saturated`: the device has no stream for it in time. `lost`: the session has
- * ended. `unreachable`: the SDK could not connect to the service. `invalid`: what came is not HTTP.
- * `broken`: it ended too early.
+ * A request to a service that speaks HTTP/1.1. When the service has just closed the connection of a
+ * pooled stream, a request that can be repeated goes out once more on a new one.
  */
-export type ForwardFailure = 'saturated' | 'lost' | 'unreachable' | 'invalid' | 'broken'
-
-/** Who wants the response. After `onSwitch`, `onComplete` and `onFailure` nothing more comes. */
-export interface ForwardOwner {
-  /** A response with a 1xx status; the final one follows. */
-  onInterim(head: ResponseHead): void
-  /** `isMore`: body or end follow before this call stack ends. */
-  onResponse(head: ResponseHead, isMore: boolean): void
-  /** A part of the body, as framed. False: it waits here, and `onRoom()` is called when it went on. */
-  onBody(chunk: Buffer): boolean
-  onComplete(): void
-  /** A 101: from `rest` on, the stream speaks another protocol and belongs to the owner. */
-  onSwitch(head: ResponseHead, rest: Buffer, stream: ProxyStream): void
-  onFailure(failure: ForwardFailure): void
-  /** See `StreamWaiter`. */
-  readonly pace: Pace
-  evict(): void
-}
-
-export interface ForwardOptions {
-  readonly pool: StreamPool
-  readonly client: StreamClient
-  readonly method: string
-  /** The bytes of the head, and of the body when it is known as a whole. */
-  readonly request: Buffer
-  /** What follows on `request`. */
-  readonly body: RequestBody | undefined
-  /** Not in the middle of a head. */
-  readonly scanner: HeadScanner
-  readonly owner: ForwardOwner
-}
-
-/** 1xx responses to one request: nobody holds them back while a client does not read. */
-const MAX_INTERIMS = 32
-
-const VERSION = Buffer.from('HTTP/')
-
-/** Methods that may be repeated (RFC 9110 9.2.2). */
-const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
-
-/**
- * One request on its way to the device, and the response to it. When the service has just closed
- * the connection of a pooled stream, a request that can be repeated goes out once more on a new one.
- */
-export class Forward implements StreamWaiter, StreamHandler, BodySink {
+export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodySink {
+  /** What comes goes on at once; what the owner lets wait is with it. */
+  readonly heldBytes = 0
   readonly #options: ForwardOptions
   readonly #owner: ForwardOwner
   #proxy: ProxyStream | undefined
@@ -87,42 +45,35 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     this.#owner = options.owner
   }
 
-  /** True when the owner hears nothing any more: the response is whole, failed or not wanted. */
   get isOver(): boolean {
     return this.#isOver
   }
 
-  /** See `ForwardOptions`. */
-  get request(): Buffer {
+  get request(): DeviceRequest {
     return this.#options.request
   }
 
-  /** The same. */
-  get body(): RequestBody | undefined {
-    return this.#options.body
-  }
-
-  /** It has been on a stream: the device may have seen it. */
   get wasSent(): boolean {
     return this.#wasSent
   }
 
-  /** Bytes of the response that came and do not wait any more. */
   get passedOn(): number {
     return this.#received - this.#owed
   }
 
-  /** Asks for a stream. */
   start(): void {
-    this.#options.pool.acquire(this.#options.client, this)
+    const { pool, client, isAlone } = this.#options
+    if (isAlone) pool.acquireFresh(client, this)
+    else pool.acquire(client, this)
   }
 
   onStream(stream: ProxyStream): void {
     this.#proxy = stream
     this.#wasSent = true
     stream.stream.handler = this
-    stream.stream.write(this.#options.request)
-    if (this.#options.body) this.#options.body.flowTo(this)
+    const { request } = this.#options
+    stream.stream.write(encodeHttp1(request))
+    if (request.body) request.body.flowTo(this)
     else this.end()
   }
 
@@ -148,7 +99,6 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     this.#isRequestDone = true
   }
 
-  /** What the owner let wait has gone on: the device may send as much again. */
   onRoom(): void {
     if (this.#isOver || this.#owed === 0) return
     const bytes = this.#owed
@@ -156,7 +106,6 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     this.#proxy?.stream.release(bytes)
   }
 
-  /** The owner has lost interest. */
   abort(): void {
     if (this.#isOver) return
     this.#isOver = true
@@ -185,7 +134,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   }
 
   onDrain(): void {
-    this.#options.body?.onRoom()
+    this.#options.request.body?.onRoom()
   }
 
   onClose(error: MuxadoError | undefined): void {
@@ -197,7 +146,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
 
   /** True when the service had closed a kept connection before this request reached it. */
   #isStale(): boolean {
-    const { method, body } = this.#options
+    const { method, body } = this.#options.request
     const isUnheard = this.#received === 0 && this.#proxy?.isReused === true
     // A stream that it gets instead is not reused: it is tried once more at most.
     return isUnheard && !body && IDEMPOTENT.has(method)
@@ -210,17 +159,17 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   }
 
   #readHead(chunk: Buffer, from: number): number {
-    const { scanner, method } = this.#options
+    const { scanner, request } = this.#options
     const end = scanner.scan(chunk, from)
     this.#owed += (end === -1 ? chunk.length : end) - from
     if (end === -1) {
       // A service that speaks first, and no HTTP, waits for an answer in its turn.
       const isFirst = this.#received === chunk.length
-      if (isFirst && !beginsLikeHttp(chunk)) throw new HttpSyntaxError('no status line')
+      if (isFirst && !beginsLikeHttp1(chunk)) throw new HttpSyntaxError('no status line')
       this.onRoom()
       return chunk.length
     }
-    const head = parseResponseHead(scanner.take(), method)
+    const head = parseResponseHead(scanner.take(), request.method)
     if (head.status === 101) this.#switch(head, chunk.subarray(end))
     else if (head.status < 200) this.#passInterim(head)
     else this.#startBody(head, end, chunk.length)
@@ -263,7 +212,7 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
   /** `isClean`: the response ended where the received bytes end. */
   #complete(isClean: boolean): void {
     if (this.#isOver) return
-    if (this.#heldBack && isDialFailure(this.#heldBack, this.#options.method)) {
+    if (this.#heldBack && isDialFailure(this.#heldBack, this.#options.request.method)) {
       this.#fail('unreachable')
       return
     }
@@ -273,7 +222,8 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     // socket, which is not asked for another request until then.
     this.onRoom()
     this.#isOver = true
-    if (isClean && this.#isRequestDone && this.#head?.keepAlive) this.#proxy?.release()
+    const isKept = isClean && this.#isRequestDone && !this.#options.isAlone
+    if (isKept && this.#head?.keepAlive) this.#proxy?.release()
     else this.#proxy?.retire()
     this.#owner.onComplete()
   }
@@ -292,9 +242,4 @@ export class Forward implements StreamWaiter, StreamHandler, BodySink {
     this.abort()
     this.#owner.onFailure(failure)
   }
-}
-
-function beginsLikeHttp(chunk: Buffer): boolean {
-  const length = Math.min(chunk.length, VERSION.length)
-  return chunk.compare(VERSION, 0, length, 0, length) === 0
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { ErrorCode } from '../../../src/muxado/error-code.ts'
-import { turns } from '../../helpers/frame-peer.ts'
-import { startHandSite } from './hand-device.ts'
+import { ErrorCode } from '../../../../src/muxado/error-code.ts'
+import { turns } from '../../../helpers/frame-peer.ts'
+import { startHandSite } from '../hand-device.ts'
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 const BROKEN = 'ERR_NGROK_3004'

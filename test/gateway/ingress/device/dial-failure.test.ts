@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { turns } from '../../helpers/frame-peer.ts'
-import { startHandSite } from './hand-device.ts'
+import { turns } from '../../../helpers/frame-peer.ts'
+import { startHandSite } from '../hand-device.ts'
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 const BROKEN = 'ERR_NGROK_3004'

@@ -13,6 +13,7 @@ const OF_HTTP1: ReadonlySet<string> = new Set([
 
 /** What cannot be put in one line, or is not by everybody (RFC 9110 5.3). */
 const OF_SEVERAL_LINES: ReadonlySet<string> = new Set([
+  'cookie',
   'proxy-authenticate',
   'set-cookie',
   'www-authenticate',

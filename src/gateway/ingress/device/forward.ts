@@ -1,0 +1,67 @@
+import type { Pace, ProxyStream, StreamClient } from '../../streams/proxy-stream.ts'
+import type { StreamPool } from '../../streams/stream-pool.ts'
+import type { HeadScanner } from '../http1/head-scanner.ts'
+import type { ResponseHead } from '../http1/response-head.ts'
+import type { DeviceRequest } from './device-request.ts'
+
+/**
+ * Why there is no whole response. `saturated`: the device has no stream for it in time. `lost`: the session has
+ * ended. `unreachable`: the SDK could not connect to the service. `invalid`: what came is not HTTP.
+ * `broken`: it ended too early.
+ */
+export type ForwardFailure = 'saturated' | 'lost' | 'unreachable' | 'invalid' | 'broken'
+
+/** Who wants the response. After `onSwitch`, `onComplete` and `onFailure` nothing more comes. */
+export interface ForwardOwner {
+  /** A response with a 1xx status; the final one follows. */
+  onInterim(head: ResponseHead): void
+  /** `isMore`: body or end follow before this call stack ends. */
+  onResponse(head: ResponseHead, isMore: boolean): void
+  /** A part of the body, as framed. False: it waits here, and `onRoom()` is called when it went on. */
+  onBody(chunk: Buffer): boolean
+  /** What waits here has changed. */
+  onHeld(): void
+  onComplete(): void
+  /** A 101: from `rest` on, the stream speaks another protocol and belongs to the owner. */
+  onSwitch(head: ResponseHead, rest: Buffer, stream: ProxyStream): void
+  onFailure(failure: ForwardFailure): void
+  /** See `StreamWaiter`. */
+  readonly pace: Pace
+  evict(): void
+}
+
+export interface ForwardOptions {
+  readonly pool: StreamPool
+  readonly client: StreamClient
+  readonly request: DeviceRequest
+  /** Not in the middle of a head. */
+  readonly scanner: HeadScanner
+  readonly owner: ForwardOwner
+  /** On a stream that nobody had before, or gets behind it. */
+  readonly isAlone: boolean
+}
+
+/** One request on its way to the device, and the response to it. */
+export interface Forward {
+  readonly request: DeviceRequest
+  /** True when the owner hears nothing any more: the response is whole, failed or not wanted. */
+  readonly isOver: boolean
+  /** It has been on a stream: the device may have seen it. */
+  readonly wasSent: boolean
+  /** Bytes of the response that came and do not wait any more. */
+  readonly passedOn: number
+  /** Bytes that have come and wait here. */
+  readonly heldBytes: number
+  /** Asks for a stream. */
+  start(): void
+  /** What the owner let wait has gone on: the device may send as much again. */
+  onRoom(): void
+  /** The owner has lost interest. */
+  abort(): void
+}
+
+/** 1xx responses to one request: nobody holds them back while a client does not read. */
+export const MAX_INTERIMS = 32
+
+/** Methods that may be repeated (RFC 9110 9.2.2). */
+export const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])

@@ -1,0 +1,85 @@
+const HEADER_BYTES = 9
+/** Last stream and error, before what is meant for people (RFC 9113 6.8). */
+const GOAWAY_BYTES = 8
+const PREFACE_BYTES = 24
+
+const DATA = 0
+const HEADERS = 1
+const SETTINGS = 4
+const GOAWAY = 7
+const END_STREAM = 1
+
+/**
+ * Follows the frames of one direction of a connection as they pass (RFC 9113 4.1). Node does not say
+ * whether a stream has ended or was cut off by a reset without an error, nor, in each version, that
+ * it has given a connection up.
+ */
+export class FrameWatch {
+  readonly #head = Buffer.alloc(HEADER_BYTES + GOAWAY_BYTES)
+  #headBytes = 0
+  #headLength = HEADER_BYTES
+  /** Of what belongs to no head. */
+  #payloadLeft: number
+  #endedStream = 0
+  #goawayCode: number | undefined
+  #firstType: number | undefined
+
+  /** A client speaks first of all a preface (RFC 9113 3.4). */
+  constructor(from: 'client' | 'server') {
+    this.#payloadLeft = from === 'client' ? PREFACE_BYTES : 0
+  }
+
+  /** The last stream whose sender has said that it ends there. */
+  get endedStream(): number {
+    return this.#endedStream
+  }
+
+  /** The error with which the sender takes no more streams, 0 for none; undefined while it does. */
+  get goawayCode(): number | undefined {
+    return this.#goawayCode
+  }
+
+  /** Whether what came first is what has to (RFC 9113 3.4); undefined until then. */
+  get isHttp2(): boolean | undefined {
+    return this.#firstType === undefined ? undefined : this.#firstType === SETTINGS
+  }
+
+  see(chunk: Buffer): void {
+    let at = 0
+    while (at < chunk.length) {
+      if (this.#payloadLeft > 0) {
+        const bytes = Math.min(this.#payloadLeft, chunk.length - at)
+        this.#payloadLeft -= bytes
+        at += bytes
+      } else {
+        const bytes = Math.min(this.#headLength - this.#headBytes, chunk.length - at)
+        chunk.copy(this.#head, this.#headBytes, at, at + bytes)
+        this.#headBytes += bytes
+        at += bytes
+        if (this.#headBytes === this.#headLength) this.#onHead()
+      }
+    }
+  }
+
+  #onHead(): void {
+    const head = this.#head
+    const payloadBytes = head.readUIntBE(0, 3)
+    const type = head.readUInt8(3)
+    this.#firstType ??= type
+    if (type === GOAWAY && payloadBytes >= GOAWAY_BYTES && this.#headLength === HEADER_BYTES) {
+      this.#headLength += GOAWAY_BYTES
+      return
+    }
+    if (type === GOAWAY) {
+      const hasCode = this.#headLength > HEADER_BYTES
+      this.#goawayCode = hasCode ? head.readUInt32BE(HEADER_BYTES + 4) : 0
+    }
+    const mayEnd = type === DATA || type === HEADERS
+    if (mayEnd && (head.readUInt8(4) & END_STREAM) !== 0) {
+      this.#endedStream = head.readUInt32BE(5) & 0x7fffffff
+    }
+    this.#payloadLeft = payloadBytes - (this.#headLength - HEADER_BYTES)
+    this.#headLength = HEADER_BYTES
+    this.#headBytes = 0
+  }
+}

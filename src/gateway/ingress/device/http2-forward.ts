@@ -1,0 +1,313 @@
+import { type ClientHttp2Stream, constants, type IncomingHttpHeaders } from 'node:http2'
+import type {
+  NoStreamReason,
+  Pace,
+  ProxyStream,
+  StreamClient,
+  StreamWaiter,
+} from '../../streams/proxy-stream.ts'
+import { encodeChunk, lastChunk } from '../body-pipe.ts'
+import { CHUNKED } from '../http1/body-framing.ts'
+import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
+import type { ResponseHead } from '../http1/response-head.ts'
+import { checkFields } from '../http2/wire/field-limits.ts'
+import { isGrpc } from '../http2/wire/grpc-status.ts'
+import { headersOf } from '../http2/wire/node-headers.ts'
+import type { IngressContext } from '../ingress-context.ts'
+import type { BodySink } from '../request-body.ts'
+import type { DeviceRequest } from './device-request.ts'
+import { ForeignAnswer } from './foreign-answer.ts'
+import {
+  type Forward,
+  type ForwardFailure,
+  type ForwardOptions,
+  type ForwardOwner,
+  IDEMPOTENT,
+  MAX_INTERIMS,
+} from './forward.ts'
+import { readResponseHead, requestHeaders } from './http2-message.ts'
+import { Http2Upstream, type UpstreamUser } from './http2-upstream.ts'
+
+const { NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR, NGHTTP2_REFUSED_STREAM } = constants
+
+/** As of a body in chunks. */
+const TRAILER_LIMITS = { headBytes: 16_384, headFields: 64 }
+
+/** The last is name and value in turn, which the types of Node leave out. */
+type HeadEvent = [pseudo: IncomingHttpHeaders, flags: number, raw?: readonly string[]]
+
+/** Runs what events of Node set off; a mistake of ours costs the client's connection alone. */
+export interface Guard {
+  guard(step: () => void): void
+}
+
+export interface Http2ForwardOptions extends ForwardOptions {
+  readonly client: StreamClient & Guard
+  readonly scheme: 'http' | 'https'
+  readonly context: IngressContext
+}
+
+/**
+ * A request to a service that speaks HTTP/2. It goes out once more when the service says that it
+ * has not looked at it (RFC 9113 8.7), or has closed a kept connection before it came.
+ */
+export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySink {
+  readonly #options: Http2ForwardOptions
+  readonly #owner: ForwardOwner
+  #upstream: Http2Upstream | undefined
+  #stream: ClientHttp2Stream | undefined
+  #isReused = false
+  #wasSent = false
+  #hasTriedAgain = false
+  /** What had come on the connection before. */
+  #receivedBefore = 0
+  #foreign: ForeignAnswer | undefined
+  #head: ResponseHead | undefined
+  #trailers: readonly string[] = []
+  #interims = 0
+  #isRequestDone = false
+  #isOver = false
+  /** Content so far, and what of it waits. */
+  #received = 0
+  #owed = 0
+
+  constructor(options: Http2ForwardOptions) {
+    this.#options = options
+    this.#owner = options.owner
+  }
+
+  get isOver(): boolean {
+    return this.#isOver
+  }
+
+  get request(): DeviceRequest {
+    return this.#options.request
+  }
+
+  get wasSent(): boolean {
+    return this.#wasSent
+  }
+
+  get passedOn(): number {
+    return this.#received - this.#owed
+  }
+
+  get heldBytes(): number {
+    return this.#isOver ? 0 : (this.#stream?.readableLength ?? 0)
+  }
+
+  start(): void {
+    this.#options.pool.acquire(this.#options.client, this)
+  }
+
+  onStream(proxy: ProxyStream): void {
+    const { context, request, scheme } = this.#options
+    const { content, body } = request
+    const upstream = Http2Upstream.on(proxy, context)
+    this.#upstream = upstream
+    this.#isReused = proxy.isReused
+    this.#receivedBefore = upstream.receivedBytes
+    this.#wasSent = true
+    // A call of gRPC ends with its last message: what waited for trailers would end it later.
+    const waitForTrailers = body !== undefined && !isGrpc(request)
+    const options = { endStream: !content && !body, waitForTrailers }
+    try {
+      this.#listen(upstream.request(this, requestHeaders(request, scheme), options))
+    } catch (error) {
+      // A connection that is gone, or a head that Node does not send.
+      context.log.debug({ err: error }, 'request not sent')
+      this.#fail('broken')
+      return
+    }
+    if (body) {
+      body.flowTo(this, 'content')
+      return
+    }
+    if (content) this.#stream?.end(content)
+    this.#onRequestDone()
+  }
+
+  onNoStream(reason: NoStreamReason): void {
+    this.#fail(reason === 'session-over' ? 'lost' : reason)
+  }
+
+  get pace(): Pace {
+    return this.#owner.pace
+  }
+
+  evict(): void {
+    this.#owner.evict()
+  }
+
+  /** A piece of the content. */
+  write(chunk: Buffer): boolean {
+    const stream = this.#stream
+    if (this.#isOver || !stream || stream.closed || chunk.length === 0) return true
+    return stream.write(chunk) && this.#upstream?.hasRoom === true
+  }
+
+  end(): void {
+    this.#stream?.end()
+    this.#onRequestDone()
+  }
+
+  onRoom(): void {
+    if (this.#isOver) return
+    this.#owed = 0
+    this.#stream?.resume()
+  }
+
+  abort(): void {
+    if (this.#isOver) return
+    this.#isOver = true
+    this.#options.scanner.reset()
+    if (this.#upstream) this.#upstream.cancel()
+    else this.#options.pool.cancel(this)
+  }
+
+  onUpstreamEnd(failure: ForwardFailure): void {
+    if (this.#isStale(failure)) this.#tryAgain()
+    else this.#fail(failure)
+  }
+
+  onForeign(chunk: Buffer): void {
+    const { scanner, request } = this.#options
+    this.#foreign ??= new ForeignAnswer(scanner, request.method)
+    const failure = this.#foreign.read(chunk)
+    if (failure) this.#fail(failure)
+  }
+
+  onUpstreamRoom(): void {
+    if (this.#stream?.writableNeedDrain === false) this.request.body?.onRoom()
+  }
+
+  onReceived(): void {
+    this.#owner.onHeld()
+  }
+
+  #listen(stream: ClientHttp2Stream): void {
+    this.#stream = stream
+    stream.on('headers', (...event: HeadEvent) => this.#guard(() => this.#onInterim(event)))
+    stream.on('response', (...event: HeadEvent) => this.#guard(() => this.#onResponse(event)))
+    stream.on('trailers', (...[, , raw = []]: HeadEvent) => {
+      this.#trailers = raw
+    })
+    stream.on('end', () => this.#guard(() => this.#onEnd(stream)))
+    stream.on('drain', () => this.onUpstreamRoom())
+    stream.on('wantTrailers', () => this.#guard(() => this.#sendTrailers(stream)))
+    // What went wrong with a stream shows in its code; `close` follows.
+    stream.on('error', () => {})
+    stream.on('close', () => this.#guard(() => this.#onClose(stream)))
+  }
+
+  #onInterim([, , raw = []]: HeadEvent): void {
+    if (this.#isOver) return
+    this.#interims += 1
+    if (this.#interims > MAX_INTERIMS) throw new HttpSyntaxError('too many interim responses')
+    this.#owner.onInterim(this.#readHead(raw, false))
+  }
+
+  #onResponse([, flags, raw = []]: HeadEvent): void {
+    const stream = this.#stream
+    if (this.#isOver || !stream) return
+    const isWhole = (flags & NGHTTP2_FLAG_END_STREAM) !== 0
+    const head = this.#readHead(raw, isWhole)
+    this.#head = head
+    // What came with the head leaves with it.
+    const first = isWhole ? null : (stream.read() as Buffer | null)
+    this.#owner.onResponse(head, isWhole || first !== null)
+    if (this.#isOver) return
+    if (isWhole) {
+      this.#complete()
+      return
+    }
+    stream.pause()
+    stream.on('data', (chunk: Buffer) => this.#guard(() => this.#onContent(chunk)))
+    if (first) this.#onContent(first)
+    if (this.#owed === 0) stream.resume()
+  }
+
+  #readHead(raw: readonly string[], isWhole: boolean): ResponseHead {
+    const { request, context } = this.#options
+    return readResponseHead(raw, request.method, isWhole, context.limits)
+  }
+
+  #onContent(chunk: Buffer): void {
+    if (this.#isOver) return
+    this.#received += chunk.length
+    this.#upstream?.onContent(chunk.length)
+    const part = this.#head?.framing === CHUNKED ? encodeChunk(chunk) : chunk
+    if (this.#owner.onBody(part) || this.#isOver) return
+    this.#owed += chunk.length
+    this.#stream?.pause()
+  }
+
+  #onEnd(stream: ClientHttp2Stream): void {
+    // Node says so of a stream that was reset without an error, too: what has come is not all.
+    const isWhole = this.#upstream?.isWhole && stream.rstCode === NGHTTP2_NO_ERROR
+    if (this.#isOver || stream !== this.#stream || !this.#head || !isWhole) return
+    if (this.#head.framing === CHUNKED) {
+      checkFields(this.#trailers, TRAILER_LIMITS)
+      this.#owner.onBody(lastChunk(this.#trailers))
+    }
+    if (!this.#isOver) this.#complete()
+  }
+
+  #complete(): void {
+    this.#isOver = true
+    if (this.#isRequestDone) this.#upstream?.release()
+    else this.#upstream?.cancel()
+    this.#owner.onComplete()
+  }
+
+  #onClose(stream: ClientHttp2Stream): void {
+    if (this.#isOver || stream !== this.#stream) return
+    const wasRefused = stream.rstCode === NGHTTP2_REFUSED_STREAM && !this.#head
+    const mayRepeat = wasRefused && !this.request.body && !this.#hasTriedAgain
+    if (mayRepeat || this.#isStale('broken')) this.#tryAgain()
+    else this.#fail('broken')
+  }
+
+  /** True when the service had closed a kept connection before this request reached it. */
+  #isStale(failure: ForwardFailure): boolean {
+    const { method, body } = this.request
+    const isUnheard = this.#upstream?.receivedBytes === this.#receivedBefore && this.#isReused
+    return failure === 'broken' && isUnheard && !body && IDEMPOTENT.has(method)
+  }
+
+  #tryAgain(): void {
+    this.#hasTriedAgain = true
+    this.#isReused = false
+    this.#stream = undefined
+    this.#upstream?.cancel()
+    this.#upstream = undefined
+    this.#options.pool.acquireFresh(this.#options.client, this)
+  }
+
+  #onRequestDone(): void {
+    this.#isRequestDone = true
+  }
+
+  #sendTrailers(stream: ClientHttp2Stream): void {
+    const { body } = this.request
+    stream.sendTrailers(headersOf(body?.trailers ?? []))
+  }
+
+  #fail(failure: ForwardFailure): void {
+    if (this.#isOver) return
+    this.abort()
+    this.#owner.onFailure(failure)
+  }
+
+  /** What comes by an event of Node has nobody above it. */
+  #guard(step: () => void): void {
+    this.#options.client.guard(() => {
+      try {
+        step()
+      } catch (error) {
+        if (!(error instanceof HttpSyntaxError)) throw error
+        this.#fail('invalid')
+      }
+    })
+  }
+}

@@ -1,0 +1,74 @@
+import { STATUS_CODES } from 'node:http'
+import type { OutgoingHttpHeaders } from 'node:http2'
+import { CHUNKED } from '../http1/body-framing.ts'
+import { NO_OPTIONS } from '../http1/connection-options.ts'
+import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
+import { readMessageFields } from '../http1/message-fields.ts'
+import { withoutFields } from '../http1/message-text.ts'
+import { hasNoBody, type ResponseHead } from '../http1/response-head.ts'
+import { checkFields, type HeadLimits } from '../http2/wire/field-limits.ts'
+import { headersOf } from '../http2/wire/node-headers.ts'
+import type { DeviceRequest } from './device-request.ts'
+
+const STATUS = /^[1-9][0-9]{2}$/
+
+/** The head of a request as Node sends it: the host is its authority (RFC 9113 8.3.1). */
+export function requestHeaders(
+  { method, target, fields }: DeviceRequest,
+  scheme: 'http' | 'https',
+): OutgoingHttpHeaders {
+  const headers = headersOf(fields)
+  const authority = headers.host
+  delete headers.host
+  const isField = (name: string, at: number) => at % 2 === 0 && name.toLowerCase() === 'te'
+  // Nothing else may stand in it (RFC 9113 8.2.2), and nothing else was passed on.
+  if (fields.some(isField)) headers.te = 'trailers'
+  return Object.assign(headers, {
+    ':method': method,
+    ':scheme': scheme,
+    ':path': target,
+    ...(authority !== undefined && { ':authority': authority }),
+  })
+}
+
+/**
+ * Understands the head of a response as one of HTTP/1.1, which goes on to visitors of either
+ * version: a body of which nobody knows the length, or that trailers follow, comes in chunks. `raw`
+ * alternates name and value; `isWhole`: the stream ends with it. Throws HttpSyntaxError.
+ */
+export function readResponseHead(
+  raw: readonly string[],
+  method: string,
+  isWhole: boolean,
+  limits: HeadLimits,
+): ResponseHead {
+  checkFields(raw, limits)
+  const { status, fields } = split(raw)
+  const { contentLength, isChunked } = readMessageFields(fields, 'response')
+  if (isChunked) throw new HttpSyntaxError('a Transfer-Encoding')
+  const head = { status, reason: STATUS_CODES[status] ?? '', connection: NO_OPTIONS }
+  if (hasNoBody(status, method)) return { ...head, fields, framing: 0, keepAlive: true }
+  if (isWhole) {
+    if (contentLength) throw new HttpSyntaxError('a Content-Length without a body')
+    const length = contentLength === undefined ? ['content-length', '0'] : []
+    return { ...head, fields: [...fields, ...length], framing: 0, keepAlive: true }
+  }
+  const mayTrail = fields.some((name, at) => at % 2 === 0 && name === 'trailer')
+  if (contentLength !== undefined && !mayTrail) {
+    return { ...head, fields, framing: contentLength, keepAlive: true }
+  }
+  const chunked = [...withoutFields(fields, 'content-length'), 'transfer-encoding', 'chunked']
+  return { ...head, fields: chunked, framing: CHUNKED, keepAlive: true }
+}
+
+function split(raw: readonly string[]): { status: number; fields: string[] } {
+  const fields: string[] = []
+  let status = ''
+  for (let at = 0; at < raw.length; at += 2) {
+    const name = raw[at] as string
+    if (name === ':status') status = raw[at + 1] as string
+    else if (!name.startsWith(':')) fields.push(name, raw[at + 1] as string)
+  }
+  if (!STATUS.test(status)) throw new HttpSyntaxError('a status that is none')
+  return { status: Number(status), fields }
+}

@@ -1,0 +1,259 @@
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  connect,
+  constants,
+  type OutgoingHttpHeaders,
+} from 'node:http2'
+import type { MuxadoError } from '../../../muxado/error-code.ts'
+import type { ProxyStream, StreamResident } from '../../streams/proxy-stream.ts'
+import { FloodGuard } from '../http2/wire/flood-guard.ts'
+import type { IngressContext } from '../ingress-context.ts'
+import type { ForwardFailure } from './forward.ts'
+import { FrameWatch } from './frame-watch.ts'
+import { StreamDuplex, type StreamDuplexOwner } from './stream-duplex.ts'
+
+const { NGHTTP2_CANCEL } = constants
+
+/** What the device may send of a response that waits for its visitor: as much as in HTTP/1.1. */
+const WINDOW_BYTES = 262_144
+/** More than the window of the one stream that there is: it never holds that up. */
+const CONNECTION_WINDOW_BYTES = 2 * WINDOW_BYTES
+/** Heads that are a little too large are read, and refused by name. */
+const REFUSED_HEAD_FIELDS = 64
+/** How long the begin of a request waits for what follows at once. */
+const HOLD_MS = 1
+/** How long a service may take to hear that a request was given up. */
+const CANCEL_MS = 1_000
+
+/** Who has the connection. */
+export interface UpstreamUser {
+  /** The connection is of no use any more, and the response is not whole. */
+  onUpstreamEnd(failure: ForwardFailure): void
+  /** Bytes that are no HTTP/2, in place of the first frame and behind it. */
+  onForeign(chunk: Buffer): void
+  /** The device takes more again. */
+  onUpstreamRoom(): void
+  /** Something has come: what waits may have grown. */
+  onReceived(): void
+}
+
+/**
+ * HTTP/2 with a device's service (RFC 9113 3.3, prior knowledge): on one proxy stream, for one
+ * exchange at a time, and kept for the next one as a connection of HTTP/1.1 is. So an exchange has
+ * a stream, a share and a window of its own, and what a service breaks costs that exchange alone.
+ *
+ * INVARIANTS
+ * - It lives as long as its proxy stream is not retired; the user hears of its end once, and only
+ *   until it was released or cancelled.
+ * - What the device makes the gateway do is counted, also between two exchanges.
+ */
+export class Http2Upstream implements StreamResident, StreamDuplexOwner {
+  readonly #proxy: ProxyStream
+  readonly #context: IngressContext
+  readonly #duplex: StreamDuplex
+  readonly #session: ClientHttp2Session
+  readonly #floods: FloodGuard
+  readonly #received = new FrameWatch('server')
+  readonly #sent = new FrameWatch('client')
+  #user: UpstreamUser | undefined
+  #stream: ClientHttp2Stream | undefined
+  /** What came before it was clear whether it is HTTP/2. */
+  #first: Buffer | undefined = Buffer.alloc(0)
+  /** The service sends no more, but what it has sent is whole. */
+  #isEnded = false
+  #isRetired = false
+  #cancelling: NodeJS.Timeout | undefined
+
+  /** The one on a stream; on a stream that was not used before, a new one. */
+  static on(proxy: ProxyStream, context: IngressContext): Http2Upstream {
+    const { resident } = proxy
+    return resident instanceof Http2Upstream ? resident : new Http2Upstream(proxy, context)
+  }
+
+  private constructor(proxy: ProxyStream, context: IngressContext) {
+    const { headBytes, headFields } = context.limits
+    this.#proxy = proxy
+    this.#context = context
+    this.#floods = new FloodGuard(context.clock.monotonic())
+    this.#duplex = new StreamDuplex(proxy.stream, this)
+    // The preface leaves with the first request.
+    this.#duplex.hold(HOLD_MS)
+    this.#session = connect('http://device', {
+      createConnection: () => this.#duplex,
+      maxHeaderListPairs: headFields + REFUSED_HEAD_FIELDS,
+      maxSendHeaderBlockLength: 2 * headBytes,
+      settings: {
+        enablePush: false,
+        initialWindowSize: WINDOW_BYTES,
+        maxHeaderListSize: headBytes,
+      },
+    })
+    this.#listen()
+    proxy.resident = this
+    proxy.stream.handler = this
+  }
+
+  /** Bytes from the device so far. */
+  get receivedBytes(): number {
+    return this.#duplex.receivedBytes
+  }
+
+  /** False: whoever has more to send waits for `onUpstreamRoom`. */
+  get hasRoom(): boolean {
+    return !this.#duplex.isBlocked
+  }
+
+  /** The service has sent all of the response, though it may wait here. */
+  get isWhole(): boolean {
+    const id = this.#stream?.id
+    return id !== undefined && this.#received.endedStream === id
+  }
+
+  /** Sends a head. Throws when the connection is of no use any more. */
+  request(
+    user: UpstreamUser,
+    headers: OutgoingHttpHeaders,
+    options: { readonly endStream: boolean; readonly waitForTrailers: boolean },
+  ): ClientHttp2Stream {
+    this.#user = user
+    this.#floods.onStream()
+    this.#duplex.hold(HOLD_MS)
+    const stream = this.#session.request(headers, options)
+    this.#stream = stream
+    return stream
+  }
+
+  /** Content of a response, which is what the device is there for. */
+  onContent(bytes: number): void {
+    this.#floods.onContent(bytes)
+  }
+
+  /** The exchange is over, and both have said all. */
+  release(): void {
+    this.#letGo()
+    const isKept = !this.#isEnded && !this.#isGivenUp && !this.#session.closed
+    if (isKept) this.#proxy.release()
+    else this.#proxy.retire()
+  }
+
+  /** Nobody wants the rest: the service hears so (RFC 9113 8.7), then the connection goes. */
+  cancel(): void {
+    const stream = this.#stream
+    this.#letGo()
+    if (this.#isRetired) return
+    // Nobody is to be ended in its place.
+    this.#proxy.user = undefined
+    if (!stream || this.#session.destroyed) {
+      this.#proxy.retire()
+      return
+    }
+    stream.close(NGHTTP2_CANCEL)
+    this.#session.close()
+    this.#cancelling = setTimeout(() => this.#proxy.retire(), CANCEL_MS).unref()
+  }
+
+  onData(chunk: Buffer): void {
+    this.#received.see(chunk)
+    if (this.#received.isHttp2 === false) {
+      this.#passForeign(chunk)
+      return
+    }
+    const first = this.#first
+    this.#first = this.#received.isHttp2 ? undefined : Buffer.concat([first ?? chunk, chunk])
+    if (this.#first) return
+    this.#duplex.receive(first && first.length > 0 ? Buffer.concat([first, chunk]) : chunk)
+    this.#user?.onReceived()
+    this.checkFlood()
+    if (!this.#user && this.#isGivenUp) this.#proxy.retire()
+  }
+
+  onEnd(): void {
+    // The SDK closes without a byte when it finds nobody at `forwards_to`.
+    const isMute = this.#first?.length === 0 && this.receivedBytes === 0
+    this.#onTransportEnd(isMute ? 'unreachable' : 'broken')
+  }
+
+  onDrain(): void {
+    this.#duplex.unblock()
+    this.#user?.onUpstreamRoom()
+  }
+
+  onClose(error: MuxadoError | undefined): void {
+    this.#onTransportEnd(error && error.reason !== 'stream-reset' ? 'lost' : 'broken')
+  }
+
+  onRetired(): void {
+    this.#isRetired = true
+    clearTimeout(this.#cancelling)
+    this.#session.destroy()
+    this.#duplex.destroy()
+  }
+
+  onSend(chunk: Buffer): void {
+    this.#sent.see(chunk)
+    if (this.#stream && this.#sent.endedStream === this.#stream.id) this.#duplex.letGoSoon()
+    // Node's library finds that the service does not keep to the protocol; Node may not say so.
+    if (this.#sent.goawayCode) setImmediate(() => this.#end('broken'))
+  }
+
+  onDuplexClose(): void {
+    if (!this.#isRetired) this.#end('broken')
+  }
+
+  /** What the device does that leads nowhere. */
+  checkFlood(): void {
+    const flood = this.#floods.look(this.receivedBytes, this.#context.clock.monotonic())
+    if (!flood) return
+    this.#context.log.debug({ flood }, 'connection to a service closed for a flood')
+    this.#end('invalid')
+  }
+
+  /** One side has said that nothing new begins here. */
+  get #isGivenUp(): boolean {
+    return this.#received.goawayCode !== undefined || this.#sent.goawayCode !== undefined
+  }
+
+  #listen(): void {
+    const session = this.#session
+    session.once('connect', () => session.setLocalWindowSize(CONNECTION_WINDOW_BYTES))
+    session.on('ping', () => {
+      this.#floods.onPing()
+      this.checkFlood()
+    })
+    session.on('remoteSettings', () => {
+      this.#floods.onSettings()
+      this.checkFlood()
+    })
+    // What goes wrong is told by what closes.
+    session.on('error', () => {})
+    session.on('close', () => this.#end('broken'))
+    this.#duplex.on('error', () => {})
+  }
+
+  #passForeign(chunk: Buffer): void {
+    const first = this.#first ?? Buffer.alloc(0)
+    this.#first = Buffer.alloc(0)
+    this.#proxy.stream.release(first.length + chunk.length)
+    if (this.#user) this.#user.onForeign(Buffer.concat([first, chunk]))
+    else this.#proxy.retire()
+  }
+
+  /** A response that is whole may go on to a slow visitor. */
+  #onTransportEnd(failure: ForwardFailure): void {
+    this.#isEnded = true
+    if (!this.#user || !this.isWhole) this.#end(failure)
+  }
+
+  #end(failure: ForwardFailure): void {
+    const user = this.#user
+    this.#letGo()
+    this.#proxy.retire()
+    user?.onUpstreamEnd(failure)
+  }
+
+  #letGo(): void {
+    this.#user = undefined
+    this.#stream = undefined
+  }
+}
