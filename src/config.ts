@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { shippedPolicyPath } from './agent/policies/shipped-policy.ts'
 import { DEFAULT_TIMINGS, type ProbeTimings } from './agent/timings.ts'
-import type { UpstreamSettings } from './agent/upstreams/upstream-options.ts'
+import type { UpstreamDefaults } from './agent/upstreams/upstream-options.ts'
 import { StartError } from './base/app-error.ts'
 import type { ListenAddress, PortRange } from './base/listen-address.ts'
 import type { Secret } from './base/secret.ts'
@@ -41,7 +41,7 @@ export interface Config {
     readonly forwardAllow: readonly string[]
     readonly maxTunnels: number
     /** `timeoutS` is undefined where it is what our gateway grants anyway. */
-    readonly upstream: UpstreamSettings
+    readonly upstream: UpstreamDefaults
     readonly unknownActions: 'warn' | 'refuse'
     readonly drainMs: number
     readonly link: LinkConfig

@@ -6,7 +6,7 @@ import type { Database } from '../store/database.ts'
 import type { Connector } from './connector.ts'
 import type { AgentTimings } from './timings.ts'
 import type { ForwardRulesOptions } from './upstreams/forward-rules.ts'
-import type { UpstreamSettings } from './upstreams/upstream-options.ts'
+import type { UpstreamDefaults } from './upstreams/upstream-options.ts'
 
 /** What an agent is built from. */
 export interface AgentOptions {
@@ -31,7 +31,7 @@ export interface AgentOptions {
   readonly forward: ForwardRulesOptions
   readonly maxTunnels: number
   /** How services are checked, and how long they may take to begin an answer. */
-  readonly upstream?: UpstreamSettings
+  readonly upstream?: UpstreamDefaults
   /** What becomes of policy actions that only the hosted service may know; refused elsewhere. */
   readonly unknownActions?: 'warn' | 'refuse'
   readonly version: string

@@ -57,6 +57,8 @@ export interface EndpointRequest {
   readonly domain: string
   /** What the SDK dials: `http://host:port`, of `tcp` `tcp://host:port`, or `unix:/absolute/path`. */
   readonly dialUrl: string
+  /** What is dialled speaks HTTP/2 by prior knowledge; else HTTP/1.1. */
+  readonly http2?: boolean | undefined
   /** What the service shows people. */
   readonly forwardsTo: string
   /** Policy document, JSON text. */

@@ -253,13 +253,14 @@ class NgrokSession implements Session {
   }
 
   #endpointOf(request: EndpointRequest): EndpointBuilder {
-    const { protocol, domain, dialUrl, forwardsTo, policy, metadata } = request
+    const { protocol, domain, dialUrl, http2, forwardsTo, policy, metadata } = request
     // Without a scheme the SDK answers every request 502; an unknown one ends the process.
     if (!/^(http:\/\/|tcp:\/\/|unix:\/)/.test(dialUrl)) {
       throw new Error(`cannot forward to ${dialUrl}`)
     }
     const builder = this.#builderFor(protocol, domain)
     builder.forwardsTo(forwardsTo)
+    if (http2 && 'appProtocol' in builder) builder.appProtocol('http2')
     if (metadata !== undefined) builder.metadata(metadata)
     return policy === undefined ? builder : builder.trafficPolicy(policy)
   }

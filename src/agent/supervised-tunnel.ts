@@ -14,7 +14,7 @@ import {
   type WantedEndpoint,
 } from './tunnel-supervisor.ts'
 import type { TunnelUpstreams } from './upstreams/tunnel-upstreams.ts'
-import { timeoutNotice, type VisitorReport } from './upstreams/visitor-report.ts'
+import type { VisitorReport } from './upstreams/visitor-report.ts'
 
 export interface SupervisedTunnelOptions
   extends Pick<TunnelSupervisorOptions, 'session' | 'random' | 'log'> {
@@ -170,10 +170,9 @@ export class SupervisedTunnel {
     return {
       protocol: spec.protocol,
       domain: spec.domain,
-      dialUrl: await upstreams.dialUrl(spec),
+      ...(await upstreams.endpointOf(spec)),
       forwardsTo: spec.forwardsTo,
       policy: JSON.stringify(policyOf(spec, defaultPolicy())),
-      metadata: timeoutNotice(upstreams.settingsOf(spec).timeout),
     }
   }
 }

@@ -83,6 +83,10 @@ export const TunnelSpecSchema = z
       const message = protocol === 'tcp' ? TCP_DOMAIN : HOST_DOMAIN
       context.addIssue({ code: 'custom', path: ['domain'], message })
     }
+    if (protocol !== 'http' && upstream?.http2) {
+      const message = `is for http tunnels: the bytes of a ${protocol} tunnel pass as they are`
+      context.addIssue({ code: 'custom', path: ['upstream', 'http2'], message })
+    }
     return {
       protocol,
       forwardsTo: forwards_to,

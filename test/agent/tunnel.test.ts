@@ -62,6 +62,11 @@ describe('TunnelSpecSchema', () => {
     [{ domain: `${'a.'.repeat(126)}test` }, /^domain must be/],
     [{ policy: '[]' }, /^policy must be the text of an object/],
     [{ policy: [] }, /^policy must be a JSON object/],
+    [{ upstream: { http2: 'yes' } }, /^upstream\.http2 must be true or false/],
+    [
+      { protocol: 'tcp', domain: 'a.test:1', upstream: { http2: true } },
+      /^upstream\.http2 is for http tunnels/,
+    ],
     [{ name: 'x' }, /Unrecognized key: "name"/],
   ])('refuses %j', (change, expected) => {
     expect(complaint(change)).toMatch(expected)

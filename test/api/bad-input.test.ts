@@ -93,7 +93,7 @@ describe('POST /tunnels with a bad body', () => {
       '/upstream/health must be off',
     ],
     ['a line break in a path', with_({ upstream: { health: '/a\n' } }), '/upstream/health must be'],
-    ['what is not built', with_({ upstream: { http2: true } }), '/upstream/http2 is not known'],
+    ['what is not built', with_({ upstream: { http3: true } }), '/upstream/http3 is not known'],
     ['a state as upstream', with_({ upstream: 'up' }), '/upstream must be'],
     ['a key in another case', { ...SPEC, Domain: domain }, '/Domain is not known'],
     [

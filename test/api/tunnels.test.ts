@@ -130,7 +130,7 @@ describe('GET /tunnels', () => {
         reachable: 'unknown',
         visitors: null,
         upstream: expect.stringMatching(/^(up|down|unknown)$/),
-        upstream_settings: { timeout: 60, health: 'tcp' },
+        upstream_settings: { timeout: 60, health: 'tcp', http2: false },
         created_at: new Date(tunnel?.createdAt ?? 0).toISOString(),
         updated_at: new Date(tunnel?.updatedAt ?? 0).toISOString(),
       },
@@ -146,7 +146,8 @@ describe('GET /tunnels', () => {
       'upstream',
     )
     await create('b', { upstream: { health: 'off' } })
-    await create('c', { upstream: null })
+    await create('c', { upstream: { http2: true } })
+    await create('d', { upstream: null })
     const settingsOf = async ({ call }: typeof first) => {
       expect(Object.keys((await call('GET', '/tunnels')).json[0])).toHaveLength(5)
       const tunnels: { upstream_settings: object }[] = (await call('GET', '/tunnels?view=status'))
@@ -154,9 +155,10 @@ describe('GET /tunnels', () => {
       return tunnels.map(({ upstream_settings }) => upstream_settings)
     }
     const expected = [
-      { timeout: 3_600, health: '/alive' },
-      { timeout: 7, health: 'off' },
-      { timeout: 7, health: '/alive' },
+      { timeout: 3_600, health: '/alive', http2: false },
+      { timeout: 7, health: 'off', http2: false },
+      { timeout: 7, health: '/alive', http2: true },
+      { timeout: 7, health: '/alive', http2: false },
     ]
     expect(await settingsOf(first)).toEqual(expected)
     await first.agent.stop()
@@ -164,7 +166,7 @@ describe('GET /tunnels', () => {
     const second = await startApi({ folder: first.folder, agent: { upstream } })
     expect(await settingsOf(second)).toEqual(expected)
     await second.call('PUT', '/tunnels/a.site.test', { ...SPEC, domain: 'a.site.test' })
-    expect((await settingsOf(second))[0]).toEqual(upstream)
+    expect((await settingsOf(second))[0]).toEqual({ ...upstream, http2: false })
   })
 
   it('gives a reason and a remedy for what is not online', async () => {

@@ -5,16 +5,16 @@ import { type ForwardTarget, parseForwardTarget } from './forward-target.ts'
 import { carrierOf, type TunnelProtocol } from './tunnel-protocol.ts'
 import type { UpstreamCheck } from './upstream-check.ts'
 import type { UpstreamDialer } from './upstream-dialer.ts'
-import type { UpstreamOptions, UpstreamSettings } from './upstream-options.ts'
+import type { UpstreamDefaults, UpstreamOptions, UpstreamSettings } from './upstream-options.ts'
 import type { Upstream } from './upstream-state.ts'
-import { eventOf, type VisitorReport } from './visitor-report.ts'
+import { eventOf, timeoutNotice, type VisitorReport } from './visitor-report.ts'
 
 export interface TunnelUpstreamsOptions {
   readonly rules: ForwardRules
   readonly upstreams: UpstreamCheck
   readonly dialer: UpstreamDialer
   /** For tunnels that say nothing else. */
-  readonly upstream: UpstreamSettings
+  readonly upstream: UpstreamDefaults
   readonly log: Logger
 }
 
@@ -25,6 +25,15 @@ export interface UpstreamOfTunnel {
   readonly forwardsTo: string
   readonly domain: string
   readonly upstream?: UpstreamOptions | undefined
+}
+
+/** What an endpoint needs to know of it. */
+export interface UpstreamOfEndpoint {
+  /** What the SDK is to dial. */
+  readonly dialUrl: string
+  readonly http2: boolean
+  /** For our gateway, beside the endpoint. */
+  readonly metadata: string | undefined
 }
 
 /** The services behind tunnels: whether they may be reached, how they are asked, how they do. */
@@ -40,8 +49,8 @@ export class TunnelUpstreams {
     await this.#options.rules.check(targetOf(tunnel))
   }
 
-  /** What the SDK is to dial. Throws ProblemError `upstream` where that is not allowed any more. */
-  async dialUrl(tunnel: UpstreamOfTunnel): Promise<string> {
+  /** Throws ProblemError `upstream` where it is not allowed any more. */
+  async endpointOf(tunnel: UpstreamOfTunnel): Promise<UpstreamOfEndpoint> {
     const { rules, dialer } = this.#options
     const target = targetOf(tunnel)
     await rules.check(target).catch((error) => {
@@ -52,15 +61,16 @@ export class TunnelUpstreams {
         permanent: true,
       })
     })
-    return dialer.dialUrl(target, carrierOf(tunnel.protocol))
+    const { timeout, http2 } = this.settingsOf(tunnel)
+    const dialUrl = await dialer.dialUrl(target, carrierOf(tunnel.protocol))
+    return { dialUrl, http2, metadata: timeoutNotice(timeout) }
   }
 
   /** Looks after the service until the returned function is called. */
   watch(tunnel: UpstreamOfTunnel): () => void {
     const { upstreams, dialer } = this.#options
     const target = targetOf(tunnel)
-    const { health } = this.settingsOf(tunnel)
-    const unwatch = upstreams.watch(this.#keyOf(tunnel), target, health)
+    const unwatch = upstreams.watch(this.#keyOf(tunnel), target, this.settingsOf(tunnel))
     const letGo = dialer.hold(target, carrierOf(tunnel.protocol))
     return () => {
       unwatch()
@@ -91,12 +101,14 @@ export class TunnelUpstreams {
       timeout: upstream.timeout ?? given.timeout,
       // What speaks no HTTP answers for no path.
       health: protocol !== 'http' && asksHttp ? 'tcp' : health,
+      http2: upstream.http2 ?? false,
     }
   }
 
   /** Tunnels to one service that ask it in the same way ask it once. */
   #keyOf(tunnel: UpstreamOfTunnel): string {
-    return `${tunnel.forwardsTo} ${this.settingsOf(tunnel).health}`
+    const { health, http2 } = this.settingsOf(tunnel)
+    return `${tunnel.forwardsTo} ${health} ${http2}`
   }
 }
 

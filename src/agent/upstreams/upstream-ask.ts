@@ -1,13 +1,21 @@
 import { request } from 'node:http'
-import { createConnection, type LookupFunction } from 'node:net'
+import { connect } from 'node:http2'
+import { createConnection, type LookupFunction, type Socket } from 'node:net'
 import type { ForwardTarget } from './forward-target.ts'
 import type { UpstreamEvent } from './upstream-state.ts'
+
+export interface HttpQuestion {
+  readonly method: 'GET' | 'HEAD'
+  readonly path: string
+  /** By prior knowledge. */
+  readonly http2: boolean
+}
 
 /** How a service is asked: a bare connection, or a request for a path. */
 export interface UpstreamQuestion {
   readonly target: ForwardTarget
   /** Undefined: whether it takes a connection. */
-  readonly http: { readonly method: 'GET' | 'HEAD'; readonly path: string } | undefined
+  readonly http: HttpQuestion | undefined
   readonly withinMs: number
   readonly lookup: LookupFunction | undefined
 }
@@ -18,6 +26,7 @@ export type UpstreamAnswer = UpstreamEvent | 'exhausted'
 const EXHAUSTED: ReadonlySet<string> = new Set(['EMFILE', 'ENFILE', 'ENOMEM', 'ENOBUFS'])
 /** A path that is asked for by the owner's wish has to answer below. */
 const FIRST_FAILING_STATUS = 500
+const USER_AGENT = 'device-agent'
 
 /** Asks once; never throws. */
 export function askUpstream(question: UpstreamQuestion): Promise<UpstreamAnswer> {
@@ -42,43 +51,68 @@ function tryConnect({ target, withinMs, lookup }: UpstreamQuestion): Promise<Ups
   })
 }
 
-function askHttp(
-  { target, withinMs, lookup }: UpstreamQuestion,
-  { method, path }: { method: 'GET' | 'HEAD'; path: string },
-): Promise<UpstreamAnswer> {
-  const { host, port } = target
+function askHttp(question: UpstreamQuestion, http: HttpQuestion): Promise<UpstreamAnswer> {
   return new Promise((resolve) => {
     let isConnected = false
-    const asked = request({
-      method,
-      path,
-      host,
-      port,
-      agent: false,
-      headers: { connection: 'close', 'user-agent': 'device-agent' },
-      ...(lookup && { lookup }),
-    })
     const settle = (answer: UpstreamAnswer) => {
       clearTimeout(timer)
-      asked.destroy()
+      socket.destroy()
       resolve(answer)
     }
-    const timer = setTimeout(() => settle(isConnected ? 'hung' : 'failed'), withinMs)
-    asked.on('socket', (socket) => {
-      socket.once('connect', () => {
-        isConnected = true
-      })
-    })
-    asked.on('response', ({ statusCode = 0 }) => {
-      const isFailing = method === 'GET' && statusCode >= FIRST_FAILING_STATUS
-      settle(isFailing ? 'failed' : 'answered')
-    })
-    asked.on('error', (error) => {
+    const timer = setTimeout(() => settle(isConnected ? 'hung' : 'failed'), question.withinMs)
+    const onError = (error: Error) => {
       if (isExhausted(error)) settle('exhausted')
       else settle(isConnected || isReset(error) ? 'garbled' : 'failed')
+    }
+    const onStatus = (status: number) => {
+      const isFailing = http.method === 'GET' && status >= FIRST_FAILING_STATUS
+      settle(isFailing ? 'failed' : 'answered')
+    }
+    const { host, port } = question.target
+    const { lookup } = question
+    const socket = createConnection({ host, port, ...(lookup && { lookup }) })
+    socket.on('error', onError)
+    socket.once('connect', () => {
+      isConnected = true
     })
-    asked.end()
+    if (http.http2) sendHttp2(socket, http, { onStatus, onError })
+    else sendHttp1(socket, { ...http, host, port }, { onStatus, onError })
   })
+}
+
+/** Who is told what came of a question. */
+interface Asker {
+  onStatus(status: number): void
+  onError(error: Error): void
+}
+
+function sendHttp1(
+  socket: Socket,
+  { method, path, host, port }: HttpQuestion & ForwardTarget,
+  { onStatus, onError }: Asker,
+): void {
+  const headers = { connection: 'close', 'user-agent': USER_AGENT }
+  const createConnection = () => socket
+  request({ method, path, host, port, headers, agent: false, createConnection })
+    .on('response', ({ statusCode = 0 }) => onStatus(statusCode))
+    .on('error', onError)
+    .end()
+}
+
+function sendHttp2(
+  socket: Socket,
+  { method, path }: HttpQuestion,
+  { onStatus, onError }: Asker,
+): void {
+  const session = connect('http://localhost', { createConnection: () => socket })
+  session.on('error', onError)
+  session.on('close', () => onError(new Error('closed')))
+  socket.once('close', () => session.destroy())
+  session
+    .request({ ':method': method, ':path': path, 'user-agent': USER_AGENT })
+    .on('response', (headers) => onStatus(headers[':status'] ?? 0))
+    .on('error', onError)
+    .end()
 }
 
 /** A port without a listener refuses; only a connection that was taken is reset. */

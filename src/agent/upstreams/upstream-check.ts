@@ -4,8 +4,8 @@ import type { Clock } from '../../base/clock.ts'
 import { Semaphore } from '../../base/semaphore.ts'
 import type { UpstreamTimings } from '../timings.ts'
 import type { ForwardTarget } from './forward-target.ts'
-import { askUpstream } from './upstream-ask.ts'
-import { DEFAULT_UPSTREAM, type UpstreamHealth } from './upstream-options.ts'
+import { askUpstream, type UpstreamQuestion } from './upstream-ask.ts'
+import { DEFAULT_UPSTREAM, type UpstreamSettings } from './upstream-options.ts'
 import { nextUpstream, type Upstream, type UpstreamEvent } from './upstream-state.ts'
 
 export type { Upstream } from './upstream-state.ts'
@@ -32,9 +32,12 @@ export interface UpstreamCheckOptions {
   readonly onExhausted?: () => void
 }
 
+/** In which way a service is asked. */
+type UpstreamQuestions = Pick<UpstreamSettings, 'health' | 'http2'>
+
 interface Watched {
   readonly target: ForwardTarget
-  readonly health: UpstreamHealth
+  readonly how: UpstreamQuestions
   watchers: number
   failures: number
   state: Upstream
@@ -75,20 +78,16 @@ export class UpstreamCheck {
    * Adds a target that is asked in this way and tries it at once; returns how to let go of it. The key
    * stands for both.
    */
-  watch(
-    key: string,
-    target: ForwardTarget,
-    health: UpstreamHealth = DEFAULT_UPSTREAM.health,
-  ): () => void {
+  watch(key: string, target: ForwardTarget, how: UpstreamQuestions = DEFAULT_UPSTREAM): () => void {
     const { clock, timings } = this.#options
     const watched: Watched = this.#watched.get(key) ?? {
       target,
-      health,
+      how,
       watchers: 0,
       failures: 0,
       state: 'unknown',
       pauseMs: timings.intervalMs,
-      dueAt: health === 'off' ? Number.POSITIVE_INFINITY : clock.monotonic(),
+      dueAt: how.health === 'off' ? Number.POSITIVE_INFINITY : clock.monotonic(),
       isUnderWay: false,
     }
     watched.watchers += 1
@@ -112,7 +111,7 @@ export class UpstreamCheck {
     const watched = this.#watched.get(key)
     if (!watched || this.#isStopped) return
     const now = clock.monotonic()
-    const isAsked = watched.health !== 'off'
+    const isAsked = watched.how.health !== 'off'
     if (event === 'failed' && isAsked) {
       watched.dueAt = now
     } else {
@@ -156,10 +155,10 @@ export class UpstreamCheck {
   }
 
   /** A service that visitors got nothing sensible from is asked as they do. */
-  #questionFor({ health, state }: Watched): { method: 'GET' | 'HEAD'; path: string } | undefined {
-    if (health.startsWith('/')) return { method: 'GET', path: health }
+  #questionFor({ how: { health, http2 }, state }: Watched): UpstreamQuestion['http'] {
+    if (health.startsWith('/')) return { method: 'GET', path: health, http2 }
     const isDoubted = state === 'slow' || state === 'garbage'
-    return isDoubted ? { method: 'HEAD', path: '/' } : undefined
+    return isDoubted ? { method: 'HEAD', path: '/', http2 } : undefined
   }
 
   #note(watched: Watched, event: UpstreamEvent): void {

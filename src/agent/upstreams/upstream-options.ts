@@ -8,6 +8,8 @@ export interface UpstreamOptions {
   /** Seconds until the begin of an answer. */
   readonly timeout?: number | undefined
   readonly health?: UpstreamHealth | undefined
+  /** It speaks HTTP/2 without TLS, by prior knowledge (RFC 9113 3.3), as servers of gRPC do. */
+  readonly http2?: boolean | undefined
 }
 
 /** What is in force for a tunnel. */
@@ -15,9 +17,16 @@ export type UpstreamSettings = Required<{
   [Name in keyof UpstreamOptions]: NonNullable<UpstreamOptions[Name]>
 }>
 
+/** What holds for tunnels that say nothing else. */
+export type UpstreamDefaults = Omit<UpstreamSettings, 'http2'>
+
 /** What our gateway grants where nobody asks for another time. */
 export const GRANTED_TIMEOUT_S = 60
-export const DEFAULT_UPSTREAM: UpstreamSettings = { timeout: GRANTED_TIMEOUT_S, health: 'tcp' }
+export const DEFAULT_UPSTREAM: UpstreamSettings = {
+  timeout: GRANTED_TIMEOUT_S,
+  health: 'tcp',
+  http2: false,
+}
 
 export const TIMEOUT_RANGE = 'must be a whole number of seconds from 1 to 3600'
 export const HEALTH_FORM = 'must be off, tcp, or a path such as /healthz'
@@ -43,4 +52,8 @@ export const UpstreamOptionsSchema = z.strictObject({
     .transform((text) => text as UpstreamHealth)
     .optional()
     .describe('off, tcp, or a path that must answer below 500; AGENT_UPSTREAM_HEALTH unless given'),
+  http2: z
+    .boolean('must be true or false')
+    .optional()
+    .describe('true: the service speaks HTTP/2 without TLS (prior knowledge), as gRPC does'),
 })

@@ -1,13 +1,15 @@
 import { once } from 'node:events'
 import { createServer as createHttpServer } from 'node:http'
+import type { ServerHttp2Stream } from 'node:http2'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { askUpstream } from '../../../src/agent/upstreams/upstream-ask.ts'
+import { askUpstream, type HttpQuestion } from '../../../src/agent/upstreams/upstream-ask.ts'
 import {
   nextUpstream,
   type Upstream,
   type UpstreamEvent,
 } from '../../../src/agent/upstreams/upstream-state.ts'
+import { startHttp2Service } from '../../helpers/http2-service.ts'
 
 async function listen(server: Server): Promise<number> {
   const sockets = new Set<Socket>()
@@ -23,12 +25,14 @@ async function listen(server: Server): Promise<number> {
 
 const serve = (onSocket: (socket: Socket) => void) =>
   listen(createServer((socket) => onSocket(socket.on('error', () => {}))))
+const answer = (status: number) => (stream: ServerHttp2Stream) =>
+  stream.respond({ ':status': status }, { endStream: true })
 const serveStatus = (status: number) =>
   listen(createHttpServer((_request, response) => response.writeHead(status).end()))
 
-const HEAD = { method: 'HEAD', path: '/' } as const
-const PATH = { method: 'GET', path: '/healthz' } as const
-const ask = (port: number, http: typeof HEAD | typeof PATH | undefined, withinMs = 2_000) =>
+const HEAD = { method: 'HEAD', path: '/', http2: false } as const
+const PATH = { method: 'GET', path: '/healthz', http2: false } as const
+const ask = (port: number, http: HttpQuestion | undefined, withinMs = 2_000) =>
   askUpstream({ target: { host: '127.0.0.1', port }, http, withinMs, lookup: undefined })
 
 describe('askUpstream', () => {
@@ -48,6 +52,25 @@ describe('askUpstream', () => {
     const answers = []
     for (const http of [undefined, HEAD, PATH]) answers.push(await ask(port, http))
     expect(answers).toEqual(expected)
+  })
+
+  it.each([
+    ['answers', () => startHttp2Service(answer(200)), ['answered', 'answered']],
+    ['says 503', () => startHttp2Service(answer(503)), ['answered', 'failed']],
+    ['resets', () => startHttp2Service((stream) => stream.close(2)), ['garbled', 'garbled']],
+    ['speaks HTTP/1.1', async () => ({ port: await serveStatus(200) }), ['garbled', 'garbled']],
+    ['closes', async () => ({ port: await serve((it) => it.destroy()) }), ['garbled', 'garbled']],
+    ['is not there', async () => ({ port: 1 }), ['failed', 'failed']],
+  ])('knows a service of HTTP/2 that %s', async (_what, start, expected) => {
+    const { port } = await start()
+    const answers = []
+    for (const http of [HEAD, PATH]) answers.push(await ask(port, { ...http, http2: true }))
+    expect(answers).toEqual(expected)
+  })
+
+  it('knows a service of HTTP/2 that hangs', async () => {
+    const { port } = await startHttp2Service(() => {})
+    expect(await ask(port, { ...HEAD, http2: true }, 200)).toBe('hung')
   })
 
   it('knows a service that hangs from one that is not there', async () => {
