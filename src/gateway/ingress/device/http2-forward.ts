@@ -13,6 +13,7 @@ import type { ResponseHead } from '../http1/response-head.ts'
 import { checkFields } from '../http2/wire/field-limits.ts'
 import { isGrpc } from '../http2/wire/grpc-status.ts'
 import { headersOf } from '../http2/wire/node-headers.ts'
+import { whenClosed } from '../http2/wire/when-closed.ts'
 import type { IngressContext } from '../ingress-context.ts'
 import type { BodySink } from '../request-body.ts'
 import type { DeviceRequest } from './device-request.ts'
@@ -197,7 +198,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
     stream.on('wantTrailers', () => this.#guard(() => this.#sendTrailers(stream)))
     // What went wrong with a stream shows in its code; `close` follows.
     stream.on('error', () => {})
-    stream.on('close', () => this.#guard(() => this.#onClose(stream)))
+    whenClosed(stream, () => this.#guard(() => this.#onClose(stream)))
   }
 
   #onInterim([, , raw = []]: HeadEvent): void {

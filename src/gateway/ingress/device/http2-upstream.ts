@@ -148,9 +148,12 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
       this.#proxy.retire()
       return
     }
-    stream.close(NGHTTP2_CANCEL)
-    this.#session.close()
     this.#cancelling = setTimeout(() => this.#proxy.retire(), CANCEL_MS).unref()
+    // Later, here and below: see `whenClosed`.
+    setImmediate(() => {
+      stream.close(NGHTTP2_CANCEL)
+      this.#session.close()
+    })
   }
 
   onData(chunk: Buffer): void {
@@ -186,8 +189,10 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
   onRetired(): void {
     this.#isRetired = true
     clearTimeout(this.#cancelling)
-    this.#session.destroy()
-    this.#duplex.destroy()
+    setImmediate(() => {
+      this.#session.destroy()
+      this.#duplex.destroy()
+    })
   }
 
   onSend(chunk: Buffer): void {

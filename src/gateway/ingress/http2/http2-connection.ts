@@ -67,6 +67,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   readonly #openedAt: number
   #facts: Connection | undefined
   #isStopping = false
+  #isFlooded = false
   /** When to close while there is no stream, monotonic. */
   #deadline: number
   #idleSince: number
@@ -122,10 +123,13 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     this.#floods.onContent(bytes)
   }
 
+  countEnd(isBroken: boolean): void {
+    this.#floods.onStreamEnd(isBroken, this.#context.clock.monotonic())
+    this.checkFlood()
+  }
+
   onStreamClose(stream: VisitorStream): void {
     this.#streams.delete(stream)
-    this.#floods.onStreamEnd(stream.isBroken, this.#context.clock.monotonic())
-    this.checkFlood()
     if (this.#streams.size > 0) return
     this.#idleSince = this.#context.now
     this.#deadline = this.#context.now + this.#context.limits.keepAliveMs
@@ -174,9 +178,11 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       this.#socket.destroy()
       return
     }
+    if (this.#isFlooded) return
+    this.#isFlooded = true
     this.#context.log.debug({ flood, clientIp: this.ip }, 'connection closed for a flood')
-    // It goes when the GOAWAY has left; with the next look at the latest.
-    this.#session.destroy(new Error(flood), NGHTTP2_ENHANCE_YOUR_CALM)
+    // It goes when the GOAWAY has left; with the next look at the latest. Later: see `whenClosed`.
+    setImmediate(() => this.#session.destroy(new Error(flood), NGHTTP2_ENHANCE_YOUR_CALM))
   }
 
   #listen(): void {
@@ -206,9 +212,14 @@ export class Http2Connection implements IngressConnection, StreamConnection {
 
   #open(...[stream, pseudo, flags, raw = []]: HeadEvent): void {
     this.#floods.onStream()
+    if (this.#isFlooded) {
+      // It goes with the connection.
+      stream.on('error', () => {})
+      return
+    }
     if (stream.closed || stream.destroyed) {
       // Opened and reset in one read: nobody is asked for it.
-      this.#onBroken()
+      this.countEnd(true)
       return
     }
     let head: RequestHead
@@ -227,11 +238,6 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     const visitor = new VisitorStream(stream, this, this.#context, head)
     this.#streams.add(visitor)
     visitor.start()
-  }
-
-  #onBroken(): void {
-    this.#floods.onStreamEnd(true, this.#context.clock.monotonic())
-    this.checkFlood()
   }
 
   /**
@@ -258,7 +264,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   #reject(stream: ServerHttp2Stream, code: EdgeErrorCode, detail?: string): void {
     const { status, fields, body } = edgeErrorReply(code, '', detail)
     stream.on('error', () => {})
-    stream.on('close', () => this.#onBroken())
+    stream.on('close', () => this.countEnd(true))
     stream.respond({ ...headersOf(fields), ':status': status })
     stream.end(body)
     stream.once('finish', () => stream.close(NGHTTP2_NO_ERROR))

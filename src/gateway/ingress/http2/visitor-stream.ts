@@ -16,8 +16,9 @@ import type { IngressListener } from '../ingress-listener.ts'
 import { ProgressWatch } from '../progress-watch.ts'
 import type { ResponseOwner, ResponseWriter } from '../response-writer.ts'
 import { Http2ResponseWriter, type WriterStream } from './http2-response-writer.ts'
+import { whenClosed } from './wire/when-closed.ts'
 
-const { NGHTTP2_NO_ERROR } = constants
+const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR } = constants
 
 /** The last is name and value in turn, which the types of Node leave out. */
 type TrailersEvent = [headers: IncomingHttpHeaders, flags: number, raw?: readonly string[]]
@@ -33,6 +34,8 @@ export interface StreamConnection {
   isAdmitted(endpoint: Endpoint): boolean
   admit(endpoint: Endpoint): void
   onContent(bytes: number): void
+  /** At once, for what is done about floods. */
+  countEnd(isBroken: boolean): void
   onStreamClose(stream: VisitorStream): void
 }
 
@@ -94,7 +97,8 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
     stream.on('drain', () => this.guard(() => this.#onDrain()))
     // What went wrong with a stream shows in its code; `close` follows.
     stream.on('error', () => {})
-    stream.on('close', () => this.guard(() => this.#onClose()))
+    stream.once('close', () => this.#connection.countEnd(this.isBroken))
+    whenClosed(stream, () => this.guard(() => this.#onClose()))
     this.guard(() => {
       this.#exchange?.start()
       this.countHeld()
@@ -143,10 +147,14 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
     return this.#exchange?.isSwitched === true
   }
 
-  /** True when the client, or what it sent, has ended it before its time. */
+  /**
+   * True when the client, or what it sent, has ended it before its time. To give up a response that
+   * has begun is the right of those who waited for it, as calls of gRPC are ended.
+   */
   get isBroken(): boolean {
-    const { aborted, rstCode } = this.stream
-    return !this.#isAborted && (aborted || rstCode !== NGHTTP2_NO_ERROR)
+    const { aborted, rstCode, headersSent } = this.stream
+    if (this.#isAborted || (headersSent && rstCode === NGHTTP2_CANCEL)) return false
+    return aborted || rstCode !== NGHTTP2_NO_ERROR
   }
 
   get isGone(): boolean {

@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from 'node:http2'
 import { PassThrough } from 'node:stream'
 import { describe, expect, it } from 'vitest'
@@ -7,6 +8,8 @@ import type {
   PolicyExchange,
 } from '../../../../src/policy/exchange/policy-exchange.ts'
 import { eventually } from '../../../helpers/eventually.ts'
+import { FrameDevice, responseHead, SETTINGS_FRAME } from '../../../helpers/http2-device.ts'
+import { ACK, DATA, END_STREAM, frame, SETTINGS } from '../../../helpers/http2-frames.ts'
 import { contentOf, startHttp2Service } from '../../../helpers/http2-service.ts'
 import { answerOf, connectHttp2, openStream } from '../../../helpers/http2-visitor.ts'
 import { type IngressSiteOptions, startIngressSite } from '../../../helpers/ingress-site.ts'
@@ -14,6 +17,8 @@ import { type PublicRequest, publicRequest } from '../../../helpers/public-reque
 import { RawClient } from '../../../helpers/raw-http.ts'
 
 const MIB = 1_048_576
+/** More than a connection may have of streams that nobody gets anything of. */
+const CANCELLED = 150
 /** Nobody listens there. */
 const CLOSED = 1
 
@@ -162,6 +167,30 @@ describe('a service that speaks HTTP/2', () => {
     await client.receive('x-got: abc')
   })
 
+  it('has head, body and end of a small request in one write: more would wait for each other', async () => {
+    let device: FrameDevice | undefined
+    const site = await startIngressSite({
+      service: 1,
+      appProtocol: 'http2',
+      serve(stream) {
+        device = new FrameDevice(stream, (it, { type, flags, stream: id }) => {
+          if (type === SETTINGS && flags === 0) it.send(SETTINGS_FRAME, frame(SETTINGS, ACK, 0))
+          if (type === DATA && flags === END_STREAM) it.send(responseHead(id, END_STREAM))
+        })
+      },
+    })
+    const session = await connectHttp2(site)
+    const ask = () => {
+      const stream = openStream(session, { ':method': 'POST' }, false)
+      stream.end('body')
+      return answerOf(stream)
+    }
+    expect((await ask()).status).toBe(200)
+    const before = device?.writes ?? 0
+    expect((await ask()).status).toBe(200)
+    expect(device?.writes).toBe(before + 1)
+  })
+
   it('is asked before a body is sent, where the visitor wants that', async () => {
     const { site } = await siteWith((stream) => {
       stream.additionalHeaders({ ':status': 100 })
@@ -216,6 +245,27 @@ describe('a service that speaks HTTP/2', () => {
       await eventually(() => expect(site.session.freeSlots).toBe(free))
     }
     await eventually(() => expect(codes).toEqual(Array(2).fill(constants.NGHTTP2_CANCEL)))
+  })
+
+  it('hears of each of many that a visitor gives up, whose connection stays', async () => {
+    let cancelled = 0
+    const { site } = await siteWith((stream) => {
+      stream.on('close', () => {
+        if (stream.rstCode === constants.NGHTTP2_CANCEL) cancelled += 1
+      })
+      stream.respond({})
+      stream.write('part')
+    })
+    const free = site.session.freeSlots
+    const session = await connectHttp2(site)
+    for (let n = 0; n < CANCELLED; n += 1) {
+      const stream = openStream(session)
+      await once(stream, 'data')
+      stream.close(constants.NGHTTP2_CANCEL)
+    }
+    await eventually(() => expect(cancelled).toBe(CANCELLED))
+    await eventually(() => expect(site.session.freeSlots).toBe(free))
+    expect(session.destroyed).toBe(false)
   })
 
   it('holds up a visitor who sends more than it takes, and one who takes less than it sends', async () => {

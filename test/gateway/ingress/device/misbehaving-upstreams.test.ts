@@ -267,6 +267,17 @@ describe('a service of HTTP/2 in whose response nobody can trust', () => {
     expect(devices).toHaveLength(2)
   })
 
+  it.each([0, 2, 8])('gets nothing more of a request that it resets with %d', async (code) => {
+    const { site, devices, free } = await siteOf((it, id) => {
+      it.send(frame(RST_STREAM, 0, id, uint32(code)))
+    })
+    const stream = openStream(await connectHttp2(site), { ':method': 'POST' }, false)
+    stream.write('part')
+    expect((await answerOf(stream)).status).toBe(502)
+    await eventually(() => expect(site.session.freeSlots).toBe(free))
+    expect(devices[0]?.frames.filter(({ type }) => type === DATA).length).toBeLessThan(2)
+  })
+
   it('is asked for nothing more after a GOAWAY, and serves what it has', async () => {
     const { visit, devices } = await siteOf((it, id) => {
       it.send(frame(GOAWAY, 0, 0, Buffer.concat([uint32(id), uint32(0)])))
