@@ -11,7 +11,27 @@ for tool in debootstrap unshare chroot ip; do
 done
 
 root=$(mktemp --directory /var/tmp/device-agent-root-XXXXXX)
-trap 'rm -rf --one-file-system "$root"' EXIT
+handlers=/proc/sys/fs/binfmt_misc
+has_mounted='' has_registered=''
+leave() {
+  [ -z "$has_registered" ] || echo -1 >"$handlers/qemu-aarch64"
+  [ -z "$has_mounted" ] || umount "$handlers"
+  rm -rf --one-file-system "$root"
+}
+trap leave EXIT
+# The kernel starts programs of arm64 by the emulator, for as long as this runs.
+if [ "$arch" = arm64 ] && [ "$(dpkg --print-architecture)" != arm64 ]; then
+  rule=/usr/lib/binfmt.d/qemu-aarch64.conf
+  [ -e "$rule" ] || { echo "bare-root: qemu-user-static is missing" >&2; exit 77; }
+  if [ ! -e "$handlers/register" ]; then
+    mount -t binfmt_misc binfmt_misc "$handlers" || { echo "bare-root: no binfmt_misc here" >&2; exit 77; }
+    has_mounted=1
+  fi
+  if [ ! -e "$handlers/qemu-aarch64" ]; then
+    grep -v '^#' "$rule" >"$handlers/register"
+    has_registered=1
+  fi
+fi
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Codename: bookworm' 2>/dev/null | head -n 1)
 if ! debootstrap --variant=minbase --arch="$arch" bookworm "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1; then
   tail -n 20 "$root.log" "$root/debootstrap/debootstrap.log" >&2 || true
