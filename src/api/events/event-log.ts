@@ -178,10 +178,12 @@ export class EventLog {
     this.#unwritten = []
   }
 
+  /** What is not on disk is not put by: the next event tries again. One row on a full disk is worth its reserve. */
   #putBy(reserved: number): void {
-    this.#reserved = reserved
+    const put = () => this.#reserve.run(reserved)
     try {
-      this.#database.write(() => this.#reserve.run(reserved), { withoutBackup: true })
+      this.#database.write(put, { withoutBackup: true, mayUseReserve: true })
+      this.#reserved = reserved
     } catch (error) {
       this.#log.debug({ err: error }, 'ids of events are not put by')
     }

@@ -1,9 +1,11 @@
+import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { AGENT_EVENT_MIGRATIONS, EventLog, MOST_EVENTS } from '../../../src/api/events/event-log.ts'
-import { openDatabase } from '../../../src/store/database.ts'
+import { type Database, openDatabase } from '../../../src/store/database.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
+import { canMount, mountSmallDisk } from '../../helpers/small-disk.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const SECOND = 1_000
@@ -25,6 +27,16 @@ function openLog(folder = temporaryFolder(), clock = new ManualClock()) {
   })
   const events = new EventLog({ database, clock, log })
   return { folder, clock, database, events, transactions: () => transactions }
+}
+
+function fill(path: string): void {
+  for (let size = 1_048_576; size >= 1_024; ) {
+    try {
+      writeFileSync(path, Buffer.alloc(size, 1), { flag: 'a' })
+    } catch {
+      size /= 2
+    }
+  }
 }
 
 const idsOf = ({ events }: ReturnType<EventLog['after']>) => events.map(({ id }) => id)
@@ -54,6 +66,44 @@ describe('the log of events', () => {
     expect(idsOf(events.after(3))).toEqual([next.id])
     expect(events.after(3).isComplete).toBe(true)
     database.close()
+  })
+
+  it('puts ids by as soon as the disk takes them', () => {
+    const first = openLog()
+    const { database, clock } = first
+    const storage = { isUnwritable: true }
+    const write: Database['write'] = (change, options) => {
+      if (storage.isUnwritable) throw new Error('the disk takes nothing')
+      return database.write(change, options)
+    }
+    const { log } = captureLog()
+    const events = new EventLog({ database: { ...database, write, prepare }, clock, log })
+    function prepare<P extends unknown[], R>(sql: string) {
+      return database.prepare<P, R>(sql)
+    }
+    for (let n = 0; n < 3; n += 1) events.append(CHANGE)
+    storage.isUnwritable = false
+    const told = events.append(CHANGE).id
+    database.close()
+    const second = openLog(first.folder)
+    expect(second.events.append(CHANGE).id).toBeGreaterThan(told)
+    second.database.close()
+  })
+
+  it.skipIf(!canMount())('gives no id twice after a kill on a full disk', () => {
+    const disk = mountSmallDisk('6m')
+    const first = openLog(disk.folder)
+    first.events.append(CHANGE)
+    const filler = join(disk.folder, 'filler')
+    fill(filler)
+    let told = 0
+    // Past those that were put by while there was room.
+    for (let n = 0; n < 1_500; n += 1) told = first.events.append(CHANGE).id
+    first.database.close()
+    rmSync(filler)
+    const second = openLog(disk.folder)
+    expect(second.events.append(CHANGE).id).toBeGreaterThan(told)
+    second.database.close()
   })
 
   it('keeps the newest thousand, and says when what is asked for is gone', async () => {
