@@ -1,10 +1,14 @@
-import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
+import { chmodSync, cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { createServer as createHttpServer } from 'node:http'
+import { createServer as createHttpsServer } from 'node:https'
 import { createServer, type Server } from 'node:net'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
+import { parse } from 'dotenv'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { eventually } from '../helpers/eventually.ts'
-import { type Ended, Program, runProgram } from '../helpers/program.ts'
+import { GatewayProgram, startRun } from '../helpers/gateway-program.ts'
+import { type Ended, MAIN, Program, runProgram } from '../helpers/program.ts'
+import { canMount, mountSmallDisk } from '../helpers/small-disk.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 import { createTlsFixture } from '../helpers/tls-fixture.ts'
 
@@ -60,9 +64,12 @@ describe('device-agent doctor without an agent', () => {
       detail: expect.stringContaining('No agent runs'),
     })
     expect(findings.filter(({ outcome }) => outcome === 'bad')).toHaveLength(1)
+    expect(findings.find(({ check }) => check.startsWith('tls '))?.detail).toMatch(
+      /^localhost ← test CA(?:, not shown)?, \d+ ms in all$/,
+    )
     expect(findings.map(({ check }) => check.split(' ', 1)[0])).toEqual([
       ...['settings', 'data', 'disk', 'authtoken', 'default', 'CA', 'dns', 'tcp', 'tls', 'clock'],
-      ...['agent', 'link', 'tunnels', 'upstreams'],
+      ...['agent', 'link', 'tunnels', 'upstreams', 'update'],
     ])
     expect(ended.code).toBe(1)
     expect(ended.stdout + ended.stderr).not.toContain(TOKEN)
@@ -157,9 +164,46 @@ describe('device-agent doctor without an agent', () => {
     [
       'a certificate of another CA',
       async () => ({ SVC_CA_CERT: (await wellSettings()).SVC_CA_CERT }),
-      { check: /^tls /, remedy: /SVC_CA_CERT|ca\.pem|certificate/i },
+      {
+        check: /^tls /,
+        detail: /; it shows localhost ← test CA/,
+        remedy: /SVC_CA_CERT|ca\.pem|certificate/i,
+      },
+    ],
+    [
+      'a certificate that has ended',
+      async () => {
+        const ended = { notBefore: new Date(0), notAfter: new Date(86_400_000) }
+        const { certPem, keyPem } = await createTlsFixture(ended)
+        const { createServer: createTls } = await import('node:tls')
+        const port = await listen(createTls({ cert: certPem, key: keyPem }))
+        return { SVC_SERVER_ADDR: `localhost:${port}` }
+      },
+      { check: /^tls /, detail: /expired on Jan {1,2}2 .*1970/, remedy: /Renew/ },
+    ],
+    [
+      'a clock that is not that of the service',
+      async () => {
+        const { certPem, keyPem } = await createTlsFixture()
+        const inAnHour = new Date(Date.now() + 3_600_000).toUTCString()
+        const server = createHttpsServer({ cert: certPem, key: keyPem }, (_request, response) =>
+          response.writeHead(404, { date: inAnHour }).end(),
+        )
+        return { SVC_INGRESS_ADDR: `127.0.0.1:${await listen(server)}` }
+      },
+      { check: 'clock', detail: /36\d\d s behind|35\d\d s behind/, remedy: /timedatectl/ },
     ],
   ]
+  if (canMount()) {
+    faults.push([
+      'a disk that is nearly full',
+      () => {
+        const { folder } = mountSmallDisk('8m')
+        return { AGENT_DATA_DIR: folder }
+      },
+      { check: 'disk', detail: /^[78] MiB free/, remedy: /Make room/ },
+    ])
+  }
 
   it.each(faults)('names the cause: %s', async (_, inject, expected) => {
     const { ended, first } = await examine(inject)
@@ -200,5 +244,121 @@ describe('device-agent doctor beside an agent', () => {
     expect((await run('doctor')).stdout).toMatch(
       /\n2 things are not well; begin with the first\.\n$/,
     )
+  })
+})
+
+/** A gateway, and devices of it: their settings come from `provision`. */
+async function startSite() {
+  const folder = temporaryFolder()
+  const gateway = await GatewayProgram.start(folder)
+  const { management_api, agent_listen } = gateway.ready
+  const provision = async (name: string): Promise<Settings> => {
+    const { code, stderr } = await runProgram({
+      args: ['provision', '--name', name],
+      cwd: folder,
+      env: {
+        GATEWAY_DATA_DIR: join(folder, 'gateway'),
+        GATEWAY_API_LISTEN: new URL(management_api).host,
+        GATEWAY_AGENT_LISTEN: agent_listen,
+      },
+    })
+    expect([code, stderr]).toEqual([0, ''])
+    return parse(readFileSync(join(folder, `${name}.env`)))
+  }
+  /** An agent with these settings, and the first thing that its doctor finds. */
+  const startDevice = async (settings: Settings) => {
+    const env = {
+      ...settings,
+      AGENT_DATA_DIR: join(temporaryFolder(), 'data'),
+      AGENT_API_TOKEN: TOKEN_OF_API,
+    }
+    const { agentApi } = await startRun(folder, env)
+    const put = (...domains: string[]) =>
+      fetch(`${agentApi}/tunnels`, {
+        method: 'PUT',
+        headers: { authorization: `Bearer ${TOKEN_OF_API}`, 'content-type': 'application/json' },
+        body: JSON.stringify(
+          domains.map((domain) => ({ protocol: 'http', forwards_to: 'localhost:1', domain })),
+        ),
+      })
+    const first = async () => {
+      const ended = await runProgram({ args: ['doctor', '--json'], cwd: folder, env })
+      return findingsOf(ended).find(({ outcome }) => outcome === 'bad')
+    }
+    /** What it comes to when the agent has tried. */
+    const finds = (expected: Record<string, unknown>) =>
+      eventually(async () => expect(await first()).toMatchObject(expected), 30_000)
+    return { put, finds }
+  }
+  return { provision, startDevice }
+}
+
+const TOKEN_OF_API = 'token-of-at-least-20-characters'
+
+describe('device-agent doctor beside a gateway', () => {
+  it('names the cause: an authtoken that is none, and an own address that is not its own', async () => {
+    const { provision, startDevice } = await startSite()
+    const settings = await provision('cam1')
+    const { finds } = await startDevice({ ...settings, SVC_AUTHTOKEN: TOKEN })
+    await finds({
+      check: 'link',
+      detail: expect.stringMatching(/^refused: .*authtoken/i),
+      remedy: expect.stringMatching(/SVC_AUTHTOKEN|authtoken/),
+    })
+    const other = await startDevice({ ...settings, AGENT_DOMAIN: 'api.others.example' })
+    await other.finds({
+      check: 'own domain api.others.example',
+      detail: expect.stringMatching(/may not|not allowed|ACL|api\.others\.example/),
+      remedy: expect.stringMatching(/\S{3}/),
+    })
+  })
+
+  it('names the cause: a name that it may not bind, and one that another device has', async () => {
+    const { provision, startDevice } = await startSite()
+    const [one, two] = [
+      await startDevice(await provision('cam1')),
+      await startDevice(await provision('cam2')),
+    ]
+    await one.put('cam.others.example')
+    await one.finds({
+      check: 'tunnel cam.others.example',
+      detail: expect.stringMatching(/^refused: /),
+      remedy: expect.stringMatching(/ACL|Reserve the domain/),
+    })
+    await one.put('door.site.localhost')
+    await two.put('door.site.localhost')
+    await two.finds({
+      check: 'tunnel door.site.localhost',
+      detail: expect.stringMatching(/ERR_NGROK_334|already|another/i),
+      remedy: expect.stringMatching(/^Close the domain where it is online/),
+    })
+  })
+
+  it('names the cause: an update that the agent has not seen', async () => {
+    const copy = temporaryFolder()
+    const root = dirname(dirname(MAIN))
+    for (const part of ['dist', 'package.json', 'default-policy.json']) {
+      cpSync(join(root, part), join(copy, part), { recursive: true })
+    }
+    symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
+    const main = join(copy, 'dist/main.js')
+    const folder = temporaryFolder()
+    const up = new Program({ main, args: ['up', '--json'], cwd: folder })
+    onTestFinished(async () => void (await up.end()))
+    await up.ready()
+    const path = join(copy, 'package.json')
+    const manifest = JSON.parse(readFileSync(path, 'utf8'))
+    writeFileSync(path, JSON.stringify({ ...manifest, version: '99.0.0' }))
+    await eventually(async () => {
+      const ended = await runProgram({ main, args: ['doctor', '--json'], cwd: folder })
+      expect(findingsOf(ended).filter(({ outcome }) => outcome === 'bad')).toEqual([
+        {
+          check: 'update',
+          outcome: 'bad',
+          detail: `99.0.0 is installed, and ${manifest.version} runs`,
+          remedy: 'Restart the agent: systemctl restart device-agent.',
+        },
+      ])
+    }, 30_000)
   })
 })

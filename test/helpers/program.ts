@@ -25,6 +25,8 @@ export interface ProgramOptions {
   readonly args: readonly string[]
   readonly env?: Readonly<Record<string, string>>
   readonly cwd?: string
+  /** Of another copy of the program. */
+  readonly main?: string
 }
 
 export interface Ended {
@@ -41,8 +43,8 @@ export class Program {
   readonly #stdout: string[] = []
   #stderr = ''
 
-  constructor({ args, env = {}, cwd }: ProgramOptions) {
-    this.child = spawn(process.execPath, [MAIN, ...args], {
+  constructor({ args, env = {}, cwd, main = MAIN }: ProgramOptions) {
+    this.child = spawn(process.execPath, [main, ...args], {
       env: { PATH: process.env.PATH ?? '', HOME: process.env.HOME ?? '', ...FREE_PORTS, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
       ...(cwd === undefined ? {} : { cwd }),

@@ -12,6 +12,7 @@ import { ProblemError } from '../problem.ts'
 import type { PreflightTimings } from '../timings.ts'
 import { CLOCK_REMEDY, connectionProblem, silenceProblem } from './connection-problem.ts'
 import { CLOCK_TOLERANCE_MS } from './service-time.ts'
+import { shownChain } from './shown-chain.ts'
 
 /** Where the SDK connects when nobody says otherwise. */
 export const HOSTED_SERVICE = 'connect.ngrok-agent.com:443'
@@ -25,6 +26,8 @@ export interface PreflightOptions {
   readonly caCert: string | undefined
   /** What time the service says it is (HTTP `Date`), if it can be asked. */
   readonly serviceDate: () => Promise<number | undefined>
+  /** Called with the certificates that the service shows, before they are judged. */
+  readonly onChain?: (chain: string) => void
   readonly timings: PreflightTimings
   readonly clock: Clock
 }
@@ -111,7 +114,8 @@ export class Preflight {
 
   /** Throws unless the service has shown the right certificate for this day. */
   async #judge(socket: TLSSocket): Promise<void> {
-    const { clock, caCert } = this.#options
+    const { clock, caCert, onChain } = this.#options
+    onChain?.(shownChain(socket))
     const certificate = socket.getPeerX509Certificate()
     const now = clock.now()
     if (certificate && now < Date.parse(certificate.validFrom)) {

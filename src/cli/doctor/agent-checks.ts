@@ -8,6 +8,7 @@ import { StartError } from '../../base/app-error.ts'
 import { hostsFileHasLocalhost, localhostLookup } from '../../base/net/localhost.ts'
 import type { CommandContext } from '../command-context.ts'
 import { LocalAgent } from '../local/local-agent.ts'
+import { readVersion } from '../version.ts'
 import { bad, type Finding, good, skipped } from './finding.ts'
 
 const ANSWER_MS = 3_000
@@ -41,7 +42,9 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
   if (seen instanceof StartError) {
     return [
       bad('agent', seen.message, 'Start it, and look into its log when it ends again.'),
-      ...['link', 'tunnels', 'upstreams'].map((check) => skipped(check, 'the agent would know')),
+      ...['link', 'tunnels', 'upstreams', 'update'].map((check) =>
+        skipped(check, 'the agent would know'),
+      ),
     ]
   }
   const { status, tunnels } = seen
@@ -53,7 +56,16 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
     ...ownDomain(status),
     ...tunnels.map(tunnel),
     ...(await Promise.all([...targets.values()].map(upstream))),
+    update(status),
   ]
+}
+
+/** What lies on the disk is newer where somebody has updated it, and the agent still runs as it began. */
+function update({ versions: { agent } }: StatusView): Finding {
+  const installed = readVersion()
+  if (installed === agent) return good('update', `${agent} is installed, and runs`)
+  const flaw = `${installed} is installed, and ${agent} runs`
+  return bad('update', flaw, 'Restart the agent: systemctl restart device-agent.')
 }
 
 function storage({ storage: { problem, unconfirmed } }: StatusView): Finding[] {

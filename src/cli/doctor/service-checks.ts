@@ -37,10 +37,14 @@ async function way(
 ): Promise<Finding[]> {
   const shown = serverAddr ?? HOSTED_SERVICE
   const name = (step: Step) => `${step} ${shown}`
+  let chain = ''
   const preflight = new Preflight({
     serverAddr,
     caCert: readCaCert(config.caCertPath),
     serviceDate: () => serviceDate(config, stop),
+    onChain: (shown) => {
+      chain = shown
+    },
     timings: DEFAULT_TIMINGS.preflight,
     clock: systemClock,
   })
@@ -57,9 +61,10 @@ async function way(
   return STEPS.map((step) => {
     if (hasFailed) return skipped(name(step), 'not reached')
     if (step !== failed || !problem)
-      return good(name(step), step === 'tls' ? `${ms} ms in all` : 'fine')
+      return good(name(step), step === 'tls' ? `${chain}, ${ms} ms in all` : 'fine')
     hasFailed = true
-    return bad(name(step), problem.detail, problem.remedy)
+    const detail = chain === '' ? problem.detail : `${problem.detail}; it shows ${chain}`
+    return bad(name(step), detail, problem.remedy)
   })
 }
 
