@@ -1,13 +1,13 @@
 const WIDTH = 24
 
 export interface ProgressBarOptions {
-  readonly stream: NodeJS.WritableStream
+  readonly stream: NodeJS.WritableStream & { readonly columns?: number }
   readonly total: number
 }
 
 /** One line that fills up, on a terminal; nothing anywhere else. */
 export class ProgressBar {
-  readonly #stream: NodeJS.WritableStream
+  readonly #stream: ProgressBarOptions['stream']
   readonly #total: number
   readonly #isShown: boolean
   #done = 0
@@ -32,6 +32,8 @@ export class ProgressBar {
   }
 
   #draw(line: string): void {
-    if (this.#isShown) this.#stream.write(`\r\x1b[2K${line}`)
+    // A line that wraps could not be taken away again.
+    const width = (this.#stream.columns ?? 80) - 1
+    if (this.#isShown) this.#stream.write(`\r\x1b[2K${line.slice(0, width)}`)
   }
 }

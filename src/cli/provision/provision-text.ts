@@ -26,8 +26,7 @@ export function describeProvision(result: ProvisionResult, dryRun: boolean): str
   const { domains, domainSteps, devices } = result
   const deviceSteps = devices.flatMap(({ device, steps }): readonly Step[] => {
     if (devices.length === 1 || steps.length === 0) return steps
-    const isKept = steps.every(({ action }) => action === 'keep')
-    return [{ action: isKept ? 'keep' : 'write', subject: device.envPath }]
+    return [{ action: wholeOf(steps), subject: device.envPath }]
   })
   const lines = [...domainSteps, ...deviceSteps].map((step) => stepLine(step, dryRun))
   const records = dnsRecords(domains)
@@ -37,6 +36,13 @@ export function describeProvision(result: ProvisionResult, dryRun: boolean): str
     ...records.map(({ type, name, value }) => `  ${name.padEnd(width)}  ${type}  ${value}`),
   )
   return `${lines.join('\n')}\n`
+}
+
+/** All that was done to one device, in a word. */
+function wholeOf(steps: readonly Step[]): Step['action'] {
+  if (steps.every(({ action }) => action === 'keep')) return 'keep'
+  // Files are taken away where a device is taken out of service alone.
+  return steps.some(({ action }) => action === 'delete') ? 'delete' : 'write'
 }
 
 /** What a person has to do, a line for each device that failed. */

@@ -2,7 +2,7 @@ import { Writable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { ProgressBar } from '../../../src/cli/provision/progress-bar.ts'
 
-function startBar(isTTY: boolean, total: number) {
+function startBar(isTTY: boolean, total: number, columns?: number) {
   const written: string[] = []
   const stream = new Writable({
     write(chunk, _encoding, done) {
@@ -10,7 +10,10 @@ function startBar(isTTY: boolean, total: number) {
       done()
     },
   })
-  const bar = new ProgressBar({ stream: Object.assign(stream, { isTTY }), total })
+  const bar = new ProgressBar({
+    stream: Object.assign(stream, { isTTY, ...(columns && { columns }) }),
+    total,
+  })
   return { bar, written }
 }
 
@@ -26,6 +29,12 @@ describe('ProgressBar', () => {
       '[########################] 4/4 d',
       '',
     ])
+  })
+
+  it('stays on its line of a narrow terminal', () => {
+    const { bar, written } = startBar(true, 2, 40)
+    bar.advance('a-device-with-a-long-name')
+    expect(written).toEqual(['[############............] 1/2 a-device'])
   })
 
   it.each([

@@ -303,6 +303,16 @@ describe('provisioning many devices', () => {
     ])
   })
 
+  it('says of many what became of each', async () => {
+    const { run, plan } = await startSite()
+    const [one, two] = [plan('cam1'), plan('cam2')]
+    const words = (result: Awaited<ReturnType<typeof run>>) =>
+      describeProvision(result, false).match(/^\w+(?= .*\.env$)/gm)
+    expect(words(await run([one, two]))).toEqual(['write', 'write'])
+    expect(words(await run([one, two]))).toEqual(['keep', 'keep'])
+    expect(words(await run([one, two], { mode: 'retire' }))).toEqual(['delete', 'delete'])
+  })
+
   it('slows down when the API asks for it', async () => {
     const { run, plan, clock } = await startSite()
     // Two requests for each device at least, and 300 at once.
