@@ -21,6 +21,7 @@ import {
   WebhookEndpointUpdate,
   WebhookEndpointView,
   WebhookReplay,
+  WebhookRotation,
   WebhookTestView,
 } from './fleet/webhook-endpoints.ts'
 import { IpPolicyCreate, IpPolicyUpdate, IpPolicyView } from './ip-policies.ts'
@@ -160,6 +161,12 @@ const RESOURCES: readonly ResourceDescription[] = [
         schema: 'WebhookTest',
       },
       { name: 'replay', summary: 'Send it again what has happened since', body: 'WebhookReplay' },
+      {
+        name: 'rotate',
+        summary: 'Give it a new secret, which is shown this once',
+        body: 'WebhookRotation',
+        schema: 'WebhookEndpoint',
+      },
     ],
   },
   { path: 'events', noun: 'Event', view: EventView },
@@ -278,7 +285,7 @@ export function managementApiDocument(): OpenApiDocument {
     parameters: { id: 'its id' },
     examples: EXAMPLES,
     headers: { 'svc-version': { const: '2', description: 'or the same as ngrok-version' } },
-    bodies: Object.assign({}, ...RESOURCES.map(bodiesOf), { WebhookReplay }),
+    bodies: Object.assign({}, ...RESOURCES.map(bodiesOf), { WebhookReplay, WebhookRotation }),
     views: Object.assign({}, ...RESOURCES.map(viewsOf), {
       Reference,
       DnsCheck: DnsCheckView,

@@ -17,7 +17,7 @@ export interface Resource<Item extends { readonly id: string }> extends ListedRe
   remove?(item: Item, caller: Caller): void
   /** What `POST /<path>/<id>/<name>` does; nothing to tell is answered with 204. */
   readonly actions?: Readonly<
-    Record<string, (item: Item, body: unknown) => Promise<object | undefined>>
+    Record<string, (item: Item, body: unknown, baseUrl: string) => Promise<object | undefined>>
   >
   /** Those actions that read a body; the others leave it. */
   readonly actionsWithBody?: readonly string[]
@@ -98,7 +98,8 @@ export function resourceRoutes<Item extends { readonly id: string }>(
     router.post(`/${path}/:id/${name}`, body, async (request: Request, response: Response) => {
       const item = findItem(resource, request, response)
       const about = named(resource.view(item, baseUrlOf(request)))
-      const result = await changeOf(response).run(() => run(item, request.body), undefined, about)
+      const act = () => run(item, request.body, baseUrlOf(request))
+      const result = await changeOf(response).run(act, undefined, about)
       if (result) response.json(result)
       else response.status(204).end()
     })

@@ -1,8 +1,10 @@
 import type { Database, Statement } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'
 
-/** So many of the newest events stay. */
+/** So many of the newest events stay, and a few more. */
 export const MOST_EVENTS = 10_000
+/** Of these, at most so many of one bot user's: whose devices come and go all the time pushes out its own. */
+export const MOST_OF_AN_ACCOUNT = 2_000
 
 export const EVENT_MIGRATIONS: readonly Migration[] = [
   {
@@ -17,6 +19,22 @@ export const EVENT_MIGRATIONS: readonly Migration[] = [
     ) STRICT;
     CREATE TRIGGER events_are_bounded AFTER INSERT ON events BEGIN
       DELETE FROM events WHERE sequence <= NEW.sequence - ${MOST_EVENTS};
+    END`,
+  },
+  {
+    id: 'events-2',
+    sql: `CREATE INDEX events_by_owner ON events (owner_id, sequence);
+    DROP TRIGGER events_are_bounded;
+    CREATE TRIGGER events_are_bounded AFTER INSERT ON events WHEN NEW.sequence % 100 = 0 BEGIN
+      DELETE FROM events WHERE sequence <=
+        (SELECT sequence FROM events ORDER BY sequence DESC LIMIT 1 OFFSET ${MOST_EVENTS});
+    END;
+    CREATE TRIGGER events_of_an_account_are_bounded AFTER INSERT ON events
+      WHEN NEW.owner_id IS NOT NULL
+    BEGIN
+      DELETE FROM events WHERE owner_id = NEW.owner_id AND sequence <=
+        (SELECT sequence FROM events WHERE owner_id = NEW.owner_id
+         ORDER BY sequence DESC LIMIT 1 OFFSET ${MOST_OF_AN_ACCOUNT});
     END`,
   },
 ]
@@ -44,7 +62,10 @@ export interface NewEvent {
   readonly details: Readonly<Record<string, unknown>>
 }
 
-/** The same with its place among all: from 1, without a gap, over restarts. */
+/**
+ * The same with its place among all: counts up by one from 1, over restarts. Where the log has a gap,
+ * events have left it.
+ */
 export interface GatewayEvent extends NewEvent {
   readonly sequence: number
 }
@@ -68,9 +89,13 @@ export class EventStore {
   readonly #before: Statement<[number, number], EventRow>
   readonly #get: Statement<[number], EventRow>
   readonly #newest: Statement<[], number>
-  readonly #oldest: Statement<[], number>
+  readonly #countOf: Statement<[string], number>
+  readonly #forgetSequence: Statement<[]>
+  readonly #skipTo: Statement<[number]>
   readonly #firstSince: Statement<[number], number>
   #hasNews = false
+  /** Somebody has been told of this one, whether it is here or not. */
+  #told = 0
 
   constructor(database: Database) {
     this.#database = database
@@ -81,8 +106,10 @@ export class EventStore {
     this.#after = database.prepare(`${select} WHERE sequence > ? ORDER BY sequence LIMIT ?`)
     this.#before = database.prepare(`${select} WHERE sequence < ? ORDER BY sequence DESC LIMIT ?`)
     this.#get = database.prepare(`${select} WHERE sequence = ?`)
-    this.#newest = pluck(database, 'SELECT coalesce(max(sequence), 0) FROM events')
-    this.#oldest = pluck(database, 'SELECT coalesce(min(sequence), 0) FROM events')
+    this.#newest = pluck(database, "SELECT seq FROM sqlite_sequence WHERE name = 'events'")
+    this.#countOf = pluck(database, 'SELECT count(*) FROM events WHERE owner_id = ?')
+    this.#skipTo = database.prepare("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)")
+    this.#forgetSequence = database.prepare("DELETE FROM sqlite_sequence WHERE name = 'events'")
     this.#firstSince = pluck(database, 'SELECT min(sequence) FROM events WHERE at >= ?')
     database.onWrite(() => {
       if (!this.#hasNews) return undefined
@@ -93,20 +120,31 @@ export class EventStore {
     })
   }
 
-  /** The sequence of the newest; 0 before the first. */
+  /** The sequence of the newest that there ever was; 0 before the first. */
   get newest(): number {
-    return this.#newest.get() ?? 0
+    return Math.max(this.#newest.get() ?? 0, this.#told)
   }
 
-  /** The sequence of the oldest that is kept; 0 before the first. */
-  get oldest(): number {
-    return this.#oldest.get() ?? 0
+  /** Events to come are behind this one: a database that was damaged may have lost what was told of it. */
+  goOnBehind(sequence: number): void {
+    this.#told = sequence
+  }
+
+  /** True where older events of an account may have made room for newer ones. */
+  isFull(ownerId: string): boolean {
+    return (this.#countOf.get(ownerId) ?? 0) >= MOST_OF_AN_ACCOUNT
   }
 
   /** Goes with the transaction that is open, or makes one. */
   append({ at, type, ownerId, details }: NewEvent): void {
     this.#hasNews = true
-    this.#database.write(() => this.#append.run(at, type, ownerId, JSON.stringify(details)))
+    this.#database.write(() => {
+      if ((this.#newest.get() ?? 0) < this.#told) {
+        this.#forgetSequence.run()
+        this.#skipTo.run(this.#told)
+      }
+      this.#append.run(at, type, ownerId, JSON.stringify(details))
+    })
   }
 
   /** Oldest first, those behind `sequence`. */

@@ -78,6 +78,9 @@ export function openGatewayDatabase(
   })
   const trail = new AuditTrail({ database, log, clock })
   trail.start()
+  const events = new EventStore(database)
+  const webhookStore = new WebhookStore(database)
+  events.goOnBehind(webhookStore.farthest)
   return {
     database,
     trail,
@@ -90,7 +93,7 @@ export function openGatewayDatabase(
     ipPolicyRules: new IpPolicyRuleStore(database),
     cloudEndpointStore: new CloudEndpointStore(database),
     deviceStore: new DeviceStore(database),
-    events: new EventStore(database),
-    webhookStore: new WebhookStore(database),
+    events,
+    webhookStore,
   }
 }

@@ -19,7 +19,18 @@ export const WEBHOOK_MIGRATIONS: readonly Migration[] = [
       created_at INTEGER NOT NULL
     ) STRICT, WITHOUT ROWID`,
   },
+  {
+    id: 'webhook-endpoints-2',
+    sql: `ALTER TABLE webhook_endpoints
+      ADD COLUMN old_secrets TEXT NOT NULL DEFAULT '[]' CHECK (json_valid(old_secrets))`,
+  },
 ]
+
+/** One that was replaced, and signs what is sent until then, too. Milliseconds since the epoch. */
+export interface OldSecret {
+  readonly secret: string
+  readonly until: number
+}
 
 /** Where events are sent to. */
 export interface WebhookEndpoint {
@@ -33,6 +44,8 @@ export interface WebhookEndpoint {
   readonly eventTypes: readonly EventType[]
   /** `whsec_` and base64. What it gets is signed with it, so it is kept as it is. */
   readonly secret: string
+  /** Newest first. */
+  readonly oldSecrets: readonly OldSecret[]
   /** While false, nothing is sent; it goes on from where it was. */
   readonly isActive: boolean
   /** The sequence of the last event that it has taken, or does not want. */
@@ -49,6 +62,7 @@ interface WebhookRow {
   description: string
   event_types: string
   secret: string
+  old_secrets: string
   active: number
   delivered: number
   missed: number
@@ -58,6 +72,8 @@ interface WebhookRow {
 export class WebhookStore extends ResourceTable<WebhookEndpoint, WebhookRow> {
   readonly #database: Database
   readonly #ids: Statement<[], string>
+  readonly #countOf: Statement<[string | null], number>
+  readonly #farthest: Statement<[], number>
   readonly #noteDelivered: Statement<[number, number, string]>
   readonly #deactivate: Statement<[string]>
 
@@ -72,20 +88,23 @@ export class WebhookStore extends ResourceTable<WebhookEndpoint, WebhookRow> {
         'description',
         'event_types',
         'secret',
+        'old_secrets',
         'active',
         'delivered',
         'missed',
         'created_at',
       ],
-      toRow: ({ ownerId, eventTypes, isActive, createdAt, ...row }) => ({
+      toRow: ({ ownerId, eventTypes, oldSecrets, isActive, createdAt, ...row }) => ({
         ...row,
+        old_secrets: JSON.stringify(oldSecrets),
         owner_id: ownerId,
         event_types: JSON.stringify(eventTypes),
         active: Number(isActive),
         created_at: createdAt,
       }),
-      toItem: ({ owner_id, event_types, active, created_at, ...item }) => ({
+      toItem: ({ owner_id, event_types, old_secrets, active, created_at, ...item }) => ({
         ...item,
+        oldSecrets: JSON.parse(old_secrets),
         ownerId: owner_id,
         eventTypes: JSON.parse(event_types),
         isActive: active === 1,
@@ -94,6 +113,14 @@ export class WebhookStore extends ResourceTable<WebhookEndpoint, WebhookRow> {
     })
     this.#database = database
     this.#ids = database.prepare<[], string>('SELECT id FROM webhook_endpoints ORDER BY id').pluck()
+    this.#countOf = database
+      .prepare<[string | null], number>(
+        'SELECT count(*) FROM webhook_endpoints WHERE owner_id IS ?',
+      )
+      .pluck()
+    this.#farthest = database
+      .prepare<[], number>('SELECT coalesce(max(delivered), 0) FROM webhook_endpoints')
+      .pluck()
     this.#noteDelivered = database.prepare(
       'UPDATE webhook_endpoints SET delivered = ?, missed = missed + ? WHERE id = ?',
     )
@@ -102,6 +129,16 @@ export class WebhookStore extends ResourceTable<WebhookEndpoint, WebhookRow> {
 
   ids(): string[] {
     return this.#ids.all()
+  }
+
+  /** Of an account; null: of the gateway's owner. */
+  countOf(ownerId: string | null): number {
+    return this.#countOf.get(ownerId) ?? 0
+  }
+
+  /** The sequence of the newest event that any has taken; 0 without any. */
+  get farthest(): number {
+    return this.#farthest.get() ?? 0
   }
 
   /** It has taken all up to `sequence` but `missed` of them, which are gone. */

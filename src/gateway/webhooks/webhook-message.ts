@@ -47,16 +47,18 @@ export function createWebhookSecret(): string {
   return `whsec_${randomBytes(SECRET_BYTES).toString('base64')}`
 }
 
-/** The headers of one try, signed for this moment. */
+/** The headers of one try, signed for this moment with each secret: a receiver takes it for one that it has. */
 export function signedHeaders(
   { id, body }: WebhookMessage,
-  { secret, at }: { secret: string; at: number },
+  { secrets, at }: { secrets: readonly string[]; at: number },
 ): Record<string, string> {
   return {
     'content-type': 'application/json',
     'user-agent': 'device-agent-gateway',
     'webhook-id': id,
     'webhook-timestamp': String(Math.floor(at / 1_000)),
-    'webhook-signature': new Webhook(secret).sign(id, new Date(at), body),
+    'webhook-signature': secrets
+      .map((secret) => new Webhook(secret).sign(id, new Date(at), body))
+      .join(' '),
   }
 }

@@ -67,6 +67,8 @@ export class WebhookSender {
   /** How far it is, and how far that is written. */
   #position: number
   #noted: number
+  /** As far as it ever was: what lies behind that has been taken, also when it is sent again. */
+  #reached: number
   #notedAt = Number.NEGATIVE_INFINITY
   #status: Omit<SendingStatus, 'position'> = NO_STATUS
 
@@ -75,6 +77,7 @@ export class WebhookSender {
     this.#deps = deps
     this.#position = endpoint.delivered
     this.#noted = endpoint.delivered
+    this.#reached = endpoint.delivered
   }
 
   get status(): SendingStatus {
@@ -139,23 +142,25 @@ export class WebhookSender {
   /** The next event that the endpoint wants; what it does not want is passed. */
   #next(endpoint: WebhookEndpoint): GatewayEvent | undefined {
     const { events } = this.#deps
-    this.#countMissed(events.oldest)
     for (;;) {
       const batch = events.after(this.#position, BATCH)
       if (batch.length === 0) return undefined
       for (const event of batch) {
+        this.#countMissed(endpoint, event.sequence)
         if (isWanted(event, endpoint)) return event
-        this.#position = event.sequence
+        this.#move(event.sequence)
       }
     }
   }
 
-  #countMissed(oldest: number): void {
-    const { webhookStore, log } = this.#deps
-    const missed = oldest - 1 - this.#position
+  /** Events that have left the log before the next one; those of other accounts are no loss. */
+  #countMissed({ ownerId }: WebhookEndpoint, next: number): void {
+    const { webhookStore, events, log } = this.#deps
+    const missed = next - 1 - Math.max(this.#position, this.#reached)
     if (missed <= 0) return
+    this.#move(next - 1)
+    if (ownerId !== null && !events.isFull(ownerId)) return
     log.error({ webhook: this.#id, missed }, 'events were never taken, and are lost to a webhook')
-    this.#position = oldest - 1
     try {
       webhookStore.noteDelivered(this.#id, this.#position, missed)
       this.#noted = this.#position
@@ -172,7 +177,7 @@ export class WebhookSender {
     // Somebody asked for a replay meanwhile: that goes first.
     if (this.#position !== position) return
     if (attempt.isTaken) {
-      this.#position = event.sequence
+      this.#move(event.sequence)
       this.#status = { ...NO_STATUS, lastDeliveredAt: clock.now() }
       this.#backoff.reset()
       if (clock.monotonic() - this.#notedAt >= NOTE_STEP_MS) this.#noteQuietly()
@@ -196,8 +201,10 @@ export class WebhookSender {
 
   async #attempt(endpoint: WebhookEndpoint, message: WebhookMessage): Promise<Attempt> {
     const { mayDial, clock, log } = this.#deps
-    const { url, secret } = endpoint
-    const headers = signedHeaders(message, { secret, at: clock.now() })
+    const { url, secret, oldSecrets } = endpoint
+    const at = clock.now()
+    const old = oldSecrets.filter(({ until }) => until > at).map((it) => it.secret)
+    const headers = signedHeaders(message, { secrets: [secret, ...old], at })
     try {
       const { status } = await abortedAfter(ANSWER_MS, this.#stopping.signal, (signal) => {
         const request = { url: new URL(url), method: 'POST', headers, body: message.body, signal }
@@ -211,6 +218,11 @@ export class WebhookSender {
       const text = error instanceof OutboundError ? error.message : 'It could not be sent.'
       return { isTaken: false, status: null, text }
     }
+  }
+
+  #move(sequence: number): void {
+    this.#position = sequence
+    this.#reached = Math.max(this.#reached, sequence)
   }
 
   #note(): void {

@@ -10,7 +10,11 @@ import {
   type WebhookSenderDeps,
 } from './webhook-sender.ts'
 
+/** Of the gateway's owner, and of each bot user: one account leaves the others theirs. */
 const MOST_ENDPOINTS = 100
+const MOST_OF_AN_ACCOUNT = 10
+/** That sign beside the newest. */
+const MOST_OLD_SECRETS = 2
 
 export interface WebhooksDeps extends WebhookSenderDeps {
   readonly ids: IdSource
@@ -81,13 +85,15 @@ export class Webhooks {
   create(settings: WebhookSettings): WebhookEndpoint {
     const { webhookStore, events, ids, clock } = this.#deps
     checkUrl(settings.url)
-    if (webhookStore.ids().length >= MOST_ENDPOINTS) {
-      throw new ServiceError(835, `There are ${MOST_ENDPOINTS} webhook endpoints: delete some.`)
+    const most = settings.ownerId === null ? MOST_ENDPOINTS : MOST_OF_AN_ACCOUNT
+    if (webhookStore.countOf(settings.ownerId) >= most) {
+      throw new ServiceError(835, `The account has ${most} webhook endpoints: delete some.`)
     }
     const endpoint: WebhookEndpoint = {
       ...settings,
       id: ids.next('wh'),
       secret: createWebhookSecret(),
+      oldSecrets: [],
       isActive: true,
       delivered: events.newest,
       missed: 0,
@@ -106,6 +112,19 @@ export class Webhooks {
     webhookStore.replace(updated)
     this.#senders.get(endpoint.id)?.wake({ isChanged: true })
     return updated
+  }
+
+  /** A new secret; the one from before signs beside it for so long, so that receivers have time to change. */
+  rotateSecret(endpoint: WebhookEndpoint, overlapMs: number): WebhookEndpoint {
+    const { webhookStore, clock } = this.#deps
+    const now = clock.now()
+    const { secret, oldSecrets } = webhookStore.get(endpoint.id) ?? endpoint
+    const ends = now + overlapMs
+    const old = [{ secret, until: ends }, ...oldSecrets]
+      .map(({ secret, until }) => ({ secret, until: Math.min(until, ends) }))
+      .filter(({ until }) => until > now)
+      .slice(0, MOST_OLD_SECRETS)
+    return this.update(endpoint, { secret: createWebhookSecret(), oldSecrets: old })
   }
 
   delete({ id }: WebhookEndpoint): void {

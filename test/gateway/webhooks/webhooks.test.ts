@@ -35,6 +35,9 @@ function openWebhooks(
   return { ...stores, happen, follow, statusOf }
 }
 
+/** What comes first is not taken. */
+const refusesOnce = () => startReceiver((count) => (count === 0 ? 500 : 204))
+
 /** Moves the clock until something holds that other processes have a hand in. */
 const advanceUntil = (clock: { advance(ms: number): Promise<void> }, check: () => void) =>
   eventually(async () => {
@@ -168,7 +171,7 @@ describe('a webhook', () => {
     happen()
     await eventually(() => expect(statusOf(id)?.failures).toBe(1))
     database.write(() => {
-      for (let n = 0; n < 10_001; n += 1) happen('device.refused')
+      for (let n = 0; n < 10_100; n += 1) happen('device.refused')
     })
     const endpoint = webhooks.get(id)
     if (!endpoint) throw new Error('it is gone')
@@ -176,7 +179,103 @@ describe('a webhook', () => {
     happen()
     await advanceUntil(clock, () => expect(webhooks.get(id)?.missed).toBeGreaterThan(0))
     await receiver.took(1)
-    expect(receiver.received[0]?.sequence).toBe(10_003)
+    expect(receiver.received[0]?.sequence).toBe(10_102)
+  })
+
+  it('goes on behind what it has taken, when a database that was damaged has lost that', async () => {
+    const first = openWebhooks()
+    const receiver = await startReceiver()
+    const { id } = first.follow(receiver)
+    for (let n = 0; n < 5; n += 1) first.happen()
+    await eventually(() => expect(first.webhookStore.get(id)?.delivered).toBe(5))
+    await first.webhooks.stop()
+    // As a rebuild leaves it that had an older copy of the events alone.
+    first.database.write(() => {
+      first.database.prepare('DELETE FROM events WHERE sequence > 2').run()
+      first.database.prepare('UPDATE sqlite_sequence SET seq = 2').run()
+    })
+    first.database.close()
+    const second = openWebhooks(MAY_DIAL, first.folder)
+    for (let n = 0; n < 2; n += 1) second.happen()
+    await receiver.took(7)
+    expect(receiver.received.map(({ sequence }) => sequence)).toEqual([1, 2, 3, 4, 5, 6, 7])
+    expect(second.webhookStore.get(id)?.missed).toBe(0)
+  })
+
+  it('loses nothing to an account whose devices come and go all the time', async () => {
+    const { happen, follow, issuer, webhooks, database, events, statusOf, clock } = openWebhooks()
+    const [loud, quiet] = ['loud', 'quiet'].map((name) => issuer.createBotUser({ name }).id) as [
+      string,
+      string,
+    ]
+    const [ofLoud, ofQuiet] = [await refusesOnce(), await refusesOnce()]
+    const [toLoud, toQuiet] = [
+      follow(ofLoud, { ownerId: loud, eventTypes: ['device.online'] }),
+      follow(ofQuiet, { ownerId: quiet }),
+    ]
+    happen('device.online', loud)
+    happen('device.online', quiet)
+    await eventually(() => expect(statusOf(toQuiet.id)?.failures).toBe(1))
+    await eventually(() => expect(statusOf(toLoud.id)?.failures).toBe(1))
+    database.write(() => {
+      for (let n = 0; n < 10_050; n += 1) happen('device.offline', loud)
+    })
+    expect(events.page({ limit: 20_000 })).toHaveLength(2_001)
+    await advanceUntil(clock, () => expect(ofQuiet.received).toHaveLength(1))
+    await eventually(() => expect(statusOf(toQuiet.id)?.position).toBe(10_052))
+    expect(webhooks.get(toQuiet.id)?.missed).toBe(0)
+    // Its own first one made room.
+    await advanceUntil(clock, () => expect(webhooks.get(toLoud.id)?.missed).toBeGreaterThan(0))
+    expect(ofLoud.received).toEqual([])
+  })
+
+  it('counts nothing as lost that it sends again', async () => {
+    const { happen, follow, webhooks, issuer, database } = openWebhooks()
+    const { id: loud } = issuer.createBotUser({ name: 'loud' })
+    const receiver = await startReceiver()
+    const endpoint = follow(receiver, { eventTypes: ['device.online'] })
+    happen()
+    database.write(() => {
+      for (let n = 0; n < 2_100; n += 1) happen('device.offline', loud)
+    })
+    happen()
+    await receiver.took(2)
+    const { missed } = webhooks.get(endpoint.id) ?? {}
+    webhooks.replay(endpoint, 0)
+    await receiver.took(4)
+    expect(webhooks.get(endpoint.id)?.missed).toBe(missed)
+  })
+
+  it('signs with the secret from before, too, until its time is up', async () => {
+    const { happen, follow, webhooks, clock } = openWebhooks()
+    const receiver = await startReceiver()
+    const endpoint = follow(receiver)
+    const rotated = webhooks.rotateSecret(endpoint, 60_000)
+    happen()
+    await receiver.took(1)
+    receiver.secret.current = rotated.secret
+    happen()
+    await receiver.took(2)
+    receiver.secret.current = endpoint.secret
+    await clock.advance(60_000)
+    happen()
+    await eventually(() => expect(receiver.problems).toHaveLength(1))
+    expect(receiver.received).toHaveLength(2)
+  })
+
+  it('has three secrets at most, and none longer than the last change says', () => {
+    const { webhooks, clock } = openWebhooks()
+    const settings = { ownerId: null, url: 'https://a.test', description: '', eventTypes: [] }
+    const made = webhooks.create(settings)
+    const secrets = [made.secret]
+    for (let n = 0; n < 3; n += 1) secrets.unshift(webhooks.rotateSecret(made, 60_000).secret)
+    const { secret, oldSecrets } = webhooks.get(made.id) ?? made
+    expect([secret, ...oldSecrets.map((it) => it.secret)]).toEqual(secrets.slice(0, 3))
+    webhooks.rotateSecret(made, 1_000)
+    const ends = webhooks.get(made.id)?.oldSecrets.map(({ until }) => until - clock.now())
+    expect(ends).toEqual([1_000, 1_000])
+    webhooks.rotateSecret(made, 0)
+    expect(webhooks.get(made.id)?.oldSecrets).toEqual([])
   })
 
   it('sends again what somebody asks for', async () => {
@@ -234,14 +333,18 @@ describe('webhooks', () => {
     await receiver.took(2)
   })
 
-  it('are a hundred at most', async () => {
+  it('are a hundred at most, and ten of each bot user', async () => {
     const stores = openGatewayStores()
     const clock: Clock = stores.clock
     const webhooks = new Webhooks({ ...stores, clock, mayDial: () => false })
     onTestFinished(() => webhooks.stop())
-    const create = () =>
-      webhooks.create({ ownerId: null, url: 'https://a.test', description: '', eventTypes: [] })
+    const create = (ownerId: string | null = null) =>
+      webhooks.create({ ownerId, url: 'https://a.test', description: '', eventTypes: [] })
+    const { id: loud } = stores.issuer.createBotUser({ name: 'loud' })
+    for (let n = 0; n < 10; n += 1) create(loud)
+    expect(() => create(loud)).toThrow('The account has 10 webhook endpoints')
+    // What one account has leaves the others theirs.
     for (let n = 0; n < 100; n += 1) create()
-    expect(create).toThrow('There are 100 webhook endpoints')
+    expect(() => create()).toThrow('The account has 100 webhook endpoints')
   })
 })

@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import type { Clock } from '../../../base/clock.ts'
 import type { BotUserStore } from '../../records/bot-user-store.ts'
 import { EVENT_TYPES, type EventStore } from '../../records/event-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
@@ -10,6 +11,9 @@ import { renamed } from '../bot-users.ts'
 import { ownerFor } from '../caller.ts'
 import type { Resource } from '../resource.ts'
 import { Timestamp, timestamp } from '../timestamp.ts'
+
+const DAY_S = 86_400
+const MOST_OVERLAP_S = 30 * DAY_S
 
 const EventTypes = z.array(z.enum(EVENT_TYPES)).max(EVENT_TYPES.length)
 const settings = {
@@ -35,6 +39,10 @@ export const WebhookReplay = z.strictObject({
   /** … or after this event. */
   after_id: z.string().optional(),
 })
+export const WebhookRotation = z.strictObject({
+  /** For how many seconds the secret from before signs, too. */
+  overlap_s: z.int().min(0).max(MOST_OVERLAP_S).default(DAY_S),
+})
 
 export const WebhookEndpointView = z.strictObject({
   id: z.string(),
@@ -45,8 +53,10 @@ export const WebhookEndpointView = z.strictObject({
   event_types: EventTypes,
   owner_id: z.string().nullable(),
   active: z.boolean(),
-  /** Only in the answer to its creation. */
+  /** Only in the answer to its creation, and to a rotation. */
   secret: z.string().nullable(),
+  /** Until when a secret from before signs, too. */
+  overlap_ends_at: Timestamp.nullable(),
   /** Events that wait to be sent, with those that it does not want. */
   behind: z.int(),
   /** Events that left the log before they were taken. */
@@ -68,6 +78,7 @@ export interface WebhookEndpointsDeps {
   readonly webhooks: Webhooks
   readonly events: EventStore
   readonly botUsers: BotUserStore
+  readonly clock: Clock
 }
 
 /** Where this gateway tells by itself what happens, signed as Standard Webhooks have it. */
@@ -75,9 +86,10 @@ export function webhookEndpoints({
   webhooks,
   events,
   botUsers,
+  clock,
 }: WebhookEndpointsDeps): Resource<WebhookEndpoint> {
   const view = (endpoint: WebhookEndpoint, baseUrl: string, secret: string | null = null) =>
-    viewEndpoint(endpoint, { baseUrl, secret, newest: events.newest, webhooks })
+    viewEndpoint(endpoint, { baseUrl, secret, newest: events.newest, webhooks, now: clock.now() })
   return {
     path: 'webhook_endpoints',
     collection: 'webhook_endpoints',
@@ -112,7 +124,7 @@ export function webhookEndpoints({
       })
     },
     remove: (endpoint) => webhooks.delete(endpoint),
-    actionsWithBody: ['replay'],
+    actionsWithBody: ['replay', 'rotate'],
     actions: {
       test: async (endpoint) => {
         const attempt = await webhooks.test(endpoint)
@@ -122,6 +134,11 @@ export function webhookEndpoints({
       replay: async (endpoint, body) => {
         webhooks.replay(endpoint, startOf(parseBody(WebhookReplay, body ?? {}), events))
         return undefined
+      },
+      rotate: async (endpoint, body, baseUrl) => {
+        const { overlap_s } = parseBody(WebhookRotation, body ?? {})
+        const rotated = webhooks.rotateSecret(endpoint, overlap_s * 1_000)
+        return view(rotated, baseUrl, rotated.secret)
       },
     },
   }
@@ -149,9 +166,17 @@ function viewEndpoint(
     secret,
     newest,
     webhooks,
-  }: { baseUrl: string; secret: string | null; newest: number; webhooks: Webhooks },
+    now,
+  }: {
+    baseUrl: string
+    secret: string | null
+    newest: number
+    webhooks: Webhooks
+    now: number
+  },
 ): z.infer<typeof WebhookEndpointView> {
-  const { id, createdAt, url, description, eventTypes, ownerId, isActive, missed } = endpoint
+  const { id, createdAt, oldSecrets, url, description, eventTypes, ownerId, isActive, missed } =
+    endpoint
   const status = webhooks.statusOf(endpoint)
   const time = (ms: number | undefined) => (ms === undefined ? null : timestamp(ms))
   return {
@@ -164,6 +189,7 @@ function viewEndpoint(
     owner_id: ownerId,
     active: isActive,
     secret,
+    overlap_ends_at: time(oldSecrets.map(({ until }) => until).find((until) => until > now)),
     behind: Math.max(0, newest - (status?.position ?? endpoint.delivered)),
     missed,
     last_delivered_at: time(status?.lastDeliveredAt),

@@ -30,6 +30,7 @@ describe('webhook endpoints', () => {
       owner_id: null,
       active: true,
       secret: expect.stringMatching(/^whsec_[A-Za-z0-9+/]{43}=$/),
+      overlap_ends_at: null,
       behind: 0,
       missed: 0,
       last_delivered_at: null,
@@ -79,6 +80,26 @@ describe('webhook endpoints', () => {
     )
     expect((await call('DELETE', path)).status).toBe(204)
     expect((await call('GET', path)).status).toBe(404)
+  })
+
+  it('get a new secret, with the old one beside it for a while', async () => {
+    const { call, clock } = await startWithEvents()
+    const { body: made } = await call('POST', '/webhook_endpoints', { body: URL_OF })
+    const rotate = (body: object) => call('POST', `/webhook_endpoints/${made.id}/rotate`, { body })
+    const first = await rotate({})
+    expect([first.status, first.body.secret === made.secret]).toEqual([200, false])
+    const inADay = new Date(clock.now() + 86_400_000).toISOString().slice(0, 19)
+    expect(first.body.overlap_ends_at).toBe(`${inADay}Z`)
+    const shown = async () => (await call('GET', `/webhook_endpoints/${made.id}`)).body
+    expect(await shown()).toEqual({ ...first.body, secret: null })
+    const { entries } = (await call('GET', '/audit')).body
+    expect(entries[0]).toMatchObject({ action: 'webhook_endpoint.rotate' })
+    expect(JSON.stringify(entries)).not.toContain(first.body.secret)
+    // Known to others: no secret from before signs any more.
+    expect((await rotate({ overlap_s: 0 })).body.overlap_ends_at).toBeNull()
+    for (const overlap_s of [-1, 2_592_001, 'long']) {
+      expect((await rotate({ overlap_s })).body.error_code).toBe('ERR_NGROK_215')
+    }
   })
 
   it('send again what happened since a time or an event', async () => {

@@ -24,6 +24,14 @@ const CHOICES = [
   { key: 'trouble', label: 'Only what is trouble', types: TROUBLE },
 ]
 
+const DAY_S = 86_400
+/** For how long the old secret signs, too. */
+const OVERLAPS = [
+  { seconds: DAY_S, label: 'A day' },
+  { seconds: 7 * DAY_S, label: 'A week' },
+  { seconds: 0, label: 'Not at all: it is known to others' },
+]
+
 /** Webhooks: where this gateway tells by itself what happens. */
 export function webhooksView() {
   return listView({
@@ -108,6 +116,7 @@ function webhookCard(webhook, reload) {
       actions: [
         actionButton('Test', url, test),
         actionButton('Send again', url, () => replay(webhook)),
+        actionButton('New secret', url, () => rotate(webhook, reload)),
         actionButton(active ? 'Pause' : 'Resume', url, toggle),
         actionButton('Delete', url, () => remove(webhook, reload), true),
       ],
@@ -118,6 +127,10 @@ function webhookCard(webhook, reload) {
       ['Last delivered', webhook.last_delivered_at && formatDistance(webhook.last_delivered_at)],
       ['Waiting', countOf(webhook.behind)],
       ['Lost', countOf(webhook.missed)],
+      [
+        'Old secret',
+        webhook.overlap_ends_at && `signs, too, until ${formatDate(webhook.overlap_ends_at)}`,
+      ],
       ['Problem', webhook.problem],
       ['Next try', webhook.next_try_at && formatDate(webhook.next_try_at)],
       ['Created', formatDate(createdAt)],
@@ -158,6 +171,31 @@ async function replay({ id, url }) {
     },
   })
   if (isDone) say('It is sent again.')
+}
+
+async function rotate({ id, url }, reload) {
+  const rotated = await openForm({
+    title: `New secret for ${url}`,
+    text: 'Messages are signed with both until the receiver has had time to change.',
+    fields: [
+      selectField({
+        name: 'overlap',
+        label: 'How long the old one signs, too',
+        options: OVERLAPS.map(({ seconds, label }) => [String(seconds), label]),
+      }),
+    ],
+    action: 'Make a new secret',
+    run: ({ overlap }) =>
+      ask('POST', `api/webhook_endpoints/${id}/rotate`, { body: { overlap_s: Number(overlap) } }),
+  })
+  if (!rotated) return
+  await showOnce({
+    title: 'The new secret of your webhook',
+    text: 'Give it to the receiver. It is shown this once.',
+    token: rotated.secret,
+    what: 'the secret',
+  })
+  await reload()
 }
 
 async function remove({ id, url }, reload) {
