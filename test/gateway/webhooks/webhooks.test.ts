@@ -133,7 +133,7 @@ describe('a webhook', () => {
   })
 
   it('is not over when the address that it had before says so', async () => {
-    const { happen, follow, webhooks, statusOf } = openWebhooks()
+    const { happen, follow, webhooks } = openWebhooks()
     let answer = (_status: number) => {}
     const before = await startReceiver(() => new Promise((resolve) => (answer = resolve)))
     const endpoint = follow(before)
@@ -143,10 +143,9 @@ describe('a webhook', () => {
     receiver.secret.current = endpoint.secret
     webhooks.update(endpoint, { url: receiver.url })
     answer(410)
-    await eventually(() => expect(statusOf(endpoint.id)?.failures).toBe(1))
-    expect(webhooks.get(endpoint.id)?.isActive).toBe(true)
-    webhooks.update(endpoint, { url: receiver.url })
+    // The change is a reason to try at once.
     await receiver.took(1)
+    expect(webhooks.get(endpoint.id)?.isActive).toBe(true)
   })
 
   it('is not sent where the gateway may not connect to', async () => {
