@@ -1,3 +1,4 @@
+import type { ProxyProtocol } from '../base/net/proxy-protocol.ts'
 import type { Secret } from '../base/secret.ts'
 import type { Problem } from './problem.ts'
 import type { TunnelProtocol } from './upstreams/tunnel-protocol.ts'
@@ -65,6 +66,8 @@ export interface EndpointRequest {
   readonly policy: string | undefined
   /** What the service keeps beside the endpoint. */
   readonly metadata?: string | undefined
+  /** The service is to tell what is dialled whose connection it is, by a header of this version. */
+  readonly proxyProtocol?: ProxyProtocol | undefined
   /** The service closed this endpoint alone. Not called after `close()` or when the session is lost. */
   readonly onDropped: (problem: Problem) => void
 }

@@ -173,6 +173,7 @@ export class SupervisedTunnel {
       ...(await upstreams.endpointOf(spec)),
       forwardsTo: spec.forwardsTo,
       policy: JSON.stringify(policyOf(spec, defaultPolicy())),
+      proxyProtocol: spec.upstream?.proxy_protocol,
     }
   }
 }

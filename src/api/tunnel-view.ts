@@ -45,7 +45,12 @@ export const TunnelStatusView = TunnelView.extend({
     .enum(['up', 'down', 'slow', 'garbage', 'unknown'])
     .describe('how the service behind it does, by checks and by what visitors got'),
   upstream_settings: z
-    .strictObject({ timeout: z.number(), health: z.string(), http2: z.boolean() })
+    .strictObject({
+      timeout: z.number(),
+      health: z.string(),
+      http2: z.boolean(),
+      proxy_protocol: z.literal([1, 2]).optional(),
+    })
     .describe('how the service is asked: what the tunnel says in upstream, else the settings'),
   visitors: z
     .strictObject({

@@ -93,6 +93,16 @@ describe('POST /tunnels with a bad body', () => {
       '/upstream/health must be off',
     ],
     ['a line break in a path', with_({ upstream: { health: '/a\n' } }), '/upstream/health must be'],
+    [
+      'a version of PROXY that there is not',
+      with_({ upstream: { proxy_protocol: 3 } }),
+      '/upstream/proxy_protocol must be the number 1 or 2',
+    ],
+    [
+      'one that is no number',
+      with_({ upstream: { proxy_protocol: '1' } }),
+      '/upstream/proxy_protocol must be the number 1 or 2',
+    ],
     ['what is not built', with_({ upstream: { http3: true } }), '/upstream/http3 is not known'],
     ['a state as upstream', with_({ upstream: 'up' }), '/upstream must be'],
     ['a key in another case', { ...SPEC, Domain: domain }, '/Domain is not known'],

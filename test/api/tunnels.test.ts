@@ -148,6 +148,7 @@ describe('GET /tunnels', () => {
     await create('b', { upstream: { health: 'off' } })
     await create('c', { upstream: { http2: true } })
     await create('d', { upstream: null })
+    await create('e', { upstream: { proxy_protocol: 2 } })
     const settingsOf = async ({ call }: typeof first) => {
       expect(Object.keys((await call('GET', '/tunnels')).json[0])).toHaveLength(5)
       const tunnels: { upstream_settings: object }[] = (await call('GET', '/tunnels?view=status'))
@@ -159,6 +160,7 @@ describe('GET /tunnels', () => {
       { timeout: 7, health: 'off', http2: false },
       { timeout: 7, health: '/alive', http2: true },
       { timeout: 7, health: '/alive', http2: false },
+      { timeout: 7, health: '/alive', http2: false, proxy_protocol: 2 },
     ]
     expect(await settingsOf(first)).toEqual(expected)
     await first.agent.stop()

@@ -24,7 +24,8 @@ describe('the command line on the device', () => {
   it('adds, shows, changes, lists and removes tunnels without a token', async () => {
     const { folder, run, json } = await startAgent()
     expect((await run('tunnels', 'list')).stdout).toContain('There are no tunnels')
-    const added = await run('tunnels', 'add', 'cam.site.test', '8001')
+    const told = ['--proxy-protocol', '2']
+    const added = await run('tunnels', 'add', 'cam.site.test', '8001', ...told)
     expect([added.code, added.stdout]).toEqual([
       0,
       expect.stringMatching(/^https:\/\/cam\.site\.test is waiting\. \S/),
@@ -38,7 +39,12 @@ describe('the command line on the device', () => {
     expect(shown.stdout).toMatch(/^forwards_to +localhost:8001$/m)
     expect(shown.stdout).toMatch(/^policy\n\{\n {2}"on_http_request"/m)
     await json('tunnels', 'set-policy', 'cam', '--default')
-    expect((await json('tunnels', 'show', 'cam')).policy).toContain('rate-limit')
+    expect(await json('tunnels', 'show', 'cam')).toMatchObject({
+      policy: expect.stringContaining('rate-limit'),
+      // Another policy leaves the rest as it was.
+      upstream_settings: { proxy_protocol: 2 },
+    })
+    expect((await run('tunnels', 'add', 'b.site.test', '1', '--proxy-protocol', '3')).code).toBe(2)
     const [listed] = await json('tunnels', 'list')
     expect(listed).toMatchObject({ domain: 'cam.site.test', state: 'waiting' })
     expect((await run('tunnels', 'list')).stdout).toMatch(

@@ -102,13 +102,14 @@ export class TunnelUpstreams {
       // What speaks no HTTP answers for no path.
       health: protocol !== 'http' && asksHttp ? 'tcp' : health,
       http2: upstream.http2 ?? false,
+      ...(upstream.proxy_protocol && { proxy_protocol: upstream.proxy_protocol }),
     }
   }
 
   /** Tunnels to one service that ask it in the same way ask it once. */
   #keyOf(tunnel: UpstreamOfTunnel): string {
-    const { health, http2 } = this.settingsOf(tunnel)
-    return `${tunnel.forwardsTo} ${health} ${http2}`
+    const { health, http2, proxy_protocol: version = '' } = this.settingsOf(tunnel)
+    return `${tunnel.forwardsTo} ${health} ${http2} ${version}`
   }
 }
 

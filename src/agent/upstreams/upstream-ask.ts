@@ -1,6 +1,7 @@
 import { request } from 'node:http'
 import { connect } from 'node:http2'
 import { createConnection, type LookupFunction, type Socket } from 'node:net'
+import { encodeProxyProtocol, type ProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import type { ForwardTarget } from './forward-target.ts'
 import type { UpstreamEvent } from './upstream-state.ts'
 
@@ -16,6 +17,8 @@ export interface UpstreamQuestion {
   readonly target: ForwardTarget
   /** Undefined: whether it takes a connection. */
   readonly http: HttpQuestion | undefined
+  /** It wants to be told first whose connection it is. */
+  readonly proxyProtocol?: ProxyProtocol | undefined
   readonly withinMs: number
   readonly lookup: LookupFunction | undefined
 }
@@ -33,17 +36,26 @@ export function askUpstream(question: UpstreamQuestion): Promise<UpstreamAnswer>
   return question.http ? askHttp(question, question.http) : tryConnect(question)
 }
 
-function tryConnect({ target, withinMs, lookup }: UpstreamQuestion): Promise<UpstreamAnswer> {
+/** Nobody's connection: the service has to take it, and to count nobody for it. */
+function dial({ target, proxyProtocol, lookup }: UpstreamQuestion): Socket {
   const { host, port } = target
+  const socket = createConnection({ host, port, ...(lookup && { lookup }) })
+  if (proxyProtocol) socket.write(encodeProxyProtocol(proxyProtocol, undefined))
+  return socket
+}
+
+function tryConnect(question: UpstreamQuestion): Promise<UpstreamAnswer> {
+  const { withinMs } = question
   return new Promise((resolve) => {
-    const socket = createConnection({ host, port, ...(lookup && { lookup }) })
+    const socket = dial(question)
     const settle = (answer: UpstreamAnswer) => {
       clearTimeout(timer)
       socket.destroy()
       resolve(answer)
     }
     const timer = setTimeout(() => settle('failed'), withinMs)
-    socket.once('connect', () => settle('connected'))
+    // Behind what was written, if there is anything.
+    socket.once('connect', () => socket.end(() => settle('connected')))
     socket.on('error', (error) => {
       if (isExhausted(error)) settle('exhausted')
       else settle(isReset(error) ? 'connected' : 'failed')
@@ -69,8 +81,7 @@ function askHttp(question: UpstreamQuestion, http: HttpQuestion): Promise<Upstre
       settle(isFailing ? 'failed' : 'answered')
     }
     const { host, port } = question.target
-    const { lookup } = question
-    const socket = createConnection({ host, port, ...(lookup && { lookup }) })
+    const socket = dial(question)
     socket.on('error', onError)
     socket.once('connect', () => {
       isConnected = true

@@ -33,7 +33,7 @@ export interface UpstreamCheckOptions {
 }
 
 /** In which way a service is asked. */
-type UpstreamQuestions = Pick<UpstreamSettings, 'health' | 'http2'>
+type UpstreamQuestions = Pick<UpstreamSettings, 'health' | 'http2' | 'proxy_protocol'>
 
 interface Watched {
   readonly target: ForwardTarget
@@ -76,7 +76,7 @@ export class UpstreamCheck {
 
   /**
    * Adds a target that is asked in this way and tries it at once; returns how to let go of it. The key
-   * stands for both.
+   * stands for all of that.
    */
   watch(key: string, target: ForwardTarget, how: UpstreamQuestions = DEFAULT_UPSTREAM): () => void {
     const { clock, timings } = this.#options
@@ -139,12 +139,19 @@ export class UpstreamCheck {
 
   async #check(watched: Watched): Promise<void> {
     const { timings, clock, ask = askUpstream, lookupFor, onExhausted } = this.#options
-    const { target } = watched
+    const { target, how } = watched
     watched.isUnderWay = true
     const answer = await this.#semaphore.run(async () => {
       if (this.#isStopped) return undefined
       const http = this.#questionFor(watched)
-      return ask({ target, http, withinMs: timings.connectMs, lookup: lookupFor?.(target) })
+      const lookup = lookupFor?.(target)
+      return ask({
+        target,
+        http,
+        proxyProtocol: how.proxy_protocol,
+        withinMs: timings.connectMs,
+        lookup,
+      })
     })
     watched.isUnderWay = false
     if (this.#isStopped || answer === undefined) return

@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import type { ProxyProtocol } from '../../base/net/proxy-protocol.ts'
 
 /** `off`: never asked. `tcp`: whether they take a connection. A path: whether it answers below 500. */
 export type UpstreamHealth = 'off' | 'tcp' | `/${string}`
@@ -10,12 +11,16 @@ export interface UpstreamOptions {
   readonly health?: UpstreamHealth | undefined
   /** It speaks HTTP/2 without TLS, by prior knowledge (RFC 9113 3.3), as servers of gRPC do. */
   readonly http2?: boolean | undefined
+  /** Each connection begins with this version of the PROXY header. */
+  readonly proxy_protocol?: ProxyProtocol | undefined
 }
 
 /** What is in force for a tunnel. */
-export type UpstreamSettings = Required<{
-  [Name in keyof UpstreamOptions]: NonNullable<UpstreamOptions[Name]>
-}>
+export interface UpstreamSettings extends UpstreamOptions {
+  readonly timeout: number
+  readonly health: UpstreamHealth
+  readonly http2: boolean
+}
 
 /** What holds for tunnels that say nothing else. */
 export type UpstreamDefaults = Omit<UpstreamSettings, 'http2'>
@@ -30,6 +35,7 @@ export const DEFAULT_UPSTREAM: UpstreamSettings = {
 
 export const TIMEOUT_RANGE = 'must be a whole number of seconds from 1 to 3600'
 export const HEALTH_FORM = 'must be off, tcp, or a path such as /healthz'
+export const PROXY_PROTOCOL_FORM = 'must be the number 1 or 2'
 const HEALTH = /^(off|tcp|\/[!-~]{0,255})$/
 
 /** A path goes into a request line as it is. */
@@ -56,4 +62,10 @@ export const UpstreamOptionsSchema = z.strictObject({
     .boolean('must be true or false')
     .optional()
     .describe('true: the service speaks HTTP/2 without TLS (prior knowledge), as gRPC does'),
+  proxy_protocol: z
+    .literal([1, 2], PROXY_PROTOCOL_FORM)
+    .optional()
+    .describe(
+      'the version of the PROXY header before the first byte of each connection; none unless given',
+    ),
 })

@@ -18,7 +18,12 @@ export function changesOf(
   return fieldChanges(shown(before), shown(after), OPEN_FIELDS)
 }
 
-const OPEN_FIELDS = new Set(['protocol', 'forwards_to', 'upstream.timeout'])
+const OPEN_FIELDS = new Set([
+  'protocol',
+  'forwards_to',
+  'upstream.timeout',
+  'upstream.proxy_protocol',
+])
 
 function shown(spec: TunnelSpec | undefined): Readonly<Record<string, unknown>> {
   if (!spec) return {}
@@ -29,5 +34,6 @@ function shown(spec: TunnelSpec | undefined): Readonly<Record<string, unknown>> 
     policy,
     'upstream.timeout': upstream?.timeout,
     'upstream.health': upstream?.health,
+    'upstream.proxy_protocol': upstream?.proxy_protocol,
   }
 }

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { Command } from 'commander'
+import { Command, Option } from 'commander'
 import * as z from 'zod'
 import { StartError } from '../../base/app-error.ts'
 import type { CommandContext } from '../command-context.ts'
@@ -13,6 +13,7 @@ interface Options {
 interface AddOptions extends Options {
   readonly policy?: string
   readonly protocol: string
+  readonly proxyProtocol?: string
 }
 
 /** `device-agent tunnels …`: the tunnels of the agent on this device. */
@@ -40,6 +41,12 @@ export function tunnelsCommand(context: CommandContext): Command {
       'http',
     )
     .option('--policy <file>', 'its traffic policy, JSON or YAML; - is standard input')
+    .addOption(
+      new Option(
+        '--proxy-protocol <version>',
+        'tell the service by a PROXY header whose connection it is',
+      ).choices(['1', '2']),
+    )
     .action((domain: string, target: string, options: AddOptions) =>
       add(context, { domain, forwards_to: target }, options),
     )
@@ -57,10 +64,10 @@ export function tunnelsCommand(context: CommandContext): Command {
 /** Loaded late, as in other commands: --help must not wait for them. */
 async function open(context: CommandContext, { dataDir }: Options) {
   const { LocalAgent } = await import('./local-agent.ts')
-  const { TunnelStatusView, TunnelView } = await import('../../api/tunnel-view.ts')
+  const { TunnelSpecView, TunnelStatusView, TunnelView } = await import('../../api/tunnel-view.ts')
   const agent = LocalAgent.find(context, dataDir)
   const find = (tunnel: string) => agent.ask({ path: pathOf(tunnel) }, TunnelStatusView)
-  return { agent, find, TunnelStatusView, TunnelView }
+  return { agent, find, TunnelSpecView, TunnelStatusView, TunnelView }
 }
 
 const pathOf = (tunnel: string) => `/tunnels/${encodeURIComponent(tunnel)}`
@@ -108,7 +115,9 @@ async function add(
 ): Promise<void> {
   const { agent, find, TunnelView } = await open(context, options)
   const policy = options.policy === undefined ? {} : { policy: readPolicy(options.policy) }
-  const body = { protocol: options.protocol, ...spec, ...policy }
+  const version = options.proxyProtocol
+  const upstream = version === undefined ? {} : { upstream: { proxy_protocol: Number(version) } }
+  const body = { protocol: options.protocol, ...spec, ...policy, ...upstream }
   const { domain } = await agent.ask({ method: 'POST', path: '/tunnels', body }, TunnelView)
   report(context, options, await find(domain))
 }
@@ -122,9 +131,11 @@ async function setPolicy(
     throw new StartError('Name a file, or --default, and not both.')
   }
   const policy = options.file === undefined ? null : readPolicy(options.file)
-  const { agent, find, TunnelView } = await open(context, options)
-  const { protocol, forwards_to, domain } = await find(tunnel)
-  const body = { protocol, forwards_to, domain, policy }
+  const { agent, find, TunnelView, TunnelSpecView } = await open(context, options)
+  const { domain } = await find(tunnel)
+  // All that was asked for, and not what is in force: the rest of it stays.
+  const specs = await agent.ask({ path: '/tunnels?view=spec' }, z.array(TunnelSpecView))
+  const body = { ...specs.find((spec) => spec.domain === domain), policy }
   await agent.ask({ method: 'PUT', path: pathOf(domain), body }, TunnelView)
   report(context, options, await find(domain))
 }

@@ -1,6 +1,6 @@
+import type { ConnectionEnds } from '../../base/net/proxy-protocol.ts'
 import { MuxadoError } from '../../muxado/error-code.ts'
 import type { Stream, StreamHandler } from '../../muxado/stream.ts'
-import type { ConnectionEnds } from './proxy-protocol.ts'
 import type { ClientHolding } from './shares.ts'
 
 /** Why an exchange gets no stream. `saturated`: the device has no stream for it, nor in good time. */

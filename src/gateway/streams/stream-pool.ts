@@ -1,6 +1,6 @@
+import { encodeProxyProtocol, type ProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import { openTyped } from '../../muxado/typed-session.ts'
 import type { BufferAccount } from './buffer-account.ts'
-import { encodeProxyProtocol, type ProxyProtocol } from './proxy-protocol.ts'
 import {
   ProxyStream,
   type ProxyStreamOwner,

@@ -9,7 +9,10 @@ import {
   type Upstream,
   type UpstreamEvent,
 } from '../../../src/agent/upstreams/upstream-state.ts'
+import type { ProxyProtocol } from '../../../src/base/net/proxy-protocol.ts'
+import { eventually } from '../../helpers/eventually.ts'
 import { startHttp2Service } from '../../helpers/http2-service.ts'
+import { startProxiedService } from '../../helpers/proxy-protocol-service.ts'
 
 async function listen(server: Server): Promise<number> {
   const sockets = new Set<Socket>()
@@ -32,8 +35,19 @@ const serveStatus = (status: number) =>
 
 const HEAD = { method: 'HEAD', path: '/', http2: false } as const
 const PATH = { method: 'GET', path: '/healthz', http2: false } as const
-const ask = (port: number, http: HttpQuestion | undefined, withinMs = 2_000) =>
-  askUpstream({ target: { host: '127.0.0.1', port }, http, withinMs, lookup: undefined })
+const ask = (
+  port: number,
+  http: HttpQuestion | undefined,
+  withinMs = 2_000,
+  proxyProtocol?: ProxyProtocol,
+) =>
+  askUpstream({
+    target: { host: '127.0.0.1', port },
+    http,
+    proxyProtocol,
+    withinMs,
+    lookup: undefined,
+  })
 
 describe('askUpstream', () => {
   it.each([
@@ -71,6 +85,17 @@ describe('askUpstream', () => {
   it('knows a service of HTTP/2 that hangs', async () => {
     const { port } = await startHttp2Service(() => {})
     expect(await ask(port, { ...HEAD, http2: true }, 200)).toBe('hung')
+  })
+
+  it.each([1, 2] as const)('says by PROXY header %i that it is nobody', async (version) => {
+    const { port, connections } = await startProxiedService((head, { url }, response) => {
+      response.writeHead(head === 'UNKNOWN' && url === '/healthz' ? 200 : 500).end()
+    })
+    expect(await ask(port, PATH, 2_000, version)).toBe('answered')
+    expect(await ask(port, undefined, 2_000, version)).toBe('connected')
+    await eventually(() => expect(connections).toEqual(['UNKNOWN', 'UNKNOWN']))
+    // Without one such a service closes the connection.
+    expect(await ask(port, PATH)).toBe('garbled')
   })
 
   it('knows a service that hangs from one that is not there', async () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { encodeProxyProtocol } from '../../../src/gateway/streams/proxy-protocol.ts'
+import { encodeProxyProtocol } from '../../../src/base/net/proxy-protocol.ts'
 
 const IPV4 = { clientIp: '203.0.113.9', clientPort: 51_234, serverIp: '192.0.2.1', serverPort: 443 }
 const IPV6 = { ...IPV4, clientIp: '2001:db8::9', serverIp: '2001:db8::1' }
