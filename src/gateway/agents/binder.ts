@@ -1,4 +1,5 @@
 import { randomInt } from 'node:crypto'
+import { isDeepStrictEqual } from 'node:util'
 import type { ProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import { PolicyError } from '../../policy/document/problem.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
@@ -47,6 +48,8 @@ export interface Binding extends BindRight, EndpointAddress {
   readonly forwardsTo: string
   readonly proxyProtocol: ProxyProtocol | undefined
   readonly appProtocol: AppProtocol
+  /** Visitors speak WebSocket, and the service TCP. */
+  readonly isBehindWebSocket: boolean
   readonly metadata: string
   readonly trafficPolicy: string | null
   /** What the agent shows to get the same random name again; empty for a name that it asked for. */
@@ -97,6 +100,7 @@ export class Binder {
       forwardsTo: request.ForwardsTo,
       proxyProtocol: proxyProtocolOf(options.ProxyProto),
       appProtocol,
+      isBehindWebSocket: convertsWebSocket(options.WebsocketTCPConverter, carries),
       metadata,
       trafficPolicy,
       around,
@@ -214,6 +218,15 @@ function appProtocolOf(
     301,
     `The application protocol ${asked} is not known here: use http1 or http2.`,
   )
+}
+
+/** Its visitors have to send requests, which a WebSocket begins with. */
+function convertsWebSocket(asked: unknown, carries: 'requests' | 'connections'): boolean {
+  if (!isAsked(asked)) return false
+  if (carries === 'requests' && isDeepStrictEqual(asked, {})) return true
+  const sentence =
+    'The option WebsocketTCPConverter cannot be used: it is empty, of HTTP endpoints.'
+  throw new ServiceError(301, sentence)
 }
 
 function checked(host: string): string {

@@ -176,7 +176,6 @@ const OPTION_ENTRIES = Object.entries(OPTIONS)
 const UNAVAILABLE: Readonly<Record<string, string>> = {
   MutualTLSAtAgent: 'mutualTlsca has the gateway ask for certificates',
   PoolingEnabled: 'an address is served by one agent at a time, and the next one takes over',
-  WebsocketTCPConverter: 'let the client speak WebSocket to the upstream',
 }
 
 /** Options that are read elsewhere, or say what the agent does itself, such as to set the host. */
@@ -187,6 +186,7 @@ const ELSEWHERE: ReadonlySet<string> = new Set([
     'HostHeaderRewrite',
     'Addr',
     'ProxyProto',
+    'WebsocketTCPConverter',
     'Token',
     'Metadata',
     'Bindings',

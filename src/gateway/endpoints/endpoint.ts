@@ -57,6 +57,8 @@ export interface AgentEndpoint extends EndpointBase {
   readonly answerMs?: number | undefined
   /** HTTP/1.1 unless its agent says otherwise. */
   readonly appProtocol?: AppProtocol | undefined
+  /** Its service speaks TCP, and its visitors WebSocket. */
+  readonly isBehindWebSocket?: boolean
 }
 
 /** An address that lasts until it is deleted. Nobody serves it: its policy ends all traffic. */

@@ -97,6 +97,13 @@ export class ClientExchange implements ResponseOwner {
     this.client.abort()
   }
 
+  /** What was taken for an answer of the service was none. */
+  protected countUnreachable(): void {
+    const code = 'ERR_NGROK_8012'
+    this.#wait.broke(code)
+    this.traffic.refuse(code)
+  }
+
   /** The client's connection is about to be broken off, because it takes too little. */
   countCut(): void {
     this.traffic.refuse(TOO_SLOW)

@@ -48,12 +48,13 @@ export class DeviceWait {
   }
 
   /**
-   * The device broke off an answer that had begun. One that stood still is not held against it: it may
-   * have been the visitor who took nothing.
+   * The device broke off an answer that had begun, or there was nobody to give it. One that stood still
+   * is not held against it: it may have been the visitor who took nothing.
    */
   broke(failure: EdgeErrorCode): void {
     const outcome = OUTCOMES[failure]
-    if (this.#isAnswered && outcome === 'garbage') this.#outcomes?.takeBack(outcome)
+    if (this.#isAnswered && outcome !== undefined && outcome !== 'late')
+      this.#outcomes?.takeBack(outcome)
     this.#isAnswered = false
   }
 }

@@ -6,11 +6,19 @@ interface EdgeError {
   readonly sentence: string
   /** When it may be better, in seconds. */
   readonly retryAfterS?: number
+  /** What else a client has to know. */
+  readonly fields?: readonly string[]
 }
 
 /** What the gateway answers when there is no answer of a device to pass on. */
 export const EDGE_ERRORS = {
   ERR_GATEWAY_BAD_REQUEST: { status: 400, sentence: 'The request is not valid HTTP.' },
+  ERR_NGROK_3206: {
+    status: 400,
+    sentence: 'This endpoint speaks WebSocket alone: the request is no handshake of one.',
+    // RFC 6455 4.4.
+    fields: ['sec-websocket-version', '13'],
+  },
   ERR_NGROK_3200: { status: 404, sentence: 'There is no endpoint online under this name.' },
   ERR_GATEWAY_REQUEST_TIMEOUT: { status: 408, sentence: 'The request took too long to arrive.' },
   ERR_GATEWAY_EXPECTATION: { status: 417, sentence: 'The request expects what is not offered.' },
@@ -68,7 +76,7 @@ export const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {
  * header too. `detail` says more in a sentence and is shown as it is.
  */
 export function edgeErrorReply(code: EdgeErrorCode, accept: string, detail?: string): LocalReply {
-  const { status, sentence, retryAfterS }: EdgeError = EDGE_ERRORS[code]
+  const { status, sentence, retryAfterS, fields: more = [] }: EdgeError = EDGE_ERRORS[code]
   const text = detail === undefined ? sentence : `${sentence} ${detail}`
   const wantsHtml = /\btext\/html\b/i.test(accept)
   const fields = [
@@ -78,6 +86,7 @@ export function edgeErrorReply(code: EdgeErrorCode, accept: string, detail?: str
     'no-store',
     'ngrok-error-code',
     code,
+    ...more,
   ]
   if (retryAfterS !== undefined) fields.push('retry-after', String(retryAfterS))
   return { status, fields, body: wantsHtml ? page(status, text, code) : `${text} (${code})\n` }

@@ -4,7 +4,7 @@ import type { BodyPipe } from './body-pipe.ts'
 import type { Forward } from './device/forward.ts'
 import type { GrowingBuffer } from './http1/growing-buffer.ts'
 import type { PolicyRun } from './policy-run.ts'
-import type { Upgrade } from './upgrade.ts'
+import type { Switched } from './upgrade.ts'
 
 /** A request that waits for a name. */
 export interface Hold {
@@ -54,7 +54,7 @@ export type ExchangeState =
   /** The client has its response. The rest of its body is dropped, up to so many bytes of it. */
   | { readonly name: 'draining'; readonly bodyLimit: number }
   /** A 101 was answered: the bytes of both sides pass by. */
-  | { readonly name: 'switched'; readonly upgrade: Upgrade }
+  | { readonly name: 'switched'; readonly upgrade: Switched }
   /** Nothing can happen any more. */
   | { readonly name: 'over' }
 

@@ -16,6 +16,8 @@ import { admit, redirectToHttps } from './ingress-listener.ts'
 import { PolicyRun } from './policy-run.ts'
 import type { OutgoingResponse } from './response-writer.ts'
 import { Upgrade } from './upgrade.ts'
+import { acceptWebSocket } from './websocket/handshake.ts'
+import { WebSocketConversion } from './websocket/websocket-conversion.ts'
 
 const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
   saturated: 'ERR_GATEWAY_SATURATED',
@@ -134,7 +136,8 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     state.policy?.upstreamEnded(status)
     const fields = this.withAdded(responseFields(head))
     this.writer.begin({ status, reason, fields, framing, transforms: NO_TRANSFORMS }, false)
-    const upgrade = new Upgrade({
+    const Passage = state.endpoint.isBehindWebSocket ? WebSocketConversion : Upgrade
+    const upgrade = new Passage({
       client: this.client,
       stream,
       traffic: this.traffic,
@@ -143,6 +146,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
         this.conclude(bytesIn, bytesOut)
         this.client.exchangeDone(false)
       },
+      onUnreachable: () => this.countUnreachable(),
     })
     this.become({ name: 'switched', upgrade })
     this.client.switched()
@@ -312,13 +316,20 @@ export class Exchange extends ClientExchange implements ForwardOwner {
 
   #send(endpoint: AgentEndpoint, request: DeviceRequest, policy: PolicyRun | undefined): void {
     const { context } = this
+    const { head } = this.request
+    const accepted = endpoint.isBehindWebSocket ? acceptWebSocket(head) : undefined
+    if (accepted === null) {
+      this.fail('ERR_NGROK_3206', true)
+      return
+    }
     const speaksHttp2 = endpoint.appProtocol === 'http2'
     // An upgrade is a matter of HTTP/1.1: it goes as that, to a service that speaks both.
-    const isHttp2 = speaksHttp2 && this.request.head.upgrade === undefined
+    const isHttp2 = speaksHttp2 && head.upgrade === undefined
     const options = {
       pool: endpoint.streams,
       client: this.client,
       request,
+      accepted,
       scanner: this.client.responseScanner,
       owner: this,
       isAlone: speaksHttp2 && !isHttp2,

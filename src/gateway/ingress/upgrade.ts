@@ -15,8 +15,26 @@ export interface UpgradeOptions {
   onOver(bytesIn: number, bytesOut: number): void
 }
 
+/** What an exchange tells of its client once that speaks another protocol. */
+export interface Switched {
+  /** Bytes that wait for the device. */
+  readonly heldBytes: number
+  /** Bytes from the client. */
+  readonly receivedBytes: number
+  onClientData(chunk: Buffer): void
+  onClientEnd(): void
+  /** The client's socket has taken what it was given. */
+  onClientRoom(): void
+  /** The client's connection is gone. */
+  onClientClose(): void
+  /** Ends what was silent for too long; `now` is monotonic. */
+  sweep(now: number): void
+  /** Bytes of the device. */
+  onData(chunk: Buffer): void
+}
+
 /** After a 101, or of a TCP connection: bytes go both ways as they are, each end is passed on by itself (RFC 9110 7.8). */
-export class Upgrade implements StreamHandler {
+export class Upgrade implements StreamHandler, Switched {
   readonly #options: UpgradeOptions
   readonly #watch: ProgressWatch
   #isClientEnded = false
@@ -34,14 +52,17 @@ export class Upgrade implements StreamHandler {
     options.stream.stream.handler = this
   }
 
-  /** Bytes that wait for the device. */
   get heldBytes(): number {
     return this.#stuckBytes
   }
 
-  /** Bytes from the client. */
   get receivedBytes(): number {
     return this.#bytesIn
+  }
+
+  /** Bytes of the service that do not wait here. */
+  get sentBytes(): number {
+    return this.#bytesOut - this.#unreleased
   }
 
   onClientData(chunk: Buffer): void {
@@ -58,22 +79,19 @@ export class Upgrade implements StreamHandler {
     if (this.#isServiceEnded) this.#over()
   }
 
-  /** The client's socket has taken what it was given. */
   onClientRoom(): void {
     const bytes = this.#unreleased
     this.#unreleased = 0
     this.#options.stream.stream.release(bytes)
   }
 
-  /** The client's connection is gone. */
   onClientClose(): void {
     this.#options.stream.retire()
     this.#over()
   }
 
-  /** Ends an upgraded connection that was silent for too long; `now` is monotonic. */
   sweep(now: number): void {
-    const movedBytes = this.#bytesIn + this.#bytesOut - this.#unreleased
+    const movedBytes = this.#bytesIn + this.sentBytes
     const stall = this.#watch.look({ movedBytes, awaitedBodyBytes: undefined }, now)
     if (stall) this.#options.client.abort()
   }

@@ -115,7 +115,7 @@ describe('Binder', () => {
   })
 
   it.each([
-    ...['MutualTLSCA', 'WebsocketTCPConverter'],
+    ...['MutualTLSCA', 'MutualTLSAtAgent'],
     ...['FutureShield', 'constructor', '__proto__x'],
   ])('refuses %s, which it would have to ignore, unless it is not set', (name) => {
     const { judge } = openBinder()
@@ -152,6 +152,8 @@ describe('Binder', () => {
     ['ProxyProto', 3],
     ['ProxyProto', '2'],
     ['ProxyProto', true],
+    ['WebsocketTCPConverter', true],
+    ['WebsocketTCPConverter', { paths: ['/tcp'] }],
     ['Policy', 'text'],
     ['Policy', { Inbound: [{ Actions: [{ Type: 'deny', Config: '!' }] }] }],
     ['Policy', { Inbound: [], Later: [] }],

@@ -34,6 +34,8 @@ export interface ForwardOptions {
   readonly pool: StreamPool
   readonly client: StreamClient
   readonly request: DeviceRequest
+  /** The 101 to it, where the service speaks no HTTP: nothing of the request is sent. */
+  readonly accepted?: ResponseHead | undefined
   /** Not in the middle of a head. */
   readonly scanner: HeadScanner
   readonly owner: ForwardOwner

@@ -17,6 +17,8 @@ import {
   MAX_INTERIMS,
 } from './forward.ts'
 
+const NOTHING = Buffer.alloc(0)
+
 /**
  * A request to a service that speaks HTTP/1.1. When the service has just closed the connection of a
  * pooled stream, a request that can be repeated goes out once more on a new one.
@@ -62,8 +64,8 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
   }
 
   start(): void {
-    const { pool, client, isAlone } = this.#options
-    if (isAlone) pool.acquireFresh(client, this)
+    const { pool, client, isAlone, accepted } = this.#options
+    if (isAlone || accepted) pool.acquireFresh(client, this)
     else pool.acquire(client, this)
   }
 
@@ -71,7 +73,11 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     this.#proxy = stream
     this.#wasSent = true
     stream.stream.handler = this
-    const { request } = this.#options
+    const { request, accepted } = this.#options
+    if (accepted) {
+      this.#switch(accepted, NOTHING)
+      return
+    }
     stream.stream.write(encodeHttp1(request))
     if (request.body) request.body.flowTo(this)
     else this.end()
