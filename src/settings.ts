@@ -90,7 +90,7 @@ const outboundAllow = list.transform((texts, context): AllowEntry[] =>
   }),
 )
 
-/** Every setting with its meaning. `describe` texts are the README's table and `--help`. */
+/** Every setting with its meaning. `describe` texts are the table in docs/settings.md and `--help`. */
 const SettingsSchema = z.strictObject({
   SVC_AUTHTOKEN: secret.optional().describe('authtoken of the service; better in a file'),
   SVC_AUTHTOKEN_FILE: z.string().optional().describe('file that holds the authtoken; watched'),
@@ -330,7 +330,7 @@ export function parseSettings(environment: Environment): Settings {
   return parsed.data
 }
 
-/** The settings table as the README and `--help` show it. */
+/** The settings table as docs/settings.md and `--help` show it. */
 export function settingRows(): SettingRow[] {
   return Object.entries(SettingsSchema.shape).map(([name, schema]) => ({
     name,
