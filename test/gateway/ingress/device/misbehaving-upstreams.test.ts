@@ -235,6 +235,21 @@ describe('a service of HTTP/2 in whose response nobody can trust', () => {
     await eventually(() => expect(site.session.freeSlots).toBe(free - 1))
   })
 
+  it('holds up its own visitor alone when it grants no window for a body', async () => {
+    const noWindow = frame(SETTINGS, 0, 0, [0, 4, 0, 0, 0, 0])
+    const { site, visit, devices } = await siteOf(() => {}, noWindow)
+    const stream = openStream(await connectHttp2(site), { ':method': 'POST' }, false)
+    stream.write(Buffer.alloc(4 * MIB))
+    await eventually(() => expect(site.endpoint.traffic.active).toBe(1))
+    await eventually(() => expect(devices[0]?.frames.at(-1)?.type).toBe(SETTINGS))
+    expect((await visit()).text).toBe('good')
+    expect(site.endpoint.streams.buffers.bytes).toBeLessThan(MIB)
+    expect(devices[0]?.frames.some(({ type }) => type === DATA)).toBe(false)
+    stream.close(8)
+    await eventually(() => expect(site.endpoint.streams.buffers.bytes).toBe(0))
+    await eventually(() => expect(site.endpoint.traffic.active).toBe(0))
+  })
+
   it('is told as one that is not there when it closes without a byte, as the SDK does then', async () => {
     const { visit } = await siteOf((it) => it.end(), null)
     expect((await visit()).headers['ngrok-error-code']).toBe('ERR_NGROK_8012')
@@ -397,6 +412,11 @@ describe('a device that sends without end', () => {
     ['PING', () => () => times(100, () => frame(PING, 0, 0, EIGHT))],
     ['SETTINGS', () => () => times(100, () => frame(SETTINGS, 0, 0, [0, 3, 0, 0, 0, 9]))],
     ['PRIORITY', (id) => () => times(1_000, () => frame(PRIORITY, 0, id, [0, 0, 0, 3, 9]))],
+    [
+      'GOAWAY',
+      (id) => () => times(1_000, () => frame(GOAWAY, 0, 0, Buffer.concat([uint32(id), uint32(0)]))),
+    ],
+    ['RST_STREAM', (id) => () => times(1_000, () => frame(RST_STREAM, 0, id, uint32(8)))],
     ['frames of an unknown type', () => () => frame(0x16, 0, 0, Buffer.alloc(16_000))],
     ['WINDOW_UPDATE', () => () => times(1_000, () => frame(WINDOW_UPDATE, 0, 0, uint32(1)))],
     [
