@@ -9,6 +9,7 @@ import { AuthtokenSource } from './authtoken-source.ts'
 import { loadDeviceId } from './device/device-id.ts'
 import { DeviceWatch } from './device/device-watch.ts'
 import { SteadyClock, withShownTimes } from './device/steady-clock.ts'
+import { Inspections } from './inspection/inspections.ts'
 import { KeptValues } from './kept-values.ts'
 import { Link } from './link.ts'
 import { OwnEndpoint } from './own-endpoint.ts'
@@ -58,6 +59,8 @@ export class Agent {
   readonly #link: Link
   readonly #own: OwnEndpoint | undefined
   readonly #tunnels: Tunnels
+  /** What somebody looks into. */
+  readonly inspections: Inspections
   readonly #startedAt: number
   #deviceId = ''
   /** With it our gateway tells another session of this process from another device. */
@@ -120,6 +123,11 @@ export class Agent {
     })
     this.#link = this.#createLink()
     this.#own = options.own && this.#createOwnEndpoint(options.own)
+    this.inspections = new Inspections({
+      repoint: (id) => this.#repoint(id),
+      dialled: (id) => this.#tunnels.supervised(id)?.dialUrl,
+      ...this.#common,
+    })
     this.#tunnels = this.#createTunnels()
   }
 
@@ -231,6 +239,7 @@ export class Agent {
     await this.#link.stop({ drainMs })
     // Only now: what was under way needed the ways to the upstreams.
     await this.#tunnels.stop()
+    this.inspections.close()
   }
 
   #createLink(): Link {
@@ -315,6 +324,7 @@ export class Agent {
       checkPolicy: this.#policyChecker.check,
       rules: this.#rules,
       dialer: this.#dialer,
+      inspections: this.inspections,
       upstreams: this.#upstreams,
       ownDomain: own?.domain,
       urlOf: (domain) => this.#publicPort.urlOf(domain),
@@ -356,7 +366,16 @@ export class Agent {
 
   #tunnelChanged(url: string | undefined): void {
     if (url !== undefined) this.#publicPort.learnFrom(url)
+    this.inspections.tunnelsChanged()
     this.#announce()
+  }
+
+  /** Opens a tunnel again, because it leads through an inspection now, or does not any more. */
+  async #repoint(id: string): Promise<void> {
+    const tunnel = this.#tunnels.supervised(id)
+    if (!tunnel || this.#stopping.signal.aborted) return
+    tunnel.reopen()
+    await tunnel.settle()
   }
 
   /** Who may be asked for the time, most certain first. */

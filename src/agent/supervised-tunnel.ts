@@ -1,6 +1,7 @@
 import { withDeadline } from '../base/deadline.ts'
 import type { LinkStatus } from './agent-status.ts'
 import { type SteadyClock, withShownTimes } from './device/steady-clock.ts'
+import type { Inspections } from './inspection/inspections.ts'
 import { policyOf } from './policies/tunnel-policy.ts'
 import type { Reachable } from './probes/reach.ts'
 import type { Problem } from './problem.ts'
@@ -19,6 +20,8 @@ import type { VisitorReport } from './upstreams/visitor-report.ts'
 export interface SupervisedTunnelOptions
   extends Pick<TunnelSupervisorOptions, 'session' | 'random' | 'log'> {
   readonly upstreams: TunnelUpstreams
+  /** May lead it by way of somebody who looks on. */
+  readonly inspections: Pick<Inspections, 'through'>
   readonly linkStatus: () => LinkStatus
   /** What the device's own probe has shown. */
   readonly reachable: () => Reachable
@@ -88,6 +91,11 @@ export class SupervisedTunnel {
   /** The public URL that the service gave, once it was open. */
   get url(): string | undefined {
     return this.#supervisor.url
+  }
+
+  /** What the SDK dials for the endpoint that is open. */
+  get dialUrl(): string | undefined {
+    return this.#supervisor.dialUrl
   }
 
   start(): void {
@@ -165,12 +173,16 @@ export class SupervisedTunnel {
   }
 
   async #wanted(): Promise<WantedEndpoint> {
-    const { upstreams, defaultPolicy } = this.#options
-    const { spec } = this.#stored
+    const { upstreams, inspections, defaultPolicy } = this.#options
+    const { id, spec } = this.#stored
+    const endpoint = await upstreams.endpointOf(spec)
+    // Who looks on speaks HTTP/1.1 alone.
+    const isPlain = !endpoint.http2
     return {
       protocol: spec.protocol,
       domain: spec.domain,
-      ...(await upstreams.endpointOf(spec)),
+      ...endpoint,
+      dialUrl: isPlain ? await inspections.through(id, endpoint.dialUrl) : endpoint.dialUrl,
       forwardsTo: spec.forwardsTo,
       policy: JSON.stringify(policyOf(spec, defaultPolicy())),
       proxyProtocol: spec.upstream?.proxy_protocol,

@@ -118,6 +118,11 @@ export class TunnelSupervisor {
     return this.#url
   }
 
+  /** What the SDK dials for the endpoint that is open. */
+  get dialUrl(): string | undefined {
+    return this.#open?.wanted.dialUrl
+  }
+
   start(): void {
     this.#running ??= this.#run()
   }

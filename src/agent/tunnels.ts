@@ -3,6 +3,7 @@ import { AppError } from '../base/app-error.ts'
 import type { Clock } from '../base/clock.ts'
 import { KeyedLock } from '../base/keyed-lock.ts'
 import type { Session } from './connector.ts'
+import type { Inspections } from './inspection/inspections.ts'
 import type { PolicyCheck } from './policies/policy-check.ts'
 import { requirePolicy } from './policies/tunnel-policy.ts'
 import { refusalAnswer } from './service-error.ts'
@@ -24,6 +25,7 @@ import type { VisitorReport } from './upstreams/visitor-report.ts'
 export interface TunnelsOptions
   extends TunnelUpstreamsOptions,
     Omit<SupervisedTunnelOptions, 'upstreams' | 'onChange'> {
+  readonly inspections: Inspections
   readonly store: TunnelStore
   readonly checkPolicy: PolicyCheck
   /** The agent's own domain, which no tunnel can have. */
@@ -112,6 +114,11 @@ export class Tunnels {
 
   find(urlPart: string): Tunnel {
     return this.#findEntry(urlPart).view()
+  }
+
+  /** The life of one tunnel, for who leads it elsewhere. */
+  supervised(id: string): SupervisedTunnel | undefined {
+    return this.#entries.get(id)
   }
 
   create(spec: TunnelSpec, when?: Precondition<readonly StoredTunnel[]>): Promise<AcceptedTunnel> {
@@ -328,6 +335,7 @@ export class Tunnels {
 
   /** It is closed at the service, and not in the list any more. */
   #drop(id: string): void {
+    this.#options.inspections.forget(id)
     this.#entries.delete(id)
     this.#options.onChange(undefined)
   }

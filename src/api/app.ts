@@ -33,6 +33,7 @@ import { logRoutes } from './diagnosis/log.ts'
 import type { EventFeed } from './events/event-feed.ts'
 import { eventRoutes } from './events/events.ts'
 import { healthRoutes, readinessRoutes } from './health.ts'
+import { inspectRoutes } from './inspection/inspect.ts'
 import { openApiRoutes } from './openapi.ts'
 import type { OneTimeCodes } from './page/one-time-codes.ts'
 import { isQuietOnPage, localPeersOnly, pageRoutes } from './page/page.ts'
@@ -114,6 +115,7 @@ function createApp({ log, clock }: ApiOptions, listener: ApiListener): Express {
 function resources({ agent, database, examine, logTail, clock }: ApiOptions): RequestHandler[] {
   return [
     tunnelRoutes(agent),
+    inspectRoutes(agent),
     statusRoutes(agent, database),
     storageRoutes(database),
     doctorRoutes(examine, () => clock.now()),

@@ -1,5 +1,8 @@
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import type { FindingView } from '../../src/api/diagnosis/doctor.ts'
 import { API_TOKEN, startApi } from '../api/started-api.ts'
 import { hasChromium, launchChromium, openPage } from '../helpers/chromium.ts'
@@ -11,6 +14,7 @@ import {
   goTo,
   WIDTHS,
 } from '../helpers/console-page.ts'
+import { sendRequest } from '../helpers/serve-http.ts'
 
 const FINDINGS: FindingView[] = [
   { check: 'settings', outcome: 'good', detail: 'those that the agent runs with', remedy: null },
@@ -123,6 +127,58 @@ describe.runIf(hasChromium)('the page of the device in Chromium', { timeout: 120
       expect(complaints).toEqual([])
     },
   )
+
+  it.each(WIDTHS)('looks into a tunnel for some minutes at %i px', async (width) => {
+    const service = createServer(async (request, response) => {
+      response.setHeader('content-type', 'application/json')
+      response.statusCode = request.url?.startsWith('/missing') ? 404 : 200
+      response.end(JSON.stringify({ heard: await text(request), reading: { celsius: 21.5 } }))
+    })
+    await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve))
+    onTestFinished(() => void service.close().closeAllConnections())
+    const { port } = service.address() as AddressInfo
+    const api = await startApi()
+    await api.agent.create({
+      protocol: 'http',
+      domain: 'cam.site.test',
+      forwardsTo: `localhost:${port}`,
+      policy: null,
+    })
+    const visit = (path: string, method = 'GET', body?: string) => {
+      const url = api.service.connector.last.endpoints.get('cam.site.test')?.dialUrl ?? ''
+      const headers = { authorization: 'Bearer canary', 'user-agent': 'a visitor' }
+      const at = { port: Number(new URL(url).port) }
+      return sendRequest(at, { path, method, headers, ...(body && { body }) })
+    }
+    const { page, complaints } = await openPage(browser, width, `http://127.0.0.1:${api.port}`)
+    await page.goto(`/page/#code=${api.codes.create().code.reveal()}`)
+    await page.getByRole('link', { name: 'Inspect cam.site.test' }).click()
+    await page.getByRole('heading', { name: 'cam.site.test', level: 1 }).waitFor()
+    await page.getByText('Start it, and each request').waitFor()
+    await expectGoodView(page, 'device-inspect-off')
+    await page.getByLabel('For', { exact: true }).selectOption('15')
+    await button(page, 'Start').click()
+    await page.getByText('Nobody has come yet.').waitFor()
+    await visit('/api/reading?sensor=4&token=canary')
+    await visit('/missing')
+    await visit('/api/reading', 'POST', '{"celsius":21.5}')
+    await page.getByRole('button', { name: 'POST' }).click()
+    await page.getByLabel('Body of the response').getByText('"celsius": 21.5').waitFor()
+    expect(await page.getByLabel('Head of the request').textContent()).toContain(
+      'authorization: [secret]',
+    )
+    await expectGoodView(page, 'device-inspect')
+    await button(page, 'Send again').click()
+    await page.getByText('sent again, as 3').waitFor()
+    await page.getByLabel('Show only').fill('get 404')
+    await page.getByRole('button', { name: '/api/reading' }).first().waitFor({ state: 'detached' })
+    await page.getByRole('button', { name: '/missing' }).waitFor()
+    await button(page, 'Stop and forget').click()
+    await page.getByText('Start it, and each request').waitFor()
+    expect(api.agent.inspections.status(api.agent.find('cam').id).state).toBe('off')
+    expect(await page.content()).not.toContain('canary')
+    expect(complaints).toEqual([])
+  })
 
   it('is used by keyboard alone', async () => {
     const api = await startApi()

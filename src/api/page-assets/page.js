@@ -3,14 +3,17 @@ import { element, fill } from './element.js'
 import { icon } from './icon.js'
 import { createToast, errorNotice, say } from './notice.js'
 import { doctorView } from './views/doctor-view.js'
+import { inspectView } from './views/inspect-view.js'
 import { logView } from './views/log-view.js'
 import { signInView } from './views/sign-in-view.js'
 import { tunnelsView } from './views/tunnels-view.js'
 
+/** @type {Record<string, { label: string, make: (options: any) => any, isPartOf?: string }>} */
 const VIEWS = {
   tunnels: { label: 'Tunnels', make: tunnelsView },
   doctor: { label: 'Doctor', make: doctorView },
   log: { label: 'Log', make: logView },
+  inspect: { label: 'Inspector', make: inspectView, isPartOf: 'tunnels' },
 }
 const TITLE = 'Device agent'
 const CODE = /^#code=([\w-]+)$/
@@ -63,7 +66,8 @@ function showSignIn(notice) {
 }
 
 function showDevice(session) {
-  const links = Object.entries(VIEWS).map(([name, { label }]) =>
+  const ownLinks = Object.entries(VIEWS).filter(([, { isPartOf }]) => !isPartOf)
+  const links = ownLinks.map(([name, { label }]) =>
     element('a', { href: `#/${name}` }, icon(name), element('span', {}, label)),
   )
   const isReadOnly = session.scope === 'read'
@@ -99,10 +103,10 @@ function showDevice(session) {
     view?.close()
     const [asked, ...rest] = location.hash.slice(2).split('/')
     const name = Object.hasOwn(VIEWS, asked) ? asked : 'tunnels'
-    const { label, make } = VIEWS[name]
+    const { label, make, isPartOf = name } = VIEWS[name]
     document.title = `${label} · ${TITLE}`
     for (const link of links) {
-      if (link.hash === `#/${name}`) link.setAttribute('aria-current', 'page')
+      if (link.hash === `#/${isPartOf}`) link.setAttribute('aria-current', 'page')
       else link.removeAttribute('aria-current')
     }
     view = make({ session, argument: rest.join('/') })

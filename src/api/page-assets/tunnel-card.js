@@ -31,6 +31,16 @@ export function tunnelCard(tunnel, { onRemoved }) {
     cardHead(nameOf(tunnel), {
       badge: state,
       actions: [
+        tunnel.protocol === 'http' &&
+          element(
+            'a',
+            {
+              class: 'button button-change',
+              href: `#/inspect/${tunnel.id}`,
+              'aria-label': `Inspect ${tunnel.domain}`,
+            },
+            'Inspect',
+          ),
         element(
           'button',
           {

@@ -1,0 +1,248 @@
+import { AppError } from '../../base/app-error.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import { InspectionProxy } from './inspection-proxy.ts'
+import { ExchangeLog, type RecordedExchange } from './recorded-exchange.ts'
+import { replay } from './replay.ts'
+
+/** Tunnels that somebody looks into, or has: each has memory of its own (`MAX_BYTES`). */
+const MAX_INSPECTIONS = 4
+/** How long what was seen can be read after an inspection has ended. */
+const KEPT_MS = 10 * 60_000
+
+export interface InspectionsOptions {
+  readonly clock: Clock
+  readonly log: Logger
+  /** Opens the endpoint of a tunnel again: where it leads has changed. Resolves when that is done. */
+  readonly repoint: (tunnelId: string) => Promise<void>
+  /** What the SDK dials for a tunnel now. */
+  readonly dialled: (tunnelId: string) => string | undefined
+}
+
+/** The tunnel that is looked into. */
+export interface Inspected {
+  readonly id: string
+  readonly spec: { readonly protocol: string }
+}
+
+/** What a person sees of an inspection. */
+export interface InspectionStatus {
+  /** `starting` and `ending`: the tunnel is on its way to the local hop, or back. */
+  readonly state: 'off' | 'starting' | 'on' | 'ending'
+  /** Milliseconds since the epoch. */
+  readonly endsAt: number | undefined
+}
+
+interface Hop {
+  readonly url: string
+  readonly upstream: string
+  readonly proxy: InspectionProxy
+}
+
+interface Inspection {
+  readonly exchanges: ExchangeLog
+  /** Fires when it ends. */
+  ending: AbortController
+  endsAt: number
+  isOn: boolean
+  /** Where the tunnel leads through, once it has been asked for. */
+  hop: Hop | undefined
+}
+
+/**
+ * Who looks into which tunnel, until when.
+ *
+ * INVARIANTS
+ * - A tunnel leads through a hop only while its inspection is on; all of it is in memory, so a new
+ *   process begins with none.
+ * - A hop is closed when no tunnel is open that leads there: until the endpoint has been opened again,
+ *   visitors still come through the old one.
+ */
+export class Inspections {
+  readonly #options: InspectionsOptions
+  readonly #inspections = new Map<string, Inspection>()
+  /** Hops that nothing is to lead through any more, until nothing does. */
+  #leaving: { readonly tunnelId: string; readonly hop: Hop }[] = []
+
+  constructor(options: InspectionsOptions) {
+    this.#options = options
+  }
+
+  /** What the SDK is to dial for a tunnel whose service it would find at `dialUrl`. */
+  async through(tunnelId: string, dialUrl: string): Promise<string> {
+    const inspection = this.#inspections.get(tunnelId)
+    if (!inspection?.isOn || !dialUrl.startsWith('http://')) return dialUrl
+    if (inspection.hop?.upstream === dialUrl) return inspection.hop.url
+    const hop = await this.#openHop(inspection, dialUrl)
+    if (!inspection.isOn) {
+      hop.proxy.close()
+      return dialUrl
+    }
+    this.#leave(tunnelId, inspection)
+    inspection.hop = hop
+    return hop.url
+  }
+
+  /**
+   * Looks into a tunnel for so long; one that is looked into already, from now on. Throws AppError
+   * `not-inspectable` or `too-many-inspections`.
+   */
+  async start({ id: tunnelId, spec }: Inspected, forMs: number): Promise<void> {
+    if (spec.protocol !== 'http') throw notInspectable('Only tunnels of web services can be.')
+    const before = this.#inspections.get(tunnelId)
+    const others = [...this.#inspections].filter(([id, { isOn }]) => isOn && id !== tunnelId)
+    if (others.length >= MAX_INSPECTIONS) {
+      const detail = `${MAX_INSPECTIONS} tunnels are inspected: end one of them first.`
+      throw new AppError('too-many-inspections', detail)
+    }
+    this.#makeRoom(tunnelId)
+    before?.ending.abort()
+    const inspection: Inspection = before ?? {
+      exchanges: new ExchangeLog(),
+      ending: new AbortController(),
+      endsAt: 0,
+      isOn: false,
+      hop: undefined,
+    }
+    const wasOn = inspection.isOn
+    const { clock } = this.#options
+    inspection.ending = new AbortController()
+    inspection.endsAt = clock.now() + forMs
+    inspection.isOn = true
+    this.#inspections.set(tunnelId, inspection)
+    void this.#endAfter(tunnelId, inspection, forMs)
+    if (!wasOn) await this.#options.repoint(tunnelId)
+    const isOpen = this.#options.dialled(tunnelId) !== undefined
+    if (inspection.hop || !inspection.isOn || !isOpen) return
+    await this.stop(tunnelId)
+    throw notInspectable('Its service is not reached by plain HTTP/1.1.')
+  }
+
+  /** Ends an inspection and forgets what was seen. */
+  async stop(tunnelId: string): Promise<void> {
+    const inspection = this.#inspections.get(tunnelId)
+    if (!inspection) return
+    inspection.ending.abort()
+    this.#inspections.delete(tunnelId)
+    await this.#end(tunnelId, inspection)
+  }
+
+  /** What the SDK dials for a tunnel may be something else now. */
+  tunnelsChanged(): void {
+    if (this.#leaving.length === 0) return
+    const { dialled } = this.#options
+    const isOver = ({ tunnelId, hop }: { tunnelId: string; hop: Hop }) =>
+      hop.url !== dialled(tunnelId)
+    for (const it of this.#leaving) if (isOver(it)) it.hop.proxy.close()
+    this.#leaving = this.#leaving.filter((it) => !isOver(it))
+  }
+
+  /** The tunnel is gone, and nobody comes through it any more. */
+  forget(tunnelId: string): void {
+    const inspection = this.#inspections.get(tunnelId)
+    this.#inspections.delete(tunnelId)
+    if (inspection) {
+      inspection.ending.abort()
+      inspection.isOn = false
+      inspection.hop?.proxy.close()
+    }
+    for (const it of this.#leaving) if (it.tunnelId === tunnelId) it.hop.proxy.close()
+    this.#leaving = this.#leaving.filter((it) => it.tunnelId !== tunnelId)
+  }
+
+  status(tunnelId: string): InspectionStatus {
+    const inspection = this.#inspections.get(tunnelId)
+    if (!inspection?.isOn) {
+      const isLeaving = this.#leaving.some((it) => it.tunnelId === tunnelId)
+      return { state: isLeaving ? 'ending' : 'off', endsAt: undefined }
+    }
+    const dialled = this.#options.dialled(tunnelId)
+    const isThrough = inspection.hop !== undefined && inspection.hop.url === dialled
+    return { state: isThrough ? 'on' : 'starting', endsAt: inspection.endsAt }
+  }
+
+  /** Oldest first. */
+  list(tunnelId: string): RecordedExchange[] {
+    return this.#inspections.get(tunnelId)?.exchanges.list() ?? []
+  }
+
+  /** Throws AppError `exchange-not-found`. */
+  find(tunnelId: string, number: number): RecordedExchange {
+    const found = this.#inspections.get(tunnelId)?.exchanges.find(number)
+    if (found) return found
+    throw new AppError('exchange-not-found', `There is no exchange ${number}, or not any more.`)
+  }
+
+  /**
+   * Sends a request once more to the service of the tunnel, past the service that visitors come by.
+   * Resolves with the exchange that this makes. Throws AppError `exchange-not-found` or `not-replayable`.
+   */
+  async replay(tunnelId: string, number: number): Promise<RecordedExchange> {
+    const seen = this.find(tunnelId, number)
+    const inspection = this.#inspections.get(tunnelId)
+    if (!inspection?.isOn || !inspection.hop) {
+      throw new AppError('not-replayable', 'The inspection is over: start it again.')
+    }
+    const { exchanges, hop } = inspection
+    const { clock } = this.#options
+    return replay({ seen, exchanges, upstream: new URL(hop.upstream), clock })
+  }
+
+  /** Ends all: the process stops. */
+  close(): void {
+    const ids = [...this.#inspections.keys(), ...this.#leaving.map(({ tunnelId }) => tunnelId)]
+    for (const id of ids) this.forget(id)
+  }
+
+  /** What was seen of others that are over goes first: each may hold some megabytes. */
+  #makeRoom(tunnelId: string): void {
+    const others = [...this.#inspections].filter(([id]) => id !== tunnelId)
+    const over = others.filter(([, { isOn }]) => !isOn)
+    const tooMany = Math.max(0, others.length - MAX_INSPECTIONS + 1)
+    for (const [id, { ending }] of over.slice(0, tooMany)) {
+      ending.abort()
+      this.#inspections.delete(id)
+    }
+  }
+
+  async #openHop(inspection: Inspection, upstream: string): Promise<Hop> {
+    const { clock } = this.#options
+    const exchanges = () => (inspection.isOn ? inspection.exchanges : undefined)
+    const proxy = new InspectionProxy({ upstream: new URL(upstream), exchanges, clock })
+    return { url: await proxy.start(), upstream, proxy }
+  }
+
+  async #endAfter(tunnelId: string, inspection: Inspection, ms: number): Promise<void> {
+    const { clock, log } = this.#options
+    const { signal } = inspection.ending
+    try {
+      await clock.sleep(ms, signal)
+      log.info({ tunnel: tunnelId }, 'the inspection is over')
+      await this.#end(tunnelId, inspection)
+      await clock.sleep(KEPT_MS, signal)
+      this.#inspections.delete(tunnelId)
+    } catch (error) {
+      if (!signal.aborted) log.warn({ err: error, tunnel: tunnelId }, 'the inspection did not end')
+    }
+  }
+
+  /** The hop of an inspection closes as soon as the tunnel does not lead there any more. */
+  #leave(tunnelId: string, inspection: Inspection): void {
+    const { hop } = inspection
+    inspection.hop = undefined
+    if (hop) this.#leaving.push({ tunnelId, hop })
+  }
+
+  /** Leads the tunnel straight to its service again; then the hops go. */
+  async #end(tunnelId: string, inspection: Inspection): Promise<void> {
+    if (!inspection.isOn) return
+    inspection.isOn = false
+    this.#leave(tunnelId, inspection)
+    await this.#options.repoint(tunnelId)
+    this.tunnelsChanged()
+  }
+}
+
+function notInspectable(why: string): AppError {
+  return new AppError('not-inspectable', `This tunnel cannot be inspected. ${why}`)
+}

@@ -1,0 +1,106 @@
+import { type RequestHandler, Router } from 'express'
+import * as z from 'zod'
+import type { Agent } from '../../agent/agent.ts'
+import { AppError } from '../../base/app-error.ts'
+import { callerOf } from '../../http/caller.ts'
+import { changeOf } from '../../http/change-audit.ts'
+import { jsonBody } from '../../http/json-body.ts'
+import { methodNotAllowed } from '../../http/no-route.ts'
+import { parse } from '../../http/parse.ts'
+import { IsoTime, isoTime } from '../iso-time.ts'
+import { ExchangeLineView, exchangeLine, exchangeView } from './exchange-view.ts'
+
+const MAX_MINUTES = 60
+const MINUTES = `must be a whole number from 1 to ${MAX_MINUTES}`
+
+/** For how long somebody wants to look into a tunnel. */
+export const InspectionRequest = z.strictObject({
+  minutes: z.int(MINUTES).min(1, MINUTES).max(MAX_MINUTES, MINUTES),
+})
+
+export const InspectionView = z.strictObject({
+  state: z
+    .enum(['off', 'starting', 'on', 'ending'])
+    .describe('starting, ending: the tunnel is on its way to the local hop, or back'),
+  ends_at: IsoTime.nullable(),
+  exchanges: z
+    .array(ExchangeLineView)
+    .describe('the newest 200 at most, oldest first; readable for ten minutes after the end'),
+})
+
+/** `/tunnels/{url_part}/inspect`: what visitors send to one tunnel, and what they get, for a while. */
+export function inspectRoutes(agent: Agent): Router {
+  const { inspections } = agent
+  const router = Router()
+  const idOf = (urlPart: string) => agent.find(urlPart).id
+  const view = (id: string): z.infer<typeof InspectionView> => {
+    const { state, endsAt } = inspections.status(id)
+    return {
+      state,
+      ends_at: endsAt === undefined ? null : isoTime(endsAt),
+      exchanges: inspections.list(id).map(exchangeLine),
+    }
+  }
+  router
+    .route('/tunnels/:url_part/inspect')
+    .all(writersOnly)
+    .get((request, response) => {
+      response.json(view(idOf(request.params.url_part)))
+    })
+    .put(jsonBody, async (request, response) => {
+      const { minutes } = parse(InspectionRequest, request.body)
+      const { id, spec } = agent.find(request.params.url_part)
+      const start = () => inspections.start({ id, spec }, minutes * 60_000)
+      await changeOf(response).run(start, undefined, {
+        action: 'tunnel.inspect',
+        targetId: id,
+        targetName: spec.domain,
+      })
+      response.json(view(id))
+    })
+    .delete(async (request, response) => {
+      const { id, spec } = agent.find(request.params.url_part)
+      await changeOf(response).run(() => inspections.stop(id), undefined, {
+        action: 'tunnel.inspect_end',
+        targetId: id,
+        targetName: spec.domain,
+      })
+      response.status(204).end()
+    })
+    .all(methodNotAllowed('GET', 'HEAD', 'PUT', 'DELETE'))
+  router
+    .route('/tunnels/:url_part/inspect/:number')
+    .all(writersOnly)
+    .get((request, response) => {
+      const { url_part: urlPart, number } = request.params
+      response.json(exchangeView(inspections.find(idOf(urlPart), numberOf(number))))
+    })
+    .all(methodNotAllowed('GET', 'HEAD'))
+  router
+    .route('/tunnels/:url_part/inspect/:number/replay')
+    .all(writersOnly)
+    .post(async (request, response) => {
+      const { id, spec } = agent.find(request.params.url_part)
+      const number = numberOf(request.params.number)
+      const made = await changeOf(response).run(() => inspections.replay(id, number), undefined, {
+        action: 'tunnel.replay',
+        targetId: id,
+        targetName: spec.domain,
+      })
+      response.json(exchangeView(made))
+    })
+    .all(methodNotAllowed('POST'))
+  return router
+}
+
+/** What visitors send may be anything: to read it takes the right to change the tunnel. */
+const writersOnly: RequestHandler = (_request, response, next) => {
+  const { actor, scope } = callerOf(response)
+  if (scope === 'write') return next()
+  const detail = `"${actor.name}" may only read: looking into a tunnel takes the scope "write".`
+  throw new AppError('insufficient-scope', detail)
+}
+
+function numberOf(text: string): number {
+  return /^\d{1,15}$/.test(text) ? Number(text) : 0
+}

@@ -1,0 +1,252 @@
+import type { Operation } from '../../http/openapi.ts'
+import { AuditListQuery } from '../audit.ts'
+import { LogQuery } from '../diagnosis/log.ts'
+import { EventsQuery } from '../events/events.ts'
+import { ListQuery, SetQuery } from '../tunnels.ts'
+
+/** What can be asked of the agent, one after the other as the document has it. */
+export const OPERATIONS: readonly Operation[] = [
+  {
+    id: 'listTunnels',
+    summary: 'All tunnels, oldest first',
+    method: 'get',
+    path: '/tunnels',
+    query: ListQuery,
+    hasEtag: true,
+    answers: { 200: { means: 'The tunnels; with view=status, how each is.', schema: 'Tunnels' } },
+  },
+  {
+    id: 'createTunnel',
+    summary: 'Create a tunnel',
+    description:
+      'Stores the tunnel, opens it, and answers when the outcome is known. What the service refuses is not kept. Without a policy it gets the default one of the device.',
+    method: 'post',
+    path: '/tunnels',
+    obeysConditions: true,
+    body: 'TunnelSpec',
+    answers: {
+      200: { means: 'It is stored and online.', schema: 'Tunnel' },
+      202: { means: 'It is stored and opens when the link is back.', schema: 'Tunnel' },
+    },
+  },
+  {
+    id: 'replaceTunnels',
+    summary: 'Make these all the tunnels of the device',
+    description:
+      'Creates, replaces, deletes and keeps, in one write. What the device refuses of one tunnel refuses all of them; what the service refuses stays, is shown as refused, and is tried again.',
+    method: 'put',
+    path: '/tunnels',
+    query: SetQuery,
+    obeysConditions: true,
+    body: 'TunnelSet',
+    answers: {
+      200: {
+        means: 'All of them are stored and online, or it was a dry run.',
+        schema: 'SetOutcome',
+      },
+      202: {
+        means: 'All are stored; some are not online yet, or were refused.',
+        schema: 'SetOutcome',
+      },
+    },
+  },
+  {
+    id: 'getTunnel',
+    summary: 'One tunnel and how it is',
+    method: 'get',
+    path: '/tunnels/{url_part}',
+    hasEtag: true,
+    answers: { 200: { means: 'The tunnel.', schema: 'TunnelStatus' } },
+  },
+  {
+    id: 'replaceTunnel',
+    summary: 'Create or replace the tunnel of a domain',
+    method: 'put',
+    path: '/tunnels/{url_part}',
+    body: 'TunnelReplacement',
+    obeysConditions: true,
+    answers: {
+      200: { means: 'It was replaced.', schema: 'Tunnel' },
+      201: { means: 'It was created.', schema: 'Tunnel' },
+      202: { means: 'It is stored and opens when the link is back.', schema: 'Tunnel' },
+    },
+  },
+  {
+    id: 'deleteTunnel',
+    summary: 'Close and delete a tunnel',
+    method: 'delete',
+    path: '/tunnels/{url_part}',
+    obeysConditions: true,
+    answers: { 204: { means: 'It is closed at the service and deleted.' } },
+  },
+  {
+    id: 'getInspection',
+    summary: 'What visitors send to a tunnel, and what they get, while somebody looks',
+    method: 'get',
+    path: '/tunnels/{url_part}/inspect',
+    answers: {
+      200: { means: 'Whether it is on, and the newest exchanges.', schema: 'Inspection' },
+    },
+  },
+  {
+    id: 'startInspection',
+    summary: 'Look into a tunnel for some minutes',
+    method: 'put',
+    path: '/tunnels/{url_part}/inspect',
+    body: 'InspectionRequest',
+    answers: { 200: { means: 'It is on, or goes on for so long.', schema: 'Inspection' } },
+  },
+  {
+    id: 'endInspection',
+    summary: 'Look no more, and forget what was seen',
+    method: 'delete',
+    path: '/tunnels/{url_part}/inspect',
+    answers: { 204: { means: 'The tunnel leads straight to its service again.' } },
+  },
+  {
+    id: 'getExchange',
+    summary: 'One exchange with heads and bodies',
+    method: 'get',
+    path: '/tunnels/{url_part}/inspect/{number}',
+    answers: { 200: { means: 'The exchange.', schema: 'Exchange' } },
+  },
+  {
+    id: 'replayExchange',
+    summary: 'Send a request again to the service of the tunnel',
+    method: 'post',
+    path: '/tunnels/{url_part}/inspect/{number}/replay',
+    answers: { 200: { means: 'The exchange that this made.', schema: 'Exchange' } },
+  },
+  {
+    id: 'listTokens',
+    summary: 'Who may use this API, oldest first',
+    method: 'get',
+    path: '/tokens',
+    answers: { 200: { means: 'The tokens, without their secrets.', schema: 'Tokens' } },
+  },
+  {
+    id: 'createToken',
+    summary: 'Create a token',
+    method: 'post',
+    path: '/tokens',
+    body: 'TokenRequest',
+    answers: { 201: { means: 'It, with its secret this once.', schema: 'NewToken' } },
+  },
+  {
+    id: 'getToken',
+    summary: 'One token, by id or name',
+    method: 'get',
+    path: '/tokens/{id}',
+    answers: { 200: { means: 'The token.', schema: 'Token' } },
+  },
+  {
+    id: 'rotateToken',
+    summary: 'Give a token a new secret',
+    method: 'post',
+    path: '/tokens/{id}/rotate',
+    body: 'TokenRotation',
+    hasOptionalBody: true,
+    answers: { 200: { means: 'It, with the new secret this once.', schema: 'NewToken' } },
+  },
+  {
+    id: 'revokeToken',
+    summary: 'End a token at once, for good',
+    method: 'delete',
+    path: '/tokens/{id}',
+    answers: { 204: { means: 'It opens nothing any more.' } },
+  },
+  {
+    id: 'listAudit',
+    summary: 'Who changed what, newest first',
+    method: 'get',
+    path: '/audit',
+    query: AuditListQuery,
+    answers: { 200: { means: 'A page of the audit trail.', schema: 'AuditPage' } },
+  },
+  {
+    id: 'listEvents',
+    summary: 'Each change of a tunnel, the link, the storage and the policy, as it happens',
+    method: 'get',
+    path: '/events',
+    query: EventsQuery,
+    answers: {
+      200: {
+        means: 'Server-sent events, without an end.',
+        schema: 'Events',
+        mediaType: 'text/event-stream',
+      },
+    },
+  },
+  {
+    id: 'getMetrics',
+    summary: 'Figures for Prometheus',
+    method: 'get',
+    path: '/metrics',
+    answers: {
+      200: { means: 'The text format, version 0.0.4.', schema: 'Metrics', mediaType: 'text/plain' },
+    },
+  },
+  {
+    id: 'getStatus',
+    summary: 'How the device is',
+    method: 'get',
+    path: '/status',
+    answers: { 200: { means: 'Everything, in one object.', schema: 'Status' } },
+  },
+  {
+    id: 'examine',
+    summary: 'Each link of the chain, looked at now: what is wrong, and what to do about it',
+    method: 'get',
+    path: '/doctor',
+    answers: { 200: { means: 'What was found, in order.', schema: 'Examination' } },
+  },
+  {
+    id: 'getLog',
+    summary: 'The newest lines of the log',
+    method: 'get',
+    path: '/log',
+    query: LogQuery,
+    answers: { 200: { means: 'Lines, oldest first.', schema: 'Log' } },
+  },
+  {
+    id: 'getStorage',
+    summary: 'How the database is',
+    method: 'get',
+    path: '/storage',
+    answers: { 200: { means: 'The same as in the status.', schema: 'Storage' } },
+  },
+  {
+    id: 'confirmStorage',
+    summary: 'Say that it was seen what may be missing after a damage',
+    method: 'post',
+    path: '/storage/confirm',
+    answers: {
+      200: { means: 'The status is healthy again, if nothing else is wrong.', schema: 'Storage' },
+    },
+  },
+  {
+    id: 'getReadiness',
+    summary: 'Whether the tunnels carry traffic and changes are taken',
+    method: 'get',
+    path: '/readyz',
+    answers: {
+      200: { means: 'They do.', schema: 'Readiness' },
+      503: { means: 'They do not.', schema: 'Readiness' },
+    },
+  },
+  {
+    id: 'getHealth',
+    summary: 'Whether the process and its database work',
+    method: 'get',
+    path: '/healthz',
+    answers: { 200: { means: 'They do.', schema: 'Health' } },
+    isOpen: true,
+  },
+  {
+    id: 'getOpenApi',
+    summary: 'This document',
+    method: 'get',
+    path: '/openapi.json',
+    answers: { 200: { means: 'OpenAPI 3.1.', schema: 'OpenApi' } },
+  },
+]
