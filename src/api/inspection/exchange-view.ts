@@ -1,19 +1,26 @@
 import { isUtf8 } from 'node:buffer'
+import { brotliDecompressSync, constants, gunzipSync, inflateSync } from 'node:zlib'
 import * as z from 'zod'
 import type {
   Fields,
   RecordedBody,
   RecordedExchange,
 } from '../../agent/inspection/recorded-exchange.ts'
-import { isSecretName } from '../../base/log/secret-name.ts'
 import { IsoTime, isoTime } from '../iso-time.ts'
+import { maskedAddresses, maskedBody, maskedValue } from './masked-text.ts'
 
-const MASK = '[secret]'
+/** What a compressed body may become; one that becomes more is shown as the bytes that it is. */
+const MAX_TEXT_BYTES = 512 * 1024
 
 const BodyView = z.strictObject({
   bytes: z.int().describe('how long it was'),
   is_whole: z.boolean().describe('false: only its beginning was kept'),
-  text: z.string().nullable().describe('what was kept, where that is UTF-8'),
+  text: z
+    .string()
+    .nullable()
+    .describe(
+      'what was kept, where that is UTF-8, decompressed; values of secret names are [secret]',
+    ),
   base64: z.string().nullable().describe('what was kept, where it is not'),
 })
 const FieldsView = z
@@ -57,7 +64,7 @@ export function exchangeLine(exchange: RecordedExchange): z.infer<typeof Exchang
     started_at: isoTime(startedAt),
     state,
     method: request.method,
-    target: maskedTarget(request.target),
+    target: maskedAddresses(request.target),
     status: response?.status ?? null,
     duration_ms: durationMs ?? null,
     request_bytes: request.body.totalBytes,
@@ -74,52 +81,57 @@ export function exchangeView(exchange: RecordedExchange): z.infer<typeof Exchang
     request: {
       http_version: request.httpVersion,
       fields: maskedFields(request.fields),
-      body: bodyView(request.body),
+      body: bodyView(request.body, request.fields),
     },
     response: response
       ? {
           http_version: response.httpVersion,
           reason: response.reason,
           fields: maskedFields(response.fields),
-          body: bodyView(response.body),
+          body: bodyView(response.body, response.fields),
         }
       : null,
   }
-}
-
-/** Values of a query whose names are those of secrets; what cannot be decoded is taken as it is. */
-export function maskedTarget(target: string): string {
-  const at = target.indexOf('?')
-  if (at < 0) return target
-  const pairs = target.slice(at + 1).split('&')
-  const masked = pairs.map((pair) => {
-    const [name = ''] = pair.split('=', 1)
-    return pair.includes('=') && isSecretName(decoded(name)) ? `${name}=${MASK}` : pair
-  })
-  return `${target.slice(0, at)}?${masked.join('&')}`
 }
 
 function maskedFields(fields: Fields): z.infer<typeof FieldsView> {
   return fields.map(([name, value]) => ({ name, value: maskedValue(name, value) }))
 }
 
-function maskedValue(name: string, value: string): string {
-  if (isSecretName(name)) return MASK
-  // They carry addresses, and those may carry tokens.
-  return /^(?:location|referer|content-location|link|x-original-ur[il])$/i.test(name)
-    ? value.replace(/\?[^\s#<>"]*/g, (query) => maskedTarget(query))
-    : value
-}
-
-function bodyView(body: RecordedBody): z.infer<typeof BodyView> {
-  const { bytes, totalBytes, isWhole } = body
-  const text = textOf(bytes, isWhole)
+function bodyView(
+  { bytes, totalBytes, isWhole }: RecordedBody,
+  fields: Fields,
+): z.infer<typeof BodyView> {
+  const plain = decompressed(bytes, fieldOf(fields, 'content-encoding').toLowerCase())
+  const text = textOf(plain, isWhole)
   return {
     bytes: totalBytes,
     is_whole: isWhole,
-    text: text ?? null,
+    text: text === undefined ? null : maskedBody(text, fieldOf(fields, 'content-type')),
     base64: text === undefined ? bytes.toString('base64') : null,
   }
+}
+
+function fieldOf(fields: Fields, wanted: string): string {
+  return fields.find(([name]) => name.toLowerCase() === wanted)?.[1].trim() ?? ''
+}
+
+/** As far as it goes: the end may be missing. What is not what it says stays as it came. */
+function decompressed(bytes: Buffer, encoding: string): Buffer {
+  const { Z_SYNC_FLUSH: soFar, BROTLI_OPERATION_FLUSH: soFarBrotli } = constants
+  const maxOutputLength = MAX_TEXT_BYTES
+  try {
+    if (/^(?:x-)?gzip$/.test(encoding)) {
+      return gunzipSync(bytes, { finishFlush: soFar, maxOutputLength })
+    }
+    if (encoding === 'deflate') return inflateSync(bytes, { finishFlush: soFar, maxOutputLength })
+    if (encoding === 'br') {
+      return brotliDecompressSync(bytes, { finishFlush: soFarBrotli, maxOutputLength })
+    }
+  } catch {
+    // Shown as bytes.
+  }
+  return bytes
 }
 
 /** Where a body was cut, a character may be, too. */
@@ -129,12 +141,4 @@ function textOf(bytes: Buffer, isWhole: boolean): string | undefined {
     if (isUtf8(part) && !part.includes(0)) return part.toString()
   }
   return undefined
-}
-
-function decoded(name: string): string {
-  try {
-    return decodeURIComponent(name.replaceAll('+', ' '))
-  } catch {
-    return name
-  }
 }
