@@ -104,7 +104,8 @@ function sendHttp1(
 ): void {
   const headers = { connection: 'close', 'user-agent': USER_AGENT }
   const createConnection = () => socket
-  request({ method, path, host, port, headers, agent: false, createConnection })
+  // With an agent, also with `false`, Node would open another connection, to an address of its choice.
+  request({ method, path, host, port, headers, createConnection })
     .on('response', ({ statusCode = 0 }) => onStatus(statusCode))
     .on('error', onError)
     .end()
