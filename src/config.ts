@@ -64,6 +64,7 @@ export interface Config {
     readonly bufferBytes: number
     readonly drainMs: number
     readonly holdMs: number
+    readonly poolAffinity: Settings['GATEWAY_POOL_AFFINITY']
     readonly dataDir: string
     readonly reservedDomain: string
     readonly rateLimitKeys: number
@@ -131,6 +132,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       bufferBytes: settings.GATEWAY_BUFFER_MB * 1_048_576,
       drainMs: settings.GATEWAY_DRAIN_SECONDS * 1_000,
       holdMs: settings.GATEWAY_HOLD_SECONDS * 1_000,
+      poolAffinity: settings.GATEWAY_POOL_AFFINITY,
       dataDir: resolve(settings.GATEWAY_DATA_DIR ?? join(dataDir, 'gateway')),
       reservedDomain: settings.GATEWAY_RESERVED_DOMAIN,
       rateLimitKeys: settings.GATEWAY_RATE_LIMIT_KEYS,

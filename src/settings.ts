@@ -283,6 +283,12 @@ const SettingsSchema = z.strictObject({
     .max(60, HOLD_TIME)
     .default(10)
     .describe('how long requests wait for a device that has gone without a word; 0: they do not'),
+  GATEWAY_POOL_AFFINITY: z
+    .enum(['none', 'client'], { error: 'must be none or client' })
+    .default('none')
+    .describe(
+      'who serves a request to a pool: the least busy endpoint, or for each client address the same one',
+    ),
   GATEWAY_DATA_DIR: z.string().optional().describe("the gateway's data folder"),
   GATEWAY_RESERVED_DOMAIN: wildcardDomain
     .default('*.site.localhost')

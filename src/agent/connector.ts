@@ -62,6 +62,8 @@ export interface EndpointRequest {
   readonly http2?: boolean | undefined
   /** What the service shows people. */
   readonly forwardsTo: string
+  /** Others of the account may serve the address, too. */
+  readonly isPooled?: boolean
   /** Policy document, JSON text. */
   readonly policy: string | undefined
   /** What the service keeps beside the endpoint. */

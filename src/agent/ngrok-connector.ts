@@ -253,8 +253,8 @@ class NgrokSession implements Session {
   }
 
   #endpointOf(request: EndpointRequest): EndpointBuilder {
-    const { protocol, domain, dialUrl, http2, forwardsTo, policy, metadata, proxyProtocol } =
-      request
+    const { protocol, domain, dialUrl, http2, isPooled, forwardsTo, policy } = request
+    const { metadata, proxyProtocol } = request
     // Without a scheme the SDK answers every request 502; an unknown one ends the process.
     if (!/^(http:\/\/|tcp:\/\/|unix:\/)/.test(dialUrl)) {
       throw new Error(`cannot forward to ${dialUrl}`)
@@ -262,6 +262,7 @@ class NgrokSession implements Session {
     const builder = this.#builderFor(protocol, domain)
     builder.forwardsTo(forwardsTo)
     if (http2 && 'appProtocol' in builder) builder.appProtocol('http2')
+    if (isPooled) builder.poolingEnabled(true)
     if (metadata !== undefined) builder.metadata(metadata)
     // Anything but these two ends the process.
     if (proxyProtocol === 1 || proxyProtocol === 2) builder.proxyProto(`${proxyProtocol}`)

@@ -51,11 +51,18 @@ const MEANINGS: readonly Meaning[] = [
     remedy: 'Use a valid domain name.',
   },
   {
-    codes: [334, 18016, 18017],
+    codes: [334],
     reason: 'conflict',
     permanent: false,
     answer: 'domain-online-elsewhere',
     remedy: 'Close the domain where it is online, or use another one.',
+  },
+  {
+    codes: [18016, 18017],
+    reason: 'conflict',
+    permanent: false,
+    answer: 'domain-online-elsewhere',
+    remedy: 'Set pooling_enabled for all tunnels of the domain or for none, or use another domain.',
   },
   {
     // Of our gateway alone.

@@ -184,6 +184,7 @@ export class SupervisedTunnel {
       ...endpoint,
       dialUrl: isPlain ? await inspections.through(id, endpoint.dialUrl) : endpoint.dialUrl,
       forwardsTo: spec.forwardsTo,
+      ...(spec.isPooled && { isPooled: true }),
       policy: JSON.stringify(policyOf(spec, defaultPolicy())),
       proxyProtocol: spec.upstream?.proxy_protocol,
     }

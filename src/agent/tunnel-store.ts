@@ -30,6 +30,7 @@ export const TUNNEL_MIGRATIONS = [
       tunnel TEXT NOT NULL
     ) STRICT`,
   },
+  { id: 'tunnels-3', sql: 'ALTER TABLE tunnels ADD COLUMN pooled INTEGER' },
 ] as const
 
 /** A tunnel that somebody wants. Times are milliseconds since the epoch. */
@@ -75,6 +76,7 @@ const RowSchema = z.strictObject({
   created_at: z.int(),
   updated_at: z.int(),
   upstream: z.string().nullable(),
+  pooled: z.literal(1).nullable().default(null),
 })
 type Row = z.output<typeof RowSchema>
 type CheckedRow = Row & { readonly checksum: string }
@@ -104,13 +106,13 @@ export class TunnelStore {
     this.#insert = database.prepare(
       `INSERT OR REPLACE INTO tunnels (${COLUMNS}, checksum, removed_at)
        VALUES (@id, @protocol, @forwards_to, @domain, @policy, @created_at, @updated_at, @upstream,
-         @checksum, @created_at)`,
+         @pooled, @checksum, @created_at)`,
     )
     this.#keep = database.prepare('UPDATE tunnels SET removed_at = NULL WHERE id = ?')
     this.#update = database.prepare(
       `UPDATE tunnels SET protocol = @protocol, forwards_to = @forwards_to, domain = @domain,
-         policy = @policy, updated_at = @updated_at, upstream = @upstream, checksum = @checksum
-         WHERE id = @id`,
+         policy = @policy, updated_at = @updated_at, upstream = @upstream, pooled = @pooled,
+         checksum = @checksum WHERE id = @id`,
     )
     this.#selectReplaced = database.prepare('SELECT id, tunnel FROM replaced_tunnels')
     this.#remember = database.prepare('INSERT OR REPLACE INTO replaced_tunnels VALUES (?, ?)')
@@ -244,6 +246,7 @@ function toRow({ id, spec, createdAt, updatedAt }: StoredTunnel): CheckedRow {
     created_at: createdAt,
     updated_at: updatedAt,
     upstream: spec.upstream ? JSON.stringify(spec.upstream) : null,
+    pooled: spec.isPooled ? 1 : null,
   }
   return { ...row, checksum: checksumOf(row) }
 }
@@ -253,13 +256,14 @@ function readRow({ checksum, ...row }: CheckedRow): StoredTunnel | DamagedRow {
   try {
     const read = RowSchema.parse(row)
     if (checksum !== checksumOf(read)) return { ...marks, problem: 'the checksum is wrong' }
-    const { protocol, forwards_to, domain, policy, upstream } = read
+    const { protocol, forwards_to, domain, policy, upstream, pooled } = read
     const spec = TunnelSpecSchema.parse({
       protocol,
       forwards_to,
       domain: domain === read.id ? '' : domain,
       policy: policy === null ? null : JSON.parse(policy),
       upstream: upstream === null ? null : JSON.parse(upstream),
+      pooling_enabled: pooled === 1,
     })
     return { id: read.id, spec, createdAt: read.created_at, updatedAt: read.updated_at }
   } catch (error) {
@@ -269,11 +273,11 @@ function readRow({ checksum, ...row }: CheckedRow): StoredTunnel | DamagedRow {
 
 /**
  * One flipped bit in a port would open another service to the world; the database cannot tell. Rows
- * without a value for `upstream` have the checksum of the time before there was one.
+ * without a value for one of the later columns have the checksum of the time before there was one.
  */
-function checksumOf({ upstream, ...first }: Row): string {
-  const columns = Object.keys(RowSchema.shape).filter((column) => column !== 'upstream')
+function checksumOf({ upstream, pooled, ...first }: Row): string {
+  const columns = Object.keys(RowSchema.shape).filter((column) => column in first)
   const parts = columns.map((column) => first[column as keyof typeof first])
-  if (upstream !== null) parts.push(upstream)
+  for (const later of [upstream, pooled]) if (later !== null) parts.push(later)
   return createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 16)
 }

@@ -72,12 +72,17 @@ export const TunnelBody = z.strictObject({
   domain: Domain.describe('of a tcp tunnel host:port; left out there, the service gives it one'),
   policy: PolicyInput.nullish(),
   upstream: UpstreamOptionsSchema.nullish().describe('how the service behind it is asked'),
+  pooling_enabled: z
+    .boolean()
+    .nullish()
+    .describe('share the address with other devices of the account that do the same'),
 })
 
 /** A body to a TunnelSpec. */
 export const TunnelSpecSchema = z
   .preprocess(withoutAddress, TunnelBody)
-  .transform(({ protocol, forwards_to, domain, policy, upstream }, context): TunnelSpec => {
+  .transform((body, context): TunnelSpec => {
+    const { protocol, forwards_to, domain, policy, upstream, pooling_enabled } = body
     const isRight = protocol === 'tcp' ? domain === '' || isAddress(domain) : isDomain(domain)
     if (!isRight) {
       const message = protocol === 'tcp' ? TCP_DOMAIN : HOST_DOMAIN
@@ -93,6 +98,7 @@ export const TunnelSpecSchema = z
       domain,
       policy: policy ?? null,
       ...(upstream && Object.keys(upstream).length > 0 && { upstream }),
+      ...(pooling_enabled && { isPooled: true }),
     }
   })
 
@@ -107,6 +113,8 @@ export interface TunnelSpec {
   readonly policy: JsonObject | null
   /** Only where something is not as the settings say. */
   readonly upstream?: UpstreamOptions
+  /** Other devices may serve its address, too; only where that is asked for. */
+  readonly isPooled?: true
 }
 
 /** What is true of a tunnel now. Times are milliseconds since the epoch. */

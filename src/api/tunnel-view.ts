@@ -52,6 +52,9 @@ export const TunnelStatusView = TunnelView.extend({
       proxy_protocol: z.literal([1, 2]).optional(),
     })
     .describe('how the service is asked: what the tunnel says in upstream, else the settings'),
+  pooling_enabled: z
+    .boolean()
+    .describe('whether other devices of the account may serve its address, too'),
   visitors: z
     .strictObject({
       state: z.enum(['answered', 'slow', 'garbage', 'unreachable']),
@@ -96,6 +99,7 @@ export function tunnelStatusView(tunnel: Tunnel, inForce: JsonObject): TunnelSta
     reachable: status.reachable,
     upstream: status.upstream,
     upstream_settings: status.upstreamSettings,
+    pooling_enabled: tunnel.spec.isPooled === true,
     visitors: status.visitors ? visitorsView(status.visitors) : null,
     created_at: isoTime(tunnel.createdAt),
     updated_at: isoTime(tunnel.updatedAt),

@@ -27,6 +27,7 @@ import type { AwayName } from './endpoints/away-name.ts'
 import { CloudEndpoints } from './endpoints/cloud-endpoints.ts'
 import { DomainRegistrar } from './endpoints/domain-registrar.ts'
 import { EndpointPolicies } from './endpoints/endpoint-policies.ts'
+import { PoolAffinity } from './endpoints/endpoint-pool.ts'
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts'
 import { EndpointUrls } from './endpoints/endpoint-urls.ts'
 import { KeptLimits } from './endpoints/kept-limits.ts'
@@ -65,6 +66,8 @@ export interface GatewayCoreOptions {
   readonly bufferBytes: number | undefined
   /** How long requests wait for a device that is away. */
   readonly holdMs: number | undefined
+  /** Who serves a request to a pool. */
+  readonly poolAffinity: 'none' | 'client' | undefined
   /** How long the process before may need to let go of its agents; undefined: there is none. */
   readonly predecessorMs: number | undefined
   /** Where policies may connect to beside internal endpoints. */
@@ -113,6 +116,7 @@ export async function openGatewayCore(
     bufferBytes,
     outboundAllow,
     holdMs,
+    poolAffinity,
     predecessorMs,
     credentialLimits,
     clock,
@@ -127,7 +131,8 @@ export async function openGatewayCore(
   const stores = openGatewayDatabase(dataDir, { log, clock, onRestartNeeded })
   closer.own('gateway database', stores.database, (it) => it.close())
   tellOfHealing(stores, { clock, log })
-  const registry = new EndpointRegistry({ clock, holdMs })
+  const affinity = poolAffinity === 'client' ? new PoolAffinity() : undefined
+  const registry = new EndpointRegistry({ clock, holdMs, affinity })
   const ids = new IdSource(clock)
   const devices = new Devices({ ...stores, ids, clock, log })
   closer.own('devices', devices, (it) => it.stop()).start()

@@ -63,6 +63,8 @@ export interface GatewayOptions {
   readonly bufferBytes?: number
   /** How long requests wait for a device that is away; 0: they do not. */
   readonly holdMs?: number
+  /** Who serves a request to a pool: the least busy member, or for each client address the same. */
+  readonly poolAffinity?: 'none' | 'client'
   /** Bytes a second; who moves fewer through a device is ended when others wait. 0: nobody is. */
   readonly leastRate?: number
   /** How long exchanges under way may take to end when the gateway stops; 10 s unless given. */
@@ -173,6 +175,7 @@ export class Gateway {
       rateLimitKeys,
       bufferBytes,
       holdMs,
+      poolAffinity,
       hasPredecessor = false,
       drainMs = DRAIN_MS,
       outboundAllow = [],
@@ -191,6 +194,7 @@ export class Gateway {
         rateLimitKeys,
         bufferBytes,
         holdMs,
+        poolAffinity,
         predecessorMs: hasPredecessor ? drainMs : undefined,
         outboundAllow,
         credentialLimits,

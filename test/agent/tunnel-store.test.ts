@@ -97,6 +97,12 @@ describe('TunnelStore', () => {
     const upstream = { timeout: 7, health: '/alive' } as const
     add(store, tunnel('b', { upstream }))
     expect(store.load().tunnels).toEqual([tunnel('a'), tunnel('b', { upstream })])
+    const pooled = tunnel('c', { isPooled: true })
+    add(store, pooled)
+    expect(store.load().tunnels[2]).toEqual(pooled)
+    damage(path, "UPDATE tunnels SET pooled = NULL WHERE id = 'tun_c'")
+    expect(store.load().damaged).toMatchObject([{ id: 'tun_c', problem: 'the checksum is wrong' }])
+    store.delete('tun_c')
     store.replace(tunnel('a'), tunnel('a', { upstream }))
     store.keepReplacement('tun_a')
     store.replace(tunnel('b', { upstream }), tunnel('b'))

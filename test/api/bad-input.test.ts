@@ -75,6 +75,7 @@ describe('POST /tunnels with a bad body', () => {
       '/domain must be a domain name',
     ],
     ['an unknown key', with_({ colour: 'red' }), '/colour is not known'],
+    ['no pooling', with_({ pooling_enabled: 'yes' }), '/pooling_enabled must be a boolean'],
     ['no time', with_({ upstream: { timeout: 0 } }), '/upstream/timeout must be a whole number'],
     ['too long a time', with_({ upstream: { timeout: 3_601 } }), '/upstream/timeout must be'],
     [
@@ -190,7 +191,7 @@ describe('POST /tunnels with what this device or its service refuses', () => {
 
   it('tells all that is wrong with a policy at once, in its order', async () => {
     const { call } = await startApi()
-    const headers = { 'x-a': '${nope}', 'x-b': 7 }
+    const headers = { 'x-a': '${nope}', 'x-b': ['7'] }
     const policy = {
       on_http_request: [
         {

@@ -131,10 +131,24 @@ describe('GET /tunnels', () => {
         visitors: null,
         upstream: expect.stringMatching(/^(up|down|unknown)$/),
         upstream_settings: { timeout: 60, health: 'tcp', http2: false },
+        pooling_enabled: false,
         created_at: new Date(tunnel?.createdAt ?? 0).toISOString(),
         updated_at: new Date(tunnel?.updatedAt ?? 0).toISOString(),
       },
     ])
+  })
+
+  it('shares an address where that is asked for, over a restart', async () => {
+    const first = await startApi()
+    await first.call('POST', '/tunnels', { ...SPEC, pooling_enabled: true })
+    const shown = async ({ call }: typeof first) =>
+      (await call('GET', '/tunnels?view=status')).json.map(
+        (tunnel: { pooling_enabled: boolean }) => tunnel.pooling_enabled,
+      )
+    expect(await shown(first)).toEqual([true])
+    expect(Object.keys((await first.call('GET', '/tunnels')).json[0])).toHaveLength(5)
+    await first.call('PUT', `/tunnels/${DOMAIN}`, { ...SPEC, pooling_enabled: false })
+    expect(await shown(first)).toEqual([false])
   })
 
   it('shows how the service is asked, of each tunnel by itself, over a restart', async () => {

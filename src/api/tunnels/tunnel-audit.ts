@@ -23,11 +23,12 @@ const OPEN_FIELDS = new Set([
   'forwards_to',
   'upstream.timeout',
   'upstream.proxy_protocol',
+  'pooling_enabled',
 ])
 
 function shown(spec: TunnelSpec | undefined): Readonly<Record<string, unknown>> {
   if (!spec) return {}
-  const { protocol, forwardsTo, policy, upstream } = spec
+  const { protocol, forwardsTo, policy, upstream, isPooled } = spec
   return {
     protocol,
     forwards_to: forwardsTo,
@@ -35,5 +36,6 @@ function shown(spec: TunnelSpec | undefined): Readonly<Record<string, unknown>> 
     'upstream.timeout': upstream?.timeout,
     'upstream.health': upstream?.health,
     'upstream.proxy_protocol': upstream?.proxy_protocol,
+    pooling_enabled: isPooled,
   }
 }

@@ -13,6 +13,7 @@ interface Options {
 interface AddOptions extends Options {
   readonly policy?: string
   readonly protocol: string
+  readonly pooling?: boolean
   readonly proxyProtocol?: string
 }
 
@@ -41,6 +42,7 @@ export function tunnelsCommand(context: CommandContext): Command {
       'http',
     )
     .option('--policy <file>', 'its traffic policy, JSON or YAML; - is standard input')
+    .option('--pooling', 'share the address with other devices of the account that do the same')
     .addOption(
       new Option(
         '--proxy-protocol <version>',
@@ -115,9 +117,9 @@ async function add(
 ): Promise<void> {
   const { agent, find, TunnelView } = await open(context, options)
   const policy = options.policy === undefined ? {} : { policy: readPolicy(options.policy) }
-  const version = options.proxyProtocol
+  const { protocol, pooling: pooling_enabled, proxyProtocol: version } = options
   const upstream = version === undefined ? {} : { upstream: { proxy_protocol: Number(version) } }
-  const body = { protocol: options.protocol, ...spec, ...policy, ...upstream }
+  const body = { protocol, ...spec, ...policy, ...upstream, pooling_enabled }
   const { domain } = await agent.ask({ method: 'POST', path: '/tunnels', body }, TunnelView)
   report(context, options, await find(domain))
 }

@@ -267,22 +267,19 @@ export class AgentSession implements TableEntry {
     throw new ServiceError(324, `The session has ${size} endpoints; it may not have more.`)
   }
 
-  #open(
-    { host, isShared, around: _around, token: _token, proxyProtocol, ...binding }: CompiledBinding,
-    presentedId: string,
-    heard: Promise<void>,
-  ): AgentEndpoint {
+  #open(compiled: CompiledBinding, presentedId: string, heard: Promise<void>): AgentEndpoint {
+    const { isShared, isPooled, proxyProtocol, around: _a, token: _t, ...binding } = compiled
     const { registry, ids } = this.#deps
     // The SDK knows a tunnel by its first id for good, over reconnects too. Nobody gets another's.
     const isFree = isResourceId(presentedId, 'ep') && !registry.find(presentedId)
     const id = isFree ? presentedId : ids.next('ep')
-    const { protocol, ownerId } = binding
-    const before = findPredecessor({ host, ownerId, protocol, isShared }, this, this.#deps)
+    const { protocol } = binding
+    const before = findPredecessor({ ...binding, isShared, isPooled }, this, this.#deps)
     const endpoint: AgentEndpoint = {
       ...binding,
       type: 'agent',
       id,
-      host,
+      poolMember: isPooled ? (binding.poolMember ?? id) : undefined,
       streams: new StreamPool({
         slots: this.#slots,
         proxyHeader: (clientAddr) => encodeProxyHeader({ id, protocol }, clientAddr),

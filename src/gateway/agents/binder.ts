@@ -7,6 +7,7 @@ import type { Authority, BindRight } from '../access/authority.ts'
 import type { AppProtocol } from '../endpoints/endpoint.ts'
 import { checkBindings, checkEndpointHost } from '../endpoints/endpoint-host.ts'
 import { type EndpointPolicies, problemsText } from '../endpoints/endpoint-policies.ts'
+import { isPooled } from '../endpoints/endpoint-pool.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { EndpointUrls } from '../endpoints/endpoint-urls.ts'
 import type { TcpAddresses } from '../endpoints/tcp-addresses.ts'
@@ -56,6 +57,10 @@ export interface Binding extends BindRight, EndpointAddress {
   readonly token: string
   /** What its options beside the policy come to. */
   readonly around: OptionRules | undefined
+  /** It shares its address with others of the account that do the same. */
+  readonly isPooled: boolean
+  /** Which member of the pool it is, as far as that is known: a device has one place in it. */
+  readonly poolMember: string | undefined
 }
 
 export interface CompiledBinding extends Binding {
@@ -76,12 +81,13 @@ export class Binder {
     const carries = protocol === 'tcp' || protocol === 'tls' ? 'connections' : 'requests'
     const options = optionsOf(request)
     const around = optionRules(options, carries)
+    const isPooled = options.PoolingEnabled === true
     const metadata = request.Extra?.Metadata ?? ''
     checkLength(metadata, MAX_METADATA, 301, 'metadata')
     const host =
       protocol === 'tcp'
         ? this.#addressOf(request, who)
-        : this.#hostOf(request, credentialId, protocol)
+        : this.#hostOf(request, who, protocol, isPooled)
     const appProtocol = appProtocolOf(request, carries)
     checkBindings(request.Extra?.Bindings ?? [], host, 301)
     if (protocol === 'tls' && isInternal(host)) throw new ServiceError(301, NO_INTERNAL_TLS)
@@ -105,6 +111,8 @@ export class Binder {
       trafficPolicy,
       around,
       token: protocol !== 'tcp' && isDrawn(request) ? host : '',
+      isPooled,
+      poolMember: isPooled ? (who.deviceId ?? (request.Id || undefined)) : undefined,
     }
   }
 
@@ -150,40 +158,46 @@ export class Binder {
     throw new ServiceError(334, `The endpoint tcp://${host} belongs to another account.`)
   }
 
-  #hostOf({ Opts, Extra }: BindRequest, credentialId: string, protocol: EndpointProtocol): string {
+  #hostOf(
+    { Opts, Extra }: BindRequest,
+    { credentialId, ownerId }: BinderOf,
+    protocol: EndpointProtocol,
+    mayJoin: boolean,
+  ): string {
     const asked = (Opts.Domain || Opts.Hostname).toLowerCase()
     if (asked) return checked(asked)
     const suffix = this.#deps.authority.wildcardFor(credentialId).slice(1)
     if (Opts.Subdomain) return checked(`${Opts.Subdomain.toLowerCase()}${suffix}`)
-    return this.#drawHost(suffix, protocol, Extra?.Token ?? '')
+    return this.#drawHost(suffix, Extra?.Token ?? '', (host) => {
+      const [holder] = this.#deps.registry.holdersOf({ host, protocol }, ownerId)
+      return !holder || (mayJoin && isPooled(holder) && holder.ownerId === ownerId)
+    })
   }
 
   /**
-   * A random name that nobody has. The SDK brings the token of the first one along when it reconnects:
-   * the tunnel keeps its name, unless somebody has it by now.
+   * A random name that may be had: nobody is online there, or a pool that takes one more. The SDK
+   * brings the token of the first one along when it reconnects, so that the tunnel keeps its name.
    */
-  #drawHost(suffix: string, protocol: EndpointProtocol, token: string): string {
+  #drawHost(suffix: string, token: string, mayHave: (host: string) => boolean): string {
     const isOurs = token.endsWith(suffix) && RANDOM_LABEL.test(token.slice(0, -suffix.length))
-    if (isOurs && this.#isFree(token, protocol)) return token
+    if (isOurs && mayHave(token)) return token
     let host: string
     do host = `${randomLabel()}${suffix}`
-    while (!this.#isFree(host, protocol))
+    while (!mayHave(host))
     return host
-  }
-
-  /** Nobody has it; or it waits for its device, and who asks knows its name. */
-  #isFree(host: string, protocol: EndpointProtocol): boolean {
-    const state = this.#deps.registry.match(host, protocol)
-    return state?.host !== host || state.type === 'away'
   }
 
   /** With the counters of the policy that it takes over from, if the name is online. */
   async #compile(binding: Binding): Promise<CompiledPolicy> {
     const { policies, registry } = this.#deps
-    const { ownerId, trafficPolicy } = binding
+    const { ownerId, trafficPolicy, isPooled, poolMember } = binding
     const previousOf = () => {
-      const holder = registry.holderOf(binding, ownerId)
-      return holder?.ownerId === ownerId ? holder.policy : policies.last(binding)
+      const holder = registry
+        .holdersOf(binding, ownerId)
+        .find((one) => one.ownerId === ownerId && one.poolMember === poolMember)
+      // A member of a pool that nobody knows yet begins anew: each counts for itself.
+      if (isPooled && poolMember === undefined) return undefined
+      return holder ? holder.policy : policies.last(binding)
     }
     try {
       return await policies.compileInTurns(trafficPolicy, binding, previousOf)

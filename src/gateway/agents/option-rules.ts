@@ -175,7 +175,6 @@ const OPTION_ENTRIES = Object.entries(OPTIONS)
 /** What there is no action for, and what to do instead. */
 const UNAVAILABLE: Readonly<Record<string, string>> = {
   MutualTLSAtAgent: 'mutualTlsca has the gateway ask for certificates',
-  PoolingEnabled: 'an address is served by one agent at a time, and the next one takes over',
 }
 
 /** Options that are read elsewhere, or say what the agent does itself, such as to set the host. */
@@ -190,6 +189,7 @@ const ELSEWHERE: ReadonlySet<string> = new Set([
     'Token',
     'Metadata',
     'Bindings',
+    'PoolingEnabled',
     'Name',
     'Description',
   ],

@@ -1,6 +1,6 @@
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
+import { checkAddressFree } from '../endpoints/endpoint-host.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
-import { ServiceError } from '../records/service-error.ts'
 import type { Binding } from './binder.ts'
 import { isSameProcess, type SessionTable, type TableEntry } from './session-table.ts'
 
@@ -17,24 +17,25 @@ interface Places {
 
 /**
  * The endpoint whose name a session may take over: one of its own, where its agent says which device
- * it is, or one of another session of the same process. Undefined when the name is free. Throws
- * ServiceError 334 when somebody else has it.
+ * it is, or one of another session of the same process. Of a pool it is the place that the device has
+ * in it. Undefined when the name is free, or there is room in the pool. Throws the ServiceError of
+ * `checkAddressFree` when others keep it off.
  */
 export function findPredecessor(
-  binding: Pick<Binding, 'host' | 'ownerId' | 'protocol' | 'isShared'>,
+  binding: Pick<Binding, 'host' | 'ownerId' | 'protocol' | 'isShared' | 'isPooled'>,
   asking: TableEntry,
   { registry, sessions }: Places,
 ): Predecessor | undefined {
-  const { host, ownerId, protocol, isShared } = binding
-  const holder = registry.holderOf(binding, ownerId)
-  const sharer = isShared ? registry.sharerOf(binding) : undefined
-  if (!holder && !sharer) return undefined
-  const isOwn = holder?.type === 'agent' && holder.ownerId === ownerId
-  if (isOwn && holder.protocol === protocol && (sharer ?? holder) === holder) {
-    const session = sessions.find(holder.sessionId)
-    if (session && mayReplace(session, asking)) return { endpoint: holder, session }
+  const { ownerId, protocol } = binding
+  let found: Predecessor | undefined
+  for (const endpoint of registry.holdersOf(binding, ownerId)) {
+    if (endpoint.type !== 'agent') continue
+    if (endpoint.ownerId !== ownerId || endpoint.protocol !== protocol) continue
+    const session = sessions.find(endpoint.sessionId)
+    if (session && mayReplace(session, asking)) found = { endpoint, session }
   }
-  throw new ServiceError(334, `The endpoint ${(holder ?? sharer)?.url ?? host} is online already.`)
+  checkAddressFree(binding, registry, found?.endpoint)
+  return found
 }
 
 function mayReplace(session: TableEntry, asking: TableEntry): boolean {

@@ -86,7 +86,7 @@ export class AddrRegistrar {
 
   /** Throws ServiceError 446 while an endpoint of another account than `mayStay` has the address. */
   #checkUnused(addr: string, mayStay: string | null | undefined): void {
-    const holder = this.#deps.registry.holderOf({ protocol: 'tcp', host: addr }, null)
+    const [holder] = this.#deps.registry.holdersOf({ protocol: 'tcp', host: addr }, null)
     if (!holder || holder.ownerId === mayStay) return
     throw new ServiceError(446, `The address ${addr} is in use: its endpoint is online.`)
   }

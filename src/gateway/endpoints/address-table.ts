@@ -4,7 +4,7 @@ import {
   type Entrance,
   entranceOf,
 } from '../records/endpoint-protocol.ts'
-import { HostTable, type NameState } from './host-table.ts'
+import { HostTable, type NameHolder, type NameState } from './host-table.ts'
 
 /** Who has which address: at each entrance the hosts are others'. */
 export class AddressTable {
@@ -24,8 +24,12 @@ export class AddressTable {
   }
 
   /** Who has exactly this address. */
-  get({ protocol, host }: EndpointAddress): NameState | undefined {
+  get({ protocol, host }: EndpointAddress): NameHolder | undefined {
     return this.#at(protocol).get(host)
+  }
+
+  has(state: NameState): boolean {
+    return this.#at(state.protocol).has(state)
   }
 
   /** False when this very one was not there. */
@@ -34,7 +38,7 @@ export class AddressTable {
   }
 
   /** Who answers for an address; see `HostTable.match`. */
-  match({ protocol, host }: EndpointAddress, now: () => number): NameState | undefined {
+  match({ protocol, host }: EndpointAddress, now: () => number): NameHolder | undefined {
     return this.#at(protocol).match(host, now)
   }
 

@@ -12,6 +12,8 @@ export interface NameFacts extends EndpointAddress {
   readonly deviceId?: string | undefined
   /** The gateway has chosen it, for this endpoint: it is given to it again. */
   readonly drawn?: { readonly endpointId: string; readonly forwardsTo: string } | undefined
+  /** Others may bring it back, too. */
+  readonly isPooled?: boolean | undefined
 }
 
 /** How much waits, of a name, of a client, of the gateway. */
@@ -41,6 +43,7 @@ export class AwayName implements NameFacts {
   readonly credentialId: string
   readonly deviceId: string | undefined
   readonly drawn: NameFacts['drawn']
+  readonly isPooled: boolean
   /** Until then requests may wait for it; monotonic. */
   heldUntil: number
   /** From then on nobody knows that it was here; monotonic. */
@@ -57,6 +60,7 @@ export class AwayName implements NameFacts {
     this.credentialId = facts.credentialId
     this.deviceId = facts.deviceId
     this.drawn = facts.drawn
+    this.isPooled = facts.isPooled === true
     this.heldUntil = heldUntil
     this.forgottenAt = forgottenAt
   }

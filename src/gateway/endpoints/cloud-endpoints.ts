@@ -11,7 +11,7 @@ import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
 import { type CloudEndpoint, EndpointTraffic } from './endpoint.ts'
-import { checkBindings, checkEndpointHost } from './endpoint-host.ts'
+import { checkAddressFree, checkBindings, checkEndpointHost } from './endpoint-host.ts'
 import { type EndpointPolicies, type PolicyPlace, problemsText } from './endpoint-policies.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 import type { EndpointUrls } from './endpoint-urls.ts'
@@ -40,7 +40,8 @@ export interface CloudEndpointSettings {
   readonly description?: string | undefined
   readonly metadata?: string | undefined
   readonly bindings?: readonly string[] | undefined
-  readonly poolingEnabled?: boolean | undefined
+  /** Whether it shares its address with others of its account. */
+  readonly isPooled?: boolean | undefined
   /** Whether policies of all accounts find it; for an internal host only. */
   readonly isShared?: boolean | undefined
 }
@@ -89,17 +90,20 @@ export class CloudEndpoints {
   /** It is on disk and online when this resolves. */
   async create(request: CloudEndpointRequest, author: CloudEndpointAuthor): Promise<CloudEndpoint> {
     const { cloudEndpointStore, registry, ids, clock } = this.#deps
-    const { trafficPolicy, description = '', metadata = '', isShared = false } = request
+    const { trafficPolicy, description = '', metadata = '' } = request
+    const { isShared = false, isPooled = false } = request
     const place = this.#readUrl(request.url)
     const ownerId = this.#ownerOf(place, request.ownerId)
     const claim = { ...author, ownerId }
     await this.#prepare(place, claim)
     const check = () => {
       this.#checkSettings(request, place.host, claim)
-      this.#checkFree(place, ownerId, isShared)
+      checkAddressFree({ ...place, ownerId, isShared, isPooled }, registry)
     }
     check()
-    const policy = await this.#compile(trafficPolicy, { ...place, ownerId })
+    const id = ids.next('ep')
+    const poolMember = poolMemberOf({ id, isPooled })
+    const policy = await this.#compile(trafficPolicy, { ...place, ownerId, poolMember })
     // From here on nothing waits: what is checked stays true.
     check()
     const now = clock.now()
@@ -107,7 +111,8 @@ export class CloudEndpoints {
       ...place,
       ownerId,
       isShared,
-      id: ids.next('ep'),
+      isPooled,
+      id,
       trafficPolicy,
       description,
       metadata,
@@ -154,11 +159,10 @@ export class CloudEndpoints {
         `The scheme of ${before.url} cannot change: delete the endpoint and make another.`,
       )
     }
-    const { isShared = stored.isShared } = change
+    const { isShared = stored.isShared, isPooled = stored.isPooled } = change
     const check = () => {
       this.#checkSettings({ ...change, isShared }, place.host, claim)
-      if (place.host !== stored.host) this.#checkFree(place, ownerId, isShared)
-      else if (isShared && !stored.isShared) this.#checkNotShared(place)
+      checkAddressFree({ ...place, ownerId, isShared, isPooled }, registry, before)
     }
     check()
     const { trafficPolicy = stored.trafficPolicy } = change
@@ -174,6 +178,7 @@ export class CloudEndpoints {
       ...stored,
       ...place,
       isShared,
+      isPooled,
       trafficPolicy,
       description,
       metadata,
@@ -209,7 +214,7 @@ export class CloudEndpoints {
   }
 
   #open(
-    { createdAt, isShared: _isShared, ...stored }: StoredCloudEndpoint,
+    { createdAt, isShared: _isShared, isPooled, ...stored }: StoredCloudEndpoint,
     policy: CompiledPolicy,
     traffic: EndpointTraffic,
   ): CloudEndpoint {
@@ -217,6 +222,7 @@ export class CloudEndpoints {
     return {
       ...stored,
       type: 'cloud',
+      poolMember: poolMemberOf({ id: stored.id, isPooled }),
       // The ingress may listen later than this.
       get url() {
         return urls.of(stored.protocol, stored.host)
@@ -258,32 +264,15 @@ export class CloudEndpoints {
   }
 
   #checkSettings(settings: CloudEndpointSettings, host: string, claim: Claim): void {
-    const { description = '', metadata = '', bindings = [], poolingEnabled, isShared } = settings
+    const { description = '', metadata = '', bindings = [], isShared } = settings
     // Its domain may have been given up a moment ago.
     this.#deps.authority.checkReserved(host, claim)
     checkBindings(bindings, host, 18014)
     checkLength(description, MAX_DESCRIPTION, 18012, 'description')
     checkLength(metadata, MAX_METADATA, 18013, 'metadata')
-    if (poolingEnabled === true) {
-      throw new ServiceError(
-        18014,
-        'The field pooling_enabled has to be false: endpoints are not pooled here, a URL has one.',
-      )
-    }
     if (isShared && !isInternal(host)) {
       throw new ServiceError(18014, 'The field shared is for hosts below .internal only.')
     }
-  }
-
-  #checkFree(place: Place, ownerId: string | null, isShared: boolean): void {
-    const holder = this.#deps.registry.holderOf(place, ownerId)
-    if (holder) throw new ServiceError(334, `The endpoint ${holder.url} is online already.`)
-    if (isShared) this.#checkNotShared(place)
-  }
-
-  #checkNotShared(place: Place): void {
-    if (!this.#deps.registry.sharerOf(place)) return
-    throw new ServiceError(334, `The name ${place.host} is shared already by another account.`)
   }
 
   /** Throws ServiceError with the code of the policy's first problem, or 2235. */
@@ -310,14 +299,20 @@ export class CloudEndpoints {
   #restorePolicy(stored: StoredCloudEndpoint): CompiledPolicy {
     const { id, host, trafficPolicy } = stored
     const { policies, log } = this.#deps
+    const place = { ...stored, poolMember: poolMemberOf(stored) }
     try {
-      return policies.compile(trafficPolicy, stored)
+      return policies.compile(trafficPolicy, place)
     } catch (error) {
       if (!(error instanceof PolicyError)) throw error
       log.error({ endpoint: id, host, problem: problemsText(error) }, 'cloud endpoint is of no use')
-      return policies.compile(null, stored)
+      return policies.compile(null, place)
     }
   }
+}
+
+/** It stays the same member for as long as it is kept. */
+function poolMemberOf({ id, isPooled }: Pick<StoredCloudEndpoint, 'id' | 'isPooled'>) {
+  return isPooled ? id : undefined
 }
 
 function codeOf({ problems }: PolicyError): number {

@@ -1,5 +1,9 @@
 import { checkDomain, type DomainCodes, isInternal } from '../records/domain-name.ts'
+import type { EndpointAddress } from '../records/endpoint-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
+import type { Endpoint } from './endpoint.ts'
+import { isPooled, MAX_POOL_MEMBERS } from './endpoint-pool.ts'
+import type { EndpointRegistry } from './endpoint-registry.ts'
 
 const HOST_CODES: DomainCodes = {
   character: 326,
@@ -49,5 +53,56 @@ export function checkBindings(asked: readonly string[], host: string, unknownCod
   throw new ServiceError(
     9029,
     `The domain ${host} does not go with the binding ${asked.join(', ')}: internal endpoints, and only they, end in ".internal".`,
+  )
+}
+
+/** What an endpoint that is to be asks of its address. */
+export interface AddressClaim extends EndpointAddress {
+  readonly ownerId: string | null
+  /** Whether policies of other accounts are to find it. */
+  readonly isShared: boolean
+  /** Whether it is to share the address with others of its account. */
+  readonly isPooled: boolean
+}
+
+/**
+ * Checks that an endpoint may come on its address when `gone` is there no more. Throws ServiceError
+ * 334 when somebody else has it, 18016 or 18017 where one is for a pool and the other is not, 18021
+ * for a pool that is full.
+ */
+export function checkAddressFree(
+  claim: AddressClaim,
+  registry: Pick<EndpointRegistry, 'holdersOf' | 'sharersOf'>,
+  gone?: Endpoint,
+): void {
+  const { ownerId, protocol, isShared } = claim
+  const holders = registry.holdersOf(claim, ownerId).filter((holder) => holder !== gone)
+  const sharers = isShared ? registry.sharersOf(claim) : []
+  if (sharers.some((sharer) => sharer.ownerId !== ownerId)) {
+    throw new ServiceError(334, `The name ${claim.host} is shared already by another account.`)
+  }
+  const [holder] = holders
+  if (!holder) return
+  const { url } = holder
+  const isAlike = holder.ownerId === ownerId && holder.protocol === protocol
+  if (!isAlike || !(claim.isPooled || isPooled(holder))) {
+    throw new ServiceError(334, `The endpoint ${url} is online already.`)
+  }
+  if (!isPooled(holder)) {
+    throw new ServiceError(
+      18016,
+      `The endpoint ${url} is online without pooling: enable it there as well, or stop that endpoint.`,
+    )
+  }
+  if (!claim.isPooled) {
+    throw new ServiceError(
+      18017,
+      `The endpoint ${url} is online in a pool: enable pooling for this one as well, or take another address.`,
+    )
+  }
+  if (holders.length < MAX_POOL_MEMBERS) return
+  throw new ServiceError(
+    18021,
+    `The pool of ${url} has ${holders.length} endpoints, as many as may be.`,
   )
 }

@@ -45,6 +45,8 @@ export interface EndpointPoliciesOptions
 /** Where a policy is going to stand. */
 export interface PolicyPlace extends EndpointAddress {
   readonly ownerId: string | null
+  /** Each member of a pool counts for itself. */
+  readonly poolMember?: string | undefined
 }
 
 /** Rules that stand around those of a policy, because its agent asked for them in another way. */
@@ -59,7 +61,7 @@ type PolicyStates = Pick<CompiledPolicy, 'states'>
 export interface PlacedStates extends PolicyPlace, PolicyStates {}
 
 interface Remembered {
-  readonly address: EndpointAddress
+  readonly place: PolicyPlace
   readonly policy: PolicyStates
 }
 
@@ -118,10 +120,8 @@ export class EndpointPolicies {
 
   /** All that is remembered. */
   *remembered(): Generator<PlacedStates> {
-    for (const [ownerId, own] of this.#last) {
-      for (const { address, policy } of own.values()) {
-        yield { ownerId, ...address, states: policy.states }
-      }
+    for (const own of this.#last.values()) {
+      for (const { place, policy } of own.values()) yield { ...place, states: policy.states }
     }
   }
 
@@ -140,12 +140,12 @@ export class EndpointPolicies {
 
   /** Keeps the counters of a policy for the next endpoint on the host, such as after a reconnect. */
   remember(place: PolicyPlace, policy: PolicyStates): void {
-    const { ownerId, protocol, host } = place
+    const { ownerId, protocol, host, poolMember } = place
     const key = keyOf(place)
     const own = this.#last.get(ownerId) ?? new Map<string, Remembered>()
     this.#last.set(ownerId, own)
     if (!own.delete(key)) this.#remembered += 1
-    own.set(key, { address: { protocol, host }, policy })
+    own.set(key, { place: { ownerId, protocol, host, poolMember }, policy })
     if (this.#remembered > MAX_REMEMBERED) this.#forgetOne()
   }
 
@@ -163,8 +163,8 @@ export class EndpointPolicies {
   }
 }
 
-function keyOf({ protocol, host }: EndpointAddress): string {
-  return `${entranceOf(protocol)} ${host}`
+function keyOf({ protocol, host, poolMember = '' }: PolicyPlace): string {
+  return `${entranceOf(protocol)} ${host} ${poolMember}`
 }
 
 function checked(policy: CompiledPolicy, { protocol, host }: PolicyPlace): CompiledPolicy {

@@ -5,8 +5,9 @@ import { AddressTable } from './address-table.ts'
 import { AwayName, type HeldRequest, type NameFacts } from './away-name.ts'
 import { AwayNames } from './away-names.ts'
 import type { AgentEndpoint, Endpoint, EndpointTraffic } from './endpoint.ts'
+import { type EndpointPool, isPooled, type PoolAffinity } from './endpoint-pool.ts'
 import { HeldRequests, type HeldRequestsLimits } from './held-requests.ts'
-import type { NameState } from './host-table.ts'
+import type { NameHolder, NameState } from './host-table.ts'
 import { TrafficTotals } from './traffic-totals.ts'
 
 /** How long requests wait for a device that has gone without a word. */
@@ -33,6 +34,8 @@ export interface EndpointRegistryOptions {
   readonly holdMs?: number | undefined
   readonly held?: Partial<HeldRequestsLimits>
   readonly awayNames?: number
+  /** Leads clients back to the member of a pool that they had; unset: the least busy one serves. */
+  readonly affinity?: PoolAffinity | undefined
 }
 
 /**
@@ -41,16 +44,20 @@ export interface EndpointRegistryOptions {
  * Internal endpoints stand apart: visitors never find them, policies that forward do. Each account
  * has internal names of its own, so that nobody takes, finds or guesses those of others; what is
  * shared is found by all, after what they have themselves.
+ * Endpoints of one account that agree to it share an address: one of the pool answers each time.
  *
  * INVARIANTS
  * - A name is online, away or nobody's. `add` brings it online, `suspend` and `hold` make it away;
  *   `remove` and `forget`, its age and the number of names make it nobody's.
  * - A name that is held hides the wildcards above it; away for longer, it is theirs to serve.
  * - A request waits for one name that is away, and hears once that it is so no longer.
+ * - An address with a pool is online while one of its members is: one that goes, in whatever way, is
+ *   out of it before anybody looks again.
  */
 export class EndpointRegistry {
   readonly #clock: Clock
   readonly #holdMs: number
+  readonly #affinity: PoolAffinity | undefined
   readonly #public = new AddressTable()
   /** By account; one without internal names has no table. */
   readonly #internal = new Map<string | null, AddressTable>()
@@ -66,6 +73,7 @@ export class EndpointRegistry {
 
   constructor(options: EndpointRegistryOptions = {}) {
     const { clock = systemClock, holdMs = HOLD_MS, awayNames = AWAY_NAMES, held } = options
+    this.#affinity = options.affinity
     this.#clock = clock
     this.#holdMs = holdMs
     this.#away = new AwayNames(awayNames)
@@ -87,12 +95,15 @@ export class EndpointRegistry {
     return this.#held
   }
 
-  /** Throws EndpointConflictError when the account has that host, or somebody shares it already. */
+  /**
+   * Throws EndpointConflictError when the account has that host, or somebody shares it already, unless
+   * both are for a pool.
+   */
   add(endpoint: Endpoint, { isShared = false } = {}): void {
-    const holder =
-      this.holderOf(endpoint, endpoint.ownerId) ?? (isShared ? this.sharerOf(endpoint) : undefined)
-    if (holder) throw new EndpointConflictError(holder)
-    const before = this.stateOf(endpoint, endpoint.ownerId)
+    const before = this.#holderAt(endpoint, endpoint.ownerId)
+    const sharer = isShared ? this.#shared.get(endpoint) : undefined
+    const conflict = conflictWith(before, endpoint) ?? conflictWith(sharer, endpoint)
+    if (conflict) throw new EndpointConflictError(conflict)
     this.#revision += 1
     this.#tableFor(endpoint).set(endpoint)
     if (isShared) this.#shared.set(endpoint)
@@ -105,25 +116,25 @@ export class EndpointRegistry {
     return this.#byId.get(id)
   }
 
-  /** The endpoint on exactly this address; an internal one of this account. */
-  holderOf(address: EndpointAddress, ownerId: string | null): Endpoint | undefined {
-    return online(this.stateOf(address, ownerId))
+  /** The endpoints on exactly this address, more than one in a pool; internal ones of this account. */
+  holdersOf(address: EndpointAddress, ownerId: string | null): Endpoint[] {
+    return online(this.#holderAt(address, ownerId))
   }
 
-  /** The internal endpoint on exactly this address that all accounts find. */
-  sharerOf(address: EndpointAddress): Endpoint | undefined {
+  /** The internal endpoints on exactly this address that all accounts find. */
+  sharersOf(address: EndpointAddress): Endpoint[] {
     return online(this.#shared.get(address))
   }
 
   isShared(endpoint: Endpoint): boolean {
-    return this.#shared.get(endpoint) === endpoint
+    return this.#shared.has(endpoint)
   }
 
   /** Shares an internal endpoint, or no longer. False when another account shares that name. */
   setShared(endpoint: Endpoint, isShared: boolean): boolean {
     if (this.isShared(endpoint) === isShared) return true
     if (!isShared) return this.#shared.remove(endpoint)
-    if (this.sharerOf(endpoint)) return false
+    if (conflictWith(this.#shared.get(endpoint), endpoint)) return false
     this.#shared.set(endpoint)
     return true
   }
@@ -134,10 +145,13 @@ export class EndpointRegistry {
    */
   replace(before: Endpoint, after: Endpoint): void {
     const isShared = this.isShared(before)
-    const isSame = before.host === after.host && before.protocol === after.protocol
-    if (!isSame) this.add(after, { isShared })
     this.remove(before)
-    if (isSame) this.add(after, { isShared })
+    try {
+      this.add(after, { isShared })
+    } catch (error) {
+      this.add(before, { isShared })
+      throw error
+    }
   }
 
   /** Gives the name up. False when this very endpoint was not there; another holder of it stays. */
@@ -150,7 +164,10 @@ export class EndpointRegistry {
     return this.#clear(endpoint)
   }
 
-  /** The device of an endpoint is gone and did not give it up; undefined when it was not there. */
+  /**
+   * The device of an endpoint is gone and did not give it up; undefined when it was not there, or
+   * others serve its address.
+   */
   suspend(
     endpoint: AgentEndpoint,
     { credentialId, deviceId }: Pick<NameFacts, 'credentialId' | 'deviceId'>,
@@ -159,8 +176,9 @@ export class EndpointRegistry {
     const isShared = this.isShared(endpoint)
     if (!this.remove(endpoint)) return undefined
     const { host, ownerId, protocol, url } = endpoint
+    const owner = { ownerId, credentialId, deviceId }
     const drawn = drawnFor(endpoint)
-    const facts = { host, ownerId, protocol, url, isShared, credentialId, deviceId, drawn }
+    const facts = { ...owner, host, protocol, url, isShared, drawn, isPooled: isPooled(endpoint) }
     return this.hold(facts, extraMs)
   }
 
@@ -170,13 +188,13 @@ export class EndpointRegistry {
    */
   hold(facts: NameFacts, extraMs = 0): AwayName | undefined {
     const { ownerId, isShared } = facts
-    const before = this.stateOf(facts, ownerId)
+    const before = this.#holderAt(facts, ownerId)
     if (before && before.type !== 'away') return undefined
     const now = this.#now()
     const name = new AwayName(facts, now + this.#holdMs + extraMs, now + AWAY_MS)
     this.#revision += 1
     this.#tableFor(name).set(name)
-    if (isShared && !this.sharerOf(facts)) this.#shared.set(name)
+    if (isShared && this.sharersOf(facts).length === 0) this.#shared.set(name)
     if (before) this.forget(before)
     for (const surplus of this.#away.add(name, now)) this.forget(surplus)
     return name
@@ -215,7 +233,7 @@ export class EndpointRegistry {
 
   /**
    * The device is back and has taken what it wants: of the names that were away when it came,
-   * nobody has those that are still so.
+   * nobody has those that are still so. Those of pools are not its own alone.
    */
   forgetLeftBy(
     { ownerId, deviceId }: Pick<NameFacts, 'ownerId' | 'deviceId'>,
@@ -223,7 +241,8 @@ export class EndpointRegistry {
   ): void {
     if (deviceId === undefined) return
     for (const name of [...this.#away.all(ownerId)]) {
-      if (name.deviceId === deviceId && name.forgottenAt < since + AWAY_MS) this.forget(name)
+      if (name.deviceId !== deviceId || name.isPooled) continue
+      if (name.forgottenAt < since + AWAY_MS) this.forget(name)
     }
   }
 
@@ -240,39 +259,55 @@ export class EndpointRegistry {
 
   /**
    * Who answers for visitors of an address. A plain listener leads to an HTTPS endpoint, too, where
-   * no other is online, or held.
+   * no other is online, or held. `network` is the visitor's: it may choose the member of a pool.
    */
-  match(host: string, protocol: EndpointProtocol = 'http'): NameState | undefined {
+  match(
+    host: string,
+    protocol: EndpointProtocol = 'http',
+    network?: string,
+  ): NameState | undefined {
     const own = this.#public.match({ protocol, host }, this.#now)
-    if (protocol !== 'http') return own
-    if (own && (own.type !== 'away' || own.isHeld(this.#now()))) return own
-    return this.#public.match({ protocol: 'https', host }, this.#now) ?? own
+    if (protocol !== 'http') return this.#choose(own, network)
+    if (own && (own.type !== 'away' || own.isHeld(this.#now()))) return this.#choose(own, network)
+    return this.#choose(this.#public.match({ protocol: 'https', host }, this.#now) ?? own, network)
+  }
+
+  /** Whether somebody answers for an internal URL; see `matchInternal`. */
+  hasInternal(url: URL, ownerId: string | null): boolean {
+    return this.#findInternal(url, ownerId) !== undefined
   }
 
   /**
    * Who answers for an internal URL that a policy of an account names, such as
    * `https://cam.internal`: its own, else one that is shared. That of another account is not there.
    */
-  matchInternal({ protocol, hostname, port }: URL, ownerId: string | null): NameState | undefined {
+  matchInternal(url: URL, ownerId: string | null, network?: string): NameState | undefined {
+    return this.#choose(this.#findInternal(url, ownerId), network)
+  }
+
+  #findInternal({ protocol, hostname, port }: URL, ownerId: string | null): NameHolder | undefined {
     // The URL parser drops a port that is the scheme's own; no internal endpoint has another.
     if ((protocol !== 'http:' && protocol !== 'https:') || port !== '') return undefined
     const address = { protocol: protocol === 'http:' ? 'http' : 'https', host: hostname } as const
-    const state =
+    const holder =
       this.#internal.get(ownerId)?.match(address, this.#now) ??
       this.#shared.match(address, this.#now)
-    return state?.protocol === address.protocol ? state : undefined
+    return holder?.protocol === address.protocol ? holder : undefined
   }
 
-  /** Who has the name of an endpoint now: itself, what took it over, what is away, or nobody. */
-  successorOf(endpoint: Endpoint): NameState | undefined {
-    const { ownerId } = endpoint
-    const state = this.stateOf(endpoint, ownerId)
-    return state?.ownerId === ownerId ? state : undefined
-  }
-
-  /** Who has exactly this address, online or away; of internal ones, in this account. */
-  stateOf(address: EndpointAddress, ownerId: string | null): NameState | undefined {
-    return (isInternal(address.host) ? this.#internal.get(ownerId) : this.#public)?.get(address)
+  /**
+   * Who has the name of an endpoint now: itself, what took it over, what is away, or nobody. Of a pool
+   * what took its place, else another member.
+   */
+  successorOf(endpoint: Endpoint, network?: string): NameState | undefined {
+    const { ownerId, poolMember } = endpoint
+    const holder = this.#holderAt(endpoint, ownerId)
+    if (holder?.ownerId !== ownerId) return undefined
+    if (holder.type !== 'pool') return holder
+    for (const member of holder) {
+      if (member.poolMember === poolMember && member !== endpoint) return member
+    }
+    return this.#choose(holder, network, endpoint)
   }
 
   /** The names whose devices are away. */
@@ -295,6 +330,22 @@ export class EndpointRegistry {
   #follow({ traffic, protocol }: Endpoint): void {
     this.totals.follow(traffic, protocol, this.#counting.size)
     this.#counting.add(traffic)
+  }
+
+  /** Who has exactly this address, online or away; of internal ones, in this account. */
+  #holderAt(address: EndpointAddress, ownerId: string | null): NameHolder | undefined {
+    return (isInternal(address.host) ? this.#internal.get(ownerId) : this.#public)?.get(address)
+  }
+
+  #choose(
+    holder: NameHolder | undefined,
+    network: string | undefined,
+    except?: Endpoint,
+  ): NameState | undefined {
+    if (holder?.type !== 'pool') return holder
+    return this.#affinity && network !== undefined
+      ? this.#affinity.choose(holder, network, except)
+      : holder.leastBusy(except)
   }
 
   #tableFor({ host, ownerId }: NameState): AddressTable {
@@ -322,6 +373,17 @@ export function drawnFor({ isDrawn, id, forwardsTo }: AgentEndpoint): NameFacts[
   return isDrawn ? { endpointId: id, forwardsTo } : undefined
 }
 
-function online(state: NameState | undefined): Endpoint | undefined {
-  return state?.type === 'away' ? undefined : state
+function online(holder: NameHolder | undefined): Endpoint[] {
+  if (!holder || holder.type === 'away') return []
+  return holder.type === 'pool' ? [...holder] : [holder]
+}
+
+/** Who keeps an endpoint off an address; nobody who pools with it does. */
+function conflictWith(holder: NameHolder | undefined, endpoint: Endpoint): Endpoint | undefined {
+  if (holder?.type === 'pool' && mayJoin(holder, endpoint)) return undefined
+  return online(holder)[0]
+}
+
+function mayJoin({ ownerId, protocol }: EndpointPool, endpoint: Endpoint): boolean {
+  return isPooled(endpoint) && ownerId === endpoint.ownerId && protocol === endpoint.protocol
 }

@@ -40,6 +40,10 @@ interface EndpointBase extends EndpointAddress {
   /** Milliseconds since the epoch. */
   readonly openedAt: number
   readonly traffic: EndpointTraffic
+  /**
+   * Which member of a pool it is, the same when it comes back; undefined: it is alone on its address.
+   */
+  readonly poolMember?: string | undefined
 }
 
 /** What the service behind an endpoint speaks; HTTP/2 with prior knowledge (RFC 9113 3.3). */

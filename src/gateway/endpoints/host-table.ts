@@ -1,41 +1,58 @@
 import type { AwayName } from './away-name.ts'
 import type { Endpoint } from './endpoint.ts'
+import { EndpointPool, isPooled } from './endpoint-pool.ts'
 
 /** Who has a name: an endpoint that is online, or one whose device is away. */
 export type NameState = Endpoint | AwayName
 
-/** Who has which host, wildcards among them; one for each name. */
+/** What stands in a table: who has a name, or those who share it. */
+export type NameHolder = NameState | EndpointPool
+
+/** Who has which host, wildcards among them; one for each name, or a pool. */
 export class HostTable {
-  readonly #exact = new Map<string, NameState>()
+  readonly #exact = new Map<string, NameHolder>()
   /** Keyed by the part after `*`, with its dot: `.example.com`. */
-  readonly #wildcards = new Map<string, NameState>()
+  readonly #wildcards = new Map<string, NameHolder>()
 
   get size(): number {
     return this.#exact.size + this.#wildcards.size
   }
 
+  /** Takes the host, or a place in the pool that has it. */
   set(state: NameState): void {
     const [hosts, key] = this.#placeOf(state.host)
-    hosts.set(key, state)
+    const isMember = state.type !== 'away' && isPooled(state)
+    const holder = hosts.get(key)
+    if (isMember && holder?.type === 'pool') holder.add(state)
+    else hosts.set(key, isMember ? new EndpointPool(state) : state)
   }
 
   /** Who has exactly this host. */
-  get(host: string): NameState | undefined {
+  get(host: string): NameHolder | undefined {
     const [hosts, key] = this.#placeOf(host)
     return hosts.get(key)
+  }
+
+  has(state: NameState): boolean {
+    const holder = this.get(state.host)
+    return holder?.type === 'pool' ? state.type !== 'away' && holder.has(state) : holder === state
   }
 
   /** False when this very one was not there. */
   remove(state: NameState): boolean {
     const [hosts, key] = this.#placeOf(state.host)
-    return hosts.get(key) === state && hosts.delete(key)
+    const holder = hosts.get(key)
+    if (holder?.type !== 'pool') return holder === state && hosts.delete(key)
+    const isRemoved = state.type !== 'away' && holder.remove(state)
+    if (holder.size === 0) hosts.delete(key)
+    return isRemoved
   }
 
   /**
    * Who answers for a host: the nearest name that is online, or held at `now`, else the nearest that
    * is away.
    */
-  match(host: string, now: () => number): NameState | undefined {
+  match(host: string, now: () => number): NameHolder | undefined {
     const exact = this.#exact.get(host)
     if (exact && exact.type !== 'away') return exact
     let away: AwayName | undefined
@@ -46,12 +63,17 @@ export class HostTable {
     return away && now() < away.forgottenAt ? away : undefined
   }
 
+  /** Every member of a pool by itself. */
   *all(): Generator<NameState> {
-    yield* this.#exact.values()
-    yield* this.#wildcards.values()
+    for (const hosts of [this.#exact, this.#wildcards]) {
+      for (const holder of hosts.values()) {
+        if (holder.type === 'pool') yield* holder
+        else yield holder
+      }
+    }
   }
 
-  *#statesFor(host: string, exact: NameState | undefined): Generator<NameState> {
+  *#statesFor(host: string, exact: NameHolder | undefined): Generator<NameHolder> {
     if (exact) yield exact
     if (this.#wildcards.size === 0) return
     // A dot at 0 would leave nothing for the star to stand for.
@@ -61,7 +83,7 @@ export class HostTable {
     }
   }
 
-  #placeOf(host: string): [Map<string, NameState>, string] {
+  #placeOf(host: string): [Map<string, NameHolder>, string] {
     return host.startsWith('*.') ? [this.#wildcards, host.slice(1)] : [this.#exact, host]
   }
 }

@@ -4,9 +4,8 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { LimiterTables } from '../../policy/limit/limiter-tables.ts'
 import { RateLimiter } from '../../policy/limit/rate-limiter.ts'
-import type { EndpointProtocol } from '../records/endpoint-protocol.ts'
 import { elapsedMs, type Moment, momentNow } from './elapsed.ts'
-import type { EndpointPolicies, PlacedStates } from './endpoint-policies.ts'
+import type { EndpointPolicies, PlacedStates, PolicyPlace } from './endpoint-policies.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 import { KeptFile } from './kept-file.ts'
 
@@ -27,6 +26,7 @@ const Limit = z.strictObject({
   ownerId: z.string().nullable(),
   protocol: z.enum(['http', 'https', 'tcp', 'tls']),
   host: z.string(),
+  poolMember: z.string().optional(),
   /** Which limit of the policy: phase, type, configuration, and which one of several equal ones. */
   state: z.string(),
   capacity: z.int().positive(),
@@ -103,12 +103,12 @@ export class KeptLimits {
     const { limits, ...then } = Limits.parse(JSON.parse(body))
     const elapsed = elapsedMs(then, this.#moment())
     const places = new Map<string, PlacedStates & { states: Map<string, RateLimiter> }>()
-    for (const { ownerId, protocol, host, state, capacity, windowMs, key, rows } of limits) {
+    for (const { state, capacity, windowMs, key, rows, ...at } of limits) {
       const maxBuckets = tables.maxKeys
       const limiter = new RateLimiter({ capacity, windowMs, clock, maxBuckets, tables })
       limiter.restore({ key, rows }, elapsed)
-      const name = JSON.stringify([ownerId, protocol, host])
-      const place = places.get(name) ?? { ownerId, protocol, host, states: new Map() }
+      const name = JSON.stringify(at)
+      const place = places.get(name) ?? { ...at, states: new Map() }
       places.set(name, place)
       place.states.set(state, limiter)
     }
@@ -167,28 +167,20 @@ export class KeptLimits {
   }
 
   /** Those with long windows, of endpoints that are there and then of those that were. */
-  *#limits(): Generator<{
-    ownerId: string | null
-    protocol: EndpointProtocol
-    host: string
-    state: string
-    limiter: RateLimiter
-  }> {
+  *#limits(): Generator<PolicyPlace & { state: string; limiter: RateLimiter }> {
     const { registry, policies } = this.#options
     const seen = new Set<string>()
-    const online = [...registry.all()].map(({ ownerId, protocol, host, policy }) => ({
-      ownerId,
-      protocol,
-      host,
+    const online = [...registry.all()].map(({ ownerId, protocol, host, poolMember, policy }) => ({
+      ...{ ownerId, protocol, host, poolMember },
       states: policy.states,
     }))
-    for (const { ownerId, protocol, host, states } of [...online, ...policies.remembered()]) {
+    for (const { states, ...place } of [...online, ...policies.remembered()]) {
       for (const [state, limiter] of states) {
         if (!(limiter instanceof RateLimiter) || limiter.windowMs < KEPT_WINDOW_MS) continue
-        const name = JSON.stringify([ownerId, protocol, host, state])
+        const name = JSON.stringify([place, state])
         if (seen.has(name)) continue
         seen.add(name)
-        yield { ownerId, protocol, host, state, limiter }
+        yield { ...place, state, limiter }
       }
     }
   }

@@ -1,8 +1,9 @@
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
-import type { AwayName, NameFacts } from './away-name.ts'
+import type { NameFacts } from './away-name.ts'
 import type { AgentEndpoint } from './endpoint.ts'
+import { isPooled } from './endpoint-pool.ts'
 import { drawnFor, type EndpointRegistry } from './endpoint-registry.ts'
 import { KeptFile } from './kept-file.ts'
 
@@ -18,6 +19,7 @@ const NameSchema = z.strictObject({
   credentialId: z.string(),
   deviceId: z.string().optional(),
   drawn: z.strictObject({ endpointId: z.string(), forwardsTo: z.string() }).optional(),
+  isPooled: z.literal(true).optional(),
   /** Its device was here when it was written, or had just gone. */
   isHeld: z.boolean(),
 })
@@ -89,16 +91,16 @@ export class KeptNames {
       const isShared = registry.isShared(endpoint)
       const { credentialId, deviceId } = holder
       const drawn = endpoint.type === 'agent' ? drawnFor(endpoint) : undefined
-      names.push(keptName({ ...endpoint, isShared, credentialId, deviceId, drawn }, true))
+      const facts = { isShared, credentialId, deviceId, drawn, isPooled: isPooled(endpoint) }
+      names.push(keptName({ ...endpoint, ...facts }, true))
     }
     for (const name of registry.allAway()) names.push(keptName(name, registry.isHeld(name)))
     return names
   }
 }
 
-function keptName(
-  { host, ownerId, protocol, url, isShared, credentialId, deviceId, drawn }: NameFacts | AwayName,
-  isHeld: boolean,
-): KeptName {
-  return { host, ownerId, protocol, url, isShared, credentialId, deviceId, drawn, isHeld }
+function keptName(name: NameFacts, isHeld: boolean): KeptName {
+  const { host, ownerId, protocol, url, isShared, credentialId, deviceId, drawn } = name
+  const facts = { host, ownerId, protocol, url, isShared, credentialId, deviceId, drawn, isHeld }
+  return name.isPooled ? { ...facts, isPooled: true } : facts
 }

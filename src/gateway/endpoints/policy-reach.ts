@@ -35,7 +35,7 @@ export function policyReach({
     mayDial: (target) => mayDial(outboundAllow, target),
     mayRead: (path) => mayRead(outboundAllow, path),
     secretFor: (purpose) => secrets.secretFor(ownerId, purpose),
-    hasInternal: (url) => registry.matchInternal(url, ownerId) !== undefined,
+    hasInternal: (url) => registry.hasInternal(url, ownerId),
     connectInternal: (url, asker) => ingress.connectInternal(url, ownerId, asker),
     sealDepth: (depth) => ingress.sealDepth(depth),
   })

@@ -67,17 +67,18 @@ export class TcpAddresses {
     if (this.#registry.match(address, 'tcp')?.ownerId === ownerId) return
     const { first, last } = this.range
     const most = Math.max(1, Math.floor((last - first + 1) / OWNER_PART))
-    let held = 0
+    // The endpoints of a pool have one address.
+    const held = new Set<string>()
     for (const names of [this.#registry.all(), this.#registry.awayOf(ownerId)]) {
       for (const name of names) {
         const isCounted = name.protocol === 'tcp' && name.ownerId === ownerId
-        if (isCounted && !this.#isReserved(name.host)) held += 1
+        if (isCounted && !this.#isReserved(name.host)) held.add(name.host)
       }
     }
-    if (held < most) return
+    if (held.size < most) return
     throw new ServiceError(
       15013,
-      `The account has ${held} TCP addresses, as many as one may have here: reserve more, or give some up.`,
+      `The account has ${held.size} TCP addresses, as many as one may have here: reserve more, or give some up.`,
     )
   }
 

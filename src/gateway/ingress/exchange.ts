@@ -199,15 +199,20 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     else this.#failOnDevice('ERR_GATEWAY_AWAY')
   }
 
-  /** After `endpoint` was lost: goes to what has its name now, past a policy that has judged. */
+  /**
+   * After `endpoint` was lost: goes to what has its name now, past a policy that has judged. Another
+   * member of its pool has a policy of its own.
+   */
   #follow(endpoint: AgentEndpoint, lost: Forward, policy: PolicyRun | undefined): void {
-    const next = this.context.registry.successorOf(endpoint)
+    const next = this.context.registry.successorOf(endpoint, this.client.network)
     if (next?.type === 'away') {
       this.#park(next, policy, () => this.#follow(endpoint, lost, policy))
     } else if (!next || next === endpoint || next.protocol !== endpoint.protocol) {
       this.#failOnDevice('ERR_NGROK_3210')
     } else if (!policy) {
       this.#enterFirst(next)
+    } else if (next.poolMember !== endpoint.poolMember) {
+      this.#enterInstead(next, lost, policy)
     } else if (next.type === 'agent') {
       this.enterEndpoint(next, false)
       this.#send(next, lost.request, policy)
@@ -223,13 +228,27 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     this.#enter(endpoint, head.target, requestFields(head, ip, listener.scheme), undefined)
   }
 
+  /** Sends the request to another member of a pool, as it came to the one that was lost. */
+  #enterInstead(endpoint: Endpoint, lost: Forward, policy: PolicyRun): void {
+    if (lost.request.body !== this.request.body) {
+      // Its body was read and changed on the way to the first.
+      this.#failOnDevice('ERR_NGROK_3210')
+      return
+    }
+    policy.leave()
+    const { outer } = policy
+    if (!outer) this.#enterFirst(endpoint)
+    else this.#enter(endpoint, outer.target, [...outer.fields], outer, true)
+  }
+
   /** Visitors find public endpoints, and policies that ask internal ones. */
   #find(hostname: string): NameState | undefined {
     const { registry } = this.context
+    const { network } = this.client
     const { internal, scheme } = this.client.listener
     return internal
-      ? registry.matchInternal(new URL(`${scheme}://${hostname}`), internal.ownerId)
-      : registry.match(hostname, scheme)
+      ? registry.matchInternal(new URL(`${scheme}://${hostname}`), internal.ownerId, network)
+      : registry.match(hostname, scheme, network)
   }
 
   /** How many policies have asked each other to get here. */
@@ -239,8 +258,14 @@ export class Exchange extends ClientExchange implements ForwardOwner {
   }
 
   /** Sends the request to an endpoint, past its policy if it has one, or one was met before. */
-  #enter(endpoint: Endpoint, target: string, fields: string[], outer: PolicyRun | undefined): void {
-    this.enterEndpoint(endpoint, outer !== undefined)
+  #enter(
+    endpoint: Endpoint,
+    target: string,
+    fields: string[],
+    outer: PolicyRun | undefined,
+    isInstead = false,
+  ): void {
+    this.enterEndpoint(endpoint, outer !== undefined && !isInstead)
     if (!outer && !hasRules(endpoint)) {
       this.#deliver(endpoint, target, fields, undefined)
       return
@@ -343,7 +368,8 @@ export class Exchange extends ClientExchange implements ForwardOwner {
 
   /** Sends the request to an internal endpoint that `from` reaches; its policy runs in its turn. */
   #handOn(url: string, policy: PolicyRun, from: Endpoint): void {
-    const found = this.context.registry.matchInternal(new URL(url), from.ownerId)
+    const { registry } = this.context
+    const found = registry.matchInternal(new URL(url), from.ownerId, this.client.network)
     if (!found) this.fail('ERR_NGROK_3200', true)
     else if (found.type === 'away') this.#park(found, policy, () => this.#handOn(url, policy, from))
     else {

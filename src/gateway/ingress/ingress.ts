@@ -114,7 +114,7 @@ export class Ingress {
     ownerId: string | null,
     asker = ownAsker(this.#context.clock),
   ): Duplex | undefined {
-    if (!this.#context.registry.matchInternal(url, ownerId)) return undefined
+    if (!this.#context.registry.hasInternal(url, ownerId)) return undefined
     const scheme = url.protocol === 'http:' ? 'http' : 'https'
     const { client, gateway } = InternalSocket.pair(asker.connection)
     this.#accept(gateway, { scheme, redirectsToHttps: false, internal: { asker, ownerId } })

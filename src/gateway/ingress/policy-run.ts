@@ -72,14 +72,15 @@ export class PolicyRun {
   readonly #client: Client
   readonly #request: PolicyRequest
   readonly #exchange: PolicyExchange
-  readonly #outer: PolicyRun | undefined
+  /** See `PolicyRunOptions`. */
+  readonly outer: PolicyRun | undefined
   /** How many endpoints have handed the request on. */
   readonly hops: number
 
   constructor(options: PolicyRunOptions) {
     const { endpoint, client, outer } = options
     const account = outer ? outer.#exchange.account : options.account
-    this.#outer = outer
+    this.outer = outer
     this.hops = outer ? outer.hops + 1 : 0
     this.#endpoint = endpoint
     this.#client = client
@@ -117,30 +118,30 @@ export class PolicyRun {
   /** What the client gets beside the fields of the response, name and value in turn. */
   get addedFields(): readonly string[] {
     const own = this.#exchange.addedFields
-    return this.#outer ? [...this.#outer.addedFields, ...own] : own
+    return this.outer ? [...this.outer.addedFields, ...own] : own
   }
 
   /** What is to be done to the body of the request. */
   get requestTransforms(): readonly BodyTransform[] {
     const own = this.#exchange.requestTransforms
-    return this.#outer ? [...this.#outer.requestTransforms, ...own] : own
+    return this.outer ? [...this.outer.requestTransforms, ...own] : own
   }
 
   /** What is to be done to the body of the response. */
   get responseTransforms(): readonly BodyTransform[] {
     const own = this.#exchange.responseTransforms
-    return this.#outer ? [...own, ...this.#outer.responseTransforms] : own
+    return this.outer ? [...own, ...this.outer.responseTransforms] : own
   }
 
   /** Status and fields of the response, as the policies left them. */
   get response(): { readonly status: number; readonly fields: readonly string[] } {
-    if (this.#outer) return this.#outer.response
+    if (this.outer) return this.outer.response
     const { status = 0, headers } = this.#exchange.response ?? {}
     return { status, fields: headers?.fields ?? [] }
   }
 
   get hasResponseRules(): boolean {
-    return this.#endpoint.policy.hasResponseRules || this.#outer?.hasResponseRules === true
+    return this.#endpoint.policy.hasResponseRules || this.outer?.hasResponseRules === true
   }
 
   /** Runs the connect phase, once per connection, then the request phase. */
@@ -163,7 +164,7 @@ export class PolicyRun {
     const response = { status, headers: new HeaderList([...fields]) }
     this.#exchange.response = response
     const outcome = this.#counted(() => this.#endpoint.policy.onHttpResponse(this.#exchange))
-    const outer = this.#outer
+    const { outer } = this
     if (!outer) return outcome
     const goOn = (own: Outcome) =>
       own.kind === 'continue' ? outer.judgeResponse(response.status, response.headers.fields) : own
@@ -173,12 +174,17 @@ export class PolicyRun {
   /** How the device did; undefined when it gave no valid answer. Only the first call counts. */
   upstreamEnded(status: number | undefined): void {
     this.#exchange.upstreamEnded(status)
-    this.#outer?.upstreamEnded(status)
+    this.outer?.upstreamEnded(status)
+  }
+
+  /** The device was lost, and another endpoint serves the request in the place of this one. */
+  leave(): void {
+    this.#exchange.upstreamEnded(undefined)
   }
 
   /** True when the cookies of a log-in are the gateway's own. */
   get withholdsLogin(): boolean {
-    return this.#endpoint.policy.hasLogin || this.#outer?.withholdsLogin === true
+    return this.#endpoint.policy.hasLogin || this.outer?.withholdsLogin === true
   }
 
   /** Tells the owner of the endpoint when its policy has spent what there is for one request. */

@@ -5,6 +5,7 @@ import type { CloudEndpointAuthor, CloudEndpoints } from '../endpoints/cloud-end
 import type { CloudEndpoint, Endpoint } from '../endpoints/endpoint.ts'
 import { endpointFacts } from '../endpoints/endpoint-facts.ts'
 import { bindingOf } from '../endpoints/endpoint-host.ts'
+import { isPooled } from '../endpoints/endpoint-pool.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { renamedId } from '../records/resource-id.ts'
@@ -71,6 +72,7 @@ export const EndpointView = z.strictObject({
   upstream_url: z.string(),
   traffic_policy: z.string(),
   bindings: z.array(z.string()),
+  /** Each member of a pool is an endpoint of its own. */
   pooling_enabled: z.boolean(),
   /** Whose it is: policies of that account find it below `.internal`; null for the gateway's owner. */
   owner_id: z.string().nullable(),
@@ -149,9 +151,9 @@ export function endpoints({
 /** What is given to everybody is for those to give who look after everybody. */
 function changeOf<
   Settings extends { pooling_enabled?: boolean | undefined; shared?: boolean | undefined },
->({ pooling_enabled: poolingEnabled, shared: isShared, ...change }: Settings, caller: Caller) {
+>({ pooling_enabled: isPooled, shared: isShared, ...change }: Settings, caller: Caller) {
   if (isShared) refuseOwnerOnly(caller, 'shares nothing with other accounts')
-  return { ...change, poolingEnabled, isShared }
+  return { ...change, isPooled, isShared }
 }
 
 /** The gateway's own domains are for keys that are not bound to an owner. */
@@ -191,7 +193,7 @@ function viewEndpoint(
     domain: domainId ? { id: domainId, uri: `${baseUrl}/reserved_domains/${domainId}` } : null,
     traffic_policy: endpoint.trafficPolicy ?? '',
     bindings: [bindingOf(host)],
-    pooling_enabled: false,
+    pooling_enabled: isPooled(endpoint),
     owner_id: endpoint.ownerId,
     shared: isShared,
     region: '',

@@ -50,6 +50,16 @@ export const CLOUD_ENDPOINT_MIGRATIONS: readonly Migration[] = [
       protocol, host, (CASE WHEN host LIKE '%.internal' THEN coalesce(owner_id, '') ELSE '' END)
     )`,
   },
+  {
+    // Those of a pool share an address.
+    id: 'cloud-endpoints-4',
+    sql: `ALTER TABLE cloud_endpoints
+      ADD COLUMN pooled INTEGER NOT NULL DEFAULT 0 CHECK (pooled IN (0, 1));
+    DROP INDEX cloud_endpoints_address;
+    CREATE UNIQUE INDEX cloud_endpoints_address ON cloud_endpoints (
+      protocol, host, (CASE WHEN host LIKE '%.internal' THEN coalesce(owner_id, '') ELSE '' END)
+    ) WHERE pooled = 0`,
+  },
 ]
 
 /** A cloud endpoint as it is kept; the port in its URL is that of the ingress at the time. */
@@ -62,6 +72,8 @@ export interface StoredCloudEndpoint {
   readonly host: string
   /** Whether policies of all accounts find it; an internal one only. */
   readonly isShared: boolean
+  /** Whether it shares its address with others of its account. */
+  readonly isPooled: boolean
   /** JSON or YAML as it was sent. */
   readonly trafficPolicy: string
   readonly description: string
@@ -76,6 +88,7 @@ interface CloudEndpointRow {
   protocol: HttpProtocol
   host: string
   shared: number
+  pooled: number
   traffic_policy: string
   description: string
   metadata: string
@@ -96,24 +109,27 @@ export class CloudEndpointStore extends ResourceTable<StoredCloudEndpoint, Cloud
         'protocol',
         'host',
         'shared',
+        'pooled',
         'traffic_policy',
         'description',
         'metadata',
         'created_at',
         'updated_at',
       ],
-      toRow: ({ ownerId, isShared, trafficPolicy, createdAt, updatedAt, ...row }) => ({
+      toRow: ({ ownerId, isShared, isPooled, trafficPolicy, createdAt, updatedAt, ...row }) => ({
         ...row,
         owner_id: ownerId,
         shared: Number(isShared),
+        pooled: Number(isPooled),
         traffic_policy: trafficPolicy,
         created_at: createdAt,
         updated_at: updatedAt,
       }),
-      toItem: ({ owner_id, shared, traffic_policy, created_at, updated_at, ...item }) => ({
+      toItem: ({ owner_id, shared, pooled, traffic_policy, created_at, updated_at, ...item }) => ({
         ...item,
         ownerId: owner_id,
         isShared: shared === 1,
+        isPooled: pooled === 1,
         trafficPolicy: traffic_policy,
         createdAt: created_at,
         updatedAt: updated_at,

@@ -102,12 +102,12 @@ describe('Binder', () => {
 
   it('draws another name when the first is online', () => {
     const { judge, registry } = openBinder()
-    const match = registry.match.bind(registry)
+    const holdersOf = registry.holdersOf.bind(registry)
     let taken = ''
-    registry.match = (host) => {
-      if (taken) return match(host)
-      taken = host
-      return { protocol: 'https', host } as Endpoint
+    registry.holdersOf = (address, ownerId) => {
+      if (taken) return holdersOf(address, ownerId)
+      taken = address.host
+      return [address as Endpoint]
     }
     const { host } = judge({})
     expect(taken).toMatch(/\.site\.test$/)

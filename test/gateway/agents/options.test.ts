@@ -240,7 +240,6 @@ describe('the options of the SDK', () => {
     ['oauth without a client', (builder) => builder.oauth('google'), '9026'],
     ['oidc without an issuer', (b) => b.oidc('id.test', 'id', 'secret'), '9026'],
     ['no certificate of an authority', (b) => b.mutualTlsca(Buffer.from('PEM')), '9026'],
-    ['a pool', (builder) => builder.poolingEnabled(true), '301'],
     ['a short password', (builder) => builder.basicAuth('a', 'short'), '9026'],
     ['a password that would be computed', (b) => b.basicAuth('a', 'long ${' + '1}'), '301'],
     ['no pattern', (builder) => builder.denyUserAgent('('), '9026'],

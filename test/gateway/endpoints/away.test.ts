@@ -44,7 +44,7 @@ describe('a name that is away', () => {
     expect([
       registry.size,
       [...registry.all()],
-      registry.holderOf({ protocol: 'https', host: 'a.test' }, null),
+      registry.holdersOf({ protocol: 'https', host: 'a.test' }, null)[0],
     ]).toEqual([0, [], undefined])
     const next = endpoint('a.test', 'bot_b')
     registry.add(next)

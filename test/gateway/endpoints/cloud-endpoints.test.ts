@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import type { Endpoint } from '../../../src/gateway/endpoints/endpoint.ts'
+import type { CloudEndpoint, Endpoint } from '../../../src/gateway/endpoints/endpoint.ts'
 import { ServiceError } from '../../../src/gateway/records/service-error.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 import { ONE_PER_MINUTE } from '../../helpers/one-per-minute.ts'
@@ -129,8 +129,8 @@ describe('CloudEndpoints', () => {
     [{ bindings: [] }, undefined],
     [{ bindings: ['internal'] }, 9029],
     [{ bindings: ['kubernetes'] }, 18014],
-    [{ poolingEnabled: false }, undefined],
-    [{ poolingEnabled: true }, 18014],
+    [{ isPooled: false }, undefined],
+    [{ isPooled: true }, undefined],
     [{ description: 'x'.repeat(256) }, 18012],
     [{ metadata: 'x'.repeat(4_097) }, 18013],
   ])('judge %j with %s', async (settings, code) => {
@@ -158,13 +158,36 @@ describe('CloudEndpoints', () => {
     expect(cloudEndpointStore.get(id)?.trafficPolicy).toBe(DENY)
   })
 
+  it('share a URL when they agree to it, before and after a restart', async () => {
+    const folder = temporaryFolder()
+    const { create, cloudEndpoints, database, registry } = openCloudEndpoints(folder)
+    const url = 'https://front.site.test'
+    const first = await create(url, DENY, { isPooled: true })
+    expect(await codeOf(create(url))).toBe(18017)
+    const second = await create(url, ANSWER, { isPooled: true })
+    const seen = [registry.match('front.site.test'), registry.match('front.site.test')]
+    expect(seen).toEqual(expect.arrayContaining([first, second]))
+    expect(await codeOf(cloudEndpoints.update(first.id, { isPooled: false }, ADMIN))).toBe(18017)
+    await create('https://alone.site.test')
+    expect(await codeOf(create('https://alone.site.test', DENY, { isPooled: true }))).toBe(18016)
+    database.close()
+
+    const again = openCloudEndpoints(folder)
+    await again.cloudEndpoints.restore()
+    expect(again.registry.holdersOf(first, null).map(({ id }) => id)).toEqual([first.id, second.id])
+    again.cloudEndpoints.delete(again.registry.find(second.id) as CloudEndpoint)
+    const alone = await again.cloudEndpoints.update(first.id, { isPooled: false }, ADMIN)
+    expect(alone?.poolMember).toBeUndefined()
+    expect(await codeOf(again.create(url, DENY, { isPooled: true }))).toBe(18016)
+  })
+
   it('are judged anew at another host', async () => {
     const { create, cloudEndpoints, registry } = openCloudEndpoints()
     const policy = `{"on_tcp_connect":[{"actions":[{"type":"log","config":{"metadata":{}}}]}],${DENY.slice(1)}`
     const { id } = await create('https://front.site.test', policy)
     const move = cloudEndpoints.update(id, { url: 'https://front.internal' }, ADMIN)
     expect(await codeOf(move)).toBe(2262)
-    expect(registry.holderOf({ protocol: 'https', host: 'front.site.test' }, null)?.id).toBe(id)
+    expect(registry.holdersOf({ protocol: 'https', host: 'front.site.test' }, null)[0]?.id).toBe(id)
   })
 
   it('name every problem of a policy with its place and code', async () => {
@@ -261,7 +284,7 @@ describe('CloudEndpoints', () => {
 
     const { cloudEndpoints, registry, captured } = openGatewayStores(folder)
     await cloudEndpoints.restore()
-    const endpoint = registry.holderOf({ protocol: 'https', host: 'front.site.test' }, null)
+    const endpoint = registry.holdersOf({ protocol: 'https', host: 'front.site.test' }, null)[0]
     expect(endpoint?.trafficPolicy).toBe('{"on_the_moon":[]}')
     expect(endpoint && (await statusOf(endpoint))).toBe('continue')
     expect(captured.text()).toContain('on_the_moon')

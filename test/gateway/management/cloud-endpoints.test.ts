@@ -54,6 +54,22 @@ describe('cloud endpoints', () => {
     expect((await call('GET', '/tunnels')).body.tunnels).toEqual([])
   })
 
+  it('share a URL with pooling, each an endpoint of its own', async () => {
+    const { create, call } = await openApi()
+    const [first, second] = [
+      (await create({ pooling_enabled: true })).body,
+      (await create({ pooling_enabled: true })).body,
+    ]
+    expect([first.pooling_enabled, first.url]).toEqual([true, second.url])
+    expect((await call('GET', '/endpoints')).body.endpoints).toEqual([second, first])
+    expect((await create()).body.error_code).toBe('ERR_NGROK_18017')
+    const path = `/endpoints/${first.id}`
+    const alone = { pooling_enabled: false }
+    expect((await call('PATCH', path, { body: alone })).body.error_code).toBe('ERR_NGROK_18017')
+    expect((await call('DELETE', `/endpoints/${second.id}`)).status).toBe(204)
+    expect((await call('PATCH', path, { body: alone })).body.pooling_enabled).toBe(false)
+  })
+
   it('need no type, and no domain when they are internal', async () => {
     const { create } = await openApi()
     const { status, body } = await create({ url: 'http://hall.internal', type: undefined })
@@ -75,7 +91,7 @@ describe('cloud endpoints', () => {
     [{ url: 'https://taken.sitea.test' }, 'ERR_NGROK_334'],
     [{ bindings: ['internal'] }, 'ERR_NGROK_9029'],
     [{ bindings: ['kubernetes'] }, 'ERR_NGROK_18014'],
-    [{ pooling_enabled: true }, 'ERR_NGROK_18014'],
+    [{ url: 'https://taken.sitea.test', pooling_enabled: true }, 'ERR_NGROK_18016'],
     [{ description: 'x'.repeat(256) }, 'ERR_NGROK_18012'],
     [{ metadata: 'x'.repeat(4_097) }, 'ERR_NGROK_18013'],
     [{ traffic_policy: '{"on_http_request":[{"actions":[{"type":"x"}]}]}' }, 'ERR_NGROK_2201'],
@@ -101,7 +117,7 @@ describe('cloud endpoints', () => {
       { description: 'back door' },
       { metadata: '' },
       { bindings: ['public'] },
-      { pooling_enabled: false },
+      { pooling_enabled: true },
     ]
     let expected = { ...made, updated_at: later }
     for (const change of changes) {
@@ -124,7 +140,7 @@ describe('cloud endpoints', () => {
     [{ type: 'cloud' }, 'ERR_NGROK_214'],
     [{ url: 'http://front.sitea.test' }, 'ERR_NGROK_18005'],
     [{ url: 'https://other.sitea.test' }, 'ERR_NGROK_334'],
-    [{ pooling_enabled: true }, 'ERR_NGROK_18014'],
+    [{ url: 'https://other.sitea.test', pooling_enabled: true }, 'ERR_NGROK_18016'],
     [{ traffic_policy: '{}' }, 'ERR_NGROK_2235'],
   ])('are not changed to %j: %s', async (change, code) => {
     const { create, call } = await openApi()

@@ -63,6 +63,7 @@ describe('a database from before there were owners and scopes', () => {
         protocol: 'https',
         host: 'a.site.test',
         isShared: false,
+        isPooled: false,
         trafficPolicy: '{}',
         description: 'd',
         metadata: 'm',
@@ -79,7 +80,7 @@ describe('cloud endpoints in the database', () => {
     const { cloudEndpointStore, issuer } = openGatewayStores()
     const owners = [null, ...['a', 'b'].map((name) => issuer.createBotUser({ name }).id)]
     let made = 0
-    const insert = (ownerId: string | null, host: string) => {
+    const insert = (ownerId: string | null, host: string, isPooled = false) => {
       made += 1
       cloudEndpointStore.insert({
         id: `ep_${made}`,
@@ -87,6 +88,7 @@ describe('cloud endpoints in the database', () => {
         protocol: 'https',
         host,
         isShared: false,
+        isPooled,
         trafficPolicy: '{}',
         description: '',
         metadata: '',
@@ -98,6 +100,7 @@ describe('cloud endpoints in the database', () => {
     for (const ownerId of owners) expect(() => insert(ownerId, 'a.internal')).toThrow('UNIQUE')
     insert(null, 'a.site.test')
     for (const ownerId of owners) expect(() => insert(ownerId, 'a.site.test')).toThrow('UNIQUE')
+    for (let times = 0; times < 2; times += 1) insert(null, 'pool.site.test', true)
   })
 })
 

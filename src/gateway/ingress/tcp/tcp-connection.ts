@@ -39,8 +39,8 @@ export interface TcpConnectionOptions {
   /** What it takes in memory while it waits; little where nothing was read of it. */
   readonly waitingBytes?: number
   readonly context: IngressContext
-  /** Who has the address that the visitor came to. */
-  readonly find: () => NameState | undefined
+  /** Who has the address that the visitor came to; `network` is the visitor's. */
+  readonly find: (network: string) => NameState | undefined
   /** Begins to end TLS on the socket; absent where visitors speak none. */
   readonly endTls?: (terms: TlsTerms) => TlsBegun
   onClose(connection: TcpConnection): void
@@ -69,7 +69,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
   /** See `StreamClient`. */
   readonly facts: ConnectionFacts
   readonly #context: IngressContext
-  readonly #find: () => NameState | undefined
+  readonly #find: TcpConnectionOptions['find']
   readonly #onClose: (connection: TcpConnection) => void
   readonly #openedAt: number
   readonly #visitor: VisitorSocket
@@ -253,7 +253,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
 
   #route(): void {
     if (this.#state.name !== 'routing') return
-    const found = this.#find()
+    const found = this.#find(this.network)
     if (found?.type === 'agent') {
       this.#judge(found)
     } else if (found?.type === 'away' && this.#context.registry.wait(found, this)) {

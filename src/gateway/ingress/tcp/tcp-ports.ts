@@ -106,7 +106,7 @@ export class TcpPorts {
     const connection = new TcpConnection({
       socket,
       context,
-      find: () => this.#registry.match(address, 'tcp'),
+      find: (network) => this.#registry.match(address, 'tcp', network),
       onClose: (closed) => {
         this.#shares.release(closed)
         onClose(closed)

@@ -6,6 +6,7 @@ import { formatBytes, formatNumber } from './format.js'
 /** An endpoint with its figures and its policy; the figures are updated in place. */
 export function endpointRow({ url, description, upstream_url, traffic_policy }) {
   const sharedBadge = badge('shared with all accounts')
+  const pooledBadge = badge('pooled')
   const fields = figures('figures', ['Requests', 'Errors', 'Over budget', 'In', 'Out', 'Rate'])
   const node = element(
     'li',
@@ -20,6 +21,7 @@ export function endpointRow({ url, description, upstream_url, traffic_policy }) 
       ],
       ' ',
       sharedBadge,
+      pooledBadge,
       description && element('span', { class: 'muted' }, ` ${description}`),
     ),
     fields.node,
@@ -33,8 +35,9 @@ export function endpointRow({ url, description, upstream_url, traffic_policy }) 
   )
   return {
     node,
-    update: ({ traffic, requestsPerS, shared }) => {
+    update: ({ traffic, requestsPerS, shared, pooling_enabled }) => {
       sharedBadge.hidden = !shared
+      pooledBadge.hidden = !pooling_enabled
       fields.show({
         Requests: formatNumber(traffic.requests),
         Errors: formatNumber(traffic.refused),
