@@ -97,7 +97,7 @@ export class Provisioner {
       ownerId,
       mayBeInactive: true,
       description: domain,
-      acl: [`bind:${domain}`, ...(tcpAddresses ? [`bind:${tcpAddresses.range.host}`] : [])],
+      acl: [`bind:${domain}`, ...(tcpAddresses ? [`bind:${tcpAddresses.anyPort}`] : [])],
     }
     const issued = this.#noted(
       'credential.create',

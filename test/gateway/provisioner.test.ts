@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest'
+import { formatListenAddress } from '../../src/base/listen-address.ts'
 import { Secret } from '../../src/base/secret.ts'
+import { TcpAddresses } from '../../src/gateway/endpoints/tcp-addresses.ts'
 import { Provisioner } from '../../src/gateway/provisioner.ts'
 import { openGatewayStores } from '../helpers/gateway-stores.ts'
 import { serviceCode } from '../helpers/service-code.ts'
@@ -17,6 +19,19 @@ describe('Provisioner', () => {
     expect(credential?.acl).toEqual(['bind:*.site.test'])
     expect(stores.botUsers.page({ limit: 10 })).toMatchObject([{ name: 'device 7' }])
     expect(stores.domains.all()).toMatchObject([{ domain: '*.site.test' }])
+  })
+
+  it.each(['gw.site.test', '::1', '10.0.0.5'])('gives leave for the TCP ports of %s', (host) => {
+    const stores = openGatewayStores()
+    const { registry, clock } = stores
+    const range = { host, first: 20_000, last: 20_009 }
+    const tcpAddresses = new TcpAddresses({ range, registry, clock, isReserved: () => false })
+    new Provisioner({ ...stores, tcpAddresses }).provision({ ...request, domain: '*.other.test' })
+    const [credential] = stores.credentials.page({ limit: 1 })
+    const id = credential?.id ?? ''
+    const address = formatListenAddress({ host, port: 20_003 })
+    expect(serviceCode(() => stores.authority.checkBind(id, address, 'tcp'))).toBeUndefined()
+    expect(serviceCode(() => stores.authority.checkBind(id, host, 'https'))).toBe(316)
   })
 
   it('replaces a token that was lost, so that nobody else can use it', () => {

@@ -1,10 +1,12 @@
-import { isIP } from 'node:net'
+import { isIP, isIPv6 } from 'node:net'
+import { parseListenAddress } from '../../base/listen-address.ts'
 import { findDomainProblem, isBelow, isInternal } from '../records/domain-name.ts'
 
 const MAX_RULE = 512
 const VERB = /^(bind|share):(.*)$/s
 const LABEL = /^(?:\*|[\w.:/-]{1,128})=(?:\*|[\w.:/-]{1,128})$/
-const ADDRESS = /^(.+):(\d{1,5})$/
+const ADDRESS = /^(.+):(\d{1,5}|\*)$/
+const ANY_PORT = '*'
 const IPV6 = /^\[(.+)\]$/
 const DEFAULT_PORTS = [80, 443]
 
@@ -12,8 +14,10 @@ type Rule =
   | { readonly kind: 'all' }
   | {
       readonly kind: 'host'
+      /** An IPv6 address stands without brackets. */
       readonly host: string
-      readonly port: number | undefined
+      /** Undefined: it speaks of a name, and of no TCP address. */
+      readonly port: number | typeof ANY_PORT | undefined
       /** Whether other accounts find what is bound there. */
       readonly isShared: boolean
     }
@@ -21,8 +25,8 @@ type Rule =
   | { readonly kind: 'label' }
 
 /**
- * What a credential may bind: `*`, `bind:*`, `bind:<host>[:port]`, `bind:*.<host>`, where a host
- * without a port is all TCP addresses that it has, too,
+ * What a credential may bind: `*`, `bind:*`, names as `bind:<host>` and `bind:*.<host>`, TCP addresses as
+ * `bind:<host>:<port>` and `bind:<host>:*`, where a host that is an IP address needs no port,
  * `bind:<key>=<value>`, and `share:<host>` for an internal name that policies of all accounts find.
  * One rule that fits is enough; without any rule there is no limit to what its owner has.
  */
@@ -52,8 +56,8 @@ export class Acl {
 
   /** True when a TCP endpoint on `address` (`host:port`) may be bound. */
   allowsAddress(address: string): boolean {
-    const [, host = '', port] = ADDRESS.exec(address) ?? []
-    return this.isEmpty || this.#rules.some((rule) => ruleAllowsPort(rule, host, Number(port)))
+    const { host = '', port = 0 } = parseListenAddress(address) ?? {}
+    return this.isEmpty || this.#rules.some((rule) => ruleAllowsPort(rule, plainHost(host), port))
   }
 
   /** True when a rule shares the internal endpoint on `host` with all accounts. */
@@ -77,8 +81,8 @@ export function isAclRule(text: string): boolean {
 /** What a rule spells out. */
 export interface NameInRule {
   readonly host: string
-  /** Of a TCP address. */
-  readonly port: number | undefined
+  /** Of a TCP address; `*` is any. */
+  readonly port: number | typeof ANY_PORT | undefined
   readonly isShared: boolean
 }
 
@@ -91,13 +95,15 @@ export function nameInRule(text: string): NameInRule | undefined {
 function ruleAllows(rule: Rule, host: string): boolean {
   if (rule.kind !== 'host') return rule.kind === 'all'
   // A rule with another port speaks of a TCP address alone.
+  if (rule.port === ANY_PORT) return false
   if (rule.port !== undefined && !DEFAULT_PORTS.includes(rule.port)) return false
   return rule.host === host || isBelow(host, rule.host)
 }
 
 function ruleAllowsPort(rule: Rule, host: string, port: number): boolean {
   if (rule.kind !== 'host') return rule.kind === 'all'
-  if (rule.port !== undefined && rule.port !== port) return false
+  // A rule for a name must not open a port, nor one for ports a name.
+  if (rule.port !== ANY_PORT && rule.port !== port) return false
   return rule.host === host || isBelow(host, rule.host)
 }
 
@@ -110,9 +116,16 @@ function parseRule(text: string): Rule | undefined {
   if (value === '*') return { kind: 'all' }
   if (value.includes('=')) return LABEL.test(value) ? { kind: 'label' } : undefined
   const [, name = value, port] = isIP(value) ? [] : (ADDRESS.exec(value) ?? [])
-  const host = name.toLowerCase()
-  // Addresses of TCP endpoints may have no name.
-  const isUsable = isIP(host.replace(IPV6, '$1')) !== 0 || !findDomainProblem(host)
-  if (!isUsable || Number(port) > 65_535) return undefined
-  return { kind: 'host', host, port: port === undefined ? undefined : Number(port), isShared }
+  const host = plainHost(name)
+  const isAddress = isIP(host) !== 0
+  if (!isAddress && findDomainProblem(host)) return undefined
+  if (port === undefined) return { kind: 'host', host, port: isAddress ? ANY_PORT : port, isShared }
+  if (port === ANY_PORT) return { kind: 'host', host, port, isShared }
+  return Number(port) > 65_535 ? undefined : { kind: 'host', host, port: Number(port), isShared }
+}
+
+/** An address of IPv6 in one form, however it is written. */
+function plainHost(text: string): string {
+  const host = text.toLowerCase().replace(IPV6, '$1')
+  return isIPv6(host) ? new URL(`http://[${host}]`).hostname.replace(IPV6, '$1') : host
 }

@@ -52,6 +52,11 @@ export class TcpAddresses {
     this.#clock = clock
   }
 
+  /** All addresses, as a rule for authtokens has them: `[::1]:*`. */
+  get anyPort(): string {
+    return this.#at(0).replace(/0$/, '*')
+  }
+
   /** True for an address of the range: one that is kept from before may be none any more. */
   has(address: string): boolean {
     const parsed = parseListenAddress(address)

@@ -1,6 +1,7 @@
 import * as z from 'zod'
+import { formatListenAddress } from '../../base/listen-address.ts'
 import type { Secret } from '../../base/secret.ts'
-import { nameInRule } from '../access/acl.ts'
+import { type NameInRule, nameInRule } from '../access/acl.ts'
 import type { CredentialIssuer } from '../access/credential-issuer.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
 import { isInternal } from '../records/domain-name.ts'
@@ -43,6 +44,11 @@ export function credentials({
       acl: [...credential.acl],
     }) satisfies z.infer<typeof CredentialView>
 
+  const ownerOfAddress = ({ host, port }: NameInRule) =>
+    typeof port === 'number'
+      ? reservedAddrs.find(formatListenAddress({ host, port }))?.ownerId
+      : undefined
+
   /** Rules are leave: an owner gives it for its own names, what it was given by others may stay. */
   function checkRules(caller: Caller, rules: readonly string[], given: readonly string[]): void {
     if (!caller.isOwnerOnly) return
@@ -53,7 +59,7 @@ export function credentials({
         !name.isShared &&
         (isInternal(name.host) ||
           domains.findCovering(name.host)?.ownerId === caller.ownerId ||
-          reservedAddrs.find(`${name.host}:${name.port}`)?.ownerId === caller.ownerId)
+          ownerOfAddress(name) === caller.ownerId)
       if (!isOwn && !given.includes(rule)) {
         refuseOwnerOnly(caller, `may give no leave for ${rule}: name what lies in its domains`)
       }
