@@ -118,7 +118,7 @@ function faultsOfAction(at: string, { type, config }: Action): Fault[] {
   const headers = ['add-headers', 'custom-response', 'redirect', 'http-request'].includes(name)
     ? [
         setting(`${inside}/headers/x-injected`, '${req.nope}'),
-        setting(`${inside}/headers/x-number`, 7),
+        setting(`${inside}/headers/x-list`, ['a']),
         setting(`${inside}/headers/no name`, 'x'),
         setting(`${inside}/headers/content-length`, '1'),
       ]

@@ -18,6 +18,9 @@ const LEGACY_PHASES: ReadonlyMap<string, Phase> = new Map([
 /** Phases of the hosted service that this gateway has not. */
 const FOREIGN_PHASES = new Set(['on_event_stream_message'])
 
+/** What people write into policies that belongs beside them. */
+const OF_ENDPOINTS = new Set(['binding', 'bindings', 'pooling_enabled', 'url', 'metadata'])
+
 /** The rules of a document whose shape is right; configurations are still as they were written. */
 export interface PolicyDocument {
   /** False for a document that is switched off: its rules are only checked. */
@@ -82,9 +85,9 @@ export function readDocument(value: unknown, problems: ProblemList, at = ''): Po
   return { isEnabled, rules }
 }
 
-/** `enabled` stands beside the old names of the phases only. */
+/** Of before there were two names for phases: a policy that is switched off and kept. */
 function readEnabled(root: Fields, problems: ProblemList): boolean {
-  if (!('enabled' in root) || !isLegacy(root)) return true
+  if (!('enabled' in root)) return true
   if (typeof root.enabled !== 'boolean') {
     problems.add('badValue', '/enabled', 'enabled must be true or false.')
   }
@@ -96,7 +99,7 @@ const isLegacy = (root: Fields) => 'inbound' in root || 'outbound' in root
 /** The phase whose rules stand under a key, as far as one can tell. */
 function phaseOf(key: string, root: Fields, problems: ProblemList): Phase | undefined {
   const pointer = child('', key)
-  if (isLegacy(root) && key === 'enabled') return undefined
+  if (key === 'enabled') return undefined
   const legacy = LEGACY_PHASES.get(key)
   if (legacy) return legacy
   const phase = PHASES.find((name) => name === key)
@@ -107,6 +110,11 @@ function phaseOf(key: string, root: Fields, problems: ProblemList): Phase | unde
   if (FOREIGN_PHASES.has(key)) {
     const sentence = `${key} is not available here: use response-body-find-replace.`
     problems.add('notAvailable', pointer, sentence, { isForeign: true })
+    return undefined
+  }
+  if (OF_ENDPOINTS.has(key)) {
+    const sentence = `${key} is no part of a policy: it is an option of the endpoint.`
+    problems.add('badValue', pointer, sentence)
     return undefined
   }
   const meant = nearest(key, PHASES)

@@ -6,7 +6,7 @@ import { ACTIONS } from '../../../src/policy/actions/all-actions.ts'
 import { PolicyError, type PolicyProblem } from '../../../src/policy/document/problem.ts'
 import { type CompiledPolicy, compilePolicy } from '../../../src/policy/policy.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
-import { createExchange, replyOf } from '../../helpers/policy-exchange.ts'
+import { createExchange, onRequest, replyOf } from '../../helpers/policy-exchange.ts'
 
 const FIXTURES = join(import.meta.dirname, '../fixtures')
 const SHIPPED = join(import.meta.dirname, '../../../default-policy.json')
@@ -140,7 +140,40 @@ describe('the old names of phases', () => {
     expect(codesOf({ enabled: false, inbound: [{ actions: [] }] })).toHaveLength(1)
     const bad = { expressions: ['req.nope'], actions: [{ type: 'deny', config: { status: 1 } }] }
     expect(codesOf({ enabled: false, inbound: [bad] })).toHaveLength(2)
-    expect(codesOf({ enabled: false, on_http_request: rules })).toEqual(['ERR_NGROK_2204 /enabled'])
+    expect(compile({ enabled: false, on_http_request: rules }).hasRequestRules).toBe(false)
+    expect(compile({ enabled: true, on_http_request: rules }).hasRequestRules).toBe(true)
+    expect(codesOf({ enabled: 'no', on_http_request: rules })).toEqual(['ERR_NGROK_2204 /enabled'])
+  })
+})
+
+describe('what people write who use another tool', () => {
+  it('has headers whose values are no texts in YAML', async () => {
+    const policy = compile(
+      'on_http_request: [{actions: [{type: custom-response, config: {headers: {is-ngrok: 1, debug: true}}}]}]',
+    )
+    const outcome = policy.onHttpRequest(createExchange())
+    if (outcome instanceof Promise) throw new Error('nothing has to wait here')
+    const { headers } = replyOf(outcome)
+    expect([headers.get('is-ngrok'), headers.get('debug')]).toEqual(['1', 'true'])
+  })
+
+  it.each([
+    [10_000_000_000, undefined],
+    [120_000_000_000, undefined],
+    [121_000_000_000, 'write it as text'],
+    [10, 'write it as text'],
+    [-10_000_000_000, 'write it as text'],
+  ])('has durations in nanoseconds: %d', (tripped_duration, sentence) => {
+    const config = { error_threshold: 0.5, tripped_duration }
+    const [problem] = problemsOf(onRequest('circuit-breaker', config))
+    if (sentence === undefined) expect(problem).toBeUndefined()
+    else expect(problem?.message).toContain(sentence)
+  })
+
+  it.each(['binding', 'bindings', 'pooling_enabled'])('is told where %s belongs', (key) => {
+    expect(problemsOf({ [key]: 'public', on_http_request: [] })).toMatchObject([
+      { pointer: `/${key}`, message: expect.stringContaining('an option of the endpoint') },
+    ])
   })
 })
 
@@ -217,7 +250,7 @@ describe('texts that are a burden to read', () => {
       {
         type: 'add-headers',
         config: {
-          headers: Object.fromEntries(Array.from({ length: 9_000 }, (_, at) => [`a${at}`, 1])),
+          headers: Object.fromEntries(Array.from({ length: 9_000 }, (_, at) => [`a${at}`, [1]])),
         },
       },
     ],
