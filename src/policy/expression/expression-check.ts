@@ -57,7 +57,10 @@ export interface CheckerOptions {
   failureOf(constant: Node): string | undefined
 }
 
-const TYPE_NAMES = new Set(['bool', 'int', 'uint', 'double', 'string', 'bytes', 'list', 'map'])
+const TYPE_NAMES = new Set([
+  ...['bool', 'int', 'uint', 'double', 'string', 'bytes', 'list', 'map', 'null_type', 'type'],
+  ...['google.protobuf.Timestamp', 'google.protobuf.Duration'],
+])
 const RESERVED = new Set(['actions', 'conn', 'endpoint', 'req', 'res', 'time', 'vars'])
 const CONSTANT_TYPES: Readonly<Record<string, string>> = {
   boolValue: 'bool',
@@ -135,11 +138,11 @@ export class ExpressionChecker {
       const known = this.#options.scope.typeOf(path)
       if (typeof known === 'string') return parseType(known)
       if (known) return this.#refuse(startOf(node), known.message, known.isForeign)
+      if (TYPE_NAMES.has(path)) return { name: 'type' }
     }
     if (node.kind === 'name') {
       const local = locals.get(node.name)
       if (local) return local
-      if (TYPE_NAMES.has(node.name)) return { name: 'type' }
       return this.#refuseUnknown(node.name, node)
     }
     if (node.kind !== 'select') return DYN
@@ -199,7 +202,10 @@ export class ExpressionChecker {
     switch (node.name) {
       case AND:
       case OR:
-        for (const arg of node.args) this.#require(arg, 'bool', locals)
+        for (const arg of node.args) {
+          if (isDecided(node)) this.#typeOf(arg, locals)
+          else this.#require(arg, 'bool', locals)
+        }
         return BOOL
       case CONDITIONAL: {
         if (!first || !second || !third) return DYN
@@ -307,6 +313,16 @@ export class ExpressionChecker {
   #hasRefused(node: Node): boolean {
     return this.#refused.has(node) || childrenOf(node).some((child) => this.#hasRefused(child))
   }
+}
+
+/** Whether one side is written so that the other one does not matter: `false && …`, `true || …`. */
+function isDecided({ name, args }: CallNode): boolean {
+  return args.some(
+    (arg) =>
+      arg.kind === 'constant' &&
+      arg.value.case === 'boolValue' &&
+      arg.value.value === (name === OR),
+  )
 }
 
 /** Where a dotted name begins. */

@@ -155,7 +155,8 @@ export function readTree(expr: Expr): Node {
     case 'constExpr':
       return { kind: 'constant', id, value: exprKind.value.constantKind }
     case 'identExpr':
-      return { kind: 'name', id, name: exprKind.value.name }
+      // A dot in front says that a name is absolute, and here all are.
+      return { kind: 'name', id, name: exprKind.value.name.replace(/^\./, '') }
     case 'selectExpr': {
       const { operand, field, testOnly } = exprKind.value
       return { kind: 'select', id, operand: read(operand), field, isTest: testOnly }

@@ -1,10 +1,29 @@
 import type { Expr, ParsedExpr } from '@bufbuild/cel-spec/cel/expr/syntax_pb.js'
 import { ExpressionProblem } from './expression-problem.ts'
-import { type Node, readTree } from './expression-tree.ts'
+import { mapChildren, type Node, readTree } from './expression-tree.ts'
 import { syntaxProblem } from './syntax-problem.ts'
 
 /** The library's parser: throws Error with line and column. */
 type Parse = (source: string) => Pick<ParsedExpr, 'sourceInfo'> & { expr: Expr }
+
+/** Words that are no names of variables, and may be those of methods. */
+const RESERVED =
+  'as|break|const|continue|else|for|function|if|import|let|loop|namespace|package|return|var|void|while'
+/** Of one length; there are no more in an expression that is read. */
+const MOST_NAMES = 1_000
+/** Texts and comments as a whole, and names behind a dot that the library's parser does not read. */
+const TOKENS = new RegExp(
+  [
+    /[rR][bB]?(?:"""[\s\S]*?"""|'''[\s\S]*?'''|"[^"\n]*"|'[^'\n]*')/.source,
+    /[bB][rR](?:"""[\s\S]*?"""|'''[\s\S]*?'''|"[^"\n]*"|'[^'\n]*')/.source,
+    /"""(?:\\[\s\S]|[^\\])*?"""|'''(?:\\[\s\S]|[^\\])*?'''/.source,
+    /"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'/.source,
+    /\/\/[^\n]*/.source,
+    /(?<dot>\.\s*)`(?<field>[\w./ -]+)`/.source,
+    `(?<before>\\.\\s*)(?<method>${RESERVED})(?=\\s*\\()`,
+  ].join('|'),
+  'g',
+)
 
 /** The source of an expression as a tree, whose nodes know where they stand. */
 export class ParsedSource {
@@ -16,8 +35,11 @@ export class ParsedSource {
   constructor(source: string, parse: Parse) {
     this.#source = source
     try {
-      const { expr, sourceInfo } = parse(source)
-      this.tree = readTree(expr)
+      const { text, names } = withPlainNames(source)
+      // The parser takes a comment to be over at the end of its line.
+      const { expr, sourceInfo } = parse(text.includes('//') ? `${text}\n` : text)
+      const tree = readTree(expr)
+      this.tree = names.size > 0 ? withOwnNames(tree, names) : tree
       this.#positions = sourceInfo?.positions ?? {}
     } catch (error) {
       throw problemOf(error, source)
@@ -50,4 +72,53 @@ function problemOf(error: unknown, source: string): ExpressionProblem {
   if (text.startsWith('found ')) return syntaxProblem(source, offset)
   const [word = ''] = /^\w*/.exec(source.slice(offset)) ?? []
   return new ExpressionProblem(`${word} is a ${text}`.trim(), { offset })
+}
+
+/**
+ * Names in backquotes, and reserved words that name methods, give place to others as long, so that
+ * everything stays where it is.
+ */
+function withPlainNames(source: string): { text: string; names: ReadonlyMap<string, string> } {
+  const names = new Map<string, string>()
+  if (!/`|\.\s*[a-z]+\s*\(/.test(source)) return { text: source, names }
+  const stand = (name: string, length: number) => {
+    const free = unusedName(
+      length,
+      (candidate) => !names.has(candidate) && !source.includes(candidate),
+    )
+    if (free !== undefined) names.set(free, name)
+    return free
+  }
+  const text = source.replace(TOKENS, (token: string, ...rest: unknown[]) => {
+    const { dot, field, before, method } = rest.at(-1) as Record<string, string | undefined>
+    if (field !== undefined) {
+      const free = stand(field, field.length + 2)
+      return free === undefined ? token : `${dot}${free}`
+    }
+    if (method === undefined) return token
+    const free = stand(method, method.length)
+    return free === undefined ? token : `${before}${free}`
+  })
+  return { text, names }
+}
+
+/** A name of so many letters; undefined when all that are tried are taken. */
+function unusedName(length: number, isFree: (name: string) => boolean): string | undefined {
+  for (let index = 0; index < MOST_NAMES; index += 1) {
+    const digits = index.toString(36)
+    const name = `q${digits.padStart(length - 1, '_')}`
+    if (name.length === length && isFree(name)) return name
+  }
+  return undefined
+}
+
+function withOwnNames(node: Node, names: ReadonlyMap<string, string>): Node {
+  const inner = mapChildren(node, (child) => withOwnNames(child, names))
+  if (inner.kind === 'select') {
+    const field = names.get(inner.field)
+    return field === undefined ? inner : { ...inner, field, isIndex: !inner.isTest }
+  }
+  if (inner.kind !== 'call') return inner
+  const name = names.get(inner.name)
+  return name === undefined ? inner : { ...inner, name }
 }
