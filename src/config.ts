@@ -65,6 +65,8 @@ export interface Config {
     readonly drainMs: number
     readonly holdMs: number
     readonly poolAffinity: Settings['GATEWAY_POOL_AFFINITY']
+    readonly geoPath: string | undefined
+    readonly asnPath: string | undefined
     readonly dataDir: string
     readonly reservedDomain: string
     readonly rateLimitKeys: number
@@ -133,6 +135,8 @@ function toConfig(settings: Settings, environment: Environment): Config {
       drainMs: settings.GATEWAY_DRAIN_SECONDS * 1_000,
       holdMs: settings.GATEWAY_HOLD_SECONDS * 1_000,
       poolAffinity: settings.GATEWAY_POOL_AFFINITY,
+      geoPath: absolute(settings.GATEWAY_GEO_DB),
+      asnPath: absolute(settings.GATEWAY_ASN_DB),
       dataDir: resolve(settings.GATEWAY_DATA_DIR ?? join(dataDir, 'gateway')),
       reservedDomain: settings.GATEWAY_RESERVED_DOMAIN,
       rateLimitKeys: settings.GATEWAY_RATE_LIMIT_KEYS,

@@ -289,6 +289,14 @@ const SettingsSchema = z.strictObject({
     .describe(
       'who serves a request to a pool: the least busy endpoint, or for each client address the same one',
     ),
+  GATEWAY_GEO_DB: z
+    .string()
+    .optional()
+    .describe("file in MaxMind's format that says where addresses are; unset: policies cannot ask"),
+  GATEWAY_ASN_DB: z
+    .string()
+    .optional()
+    .describe('the same for the autonomous systems that addresses belong to'),
   GATEWAY_DATA_DIR: z.string().optional().describe("the gateway's data folder"),
   GATEWAY_RESERVED_DOMAIN: wildcardDomain
     .default('*.site.localhost')

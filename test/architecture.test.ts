@@ -38,7 +38,7 @@ const FLOORS: Floors = {
     ['devices', 'webhooks'],
     ['certificates', 'endpoints'],
     ['access', 'streams'],
-    ['records'],
+    ['records', 'origins'],
   ],
   policy: [
     ['actions'],
@@ -66,6 +66,8 @@ const SOLE_USERS: Readonly<Record<string, readonly string[]>> = {
     'policy/expression/value.ts',
   ],
   '@ngrok/ngrok': ['agent/ngrok-connector.ts'],
+  bowser: ['policy/exchange/user-agent.ts'],
+  maxmind: ['gateway/origins/address-file.ts', 'gateway/origins/address-origins.ts'],
   'better-sqlite3': ['store/sqlite.ts'],
 }
 

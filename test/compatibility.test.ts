@@ -7,6 +7,7 @@ import { EndpointUrls } from '../src/gateway/endpoints/endpoint-urls.ts'
 import { ACTIONS, UNAVAILABLE_ACTIONS } from '../src/policy/actions/all-actions.ts'
 import { WEBHOOK_PROVIDERS } from '../src/policy/outbound/webhook-signature.ts'
 import { PHASES } from '../src/policy/phase.ts'
+import { ADDRESS_VARIABLES, TABLE_SETTINGS } from '../src/policy/vocabulary/address-variables.ts'
 import { UNAVAILABLE_VARIABLES } from '../src/policy/vocabulary/variables.ts'
 import { openGatewayStores } from './helpers/gateway-stores.ts'
 import { serviceCode } from './helpers/service-code.ts'
@@ -120,6 +121,23 @@ describe('the page on compatibility', () => {
     const [own = ''] = section.split('\n## ')
     const names = [...own.matchAll(/`([a-z_]+)`/g)].map(([, name]) => name)
     expect(names).toEqual(Object.keys(WEBHOOK_PROVIDERS))
+  })
+
+  it('says which variables need which table', () => {
+    const rows = rowsBelow('Tables of addresses').map(([start, setting]) => [
+      code(start),
+      code(setting),
+    ])
+    for (const [name, { table }] of Object.entries(ADDRESS_VARIABLES)) {
+      const fitting = rows.filter(([start]) => name.startsWith(`${start}.`))
+      expect([name, ...fitting.map(([, setting]) => setting)]).toEqual([
+        name,
+        TABLE_SETTINGS[table],
+      ])
+    }
+    for (const [start] of rows) {
+      expect(Object.keys(ADDRESS_VARIABLES).some((name) => name.startsWith(`${start}.`))).toBe(true)
+    }
   })
 
   it('has the variables that cannot be', () => {

@@ -3,6 +3,7 @@ import type { Clock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
 import type { ListenAddress, PortRange } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
+import type { AddressTable } from '../policy/exchange/address-tables.ts'
 import { LimiterTables } from '../policy/limit/limiter-tables.ts'
 import { type AllowEntry, mayDial } from '../policy/outbound/outbound-allow.ts'
 import { preparePolicies } from '../policy/policy-language.ts'
@@ -36,6 +37,7 @@ import { policyReach } from './endpoints/policy-reach.ts'
 import { TcpAddresses } from './endpoints/tcp-addresses.ts'
 import { type HandedOver, Handover } from './handover.ts'
 import { Ingress } from './ingress/ingress.ts'
+import { AddressOrigins } from './origins/address-origins.ts'
 import { challengeZone } from './records/dns-target.ts'
 import { isBelow } from './records/domain-name.ts'
 import { type GatewayDatabase, openGatewayDatabase } from './records/gateway-database.ts'
@@ -68,6 +70,9 @@ export interface GatewayCoreOptions {
   readonly holdMs: number | undefined
   /** Who serves a request to a pool. */
   readonly poolAffinity: 'none' | 'client' | undefined
+  /** Tables of addresses; see `AddressOrigins`. */
+  readonly geoPath: string | undefined
+  readonly asnPath: string | undefined
   /** How long the process before may need to let go of its agents; undefined: there is none. */
   readonly predecessorMs: number | undefined
   /** Where policies may connect to beside internal endpoints. */
@@ -217,8 +222,12 @@ export async function openGatewayCore(
         (name) => name.protocol !== 'tcp' || name.host !== addr || authority.mayBind(name),
       ),
   })
+  const { geoPath, asnPath } = options
+  const addresses = new AddressOrigins({ geoPath, asnPath, clock, log })
+  await closer.own('tables of addresses', addresses, (it) => it.stop()).start()
   const ingress = new Ingress({
     registry,
+    addresses,
     http,
     https,
     tls: certificates,
@@ -229,7 +238,8 @@ export async function openGatewayCore(
     clock,
   })
   const secrets = new AccountSecrets(join(dataDir, 'login.key'), log)
-  const reachOf = policyReach({ ...stores, registry, secrets, outboundAllow, ingress })
+  const hasTable = (table: AddressTable) => addresses.has(table)
+  const reachOf = policyReach({ ...stores, registry, secrets, outboundAllow, ingress, hasTable })
   preparePolicies(clock)
   const policies = new EndpointPolicies({ reachOf, limits, clock, log })
   const keptLimits = new KeptLimits({

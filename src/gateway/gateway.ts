@@ -65,6 +65,9 @@ export interface GatewayOptions {
   readonly holdMs?: number
   /** Who serves a request to a pool: the least busy member, or for each client address the same. */
   readonly poolAffinity?: 'none' | 'client'
+  /** Tables in MaxMind's format: where addresses are, and whose; unset: policies cannot ask. */
+  readonly geoPath?: string | undefined
+  readonly asnPath?: string | undefined
   /** Bytes a second; who moves fewer through a device is ended when others wait. 0: nobody is. */
   readonly leastRate?: number
   /** How long exchanges under way may take to end when the gateway stops; 10 s unless given. */
@@ -176,6 +179,8 @@ export class Gateway {
       bufferBytes,
       holdMs,
       poolAffinity,
+      geoPath,
+      asnPath,
       hasPredecessor = false,
       drainMs = DRAIN_MS,
       outboundAllow = [],
@@ -195,6 +200,8 @@ export class Gateway {
         bufferBytes,
         holdMs,
         poolAffinity,
+        geoPath,
+        asnPath,
         predecessorMs: hasPredecessor ? drainMs : undefined,
         outboundAllow,
         credentialLimits,

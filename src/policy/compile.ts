@@ -68,7 +68,7 @@ export class Compiler {
   readonly #options: CompilerOptions
   readonly #problems: ProblemList
   readonly #language: ExpressionLanguage<PolicyExchange>
-  readonly #scope = new PolicyScope()
+  readonly #scope: PolicyScope
   /** Of what its actions do with whole bodies. */
   readonly #bodies: LaneMember
   readonly #states = new Map<string, unknown>()
@@ -80,6 +80,7 @@ export class Compiler {
   constructor(options: CompilerOptions, problems: ProblemList) {
     this.#options = options
     this.#problems = problems
+    this.#scope = new PolicyScope(options.reach.hasTable)
     this.#language = policyLanguage(options.clock)
     this.#bodies = new LaneMember(options.lane, 'long')
   }

@@ -1,7 +1,10 @@
 import type { ActionDefinition } from './actions/action.ts'
 import { ACTIONS } from './actions/all-actions.ts'
+import type { AddressTable } from './exchange/address-tables.ts'
 import type { NameProblem, Scope } from './expression/expression-check.ts'
+import type { PolicyReach } from './outbound/policy-reach.ts'
 import type { Phase } from './phase.ts'
+import { ADDRESS_VARIABLES, TABLE_SETTINGS } from './vocabulary/address-variables.ts'
 import { UNAVAILABLE_VARIABLES, VARIABLES } from './vocabulary/variables.ts'
 
 const RESULTS = 'actions.ngrok.'
@@ -13,9 +16,12 @@ export class PolicyScope {
   /** Namespaces of actions that stand before. */
   readonly #ran = new Set<string>()
   readonly #vars = new Set<string>()
+  readonly #hasTable: (table: AddressTable) => boolean
   #areVarsKnown = true
 
-  constructor() {
+  /** `hasTable`: see `PolicyReach`. */
+  constructor(hasTable: PolicyReach['hasTable'] = () => true) {
+    this.#hasTable = hasTable
     for (const action of ACTIONS.values()) this.#byNamespace.set(action.namespace, action)
   }
 
@@ -44,6 +50,11 @@ export class PolicyScope {
   }
 
   #typeOf(path: string, phase: Phase): string | NameProblem | undefined {
+    const table = ADDRESS_VARIABLES[path]?.table
+    if (table && !this.#hasTable(table)) {
+      const remedy = `set ${TABLE_SETTINGS[table]} at the gateway to a file in MaxMind's format`
+      return { message: `${path} is not available: ${remedy}`, isForeign: true }
+    }
     const variable = VARIABLES.get(path)
     if (variable) {
       if (!variable.phases || variable.phases.includes(phase)) return variable.type

@@ -13,7 +13,7 @@ export interface InternalEntry {
   sealDepth(depth: number): string
 }
 
-export interface PolicyReachDeps extends IpPolicyRangesOptions {
+export interface PolicyReachDeps extends IpPolicyRangesOptions, Pick<PolicyReach, 'hasTable'> {
   readonly registry: EndpointRegistry
   readonly ingress: InternalEntry
   readonly secrets: AccountSecrets
@@ -27,10 +27,12 @@ export function policyReach({
   ingress,
   secrets,
   outboundAllow,
+  hasTable,
   ...stores
 }: PolicyReachDeps): (ownerId: string | null) => PolicyReach {
   const ranges = new IpPolicyRanges(stores)
   return (ownerId) => ({
+    hasTable,
     ipPolicy: (id) => ranges.of(id),
     mayDial: (target) => mayDial(outboundAllow, target),
     mayRead: (path) => mayRead(outboundAllow, path),

@@ -1,5 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
+import type { AddressTables } from '../../policy/exchange/address-tables.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
 import type { AskSeal } from './ask-seal.ts'
@@ -16,6 +17,8 @@ export interface IngressContext {
   readonly buffers: BufferAccount
   readonly coalescer: WriteCoalescer
   readonly askSeal: AskSeal
+  /** What is known of the addresses of visitors. */
+  readonly addresses?: AddressTables | undefined
   /** Monotonic time of the last sweep: near enough for deadlines, and free. */
   readonly now: number
 }

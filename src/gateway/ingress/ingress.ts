@@ -11,6 +11,7 @@ import {
 } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import { listenOn } from '../../base/net/listen-on.ts'
+import type { AddressTables } from '../../policy/exchange/address-tables.ts'
 import type { Asker } from '../../policy/outbound/policy-reach.ts'
 import type { ServedCertificate } from '../certificates/certificate-file.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
@@ -48,6 +49,8 @@ export interface IngressOptions {
   readonly limits?: Partial<IngressLimits>
   /** For bytes of the whole gateway that wait for somebody. */
   readonly buffers?: BufferAccount
+  /** What is known of the addresses of visitors. */
+  readonly addresses?: AddressTables | undefined
 }
 
 export interface IngressAddresses {
@@ -76,6 +79,7 @@ export class Ingress {
       buffers,
       coalescer: new WriteCoalescer(),
       askSeal: new AskSeal(clock),
+      addresses: options.addresses,
       now: clock.monotonic(),
     }
     this.#ports =

@@ -1,10 +1,14 @@
 import type { Account } from '../expression/cost/account.ts'
 import { duration, timestamp, type ValueInput } from '../expression/value.ts'
 import { mediaParameters } from './media-type.ts'
+import { MAX_USER_AGENT, readUserAgent, type UserAgent } from './user-agent.ts'
 
 /** What it takes to take 1,024 characters apart, and to decode as many. */
 const KIB_STEPS = 400
 const DECODE_STEPS = 100
+/** To read the name of a client, whoever has read the same one before. */
+const USER_AGENT_STEPS = 400
+const USER_AGENT_KIB_STEPS = 4_600
 /** To join one more field, and to compare 1,024 characters with those of before. */
 const FIELD_STEPS = 1
 const SAME_STEPS = 6
@@ -20,6 +24,7 @@ export class ParsedFields {
   readonly #path = new Parsed((target) => decodePath(pathIn(target)), DECODE_STEPS)
   readonly #mediaParameters = new Parsed(mediaParameters)
   readonly #codings = new Parsed(parseList)
+  readonly #userAgent = new Parsed(readUserAgent, USER_AGENT_KIB_STEPS, USER_AGENT_STEPS)
 
   /** Of a target. Throws EvaluationError, as the others do, when the account has not enough. */
   query(target: string, account: Account): Map<string, string[]> {
@@ -44,6 +49,11 @@ export class ParsedFields {
     return this.#mediaParameters.get(field, account)
   }
 
+  /** Of a User-Agent field. */
+  userAgent(field: string, account: Account): UserAgent {
+    return this.#userAgent.get(field.slice(0, MAX_USER_AGENT), account)
+  }
+
   /** Of Content-Encoding fields, in order. */
   codings(fields: readonly string[], account: Account): string[] {
     return this.#codings.get(fields.join(','), account)
@@ -60,17 +70,19 @@ function joined(fields: readonly string[], between: string, account: Account): s
 class Parsed<T> {
   readonly #parse: (text: string) => T
   readonly #kibSteps: number
+  readonly #steps: number
   #text: string | undefined
   #value: T | undefined
 
-  constructor(parse: (text: string) => T, kibSteps = KIB_STEPS) {
+  constructor(parse: (text: string) => T, kibSteps = KIB_STEPS, steps = 0) {
     this.#parse = parse
+    this.#steps = steps
     this.#kibSteps = kibSteps
   }
 
   get(text: string, account: Account): T {
     if (this.#value !== undefined && this.#text === text) return this.#value
-    account.spend((text.length * this.#kibSteps) / 1_024)
+    account.spend(this.#steps + (text.length * this.#kibSteps) / 1_024)
     this.#text = text
     this.#value = this.#parse(text)
     return this.#value

@@ -2,6 +2,7 @@ import type { X509Certificate } from 'node:crypto'
 import type { Transform } from 'node:stream'
 import { Account } from '../expression/cost/account.ts'
 import type { Phase } from '../phase.ts'
+import type { AddressTables } from './address-tables.ts'
 import type { HeaderList } from './header-list.ts'
 import type { Outcome } from './outcome.ts'
 import { ParsedFields } from './parsed-fields.ts'
@@ -51,6 +52,8 @@ export interface Connection {
   /** Bytes received from and sent to the client so far. */
   readonly bytesIn: number
   readonly bytesOut: number
+  /** What is known of addresses; unset: nothing. */
+  readonly tables?: AddressTables | undefined
 }
 
 /** What a policy may know of the endpoint it belongs to. */

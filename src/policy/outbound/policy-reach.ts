@@ -1,5 +1,6 @@
 import type { Duplex } from 'node:stream'
 import type { AddressRanges } from '../../base/cidr.ts'
+import type { AddressTable } from '../exchange/address-tables.ts'
 import type { Connection } from '../exchange/policy-exchange.ts'
 import type { Account } from '../expression/cost/account.ts'
 import type { DialTarget } from './outbound-allow.ts'
@@ -36,6 +37,8 @@ export interface PolicyReach {
    * without it sessions last as long as the policy.
    */
   readonly secretFor?: ((purpose: string) => Buffer) | undefined
+  /** Whether there is a table of addresses; where nobody knows, expressions may ask for each. */
+  readonly hasTable?: ((table: AddressTable) => boolean) | undefined
   /** Which files with keys may be read, by their paths; unless given, none. */
   readonly mayRead?: ((path: string) => boolean) | undefined
 }

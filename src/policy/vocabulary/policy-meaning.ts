@@ -23,6 +23,13 @@ export const POLICY_MEANING: Meaning = {
 const OLD_NAMES: ReadonlyMap<string, string> = new Map([
   ['conn.ClientIP', 'conn.client_ip'],
   ['conn.ServerIP', 'conn.server_ip'],
+  ['conn.Geo.City', 'conn.geo.city'],
+  ['conn.Geo.Country', 'conn.geo.country'],
+  ['conn.Geo.CountryCode', 'conn.geo.country_code'],
+  ['conn.Geo.Latitude', 'conn.geo.latitude'],
+  ['conn.Geo.Longitude', 'conn.geo.longitude'],
+  ['conn.Geo.Radius', 'conn.geo.radius'],
+  ['conn.Geo.Subdivision', 'conn.geo.subdivision'],
   ['req.Method', 'req.method'],
   ['req.Path', 'req.url.path'],
   ['req.URL', 'req.url'],

@@ -3,9 +3,11 @@ import { mediaType } from '../exchange/media-type.ts'
 import { requestOf, responseOf } from '../exchange/message-head.ts'
 import type { PolicyExchange, SessionCertificate, TlsSession } from '../exchange/policy-exchange.ts'
 import { type RequestUrl, requestUrl } from '../exchange/request-view.ts'
+import type { UserAgent } from '../exchange/user-agent.ts'
 import { formatTime, timestamp, type ValueInput } from '../expression/value.ts'
 import type { Variable } from '../expression/variable.ts'
 import { HTTP_PHASES, type Phase, RESPONSE_PHASE } from '../phase.ts'
+import { ADDRESS_VARIABLES } from './address-variables.ts'
 import { CERTIFICATE_VARIABLES } from './certificate-variables.ts'
 import { queryParameters, requestCookies, responseCookies } from './requests.ts'
 
@@ -66,6 +68,7 @@ const CONNECTION: Record<string, ExchangeVariable> = {
   }),
   ...certificate('conn.tls.server', ({ serverCertificate }) => serverCertificate),
 
+  ...ADDRESS_VARIABLES,
   ...unknownOrigin('conn.client_ip'),
   ...unknownOrigin('conn.server_ip'),
   'conn.k8s.pod.id': anytime('string', () => ''),
@@ -87,11 +90,32 @@ const ENDPOINT: Record<string, ExchangeVariable> = {
   'endpoint.protocol': anytime('string', ({ endpoint }) => endpoint.protocol),
 }
 
+const ofUserAgent = (type: string, read: (agent: UserAgent) => ValueInput): ExchangeVariable =>
+  inRequest(type, (exchange) =>
+    read(
+      exchange.parsed.userAgent(requestHeaders(exchange).get('user-agent') ?? '', exchange.account),
+    ),
+  )
+
+const USER_AGENT: Record<string, ExchangeVariable> = {
+  'req.user_agent.name': ofUserAgent('string', ({ name }) => name),
+  'req.user_agent.version': ofUserAgent('string', ({ version }) => version),
+  'req.user_agent.os': ofUserAgent('string', ({ os }) => os),
+  'req.user_agent.os_version': ofUserAgent('string', ({ osVersion }) => osVersion),
+  'req.user_agent.device': ofUserAgent('string', ({ device }) => device),
+  'req.user_agent.url': ofUserAgent('string', ({ url }) => url),
+  'req.user_agent.is_mobile': ofUserAgent('bool', ({ platform }) => platform === 'mobile'),
+  'req.user_agent.is_tablet': ofUserAgent('bool', ({ platform }) => platform === 'tablet'),
+  'req.user_agent.is_desktop': ofUserAgent('bool', ({ platform }) => platform === 'desktop'),
+  'req.user_agent.is_bot': ofUserAgent('bool', ({ isBot }) => isBot),
+}
+
 const REQUEST: Record<string, ExchangeVariable> = {
   'req.method': inRequest('string', (exchange) => requestOf(exchange).method),
   'req.host': inRequest('string', (exchange) => requestOf(exchange).host),
   'req.version': inRequest('string', (exchange) => `HTTP/${requestOf(exchange).httpVersion}`),
   'req.user_agent': header('user-agent', HTTP_PHASES, requestHeaders),
+  ...USER_AGENT,
   ...headFields('req', HTTP_PHASES, requestHeaders),
   'req.cookies': inRequest('map(list(cookie))', requestCookies),
   'req.ts.header_received': inRequest('timestamp', (exchange) =>
@@ -149,14 +173,8 @@ export const VARIABLES: ReadonlyMap<string, ExchangeVariable> = new Map(
 
 /** Names that the hosted service knows and a gateway without its data cannot, by their start. */
 export const UNAVAILABLE_VARIABLES: Readonly<Record<string, string>> = {
-  'conn.geo': 'this gateway has no location database',
-  'conn.client_ip.geo': 'this gateway has no location database',
-  'conn.server_ip.geo': 'this gateway has no location database',
-  'conn.client_ip.as': 'this gateway has no database of autonomous systems',
-  'conn.server_ip.as': 'this gateway has no database of autonomous systems',
   'conn.tls.ja4_fingerprint': 'this gateway does not compute it',
   secrets: 'this gateway has no vaults',
-  'req.user_agent.': 'this gateway has no table of user agents; req.user_agent is the text',
 }
 
 /** What a service with address intelligence knows; here nothing is listed anywhere. */

@@ -1,5 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import type { Phase } from '../../../src/policy/phase.ts'
+import { policyLanguage } from '../../../src/policy/policy-language.ts'
+import { PolicyScope } from '../../../src/policy/policy-scope.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 import { compileExpression } from '../../helpers/policy-exchange.ts'
 
 /** Names below a prefix, and the type that each must have where it is used. */
@@ -44,7 +47,38 @@ const IP: Names = {
   '.is_tor_node': 'bool',
 }
 
+const REGISTERED: Names = {
+  ...Object.fromEntries(
+    [
+      ...['city', 'continent', 'country', 'country_code'],
+      ...['metro_code', 'subdivision', 'timezone'],
+    ].map((name) => [`.${name}`, 'string']),
+  ),
+  '.is_eu': 'bool',
+}
+const POINT: Names = { '.latitude': 'string', '.longitude': 'string', '.radius': 'string' }
+
+const locatedBy = (ip: string): Names => ({
+  ...below(`${ip}.geo.location`, { ...REGISTERED, ...POINT, '.postal_code': 'string' }),
+  ...below(`${ip}.geo.registered_location`, REGISTERED),
+})
+
+/** What needs a table of locations, and what one of autonomous systems. */
+const LOCATED: Names = {
+  ...below('conn.geo', POINT),
+  ...below('conn.geo', { '.city': 'string', '.country': 'string' }),
+  ...below('conn.geo', { '.country_code': 'string', '.subdivision': 'string' }),
+  ...locatedBy('conn.client_ip'),
+  ...locatedBy('conn.server_ip'),
+}
+const NETWORKED: Names = {
+  ...below('conn.client_ip.as', { '.number': 'int', '.organization': 'string' }),
+  ...below('conn.server_ip.as', { '.number': 'int', '.organization': 'string' }),
+}
+
 const CONNECTION: Names = {
+  ...LOCATED,
+  ...NETWORKED,
   ...below('conn.client_ip', IP),
   ...below('conn.server_ip', IP),
   'conn.client_port': 'int',
@@ -89,6 +123,15 @@ const MESSAGE: Names = {
 }
 
 const REQUEST: Names = {
+  ...Object.fromEntries(
+    ['name', 'version', 'os', 'os_version', 'device', 'url'].map((name) => [
+      `req.user_agent.${name}`,
+      'string',
+    ]),
+  ),
+  ...Object.fromEntries(
+    ['mobile', 'tablet', 'desktop', 'bot'].map((name) => [`req.user_agent.is_${name}`, 'bool']),
+  ),
   ...below('req', MESSAGE),
   'req.method': 'string',
   'req.host': 'string',
@@ -277,39 +320,7 @@ const RESPONSE_FUNCTIONS = [
 
 /** What needs data, a table or a handshake that a gateway on its own does not have. */
 const UNAVAILABLE: readonly (readonly [names: readonly string[], because: string])[] = [
-  [
-    [
-      ...['city', 'country', 'country_code', 'latitude', 'longitude', 'radius', 'subdivision'].map(
-        (name) => `conn.geo.${name}`,
-      ),
-      ...['client_ip', 'server_ip'].flatMap((ip) => [
-        ...[
-          ...['city', 'continent', 'country', 'country_code', 'is_eu', 'latitude', 'longitude'],
-          ...['metro_code', 'postal_code', 'radius', 'subdivision', 'timezone'],
-        ].map((name) => `conn.${ip}.geo.location.${name}`),
-        ...[
-          ...['city', 'continent', 'country', 'country_code', 'is_eu'],
-          ...['metro_code', 'subdivision', 'timezone'],
-        ].map((name) => `conn.${ip}.geo.registered_location.${name}`),
-      ]),
-    ],
-    'this gateway has no location database',
-  ],
-  [
-    ['client_ip', 'server_ip'].flatMap((ip) => [
-      `conn.${ip}.as.number`,
-      `conn.${ip}.as.organization`,
-    ]),
-    'this gateway has no database of autonomous systems',
-  ],
   [['conn.tls.ja4_fingerprint'], 'this gateway does not compute it'],
-  [
-    [
-      ...['name', 'version', 'os', 'os_version', 'device', 'url'],
-      ...['is_mobile', 'is_tablet', 'is_desktop', 'is_bot'],
-    ].map((name) => `req.user_agent.${name}`),
-    'this gateway has no table of user agents',
-  ],
   [["secrets.get('vault', 'name')"], 'this gateway has no vaults'],
 ]
 
@@ -347,6 +358,21 @@ describe('a documented variable', () => {
   it.each(Object.entries(RESPONSE))('%s is a %s for responses', (name, type) => {
     compileUse(name, type, LATE)
     expect(() => compileUse(name, type, MIDDLE)).toThrow('in on_http_request')
+  })
+})
+
+describe('a documented variable of a table that is not there', () => {
+  it.each([
+    ['GATEWAY_GEO_DB', LOCATED],
+    ['GATEWAY_ASN_DB', NETWORKED],
+  ])('is refused with %s as the remedy', (setting, names) => {
+    const other = setting === 'GATEWAY_GEO_DB' ? 'asn' : 'geo'
+    const scope = new PolicyScope((table) => table === other).in(MIDDLE)
+    for (const name of Object.keys(names)) {
+      expect(() => policyLanguage(new ManualClock()).compile(name, scope)).toThrow(
+        expect.objectContaining({ message: expect.stringContaining(setting), isForeign: true }),
+      )
+    }
   })
 })
 

@@ -318,11 +318,7 @@ describe('vars and results of actions', () => {
 
 describe('names that cannot be known here', () => {
   it.each([
-    ['conn.geo.country_code', 'no location database'],
-    ['conn.client_ip.geo.location.city', 'no location database'],
-    ['conn.client_ip.as.number', 'autonomous systems'],
     ['conn.tls.ja4_fingerprint', 'does not compute it'],
-    ['req.user_agent.is_bot', 'table of user agents'],
     ['req.nope', 'req.nope is not known here'],
     ['nope', 'nope is not known here'],
     ['nope.at.all', 'nope.at.all is not known here'],

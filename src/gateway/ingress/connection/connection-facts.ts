@@ -1,4 +1,5 @@
 import { TLSSocket } from 'node:tls'
+import type { AddressTables } from '../../../policy/exchange/address-tables.ts'
 import type { Connection, TlsSession } from '../../../policy/exchange/policy-exchange.ts'
 import type { TlsTerms } from '../../../policy/exchange/tls-terms.ts'
 import type { ClientSocket } from './client-socket.ts'
@@ -16,10 +17,12 @@ export class ConnectionFacts implements Connection {
   readonly serverIp: string
   readonly serverPort: number
   readonly startedAt: number
+  readonly tables: AddressTables | undefined
   #tls: TlsSession | undefined
   #socket: ClientSocket
 
-  constructor(socket: ClientSocket, startedAt: number) {
+  constructor(socket: ClientSocket, startedAt: number, tables?: AddressTables) {
+    this.tables = tables
     this.#socket = socket
     this.clientIp = plainAddress(socket.remoteAddress ?? '')
     this.clientPort = socket.remotePort ?? 0

@@ -173,7 +173,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
 
   get facts(): Connection {
     this.#facts ??=
-      this.listener.internal?.asker.connection ?? new ConnectionFacts(this.#socket, this.#openedAt)
+      this.listener.internal?.asker.connection ??
+      new ConnectionFacts(this.#socket, this.#openedAt, this.#context.addresses)
     return this.#facts
   }
 

@@ -107,7 +107,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   }
 
   get facts(): Connection {
-    this.#facts ??= new ConnectionFacts(this.#socket, this.#openedAt)
+    this.#facts ??= new ConnectionFacts(this.#socket, this.#openedAt, this.#context.addresses)
     return this.#facts
   }
 

@@ -95,7 +95,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
     const ip = plainAddress(socket.remoteAddress ?? '')
     this.address = formatListenAddress({ host: ip, port: socket.remotePort ?? 0 })
     this.network = networkOf(ip)
-    this.facts = new ConnectionFacts(socket, this.#openedAt)
+    this.facts = new ConnectionFacts(socket, this.#openedAt, context.addresses)
     this.#beginTls = options.endTls
     this.#visitor = new VisitorSocket({
       socket,

@@ -1,0 +1,128 @@
+import { readFile, stat } from 'node:fs/promises'
+import { isIP } from 'node:net'
+import { Reader, type Response } from 'maxmind'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+
+/** A file that was put in place is in force after this at the latest. */
+const LOOK_MS = 10_000
+/** All of it is in memory; the largest of the known tables has a quarter of that. */
+const MAX_BYTES = 1_073_741_824
+const FORMAT_VERSION = 2
+/** Between the tree and the data. */
+const SEPARATOR_BYTES = 16
+/** Looked up to see whether a file is sound. */
+const SAMPLES = ['0.0.0.0', '1.1.1.1', '203.0.113.1', '255.255.255.255', '::1', '2001:db8::1']
+
+export interface AddressFileOptions {
+  /** What names it, for people: `GATEWAY_GEO_DB`. */
+  readonly setting: string
+  readonly path: string
+  /** The types of tables that it may be, as they name themselves. */
+  readonly types: RegExp
+  readonly clock: Clock
+  readonly log: Logger
+}
+
+/**
+ * A table of addresses in MaxMind's format, in memory, that follows its file. One that cannot be read
+ * is told in the log once; what was read before stays in force.
+ */
+export class AddressFile<T extends Response> {
+  readonly #options: AddressFileOptions
+  readonly #stopping = new AbortController()
+  #reader: Reader<T> | undefined
+  /** Of the file that was read last, or could not be. */
+  #mark: string | undefined
+  #isBroken = false
+
+  constructor(options: AddressFileOptions) {
+    this.#options = options
+  }
+
+  /** Reads the file, and follows it from then on. Never throws. */
+  async start(): Promise<void> {
+    await this.look()
+    // Its sleep rejects when it is stopped.
+    this.#follow().catch(() => {})
+  }
+
+  stop(): void {
+    this.#stopping.abort()
+  }
+
+  /** What is known of an address: null for nothing, undefined while there is no table. */
+  get(ip: string): T | null | undefined {
+    const reader = this.#reader
+    const [address = ''] = ip.split('%', 1)
+    const version = isIP(address)
+    // A table of IPv4 would take the bits of an IPv6 address for another one.
+    if (reader && (version === 0 || version > reader.metadata.ipVersion)) return null
+    try {
+      return reader?.get(address)
+    } catch (err) {
+      if (!this.#isBroken) this.#warn(err, 'a part of it is damaged')
+      this.#isBroken = true
+      return undefined
+    }
+  }
+
+  /** Reads the file if it has changed since it was read last. */
+  async look(): Promise<void> {
+    const { path, setting, log } = this.#options
+    const mark = await markOf(path)
+    if (mark === this.#mark) return
+    this.#mark = mark
+    try {
+      this.#reader = await this.#read()
+      this.#isBroken = false
+      const { databaseType, buildEpoch } = this.#reader.metadata
+      log.info({ path, databaseType, buildEpoch }, `${setting} is in force`)
+    } catch (err) {
+      this.#warn(err, reasonOf(err))
+    }
+  }
+
+  async #follow(): Promise<never> {
+    for (;;) {
+      await this.#options.clock.sleep(LOOK_MS, this.#stopping.signal)
+      await this.look()
+    }
+  }
+
+  async #read(): Promise<Reader<T>> {
+    const { path, types } = this.#options
+    const { size } = await stat(path)
+    if (size > MAX_BYTES) throw new Error('it is larger than 1 GiB')
+    const file = await readFile(path)
+    const reader = new Reader<T>(file)
+    const { binaryFormatMajorVersion, databaseType, searchTreeSize } = reader.metadata
+    if (binaryFormatMajorVersion !== FORMAT_VERSION) throw new Error('its version is not 2')
+    if (!types.test(databaseType)) throw new Error(`it is a table of another kind, ${databaseType}`)
+    if (searchTreeSize + SEPARATOR_BYTES > file.length) throw new Error('it is not whole')
+    for (const address of SAMPLES) {
+      if (isIP(address) <= reader.metadata.ipVersion) reader.get(address)
+    }
+    return reader
+  }
+
+  #warn(err: unknown, reason: string): void {
+    const { path, setting, log } = this.#options
+    const meaning = this.#reader
+      ? 'the earlier one stays in force'
+      : 'expressions that need it fail until it can be read'
+    log.warn({ err, path }, `${setting} cannot be used, ${reason}: ${meaning}`)
+  }
+}
+
+/** Another text when the file is another one; undefined when there is none. */
+async function markOf(path: string): Promise<string | undefined> {
+  const file = await stat(path).catch(() => undefined)
+  return file ? `${file.ino} ${file.size} ${file.mtimeMs} ${file.ctimeMs}` : 'none'
+}
+
+function reasonOf(err: unknown): string {
+  const { code, message } = err as NodeJS.ErrnoException
+  if (code === 'ENOENT') return 'there is no such file'
+  return code === undefined ? message : code
+}
