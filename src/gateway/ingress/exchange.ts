@@ -13,7 +13,7 @@ import { requestFields, responseFields } from './http1/forwarded-headers.ts'
 import { GrowingBuffer } from './http1/growing-buffer.ts'
 import type { ResponseHead } from './http1/response-head.ts'
 import { admit, redirectToHttps } from './ingress-listener.ts'
-import { PolicyRun } from './policy-run.ts'
+import { PolicyRun, unjudgedFields } from './policy-run.ts'
 import type { OutgoingResponse } from './response-writer.ts'
 import { Upgrade } from './upgrade.ts'
 import { acceptWebSocket } from './websocket/handshake.ts'
@@ -267,7 +267,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
   ): void {
     this.enterEndpoint(endpoint, outer !== undefined && !isInstead)
     if (!outer && !hasRules(endpoint)) {
-      this.#deliver(endpoint, target, fields, undefined)
+      this.#deliver(endpoint, target, unjudgedFields(endpoint, fields), undefined)
       return
     }
     const receivedAt = outer?.receivedAt ?? this.context.clock.now()

@@ -10,6 +10,7 @@ import type { EndTls } from '../../policy/exchange/tls-terms.ts'
 import type { Account } from '../../policy/expression/cost/account.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import { endpointFacts } from '../endpoints/endpoint-facts.ts'
+import { isPooled } from '../endpoints/endpoint-pool.ts'
 import type { Client } from './client.ts'
 import type { RequestHead } from './http1/request-head.ts'
 
@@ -64,6 +65,14 @@ class JudgedRequest implements PolicyRequest {
   get bodyReceivedAt(): number | undefined {
     return this.#bodyReceivedAt()
   }
+}
+
+/** In a pool, another member may be where visitors log in. */
+const withholdsLogin = (endpoint: Endpoint) => endpoint.policy.hasLogin || isPooled(endpoint)
+
+/** The fields of a request that no policy has seen, as the device may see them. */
+export function unjudgedFields(endpoint: Endpoint, fields: readonly string[]): readonly string[] {
+  return withholdsLogin(endpoint) ? withoutLoginCookies(fields) : fields
 }
 
 /** The policy of an endpoint at work on one exchange. */
@@ -184,7 +193,7 @@ export class PolicyRun {
 
   /** True when the cookies of a log-in are the gateway's own. */
   get withholdsLogin(): boolean {
-    return this.#endpoint.policy.hasLogin || this.outer?.withholdsLogin === true
+    return withholdsLogin(this.#endpoint) || this.outer?.withholdsLogin === true
   }
 
   /** Tells the owner of the endpoint when its policy has spent what there is for one request. */

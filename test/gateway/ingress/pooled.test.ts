@@ -96,6 +96,17 @@ describe('a request to a pool', () => {
     expect(await read(client)).toContain('ERR_NGROK_3210')
   })
 
+  it.each<[string, (() => Outcome) | undefined]>([
+    ['with rules', () => CONTINUE],
+    ['without', undefined],
+  ])('has no cookies of a log-in at any member, one %s', async (_, judge) => {
+    const { device, site, visit } = await startHandSite()
+    join(site, 'a', judge)
+    await visit(request('GET', 'Cookie: lang=de; __Host-session.0123456789ab=secret\r\n'))
+    expect(device.last.text).toContain('lang=de')
+    expect(device.last.text).not.toContain('secret')
+  })
+
   it('goes to the least busy member', async () => {
     const { device, site, visit } = await startHandSite()
     const [a, b] = [join(site, 'a').endpoint, join(site, 'b').endpoint]
