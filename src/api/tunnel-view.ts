@@ -24,6 +24,7 @@ export const TunnelSpecView = z.strictObject({
   domain: z.string().describe('empty for a tcp tunnel that has no address yet'),
   policy: PolicyObject.nullable().describe('null: the default policy of the device'),
   upstream: UpstreamOptionsSchema.optional(),
+  pooling_enabled: z.boolean().optional(),
 })
 export type TunnelSpecView = z.infer<typeof TunnelSpecView>
 
@@ -78,8 +79,15 @@ export function tunnelView({ url, spec }: Tunnel, policy: TunnelView['policy']):
 }
 
 export function tunnelSpecView({ spec }: Tunnel): TunnelSpecView {
-  const { protocol, forwardsTo, domain, policy, upstream } = spec
-  return { protocol, forwards_to: forwardsTo, domain, policy, ...(upstream && { upstream }) }
+  const { protocol, forwardsTo, domain, policy, upstream, isPooled } = spec
+  return {
+    protocol,
+    forwards_to: forwardsTo,
+    domain,
+    policy,
+    ...(upstream && { upstream }),
+    ...(isPooled && { pooling_enabled: true }),
+  }
 }
 
 function visitorsView(report: VisitorReport): TunnelStatusView['visitors'] {

@@ -56,17 +56,20 @@ describe('PUT /tunnels', () => {
 
   it('takes back what a list shows, in each view that has all of it', async () => {
     const { call, put, agent } = await started()
-    await put([A, { ...B, policy: POLICY, upstream: { timeout: 9, health: '/healthz' } }])
+    await put([
+      { ...A, pooling_enabled: true },
+      { ...B, policy: POLICY, upstream: { timeout: 9, health: '/healthz' } },
+    ])
     const before = agent.list().map(({ spec }) => spec)
     const specs = (await call('GET', '/tunnels?view=spec')).json
     expect(specs).toEqual([
-      { ...A, policy: null },
+      { ...A, policy: null, pooling_enabled: true },
       { ...B, policy: POLICY, upstream: { timeout: 9, health: '/healthz' } },
     ])
     expect(told(await put(specs))).toEqual(['keep a.site.test online', 'keep b.site.test online'])
     const list = (await call('GET', '/tunnels')).json
     expect((await put(list)).status).toBe(200)
-    // The policy in force is its own now, as is that nothing is said of the upstream.
+    // The policy in force is its own now, as is that nothing is said of the upstream and of pooling.
     expect(agent.list().map(({ spec }) => spec)).not.toEqual(before)
     expect((await call('GET', '/tunnels')).json).toEqual(list)
   })
@@ -205,6 +208,9 @@ describe('entity tags', () => {
     service.goAway()
     expect([await etag(), await one('a')]).toEqual([both, ofA])
     await call('PUT', '/tunnels/b.site.test', { ...B, policy: POLICY })
+    expect(await etag()).not.toBe(both)
+    expect(await one('a')).toBe(ofA)
+    await put([A, { ...B, pooling_enabled: true }])
     expect(await etag()).not.toBe(both)
     expect(await one('a')).toBe(ofA)
     await put([A, B])

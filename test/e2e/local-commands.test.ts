@@ -2,6 +2,9 @@ import { mkdirSync, statSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import * as z from 'zod'
+import { TunnelSpecView } from '../../src/api/tunnel-view.ts'
+import { LocalAgent } from '../../src/cli/local/local-agent.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { Program, runProgram } from '../helpers/program.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
@@ -52,6 +55,20 @@ describe('the command line on the device', () => {
     )
     expect((await run('tunnels', 'remove', 'cam')).stdout).toBe('Removed cam.site.test.\n')
     expect(await json('tunnels', 'list')).toEqual([])
+  })
+
+  it('changes the policy of a tunnel and nothing else of it', async () => {
+    const { folder, run, json } = await startAgent()
+    await run('tunnels', 'add', 'cam.site.test', '8001', '--pooling')
+    const agent = new LocalAgent(join(folder, 'data', 'local.sock'))
+    const specs = () => agent.ask({ path: '/tunnels?view=spec' }, z.array(TunnelSpecView))
+    const [spec] = await specs()
+    const upstream = { timeout: 7, health: 'off' }
+    await agent.ask({ method: 'PUT', path: '/tunnels', body: [{ ...spec, upstream }] }, z.unknown())
+    writeFileSync(join(folder, 'deny.yaml'), DENY)
+    await json('tunnels', 'set-policy', 'cam', 'deny.yaml')
+    const policy = { on_http_request: [{ actions: [{ type: 'deny' }] }] }
+    expect(await specs()).toEqual([{ ...spec, upstream, policy, pooling_enabled: true }])
   })
 
   it('says in one sentence how the device is, and ends with 1 when it is not well', async () => {

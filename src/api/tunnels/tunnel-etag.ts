@@ -19,8 +19,9 @@ export function setEtag(tunnels: readonly Specified[]): string {
   return etagOf(`[${texts.sort().join(',')}]`)
 }
 
-function wantedText({ protocol, domain, forwardsTo, policy, upstream }: TunnelSpec): string {
-  return JSON.stringify([protocol, domain, forwardsTo, policy, upstream ?? null])
+function wantedText(spec: TunnelSpec): string {
+  const { protocol, domain, forwardsTo, policy, upstream, isPooled } = spec
+  return JSON.stringify([protocol, domain, forwardsTo, policy, upstream ?? null, isPooled === true])
 }
 
 function etagOf(text: string): string {
