@@ -21,7 +21,6 @@ export class EndpointPool {
   readonly host: string
   readonly protocol: EndpointProtocol
   readonly ownerId: string | null
-  /** What was chosen longest ago comes first. */
   readonly #members: Set<Endpoint>
 
   constructor(first: Endpoint) {
@@ -52,19 +51,21 @@ export class EndpointPool {
     return this.#members.delete(endpoint)
   }
 
-  /** The member with the fewest exchanges under way, of equal ones the one chosen longest ago. */
+  /**
+   * The member with the fewest exchanges under way, of equal ones the one whose turn was longest ago:
+   * the same for whoever asks until an exchange has begun.
+   */
   leastBusy(except?: Endpoint): Endpoint | undefined {
     let chosen: Endpoint | undefined
     for (const member of this.#members) {
-      if (member === except) continue
-      if (!chosen || member.traffic.active < chosen.traffic.active) chosen = member
-    }
-    if (chosen) {
-      this.#members.delete(chosen)
-      this.#members.add(chosen)
+      if (member !== except && (!chosen || isFreer(member, chosen))) chosen = member
     }
     return chosen
   }
+}
+
+function isFreer({ traffic: a }: Endpoint, { traffic: b }: Endpoint): boolean {
+  return a.active < b.active || (a.active === b.active && a.lastBegun < b.lastBegun)
 }
 
 /**

@@ -5,6 +5,9 @@ import { VisitorOutcomes } from './visitor-outcomes.ts'
 
 /** What went through an endpoint since it opened. The ingress counts, the management API shows. */
 export class EndpointTraffic {
+  static #begun = 0
+  /** When its newest exchange began, counted in those of all endpoints. */
+  lastBegun = 0
   requests = 0
   /** Exchanges and upgraded connections that are under way. */
   active = 0
@@ -18,6 +21,13 @@ export class EndpointTraffic {
   bytesOut = 0
   /** What became of requests that were sent on to the device. */
   readonly outcomes = new VisitorOutcomes()
+
+  countBegin(): void {
+    this.requests += 1
+    this.active += 1
+    EndpointTraffic.#begun += 1
+    this.lastBegun = EndpointTraffic.#begun
+  }
 
   countRefusal(code: string | undefined): void {
     this.refused += 1

@@ -14,8 +14,7 @@ export class ExchangeTraffic {
       this.#passed.push(this.#current)
     }
     this.#current = traffic
-    traffic.requests += 1
-    traffic.active += 1
+    traffic.countBegin()
     traffic.bytesIn += this.#unclaimed
     this.#unclaimed = 0
   }

@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs'
 import type { Session } from '@ngrok/ngrok'
 import { describe, expect, it } from 'vitest'
 import { deviceMetadata, startDeviceService, visit } from '../../helpers/device-sdk.ts'
@@ -12,6 +13,7 @@ import {
   startGateway,
 } from '../../helpers/running-gateway.ts'
 import { readAll, somePorts, startTcpService, visit as visitTcp } from '../../helpers/tcp-site.ts'
+import { startTlsService, visitTls } from '../../helpers/tls-site.ts'
 
 const DOMAIN = 'cam.site.test'
 const HEADER = (value: string) =>
@@ -69,6 +71,17 @@ describe('endpoints of the SDK with pooling', () => {
       ...Array(4).fill('a first'),
       ...Array(4).fill('b second'),
     ])
+  })
+
+  it('serve visitors by TLS in turn, too', async () => {
+    const { running, sessions } = await startPool()
+    await join(sessions[0], 'a')
+    await join(sessions[1], 'b')
+    const ingress = `https://127.0.0.1:${running.addresses.https.port}`
+    const ca = readFileSync(running.addresses.caCertPath, 'utf8')
+    const seen: string[] = []
+    while (seen.length < 4) seen.push((await visit(running, { ingress, ca })).text)
+    expect(seen.sort()).toEqual(['a', 'a', 'b', 'b'])
   })
 
   it('may be two of one session', async () => {
@@ -238,4 +251,27 @@ describe('TCP endpoints with pooling', () => {
       'ERR_NGROK_18017',
     )
   })
+})
+
+describe('TLS endpoints with pooling', () => {
+  it.each([
+    ['none', ['service 0', 'service 0', 'service 1', 'service 1']],
+    ['client', Array(4).fill(expect.stringMatching(/service [01]/))],
+  ] as const)(
+    'serve connections as they are to be chosen, by affinity %s',
+    async (poolAffinity, wanted) => {
+      const { running, sessions } = await startPool({ poolAffinity })
+      for (const [index, session] of sessions.entries()) {
+        const { port } = await startTlsService((socket) => socket.end(`service ${index}`))
+        const builder = session.tlsEndpoint().domain(DOMAIN).poolingEnabled(true)
+        await inTime(builder.listenAndForward(`tcp://127.0.0.1:${port}`))
+      }
+      const seen: string[] = []
+      while (seen.length < 4) {
+        seen.push(await readAll(visitTls(running, DOMAIN, { rejectUnauthorized: false })))
+      }
+      expect(seen.sort()).toEqual(wanted)
+      if (poolAffinity === 'client') expect(new Set(seen).size).toBe(1)
+    },
+  )
 })

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net'
 import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
+import { networkOf } from '../../../base/limit/network.ts'
 import type { MaybePromise, Outcome } from '../../../policy/exchange/outcome.ts'
 import type { EndTls, TlsTerms } from '../../../policy/exchange/tls-terms.ts'
 import type { ServedCertificate } from '../../certificates/certificate-file.ts'
@@ -8,7 +9,7 @@ import type { NameState } from '../../endpoints/host-table.ts'
 import type { Admitted } from '../connection/admitted.ts'
 import { connectVerdict } from '../connection/connect-verdict.ts'
 import { ClientConnection } from '../connection/connection.ts'
-import { ConnectionFacts } from '../connection/connection-facts.ts'
+import { ConnectionFacts, plainAddress } from '../connection/connection-facts.ts'
 import type { IngressConnection } from '../connection/ingress-connection.ts'
 import { Http2Connection } from '../http2/http2-connection.ts'
 import type { IngressContext } from '../ingress-context.ts'
@@ -132,7 +133,9 @@ export class SecureConnection implements IngressConnection {
   /** Who has the name here, or had it a moment ago. */
   #find(): NameState | undefined {
     const name = this.#serverName
-    return name === undefined ? undefined : this.#options.context.registry.match(name, 'tls')
+    if (name === undefined) return undefined
+    const network = networkOf(plainAddress(this.#socket.remoteAddress ?? ''))
+    return this.#options.context.registry.match(name, 'tls', network)
   }
 
   #passOn(helloBytes: number): void {
@@ -155,7 +158,8 @@ export class SecureConnection implements IngressConnection {
   #judge(endpoint: Endpoint): void {
     const state: SecureConnectionState = { name: 'judging', endpoint }
     this.#become(state)
-    const facts = new ConnectionFacts(this.#socket, this.#options.context.clock.now())
+    const { clock, addresses } = this.#options.context
+    const facts = new ConnectionFacts(this.#socket, clock.now(), addresses)
     const endTls: EndTls = async (terms) => {
       const { tls } = facts
       if (tls) return tls.terms === terms.id ? 'ended' : 'otherwise'
