@@ -1,6 +1,7 @@
 /**
- * What functions of expressions take, beside what they cost (`function-prices.ts`). Fails where a
- * price is off by more than two, and where a function is not measured.
+ * What functions of expressions take, and variables that are looked up or read out of a field, beside
+ * what they cost (`function-prices.ts`). Fails where a price is off by more than two, and where a
+ * function is not measured.
  */
 import { systemClock } from '../src/base/clock.ts'
 import { ACTIONS } from '../src/policy/actions/all-actions.ts'
@@ -14,9 +15,12 @@ import { FUNCTIONS } from '../src/policy/vocabulary/all-functions.ts'
 import { FUNCTION_PRICES } from '../src/policy/vocabulary/function-prices.ts'
 import { priceCases } from './expression-price-cases.ts'
 import { cpuUs } from './processor-time.ts'
+import { openTables, USER_AGENTS, userAgentReader } from './table-prices.ts'
 import { median, printTable, progress } from './tools.ts'
 
 const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 9)
+/** What is measured: all unless an expression for names is given. A step is what those take then. */
+const ONLY = process.env.BENCH_ONLY === undefined ? undefined : new RegExp(process.env.BENCH_ONLY)
 /** What is measured at once; the best of all counts, for neighbours make some of them slow. */
 const BATCH_US = 250
 /** Evaluations before anything is measured. */
@@ -37,6 +41,9 @@ class OpenAccount extends Account {
 
 const TEXT = 'The quick brown fox jumps over it. '
 
+const CLIENT_IP = '203.0.113.9'
+const tables = await openTables(CLIENT_IP)
+
 /** One piece, as texts of requests are, and not a rope. */
 const flat = (text: string) => Buffer.from(text).toString()
 
@@ -46,7 +53,8 @@ function createExchange(): PolicyExchange {
   const exchange = new PolicyExchange({
     account: new OpenAccount(),
     connection: {
-      clientIp: '203.0.113.9',
+      tables,
+      clientIp: CLIENT_IP,
       clientPort: 51_234,
       serverIp: '192.0.2.1',
       serverPort: 443,
@@ -108,17 +116,22 @@ interface Measured {
   readonly ns: number
 }
 
-/** One run of a call, without the macro around it. */
+/** Calls in a macro, whose own part is in it. */
 function prepare(call: string, phase: Phase): () => Measured {
   const source = `lists.range(${ITEMS}).map(x, ${call}).size() == 0`
   const expression = language.compile(source, scope.in(phase))
-  expression.evaluate(exchange)
-  const before = exchange.account.spent
-  expression.evaluate(exchange)
-  const steps = (exchange.account.spent - before) / ITEMS
+  return prepareRun(exchange.account, ITEMS, () => expression.evaluate(exchange))
+}
+
+/** Whatever `once` does `items` times, by what it takes and spends. */
+function prepareRun(account: Account, items: number, once: () => unknown): () => Measured {
+  once()
+  const before = account.spent
+  once()
+  const steps = (account.spent - before) / items
   const run = (times: number) => {
     const startUs = cpuUs()
-    for (let n = 0; n < times; n += 1) expression.evaluate(exchange)
+    for (let n = 0; n < times; n += 1) once()
     return cpuUs() - startUs
   }
   // Cold code takes many times as long: a batch that looks long enough then is too short to measure.
@@ -128,12 +141,23 @@ function prepare(call: string, phase: Phase): () => Measured {
   return () => {
     let us = Number.POSITIVE_INFINITY
     for (let batch = 0; batch < BATCHES; batch += 1) us = Math.min(us, run(times))
-    return { steps, ns: (us * 1_000) / times / ITEMS }
+    return { steps, ns: (us * 1_000) / times / items }
   }
 }
 
-const cases = priceCases()
-const measures = cases.map(({ call, phase }) => prepare(call, phase))
+const isWanted = ({ name }: { readonly name: string }) => ONLY?.test(name) ?? true
+const calls = priceCases().filter(isWanted)
+const agents = Object.keys(USER_AGENTS)
+  .map((kind) => ({ name: 'req.user_agent.name', call: kind }))
+  .filter(isWanted)
+const cases = [...calls, ...agents]
+const measures = [
+  ...calls.map(({ call, phase }) => prepare(call, phase)),
+  ...agents.map(({ call }) => {
+    const account = new OpenAccount()
+    return prepareRun(account, 1, userAgentReader(USER_AGENTS[call] ?? '', account))
+  }),
+]
 const base = prepare('x', 'on_http_request')
 const best = cases.map(() => ({ steps: 0, ns: Number.POSITIVE_INFINITY }))
 let item: Measured = { steps: 0, ns: Number.POSITIVE_INFINITY }
@@ -149,7 +173,8 @@ for (let round = 0; round < ROUNDS; round += 1) {
 
 const rows = cases.map(({ name, call }, index) => {
   const { steps, ns } = best[index] as Measured
-  return { name, call, steps: steps - item.steps, ns: Math.max(1, ns - item.ns) }
+  const around = index < calls.length ? item : { steps: 0, ns: 0 }
+  return { name, call, steps: steps - around.steps, ns: Math.max(1, ns - around.ns) }
 })
 const stepNs = median(rows.map(({ steps, ns }) => ns / steps))
 const off = rows.map((row) => ({ ...row, ratio: row.ns / row.steps / stepNs }))
@@ -172,7 +197,9 @@ const measured = new Set(cases.map(({ name }) => name))
 const names = [...FUNCTIONS.map(({ name }) => name), ...Object.keys(FUNCTION_PRICES)]
 const missing = new Set(names.map((name) => name.replace(/^\.|\(.*$/g, '')))
 for (const name of measured) missing.delete(name)
+if (ONLY) missing.clear()
 for (const name of missing) console.log(`not measured: ${name}`)
 const wrong = off.filter(({ ratio }) => ratio > MOST || ratio < 1 / MOST)
 for (const { name, ratio } of wrong) console.log(`off: ${name} (${ratio.toFixed(2)})`)
+tables.stop()
 process.exitCode = missing.size > 0 || wrong.length > 0 ? 1 : 0
