@@ -21,6 +21,7 @@ const TunnelTemplate = z.strictObject({
   forwards_to: z.union([Template, z.int()]).transform(String),
   policy: Name.nullish(),
   upstream: TunnelBody.shape.upstream,
+  pooling_enabled: TunnelBody.shape.pooling_enabled,
 })
 
 const TunnelSet = z.strictObject({

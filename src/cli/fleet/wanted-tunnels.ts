@@ -9,6 +9,7 @@ export interface WantedTunnel {
   readonly domain?: string
   readonly policy: string | object | null
   readonly upstream?: object
+  readonly pooling_enabled?: true
 }
 
 const VARIABLE = /\{([\w-]+)\}/g
@@ -55,7 +56,7 @@ function tunnelsOf(
 }
 
 function toWanted(
-  { protocol, domain, forwards_to, policy, upstream }: TunnelTemplate,
+  { protocol, domain, forwards_to, policy, upstream, pooling_enabled }: TunnelTemplate,
   filled: (text: string) => string,
   { policies }: Fleet,
 ): WantedTunnel {
@@ -65,5 +66,7 @@ function toWanted(
     ...(domain !== undefined && { domain: filled(domain) }),
     policy: policy ? (policies[policy] ?? null) : null,
     ...(upstream && { upstream }),
+    // Agents of before there were pools do not know the field.
+    ...(pooling_enabled && { pooling_enabled }),
   }
 }

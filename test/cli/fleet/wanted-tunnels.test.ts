@@ -55,6 +55,14 @@ describe('the tunnels of a device', () => {
     expect(wanted?.map(({ policy }) => policy)).toEqual([null, 'on_http_request: []'])
   })
 
+  it('share their address where that is asked for', () => {
+    const shared = tunnel('shared', '1', { pooling_enabled: true })
+    const sets = { all: { tags: [], vars: {}, tunnels: [shared, tunnel('own', '2')] } }
+    const wanted = wantedTunnels({ ...FLEET, sets }, device('cam01'))
+    expect(wanted?.map((it) => it.pooling_enabled)).toEqual([true, undefined])
+    expect(wanted?.map((it) => 'pooling_enabled' in it)).toEqual([true, false])
+  })
+
   it('are nobody’s business where no set is for the device', () => {
     const { cameras } = FLEET.sets
     const fleet = { ...FLEET, sets: cameras ? { cameras } : {} }
