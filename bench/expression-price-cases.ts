@@ -106,12 +106,6 @@ const CALLS: Readonly<Record<string, readonly string[]>> = {
   'rand.double': ['rand.double()'],
   'rand.int': ['rand.int()', 'rand.int(1, 99)'],
   'time.now': ['time.now'],
-  'conn.geo': ['conn.geo.country_code'],
-  'conn.client_ip.geo': [
-    'conn.client_ip.geo.location.city',
-    'conn.client_ip.geo.registered_location.is_eu',
-  ],
-  'conn.client_ip.as': ['conn.client_ip.as.number', 'conn.client_ip.as.organization'],
   ...Object.fromEntries(
     DIGESTS.flatMap((name) => [
       [name, [`vars.s.${name}()`, `vars.long.${name}('base64')`]],

@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { systemClock } from '../src/base/clock.ts'
 import { createLogger } from '../src/base/logger.ts'
 import { AddressOrigins } from '../src/gateway/origins/address-origins.ts'
+import { AddressLookUps } from '../src/policy/exchange/address-look-ups.ts'
 import { ParsedFields } from '../src/policy/exchange/parsed-fields.ts'
 import type { Account } from '../src/policy/expression/cost/account.ts'
 import { type MmdbValue, mmdbFile } from '../test/helpers/mmdb-file.ts'
@@ -63,7 +64,7 @@ const PHONE =
 const long = (piece: string) => piece.repeat(Math.ceil(LENGTH / piece.length))
 
 /** Kinds of clients, and what somebody makes to be costly. */
-export const USER_AGENTS: Readonly<Record<string, string>> = {
+const USER_AGENTS: Readonly<Record<string, string>> = {
   curl: 'curl/8.5.0',
   Chrome: CHROME,
   'a phone': PHONE,
@@ -76,8 +77,26 @@ export const USER_AGENTS: Readonly<Record<string, string>> = {
   ),
 }
 
+/** What reading variables takes that are looked up once a request, each time as in another one. */
+export function onceReaders(
+  account: Account,
+  tables: AddressOrigins,
+  ip: string,
+): Readonly<Record<string, () => unknown>> {
+  return {
+    'conn.client_ip.geo': () => new AddressLookUps().locationOf(ip, tables, account),
+    'conn.client_ip.as': () => new AddressLookUps().networkOf(ip, tables, account),
+    ...Object.fromEntries(
+      Object.entries(USER_AGENTS).map(([kind, text]) => [
+        `req.user_agent: ${kind}`,
+        userAgentReader(text, account),
+      ]),
+    ),
+  }
+}
+
 /** Reads one that nobody has read before. */
-export function userAgentReader(text: string, account: Account): () => void {
+function userAgentReader(text: string, account: Account): () => void {
   const head = text.slice(0, LENGTH - 6)
   const texts = Array.from({ length: AGENTS }, (_, n) => `${head} ${String(n).padStart(5, '0')}`)
   let next = 0

@@ -7,8 +7,8 @@ import { MAX_USER_AGENT, readUserAgent, type UserAgent } from './user-agent.ts'
 const KIB_STEPS = 400
 const DECODE_STEPS = 100
 /** To read the name of a client, whoever has read the same one before. */
-const USER_AGENT_STEPS = 400
-const USER_AGENT_KIB_STEPS = 4_600
+const USER_AGENT_STEPS = 300
+const USER_AGENT_KIB_STEPS = 3_300
 /** To join one more field, and to compare 1,024 characters with those of before. */
 const FIELD_STEPS = 1
 const SAME_STEPS = 6

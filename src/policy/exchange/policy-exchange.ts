@@ -2,6 +2,7 @@ import type { X509Certificate } from 'node:crypto'
 import type { Transform } from 'node:stream'
 import { Account } from '../expression/cost/account.ts'
 import type { Phase } from '../phase.ts'
+import { AddressLookUps } from './address-look-ups.ts'
 import type { AddressTables } from './address-tables.ts'
 import type { HeaderList } from './header-list.ts'
 import type { Outcome } from './outcome.ts'
@@ -168,6 +169,7 @@ export class PolicyExchange {
   #vars: Map<string, unknown> | undefined
   #observers: ((status: number | undefined) => void)[] | undefined
   #parsed: ParsedFields | undefined
+  #lookUps: AddressLookUps | undefined
   readonly #askDepth: (() => number) | undefined
 
   constructor(options: PolicyExchangeOptions) {
@@ -217,6 +219,12 @@ export class PolicyExchange {
   get parsed(): ParsedFields {
     this.#parsed ??= new ParsedFields()
     return this.#parsed
+  }
+
+  /** What tables have said of addresses already. */
+  get lookUps(): AddressLookUps {
+    this.#lookUps ??= new AddressLookUps()
+    return this.#lookUps
   }
 
   /** How many http-request actions led here. */

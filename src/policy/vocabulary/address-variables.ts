@@ -8,9 +8,6 @@ import type { Connection, PolicyExchange } from '../exchange/policy-exchange.ts'
 import type { ValueInput } from '../expression/value.ts'
 import type { Variable } from '../expression/variable.ts'
 
-/** What it takes to look an address up. */
-const LOOK_UP_STEPS = 100
-
 /** One that can be read where there is a table. */
 export interface AddressVariable extends Variable<PolicyExchange> {
   readonly table: AddressTable
@@ -84,9 +81,9 @@ function ofAddress(root: string, addressOf: AddressOf): Record<string, AddressVa
     variables[`${root}.as.${name}`] = {
       type,
       table: 'asn',
-      read: ({ connection, account }) => {
-        account.spend(LOOK_UP_STEPS)
-        const network = connection.tables?.networkOf(addressOf(connection))
+      read: ({ connection, lookUps, account }) => {
+        const { tables } = connection
+        const network = tables && lookUps.networkOf(addressOf(connection), tables, account)
         return network && read(network)
       },
     }
@@ -98,9 +95,9 @@ function located(addressOf: AddressOf, [type, read]: Field<AddressLocation>): Ad
   return {
     type,
     table: 'geo',
-    read: ({ connection, account }) => {
-      account.spend(LOOK_UP_STEPS)
-      const location = connection.tables?.locationOf(addressOf(connection))
+    read: ({ connection, lookUps, account }) => {
+      const { tables } = connection
+      const location = tables && lookUps.locationOf(addressOf(connection), tables, account)
       return location && read(location)
     },
   }

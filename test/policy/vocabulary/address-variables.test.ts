@@ -1,6 +1,13 @@
 import { describe, expect, it } from 'vitest'
 import type { AddressTables } from '../../../src/policy/exchange/address-tables.ts'
-import { evaluate, onRequest, PolicyBench, replyOf } from '../../helpers/policy-exchange.ts'
+import {
+  compileExpression,
+  createExchange,
+  evaluate,
+  onRequest,
+  PolicyBench,
+  replyOf,
+} from '../../helpers/policy-exchange.ts'
 
 const registered = {
   city: '',
@@ -50,6 +57,29 @@ describe('variables of addresses', () => {
     ['has(conn.geo.country_code)', true],
   ])('%s is %j', (source, value) => {
     expect(evaluate(source, known)).toEqual(value)
+  })
+
+  it('are looked up, and paid for, once a request for each address', () => {
+    const asked: string[] = []
+    const counting: AddressTables = {
+      ...tables,
+      locationOf: (ip) => {
+        asked.push(ip)
+        return location
+      },
+    }
+    const exchange = createExchange({ connection: { tables: counting } })
+    const spent = (source: string) => {
+      const before = exchange.account.spent
+      compileExpression(source).evaluate(exchange)
+      return exchange.account.spent - before
+    }
+    const first = spent("conn.geo.country_code == 'DE'")
+    const again = spent("conn.client_ip.geo.location.country_code == 'DE'")
+    expect(asked).toEqual(['203.0.113.9'])
+    expect(first).toBeGreaterThan(again + 500)
+    expect(spent("conn.server_ip.geo.location.country_code == 'DE'")).toBe(first)
+    expect(asked).toEqual(['203.0.113.9', '192.0.2.1'])
   })
 
   it('are not there while no table can be read: a rule is not passed, and not taken for false', async () => {
