@@ -1,3 +1,4 @@
+import type { ForwardFailure } from './device/forward.ts'
 import type { SyntaxFault } from './http1/http-syntax-error.ts'
 import type { LocalReply } from './local-reply.ts'
 
@@ -62,6 +63,15 @@ export const EDGE_ERRORS = {
 export const TOO_SLOW = 'ERR_GATEWAY_TOO_SLOW'
 
 export type EdgeErrorCode = keyof typeof EDGE_ERRORS
+
+/** Why a device gave no whole response. */
+export const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
+  saturated: 'ERR_GATEWAY_SATURATED',
+  lost: 'ERR_NGROK_3210',
+  unreachable: 'ERR_NGROK_8012',
+  invalid: 'ERR_NGROK_3004',
+  broken: 'ERR_NGROK_3004',
+}
 
 /** What is answered to bytes that are no request. */
 export const FAULT_CODES: Record<SyntaxFault, EdgeErrorCode> = {

@@ -8,7 +8,8 @@ import { type DeviceRequest, sizeOf } from './device/device-request.ts'
 import type { Forward, ForwardFailure, ForwardOwner } from './device/forward.ts'
 import { Http1Forward } from './device/http1-forward.ts'
 import { Http2Forward } from './device/http2-forward.ts'
-import type { EdgeErrorCode } from './edge-error.ts'
+import { Losses } from './device/losses.ts'
+import { type EdgeErrorCode, FAILURE_CODES } from './edge-error.ts'
 import { requestFields, responseFields } from './http1/forwarded-headers.ts'
 import { GrowingBuffer } from './http1/growing-buffer.ts'
 import type { ResponseHead } from './http1/response-head.ts'
@@ -18,21 +19,6 @@ import type { OutgoingResponse } from './response-writer.ts'
 import { Upgrade } from './upgrade.ts'
 import { acceptWebSocket } from './websocket/handshake.ts'
 import { WebSocketConversion } from './websocket/websocket-conversion.ts'
-
-const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
-  saturated: 'ERR_GATEWAY_SATURATED',
-  lost: 'ERR_NGROK_3210',
-  unreachable: 'ERR_NGROK_8012',
-  invalid: 'ERR_NGROK_3004',
-  broken: 'ERR_NGROK_3004',
-}
-
-/** Methods that change nothing, so that a request may go out again when its device was lost. */
-const SAFE: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
-/** How often a device may get it again that may have seen it: it may be what ends the device. */
-const MAX_REPEATS = 2
-/** How often an exchange may lose its device at all. */
-const MAX_LOSSES = 4
 
 const NO_TRANSFORMS: OutgoingResponse['transforms'] = []
 
@@ -52,8 +38,7 @@ const NO_TRANSFORMS: OutgoingResponse['transforms'] = []
  *   given up. `client.exchangeDone()` or `client.abort()` follows once, unless the client is gone.
  */
 export class Exchange extends ClientExchange implements ForwardOwner {
-  #losses = 0
-  #repeats = 0
+  readonly #losses = new Losses()
 
   /** Finds the endpoint and sends the request on. */
   start(): void {
@@ -156,7 +141,6 @@ export class Exchange extends ClientExchange implements ForwardOwner {
   onFailure(failure: ForwardFailure): void {
     const state = this.state
     if (state.name === 'forwarding' && failure === 'lost' && this.#mayGoOutAgain(state.forward)) {
-      this.#losses += 1
       const { endpoint, forward, policy } = state
       const goOn = () => this.#follow(endpoint, forward, policy)
       const parked: ParkedState = { name: 'parked', policy, hold: undefined, goOn }
@@ -168,17 +152,10 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     this.#failOnDevice(FAILURE_CODES[failure])
   }
 
-  /**
-   * Whether nobody can tell that a request goes out twice: the device has not got it, or it is safe
-   * to repeat (RFC 9110 9.2.1) and the client has heard nothing. Bounded, for devices that it ends.
-   */
   #mayGoOutAgain({ wasSent }: Forward): boolean {
-    if (this.#losses >= MAX_LOSSES) return false
-    if (!wasSent) return true
-    if (this.#repeats >= MAX_REPEATS) return false
-    this.#repeats += 1
     const { head, body } = this.request
-    return SAFE.has(head.method) && !body && this.writer.isSilent
+    const { isSilent } = this.writer
+    return this.#losses.mayGoOutAgain({ wasSent, method: head.method, hasBody: !!body, isSilent })
   }
 
   #failOnDevice(code: EdgeErrorCode): void {
