@@ -104,7 +104,6 @@ describe('InspectionProxy', () => {
       expect([kept?.totalBytes, kept?.bytes.length, kept?.isWhole]).toEqual([
         size,
         MAX_BODY_BYTES,
-        MAX_EXCHANGES,
         false,
       ])
     }

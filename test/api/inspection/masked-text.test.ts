@@ -13,7 +13,6 @@ describe('maskedAddresses', () => {
     ['/a?api%5Fkey=1&x=2', '/a?api%5Fkey=[secret]&x=2'],
     ['/a?%zz=1', '/a?%zz=1'],
     ['/a?PASSWORD=1?token=2', '/a?PASSWORD=[secret]'],
-    ['/a?x=1?token=2', '/a?x=1?token=[secret]'],
     ['/a?token=1;2;3&x=1', '/a?token=[secret]&x=1'],
     ['/a?x=1;token=2', '/a?x=1;token=[secret]'],
     ['/shop;jsessionid=12/cart?x=1', '/shop;jsessionid=[secret]/cart?x=1'],
