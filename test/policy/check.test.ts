@@ -26,6 +26,27 @@ on_http_request:
 `
 
 describe('checkPolicy()', () => {
+  const sentences = (text: string) =>
+    checkPolicy(text, { service: 'embedded' }).map(
+      ({ position: { line }, message }) => `${line}: ${message}`,
+    )
+
+  it('reads one document, and says where a second one starts', () => {
+    expect(sentences('on_http_request: []\n---\non_http_response: []\n')).toEqual([
+      expect.stringMatching(
+        /^[23]: A policy is one YAML document, and here a second one starts\.$/,
+      ),
+    ])
+  })
+
+  it('reads less of YAML than of JSON: it takes a hundred times as long', () => {
+    const long = JSON.stringify({ on_http_request: [] }).padEnd(70_000)
+    expect(sentences(long)).toEqual([])
+    expect(sentences(`# ${'x'.repeat(70_000)}\non_http_request: []\n`)).toEqual([
+      expect.stringContaining('not valid JSON, and YAML may have 65536 characters'),
+    ])
+  })
+
   it('finds nothing wrong with a good document', () => {
     expect(lines('{"on_http_request": []}')).toEqual([])
   })

@@ -1,4 +1,5 @@
 import type { Clock } from '../../base/clock.ts'
+import { networkOf } from '../../base/limit/network.ts'
 import { Semaphore } from '../../base/semaphore.ts'
 import type { ClientCredentials, IdentityProvider, SignedIn } from './identity-provider.ts'
 import { LoginError } from './login-error.ts'
@@ -7,6 +8,8 @@ import type { LoginSession } from './session.ts'
 /** Visitors for whom the provider is asked at once, and those that may wait for it. */
 const MAX_ASKING = 16
 const MAX_WAITING = 64
+/** Of those that sign in, by one address: a sign-in is begun for free, and its code may be made up. */
+const MAX_OF_ADDRESS = 16
 /** How long the answer for a session serves for requests that were sent with its old cookie. */
 const RENEWED_MS = 60_000
 const MAX_RENEWED = 1_000
@@ -20,7 +23,11 @@ interface Renewal {
 export class LoginDesk {
   readonly provider: IdentityProvider
   readonly #clock: Clock
-  readonly #asking = new Semaphore(MAX_ASKING)
+  /** Apart from each other: those who are in stay in, whoever crowds the entrance. */
+  readonly #redeeming = new Semaphore(MAX_ASKING)
+  readonly #renewing = new Semaphore(MAX_ASKING)
+  /** Of those who redeem a code, by address. */
+  readonly #signingIn = new Map<string, number>()
   /** By session and the age of its cookie: a page sends many requests at once, and a refresh token is good for one use. */
   readonly #renewals = new Map<string, Renewal>()
 
@@ -30,9 +37,19 @@ export class LoginDesk {
   }
 
   /** Asks the provider when it is the visitor's turn. Throws LoginError where too many wait. */
-  async ask<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#asking.pending >= MAX_ASKING + MAX_WAITING) throw new LoginError('busy')
-    return this.#asking.run(work)
+  async redeem<T>(clientIp: string, work: () => Promise<T>): Promise<T> {
+    const network = networkOf(clientIp)
+    const ofAddress = this.#signingIn.get(network) ?? 0
+    if (ofAddress >= MAX_OF_ADDRESS) throw new LoginError('busy')
+    requireRoom(this.#redeeming)
+    this.#signingIn.set(network, ofAddress + 1)
+    try {
+      return await this.#redeeming.run(work)
+    } finally {
+      const left = (this.#signingIn.get(network) ?? 1) - 1
+      if (left > 0) this.#signingIn.set(network, left)
+      else this.#signingIn.delete(network)
+    }
   }
 
   /** The same visitor as the provider knows them now; undefined when it does not any more. */
@@ -41,7 +58,7 @@ export class LoginDesk {
     const key = `${session.id} ${session.refreshedAt}`
     const known = this.#renewals.get(key)
     if (known && now - known.at < RENEWED_MS) return known.result
-    const result = this.ask(() => this.provider.renew(client, session))
+    const result = this.#renew(client, session)
     this.#renewals.delete(key)
     this.#renewals.set(key, { at: now, result })
     // The next request is the next try.
@@ -50,4 +67,13 @@ export class LoginDesk {
     if (this.#renewals.size > MAX_RENEWED) this.#renewals.delete(oldest)
     return result
   }
+
+  async #renew(client: ClientCredentials, session: LoginSession): Promise<SignedIn | undefined> {
+    requireRoom(this.#renewing)
+    return this.#renewing.run(() => this.provider.renew(client, session))
+  }
+}
+
+function requireRoom({ pending }: Semaphore): void {
+  if (pending >= MAX_ASKING + MAX_WAITING) throw new LoginError('busy')
 }

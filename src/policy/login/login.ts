@@ -215,7 +215,7 @@ export class Login {
     }
     const redirectUri = `${origin}${PATHS.callback}`
     const proof = proofOf(flow, nonce, owner.sealer)
-    const signedIn = await desk.ask(() =>
+    const signedIn = await desk.redeem(visit.exchange.connection.clientIp, () =>
       desk.provider.redeem(client, url, { redirectUri, state, ...proof }),
     )
     const now = clock.now()

@@ -111,6 +111,29 @@ describe('oauth', () => {
     })
   })
 
+  it('gets a new token where the old one is spent, for the same person alone', async () => {
+    const { browser, github, clock } = await startSite({ userinfo_refresh_interval: '5m' })
+    github.hasRefreshTokens = true
+    github.user = { id: 12, login: 'ann', name: 'Ann', emails: EMAILS }
+    await browser.open(browser.urlOf(CAM))
+    const seen = async () => JSON.parse((await browser.send(browser.urlOf(CAM))).text)
+    const first = (await seen())['x-token']
+    github.revoked.add(first)
+    clock.aheadMs = 5 * 60_000
+    const second = await seen()
+    expect(second).toMatchObject({ 'x-user': '12', 'x-token': expect.stringMatching(/^gho_/) })
+    expect(second['x-token']).not.toBe(first)
+    // The token that got this one is spent; the one that came with it is kept in its place.
+    github.revoked.add(second['x-token'])
+    clock.aheadMs += 5 * 60_000
+    expect((await seen())['x-token']).not.toBe(second['x-token'])
+    github.revoked.add('all')
+    clock.aheadMs += 5 * 60_000
+    expect(await browser.send(browser.urlOf(CAM), { method: 'POST' })).toMatchObject({
+      status: 401,
+    })
+  })
+
   it('is of one client, and has sessions that openid-connect does not take', async () => {
     const { browser, github } = await startSite()
     github.user = { id: 12, login: 'ann', name: 'Ann', emails: EMAILS }

@@ -1,5 +1,9 @@
 // biome-ignore-all lint/suspicious/noTemplateCurlyInString: interpolations of policies
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import { request as httpsRequest } from 'node:https'
+import type { AddressInfo } from 'node:net'
 import type { Listener } from '@ngrok/ngrok'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { GatewayOptions } from '../../../src/gateway/gateway.ts'
@@ -83,7 +87,7 @@ async function startSite(options: Partial<GatewayOptions> & Partial<OpenidProvid
     await listeners.get(domain)?.close()
     listeners.set(domain, await forward(session, service, { domain, policy }))
   }
-  return { running, browser, provider, bind }
+  return { running, browser, provider, bind, session }
 }
 
 const seenIn = ({ text }: { readonly text: string }) => JSON.parse(text) as Seen
@@ -556,6 +560,93 @@ describe('openid-connect', () => {
     const refused = await browser.signIn(browser.urlOf(CAM), 'ben')
     expect(refused.status).toBe(502)
     expect(refused.headers).toHaveProperty('ngrok-error-code', 'ERR_GATEWAY_SESSION_TOO_LARGE')
+  })
+
+  it('keeps its cookies from a device that changes the protocol, and renews them there', async () => {
+    const clock = new WallClock()
+    const { browser, running, session, provider } = await startSite({ clock })
+    const seen: (string | undefined)[] = []
+    const service = createServer((_request, response) => void response.end('in'))
+    service.on('upgrade', ({ headers }, socket) => {
+      seen.push(headers.cookie)
+      const head = 'connection: upgrade\r\nupgrade: x\r\n\r\n'
+      socket.end(`HTTP/1.1 101 Switching Protocols\r\n${head}hello`)
+    })
+    await once(service.listen(0, '127.0.0.1'), 'listening')
+    onTestFinished(() => {
+      service.closeAllConnections()
+      service.close()
+    })
+    const config = {
+      issuer_url: provider.issuer,
+      client_id: provider.clientId,
+      client_secret: provider.clientSecret,
+      idle_session_timeout: '1h',
+    }
+    const actions = [{ type: 'openid-connect', config }]
+    await forward(session, `http://127.0.0.1:${(service.address() as AddressInfo).port}`, {
+      domain: DOOR,
+      policy: JSON.stringify({ on_http_request: [{ actions }] }),
+    })
+    expect(await browser.signIn(browser.urlOf(DOOR), 'ann')).toMatchObject({ text: 'in' })
+    const jar = browser.cookies.get(DOOR) ?? new Map<string, string>()
+    clock.aheadMs = 30 * 60_000
+    const { addresses } = running
+    const asked = httpsRequest({
+      host: '127.0.0.1',
+      port: addresses.https.port,
+      servername: DOOR,
+      ca: readFileSync(addresses.caCertPath),
+      headers: {
+        host: `${DOOR}:${addresses.https.port}`,
+        connection: 'upgrade',
+        upgrade: 'x',
+        cookie: Array.from(jar, ([name, value]) => `${name}=${value}`).join('; '),
+      },
+      agent: false,
+    }).end()
+    onTestFinished(() => void asked.destroy())
+    const [response, socket] = await once(asked, 'upgrade')
+    onTestFinished(() => void socket.destroy())
+    expect(response.statusCode).toBe(101)
+    expect(seen).toEqual([undefined])
+    // Who has been here half an hour later is not idle: the browser is told so in the same head.
+    expect(response.headers['set-cookie']).toEqual([
+      expect.stringMatching(/^__Host-session\.[0-9a-f]{12}=/),
+    ])
+  })
+
+  it('keeps its cookies from the device of another account that serves behind it', async () => {
+    const { browser, bind, running } = await startSite()
+    const { issuer } = running.gateway.parts
+    const { id: ownerId } = issuer.createBotUser({ name: 'other' })
+    const { authtoken } = issuer.createCredential({ ownerId, acl: ['share:inner.internal'] })
+    const seen: (string | undefined)[] = []
+    const service = await startDeviceService(({ headers }, response) => {
+      seen.push(headers.cookie)
+      response.setHeader('set-cookie', 'inner=1').end('inner')
+    })
+    await forward(await connectSdk(running, { authtoken }), service, { domain: 'inner.internal' })
+    const led = { type: 'forward-internal', config: { url: 'https://inner.internal' } }
+    await bind({}, [{ actions: [led] }])
+    expect(await browser.signIn(browser.urlOf(CAM), 'ann')).toMatchObject({ text: 'inner' })
+    expect(browser.cookieNames(CAM).join()).toContain('session.')
+    await browser.send(browser.urlOf(CAM))
+    expect(seen).toEqual([undefined, 'inner=1'])
+  })
+
+  it('leaves cookies to a device that has no log-in before it, whatever their names', async () => {
+    const { browser, running, session } = await startSite()
+    const seen: (string | undefined)[] = []
+    const service = await startDeviceService(({ headers }, response) => {
+      seen.push(headers.cookie)
+      response.end()
+    })
+    await forward(session, service, { domain: DOOR })
+    const cookie = '__Host-session.0123456789ab=of-the-device'
+    const visitor = new VisitorBrowser(running)
+    await visitor.send(browser.urlOf(DOOR), { headers: { cookie } })
+    expect(seen).toEqual([cookie])
   })
 
   it('serves visitors over HTTP/2 alike', async () => {

@@ -115,6 +115,21 @@ describe('a body rewriter', () => {
     }
   })
 
+  it('gives nobody the answer of a thread that was given up', async () => {
+    const answerMs = 1_000
+    const rewriter = new BodyRewriter({ answerMs })
+    const other = Buffer.from(LONG.toString().replaceAll('17', '4'))
+    const first = problemOf(rewriter.rewrite(OWNER, LONG, HIDE))
+    // On a slow machine there may be no time left for it, either.
+    const second = rewriter.rewrite(new LaneMember(lane), other, HIDE).catch(() => undefined)
+    await new Promise(setImmediate)
+    // The thread answers meanwhile; that it is late is noticed first.
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, answerMs + 100)
+    expect(await first).toBe('the body could not be changed')
+    const own = { replacement_index: 0n, matched_content: 'secret-4' }
+    expect((await second)?.results ?? [own]).toEqual([own])
+  })
+
   it('gives up a body whose thread does not answer, or is not there', async () => {
     const silent = join(packageRoot(), 'test/policy/fixtures/silent-thread.js')
     const programs = [silent, join(packageRoot(), 'dist/nowhere.js')]
