@@ -27,7 +27,10 @@ const SignIn = z.union([
   z.strictObject({ code: z.string().max(MAX_LENGTH) }),
   z.strictObject({ token: z.string().max(MAX_LENGTH) }),
 ])
-/** Tries of codes by one address, right ones too: a code is short enough to be typed. */
+/**
+ * Wrong codes of one address. All users of the machine are one: a right code never waits, and nobody
+ * guesses one of 60 random bits in its five minutes, as fast as anybody may ask.
+ */
 const TRIES = { capacity: 10, refillPerS: 0.2, maxKeys: 1_000 }
 
 export interface SessionRoutesDeps extends PageSessionDeps {
@@ -75,11 +78,11 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     trail.note({ actor, client: peerAddress(request), action }, OK)
   }
 
-  /** The tries are counted before a code is looked at: how many there can be is bounded. */
+  /** A right code never waits, whoever has tried wrong ones from the same address. */
   function redeem(code: string, client: string): string {
+    if (codes.redeem(code)) return CODE_HOLDER
     const waitMs = tries.take(peerNetwork(client))
     if (waitMs > 0) throw tooMany('Too many codes were tried from here.', waitMs)
-    if (codes.redeem(code)) return CODE_HOLDER
     log.warn({ client }, 'wrong code at the page')
     const detail = 'This code is not good, or not any more. Make a new one: device-agent page.'
     throw new AppError('unauthenticated', detail)

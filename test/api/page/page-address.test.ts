@@ -1,3 +1,4 @@
+import { networkInterfaces } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import { isLocalPeer, pageUrls } from '../../../src/api/page/page-address.ts'
 
@@ -34,6 +35,20 @@ describe('pageUrls', () => {
     expect(pageUrls(HERE, { host: '::', port: 7041 }, () => ['fd00::20'])[0]).toBe(
       'http://[fd00::20]:7041/page/',
     )
+  })
+
+  it('names what the machine itself has, and none that means it alone', () => {
+    const own = Object.values(networkInterfaces()).flatMap((found) => found ?? [])
+    const urls = pageUrls(HERE, { host: '0.0.0.0', port: 7041 })
+    const shown = urls.filter((url) => url !== 'http://127.0.0.1:7040/page/')
+    for (const url of shown) {
+      const host = new URL(url).hostname.replace(/[[\]]/g, '')
+      expect(own.find(({ address }) => address === host)).toMatchObject({ internal: false })
+    }
+    const hasNetwork = own.some(
+      ({ internal, address }) => !internal && !address.startsWith('fe80:'),
+    )
+    expect(shown.length > 0).toBe(hasNetwork)
   })
 })
 

@@ -69,17 +69,19 @@ describe('signing in to the page', () => {
     expect(IDLE_MS).toBeLessThanOrEqual(30 * 60_000)
   })
 
-  it('lets nobody try codes without end, and looks at none that is too much', async () => {
+  it('slows down who tries codes, and never the right one, once', async () => {
     const { browser, newCode } = await startPage()
     const statuses: number[] = []
     for (let n = 0; n < 11; n += 1) {
       statuses.push((await browser.signIn({ code: 'WRONG-CODE-0000' })).status)
     }
     expect(statuses).toEqual([...Array.from({ length: 10 }, () => 401), 429])
+    // All users of the machine come from one address: none of them shuts the others out.
     const code = newCode()
-    const right = await browser.signIn({ code })
-    expect([right.status, right.json.code]).toEqual([429, 'too-many-requests'])
-    expect(Number(right.headers['retry-after'])).toBeGreaterThan(0)
+    expect((await browser.signIn({ code })).status).toBe(201)
+    const again = await browser.signIn({ code })
+    expect([again.status, again.json.code]).toEqual([429, 'too-many-requests'])
+    expect(Number(again.headers['retry-after'])).toBeGreaterThan(0)
   })
 
   it('slows down who tries tokens, and never the right one', async () => {
