@@ -148,7 +148,13 @@ export class SessionTable {
     insert(this.#byCredential, credentialId, session)
     insert(this.#byDevice, deviceKey(session.identity), session)
     this.#byId.set(session.id, session)
-    this.#watch?.came(session)
+    try {
+      this.#watch?.came(session)
+    } catch (error) {
+      // It has not come, so it never goes.
+      this.#drop(session)
+      throw error
+    }
   }
 
   remove(
@@ -156,9 +162,7 @@ export class SessionTable {
     why: SessionEnd = 'disconnected',
     urls: readonly string[] = [],
   ): void {
-    if (this.#byId.delete(session.id)) this.#watch?.went(session, why, urls)
-    drop(this.#byCredential, session.identity.credentialId, session)
-    drop(this.#byDevice, deviceKey(session.identity), session)
+    if (this.#drop(session)) this.#watch?.went(session, why, urls)
   }
 
   /** Counts a bind. Throws ServiceError 18021 or 351 when the credential has its fill. */
@@ -179,6 +183,14 @@ export class SessionTable {
         `The authtoken ${credentialId} binds more than ${this.#limits.bindsPerMinute} endpoints a minute.`,
       )
     }
+  }
+
+  /** Out of all maps; false when it was in none. */
+  #drop(session: TableEntry): boolean {
+    const { credentialId } = session.identity
+    drop(this.#byCredential, credentialId, session)
+    drop(this.#byDevice, deviceKey(session.identity), session)
+    return this.#byId.delete(session.id)
   }
 
   /** A copy: who ends leaves the set. */

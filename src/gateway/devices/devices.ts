@@ -1,3 +1,4 @@
+import { networkOf } from '../../base/limit/network.ts'
 import { TokenBuckets } from '../../base/limit/token-buckets.ts'
 import type { ConnectedAgent, SessionEnd } from '../endpoints/connected-agent.ts'
 import {
@@ -31,8 +32,10 @@ const WATCH_STEP_MS = 300_000
 const FLAPS = { capacity: 5, refillPerS: 1 / 60, maxKeys: 10_000 }
 /** Of one device, authtoken or address. */
 const ONE_AN_HOUR = { capacity: 1, refillPerS: 1 / 3_600, maxKeys: 10_000 }
-/** Of all together, since strangers can be refused, too. */
+/** Of all together, since strangers can be refused, too … */
 const REFUSALS = { capacity: 30, refillPerS: 1 / 10, maxKeys: 1 }
+/** … and of one address, so that a single stranger does not use it up. */
+const REFUSALS_OF_ADDRESS = { capacity: 10, refillPerS: 1 / 60, maxKeys: 1_000 }
 
 /** `away`: not connected, and expected back any moment. */
 export type DeviceState = 'online' | 'away' | 'offline' | 'never'
@@ -70,6 +73,7 @@ export class Devices {
   readonly #flaps: TokenBuckets
   readonly #seldom: TokenBuckets
   readonly #refusals: TokenBuckets
+  readonly #refusalsOf: TokenBuckets
   readonly #history: TrafficHistory
   readonly #stopping = new AbortController()
   /** What is kept, as it was read when it had that version. */
@@ -85,6 +89,7 @@ export class Devices {
     this.#seldom = new TokenBuckets({ ...ONE_AN_HOUR, clock })
     this.#history = new TrafficHistory({ devices: () => this.#connected(), clock })
     this.#refusals = new TokenBuckets({ ...REFUSALS, clock })
+    this.#refusalsOf = new TokenBuckets({ ...REFUSALS_OF_ADDRESS, clock })
   }
 
   start(): void {
@@ -168,7 +173,8 @@ export class Devices {
   /** Somebody was refused who wanted to sign in. */
   refused(signIn: RefusedSignIn): void {
     const { ownerId, deviceId, ip } = signIn
-    if (this.#seldom.take(`refused ${deviceId ?? ip}`) > 0 || this.#refusals.take('all') > 0) return
+    if (this.#seldom.take(`refused ${deviceId ?? ip}`) > 0) return
+    if (this.#refusalsOf.take(networkOf(ip)) > 0 || this.#refusals.take('all') > 0) return
     const device =
       deviceId === undefined ? undefined : this.#journal.findByDevice(ownerId, deviceId)
     this.#journal.tell(refusedEvent(signIn, device, this.#options.clock.now()))

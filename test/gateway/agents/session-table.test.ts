@@ -3,6 +3,7 @@ import {
   type CredentialLimits,
   DEFAULT_CREDENTIAL_LIMITS,
   SessionTable,
+  type SessionWatch,
   type TableEntry,
 } from '../../../src/gateway/agents/session-table.ts'
 import type { AgentIdentity } from '../../../src/gateway/endpoints/connected-agent.ts'
@@ -68,8 +69,9 @@ class Entry implements TableEntry {
   }
 }
 
-function openTable(limits: Partial<CredentialLimits> = {}) {
+function openTable(limits: Partial<CredentialLimits> = {}, watch?: SessionWatch) {
   const table = new SessionTable({
+    ...(watch && { watch }),
     limits: { ...DEFAULT_CREDENTIAL_LIMITS, ...limits },
     clock: new ManualClock(),
   })
@@ -99,6 +101,30 @@ describe('SessionTable', () => {
     table.remove(a)
     table.remove(a)
     expect([table.size, table.find(a.id), [...table.all()]]).toEqual([1, undefined, [b]])
+  })
+
+  it('keeps nothing of a session that could not be told of', () => {
+    const told: string[] = []
+    let isBroken = true
+    const { table, session } = openTable(
+      { sessions: 1 },
+      {
+        came: ({ id }) => {
+          if (isBroken) throw new Error('it cannot be written down')
+          told.push(`came ${id}`)
+        },
+        went: ({ id }) => told.push(`went ${id}`),
+      },
+    )
+    const lost = session('cr_a', 'd')
+    expect(() => table.add(lost)).toThrow('it cannot be written down')
+    expect([table.size, table.find(lost.id)]).toEqual([0, undefined])
+    isBroken = false
+    const next = session('cr_a', 'e')
+    table.add(next)
+    table.remove(lost)
+    table.remove(next)
+    expect(told).toEqual([`came ${next.id}`, `went ${next.id}`])
   })
 
   it.each([

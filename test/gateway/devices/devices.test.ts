@@ -378,9 +378,21 @@ describe('who is refused', () => {
     const { clock, devices, events } = openDevices()
     for (let n = 0; n < 5_000; n += 1) {
       const deviceId = `stranger ${n}`
-      devices.refused({ ownerId: null, deviceId, ip: '192.0.2.9', code: 107, message: '' })
+      const ip = `192.0.2.${n % 250}`
+      devices.refused({ ownerId: null, deviceId, ip, code: 107, message: '' })
     }
     await clock.advance(WRITTEN_MS)
     expect(events.newest).toBe(30)
+  })
+
+  it('is told of while a stranger of another address comes with ever new names', async () => {
+    const { clock, devices, events } = openDevices()
+    const refuse = (deviceId: string, ip: string) =>
+      devices.refused({ ownerId: null, deviceId, ip, code: 107, message: '' })
+    for (let n = 0; n < 5_000; n += 1) refuse(`stranger ${n}`, `2001:db8::${n.toString(16)}`)
+    refuse('d1', '2001:db8:1::1')
+    await clock.advance(WRITTEN_MS)
+    expect(events.newest).toBe(11)
+    expect(events.get(11)?.details).toMatchObject({ claimed_device_id: 'd1' })
   })
 })

@@ -210,6 +210,11 @@ describe('IP policies and their rules', () => {
     expect(
       (await call('PATCH', policy.uri.slice(baseUrl.length), { body: {} })).body,
     ).toMatchObject({ error_code: 'ERR_NGROK_1400' })
+    const change = (texts: object) =>
+      call('PATCH', policy.uri.slice(baseUrl.length), { body: texts })
+    expect((await change({ metadata: 'floor 2' })).body).toEqual({ ...policy, metadata: 'floor 2' })
+    expect((await change({ description: 'x'.repeat(256) })).body.error_code).toBe('ERR_NGROK_215')
+    expect((await call('GET', policy.uri.slice(baseUrl.length))).body.metadata).toBe('floor 2')
     expect((await call('DELETE', `/ip_policies/${policy.id}`)).status).toBe(204)
     expect((await call('GET', path)).status).toBe(404)
   })

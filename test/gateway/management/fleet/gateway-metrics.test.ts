@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { agentWithEndpoint } from '../../../helpers/connected-agent.ts'
+import { eventually } from '../../../helpers/eventually.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'
 
 describe('/metrics of the gateway', () => {
@@ -56,6 +57,62 @@ describe('/metrics of the gateway', () => {
       ]),
     )
     expect(after.join()).not.toContain('press-2')
+  })
+
+  it('says how webhooks and certificates do', async () => {
+    const { call, issuer, webhooks, registrar, status } = await startManagementApi()
+    const hook = () =>
+      webhooks.create({
+        ownerId: null,
+        url: 'http://127.0.0.1:1/',
+        description: '',
+        eventTypes: [],
+      })
+    hook()
+    webhooks.update(hook(), { isActive: false })
+    for (const n of [1, 2]) registrar.reserve({ domain: `*.site${n}.test` })
+    const key = issuer.createApiKey({ scope: 'read' }).token
+    const scrape = async () =>
+      (await call('GET', '/metrics', { key, headers: { 'svc-version': '' } })).body.split('\n')
+    expect(await scrape()).toEqual(
+      expect.arrayContaining([
+        'device_gateway_webhooks{state="taken"} 1',
+        'device_gateway_webhooks{state="failing"} 0',
+        'device_gateway_webhooks{state="paused"} 1',
+        'device_gateway_webhook_behind 0',
+        'device_gateway_certificates{state="good"} 2',
+      ]),
+    )
+    status.current = {
+      renewsAt: undefined,
+      job: { startedAt: 0, error: 'refused', retriesAt: undefined },
+    }
+    expect(await scrape()).toContain('device_gateway_certificates{state="failed"} 2')
+    status.current = {
+      renewsAt: undefined,
+      job: { startedAt: 0, error: undefined, retriesAt: undefined },
+    }
+    expect(await scrape()).toContain('device_gateway_certificates{state="pending"} 2')
+  })
+
+  it('counts webhooks that are not taken, and what waits for them', async () => {
+    const { call, issuer, webhooks, events, clock } = await startManagementApi({
+      mayDial: () => false,
+    })
+    webhooks.create({ ownerId: null, url: 'http://127.0.0.1:1/', description: '', eventTypes: [] })
+    for (let n = 0; n < 3; n += 1) {
+      events.append({ at: clock.now(), type: 'device.online', ownerId: null, details: {} })
+    }
+    const key = issuer.createApiKey({ scope: 'read' }).token
+    await eventually(async () => {
+      const { body } = await call('GET', '/metrics', { key, headers: { 'svc-version': '' } })
+      expect(body.split('\n')).toEqual(
+        expect.arrayContaining([
+          'device_gateway_webhooks{state="failing"} 1',
+          'device_gateway_webhook_behind 3',
+        ]),
+      )
+    })
   })
 
   it('is not for a key of one account', async () => {
