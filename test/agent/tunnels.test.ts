@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { rmSync } from 'node:fs'
-import { type AddressInfo, createServer } from 'node:net'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Agent } from '../../src/agent/agent.ts'
@@ -351,6 +351,32 @@ describe('replace', () => {
     const { agent } = await started()
     const { created, pending, tunnel } = await agent.replace('a.site.test', specOf('a'))
     expect([created, pending, tunnel.status.state]).toEqual([true, false, 'online'])
+  })
+
+  it('leads to a name by one and the same way, before, meanwhile and after', async () => {
+    const service = createServer((socket) => void socket.pipe(socket)).listen(0, '127.0.0.1')
+    onTestFinished(() => void service.close())
+    await once(service, 'listening')
+    const { port } = service.address() as AddressInfo
+    const { agent, connector } = await started({
+      forward: { allow: ['cam.lan'], ownAddresses: () => [], resolve: async () => ['127.0.0.1'] },
+    })
+    const spec = specOf('a', `cam.lan:${port}`)
+    await agent.create(spec)
+    const dialUrl = () => connector.last.endpoints.get('a.site.test')?.dialUrl ?? ''
+    const before = dialUrl()
+    const opening = gate()
+    connector.onOpen = opening.wait
+    const replaced = agent.replace('a.site.test', { ...spec, policy: { on_http_response: [] } })
+    await eventually(() => expect(agent.find('a').spec.policy).not.toBeNull())
+    // What is open still dials where it did.
+    const visitor = connect(Number(new URL(before).port), '127.0.0.1')
+    onTestFinished(() => void visitor.destroy())
+    visitor.write('hello')
+    expect(String((await once(visitor, 'data'))[0])).toBe('hello')
+    opening.open()
+    await replaced
+    expect(dialUrl()).toBe(before)
   })
 
   it('opens the new and closes the old, under the same id', async () => {

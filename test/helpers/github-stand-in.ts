@@ -18,6 +18,8 @@ export interface GithubStandIn {
   user: GithubUser
   /** Access tokens that are not taken any more. */
   readonly revoked: Set<string>
+  /** Whether access tokens come with another that gets a new one, once. */
+  hasRefreshTokens: boolean
   readonly asked: readonly string[]
   readonly client: { readonly client_id: string; readonly client_secret: string }
 }
@@ -54,11 +56,22 @@ export async function startGithub(): Promise<GithubStandIn> {
   const github: GithubStandIn = {
     user: { id: 7, login: 'ann', name: 'Ann', emails: [] },
     revoked: new Set(),
+    hasRefreshTokens: false,
     asked,
     client: CLIENT,
   }
   const codes = new Map<string, { challenge: string; redirectUri: string }>()
   const tokens = new Map<string, GithubUser>()
+  const refreshing = new Map<string, GithubUser>()
+  const issue = (user: GithubUser): Record<string, string> => {
+    const token = `gho_${randomBytes(18).toString('hex')}`
+    tokens.set(token, user)
+    const answer = { access_token: token, token_type: 'bearer', scope: 'read:user,user:email' }
+    if (!github.hasRefreshTokens) return answer
+    const refresh_token = `ghr_${randomBytes(18).toString('hex')}`
+    refreshing.set(refresh_token, user)
+    return { ...answer, refresh_token }
+  }
   server.on('request', async (request: IncomingMessage, response: ServerResponse) => {
     const url = new URL(request.url ?? '', origin)
     asked.push(url.pathname)
@@ -76,6 +89,14 @@ export async function startGithub(): Promise<GithubStandIn> {
       response.writeHead(302, { location: back.href }).end()
     } else if (url.pathname === '/login/oauth/access_token') {
       const form = new URLSearchParams(await text(request))
+      if (form.get('grant_type') === 'refresh_token') {
+        const given = form.get('refresh_token') ?? ''
+        const user = refreshing.get(given)
+        refreshing.delete(given)
+        if (user) json(200, issue(user))
+        else json(200, { error: 'bad_refresh_token', error_description: 'It is spent.' })
+        return
+      }
       const code = codes.get(form.get('code') ?? '')
       codes.delete(form.get('code') ?? '')
       const verifier = createHash('sha256').update(form.get('code_verifier') ?? '')
@@ -88,9 +109,7 @@ export async function startGithub(): Promise<GithubStandIn> {
         json(200, { error: 'bad_verification_code', error_description: 'The code is incorrect.' })
         return
       }
-      const token = `gho_${randomBytes(18).toString('hex')}`
-      tokens.set(token, github.user)
-      const answer = { access_token: token, token_type: 'bearer', scope: 'read:user,user:email' }
+      const answer = issue(github.user)
       if (request.headers.accept?.includes('json')) json(200, answer)
       else response.end(new URLSearchParams(answer).toString())
     } else {

@@ -30,6 +30,15 @@ const NOT_LISTED = /^forwards-to-not-allowed: .* is not in AGENT_FORWARD_ALLOW/
 const NEVER = /^forwards-to-not-allowed: .* is never forwarded to$/
 
 describe('ForwardRules', () => {
+  it('leads nowhere where a name has no address now', async () => {
+    // RFC 6761 6.4: nobody has such a name.
+    const allow = ['nobody.invalid']
+    const asked = new ForwardRules({ allow, ownAddresses: () => [] })
+    const target = parseForwardTarget('nobody.invalid:80')
+    if (!target) throw new Error('it is no target')
+    expect(await asked.check(target)).toEqual([])
+  })
+
   it.each(['localhost:80', '127.0.0.1:80', '127.5.5.5:80', '[::1]:80', '[::ffff:127.0.0.1]:80'])(
     'allows %s without a list',
     async (target) => {
