@@ -7,8 +7,15 @@ import { join } from 'node:path'
 /** A folder that goes away with the process. */
 export function scratchFolder(): string {
   const path = mkdtempSync(join(tmpdir(), 'device-agent-bench-'))
-  process.on('exit', () => rmSync(path, { recursive: true, force: true }))
+  if (folders.size === 0) process.once('exit', removeFolders)
+  folders.add(path)
   return path
+}
+
+const folders = new Set<string>()
+
+function removeFolders(): void {
+  for (const path of folders) rmSync(path, { recursive: true, force: true })
 }
 
 /** Installs Debian packages whose programs are missing; says what to do where that fails. */
@@ -36,11 +43,14 @@ export function freePort(): Promise<number> {
   })
 }
 
+/** Of the file that goes up or down. */
+export const LARGE_BYTES = 100 * 1_024 * 1_024
+
 /** nginx as a device's service: `/` answers 12 bytes, `/large` 100 MiB. */
 export async function startNginx(): Promise<number> {
   const folder = scratchFolder()
   const port = await freePort()
-  writeFileSync(join(folder, 'large'), Buffer.alloc(100 * 1_024 * 1_024, 'x'))
+  writeFileSync(join(folder, 'large'), Buffer.alloc(LARGE_BYTES, 'x'))
   const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
     .map((name) => `${name}_temp_path ${folder}/${name};`)
     .join('\n')
@@ -118,8 +128,22 @@ export async function download(url: string, host: string): Promise<number> {
   let text = ''
   for await (const chunk of child.stdout) text += chunk
   const [status, size, speed] = text.split(' ')
-  if (status !== '200' || Number(size) !== 100 * 1_024 * 1_024) {
+  if (status !== '200' || Number(size) !== LARGE_BYTES) {
     throw new Error(`the download answered ${text}`)
+  }
+  return Number(speed) / 1_000_000
+}
+
+/** Megabytes per second of one upload by curl; the service answers with how many bytes came. */
+export async function upload(url: string, host: string, file: string): Promise<number> {
+  const format = ' %{http_code} %{speed_upload}'
+  const options = ['-sS', '-w', format, '-H', `Host: ${host}`, '-H', 'Expect:', '-T', file]
+  const child = spawn('curl', [...options, `${url}/`], { stdio: ['ignore', 'pipe', 'inherit'] })
+  let text = ''
+  for await (const chunk of child.stdout) text += chunk
+  const [size, status, speed] = text.split(' ')
+  if (status !== '200' || Number(size) !== LARGE_BYTES) {
+    throw new Error(`the upload answered ${text}`)
   }
   return Number(speed) / 1_000_000
 }

@@ -1,0 +1,180 @@
+/**
+ * Tunnels of the gateway beside a bare splice through the same SDK, one stream for each connection
+ * and no HTTP: the floor of this design. In turns within one run; the ratios count.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { Site } from '../test/helpers/site.ts'
+import {
+  download,
+  LARGE_BYTES,
+  median,
+  printTable,
+  progress,
+  requirePrograms,
+  scratchFolder,
+  startNginx,
+  upload,
+  wrk,
+} from './tools.ts'
+
+const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 5)
+const SECONDS = 2
+const CONNECTIONS = [1, 50, 200]
+const OPEN = 'open.site.localhost'
+const POLICED = 'policed.site.localhost'
+const UPLOADS = 'uploads.site.localhost'
+/** The default policy, which nobody exceeds here. */
+const POLICY = readFileSync(join(import.meta.dirname, '../default-policy.json'), 'utf8').replace(
+  '"capacity": 600',
+  '"capacity": 2000000000',
+)
+const WITHOUT_POLICY = { on_http_request: [], on_http_response: [] }
+
+interface Route {
+  readonly name: string
+  readonly host: string
+  readonly url: string
+  readonly uploadUrl: string
+  readonly rates: Map<number, number[]>
+  readonly p99: number[]
+  readonly downloads: number[]
+  readonly uploads: number[]
+}
+
+requirePrograms({ nginx: 'nginx-light', wrk: 'wrk', curl: 'curl' })
+const nginx = await startNginx()
+const sink = createServer((request, response) => {
+  let bytes = 0
+  request.on('data', ({ length }: Buffer) => {
+    bytes += length
+  })
+  request.on('end', () => response.end(String(bytes)))
+}).listen(0, '127.0.0.1')
+await once(sink, 'listening')
+const sinkPort = (sink.address() as AddressInfo).port
+const file = join(scratchFolder(), 'large')
+writeFileSync(file, Buffer.alloc(LARGE_BYTES, 'x'))
+
+const children: ChildProcess[] = []
+const bareUrl = await startBare(nginx)
+const bareUploads = await startBare(sinkPort)
+const site = await startSite()
+const { ingress_http: ingress } = site.ready
+const route = (name: string, host: string, url: string, uploadUrl: string): Route => ({
+  name,
+  host,
+  url,
+  uploadUrl,
+  rates: new Map(CONNECTIONS.map((count) => [count, []])),
+  p99: [],
+  downloads: [],
+  uploads: [],
+})
+const bare = route('bare splice', 'bare.localhost', bareUrl, bareUploads)
+const open = route('tunnel', OPEN, ingress, ingress)
+const policed = route('tunnel, default policy', POLICED, ingress, ingress)
+const routes = [bare, open, policed]
+
+for (let round = 0; round <= ROUNDS; round += 1) {
+  // The first round warms the compilers up and is not counted; who comes second finds more warm.
+  for (const each of round % 2 === 0 ? routes : routes.toReversed()) {
+    progress(`${round === 0 ? 'warm-up' : `round ${round} of ${ROUNDS}`}: ${each.name}`)
+    for (const count of CONNECTIONS) {
+      const load = await wrk(each.url, each.host, count, SECONDS)
+      if (load.errors > 0) throw new Error(`${each.name}: ${load.errors} errors`)
+      if (round === 0) continue
+      each.rates.get(count)?.push(load.requestsPerSecond)
+      if (count === 50) each.p99.push(load.p99Ms)
+    }
+    const down = await download(`${each.url}/large`, each.host)
+    const up = await upload(each.uploadUrl, each === bare ? each.host : UPLOADS, file)
+    if (round === 0) continue
+    each.downloads.push(down)
+    each.uploads.push(up)
+  }
+}
+progress('')
+const ratio = (of: number[], base: number[]) =>
+  median(of.map((value, round) => value / (base[round] ?? 0))).toFixed(2)
+printTable(
+  [
+    'route',
+    ...CONNECTIONS.map((count) => `${count} conn. req/s`),
+    'ratios',
+    'p99 ms at 50',
+    'down, up MB/s',
+    'ratios',
+  ],
+  routes.map((each) => [
+    each.name,
+    ...CONNECTIONS.map((count) => median(each.rates.get(count) ?? []).toFixed(0)),
+    CONNECTIONS.map((count) =>
+      ratio(each.rates.get(count) ?? [], (each === policed ? open : bare).rates.get(count) ?? []),
+    ).join(', '),
+    median(each.p99).toFixed(2),
+    `${median(each.downloads).toFixed(0)}, ${median(each.uploads).toFixed(0)}`,
+    `${ratio(each.downloads, bare.downloads)}, ${ratio(each.uploads, bare.uploads)}`,
+  ]),
+)
+console.log(
+  '\nThe requests of the last row are held against the row above, the rest against the first.',
+)
+await site.stop()
+for (const child of children) child.kill()
+
+const shares: string[][] = []
+for (const host of [OPEN, POLICED]) shares.push([host, await collectorShare(host)])
+console.log()
+printTable(['50 connections', 'collector'], shares)
+process.exit(0)
+
+async function startBare(port: number): Promise<string> {
+  const folder = scratchFolder()
+  const caFile = join(folder, 'ca.pem')
+  const tokenFile = join(folder, 'token')
+  writeFileSync(tokenFile, 'any')
+  const { agents, visitors } = JSON.parse(await firstLine('bare-splice.ts', [caFile]))
+  await firstLine('bare-sdk.ts', [agents, caFile, tokenFile, 'bare.localhost', String(port)])
+  return `http://127.0.0.1:${visitors}`
+}
+
+async function firstLine(script: string, words: readonly string[]): Promise<string> {
+  const path = join(import.meta.dirname, script)
+  const child = spawn(process.execPath, ['--import', 'tsx', path, ...words], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  children.push(child)
+  process.once('exit', () => child.kill())
+  const [line] = await once(child.stdout, 'data')
+  return String(line)
+}
+
+async function startSite(env: Readonly<Record<string, string>> = {}): Promise<Site> {
+  const started = await Site.start(scratchFolder(), env)
+  await started.create(OPEN, nginx, WITHOUT_POLICY)
+  await started.create(POLICED, nginx, JSON.parse(POLICY))
+  await started.create(UPLOADS, sinkPort, WITHOUT_POLICY)
+  await started.online(3)
+  return started
+}
+
+/** What the collector took of the processor time of a gateway that does nothing else. */
+async function collectorShare(host: string): Promise<string> {
+  progress(`collector: ${host}`)
+  const file = join(scratchFolder(), 'collector')
+  const watched = await startSite({
+    NODE_OPTIONS: `--import=${pathToFileURL(join(import.meta.dirname, 'collector.mjs'))}`,
+    COLLECTOR_FILE: file,
+  })
+  await wrk(watched.ready.ingress_http, host, 50, 5 * SECONDS)
+  const { pid } = watched.gateway
+  await watched.stop()
+  const { collectorMs, cpuMs } = JSON.parse(readFileSync(`${file}.${pid}`, 'utf8'))
+  return `${((100 * collectorMs) / cpuMs).toFixed(1)} %`
+}
