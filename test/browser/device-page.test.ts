@@ -77,7 +77,7 @@ describe.runIf(hasChromium)('the page of the device in Chromium', { timeout: 120
       await page.getByText('Traffic policy').first().click()
       await field(page, 'Traffic policy').fill('on_http_request: [{actions: [{type: deny}]}]')
       await dialogButton(page, 'Add tunnel').click()
-      const link = page.getByRole('link', { name: 'cam.site.test' })
+      const link = page.getByRole('link', { name: 'https://cam.site.test' })
       await link.waitFor()
       expect(api.agent.list()[0]?.spec.policy).toEqual({
         on_http_request: [{ actions: [{ type: 'deny' }] }],
@@ -236,7 +236,7 @@ describe.runIf(hasChromium)('the page of the device in Chromium', { timeout: 120
     await page.getByText('Use an API token instead').click()
     await page.getByLabel('API token').fill(reader.secret.reveal())
     await button(page, 'Sign in with the token').click()
-    await page.getByRole('link', { name: 'cam.site.test' }).waitFor()
+    await page.getByRole('link', { name: 'https://cam.site.test' }).waitFor()
     await page.getByText('Read only').waitFor()
     expect(await page.getByRole('button').allTextContents()).toEqual(['Sign out'])
     await expectGoodView(page, 'device-read-only')
