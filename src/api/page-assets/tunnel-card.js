@@ -1,5 +1,5 @@
 import { ask } from './api.js'
-import { badge, cardHead, facts } from './card.js'
+import { actionButton, badge, cardHead, facts } from './card.js'
 import { openForm } from './dialog.js'
 import { element, fill } from './element.js'
 import { formatDistance } from './format.js'
@@ -41,16 +41,7 @@ export function tunnelCard(tunnel, { onRemoved }) {
             },
             'Inspect',
           ),
-        element(
-          'button',
-          {
-            type: 'button',
-            class: 'button button-change button-danger-quiet',
-            'aria-label': `Remove ${tunnel.domain}`,
-            onclick: remove,
-          },
-          'Remove',
-        ),
+        actionButton('Remove', tunnel.domain, remove, true),
       ],
     }),
     problem,

@@ -2,6 +2,7 @@ import { ask } from '../api.js'
 import { element, fill } from '../element.js'
 import { icon } from '../icon.js'
 import { errorNotice } from '../notice.js'
+import { viewHead } from '../view.js'
 
 const OUTCOMES = {
   good: { word: 'Holds', icon: 'done' },
@@ -21,20 +22,10 @@ export function doctorView() {
   const node = element(
     'div',
     {},
-    element(
-      'div',
-      { class: 'view-head' },
-      element(
-        'div',
-        {},
-        element('h1', { tabindex: '-1' }, 'Doctor'),
-        element(
-          'p',
-          { class: 'intro' },
-          'Looks at each link between this device and its visitors, in order.',
-        ),
-      ),
-      element('div', { class: 'view-actions' }, button),
+    viewHead(
+      'Doctor',
+      'Looks at each link between this device and its visitors, in order.',
+      button,
     ),
     outcome,
     list,

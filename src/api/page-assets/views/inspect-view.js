@@ -6,6 +6,7 @@ import { exchangeDetails } from '../exchange-details.js'
 import { formatBytes } from '../format.js'
 import { errorNotice, say } from '../notice.js'
 import { poll } from '../poll.js'
+import { viewHead } from '../view.js'
 
 const REFRESH_MS = 2_000
 const MINUTES = [
@@ -25,7 +26,7 @@ const until = new Intl.DateTimeFormat('en-GB', { timeStyle: 'short' })
 /** What visitors send to one tunnel, and what they get, while somebody looks. `argument` is its id. */
 export function inspectView({ argument }) {
   const path = `api/tunnels/${encodeURIComponent(argument)}`
-  const title = element('h1', { tabindex: '-1' }, 'Inspector')
+  const title = element('span', {}, 'Inspector')
   const state = element('span', { role: 'status' })
   const problem = element('div', {})
   const failure = element('div', {})
@@ -43,24 +44,10 @@ export function inspectView({ argument }) {
   const node = element(
     'div',
     {},
-    element(
-      'div',
-      { class: 'view-head' },
-      element(
-        'div',
-        {},
-        title,
-        element(
-          'p',
-          { class: 'intro' },
-          'Requests and answers of this tunnel while it is on. Passwords, cookies and tokens in heads and addresses are hidden.',
-        ),
-      ),
-      element(
-        'div',
-        { class: 'view-actions' },
-        element('a', { href: '#/tunnels', class: 'button' }, 'Back'),
-      ),
+    viewHead(
+      title,
+      'Requests and answers of this tunnel while it is on. Passwords, cookies and tokens are hidden.',
+      element('a', { href: '#/tunnels', class: 'button' }, 'Back'),
     ),
     element(
       'form',
@@ -75,7 +62,7 @@ export function inspectView({ argument }) {
     filter,
     element('div', { class: 'inspector' }, element('div', {}, list, none), details),
   )
-  const live = poll({ everyMs: REFRESH_MS, problem, look })
+  const live = poll({ everyMs: () => REFRESH_MS, problem, look })
   return { node, open, close: live.close }
 
   async function open() {
@@ -94,21 +81,22 @@ export function inspectView({ argument }) {
   }
 
   async function look(isBackground) {
-    seen = await ask('GET', `${path}/inspect`, { isBackground })
-    const isOn = seen.state !== 'off'
-    fill(
-      state,
-      badge(
-        seen.ends_at
-          ? `${STATES[seen.state]} until ${until.format(new Date(seen.ends_at))}`
-          : STATES[seen.state],
-        isOn ? 'good' : 'plain',
-      ),
-    )
+    const answer = await ask('GET', `${path}/inspect`, { isBackground })
+    return () => {
+      seen = answer
+      showState()
+      showList()
+      if (chosen && !chosen.isWhole) return choose(chosen.number)
+    }
+  }
+
+  function showState() {
+    const { state: word, ends_at: endsAt } = seen
+    const isOn = word !== 'off'
+    const text = endsAt ? `${STATES[word]} until ${until.format(new Date(endsAt))}` : STATES[word]
+    fill(state, badge(text, isOn ? 'good' : 'plain'))
     stop.hidden = !isOn && seen.exchanges.length === 0
-    start.textContent = seen.state === 'on' ? 'Go on' : 'Start'
-    showList()
-    if (chosen && !chosen.isWhole) await choose(chosen.number)
+    start.textContent = word === 'on' ? 'Go on' : 'Start'
   }
 
   async function change(method) {

@@ -2,6 +2,7 @@ import { ask } from '../api.js'
 import { selectField, textField } from '../dialog.js'
 import { element, fill } from '../element.js'
 import { poll } from '../poll.js'
+import { pauseButton, viewHead } from '../view.js'
 
 const REFRESH_MS = 2_000
 /** Lines that are kept; the device has the whole log. */
@@ -21,11 +22,7 @@ export function logView() {
     'aria-live': 'off',
   })
   const none = element('p', { class: 'hint' }, 'No line fits.')
-  const pause = element(
-    'button',
-    { type: 'button', class: 'button', 'aria-pressed': 'false', onclick: togglePause },
-    'Pause',
-  )
+  const live = poll({ everyMs: () => REFRESH_MS, problem, look })
   const choice = element(
     'form',
     {
@@ -48,43 +45,26 @@ export function logView() {
   const node = element(
     'div',
     {},
-    element(
-      'div',
-      { class: 'view-head' },
-      element(
-        'div',
-        {},
-        element('h1', { tabindex: '-1' }, 'Log'),
-        element('p', { class: 'intro' }, 'The newest lines, as they are written.'),
-      ),
-      element('div', { class: 'view-actions' }, pause),
-    ),
+    viewHead('Log', 'The newest lines, as they are written.', pauseButton(live)),
     choice,
     problem,
     rows,
     none,
   )
   let lines = []
-  let isPaused = false
-  const live = poll({ everyMs: REFRESH_MS, problem, look })
   return { node, open: live.open, close: live.close }
 
   async function look(isBackground) {
-    if (isPaused) return
     const after = lines.at(-1)?.number ?? 0
     const query = `after=${after}&limit=${MAX_LINES}`
     const answer = await ask('GET', `api/log?${query}`, { isBackground })
-    // An agent that was started again counts from 1.
-    if (answer.last < after) lines = []
-    if (answer.lines.length === 0) return
-    lines = [...lines, ...answer.lines].slice(-MAX_LINES)
-    show()
-  }
-
-  function togglePause() {
-    isPaused = !isPaused
-    pause.setAttribute('aria-pressed', String(isPaused))
-    if (!isPaused) void live.now()
+    return () => {
+      // An agent that was started again counts from 1.
+      if (answer.last < after) lines = []
+      if (answer.lines.length === 0) return
+      lines = [...lines, ...answer.lines].slice(-MAX_LINES)
+      show()
+    }
   }
 
   function show() {

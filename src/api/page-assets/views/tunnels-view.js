@@ -25,7 +25,7 @@ export function tunnelsView() {
     list,
     below,
   )
-  const live = poll({ everyMs: REFRESH_MS, problem, look })
+  const live = poll({ everyMs: () => REFRESH_MS, problem, look })
   return { node, open: live.open, close: live.close }
 
   async function look(isBackground) {
@@ -33,14 +33,16 @@ export function tunnelsView() {
       ask('GET', 'api/status', { isBackground }),
       ask('GET', 'api/tunnels?view=status', { isBackground }),
     ])
-    seen.show(status)
-    keepChildren(list, tunnels, kept, (tunnel) => tunnelCard(tunnel, { onRemoved: live.now }))
-    // One button of a kind is enough: an empty list has its own.
-    headButton.hidden = tunnels.length === 0
-    const isEmpty = Boolean(below.querySelector('.empty'))
-    if (tunnels.length > 0) fill(below)
-    else if (!isEmpty) fill(below, noTunnels())
-    keepFocus()
+    return () => {
+      seen.show(status)
+      keepChildren(list, tunnels, kept, (tunnel) => tunnelCard(tunnel, { onRemoved: live.now }))
+      // One button of a kind is enough: an empty list has its own.
+      headButton.hidden = tunnels.length === 0
+      const isEmpty = Boolean(below.querySelector('.empty'))
+      if (tunnels.length > 0) fill(below)
+      else if (!isEmpty) fill(below, noTunnels())
+      keepFocus()
+    }
   }
 
   function noTunnels() {

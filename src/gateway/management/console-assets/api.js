@@ -1,40 +1,14 @@
+import { createAsk } from './asking.js'
+
 const MAX_ITEMS = 1_000
-/** When a gateway that is cut off counts as silent. Changes may wait for DNS, or for an agent. */
-const READ_MS = 10_000
-const CHANGE_MS = 30_000
 
-/** A refusal, or no answer at all. Its message is a sentence for people, with the code in it. */
-export class ApiError extends Error {
-  constructor(sentence, code) {
-    super(code ? `${sentence} (${code})` : sentence)
-    this.name = 'ApiError'
-    this.code = code
-  }
-}
-
-/**
- * Asks the gateway. A session that is over is announced on the document as `signed-out`.
- * @param {string} method
- * @param {string} path
- * @param {{ body?: object, isBackground?: boolean }} [options]
- */
-export async function ask(method, path, { body, isBackground = false } = {}) {
-  const { response, text } = await send(
-    method,
-    path,
-    {
-      'svc-version': '2',
-      ...(body && { 'content-type': 'application/json' }),
-      ...(isBackground && { 'x-background': '1' }),
-    },
-    body,
-  )
-  if (response.status === 401) document.dispatchEvent(new Event('signed-out'))
-  if (!response.ok) throw refusal(response, text)
-  if (response.status === 204) return undefined
-  const isJson = response.headers.get('content-type')?.startsWith('application/json')
-  return isJson ? JSON.parse(text) : text
-}
+/** Asks the gateway. */
+export const ask = createAsk({
+  who: 'The gateway',
+  hint: 'Check that it runs and that you can reach it.',
+  headers: { 'svc-version': '2' },
+  refusal: ({ msg, error_code }) => ({ sentence: msg, code: error_code }),
+})
 
 /**
  * One page of a list, newest first; `next` is the id to go on before, when there is more.
@@ -66,33 +40,4 @@ export async function askAll(path, collection) {
     before = next
   }
   return all
-}
-
-/** The answer with its whole text. */
-async function send(method, path, headers, body) {
-  const silence = new AbortController()
-  const timer = setTimeout(() => silence.abort(), method === 'GET' ? READ_MS : CHANGE_MS)
-  const { signal } = silence
-  try {
-    const response = await fetch(path, {
-      method,
-      headers,
-      body: body && JSON.stringify(body),
-      signal,
-    })
-    return { response, text: await response.text() }
-  } catch {
-    throw new ApiError('The gateway does not answer. Check that it runs and that you can reach it.')
-  } finally {
-    clearTimeout(timer)
-  }
-}
-
-function refusal(response, text) {
-  try {
-    const { msg, error_code } = JSON.parse(text)
-    return new ApiError(msg, error_code)
-  } catch {
-    return new ApiError('The gateway refused this without a reason.', `HTTP ${response.status}`)
-  }
 }

@@ -1,5 +1,5 @@
 import { ask } from './api.js'
-import { facts } from './card.js'
+import { actionButton, facts } from './card.js'
 import { chart } from './chart.js'
 import { confirm } from './confirm.js'
 import { reasonOf } from './device-states.js'
@@ -9,7 +9,6 @@ import { endpointRow } from './endpoint-row.js'
 import { formatBytes, formatDate, formatNumber } from './format.js'
 import { errorNotice, say } from './notice.js'
 import { measureRates } from './rates.js'
-import { actionButton } from './views/list-view.js'
 
 const MINUTES = 60
 

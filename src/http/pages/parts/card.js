@@ -31,3 +31,17 @@ export function facts(...pairs) {
       ),
   )
 }
+
+/** A button that changes one thing; `what` is read to those who do not see where it stands. */
+export function actionButton(label, what, onclick, isDangerous = false) {
+  return element(
+    'button',
+    {
+      type: 'button',
+      class: `button button-change ${isDangerous ? 'button-danger-quiet' : ''}`,
+      'aria-label': `${label} ${what}`,
+      onclick,
+    },
+    label,
+  )
+}

@@ -1,11 +1,11 @@
 import { ask, askAll } from '../api.js'
-import { cardHead, facts } from '../card.js'
+import { actionButton, cardHead, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
 import { element } from '../element.js'
 import { formatDate } from '../format.js'
 import { say } from '../notice.js'
-import { actionButton, listView } from './list-view.js'
+import { listView } from './list-view.js'
 
 /** Reserved addresses: the ports that belong to one account, for SSH and the like. */
 export function addressesView() {

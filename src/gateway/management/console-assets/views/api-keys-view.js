@@ -1,17 +1,17 @@
 import { ask, askAll } from '../api.js'
-import { badge, cardHead, facts } from '../card.js'
+import { actionButton, badge, cardHead, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
 import { element } from '../element.js'
 import { formatDate, formatDistance } from '../format.js'
 import { showOnce } from '../shown-once.js'
-import { actionButton, listView } from './list-view.js'
+import { listView } from './list-view.js'
 
 /** What a key of a bot user is good for; the values of a select field are texts. */
 const OWNER_ONLY = 'owner'
 
 /** API keys: with what programs and people get in here. */
-export function apiKeysView({ apiKey }) {
+export function apiKeysView({ session }) {
   /** Names of bot users by their id. */
   let owners = new Map()
   return listView({
@@ -26,7 +26,7 @@ export function apiKeysView({ apiKey }) {
       const botUsers = await askAll('bot_users', 'bot_users')
       owners = new Map(botUsers.map(({ id, name }) => [id, name]))
     },
-    row: (key, reload) => apiKeyCard(key, { isOwn: key.id === apiKey.id, owners }, reload),
+    row: (key, reload) => apiKeyCard(key, { isOwn: key.id === session.id, owners }, reload),
   })
 }
 

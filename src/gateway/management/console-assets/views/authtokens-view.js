@@ -1,11 +1,11 @@
 import { ask, askAll } from '../api.js'
-import { badge, cardHead, facts } from '../card.js'
+import { actionButton, badge, cardHead, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
 import { element } from '../element.js'
 import { formatDate } from '../format.js'
 import { showOnce } from '../shown-once.js'
-import { actionButton, listView } from './list-view.js'
+import { listView } from './list-view.js'
 
 const ANY_NAME = ''
 const OTHER_RULE = 'other'

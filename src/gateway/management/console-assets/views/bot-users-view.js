@@ -1,15 +1,15 @@
 import { ask } from '../api.js'
-import { badge, cardHead, facts } from '../card.js'
+import { actionButton, badge, cardHead, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { openForm, textField } from '../dialog.js'
 import { element } from '../element.js'
 import { formatDate } from '../format.js'
 import { say } from '../notice.js'
-import { actionButton, listView } from './list-view.js'
+import { listView } from './list-view.js'
 
 /** Bot users: who owns the authtokens of devices. Keys of one of them only see it. */
-export function botUsersView({ apiKey }) {
-  const mayChange = !apiKey.owner_only
+export function botUsersView({ session }) {
+  const mayChange = !session.owner_only
   return listView({
     title: 'Bot users',
     intro: 'They own the authtokens of devices, so that no person has to.',

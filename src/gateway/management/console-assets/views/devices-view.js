@@ -6,16 +6,15 @@ import { element, fill, keepChildren, keepFocus, setText } from '../element.js'
 import { figures } from '../figures.js'
 import { formatBytes, formatNumber } from '../format.js'
 import { gettingStarted } from '../getting-started.js'
-import { errorNotice } from '../notice.js'
+import { poll } from '../poll.js'
 import { measureSums } from '../rates.js'
-import { viewHead } from './list-view.js'
+import { pauseButton, viewHead } from '../view.js'
 
 const ROWS = 50
 const REFRESH_MS = 2_000
 /** From so many devices on, the gateway is asked less often. */
 const MANY = 500
 const REFRESH_MANY_MS = 5_000
-const SIGNS_OF_LIFE = ['keydown', 'pointermove', 'wheel']
 
 /** All devices, online or not, with their traffic as it comes in, and the cloud endpoints. */
 export function devicesView() {
@@ -31,16 +30,16 @@ export function devicesView() {
   const below = element('div', { class: 'below' })
   const cloud = cloudEndpoints()
   const problem = element('div', {})
-  const pause = element(
-    'button',
-    { type: 'button', class: 'button', 'aria-pressed': 'false', onclick: togglePause },
-    'Pause',
-  )
+  const live = poll({
+    everyMs: () => (devices.length > MANY ? REFRESH_MANY_MS : REFRESH_MS),
+    problem,
+    look,
+  })
   const intro = 'Who is there, who is not and why, and what goes through.'
   const node = element(
     'div',
     {},
-    viewHead('Devices', intro, pause),
+    viewHead('Devices', intro, pauseButton(live)),
     problem,
     sums.node,
     choice.node,
@@ -51,12 +50,6 @@ export function devicesView() {
     cloud.node,
   )
   const rates = measureSums()
-  let timer
-  let isPaused = false
-  /** Somebody was at the page since it asked last: that keeps the session. */
-  let isWatched = true
-  /** The answer to an earlier question than this one is of no interest any more. */
-  let question = 0
   let devices = []
   let isPart = false
   let page = 0
@@ -65,65 +58,29 @@ export function devicesView() {
   return { node, open, close }
 
   function open() {
-    document.addEventListener('visibilitychange', followVisibility)
-    for (const type of SIGNS_OF_LIFE) document.addEventListener(type, watch)
     choice.node.hidden = true
     pager.hidden = true
     none.hidden = true
-    return refresh()
+    return live.open()
   }
 
   function close() {
-    document.removeEventListener('visibilitychange', followVisibility)
-    for (const type of SIGNS_OF_LIFE) document.removeEventListener(type, watch)
     for (const row of kept.values()) row.close()
-    rest()
+    live.close()
   }
 
-  function watch() {
-    isWatched = true
-  }
-
-  function followVisibility() {
-    return document.hidden || isPaused ? rest() : refresh()
-  }
-
-  function togglePause() {
-    isPaused = !isPaused
-    pause.setAttribute('aria-pressed', String(isPaused))
-    return followVisibility()
-  }
-
-  function rest() {
-    question += 1
-    clearTimeout(timer)
-  }
-
-  async function refresh() {
-    rest()
-    const asked = question
-    const isBackground = !isWatched
-    isWatched = false
-    try {
-      const [answer, cloudPage] = await Promise.all([
-        ask('GET', 'api/device_rows', { isBackground }),
-        askPage('cloud_endpoints', 'cloud_endpoints', { isBackground }),
-      ])
-      if (asked !== question) return
-      fill(problem)
+  async function look(isBackground) {
+    const [answer, cloudPage] = await Promise.all([
+      ask('GET', 'api/device_rows', { isBackground }),
+      askPage('cloud_endpoints', 'cloud_endpoints', { isBackground }),
+    ])
+    return async () => {
       cloud.show(cloudPage)
       devices = rates.measure(answer.devices)
       isPart = answer.is_part
       await show()
       kept.get(opened)?.refresh()
-    } catch (error) {
-      // The same sentence is not read out again and again.
-      if (asked === question && problem.textContent !== error.message) {
-        fill(problem, errorNotice(error))
-      }
     }
-    const againMs = devices.length > MANY ? REFRESH_MANY_MS : REFRESH_MS
-    if (asked === question && !isPaused) timer = setTimeout(refresh, againMs)
   }
 
   async function show() {
@@ -146,7 +103,7 @@ export function devicesView() {
     page = Math.min(page, pages - 1)
     const shown = chosen.slice(page * ROWS, (page + 1) * ROWS)
     keepChildren(list, shown, kept, (device) =>
-      deviceRow(device, { isOpen, toggle, reload: refresh }),
+      deviceRow(device, { isOpen, toggle, reload: live.now }),
     )
     keepFocus()
     none.hidden = chosen.length > 0

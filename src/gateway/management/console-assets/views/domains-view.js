@@ -1,5 +1,5 @@
 import { ask, askAll } from '../api.js'
-import { cardHead, facts } from '../card.js'
+import { actionButton, cardHead, facts } from '../card.js'
 import { certificateState } from '../certificate-state.js'
 import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
@@ -7,7 +7,7 @@ import { recordRow, recordsOf } from '../dns-record.js'
 import { element, fill } from '../element.js'
 import { formatDate } from '../format.js'
 import { errorNotice, say } from '../notice.js'
-import { actionButton, listView } from './list-view.js'
+import { listView } from './list-view.js'
 
 /** Reserved domains: the names below which devices may be reached. */
 export function domainsView() {

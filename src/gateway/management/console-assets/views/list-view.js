@@ -1,49 +1,10 @@
 import { askPage } from '../api.js'
 import { element, fill, keepFocus } from '../element.js'
 import { errorNotice } from '../notice.js'
+import { emptyState, viewHead } from '../view.js'
 
 /** Cards of a page: more of them are many screens of a phone. */
 const CARDS = 25
-
-/** The head of every view; the heading takes the focus when the view opens. */
-export function viewHead(title, intro, ...actions) {
-  return element(
-    'div',
-    { class: 'view-head' },
-    element(
-      'div',
-      {},
-      element('h1', { tabindex: '-1' }, title),
-      element('p', { class: 'intro' }, intro),
-    ),
-    element('div', { class: 'view-actions' }, actions),
-  )
-}
-
-/** What a list shows that has nothing in it: why that is, and what to do next. */
-export function emptyState(title, text, ...actions) {
-  return element(
-    'div',
-    { class: 'empty' },
-    element('h2', {}, title),
-    element('p', {}, text),
-    element('div', { class: 'row' }, actions),
-  )
-}
-
-/** A button that changes one thing; `what` is read to those who do not see where it stands. */
-export function actionButton(label, what, onclick, isDangerous = false) {
-  return element(
-    'button',
-    {
-      type: 'button',
-      class: `button button-change ${isDangerous ? 'button-danger-quiet' : ''}`,
-      'aria-label': `${label} ${what}`,
-      onclick,
-    },
-    label,
-  )
-}
 
 /**
  * A view that lists one resource, newest first. `row` makes the card of an item; it gets `reload`

@@ -1,12 +1,12 @@
 import { ask } from '../api.js'
-import { badge, cardHead, facts } from '../card.js'
+import { actionButton, badge, cardHead, facts } from '../card.js'
 import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
 import { element, fill } from '../element.js'
 import { formatDate, formatDistance, formatNumber } from '../format.js'
 import { errorNotice, say } from '../notice.js'
 import { showOnce } from '../shown-once.js'
-import { actionButton, listView } from './list-view.js'
+import { listView } from './list-view.js'
 
 const TROUBLE = [
   'device.offline',

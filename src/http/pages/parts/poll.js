@@ -5,15 +5,18 @@ const SIGNS_OF_LIFE = ['keydown', 'pointermove', 'wheel', 'touchstart']
 
 /**
  * Asks again and again while the page is seen. `look` gets whether nobody was at the page since it
- * asked last: only a person keeps the session. What fails is said in `problem`, once.
- * @param {{ everyMs: number, problem: HTMLElement, look: (isBackground: boolean) => Promise<void> }} options
+ * asked last: only a person keeps the session. It resolves with what shows the answer, which is not
+ * called when another one was asked for meanwhile. What fails is said in `problem`, once.
+ * @param {{ everyMs: () => number, problem: HTMLElement,
+ *   look: (isBackground: boolean) => Promise<() => unknown> }} options
  */
 export function poll({ everyMs, problem, look }) {
   let timer
   let isWatched = true
+  let isPaused = false
   /** The answer to an earlier question than this one is of no interest any more. */
   let question = 0
-  return { open, close, now }
+  return { open, close, now, pause }
 
   function open() {
     document.addEventListener('visibilitychange', followVisibility)
@@ -31,8 +34,13 @@ export function poll({ everyMs, problem, look }) {
     isWatched = true
   }
 
+  function pause(isToPause) {
+    isPaused = isToPause
+    return followVisibility()
+  }
+
   function followVisibility() {
-    return document.hidden ? rest() : now()
+    return document.hidden || isPaused ? rest() : now()
   }
 
   function rest() {
@@ -46,14 +54,16 @@ export function poll({ everyMs, problem, look }) {
     const isBackground = !isWatched
     isWatched = false
     try {
-      await look(isBackground)
-      if (asked === question) fill(problem)
+      const show = await look(isBackground)
+      if (asked !== question) return
+      fill(problem)
+      await show()
     } catch (error) {
       // The same sentence is not read out again and again.
       if (asked === question && problem.textContent !== error.message) {
         fill(problem, errorNotice(error))
       }
     }
-    if (asked === question) timer = setTimeout(now, everyMs)
+    if (asked === question && !isPaused) timer = setTimeout(now, everyMs())
   }
 }

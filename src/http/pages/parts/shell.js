@@ -1,0 +1,117 @@
+import { element, fill } from './element.js'
+import { icon } from './icon.js'
+import { createToast, errorNotice, say } from './notice.js'
+
+/**
+ * Runs a page: its views for whoever is signed in, the way in for everybody else.
+ * `enter` asks for the session that there is, or says in `notice` why there is none. `describe` says who
+ * somebody is. The first of the views is the one to begin with; one that `isPartOf` another has no link
+ * of its own, and gets what stands behind its name in the address as `argument`.
+ * @param {{ title: string,
+ *   views: Record<string, { label: string, make: (options: any) => any, isPartOf?: string }>,
+ *   ask: (method: string, path: string) => Promise<any>,
+ *   enter: () => Promise<{ session?: any, notice?: string }>,
+ *   signInView: (options: any) => HTMLElement,
+ *   describe: (session: any) => string,
+ *   readOnlyNotice?: string }} options
+ */
+export function runPage({ title, views, ask, enter, signInView, describe, readOnlyNotice }) {
+  const page = element('div', { id: 'page' })
+  /** Closes what is shown; undefined while nobody is signed in. */
+  let leave
+  document.body.append(page, createToast())
+  document.addEventListener('signed-out', () => {
+    // A late answer must not take the form away from somebody who is signing in again.
+    if (leave) showSignIn('Your session is over: sign in again to go on.')
+  })
+  return start()
+
+  async function start() {
+    try {
+      const { session, notice } = await enter()
+      if (session) showViews(session)
+      else showSignIn(notice)
+    } catch (error) {
+      fill(page, element('main', { class: 'sign-in' }, errorNotice(error)))
+    }
+  }
+
+  function showSignIn(notice) {
+    leave?.()
+    leave = undefined
+    for (const dialog of document.querySelectorAll('dialog')) dialog.close()
+    document.title = `Sign in · ${title}`
+    fill(page, signInView({ notice, onSignedIn: showViews }))
+    page.querySelector('input')?.focus()
+  }
+
+  function showViews(session) {
+    const isReadOnly = session.scope === 'read'
+    page.classList.toggle('is-read-only', isReadOnly)
+    const links = Object.entries(views)
+      .filter(([, { isPartOf }]) => !isPartOf)
+      .map(([name, { label }]) =>
+        element('a', { href: `#/${name}` }, icon(name), element('span', {}, label)),
+      )
+    const main = element('main', { id: 'main', tabindex: '-1' })
+    fill(page, skipLink(main), bar(describe(session)), navigation(links), main)
+    let view
+    window.addEventListener('hashchange', show)
+    leave = () => {
+      window.removeEventListener('hashchange', show)
+      view?.close()
+    }
+    show()
+
+    function show() {
+      view?.close()
+      const [asked, ...rest] = location.hash.slice(2).split('/')
+      const name = Object.hasOwn(views, asked) ? asked : Object.keys(views)[0]
+      const { label, make, isPartOf = name } = views[name]
+      document.title = `${label} · ${title}`
+      for (const link of links) {
+        if (link.hash === `#/${isPartOf}`) link.setAttribute('aria-current', 'page')
+        else link.removeAttribute('aria-current')
+      }
+      view = make({ session, argument: rest.join('/') })
+      const notice = isReadOnly && readOnlyNotice
+      fill(main, notice && element('p', { class: 'notice notice-read-only' }, notice), view.node)
+      window.scrollTo(0, 0)
+      main.querySelector('h1')?.focus({ preventScroll: true })
+      view.open()
+    }
+  }
+
+  function bar(who) {
+    return element(
+      'header',
+      { class: 'bar' },
+      element('img', { src: 'icon.svg', alt: '', width: '28', height: '28' }),
+      element('span', { class: 'brand' }, title),
+      element('span', { class: 'signed-in' }, who),
+      element('button', { type: 'button', class: 'button', onclick: signOut }, 'Sign out'),
+    )
+  }
+
+  async function signOut() {
+    try {
+      await ask('DELETE', 'session')
+      showSignIn('You are signed out.')
+    } catch (error) {
+      say(error.message)
+    }
+  }
+}
+
+/** For the keyboard: past all that is the same on each view. */
+function skipLink(main) {
+  const skip = (event) => {
+    event.preventDefault()
+    main.focus()
+  }
+  return element('a', { class: 'skip', href: '#main', onclick: skip }, 'Skip to content')
+}
+
+function navigation(links) {
+  return element('nav', { class: 'views', 'aria-label': 'Views' }, links)
+}
