@@ -24,6 +24,8 @@ describe('device-agent page', () => {
     expect(stdout).toContain(`code     ${secret}, good once, until `)
     expect(stdout).toMatch(/[█▀▄]{10}/)
     expect(stdout).toContain('This address is good on this device alone.')
+    const { host, port } = new URL(url)
+    expect(stdout).toContain(`ssh -L ${port}:${host} <device>`)
     expect(stdout).not.toContain('\x1b')
     const browser = new PageBrowser(Number(new URL(url).port))
     expect((await browser.signIn({ code: secret })).status).toBe(201)

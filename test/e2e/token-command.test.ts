@@ -25,7 +25,8 @@ function agentIn(folder = temporaryFolder()) {
     const { code, stdout, stderr } = await runProgram({
       args: ['token', ...args],
       cwd: folder,
-      env: { ...env, AGENT_LISTEN: new URL(agentApi).host, ...more },
+      // What another process can know of the port of this one: nothing.
+      env: { ...env, ...more },
     })
     return { code, stdout, stderr }
   }
@@ -58,7 +59,7 @@ describe('device-agent token', () => {
     const { stdout } = await run(['list'])
     const lines = stdout.split('\n')
     expect(lines[0]).toMatch(/^NAME +SCOPE +ENDS +LAST USED +ID$/)
-    expect(lines[1]).toMatch(/^owner +write +never +2\S+Z +owner$/)
+    expect(lines[1]).toMatch(/^owner +write +never +never +owner$/)
     expect(lines[2]).toMatch(/^crane +write +2\S+Z +2\S+Z +tok_[0-9a-f]{20}$/)
     expect(stdout).not.toContain(made.token)
     const rotated = await json('rotate', 'crane', '--overlap', '10m', '--expires', 'never')
@@ -112,9 +113,7 @@ describe('device-agent token', () => {
     await stop()
     await start(given)
     expect(existsSync(tokenFile)).toBe(false)
-    const { code, stderr } = await run(['list'])
-    expect([code, stderr]).toEqual([1, expect.stringContaining('set AGENT_API_TOKEN')])
-    expect((await run(['list'], given)).code).toBe(0)
+    expect((await run(['list'])).stdout).toMatch(/^owner +write +never /m)
     await stop()
     await start()
     expect([await statusWith(leaked), await statusWith(given.AGENT_API_TOKEN)]).toEqual([401, 401])
@@ -161,8 +160,10 @@ describe('device-agent token', () => {
     await start()
     for (const isRunning of [true, false]) {
       if (!isRunning) await stop()
-      expect(await refused(['revoke', 'nobody'])).toBe('device-agent: No token is called nobody.\n')
-      expect(await refused(['create', 'tok_x'])).toMatch(/^device-agent: name must have 1 to 64 /)
+      expect(await refused(['revoke', 'nobody'])).toMatch(
+        /^device-agent: No token is called nobody\./,
+      )
+      expect(await refused(['create', 'tok_x'])).toMatch(/\/?name:? must have 1 to 64 /)
     }
   })
 

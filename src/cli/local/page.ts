@@ -45,10 +45,12 @@ async function show(context: CommandContext, { dataDir, json }: PageOptions): Pr
   const time = new Date(view.expires_at).toTimeString().slice(0, 5)
   stdout.write(
     `\n  ${paint('bold', address)}\n${others.join('')}  code     ${paint('bold', view.code)}, good once, until ${time}\n\n` +
-      `${drawing}\n${isLoopback(new URL(first).hostname) ? ALONE : ''}`,
+      `${drawing}\n${isLoopback(new URL(first).hostname) ? alone(new URL(first)) : ''}`,
   )
 }
 
-const ALONE = `This address is good on this device alone. For a phone or a laptop in the network set AGENT_PAGE_LISTEN
-(0.0.0.0:7042), or come through SSH: ssh -L 7040:127.0.0.1:7040 <device>.
+function alone({ host, port }: URL): string {
+  return `This address is good on this device alone. For a phone or a laptop in the network set AGENT_PAGE_LISTEN
+(0.0.0.0:7042), or come through SSH: ssh -L ${port}:${host} <device>.
 `
+}

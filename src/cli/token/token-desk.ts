@@ -21,8 +21,9 @@ import { type Config, parseConfig } from '../../config.ts'
 import { AuditTrail } from '../../store/audit-trail.ts'
 import { tryLockFolder } from '../../store/folder-lock.ts'
 import type { CommandContext } from '../command-context.ts'
+import { LocalAgent } from '../local/local-agent.ts'
 import { openProcessLog } from '../process-log.ts'
-import { ApiTokenDesk } from './api-token-desk.ts'
+import { runningTokenDesk } from './running-token-desk.ts'
 
 /** What can be done with tokens. Names may be ids; bodies and answers are those of the API. */
 export interface TokenDesk {
@@ -33,9 +34,9 @@ export interface TokenDesk {
 }
 
 /**
- * Runs `work` on the tokens of the agent whose data folder the settings name: through its API while
- * it runs, because it knows its tokens by heart; on the database while it does not. Every failure is
- * a StartError.
+ * Runs `work` on the tokens of the agent whose data folder the settings name, else of the installed
+ * service: through its socket while it runs, because it knows its tokens by heart; on the database while
+ * it does not. Every failure is a StartError.
  */
 export async function withTokenDesk<T>(
   context: CommandContext,
@@ -44,9 +45,14 @@ export async function withTokenDesk<T>(
   const { agent } = parseConfig(context.environment)
   // What the command says is its output; the log has room for what goes wrong.
   const log = openProcessLog(context, context.environment.LOG_LEVEL ? 'info' : 'error')
-  requireDatabase(agent.dataDir)
+  const service = LocalAgent.ofService()
+  const isNamed = Boolean(context.environment.AGENT_DATA_DIR)
+  if (!existsSync(agentDatabasePath(agent.dataDir))) {
+    if (service && !isNamed) return work(runningTokenDesk(service))
+    throw noDatabase(agent.dataDir)
+  }
   const lock = tryLockFolder({ folder: agent.dataDir, owner: 'agent', log })
-  if (!lock) return work(new ApiTokenDesk(agent, context.stop))
+  if (!lock) return work(runningTokenDesk(LocalAgent.find(context, undefined)))
   try {
     refuseForeignFolder(agent.dataDir)
     return await onDatabase(agent, log, work)
@@ -106,9 +112,8 @@ function databaseDesk(tokens: ApiTokens, trail: AuditTrail): TokenDesk {
 }
 
 /** Nothing is made here: a command in a wrong folder must not leave an agent's data there. */
-function requireDatabase(dataDir: string): void {
-  if (existsSync(agentDatabasePath(dataDir))) return
-  throw new StartError(
+function noDatabase(dataDir: string): StartError {
+  return new StartError(
     `No agent has its data in ${dataDir}: go to its folder, or set AGENT_DATA_DIR to it (under systemd /var/lib/device-agent).`,
   )
 }
