@@ -268,6 +268,8 @@ export class ClientExchange implements ResponseOwner {
     if (outcome.kind === 'respond') {
       const { status, headers, body, errorCode } = outcome.reply
       this.traffic.refuse(errorCode)
+      // Who asks again here would be misdirected again (RFC 9110 15.5.20).
+      if (status === 421) this.client.leave()
       this.reply({ status, fields: headers, body }, true)
     } else {
       this.conclude()

@@ -17,6 +17,8 @@ export interface Client extends RequestSource {
   readonly network: string
   /** The connection closes after this exchange, whatever the client wants. */
   readonly isStopping: boolean
+  /** Takes no request after those that are under way: the client has to connect anew. */
+  leave(): void
   /** For policies; made when first asked for. */
   readonly facts: Connection
   /** For the heads of responses; there is one exchange at a time. */

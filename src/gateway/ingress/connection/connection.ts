@@ -126,6 +126,11 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     else if (!this.#exchange && !this.#closing) this.#deadline = AT_NEXT_SWEEP
   }
 
+  /** See `Client`. */
+  leave(): void {
+    this.#isStopping = true
+  }
+
   /** Closes without waiting for anybody; a client that misses something sees that. */
   destroy(): void {
     if (this.#socket.writableFinished) this.#socket.destroy()

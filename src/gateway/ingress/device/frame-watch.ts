@@ -7,7 +7,9 @@ const DATA = 0
 const HEADERS = 1
 const SETTINGS = 4
 const GOAWAY = 7
+const CONTINUATION = 9
 const END_STREAM = 1
+const END_HEADERS = 4
 
 /**
  * Follows the frames of one direction of a connection as they pass (RFC 9113 4.1). Node does not say
@@ -21,6 +23,10 @@ export class FrameWatch {
   /** Of what belongs to no head. */
   #payloadLeft: number
   #endedStream = 0
+  /** The stream that ends with the message whose frames are under way; 0 for none. */
+  #endingStream = 0
+  /** The frame under way is the last one of its message's part. */
+  #isLast = false
   #goawayCode: number | undefined
   #firstType: number | undefined
 
@@ -29,7 +35,7 @@ export class FrameWatch {
     this.#payloadLeft = from === 'client' ? PREFACE_BYTES : 0
   }
 
-  /** The last stream whose sender has said that it ends there. */
+  /** The last stream whose sender has said that it ends there, and all of whose last frame has come. */
   get endedStream(): number {
     return this.#endedStream
   }
@@ -51,6 +57,7 @@ export class FrameWatch {
         const bytes = Math.min(this.#payloadLeft, chunk.length - at)
         this.#payloadLeft -= bytes
         at += bytes
+        if (this.#payloadLeft === 0) this.#onFrameEnd()
       } else {
         const bytes = Math.min(this.#headLength - this.#headBytes, chunk.length - at)
         chunk.copy(this.#head, this.#headBytes, at, at + bytes)
@@ -74,12 +81,23 @@ export class FrameWatch {
       const hasCode = this.#headLength > HEADER_BYTES
       this.#goawayCode = hasCode ? head.readUInt32BE(HEADER_BYTES + 4) : 0
     }
+    const flags = head.readUInt8(4)
     const mayEnd = type === DATA || type === HEADERS
-    if (mayEnd && (head.readUInt8(4) & END_STREAM) !== 0) {
-      this.#endedStream = head.readUInt32BE(5) & 0x7fffffff
+    if (mayEnd && (flags & END_STREAM) !== 0) {
+      this.#endingStream = head.readUInt32BE(5) & 0x7fffffff
     }
+    const isOfHead = type === HEADERS || type === CONTINUATION
+    this.#isLast = type === DATA || (isOfHead && (flags & END_HEADERS) !== 0)
     this.#payloadLeft = payloadBytes - (this.#headLength - HEADER_BYTES)
     this.#headLength = HEADER_BYTES
     this.#headBytes = 0
+    if (this.#payloadLeft === 0) this.#onFrameEnd()
+  }
+
+  /** A head may go on in frames of its own (RFC 9113 6.10). */
+  #onFrameEnd(): void {
+    if (!this.#isLast || this.#endingStream === 0) return
+    this.#endedStream = this.#endingStream
+    this.#endingStream = 0
   }
 }

@@ -124,7 +124,10 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
       body.flowTo(this, 'content')
       return
     }
-    if (content) this.#stream?.end(content)
+    if (content) {
+      upstream.onContent(content.length)
+      this.#stream?.end(content)
+    }
     this.#onRequestDone()
   }
 
@@ -144,7 +147,8 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
   write(chunk: Buffer): boolean {
     const stream = this.#stream
     if (this.#isOver || !stream || stream.closed || chunk.length === 0) return true
-    return stream.write(chunk) && this.#upstream?.hasRoom === true
+    this.#upstream?.onContent(chunk.length)
+    return stream.write(chunk) && this.#hasRoom
   }
 
   end(): void {
@@ -179,11 +183,16 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
   }
 
   onUpstreamRoom(): void {
-    if (this.#stream?.writableNeedDrain === false) this.request.body?.onRoom()
+    if (this.#hasRoom && this.#stream?.writableNeedDrain === false) this.request.body?.onRoom()
   }
 
   onReceived(): void {
     this.#owner.onHeld()
+  }
+
+  /** Node's own `drain` says that the session has taken it, which does not wait for the device. */
+  get #hasRoom(): boolean {
+    return this.#upstream?.hasRoom === true
   }
 
   #listen(stream: ClientHttp2Stream): void {

@@ -124,7 +124,7 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
     return stream
   }
 
-  /** Content of a response, which is what the device is there for. */
+  /** A piece of content, of a request or a response: what the connection is there for. */
   onContent(bytes: number): void {
     this.#floods.onContent(bytes)
   }

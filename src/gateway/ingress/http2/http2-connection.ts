@@ -106,6 +106,11 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     return this.#isStopping
   }
 
+  /** See `Client`: a GOAWAY, and what is under way goes on. */
+  leave(): void {
+    if (!this.#session.closed) setImmediate(() => this.#session.close())
+  }
+
   get facts(): Connection {
     this.#facts ??= new ConnectionFacts(this.#socket, this.#openedAt, this.#context.addresses)
     return this.#facts

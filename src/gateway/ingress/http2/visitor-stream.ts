@@ -31,6 +31,7 @@ export interface StreamConnection {
   readonly network: string
   readonly isStopping: boolean
   readonly facts: Connection
+  leave(): void
   isAdmitted(endpoint: Endpoint): boolean
   admit(endpoint: Endpoint): void
   onContent(bytes: number): void
@@ -123,6 +124,10 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
 
   get isStopping(): boolean {
     return this.#connection.isStopping
+  }
+
+  leave(): void {
+    this.#connection.leave()
   }
 
   get facts(): Connection {

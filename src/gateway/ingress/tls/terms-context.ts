@@ -25,7 +25,8 @@ function createContext(terms: TlsTerms, certificate: ServedCertificate): SecureC
     key,
     minVersion,
     maxVersion,
-    ...(authorities.length > 0 && { ca: [...authorities] }),
+    // Each of them is an authority by itself, whoever has signed it.
+    ...(authorities.length > 0 && { ca: [...authorities], allowPartialTrustChain: true }),
     // A session that is resumed has a certificate that nobody looks at again.
     ...(clientCertificates !== 'none' && { secureOptions: constants.SSL_OP_NO_TICKET }),
     sessionIdContext: id.slice(0, ID_CONTEXT_LENGTH),

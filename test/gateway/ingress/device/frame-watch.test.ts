@@ -1,7 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { FrameWatch } from '../../../../src/gateway/ingress/device/frame-watch.ts'
 import {
+  CONTINUATION,
   DATA,
+  END_HEADERS,
   END_STREAM,
   frame,
   GOAWAY,
@@ -18,7 +20,7 @@ const CONVERSATION = Buffer.concat([
   // What looks like the end of a stream stands in a body.
   frame(DATA, 0, 1, frame(DATA, END_STREAM, 9)),
   frame(DATA, END_STREAM, 1, []),
-  frame(HEADERS, END_STREAM, 3, [1]),
+  frame(HEADERS, END_STREAM | END_HEADERS, 3, [1]),
   // END_STREAM is no flag of these.
   frame(SETTINGS, END_STREAM, 0),
   frame(GOAWAY, 0, 0, Buffer.concat([uint32(3), uint32(11), Buffer.from('calm')])),
@@ -38,6 +40,23 @@ describe('FrameWatch', () => {
       }
       expect(watch).toMatchObject({ isHttp2: true, endedStream: 3, goawayCode: 11 })
     }
+  })
+
+  it.each([
+    ['a body', [frame(DATA, END_STREAM, 1, [1, 2, 3, 4])]],
+    ['a head', [frame(HEADERS, END_STREAM | END_HEADERS, 1, [1, 2, 3, 4])]],
+    [
+      'a head that goes on',
+      [frame(HEADERS, END_STREAM, 1, [1]), frame(CONTINUATION, END_HEADERS, 1, [2, 3])],
+    ],
+  ])('takes no stream for ended whose last frame is not whole: %s', (_name, frames) => {
+    const watch = new FrameWatch('server')
+    watch.see(frame(SETTINGS, 0, 0))
+    const bytes = Buffer.concat(frames)
+    watch.see(bytes.subarray(0, -1))
+    expect(watch.endedStream).toBe(0)
+    watch.see(bytes.subarray(-1))
+    expect(watch.endedStream).toBe(1)
   })
 
   it('passes over the preface of a client', () => {

@@ -10,7 +10,7 @@ export interface FloodLimits {
   readonly bytesPerStream: number
   /** How often the content may be outweighed by frames: acknowledged, and cut in small pieces. */
   readonly bytesPerContentByte: number
-  /** What a PING counts, and a SETTINGS: both want an answer. */
+  /** What a PING counts beyond one for each piece of content, and a SETTINGS: both want an answer. */
   readonly pingBytes: number
   readonly settingsBytes: number
 }
@@ -41,6 +41,8 @@ export class FloodGuard {
   #brokenAt: number
   #streams = 0
   #contentBytes = 0
+  #pieces = 0
+  #pings = 0
   #costs = 0
 
   /** `now` is monotonic, here and below. */
@@ -61,13 +63,15 @@ export class FloodGuard {
     this.#brokenStreams = Math.max(0, this.#brokenStreams - forgiven + (isBroken ? 1 : -1))
   }
 
-  /** Content of a request or a response. */
+  /** A piece of the content of a request or a response. Who measures the path sends a PING with each. */
   onContent(bytes: number): void {
+    if (bytes === 0) return
     this.#contentBytes += bytes
+    this.#pieces += 1
   }
 
   onPing(): void {
-    this.#costs += this.#limits.pingBytes
+    this.#pings += 1
   }
 
   onSettings(): void {
@@ -77,12 +81,14 @@ export class FloodGuard {
   /** What it is that the connection has to be closed for; `receivedBytes` are all that came on it. */
   look(receivedBytes: number, now: number): Flood | undefined {
     const { idleBytes, idleBytesPerSecond, bytesPerStream, bytesPerContentByte } = this.#limits
+    const pings = Math.max(0, this.#pings - this.#pieces)
     if (this.#brokenStreams > this.#limits.brokenStreams) return 'broken-streams'
     const allowed =
       idleBytes +
       ((now - this.#since) / 1_000) * idleBytesPerSecond +
       this.#streams * bytesPerStream +
       this.#contentBytes * bytesPerContentByte
-    return receivedBytes + this.#costs > allowed ? 'idle-bytes' : undefined
+    const costs = this.#costs + pings * this.#limits.pingBytes
+    return receivedBytes + costs > allowed ? 'idle-bytes' : undefined
   }
 }

@@ -47,6 +47,15 @@ describe('a guard against floods', () => {
     ['with a stream', (guard) => guard.onStream(), 0, bytesPerStream],
     ['with content', (guard) => guard.onContent(100), 0, 100 * bytesPerContentByte],
     ['less for a PING', (guard) => guard.onPing(), 0, -pingBytes],
+    [
+      'as much for a PING with each piece of content',
+      (guard) => {
+        for (let n = 0; n < 10; n += 1) guard.onContent(10)
+        for (let n = 0; n < 10; n += 1) guard.onPing()
+      },
+      0,
+      100 * bytesPerContentByte,
+    ],
     ['less for a SETTINGS', (guard) => guard.onSettings(), 0, -settingsBytes],
   ])('allows so many bytes %s', (_when, act, now, more) => {
     const guard = new FloodGuard(0)
