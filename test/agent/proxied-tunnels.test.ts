@@ -47,10 +47,13 @@ describe.each([1, 2] as const)('a tunnel with proxy_protocol %i', (version) => {
     const { tunnel } = await on.agent.create(
       specOf(port, { protocol: 'tcp', domain: '', upstream }),
     )
-    expect(await readAll(visit(tunnel.spec.domain))).toMatch(FROM_HERE)
+    const caller = visit(tunnel.spec.domain)
+    caller.write('hello')
+    expect(await readAll(caller)).toMatch(FROM_HERE)
     const policy = { on_tcp_connect: [{ actions: [{ type: 'terminate-tls' }] }] }
     await on.agent.create(specOf(port, { protocol: 'tls', policy, upstream }))
     const visitor = visitTls(on, HOST, { rejectUnauthorized: false })
+    visitor.write('hello')
     expect(await readAll(visitor)).toMatch(FROM_HERE)
   })
 })

@@ -10,9 +10,13 @@ export interface WebSocketConversionOptions extends UpgradeOptions {
 }
 
 const UNREACHABLE = 'the service cannot be reached'
-/** What the SDK says in the place of a service that is for HTTP, as it believes. */
-const SDK_REFUSAL = /^HTTP\/1\.1 502 .*\r\n\r\nfailed to dial backend: /s
-const SDK_REFUSAL_START = Buffer.from('HTTP/1.1 502 ')
+/**
+ * What the SDK says where it reaches no service: it waits for a request then, and answers that, or what
+ * is none.
+ */
+const SDK_REFUSAL =
+  /^HTTP\/1\.1 (502 .*\r\n\r\nfailed to dial backend: |400 .*\r\ncontent-length: 0\r\ndate: [^\r]*\r\n\r\n$)/s
+const SDK_REFUSAL_STARTS = ['HTTP/1.1 502 ', 'HTTP/1.1 400 Bad Request\r\nconnection: close\r\n']
 /** Longer than that with any text of the system. */
 const MAX_REFUSAL_BYTES = 2_048
 
@@ -160,9 +164,7 @@ export class WebSocketConversion implements Switched {
 }
 
 function mayBeRefusal(first: Buffer): boolean {
-  const length = Math.min(first.length, SDK_REFUSAL_START.length)
-  return (
-    first.length <= MAX_REFUSAL_BYTES &&
-    first.compare(SDK_REFUSAL_START, 0, length, 0, length) === 0
-  )
+  if (first.length > MAX_REFUSAL_BYTES) return false
+  const text = first.toString('latin1')
+  return SDK_REFUSAL_STARTS.some((start) => text.startsWith(start) || start.startsWith(text))
 }

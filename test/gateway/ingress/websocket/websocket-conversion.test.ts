@@ -52,7 +52,9 @@ function visit({ addresses }: RunningGateway, protocols: string[] = [], host = H
   })
   client.on('error', () => {})
   onTestFinished(() => client.terminate())
-  const closed = once(client, 'close').then(([code, reason]) => `${code} ${reason}`.trim())
+  const closed = new Promise<string>((resolve) => {
+    client.once('close', (code, reason) => resolve(`${code} ${reason}`.trim()))
+  })
   return { client, closed, text: () => String(Buffer.concat(messages)) }
 }
 
@@ -117,21 +119,22 @@ describe('an endpoint behind a WebSocket', () => {
     expect(visitor.text()).toBe('all I have to say')
   })
 
-  it.each(['http', 'tcp'])(
-    'says that a service is not there which the SDK takes for %s',
-    async (to) => {
-      const running = await startGateway()
-      await bind(running, `${to}://127.0.0.1:1`)
-      const visitor = visit(running)
-      expect(await visitor.closed).toBe('1011 the service cannot be reached')
-      expect(visitor.text()).toBe('')
-      await eventually(() => {
-        const { traffic } = endpointOf(running)
-        expect(Object.fromEntries(traffic.errors)).toEqual({ ERR_NGROK_8012: 1 })
-        expect(traffic.outcomes.counts).toMatchObject({ answered: 0, unreachable: 1 })
-      })
-    },
-  )
+  it.each([
+    ['http', 'SSH-2.0-visitor\r\n'],
+    ['tcp', 'SSH-2.0-visitor\r\n'],
+    ['http', 'GET / HTTP/1.1\r\nhost: a\r\n\r\n'],
+  ])('says that nobody is behind %s who could hear %j', async (to, said) => {
+    const running = await startGateway()
+    await bind(running, `${to}://127.0.0.1:1`)
+    const { client, closed, text } = await open(running)
+    // The SDK waits for something that it can answer.
+    client.send(Buffer.from(said))
+    expect(await closed).toBe('1011 the service cannot be reached')
+    expect(text()).toBe('')
+    const { traffic } = endpointOf(running)
+    expect(Object.fromEntries(traffic.errors)).toEqual({ ERR_NGROK_8012: 1 })
+    expect(traffic.outcomes.counts).toMatchObject({ answered: 0, unreachable: 1 })
+  })
 
   it('passes on what only begins like the answer of the SDK', async () => {
     const { running } = await startSite((socket) => socket.end('HTTP/1.1 502 it is, by itself'))
