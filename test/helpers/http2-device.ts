@@ -23,6 +23,8 @@ export class FrameDevice {
   readonly #onFrame: (device: FrameDevice, frame: Frame) => void
   #rest = Buffer.alloc(0)
   #isBegun = false
+  #isSlow = false
+  #owed = 0
 
   /** `onFrame` hears of each frame of the gateway; of the first one, which is its settings, too. */
   constructor(stream: Stream, onFrame: (device: FrameDevice, frame: Frame) => void) {
@@ -30,7 +32,8 @@ export class FrameDevice {
     this.#onFrame = onFrame
     stream.handler = {
       onData: (chunk) => {
-        stream.release(chunk.length)
+        this.#owed += chunk.length
+        if (!this.#isSlow) this.#pay()
         this.writes += 1
         this.#read(chunk)
       },
@@ -51,6 +54,12 @@ export class FrameDevice {
     if (!this.isEnded && !this.#stream.write(Buffer.concat(parts))) this.isBlocked = true
   }
 
+  /** The link of the device takes no more than its window, until it does again. */
+  set isSlow(isSlow: boolean) {
+    this.#isSlow = isSlow
+    if (!isSlow) this.#pay()
+  }
+
   /** The service closes its connection. */
   end(): void {
     this.#stream.end()
@@ -58,6 +67,12 @@ export class FrameDevice {
 
   reset(): void {
     this.#stream.reset(7)
+  }
+
+  #pay(): void {
+    const bytes = this.#owed
+    this.#owed = 0
+    this.#stream.release(bytes)
   }
 
   #read(chunk: Buffer): void {

@@ -66,6 +66,12 @@ async function siteOf(serve: Serve, first: Buffer | null = SETTINGS_FRAME, answe
   return { site, devices, visit, free: site.session.freeSlots }
 }
 
+/** Of requests, that have come. */
+function contentBytes(device: FrameDevice | undefined): number {
+  const content = device?.frames.filter(({ type }) => type === DATA) ?? []
+  return content.reduce((sum, { payload }) => sum + payload.length, 0)
+}
+
 /** Sends one piece after the other until the connection is ended; answers how many bytes that took. */
 async function flood(device: FrameDevice, piece: (n: number) => Buffer): Promise<number> {
   let sent = 0
@@ -245,11 +251,33 @@ describe('a service of HTTP/2 in whose response nobody can trust', () => {
     expect((await visit()).text).toBe('good')
     expect(site.endpoint.streams.buffers.bytes).toBeLessThan(MIB)
     // What leaves before its settings have come has the window of everybody (RFC 9113 6.9.2).
-    const sent = devices[0]?.frames.filter(({ type }) => type === DATA) ?? []
-    expect(sent.reduce((sum, { payload }) => sum + payload.length, 0)).toBeLessThanOrEqual(65_535)
+    expect(contentBytes(devices[0])).toBeLessThanOrEqual(65_535)
     stream.close(8)
     await eventually(() => expect(site.endpoint.streams.buffers.bytes).toBe(0))
     await eventually(() => expect(site.endpoint.traffic.active).toBe(0))
+  })
+
+  it('gets a body as fast as its link takes it, whatever window it grants', async () => {
+    const wide = frame(SETTINGS, 0, 0, [0, 4, 0, 255, 255, 255])
+    const { site, visit, devices } = await siteOf((device) => {
+      device.isSlow = true
+      device.send(frame(WINDOW_UPDATE, 0, 0, uint32(15 * MIB)))
+    }, wide)
+    const stream = openStream(await connectHttp2(site), { ':method': 'POST' }, false)
+    const answer = answerOf(stream)
+    stream.end(Buffer.alloc(8 * MIB))
+    const [device] = await eventually(() => {
+      expect(contentBytes(devices[0])).toBeGreaterThan(200_000)
+      return devices
+    })
+    // Time for what does not wait to go on.
+    for (let n = 0; n < 50; n += 1) expect((await visit()).text).toBe('good')
+    expect(site.endpoint.streams.buffers.bytes).toBeLessThan(2 * MIB)
+    expect(device?.isEnded).toBe(false)
+    if (device) device.isSlow = false
+    await eventually(() => expect(contentBytes(device)).toBe(8 * MIB))
+    device?.send(responseHead(1, END_STREAM))
+    expect((await answer).status).toBe(200)
   })
 
   it('is told as one that is not there when it closes without a byte, as the SDK does then', async () => {

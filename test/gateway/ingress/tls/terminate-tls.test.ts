@@ -410,6 +410,9 @@ describe('terminate-tls of an HTTPS endpoint', () => {
     await bindAgain(both({ ...mtls, min_version: '1.3' }))
     await answers(3)
     expect(text).toMatch(/HTTP\/1\.1 421 .*MISDIRECTED/s)
+    // A client that went on here would be told the same for ever.
+    expect(text).toMatch(/421 .*\r\nconnection: close\r\n/is)
+    await eventually(() => expect(visitor.readableEnded || visitor.destroyed).toBe(true))
   })
 
   it('ends TLS as ever where its rule does not match', async () => {
