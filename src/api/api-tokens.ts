@@ -248,9 +248,9 @@ export class ApiTokens {
   }
 
   #find(idOrName: string): ApiToken {
-    const found = [...this.#tokens.values()].find(
-      ({ id, name }) => id === idOrName || name === idOrName,
-    )
+    const named = () => [...this.#tokens.values()].find(({ name }) => name === idOrName)
+    // A name may be the id of another: whoever means that one could not say it otherwise.
+    const found = this.#tokens.get(idOrName) ?? named()
     if (found) return found
     throw new AppError('token-not-found', `No token is called ${idOrName.slice(0, 100)}.`)
   }

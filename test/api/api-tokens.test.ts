@@ -296,6 +296,15 @@ describe('a token', () => {
     expect(codeOf(() => tokens.find('token 7'))).toBe('token-not-found')
   })
 
+  it('is found by its id before another that has this as its name', () => {
+    const { tokens, create } = start(temporaryFolder())
+    create('provisioned')
+    tokens.adoptProvisioned(hashToken('of-the-provisioned-device'))
+    expect(tokens.find('provisioned').name).toBe('provisioned-2')
+    expect(tokens.revoke('provisioned').id).toBe('provisioned')
+    expect(tokens.find('provisioned').id).toMatch(/^tok_/)
+  })
+
   it('remembers its last use, written once a minute at most and without a backup', async () => {
     const folder = temporaryFolder()
     const { create, ask, clock, tokens, database } = start(folder)
