@@ -176,8 +176,8 @@ export class SupervisedTunnel {
     const { upstreams, inspections, defaultPolicy } = this.#options
     const { id, spec } = this.#stored
     const endpoint = await upstreams.endpointOf(spec)
-    // Who looks on speaks HTTP/1.1 alone.
-    const isPlain = !endpoint.http2
+    // Who looks on speaks HTTP/1.1 alone, without a PROXY header before it.
+    const isPlain = !endpoint.http2 && !spec.upstream?.proxy_protocol
     return {
       protocol: spec.protocol,
       domain: spec.domain,

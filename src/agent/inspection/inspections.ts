@@ -115,7 +115,7 @@ export class Inspections {
     const isOpen = this.#options.dialled(tunnelId) !== undefined
     if (inspection.hop || !inspection.isOn || !isOpen) return
     await this.stop(tunnelId)
-    throw notInspectable('Its service is not reached by plain HTTP/1.1.')
+    throw notInspectable('Its service gets HTTP/2, HTTPS or a PROXY header, not plain HTTP/1.1.')
   }
 
   /** Ends an inspection and forgets what was seen. */

@@ -149,6 +149,16 @@ describe('Inspections', () => {
     expect([dialled(), agent.inspections.status(tunnel().id).state]).toEqual([direct, 'off'])
   })
 
+  it('leave tunnels alone whose services get a PROXY header', async () => {
+    const { agent, tunnel, dialled, direct } = await start()
+    const spec = { ...tunnel().spec, upstream: { proxy_protocol: 1 as const } }
+    await agent.replace('cam.site.test', spec)
+    await expect(agent.inspections.start(tunnel(), MINUTE)).rejects.toMatchObject({
+      code: 'not-inspectable',
+    })
+    expect([dialled(), agent.inspections.status(tunnel().id).state]).toEqual([direct, 'off'])
+  })
+
   it('are off after a restart', async () => {
     const on = await start()
     await on.agent.inspections.start(on.tunnel(), MINUTE)
