@@ -37,6 +37,20 @@ export const EVENT_MIGRATIONS: readonly Migration[] = [
          ORDER BY sequence DESC LIMIT 1 OFFSET ${MOST_OF_AN_ACCOUNT});
     END`,
   },
+  {
+    id: 'events-3',
+    // Whoever removes them, by whichever bound. What had left before is unknown.
+    sql: `CREATE TABLE removed_events (
+      owner_id TEXT PRIMARY KEY REFERENCES bot_users (id) ON DELETE CASCADE,
+      sequence INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID;
+    CREATE TRIGGER events_removed AFTER DELETE ON events
+      WHEN EXISTS (SELECT 1 FROM bot_users WHERE id = OLD.owner_id)
+    BEGIN
+      INSERT INTO removed_events VALUES (OLD.owner_id, OLD.sequence)
+        ON CONFLICT (owner_id) DO UPDATE SET sequence = max(sequence, excluded.sequence);
+    END`,
+  },
 ]
 
 /** What the gateway tells others of by itself. */
@@ -89,7 +103,7 @@ export class EventStore {
   readonly #before: Statement<[number, number], EventRow>
   readonly #get: Statement<[number], EventRow>
   readonly #newest: Statement<[], number>
-  readonly #countOf: Statement<[string], number>
+  readonly #removedOf: Statement<[string], number>
   readonly #forgetSequence: Statement<[]>
   readonly #skipTo: Statement<[number]>
   readonly #firstSince: Statement<[number], number>
@@ -107,7 +121,7 @@ export class EventStore {
     this.#before = database.prepare(`${select} WHERE sequence < ? ORDER BY sequence DESC LIMIT ?`)
     this.#get = database.prepare(`${select} WHERE sequence = ?`)
     this.#newest = pluck(database, "SELECT seq FROM sqlite_sequence WHERE name = 'events'")
-    this.#countOf = pluck(database, 'SELECT count(*) FROM events WHERE owner_id = ?')
+    this.#removedOf = pluck(database, 'SELECT sequence FROM removed_events WHERE owner_id = ?')
     this.#skipTo = database.prepare("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)")
     this.#forgetSequence = database.prepare("DELETE FROM sqlite_sequence WHERE name = 'events'")
     this.#firstSince = pluck(database, 'SELECT min(sequence) FROM events WHERE at >= ?')
@@ -130,9 +144,9 @@ export class EventStore {
     this.#told = sequence
   }
 
-  /** True where older events of an account may have made room for newer ones. */
-  isFull(ownerId: string): boolean {
-    return (this.#countOf.get(ownerId) ?? 0) >= MOST_OF_AN_ACCOUNT
+  /** The sequence of the newest event of an account that has left the log; 0 when none has. */
+  newestRemovedOf(ownerId: string): number {
+    return this.#removedOf.get(ownerId) ?? 0
   }
 
   /** Goes with the transaction that is open, or makes one. */

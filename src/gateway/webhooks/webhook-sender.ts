@@ -156,10 +156,13 @@ export class WebhookSender {
   /** Events that have left the log before the next one; those of other accounts are no loss. */
   #countMissed({ ownerId }: WebhookEndpoint, next: number): void {
     const { webhookStore, events, log } = this.#deps
-    const missed = next - 1 - Math.max(this.#position, this.#reached)
-    if (missed <= 0) return
+    const taken = Math.max(this.#position, this.#reached)
+    if (next - 1 <= taken) return
     this.#move(next - 1)
-    if (ownerId !== null && !events.isFull(ownerId)) return
+    const last = ownerId === null ? next - 1 : Math.min(next - 1, events.newestRemovedOf(ownerId))
+    // Where the account has lost some of these, those of others between them count, too.
+    const missed = last - taken
+    if (missed <= 0) return
     log.error({ webhook: this.#id, missed }, 'events were never taken, and are lost to a webhook')
     try {
       webhookStore.noteDelivered(this.#id, this.#position, missed)

@@ -228,6 +228,37 @@ describe('a webhook', () => {
     expect(ofLoud.received).toEqual([])
   })
 
+  it('counts what the bound of all has taken from a quiet account', async () => {
+    const { happen, follow, issuer, webhooks, database, events, statusOf, clock } = openWebhooks()
+    const { id: quiet } = issuer.createBotUser({ name: 'quiet' })
+    const receiver = await refusesOnce()
+    const { id } = follow(receiver, { ownerId: quiet })
+    happen('device.online', quiet)
+    happen('device.offline', quiet)
+    await eventually(() => expect(statusOf(id)?.failures).toBe(1))
+    database.write(() => {
+      for (let n = 0; n < 10_100; n += 1) happen('device.refused')
+      happen('device.online', quiet)
+    })
+    expect(events.newestRemovedOf(quiet)).toBe(2)
+    await advanceUntil(clock, () => expect(webhooks.get(id)?.missed).toBe(2))
+  })
+
+  it('counts nothing that left the log of others, however many events its account has', async () => {
+    const { happen, follow, issuer, webhooks, database, events, statusOf, clock } = openWebhooks()
+    const [loud, full] = ['loud', 'full'].map((name) => issuer.createBotUser({ name }).id)
+    const receiver = await refusesOnce()
+    const { id } = follow(receiver, { ownerId: full, eventTypes: ['device.online'] })
+    happen('device.online', full)
+    await eventually(() => expect(statusOf(id)?.failures).toBe(1))
+    database.write(() => {
+      for (let n = 0; n < 2_500; n += 1) happen('device.offline', loud)
+      for (let n = 0; n < 1_999; n += 1) happen('device.offline', full)
+    })
+    await advanceUntil(clock, () => expect(statusOf(id)?.position).toBe(events.newest))
+    expect(webhooks.get(id)?.missed).toBe(0)
+  })
+
   it('counts nothing as lost that it sends again', async () => {
     const { happen, follow, webhooks, issuer, database } = openWebhooks()
     const { id: loud } = issuer.createBotUser({ name: 'loud' })
