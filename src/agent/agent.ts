@@ -89,8 +89,7 @@ export class Agent {
       signal: this.#stopping.signal,
       log: this.#log,
     })
-    const isHosted = serverAddrs.length === 0
-    const letsServiceJudge = isHosted && options.unknownActions !== 'refuse'
+    const letsServiceJudge = serverAddrs.length === 0 && options.unknownActions !== 'refuse'
     this.#policyChecker = new PolicyChecker({
       service: letsServiceJudge ? 'hosted' : 'embedded',
       log: this.#log,
@@ -160,7 +159,12 @@ export class Agent {
     return this.#stopped
   }
 
-  /** Oldest first. */
+  /** Throws AppError `starting` while what is stored is not read yet. */
+  requireRestored(): void {
+    this.#tunnels.requireRestored()
+  }
+
+  /** Oldest first; empty until they are restored. */
   list(): Tunnel[] {
     return this.#tunnels.list()
   }
@@ -288,13 +292,8 @@ export class Agent {
     let trust: SecureContext | undefined
     const request: SelfProbeOptions['request'] = (url, within) => {
       if (caCert !== undefined) trust ??= trustBeside(caCert)
-      return requestPublic(url, {
-        method: 'GET',
-        verify: true,
-        trust,
-        connectTo: ingress,
-        ...within,
-      })
+      const way = { verify: true, trust, connectTo: ingress, ...within }
+      return requestPublic(url, { method: 'GET', ...way })
     }
     return new OwnEndpoint({
       ...own,

@@ -1,3 +1,4 @@
+import { AppError } from '../base/app-error.ts'
 import { withDeadline } from '../base/deadline.ts'
 import type { LinkStatus } from './agent-status.ts'
 import { type SteadyClock, withShownTimes } from './device/steady-clock.ts'
@@ -189,4 +190,17 @@ export class SupervisedTunnel {
       proxyProtocol: spec.upstream?.proxy_protocol,
     }
   }
+}
+
+/** The one HTTP tunnel whose domain begins with a label. Throws AppError `tunnel-not-found` or `ambiguous-tunnel`. */
+export function findByLabel(tunnels: readonly SupervisedTunnel[], label: string): SupervisedTunnel {
+  const wanted = label.toLowerCase()
+  const named = tunnels.filter(
+    ({ spec }) => spec.protocol === 'http' && spec.domain.split('.')[0] === wanted,
+  )
+  const [first, second] = named
+  if (!first) throw new AppError('tunnel-not-found', `No tunnel is called ${label}.`)
+  if (!second) return first
+  const domains = named.map(({ spec }) => spec.domain)
+  throw new AppError('ambiguous-tunnel', `${label} can be any of ${domains.join(', ')}.`)
 }

@@ -7,7 +7,7 @@ import type { Inspections } from './inspection/inspections.ts'
 import type { PolicyCheck } from './policies/policy-check.ts'
 import { requirePolicy } from './policies/tunnel-policy.ts'
 import { refusalAnswer } from './service-error.ts'
-import { SupervisedTunnel, type SupervisedTunnelOptions } from './supervised-tunnel.ts'
+import { findByLabel, SupervisedTunnel, type SupervisedTunnelOptions } from './supervised-tunnel.ts'
 import { addressIn, newTunnelId, type Tunnel, type TunnelSpec } from './tunnel.ts'
 import {
   type Precondition,
@@ -53,6 +53,7 @@ export interface AcceptedTunnel {
  *   behind it. Between `#requireFree` and `#add` nothing waits: the count holds across domains, too.
  * - `replace` is called with the domain of its spec.
  * - Each tunnel that is wanted has one entry, and whoever takes the entry away closes it.
+ * - Before `restore()` nothing is found or changed: a row that is not read yet would be overwritten.
  * - After `stop()` and `leave()` no endpoint is opened: creates are refused, what has closed stays closed.
  */
 export class Tunnels {
@@ -64,6 +65,7 @@ export class Tunnels {
   readonly #lock = new KeyedLock()
   /** Told in the status until a tunnel is created on the same domain, whose row takes the place. */
   #damaged: readonly DamagedRow[] = []
+  #isRestored = false
   #isStopping = false
   /** The session that the reports of the entries came by. */
   #toldBy: Session | undefined
@@ -78,6 +80,12 @@ export class Tunnels {
     return this.#damaged
   }
 
+  /** Throws AppError `starting` until `restore()` has read what is stored. */
+  requireRestored(): void {
+    const detail = 'The tunnels are not read yet: try again in a second.'
+    if (!this.#isRestored) throw new AppError('starting', detail, { retryAfterS: 1 })
+  }
+
   /** Starts to open every stored tunnel, each on its own. */
   restore(): void {
     const { store, log } = this.#options
@@ -90,6 +98,7 @@ export class Tunnels {
     this.#damaged = damaged
     for (const { id, problem } of damaged) log.error({ id, problem }, 'a stored tunnel is damaged')
     for (const stored of tunnels) this.#add(stored)
+    this.#isRestored = true
     log.info({ tunnels: tunnels.length, damaged: damaged.length }, 'tunnels restored')
   }
 
@@ -229,6 +238,7 @@ export class Tunnels {
 
   async #create(spec: TunnelSpec, id: string, check: () => void): Promise<AcceptedTunnel> {
     const { store, clock } = this.#options
+    this.#requireRunning()
     await this.#requireAllowed(spec)
     this.#requireFree(spec.domain)
     check()
@@ -362,6 +372,7 @@ export class Tunnels {
 
   #requireRunning(): void {
     if (this.#isStopping) throw new AppError('shutting-down', 'The agent is stopping.')
+    this.requireRestored()
   }
 
   #rows(): StoredTunnel[] {
@@ -369,17 +380,9 @@ export class Tunnels {
   }
 
   #findEntry(urlPart: string): SupervisedTunnel {
-    const name = urlPart.toLowerCase()
-    const exact = this.#entries.get(urlPart) ?? this.#byDomain(name)
-    if (exact) return exact
-    const named = [...this.#entries.values()].filter(
-      ({ spec }) => spec.protocol === 'http' && spec.domain.split('.')[0] === name,
-    )
-    const [first, second] = named
-    if (!first) throw new AppError('tunnel-not-found', `No tunnel is called ${urlPart}.`)
-    if (!second) return first
-    const domains = named.map(({ spec }) => spec.domain)
-    throw new AppError('ambiguous-tunnel', `${urlPart} can be any of ${domains.join(', ')}.`)
+    this.requireRestored()
+    const exact = this.#entries.get(urlPart) ?? this.#byDomain(urlPart.toLowerCase())
+    return exact ?? findByLabel([...this.#entries.values()], urlPart)
   }
 
   #lockKeyOf(domain: string): string {
@@ -388,10 +391,7 @@ export class Tunnels {
 
   #byDomain(domain: string): SupervisedTunnel | undefined {
     if (domain === '') return undefined
-    for (const entry of this.#entries.values()) {
-      if (entry.spec.domain === domain) return entry
-    }
-    return undefined
+    return [...this.#entries.values()].find(({ spec }) => spec.domain === domain)
   }
 }
 

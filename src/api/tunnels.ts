@@ -35,6 +35,10 @@ const NoQuery = z.strictObject({})
 /** `/tunnels`: the agent's tunnels as a REST resource. */
 export function tunnelRoutes(agent: Agent): Router {
   const router = Router()
+  router.use('/tunnels', (_request, _response, next) => {
+    agent.requireRestored()
+    next()
+  })
   router
     .route('/tunnels')
     .get((request, response) => {

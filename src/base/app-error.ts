@@ -35,6 +35,7 @@ export const ERRORS = {
   'too-many-requests': { status: 429, title: 'Too many requests' },
   'headers-too-large': { status: 431, title: 'The headers are too large' },
   internal: { status: 500, title: 'The agent made a mistake' },
+  starting: { status: 503, title: 'The agent is starting' },
   'shutting-down': { status: 503, title: 'The agent is stopping' },
   'storage-unavailable': { status: 503, title: 'The storage cannot be written' },
   'storage-full': { status: 507, title: 'The storage is full' },

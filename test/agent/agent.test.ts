@@ -398,6 +398,40 @@ describe('a clock that is set', () => {
   })
 })
 
+describe('a start that waits for its policy', () => {
+  it('answers no question about tunnels and takes no change until they are restored', async () => {
+    const { agent, again, policyPath } = await agentOnFake()
+    await agent.start()
+    await linkUp(agent)
+    const { tunnel } = await agent.create(specOf('a', 'localhost:8001'))
+    await agent.stop()
+    // One that it has not seen yet is checked in a process of its own.
+    writeFileSync(policyPath, '{"on_http_request": [], "on_http_response": []}')
+    const next = again()
+    const starting = next.start()
+    const answers = await Promise.all(
+      [
+        () => next.requireRestored(),
+        () => next.find('a'),
+        () => next.create(specOf('a', 'localhost:8002')),
+        () => next.replace('a.site.test', specOf('a', 'localhost:8002')),
+        () => next.replaceAll([]),
+        () => next.replaceAll([], { isDryRun: true }),
+        () => next.remove('a'),
+      ]
+        .map(async (ask) => ask())
+        .map((answer) => answer.catch((error) => error)),
+    )
+    for (const answer of answers) expect(answer).toMatchObject({ code: 'starting', retryAfterS: 1 })
+    expect(next.status().tunnels.total).toBe(0)
+    await starting
+    next.requireRestored()
+    expect(next.list().map(({ id, spec }) => [id, spec.forwardsTo])).toEqual([
+      [tunnel.id, 'localhost:8001'],
+    ])
+  })
+})
+
 describe('stop', () => {
   it('wins over a start that is under way', async () => {
     const { agent, connector } = await agentOnFake()

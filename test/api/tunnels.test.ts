@@ -1,10 +1,30 @@
 import { describe, expect, it } from 'vitest'
+import { tunnelRoutes } from '../../src/api/tunnels.ts'
+import { agentOnFake } from '../helpers/agent-on-fake.ts'
+import { appWith, sendRequest, serveHttp } from '../helpers/serve-http.ts'
 import { DEFAULT_POLICY, startApi } from './started-api.ts'
 
 const DOMAIN = 'device1.site.test'
 const SPEC = { protocol: 'http', forwards_to: 'localhost:8001', domain: DOMAIN }
 const VIEW = { url: `https://${DOMAIN}:8443`, ...SPEC, policy: null }
 const OWN_POLICY = { on_http_request: [], on_http_response: [] }
+
+describe('/tunnels before what is stored was read', () => {
+  it.each([
+    ['GET', '/tunnels'],
+    ['PUT', '/tunnels'],
+    ['POST', '/tunnels'],
+    ['GET', `/tunnels/${DOMAIN}`],
+    ['PUT', `/tunnels/${DOMAIN}`],
+    ['DELETE', `/tunnels/${DOMAIN}`],
+    ['GET', `/tunnels/${DOMAIN}/inspect`],
+  ])('answers %s %s with 503 and when to ask again', async (method, path) => {
+    const { agent } = await agentOnFake()
+    const { at } = await serveHttp(appWith((app) => app.use(tunnelRoutes(agent))))
+    const { status, headers, json } = await sendRequest(at, { method, path })
+    expect([status, headers['retry-after'], json.code]).toEqual([503, '1', 'starting'])
+  })
+})
 
 describe('POST /tunnels', () => {
   it('answers 200 with the five fields, the policy as it was sent or null', async () => {
