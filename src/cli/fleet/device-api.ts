@@ -104,8 +104,10 @@ export class DeviceApi {
         'It has no PUT /tunnels: its agent is too old, or something else answers.',
       )
     }
-    if (status === 429 || status >= 502)
+    // What another try may bring: the way there, or the device, is busy, full or about to end.
+    if (status === 408 || status === 429 || status >= 502) {
       return new OfflineError(problem?.detail ?? `status ${status}`)
+    }
     if (!problem) return new StartError(`It answers with status ${status}.`)
     const places = problem.errors.map(({ pointer, detail }) => `${pointer} ${detail}`)
     return new StartError([`${problem.detail} (${problem.code})`, ...places].join('; '))
