@@ -1,4 +1,4 @@
-import { rmSync } from 'node:fs'
+import { realpathSync, rmSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { parse } from 'dotenv'
 import { isAuthtoken } from '../../agent/authtoken-source.ts'
@@ -21,11 +21,23 @@ export function readHandover(path: string): Handover {
     throw new StartError(`There is no file ${path}: it may have been taken over already.`)
   }
   const { SVC_AUTHTOKEN: token, ...settings } = parse(text)
+  if (token === undefined && Object.keys(settings).length === 0) {
+    throw new StartError(`${path} holds no setting: it is no file that provision has written.`)
+  }
   parseSettings(settings)
   if (token === undefined) return { authtoken: undefined, settings }
   const authtoken = new Secret(token)
   if (isAuthtoken(authtoken.reveal())) return { authtoken, settings }
   throw new StartError(`${path} holds no authtoken in SVC_AUTHTOKEN.`)
+}
+
+/** Whether two paths lead to one file; one that is not there is none. */
+export function isSameFile(one: string, other: string): boolean {
+  try {
+    return realpathSync(one) === realpathSync(other)
+  } catch {
+    return false
+  }
 }
 
 /** Deletes a file so that a power cut does not bring it back. */

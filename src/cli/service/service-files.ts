@@ -54,17 +54,19 @@ export function planInstall(layout: ServiceLayout): FileChange[] {
   const started = unit.replace(/^ExecStart=.*?node (.*?)\S+main\.js /m, (_, flags) => {
     return `ExecStart=${layout.node} ${flags}${layout.main} `
   })
-  const changes = [unitChange(layout, `${name}.service`, started), settingsFile(layout)]
+  const changes = [unitChange(layout, `${name}.service`, started)]
+  if (authtoken) {
+    // Before the settings, which may hold the only copy of it.
+    const content = `${authtoken.reveal()}\n`
+    changes.push(change(layout, '/etc/credstore/svc-authtoken', 0o600, content))
+  }
+  changes.push(settingsFile(layout))
   if (name === 'device-gateway') {
     changes.push(unitChange(layout, 'device-gateway.socket', socketUnit(layout)))
   }
   if (name === 'device-agent') {
     const policy = readFileSync(shippedPolicyPath(), 'utf8')
     changes.push(ownersFile(layout, '/etc/device-agent/default-policy.json', 0o644, policy))
-  }
-  if (authtoken) {
-    const content = `${authtoken.reveal()}\n`
-    changes.push(change(layout, '/etc/credstore/svc-authtoken', 0o600, content))
   }
   return changes
 }
@@ -112,6 +114,9 @@ function unitChange(layout: ServiceLayout, unit: string, content: string): FileC
   return { kind: 'keep', path: packaged, mode: 0o644, content }
 }
 
+/** Where the settings of a service are, without the root. */
+export const settingsPathOf = (name: ServiceName) => ENV_FILES[name]
+
 const unitPath = (name: ServiceName) => `/etc/systemd/system/${name}.service`
 
 /** Listens where the gateway's settings say, if there are any yet. */
@@ -142,14 +147,15 @@ function readIfAllowed(path: string): string | undefined {
   }
 }
 
-/** The owner's own, but for what he hands over now. */
+/** The owner's own, but for what he hands over now: the authtoken is among the credentials then. */
 function settingsFile(layout: ServiceLayout): FileChange {
-  const { root, name, settings } = layout
+  const { root, name, settings, authtoken } = layout
   const path = ENV_FILES[name]
   if (!settings) return ownersFile(layout, path, 0o600, envTemplate(name))
+  const given = authtoken ? { ...settings, SVC_AUTHTOKEN: undefined } : settings
   const target = join(root, path)
   const text = existsSync(target) ? readFileSync(target, 'utf8') : envTemplate(name)
-  return change(layout, path, 0o600, mergeSettings(text, settings))
+  return change(layout, path, 0o600, mergeSettings(text, given))
 }
 
 function ownersFile(

@@ -10,8 +10,14 @@ import { packageRoot } from '../../base/package-root.ts'
 import { Secret } from '../../base/secret.ts'
 import type { CommandContext } from '../command-context.ts'
 import type { ServiceName } from './env-template.ts'
-import { readHandover, removeDurably } from './handover-file.ts'
-import { applyChanges, type FileChange, planInstall, planUninstall } from './service-files.ts'
+import { isSameFile, readHandover, removeDurably } from './handover-file.ts'
+import {
+  applyChanges,
+  type FileChange,
+  planInstall,
+  planUninstall,
+  settingsPathOf,
+} from './service-files.ts'
 import { describeServiceStatus, readServiceStatus, STATUS_PROPERTIES } from './service-status.ts'
 
 interface Target {
@@ -76,19 +82,26 @@ async function install({ stdout }: CommandContext, options: InstallOptions): Pro
       'Standard input holds no authtoken: pipe it in, or leave --token-stdin away.',
     )
   }
+  const settingsPath = join(options.root, settingsPathOf(name))
+  const isInPlace = options.envFile !== undefined && isSameFile(options.envFile, settingsPath)
   const layout = {
     root: options.root,
     name,
     node: process.execPath,
     main: join(realpathSync(packageRoot()), 'dist/main.js'),
     authtoken,
-    settings: handed?.settings,
+    // Its own settings stay as the owner has written them, but for the authtoken.
+    settings: isInPlace ? {} : handed?.settings,
   }
   refuseHomeFolders([layout.node, layout.main])
   const changes = planInstall(layout)
   if (!options.dryRun) applyChanges(options.root, changes)
   report(stdout, changes, options.dryRun)
-  if (options.envFile !== undefined) removeHandover(stdout, options.envFile, options.dryRun)
+  const { envFile } = options
+  const isTarget = changes.some(
+    ({ path }) => envFile !== undefined && isSameFile(envFile, join(options.root, path)),
+  )
+  if (envFile !== undefined && !isTarget) removeHandover(stdout, envFile, options.dryRun)
   const units = unitsOf(name)
   const socket = changes.find(({ path }) => path.endsWith('.socket'))
   const start =

@@ -1,10 +1,20 @@
 import { spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { formatListenAddress } from '../../../src/base/listen-address.ts'
 import { Secret } from '../../../src/base/secret.ts'
 import { readHandover, removeDurably } from '../../../src/cli/service/handover-file.ts'
+import { serviceCommand } from '../../../src/cli/service/service.ts'
 import { applyChanges, planInstall, planUninstall } from '../../../src/cli/service/service-files.ts'
 import { parseSettings } from '../../../src/settings.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
@@ -12,6 +22,11 @@ import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 const UNIT_FOLDER = '../../../systemd'
 const UNITS = ['device-agent', 'device-gateway'] as const
 const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0
+
+/** The service could not start what is below a home folder, so nothing is installed from there. */
+const mayInstall =
+  hasSystemd &&
+  ![process.execPath, import.meta.dirname].some((path) => /^\/(home|root|run)\//.test(path))
 
 const layout = (root: string) => ({
   root,
@@ -112,10 +127,36 @@ describe('service install', () => {
     expect(() => readHandover(file)).toThrow(/There is no file .*taken over already/)
   })
 
+  it.runIf(mayInstall).each([
+    ['by their own path', false],
+    ['by a link', true],
+  ])('leaves settings that are in their place already, given %s', async (_how, isLink) => {
+    const root = temporaryFolder()
+    const settings = join(root, '/etc/device-agent/agent.env')
+    mkdirSync(join(root, '/etc/device-agent'), { recursive: true })
+    const own = "AGENT_DOMAIN='cam01.site.test' # mine\n"
+    writeFileSync(settings, `${own}SVC_AUTHTOKEN=canary_token_of_the_test_0123456789\n`)
+    const link = join(temporaryFolder(), 'cam01.env')
+    if (isLink) symlinkSync(settings, link)
+    const printed = new PassThrough().setEncoding('utf8')
+    await serviceCommand({
+      ...{ environment: {}, stdout: printed, stderr: printed },
+      stop: new AbortController().signal,
+    }).parseAsync(['install', '--root', root, '--env-file', isLink ? link : settings], {
+      from: 'user',
+    })
+    expect(printed.read()).not.toMatch(/^remove/m)
+    expect(readFileSync(settings, 'utf8')).toBe(own)
+    const token = join(root, '/etc/credstore/svc-authtoken')
+    expect(readFileSync(token, 'utf8')).toBe('canary_token_of_the_test_0123456789\n')
+  })
+
   it('takes nothing over with which no service could start', () => {
     const file = join(temporaryFolder(), 'cam01.env')
     writeFileSync(file, 'AGENT_DOMIAN=cam01.site.test\n')
     expect(() => readHandover(file)).toThrow(/AGENT_DOMIAN/)
+    writeFileSync(file, 'canary_token_of_the_test_0123456789\n')
+    expect(() => readHandover(file)).toThrow(/holds no setting/)
     writeFileSync(file, 'SVC_AUTHTOKEN="a b"\n')
     expect(() => readHandover(file)).toThrow(/holds no authtoken/)
   })
@@ -138,7 +179,7 @@ describe('service install', () => {
     writeFileSync(settings, 'AGENT_DOMAIN=mine.example.com\n')
     writeFileSync(join(root, '/etc/systemd/system/device-agent.service'), 'old')
     const again = planInstall({ ...layout(root), authtoken: new Secret('another') })
-    expect(again.map(({ kind }) => kind)).toEqual(['update', 'keep', 'keep', 'update'])
+    expect(again.map(({ kind }) => kind)).toEqual(['update', 'update', 'keep', 'keep'])
     applyChanges(root, again)
     expect(readFileSync(settings, 'utf8')).toBe('AGENT_DOMAIN=mine.example.com\n')
   })
