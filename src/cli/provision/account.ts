@@ -11,7 +11,11 @@ const ReservedDomain = z.object({
   acme_challenge_cname_target: z.string().nullish(),
 })
 const BotUser = z.object({ id: z.string(), name: z.string(), active: z.boolean() })
-const Credential = z.object({ id: z.string(), metadata: z.string().default('') })
+const Credential = z.object({
+  id: z.string(),
+  metadata: z.string().default(''),
+  owner_id: z.string().nullish(),
+})
 const Device = z.object({
   id: z.string(),
   name: z.string(),
@@ -113,6 +117,12 @@ export class Account {
   /** Authtokens that were issued for a device of this name, whatever its domain was. */
   credentialsNamed(name: string): Credential[] {
     return this.#credentials.filter(({ metadata }) => metadata.startsWith(markBegin(name)))
+  }
+
+  /** True when it has authtokens, and all of them were issued for a device of its name. */
+  isOurs({ id, name }: BotUser): boolean {
+    const owned = this.#credentials.filter(({ owner_id }) => owner_id === id)
+    return owned.length > 0 && owned.every((it) => it.metadata.startsWith(markBegin(name)))
   }
 
   /** The authtoken of a device as one that was issued for it, whatever the domain was then. */

@@ -3,6 +3,7 @@ import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import { abortedAfter } from '../../base/deadline.ts'
 import type { Secret } from '../../base/secret.ts'
+import { plainLine } from '../local/terminal-text.ts'
 import { connectionSentence } from './connection-sentence.ts'
 
 const TIMEOUT_MS = 15_000
@@ -154,8 +155,10 @@ export class ManagementClient {
     if (!refusal) return this.#notThisApi(`status ${status} without a reason`)
     const { error_code: code, msg } = refusal
     // One of the hosted service's refusals repeats the key that was sent.
-    const said = this.#options.apiKey.scrub(msg.replaceAll(/\s+/g, ' ').trim()).slice(0, MAX_SHOWN)
-    const reason = code && !said.includes(code) ? `${said} (${code})` : said
+    const shown = (it: string) =>
+      plainLine(this.#options.apiKey.scrub(it.replaceAll(/\s+/g, ' ').trim()).slice(0, MAX_SHOWN))
+    const said = shown(msg)
+    const reason = code && !said.includes(code) ? `${said} (${shown(code)})` : said
     if (status === 401 || status === 403) {
       return new StartError(`${this.origin} does not accept the API key: ${reason}`)
     }

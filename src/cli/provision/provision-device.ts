@@ -9,7 +9,7 @@ import {
   type Credential,
   type DeviceRights,
 } from './account.ts'
-import type { DeviceList } from './device-list.ts'
+import type { DeviceList, ListedDevice } from './device-list.ts'
 import { EnvFile, type EnvSettings, readIfThere, writePrivately } from './env-file.ts'
 
 /** A device to be, and the files that it gets. */
@@ -41,7 +41,9 @@ export interface DeviceChange {
   readonly botUser: BotUser | undefined
   /** The authtoken that the device has and keeps; undefined: it gets one. */
   readonly kept: Credential | undefined
-  /** Those that the new one replaces. */
+  /** All that it had before a new one is issued. */
+  readonly known: readonly Credential[]
+  /** Those that the new one replaces, and those that were lost on the way. */
   readonly replaced: readonly Credential[]
 }
 
@@ -53,26 +55,30 @@ export function planDevice(
   rotate: boolean,
 ): DeviceChange {
   const file = EnvFile.read(device.envPath)
-  const known = account.credentialsOf(device)
+  const all = account.credentialsOf(device)
   const { name, authtokenPath } = device
   const token = authtokenPath ? readIfThere(authtokenPath)?.trim() : file.get('SVC_AUTHTOKEN')
   const issued = token ? account.findIssued(token, name) : undefined
   const botUser = account.findBotUser(name)
   if (rotate) {
-    const replaced = new Set(issued ? [...known, issued] : known)
+    const replaced = [...new Set(issued ? [...all, issued] : all)]
     const apiToken = newApiToken()
-    return { device, file, list, apiToken, botUser, kept: undefined, replaced: [...replaced] }
+    return { device, file, list, apiToken, botUser, kept: undefined, known: all, replaced }
   }
+  const pending = list.pendingOf(name)
+  const isLost = (it: Credential) => pending && it !== issued && !pending.before.includes(it.id)
+  const lost = all.filter(isLost)
+  const known = all.filter((it) => !lost.includes(it))
   const isKept = issued !== undefined && known.includes(issued)
   if (isKept || (!token && known.length === 0)) {
     const apiToken = apiTokenOf(device, file, list)
-    return { device, file, list, apiToken, botUser, kept: issued, replaced: [] }
+    return { device, file, list, apiToken, botUser, kept: issued, known, replaced: lost }
   }
   const path = authtokenPath ?? device.envPath
   throw new StartError(
     token
-      ? `The authtoken in ${path} was not issued here for ${name} and ${device.domain}: --rotate replaces it.`
-      : `The authtoken of ${name} was shown once and is not in ${path}: --rotate replaces it.`,
+      ? `The authtoken in ${path} was not issued here for ${name} and ${device.domain}: --rotate --name ${name} replaces it, for this device alone.`
+      : `${name} has an authtoken that is not in ${path}. If the device does not have it either, replace it for this device alone: --rotate --name ${name}.`,
   )
 }
 
@@ -80,6 +86,8 @@ const newApiToken = () => new Secret(createToken(TOKEN_PREFIX))
 
 /** That of the list, whose hash the device has, or gets; a new one where it has none yet. */
 function apiTokenOf({ name, envPath }: DevicePlan, file: EnvFile, list: DeviceList): Secret {
+  const pending = list.pendingOf(name)?.apiToken
+  if (pending && file.get(HASH) === hashToken(pending.reveal())) return pending
   const known = list.get(name)?.apiToken
   if (known) return known
   if (file.get(HASH) === undefined) return newApiToken()
@@ -109,18 +117,20 @@ export function describeChange(account: Account, change: DeviceChange): Step[] {
 
 /** Makes what is missing; answers the id of the device's credential. */
 export async function applyChange(account: Account, change: DeviceChange): Promise<string> {
-  const { device, file, kept, replaced } = change
+  const { device, file, list, kept, known, replaced } = change
   if (kept) {
+    for (const lost of replaced) await account.revoke(lost)
     listDevice(change)
     writeIfDifferent(file, settingsOf(change, file.get('SVC_AUTHTOKEN')))
     await account.nameDevice(kept.id, device)
     return kept.id
   }
   const botUser = change.botUser ?? (await account.createBotUser(device.name))
+  // First: whatever is lost from here on, the answer or this process, the next run knows of it; and a
+  // hash on the device whose token nobody has would be of no use.
+  list.begin({ ...listedOf(change), before: known.map(({ id }) => id) })
   const { credential, authtoken } = await account.issue(device, botUser)
   try {
-    // First: a hash on the device whose token nobody has would be of no use.
-    listDevice(change)
     writeToken(change, authtoken)
   } catch (error) {
     // Nobody has seen this token, and nobody ever will.
@@ -128,6 +138,7 @@ export async function applyChange(account: Account, change: DeviceChange): Promi
     throw error
   }
   // The device has its token: should this fail, the next run makes it good.
+  listDevice(change)
   if (device.authtokenPath) writeIfDifferent(file, settingsOf(change, undefined))
   await account.nameDevice(credential.id, device)
   for (const old of replaced) await account.revoke(old)
@@ -145,6 +156,7 @@ function isListed({ device, list, apiToken }: DeviceChange): boolean {
   const listed = list.get(device.name)
   const tags = device.tags ?? listed?.tags
   return (
+    list.pendingOf(device.name) === undefined &&
     listed?.agentDomain === device.agentDomain &&
     listed.apiToken.reveal() === apiToken.reveal() &&
     listed.tags.join() === tags?.join()
@@ -152,11 +164,13 @@ function isListed({ device, list, apiToken }: DeviceChange): boolean {
 }
 
 function listDevice(change: DeviceChange): void {
-  if (isListed(change)) return
-  const { device, list, apiToken } = change
+  if (!isListed(change)) change.list.put(listedOf(change))
+}
+
+function listedOf({ device, list, apiToken }: DeviceChange): ListedDevice {
   const { name, agentDomain } = device
-  const tags = device.tags ?? list.get(name)?.tags ?? []
-  list.put({ name, agentDomain, tags, apiToken })
+  const tags = device.tags ?? (list.get(name) ?? list.pendingOf(name))?.tags ?? []
+  return { name, agentDomain, tags, apiToken }
 }
 
 function writeIfDifferent(file: EnvFile, settings: EnvSettings): void {

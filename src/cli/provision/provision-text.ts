@@ -1,4 +1,5 @@
 import { relative } from 'node:path'
+import { plainLine } from '../local/terminal-text.ts'
 import type { ReservedDomain } from './account.ts'
 import type { ProvisionResult } from './provision-all.ts'
 import type { Step } from './provision-device.ts'
@@ -29,7 +30,9 @@ export function describeProvision(result: ProvisionResult, dryRun: boolean): str
     return [{ action: wholeOf(steps), subject: device.envPath }]
   })
   const lines = [...domainSteps, ...deviceSteps].map((step) => stepLine(step, dryRun))
-  const records = dnsRecords(domains)
+  const records = dnsRecords(domains).map(({ type, name, value }) => {
+    return { type, name: plainLine(name), value: plainLine(value) }
+  })
   if (records.length > 0) lines.push('', 'These records have to be at the DNS provider:', '')
   const width = Math.max(0, ...records.map(({ name }) => name.length))
   lines.push(
@@ -73,7 +76,7 @@ export function provisionJson(result: ProvisionResult, apiUrl: string, dryRun: b
 
 function stepLine({ action, subject }: Step, dryRun: boolean): string {
   const verb = dryRun && action !== 'keep' ? `would ${action}` : action
-  return `${verb.padEnd(14)}${subject.startsWith('/') ? shown(subject) : subject}`
+  return plainLine(`${verb.padEnd(14)}${subject.startsWith('/') ? shown(subject) : subject}`)
 }
 
 function record(name: string, value: string): DnsRecord {

@@ -12,36 +12,50 @@ export interface Retirement {
   readonly list: DeviceList
   readonly credentials: readonly Credential[]
   readonly botUser: BotUser | undefined
+  /** Only then may the bot user go: its API keys and endpoints go with it. */
+  readonly isBotUserOurs: boolean
   /** Files with tokens that open nothing any more. */
   readonly files: readonly string[]
 }
 
 export function planRetirement(account: Account, list: DeviceList, device: DevicePlan): Retirement {
   const paths = [device.envPath, ...(device.authtokenPath ? [device.authtokenPath] : [])]
+  const botUser = account.botUserNamed(device.name)
   return {
     device,
     list,
     credentials: account.credentialsNamed(device.name),
-    botUser: account.botUserNamed(device.name),
+    botUser,
+    isBotUserOurs: botUser !== undefined && account.isOurs(botUser),
     files: paths.filter((path) => readIfThere(path) !== undefined),
   }
 }
 
 export function describeRetirement(retirement: Retirement): Step[] {
-  const { device, list, credentials, botUser, files } = retirement
+  const { device, list, credentials, files } = retirement
   return [
     ...credentials.map(({ id }): Step => ({ action: 'revoke', subject: `authtoken ${id}` })),
-    ...(botUser ? [{ action: 'delete', subject: `bot user ${device.name}` } as const] : []),
+    ...botUserSteps(retirement),
     ...files.map((subject): Step => ({ action: 'delete', subject })),
     ...(list.get(device.name) ? [{ action: 'write', subject: list.path } as const] : []),
   ]
 }
 
-/** Its way in first: whatever stops this, the device is out. Done again, it goes on where it was. */
+function botUserSteps({ device, botUser, isBotUserOurs }: Retirement): Step[] {
+  if (!botUser) return []
+  const subject = `bot user ${device.name}`
+  if (isBotUserOurs) return [{ action: 'delete', subject }]
+  return [{ action: 'keep', subject: `${subject}: it was not made for this device alone` }]
+}
+
+/**
+ * Its way in first: whatever stops this, the device is out. Done again, it goes on where it was, but
+ * for a bot user without authtokens, which nothing tells to be ours.
+ */
 export async function retire(account: Account, retirement: Retirement): Promise<void> {
-  const { device, list, credentials, botUser, files } = retirement
+  const { device, list, credentials, botUser, isBotUserOurs, files } = retirement
   for (const credential of credentials) await account.revoke(credential)
-  if (botUser) await account.deleteBotUser(botUser)
+  if (botUser && isBotUserOurs) await account.deleteBotUser(botUser)
   for (const path of files) {
     rmSync(path, { force: true })
     syncFolder(dirname(path))

@@ -1,7 +1,8 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parse } from 'dotenv'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
+import { StartError } from '../../../src/base/app-error.ts'
 import { hashToken } from '../../../src/base/token.ts'
 import { Account } from '../../../src/cli/provision/account.ts'
 import { DeviceList } from '../../../src/cli/provision/device-list.ts'
@@ -128,7 +129,9 @@ describe('provisioning one device', () => {
     const lost = envOf('cam1').SVC_AUTHTOKEN ?? ''
     rmSync(join(folder, 'cam1.env'))
     const [error] = errorsOf(await run([plan('cam1')]))
-    expect(error).toMatch(/The authtoken of cam1 was shown once .*--rotate replaces it/)
+    expect(error).toMatch(
+      /cam1 has an authtoken that is not in .*for this device alone: --rotate --name cam1/,
+    )
     expect(existsSync(join(folder, 'cam1.env'))).toBe(false)
     authority.authenticate(lost)
 
@@ -143,18 +146,73 @@ describe('provisioning one device', () => {
     await run([plan('cam1')])
     const before = envOf('cam1').SVC_AUTHTOKEN ?? ''
     const moved = plan('cam1', { domain: '*.other.test', agentDomain: 'cam1.other.test' })
-    expect(errorsOf(await run([moved]))).toEqual([expect.stringMatching(/--rotate replaces it/)])
+    expect(errorsOf(await run([moved]))).toEqual([
+      expect.stringMatching(/--rotate --name cam1 replaces it/),
+    ])
     expect(errorsOf(await run([moved], { mode: 'rotate' }))).toEqual([undefined])
     expect(() => authority.authenticate(before)).toThrow()
     const { acl } = authority.authenticate(envOf('cam1').SVC_AUTHTOKEN ?? '')
     expect([acl, credentials.page({ limit: 10 }).length]).toEqual([['bind:*.other.test'], 1])
   })
 
+  it('replaces by itself an authtoken that was lost on its way, and no other', async () => {
+    const { run, plan, envOf, listed, authority, credentials } = await startSite()
+    await run([plan('cam1')])
+    const kept = [envOf('cam1').SVC_AUTHTOKEN, listed('cam1')?.apiToken.reveal()]
+    const { issue } = Account.prototype
+    const lossy = vi.spyOn(Account.prototype, 'issue').mockImplementation(async function (
+      this: Account,
+      ...request
+    ) {
+      await issue.apply(this, request)
+      throw new StartError('The answer was lost.')
+    })
+    expect(errorsOf(await run([plan('cam2')]))).toEqual(['The answer was lost.'])
+    const rotated = await run([plan('cam1')], { mode: 'rotate' })
+    expect(errorsOf(rotated)).toEqual(['The answer was lost.'])
+    lossy.mockRestore()
+    expect(credentials.page({ limit: 9 })).toHaveLength(3)
+    expect(listed('cam2')).toBeUndefined()
+
+    const again = await run([plan('cam1'), plan('cam2')])
+    expect(actionsOf(again)).toEqual([
+      'keep keep write keep revoke',
+      'keep create write write write revoke',
+    ])
+    expect([envOf('cam1').SVC_AUTHTOKEN, listed('cam1')?.apiToken.reveal()]).toEqual(kept)
+    expect(credentials.page({ limit: 9 })).toHaveLength(2)
+    for (const name of ['cam1', 'cam2']) {
+      authority.authenticate(envOf(name).SVC_AUTHTOKEN ?? '')
+      const hash = hashToken(listed(name)?.apiToken.reveal() ?? '')
+      expect(envOf(name).AGENT_API_TOKEN_SHA256).toBe(hash)
+    }
+    expect(actionsOf(await run([plan('cam1'), plan('cam2')]))).toEqual([
+      'keep keep keep keep',
+      'keep keep keep keep',
+    ])
+  })
+
+  it('keeps what a device was given before the list was told', async () => {
+    const { run, plan, envOf, listed } = await startSite()
+    const full = vi.spyOn(DeviceList.prototype, 'put').mockImplementation(() => {
+      throw new StartError('The disk is full.')
+    })
+    expect(errorsOf(await run([plan('cam1')]))).toEqual(['The disk is full.'])
+    full.mockRestore()
+    const before = envOf('cam1')
+    expect(actionsOf(await run([plan('cam1')]))).toEqual(['keep keep write write keep'])
+    expect(envOf('cam1')).toEqual(before)
+    const hash = hashToken(listed('cam1')?.apiToken.reveal() ?? '')
+    expect(before.AGENT_API_TOKEN_SHA256).toBe(hash)
+  })
+
   it('does not throw away an authtoken that was issued elsewhere', async () => {
     const { run, plan, folder, credentials } = await startSite()
     writeFileSync(join(folder, 'cam1.env'), 'SVC_AUTHTOKEN=of_another_service\n', { mode: 0o600 })
     const [error] = errorsOf(await run([plan('cam1')]))
-    expect(error).toMatch(/was not issued here for cam1 and \*\.site\.test: --rotate replaces it/)
+    expect(error).toMatch(
+      /was not issued here for cam1 and \*\.site\.test: --rotate --name cam1 replaces it/,
+    )
     expect(credentials.page({ limit: 10 })).toEqual([])
   })
 
@@ -251,6 +309,22 @@ describe('provisioning one device', () => {
     expect([existsSync(join(folder, 'cam1.env')), listed('cam1')]).toEqual([false, undefined])
     expect([credentials.page({ limit: 9 }).length, listed('cam2')?.name]).toEqual([1, 'cam2'])
     expect(actionsOf(await run([plan('cam1')], { mode: 'retire' }))).toEqual([''])
+  })
+
+  it('deletes no bot user that is not there for the device alone', async () => {
+    const { run, plan, issuer, botUsers, call, credentials } = await startSite()
+    issuer.createBotUser({ name: 'alice', active: true })
+    await run([plan('cam1')])
+    const owner_id = botUsers.findByName('cam1')?.id
+    await call('POST', '/credentials', { body: { owner_id, description: 'by hand' } })
+    const result = await run([plan('alice'), plan('cam1')], { mode: 'retire' })
+    expect(actionsOf(result)).toEqual(['keep', 'revoke keep delete write'])
+    expect(result.devices[0]?.steps[0]?.subject).toMatch(/^bot user alice: it was not made for/)
+    expect(['alice', 'cam1'].map((name) => botUsers.findByName(name)?.name)).toEqual([
+      'alice',
+      'cam1',
+    ])
+    expect(credentials.page({ limit: 9 })).toHaveLength(1)
   })
 
   it('only says what it would do in a dry run', async () => {
