@@ -13,6 +13,11 @@ import type { WantedTunnel } from './wanted-tunnels.ts'
 const TIMEOUT_MS = 60_000
 const MAX_ANSWER_BYTES = 32 * 1024 * 1024
 
+/** The way there, or the device, is busy, full or about to end. */
+const BUSY_STATUSES = new Set([408, 425, 429, 502, 503, 504])
+/** The connection broke off: a request may have arrived or not. */
+const BROKEN_OFF = new Set(['ECONNRESET', 'EPIPE'])
+
 /** What of `GET /status` is of use here; devices may be of other versions. */
 const Status = z.object({ healthy: z.boolean(), verdict: z.string() })
 const Problem = z.object({
@@ -23,6 +28,16 @@ const Problem = z.object({
 
 /** The service answers for the device, or nobody does: it may be back at any time. */
 export class OfflineError extends Error {}
+/** It is there, or almost: the same request may go through in a moment. */
+export class BusyError extends OfflineError {
+  /** As it asks for; undefined: it says nothing. */
+  readonly retryAfterS: number | undefined
+
+  constructor(message: string, retryAfterS?: number, options?: ErrorOptions) {
+    super(message, options)
+    this.retryAfterS = retryAfterS
+  }
+}
 /** Somebody has changed the tunnels since they were looked at. */
 export class OvertakenError extends Error {}
 
@@ -38,6 +53,7 @@ export interface DeviceApiOptions {
 interface Answer {
   readonly status: number
   readonly serviceCode: string | undefined
+  readonly retryAfterS: number | undefined
   readonly text: string
 }
 
@@ -65,9 +81,12 @@ export class DeviceApi {
     return this.#ask('GET', '/status', Status)
   }
 
-  /** Ends the token that all of this is done with. */
+  /** Ends the token that all of this is done with; one that is not there any more has ended. */
   async revokeToken(): Promise<void> {
-    await this.#ask('DELETE', '/tokens/provisioned', z.undefined())
+    const answer = await this.#send('DELETE', '/tokens/provisioned', undefined, {})
+    const { status, serviceCode } = answer
+    const isGone = status === 404 && serviceCode === undefined
+    if (!isGone && (status < 200 || status >= 300)) throw this.#refusal(answer)
   }
 
   async #ask<T>(
@@ -87,7 +106,7 @@ export class DeviceApi {
     throw this.#refusal(answer)
   }
 
-  #refusal({ status, serviceCode, text }: Answer): Error {
+  #refusal({ status, serviceCode, retryAfterS, text }: Answer): Error {
     const problem = Problem.safeParse(tryJson(text)).data
     if (serviceCode !== undefined && !problem) {
       return new OfflineError(`the service answers ${status} ${serviceCode}`)
@@ -104,9 +123,10 @@ export class DeviceApi {
         'It has no PUT /tunnels: its agent is too old, or something else answers.',
       )
     }
-    // What another try may bring: the way there, or the device, is busy, full or about to end.
-    if (status === 408 || status === 429 || status >= 502) {
-      return new OfflineError(problem?.detail ?? `status ${status}`)
+    // Another try would only keep it closed.
+    const isLockedOut = status === 429 && /wrong tokens/i.test(problem?.detail ?? '')
+    if (BUSY_STATUSES.has(status) && !isLockedOut) {
+      return new BusyError(problem?.detail ?? `status ${status}`, retryAfterS)
     }
     if (!problem) return new StartError(`It answers with status ${status}.`)
     const places = problem.errors.map(({ pointer, detail }) => `${pointer} ${detail}`)
@@ -158,7 +178,12 @@ export class DeviceApi {
           { cause: error },
         )
       }
-      throw new OfflineError(code ?? message, { cause: error })
+      if (BROKEN_OFF.has(code ?? '') || message === 'socket hang up') {
+        throw new BusyError(code ?? message, undefined, { cause: error })
+      }
+      const reason =
+        code === 'ABORT_ERR' ? (error as Error & { cause?: Error }).cause?.message : code
+      throw new OfflineError(reason ?? message, { cause: error })
     }
   }
 }
@@ -176,9 +201,11 @@ function exchange(options: RequestOptions, content?: string): Promise<Answer> {
       response.on('error', reject)
       response.on('end', () => {
         const code = response.headers['ngrok-error-code']
+        const retryAfterS = Number(response.headers['retry-after'] ?? Number.NaN)
         resolve({
           status: response.statusCode ?? 0,
           serviceCode: typeof code === 'string' ? code : undefined,
+          retryAfterS: retryAfterS >= 0 ? retryAfterS : undefined,
           text: Buffer.concat(chunks).toString(),
         })
       })

@@ -1,11 +1,12 @@
 import type { TunnelSetView } from '../../api/tunnels/tunnel-set-view.ts'
 import { StartError } from '../../base/app-error.ts'
-import { type DeviceApi, OfflineError, OvertakenError } from './device-api.ts'
+import type { Clock } from '../../base/clock.ts'
+import { BusyError, type DeviceApi, OfflineError, OvertakenError } from './device-api.ts'
 import type { WantedTunnel } from './wanted-tunnels.ts'
 
 /**
  * `unmanaged`: no set is for it. `differs`: a plan has found changes. `applied`: what differed was
- * changed. `pending`: it was, and not all of it is online yet, or the service has refused some.
+ * changed. `pending`: nothing differs any more, and not all is online: it is on its way, or refused.
  */
 export type DeviceState =
   | 'unmanaged'
@@ -28,57 +29,116 @@ export interface DeviceOutcome {
 
 /** How often a device is looked at anew because somebody else is changing it. */
 const MAX_ROUNDS = 3
+/** How often it is asked again because it is busy, and how long at most before. */
+const MAX_RETRIES = 3
+const MAX_PAUSE_S = 5
+
+type Steps = TunnelSetView['tunnels']
+
+/** One device, and what it shall have. */
+export interface DeviceWork {
+  readonly name: string
+  readonly api: DeviceApi
+  /** Undefined where no set is for it. */
+  readonly wanted: () => WantedTunnel[] | undefined
+  readonly isApply: boolean
+  /** What differed when a change was sent whose answer is not known, by device; outlives a look. */
+  readonly attempted: Map<string, Steps>
+  readonly clock: Clock
+  readonly stop: AbortSignal
+}
 
 /** Asks a device what would change, and changes it where `isApply`. Never throws what a device can cause. */
-export async function bringInto(
-  name: string,
-  api: DeviceApi,
-  wanted: () => WantedTunnel[] | undefined,
-  isApply: boolean,
-): Promise<DeviceOutcome> {
-  const outcome = (
-    state: DeviceState,
-    tunnels: TunnelSetView['tunnels'] = [],
-    problem?: string,
-  ): DeviceOutcome => ({ name, state, tunnels, problem })
+export async function bringInto(work: DeviceWork): Promise<DeviceOutcome> {
+  const { name, stop } = work
   try {
-    const tunnels = wanted()
-    if (!tunnels) return outcome('unmanaged')
-    return await inRounds(api, tunnels, isApply, outcome)
+    const wanted = work.wanted()
+    return wanted ? await inRounds(work, wanted) : outcomeOf(name, 'unmanaged')
   } catch (error) {
-    if (error instanceof OfflineError) return outcome('offline', [], error.message)
-    if (error instanceof StartError) return outcome('failed', [], error.message)
+    if (stop.aborted) return outcomeOf(name, 'failed', [], 'Stopped before it was done.')
+    if (error instanceof OfflineError) return outcomeOf(name, 'offline', [], error.message)
+    if (error instanceof StartError) return outcomeOf(name, 'failed', [], error.message)
     throw error
   }
 }
 
-async function inRounds(
-  api: DeviceApi,
-  wanted: readonly WantedTunnel[],
-  isApply: boolean,
-  outcome: (
-    state: DeviceState,
-    tunnels?: TunnelSetView['tunnels'],
-    problem?: string,
-  ) => DeviceOutcome,
-): Promise<DeviceOutcome> {
-  for (let round = 0; round < MAX_ROUNDS; round += 1) {
-    const plan = await api.plan(wanted)
-    const differing = plan.tunnels.filter(({ action }) => action !== 'keep')
-    if (differing.length === 0) return outcome('same')
-    if (!isApply) return outcome('differs', differing)
+async function inRounds(work: DeviceWork, wanted: readonly WantedTunnel[]): Promise<DeviceOutcome> {
+  const { api, clock, stop } = work
+  let overtaken = 0
+  let retries = 0
+  let isReached = false
+  const plan = async () => {
+    const planned = await api.plan(wanted)
+    isReached = true
+    return planned
+  }
+  for (;;) {
     try {
-      const done = await api.replace(wanted, plan.etag)
-      const changed = done.tunnels.filter(({ action }) => action !== 'keep')
-      const waiting = changed.find(({ action, state }) => action !== 'delete' && state !== 'online')
-      if (!waiting) return outcome('applied', changed)
-      const { domain, state, last_error, remedy } = waiting
-      const why = [last_error, remedy].filter((part) => part !== null).join(' ')
-      return outcome('pending', changed, `${domain || 'a tcp tunnel'} is ${state}: ${why}`)
+      return await once(work, wanted, await plan())
     } catch (error) {
-      // Somebody was faster: what is right now is looked at again.
-      if (!(error instanceof OvertakenError)) throw error
+      if (error instanceof OvertakenError) {
+        // Somebody was faster: what is right now is looked at again.
+        overtaken += 1
+        if (overtaken >= MAX_ROUNDS) {
+          throw new StartError(
+            'Somebody else is changing its tunnels: try again when they are done.',
+          )
+        }
+        continue
+      }
+      const mayPass = error instanceof BusyError || (error instanceof OfflineError && isReached)
+      if (!mayPass || retries >= MAX_RETRIES) throw error
+      retries += 1
+      const asked = error instanceof BusyError ? error.retryAfterS : undefined
+      await clock.sleep(Math.min(asked ?? 1, MAX_PAUSE_S) * 1_000, stop)
     }
   }
-  throw new StartError('Somebody else is changing its tunnels: try again when they are done.')
+}
+
+async function once(
+  { name, api, isApply, attempted }: DeviceWork,
+  wanted: readonly WantedTunnel[],
+  plan: TunnelSetView,
+): Promise<DeviceOutcome> {
+  const differing = plan.tunnels.filter(({ action }) => action !== 'keep')
+  if (!isApply && differing.length > 0) return outcomeOf(name, 'differs', differing)
+  // Sent again, too, where nothing differs and not all is online: the device tries at once.
+  if (!isApply || (differing.length === 0 && !notOnline(plan))) {
+    return settled(name, plan, attempted.get(name))
+  }
+  if (differing.length > 0) attempted.set(name, differing)
+  try {
+    const done = await api.replace(wanted, plan.etag)
+    const isNews = done.tunnels.some(({ action }) => action !== 'keep')
+    const earlier = attempted.get(name)
+    attempted.delete(name)
+    return settled(name, done, isNews ? undefined : earlier)
+  } catch (error) {
+    if (error instanceof OvertakenError) attempted.delete(name)
+    throw error
+  }
+}
+
+/** Of a device where all is as asked for by now; `earlier`: what a change did whose answer was lost. */
+function settled(name: string, view: TunnelSetView, earlier: Steps | undefined): DeviceOutcome {
+  const changed = view.tunnels.filter(({ action }) => action !== 'keep')
+  const told = changed.length > 0 ? changed : (earlier ?? [])
+  const waiting = notOnline(view)
+  if (!waiting) return outcomeOf(name, told.length > 0 ? 'applied' : 'same', told)
+  const { domain, state, last_error, remedy } = waiting
+  const why = [last_error, remedy].filter((part) => part !== null).join(' ')
+  const problem = `${domain || 'a tcp tunnel'} is ${state}${why === '' ? '' : `: ${why}`}`
+  return outcomeOf(name, 'pending', told, problem)
+}
+
+const notOnline = ({ tunnels }: TunnelSetView) =>
+  tunnels.find(({ action, state }) => action !== 'delete' && state !== 'online')
+
+function outcomeOf(
+  name: string,
+  state: DeviceState,
+  tunnels: Steps = [],
+  problem?: string,
+): DeviceOutcome {
+  return { name, state, tunnels, problem }
 }

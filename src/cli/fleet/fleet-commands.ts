@@ -7,8 +7,8 @@ import type { CommandContext } from '../command-context.ts'
 import { paintFor } from '../local/terminal-text.ts'
 import { DeviceList, type ListedDevice } from '../provision/device-list.ts'
 import { ProgressBar } from '../provision/progress-bar.ts'
-import { OfflineError } from './device-api.ts'
-import { bringInto, type DeviceOutcome } from './device-outcome.ts'
+import { type DeviceApi, OfflineError } from './device-api.ts'
+import { bringInto, type DeviceOutcome, type DeviceWork } from './device-outcome.ts'
 import { type Fleet, readFleet } from './fleet-file.ts'
 import { type FleetRunOptions, runFleet } from './fleet-run.ts'
 import { exitCodeOf, outcomesJson, outcomeText, statusTable, summaryText } from './fleet-text.ts'
@@ -30,9 +30,11 @@ export async function bringFleet(
 ): Promise<void> {
   const { isApply, json } = options
   const { fleet, devices } = open(context, path, options)
-  const outcomes = await run(context, fleet, devices, options, (device, api) =>
-    bringInto(device.name, api, () => wantedTunnels(fleet, device), isApply),
-  )
+  const attempted: DeviceWork['attempted'] = new Map()
+  const outcomes = await run(context, fleet, devices, options, (device, api) => {
+    const wanted = () => wantedTunnels(fleet, device)
+    return bringInto({ ...workOf(context, device, api), wanted, isApply, attempted })
+  })
   const paint = paintFor(context.stdout, context.environment)
   const shown = outcomes.filter(({ state }) => state !== 'same' && state !== 'unmanaged')
   context.stdout.write(
@@ -52,7 +54,8 @@ export async function showFleet(
   const { fleet, devices } = open(context, path, options)
   const verdicts = new Map<string, string>()
   const outcomes = await run(context, fleet, devices, options, async (device, api) => {
-    const outcome = await bringInto(device.name, api, () => wantedTunnels(fleet, device), false)
+    const wanted = () => wantedTunnels(fleet, device)
+    const outcome = await bringInto({ ...workOf(context, device, api), wanted, isApply: false })
     if (outcome.state === 'offline' || outcome.state === 'failed') return outcome
     try {
       verdicts.set(device.name, (await api.status()).verdict)
@@ -88,16 +91,18 @@ export async function retireFromFleet(
   options: FleetOptions & { readonly isForced: boolean },
 ): Promise<void> {
   const { fleet, devices, list } = open(context, path, { ...options, device: names })
+  const attempted: DeviceWork['attempted'] = new Map()
   const outcomes = await run(context, fleet, devices, options, async (device, api) => {
-    const outcome = await bringInto(device.name, api, () => [], true)
+    const work = { ...workOf(context, device, api), isApply: true, attempted }
+    const outcome = await bringInto({ ...work, wanted: () => [] })
     const isOut = outcome.state === 'same' || outcome.state === 'applied'
     try {
       if (isOut) await api.revokeToken()
+      if (isOut || (options.isForced && outcome.state === 'offline')) list.retire(device.name)
+      return outcome
     } catch (error) {
       return failureOf(device.name, error)
     }
-    if (isOut || (options.isForced && outcome.state === 'offline')) list.retire(device.name)
-    return outcome
   })
   const paint = paintFor(context.stdout, context.environment)
   context.stdout.write(
@@ -142,6 +147,10 @@ function open(
       (names === undefined || names.includes(device.name)) &&
       tags.every((it) => device.tags.includes(it)),
   )
+  if (devices.length === 0) {
+    const among = names === undefined ? 'no device' : 'none of these devices'
+    throw new StartError(`${devicesPath} lists ${among} with the tag ${tags.join(' ')}.`)
+  }
   return { fleet, devices, list }
 }
 
@@ -166,6 +175,10 @@ async function run(
     stop,
   }
   return runFleet(options, work).finally(() => bar.clear())
+}
+
+function workOf({ stop }: CommandContext, { name }: ListedDevice, api: DeviceApi) {
+  return { name, api, clock: systemClock, stop, attempted: new Map() }
 }
 
 function failureOf(name: string, error: unknown): DeviceOutcome {

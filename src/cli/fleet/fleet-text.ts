@@ -15,10 +15,12 @@ const STATES: Readonly<Record<DeviceState, readonly [words: string, colour: Colo
   same: ['as it shall be', 'green'],
   differs: ['differs', 'yellow'],
   applied: ['changed', 'green'],
-  pending: ['changed, and not all is online', 'yellow'],
+  pending: ['stored, and not all is online', 'yellow'],
   offline: ['offline', 'yellow'],
   failed: ['failed', 'red'],
 }
+
+const MAX_SHOWN = 300
 
 /** One device: its state, and a line for each tunnel that differs, or did. */
 export function outcomeText(
@@ -42,10 +44,17 @@ function changesText({ action, changes }: Step): string {
   if (action === 'delete') return ''
   const parts = Object.entries(changes).map(([field, change]) => {
     if (typeof change === 'string') return `${field} ${action === 'create' ? 'given' : 'changed'}`
-    const [before, after] = change.map((value) => (value === null ? 'none' : String(value)))
+    const [before, after] = change.slice(0, 2).map(valueText)
     return action === 'create' ? `${field} ${after}` : `${field} ${before} → ${after}`
   })
   return parts.length > 0 ? `  ${plainLine(parts.join(', '))}` : ''
+}
+
+/** What a device says may be anything, and of any length. */
+function valueText(value: unknown): string {
+  if (value === null || value === undefined) return 'none'
+  const text = typeof value === 'object' ? JSON.stringify(value) : String(value)
+  return text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}…` : text
 }
 
 export interface DeviceRow {

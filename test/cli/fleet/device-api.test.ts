@@ -1,35 +1,7 @@
-import { once } from 'node:events'
-import { createServer, type RequestListener } from 'node:https'
-import type { AddressInfo } from 'node:net'
-import { describe, expect, it, onTestFinished } from 'vitest'
-import { trustBeside } from '../../../src/agent/probes/public-request.ts'
+import { describe, expect, it } from 'vitest'
 import { StartError } from '../../../src/base/app-error.ts'
-import { Secret } from '../../../src/base/secret.ts'
-import { DeviceApi, OfflineError, OvertakenError } from '../../../src/cli/fleet/device-api.ts'
-import { createTlsFixture } from '../../helpers/tls-fixture.ts'
-
-const DEVICE = {
-  name: 'cam1',
-  agentDomain: 'localhost',
-  tags: [],
-  apiToken: new Secret('token-of-cam1'),
-}
-
-/** The API of a device that answers as `listener` does, over TLS. */
-async function startDevice(listener: RequestListener, isTrusted = true) {
-  const { caPem, certPem, keyPem } = await createTlsFixture()
-  const server = createServer({ key: keyPem, cert: certPem }, listener)
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  onTestFinished(() => void server.close())
-  const { port } = server.address() as AddressInfo
-  return new DeviceApi({
-    device: DEVICE,
-    address: { host: '127.0.0.1', port },
-    trust: isTrusted ? trustBeside(caPem) : undefined,
-    stop: new AbortController().signal,
-  })
-}
+import { BusyError, OfflineError, OvertakenError } from '../../../src/cli/fleet/device-api.ts'
+import { startDevice } from '../../helpers/fleet-device.ts'
 
 /** What becomes of a plan that is answered so. */
 async function refusalOf(status: number, headers: Record<string, string>, body = '') {
@@ -56,16 +28,25 @@ describe('the API of a device', () => {
     ])
   })
 
-  it.each([
-    [404, { 'ngrok-error-code': 'ERR_NGROK_3200' }, '', /404 ERR_NGROK_3200/],
-    [408, {}, problem('request-timeout'), /It says so/],
-    [429, {}, problem('too-many-requests'), /It says so/],
-    [502, {}, '', /status 502/],
-    [503, {}, problem('shutting-down'), /It says so/],
-  ])('is offline for now when it answers %i', async (status, headers, body, text) => {
-    const error = await refusalOf(status, headers, body)
+  it('is offline when the service says so', async () => {
+    const error = await refusalOf(404, { 'ngrok-error-code': 'ERR_NGROK_3200' })
     expect(error).toBeInstanceOf(OfflineError)
-    expect((error as Error).message).toMatch(text)
+    expect(error).not.toBeInstanceOf(BusyError)
+    expect((error as Error).message).toMatch(/404 ERR_NGROK_3200/)
+  })
+
+  it.each([
+    [408, {}, problem('request-timeout'), undefined],
+    [425, {}, '', undefined],
+    [429, { 'retry-after': '7' }, problem('too-many-requests'), 7],
+    [502, {}, '', undefined],
+    [503, { 'retry-after': '0' }, problem('shutting-down'), 0],
+    [504, { 'retry-after': 'Sun, 22 Nov 2026 15:00:00 GMT' }, '', undefined],
+  ])('is busy for a moment when it answers %i', async (status, headers, body, retryAfterS) => {
+    const error = await refusalOf(status, headers, body)
+    expect(error).toBeInstanceOf(BusyError)
+    expect(error).toMatchObject({ retryAfterS })
+    expect((error as Error).message).toMatch(body === '' ? `status ${status}` : 'It says so.')
   })
 
   it.each([
@@ -73,6 +54,10 @@ describe('the API of a device', () => {
     [404, problem('not-found'), /no PUT \/tunnels/],
     [422, problem('policy-invalid'), /It says so\. \(policy-invalid\)/],
     [418, '', /status 418/],
+    [429, JSON.stringify({ code: 'too-many-requests', detail: 'Too many wrong tokens.' }), /wrong/],
+    [501, '', /status 501/],
+    [505, '', /status 505/],
+    [507, problem('storage-full'), /It says so\. \(storage-full\)/],
     [200, '{}', /in a form that is not known here/],
   ])('has failed, with what to do, when it answers %i', async (status, body, text) => {
     const error = await refusalOf(status, {}, body)
@@ -93,8 +78,23 @@ describe('the API of a device', () => {
     expect(requests).toBe(0)
   })
 
-  it('is offline when nobody answers', async () => {
+  it('is busy when the connection breaks off', async () => {
     const api = await startDevice(({ socket }) => socket.destroy())
-    await expect(api.plan([])).rejects.toBeInstanceOf(OfflineError)
+    await expect(api.plan([])).rejects.toBeInstanceOf(BusyError)
+  })
+
+  it('ends its token, also one that has ended', async () => {
+    const answers = [
+      { status: 204, headers: {} },
+      { status: 404, headers: {} },
+      { status: 404, headers: { 'ngrok-error-code': 'ERR_NGROK_3200' } },
+    ]
+    const api = await startDevice((_request, response) => {
+      const { status = 500, headers } = answers.shift() ?? {}
+      response.writeHead(status, headers).end()
+    })
+    await api.revokeToken()
+    await api.revokeToken()
+    await expect(api.revokeToken()).rejects.toBeInstanceOf(OfflineError)
   })
 })
