@@ -156,7 +156,7 @@ describe('provisioning one device', () => {
   })
 
   it('replaces by itself an authtoken that was lost on its way, and no other', async () => {
-    const { run, plan, envOf, listed, authority, credentials } = await startSite()
+    const { run, plan, envOf, listed, authority, credentials, folder } = await startSite()
     await run([plan('cam1')])
     const kept = [envOf('cam1').SVC_AUTHTOKEN, listed('cam1')?.apiToken.reveal()]
     const { issue } = Account.prototype
@@ -173,6 +173,16 @@ describe('provisioning one device', () => {
     lossy.mockRestore()
     expect(credentials.page({ limit: 9 })).toHaveLength(3)
     expect(listed('cam2')).toBeUndefined()
+
+    // The file of a device that is out there is gone: what it had before stays good.
+    const path = join(folder, 'cam1.env')
+    const text = readFileSync(path)
+    rmSync(path)
+    expect(errorsOf(await run([plan('cam1')]))).toEqual([
+      expect.stringMatching(/for this device alone: --rotate --name cam1/),
+    ])
+    authority.authenticate(kept[0] ?? '')
+    writeFileSync(path, text, { mode: 0o600 })
 
     const again = await run([plan('cam1'), plan('cam2')])
     expect(actionsOf(again)).toEqual([
