@@ -72,9 +72,10 @@ describe('a cloud endpoint', () => {
     expect(device.traffic).toMatchObject({ requests: 1, active: 0, refused: 0 })
     expect(device.traffic.bytesIn).toBe(service.requests[0]?.length)
     expect(device.traffic.bytesOut).toBe(client.length)
-    expect({ ...front.traffic, outcomes: undefined }).toEqual({
+    expect({ ...front.traffic, outcomes: undefined, lastBegun: 0 }).toEqual({
       ...device.traffic,
       outcomes: undefined,
+      lastBegun: 0,
     })
   })
 
@@ -187,9 +188,10 @@ describe('a cloud endpoint', () => {
     expect([front.traffic.active, device.traffic.active]).toEqual([1, 1])
     client.close()
     await eventually(() => expect([front.traffic.active, device.traffic.active]).toEqual([0, 0]))
-    expect({ ...front.traffic, outcomes: undefined }).toEqual({
+    expect({ ...front.traffic, outcomes: undefined, lastBegun: 0 }).toEqual({
       ...device.traffic,
       outcomes: undefined,
+      lastBegun: 0,
     })
   })
 })
