@@ -35,6 +35,7 @@ export const ERRORS = {
   'too-many-requests': { status: 429, title: 'Too many requests' },
   'headers-too-large': { status: 431, title: 'The headers are too large' },
   internal: { status: 500, title: 'The agent made a mistake' },
+  'policy-not-checked': { status: 503, title: 'The policy was not checked in time' },
   starting: { status: 503, title: 'The agent is starting' },
   'shutting-down': { status: 503, title: 'The agent is stopping' },
   'storage-unavailable': { status: 503, title: 'The storage cannot be written' },

@@ -64,14 +64,27 @@ export function syncFolder(path: string): void {
 }
 
 /**
- * Makes a folder, and those above it that are missing; one that is there stays as it is. Throws what
- * the system says. Node's own way, `recursive`, tries for ever where a system has no folder to give,
- * as below `/proc`.
+ * Makes a folder, and those above it that are missing; one that is there stays as it is. Each survives
+ * a power cut when this answers: files that are made in it later would go with it. Throws what the
+ * system says. Node's own way, `recursive`, tries for ever where a system has no folder to give, as
+ * below `/proc`.
  */
 export function makeFolder(path: string, mode = 0o700): void {
   const missing: string[] = []
   for (let at = resolve(path); !existsSync(at); at = dirname(at)) missing.unshift(at)
-  for (const folder of missing) mkdirSync(folder, { mode })
+  for (const folder of missing) {
+    mkdirSync(folder, { mode })
+    syncWhereReadable(dirname(folder))
+  }
   // A file in its place: the system says it best.
   if (!statSync(path).isDirectory()) mkdirSync(path)
+}
+
+/** A folder in which we may write and not read cannot be opened for it; it is the system's then. */
+function syncWhereReadable(path: string): void {
+  try {
+    syncFolder(path)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EACCES') throw error
+  }
 }

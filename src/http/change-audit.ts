@@ -25,7 +25,7 @@ export interface ChangeTrail {
       readonly concluded?: Concluded | undefined
     },
   ): Promise<T>
-  note(change: AuditedChange, result: string): void
+  note(change: AuditedChange, result: string): Promise<void>
 }
 
 export interface ChangeAuditOptions {
@@ -87,7 +87,7 @@ export class RequestedChange {
    * Notes that the request failed before anything was carried out. Gives the error to answer with
    * in its place when the caller has been refused too often.
    */
-  refuse(error: unknown): AppError | undefined {
+  async refuse(error: unknown): Promise<AppError | undefined> {
     const { codeOf, refusals, trail } = this.#options
     const code = codeOf(error)
     if (this.#isTold || code === undefined) return undefined
@@ -98,7 +98,7 @@ export class RequestedChange {
       const retryAfterS = waitMs / 1_000
       return new AppError('too-many-requests', 'Too many changes were refused.', { retryAfterS })
     }
-    trail.note(this.#change, code)
+    await trail.note(this.#change, code)
     return undefined
   }
 }
@@ -126,9 +126,9 @@ export function changeAudit(options: ChangeAuditOptions): [RequestHandler, Error
       }
       next()
     },
-    (error, _request, response, next) => {
+    async (error, _request, response, next) => {
       const change: RequestedChange | undefined = response.locals.change
-      next(change?.refuse(error) ?? error)
+      next((await change?.refuse(error)) ?? error)
     },
   ]
 }
@@ -145,7 +145,7 @@ const REFUSALS = { capacity: 60, refillPerS: 1, maxKeys: 1_000 }
  * `POST /api_keys` is `api_key.create`, `POST /tokens/x/rotate` is `token.rotate` of x, and
  * `PUT /tunnels` is `tunnel_set.replace`.
  */
-function actionOf(path: string, verb: string): Pick<AuditedChange, 'action' | 'targetId'> {
+export function actionOf(path: string, verb: string): Pick<AuditedChange, 'action' | 'targetId'> {
   const [, collection = '', id, ...rest] = path.split('/')
   const one = collection.replace(/ies$/, 'y').replace(/s$/, '')
   const noun = id === undefined && verb === 'replace' ? `${one}_set` : one

@@ -1,7 +1,4 @@
 import process from 'node:process'
-import { type RequestHandler, Router } from 'express'
-import { Counter, Gauge, Registry } from 'prom-client'
-import { methodNotAllowed } from './no-route.ts'
 
 /** Of one metric; what is more is left out, so that nobody fills the database of who watches. */
 export const MOST_SERIES = 1_000
@@ -18,70 +15,6 @@ export interface Metric {
   readonly labels?: readonly string[]
   /** Undefined: there is nothing to say now. */
   readonly read: () => number | undefined | Samples
-}
-
-/** Makes the answer to a scrape out of metrics. */
-export function createRegistry(metrics: readonly Metric[]): Registry {
-  const registry = new Registry()
-  for (const metric of metrics) register(metric, registry)
-  return registry
-}
-
-function register({ name, type, help, labels = [], read }: Metric, registry: Registry): void {
-  const options = { name, help, labelNames: [...labels], registers: [registry] }
-  if (type === 'gauge') {
-    new Gauge({
-      ...options,
-      collect() {
-        empty(this, labels)
-        for (const [of, value] of samplesOf(read())) this.set(of, value)
-      },
-    })
-    return
-  }
-  new Counter({
-    ...options,
-    collect() {
-      empty(this, labels)
-      for (const [of, value] of samplesOf(read())) this.inc(of, value)
-    },
-  })
-}
-
-/** A metric without labels that was reset says 0, and not that there is nothing to say. */
-function empty(metric: Gauge | Counter, labels: readonly string[]): void {
-  metric.reset()
-  if (labels.length === 0) metric.remove()
-}
-
-function* samplesOf(read: ReturnType<Metric['read']>): Samples {
-  if (read === undefined) return
-  if (typeof read === 'number') {
-    yield [{}, read]
-    return
-  }
-  let count = 0
-  for (const sample of read) {
-    if (count === MOST_SERIES) return
-    count += 1
-    yield sample
-  }
-}
-
-/** `GET /metrics` in the text format of Prometheus. */
-export function serveMetrics(metrics: readonly Metric[]): RequestHandler {
-  const registry = createRegistry(metrics)
-  return async (_request, response) => {
-    const text = await registry.metrics()
-    response.setHeader('content-type', registry.contentType)
-    response.end(text)
-  }
-}
-
-export function metricsRoutes(metrics: readonly Metric[]): Router {
-  const router = Router()
-  router.route('/metrics').get(serveMetrics(metrics)).all(methodNotAllowed('GET', 'HEAD'))
-  return router
 }
 
 /** What every process has, under the names that Prometheus' own clients give it. */

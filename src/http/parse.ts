@@ -9,7 +9,15 @@ const MAX_ERRORS = 50
  * once, each by its RFC 6901 pointer.
  */
 export function parse<T>(schema: z.ZodType<T>, value: unknown): T {
-  const result = schema.safeParse(value)
+  return settled(schema.safeParse(value), value)
+}
+
+/** The same with a schema that has to wait. */
+export async function parseAsync<T>(schema: z.ZodType<T>, value: unknown): Promise<T> {
+  return settled(await schema.safeParseAsync(value), value)
+}
+
+function settled<T>(result: z.ZodSafeParseResult<T>, value: unknown): T {
   if (result.success) return result.data
   const errors = result.error.issues.flatMap((issue) => toFieldErrors(issue, value))
   const count = errors.length === 1 ? 'One field' : `${errors.length} fields`

@@ -29,7 +29,8 @@ export async function readMessage(stream: Stream, limits: MessageLimits): Promis
     return await Promise.race([receiveMessage(stream, maxBytes), late])
   } finally {
     stream.handler = DEAF
-    settled.abort()
+    // A reason of our own: the default one costs a stack trace.
+    settled.abort('settled')
   }
 }
 

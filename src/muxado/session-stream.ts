@@ -100,7 +100,7 @@ export class SessionStream implements Stream {
     if (!this.#finSent) this.#sendFin()
   }
 
-  reset(code: ErrorCode): void {
+  reset(code: number): void {
     this.abort(new MuxadoError('stream-cancelled', `stream ${this.id} was reset here`, { code }))
   }
 

@@ -1,4 +1,4 @@
-import type { ErrorCode, MuxadoError } from './error-code.ts'
+import type { MuxadoError } from './error-code.ts'
 
 /** What the owner of a stream hears. Calls are synchronous; what one throws resets its stream. */
 export interface StreamHandler {
@@ -43,6 +43,9 @@ export interface Stream {
    * Of the handler only `onClose` is called after this.
    */
   retire(): void
-  /** RST. Only for a peer that is sending: the SDK keeps the slot of a stream that was quiet. */
-  reset(code: ErrorCode): void
+  /**
+   * RST with an ErrorCode, or a number that both sides have agreed on. Only for a peer that is sending: the SDK
+   * keeps the slot of a stream that was quiet.
+   */
+  reset(code: number): void
 }

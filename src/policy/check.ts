@@ -1,6 +1,7 @@
 import { systemClock } from '../base/clock.ts'
 import { createLogger } from '../base/logger.ts'
 import { Compiler } from './compile.ts'
+import { KnownDocuments } from './document/known-documents.ts'
 import { atOnce } from './document/parts.ts'
 import { type PolicyProblem, ProblemList } from './document/problem.ts'
 import { SourcePositions } from './document/source-position.ts'
@@ -30,6 +31,7 @@ export function checkPolicy(text: string, { service }: PolicyCheckOptions): Plac
     previous: undefined,
     lane: new Lane(),
     rewriter: new BodyRewriter(),
+    documents: new KnownDocuments(),
     isRun: false,
   }
   atOnce(new Compiler(options, problems).compile(text))

@@ -11,9 +11,10 @@ import {
   type Sourced,
 } from './document/document.ts'
 import { child, isWithin } from './document/json-pointer.ts'
+import type { KnownDocuments } from './document/known-documents.ts'
 import type { Parts } from './document/parts.ts'
 import { readPolicyText } from './document/policy-text.ts'
-import type { ProblemList } from './document/problem.ts'
+import { ProblemList } from './document/problem.ts'
 import { type ReadConfig, readConfig } from './document/read-config.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
 import type { CompiledExpression } from './expression/compiled-expression.ts'
@@ -51,6 +52,7 @@ export interface CompilerOptions {
   /** Where the policy waits for its turns when it is costly. */
   readonly lane: Lane
   readonly rewriter: BodyRewriter
+  readonly documents: KnownDocuments
   /** True when requests will come: what would hold up the first one is done before. */
   readonly isRun: boolean
 }
@@ -95,9 +97,7 @@ export class Compiler {
    * of `around` are met first on the way in and last on the way out.
    */
   *compile(source: unknown, around: object = {}): Parts<Readonly<Record<Phase, PhaseRules>>> {
-    const document = typeof source === 'string' ? yield* this.#read(source) : (source ?? {})
-    this.#problems.about(document)
-    const { isEnabled, rules: inner } = readDocument(document, this.#problems)
+    const { isEnabled, rules: inner } = yield* this.#document(source)
     const { rules: outer } = readDocument(around, this.#problems, AROUND)
     const { log, lane } = this.#options
     const member = new LaneMember(lane)
@@ -118,6 +118,22 @@ export class Compiler {
     const rules: CompiledRule[] = []
     for (const rule of sources[phase]) rules.push(yield* this.#compileRule(rule, phase))
     return rules
+  }
+
+  *#document(source: unknown): Parts<PolicyDocument> {
+    const { documents } = this.#options
+    const text = typeof source === 'string' ? source : undefined
+    const known = text === undefined ? undefined : documents.find(text)
+    const value = known
+      ? known.value
+      : text === undefined
+        ? (source ?? {})
+        : yield* this.#read(text)
+    this.#problems.about(value)
+    if (known) return known.document
+    const document = readDocument(value, this.#problems)
+    if (text !== undefined && this.#problems.isEmpty) documents.keep(text, { value, document })
+    return document
   }
 
   /** What can be read of a text; without anything there are no rules, and a problem. */
@@ -192,16 +208,24 @@ export class Compiler {
       this.#refuseAction(type, child(pointer, 'type'))
       return undefined
     }
-    const { config: schema, example } = action
-    const config = readConfig(
-      { schema, example, config: source.config ?? {}, pointer: child(pointer, 'config') },
-      this.#problems,
-    )
+    const config = this.#configOf(action, source)
     const phase = this.#phaseFor(action, source, rulePhase)
     const run = action.build(config.value, this.#context({ action, config, pointer, phase }))
     this.#scope.addAction(action)
     const { neverEnds } = action
     return { type, run, neverEnds, alwaysEnds: action.alwaysEnds(config.value) }
+  }
+
+  #configOf({ config: schema, example }: ActionDefinition, source: ActionSource): ReadConfig {
+    const { documents } = this.#options
+    const known = documents.configOf(source)
+    if (known) return known
+    const problems = new ProblemList()
+    const pointer = child(source.pointer, 'config')
+    const config = readConfig({ schema, example, config: source.config ?? {}, pointer }, problems)
+    if (problems.isEmpty) documents.keepConfig(source, config)
+    this.#problems.addAll(problems)
+    return config
   }
 
   /** An action that stands where it cannot is judged as if it stood where it can. */

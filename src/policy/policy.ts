@@ -1,6 +1,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import { type ActionStates, Compiler } from './compile.ts'
+import { KnownDocuments } from './document/known-documents.ts'
 import { atOnce, type Parts } from './document/parts.ts'
 import { PolicyError, type PolicyProblem, ProblemList } from './document/problem.ts'
 import { CONTINUE, type MaybePromise, type Outcome } from './exchange/outcome.ts'
@@ -27,6 +28,8 @@ export interface PolicyOptions extends PolicyReach {
   readonly lane?: Lane
   /** Shared likewise, so that one thread is enough; its own unless given. */
   readonly rewriter?: BodyRewriter
+  /** Shared likewise, so that what many have is read once; its own unless given. */
+  readonly documents?: KnownDocuments
   /** A parsed document whose rules stand around those of the document: first in, last out. */
   readonly around?: object | undefined
 }
@@ -132,11 +135,12 @@ function* policyInParts(
     previous,
     lane = new Lane(),
     rewriter = new BodyRewriter(),
+    documents = new KnownDocuments(),
     around,
     ...reach
   } = options
   const compiler = new Compiler(
-    { clock, log, reach, limits, previous: previous?.states, lane, rewriter, isRun },
+    { clock, log, reach, limits, previous: previous?.states, lane, rewriter, documents, isRun },
     problems,
   )
   const phases = yield* compiler.compile(source, around)

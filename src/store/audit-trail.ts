@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import type { AuditedChange, Concluded } from '../base/audit.ts'
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
-import { type AuditEntry, type AuditQuery, AuditTable } from './audit-table.ts'
+import { type AuditEntry, type AuditIntent, type AuditQuery, AuditTable } from './audit-table.ts'
 import type { Database } from './database.ts'
 
 export type { AuditEntry, AuditQuery } from './audit-table.ts'
@@ -12,12 +12,16 @@ export type { AuditEntry, AuditQuery } from './audit-table.ts'
 export const OK = 'ok'
 /** The result of one whose outcome nobody lived to note: what it wrote is there. */
 const UNKNOWN = 'unknown'
+/** Longer than any change takes. */
+const TAKE_OVER_MS = 60_000
 
 export interface AuditTrailOptions {
   /** Opened with `auditMigrations()` among its migrations. */
   readonly database: Database
   readonly log: Logger
   readonly clock: Clock
+  /** Whose changes these are, where several processes have the trail in common. */
+  readonly node?: string | undefined
 }
 
 interface Running {
@@ -42,9 +46,11 @@ export class AuditTrail {
   readonly #table: AuditTable
   readonly #log: Logger
   readonly #clock: Clock
+  readonly #keyPrefix: string
   readonly #running = new AsyncLocalStorage<Running>()
 
-  constructor({ database, log, clock }: AuditTrailOptions) {
+  constructor({ database, log, clock, node }: AuditTrailOptions) {
+    this.#keyPrefix = node === undefined ? '' : `${node} `
     this.#database = database
     this.#table = new AuditTable(database)
     this.#log = log
@@ -53,11 +59,26 @@ export class AuditTrail {
   }
 
   /** Makes rows of the changes that were under way when the last process ended. */
-  start(): void {
-    const left = this.#table.intents()
-    if (left.length === 0) return
+  start(): Promise<void> {
+    return this.#conclude(({ key }) => key.startsWith(this.#keyPrefix))
+  }
+
+  /** The same for the changes of nodes that are gone. */
+  takeOver(isGone: (node: string) => boolean): Promise<void> {
+    const now = this.#clock.now()
+    // A node that is merely cut off may be about to make a row by itself.
+    return this.#conclude(
+      ({ key, at }) => now - at >= TAKE_OVER_MS && isGone(key.slice(0, key.lastIndexOf(' '))),
+    )
+  }
+
+  async #conclude(isLeft: (intent: AuditIntent) => boolean): Promise<void> {
+    const find = () => this.#table.intents().filter(isLeft)
+    if (find().length === 0) return
+    let left: AuditIntent[] = []
     try {
-      this.#database.write(() => {
+      await this.#database.change(() => {
+        left = find()
         for (const { key, at, change } of left) {
           this.#table.append(change, at, UNKNOWN)
           this.#table.dropIntent(key)
@@ -88,7 +109,8 @@ export class AuditTrail {
       readonly concluded?: Concluded | undefined
     },
   ): Promise<T> {
-    const running: Running = { key: randomUUID(), change, concluded, isOver: false }
+    const key = `${this.#keyPrefix}${randomUUID()}`
+    const running: Running = { key, change, concluded, isOver: false }
     let outcome: { change: AuditedChange; result: string } | undefined
     try {
       const result = await this.#running.run(running, work)
@@ -100,13 +122,13 @@ export class AuditTrail {
     } finally {
       const { isOver } = running
       running.isOver = true
-      if (outcome && !isOver) this.#finish(outcome.change, outcome.result, running.key)
+      if (outcome && !isOver) await this.#finish(outcome.change, outcome.result, running.key)
     }
   }
 
   /** Notes what writes nothing itself: a change that was refused before it was tried, a sign-in. */
-  note(change: AuditedChange, result: string): void {
-    this.#finish(change, result)
+  note(change: AuditedChange, result: string): Promise<void> {
+    return this.#finish(change, result)
   }
 
   /** Notes a change that takes place in the transaction that is open now. */
@@ -141,7 +163,7 @@ export class AuditTrail {
     }
   }
 
-  #finish(change: AuditedChange, result: string, key?: string): void {
+  async #finish(change: AuditedChange, result: string, key?: string): Promise<void> {
     try {
       const append = () => {
         this.#table.append(change, this.#clock.now(), result)
@@ -149,7 +171,8 @@ export class AuditTrail {
       }
       // What took place on a full disk has made room.
       const hasChanged = key !== undefined && result === OK
-      this.#database.write(append, { mayUseReserve: hasChanged, withoutBackup: !hasChanged })
+      const options = { mayUseReserve: hasChanged, withoutBackup: !hasChanged }
+      await this.#database.change(append, options)
     } catch (error) {
       this.#log.error({ err: error }, 'a change could not be noted in the audit trail')
     }

@@ -39,3 +39,9 @@ export function makeDurable(connection: Connection): void {
     )
   }
 }
+
+/** Runs `change` within the transaction that is open. Throws outside of one. */
+export function joinChange<T>(connection: Connection, change: () => T): T {
+  if (connection.inTransaction) return change()
+  throw new Error('these rows are changed within Database.change() only')
+}

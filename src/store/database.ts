@@ -21,6 +21,7 @@ import { openMemoryCopy } from './memory-copy.ts'
 import { MemoryDatabase } from './memory-database.ts'
 import { JOURNAL_MIGRATION, type Migration, migrate, trailsOf } from './migrations.ts'
 import { ReserveFile } from './reserve-file.ts'
+import { RowFeed, type RowListener } from './row-feed.ts'
 import type { Connection, Statement } from './sqlite.ts'
 import { faultOf, isHeld } from './storage-error.ts'
 import { type StorageFault, StorageState } from './storage-state.ts'
@@ -39,7 +40,17 @@ export interface Database {
    * Throws AppError `storage-full` or `storage-unavailable`, and then none of it happened.
    */
   write<T>(change: () => T, options?: WriteOptions): T
+  /**
+   * The same for rows that several processes may share: resolves when they are on stable storage and
+   * to be read here. `change` runs at once or later, in the context of the caller, and maybe again on
+   * newer rows: what it checks holds, and what it does beside changing rows has to wait until then.
+   */
+  change<T>(change: () => T, options?: WriteOptions): Promise<T>
+  /** Changes rows within the change that is open. Throws outside of one. */
+  join<T>(change: () => T): T
   onWrite(listener: WriteListener): void
+  /** Tells of rows that were changed, whoever did, as soon as they are to be read. */
+  onRows(listener: RowListener): void
   /** Throws unless the database can be read. */
   ping(): void
   /** Why changes are refused; undefined while they are taken. Costs nothing, unlike `report`. */
@@ -80,7 +91,10 @@ export function openDatabase(given: DatabaseOptions): Database {
   if (given.path === ':memory:') {
     const connection = openMemory()
     migrate(connection, given)
-    return new MemoryDatabase(connection)
+    return new MemoryDatabase(connection, {
+      recorder: new RowRecorder(connection),
+      feed: new RowFeed(given.log),
+    })
   }
   const options = { ...given, migrations: [...given.migrations, JOURNAL_MIGRATION] }
   const reserve = new ReserveFile(`${options.path}.reserve`, options.reserveBytes)
@@ -198,7 +212,7 @@ function openCopy(
   }
   const state = new StorageState({ log, clock, isOver })
   state.fail(fault, cause)
-  return new MemoryDatabase(copy.connection, {
+  return new MemoryDatabase(copy.connection, undefined, {
     fault,
     healing: copy.healing,
     losses: new LossRecord(path),

@@ -5,17 +5,22 @@ import type { Clock } from '../base/clock.ts'
 import { syncFolder, writeFileDurably } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
 import { type Backups, listBackups } from './backup.ts'
+import { joinChange } from './connection.ts'
 import { journalOf } from './evidence.ts'
+import { isLarge, markOf, versionOf } from './file-version.ts'
 import { listPutAside } from './heal.ts'
-import { Committer } from './journal/committer.ts'
+import { type Commit, Committer } from './journal/committer.ts'
+import { GroupCommit } from './journal/group-commit.ts'
 import { readJournal } from './journal/journal-text.ts'
 import type { RowJournal } from './journal/row-journal.ts'
 import type { RowRecorder } from './journal/row-recorder.ts'
 import { readRows, sameRows } from './journal/rows.ts'
 import { readState, readSum } from './journal/trail.ts'
+import type { WriteListener, WriteOptions } from './journal/write-options.ts'
 import { describeLosses, type Loss, LossRecord } from './loss-record.ts'
 import type { Healing } from './recovery.ts'
 import type { ReserveFile } from './reserve-file.ts'
+import { RowFeed, type RowListener } from './row-feed.ts'
 import type { Connection, Statement } from './sqlite.ts'
 import { describeFault, faultOf, refusalOf, toStorageError } from './storage-error.ts'
 import { type StorageFault, StorageState } from './storage-state.ts'
@@ -34,20 +39,7 @@ export interface FileDatabaseOptions {
   readonly clock: Clock
 }
 
-export interface WriteOptions {
-  /** For changes that free space: a full disk gives them the reserve, and runs `change` again. */
-  readonly mayUseReserve?: boolean
-  /** For what may be lost with the file, such as times of use: no backup is made for it. */
-  readonly withoutBackup?: boolean
-  /** The id of what was changed, where this is the last write of a change that somebody asked for. */
-  readonly concludes?: string
-}
-
-/**
- * Called at the end of each transaction, inside of it, with what it concludes: what it throws undoes
- * all. What it answers is called when the transaction is on stable storage.
- */
-export type WriteListener = (concludes: string | undefined) => (() => void) | undefined
+export type { WriteListener, WriteOptions } from './journal/write-options.ts'
 
 /** What people are shown about the storage. Times are milliseconds since the epoch. */
 export interface StorageReport {
@@ -72,9 +64,6 @@ interface ReleasedFile {
   readonly journal: string | undefined
 }
 
-/** Holding more than this against the rows would hold everything else up: the next start does it. */
-const MOST_VERIFIED_BYTES = 1024 * 1024
-
 /** A database on disk, with its backups and its reserve. */
 export class FileDatabase {
   readonly #connection: Connection
@@ -90,6 +79,8 @@ export class FileDatabase {
   readonly #state: StorageState
   readonly #fileMark: string | undefined
   readonly #listeners: WriteListener[] = []
+  readonly #feed: RowFeed
+  readonly #group: GroupCommit
   /** Set while another process has the file. */
   #released: ReleasedFile | undefined
 
@@ -108,6 +99,11 @@ export class FileDatabase {
     })
     this.#losses = new LossRecord(options.path)
     this.#log = log
+    this.#feed = new RowFeed(log)
+    this.#group = new GroupCommit({
+      connection: options.connection,
+      commit: (changes, how) => this.#commit(changes, how),
+    })
     this.#fileMark = markOf(options.path)
     this.#state = new StorageState({ log, clock, isOver: (fault) => this.#isOver(fault) })
   }
@@ -130,24 +126,47 @@ export class FileDatabase {
     this.#listeners.push(listener)
   }
 
-  write<T>(
-    change: () => T,
-    { mayUseReserve = false, withoutBackup = false, concludes }: WriteOptions = {},
-  ): T {
+  onRows(listener: RowListener): void {
+    this.#feed.follow(listener)
+  }
+
+  async change<T>(change: () => T, options: WriteOptions = {}): Promise<T> {
+    const { mayUseReserve, withoutBackup = false, concludes } = options
     if (this.#connection.inTransaction) return change()
+    if (mayUseReserve) {
+      this.#group.flush()
+      return this.write(change, options)
+    }
+    const concluded = () => this.#conclude(change, concludes)
+    const { result, told } = await this.#group.add(concluded, withoutBackup)
+    for (const tell of told) tell?.()
+    return result
+  }
+
+  join<T>(change: () => T): T {
+    return joinChange(this.#connection, change)
+  }
+
+  write<T>(change: () => T, options: WriteOptions = {}): T {
+    if (this.#connection.inTransaction) return change()
+    const { result, told } = this.#commit(() => this.#conclude(change, options.concludes), options)
+    for (const tell of told) tell?.()
+    return result
+  }
+
+  #conclude<T>(change: () => T, concludes: string | undefined) {
+    const result = change()
+    return { result, told: this.#listeners.map((listener) => listener(concludes)) }
+  }
+
+  #commit<T>(whole: () => T, { mayUseReserve, withoutBackup }: WriteOptions): T {
     this.#requireOurs()
     this.#requireFile()
-    let committed: ReturnType<WriteListener>[] = []
-    const whole = () => {
-      const result = change()
-      committed = this.#listeners.map((listener) => listener(concludes))
-      return result
-    }
     try {
-      const result = mayUseReserve ? this.#commitAnyway(whole) : this.#committer.commit(whole)
+      const commit = mayUseReserve ? this.#commitAnyway(whole) : this.#committer.commit(whole)
       if (!withoutBackup) this.#backups.changed()
-      for (const tell of committed) tell?.()
-      return result
+      this.#feed.tell(commit.changes)
+      return commit.result
     } catch (error) {
       this.#noteFault(error)
       throw toStorageError(error)
@@ -209,6 +228,7 @@ export class FileDatabase {
 
   /** The backup that a stop would make is made here. */
   release(): void {
+    this.#group.flush()
     if (this.#state.fault !== 'damaged') this.#backups.flush()
     // What another process has changed stays changed, however often it is left to others.
     this.#released ??= { n: this.#number(), journal: versionOf(journalOf(this.#path)) }
@@ -225,6 +245,7 @@ export class FileDatabase {
 
   close(): void {
     if (!this.#connection.open) return
+    this.#group.flush()
     this.#state.stop()
     // Damage must not reach the backups: they are what the next start heals with.
     this.#backups.stop({ makeLast: !this.#released && this.#state.fault !== 'damaged' })
@@ -324,7 +345,7 @@ export class FileDatabase {
   }
 
   /** On a full disk: gives the reserve up, folds the log in to win its room too, tries once more. */
-  #commitAnyway<T>(change: () => T): T {
+  #commitAnyway<T>(change: () => T): Commit<T> {
     try {
       return this.#committer.commit(change, { mayUseReserve: true })
     } catch (error) {
@@ -332,9 +353,9 @@ export class FileDatabase {
       this.#state.fail('full', error)
       this.#reserve.drop()
       this.#foldLogIn()
-      const result = this.#committer.commit(change, { mayUseReserve: true, isLastTry: true })
+      const commit = this.#committer.commit(change, { mayUseReserve: true, isLastTry: true })
       this.#foldLogIn()
-      return result
+      return commit
     }
   }
 
@@ -372,21 +393,4 @@ export class FileDatabase {
       return false
     }
   }
-}
-
-function isLarge(path: string): boolean {
-  const stat = statSync(path, { throwIfNoEntry: false })
-  return stat !== undefined && stat.size > MOST_VERIFIED_BYTES
-}
-
-/** The file at `path` as it was last written. */
-function versionOf(path: string): string | undefined {
-  const stat = statSync(path, { throwIfNoEntry: false })
-  return stat && `${markOf(path)}:${stat.mtimeMs}`
-}
-
-/** Which file lies at `path`; undefined when there is none. */
-function markOf(path: string): string | undefined {
-  const stat = statSync(path, { throwIfNoEntry: false })
-  return stat && `${stat.dev}:${stat.ino}`
 }

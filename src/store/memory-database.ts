@@ -1,6 +1,10 @@
+import { joinChange } from './connection.ts'
 import type { StorageReport, WriteListener, WriteOptions } from './file-database.ts'
+import type { RowRecorder } from './journal/row-recorder.ts'
+import type { RowChange } from './journal/rows.ts'
 import { describeLosses, type Loss, type LossRecord } from './loss-record.ts'
 import { type Healing, isLossy } from './recovery.ts'
+import type { RowFeed, RowListener } from './row-feed.ts'
 import type { Connection, Statement } from './sqlite.ts'
 import { describeFault, refusalOf } from './storage-error.ts'
 import type { StorageFault } from './storage-state.ts'
@@ -15,15 +19,25 @@ export interface CopyOrigin {
   readonly onClose: () => void
 }
 
+/** How the rows of changes are known, and told. */
+export interface Following {
+  readonly recorder: RowRecorder
+  readonly feed: RowFeed
+}
+
 /** A database in memory: one that nobody keeps, or the copy of one on disk that takes no changes. */
 export class MemoryDatabase {
   readonly #connection: Connection
+  /** Undefined for a copy, which takes no changes. */
+  readonly #following: Following | undefined
   readonly #origin: CopyOrigin | undefined
   readonly #listeners: WriteListener[] = []
 
-  constructor(connection: Connection, origin?: CopyOrigin) {
+  constructor(connection: Connection, following?: Following, origin?: CopyOrigin) {
     this.#connection = connection
+    this.#following = following
     this.#origin = origin
+    following?.recorder.start()
   }
 
   prepare<Parameters extends unknown[], Row = unknown>(sql: string): Statement<Parameters, Row> {
@@ -34,17 +48,33 @@ export class MemoryDatabase {
     this.#listeners.push(listener)
   }
 
+  onRows(listener: RowListener): void {
+    this.#following?.feed.follow(listener)
+  }
+
+  async change<T>(change: () => T, options?: WriteOptions): Promise<T> {
+    return this.write(change, options)
+  }
+
+  join<T>(change: () => T): T {
+    return joinChange(this.#connection, change)
+  }
+
   write<T>(change: () => T, { concludes }: WriteOptions = {}): T {
     if (this.#origin) throw refusalOf(this.#origin.fault)
     if (this.#connection.inTransaction) return change()
     let committed: ReturnType<WriteListener>[] = []
+    let changes: readonly RowChange[] = []
     const commit = this.#connection.transaction(() => {
+      this.#following?.recorder.clear()
       const result = change()
       committed = this.#listeners.map((listener) => listener(concludes))
+      changes = this.#following?.recorder.changes() ?? []
       return result
     })
     const result = commit.immediate()
     for (const tell of committed) tell?.()
+    this.#following?.feed.tell(changes)
     return result
   }
 

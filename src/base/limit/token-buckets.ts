@@ -34,6 +34,11 @@ export class TokenBuckets implements Limiter {
     return 0
   }
 
+  /** Takes more for what was let in: what comes next waits the longer. */
+  charge(key: string, cost: number): void {
+    this.#refilled(key).level -= cost
+  }
+
   #refilled(key: string): Bucket {
     const { capacity, refillPerS, maxKeys, clock } = this.#options
     const now = clock.monotonic()

@@ -43,6 +43,36 @@ export function encodeProxyProtocol(
   return version === 1 ? textOf(family, both) : binaryOf(family, both)
 }
 
+/** "PROXY UNKNOWN" with two IPv6 addresses, CRLF included (2.1). */
+const MAX_TEXT = 107
+const BINARY_START = 16
+const MAX_BINARY = 232
+const TEXT_START = Buffer.from('PROXY ')
+
+/**
+ * How many of the bytes are a PROXY header that they begin with; undefined while it is not all there.
+ * Throws where they begin with none.
+ */
+export function proxyHeaderLength(bytes: Buffer): number | undefined {
+  if (beginsWith(bytes, SIGNATURE)) {
+    if (bytes.length < BINARY_START) return undefined
+    const length = BINARY_START + bytes.readUInt16BE(BINARY_START - 2)
+    if (length > MAX_BINARY) throw new Error('the PROXY header is too long')
+    return bytes.length < length ? undefined : length
+  }
+  if (!beginsWith(bytes, TEXT_START)) throw new Error('there is no PROXY header')
+  const end = bytes.subarray(0, MAX_TEXT).indexOf('\r\n')
+  if (end !== -1) return end + 2
+  if (bytes.length >= MAX_TEXT) throw new Error('the PROXY header is too long')
+  return undefined
+}
+
+/** As far as there are bytes. */
+function beginsWith(bytes: Buffer, start: Buffer): boolean {
+  const length = Math.min(bytes.length, start.length)
+  return bytes.subarray(0, length).equals(start.subarray(0, length))
+}
+
 const UNKNOWN_TEXT = Buffer.from('PROXY UNKNOWN\r\n')
 const UNKNOWN_BINARY = Buffer.concat([SIGNATURE, Buffer.from([LOCAL, 0, 0, 0])])
 

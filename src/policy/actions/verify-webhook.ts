@@ -1,16 +1,35 @@
 import * as z from 'zod'
 import { requestOf } from '../exchange/message-head.ts'
-import { CONTINUE, refuse } from '../exchange/outcome.ts'
+import { CONTINUE, type MaybePromise, refuse } from '../exchange/outcome.ts'
 import { requestUrl } from '../exchange/request-view.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
 import type { Price } from '../expression/cost/price.ts'
+import { download } from '../outbound/download.ts'
+import { WEBHOOK_CHALLENGES, WEBHOOK_REFUSALS } from '../outbound/webhook-challenge.ts'
+import type { SignedRequest } from '../outbound/webhook-mac.ts'
 import { WEBHOOK_PROVIDERS } from '../outbound/webhook-signature.ts'
-import { defineAction } from './action.ts'
+import { SnsVerifier } from '../outbound/webhook-sns.ts'
+import { type ActionContext, defineAction } from './action.ts'
 
 /** A body that is larger cannot be verified. */
 const MAX_BODY = 1_048_576
 /** Of reading, copying and signing a body. */
 const BODY_PRICE: Price = { call: 100, kib: 30 }
+/** Signs with a private key: the public one has to be read. */
+const SNS = 'sns'
+const CERTIFICATE = { what: 'The place of the certificate', accept: '*/*' }
+/** All that can be verified. */
+export const WEBHOOK_NAMES: readonly string[] = [...Object.keys(WEBHOOK_PROVIDERS), SNS].sort()
+/** What to do instead, for those that hosted services know. */
+export const WEBHOOK_ADVICE: ReadonlyMap<string, string> = new Map([
+  [
+    'mailchimp',
+    'its webhooks carry no signature, so let its address have a part that nobody can guess',
+  ],
+  ['orbit', 'nobody describes its signature any more'],
+  ['vmware', 'it sends a name and a password, which basic-auth asks for'],
+  ['vmware_workspace', 'it sends a name and a password, which basic-auth asks for'],
+])
 const REFUSAL = refuse(403, 'ERR_NGROK_3204', 'The signature of the webhook does not hold.')
 
 /** Lets pass only what a provider of webhooks has signed. */
@@ -25,35 +44,51 @@ export const verifyWebhook = defineAction({
   example: { provider: 'github', secret: 'shared secret', enforce: true },
   results: { verified: 'bool', 'error.code': 'string', 'error.message': 'string' },
   build({ provider, secret: text, enforce }, context) {
-    const verify = Object.hasOwn(WEBHOOK_PROVIDERS, provider)
-      ? WEBHOOK_PROVIDERS[provider]
-      : undefined
-    if (!verify) {
-      const known = Object.keys(WEBHOOK_PROVIDERS).join(', ')
-      const message = `${provider} is not available here: use one of ${known}.`
-      context.problem('notAvailable', ['provider'], message, { isForeign: true })
-    }
+    const find = finderOf(provider, context)
+    const challenge = ownOf(WEBHOOK_CHALLENGES, provider)
+    const refusal = ownOf(WEBHOOK_REFUSALS, provider) ?? REFUSAL
     const secret = context.template(text, ['secret'])
     return async (exchange) => {
       const request = requestOf(exchange)
       const body = await request.readBody(MAX_BODY)
       if (body) exchange.account.pay(BODY_PRICE, [body])
-      const { headers } = request
-      const now = context.clock.now()
-      const failure = body
-        ? verify?.({
-            headers,
-            url: requestUrl(request).text,
-            body,
-            secret: secret.render(exchange),
-            now,
-          })
-        : `The body is larger than ${MAX_BODY} bytes.`
+      const signed = body && {
+        method: request.method,
+        headers: request.headers,
+        url: requestUrl(request).text,
+        body,
+        secret: secret.render(exchange),
+        now: context.clock.now(),
+      }
+      const failure = signed ? await find?.(signed) : `The body is larger than ${MAX_BODY} bytes.`
       exchange.results.set('verify_webhook', {
         verified: failure === undefined,
         error: failure === undefined ? NO_ERROR : { code: 'ERR_NGROK_3204', message: failure },
       })
-      return failure === undefined || !enforce ? CONTINUE : REFUSAL
+      const answer = signed && challenge?.(signed, failure)
+      if (answer) return answer
+      return failure === undefined || !enforce ? CONTINUE : refusal
     }
   },
 })
+
+type FindFailure = (request: SignedRequest) => MaybePromise<string | undefined>
+
+function finderOf(provider: string, context: ActionContext): FindFailure | undefined {
+  if (provider === SNS) {
+    const { clock, reach } = context
+    const read = (url: URL) => download(url, reach, CERTIFICATE)
+    const verifier = context.carry(() => new SnsVerifier({ clock, read }))
+    return (request) => verifier.findFailure(request)
+  }
+  const verify = ownOf(WEBHOOK_PROVIDERS, provider)
+  if (verify) return verify
+  const advice = WEBHOOK_ADVICE.get(provider) ?? `use one of ${WEBHOOK_NAMES.join(', ')}`
+  const message = `${provider} is not available here: ${advice}.`
+  context.problem('notAvailable', ['provider'], message, { isForeign: true })
+  return undefined
+}
+
+function ownOf<T>(table: Readonly<Record<string, T>>, name: string): T | undefined {
+  return Object.hasOwn(table, name) ? table[name] : undefined
+}

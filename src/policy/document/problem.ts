@@ -79,6 +79,7 @@ export class ProblemList {
 
   /** In the order of the document. Of very many the last one stands for those that follow. */
   get all(): readonly PolicyProblem[] {
+    if (this.isEmpty) return []
     const rankOf = documentRanks(this.#document)
     const sorted = Array.from(this.#problems.values(), (problem) => ({
       problem,
@@ -89,6 +90,10 @@ export class ProblemList {
     return sorted.length > MAX_PROBLEMS ? shorten(sorted) : sorted
   }
 
+  get isEmpty(): boolean {
+    return this.#problems.size === 0
+  }
+
   get hasErrors(): boolean {
     for (const { severity } of this.#problems.values()) if (severity === 'error') return true
     return false
@@ -97,6 +102,13 @@ export class ProblemList {
   /** Says which document it is about: it gives the problems their order. */
   about(document: unknown): void {
     this.#document = document
+  }
+
+  /** Adds those of another list. */
+  addAll(others: ProblemList): void {
+    for (const [key, problem] of others.#problems) {
+      if (!this.#problems.has(key)) this.#problems.set(key, problem)
+    }
   }
 
   /** Adds a problem, once. */

@@ -51,6 +51,13 @@ export interface ExpressionLanguageOptions<Subject> {
   readonly maxParsed?: number
 }
 
+/** How a tree runs. */
+interface Planned {
+  readonly leastSteps: number
+  readonly run: (subject: unknown, account: Account) => Value
+  readonly prepare: () => void
+}
+
 /** Compiles expressions over a set of variables and functions. Building one takes about 2 ms. */
 export class ExpressionLanguage<Subject> {
   readonly #evaluation: Evaluation<Subject>
@@ -61,8 +68,13 @@ export class ExpressionLanguage<Subject> {
   readonly #overloads: ReadonlyMap<string, readonly Overload[]>
   readonly #leastSteps: LeastSteps
   readonly #activation: Record<string, never>
-  /** Devices bind the same policies again and again, and parsing is the most of it. */
+  /**
+   * Devices bind the same policies again and again. What a source means and how it runs is the same
+   * wherever it stands: it is found with its tree for as long as that is kept.
+   */
   readonly #parsed: BoundedCache<ParsedSource>
+  readonly #forms = new WeakMap<Node, Node>()
+  readonly #plans = new WeakMap<Node, Planned>()
 
   constructor(options: ExpressionLanguageOptions<Subject>) {
     const { clock, functions, variables, prices, meaning = PLAIN, maxParsed = 1_000 } = options
@@ -94,8 +106,7 @@ export class ExpressionLanguage<Subject> {
    */
   compile(source: string, scope: Scope, constants = new Account()): CompiledExpression<Subject> {
     return this.compileAs(source, (tree) => {
-      const form = this.#meaning.rewrite(tree, (path) => this.#variables.has(path))
-      refuseOversizeTree(form)
+      const form = this.#formOf(tree)
       const checker = new ExpressionChecker({
         scope,
         written: tree,
@@ -114,12 +125,12 @@ export class ExpressionLanguage<Subject> {
     const parsed = this.#parse(source)
     try {
       const { form, type } = read(parsed.tree)
-      const { run, prepare } = this.#plan(form)
+      const { leastSteps, run, prepare } = this.#planOf(form)
       return new CompiledExpression<Subject>({
         source,
         form,
         type,
-        leastSteps: this.#leastSteps.of(form),
+        leastSteps,
         run: (subject) => run(subject, this.#accountOf(subject)),
         prepare,
         pay: (subject, price, value) => this.#accountOf(subject).pay(price, [value]),
@@ -144,17 +155,32 @@ export class ExpressionLanguage<Subject> {
     return this.#parsed.get(source)
   }
 
+  #formOf(tree: Node): Node {
+    const known = this.#forms.get(tree)
+    if (known) return known
+    const form = this.#meaning.rewrite(tree, (path) => this.#variables.has(path))
+    refuseOversizeTree(form)
+    this.#forms.set(tree, form)
+    return form
+  }
+
+  #planOf(form: Node): Planned {
+    const planned = this.#plans.get(form) ?? this.#plan(form)
+    this.#plans.set(form, planned)
+    return planned
+  }
+
   /** Planned when it runs for the first time: most expressions are only ever checked. */
-  #plan(form: Node) {
+  #plan(form: Node): Planned {
     const weight = weightOf(form)
     let planned: ReturnType<typeof plan> | undefined
     const prepare = () => {
       planned ??= plan(this.#environment, writeTree(rewriteCosts(form)))
       return planned
     }
-    const run = (subject: Subject | undefined, account: Account): Value => {
+    const run = (subject: unknown, account: Account): Value => {
       const evaluate = prepare()
-      this.#evaluation.begin(subject, account)
+      this.#evaluation.begin(subject as Subject | undefined, account)
       account.hold()
       const result = withoutStacks(() => {
         try {
@@ -169,11 +195,11 @@ export class ExpressionLanguage<Subject> {
       }
       return result as Value
     }
-    return { run, prepare }
+    return { leastSteps: this.#leastSteps.of(form), run, prepare }
   }
 
   #refuseCostly(form: Node): void {
-    const steps = this.#leastSteps.of(form)
+    const { leastSteps: steps } = this.#planOf(form)
     if (steps <= MAX_EXPRESSION_STEPS) return
     const message = `it takes at least ${Math.ceil(steps)} steps, and an expression may take ${MAX_EXPRESSION_STEPS}`
     throw new ExpressionProblem(message)
@@ -187,7 +213,7 @@ export class ExpressionLanguage<Subject> {
   #failureOf(constant: Node, account: Account): string | undefined {
     try {
       account.beginStretch()
-      this.#plan(constant).run(undefined, account)
+      this.#planOf(constant).run(undefined, account)
       return undefined
     } catch (error) {
       return messageOf(error)

@@ -191,12 +191,14 @@ export class RateLimiter {
   }
 
   /**
-   * Goes on, before it was ever asked, with what another one of the same capacity and window had
-   * counted, `elapsedMs` ago. Throws where that cannot be.
+   * Goes on with what another one of the same capacity and window had counted, `elapsedMs` ago, and
+   * forgets what it has counted itself. Throws where that cannot be.
    */
   restore({ key, rows: [small, large, shared] }: LimiterDump, elapsedMs: number): void {
     const now = this.#clock.monotonic()
     const { windowMs } = this
+    this.#clear()
+    this.#shared.forget()
     this.#hash = new KeyHash(key)
     for (const bucket of readDump(small, now, elapsedMs)) {
       putBucket(this.#small, bucket, now, windowMs)

@@ -68,6 +68,11 @@ export class SharedBuckets {
     if (now - this.#latest >= windowMs) this.#memory = undefined
   }
 
+  /** Nothing counts any more. */
+  forget(): void {
+    this.#memory = undefined
+  }
+
   /** What counts, each bucket under its number. */
   dump(writer: DumpWriter, now: number): void {
     if (!this.#memory) return

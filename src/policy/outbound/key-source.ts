@@ -4,13 +4,14 @@ import { buffer } from 'node:stream/consumers'
 import { createLocalJWKSet, type JSONWebKeySet, type JWTVerifyGetKey } from 'jose'
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
-import { OutboundError, send } from './outbound.ts'
+import { download } from './download.ts'
+import { OutboundError } from './outbound.ts'
 import { filePath } from './outbound-allow.ts'
 import type { PolicyReach } from './policy-reach.ts'
 import { Renewable } from './renewable.ts'
 
 const MAX_BYTES = 262_144
-const TIMEOUT_MS = 5_000
+const KEYS = { what: 'The key source', accept: 'application/json' }
 /** How long keys are used before they are read again. */
 const FRESH_MS = 15 * 60_000
 /** After a failure, and for a key that is not there, the source is left alone that long. */
@@ -40,22 +41,13 @@ export class KeySource extends Renewable<JWTVerifyGetKey> {
 
 async function readKeys({ url, reach }: Omit<KeySourceOptions, 'clock'>): Promise<JWTVerifyGetKey> {
   const bytes =
-    url.protocol === 'file:' ? await readKeyFile(url, reach) : await download(url, reach)
+    url.protocol === 'file:' ? await readKeyFile(url, reach) : await download(url, reach, KEYS)
   try {
     const keys = KeySet.parse(JSON.parse(bytes.toString()))
     return createLocalJWKSet(keys as JSONWebKeySet)
   } catch {
     throw new OutboundError('ERR_NGROK_3422', 'The key source holds no JSON Web Key Set.')
   }
-}
-
-async function download(url: URL, reach: PolicyReach): Promise<Buffer> {
-  const headers = { accept: 'application/json', 'user-agent': 'device-agent-gateway' }
-  const signal = AbortSignal.timeout(TIMEOUT_MS)
-  const request = { url, method: 'GET', headers, maxBytes: MAX_BYTES, signal }
-  const { status, body } = await send(request, reach)
-  if (status === 200) return body
-  throw new OutboundError('ERR_NGROK_3422', `The key source answered ${status}.`)
 }
 
 /**

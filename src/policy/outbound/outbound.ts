@@ -1,8 +1,9 @@
 import { lookup as dnsLookup } from 'node:dns'
-import { type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http'
+import type { ClientRequest, IncomingMessage } from 'node:http'
 import { request as httpsRequest } from 'node:https'
 import type { LookupFunction } from 'node:net'
 import { parseAddress } from '../../base/cidr.ts'
+import { request as httpRequest } from '../../base/net/node-http.ts'
 import type { Asker, PolicyReach } from './policy-reach.ts'
 
 /** Says to this gateway, where a request comes back to it, how deep policies ask each other. */

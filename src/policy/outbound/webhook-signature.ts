@@ -1,36 +1,26 @@
-import { createHash, createHmac, createPublicKey, timingSafeEqual, verify } from 'node:crypto'
-import type { HeaderList } from '../exchange/header-list.ts'
+import { createHash, createPublicKey, verify } from 'node:crypto'
+import {
+  anyOf,
+  isEqual,
+  isRecent,
+  type Mac,
+  MISMATCH,
+  type SignedRequest,
+  STALE,
+  type Verify,
+} from './webhook-mac.ts'
+import {
+  verifyBox,
+  verifyContentful,
+  verifyHubSpot,
+  verifyHygraph,
+  verifyLinear,
+  verifyMailgun,
+} from './webhook-messages.ts'
+import { verifyPlivo } from './webhook-plivo.ts'
 
-/** What a provider signed: the fields it sent and the body as it came. */
-export interface SignedRequest {
-  readonly headers: HeaderList
-  /** As the provider has it configured, with scheme and host. */
-  readonly url: string
-  readonly body: Buffer
-  readonly secret: string
-  /** Wall time, milliseconds since the epoch. */
-  readonly now: number
-}
-
-/** Answers why a signature does not hold; undefined when it does. */
-type Verify = (request: SignedRequest) => string | undefined
-
-/** How old a signed timestamp may be: what Stripe and Slack advise. */
-const MAX_AGE_S = 300
-/** Signatures of one request that are looked at: while a secret is replaced there are two. */
-const MAX_SIGNATURES = 10
 /** Bytes of a form that is taken apart; Twilio's have a few kilobytes. */
 const MAX_FORM = 65_536
-const MISMATCH = 'The signature does not belong to this body.'
-const STALE = 'The signature is too old, or has no time.'
-
-interface Mac {
-  readonly digest?: 'sha1' | 'sha256' | 'sha512'
-  readonly encoding?: 'hex' | 'base64'
-  /** Stands before each signature. */
-  readonly prefix?: string
-}
-
 /** A signature of the body alone; several stand behind commas. */
 const ofBody = (header: string, mac: Mac = {}): Verify => {
   return ({ headers, body, secret }) => anyOf(headers.get(header), mac, secret, body)
@@ -77,13 +67,21 @@ const ofMessage = (family: string): Verify => {
 }
 
 const HUB = ofBody('x-hub-signature-256', { prefix: 'sha256=' })
+/** That of Intercom goes by the same name, and is another. */
+const ATLASSIAN = ofBody('x-hub-signature', { prefix: 'sha256=' })
+const NEXUS = ofBody('x-nexus-webhook-signature', { digest: 'sha1' })
+const SIGNAL_SCIENCES = ofBody('x-sigsci-signature')
+const TWITTER = ofBody('x-twitter-webhooks-signature', { encoding: 'base64', prefix: 'sha256=' })
 
 /** How each provider signs, by the name that documents have for it. */
 export const WEBHOOK_PROVIDERS: Readonly<Record<string, Verify>> = {
   aftership: ofBody('aftership-hmac-sha256', { encoding: 'base64' }),
+  airship: ofTimedBody('x-ua-signature', 'x-ua-timestamp', (time) => `${time}:`),
   alchemy: ofBody('x-alchemy-signature'),
   autodesk: ofBody('x-adsk-signature', { digest: 'sha1', prefix: 'sha1hash=' }),
-  bitbucket: ofBody('x-hub-signature', { prefix: 'sha256=' }),
+  bitbucket: ATLASSIAN,
+  bolt: ofBody('x-bolt-hmac-sha256', { encoding: 'base64' }),
+  box: verifyBox,
   brex: ofMessage('webhook'),
   buildkite: ofParts('x-buildkite-signature', 'timestamp', 'signature'),
   calendly: ofParts('calendly-webhook-signature'),
@@ -93,6 +91,7 @@ export const WEBHOOK_PROVIDERS: Readonly<Record<string, Verify>> = {
   clearbit: ofBody('x-request-signature', { digest: 'sha1', prefix: 'sha1=' }),
   clerk: ofMessage('svix'),
   coinbase: ofBody('x-cc-webhook-signature'),
+  contentful: verifyContentful,
   docusign: ofBody('x-docusign-signature-1', { encoding: 'base64' }),
   dropbox: ofBody('x-dropbox-signature'),
   facebook_graph_api: HUB,
@@ -108,25 +107,42 @@ export const WEBHOOK_PROVIDERS: Readonly<Record<string, Verify>> = {
     const isRight = secret !== '' && isEqual(headers.get('x-gitlab-token') ?? '', secret)
     return isRight ? undefined : MISMATCH
   },
+  go1: ofParts('go1-signature'),
+  graphcms: verifyHygraph,
   heroku: ofBody('heroku-webhook-hmac-sha256', { encoding: 'base64' }),
+  hostedhooks: ofParts('hostedhooks-signature', 't', 's'),
+  hubspot: verifyHubSpot,
   instagram: HUB,
   intercom: ofBody('x-hub-signature', { digest: 'sha1', prefix: 'sha1=' }),
+  jira: ATLASSIAN,
   launch_darkly: ofBody('x-ld-signature'),
+  linear: verifyLinear,
+  mailgun: verifyMailgun,
   microsoft_teams({ headers, body, secret }) {
     const key = Buffer.from(secret, 'base64')
     const mac = { encoding: 'base64', prefix: 'HMAC ' } as const
     return anyOf(headers.get('authorization'), mac, key, body)
   },
   modern_treasury: ofBody('x-signature'),
+  mongodb: ofBody('x-mms-signature', { digest: 'sha1', encoding: 'base64' }),
   mux: ofParts('mux-signature'),
+  orb: verifyOrb,
   pagerduty: ofBody('x-pagerduty-signature', { prefix: 'v1=' }),
+  pinwheel: ofTimedBody('x-pinwheel-signature', 'x-timestamp', (time) => `v2:${time}:`, {
+    prefix: 'v2=',
+  }),
+  plivo: verifyPlivo,
   pusher: ofBody('x-pusher-signature'),
   sendgrid: verifySendGrid,
   sentry: ofBody('sentry-hook-signature'),
   shopify: ofBody('x-shopify-hmac-sha256', { encoding: 'base64' }),
+  signal_sciences: SIGNAL_SCIENCES,
+  signalsciences: SIGNAL_SCIENCES,
   slack: ofTimedBody('x-slack-signature', 'x-slack-request-timestamp', (time) => `v0:${time}:`, {
     prefix: 'v0=',
   }),
+  sonatype: NEXUS,
+  sonatype_nexus: NEXUS,
   square({ headers, url, body, secret }) {
     const signed = Buffer.concat([Buffer.from(url), body])
     const mac = { encoding: 'base64' } as const
@@ -136,7 +152,9 @@ export const WEBHOOK_PROVIDERS: Readonly<Record<string, Verify>> = {
   svix: ofMessage('svix'),
   terraform: ofBody('x-tfe-notification-signature', { digest: 'sha512' }),
   tiktok: ofParts('tiktok-signature', 't', 's'),
+  trendmicro_conformity: ofBody('x-conformity-signature'),
   twilio: verifyTwilio,
+  twitter: verifyTwitter,
   typeform: ofBody('typeform-signature', { encoding: 'base64', prefix: 'sha256=' }),
   webex: ofBody('x-spark-signature', { digest: 'sha1' }),
   whatsapp: HUB,
@@ -187,34 +205,18 @@ function verifySendGrid({ headers, body, secret, now }: SignedRequest): string |
   }
 }
 
-/** Whether one of the signatures that were presented is that of the bytes. */
-function anyOf(
-  presented: string | undefined,
-  { digest = 'sha256', encoding = 'hex', prefix = '' }: Mac,
-  secret: string | Buffer,
-  signed: Buffer,
-): string | undefined {
-  // With an empty key anybody can sign.
-  if (presented === undefined || secret.length === 0) return MISMATCH
-  const expected = prefix + createHmac(digest, secret).update(signed).digest(encoding)
-  const candidates = presented.split(',', MAX_SIGNATURES)
-  return candidates.some((it) => isEqual(it.trim(), expected)) ? undefined : MISMATCH
+/** Version, time and body; several signatures stand behind spaces. */
+function verifyOrb({ headers, body, secret, now }: SignedRequest): string | undefined {
+  const time = headers.get('x-orb-timestamp') ?? ''
+  if (!isRecent(time, now)) return STALE
+  const presented = headers.get('x-orb-signature')?.replaceAll(' ', ',')
+  const signed = Buffer.concat([Buffer.from(`v1:${time}:`), body])
+  return anyOf(presented, { prefix: 'v1=' }, secret, signed)
 }
 
-/** Seconds since the epoch, or a time as RFC 3339 has it. */
-function isRecent(time: string, now: number): boolean {
-  const seconds = /^\d{1,12}$/.test(time)
-    ? Number(time)
-    : /^\d{4}-\d\d-\d\dT/.test(time)
-      ? Date.parse(time) / 1_000
-      : Number.NaN
-  return Math.abs(now / 1_000 - seconds) <= MAX_AGE_S
-}
-
-/** Constant in time: digests have one length whatever was sent. */
-function isEqual(presented: string, expected: string): boolean {
-  const digest = (text: string) => createHash('sha256').update(text).digest()
-  return timingSafeEqual(digest(presented), digest(expected))
+/** Whoever asks is told what the secret makes of a token, see `WEBHOOK_CHALLENGES`: such a body is no event. */
+function verifyTwitter(request: SignedRequest): string | undefined {
+  return request.body.subarray(0, 1).toString() === '{' ? TWITTER(request) : MISMATCH
 }
 
 /** By code units, as Twilio sorts. */

@@ -13,6 +13,12 @@ export interface CommitterOptions {
   readonly log: Logger
 }
 
+/** What a commit has brought: what the change answered, and the rows that it changed. */
+export interface Commit<T> {
+  readonly result: T
+  readonly changes: readonly RowChange[]
+}
+
 export interface CommitOptions {
   readonly mayUseReserve?: boolean
   readonly isLastTry?: boolean
@@ -37,7 +43,7 @@ export class Committer {
     this.#log = log
   }
 
-  commit<T>(change: () => T, options: CommitOptions = {}): T {
+  commit<T>(change: () => T, options: CommitOptions = {}): Commit<T> {
     let changes: readonly RowChange[] = []
     let prepared: PreparedChange | undefined
     const transaction = this.#connection.transaction(() => {
@@ -60,7 +66,7 @@ export class Committer {
       this.#undo(changes)
       throw error
     }
-    return result
+    return { result, changes }
   }
 
   #prepare(changes: readonly RowChange[], options: CommitOptions): PreparedChange {

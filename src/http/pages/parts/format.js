@@ -22,7 +22,8 @@ export function formatBytes(bytes) {
     value /= 1_000
     unit += 1
   }
-  return `${number.format(value)} ${BYTE_UNITS[unit]}`
+  // A rate may be of parts of a byte.
+  return `${number.format(unit === 0 ? Math.round(value) : value)} ${BYTE_UNITS[unit]}`
 }
 
 /** `Nov 20, 2026, 5:04 PM`, in the time zone of the reader. */

@@ -7,6 +7,11 @@ export function errorNotice(error) {
   return element('p', { class: 'notice notice-error', role: 'alert' }, error.message)
 }
 
+/** What will soon be over, read out when there is time for it. */
+export function waitNotice(sentence) {
+  return element('p', { class: 'notice', role: 'status' }, sentence)
+}
+
 /** Where short confirmations appear; screen readers hear them when they are through. */
 export function createToast() {
   const node = element('div', { class: 'toast', role: 'status' })

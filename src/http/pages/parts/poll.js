@@ -1,6 +1,10 @@
 import { fill } from './element.js'
-import { errorNotice } from './notice.js'
+import { errorNotice, waitNotice } from './notice.js'
 
+/** A server that is starting answers so, and soon will. */
+const STARTING = 'starting'
+const STARTING_MS = 1_000
+const STARTING_SENTENCE = 'It is starting. This page goes on by itself in a moment.'
 const SIGNS_OF_LIFE = ['keydown', 'pointermove', 'wheel', 'touchstart']
 
 /**
@@ -53,17 +57,22 @@ export function poll({ everyMs, problem, look }) {
     const asked = question
     const isBackground = !isWatched
     isWatched = false
+    let isStarting = false
     try {
       const show = await look(isBackground)
       if (asked !== question) return
       fill(problem)
       await show()
     } catch (error) {
+      isStarting = error.code === STARTING
       // The same sentence is not read out again and again.
-      if (asked === question && problem.textContent !== error.message) {
-        fill(problem, errorNotice(error))
+      const sentence = isStarting ? STARTING_SENTENCE : error.message
+      if (asked === question && problem.textContent !== sentence) {
+        fill(problem, isStarting ? waitNotice(sentence) : errorNotice(error))
       }
     }
-    if (asked === question && !isPaused) timer = setTimeout(now, everyMs())
+    if (asked === question && !isPaused) {
+      timer = setTimeout(now, isStarting ? STARTING_MS : everyMs())
+    }
   }
 }
