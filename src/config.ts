@@ -6,6 +6,7 @@ import type { UpstreamDefaults } from './agent/upstreams/upstream-options.ts'
 import { StartError } from './base/app-error.ts'
 import type { ListenAddress, PortRange } from './base/listen-address.ts'
 import type { Secret } from './base/secret.ts'
+import type { PostgresServer } from './gateway/postgres/postgres-session.ts'
 import type { AllowEntry } from './policy/outbound/outbound-allow.ts'
 import { ApiTokenSchema, type Environment, parseSettings, type Settings } from './settings.ts'
 
@@ -16,6 +17,16 @@ export interface LinkConfig {
   /** The service is told to send no heartbeats of its own. */
   readonly isHeartbeatOurs: boolean
   readonly probe: Pick<ProbeTimings, 'intervalMs' | 'retryMs' | 'echoMs'>
+}
+
+/** What a gateway has in common with others. */
+export interface SharedConfig {
+  readonly server: PostgresServer
+  readonly peerListen: ListenAddress
+  /** Where the other gateways find it. */
+  readonly peerAddress: ListenAddress
+  /** With what it is let in at its first start. */
+  readonly joinTokenPath: string | undefined
 }
 
 /** What the processes are built from: typed, with defaults, paths absolute. */
@@ -68,6 +79,8 @@ export interface Config {
     readonly geoPath: string | undefined
     readonly asnPath: string | undefined
     readonly dataDir: string
+    /** Undefined where it is the only one. */
+    readonly shared: SharedConfig | undefined
     readonly reservedDomain: string
     readonly rateLimitKeys: number
     readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined
@@ -138,6 +151,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       geoPath: absolute(settings.GATEWAY_GEO_DB),
       asnPath: absolute(settings.GATEWAY_ASN_DB),
       dataDir: resolve(settings.GATEWAY_DATA_DIR ?? join(dataDir, 'gateway')),
+      shared: sharedOf(settings),
       reservedDomain: settings.GATEWAY_RESERVED_DOMAIN,
       rateLimitKeys: settings.GATEWAY_RATE_LIMIT_KEYS,
       tls:
@@ -176,6 +190,52 @@ function acmeOf(settings: Settings): Config['gateway']['acme'] {
   if (directoryUrl === undefined) return undefined
   if (settings.GATEWAY_DNS_LISTEN) return { directoryUrl, email }
   throw new StartError('GATEWAY_ACME_DIRECTORY needs GATEWAY_DNS_LISTEN, for its challenges.')
+}
+
+const OF_SEVERAL = [
+  'GATEWAY_DATABASE_PASSWORD_FILE',
+  'GATEWAY_PEER_LISTEN',
+  'GATEWAY_PEER_ADDRESS',
+  'GATEWAY_JOIN_TOKEN_FILE',
+] as const
+/** Addresses of endpoints have them in them, wherever a visitor comes in. */
+const PUBLIC_LISTENS = ['GATEWAY_HTTP_LISTEN', 'GATEWAY_HTTPS_LISTEN'] as const
+const ANY_HOST = new Set(['0.0.0.0', '::'])
+
+function sharedOf(settings: Settings): SharedConfig | undefined {
+  const { GATEWAY_DATABASE_URL: address, GATEWAY_PEER_LISTEN: peerListen } = settings
+  if (!address) {
+    const idle = OF_SEVERAL.find((name) => settings[name] !== undefined)
+    if (!idle) return undefined
+    throw new StartError(`${idle} is for several gateways: it needs GATEWAY_DATABASE_URL.`)
+  }
+  if (!peerListen) {
+    throw new StartError(
+      'GATEWAY_DATABASE_URL needs GATEWAY_PEER_LISTEN, such as 10.0.0.1:4444: there the other gateways pass visitors on.',
+    )
+  }
+  const peerAddress = settings.GATEWAY_PEER_ADDRESS ?? peerListen
+  if (ANY_HOST.has(peerAddress.host) || peerAddress.port === 0) {
+    throw new StartError(
+      'GATEWAY_PEER_ADDRESS has to be set to the address of this machine: GATEWAY_PEER_LISTEN names none that others could connect to.',
+    )
+  }
+  const loose = PUBLIC_LISTENS.find((name) => settings[name].port === 0)
+  if (loose) throw new StartError(`${loose} needs a port, the same at all gateways.`)
+  if (settings.GATEWAY_ACME_DIRECTORY !== undefined) {
+    throw new StartError(
+      'GATEWAY_ACME_DIRECTORY cannot be used with GATEWAY_DATABASE_URL yet: set GATEWAY_TLS_CERT, or leave certificates to the own CA.',
+    )
+  }
+  const server = {
+    address,
+    password: address.password,
+    passwordPath: absolute(settings.GATEWAY_DATABASE_PASSWORD_FILE),
+  }
+  return {
+    ...{ server, peerListen, peerAddress },
+    joinTokenPath: absolute(settings.GATEWAY_JOIN_TOKEN_FILE),
+  }
 }
 
 const absolute = (path: string | undefined) => (path === undefined ? undefined : resolve(path))

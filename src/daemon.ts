@@ -17,6 +17,7 @@ import { OneTimeCodes } from './api/page/one-time-codes.ts'
 import { pageUrls } from './api/page/page-address.ts'
 import { PageServer } from './api/page/page-server.ts'
 import { adoptProvisionedToken } from './api/provisioned-token.ts'
+import type { OwnUpdate } from './api/update/update-view.ts'
 import { StartError } from './base/app-error.ts'
 import type { Clock } from './base/clock.ts'
 import type { Closer } from './base/closer.ts'
@@ -43,6 +44,8 @@ export interface DaemonOptions {
   readonly neighbours?: readonly ListenAddress[]
   /** What `GET /doctor` answers. */
   readonly examine: (agent: Agent, database: Database) => ReturnType<Examine>
+  /** Of an installed program, which may be on trial. */
+  readonly update?: OwnUpdate | undefined
   readonly log: Logger
   /** The end of what goes to `log`. */
   readonly logTail: LogTail
@@ -77,7 +80,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     (it) => it.close(),
   )
   const trail = new AuditTrail({ database, log, clock })
-  trail.start()
+  await trail.start()
   const tokens = new ApiTokens({ database, dataDir, given: config.apiToken, log, clock })
   openOwnerToken({ tokens, trail, log })
   if (config.apiTokenHash !== undefined) {
@@ -102,6 +105,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     forward: {
       allow: config.forwardAllow,
       ownAddresses: () => [here(), ...inNetwork(), ...neighbours],
+      ownSockets: () => [socketPath, localSocket(config).socketPath],
     },
     maxTunnels: config.maxTunnels,
     upstream: config.upstream,
@@ -127,6 +131,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     codes: new OneTimeCodes(clock),
     pageUrls: () => pageUrls(here(), pageServer?.address),
     examine: () => options.examine(agent, database),
+    update: options.update,
     logTail: options.logTail,
     log,
     clock,

@@ -12,7 +12,7 @@ import { onStopSignals } from './cli/stop-signal.ts'
 
 const SERVICES = new Set(['run', 'up', 'gateway'])
 /** Read once and taken out of `process.env`, so that no child and no crash dump carries them. */
-const SECRET_SETTINGS = ['SVC_AUTHTOKEN', 'SVC_API_KEY', 'AGENT_API_TOKEN']
+const SECRET_SETTINGS = ['SVC_AUTHTOKEN', 'SVC_API_KEY', 'AGENT_API_TOKEN', 'GATEWAY_DATABASE_URL']
 
 /** The services print one line with --json, and nothing else may come between. */
 function needsPrivateStdout([, , command = '', ...options]: readonly string[]): boolean {

@@ -16,6 +16,7 @@ import {
 } from './base/listen-address.ts'
 import { nearest } from './base/nearest.ts'
 import { Secret } from './base/secret.ts'
+import { DatabaseUrlSchema } from './gateway/postgres/database-url.ts'
 import { type AllowEntry, parseAllowEntry } from './policy/outbound/outbound-allow.ts'
 
 /** Settings have long names, so that four letters may be wrong and one still knows which is meant. */
@@ -90,7 +91,7 @@ const outboundAllow = list.transform((texts, context): AllowEntry[] =>
   }),
 )
 
-/** Every setting with its meaning. `describe` texts are the table in docs/settings.md and `--help`. */
+/** Every setting with its meaning. `describe` texts are the table in docs/settings.md and `help settings`. */
 const SettingsSchema = z.strictObject({
   SVC_AUTHTOKEN: secret.optional().describe('authtoken of the service; better in a file'),
   SVC_AUTHTOKEN_FILE: z.string().optional().describe('file that holds the authtoken; watched'),
@@ -137,7 +138,7 @@ const SettingsSchema = z.strictObject({
   AGENT_FORWARD_ALLOW: list
     .default([])
     .describe(
-      'hosts or CIDRs, each with an optional :port, that tunnels may forward to beside loopback',
+      'hosts or CIDRs, each with an optional :port, and unix:/paths, that tunnels may forward to beside loopback',
     ),
   AGENT_MAX_TUNNELS: z.coerce
     .number({ error: TUNNEL_LIMIT })
@@ -298,6 +299,23 @@ const SettingsSchema = z.strictObject({
     .optional()
     .describe('the same for the autonomous systems that addresses belong to'),
   GATEWAY_DATA_DIR: z.string().optional().describe("the gateway's data folder"),
+  GATEWAY_DATABASE_URL: DatabaseUrlSchema.optional().describe(
+    'PostgreSQL that several gateways share, as postgres://user@host/database; unset: one gateway alone',
+  ),
+  GATEWAY_DATABASE_PASSWORD_FILE: z
+    .string()
+    .optional()
+    .describe('file with the password to GATEWAY_DATABASE_URL, read for each connection'),
+  GATEWAY_PEER_LISTEN: listen
+    .optional()
+    .describe('where the other gateways of GATEWAY_DATABASE_URL connect to this one'),
+  GATEWAY_PEER_ADDRESS: listen
+    .optional()
+    .describe('by which address they do; unset: that of GATEWAY_PEER_LISTEN'),
+  GATEWAY_JOIN_TOKEN_FILE: z
+    .string()
+    .optional()
+    .describe('file with the token of `gateway join-token`; for the first start alone'),
   GATEWAY_RESERVED_DOMAIN: wildcardDomain
     .default('*.site.localhost')
     .describe('wildcard domain that the gateway reserves at its first start'),
@@ -344,7 +362,7 @@ export function parseSettings(environment: Environment): Settings {
   return parsed.data
 }
 
-/** The settings table as docs/settings.md and `--help` show it. */
+/** The settings table as docs/settings.md and `help settings` show it. */
 export function settingRows(): SettingRow[] {
   return Object.entries(SettingsSchema.shape).map(([name, schema]) => ({
     name,

@@ -98,12 +98,19 @@ export function concludeStatus(facts: AgentFacts): AgentStatus {
   return {
     ...facts,
     tunnels,
-    verdict: [headline(tunnels), ...complaints, ...unverified].join('; '),
+    verdict: oneSentence([headline(tunnels), ...complaints, ...unverified]),
     healthy: complaints.length === 0 && notReady.length === 0 && tunnels.online === tunnels.total,
     ready: notReady.length === 0,
     notReady,
     unverified,
   }
+}
+
+/** A remedy in the middle does not end it. */
+export function oneSentence(parts: readonly string[]): string {
+  return parts
+    .map((part, at) => (at < parts.length - 1 ? part.replace(/\.$/, '') : part))
+    .join('; ')
 }
 
 function countTunnels(tunnels: readonly Tunnel[]): TunnelCounts {
@@ -185,7 +192,9 @@ function troubles(tunnels: readonly Tunnel[]): string[] {
     if (!reason || isUpstreamTrouble(tunnel)) continue
     // Online and with a reason: what was wanted last could not be opened.
     const trouble = state === 'online' ? `online as before: ${reason}` : reason
-    byTrouble.set(trouble, [...(byTrouble.get(trouble) ?? []), tunnel])
+    const group = byTrouble.get(trouble)
+    if (group) group.push(tunnel)
+    else byTrouble.set(trouble, [tunnel])
   }
   return [...byTrouble].map(([trouble, group]) => {
     const domains = nameSome(group.map(({ id, spec }) => spec.domain || id))
@@ -228,12 +237,19 @@ const UPSTREAM_SENTENCES: Partial<Record<Upstream | 'unhealthy', (services: stri
   unhealthy: (services) => `no healthy answer from ${services}: start it, or look into its log`,
   slow: (services) => `visitors wait in vain for ${services}: look at what hangs there`,
   garbage: (services) => `no valid HTTP from ${services}: check what runs there`,
+  untrusted: (services) => `the certificate of ${services} is not trusted: renew or allow it`,
 }
 
 function upstreamSentences(tunnels: readonly Tunnel[]): string[] {
-  return Object.entries(UPSTREAM_SENTENCES).flatMap(([upstream, sentence]) => {
-    const group = tunnels.filter(({ status }) => troubleOf(status) === upstream)
-    return group.length > 0 ? [sentence(nameSome(group.map(({ spec }) => spec.forwardsTo)))] : []
+  const groups = new Map<string, Set<string>>()
+  for (const { status, spec } of tunnels) {
+    const trouble = troubleOf(status)
+    if (UPSTREAM_SENTENCES[trouble] === undefined) continue
+    groups.set(trouble, (groups.get(trouble) ?? new Set()).add(spec.forwardsTo))
+  }
+  return Object.entries(UPSTREAM_SENTENCES).flatMap(([trouble, sentence]) => {
+    const services = groups.get(trouble)
+    return services ? [sentence(nameSome([...services]))] : []
   })
 }
 

@@ -4,7 +4,7 @@ import { withDeadline } from '../base/deadline.ts'
 import { parseListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import type { AgentOptions } from './agent-options.ts'
-import { type AgentStatus, concludeStatus, type LinkStatus } from './agent-status.ts'
+import { type AgentStatus, concludeStatus } from './agent-status.ts'
 import { AuthtokenSource } from './authtoken-source.ts'
 import { loadDeviceId } from './device/device-id.ts'
 import { DeviceWatch } from './device/device-watch.ts'
@@ -24,6 +24,7 @@ import type { SelfProbeOptions } from './probes/self-probe.ts'
 import { readServiceDate, type TimeSource } from './probes/service-date.ts'
 import { ServiceTime } from './probes/service-time.ts'
 import { PublicPort } from './public-port.ts'
+import { surroundings } from './shown-status.ts'
 import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
 import type { Precondition, SetOutcome, SetRequest } from './tunnel-set.ts'
@@ -208,7 +209,7 @@ export class Agent {
     return concludeStatus({
       startedAt: this.#steady.shown(this.#startedAt),
       deviceId: this.#deviceId,
-      link: this.#linkStatus(),
+      link: withShownTimes(this.#link.status, this.#steady),
       tunnels: this.#tunnels.list(),
       damagedRows: this.#tunnels.damaged,
       ownEndpoint: this.#own && withShownTimes(this.#own.status, this.#steady),
@@ -316,9 +317,12 @@ export class Agent {
     return new Tunnels({
       store: new TunnelStore(database),
       session: () => this.#link.session,
-      linkStatus: () => this.#linkStatus(),
       steady: this.#steady,
-      reachable: () => this.#own?.probe.reachable ?? 'unknown',
+      surroundings: surroundings(() => ({
+        link: this.#link.status,
+        reachable: this.#own?.probe.reachable ?? 'unknown',
+        movedMs: this.#steady.shown(0),
+      })),
       defaultPolicy: () => this.#defaultPolicy.current,
       checkPolicy: this.#policyChecker.check,
       rules: this.#rules,
@@ -333,10 +337,6 @@ export class Agent {
       onChange: (url) => this.#tunnelChanged(url),
       ...this.#common,
     })
-  }
-
-  #linkStatus(): LinkStatus {
-    return withShownTimes(this.#link.status, this.#steady)
   }
 
   #askServiceDate(): Promise<number | undefined> {

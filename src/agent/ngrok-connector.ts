@@ -98,6 +98,7 @@ export class NgrokConnector implements Connector {
     if (request.caCert !== undefined) builder.caCert(Buffer.from(request.caCert))
     const session = await this.#connect(builder, request.authtoken)
     return new NgrokSession(session, {
+      isOurGateway: request.serverAddr !== undefined,
       liveness,
       deadlines: this.#deadlines,
       authtoken: request.authtoken,
@@ -164,6 +165,8 @@ class Liveness {
 }
 
 interface SessionParts {
+  /** Not the hosted service, which knows no notices of ours. */
+  readonly isOurGateway: boolean
   readonly liveness: Liveness
   readonly deadlines: Deadlines
   readonly authtoken: Secret
@@ -264,8 +267,13 @@ class NgrokSession implements Session {
     if (http2 && 'appProtocol' in builder) builder.appProtocol('http2')
     if (isPooled) builder.poolingEnabled(true)
     if (metadata !== undefined) builder.metadata(metadata)
+    // The SDK keeps a header that it knows of until the visitor has sent something, which a service
+    // that speaks first would wait for. Our gateway is asked for it in the metadata.
+    const isPassed = this.#parts.isOurGateway && protocol !== undefined && protocol !== 'http'
     // Anything but these two ends the process.
-    if (proxyProtocol === 1 || proxyProtocol === 2) builder.proxyProto(`${proxyProtocol}`)
+    if (!isPassed && (proxyProtocol === 1 || proxyProtocol === 2)) {
+      builder.proxyProto(`${proxyProtocol}`)
+    }
     return policy === undefined ? builder : builder.trafficPolicy(policy)
   }
 

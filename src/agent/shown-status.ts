@@ -1,10 +1,43 @@
+import { isDeepStrictEqual } from 'node:util'
 import type { LinkStatus } from './agent-status.ts'
+import { withMovedTimes } from './device/steady-clock.ts'
 import { hasSession } from './link-state.ts'
+import type { Reachable } from './probes/reach.ts'
+import type { ShownProblem } from './problem.ts'
 import type { TunnelStatus } from './tunnel.ts'
 import type { SupervisedStatus } from './tunnel-supervisor.ts'
 import type { Upstream } from './upstreams/upstream-check.ts'
 import type { UpstreamSettings } from './upstreams/upstream-options.ts'
 import { upstreamProblem } from './upstreams/upstream-problem.ts'
+
+/** What tunnels show of the link. */
+type LinkOfTunnels = Pick<LinkStatus, 'state' | 'since'> & {
+  readonly [Name in keyof ShownProblem]?: ShownProblem[Name] | undefined
+}
+
+/** What all tunnels of a device have in common. */
+export interface Surroundings {
+  readonly link: LinkOfTunnels
+  /** What the device's own probe has shown. */
+  readonly reachable: Reachable
+  /** What the device's clock was moved by, see `SteadyClock`. */
+  readonly movedMs: number
+}
+
+/** Gives the same object until something of it has changed. */
+export function surroundings(
+  look: () => Omit<Surroundings, 'link'> & { readonly link: LinkStatus },
+): () => Surroundings {
+  let seen: Surroundings | undefined
+  return () => {
+    const { link, reachable, movedMs } = look()
+    const { state, since, nextRetryAt, reason, serviceCode, remedy, lastError } = link
+    const shown = { state, since, nextRetryAt, reason, serviceCode, remedy, lastError }
+    const now: Surroundings = { link: withMovedTimes(shown, movedMs), reachable, movedMs }
+    if (!seen || !isDeepStrictEqual(seen, now)) seen = now
+    return seen
+  }
+}
 
 /**
  * What people see of a tunnel. The link's trouble is the trouble of every tunnel: a tunnel that
@@ -12,7 +45,7 @@ import { upstreamProblem } from './upstreams/upstream-problem.ts'
  */
 export function shownStatus(
   own: SupervisedStatus,
-  link: LinkStatus,
+  link: LinkOfTunnels,
   upstream: Upstream,
 ): Omit<TunnelStatus, 'reachable' | 'upstreamSettings'> {
   const { state, since, problem, nextRetryAt } = own

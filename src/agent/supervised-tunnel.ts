@@ -1,21 +1,21 @@
 import { AppError } from '../base/app-error.ts'
 import { withDeadline } from '../base/deadline.ts'
-import type { LinkStatus } from './agent-status.ts'
-import { type SteadyClock, withShownTimes } from './device/steady-clock.ts'
+import { type SteadyClock, withMovedTimes } from './device/steady-clock.ts'
 import type { Inspections } from './inspection/inspections.ts'
 import { policyOf } from './policies/tunnel-policy.ts'
-import type { Reachable } from './probes/reach.ts'
 import type { Problem } from './problem.ts'
-import { shownStatus, withUpstreamTrouble } from './shown-status.ts'
+import { type Surroundings, shownStatus, withUpstreamTrouble } from './shown-status.ts'
 import type { AgentTimings } from './timings.ts'
 import { expectedUrl, type JsonObject, type Tunnel, type TunnelSpec } from './tunnel.ts'
 import type { StoredTunnel } from './tunnel-store.ts'
 import {
+  type SupervisedStatus,
   TunnelSupervisor,
   type TunnelSupervisorOptions,
   type WantedEndpoint,
 } from './tunnel-supervisor.ts'
 import type { TunnelUpstreams } from './upstreams/tunnel-upstreams.ts'
+import type { Upstream } from './upstreams/upstream-state.ts'
 import type { VisitorReport } from './upstreams/visitor-report.ts'
 
 export interface SupervisedTunnelOptions
@@ -23,9 +23,7 @@ export interface SupervisedTunnelOptions
   readonly upstreams: TunnelUpstreams
   /** May lead it by way of somebody who looks on. */
   readonly inspections: Pick<Inspections, 'through'>
-  readonly linkStatus: () => LinkStatus
-  /** What the device's own probe has shown. */
-  readonly reachable: () => Reachable
+  readonly surroundings: () => Surroundings
   readonly defaultPolicy: () => JsonObject
   /** Public URL of a domain that has not been online yet. */
   readonly urlOf: (domain: string) => string
@@ -34,6 +32,16 @@ export interface SupervisedTunnelOptions
   readonly steady: SteadyClock
   /** Called after its status changed; with its URL when it came online. */
   readonly onChange: (tunnel: SupervisedTunnel, url: string | undefined) => void
+}
+
+/** All that a view is made of. */
+interface ViewFacts {
+  readonly stored: StoredTunnel
+  readonly own: SupervisedStatus
+  readonly around: Surroundings
+  readonly url: string
+  readonly upstream: Upstream
+  readonly visitors: VisitorReport | undefined
 }
 
 /**
@@ -54,6 +62,8 @@ export class SupervisedTunnel {
   #unwatch: () => void
   /** Of the present session. */
   #visitors: VisitorReport | undefined
+  /** The latest, with what it was made of. */
+  #view: { readonly facts: ViewFacts; readonly tunnel: Tunnel } | undefined
 
   constructor(stored: StoredTunnel, options: SupervisedTunnelOptions) {
     const { session, timings, random, steady, log, upstreams, onChange } = options
@@ -159,18 +169,22 @@ export class SupervisedTunnel {
     return this.#supervisor.leave()
   }
 
-  view(): Tunnel {
-    const { linkStatus, reachable, steady, urlOf, upstreams } = this.#options
+  /** The same object while nothing of it has changed: there may be a thousand, and many who look. */
+  view(around = this.#options.surroundings()): Tunnel {
+    const { urlOf, upstreams } = this.#options
     const { spec } = this.#stored
-    const own = withShownTimes(this.#supervisor.status, steady)
-    const status = shownStatus(own, linkStatus(), upstreams.stateOf(spec))
-    const upstreamSettings = upstreams.settingsOf(spec)
-    const shown = withUpstreamTrouble(status, spec.forwardsTo, upstreamSettings)
-    return {
-      ...this.#stored,
+    const facts: ViewFacts = {
+      stored: this.#stored,
+      own: this.#supervisor.status,
+      around,
       url: this.url ?? expectedUrl(spec, urlOf),
-      status: { ...shown, reachable: reachable(), visitors: this.#visitors, upstreamSettings },
+      upstream: upstreams.stateOf(spec),
+      visitors: this.#visitors,
     }
+    if (!this.#view || !isSame(this.#view.facts, facts)) {
+      this.#view = { facts, tunnel: viewOf(facts, upstreams) }
+    }
+    return this.#view.tunnel
   }
 
   async #wanted(): Promise<WantedEndpoint> {
@@ -190,6 +204,26 @@ export class SupervisedTunnel {
       proxyProtocol: spec.upstream?.proxy_protocol,
     }
   }
+}
+
+function viewOf(facts: ViewFacts, upstreams: TunnelUpstreams): Tunnel {
+  const { stored, around, url, upstream, visitors } = facts
+  const { link, reachable, movedMs } = around
+  const upstreamSettings = upstreams.settingsOf(stored.spec)
+  const status = shownStatus(withMovedTimes(facts.own, movedMs), link, upstream)
+  const shown = withUpstreamTrouble(status, stored.spec.forwardsTo, upstreamSettings)
+  return { ...stored, url, status: { ...shown, reachable, visitors, upstreamSettings } }
+}
+
+function isSame(before: ViewFacts, now: ViewFacts): boolean {
+  return (
+    before.stored === now.stored &&
+    before.own === now.own &&
+    before.around === now.around &&
+    before.url === now.url &&
+    before.upstream === now.upstream &&
+    before.visitors === now.visitors
+  )
 }
 
 /** The one HTTP tunnel whose domain begins with a label. Throws AppError `tunnel-not-found` or `ambiguous-tunnel`. */

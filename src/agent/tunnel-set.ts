@@ -160,8 +160,12 @@ export async function requireSteps(
   const errors = all.flatMap(({ refusal, at }) =>
     refusal.errors.map((error) => ({ ...error, pointer: `/${at}${error.pointer}` })),
   )
-  const { code, message, serviceCode } = first.refusal
-  throw new AppError(code, message, { errors: errors.slice(0, MAX_ERRORS), serviceCode })
+  const { code, message, serviceCode, retryAfterS } = first.refusal
+  throw new AppError(code, message, {
+    errors: errors.slice(0, MAX_ERRORS),
+    serviceCode,
+    ...(retryAfterS !== undefined && { retryAfterS }),
+  })
 }
 
 async function refusalOf(checked: Promise<void>): Promise<AppError | undefined> {

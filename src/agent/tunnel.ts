@@ -34,7 +34,8 @@ const Protocol = z.string().transform((text, context): TunnelProtocol => {
 const ForwardsTo = z.string().transform((text, context) => {
   const target = parseForwardTarget(text)
   if (target) return formatForwardTarget(target)
-  const message = 'must be host:port, :port or port, such as localhost:8001 or [::1]:8001'
+  const message =
+    'must be host:port, :port or port, such as localhost:8001 or [::1]:8001, https://host:port, or unix:/path'
   context.addIssue({ code: 'custom', message })
   return z.NEVER
 })
@@ -53,17 +54,21 @@ export const PolicyObject = z
   .meta({ type: 'object' })
 
 /** Text, too, as a list shows it: what was read can be sent back. */
-const PolicyInput = z.preprocess((input, context) => {
-  if (typeof input !== 'string') return input
+const PolicyInput = z.preprocess(
+  (input, context) => (typeof input === 'string' ? policyOf(input, context) : input),
+  PolicyObject,
+)
+
+async function policyOf(text: string, context: z.RefinementCtx): Promise<unknown> {
   try {
-    const value = readPolicyText(input)
+    const value = await readPolicyText(text)
     if (isJsonObject(value) && !isDeeper(value, MAX_DEPTH)) return value
     context.addIssue(`must be the text of an object, not more than ${MAX_DEPTH} deep`)
   } catch (error) {
     context.addIssue(`must be JSON or YAML: ${(error as Error).message}`)
   }
   return z.NEVER
-}, PolicyObject)
+}
 
 /** The body of a create or replace request, in its wire form. */
 export const TunnelBody = z.strictObject({
@@ -78,7 +83,7 @@ export const TunnelBody = z.strictObject({
     .describe('share the address with other devices of the account that do the same'),
 })
 
-/** A body to a TunnelSpec. */
+/** A body to a TunnelSpec; asynchronous where a policy is text. */
 export const TunnelSpecSchema = z
   .preprocess(withoutAddress, TunnelBody)
   .transform((body, context): TunnelSpec => {
@@ -91,6 +96,14 @@ export const TunnelSpecSchema = z
     if (protocol !== 'http' && upstream?.http2) {
       const message = `is for http tunnels: the bytes of a ${protocol} tunnel pass as they are`
       context.addIssue({ code: 'custom', path: ['upstream', 'http2'], message })
+    }
+    if (protocol !== 'http' && forwards_to.startsWith('https:')) {
+      const message = 'https:// is for http tunnels: what others send is passed on as it comes'
+      context.addIssue({ code: 'custom', path: ['forwards_to'], message })
+    }
+    if (upstream?.verify_tls === false && !forwards_to.startsWith('https:')) {
+      const message = 'is for services behind https://: no other shows a certificate'
+      context.addIssue({ code: 'custom', path: ['upstream', 'verify_tls'], message })
     }
     return {
       protocol,
@@ -105,7 +118,7 @@ export const TunnelSpecSchema = z
 /** What somebody asked for. */
 export interface TunnelSpec {
   readonly protocol: TunnelProtocol
-  /** Normal form: `localhost:8001`, `[::1]:8001`. */
+  /** Normal form, see `formatForwardTarget`. */
   readonly forwardsTo: string
   /** Lower case; may start with `*.`. Of `tcp` `host:port`; empty while the service has given none. */
   readonly domain: string

@@ -75,7 +75,6 @@ export class Tunnels {
     this.#upstreams = new TunnelUpstreams(options)
   }
 
-  /** Rows that could not be read. */
   get damaged(): readonly DamagedRow[] {
     return this.#damaged
   }
@@ -118,7 +117,8 @@ export class Tunnels {
   }
 
   list(): Tunnel[] {
-    return [...this.#entries.values()].map((entry) => entry.view())
+    const around = this.#options.surroundings()
+    return Array.from(this.#entries.values(), (entry) => entry.view(around))
   }
 
   find(urlPart: string): Tunnel {

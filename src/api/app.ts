@@ -18,11 +18,11 @@ import { peerAddress } from '../http/client-address.ts'
 import { errorResponse, toAppError } from '../http/error-response.ts'
 import { hostGuard } from '../http/host-guard.ts'
 import { endJsonWithNewline } from '../http/json-lines.ts'
-import { metricsRoutes } from '../http/metrics.ts'
 import { noRoute } from '../http/no-route.ts'
 import { requestId } from '../http/request-id.ts'
 import { scopeGuard } from '../http/scope-guard.ts'
 import { securityHeaders } from '../http/security-headers.ts'
+import { metricsRoutes } from '../http/serve-metrics.ts'
 import type { Database } from '../store/database.ts'
 import { agentMetrics } from './agent-metrics.ts'
 import type { ApiListener } from './api-listener.ts'
@@ -43,6 +43,8 @@ import { statusRoutes } from './status.ts'
 import { storageRoutes } from './storage.ts'
 import { tokenRoutes } from './tokens.ts'
 import { tunnelRoutes } from './tunnels.ts'
+import { trialGate } from './update/trial-gate.ts'
+import type { OwnUpdate } from './update/update-view.ts'
 
 export interface ApiOptions {
   readonly agent: Agent
@@ -56,6 +58,8 @@ export interface ApiOptions {
   /** Where browsers find the page. */
   readonly pageUrls: () => readonly string[]
   readonly examine: Examine
+  /** Of an installed program, which may be on trial. */
+  readonly update?: OwnUpdate | undefined
   readonly logTail: LogTail
   readonly log: Logger
   readonly clock: Clock
@@ -112,11 +116,13 @@ function createApp({ log, clock }: ApiOptions, listener: ApiListener): Express {
 }
 
 /** What the page shows and changes, too. */
-function resources({ agent, database, examine, logTail, clock }: ApiOptions): RequestHandler[] {
+function resources(options: ApiOptions): RequestHandler[] {
+  const { agent, database, examine, update, logTail, clock } = options
   return [
+    ...(update ? [trialGate(() => update.isOnTrial())] : []),
     tunnelRoutes(agent),
     inspectRoutes(agent),
-    statusRoutes(agent, database),
+    statusRoutes(agent, database, update),
     storageRoutes(database),
     doctorRoutes(examine, () => clock.now()),
     logRoutes(logTail),

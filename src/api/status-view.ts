@@ -1,11 +1,17 @@
 import * as z from 'zod'
-import type { AgentStatus, LinkStatus, OwnEndpointStatus } from '../agent/agent-status.ts'
+import {
+  type AgentStatus,
+  type LinkStatus,
+  type OwnEndpointStatus,
+  oneSentence,
+} from '../agent/agent-status.ts'
 import type { StandbyStatus } from '../agent/sessions/standby.ts'
 import type { StorageReport } from '../store/database.ts'
 import { StorageView, storageProblems, storageView } from '../store/storage-view.ts'
 import { IsoTime, isoTime, isoTimeOrNull } from './iso-time.ts'
 import { ProblemView, problemFields, problemView } from './problem-view.ts'
 import { ReachableView } from './tunnel-view.ts'
+import { UpdateView } from './update/update-view.ts'
 
 const Count = z.number().min(0)
 
@@ -90,6 +96,7 @@ export const StatusView = z.strictObject({
     })
     .describe('what the process has none left of'),
   versions: z.strictObject({ agent: z.string(), node: z.string(), sdk: z.string() }),
+  update: UpdateView.nullable().describe('how the last device-agent update stands'),
   clock: z.strictObject({
     now: IsoTime,
     skew_ms: z.number().nullable().describe("the device's clock minus the service's"),
@@ -99,10 +106,14 @@ export type StatusView = z.infer<typeof StatusView>
 
 /** All of it in one sentence, the storage too. */
 export function verdictOf(status: AgentStatus, storage: StorageReport): string {
-  return [status.verdict, ...storageProblems(storage, 'device-agent storage confirm')].join('; ')
+  return oneSentence([status.verdict, ...storageProblems(storage, 'device-agent storage confirm')])
 }
 
-export function statusView(status: AgentStatus, storage: StorageReport): StatusView {
+export function statusView(
+  status: AgentStatus,
+  storage: StorageReport,
+  update?: UpdateView,
+): StatusView {
   const { defaultPolicy, clock } = status
   return {
     verdict: verdictOf(status, storage),
@@ -123,6 +134,7 @@ export function statusView(status: AgentStatus, storage: StorageReport): StatusV
     storage: storageView(storage),
     resources: resourcesView(status.resources),
     versions: status.versions,
+    update: update ?? null,
     clock: { now: isoTime(clock.now), skew_ms: clock.skewMs ?? null },
   }
 }

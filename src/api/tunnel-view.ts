@@ -43,7 +43,7 @@ export const TunnelStatusView = TunnelView.extend({
   ...problemFields,
   reachable: ReachableView,
   upstream: z
-    .enum(['up', 'down', 'slow', 'garbage', 'unknown'])
+    .enum(['up', 'down', 'slow', 'garbage', 'untrusted', 'unknown'])
     .describe('how the service behind it does, by checks and by what visitors got'),
   upstream_settings: z
     .strictObject({
@@ -51,6 +51,7 @@ export const TunnelStatusView = TunnelView.extend({
       health: z.string(),
       http2: z.boolean(),
       proxy_protocol: z.literal([1, 2]).optional(),
+      verify_tls: z.boolean(),
     })
     .describe('how the service is asked: what the tunnel says in upstream, else the settings'),
   pooling_enabled: z

@@ -8,7 +8,7 @@ import { changeOf } from '../http/change-audit.ts'
 import { readConditions } from '../http/conditions.ts'
 import { jsonBody, largeJsonBody } from '../http/json-body.ts'
 import { methodNotAllowed } from '../http/no-route.ts'
-import { parse } from '../http/parse.ts'
+import { parse, parseAsync } from '../http/parse.ts'
 import { tunnelSpecView, tunnelStatusView, tunnelView } from './tunnel-view.ts'
 import { about } from './tunnels/tunnel-audit.ts'
 import { setEtag, tunnelEtag } from './tunnels/tunnel-etag.ts'
@@ -55,7 +55,7 @@ export function tunnelRoutes(agent: Agent): Router {
     .put(largeJsonBody(MAX_SET_BYTES), async (request, response) => {
       const isDryRun = parse(SetQuery, request.query).dry_run === 'true'
       const conditions = readConditions(request)
-      const wanted = readTunnelSet(request.body)
+      const wanted = await readTunnelSet(request.body)
       let steps: readonly SetStep[] = []
       const replace = () =>
         agent.replaceAll(wanted, {
@@ -75,7 +75,7 @@ export function tunnelRoutes(agent: Agent): Router {
     })
     .post(refuseQuery, jsonBody, async (request, response) => {
       const conditions = readConditions(request)
-      const spec = parse(TunnelSpecSchema, request.body)
+      const spec = await parseAsync(TunnelSpecSchema, request.body)
       const { tunnel, pending } = await changeOf(response).run(
         () => agent.create(spec, (present) => conditions.require(setEtag(present))),
         ({ tunnel }) => about(tunnel.id, undefined, tunnel.spec),
@@ -96,7 +96,7 @@ export function tunnelRoutes(agent: Agent): Router {
     })
     .put(jsonBody, async (request, response) => {
       const conditions = readConditions(request)
-      const spec = parseFor(request.params.url_part, request.body)
+      const spec = await parseFor(request.params.url_part, request.body)
       const before = agent.list().find((it) => it.spec.domain === spec.domain)
       const { tunnel, pending, created } = await changeOf(response).run(
         () =>
@@ -140,9 +140,9 @@ const refuseQuery: RequestHandler = (request, _response, next) => {
 }
 
 /** The domain of a PUT stands in the path; the body may leave it out or has to say the same. */
-function parseFor(domain: string, body: unknown): TunnelSpec {
+async function parseFor(domain: string, body: unknown): Promise<TunnelSpec> {
   const isObject = typeof body === 'object' && body !== null && !Array.isArray(body)
-  const spec = parse(TunnelSpecSchema, isObject ? { domain, ...body } : body)
+  const spec = await parseAsync(TunnelSpecSchema, isObject ? { domain, ...body } : body)
   if (spec.domain === domain.toLowerCase()) return spec
   throw new AppError('invalid-request', 'The body and the path name different domains.', {
     errors: [{ pointer: '/domain', detail: 'must be the domain in the path, or left out' }],

@@ -61,14 +61,24 @@ const INSTANTS: ReadonlySet<string> = new Set([
 
 /** The same status, and what lies in it, with its instants as the device's clock counts now. */
 export function withShownTimes<T extends object>(status: T, clock: SteadyClock): T {
+  return withMovedTimes(status, clock.shown(0))
+}
+
+/** The same for what the device's clock was moved by. */
+export function withMovedTimes<T extends object>(status: T, movedMs: number): T {
+  // Nobody has set the clock: with a thousand tunnels the copies would be most of a status.
+  return movedMs === 0 ? status : moved(status, movedMs)
+}
+
+function moved<T extends object>(status: T, movedMs: number): T {
   const entries = Object.entries(status).map(([name, value]) => [
     name,
-    shownValue(name, value, clock),
+    movedValue(name, value, movedMs),
   ])
   return Object.fromEntries(entries)
 }
 
-function shownValue(name: string, value: unknown, clock: SteadyClock): unknown {
-  if (typeof value === 'number') return INSTANTS.has(name) ? clock.shown(value) : value
-  return typeof value === 'object' && value !== null ? withShownTimes(value, clock) : value
+function movedValue(name: string, value: unknown, movedMs: number): unknown {
+  if (typeof value === 'number') return INSTANTS.has(name) ? value + movedMs : value
+  return typeof value === 'object' && value !== null ? moved(value, movedMs) : value
 }

@@ -1,14 +1,9 @@
 import { once } from 'node:events'
-import {
-  createServer,
-  type IncomingMessage,
-  type OutgoingHttpHeaders,
-  type ServerResponse,
-  request as send,
-} from 'node:http'
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import { type AddressInfo, connect } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { Clock } from '../../base/clock.ts'
+import { createServer, request as send } from '../../base/net/node-http.ts'
 import type { ExchangeLog } from './recorded-exchange.ts'
 
 const LOOPBACK = '127.0.0.1'

@@ -1,6 +1,7 @@
-import { type OutgoingHttpHeaders, request as send } from 'node:http'
+import type { OutgoingHttpHeaders } from 'node:http'
 import { AppError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
+import { request as send } from '../../base/net/node-http.ts'
 import type { ExchangeLog, Fields, RecordedExchange } from './recorded-exchange.ts'
 
 const WITHIN_MS = 30_000

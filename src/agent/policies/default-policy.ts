@@ -1,4 +1,4 @@
-import { StartError } from '../../base/app-error.ts'
+import { AppError, StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import { isDeeper } from '../../base/json-depth.ts'
 import { jsonErrorPosition } from '../../base/json-error-position.ts'
@@ -125,11 +125,22 @@ export class DefaultPolicy {
     // What was checked before, or came with this package, needs no check that a start waits for.
     const good = [kept.get('default-policy'), shippedPolicy()]
     if (good.includes(JSON.stringify(document))) return { document }
-    const [first, ...others] = await check(document)
+    const checked = await check(document).catch(unchecked)
+    if (!Array.isArray(checked))
+      return { problem: `The default policy ${path} is not in use: ${checked.detail}` }
+    const [first, ...others] = checked
     if (!first) return { document }
     const flaw = `${first.pointer} ${first.detail}`.trimStart()
     const more = `and ${others.length} more, which device-agent policy check ${path} names`
     const flaws = others.length === 0 ? flaw : `${flaw.replace(/\.$/, '')}, ${more}.`
     return { problem: `The default policy ${path} cannot be used: ${flaws}` }
   }
+}
+
+/** A start on a busy device goes on with the last good copy. */
+function unchecked(error: unknown): { readonly detail: string } {
+  if (error instanceof AppError && error.code === 'policy-not-checked') {
+    return { detail: error.message }
+  }
+  throw error
 }

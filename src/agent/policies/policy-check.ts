@@ -1,4 +1,5 @@
 import { AppError, type FieldError } from '../../base/app-error.ts'
+import { DeadlineError } from '../../base/deadline.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { PlacedProblem, PolicyCheckOptions } from '../../policy/check.ts'
 import type { JsonObject } from '../tunnel.ts'
@@ -6,7 +7,12 @@ import { PolicyProcess, UncheckableError } from './policy-process.ts'
 
 const TOO_MUCH: FieldError = {
   pointer: '',
-  detail: 'The policy takes more time or memory to check than there is for it: make it smaller.',
+  detail: 'The policy takes more memory to check than there is for it: make it smaller.',
+}
+
+function tooSlow(cause: DeadlineError): AppError {
+  const detail = `Checking the policy took longer than ${cause.ms / 1_000} s: the device is busy. Try again in a moment; a smaller policy is checked sooner.`
+  return new AppError('policy-not-checked', detail, { retryAfterS: 5, cause })
 }
 
 export interface PolicyCheckerOptions extends PolicyCheckOptions {
@@ -27,13 +33,15 @@ export class PolicyChecker {
     this.#process = options.process ?? new PolicyProcess()
   }
 
-  /** Throws AppError `shutting-down` after `stop()`. */
+  /** Throws AppError `policy-not-checked` when it takes too long, `shutting-down` after `stop()`. */
   readonly check: PolicyCheck = async (document) => {
     try {
       return this.#errorsOf(await this.#problems(JSON.stringify(document)))
     } catch (error) {
-      if (error instanceof UncheckableError) return [TOO_MUCH]
-      throw error
+      if (!(error instanceof UncheckableError)) throw error
+      // What is slow on a busy device says nothing against the policy.
+      if (error.cause instanceof DeadlineError) throw tooSlow(error.cause)
+      return [TOO_MUCH]
     }
   }
 

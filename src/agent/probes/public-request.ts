@@ -1,10 +1,11 @@
-import { request as requestHttp } from 'node:http'
 import { request as requestHttps } from 'node:https'
 import type { LookupFunction } from 'node:net'
 import { createSecureContext, rootCertificates, type SecureContext } from 'node:tls'
 import { abortable } from '../../base/abortable.ts'
 import { withDeadline } from '../../base/deadline.ts'
 import type { ListenAddress } from '../../base/listen-address.ts'
+import { exchange } from '../../base/net/http-exchange.ts'
+import { request as requestHttp } from '../../base/net/node-http.ts'
 
 /** More than an answer to the probe has. */
 const MAX_BODY_BYTES = 4_096
@@ -49,45 +50,31 @@ export async function requestPublic(url: URL, options: PublicRequest): Promise<P
   }
 }
 
-function send(url: URL, options: PublicRequest, signal: AbortSignal): Promise<PublicAnswer> {
+async function send(url: URL, options: PublicRequest, signal: AbortSignal): Promise<PublicAnswer> {
   const { method, trust, verify, connectTo } = options
-  return new Promise((resolve, reject) => {
-    const open = url.protocol === 'http:' ? requestHttp : requestHttps
-    const request = open({
-      method,
-      signal,
-      agent: false,
-      host: connectTo?.host ?? url.hostname,
-      port: connectTo?.port ?? url.port,
-      path: `${url.pathname}${url.search}`,
-      headers: { host: url.host, connection: 'close' },
-      servername: url.hostname,
-      rejectUnauthorized: verify,
-      ...(connectTo === undefined && isLocalhostName(url.hostname) && { lookup: loopback }),
-      ...(trust && { secureContext: trust }),
-    })
-    request.on('error', reject)
-    request.on('response', (response) => {
-      let body = ''
-      response.setEncoding('utf8')
-      response.on('data', (text: string) => {
-        body += text
-        if (body.length > MAX_BODY_BYTES) response.destroy(new Error('the answer is too long'))
-      })
-      response.on('error', reject)
-      response.on('end', () => {
-        const date = Date.parse(response.headers.date ?? '')
-        const code = response.headers['ngrok-error-code']
-        resolve({
-          status: response.statusCode ?? 0,
-          body,
-          date: Number.isNaN(date) ? undefined : date,
-          serviceCode: typeof code === 'string' ? code : undefined,
-        })
-      })
-    })
-    request.end()
+  const open = url.protocol === 'http:' ? requestHttp : requestHttps
+  const request = open({
+    method,
+    signal,
+    agent: false,
+    host: connectTo?.host ?? url.hostname,
+    port: connectTo?.port ?? url.port,
+    path: `${url.pathname}${url.search}`,
+    headers: { host: url.host, connection: 'close' },
+    servername: url.hostname,
+    rejectUnauthorized: verify,
+    ...(connectTo === undefined && isLocalhostName(url.hostname) && { lookup: loopback }),
+    ...(trust && { secureContext: trust }),
   })
+  const { response, text } = await exchange(request, undefined, MAX_BODY_BYTES)
+  const date = Date.parse(response.headers.date ?? '')
+  const code = response.headers['ngrok-error-code']
+  return {
+    status: response.statusCode ?? 0,
+    body: text,
+    date: Number.isNaN(date) ? undefined : date,
+    serviceCode: typeof code === 'string' ? code : undefined,
+  }
 }
 
 /** Names below `.localhost` are this machine (RFC 6761 section 6.3); not every resolver knows. */

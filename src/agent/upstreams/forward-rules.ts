@@ -1,12 +1,19 @@
 import { lookup } from 'node:dns/promises'
+import { realpathSync, statSync } from 'node:fs'
 import { networkInterfaces } from 'node:os'
+import { basename, dirname, join } from 'node:path'
 import ipaddr from 'ipaddr.js'
 import { AppError, StartError } from '../../base/app-error.ts'
 import { NEVER_DIALLED } from '../../base/cidr.ts'
 import { withDeadline } from '../../base/deadline.ts'
 import type { ListenAddress } from '../../base/listen-address.ts'
 import { LOCALHOST_ADDRESSES } from '../../base/net/localhost.ts'
-import { type ForwardTarget, formatForwardTarget, parseForwardTarget } from './forward-target.ts'
+import {
+  type ForwardTarget,
+  formatForwardTarget,
+  type HostTarget,
+  parseForwardTarget,
+} from './forward-target.ts'
 
 type Address = ipaddr.IPv4 | ipaddr.IPv6
 type Range = [Address, number]
@@ -16,8 +23,11 @@ interface AllowRule {
   readonly host: string | undefined
   readonly range: Range | undefined
   readonly port: number | undefined
+  /** A Unix socket, or with a slash at its end all in a folder. */
+  readonly path?: string
 }
 
+const UNIX = 'unix:'
 const DENIED = NEVER_DIALLED.map((text) => ({ text, range: ipaddr.parseCIDR(text) }))
 const DENIED_NAMES = new Set(['metadata', 'metadata.google.internal', 'instance-data'])
 /** IPv6 forms that carry an IPv4 address: NAT64 (RFC 6052) and 6to4 (RFC 3056). */
@@ -28,8 +38,10 @@ const CARRIERS = [
 const LOOKUP_MS = 3_000
 
 export interface ForwardRulesOptions {
-  /** Hosts or CIDRs, each with an optional `:port`. */
+  /** Hosts or CIDRs, each with an optional `:port`, and `unix:/path` of a socket or `unix:/folder/`. */
   readonly allow: readonly string[]
+  /** The agent's own sockets, which need no token. */
+  readonly ownSockets?: (() => readonly string[]) | undefined
   /** The agent's own listeners, asked at each check: a port may not be known before. */
   readonly ownAddresses: () => readonly ListenAddress[]
   /** All addresses of a name; none when it cannot be resolved. */
@@ -43,9 +55,12 @@ export interface ForwardRulesOptions {
 export class ForwardRules {
   readonly #allow: readonly AllowRule[]
   readonly #ownAddresses: ForwardRulesOptions['ownAddresses']
+  readonly #ownSockets: () => readonly string[]
   readonly #resolve: (name: string) => Promise<readonly string[]>
 
-  constructor({ allow, ownAddresses, resolve = resolveName }: ForwardRulesOptions) {
+  constructor(options: ForwardRulesOptions) {
+    const { allow, ownAddresses, ownSockets = () => [], resolve = resolveName } = options
+    this.#ownSockets = ownSockets
     this.#allow = allow.map(parseRule)
     this.#ownAddresses = ownAddresses
     this.#resolve = resolve
@@ -54,8 +69,13 @@ export class ForwardRules {
   /**
    * The addresses of a target, all of which may be dialled. Throws AppError `forwards-to-not-allowed`,
    * which names the rule. A name is resolved each time; one that cannot be resolved now leads nowhere.
+   * A socket has none.
    */
   async check(target: ForwardTarget): Promise<readonly string[]> {
+    if ('path' in target) {
+      this.#checkPath(target.path)
+      return []
+    }
     const { host, port } = target
     if (DENIED_NAMES.has(host)) throw refused(target, `${host} is never forwarded to`)
     const literal = ipaddr.isValid(host) ? plain(ipaddr.parse(host)) : undefined
@@ -76,7 +96,22 @@ export class ForwardRules {
     return addresses
   }
 
-  #checkAddress(target: ForwardTarget, address: Address, isAllowed: boolean): void {
+  #checkPath(path: string): void {
+    if (this.#ownSockets().some((own) => own === path || isSameFile(own, path))) {
+      throw refused({ path }, "it is the agent's own")
+    }
+    const listed = this.#allow.flatMap(({ path: it }) => it ?? [])
+    if (!listed.some((it) => covers(it, path))) {
+      throw refused({ path }, `unix:${path} is not in AGENT_FORWARD_ALLOW`)
+    }
+    // A link may lead elsewhere, and the folders of what is listed may be known by other names.
+    const real = realPath(path)
+    if (![...listed, ...listed.map(realRule)].some((it) => covers(it, real))) {
+      throw refused({ path }, `unix:${path} is a link to what is not in AGENT_FORWARD_ALLOW`)
+    }
+  }
+
+  #checkAddress(target: HostTarget, address: Address, isAllowed: boolean): void {
     const denied = DENIED.find(({ range }) => matches(address, range))
     if (denied) throw refused(target, `${denied.text} is never forwarded to`)
     if (this.#isOwn(address, target.port)) {
@@ -99,7 +134,17 @@ export class ForwardRules {
   }
 }
 
+const NO_HOST = { host: undefined, range: undefined, port: undefined }
+
 function parseRule(text: string): AllowRule {
+  if (text.startsWith(UNIX)) {
+    const path = text.slice(UNIX.length)
+    const socket = parseForwardTarget(`${UNIX}${path.replace(/\/$/, '/a')}`)
+    if (socket && 'path' in socket) {
+      return { ...NO_HOST, path: path.endsWith('/') ? socket.path.slice(0, -1) : socket.path }
+    }
+    throw new StartError(`AGENT_FORWARD_ALLOW: ${text} is no absolute path of a socket or folder.`)
+  }
   const [, bracketed, bare, digits] = /^(?:\[(.+)\]|([^[\]]+?))(?::(\d{1,5}))?$/.exec(text) ?? []
   // An IPv6 address without brackets ends in what looks like a port.
   if (ipaddr.isValid(text) || ipaddr.isValidCIDR(text)) return ruleOf(text, text, undefined)
@@ -110,7 +155,7 @@ function parseRule(text: string): AllowRule {
 function ruleOf(text: string, what: string, port: number | undefined): AllowRule {
   if (ipaddr.isValidCIDR(what)) return { host: undefined, range: ipaddr.parseCIDR(what), port }
   const target = parseForwardTarget(`${what.includes(':') ? `[${what}]` : what}:${port ?? 1}`)
-  if (!target || what === '') {
+  if (!target || 'path' in target || what === '') {
     throw new StartError(`AGENT_FORWARD_ALLOW: ${text} is no host or CIDR with an optional :port.`)
   }
   if (!ipaddr.isValid(what)) return { host: target.host, range: undefined, port }
@@ -152,6 +197,35 @@ function isOfThisMachine(address: Address): boolean {
   } catch {
     // A sandbox without netlink: whoever may not look is not told which addresses are ours.
     return true
+  }
+}
+
+function covers(listed: string, path: string): boolean {
+  return listed.endsWith('/') ? path.startsWith(listed) : path === listed
+}
+
+/** Nothing can be reached there when it has none. */
+function realPath(path: string): string {
+  try {
+    return realpathSync(path)
+  } catch {
+    return path
+  }
+}
+
+/** A socket that is listed is no link itself. */
+function realRule(path: string): string {
+  return path.endsWith('/')
+    ? join(realPath(path), '/')
+    : join(realPath(dirname(path)), basename(path))
+}
+
+function isSameFile(a: string, b: string): boolean {
+  try {
+    const [first, second] = [statSync(a), statSync(b)]
+    return first.ino === second.ino && first.dev === second.dev
+  } catch {
+    return false
   }
 }
 

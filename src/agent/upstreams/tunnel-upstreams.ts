@@ -5,9 +5,11 @@ import { type ForwardTarget, parseForwardTarget } from './forward-target.ts'
 import { carrierOf, type TunnelProtocol } from './tunnel-protocol.ts'
 import type { UpstreamCheck } from './upstream-check.ts'
 import type { UpstreamDialer } from './upstream-dialer.ts'
+import { upstreamNotice } from './upstream-notice.ts'
 import type { UpstreamDefaults, UpstreamOptions, UpstreamSettings } from './upstream-options.ts'
+import type { WayToUpstream } from './upstream-relay.ts'
 import type { Upstream } from './upstream-state.ts'
-import { eventOf, timeoutNotice, type VisitorReport } from './visitor-report.ts'
+import { eventOf, type VisitorReport } from './visitor-report.ts'
 
 export interface TunnelUpstreamsOptions {
   readonly rules: ForwardRules
@@ -21,7 +23,7 @@ export interface TunnelUpstreamsOptions {
 /** What a tunnel says of the service behind it. */
 export interface UpstreamOfTunnel {
   readonly protocol: TunnelProtocol
-  /** Normal form: `localhost:8001`, `[::1]:8001`. */
+  /** Normal form, see `formatForwardTarget`. */
   readonly forwardsTo: string
   readonly domain: string
   readonly upstream?: UpstreamOptions | undefined
@@ -36,9 +38,20 @@ export interface UpstreamOfEndpoint {
   readonly metadata: string | undefined
 }
 
+/** What comes of what a tunnel says. */
+interface UpstreamRead {
+  readonly target: ForwardTarget
+  readonly settings: UpstreamSettings
+  readonly way: WayToUpstream
+  /** Tunnels to one service that ask it in the same way ask it once. */
+  readonly key: string
+}
+
 /** The services behind tunnels: whether they may be reached, how they are asked, how they do. */
 export class TunnelUpstreams {
   readonly #options: TunnelUpstreamsOptions
+  /** A tunnel never says anything else, and is asked at every look at its status. */
+  readonly #read = new WeakMap<UpstreamOfTunnel, UpstreamRead>()
 
   constructor(options: TunnelUpstreamsOptions) {
     this.#options = options
@@ -46,13 +59,13 @@ export class TunnelUpstreams {
 
   /** Throws AppError `forwards-to-not-allowed`. */
   async requireAllowed(tunnel: UpstreamOfTunnel): Promise<void> {
-    await this.#options.rules.check(targetOf(tunnel))
+    await this.#options.rules.check(this.#readOf(tunnel).target)
   }
 
   /** Throws ProblemError `upstream` where it is not allowed any more. */
   async endpointOf(tunnel: UpstreamOfTunnel): Promise<UpstreamOfEndpoint> {
     const { rules, dialer } = this.#options
-    const target = targetOf(tunnel)
+    const { target, settings, way } = this.#readOf(tunnel)
     await rules.check(target).catch((error) => {
       throw new ProblemError({
         reason: 'upstream',
@@ -61,17 +74,17 @@ export class TunnelUpstreams {
         permanent: true,
       })
     })
-    const { timeout, http2 } = this.settingsOf(tunnel)
-    const dialUrl = await dialer.dialUrl(target, carrierOf(tunnel.protocol))
-    return { dialUrl, http2, metadata: timeoutNotice(timeout) }
+    const dialUrl = await dialer.dialUrl(target, way)
+    const metadata = upstreamNotice(tunnel.protocol, settings)
+    return { dialUrl, http2: settings.http2, metadata }
   }
 
   /** Looks after the service until the returned function is called. */
   watch(tunnel: UpstreamOfTunnel): () => void {
     const { upstreams, dialer } = this.#options
-    const target = targetOf(tunnel)
-    const unwatch = upstreams.watch(this.#keyOf(tunnel), target, this.settingsOf(tunnel))
-    const letGo = dialer.hold(target, carrierOf(tunnel.protocol))
+    const { target, settings, way, key } = this.#readOf(tunnel)
+    const unwatch = upstreams.watch(key, target, settings)
+    const letGo = dialer.hold(target, way)
     return () => {
       unwatch()
       letGo()
@@ -79,13 +92,13 @@ export class TunnelUpstreams {
   }
 
   stateOf(tunnel: UpstreamOfTunnel): Upstream {
-    return this.#options.upstreams.stateOf(this.#keyOf(tunnel))
+    return this.#options.upstreams.stateOf(this.#readOf(tunnel).key)
   }
 
   /** What visitors got of it; each change is logged once: one that fails for a week must not fill the disk. */
   told(tunnel: UpstreamOfTunnel, report: VisitorReport, before: VisitorReport | undefined): void {
     const { upstreams, log } = this.#options
-    upstreams.told(this.#keyOf(tunnel), eventOf(report))
+    upstreams.told(this.#readOf(tunnel).key, eventOf(report))
     const { state, failed, abandoned, oldestWaitMs } = report
     if (state === before?.state) return
     const { domain, forwardsTo } = tunnel
@@ -93,28 +106,40 @@ export class TunnelUpstreams {
     log[level]({ domain, forwardsTo, failed, abandoned, oldestWaitMs }, `visitors: ${state}`)
   }
 
-  settingsOf({ protocol, upstream = {} }: UpstreamOfTunnel): UpstreamSettings {
-    const given = this.#options.upstream
-    const health = upstream.health ?? given.health
-    const asksHttp = health.startsWith('/')
-    return {
-      timeout: upstream.timeout ?? given.timeout,
-      // What speaks no HTTP answers for no path.
-      health: protocol !== 'http' && asksHttp ? 'tcp' : health,
-      http2: upstream.http2 ?? false,
-      ...(upstream.proxy_protocol && { proxy_protocol: upstream.proxy_protocol }),
-    }
+  settingsOf(tunnel: UpstreamOfTunnel): UpstreamSettings {
+    return this.#readOf(tunnel).settings
   }
 
-  /** Tunnels to one service that ask it in the same way ask it once. */
-  #keyOf(tunnel: UpstreamOfTunnel): string {
-    const { health, http2, proxy_protocol: version = '' } = this.settingsOf(tunnel)
-    return `${tunnel.forwardsTo} ${health} ${http2} ${version}`
+  #readOf(tunnel: UpstreamOfTunnel): UpstreamRead {
+    const read = this.#read.get(tunnel) ?? readUpstream(tunnel, this.#options.upstream)
+    this.#read.set(tunnel, read)
+    return read
   }
 }
 
-function targetOf({ forwardsTo }: UpstreamOfTunnel): ForwardTarget {
+function readUpstream(tunnel: UpstreamOfTunnel, defaults: UpstreamDefaults): UpstreamRead {
+  const { protocol, forwardsTo } = tunnel
   const target = parseForwardTarget(forwardsTo)
   if (!target) throw new Error(`${forwardsTo} is no forward target`)
-  return target
+  const settings = settingsOf(tunnel, defaults)
+  const { health, http2, proxy_protocol: proxyProtocol, verify_tls: verifyTls } = settings
+  const way = { carrier: carrierOf(protocol), verifyTls, http2, proxyProtocol }
+  const key = [forwardsTo, health, http2, proxyProtocol, verifyTls].join(' ')
+  return { target, settings, way, key }
+}
+
+function settingsOf(
+  { protocol, upstream = {} }: UpstreamOfTunnel,
+  defaults: UpstreamDefaults,
+): UpstreamSettings {
+  const health = upstream.health ?? defaults.health
+  const asksHttp = health.startsWith('/')
+  return {
+    timeout: upstream.timeout ?? defaults.timeout,
+    // What speaks no HTTP answers for no path.
+    health: protocol !== 'http' && asksHttp ? 'tcp' : health,
+    http2: upstream.http2 ?? false,
+    ...(upstream.proxy_protocol && { proxy_protocol: upstream.proxy_protocol }),
+    verify_tls: upstream.verify_tls ?? true,
+  }
 }

@@ -33,7 +33,10 @@ export interface UpstreamCheckOptions {
 }
 
 /** In which way a service is asked. */
-type UpstreamQuestions = Pick<UpstreamSettings, 'health' | 'http2' | 'proxy_protocol'>
+type UpstreamQuestions = Pick<
+  UpstreamSettings,
+  'health' | 'http2' | 'proxy_protocol' | 'verify_tls'
+>
 
 interface Watched {
   readonly target: ForwardTarget
@@ -148,7 +151,9 @@ export class UpstreamCheck {
       return ask({
         target,
         http,
+        http2: how.http2,
         proxyProtocol: how.proxy_protocol,
+        verifyTls: how.verify_tls,
         withinMs: timings.connectMs,
         lookup,
       })

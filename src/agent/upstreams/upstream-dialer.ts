@@ -2,16 +2,18 @@ import { isIP, type LookupFunction } from 'node:net'
 import type { Logger } from '../../base/logger.ts'
 import { hostsFileHasLocalhost } from '../../base/net/localhost.ts'
 import type { ForwardRules } from './forward-rules.ts'
-import { type ForwardTarget, formatForwardTarget } from './forward-target.ts'
+import { type ForwardTarget, formatForwardTarget, isSecure } from './forward-target.ts'
 import type { Carrier } from './tunnel-protocol.ts'
-import { UpstreamRelay } from './upstream-relay.ts'
+import { UpstreamRelay, type WayToUpstream } from './upstream-relay.ts'
+
+const PLAIN_HTTP: WayToUpstream = { carrier: 'http', verifyTls: true, http2: false }
 
 interface Held {
   readonly relay: UpstreamRelay
   holders: number
 }
 
-/** Sees to it that what is dialled is what the rules have allowed, for names each time anew. */
+/** Sees to it that what is dialled is what the rules have allowed, for names and paths each time anew. */
 export class UpstreamDialer {
   readonly #rules: ForwardRules
   readonly #log: Logger
@@ -26,12 +28,14 @@ export class UpstreamDialer {
   }
 
   /** Keeps what a target needs until the returned function is called. */
-  hold(target: ForwardTarget, carrier: Carrier = 'http'): () => void {
+  hold(target: ForwardTarget, way = PLAIN_HTTP): () => void {
     const lookup = this.lookupFor(target)
-    if (!lookup) return () => {}
-    const key = urlOf(target, carrier)
+    const isPath = 'path' in target
+    if (!lookup && !isPath && !isSecure(target)) return () => {}
+    const key = keyOf(target, way)
+    const check = isPath ? () => this.#rules.check(target) : undefined
     const held = this.#held.get(key) ?? {
-      relay: new UpstreamRelay({ target, lookup, carrier, log: this.#log }),
+      relay: new UpstreamRelay({ ...way, target, lookup, check, log: this.#log }),
       holders: 0,
     }
     held.holders += 1
@@ -45,9 +49,9 @@ export class UpstreamDialer {
   }
 
   /** What the SDK is to dial for a target that is held. */
-  async dialUrl(target: ForwardTarget, carrier: Carrier = 'http'): Promise<string> {
-    const url = urlOf(target, carrier)
-    return (await this.#held.get(url)?.relay.dialUrl()) ?? url
+  async dialUrl(target: ForwardTarget, way = PLAIN_HTTP): Promise<string> {
+    const relay = this.#held.get(keyOf(target, way))?.relay
+    return (await relay?.dialUrl()) ?? urlOf(target, way.carrier)
   }
 
   /**
@@ -55,6 +59,7 @@ export class UpstreamDialer {
    * none. Undefined for what no name server is asked for: addresses, and localhost where a file has it.
    */
   lookupFor(target: ForwardTarget): LookupFunction | undefined {
+    if ('path' in target) return undefined
     const { host } = target
     if (isIP(host) !== 0 || (host === 'localhost' && this.#systemHasLocalhost)) return undefined
     return (_hostname, { all }, callback) => {
@@ -70,6 +75,12 @@ export class UpstreamDialer {
       )
     }
   }
+}
+
+function keyOf(target: ForwardTarget, way: WayToUpstream): string {
+  const { carrier, verifyTls, http2, proxyProtocol } = way
+  const url = urlOf(target, carrier)
+  return isSecure(target) ? [url, verifyTls, http2, proxyProtocol].join(' ') : url
 }
 
 function urlOf(target: ForwardTarget, carrier: Carrier): string {

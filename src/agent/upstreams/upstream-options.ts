@@ -9,10 +9,12 @@ export interface UpstreamOptions {
   /** Seconds until the begin of an answer. */
   readonly timeout?: number | undefined
   readonly health?: UpstreamHealth | undefined
-  /** It speaks HTTP/2 without TLS, by prior knowledge (RFC 9113 3.3), as servers of gRPC do. */
+  /** It speaks HTTP/2: with TLS as its handshake says, else by prior knowledge (RFC 9113 3.3), as servers of gRPC do. */
   readonly http2?: boolean | undefined
   /** Each connection begins with this version of the PROXY header. */
   readonly proxy_protocol?: ProxyProtocol | undefined
+  /** False: a service that speaks TLS may show any certificate. */
+  readonly verify_tls?: boolean | undefined
 }
 
 /** What is in force for a tunnel. */
@@ -20,10 +22,11 @@ export interface UpstreamSettings extends UpstreamOptions {
   readonly timeout: number
   readonly health: UpstreamHealth
   readonly http2: boolean
+  readonly verify_tls: boolean
 }
 
 /** What holds for tunnels that say nothing else. */
-export type UpstreamDefaults = Omit<UpstreamSettings, 'http2'>
+export type UpstreamDefaults = Omit<UpstreamSettings, 'http2' | 'verify_tls'>
 
 /** What our gateway grants where nobody asks for another time. */
 export const GRANTED_TIMEOUT_S = 60
@@ -31,6 +34,7 @@ export const DEFAULT_UPSTREAM: UpstreamSettings = {
   timeout: GRANTED_TIMEOUT_S,
   health: 'tcp',
   http2: false,
+  verify_tls: true,
 }
 
 export const TIMEOUT_RANGE = 'must be a whole number of seconds from 1 to 3600'
@@ -61,11 +65,15 @@ export const UpstreamOptionsSchema = z.strictObject({
   http2: z
     .boolean('must be true or false')
     .optional()
-    .describe('true: the service speaks HTTP/2 without TLS (prior knowledge), as gRPC does'),
+    .describe('true: the service speaks HTTP/2, as gRPC does; without https by prior knowledge'),
   proxy_protocol: z
     .literal([1, 2], PROXY_PROTOCOL_FORM)
     .optional()
     .describe(
       'the version of the PROXY header before the first byte of each connection; none unless given',
     ),
+  verify_tls: z
+    .boolean('must be true or false')
+    .optional()
+    .describe('of an https upstream: whether its certificate has to be trusted; true unless given'),
 })

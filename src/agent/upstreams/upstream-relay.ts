@@ -1,8 +1,12 @@
 import { once } from 'node:events'
-import { type AddressInfo, connect, createServer, type LookupFunction, type Socket } from 'node:net'
+import { type AddressInfo, createServer, type LookupFunction, type Socket } from 'node:net'
+import { abortedAfter } from '../../base/deadline.ts'
 import type { Logger } from '../../base/logger.ts'
-import { type ForwardTarget, formatForwardTarget } from './forward-target.ts'
+import { isOfThisProcess } from '../../base/net/local-peer.ts'
+import { type ProxyProtocol, proxyHeaderLength } from '../../base/net/proxy-protocol.ts'
+import { type ForwardTarget, formatForwardTarget, isSecure } from './forward-target.ts'
 import type { Carrier } from './tunnel-protocol.ts'
+import { breakOff, connectUpstream, HandshakeError } from './upstream-connection.ts'
 
 /** More than the streams of a session. */
 const MAX_CONNECTIONS = 512
@@ -10,18 +14,31 @@ const MAX_CONNECTIONS = 512
 const DIAL_MS = 10_000
 const LOOPBACK = '127.0.0.1'
 
-export interface UpstreamRelayOptions {
-  readonly target: ForwardTarget
-  /** Gives checked addresses only. */
-  readonly lookup: LookupFunction
-  /** Who sends no requests is refused without a word. */
+/** How a service is spoken to. */
+export interface WayToUpstream {
   readonly carrier: Carrier
+  /** Those of `ConnectionWish`, of interest where TLS is spoken. */
+  readonly verifyTls: boolean
+  readonly http2: boolean
+  readonly proxyProtocol?: ProxyProtocol | undefined
+}
+
+/** Of who sends no requests the refusal is without a word. */
+export interface UpstreamRelayOptions extends WayToUpstream {
+  readonly target: ForwardTarget
+  /** Gives checked addresses only; unset for what is no name. */
+  readonly lookup: LookupFunction | undefined
+  /** Asked before each connection, where nothing is looked up; throws where it may not be made. */
+  readonly check: (() => Promise<unknown>) | undefined
   readonly log: Logger
 }
 
 /**
- * What the SDK dials in place of a name: the SDK would look the name up by itself, and get another
- * address than the one that was checked. TCP, so that a reset on one side is one on the other.
+ * What the SDK dials in place of a name, a path, or a service that speaks TLS: the SDK would look the
+ * name up by itself, and get another address than the one that was checked, as a path may have become
+ * a link to elsewhere; and it says of no certificate why it does not trust it. TCP, so that a reset on
+ * one side is one on the other. A path has a mode and a port has none: a port that leads to one is for
+ * this process alone.
  */
 export class UpstreamRelay {
   readonly #options: UpstreamRelayOptions
@@ -51,25 +68,40 @@ export class UpstreamRelay {
   }
 
   #relay(client: Socket): void {
-    const { target, lookup } = this.#options
-    const upstream = connect({ ...target, lookup, allowHalfOpen: true, noDelay: true })
-    const giveUp = (error: Error) => {
-      upstream.destroy()
-      this.#refuse(client, error)
-    }
     // What is under way does not keep a process that has stopped.
-    for (const socket of [client, upstream]) socket.unref()
-    const timer = setTimeout(() => giveUp(new Error('it does not answer')), DIAL_MS)
-    client.on('error', () => upstream.resetAndDestroy())
+    client.unref()
+    const gone = new AbortController()
+    const onGone = () => gone.abort(new Error('nobody waits for it'))
+    client.on('error', onGone).on('close', onGone)
+    abortedAfter(DIAL_MS, gone.signal, (signal) => this.#dial(client, signal)).then(
+      (upstream) => {
+        upstream.unref()
+        client.off('error', onGone).off('close', onGone)
+        if (client.destroyed) upstream.destroy()
+        else this.#join(client, upstream)
+      },
+      (error) => this.#refuse(client, error),
+    )
+  }
+
+  async #dial(client: Socket, signal: AbortSignal): Promise<Socket> {
+    const { target, check, proxyProtocol, ...wish } = this.#options
+    if ('path' in target && !(await isOfThisProcess(client))) {
+      client.destroy()
+      throw new Error('another process has asked')
+    }
+    await check?.()
+    // Before TLS, which nobody who passes bytes on could put it into.
+    const isAhead = proxyProtocol !== undefined && isSecure(target)
+    const preface = isAhead ? await readProxyHeader(client, signal) : undefined
+    return connectUpstream(target, { ...wish, preface, allowHalfOpen: true, signal })
+  }
+
+  #join(client: Socket, upstream: Socket): void {
+    client.on('error', () => breakOff(upstream))
     client.on('close', () => upstream.destroy())
-    upstream.once('error', giveUp)
-    upstream.once('connect', () => {
-      clearTimeout(timer)
-      upstream.off('error', giveUp)
-      upstream.on('error', () => this.#breakOff(client, upstream))
-      client.pipe(upstream).pipe(client)
-    })
-    upstream.once('close', () => clearTimeout(timer))
+    upstream.on('error', () => this.#breakOff(client, upstream))
+    client.pipe(upstream).pipe(client)
   }
 
   /** Who has answered as a whole may stop to listen; all else is a part that must not look whole. */
@@ -83,7 +115,11 @@ export class UpstreamRelay {
     const { target, carrier, log } = this.#options
     const to = formatForwardTarget(target)
     log.debug({ to, reason: error.message }, 'upstream not reached')
-    const body = `failed to dial backend: ${to} cannot be reached`
+    const reason =
+      error instanceof HandshakeError && error.isUntrusted
+        ? 'shows a certificate that is not trusted'
+        : 'cannot be reached'
+    const body = `failed to dial backend: ${to} ${reason}`
     client.resume()
     if (carrier !== 'http') {
       client.end()
@@ -91,7 +127,34 @@ export class UpstreamRelay {
     }
     client.end(
       'HTTP/1.1 502 Bad Gateway\r\nconnection: close\r\n' +
-        `content-length: ${body.length}\r\ndate: ${new Date().toUTCString()}\r\n\r\n${body}`,
+        `content-length: ${Buffer.byteLength(body)}\r\ndate: ${new Date().toUTCString()}\r\n\r\n${body}`,
     )
   }
+}
+
+/** What is put in front of all that a visitor sends; the rest stays to be read. */
+function readProxyHeader(client: Socket, signal: AbortSignal): Promise<Buffer> {
+  let bytes: Buffer = Buffer.alloc(0)
+  return new Promise((resolve, reject) => {
+    const settle = (act: () => void) => {
+      client.pause().off('data', onData).off('end', onEnd)
+      signal.removeEventListener('abort', onAbort)
+      act()
+    }
+    const onAbort = () => settle(() => reject(signal.reason))
+    const onEnd = () => settle(() => reject(new Error('it ended before its PROXY header')))
+    const onData = (chunk: Buffer) => {
+      bytes = Buffer.concat([bytes, chunk])
+      try {
+        const length = proxyHeaderLength(bytes)
+        if (length === undefined) return
+        settle(() => client.unshift(bytes.subarray(length)))
+        resolve(bytes.subarray(0, length))
+      } catch (error) {
+        settle(() => reject(error))
+      }
+    }
+    client.on('data', onData).on('end', onEnd)
+    signal.addEventListener('abort', onAbort)
+  })
 }

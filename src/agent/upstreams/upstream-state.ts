@@ -1,19 +1,28 @@
 /**
  * How the local service behind a tunnel does. `slow`: it takes connections and does not answer in
  * time; that may be its nature, so it is never called down. `garbage`: what it answers is no HTTP.
+ * `untrusted`: the certificate that it shows cannot be.
  */
-export type Upstream = 'unknown' | 'up' | 'slow' | 'garbage' | 'down'
+export type Upstream = 'unknown' | 'up' | 'slow' | 'garbage' | 'untrusted' | 'down'
 
 /** `connected`: it took a connection, which says nothing about what it answers. */
-export type UpstreamEvent = 'connected' | 'answered' | 'hung' | 'garbled' | 'failed'
+export type UpstreamEvent = 'connected' | 'answered' | 'hung' | 'garbled' | 'untrusted' | 'failed'
 
-const SEEN = { answered: 'up', hung: 'slow', garbled: 'garbage', failed: 'down' } as const
+const SEEN = {
+  answered: 'up',
+  hung: 'slow',
+  garbled: 'garbage',
+  untrusted: 'untrusted',
+  failed: 'down',
+} as const
 
 const NEXT: Record<Upstream, Partial<Record<UpstreamEvent, Upstream>>> = {
   unknown: { ...SEEN, connected: 'up' },
   up: SEEN,
   slow: SEEN,
   garbage: SEEN,
+  // No connection is taken for one before its certificate is trusted.
+  untrusted: { ...SEEN, connected: 'up' },
   down: { ...SEEN, connected: 'up' },
 }
 

@@ -1,5 +1,4 @@
 import * as z from 'zod'
-import { GRANTED_TIMEOUT_S } from './upstream-options.ts'
 import type { UpstreamEvent } from './upstream-state.ts'
 
 /** Longer than any notice is. */
@@ -55,10 +54,4 @@ function parse(text: string): z.infer<typeof Report>[] {
   } catch {
     return []
   }
-}
-
-/** Asks our gateway to give a service so long for the begin of an answer; undefined where it does by itself. */
-export function timeoutNotice(seconds: number): string | undefined {
-  if (seconds === GRANTED_TIMEOUT_S) return undefined
-  return JSON.stringify({ 'device-agent': { upstream: { timeout_s: seconds } } })
 }

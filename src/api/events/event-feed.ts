@@ -5,8 +5,10 @@ import type { Database } from '../../store/database.ts'
 import { type AgentEvent, EventLog } from './event-log.ts'
 import { type Snapshot, StatusChanges } from './status-changes.ts'
 
-/** Changes are looked for no more often: with many tunnels each look is work. */
+/** Changes are looked for no more often. */
 const LOOK_STEP_MS = 100
+/** With many tunnels each look is work: it may take the n-th part of the time. */
+const LOOK_SHARE = 20
 /** The storage tells nobody of its faults. */
 const STORAGE_MS = 10_000
 
@@ -34,7 +36,8 @@ export class EventFeed {
   #changes: StatusChanges | undefined
   #unfollow: (() => void) | undefined
   #isLooking = false
-  #lookedAt = Number.NEGATIVE_INFINITY
+  /** No look before this, monotonic. */
+  #restsUntil = Number.NEGATIVE_INFINITY
   readonly #counts = new Map<string, number>()
 
   constructor(options: EventFeedOptions) {
@@ -85,7 +88,7 @@ export class EventFeed {
     if (this.#isLooking || this.#stopping.signal.aborted) return
     this.#isLooking = true
     const { clock } = this.#options
-    const waitMs = Math.max(0, this.#lookedAt + LOOK_STEP_MS - clock.monotonic())
+    const waitMs = Math.max(0, this.#restsUntil - clock.monotonic())
     const look = () => {
       this.#isLooking = false
       this.#look()
@@ -96,12 +99,14 @@ export class EventFeed {
   #look(): void {
     if (!this.#changes || this.#stopping.signal.aborted) return
     const { clock, log } = this.#options
-    this.#lookedAt = clock.monotonic()
+    const begunAt = clock.monotonic()
     try {
       for (const { type, data } of this.#changes.look(this.#snapshot())) this.#tell(type, data)
     } catch (error) {
       log.warn({ err: error }, 'changes were not looked for; trying again with the next')
     }
+    const tookMs = clock.monotonic() - begunAt
+    this.#restsUntil = begunAt + Math.max(LOOK_STEP_MS, LOOK_SHARE * tookMs)
   }
 
   #tell(type: AgentEvent['type'], data: AgentEvent['data']): void {

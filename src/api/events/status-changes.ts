@@ -14,6 +14,8 @@ export interface Snapshot {
 }
 
 interface SeenTunnel {
+  /** The same object is the same status. */
+  readonly tunnel: Tunnel
   readonly spec: string
   readonly state: string
   readonly view: Readonly<Record<string, unknown>>
@@ -28,7 +30,7 @@ export class StatusChanges {
 
   /** What is so already is no news. */
   constructor(snapshot: Snapshot) {
-    this.#tunnels = seenTunnels(snapshot)
+    this.#tunnels = seenTunnels(snapshot, new Map())
     this.#link = linkMark(snapshot.link)
     this.#policy = policyMark(snapshot.defaultPolicy)
     this.#storage = snapshot.storage.fault
@@ -77,7 +79,7 @@ export class StatusChanges {
 
   #tunnelChanges(snapshot: Snapshot): AgentChange[] {
     const before = this.#tunnels
-    const now = seenTunnels(snapshot)
+    const now = seenTunnels(snapshot, before)
     this.#tunnels = now
     const changes: AgentChange[] = []
     for (const [id, { view }] of before) {
@@ -85,6 +87,7 @@ export class StatusChanges {
     }
     for (const [id, seen] of now) {
       const old = before.get(id)
+      if (old === seen) continue
       if (!old) changes.push({ type: 'tunnel.created', data: seen.view })
       else if (old.spec !== seen.spec) changes.push({ type: 'tunnel.changed', data: seen.view })
       else if (old.state !== seen.state) changes.push({ type: 'tunnel.state', data: seen.view })
@@ -101,11 +104,20 @@ function policyMark({ source, loadedAt, problem }: DefaultPolicyStatus): string 
   return JSON.stringify([source, loadedAt, problem])
 }
 
-function seenTunnels({ tunnels }: Snapshot): Map<string, SeenTunnel> {
-  return new Map(tunnels.map((tunnel) => [tunnel.id, seenTunnel(tunnel)]))
+function seenTunnels(
+  { tunnels }: Snapshot,
+  before: ReadonlyMap<string, SeenTunnel>,
+): Map<string, SeenTunnel> {
+  const now = new Map<string, SeenTunnel>()
+  for (const tunnel of tunnels) {
+    const old = before.get(tunnel.id)
+    now.set(tunnel.id, old?.tunnel === tunnel ? old : seenTunnel(tunnel))
+  }
+  return now
 }
 
-function seenTunnel({ id, url, spec, status, updatedAt }: Tunnel): SeenTunnel {
+function seenTunnel(tunnel: Tunnel): SeenTunnel {
+  const { id, url, spec, status, updatedAt } = tunnel
   const { state, since, upstream, reason, lastError } = status
   const view = {
     id,
@@ -119,6 +131,7 @@ function seenTunnel({ id, url, spec, status, updatedAt }: Tunnel): SeenTunnel {
     ...problemView(status),
   }
   return {
+    tunnel,
     spec: String(updatedAt),
     state: JSON.stringify([state, url, upstream, reason, lastError]),
     view,

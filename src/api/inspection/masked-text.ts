@@ -15,10 +15,9 @@ export function maskedValue(name: string, value: string): string {
 
 /** A text with addresses in it: values of parameters that are called secrets, and who signs in there. */
 export function maskedAddresses(text: string): string {
-  return text
-    .replace(/\/\/[^/\s@?#"<>]*@/g, `//${MASK}@`)
-    .replace(/([?&#])([^=&#?\s"<>]*)=[^&#\s"<>]*/g, maskedPair)
-    .replace(/(;)([^=;/?#\s"<>]*)=[^;/?#\s"<>]*/g, maskedPair)
+  const open = text.replace(/\/\/[^/\s@?#"<>]*@/g, `//${MASK}@`)
+  const queries = maskedPairs(open, /[?&#]([^=&#?\s"<>]*)=/g, /[^&#\s"<>]*/y)
+  return maskedPairs(queries, /;([^=;/?#\s"<>]*)=/g, /[^;/?#\s"<>]*/y)
 }
 
 /**
@@ -37,8 +36,28 @@ const ELEMENT = /<([\w.:-]+)((?:\s[^<>]*)?)>([^<]+)/g
 /** A name in JSON, also where it stands in a text of JSON, with its quotes escaped. */
 const NAME = /\\?"([^"\\]{1,128})\\?"\s*:\s*/g
 
-function maskedPair(whole: string, before: string, name: string): string {
-  return isSecretName(decoded(name)) ? `${before}${name}=${MASK}` : whole
+/** In the value of a pair that is no secret may stand another address, with pairs of its own. */
+function maskedPairs(text: string, begin: RegExp, value: RegExp): string {
+  let masked = ''
+  let from = 0
+  for (const match of text.matchAll(begin)) {
+    const at = match.index + match[0].length
+    if (match.index < from) continue
+    value.lastIndex = at
+    const [written = ''] = value.exec(text) ?? []
+    if (!isSecretName(decoded(match[1] ?? '')) && !hidesSecret(written)) continue
+    masked += `${text.slice(from, at)}${MASK}`
+    from = at + written.length
+  }
+  return masked + text.slice(from)
+}
+
+/** An address in a value is written with its signs escaped. */
+function hidesSecret(value: string): boolean {
+  if (!/%(?:23|26|3b|3f)/i.test(value)) return false
+  const address = decoded(value)
+  const pairs = address.matchAll(/[?&#;]([^=&#?;\s"<>]*)=/g)
+  return [...pairs].some(([, name = '']) => isSecretName(decoded(name)))
 }
 
 /** A part has a head with its name, an empty line, and its value. */

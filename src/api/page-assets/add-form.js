@@ -34,7 +34,7 @@ export function openAddForm() {
         name: 'forwards_to',
         label: 'Service on this device',
         placeholder: 'localhost:8001',
-        hint: 'Where it listens: host:port, or a port alone.',
+        hint: 'Where it listens: host:port, a port alone, https://host:port, or unix:/path.',
       }),
       element(
         'details',

@@ -12,12 +12,13 @@ const STATE_TONES = {
   closing: 'plain',
   refused: 'bad',
 }
-const UPSTREAM_TONES = { up: 'good', slow: 'wait', down: 'bad', garbage: 'bad' }
+const UPSTREAM_TONES = { up: 'good', slow: 'wait', down: 'bad', garbage: 'bad', untrusted: 'bad' }
 const UPSTREAMS = {
   up: 'answers',
   slow: 'is slow',
   down: 'does not answer',
   garbage: 'speaks no HTTP',
+  untrusted: 'is not trusted',
 }
 
 /** A tunnel: where it leads, how it is, and what to do when it is not well. */

@@ -52,7 +52,7 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
       const caller = callerOfSession(deps, request)
       response.json({ session: caller ? sessionView(caller) : null })
     })
-    .post(jsonBody, (request, response) => {
+    .post(jsonBody, async (request, response) => {
       const given = parse(SignIn, request.body)
       const client = peerAddress(request)
       const holder = 'code' in given ? redeem(given.code, client) : verify(given.token, client)
@@ -61,21 +61,21 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
       sessions.close(pageCookie.read(request))
       pageCookie.set(request, response, sessions.open(holder))
       log.info({ client, name: caller.actor.name }, 'page session opened')
-      note('session.create', caller, request)
+      await note('session.create', caller, request)
       response.status(201).json({ session: sessionView(caller) })
     })
-    .delete((request, response) => {
+    .delete(async (request, response) => {
       const caller = callerOfSession(deps, request)
       sessions.close(pageCookie.read(request))
       pageCookie.clear(request, response)
-      if (caller) note('session.delete', caller, request)
+      if (caller) await note('session.delete', caller, request)
       response.status(204).end()
     })
     .all(methodNotAllowed('GET', 'HEAD', 'POST', 'DELETE'))
   return router
 
-  function note(action: string, { actor }: Caller, request: Request): void {
-    trail.note({ actor, client: peerAddress(request), action }, OK)
+  function note(action: string, { actor }: Caller, request: Request): Promise<void> {
+    return trail.note({ actor, client: peerAddress(request), action }, OK)
   }
 
   /** A right code never waits, whoever has tried wrong ones from the same address. */

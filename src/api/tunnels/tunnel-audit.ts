@@ -22,7 +22,9 @@ const OPEN_FIELDS = new Set([
   'protocol',
   'forwards_to',
   'upstream.timeout',
+  'upstream.http2',
   'upstream.proxy_protocol',
+  'upstream.verify_tls',
   'pooling_enabled',
 ])
 
@@ -35,7 +37,9 @@ function shown(spec: TunnelSpec | undefined): Readonly<Record<string, unknown>> 
     policy,
     'upstream.timeout': upstream?.timeout,
     'upstream.health': upstream?.health,
+    'upstream.http2': upstream?.http2,
     'upstream.proxy_protocol': upstream?.proxy_protocol,
+    'upstream.verify_tls': upstream?.verify_tls,
     pooling_enabled: isPooled,
   }
 }

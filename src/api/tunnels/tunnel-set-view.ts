@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { isJsonObject, TunnelBody, type TunnelSpec, TunnelSpecSchema } from '../../agent/tunnel.ts'
 import type { SetOutcome } from '../../agent/tunnel-set.ts'
-import { parse } from '../../http/parse.ts'
+import { parse, parseAsync } from '../../http/parse.ts'
 import { problemFields, problemView } from '../problem-view.ts'
 import { TunnelStatusView } from '../tunnel-view.ts'
 import { changesOf } from './tunnel-audit.ts'
@@ -25,9 +25,9 @@ export const TunnelSetBody = z
 const AnyList = z.array(z.unknown()).max(MAX_ITEMS, `must have at most ${MAX_ITEMS} tunnels`)
 const Items = z.array(z.preprocess(withoutUrl, TunnelSpecSchema))
 
-/** Throws AppError `invalid-request`, which names each bad field as `/2/domain`. */
-export function readTunnelSet(body: unknown): TunnelSpec[] {
-  return parse(Items, parse(AnyList, body))
+/** Rejects with AppError `invalid-request`, which names each bad field as `/2/domain`. */
+export function readTunnelSet(body: unknown): Promise<TunnelSpec[]> {
+  return parseAsync(Items, parse(AnyList, body))
 }
 
 /** What a list shows can be sent back. */

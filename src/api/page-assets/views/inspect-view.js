@@ -20,6 +20,8 @@ const STATES = {
   on: 'On',
   ending: 'Ending …',
 }
+/** As in the style sheet. */
+const NARROW = matchMedia('(max-width: 47.99rem)')
 const clock = new Intl.DateTimeFormat('en-GB', { timeStyle: 'medium' })
 const until = new Intl.DateTimeFormat('en-GB', { timeStyle: 'short' })
 
@@ -38,7 +40,9 @@ export function inspectView({ argument }) {
   const list = element('ul', { class: 'exchanges', 'aria-label': 'Requests, the newest first' })
   const none = element('p', { class: 'hint' })
   const details = element('section', { class: 'exchange-details', 'aria-label': 'The request' })
+  const inspector = element('div', { class: 'inspector' }, element('div', {}, list, none), details)
   const kept = new Map()
+  NARROW.addEventListener('change', placeDetails)
   let seen = { state: 'off', exchanges: [] }
   let chosen
   const node = element(
@@ -60,10 +64,15 @@ export function inspectView({ argument }) {
     problem,
     failure,
     filter,
-    element('div', { class: 'inspector' }, element('div', {}, list, none), details),
+    inspector,
   )
   const live = poll({ everyMs: () => REFRESH_MS, problem, look })
-  return { node, open, close: live.close }
+  return { node, open, close }
+
+  function close() {
+    NARROW.removeEventListener('change', placeDetails)
+    live.close()
+  }
 
   async function open() {
     await live.open()
@@ -96,7 +105,7 @@ export function inspectView({ argument }) {
     const text = endsAt ? `${STATES[word]} until ${until.format(new Date(endsAt))}` : STATES[word]
     fill(state, badge(text, isOn ? 'good' : 'plain'))
     stop.hidden = !isOn && seen.exchanges.length === 0
-    start.textContent = word === 'on' ? 'Go on' : 'Start'
+    start.textContent = word === 'on' ? 'Extend' : 'Start'
   }
 
   async function change(method) {
@@ -129,6 +138,7 @@ export function inspectView({ argument }) {
       kept,
       exchangeRow,
     )
+    placeDetails()
     none.hidden = fitting.length > 0
     none.textContent =
       seen.exchanges.length > 0
@@ -136,6 +146,13 @@ export function inspectView({ argument }) {
         : seen.state === 'off'
           ? 'Start it, and each request that comes from now on is shown here.'
           : 'Nobody has come yet.'
+  }
+
+  /** Beside the list, or right below what was chosen where there is no room beside it. */
+  function placeDetails() {
+    const row = kept.get(chosen?.number)?.node
+    const place = NARROW.matches && row ? row : inspector
+    if (details.parentNode !== place) place.append(details)
   }
 
   function exchangeRow({ number }) {

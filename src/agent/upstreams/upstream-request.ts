@@ -1,0 +1,55 @@
+import type { Socket } from 'node:net'
+import process from 'node:process'
+import { request } from '../../base/net/node-http.ts'
+
+/** A request that wants nothing but the status of the answer. */
+export interface HttpQuestion {
+  readonly method: 'GET' | 'HEAD'
+  readonly path: string
+  /** By prior knowledge, or as TLS has agreed on. */
+  readonly http2: boolean
+  /** Whom it is for, as in a URL; what has no host is localhost. */
+  readonly authority?: string | undefined
+}
+
+const USER_AGENT = 'device-agent'
+
+/** Sends it on a connection that is there, and gives the status of the answer. Rejects when none comes. */
+export function requestStatus(socket: Socket, question: HttpQuestion): Promise<number> {
+  return new Promise((resolve, reject) => {
+    socket.once('close', () => reject(new Error('closed')))
+    if (question.http2) sendHttp2(socket, question, { resolve, reject })
+    else sendHttp1(socket, question, { resolve, reject })
+  })
+}
+
+interface Asker {
+  resolve(status: number): void
+  reject(error: Error): void
+}
+
+function sendHttp1(socket: Socket, question: HttpQuestion, { resolve, reject }: Asker): void {
+  const { method, path, authority = 'localhost' } = question
+  const headers = { host: authority, connection: 'close', 'user-agent': USER_AGENT }
+  // With an agent, also with `false`, Node would open another connection, to an address of its choice.
+  const createConnection = () => socket
+  request({ method, path, headers, createConnection })
+    .on('response', ({ statusCode = 0 }) => resolve(statusCode))
+    .on('error', reject)
+    .end()
+}
+
+function sendHttp2(socket: Socket, question: HttpQuestion, { resolve, reject }: Asker): void {
+  const { method, path, authority = 'localhost' } = question
+  // Loaded by whoever has such a service: an import would load it at every start.
+  const { connect } = process.getBuiltinModule('node:http2')
+  const session = connect(`http://${authority}`, { createConnection: () => socket })
+  session.on('error', reject)
+  session.on('close', () => reject(new Error('closed')))
+  socket.once('close', () => session.destroy())
+  session
+    .request({ ':method': method, ':path': path, 'user-agent': USER_AGENT })
+    .on('response', (headers) => resolve(headers[':status'] ?? 0))
+    .on('error', reject)
+    .end()
+}
