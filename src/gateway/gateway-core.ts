@@ -11,6 +11,8 @@ import { lockFolder } from '../store/folder-lock.ts'
 import { AccountSecrets } from './access/account-secrets.ts'
 import { Authority } from './access/authority.ts'
 import { CredentialIssuer } from './access/credential-issuer.ts'
+import { watchCredentials } from './access/credential-watch.ts'
+import { ALONE, type NameClaims } from './access/name-claims.ts'
 import {
   type CredentialLimits,
   DEFAULT_CREDENTIAL_LIMITS,
@@ -23,11 +25,11 @@ import { DnsListener } from './certificates/acme/dns-listener.ts'
 import { CertificateKeeper } from './certificates/certificate-keeper.ts'
 import { CertificateWatch } from './certificates/certificate-watch.ts'
 import { Devices } from './devices/devices.ts'
-import { AddrRegistrar } from './endpoints/addr-registrar.ts'
+import { AddrRegistrar, watchAddrs } from './endpoints/addr-registrar.ts'
 import type { AwayName } from './endpoints/away-name.ts'
 import { CloudEndpoints } from './endpoints/cloud-endpoints.ts'
-import { DomainRegistrar } from './endpoints/domain-registrar.ts'
-import { EndpointPolicies } from './endpoints/endpoint-policies.ts'
+import { DomainRegistrar, watchDomains } from './endpoints/domain-registrar.ts'
+import { EndpointPolicies, type PolicyPlace } from './endpoints/endpoint-policies.ts'
 import { PoolAffinity } from './endpoints/endpoint-pool.ts'
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts'
 import { EndpointUrls } from './endpoints/endpoint-urls.ts'
@@ -40,8 +42,15 @@ import { Ingress } from './ingress/ingress.ts'
 import { AddressOrigins } from './origins/address-origins.ts'
 import { challengeZone } from './records/dns-target.ts'
 import { isBelow } from './records/domain-name.ts'
-import { type GatewayDatabase, openGatewayDatabase } from './records/gateway-database.ts'
+import {
+  type GatewayDatabase,
+  gatewayStores,
+  openGatewayDatabase,
+} from './records/gateway-database.ts'
 import { IdSource } from './records/resource-id.ts'
+import type { ClusterNode } from './site/cluster-node.ts'
+import { LeftChanges } from './site/left-changes.ts'
+import { openNode, openShared, type SharedGateway } from './site/shared-gateway.ts'
 import { BufferAccount } from './streams/buffer-account.ts'
 import { Webhooks } from './webhooks/webhooks.ts'
 
@@ -78,6 +87,9 @@ export interface GatewayCoreOptions {
   /** Where policies may connect to beside internal endpoints. */
   readonly outboundAllow: readonly AllowEntry[]
   readonly credentialLimits: Partial<CredentialLimits> | undefined
+  /** What it has in common with other gateways; undefined where it is the only one. */
+  readonly shared: SharedGateway | undefined
+  readonly version?: string
   readonly log: Logger
   readonly clock: Clock
 }
@@ -85,6 +97,9 @@ export interface GatewayCoreOptions {
 /** What all listeners of the gateway share. */
 export interface GatewayCore extends GatewayDatabase {
   readonly authority: Authority
+  /** This gateway among others; not started yet. */
+  readonly node: ClusterNode | undefined
+  readonly names: NameClaims
   readonly registry: EndpointRegistry
   readonly sessions: SessionTable
   readonly devices: Devices
@@ -133,13 +148,21 @@ export async function openGatewayCore(
   const lock = closer.own('lock', lockFolder({ folder: dataDir, owner: 'gateway', log }), (it) =>
     it.release(),
   )
-  const stores = openGatewayDatabase(dataDir, { log, clock, onRestartNeeded })
-  closer.own('gateway database', stores.database, (it) => it.close())
-  tellOfHealing(stores, { clock, log })
+  const site = await openShared(options, closer)
+  const stores = site
+    ? gatewayStores(site.database, { log, clock, node: site.identity.nodeId })
+    : openGatewayDatabase(dataDir, { log, clock, onRestartNeeded })
+  if (!site) closer.own('gateway database', stores.database, (it) => it.close())
+  await tellOfHealing(stores, { clock, log })
   const affinity = poolAffinity === 'client' ? new PoolAffinity() : undefined
   const registry = new EndpointRegistry({ clock, holdMs, affinity })
   const ids = new IdSource(clock)
-  const devices = new Devices({ ...stores, ids, clock, log })
+  const nodes = site && {
+    self: site.identity.nodeId,
+    isThere: (id: string) => node?.isThere(id) ?? true,
+    isOnDuty: () => node?.isOurs('webhooks') ?? false,
+  }
+  const devices = new Devices({ ...stores, nodes, ids, clock, log })
   closer.own('devices', devices, (it) => it.stop()).start()
   const webhooks = new Webhooks({
     ...stores,
@@ -148,7 +171,8 @@ export async function openGatewayCore(
     clock,
     log,
   })
-  closer.own('webhooks', webhooks, (it) => it.stop()).start()
+  closer.own('webhooks', webhooks, (it) => it.stop())
+  if (!site) webhooks.start()
   const sessions = new SessionTable({
     limits: { ...DEFAULT_CREDENTIAL_LIMITS, ...credentialLimits },
     watch: devices,
@@ -172,29 +196,25 @@ export async function openGatewayCore(
     log,
   })
   closer.own('certificate watch', watch, (it) => it.stop()).start()
+  const elsewhere = () => node?.namesElsewhere() ?? []
   const registrar = new DomainRegistrar({
+    ...stores,
     store: stores.domains,
-    botUsers: stores.botUsers,
     registry,
+    elsewhere,
     ids,
     clock,
     hasAcme: acme !== undefined,
-    onChange: (domain) => {
-      void certificates.domains.follow(domain)
-      const isBelowIt = ({ host }: AwayName) =>
-        host === domain.domain || isBelow(host, domain.domain)
-      registry.forgetUnless((name) => !isBelowIt(name) || authority.mayBind(name))
-    },
   })
-  const issuer = new CredentialIssuer({
-    ...stores,
-    ids,
-    clock,
-    onCredentialChange: (id) => {
-      sessions.recheck(id)
-      registry.forgetUnless((name) => name.credentialId !== id || authority.mayBind(name))
-    },
-    onOwnerDelete: (id) => cloudEndpoints.forgetOwner(id),
+  watchDomains(stores.domains, (domain) => {
+    void certificates.domains.follow(domain)
+    const isBelowIt = ({ host }: AwayName) => host === domain.domain || isBelow(host, domain.domain)
+    registry.forgetUnless((name) => !isBelowIt(name) || authority.mayBind(name))
+  })
+  const issuer = new CredentialIssuer({ ...stores, ids, clock })
+  watchCredentials(stores, (id) => {
+    sessions.recheck(id)
+    registry.forgetUnless((name) => name.credentialId !== id || authority.mayBind(name))
   })
   const authority = new Authority({ ...stores, clock })
   const keptNames = new KeptNames({
@@ -210,23 +230,40 @@ export async function openGatewayCore(
   const limits = new LimiterTables({ maxKeys: rateLimitKeys, clock, log })
   const { httpListen: http, httpsListen: https } = options
   const buffers = new BufferAccount(bufferBytes)
+  const places = {
+    ...{ registry, sessionOf: (id: string) => sessions.find(id), buffers, ids },
+    sessionIds: () => Array.from(sessions.all(), ({ id }) => id),
+    policies: { last: (place: PolicyPlace) => policies.last(place) },
+  }
+  const node = openNode(options, site, places, closer)
+  node?.share('webhooks', webhooks)
+  if (node) {
+    const changes = new LeftChanges({ ...stores, isThere: (id) => node.isThere(id), clock })
+    node.share(
+      'audit',
+      closer.own('changes of other gateways', changes, (it) => it.release()),
+    )
+  }
+  const names = node?.names ?? ALONE
+  const routes = node?.routes ?? registry
   const tcpAddresses = tcpAddressesOf(options, registry, stores)
   const addrRegistrar = new AddrRegistrar({
-    ...stores,
-    registry,
-    tcpAddresses,
-    ids,
-    clock,
-    onChange: (addr) =>
-      registry.forgetUnless(
-        (name) => name.protocol !== 'tcp' || name.host !== addr || authority.mayBind(name),
-      ),
+    ...{ ...stores, registry, elsewhere, tcpAddresses, ids, clock },
   })
+  watchAddrs(stores.reservedAddrs, (addr) =>
+    registry.forgetUnless(
+      (name) => name.protocol !== 'tcp' || name.host !== addr || authority.mayBind(name),
+    ),
+  )
   const { geoPath, asnPath } = options
   const addresses = new AddressOrigins({ geoPath, asnPath, clock, log })
   await closer.own('tables of addresses', addresses, (it) => it.stop()).start()
+  const secrets = new AccountSecrets(join(dataDir, 'login.key'), log)
   const ingress = new Ingress({
     registry,
+    routes: node?.routes,
+    askKey: secrets.secretFor(null, 'depth of asks'),
+    peers: node?.links,
     addresses,
     http,
     https,
@@ -237,9 +274,11 @@ export async function openGatewayCore(
     log,
     clock,
   })
-  const secrets = new AccountSecrets(join(dataDir, 'login.key'), log)
   const hasTable = (table: AddressTable) => addresses.has(table)
-  const reachOf = policyReach({ ...stores, registry, secrets, outboundAllow, ingress, hasTable })
+  const reachOf = policyReach({
+    ...stores,
+    ...{ registry: routes, secrets, outboundAllow, ingress, hasTable },
+  })
   preparePolicies(clock)
   const policies = new EndpointPolicies({ reachOf, limits, clock, log })
   const keptLimits = new KeptLimits({
@@ -256,6 +295,7 @@ export async function openGatewayCore(
     ...stores,
     registry,
     authority,
+    names,
     policies,
     urls,
     ids,
@@ -266,6 +306,8 @@ export async function openGatewayCore(
   return {
     ...stores,
     authority,
+    node,
+    names,
     registry,
     sessions,
     devices,
@@ -294,10 +336,10 @@ export async function openGatewayCore(
 }
 
 /** The database was damaged at this start, and is whole again. */
-function tellOfHealing(
+async function tellOfHealing(
   { database, events }: GatewayDatabase,
   { clock, log }: Pick<GatewayCoreOptions, 'clock' | 'log'>,
-): void {
+): Promise<void> {
   const { healing, lossProblem } = database.report()
   if (!healing) return
   const { damage, copy, missing } = healing
@@ -308,7 +350,8 @@ function tellOfHealing(
     text: lossProblem ?? 'Nothing is missing.',
   }
   try {
-    events.append({ at: clock.now(), type: 'storage.healed', ownerId: null, details })
+    const event = { at: clock.now(), type: 'storage.healed', ownerId: null, details } as const
+    await database.change(() => events.append(event))
   } catch (error) {
     log.warn({ err: error }, 'nobody is told that the database was healed')
   }

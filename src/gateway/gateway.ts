@@ -10,18 +10,22 @@ import type { AllowEntry } from '../policy/outbound/outbound-allow.ts'
 import { type AgentLimits, DEFAULT_AGENT_LIMITS } from './agents/agent-deps.ts'
 import { AgentListener } from './agents/agent-listener.ts'
 import { Binder } from './agents/binder.ts'
+import { sendAway } from './agents/departure.ts'
 import type { CredentialLimits } from './agents/session-table.ts'
 import { type GatewayCore, openGatewayCore } from './gateway-core.ts'
 import { Handover } from './handover.ts'
 import type { IngressAddresses } from './ingress/ingress.ts'
 import { DnsCheck } from './management/dns-check.ts'
 import { createManagementApi, servedNames } from './management/management-api.ts'
+import { answerLists } from './management/nodes/answer-lists.ts'
+import { answerForNode } from './management/nodes/nodes.ts'
 import {
   type ApiKeyRequest,
   type Provisioned,
   Provisioner,
   type ProvisionRequest,
 } from './provisioner.ts'
+import type { SharedGateway } from './site/shared-gateway.ts'
 import { STREAM_SLOTS_LIMITS } from './streams/stream-slots.ts'
 
 const DEFAULT_CNAME_BASE = 'gateway.localhost'
@@ -76,6 +80,8 @@ export interface GatewayOptions {
   readonly hasPredecessor?: boolean
   readonly agentLimits?: Partial<AgentLimits>
   readonly credentialLimits?: Partial<CredentialLimits>
+  /** What it has in common with other gateways; without it, it is the only one. */
+  readonly shared?: SharedGateway | undefined
   /** Called when the database can be written again, or read, by a new process only. */
   readonly onRestartNeeded?: (reason: string) => void
   readonly log: Logger
@@ -105,6 +111,9 @@ export class Gateway {
   #listener: AgentListener | undefined
   #api: HttpServer | undefined
   #handover: Handover | undefined
+  /** When it has to have ended, monotonic. */
+  #stopBy: number | undefined
+  #stopped: Promise<void> | undefined
 
   constructor(options: GatewayOptions) {
     const log = options.log.child({ room: 'gateway' })
@@ -154,17 +163,50 @@ export class Gateway {
 
   /** Finishes what is under way, says goodbye to the agents, closes everything. */
   stop(): Promise<void> {
-    return this.#closer.close()
+    this.#stopped ??= this.#stop()
+    return this.#stopped
+  }
+
+  async #stop(): Promise<void> {
+    const { drainMs = DRAIN_MS, clock } = this.#options
+    this.#stopBy = clock.monotonic() + drainMs
+    await this.#emptyNode(drainMs / 2)
+    await this.#closer.close()
+  }
+
+  /** Of several gateways: the others take over before this one lets go, as far as they can in that time. */
+  async #emptyNode(withinMs: number): Promise<void> {
+    const { drain } = this.#parts?.node ?? {}
+    if (!drain) return
+    try {
+      await drain.start(withinMs)
+      await drain.untilDone(withinMs)
+    } catch (err) {
+      this.#options.log.info({ err }, 'the gateway ends as if it was alone')
+    }
   }
 
   /** Reserves the domain, makes the bot user and its credential; call it after `start()`. */
-  provision(request: ProvisionRequest): Provisioned {
-    return new Provisioner(this.parts).provision(request)
+  provision(request: ProvisionRequest): Promise<Provisioned> {
+    return new Provisioner(this.parts).provision({ ...request, name: this.#named(request.name) })
   }
 
   /** Makes a key to the management API; call it after `start()`. */
-  provisionApiKey(request: ApiKeyRequest): Secret {
-    return new Provisioner(this.parts).provisionApiKey(request)
+  provisionApiKey(request: ApiKeyRequest): Promise<Secret> {
+    const description = this.#named(request.description)
+    return new Provisioner(this.parts).provisionApiKey({ ...request, description })
+  }
+
+  /** Of the time to stop. */
+  #leftMs(drainMs: number): number {
+    const { clock } = this.#options
+    return Math.max(0, (this.#stopBy ?? clock.monotonic() + drainMs) - clock.monotonic())
+  }
+
+  /** What a start makes is of this gateway alone: it replaces what it has lost, and nobody else's. */
+  #named(text: string): string {
+    const { node } = this.parts
+    return node ? `${text}, ${node.nodeId}` : text
   }
 
   async #open(): Promise<GatewayParts> {
@@ -185,6 +227,7 @@ export class Gateway {
       drainMs = DRAIN_MS,
       outboundAllow = [],
       credentialLimits,
+      shared,
     } = this.#options
     const core = await openGatewayCore(
       {
@@ -205,9 +248,12 @@ export class Gateway {
         predecessorMs: hasPredecessor ? drainMs : undefined,
         outboundAllow,
         credentialLimits,
+        shared,
       },
       this.#closer,
     )
+    answerForNode(core)
+    answerLists({ ...core, clock: this.#options.clock })
     const traffic = await this.#startTraffic(core)
     const api = await this.#startManagementApi(core)
     const { dnsAddress: dns, certificates } = core
@@ -219,10 +265,11 @@ export class Gateway {
     const { ingress, certificates } = core
     const listener = new AgentListener({
       listen,
+      isOpen: () => !core.node?.drain.isOn,
       deps: {
         ...core,
         binder: new Binder(core),
-        failures: new FailureLimiter(clock),
+        failures: new FailureLimiter(clock, () => core.node?.gateways ?? 1),
         limits: { ...DEFAULT_AGENT_LIMITS, ...this.#options.agentLimits },
         coverHost: (host) => certificates.coverHost(host),
         openAddress: (address) => ingress.openAddress(address),
@@ -236,10 +283,15 @@ export class Gateway {
     // Newest first: exchanges under way end before the agents go that carry them.
     this.#closer.own('agent listener', listener, (it) => it.stop())
     const { drainMs = DRAIN_MS } = this.#options
-    this.#closer.own('ingress', ingress, (it) => it.stop(drainMs), drainMs + STOP_MS)
+    this.#closer.own('ingress', ingress, (it) => it.stop(this.#leftMs(drainMs)), drainMs + STOP_MS)
     await core.cloudEndpoints.restore()
     const addresses = await ingress.start()
     core.urls.listening({ http: addresses.http.port, https: addresses.https.port })
+    core.node?.drain.open(async (id, withinMs) => {
+      const session = core.sessions.find(id)
+      if (session) await sendAway(session, { withinMs, keptOpenMs: 0, clock, log })
+    })
+    await core.node?.start(ingress)
     const agent = await listener.start(certificates.server)
     certificates.start((certificate) => listener.setCertificate(certificate))
     return { ...addresses, agent }

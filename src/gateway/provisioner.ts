@@ -1,9 +1,8 @@
 import { AppError } from '../base/app-error.ts'
-import type { Actor, AuditedChange } from '../base/audit.ts'
+import type { Actor } from '../base/audit.ts'
 import type { Secret } from '../base/secret.ts'
 import { matchesHash } from '../base/token.ts'
 import type { AuditTrail } from '../store/audit-trail.ts'
-import type { Database } from '../store/database.ts'
 import type { Authority } from './access/authority.ts'
 import type { CredentialIssuer } from './access/credential-issuer.ts'
 import type { DomainRegistrar } from './endpoints/domain-registrar.ts'
@@ -40,7 +39,6 @@ export interface ApiKeyRequest {
 const STARTER: Actor = { kind: 'command-line', id: null, name: 'start of the gateway' }
 
 export interface ProvisionerDeps {
-  readonly database: Database
   readonly trail: AuditTrail
   readonly domains: ReservedDomainStore
   readonly botUsers: BotUserStore
@@ -64,34 +62,25 @@ export class Provisioner {
    * Every refusal is a ServiceError. A token that was lost is revoked and replaced. One that is
    * there stays, whatever has been made of its rules or its owner since: that was on purpose.
    */
-  provision({ domain, name, authtoken }: ProvisionRequest): Provisioned {
+  async provision({ domain, name, authtoken }: ProvisionRequest): Promise<Provisioned> {
     const { domains, botUsers, credentials, registrar, issuer, tcpAddresses } = this.#deps
     if (!domains.find(domain)) {
-      this.#noted(
-        'reserved_domain.create',
-        () => registrar.reserve({ domain }),
-        ({ id }) => ({ targetId: id, targetName: domain }),
-      )
+      const reserve = () => registrar.reserve({ domain })
+      await this.#noted('reserved_domain.create', domain, reserve).catch((error) => {
+        // Another gateway of the site may have been faster.
+        if (!domains.find(domain)) throw error
+      })
     }
     if (authtoken && (this.#isFor(authtoken, domain) || this.#allows(authtoken, domain))) {
       return { domain, authtoken }
     }
     const { id: ownerId } =
       botUsers.findByName(name) ??
-      this.#noted(
-        'bot_user.create',
-        () => issuer.createBotUser({ name }),
-        ({ id }) => ({ targetId: id, targetName: name }),
-      )
+      (await this.#noted('bot_user.create', name, () => issuer.createBotUser({ name })))
     for (const id of credentials.idsOfOwner(ownerId)) {
       const lost = credentials.get(id)
       if (lost?.description !== domain) continue
-      const about = { targetId: id, targetName: domain }
-      this.#noted(
-        'credential.delete',
-        () => issuer.deleteCredential(lost),
-        () => about,
-      )
+      await this.#noted('credential.delete', domain, () => issuer.deleteCredential(lost))
     }
     const request = {
       ownerId,
@@ -99,43 +88,31 @@ export class Provisioner {
       description: domain,
       acl: [`bind:${domain}`, ...(tcpAddresses ? [`bind:${tcpAddresses.anyPort}`] : [])],
     }
-    const issued = this.#noted(
-      'credential.create',
-      () => issuer.createCredential(request),
-      ({ credential }) => ({ targetId: credential.id, targetName: domain }),
-    )
+    const create = () => issuer.createCredential(request)
+    const issued = await this.#noted('credential.create', domain, create)
     return { domain, authtoken: issued.authtoken }
   }
 
   /** A key to the management API. One that was lost is revoked and replaced. */
-  provisionApiKey({ description, apiKey }: ApiKeyRequest): Secret {
+  async provisionApiKey({ description, apiKey }: ApiKeyRequest): Promise<Secret> {
     const { apiKeys, authority, issuer } = this.#deps
     if (apiKey && isAllowed(() => authority.authenticateApiKey(apiKey.reveal()))) return apiKey
     for (const id of apiKeys.idsDescribed(description)) {
       const lost = apiKeys.get(id)
       if (!lost) continue
-      const about = { targetId: id, targetName: description }
-      this.#noted(
-        'api_key.delete',
-        () => issuer.deleteApiKey(lost),
-        () => about,
-      )
+      await this.#noted('api_key.delete', description, () => issuer.deleteApiKey(lost))
     }
-    const { token } = this.#noted(
-      'api_key.create',
-      () => issuer.createApiKey({ description }),
-      ({ apiKey }) => ({ targetId: apiKey.id, targetName: description }),
-    )
+    const create = () => issuer.createApiKey({ description })
+    const { token } = await this.#noted('api_key.create', description, create)
     return token
   }
 
-  /** The change and its row in the audit trail are one transaction. */
-  #noted<T>(action: string, change: () => T, about: (result: T) => Partial<AuditedChange>): T {
-    const { database, trail } = this.#deps
-    return database.write(() => {
-      const result = change()
-      trail.record({ actor: STARTER, client: null, action, ...about(result) })
-      return result
+  /** The change, which concludes an id, and its row in the audit trail are one transaction. */
+  #noted<T>(action: string, targetName: string, change: () => Promise<T>): Promise<T> {
+    return this.#deps.trail.run({ actor: STARTER, client: null, action, targetName }, change, {
+      about: () => ({}),
+      codeOf: (error) => (error instanceof ServiceError ? error.errorCode : 'internal'),
+      concluded: (targetId) => ({ targetId, targetName }),
     })
   }
 

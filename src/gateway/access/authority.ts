@@ -1,6 +1,8 @@
 import { AppError } from '../../base/app-error.ts'
+import { BoundedCache } from '../../base/bounded-cache.ts'
 import type { Clock } from '../../base/clock.ts'
 import { hashToken, matchesHash } from '../../base/token.ts'
+import type { Database } from '../../store/database.ts'
 import type { ApiKey, ApiKeyStore } from '../records/api-key-store.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
@@ -15,10 +17,14 @@ import { Acl } from './acl.ts'
 /** Compared with when there is no such credential, so that the answer takes as long. */
 const NO_HASH = hashToken('')
 
+/** Lists of rules that are kept compiled. */
+const MAX_ACLS = 64
+
 /** The time of last use is true to this much, so that using a key is not writing. */
 const USE_STEP_MS = 60_000
 
 export interface AuthorityDeps {
+  readonly database: Pick<Database, 'change'>
   readonly credentials: CredentialStore
   readonly botUsers: BotUserStore
   readonly domains: ReservedDomainStore
@@ -55,9 +61,15 @@ export class Authority {
   readonly #domains: ReservedDomainStore
   readonly #reservedAddrs: ReservedAddrStore
   readonly #apiKeys: ApiKeyStore
+  readonly #database: Pick<Database, 'change'>
+  /** Keys whose use is being noted. */
+  readonly #noting = new Set<string>()
   readonly #clock: Clock
+  /** By their rules: a device binds a thousand names with the same ones. */
+  readonly #acls = new BoundedCache((rules) => Acl.of(JSON.parse(rules)), MAX_ACLS)
 
   constructor(deps: AuthorityDeps) {
+    this.#database = deps.database
     const { credentials, botUsers, domains, reservedAddrs, apiKeys, clock } = deps
     this.#reservedAddrs = reservedAddrs
     this.#clock = clock
@@ -128,16 +140,21 @@ export class Authority {
     return apiKey
   }
 
-  /** Notes that an API key was used, once a minute; a disk that cannot be written keeps nobody out. */
+  /**
+   * Notes that an API key was used, once a minute. Nobody waits for it, and a storage that cannot be
+   * written keeps nobody out.
+   */
   noteUse({ id, lastUsedAt }: ApiKey): void {
     const now = this.#clock.now()
     // The clock of a device may have been set back.
     if (lastUsedAt !== null && Math.abs(now - lastUsedAt) < USE_STEP_MS) return
-    try {
-      this.#apiKeys.noteUse(id, now)
-    } catch (error) {
-      if (!(error instanceof AppError)) throw error
-    }
+    if (this.#noting.has(id)) return
+    this.#noting.add(id)
+    // Backups are for what people change: this alone is not worth one.
+    void this.#database
+      .change(() => this.#apiKeys.noteUse(id, now), { withoutBackup: true })
+      .catch(() => {})
+      .finally(() => this.#noting.delete(id))
   }
 
   /** Checks that a credential is still good for anything. Throws ServiceError 300 or 636. */
@@ -152,7 +169,7 @@ export class Authority {
    */
   checkBind(credentialId: string, host: string, protocol: EndpointProtocol = 'https'): BindRight {
     const { acl: rules, ownerId } = this.#current(credentialId)
-    const acl = Acl.of(rules)
+    const acl = this.#aclOf(rules)
     // The rules come first: a device learns nothing about names that are not its own.
     const isAddress = protocol === 'tcp'
     if (isAddress ? !acl.allowsAddress(host) : !acl.allows(host)) {
@@ -182,7 +199,7 @@ export class Authority {
 
   /** Which TCP addresses the rules of a credential allow. Throws ServiceError 300 or 636. */
   addressesOf(credentialId: string): (address: string) => boolean {
-    const acl = Acl.of(this.#current(credentialId).acl)
+    const acl = this.#aclOf(this.#current(credentialId).acl)
     return (address) => acl.allowsAddress(address)
   }
 
@@ -224,7 +241,7 @@ export class Authority {
   /** The wildcard that a credential draws names from when it asks for none. Throws 300, 636, 15013. */
   wildcardFor(credentialId: string): string {
     const { acl: rules, ownerId } = this.#current(credentialId)
-    const acl = Acl.of(rules)
+    const acl = this.#aclOf(rules)
     const claim = { ownerId, isGranted: !acl.isEmpty }
     const candidates = [...acl.hosts(), ...this.#domains.all().map(({ domain }) => domain)]
     const wildcard = candidates.find(
@@ -235,6 +252,10 @@ export class Authority {
       15013,
       'There is no reserved wildcard domain to draw a name from: ask for a domain by name.',
     )
+  }
+
+  #aclOf(rules: readonly string[]): Acl {
+    return this.#acls.get(JSON.stringify(rules))
   }
 
   #current(credentialId: string): Credential {

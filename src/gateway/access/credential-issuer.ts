@@ -1,11 +1,12 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Secret } from '../../base/secret.ts'
 import { hashToken } from '../../base/token.ts'
+import type { Database } from '../../store/database.ts'
 import type { ApiKey, ApiKeyScope, ApiKeyStore } from '../records/api-key-store.ts'
 import type { BotUser, BotUserStore } from '../records/bot-user-store.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
 import { createResourceToken, type IdSource } from '../records/resource-id.ts'
-import { checkLength, ServiceError } from '../records/service-error.ts'
+import { checkLength, present, ServiceError } from '../records/service-error.ts'
 import { isAclRule } from './acl.ts'
 
 const MAX_NAME = 255
@@ -14,15 +15,12 @@ const MAX_METADATA = 4_096
 const MAX_RULES = 100
 
 export interface CredentialIssuerDeps {
+  readonly database: Pick<Database, 'change'>
   readonly botUsers: BotUserStore
   readonly credentials: CredentialStore
   readonly apiKeys: ApiKeyStore
   readonly ids: IdSource
   readonly clock: Clock
-  /** After a credential, or its owner, was changed or deleted: what it no longer allows ends. */
-  readonly onCredentialChange: (credentialId: string) => void
-  /** After a bot user was deleted, and with it all that is kept for it. */
-  readonly onOwnerDelete: (ownerId: string) => void
 }
 
 export interface CredentialText {
@@ -50,7 +48,10 @@ interface Owned {
   readonly mayBeInactive?: boolean
 }
 
-/** Makes, changes and revokes bot users, authtokens and API keys. Every refusal is a ServiceError. */
+/**
+ * Makes, changes and revokes bot users, authtokens and API keys. Every refusal is a ServiceError. Each
+ * change concludes the id of what it is about.
+ */
 export class CredentialIssuer {
   readonly #deps: CredentialIssuerDeps
 
@@ -58,68 +59,90 @@ export class CredentialIssuer {
     this.#deps = deps
   }
 
-  createBotUser({ name, active = true }: { name: string; active?: boolean | undefined }): BotUser {
+  createBotUser({
+    name,
+    active = true,
+  }: {
+    name: string
+    active?: boolean | undefined
+  }): Promise<BotUser> {
     const { botUsers, ids, clock } = this.#deps
-    this.#checkName(name)
     const botUser = { id: ids.next('bot'), name, active, createdAt: clock.now() }
-    botUsers.insert(botUser)
-    return botUser
+    return this.#change(botUser.id, () => {
+      this.#checkName(name)
+      botUsers.insert(botUser)
+      return botUser
+    })
   }
 
   updateBotUser(
-    botUser: BotUser,
+    { id }: BotUser,
     change: { name?: string | undefined; active?: boolean | undefined },
-  ): BotUser {
-    const { name = botUser.name, active = botUser.active } = change
-    if (name !== botUser.name) this.#checkName(name)
-    const updated = { ...botUser, name, active }
-    this.#deps.botUsers.replace(updated)
-    if (active !== botUser.active) this.#announce(this.#deps.credentials.idsOfOwner(botUser.id))
-    return updated
+  ): Promise<BotUser> {
+    const { botUsers } = this.#deps
+    return this.#change(id, () => {
+      const botUser = present(botUsers.get(id))
+      const { name = botUser.name, active = botUser.active } = change
+      if (name !== botUser.name) this.#checkName(name)
+      const updated = { ...botUser, name, active }
+      botUsers.replace(updated)
+      return updated
+    })
   }
 
   /** Its authtokens, API keys and cloud endpoints go with it; its domains are the gateway's then. */
-  deleteBotUser({ id }: BotUser): void {
-    const { botUsers, credentials, onOwnerDelete } = this.#deps
-    const owned = credentials.idsOfOwner(id)
-    botUsers.delete(id)
-    this.#announce(owned)
-    onOwnerDelete(id)
+  async deleteBotUser({ id }: BotUser): Promise<void> {
+    await this.#remove(id, () => this.#deps.botUsers.delete(id))
   }
 
-  /** The token stands in this answer and nowhere else. */
-  createCredential(request: CredentialChange & Owned): {
-    credential: Credential
-    authtoken: Secret
-  } {
+  /**
+   * The token stands in this answer and nowhere else. `check` is asked in the same transaction: what it
+   * throws refuses the credential.
+   */
+  createCredential(
+    request: CredentialChange & Owned,
+    check: () => void = () => {},
+  ): Promise<{ credential: Credential; authtoken: Secret }> {
     const { acl = [] } = request
-    checkRules(acl)
     const { item, token } = this.#draw('cr', request)
     const credential = { ...item, acl }
-    this.#deps.credentials.insert(credential)
-    return { credential, authtoken: token }
+    return this.#change(credential.id, () => {
+      check()
+      checkRules(acl)
+      this.#checkOwner(request)
+      checkTexts(credential)
+      this.#deps.credentials.insert(credential)
+      return { credential, authtoken: token }
+    })
   }
 
-  updateCredential(credential: Credential, change: CredentialChange): Credential {
-    const { description = credential.description, metadata = credential.metadata } = change
-    const { acl = credential.acl } = change
-    checkTexts({ description, metadata })
-    checkRules(acl)
-    const updated = { ...credential, description, metadata, acl }
-    this.#deps.credentials.replace(updated)
-    this.#announce([credential.id])
-    return updated
+  /** `check` is asked in the same transaction, with the credential as it is. */
+  updateCredential(
+    { id }: Credential,
+    change: CredentialChange,
+    check: (credential: Credential) => void = () => {},
+  ): Promise<Credential> {
+    const { credentials } = this.#deps
+    return this.#change(id, () => {
+      const credential = present(credentials.get(id))
+      check(credential)
+      const { description = credential.description, metadata = credential.metadata } = change
+      const { acl = credential.acl } = change
+      checkTexts({ description, metadata })
+      checkRules(acl)
+      const updated = { ...credential, description, metadata, acl }
+      credentials.replace(updated)
+      return updated
+    })
   }
 
-  deleteCredential({ id }: Credential): void {
-    this.#deps.credentials.delete(id)
-    this.#announce([id])
+  async deleteCredential({ id }: Credential): Promise<void> {
+    await this.#remove(id, () => this.#deps.credentials.delete(id))
   }
 
   /** The key stands in this answer and nowhere else. */
-  createApiKey(request: ApiKeyChange & Owned): { apiKey: ApiKey; token: Secret } {
+  createApiKey(request: ApiKeyChange & Owned): Promise<{ apiKey: ApiKey; token: Secret }> {
     const { scope = 'write', expiresAt = null } = request
-    this.#checkEnd(expiresAt)
     const { item, token } = this.#draw('ak', request)
     const apiKey: ApiKey = {
       ...item,
@@ -129,23 +152,40 @@ export class CredentialIssuer {
       expiresAt,
       lastUsedAt: null,
     }
-    this.#deps.apiKeys.insert(apiKey)
-    return { apiKey, token }
+    return this.#change(apiKey.id, () => {
+      this.#checkEnd(expiresAt)
+      this.#checkOwner(request)
+      checkTexts(apiKey)
+      this.#deps.apiKeys.insert(apiKey)
+      return { apiKey, token }
+    })
   }
 
-  updateApiKey(apiKey: ApiKey, change: ApiKeyChange): ApiKey {
-    const { description = apiKey.description, metadata = apiKey.metadata } = change
-    const { name = apiKey.name, scope = apiKey.scope } = change
-    const { isOwnerOnly = apiKey.isOwnerOnly, expiresAt = apiKey.expiresAt } = change
-    checkTexts({ description, metadata })
-    if (expiresAt !== apiKey.expiresAt) this.#checkEnd(expiresAt)
-    const updated = { ...apiKey, name, description, metadata, scope, isOwnerOnly, expiresAt }
-    this.#deps.apiKeys.replace(updated)
-    return updated
+  updateApiKey({ id }: ApiKey, change: ApiKeyChange): Promise<ApiKey> {
+    const { apiKeys } = this.#deps
+    return this.#change(id, () => {
+      const apiKey = present(apiKeys.get(id))
+      const { description = apiKey.description, metadata = apiKey.metadata } = change
+      const { name = apiKey.name, scope = apiKey.scope } = change
+      const { isOwnerOnly = apiKey.isOwnerOnly, expiresAt = apiKey.expiresAt } = change
+      checkTexts({ description, metadata })
+      if (expiresAt !== apiKey.expiresAt) this.#checkEnd(expiresAt)
+      const updated = { ...apiKey, name, description, metadata, scope, isOwnerOnly, expiresAt }
+      apiKeys.replace(updated)
+      return updated
+    })
   }
 
-  deleteApiKey({ id }: ApiKey): void {
-    this.#deps.apiKeys.delete(id)
+  async deleteApiKey({ id }: ApiKey): Promise<void> {
+    await this.#remove(id, () => this.#deps.apiKeys.delete(id))
+  }
+
+  #change<T>(id: string, change: () => T): Promise<T> {
+    return this.#deps.database.change(change, { concludes: id })
+  }
+
+  #remove(id: string, remove: () => unknown): Promise<unknown> {
+    return this.#deps.database.change(remove, { concludes: id, mayUseReserve: true })
   }
 
   #draw(
@@ -153,9 +193,7 @@ export class CredentialIssuer {
     request: CredentialText & Owned,
   ): { item: Omit<Credential, 'acl'>; token: Secret } {
     const { ids, clock } = this.#deps
-    const { ownerId = null, mayBeInactive = false, description = '', metadata = '' } = request
-    this.#checkOwner(ownerId, mayBeInactive)
-    checkTexts({ description, metadata })
+    const { ownerId = null, description = '', metadata = '' } = request
     const id = ids.next(prefix)
     const token = createResourceToken(id)
     const tokenHash = hashToken(token.reveal())
@@ -171,10 +209,6 @@ export class CredentialIssuer {
     )
   }
 
-  #announce(credentialIds: readonly string[]): void {
-    for (const id of credentialIds) this.#deps.onCredentialChange(id)
-  }
-
   #checkName(name: string): void {
     if (name.trim() === '') throw new ServiceError(4109, 'A bot user needs a name.')
     checkLength(name, MAX_NAME, 4110, 'name')
@@ -183,7 +217,7 @@ export class CredentialIssuer {
     }
   }
 
-  #checkOwner(ownerId: string | null, mayBeInactive: boolean): void {
+  #checkOwner({ ownerId = null, mayBeInactive = false }: Owned): void {
     if (ownerId === null) return
     const owner = this.#deps.botUsers.get(ownerId)
     if (!owner) throw new ServiceError(634, `There is no bot user ${ownerId} to own this.`)

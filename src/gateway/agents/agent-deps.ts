@@ -2,6 +2,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { Limiter } from '../../base/limit/limiter.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { Authority } from '../access/authority.ts'
+import type { NameClaims } from '../access/name-claims.ts'
 import type { Devices } from '../devices/devices.ts'
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
@@ -44,6 +45,8 @@ export interface AgentDeps {
   readonly sessions: SessionTable
   readonly devices: Pick<Devices, 'refused' | 'refusedDuplicate'>
   readonly binder: Binder
+  /** Asked for each name, where there are other nodes. */
+  readonly names: NameClaims
   readonly policies: EndpointPolicies
   readonly ids: IdSource
   /** Of wrong authtokens, by address. */

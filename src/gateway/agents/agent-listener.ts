@@ -24,18 +24,22 @@ const STOP_MS = 1_000
 export interface AgentListenerOptions {
   readonly listen: ListenAddress
   readonly deps: AgentDeps
+  /** Whether agents may come here; who may not finds a closed connection, and tries elsewhere. */
+  readonly isOpen?: () => boolean
 }
 
 /** Where agents connect: TLS, then one session per connection. */
 export class AgentListener {
   readonly #listen: ListenAddress
   readonly #deps: AgentDeps
+  readonly #isOpen: () => boolean
   readonly #sockets = new Map<string, AgentSocket>()
   readonly #shares: ConnectionShares<AgentSocket>
   readonly #connections = new Map<AgentConnection, Promise<void>>()
   #server: Server | undefined
 
-  constructor({ listen, deps }: AgentListenerOptions) {
+  constructor({ listen, deps, isOpen = () => true }: AgentListenerOptions) {
+    this.#isOpen = isOpen
     this.#listen = listen
     this.#deps = deps
     this.#shares = new ConnectionShares({ capacity: deps.limits.connections })
@@ -105,6 +109,10 @@ export class AgentListener {
   }
 
   #admit(socket: Socket): void {
+    if (!this.#isOpen()) {
+      socket.destroy()
+      return
+    }
     const { limits, log } = this.#deps
     const key = formatListenAddress(remoteOf(socket))
     const counted = new AgentSocket(socket)

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { ServiceError } from '../records/service-error.ts'
-import { answerMsIn } from './upstream-notice.ts'
+import { upstreamNoticeIn } from './upstream-notice.ts'
 
 /** What an agent of ours and the gateway say beyond the SDK stands in texts, below this key. */
 const MARK = 'device-agent'
@@ -18,7 +18,7 @@ const DrainNotice = z.strictObject({
  */
 export function drainMs(metadata: string): number | undefined {
   const value = readMarked(metadata)
-  if (value === undefined || answerMsIn(metadata) !== undefined) return undefined
+  if (value === undefined || upstreamNoticeIn(metadata) !== undefined) return undefined
   const { data } = DrainNotice.safeParse(value)
   if (!data) throw new ServiceError(301, `The message below "${MARK}" is not one of this gateway.`)
   return Math.min(data[MARK].drain.within_ms, MAX_DRAIN_MS)

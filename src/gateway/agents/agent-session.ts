@@ -20,19 +20,17 @@ import { AgentHeartbeat } from './agent-heartbeat.ts'
 import { drainedUrl, drainMs, duplicateNotice } from './agent-notice.ts'
 import type { CompiledBinding } from './binder.ts'
 import { MAX_MESSAGE_BYTES, parseBind, parseUnbind, StreamType } from './control-message.ts'
+import { DuplicateRecord } from './duplicate-record.ts'
 import { findPredecessor } from './predecessor.ts'
-import { prepareBinding } from './prepare-binding.ts'
+import { prepareBinding, wantedName } from './prepare-binding.ts'
 import { encodeProxyHeader } from './proxy-header.ts'
 import { repeatedOptions } from './repeated-options.ts'
 import type { TableEntry } from './session-table.ts'
-import { answerMsIn } from './upstream-notice.ts'
+import { upstreamNoticeIn } from './upstream-notice.ts'
 import { VisitorNotices } from './visitor-notices.ts'
 
 /** What an agent had taken over from another session is ended with it, at the latest. */
 const SUPERSEDED_MS = 10_000
-/** An agent hears of a duplicate no more often. */
-const NOTICE_STEP_MS = 60_000
-
 /** How long an agent that obeys a stop has to be silent for its connection to be closed. */
 const STOPPED_SILENCE_MS = 1_000
 
@@ -53,7 +51,7 @@ export class AgentSession implements TableEntry {
   readonly #takenOver = new Set<string>()
   /** What was withdrawn by a drain. */
   #drained: AwayName[] = []
-  #duplicate: Duplicate | undefined
+  readonly #duplicates: DuplicateRecord
   /** It said that it obeys a stop. */
   #isStopped = false
   #hasBound = false
@@ -70,6 +68,7 @@ export class AgentSession implements TableEntry {
     this.identity = identity
     this.#session = session
     this.#deps = deps
+    this.#duplicates = new DuplicateRecord(clock)
     const { buffers, leastRate } = deps
     this.#slots = new StreamSlots({ session, clock, buffers, limits: { leastRate } })
     this.#heartbeat = new AgentHeartbeat({
@@ -122,7 +121,7 @@ export class AgentSession implements TableEntry {
    */
   async bind(message: unknown, heard: Promise<void>): Promise<object> {
     const request = parseBind(message)
-    const { sessions, ids } = this.#deps
+    const { sessions, ids, names } = this.#deps
     const { Proto, Opts, Extra } = request
     const isOurs = this.identity.instance !== undefined
     const withinMs = isOurs ? drainMs(Extra?.Metadata ?? '') : undefined
@@ -134,8 +133,9 @@ export class AgentSession implements TableEntry {
     sessions.countBind(this.identity.credentialId)
     try {
       const compiled = await prepareBinding(request, this, this.#deps)
-      this.#checkRoom()
-      const { id, url, protocol } = this.#open(compiled, request.Id, heard)
+      const idea = this.#idFor(request.Id)
+      const open = () => this.#open(compiled, idea, heard)
+      const { id, url, protocol } = await names.open(wantedName(compiled, this, idea), open)
       const repeated = repeatedOptions(request)
       return { Id: id, URL: url, Proto: protocol, Opts: repeated, Extra: { Token: compiled.token } }
     } finally {
@@ -162,7 +162,7 @@ export class AgentSession implements TableEntry {
   }
 
   get duplicate(): Duplicate | undefined {
-    return this.#duplicate
+    return this.#duplicates.last
   }
 
   answers(withinMs: number): Promise<boolean> {
@@ -171,16 +171,16 @@ export class AgentSession implements TableEntry {
 
   noteDuplicate(ip: string): void {
     this.#deps.devices.refusedDuplicate(this, ip)
-    const now = this.#deps.clock.now()
-    const { seenAt = 0 } = this.#duplicate ?? {}
-    this.#duplicate = { seenAt: now, ip }
-    if (now >= seenAt && now - seenAt < NOTICE_STEP_MS) return
-    if (this.identity.unsupported.update) return
+    if (!this.#duplicates.note(ip) || this.identity.unsupported.update) return
     // It is heard of again when the other one comes back.
     this.#call(StreamType.update, duplicateNotice(ip)).catch(() => {})
   }
 
-  giveWay(endpoint: AgentEndpoint, successor: TableEntry): void {
+  giveWay(
+    endpoint: AgentEndpoint,
+    successor: TableEntry | undefined,
+    withinMs = SUPERSEDED_MS,
+  ): void {
     if (this.#takenOver.size < this.#deps.limits.endpointsPerSession) {
       this.#takenOver.add(endpoint.id)
     }
@@ -188,7 +188,7 @@ export class AgentSession implements TableEntry {
     if (successor === this) return
     const isIdle = () => this.#endpoints.size === 0 && this.#slots.inUse === 0
     const reason = 'another session of the agent has taken over'
-    this.#endWhen(isIdle, SUPERSEDED_MS, () => this.end(reason, 'superseded'))
+    this.#endWhen(isIdle, withinMs, () => this.end(reason, 'superseded'))
   }
 
   retire(withinMs: number): void {
@@ -267,13 +267,19 @@ export class AgentSession implements TableEntry {
     throw new ServiceError(324, `The session has ${size} endpoints; it may not have more.`)
   }
 
-  #open(compiled: CompiledBinding, presentedId: string, heard: Promise<void>): AgentEndpoint {
-    const { isShared, isPooled, proxyProtocol, around: _a, token: _t, ...binding } = compiled
+  /** The SDK knows a tunnel by its first id for good, over reconnects too. Nobody gets another's. */
+  #idFor(presented: string): string {
     const { registry, ids } = this.#deps
-    // The SDK knows a tunnel by its first id for good, over reconnects too. Nobody gets another's.
-    const isFree = isResourceId(presentedId, 'ep') && !registry.find(presentedId)
-    const id = isFree ? presentedId : ids.next('ep')
+    return isResourceId(presented, 'ep') && !registry.find(presented) ? presented : ids.next('ep')
+  }
+
+  #open(compiled: CompiledBinding, idea: string, heard: Promise<void>): AgentEndpoint {
+    this.#checkRoom()
+    const { isShared, isPooled, proxyProtocol, around: _a, token: _t, ...binding } = compiled
+    const { registry } = this.#deps
     const { protocol } = binding
+    // It may be taken by now.
+    const id = this.#idFor(idea)
     const before = findPredecessor({ ...binding, isShared, isPooled }, this, this.#deps)
     const endpoint: AgentEndpoint = {
       ...binding,
@@ -289,7 +295,7 @@ export class AgentSession implements TableEntry {
       sessionId: this.id,
       openedAt: this.#deps.clock.now(),
       traffic: new EndpointTraffic(),
-      answerMs: answerMsIn(binding.metadata),
+      answerMs: upstreamNoticeIn(binding.metadata)?.answerMs,
     }
     this.#endpoints.set(id, endpoint)
     this.#hasBound = true

@@ -17,6 +17,7 @@ import { checkLength, ServiceError } from '../records/service-error.ts'
 import type { BindRequest } from './control-message.ts'
 import { oldPolicyText } from './old-policy.ts'
 import { isAsked, type OptionRules, optionRules } from './option-rules.ts'
+import { upstreamNoticeIn } from './upstream-notice.ts'
 
 const MAX_METADATA = 4_096
 const NO_INTERNAL_TLS =
@@ -104,7 +105,8 @@ export class Binder {
       protocol,
       isDrawn: protocol === 'tcp' && request.Opts.Addr === '',
       forwardsTo: request.ForwardsTo,
-      proxyProtocol: proxyProtocolOf(options.ProxyProto),
+      proxyProtocol:
+        proxyProtocolOf(options.ProxyProto) ?? upstreamNoticeIn(metadata)?.proxyProtocol,
       appProtocol,
       isBehindWebSocket: convertsWebSocket(options.WebsocketTCPConverter, carries),
       metadata,

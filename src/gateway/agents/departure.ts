@@ -11,18 +11,20 @@ const KEPT_OPEN_MS = 2_000
 export interface Departure {
   /** For what is under way on a session that has to end. */
   readonly withinMs: number
+  /** How long visitors who come on idle connections find it here. */
+  readonly keptOpenMs?: number
   readonly clock: Clock
   readonly log: Logger
 }
 
 /**
- * Sends an agent to another process that listens on the same socket. One of ours brings a second
+ * Sends an agent to another process that listens on the same socket, or to another node. One of ours brings a second
  * session up there and keeps this one for what is under way; any other has one session, which ends as
  * soon as nothing is.
  */
 export async function sendAway(
   session: TableEntry,
-  { withinMs, clock, log }: Departure,
+  { withinMs, keptOpenMs = KEPT_OPEN_MS, clock, log }: Departure,
 ): Promise<void> {
   if (session.identity.instance !== undefined) {
     try {
@@ -32,6 +34,6 @@ export async function sendAway(
       log.info({ err: error, session: session.id }, 'the agent brings no second session up')
     }
   }
-  await clock.sleep(KEPT_OPEN_MS)
-  session.retire(withinMs - KEPT_OPEN_MS)
+  await clock.sleep(keptOpenMs)
+  session.retire(withinMs - keptOpenMs)
 }

@@ -174,7 +174,8 @@ const OPTION_ENTRIES = Object.entries(OPTIONS)
 
 /** What there is no action for, and what to do instead. */
 const UNAVAILABLE: Readonly<Record<string, string>> = {
-  MutualTLSAtAgent: 'mutualTlsca has the gateway ask for certificates',
+  MutualTLSAtAgent:
+    'leave it out, and TLS goes on to the agent as it comes, which may ask for certificates, or have the gateway ask by mutualTlsca',
 }
 
 /** Options that are read elsewhere, or say what the agent does itself, such as to set the host. */

@@ -1,3 +1,4 @@
+import type { WantedName } from '../access/name-claims.ts'
 import type { AgentDeps } from './agent-deps.ts'
 import type { CompiledBinding } from './binder.ts'
 import type { BindRequest } from './control-message.ts'
@@ -22,4 +23,17 @@ export async function prepareBinding(
   // Last: a port is listened on for as long as the registry has its address.
   if (protocol === 'tcp') await openAddress(host)
   return compiled
+}
+
+/** The name of an endpoint that a session is about to open. */
+export function wantedName(
+  { host, protocol, url, ownerId, isShared, isPooled, poolMember, policy }: CompiledBinding,
+  session: TableEntry,
+  id: string,
+): WantedName {
+  return {
+    ...{ host, protocol, url, ownerId, isShared, session, policy },
+    member: isPooled ? (poolMember ?? id) : '',
+    endsTls: policy.hasConnectRules && policy.has('on_tcp_connect', 'terminate-tls'),
+  }
 }

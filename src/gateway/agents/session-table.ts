@@ -30,8 +30,11 @@ export interface TableEntry extends ConnectedAgent {
   answers(withinMs: number): Promise<boolean>
   /** Another process with the identity of the device was refused. */
   noteDuplicate(ip: string): void
-  /** One of its names is served by `successor` from now on, which may be itself. */
-  giveWay(endpoint: AgentEndpoint, successor: TableEntry): void
+  /**
+   * One of its names is served by `successor` from now on, which may be itself, or at another node. What
+   * is under way has `withinMs` when nothing else is left.
+   */
+  giveWay(endpoint: AgentEndpoint, successor: TableEntry | undefined, withinMs?: number): void
   /** Ends the session as soon as nothing is under way on it, after `withinMs` in any case. */
   retire(withinMs: number): void
   /** Ends what the credential no longer allows. */

@@ -1,22 +1,38 @@
 import * as z from 'zod'
+import type { ProxyProtocol } from '../../base/net/proxy-protocol.ts'
 
 /** Nobody waits longer for the begin of an answer. */
 const MAX_SECONDS = 3_600
 
-const UpstreamNotice = z.object({
+const Notice = z.object({
   'device-agent': z.object({
-    upstream: z.object({ timeout_s: z.number().int().min(1).max(MAX_SECONDS) }),
+    upstream: z.object({
+      timeout_s: z.number().int().min(1).max(MAX_SECONDS).optional(),
+      proxy_protocol: z.literal([1, 2]).optional(),
+    }),
   }),
 })
 
+/** What an agent of ours says of the service behind an endpoint. */
+export interface UpstreamNotice {
+  /** How long it may take to begin an answer. */
+  readonly answerMs: number | undefined
+  /** Each connection begins with this version of the PROXY header, of which the SDK knows nothing. */
+  readonly proxyProtocol: ProxyProtocol | undefined
+}
+
 /**
- * How long the service behind an endpoint may take to begin an answer, from the metadata of its bind:
- * `{"device-agent":{"upstream":{"timeout_s":60}}}`. Undefined where nothing of that kind is said.
+ * Reads it from the metadata of a bind: `{"device-agent":{"upstream":{"timeout_s":60,"proxy_protocol":2}}}`.
+ * Undefined where nothing of that kind is said.
  */
-export function answerMsIn(metadata: string): number | undefined {
+export function upstreamNoticeIn(metadata: string): UpstreamNotice | undefined {
+  // Most have none, and what is no JSON is an error with a stack.
+  if (!metadata.includes('"device-agent"')) return undefined
   try {
-    const { data } = UpstreamNotice.safeParse(JSON.parse(metadata))
-    return data && data['device-agent'].upstream.timeout_s * 1_000
+    const { data } = Notice.safeParse(JSON.parse(metadata))
+    if (!data) return undefined
+    const { timeout_s: seconds, proxy_protocol: proxyProtocol } = data['device-agent'].upstream
+    return { answerMs: seconds && seconds * 1_000, proxyProtocol }
   } catch {
     return undefined
   }

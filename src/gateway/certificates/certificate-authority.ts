@@ -1,11 +1,4 @@
-import {
-  createHash,
-  createPrivateKey,
-  createPublicKey,
-  randomBytes,
-  webcrypto,
-  X509Certificate,
-} from 'node:crypto'
+import { createHash, webcrypto, X509Certificate } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
@@ -18,15 +11,12 @@ import { writeFileDurably } from '../../base/file.ts'
 import type { Logger } from '../../base/logger.ts'
 import { createPrivateKeyPem, type PrivateKeyType } from '../records/private-key.ts'
 import type { CertificateSource, IssuedCertificate } from './certificate-file.ts'
+import { ALGORITHM, readPublicKey, readSigningKeys, toPem, validity } from './x509-parts.ts'
 
 const DAY_MS = 86_400_000
 const CA_LIFE_MS = 3_650 * DAY_MS
 /** The life of every certificate that the authority issues. */
 const LEAF_LIFE_MS = 90 * DAY_MS
-/** Clocks of devices are late more often than not. */
-const BACKDATED_MS = DAY_MS
-const ALGORITHM = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const
-const RSA_ALGORITHM = { name: 'RSASSA-PKCS1-v1_5', hash: 'SHA-256' } as const
 
 export interface CertificateAuthorityOptions {
   /** Holds `ca.key` and `ca.pem`; they are made when neither is there. */
@@ -35,15 +25,10 @@ export interface CertificateAuthorityOptions {
   readonly log: Logger
 }
 
-interface CaKeys {
-  readonly privateKey: webcrypto.CryptoKey
-  readonly publicKey: webcrypto.CryptoKey
-}
-
 /** The gateway's own CA: what devices and clients have to trust, and nothing leaves the machine. */
 export class CertificateAuthority implements CertificateSource {
   readonly certPath: string
-  readonly #keys: CaKeys
+  readonly #keys: webcrypto.CryptoKeyPair
   readonly #clock: Clock
   readonly #log: Logger
   #certificate: x509.X509Certificate
@@ -51,7 +36,7 @@ export class CertificateAuthority implements CertificateSource {
   private constructor(
     certificate: x509.X509Certificate,
     certPath: string,
-    keys: CaKeys,
+    keys: webcrypto.CryptoKeyPair,
     { clock, log }: CertificateAuthorityOptions,
   ) {
     this.certPath = certPath
@@ -112,7 +97,7 @@ export class CertificateAuthority implements CertificateSource {
   async issue(names: readonly string[], keyType?: PrivateKeyType): Promise<IssuedCertificate> {
     const keyPem = await createPrivateKeyPem(keyType)
     const now = this.#clock.now()
-    const publicKey = await importPublicKey(keyPem, keyType)
+    const publicKey = await readPublicKey(keyPem, keyType)
     const certificate = await x509.X509CertificateGenerator.create({
       ...validity(now, LEAF_LIFE_MS),
       // Clients read the alternative names only, and a common name holds no more than 64 characters.
@@ -141,7 +126,7 @@ export class CertificateAuthority implements CertificateSource {
 }
 
 async function createCaCertificate(
-  keys: CaKeys,
+  keys: webcrypto.CryptoKeyPair,
   now: number,
   earlier?: x509.X509Certificate,
 ): Promise<x509.X509Certificate> {
@@ -166,21 +151,10 @@ async function createCaCertificate(
 }
 
 /** The digits keep two gateways apart in one trust store; with the key, the name is kept. */
-async function caName({ publicKey }: CaKeys): Promise<string> {
+async function caName({ publicKey }: webcrypto.CryptoKeyPair): Promise<string> {
   const spki = await webcrypto.subtle.exportKey('spki', publicKey)
   const digits = createHash('sha256').update(Buffer.from(spki)).digest('hex').slice(0, 8)
   return `CN=device-agent gateway CA ${digits}`
-}
-
-function validity(now: number, lifeMs: number) {
-  // RFC 5280 section 4.1.2.2: a positive number; 127 bits.
-  const serial = randomBytes(16)
-  serial[0] = ((serial[0] ?? 0) & 0x7f) | 0x40
-  return {
-    serialNumber: serial.toString('hex'),
-    notBefore: new Date(now - BACKDATED_MS),
-    notAfter: new Date(now + lifeMs),
-  }
 }
 
 /** False when it ends before a leaf issued now would, or begins later than now. */
@@ -199,28 +173,12 @@ function readCaCertificate(path: string): x509.X509Certificate | undefined {
   }
 }
 
-function toPem(certificate: x509.X509Certificate): string {
-  return `${certificate.toString('pem')}\n`
-}
-
-async function readCaKeys(path: string): Promise<CaKeys> {
+async function readCaKeys(path: string): Promise<webcrypto.CryptoKeyPair> {
   try {
-    const keyPem = readFileSync(path, 'utf8')
-    const der = createPrivateKey(keyPem).export({ type: 'pkcs8', format: 'der' })
-    const privateKey = await webcrypto.subtle.importKey('pkcs8', der, ALGORITHM, false, ['sign'])
-    return { privateKey, publicKey: await importPublicKey(keyPem) }
+    return await readSigningKeys(readFileSync(path, 'utf8'))
   } catch (error) {
     throw new StartError(`${path} is no EC private key: put it back from a backup.`, {
       cause: error,
     })
   }
-}
-
-function importPublicKey(
-  privateKeyPem: string,
-  type?: PrivateKeyType,
-): Promise<webcrypto.CryptoKey> {
-  const der = createPublicKey(privateKeyPem).export({ type: 'spki', format: 'der' })
-  const algorithm = type === 'rsa' ? RSA_ALGORITHM : ALGORITHM
-  return webcrypto.subtle.importKey('spki', der, algorithm, true, ['verify'])
 }

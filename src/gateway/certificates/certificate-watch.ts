@@ -1,5 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
+import type { Database } from '../../store/database.ts'
 import type { EventStore, EventType } from '../records/event-store.ts'
 import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import type { CertificateStatus } from './certificate-status.ts'
@@ -9,6 +10,7 @@ const LOOK_MS = 60_000
 const WARN_BEFORE_MS = 14 * 86_400_000
 
 export interface CertificateWatchOptions {
+  readonly database: Pick<Database, 'change'>
   readonly domains: ReservedDomainStore
   readonly statusOf: (domain: ReservedDomain) => CertificateStatus
   /** Of the certificate that the owner of the gateway brought along; undefined when there is none. */
@@ -51,15 +53,15 @@ export class CertificateWatch {
       await clock.sleep(LOOK_MS, signal).catch(() => {})
       if (signal.aborted) return
       try {
-        this.#look()
+        await this.#look()
       } catch (error) {
         log.warn({ err: error }, 'certificates were not looked at; trying again soon')
       }
     }
   }
 
-  #look(): void {
-    const { domains, events, clock } = this.#options
+  async #look(): Promise<void> {
+    const { database, domains, events, clock } = this.#options
     const now = clock.now()
     const troubles = new Map<string, Trouble>()
     for (const domain of domains.all()) {
@@ -72,7 +74,7 @@ export class CertificateWatch {
     for (const key of this.#told) if (!troubles.has(key)) this.#told.delete(key)
     for (const [key, trouble] of troubles) {
       if (this.#told.has(key)) continue
-      events.append({ ...trouble, at: now })
+      await database.change(() => events.append({ ...trouble, at: now }))
       this.#told.add(key)
     }
   }

@@ -5,6 +5,7 @@ import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { Device, DeviceStore } from '../records/device-store.ts'
 import type { EventStore, NewEvent } from '../records/event-store.ts'
 import { type DeviceRows, identityKey, MOST_DEVICES } from './device-rows.ts'
+import { givenOf, inTurns, type News } from './device-turns.ts'
 
 /** Changes of all devices are written together, no more often than this. */
 const WRITE_STEP_MS = 200
@@ -16,7 +17,7 @@ const MOST_WAITING = 10_000
 const BACKUP_EVERY = 200
 
 export interface DeviceJournalOptions {
-  readonly database: Pick<Database, 'write'>
+  readonly database: Pick<Database, 'change'>
   readonly deviceStore: DeviceStore
   readonly botUsers: Pick<BotUserStore, 'get'>
   readonly events: EventStore
@@ -30,9 +31,10 @@ export class DeviceJournal implements DeviceRows {
   /** What is to be written, by id and by who it is. */
   readonly #rows = new Map<string, Device>()
   readonly #byIdentity = new Map<string, Device>()
-  #events: NewEvent[] = []
+  #news: News[] = []
   readonly #stopping = new AbortController()
   #isWriting = false
+  #flushing: Promise<boolean> = Promise.resolve(true)
   #isReleased = false
   #writtenAt = Number.NEGATIVE_INFINITY
   #eventsSinceBackup = 0
@@ -64,9 +66,10 @@ export class DeviceJournal implements DeviceRows {
     return this.#rows.get(device.id) ?? device
   }
 
+  /** `event` says that it came, or went. */
   write(device: Device, event?: NewEvent): void {
     this.#note(device)
-    if (event) this.#events.push(event)
+    if (event) this.#news.push({ event, presenceOf: device.id })
     this.#writeSoon()
   }
 
@@ -76,8 +79,9 @@ export class DeviceJournal implements DeviceRows {
     this.#byIdentity.set(identityKey({ ...device, credentialId }), device)
   }
 
+  /** Something else of a device. */
   tell(event: NewEvent): void {
-    this.#events.push(event)
+    this.#news.push({ event })
     this.#writeSoon()
   }
 
@@ -86,40 +90,61 @@ export class DeviceJournal implements DeviceRows {
     this.#writeSoon()
   }
 
-  /** On stable storage when this returns. Throws as `Database.write` does; then nothing is changed. */
-  save(device: Device): void {
+  /**
+   * On stable storage when it resolves. `check` is asked in the same transaction: what it throws refuses
+   * the change. Rejects as `Database.change` does; then nothing is changed.
+   */
+  async save(device: Device, check: () => void = () => {}): Promise<void> {
     // A row never says what was not told.
-    const isAllWritten = this.flush()
-    this.#options.database.write(() => this.#keep(device))
-    if (!isAllWritten) this.#note(device)
+    const isAllWritten = await this.flush()
+    const keep = () => {
+      check()
+      const written = this.#options.deviceStore.get(device.id)
+      // Whether it is online, and where, another gateway may know better.
+      this.#keep(written ? { ...written, ...givenOf(device) } : device)
+    }
+    await this.#options.database.change(keep, { concludes: device.id })
+    const waiting = this.#rows.get(device.id)
+    // What has happened to it meanwhile is still to be told.
+    if (waiting) this.#note({ ...waiting, ...givenOf(device) })
+    else if (!isAllWritten) this.#note(device)
   }
 
-  /** On stable storage when this returns. Throws as `Database.write` does. */
-  delete(id: string): void {
-    this.flush()
-    this.#options.deviceStore.delete(id)
+  /** On stable storage when it resolves. `check` and rejections are those of `save`. */
+  async delete(id: string, check: () => void = () => {}): Promise<void> {
+    await this.flush()
+    const { database, deviceStore } = this.#options
+    const remove = () => {
+      check()
+      deviceStore.delete(id)
+    }
+    await database.change(remove, { mayUseReserve: true })
     // What has happened to others may still wait for the storage.
     this.#rows.delete(id)
     for (const [key, device] of this.#byIdentity) if (device.id === id) this.#byIdentity.delete(key)
   }
 
-  /** Writes what there is, as far as the storage takes it. */
-  flush(): boolean {
-    const { database, deviceStore, events, clock, log } = this.#options
-    const news = this.#events.slice(-MOST_WAITING)
-    this.#events = news
-    const hasNothing = this.#rows.size === 0 && news.length === 0 && this.#watchedAt === undefined
+  /** Writes what there is, as far as the storage takes it; once at a time. */
+  flush(): Promise<boolean> {
+    this.#flushing = this.#flushing.then(() => this.#flushOnce())
+    return this.#flushing
+  }
+
+  async #flushOnce(): Promise<boolean> {
+    const { database, clock, log } = this.#options
+    const rows = new Map(this.#rows)
+    const news = this.#news.slice(-MOST_WAITING)
+    const watchedAt = this.#watchedAt
+    this.#news = [...news]
+    const hasNothing = rows.size === 0 && news.length === 0 && watchedAt === undefined
     if (hasNothing || this.#isReleased) return true
     const withoutBackup = this.#eventsSinceBackup + news.length < BACKUP_EVERY
     try {
-      database.write(
-        () => {
-          for (const device of this.#rows.values()) this.#keep(device)
-          for (const event of news) events.append(event)
-          if (this.#watchedAt !== undefined) deviceStore.noteWatched(this.#watchedAt)
-        },
-        { withoutBackup },
-      )
+      if (rows.size > 0 || news.length > 0) {
+        await database.change(() => this.#keepAll(rows.values(), news), { withoutBackup })
+        this.#forget(rows, news.length)
+      }
+      this.#noteWatched(watchedAt)
     } catch (error) {
       log.warn({ err: error }, 'what happened to devices is not written yet')
       return false
@@ -127,13 +152,25 @@ export class DeviceJournal implements DeviceRows {
       this.#writtenAt = clock.monotonic()
     }
     this.#eventsSinceBackup = withoutBackup ? this.#eventsSinceBackup + news.length : 0
-    this.#forget()
     return true
   }
 
+  #keepAll(wanted: Iterable<Device>, news: readonly News[]): void {
+    const { deviceStore: store, clock, events: log } = this.#options
+    const { rows, events } = inTurns(wanted, news, { store, at: clock.now() })
+    for (const device of rows) this.#keep(device)
+    for (const event of events) log.append(event)
+  }
+
+  #noteWatched(at: number | undefined): void {
+    if (at === undefined) return
+    this.#options.deviceStore.noteWatched(at)
+    if (this.#watchedAt === at) this.#watchedAt = undefined
+  }
+
   /** Another process has the database. */
-  release(): void {
-    this.flush()
+  async release(): Promise<void> {
+    await this.flush()
     this.#isReleased = true
   }
 
@@ -142,9 +179,9 @@ export class DeviceJournal implements DeviceRows {
     this.#writeSoon()
   }
 
-  stop(): void {
+  async stop(): Promise<void> {
     this.#stopping.abort()
-    this.flush()
+    await this.flush()
   }
 
   #writeSoon(): void {
@@ -160,7 +197,7 @@ export class DeviceJournal implements DeviceRows {
       do {
         await clock.sleep(waitMs, this.#stopping.signal)
         waitMs = RETRY_MS
-      } while (!this.flush())
+      } while (!(await this.flush()))
     } catch {
       return
     } finally {
@@ -168,11 +205,14 @@ export class DeviceJournal implements DeviceRows {
     }
   }
 
-  #forget(): void {
-    this.#rows.clear()
-    this.#byIdentity.clear()
-    this.#events = []
-    this.#watchedAt = undefined
+  /** What was written; what has come meanwhile waits for the next time. */
+  #forget(rows: ReadonlyMap<string, Device>, news: number): void {
+    for (const [id, device] of rows) if (this.#rows.get(id) === device) this.#rows.delete(id)
+    const written = new Set(rows.values())
+    for (const [key, device] of this.#byIdentity) {
+      if (written.has(device)) this.#byIdentity.delete(key)
+    }
+    this.#news.splice(0, news)
   }
 
   #latest(device: Device | undefined): Device | undefined {

@@ -1,5 +1,5 @@
-import type { AgentIdentity } from '../endpoints/connected-agent.ts'
-import type { Device, DeviceFacts } from '../records/device-store.ts'
+import type { AgentIdentity, ConnectedAgent } from '../endpoints/connected-agent.ts'
+import { type Device, type DeviceFacts, MOST_URLS } from '../records/device-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
 
 /** Devices of one account. */
@@ -68,4 +68,20 @@ export function rowFor(
   const isTaken = deviceId !== null && (made?.isOnline || !made?.isProvisioned)
   if (made && !isTaken) return { ...made, deviceId }
   return newDevice({ id: ids.next('dv'), ownerId, credentialId, deviceId, createdAt: now })
+}
+
+export function urlsOf(sessions: Iterable<ConnectedAgent>): string[] {
+  return [...sessions].flatMap((agent) => agent.endpoints().map(({ url }) => url))
+}
+
+export function factsOf({ identity }: ConnectedAgent, urls: readonly string[]): DeviceFacts {
+  const { remoteAddress, hostname, agentVersion, os, arch } = identity
+  const ip = remoteAddress.replace(/:\d+$/, '').replace(/^\[|\]$/g, '')
+  const endpoints = [...new Set(urls)].sort().slice(0, MOST_URLS)
+  return { ip, hostname, agentVersion, os, arch, endpoints }
+}
+
+/** A row has a credential in any case when it has no id of its own. */
+export function keyOf({ ownerId, deviceId, credentialId }: Device): string {
+  return identityKey({ ownerId, deviceId, credentialId: credentialId ?? '' })
 }

@@ -1,22 +1,14 @@
-import { networkOf } from '../../base/limit/network.ts'
 import { TokenBuckets } from '../../base/limit/token-buckets.ts'
 import type { ConnectedAgent, SessionEnd } from '../endpoints/connected-agent.ts'
-import {
-  type Device,
-  type DeviceFacts,
-  type GoneReason,
-  MOST_URLS,
-} from '../records/device-store.ts'
+import type { Device, DeviceFacts, GoneReason } from '../records/device-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import type { PageRequest } from '../records/resource-table.ts'
 import { DeviceJournal, type DeviceJournalOptions } from './device-journal.ts'
-import {
-  duplicateEvent,
-  presenceEvent,
-  type RefusedSignIn,
-  refusedEvent,
-} from './device-reports.ts'
-import { identityKey, rowFor } from './device-rows.ts'
+import { duplicateEvent, presenceEvent, type RefusedSignIn } from './device-reports.ts'
+import { factsOf, identityKey, keyOf, rowFor, urlsOf } from './device-rows.ts'
+import { givenOf } from './device-turns.ts'
+import { Orphans, type SiteNodes } from './orphans.ts'
+import { RefusedSignIns } from './refused-sign-ins.ts'
 import { TrafficHistory, type TrafficSeries } from './traffic-history.ts'
 
 /** A device whose connection broke is online for so long: most are back within a second. */
@@ -30,18 +22,14 @@ const FACTS_STEP_MS = 60_000
 const WATCH_STEP_MS = 300_000
 /** Of one device: so many times it is told at once that it went, then once a minute. */
 const FLAPS = { capacity: 5, refillPerS: 1 / 60, maxKeys: 10_000 }
-/** Of one device, authtoken or address. */
-const ONE_AN_HOUR = { capacity: 1, refillPerS: 1 / 3_600, maxKeys: 10_000 }
-/** Of all together, since strangers can be refused, too … */
-const REFUSALS = { capacity: 30, refillPerS: 1 / 10, maxKeys: 1 }
-/** … and of one address, so that a single stranger does not use it up. */
-const REFUSALS_OF_ADDRESS = { capacity: 10, refillPerS: 1 / 60, maxKeys: 1_000 }
 
 /** `away`: not connected, and expected back any moment. */
 export type DeviceState = 'online' | 'away' | 'offline' | 'never'
 
 export interface DevicesOptions extends DeviceJournalOptions {
   readonly ids: IdSource
+  /** Undefined where there is one gateway. */
+  readonly nodes?: SiteNodes | undefined
 }
 
 /** A device that is connected, or was a moment ago. */
@@ -49,6 +37,8 @@ interface Presence {
   readonly key: string
   device: Device
   readonly sessions: Set<ConnectedAgent>
+  /** Of its last session, in the order in which the gateways of a site had them; as `DeviceFacts` has it. */
+  cameAt: number
   /** Ends the wait for its return. */
   leaving: AbortController | undefined
   /** Monotonic; when its facts were last written. */
@@ -71,25 +61,24 @@ export class Devices {
   readonly #journal: DeviceJournal
   readonly #present = new Map<string, Presence>()
   readonly #flaps: TokenBuckets
-  readonly #seldom: TokenBuckets
-  readonly #refusals: TokenBuckets
-  readonly #refusalsOf: TokenBuckets
+  readonly #refused: RefusedSignIns
   readonly #history: TrafficHistory
   readonly #stopping = new AbortController()
   /** What is kept, as it was read when it had that version. */
   #read: { readonly version: number; readonly devices: readonly Device[] } | undefined
   #hasReturned = false
+  /** Devices of gateways that are gone. */
+  readonly #orphans: Orphans | undefined
   #watchedAt = Number.NEGATIVE_INFINITY
 
   constructor(options: DevicesOptions) {
     const { clock } = options
     this.#options = options
+    this.#orphans = options.nodes && new Orphans(options.nodes, RETURN_MS)
     this.#journal = new DeviceJournal(options)
     this.#flaps = new TokenBuckets({ ...FLAPS, clock })
-    this.#seldom = new TokenBuckets({ ...ONE_AN_HOUR, clock })
+    this.#refused = new RefusedSignIns(this.#journal, clock)
     this.#history = new TrafficHistory({ devices: () => this.#connected(), clock })
-    this.#refusals = new TokenBuckets({ ...REFUSALS, clock })
-    this.#refusalsOf = new TokenBuckets({ ...REFUSALS_OF_ADDRESS, clock })
   }
 
   start(): void {
@@ -99,22 +88,22 @@ export class Devices {
   }
 
   /** Leaves the rows to another process, as true as they can be. */
-  release(): void {
+  async release(): Promise<void> {
     this.#noteWatched()
-    this.#journal.release()
+    await this.#journal.release()
   }
 
   reclaim(): void {
     this.#journal.reclaim()
   }
 
-  stop(): void {
+  async stop(): Promise<void> {
     if (this.#stopping.signal.aborted) return
     this.#stopping.abort()
     this.#history.stop()
     for (const { leaving } of this.#present.values()) leaving?.abort()
     this.#noteWatched()
-    this.#journal.stop()
+    await this.#journal.stop()
   }
 
   /** A session has authenticated. */
@@ -122,27 +111,55 @@ export class Devices {
     const { ids, clock } = this.#options
     const { identity } = agent
     const key = identityKey(identity)
-    const now = clock.now()
     let presence = this.#present.get(key)
     if (!presence) {
-      const device = rowFor(identity, { rows: this.#journal, ids, now })
+      const device = rowFor(identity, { rows: this.#journal, ids, now: clock.now() })
       const notedAt = Number.NEGATIVE_INFINITY
-      presence = { key, device, sessions: new Set(), leaving: undefined, notedAt }
+      presence = { key, device, sessions: new Set(), cameAt: 0, leaving: undefined, notedAt }
       this.#present.set(key, presence)
     }
     presence.sessions.add(agent)
     presence.leaving?.abort()
     presence.leaving = undefined
-    if (presence.device.isOnline) return
+    this.#appear(presence, agent)
+  }
+
+  /** It is here, and at no other gateway any more. */
+  #appear(presence: Presence, agent: ConnectedAgent): void {
+    const { nodes, clock } = this.#options
+    const now = clock.now()
+    const { device } = presence
+    const row = this.#rowOf(presence)
+    if (row.isOnline && !nodes) return
+    // Clocks may differ: it came here later than to where it was.
+    presence.cameAt = Math.max(now, (row.facts.cameAt ?? 0) + 1)
+    const { credentialId, deviceId, duplicate } = device
+    const before = { ...row, credentialId, deviceId, duplicate }
+    if (row.isOnline) {
+      // Written in any case: that it is said to be here may be older than that it was elsewhere.
+      const urls = this.#isOurs(row) ? device.facts.endpoints : []
+      presence.device = { ...before, facts: this.#factsOf(presence, agent, urls) }
+      this.#journal.write(presence.device)
+      return
+    }
     presence.device = {
-      ...presence.device,
+      ...before,
       isOnline: true,
       since: now,
       seenAt: now,
       goneReason: null,
-      facts: factsOf(agent, presence.device.facts.endpoints),
+      facts: this.#factsOf(presence, agent, device.facts.endpoints),
     }
     this.#journal.write(presence.device, presenceEvent('device.online', presence.device, now))
+  }
+
+  /** What was told of it last; in a site others tell of it, too. */
+  #rowOf({ device }: Presence): Device {
+    if (!this.#options.nodes) return device
+    const { id, ownerId, deviceId } = device
+    const byId = this.#journal.get(id)
+    if (byId || deviceId === null) return byId ?? device
+    return this.#journal.findByDevice(ownerId, deviceId) ?? device
   }
 
   /** A session has ended; `urls` are those that it had. */
@@ -156,7 +173,7 @@ export class Devices {
       return
     }
     const known = urls.length > 0 ? urls : presence.device.facts.endpoints
-    presence.device = { ...presence.device, facts: factsOf(agent, known) }
+    presence.device = { ...presence.device, facts: this.#factsOf(presence, agent, known) }
     void this.#leave(presence, why === 'superseded' ? 'disconnected' : why)
   }
 
@@ -166,18 +183,13 @@ export class Devices {
     if (!presence) return
     const now = this.#options.clock.now()
     presence.device = { ...presence.device, duplicate: { seenAt: now, ip } }
-    if (this.#seldom.take(`duplicate ${presence.key}`) > 0) return
+    if (!this.#refused.isNewDuplicate(presence.key)) return
     this.#journal.write(presence.device, duplicateEvent(presence.device, ip, now))
   }
 
   /** Somebody was refused who wanted to sign in. */
   refused(signIn: RefusedSignIn): void {
-    const { ownerId, deviceId, ip } = signIn
-    if (this.#seldom.take(`refused ${deviceId ?? ip}`) > 0) return
-    if (this.#refusalsOf.take(networkOf(ip)) > 0 || this.#refusals.take('all') > 0) return
-    const device =
-      deviceId === undefined ? undefined : this.#journal.findByDevice(ownerId, deviceId)
-    this.#journal.tell(refusedEvent(signIn, device, this.#options.clock.now()))
+    this.#refused.tell(signIn)
   }
 
   /** With what is not written yet. */
@@ -212,37 +224,43 @@ export class Devices {
 
   /** What went through an endpoint of a device in the last hour; undefined when nothing did. */
   historyOf(device: Device, url: string): TrafficSeries | undefined {
-    return this.#history.of(identityKey(keyed(device)), url)
+    return this.#history.of(keyOf(device), url)
   }
 
   /** The sessions that a device has now. */
   sessionsOf(device: Device): readonly ConnectedAgent[] {
-    return [...(this.#present.get(identityKey(keyed(device)))?.sessions ?? [])]
+    return [...(this.#present.get(keyOf(device))?.sessions ?? [])]
   }
 
   stateOf(device: Device): DeviceState {
     if (device.since === null) return 'never'
     if (!device.isOnline) return 'offline'
-    const { sessions } = this.#present.get(identityKey(keyed(device))) ?? {}
+    if (!this.#isOurs(device)) return 'online'
+    const { sessions } = this.#present.get(keyOf(device)) ?? {}
     return sessions && sessions.size > 0 ? 'online' : 'away'
   }
 
-  /** Makes a device, changes it, or takes what somebody has changed of it. */
-  save(device: Device): void {
-    const presence = this.#present.get(identityKey(keyed(device)))
-    const { name, tags, metadata, isProvisioned } = device
+  /**
+   * Makes a device, changes it, or takes what somebody has changed of it. `check` is asked in the
+   * transaction that keeps it: what it throws refuses that.
+   */
+  async save(device: Device, check?: () => void): Promise<void> {
+    const presence = this.#present.get(keyOf(device))
     if (presence?.device.id !== device.id) {
-      this.#journal.save(device)
+      await this.#journal.save(device, check)
       return
     }
-    const changed = { ...presence.device, name, tags, metadata, isProvisioned }
-    this.#journal.save(changed)
-    presence.device = changed
+    const given = givenOf(device)
+    await this.#journal.save({ ...presence.device, ...given }, check)
+    presence.device = { ...presence.device, ...given }
   }
 
-  /** Only one that is neither online nor away: it would be back with the next that it does. */
-  delete({ id }: Device): void {
-    this.#journal.delete(id)
+  /**
+   * Only one that is neither online nor away: it would be back with the next that it does. `check` is
+   * asked in the transaction that deletes it.
+   */
+  async delete({ id }: Device, check?: () => void): Promise<void> {
+    await this.#journal.delete(id, check)
   }
 
   *#connected(): Generator<readonly [string, Iterable<ConnectedAgent>]> {
@@ -267,17 +285,16 @@ export class Devices {
     } catch {
       return
     }
-    const { name, tags, metadata, isProvisioned, duplicate } = presence.device
-    const changed = { name, tags, metadata, isProvisioned, duplicate }
-    const device: Device = { ...went, ...changed, goneReason: reason }
     this.#present.delete(presence.key)
+    const { duplicate } = presence.device
+    const device: Device = { ...went, ...givenOf(presence.device), duplicate, goneReason: reason }
     this.#journal.write(device, presenceEvent('device.offline', device, clock.now()))
   }
 
   /** Those that were online when the last process ended, and that have not come back. */
   async #awaitReturn(): Promise<void> {
     const { deviceStore, clock } = this.#options
-    const expected = deviceStore.online()
+    const expected = deviceStore.online().filter((device) => this.#isOurs(device))
     const seenAt = deviceStore.watchedAt
     try {
       if (expected.length > 0) await clock.sleep(RETURN_MS, this.#stopping.signal)
@@ -287,17 +304,33 @@ export class Devices {
     this.#hasReturned = true
     for (const before of expected) {
       const device = this.get(before.id)
-      if (!device?.isOnline || this.#present.has(identityKey(keyed(device)))) continue
-      const at = Math.max(seenAt ?? 0, device.seenAt ?? 0)
-      const gone = {
-        isOnline: false,
-        since: at,
-        seenAt: at,
-        goneReason: 'gateway-restarted',
-      } as const
-      const now = { ...device, ...gone }
-      this.#journal.write(now, presenceEvent('device.offline', now, clock.now()))
+      if (device && this.#isOurs(device)) this.#tellLost(device, seenAt)
     }
+  }
+
+  /** Nobody knows when it went. */
+  #tellLost(device: Device, seenAt: number | null = null): void {
+    if (!device.isOnline || this.#present.has(keyOf(device))) return
+    const at = Math.max(seenAt ?? 0, device.seenAt ?? 0)
+    const gone = {
+      isOnline: false,
+      since: at,
+      seenAt: at,
+      goneReason: 'gateway-restarted',
+    } as const
+    const now = { ...device, ...gone }
+    this.#journal.write(now, presenceEvent('device.offline', now, this.#options.clock.now()))
+  }
+
+  /** Whether this gateway is the one that tells of it. */
+  #isOurs({ facts }: Device): boolean {
+    const { nodes } = this.#options
+    return !nodes || facts.node === undefined || facts.node === nodes.self
+  }
+
+  #factsOf({ cameAt }: Presence, agent: ConnectedAgent, urls: readonly string[]): DeviceFacts {
+    const { nodes } = this.#options
+    return { ...factsOf(agent, urls), ...(nodes && { node: nodes.self, cameAt }) }
   }
 
   /** Writes what devices say of themselves where it changed, all of them together. */
@@ -312,6 +345,8 @@ export class Devices {
       }
       try {
         this.#noteChanges(clock.monotonic())
+        const left = this.#orphans?.due(this.#options.deviceStore.online(), clock.monotonic())
+        for (const device of left ?? []) this.#tellLost(device)
       } catch (error) {
         // The storage says of itself what is wrong with it.
         log.warn({ err: error }, 'what devices say of themselves is not read')
@@ -321,8 +356,14 @@ export class Devices {
 
   #noteChanges(now: number): void {
     for (const presence of this.#present.values()) {
-      if (now - presence.notedAt < FACTS_STEP_MS) continue
-      this.#noteFacts(presence, now)
+      const [agent] = presence.sessions
+      if (!agent) continue
+      const row = this.#rowOf(presence)
+      presence.device = { ...presence.device, id: row.id }
+      // The gateway that it had moved to told that it went, or is gone.
+      if (!row.isOnline || this.#orphans?.has(row)) this.#appear(presence, agent)
+      else if (this.#isOurs(row) && now - presence.notedAt >= FACTS_STEP_MS)
+        this.#noteFacts(presence, agent, now)
     }
     if (now - this.#watchedAt >= WATCH_STEP_MS) this.#noteWatched()
   }
@@ -332,10 +373,8 @@ export class Devices {
     work.catch((err) => this.#options.log.warn({ err }, 'devices are not looked after'))
   }
 
-  #noteFacts(presence: Presence, now: number): void {
-    const [agent] = presence.sessions
-    if (!agent) return
-    const facts = factsOf(agent, urlsOf(presence.sessions))
+  #noteFacts(presence: Presence, agent: ConnectedAgent, now: number): void {
+    const facts = this.#factsOf(presence, agent, urlsOf(presence.sessions))
     const { device } = presence
     const written = this.#options.deviceStore.get(device.id)
     const isSame =
@@ -343,7 +382,9 @@ export class Devices {
       JSON.stringify([written?.facts, written?.duplicate, written?.credentialId])
     if (isSame) return
     presence.notedAt = now
-    presence.device = { ...device, facts, credentialId: agent.identity.credentialId }
+    // People may have changed it at another gateway.
+    const given = givenOf(this.#journal.get(device.id) ?? device)
+    presence.device = { ...device, ...given, facts, credentialId: agent.identity.credentialId }
     this.#journal.write(presence.device)
   }
 
@@ -354,20 +395,4 @@ export class Devices {
     this.#watchedAt = clock.monotonic()
     this.#journal.noteWatched(clock.now())
   }
-}
-
-/** A row has a credential in any case when it has no id of its own. */
-function keyed({ ownerId, deviceId, credentialId }: Device) {
-  return { ownerId, deviceId, credentialId: credentialId ?? '' }
-}
-
-function urlsOf(sessions: Iterable<ConnectedAgent>): string[] {
-  return [...sessions].flatMap((agent) => agent.endpoints().map(({ url }) => url))
-}
-
-function factsOf({ identity }: ConnectedAgent, urls: readonly string[]): DeviceFacts {
-  const { remoteAddress, hostname, agentVersion, os, arch } = identity
-  const ip = remoteAddress.replace(/:\d+$/, '').replace(/^\[|\]$/g, '')
-  const endpoints = [...new Set(urls)].sort().slice(0, MOST_URLS)
-  return { ip, hostname, agentVersion, os, arch, endpoints }
 }

@@ -14,9 +14,6 @@ export interface TrafficSeries {
 }
 
 interface Series {
-  traffic: EndpointTraffic
-  requests: number
-  bytes: number
   /** Rings of `STEPS`, made with the first traffic. */
   readonly requestsOf: Float32Array
   readonly bytesOf: Float32Array
@@ -38,6 +35,8 @@ export class TrafficHistory {
   readonly #options: TrafficHistoryOptions
   /** By device and URL, so that an endpoint that comes back goes on. */
   readonly #series = new Map<string, Series>()
+  /** What counters stood at when they were looked at, also of endpoints that are forgotten for now. */
+  readonly #counted = new WeakMap<EndpointTraffic, { requests: number; bytes: number }>()
   readonly #stopping = new AbortController()
   #step = 0
 
@@ -90,26 +89,24 @@ export class TrafficHistory {
   #note(name: string, traffic: EndpointTraffic): void {
     const { requests } = traffic
     const bytes = traffic.bytesIn + traffic.bytesOut
-    const known = this.#series.get(name)
-    if (!known && (requests + bytes === 0 || this.#series.size >= MOST_SERIES)) return
-    const series = known ?? this.#begin(name, traffic)
-    // The endpoint was opened anew: its counters began anew, too.
-    const isSame = series.traffic === traffic
-    const moreRequests = requests - (isSame ? series.requests : 0)
-    const moreBytes = bytes - (isSame ? series.bytes : 0)
-    Object.assign(series, { traffic, requests, bytes })
+    // An endpoint that is opened anew has counters of its own, which begin anew.
+    const before = this.#counted.get(traffic) ?? { requests: 0, bytes: 0 }
+    const moreRequests = requests - before.requests
+    const moreBytes = bytes - before.bytes
     if (moreRequests <= 0 && moreBytes <= 0) return
+    this.#counted.set(traffic, { requests, bytes })
+    const known = this.#series.get(name)
+    if (!known && this.#series.size >= MOST_SERIES) return
+    const series = known ?? this.#begin(name)
     const slot = this.#step % STEPS
-    series.requestsOf[slot] = Math.max(0, moreRequests)
-    series.bytesOf[slot] = Math.max(0, moreBytes)
+    // Two sessions of a device may have it at once.
+    series.requestsOf[slot] = (series.requestsOf[slot] ?? 0) + Math.max(0, moreRequests)
+    series.bytesOf[slot] = (series.bytesOf[slot] ?? 0) + Math.max(0, moreBytes)
     series.busyAt = this.#step
   }
 
-  #begin(name: string, traffic: EndpointTraffic): Series {
+  #begin(name: string): Series {
     const series = {
-      traffic,
-      requests: 0,
-      bytes: 0,
       requestsOf: new Float32Array(STEPS),
       bytesOf: new Float32Array(STEPS),
       busyAt: 0,

@@ -1,8 +1,10 @@
 import type { Clock } from '../../base/clock.ts'
+import type { Database } from '../../store/database.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
+import type { OwnedAddress } from '../records/endpoint-protocol.ts'
 import type { ReservedAddr, ReservedAddrStore } from '../records/reserved-addr-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
-import { checkLength, ServiceError } from '../records/service-error.ts'
+import { checkLength, present, ServiceError } from '../records/service-error.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 import type { TcpAddresses } from './tcp-addresses.ts'
 
@@ -12,15 +14,16 @@ const MAX_METADATA = 4_096
 const OWNER_PART = 4
 
 export interface AddrRegistrarDeps {
+  readonly database: Pick<Database, 'change'>
   readonly reservedAddrs: ReservedAddrStore
   readonly botUsers: BotUserStore
   readonly registry: EndpointRegistry
   /** Unset where there are no TCP endpoints. */
   readonly tcpAddresses: TcpAddresses | undefined
+  /** What is online at other gateways of the site. */
+  readonly elsewhere?: () => Iterable<OwnedAddress>
   readonly ids: IdSource
   readonly clock: Clock
-  /** After an address has come to somebody else, or is nobody's any more. */
-  readonly onChange: (addr: string) => void
 }
 
 /** What may be chosen when an address is reserved, and changed later. */
@@ -40,8 +43,10 @@ export class AddrRegistrar {
   }
 
   /** Without an address any that is free. */
-  reserve(request: AddrSettings & { addr?: string | undefined; region?: string | undefined }) {
-    const { reservedAddrs: store, tcpAddresses, ids, clock, onChange } = this.#deps
+  async reserve(
+    request: AddrSettings & { addr?: string | undefined; region?: string | undefined },
+  ): Promise<ReservedAddr> {
+    const { reservedAddrs: store, tcpAddresses, ids, clock } = this.#deps
     if (!tcpAddresses) {
       throw new ServiceError(
         332,
@@ -49,44 +54,60 @@ export class AddrRegistrar {
       )
     }
     const { region = '', description = '', metadata = '', ownerId = null } = request
-    checkTexts({ description, metadata })
-    this.#checkOwner(ownerId)
-    this.#checkShare(ownerId, tcpAddresses)
-    const addr = request.addr ? tcpAddresses.read(request.addr, 400) : tcpAddresses.drawFree()
-    if (store.find(addr)) throw new ServiceError(413, `The address ${addr} is reserved already.`)
-    this.#checkUnused(addr, ownerId)
-    const createdAt = clock.now()
     const id = ids.next('ra')
-    const reserved: ReservedAddr = { id, addr, ownerId, region, description, metadata, createdAt }
-    store.insert(reserved)
-    onChange(addr)
-    return reserved
+    const createdAt = clock.now()
+    return this.#change(id, () => {
+      checkTexts({ description, metadata })
+      this.#checkOwner(ownerId)
+      this.#checkShare(ownerId, tcpAddresses)
+      const addr = request.addr ? tcpAddresses.read(request.addr, 400) : tcpAddresses.drawFree()
+      if (store.find(addr)) throw new ServiceError(413, `The address ${addr} is reserved already.`)
+      this.#checkUnused(addr, ownerId)
+      const reserved: ReservedAddr = { id, addr, ownerId, region, description, metadata, createdAt }
+      store.insert(reserved)
+      return reserved
+    })
   }
 
-  update(reserved: ReservedAddr, change: AddrSettings): ReservedAddr {
-    const { description = reserved.description, metadata = reserved.metadata } = change
-    const { ownerId = reserved.ownerId } = change
-    checkTexts({ description, metadata })
-    if (ownerId !== reserved.ownerId) {
-      this.#checkOwner(ownerId)
-      this.#checkUnused(reserved.addr, ownerId)
-    }
-    const updated = { ...reserved, description, metadata, ownerId }
-    this.#deps.reservedAddrs.replace(updated)
-    if (ownerId !== reserved.ownerId) this.#deps.onChange(reserved.addr)
-    return updated
+  update({ id }: ReservedAddr, change: AddrSettings): Promise<ReservedAddr> {
+    const { reservedAddrs: store } = this.#deps
+    return this.#change(id, () => {
+      const reserved = present(store.get(id))
+      const { description = reserved.description, metadata = reserved.metadata } = change
+      const { ownerId = reserved.ownerId } = change
+      checkTexts({ description, metadata })
+      if (ownerId !== reserved.ownerId) {
+        this.#checkOwner(ownerId)
+        this.#checkUnused(reserved.addr, ownerId)
+      }
+      const updated = { ...reserved, description, metadata, ownerId }
+      store.replace(updated)
+      return updated
+    })
   }
 
   /** Gives an address up; refused with 446 while an endpoint has it. */
-  release({ id, addr }: ReservedAddr): void {
-    this.#checkUnused(addr, undefined)
-    this.#deps.reservedAddrs.delete(id)
-    this.#deps.onChange(addr)
+  async release({ id, addr }: ReservedAddr): Promise<void> {
+    const { reservedAddrs, database } = this.#deps
+    const release = () => {
+      this.#checkUnused(addr, undefined)
+      reservedAddrs.delete(id)
+    }
+    await database.change(release, { concludes: id, mayUseReserve: true })
+  }
+
+  #change<T>(id: string, change: () => T): Promise<T> {
+    return this.#deps.database.change(change, { concludes: id })
   }
 
   /** Throws ServiceError 446 while an endpoint of another account than `mayStay` has the address. */
   #checkUnused(addr: string, mayStay: string | null | undefined): void {
-    const [holder] = this.#deps.registry.holdersOf({ protocol: 'tcp', host: addr }, null)
+    const { registry, elsewhere } = this.#deps
+    const isIt = ({ protocol, host }: OwnedAddress) => protocol === 'tcp' && host === addr
+    const [holder = [...(elsewhere?.() ?? [])].find(isIt)] = registry.holdersOf(
+      { protocol: 'tcp', host: addr },
+      null,
+    )
     if (!holder || holder.ownerId === mayStay) return
     throw new ServiceError(446, `The address ${addr} is in use: its endpoint is online.`)
   }
@@ -105,6 +126,17 @@ export class AddrRegistrar {
       `The bot user ${ownerId} has ${most} reserved addresses, a quarter of all: it may not have more.`,
     )
   }
+}
+
+/** Calls `listener` when an address has come to somebody else, or is nobody's any more. */
+export function watchAddrs(
+  reservedAddrs: ReservedAddrStore,
+  listener: (addr: string) => void,
+): void {
+  reservedAddrs.onChange(({ before, after }) => {
+    const reserved = after ?? before
+    if (reserved && before?.ownerId !== after?.ownerId) listener(reserved.addr)
+  })
 }
 
 function checkTexts({ description, metadata }: { description: string; metadata: string }): void {

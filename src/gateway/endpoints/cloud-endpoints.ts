@@ -1,28 +1,32 @@
+import { isDeepStrictEqual } from 'node:util'
 import type { Clock } from '../../base/clock.ts'
 import { KeyedLock } from '../../base/keyed-lock.ts'
 import type { Logger } from '../../base/logger.ts'
 import { PolicyError } from '../../policy/document/problem.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
+import type { Database } from '../../store/database.ts'
 import type { Authority, Claim } from '../access/authority.ts'
+import type { NameClaims } from '../access/name-claims.ts'
 import type { CloudEndpointStore, StoredCloudEndpoint } from '../records/cloud-endpoint-store.ts'
 import { isInternal } from '../records/domain-name.ts'
-import type { HttpProtocol } from '../records/endpoint-protocol.ts'
 import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
+import type { ItemChange } from '../records/resource-table.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
 import { type CloudEndpoint, EndpointTraffic } from './endpoint.ts'
-import { checkAddressFree, checkBindings, checkEndpointHost } from './endpoint-host.ts'
+import { checkAddressFree, checkBindings } from './endpoint-host.ts'
 import { type EndpointPolicies, type PolicyPlace, problemsText } from './endpoint-policies.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
-import type { EndpointUrls } from './endpoint-urls.ts'
+import type { EndpointUrls, HttpPlace } from './endpoint-urls.ts'
 
 const MAX_DESCRIPTION = 255
 const MAX_METADATA = 4_096
-const URL_FORM = /^([a-z][a-z0-9+.-]*):\/\/([^/?#@:]+)(?::(\d{1,5}))?\/?$/i
-const SCHEME = /^[a-z][a-z0-9+.-]*:\/\//i
 
 export interface CloudEndpointsDeps {
+  readonly database: Pick<Database, 'change'>
   readonly cloudEndpointStore: CloudEndpointStore
+  /** Asked for each name, where there are other nodes. */
+  readonly names: NameClaims
   readonly registry: EndpointRegistry
   readonly domains: ReservedDomainStore
   readonly authority: Authority
@@ -59,22 +63,29 @@ export interface CloudEndpointChange extends CloudEndpointSettings {
   readonly trafficPolicy?: string | undefined
 }
 
-interface Place {
-  readonly protocol: HttpProtocol
-  readonly host: string
-}
-
 /** Whether who asks may use the gateway's own domains for every account. */
 export type CloudEndpointAuthor = Pick<Claim, 'isGranted'>
 
-/** The endpoints that last until they are deleted. Every refusal is a ServiceError. */
+/** A policy that is ready for what is about to be kept. */
+interface Prepared {
+  readonly stored: StoredCloudEndpoint
+  readonly policy: CompiledPolicy
+}
+
+/**
+ * The endpoints that last until they are deleted. Every refusal is a ServiceError. What is online
+ * follows the rows, whoever changes them.
+ */
 export class CloudEndpoints {
   readonly #deps: CloudEndpointsDeps
   /** One change of an endpoint at a time: each goes on from the one before. */
   readonly #updates = new KeyedLock()
+  /** Of changes under way here, by endpoint: with it, the row is online as soon as it is kept. */
+  readonly #prepared = new Map<string, Prepared>()
 
   constructor(deps: CloudEndpointsDeps) {
     this.#deps = deps
+    deps.cloudEndpointStore.onChange((change) => this.#follow(change))
   }
 
   /** Brings those that are kept online, before there is anybody who could take their hosts. */
@@ -82,8 +93,7 @@ export class CloudEndpoints {
     const { cloudEndpointStore, registry, coverHost } = this.#deps
     for (const stored of cloudEndpointStore.all()) {
       await coverHost(stored.host)
-      const endpoint = this.#open(stored, this.#restorePolicy(stored), new EndpointTraffic())
-      registry.add(endpoint, { isShared: stored.isShared })
+      if (!registry.find(stored.id)) this.#putOnline(stored, this.#restorePolicy(stored))
     }
   }
 
@@ -92,7 +102,7 @@ export class CloudEndpoints {
     const { cloudEndpointStore, registry, ids, clock } = this.#deps
     const { trafficPolicy, description = '', metadata = '' } = request
     const { isShared = false, isPooled = false } = request
-    const place = this.#readUrl(request.url)
+    const place = this.#deps.urls.read(request.url)
     const ownerId = this.#ownerOf(place, request.ownerId)
     const claim = { ...author, ownerId }
     await this.#prepare(place, claim)
@@ -104,8 +114,6 @@ export class CloudEndpoints {
     const id = ids.next('ep')
     const poolMember = poolMemberOf({ id, isPooled })
     const policy = await this.#compile(trafficPolicy, { ...place, ownerId, poolMember })
-    // From here on nothing waits: what is checked stays true.
-    check()
     const now = clock.now()
     const stored = {
       ...place,
@@ -119,9 +127,13 @@ export class CloudEndpoints {
       createdAt: now,
       updatedAt: now,
     }
-    cloudEndpointStore.insert(stored)
-    const endpoint = this.#open(stored, policy, new EndpointTraffic())
-    registry.add(endpoint, { isShared })
+    await this.#keep(id, { stored, policy }, () => {
+      check()
+      this.#checkKept(stored)
+      cloudEndpointStore.insert(stored)
+    })
+    const endpoint = this.#online(id)
+    if (!endpoint) throw new Error('the cloud endpoint is kept and not online')
     return endpoint
   }
 
@@ -139,15 +151,15 @@ export class CloudEndpoints {
     change: CloudEndpointChange,
     author: CloudEndpointAuthor,
   ): Promise<CloudEndpoint | undefined> {
-    const wanted = change.url === undefined ? undefined : this.#readUrl(change.url)
+    const wanted = change.url === undefined ? undefined : this.#deps.urls.read(change.url)
     const { cloudEndpointStore, registry, clock } = this.#deps
     const ownerId = cloudEndpointStore.get(id)?.ownerId ?? null
     const claim = { ...author, ownerId }
     if (wanted) await this.#prepare(wanted, claim)
     const found = () => {
       const stored = cloudEndpointStore.get(id)
-      const before = registry.find(id)
-      return stored && before?.type === 'cloud' ? { stored, before } : undefined
+      const before = this.#online(id)
+      return stored && before && { stored, before }
     }
     const earlier = found()
     if (!earlier) return undefined
@@ -171,9 +183,6 @@ export class CloudEndpoints {
     const policy = isSamePolicy
       ? before.policy
       : await this.#compile(trafficPolicy, { ...place, ownerId }, () => before.policy)
-    // From here on nothing waits: what is checked stays true.
-    check()
-    if (!found()) return undefined
     const updated = {
       ...stored,
       ...place,
@@ -184,31 +193,101 @@ export class CloudEndpoints {
       metadata,
       updatedAt: clock.now(),
     }
-    cloudEndpointStore.replace(updated)
-    const endpoint = this.#open(updated, policy, before.traffic)
-    registry.setShared(before, false)
-    registry.replace(before, endpoint)
-    registry.setShared(endpoint, isShared)
-    return endpoint
+    const outcome = await this.#keep(id, { stored: updated, policy }, () => {
+      const now = found()
+      if (!now) return 'gone'
+      if (!isDeepStrictEqual(now.stored, stored)) return 'changed'
+      check()
+      this.#checkKept(updated)
+      cloudEndpointStore.replace(updated)
+      return 'kept'
+    })
+    // Somebody else was faster: what was not asked for stays as it is now.
+    if (outcome === 'changed') return this.#update(id, change, author)
+    return outcome === 'kept' ? this.#online(id) : undefined
   }
 
   /** The next request finds nothing; what is under way goes on. */
-  delete(endpoint: CloudEndpoint): void {
-    const { cloudEndpointStore, registry, policies } = this.#deps
-    cloudEndpointStore.delete(endpoint.id)
-    registry.remove(endpoint)
-    policies.remember(endpoint, endpoint.policy)
+  async delete({ id }: CloudEndpoint): Promise<void> {
+    const { cloudEndpointStore, database } = this.#deps
+    await database.change(() => cloudEndpointStore.delete(id), {
+      concludes: id,
+      mayUseReserve: true,
+    })
   }
 
-  /** After a bot user was deleted, and with it what is kept of its endpoints: they go offline. */
-  forgetOwner(ownerId: string): void {
-    const { registry } = this.#deps
-    for (const endpoint of [...registry.all()]) {
-      if (endpoint.type === 'cloud' && endpoint.ownerId === ownerId) registry.remove(endpoint)
+  async #keep<T>(id: string, prepared: Prepared, change: () => T): Promise<T> {
+    const { database, names } = this.#deps
+    const { stored, policy } = prepared
+    const keep = () => database.change(change, { concludes: id })
+    this.#prepared.set(id, prepared)
+    try {
+      // It may be at home at another node, where it stays.
+      if (this.#online(id)?.host === stored.host) return await keep()
+      const { url, poolMember: member = '' } = this.#open(stored, policy, new EndpointTraffic())
+      const wanted = { ...stored, url, member, session: undefined, endsTls: false }
+      return await names.open(wanted, keep)
+    } finally {
+      this.#prepared.delete(id)
     }
   }
 
-  #ownerOf({ host }: Place, asked: string | null | undefined): string | null {
+  /** What is kept may be about to come online. Throws ServiceError 334. */
+  #checkKept(stored: StoredCloudEndpoint): void {
+    if (!this.#deps.cloudEndpointStore.isTaken(stored)) return
+    throw new ServiceError(334, `The name ${stored.host} has a cloud endpoint already.`)
+  }
+
+  #online(id: string): CloudEndpoint | undefined {
+    const endpoint = this.#deps.registry.find(id)
+    return endpoint?.type === 'cloud' ? endpoint : undefined
+  }
+
+  #follow({ before, after }: ItemChange<StoredCloudEndpoint>): void {
+    const { registry, policies, log } = this.#deps
+    if (after) {
+      const { stored, policy } = this.#prepared.get(after.id) ?? {}
+      const isFor = stored?.trafficPolicy === after.trafficPolicy && stored.host === after.host
+      if (policy && isFor) {
+        this.#putOnline(after, policy)
+        return
+      }
+      this.#updates
+        .run(after.id, () => this.#catchUp(after.id))
+        .catch((err) => log.error({ err, endpoint: after.id }, 'cloud endpoint is not online'))
+      return
+    }
+    const gone = before && this.#online(before.id)
+    if (!gone) return
+    registry.remove(gone)
+    policies.remember(gone, gone.policy)
+  }
+
+  /** Brings online what somebody else has changed. */
+  async #catchUp(id: string): Promise<void> {
+    const { cloudEndpointStore, coverHost } = this.#deps
+    const host = cloudEndpointStore.get(id)?.host
+    if (host !== undefined) await coverHost(host)
+    const stored = cloudEndpointStore.get(id)
+    if (stored) this.#putOnline(stored, this.#restorePolicy(stored, this.#online(id)?.policy))
+  }
+
+  /** In the place of what is online of it. */
+  #putOnline(stored: StoredCloudEndpoint, policy: CompiledPolicy): void {
+    const { registry } = this.#deps
+    const { isShared } = stored
+    const before = this.#online(stored.id)
+    const endpoint = this.#open(stored, policy, before?.traffic ?? new EndpointTraffic())
+    if (!before) {
+      registry.add(endpoint, { isShared })
+      return
+    }
+    registry.setShared(before, false)
+    registry.replace(before, endpoint)
+    registry.setShared(endpoint, isShared)
+  }
+
+  #ownerOf({ host }: HttpPlace, asked: string | null | undefined): string | null {
     if (asked !== undefined || isInternal(host)) return asked ?? null
     return this.#deps.domains.findCovering(host)?.ownerId ?? null
   }
@@ -233,32 +312,8 @@ export class CloudEndpoints {
     }
   }
 
-  /** Throws ServiceError 18001, 18003, 18022 or that of a host that cannot be. */
-  #readUrl(url: string): Place {
-    if (!SCHEME.test(url)) {
-      throw new ServiceError(18022, 'The URL needs a scheme: write https://host or http://host.')
-    }
-    const [, scheme = '', name = '', port] = URL_FORM.exec(url) ?? []
-    if (name === '') {
-      throw new ServiceError(18001, 'The URL cannot be used: write https://host or http://host.')
-    }
-    const protocol = scheme.toLowerCase()
-    if (protocol !== 'https' && protocol !== 'http') {
-      throw new ServiceError(
-        18022,
-        `The scheme ${protocol} is not supported here: use https or http.`,
-      )
-    }
-    const host = name.toLowerCase()
-    checkEndpointHost(host)
-    if (port !== undefined && !this.#deps.urls.mayName(protocol, host, Number(port))) {
-      throw new ServiceError(18003, `There is no port ${port} here: leave it out.`)
-    }
-    return { protocol, host }
-  }
-
   /** Only a host that may be used is worth a certificate. */
-  async #prepare({ host }: Place, claim: Claim): Promise<void> {
+  async #prepare({ host }: HttpPlace, claim: Claim): Promise<void> {
     this.#deps.authority.checkReserved(host, claim)
     await this.#deps.coverHost(host)
   }
@@ -296,12 +351,12 @@ export class CloudEndpoints {
   }
 
   /** A policy that was good once and no longer is must not let its host go: all is refused. */
-  #restorePolicy(stored: StoredCloudEndpoint): CompiledPolicy {
+  #restorePolicy(stored: StoredCloudEndpoint, previous?: CompiledPolicy): CompiledPolicy {
     const { id, host, trafficPolicy } = stored
     const { policies, log } = this.#deps
     const place = { ...stored, poolMember: poolMemberOf(stored) }
     try {
-      return policies.compile(trafficPolicy, place)
+      return policies.compile(trafficPolicy, place, previous)
     } catch (error) {
       if (!(error instanceof PolicyError)) throw error
       log.error({ endpoint: id, host, problem: problemsText(error) }, 'cloud endpoint is of no use')

@@ -1,7 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../../base/clock.ts'
+import type { Database } from '../../store/database.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
 import { checkDomain, type DomainCodes, isBelow, isInternal } from '../records/domain-name.ts'
+import type { OwnedAddress } from '../records/endpoint-protocol.ts'
 import type { PrivateKeyType } from '../records/private-key.ts'
 import type {
   CertificateAuthorityName,
@@ -9,8 +11,7 @@ import type {
   ReservedDomainStore,
 } from '../records/reserved-domain-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
-import { checkLength, ServiceError } from '../records/service-error.ts'
-import type { Endpoint } from './endpoint.ts'
+import { checkLength, present, ServiceError } from '../records/service-error.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 
 const RESERVE_CODES: DomainCodes = {
@@ -31,15 +32,16 @@ const MAX_DESCRIPTION = 255
 const MAX_METADATA = 4_096
 
 export interface DomainRegistrarDeps {
+  readonly database: Pick<Database, 'change'>
   readonly store: ReservedDomainStore
   readonly botUsers: BotUserStore
   readonly registry: EndpointRegistry
+  /** What is online at other gateways of the site. */
+  readonly elsewhere?: () => Iterable<OwnedAddress>
   readonly ids: IdSource
   readonly clock: Clock
   /** Whether there is an ACME authority to order certificates from. */
   readonly hasAcme: boolean
-  /** After a domain, its owner or its certificate policy has come, changed or gone. */
-  readonly onChange: (domain: ReservedDomain) => void
 }
 
 /** What may be chosen when a domain is reserved, and changed later. */
@@ -60,21 +62,15 @@ export class DomainRegistrar {
     this.#deps = deps
   }
 
+  /** `check` is asked in the same transaction: what it throws refuses the domain. */
   reserve(
     request: DomainSettings & { domain: string; region?: string | undefined },
-  ): ReservedDomain {
-    const { store, ids, clock, onChange } = this.#deps
+    check: () => void = () => {},
+  ): Promise<ReservedDomain> {
+    const { store, ids, clock } = this.#deps
     const { region = '', description = '', metadata = '' } = request
     const { authority = 'gateway', privateKeyType = 'ecdsa', ownerId = null } = request
     const domain = request.domain.toLowerCase()
-    checkDomain(domain, RESERVE_CODES)
-    if (isInternal(domain)) {
-      throw new ServiceError(411, `The domain ${domain} is internal: it needs no reservation.`)
-    }
-    if (store.find(domain)) throw new ServiceError(413, `The domain ${domain} is reserved already.`)
-    checkTexts({ description, metadata })
-    this.#checkOwner(ownerId)
-    this.#checkAuthority(authority)
     const reserved: ReservedDomain = {
       id: ids.next('rd'),
       domain,
@@ -87,46 +83,63 @@ export class DomainRegistrar {
       authority,
       privateKeyType,
     }
-    store.insert(reserved)
-    onChange(reserved)
-    return reserved
+    return this.#change(reserved.id, () => {
+      check()
+      checkDomain(domain, RESERVE_CODES)
+      if (isInternal(domain)) {
+        throw new ServiceError(411, `The domain ${domain} is internal: it needs no reservation.`)
+      }
+      if (store.find(domain)) {
+        throw new ServiceError(413, `The domain ${domain} is reserved already.`)
+      }
+      checkTexts({ description, metadata })
+      this.#checkOwner(ownerId)
+      this.#checkAuthority(authority)
+      store.insert(reserved)
+      return reserved
+    })
   }
 
-  update(domain: ReservedDomain, change: DomainSettings): ReservedDomain {
-    const { description = domain.description, metadata = domain.metadata } = change
-    const { authority = domain.authority, privateKeyType = domain.privateKeyType } = change
-    const { ownerId = domain.ownerId } = change
-    checkTexts({ description, metadata })
-    if (authority !== domain.authority) this.#checkAuthority(authority)
-    if (ownerId !== domain.ownerId) {
-      this.#checkOwner(ownerId)
-      this.#checkUnused(domain, (endpoint) => endpoint.ownerId === ownerId)
-    }
-    const updated = { ...domain, description, metadata, authority, privateKeyType, ownerId }
-    this.#deps.store.replace(updated)
-    const isReissued = authority !== domain.authority || privateKeyType !== domain.privateKeyType
-    if (isReissued || ownerId !== domain.ownerId) {
-      this.#deps.onChange(updated)
-    }
-    return updated
+  update({ id }: ReservedDomain, change: DomainSettings): Promise<ReservedDomain> {
+    const { store } = this.#deps
+    return this.#change(id, () => {
+      const domain = present(store.get(id))
+      const { description = domain.description, metadata = domain.metadata } = change
+      const { authority = domain.authority, privateKeyType = domain.privateKeyType } = change
+      const { ownerId = domain.ownerId } = change
+      checkTexts({ description, metadata })
+      if (authority !== domain.authority) this.#checkAuthority(authority)
+      if (ownerId !== domain.ownerId) {
+        this.#checkOwner(ownerId)
+        this.#checkUnused(domain, (ofWhom) => ofWhom === ownerId)
+      }
+      const updated = { ...domain, description, metadata, authority, privateKeyType, ownerId }
+      store.replace(updated)
+      return updated
+    })
   }
 
   /** Gives a domain up; refused with 446 while an endpoint that needs it is online. */
-  release(reserved: ReservedDomain): void {
-    const { store, onChange } = this.#deps
-    this.#checkUnused(reserved, () => false)
-    store.delete(reserved.id)
-    onChange(reserved)
+  async release(reserved: ReservedDomain): Promise<void> {
+    const { store, database } = this.#deps
+    const release = () => {
+      this.#checkUnused(reserved, () => false)
+      store.delete(reserved.id)
+    }
+    await database.change(release, { concludes: reserved.id, mayUseReserve: true })
+  }
+
+  #change<T>(id: string, change: () => T): Promise<T> {
+    return this.#deps.database.change(change, { concludes: id })
   }
 
   /** Throws ServiceError 446 while an endpoint needs the domain that may not stay without it. */
-  #checkUnused({ id, domain }: ReservedDomain, mayStay: (endpoint: Endpoint) => boolean): void {
-    const { store, registry } = this.#deps
-    for (const endpoint of registry.all()) {
-      const { host } = endpoint
+  #checkUnused({ id, domain }: ReservedDomain, mayStay: (ownerId: string | null) => boolean): void {
+    const { store, registry, elsewhere } = this.#deps
+    for (const { host, ownerId } of [...registry.all(), ...(elsewhere?.() ?? [])]) {
       const isBelowIt = host === domain || isBelow(host, domain)
       // A name that is reserved itself, or below another wildcard, does not need this one.
-      if (isBelowIt && store.findCovering(host)?.id === id && !mayStay(endpoint)) {
+      if (isBelowIt && store.findCovering(host)?.id === id && !mayStay(ownerId)) {
         throw new ServiceError(446, `The domain ${domain} is in use: ${host} is online.`)
       }
     }
@@ -144,6 +157,21 @@ export class DomainRegistrar {
       `There is no ACME authority here: set GATEWAY_ACME_DIRECTORY to use ${authority}.`,
     )
   }
+}
+
+/** Calls `listener` when a domain, its owner or its certificate policy has come, changed or gone. */
+export function watchDomains(
+  domains: ReservedDomainStore,
+  listener: (domain: ReservedDomain) => void,
+): void {
+  domains.onChange(({ before, after }) => {
+    const domain = after ?? before
+    const isSame =
+      before?.ownerId === after?.ownerId &&
+      before?.authority === after?.authority &&
+      before?.privateKeyType === after?.privateKeyType
+    if (domain && !isSame) listener(domain)
+  })
 }
 
 function checkTexts({ description, metadata }: { description: string; metadata: string }): void {

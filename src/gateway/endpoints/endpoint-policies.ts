@@ -1,3 +1,4 @@
+import { KnownDocuments } from '../../policy/document/known-documents.ts'
 import { PolicyError, ProblemList } from '../../policy/document/problem.ts'
 import { Lane } from '../../policy/limit/lane.ts'
 import type { PolicyReach } from '../../policy/outbound/policy-reach.ts'
@@ -70,6 +71,7 @@ export class EndpointPolicies {
   readonly #options: EndpointPoliciesOptions
   readonly #lane: Lane
   readonly #rewriter = new BodyRewriter()
+  readonly #documents = new KnownDocuments()
   /**
    * By account and address, what was remembered last at the end: what one account has counted, or
    * fetched, is not for the next one on the host.
@@ -134,6 +136,7 @@ export class EndpointPolicies {
       limits,
       lane: this.#lane,
       rewriter: this.#rewriter,
+      documents: this.#documents,
       previous,
     }
   }

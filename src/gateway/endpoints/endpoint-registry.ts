@@ -68,6 +68,8 @@ export class EndpointRegistry {
   readonly totals = new TrafficTotals((traffic) => this.#counting.has(traffic))
   readonly #away: AwayNames
   readonly #held: HeldRequests
+  /** Something has left an address, which others may have taken. */
+  onLeave: (left: NameState) => void = () => {}
   #revision = 0
   readonly #now = () => this.#clock.monotonic()
 
@@ -124,6 +126,12 @@ export class EndpointRegistry {
   /** The internal endpoints on exactly this address that all accounts find. */
   sharersOf(address: EndpointAddress): Endpoint[] {
     return online(this.#shared.get(address))
+  }
+
+  /** The name at exactly this address, if its device is away. */
+  awayAt(address: EndpointAddress, ownerId: string | null): AwayName | undefined {
+    const holder = this.#holderAt(address, ownerId)
+    return holder?.type === 'away' ? holder : undefined
   }
 
   isShared(endpoint: Endpoint): boolean {
@@ -359,6 +367,7 @@ export class EndpointRegistry {
   #clear(state: NameState): boolean {
     const { host, ownerId } = state
     this.#revision += 1
+    this.onLeave(state)
     if (!isInternal(host)) return this.#public.remove(state)
     this.#shared.remove(state)
     const own = this.#internal.get(ownerId)

@@ -4,8 +4,18 @@ import {
   entranceOf,
   type HttpProtocol,
 } from '../records/endpoint-protocol.ts'
+import { ServiceError } from '../records/service-error.ts'
+import { checkEndpointHost } from './endpoint-host.ts'
 
+const URL_FORM = /^([a-z][a-z0-9+.-]*):\/\/([^/?#@:]+)(?::(\d{1,5}))?\/?$/i
+const SCHEME = /^[a-z][a-z0-9+.-]*:\/\//i
 const DEFAULT_PORTS: Readonly<Record<HttpProtocol, number>> = { http: 80, https: 443 }
+
+/** Where an HTTP endpoint is found. */
+export interface HttpPlace {
+  readonly protocol: HttpProtocol
+  readonly host: string
+}
 
 /** The URLs of endpoints: they name the port of the ingress, unless it is the scheme's own. */
 export class EndpointUrls {
@@ -33,5 +43,29 @@ export class EndpointUrls {
   /** Whether a URL that somebody writes may name this port: the scheme's own, or the ingress's. */
   mayName(protocol: HttpProtocol, host: string, port: number): boolean {
     return port === DEFAULT_PORTS[protocol] || (!isInternal(host) && port === this.#ports[protocol])
+  }
+
+  /** Throws ServiceError 18001, 18003, 18022 or that of a host that cannot be. */
+  read(url: string): HttpPlace {
+    if (!SCHEME.test(url)) {
+      throw new ServiceError(18022, 'The URL needs a scheme: write https://host or http://host.')
+    }
+    const [, scheme = '', name = '', port] = URL_FORM.exec(url) ?? []
+    if (name === '') {
+      throw new ServiceError(18001, 'The URL cannot be used: write https://host or http://host.')
+    }
+    const protocol = scheme.toLowerCase()
+    if (protocol !== 'https' && protocol !== 'http') {
+      throw new ServiceError(
+        18022,
+        `The scheme ${protocol} is not supported here: use https or http.`,
+      )
+    }
+    const host = name.toLowerCase()
+    checkEndpointHost(host)
+    if (port !== undefined && !this.mayName(protocol, host, Number(port))) {
+      throw new ServiceError(18003, `There is no port ${port} here: leave it out.`)
+    }
+    return { protocol, host }
   }
 }

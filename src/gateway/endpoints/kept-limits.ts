@@ -2,6 +2,7 @@ import { hash } from 'node:crypto'
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
+import { DUMP_FIELDS, dumpText } from '../../policy/limit/dump-text.ts'
 import type { LimiterTables } from '../../policy/limit/limiter-tables.ts'
 import { RateLimiter } from '../../policy/limit/rate-limiter.ts'
 import { elapsedMs, type Moment, momentNow } from './elapsed.ts'
@@ -20,8 +21,6 @@ const MAX_BYTES = 4 * 1024 * 1024
 const BINARY_PARTS = 3
 const TEXT_PARTS = 4
 
-const Base64 = z.base64().transform((text) => Buffer.from(text, 'base64'))
-const Rows = Base64.refine(({ length }) => length % 4 === 0).transform(toWords)
 const Limit = z.strictObject({
   ownerId: z.string().nullable(),
   protocol: z.enum(['http', 'https', 'tcp', 'tls']),
@@ -31,8 +30,7 @@ const Limit = z.strictObject({
   state: z.string(),
   capacity: z.int().positive(),
   windowMs: z.int().min(KEPT_WINDOW_MS),
-  key: Base64.refine(({ length }) => length === 8),
-  rows: z.tuple([Rows, Rows, Rows]),
+  ...DUMP_FIELDS,
 })
 const Limits = z.strictObject({
   at: z.number(),
@@ -141,8 +139,7 @@ export class KeptLimits {
         ...place,
         capacity,
         windowMs,
-        key: dump.key.toString('base64'),
-        rows: dump.rows.map(toBase64),
+        ...dumpText(dump),
       }
       const length = entry ? JSON.stringify(entry).length : 0
       if (!entry || length > left) {
@@ -184,14 +181,4 @@ export class KeptLimits {
       }
     }
   }
-}
-
-function toBase64({ buffer, byteOffset, byteLength }: Int32Array): string {
-  return Buffer.from(buffer, byteOffset, byteLength).toString('base64')
-}
-
-function toWords(bytes: Buffer): Int32Array {
-  const words = new Int32Array(bytes.length / 4)
-  bytes.copy(Buffer.from(words.buffer))
-  return words
 }

@@ -14,7 +14,8 @@ export interface InternalEntry {
 }
 
 export interface PolicyReachDeps extends IpPolicyRangesOptions, Pick<PolicyReach, 'hasTable'> {
-  readonly registry: EndpointRegistry
+  /** Who has internal endpoints, at this node or another one. */
+  readonly registry: Pick<EndpointRegistry, 'hasInternal'>
   readonly ingress: InternalEntry
   readonly secrets: AccountSecrets
   /** Where policies may connect to beside internal endpoints, and which files they may read. */

@@ -2,26 +2,30 @@ import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto'
 import type { Clock } from '../../base/clock.ts'
 import { knownField } from './http1/known-field.ts'
 
-/** Longer than any request of a policy may take. */
-const VALID_MS = 60_000
+/**
+ * Longer than any request of a policy may take, and than the clocks of two gateways are apart. Who keeps
+ * a seal can only make requests of its own fail.
+ */
+const VALID_MS = 86_400_000
 const FORM = /^(\d{1,3})\.(\d{1,15})\.([\w-]{43})$/
 
 /**
  * How deep policies ask each other, as a header that nobody else can write: requests of policies may
- * come back over a public address, and through proxies. The key is the process's own, the seal of a
- * request lasts as long as that may be under way.
+ * come back over a public address, through proxies, and to another gateway of the site, which has the
+ * same key.
  */
 export class AskSeal {
-  readonly #key = randomBytes(32)
+  readonly #key: Buffer
   readonly #clock: Clock
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, key: Buffer = randomBytes(32)) {
     this.#clock = clock
+    this.#key = key
   }
 
   /** The value of `x-policy-hops` for a request. */
   seal(depth: number): string {
-    const text = `${depth}.${Math.ceil(this.#clock.monotonic()) + VALID_MS}`
+    const text = `${depth}.${this.#clock.now() + VALID_MS}`
     return `${text}.${this.#sign(text)}`
   }
 
@@ -40,7 +44,7 @@ export class AskSeal {
     if (depth === undefined || end === undefined || signature === undefined) return 0
     const expected = Buffer.from(this.#sign(`${depth}.${end}`))
     const isGenuine = timingSafeEqual(expected, Buffer.from(signature))
-    return isGenuine && this.#clock.monotonic() <= Number(end) ? Number(depth) : 0
+    return isGenuine && this.#clock.now() <= Number(end) ? Number(depth) : 0
   }
 
   #sign(text: string): string {

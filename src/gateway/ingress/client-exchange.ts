@@ -4,15 +4,15 @@ import type { Pace } from '../streams/proxy-stream.ts'
 import { logExchange } from './access-log.ts'
 import type { Client } from './client.ts'
 import type { Forward } from './device/forward.ts'
-import { DeviceWait } from './device-wait.ts'
+import { DeviceWait, silenceOf } from './device-wait.ts'
 import { type EdgeErrorCode, edgeErrorReply, TOO_SLOW } from './edge-error.ts'
 import { type ExchangeState, nextExchangeState } from './exchange-state.ts'
 import { ExchangeTraffic } from './exchange-traffic.ts'
 import { HttpSyntaxError } from './http1/http-syntax-error.ts'
 import type { RequestHead } from './http1/request-head.ts'
-import { isGrpc } from './http2/wire/grpc-status.ts'
 import { IncomingRequest } from './incoming-request.ts'
 import type { IngressContext } from './ingress-context.ts'
+import type { RefusalReason } from './ingress-listener.ts'
 import type { LocalReply } from './local-reply.ts'
 import { ProgressWatch } from './progress-watch.ts'
 import { RateMeter } from './rate-meter.ts'
@@ -184,7 +184,7 @@ export class ClientExchange implements ResponseOwner {
     const passedOn = 'forward' in state && state.forward ? state.forward.passedOn + 1 : 0
     const movedBytes = bodyBytes + passedOn + this.writer.bytes
     const awaitedBodyBytes = isAwaited ? bodyBytes : undefined
-    const silenceMs = state.name === 'forwarding' ? this.#answerMs : this.context.limits.silenceMs
+    const silenceMs = silenceOf(state, this.#endpoint, this.request.head, this.context.limits)
     const stall = this.#watch.look({ movedBytes, awaitedBodyBytes, silenceMs }, now)
     if (stall === 'slow-body') {
       this.fail('ERR_GATEWAY_REQUEST_TIMEOUT', false)
@@ -209,15 +209,6 @@ export class ClientExchange implements ResponseOwner {
     this.fail('ERR_NGROK_2254', true)
   }
 
-  /** How long the device may take to begin its response. */
-  get #answerMs(): number {
-    const { answerMs, silenceMs } = this.context.limits
-    const own = this.#endpoint?.type === 'agent' ? this.#endpoint.answerMs : undefined
-    // The head of a stream of gRPC may come with its first message; the caller's deadline is its own.
-    const granted = isGrpc(this.request.head) ? silenceMs : answerMs
-    return own ?? Math.min(granted, silenceMs)
-  }
-
   /** The one place where the state changes. */
   protected become(next: ExchangeState): void {
     const before = this.#state
@@ -235,7 +226,7 @@ export class ClientExchange implements ResponseOwner {
   }
 
   #leave({ hold }: ParkedState): void {
-    if (hold) this.context.registry.cancel(hold.away, hold.request)
+    if (hold) this.context.routes.cancel(hold.away, hold.request)
   }
 
   /** Follows a verdict, unless the exchange has gone on from the state that asked for it. */
@@ -272,9 +263,15 @@ export class ClientExchange implements ResponseOwner {
       if (status === 421) this.client.leave()
       this.reply({ status, fields: headers, body }, true)
     } else {
-      this.conclude()
-      this.client.abort()
+      this.closeFor('policy')
     }
+  }
+
+  /** Breaks the connection off without an answer. */
+  protected closeFor(reason: RefusalReason): void {
+    this.giveUp()
+    this.conclude()
+    this.client.refuse(reason)
   }
 
   /**
@@ -317,8 +314,7 @@ export class ClientExchange implements ResponseOwner {
       this.conclude()
       this.client.abort()
     } else {
-      const accept = acceptOf(this.request.head)
-      this.reply(edgeErrorReply(code, accept, detail), mayGoOn)
+      this.reply(edgeErrorReply(code, this.request.accept, detail), mayGoOn)
     }
   }
 
@@ -390,9 +386,4 @@ export class ClientExchange implements ResponseOwner {
       ms: Math.round(clock.monotonic() - this.#startedAt),
     })
   }
-}
-
-function acceptOf({ fields }: RequestHead): string {
-  const at = fields.findIndex((name, index) => index % 2 === 0 && name.toLowerCase() === 'accept')
-  return fields[at + 1] ?? ''
 }

@@ -2,9 +2,10 @@ import type { Connection } from '../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
 import type { ExchangeTraffic } from './exchange-traffic.ts'
+import type { VisitorHops } from './hop/visitor-hops.ts'
 import type { HeadScanner } from './http1/head-scanner.ts'
 import type { IncomingRequest, RequestSource } from './incoming-request.ts'
-import type { IngressListener } from './ingress-listener.ts'
+import type { IngressListener, RefusalReason } from './ingress-listener.ts'
 import type { ResponseOwner, ResponseWriter } from './response-writer.ts'
 
 /** The client's side of an exchange, as its connection offers it. */
@@ -21,6 +22,8 @@ export interface Client extends RequestSource {
   leave(): void
   /** For policies; made when first asked for. */
   readonly facts: Connection
+  /** Its ways to other nodes; made when first asked for. */
+  readonly hops: VisitorHops
   /** For the heads of responses; there is one exchange at a time. */
   readonly responseScanner: HeadScanner
   /** Whether the endpoint's policy has let this connection in. */
@@ -46,6 +49,8 @@ export interface Client extends RequestSource {
   end(): void
   /** Breaks the connection off, so that the client sees that something is missing. */
   abort(): void
+  /** The same for a reason that another node has to know, where one stands between. */
+  refuse(reason: RefusalReason): void
   /** All that comes belongs to the exchange from now on, also what came behind its request. */
   switched(): void
   /** Runs what others than the connection have called; a mistake of ours costs it, not all of them. */

@@ -2,12 +2,16 @@ import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { VisitorOutcome, VisitorOutcomes, VisitorWait } from '../endpoints/visitor-outcomes.ts'
 import type { EdgeErrorCode } from './edge-error.ts'
 import type { ExchangeState } from './exchange-state.ts'
+import type { RequestHead } from './http1/request-head.ts'
+import { isGrpc } from './http2/wire/grpc-status.ts'
+import type { IngressLimits } from './ingress-limits.ts'
 
 /** What a visitor got by whose fault; the gateway's own limits say nothing about the service. */
 const OUTCOMES: Partial<Record<EdgeErrorCode, VisitorOutcome>> = {
   ERR_NGROK_3004: 'garbage',
   ERR_NGROK_3005: 'late',
   ERR_NGROK_8012: 'unreachable',
+  ERR_GATEWAY_UNTRUSTED: 'unreachable',
 }
 
 /** How a wait for the device ended that went over into this state. */
@@ -57,4 +61,23 @@ export class DeviceWait {
       this.#outcomes?.takeBack(outcome)
     this.#isAnswered = false
   }
+}
+
+/** More than any endpoint grants its service. */
+const PEER_ANSWER_MS = 3_720_000
+
+/** How long an exchange may stand still in its state. */
+export function silenceOf(
+  state: ExchangeState,
+  endpoint: Endpoint | undefined,
+  head: RequestHead,
+  { answerMs, silenceMs }: IngressLimits,
+): number {
+  if (state.name !== 'forwarding') return silenceMs
+  // Another node keeps time itself, and a link to one that does not is given up.
+  if ('home' in state.to) return PEER_ANSWER_MS
+  const own = endpoint?.type === 'agent' ? endpoint.answerMs : undefined
+  // The head of a stream of gRPC may come with its first message; the caller's deadline is its own.
+  const granted = isGrpc(head) ? silenceMs : answerMs
+  return own ?? Math.min(granted, silenceMs)
 }

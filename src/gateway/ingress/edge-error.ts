@@ -43,6 +43,10 @@ export const EDGE_ERRORS = {
     status: 502,
     sentence: 'The device is online, but its service cannot be reached. Is the service running?',
   },
+  ERR_GATEWAY_UNTRUSTED: {
+    status: 502,
+    sentence: 'The device is online, but does not trust the certificate of its service.',
+  },
   ERR_GATEWAY_AWAY: {
     status: 503,
     sentence: 'The device behind this name is offline at the moment. Try again in a moment.',
@@ -69,6 +73,7 @@ export const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
   saturated: 'ERR_GATEWAY_SATURATED',
   lost: 'ERR_NGROK_3210',
   unreachable: 'ERR_NGROK_8012',
+  untrusted: 'ERR_GATEWAY_UNTRUSTED',
   invalid: 'ERR_NGROK_3004',
   broken: 'ERR_NGROK_3004',
 }

@@ -1,5 +1,6 @@
 import type { AwayName, HeldRequest } from '../endpoints/away-name.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
+import type { RemoteHome } from '../endpoints/routes/remote-home.ts'
 import type { BodyPipe } from './body-pipe.ts'
 import type { Forward } from './device/forward.ts'
 import type { GrowingBuffer } from './http1/growing-buffer.ts'
@@ -10,6 +11,13 @@ import type { Switched } from './upgrade.ts'
 export interface Hold {
   readonly away: AwayName
   readonly request: HeldRequest
+}
+
+/** Another node, where the endpoint is at home. */
+export interface Crossing {
+  readonly home: RemoteHome
+  /** Looks where its home is now, and goes on there. */
+  readonly again: () => void
 }
 
 /** Where one request of a client stands, with what there is only then. */
@@ -32,12 +40,12 @@ export type ExchangeState =
     }
   /** Its body is read as a whole, through what the policy wants done to it. */
   | { readonly name: 'preparing'; readonly policy: PolicyRun; readonly pipe: BodyPipe }
-  /** It is with the device, or waits for a stream there; no final response has come. */
+  /** It is with the device, or another node, or waits for a stream there; no final response has come. */
   | {
       readonly name: 'forwarding'
       readonly forward: Forward
       readonly policy: PolicyRun | undefined
-      readonly endpoint: AgentEndpoint
+      readonly to: AgentEndpoint | Crossing
     }
   /** A policy decides about the response, whose body waits. */
   | {

@@ -21,12 +21,16 @@ export class ExchangeTraffic {
 
   /** What served it has lost it: it counts there no more, but where it goes on. */
   move(traffic: EndpointTraffic): void {
-    if (this.#current) {
-      this.#current.requests -= 1
-      this.#current.active -= 1
-      this.#current = undefined
-    }
+    this.leave()
     this.enter(traffic)
+  }
+
+  /** It goes on at another node, and is counted there. */
+  leave(): void {
+    if (!this.#current) return
+    this.#current.requests -= 1
+    this.#current.active -= 1
+    this.#current = undefined
   }
 
   receive(bytes: number): void {

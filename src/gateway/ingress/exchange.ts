@@ -1,26 +1,19 @@
-import type { Reply } from '../../policy/exchange/outcome.ts'
-import type { AwayName, HeldRequest } from '../endpoints/away-name.ts'
 import type { AgentEndpoint, Endpoint } from '../endpoints/endpoint.ts'
-import type { NameState } from '../endpoints/host-table.ts'
-import type { ProxyStream } from '../streams/proxy-stream.ts'
-import { ClientExchange, type ParkedState } from './client-exchange.ts'
+import type { RemoteHome } from '../endpoints/routes/remote-home.ts'
+import type { Route, Routes } from '../endpoints/routes/routes.ts'
+import type { ParkedState } from './client-exchange.ts'
+import { CrossingExchange, type Passage } from './crossing-exchange.ts'
 import { type DeviceRequest, sizeOf } from './device/device-request.ts'
-import type { Forward, ForwardFailure, ForwardOwner } from './device/forward.ts'
+import type { Forward, ForwardFailure } from './device/forward.ts'
 import { Http1Forward } from './device/http1-forward.ts'
 import { Http2Forward } from './device/http2-forward.ts'
 import { Losses } from './device/losses.ts'
-import { type EdgeErrorCode, FAILURE_CODES } from './edge-error.ts'
-import { requestFields, responseFields } from './http1/forwarded-headers.ts'
-import { GrowingBuffer } from './http1/growing-buffer.ts'
-import type { ResponseHead } from './http1/response-head.ts'
+import { FAILURE_CODES } from './edge-error.ts'
+import { ACCEPTED_HEAD, peerFields, withVersion } from './hop/peer-head.ts'
+import { requestFields } from './http1/forwarded-headers.ts'
 import { admit, redirectToHttps } from './ingress-listener.ts'
 import { PolicyRun, unjudgedFields } from './policy-run.ts'
-import type { OutgoingResponse } from './response-writer.ts'
-import { Upgrade } from './upgrade.ts'
 import { acceptWebSocket } from './websocket/handshake.ts'
-import { WebSocketConversion } from './websocket/websocket-conversion.ts'
-
-const NO_TRANSFORMS: OutgoingResponse['transforms'] = []
 
 /**
  * One request of a client, from its head to the end of the response.
@@ -37,119 +30,39 @@ const NO_TRANSFORMS: OutgoingResponse['transforms'] = []
  * - On the way to `over` what the state held is let go: a forward has ended, its stream is back or
  *   given up. `client.exchangeDone()` or `client.abort()` follows once, unless the client is gone.
  */
-export class Exchange extends ClientExchange implements ForwardOwner {
+export class Exchange extends CrossingExchange {
   readonly #losses = new Losses()
 
   /** Finds the endpoint and sends the request on. */
   start(): void {
     const { hostname, target } = this.request.head
+    const { listener } = this.client
     const found = this.#find(hostname)
-    const verdict = found ? admit(this.client.listener, found) : 'refuse'
+    if (!found && listener.peer) {
+      this.closeFor('not-mine')
+      return
+    }
+    const verdict = found && (listener.peer?.handed ? 'serve' : admit(listener, found))
     if (!found || verdict === 'refuse') this.fail('ERR_NGROK_3200', true)
     else if (verdict === 'misdirect') this.fail('ERR_GATEWAY_MISDIRECTED', true)
     else if (verdict === 'redirect') this.reply(redirectToHttps(found, hostname, target), true)
-    else if (found.type === 'away') this.#park(found, undefined, () => this.start())
+    else if (found.type === 'away') this.park(found, undefined, () => this.start())
+    else if (found.type === 'remote') this.#crossFirst(found)
     else this.#enterFirst(found)
-  }
-
-  onInterim(head: ResponseHead): void {
-    if (this.state.name !== 'forwarding') return
-    if (head.status === 100 && !this.request.markContinued()) return
-    this.writer.interim(head.status, head.reason, responseFields(head))
-  }
-
-  onResponse(head: ResponseHead, isMore: boolean): void {
-    const state = this.state
-    if (state.name !== 'forwarding') return
-    const { forward, policy } = state
-    const { status, reason, framing } = head
-    const fields = responseFields(head)
-    policy?.upstreamEnded(status)
-    if (!policy?.hasResponseRules) {
-      const response = { status, reason, fields, framing, transforms: NO_TRANSFORMS }
-      this.respond(response, forward, isMore)
-      return
-    }
-    const held = new GrowingBuffer()
-    this.become({ name: 'judging-response', forward, policy, held })
-    this.judge(policy.judgeResponse(status, fields), (outcome) => {
-      if (outcome.kind !== 'continue') {
-        this.followEnd(outcome)
-        return
-      }
-      const response = {
-        reason,
-        framing,
-        transforms: policy.responseTransforms,
-        ...policy.response,
-      }
-      const isComplete = forward.isOver
-      this.respond(response, forward, isMore || isComplete || held.length > 0)
-      const hasRoom = held.length === 0 || this.writer.write(held.take())
-      if (isComplete) this.writer.finish()
-      else if (hasRoom) forward.onRoom()
-    })
-  }
-
-  onBody(chunk: Buffer): boolean {
-    const state = this.state
-    if (state.name === 'responding') return this.writer.write(chunk)
-    if (state.name === 'judging-response') {
-      state.held.append(chunk)
-      this.client.countHeld()
-    }
-    return false
-  }
-
-  onHeld(): void {
-    this.client.countHeld()
-  }
-
-  onComplete(): void {
-    if (this.state.name === 'responding') this.writer.finish()
-  }
-
-  onSwitch(head: ResponseHead, rest: Buffer, stream: ProxyStream): void {
-    const state = this.state
-    if (state.name !== 'forwarding' || this.request.head.upgrade === undefined) {
-      stream.retire()
-      this.onFailure('invalid')
-      return
-    }
-    stream.markSwitched()
-    const { status, reason, framing } = head
-    state.policy?.upstreamEnded(status)
-    const fields = this.withAdded(responseFields(head))
-    this.writer.begin({ status, reason, fields, framing, transforms: NO_TRANSFORMS }, false)
-    const Passage = state.endpoint.isBehindWebSocket ? WebSocketConversion : Upgrade
-    const upgrade = new Passage({
-      client: this.client,
-      stream,
-      traffic: this.traffic,
-      limits: this.context.limits,
-      onOver: (bytesIn, bytesOut) => {
-        this.conclude(bytesIn, bytesOut)
-        this.client.exchangeDone(false)
-      },
-      onUnreachable: () => this.countUnreachable(),
-    })
-    this.become({ name: 'switched', upgrade })
-    this.client.switched()
-    if (rest.length > 0) upgrade.onData(rest)
   }
 
   onFailure(failure: ForwardFailure): void {
     const state = this.state
     if (state.name === 'forwarding' && failure === 'lost' && this.#mayGoOutAgain(state.forward)) {
-      const { endpoint, forward, policy } = state
-      const goOn = () => this.#follow(endpoint, forward, policy)
+      const { to, forward, policy } = state
+      const goOn = 'home' in to ? to.again : () => this.#follow(to, forward, policy)
       const parked: ParkedState = { name: 'parked', policy, hold: undefined, goOn }
       this.become(parked)
       // The session that was lost has still to withdraw its names.
       setImmediate(() => this.client.guard(() => this.goOn(parked)))
       return
     }
-    this.#failOnDevice(FAILURE_CODES[failure])
+    this.failOnDevice(FAILURE_CODES[failure])
   }
 
   #mayGoOutAgain({ wasSent }: Forward): boolean {
@@ -158,34 +71,20 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     return this.#losses.mayGoOutAgain({ wasSent, method: head.method, hasBody: !!body, isSilent })
   }
 
-  #failOnDevice(code: EdgeErrorCode): void {
-    const state = this.state
-    if ('policy' in state) state.policy?.upstreamEnded(undefined)
-    this.fail(code, true)
-  }
-
-  /** Waits for a name whose device is away; `goOn` is called when that may have changed. */
-  #park(away: AwayName, policy: PolicyRun | undefined, goOn: () => void): void {
-    const request: HeldRequest = {
-      network: this.client.network,
-      bytes: this.request.memoryBytes,
-      onNameChange: () => this.client.guard(() => this.goOn(parked)),
-    }
-    const parked: ParkedState = { name: 'parked', policy, hold: { away, request }, goOn }
-    if (this.context.registry.wait(away, request)) this.become(parked)
-    else this.#failOnDevice('ERR_GATEWAY_AWAY')
-  }
-
   /**
    * After `endpoint` was lost: goes to what has its name now, past a policy that has judged. Another
    * member of its pool has a policy of its own.
    */
   #follow(endpoint: AgentEndpoint, lost: Forward, policy: PolicyRun | undefined): void {
-    const next = this.context.registry.successorOf(endpoint, this.client.network)
+    const next = this.#routes.successorOf(endpoint, this.client.network)
     if (next?.type === 'away') {
-      this.#park(next, policy, () => this.#follow(endpoint, lost, policy))
+      this.park(next, policy, () => this.#follow(endpoint, lost, policy))
+    } else if (next?.type === 'remote') {
+      this.#crossInstead(next, lost, policy)
+    } else if (!next && !policy?.outer && this.client.listener.peer) {
+      this.#leaveHere(lost, policy, () => this.closeFor('not-mine'))
     } else if (!next || next === endpoint || next.protocol !== endpoint.protocol) {
-      this.#failOnDevice('ERR_NGROK_3210')
+      this.failOnDevice('ERR_NGROK_3210')
     } else if (!policy) {
       this.#enterFirst(next)
     } else if (next.poolMember !== endpoint.poolMember) {
@@ -194,7 +93,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
       this.enterEndpoint(next, false)
       this.#send(next, lost.request, policy)
     } else {
-      this.#failOnDevice('ERR_NGROK_3210')
+      this.failOnDevice('ERR_NGROK_3210')
     }
   }
 
@@ -202,14 +101,48 @@ export class Exchange extends ClientExchange implements ForwardOwner {
   #enterFirst(endpoint: Endpoint): void {
     const { head } = this.request
     const { listener, ip } = this.client
-    this.#enter(endpoint, head.target, requestFields(head, ip, listener.scheme), undefined)
+    const { peer, scheme } = listener
+    if (peer && this.request.markAccepted()) this.client.write(ACCEPTED_HEAD)
+    const fields = peer?.handed ? [...head.fields] : requestFields(head, ip, scheme)
+    this.#enter(endpoint, head.target, fields, undefined)
+  }
+
+  /** Passes the request on, as it came, to the node where its endpoint is at home. */
+  #crossFirst(home: RemoteHome): void {
+    const { client, request } = this
+    const { head } = request
+    this.cross(home, {
+      policy: undefined,
+      streams: (link) => client.hops.to(link, client.listener),
+      request: () => request.toDevice(head.target, withVersion(head, peerFields(head))),
+      isAlone: false,
+      again: () => this.start(),
+    })
+  }
+
+  /** The same after `endpoint` was lost here; the policy there is to judge, and count, by itself. */
+  #crossInstead(home: RemoteHome, lost: Forward, policy: PolicyRun | undefined): void {
+    if (policy?.outer) this.failOnDevice('ERR_NGROK_3210')
+    else this.#leaveHere(lost, policy, () => this.#crossFirst(home))
+  }
+
+  /** What was lost here is served elsewhere, as it came. */
+  #leaveHere(lost: Forward, policy: PolicyRun | undefined, goOn: () => void): void {
+    if (lost.request.body !== this.request.body) {
+      // Its body was read and changed on the way.
+      this.failOnDevice('ERR_NGROK_3210')
+      return
+    }
+    policy?.leave()
+    this.traffic.leave()
+    goOn()
   }
 
   /** Sends the request to another member of a pool, as it came to the one that was lost. */
   #enterInstead(endpoint: Endpoint, lost: Forward, policy: PolicyRun): void {
     if (lost.request.body !== this.request.body) {
       // Its body was read and changed on the way to the first.
-      this.#failOnDevice('ERR_NGROK_3210')
+      this.failOnDevice('ERR_NGROK_3210')
       return
     }
     policy.leave()
@@ -219,18 +152,26 @@ export class Exchange extends ClientExchange implements ForwardOwner {
   }
 
   /** Visitors find public endpoints, and policies that ask internal ones. */
-  #find(hostname: string): NameState | undefined {
-    const { registry } = this.context
+  #find(hostname: string): Route | undefined {
+    const routes = this.#routes
     const { network } = this.client
-    const { internal, scheme } = this.client.listener
+    const { internal, scheme, peer } = this.client.listener
+    if (peer?.handed) return routes.matchInternal(peer.handed.url, peer.handed.ownerId, network)
     return internal
-      ? registry.matchInternal(new URL(`${scheme}://${hostname}`), internal.ownerId, network)
-      : registry.match(hostname, scheme, network)
+      ? routes.matchInternal(new URL(`${scheme}://${hostname}`), internal.ownerId, network)
+      : routes.match(hostname, scheme, network)
+  }
+
+  /** Whoever comes by another node is served here, or sent back: nobody is led in a circle. */
+  get #routes(): Routes {
+    const { peer, staysHere } = this.client.listener
+    return peer || staysHere ? this.context.ownRoutes : this.context.routes
   }
 
   /** How many policies have asked each other to get here. */
   #askDepth(): number {
-    const { internal } = this.client.listener
+    const { internal, peer } = this.client.listener
+    if (peer?.handed) return peer.handed.askDepth
     return internal ? internal.asker.depth : this.context.askSeal.depthOf(this.request.head.fields)
   }
 
@@ -243,8 +184,9 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     isInstead = false,
   ): void {
     this.enterEndpoint(endpoint, outer !== undefined && !isInstead)
+    const handed = this.client.listener.peer?.handed
     if (!outer && !hasRules(endpoint)) {
-      this.#deliver(endpoint, target, unjudgedFields(endpoint, fields), undefined)
+      this.#deliver(endpoint, target, unjudgedFields(endpoint, fields, handed), undefined)
       return
     }
     const receivedAt = outer?.receivedAt ?? this.context.clock.now()
@@ -261,6 +203,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
       askDepth: () => this.#askDepth(),
       account: this.client.listener.internal?.asker.account,
       outer,
+      handed,
     })
     this.become({ name: 'judging-request', policy })
     this.judge(policy.judgeRequest(), (outcome) => {
@@ -269,7 +212,7 @@ export class Exchange extends ClientExchange implements ForwardOwner {
       } else if (outcome.kind === 'forward') {
         this.#handOn(outcome.url, policy, endpoint)
       } else if (outcome.kind === 'respond' && outcome.runsResponsePhase) {
-        this.#answer(outcome.reply, policy)
+        this.answer(outcome.reply, policy)
       } else {
         this.followEnd(outcome)
       }
@@ -291,23 +234,39 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     fields: readonly string[],
     policy: PolicyRun | undefined,
   ): void {
-    const request = this.request
-    const { body } = request
     if (endpoint.type === 'cloud') {
       this.fail('ERR_NGROK_6029', true)
-      return
+    } else if (policy && this.#isPrepared(policy)) {
+      this.#prepare(target, fields, policy, (it) => this.#forward(endpoint, it, policy))
+    } else {
+      this.#forward(endpoint, this.request.toDevice(target, fields), policy)
     }
-    const transforms = policy?.requestTransforms ?? NO_TRANSFORMS
-    if (!policy || !body || transforms.length === 0) {
-      this.#forward(endpoint, request.toDevice(target, fields), policy)
+  }
+
+  /** Whether something is to be done to the body before it goes on. */
+  #isPrepared({ requestTransforms }: PolicyRun): boolean {
+    return requestTransforms.length > 0 && this.request.body !== undefined
+  }
+
+  /** Does to the body what the policy wants done to it, as a whole; without one it goes as it comes. */
+  #prepare(
+    target: string,
+    fields: readonly string[],
+    policy: PolicyRun,
+    send: (request: DeviceRequest) => void,
+  ): void {
+    const { request } = this
+    const { body } = request
+    if (!body || !this.#isPrepared(policy)) {
+      send(request.toDevice(target, fields))
       return
     }
     const onContent = (content: Buffer) => {
       if (this.state.name !== 'preparing') return
-      this.#forward(endpoint, request.toDeviceWhole(target, fields, content), policy)
+      send(request.toDeviceWhole(target, fields, content))
     }
     const onError = (error: Error) => this.onTransformError(error)
-    const pipe = request.transform(body, transforms, onContent, onError)
+    const pipe = request.transform(body, policy.requestTransforms, onContent, onError)
     this.become({ name: 'preparing', policy, pipe })
   }
 
@@ -339,47 +298,58 @@ export class Exchange extends ClientExchange implements ForwardOwner {
     const forward = isHttp2
       ? new Http2Forward({ ...options, client: this.client, scheme: schemeOf(endpoint), context })
       : new Http1Forward(options)
-    this.become({ name: 'forwarding', forward, policy, endpoint })
+    this.become({ name: 'forwarding', forward, policy, to: endpoint })
     forward.start()
   }
 
   /** Sends the request to an internal endpoint that `from` reaches; its policy runs in its turn. */
   #handOn(url: string, policy: PolicyRun, from: Endpoint): void {
-    const { registry } = this.context
-    const found = registry.matchInternal(new URL(url), from.ownerId, this.client.network)
+    const { routes } = this.context
+    const found = routes.matchInternal(new URL(url), from.ownerId, this.client.network)
     if (!found) this.fail('ERR_NGROK_3200', true)
-    else if (found.type === 'away') this.#park(found, policy, () => this.#handOn(url, policy, from))
+    else if (found.type === 'away') this.park(found, policy, () => this.#handOn(url, policy, from))
     else {
       // A session at the one account is not the other's.
       const { fields, deviceFields } = policy
       const handed = found.ownerId === from.ownerId ? fields : deviceFields
-      this.#enter(found, policy.target, [...handed], policy)
+      if (found.type === 'remote') this.#handOver(found, url, handed, policy, from)
+      else this.#enter(found, policy.target, [...handed], policy)
     }
   }
 
-  /** Sends what a policy has made, past its response phase. */
-  #answer(reply: Reply, policy: PolicyRun): void {
-    const { status, headers, body, errorCode } = reply
-    this.giveUp()
-    this.traffic.refuse(errorCode)
-    if (!policy.hasResponseRules) {
-      this.reply({ status, fields: headers, body }, true)
-      return
+  /** The same for an internal endpoint that is at home at another node. */
+  #handOver(
+    home: RemoteHome,
+    url: string,
+    fields: readonly string[],
+    policy: PolicyRun,
+    { ownerId }: Endpoint,
+  ): void {
+    const { client, request } = this
+    const internal = {
+      url,
+      owner_id: ownerId,
+      ask_depth: this.#askDepth(),
+      hops: policy.hops + 1,
+      withholds_login: policy.withholdsLogin,
     }
-    this.become({ name: 'judging-reply', policy })
-    this.judge(policy.judgeResponse(status, headers), (outcome) => {
-      const { response, responseTransforms: transforms } = policy
-      if (outcome.kind !== 'continue') {
-        this.followEnd(outcome)
-      } else if (transforms.length === 0) {
-        this.reply({ ...response, body }, true)
-      } else {
-        const content = Buffer.from(body)
-        const framing = content.length
-        this.respond({ ...response, reason: undefined, framing, transforms }, undefined, true)
-        this.writer.write(content)
-        this.writer.finish()
+    const sent = withVersion(request.head, fields)
+    this.#prepare(policy.target, sent, policy, (prepared) => {
+      const passage: Passage = {
+        policy,
+        streams: (link) => client.hops.handOn(link, client.listener, internal),
+        request: () => prepared,
+        isAlone: true,
+        again: () => {
+          const found = this.context.routes.matchInternal(new URL(url), ownerId, client.network)
+          if (found?.type === 'remote') this.cross(found, passage)
+          else if (found?.type === 'away') this.park(found, policy, passage.again)
+          else if (found && prepared.body === request.body) {
+            this.#enter(found, policy.target, [...fields], policy)
+          } else this.failOnDevice('ERR_NGROK_3210')
+        },
       }
+      this.cross(home, passage)
     })
   }
 }

@@ -24,6 +24,7 @@ export class IncomingRequest {
   readonly body: RequestBody | undefined
   readonly #client: RequestSource
   #isContinued = false
+  #isAccepted = false
   /** Bytes of the content that goes on as a whole. */
   #collectedBytes = 0
 
@@ -81,6 +82,20 @@ export class IncomingRequest {
     if (this.#isContinued) return false
     this.#isContinued = true
     return true
+  }
+
+  /** Marks that another node has heard that it may send the body; false when it has before. */
+  markAccepted(): boolean {
+    if (this.#isAccepted || !this.body) return false
+    this.#isAccepted = true
+    return true
+  }
+
+  /** What the client would like to read (RFC 9110 12.5.1). */
+  get accept(): string {
+    const { fields } = this.head
+    const at = fields.findIndex((name, index) => index % 2 === 0 && name.toLowerCase() === 'accept')
+    return fields[at + 1] ?? ''
   }
 
   /** The whole content, before the body flows anywhere; undefined when it is longer. */

@@ -24,6 +24,8 @@ export interface IngressLimits {
   readonly lingerMs: number
   /** Per listener; when it is full, each address has its share (`ConnectionShares`). */
   readonly connections: number
+  /** Requests at once over all connections of HTTP/2; beyond, each connection has one. */
+  readonly http2Streams: number
   /** How often deadlines are looked at; they are late by as much. */
   readonly sweepMs: number
   /** How often clients are looked at that send much and ask nothing. */
@@ -44,6 +46,7 @@ export const INGRESS_LIMITS: IngressLimits = {
   discardedBytes: 65_536,
   lingerMs: 2_000,
   connections: 16_384,
+  http2Streams: 16_384,
   sweepMs: 1_000,
   floodMs: 100,
 }

@@ -8,13 +8,42 @@ export interface InternalAsk {
   readonly ownerId: string | null
 }
 
-/** Where a connection comes in: by one of the two listeners of an ingress, or from a policy. */
+/** A request that a policy at another node has handed on: as it is to go to the device. */
+export interface HandedOn {
+  readonly url: URL
+  /** Whose internal endpoints it may go to. */
+  readonly ownerId: string | null
+  readonly askDepth: number
+  /** How many endpoints have handed it on. */
+  readonly hops: number
+  /** The cookies of a log-in are no business of the device. */
+  readonly withholdsLogin: boolean
+}
+
+/** Another node, by which a visitor has come. */
+export interface PeerEntry {
+  readonly nodeId: string
+  /** Breaks the connection off, and tells the node why. */
+  refuse(reason: RefusalReason): void
+  readonly handed: HandedOn | undefined
+}
+
+/** A policy has closed the connection, or the endpoint is not served here. */
+export type RefusalReason = 'policy' | 'not-mine'
+
+/**
+ * Where a connection comes in: by one of the two listeners of an ingress, from a policy, or from another
+ * node, whose listener it was.
+ */
 export interface IngressListener {
   readonly scheme: 'http' | 'https'
   /** A plain listener that others than this machine can reach redirects visitors of `https` endpoints. */
   readonly redirectsToHttps: boolean
   /** A policy asks an internal endpoint; undefined for visitors, who find none of these. */
-  readonly internal?: InternalAsk
+  readonly internal?: InternalAsk | undefined
+  readonly peer?: PeerEntry
+  /** Who comes has come to another node first, which has passed the bytes on: nobody is led in a circle. */
+  readonly staysHere?: boolean
 }
 
 /** What is known of a name also while its device is away. */

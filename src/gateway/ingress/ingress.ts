@@ -11,17 +11,21 @@ import {
 } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import { listenOn } from '../../base/net/listen-on.ts'
+import type { Stream } from '../../muxado/stream.ts'
 import type { AddressTables } from '../../policy/exchange/address-tables.ts'
 import type { Asker } from '../../policy/outbound/policy-reach.ts'
 import type { ServedCertificate } from '../certificates/certificate-file.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import type { OwnRoutes, Routes } from '../endpoints/routes/routes.ts'
 import type { TcpAddresses } from '../endpoints/tcp-addresses.ts'
+import type { PeerLinks } from '../peers/peer-links.ts'
 import { BufferAccount } from '../streams/buffer-account.ts'
 import { AskSeal } from './ask-seal.ts'
 import type { ClientSocket } from './connection/client-socket.ts'
 import { ClientConnection } from './connection/connection.ts'
 import type { IngressConnection } from './connection/ingress-connection.ts'
 import { InternalSocket } from './connection/internal-socket.ts'
+import { PeerEntrance, type PeerOrigin } from './entrance/peer-entrance.ts'
 import type { IngressContext } from './ingress-context.ts'
 import { INGRESS_LIMITS, type IngressLimits } from './ingress-limits.ts'
 import type { IngressListener } from './ingress-listener.ts'
@@ -39,11 +43,16 @@ export interface IngressTls {
 
 export interface IngressOptions {
   readonly registry: EndpointRegistry
+  /** Where there are other nodes: who serves what, and the links to them. */
+  readonly routes?: (Routes & { readonly forPeers: OwnRoutes }) | undefined
+  readonly peers?: Pick<PeerLinks, 'find'> | undefined
   readonly http: ListenAddress
   readonly https: ListenAddress
   readonly tls: IngressTls
   /** Where TCP endpoints are listened for; without it there are none. */
   readonly tcp?: { readonly listenHost: string; readonly addresses: TcpAddresses } | undefined
+  /** With which the depth of asks is sealed; all gateways of a site have the same. */
+  readonly askKey?: Buffer | undefined
   readonly log: Logger
   readonly clock: Clock
   readonly limits?: Partial<IngressLimits>
@@ -65,6 +74,7 @@ export class Ingress {
   readonly #servers: Server[] = []
   readonly #connections = new Set<IngressConnection>()
   readonly #ports: TcpPorts | undefined
+  readonly #entrance: PeerEntrance
   readonly #stopping = new AbortController()
   #stopped: Promise<void> | undefined
 
@@ -73,15 +83,25 @@ export class Ingress {
     this.#options = options
     this.#context = {
       registry,
+      routes: options.routes ?? registry,
+      ownRoutes: options.routes?.forPeers ?? registry,
+      peers: options.peers,
       clock,
       log: options.log.child({ room: 'ingress' }),
       limits: { ...INGRESS_LIMITS, ...limits },
       buffers,
       coalescer: new WriteCoalescer(),
-      askSeal: new AskSeal(clock),
+      askSeal: new AskSeal(clock, options.askKey),
       addresses: options.addresses,
+      http2Streams: { open: 0 },
       now: clock.monotonic(),
     }
+    this.#entrance = new PeerEntrance({
+      context: this.#context,
+      certificate: (serverName) => options.tls.served(serverName),
+      onConnection: (connection) => this.#connections.add(connection),
+      onClose: (closed) => this.#connections.delete(closed),
+    })
     this.#ports =
       options.tcp &&
       new TcpPorts({
@@ -112,13 +132,18 @@ export class Ingress {
     return addresses
   }
 
+  /** A visitor of another node; the stream's handler is set when it returns. */
+  acceptPeer(stream: Stream, origin: PeerOrigin): void {
+    this.#entrance.accept(stream, origin)
+  }
+
   /** See `PolicyReach`. */
   connectInternal(
     url: URL,
     ownerId: string | null,
     asker = ownAsker(this.#context.clock),
   ): Duplex | undefined {
-    if (!this.#context.registry.hasInternal(url, ownerId)) return undefined
+    if (!this.#context.routes.hasInternal(url, ownerId)) return undefined
     const scheme = url.protocol === 'http:' ? 'http' : 'https'
     const { client, gateway } = InternalSocket.pair(asker.connection)
     this.#accept(gateway, { scheme, redirectsToHttps: false, internal: { asker, ownerId } })

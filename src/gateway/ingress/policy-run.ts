@@ -13,6 +13,7 @@ import { endpointFacts } from '../endpoints/endpoint-facts.ts'
 import { isPooled } from '../endpoints/endpoint-pool.ts'
 import type { Client } from './client.ts'
 import type { RequestHead } from './http1/request-head.ts'
+import type { HandedOn } from './ingress-listener.ts'
 
 export interface PolicyRunOptions {
   readonly endpoint: Endpoint
@@ -31,6 +32,8 @@ export interface PolicyRunOptions {
   readonly account: Account | undefined
   /** The policy of the endpoint that handed the request on; it sees the response later. */
   readonly outer: PolicyRun | undefined
+  /** What other nodes have handed on. */
+  readonly handed?: Pick<HandedOn, 'hops' | 'withholdsLogin'> | undefined
 }
 
 /** The head of a request as its policy sees and changes it. */
@@ -55,7 +58,7 @@ class JudgedRequest implements PolicyRequest {
     const colon = host.indexOf(':', host.lastIndexOf(']') + 1)
     this.host = colon === -1 ? host : host.slice(0, colon)
     this.scheme = client.listener.scheme
-    this.httpVersion = head.version
+    this.httpVersion = head.visitorVersion ?? head.version
     this.headers = new HeaderList(options.fields)
     this.receivedAt = options.receivedAt
     this.readBody = options.readBody
@@ -71,8 +74,13 @@ class JudgedRequest implements PolicyRequest {
 const withholdsLogin = (endpoint: Endpoint) => endpoint.policy.hasLogin || isPooled(endpoint)
 
 /** The fields of a request that no policy has seen, as the device may see them. */
-export function unjudgedFields(endpoint: Endpoint, fields: readonly string[]): readonly string[] {
-  return withholdsLogin(endpoint) ? withoutLoginCookies(fields) : fields
+export function unjudgedFields(
+  endpoint: Endpoint,
+  fields: readonly string[],
+  handed?: Pick<HandedOn, 'withholdsLogin'>,
+): readonly string[] {
+  const isWithheld = handed?.withholdsLogin || withholdsLogin(endpoint)
+  return isWithheld ? withoutLoginCookies(fields) : fields
 }
 
 /** The policy of an endpoint at work on one exchange. */
@@ -81,16 +89,18 @@ export class PolicyRun {
   readonly #client: Client
   readonly #request: PolicyRequest
   readonly #exchange: PolicyExchange
+  readonly #isLoginWithheld: boolean
   /** See `PolicyRunOptions`. */
   readonly outer: PolicyRun | undefined
   /** How many endpoints have handed the request on. */
   readonly hops: number
 
   constructor(options: PolicyRunOptions) {
-    const { endpoint, client, outer } = options
+    const { endpoint, client, outer, handed } = options
     const account = outer ? outer.#exchange.account : options.account
     this.outer = outer
-    this.hops = outer ? outer.hops + 1 : 0
+    this.hops = outer ? outer.hops + 1 : (handed?.hops ?? 0)
+    this.#isLoginWithheld = handed?.withholdsLogin === true
     this.#endpoint = endpoint
     this.#client = client
     this.#request = new JudgedRequest(options)
@@ -193,7 +203,9 @@ export class PolicyRun {
 
   /** True when the cookies of a log-in are the gateway's own. */
   get withholdsLogin(): boolean {
-    return withholdsLogin(this.#endpoint) || this.outer?.withholdsLogin === true
+    return (
+      this.#isLoginWithheld || withholdsLogin(this.#endpoint) || this.outer?.withholdsLogin === true
+    )
   }
 
   /** Tells the owner of the endpoint when its policy has spent what there is for one request. */

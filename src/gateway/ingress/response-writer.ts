@@ -9,6 +9,8 @@ export interface OutgoingResponse {
   readonly fields: readonly string[]
   /** Of the body that comes. */
   readonly framing: BodyFraming
+  /** See `ResponseHead`. */
+  readonly contentLength?: number | undefined
   /** What is to be done to the body on the way. */
   readonly transforms: readonly BodyTransform[]
 }

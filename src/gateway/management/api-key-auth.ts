@@ -1,4 +1,4 @@
-import type { Request, RequestHandler } from 'express'
+import type { Request, RequestHandler, Response } from 'express'
 import { AppError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import { FailureLimiter } from '../../base/limit/failure-limiter.ts'
@@ -8,15 +8,17 @@ import { peerAddress } from '../../http/client-address.ts'
 import type { Authority } from '../access/authority.ts'
 import type { ApiKey } from '../records/api-key-store.ts'
 import { ServiceError } from '../records/service-error.ts'
+import type { ClusterNode } from '../site/cluster-node.ts'
 import { setCaller } from './caller.ts'
 
-/** A fleet of a thousand devices is made with three thousand requests, in less than a minute. */
 const REQUESTS = { capacity: 300, refillPerS: 80, maxKeys: 1_000 }
 const VERSION = '2'
 const BEARER = /^Bearer +(\S+) *$/i
 
 export interface ApiKeyAuthDeps {
   readonly authority: Authority
+  /** Undefined where there is one gateway. */
+  readonly node?: ClusterNode | undefined
   readonly log: Logger
   readonly clock: Clock
 }
@@ -25,9 +27,9 @@ export interface ApiKeyAuthDeps {
  * Lets requests with a valid API key pass, for each key 300 at once and then 80 a second. Throws ServiceError 200, 202,
  * 203, 206, 208 or 636, and AppError `unauthenticated` or `too-many-requests`.
  */
-export function apiKeyAuth({ authority, log, clock }: ApiKeyAuthDeps): RequestHandler {
+export function apiKeyAuth({ authority, node, log, clock }: ApiKeyAuthDeps): RequestHandler {
   const requests = new TokenBuckets({ ...REQUESTS, clock })
-  const failures = new FailureLimiter(clock)
+  const failures = new FailureLimiter(clock, () => node?.gateways ?? 1)
   return (request, response, next) => {
     const apiKey = authenticate(request)
     const waitMs = requests.take(apiKey.id)
@@ -40,6 +42,7 @@ export function apiKeyAuth({ authority, log, clock }: ApiKeyAuthDeps): RequestHa
     }
     authority.noteUse(apiKey)
     setCaller(response, apiKey, { kind: 'api-key', authority })
+    response.locals.charge = (cost: number) => requests.charge(apiKey.id, cost)
     next()
   }
 
@@ -61,6 +64,11 @@ export function apiKeyAuth({ authority, log, clock }: ApiKeyAuthDeps): RequestHa
       throw error
     }
   }
+}
+
+/** Counts a request for more than one. */
+export function chargeOf(response: Response): (cost: number) => void {
+  return response.locals.charge
 }
 
 /** Requires the version header. Throws ServiceError 218 without it, 217 for another version. */

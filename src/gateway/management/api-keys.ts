@@ -63,13 +63,13 @@ export function apiKeys({ apiKeys: store, issuer }: ApiKeysDeps): Resource<ApiKe
     get: (id) => store.get(id),
     view: (apiKey, baseUrl) => view(apiKey, baseUrl),
     ownerOf: ({ ownerId }) => ownerId,
-    create: (body, baseUrl, caller) => {
+    create: async (body, baseUrl, caller) => {
       const { owner_id, ...settings } = parseBody(ApiKeyCreate, body)
       const ownerId = ownerFor(caller, owner_id && renamed(owner_id, 'bot'))
       const { isOwnerOnly = ownerId !== null || caller.isOwnerOnly, ...request } =
         changeOf(settings)
       checkNoMore(caller, { isOwnerOnly, expiresAt: request.expiresAt ?? null })
-      const { apiKey, token } = issuer.createApiKey({ ...request, ownerId, isOwnerOnly })
+      const { apiKey, token } = await issuer.createApiKey({ ...request, ownerId, isOwnerOnly })
       return view(apiKey, baseUrl, token)
     },
     update: (apiKey, body, caller) => {

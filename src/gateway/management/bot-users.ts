@@ -59,17 +59,17 @@ export function botUsers(
     view,
     // An owner sees itself; what it is called, and whether it is active, others decide.
     ownerOf: ({ id }) => renamed(id, 'bot'),
-    create: (body, baseUrl, caller) => {
+    create: async (body, baseUrl, caller) => {
       refuseOwnerOnly(caller, NOT_ITS_OWN)
-      return view(shown(issuer.createBotUser(parseBody(BotUserCreate, body))), baseUrl)
+      return view(shown(await issuer.createBotUser(parseBody(BotUserCreate, body))), baseUrl)
     },
-    update: (user, body, caller) => {
+    update: async (user, body, caller) => {
       refuseOwnerOnly(caller, NOT_ITS_OWN)
-      return shown(issuer.updateBotUser(stored(user), parseBody(BotUserUpdate, body)))
+      return shown(await issuer.updateBotUser(stored(user), parseBody(BotUserUpdate, body)))
     },
-    remove: (user, caller) => {
+    remove: async (user, caller) => {
       refuseOwnerOnly(caller, NOT_ITS_OWN)
-      issuer.deleteBotUser(stored(user))
+      await issuer.deleteBotUser(stored(user))
     },
   }
 }

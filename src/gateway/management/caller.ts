@@ -46,8 +46,11 @@ export function setCaller(
 /** Who makes the request that `response` answers. Stands behind the authentication. */
 export const callerOf: (response: Response) => Caller = anyCallerOf<Caller>
 
+/** Whose things somebody sees. */
+export type Viewer = Pick<Caller, 'ownerId' | 'isOwnerOnly'>
+
 /** True when what an account has is there for the caller. */
-export function sees(caller: Caller, ownerId: string | null): boolean {
+export function sees(caller: Viewer, ownerId: string | null): boolean {
   return !caller.isOwnerOnly || caller.ownerId === ownerId
 }
 

@@ -75,11 +75,12 @@ export function credentials({
     get: (id) => store.get(id),
     view: (credential, baseUrl) => view(credential, baseUrl),
     ownerOf: ({ ownerId }) => ownerId,
-    create: (body, baseUrl, caller) => {
+    create: async (body, baseUrl, caller) => {
       const { owner_id, ...request } = parseBody(CredentialCreate, body)
       const ownerId = ownerFor(caller, owner_id && renamed(owner_id, 'bot'))
-      checkRules(caller, request.acl ?? [], [])
-      const { credential, authtoken } = issuer.createCredential({ ...request, ownerId })
+      const { credential, authtoken } = await issuer.createCredential({ ...request, ownerId }, () =>
+        checkRules(caller, request.acl ?? [], []),
+      )
       return view(credential, baseUrl, authtoken)
     },
     update: (credential, body, caller) => {
@@ -87,8 +88,9 @@ export function credentials({
       if (Object.keys(change).length === 0) {
         throw new ServiceError(606, 'Give a description, metadata or ACL rules to change.')
       }
-      checkRules(caller, change.acl ?? [], credential.acl)
-      return issuer.updateCredential(credential, change)
+      return issuer.updateCredential(credential, change, ({ acl }) =>
+        checkRules(caller, change.acl ?? [], acl),
+      )
     },
     remove: (credential) => issuer.deleteCredential(credential),
   }

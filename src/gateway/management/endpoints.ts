@@ -9,12 +9,14 @@ import { isPooled } from '../endpoints/endpoint-pool.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { renamedId } from '../records/resource-id.ts'
-import { ServiceError } from '../records/service-error.ts'
+import { ResourceNotFoundError, ServiceError } from '../records/service-error.ts'
+import type { ClusterNode } from '../site/cluster-node.ts'
 import { parseBody, Reference, texts } from './body.ts'
 import { renamed } from './bot-users.ts'
 import { type Caller, ownerFor, refuseOwnerOnly } from './caller.ts'
 import { livePage } from './live-page.ts'
-import { type Resource, ResourceNotFoundError } from './resource.ts'
+import type { Resource } from './resource.ts'
+import { elsewhere } from './site/elsewhere.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
 
 const settings = {
@@ -90,10 +92,13 @@ export const EndpointView = z.strictObject({
   rate_limits: RateLimitsView,
 })
 
+type Viewed = z.infer<typeof EndpointView>
+
 export interface EndpointsDeps {
   readonly registry: EndpointRegistry
   readonly domains: ReservedDomainStore
   readonly cloudEndpoints: CloudEndpoints
+  readonly node?: ClusterNode | undefined
 }
 
 /** What is online. Agents open and close their endpoints themselves; cloud endpoints are made here. */
@@ -101,6 +106,7 @@ export function endpoints({
   registry,
   domains,
   cloudEndpoints,
+  node,
 }: EndpointsDeps): Resource<Endpoint> {
   const view = (endpoint: Endpoint, baseUrl: string) =>
     viewEndpoint(endpoint, baseUrl, {
@@ -116,6 +122,10 @@ export function endpoints({
     get: (id) => registry.find(id),
     view,
     ownerOf: ({ ownerId }) => ownerId,
+    elsewhere: elsewhere(node, 'endpoints'),
+    isEverywhere: ({ type }) => type === 'cloud',
+    combine: (views) => combineEndpoints(views as [Viewed, ...Viewed[]]),
+    refuseElsewhere: (it) => ofAgent((it as Viewed).url),
     create: async (body, baseUrl, caller) => {
       const { type, owner_id, ...settings } = parseBody(EndpointCreate, body)
       if (type !== 'cloud') {
@@ -164,10 +174,26 @@ function authorOf({ isOwnerOnly }: Caller): CloudEndpointAuthor {
 /** Throws ServiceError 248. */
 function cloudOnly(endpoint: Endpoint): CloudEndpoint {
   if (endpoint.type === 'cloud') return endpoint
-  throw new ServiceError(
+  throw ofAgent(endpoint.url)
+}
+
+function ofAgent(url: string): ServiceError {
+  return new ServiceError(
     248,
-    `The endpoint ${endpoint.url} belongs to the agent that opened it: change or close it there.`,
+    `The endpoint ${url} belongs to the agent that opened it: change or close it there.`,
   )
+}
+
+/** Each node counts what it serves of a cloud endpoint. */
+function combineEndpoints([first, ...rest]: readonly [Viewed, ...Viewed[]]): Viewed {
+  const sum = <Counts extends Record<string, number>>(of: (it: Viewed) => Counts): Counts => {
+    const counts: Record<string, number> = { ...of(first) }
+    for (const it of rest) {
+      for (const [name, value] of Object.entries(of(it))) counts[name] = (counts[name] ?? 0) + value
+    }
+    return counts as Counts
+  }
+  return { ...first, traffic: sum((it) => it.traffic), rate_limits: sum((it) => it.rate_limits) }
 }
 
 function viewEndpoint(

@@ -2,8 +2,7 @@ import type { ErrorRequestHandler, RequestHandler } from 'express'
 import { AppError } from '../../base/app-error.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { IdSource } from '../records/resource-id.ts'
-import { ServiceError } from '../records/service-error.ts'
-import { ResourceNotFoundError } from './resource.ts'
+import { ResourceNotFoundError, ServiceError } from '../records/service-error.ts'
 
 /** Codes that are answered with another status than 400. */
 const STATUS_OF: Readonly<Record<number, number>> = {
@@ -20,6 +19,10 @@ const STATUS_OF: Readonly<Record<number, number>> = {
   831: 409,
   832: 409,
   833: 409,
+  840: 503,
+  841: 409,
+  842: 409,
+  843: 503,
 }
 /** Errors of the HTTP room that have a code here. */
 const CODE_OF: Partial<Record<AppError['code'], number>> = {
@@ -39,20 +42,28 @@ export interface ApiErrorBody {
 
 /** The end of the line for paths and methods that nothing serves. */
 export const noSuchRoute: RequestHandler = (request, response) => {
-  const body: ApiErrorBody = {
-    status_code: 404,
-    msg: 'Not Found',
-    details: { path: request.path },
-  }
-  response.status(404).json(body)
+  response.status(404).json(notFoundBody(request.path))
+}
+
+export function notFoundBody(path: string): ApiErrorBody {
+  return { status_code: 404, msg: 'Not Found', details: { path } }
 }
 
 /** The one place where errors become answers of this API. What is no refusal is logged, not told. */
-export function apiErrorResponse(ids: IdSource, log: Logger): ErrorRequestHandler {
-  return (thrown: unknown, _request, response, _next) => {
+export function apiErrorBodies(ids: IdSource, log: Logger): (thrown: unknown) => ApiErrorBody {
+  return (thrown) => {
     const operation = ids.next('op')
     const body = toBody(thrown, operation)
     if (body.status_code === 500) log.error({ err: thrown, operation }, 'request failed')
+    return body
+  }
+}
+
+export function apiErrorResponse(
+  errorBody: (thrown: unknown) => ApiErrorBody,
+): ErrorRequestHandler {
+  return (thrown: unknown, _request, response, _next) => {
+    const body = errorBody(thrown)
     if (response.headersSent) {
       response.destroy()
       return

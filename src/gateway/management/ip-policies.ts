@@ -1,8 +1,9 @@
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
+import type { Database } from '../../store/database.ts'
 import type { IpPolicy, IpPolicyStore } from '../records/ip-policy-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
-import { checkLength, ServiceError } from '../records/service-error.ts'
+import { checkLength, present, ServiceError } from '../records/service-error.ts'
 import { parseBody, texts } from './body.ts'
 import { ownedByGateway, refuseForeign } from './caller.ts'
 import type { Resource } from './resource.ts'
@@ -22,13 +23,19 @@ export const IpPolicyView = z.strictObject({
 })
 
 export interface IpPoliciesDeps {
+  readonly database: Pick<Database, 'change'>
   readonly ipPolicies: IpPolicyStore
   readonly ids: IdSource
   readonly clock: Clock
 }
 
 /** Named sets of address rules, for `restrict-ips`. */
-export function ipPolicies({ ipPolicies: store, ids, clock }: IpPoliciesDeps): Resource<IpPolicy> {
+export function ipPolicies({
+  database,
+  ipPolicies: store,
+  ids,
+  clock,
+}: IpPoliciesDeps): Resource<IpPolicy> {
   const view = ({ createdAt, ...policy }: IpPolicy, baseUrl: string) =>
     ({
       ...policy,
@@ -44,27 +51,30 @@ export function ipPolicies({ ipPolicies: store, ids, clock }: IpPoliciesDeps): R
     get: (id) => store.get(id),
     view,
     ownerOf: ownedByGateway,
-    create: (body, baseUrl, caller) => {
+    create: async (body, baseUrl, caller) => {
       refuseForeign(caller, 'IP policies')
       const { description = '', metadata = '' } = parseBody(IpPolicyCreate, body)
       checkTexts({ description, metadata })
       const policy = { id: ids.next('ipp'), description, metadata, createdAt: clock.now() }
-      store.insert(policy)
+      await database.change(() => store.insert(policy))
       return view(policy, baseUrl)
     },
-    update: (policy, body) => {
+    update: ({ id }, body) => {
       const change = parseBody(IpPolicyUpdate, body)
       if (Object.keys(change).length === 0) {
         throw new ServiceError(1400, 'Give a description or metadata to change.')
       }
-      const { description = policy.description, metadata = policy.metadata } = change
-      checkTexts({ description, metadata })
-      const updated = { ...policy, description, metadata }
-      store.replace(updated)
-      return updated
+      return database.change(() => {
+        const policy = present(store.get(id))
+        const { description = policy.description, metadata = policy.metadata } = change
+        checkTexts({ description, metadata })
+        const updated = { ...policy, description, metadata }
+        store.replace(updated)
+        return updated
+      })
     },
-    remove: ({ id }) => {
-      store.delete(id)
+    remove: async ({ id }) => {
+      await database.change(() => store.delete(id), { mayUseReserve: true })
     },
   }
 }

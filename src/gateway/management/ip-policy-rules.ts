@@ -1,10 +1,11 @@
 import ipaddr from 'ipaddr.js'
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
+import type { Database } from '../../store/database.ts'
 import type { IpPolicyRule, IpPolicyRuleStore } from '../records/ip-policy-rule-store.ts'
 import type { IpPolicyStore } from '../records/ip-policy-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
-import { ServiceError } from '../records/service-error.ts'
+import { present, ServiceError } from '../records/service-error.ts'
 import { parseBody, Reference, texts } from './body.ts'
 import { ownedByGateway, refuseForeign } from './caller.ts'
 import { checkTexts } from './ip-policies.ts'
@@ -33,6 +34,7 @@ export const IpPolicyRuleView = z.strictObject({
 })
 
 export interface IpPolicyRulesDeps {
+  readonly database: Pick<Database, 'change'>
   readonly ipPolicies: IpPolicyStore
   readonly ipPolicyRules: IpPolicyRuleStore
   readonly ids: IdSource
@@ -41,6 +43,7 @@ export interface IpPolicyRulesDeps {
 
 /** The address ranges of IP policies. */
 export function ipPolicyRules({
+  database,
   ipPolicies,
   ipPolicyRules: store,
   ids,
@@ -72,33 +75,38 @@ export function ipPolicyRules({
     get: (id) => store.get(id),
     view,
     ownerOf: ownedByGateway,
-    create: (body, baseUrl, caller) => {
+    create: async (body, baseUrl, caller) => {
       refuseForeign(caller, 'IP policies')
       const { description = '', metadata = '', ...request } = parseBody(IpPolicyRuleCreate, body)
       const { action, ip_policy_id: ipPolicyId } = request
       const cidr = request.cidr.toLowerCase()
-      if (!ipPolicies.get(ipPolicyId)) throw new ServiceError(1414, 'There is no such IP policy.')
       const createdAt = clock.now()
       const id = ids.next('ipr')
       const rule = { id, ipPolicyId, cidr, action, description, metadata, createdAt }
-      checkRule(rule)
-      store.insert(rule)
+      await database.change(() => {
+        if (!ipPolicies.get(ipPolicyId)) throw new ServiceError(1414, 'There is no such IP policy.')
+        checkRule(rule)
+        store.insert(rule)
+      })
       return view(rule, baseUrl)
     },
-    update: (rule, body) => {
+    update: ({ id }, body) => {
       const change = parseBody(IpPolicyRuleUpdate, body)
       if (Object.keys(change).length === 0) {
         throw new ServiceError(1401, 'Give a CIDR, description or metadata to change.')
       }
-      const { description = rule.description, metadata = rule.metadata } = change
-      const cidr = (change.cidr ?? rule.cidr).toLowerCase()
-      const updated = { ...rule, cidr, description, metadata }
-      checkRule(updated)
-      store.replace(updated)
-      return updated
+      return database.change(() => {
+        const rule = present(store.get(id))
+        const { description = rule.description, metadata = rule.metadata } = change
+        const cidr = (change.cidr ?? rule.cidr).toLowerCase()
+        const updated = { ...rule, cidr, description, metadata }
+        checkRule(updated)
+        store.replace(updated)
+        return updated
+      })
     },
-    remove: ({ id }) => {
-      store.delete(id)
+    remove: async ({ id }) => {
+      await database.change(() => store.delete(id), { mayUseReserve: true })
     },
   }
 }

@@ -7,10 +7,10 @@ import { changeAudit } from '../../http/change-audit.ts'
 import { peerAddress } from '../../http/client-address.ts'
 import { hostGuard } from '../../http/host-guard.ts'
 import { endJsonWithNewline } from '../../http/json-lines.ts'
-import { serveMetrics } from '../../http/metrics.ts'
 import type { RequestGate } from '../../http/request-gate.ts'
 import { requestId } from '../../http/request-id.ts'
 import { securityHeaders } from '../../http/security-headers.ts'
+import { serveMetrics } from '../../http/serve-metrics.ts'
 import type { GatewayDatabase } from '../records/gateway-database.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import { type ApiKeyAuthDeps, apiKeyAuth, versionHeader } from './api-key-auth.ts'
@@ -21,17 +21,19 @@ import { keyScopeGuard } from './caller.ts'
 import { consoleRoutes, LIVE_PATHS } from './console/console.ts'
 import { type CredentialsDeps, credentials } from './credentials.ts'
 import { type EndpointsDeps, endpoints } from './endpoints.ts'
-import { apiErrorResponse, noSuchRoute, refusalCode } from './error-response.ts'
+import { apiErrorBodies, apiErrorResponse, noSuchRoute, refusalCode } from './error-response.ts'
+import { batchRoutes, type Creatable } from './fleet/batch.ts'
 import { type DevicesDeps, devices } from './fleet/devices.ts'
 import { events } from './fleet/events.ts'
 import { type GatewayMetricsDeps, gatewayMetrics } from './fleet/gateway-metrics.ts'
 import { type WebhookEndpointsDeps, webhookEndpoints } from './fleet/webhook-endpoints.ts'
 import { type IpPoliciesDeps, ipPolicies } from './ip-policies.ts'
 import { type IpPolicyRulesDeps, ipPolicyRules } from './ip-policy-rules.ts'
+import { type NodesDeps, nodes } from './nodes/nodes.ts'
 import { openApiRoutes } from './openapi.ts'
 import { type ReservedAddrsDeps, reservedAddrs } from './reserved/reserved-addrs.ts'
 import { type ReservedDomainsDeps, reservedDomains } from './reserved/reserved-domains.ts'
-import { resourceRoutes } from './resource.ts'
+import { madeAs, type Resource, resourceRoutes } from './resource.ts'
 import { ResourceLists } from './resource-lists.ts'
 import { gatewayOnly, storageRoutes } from './storage.ts'
 import { type ConnectedAgents, tunnelSessions } from './tunnel-sessions.ts'
@@ -50,8 +52,9 @@ export interface ManagementApiDeps
     ReservedAddrsDeps,
     ReservedDomainsDeps,
     WebhookEndpointsDeps,
+    NodesDeps,
     GatewayMetricsDeps {
-  readonly sessions: ConnectedAgents
+  readonly sessions: ConnectedAgents & NodesDeps['sessions']
   readonly database: GatewayDatabase['database']
   readonly trail: GatewayDatabase['trail']
   readonly ids: IdSource
@@ -78,32 +81,46 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
   endJsonWithNewline(app)
   app.set('case sensitive routing', true)
   app.use(requestId, securityHeaders)
-  const quiet = (path: string) => path === '/healthz' || LIVE_PATHS.has(path)
+  const quiet = (path: string) => path === '/healthz' || path === '/readyz' || LIVE_PATHS.has(path)
   app.use(accessLog({ log, clock, clientOf: peerAddress, quiet }))
   app.use(hostGuard(serves, 'If it is yours, add it to GATEWAY_API_HOSTS.'))
   app.get('/healthz', (_request, response) => {
     database.ping()
     response.json({ status: 'ok' })
   })
+  app.get('/readyz', (_request, response) => {
+    const reasons = [database.report().problem, deps.node?.problem].filter((it) => it !== undefined)
+    const ready = reasons.length === 0
+    response.status(ready ? 200 : 503).json({ ready, reasons })
+  })
   app.use(gate.handler)
   const lists = new ResourceLists(clock)
+  const made: Creatable[] = []
+  const routes = <Item extends { readonly id: string }>(resource: Resource<Item>) => {
+    const { path, create } = resource
+    const audited = (id: string, baseUrl: string) => madeAs(resource, id, baseUrl)
+    made.push({ path, ...(create && { create }), madeAs: audited })
+    return resourceRoutes(resource, lists)
+  }
   const resources = [
-    resourceRoutes(reservedDomains(deps), lists),
-    resourceRoutes(reservedAddrs(deps), lists),
-    resourceRoutes(botUsers(deps, 'bot'), lists),
-    resourceRoutes(botUsers(deps, 'service'), lists),
-    resourceRoutes(credentials(deps), lists),
-    resourceRoutes(apiKeys(deps), lists),
-    resourceRoutes(endpoints(deps), lists),
-    resourceRoutes(tunnels(deps), lists),
-    resourceRoutes(tunnelSessions(deps), lists),
-    resourceRoutes(devices(deps), lists),
-    resourceRoutes(ipPolicies(deps), lists),
-    resourceRoutes(ipPolicyRules(deps), lists),
-    resourceRoutes(webhookEndpoints(deps), lists),
-    resourceRoutes(events(deps.events), lists),
-    resourceRoutes(audit(trail), lists),
+    routes(reservedDomains(deps)),
+    routes(reservedAddrs(deps)),
+    routes(botUsers(deps, 'bot')),
+    routes(botUsers(deps, 'service')),
+    routes(credentials(deps)),
+    routes(apiKeys(deps)),
+    routes(endpoints(deps)),
+    routes(tunnels(deps)),
+    routes(tunnelSessions(deps)),
+    routes(devices(deps)),
+    routes(ipPolicies(deps)),
+    routes(ipPolicyRules(deps)),
+    routes(webhookEndpoints(deps)),
+    routes(nodes(deps)),
+    routes(events(deps.events)),
+    routes(audit(trail)),
   ]
+  const errorBody = apiErrorBodies(ids, log)
   const [noteChange, noteRefusal] = changeAudit({
     trail,
     clientOf: peerAddress,
@@ -114,7 +131,7 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
   // Who scrapes has a key, and no header of ours.
   app.get('/metrics', apiKeyAuth(deps), gatewayOnly, serveMetrics(gatewayMetrics(deps)))
   app.use(apiKeyAuth(deps), noteChange, versionHeader, keyScopeGuard, resources)
-  app.use(storageRoutes(database), openApiRoutes())
-  app.use(noSuchRoute, noteRefusal, apiErrorResponse(ids, log))
+  app.use(batchRoutes({ resources: made, errorBody }), storageRoutes(database), openApiRoutes())
+  app.use(noSuchRoute, noteRefusal, apiErrorResponse(errorBody))
   return app
 }

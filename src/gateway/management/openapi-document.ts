@@ -14,6 +14,7 @@ import { CredentialCreate, CredentialUpdate, CredentialView } from './credential
 import { DnsCheckView } from './dns-check.ts'
 import { EndpointCreate, EndpointUpdate, EndpointView } from './endpoints.ts'
 import type { ApiErrorBody } from './error-response.ts'
+import { Batch, BatchView } from './fleet/batch.ts'
 import { DeviceCreate, DeviceUpdate, DeviceView } from './fleet/devices.ts'
 import { EventView } from './fleet/events.ts'
 import {
@@ -26,6 +27,7 @@ import {
 } from './fleet/webhook-endpoints.ts'
 import { IpPolicyCreate, IpPolicyUpdate, IpPolicyView } from './ip-policies.ts'
 import { IpPolicyRuleCreate, IpPolicyRuleUpdate, IpPolicyRuleView } from './ip-policy-rules.ts'
+import { NodeView } from './nodes/nodes.ts'
 import {
   ReservedAddrCreate,
   ReservedAddrUpdate,
@@ -36,6 +38,7 @@ import {
   ReservedDomainUpdate,
   ReservedDomainView,
 } from './reserved/reserved-domains.ts'
+import { SINGLE_OPERATIONS } from './single-operations.ts'
 import { TunnelSessionView } from './tunnel-sessions.ts'
 import { TunnelView } from './tunnels.ts'
 
@@ -135,6 +138,15 @@ const RESOURCES: readonly ResourceDescription[] = [
     update: DeviceUpdate,
   },
   {
+    path: 'nodes',
+    noun: 'Node',
+    view: NodeView,
+    actions: [
+      { name: 'drain', summary: 'Have its agents and names go to the others', schema: 'Node' },
+      { name: 'undrain', summary: 'Have it take what comes again', schema: 'Node' },
+    ],
+  },
+  {
     path: 'ip_policies',
     noun: 'IpPolicy',
     view: IpPolicyView,
@@ -184,11 +196,14 @@ const ABOUT: ApiDescription['resources'] = {
   endpoints: 'What is online, and cloud endpoints, which are made here.',
   tunnels: 'What devices have online.',
   tunnel_sessions: 'Devices that are connected.',
+  nodes: 'The gateways of the site.',
   ip_policies: 'Lists of address ranges that policies and authtokens refer to.',
   ip_policy_rules: 'The ranges in them.',
   audit: 'Who changed what.',
+  batch: 'Many things at once.',
   storage: 'How the database is.',
   healthz: 'For whoever restarts processes; without a key.',
+  readyz: 'For whoever sends visitors and agents to one of several gateways; without a key.',
   openapi: 'This document.',
 }
 
@@ -197,7 +212,9 @@ const EXAMPLES: ApiDescription['examples'] = {
   BotUserCreate: { name: 'cam01' },
   CredentialCreate: { description: 'device cam01', acl: ['bind:*.cam01.site.localhost'] },
   ApiKeyCreate: { description: 'inventory', scope: 'read' },
+  Batch: { requests: [{ path: 'bot_users', body: { name: 'cam01' } }] },
   Health: { status: 'ok' },
+  Readiness: { ready: true, reasons: [] },
   Error: {
     error_code: 'ERR_NGROK_404',
     status_code: 404,
@@ -224,50 +241,6 @@ const ApiError = z.strictObject({
   details: z.record(z.string(), z.string()),
 }) satisfies z.ZodType<ApiErrorBody>
 
-const HEALTH: Operation = {
-  id: 'health',
-  summary: 'Whether the process and its database work',
-  method: 'get',
-  path: '/healthz',
-  answers: { 200: { means: 'They do.', schema: 'Health' } },
-  isOpen: true,
-}
-
-const STORAGE: readonly Operation[] = [
-  {
-    id: 'storage',
-    summary: 'How the database is',
-    method: 'get',
-    path: '/storage',
-    answers: { 200: { means: 'How it is.', schema: 'Storage' } },
-  },
-  {
-    id: 'storage_confirm',
-    summary: 'Say that it was seen what may be missing after a damage',
-    method: 'post',
-    path: '/storage/confirm',
-    answers: { 200: { means: 'How it is now.', schema: 'Storage' } },
-  },
-]
-
-const METRICS: Operation = {
-  id: 'metrics',
-  summary: 'Figures for Prometheus; needs no svc-version',
-  method: 'get',
-  path: '/metrics',
-  answers: {
-    200: { means: 'The text format, version 0.0.4.', schema: 'Metrics', mediaType: 'text/plain' },
-  },
-}
-
-const OPENAPI: Operation = {
-  id: 'openapi',
-  summary: 'This document',
-  method: 'get',
-  path: '/openapi.json',
-  answers: { 200: { means: 'OpenAPI 3.1.', schema: 'OpenApi' } },
-}
-
 /** The OpenAPI document of the management API. */
 export function managementApiDocument(): OpenApiDocument {
   return openApiDocument({
@@ -285,19 +258,28 @@ export function managementApiDocument(): OpenApiDocument {
     parameters: { id: 'its id' },
     examples: EXAMPLES,
     headers: { 'svc-version': { const: '2', description: 'or the same as ngrok-version' } },
-    bodies: Object.assign({}, ...RESOURCES.map(bodiesOf), { WebhookReplay, WebhookRotation }),
+    bodies: Object.assign({}, ...RESOURCES.map(bodiesOf), {
+      WebhookReplay,
+      WebhookRotation,
+      Batch,
+    }),
     views: Object.assign({}, ...RESOURCES.map(viewsOf), {
       Reference,
       DnsCheck: DnsCheckView,
       WebhookTest: WebhookTestView,
+      BatchAnswers: BatchView,
       Storage: StorageView,
       Health: z.strictObject({ status: z.literal('ok') }),
+      Readiness: z.strictObject({
+        ready: z.boolean(),
+        reasons: z.array(z.string()).describe('why it is not, one sentence each'),
+      }),
       Metrics: z.string(),
       OpenApi: z.looseObject({ openapi: z.string() }),
       Error: ApiError,
     }),
     error: { schema: 'Error', mediaType: 'application/json' },
-    operations: [...RESOURCES.flatMap(operationsOf), ...STORAGE, METRICS, OPENAPI, HEALTH],
+    operations: [...RESOURCES.flatMap(operationsOf), ...SINGLE_OPERATIONS],
   })
 }
 
@@ -308,12 +290,20 @@ function bodiesOf({ noun, create, update }: ResourceDescription): Record<string,
   }
 }
 
+/** Lists of what lives in the memory of the nodes. */
+const ELSEWHERE = new Set(['endpoints', 'tunnels', 'tunnel_sessions', 'devices'])
+const MissingNodes = z
+  .array(z.strictObject({ id: z.string(), name: z.string() }))
+  .optional()
+  .describe('gateways of the site that did not answer: what they have is not in the list')
+
 /** The two names of bot users have lists of their own: the key in them differs. */
 function viewsOf({ path, noun, view, collection = path }: ResourceDescription) {
   const list = z.strictObject({
     uri: z.string(),
     next_page_uri: z.string().nullable(),
     [collection]: z.array(view),
+    ...(ELSEWHERE.has(path) && { missing_nodes: MissingNodes }),
   })
   return { [noun]: view, [listName(path)]: list }
 }

@@ -11,7 +11,14 @@ import { type Caller, sees } from './caller.ts'
 import { fieldKinds } from './filter/field-kinds.ts'
 import { type Filter, FilterLanguage } from './filter/filter.ts'
 import type { Fields } from './filter/filter-kind.ts'
-import { parsePageQuery } from './page-query.ts'
+import { type PageQuery, parsePageQuery } from './page-query.ts'
+import {
+  type Asked,
+  type Elsewhere,
+  type ElsewherePage,
+  mergePages,
+  type View,
+} from './site/site-page.ts'
 
 /** Items that are read at once to be filtered: about 1 ms. */
 const BATCH = 100
@@ -31,16 +38,14 @@ export interface ListedResource<Item extends { readonly id: string }> {
   /** What `view` makes; filters know its fields. */
   readonly schema: z.ZodObject
   /** Newest first, at most `limit`. */
-  page(request: PageRequest): readonly Item[]
-  view(item: Item, baseUrl: string): object
+  page(request: PageRequest): readonly Item[] | Promise<readonly Item[]>
+  view(item: Item, baseUrl: string): View
   /** The bot user whose account has it; null for the account of the gateway's owner. */
   ownerOf(item: Item): string | null
-}
-
-interface Page {
-  readonly views: readonly object[]
-  /** Where the next page begins; undefined when there is none. */
-  readonly nextBefore: string | undefined
+  /** Where each node has some of them: those of the others. */
+  readonly elsewhere?: Elsewhere | undefined
+  /** One view of something that several nodes have. */
+  combine?(views: readonly [View, ...View[]]): View
 }
 
 /** Makes the answers of all lists, page by page. Those that filter take turns. */
@@ -55,29 +60,50 @@ export class ResourceLists {
     this.#language = new FilterLanguage(clock)
   }
 
-  /** The answer to `GET /<path>`. Throws ServiceError 230, 231, 232, 244 or 250. */
+  /**
+   * The answer to `GET /<path>`. Throws ServiceError 230, 231, 232, 244 or 250. A node of the site that
+   * has some of it and does not answer is named in it.
+   */
   async answer<Item extends { readonly id: string }>(
     resource: ListedResource<Item>,
     request: Request,
     caller: Caller,
   ): Promise<object> {
-    const { filter, ...query } = parsePageQuery(request, resource.prefix)
+    const query = parsePageQuery(request, resource.prefix)
     const baseUrl = baseUrlOf(request)
     const uri = `${baseUrl}/${resource.path}`
-    const { views, nextBefore } =
-      filter === undefined && !caller.isOwnerOnly
-        ? wholePage(resource, query, baseUrl)
-        : await this.#chosenPage(resource, query, request, {
-            caller,
-            filter: filter === undefined ? undefined : this.#compile(filter, resource),
-          })
+    const { elsewhere } = resource
+    const asked = { viewer: caller, baseUrl }
+    const [own, others] = await Promise.all([
+      this.page(resource, query, asked, () => request.socket.destroyed),
+      elsewhere?.page(query, asked),
+    ])
+    const { views, nextBefore } = others
+      ? mergePages([own, ...others.pages], query.limit, ([first, ...rest]) =>
+          rest.length > 0 ? (resource.combine?.([first, ...rest]) ?? first) : first,
+        )
+      : own
+    const { filter } = query
     const kept = filter === undefined ? '' : `&filter=${encodeURIComponent(filter)}`
     const nextUri = `${uri}?before_id=${nextBefore}&limit=${query.limit}${kept}`
     return {
       uri,
       next_page_uri: nextBefore === undefined ? null : nextUri,
       [resource.collection]: views,
+      ...(others && others.missing.length > 0 && { missing_nodes: others.missing }),
     }
+  }
+
+  /** What this node has of a page. Throws ServiceError 250. */
+  async page<Item extends { readonly id: string }>(
+    resource: ListedResource<Item>,
+    { filter: source, ...query }: PageQuery,
+    { viewer, baseUrl }: Asked,
+    isOver = () => false,
+  ): Promise<ElsewherePage> {
+    if (source === undefined && !viewer.isOwnerOnly) return wholePage(resource, query, baseUrl)
+    const filter = source === undefined ? undefined : this.#compile(source, resource)
+    return this.#chosenPage(resource, query, { viewer, filter, baseUrl, isOver })
   }
 
   #compile(source: string, { schema }: { readonly schema: z.ZodObject }): Filter {
@@ -100,21 +126,27 @@ export class ResourceLists {
   async #chosenPage<Item extends { readonly id: string }>(
     resource: ListedResource<Item>,
     { limit, beforeId }: PageRequest,
-    request: Request,
-    { caller, filter }: { caller: Caller; filter: Filter | undefined },
-  ): Promise<Page> {
-    const baseUrl = baseUrlOf(request)
-    const views: object[] = []
+    {
+      viewer,
+      filter,
+      baseUrl,
+      isOver,
+    }: Asked & { filter: Filter | undefined; isOver: () => boolean },
+  ): Promise<ElsewherePage> {
+    const views: View[] = []
     let before = beforeId
     let last = beforeId
     let workMs = 0
-    while (workMs < MAX_WORK_MS && !request.socket.destroyed) {
+    while (workMs < MAX_WORK_MS && !isOver()) {
       await this.#scheduler.yield()
-      const startedAt = this.#clock.monotonic()
-      const items = resource.page({ limit: BATCH, beforeId: before })
+      let startedAt = this.#clock.monotonic()
+      const read = resource.page({ limit: BATCH, beforeId: before })
+      const items = read instanceof Promise ? await read : read
+      // Who waits for other nodes does no work.
+      if (read instanceof Promise) startedAt = this.#clock.monotonic()
       if (items.length === 0) return { views, nextBefore: undefined }
       for (const item of items) {
-        const view = sees(caller, resource.ownerOf(item)) && resource.view(item, baseUrl)
+        const view = sees(viewer, resource.ownerOf(item)) && resource.view(item, baseUrl)
         if (view && (!filter || matches(filter, view))) {
           // Not the id before this one: that may be of something the caller must not know of.
           if (views.length === limit) return { views, nextBefore: last }
@@ -130,13 +162,13 @@ export class ResourceLists {
   }
 }
 
-function wholePage<Item extends { readonly id: string }>(
+async function wholePage<Item extends { readonly id: string }>(
   resource: ListedResource<Item>,
   { limit, beforeId }: PageRequest,
   baseUrl: string,
-): Page {
+): Promise<ElsewherePage> {
   // One more than asked for tells whether there is a next page.
-  const found = resource.page({ limit: limit + 1, beforeId })
+  const found = await resource.page({ limit: limit + 1, beforeId })
   const items = found.slice(0, limit)
   return {
     views: items.map((item) => resource.view(item, baseUrl)),

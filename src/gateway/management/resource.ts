@@ -1,33 +1,34 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express'
+import type { AuditedChange } from '../../base/audit.ts'
 import { changeOf } from '../../http/change-audit.ts'
 import { jsonBody } from '../../http/json-body.ts'
-import { ServiceError } from '../records/service-error.ts'
+import { present, ResourceNotFoundError, ServiceError } from '../records/service-error.ts'
 import { changedBetween, named } from './audit/audited-fields.ts'
 import { baseUrlOf } from './body.ts'
 import { type Caller, callerOf, sees } from './caller.ts'
 import { refuseQuery } from './page-query.ts'
 import type { ListedResource, ResourceLists } from './resource-lists.ts'
+import type { MissingNode } from './site/site-page.ts'
 
 /** One kind of thing that the API lists, shows and changes. Verbs that are missing are not served. */
 export interface Resource<Item extends { readonly id: string }> extends ListedResource<Item> {
-  get(id: string): Item | undefined
+  get(id: string): Item | undefined | Promise<Item | undefined>
   /** Answers the view of what was made. */
   create?(body: unknown, baseUrl: string, caller: Caller): object | Promise<object>
   update?(item: Item, body: unknown, caller: Caller): Item | Promise<Item>
-  remove?(item: Item, caller: Caller): void
+  remove?(item: Item, caller: Caller): Promise<void>
   /** What `POST /<path>/<id>/<name>` does; nothing to tell is answered with 204. */
   readonly actions?: Readonly<
     Record<string, (item: Item, body: unknown, baseUrl: string) => Promise<object | undefined>>
   >
   /** Those actions that read a body; the others leave it. */
   readonly actionsWithBody?: readonly string[]
+  /** Whether all nodes of a site have it, each with figures of its own. */
+  isEverywhere?(item: Item): boolean
+  /** Why what is at another node is not changed here. */
+  refuseElsewhere?(view: object): Error
   /** What `DELETE /<path>/<id>/<name>` does. */
-  readonly removals?: Readonly<Record<string, (item: Item) => void>>
-}
-
-/** Thrown for an id that nothing has, as far as the caller may know. */
-export class ResourceNotFoundError extends Error {
-  override readonly name = 'ResourceNotFoundError'
+  readonly removals?: Readonly<Record<string, (item: Item) => Promise<unknown>>>
 }
 
 /** The routes of one resource. */
@@ -47,17 +48,18 @@ export function resourceRoutes<Item extends { readonly id: string }>(
       const made = await changeOf(response).run(
         async () => (await resource.create?.(request.body, baseUrlOf(request), caller)) ?? {},
         (view) => changedBetween({}, view),
+        {},
+        (id) => madeAs(resource, id, baseUrlOf(request)),
       )
       response.status(201).json(made)
     })
   }
-  router.get(`/${path}/:id`, noBody, (request, response) => {
-    const item = findItem(resource, request, response)
-    response.json(resource.view(item, baseUrlOf(request)))
+  router.get(`/${path}/:id`, noBody, async (request, response) => {
+    response.json(await viewOf(resource, request, response))
   })
   if (resource.update) {
     router.patch(`/${path}/:id`, requiredBody, async (request, response) => {
-      const item = findItem(resource, request, response)
+      const item = await findItem(resource, request, response)
       const caller = callerOf(response)
       const before = resource.view(item, baseUrlOf(request))
       const view = await changeOf(response).run(
@@ -73,7 +75,7 @@ export function resourceRoutes<Item extends { readonly id: string }>(
   }
   if (resource.remove) {
     router.delete(`/${path}/:id`, noBody, async (request, response) => {
-      const item = findItem(resource, request, response)
+      const item = await findItem(resource, request, response)
       const caller = callerOf(response)
       const before = resource.view(item, baseUrlOf(request))
       await changeOf(response).run(
@@ -86,7 +88,7 @@ export function resourceRoutes<Item extends { readonly id: string }>(
   }
   for (const [name, remove] of Object.entries(removals)) {
     router.delete(`/${path}/:id/${name}`, noBody, async (request, response) => {
-      const item = findItem(resource, request, response)
+      const item = await findItem(resource, request, response)
       const about = named(resource.view(item, baseUrlOf(request)))
       await changeOf(response).run(() => remove(item), undefined, about)
       response.status(204).end()
@@ -96,9 +98,7 @@ export function resourceRoutes<Item extends { readonly id: string }>(
     // The vendor's client sends the bare id as a body here; nothing in it is of use.
     const body = actionsWithBody.includes(name) ? [requiredBody] : []
     router.post(`/${path}/:id/${name}`, body, async (request: Request, response: Response) => {
-      const item = findItem(resource, request, response)
-      const about = named(resource.view(item, baseUrlOf(request)))
-      const act = () => run(item, request.body, baseUrlOf(request))
+      const { about, act } = await actionOn(resource, name, run, request, response)
       const result = await changeOf(response).run(act, undefined, about)
       if (result) response.json(result)
       else response.status(204).end()
@@ -107,19 +107,96 @@ export function resourceRoutes<Item extends { readonly id: string }>(
   return router
 }
 
-function findItem<Item extends { readonly id: string }>(
+/** What the audit trail says of what was just made, in the transaction that makes it. */
+export function madeAs<Item extends { readonly id: string }>(
+  { get, view }: Pick<Resource<Item>, 'get' | 'view'>,
+  id: string,
+  baseUrl: string,
+): Partial<AuditedChange> {
+  const item = get(id)
+  const isKnown = item !== undefined && !(item instanceof Promise)
+  return changedBetween({}, isKnown ? view(item, baseUrl) : { id })
+}
+
+async function lookUp<Item extends { readonly id: string }>(
   resource: Resource<Item>,
   request: Request,
   response: Response,
-): Item {
+): Promise<Item | undefined> {
   refuseQuery(request)
   const id = String(request.params.id)
   if (!id.startsWith(`${resource.prefix}_`)) {
     throw new ServiceError(227, `The id has to begin with ${resource.prefix}_.`)
   }
-  const item = resource.get(id)
-  if (!item || !sees(callerOf(response), resource.ownerOf(item))) throw new ResourceNotFoundError()
-  return item
+  const item = await resource.get(id)
+  return item && sees(callerOf(response), resource.ownerOf(item)) ? item : undefined
+}
+
+/** What is to be changed. At other nodes there are things of agents alone, which are not changed here. */
+async function findItem<Item extends { readonly id: string }>(
+  resource: Resource<Item>,
+  request: Request,
+  response: Response,
+): Promise<Item> {
+  const item = await lookUp(resource, request, response)
+  if (!item && resource.elsewhere) {
+    const view = await viewOf(resource, request, response)
+    throw resource.refuseElsewhere?.(view) ?? new ResourceNotFoundError()
+  }
+  return present(item)
+}
+
+/** Here, or at another node. What all have is put together. */
+async function viewOf<Item extends { readonly id: string }>(
+  resource: Resource<Item>,
+  request: Request,
+  response: Response,
+): Promise<object> {
+  const { elsewhere, combine } = resource
+  const item = await lookUp(resource, request, response)
+  const own = item && resource.view(item, baseUrlOf(request))
+  if (!elsewhere || (item && !resource.isEverywhere?.(item))) return present(own)
+  const asked = { viewer: callerOf(response), baseUrl: baseUrlOf(request) }
+  const { found, missing } = await elsewhere.find(String(request.params.id), asked)
+  const [first, ...rest] = [...(own ? [own] : []), ...found.map(({ view }) => view)]
+  if (first) return combine?.([first, ...rest]) ?? first
+  throw missing.length > 0 ? notAnswered(missing) : new ResourceNotFoundError()
+}
+
+/** An action, on what is here or at another node. */
+async function actionOn<Item extends { readonly id: string }>(
+  resource: Resource<Item>,
+  name: string,
+  run: (item: Item, body: unknown, baseUrl: string) => Promise<object | undefined>,
+  request: Request,
+  response: Response,
+) {
+  const { elsewhere } = resource
+  const baseUrl = baseUrlOf(request)
+  const item = await lookUp(resource, request, response)
+  if (item || !elsewhere) {
+    const here = present(item)
+    const act = () => run(here, request.body, baseUrl)
+    return { about: named(resource.view(here, baseUrl)), act }
+  }
+  const viewer = callerOf(response)
+  const id = String(request.params.id)
+  const { found, missing } = await elsewhere.find(id, { viewer, baseUrl })
+  const [there] = found
+  if (!there) throw missing.length > 0 ? notAnswered(missing) : new ResourceNotFoundError()
+  const act = async () => {
+    await elsewhere.act(there.nodeId, id, name, viewer)
+    return undefined
+  }
+  return { about: named(there.view), act }
+}
+
+function notAnswered(missing: readonly MissingNode[]): ServiceError {
+  const names = missing.map(({ name }) => name).join(', ')
+  return new ServiceError(
+    840,
+    `It is not here, and of the other gateways ${names} does not answer: try again.`,
+  )
 }
 
 const hasBody = (request: Request) =>

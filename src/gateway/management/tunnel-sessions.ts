@@ -1,8 +1,10 @@
 import * as z from 'zod'
 import type { AgentCommand, ConnectedAgent } from '../endpoints/connected-agent.ts'
+import type { ClusterNode } from '../site/cluster-node.ts'
 import { Reference } from './body.ts'
 import { livePage } from './live-page.ts'
 import type { Resource } from './resource.ts'
+import { elsewhere } from './site/elsewhere.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
 
 export const TunnelSessionView = z.strictObject({
@@ -32,12 +34,13 @@ export interface ConnectedAgents {
   find(id: string): ConnectedAgent | undefined
 }
 
-/** The agents that are connected now; what they are told to do is up to them. */
-export function tunnelSessions({
-  sessions,
-}: {
+export interface TunnelSessionsDeps {
   readonly sessions: ConnectedAgents
-}): Resource<ConnectedAgent> {
+  readonly node?: ClusterNode | undefined
+}
+
+/** The agents that are connected now; what they are told to do is up to them. */
+export function tunnelSessions({ sessions, node }: TunnelSessionsDeps): Resource<ConnectedAgent> {
   const tell = (command: AgentCommand) => async (agent: ConnectedAgent) => {
     await agent.command(command)
     return undefined
@@ -51,6 +54,7 @@ export function tunnelSessions({
     get: (id) => sessions.find(id),
     view: viewSession,
     ownerOf: ({ identity }) => identity.ownerId,
+    elsewhere: elsewhere(node, 'tunnel_sessions'),
     actions: { restart: tell('restart'), stop: tell('stop'), update: tell('update') },
   }
 }

@@ -2,9 +2,11 @@ import * as z from 'zod'
 import type { AgentEndpoint, Endpoint } from '../endpoints/endpoint.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import { renamedId } from '../records/resource-id.ts'
+import type { ClusterNode } from '../site/cluster-node.ts'
 import { Reference } from './body.ts'
 import { livePage } from './live-page.ts'
 import type { Resource } from './resource.ts'
+import { elsewhere } from './site/elsewhere.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
 
 export const TunnelView = z.strictObject({
@@ -23,8 +25,13 @@ export const TunnelView = z.strictObject({
   backends: z.array(Reference),
 })
 
+export interface TunnelsDeps {
+  readonly registry: EndpointRegistry
+  readonly node?: ClusterNode | undefined
+}
+
 /** What agents have open, under the name that endpoints had first: the same KSUID as `tn_`. */
-export function tunnels({ registry }: { readonly registry: EndpointRegistry }): Resource<Tunnel> {
+export function tunnels({ registry, node }: TunnelsDeps): Resource<Tunnel> {
   return {
     path: 'tunnels',
     collection: 'tunnels',
@@ -37,6 +44,7 @@ export function tunnels({ registry }: { readonly registry: EndpointRegistry }): 
     },
     view: viewTunnel,
     ownerOf: ({ endpoint }) => endpoint.ownerId,
+    elsewhere: elsewhere(node, 'tunnels'),
   }
 }
 

@@ -121,9 +121,8 @@ export class ApiKeyStore extends ResourceTable<ApiKey, ApiKeyRow> {
     this.#noteUse = database.prepare('UPDATE api_keys SET last_used_at = ? WHERE id = ?')
   }
 
-  /** Backups are for what people change: this alone is not worth one. */
   noteUse(id: string, at: number): void {
-    this.#database.write(() => this.#noteUse.run(at, id), { withoutBackup: true })
+    this.#database.join(() => this.#noteUse.run(at, id))
   }
 
   /** The keys whose description is exactly this. */

@@ -98,6 +98,10 @@ interface CloudEndpointRow {
 
 export class CloudEndpointStore extends ResourceTable<StoredCloudEndpoint, CloudEndpointRow> {
   readonly #allIds: Statement<[], string>
+  readonly #rivals: Statement<
+    [Pick<StoredCloudEndpoint, 'id' | 'protocol' | 'host' | 'ownerId'>],
+    number
+  >
 
   constructor(database: Database) {
     super({
@@ -138,6 +142,19 @@ export class CloudEndpointStore extends ResourceTable<StoredCloudEndpoint, Cloud
     this.#allIds = database
       .prepare<[], string>('SELECT id FROM cloud_endpoints ORDER BY id')
       .pluck()
+    this.#rivals = database
+      .prepare<[Pick<StoredCloudEndpoint, 'id' | 'protocol' | 'host' | 'ownerId'>], number>(
+        `SELECT pooled FROM cloud_endpoints
+         WHERE host = @host AND protocol = @protocol AND id <> @id
+           AND (host NOT LIKE '%.internal' OR owner_id IS @ownerId)`,
+      )
+      .pluck()
+  }
+
+  /** Whether another one is kept for its address that it makes no pool with. */
+  isTaken({ id, protocol, host, ownerId, isPooled }: StoredCloudEndpoint): boolean {
+    const rivals = this.#rivals.all({ id, protocol, host, ownerId })
+    return rivals.some((pooled) => pooled === 0 || !isPooled)
   }
 
   /** Oldest first. */

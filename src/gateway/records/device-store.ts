@@ -55,6 +55,10 @@ export interface DeviceFacts {
   readonly arch: string
   /** URLs, at most `MOST_URLS`. */
   readonly endpoints: readonly string[]
+  /** Where it is connected, or was; undefined where there is one gateway. */
+  readonly node?: string
+  /** When it came there; of two gateways that tell of it, the later one is right. */
+  readonly cameAt?: number
 }
 
 export const MOST_URLS = 20
@@ -202,6 +206,7 @@ export class DeviceStore extends ResourceTable<Device, DeviceRow> {
     return this.#watchedAt.get()
   }
 
+  /** Of this process alone, so it is no change that others share. */
   noteWatched(at: number): void {
     this.#database.write(() => this.#noteWatched.run(at), { withoutBackup: true })
   }

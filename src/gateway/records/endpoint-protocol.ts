@@ -21,3 +21,8 @@ export interface EndpointAddress {
   /** Lower case, no port but that of a TCP address; a wildcard starts with `*.`. */
   readonly host: string
 }
+
+/** What is found there is an account's; null for the gateway's owner. */
+export interface OwnedAddress extends EndpointAddress {
+  readonly ownerId: string | null
+}

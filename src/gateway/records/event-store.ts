@@ -107,7 +107,6 @@ export class EventStore {
   readonly #forgetSequence: Statement<[]>
   readonly #skipTo: Statement<[number]>
   readonly #firstSince: Statement<[number], number>
-  #hasNews = false
   /** Somebody has been told of this one, whether it is here or not. */
   #told = 0
 
@@ -125,12 +124,9 @@ export class EventStore {
     this.#skipTo = database.prepare("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)")
     this.#forgetSequence = database.prepare("DELETE FROM sqlite_sequence WHERE name = 'events'")
     this.#firstSince = pluck(database, 'SELECT min(sequence) FROM events WHERE at >= ?')
-    database.onWrite(() => {
-      if (!this.#hasNews) return undefined
-      this.#hasNews = false
-      return () => {
-        for (const listener of this.#listeners) listener()
-      }
+    database.onRows((changes) => {
+      if (!changes.some(({ table, before }) => table === 'events' && !before)) return
+      for (const listener of this.#listeners) listener()
     })
   }
 
@@ -149,10 +145,9 @@ export class EventStore {
     return this.#removedOf.get(ownerId) ?? 0
   }
 
-  /** Goes with the transaction that is open, or makes one. */
+  /** Goes with the change that is open. */
   append({ at, type, ownerId, details }: NewEvent): void {
-    this.#hasNews = true
-    this.#database.write(() => {
+    this.#database.join(() => {
       if ((this.#newest.get() ?? 0) < this.#told) {
         this.#forgetSequence.run()
         this.#skipTo.run(this.#told)

@@ -18,7 +18,7 @@ import { RESERVED_DOMAIN_MIGRATIONS, ReservedDomainStore } from './reserved-doma
 import { WEBHOOK_MIGRATIONS, WebhookStore } from './webhook-store.ts'
 
 /** `dagw`: the mark in the header of the gateway's database file. */
-const APPLICATION_ID = 0x64_61_67_77
+export const GATEWAY_APPLICATION_ID = 0x64_61_67_77
 
 const AUDIT_BOUNDS = { changes: 10_000, refusals: 2_000 }
 
@@ -71,13 +71,21 @@ export function openGatewayDatabase(
   const database = openDatabase({
     path: join(folder, 'gateway.db'),
     migrations: GATEWAY_MIGRATIONS,
-    applicationId: APPLICATION_ID,
+    applicationId: GATEWAY_APPLICATION_ID,
     onRestartNeeded,
     log,
     clock,
   })
-  const trail = new AuditTrail({ database, log, clock })
-  trail.start()
+  return gatewayStores(database, { log, clock })
+}
+
+/** The stores of a database that is open, whichever keeps the rows. */
+export function gatewayStores(
+  database: Database,
+  { log, clock, node }: Pick<GatewayDatabaseOptions, 'log' | 'clock'> & { node?: string },
+): GatewayDatabase {
+  const trail = new AuditTrail({ database, log, clock, node })
+  void trail.start()
   const events = new EventStore(database)
   const webhookStore = new WebhookStore(database)
   events.goOnBehind(webhookStore.farthest)

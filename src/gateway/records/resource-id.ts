@@ -24,6 +24,7 @@ export type ResourcePrefix =
   | 'ipr'
   | 'dv'
   | 'wh'
+  | 'nd'
 
 /**
  * Makes ids of the form `<prefix>_<KSUID>`: 32 bits of seconds and 128 random bits in 27 base62

@@ -1,4 +1,5 @@
 import type { Database, Statement } from '../../store/database.ts'
+import type { Row as StoredRow } from '../../store/journal/rows.ts'
 
 export interface ResourceTableOptions<Item, Row> {
   readonly database: Database
@@ -14,9 +15,19 @@ export interface PageRequest {
   readonly limit: number
 }
 
-/** A table whose key is a sortable id: its order is the order in which the items were made. */
+/** What became of an item: one that is new has no `before`, one that is gone no `after`. */
+export interface ItemChange<Item> {
+  readonly before: Item | undefined
+  readonly after: Item | undefined
+}
+
+/**
+ * A table whose key is a sortable id: its order is the order in which the items were made. Items are
+ * changed within `Database.change()` only.
+ */
 export class ResourceTable<Item extends { readonly id: string }, Row extends { id: string }> {
   readonly #database: Database
+  readonly #listeners: ((change: ItemChange<Item>) => void)[] = []
   #version = 0
   readonly #toRow: (item: Item) => Row
   readonly #toItem: (row: Row) => Item
@@ -42,27 +53,39 @@ export class ResourceTable<Item extends { readonly id: string }, Row extends { i
     this.#get = database.prepare(`${select} WHERE id = ?`)
     this.#newest = database.prepare(`${select} ORDER BY id DESC LIMIT ?`)
     this.#before = database.prepare(`${select} WHERE id < ? ORDER BY id DESC LIMIT ?`)
+    const itemOf = (row: StoredRow | undefined) => row && toItem(row as unknown as Row)
+    database.onRows((changes) => {
+      for (const { table, before, after } of changes) {
+        if (table !== name) continue
+        this.#version += 1
+        if (this.#listeners.length === 0) continue
+        const change = { before: itemOf(before), after: itemOf(after) }
+        for (const listener of this.#listeners) listener(change)
+      }
+    })
   }
 
-  /** Changes with every write, for those who keep what they have read. */
+  /** Tells what became of items, whoever changed them, when it is on stable storage. */
+  onChange(listener: (change: ItemChange<Item>) => void): void {
+    this.#listeners.push(listener)
+  }
+
+  /** Changes with every item, for those who keep what they have read. */
   get version(): number {
     return this.#version
   }
 
   insert(item: Item): void {
-    this.#version += 1
-    this.#database.write(() => this.#insert.run(this.#toRow(item)))
+    this.#database.join(() => this.#insert.run(this.#toRow(item)))
   }
 
   replace(item: Item): void {
-    this.#version += 1
-    this.#database.write(() => this.#replace.run(this.#toRow(item)))
+    this.#database.join(() => this.#replace.run(this.#toRow(item)))
   }
 
   /** False when it was not there. */
   delete(id: string): boolean {
-    this.#version += 1
-    return this.#database.write(() => this.#delete.run(id).changes === 1, { mayUseReserve: true })
+    return this.#database.join(() => this.#delete.run(id).changes === 1)
   }
 
   get(id: string): Item | undefined {

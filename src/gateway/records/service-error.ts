@@ -6,8 +6,8 @@ export class ServiceError extends Error {
   override readonly name = 'ServiceError'
   readonly code: number
 
-  constructor(code: number, message: string) {
-    super(message)
+  constructor(code: number, message: string, options?: ErrorOptions) {
+    super(message, options)
     this.code = code
   }
 
@@ -15,6 +15,17 @@ export class ServiceError extends Error {
   get errorCode(): string {
     return `ERR_NGROK_${this.code}`
   }
+}
+
+/** An item that was there a moment ago. Throws a ResourceNotFoundError when it is gone. */
+export function present<Item>(item: Item | undefined): Item {
+  if (item) return item
+  throw new ResourceNotFoundError()
+}
+
+/** Thrown for an id that nothing has, as far as who asks may know. */
+export class ResourceNotFoundError extends Error {
+  override readonly name = 'ResourceNotFoundError'
 }
 
 /** Throws a ServiceError with `code` when `text` has more than `maxBytes` in UTF-8. */

@@ -143,11 +143,10 @@ export class WebhookStore extends ResourceTable<WebhookEndpoint, WebhookRow> {
 
   /** It has taken all up to `sequence` but `missed` of them, which are gone. */
   noteDelivered(id: string, sequence: number, missed = 0): void {
-    const note = () => this.#noteDelivered.run(sequence, missed, id)
-    this.#database.write(note, { withoutBackup: true })
+    this.#database.join(() => this.#noteDelivered.run(sequence, missed, id))
   }
 
   deactivate(id: string): void {
-    this.#database.write(() => this.#deactivate.run(id))
+    this.#database.join(() => this.#deactivate.run(id))
   }
 }

@@ -5,6 +5,7 @@ import { abortedAfter } from '../../base/deadline.ts'
 import type { Logger } from '../../base/logger.ts'
 import { OutboundError, send } from '../../policy/outbound/outbound.ts'
 import type { PolicyReach } from '../../policy/outbound/policy-reach.ts'
+import type { Database } from '../../store/database.ts'
 import type { EventStore, GatewayEvent } from '../records/event-store.ts'
 import type { WebhookEndpoint, WebhookStore } from '../records/webhook-store.ts'
 import { messageOf, signedHeaders, testMessage, type WebhookMessage } from './webhook-message.ts'
@@ -21,6 +22,7 @@ const BATCH = 100
 const GONE = 410
 
 export interface WebhookSenderDeps {
+  readonly database: Pick<Database, 'change'>
   readonly webhookStore: WebhookStore
   readonly events: EventStore
   /** Where requests may connect to; asked with the address that is dialled. */
@@ -67,6 +69,8 @@ export class WebhookSender {
   /** How far it is, and how far that is written. */
   #position: number
   #noted: number
+  /** What is being written of it. */
+  readonly #noting = new Set<number>()
   /** As far as it ever was: what lies behind that has been taken, also when it is sent again. */
   #reached: number
   #notedAt = Number.NEGATIVE_INFINITY
@@ -96,9 +100,17 @@ export class WebhookSender {
   }
 
   /** Sends again what came after `sequence`. */
-  replay(sequence: number): void {
+  async replay(sequence: number): Promise<void> {
     this.#position = sequence
-    this.#note()
+    await this.#note()
+    this.wake({ isChanged: true })
+  }
+
+  /** The row says how far it is: where this one has not written that, a replay was asked for elsewhere. */
+  followReplay(delivered: number): void {
+    if (this.#isOwnNote(delivered)) return
+    this.#position = delivered
+    this.#noted = delivered
     this.wake({ isChanged: true })
   }
 
@@ -114,7 +126,7 @@ export class WebhookSender {
     this.#stopping.abort(new Error('the gateway is stopping'))
     this.#wakeUp.set()
     await this.#running
-    this.#noteQuietly()
+    await this.#noteQuietly()
   }
 
   async #run(): Promise<void> {
@@ -135,7 +147,7 @@ export class WebhookSender {
   }
 
   async #rest(): Promise<void> {
-    this.#noteQuietly()
+    await this.#noteQuietly()
     await this.#wakeUp.wait()
   }
 
@@ -155,7 +167,7 @@ export class WebhookSender {
 
   /** Events that have left the log before the next one; those of other accounts are no loss. */
   #countMissed({ ownerId }: WebhookEndpoint, next: number): void {
-    const { webhookStore, events, log } = this.#deps
+    const { events, log } = this.#deps
     const taken = Math.max(this.#position, this.#reached)
     if (next - 1 <= taken) return
     this.#move(next - 1)
@@ -164,16 +176,12 @@ export class WebhookSender {
     const missed = last - taken
     if (missed <= 0) return
     log.error({ webhook: this.#id, missed }, 'events were never taken, and are lost to a webhook')
-    try {
-      webhookStore.noteDelivered(this.#id, this.#position, missed)
-      this.#noted = this.#position
-    } catch {
-      // It is in the log.
-    }
+    // What cannot be written is in the log.
+    void this.#noteDelivered(this.#position, missed).catch(() => {})
   }
 
   async #deliver(endpoint: WebhookEndpoint, event: GatewayEvent): Promise<void> {
-    const { clock, log, webhookStore } = this.#deps
+    const { clock, database, log, webhookStore } = this.#deps
     const position = this.#position
     const attempt = await this.#attempt(endpoint, messageOf(event))
     if (this.#stopping.signal.aborted && !attempt.isTaken) return
@@ -183,7 +191,7 @@ export class WebhookSender {
       this.#move(event.sequence)
       this.#status = { ...NO_STATUS, lastDeliveredAt: clock.now() }
       this.#backoff.reset()
-      if (clock.monotonic() - this.#notedAt >= NOTE_STEP_MS) this.#noteQuietly()
+      if (clock.monotonic() - this.#notedAt >= NOTE_STEP_MS) await this.#noteQuietly()
       return
     }
     const failures = this.#status.failures + 1
@@ -192,13 +200,13 @@ export class WebhookSender {
     // Meanwhile it may have got another address.
     const isGone = attempt.status === GONE && webhookStore.get(this.#id)?.url === endpoint.url
     if (isGone) {
-      webhookStore.deactivate(this.#id)
+      await database.change(() => webhookStore.deactivate(this.#id))
       log.warn({ webhook: this.#id }, 'webhook is over: its receiver says that it is gone')
     }
     const waitMs = this.#backoff.next()
     const nextTryAt = clock.now() + waitMs
     this.#status = { ...this.#status, failures, problem: attempt.text, nextTryAt }
-    this.#noteQuietly()
+    await this.#noteQuietly()
     if (!isGone) await this.#wakeUp.wait(clock, waitMs)
   }
 
@@ -228,18 +236,36 @@ export class WebhookSender {
     this.#reached = Math.max(this.#reached, sequence)
   }
 
-  #note(): void {
-    const { webhookStore, clock } = this.#deps
-    this.#notedAt = clock.monotonic()
-    if (this.#noted === this.#position) return
-    webhookStore.noteDelivered(this.#id, this.#position)
-    this.#noted = this.#position
+  async #note(): Promise<void> {
+    this.#notedAt = this.#deps.clock.monotonic()
+    if (this.#noted !== this.#position) await this.#noteDelivered(this.#position)
+  }
+
+  async #noteDelivered(position: number, missed = 0): Promise<void> {
+    const { database, webhookStore } = this.#deps
+    const note = () => {
+      // Whoever sends now may be further, or sends again what somebody has asked for.
+      const { delivered } = webhookStore.get(this.#id) ?? {}
+      if (this.#stopping.signal.aborted && !this.#isOwnNote(delivered)) return
+      webhookStore.noteDelivered(this.#id, position, missed)
+    }
+    this.#noting.add(position)
+    try {
+      await database.change(note, { withoutBackup: true })
+      this.#noted = position
+    } finally {
+      this.#noting.delete(position)
+    }
+  }
+
+  #isOwnNote(delivered: number | undefined): boolean {
+    return delivered === this.#noted || this.#noting.has(delivered ?? Number.NaN)
   }
 
   /** What cannot be written now is sent again after a restart. */
-  #noteQuietly(): void {
+  async #noteQuietly(): Promise<void> {
     try {
-      this.#note()
+      await this.#note()
     } catch (error) {
       this.#deps.log.warn({ err: error, webhook: this.#id }, 'not written how far a webhook is')
     }

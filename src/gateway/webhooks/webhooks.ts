@@ -1,6 +1,7 @@
+import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
-import type { PageRequest } from '../records/resource-table.ts'
-import { ServiceError } from '../records/service-error.ts'
+import type { ItemChange, PageRequest } from '../records/resource-table.ts'
+import { present, ServiceError } from '../records/service-error.ts'
 import type { WebhookEndpoint } from '../records/webhook-store.ts'
 import { createWebhookSecret } from './webhook-message.ts'
 import {
@@ -17,6 +18,7 @@ const MOST_OF_AN_ACCOUNT = 10
 const MOST_OLD_SECRETS = 2
 
 export interface WebhooksDeps extends WebhookSenderDeps {
+  readonly botUsers: Pick<BotUserStore, 'get'>
   readonly ids: IdSource
 }
 
@@ -31,15 +33,17 @@ export class Webhooks {
   readonly #deps: WebhooksDeps
   readonly #senders = new Map<string, WebhookSender>()
   #unfollow: (() => void) | undefined
-  #isReleased = false
+  /** Not before its start, and not while another process sends. */
+  #isSending = false
 
   constructor(deps: WebhooksDeps) {
     this.#deps = deps
+    deps.webhookStore.onChange((change) => this.#followChange(change))
   }
 
   start(): void {
     const { webhookStore, events } = this.#deps
-    this.#isReleased = false
+    this.#isSending = true
     for (const id of webhookStore.ids()) {
       const endpoint = webhookStore.get(id)
       if (endpoint) this.#follow(endpoint)
@@ -51,7 +55,7 @@ export class Webhooks {
 
   /** Sends no more: another process goes on. */
   async release(): Promise<void> {
-    this.#isReleased = true
+    this.#isSending = false
     await this.#end()
   }
 
@@ -81,74 +85,105 @@ export class Webhooks {
     return this.#senders.get(id)?.status
   }
 
-  /** It gets what happens from now on. Throws ServiceError 834 or 835. */
-  create(settings: WebhookSettings): WebhookEndpoint {
-    const { webhookStore, events, ids, clock } = this.#deps
-    checkUrl(settings.url)
-    const most = settings.ownerId === null ? MOST_ENDPOINTS : MOST_OF_AN_ACCOUNT
-    if (webhookStore.countOf(settings.ownerId) >= most) {
-      throw new ServiceError(835, `The account has ${most} webhook endpoints: delete some.`)
-    }
-    const endpoint: WebhookEndpoint = {
+  /** It gets what happens from now on. Throws ServiceError 634, 834 or 835. */
+  create(settings: WebhookSettings): Promise<WebhookEndpoint> {
+    const { database, webhookStore, botUsers, events, ids, clock } = this.#deps
+    const { ownerId } = settings
+    const most = ownerId === null ? MOST_ENDPOINTS : MOST_OF_AN_ACCOUNT
+    const made = {
       ...settings,
       id: ids.next('wh'),
       secret: createWebhookSecret(),
       oldSecrets: [],
       isActive: true,
-      delivered: events.newest,
       missed: 0,
       createdAt: clock.now(),
     }
-    webhookStore.insert(endpoint)
-    this.#follow(endpoint)
-    return endpoint
+    return database.change(() => {
+      if (ownerId !== null && !botUsers.get(ownerId)) {
+        throw new ServiceError(634, `There is no bot user ${ownerId} to own this.`)
+      }
+      checkUrl(settings.url)
+      if (webhookStore.countOf(ownerId) >= most) {
+        throw new ServiceError(835, `The account has ${most} webhook endpoints: delete some.`)
+      }
+      const endpoint: WebhookEndpoint = { ...made, delivered: events.newest }
+      webhookStore.insert(endpoint)
+      return endpoint
+    })
   }
 
   /** Throws ServiceError 834. */
-  update(endpoint: WebhookEndpoint, change: Partial<WebhookEndpoint>): WebhookEndpoint {
-    const { webhookStore } = this.#deps
-    const updated = { ...(webhookStore.get(endpoint.id) ?? endpoint), ...change }
-    checkUrl(updated.url)
-    webhookStore.replace(updated)
-    this.#senders.get(endpoint.id)?.wake({ isChanged: true })
-    return updated
+  update({ id }: WebhookEndpoint, change: Partial<WebhookEndpoint>): Promise<WebhookEndpoint> {
+    return this.#change(id, () => change)
   }
 
   /** A new secret; the one from before signs beside it for so long, so that receivers have time to change. */
-  rotateSecret(endpoint: WebhookEndpoint, overlapMs: number): WebhookEndpoint {
-    const { webhookStore, clock } = this.#deps
-    const now = clock.now()
-    const { secret, oldSecrets } = webhookStore.get(endpoint.id) ?? endpoint
+  rotateSecret({ id }: WebhookEndpoint, overlapMs: number): Promise<WebhookEndpoint> {
+    const now = this.#deps.clock.now()
     const ends = now + overlapMs
-    const old = [{ secret, until: ends }, ...oldSecrets]
-      .map(({ secret, until }) => ({ secret, until: Math.min(until, ends) }))
-      .filter(({ until }) => until > now)
-      .slice(0, MOST_OLD_SECRETS)
-    return this.update(endpoint, { secret: createWebhookSecret(), oldSecrets: old })
+    const fresh = createWebhookSecret()
+    return this.#change(id, ({ secret, oldSecrets }) => {
+      const old = [{ secret, until: ends }, ...oldSecrets]
+        .map(({ secret, until }) => ({ secret, until: Math.min(until, ends) }))
+        .filter(({ until }) => until > now)
+        .slice(0, MOST_OLD_SECRETS)
+      return { secret: fresh, oldSecrets: old }
+    })
   }
 
-  delete({ id }: WebhookEndpoint): void {
-    this.#deps.webhookStore.delete(id)
-    this.forget(id)
+  async delete({ id }: WebhookEndpoint): Promise<void> {
+    const { database, webhookStore } = this.#deps
+    await database.change(() => webhookStore.delete(id), { mayUseReserve: true })
   }
 
-  /** Its row is gone, maybe with its account. */
-  forget(id: string): void {
+  /** Sends again what came after an event. */
+  async replay({ id }: WebhookEndpoint, sequence: number): Promise<void> {
+    const { database, webhookStore } = this.#deps
+    const sender = this.#senders.get(id)
+    if (sender) await sender.replay(sequence)
+    // Another gateway sends, and sees that the row says something else than it does.
+    else await database.change(() => webhookStore.noteDelivered(id, sequence, 0))
+  }
+
+  /** From here, whoever sends otherwise. */
+  test(endpoint: WebhookEndpoint): Promise<Attempt> {
+    const sender = this.#senders.get(endpoint.id) ?? new WebhookSender(endpoint, this.#deps)
+    return sender.test()
+  }
+
+  #change(
+    id: string,
+    changeOf: (endpoint: WebhookEndpoint) => Partial<WebhookEndpoint>,
+  ): Promise<WebhookEndpoint> {
+    const { database, webhookStore } = this.#deps
+    return database.change(() => {
+      const endpoint = present(webhookStore.get(id))
+      const updated = { ...endpoint, ...changeOf(endpoint) }
+      checkUrl(updated.url)
+      webhookStore.replace(updated)
+      return updated
+    })
+  }
+
+  /** Whoever changed it, maybe with its account. How far it is, its sender says, or a replay. */
+  #followChange({ before, after }: ItemChange<WebhookEndpoint>): void {
+    if (!after) {
+      if (before) this.#forget(before.id)
+    } else if (!before) {
+      this.#follow(after)
+    } else if (before.delivered === after.delivered && before.missed === after.missed) {
+      this.#senders.get(after.id)?.wake({ isChanged: true })
+    } else this.#senders.get(after.id)?.followReplay(after.delivered)
+  }
+
+  #forget(id: string): void {
     void this.#senders.get(id)?.stop()
     this.#senders.delete(id)
   }
 
-  /** Sends again what came after an event. */
-  replay({ id }: WebhookEndpoint, sequence: number): void {
-    this.#senders.get(id)?.replay(sequence)
-  }
-
-  async test({ id }: WebhookEndpoint): Promise<Attempt | undefined> {
-    return this.#senders.get(id)?.test()
-  }
-
   #follow(endpoint: WebhookEndpoint): void {
-    if (this.#isReleased || this.#senders.has(endpoint.id)) return
+    if (!this.#isSending || this.#senders.has(endpoint.id)) return
     const sender = new WebhookSender(endpoint, this.#deps)
     this.#senders.set(endpoint.id, sender)
     sender.start()

@@ -12,3 +12,8 @@ export interface ClientSocket extends Duplex {
   /** Drops what was written and not sent; the client sees a reset. TCP alone. */
   resetAndDestroy(): unknown
 }
+
+/** The same for bytes that pass by as they are: of TCP, or of a visitor of another node. */
+export interface TransportSocket extends ClientSocket {
+  setKeepAlive(isWanted: boolean, delayMs: number): unknown
+}

@@ -9,12 +9,14 @@ import type { Client } from '../client.ts'
 import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../edge-error.ts'
 import { Exchange } from '../exchange.ts'
 import type { ExchangeTraffic } from '../exchange-traffic.ts'
+import { fromPeer, headLimits } from '../hop/peer-head.ts'
+import { VisitorHops } from '../hop/visitor-hops.ts'
 import { HEAD_LIMITS, HeadScanner } from '../http1/head-scanner.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import { parseRequestHead, type RequestHead } from '../http1/request-head.ts'
 import type { IncomingRequest } from '../incoming-request.ts'
 import type { IngressContext } from '../ingress-context.ts'
-import type { IngressListener } from '../ingress-listener.ts'
+import type { IngressListener, RefusalReason } from '../ingress-listener.ts'
 import { encodeReply } from '../local-reply.ts'
 import type { ResponseOwner, ResponseWriter } from '../response-writer.ts'
 import type { Admitted } from './admitted.ts'
@@ -60,8 +62,9 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   #isStopping = false
   readonly #openedAt: number
   /** Endpoints whose connect rules are done with; they go when the endpoint does. */
-  readonly #admittedBy = new WeakSet<Endpoint>()
+  readonly #admittedBy: WeakSet<Endpoint>
   #facts: Connection | undefined
+  #hops: VisitorHops | undefined
   #exchange: Exchange | undefined
   /** What the exchange keeps of its head, when that is long. */
   #headBytes = 0
@@ -76,6 +79,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
 
   constructor({ socket, listener, context, admitted, onClose }: ClientConnectionOptions) {
     this.#facts = admitted?.facts
+    this.#admittedBy = admitted?.by ?? new WeakSet()
     if (admitted?.endpoint) this.admit(admitted.endpoint)
     this.#socket = socket
     this.listener = listener
@@ -87,9 +91,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     this.network = networkOf(this.ip)
     this.#output = new ClientOutput(socket, context.coalescer, () => this.countHeld())
     this.#claim = new BufferClaim(this, context.buffers)
-    const { headBytes, headFields, headMs } = context.limits
-    this.#scanner = new HeadScanner({ maxBytes: headBytes, maxFields: headFields })
-    this.#deadline = context.now + headMs
+    this.#scanner = new HeadScanner(headLimits(context.limits, listener.peer !== undefined))
+    this.#deadline = context.now + context.limits.headMs
     this.#idleSince = context.now
   }
 
@@ -107,6 +110,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     socket.on('close', () => {
       this.#claim.close()
       this.#onClose(this)
+      this.#hops?.close()
       this.guard(() => this.#exchange?.onClientClose())
     })
   }
@@ -174,6 +178,11 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
 
   resume(): void {
     this.#socket.resume()
+  }
+
+  get hops(): VisitorHops {
+    this.#hops ??= new VisitorHops(this)
+    return this.#hops
   }
 
   get facts(): Connection {
@@ -252,19 +261,30 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     else this.#socket.resetAndDestroy()
   }
 
+  refuse(reason: RefusalReason): void {
+    const { peer } = this.listener
+    if (peer) peer.refuse(reason)
+    else this.abort()
+  }
+
   exchangeDone(keepAlive: boolean): void {
     this.#exchange = undefined
     this.#idleSince = this.#context.now
     if (!keepAlive || this.#isStopping) {
       this.#closeGracefully()
     } else {
-      this.#deadline = this.#context.now + this.#context.limits.keepAliveMs
+      this.#deadline = this.#context.now + this.#keepAliveMs
       this.#readHeld()
     }
   }
 
   switched(): void {
     this.#readHeld()
+  }
+
+  /** Who comes by another node is let go there, where the visitor is. */
+  get #keepAliveMs(): number {
+    return this.listener.peer ? Number.MAX_VALUE : this.#context.limits.keepAliveMs
   }
 
   #read(chunk: Buffer): void {
@@ -296,6 +316,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
         return chunk.length
       }
       head = parseRequestHead(this.#scanner.take())
+      if (this.listener.peer) head = fromPeer(head)
     } catch (error) {
       if (!(error instanceof HttpSyntaxError)) throw error
       this.#reject(FAULT_CODES[error.fault], `It has ${error.message}.`)
@@ -348,6 +369,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
 
   #onDeadline(): void {
     if (this.#scanner.isPartial) this.#reject('ERR_GATEWAY_REQUEST_TIMEOUT')
+    // A request that is on its way has not been looked at: it may go elsewhere.
+    else if (this.listener.peer) this.refuse('not-mine')
     else this.#closeGracefully()
   }
 

@@ -5,6 +5,7 @@ import { type BodyFraming, CHUNKED, UNTIL_CLOSE } from '../http1/body-framing.ts
 import { BodyTracker } from '../http1/body-tracker.ts'
 import { formatHead, statusLine, withoutFields } from '../http1/message-text.ts'
 import { hasNoBody } from '../http1/response-head.ts'
+import { grpcFields, isGrpc } from '../http2/wire/grpc-status.ts'
 import type { IncomingRequest } from '../incoming-request.ts'
 import { connectionFields, encodeReply, type LocalReply } from '../local-reply.ts'
 import type { OutgoingResponse, ResponseOwner, ResponseWriter } from '../response-writer.ts'
@@ -118,8 +119,19 @@ export class Http1ResponseWriter implements ResponseWriter {
     this.#status = reply.status
     this.#hasBegun = true
     this.#keepAlive = keepAlive
-    const bytes = encodeReply(reply, { isHead: method === 'HEAD', keepAlive, version }, now)
+    const bytes = encodeReply(
+      this.#asCall(reply),
+      { isHead: method === 'HEAD', keepAlive, version },
+      now,
+    )
     this.#put(bytes)
+  }
+
+  /** To a call of gRPC that has come by another node, which passes on what it gets. */
+  #asCall(reply: LocalReply): LocalReply {
+    const { head } = this.#request
+    if (head.visitorVersion !== '2.0' || reply.status < 400 || !isGrpc(head)) return reply
+    return { status: 200, fields: grpcFields(reply), body: '' }
   }
 
   onClientRoom(): void {

@@ -20,9 +20,18 @@ export function resemblesDialFailure({ status, fields, framing }: ResponseHead):
   )
 }
 
-/** Whether the body of such a response is the SDK's; a response to HEAD has none to tell by. */
-export function isDialFailure(body: Buffer, method: string): boolean {
-  return method === 'HEAD' || body.toString('latin1', 0, BODY_START.length) === BODY_START
+/** Why a device did not reach its service. */
+export type DialFailure = 'unreachable' | 'untrusted'
+
+/**
+ * What the body of such a response says; undefined when it is not the SDK's. A response of the SDK to
+ * HEAD has none to tell by, and one of a service looks the same.
+ */
+export function dialFailureIn(body: Buffer, method: string): DialFailure | undefined {
+  const text = body.toString('latin1')
+  if (!text.startsWith(BODY_START)) return method === 'HEAD' ? 'unreachable' : undefined
+  // As our agent says it, and the TLS library of the SDK.
+  return /certificate/i.test(text) ? 'untrusted' : 'unreachable'
 }
 
 /** Whether the body may become one, with what follows. */

@@ -1,7 +1,15 @@
 import type { HeadScanner } from '../http1/head-scanner.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import { beginsLikeHttp1, parseResponseHead } from '../http1/response-head.ts'
-import { isDialFailure, mayBeDialFailure, resemblesDialFailure } from './dial-failure.ts'
+import {
+  type DialFailure,
+  dialFailureIn,
+  mayBeDialFailure,
+  resemblesDialFailure,
+} from './dial-failure.ts'
+
+/** Who answers in HTTP/1.1 has not understood the method, and sends a body to HEAD, too. */
+const METHOD = 'GET'
 
 /**
  * What comes where HTTP/2 was due: the SDK says in HTTP/1.1 that it finds no service, a service that
@@ -9,17 +17,15 @@ import { isDialFailure, mayBeDialFailure, resemblesDialFailure } from './dial-fa
  */
 export class ForeignAnswer {
   readonly #scanner: HeadScanner
-  readonly #method: string
   #body: Buffer | undefined
 
   /** Not in the middle of a head. */
-  constructor(scanner: HeadScanner, method: string) {
+  constructor(scanner: HeadScanner) {
     this.#scanner = scanner
-    this.#method = method
   }
 
   /** What it is; undefined while that cannot be told. */
-  read(chunk: Buffer): 'unreachable' | 'invalid' | undefined {
+  read(chunk: Buffer): DialFailure | 'invalid' | undefined {
     try {
       return this.#read(chunk)
     } catch (error) {
@@ -28,19 +34,20 @@ export class ForeignAnswer {
     }
   }
 
-  #read(chunk: Buffer): 'unreachable' | 'invalid' | undefined {
+  #read(chunk: Buffer): DialFailure | 'invalid' | undefined {
     let body = chunk
     if (!this.#body) {
       if (this.#scanner.heldBytes === 0 && !beginsLikeHttp1(chunk)) return 'invalid'
       const end = this.#scanner.scan(chunk, 0)
       if (end === -1) return undefined
-      const head = parseResponseHead(this.#scanner.take(), this.#method)
+      const head = parseResponseHead(this.#scanner.take(), METHOD)
       if (!resemblesDialFailure(head)) return 'invalid'
       this.#body = Buffer.alloc(0)
       body = chunk.subarray(end)
     }
     this.#body = Buffer.concat([this.#body, body])
-    if (isDialFailure(this.#body, this.#method)) return 'unreachable'
+    const failure = dialFailureIn(this.#body, METHOD)
+    if (failure) return failure
     return mayBeDialFailure(this.#body) ? undefined : 'invalid'
   }
 }

@@ -1,15 +1,28 @@
-import type { Pace, ProxyStream, StreamClient } from '../../streams/proxy-stream.ts'
-import type { StreamPool } from '../../streams/stream-pool.ts'
+import type { Pace, ProxyStream, StreamClient, StreamWaiter } from '../../streams/proxy-stream.ts'
 import type { HeadScanner } from '../http1/head-scanner.ts'
 import type { ResponseHead } from '../http1/response-head.ts'
 import type { DeviceRequest } from './device-request.ts'
+import type { DialFailure } from './dial-failure.ts'
 
 /**
  * Why there is no whole response. `saturated`: the device has no stream for it in time. `lost`: the session has
- * ended. `unreachable`: the SDK could not connect to the service. `invalid`: what came is not HTTP.
- * `broken`: it ended too early.
+ * ended. `unreachable`: the SDK could not connect to the service. `untrusted`: it got to see a certificate
+ * there that it does not trust. `invalid`: what came is not HTTP. `broken`: it ended too early.
  */
-export type ForwardFailure = 'saturated' | 'lost' | 'unreachable' | 'invalid' | 'broken'
+export type ForwardFailure = 'saturated' | 'lost' | DialFailure | 'invalid' | 'broken'
+
+/** Where streams come from; see `StreamPool`. */
+export interface StreamSource {
+  acquire(client: StreamClient, waiter: StreamWaiter): void
+  acquireFresh(client: StreamClient, waiter: StreamWaiter): void
+  cancel(waiter: StreamWaiter): void
+}
+
+/**
+ * What another node says in place of a response. `closed`: a policy has closed the connection. `elsewhere`: the
+ * endpoint is not there, and nothing has become of the request.
+ */
+export type PeerVerdict = 'closed' | 'elsewhere'
 
 /** Who wants the response. After `onSwitch`, `onComplete` and `onFailure` nothing more comes. */
 export interface ForwardOwner {
@@ -25,13 +38,15 @@ export interface ForwardOwner {
   /** A 101: from `rest` on, the stream speaks another protocol and belongs to the owner. */
   onSwitch(head: ResponseHead, rest: Buffer, stream: ProxyStream): void
   onFailure(failure: ForwardFailure): void
+  /** In place of these three, from another node alone. */
+  onVerdict(verdict: PeerVerdict): void
   /** See `StreamWaiter`. */
   readonly pace: Pace
   evict(): void
 }
 
 export interface ForwardOptions {
-  readonly pool: StreamPool
+  readonly pool: StreamSource
   readonly client: StreamClient
   readonly request: DeviceRequest
   /** The 101 to it, where the service speaks no HTTP: nothing of the request is sent. */
@@ -46,6 +61,8 @@ export interface ForwardOptions {
 /** One request on its way to the device, and the response to it. */
 export interface Forward {
   readonly request: DeviceRequest
+  /** What answers is a gateway: what it says of errors is no device's word. */
+  readonly isToPeer: boolean
   /** True when the owner hears nothing any more: the response is whole, failed or not wanted. */
   readonly isOver: boolean
   /** It has been on a stream: the device may have seen it. */

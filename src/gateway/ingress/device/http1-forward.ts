@@ -7,7 +7,7 @@ import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import { beginsLikeHttp1, parseResponseHead, type ResponseHead } from '../http1/response-head.ts'
 import type { BodySink } from '../request-body.ts'
 import { type DeviceRequest, encodeHttp1 } from './device-request.ts'
-import { isDialFailure, resemblesDialFailure } from './dial-failure.ts'
+import { dialFailureIn, resemblesDialFailure } from './dial-failure.ts'
 import {
   type Forward,
   type ForwardFailure,
@@ -24,6 +24,7 @@ const NOTHING = Buffer.alloc(0)
  * pooled stream, a request that can be repeated goes out once more on a new one.
  */
 export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodySink {
+  readonly isToPeer: boolean = false
   /** What comes goes on at once; what the owner lets wait is with it. */
   readonly heldBytes = 0
   readonly #options: ForwardOptions
@@ -79,7 +80,12 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
       return
     }
     stream.stream.write(encodeHttp1(request))
-    if (request.body) request.body.flowTo(this)
+    this.sendBody()
+  }
+
+  protected sendBody(): void {
+    const { body } = this.request
+    if (body) body.flowTo(this)
     else this.end()
   }
 
@@ -177,24 +183,28 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     }
     const head = parseResponseHead(scanner.take(), request.method)
     if (head.status === 101) this.#switch(head, chunk.subarray(end))
-    else if (head.status < 200) this.#passInterim(head)
-    else this.#startBody(head, end, chunk.length)
+    else if (head.status < 200) this.passInterim(head)
+    else this.#startBody(head, end, chunk)
     return end
   }
 
-  #passInterim(head: ResponseHead): void {
+  protected passInterim(head: ResponseHead): void {
     this.#interims += 1
     if (this.#interims > MAX_INTERIMS) throw new HttpSyntaxError('too many interim responses')
     this.#owner.onInterim(head)
   }
 
-  #startBody(head: ResponseHead, end: number, chunkLength: number): void {
+  #startBody(head: ResponseHead, end: number, chunk: Buffer): void {
     this.#head = head
     this.#body = new BodyTracker(head.framing)
     const isDone = this.#body.isDone
-    if (!this.#proxy?.isReused && resemblesDialFailure(head)) this.#heldBack = Buffer.alloc(0)
-    else this.#owner.onResponse(head, isDone || end < chunkLength)
-    if (isDone) this.#complete(end === chunkLength)
+    const isFirst = !this.#proxy?.isReused && !this.isToPeer
+    // Our agent says to HEAD, too, why it did not reach a service: it does not know what was asked.
+    const isSaid = this.#options.request.method === 'HEAD'
+    if (isFirst && resemblesDialFailure(head))
+      this.#heldBack = isSaid ? chunk.subarray(end) : NOTHING
+    else this.#owner.onResponse(head, isDone || end < chunk.length)
+    if (isDone) this.#complete(end === chunk.length)
   }
 
   #readBody(body: BodyTracker, chunk: Buffer, from: number): number {
@@ -218,8 +228,10 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
   /** `isClean`: the response ended where the received bytes end. */
   #complete(isClean: boolean): void {
     if (this.#isOver) return
-    if (this.#heldBack && isDialFailure(this.#heldBack, this.#options.request.method)) {
-      this.#fail('unreachable')
+    const dialFailure =
+      this.#heldBack && dialFailureIn(this.#heldBack, this.#options.request.method)
+    if (dialFailure) {
+      this.#fail(dialFailure)
       return
     }
     this.#passHeldBack()

@@ -9,6 +9,7 @@ import type {
 import { encodeChunk, lastChunk } from '../body-pipe.ts'
 import { CHUNKED } from '../http1/body-framing.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
+import { hasField } from '../http1/message-text.ts'
 import type { ResponseHead } from '../http1/response-head.ts'
 import { checkFields } from '../http2/wire/field-limits.ts'
 import { isGrpc } from '../http2/wire/grpc-status.ts'
@@ -53,6 +54,7 @@ export interface Http2ForwardOptions extends ForwardOptions {
  * has not looked at it (RFC 9113 8.7), or has closed a kept connection before it came.
  */
 export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySink {
+  readonly isToPeer = false
   readonly #options: Http2ForwardOptions
   readonly #owner: ForwardOwner
   #upstream: Http2Upstream | undefined
@@ -176,8 +178,8 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
   }
 
   onForeign(chunk: Buffer): void {
-    const { scanner, request } = this.#options
-    this.#foreign ??= new ForeignAnswer(scanner, request.method)
+    const { scanner } = this.#options
+    this.#foreign ??= new ForeignAnswer(scanner)
     const failure = this.#foreign.read(chunk)
     if (failure) this.#fail(failure)
   }
@@ -239,7 +241,9 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
 
   #readHead(raw: readonly string[], isWhole: boolean): ResponseHead {
     const { request, context } = this.#options
-    return readResponseHead(raw, request.method, isWhole, context.limits)
+    // No other TE was passed on.
+    const wantsTrailers = hasField(request.fields, 'te')
+    return readResponseHead(raw, request.method, isWhole, { limits: context.limits, wantsTrailers })
   }
 
   #onContent(chunk: Buffer): void {

@@ -1,10 +1,10 @@
-import { STATUS_CODES } from 'node:http'
 import type { OutgoingHttpHeaders } from 'node:http2'
+import { STATUS_CODES } from '../../../base/net/node-http.ts'
 import { CHUNKED } from '../http1/body-framing.ts'
 import { NO_OPTIONS } from '../http1/connection-options.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import { readMessageFields } from '../http1/message-fields.ts'
-import { withoutFields } from '../http1/message-text.ts'
+import { hasField, withoutFields } from '../http1/message-text.ts'
 import { hasNoBody, type ResponseHead } from '../http1/response-head.ts'
 import { checkFields, type HeadLimits } from '../http2/wire/field-limits.ts'
 import { headersOf } from '../http2/wire/node-headers.ts'
@@ -20,9 +20,8 @@ export function requestHeaders(
   const headers = headersOf(fields)
   const authority = headers.host
   delete headers.host
-  const isField = (name: string, at: number) => at % 2 === 0 && name.toLowerCase() === 'te'
   // Nothing else may stand in it (RFC 9113 8.2.2), and nothing else was passed on.
-  if (fields.some(isField)) headers.te = 'trailers'
+  if (hasField(fields, 'te')) headers.te = 'trailers'
   return Object.assign(headers, {
     ':method': method,
     ':scheme': scheme,
@@ -34,13 +33,14 @@ export function requestHeaders(
 /**
  * Understands the head of a response as one of HTTP/1.1, which goes on to visitors of either
  * version: a body of which nobody knows the length, or that trailers follow, comes in chunks. `raw`
- * alternates name and value; `isWhole`: the stream ends with it. Throws HttpSyntaxError.
+ * alternates name and value; `isWhole`: the stream ends with it;
+ * `wantsTrailers`: whoever asks knows what to do with them. Throws HttpSyntaxError.
  */
 export function readResponseHead(
   raw: readonly string[],
   method: string,
   isWhole: boolean,
-  limits: HeadLimits,
+  { limits, wantsTrailers }: { readonly limits: HeadLimits; readonly wantsTrailers: boolean },
 ): ResponseHead {
   checkFields(raw, limits)
   const { status, fields } = split(raw)
@@ -53,12 +53,12 @@ export function readResponseHead(
     const length = contentLength === undefined ? ['content-length', '0'] : []
     return { ...head, fields: [...fields, ...length], framing: 0, keepAlive: true }
   }
-  const mayTrail = fields.some((name, at) => at % 2 === 0 && name === 'trailer')
+  const mayTrail = wantsTrailers || hasField(fields, 'trailer')
   if (contentLength !== undefined && !mayTrail) {
     return { ...head, fields, framing: contentLength, keepAlive: true }
   }
   const chunked = [...withoutFields(fields, 'content-length'), 'transfer-encoding', 'chunked']
-  return { ...head, fields: chunked, framing: CHUNKED, keepAlive: true }
+  return { ...head, fields: chunked, framing: CHUNKED, contentLength, keepAlive: true }
 }
 
 function split(raw: readonly string[]): { status: number; fields: string[] } {

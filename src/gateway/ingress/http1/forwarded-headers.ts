@@ -60,9 +60,12 @@ function forwardedElement(clientIp: string, host: string, scheme: string): strin
 
 /**
  * The fields that go to the client: without those of the hop to the device, and without an error
- * code that only the gateway may set. A switch of protocols keeps its `upgrade`.
+ * code that only a gateway may set. A switch of protocols keeps its `upgrade`.
  */
-export function responseFields({ status, fields, connection }: ResponseHead): string[] {
+export function responseFields(
+  { status, fields, connection }: ResponseHead,
+  isOfGateway = false,
+): string[] {
   const listed = connection.fields
   // RFC 9110 8.6 and RFC 9112 6.1: these say nothing in a response that cannot have a body.
   const hasFraming = status >= 200 && status !== 204
@@ -74,7 +77,9 @@ export function responseFields({ status, fields, connection }: ResponseHead): st
       case 'connection':
       case 'keep-alive':
       case 'proxy-connection':
+        break
       case 'ngrok-error-code':
+        if (isOfGateway) passed.push(name, fields[at + 1] as string)
         break
       case 'upgrade':
         if (status === 101) passed.push('connection', 'Upgrade', name, fields[at + 1] as string)

@@ -1,4 +1,4 @@
-import { STATUS_CODES } from 'node:http'
+import { STATUS_CODES } from '../../../base/net/node-http.ts'
 import { type KnownField, knownField } from './known-field.ts'
 
 /** A head as it goes on the wire, latin1; `fields` alternates name and value. */
@@ -11,6 +11,11 @@ export function formatHead(line: string, fields: readonly string[]): string {
 /** A status line; without a reason of its own the status gets the usual one. */
 export function statusLine(status: number, reason = STATUS_CODES[status] ?? ''): string {
   return `HTTP/1.1 ${status} ${reason}`
+}
+
+/** Whether one of the fields has the name, which is in lower case. */
+export function hasField(fields: readonly string[], name: string): boolean {
+  return fields.some((text, at) => at % 2 === 0 && text.toLowerCase() === name)
 }
 
 /** The fields but those with one of the names, which are in lower case. */

@@ -1,4 +1,4 @@
-import { METHODS } from 'node:http'
+import { METHODS } from '../../../base/net/node-http.ts'
 import type { HttpVersion } from '../../../policy/exchange/policy-exchange.ts'
 import { type BodyFraming, CHUNKED } from './body-framing.ts'
 import { consistsOf, TARGET } from './byte-class.ts'
@@ -14,6 +14,8 @@ export interface RequestHead {
   /** Origin form or `*`; an absolute form is reduced to its path and query. */
   readonly target: string
   readonly version: HttpVersion
+  /** What the visitor speaks, where the request has come by another node. */
+  readonly visitorVersion?: HttpVersion
   /** Name and value in turn, in the order and case of their arrival. */
   readonly fields: readonly string[]
   /** The value of Host as it came. */

@@ -13,6 +13,8 @@ export interface ResponseHead {
   /** Name and value in turn, in the order and case of their arrival. */
   readonly fields: readonly string[]
   readonly framing: BodyFraming
+  /** Where chunks stand in for it, because trailers may follow; HTTP/2 has both. */
+  readonly contentLength?: number | undefined
   readonly connection: ConnectionOptions
   /** True when the proxy stream may carry another request after this response. */
   readonly keepAlive: boolean

@@ -15,6 +15,7 @@ import type { Admitted } from '../connection/admitted.ts'
 import { ConnectionFacts, plainAddress } from '../connection/connection-facts.ts'
 import type { IngressConnection } from '../connection/ingress-connection.ts'
 import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../edge-error.ts'
+import { VisitorHops } from '../hop/visitor-hops.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import type { RequestHead } from '../http1/request-head.ts'
 import type { IngressContext } from '../ingress-context.ts'
@@ -24,7 +25,12 @@ import { type StreamConnection, VisitorStream } from './visitor-stream.ts'
 import { FloodGuard } from './wire/flood-guard.ts'
 import { headersOf } from './wire/node-headers.ts'
 
-const { NGHTTP2_ENHANCE_YOUR_CALM, NGHTTP2_FLAG_END_STREAM, NGHTTP2_NO_ERROR } = constants
+const {
+  NGHTTP2_ENHANCE_YOUR_CALM,
+  NGHTTP2_FLAG_END_STREAM,
+  NGHTTP2_NO_ERROR,
+  NGHTTP2_REFUSED_STREAM,
+} = constants
 
 /** Requests at once on one connection. */
 const STREAMS = 100
@@ -66,6 +72,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   readonly #admittedBy = new WeakSet<Endpoint>()
   readonly #openedAt: number
   #facts: Connection | undefined
+  #hops: VisitorHops | undefined
   #isStopping = false
   #isFlooded = false
   /** When to close while there is no stream, monotonic. */
@@ -111,6 +118,11 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     if (!this.#session.closed) setImmediate(() => this.#session.close())
   }
 
+  get hops(): VisitorHops {
+    this.#hops ??= new VisitorHops(this)
+    return this.#hops
+  }
+
   get facts(): Connection {
     this.#facts ??= new ConnectionFacts(this.#socket, this.#openedAt, this.#context.addresses)
     return this.#facts
@@ -134,7 +146,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   }
 
   onStreamClose(stream: VisitorStream): void {
-    this.#streams.delete(stream)
+    if (this.#streams.delete(stream)) this.#context.http2Streams.open -= 1
     if (this.#streams.size > 0) return
     this.#idleSince = this.#context.now
     this.#deadline = this.#context.now + this.#context.limits.keepAliveMs
@@ -210,7 +222,12 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     })
     // What went wrong with a client is the client's affair; `close` follows.
     session.on('error', () => {})
-    session.on('close', () => this.#socket.destroy())
+    session.on('close', () => {
+      this.#hops?.close()
+      this.#socket.destroy()
+    })
+    // A stream that Node tells nothing more of keeps no place in the count.
+    this.#socket.once('close', () => setImmediate(() => this.#giveUp()))
     // Half-open connections are for HTTP/1.
     this.#socket.on('end', () => this.destroy())
   }
@@ -224,6 +241,13 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     }
     if (stream.closed || stream.destroyed) {
       // Opened and reset in one read: nobody is asked for it.
+      this.countEnd(true)
+      return
+    }
+    if (this.#isFull) {
+      // Nothing was done for it: the client may ask again (RFC 9113 8.7).
+      stream.on('error', () => {})
+      stream.close(NGHTTP2_REFUSED_STREAM)
       this.countEnd(true)
       return
     }
@@ -242,7 +266,19 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     }
     const visitor = new VisitorStream(stream, this, this.#context, head)
     this.#streams.add(visitor)
+    this.#context.http2Streams.open += 1
     visitor.start()
+  }
+
+  #giveUp(): void {
+    this.#context.http2Streams.open -= this.#streams.size
+    this.#streams.clear()
+  }
+
+  /** The gateway has as many requests as it takes: those who have none yet get one still. */
+  get #isFull(): boolean {
+    const { limits, http2Streams } = this.#context
+    return this.#streams.size > 0 && http2Streams.open >= limits.http2Streams
   }
 
   /**

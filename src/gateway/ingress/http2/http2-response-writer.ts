@@ -3,7 +3,7 @@ import { BodyPipe } from '../body-pipe.ts'
 import type { ExchangeTraffic } from '../exchange-traffic.ts'
 import { CHUNKED } from '../http1/body-framing.ts'
 import { BodyTracker } from '../http1/body-tracker.ts'
-import { withoutFields } from '../http1/message-text.ts'
+import { hasField, withoutFields } from '../http1/message-text.ts'
 import { hasNoBody } from '../http1/response-head.ts'
 import type { IncomingRequest } from '../incoming-request.ts'
 import type { LocalReply } from '../local-reply.ts'
@@ -89,7 +89,7 @@ export class Http2ResponseWriter implements ResponseWriter {
   }
 
   begin(response: OutgoingResponse, isMore: boolean): void {
-    const { status, fields, framing, transforms } = response
+    const { status, fields, framing, contentLength, transforms } = response
     const { method } = this.#request.head
     this.#status = status
     this.#hasBegun = true
@@ -105,7 +105,8 @@ export class Http2ResponseWriter implements ResponseWriter {
       return
     }
     const isEmpty = status === 205 && method !== 'HEAD'
-    const passed = isEmpty ? withoutFields(fields, 'content-length') : fields
+    const known = contentLength === undefined ? [] : ['content-length', `${contentLength}`]
+    const passed = isEmpty ? withoutFields(fields, 'content-length') : [...fields, ...known]
     this.#mayTrail = this.#decoder !== undefined && this.#wantsTrailers(fields)
     this.#setHead(status, passed)
     if (!isMore) this.#flush()
@@ -221,7 +222,7 @@ export class Http2ResponseWriter implements ResponseWriter {
   /** Trailers are for who says that it knows them, or for whom the response announces them. */
   #wantsTrailers(fields: readonly string[]): boolean {
     if (this.#request.head.acceptsTrailers) return true
-    return fields.some((name, at) => at % 2 === 0 && name.toLowerCase() === 'trailer')
+    return hasField(fields, 'trailer')
   }
 
   #send(chunk: Buffer): boolean {

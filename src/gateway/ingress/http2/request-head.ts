@@ -6,6 +6,7 @@ import { NO_OPTIONS } from '../http1/connection-options.ts'
 import { hostnameOf } from '../http1/host.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import { readMessageFields } from '../http1/message-fields.ts'
+import { hasField, withoutFields } from '../http1/message-text.ts'
 import {
   acceptsTrailers,
   checkMethod,
@@ -43,14 +44,16 @@ export function readRequestHead(
   if ((isWhole || isWebSocket) && found.contentLength) {
     throw new HttpSyntaxError('a Content-Length without a body')
   }
-  const bodyLength = isWhole || isWebSocket ? 0 : (found.contentLength ?? CHUNKED)
+  // A length leaves no place for what is announced to come behind the body.
+  const length = hasField(fields, 'trailer') ? CHUNKED : found.contentLength
+  const bodyLength = isWhole || isWebSocket ? 0 : (length ?? CHUNKED)
   if (bodyLength === CHUNKED) fields.push('transfer-encoding', 'chunked')
   if (isWebSocket) fields.push('sec-websocket-key', randomBytes(KEY_BYTES).toString('base64'))
   return {
     method,
     target: checkTarget(pseudo[':path'] ?? '', method),
     version: '2.0',
-    fields,
+    fields: bodyLength === CHUNKED ? withoutFields(fields, 'content-length') : fields,
     host,
     hostname: hostnameOf(host),
     framing: bodyLength,

@@ -7,6 +7,7 @@ import type { Client } from '../client.ts'
 import { countedHeadBytes } from '../connection/head-bytes.ts'
 import { Exchange } from '../exchange.ts'
 import type { ExchangeTraffic } from '../exchange-traffic.ts'
+import type { VisitorHops } from '../hop/visitor-hops.ts'
 import { CHUNKED } from '../http1/body-framing.ts'
 import { HEAD_LIMITS, HeadScanner } from '../http1/head-scanner.ts'
 import type { RequestHead } from '../http1/request-head.ts'
@@ -31,6 +32,7 @@ export interface StreamConnection {
   readonly network: string
   readonly isStopping: boolean
   readonly facts: Connection
+  readonly hops: VisitorHops
   leave(): void
   isAdmitted(endpoint: Endpoint): boolean
   admit(endpoint: Endpoint): void
@@ -128,6 +130,10 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
 
   leave(): void {
     this.#connection.leave()
+  }
+
+  get hops(): VisitorHops {
+    return this.#connection.hops
   }
 
   get facts(): Connection {
@@ -239,6 +245,10 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
     this.#isAborted = true
     // Not `close()`: that would end the stream first, as if the response were whole.
     this.stream.destroy(new Error('broken off'))
+  }
+
+  refuse(): void {
+    this.abort()
   }
 
   switched(): void {

@@ -1,4 +1,3 @@
-import type { Socket } from 'node:net'
 import type { TLSSocket } from 'node:tls'
 import type { ConnectionStage, SharedConnection } from '../../../base/limit/connection-shares.ts'
 import { networkOf } from '../../../base/limit/network.ts'
@@ -10,6 +9,7 @@ import type { AgentEndpoint } from '../../endpoints/endpoint.ts'
 import type { NameState } from '../../endpoints/host-table.ts'
 import { BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
 import type { NoStreamReason, Pace, ProxyStream, StreamWaiter } from '../../streams/proxy-stream.ts'
+import type { TransportSocket } from '../connection/client-socket.ts'
 import { connectVerdict } from '../connection/connect-verdict.ts'
 import { ConnectionFacts, plainAddress } from '../connection/connection-facts.ts'
 import { type EdgeErrorCode, TOO_SLOW } from '../edge-error.ts'
@@ -35,7 +35,7 @@ const OVER: TcpConnectionState = { name: 'over' }
 
 export interface TcpConnectionOptions {
   /** Paused, and half-open when its peer has ended. */
-  readonly socket: Socket
+  readonly socket: TransportSocket
   /** What it takes in memory while it waits; little where nothing was read of it. */
   readonly waitingBytes?: number
   readonly context: IngressContext
@@ -256,7 +256,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
     const found = this.#find(this.network)
     if (found?.type === 'agent') {
       this.#judge(found)
-    } else if (found?.type === 'away' && this.#context.registry.wait(found, this)) {
+    } else if (found?.type === 'away' && this.#context.routes.wait(found, this)) {
       this.#become({ name: 'parked', away: found })
     } else {
       this.#finish()
@@ -266,7 +266,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
 
   /** Looks again who has the address. */
   #leave({ away }: Extract<TcpConnectionState, { readonly name: 'parked' }>): void {
-    this.#context.registry.cancel(away, this)
+    this.#context.routes.cancel(away, this)
     this.#become(ROUTING)
     this.#route()
   }
@@ -371,7 +371,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
     const state = this.#state
     this.#claim.close()
     this.#onClose(this)
-    if (state.name === 'parked') this.#context.registry.cancel(state.away, this)
+    if (state.name === 'parked') this.#context.routes.cancel(state.away, this)
     else if (state.name === 'dialling') state.endpoint.streams.cancel(this)
     if (state.name === 'open') state.splice.onClientClose()
     else this.#finish()

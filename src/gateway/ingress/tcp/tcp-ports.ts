@@ -5,6 +5,7 @@ import { listenOn } from '../../../base/net/listen-on.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
 import type { TcpAddresses } from '../../endpoints/tcp-addresses.ts'
 import type { IngressContext } from '../ingress-context.ts'
+import { RelayedConnection } from './relayed-connection.ts'
 import { TcpConnection } from './tcp-connection.ts'
 
 export interface TcpPortsOptions {
@@ -13,8 +14,8 @@ export interface TcpPortsOptions {
   readonly addresses: TcpAddresses
   readonly context: IngressContext
   /** A connection has come, or is gone. */
-  onConnection(connection: TcpConnection): void
-  onClose(connection: TcpConnection): void
+  onConnection(connection: TcpConnection | RelayedConnection): void
+  onClose(connection: TcpConnection | RelayedConnection): void
 }
 
 /**
@@ -24,7 +25,7 @@ export interface TcpPortsOptions {
 export class TcpPorts {
   readonly #options: TcpPortsOptions
   readonly #registry: EndpointRegistry
-  readonly #shares: ConnectionShares<TcpConnection>
+  readonly #shares: ConnectionShares<TcpConnection | RelayedConnection>
   /** By address. */
   readonly #servers = new Map<string, Server>()
   /** Those that a bind has asked for and that stand in no registry yet. */
@@ -84,7 +85,7 @@ export class TcpPorts {
     if (revision === this.#revision) return
     this.#revision = revision
     for (const [address, server] of this.#servers) {
-      if (this.#opening.has(address) || this.#registry.match(address, 'tcp')) continue
+      if (this.#opening.has(address) || this.#options.context.routes.match(address, 'tcp')) continue
       this.#servers.delete(address)
       server.close()
     }
@@ -102,11 +103,35 @@ export class TcpPorts {
   }
 
   #accept(socket: Socket, address: string): void {
+    const { context } = this.#options
+    const route = context.routes.match(address, 'tcp')
+    if (route?.type === 'remote') this.#relay(socket, address)
+    else this.#serve(socket, address)
+  }
+
+  /** To the node where the endpoint is at home. */
+  #relay(socket: Socket, address: string): void {
+    const { context, onConnection, onClose } = this.#options
+    const connection = new RelayedConnection({
+      socket,
+      entry: { kind: 'tcp', address },
+      context,
+      find: (network) => context.routes.match(address, 'tcp', network),
+      onClose: (closed) => {
+        this.#shares.release(closed)
+        onClose(closed)
+      },
+    })
+    onConnection(connection)
+    connection.start(this.#shares.admit(connection, socket.remoteAddress))
+  }
+
+  #serve(socket: Socket, address: string): void {
     const { context, onConnection, onClose } = this.#options
     const connection = new TcpConnection({
       socket,
       context,
-      find: (network) => this.#registry.match(address, 'tcp', network),
+      find: (network) => context.ownRoutes.match(address, 'tcp', network),
       onClose: (closed) => {
         this.#shares.release(closed)
         onClose(closed)

@@ -1,11 +1,11 @@
-import type { Socket } from 'node:net'
 import { TLSSocket } from 'node:tls'
 import { ClientOutput } from '../connection/client-output.ts'
+import type { TransportSocket } from '../connection/client-socket.ts'
 import { LingeringClose } from '../connection/lingering-close.ts'
 import type { IngressContext } from '../ingress-context.ts'
 
 export interface VisitorSocketOptions {
-  readonly socket: Socket
+  readonly socket: TransportSocket
   readonly context: IngressContext
   onDrain(): void
   onClose(): void
@@ -16,7 +16,7 @@ export interface VisitorSocketOptions {
 /** The visitor's end of a TCP connection. TLS may come to end on it, before anything is written. */
 export class VisitorSocket {
   readonly #options: VisitorSocketOptions
-  #socket: Socket
+  #socket: TransportSocket
   #output: ClientOutput
   #linger: LingeringClose
 
@@ -28,7 +28,7 @@ export class VisitorSocket {
     this.#linger = new LingeringClose(socket, context.limits)
   }
 
-  get socket(): Socket {
+  get socket(): TransportSocket {
     return this.#socket
   }
 

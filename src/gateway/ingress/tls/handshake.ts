@@ -2,10 +2,11 @@ import type { Socket } from 'node:net'
 import { TLSSocket } from 'node:tls'
 import type { TlsTerms } from '../../../policy/exchange/tls-terms.ts'
 import type { ServedCertificate } from '../../certificates/certificate-file.ts'
+import type { TransportSocket } from '../connection/client-socket.ts'
 import { termsContext } from './terms-context.ts'
 
 export interface HandshakeOptions {
-  readonly socket: Socket
+  readonly socket: TransportSocket
   readonly certificate: ServedCertificate
   /** Those of a policy; unless given, the gateway's. */
   readonly terms?: TlsTerms | undefined
@@ -30,7 +31,8 @@ export class Handshake {
     this.terms = terms
     this.#onSettled = onSettled
     const { clientCertificates = 'none' } = terms ?? {}
-    const secured = new TLSSocket(socket, {
+    // Node's types ask for less than it takes: any duplex will do.
+    const secured = new TLSSocket(socket as Socket, {
       isServer: true,
       secureContext: terms ? termsContext(terms, certificate) : certificate.context,
       requestCert: clientCertificates !== 'none',

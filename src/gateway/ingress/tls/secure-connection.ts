@@ -1,12 +1,12 @@
-import type { Socket } from 'node:net'
 import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
 import { networkOf } from '../../../base/limit/network.ts'
 import type { MaybePromise, Outcome } from '../../../policy/exchange/outcome.ts'
 import type { EndTls, TlsTerms } from '../../../policy/exchange/tls-terms.ts'
 import type { ServedCertificate } from '../../certificates/certificate-file.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
-import type { NameState } from '../../endpoints/host-table.ts'
+import type { Route } from '../../endpoints/routes/routes.ts'
 import type { Admitted } from '../connection/admitted.ts'
+import type { TransportSocket } from '../connection/client-socket.ts'
 import { connectVerdict } from '../connection/connect-verdict.ts'
 import { ClientConnection } from '../connection/connection.ts'
 import { ConnectionFacts, plainAddress } from '../connection/connection-facts.ts'
@@ -14,6 +14,7 @@ import type { IngressConnection } from '../connection/ingress-connection.ts'
 import { Http2Connection } from '../http2/http2-connection.ts'
 import type { IngressContext } from '../ingress-context.ts'
 import type { IngressListener } from '../ingress-listener.ts'
+import { RelayedConnection } from '../tcp/relayed-connection.ts'
 import { TcpConnection } from '../tcp/tcp-connection.ts'
 import { ClientHelloReader } from './client-hello.ts'
 import { Handshake } from './handshake.ts'
@@ -23,7 +24,7 @@ import { nextSecureConnectionState, type SecureConnectionState } from './secure-
 const PROTOCOLS = ['h2', 'http/1.1', 'http/1.0']
 
 export interface SecureConnectionOptions {
-  readonly socket: Socket
+  readonly socket: TransportSocket
   /** The certificate for a server name; undefined when the client named none. */
   readonly certificate: (serverName: string | undefined) => ServedCertificate
   readonly listener: IngressListener
@@ -38,7 +39,7 @@ export interface SecureConnectionOptions {
  */
 export class SecureConnection implements IngressConnection {
   readonly #options: SecureConnectionOptions
-  readonly #socket: Socket
+  readonly #socket: TransportSocket
   #deadline: number
   readonly #openedAt: number
   #serverName: string | undefined
@@ -125,17 +126,37 @@ export class SecureConnection implements IngressConnection {
 
   #route(helloBytes: number): void {
     const found = this.#find()
-    if (found?.protocol === 'tls') this.#passOn(helloBytes)
+    if (found?.type === 'remote' && (found.protocol === 'tls' || found.endsTls)) {
+      this.#relay(helloBytes)
+    } else if (found?.type === 'remote') this.#shakeHands()
+    else if (found?.protocol === 'tls') this.#passOn(helloBytes)
     else if (found && found.type !== 'away' && endsTls(found)) this.#judge(found)
     else this.#shakeHands()
   }
 
   /** Who has the name here, or had it a moment ago. */
-  #find(): NameState | undefined {
+  #find(): Route | undefined {
     const name = this.#serverName
     if (name === undefined) return undefined
+    const { context, listener } = this.#options
     const network = networkOf(plainAddress(this.#socket.remoteAddress ?? ''))
-    return this.#options.context.registry.match(name, 'tls', network)
+    const routes = listener.staysHere ? context.ownRoutes : context.routes
+    return routes.match(name, 'tls', network)
+  }
+
+  /** The home is another node, and TLS is a matter of it, or of the device there. */
+  #relay(helloBytes: number): void {
+    const { context } = this.#options
+    const connection = new RelayedConnection({
+      socket: this.#socket,
+      entry: { kind: 'tls', server_name: this.#serverName ?? '' },
+      context,
+      waitingBytes: helloBytes + this.#socket.readableHighWaterMark,
+      find: () => this.#find(),
+      onClose: () => {},
+    })
+    this.#serve(connection)
+    connection.start()
   }
 
   #passOn(helloBytes: number): void {
@@ -146,7 +167,7 @@ export class SecureConnection implements IngressConnection {
       waitingBytes: helloBytes + this.#socket.readableHighWaterMark,
       find: () => {
         const found = this.#find()
-        return found?.protocol === 'tls' ? found : undefined
+        return found?.type !== 'remote' && found?.protocol === 'tls' ? found : undefined
       },
       endTls: (terms) => this.#beginTls(terms),
       onClose: () => {},

@@ -7,6 +7,7 @@ import { authtokensView } from './views/authtokens-view.js'
 import { botUsersView } from './views/bot-users-view.js'
 import { devicesView } from './views/devices-view.js'
 import { domainsView } from './views/domains-view.js'
+import { nodesView } from './views/nodes-view.js'
 import { signInView } from './views/sign-in-view.js'
 import { webhooksView } from './views/webhooks-view.js'
 
@@ -20,6 +21,7 @@ void runPage({
     authtokens: { label: 'Authtokens', make: authtokensView },
     'api-keys': { label: 'API keys', make: apiKeysView },
     webhooks: { label: 'Webhooks', make: webhooksView },
+    nodes: { label: 'Nodes', make: nodesView },
     audit: { label: 'Audit', make: auditView },
   },
   ask,

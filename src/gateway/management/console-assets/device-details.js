@@ -142,7 +142,12 @@ function figure(caption, drawing, now) {
   return element(
     'figure',
     {},
-    element('figcaption', {}, caption, element('span', { class: 'muted' }, ` ${now} in the last`)),
+    element(
+      'figcaption',
+      {},
+      caption,
+      element('span', { class: 'muted' }, `, ${now} in the last one`),
+    ),
     drawing,
   )
 }

@@ -44,7 +44,7 @@ export function endpointRow({ url, description, upstream_url, traffic_policy }) 
         'Over budget': formatNumber(traffic.policy_over_budget),
         In: formatBytes(traffic.bytes_in),
         Out: formatBytes(traffic.bytes_out),
-        Rate: `${formatNumber(requestsPerS)} / s`,
+        Rate: `${formatNumber(requestsPerS)}/s`,
       })
       fields.mark('Errors', traffic.refused > 0)
       fields.mark('Over budget', traffic.policy_over_budget > 0)

@@ -1,14 +1,16 @@
 import { Router } from 'express'
+import * as z from 'zod'
 import type { ConnectedAgent } from '../../endpoints/connected-agent.ts'
 import type { BotUserStore } from '../../records/bot-user-store.ts'
 import type { CredentialStore } from '../../records/credential-store.ts'
 import type { Device } from '../../records/device-store.ts'
+import { ResourceNotFoundError } from '../../records/service-error.ts'
 import { baseUrlOf } from '../body.ts'
 import { callerOf, sees } from '../caller.ts'
 import { type EndpointsDeps, endpoints as endpointResource } from '../endpoints.ts'
 import { type DevicesDeps, devices as deviceResource, shownName } from '../fleet/devices.ts'
 import { refuseQuery } from '../page-query.ts'
-import { ResourceNotFoundError } from '../resource.ts'
+import { askOthers } from '../site/elsewhere.ts'
 
 /** More devices than this are for the API: the console shows the newest. */
 const MOST_ROWS = 5_000
@@ -26,22 +28,70 @@ export function deviceRoutes(deps: DeviceRoutesDeps): Router {
   const { devices } = deps
   const resource = deviceResource(deps)
   const router = Router()
-  router.get('/device_rows', (request, response) => {
+  router.get('/device_rows', async (request, response) => {
     refuseQuery(request)
     const caller = callerOf(response)
     const own = devices.all().filter(({ ownerId }) => sees(caller, ownerId))
-    const rows = own.slice(0, MOST_ROWS).map((device) => viewRow(device, deps))
-    response.json({ devices: rows, is_part: own.length > MOST_ROWS })
+    const { live, missing } = await rowsElsewhere(deps)
+    const rows = own
+      .slice(0, MOST_ROWS)
+      .map((device) => ({ ...viewRow(device, deps), ...live.get(device.id) }))
+    const part = missing.length > 0 && { missing_nodes: missing }
+    response.json({ devices: rows, is_part: own.length > MOST_ROWS, ...part })
   })
-  router.get('/device_details/:id', (request, response) => {
+  router.get('/device_details/:id', async (request, response) => {
     refuseQuery(request)
     const device = devices.get(String(request.params.id))
     if (!device || !sees(callerOf(response), device.ownerId)) throw new ResourceNotFoundError()
     const baseUrl = baseUrlOf(request)
     const view = resource.view(device, baseUrl)
-    response.json({ ...view, ...viewDetails(device, baseUrl, deps) })
+    const there = await detailsElsewhere(device, baseUrl, deps)
+    response.json(there ?? { ...view, ...viewDetails(device, baseUrl, deps) })
   })
   return router
+}
+
+const [ROWS, DETAILS] = ['device_rows', 'device_details'] as const
+const RowsSchema = z.object({ rows: z.array(z.looseObject({ id: z.string() })) })
+const DetailsQuestion = z.strictObject({ id: z.string(), base_url: z.string() })
+const DetailsSchema = z.object({ details: z.looseObject({ id: z.string() }).nullable() })
+
+/** Lets the other nodes of the site ask for the devices that are connected to this one. */
+export function answerDevices(deps: DeviceRoutesDeps): void {
+  const { node, devices } = deps
+  node?.questions.on(ROWS, () => {
+    const here = devices.all().filter((device) => devices.sessionsOf(device).length > 0)
+    return { rows: here.slice(0, MOST_ROWS).map((device) => viewRow(device, deps)) }
+  })
+  node?.questions.on(DETAILS, (message) => {
+    const { id, base_url: baseUrl } = DetailsQuestion.parse(message)
+    const device = devices.get(id)
+    if (!device || devices.sessionsOf(device).length === 0) return { details: null }
+    const view = deviceResource(deps).view(device, baseUrl)
+    return { details: { ...view, ...viewDetails(device, baseUrl, deps) } }
+  })
+}
+
+/** By id, as the nodes see them that they are connected to. */
+async function rowsElsewhere({ node }: DeviceRoutesDeps) {
+  if (!node) return { live: new Map<string, object>(), missing: [] }
+  const { answers, missing } = await askOthers(node, ROWS, {}, RowsSchema)
+  return {
+    live: new Map(answers.flatMap(({ said }) => said.rows.map((row) => [row.id, row]))),
+    missing,
+  }
+}
+
+/** As the node sees it that it is connected to; undefined when it is this one, or does not answer. */
+async function detailsElsewhere({ id, facts }: Device, baseUrl: string, deps: DeviceRoutesDeps) {
+  const { node } = deps
+  if (!node || facts.node === undefined || facts.node === node.nodeId) return undefined
+  try {
+    const said = await node.questions.ask(facts.node, DETAILS, { id, base_url: baseUrl })
+    return DetailsSchema.parse(said).details ?? undefined
+  } catch {
+    return undefined
+  }
 }
 
 function viewRow(device: Device, { devices, credentials }: DeviceRoutesDeps): object {

@@ -1,5 +1,4 @@
 import { Router } from 'express'
-import { toString as drawQrCode } from 'qrcode'
 import * as z from 'zod'
 import { jsonBody } from '../../../http/json-body.ts'
 import { parseBody } from '../body.ts'
@@ -14,7 +13,9 @@ export function qrCodeRoutes(): Router {
   const router = Router()
   router.post('/qr_codes', jsonBody, async (request, response) => {
     const { text } = parseBody(QrCodeCreate, request.body)
-    const svg = await drawQrCode(text, { type: 'svg', margin: 2, errorCorrectionLevel: 'M' })
+    // An own module: one that is in CommonJS has no names of its own where it is bundled.
+    const { drawQrCode } = await import('./qr-drawing.ts')
+    const svg = await drawQrCode(text)
     response.status(201).type('image/svg+xml').send(svg)
   })
   return router

@@ -8,6 +8,7 @@ import { jsonBody } from '../../../http/json-body.ts'
 import { type AuditTrail, OK } from '../../../store/audit-trail.ts'
 import type { ApiKey } from '../../records/api-key-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
+import type { ClusterNode } from '../../site/cluster-node.ts'
 
 import { parseBody } from '../body.ts'
 import { actorFrom } from '../caller.ts'
@@ -17,40 +18,42 @@ const SessionCreate = z.strictObject({ api_key: z.string() })
 
 export interface SessionRoutesDeps extends SessionAuthDeps {
   readonly trail: AuditTrail
+  /** Undefined where there is one gateway. */
+  readonly node?: ClusterNode | undefined
   readonly log: Logger
 }
 
 /** `/session`: who is signed in, signing in with an API key, signing out. */
 export function sessionRoutes(deps: SessionRoutesDeps): Router {
-  const { authority, clock, consoleSessions, log, trail } = deps
-  const failures = new FailureLimiter(clock)
+  const { authority, clock, consoleSessions, log, node, trail } = deps
+  const failures = new FailureLimiter(clock, () => node?.gateways ?? 1)
   const router = Router()
   router.get('/session', (request, response) => {
     const apiKey = keyOfSession(deps, request)
     response.json({ api_key: apiKey ? viewKey(apiKey) : null })
   })
-  router.post('/session', jsonBody, (request, response) => {
+  router.post('/session', jsonBody, async (request, response) => {
     const { api_key: token } = parseBody(SessionCreate, request.body)
     const apiKey = authenticate(token.trim(), peerAddress(request))
     authority.noteUse(apiKey)
     consoleSessions.close(sessionCookie.read(request))
     sessionCookie.set(request, response, consoleSessions.open(apiKey.id))
     log.info({ client: peerAddress(request), api_key: apiKey.id }, 'console session opened')
-    note('session.create', apiKey, request)
+    await note('session.create', apiKey, request)
     response.status(201).json({ api_key: viewKey(apiKey) })
   })
-  router.delete('/session', (request, response) => {
+  router.delete('/session', async (request, response) => {
     const apiKey = keyOfSession(deps, request)
     consoleSessions.close(sessionCookie.read(request))
     sessionCookie.clear(request, response)
-    if (apiKey) note('session.delete', apiKey, request)
+    if (apiKey) await note('session.delete', apiKey, request)
     response.status(204).end()
   })
   return router
 
-  function note(action: string, apiKey: ApiKey, request: Request): void {
+  function note(action: string, apiKey: ApiKey, request: Request): Promise<void> {
     const actor = actorFrom('console', apiKey)
-    trail.note({ actor, client: peerAddress(request), action }, OK)
+    return trail.note({ actor, client: peerAddress(request), action }, OK)
   }
 
   function authenticate(token: string, client: string): ApiKey {

@@ -6,10 +6,12 @@ import type { ConnectedAgent } from '../../endpoints/connected-agent.ts'
 import type { CredentialStore } from '../../records/credential-store.ts'
 import { type Device, type DeviceStore, GONE_REASONS } from '../../records/device-store.ts'
 import type { IdSource } from '../../records/resource-id.ts'
-import { ServiceError } from '../../records/service-error.ts'
+import { present, ServiceError } from '../../records/service-error.ts'
+import type { ClusterNode } from '../../site/cluster-node.ts'
 import { parseBody, Reference } from '../body.ts'
 import { sees } from '../caller.ts'
 import type { Resource } from '../resource.ts'
+import { elsewhere } from '../site/elsewhere.ts'
 import { Timestamp, timestamp } from '../timestamp.ts'
 
 const MOST_TAGS = 32
@@ -83,12 +85,16 @@ export interface DevicesDeps {
   readonly deviceStore: DeviceStore
   readonly credentials: CredentialStore
   readonly ids: IdSource
+  readonly node?: ClusterNode | undefined
   readonly clock: Clock
 }
 
+type Viewed = z.infer<typeof DeviceView>
+const isConnected = (view: Viewed) => view.tunnel_sessions.length > 0
+
 /** Devices that were made here, or seen. They come online by themselves. */
 export function devices(deps: DevicesDeps): Resource<Device> {
-  const { devices, deviceStore, credentials, ids, clock } = deps
+  const { devices, deviceStore, credentials, ids, node, clock } = deps
   const view = (device: Device, baseUrl: string) =>
     viewDevice(device, baseUrl, { ...deps, now: clock.now() })
   return {
@@ -100,24 +106,28 @@ export function devices(deps: DevicesDeps): Resource<Device> {
     get: (id) => devices.get(id),
     view,
     ownerOf: ({ ownerId }) => ownerId,
-    create: (body, baseUrl, caller) => {
+    elsewhere: elsewhere(node, 'devices'),
+    isEverywhere: () => true,
+    // All gateways know it; the one that it is connected to knows how it does.
+    combine: (views) => views.find((it) => isConnected(it as Viewed)) ?? views[0],
+    create: async (body, baseUrl, caller) => {
       const { credential_id: credentialId, ...given } = parseBody(DeviceCreate, body)
       const credential = credentials.get(credentialId)
       if (!credential || !sees(caller, credential.ownerId)) {
         throw new ServiceError(215, 'The field credential_id has to be the id of an authtoken.')
       }
       const { ownerId } = credential
-      const before = devices.findByCredential(credentialId)
-      if (before?.isProvisioned) {
-        throw new ServiceError(
-          831,
-          `The authtoken ${credentialId} has the device ${before.id} already.`,
-        )
+      const findFree = () => {
+        const found = devices.findByCredential(credentialId)
+        if (!found?.isProvisioned) return found
+        const message = `The authtoken ${credentialId} has the device ${found.id} already.`
+        throw new ServiceError(831, message)
       }
+      const before = findFree()
       const id = ids.next('dv')
       const fresh = newDevice({ id, ownerId, credentialId, createdAt: clock.now() })
       const device = { ...(before ?? fresh), ...settingsOf(given), isProvisioned: true }
-      devices.save(device)
+      await devices.save(device, findFree)
       if (!deviceStore.get(device.id)) {
         throw new ServiceError(
           832,
@@ -126,19 +136,19 @@ export function devices(deps: DevicesDeps): Resource<Device> {
       }
       return view(device, baseUrl)
     },
-    update: (device, body) => {
+    update: async (device, body) => {
       const updated = { ...device, ...settingsOf(parseBody(DeviceUpdate, body)) }
-      devices.save(updated)
+      await devices.save(updated, () => void present(deviceStore.get(device.id)))
       return devices.get(device.id) ?? updated
     },
-    remove: (device) => {
-      if (device.isOnline) {
+    remove: async (device) => {
+      await devices.delete(device, () => {
+        if (!devices.get(device.id)?.isOnline) return
         throw new ServiceError(
           833,
           'The device is online: it would be here again with the next that it does. Stop it, or delete its authtoken first.',
         )
-      }
-      devices.delete(device)
+      })
     },
   }
 }

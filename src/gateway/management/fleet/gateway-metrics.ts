@@ -5,8 +5,10 @@ import type { Devices } from '../../devices/devices.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import type { EndpointRegistry } from '../../endpoints/endpoint-registry.ts'
 import type { TrafficTotal } from '../../endpoints/traffic-totals.ts'
+import type { PeerLink } from '../../peers/peer-link.ts'
 import type { EventStore } from '../../records/event-store.ts'
 import type { ReservedDomainStore } from '../../records/reserved-domain-store.ts'
+import type { ClusterNode } from '../../site/cluster-node.ts'
 import type { Webhooks } from '../../webhooks/webhooks.ts'
 import type { ReservedDomainsDeps } from '../reserved/reserved-domains.ts'
 
@@ -26,11 +28,12 @@ export interface GatewayMetricsDeps {
   readonly webhooks: Webhooks
   readonly database: Database
   readonly version: string
+  readonly node?: ClusterNode | undefined
 }
 
 /** What `/metrics` of the gateway says. Visitors are in no label. */
 export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
-  const { registry, devices, sessions, events, webhooks, database, version } = deps
+  const { registry, devices, sessions, events, webhooks, database, version, node } = deps
   const gauge = (
     name: string,
     help: string,
@@ -148,11 +151,54 @@ export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
         ...all.map((it) => newest - (webhooks.statusOf(it)?.position ?? it.delivered)),
       )
     }),
+    gauge(
+      'lease_held',
+      'Of several gateways: 1 while this one has its place among them.',
+      () => node && Number(node.cluster.lease.state === 'held'),
+    ),
+    gauge(
+      'draining',
+      'Of several gateways: 1 while this one lets its agents and names go.',
+      () => node && Number(node.drain.isOn),
+    ),
+    gauge('nodes', 'Gateways of the site as this one sees them.', () => nodesByState(deps), [
+      'state',
+    ]),
+    gauge(
+      'node_link_up',
+      'Of each other gateway: 1 while visitors can be passed on to it.',
+      () => linkSamples(deps, ({ session }) => Number(session !== undefined)),
+      ['node'],
+    ),
+    gauge(
+      'node_link_latency_seconds',
+      'Round trip of the last heartbeat to each other gateway.',
+      () => linkSamples(deps, ({ latencyMs = 0 }) => latencyMs / 1_000),
+      ['node'],
+    ),
     gauge('storage_writable', '1 while changes can be written.', () =>
       Number(database.fault === undefined),
     ),
     ...PROCESS_METRICS,
   ]
+}
+
+const NODE_STATES = { serving: 'live', draining: 'draining', lost: 'gone', left: 'gone' } as const
+
+function nodesByState({ node }: GatewayMetricsDeps): Samples | undefined {
+  if (!node) return undefined
+  const counts = { live: 0, draining: 0, gone: 0 }
+  for (const { standing } of node.cluster.nodes.all()) counts[NODE_STATES[standing]] += 1
+  return Object.entries(counts).map(([state, number]) => [{ state }, number] as const)
+}
+
+/** There are a few nodes, and each has the name of its id alone. */
+function linkSamples(
+  { node }: GatewayMetricsDeps,
+  of: (link: PeerLink) => number,
+): Samples | undefined {
+  if (!node) return undefined
+  return Array.from(node.links.all(), (link) => [{ node: link.nodeId }, of(link)] as const)
 }
 
 function count(items: Iterable<unknown>): number {

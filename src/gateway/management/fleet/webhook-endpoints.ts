@@ -1,6 +1,5 @@
 import * as z from 'zod'
 import type { Clock } from '../../../base/clock.ts'
-import type { BotUserStore } from '../../records/bot-user-store.ts'
 import { EVENT_TYPES, type EventStore } from '../../records/event-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import type { WebhookEndpoint } from '../../records/webhook-store.ts'
@@ -77,7 +76,6 @@ export const WebhookTestView = z.strictObject({
 export interface WebhookEndpointsDeps {
   readonly webhooks: Webhooks
   readonly events: EventStore
-  readonly botUsers: BotUserStore
   readonly clock: Clock
 }
 
@@ -85,7 +83,6 @@ export interface WebhookEndpointsDeps {
 export function webhookEndpoints({
   webhooks,
   events,
-  botUsers,
   clock,
 }: WebhookEndpointsDeps): Resource<WebhookEndpoint> {
   const view = (endpoint: WebhookEndpoint, baseUrl: string, secret: string | null = null) =>
@@ -99,7 +96,7 @@ export function webhookEndpoints({
     get: (id) => webhooks.get(id),
     view,
     ownerOf: ({ ownerId }) => ownerId,
-    create: (body, baseUrl, caller) => {
+    create: async (body, baseUrl, caller) => {
       const {
         url,
         description = '',
@@ -107,11 +104,8 @@ export function webhookEndpoints({
         owner_id,
       } = parseBody(WebhookEndpointCreate, body)
       const ownerId = ownerFor(caller, owner_id && renamed(owner_id, 'bot'))
-      if (ownerId !== null && !botUsers.get(ownerId)) {
-        throw new ServiceError(634, `There is no bot user ${ownerId} to own this.`)
-      }
       const eventTypes = [...new Set(event_types)]
-      const endpoint = webhooks.create({ ownerId, url, description, eventTypes })
+      const endpoint = await webhooks.create({ ownerId, url, description, eventTypes })
       return view(endpoint, baseUrl, endpoint.secret)
     },
     update: (endpoint, body) => {
@@ -127,17 +121,16 @@ export function webhookEndpoints({
     actionsWithBody: ['replay', 'rotate'],
     actions: {
       test: async (endpoint) => {
-        const attempt = await webhooks.test(endpoint)
-        const { isTaken = false, status = null, text = 'It is not running.' } = attempt ?? {}
+        const { isTaken, status, text } = await webhooks.test(endpoint)
         return { ok: isTaken, status, text } satisfies z.infer<typeof WebhookTestView>
       },
       replay: async (endpoint, body) => {
-        webhooks.replay(endpoint, startOf(parseBody(WebhookReplay, body ?? {}), events))
+        await webhooks.replay(endpoint, startOf(parseBody(WebhookReplay, body ?? {}), events))
         return undefined
       },
       rotate: async (endpoint, body, baseUrl) => {
         const { overlap_s } = parseBody(WebhookRotation, body ?? {})
-        const rotated = webhooks.rotateSecret(endpoint, overlap_s * 1_000)
+        const rotated = await webhooks.rotateSecret(endpoint, overlap_s * 1_000)
         return view(rotated, baseUrl, rotated.secret)
       },
     },

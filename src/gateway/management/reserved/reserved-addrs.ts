@@ -57,10 +57,10 @@ export function reservedAddrs({
     get: (id) => store.get(id),
     view,
     ownerOf: ({ ownerId }) => ownerId,
-    create: (body, baseUrl, caller) => {
+    create: async (body, baseUrl, caller) => {
       const { owner_id, ...request } = parseBody(ReservedAddrCreate, body)
       const ownerId = ownerFor(caller, owner_id && renamed(owner_id, 'bot'))
-      return view(addrRegistrar.reserve({ ...request, ownerId }), baseUrl)
+      return view(await addrRegistrar.reserve({ ...request, ownerId }), baseUrl)
     },
     update: (addr, body, caller) => {
       const { owner_id, ...change } = parseBody(ReservedAddrUpdate, body)

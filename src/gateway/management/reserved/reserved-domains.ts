@@ -132,19 +132,21 @@ export function reservedDomains({
     get: (id) => store.get(id),
     view,
     ownerOf: ({ ownerId }) => ownerId,
-    create: (body, baseUrl, caller) => {
+    create: async (body, baseUrl, caller) => {
       const { domain, name, ...change } = parseBody(ReservedDomainCreate, body)
       if (domain !== undefined && name !== undefined) {
         throw new ServiceError(449, 'Give either domain or name, not both.')
       }
       const asked = domain ?? name ?? ''
       const ownerId = ownerFor(caller, ownerIn(change))
-      const above = store.findCovering(asked.toLowerCase())
-      if (above && !sees(caller, above.ownerId)) {
-        refuseOwnerOnly(caller, `${asked} is reserved already, or lies in a domain that is`)
-      }
-      const request = { ...settingsOf(change), region: change.region, ownerId }
-      return view(registrar.reserve({ ...request, domain: asked }), baseUrl)
+      const request = { ...settingsOf(change), region: change.region, ownerId, domain: asked }
+      const reserved = await registrar.reserve(request, () => {
+        const above = store.findCovering(asked.toLowerCase())
+        if (above && !sees(caller, above.ownerId)) {
+          refuseOwnerOnly(caller, `${asked} is reserved already, or lies in a domain that is`)
+        }
+      })
+      return view(reserved, baseUrl)
     },
     update: (domain, body, caller) => {
       const change = parseBody(ReservedDomainUpdate, body)
@@ -158,7 +160,7 @@ export function reservedDomains({
     remove: (domain) => registrar.release(domain),
     removals: {
       // Certificates that somebody brings along are files of the whole gateway: GATEWAY_TLS_CERT.
-      certificate: () => {},
+      certificate: async () => {},
       certificate_management_policy: (domain) => registrar.update(domain, UNMANAGED),
     },
     actions: {

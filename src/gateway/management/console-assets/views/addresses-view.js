@@ -5,12 +5,12 @@ import { openForm, selectField, textField } from '../dialog.js'
 import { element } from '../element.js'
 import { formatDate } from '../format.js'
 import { say } from '../notice.js'
+import { OwnerNames } from '../owner-names.js'
 import { listView } from './list-view.js'
 
 /** Reserved addresses: the ports that belong to one account, for SSH and the like. */
 export function addressesView() {
-  /** Names of bot users by their id. */
-  let owners = new Map()
+  const owners = new OwnerNames()
   return listView({
     title: 'Addresses',
     intro: 'The ports under which services are reached that are no HTTP.',
@@ -22,10 +22,7 @@ export function addressesView() {
       title: 'No address is reserved',
       text: 'Tunnels for TCP get any free address, and keep it. Reserve one for what has to be the same for good.',
     },
-    prepare: async () => {
-      const botUsers = await askAll('bot_users', 'bot_users')
-      owners = new Map(botUsers.map(({ id, name }) => [id, name]))
-    },
+    prepare: (items) => owners.learn(items),
     row: (addr, reload) => addressCard(addr, owners, reload),
   })
 }
@@ -77,7 +74,7 @@ function addressCard(reserved, owners, reload) {
     }),
     facts(
       ['Description', reserved.description],
-      ['Owner', owner && (owners.get(owner) ?? owner)],
+      ['Owner', owner && owners.of(owner)],
       ['Reserved', formatDate(reserved.created_at)],
     ),
   )

@@ -4,6 +4,7 @@ import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
 import { element } from '../element.js'
 import { formatDate, formatDistance } from '../format.js'
+import { OwnerNames } from '../owner-names.js'
 import { showOnce } from '../shown-once.js'
 import { listView } from './list-view.js'
 
@@ -12,8 +13,7 @@ const OWNER_ONLY = 'owner'
 
 /** API keys: with what programs and people get in here. */
 export function apiKeysView({ session }) {
-  /** Names of bot users by their id. */
-  let owners = new Map()
+  const owners = new OwnerNames()
   return listView({
     title: 'API keys',
     intro: 'They open this console, and the management API to programs.',
@@ -22,10 +22,7 @@ export function apiKeysView({ session }) {
     createLabel: 'Create an API key',
     create,
     empty: { title: 'There is no API key', text: 'Create one for each person and each program.' },
-    prepare: async () => {
-      const botUsers = await askAll('bot_users', 'bot_users')
-      owners = new Map(botUsers.map(({ id, name }) => [id, name]))
-    },
+    prepare: (items) => owners.learn(items),
     row: (key, reload) => apiKeyCard(key, { isOwn: key.id === session.id, owners }, reload),
   })
 }
@@ -95,7 +92,7 @@ function apiKeyCard(key, { isOwn, owners }, reload) {
   const { id, name, description, scope, owner_id, owner_only, created_at } = key
   const { expires_at, last_used_at } = key
   const hasEnded = expires_at !== null && Date.parse(expires_at) <= Date.now()
-  const owner = owner_id ? (owners.get(owner_id) ?? owner_id) : 'Nobody'
+  const owner = owner_id ? owners.of(owner_id) : 'Nobody'
   return element(
     'article',
     {},

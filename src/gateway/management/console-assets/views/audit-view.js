@@ -1,4 +1,4 @@
-import { badge, cardHead, facts } from '../card.js'
+import { badge } from '../card.js'
 import { selectField, textField } from '../dialog.js'
 import { element } from '../element.js'
 import { formatDate } from '../format.js'
@@ -15,7 +15,6 @@ const RESULTS = [
   ['obj.result == "ok"', 'Changed'],
   ['obj.result != "ok"', 'Refused or unknown'],
 ]
-const DAY = /^\d{4}-\d\d-\d\d$/
 
 /** The audit trail: who changed what, from where, and what became of it. */
 export function auditView() {
@@ -25,7 +24,8 @@ export function auditView() {
     path: 'audit',
     collection: 'entries',
     empty: { title: 'There is nothing to show', text: 'No change fits, or nobody made any yet.' },
-    row: entryCard,
+    row: entryLine,
+    isDense: true,
     choice,
   })
 }
@@ -37,8 +37,8 @@ function choice(reload) {
     { class: 'choice', onsubmit: send, 'aria-label': 'What to show' },
     textField({ name: 'who', label: 'Who' }),
     textField({ name: 'action', label: 'Action', placeholder: 'api_key.create' }),
-    textField({ name: 'since', label: 'Since', placeholder: '2030-01-31' }),
-    textField({ name: 'until', label: 'Until', placeholder: '2030-01-31' }),
+    textField({ name: 'since', label: 'Since', type: 'date' }),
+    textField({ name: 'until', label: 'Until', type: 'date' }),
     selectField({ name: 'result', label: 'Result', options: RESULTS }),
     element('button', { type: 'submit', class: 'button' }, 'Show'),
   )
@@ -64,44 +64,54 @@ function choice(reload) {
 
 const quoted = (text) => JSON.stringify(text.trim())
 
-/** A day begins at midnight of the reader; what is no day is left for the gateway to judge. */
-function momentOf(text, daysLater = 0) {
-  const day = text.trim()
-  if (!DAY.test(day)) return day
+/** A day begins at midnight of the reader. */
+function momentOf(day, daysLater = 0) {
   const midnight = new Date(`${day}T00:00`)
   midnight.setDate(midnight.getDate() + daysLater)
-  return Number.isNaN(midnight.getTime()) ? day : midnight.toISOString()
+  return midnight.toISOString()
 }
 
-function entryCard({ created_at, who, client, action, target, changes, result }) {
+/** What was done to what, and when; then who did it, and what is different since. */
+function entryLine({ created_at, who, client, action, target, changes, result }) {
+  const changed = changes && changeList(changes)
   return element(
     'article',
-    {},
-    cardHead(action, { badge: badge(result === 'ok' ? 'Done' : result, toneOf(result)) }),
-    facts(
-      ['When', formatDate(created_at)],
-      ['Who', `${who.name} (${KINDS[who.kind]})`],
-      ['From', client],
-      ['What', target.name ?? target.id],
-      ['Id', target.name && target.id && element('code', {}, target.id)],
-      ['Changes', changes && changeList(changes)],
+    { class: 'entry' },
+    element(
+      'div',
+      { class: 'entry-head' },
+      element('h2', { tabindex: '-1' }, action),
+      (target.name ?? target.id) &&
+        element('span', { class: 'entry-target' }, target.name ?? target.id),
+      result !== 'ok' && badge(result, result === 'unknown' ? 'wait' : 'bad'),
     ),
+    element('time', { datetime: created_at, class: 'entry-time' }, formatDate(created_at)),
+    element(
+      'p',
+      { class: 'entry-by' },
+      element('span', {}, `${who.name} (${KINDS[who.kind]})`),
+      client && ` from ${client}`,
+      target.name && target.id && [', ', element('code', {}, target.id)],
+    ),
+    changed && element('p', { class: 'entry-changes' }, changed),
   )
-}
-
-function toneOf(result) {
-  if (result === 'ok') return 'good'
-  return result === 'unknown' ? 'wait' : 'bad'
 }
 
 function changeList(changes) {
-  const lines = Object.entries(changes).map(([field, change]) =>
-    change === 'changed' ? `${field} changed` : `${field}: ${change.map(shown).join(' → ')}`,
-  )
+  const lines = Object.entries(changes).map(([field, change]) => {
+    if (change === 'changed') return `${field} changed`
+    const [before, after] = change
+    return before === null
+      ? `${field}: ${shown(after)}`
+      : `${field}: ${shown(before)} → ${shown(after)}`
+  })
   return lines.length === 0 ? undefined : lines.join('; ')
 }
 
 function shown(value) {
   if (value === null) return 'nothing'
+  if (Array.isArray(value) && value.every((part) => typeof part === 'string')) {
+    return value.length === 0 ? 'none' : value.join(', ')
+  }
   return typeof value === 'string' ? value : JSON.stringify(value)
 }

@@ -4,6 +4,7 @@ import { confirm } from '../confirm.js'
 import { openForm, selectField, textField } from '../dialog.js'
 import { element } from '../element.js'
 import { formatDate } from '../format.js'
+import { OwnerNames } from '../owner-names.js'
 import { showOnce } from '../shown-once.js'
 import { listView } from './list-view.js'
 
@@ -12,8 +13,7 @@ const OTHER_RULE = 'other'
 
 /** Authtokens: with what devices sign in, and which names they may open. */
 export function authtokensView() {
-  /** Names of bot users by their id. */
-  let owners = new Map()
+  const owners = new OwnerNames()
   return listView({
     title: 'Authtokens',
     intro: 'With one of these a device signs in. Its rules say which names it may open.',
@@ -25,10 +25,7 @@ export function authtokensView() {
       title: 'There is no authtoken',
       text: 'Create one for each device or site, and put it on the device as SVC_AUTHTOKEN.',
     },
-    prepare: async () => {
-      const botUsers = await askAll('bot_users', 'bot_users')
-      owners = new Map(botUsers.map(({ id, name }) => [id, name]))
-    },
+    prepare: (items) => owners.learn(items),
     row: (credential, reload) => authtokenCard(credential, owners, reload),
   })
 }
@@ -113,7 +110,7 @@ function authtokenCard(credential, owners, reload) {
       actions: [actionButton('Delete', name, () => revoke(id, name, reload), true)],
     }),
     facts(
-      ['Owner', owner_id ? (owners.get(owner_id) ?? owner_id) : 'Nobody'],
+      ['Owner', owner_id ? owners.of(owner_id) : 'Nobody'],
       ['May open', element('span', { class: 'row' }, rules)],
       ['Id', element('code', {}, id)],
       ['Created', formatDate(created_at)],

@@ -6,6 +6,7 @@ import { element, fill, keepChildren, keepFocus, setText } from '../element.js'
 import { figures } from '../figures.js'
 import { formatBytes, formatNumber } from '../format.js'
 import { gettingStarted } from '../getting-started.js'
+import { missingNodes } from '../missing-nodes.js'
 import { poll } from '../poll.js'
 import { measureSums } from '../rates.js'
 import { pauseButton, viewHead } from '../view.js'
@@ -30,6 +31,7 @@ export function devicesView() {
   const below = element('div', { class: 'below' })
   const cloud = cloudEndpoints()
   const problem = element('div', {})
+  const missing = missingNodes()
   const live = poll({
     everyMs: () => (devices.length > MANY ? REFRESH_MANY_MS : REFRESH_MS),
     problem,
@@ -41,6 +43,7 @@ export function devicesView() {
     {},
     viewHead('Devices', intro, pauseButton(live)),
     problem,
+    missing.node,
     sums.node,
     choice.node,
     list,
@@ -78,6 +81,7 @@ export function devicesView() {
       cloud.show(cloudPage)
       devices = rates.measure(answer.devices)
       isPart = answer.is_part
+      missing.show(answer.missing_nodes)
       await show()
       kept.get(opened)?.refresh()
     }
@@ -151,8 +155,8 @@ function sumsOf(devices) {
   return {
     Online: formatNumber(online),
     'Not online': formatNumber(devices.length - online),
-    Requests: `${formatNumber(sum(({ requestsPerS }) => requestsPerS))} / s`,
-    In: `${formatBytes(sum(({ bytesInPerS }) => bytesInPerS))} / s`,
-    Out: `${formatBytes(sum(({ bytesOutPerS }) => bytesOutPerS))} / s`,
+    Requests: `${formatNumber(sum(({ requestsPerS }) => requestsPerS))}/s`,
+    In: `${formatBytes(sum(({ bytesInPerS }) => bytesInPerS))}/s`,
+    Out: `${formatBytes(sum(({ bytesOutPerS }) => bytesOutPerS))}/s`,
   }
 }

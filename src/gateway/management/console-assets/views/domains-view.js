@@ -7,12 +7,12 @@ import { recordRow, recordsOf } from '../dns-record.js'
 import { element, fill } from '../element.js'
 import { formatDate } from '../format.js'
 import { errorNotice, say } from '../notice.js'
+import { OwnerNames } from '../owner-names.js'
 import { listView } from './list-view.js'
 
 /** Reserved domains: the names below which devices may be reached. */
 export function domainsView() {
-  /** Names of bot users by their id. */
-  let owners = new Map()
+  const owners = new OwnerNames()
   return listView({
     title: 'Domains',
     intro: 'The names under which devices are reached.',
@@ -24,10 +24,7 @@ export function domainsView() {
       title: 'No domain is reserved',
       text: 'Reserve a wildcard such as *.site.example.com. Every device of the site then gets a name of its own below it.',
     },
-    prepare: async () => {
-      const botUsers = await askAll('bot_users', 'bot_users')
-      owners = new Map(botUsers.map(({ id, name }) => [id, name]))
-    },
+    prepare: (items) => owners.learn(items),
     row: (domain, reload) => domainCard(domain, owners, reload),
   })
 }
@@ -102,7 +99,7 @@ function domainCard(domain, owners, reload) {
     }),
     facts(
       ['Description', domain.description],
-      ['Owner', domain.owner_id && (owners.get(domain.owner_id) ?? domain.owner_id)],
+      ['Owner', domain.owner_id && owners.of(domain.owner_id)],
       ['Reserved', formatDate(domain.created_at)],
       ['Certificate', certificate.sentence],
     ),

@@ -9,16 +9,18 @@ const CARDS = 25
 /**
  * A view that lists one resource, newest first. `row` makes the card of an item; it gets `reload`
  * to call after a change. `create` opens the form and resolves with what was made, if anything.
- * `choice` makes the form that chooses what is listed, and says as a filter what that is.
+ * `choice` makes the form that chooses what is listed, and says as a filter what that is. `isDense`: of
+ * things that are read and not changed there are many, as lines of one sheet.
  * @param {{ title: string, intro: string, path: string, collection: string, createLabel?: string,
- *   create?: () => Promise<any>, empty: { title: string, text: string },
+ *   create?: () => Promise<any>, empty: { title: string, text: string }, isDense?: boolean,
  *   row: (item: any, reload: () => Promise<void>) => HTMLElement,
- *   prepare?: () => Promise<void>,
+ *   prepare?: (items: any[]) => Promise<void>,
  *   choice?: (reload: () => Promise<void>) => { node: HTMLElement, filter: () => string } }} options
  */
 export function listView(options) {
   const { title, intro, path, collection, createLabel, create, empty, row, prepare } = options
-  const list = element('ul', { class: 'cards', 'aria-label': title })
+  const { isDense = false } = options
+  const list = element('ul', { class: isDense ? 'lines' : 'cards', 'aria-label': title })
   const below = element('div', { class: 'below' })
   const problem = element('div', {})
   const createButton = () =>
@@ -49,7 +51,6 @@ export function listView(options) {
 
   function load() {
     return attempt(async () => {
-      await prepare?.()
       const page = await ask()
       if (!page) return
       const { items, next } = page
@@ -86,6 +87,7 @@ export function listView(options) {
       filter: chosen?.filter(),
       limit: CARDS,
     })
+    await prepare?.(page.items)
     return asked === question ? page : undefined
   }
 
@@ -99,7 +101,7 @@ export function listView(options) {
   }
 
   function toRow(item) {
-    return element('li', { class: 'card' }, row(item, load))
+    return element('li', { class: isDense ? 'line' : 'card' }, row(item, load))
   }
 
   function moreButton(before) {

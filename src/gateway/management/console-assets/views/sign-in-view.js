@@ -13,7 +13,7 @@ export function signInView({ notice, onSignedIn }) {
       form({
         name: 'api_key',
         label: 'API key',
-        hint: 'It was shown once, when it was made.',
+        hint: 'It was shown once, when it was made. The first one is in the file api-key of the gateway’s data folder.',
         input: { type: 'password', autocomplete: 'current-password' },
         action: 'Sign in',
         isPrimary: true,

@@ -58,7 +58,7 @@ async function create() {
         label: 'URL',
         type: 'url',
         placeholder: 'https://hooks.example.com/fleet',
-        hint: 'GATEWAY_OUTBOUND_ALLOW has to name it.',
+        hint: 'The gateway sends only where GATEWAY_OUTBOUND_ALLOW lets it: the host has to stand there.',
       }),
       selectField({
         name: 'choice',

@@ -1,0 +1,46 @@
+import type { EndpointAddress } from '../records/endpoint-protocol.ts'
+
+/** Who serves a name that is about to come online. */
+export interface NameHolder {
+  readonly id: string
+  /** Given to the agent, which presents it again when it comes back. */
+  readonly clientId: string
+  /** Milliseconds since the epoch. */
+  readonly startedAt: number
+  readonly identity: {
+    readonly credentialId: string
+    readonly deviceId: string | undefined
+    readonly instance: string | undefined
+  }
+}
+
+/** A name that is about to come online. */
+export interface WantedName extends EndpointAddress {
+  /** As its owner is told. */
+  readonly url: string
+  readonly ownerId: string | null
+  /** All accounts find this internal name. */
+  readonly isShared: boolean
+  /** Its place in a pool; empty for a name that one endpoint has alone. */
+  readonly member: string
+  /** TLS of its visitors ends where it is at home. */
+  readonly endsTls: boolean
+  /** Undefined for a cloud endpoint. */
+  readonly session: NameHolder | undefined
+  /** What its policy counts goes on where the name was before; unset for one that is new. */
+  readonly policy?: { readonly states: ReadonlyMap<string, unknown> }
+}
+
+/** Sees to it that a name is online at one node alone. */
+export interface NameClaims {
+  /**
+   * Runs `open`, which brings the name online, once this node has it; when that throws, the name is given
+   * up again. Throws ServiceError 334 when another has it, and 803 while nobody knows.
+   */
+  open<T>(wanted: WantedName, open: () => T | Promise<T>): Promise<T>
+}
+
+/** Where there is one node, the registry knows of all names. */
+export const ALONE: NameClaims = {
+  open: async (_wanted, open) => open(),
+}

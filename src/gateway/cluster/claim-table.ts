@@ -1,0 +1,215 @@
+import { isInternal } from '../records/domain-name.ts'
+import type { EndpointProtocol, Entrance } from '../records/endpoint-protocol.ts'
+import {
+  type ClaimFacts,
+  type ClaimKey,
+  keyText,
+  PUBLIC_SCOPE,
+  SHARED_SCOPE,
+  scopeOf,
+} from './claim.ts'
+import type { NodeTable } from './node-table.ts'
+
+/** More do not move at once; what is forgotten is not there until it has come. */
+const MOST_MOVING = 10_000
+
+/** A claim as the database shows it; without a node it was given up. */
+export interface ClaimRow extends ClaimKey {
+  readonly node: string | null
+  readonly epoch: number
+  readonly facts: ClaimFacts
+}
+
+/** A name whose endpoint is at home at another node. */
+export interface RemoteClaim {
+  readonly type: 'remote'
+  readonly nodeId: string
+  readonly protocol: EndpointProtocol
+  readonly host: string
+  /** As its owner was told. */
+  readonly url: string
+  readonly ownerId: string | null
+  /** TLS of its visitors ends at its home, because its policy says how. */
+  readonly endsTls: boolean
+}
+
+export interface ClaimTableOptions {
+  readonly nodeId: string
+  readonly nodes: NodeTable
+}
+
+/** Whose names are where, as far as this node has heard: what requests are routed by. Never waits. */
+export class ClaimTable {
+  readonly #options: ClaimTableOptions
+  /** By scope, entrance and host; then by member. */
+  readonly #rows = new Map<string, Map<string, ClaimRow>>()
+  /** What was given up for another node that does not have it yet, by the same; oldest first. */
+  readonly #moving = new Map<string, ClaimRow>()
+  #size = 0
+
+  constructor(options: ClaimTableOptions) {
+    this.#options = options
+  }
+
+  /** Names that some node has. */
+  get size(): number {
+    return this.#size
+  }
+
+  clear(): void {
+    this.#rows.clear()
+    this.#moving.clear()
+    this.#size = 0
+  }
+
+  apply(rows: readonly ClaimRow[]): void {
+    for (const row of rows) {
+      const at = placeOf(row.scope, row.entrance, row.host)
+      const members = this.#rows.get(at) ?? new Map<string, ClaimRow>()
+      this.#noteMove(at, row)
+      if (members.delete(row.member)) this.#size -= 1
+      if (row.node !== null) {
+        members.set(row.member, row)
+        this.#size += 1
+        this.#rows.set(at, members)
+      } else if (members.size === 0) this.#rows.delete(at)
+    }
+  }
+
+  #noteMove(at: string, row: ClaimRow): void {
+    this.#moving.delete(at)
+    if (row.node !== null || row.facts.movesTo === undefined) return
+    this.#moving.set(at, row)
+    const [oldest] = this.#moving.size > MOST_MOVING ? this.#moving.keys() : []
+    if (oldest !== undefined) this.#moving.delete(oldest)
+  }
+
+  /** The row of exactly this key whose node has it still. */
+  get(key: ClaimKey): ClaimRow | undefined {
+    const row = this.#rows.get(placeOf(key.scope, key.entrance, key.host))?.get(key.member)
+    return row && this.#isValid(row) ? row : undefined
+  }
+
+  /**
+   * Who serves visitors of a host at an entrance, by the exact name, else by the longest wildcard
+   * above it. Undefined: this node, or nobody.
+   */
+  find(entrance: Entrance, host: string): RemoteClaim | undefined {
+    const exact = this.#at(PUBLIC_SCOPE, entrance, host)
+    if (exact) return this.#elsewhere(exact)
+    const wildcard = this.#findWildcard(entrance, host)
+    return wildcard ? this.#elsewhere(wildcard) : this.#leftAt(PUBLIC_SCOPE, entrance, host)
+  }
+
+  #findWildcard(entrance: Entrance, host: string): readonly ClaimRow[] | undefined {
+    for (const name of wildcardsOf(host)) {
+      const wildcard = this.#at(PUBLIC_SCOPE, entrance, name)
+      if (wildcard) return wildcard
+    }
+    return undefined
+  }
+
+  /** The same for policies of an account: an internal name of its own, else one that is shared. */
+  findInternal(
+    protocol: 'http' | 'https',
+    host: string,
+    ownerId: string | null,
+  ): RemoteClaim | undefined {
+    const rows =
+      this.#at(scopeOf(ownerId), protocol, host) ?? this.#at(SHARED_SCOPE, protocol, host)
+    return rows ? this.#elsewhere(rows) : this.#leftAt(scopeOf(ownerId), protocol, host)
+  }
+
+  /** The claims of a node that hold. */
+  *of(nodeId: string): Generator<ClaimRow> {
+    for (const members of this.#rows.values()) {
+      for (const row of members.values()) {
+        if (row.node === nodeId && this.#isValid(row)) yield row
+      }
+    }
+  }
+
+  /** The claims of all other nodes that hold. */
+  *elsewhere(): Generator<ClaimRow> {
+    for (const { id } of this.#options.nodes.all()) {
+      if (id !== this.#options.nodeId) yield* this.of(id)
+    }
+  }
+
+  /** Those of an address that hold; undefined when there are none. */
+  #at(scope: string, entrance: Entrance, host: string): readonly ClaimRow[] | undefined {
+    const members = this.#rows.get(placeOf(scope, entrance, host))
+    if (!members) return undefined
+    const valid = Array.from(members.values()).filter((row) => this.#isValid(row))
+    return valid.length > 0 ? valid : undefined
+  }
+
+  /**
+   * A name that is on its way to this node, or has its claim here already: whoever comes before it is open
+   * waits for that.
+   */
+  coming(entrance: Entrance, host: string, ownerId: string | null): RemoteClaim | undefined {
+    const scopes = isInternal(host) ? [scopeOf(ownerId), SHARED_SCOPE] : [PUBLIC_SCOPE]
+    const { nodeId } = this.#options
+    for (const scope of scopes) {
+      for (const name of [host, ...wildcardsOf(host)]) {
+        const row = this.#comingTo(placeOf(scope, entrance, name))
+        if (row) return homeAt(row, nodeId)
+      }
+    }
+    return undefined
+  }
+
+  #comingTo(at: string): ClaimRow | undefined {
+    const { nodeId } = this.#options
+    const moving = this.#moving.get(at)
+    if (moving?.facts.movesTo === nodeId) return moving
+    for (const row of this.#rows.get(at)?.values() ?? []) {
+      if (row.node === nodeId && this.#isValid(row)) return row
+    }
+    return undefined
+  }
+
+  /**
+   * Where it was at home when its node went, or was given up: its device is on its way to another node,
+   * and visitors wait for that. Where it is known to which, there.
+   */
+  #leftAt(scope: string, entrance: Entrance, host: string): RemoteClaim | undefined {
+    const at = placeOf(scope, entrance, host)
+    const moving = this.#moving.get(at)
+    const { movesTo } = moving?.facts ?? {}
+    if (moving && movesTo)
+      return movesTo === this.#options.nodeId ? undefined : homeAt(moving, movesTo)
+    const left = Array.from(this.#rows.get(at)?.values() ?? [])
+    return this.#elsewhere(left.filter(({ facts }) => facts.kind === 'agent'))
+  }
+
+  /** Of a pool with a member here, this node serves. */
+  #elsewhere(rows: readonly ClaimRow[]): RemoteClaim | undefined {
+    const { nodeId } = this.#options
+    const [first] = rows
+    if (!first?.node || rows.some(({ node }) => node === nodeId)) return undefined
+    return homeAt(first, first.node)
+  }
+
+  #isValid({ node, epoch }: ClaimRow): boolean {
+    return node !== null && this.#options.nodes.isValid(node, epoch)
+  }
+}
+
+/** The longest first. */
+function* wildcardsOf(host: string): Generator<string> {
+  // A dot at 0 would leave nothing for the star to stand for.
+  for (let dot = host.indexOf('.', 1); dot !== -1; dot = host.indexOf('.', dot + 1)) {
+    yield `*${host.slice(dot)}`
+  }
+}
+
+function homeAt({ host, facts }: ClaimRow, nodeId: string): RemoteClaim {
+  const { protocol, url, ownerId, endsTls } = facts
+  return { type: 'remote', nodeId, protocol, host, url, ownerId, endsTls }
+}
+
+function placeOf(scope: string, entrance: Entrance, host: string): string {
+  return keyText({ scope, entrance, host, member: '' })
+}

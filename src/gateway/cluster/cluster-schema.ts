@@ -1,0 +1,123 @@
+import type { SchemaStep } from '../postgres/schema.ts'
+
+/** Told whenever claims have changed, with the number of the change. */
+export const CLAIMS_CHANNEL = 'claims'
+
+/** Readers that are further behind than that many changes begin anew. */
+const KEPT_CHANGES = 1_000
+
+/**
+ * Nodes, and who has which name.
+ *
+ * INVARIANTS
+ * - An epoch only rises: at each start of its node, and when others give the node up. A claim is valid
+ *   while its epoch is that of its node.
+ * - All changes of claims wait for each other at the row of `claim_head`, so that their numbers become
+ *   visible in their order: who has seen one has seen all before it.
+ * - A name is taken from a node that has it by the process that serves it alone: a device has one link
+ *   that serves, and says by its newer session which one that is.
+ * - A claim that is given up stays for a while as a row without a node, for readers to see; where that was
+ *   for another node, it says for which.
+ */
+export const CLUSTER_STEPS: readonly SchemaStep[] = [
+  {
+    id: 'cluster-1',
+    sql: `
+CREATE TABLE nodes (
+  id text PRIMARY KEY,
+  epoch bigint NOT NULL,
+  beat bigint NOT NULL,
+  standing text NOT NULL CHECK (standing IN ('serving', 'draining', 'lost', 'left')),
+  facts jsonb NOT NULL
+);
+CREATE TABLE claims (
+  scope text NOT NULL,
+  entrance text NOT NULL,
+  host text NOT NULL,
+  member text NOT NULL,
+  number bigint NOT NULL,
+  node text REFERENCES nodes (id),
+  epoch bigint NOT NULL,
+  facts jsonb NOT NULL,
+  PRIMARY KEY (scope, entrance, host, member)
+);
+CREATE INDEX claims_number ON claims (number);
+CREATE TABLE claim_head (number bigint NOT NULL);
+INSERT INTO claim_head VALUES (0);
+CREATE TABLE claim_changes (number bigint PRIMARY KEY, mark text NOT NULL);
+
+CREATE FUNCTION change_claims(by_node text, in_epoch bigint, with_mark text, changes jsonb)
+RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+  latest bigint;
+  change jsonb;
+  holder record;
+  answers jsonb[] := '{}';
+BEGIN
+  -- Whoever wants to give this node up waits until the change is done.
+  PERFORM 1 FROM nodes WHERE id = by_node AND epoch = in_epoch FOR SHARE;
+  IF NOT FOUND THEN RETURN NULL; END IF;
+  UPDATE claim_head SET number = number + 1 RETURNING number INTO latest;
+  FOR change IN SELECT value FROM jsonb_array_elements(changes) LOOP
+    IF change->>'do' = 'release' THEN
+      UPDATE claims SET node = NULL, number = latest,
+         facts = facts || jsonb_strip_nulls(jsonb_build_object('movesTo', change->'movesTo'))
+       WHERE scope = change->>'scope' AND entrance = change->>'entrance'
+         AND host = change->>'host' AND member = change->>'member' AND node = by_node
+         AND facts->>'endpointId' = change->'facts'->>'endpointId';
+      answers := answers || NULL::jsonb;
+      CONTINUE;
+    END IF;
+    -- "Greater", because a node may have come back with an epoch that this statement does not see yet.
+    SELECT c.node, c.epoch, c.facts INTO holder
+      FROM claims c JOIN nodes n ON n.id = c.node
+     WHERE c.scope = change->>'scope' AND c.entrance = change->>'entrance'
+       AND c.host = change->>'host' AND c.node <> by_node AND NOT n.epoch > c.epoch
+       AND (c.member = '' OR change->>'member' = ''
+         OR c.facts->>'ownerId' IS DISTINCT FROM change->'facts'->>'ownerId')
+       -- What is unknown of one of the two is no reason to take anything.
+       AND NOT coalesce(change->>'do' = 'take' AND c.facts->>'kind' = 'agent'
+         AND c.facts->>'ownerId' IS NOT DISTINCT FROM change->'facts'->>'ownerId'
+         AND (c.facts->>'generation')::bigint <= (change->'facts'->>'generation')::bigint
+         AND (c.facts->>'clientId' = change->'facts'->>'clientId'
+           OR (c.facts->>'deviceId' = change->'facts'->>'deviceId'
+             AND c.facts->>'instance' = change->'facts'->>'instance')), false)
+     LIMIT 1;
+    IF FOUND THEN
+      answers := answers || jsonb_build_object(
+        'nodeId', holder.node, 'epoch', holder.epoch, 'facts', holder.facts);
+    ELSE
+      INSERT INTO claims (scope, entrance, host, member, number, node, epoch, facts)
+      VALUES (change->>'scope', change->>'entrance', change->>'host', change->>'member',
+        latest, by_node, in_epoch, change->'facts')
+      ON CONFLICT (scope, entrance, host, member) DO UPDATE
+        SET number = latest, node = by_node, epoch = in_epoch, facts = excluded.facts;
+      answers := answers || NULL::jsonb;
+    END IF;
+  END LOOP;
+  INSERT INTO claim_changes VALUES (latest, with_mark);
+  IF latest % ${KEPT_CHANGES} = 0 THEN
+    DELETE FROM claims WHERE node IS NULL AND number <= latest - ${KEPT_CHANGES};
+    UPDATE claims c SET node = NULL, number = latest
+      FROM nodes n WHERE n.id = c.node AND n.epoch > c.epoch;
+    DELETE FROM claim_changes WHERE number < latest - ${KEPT_CHANGES};
+  END IF;
+  PERFORM pg_notify('${CLAIMS_CHANNEL}', latest::text);
+  RETURN to_jsonb(answers);
+END $$`,
+  },
+  {
+    id: 'cluster-2',
+    sql: `
+ALTER TABLE nodes ADD COLUMN since bigint NOT NULL
+  DEFAULT (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+CREATE FUNCTION note_standing() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.standing <> OLD.standing THEN
+    NEW.since := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+  END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER nodes_standing BEFORE UPDATE ON nodes FOR EACH ROW EXECUTE FUNCTION note_standing()`,
+  },
+]

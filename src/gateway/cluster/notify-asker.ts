@@ -1,0 +1,48 @@
+import * as z from 'zod'
+import type { PostgresConnection } from '../postgres/postgres-connection.ts'
+import { ClaimFactsSchema } from './claim.ts'
+import type { ClaimAsker, GiveRequest } from './claims.ts'
+
+export const ASKED_CHANNEL = 'claims_asked'
+/** NOTIFY takes 8,000; a request has far fewer. */
+const MAX_BYTES = 7_999
+
+const GiveRequestSchema = z.object({
+  nodeId: z.string(),
+  byNode: z.string(),
+  heldBy: z.string(),
+  wanted: z.object({
+    key: z.object({
+      scope: z.string(),
+      entrance: z.enum(['http', 'https', 'tcp']),
+      host: z.string(),
+      member: z.string(),
+    }),
+    facts: ClaimFactsSchema,
+  }),
+})
+
+/** Asks by way of the database, where all nodes listen. */
+export class NotifyAsker implements ClaimAsker {
+  readonly #connection: PostgresConnection
+
+  constructor(connection: PostgresConnection) {
+    this.#connection = connection
+  }
+
+  async ask(request: GiveRequest): Promise<void> {
+    const text = JSON.stringify(request)
+    if (Buffer.byteLength(text) > MAX_BYTES) return
+    await this.#connection.query('SELECT pg_notify($1, $2)', [ASKED_CHANNEL, text])
+  }
+}
+
+/** Reads what another node asks; undefined for what is no request, or not for this node. */
+export function readGiveRequest(payload: string, nodeId: string): GiveRequest | undefined {
+  try {
+    const { data } = GiveRequestSchema.safeParse(JSON.parse(payload))
+    return data?.nodeId === nodeId ? data : undefined
+  } catch {
+    return undefined
+  }
+}

@@ -1,0 +1,219 @@
+import type { Clock } from '../../../base/clock.ts'
+import { isInternal } from '../../records/domain-name.ts'
+import { type EndpointProtocol, entranceOf } from '../../records/endpoint-protocol.ts'
+import type { AwayName, HeldRequest } from '../away-name.ts'
+import type { Endpoint } from '../endpoint.ts'
+import type { EndpointRegistry } from '../endpoint-registry.ts'
+import type { NameState } from '../host-table.ts'
+import type { Homes, RemoteHome } from './remote-home.ts'
+import type { Tenures } from './tenure.ts'
+import { UnreachedHomes } from './unreached-homes.ts'
+
+const HOLD_MS = 10_000
+
+/** Who answers for a name: here, or at another node. */
+export type Route = NameState | RemoteHome
+
+/** Where requests go, and wait. A registry is that by itself, where there is one node alone. */
+export interface Routes {
+  /** See `EndpointRegistry`, as for the others. */
+  match(host: string, protocol?: EndpointProtocol, network?: string): Route | undefined
+  matchInternal(url: URL, ownerId: string | null, network?: string): Route | undefined
+  hasInternal(url: URL, ownerId: string | null): boolean
+  successorOf(endpoint: Endpoint, network?: string): Route | undefined
+  wait(name: AwayName, request: HeldRequest): boolean
+  cancel(name: AwayName, request: HeldRequest): void
+  /** Where to wait for a home that cannot be reached; absent where there are no others. */
+  holdHome?(home: RemoteHome): AwayName
+}
+
+/** Where only what is served here counts. */
+export interface OwnRoutes extends Routes {
+  match(host: string, protocol?: EndpointProtocol, network?: string): NameState | undefined
+}
+
+export interface ClusterRoutesOptions {
+  readonly registry: EndpointRegistry
+  readonly homes: Homes
+  readonly tenures: Tenures
+  readonly clock: Clock
+  /** How long requests wait for a home that cannot be reached. */
+  readonly holdMs?: number | undefined
+}
+
+/**
+ * The routes of a node of several. What is served here is found without asking where it is.
+ *
+ * INVARIANT: nobody is led to an endpoint of this node, and counted there, that it may not serve.
+ */
+export class ClusterRoutes implements Routes {
+  readonly #registry: EndpointRegistry
+  readonly #homes: Homes
+  readonly #tenures: Tenures
+  readonly #clock: Clock
+  readonly #unreached: UnreachedHomes
+
+  constructor({ registry, homes, tenures, clock, holdMs = HOLD_MS }: ClusterRoutesOptions) {
+    this.#tenures = tenures
+    this.#registry = registry
+    this.#homes = homes
+    this.#clock = clock
+    this.#unreached = new UnreachedHomes(holdMs)
+  }
+
+  /** Requests that wait for homes that cannot be reached. */
+  get waiting(): number {
+    return this.#unreached.waiting
+  }
+
+  match(host: string, protocol: EndpointProtocol = 'http', network?: string): Route | undefined {
+    const own = this.#registry.match(host, protocol, network)
+    if (own && own.type !== 'away' && own.host === host) return this.#lead(own)
+    const entrance = entranceOf(protocol)
+    const elsewhere =
+      this.#homes.find(entrance, host) ??
+      // A plain listener leads to an HTTPS endpoint, too.
+      (entrance === 'http' ? this.#homes.find('https', host) : undefined)
+    if (elsewhere && isNearer(elsewhere, own, host, this.#clock)) return elsewhere
+    return this.#lead(own) ?? this.#awaitOpening(host, protocol)
+  }
+
+  matchInternal(url: URL, ownerId: string | null, network?: string): Route | undefined {
+    const own = this.#registry.matchInternal(url, ownerId, network)
+    if (own && own.type !== 'away' && own.ownerId === ownerId) return this.#lead(own)
+    const elsewhere = this.#findInternal(url, ownerId)
+    // What is shared comes after what the account has itself, wherever that is.
+    const isOwn = elsewhere?.ownerId === ownerId
+    return elsewhere && (!own || own.type === 'away' || isOwn)
+      ? elsewhere
+      : (this.#lead(own) ?? this.#awaitInternal(url, ownerId))
+  }
+
+  hasInternal(url: URL, ownerId: string | null): boolean {
+    return (
+      this.#registry.hasInternal(url, ownerId) || this.#findInternal(url, ownerId) !== undefined
+    )
+  }
+
+  /** What was lost here may have come back at another node. */
+  successorOf(endpoint: Endpoint, network?: string): Route | undefined {
+    const own = this.#registry.successorOf(endpoint, network)
+    if (own && own.type !== 'away') return this.#lead(own)
+    const { protocol, host, ownerId } = endpoint
+    if (isInternal(host)) {
+      const isHttp = protocol === 'http' || protocol === 'https'
+      return (isHttp ? this.#homes.findInternal(protocol, host, ownerId) : undefined) ?? own
+    }
+    const elsewhere = this.#homes.find(entranceOf(protocol), host)
+    return elsewhere?.host === host && elsewhere.ownerId === ownerId ? elsewhere : own
+  }
+
+  wait(name: AwayName, request: HeldRequest): boolean {
+    return this.#unreached.has(name)
+      ? this.#unreached.wait(name, request, this.#clock.monotonic())
+      : this.#registry.wait(name, request)
+  }
+
+  cancel(name: AwayName, request: HeldRequest): void {
+    if (this.#unreached.has(name)) this.#unreached.cancel(name, request)
+    else this.#registry.cancel(name, request)
+  }
+
+  holdHome(home: RemoteHome): AwayName {
+    return this.#unreached.hold(home, this.#clock.monotonic())
+  }
+
+  /** What this node may serve may be another from now on. */
+  onSettled(): void {
+    this.onNodeUp(this.#tenures.nodeId)
+  }
+
+  /** A node can be reached from now on. */
+  onNodeUp(nodeId: string): void {
+    this.#unreached.release((home) => home.nodeId === nodeId)
+  }
+
+  /** A name has another home, or none. */
+  onHomeChange(host: string): void {
+    this.#unreached.release((home) => home.host === host)
+  }
+
+  /** Those whom another node has sent here: what this one may not serve is not there for them. */
+  readonly forPeers: OwnRoutes = {
+    match: (host, protocol = 'http', network) =>
+      this.#admit(this.#registry.match(host, protocol, network)) ??
+      this.#awaitOpening(host, protocol),
+    matchInternal: (url, ownerId, network) =>
+      this.#admit(this.#registry.matchInternal(url, ownerId, network)) ??
+      this.#awaitInternal(url, ownerId),
+    hasInternal: (...asked) => this.#registry.hasInternal(...asked),
+    successorOf: (...asked) => this.#admit(this.#registry.successorOf(...asked)),
+    wait: (...asked) => this.wait(...asked),
+    cancel: (...asked) => this.cancel(...asked),
+  }
+
+  /** A name whose claim is here, or on its way, before it is open. */
+  #awaitOpening(host: string, protocol: EndpointProtocol, ownerId: string | null = null) {
+    const entrance = entranceOf(protocol)
+    const home =
+      this.#homes.coming?.(entrance, host, ownerId) ??
+      // See `match`.
+      (entrance === 'http' ? this.#homes.coming?.('https', host, ownerId) : undefined)
+    return home && this.holdHome(home)
+  }
+
+  #awaitInternal({ protocol, hostname }: URL, ownerId: string | null): AwayName | undefined {
+    const scheme = protocol === 'https:' ? 'https' : 'http'
+    const home = this.#homes.coming?.(scheme, hostname, ownerId)
+    return home && this.holdHome(home)
+  }
+
+  #admit(own: NameState | undefined): NameState | undefined {
+    if (!own || own.type === 'away') return own
+    const tenure = this.#tenures.of(own)
+    if (tenure === 'none') return undefined
+    return tenure === 'unsure' ? this.#holdHere(own) : own
+  }
+
+  /** To what is here, as far as it may be served; else to where it is, or to wait for that. */
+  #lead(own: NameState | undefined): Route | undefined {
+    if (!own || own.type === 'away' || this.#tenures.of(own) === 'firm') return own
+    return this.#homeOf(own) ?? this.#holdHere(own)
+  }
+
+  #holdHere({ protocol, host, url, ownerId }: Endpoint): AwayName {
+    const { nodeId } = this.#tenures
+    return this.holdHome({
+      ...{ type: 'remote', nodeId, protocol, host, url, ownerId, endsTls: false },
+    })
+  }
+
+  #homeOf({ protocol, host, ownerId }: Endpoint): RemoteHome | undefined {
+    const isHttp = protocol === 'http' || protocol === 'https'
+    const home = isInternal(host)
+      ? isHttp
+        ? this.#homes.findInternal(protocol, host, ownerId)
+        : undefined
+      : this.#homes.find(entranceOf(protocol), host)
+    return home?.host === host && home.ownerId === ownerId ? home : undefined
+  }
+
+  #findInternal({ protocol, hostname, port }: URL, ownerId: string | null): RemoteHome | undefined {
+    if ((protocol !== 'http:' && protocol !== 'https:') || port !== '') return undefined
+    const scheme = protocol === 'http:' ? 'http' : 'https'
+    return this.#homes.findInternal(scheme, hostname, ownerId)
+  }
+}
+
+/** Whether a home elsewhere is to serve a host, and not what there is here. */
+function isNearer(
+  elsewhere: RemoteHome,
+  own: NameState | undefined,
+  host: string,
+  clock: Clock,
+): boolean {
+  if (!own || elsewhere.host === host || elsewhere.host.length > own.host.length) return true
+  // A name that is held hides the wildcards above it, as it does where there is one node.
+  if (own.type === 'away') return elsewhere.host === own.host || !own.isHeld(clock.monotonic())
+  return false
+}

@@ -1,0 +1,169 @@
+import { networkOf } from '../../../base/limit/network.ts'
+import { ErrorCode } from '../../../muxado/error-code.ts'
+import { DEAF, type Stream } from '../../../muxado/stream.ts'
+import type { ServedCertificate } from '../../certificates/certificate-file.ts'
+import { HopReset } from '../../peers/peer-protocol.ts'
+import { PeerSocket } from '../../peers/peer-socket.ts'
+import {
+  FactsReader,
+  type InternalFacts,
+  type VisitorEntry,
+  type VisitorFacts,
+} from '../../peers/visitor-facts.ts'
+import { ClientConnection } from '../connection/connection.ts'
+import type { IngressConnection } from '../connection/ingress-connection.ts'
+import type { IngressContext } from '../ingress-context.ts'
+import type { HandedOn, IngressListener } from '../ingress-listener.ts'
+import { TcpConnection } from '../tcp/tcp-connection.ts'
+import { SecureConnection } from '../tls/secure-connection.ts'
+import { PeerConnection } from './peer-connection.ts'
+
+/** By which link of another node a stream has come. */
+export interface PeerOrigin {
+  readonly nodeId: string
+}
+
+/** The first byte back on a stream whose bytes go on as they are: this node is the home. */
+const HOME_BYTE = Buffer.from([1])
+
+export interface PeerEntranceOptions {
+  readonly context: IngressContext
+  /** The certificate for a server name, where TLS ends here by the terms of a policy. */
+  readonly certificate: (serverName: string | undefined) => ServedCertificate
+  onConnection(connection: IngressConnection): void
+  onClose(connection: IngressConnection): void
+}
+
+/**
+ * Where the visitors of other nodes come in: served as if they had come to this one. Who they are is
+ * taken from the node, which has shown that it is of the cluster, and from nobody else.
+ */
+export class PeerEntrance {
+  readonly #options: PeerEntranceOptions
+  /** By link and number; while a stream of them is open. */
+  readonly #visitors = new WeakMap<PeerOrigin, Map<number, PeerConnection>>()
+
+  constructor(options: PeerEntranceOptions) {
+    this.#options = options
+  }
+
+  accept(stream: Stream, origin: PeerOrigin): void {
+    const reader = new FactsReader()
+    stream.handler = {
+      ...DEAF,
+      onData: (chunk) => {
+        try {
+          const read = reader.push(chunk)
+          // What stands before the visitor's bytes is nobody's to release later.
+          stream.release(chunk.length - (read?.rest.length ?? 0))
+          if (read) this.#enter(stream, read.facts, origin, read.rest)
+        } catch (err) {
+          const { nodeId } = origin
+          this.#options.context.log.warn(
+            { err, node: nodeId },
+            'a node sends no facts of a visitor',
+          )
+          stream.reset(ErrorCode.protocol)
+        }
+      },
+      onEnd: () => stream.retire(),
+    }
+  }
+
+  #enter(stream: Stream, facts: VisitorFacts, origin: PeerOrigin, rest: Buffer): void {
+    const { context, onConnection, onClose } = this.#options
+    const visitor = this.#visitorOf(facts, origin)
+    const socket = new PeerSocket(stream, visitor)
+    visitor.add(socket)
+    socket.once('close', () => {
+      if (visitor.remove(socket)) this.#visitors.get(origin)?.delete(facts.connection)
+    })
+    const { entry } = facts
+    if (entry.kind !== 'http') {
+      if (rest.length > 0) socket.onData(rest)
+      this.#splice(socket, entry)
+      return
+    }
+    const connection = new ClientConnection({
+      socket,
+      listener: listenerOf(entry, visitor, socket, origin),
+      context,
+      admitted: { facts: visitor, endpoint: undefined, by: visitor.admittedBy },
+      onClose,
+    })
+    onConnection(connection)
+    connection.open()
+    if (rest.length > 0) socket.onData(rest)
+  }
+
+  /** Its bytes come when the other node has heard that this one is the home. */
+  #splice(socket: PeerSocket, entry: Exclude<VisitorEntry, { kind: 'http' }>): void {
+    const { context, certificate, onConnection, onClose } = this.#options
+    const [host, entrance] =
+      entry.kind === 'tls'
+        ? ([entry.server_name, 'tls'] as const)
+        : ([entry.address, 'tcp'] as const)
+    const find = (network: string) => context.ownRoutes.match(host, entrance, network)
+    const found = find(networkOf(socket.remoteAddress))
+    if (!found || found.type === 'away') {
+      socket.refuse(HopReset.notMine)
+      return
+    }
+    socket.write(HOME_BYTE)
+    if (entry.kind === 'tls') {
+      const listener: IngressListener = {
+        scheme: 'https',
+        redirectsToHttps: false,
+        staysHere: true,
+      }
+      onConnection(new SecureConnection({ socket, certificate, listener, context, onClose }))
+      return
+    }
+    const connection = new TcpConnection({ socket, context, find, onClose })
+    onConnection(connection)
+    connection.start()
+  }
+
+  #visitorOf(facts: VisitorFacts, origin: PeerOrigin): PeerConnection {
+    const visitors = this.#visitors.get(origin) ?? new Map<number, PeerConnection>()
+    this.#visitors.set(origin, visitors)
+    const visitor =
+      visitors.get(facts.connection) ?? new PeerConnection(facts, this.#options.context.addresses)
+    visitors.set(facts.connection, visitor)
+    return visitor
+  }
+}
+
+function listenerOf(
+  { scheme, internal }: Extract<VisitorEntry, { kind: 'http' }>,
+  visitor: PeerConnection,
+  socket: PeerSocket,
+  { nodeId }: PeerOrigin,
+): IngressListener {
+  const { policyClosed, notMine } = HopReset
+  return {
+    scheme,
+    // The node that the visitor has come to has looked at that.
+    redirectsToHttps: false,
+    internal: internal && !internal.url ? askOf(internal, visitor) : undefined,
+    peer: {
+      nodeId,
+      refuse: (reason) => socket.refuse(reason === 'policy' ? policyClosed : notMine),
+      handed: internal?.url ? handedOf(internal, internal.url) : undefined,
+    },
+  }
+}
+
+function askOf({ owner_id: ownerId, ask_depth: depth }: InternalFacts, connection: PeerConnection) {
+  return { asker: { connection, depth }, ownerId }
+}
+
+function handedOf(internal: InternalFacts, url: string): HandedOn {
+  return {
+    url: new URL(url),
+    ownerId: internal.owner_id,
+    askDepth: internal.ask_depth,
+    hops: internal.hops,
+    withholdsLogin: internal.withholds_login,
+  }
+}

@@ -1,0 +1,35 @@
+import type { AwayName } from '../../endpoints/away-name.ts'
+import type { ProxyStream } from '../../streams/proxy-stream.ts'
+import type { Upgrade } from '../upgrade.ts'
+
+/** Where a connection is whose bytes go to another node. Before `open` nothing is read of it. */
+export type RelayedConnectionState =
+  /** Looks for where the endpoint is at home. */
+  | { readonly name: 'routing' }
+  /** Its home cannot be reached, or is another one: it waits. */
+  | { readonly name: 'parked'; readonly away: AwayName }
+  /** A node has been asked whether it is the home. */
+  | { readonly name: 'asking'; readonly stream: ProxyStream }
+  /** Bytes pass by, both ways. */
+  | { readonly name: 'open'; readonly splice: Upgrade }
+  | { readonly name: 'over' }
+
+type Name = RelayedConnectionState['name']
+
+const NEXT: Record<Name, readonly Name[]> = {
+  routing: ['parked', 'asking', 'over'],
+  parked: ['routing', 'over'],
+  // It is not, or its link was lost.
+  asking: ['open', 'routing', 'over'],
+  open: ['over'],
+  over: [],
+}
+
+/** The state that follows on another. Throws when it may not: only a mistake of ours can do that. */
+export function nextRelayedConnectionState(
+  state: RelayedConnectionState,
+  next: RelayedConnectionState,
+): RelayedConnectionState {
+  if (NEXT[state.name].includes(next.name)) return next
+  throw new Error(`a relayed connection cannot be ${next.name} after ${state.name}`)
+}

@@ -1,0 +1,137 @@
+import { ask } from './api.js'
+import { actionButton, badge, facts } from './card.js'
+import { confirm } from './confirm.js'
+import { element, fill, setText } from './element.js'
+import { figures } from './figures.js'
+import { formatBytes, formatDate, formatNumber } from './format.js'
+import { errorNotice, say } from './notice.js'
+
+const FIGURES = ['Agents', 'Endpoints', 'Requests', 'Under way', 'Traffic', 'Memory', 'Processor']
+const UNKNOWN = '–'
+
+/** One gateway of the site; its figures are updated in place. */
+export function nodeCard(node, reload) {
+  let shown = node
+  const state = element('span', {})
+  const fields = figures('figures', FIGURES)
+  const about = element('div', {})
+  const progress = element('p', { class: 'outcome', role: 'status' })
+  const problem = element('div', {})
+  const drain = actionButton('Drain', node.name, () => attempt(() => askToDrain(shown, reload)))
+  const undo = actionButton('Take back', node.name, () => attempt(() => takeBack(shown, reload)))
+  const card = element(
+    'li',
+    { class: 'card' },
+    element(
+      'article',
+      {},
+      element(
+        'div',
+        { class: 'card-head' },
+        element(
+          'div',
+          { class: 'card-title' },
+          element('h2', { tabindex: '-1' }, node.name),
+          state,
+        ),
+        element('div', { class: 'row' }, drain, undo),
+      ),
+      progress,
+      fields.node,
+      about,
+      problem,
+    ),
+  )
+  let said = ''
+  return { node: card, update }
+
+  function update(it) {
+    shown = it
+    drain.hidden = it.state !== 'live' || !it.lease
+    undo.hidden = it.state !== 'draining'
+    fields.node.hidden = it.state === 'gone'
+    fields.show(figuresOf(it))
+    setText(progress, progressOf(it))
+    // What does not change is not painted anew: somebody may be about to copy it.
+    const now = JSON.stringify([it.state, it.is_reached, it.version, it.since, it.lease?.state])
+    if (now === said) return
+    said = now
+    fill(state, badgeOf(it))
+    fill(about, factsOf(it))
+  }
+
+  async function attempt(run) {
+    fill(problem)
+    try {
+      await run()
+    } catch (error) {
+      fill(problem, errorNotice(error))
+    }
+  }
+}
+
+function badgeOf({ state, is_reached: isReached, lease }) {
+  if (state === 'gone') return badge(lease?.state === 'lost' ? 'Lost' : 'Stopped', 'bad')
+  if (!isReached) return badge('Does not answer', 'bad')
+  if (lease?.state === 'overdue') return badge('Late', 'wait')
+  return state === 'draining' ? badge('Draining', 'wait') : badge('Live', 'good')
+}
+
+function figuresOf({ agents, endpoints, load, requestsPerS, processor, bytesPerS }) {
+  const number = (value) => (value === null || value === undefined ? UNKNOWN : formatNumber(value))
+  return {
+    Agents: number(agents),
+    Endpoints: number(endpoints),
+    Requests: requestsPerS === undefined ? UNKNOWN : `${formatNumber(requestsPerS)}/s`,
+    'Under way': number(load?.requests_active),
+    Traffic: bytesPerS === undefined ? UNKNOWN : `${formatBytes(bytesPerS)}/s`,
+    Memory: load ? formatBytes(load.memory_bytes) : UNKNOWN,
+    Processor: processor === undefined ? UNKNOWN : `${formatNumber(Math.round(processor * 100))} %`,
+  }
+}
+
+function progressOf({ drain }) {
+  if (!drain) return ''
+  if (drain.is_done) return 'It is empty: it can be stopped, and nobody notices.'
+  const { agents, endpoints, requests } = drain.left
+  return `Left: ${agents} of ${drain.from.agents} agents, ${endpoints} of ${drain.from.endpoints} endpoints, ${requests} requests.`
+}
+
+function factsOf(it) {
+  const {
+    version,
+    since,
+    started_at: startedAt,
+    peer_address: address,
+    lease,
+    is_self: isSelf,
+  } = it
+  return facts(
+    ['Version', version],
+    [it.state === 'gone' ? 'Gone' : 'Since', formatDate(since)],
+    ['Started', it.state === 'gone' ? undefined : formatDate(startedAt)],
+    ['Address', address && element('code', {}, address)],
+    ['Lease', lease && `${lease.state}, epoch ${formatNumber(lease.epoch)}`],
+    ['Here', isSelf ? 'it shows you this page' : undefined],
+    ['Id', element('code', {}, it.id)],
+  )
+}
+
+async function askToDrain({ id, name }, reload) {
+  const isDone = await confirm({
+    title: `Drain ${name}?`,
+    text: 'Its agents go to the other gateways one after another, with their names. Visitors do not notice.',
+    action: 'Drain',
+    isDangerous: false,
+    method: 'POST',
+    path: `api/nodes/${id}/drain`,
+    said: `${name} drains.`,
+  })
+  if (isDone) await reload()
+}
+
+async function takeBack({ id, name }, reload) {
+  await ask('POST', `api/nodes/${id}/undrain`)
+  say(`${name} takes what comes again.`)
+  await reload()
+}

@@ -1,0 +1,244 @@
+import { hostname } from 'node:os'
+import * as z from 'zod'
+import { formatListenAddress } from '../../../base/listen-address.ts'
+import { isThere, type NodeRow } from '../../cluster/node-facts.ts'
+import { ServiceError } from '../../records/service-error.ts'
+import type { ClusterNode } from '../../site/cluster-node.ts'
+import type { DrainProgress } from '../../site/node-drain.ts'
+import {
+  type FiguresSource,
+  type NodeFigures,
+  NodeFiguresSchema,
+  nodeFigures,
+} from '../../site/node-figures.ts'
+import { NoAnswerError } from '../../site/questions.ts'
+import { ownedByGateway } from '../caller.ts'
+import { livePage } from '../live-page.ts'
+import type { Resource } from '../resource.ts'
+import { Timestamp, timestamp } from '../timestamp.ts'
+
+/** The id of a gateway that is the only one. */
+export const ONLY_NODE = `nd_${'0'.repeat(27)}`
+
+const LEFT = { agents: z.number(), endpoints: z.number(), requests: z.number() }
+
+export const NodeView = z.strictObject({
+  id: z.string(),
+  uri: z.string(),
+  /** Of its machine. */
+  name: z.string(),
+  version: z.string(),
+  /** `draining`: it takes nothing new. `gone`: it was stopped, or the others have given it up. */
+  state: z.enum(['live', 'draining', 'gone']),
+  /** Since when it is in that state. */
+  since: Timestamp,
+  started_at: Timestamp,
+  /** Whether it is the one that answers this. */
+  is_self: z.boolean(),
+  /** Where the others reach it; empty for a gateway that is the only one. */
+  peer_address: z.string(),
+  /** Whether it has answered just now; what only it knows is null otherwise. */
+  is_reached: z.boolean(),
+  /** Round trip of the last heartbeat on the link to it. */
+  latency_ms: z.number().nullable(),
+  /** Null for a gateway that is the only one. */
+  lease: z
+    .strictObject({
+      /** `overdue`: its beat is late, and the others may give it up. */
+      state: z.enum(['held', 'overdue', 'lost', 'left']),
+      epoch: z.number(),
+      /** For how long its beat has stood still, as this node sees it. */
+      silent_ms: z.number(),
+    })
+    .nullable(),
+  /** Sessions of agents. */
+  agents: z.number().nullable(),
+  /** Those of agents, and cloud endpoints that are at home there. */
+  endpoints: z.number().nullable(),
+  /** Sums count from its start. */
+  load: z
+    .strictObject({
+      requests: z.number(),
+      requests_active: z.number(),
+      bytes_in: z.number(),
+      bytes_out: z.number(),
+      memory_bytes: z.number(),
+      processor_seconds: z.number(),
+    })
+    .nullable(),
+  /** While it drains: what there was at first, and what is left. */
+  drain: z
+    .strictObject({
+      since: Timestamp,
+      from: z.strictObject(LEFT),
+      left: z.strictObject(LEFT),
+      /** Nobody notices its end any more. */
+      is_done: z.boolean(),
+    })
+    .nullable(),
+})
+
+/** A beat every 3 s; one that is missed twice is late. */
+const OVERDUE_MS = 7_000
+
+const DrainSchema = z.object({
+  since: z.number(),
+  from: z.object(LEFT),
+  left: z.object(LEFT),
+})
+const AnswerSchema = z.object({ figures: NodeFiguresSchema, drain: DrainSchema.nullable() })
+
+export interface NodesDeps extends FiguresSource {
+  readonly node?: ClusterNode | undefined
+  readonly version: string
+}
+
+/** A gateway of the site as it is told of. */
+interface Node {
+  readonly id: string
+  readonly row: NodeRow | undefined
+  readonly figures: NodeFigures | undefined
+  readonly drain: DrainProgress | undefined
+}
+
+const QUESTION = 'node'
+const DRAIN = 'drain'
+
+/** Lets the other nodes ask this one how it is, and to drain. */
+export function answerForNode(
+  deps: FiguresSource & { readonly node?: ClusterNode | undefined },
+): void {
+  const { node } = deps
+  node?.questions.on(QUESTION, () => ({
+    figures: nodeFigures(deps),
+    drain: node.drain.progress ?? null,
+  }))
+  node?.questions.on(DRAIN, async (of) => {
+    const { undo } = z.object({ undo: z.boolean() }).parse(of)
+    await (undo ? node.drain.undo() : node.drain.start())
+  })
+}
+
+/** The gateways of the site; a gateway that is the only one is one, too. */
+export function nodes(deps: NodesDeps): Resource<Node> {
+  const { node } = deps
+  const look = async (id: string): Promise<Node> => {
+    const row = node?.cluster.nodes.find(id)
+    if (!node || id === node.nodeId) {
+      return { id, row, figures: nodeFigures(deps), drain: node?.drain.progress }
+    }
+    const nothing = { id, row, figures: undefined, drain: undefined }
+    if (!row || !isThere(row)) return nothing
+    try {
+      const { figures, drain } = AnswerSchema.parse(await node.questions.ask(id, QUESTION))
+      return { id, row, figures, drain: drain ?? undefined }
+    } catch (error) {
+      if (error instanceof NoAnswerError) return nothing
+      throw error
+    }
+  }
+  const drain = (undo: boolean) => async (it: Node, _body: unknown, baseUrl: string) => {
+    if (!node) throw new ServiceError(841, 'This gateway is the only one: stop it as it is.')
+    if (it.row && !isThere(it.row)) {
+      throw new ServiceError(842, `The gateway ${nameOf(it)} is gone: start it again first.`)
+    }
+    if (it.id === node.nodeId) await (undo ? node.drain.undo() : node.drain.start())
+    else await ask(node, it, undo)
+    return view(await look(it.id), baseUrl)
+  }
+  const view = (it: Node, baseUrl: string) => viewNode(it, baseUrl, deps)
+  /** This one, too, when it has not been able to look for the others yet. */
+  const all = () => {
+    const own = node?.nodeId ?? ONLY_NODE
+    const seen = node?.cluster.nodes.all().map(({ id }) => id) ?? []
+    return Array.from(new Set([own, ...seen]), (id) => ({ id }))
+  }
+  return {
+    path: 'nodes',
+    collection: 'nodes',
+    prefix: 'nd',
+    schema: NodeView,
+    page: (request) => Promise.all(livePage(all(), request).map(({ id }) => look(id))),
+    get: async (id) => (all().some((it) => it.id === id) ? look(id) : undefined),
+    view,
+    ownerOf: ownedByGateway,
+    actions: { drain: drain(false), undrain: drain(true) },
+  }
+}
+
+async function ask(node: ClusterNode, it: Node, undo: boolean): Promise<void> {
+  try {
+    await node.questions.ask(it.id, DRAIN, { undo })
+  } catch (error) {
+    if (!(error instanceof NoAnswerError)) throw error
+    throw new ServiceError(
+      840,
+      `The gateway ${nameOf(it)} does not answer: try again, or ask it itself.`,
+    )
+  }
+}
+
+const nameOf = ({ id, row }: Node) => row?.facts.name ?? id
+
+function viewNode(it: Node, baseUrl: string, { node, version }: NodesDeps) {
+  const { id, row, figures, drain } = it
+  const startedAt = row?.facts.startedAt ?? performance.timeOrigin
+  const isSelf = id === (node?.nodeId ?? ONLY_NODE)
+  const view: z.infer<typeof NodeView> = {
+    id,
+    uri: `${baseUrl}/nodes/${id}`,
+    name: row?.facts.name ?? hostname(),
+    version: row?.facts.version ?? version,
+    state: stateOf(it),
+    since: timestamp(row?.since ?? startedAt),
+    started_at: timestamp(startedAt),
+    is_self: isSelf,
+    peer_address: row ? formatListenAddress(row.facts.peer) : '',
+    is_reached: figures !== undefined,
+    latency_ms: latencyOf(node?.links.find(id)?.latencyMs),
+    lease: node ? viewLease(it, isSelf, node.cluster) : null,
+    ...viewFigures(figures),
+    drain: drain
+      ? { ...drain, since: timestamp(drain.since), is_done: sum(drain.left) === 0 }
+      : null,
+  }
+  return view
+}
+
+/** As it says itself where it does: others hear of it a moment later. */
+function stateOf({ row, figures, drain }: Node): z.infer<typeof NodeView>['state'] {
+  if (row && !isThere(row)) return 'gone'
+  const isDraining = figures ? drain !== undefined : row?.standing === 'draining'
+  return isDraining ? 'draining' : 'live'
+}
+
+function viewFigures(figures: NodeFigures | undefined) {
+  if (!figures) return { agents: null, endpoints: null, load: null }
+  const { agents, endpoints, ...load } = figures
+  return { agents, endpoints, load }
+}
+
+const sum = ({ agents, endpoints, requests }: DrainProgress['left']) =>
+  agents + endpoints + requests
+
+const latencyOf = (ms: number | undefined) =>
+  ms === undefined ? null : Math.round(ms * 1_000) / 1_000
+
+/** Of itself a node knows more than the others: what they see may be old. */
+const OWN_LEASE = {
+  none: 'overdue',
+  held: 'held',
+  overdue: 'overdue',
+  unsure: 'overdue',
+  fenced: 'lost',
+  replaced: 'lost',
+  left: 'left',
+} as const
+
+function viewLease({ id, row }: Node, isSelf: boolean, { lease, nodes }: ClusterNode['cluster']) {
+  const { standing, epoch = 0 } = row ?? {}
+  const silentMs = Math.round(nodes.silentMsOf(id) ?? 0)
+  const isOver = standing === 'lost' || standing === 'left'
+  const seen = isOver ? standing : silentMs >= OVERDUE_MS ? 'overdue' : 'held'
+  return { state: isSelf ? OWN_LEASE[lease.state] : seen, epoch, silent_ms: silentMs } as const
+}

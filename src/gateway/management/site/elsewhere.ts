@@ -1,0 +1,77 @@
+import type * as z from 'zod'
+import { isThere } from '../../cluster/node-facts.ts'
+import { ResourceNotFoundError, ServiceError } from '../../records/service-error.ts'
+import type { ClusterNode } from '../../site/cluster-node.ts'
+import { NoAnswerError } from '../../site/questions.ts'
+import type { Viewer } from '../caller.ts'
+import { ACT, ActedSchema, FoundSchema, LIST, ONE, PageSchema, wireOf } from './list-questions.ts'
+import type { Elsewhere, MissingNode } from './site-page.ts'
+
+/** Asks all other nodes at once. Throws the ServiceError that one of them refuses with. */
+export async function askOthers<T>(
+  node: ClusterNode,
+  ask: string,
+  of: object,
+  schema: z.ZodType<T>,
+): Promise<{
+  readonly answers: readonly { readonly nodeId: string; readonly said: T }[]
+  readonly missing: readonly MissingNode[]
+}> {
+  const others = node.cluster.nodes.all().filter((row) => isThere(row) && row.id !== node.nodeId)
+  const missing: MissingNode[] = []
+  const answers = await Promise.all(
+    others.map(async ({ id, facts: { name } }) => {
+      try {
+        return [{ nodeId: id, said: schema.parse(await node.questions.ask(id, ask, of)) }]
+      } catch (error) {
+        if (error instanceof ServiceError) throw error
+        missing.push({ id, name })
+        return []
+      }
+    }),
+  )
+  return { answers: answers.flat(), missing }
+}
+
+/** What the other nodes of the site have of a resource; undefined where there are none. */
+export function elsewhere(node: ClusterNode | undefined, path: string): Elsewhere | undefined {
+  if (!node) return undefined
+  const askAll = <T>(ask: string, of: object, schema: z.ZodType<T>) =>
+    askOthers(node, ask, of, schema)
+  return {
+    page: async ({ limit, beforeId, filter }, { viewer, baseUrl }) => {
+      const of = { path, limit, before_id: beforeId, filter, base_url: baseUrl, ...wireOf(viewer) }
+      const { answers, missing } = await askAll(LIST, of, PageSchema)
+      const pages = answers.map(({ said: { views, next_before } }) => {
+        return { views, nextBefore: next_before ?? undefined }
+      })
+      return { pages, missing: shownTo(viewer, missing) }
+    },
+    find: async (id, { viewer, baseUrl }) => {
+      const of = { path, id, base_url: baseUrl, ...wireOf(viewer) }
+      const { answers, missing } = await askAll(ONE, of, FoundSchema)
+      const found = answers.flatMap(({ nodeId, said: { view } }) =>
+        view ? [{ nodeId, view }] : [],
+      )
+      return { found, missing: shownTo(viewer, missing) }
+    },
+    act: async (nodeId, id, action, viewer) => {
+      try {
+        const of = { path, id, action, ...wireOf(viewer) }
+        const acted = ActedSchema.parse(await node.questions.ask(nodeId, ACT, of))
+        if (!acted.is_found) throw new ResourceNotFoundError()
+      } catch (error) {
+        if (!(error instanceof NoAnswerError)) throw error
+        throw new ServiceError(
+          840,
+          'The gateway that it is connected to does not answer: try again.',
+        )
+      }
+    },
+  }
+}
+
+/** What machines are called is for those who look after all of them. */
+function shownTo({ isOwnerOnly }: Viewer, missing: readonly MissingNode[]): readonly MissingNode[] {
+  return isOwnerOnly ? missing.map(({ id }) => ({ id, name: id })) : missing
+}

@@ -1,0 +1,37 @@
+import * as z from 'zod'
+import { PublicPortsSchema } from './join-desk.ts'
+
+/** Versions of what two nodes say to each other that this one speaks, oldest and newest. */
+export const SPOKEN = { oldest: 1, newest: 1 } as const
+
+const versions = z.strictObject({
+  oldest: z.number().int().min(1).max(65_535),
+  newest: z.number().int().min(1).max(65_535),
+})
+
+/** The first message on a link, from who has opened it. */
+export const GreetingSchema = z.strictObject({ versions, ports: PublicPortsSchema })
+export type Greeting = z.infer<typeof GreetingSchema>
+
+export const WelcomeSchema = z.union([
+  z.strictObject({ version: z.number().int().min(1).max(65_535) }),
+  z.strictObject({ refusal: z.enum(['version', 'ports']) }),
+])
+export type Welcome = z.infer<typeof WelcomeSchema>
+
+/** Why a link to a node that is there does not come about, and what to do. */
+export const LINK_REFUSALS = {
+  version: 'It speaks no version that this node speaks: bring both to the same release.',
+  ports: 'Its public ports are not those of this node: set the same on all nodes.',
+} as const
+export type LinkRefusal = keyof typeof LINK_REFUSALS
+
+/** The newest version that both speak. */
+export function agree(own: Greeting, theirs: Greeting): Welcome {
+  const version = Math.min(own.versions.newest, theirs.versions.newest)
+  if (version < Math.max(own.versions.oldest, theirs.versions.oldest)) return { refusal: 'version' }
+  const { http, https } = own.ports
+  return theirs.ports.http === http && theirs.ports.https === https
+    ? { version }
+    : { refusal: 'ports' }
+}

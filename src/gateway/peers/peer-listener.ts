@@ -1,0 +1,197 @@
+import type { Socket } from 'node:net'
+import { createServer, type Server, type TLSSocket } from 'node:tls'
+import { StartError } from '../../base/app-error.ts'
+import type { Clock } from '../../base/clock.ts'
+import { withDeadline } from '../../base/deadline.ts'
+import { ConnectionShares, type ConnectionStage } from '../../base/limit/connection-shares.ts'
+import {
+  formatListenAddress,
+  type ListenAddress,
+  listenProblem,
+} from '../../base/listen-address.ts'
+import type { Logger } from '../../base/logger.ts'
+import { listenOn } from '../../base/net/listen-on.ts'
+import { JsonReader } from '../../muxado/json-reader.ts'
+import type { Stream } from '../../muxado/stream.ts'
+import type { PublicPorts } from './join-desk.ts'
+import {
+  JOIN_PROTOCOL,
+  PEER_PROTOCOL,
+  type PeerIdentity,
+  peerOf,
+  tlsOptions,
+} from './peer-identity.ts'
+import { PeerSession } from './peer-session.ts'
+
+const HANDSHAKE_MS = 5_000
+const JOIN_MS = 10_000
+const MAX_JOIN_BYTES = 8_192
+/** Connections that have not shown that they are of a node, or are. */
+const CONNECTIONS = 256
+
+export interface PeerListenerOptions {
+  readonly listen: ListenAddress
+  readonly identity: PeerIdentity
+  readonly ports: PublicPorts
+  /** Answers who wants to join; see `JoinDesk`. */
+  readonly join: (message: unknown, client: string) => Promise<unknown>
+  /** A visitor's stream from another node; its handler is to be set before returning. */
+  readonly onVisitor: (stream: Stream, origin: PeerSession) => void
+  /** Answers what another node asks; without it, nothing may be asked. */
+  readonly onQuestion?: (message: unknown) => Promise<object>
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/** Where other nodes connect, and those that want to become one. */
+export class PeerListener {
+  readonly #options: PeerListenerOptions
+  readonly #shares = new ConnectionShares<PeerConnection>({ capacity: CONNECTIONS })
+  readonly #connections = new Map<Socket, PeerConnection>()
+  readonly #sessions = new Set<PeerSession>()
+  #server: Server | undefined
+
+  constructor(options: PeerListenerOptions) {
+    this.#options = { ...options, log: options.log.child({ room: 'peers' }) }
+  }
+
+  /** The nodes that have a link to here. */
+  get nodeIds(): string[] {
+    return [...this.#sessions].map(({ nodeId }) => nodeId)
+  }
+
+  /** Listens and gives the real address. Throws a StartError when it is taken. */
+  async start(): Promise<ListenAddress> {
+    const { listen, identity, log } = this.#options
+    const server = createServer({
+      ...tlsOptions(identity),
+      handshakeTimeout: HANDSHAKE_MS,
+      ALPNProtocols: [PEER_PROTOCOL, JOIN_PROTOCOL],
+      requestCert: true,
+      // Who joins has none: `#accept` demands one of everybody else.
+      rejectUnauthorized: false,
+    })
+    this.#server = server
+    server.on('connection', (socket: Socket) => this.#admit(socket))
+    server.on('secureConnection', (socket) => this.#accept(socket))
+    server.on('tlsClientError', (error, socket) => {
+      log.debug({ reason: error.message, remote: socket.remoteAddress }, 'tls handshake failed')
+      socket.destroy()
+    })
+    try {
+      await listenOn(server, listen)
+    } catch (error) {
+      const problem = listenProblem(error, 'GATEWAY_PEER_LISTEN')
+      throw new StartError(
+        `Other nodes cannot connect on ${formatListenAddress(listen)}: ${problem}.`,
+        { cause: error },
+      )
+    }
+    server.on('error', (err) => log.error({ err }, 'peer listener failed'))
+    const address = server.address()
+    const port = typeof address === 'object' && address ? address.port : listen.port
+    return { host: listen.host, port }
+  }
+
+  /** Shows another certificate to connections that come from now on. */
+  setIdentity(identity: PeerIdentity): void {
+    this.#server?.setSecureContext(tlsOptions(identity))
+  }
+
+  /** Ends all links to here: who is under way on one is broken off. */
+  async stop(): Promise<void> {
+    const server = this.#server
+    if (!server) return
+    this.#server = undefined
+    const closed = new Promise((resolve) => server.close(resolve))
+    await Promise.all([...this.#sessions].map((session) => session.end()))
+    for (const socket of this.#connections.keys()) socket.destroy()
+    await closed
+  }
+
+  #admit(socket: Socket): void {
+    const connection = new PeerConnection(socket)
+    if (!this.#shares.admit(connection, socket.remoteAddress)) {
+      socket.destroy()
+      return
+    }
+    this.#connections.set(socket, connection)
+    socket.once('close', () => {
+      this.#shares.release(connection)
+      this.#connections.delete(socket)
+    })
+  }
+
+  #accept(socket: TLSSocket): void {
+    const { log } = this.#options
+    // What went wrong with a connection shows in its end.
+    socket.on('error', () => {})
+    if (socket.alpnProtocol === JOIN_PROTOCOL) {
+      void this.#join(socket)
+      return
+    }
+    const nodeId = peerOf(socket)
+    if (nodeId === undefined || socket.alpnProtocol !== PEER_PROTOCOL) {
+      const reason = socket.authorizationError
+      log.warn({ remote: socket.remoteAddress, reason }, 'who connected is no node of the cluster')
+      socket.destroy()
+      return
+    }
+    this.#serve(socket, nodeId)
+  }
+
+  #serve(socket: TLSSocket, nodeId: string): void {
+    const session = new PeerSession({ ...this.#options, socket, nodeId })
+    this.#sessions.add(session)
+    for (const [raw, connection] of this.#connections) {
+      if (raw.remotePort === socket.remotePort && raw.remoteAddress === socket.remoteAddress)
+        connection.isNode = true
+    }
+    void session.closed.then(() => this.#sessions.delete(session))
+  }
+
+  async #join(socket: TLSSocket): Promise<void> {
+    const { join, log } = this.#options
+    try {
+      const message = await withDeadline(read(socket), JOIN_MS, 'a request to join')
+      socket.end(JSON.stringify(await join(message, socket.remoteAddress ?? '')))
+    } catch (err) {
+      log.debug({ err, remote: socket.remoteAddress }, 'no request to join')
+      socket.destroy()
+    }
+  }
+}
+
+/** A connection as it is counted: until it is of a node, it is anybody's. */
+class PeerConnection {
+  readonly idleSince = performance.now()
+  readonly #socket: Socket
+  isNode = false
+
+  constructor(socket: Socket) {
+    this.#socket = socket
+  }
+
+  get stage(): ConnectionStage {
+    return this.isNode ? 'busy' : 'idle'
+  }
+
+  yieldPlace(): void {
+    this.#socket.destroy()
+  }
+}
+
+function read(socket: TLSSocket): Promise<unknown> {
+  const reader = new JsonReader(MAX_JOIN_BYTES)
+  return new Promise((resolve, reject) => {
+    socket.on('data', (chunk: Buffer) => {
+      try {
+        const message = reader.push(chunk)
+        if (message !== undefined) resolve(message)
+      } catch (error) {
+        reject(error)
+      }
+    })
+    socket.on('close', () => reject(new Error('it ended too early')))
+  })
+}

@@ -1,0 +1,42 @@
+import type { SessionLimits } from '../../muxado/session-limits.ts'
+
+/** The types of the streams on a link; heartbeats have their own. */
+export const GREETING_STREAM_TYPE = 1
+export const VISITOR_STREAM_TYPE = 2
+/** One question and its answer, both JSON; see `Questions`. */
+export const QUESTION_STREAM_TYPE = 3
+
+/** What the first message on a link, or the answer to it, may take. */
+export const GREETING_LIMITS = { maxBytes: 4_096, deadlineMs: 5_000 } as const
+
+/** What a question may take, from its first byte to its last. */
+export const QUESTION_LIMITS = { maxBytes: 8_388_608, deadlineMs: 2_000 } as const
+
+/**
+ * Why a stream of a visitor was reset, beside the codes of muxado's own; the numbers are part of the
+ * protocol.
+ */
+export const HopReset = {
+  /** It was broken off: what came is not all. */
+  broken: 0x100,
+  /** A policy has closed the connection. */
+  policyClosed: 0x101,
+  /** The endpoint is not served here. Nothing was counted, and nothing was sent on. */
+  notMine: 0x102,
+} as const
+export type HopReset = (typeof HopReset)[keyof typeof HopReset]
+
+/**
+ * A link carries the visitors of a whole node, and the other side is no SDK with a table of 512: what
+ * bounds it is memory, about 12 KB at the home for a visitor who waits, and a window of 256 KB while
+ * one is slow. What waits for slow ones comes from the budget of the link (`BufferAccount`).
+ */
+export const LINK_LIMITS: Partial<SessionLimits> = {
+  openStreams: 8_192,
+  streams: 8_704,
+  // So many may be opened while the transport is full, with up to 1 KB each.
+  backlogBytes: 16_777_216,
+}
+
+/** From an echo to the next beat, and how long an echo may take: a paused node is given up in 3 s. */
+export const HEARTBEAT_MS = { intervalMs: 1_000, toleranceMs: 2_000 } as const

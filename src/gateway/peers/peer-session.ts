@@ -1,0 +1,121 @@
+import type { TLSSocket } from 'node:tls'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import { ErrorCode } from '../../muxado/error-code.ts'
+import { echoHeartbeat, HEARTBEAT_STREAM_TYPE } from '../../muxado/heartbeat.ts'
+import { answer, readMessage } from '../../muxado/rpc.ts'
+import { Session } from '../../muxado/session.ts'
+import type { Stream } from '../../muxado/stream.ts'
+import { acceptTyped } from '../../muxado/typed-session.ts'
+import { agree, GreetingSchema, SPOKEN } from './greeting.ts'
+import type { PublicPorts } from './join-desk.ts'
+import {
+  GREETING_LIMITS,
+  GREETING_STREAM_TYPE,
+  HEARTBEAT_MS,
+  LINK_LIMITS,
+  QUESTION_LIMITS,
+  QUESTION_STREAM_TYPE,
+  VISITOR_STREAM_TYPE,
+} from './peer-protocol.ts'
+
+/** Without a beat for so long the other node is gone, or paused. */
+const SILENCE_MS = HEARTBEAT_MS.intervalMs + 2 * HEARTBEAT_MS.toleranceMs
+
+export interface PeerSessionOptions {
+  readonly socket: TLSSocket
+  readonly nodeId: string
+  readonly ports: PublicPorts
+  readonly onVisitor: (stream: Stream, origin: PeerSession) => void
+  /** Answers what another node asks; without it, nothing may be asked. */
+  readonly onQuestion?: ((message: unknown) => Promise<object>) | undefined
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/** A link of another node to here: its visitors come in by it, once versions are agreed on. */
+export class PeerSession {
+  readonly nodeId: string
+  readonly #options: PeerSessionOptions
+  readonly #log: Logger
+  readonly #session: Session
+  #isWelcome = false
+  #heardAt: number
+
+  constructor(options: PeerSessionOptions) {
+    const { socket, nodeId, log, clock } = options
+    this.nodeId = nodeId
+    this.#options = options
+    this.#log = log.child({ node: nodeId })
+    this.#heardAt = clock.monotonic()
+    this.#session = new Session(socket, {
+      role: 'server',
+      accept: acceptTyped((type, stream) => this.#accept(type, stream)),
+      limits: LINK_LIMITS,
+      log: this.#log,
+    })
+    void this.#watch()
+  }
+
+  /** Resolves when it is over; never rejects. */
+  get closed(): Promise<unknown> {
+    return this.#session.closed
+  }
+
+  end(): Promise<void> {
+    return this.#session.goAway(ErrorCode.none, 'the node leaves')
+  }
+
+  #accept(type: number, stream: Stream): void {
+    if (type === HEARTBEAT_STREAM_TYPE) {
+      echoHeartbeat(stream, () => {
+        this.#heardAt = this.#options.clock.monotonic()
+      })
+    } else if (type === GREETING_STREAM_TYPE) void this.#greet(stream)
+    else if (type === VISITOR_STREAM_TYPE && this.#isWelcome) {
+      this.#options.onVisitor(stream, this)
+    } else if (type === QUESTION_STREAM_TYPE && this.#isWelcome && this.#options.onQuestion) {
+      void this.#answer(stream, this.#options.onQuestion)
+    } else stream.reset(ErrorCode.streamRefused)
+  }
+
+  async #greet(stream: Stream): Promise<void> {
+    const { ports, clock } = this.#options
+    try {
+      const message = await readMessage(stream, { ...GREETING_LIMITS, clock })
+      const welcome = agree({ versions: SPOKEN, ports }, GreetingSchema.parse(message))
+      this.#isWelcome = 'version' in welcome
+      answer(stream, welcome)
+      if ('refusal' in welcome) this.#log.warn({ refusal: welcome.refusal }, 'a node is refused')
+    } catch (err) {
+      this.#log.warn({ err }, 'a node greets in no way that is understood')
+      await this.#session.goAway(ErrorCode.protocol, 'no greeting')
+    }
+  }
+
+  async #answer(stream: Stream, onQuestion: (message: unknown) => Promise<object>): Promise<void> {
+    const { clock } = this.#options
+    try {
+      answer(stream, await onQuestion(await readMessage(stream, { ...QUESTION_LIMITS, clock })))
+    } catch (err) {
+      this.#log.warn({ err }, 'a question of a node has no answer')
+      stream.reset(ErrorCode.streamCancelled)
+    }
+  }
+
+  /** Whoever is cut off without a word leaves what it had open: it is let go when no beat comes. */
+  async #watch(): Promise<void> {
+    const { clock, socket } = this.#options
+    const over = new AbortController()
+    void this.#session.closed.then(() => over.abort())
+    for (;;) {
+      const waitMs = this.#heardAt + SILENCE_MS - clock.monotonic()
+      if (over.signal.aborted) return
+      if (waitMs <= 0) break
+      await clock.sleep(waitMs, over.signal).catch(() => {})
+    }
+    this.#log.warn('a node is silent')
+    void this.#session.goAway(ErrorCode.none, 'no heartbeat')
+    socket.destroy()
+  }
+}

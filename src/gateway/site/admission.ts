@@ -1,0 +1,98 @@
+import { readFileSync } from 'node:fs'
+import { StartError } from '../../base/app-error.ts'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import {
+  type AuthorityPem,
+  ClusterAuthority,
+  createAuthority,
+  requestFor,
+} from '../peers/cluster-authority.ts'
+import type { ClusterMaterial } from '../peers/cluster-material.ts'
+import { JoinDesk, type PublicPorts } from '../peers/join-desk.ts'
+import { JOIN_REFUSALS } from '../peers/join-refusal.ts'
+import { parseJoinToken } from '../peers/join-token.ts'
+import { keepIdentity, type PeerIdentity } from '../peers/peer-identity.ts'
+import { createPrivateKeyPem } from '../records/private-key.ts'
+import { IdSource } from '../records/resource-id.ts'
+
+export interface AdmissionOptions {
+  /** Where the identity is kept. */
+  readonly folder: string
+  readonly material: ClusterMaterial
+  readonly ports: PublicPorts
+  readonly joinTokenPath: string | undefined
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+export const newNodeId = (clock: Clock) => new IdSource(clock).next('nd')
+
+/**
+ * Makes this gateway one of the site: the first one by itself, any other one with a token. Throws a
+ * StartError, and DatabaseErrors.
+ */
+export async function admit(options: AdmissionOptions): Promise<PeerIdentity> {
+  const { folder, material, clock } = options
+  let made: AuthorityPem | undefined
+  const kept = await material.keepAuthority(async () => {
+    made = await createAuthority(clock.now())
+    return made
+  })
+  const authority = await ClusterAuthority.open(kept)
+  const keyPem = await createPrivateKeyPem()
+  const request = await requestFor(keyPem)
+  const { nodeId, certPem } =
+    made?.certPem === kept.certPem
+      ? await asFirst(authority, request, clock)
+      : await withToken(authority, request, options)
+  const identity = { nodeId, certPem, keyPem, authorityPem: kept.certPem }
+  keepIdentity(folder, identity)
+  return identity
+}
+
+type Admitted = Pick<PeerIdentity, 'nodeId' | 'certPem'>
+
+async function asFirst(
+  authority: ClusterAuthority,
+  request: string,
+  clock: Clock,
+): Promise<Admitted> {
+  const nodeId = newNodeId(clock)
+  return { nodeId, certPem: await authority.issue(nodeId, request, clock.now()) }
+}
+
+async function withToken(
+  authority: ClusterAuthority,
+  request: string,
+  { joinTokenPath, ...options }: AdmissionOptions,
+): Promise<Admitted> {
+  const token = parseJoinToken(readToken(joinTokenPath))
+  if (!token) throw new StartError(`${joinTokenPath} holds no join token: ${HOW}`)
+  if (token.fingerprint !== authority.fingerprint) {
+    throw new StartError(JOIN_REFUSALS['join-cluster-unknown'])
+  }
+  const desk = new JoinDesk({ ...options, authority, newNodeId: () => newNodeId(options.clock) })
+  const { id: token_id, secret } = token
+  const answer = await desk.answer(
+    { token_id, secret, request, ports: options.ports },
+    'this machine',
+  )
+  if ('code' in answer) throw new StartError(answer.message)
+  return { nodeId: answer.node_id, certPem: answer.certificate }
+}
+
+const HOW =
+  'make one with `device-agent gateway join-token` at a gateway that is there, and name its file in GATEWAY_JOIN_TOKEN_FILE.'
+
+function readToken(path: string | undefined): string {
+  if (path === undefined) {
+    throw new StartError(`GATEWAY_DATABASE_URL belongs to a site that has gateways already: ${HOW}`)
+  }
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    throw new StartError(`The join token ${path} cannot be read: ${code}.`, { cause: error })
+  }
+}

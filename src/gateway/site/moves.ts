@@ -1,0 +1,126 @@
+import type { Logger } from '../../base/logger.ts'
+import type { NameHolder } from '../access/name-claims.ts'
+import type { Claim } from '../cluster/claim.ts'
+import type { SessionEnd } from '../endpoints/connected-agent.ts'
+import type { AgentEndpoint } from '../endpoints/endpoint.ts'
+import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts'
+import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import type { MovedLimits } from './moved-limits.ts'
+import { DRAIN_MS } from './node-drain.ts'
+
+/** As long as where both processes of a device come to one node. */
+const ANSWER_MS = 2_000
+
+/** A session of an agent, as far as it matters when its device moves. */
+export interface MovingSession extends NameHolder {
+  answers(withinMs: number): Promise<boolean>
+  giveWay(endpoint: AgentEndpoint, successor: undefined, withinMs?: number): void
+  stopTunnel(endpoint: AgentEndpoint, code: number, message: string): void
+  end(reason: string, why?: SessionEnd): void
+}
+
+export interface MovesOptions {
+  readonly registry: EndpointRegistry
+  readonly sessionOf: (id: string) => MovingSession | undefined
+  readonly policies: Pick<EndpointPolicies, 'last'>
+  readonly limits: Pick<MovedLimits, 'send'>
+  /** Whether this node gives up what it can. */
+  readonly isDraining: () => boolean
+  readonly log: Logger
+}
+
+/**
+ * `same`: of one process, or what is left of it: its names go where it binds them. `rival`: another
+ * process of the device. `stranger`: somebody else.
+ */
+type Relation = 'same' | 'rival' | 'stranger'
+
+/** Gives up the names of devices that have moved to another node. */
+export class Moves {
+  readonly #options: MovesOptions
+  /** An endpoint is asked for more than once while its session is listened to. */
+  readonly #asked = new Map<Claim, Promise<boolean>>()
+
+  constructor(options: MovesOptions) {
+    this.#options = options
+  }
+
+  /** Whether a name goes to another node. It is not served here any more then: visitors wait. */
+  give(own: Claim, wanted: Claim, byNode: string): Promise<boolean> {
+    const asked = this.#asked.get(own) ?? this.#give(own, wanted, byNode)
+    this.#asked.set(own, asked)
+    return asked.finally(() => this.#asked.delete(own))
+  }
+
+  /** Another node has a name that this one did not give up. */
+  lost(own: Claim, { facts }: Pick<Claim, 'facts'>): void {
+    const endpoint = this.#endpointOf(own)
+    if (!endpoint) return
+    const { log } = this.#options
+    log.warn({ endpoint: endpoint.id, url: endpoint.url }, 'another node serves the name by now')
+    const session = this.#options.sessionOf(endpoint.sessionId)
+    if (session && relationOf(session, facts) !== 'same') {
+      session.stopTunnel(endpoint, 334, `The endpoint ${endpoint.url} is online at another node.`)
+    } else this.#move(endpoint, session)
+  }
+
+  async #give(own: Claim, { facts }: Claim, byNode: string): Promise<boolean> {
+    const { sessionOf, limits } = this.#options
+    const endpoint = this.#endpointOf(own)
+    if (!endpoint) return this.#giveWithout(own, byNode)
+    if (facts.ownerId !== endpoint.ownerId || facts.protocol !== endpoint.protocol) return false
+    const session = sessionOf(endpoint.sessionId)
+    if (session) {
+      const relation = relationOf(session, facts)
+      if (relation === 'stranger') return false
+      if (relation === 'rival') {
+        if (await session.answers(ANSWER_MS)) return false
+        const reason = 'another process of the device has come to another node'
+        session.end(reason, 'duplicate')
+      }
+    }
+    this.#move(endpoint, session)
+    // From here on nothing is counted here: who comes waits.
+    await limits.send(byNode, endpoint, endpoint.policy.states)
+    return true
+  }
+
+  /** A name without a device: that one is away, or it is of a cloud endpoint. */
+  async #giveWithout({ key, facts }: Claim, byNode: string): Promise<boolean> {
+    const { registry, policies, limits, isDraining } = this.#options
+    const { protocol, ownerId } = facts
+    const { host, member: poolMember } = key
+    const holders = registry.holdersOf({ protocol, host }, ownerId)
+    const cloud = holders.find(
+      (it) => it.type === 'cloud' && (it.poolMember ?? '') === poolMember && isDraining(),
+    )
+    // What is no device's is nobody's to take along.
+    if (!cloud && holders.length > 0) return false
+    const place = { protocol, host, ownerId, poolMember }
+    const { states } = cloud?.policy ?? policies.last(place) ?? {}
+    if (states) await limits.send(byNode, place, states)
+    return true
+  }
+
+  #move(endpoint: AgentEndpoint, session: MovingSession | undefined): void {
+    const { registry, isDraining } = this.#options
+    const { credentialId = '', deviceId } = session?.identity ?? {}
+    registry.suspend(endpoint, { credentialId, deviceId })
+    session?.giveWay(endpoint, undefined, isDraining() ? DRAIN_MS : undefined)
+  }
+
+  #endpointOf({ key, facts: { protocol, ownerId } }: Claim): AgentEndpoint | undefined {
+    return this.#options.registry
+      .holdersOf({ protocol, host: key.host }, ownerId)
+      .filter((endpoint) => endpoint.type === 'agent')
+      .find(({ poolMember = '' }) => poolMember === key.member)
+  }
+}
+
+function relationOf({ clientId, identity }: NameHolder, facts: Claim['facts']): Relation {
+  if (clientId === facts.clientId) return 'same'
+  const { deviceId, instance } = identity
+  if (deviceId === undefined || deviceId !== facts.deviceId) return 'stranger'
+  const isNamed = instance !== undefined && facts.instance !== null
+  return isNamed && instance !== facts.instance ? 'rival' : 'same'
+}

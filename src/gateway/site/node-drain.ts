@@ -1,0 +1,149 @@
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { NodeLease } from '../cluster/node-lease.ts'
+import { ServiceError } from '../records/service-error.ts'
+
+/** How long what is under way on the sessions of an agent may take to end: agents wait no longer. */
+export const DRAIN_MS = 60_000
+/** Agents are sent away one after another, so that they do not come to the others all at once. */
+const STEP_MS = 50
+const LOOK_MS = 100
+
+/** What is still to go. */
+export interface DrainLeft {
+  readonly agents: number
+  readonly endpoints: number
+  /** Requests and connections under way. */
+  readonly requests: number
+}
+
+/** How far a drain is. */
+export interface DrainProgress {
+  /** Milliseconds since the epoch. */
+  readonly since: number
+  readonly from: DrainLeft
+  readonly left: DrainLeft
+}
+
+export interface NodeDrainOptions {
+  readonly lease: Pick<NodeLease, 'stand'>
+  /** Ids of the sessions of agents that are here. */
+  readonly sessions: () => Iterable<string>
+  readonly left: () => DrainLeft
+  /** Whether another node serves. */
+  readonly hasOthers: () => boolean
+  readonly log: Logger
+  readonly clock: Clock
+}
+
+/** Sends an agent to another node; never rejects. */
+export type SendAway = (sessionId: string, withinMs: number) => Promise<void>
+
+/**
+ * Empties this node, so that it can be stopped without anybody noticing: it takes nothing new, and its
+ * agents go to other nodes one after another, with their names.
+ *
+ * INVARIANTS
+ * - Each session is asked to go once. One that cannot go serves on, until the node ends.
+ * - Visitors who come in here are served on, wherever their endpoints are.
+ */
+export class NodeDrain {
+  readonly #options: NodeDrainOptions
+  #current:
+    | { readonly since: number; readonly from: DrainLeft; readonly over: AbortController }
+    | undefined
+  #sendAway: SendAway = async () => {}
+
+  constructor(options: NodeDrainOptions) {
+    this.#options = options
+  }
+
+  /** Says how agents are sent away, once there can be some. */
+  open(sendAway: SendAway): void {
+    this.#sendAway = sendAway
+  }
+
+  get isOn(): boolean {
+    return this.#current !== undefined
+  }
+
+  /** Undefined while the node takes what comes. */
+  get progress(): DrainProgress | undefined {
+    if (!this.#current) return undefined
+    const { since, from } = this.#current
+    return { since, from, left: this.#options.left() }
+  }
+
+  get isDone(): boolean {
+    const { left } = this.progress ?? {}
+    return left !== undefined && left.agents + left.endpoints + left.requests === 0
+  }
+
+  /**
+   * Begins; once more changes nothing. Throws ServiceError 841 when nobody else serves, and 843 while
+   * PostgreSQL is away.
+   */
+  async start(withinMs = DRAIN_MS): Promise<void> {
+    const { lease, left, hasOthers, clock, log } = this.#options
+    if (this.#current) return
+    if (!hasOthers()) {
+      throw new ServiceError(
+        841,
+        'No other gateway of the site serves: start another one first, or stop this one as it is.',
+      )
+    }
+    const over = new AbortController()
+    this.#current = { since: clock.now(), from: left(), over }
+    log.info({ ...this.#current.from }, 'the gateway drains')
+    try {
+      await lease.stand('draining')
+    } catch (cause) {
+      // Agents would find nobody who may take their names.
+      await this.undo()
+      const sentence = 'PostgreSQL does not answer: no name can go to another gateway now.'
+      throw new ServiceError(843, `${sentence} Try again when it is back.`, { cause })
+    }
+    void this.#empty(withinMs, over.signal)
+  }
+
+  /** Takes what comes again. What has gone stays where it is. */
+  async undo(): Promise<void> {
+    const { lease, log } = this.#options
+    if (!this.#current) return
+    this.stop()
+    log.info('the gateway drains no longer')
+    await lease.stand('serving').catch((err) => log.warn({ err }, 'the others hear of it later'))
+  }
+
+  /** Leaves everything as it is. */
+  stop(): void {
+    this.#current?.over.abort('over')
+    this.#current = undefined
+  }
+
+  /** Resolves when all have gone, or the time is up. */
+  async untilDone(withinMs: number): Promise<void> {
+    const { clock } = this.#options
+    const until = clock.monotonic() + withinMs
+    while (this.isOn && !this.isDone && clock.monotonic() < until) await clock.sleep(LOOK_MS)
+  }
+
+  async #empty(withinMs: number, signal: AbortSignal): Promise<void> {
+    const { sessions, clock, log } = this.#options
+    const asked = new Set<string>()
+    // Half of the time is for those who go last.
+    const stepMs = Math.min(STEP_MS, withinMs / 2 / Math.max(1, [...sessions()].length))
+    let isTold = false
+    while (!signal.aborted) {
+      const next = [...sessions()].find((id) => !asked.has(id))
+      if (next !== undefined) {
+        asked.add(next)
+        void this.#sendAway(next, withinMs)
+      } else if (this.isDone && !isTold) {
+        isTold = true
+        log.info('the gateway is empty: nobody notices its end')
+      }
+      await clock.sleep(next === undefined ? LOOK_MS : stepMs, signal).catch(() => {})
+    }
+  }
+}

@@ -1,0 +1,169 @@
+import { KeyedLock } from '../../base/keyed-lock.ts'
+import type { Logger } from '../../base/logger.ts'
+import type { NameClaims, WantedName } from '../access/name-claims.ts'
+import {
+  type Claim,
+  ClaimHeldError,
+  type ClaimHolder,
+  claimKey,
+  keyText,
+  NoClaimsError,
+  sharedKey,
+} from '../cluster/claim.ts'
+import type { Claims } from '../cluster/claims.ts'
+import type { Endpoint } from '../endpoints/endpoint.ts'
+import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import type { NameState } from '../endpoints/host-table.ts'
+import { DatabaseError } from '../postgres/database-error.ts'
+import { isInternal } from '../records/domain-name.ts'
+import type { IdSource } from '../records/resource-id.ts'
+import { ServiceError } from '../records/service-error.ts'
+import type { MovedLimits } from './moved-limits.ts'
+
+export interface NodeNamesOptions {
+  readonly claims: Pick<Claims, 'claim' | 'release' | 'heldBy'>
+  readonly registry: EndpointRegistry
+  /** A name is online here from now on. */
+  readonly onOpened: (host: string) => void
+  readonly ids: IdSource
+  readonly limits: Pick<MovedLimits, 'take'>
+  /** Whether devices may bring names here. */
+  readonly mayOpen: () => boolean
+  /** Whether another node gives up what it can. */
+  readonly isDraining: (nodeId: string) => boolean
+  readonly log: Logger
+}
+
+/**
+ * The names of this node's registry, each claimed among all nodes.
+ *
+ * INVARIANTS
+ * - A name comes online here only while this node has its claim. Of one name, one thing happens at a time.
+ * - A claim is given up when the registry knows of nobody at its address any more, also nobody who is
+ *   merely away: visitors wait for that one here.
+ */
+export class NodeNames implements NameClaims {
+  readonly #options: NodeNamesOptions
+  readonly #lock = new KeyedLock()
+
+  constructor(options: NodeNamesOptions) {
+    this.#options = options
+    options.registry.onLeave = (left) => this.#settle(left)
+  }
+
+  async open<T>(wanted: WantedName, open: () => T | Promise<T>): Promise<T> {
+    if (wanted.session && !this.#options.mayOpen()) {
+      throw new ServiceError(803, 'This gateway is about to end: another one of the site serves.')
+    }
+    const claims = this.#claimsOf(wanted)
+    return this.run(claims[0], async () => {
+      const taken: (readonly [own: Claim, before: Claim | undefined])[] = []
+      try {
+        for (const claim of claims) {
+          const before = this.#options.claims.heldBy(claim.key)
+          await this.#claim(claim)
+          taken.push([claim, before])
+        }
+        const { policy, member } = wanted
+        if (policy) this.#options.limits.take({ ...wanted, poolMember: member }, policy.states)
+        const opened = await open()
+        this.#options.onOpened(wanted.host)
+        for (const claim of claims) if (!this.isNeeded(claim)) await this.#putBack(claim, undefined)
+        return opened
+      } catch (error) {
+        for (const [own, before] of taken) await this.#putBack(own, before)
+        throw error
+      }
+    })
+  }
+
+  /** In its turn among all that happens to that name here. */
+  run<T>({ key }: Claim, work: () => Promise<T>): Promise<T> {
+    return this.#lock.run(keyText(key), work)
+  }
+
+  /** Whether an endpoint of the registry is at home at this node. */
+  isHome({ ownerId, poolMember, ...address }: Endpoint): boolean {
+    return this.#options.claims.heldBy(claimKey(address, ownerId, poolMember)) !== undefined
+  }
+
+  /** Whether somebody here has the name of a claim, online or away. */
+  isNeeded({ key, facts: { protocol, ownerId } }: Claim): boolean {
+    const address = { protocol, host: key.host }
+    const { registry } = this.#options
+    // The others of a pool serve meanwhile.
+    if (key.member === '' && registry.awayAt(address, ownerId)) return true
+    return registry
+      .holdersOf(address, ownerId)
+      .some(({ poolMember = '' }) => poolMember === key.member)
+  }
+
+  #claimsOf(wanted: WantedName): [Claim, ...Claim[]] {
+    const { session, ownerId, member, protocol, url, endsTls, isShared } = wanted
+    const { credentialId = null, deviceId = null, instance = null } = session?.identity ?? {}
+    const facts: Claim['facts'] = {
+      endpointId: this.#options.ids.next('ep'),
+      kind: session ? 'agent' : 'cloud',
+      ...{ protocol, url, ownerId, endsTls, isShared, credentialId, deviceId, instance },
+      sessionId: session?.id ?? null,
+      clientId: session?.clientId ?? null,
+      generation: session?.startedAt ?? 0,
+    }
+    const key = claimKey(wanted, ownerId, member)
+    const own = { key, facts }
+    return isShared ? [own, { key: sharedKey(key), facts }] : [own]
+  }
+
+  async #claim(claim: Claim): Promise<void> {
+    const { ownerId, kind } = claim.facts
+    const mayTake = ({ nodeId, facts }: ClaimHolder) =>
+      facts.kind === kind &&
+      facts.ownerId === ownerId &&
+      (kind === 'agent' || this.#options.isDraining(nodeId))
+    try {
+      await this.#options.claims.claim(claim, mayTake)
+    } catch (error) {
+      if (error instanceof ClaimHeldError) {
+        throw new ServiceError(334, `The endpoint ${error.holder.facts.url} is online already.`)
+      }
+      if (!(error instanceof NoClaimsError) && !(error instanceof DatabaseError)) throw error
+      throw new ServiceError(
+        803,
+        'The gateway cannot ask the others for the name at the moment: try again soon.',
+      )
+    }
+  }
+
+  /** What was there before still is. */
+  async #putBack(own: Claim, before: Claim | undefined): Promise<void> {
+    const { claims, log } = this.#options
+    try {
+      if (before && this.isNeeded(before)) await claims.claim(before)
+      else await claims.release(own)
+    } catch (err) {
+      log.warn({ err, name: own.facts.url }, 'a name was not given back')
+    }
+  }
+
+  /** In its turn: who takes the address over has claimed it by then. */
+  #settle(left: NameState): void {
+    const { claims, log } = this.#options
+    const { host, ownerId, protocol } = left
+    const members =
+      left.type === 'away' || left.poolMember === undefined ? [''] : ['', left.poolMember]
+    for (const member of members) {
+      const key = claimKey({ protocol, host }, ownerId, member)
+      for (const one of isInternal(host) ? [key, sharedKey(key)] : [key]) {
+        const held = claims.heldBy(one)
+        if (!held) continue
+        const giveUp = async () => {
+          const now = claims.heldBy(one)
+          if (!now || this.isNeeded(now)) return
+          // Nobody waits for that: what comes after it in this name is written after it.
+          claims.release(now).catch((err) => log.debug({ err }, 'a name is given up later'))
+        }
+        void this.run({ ...held, key }, giveUp)
+      }
+    }
+  }
+}
