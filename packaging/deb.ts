@@ -10,13 +10,26 @@ import type { Target } from './target.ts'
 const LIB = 'usr/lib/device-agent'
 const NODE = `/${LIB}/bin/node`
 const DEBIAN = join(import.meta.dirname, 'debian')
+/** Before those of the owner, which come after it and have the last word. */
+export const DROP_IN = '00-update.conf'
 const UNITS = ['device-agent.service', 'device-gateway.service', 'device-gateway.socket']
 
 const MAINTAINER = 'device-agent maintainers <maintainers@device-agent.example>'
 
-const LAUNCHER = `#!/bin/sh
-exec ${NODE} --disable-proto=delete /${LIB}/dist/main.js "$@"
+/** Starts the version that is in place; as the agent with the flags that its unit has for Node. */
+export function launcherText(agentUnit: string): string {
+  const [, flags] = /^ExecStart=\S+ (.*) \S+\/main\.js run$/m.exec(agentUnit) ?? []
+  if (flags === undefined) throw new Error('the unit of the agent does not say how it is started')
+  return `#!/bin/sh
+# The version that device-agent update has put in place, else that of the package.
+program=/opt/device-agent/current/lib
+[ -x "$program/bin/node" ] || program=/${LIB}
+if [ "$1" = run ]; then
+	exec "$program/bin/node" ${flags} "$program/dist/main.js" "$@"
+fi
+exec "$program/bin/node" --disable-proto=delete "$program/dist/main.js" "$@"
 `
+}
 
 export interface DebOptions {
   readonly manifest: Manifest
@@ -70,7 +83,11 @@ export function makeDeb(options: DebOptions): string {
 function fillRoot(root: string, options: DebOptions): void {
   const { program, usage, documents } = options
   cpSync(program, join(root, LIB), { recursive: true })
-  put(join(root, 'usr/bin/device-agent'), LAUNCHER, 0o755)
+  const agentUnit = readFileSync(join(ROOT, 'systemd/device-agent.service'), 'utf8')
+  put(join(root, 'usr/bin/device-agent'), launcherText(agentUnit), 0o755)
+  put(join(root, LIB, 'bin/settle-update'), readFileSync(join(DEBIAN, 'settle-update')), 0o755)
+  const dropIn = join(root, 'usr/lib/systemd/system/device-agent.service.d', DROP_IN)
+  put(dropIn, readFileSync(join(DEBIAN, DROP_IN)))
   for (const unit of UNITS) {
     const text = readFileSync(join(ROOT, 'systemd', unit), 'utf8')
     put(join(root, 'usr/lib/systemd/system', unit), text.replace('/usr/bin/node', NODE))

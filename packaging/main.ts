@@ -1,4 +1,5 @@
-import { mkdirSync, statSync } from 'node:fs'
+import type { KeyObject } from 'node:crypto'
+import { mkdirSync, statSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import process from 'node:process'
 import { parseArgs } from 'node:util'
@@ -8,6 +9,7 @@ import { makeNpmPackage } from './npm-package.ts'
 import { makeProgramFolder, withWorkFolder } from './program-folder.ts'
 import { readManifest, sourceDate } from './project.ts'
 import { sbomText } from './sbom.ts'
+import { publicKeyOf, readSigningKey, signArchive } from './signing.ts'
 import { makeTarball } from './tarball.ts'
 import { TARGETS, type Target } from './target.ts'
 import { usageFiles } from './usage-files.ts'
@@ -17,6 +19,8 @@ const HELP = `npm run package [-- OPTIONS]: packages for all machines, in one ru
   --output FOLDER   where they go (packages)
   --arch x64|arm64  for one machine alone; may be repeated
   --only KIND       deb, tar or npm alone; may be repeated
+  --sign KEYFILE    Ed25519 key in PEM (openssl genpkey -algorithm ed25519): signs the archives for
+                    device-agent update; what is made here takes updates that are signed with it
 
 SOURCE_DATE_EPOCH is the time of all files; unset: that of the commit.
 `
@@ -25,15 +29,17 @@ interface Order {
   readonly kinds: ReadonlySet<string>
   readonly output: string
   readonly date: number
+  readonly key: KeyObject | undefined
   readonly usage: Readonly<Record<string, string>>
 }
 
 /** The packages for one machine, from one program folder; answers their paths. */
-function makeFor(target: Target, { kinds, output, date, usage }: Order): string[] {
+function makeFor(target: Target, { kinds, output, date, usage, key }: Order): string[] {
   if (!kinds.has('deb') && !kinds.has('tar')) return []
   return withWorkFolder((work) => {
     const manifest = readManifest()
     const folder = makeProgramFolder(join(work, 'program'), join(work, 'unpacked'), target)
+    if (key) writeFileSync(join(folder.path, 'update-keys.pem'), publicKeyOf(key))
     const components = componentsOf(folder)
     refuseForeignTerms(components)
     const documents = {
@@ -41,11 +47,14 @@ function makeFor(target: Target, { kinds, output, date, usage }: Order): string[
       'NOTICES.txt': noticesText(components),
     }
     const shared = { program: folder.path, documents, work, output, date }
-    const name = `${manifest.name}-${manifest.version}-linux-${target.arch}`
-    return [
-      ...(kinds.has('deb') ? [makeDeb({ ...shared, manifest, target, usage })] : []),
-      ...(kinds.has('tar') ? [makeTarball({ ...shared, name })] : []),
-    ]
+    const { version } = manifest
+    const name = `${manifest.name}-${version}-linux-${target.arch}`
+    const made = kinds.has('deb') ? [makeDeb({ ...shared, manifest, target, usage })] : []
+    if (!kinds.has('tar')) return made
+    const archive = makeTarball({ ...shared, name })
+    if (!key) return [...made, archive]
+    const what = { name: 'device-agent', version, arch: target.arch } as const
+    return [...made, archive, signArchive(archive, what, key)]
   })
 }
 
@@ -54,6 +63,7 @@ const { values } = parseArgs({
     output: { type: 'string', default: 'packages' },
     arch: { type: 'string', multiple: true },
     only: { type: 'string', multiple: true },
+    sign: { type: 'string' },
     help: { type: 'boolean', short: 'h' },
   },
 })
@@ -62,7 +72,8 @@ if (values.help) {
 } else {
   const output = resolve(values.output)
   const kinds = new Set(values.only ?? ['deb', 'tar', 'npm'])
-  const order = { kinds, output, date: sourceDate(), usage: await usageFiles() }
+  const key = values.sign === undefined ? undefined : readSigningKey(values.sign)
+  const order = { kinds, output, date: sourceDate(), usage: await usageFiles(), key }
   mkdirSync(output, { recursive: true })
   const targets = TARGETS.filter(({ arch }) => values.arch?.includes(arch) ?? true)
   const made = targets.flatMap((target) => makeFor(target, order))

@@ -22,7 +22,7 @@ if [ -e /usr/bin/device-agent ]; then echo 'the program is still there' >&2; exi
 echo 'removed: data and settings stay'
 
 dpkg -i /package.deb >/dev/null
-/usr/lib/device-agent/bin/node /try.mjs device-agent
+/usr/lib/device-agent/bin/node /try.mjs device-agent /var/lib kept
 echo 'installed again, on the data from before'
 
 rm -r /tmp/device-agent /tmp/device-gateway

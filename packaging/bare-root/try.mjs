@@ -7,7 +7,9 @@ import { createServer, request } from 'node:http'
 import { createInterface } from 'node:readline'
 import { setTimeout as pause } from 'node:timers/promises'
 
-const [, , program, dataDir = '/var/lib'] = process.argv
+// `kept`: on the data of an earlier run, whose tunnel has to be there.
+const [, , program, dataDir = '/var/lib', data = 'new'] = process.argv
+const SERVICE_PORT = 8_123
 const READY_WITHIN_MS = 240_000
 const gatewayDir = `${dataDir}/device-gateway`
 const agentDir = `${dataDir}/device-agent`
@@ -49,7 +51,7 @@ async function expectAnswer(what, status, asking) {
 }
 
 const service = createServer((_, response) => response.end('from behind the tunnel'))
-service.listen(0, '127.0.0.1')
+service.listen(SERVICE_PORT, '127.0.0.1')
 await once(service, 'listening')
 
 try {
@@ -70,17 +72,16 @@ try {
   const authorization = `Bearer ${readFileSync(`${agentDir}/api-token`, 'utf8').trim()}`
   const body = JSON.stringify({
     protocol: 'http',
-    forwards_to: `localhost:${service.address().port}`,
+    forwards_to: `localhost:${SERVICE_PORT}`,
     domain: 'hello.site.localhost',
   })
   const headers = { authorization, 'content-type': 'application/json' }
-  const made = await ask(`${agent.agent_api}/tunnels`, { method: 'POST', headers, body })
-  if (made.status !== 200 && made.status !== 202) throw new Error(`POST /tunnels: ${made.text}`)
-  const visit = () => ask(gateway.ingress_http, { headers: { host: 'hello.site.localhost' } })
-  for (let tries = 0; made.status === 202 && tries < 60; tries++) {
-    if ((await visit()).status === 200) break
-    await pause(1_000)
+  if (data !== 'kept') {
+    const made = await ask(`${agent.agent_api}/tunnels`, { method: 'POST', headers, body })
+    if (made.status !== 200 && made.status !== 202) throw new Error(`POST /tunnels: ${made.text}`)
   }
+  const visit = () => ask(gateway.ingress_http, { headers: { host: 'hello.site.localhost' } })
+  for (let tries = 0; tries < 60 && (await visit()).status !== 200; tries++) await pause(1_000)
   const text = await expectAnswer('a visitor', 200, visit)
   if (text !== 'from behind the tunnel') throw new Error(`a visitor got: ${text}`)
   const doctor = spawn(program, ['doctor', '--json'], {

@@ -24,7 +24,7 @@ export function fleetCommand(context: CommandContext): Command {
       .option('--device <name...>', 'only these')
       .option('--tag <tag...>', 'only devices that have all of these')
   const EXIT_CODES =
-    '\nEnds with 0 when all is as it shall be, with 2 when something is left to do (also at devices that are\noffline), with 1 when something failed.'
+    '\nEnds with 0 when all is as it shall be, with 3 when something is left to do (also at devices that are\noffline), with 1 when something failed or was stopped, with 2 when it was called in a wrong way.'
 
   chosen(verb('plan', 'say what apply would change, and change nothing'))
     .addHelpText('after', EXIT_CODES)
@@ -55,7 +55,7 @@ export function fleetCommand(context: CommandContext): Command {
     })
   verb('retire', 'take their tunnels from devices, and strike them from the list')
     .argument('<device...>', 'their names')
-    .option('--force', 'strike also those that are offline')
+    .option('--force', 'strike also those that are offline, or refuse it')
     .action(
       async (file: string, devices: string[], options: FleetOptions & { force?: boolean }) => {
         const { force: isForced = false, ...rest } = options

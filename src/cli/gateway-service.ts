@@ -59,14 +59,12 @@ export async function startGateway(
     config.drainMs + STOP_MS,
   )
   const addresses = await gateway.start()
-  const authtoken = keepSecret(
-    authtokenPath,
-    log,
-    (kept) =>
-      gateway.provision({ domain: config.reservedDomain, name: deviceName, authtoken: kept })
-        .authtoken,
-  )
-  const apiKey = keepSecret(apiKeyPath(config), log, (kept) =>
+  const device = { domain: config.reservedDomain, name: deviceName }
+  const authtoken = await keepSecret(authtokenPath, log, async (kept) => {
+    const provisioned = await gateway.provision({ ...device, authtoken: kept })
+    return provisioned.authtoken
+  })
+  const apiKey = await keepSecret(apiKeyPath(config), log, (kept) =>
     gateway.provisionApiKey({ description: 'the owner of this gateway', apiKey: kept }),
   )
   const managementApi = `http://${localAddress(addresses.api ?? config.apiListen)}`
@@ -77,15 +75,15 @@ export async function startGateway(
  * The secret that `provision` gives, who is told what the last start left at `path`.
  * The gateway keeps hashes only, so the plain text has to be on disk before anybody relies on it.
  */
-function keepSecret(
+async function keepSecret(
   path: string,
   log: Logger,
-  provision: (kept: Secret | undefined) => Secret,
-): Secret {
+  provision: (kept: Secret | undefined) => Promise<Secret>,
+): Promise<Secret> {
   if (closeSecretFile(path))
     log.warn({ file: path }, 'other users could read this file: what it opens needs another one')
   const kept = existsSync(path) ? readFileSync(path, 'utf8').trim() : ''
-  const secret = provision(kept === '' ? undefined : new Secret(kept))
+  const secret = await provision(kept === '' ? undefined : new Secret(kept))
   if (secret.reveal() !== kept) {
     prepareDataFolder(dirname(path), log)
     writeFileDurably(path, `${secret.reveal()}\n`)

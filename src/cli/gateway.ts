@@ -8,6 +8,9 @@ import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
 import { serve } from './serve.ts'
+import { drainCommand } from './site/drain-command.ts'
+import { joinTokenCommand } from './site/join-token.ts'
+import { migrateCommand } from './site/migrate.ts'
 
 const AUTHTOKEN_FILE = 'authtoken'
 
@@ -28,7 +31,7 @@ interface GatewayReady {
 /** `device-agent gateway`: the service alone, for a site server that devices connect to. */
 export function gatewayCommand(context: CommandContext): Command {
   const { environment, stdout, stop, sockets, predecessor, onReload = () => {} } = context
-  return new Command('gateway')
+  const command = new Command('gateway')
     .description('run the gateway alone, as a site server that devices connect to')
     .option('--json', 'print one JSON line with the addresses when ready, and nothing else')
     .addHelpText(
@@ -79,6 +82,10 @@ export function gatewayCommand(context: CommandContext): Command {
         },
       })
     })
+  command.addCommand(joinTokenCommand(context))
+  command.addCommand(migrateCommand(context))
+  command.addCommand(drainCommand(context))
+  return command
 }
 
 /** The settings with the sockets of the service manager where it has opened them. */

@@ -6,6 +6,7 @@ import {
   journalDestination,
   leadsToJournal,
 } from '../base/log/journal.ts'
+import { fromLevel } from '../base/log/level-filter.ts'
 import type { LogTail } from '../base/log/log-tail.ts'
 import { createLogger, type Logger, type LogLevel } from '../base/logger.ts'
 import type { CommandContext } from './command-context.ts'
@@ -18,16 +19,17 @@ const MAX_WAITING_BYTES = 1_048_576
 
 /**
  * The log of this process on stderr: for people on a terminal, else JSON lines, with priorities where
- * the journal reads them. `tail` keeps the newest.
+ * the journal reads them. `tail` keeps the newest, also of what is less grave than `shown`.
  */
 export function openProcessLog(
   { environment, stderr: stream }: CommandContext,
   level: LogLevel,
-  tail?: LogTail,
+  { tail, shown = level }: { readonly tail?: LogTail; readonly shown?: LogLevel } = {},
 ): Logger {
   const lines = openStderr()
   const opened = isTerminal(stream) ? readableLines(lines, paintFor(stream, environment)) : lines
-  const stderr = tail ? tail.through(opened) : opened
+  const filtered = shown === level ? opened : fromLevel(shown, opened)
+  const stderr = tail ? tail.through(filtered) : filtered
   const isJournal = leadsToJournal(environment.JOURNAL_STREAM, STDERR)
   return createLogger(level, isJournal ? journalDestination(stderr) : stderr)
 }

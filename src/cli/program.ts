@@ -1,7 +1,6 @@
 import { Command, CommanderError } from 'commander'
 import { StartError } from '../base/app-error.ts'
 import { asJournalError } from '../base/log/journal.ts'
-import { settingRows } from '../settings.ts'
 import type { CommandContext } from './command-context.ts'
 import { doctorCommand } from './doctor/doctor.ts'
 import { fleetCommand } from './fleet.ts'
@@ -19,6 +18,7 @@ import { storageCommand } from './storage.ts'
 import { supportBundleCommand } from './support-bundle.ts'
 import { tokenCommand } from './token.ts'
 import { upCommand } from './up.ts'
+import { updateCommand } from './update/update.ts'
 import {
   completionCommand,
   helpCommand,
@@ -40,38 +40,46 @@ export function createProgram(context: CommandContext): Command {
       writeErr: (text) => context.stderr.write(text),
     })
     .exitOverride()
-    .addHelpText('after', settingsHelp)
-  const commands = [
-    statusCommand,
-    tunnelsCommand,
-    doctorCommand,
-    logsCommand,
-    pageCommand,
-    supportBundleCommand,
-    runCommand,
-    upCommand,
-    gatewayCommand,
-    provisionCommand,
-    fleetCommand,
-    tokenCommand,
-    identityCommand,
-    policyCommand,
-    serviceCommand,
-    storageCommand,
-    helpCommand,
-    versionCommand,
-    completionCommand,
-    manCommand,
-  ]
-  for (const command of commands) {
-    program.addCommand(inherit(command(context), program))
+    .addHelpText('after', SETTINGS_HINT)
+  for (const [heading, commands] of COMMANDS) {
+    for (const command of commands) {
+      program.addCommand(inherit(command(context).helpGroup(heading), program))
+    }
   }
   return program
 }
 
+/** By what somebody wants to do, as the help shows them. */
+const COMMANDS = [
+  [
+    'On a device:',
+    [
+      statusCommand,
+      tunnelsCommand,
+      doctorCommand,
+      logsCommand,
+      pageCommand,
+      tokenCommand,
+      identityCommand,
+      storageCommand,
+      supportBundleCommand,
+    ],
+  ],
+  ['Start it:', [upCommand, runCommand, gatewayCommand, serviceCommand, updateCommand]],
+  ['For many devices:', [provisionCommand, fleetCommand, policyCommand]],
+  ['About the program:', [helpCommand, versionCommand, completionCommand, manCommand]],
+] as const
+
+const SETTINGS_HINT = `
+Settings come from the environment, or a file .env in the current folder:
+device-agent help settings lists them.`
+
 /** Subcommands of subcommands, too, leave it to us how the process ends and where text goes. */
 function inherit(command: Command, parent: Command): Command {
   command.copyInheritedSettings(parent)
+  if (command.commands.length > 0) {
+    command.helpCommand('help [command]', 'print the help of a command')
+  }
   for (const subcommand of command.commands) inherit(subcommand, command)
   return command
 }
@@ -94,14 +102,4 @@ export function exitCodeOf(
 function wordsOf(error: unknown): string {
   if (error instanceof StartError) return error.message
   return `unexpected: ${error instanceof Error ? error.stack : error}`
-}
-
-function settingsHelp(): string {
-  const rows = settingRows()
-  const width = Math.max(...rows.map((row) => row.name.length))
-  const lines = rows.map(({ name, fallback, meaning }) => {
-    const suffix = fallback === '' ? '' : ` [${fallback}]`
-    return `  ${name.padEnd(width)}  ${meaning}${suffix}`
-  })
-  return `\nSettings (environment, or a file .env in the current folder):\n${lines.join('\n')}`
 }

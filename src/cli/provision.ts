@@ -1,6 +1,7 @@
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { parseListenAddress } from '../base/listen-address.ts'
 import type { CommandContext } from './command-context.ts'
+import { managementOptions } from './provision/management-access.ts'
 import type { ProvisionOptions } from './provision/provision.ts'
 
 /** `device-agent provision`: from a name to a device that may connect. */
@@ -22,17 +23,6 @@ export function provisionCommand(context: CommandContext): Command {
       'what they may bind, such as *.site.example.com or *.{name}.site.example.com',
     )
     .option('--agent-domain <domain>', 'AGENT_DOMAIN; {name} stands for the name of the device')
-    .addOption(
-      new Option('--api-url <url>', 'management API; unset: the gateway of this machine').argParser(
-        parseUrl,
-      ),
-    )
-    .option('--key-stdin', 'read the API key from standard input')
-    .addOption(
-      new Option('--key-file <file>', 'read the API key from a file; unset: SVC_API_KEY').conflicts(
-        'keyStdin',
-      ),
-    )
     .option('--output <folder>', 'where the settings files go, one <name>.env for each device', '.')
     .option('--env-file <file>', 'the settings file itself, for one device')
     .option('--authtoken-file <file>', 'put the authtoken into a file of its own, for one device')
@@ -56,6 +46,7 @@ export function provisionCommand(context: CommandContext): Command {
     )
     .option('--dry-run', 'only say what would be done')
     .option('--json', 'one JSON line on stdout, and nothing else')
+  for (const option of managementOptions()) command.addOption(option)
   return command.action(async (options: ProvisionOptions) => {
     if (options.name === undefined && options.list === undefined) {
       command.error('error: say who: --name for one device, --list for many')
@@ -64,13 +55,6 @@ export function provisionCommand(context: CommandContext): Command {
     const { provision } = await import('./provision/provision.ts')
     await provision(context, options)
   })
-}
-
-function parseUrl(text: string): URL {
-  const url = URL.canParse(text) ? new URL(text) : undefined
-  const isPlain = url && /^https?:$/.test(url.protocol) && !url.username && !url.search && !url.hash
-  if (isPlain) return url
-  throw new InvalidArgumentError('It must be a URL, such as https://api.ngrok.com.')
 }
 
 function parseServer(text: string): string {

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
-import { createServer, type Server } from 'node:http'
+import type { Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { createServer } from '../base/net/node-http.ts'
 
 /** Beside the agent's own port, so that a stored tunnel to the sample works after a restart too. */
 const PREFERRED_PORT = 7041

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { Command } from 'commander'
 import { StartError } from '../base/app-error.ts'
 import { parseConfig } from '../config.ts'
@@ -51,6 +51,8 @@ async function confirm(
       `There is no ${file} in ${folders.join(' or ')}: name its folder with --data-dir.`,
     )
   }
+  const { refuseOnTrial } = await import('./update/refuse-on-trial.ts')
+  refuseOnTrial(dirname(path))
   const losses = confirmAt(new LossRecord(path), path)
   if (json) {
     stdout.write(`${JSON.stringify({ database: path, confirmed: losses.length })}\n`)

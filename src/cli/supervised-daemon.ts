@@ -1,5 +1,6 @@
 import { statusView, verdictOf } from '../api/status-view.ts'
 import { tunnelStatusView } from '../api/tunnel-view.ts'
+import type { OwnUpdate } from '../api/update/update-view.ts'
 import { StartError } from '../base/app-error.ts'
 import { systemClock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
@@ -19,6 +20,7 @@ export interface SupervisedDaemonOptions {
   readonly environment: Readonly<Record<string, string | undefined>>
   readonly log: Logger
   readonly logTail: LogTail
+  readonly update?: OwnUpdate
   readonly stop: AbortSignal
 }
 
@@ -36,7 +38,7 @@ export async function startSupervisedDaemon(
 ): Promise<SupervisedDaemon> {
   const supervision = await Supervision.open({ environment, stop, log: options.log }, closer)
   const examine: DaemonOptions['examine'] = (agent, database) =>
-    examineFromInside(options.config, agent, database, stop)
+    examineFromInside(options, agent, database, stop)
   const daemon = await startDaemon({ ...options, examine, clock: systemClock }, closer)
   const { agent, database } = daemon
   const sentence = () => verdictOf(agent.status(), database.report())
@@ -77,7 +79,7 @@ function whyNotOnline(agent: Daemon['agent']): string {
 
 /** As the command `doctor` does, but for the settings: those of this process have been read. */
 async function examineFromInside(
-  config: Config['agent'],
+  { config, update }: Pick<SupervisedDaemonOptions, 'config' | 'update'>,
   agent: Daemon['agent'],
   database: Daemon['database'],
   stop: AbortSignal,
@@ -85,7 +87,7 @@ async function examineFromInside(
   const { chainChecks } = await import('./doctor/chain.ts')
   const { good } = await import('./doctor/finding.ts')
   const seen = {
-    status: statusView(agent.status(), database.report()),
+    status: statusView(agent.status(), database.report(), update?.report()),
     tunnels: agent.list().map((it) => tunnelStatusView(it, agent.policyInForce(it))),
   }
   const findings: Finding[] = [good('settings', 'those that the agent runs with')]

@@ -5,6 +5,9 @@ import { type GatewayService, type GatewayServiceOptions, startGateway } from '.
 import { GatewayReload } from './reload/gateway-reload.ts'
 import { Supervision, type SupervisionOptions } from './service/supervision.ts'
 
+const ONE_OF_SEVERAL =
+  'one of several gateways is restarted instead: systemctl restart device-gateway, which lets its agents go to the others first'
+
 export type SupervisedGatewayOptions = GatewayServiceOptions & SupervisionOptions
 
 export interface SupervisedGateway extends GatewayService {
@@ -24,7 +27,11 @@ export async function startSupervisedGateway(
   const listens = [agentListen, httpListen, httpsListen, apiListen]
   const reload = closer.own(
     'reload',
-    new GatewayReload({ gateway, news: supervision, listens, environment: process.env, log }),
+    new GatewayReload({
+      ...{ gateway, news: supervision, listens, environment: process.env, log },
+      // Two processes would be one node twice, and the others serve meanwhile.
+      refusal: config.shared && ONE_OF_SEVERAL,
+    }),
     (it) => it.stop(),
   )
   const { database } = gateway.parts

@@ -41,12 +41,17 @@ async function write(
   const place = { file: logFile, dataDir }
   const parts = await gatherParts(context, examination, place)
   await writeArchive(path, name, parts)
+  const names = parts.map((part) => part.name)
   const said = json
-    ? JSON.stringify({ file: path, parts: parts.map((part) => part.name) })
-    : `Wrote ${path}: ${parts.map((part) => part.name).join(', ')}.\n` +
+    ? JSON.stringify({ file: path, parts: names })
+    : `Wrote ${path}: ${names.join(', ')}.\n` +
       'It holds no token, key, password or policy; names, addresses and the log it does.'
   context.stdout.write(`${said}\n`)
+  const problems = parts.find((part) => part.name === 'problems.txt')
+  if (problems && !json) context.stdout.write(`What is not in it:\n${indented(problems.text)}`)
 }
+
+const indented = (text: string) => text.replace(/^(?=.)/gm, '  ')
 
 function bundleName(now: Date): string {
   const time = now.toISOString().slice(0, 19).replaceAll(/[-:]/g, '').replace('T', '-')

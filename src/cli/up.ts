@@ -24,10 +24,12 @@ export function upCommand(context: CommandContext): Command {
     .option('--json', 'print one JSON line when all is ready, and nothing else')
     .action(async ({ json = false }: { json?: boolean }) => {
       const config = parseConfig(context.environment)
-      // Somebody who reads the walk wants no log around it, unless it is asked for.
+      // Somebody who reads the walk wants no log around it, unless it is asked for: `logs` has it.
       const isQuiet = !json && !context.environment.LOG_LEVEL
       const logTail = new LogTail()
-      const log = openProcessLog(context, isQuiet ? 'warn' : config.logLevel, logTail)
+      const { logLevel } = config
+      const shown = isQuiet ? 'warn' : logLevel
+      const log = openProcessLog(context, logLevel, { tail: logTail, shown })
       await serve({
         log,
         stop: context.stop,

@@ -44,7 +44,7 @@ export function secretSettings(environment: Environment): string[] {
 }
 
 function isHidden(name: string): boolean {
-  return isSecretName(name) && !PATH_NAMES.test(name)
+  return (isSecretName(name) || name === 'GATEWAY_DATABASE_URL') && !PATH_NAMES.test(name)
 }
 
 /** A URL may have a name and a password in it. */

@@ -1,11 +1,18 @@
-import { request } from 'node:http'
-import { connect, type LookupFunction } from 'node:net'
+import type { LookupFunction } from 'node:net'
 import * as z from 'zod'
-import { type ForwardTarget, parseForwardTarget } from '../../agent/upstreams/forward-target.ts'
+import {
+  authorityOf,
+  type ForwardTarget,
+  parseForwardTarget,
+} from '../../agent/upstreams/forward-target.ts'
+import { connectUpstream, HandshakeError } from '../../agent/upstreams/upstream-connection.ts'
+import { requestStatus } from '../../agent/upstreams/upstream-request.ts'
 import { StatusView } from '../../api/status-view.ts'
 import { TunnelStatusView } from '../../api/tunnel-view.ts'
 import { StartError } from '../../base/app-error.ts'
+import { abortedAfter } from '../../base/deadline.ts'
 import { hostsFileHasLocalhost, localhostLookup } from '../../base/net/localhost.ts'
+import { encodeProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import type { CommandContext } from '../command-context.ts'
 import { LocalAgent } from '../local/local-agent.ts'
 import { readVersion } from '../version.ts'
@@ -48,7 +55,13 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
     ]
   }
   const { status, tunnels } = seen
-  const targets = new Map(tunnels.map((it) => [`${it.protocol} ${it.forwards_to}`, it]))
+  const targets = new Map(
+    tunnels.map((it) => {
+      const { protocol, forwards_to: to, upstream_settings: settings } = it
+      const { http2, proxy_protocol: version, verify_tls: verifyTls } = settings
+      return [[protocol, to, http2, version, verifyTls].join(' '), it]
+    }),
+  )
   return [
     good('agent', `runs, version ${status.versions.agent}`),
     ...storage(status),
@@ -61,11 +74,18 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
 }
 
 /** What lies on the disk is newer where somebody has updated it, and the agent still runs as it began. */
-function update({ versions: { agent } }: StatusView): Finding {
+function update({ versions: { agent }, update: last }: StatusView): Finding {
+  const check = 'update'
+  if (last?.state === 'rolled-back') {
+    const remedy =
+      'Try a mended one with device-agent update; a package that is installed ends this, too.'
+    return bad(check, last.sentence, remedy)
+  }
+  if (last !== null && last.state !== 'confirmed') return skipped(check, last.sentence)
   const installed = readVersion()
-  if (installed === agent) return good('update', `${agent} is installed, and runs`)
+  if (installed === agent) return good(check, `${agent} is installed, and runs`)
   const flaw = `${installed} is installed, and ${agent} runs`
-  return bad('update', flaw, 'Restart the agent: systemctl restart device-agent.')
+  return bad(check, flaw, 'Restart the agent: systemctl restart device-agent.')
 }
 
 function storage({ storage: { problem, unconfirmed } }: StatusView): Finding[] {
@@ -97,61 +117,68 @@ function tunnel({ domain, state, last_error: error, reason, remedy }: TunnelStat
 }
 
 /** Any answer will do: what it says is between the service and its visitors. */
-function upstream({ protocol, forwards_to: forwardsTo }: TunnelStatusView): Promise<Finding> {
+async function upstream(tunnel: TunnelStatusView): Promise<Finding> {
+  const { protocol, forwards_to: forwardsTo, upstream_settings: settings } = tunnel
   const check = `upstream ${forwardsTo}`
   const target = parseForwardTarget(forwardsTo)
-  if (!target) return Promise.resolve(skipped(check, 'of a kind that this program does not know'))
-  return protocol === 'http' ? askHttp(check, target) : askTcp(check, target)
-}
-
-function askTcp(check: string, target: ForwardTarget): Promise<Finding> {
-  return new Promise((resolve) => {
-    const socket = connect({ ...target, ...lookupOf(target), timeout: ANSWER_MS }, () => {
-      resolve(good(check, 'takes connections'))
-      socket.destroy()
+  if (!target) return skipped(check, 'of a kind that this program does not know')
+  const { verify_tls: verifyTls, http2, proxy_protocol: version } = settings
+  const preface = version && encodeProxyProtocol(version, undefined)
+  const wish = { ...lookupOf(target), verifyTls, http2, preface }
+  const startedAt = performance.now()
+  try {
+    const status = await abortedAfter(ANSWER_MS, new AbortController().signal, async (signal) => {
+      const socket = await connectUpstream(target, { ...wish, signal })
+      signal.addEventListener('abort', () => socket.destroy())
+      const question = { method: 'GET', path: '/', http2, authority: authorityOf(target) } as const
+      const asked = protocol === 'http' ? requestStatus(socket, question) : undefined
+      return Promise.resolve(asked)
+        .finally(() => socket.destroy())
+        .catch((error) => {
+          throw signal.aborted ? signal.reason : error
+        })
     })
-    socket.on('timeout', () => socket.destroy(new Error(SILENT)))
-    socket.on('error', (error) => resolve(unreachable(check, error)))
-  })
-}
-
-function askHttp(check: string, target: ForwardTarget): Promise<Finding> {
-  return new Promise((resolve) => {
-    const startedAt = performance.now()
-    const asked = request(
-      {
-        ...target,
-        ...lookupOf(target),
-        path: '/',
-        headers: { 'user-agent': 'device-agent doctor' },
-        timeout: ANSWER_MS,
-      },
-      ({ statusCode }) => {
-        resolve(
-          good(
-            check,
-            `answers ${statusCode} after ${Math.round(performance.now() - startedAt)} ms`,
-          ),
-        )
-        asked.destroy()
-      },
+    const afterMs = Math.round(performance.now() - startedAt)
+    return good(
+      check,
+      status === undefined ? 'takes connections' : `answers ${status} after ${afterMs} ms`,
     )
-    asked.on('timeout', () => asked.destroy(new Error(SILENT)))
-    asked.on('error', (error) => resolve(unreachable(check, error)))
-    asked.end()
-  })
+  } catch (error) {
+    return unreachable(check, error as Error)
+  }
 }
 
 /** As the agent finds it. */
-function lookupOf({ host }: ForwardTarget): { lookup?: LookupFunction } {
-  return host === 'localhost' && !hostsFileHasLocalhost() ? { lookup: localhostLookup } : {}
+function lookupOf(target: ForwardTarget): { lookup?: LookupFunction } {
+  const isLocalhost = 'host' in target && target.host === 'localhost'
+  return isLocalhost && !hostsFileHasLocalhost() ? { lookup: localhostLookup } : {}
 }
 
-function unreachable(check: string, { code = '', message }: NodeJS.ErrnoException): Finding {
-  if (code.startsWith('HPE_')) {
+const NO_HTTP = /^(HPE_|ERR_HTTP2_)/
+
+function unreachable(check: string, error: NodeJS.ErrnoException): Finding {
+  const isSilent = [error, error.cause].some(
+    (it) => it instanceof DOMException && it.name === 'TimeoutError',
+  )
+  if (error instanceof HandshakeError && !isSilent) {
+    if (!error.isUntrusted) {
+      const detail = `what listens there speaks no TLS: ${error.message}`
+      return bad(
+        check,
+        detail,
+        'Forward to it without https://, or look at its certificate and key.',
+      )
+    }
+    const remedy =
+      'Give it another one, name its authority in NODE_EXTRA_CA_CERTS, or set upstream.verify_tls to false.'
+    return bad(check, `its certificate is not trusted: ${error.message}`, remedy)
+  }
+  const { code = '', message } = error
+  if (NO_HTTP.test(code)) {
     const detail = 'what listens there speaks no HTTP'
     return bad(check, detail, 'Name the port of the web service, or make it a tcp or tls tunnel.')
   }
-  const detail = code === 'ECONNREFUSED' ? 'nothing listens there' : message
+  const reason = code === 'ECONNREFUSED' || code === 'ENOENT' ? 'nothing listens there' : message
+  const detail = isSilent ? SILENT : reason
   return bad(check, detail, 'Start the service behind the tunnel, or name its port.')
 }

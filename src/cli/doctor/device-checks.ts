@@ -1,4 +1,5 @@
-import { accessSync, constants, readFileSync, statfsSync, statSync } from 'node:fs'
+import { accessSync, constants, existsSync, readFileSync, statfsSync, statSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
 import { isAuthtoken } from '../../agent/authtoken-source.ts'
 import type { Config } from '../../config.ts'
 import { checkPolicy } from '../../policy/check.ts'
@@ -41,7 +42,7 @@ const FOLDER_REMEDIES: Readonly<Record<string, string>> = {
 function disk({ dataDir }: Config['agent']): Finding {
   const check = 'disk'
   try {
-    const { bavail, bsize, files, ffree } = statfsSync(dataDir)
+    const { bavail, bsize, files, ffree } = statfsSync(nearestFolder(dataDir))
     const free = bavail * bsize
     const shown = `${Math.floor(free / MIB)} MiB free`
     if (free < LEAST_FREE_BYTES) return bad(check, shown, 'Make room: changes are refused without.')
@@ -50,6 +51,13 @@ function disk({ dataDir }: Config['agent']): Finding {
   } catch (error) {
     return bad(check, codeOf(error), START_ONCE)
   }
+}
+
+/** A folder that is not made yet is going to be on the disk of the one above it. */
+function nearestFolder(path: string): string {
+  let at = resolve(path)
+  while (!existsSync(at) && at !== dirname(at)) at = dirname(at)
+  return at
 }
 
 function authtoken(

@@ -1,11 +1,11 @@
-import { type RequestOptions, request } from 'node:https'
+import { request } from 'node:https'
 import type { LookupFunction } from 'node:net'
 import type { SecureContext } from 'node:tls'
 import * as z from 'zod'
-import { TunnelSetView } from '../../api/tunnels/tunnel-set-view.ts'
 import { StartError } from '../../base/app-error.ts'
 import { abortedAfter } from '../../base/deadline.ts'
-import type { ListenAddress } from '../../base/listen-address.ts'
+import { formatListenAddress, type ListenAddress } from '../../base/listen-address.ts'
+import { exchange, type ReadAnswer } from '../../base/net/http-exchange.ts'
 import type { ListedDevice } from '../provision/device-list.ts'
 import type { WantedTunnel } from './wanted-tunnels.ts'
 
@@ -18,13 +18,38 @@ const BUSY_STATUSES = new Set([408, 425, 429, 502, 503, 504])
 /** The connection broke off: a request may have arrived or not. */
 const BROKEN_OFF = new Set(['ECONNRESET', 'EPIPE'])
 
-/** What of `GET /status` is of use here; devices may be of other versions. */
+/** Why nobody was reached, by the code of the system. */
+const REASONS: Readonly<Record<string, string>> = {
+  ECONNREFUSED: 'nothing listens there',
+  ENOTFOUND: 'the name cannot be resolved',
+  EAI_AGAIN: 'no DNS server answers',
+  ETIMEDOUT: 'no answer',
+  EHOSTUNREACH: 'there is no way there',
+  ENETUNREACH: 'there is no network',
+}
+
+// Only what is of use here: devices may be of other versions.
+const Step = z.object({
+  action: z.enum(['create', 'replace', 'keep', 'delete']),
+  domain: z.string(),
+  changes: z.record(z.string(), z.unknown()),
+  url: z.string().nullable(),
+  state: z.string().nullable(),
+  last_error: z.string().nullable().default(null),
+  remedy: z.string().nullable().default(null),
+})
+const TunnelSet = z.object({ etag: z.string(), tunnels: z.array(Step) })
 const Status = z.object({ healthy: z.boolean(), verdict: z.string() })
 const Problem = z.object({
   code: z.string(),
   detail: z.string(),
   errors: z.array(z.object({ pointer: z.string(), detail: z.string() })).default([]),
 })
+
+/** What becomes, or would become, of a tunnel. */
+export type TunnelStep = z.infer<typeof Step>
+/** What a device answers to a whole set. */
+export type TunnelSetAnswer = z.infer<typeof TunnelSet>
 
 /** The service answers for the device, or nobody does: it may be back at any time. */
 export class OfflineError extends Error {}
@@ -68,13 +93,13 @@ export class DeviceApi {
     this.#options = options
   }
 
-  plan(wanted: readonly WantedTunnel[]): Promise<TunnelSetView> {
-    return this.#ask('PUT', '/tunnels?dry_run=true', TunnelSetView, wanted)
+  plan(wanted: readonly WantedTunnel[]): Promise<TunnelSetAnswer> {
+    return this.#ask('PUT', '/tunnels?dry_run=true', TunnelSet, wanted)
   }
 
   /** Only while they are as the plan with this ETag has found them. */
-  replace(wanted: readonly WantedTunnel[], etag: string): Promise<TunnelSetView> {
-    return this.#ask('PUT', '/tunnels', TunnelSetView, wanted, { 'if-match': etag })
+  replace(wanted: readonly WantedTunnel[], etag: string): Promise<TunnelSetAnswer> {
+    return this.#ask('PUT', '/tunnels', TunnelSet, wanted, { 'if-match': etag })
   }
 
   status(): Promise<z.infer<typeof Status>> {
@@ -109,7 +134,7 @@ export class DeviceApi {
   #refusal({ status, serviceCode, retryAfterS, text }: Answer): Error {
     const problem = Problem.safeParse(tryJson(text)).data
     if (serviceCode !== undefined && !problem) {
-      return new OfflineError(`the service answers ${status} ${serviceCode}`)
+      return new OfflineError(`it is not connected to the service (${status} ${serviceCode})`)
     }
     if (status === 412) return new OvertakenError()
     if (status === 401 || status === 403) {
@@ -143,36 +168,41 @@ export class DeviceApi {
     const { agentDomain, apiToken } = device
     const content = body === undefined ? undefined : JSON.stringify(body)
     try {
-      return await abortedAfter(TIMEOUT_MS, stop, (signal) =>
-        exchange(
-          {
-            method,
-            path,
-            signal,
-            agent: false,
-            host: address?.host ?? agentDomain,
-            port: address?.port ?? 443,
-            servername: agentDomain,
-            ...(!address && agentDomain.endsWith('.localhost') && { lookup: loopback }),
-            ...(trust && { secureContext: trust }),
-            headers: {
-              host: agentDomain,
-              connection: 'close',
-              authorization: `Bearer ${apiToken.reveal()}`,
-              ...(content !== undefined && {
-                'content-type': 'application/json',
-                'content-length': String(Buffer.byteLength(content)),
-              }),
-              ...headers,
-            },
+      return await abortedAfter(TIMEOUT_MS, stop, async (signal) => {
+        const sent = request({
+          method,
+          path,
+          signal,
+          agent: false,
+          host: address?.host ?? agentDomain,
+          port: address?.port ?? 443,
+          servername: agentDomain,
+          ...(!address && agentDomain.endsWith('.localhost') && { lookup: loopback }),
+          ...(trust && { secureContext: trust }),
+          headers: {
+            host: agentDomain,
+            connection: 'close',
+            authorization: `Bearer ${apiToken.reveal()}`,
+            ...(content !== undefined && {
+              'content-type': 'application/json',
+              'content-length': String(Buffer.byteLength(content)),
+            }),
+            ...headers,
           },
-          content,
-        ),
-      )
+        })
+        return toAnswer(await exchange(sent, content, MAX_ANSWER_BYTES))
+      })
     } catch (error) {
       if (stop.aborted) throw new StartError('Stopped before it was done.')
       const { code, message } = error as NodeJS.ErrnoException
-      if (/^(CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|ERR_TLS_CERT)/.test(code ?? '')) {
+      if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') {
+        // So does a gateway until it has got the certificate of a domain.
+        throw new OfflineError(
+          `what answers at ${agentDomain} has a certificate for other names: it waits for its own, or connect.address is another service's`,
+          { cause: error },
+        )
+      }
+      if (/^(CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_)/.test(code ?? '')) {
         throw new StartError(
           `The certificate at ${agentDomain} is not trusted (${code}): name the CA of the gateway in connect.ca.`,
           { cause: error },
@@ -181,38 +211,28 @@ export class DeviceApi {
       if (BROKEN_OFF.has(code ?? '') || message === 'socket hang up') {
         throw new BusyError(code ?? message, undefined, { cause: error })
       }
-      const reason =
-        code === 'ABORT_ERR' ? (error as Error & { cause?: Error }).cause?.message : code
-      throw new OfflineError(reason ?? message, { cause: error })
+      if (code === 'ABORT_ERR') {
+        const { cause } = error as Error & { cause?: Error }
+        throw new OfflineError(cause?.message ?? message, { cause: error })
+      }
+      const there = address ? formatListenAddress(address) : `${agentDomain}:443`
+      const reason = REASONS[code ?? '']
+      throw new OfflineError(reason ? `${there}: ${reason} (${code})` : (code ?? message), {
+        cause: error,
+      })
     }
   }
 }
 
-function exchange(options: RequestOptions, content?: string): Promise<Answer> {
-  return new Promise((resolve, reject) => {
-    const sent = request(options, (response) => {
-      const chunks: Buffer[] = []
-      let length = 0
-      response.on('data', (chunk: Buffer) => {
-        length += chunk.length
-        if (length > MAX_ANSWER_BYTES) response.destroy(new Error('the answer does not end'))
-        chunks.push(chunk)
-      })
-      response.on('error', reject)
-      response.on('end', () => {
-        const code = response.headers['ngrok-error-code']
-        const retryAfterS = Number(response.headers['retry-after'] ?? Number.NaN)
-        resolve({
-          status: response.statusCode ?? 0,
-          serviceCode: typeof code === 'string' ? code : undefined,
-          retryAfterS: retryAfterS >= 0 ? retryAfterS : undefined,
-          text: Buffer.concat(chunks).toString(),
-        })
-      })
-    })
-    sent.on('error', reject)
-    sent.end(content)
-  })
+function toAnswer({ response: { statusCode = 0, headers }, text }: ReadAnswer): Answer {
+  const code = headers['ngrok-error-code']
+  const retryAfterS = Number(headers['retry-after'] ?? Number.NaN)
+  return {
+    status: statusCode,
+    serviceCode: typeof code === 'string' ? code : undefined,
+    retryAfterS: retryAfterS >= 0 ? retryAfterS : undefined,
+    text,
+  }
 }
 
 /** Names below `.localhost` are this machine (RFC 6761 section 6.3); not every resolver knows. */

@@ -1,12 +1,18 @@
-import type { TunnelSetView } from '../../api/tunnels/tunnel-set-view.ts'
 import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
-import { BusyError, type DeviceApi, OfflineError, OvertakenError } from './device-api.ts'
+import {
+  BusyError,
+  type DeviceApi,
+  OfflineError,
+  OvertakenError,
+  type TunnelSetAnswer,
+} from './device-api.ts'
 import type { WantedTunnel } from './wanted-tunnels.ts'
 
 /**
  * `unmanaged`: no set is for it. `differs`: a plan has found changes. `applied`: what differed was
  * changed. `pending`: nothing differs any more, and not all is online: it is on its way, or refused.
+ * `stopped`: somebody has ended the command before the answer; a change that was sent may have arrived.
  */
 export type DeviceState =
   | 'unmanaged'
@@ -16,13 +22,14 @@ export type DeviceState =
   | 'pending'
   | 'offline'
   | 'failed'
+  | 'stopped'
 
 /** What was found, or done, at one device. */
 export interface DeviceOutcome {
   readonly name: string
   readonly state: DeviceState
   /** Of each tunnel that differs, or did. */
-  readonly tunnels: TunnelSetView['tunnels']
+  readonly tunnels: TunnelSetAnswer['tunnels']
   /** Why it is offline or failed; of `pending`, what is wrong with a tunnel. */
   readonly problem: string | undefined
 }
@@ -33,7 +40,7 @@ const MAX_ROUNDS = 3
 const MAX_RETRIES = 3
 const MAX_PAUSE_S = 5
 
-type Steps = TunnelSetView['tunnels']
+type Steps = TunnelSetAnswer['tunnels']
 
 /** One device, and what it shall have. */
 export interface DeviceWork {
@@ -55,7 +62,7 @@ export async function bringInto(work: DeviceWork): Promise<DeviceOutcome> {
     const wanted = work.wanted()
     return wanted ? await inRounds(work, wanted) : outcomeOf(name, 'unmanaged')
   } catch (error) {
-    if (stop.aborted) return outcomeOf(name, 'failed', [], 'Stopped before it was done.')
+    if (stop.aborted) return outcomeOf(name, 'stopped')
     if (error instanceof OfflineError) return outcomeOf(name, 'offline', [], error.message)
     if (error instanceof StartError) return outcomeOf(name, 'failed', [], error.message)
     throw error
@@ -98,7 +105,7 @@ async function inRounds(work: DeviceWork, wanted: readonly WantedTunnel[]): Prom
 async function once(
   { name, api, isApply, attempted }: DeviceWork,
   wanted: readonly WantedTunnel[],
-  plan: TunnelSetView,
+  plan: TunnelSetAnswer,
 ): Promise<DeviceOutcome> {
   const differing = plan.tunnels.filter(({ action }) => action !== 'keep')
   if (!isApply && differing.length > 0) return outcomeOf(name, 'differs', differing)
@@ -120,7 +127,7 @@ async function once(
 }
 
 /** Of a device where all is as asked for by now; `earlier`: what a change did whose answer was lost. */
-function settled(name: string, view: TunnelSetView, earlier: Steps | undefined): DeviceOutcome {
+function settled(name: string, view: TunnelSetAnswer, earlier: Steps | undefined): DeviceOutcome {
   const changed = view.tunnels.filter(({ action }) => action !== 'keep')
   const told = changed.length > 0 ? changed : (earlier ?? [])
   const waiting = notOnline(view)
@@ -131,7 +138,7 @@ function settled(name: string, view: TunnelSetView, earlier: Steps | undefined):
   return outcomeOf(name, 'pending', told, problem)
 }
 
-const notOnline = ({ tunnels }: TunnelSetView) =>
+const notOnline = ({ tunnels }: TunnelSetAnswer) =>
   tunnels.find(({ action, state }) => action !== 'delete' && state !== 'online')
 
 function outcomeOf(

@@ -2,6 +2,7 @@ import { resolve } from 'node:path'
 import process from 'node:process'
 import { StartError } from '../../base/app-error.ts'
 import { systemClock } from '../../base/clock.ts'
+import { formatDuration } from '../../base/duration.ts'
 import { closeSecretFile } from '../../base/file.ts'
 import type { CommandContext } from '../command-context.ts'
 import { paintFor } from '../local/terminal-text.ts'
@@ -43,6 +44,7 @@ export async function bringFleet(
       : `${shown.map((it) => outcomeText(it, paint)).join('')}${summaryText(outcomes, isApply)}`,
   )
   process.exitCode = exitCodeOf(outcomes)
+  sayStopped(context, outcomes)
 }
 
 /** `fleet status`: how each device is, and whether it has what it shall have. */
@@ -56,12 +58,12 @@ export async function showFleet(
   const outcomes = await run(context, fleet, devices, options, async (device, api) => {
     const wanted = () => wantedTunnels(fleet, device)
     const outcome = await bringInto({ ...workOf(context, device, api), wanted, isApply: false })
-    if (outcome.state === 'offline' || outcome.state === 'failed') return outcome
+    if (['offline', 'failed', 'stopped'].includes(outcome.state)) return outcome
     try {
       verdicts.set(device.name, (await api.status()).verdict)
       return outcome
     } catch (error) {
-      return failureOf(device.name, error)
+      return failureOf(context, device.name, error)
     }
   })
   const rows = outcomes.map(({ name, state, problem }) => ({
@@ -78,11 +80,12 @@ export async function showFleet(
       : `${statusTable(rows, paint)}${summaryText(outcomes, false)}`,
   )
   process.exitCode = exitCodeOf(outcomes)
+  sayStopped(context, outcomes)
 }
 
 /**
  * `fleet retire`: takes its tunnels from each device, ends the token that this is done with, and
- * strikes it from the list. One that is offline stays, unless `isForced`.
+ * strikes it from the list. One where that is not possible stays, unless `isForced`.
  */
 export async function retireFromFleet(
   context: CommandContext,
@@ -90,25 +93,23 @@ export async function retireFromFleet(
   names: readonly string[],
   options: FleetOptions & { readonly isForced: boolean },
 ): Promise<void> {
-  const { fleet, devices, list } = open(context, path, { ...options, device: names })
+  const { fleet, devices, list } = open(context, path, { ...options, device: names, isAgain: true })
   const attempted: DeviceWork['attempted'] = new Map()
   const outcomes = await run(context, fleet, devices, options, async (device, api) => {
     const work = { ...workOf(context, device, api), isApply: true, attempted }
     const outcome = await bringInto({ ...work, wanted: () => [] })
-    const isOut = outcome.state === 'same' || outcome.state === 'applied'
-    try {
-      if (isOut) await api.revokeToken()
-      if (isOut || (options.isForced && outcome.state === 'offline')) list.retire(device.name)
-      return outcome
-    } catch (error) {
-      return failureOf(device.name, error)
+    const ended = isOut(outcome) ? await endToken(context, api, outcome) : outcome
+    const isEnded = isOut(outcome) && ended === outcome
+    if (isEnded || (options.isForced && ended.state !== 'stopped')) {
+      await list.retire(device.name)
     }
+    return ended
   })
   const paint = paintFor(context.stdout, context.environment)
   context.stdout.write(
     options.json
       ? `${outcomesJson(outcomes)}\n`
-      : outcomes.map((it) => outcomeText(it, paint)).join(''),
+      : outcomes.map((it) => outcomeText(it, paint, isOut(it))).join(''),
   )
   const isLeft = outcomes.some(({ name }) => list.get(name))
   if (!options.json && !isLeft) {
@@ -117,12 +118,36 @@ export async function retireFromFleet(
     )
   }
   process.exitCode = isLeft ? 1 : 0
+  sayStopped(context, outcomes)
+}
+
+/** It has no tunnels any more. */
+const isOut = ({ state }: DeviceOutcome) => state === 'same' || state === 'applied'
+
+async function endToken(
+  context: CommandContext,
+  api: DeviceApi,
+  outcome: DeviceOutcome,
+): Promise<DeviceOutcome> {
+  try {
+    await api.revokeToken()
+    return outcome
+  } catch (error) {
+    return failureOf(context, outcome.name, error)
+  }
 }
 
 function open(
   { stderr }: CommandContext,
   path: string,
-  { device: names, tag: tags = [] }: Pick<FleetOptions, 'device' | 'tag'>,
+  {
+    device: names,
+    tag: tags = [],
+    isAgain = false,
+  }: Pick<FleetOptions, 'device' | 'tag'> & {
+    /** Some of the names may be off the list by now. */
+    readonly isAgain?: boolean
+  },
 ): { fleet: Fleet; devices: ListedDevice[]; list: DeviceList } {
   const fleet = readFleet(resolve(path))
   const { devicesPath } = fleet
@@ -135,12 +160,15 @@ function open(
       `${devicesPath} lists no device: provision writes it, or name it in devices.`,
     )
   }
-  const unknown = names?.find((name) => !list.get(name))
-  if (unknown !== undefined)
-    throw new StartError(`${devicesPath} lists no device named ${unknown}.`)
-  const nameless = Object.keys(fleet.deviceVars).find((name) => !list.get(name))
-  if (nameless !== undefined) {
-    throw new StartError(`/device_vars/${nameless}: ${devicesPath} lists no such device.`)
+  const unknown = names?.filter((name) => !list.get(name)) ?? []
+  for (const name of unknown) {
+    const sentence = `${devicesPath} lists no device named ${name}.`
+    if (!isAgain || unknown.length === names?.length) throw new StartError(sentence)
+    stderr.write(`warning: ${sentence}\n`)
+  }
+  for (const name of Object.keys(fleet.deviceVars)) {
+    if (list.get(name)) continue
+    stderr.write(`warning: /device_vars/${name}: ${devicesPath} lists no such device.\n`)
   }
   const devices = list.all.filter(
     (device) =>
@@ -171,6 +199,11 @@ async function run(
       // It comes again when it is back.
       if (state !== 'offline' || wait === 0) bar.advance(name)
     },
+    onWait: (count) => {
+      const [subject, them] = count === 1 ? ['1 device is', 'it'] : [`${count} devices are`, 'them']
+      bar.clear()
+      stderr.write(`${subject} offline: waiting up to ${formatDuration(wait)} for ${them}\n`)
+    },
     clock: systemClock,
     stop,
   }
@@ -181,7 +214,15 @@ function workOf({ stop }: CommandContext, { name }: ListedDevice, api: DeviceApi
   return { name, api, clock: systemClock, stop, attempted: new Map() }
 }
 
-function failureOf(name: string, error: unknown): DeviceOutcome {
+/** After what was done: whoever stops it wants to know how far it has come. */
+function sayStopped({ stderr, stop }: CommandContext, outcomes: readonly DeviceOutcome[]): void {
+  if (!stop.aborted || !outcomes.some(({ state }) => state === 'stopped' || state === 'offline'))
+    return
+  stderr.write('Stopped before it was done: the same command goes on where this one was.\n')
+}
+
+function failureOf({ stop }: CommandContext, name: string, error: unknown): DeviceOutcome {
+  if (stop.aborted) return { name, state: 'stopped', tunnels: [], problem: undefined }
   const isOffline = error instanceof OfflineError
   if (!isOffline && !(error instanceof StartError)) throw error
   return { name, state: isOffline ? 'offline' : 'failed', tunnels: [], problem: error.message }

@@ -5,6 +5,7 @@ import * as z from 'zod'
 import { TunnelBody } from '../../agent/tunnel.ts'
 import { StartError } from '../../base/app-error.ts'
 import { type ListenAddress, parseListenAddress } from '../../base/listen-address.ts'
+import { nearest } from '../../base/nearest.ts'
 
 const NAME = /^[\w-]{1,64}$/
 /** More than a person corrects at once. */
@@ -18,7 +19,9 @@ const Template = z.string().min(1)
 const TunnelTemplate = z.strictObject({
   protocol: Template.default('http'),
   domain: Template.optional(),
-  forwards_to: z.union([Template, z.int()]).transform(String),
+  forwards_to: z
+    .union([Template, z.int()], 'must be where it leads, such as localhost:8001 or a port')
+    .transform(String),
   policy: Name.nullish(),
   upstream: TunnelBody.shape.upstream,
   pooling_enabled: TunnelBody.shape.pooling_enabled,
@@ -84,7 +87,7 @@ export interface Fleet {
 
 /** Throws a StartError that names each mistake with its line and its place. */
 export function readFleet(path: string): Fleet {
-  const text = readText(path, path)
+  const text = readText(path)
   const lines = new LineCounter()
   const document = parseDocument(text, { lineCounter: lines, prettyErrors: false })
   const syntax = document.errors.map(({ pos: [at], message }) => placed(path, lines, at, message))
@@ -103,7 +106,7 @@ export function readFleet(path: string): Fleet {
         const unknown = issue.code === 'unrecognized_keys' ? issue.keys : [undefined]
         return unknown.map((key) => {
           const keys = key === undefined ? issue.path : [...issue.path, key]
-          const what = key === undefined ? issue.message : 'is not known'
+          const what = key === undefined ? issue.message : unknownText(key)
           return placed(path, lines, placeOf(keys), `${pointer(keys)} ${what}`)
         })
       }),
@@ -121,7 +124,7 @@ export function readFleet(path: string): Fleet {
       Object.entries(policies).map(([name, policy]) => {
         if (typeof policy !== 'string') return [name, policy]
         const place = placed(path, lines, placeOf(['policies', name]), `/policies/${name}`)
-        return [name, readText(besides(policy), place)]
+        return [name, readText(besides(policy), `${place}: `)]
       }),
     ),
     sets,
@@ -136,12 +139,22 @@ function toJs(document: ReturnType<typeof parseDocument>, path: string): unknown
   }
 }
 
-function readText(path: string, place: string): string {
+/** All names that a key of the file may have; a variable has any. */
+const KEYS = [FleetSchema, FleetSchema.shape.connect.unwrap(), TunnelSet, TunnelTemplate].flatMap(
+  ({ shape }) => Object.keys(shape),
+)
+
+function unknownText(key: string): string {
+  const meant = nearest(key, KEYS)
+  return `is not known${meant === undefined ? '' : `: did you mean ${meant}?`}`
+}
+
+function readText(path: string, place = ''): string {
   try {
     return readFileSync(path, 'utf8')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    throw new StartError(`${place}: ${path} cannot be read (${code}).`, { cause: error })
+    throw new StartError(`${place}${path} cannot be read (${code}).`, { cause: error })
   }
 }
 

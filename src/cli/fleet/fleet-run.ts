@@ -10,6 +10,8 @@ import type { Fleet } from './fleet-file.ts'
 
 /** How long between two looks for devices that are offline. */
 const LOOK_EVERY_MS = 5_000
+/** How long after the end of the wait a look at another device may begin. */
+const LAST_LOOK_MS = 30_000
 
 export interface FleetRunOptions {
   readonly fleet: Fleet
@@ -19,48 +21,59 @@ export interface FleetRunOptions {
   /** How long to wait for those that are offline; 0: not at all. */
   readonly waitMs: number
   readonly onDone: (outcome: DeviceOutcome) => void
+  /** So many are offline, and it begins to wait for them. */
+  readonly onWait: (count: number) => void
   readonly clock: Clock
   readonly stop: AbortSignal
 }
 
 /**
  * Does something with each device, some at a time, and again with those that were offline until the
- * time is up. In the order of the devices; one that fails does not keep the others from it.
+ * time is up. In the order of the devices; one that fails does not keep the others from it. When it is
+ * stopped, those that were not come to are `stopped`.
  */
 export async function runFleet(
   options: FleetRunOptions,
   work: (device: ListedDevice, api: DeviceApi) => Promise<DeviceOutcome>,
 ): Promise<DeviceOutcome[]> {
-  const { fleet, devices, parallel, waitMs, onDone, clock, stop } = options
+  const { fleet, devices, parallel, waitMs, onDone, onWait, clock, stop } = options
   const { address, caPath } = fleet.connect
   const trust = caPath === undefined ? undefined : trustBeside(readCa(caPath))
   const semaphore = new Semaphore(parallel)
   const outcomes = new Map<string, DeviceOutcome>()
-  const round = async (some: readonly ListedDevice[]) => {
-    await Promise.all(
+  const look = async (device: ListedDevice) => {
+    const outcome = await work(device, new DeviceApi({ device, address, trust, stop }))
+    const isNews = outcome.state !== outcomes.get(device.name)?.state
+    outcomes.set(device.name, outcome)
+    if (isNews) onDone(outcome)
+  }
+  const round = (some: readonly ListedDevice[], isOver: () => boolean) =>
+    Promise.all(
       some.map((device) =>
         semaphore.run(async () => {
-          if (stop.aborted) return
-          const outcome = await work(device, new DeviceApi({ device, address, trust, stop }))
-          const isNews = outcome.state !== outcomes.get(device.name)?.state
-          outcomes.set(device.name, outcome)
-          if (isNews) onDone(outcome)
+          if (!isOver()) await look(device)
         }),
       ),
     )
-  }
-  await round(devices)
+  await round(devices, () => stop.aborted)
   const until = clock.monotonic() + waitMs
   const offline = () => devices.filter(({ name }) => outcomes.get(name)?.state === 'offline')
-  while (offline().length > 0 && clock.monotonic() < until && !stop.aborted) {
+  const isOver = () => stop.aborted || clock.monotonic() >= until
+  if (offline().length > 0 && !isOver()) onWait(offline().length)
+  while (offline().length > 0 && !isOver()) {
     await clock.sleep(Math.min(LOOK_EVERY_MS, until - clock.monotonic()), stop).catch(() => {})
-    await round(offline())
+    // The last look begins when the time is up; many that do not answer could make it a long one.
+    await round(offline(), () => stop.aborted || clock.monotonic() >= until + LAST_LOOK_MS)
   }
-  if (stop.aborted) {
-    throw new StartError('Stopped before it was done: the next apply goes on where this one was.')
-  }
-  return devices.flatMap(({ name }) => outcomes.get(name) ?? [])
+  return devices.map(({ name }) => outcomes.get(name) ?? stoppedOutcome(name))
 }
+
+const stoppedOutcome = (name: string): DeviceOutcome => ({
+  name,
+  state: 'stopped',
+  tunnels: [],
+  problem: undefined,
+})
 
 function readCa(path: string): string {
   try {

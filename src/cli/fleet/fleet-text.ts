@@ -1,8 +1,6 @@
-import type { TunnelSetView } from '../../api/tunnels/tunnel-set-view.ts'
 import { type Colour, type Paint, plainLine, tableText } from '../local/terminal-text.ts'
+import type { TunnelStep as Step } from './device-api.ts'
 import type { DeviceOutcome, DeviceState } from './device-outcome.ts'
-
-type Step = TunnelSetView['tunnels'][number]
 
 const SIGNS: Readonly<Record<Step['action'], readonly [sign: string, colour: Colour]>> = {
   create: ['+', 'green'],
@@ -18,16 +16,32 @@ const STATES: Readonly<Record<DeviceState, readonly [words: string, colour: Colo
   pending: ['stored, and not all is online', 'yellow'],
   offline: ['offline', 'yellow'],
   failed: ['failed', 'red'],
+  stopped: ['not done: stopped', 'yellow'],
+}
+/** The same of a number of devices. */
+const COUNTED: Readonly<Record<DeviceState, string>> = {
+  unmanaged: 'in no set',
+  same: 'right',
+  differs: 'to change',
+  applied: 'changed',
+  pending: 'stored and not all online',
+  offline: 'offline',
+  failed: 'failed',
+  stopped: 'stopped',
 }
 
 const MAX_SHOWN = 300
 
-/** One device: its state, and a line for each tunnel that differs, or did. */
+/**
+ * One device: its state, and a line for each tunnel that differs, or did. `isRetired`: what was changed
+ * was its end.
+ */
 export function outcomeText(
   { name, state, tunnels, problem }: DeviceOutcome,
   paint: Paint,
+  isRetired = false,
 ): string {
-  const [words, colour] = STATES[state]
+  const [words, colour] = isRetired ? (['retired', 'green'] as const) : STATES[state]
   const why = problem === undefined ? '' : `: ${plainLine(problem)}`
   const lines = [`${paint('bold', plainLine(name))}  ${paint(colour, words)}${why}`]
   for (const tunnel of tunnels) {
@@ -43,7 +57,7 @@ export function outcomeText(
 function changesText({ action, changes }: Step): string {
   if (action === 'delete') return ''
   const parts = Object.entries(changes).map(([field, change]) => {
-    if (typeof change === 'string') return `${field} ${action === 'create' ? 'given' : 'changed'}`
+    if (!Array.isArray(change)) return `${field} ${action === 'create' ? 'given' : 'changed'}`
     const [before, after] = change.slice(0, 2).map(valueText)
     return action === 'create' ? `${field} ${after}` : `${field} ${before} → ${after}`
   })
@@ -88,7 +102,7 @@ export function summaryText(outcomes: readonly DeviceOutcome[], isApply: boolean
   const count = (state: DeviceState) => outcomes.filter((it) => it.state === state).length
   const parts = (Object.keys(STATES) as DeviceState[]).flatMap((state) => {
     const number = count(state)
-    return number > 0 ? [`${number} ${STATES[state][0]}`] : []
+    return number > 0 ? [`${number} ${COUNTED[state]}`] : []
   })
   const steps = outcomes.flatMap(({ tunnels }) => tunnels)
   const of = (action: Step['action']) => steps.filter((step) => step.action === action).length
@@ -99,11 +113,14 @@ export function summaryText(outcomes: readonly DeviceOutcome[], isApply: boolean
   return `${told}. Devices: ${parts.join(', ') || 'none'}.\n`
 }
 
-/** 0: all is as it shall be. 2: something is left to do. 1: a device has failed. */
-export function exitCodeOf(outcomes: readonly DeviceOutcome[]): 0 | 1 | 2 {
+/**
+ * 0: all is as it shall be. 3: something is left to do. 1: a device has failed, or somebody has stopped
+ * the command. 2 is left to wrong usage.
+ */
+export function exitCodeOf(outcomes: readonly DeviceOutcome[]): 0 | 1 | 3 {
   const states = new Set(outcomes.map(({ state }) => state))
-  if (states.has('failed')) return 1
-  return states.has('differs') || states.has('offline') || states.has('pending') ? 2 : 0
+  if (states.has('failed') || states.has('stopped')) return 1
+  return states.has('differs') || states.has('offline') || states.has('pending') ? 3 : 0
 }
 
 /** For programs, as one line. */

@@ -8,7 +8,7 @@ import { parseConfig } from '../../config.ts'
 import { tryLockFolder } from '../../store/folder-lock.ts'
 import type { CommandContext } from '../command-context.ts'
 import { openProcessLog } from '../process-log.ts'
-
+import { refuseOnTrial } from '../update/refuse-on-trial.ts'
 import { WHAT_HAPPENS } from './what-happens.ts'
 
 export interface ResetOptions {
@@ -26,6 +26,7 @@ export function resetIdentity(
   if (!yes) {
     throw new StartError(`${WHAT_HAPPENS}Nothing is changed yet: add --yes to do it.`)
   }
+  refuseOnTrial(dataDir)
   const isRunning = hasAgent(context, dataDir)
   const { before, after } = resetDeviceId(dataDir)
   giveToOwner(dataDir)

@@ -1,14 +1,19 @@
 import { existsSync } from 'node:fs'
-import { request } from 'node:http'
 import { join } from 'node:path'
 import * as z from 'zod'
 import { INSTALLED_SOCKET, localSocket } from '../../api/local-socket.ts'
 import { StartError } from '../../base/app-error.ts'
+import { systemClock } from '../../base/clock.ts'
+import { exchange } from '../../base/net/http-exchange.ts'
+import { request } from '../../base/net/node-http.ts'
 import { parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
 import { plainLine } from './terminal-text.ts'
 
 const TIMEOUT_MS = 60_000
+/** How often an agent that is starting is asked again, and how long between. */
+const MAX_TRIES = 120
+const RETRY_MS = 500
 /** A thousand tunnels with the largest policies that the API takes stay below it. */
 const MAX_ANSWER_BYTES = 128 * 1024 * 1024
 
@@ -32,16 +37,18 @@ interface Answer {
 /** The agent that runs on this device, as its socket shows it. Every failure is a StartError. */
 export class LocalAgent {
   readonly #socketPath: string
+  readonly #context: Pick<CommandContext, 'stderr' | 'stop'>
 
-  constructor(socketPath: string) {
+  constructor(socketPath: string, context: Pick<CommandContext, 'stderr' | 'stop'>) {
     this.#socketPath = socketPath
+    this.#context = context
   }
 
   /** The agent of this folder, else of the service. */
   static find(context: CommandContext, dataDir: string | undefined): LocalAgent {
     const found =
       LocalAgent.inFolder(context, dataDir) ??
-      (dataDir === undefined ? LocalAgent.ofService() : undefined)
+      (dataDir === undefined ? LocalAgent.ofService(context) : undefined)
     if (found) return found
     const paths = [socketIn(context, dataDir), ...(dataDir === undefined ? [INSTALLED_SOCKET] : [])]
     throw new StartError(
@@ -53,18 +60,17 @@ export class LocalAgent {
   /** The agent of this folder, or of the one that the settings name, where there is one. */
   static inFolder(context: CommandContext, dataDir: string | undefined): LocalAgent | undefined {
     const path = socketIn(context, dataDir)
-    return existsSync(path) ? new LocalAgent(path) : undefined
+    return existsSync(path) ? new LocalAgent(path, context) : undefined
   }
 
   /** The agent of the installed service, where it runs. */
-  static ofService(): LocalAgent | undefined {
-    return existsSync(INSTALLED_SOCKET) ? new LocalAgent(INSTALLED_SOCKET) : undefined
+  static ofService(context: CommandContext): LocalAgent | undefined {
+    return existsSync(INSTALLED_SOCKET) ? new LocalAgent(INSTALLED_SOCKET, context) : undefined
   }
 
-  /** What it answers with a 2xx, checked. */
+  /** What it answers with a 2xx, checked. Waits for one that has just been started, and says so. */
   async ask<T>(what: LocalRequest, schema: z.ZodType<T>): Promise<T> {
-    const { status, text } = await this.#send(what)
-    const value = text === '' ? undefined : tryJson(text)
+    const { status, value } = await this.#whenStarted(what)
     if (status >= 200 && status < 300) {
       const parsed = schema.safeParse(value)
       if (parsed.success) return parsed.data
@@ -75,39 +81,38 @@ export class LocalAgent {
     throw new StartError(refusalText(value) ?? `The agent answered with status ${status}.`)
   }
 
-  #send({ method = 'GET', path, body }: LocalRequest): Promise<Answer> {
+  async #whenStarted(what: LocalRequest): Promise<{ status: number; value: unknown }> {
+    const { stderr, stop } = this.#context
+    for (let tries = 1; ; tries += 1) {
+      const { status, text } = await this.#send(what)
+      const value = text === '' ? undefined : tryJson(text)
+      const isStarting = status === 503 && Problem.safeParse(value).data?.code === 'starting'
+      if (!isStarting || tries > MAX_TRIES || stop.aborted) return { status, value }
+      if (tries === 1)
+        stderr.write('The agent is starting: waiting until it has read its tunnels.\n')
+      await systemClock.sleep(RETRY_MS, stop).catch(() => {})
+    }
+  }
+
+  async #send({ method = 'GET', path, body }: LocalRequest): Promise<Answer> {
     const content = body === undefined ? undefined : JSON.stringify(body)
-    return new Promise((resolve, reject) => {
-      const fail = (error: Error) => reject(this.#failure(error))
-      const sent = request(
-        {
-          socketPath: this.#socketPath,
-          method,
-          path,
-          timeout: TIMEOUT_MS,
-          headers: {
-            host: 'localhost',
-            ...(content === undefined ? {} : { 'content-type': 'application/json' }),
-          },
-        },
-        (response) => {
-          const chunks: Buffer[] = []
-          let length = 0
-          response.on('data', (chunk: Buffer) => {
-            length += chunk.length
-            if (length > MAX_ANSWER_BYTES) response.destroy(new Error('the answer does not end'))
-            chunks.push(chunk)
-          })
-          response.on('error', fail)
-          response.on('end', () => {
-            resolve({ status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString() })
-          })
-        },
-      )
-      sent.on('timeout', () => sent.destroy(new Error(`no answer within ${TIMEOUT_MS / 1_000} s`)))
-      sent.on('error', fail)
-      sent.end(content)
+    const sent = request({
+      socketPath: this.#socketPath,
+      method,
+      path,
+      timeout: TIMEOUT_MS,
+      headers: {
+        host: 'localhost',
+        ...(content === undefined ? {} : { 'content-type': 'application/json' }),
+      },
     })
+    sent.on('timeout', () => sent.destroy(new Error(`no answer within ${TIMEOUT_MS / 1_000} s`)))
+    try {
+      const { response, text } = await exchange(sent, content, MAX_ANSWER_BYTES)
+      return { status: response.statusCode ?? 0, text }
+    } catch (error) {
+      throw this.#failure(error as NodeJS.ErrnoException)
+    }
   }
 
   #failure(error: NodeJS.ErrnoException): StartError {
@@ -128,11 +133,19 @@ const SENTENCES: Readonly<Record<string, string>> = {
   EACCES: 'Only root and the group of the service may ask the agent: try with sudo.',
 }
 
+/** What a person does here about a refusal that is put in the words of the API, by its code. */
+const REMEDIES: Readonly<Record<string, string>> = {
+  'tunnel-not-found': 'device-agent tunnels list shows what there is.',
+  'token-not-found': 'device-agent token list shows what there is.',
+}
+
 function refusalText(value: unknown): string | undefined {
   const problem = Problem.safeParse(value).data
   if (!problem) return undefined
   const lines = (problem.errors ?? []).map(({ pointer, detail }) => `  ${pointer}: ${detail}`)
-  return [`${problem.detail} (${problem.code})`, ...lines].map(plainLine).join('\n')
+  const remedy = REMEDIES[problem.code]
+  const advice = remedy === undefined ? [] : [`  → ${remedy}`]
+  return [`${problem.detail} (${problem.code})`, ...lines, ...advice].map(plainLine).join('\n')
 }
 
 function tryJson(text: string): unknown {

@@ -1,3 +1,4 @@
+import { StartError } from '../../base/app-error.ts'
 import type { CommandContext } from '../command-context.ts'
 import { LocalAgent } from './local-agent.ts'
 import {
@@ -27,11 +28,14 @@ export async function openLog(
   if (own || dataDir !== undefined) {
     return linesOfAgent(own ?? LocalAgent.find(context, dataDir), request)
   }
-  const service = LocalAgent.ofService()
+  const service = LocalAgent.ofService(context)
   return withFallback(linesOfJournal(request), service && linesOfAgent(service, request))
 }
 
-/** The first source, or the second where the first has nothing at all. */
+/**
+ * The first source, or the second where the first has nothing at all. Throws a StartError where both
+ * have nothing.
+ */
 async function* withFallback(first: LogLines, second: LogLines | undefined): LogLines {
   let isEmpty = true
   try {
@@ -42,5 +46,10 @@ async function* withFallback(first: LogLines, second: LogLines | undefined): Log
   } catch (error) {
     if (!isEmpty || !second) throw error
   }
-  if (isEmpty && second) yield* second
+  if (!isEmpty) return
+  if (second) return yield* second
+  throw new StartError(
+    'Nothing is logged here: no agent runs, and the journal has no line of device-agent. ' +
+      'Name the folder of an agent with --data-dir, or a log with --file.',
+  )
 }

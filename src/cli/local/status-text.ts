@@ -21,6 +21,7 @@ const UPSTREAM_COLOURS: Readonly<Partial<Record<TunnelStatusView['upstream'], Co
   down: 'red',
   slow: 'yellow',
   garbage: 'red',
+  untrusted: 'red',
 }
 
 /** One sentence, the link, a table of the tunnels, and what to do about those that are not well. */
@@ -31,12 +32,13 @@ export function statusText(
 ): string {
   const now = Date.parse(status.clock.now)
   const mark = status.healthy ? paint('green', '●') : paint('red', '●')
-  const { link, own_endpoint: own } = status
+  const { link, own_endpoint: own, update } = status
   const address = link.server_addr ?? 'the hosted service'
   const lines = [
     `${mark} ${paint('bold', plainLine(status.verdict))}`,
     `  link ${link.state} for ${ageText(link.since, now)}, ${plainLine(address)}`,
     ...(own ? [`  API  ${own.state}, ${plainLine(own.url)}`] : []),
+    ...(update ? [`  ${plainLine(update.sentence)}`] : []),
   ]
   const table = tunnels.length > 0 ? `\n${tunnelTable(tunnels, now, paint)}` : ''
   return `${lines.join('\n')}\n${table}${problemText(tunnels, paint)}`

@@ -15,6 +15,10 @@ interface AddOptions extends Options {
   readonly protocol: string
   readonly pooling?: boolean
   readonly proxyProtocol?: string
+  readonly verifyTls: boolean
+  readonly http2?: boolean
+  readonly upstreamTimeout?: string
+  readonly health?: string
 }
 
 /** `device-agent tunnels …`: the tunnels of the agent on this device. */
@@ -35,7 +39,10 @@ export function tunnelsCommand(context: CommandContext): Command {
   verb('show <tunnel>', 'show one: its host name, the first label of it, or its id').action(
     (tunnel: string, options: Options) => show(context, tunnel, options),
   )
-  verb('add <domain> <forwards-to>', 'open one, such as cam.site.example.com localhost:8001')
+  verb(
+    'add <domain> <forwards-to>',
+    'open one, such as cam.site.example.com localhost:8001, https://nas.lan:5001 or unix:/run/app.sock',
+  )
     .option(
       '--protocol <name>',
       'http, tls, or tcp, whose domain is host:port of the gateway',
@@ -49,6 +56,10 @@ export function tunnelsCommand(context: CommandContext): Command {
         'tell the service by a PROXY header whose connection it is',
       ).choices(['1', '2']),
     )
+    .option('--http2', 'the service speaks HTTP/2, as gRPC does')
+    .option('--upstream-timeout <seconds>', 'how long the service may take to begin an answer')
+    .option('--health <check>', 'how it is asked: off, tcp, or a path that answers below 500')
+    .option('--no-verify-tls', 'take any certificate of a service behind https://')
     .action((domain: string, target: string, options: AddOptions) =>
       add(context, { domain, forwards_to: target }, options),
     )
@@ -102,12 +113,19 @@ async function show(context: CommandContext, tunnel: string, options: Options): 
   const width = Math.max(...Object.keys(fields).map((name) => name.length))
   for (const [name, value] of Object.entries(fields)) {
     if (value === null) continue
-    const text = typeof value === 'object' ? JSON.stringify(value) : String(value)
-    context.stdout.write(`${name.padEnd(width)}  ${plainLine(text)}\n`)
+    context.stdout.write(`${name.padEnd(width)}  ${plainLine(fieldText(value))}\n`)
   }
   const document: unknown = typeof policy === 'string' ? JSON.parse(policy) : policy
   const lines = JSON.stringify(document, null, 2).split('\n').map(plainLine)
   context.stdout.write(`policy\n${lines.join('\n')}\n`)
+}
+
+/** `timeout 60, health tcp`; what a newer agent nests deeper, as it is. */
+function fieldText(value: unknown): string {
+  if (typeof value !== 'object' || value === null) return String(value)
+  return Object.entries(value)
+    .map(([name, part]) => `${name} ${typeof part === 'object' ? JSON.stringify(part) : part}`)
+    .join(', ')
 }
 
 async function add(
@@ -117,11 +135,23 @@ async function add(
 ): Promise<void> {
   const { agent, find, TunnelView } = await open(context, options)
   const policy = options.policy === undefined ? {} : { policy: readPolicy(options.policy) }
-  const { protocol, pooling: pooling_enabled, proxyProtocol: version } = options
-  const upstream = version === undefined ? {} : { upstream: { proxy_protocol: Number(version) } }
-  const body = { protocol, ...spec, ...policy, ...upstream, pooling_enabled }
+  const { protocol, pooling: pooling_enabled } = options
+  const body = { protocol, ...spec, ...policy, ...upstreamOf(options), pooling_enabled }
   const { domain } = await agent.ask({ method: 'POST', path: '/tunnels', body }, TunnelView)
   report(context, options, await find(domain))
+}
+
+/** What is said on the command line alone; the settings say the rest. */
+function upstreamOf(options: AddOptions): { readonly upstream?: object } {
+  const { proxyProtocol, verifyTls, http2, upstreamTimeout, health } = options
+  const upstream = {
+    ...(upstreamTimeout !== undefined && { timeout: Number(upstreamTimeout) }),
+    ...(health !== undefined && { health }),
+    ...(http2 && { http2 }),
+    ...(proxyProtocol !== undefined && { proxy_protocol: Number(proxyProtocol) }),
+    ...(!verifyTls && { verify_tls: false }),
+  }
+  return Object.keys(upstream).length === 0 ? {} : { upstream }
 }
 
 async function setPolicy(

@@ -1,10 +1,12 @@
 import {
   closeSync,
   fchmodSync,
+  fstatSync,
   fsyncSync,
   ftruncateSync,
   openSync,
   readFileSync,
+  readSync,
   writeSync,
 } from 'node:fs'
 import { dirname } from 'node:path'
@@ -27,6 +29,8 @@ export interface ListedDevice {
 export interface PendingDevice extends ListedDevice {
   /** Ids of the authtokens that it had: another one, whose token no file has, was lost on the way. */
   readonly before: readonly string[]
+  /** Those end when its files have the new one. */
+  readonly isRotated: boolean
 }
 
 const Line = z.union([
@@ -37,6 +41,7 @@ const Line = z.union([
     api_token: z.string(),
     pending: z.literal(true),
     before: z.array(z.string()),
+    rotated: z.boolean().default(false),
   }),
   z.object({
     name: z.string(),
@@ -49,7 +54,7 @@ const Line = z.union([
 
 /**
  * The devices that `provision` has made, with the tokens of their APIs, for this user alone (0600): a
- * JSON object a line, the last one of a name counts. What is added is on disk when `put` returns; what a
+ * JSON object a line, the last one of a name counts. What is added is on disk when `put` resolves; what a
  * power cut has left of a line is no line. A pending device is none yet, and one that was there before
  * stays as it was.
  */
@@ -57,6 +62,9 @@ export class DeviceList {
   readonly path: string
   readonly #devices = new Map<string, ListedDevice>()
   readonly #pending = new Map<string, PendingDevice>()
+  /** To be added, and when they are. */
+  readonly #lines: string[] = []
+  #written: Promise<void> | undefined
 
   private constructor(path: string) {
     this.path = path
@@ -69,17 +77,19 @@ export class DeviceList {
     // Without its newline it was never acknowledged.
     lines.pop()
     for (const [at, line] of lines.entries()) {
+      if (isStruck(line)) continue
       const entry = Line.safeParse(tryJson(line)).data
       if (!entry) throw new StartError(`${path}:${at + 1}: this is no line that provision writes.`)
       if ('retired' in entry) list.#strike(entry.name)
       else if ('pending' in entry) {
-        list.#pending.set(entry.name, { ...toDevice(entry), before: entry.before })
+        const { before, rotated: isRotated } = entry
+        list.#pending.set(entry.name, { ...toDevice(entry), before, isRotated })
       } else list.#settle(toDevice(entry))
     }
     return list
   }
 
-  /** In the order in which they were added. */
+  /** In the order in which they got the tokens that they have. */
   get all(): ListedDevice[] {
     return [...this.#devices.values()]
   }
@@ -94,19 +104,27 @@ export class DeviceList {
   }
 
   /** Before its authtoken is issued; `put` follows when its files have the token. */
-  begin(device: PendingDevice): void {
-    this.#append({ ...toLine(device), pending: true, before: device.before })
+  async begin(device: PendingDevice): Promise<void> {
+    const { before, isRotated: rotated } = device
+    await this.#append({ ...toLine(device), pending: true, before, rotated })
     this.#pending.set(device.name, device)
   }
 
-  put(device: ListedDevice): void {
-    this.#append(toLine(device))
+  async put(device: ListedDevice): Promise<void> {
+    await this.#append(toLine(device))
+    const tokens = [this.#devices.get(device.name), this.#pending.get(device.name)]
+    const isNew = tokens.some((it) => it && it.apiToken.reveal() !== device.apiToken.reveal())
+    if (isNew) {
+      this.#blank(device.name, device.apiToken)
+      this.#devices.delete(device.name)
+    }
     this.#settle(device)
   }
 
-  retire(name: string): void {
+  async retire(name: string): Promise<void> {
     if (!this.#devices.has(name) && !this.#pending.has(name)) return
-    this.#append({ name, retired: true })
+    await this.#append({ name, retired: true })
+    this.#blank(name)
     this.#strike(name)
   }
 
@@ -120,26 +138,85 @@ export class DeviceList {
     this.#pending.delete(name)
   }
 
-  #append(line: object): void {
+  /** Resolves when it is on disk, with all that is added at the same time. */
+  #append(line: object): Promise<void> {
+    this.#lines.push(`${JSON.stringify(line)}\n`)
+    this.#written ??= new Promise((resolve, reject) => {
+      setImmediate(() => {
+        const lines = this.#lines.splice(0)
+        this.#written = undefined
+        try {
+          this.#appendAll(lines)
+          resolve()
+        } catch (error) {
+          reject(error)
+        }
+      })
+    })
+    return this.#written
+  }
+
+  #appendAll(lines: readonly string[]): void {
+    this.#change('a+', (file) => {
+      fchmodSync(file, 0o600)
+      const { size } = fstatSync(file)
+      const whole = endOfLastLine(file, size)
+      if (whole < size) ftruncateSync(file, whole)
+      writeAll(file, Buffer.from(lines.join('')), null)
+      fsyncSync(file)
+      if (size === 0) syncFolder(dirname(this.path))
+    })
+  }
+
+  /** Takes the lines of a device away that have a token, other than this one. */
+  #blank(name: string, except?: Secret): void {
+    this.#change('r+', (file) => {
+      const bytes = readFileSync(file)
+      const mark = JSON.stringify(name)
+      for (let at = 0, end = bytes.indexOf(0x0a); end >= 0; end = bytes.indexOf(0x0a, at)) {
+        const line = bytes.toString('utf8', at, end)
+        const entry = line.includes(mark) ? Line.safeParse(tryJson(line)).data : undefined
+        const token = entry?.name === name && 'api_token' in entry ? entry.api_token : undefined
+        if (token !== undefined && token !== except?.reveal()) {
+          writeAll(file, Buffer.alloc(end - at, ' '), at)
+        }
+        at = end + 1
+      }
+      fsyncSync(file)
+    })
+  }
+
+  #change(flags: 'a+' | 'r+', change: (file: number) => void): void {
     try {
       makeFolder(dirname(this.path))
-      const file = openSync(this.path, 'a+', 0o600)
+      const file = openSync(this.path, flags, 0o600)
       try {
-        fchmodSync(file, 0o600)
-        const before = readFileSync(file)
-        const whole = before.lastIndexOf(0x0a) + 1
-        if (whole < before.length) ftruncateSync(file, whole)
-        const bytes = Buffer.from(`${JSON.stringify(line)}\n`)
-        for (let at = 0; at < bytes.length; ) at += writeSync(file, bytes, at)
-        fsyncSync(file)
+        change(file)
       } finally {
         closeSync(file)
       }
-      syncFolder(dirname(this.path))
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException
       throw new StartError(`${this.path} cannot be written (${code}).`, { cause: error })
     }
+  }
+}
+
+/** A power cut may leave one end of a line that was being overwritten. */
+const isStruck = (line: string) => line === '' || line.startsWith(' ') || line.endsWith(' ')
+
+/** Behind it is what a power cut has left. */
+function endOfLastLine(file: number, size: number): number {
+  const last = Buffer.alloc(1)
+  if (size === 0) return 0
+  readSync(file, last, 0, 1, size - 1)
+  return last[0] === 0x0a ? size : readFileSync(file).lastIndexOf(0x0a) + 1
+}
+
+/** `at` null: at the end of a file that was opened for that. */
+function writeAll(file: number, bytes: Buffer, at: number | null): void {
+  for (let done = 0; done < bytes.length; ) {
+    done += writeSync(file, bytes, done, bytes.length - done, at === null ? null : at + done)
   }
 }
 

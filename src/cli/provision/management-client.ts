@@ -5,6 +5,7 @@ import { abortedAfter } from '../../base/deadline.ts'
 import type { Secret } from '../../base/secret.ts'
 import { plainLine } from '../local/terminal-text.ts'
 import { connectionSentence } from './connection-sentence.ts'
+import { CreateBatches, type ManagementAnswer } from './create-batches.ts'
 
 const TIMEOUT_MS = 15_000
 /** A page of a hundred credentials with every rule and text at its limit stays below it. */
@@ -48,6 +49,8 @@ export class ManagementClient {
   /** Nothing is sent before, in `clock.monotonic()`: the API asked all of us to wait. */
   #resumeAt = 0
 
+  readonly #creates = new CreateBatches((path, body) => this.#ask('POST', path, body))
+
   constructor(options: ManagementClientOptions) {
     this.#options = options
     this.origin = options.baseUrl.origin
@@ -89,8 +92,14 @@ export class ManagementClient {
     return this.#send('PATCH', path, schema, body)
   }
 
-  create<T>(path: string, body: object, schema: z.ZodType<T>): Promise<T> {
-    return this.#send('POST', path, schema, body)
+  /** What is asked for at the same time goes in one request, where the service takes that. */
+  async create<T>(path: string, body: object, schema: z.ZodType<T>): Promise<T> {
+    return this.#read(await this.#creates.ask(path, body), schema)
+  }
+
+  /** `POST /<path>` of something that is there. */
+  act<T>(path: string, schema: z.ZodType<T>): Promise<T> {
+    return this.#send('POST', path, schema)
   }
 
   async delete(path: string): Promise<void> {
@@ -98,13 +107,21 @@ export class ManagementClient {
   }
 
   async #send<T>(method: string, path: string, schema: z.ZodType<T>, body?: object): Promise<T> {
+    return this.#read(await this.#ask(method, path, body), schema)
+  }
+
+  #read<T>({ status, text }: ManagementAnswer, schema: z.ZodType<T>): T {
+    if (status === 404) throw new NotServedError(this.#refusal(404, text).message)
+    if (status < 200 || status >= 300) throw this.#refusal(status, text)
+    return this.#parse(schema, text)
+  }
+
+  async #ask(method: string, path: string, body?: object): Promise<ManagementAnswer> {
     for (let waits = 0; ; waits += 1) {
       await this.#mayGo()
       const { response, text } = await this.#exchange(method, path, body)
       if (response.status === 429 && waits < MAX_WAITS) this.#wait(response)
-      else if (response.status === 404) throw new NotServedError(this.#refusal(404, text).message)
-      else if (!response.ok) throw this.#refusal(response.status, text)
-      else return this.#parse(schema, text)
+      else return { status: response.status, text }
     }
   }
 

@@ -20,10 +20,15 @@ export class ProgressBar {
 
   /** One more is done. */
   advance(name: string): void {
-    this.#done += 1
+    this.show(this.#done + 1, name)
+  }
+
+  /** So many are done. */
+  show(done: number, text: string): void {
+    this.#done = Math.min(this.#total, Math.max(0, done))
     const filled = Math.round((this.#done / this.#total) * WIDTH)
     const bar = '#'.repeat(filled).padEnd(WIDTH, '.')
-    this.#draw(`[${bar}] ${this.#done}/${this.#total} ${name}`)
+    this.#draw(`[${bar}] ${this.#done}/${this.#total} ${text}`)
   }
 
   /** Takes the line away. */
@@ -32,8 +37,8 @@ export class ProgressBar {
   }
 
   #draw(line: string): void {
-    // A line that wraps could not be taken away again.
-    const width = (this.#stream.columns ?? 80) - 1
+    // A line that wraps could not be taken away again. Some terminals do not know their width: 0.
+    const width = (this.#stream.columns || 80) - 1
     if (this.#isShown) this.#stream.write(`\r\x1b[2K${line.slice(0, width)}`)
   }
 }

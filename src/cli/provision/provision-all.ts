@@ -11,8 +11,8 @@ import {
 } from './provision-device.ts'
 import { describeRetirement, planRetirement, retire } from './retire-device.ts'
 
-/** Devices under way at once: each makes three things, one after the other, each of which is synced to disk there. */
-const MAX_AT_ONCE = 8
+/** Devices under way at once: each makes four things, one after the other, and shares requests for them with the others. */
+const MAX_AT_ONCE = 64
 
 export interface ProvisionAllOptions {
   readonly account: Account

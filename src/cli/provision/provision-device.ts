@@ -66,13 +66,16 @@ export function planDevice(
     return { device, file, list, apiToken, botUser, kept: undefined, known: all, replaced }
   }
   const pending = list.pendingOf(name)
-  const isLost = (it: Credential) => pending && it !== issued && !pending.before.includes(it.id)
-  const lost = all.filter(isLost)
-  const known = all.filter((it) => !lost.includes(it))
+  const isNew = (it: Credential) => pending !== undefined && !pending.before.includes(it.id)
+  // Those of before that a rotation had still to end; the others were lost on the way.
+  const isRotated = pending?.isRotated === true && issued !== undefined && isNew(issued)
+  const replaced = all.filter((it) => it !== issued && (isRotated || isNew(it)))
+  const known = all.filter((it) => !replaced.includes(it))
   const isKept = issued !== undefined && known.includes(issued)
   if (isKept || (!token && known.length === 0)) {
-    const apiToken = apiTokenOf(device, file, list)
-    return { device, file, list, apiToken, botUser, kept: issued, known, replaced: lost }
+    // A rotation that was stopped goes on: the API token of before ends with the authtokens.
+    const apiToken = isRotated ? pending.apiToken : apiTokenOf(device, file, list)
+    return { device, file, list, apiToken, botUser, kept: issued, known, replaced }
   }
   const path = authtokenPath ?? device.envPath
   throw new StartError(
@@ -120,7 +123,7 @@ export async function applyChange(account: Account, change: DeviceChange): Promi
   const { device, file, list, kept, known, replaced } = change
   if (kept) {
     for (const lost of replaced) await account.revoke(lost)
-    listDevice(change)
+    await listDevice(change)
     writeIfDifferent(file, settingsOf(change, file.get('SVC_AUTHTOKEN')))
     await account.nameDevice(kept.id, device)
     return kept.id
@@ -128,7 +131,8 @@ export async function applyChange(account: Account, change: DeviceChange): Promi
   const botUser = change.botUser ?? (await account.createBotUser(device.name))
   // First: whatever is lost from here on, the answer or this process, the next run knows of it; and a
   // hash on the device whose token nobody has would be of no use.
-  list.begin({ ...listedOf(change), before: known.map(({ id }) => id) })
+  const before = known.map(({ id }) => id)
+  await list.begin({ ...listedOf(change), before, isRotated: replaced.length > 0 })
   const { credential, authtoken } = await account.issue(device, botUser)
   try {
     writeToken(change, authtoken)
@@ -138,10 +142,10 @@ export async function applyChange(account: Account, change: DeviceChange): Promi
     throw error
   }
   // The device has its token: should this fail, the next run makes it good.
-  listDevice(change)
   if (device.authtokenPath) writeIfDifferent(file, settingsOf(change, undefined))
-  await account.nameDevice(credential.id, device)
   for (const old of replaced) await account.revoke(old)
+  await listDevice(change)
+  await account.nameDevice(credential.id, device)
   return credential.id
 }
 
@@ -163,8 +167,8 @@ function isListed({ device, list, apiToken }: DeviceChange): boolean {
   )
 }
 
-function listDevice(change: DeviceChange): void {
-  if (!isListed(change)) change.list.put(listedOf(change))
+async function listDevice(change: DeviceChange): Promise<void> {
+  if (!isListed(change)) await change.list.put(listedOf(change))
 }
 
 function listedOf({ device, list, apiToken }: DeviceChange): ListedDevice {

@@ -1,20 +1,15 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import process from 'node:process'
-import { text } from 'node:stream/consumers'
 import { StartError } from '../../base/app-error.ts'
-import { systemClock } from '../../base/clock.ts'
-import { isLoopback } from '../../base/listen-address.ts'
-import { Secret } from '../../base/secret.ts'
 import { type Config, parseConfig } from '../../config.ts'
-import { apiKeyPath } from '../api-key-file.ts'
 import type { CommandContext } from '../command-context.ts'
 import { localAddress } from '../local-address.ts'
 import { Account } from './account.ts'
 import { DeviceList } from './device-list.ts'
 import { checkDeviceName, readDeviceNames } from './device-names.ts'
 import { type DeviceTemplate, planDevices } from './device-plans.ts'
-import { ManagementClient } from './management-client.ts'
+import { type ManagementOptions, openManagement } from './management-access.ts'
 import { ProgressBar } from './progress-bar.ts'
 import { provisionAll } from './provision-all.ts'
 import { describeFailures, describeProvision, provisionJson } from './provision-text.ts'
@@ -23,14 +18,11 @@ import { describeFailures, describeProvision, provisionJson } from './provision-
 const DEVICE_LIST = 'fleet-devices.jsonl'
 
 /** The options of the command line. */
-export interface ProvisionOptions {
+export interface ProvisionOptions extends ManagementOptions {
   readonly name?: string
   readonly list?: string
   readonly domain?: string
   readonly agentDomain?: string
-  readonly apiUrl?: URL
-  readonly keyStdin?: boolean
-  readonly keyFile?: string
   readonly output: string
   readonly envFile?: string
   readonly authtokenFile?: string
@@ -46,16 +38,13 @@ export interface ProvisionOptions {
 
 /** Runs the command. Sets the exit code to 1 when a device failed. */
 export async function provision(context: CommandContext, options: ProvisionOptions): Promise<void> {
-  const { stdout, stderr, stop, environment } = context
+  const { stdout, stderr, environment } = context
   const { rotate, retire, dryRun = false, json = false } = options
   const config = parseConfig(environment)
   if (options.name !== undefined) checkDeviceName(options.name)
   const chosen = options.list === undefined ? [options.name ?? ''] : readDeviceNames(options.list)
   const devices = planDevices(chosen, templateOf(options, config))
-  const baseUrl = options.apiUrl ?? new URL(`http://${localAddress(config.gateway.apiListen)}`)
-  warnOfPlainText(baseUrl, stderr)
-  const apiKey = await readApiKey(options, config)
-  const client = new ManagementClient({ baseUrl, apiKey, clock: systemClock, stop })
+  const client = await openManagement(context, options, config)
   const account = await Account.open(client)
   const list = DeviceList.read(resolve(options.devices ?? join(options.output, DEVICE_LIST)))
   const bar = new ProgressBar({ stream: stderr, total: devices.length })
@@ -101,37 +90,4 @@ function ownServer({ agentListen, dataDir }: Config['gateway']) {
     serverAddr: agentListen.port === 0 ? undefined : localAddress(agentListen),
     caCertPath: existsSync(caCertPath) ? caCertPath : undefined,
   }
-}
-
-/** From where somebody said it is; this machine's gateway has left one for its owner. */
-async function readApiKey(options: ProvisionOptions, config: Config): Promise<Secret> {
-  const { keyStdin, keyFile, apiUrl } = options
-  const ownKey = apiUrl ? undefined : apiKeyPath(config.gateway)
-  if (keyStdin) return keyOf(await text(process.stdin), 'Standard input')
-  if (keyFile !== undefined) return keyOf(readKeyFile(keyFile), keyFile)
-  if (config.apiKey) return keyOf(config.apiKey.reveal(), 'SVC_API_KEY')
-  if (ownKey && existsSync(ownKey)) return keyOf(readKeyFile(ownKey), ownKey)
-  throw new StartError(
-    'An API key is needed: give --key-file, pipe it into --key-stdin, or set SVC_API_KEY.',
-  )
-}
-
-function readKeyFile(path: string): string {
-  try {
-    return readFileSync(path, 'utf8')
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException
-    throw new StartError(`The API key in ${path} cannot be read (${code}).`, { cause: error })
-  }
-}
-
-function keyOf(read: string, where: string): Secret {
-  const key = read.trim()
-  if (/^[\x21-\x7e]+$/.test(key)) return new Secret(key)
-  throw new StartError(`${where} holds no API key: one word is expected.`)
-}
-
-function warnOfPlainText({ protocol, hostname, origin }: URL, stderr: NodeJS.WritableStream): void {
-  if (protocol === 'https:' || isLoopback(hostname.replace(/^\[|\]$/g, ''))) return
-  stderr.write(`warning: the API key and the authtokens travel to ${origin} unencrypted\n`)
 }

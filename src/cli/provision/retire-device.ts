@@ -60,5 +60,5 @@ export async function retire(account: Account, retirement: Retirement): Promise<
     rmSync(path, { force: true })
     syncFolder(dirname(path))
   }
-  list.retire(device.name)
+  await list.retire(device.name)
 }

@@ -23,6 +23,8 @@ export interface GatewayReloadOptions {
   readonly news: ReloadNews
   /** Where the gateway listens, each with its socket where that was inherited. */
   readonly listens: readonly ListenAddress[]
+  /** Why this gateway is never reloaded, and what to do instead. */
+  readonly refusal?: string | undefined
   readonly environment: Readonly<Record<string, string | undefined>>
   readonly log: Logger
 }
@@ -58,7 +60,14 @@ export class GatewayReload {
   /** Never rejects; what is asked for while one is under way is that one. */
   async request(): Promise<void> {
     if (this.#state !== 'serving') return
-    const { gateway, news, log } = this.#options
+    const { gateway, news, refusal, log } = this.#options
+    if (refusal !== undefined) {
+      news.reloading()
+      this.#problem = `the reload was refused: ${refusal}`
+      log.error(this.#problem)
+      news.reloadFailed()
+      return
+    }
     this.#state = 'reloading'
     this.#problem = undefined
     news.reloading()

@@ -95,6 +95,8 @@ async function install({ stdout }: CommandContext, options: InstallOptions): Pro
   }
   refuseHomeFolders([layout.node, layout.main])
   const changes = planInstall(layout)
+  // Before anything is written: a machine without systemd is left as it was.
+  if (isLive(options) && !options.dryRun) systemctl(['show', '--property=Version'])
   if (!options.dryRun) applyChanges(options.root, changes)
   report(stdout, changes, options.dryRun)
   const { envFile } = options
@@ -193,6 +195,10 @@ function runSystemctl(
   }
 }
 
+const WITHOUT_SYSTEMD =
+  'systemd does not run on this machine, so it has no services: have whatever starts programs ' +
+  'here start device-agent run, and ask device-agent status how it is. For an image: --root.'
+
 function systemctl(command: readonly string[]): string {
   try {
     return execFileSync('systemctl', command, {
@@ -200,8 +206,11 @@ function systemctl(command: readonly string[]): string {
       stdio: ['ignore', 'pipe', 'pipe'],
     })
   } catch (error) {
-    const { code, stderr } = error as { code?: string; stderr?: string }
-    const reason = code === 'ENOENT' ? 'there is no systemd on this machine' : stderr?.trim()
+    const { code, stderr = '' } = error as { code?: string; stderr?: string }
+    if (code === 'ENOENT' || /booted with systemd|connect to (system scope )?bus/i.test(stderr)) {
+      throw new StartError(WITHOUT_SYSTEMD, { cause: error })
+    }
+    const reason = stderr.trim().replace(/\.$/, '')
     throw new StartError(`systemctl ${command.join(' ')} failed: ${reason}.`, { cause: error })
   }
 }

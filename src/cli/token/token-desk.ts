@@ -23,6 +23,8 @@ import { tryLockFolder } from '../../store/folder-lock.ts'
 import type { CommandContext } from '../command-context.ts'
 import { LocalAgent } from '../local/local-agent.ts'
 import { openProcessLog } from '../process-log.ts'
+import { refuseOnTrial } from '../update/refuse-on-trial.ts'
+import type { UpdateHome } from '../update/update-home.ts'
 import { runningTokenDesk } from './running-token-desk.ts'
 
 /** What can be done with tokens. Names may be ids; bodies and answers are those of the API. */
@@ -41,11 +43,12 @@ export interface TokenDesk {
 export async function withTokenDesk<T>(
   context: CommandContext,
   work: (desk: TokenDesk) => Promise<T>,
+  home?: UpdateHome,
 ): Promise<T> {
   const { agent } = parseConfig(context.environment)
   // What the command says is its output; the log has room for what goes wrong.
   const log = openProcessLog(context, context.environment.LOG_LEVEL ? 'info' : 'error')
-  const service = LocalAgent.ofService()
+  const service = LocalAgent.ofService(context)
   const isNamed = Boolean(context.environment.AGENT_DATA_DIR)
   if (!existsSync(agentDatabasePath(agent.dataDir))) {
     if (service && !isNamed) return work(runningTokenDesk(service))
@@ -55,6 +58,7 @@ export async function withTokenDesk<T>(
   if (!lock) return work(runningTokenDesk(LocalAgent.find(context, undefined)))
   try {
     refuseForeignFolder(agent.dataDir)
+    refuseOnTrial(agent.dataDir, home)
     return await onDatabase(agent, log, work)
   } catch (error) {
     if (error instanceof StartError) throw error
@@ -74,7 +78,7 @@ async function onDatabase<T>(
   const database = openAgentDatabase(dataDir, { log, clock })
   try {
     const trail = new AuditTrail({ database, log, clock })
-    trail.start()
+    await trail.start()
     return await work(databaseDesk(new ApiTokens({ database, dataDir, given, log, clock }), trail))
   } finally {
     database.close()

@@ -19,6 +19,7 @@ const EXIT_STATUS: readonly (readonly [string, string])[] = [
   ['0', 'good'],
   ['1', 'failed, or not well; standard error says why'],
   ['2', 'wrong usage'],
+  ['3', 'of fleet: something is left to do, such as at devices that are offline'],
 ]
 
 /** The manual in the macros of man(7). It holds no date, so that two builds of one version are the same. */

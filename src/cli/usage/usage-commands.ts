@@ -13,12 +13,16 @@ function programOf(command: Command): Command {
   return command.parent ? programOf(command.parent) : command
 }
 
-/** `device-agent help [command...]`: the same as `--help` behind the command. */
-export function helpCommand(_context: CommandContext): Command {
+/** `device-agent help [command...]`: the same as `--help` behind the command; `help settings`. */
+export function helpCommand({ stdout }: CommandContext): Command {
   return new Command('help')
-    .description('print the help of a command')
-    .argument('[command...]', 'such as: tunnels add')
+    .description('print the help of a command, or the settings')
+    .argument('[command...]', 'such as: tunnels add; or: settings')
     .action((words: readonly string[], _options, command: Command) => {
+      if (words.join(' ') === 'settings') {
+        stdout.write(settingsText())
+        return
+      }
       let found = programOf(command)
       for (const word of words) {
         const next = found.commands.find((one) => one.name() === word)
@@ -27,6 +31,16 @@ export function helpCommand(_context: CommandContext): Command {
       }
       found.help()
     })
+}
+
+function settingsText(): string {
+  const rows = settingRows()
+  const width = Math.max(...rows.map(({ name }) => name.length))
+  const lines = rows.map(({ name, fallback, meaning }) => {
+    const suffix = fallback === '' ? '' : ` [${fallback}]`
+    return `  ${name.padEnd(width)}  ${meaning}${suffix}\n`
+  })
+  return `Settings (environment, or a file .env in the current folder):\n${lines.join('')}`
 }
 
 /** `device-agent version`: with what a report of a fault should name. */

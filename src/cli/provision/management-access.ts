@@ -1,0 +1,85 @@
+import { existsSync, readFileSync } from 'node:fs'
+import process from 'node:process'
+import { text } from 'node:stream/consumers'
+import { InvalidArgumentError, Option } from 'commander'
+import { StartError } from '../../base/app-error.ts'
+import { systemClock } from '../../base/clock.ts'
+import { isLoopback } from '../../base/listen-address.ts'
+import { Secret } from '../../base/secret.ts'
+import type { Config } from '../../config.ts'
+import { apiKeyPath } from '../api-key-file.ts'
+import type { CommandContext } from '../command-context.ts'
+import { localAddress } from '../local-address.ts'
+import { ManagementClient } from './management-client.ts'
+
+/** Which gateway is asked, and with which key; unset: that of this machine. */
+export interface ManagementOptions {
+  readonly apiUrl?: URL
+  readonly keyStdin?: boolean
+  readonly keyFile?: string
+}
+
+/** The options by which a person says that. */
+export function managementOptions(): readonly Option[] {
+  return [
+    new Option('--api-url <url>', 'management API; unset: the gateway of this machine').argParser(
+      parseUrl,
+    ),
+    new Option('--key-stdin', 'read the API key from standard input'),
+    new Option('--key-file <file>', 'read the API key from a file; unset: SVC_API_KEY').conflicts(
+      'keyStdin',
+    ),
+  ]
+}
+
+/** Throws a StartError that says what is missing. */
+export async function openManagement(
+  { stderr, stop }: CommandContext,
+  options: ManagementOptions,
+  config: Config,
+): Promise<ManagementClient> {
+  const baseUrl = options.apiUrl ?? new URL(`http://${localAddress(config.gateway.apiListen)}`)
+  warnOfPlainText(baseUrl, stderr)
+  const apiKey = await readApiKey(options, config)
+  return new ManagementClient({ baseUrl, apiKey, clock: systemClock, stop })
+}
+
+/** From where somebody said it is; this machine's gateway has left one for its owner. */
+async function readApiKey(options: ManagementOptions, config: Config): Promise<Secret> {
+  const { keyStdin, keyFile, apiUrl } = options
+  const ownKey = apiUrl ? undefined : apiKeyPath(config.gateway)
+  if (keyStdin) return keyOf(await text(process.stdin), 'Standard input')
+  if (keyFile !== undefined) return keyOf(readKeyFile(keyFile), keyFile)
+  if (config.apiKey) return keyOf(config.apiKey.reveal(), 'SVC_API_KEY')
+  if (ownKey && existsSync(ownKey)) return keyOf(readKeyFile(ownKey), ownKey)
+  throw new StartError(
+    'An API key is needed: give --key-file, pipe it into --key-stdin, or set SVC_API_KEY.',
+  )
+}
+
+function readKeyFile(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    throw new StartError(`The API key in ${path} cannot be read (${code}).`, { cause: error })
+  }
+}
+
+function keyOf(read: string, where: string): Secret {
+  const key = read.trim()
+  if (/^[\x21-\x7e]+$/.test(key)) return new Secret(key)
+  throw new StartError(`${where} holds no API key: one word is expected.`)
+}
+
+function warnOfPlainText({ protocol, hostname, origin }: URL, stderr: NodeJS.WritableStream): void {
+  if (protocol === 'https:' || isLoopback(hostname.replace(/^\[|\]$/g, ''))) return
+  stderr.write(`warning: the API key and what it opens travel to ${origin} unencrypted\n`)
+}
+
+function parseUrl(text: string): URL {
+  const url = URL.canParse(text) ? new URL(text) : undefined
+  const isPlain = url && /^https?:$/.test(url.protocol) && !url.username && !url.search && !url.hash
+  if (isPlain) return url
+  throw new InvalidArgumentError('It must be a URL, such as https://api.ngrok.com.')
+}

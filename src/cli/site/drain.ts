@@ -1,0 +1,124 @@
+import process from 'node:process'
+import * as z from 'zod'
+import { StartError } from '../../base/app-error.ts'
+import { systemClock } from '../../base/clock.ts'
+import { parseConfig } from '../../config.ts'
+import type { CommandContext } from '../command-context.ts'
+import { type ManagementOptions, openManagement } from '../provision/management-access.ts'
+import type { ManagementClient } from '../provision/management-client.ts'
+import { ProgressBar } from '../provision/progress-bar.ts'
+
+const LOOK_MS = 500
+const EXIT_LEFT = 3
+
+const Left = z.object({ agents: z.number(), endpoints: z.number(), requests: z.number() })
+const Node = z.object({
+  id: z.string(),
+  name: z.string(),
+  state: z.enum(['live', 'draining', 'gone']),
+  is_self: z.boolean(),
+  is_reached: z.boolean(),
+  drain: z.object({ from: Left, left: Left, is_done: z.boolean() }).nullable(),
+})
+type Node = z.infer<typeof Node>
+
+export interface DrainOptions extends ManagementOptions {
+  readonly undo?: boolean
+  /** In ms. */
+  readonly timeout: number
+  readonly json?: boolean
+}
+
+/** Runs the command. Sets the exit code to 3 when something is left. Throws a StartError. */
+export async function drain(
+  context: CommandContext,
+  name: string | undefined,
+  options: DrainOptions,
+): Promise<void> {
+  const { stdout } = context
+  const { undo = false, json = false } = options
+  const client = await openManagement(context, options, parseConfig(context.environment))
+  const { id } = find(await client.list('nodes', Node), name, client)
+  const asked = await client.act(`nodes/${id}/${undo ? 'undrain' : 'drain'}`, Node)
+  const node = undo ? asked : await untilEmpty(client, asked, context, options)
+  const isLeft = !undo && node.drain?.is_done !== true
+  if (isLeft) process.exitCode = EXIT_LEFT
+  stdout.write(json ? `${toJson(node)}\n` : `${describe(node, undo)}\n`)
+}
+
+function find(
+  nodes: readonly Node[],
+  name: string | undefined,
+  { origin }: ManagementClient,
+): Node {
+  const found = nodes.filter((node) =>
+    name === undefined ? node.is_self : node.id === name || node.name === name,
+  )
+  // Machines may have the same name, and one that was joined anew leaves its old place behind.
+  const live = found.filter(({ state }) => state !== 'gone')
+  const [node, another] = live.length > 0 ? live : found
+  if (node && !another) return node
+  const known = nodes.map((it) => `${it.name} (${it.id}, ${it.state})`).join(', ')
+  throw new StartError(
+    node
+      ? `More than one gateway is called ${name}: give an id. There are ${known}.`
+      : `${origin} knows no gateway ${name ?? 'of its own'}. There are ${known}.`,
+  )
+}
+
+async function untilEmpty(
+  client: ManagementClient,
+  asked: Node,
+  { stderr, stop }: CommandContext,
+  { timeout }: DrainOptions,
+): Promise<Node> {
+  const until = systemClock.monotonic() + timeout
+  const from = asked.drain?.from
+  const total = sum(from)
+  const bar = new ProgressBar({ stream: stderr, total })
+  let node = asked
+  try {
+    while (node.drain?.is_done !== true && systemClock.monotonic() < until) {
+      const left = node.drain?.left
+      if (left) bar.show(total - sum(left), `${wordsOf(left)} left`)
+      await systemClock.sleep(LOOK_MS, stop).catch(() => {})
+      if (stop.aborted) {
+        throw new StartError(`Stopped: ${asked.name} drains on, until --undo or its end.`)
+      }
+      const now = (await client.list('nodes', Node)).find(({ id }) => id === asked.id)
+      if (!now || now.state === 'gone') {
+        throw new StartError(`The gateway ${asked.name} has gone while it drained.`)
+      }
+      if (now.state === 'live' && now.is_reached) {
+        throw new StartError(`Somebody has told ${asked.name} to take what comes again.`)
+      }
+      node = now
+    }
+    return node
+  } finally {
+    bar.clear()
+  }
+}
+
+const sum = (left: z.infer<typeof Left> | undefined) =>
+  left ? left.agents + left.endpoints + left.requests : 0
+
+function describe({ name, drain }: Node, isUndone: boolean): string {
+  if (isUndone) return `${name} takes what comes again. What has gone stays where it is.`
+  if (!drain) return `${name} drains, and does not say how far it is.`
+  if (drain.is_done) return `${name} is empty: stop it when you like, or take it back with --undo.`
+  return `${name} is not empty yet: ${wordsOf(drain.left)} left. Agents that know no other gateway stay until it ends.`
+}
+
+function wordsOf({ agents, endpoints, requests }: z.infer<typeof Left>): string {
+  return [count(agents, 'agent'), count(endpoints, 'endpoint'), count(requests, 'request')].join(
+    ', ',
+  )
+}
+
+const count = (number: number, noun: string) => `${number} ${noun}${number === 1 ? '' : 's'}`
+
+function toJson({ id, name, state, drain }: Node): string {
+  const { is_done = false, left = null } = drain ?? {}
+  return JSON.stringify({ id, name, state, is_done, left })
+}

@@ -1,0 +1,37 @@
+import { Command } from 'commander'
+import { StartError } from '../../base/app-error.ts'
+import { systemClock } from '../../base/clock.ts'
+import { parseConfig } from '../../config.ts'
+import type { CommandContext } from '../command-context.ts'
+import { openProcessLog } from '../process-log.ts'
+
+const HOUR_MS = 3_600_000
+
+/** `device-agent gateway join-token`: lets one more gateway into the site of a database. */
+export function joinTokenCommand(context: CommandContext): Command {
+  return new Command('join-token')
+    .description('make a token with which one more gateway joins those on GATEWAY_DATABASE_URL')
+    .option('--json', 'one JSON line on stdout, and nothing else')
+    .addHelpText(
+      'after',
+      '\nIt is good for one gateway and for an hour: put it into a file there and name that in\nGATEWAY_JOIN_TOKEN_FILE. The settings have to be those of a gateway that is there already.',
+    )
+    .action(async (_options: object, self: Command) => {
+      // The command above it knows that option, too, and takes it.
+      const { json = false } = self.optsWithGlobals<{ json?: boolean }>()
+      const { environment, stdout } = context
+      const { gateway, logLevel } = parseConfig(environment)
+      if (!gateway.shared) {
+        throw new StartError(
+          'GATEWAY_DATABASE_URL is not set: a gateway that is alone has nobody to join it.',
+        )
+      }
+      const { makeJoinToken } = await import('../../gateway/site/make-join-token.ts')
+      const expiresAt = systemClock.now() + HOUR_MS
+      const log = openProcessLog(context, logLevel)
+      const { server } = gateway.shared
+      const token = (await makeJoinToken({ server, expiresAt, log, clock: systemClock })).reveal()
+      const expires_at = new Date(expiresAt).toISOString()
+      stdout.write(json ? `${JSON.stringify({ token, expires_at })}\n` : `${token}\n`)
+    })
+}
