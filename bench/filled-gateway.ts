@@ -27,38 +27,38 @@ export interface FilledGateway {
  * Fills the data folder of a gateway that does not run, by its own issuer and stores: each
  * credential is on disk before the next is made, as if it had been asked for by itself.
  */
-export function fillGateway(folder: string, { devices, apiKeys, domain }: Filling): FilledGateway {
+export async function fillGateway(
+  folder: string,
+  { devices, apiKeys, domain }: Filling,
+): Promise<FilledGateway> {
   mkdirSync(folder, { recursive: true, mode: 0o700 })
   const clock = systemClock
   const stores = openGatewayDatabase(folder, { log: createLogger('silent'), clock })
   const ids = new IdSource(clock)
-  const issuer = new CredentialIssuer({
-    ...stores,
-    ids,
-    clock,
-    onCredentialChange: () => {},
-    onOwnerDelete: () => {},
-  })
+  const issuer = new CredentialIssuer({ ...stores, ids, clock })
   let ownerId = ''
   const startedAt = performance.now()
-  const made = Array.from({ length: devices }, (_, index) => {
+  const made: Device[] = []
+  for (let index = 0; index < devices; index += 1) {
     const site = Math.floor(index / DEVICES_PER_SITE)
     if (index % 1_000 === 0) progress(`made ${index} of ${devices} credentials`)
     if (index % DEVICES_PER_SITE === 0) {
-      ownerId = issuer.createBotUser({ name: `site ${site}` }).id
+      ownerId = (await issuer.createBotUser({ name: `site ${site}` })).id
     }
-    const { authtoken } = issuer.createCredential({
+    const { authtoken } = await issuer.createCredential({
       ownerId,
       description: `device ${index} of site ${site}`,
       metadata: JSON.stringify({ site, serial: `A-${1_000_000 + index}` }),
       acl: [`bind:*.${domain}`],
     })
-    return { authtoken: authtoken.reveal(), host: `device${index}.${domain}` }
-  })
+    made.push({ authtoken: authtoken.reveal(), host: `device${index}.${domain}` })
+  }
   const writeMs = (performance.now() - startedAt) / (devices + devices / DEVICES_PER_SITE)
-  const keys = Array.from({ length: apiKeys }, (_, index) =>
-    issuer.createApiKey({ description: `bench ${index}` }).token.reveal(),
-  )
+  const keys: string[] = []
+  for (let index = 0; index < apiKeys; index += 1) {
+    const { token } = await issuer.createApiKey({ description: `bench ${index}` })
+    keys.push(token.reveal())
+  }
   stores.database.close()
   return { devices: made, apiKeys: keys, writeMs }
 }

@@ -47,7 +47,7 @@ for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => 
 const [loadBefore = 0] = loadavg()
 const folder = scratchFolder()
 const dataDir = join(folder, 'gateway')
-const { devices, apiKeys, writeMs } = fillGateway(dataDir, {
+const { devices, apiKeys, writeMs } = await fillGateway(dataDir, {
   devices: CREDENTIALS,
   apiKeys: API_KEYS,
   domain: DOMAIN,
