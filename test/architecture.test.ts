@@ -35,10 +35,14 @@ const FLOORS: Floors = {
   ],
   gateway: [
     ['agents', 'ingress', 'management'],
-    ['devices', 'webhooks'],
+    ['site'],
+    ['cluster'],
+    ['devices', 'webhooks', 'peers'],
     ['certificates', 'endpoints'],
     ['access', 'streams'],
     ['records', 'origins'],
+    ['replication'],
+    ['postgres'],
   ],
   policy: [
     ['actions'],
@@ -69,6 +73,7 @@ const SOLE_USERS: Readonly<Record<string, readonly string[]>> = {
   bowser: ['policy/exchange/user-agent.ts'],
   maxmind: ['gateway/origins/address-file.ts', 'gateway/origins/address-origins.ts'],
   'better-sqlite3': ['store/sqlite.ts'],
+  pg: ['gateway/postgres/postgres-session.ts'],
 }
 
 const house = readHouse(SRC)
@@ -148,6 +153,11 @@ describe('the source', () => {
 
   it('takes zod as a namespace, so that only what is used is bundled', () => {
     expect(filesWith(/import \{ z \} from 'zod'/)).toEqual([])
+  })
+
+  it('takes http from one file, so that Node does not load a second client with it', () => {
+    expect(filesWith(/^import (?!type )[^'{]*(?:\{[^'}]*\} )?from 'node:http'$/m)).toEqual([])
+    expect(filesWith(/getBuiltinModule\('node:http'\)/)).toEqual(['base/net/node-http.ts'])
   })
 
   it('does not combine signals, which Node 20 loses timeouts of', () => {

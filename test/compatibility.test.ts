@@ -1,18 +1,21 @@
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { Binder } from '../src/gateway/agents/binder.ts'
 import { parseBind } from '../src/gateway/agents/control-message.ts'
 import { EndpointUrls } from '../src/gateway/endpoints/endpoint-urls.ts'
 import { ACTIONS, UNAVAILABLE_ACTIONS } from '../src/policy/actions/all-actions.ts'
-import { WEBHOOK_PROVIDERS } from '../src/policy/outbound/webhook-signature.ts'
+import { WEBHOOK_ADVICE, WEBHOOK_NAMES } from '../src/policy/actions/verify-webhook.ts'
+import { checkPolicy } from '../src/policy/check.ts'
 import { PHASES } from '../src/policy/phase.ts'
 import { ADDRESS_VARIABLES, TABLE_SETTINGS } from '../src/policy/vocabulary/address-variables.ts'
 import { UNAVAILABLE_VARIABLES } from '../src/policy/vocabulary/variables.ts'
 import { openGatewayStores } from './helpers/gateway-stores.ts'
 import { serviceCode } from './helpers/service-code.ts'
+import { createTlsFixture } from './helpers/tls-fixture.ts'
 
-const PAGE = readFileSync(join(import.meta.dirname, '..', 'docs', 'compatibility.md'), 'utf8')
+const DOCS = join(import.meta.dirname, '..', 'docs')
+const PAGE = readFileSync(join(DOCS, 'compatibility.md'), 'utf8')
 
 /** The rows of the table below a heading, as cells. */
 function rowsBelow(heading: string): string[][] {
@@ -58,10 +61,10 @@ const SENT: Readonly<Record<string, unknown>> = {
 }
 
 describe('the page on compatibility', () => {
-  function openBinder() {
+  async function openBinder() {
     const stores = openGatewayStores()
-    stores.registrar.reserve({ domain: '*.site.test' })
-    const { id } = stores.issuer.createCredential({}).credential
+    await stores.registrar.reserve({ domain: '*.site.test' })
+    const { id } = (await stores.issuer.createCredential({})).credential
     const who = { credentialId: id, ownerId: null }
     const binder = new Binder({ ...stores, urls: new EndpointUrls({ http: 80, https: 443 }) })
     return (option: string, Proto = 'https') => {
@@ -76,9 +79,9 @@ describe('the page on compatibility', () => {
     rowsBelow(`Options of ${kind} endpoints`).map((row) => [kind, ...row]),
   )
 
-  it.each(ROWS)('is true of the option of %s endpoints %s (%s): %s', (...row) => {
+  it.each(ROWS)('is true of the option of %s endpoints %s (%s): %s', async (...row) => {
     const [kind, , wire, here = ''] = row
-    const judge = openBinder()
+    const judge = await openBinder()
     const option = code(wire)
     const protocol = kind === 'TLS' ? 'tls' : 'https'
     expect(SENT).toHaveProperty([option])
@@ -119,8 +122,72 @@ describe('the page on compatibility', () => {
   it('names the providers of webhooks', () => {
     const [, section = ''] = PAGE.split('### Providers of webhooks')
     const [own = ''] = section.split('\n## ')
-    const names = [...own.matchAll(/`([a-z_]+)`/g)].map(([, name]) => name)
-    expect(names).toEqual(Object.keys(WEBHOOK_PROVIDERS))
+    const names = [...own.matchAll(/`([a-z0-9_]+)`/g)].map(([, name]) => name)
+    expect(names).toEqual(WEBHOOK_NAMES)
+  })
+
+  const mistakesOf = (document: object | string) =>
+    checkPolicy(typeof document === 'string' ? document : JSON.stringify(document), {
+      service: 'embedded',
+    })
+      .filter(({ severity }) => severity === 'error')
+      .map(({ message }) => message)
+  const policyOf = (phase: string, rule: object) => ({ [phase]: [rule] })
+
+  it.each(rowsBelow('Actions'))('is true of the action %s in %s: %s', (name, phases, here = '') => {
+    const type = code(name)
+    if (here.startsWith('refused: ')) {
+      const rule = { actions: [{ type, config: {} }] }
+      const [mistake] = mistakesOf(policyOf('on_http_request', rule))
+      expect(mistake).toContain(here.replace('refused: ', ''))
+      return
+    }
+    const config = ACTIONS.get(type)?.example
+    const own = PHASES.filter((phase) => phases === 'all' || phases?.includes(`\`${phase}\``))
+    expect(own).not.toEqual([])
+    for (const phase of PHASES) {
+      const mistakes = mistakesOf(policyOf(phase, { actions: [{ type, config }] }))
+      expect([phase, mistakes.length > 0]).toEqual([phase, !own.includes(phase)])
+    }
+  })
+
+  it.each(rowsBelow('Variables'))('is true of the variable %s: %s', (name, here = '') => {
+    const rule = { expressions: [`${code(name)} == ''`], actions: [{ type: 'deny' }] }
+    const [mistake] = mistakesOf(policyOf('on_http_request', rule))
+    expect(mistake).toContain(here.replace('refused: ', ''))
+  })
+
+  it('is true of each provider of webhooks, and of those that it says are none', () => {
+    const isKnown = (provider: string) => {
+      const action = { type: 'verify-webhook', config: { provider, secret: 'shared secret' } }
+      return mistakesOf(policyOf('on_http_request', { actions: [action] })).length === 0
+    }
+    expect(WEBHOOK_NAMES.filter((name) => !isKnown(name))).toEqual([])
+    const none = [...WEBHOOK_ADVICE.keys()]
+    expect(none).toEqual(['mailchimp', 'orbit', 'vmware', 'vmware_workspace'])
+    expect(none.filter(isKnown)).toEqual([])
+  })
+
+  it('has policies for examples, as the other pages do, that can be taken as they stand', async () => {
+    const { caPem } = await createTlsFixture()
+    const examples = readdirSync(DOCS).flatMap((page) => {
+      const text = readFileSync(join(DOCS, page), 'utf8')
+      return [...text.matchAll(/```(?:json|yaml)\n(.*?)```/gs)].flatMap(([, example = '']) =>
+        /^ *"?on_(tcp_connect|http_request|http_response)"?:/m.test(example)
+          ? [[page, example]]
+          : [],
+      )
+    })
+    expect(new Set(examples.map(([page]) => page))).toEqual(
+      new Set(['login.md', 'policies.md', 'tcp-and-tls.md']),
+    )
+    for (const [page, example = ''] of examples) {
+      const filled = example.replace(
+        '-----BEGIN CERTIFICATE-----\\n...',
+        JSON.stringify(caPem).slice(1, -1),
+      )
+      expect([page, mistakesOf(filled)]).toEqual([page, []])
+    }
   })
 
   it('says which variables need which table', () => {

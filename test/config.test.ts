@@ -83,6 +83,26 @@ describe('parseConfig', () => {
     ['GATEWAY_ACME_DIRECTORY', 'acme', 'GATEWAY_ACME_DIRECTORY must be an https URL'],
     ['GATEWAY_ACME_DIRECTORY', 'http://a.test/d', 'GATEWAY_ACME_DIRECTORY must be an https URL'],
     ['GATEWAY_ACME_DIRECTORY', 'https://a.test/d', 'GATEWAY_ACME_DIRECTORY needs GATEWAY_DNS_LIST'],
+    [
+      'GATEWAY_DATABASE_URL',
+      'mysql://a@b/c',
+      'GATEWAY_DATABASE_URL must be postgres://user@host/data',
+    ],
+    [
+      'GATEWAY_DATABASE_URL',
+      'postgres://a@localhost/c',
+      'GATEWAY_DATABASE_URL needs GATEWAY_PEER_L',
+    ],
+    [
+      'GATEWAY_PEER_LISTEN',
+      '10.0.0.1:4444',
+      'GATEWAY_PEER_LISTEN is for several gateways: it needs',
+    ],
+    [
+      'GATEWAY_JOIN_TOKEN_FILE',
+      'token',
+      'GATEWAY_JOIN_TOKEN_FILE is for several gateways: it needs',
+    ],
     ['GATEWAY_ACME_EMAIL', 'me', 'GATEWAY_ACME_EMAIL must be an e-mail address'],
     ['GATEWAY_DNS_SERVERS', '127.0.0.1, dns.lan', 'GATEWAY_DNS_SERVERS must be addresses'],
     ['GATEWAY_OUTBOUND_ALLOW', 'a b/c', 'GATEWAY_OUTBOUND_ALLOW cannot list b/c: it is no host'],
@@ -119,6 +139,36 @@ describe('parseConfig', () => {
       apiHosts: ['gateway.lan'],
       cnameBase: 'gateway.example.com',
     })
+  })
+
+  it('reads where several gateways meet', () => {
+    const url = 'postgres://gateway:canary@db.lan/site?sslmode=verify-full'
+    const several = { GATEWAY_DATABASE_URL: url, GATEWAY_PEER_LISTEN: '10.0.0.1:4444' }
+    const { gateway } = parseConfig({ ...several, GATEWAY_DATABASE_PASSWORD_FILE: 'password' })
+    expect(gateway.shared).toMatchObject({
+      server: { address: { host: 'db.lan', user: 'gateway' }, passwordPath: resolve('password') },
+      peerListen: { host: '10.0.0.1', port: 4444 },
+      peerAddress: { host: '10.0.0.1', port: 4444 },
+      joinTokenPath: undefined,
+    })
+    expect(gateway.shared?.server.password?.reveal()).toBe('canary')
+    expect(inspect(gateway, { depth: 9 }) + JSON.stringify(gateway)).not.toContain('canary')
+    expect(parseConfig({}).gateway.shared).toBeUndefined()
+  })
+
+  it('refuses what several gateways cannot work with', () => {
+    const url = 'postgres://gateway@localhost/site'
+    const several = { GATEWAY_DATABASE_URL: url, GATEWAY_PEER_LISTEN: '0.0.0.0:4444' }
+    expect(() => parseConfig(several)).toThrow('GATEWAY_PEER_ADDRESS has to be set')
+    const found = { ...several, GATEWAY_PEER_ADDRESS: 'one.lan:4444' }
+    expect(parseConfig(found).gateway.shared?.peerAddress).toEqual({ host: 'one.lan', port: 4444 })
+    expect(() => parseConfig({ ...found, GATEWAY_HTTP_LISTEN: '0.0.0.0:0' })).toThrow(
+      'GATEWAY_HTTP_LISTEN needs a port, the same at all gateways.',
+    )
+    const acme = { GATEWAY_ACME_DIRECTORY: 'https://a.test/d', GATEWAY_DNS_LISTEN: '0.0.0.0:53' }
+    expect(() => parseConfig({ ...found, ...acme })).toThrow(
+      'GATEWAY_ACME_DIRECTORY cannot be used',
+    )
   })
 
   it('says all that is wrong at once and repeats no value', () => {

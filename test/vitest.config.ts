@@ -11,8 +11,9 @@ export default defineConfig({
     // What takes minutes has a script of its own: npm run test:soak.
     exclude: process.env.SOAK ? [] : ['soak/**'],
     // Nobody waits that long where the code is right; a busy machine may.
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    testTimeout: 180_000,
+    hookTimeout: 180_000,
+    expect: { poll: { timeout: 60_000 } },
     // Two workers even on one core: most tests wait for sockets, not for the processor.
     maxWorkers: Math.max(2, availableParallelism()),
     coverage: {

@@ -134,7 +134,7 @@ describe('concludeStatus', () => {
     const kept = { reason: 'policy', remedy: 'Correct it.' } as const
     expect(conclude({ tunnels: [tunnel(kept)], ownEndpoint: own(kept) })).toMatchObject({
       verdict:
-        'the tunnel is online; t1.test: online as before: policy. Correct it.; agent API online as before at agent.test: policy. Correct it.',
+        'the tunnel is online; t1.test: online as before: policy. Correct it; agent API online as before at agent.test: policy. Correct it.',
       healthy: false,
       ready: true,
     })
@@ -171,7 +171,7 @@ describe('concludeStatus', () => {
     ]
     const { verdict, healthy, ready } = concludeStatus({ ...conclude(), tunnels })
     expect(verdict).toMatch(
-      /^1 of 7 tunnels online; t\d+\.test, t\d+\.test, t\d+\.test and 2 more: acl\. Change it\.; t\d+\.test: policy\. Change it\.$/,
+      /^1 of 7 tunnels online; t\d+\.test, t\d+\.test, t\d+\.test and 2 more: acl\. Change it; t\d+\.test: policy\. Change it\.$/,
     )
     // A refused tunnel waits for a person; the agent itself has done what it can.
     expect([healthy, ready]).toEqual([false, true])
@@ -220,7 +220,7 @@ describe('concludeStatus', () => {
       defaultPolicy: { source: 'kept', loadedAt: 0, problem: 'The default policy is bad.' },
     })
     expect(verdict).toBe(
-      'no tunnels; damaged in the database: x.test. Create what is missing again.; The default policy is bad.',
+      'no tunnels; damaged in the database: x.test. Create what is missing again; The default policy is bad.',
     )
     expect(healthy).toBe(false)
   })
@@ -243,7 +243,7 @@ it('says what services do to visitors, and what the process has none left of', (
     }),
   ).toMatchObject({
     verdict:
-      'all 3 tunnels online; out of descriptors: d. Do it.; ' +
+      'all 3 tunnels online; out of descriptors: d. Do it; ' +
       'visitors wait in vain for localhost:1: look at what hangs there; ' +
       'no valid HTTP from localhost:2: check what runs there',
     healthy: false,

@@ -390,9 +390,9 @@ describe('a clock that is set', () => {
     movedMs = 400 * 86_400_000
     const { verdict, link, clock: told } = agent.status()
     expect(verdict).toContain("the clock is 400 days ahead of the service's: set it")
-    // Two clocks are read one after the other.
-    expect(agent.find('a').status.since - before - movedMs).toBeLessThan(1_000)
-    expect(agent.find('a').status.since).toBeGreaterThan(before + movedMs - 1_000)
+    // Two clocks are read one after the other, on a machine that may be busy.
+    expect(agent.find('a').status.since - before - movedMs).toBeLessThan(60_000)
+    expect(agent.find('a').status.since).toBeGreaterThan(before + movedMs - 60_000)
     expect(told.now - link.since).toBeLessThan(movedMs)
     await eventually(() => expect(captured.text()).toContain('the clock of the device was set'))
   })

@@ -110,7 +110,7 @@ describe('nobody notices', () => {
     const [before] = [...on.gateway.parts.sessions.all()].map(({ id }) => id)
     const { issuer, authority } = on.gateway.parts
     const { ownerId, acl } = authority.authenticate(on.authtoken.reveal())
-    const { authtoken } = issuer.createCredential({ ownerId, acl })
+    const { authtoken } = await issuer.createCredential({ ownerId, acl })
     writeFileSync(on.tokenPath, authtoken.reveal())
     await eventually(() => {
       const taken = [...on.gateway.parts.sessions.all()].filter(({ id }) => id !== before)

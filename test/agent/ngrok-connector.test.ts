@@ -153,7 +153,7 @@ it('closes an endpoint that opens only while the session is being closed', async
 })
 
 it('gives up all binds at once when the session dies under them', async () => {
-  const subject = await setUp({ deadlines: { bindMs: 300, closeMs: 300 } })
+  const subject = await setUp({ deadlines: { bindMs: 2_000, closeMs: 300 } })
   const { session } = await connect(subject)
   subject.proxy.blackHole('down')
   const startedAt = performance.now()
@@ -162,8 +162,8 @@ it('gives up all binds at once when the session dies under them', async () => {
   )
   const outcomes = await Promise.allSettled(binds)
   expect(new Set(outcomes.map(({ status }) => status))).toEqual(new Set(['rejected']))
-  // One after the other they would take 40 deadlines, 12 s.
-  expect(performance.now() - startedAt).toBeLessThan(6_000)
+  // One after the other they would take 40 deadlines, 80 s.
+  expect(performance.now() - startedAt).toBeLessThan(40_000)
 })
 
 it.each([

@@ -3,7 +3,8 @@ import type { TunnelSpec } from '../../src/agent/tunnel.ts'
 import { startedOnGateway } from '../helpers/agent-on-gateway.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { afterProxyHead, startProxiedService } from '../helpers/proxy-protocol-service.ts'
-import { readAll, somePorts, startTcpService, visit } from '../helpers/tcp-site.ts'
+import { somePorts } from '../helpers/some-ports.ts'
+import { readAll, startTcpService, visit } from '../helpers/tcp-site.ts'
 import { visitTls } from '../helpers/tls-site.ts'
 
 const HOST = 'cam.site.test'
@@ -39,6 +40,15 @@ describe.each([1, 2] as const)('a tunnel with proxy_protocol %i', (version) => {
     // Without it such a service takes nobody.
     await on.agent.replace(HOST, specOf(port, {}))
     expect(await on.visit('cam')).toBe(502)
+  })
+
+  it('tells a service that speaks first, as SSH does, while its visitor waits for it', async () => {
+    const on = await startedOnGateway({ gateway: { tcpListen: somePorts() } })
+    const { port } = await startTcpTeller()
+    const { tunnel } = await on.agent.create(
+      specOf(port, { protocol: 'tcp', domain: '', upstream }),
+    )
+    expect(await readAll(visit(tunnel.spec.domain))).toMatch(FROM_HERE)
   })
 
   it('tells services of TCP and TLS tunnels', async () => {

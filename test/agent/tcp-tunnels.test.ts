@@ -8,7 +8,8 @@ import { agentOnFake } from '../helpers/agent-on-fake.ts'
 import { agentOnGateway, isDown, startedOnGateway } from '../helpers/agent-on-gateway.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { gate } from '../helpers/fake-connector.ts'
-import { readAll, somePorts, startTcpService, visit } from '../helpers/tcp-site.ts'
+import { somePorts } from '../helpers/some-ports.ts'
+import { readAll, startTcpService, visit } from '../helpers/tcp-site.ts'
 
 const echo = (socket: Socket) => socket.pipe(socket)
 
@@ -70,6 +71,7 @@ describe('a tcp tunnel', () => {
     const { port } = await startTcpService(echo)
     const { tunnel } = await on.agent.create(tcpSpec(port))
     const { domain } = tunnel.spec
+    on.proxy.refuse()
     on.proxy.cut()
     await isDown(on)
     const answers = [answerAt(domain), answerAt(domain)]

@@ -49,6 +49,7 @@ describe('a tls tunnel', () => {
     const on = await startedOnGateway()
     const { port, caPem } = await startTlsService(echo)
     await on.agent.create(tlsSpec(port))
+    on.proxy.refuse()
     on.proxy.cut()
     await isDown(on)
     const { tunnel, pending } = await on.agent.create(tlsSpec(port, { domain: 'b.site.test' }))

@@ -3,8 +3,8 @@ import { TunnelSpecSchema } from '../../src/agent/tunnel.ts'
 
 const GOOD = { protocol: 'http', forwards_to: ':8001', domain: 'Device1.Site.Test' }
 
-function complaint(change: object): string | undefined {
-  const { error } = TunnelSpecSchema.safeParse({ ...GOOD, ...change })
+async function complaint(change: object): Promise<string | undefined> {
+  const { error } = await TunnelSpecSchema.safeParseAsync({ ...GOOD, ...change })
   return error?.issues[0] && `${error.issues[0].path.join('.')} ${error.issues[0].message}`
 }
 
@@ -23,6 +23,14 @@ describe('TunnelSpecSchema', () => {
     expect(TunnelSpecSchema.parse({ ...GOOD, policy }).policy).toBe(policy)
     expect(TunnelSpecSchema.parse({ ...GOOD, policy: null }).policy).toBeNull()
   })
+
+  it.each(['{"on_http_request": []}', 'on_http_request: []'])(
+    'reads a policy from the text %j',
+    async (policy) => {
+      const read = await TunnelSpecSchema.parseAsync({ ...GOOD, policy })
+      expect(read.policy).toEqual({ on_http_request: [] })
+    },
+  )
 
   it.each([
     ['gw.example.com:20017', 'gw.example.com:20017'],
@@ -61,18 +69,26 @@ describe('TunnelSpecSchema', () => {
     [{ domain: `${'a'.repeat(64)}.test` }, /^domain must be/],
     [{ domain: `${'a.'.repeat(126)}test` }, /^domain must be/],
     [{ policy: '[]' }, /^policy must be the text of an object/],
+    [{ policy: '- a\n- b' }, /^policy must be the text of an object/],
+    [{ policy: 'a: [' }, /^policy must be JSON or YAML: Flow sequence/],
     [{ policy: [] }, /^policy must be a JSON object/],
     [{ upstream: { http2: 'yes' } }, /^upstream\.http2 must be true or false/],
+    [{ upstream: { verify_tls: 'no' } }, /^upstream\.verify_tls must be true or false/],
+    [{ upstream: { verify_tls: false } }, /^upstream\.verify_tls is for services behind https/],
+    [
+      { protocol: 'tcp', domain: 'a.test:1', forwards_to: 'https://localhost:1' },
+      /^forwards_to https:\/\/ is for http tunnels/,
+    ],
     [
       { protocol: 'tcp', domain: 'a.test:1', upstream: { http2: true } },
       /^upstream\.http2 is for http tunnels/,
     ],
     [{ name: 'x' }, /Unrecognized key: "name"/],
-  ])('refuses %j', (change, expected) => {
-    expect(complaint(change)).toMatch(expected)
+  ])('refuses %j', async (change, expected) => {
+    expect(await complaint(change)).toMatch(expected)
   })
 
-  it('takes a wildcard as first label', () => {
-    expect(complaint({ domain: '*.site.test' })).toBeUndefined()
+  it('takes a wildcard as first label', async () => {
+    expect(await complaint({ domain: '*.site.test' })).toBeUndefined()
   })
 })

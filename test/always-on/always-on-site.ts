@@ -20,6 +20,10 @@ const PIECE_EVERY_MS = 100
 /** The management API takes 120 requests a minute of a key. */
 const MANAGE_EVERY_MS = 1_500
 
+const SHIPPED = JSON.parse(
+  readFileSync(new URL('../../default-policy.json', import.meta.url), 'utf8'),
+) as { on_http_request: unknown[] }
+
 /** Digest of what `/download` answers. */
 const DOWNLOAD = createHash('sha256')
   .update(Buffer.concat(Array<Buffer>(PIECES).fill(PIECE)))
@@ -238,8 +242,11 @@ export async function meanwhile(visitors: Visitors, act: () => Promise<void>): P
   return visitors.stop()
 }
 
+/** The one that ships, and a header that tells which of them is in force. */
 const policyOf = (number: number) => ({
+  ...SHIPPED,
   on_http_request: [
+    ...SHIPPED.on_http_request,
     { actions: [{ type: 'add-headers', config: { headers: { 'x-number': `${number}` } } }] },
   ],
 })

@@ -1,4 +1,4 @@
-import { cpSync, rmSync } from 'node:fs'
+import { cpSync, lstatSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { StatusView } from '../../src/api/status-view.ts'
@@ -30,7 +30,9 @@ interface Meeting {
 /** Starts an agent on a copy of the other one's data folder. */
 async function meet(site: AlwaysOnSite, number: number): Promise<Meeting> {
   const folder = join(site.folder, `copy-${number}`)
-  cpSync(join(site.folder, 'agent'), join(folder, 'agent'), { recursive: true })
+  // A socket cannot be copied, by nobody.
+  const filter = (path: string) => !lstatSync(path).isSocket()
+  cpSync(join(site.folder, 'agent'), join(folder, 'agent'), { recursive: true, filter })
   cpSync(join(site.folder, 'authtoken'), join(folder, 'authtoken'))
   const linkUps = () => site.gateway.log.match(REFUSED)?.length ?? 0
   const before = linkUps()

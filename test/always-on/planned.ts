@@ -134,10 +134,11 @@ export async function tryChange(
 }
 
 export function rowOf(what: string, visits: Visits, worstMs: number): TrialRow {
-  const { requests, downloads, failed, worstMs: worst } = visits
+  const { requests, downloads, failed, again, worstMs: worst } = visits
   const failures = [...failed.values()].reduce((sum, count) => sum + count, 0)
   const said = [...failed].map(([outcome, count]) => `${count} x ${outcome}`).join(', ')
-  const measured = `${failures} of ${requests + downloads} failed, worst ${(worst / 1_000).toFixed(2)} s${said && ` (${said})`}`
+  const retried = again > 0 ? `, ${again} asked again` : ''
+  const measured = `${failures} of ${requests + downloads} failed${retried}, worst ${(worst / 1_000).toFixed(2)} s${said && ` (${said})`}`
   const bar = `0 failed, worst < ${worstMs / 1_000} s`
   return row(what, measured, bar, failures === 0 && worst < worstMs)
 }

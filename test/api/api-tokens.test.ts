@@ -24,7 +24,7 @@ function start(folder: string, { given, clock = new ManualClock() }: StartOption
   const database = openAgentDatabase(folder, { log, clock })
   onTestFinished(() => database.close())
   const trail = new AuditTrail({ database, log, clock })
-  trail.start()
+  void trail.start()
   const secret = given === undefined ? undefined : new Secret(given)
   const tokens = new ApiTokens({ database, dataDir: folder, given: secret, log, clock })
   openOwnerToken({ tokens, trail, log })

@@ -87,6 +87,7 @@ describe('/status', () => {
       },
       resources: { state: 'enough', last_error: null, remedy: null },
       versions: { agent: '0.0.0-test', node: process.version, sdk: 'fake' },
+      update: null,
       clock: { now: TIME, skew_ms: null },
     })
   })

@@ -15,6 +15,7 @@ import { agentApiDocument } from '../../src/api/openapi-document.ts'
 import { openOwnerToken } from '../../src/api/owner-token.ts'
 import { OneTimeCodes } from '../../src/api/page/one-time-codes.ts'
 import { pageUrls } from '../../src/api/page/page-address.ts'
+import type { OwnUpdate } from '../../src/api/update/update-view.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { FailureLimiter } from '../../src/base/limit/failure-limiter.ts'
 import { LogTail } from '../../src/base/log/log-tail.ts'
@@ -70,6 +71,7 @@ export interface StartApiOptions {
   readonly folder?: string
   readonly agent?: Partial<AgentOptions>
   readonly database?: Partial<DatabaseOptions>
+  readonly update?: OwnUpdate
 }
 
 /** The API, each answer held against its document, over a real agent, a real database and a service that can be made to refuse. */
@@ -116,7 +118,7 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
 
   const given = new Secret(API_TOKEN)
   const trail = new AuditTrail({ database, log, clock })
-  trail.start()
+  await trail.start()
   const tokens = new ApiTokens({ database, dataDir: folder, given, log, clock })
   openOwnerToken({ tokens, trail, log })
   const failures = new FailureLimiter(clock)
@@ -138,6 +140,7 @@ export async function startApi(options: StartApiOptions = {}): Promise<StartedAp
       doctor.looks += 1
       return doctor.findings
     },
+    update: options.update,
     logTail,
     log,
     clock,

@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest'
+import type { UpstreamOptions } from '../../src/agent/upstreams/upstream-options.ts'
+import type { TunnelSpecView } from '../../src/api/tunnel-view.ts'
 import type { Answer } from '../helpers/serve-http.ts'
 import { startApi } from './started-api.ts'
 
@@ -21,6 +23,22 @@ async function started() {
   const etag = async () => String((await api.call('GET', '/tunnels')).headers.etag)
   const domains = () => api.agent.list().map(({ spec }) => spec.domain)
   return { ...api, put, etag, domains }
+}
+/** With each option of an upstream that there is. */
+const SECURE = {
+  protocol: 'http',
+  forwards_to: 'https://localhost:8443',
+  domain: 's.site.test',
+  policy: null,
+  upstream: {
+    timeout: 5,
+    health: 'off',
+    http2: true,
+    proxy_protocol: 1,
+    verify_tls: false,
+  },
+} satisfies TunnelSpecView & {
+  upstream: { [Name in keyof UpstreamOptions]-?: NonNullable<UpstreamOptions[Name]> }
 }
 
 describe('PUT /tunnels', () => {
@@ -59,14 +77,20 @@ describe('PUT /tunnels', () => {
     await put([
       { ...A, pooling_enabled: true },
       { ...B, policy: POLICY, upstream: { timeout: 9, health: '/healthz' } },
+      SECURE,
     ])
     const before = agent.list().map(({ spec }) => spec)
     const specs = (await call('GET', '/tunnels?view=spec')).json
     expect(specs).toEqual([
       { ...A, policy: null, pooling_enabled: true },
       { ...B, policy: POLICY, upstream: { timeout: 9, health: '/healthz' } },
+      SECURE,
     ])
-    expect(told(await put(specs))).toEqual(['keep a.site.test online', 'keep b.site.test online'])
+    expect(told(await put(specs))).toEqual([
+      'keep a.site.test online',
+      'keep b.site.test online',
+      'keep s.site.test online',
+    ])
     const list = (await call('GET', '/tunnels')).json
     expect((await put(list)).status).toBe(200)
     // The policy in force is its own now, as is that nothing is said of the upstream and of pooling.

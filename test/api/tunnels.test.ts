@@ -1,7 +1,9 @@
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { tunnelRoutes } from '../../src/api/tunnels.ts'
 import { agentOnFake } from '../helpers/agent-on-fake.ts'
 import { appWith, sendRequest, serveHttp } from '../helpers/serve-http.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
 import { DEFAULT_POLICY, startApi } from './started-api.ts'
 
 const DOMAIN = 'device1.site.test'
@@ -50,6 +52,26 @@ describe('POST /tunnels', () => {
     const { call } = await startApi()
     const { status, json } = await call('POST', '/tunnels', { ...SPEC, forwards_to })
     expect([status, json.forwards_to]).toEqual([200, normal])
+  })
+
+  it('takes a Unix socket and an upstream of TLS as they are written, where they are allowed', async () => {
+    const path = join(temporaryFolder(), 'app.sock')
+    const forward = { allow: [`unix:${path}`], ownAddresses: () => [] }
+    const { call } = await startApi({ agent: { forward } })
+    for (const forwards_to of [`unix:${path}`, 'https://localhost:8443']) {
+      const sent = { ...SPEC, forwards_to }
+      const { status, json } = await call('PUT', `/tunnels/${DOMAIN}`, sent)
+      expect(status).toBeLessThan(202)
+      expect(json.forwards_to).toBe(forwards_to)
+      // What a list shows can be sent back.
+      const [shown] = (await call('GET', '/tunnels')).json
+      const { url: _own, ...again } = shown
+      expect((await call('PUT', `/tunnels/${DOMAIN}`, again)).status).toBe(200)
+      expect((await call('GET', '/tunnels')).json).toEqual([shown])
+    }
+    const other = { ...SPEC, forwards_to: `unix:${path}.other` }
+    const { status, json } = await call('POST', '/tunnels', { ...other, domain: 'b.site.test' })
+    expect([status, json.code]).toEqual([422, 'forwards-to-not-allowed'])
   })
 
   it('answers 202 while the service is away, and keeps the tunnel', async () => {
@@ -150,7 +172,7 @@ describe('GET /tunnels', () => {
         reachable: 'unknown',
         visitors: null,
         upstream: expect.stringMatching(/^(up|down|unknown)$/),
-        upstream_settings: { timeout: 60, health: 'tcp', http2: false },
+        upstream_settings: { timeout: 60, health: 'tcp', http2: false, verify_tls: true },
         pooling_enabled: false,
         created_at: new Date(tunnel?.createdAt ?? 0).toISOString(),
         updated_at: new Date(tunnel?.updatedAt ?? 0).toISOString(),
@@ -172,14 +194,17 @@ describe('GET /tunnels', () => {
   })
 
   it('shows how the service is asked, of each tunnel by itself, over a restart', async () => {
-    const upstream = { health: '/alive', timeout: 7 } as const
+    const upstream = { health: '/alive', timeout: 7, verify_tls: true } as const
     const first = await startApi({ agent: { upstream } })
     const create = (name: string, more: object) =>
       first.call('POST', '/tunnels', { ...SPEC, domain: `${name}.site.test`, ...more })
     expect((await create('a', { upstream: { timeout: 3_600 } })).json).not.toHaveProperty(
       'upstream',
     )
-    await create('b', { upstream: { health: 'off' } })
+    await create('b', {
+      forwards_to: 'https://localhost:8443',
+      upstream: { health: 'off', verify_tls: false },
+    })
     await create('c', { upstream: { http2: true } })
     await create('d', { upstream: null })
     await create('e', { upstream: { proxy_protocol: 2 } })
@@ -190,11 +215,11 @@ describe('GET /tunnels', () => {
       return tunnels.map(({ upstream_settings }) => upstream_settings)
     }
     const expected = [
-      { timeout: 3_600, health: '/alive', http2: false },
-      { timeout: 7, health: 'off', http2: false },
-      { timeout: 7, health: '/alive', http2: true },
-      { timeout: 7, health: '/alive', http2: false },
-      { timeout: 7, health: '/alive', http2: false, proxy_protocol: 2 },
+      { timeout: 3_600, health: '/alive', http2: false, verify_tls: true },
+      { timeout: 7, health: 'off', http2: false, verify_tls: false },
+      { timeout: 7, health: '/alive', http2: true, verify_tls: true },
+      { timeout: 7, health: '/alive', http2: false, verify_tls: true },
+      { timeout: 7, health: '/alive', http2: false, proxy_protocol: 2, verify_tls: true },
     ]
     expect(await settingsOf(first)).toEqual(expected)
     await first.agent.stop()

@@ -1,10 +1,59 @@
-import { chmodSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import fs, {
+  chmodSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import { syncBuiltinESMExports } from 'node:module'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { makeFolder, writeFileDurably } from '../../src/base/file.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
+/** What is made, replaced and synced below `folder` while it runs, by its path from there. */
+function diskWrites(folder: string, run: () => void): string[] {
+  const writes: string[] = []
+  const { mkdirSync, renameSync, fsyncSync } = fs
+  const note = (what: string, path: string) => {
+    if (path.startsWith(folder)) writes.push(`${what} ${path.slice(folder.length) || '/'}`)
+  }
+  Object.assign(fs, {
+    mkdirSync: (path: string, options: fs.MakeDirectoryOptions) => {
+      note('make', path)
+      return mkdirSync(path, options)
+    },
+    renameSync: (from: string, to: string) => {
+      note('replace', to)
+      renameSync(from, to)
+    },
+    fsyncSync: (file: number) => {
+      note('sync', readlinkSync(`/proc/self/fd/${file}`).replace(/\.\d+\.tmp$/, '.tmp'))
+      fsyncSync(file)
+    },
+  })
+  syncBuiltinESMExports()
+  try {
+    run()
+  } finally {
+    Object.assign(fs, { mkdirSync, renameSync, fsyncSync })
+    syncBuiltinESMExports()
+  }
+  return writes
+}
+
 describe('writeFileDurably', () => {
+  it('has the content on disk before the name leads to it, and the name before it answers', () => {
+    const folder = temporaryFolder()
+    expect(diskWrites(folder, () => writeFileDurably(join(folder, 'token'), 'new'))).toEqual([
+      'sync /token.tmp',
+      'replace /token',
+      'sync /',
+    ])
+  })
+
   it('replaces the content, readable by the owner alone', () => {
     const path = join(temporaryFolder(), 'token')
     writeFileSync(path, 'an old and longer text', { mode: 0o644 })
@@ -29,6 +78,17 @@ describe('makeFolder', () => {
     for (const path of ['a', 'a/b', 'a/b/c']) {
       expect(statSync(join(folder, path)).mode & 0o777, path).toBe(0o700)
     }
+  })
+
+  it('has each on disk before it makes the next', () => {
+    const folder = temporaryFolder()
+    expect(diskWrites(folder, () => makeFolder(join(folder, 'a/b')))).toEqual([
+      'make /a',
+      'sync /',
+      'make /a/b',
+      'sync /a',
+    ])
+    expect(diskWrites(folder, () => makeFolder(join(folder, 'a/b')))).toEqual([])
   })
 
   it('leaves one alone that is there', () => {

@@ -1,7 +1,9 @@
-import { describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { Scheduler } from '../../src/base/scheduler.ts'
 
 const nextRound = () => new Promise((resolve) => setImmediate(resolve))
+
+afterEach(() => void vi.useRealTimers())
 
 describe('Scheduler', () => {
   it('gives each round of the event loop one turn, to those who asked first', async () => {
@@ -42,35 +44,39 @@ describe('Scheduler', () => {
   })
 
   it('has no turn while it rests, which is for as long as its turns took', async () => {
+    vi.useFakeTimers({ toFake: ['performance', 'setTimeout'] })
     const scheduler = new Scheduler()
-    const began = performance.now()
+    vi.advanceTimersByTime(1_000)
     scheduler.restAfter(30)
+    vi.advanceTimersByTime(20)
     scheduler.restAfter(20)
     let isOver = false
     const turn = scheduler.yield().then(() => {
       isOver = true
     })
-    while (performance.now() < began + 25) await nextRound()
+    await nextRound()
+    vi.advanceTimersByTime(49)
+    await nextRound()
     expect(isOver).toBe(false)
+    vi.advanceTimersByTime(1)
     await turn
-    expect(performance.now() - began).toBeGreaterThan(48)
   })
 
   it('gathers rests that are too short for a timer', async () => {
+    vi.useFakeTimers({ toFake: ['performance', 'setTimeout'] })
     const scheduler = new Scheduler()
-    let rounds = 0
-    const count = () => {
-      rounds += 1
-      if (rounds < 1_000) setImmediate(count)
-    }
-    setImmediate(count)
+    vi.advanceTimersByTime(1_000)
     scheduler.restAfter(0.1)
     await scheduler.yield()
-    expect(rounds).toBeLessThan(3)
     scheduler.restAfter(0.5)
     scheduler.restAfter(0.6)
-    const asked = performance.now()
-    await scheduler.yield()
-    expect(performance.now() - asked).toBeGreaterThan(0.4)
+    let isOver = false
+    const turn = scheduler.yield().then(() => {
+      isOver = true
+    })
+    await nextRound()
+    expect([isOver, vi.getTimerCount()]).toEqual([false, 1])
+    vi.advanceTimersByTime(2)
+    await turn
   })
 })

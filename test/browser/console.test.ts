@@ -35,7 +35,7 @@ async function openDevice(page: Page) {
   await page.locator('.device-below .facts').waitFor()
 }
 
-describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () => {
+describe.runIf(hasChromium)('the console in Chromium', () => {
   let browser: Browser
 
   beforeAll(async () => {
@@ -163,12 +163,16 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
       await page.getByLabel('Who').fill('nobody "quoted"')
       await button(page, 'Show').click()
       await page.getByText('There is nothing to show').waitFor()
-      await page.getByLabel('Since').fill('soon')
+      await page.getByLabel('Who').fill('')
+      await page.getByLabel('Since').fill('2029-12-31')
+      await page.getByLabel('Until').fill('2030-01-02')
       await button(page, 'Show').click()
-      await page.getByRole('alert').getByText('ERR_NGROK_250').waitFor()
+      await heading(page, 'bot_user.update').waitFor()
+      await page.getByLabel('Until').fill('2029-12-30')
+      await button(page, 'Show').click()
+      await page.getByText('There is nothing to show').waitFor()
       await expectGoodView(page, 'audit-choice')
-      // The browser itself complains of an answer with 400.
-      expect(complaints.filter((text) => !text.includes('400'))).toEqual([])
+      expect(complaints).toEqual([])
     },
   )
 
@@ -179,7 +183,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await signIn(page, key)
     await page.getByText('There is no device yet').waitFor()
     expect(await page.getByRole('heading', { name: 'Cloud endpoints' }).count()).toBe(0)
-    registrar.reserve({ domain: '*.site.test' })
+    await registrar.reserve({ domain: '*.site.test' })
     const front = await cloudEndpoints.create(
       {
         url: 'https://front.site.test',
@@ -206,7 +210,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await page.clock.runFor(2_000)
     await card.getByRole('link', { name: 'https://door.site.test:8443' }).waitFor()
     expect(await card.getByRole('link').count()).toBe(1)
-    if (changed) cloudEndpoints.delete(changed)
+    if (changed) await cloudEndpoints.delete(changed)
     await page.clock.runFor(2_000)
     await card.waitFor({ state: 'hidden' })
     expect(complaints).toEqual([])
@@ -250,68 +254,64 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     expect(complaints).toEqual([])
   })
 
-  it.each(WIDTHS)(
-    'finds one of a thousand devices, at %i px',
-    { timeout: 120_000 },
-    async (width) => {
-      const { baseUrl, key, devices, clock } = await startManagementApi()
-      for (let n = 1; n <= 1_000; n += 1) {
-        const { agent } = agentWithEndpoint(String(n))
-        const session = { ...agent, identity: { ...agent.identity, deviceId: `d${n}` } }
-        devices.came(session)
-        if (n % 10 === 0) devices.went(session, 'silent', [])
-      }
-      await clock.advance(1_000)
-      for (const device of devices.all().filter(({ deviceId }) => deviceId?.endsWith('7'))) {
-        devices.save({ ...device, tags: ['sevens'] })
-      }
-      const { page, complaints } = await openPage(browser, width, baseUrl)
-      await page.clock.install()
-      await signIn(page, key)
-      const status = page.getByRole('main').getByRole('status')
-      await status.getByText('1 to 50 of 1,000').waitFor()
-      expect(await page.locator('.device').count()).toBe(50)
-      const names = async () => page.locator('.device-name').allTextContents()
-      // As people count, not as letters do.
-      expect((await names()).slice(0, 3)).toEqual(['press-1', 'press-2', 'press-3'])
-      await expectGoodView(page, 'devices-thousand')
-      await page.getByRole('button', { name: 'Next' }).click()
-      await status.getByText('51 to 100 of 1,000').waitFor()
-      expect((await names())[0]).toBe('press-51')
-      await page.getByLabel('Search').fill('press-99')
-      await status.getByText('11 shown, of 1,000 devices').waitFor()
-      await page.getByLabel('Search').fill('')
-      await page.getByLabel('State').selectOption('Offline')
-      await status.getByText('1 to 50 of 100, of 1,000 devices').waitFor()
-      await page.getByLabel('State').selectOption('All')
-      await page.getByLabel('Tag').selectOption('sevens (100)')
-      await status.getByText('1 to 50 of 100, of 1,000 devices').waitFor()
-      await page.getByLabel('Tag').selectOption('All')
-      await page.getByLabel('Sorted by').selectOption('Trouble first')
-      expect((await names()).slice(0, 2)).toEqual(['press-10', 'press-20'])
-      await page.getByLabel('Search').fill('nobody')
-      await page.getByText('No device is as you ask for.').waitFor()
-      // Lines stay as they are while nothing about them changes: nothing is painted anew.
-      await page.getByLabel('Search').fill('press-99')
-      await page.evaluate(`
+  it.each(WIDTHS)('finds one of a thousand devices, at %i px', async (width) => {
+    const { baseUrl, key, devices, clock } = await startManagementApi()
+    for (let n = 1; n <= 1_000; n += 1) {
+      const { agent } = agentWithEndpoint(String(n))
+      const session = { ...agent, identity: { ...agent.identity, deviceId: `d${n}` } }
+      devices.came(session)
+      if (n % 10 === 0) devices.went(session, 'silent', [])
+    }
+    await clock.advance(1_000)
+    for (const device of devices.all().filter(({ deviceId }) => deviceId?.endsWith('7'))) {
+      await devices.save({ ...device, tags: ['sevens'] })
+    }
+    const { page, complaints } = await openPage(browser, width, baseUrl)
+    await page.clock.install()
+    await signIn(page, key)
+    const status = page.getByRole('main').getByRole('status')
+    await status.getByText('1 to 50 of 1,000').waitFor()
+    expect(await page.locator('.device').count()).toBe(50)
+    const names = async () => page.locator('.device-name').allTextContents()
+    // As people count, not as letters do.
+    expect((await names()).slice(0, 3)).toEqual(['press-1', 'press-2', 'press-3'])
+    await expectGoodView(page, 'devices-thousand')
+    await page.getByRole('button', { name: 'Next' }).click()
+    await status.getByText('51 to 100 of 1,000').waitFor()
+    expect((await names())[0]).toBe('press-51')
+    await page.getByLabel('Search').fill('press-99')
+    await status.getByText('11 shown, of 1,000 devices').waitFor()
+    await page.getByLabel('Search').fill('')
+    await page.getByLabel('State').selectOption('Offline')
+    await status.getByText('1 to 50 of 100, of 1,000 devices').waitFor()
+    await page.getByLabel('State').selectOption('All')
+    await page.getByLabel('Tag').selectOption('sevens (100)')
+    await status.getByText('1 to 50 of 100, of 1,000 devices').waitFor()
+    await page.getByLabel('Tag').selectOption('All')
+    await page.getByLabel('Sorted by').selectOption('Trouble first')
+    expect((await names()).slice(0, 2)).toEqual(['press-10', 'press-20'])
+    await page.getByLabel('Search').fill('nobody')
+    await page.getByText('No device is as you ask for.').waitFor()
+    // Lines stay as they are while nothing about them changes: nothing is painted anew.
+    await page.getByLabel('Search').fill('press-99')
+    await page.evaluate(`
       window.changes = 0
       new MutationObserver((records) => { window.changes += records.length }).observe(
         document.querySelector('.devices'),
         { childList: true, subtree: true, characterData: true, attributes: true },
       )`)
-      for (let n = 0; n < 2; n += 1) {
-        const answered = page.waitForResponse('**/device_rows')
-        await page.clock.runFor(5_000)
-        await answered
-      }
-      expect(await page.evaluate('window.changes')).toBe(0)
-      const [device] = devices.all().filter(({ deviceId }) => deviceId === 'd99')
-      if (device) devices.save({ ...device, name: 'press-99, renamed' })
+    for (let n = 0; n < 2; n += 1) {
+      const answered = page.waitForResponse('**/device_rows')
       await page.clock.runFor(5_000)
-      await deviceLine(page, 'press-99, renamed').waitFor()
-      expect(complaints).toEqual([])
-    },
-  )
+      await answered
+    }
+    expect(await page.evaluate('window.changes')).toBe(0)
+    const [device] = devices.all().filter(({ deviceId }) => deviceId === 'd99')
+    if (device) await devices.save({ ...device, name: 'press-99, renamed' })
+    await page.clock.runFor(5_000)
+    await deviceLine(page, 'press-99, renamed').waitFor()
+    expect(complaints).toEqual([])
+  })
 
   it.each(WIDTHS)('makes, tries out and deletes a webhook at %i px', async (width) => {
     const { baseUrl, key, webhooks } = await startManagementApi({ mayDial: () => true })
@@ -328,9 +328,10 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await field(page, 'URL').fill(receiver.url)
     await field(page, 'What it gets').selectOption('Only what is trouble')
     await expectGoodView(page, 'webhook-form')
+    const newest = () => webhooks.page({ limit: 1 })[0]
     await dialogButton(page, 'Create').click()
-    const [made] = webhooks.page({ limit: 1 })
-    receiver.secret.current = made?.secret ?? ''
+    await expect.poll(newest).toBeDefined()
+    receiver.secret.current = newest()?.secret ?? ''
     await page.getByRole('dialog').getByText(receiver.secret.current).waitFor()
     await dialogButton(page, 'I have copied it').click()
     const card = page.getByRole('article').filter({ hasText: receiver.url })
@@ -345,11 +346,11 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     await field(page, 'How long the old one signs, too').selectOption('A week')
     await expectGoodView(page, 'webhook-new-secret')
     await dialogButton(page, 'Make a new secret').click()
-    const [rotated] = webhooks.page({ limit: 1 })
-    expect(rotated?.oldSecrets.map(({ secret }) => secret)).toEqual([receiver.secret.current])
+    const olderSecrets = () => newest()?.oldSecrets.map(({ secret }) => secret)
+    await expect.poll(olderSecrets).toEqual([receiver.secret.current])
     await page
       .getByRole('dialog')
-      .getByText(rotated?.secret ?? '-')
+      .getByText(newest()?.secret ?? '-')
       .waitFor()
     await dialogButton(page, 'I have copied it').click()
     await card.getByText('signs, too, until').waitFor()
@@ -368,7 +369,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
   it('shows long lists page by page, and what went wrong above them', async () => {
     const { baseUrl, key, issuer } = await startManagementApi()
     const { page } = await openPage(browser, 1280, baseUrl)
-    for (let n = 0; n <= 25; n += 1) issuer.createBotUser({ name: `door ${n}` })
+    for (let n = 0; n <= 25; n += 1) await issuer.createBotUser({ name: `door ${n}` })
     await signIn(page, key)
     await goTo(page, 'Bot users')
     await heading(page, 'door 25').waitFor()
@@ -383,10 +384,24 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     expect(await button(page, 'Show more').count()).toBe(0)
   })
 
+  it('names owners, however many bot users there are', async () => {
+    const { baseUrl, key, issuer } = await startManagementApi()
+    const { page } = await openPage(browser, 1280, baseUrl)
+    const { id: ownerId } = await issuer.createBotUser({ name: 'the oldest' })
+    await issuer.createApiKey({ name: 'viewer', ownerId })
+    await Promise.all(
+      Array.from({ length: 1_000 }, (_, n) => issuer.createBotUser({ name: `press-${n}` })),
+    )
+    await signIn(page, key)
+    await goTo(page, 'API keys')
+    const card = page.getByRole('article').filter({ has: heading(page, 'viewer') })
+    await card.getByText('the oldest, and good for what belongs to it alone').waitFor()
+  })
+
   it('shows a page once, however often somebody asks for more', async () => {
     const { baseUrl, key, issuer } = await startManagementApi()
     const { page } = await openPage(browser, 1280, baseUrl)
-    for (let n = 0; n <= 25; n += 1) issuer.createBotUser({ name: `door ${n}` })
+    for (let n = 0; n <= 25; n += 1) await issuer.createBotUser({ name: `door ${n}` })
     await signIn(page, key)
     await goTo(page, 'Bot users')
     const released = createDeferred()
@@ -408,12 +423,12 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
 
   it('offers no change to a key that may only read, and says why', async () => {
     const { baseUrl, issuer, registrar, online } = await startManagementApi()
-    registrar.reserve({ domain: '*.site.test' })
-    issuer.createBotUser({ name: 'Press 7' })
-    issuer.createCredential({ description: 'Hall 3' })
+    await registrar.reserve({ domain: '*.site.test' })
+    await issuer.createBotUser({ name: 'Press 7' })
+    await issuer.createCredential({ description: 'Hall 3' })
     await online(agentWithEndpoint('2').agent)
     const { page, complaints } = await openPage(browser, 1280, baseUrl)
-    await signIn(page, issuer.createApiKey({ name: 'viewer', scope: 'read' }).token)
+    await signIn(page, (await issuer.createApiKey({ name: 'viewer', scope: 'read' })).token)
     for (const [view, shown] of VIEWS_WITH_CHANGES) {
       await goTo(page, view)
       await page.getByText(shown).first().waitFor()
@@ -424,7 +439,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     }
     await expectGoodView(page, 'read-only')
     await button(page, 'Sign out').click()
-    await signIn(page, issuer.createApiKey({ name: 'editor' }).token)
+    await signIn(page, (await issuer.createApiKey({ name: 'editor' })).token)
     for (const [view] of VIEWS_WITH_CHANGES) {
       await goTo(page, view)
       if (view === 'Devices') await openDevice(page)
@@ -436,9 +451,9 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
 
   it('offers bot users to be looked at alone to a key of one of them', async () => {
     const { baseUrl, issuer } = await startManagementApi()
-    const { id: ownerId } = issuer.createBotUser({ name: 'Press 7' })
+    const { id: ownerId } = await issuer.createBotUser({ name: 'Press 7' })
     const { page } = await openPage(browser, 1280, baseUrl)
-    await signIn(page, issuer.createApiKey({ name: 'press', ownerId }).token)
+    await signIn(page, (await issuer.createApiKey({ name: 'press', ownerId })).token)
     await goTo(page, 'Bot users')
     await heading(page, 'Press 7').waitFor()
     expect(await page.getByRole('main').getByRole('button').count()).toBe(0)
@@ -526,7 +541,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     const [apiKey] = apiKeys.page({ limit: 1 })
     await button(page, 'Create an API key').click()
     await dialogButton(page, 'Create').waitFor()
-    if (apiKey) issuer.deleteApiKey(apiKey)
+    if (apiKey) await issuer.deleteApiKey(apiKey)
     await dialogButton(page, 'Create').click()
     await page.getByText('Your session is over: sign in again to go on.').waitFor()
     expect(await page.getByRole('dialog').count()).toBe(0)
@@ -539,7 +554,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
       dnsServers: [await startDnsServer(records)],
     })
     const { page } = await openPage(browser, 1280, baseUrl)
-    const domain = registrar.reserve({ domain: '*.site.test' })
+    const domain = await registrar.reserve({ domain: '*.site.test' })
     records['dns-check.site.test'] = cnameTarget(domain, 'gateway.test')
     records['_acme-challenge.site.test'] = challengeTarget(domain, 'gateway.test')
     const job = { startedAt: clock.now(), error: 'No record.', retriesAt: clock.now() }
@@ -561,14 +576,14 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     const { baseUrl, key, issuer, registrar, online } = await startManagementApi()
     const { page } = await openPage(browser, width, baseUrl)
     const name = 'w'.repeat(255)
-    const { id } = issuer.createBotUser({ name })
-    issuer.createCredential({
+    const { id } = await issuer.createBotUser({ name })
+    await issuer.createCredential({
       ownerId: id,
       description: name,
       acl: [`bind:${'w.'.repeat(120)}test`],
     })
-    issuer.createApiKey({ name, description: `${name.slice(1)}.`, ownerId: id })
-    registrar.reserve({
+    await issuer.createApiKey({ name, description: `${name.slice(1)}.`, ownerId: id })
+    await registrar.reserve({
       domain: `*.${'w'.repeat(63)}.${'w'.repeat(63)}.test`,
       description: name,
       ownerId: id,
@@ -613,7 +628,7 @@ describe.runIf(hasChromium)('the console in Chromium', { timeout: 60_000 }, () =
     const { baseUrl, key, issuer } = await startManagementApi()
     const { page, complaints } = await openPage(browser, 1280, baseUrl)
     const name = '<img src=x onerror=alert(1)>'
-    issuer.createBotUser({ name })
+    await issuer.createBotUser({ name })
     await signIn(page, key)
     await goTo(page, 'Bot users')
     await heading(page, name).waitFor()

@@ -37,7 +37,7 @@ const FINDINGS: FindingView[] = [
 const verdict = (page: Page, text: string) =>
   page.getByRole('heading', { level: 1 }).filter({ hasText: text }).waitFor()
 
-describe.runIf(hasChromium)('the page of the device in Chromium', { timeout: 120_000 }, () => {
+describe.runIf(hasChromium)('the page of the device in Chromium', () => {
   let browser: Browser
 
   beforeAll(async () => {
@@ -168,6 +168,9 @@ describe.runIf(hasChromium)('the page of the device in Chromium', { timeout: 120
       'authorization: [secret]',
     )
     await expectGoodView(page, 'device-inspect')
+    // Where there is no room beside the list, what was chosen opens in its place.
+    const chosen = page.getByRole('listitem').filter({ has: page.getByLabel('The request') })
+    expect(await chosen.count()).toBe(width < 768 ? 1 : 0)
     await button(page, 'Send again').click()
     await page.getByText('sent again, as 3').waitFor()
     await page.getByLabel('Show only').fill('get 404')
@@ -257,5 +260,12 @@ describe.runIf(hasChromium)('the page of the device in Chromium', { timeout: 120
     await page.getByRole('alert').getByText('The agent does not answer').waitFor()
     await page.unroute('**/page/api/**')
     await page.getByRole('alert').waitFor({ state: 'detached' })
+    await page.route('**/page/api/tunnels**', (route) =>
+      route.fulfill({ status: 503, json: { code: 'starting', detail: 'Not read yet.' } }),
+    )
+    await page.getByRole('status').getByText('It is starting.').waitFor()
+    expect(await page.getByRole('alert').count()).toBe(0)
+    await page.unroute('**/page/api/tunnels**')
+    await page.getByText('It is starting.').waitFor({ state: 'detached' })
   })
 })

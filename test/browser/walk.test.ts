@@ -28,163 +28,159 @@ describe.runIf(hasChromium)('the walk through the console in Chromium', () => {
   })
   afterAll(() => browser.close())
 
-  it.each(WIDTHS)(
-    'leads from a domain to a device at %i px',
-    { timeout: 120_000 },
-    async (width) => {
-      const zone: Record<string, string> = {}
-      const site = await startGateway({
-        apiListen: { host: '127.0.0.1', port: 0 },
-        dnsServers: [await startDnsServer(zone)],
-        cnameBase: 'gateway.example.com',
-      })
-      const { gateway, addresses } = site
-      if (!addresses.api) throw new Error('the management API is not served')
-      const key = gateway.provisionApiKey({ description: 'Site office' })
-      const baseUrl = `http://${formatListenAddress(addresses.api)}`
-      const { page, complaints } = await openPage(browser, width, baseUrl)
+  it.each(WIDTHS)('leads from a domain to a device at %i px', async (width) => {
+    const zone: Record<string, string> = {}
+    const site = await startGateway({
+      apiListen: { host: '127.0.0.1', port: 0 },
+      dnsServers: [await startDnsServer(zone)],
+      cnameBase: 'gateway.example.com',
+    })
+    const { gateway, addresses } = site
+    if (!addresses.api) throw new Error('the management API is not served')
+    const key = await gateway.provisionApiKey({ description: 'Site office' })
+    const baseUrl = `http://${formatListenAddress(addresses.api)}`
+    const { page, complaints } = await openPage(browser, width, baseUrl)
 
-      await page.goto('/')
-      await page.getByLabel('API key').fill('nonsense')
-      await button(page, 'Sign in').click()
-      await page.getByRole('alert').getByText('(ERR_NGROK_202)').waitFor()
-      await expectGoodView(page, 'sign-in')
-      await signIn(page, key)
-      await page.getByText('There is no device yet').waitFor()
-      await expectGoodView(page, 'devices-none')
+    await page.goto('/')
+    await page.getByLabel('API key').fill('nonsense')
+    await button(page, 'Sign in').click()
+    await page.getByRole('alert').getByText('(ERR_NGROK_202)').waitFor()
+    await expectGoodView(page, 'sign-in')
+    await signIn(page, key)
+    await page.getByText('There is no device yet').waitFor()
+    await expectGoodView(page, 'devices-none')
 
-      await goTo(page, 'Domains')
-      await button(page, 'Reserve a domain').click()
-      await field(page, 'Domain').fill('*.-sitea.test')
-      await dialogButton(page, 'Reserve').click()
-      await page.getByRole('alert').getByText('ERR_NGROK_').waitFor()
-      await expectGoodView(page, 'domain-refused')
-      await field(page, 'Domain').fill('*.sitea.test')
-      await field(page, 'Description').fill('Factory, hall A')
-      await dialogButton(page, 'Reserve').click()
-      const card = page
-        .getByRole('article')
-        .filter({ has: page.getByRole('heading', { name: '*.sitea.test' }) })
-      await card.waitFor()
-      const [domain] = gateway.parts.domains.page({ limit: 1 })
-      const records = await card.getByRole('code').allTextContents()
-      expect(records).toEqual([
-        '*.sitea.test',
-        `${domain?.dnsLabel}.cname.gateway.example.com`,
-        '_acme-challenge.sitea.test',
-        `${domain?.dnsLabel}.acme.gateway.example.com`,
-      ])
-      await card.getByRole('button', { name: `Copy the value ${records[1]}` }).click()
-      expect(await page.evaluate('navigator.clipboard.readText()')).toBe(records[1])
-      const check = card.getByRole('button', { name: 'Check status' })
-      await check.click()
-      await card.getByText('DNS has no such record yet.').nth(1).waitFor()
-      zone['*.sitea.test'] = records[1] ?? ''
-      await check.click()
-      await card.getByText('DNS is not ready yet.').waitFor()
-      await card.getByText(`It points to ${records[1]}.`).waitFor()
-      await expectGoodView(page, 'domains')
-      zone['_acme-challenge.sitea.test'] = records[3] ?? ''
-      await check.click()
-      await card.getByText('Both records are as they should be.').waitFor()
-      await card.getByText('Certificate ready').waitFor()
+    await goTo(page, 'Domains')
+    await button(page, 'Reserve a domain').click()
+    await field(page, 'Domain').fill('*.-sitea.test')
+    await dialogButton(page, 'Reserve').click()
+    await page.getByRole('alert').getByText('ERR_NGROK_').waitFor()
+    await expectGoodView(page, 'domain-refused')
+    await field(page, 'Domain').fill('*.sitea.test')
+    await field(page, 'Description').fill('Factory, hall A')
+    await dialogButton(page, 'Reserve').click()
+    const card = page
+      .getByRole('article')
+      .filter({ has: page.getByRole('heading', { name: '*.sitea.test' }) })
+    await card.waitFor()
+    const [domain] = gateway.parts.domains.page({ limit: 1 })
+    const records = await card.getByRole('code').allTextContents()
+    expect(records).toEqual([
+      '*.sitea.test',
+      `${domain?.dnsLabel}.cname.gateway.example.com`,
+      '_acme-challenge.sitea.test',
+      `${domain?.dnsLabel}.acme.gateway.example.com`,
+    ])
+    await card.getByRole('button', { name: `Copy the value ${records[1]}` }).click()
+    expect(await page.evaluate('navigator.clipboard.readText()')).toBe(records[1])
+    const check = card.getByRole('button', { name: 'Check status' })
+    await check.click()
+    await card.getByText('DNS has no such record yet.').nth(1).waitFor()
+    zone['*.sitea.test'] = records[1] ?? ''
+    await check.click()
+    await card.getByText('DNS is not ready yet.').waitFor()
+    await card.getByText(`It points to ${records[1]}.`).waitFor()
+    await expectGoodView(page, 'domains')
+    zone['_acme-challenge.sitea.test'] = records[3] ?? ''
+    await check.click()
+    await card.getByText('Both records are as they should be.').waitFor()
+    await card.getByText('Certificate ready').waitFor()
 
-      await goTo(page, 'Bot users')
-      await button(page, 'Create a bot user').click()
-      await field(page, 'Name').fill('Press 7')
-      await dialogButton(page, 'Create').click()
-      await heading(page, 'Press 7').waitFor()
-      await expectGoodView(page, 'bot-users')
+    await goTo(page, 'Bot users')
+    await button(page, 'Create a bot user').click()
+    await field(page, 'Name').fill('Press 7')
+    await dialogButton(page, 'Create').click()
+    await heading(page, 'Press 7').waitFor()
+    await expectGoodView(page, 'bot-users')
 
-      await goTo(page, 'Authtokens')
-      await button(page, 'Create an authtoken').click()
-      await field(page, 'Description').fill('Press 7, north door')
-      await field(page, 'Owner').selectOption({ label: 'Press 7' })
-      await field(page, 'ACL rule').selectOption('bind:*.sitea.test')
-      await expectGoodView(page, 'authtoken-form')
-      await dialogButton(page, 'Create').click()
-      const shown = page.getByRole('dialog', { name: 'Your new authtoken' })
-      const authtoken = (await shown.getByRole('code').textContent()) ?? ''
-      const [credential] = gateway.parts.credentials.page({ limit: 1 })
-      expect(gateway.parts.authority.authenticate(authtoken)).toEqual(credential)
-      expect(credential?.acl).toEqual(['bind:*.sitea.test'])
-      const picture = await shown.getByRole('img', { name: 'QR code' }).getAttribute('src')
-      expect(decodeURIComponent(picture ?? '')).toContain(
-        await drawQrCode(authtoken, { type: 'svg', margin: 2, errorCorrectionLevel: 'M' }),
-      )
-      await dialogButton(page, 'Copy the authtoken').click()
-      expect(await page.evaluate('navigator.clipboard.readText()')).toBe(authtoken)
-      await expectGoodView(page, 'authtoken-shown')
-      for (let n = 0; n < 3; n += 1) await page.keyboard.press('Escape')
-      await dialogButton(page, 'I have copied it').click()
-      await heading(page, 'Press 7, north door').waitFor()
-      expect(await page.content()).not.toContain(authtoken)
-      await expectGoodView(page, 'authtokens')
+    await goTo(page, 'Authtokens')
+    await button(page, 'Create an authtoken').click()
+    await field(page, 'Description').fill('Press 7, north door')
+    await field(page, 'Owner').selectOption({ label: 'Press 7' })
+    await field(page, 'ACL rule').selectOption('bind:*.sitea.test')
+    await expectGoodView(page, 'authtoken-form')
+    await dialogButton(page, 'Create').click()
+    const shown = page.getByRole('dialog', { name: 'Your new authtoken' })
+    const authtoken = (await shown.getByRole('code').textContent()) ?? ''
+    const [credential] = gateway.parts.credentials.page({ limit: 1 })
+    expect(gateway.parts.authority.authenticate(authtoken)).toEqual(credential)
+    expect(credential?.acl).toEqual(['bind:*.sitea.test'])
+    const picture = await shown.getByRole('img', { name: 'QR code' }).getAttribute('src')
+    expect(decodeURIComponent(picture ?? '')).toContain(
+      await drawQrCode(authtoken, { type: 'svg', margin: 2, errorCorrectionLevel: 'M' }),
+    )
+    await dialogButton(page, 'Copy the authtoken').click()
+    expect(await page.evaluate('navigator.clipboard.readText()')).toBe(authtoken)
+    await expectGoodView(page, 'authtoken-shown')
+    for (let n = 0; n < 3; n += 1) await page.keyboard.press('Escape')
+    await dialogButton(page, 'I have copied it').click()
+    await heading(page, 'Press 7, north door').waitFor()
+    expect(await page.content()).not.toContain(authtoken)
+    await expectGoodView(page, 'authtokens')
 
-      const told: string[] = []
-      const session = await connectSdk(site, {
-        authtoken: new Secret(authtoken),
-        metadata: 'Press 7',
-        onStop: () => told.push('stop'),
-        onRestart: () => told.push('restart'),
-      })
-      const upstream = await serveHttp((_request, response) => response.end('hello'))
-      const listener = await session
-        .httpEndpoint()
-        .domain('cam.sitea.test')
-        .listenAndForward(`http://127.0.0.1:${upstream.server.port}`)
-      await goTo(page, 'Devices')
-      await page.locator('.device-line').first().click()
-      await page.getByRole('link', { name: listener.url() ?? '' }).waitFor()
-      const ingress = `http://${formatListenAddress(addresses.http)}`
-      for (let n = 0; n < 3; n += 1) await publicRequest({ ingress, host: 'cam.sitea.test' })
-      const figures = page.locator('.endpoint .figures')
-      await figures.filter({ hasText: /Requests3/ }).waitFor()
-      await expectGoodView(page, 'devices')
-      for (const verb of ['Restart', 'Stop']) {
-        await page.getByRole('button', { name: verb }).click()
-        await dialogButton(page, `${verb} agent`).click()
-        await page.getByRole('status').getByText(`was told to ${verb.toLowerCase()}`).waitFor()
-      }
-      await eventually(() => expect(told).toEqual(['restart', 'stop']))
+    const told: string[] = []
+    const session = await connectSdk(site, {
+      authtoken: new Secret(authtoken),
+      metadata: 'Press 7',
+      onStop: () => told.push('stop'),
+      onRestart: () => told.push('restart'),
+    })
+    const upstream = await serveHttp((_request, response) => response.end('hello'))
+    const listener = await session
+      .httpEndpoint()
+      .domain('cam.sitea.test')
+      .listenAndForward(`http://127.0.0.1:${upstream.server.port}`)
+    await goTo(page, 'Devices')
+    await page.locator('.device-line').first().click()
+    await page.getByRole('link', { name: listener.url() ?? '' }).waitFor()
+    const ingress = `http://${formatListenAddress(addresses.http)}`
+    for (let n = 0; n < 3; n += 1) await publicRequest({ ingress, host: 'cam.sitea.test' })
+    const figures = page.locator('.endpoint .figures')
+    await figures.filter({ hasText: /Requests3/ }).waitFor()
+    await expectGoodView(page, 'devices')
+    for (const verb of ['Restart', 'Stop']) {
+      await page.getByRole('button', { name: verb }).click()
+      await dialogButton(page, `${verb} agent`).click()
+      await page.getByRole('status').getByText(`was told to ${verb.toLowerCase()}`).waitFor()
+    }
+    await eventually(() => expect(told).toEqual(['restart', 'stop']))
 
-      await goTo(page, 'Bot users')
-      await button(page, 'Deactivate Press 7').click()
-      await expectGoodView(page, 'confirm')
-      await dialogButton(page, 'Deactivate').click()
-      await button(page, 'Activate Press 7').waitFor()
-      await goTo(page, 'Devices')
-      await page.locator('.device-line').filter({ hasText: 'Offline' }).click()
-      await page.getByText('Its authtoken is not valid any more.').waitFor()
+    await goTo(page, 'Bot users')
+    await button(page, 'Deactivate Press 7').click()
+    await expectGoodView(page, 'confirm')
+    await dialogButton(page, 'Deactivate').click()
+    await button(page, 'Activate Press 7').waitFor()
+    await goTo(page, 'Devices')
+    await page.locator('.device-line').filter({ hasText: 'Offline' }).click()
+    await page.getByText('Its authtoken is not valid any more.').waitFor()
 
-      await goTo(page, 'API keys')
-      await button(page, 'Create an API key').click()
-      await field(page, 'Name').fill('Night shift')
-      await field(page, 'Scope').selectOption('read')
-      expect(await field(page, 'Good for').isVisible()).toBe(false)
-      await field(page, 'Owner').selectOption({ label: 'Press 7' })
-      await field(page, 'Good for').waitFor()
-      await field(page, 'Ends').fill('2199-12-31T08:00')
-      await expectGoodView(page, 'api-key-form')
-      await dialogButton(page, 'Create').click()
-      await page.getByRole('alert').getByText('ERR_NGROK_636').waitFor()
-      await field(page, 'Owner').selectOption({ label: 'No owner' })
-      await dialogButton(page, 'Create').click()
-      await dialogButton(page, 'I have copied it').click()
-      await heading(page, 'Night shift').waitFor()
-      const [made] = gateway.parts.apiKeys.page({ limit: 1 })
-      expect(made).toMatchObject({ name: 'Night shift', scope: 'read', ownerId: null })
-      expect(new Date(made?.expiresAt ?? 0).getUTCFullYear()).toBe(2199)
-      const night = page.getByRole('article').filter({ hasText: 'Night shift' })
-      await night.getByText('read only').waitFor()
-      await expectGoodView(page, 'api-keys')
-      await button(page, 'Delete Night shift').click()
-      await dialogButton(page, 'Delete API key').click()
-      await heading(page, 'Night shift').waitFor({ state: 'detached' })
-      await button(page, 'Delete Site office').click()
-      await dialogButton(page, 'Delete API key').click()
-      await page.getByText('Your session is over').waitFor()
-      expect(complaints).toEqual([])
-    },
-  )
+    await goTo(page, 'API keys')
+    await button(page, 'Create an API key').click()
+    await field(page, 'Name').fill('Night shift')
+    await field(page, 'Scope').selectOption('read')
+    expect(await field(page, 'Good for').isVisible()).toBe(false)
+    await field(page, 'Owner').selectOption({ label: 'Press 7' })
+    await field(page, 'Good for').waitFor()
+    await field(page, 'Ends').fill('2199-12-31T08:00')
+    await expectGoodView(page, 'api-key-form')
+    await dialogButton(page, 'Create').click()
+    await page.getByRole('alert').getByText('ERR_NGROK_636').waitFor()
+    await field(page, 'Owner').selectOption({ label: 'No owner' })
+    await dialogButton(page, 'Create').click()
+    await dialogButton(page, 'I have copied it').click()
+    await heading(page, 'Night shift').waitFor()
+    const [made] = gateway.parts.apiKeys.page({ limit: 1 })
+    expect(made).toMatchObject({ name: 'Night shift', scope: 'read', ownerId: null })
+    expect(new Date(made?.expiresAt ?? 0).getUTCFullYear()).toBe(2199)
+    const night = page.getByRole('article').filter({ hasText: 'Night shift' })
+    await night.getByText('read only').waitFor()
+    await expectGoodView(page, 'api-keys')
+    await button(page, 'Delete Night shift').click()
+    await dialogButton(page, 'Delete API key').click()
+    await heading(page, 'Night shift').waitFor({ state: 'detached' })
+    await button(page, 'Delete Site office').click()
+    await dialogButton(page, 'Delete API key').click()
+    await page.getByText('Your session is over').waitFor()
+    expect(complaints).toEqual([])
+  })
 })

@@ -4,6 +4,7 @@ import { expect, it, onTestFinished } from 'vitest'
 import type { Agent } from '../../src/agent/agent.ts'
 import { NgrokConnector } from '../../src/agent/ngrok-connector.ts'
 import { PROBE_PATH } from '../../src/agent/probes/self-probe.ts'
+import { FAST_TIMINGS } from '../helpers/agent-in-folder.ts'
 import { agentOnGateway, isDown } from '../helpers/agent-on-gateway.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { ChaosProxy } from '../helpers/chaos-proxy.ts'
@@ -30,6 +31,13 @@ it('leaves tunnels and link alone where only the device does not reach itself', 
     running,
     own: { domain: 'agent.site.test', socketPath },
     ingress: street.address,
+    connector: new NgrokConnector({
+      version: '1.2.3',
+      log: captureLog().log,
+      // A busy machine answers late: that would be another link.
+      heartbeat: { intervalS: 1, toleranceS: 60 },
+    }),
+    timings: { ...FAST_TIMINGS, probe: { ...FAST_TIMINGS.probe, echoMs: 60_000 } },
   })
   await serveProbe(socketPath, () => on.agent)
   await on.agent.start()

@@ -16,6 +16,5 @@ describe.each(Object.entries(OWNERS))('a database of the %s, damaged at random',
       // With a sound journal beside it nothing may be missing at all.
       if (!ends.includes('.journal')) expect(outcomes).toMatchObject({ told: 0, alarm: 0 })
     },
-    120_000,
   )
 })

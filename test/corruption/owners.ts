@@ -77,34 +77,44 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
         }
         const id = (prefix: string) => `${prefix}_${String(number).padStart(6, '0')}`
         const ownerId = id('bot')
-        botUsers.insert({ id: ownerId, name: `bot ${number}`, active: true, createdAt: number })
+        database.write(() =>
+          botUsers.insert({ id: ownerId, name: `bot ${number}`, active: true, createdAt: number }),
+        )
         const acl = [`bind:*.d${number}.site.localhost`]
-        credentials.insert({ ...common, id: id('cr'), ownerId, acl, tokenHash: 'h'.repeat(64) })
-        apiKeys.insert({
-          ...common,
-          id: id('ak'),
-          ownerId,
-          name: `key ${number}`,
-          scope: 'write',
-          isOwnerOnly: true,
-          expiresAt: null,
-          lastUsedAt: null,
-          tokenHash: 'k'.repeat(64),
-        })
-        domains.insert({
-          ...common,
-          id: id('rd'),
-          domain: `*.d${number}.test`,
-          region: 'us',
-          dnsLabel: `label${number}`,
-          authority: 'gateway',
-          privateKeyType: 'ecdsa',
-        })
-        ipPolicies.insert({ ...common, id: id('ipp') })
+        database.write(() =>
+          credentials.insert({ ...common, id: id('cr'), ownerId, acl, tokenHash: 'h'.repeat(64) }),
+        )
+        database.write(() =>
+          apiKeys.insert({
+            ...common,
+            id: id('ak'),
+            ownerId,
+            name: `key ${number}`,
+            scope: 'write',
+            isOwnerOnly: true,
+            expiresAt: null,
+            lastUsedAt: null,
+            tokenHash: 'k'.repeat(64),
+          }),
+        )
+        database.write(() =>
+          domains.insert({
+            ...common,
+            id: id('rd'),
+            domain: `*.d${number}.test`,
+            region: 'us',
+            dnsLabel: `label${number}`,
+            authority: 'gateway',
+            privateKeyType: 'ecdsa',
+          }),
+        )
+        database.write(() => ipPolicies.insert({ ...common, id: id('ipp') }))
         const rule = { ...common, id: id('ipr'), ipPolicyId: id('ipp'), action: 'deny' as const }
-        ipPolicyRules.insert({ ...rule, cidr: '10.0.0.0/8' })
+        database.write(() => ipPolicyRules.insert({ ...rule, cidr: '10.0.0.0/8' }))
         // Takes its authtoken and its API key along.
-        if (number % 4 === 0) botUsers.delete(ownerId)
+        if (number % 4 === 0) {
+          database.write(() => botUsers.delete(ownerId), { mayUseReserve: true })
+        }
         database.write(() => note(trail, number))
       }
       return { database, change }

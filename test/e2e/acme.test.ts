@@ -57,4 +57,4 @@ it('the built gateway orders a certificate from an ACME authority', async () => 
     expect(status).toEqual({ renews_at: expect.any(String), provisioning_job: null })
   })
   expect(acme.orders).toMatchObject([{ status: 'valid' }])
-}, 60_000)
+})

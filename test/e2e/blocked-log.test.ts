@@ -1,7 +1,9 @@
-import { execFileSync, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
+import { eventually } from '../helpers/eventually.ts'
 import { FREE_PORTS } from '../helpers/program.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
@@ -32,10 +34,24 @@ it('goes on serving, and stops in time, while nobody reads its log', async () =>
   expect(code).toBe(0)
 })
 
-it('writes its log into the pipe of a shell', () => {
-  const command = `timeout -s TERM 2 "${process.execPath}" "${MAIN}" run 2>&1 >/dev/null | cat`
-  const env = { ...FREE_PORTS, PATH: process.env.PATH ?? '' }
-  const output = execFileSync('sh', ['-c', command], { cwd: temporaryFolder(), env })
-  expect(String(output)).toContain('agent is up')
-  expect(String(output)).toContain('stopping')
+it('writes its log into the pipe of a shell', async () => {
+  const cwd = temporaryFolder()
+  const start = `echo $$ > pid; exec "${process.execPath}" "${MAIN}" run`
+  const shell = spawn('sh', ['-c', `sh -c '${start}' 2>&1 >/dev/null | cat`], {
+    cwd,
+    env: { ...FREE_PORTS, PATH: process.env.PATH ?? '' },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  let output = ''
+  shell.stdout.setEncoding('utf8').on('data', (text: string) => {
+    output += text
+  })
+  const ended = once(shell, 'close')
+  const signal = (name: NodeJS.Signals) =>
+    process.kill(Number(readFileSync(join(cwd, 'pid'), 'utf8')), name)
+  onTestFinished(() => void (shell.exitCode === null && signal('SIGKILL')))
+  await eventually(() => expect(output).toContain('agent is up'))
+  signal('SIGTERM')
+  await ended
+  expect(output).toContain('stopping')
 })

@@ -39,14 +39,17 @@ it('shows the authtoken in no log, file, answer, status line or variable', async
   answers.push(await (await site.create('device123.site.localhost', 9)).text())
   await eventually(() => expect(told.join()).toContain('READY=1'))
   site.agent.child.kill('SIGUSR2')
-  const environment = await eventually(() => readFileSync(`${variables}.out`, 'utf8'))
+  const environment = await eventually(() => {
+    const text = readFileSync(`${variables}.out`, 'utf8')
+    expect(text).toContain('NOTIFY_SOCKET')
+    return text
+  })
   const { stderr, stdout } = await site.agent.end()
   const files = readdirSync(join(folder, 'agent')).map((name) =>
     readFileSync(join(folder, 'agent', name), 'latin1'),
   )
 
   expect(stderr).toContain('link down')
-  expect(environment).toContain('NOTIFY_SOCKET')
   const seen = { stderr, stdout, answers, told, environment, files, gateway: site.gateway.stderr }
   for (const [where, texts] of Object.entries(seen)) {
     expect([texts].flat().join('\n').includes(CANARY), where).toBe(false)

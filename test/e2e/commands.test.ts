@@ -13,6 +13,7 @@ import {
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { warnOfEndedNode } from '../../src/cli/node-support.ts'
+import { settingRows } from '../../src/settings.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { startEchoUpstream } from '../helpers/echo-upstream.ts'
 import { FREE_PORTS, MAIN, runProgram } from '../helpers/program.ts'
@@ -50,6 +51,18 @@ describe('the program', () => {
     expect(stdout).toMatch(/^Usage: device-agent tunnels add /)
     const all = await runProgram({ args: ['help'] })
     expect(all.stdout).toBe((await runProgram({ args: ['--help'] })).stdout)
+    // What a technician looks for comes first, and all of it is seen at once.
+    expect(all.stdout).toMatch(/\nOn a device:\n {2}status /)
+    expect(all.stdout.split('\n').length).toBeLessThan(75)
+  })
+
+  it('lists the settings with their defaults', async () => {
+    const { code, stdout } = await runProgram({ args: ['help', 'settings'] })
+    expect(code).toBe(0)
+    for (const { name, fallback, meaning } of settingRows()) {
+      expect(stdout).toContain(` ${name} `)
+      expect(stdout).toContain(fallback === '' ? meaning : `${meaning} [${fallback}]`)
+    }
   })
 
   it.each([

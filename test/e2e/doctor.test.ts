@@ -57,6 +57,14 @@ async function wellSettings(): Promise<Settings & { SVC_CA_CERT: string }> {
 }
 
 describe('device-agent doctor without an agent', () => {
+  it('blames no disk for a data folder that is not made yet', async () => {
+    const env = { ...(await wellSettings()), AGENT_DATA_DIR: 'not/made/yet' }
+    const ended = await runProgram({ args: ['doctor', '--json'], cwd: temporaryFolder(), env })
+    const outcomes = findingsOf(ended).map(({ check, outcome }) => [check, outcome])
+    expect(outcomes).toContainEqual(['data folder', 'bad'])
+    expect(outcomes).toContainEqual(['disk', 'good'])
+  })
+
   it('finds nothing but that no agent runs, where all else is well', async () => {
     const { ended, findings, first } = await examine()
     expect(first).toMatchObject({
@@ -220,29 +228,53 @@ describe('device-agent doctor without an agent', () => {
 describe('device-agent doctor beside an agent', () => {
   it('finds everything well, then the upstream that is down, then the agent', async () => {
     const folder = temporaryFolder()
-    const up = new Program({ args: ['up', '--json'], cwd: folder })
+    const [known, unknown] = [await createTlsFixture(), await createTlsFixture()]
+    writeFileSync(join(folder, 'ca.pem'), known.caPem)
+    const env = { NODE_EXTRA_CA_CERTS: join(folder, 'ca.pem') }
+    const up = new Program({ args: ['up', '--json'], cwd: folder, env })
     onTestFinished(async () => void (await up.end()))
     await up.ready()
-    const run = (...args: string[]) => runProgram({ args, cwd: folder })
+    const run = (...args: string[]) => runProgram({ args, cwd: folder, env })
     await eventually(async () => {
       const { code, stdout } = await run('doctor')
       expect(stdout).toContain('Everything that was looked at is well.')
       expect(code).toBe(0)
-    }, 30_000)
+    })
     await run('tunnels', 'add', 'cam.site.localhost', '1')
     const ssh = await listen(
       createServer((socket) => socket.on('error', () => {}).end('SSH-2.0-x\r\n')),
     )
     await run('tunnels', 'add', 'ssh.site.localhost', String(ssh))
+    const serveTls = ({ certPem: cert, keyPem: key }: typeof known) =>
+      listen(createHttpsServer({ cert, key }, (_request, response) => response.end()))
+    const [trusted, untrusted] = [await serveTls(known), await serveTls(unknown)]
+    const plain = await listen(createHttpServer((_request, response) => response.end()))
+    for (const [name, port] of Object.entries({ trusted, untrusted, plain })) {
+      await run('tunnels', 'add', `${name}.site.localhost`, `https://localhost:${port}`)
+    }
+    const insecure = `https://127.0.0.1:${untrusted}`
+    await run('tunnels', 'add', 'insecure.site.localhost', insecure, '--no-verify-tls')
     await eventually(async () => {
       const bad = findingsOf(await run('doctor', '--json')).filter((it) => it.outcome === 'bad')
-      expect(bad.map(({ check, detail }) => `${check}: ${detail}`).sort()).toEqual([
-        'upstream localhost:1: nothing listens there',
-        `upstream localhost:${ssh}: what listens there speaks no HTTP`,
-      ])
-    }, 30_000)
+      const found = Object.fromEntries(bad.map(({ check, detail }) => [check, detail]))
+      expect(found).toEqual({
+        'upstream localhost:1': 'nothing listens there',
+        [`upstream localhost:${ssh}`]: 'what listens there speaks no HTTP',
+        [`upstream https://localhost:${plain}`]: expect.stringMatching(
+          /^what listens there speaks no TLS: \S/,
+        ),
+        [`upstream https://localhost:${untrusted}`]: expect.stringMatching(
+          /^its certificate is not trusted: \S/,
+        ),
+      })
+    })
+    const good = findingsOf(await run('doctor', '--json')).filter((it) => it.outcome === 'good')
+    for (const url of [`https://localhost:${trusted}`, insecure]) {
+      const found = good.find(({ check }) => check === `upstream ${url}`)
+      expect(found?.detail).toMatch(/^answers 200 after \d+ ms$/)
+    }
     expect((await run('doctor')).stdout).toMatch(
-      /\n2 things are not well; begin with the first\.\n$/,
+      /\n4 things are not well; begin with the first\.\n$/,
     )
   })
 })
@@ -287,7 +319,7 @@ async function startSite() {
     }
     /** What it comes to when the agent has tried. */
     const finds = (expected: Record<string, unknown>) =>
-      eventually(async () => expect(await first()).toMatchObject(expected), 30_000)
+      eventually(async () => expect(await first()).toMatchObject(expected))
     return { put, finds }
   }
   return { provision, startDevice }
@@ -359,6 +391,6 @@ describe('device-agent doctor beside a gateway', () => {
           remedy: 'Restart the agent: systemctl restart device-agent.',
         },
       ])
-    }, 30_000)
+    })
   })
 })

@@ -49,7 +49,7 @@ it('works as the README says it, line by line', async () => {
 
   const answers: string[] = []
   for (const line of pastedLines()) {
-    const { stdout } = await shell('bash', ['-c', asHere(line)], { cwd, timeout: 20_000 })
+    const { stdout } = await shell('bash', ['-c', asHere(line)], { cwd, timeout: 60_000 })
     answers.push(stdout)
   }
   expect(answers).toEqual([

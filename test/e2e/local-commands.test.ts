@@ -1,6 +1,7 @@
 import { mkdirSync, statSync, writeFileSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import * as z from 'zod'
 import { TunnelSpecView } from '../../src/api/tunnel-view.ts'
@@ -48,6 +49,19 @@ describe('the command line on the device', () => {
       upstream_settings: { proxy_protocol: 2 },
     })
     expect((await run('tunnels', 'add', 'b.site.test', '1', '--proxy-protocol', '3')).code).toBe(2)
+    const all = ['--http2', '--no-verify-tls', '--upstream-timeout', '9', '--health', '/alive']
+    expect(
+      await json('tunnels', 'add', 'nas.site.test', 'https://127.0.0.1', ...all),
+    ).toMatchObject({
+      forwards_to: 'https://127.0.0.1:443',
+      upstream_settings: { timeout: 9, health: '/alive', http2: true, verify_tls: false },
+    })
+    expect((await run('tunnels', 'remove', 'nas')).code).toBe(0)
+    const unlisted = await run('tunnels', 'add', 'app.site.test', 'unix:/run/app.sock')
+    expect([unlisted.code, unlisted.stderr]).toEqual([
+      1,
+      expect.stringContaining('AGENT_FORWARD_ALLOW'),
+    ])
     const [listed] = await json('tunnels', 'list')
     expect(listed).toMatchObject({ domain: 'cam.site.test', state: 'waiting' })
     expect((await run('tunnels', 'list')).stdout).toMatch(
@@ -60,7 +74,10 @@ describe('the command line on the device', () => {
   it('changes the policy of a tunnel and nothing else of it', async () => {
     const { folder, run, json } = await startAgent()
     await run('tunnels', 'add', 'cam.site.test', '8001', '--pooling')
-    const agent = new LocalAgent(join(folder, 'data', 'local.sock'))
+    const agent = new LocalAgent(join(folder, 'data', 'local.sock'), {
+      stderr: new PassThrough(),
+      stop: new AbortController().signal,
+    })
     const specs = () => agent.ask({ path: '/tunnels?view=spec' }, z.array(TunnelSpecView))
     const [spec] = await specs()
     const upstream = { timeout: 7, health: 'off' }
@@ -76,7 +93,7 @@ describe('the command line on the device', () => {
     await run('tunnels', 'add', 'cam.site.test', '8001')
     await eventually(async () => {
       expect((await json('status')).status.link.state).toBe('waiting')
-    }, 20_000)
+    })
     const { code, stdout } = await run('status')
     expect(code).toBe(1)
     expect(stdout).toMatch(/^● 0 of 1 tunnels online; /)
@@ -99,7 +116,13 @@ describe('the command line on the device', () => {
       'Name a file, or --default',
     )
     expect((await run('tunnels', 'set-policy', 'cam', 'none.yaml')).stderr).toContain('ENOENT')
-    expect((await run('tunnels', 'show', 'none')).stderr).toContain('tunnel-not-found')
+    expect((await run('tunnels', 'show', 'none')).stderr).toBe(
+      'device-agent: No tunnel is called none. (tunnel-not-found)\n' +
+        '  → device-agent tunnels list shows what there is.\n',
+    )
+    expect((await run('tunnels', 'show', 'cam')).stdout).toMatch(
+      /^upstream_settings +timeout 60, health tcp, /m,
+    )
     expect((await run('tunnels', 'add', 'cam.site.test', '8001')).stderr).toContain('domain-taken')
   })
 
@@ -122,12 +145,9 @@ describe('the command line on the device', () => {
     watch.child.stdout?.setEncoding('utf8').on('data', (text: string) => {
       seen += text
     })
-    await eventually(() => expect(seen).toContain('no tunnels'), 20_000)
+    await eventually(() => expect(seen).toContain('no tunnels'))
     await program.end()
-    await eventually(
-      () => expect(seen).toMatch(/does not run|No agent runs|has just ended/),
-      20_000,
-    )
+    await eventually(() => expect(seen).toMatch(/does not run|No agent runs|has just ended/))
     const { code } = await watch.end()
     expect(code).toBe(0)
   })

@@ -47,6 +47,20 @@ describe('device-agent logs', () => {
     expect((await run('logs', '-n', '0')).code).toBe(2)
   })
 
+  it('shows what up keeps off a screen that shows how to begin', async () => {
+    const folder = temporaryFolder()
+    const program = new Program({ args: ['up'], cwd: folder })
+    onTestFinished(async () => void (await program.end()))
+    let said = ''
+    program.child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+      said += text
+    })
+    await eventually(() => expect(said).toContain('Tunnels are stored'), 60_000)
+    const { stdout } = await runProgram({ args: ['logs'], cwd: folder })
+    expect(stdout).toMatch(/ info {2}tunnels restored /)
+    expect(program.stderr).not.toContain('tunnels restored')
+  })
+
   it('follows the agent, also over a restart', async () => {
     const { run, folder, program } = await startAgent()
     const { program: following, seen } = follow(['logs', '-f'], folder)

@@ -112,8 +112,8 @@ describe('a reload of the gateway', () => {
         const name = `fleet ${number}`
         const { status, headers } = await manage('POST', '/bot_users', { name })
         changes.push({ name, status, retryAfter: headers.get('retry-after') })
-        // The API takes 120 a minute of a key.
-        await new Promise((resolve) => setTimeout(resolve, 50))
+        // No more than one list shows in the end, however long a busy machine needs for a reload.
+        await new Promise((resolve) => setTimeout(resolve, number < 20 ? 50 : 1_000))
       }
     })()
     await eventually(() => expect(changes.length).toBeGreaterThan(3))
@@ -139,7 +139,7 @@ describe('a reload of the gateway', () => {
     expect(told.filter((text) => text.startsWith('STOPPING=1'))).toHaveLength(0)
     expect(keeper.stderr).toContain('another process has taken over')
     expect(keeper.stderr).not.toContain('reload failed')
-  }, 120_000)
+  })
 
   it.each([
     ['settings that are wrong', { GATEWAY_MAX_TUNNELS: '5' }, /GATEWAY_MAX_TUNNELS/],
@@ -149,35 +149,31 @@ describe('a reload of the gateway', () => {
       { GATEWAY_TLS_CERT: 'no.pem', GATEWAY_TLS_KEY: 'no.key' },
       /no\.pem/,
     ],
-  ])(
-    'is called off for %s, and the old process serves on',
-    async (_, settings, reason) => {
-      const { folder, told, keeper, ready, reload, manage, successor } = await startGateway()
-      const lines = Object.entries(settings).map(([name, value]) => `${name}=${value}\n`)
-      writeFileSync(join(folder, '.env'), lines.join(''))
-      reload()
-      await eventually(() => {
-        expect(told.filter((text) => text.startsWith('READY=1')).at(-1)).toMatch(
-          /; the reload failed: the new process ended with 1/,
-        )
-      })
-      expect(keeper.stderr).toMatch(reason)
-      expect(keeper.stderr).toContain('the reload failed: this process serves on')
-      expect(
-        (await publicRequest({ ingress: ready.ingress_http, host: 'x.localhost' })).status,
-      ).toBe(404)
-      expect((await manage('POST', '/bot_users', { name: 'fleet' })).status).toBe(201)
+  ])('is called off for %s, and the old process serves on', async (_, settings, reason) => {
+    const { folder, told, keeper, ready, reload, manage, successor } = await startGateway()
+    const lines = Object.entries(settings).map(([name, value]) => `${name}=${value}\n`)
+    writeFileSync(join(folder, '.env'), lines.join(''))
+    reload()
+    await eventually(() => {
+      expect(told.filter((text) => text.startsWith('READY=1')).at(-1)).toMatch(
+        /; the reload failed: the new process ended with 1/,
+      )
+    })
+    expect(keeper.stderr).toMatch(reason)
+    expect(keeper.stderr).toContain('the reload failed: this process serves on')
+    expect((await publicRequest({ ingress: ready.ingress_http, host: 'x.localhost' })).status).toBe(
+      404,
+    )
+    expect((await manage('POST', '/bot_users', { name: 'fleet' })).status).toBe(201)
 
-      rmSync(join(folder, '.env'))
-      reload()
-      expect(await keeper.ended()).toBe(0)
-      await successor()
-      const { body } = await manage('GET', '/bot_users')
-      expect(body.bot_users).toContainEqual(expect.objectContaining({ name: 'fleet' }))
-      expect(keeper.stderr).not.toContain('damaged')
-    },
-    60_000,
-  )
+    rmSync(join(folder, '.env'))
+    reload()
+    expect(await keeper.ended()).toBe(0)
+    await successor()
+    const { body } = await manage('GET', '/bot_users')
+    expect(body.bot_users).toContainEqual(expect.objectContaining({ name: 'fleet' }))
+    expect(keeper.stderr).not.toContain('damaged')
+  })
 
   it('needs sockets that outlive a process, and says so', async () => {
     const folder = temporaryFolder()

@@ -24,7 +24,7 @@ describe('device-agent gateway', () => {
     expect((await gateway.manage('POST', '/endpoints', front)).status).toBe(201)
     await eventually(() => expect(told).toContain('STATUS=0 agents connected, 1 endpoint online'))
     expect(await gateway.program.end()).toMatchObject({ code: 0 })
-    expect(told).toContain('STOPPING=1\nSTATUS=stopping')
+    await eventually(() => expect(told).toContain('STOPPING=1\nSTATUS=stopping'))
   })
 
   it('ends for a new process when its database is taken away', async () => {

@@ -160,7 +160,8 @@ describe('device-agent support-bundle', () => {
     await program.end('SIGKILL')
     const wal = () => readFileSync(join(folder, 'data/agent.db-wal')).length
     const before = wal()
-    const { parts } = await bundle('--log-file', 'agent.log')
+    const { parts, stdout } = await bundle('--log-file', 'agent.log')
+    expect(stdout).toMatch(/^What is not in it:\n {2}status\.json: The agent does not run/m)
     expect(Object.keys(parts)).not.toContain('status.json')
     expect(parts['problems.txt']).toContain('status.json: The agent does not run')
     expect(parts['doctor.txt']).toContain('✗ agent: ')

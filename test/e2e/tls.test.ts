@@ -15,7 +15,8 @@ const hasOpenssl = spawnSync('openssl', ['version']).status === 0
 
 async function startSite() {
   const folder = temporaryFolder()
-  const site = await Site.start(folder)
+  // For a machine on which an agent takes its time to start.
+  const site = await Site.start(folder, { GATEWAY_HOLD_SECONDS: '60' })
   onTestFinished(() => site.stop())
   const add = async (to: number, ...options: string[]) => {
     const env = { AGENT_DATA_DIR: join(folder, 'agent') }
@@ -45,7 +46,7 @@ async function startSite() {
 }
 
 describe.runIf(hasOpenssl)('a tls tunnel, for a client of another house', () => {
-  it('leads to the device, which may be killed meanwhile', { timeout: 60_000 }, async () => {
+  it('leads to the device, which may be killed meanwhile', async () => {
     const { site, add, visit, file } = await startSite()
     const service = await startTlsService((socket) => {
       socket.once('data', (chunk) => socket.end(`heard ${chunk}`))
@@ -60,7 +61,7 @@ describe.runIf(hasOpenssl)('a tls tunnel, for a client of another house', () => 
     expect(await waiting).toBe('heard hello')
   })
 
-  it('asks for certificates of clients where its policy does', { timeout: 60_000 }, async () => {
+  it('asks for certificates of clients where its policy does', async () => {
     const { site, add, visit, file } = await startSite()
     const service = await startTcpService((socket) => {
       void readAll(socket)

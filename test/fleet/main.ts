@@ -176,17 +176,17 @@ async function trial(): Promise<void> {
     for (const device of up) await device.start()
     writeFleet(ready, 8_001)
     const plan = await fleet('plan', fleetPath)
-    row(`plan, ${DOWN} of ${COUNT} down`, plan.shown, 'exit 2', plan.code === 2)
+    row(`plan, ${DOWN} of ${COUNT} down`, plan.shown, 'exit 3', plan.code === 3)
     const first = await fleet('apply', fleetPath)
     row(
       'first apply',
       first.shown,
-      `${up.length} applied, ${DOWN} offline, exit 2`,
-      first.count('applied') === up.length && first.count('offline') === DOWN && first.code === 2,
+      `${up.length} applied, ${DOWN} offline, exit 3`,
+      first.count('applied') === up.length && first.count('offline') === DOWN && first.code === 3,
     )
     const second = await fleet('apply', fleetPath)
     const isSame = second.count('same') === up.length && second.count('offline') === DOWN
-    row('second apply', second.shown, 'changes nothing', isSame && second.code === 2)
+    row('second apply', second.shown, 'changes nothing', isSame && second.code === 3)
 
     const waiting = fleet('apply', fleetPath, '--wait', '5m')
     for (const device of down) await device.start()

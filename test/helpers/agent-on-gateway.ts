@@ -15,6 +15,7 @@ import { ChaosProxy } from './chaos-proxy.ts'
 import { eventually } from './eventually.ts'
 import { publicRequest } from './public-request.ts'
 import { type RunningGateway, startGateway } from './running-gateway.ts'
+import { lastingAddress } from './some-ports.ts'
 import { temporaryFolder } from './temporary-folder.ts'
 
 export interface AgentOnGateway extends RunningGateway {
@@ -46,7 +47,12 @@ export async function agentOnGateway({
   running?: RunningGateway
   gateway?: Partial<GatewayOptions>
 } = {}): Promise<AgentOnGateway> {
-  const running = given ?? (await startGateway(ofGateway))
+  const lasting = {
+    agentListen: lastingAddress(),
+    httpListen: lastingAddress(),
+    httpsListen: lastingAddress(),
+  }
+  const running = given ?? (await startGateway({ ...lasting, ...ofGateway }))
   const { addresses, authtoken, dataDir } = running
   const proxy = await ChaosProxy.start(addresses.agent)
   const folder = temporaryFolder()
@@ -60,13 +66,14 @@ export async function agentOnGateway({
         version: '1.2.3',
         log: captured.log,
         heartbeat: { intervalS: 1, toleranceS: 1 },
-        deadlines: { bindMs: 2_000, closeMs: 500 },
+        deadlines: { bindMs: 30_000, closeMs: 500 },
       }),
       authtoken: { files: [tokenPath], value: undefined },
       serverAddrs: [formatListenAddress(proxy.address).replace('127.0.0.1', 'localhost')],
       caCert: readFileSync(addresses.caCertPath, 'utf8'),
       log: captured.log,
-      timings: FAST_TIMINGS,
+      // What is created is online when it is answered, however busy the machine is.
+      timings: { ...FAST_TIMINGS, settleMs: 60_000 },
       ...change,
     })
   const agent = create(folder)
@@ -84,12 +91,12 @@ export async function agentOnGateway({
       await new Promise((resolve) => setTimeout(resolve, pauseMs))
       gateway = new Gateway({
         dataDir,
-        agentListen: addresses.agent,
-        httpListen: addresses.http,
-        httpsListen: addresses.https,
         log: captureLog().log,
         clock: systemClock,
         ...ofGateway,
+        agentListen: addresses.agent,
+        httpListen: addresses.http,
+        httpsListen: addresses.https,
       })
       onTestFinished(() => gateway.stop())
       await gateway.start()

@@ -5,7 +5,7 @@ import { onTestFinished } from 'vitest'
 import { temporaryFolder } from './temporary-folder.ts'
 
 const PROMPT = 'what now? '
-const WITHIN_MS = 20_000
+const WITHIN_MS = 60_000
 
 /** Somebody who types into bash at a terminal of their own. */
 export class BashSession {
@@ -51,16 +51,17 @@ ${startup}
     writeFileSync(words, '')
     const from = this.#screen.length
     this.#child.stdin.write(`${keys}\n`)
-    await this.#prompted(from)
+    // A prompt is also what completion paints anew, before what was typed.
+    await this.#prompted(from, () => readFileSync(words, 'utf8') !== '')
     return readFileSync(words, 'utf8').trimEnd().split('\n')
   }
 
-  #prompted(from: number): Promise<void> {
+  #prompted(from: number, isDone = () => true): Promise<void> {
     return new Promise((resolve, reject) => {
       const fail = (why: string) => reject(new Error(`${why}:\n${this.#screen}`))
       const timer = setTimeout(() => fail('bash said nothing'), WITHIN_MS)
       const look = () => {
-        if (!this.#screen.slice(from).endsWith(PROMPT)) return
+        if (!this.#screen.slice(from).endsWith(PROMPT) || !isDone()) return
         clearTimeout(timer)
         this.#child.stdout.off('data', look)
         resolve()

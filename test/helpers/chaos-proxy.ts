@@ -17,9 +17,11 @@ export class ChaosProxy {
   readonly #pairs = new Set<Pair>()
   #target: ListenAddress
   #holes = new Set<'up' | 'down'>()
+  #unanswered: string | undefined
   #delayMs = 0
   #sliceBytes = 0
   #isMute = false
+  #isFrozen = false
   #isRefusing = false
   accepted = 0
 
@@ -75,6 +77,28 @@ export class ChaosProxy {
     if (direction !== 'up') this.#holes.add('down')
   }
 
+  /** The first request that holds this text arrives, and nothing comes back from then on, until `heal()`. */
+  loseAnswerTo(text: string): void {
+    this.#unanswered = text
+  }
+
+  /** Carries nothing until `thaw()`, and loses nothing: as when the process at one end stands still. */
+  freeze(): void {
+    this.#isFrozen = true
+    for (const { client, service } of this.#pairs) {
+      client.pause()
+      service?.pause()
+    }
+  }
+
+  thaw(): void {
+    this.#isFrozen = false
+    for (const { client, service } of this.#pairs) {
+      client.resume()
+      service?.resume()
+    }
+  }
+
   /** Takes connections and never says a word, like a captive portal. */
   mute(): void {
     this.#isMute = true
@@ -99,6 +123,7 @@ export class ChaosProxy {
   heal(): void {
     const wereBroken = this.#holes.size > 0 || this.#isMute
     this.#holes.clear()
+    this.#unanswered = undefined
     this.#isMute = false
     this.#isRefusing = false
     this.#delayMs = 0
@@ -136,6 +161,7 @@ export class ChaosProxy {
     }
     this.#carry(client, service, 'up')
     this.#carry(service, client, 'down')
+    if (this.#isFrozen) this.freeze()
   }
 
   #carry(from: Socket, to: Socket, way: 'up' | 'down'): void {
@@ -148,6 +174,10 @@ export class ChaosProxy {
     }
     from.on('data', (chunk: Buffer) => {
       if (this.#holes.has(way)) return
+      if (way === 'up' && this.#unanswered && chunk.includes(this.#unanswered)) {
+        this.#unanswered = undefined
+        this.blackHole('down')
+      }
       const size = this.#sliceBytes || chunk.length
       for (let at = 0; at < chunk.length; at += size) {
         later(() => to.writable && to.write(chunk.subarray(at, at + size)))

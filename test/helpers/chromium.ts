@@ -41,7 +41,7 @@ export async function openPage(browser: Browser, width: number, baseUrl: string)
     permissions: ['clipboard-read', 'clipboard-write'],
   })
   onTestFinished(() => context.close())
-  context.setDefaultTimeout(30_000)
+  context.setDefaultTimeout(60_000)
   const page = await context.newPage()
   const complaints: string[] = []
   page.on('pageerror', (error) => complaints.push(`thrown: ${error.message}`))

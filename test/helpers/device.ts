@@ -1,7 +1,9 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { formatListenAddress } from '../../src/base/listen-address.ts'
 import { Program } from './program.ts'
 import { type PublicResponse, publicRequest } from './public-request.ts'
+import { lastingAddress } from './some-ports.ts'
 
 /** The line that `up --json` prints. */
 export interface UpReady {
@@ -41,7 +43,14 @@ export class Device {
     const program = new Program({
       args: ['up', '--json'],
       cwd: dataDir,
-      env: { AGENT_DATA_DIR: join(dataDir, 'data'), LOG_LEVEL: 'info', ...env },
+      env: {
+        AGENT_DATA_DIR: join(dataDir, 'data'),
+        LOG_LEVEL: 'info',
+        // Free for one that is started again.
+        GATEWAY_HTTP_LISTEN: formatListenAddress(lastingAddress()),
+        GATEWAY_HTTPS_LISTEN: formatListenAddress(lastingAddress()),
+        ...env,
+      },
     })
     return new Device(program, await program.ready<UpReady>())
   }

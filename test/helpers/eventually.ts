@@ -1,5 +1,5 @@
 /** Runs `check` until it stops throwing, and fails with its last error after `withinMs`. */
-export async function eventually<T>(check: () => T | Promise<T>, withinMs = 30_000): Promise<T> {
+export async function eventually<T>(check: () => T | Promise<T>, withinMs = 60_000): Promise<T> {
   const until = performance.now() + withinMs
   for (;;) {
     try {

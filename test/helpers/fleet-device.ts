@@ -15,8 +15,12 @@ const DEVICE = {
   apiToken: new Secret('token-of-cam1'),
 }
 
-/** The API of a device that answers as `listener` does, over TLS. */
-export async function startDevice(listener: RequestListener, isTrusted = true) {
+/** The API of a device that answers as `listener` does, over TLS, with a certificate for localhost. */
+export async function startDevice(
+  listener: RequestListener,
+  isTrusted = true,
+  agentDomain = DEVICE.agentDomain,
+) {
   const { caPem, certPem, keyPem } = await createTlsFixture()
   const server = createServer({ key: keyPem, cert: certPem }, listener)
   server.listen(0, '127.0.0.1')
@@ -24,7 +28,7 @@ export async function startDevice(listener: RequestListener, isTrusted = true) {
   onTestFinished(() => void server.close())
   const { port } = server.address() as AddressInfo
   return new DeviceApi({
-    device: DEVICE,
+    device: { ...DEVICE, agentDomain },
     address: { host: '127.0.0.1', port },
     trust: isTrusted ? trustBeside(caPem) : undefined,
     stop: new AbortController().signal,

@@ -3,19 +3,22 @@ import { onTestFinished } from 'vitest'
 import { AccountSecrets } from '../../src/gateway/access/account-secrets.ts'
 import { Authority } from '../../src/gateway/access/authority.ts'
 import { CredentialIssuer } from '../../src/gateway/access/credential-issuer.ts'
+import { watchCredentials } from '../../src/gateway/access/credential-watch.ts'
+import { ALONE } from '../../src/gateway/access/name-claims.ts'
 import { Devices } from '../../src/gateway/devices/devices.ts'
-import { AddrRegistrar } from '../../src/gateway/endpoints/addr-registrar.ts'
+import { AddrRegistrar, watchAddrs } from '../../src/gateway/endpoints/addr-registrar.ts'
 import { CloudEndpoints } from '../../src/gateway/endpoints/cloud-endpoints.ts'
-import { DomainRegistrar } from '../../src/gateway/endpoints/domain-registrar.ts'
+import { DomainRegistrar, watchDomains } from '../../src/gateway/endpoints/domain-registrar.ts'
 import { EndpointPolicies } from '../../src/gateway/endpoints/endpoint-policies.ts'
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
 import { EndpointUrls } from '../../src/gateway/endpoints/endpoint-urls.ts'
 import { policyReach } from '../../src/gateway/endpoints/policy-reach.ts'
 import { TcpAddresses } from '../../src/gateway/endpoints/tcp-addresses.ts'
-import { openGatewayDatabase } from '../../src/gateway/records/gateway-database.ts'
+import { gatewayStores, openGatewayDatabase } from '../../src/gateway/records/gateway-database.ts'
 import { IdSource } from '../../src/gateway/records/resource-id.ts'
 import { Webhooks } from '../../src/gateway/webhooks/webhooks.ts'
 import type { PolicyReach } from '../../src/policy/outbound/policy-reach.ts'
+import type { Database } from '../../src/store/database.ts'
 import { captureLog } from './captured-log.ts'
 import { ManualClock } from './manual-clock.ts'
 import { temporaryFolder } from './temporary-folder.ts'
@@ -27,12 +30,20 @@ export function openGatewayStores(
     hasAcme = false,
     mayDial = () => false,
     now,
-  }: { hasAcme?: boolean; mayDial?: NonNullable<PolicyReach['mayDial']>; now?: number } = {},
+    database,
+  }: {
+    hasAcme?: boolean
+    mayDial?: NonNullable<PolicyReach['mayDial']>
+    now?: number
+    /** Instead of one in the folder. */
+    database?: Database
+  } = {},
 ) {
   const clock = new ManualClock(now)
   const captured = captureLog()
   const { log } = captured
-  const stores = openGatewayDatabase(folder, { log, clock })
+  const options = { log, clock }
+  const stores = database ? gatewayStores(database, options) : openGatewayDatabase(folder, options)
   onTestFinished(() => stores.database.close())
   const ids = new IdSource(clock)
   const registry = new EndpointRegistry()
@@ -45,22 +56,17 @@ export function openGatewayStores(
   const changedCredentials: string[] = []
   const changedDomains: string[] = []
   const changedAddrs: string[] = []
-  const issuer = new CredentialIssuer({
-    ...stores,
-    ids,
-    clock,
-    onCredentialChange: (id) => changedCredentials.push(id),
-    onOwnerDelete: (id) => cloudEndpoints.forgetOwner(id),
-  })
+  const issuer = new CredentialIssuer({ ...stores, ids, clock })
+  watchCredentials(stores, (id) => changedCredentials.push(id))
   const registrar = new DomainRegistrar({
+    ...stores,
     store: stores.domains,
-    botUsers: stores.botUsers,
     registry,
     ids,
     clock,
     hasAcme,
-    onChange: ({ domain }) => changedDomains.push(domain),
   })
+  watchDomains(stores.domains, ({ domain }) => changedDomains.push(domain))
   const authority = new Authority({ ...stores, clock })
   const addrRegistrar = new AddrRegistrar({
     ...stores,
@@ -73,8 +79,8 @@ export function openGatewayStores(
     }),
     ids,
     clock,
-    onChange: (addr) => changedAddrs.push(addr),
   })
+  watchAddrs(stores.reservedAddrs, (addr) => changedAddrs.push(addr))
   const secrets = new AccountSecrets(join(folder, 'login.key'), log)
   const reachOf = policyReach({
     ...stores,
@@ -91,6 +97,7 @@ export function openGatewayStores(
     ...stores,
     registry,
     authority,
+    names: ALONE,
     policies,
     urls,
     ids,

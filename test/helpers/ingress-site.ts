@@ -22,6 +22,7 @@ import type { Stream } from '../../src/muxado/stream.ts'
 import type { CompiledPolicy } from '../../src/policy/policy.ts'
 import { type CapturedLog, captureLog } from './captured-log.ts'
 import { tcpPair } from './connected-pair.ts'
+import { putNodeBefore } from './hop-site.ts'
 import { SdkStandIn } from './sdk-stand-in.ts'
 import { createTlsFixture, type TlsFixture } from './tls-fixture.ts'
 
@@ -47,6 +48,8 @@ export interface IngressSiteOptions {
 /** An ingress, one agent session whose other end plays the SDK, and endpoints on it. */
 export interface IngressSite {
   readonly ingress: Ingress
+  /** Where visitors come in: the same, unless another node is in front of it. */
+  readonly front: Ingress
   readonly addresses: IngressAddresses
   readonly registry: EndpointRegistry
   /** One more agent session, whose service is the same. */
@@ -71,6 +74,9 @@ export interface IngressSite {
   ): AgentEndpoint
 }
 
+/** Whether visitors of the sites of these tests come in at another node than their endpoints are at. */
+export const isBehindNode = () => process.env.INGRESS_BEHIND_NODE === 'true'
+
 /** Everything stops with the running test. */
 export async function startIngressSite(options: IngressSiteOptions): Promise<IngressSite> {
   const { clock = systemClock, limits, httpHost = '127.0.0.1', logLevel } = options
@@ -79,22 +85,31 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
   let certificate = served(pair)
   const serverNames: (string | undefined)[] = []
   const registry = new EndpointRegistry({ clock, ...options.registry })
+  const tlsOf = {
+    served(name: string | undefined) {
+      serverNames.push(name)
+      return certificate
+    },
+  }
   const ingress = new Ingress({
     registry,
     http: { host: httpHost, port: 0 },
     https: { host: '127.0.0.1', port: 0 },
-    tls: {
-      served(name) {
-        serverNames.push(name)
-        return certificate
-      },
-    },
+    tls: tlsOf,
     log: captured.log,
     clock,
     ...(limits ? { limits } : {}),
   })
   onTestFinished(() => ingress.stop(0))
-  const addresses = await ingress.start()
+  const own = await ingress.start()
+  // What tests of one node say has to hold where another one is in front of it.
+  const first = isBehindNode()
+    ? await putNodeBefore(
+        { ingress, registry },
+        { httpHost, limits, tls: tlsOf, log: captureLog().log, clock },
+      )
+    : undefined
+  const addresses = first?.addresses ?? own
   const connectSlots = async () => {
     const { session, sdk } = await connectStandIn(options)
     const slots = new StreamSlots({
@@ -125,6 +140,7 @@ export async function startIngressSite(options: IngressSiteOptions): Promise<Ing
   const tls = { caPem, useCertificate, serverNames }
   return {
     ingress,
+    front: first?.ingress ?? ingress,
     addresses,
     registry,
     reconnect,

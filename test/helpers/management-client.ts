@@ -61,7 +61,13 @@ export async function startManagementApi({
       ...stores,
       gate: new RequestGate(),
       ...(clock && { clock }),
-      sessions: { all: () => agents, find: (id) => agents.find((agent) => agent.id === id) },
+      sessions: {
+        all: () => agents,
+        find: (id) => agents.find((agent) => agent.id === id),
+        get size() {
+          return agents.length
+        },
+      },
       domainCertificates: {
         statusOf: () => status.current,
         retry: ({ domain }) => retried.push(domain),
@@ -77,7 +83,7 @@ export async function startManagementApi({
   })
   await server.start()
   onTestFinished(() => server.stop(0))
-  const key = stores.issuer.createApiKey({ description: 'test' }).token
+  const key = (await stores.issuer.createApiKey({ description: 'test' })).token
   const baseUrl = `http://127.0.0.1:${server.port}`
 
   async function call(method: string, path: string, options: CallOptions = {}): Promise<ApiAnswer> {

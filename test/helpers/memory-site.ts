@@ -69,12 +69,15 @@ export async function startMemorySite(options: MemorySiteOptions) {
   }
   const context = {
     registry,
+    routes: registry,
+    ownRoutes: registry,
     clock,
     log: captured.log,
     limits: { ...INGRESS_LIMITS, ...options.limits },
     buffers,
     coalescer: new WriteCoalescer(),
     askSeal: new AskSeal(clock),
+    http2Streams: { open: 0 },
     now: clock.monotonic(),
   }
   const connections = new Set<ClientConnection>()

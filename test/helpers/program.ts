@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 
 export const MAIN = join(import.meta.dirname, '../../dist/main.js')
-const READY_WITHIN_MS = 45_000
+const READY_WITHIN_MS = 120_000
 
 /** Every listener on a free port, logs quiet: what tests start from. */
 export const FREE_PORTS = {
@@ -23,6 +23,8 @@ process.once('exit', () => {
 
 export interface ProgramOptions {
   readonly args: readonly string[]
+  /** What is started, before the arguments; `main` on the Node of this process. */
+  readonly command?: readonly [string, ...string[]] | undefined
   readonly env?: Readonly<Record<string, string>>
   readonly cwd?: string
   /** Of another copy of the program. */
@@ -43,8 +45,9 @@ export class Program {
   readonly #stdout: string[] = []
   #stderr = ''
 
-  constructor({ args, env = {}, cwd, main = MAIN }: ProgramOptions) {
-    this.child = spawn(process.execPath, [main, ...args], {
+  constructor({ args, env = {}, cwd, main = MAIN, command }: ProgramOptions) {
+    const [file, ...first] = command ?? [process.execPath, main]
+    this.child = spawn(file, [...first, ...args], {
       env: { PATH: process.env.PATH ?? '', HOME: process.env.HOME ?? '', ...FREE_PORTS, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
       ...(cwd === undefined ? {} : { cwd }),

@@ -4,6 +4,8 @@ import { request as httpsRequest } from 'node:https'
 export interface PublicRequest {
   /** Origin of the ingress, such as `http://127.0.0.1:8080`; the port decides where to connect. */
   readonly ingress: string
+  /** Where to connect instead of 127.0.0.1. */
+  readonly address?: string
   /** The public host name that is asked for. */
   readonly host: string
   readonly path?: string
@@ -23,14 +25,23 @@ export interface PublicResponse {
 
 /** One request from outside: connects to the loopback ingress but names a public host. */
 export function publicRequest(options: PublicRequest): Promise<PublicResponse> {
-  const { ingress, host, path = '/', method = 'GET', headers = {}, body, ca } = options
+  const {
+    ingress,
+    address = '127.0.0.1',
+    host,
+    path = '/',
+    method = 'GET',
+    headers = {},
+    body,
+    ca,
+  } = options
   const { protocol, port } = new URL(ingress)
   const isTls = protocol === 'https:'
   const send = isTls ? httpsRequest : httpRequest
   return new Promise((resolve, reject) => {
     const request = send(
       {
-        host: '127.0.0.1',
+        host: address,
         port,
         path,
         method,

@@ -10,7 +10,7 @@ import { captureLog } from './captured-log.ts'
 import { temporaryFolder } from './temporary-folder.ts'
 
 /** Nothing that the SDK promises may hold up a test for longer. */
-const SDK_MS = 30_000
+const SDK_MS = 60_000
 /** On a session that is dead, closing hangs for good. */
 const CLEANUP_MS = 300
 const ANY_PORT = { host: '127.0.0.1', port: 0 }
@@ -24,10 +24,10 @@ export interface RunningGateway {
   readonly logText: () => string
 }
 
+export type RunningOptions = Partial<GatewayOptions> & { readonly authtoken?: Secret }
+
 /** A gateway on free ports in a folder of its own, stopped with the running test. */
-export async function startGateway(
-  options: Partial<GatewayOptions> & { authtoken?: Secret } = {},
-): Promise<RunningGateway> {
+export async function startGateway(options: RunningOptions = {}): Promise<RunningGateway> {
   const dataDir = options.dataDir ?? temporaryFolder()
   const captured = captureLog()
   const gateway = new Gateway({
@@ -41,7 +41,7 @@ export async function startGateway(
   })
   onTestFinished(() => gateway.stop())
   const addresses = await gateway.start()
-  const { authtoken } = gateway.provision({
+  const { authtoken } = await gateway.provision({
     domain: '*.site.test',
     name: 'site',
     authtoken: options.authtoken,

@@ -10,3 +10,14 @@ export function serviceCode(action: () => unknown): number | undefined {
     throw error
   }
 }
+
+/** The same for what answers later. */
+export async function rejectionCode(action: Promise<unknown>): Promise<number | undefined> {
+  const error: unknown = await action.then(
+    () => undefined,
+    (reason) => reason,
+  )
+  return serviceCode(() => {
+    if (error !== undefined) throw error
+  })
+}

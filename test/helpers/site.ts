@@ -1,8 +1,10 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { formatListenAddress } from '../../src/base/listen-address.ts'
 import type { TunnelBody } from './device.ts'
-import { Program } from './program.ts'
+import { Program, type ProgramOptions } from './program.ts'
 import { type PublicResponse, publicRequest } from './public-request.ts'
+import { lastingAddress } from './some-ports.ts'
 
 /** The line that `gateway --json` prints. */
 export interface GatewayReady {
@@ -23,11 +25,19 @@ export interface RunReady {
 
 export const SITE_API_TOKEN = 'site-token-of-at-least-20'
 
+/** What the two programs of a site are started as, see `ProgramOptions`, and settings of one alone. */
+export interface SitePrograms {
+  readonly gateway?: SiteProgram
+  readonly agent?: SiteProgram
+}
+export type SiteProgram = Pick<ProgramOptions, 'command' | 'env'>
+
 /** A gateway and an agent in a process each, as on a site: the agent may die, the gateway stays. */
 export class Site {
   readonly ready: GatewayReady
   readonly #folder: string
   readonly #env: Readonly<Record<string, string>>
+  readonly #programs: SitePrograms
   #gateway: Program
   #agent: Program
   #api: RunReady
@@ -36,21 +46,28 @@ export class Site {
   private constructor(
     folder: string,
     env: Readonly<Record<string, string>>,
+    programs: SitePrograms,
     gateway: readonly [Program, GatewayReady],
     agent: readonly [Program, RunReady],
   ) {
     this.#folder = folder
     this.#env = env
+    this.#programs = programs
     ;[this.#gateway, this.ready] = gateway
     ;[this.#agent, this.#api] = agent
     this.#authtoken = readFileSync(this.ready.authtoken_file, 'utf8').trim()
   }
 
-  static async start(folder: string, env: Readonly<Record<string, string>> = {}): Promise<Site> {
-    const gateway = spawnGateway(folder, env)
+  static async start(
+    folder: string,
+    env: Readonly<Record<string, string>> = {},
+    programs: SitePrograms = {},
+  ): Promise<Site> {
+    const gateway = spawnGateway(folder, { ...lastingListeners(), ...env }, programs.gateway)
     const ready = await gateway.ready<GatewayReady>()
-    const agent = startAgent(folder, ready, env)
-    return new Site(folder, env, [gateway, ready], [agent, await agent.ready<RunReady>()])
+    const agent = startAgent(folder, ready, env, programs.agent)
+    const api = await agent.ready<RunReady>()
+    return new Site(folder, env, programs, [gateway, ready], [agent, api])
   }
 
   get gateway(): Program {
@@ -116,20 +133,22 @@ export class Site {
   /** Starts the agent anew; resolves when its API listens, with the milliseconds that took. */
   async startAgent(env: Readonly<Record<string, string>> = {}): Promise<number> {
     const startedAt = performance.now()
-    this.#agent = startAgent(this.#folder, this.ready, { ...this.#env, ...env })
+    const both = { ...this.#env, ...env }
+    this.#agent = startAgent(this.#folder, this.ready, both, this.#programs.agent)
     this.#api = await this.#agent.ready<RunReady>()
     return performance.now() - startedAt
   }
 
   /** Starts the gateway anew, where devices, visitors and its owner already look for it. */
   async startGateway(): Promise<void> {
-    this.#gateway = spawnGateway(this.#folder, {
+    const env = {
       ...this.#env,
       GATEWAY_AGENT_LISTEN: this.ready.agent_listen,
       GATEWAY_HTTP_LISTEN: new URL(this.ready.ingress_http).host,
       GATEWAY_HTTPS_LISTEN: new URL(this.ready.ingress_https).host,
       GATEWAY_API_LISTEN: new URL(this.ready.management_api).host,
-    })
+    }
+    this.#gateway = spawnGateway(this.#folder, env, this.#programs.gateway)
     await this.#gateway.ready<GatewayReady>()
   }
 
@@ -147,11 +166,25 @@ export class Site {
   }
 }
 
-function spawnGateway(folder: string, env: Readonly<Record<string, string>>): Program {
+/** A gateway that is started again finds them free. */
+const lastingListeners = () =>
+  Object.fromEntries(
+    ['AGENT', 'HTTP', 'HTTPS', 'API'].map((name) => [
+      `GATEWAY_${name}_LISTEN`,
+      formatListenAddress(lastingAddress()),
+    ]),
+  )
+
+function spawnGateway(
+  folder: string,
+  env: Readonly<Record<string, string>>,
+  own: SiteProgram = {},
+): Program {
   return new Program({
     args: ['gateway', '--json'],
+    command: own.command,
     cwd: folder,
-    env: { GATEWAY_DATA_DIR: join(folder, 'gateway'), LOG_LEVEL: 'warn', ...env },
+    env: { GATEWAY_DATA_DIR: join(folder, 'gateway'), LOG_LEVEL: 'warn', ...env, ...own.env },
   })
 }
 
@@ -159,9 +192,11 @@ function startAgent(
   folder: string,
   ready: GatewayReady,
   env: Readonly<Record<string, string>>,
+  own: SiteProgram = {},
 ): Program {
   return new Program({
     args: ['run', '--json'],
+    command: own.command,
     cwd: folder,
     env: {
       AGENT_DATA_DIR: join(folder, 'agent'),
@@ -171,6 +206,7 @@ function startAgent(
       SVC_CA_CERT: ready.ca_cert,
       LOG_LEVEL: 'warn',
       ...env,
+      ...own.env,
     },
   })
 }

@@ -1,17 +1,9 @@
-import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net'
 import type { Listener, Session } from '@ngrok/ngrok'
 import { onTestFinished } from 'vitest'
 import { withDeadline } from '../../src/base/deadline.ts'
-import type { PortRange } from '../../src/base/listen-address.ts'
 import { inTime } from './running-gateway.ts'
-
-/** Below the ports that systems give away by themselves. */
-export function somePorts(count = 20): PortRange {
-  const first = randomInt(20_000, 32_000)
-  return { host: '127.0.0.1', first, last: first + count - 1 }
-}
 
 export interface TcpService {
   readonly port: number

@@ -44,15 +44,35 @@ export const AN_HOUR_AGO: Validity = {
 const PURPOSES = { server: '1.3.6.1.5.5.7.3.1', client: '1.3.6.1.5.5.7.3.2' }
 
 export async function createAuthority(validityOfCa = FOR_AN_HOUR): Promise<TestAuthority> {
-  const caKeys = await generateKeys()
+  const keys = await generateKeys()
   const ca = await x509.X509CertificateGenerator.createSelfSigned({
     ...validityOfCa,
     serialNumber: '01',
     name: 'CN=test CA',
-    keys: caKeys,
+    keys,
     signingAlgorithm: ALGORITHM,
     extensions: [new x509.BasicConstraintsExtension(true, 0, true)],
   })
+  return authorityOf(ca, keys)
+}
+
+/** A CA whose certificate another one has signed, of which nobody has the certificate. */
+export async function createIntermediate(): Promise<TestAuthority> {
+  const [rootKeys, keys] = [await generateKeys(), await generateKeys()]
+  const ca = await x509.X509CertificateGenerator.create({
+    ...FOR_AN_HOUR,
+    serialNumber: '03',
+    subject: 'CN=test intermediate CA',
+    issuer: 'CN=absent root CA',
+    signingKey: rootKeys.privateKey,
+    publicKey: keys.publicKey,
+    signingAlgorithm: ALGORITHM,
+    extensions: [new x509.BasicConstraintsExtension(true, 0, true)],
+  })
+  return authorityOf(ca, keys)
+}
+
+function authorityOf(ca: x509.X509Certificate, caKeys: webcrypto.CryptoKeyPair): TestAuthority {
   const issue: TestAuthority['issue'] = async ({
     name = 'localhost',
     validity = FOR_AN_HOUR,

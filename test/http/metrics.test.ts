@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { createRegistry, MOST_SERIES, oneOf } from '../../src/http/metrics.ts'
+import { createRegistry } from '../../src/http/metric-registry.ts'
+import { MOST_SERIES, oneOf } from '../../src/http/metrics.ts'
 
 describe('a registry of metrics', () => {
   it('reads them when it is asked, and forgets what is not there any more', async () => {

@@ -16,7 +16,7 @@ import { RecordingHandler } from '../helpers/recording-handler.ts'
 import { createTlsFixture } from '../helpers/tls-fixture.ts'
 
 const StreamType = { auth: 0, bind: 1, unbind: 2, proxy: 3, stop: 5 }
-const LIMITS = { maxBytes: 65_536, deadlineMs: 5_000, clock: systemClock }
+const LIMITS = { maxBytes: 65_536, deadlineMs: 60_000, clock: systemClock }
 const AUTH_EXTRA = {
   Version: '1',
   Region: 'test',

@@ -51,7 +51,7 @@ describe('what is documented', () => {
     const { call, issuer } = await startManagementApi()
     for (const { method, path, isDocumented } of pairsOf(managementApiDocument())) {
       // A key of its own for each: they may not ask as often as this.
-      const key = issuer.createApiKey({}).token
+      const key = (await issuer.createApiKey({})).token
       const { body } = await call(method, path, { key, body: method === 'GET' ? undefined : {} })
       expect(body?.details?.path === undefined, `${method} ${path}`).toBe(isDocumented)
     }

@@ -25,7 +25,7 @@ function openTrail(folder = temporaryFolder()) {
     clock,
   })
   const trail = new AuditTrail({ database: notes.database, log: captured.log, clock })
-  trail.start()
+  const started = trail.start()
   const sql = (text: string) => notes.database.write(() => notes.database.prepare(text).run())
   const write = (text: string, options: WriteOptions) => {
     const insert = notes.database.prepare<[string]>('INSERT INTO notes (text) VALUES (?)')
@@ -36,7 +36,19 @@ function openTrail(folder = temporaryFolder()) {
     trail.run(change, work, { about: () => ({}), codeOf })
   const told = () => trail.page({ limit: 100 }).map(({ action, result }) => `${action} ${result}`)
   const lines = () => captured.lines.filter(({ msg }) => msg === 'audit')
-  return { ...notes, folder, clock, trail, sql, write, run, told, lines, logged: captured.lines }
+  return {
+    ...notes,
+    folder,
+    clock,
+    trail,
+    started,
+    sql,
+    write,
+    run,
+    told,
+    lines,
+    logged: captured.lines,
+  }
 }
 
 describe('AuditTrail', () => {
@@ -81,7 +93,7 @@ describe('AuditTrail', () => {
       throw new Error('domain-taken')
     })
     await expect(failing).rejects.toThrow('domain-taken')
-    trail.note(CHANGE, 'insufficient-scope')
+    await trail.note(CHANGE, 'insufficient-scope')
     expect(told()).toEqual(['note.create insufficient-scope', 'note.create domain-taken'])
   })
 
@@ -109,10 +121,34 @@ describe('AuditTrail', () => {
     expect(first.texts()).toHaveLength(2)
     first.database.close()
     const second = openTrail(folder)
+    await second.started
     expect(second.told()).toEqual(['note.create unknown'])
     expect(second.lines()).toMatchObject([{ result: 'unknown' }])
     second.database.close()
     expect(openTrail(folder).told()).toHaveLength(1)
+  })
+
+  it('makes rows for a node that is gone, when no change can be under way there any more', async () => {
+    const { database, trail, clock, told } = openTrail()
+    const there = new AuditTrail({ database, log: captureLog().log, clock, node: 'nd_2' })
+    const others = new AuditTrail({ database, log: captureLog().log, clock, node: 'nd_3' })
+    for (const [of, action] of [
+      [there, 'note.lost'],
+      [others, 'note.busy'],
+    ] as const) {
+      const work = () => {
+        database.write(() => {})
+        return new Promise<void>(() => {})
+      }
+      void of.run({ ...CHANGE, action }, work, { about: () => ({}), codeOf: String })
+    }
+    const isGone = (node: string) => node === 'nd_2'
+    await trail.takeOver(isGone)
+    expect(told()).toEqual([])
+    await clock.advance(60_000)
+    await trail.takeOver(isGone)
+    await trail.takeOver(isGone)
+    expect(told()).toEqual(['note.lost unknown'])
   })
 
   it('is in the same transaction as the last write of a change that says that it is the last', async () => {
@@ -183,10 +219,11 @@ describe('AuditTrail', () => {
     expect(told()).toHaveLength(5)
   })
 
-  it('keeps the newest of both kinds: refusals push no changes out', () => {
+  it('keeps the newest of both kinds: refusals push no changes out', async () => {
     const { trail } = openTrail()
     for (let n = 1; n <= 7; n += 1) trail.record({ ...CHANGE, action: `change ${n}` })
-    for (let n = 1; n <= 9; n += 1) trail.note({ ...CHANGE, action: `refusal ${n}` }, 'forbidden')
+    for (let n = 1; n <= 9; n += 1)
+      await trail.note({ ...CHANGE, action: `refusal ${n}` }, 'forbidden')
     const actions = trail.page({ limit: 100 }).map(({ action }) => action)
     expect(actions).toEqual([
       ...['refusal 9', 'refusal 8', 'refusal 7'],

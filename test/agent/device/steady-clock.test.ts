@@ -60,4 +60,9 @@ describe('SteadyClock', () => {
       duplicate: { seenAt: 3 + DAY },
     })
   })
+  it('copies no status while nobody has set the clock', () => {
+    const steady = new SteadyClock(new ManualClock())
+    const status = { since: 5 }
+    expect(withShownTimes(status, steady)).toBe(status)
+  })
 })

@@ -25,6 +25,6 @@ describe('an inspection of a tunnel that visitors use', () => {
     isOver = true
     await Promise.all(visitors)
     expect(outcomes.filter((outcome) => outcome !== 'hello')).toEqual([])
-    expect(outcomes.length).toBeGreaterThan(30)
+    expect(outcomes.length).toBeGreaterThan(20)
   })
 })

@@ -5,7 +5,7 @@ import { KeptValues } from '../../../src/agent/kept-values.ts'
 import { DefaultPolicy } from '../../../src/agent/policies/default-policy.ts'
 import { shippedPolicyPath } from '../../../src/agent/policies/shipped-policy.ts'
 import { TUNNEL_MIGRATIONS } from '../../../src/agent/tunnel-store.ts'
-import { StartError } from '../../../src/base/app-error.ts'
+import { AppError, StartError } from '../../../src/base/app-error.ts'
 import { createDeferred } from '../../../src/base/deferred.ts'
 import { openDatabase } from '../../../src/store/database.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
@@ -151,6 +151,23 @@ describe('DefaultPolicy', () => {
     await clock.advance(0)
     await clock.advance(1_000)
     expect(policy.current).toEqual(JSON.parse(LAST))
+  })
+
+  it('starts with the last good copy while the device is too busy to check the file', async () => {
+    const { path, captured, start, onCheck } = setUp()
+    writeFileSync(path, GOOD)
+    await start()
+    writeFileSync(path, OTHER)
+    onCheck(() => Promise.reject(new AppError('policy-not-checked', 'It took too long.')))
+    const { policy } = await start()
+    expect(policy.current).toEqual(JSON.parse(GOOD))
+    expect(policy.status).toMatchObject({
+      source: 'kept',
+      problem: `The default policy ${path} is not in use: It took too long.`,
+    })
+    expect(captured.text()).toContain('the last good copy is in force')
+    onCheck(() => Promise.reject(new Error('a mistake')))
+    await expect(start()).rejects.toThrow('a mistake')
   })
 
   it('checks a policy once and not again at each start', async () => {

@@ -158,6 +158,19 @@ describe('PolicyChecker', () => {
     expect(lines).toEqual([])
   })
 
+  it('says of one that took too long that the device is busy, and nothing of the policy', async () => {
+    const { log, lines } = captureLog()
+    const process = start({ program: program(`${ON_QUESTION} {})`), answerMs: 50 })
+    const { check } = new PolicyChecker({ service: 'embedded', log, process })
+    await expect(check(GOOD)).rejects.toMatchObject({
+      code: 'policy-not-checked',
+      status: 503,
+      retryAfterS: 5,
+      message: expect.stringMatching(/took longer than 0\.05 s: the device is busy\./),
+    })
+    expect(lines).toEqual([])
+  })
+
   it('leaves to the hosted service what only that can know, and says so', async () => {
     const { log, text } = captureLog()
     const { check } = new PolicyChecker({ service: 'hosted', log, process: start() })

@@ -1,7 +1,10 @@
+import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { ForwardRules } from '../../../src/agent/upstreams/forward-rules.ts'
 import { parseForwardTarget } from '../../../src/agent/upstreams/forward-target.ts'
 import { StartError } from '../../../src/base/app-error.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const NAMES: Record<string, string[]> = {
   'printer.lan': ['192.168.1.7'],
@@ -28,6 +31,73 @@ async function verdict(target: string, allow: string[] = [], own: number[] = [])
 
 const NOT_LISTED = /^forwards-to-not-allowed: .* is not in AGENT_FORWARD_ALLOW/
 const NEVER = /^forwards-to-not-allowed: .* is never forwarded to$/
+
+describe('a Unix socket', () => {
+  const verdictOf = (path: string, allow: string[], ownSockets: string[] = []) =>
+    new ForwardRules({ allow, ownAddresses: () => [], ownSockets: () => ownSockets })
+      .check({ path })
+      .then(
+        () => 'allowed',
+        (error) => `${error.code}: ${error.errors[0].detail}`,
+      )
+
+  it.each<[string, string[], boolean]>([
+    ['/run/app.sock', [], false],
+    ['/run/app.sock', ['unix:/run/app.sock'], true],
+    ['/run/app.sock', ['unix:/run/other.sock'], false],
+    ['/run/app.sock.bak', ['unix:/run/app.sock'], false],
+    ['/run/apps/one.sock', ['unix:/run/apps/'], true],
+    ['/run/apps/deep/one.sock', ['unix:/run/apps/'], true],
+    ['/run/apps', ['unix:/run/apps/'], false],
+    ['/run/appsx/one.sock', ['unix:/run/apps/'], false],
+    ['/run/app.sock', ['0.0.0.0/0', 'localhost'], false],
+    ['/run/app.sock', ['unix:///run/app.sock'], true],
+    ['/run/apps/one.sock', ['unix:///run/apps/'], true],
+  ])('%s with %j: %s', async (path, allow, isAllowed) => {
+    const verdict = await verdictOf(path, allow)
+    if (isAllowed) expect(verdict).toBe('allowed')
+    else expect(verdict).toMatch(NOT_LISTED)
+  })
+
+  it('of the agent itself is never led to, by no other name of it either', async () => {
+    const folder = temporaryFolder()
+    const [own, link] = [join(folder, 'api.sock'), join(folder, 'link.sock')]
+    writeFileSync(own, '')
+    symlinkSync(own, link)
+    for (const path of [own, link]) {
+      expect(await verdictOf(path, [`unix:${folder}/`], [own])).toContain("it is the agent's own")
+    }
+    expect(await verdictOf(join(folder, 'app.sock'), [`unix:${folder}/`], [own])).toBe('allowed')
+  })
+
+  it('is not led to by a link out of what is listed', async () => {
+    const folder = temporaryFolder()
+    const [apps, other] = [join(folder, 'apps'), join(folder, 'other')]
+    mkdirSync(apps)
+    mkdirSync(other)
+    const socket = join(other, 'app.sock')
+    writeFileSync(socket, '')
+    const [link, deep] = [join(apps, 'link.sock'), join(apps, 'deep')]
+    symlinkSync(socket, link)
+    symlinkSync(other, deep)
+    const listed = [`unix:${apps}/`]
+    for (const path of [link, join(deep, 'app.sock')]) {
+      expect(await verdictOf(path, listed)).toMatch(NOT_LISTED)
+      expect(await verdictOf(path, [...listed, `unix:${socket}`])).toBe('allowed')
+    }
+    expect(await verdictOf(link, [`unix:${link}`])).toMatch(NOT_LISTED)
+    // A folder may be known by another name, as /var/run is.
+    expect(await verdictOf(join(deep, 'app.sock'), [`unix:${deep}/`])).toBe('allowed')
+    expect(await verdictOf(join(deep, 'app.sock'), [`unix:${deep}/app.sock`])).toBe('allowed')
+  })
+
+  it.each(['unix:', 'unix:app.sock', 'unix:/a/../b', 'unix:/a//'])(
+    'cannot be listed as %s',
+    (text) => {
+      expect(() => new ForwardRules({ allow: [text], ownAddresses: () => [] })).toThrow(StartError)
+    },
+  )
+})
 
 describe('ForwardRules', () => {
   it('leads nowhere where a name has no address now', async () => {

@@ -16,6 +16,13 @@ describe('parseForwardTarget', () => {
     ['printer-2.lan:9100', 'printer-2.lan:9100'],
     ['my_host:1', 'my_host:1'],
     ['localhost:65535', 'localhost:65535'],
+    ['https://NAS.lan:8443', 'https://nas.lan:8443'],
+    ['HTTPS://nas.lan', 'https://nas.lan:443'],
+    ['https://localhost:8443/', 'https://localhost:8443'],
+    ['https://[::1]:8443', 'https://[::1]:8443'],
+    ['https://[::1]', 'https://[::1]:443'],
+    ['unix:/run/App.sock', 'unix:/run/App.sock'],
+    ['unix:///run/app.sock', 'unix:/run/app.sock'],
   ])('reads %s as %s', (text, normal) => {
     const target = parseForwardTarget(text)
     expect(target && formatForwardTarget(target)).toBe(normal)
@@ -48,6 +55,19 @@ describe('parseForwardTarget', () => {
     '1.2.3.0x4:80',
     '256.0.0.1:80',
     'localhost:80\n',
+    'https://',
+    'https://:443',
+    'https://443',
+    'https://nas.lan:443/path',
+    'https://user@nas.lan:443',
+    'https://nas.lan:0',
+    'unix:',
+    'unix:app.sock',
+    'unix:/run/../etc/app.sock',
+    'unix:/run//app.sock',
+    'unix:/run/',
+    'unix:/run/a\nb',
+    `unix:/${'x'.repeat(107)}`,
   ])('refuses %j', (text) => {
     expect(parseForwardTarget(text)).toBeUndefined()
   })

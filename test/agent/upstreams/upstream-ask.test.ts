@@ -1,9 +1,12 @@
 import { once } from 'node:events'
 import { createServer as createHttpServer } from 'node:http'
 import type { ServerHttp2Stream } from 'node:http2'
+import { createServer as createTlsServer } from 'node:https'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { askUpstream, type HttpQuestion } from '../../../src/agent/upstreams/upstream-ask.ts'
+import { askUpstream } from '../../../src/agent/upstreams/upstream-ask.ts'
+import type { HttpQuestion } from '../../../src/agent/upstreams/upstream-request.ts'
 import {
   nextUpstream,
   type Upstream,
@@ -13,6 +16,8 @@ import type { ProxyProtocol } from '../../../src/base/net/proxy-protocol.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { startHttp2Service } from '../../helpers/http2-service.ts'
 import { startProxiedService } from '../../helpers/proxy-protocol-service.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+import { createTlsFixture } from '../../helpers/tls-fixture.ts'
 
 async function listen(server: Server): Promise<number> {
   const sockets = new Set<Socket>()
@@ -38,7 +43,7 @@ const PATH = { method: 'GET', path: '/healthz', http2: false } as const
 const ask = (
   port: number,
   http: HttpQuestion | undefined,
-  withinMs = 2_000,
+  withinMs = 30_000,
   proxyProtocol?: ProxyProtocol,
 ) =>
   askUpstream({
@@ -91,8 +96,8 @@ describe('askUpstream', () => {
     const { port, connections } = await startProxiedService((head, { url }, response) => {
       response.writeHead(head === 'UNKNOWN' && url === '/healthz' ? 200 : 500).end()
     })
-    expect(await ask(port, PATH, 2_000, version)).toBe('answered')
-    expect(await ask(port, undefined, 2_000, version)).toBe('connected')
+    expect(await ask(port, PATH, 30_000, version)).toBe('answered')
+    expect(await ask(port, undefined, 30_000, version)).toBe('connected')
     await eventually(() => expect(connections).toEqual(['UNKNOWN', 'UNKNOWN']))
     // Without one such a service closes the connection.
     expect(await ask(port, PATH)).toBe('garbled')
@@ -101,6 +106,57 @@ describe('askUpstream', () => {
   it('knows a service that hangs from one that is not there', async () => {
     const port = await serve(() => {})
     expect(await ask(port, HEAD, 200)).toBe('hung')
+  })
+})
+
+describe('a service that speaks TLS', () => {
+  async function serveTls(): Promise<number> {
+    const { certPem, keyPem } = await createTlsFixture()
+    const answer = { cert: certPem, key: keyPem }
+    const server = createTlsServer(answer, (_request, response) => response.end('ok'))
+    server.on('tlsClientError', () => {})
+    return listen(server)
+  }
+  const askTls = (port: number, verifyTls: boolean, http?: typeof HEAD | typeof PATH) =>
+    askUpstream({
+      target: { host: '127.0.0.1', port, isSecure: true },
+      http,
+      withinMs: 30_000,
+      lookup: undefined,
+      verifyTls,
+    })
+
+  it('is known by its certificate, which nobody trusts', async () => {
+    const port = await serveTls()
+    const answers = []
+    for (const http of [undefined, HEAD, PATH]) answers.push(await askTls(port, true, http))
+    expect(answers).toEqual(['untrusted', 'untrusted', 'untrusted'])
+    const unverified = []
+    for (const http of [undefined, HEAD, PATH]) unverified.push(await askTls(port, false, http))
+    expect(unverified).toEqual(['connected', 'answered', 'answered'])
+  })
+
+  it('is none where there is no TLS', async () => {
+    const port = await serveStatus(200)
+    expect([await askTls(port, true), await askTls(port, true, PATH)]).toEqual([
+      'garbled',
+      'garbled',
+    ])
+    expect(await askTls(1, true)).toBe('failed')
+  })
+})
+
+describe('a service at a Unix socket', () => {
+  it('is asked like any other', async () => {
+    const path = join(temporaryFolder(), 'app.sock')
+    const target = { path }
+    const asked = { target, withinMs: 30_000, lookup: undefined }
+    expect(await askUpstream({ ...asked, http: PATH })).toBe('failed')
+    const server = createHttpServer((_request, response) => response.end('ok')).listen(path)
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    expect(await askUpstream({ ...asked, http: PATH })).toBe('answered')
+    expect(await askUpstream({ ...asked, http: undefined })).toBe('connected')
   })
 })
 

@@ -161,7 +161,7 @@ describe('UpstreamCheck', () => {
 
   it('never asks a service that is not to be asked', async () => {
     const { upstreams, clock, start, checks } = setUp()
-    upstreams.watch('a', TARGET, { health: 'off', http2: false })
+    upstreams.watch('a', TARGET, { health: 'off', http2: false, verify_tls: true })
     await start()
     upstreams.told('a', 'failed')
     await clock.advance(600_000)
@@ -172,8 +172,8 @@ describe('UpstreamCheck', () => {
 
   it('asks for the path that has to answer', async () => {
     const { upstreams, start, asked } = setUp()
-    upstreams.watch('a', TARGET, { health: '/healthz', http2: false })
-    upstreams.watch('b', TARGET, { health: 'off', http2: true })
+    upstreams.watch('a', TARGET, { health: '/healthz', http2: false, verify_tls: true })
+    upstreams.watch('b', TARGET, { health: 'off', http2: true, verify_tls: true })
     upstreams.watch('c', TARGET)
     await start()
     expect(asked).toEqual(['GET /healthz', undefined])

@@ -1,6 +1,8 @@
+import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { type AddressInfo, connect, createServer, type LookupFunction, type Socket } from 'node:net'
 import { networkInterfaces } from 'node:os'
+import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { ForwardRules } from '../../../src/agent/upstreams/forward-rules.ts'
@@ -11,6 +13,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { RawClient } from '../../helpers/raw-http.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const METADATA = '169.254.169.254'
 const targetOf = (text: string) => {
@@ -58,6 +61,64 @@ function startDialer({ systemHasLocalhost = true } = {}) {
 }
 
 const echo = (socket: Socket) => void socket.pipe(socket)
+
+/** What another process gets when it connects to a port of this machine. */
+async function askedByAnother(port: number): Promise<string> {
+  const script = `require('net').connect(${port}, '127.0.0.1', function () {
+    this.write('GET / HTTP/1.1\\r\\n\\r\\n')
+  }).on('error', () => {}).on('close', () => process.exit()).pipe(process.stdout)`
+  return (await promisify(execFile)(process.execPath, ['-e', script], { timeout: 60_000 })).stdout
+}
+
+describe('a way to a Unix socket', () => {
+  it.runIf(process.platform === 'linux')('is for this process alone', async () => {
+    const folder = temporaryFolder()
+    const path = join(folder, 'äpp.sock')
+    const server = createServer((socket) => socket.end('secret'))
+    server.listen(path)
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    const rules = new ForwardRules({ allow: [`unix:${folder}/`], ownAddresses: () => [] })
+    const dialer = new UpstreamDialer(rules, captureLog().log)
+    const target = targetOf(`unix:${path}`)
+    onTestFinished(dialer.hold(target))
+    const port = Number(new URL(await dialer.dialUrl(target)).port)
+    expect(await askedByAnother(port)).toBe('')
+    const own = RawClient.connect(port)
+    await own.receive('secret')
+    own.socket.destroy()
+  })
+
+  it('tells whole why it leads nowhere, whatever signs its path has', async () => {
+    const path = join(temporaryFolder(), 'äpp.sock')
+    const rules = new ForwardRules({ allow: [`unix:${path}`], ownAddresses: () => [] })
+    const dialer = new UpstreamDialer(rules, captureLog().log)
+    const target = targetOf(`unix:${path}`)
+    onTestFinished(dialer.hold(target))
+    const answer = await fetch(await dialer.dialUrl(target))
+    expect(await answer.text()).toBe(`failed to dial backend: unix:${path} cannot be reached`)
+  })
+
+  it('is broken off with the connection of a visitor', async () => {
+    const folder = temporaryFolder()
+    const path = join(folder, 'app.sock')
+    const sockets: Socket[] = []
+    const server = createServer((socket) => void sockets.push(socket.on('error', () => {})))
+    server.listen(path)
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    const rules = new ForwardRules({ allow: [`unix:${folder}/`], ownAddresses: () => [] })
+    const dialer = new UpstreamDialer(rules, captureLog().log)
+    const target = targetOf(`unix:${path}`)
+    onTestFinished(dialer.hold(target))
+    const port = Number(new URL(await dialer.dialUrl(target)).port)
+    const visitor = connect(port, '127.0.0.1').on('error', () => {})
+    await eventually(() => expect(sockets).toHaveLength(1))
+    visitor.resetAndDestroy()
+    sockets[0]?.resume()
+    await eventually(() => expect(sockets[0]?.destroyed).toBe(true))
+  })
+})
 
 describe('UpstreamDialer', () => {
   it.each(['127.0.0.1:8001', '[::1]:8001', '192.168.1.5:80'])(

@@ -17,9 +17,18 @@ const BEAT_MS = 15_000
 const LOOK_MS = 100
 const LONG = 'x'.repeat(200_000)
 
+/** One on which work takes time. */
+class WorkingClock extends ManualClock {
+  workedMs = 0
+
+  override monotonic(): number {
+    return super.monotonic() + this.workedMs
+  }
+}
+
 /** The feed over a list of tunnels that the test writes, and the route that serves it. */
 async function startFeed() {
-  const clock = new ManualClock()
+  const clock = new WorkingClock()
   const captured = captureLog()
   const { log } = captured
   const database = openDatabase({
@@ -34,9 +43,19 @@ async function startFeed() {
     link: { state: 'up', since: 0, forMs: 0 },
     defaultPolicy: { source: 'file', loadedAt: 0, problem: undefined as string | undefined },
   }
-  const state = { tunnels: [] as Tunnel[], isAllowed: true, onChange: () => {} }
+  const state = {
+    tunnels: [] as Tunnel[],
+    isAllowed: true,
+    onChange: () => {},
+    looks: 0,
+    lookMs: 0,
+  }
   const agent = {
-    list: () => state.tunnels,
+    list: () => {
+      state.looks += 1
+      clock.workedMs += state.lookMs
+      return state.tunnels
+    },
     status: () => status,
     onChange: (listener: () => void) => {
       state.onChange = listener
@@ -116,6 +135,20 @@ describe('the stream of events', () => {
     await change([tunnel('last')])
     await eventually(() => expect(reader.text).toContain('"id":"last"'))
     expect(reader.end).toBe('')
+  })
+
+  it('looks no longer than a twentieth of the time, however many tunnels change', async () => {
+    const { change, state, clock } = await startFeed()
+    state.lookMs = 20
+    state.looks = 0
+    await change([tunnel('first')])
+    expect(state.looks).toBe(1)
+    // A look of 20 ms, of which 380 of rest are left to go by: 100 went by already.
+    await change([tunnel('second')])
+    await clock.advance(170)
+    expect(state.looks).toBe(1)
+    await clock.advance(10)
+    expect(state.looks).toBe(2)
   })
 
   it('ends with the token, and nothing is written behind its end', async () => {

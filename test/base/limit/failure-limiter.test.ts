@@ -10,6 +10,15 @@ describe('FailureLimiter', () => {
     expect(waits[100]).toBeGreaterThan(0)
   })
 
+  it('lets as many through at three gateways as at one', () => {
+    const counted = (gateways: number) => {
+      const failures = new FailureLimiter(new ManualClock(), () => gateways)
+      const waits = Array.from({ length: 20 }, () => failures.take('192.0.2.1'))
+      return waits.filter((wait) => wait === 0).length
+    }
+    expect([counted(1), counted(2), counted(3)]).toEqual([10, 5, 4])
+  })
+
   it('does not let one client use up what all share', () => {
     const failures = new FailureLimiter(new ManualClock())
     for (let n = 0; n < 1_000; n += 1) failures.take('loud')

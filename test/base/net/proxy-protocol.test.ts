@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { encodeProxyProtocol } from '../../../src/base/net/proxy-protocol.ts'
+import { encodeProxyProtocol, proxyHeaderLength } from '../../../src/base/net/proxy-protocol.ts'
 
 const IPV4 = { clientIp: '203.0.113.9', clientPort: 51_234, serverIp: '192.0.2.1', serverPort: 443 }
 const IPV6 = { ...IPV4, clientIp: '2001:db8::9', serverIp: '2001:db8::1' }
@@ -38,5 +38,25 @@ describe('the PROXY header', () => {
     [undefined, '20000000'],
   ])('of version 2 is binary: %j', (ends, hex) => {
     expect(encodeProxyProtocol(2, ends).toString('hex')).toBe(`${SIGNATURE}${hex}`)
+  })
+})
+
+describe('the length of a PROXY header', () => {
+  it.each([1, 2] as const)('of version %i is known when it is all there', (version) => {
+    for (const ends of [IPV4, IPV6, undefined]) {
+      const header = encodeProxyProtocol(version, ends)
+      for (let length = 0; length < header.length; length += 1) {
+        expect(proxyHeaderLength(header.subarray(0, length))).toBeUndefined()
+      }
+      expect(proxyHeaderLength(Buffer.concat([header, Buffer.from('GET /')]))).toBe(header.length)
+    }
+  })
+
+  it.each([
+    ['another protocol', Buffer.from('GET / HTTP/1.1\r\n')],
+    ['a line without an end', Buffer.from(`PROXY ${'x'.repeat(120)}\r\n`)],
+    ['more than one can be', Buffer.from(`${SIGNATURE}2011ffff`, 'hex')],
+  ])('is none of %s', (_what, bytes) => {
+    expect(() => proxyHeaderLength(bytes)).toThrow()
   })
 })

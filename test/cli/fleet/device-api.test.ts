@@ -28,6 +28,32 @@ describe('the API of a device', () => {
     ])
   })
 
+  it('is understood when it is newer, and says more', async () => {
+    const tunnel = {
+      ...{ action: 'keep', domain: 'a.test', changes: { news: { of: 'it' } }, url: null },
+      ...{ state: 'dreaming', reason: null, mood: 'good' },
+    }
+    const api = await startDevice((_request, response) => {
+      response.end(JSON.stringify({ dry_run: false, etag: '"b"', weather: 1, tunnels: [tunnel] }))
+    })
+    expect(await api.plan([])).toEqual({
+      etag: '"b"',
+      tunnels: [
+        {
+          ...{ action: 'keep', domain: 'a.test', changes: { news: { of: 'it' } }, url: null },
+          ...{ state: 'dreaming', last_error: null, remedy: null },
+        },
+      ],
+    })
+  })
+
+  it('is offline while what answers has no certificate for its name', async () => {
+    const api = await startDevice(() => {}, true, 'cam1.other.test')
+    const error = await api.plan([]).catch((it: unknown) => it)
+    expect(error).toBeInstanceOf(OfflineError)
+    expect((error as Error).message).toMatch(/cam1\.other\.test has a certificate for other names/)
+  })
+
   it('is offline when the service says so', async () => {
     const error = await refusalOf(404, { 'ngrok-error-code': 'ERR_NGROK_3200' })
     expect(error).toBeInstanceOf(OfflineError)

@@ -120,8 +120,8 @@ describe('bringing tunnels into a device', () => {
     const stop = AbortSignal.abort(new Error('stop'))
     const { work } = await startWork([busy()], { stop })
     expect(await bringInto(work)).toMatchObject({
-      state: 'failed',
-      problem: 'Stopped before it was done.',
+      state: 'stopped',
+      problem: undefined,
     })
   })
 })

@@ -73,6 +73,13 @@ describe('readFleet', () => {
       ['fleet.yaml:1:9: /colour is not known'],
     ],
     [
+      GOOD.replace('forwards_to: localhost', 'forward_to: localhost'),
+      [
+        'fleet.yaml:15:9: /sets/cameras/tunnels/0/forwards_to must be where it leads, such as localhost:8001 or a port',
+        'fleet.yaml:16:21: /sets/cameras/tunnels/0/forward_to is not known: did you mean forwards_to?',
+      ],
+    ],
+    [
       GOOD.replace('policy: closed', 'policy: locked'),
       ['fleet.yaml:17:17: /sets/cameras/tunnels/0/policy names locked, which no policy is called'],
     ],
@@ -98,6 +105,8 @@ describe('readFleet', () => {
   })
 
   it('says when there is no file', () => {
-    expect(() => readFleet('/nowhere/fleet.yaml')).toThrow(/cannot be read \(ENOENT\)/)
+    expect(() => readFleet('/nowhere/fleet.yaml')).toThrow(
+      /^\/nowhere\/fleet\.yaml cannot be read \(ENOENT\)\.$/,
+    )
   })
 })

@@ -21,7 +21,7 @@ async function listen(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port
 }
 
-function clientOf(baseUrl: string, timeoutMs = 5_000) {
+function clientOf(baseUrl: string, timeoutMs = 60_000) {
   const clock = new ManualClock()
   const stopper = new AbortController()
   const client = new ManagementClient({

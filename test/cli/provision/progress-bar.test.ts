@@ -11,7 +11,7 @@ function startBar(isTTY: boolean, total: number, columns?: number) {
     },
   })
   const bar = new ProgressBar({
-    stream: Object.assign(stream, { isTTY, ...(columns && { columns }) }),
+    stream: Object.assign(stream, { isTTY, ...(columns !== undefined && { columns }) }),
     total,
   })
   return { bar, written }
@@ -35,6 +35,12 @@ describe('ProgressBar', () => {
     const { bar, written } = startBar(true, 2, 40)
     bar.advance('a-device-with-a-long-name')
     expect(written).toEqual(['[############............] 1/2 a-device'])
+  })
+
+  it('shows whole names on a terminal that does not know its width', () => {
+    const { bar, written } = startBar(true, 2, 0)
+    bar.advance('cam01')
+    expect(written).toEqual(['[############............] 1/2 cam01'])
   })
 
   it.each([

@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parse } from 'dotenv'
-import { describe, expect, it, vi } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { StartError } from '../../../src/base/app-error.ts'
 import { hashToken } from '../../../src/base/token.ts'
 import { Account } from '../../../src/cli/provision/account.ts'
@@ -202,11 +202,33 @@ describe('provisioning one device', () => {
     ])
   })
 
+  it('ends the authtokens of before also when it was stopped before it came to that', async () => {
+    const { run, plan, envOf, authority, listed, credentials } = await startSite()
+    await run([plan('cam1')])
+    const before = [envOf('cam1').SVC_AUTHTOKEN ?? '', listed('cam1')?.apiToken.reveal()]
+    const stopped = vi.spyOn(Account.prototype, 'revoke').mockImplementation(() => {
+      throw new StartError('Stopped.')
+    })
+    expect(errorsOf(await run([plan('cam1')], { mode: 'rotate' }))).toEqual(['Stopped.'])
+    stopped.mockRestore()
+    const after = envOf('cam1').SVC_AUTHTOKEN ?? ''
+    expect(after).not.toBe(before[0])
+    // The device has the old one until somebody brings it the file.
+    expect(listed('cam1')?.apiToken.reveal()).toBe(before[1])
+    expect(actionsOf(await run([plan('cam1')]))).toEqual(['keep keep write write keep revoke'])
+    expect(() => authority.authenticate(before[0] ?? '')).toThrow()
+    authority.authenticate(after)
+    expect(credentials.page({ limit: 9 })).toHaveLength(1)
+    const hash = hashToken(listed('cam1')?.apiToken.reveal() ?? '')
+    expect(envOf('cam1').AGENT_API_TOKEN_SHA256).toBe(hash)
+    expect(actionsOf(await run([plan('cam1')]))).toEqual(['keep keep keep keep'])
+  })
+
   it('keeps what a device was given before the list was told', async () => {
     const { run, plan, envOf, listed } = await startSite()
-    const full = vi.spyOn(DeviceList.prototype, 'put').mockImplementation(() => {
-      throw new StartError('The disk is full.')
-    })
+    const full = vi
+      .spyOn(DeviceList.prototype, 'put')
+      .mockRejectedValue(new StartError('The disk is full.'))
     expect(errorsOf(await run([plan('cam1')]))).toEqual(['The disk is full.'])
     full.mockRestore()
     const before = envOf('cam1')
@@ -237,10 +259,11 @@ describe('provisioning one device', () => {
   })
 
   it('leaves the device an authtoken that is good when its settings cannot be written', async () => {
-    const { run, plan, folder, authority, envOf } = await startSite()
+    const { run, plan, folder, authority, envOf, listed } = await startSite()
     const authtokenPath = join(folder, 'authtoken')
     const device = plan('cam1', { authtokenPath })
     await run([device])
+    const replaced = envOf('cam1').AGENT_API_TOKEN_SHA256
     const before = readFileSync(authtokenPath, 'utf8')
     // In the way of the temporary file that every durable write begins with.
     const inTheWay = `${device.envPath}.${process.pid}.tmp`
@@ -253,13 +276,17 @@ describe('provisioning one device', () => {
     expect(after).not.toBe(before)
     authority.authenticate(after.trim())
     rmSync(inTheWay, { recursive: true })
-    expect(actionsOf(await run([moved]))).toEqual(['keep keep keep write write'])
+    expect(actionsOf(await run([moved]))).toEqual(['keep keep write write write revoke'])
     expect(envOf('cam1').AGENT_DOMAIN).toBe('api.site.test')
+    // With the authtokens of before its API token has ended, too.
+    const hash = hashToken(listed('cam1')?.apiToken.reveal() ?? '')
+    expect(envOf('cam1').AGENT_API_TOKEN_SHA256).toBe(hash)
+    expect(hash).not.toBe(replaced)
   })
 
   it('does not switch a bot user on that somebody switched off', async () => {
     const { run, plan, issuer } = await startSite()
-    issuer.createBotUser({ name: 'cam1', active: false })
+    await issuer.createBotUser({ name: 'cam1', active: false })
     expect(errorsOf(await run([plan('cam1')]))).toEqual([
       'The bot user cam1 is not active: somebody switched it off.',
     ])
@@ -323,7 +350,7 @@ describe('provisioning one device', () => {
 
   it('deletes no bot user that is not there for the device alone', async () => {
     const { run, plan, issuer, botUsers, call, credentials } = await startSite()
-    issuer.createBotUser({ name: 'alice', active: true })
+    await issuer.createBotUser({ name: 'alice', active: true })
     await run([plan('cam1')])
     const owner_id = botUsers.findByName('cam1')?.id
     await call('POST', '/credentials', { body: { owner_id, description: 'by hand' } })
@@ -371,7 +398,7 @@ describe('provisioning many devices', () => {
 
   it('goes on after one that fails and says which', async () => {
     const { run, plan, envOf, issuer } = await startSite()
-    issuer.createBotUser({ name: 'cam2', active: false })
+    await issuer.createBotUser({ name: 'cam2', active: false })
     const bad = plan('cam3', { domain: '*.bad_name.test', agentDomain: 'x.bad_name.test' })
     const result = await run([plan('cam1'), plan('cam2'), bad, plan('cam4')])
     expect(result.domainSteps).toEqual([{ action: 'reserve', subject: 'domain *.site.test' }])
@@ -398,14 +425,45 @@ describe('provisioning many devices', () => {
   })
 
   it('slows down when the API asks for it', async () => {
-    const { run, plan, clock } = await startSite()
-    // Two requests for each device at least, and 300 at once.
-    const devices = Array.from({ length: 170 }, (_, n) => plan(`cam${n}`))
+    const { run, plan, clock, call } = await startSite()
+    // As many as a key may make at once.
+    for (let n = 0; n < 300; n += 1) await call('GET', '/bot_users?limit=1')
+    const devices = Array.from({ length: 3 }, (_, n) => plan(`cam${n}`))
     const running = run(devices)
     await eventually(() => expect(clock.sleeping).toBeGreaterThan(0))
     const over = running.then(() => true)
     while (!(await Promise.race([over, tick()]))) await clock.advance(1_000)
     expect(errorsOf(await running)).toEqual(devices.map(() => undefined))
+  })
+
+  it('asks for what many devices need at once, and for each alone where that is not served', async () => {
+    const { run, plan, baseUrl, authority, envOf } = await startSite()
+    const names = Array.from({ length: 30 }, (_, n) => `cam${n}`)
+    const asked: string[] = []
+    const real = globalThis.fetch
+    const spied = vi.spyOn(globalThis, 'fetch').mockImplementation((url, request) => {
+      if (request?.method === 'POST') asked.push(String(url).replace(baseUrl, ''))
+      return real(url, request)
+    })
+    onTestFinished(() => spied.mockRestore())
+    await run(
+      names.map((name) => plan(name, { domain: `*.${name}.test`, agentDomain: `a.${name}.test` })),
+    )
+    expect(asked).toEqual(['/batch', '/batch', '/batch', '/batch'])
+    for (const name of names) authority.authenticate(envOf(name).SVC_AUTHTOKEN ?? '')
+
+    asked.length = 0
+    spied.mockImplementation((url, request) => {
+      const isBatch = String(url).endsWith('/batch')
+      if (request?.method === 'POST') asked.push(String(url).replace(baseUrl, ''))
+      return real(isBatch ? `${baseUrl}/nothing` : url, request)
+    })
+    expect(errorsOf(await run(['x1', 'x2'].map((name) => plan(name))))).toEqual([
+      undefined,
+      undefined,
+    ])
+    expect(asked.filter((path) => path === '/batch')).toHaveLength(1)
+    expect(asked.filter((path) => path === '/credentials')).toHaveLength(2)
   })
 })
 

@@ -3,7 +3,7 @@ import { GatewayReload } from '../../../src/cli/reload/gateway-reload.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 
 /** A gateway that has no sockets of a service manager: each reload of it fails. */
-function openReload() {
+function openReload(refusal?: string) {
   const told: string[] = []
   const tell = (what: string) => () => void told.push(what)
   const reload = new GatewayReload({
@@ -19,6 +19,7 @@ function openReload() {
     },
     listens: [{ host: '127.0.0.1', port: 8_443 }],
     environment: {},
+    refusal,
     log: captureLog().log,
   })
   return { reload, told }
@@ -33,6 +34,13 @@ describe('a reload that cannot be', () => {
     )
     await reload.request()
     expect(told).toEqual(['reloading', 'failed', 'reloading', 'failed'])
+  })
+
+  it('is refused where the gateway is one of several, with what to do instead', async () => {
+    const { reload, told } = openReload('restart it instead')
+    await reload.request()
+    expect(told).toEqual(['reloading', 'failed'])
+    expect(reload.problem).toBe('the reload was refused: restart it instead')
   })
 
   it('is none after a stop: the service manager hears that the gateway stops, and nothing else', async () => {

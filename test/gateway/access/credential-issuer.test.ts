@@ -2,13 +2,13 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
-import { serviceCode } from '../../helpers/service-code.ts'
+import { rejectionCode } from '../../helpers/service-code.ts'
 
 describe('CredentialIssuer', () => {
-  it('keeps tokens as hashes only', () => {
+  it('keeps tokens as hashes only', async () => {
     const { issuer, folder, database } = openGatewayStores()
-    const { authtoken } = issuer.createCredential({ description: 'find me' })
-    const { token } = issuer.createApiKey({ description: 'find me too' })
+    const { authtoken } = await issuer.createCredential({ description: 'find me' })
+    const { token } = await issuer.createApiKey({ description: 'find me too' })
     database.close()
     const bytes = readFileSync(join(folder, 'gateway.db')).toString('latin1')
     expect(bytes).toContain('find me too')
@@ -16,18 +16,22 @@ describe('CredentialIssuer', () => {
     expect(bytes).not.toContain(token.reveal().slice(28))
   })
 
-  it('keeps everything over a restart', () => {
+  it('keeps everything over a restart', async () => {
     const first = openGatewayStores()
-    const botUser = first.issuer.createBotUser({ name: 'site a', active: false })
-    const active = first.issuer.createBotUser({ name: 'site b' })
-    const { credential } = first.issuer.createCredential({
+    const botUser = await first.issuer.createBotUser({ name: 'site a', active: false })
+    const active = await first.issuer.createBotUser({ name: 'site b' })
+    const { credential } = await first.issuer.createCredential({
       ownerId: active.id,
       description: 'd',
       metadata: 'm',
       acl: ['bind:*.site.test'],
     })
-    const { apiKey } = first.issuer.createApiKey({ ownerId: active.id })
-    const domain = first.registrar.reserve({ domain: '*.site.test', metadata: 'm', region: 'us' })
+    const { apiKey } = await first.issuer.createApiKey({ ownerId: active.id })
+    const domain = await first.registrar.reserve({
+      domain: '*.site.test',
+      metadata: 'm',
+      region: 'us',
+    })
     first.database.close()
     const second = openGatewayStores(first.folder)
     expect(second.botUsers.page({ limit: 10 })).toEqual([active, botUser])
@@ -36,9 +40,10 @@ describe('CredentialIssuer', () => {
     expect(second.domains.all()).toEqual([domain])
   })
 
-  it('pages newest first', () => {
+  it('pages newest first', async () => {
     const { issuer, credentials } = openGatewayStores()
-    const ids = Array.from({ length: 7 }, () => issuer.createCredential({}).credential.id)
+    const ids: string[] = []
+    for (let n = 0; n < 7; n += 1) ids.push((await issuer.createCredential({})).credential.id)
     const pages: string[][] = []
     for (let beforeId: string | undefined; ; ) {
       const page = credentials.page({ beforeId, limit: 3 }).map(({ id }) => id)
@@ -50,32 +55,33 @@ describe('CredentialIssuer', () => {
     expect(pages.flat()).toEqual(ids.toReversed())
   })
 
-  it('announces each credential that a change concerns', () => {
+  it('announces each credential that a change concerns', async () => {
     const { issuer, changedCredentials, credentials } = openGatewayStores()
-    const botUser = issuer.createBotUser({ name: 'site a' })
-    const owned = [1, 2].map(() => issuer.createCredential({ ownerId: botUser.id }).credential)
-    const { credential: free } = issuer.createCredential({})
+    const botUser = await issuer.createBotUser({ name: 'site a' })
+    const own = () => issuer.createCredential({ ownerId: botUser.id })
+    const owned = [await own(), await own()].map(({ credential }) => credential)
+    const { credential: free } = await issuer.createCredential({})
     const ids = owned.map(({ id }) => id)
     const announced = () => changedCredentials.splice(0)
 
-    const renamed = issuer.updateBotUser(botUser, { name: 'site b' })
+    const renamed = await issuer.updateBotUser(botUser, { name: 'site b' })
     expect(announced()).toEqual([])
-    issuer.updateBotUser(renamed, { active: false })
+    await issuer.updateBotUser(renamed, { active: false })
     expect(announced()).toEqual(ids)
-    issuer.updateCredential(free, { acl: ['bind:*'] })
+    await issuer.updateCredential(free, { acl: ['bind:*'] })
     expect(announced()).toEqual([free.id])
-    issuer.deleteCredential(free)
+    await issuer.deleteCredential(free)
     expect(announced()).toEqual([free.id])
-    issuer.deleteBotUser(renamed)
+    await issuer.deleteBotUser(renamed)
     expect(announced()).toEqual(ids)
     expect(credentials.page({ limit: 10 })).toEqual([])
   })
 
-  it('refuses with the codes of the service', () => {
+  it('refuses with the codes of the service', async () => {
     const { issuer } = openGatewayStores()
-    issuer.createBotUser({ name: 'taken' })
-    const idle = issuer.createBotUser({ name: 'idle', active: false })
-    const cases: [code: number, action: () => unknown][] = [
+    await issuer.createBotUser({ name: 'taken' })
+    const idle = await issuer.createBotUser({ name: 'idle', active: false })
+    const cases: [code: number, action: () => Promise<unknown>][] = [
       [4109, () => issuer.createBotUser({ name: ' ' })],
       [4110, () => issuer.createBotUser({ name: 'ü'.repeat(128) })],
       [4112, () => issuer.createBotUser({ name: 'taken' })],
@@ -89,6 +95,6 @@ describe('CredentialIssuer', () => {
       [604, () => issuer.createApiKey({ description: 'x'.repeat(256) })],
       [634, () => issuer.createApiKey({ ownerId: 'usr_x' })],
     ]
-    for (const [code, action] of cases) expect(serviceCode(action)).toBe(code)
+    for (const [code, action] of cases) expect(await rejectionCode(action())).toBe(code)
   })
 })

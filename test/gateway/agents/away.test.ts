@@ -78,7 +78,7 @@ describe('the name of an agent that is lost', () => {
 
   it('waits below the policy of another endpoint that forwards to it', async () => {
     const { running, forward, visit } = await startScene()
-    const { authtoken } = running.gateway.parts.issuer.createCredential({})
+    const { authtoken } = await running.gateway.parts.issuer.createCredential({})
     const front = await connectSdk(running, { authtoken })
     await forward(
       front,
@@ -108,30 +108,30 @@ describe('the name of an agent that is lost', () => {
   it('is nobody’s when its authtoken was revoked, before or after the loss', async () => {
     const { running, forward, visit } = await startScene()
     const { issuer } = running.gateway.parts
-    const first = issuer.createCredential({})
+    const first = await issuer.createCredential({})
     await forward(await connectSdk(running, { authtoken: first.authtoken }))
-    issuer.deleteCredential(first.credential)
+    await issuer.deleteCredential(first.credential)
     expect((await visit()).status).toBe(404)
 
-    const second = issuer.createCredential({})
+    const second = await issuer.createCredential({})
     await forward(await connectSdk(running, { authtoken: second.authtoken }))
     loseAgent(running)
     const waiting = visit()
     await held(running, 1)
-    issuer.updateCredential(second.credential, { acl: ['bind:b.site.test'] })
+    await issuer.updateCredential(second.credential, { acl: ['bind:b.site.test'] })
     expect((await waiting).status).toBe(404)
   })
 
   it('is nobody’s when its domain is not reserved any more', async () => {
     const { running, forward, visit } = await startScene()
     const { registrar, issuer } = running.gateway.parts
-    const domain = registrar.reserve({ domain: 'own.test' })
-    const { authtoken } = issuer.createCredential({})
+    const domain = await registrar.reserve({ domain: 'own.test' })
+    const { authtoken } = await issuer.createCredential({})
     await forward(await connectSdk(running, { authtoken }), 'own.test')
     loseAgent(running)
     const waiting = visit('own.test')
     await held(running, 1)
-    registrar.release(domain)
+    await registrar.release(domain)
     expect((await waiting).status).toBe(404)
   })
 

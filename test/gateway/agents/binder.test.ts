@@ -6,10 +6,10 @@ import { EndpointUrls } from '../../../src/gateway/endpoints/endpoint-urls.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 import { serviceCode } from '../../helpers/service-code.ts'
 
-function openBinder(ports = { http: 80, https: 443 }) {
+async function openBinder(ports = { http: 80, https: 443 }) {
   const stores = openGatewayStores()
-  stores.registrar.reserve({ domain: '*.site.test' })
-  const { credential } = stores.issuer.createCredential({})
+  await stores.registrar.reserve({ domain: '*.site.test' })
+  const { credential } = await stores.issuer.createCredential({})
   const who = { credentialId: credential.id, ownerId: credential.ownerId }
   const binder = new Binder({ ...stores, urls: new EndpointUrls(ports) })
   const judge = (Opts: object, Proto = 'https', Extra: object = {}) =>
@@ -35,8 +35,8 @@ describe('Binder', () => {
     [`${'a'.repeat(64)}.site.test`, 396],
     [`${'a.'.repeat(130)}site.test`, 397],
     ['cam.elsewhere.test', 319],
-  ])('refuses %s with %i', (Domain, code) => {
-    const { judge } = openBinder()
+  ])('refuses %s with %i', async (Domain, code) => {
+    const { judge } = await openBinder()
     expect(serviceCode(() => judge({ Domain }))).toBe(code)
     expect(serviceCode(() => judge({ Hostname: Domain }))).toBe(code)
   })
@@ -47,8 +47,8 @@ describe('Binder', () => {
     ['https', { http: 8080, https: 8443 }, 'https://cam.site.test:8443'],
     ['http', { http: 8080, https: 8443 }, 'http://cam.site.test:8080'],
     ['https', { http: 443, https: 80 }, 'https://cam.site.test:80'],
-  ])('tells %s with the ports %j: %s', (protocol, ports, url) => {
-    expect(openBinder(ports).judge({ Domain: 'CAM.site.test' }, protocol).url).toBe(url)
+  ])('tells %s with the ports %j: %s', async (protocol, ports, url) => {
+    expect((await openBinder(ports)).judge({ Domain: 'CAM.site.test' }, protocol).url).toBe(url)
   })
 
   it.each([
@@ -62,15 +62,15 @@ describe('Binder', () => {
     ['cam.site.test', ['kubernetes'], 301],
     ['a.b.c.d.internal', undefined, undefined],
     ['a.b.c.d.e.internal', undefined, 9031],
-  ])('judges %s with the bindings %j: %s', (Domain, Bindings, code) => {
-    const { judge } = openBinder()
+  ])('judges %s with the bindings %j: %s', async (Domain, Bindings, code) => {
+    const { judge } = await openBinder()
     expect(serviceCode(() => judge({ Domain }, 'https', { Bindings }))).toBe(code)
   })
 
-  it('lets rules speak of internal names, which have no ingress port', () => {
-    const { judge, issuer, binder } = openBinder({ http: 8080, https: 8443 })
+  it('lets rules speak of internal names, which have no ingress port', async () => {
+    const { judge, issuer, binder } = await openBinder({ http: 8080, https: 8443 })
     expect(judge({ Domain: 'cam.internal' }).url).toBe('https://cam.internal')
-    const { id } = issuer.createCredential({ acl: ['bind:*.site1.internal'] }).credential
+    const { id } = (await issuer.createCredential({ acl: ['bind:*.site1.internal'] })).credential
     const ask = (Domain: string) => () =>
       binder.judge(parseBind({ Id: '', Proto: 'https', Opts: { Domain } }), {
         credentialId: id,
@@ -80,14 +80,14 @@ describe('Binder', () => {
     expect(serviceCode(ask('cam.site2.internal'))).toBe(316)
   })
 
-  it('puts a label under the wildcard of the credential', () => {
-    const { judge } = openBinder()
+  it('puts a label under the wildcard of the credential', async () => {
+    const { judge } = await openBinder()
     expect(judge({ Subdomain: 'Cam' }).host).toBe('cam.site.test')
     expect(serviceCode(() => judge({ Subdomain: 'a_b' }))).toBe(355)
   })
 
-  it('draws names that are not online', () => {
-    const { judge, registry } = openBinder()
+  it('draws names that are not online', async () => {
+    const { judge, registry } = await openBinder()
     const hosts = Array.from({ length: 100 }, () => {
       const { host } = judge({})
       registry.add({ protocol: 'https', host } as Endpoint)
@@ -100,8 +100,8 @@ describe('Binder', () => {
     }
   })
 
-  it('draws another name when the first is online', () => {
-    const { judge, registry } = openBinder()
+  it('draws another name when the first is online', async () => {
+    const { judge, registry } = await openBinder()
     const holdersOf = registry.holdersOf.bind(registry)
     let taken = ''
     registry.holdersOf = (address, ownerId) => {
@@ -117,8 +117,8 @@ describe('Binder', () => {
   it.each([
     ...['MutualTLSCA', 'MutualTLSAtAgent'],
     ...['FutureShield', 'constructor', '__proto__x'],
-  ])('refuses %s, which it would have to ignore, unless it is not set', (name) => {
-    const { judge } = openBinder()
+  ])('refuses %s, which it would have to ignore, unless it is not set', async (name) => {
+    const { judge } = await openBinder()
     const ask = (value: unknown) =>
       serviceCode(() => judge({ Domain: 'cam.site.test', [name]: value }))
     const more = (value: unknown) =>
@@ -157,8 +157,8 @@ describe('Binder', () => {
     ['Policy', 'text'],
     ['Policy', { Inbound: [{ Actions: [{ Type: 'deny', Config: '!' }] }] }],
     ['Policy', { Inbound: [], Later: [] }],
-  ])('refuses %s as %j, and says where it is wrong', (name, value) => {
-    const { judge } = openBinder()
+  ])('refuses %s as %j, and says where it is wrong', async (name, value) => {
+    const { judge } = await openBinder()
     expect(() => judge({ Domain: 'cam.site.test', [name]: value })).toThrow(
       new RegExp(`^The option ${name} cannot be used: .+[.]$`),
     )
@@ -169,20 +169,25 @@ describe('Binder', () => {
     ['UserAgentFilter', { allow: null }],
     ['RequestHeaders', {}],
     ['CircuitBreaker', { error_threshold: 0 }],
-  ])('makes no rule of %s when it says nothing', (name, value) => {
-    expect(openBinder().judge({ [name]: value }).around).toBeUndefined()
+  ])('makes no rule of %s when it says nothing', async (name, value) => {
+    expect((await openBinder()).judge({ [name]: value }).around).toBeUndefined()
   })
 
-  it.each([1, 2])('knows version %i of the PROXY protocol, wherever it is asked for', (version) => {
-    const { judge } = openBinder()
-    expect(judge({ ProxyProto: version }).proxyProtocol).toBe(version)
-    expect(judge({}, 'https', { ProxyProto: version }).proxyProtocol).toBe(version)
-    expect(judge({ ProxyProto: 0 }).proxyProtocol).toBeUndefined()
-  })
+  it.each([1, 2])(
+    'knows version %i of the PROXY protocol, wherever it is asked for',
+    async (version) => {
+      const { judge } = await openBinder()
+      expect(judge({ ProxyProto: version }).proxyProtocol).toBe(version)
+      expect(judge({}, 'https', { ProxyProto: version }).proxyProtocol).toBe(version)
+      expect(judge({ ProxyProto: 0 }).proxyProtocol).toBeUndefined()
+    },
+  )
 
-  it('spreads many headers over as many actions as they need, in their order', () => {
+  it('spreads many headers over as many actions as they need, in their order', async () => {
     const add = [...Array.from({ length: 12 }, (_, at) => `x-${at}:v`), 'x-0:again']
-    const { around } = openBinder().judge({ ResponseHeaders: { add, remove: Array(11).fill('x') } })
+    const { around } = (await openBinder()).judge({
+      ResponseHeaders: { add, remove: Array(11).fill('x') },
+    })
     const [rule] = around?.on_http_response ?? []
     const configs = rule?.actions.map(({ config }) => Object.values(config)[0])
     expect(configs?.map((headers) => Object.keys(headers).length)).toEqual([10, 1, 10, 3])
@@ -193,32 +198,34 @@ describe('Binder', () => {
     ['TrafficPolicy', '{}', {}],
     ['Policy', { Inbound: [] }, {}],
     ['IPPolicyRef', 'ipp_a', { IPPolicyRef: 'ipp_b' }],
-  ])('refuses %s where nobody reads it, or twice', (name, value, Opts) => {
-    const { judge } = openBinder()
+  ])('refuses %s where nobody reads it, or twice', async (name, value, Opts) => {
+    const { judge } = await openBinder()
     expect(serviceCode(() => judge(Opts, 'https', { [name]: value }))).toBe(301)
   })
 
-  it('keeps an option that the other part of the bind does not set', () => {
-    const { around } = openBinder().judge({ IPPolicyRef: null }, 'https', { IPPolicyRef: 'ipp_a' })
+  it('keeps an option that the other part of the bind does not set', async () => {
+    const { around } = (await openBinder()).judge({ IPPolicyRef: null }, 'https', {
+      IPPolicyRef: 'ipp_a',
+    })
     expect(around?.on_http_request?.[0]?.actions[0]?.config).toEqual({ ip_policies: ['ipp_a'] })
   })
 
-  it('reads the policies of clients of before 2024, which are no texts', () => {
+  it('reads the policies of clients of before 2024, which are no texts', async () => {
     const config = { status_code: 405 }
     const Config = Buffer.from(JSON.stringify(config)).toString('base64')
     const Policy = {
       Inbound: [{ Name: 'n', Expressions: ['true'], Actions: [{ Type: 'deny', Config }] }],
       Outbound: [{ Name: '', Expressions: [], Actions: [{ Type: 'compress-response' }] }],
     }
-    const { trafficPolicy } = openBinder().judge({ Policy })
+    const { trafficPolicy } = (await openBinder()).judge({ Policy })
     expect(JSON.parse(trafficPolicy ?? '')).toEqual({
       inbound: [{ name: 'n', expressions: ['true'], actions: [{ type: 'deny', config }] }],
       outbound: [{ expressions: [], actions: [{ type: 'compress-response', config: {} }] }],
     })
   })
 
-  it('gives a random name again to who has its token, unless somebody has it', () => {
-    const { judge, registry, issuer, binder, registrar } = openBinder()
+  it('gives a random name again to who has its token, unless somebody has it', async () => {
+    const { judge, registry, issuer, binder, registrar } = await openBinder()
     const drawn = judge({})
     expect(drawn.token).toBe(drawn.host)
     const again = (Token: string) => judge({}, 'https', { Token })
@@ -234,8 +241,8 @@ describe('Binder', () => {
     }
     registry.add({ host: drawn.host, protocol: 'https' } as Endpoint)
     expect(again(drawn.token).host).not.toBe(drawn.host)
-    registrar.reserve({ domain: '*.siteb.test' })
-    const { id } = issuer.createCredential({ acl: ['bind:*.siteb.test'] }).credential
+    await registrar.reserve({ domain: '*.siteb.test' })
+    const { id } = (await issuer.createCredential({ acl: ['bind:*.siteb.test'] })).credential
     const elsewhere = { Id: '', Proto: 'https', Extra: { Token: drawn.token } }
     expect(binder.judge(parseBind(elsewhere), { credentialId: id, ownerId: null }).host).toMatch(
       /\.siteb\.test$/,
@@ -244,14 +251,14 @@ describe('Binder', () => {
     expect(judge({ Subdomain: 'cam' }).token).toBe('')
   })
 
-  it('refuses two policies for one endpoint', () => {
-    const { judge } = openBinder()
+  it('refuses two policies for one endpoint', async () => {
+    const { judge } = await openBinder()
     const Domain = 'cam.site.test'
     expect(serviceCode(() => judge({ Domain, Policy: '{}', TrafficPolicy: '{}' }))).toBe(9025)
   })
 
   it('tells what is wrong with a policy, and passes on what is not about it', async () => {
-    const { judge, compile, policies } = openBinder()
+    const { judge, compile, policies } = await openBinder()
     const Domain = 'cam.site.test'
     const wrong = judge({ Domain, TrafficPolicy: '{"on_http": []}' })
     await expect(compile(wrong)).rejects.toMatchObject({ code: 9026 })
@@ -260,14 +267,18 @@ describe('Binder', () => {
   })
 
   it('asks again for the right to bind when the policy is compiled', async () => {
-    const { judge, compile, issuer, credential } = openBinder()
+    const { judge, compile, issuer, credential, policies } = await openBinder()
+    const compileInTurns = policies.compileInTurns.bind(policies)
+    policies.compileInTurns = async (...asked) => {
+      await issuer.updateCredential(credential, { acl: ['bind:other.site.test'] })
+      return compileInTurns(...asked)
+    }
     const compiling = compile(judge({ Domain: 'cam.site.test' }))
-    issuer.updateCredential(credential, { acl: ['bind:other.site.test'] })
     await expect(compiling).rejects.toMatchObject({ code: 316 })
   })
 
-  it('takes metadata of 4,096 bytes and no more, and none as an empty text', () => {
-    const { judge } = openBinder()
+  it('takes metadata of 4,096 bytes and no more, and none as an empty text', async () => {
+    const { judge } = await openBinder()
     const ask = (Metadata?: string) =>
       judge({ Domain: 'cam.site.test' }, 'https', Metadata === undefined ? {} : { Metadata })
     expect(ask().metadata).toBe('')

@@ -12,7 +12,8 @@ import {
   sdkCode,
   startGateway,
 } from '../../helpers/running-gateway.ts'
-import { readAll, somePorts, startTcpService, visit as visitTcp } from '../../helpers/tcp-site.ts'
+import { somePorts } from '../../helpers/some-ports.ts'
+import { readAll, startTcpService, visit as visitTcp } from '../../helpers/tcp-site.ts'
 import { startTlsService, visitTls } from '../../helpers/tls-site.ts'
 
 const DOMAIN = 'cam.site.test'
@@ -41,11 +42,24 @@ const LIMIT = JSON.stringify({
 
 const answering = (text: string) => startDeviceService((_request, response) => response.end(text))
 
-/** Joins the pool with a service that answers `text`. */
-async function join(session: Session, text: string, policy?: string) {
+/** Joins the pool with a service that answers `text`, `when` it may. */
+async function join(session: Session, text: string, policy?: string, when?: () => Promise<void>) {
   const builder = session.httpEndpoint().domain(DOMAIN).poolingEnabled(true)
   if (policy !== undefined) builder.trafficPolicy(policy)
-  return inTime(builder.listenAndForward(await answering(text)), 'join')
+  const service = await startDeviceService((_request, response) => {
+    void Promise.resolve(when?.()).then(() => response.end(text))
+  })
+  return inTime(builder.listenAndForward(service), 'join')
+}
+
+/** Lets nobody through before `count` have come. */
+function gate(count: number): () => Promise<void> {
+  const waiting: (() => void)[] = []
+  return () =>
+    new Promise((resolve) => {
+      waiting.push(resolve)
+      if (waiting.length >= count) for (const open of waiting.splice(0)) open()
+    })
 }
 
 /** Two sessions without a device, as of two programs with one authtoken. */
@@ -53,6 +67,12 @@ async function startPool(options: Parameters<typeof startGateway>[0] = {}) {
   const running = await startGateway(options)
   const sessions = [await connectSdk(running), await connectSdk(running)] as const
   return { running, sessions }
+}
+
+async function statuses(running: RunningGateway, count: number): Promise<number[]> {
+  const seen: number[] = []
+  while (seen.length < count) seen.push((await visit(running)).status)
+  return seen
 }
 
 async function texts(running: RunningGateway, count: number): Promise<string[]> {
@@ -64,8 +84,9 @@ async function texts(running: RunningGateway, count: number): Promise<string[]> 
 describe('endpoints of the SDK with pooling', () => {
   it('share an address, each with a policy of its own', async () => {
     const { running, sessions } = await startPool()
-    await join(sessions[0], 'a', HEADER('first'))
-    await join(sessions[1], 'b', HEADER('second'))
+    const allAsked = gate(8)
+    await join(sessions[0], 'a', HEADER('first'), allAsked)
+    await join(sessions[1], 'b', HEADER('second'), allAsked)
     const answers = await Promise.all(Array.from({ length: 8 }, () => visit(running)))
     expect(answers.map(({ text, headers }) => `${text} ${headers.by}`).sort()).toEqual([
       ...Array(4).fill('a first'),
@@ -98,9 +119,34 @@ describe('endpoints of the SDK with pooling', () => {
     const { running, sessions } = await startPool()
     await join(sessions[0], 'a', LIMIT)
     await join(sessions[1], 'b', LIMIT)
-    const statuses: number[] = []
-    for (let index = 0; index < 6; index += 1) statuses.push((await visit(running)).status)
-    expect(statuses.sort()).toEqual([200, 200, 200, 200, 429, 429])
+    expect((await statuses(running, 6)).sort()).toEqual([200, 200, 200, 200, 429, 429])
+  })
+
+  it('count none of the requests that came before the address was shared', async () => {
+    const { running, sessions } = await startPool()
+    const builder = sessions[0].httpEndpoint().domain(DOMAIN).trafficPolicy(LIMIT)
+    const alone = await inTime(builder.listenAndForward(await answering('alone')))
+    expect(await statuses(running, 3)).toEqual([200, 200, 429])
+    await inTime(alone.close())
+    await join(sessions[0], 'a', LIMIT)
+    expect(await statuses(running, 3)).toEqual([200, 200, 429])
+  })
+
+  it('serve who was on the way to one that is lost, each by its own policy', async () => {
+    const { running, sessions } = await startPool()
+    let asked = 0
+    const hangs = await startDeviceService(() => {
+      asked += 1
+    })
+    const lost = sessions[0].httpEndpoint().domain(DOMAIN).poolingEnabled(true)
+    await inTime(lost.trafficPolicy(HEADER('first')).listenAndForward(hangs))
+    const [session] = running.gateway.parts.sessions.all()
+    await join(sessions[1], 'b', HEADER('second'))
+    const answers = [visit(running), visit(running)]
+    await eventually(() => expect(asked).toBe(1))
+    session?.end('a test')
+    const served = (await Promise.all(answers)).map(({ text, headers }) => `${text} ${headers.by}`)
+    expect(served).toEqual(['b second', 'b second'])
   })
 
   it('go without a visitor who notices', async () => {
@@ -149,8 +195,8 @@ describe('endpoints of the SDK with pooling', () => {
     await join(sessions[0], 'a')
     expect(await pooled(sessions[1], false)).toBe('ERR_NGROK_18017')
     const { issuer, registrar } = running.gateway.parts
-    const { id } = issuer.createBotUser({ name: 'other' })
-    const { authtoken } = issuer.createCredential({ ownerId: id, acl: [`bind:${DOMAIN}`] })
+    const { id } = await issuer.createBotUser({ name: 'other' })
+    const { authtoken } = await issuer.createCredential({ ownerId: id, acl: [`bind:${DOMAIN}`] })
     expect(registrar).toBeDefined()
     expect(await pooled(await connectSdk(running, { authtoken }))).toBe('ERR_NGROK_334')
     expect(await texts(running, 2)).toEqual(['a', 'a'])
@@ -203,6 +249,14 @@ describe('a device in a pool', () => {
     expect(members.sort()).toEqual(['device-a', 'device-b'])
   })
 
+  it('begins with limits of its own beside one that has counted', async () => {
+    const running = await startGateway()
+    await join(await deviceOf(running, 'device-a'), 'a', LIMIT)
+    expect(await statuses(running, 3)).toEqual([200, 200, 429])
+    await join(await deviceOf(running, 'device-b'), 'b', LIMIT)
+    expect((await statuses(running, 4)).sort()).toEqual([200, 200, 429, 429])
+  })
+
   it('finds its limits again when it comes back', async () => {
     const running = await startGateway()
     const agent = await deviceOf(running, 'device-a')
@@ -213,9 +267,7 @@ describe('a device in a pool', () => {
     await join(await deviceOf(running, 'device-b'), 'b', LIMIT)
     expect((await visit(running)).status).toBe(200)
     await join(await deviceOf(running, 'device-a', 'device-a-2'), 'a', LIMIT)
-    const statuses: number[] = []
-    for (let index = 0; index < 4; index += 1) statuses.push((await visit(running)).status)
-    expect(statuses.sort()).toEqual([200, 429, 429, 429])
+    expect((await statuses(running, 4)).sort()).toEqual([200, 429, 429, 429])
   })
 
   it('may leave pooling when it is alone, and not while others are there', async () => {

@@ -5,7 +5,8 @@ import { text } from 'node:stream/consumers'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { afterProxyHead, startProxiedService } from '../../helpers/proxy-protocol-service.ts'
 import { connectSdk, inTime, startGateway } from '../../helpers/running-gateway.ts'
-import { addressOf, somePorts, startTcpService } from '../../helpers/tcp-site.ts'
+import { somePorts } from '../../helpers/some-ports.ts'
+import { addressOf, startTcpService } from '../../helpers/tcp-site.ts'
 
 /** A visitor with a connection of its own, which it keeps. */
 function createVisitor(port: number) {

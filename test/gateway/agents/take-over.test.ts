@@ -74,7 +74,7 @@ describe('a second bind of the same name', () => {
 
     // Another authtoken of the same account, as after a rotation.
     const { ownerId } = older?.identity ?? {}
-    const { authtoken } = issuer.createCredential({
+    const { authtoken } = await issuer.createCredential({
       ownerId: ownerId ?? null,
       acl: ['bind:*.site.test'],
     })
@@ -177,8 +177,8 @@ describe('a second bind of the same name', () => {
     const running = await startGateway()
     const { issuer } = running.gateway.parts
     await forward(await connectSdk(running, { metadata: METADATA }), await answering('a'))
-    const stranger = issuer.createBotUser({ name: 'stranger' })
-    const { authtoken } = issuer.createCredential({
+    const stranger = await issuer.createBotUser({ name: 'stranger' })
+    const { authtoken } = await issuer.createCredential({
       ownerId: stranger.id,
       acl: ['bind:*.site.test'],
     })
@@ -221,6 +221,8 @@ describe('two processes with the identity of one device', () => {
     await frozen.auth(running.authtoken.reveal(), { Metadata: METADATA })
     await frozen.bind('cam.site.test')
     const agent = await RawAgent.connect(running)
+    // When it is answered, the gateway has done with its connection whatever takes time.
+    await agent.rpc(2, { Id: 'ep_x' })
     const answer = agent.auth(running.authtoken.reveal(), { Metadata: deviceMetadata('next') })
     const sleeping = clock.sleeping
     await eventually(() => expect(clock.sleeping).toBeGreaterThan(sleeping))

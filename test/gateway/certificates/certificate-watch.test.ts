@@ -9,13 +9,14 @@ const START = Date.UTC(2030, 0, 1)
 const WELL: CertificateStatus = { renewsAt: undefined, job: undefined }
 
 /** A gateway with one reserved domain of a bot user, whose certificate stands as the test says. */
-function watched() {
+async function watched() {
   const stores = openGatewayStores(undefined, { now: START })
-  const { clock, domains, events, issuer, registrar, log } = stores
-  const { id: ownerId } = issuer.createBotUser({ name: 'press hall' })
-  const domain = registrar.reserve({ domain: 'cam.example', ownerId })
+  const { clock, database, domains, events, issuer, registrar, log } = stores
+  const { id: ownerId } = await issuer.createBotUser({ name: 'press hall' })
+  const domain = await registrar.reserve({ domain: 'cam.example', ownerId })
   const state = { status: WELL, ownEndsAt: undefined as number | undefined, isBroken: false }
   const watch = new CertificateWatch({
+    database,
     domains,
     statusOf: () => {
       if (state.isBroken) throw new Error('the certificates cannot be read')
@@ -40,7 +41,7 @@ const failed = (error: string, retriesAt?: number): CertificateStatus => ({
 
 describe('a watch on certificates', () => {
   it('tells the owner of a domain once that its certificate was not issued, and why', async () => {
-    const { state, told, look, domain, ownerId } = watched()
+    const { state, told, look, domain, ownerId } = await watched()
     state.status = failed('the name leads elsewhere', START + DAY)
     await look(3)
     expect(told()).toMatchObject([
@@ -59,7 +60,7 @@ describe('a watch on certificates', () => {
   })
 
   it('says nothing of one that is under way, and of no next try where there is none', async () => {
-    const { state, told, look } = watched()
+    const { state, told, look } = await watched()
     state.status = { ...WELL, job: { startedAt: START, error: undefined, retriesAt: undefined } }
     await look()
     expect(told()).toEqual([])
@@ -69,7 +70,7 @@ describe('a watch on certificates', () => {
   })
 
   it('tells again of what was over meanwhile', async () => {
-    const { state, told, look } = watched()
+    const { state, told, look } = await watched()
     for (const status of [failed('first'), WELL, failed('second')]) {
       state.status = status
       await look()
@@ -78,7 +79,7 @@ describe('a watch on certificates', () => {
   })
 
   it('tells of one that was to be renewed when half of the time for that is over', async () => {
-    const { state, told, look, ownerId } = watched()
+    const { state, told, look, ownerId } = await watched()
     const half = START + 2 * LOOK_MS
     state.status = { renewsAt: half - 10 * DAY, endsAt: half + 10 * DAY, job: undefined }
     await look(2)
@@ -94,7 +95,7 @@ describe('a watch on certificates', () => {
   })
 
   it('tells the owner of the gateway two weeks before a certificate of their own ends', async () => {
-    const { state, told, look } = watched()
+    const { state, told, look } = await watched()
     state.ownEndsAt = START + 14 * DAY + 2 * LOOK_MS
     await look()
     expect(told()).toEqual([])
@@ -109,7 +110,7 @@ describe('a watch on certificates', () => {
   })
 
   it('goes on after a look that failed, and ends when it is told to', async () => {
-    const { state, told, look, watch, captured } = watched()
+    const { state, told, look, watch, captured } = await watched()
     state.status = failed('refused')
     state.isBroken = true
     await look()

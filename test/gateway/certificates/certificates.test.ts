@@ -124,8 +124,8 @@ describe('DomainCertificates', () => {
 
   it('serves a reserved wildcard, its apex and an exact name', async () => {
     const { registrar, open, folder } = await openDomainCertificates()
-    registrar.reserve({ domain: '*.site.test' })
-    registrar.reserve({ domain: 'one.other.test' })
+    await registrar.reserve({ domain: '*.site.test' })
+    await registrar.reserve({ domain: 'one.other.test' })
     const certificates = open()
     await certificates.refresh()
     const wildcard = certificates.served('cam.site.test')
@@ -140,7 +140,7 @@ describe('DomainCertificates', () => {
 
   it('covers a deeper name before it goes online', async () => {
     const { registrar, open } = await openDomainCertificates()
-    registrar.reserve({ domain: '*.site.test' })
+    await registrar.reserve({ domain: '*.site.test' })
     const certificates = open()
     await certificates.refresh()
     const wildcard = certificates.served('cam.site.test')
@@ -178,7 +178,7 @@ describe('DomainCertificates', () => {
     const { registrar, open, folder, clock } = await openDomainCertificates()
     const certificates = open()
     await certificates.refresh()
-    const domain = registrar.reserve({ domain: '*.site.test' })
+    const domain = await registrar.reserve({ domain: '*.site.test' })
     const issuing = certificates.follow(domain)
     expect(certificates.statusOf(domain)).toMatchObject({
       renewsAt: undefined,
@@ -190,7 +190,7 @@ describe('DomainCertificates', () => {
       endsAt: expect.any(Number),
       job: undefined,
     })
-    registrar.release(domain)
+    await registrar.release(domain)
     await certificates.follow(domain)
     expect(certificates.served('cam.site.test')).toBeUndefined()
     expect(readdirSync(folder)).toEqual([])
@@ -200,10 +200,10 @@ describe('DomainCertificates', () => {
     const { registrar, open, folder } = await openDomainCertificates()
     const certificates = open()
     await certificates.refresh()
-    const domain = registrar.reserve({ domain: '*.site.test', privateKeyType: 'rsa' })
+    const domain = await registrar.reserve({ domain: '*.site.test', privateKeyType: 'rsa' })
     const issuing = certificates.follow(domain)
     await new Promise((resolve) => setImmediate(resolve))
-    registrar.release(domain)
+    await registrar.release(domain)
     await certificates.follow(domain)
     await issuing
     expect(certificates.served('cam.site.test')).toBeUndefined()
@@ -212,7 +212,7 @@ describe('DomainCertificates', () => {
 
   it('takes away what a power cut has left, and nothing of others', async () => {
     const { registrar, open, folder, ids } = await openDomainCertificates()
-    const { id } = registrar.reserve({ domain: '*.site.test' })
+    const { id } = await registrar.reserve({ domain: '*.site.test' })
     const gone = ids.next('rd')
     mkdirSync(folder)
     for (const name of [`${gone}.pem`, `${gone}.acme.test.pem`, `${id}.pem.77.tmp`, 'mine.pem']) {
@@ -224,16 +224,16 @@ describe('DomainCertificates', () => {
 
   it('knows what happened to a domain while others were renewed', async () => {
     const { registrar, open, folder } = await openDomainCertificates()
-    const slow = registrar.reserve({ domain: '*.a.test', privateKeyType: 'rsa' })
-    const gone = registrar.reserve({ domain: '*.b.test' })
-    const changed = registrar.reserve({ domain: '*.c.test' })
+    const slow = await registrar.reserve({ domain: '*.a.test', privateKeyType: 'rsa' })
+    const gone = await registrar.reserve({ domain: '*.b.test' })
+    const changed = await registrar.reserve({ domain: '*.c.test' })
     const certificates = open()
     const renewing = certificates.refresh()
     await new Promise((resolve) => setImmediate(resolve))
-    registrar.release(gone)
+    await registrar.release(gone)
     const following = [
       certificates.follow(gone),
-      certificates.follow(registrar.update(changed, { privateKeyType: 'rsa' })),
+      certificates.follow(await registrar.update(changed, { privateKeyType: 'rsa' })),
     ]
     await Promise.all([renewing, ...following])
     expect(certificates.served('cam.b.test')).toBeUndefined()
@@ -245,7 +245,7 @@ describe('DomainCertificates', () => {
 
   it('renews while it runs, and says why when it cannot', async () => {
     const { registrar, authority, open, clock } = await openDomainCertificates()
-    const domain = registrar.reserve({ domain: '*.site.test' })
+    const domain = await registrar.reserve({ domain: '*.site.test' })
     let isBroken = false
     const certificates = open({
       issue: (names) => (isBroken ? Promise.reject(new Error('broken')) : authority.issue(names)),
@@ -270,7 +270,7 @@ describe('DomainCertificates', () => {
 
   it('serves what cannot be saved, and saves it as soon as it can be', async () => {
     const { registrar, open, folder } = await openDomainCertificates()
-    const domain = registrar.reserve({ domain: '*.site.test' })
+    const domain = await registrar.reserve({ domain: '*.site.test' })
     const path = join(folder, `${domain.id}.pem`)
     mkdirSync(path, { recursive: true })
     const certificates = open()

@@ -9,12 +9,12 @@ function openJournal() {
   const stores = openGatewayStores()
   const { database } = stores
   const storage = { isFull: false }
-  const write: typeof database.write = (work, options) => {
-    if (storage.isFull) throw new Error('the disk is full')
-    return database.write(work, options)
+  const change: typeof database.change = async (work, options) => {
+    if (storage.isFull && !options?.mayUseReserve) throw new Error('the disk is full')
+    return database.change(work, options)
   }
   const { log } = captureLog()
-  const journal = new DeviceJournal({ ...stores, database: { write }, log })
+  const journal = new DeviceJournal({ ...stores, database: { change }, log })
   const made = (name: string) =>
     newDevice({
       id: stores.ids.next('dv'),
@@ -27,17 +27,17 @@ function openJournal() {
 }
 
 describe('the journal of devices, while the storage is full', () => {
-  it('keeps what has happened to others when one is deleted', () => {
+  it('keeps what has happened to others when one is deleted', async () => {
     const { journal, storage, made, deviceStore } = openJournal()
     const [gone, other] = [made('gone'), made('other')]
-    journal.save(gone)
+    await journal.save(gone)
     storage.isFull = true
     journal.write({ ...gone, name: 'late' })
     journal.write({ ...other, isOnline: true })
-    journal.delete(gone.id)
+    await journal.delete(gone.id)
     expect(journal.get(gone.id)).toBeUndefined()
     storage.isFull = false
-    expect(journal.flush()).toBe(true)
+    expect(await journal.flush()).toBe(true)
     expect(deviceStore.page({ limit: 10 })).toMatchObject([{ deviceId: 'other', isOnline: true }])
   })
 })

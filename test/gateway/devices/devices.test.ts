@@ -3,7 +3,7 @@ import { MOST_DEVICES, newDevice } from '../../../src/gateway/devices/device-row
 import { Devices } from '../../../src/gateway/devices/devices.ts'
 import type { ConnectedAgent, SessionEnd } from '../../../src/gateway/endpoints/connected-agent.ts'
 import { EndpointTraffic } from '../../../src/gateway/endpoints/endpoint.ts'
-import { connectedAgent } from '../../helpers/connected-agent.ts'
+import { agentWithEndpoint, connectedAgent } from '../../helpers/connected-agent.ts'
 import { openGatewayStores } from '../../helpers/gateway-stores.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
@@ -11,7 +11,7 @@ const WRITTEN_MS = 200
 const SECOND = 1_000
 const MINUTE = 60_000
 
-function openDevices(folder?: string) {
+async function openDevices(folder?: string) {
   const stores = openGatewayStores(folder)
   const { devices, deviceStore, events, clock, issuer, database } = stores
   let transactions = 0
@@ -19,7 +19,7 @@ function openDevices(folder?: string) {
     transactions += 1
     return undefined
   })
-  const { credential } = issuer.createCredential({ description: 'press line' })
+  const { credential } = await issuer.createCredential({ description: 'press line' })
   let sessions = 0
   /** A session of a device that says who it is, unless `deviceId` is undefined. */
   const agent = (
@@ -44,7 +44,7 @@ function openDevices(folder?: string) {
 
 describe('a device', () => {
   it('is one row, told once as it comes, however often it connects', async () => {
-    const { come, go, clock, deviceStore, told, devices } = openDevices()
+    const { come, go, clock, deviceStore, told, devices } = await openDevices()
     const first = come('d1', { hostname: 'press-7', remoteAddress: '[2001:db8::7]:5000' })
     await clock.advance(WRITTEN_MS)
     go(first)
@@ -60,9 +60,9 @@ describe('a device', () => {
   })
 
   it('is what its own id says within its account, and its authtoken where it says nothing', async () => {
-    const { come, clock, deviceStore, issuer } = openDevices()
-    const { id: ownerId } = issuer.createBotUser({ name: 'a' })
-    const other = issuer.createCredential({}).credential.id
+    const { come, clock, deviceStore, issuer } = await openDevices()
+    const { id: ownerId } = await issuer.createBotUser({ name: 'a' })
+    const other = (await issuer.createCredential({})).credential.id
     come('d1')
     come('d1', { credentialId: other })
     come('d1', { ownerId })
@@ -80,7 +80,7 @@ describe('a device', () => {
   })
 
   it('is told to have gone after a moment, with what was known of it last', async () => {
-    const { come, go, clock, told, devices, row, events } = openDevices()
+    const { come, go, clock, told, devices, row, events } = await openDevices()
     const session = come('d1', { hostname: 'press-7' })
     await clock.advance(MINUTE)
     const wentAt = clock.now()
@@ -109,7 +109,7 @@ describe('a device', () => {
   it.each(['silent', 'revoked', 'kicked'] as const)(
     'is told to have gone at once when it is %s',
     async (why) => {
-      const { come, go, clock, told } = openDevices()
+      const { come, go, clock, told } = await openDevices()
       go(come('d1'), why)
       await clock.advance(WRITTEN_MS)
       expect(told().at(-1)).toEqual(['device.offline', why])
@@ -117,7 +117,7 @@ describe('a device', () => {
   )
 
   it('stays while it has another session', async () => {
-    const { come, go, clock, told } = openDevices()
+    const { come, go, clock, told } = await openDevices()
     const old = come('d1')
     come('d1')
     go(old, 'superseded')
@@ -126,7 +126,7 @@ describe('a device', () => {
   })
 
   it('takes the row that was made for its authtoken, which another device then does not get', async () => {
-    const { come, clock, devices, deviceStore, credential, go } = openDevices()
+    const { come, clock, devices, deviceStore, credential, go } = await openDevices()
     const made = newDevice({
       id: 'dv_000000000000000000000000000',
       ownerId: null,
@@ -135,7 +135,7 @@ describe('a device', () => {
       name: 'Press 7',
       isProvisioned: true,
     })
-    devices.save(made)
+    await devices.save(made)
     expect(devices.stateOf(made)).toBe('never')
     const first = come('d1')
     come('d2')
@@ -151,33 +151,50 @@ describe('a device', () => {
     ])
   })
 
-  it('is not kept as online before that is told', () => {
-    const { come, devices, told, deviceStore } = openDevices()
+  it('is not kept as online before that is told', async () => {
+    const { come, devices, told, deviceStore } = await openDevices()
     come('d1')
     const device = devices.findByDevice(null, 'd1')
     if (!device) throw new Error('nobody knows it')
-    devices.save({ ...device, name: 'Press 7' })
+    await devices.save({ ...device, name: 'Press 7' })
     expect(deviceStore.get(device.id)).toMatchObject({ isOnline: true, name: 'Press 7' })
     expect(told()).toEqual([['device.online', undefined]])
   })
 
   it('keeps what people call it while it is away', async () => {
-    const { come, go, clock, devices, row, deviceStore } = openDevices()
+    const { come, go, clock, devices, row, deviceStore } = await openDevices()
     const session = come('d1')
     await clock.advance(WRITTEN_MS)
     go(session)
     const device = row()
     if (!device) throw new Error('there is no row')
-    devices.save({ ...device, name: 'Press 7', tags: ['hall-a'] })
+    await devices.save({ ...device, name: 'Press 7', tags: ['hall-a'] })
     expect(deviceStore.get(device.id)).toMatchObject({ name: 'Press 7', isOnline: true })
     await clock.advance(MINUTE)
     expect(row()).toMatchObject({ name: 'Press 7', tags: ['hall-a'], isOnline: false })
   })
 })
 
+describe('a device that another gateway has changed', () => {
+  it('keeps its name when it says something else of itself', async () => {
+    const { come, clock, row, database, deviceStore } = await openDevices()
+    const session = come('d1')
+    await clock.advance(WRITTEN_MS)
+    const device = row()
+    if (!device) throw new Error('there is no row')
+    await database.change(() => deviceStore.replace({ ...device, name: 'Press 7' }))
+    Object.assign(session, { endpoints: agentWithEndpoint('1').agent.endpoints })
+    await clock.advance(2 * MINUTE)
+    expect(row()).toMatchObject({
+      name: 'Press 7',
+      facts: { endpoints: ['https://press-1.site.test'] },
+    })
+  })
+})
+
 describe('devices that come and go', () => {
   it('are written together, five times a second at most', async () => {
-    const { come, go, clock, transactions, told } = openDevices()
+    const { come, go, clock, transactions, told } = await openDevices()
     const before = transactions()
     const sessions = Array.from({ length: 500 }, (_, n) => come(`d${n}`))
     for (const session of sessions) go(session, 'silent')
@@ -187,7 +204,7 @@ describe('devices that come and go', () => {
   })
 
   it('are told of once a minute when they never stop', async () => {
-    const { come, go, clock, told } = openDevices()
+    const { come, go, clock, told } = await openDevices()
     for (let n = 0; n < 360; n += 1) {
       go(come('d1'))
       await clock.advance(10 * SECOND)
@@ -199,7 +216,7 @@ describe('devices that come and go', () => {
   })
 
   it('write what they say of themselves at most once a minute, and nothing while nothing changes', async () => {
-    const { come, clock, transactions, row } = openDevices()
+    const { come, clock, transactions, row } = await openDevices()
     const session = come('d1')
     const traffic = new EndpointTraffic()
     let urls = ['https://a.site.test']
@@ -219,7 +236,7 @@ describe('devices that come and go', () => {
   })
 
   it('make room for each other within an account: who was seen longest ago and was not made here', async () => {
-    const { come, go, clock, deviceStore, database, ids } = openDevices()
+    const { come, go, clock, deviceStore, database, ids } = await openDevices()
     database.write(() => {
       for (let n = 0; n < MOST_DEVICES; n += 1) {
         const device = newDevice({
@@ -254,11 +271,11 @@ describe('devices that come and go', () => {
   })
 
   it('do without a row whose account is deleted before it is written', async () => {
-    const { come, clock, issuer, told, deviceStore } = openDevices()
-    const owner = issuer.createBotUser({ name: 'a' })
+    const { come, clock, issuer, told, deviceStore } = await openDevices()
+    const owner = await issuer.createBotUser({ name: 'a' })
     come('d1', { ownerId: owner.id })
     come('d2')
-    issuer.deleteBotUser(owner)
+    await issuer.deleteBotUser(owner)
     await clock.advance(WRITTEN_MS)
     expect(deviceStore.page({ limit: 10 }).map(({ deviceId }) => deviceId)).toEqual(['d2'])
     expect(told()).toHaveLength(2)
@@ -269,26 +286,26 @@ describe('a gateway that starts again', () => {
   /** The gateway is killed: nothing more is written of it. */
   async function killed(minutes: number) {
     const folder = temporaryFolder()
-    const { come, clock, database, devices } = openDevices(folder)
+    const { come, clock, database, devices } = await openDevices(folder)
     come('back')
     come('lost')
     await clock.advance(minutes * MINUTE)
-    devices.release()
+    await devices.release()
     database.close()
-    const next = openDevices(folder)
+    const next = await openDevices(folder)
     await next.clock.advance(minutes * MINUTE + MINUTE)
     return next
   }
 
   it('tells of those that do not come back, and not of those that do', async () => {
     const folder = temporaryFolder()
-    const first = openDevices(folder)
+    const first = await openDevices(folder)
     first.come('back')
     first.come('lost')
     await first.clock.advance(11 * MINUTE)
-    first.devices.release()
+    await first.devices.release()
     first.database.close()
-    const next = openDevices(folder)
+    const next = await openDevices(folder)
     await next.clock.advance(20 * SECOND)
     expect(next.told()).toHaveLength(2)
     next.come('back')
@@ -304,12 +321,12 @@ describe('a gateway that starts again', () => {
 
   it('says of its own end only when it ended', async () => {
     const folder = temporaryFolder()
-    const first = openDevices(folder)
+    const first = await openDevices(folder)
     const session = first.come('d1')
     await first.clock.advance(7 * MINUTE)
     const endedAt = first.clock.now()
     first.go(session, 'gateway-left')
-    first.devices.stop()
+    await first.devices.stop()
     expect(first.told()).toHaveLength(1)
     expect(first.deviceStore.watchedAt).toBe(endedAt)
   })
@@ -329,11 +346,11 @@ describe('storage that takes nothing', () => {
     const stores = openGatewayStores()
     const { database, clock, events } = stores
     let isFull = true
-    const write: typeof database.write = (change, options) => {
+    const change: typeof database.change = async (work, options) => {
       if (isFull) throw new Error('full')
-      return database.write(change, options)
+      return database.change(work, options)
     }
-    const devices = new Devices({ ...stores, database: { write }, log: stores.captured.log })
+    const devices = new Devices({ ...stores, database: { change }, log: stores.captured.log })
     onTestFinished(() => devices.stop())
     const agent = connectedAgent('1')
     devices.came({ ...agent, identity: { ...agent.identity, deviceId: 'd1' } })
@@ -348,7 +365,7 @@ describe('storage that takes nothing', () => {
 
 describe('who is refused', () => {
   it('is told of once an hour, as the device that it claims to be', async () => {
-    const { come, clock, devices, events } = openDevices()
+    const { come, clock, devices, events } = await openDevices()
     const session = come('d1', { hostname: 'press-7' })
     const refusal = { ownerId: null, ip: '192.0.2.9', code: 107, message: 'not valid here' }
     for (let n = 0; n < 3; n += 1) {
@@ -375,7 +392,7 @@ describe('who is refused', () => {
   })
 
   it('does not push out what happens to devices, however many strangers come', async () => {
-    const { clock, devices, events } = openDevices()
+    const { clock, devices, events } = await openDevices()
     for (let n = 0; n < 5_000; n += 1) {
       const deviceId = `stranger ${n}`
       const ip = `192.0.2.${n % 250}`
@@ -386,7 +403,7 @@ describe('who is refused', () => {
   })
 
   it('is told of while a stranger of another address comes with ever new names', async () => {
-    const { clock, devices, events } = openDevices()
+    const { clock, devices, events } = await openDevices()
     const refuse = (deviceId: string, ip: string) =>
       devices.refused({ ownerId: null, deviceId, ip, code: 107, message: '' })
     for (let n = 0; n < 5_000; n += 1) refuse(`stranger ${n}`, `2001:db8::${n.toString(16)}`)

@@ -56,7 +56,7 @@ describe('a device on the real SDK', () => {
     const [credential] = credentials.page({ limit: 1 })
     if (!credential) throw new Error('there is no authtoken')
     expect(botUsers.get(credential.ownerId ?? '')).toBeDefined()
-    issuer.deleteCredential(credential)
+    await issuer.deleteCredential(credential)
     await eventually(() => expect(lastTold(running)).toEqual(['device.offline', 'revoked']))
   })
 
@@ -65,7 +65,7 @@ describe('a device on the real SDK', () => {
     const [credential] = credentials.page({ limit: 1 })
     const owner = botUsers.get(credential?.ownerId ?? '')
     if (!owner) throw new Error('nobody has the authtoken')
-    issuer.updateBotUser(owner, { active: false })
+    await issuer.updateBotUser(owner, { active: false })
     await expect(connectSdk(running, { metadata: METADATA })).rejects.toThrow('ERR_NGROK_636')
     await eventually(() => expect(lastTold(running)?.[0]).toBe('device.refused'))
     expect(events.page({ limit: 1 })[0]).toMatchObject({

@@ -54,6 +54,19 @@ describe('the traffic of an endpoint', () => {
     expect(newest(2)).toEqual([5, 5])
   })
 
+  it('is counted once where two sessions of a device have the endpoint at once', async () => {
+    const { connect, pass, newest } = recorded()
+    const one = connect()
+    const other = connect()
+    one.requests = 4
+    other.requests = 3
+    await pass()
+    await pass()
+    one.requests = 5
+    await pass()
+    expect(newest(3)).toEqual([7, 0, 1])
+  })
+
   it('counts what came by two sessions of a device apart', async () => {
     const { connect, pass, history } = recorded()
     connect().requests = 1
@@ -75,9 +88,11 @@ describe('the traffic of an endpoint', () => {
     await pass()
     expect(newest(1)).toBeUndefined()
     // What had been counted before is not counted again.
+    await pass()
+    expect(newest(1)).toBeUndefined()
     traffic.requests = 3
     await pass()
-    expect(newest(2)).toEqual([0, 3])
+    expect(newest(2)).toEqual([0, 2])
   })
 
   it('is looked at no more when it was stopped', async () => {

@@ -12,10 +12,10 @@ const ANSWER = 'on_http_request:\n  - actions:\n      - type: custom-response\n'
 /** Who may use the gateway's own domains for every account. */
 const ADMIN = { isGranted: true }
 
-function openCloudEndpoints(folder = temporaryFolder()) {
+async function openCloudEndpoints(folder = temporaryFolder()) {
   const stores = openGatewayStores(folder)
   const { registrar, domains, cloudEndpoints } = stores
-  if (!domains.find('*.site.test')) registrar.reserve({ domain: '*.site.test' })
+  if (!domains.find('*.site.test')) await registrar.reserve({ domain: '*.site.test' })
   return {
     ...stores,
     create: (url: string, trafficPolicy = DENY, more: object = {}) =>
@@ -41,7 +41,7 @@ const statusOf = async ({ policy }: Pick<Endpoint, 'policy'>) => {
 describe('CloudEndpoints', () => {
   it('are on disk and online when they are made, and gone when they are deleted', async () => {
     const { create, cloudEndpoints, registry, coveredHosts, cloudEndpointStore, clock } =
-      openCloudEndpoints()
+      await openCloudEndpoints()
     const endpoint = await create('https://Front.site.test', ANSWER, { metadata: 'm' })
     expect(endpoint).toMatchObject({
       type: 'cloud',
@@ -57,7 +57,7 @@ describe('CloudEndpoints', () => {
     expect(registry.match('front.site.test')).toBe(endpoint)
     expect(coveredHosts).toEqual(['front.site.test'])
     expect(cloudEndpointStore.all()).toHaveLength(1)
-    cloudEndpoints.delete(endpoint)
+    await cloudEndpoints.delete(endpoint)
     expect(registry.size).toBe(0)
     expect(cloudEndpointStore.all()).toEqual([])
   })
@@ -71,7 +71,7 @@ describe('CloudEndpoints', () => {
     ['https://front.internal', 'https://front.internal'],
     ['http://front.internal:80', 'http://front.internal'],
   ])('take the URL %s and show %s', async (url, shown) => {
-    const { create } = openCloudEndpoints()
+    const { create } = await openCloudEndpoints()
     expect((await create(url)).url).toBe(shown)
   })
 
@@ -101,7 +101,7 @@ describe('CloudEndpoints', () => {
     ['https://taken.site.test', 334],
     ['https://online.site.test', 334],
   ])('refuse the URL %s with %i', async (url, code) => {
-    const { create, registry, cloudEndpointStore } = openCloudEndpoints()
+    const { create, registry, cloudEndpointStore } = await openCloudEndpoints()
     await create('https://taken.site.test')
     registry.add({
       type: 'agent',
@@ -114,7 +114,7 @@ describe('CloudEndpoints', () => {
   })
 
   it('have one for each scheme of a host', async () => {
-    const { create, cloudEndpointStore, registry } = openCloudEndpoints()
+    const { create, cloudEndpointStore, registry } = await openCloudEndpoints()
     const [secure, plain] = [
       await create('https://front.site.test'),
       await create('http://front.site.test'),
@@ -134,7 +134,7 @@ describe('CloudEndpoints', () => {
     [{ description: 'x'.repeat(256) }, 18012],
     [{ metadata: 'x'.repeat(4_097) }, 18013],
   ])('judge %j with %s', async (settings, code) => {
-    const { create, cloudEndpoints } = openCloudEndpoints()
+    const { create, cloudEndpoints } = await openCloudEndpoints()
     expect(await codeOf(create('https://front.site.test', DENY, settings))).toBe(code)
     const { id } = await create('https://other.site.test')
     expect(await codeOf(cloudEndpoints.update(id, settings, ADMIN))).toBe(code)
@@ -151,7 +151,7 @@ describe('CloudEndpoints', () => {
       2235,
     ],
   ])('refuse the policy %s with %i', async (policy, code) => {
-    const { create, cloudEndpoints, cloudEndpointStore } = openCloudEndpoints()
+    const { create, cloudEndpoints, cloudEndpointStore } = await openCloudEndpoints()
     expect(await codeOf(create('https://front.site.test', policy))).toBe(code)
     const { id } = await create('https://front.site.test')
     expect(await codeOf(cloudEndpoints.update(id, { trafficPolicy: policy }, ADMIN))).toBe(code)
@@ -160,7 +160,7 @@ describe('CloudEndpoints', () => {
 
   it('share a URL when they agree to it, before and after a restart', async () => {
     const folder = temporaryFolder()
-    const { create, cloudEndpoints, database, registry } = openCloudEndpoints(folder)
+    const { create, cloudEndpoints, database, registry } = await openCloudEndpoints(folder)
     const url = 'https://front.site.test'
     const first = await create(url, DENY, { isPooled: true })
     expect(await codeOf(create(url))).toBe(18017)
@@ -171,17 +171,17 @@ describe('CloudEndpoints', () => {
     expect(await codeOf(create('https://alone.site.test', DENY, { isPooled: true }))).toBe(18016)
     database.close()
 
-    const again = openCloudEndpoints(folder)
+    const again = await openCloudEndpoints(folder)
     await again.cloudEndpoints.restore()
     expect(again.registry.holdersOf(first, null).map(({ id }) => id)).toEqual([first.id, second.id])
-    again.cloudEndpoints.delete(again.registry.find(second.id) as CloudEndpoint)
+    await again.cloudEndpoints.delete(again.registry.find(second.id) as CloudEndpoint)
     const alone = await again.cloudEndpoints.update(first.id, { isPooled: false }, ADMIN)
     expect(alone?.poolMember).toBeUndefined()
     expect(await codeOf(again.create(url, DENY, { isPooled: true }))).toBe(18016)
   })
 
   it('are judged anew at another host', async () => {
-    const { create, cloudEndpoints, registry } = openCloudEndpoints()
+    const { create, cloudEndpoints, registry } = await openCloudEndpoints()
     const policy = `{"on_tcp_connect":[{"actions":[{"type":"log","config":{"metadata":{}}}]}],${DENY.slice(1)}`
     const { id } = await create('https://front.site.test', policy)
     const move = cloudEndpoints.update(id, { url: 'https://front.internal' }, ADMIN)
@@ -190,7 +190,7 @@ describe('CloudEndpoints', () => {
   })
 
   it('name every problem of a policy with its place and code', async () => {
-    const { create } = openCloudEndpoints()
+    const { create } = await openCloudEndpoints()
     const policy =
       '{"on_http_request":[{"actions":[{"type":"explode"},{"type":"deny","config":{"status_code":1}}]}]}'
     await expect(create('https://front.site.test', policy)).rejects.toThrow(
@@ -199,7 +199,7 @@ describe('CloudEndpoints', () => {
   })
 
   it('change in place: the next look finds what was asked for, and the figures go on', async () => {
-    const { create, cloudEndpoints, registry, clock, coveredHosts } = openCloudEndpoints()
+    const { create, cloudEndpoints, registry, clock, coveredHosts } = await openCloudEndpoints()
     const before = await create('https://front.site.test', DENY, { description: 'old' })
     before.traffic.requests = 7
     await clock.advance(60_000)
@@ -227,7 +227,7 @@ describe('CloudEndpoints', () => {
   })
 
   it('keep their host free for nobody, and their scheme', async () => {
-    const { create, cloudEndpoints } = openCloudEndpoints()
+    const { create, cloudEndpoints } = await openCloudEndpoints()
     await create('https://a.site.test')
     const { id, url } = await create('https://b.site.test')
     const update = (to: string) => codeOf(cloudEndpoints.update(id, { url: to }, ADMIN))
@@ -239,7 +239,7 @@ describe('CloudEndpoints', () => {
   })
 
   it('keep counting what a change leaves alone', async () => {
-    const { create, cloudEndpoints } = openCloudEndpoints()
+    const { create, cloudEndpoints } = await openCloudEndpoints()
     const first = await create('https://front.site.test', ONE_PER_MINUTE)
     expect([await statusOf(first), await statusOf(first)]).toEqual([200, 429])
     for (const change of [{ description: 'x' }, { trafficPolicy: ` ${ONE_PER_MINUTE}` }]) {
@@ -253,11 +253,11 @@ describe('CloudEndpoints', () => {
 
   it('are back after a restart, with the port that the ingress has by then', async () => {
     const folder = temporaryFolder()
-    const earlier = openCloudEndpoints(folder)
+    const earlier = await openCloudEndpoints(folder)
     const made = await earlier.create('https://front.site.test', ANSWER, { description: 'd' })
     const moved = await earlier.create('http://hall.internal')
     await earlier.cloudEndpoints.update(moved.id, { url: 'http://cellar.internal' }, ADMIN)
-    earlier.cloudEndpoints.delete(await earlier.create('https://gone.site.test'))
+    await earlier.cloudEndpoints.delete(await earlier.create('https://gone.site.test'))
     earlier.database.close()
 
     const { cloudEndpoints, registry, urls, coveredHosts } = openGatewayStores(folder)
@@ -274,11 +274,12 @@ describe('CloudEndpoints', () => {
 
   it('hold their host with a policy that is no longer understood, and let nothing through', async () => {
     const folder = temporaryFolder()
-    const earlier = openCloudEndpoints(folder)
+    const earlier = await openCloudEndpoints(folder)
     const { id } = await earlier.create('https://front.site.test')
     const stored = earlier.cloudEndpointStore.get(id)
     if (!stored) throw new Error('it is not stored')
-    earlier.cloudEndpointStore.replace({ ...stored, trafficPolicy: '{"on_the_moon":[]}' })
+    const broken = { ...stored, trafficPolicy: '{"on_the_moon":[]}' }
+    earlier.database.write(() => earlier.cloudEndpointStore.replace(broken))
     earlier.database.close()
 
     const { cloudEndpoints, registry, captured } = openGatewayStores(folder)
@@ -292,22 +293,22 @@ describe('CloudEndpoints', () => {
   })
 
   it('hand their counters on to the next endpoint on the host', async () => {
-    const { create, cloudEndpoints } = openCloudEndpoints()
+    const { create, cloudEndpoints } = await openCloudEndpoints()
     const first = await create('https://front.site.test', ONE_PER_MINUTE)
     expect([await statusOf(first), await statusOf(first)]).toEqual([200, 429])
-    cloudEndpoints.delete(first)
+    await cloudEndpoints.delete(first)
     expect(await statusOf(await create('https://front.site.test', ONE_PER_MINUTE))).toBe(429)
   })
 
   it('are refused when their domain is given up while they wait for a certificate', async () => {
     const { create, cloudEndpoints, cloudEndpointStore, registrar, registry, coveredHosts } =
-      openCloudEndpoints()
+      await openCloudEndpoints()
     const { id } = await create('https://front.site.test')
     const url = 'https://hall.other.test'
     for (const ask of [() => create(url), () => cloudEndpoints.update(id, { url }, ADMIN)]) {
-      const domain = registrar.reserve({ domain: 'hall.other.test' })
+      const domain = await registrar.reserve({ domain: 'hall.other.test' })
       const asked = ask()
-      registrar.release(domain)
+      await registrar.release(domain)
       expect(await codeOf(asked)).toBe(319)
     }
     expect(coveredHosts.slice(1)).toEqual(['hall.other.test', 'hall.other.test'])
@@ -316,13 +317,13 @@ describe('CloudEndpoints', () => {
   })
 
   it('keep the domain that they need', async () => {
-    const { create, cloudEndpoints, registrar, domains } = openCloudEndpoints()
+    const { create, cloudEndpoints, registrar, domains } = await openCloudEndpoints()
     const domain = domains.find('*.site.test')
     if (!domain) throw new Error('it is not reserved')
     const endpoint = await create('https://front.site.test')
     expect(await codeOf((async () => registrar.release(domain))())).toBe(446)
-    cloudEndpoints.delete(endpoint)
-    registrar.release(domain)
+    await cloudEndpoints.delete(endpoint)
+    await registrar.release(domain)
     expect(await codeOf(create('https://front.site.test'))).toBe(319)
   })
 })

@@ -37,9 +37,9 @@ async function startAccounts() {
   const running = await startGateway()
   const { issuer, registrar, cloudEndpoints } = running.gateway.parts
   const open = async (name: string) => {
-    const { id: ownerId } = issuer.createBotUser({ name })
-    registrar.reserve({ domain: `*.${name}.test`, ownerId })
-    const { credential, authtoken } = issuer.createCredential({ ownerId })
+    const { id: ownerId } = await issuer.createBotUser({ name })
+    await registrar.reserve({ domain: `*.${name}.test`, ownerId })
+    const { credential, authtoken } = await issuer.createCredential({ ownerId })
     const host = `front.${name}.test`
     const request = { url: `https://${host}`, trafficPolicy: FRONT }
     const front = await cloudEndpoints.create(request, { isGranted: true })
@@ -70,7 +70,7 @@ describe('an account', () => {
     const { a, b, botUsers, issuer, registry } = await startAccounts()
     await a.serve('cam.internal')
     const gone = botUsers.get(a.ownerId)
-    if (gone) issuer.deleteBotUser(gone)
+    if (gone) await issuer.deleteBotUser(gone)
     expect(await a.visit('/forward')).toBe('404 ERR_NGROK_3200')
     expect([...registry.all()].map(({ ownerId }) => ownerId)).toEqual([b.ownerId])
   })
@@ -96,15 +96,15 @@ describe('internal names', () => {
   it('are found by all while a rule of the authtoken shares them, after their own', async () => {
     const { a, b, setRules } = await startAccounts()
     await a.serve('cam.internal')
-    setRules(a.credential, ['share:cam.internal'])
+    await setRules(a.credential, ['share:cam.internal'])
     expect([await b.visit('/forward'), await b.visit('/ask')]).toEqual(['one', 'one'])
     const own = await b.serve('cam.internal')
     expect([await b.visit('/forward'), await b.visit('/ask')]).toEqual(['two', 'two'])
     await inTime(own.close())
     expect(await b.visit('/forward')).toBe('one')
-    setRules(b.credential, ['share:cam.internal'])
+    await setRules(b.credential, ['share:cam.internal'])
     expect(await sdkCode(b.serve('cam.internal'))).toBe('ERR_NGROK_334')
-    setRules(a.credential, [])
+    await setRules(a.credential, [])
     expect(await b.visit('/forward')).toBe('404 ERR_NGROK_3200')
     expect(await a.visit('/forward')).toBe('one')
     await b.serve('cam.internal')

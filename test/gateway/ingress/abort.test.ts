@@ -3,7 +3,7 @@ import type { Socket } from 'node:net'
 import { describe, expect, it } from 'vitest'
 import { eventually } from '../../helpers/eventually.ts'
 import { startIngressSite } from '../../helpers/ingress-site.ts'
-import { RawClient, startRawService, startScriptedService } from '../../helpers/raw-http.ts'
+import { RawClient, startRawService } from '../../helpers/raw-http.ts'
 import { settled } from '../../helpers/settled.ts'
 
 const GET = 'GET / HTTP/1.1\r\nHost: a.test\r\n\r\n'
@@ -136,12 +136,19 @@ describe('a service that hangs up in the middle of its answer', () => {
   })
 
   it('sends a malformed chunk: the client sees that as well', async () => {
-    const service = await startScriptedService(
-      'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npartx\r\n0\r\n\r\n',
-    )
-    const site = await startIngressSite({ service: service.port })
+    let goOn = () => {}
+    const port = await startRawService((socket) => {
+      socket.once('data', () => {
+        socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart')
+        goOn = () => socket.write('x\r\n0\r\n\r\n')
+      })
+    })
+    const site = await startIngressSite({ service: port })
     const client = RawClient.connect(site.addresses.http.port)
     client.send(GET)
+    // Another node would answer 502 in place of a response of which it has seen nothing yet.
+    await client.receive('part')
+    goOn()
     expect(await client.end()).toBe('ECONNRESET')
   })
 })

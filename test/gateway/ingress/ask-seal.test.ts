@@ -14,6 +14,16 @@ describe('AskSeal', () => {
     expect(seal.depthOf(['x-other', seal.seal(3)])).toBe(0)
   })
 
+  it('reads what another gateway of the site has sealed, whose clock is another', async () => {
+    const key = Buffer.alloc(32, 1)
+    const later = new ManualClock()
+    await later.advance(3_600_000)
+    const there = new AskSeal(clock, key)
+    const here = new AskSeal(later, key)
+    expect(here.depthOf(['x-policy-hops', there.seal(2)])).toBe(2)
+    expect(there.depthOf(['x-policy-hops', here.seal(2)])).toBe(2)
+  })
+
   it('takes the deepest of several', () => {
     const fields = ['x-policy-hops', seal.seal(1), 'x-policy-hops', seal.seal(2)]
     expect(seal.depthOf([...fields, 'x-policy-hops', '0'])).toBe(2)
@@ -34,7 +44,7 @@ describe('AskSeal', () => {
 
   it('forgets what no request can be under way for', async () => {
     const value = seal.seal(2)
-    await clock.advance(59_000)
+    await clock.advance(86_399_000)
     expect(seal.depthOf(['x-policy-hops', value])).toBe(2)
     await clock.advance(2_000)
     expect(seal.depthOf(['x-policy-hops', value])).toBe(0)

@@ -172,13 +172,15 @@ describe('an API key that is good for its owner alone', () => {
   async function startWithOwners() {
     const site = await startWithKeys()
     const { call, make, registrar, issuer } = site
-    const [a, b] = ['a', 'b'].map((name) => issuer.createBotUser({ name }).id) as [string, string]
-    registrar.reserve({ domain: '*.free.test' })
-    registrar.reserve({ domain: '*.a.test', ownerId: a })
-    registrar.reserve({ domain: '*.b.test', ownerId: b })
-    const credentials = [a, b, null].map(
-      (ownerId) => issuer.createCredential({ ownerId }).credential.id,
-    )
+    const { id: a } = await issuer.createBotUser({ name: 'a' })
+    const { id: b } = await issuer.createBotUser({ name: 'b' })
+    await registrar.reserve({ domain: '*.free.test' })
+    await registrar.reserve({ domain: '*.a.test', ownerId: a })
+    await registrar.reserve({ domain: '*.b.test', ownerId: b })
+    const credentials: string[] = []
+    for (const ownerId of [a, b, null]) {
+      credentials.push((await issuer.createCredential({ ownerId })).credential.id)
+    }
     const { id, token } = await make({ name: 'site a', owner_id: a })
     const asA = (method: string, path: string, body?: object) =>
       call(method, path, { key: token, body })
@@ -220,7 +222,10 @@ describe('an API key that is good for its owner alone', () => {
     expect(idsOf((await asA('GET', `/credentials?filter=${filter}`)).body.credentials)).toEqual([
       own,
     ])
-    const more = [1, 2, 3].map(() => issuer.createCredential({ ownerId: a }).credential.id)
+    const more: string[] = []
+    for (let n = 0; n < 3; n += 1) {
+      more.push((await issuer.createCredential({ ownerId: a })).credential.id)
+    }
     const first = (await asA('GET', '/credentials?limit=3')).body
     expect(idsOf(first.credentials)).toEqual(more.toReversed())
     const { pathname, search } = new URL(first.next_page_uri)
@@ -283,7 +288,7 @@ describe('an API key that is good for its owner alone', () => {
 
   it('lets rules stay that others have given', async () => {
     const { asA, a, issuer } = await startWithOwners()
-    const { credential } = issuer.createCredential({
+    const { credential } = await issuer.createCredential({
       ownerId: a,
       acl: ['bind:*.free.test', 'share:cam.internal'],
     })
@@ -317,9 +322,9 @@ describe('an API key that is good for its owner alone', () => {
 
   it('learns no ids of others from where its next page begins', async () => {
     const { asA, a, issuer } = await startWithOwners()
-    const own = issuer.createCredential({ ownerId: a }).credential.id
-    issuer.createCredential({})
-    const newest = issuer.createCredential({ ownerId: a }).credential.id
+    const own = (await issuer.createCredential({ ownerId: a })).credential.id
+    await issuer.createCredential({})
+    const newest = (await issuer.createCredential({ ownerId: a })).credential.id
     for (const filter of ['', `&filter=${encodeURIComponent('obj.description == ""')}`]) {
       const { credentials, next_page_uri } = (await asA('GET', `/credentials?limit=1${filter}`))
         .body

@@ -107,7 +107,7 @@ describe('the audit trail of the gateway', () => {
     )
     expect(writes.length).toBeGreaterThan(20)
     for (const [method, path] of writes) {
-      const key = issuer.createApiKey({}).token
+      const key = (await issuer.createApiKey({})).token
       const { headers } = await call(method, path, {
         key,
         ...(method !== 'DELETE' && { body: {} }),
@@ -121,7 +121,7 @@ describe('the audit trail of the gateway', () => {
     const { call, filtered, issuer, clock } = await startAudited()
     await call('POST', '/bot_users', { body: { name: 'one' } })
     await clock.advance(10_000)
-    const key = issuer.createApiKey({ description: 'robot' }).token
+    const key = (await issuer.createApiKey({ description: 'robot' })).token
     await call('POST', '/bot_users', { body: { name: 'two' }, key })
     const { body } = await call('POST', '/credentials', { body: {}, key })
     expect(await filtered('obj.who.name == "robot" && obj.action.startsWith("bot_")')).toEqual([

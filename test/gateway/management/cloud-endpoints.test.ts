@@ -8,7 +8,7 @@ const UNKNOWN = 'ep_000000000000000000000000000'
 
 async function openApi() {
   const api = await startManagementApi()
-  const domain = api.registrar.reserve({ domain: '*.sitea.test' })
+  const domain = await api.registrar.reserve({ domain: '*.sitea.test' })
   const request = { url: 'https://front.sitea.test', type: 'cloud', traffic_policy: POLICY }
   const create = (change: object = {}) =>
     api.call('POST', '/endpoints', { body: { ...request, ...change } })

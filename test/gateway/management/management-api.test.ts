@@ -11,7 +11,7 @@ const UNKNOWN_ID = 'cr_000000000000000000000000000'
 describe('access to the management API', () => {
   it('is refused with 403 and a code, without repeating what was sent', async () => {
     const { call, key, issuer, credentials, apiKeys, logText } = await startManagementApi()
-    const { authtoken, credential } = issuer.createCredential({})
+    const { authtoken, credential } = await issuer.createCredential({})
     const [apiKey] = apiKeys.page({ limit: 1 })
     const wrong = createResourceToken(apiKey?.id ?? '')
     const cases: [key: string | null, code: string][] = [
@@ -33,13 +33,13 @@ describe('access to the management API', () => {
 
   it('ends with the key, or with its owner', async () => {
     const { call, issuer } = await startManagementApi()
-    const owner = issuer.createBotUser({ name: 'fleet' })
-    const { token, apiKey } = issuer.createApiKey({ ownerId: owner.id })
+    const owner = await issuer.createBotUser({ name: 'fleet' })
+    const { token, apiKey } = await issuer.createApiKey({ ownerId: owner.id })
     const code = async () => (await call('GET', '/api_keys', { key: token })).body.error_code
     expect(await code()).toBeUndefined()
-    issuer.updateBotUser(owner, { active: false })
+    await issuer.updateBotUser(owner, { active: false })
     expect(await code()).toBe('ERR_NGROK_636')
-    issuer.deleteApiKey(apiKey)
+    await issuer.deleteApiKey(apiKey)
     expect(await code()).toBe('ERR_NGROK_203')
   })
 
@@ -63,7 +63,7 @@ describe('access to the management API', () => {
     const refused = await call('GET', '/api_keys')
     expect([refused.status, refused.body.error_code]).toEqual([429, 'ERR_NGROK_226'])
     expect(refused.headers.get('retry-after')).toBe('1')
-    const { token } = issuer.createApiKey({})
+    const { token } = await issuer.createApiKey({})
     expect((await call('GET', '/api_keys', { key: token })).status).toBe(200)
     await clock.advance(1_000)
     for (let n = 0; n < 80; n += 1) expect((await call('GET', '/nothing')).status).toBe(404)
@@ -217,7 +217,8 @@ describe('what is wrong with a request', () => {
 describe('lists', () => {
   it('come in pages, newest first', async () => {
     const { call, issuer, baseUrl } = await startManagementApi()
-    const ids = Array.from({ length: 5 }, () => issuer.createCredential({}).credential.id)
+    const ids: string[] = []
+    for (let n = 0; n < 5; n += 1) ids.push((await issuer.createCredential({})).credential.id)
     const pages: string[][] = []
     for (let path: string | null = '/credentials?limit=2'; path; ) {
       const { body } = await call('GET', path)
@@ -231,7 +232,7 @@ describe('lists', () => {
 
   it('hold at most 100', async () => {
     const { call, issuer } = await startManagementApi()
-    for (let n = 0; n < 101; n += 1) issuer.createCredential({})
+    for (let n = 0; n < 101; n += 1) await issuer.createCredential({})
     const { body } = await call('GET', '/credentials')
     expect(body.credentials).toHaveLength(100)
     expect(body.next_page_uri).toContain(`before_id=${body.credentials[99].id}&limit=100`)

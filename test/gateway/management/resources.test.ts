@@ -56,7 +56,7 @@ describe('reserved domains', () => {
 
   it('tell when the certificate renews, or why there is none', async () => {
     const { call, status, clock, registrar } = await startManagementApi()
-    const { id } = registrar.reserve({ domain: '*.sitea.test' })
+    const { id } = await registrar.reserve({ domain: '*.sitea.test' })
     const shown = async () =>
       (await call('GET', `/reserved_domains/${id}`)).body.certificate_management_status
     status.current = { renewsAt: clock.now(), job: undefined }
@@ -305,7 +305,7 @@ describe('connected agents', () => {
     const { call, agents, registry, registrar, baseUrl } = await startManagementApi()
     agents.push(agentOf([]))
     registry.add(endpoint)
-    const domain = registrar.reserve({ domain: '*.sitea.test' })
+    const domain = await registrar.reserve({ domain: '*.sitea.test' })
     const { body } = await call('GET', '/tunnel_sessions')
     expect(body.tunnel_sessions).toEqual([
       {

@@ -8,7 +8,7 @@ async function startSite() {
   const running = await startGateway({ apiListen: { host: '127.0.0.1', port: 0 } })
   const { gateway, addresses } = running
   if (!addresses.api) throw new Error('the management API is not served')
-  const key = gateway.provisionApiKey({ description: 'walk' })
+  const key = await gateway.provisionApiKey({ description: 'walk' })
   const baseUrl = `http://${formatListenAddress(addresses.api)}`
   const call = async (method: string, path: string, body?: object) => {
     const response = await fetch(`${baseUrl}${path}`, {

@@ -76,16 +76,18 @@ describe('a database from before there were owners and scopes', () => {
 })
 
 describe('cloud endpoints in the database', () => {
-  it('have a public host once, and an internal one once for each owner', () => {
-    const { cloudEndpointStore, issuer } = openGatewayStores()
-    const owners = [null, ...['a', 'b'].map((name) => issuer.createBotUser({ name }).id)]
+  it('have a public host once, and an internal one once for each owner', async () => {
+    const { cloudEndpointStore, database, issuer } = openGatewayStores()
+    const { id: a } = await issuer.createBotUser({ name: 'a' })
+    const { id: b } = await issuer.createBotUser({ name: 'b' })
+    const owners = [null, a, b]
     let made = 0
     const insert = (ownerId: string | null, host: string, isPooled = false) => {
       made += 1
-      cloudEndpointStore.insert({
+      const endpoint = {
         id: `ep_${made}`,
         ownerId,
-        protocol: 'https',
+        protocol: 'https' as const,
         host,
         isShared: false,
         isPooled,
@@ -94,7 +96,8 @@ describe('cloud endpoints in the database', () => {
         metadata: '',
         createdAt: 0,
         updatedAt: 0,
-      })
+      }
+      database.write(() => cloudEndpointStore.insert(endpoint))
     }
     for (const ownerId of owners) insert(ownerId, 'a.internal')
     for (const ownerId of owners) expect(() => insert(ownerId, 'a.internal')).toThrow('UNIQUE')
@@ -108,9 +111,10 @@ describe('cloud endpoints in the database', () => {
 function closedGateway() {
   const folder = temporaryFolder()
   const { database, credentials, botUsers } = openGatewayStores(folder)
-  botUsers.insert({ id: 'bot_1', name: 'device', active: true, createdAt: 1 })
+  const botUser = { id: 'bot_1', name: 'device', active: true, createdAt: 1 }
+  database.write(() => botUsers.insert(botUser))
   for (const number of [1, 2, 3]) {
-    credentials.insert({
+    const credential = {
       id: `cr_${number}`,
       ownerId: 'bot_1',
       description: '',
@@ -118,7 +122,8 @@ function closedGateway() {
       acl: [`bind:*.site${number}.test`],
       tokenHash: 'a'.repeat(64),
       createdAt: number,
-    })
+    }
+    database.write(() => credentials.insert(credential))
   }
   database.close()
   return folder

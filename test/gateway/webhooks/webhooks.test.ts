@@ -14,11 +14,13 @@ function openWebhooks(
   folder?: string,
 ) {
   const stores = openGatewayStores(folder, options)
-  const { clock, events, webhooks } = stores
+  const { clock, database, events, webhooks } = stores
   const happen = (type: EventType = 'device.online', ownerId: string | null = null) =>
-    events.append({ at: clock.now(), type, ownerId, details: { n: events.newest + 1 } })
-  const follow = (receiver: { url: string; secret: { current: string } }, change = {}) => {
-    const endpoint = webhooks.create({
+    database.write(() =>
+      events.append({ at: clock.now(), type, ownerId, details: { n: events.newest + 1 } }),
+    )
+  const follow = async (receiver: { url: string; secret: { current: string } }, change = {}) => {
+    const endpoint = await webhooks.create({
       ownerId: null,
       url: receiver.url,
       description: '',
@@ -50,7 +52,7 @@ describe('a webhook', () => {
     const { happen, follow, webhookStore } = openWebhooks()
     happen()
     const receiver = await startReceiver()
-    const endpoint = follow(receiver)
+    const endpoint = await follow(receiver)
     for (let n = 0; n < 120; n += 1) happen(n % 2 ? 'device.offline' : 'device.online')
     await receiver.took(120)
     expect(receiver.received.map(({ sequence }) => sequence)).toEqual(
@@ -64,9 +66,9 @@ describe('a webhook', () => {
 
   it('gets the types that it wants, of the account that it is for', async () => {
     const { happen, follow, issuer } = openWebhooks()
-    const { id: ownerId } = issuer.createBotUser({ name: 'a' })
+    const { id: ownerId } = await issuer.createBotUser({ name: 'a' })
     const receiver = await startReceiver()
-    follow(receiver, { ownerId, eventTypes: ['device.offline'] })
+    await follow(receiver, { ownerId, eventTypes: ['device.offline'] })
     happen('device.offline')
     happen('device.online', ownerId)
     happen('device.offline', ownerId)
@@ -77,7 +79,7 @@ describe('a webhook', () => {
   it('waits longer from try to try, and loses nothing of what happens meanwhile', async () => {
     const { happen, follow, clock, statusOf } = openWebhooks()
     const receiver = await startReceiver((count) => (count < 4 ? 503 : 204))
-    const { id } = follow(receiver)
+    const { id } = await follow(receiver)
     happen()
     await eventually(() => expect(statusOf(id)?.failures).toBe(1))
     expect(statusOf(id)?.problem).toBe('The receiver answered with 503.')
@@ -98,7 +100,7 @@ describe('a webhook', () => {
   it('goes on after a restart where it was', async () => {
     const first = openWebhooks()
     const receiver = await startReceiver((count) => (count === 1 ? 500 : 204))
-    const { id } = first.follow(receiver)
+    const { id } = await first.follow(receiver)
     first.happen()
     first.happen()
     await eventually(() => expect(first.statusOf(id)?.failures).toBe(1))
@@ -112,23 +114,23 @@ describe('a webhook', () => {
   it('asks again after an answer that does not come', async () => {
     const { happen, follow, clock, statusOf } = openWebhooks()
     const receiver = await startReceiver((count) => (count === 0 ? 'never' : 204))
-    const { id } = follow(receiver)
+    const { id } = await follow(receiver)
     happen()
     await eventually(() => expect(receiver.requests()).toBe(1))
     await eventually(() => expect(statusOf(id)?.failures).toBe(1))
     await advanceUntil(clock, () => expect(receiver.received).toHaveLength(1))
-  }, 40_000)
+  })
 
   it('is over when its receiver says so, until somebody switches it on again', async () => {
     const { happen, follow, webhooks } = openWebhooks()
     const receiver = await startReceiver((count) => (count === 0 ? 410 : 204))
-    const { id } = follow(receiver)
+    const { id } = await follow(receiver)
     happen()
     await eventually(() => expect(webhooks.get(id)?.isActive).toBe(false))
     happen()
     const endpoint = webhooks.get(id)
     if (!endpoint) throw new Error('it is gone')
-    webhooks.update(endpoint, { isActive: true })
+    await webhooks.update(endpoint, { isActive: true })
     await receiver.took(2)
   })
 
@@ -136,12 +138,12 @@ describe('a webhook', () => {
     const { happen, follow, webhooks } = openWebhooks()
     let answer = (_status: number) => {}
     const before = await startReceiver(() => new Promise((resolve) => (answer = resolve)))
-    const endpoint = follow(before)
+    const endpoint = await follow(before)
     happen()
     await eventually(() => expect(before.requests()).toBe(1))
     const receiver = await startReceiver()
     receiver.secret.current = endpoint.secret
-    webhooks.update(endpoint, { url: receiver.url })
+    await webhooks.update(endpoint, { url: receiver.url })
     answer(410)
     // The change is a reason to try at once.
     await receiver.took(1)
@@ -156,7 +158,7 @@ describe('a webhook', () => {
     }
     const { happen, follow, statusOf } = openWebhooks({ mayDial, now: Date.now() })
     const receiver = await startReceiver()
-    const { id } = follow(receiver)
+    const { id } = await follow(receiver)
     happen()
     await eventually(() => expect(statusOf(id)?.problem).toContain('GATEWAY_OUTBOUND_ALLOW'))
     expect(dialled).toEqual([new URL(receiver.url).host])
@@ -166,7 +168,7 @@ describe('a webhook', () => {
   it('is told that events are lost to it, when the log has let go of them', async () => {
     const { happen, follow, webhooks, database, statusOf, clock } = openWebhooks()
     const receiver = await startReceiver((count) => (count === 0 ? 500 : 204))
-    const { id } = follow(receiver)
+    const { id } = await follow(receiver)
     happen()
     await eventually(() => expect(statusOf(id)?.failures).toBe(1))
     database.write(() => {
@@ -174,7 +176,7 @@ describe('a webhook', () => {
     })
     const endpoint = webhooks.get(id)
     if (!endpoint) throw new Error('it is gone')
-    webhooks.update(endpoint, { eventTypes: ['device.online'] })
+    await webhooks.update(endpoint, { eventTypes: ['device.online'] })
     happen()
     await advanceUntil(clock, () => expect(webhooks.get(id)?.missed).toBeGreaterThan(0))
     await receiver.took(1)
@@ -184,7 +186,7 @@ describe('a webhook', () => {
   it('goes on behind what it has taken, when a database that was damaged has lost that', async () => {
     const first = openWebhooks()
     const receiver = await startReceiver()
-    const { id } = first.follow(receiver)
+    const { id } = await first.follow(receiver)
     for (let n = 0; n < 5; n += 1) first.happen()
     await eventually(() => expect(first.webhookStore.get(id)?.delivered).toBe(5))
     await first.webhooks.stop()
@@ -203,14 +205,12 @@ describe('a webhook', () => {
 
   it('loses nothing to an account whose devices come and go all the time', async () => {
     const { happen, follow, issuer, webhooks, database, events, statusOf, clock } = openWebhooks()
-    const [loud, quiet] = ['loud', 'quiet'].map((name) => issuer.createBotUser({ name }).id) as [
-      string,
-      string,
-    ]
+    const { id: loud } = await issuer.createBotUser({ name: 'loud' })
+    const { id: quiet } = await issuer.createBotUser({ name: 'quiet' })
     const [ofLoud, ofQuiet] = [await refusesOnce(), await refusesOnce()]
     const [toLoud, toQuiet] = [
-      follow(ofLoud, { ownerId: loud, eventTypes: ['device.online'] }),
-      follow(ofQuiet, { ownerId: quiet }),
+      await follow(ofLoud, { ownerId: loud, eventTypes: ['device.online'] }),
+      await follow(ofQuiet, { ownerId: quiet }),
     ]
     happen('device.online', loud)
     happen('device.online', quiet)
@@ -230,9 +230,9 @@ describe('a webhook', () => {
 
   it('counts what the bound of all has taken from a quiet account', async () => {
     const { happen, follow, issuer, webhooks, database, events, statusOf, clock } = openWebhooks()
-    const { id: quiet } = issuer.createBotUser({ name: 'quiet' })
+    const { id: quiet } = await issuer.createBotUser({ name: 'quiet' })
     const receiver = await refusesOnce()
-    const { id } = follow(receiver, { ownerId: quiet })
+    const { id } = await follow(receiver, { ownerId: quiet })
     happen('device.online', quiet)
     happen('device.offline', quiet)
     await eventually(() => expect(statusOf(id)?.failures).toBe(1))
@@ -246,9 +246,10 @@ describe('a webhook', () => {
 
   it('counts nothing that left the log of others, however many events its account has', async () => {
     const { happen, follow, issuer, webhooks, database, events, statusOf, clock } = openWebhooks()
-    const [loud, full] = ['loud', 'full'].map((name) => issuer.createBotUser({ name }).id)
+    const { id: loud } = await issuer.createBotUser({ name: 'loud' })
+    const { id: full } = await issuer.createBotUser({ name: 'full' })
     const receiver = await refusesOnce()
-    const { id } = follow(receiver, { ownerId: full, eventTypes: ['device.online'] })
+    const { id } = await follow(receiver, { ownerId: full, eventTypes: ['device.online'] })
     happen('device.online', full)
     await eventually(() => expect(statusOf(id)?.failures).toBe(1))
     database.write(() => {
@@ -261,9 +262,9 @@ describe('a webhook', () => {
 
   it('counts nothing as lost that it sends again', async () => {
     const { happen, follow, webhooks, issuer, database } = openWebhooks()
-    const { id: loud } = issuer.createBotUser({ name: 'loud' })
+    const { id: loud } = await issuer.createBotUser({ name: 'loud' })
     const receiver = await startReceiver()
-    const endpoint = follow(receiver, { eventTypes: ['device.online'] })
+    const endpoint = await follow(receiver, { eventTypes: ['device.online'] })
     happen()
     database.write(() => {
       for (let n = 0; n < 2_100; n += 1) happen('device.offline', loud)
@@ -271,7 +272,7 @@ describe('a webhook', () => {
     happen()
     await receiver.took(2)
     const { missed } = webhooks.get(endpoint.id) ?? {}
-    webhooks.replay(endpoint, 0)
+    await webhooks.replay(endpoint, 0)
     await receiver.took(4)
     expect(webhooks.get(endpoint.id)?.missed).toBe(missed)
   })
@@ -279,8 +280,8 @@ describe('a webhook', () => {
   it('signs with the secret from before, too, until its time is up', async () => {
     const { happen, follow, webhooks, clock } = openWebhooks()
     const receiver = await startReceiver()
-    const endpoint = follow(receiver)
-    const rotated = webhooks.rotateSecret(endpoint, 60_000)
+    const endpoint = await follow(receiver)
+    const rotated = await webhooks.rotateSecret(endpoint, 60_000)
     happen()
     await receiver.took(1)
     receiver.secret.current = rotated.secret
@@ -293,29 +294,30 @@ describe('a webhook', () => {
     expect(receiver.received).toHaveLength(2)
   })
 
-  it('has three secrets at most, and none longer than the last change says', () => {
+  it('has three secrets at most, and none longer than the last change says', async () => {
     const { webhooks, clock } = openWebhooks()
     const settings = { ownerId: null, url: 'https://a.test', description: '', eventTypes: [] }
-    const made = webhooks.create(settings)
+    const made = await webhooks.create(settings)
     const secrets = [made.secret]
-    for (let n = 0; n < 3; n += 1) secrets.unshift(webhooks.rotateSecret(made, 60_000).secret)
+    for (let n = 0; n < 3; n += 1)
+      secrets.unshift((await webhooks.rotateSecret(made, 60_000)).secret)
     const { secret, oldSecrets } = webhooks.get(made.id) ?? made
     expect([secret, ...oldSecrets.map((it) => it.secret)]).toEqual(secrets.slice(0, 3))
-    webhooks.rotateSecret(made, 1_000)
+    await webhooks.rotateSecret(made, 1_000)
     const ends = webhooks.get(made.id)?.oldSecrets.map(({ until }) => until - clock.now())
     expect(ends).toEqual([1_000, 1_000])
-    webhooks.rotateSecret(made, 0)
+    await webhooks.rotateSecret(made, 0)
     expect(webhooks.get(made.id)?.oldSecrets).toEqual([])
   })
 
   it('sends again what somebody asks for', async () => {
     const { happen, follow, webhooks } = openWebhooks()
     const receiver = await startReceiver()
-    const endpoint = follow(receiver)
+    const endpoint = await follow(receiver)
     happen()
     happen()
     await receiver.took(2)
-    webhooks.replay(endpoint, 0)
+    await webhooks.replay(endpoint, 0)
     await receiver.took(4)
     expect(receiver.received.map(({ sequence }) => sequence)).toEqual([1, 2, 1, 2])
     expect(receiver.received[2]?.id).toBe(receiver.received[0]?.id)
@@ -326,9 +328,9 @@ describe('webhooks', () => {
   it('do not wait for each other', async () => {
     const { happen, follow } = openWebhooks()
     const stuck = await startReceiver(() => 'never')
-    follow(stuck)
+    await follow(stuck)
     const receiver = await startReceiver()
-    follow(receiver)
+    await follow(receiver)
     happen()
     await receiver.took(1)
   })
@@ -336,7 +338,7 @@ describe('webhooks', () => {
   it('write how far they are now and then, not for each event', async () => {
     const { happen, follow, database, webhookStore } = openWebhooks()
     const receiver = await startReceiver()
-    const { id } = follow(receiver)
+    const { id } = await follow(receiver)
     let transactions = 0
     database.onWrite(() => {
       transactions += 1
@@ -354,7 +356,7 @@ describe('webhooks', () => {
   it('leave the sending to the next process, and take it back', async () => {
     const { happen, follow, webhooks } = openWebhooks()
     const receiver = await startReceiver()
-    follow(receiver)
+    await follow(receiver)
     await webhooks.release()
     happen()
     happen()
@@ -370,11 +372,11 @@ describe('webhooks', () => {
     onTestFinished(() => webhooks.stop())
     const create = (ownerId: string | null = null) =>
       webhooks.create({ ownerId, url: 'https://a.test', description: '', eventTypes: [] })
-    const { id: loud } = stores.issuer.createBotUser({ name: 'loud' })
-    for (let n = 0; n < 10; n += 1) create(loud)
-    expect(() => create(loud)).toThrow('The account has 10 webhook endpoints')
+    const { id: loud } = await stores.issuer.createBotUser({ name: 'loud' })
+    for (let n = 0; n < 10; n += 1) await create(loud)
+    await expect(create(loud)).rejects.toThrow('The account has 10 webhook endpoints')
     // What one account has leaves the others theirs.
-    for (let n = 0; n < 100; n += 1) create()
-    expect(() => create()).toThrow('The account has 100 webhook endpoints')
+    for (let n = 0; n < 100; n += 1) await create()
+    await expect(create()).rejects.toThrow('The account has 100 webhook endpoints')
   })
 })

@@ -2,6 +2,7 @@
 import { createHmac } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import { type AddressRanges, parseCidr } from '../../../src/base/cidr.ts'
+import { checkPolicy } from '../../../src/policy/check.ts'
 import { onRequest, onResponse, PolicyBench, replyOf } from '../../helpers/policy-exchange.ts'
 
 describe('restrict-ips', () => {
@@ -218,6 +219,89 @@ describe('verify-webhook', () => {
       verified: false,
       error: { code: 'ERR_NGROK_3204' },
     })
+  })
+
+  it('answers what Twitter asks before it sends, for no text that could be an event', async () => {
+    const ask = (target: string, method = 'GET') =>
+      bench('twitter').request({ method, url: `https://device.example.com${target}` })
+    const { outcome } = await ask('/in?crc_token=bm9uY2U%3D&nonce=1')
+    const mac = createHmac('sha256', SECRET).update('bm9uY2U=').digest('base64')
+    const body = JSON.stringify({ response_token: `sha256=${mac}` })
+    expect(replyOf(outcome)).toMatchObject({ status: 200, body })
+    const event = encodeURIComponent('{"a":1}')
+    for (const target of [`/in?crc_token=${event}`, `/in?crc_token=${'a'.repeat(257)}`, '/in']) {
+      expect(replyOf((await ask(target)).outcome).status).toBe(403)
+    }
+    expect(replyOf((await ask('/in?crc_token=a', 'POST')).outcome).status).toBe(403)
+  })
+
+  it('answers what Worldline asks before it sends', async () => {
+    const token = '1b2ce8f0-6ad1-4e57-9c55-d8ea2d4e4a38'
+    const ask = (value: string, method = 'GET') =>
+      bench('worldline').request({
+        method,
+        headers: ['X-GCS-Webhooks-Endpoint-Verification', value],
+        body: '',
+      })
+    expect(replyOf((await ask(token)).outcome)).toMatchObject({ status: 200, body: token })
+    expect(replyOf((await ask('<b>')).outcome).status).toBe(403)
+    expect(replyOf((await ask(token, 'POST')).outcome).status).toBe(403)
+  })
+
+  it('answers what Zoom asks before it sends, when Zoom has signed it', async () => {
+    const ask = (text: string, presented = `v0=${hmac(`v0:${now}:${text}`)}`) =>
+      bench('zoom').request({
+        method: 'POST',
+        headers: ['X-Zm-Request-Timestamp', `${now}`, 'X-Zm-Signature', presented],
+        body: text,
+      })
+    const event = 'endpoint.url_validation'
+    const asked = JSON.stringify({ payload: { plainToken: 'qgg8' }, event_ts: 1, event })
+    const answer = { plainToken: 'qgg8', encryptedToken: hmac('qgg8') }
+    expect(replyOf((await ask(asked)).outcome)).toMatchObject({
+      status: 200,
+      body: JSON.stringify(answer),
+    })
+    expect(replyOf((await ask(asked, 'v0=0')).outcome).status).toBe(403)
+    const others = ['{"event":"meeting.started"}', 'null', '', `{"event":"${event}","payload":{}}`]
+    const long = JSON.stringify({ event, payload: { plainToken: 'x'.repeat(257) } })
+    for (const other of [...others, long]) {
+      expect((await ask(other)).outcome.kind).toBe('continue')
+    }
+  })
+
+  it('tells Xero in its own way that it has not signed', async () => {
+    const ask = (changes: Record<string, unknown>, presented: string) =>
+      bench('xero', changes).request({ headers: ['X-Xero-Signature', presented], body })
+    const refused = { status: 401, body: '', errorCode: 'ERR_NGROK_3204' }
+    expect(replyOf((await ask({}, 'no')).outcome)).toMatchObject(refused)
+    expect((await ask({ enforce: false }, 'no')).outcome.kind).toBe('continue')
+    const right = createHmac('sha256', SECRET).update(body).digest('base64')
+    expect((await ask({}, right)).outcome.kind).toBe('continue')
+  })
+
+  it('does not reach Amazon where nobody has allowed it', async () => {
+    const message = {
+      ...{ Type: 'Notification', MessageId: '1', Message: 'm', SignatureVersion: '2' },
+      ...{ Timestamp: new Date(now * 1_000).toISOString(), Signature: '' },
+      TopicArn: 'arn:aws:sns:eu-west-1:123456789012:doors',
+      SigningCertURL: `https://sns.eu-west-1.amazonaws.com/SimpleNotificationService-${'0'.repeat(32)}.pem`,
+    }
+    const { outcome, exchange } = await bench('sns', { secret: '123456789012' }).request({
+      body: JSON.stringify(message),
+    })
+    expect(replyOf(outcome).status).toBe(403)
+    expect(exchange.results.get('verify_webhook')).toMatchObject({
+      error: { message: expect.stringMatching(/^The certificate of Amazon could not be read\./) },
+    })
+  })
+
+  it('says what to do instead of providers that cannot be verified', () => {
+    const problems = checkPolicy(
+      JSON.stringify(onRequest('verify-webhook', { provider: 'vmware', secret: 's' })),
+      { service: 'embedded' },
+    )
+    expect(problems[0]?.message).toContain('which basic-auth asks for')
   })
 
   it('cannot verify a body of more than a mebibyte', async () => {

@@ -619,8 +619,8 @@ describe('openid-connect', () => {
   it('keeps its cookies from the device of another account that serves behind it', async () => {
     const { browser, bind, running } = await startSite()
     const { issuer } = running.gateway.parts
-    const { id: ownerId } = issuer.createBotUser({ name: 'other' })
-    const { authtoken } = issuer.createCredential({ ownerId, acl: ['share:inner.internal'] })
+    const { id: ownerId } = await issuer.createBotUser({ name: 'other' })
+    const { authtoken } = await issuer.createCredential({ ownerId, acl: ['share:inner.internal'] })
     const seen: (string | undefined)[] = []
     const service = await startDeviceService(({ headers }, response) => {
       seen.push(headers.cookie)

@@ -270,12 +270,13 @@ describe('a full table', () => {
     for (let client = 2; client < 42; client += 1) {
       const before = limits.shared
       const admitted = await admittedOf(policy, 5, parts(`203.0.113.${client}`, `of ${client}`))
-      if (limits.shared > before) unlucky += 1
-      else expect(admitted).toBe(3)
+      expect(admitted).toBeLessThanOrEqual(3)
+      if (limits.shared > before || admitted < 3) unlucky += 1
     }
-    // By chance a newcomer is counted with the flood, one in some hundreds: never five of 40.
+    // By chance a newcomer is counted with the flood, or goes on with a bucket in which some of its
+    // three admissions stand, one in some hundreds: never five of 40.
     expect(unlucky).toBeLessThan(5)
-    expect(limits.shared).toBeGreaterThanOrEqual(480 + unlucky)
+    expect(limits.shared).toBeGreaterThanOrEqual(480)
     expect(limits.sharedRefused).toBeGreaterThanOrEqual(477)
     expect(captured.lines).toMatchObject([
       { level: 'warn', endpoint: 'ep_1', limit: 'clients', client: '203.0.113.1', maxKeys: 100 },

@@ -53,6 +53,24 @@ describe('an expression', () => {
     expect(pathOf(compileExpression('conn.client_ip').form)).toBe('conn.client_ip')
   })
 
+  it('is planned once, however many policies have it', () => {
+    const source = "req.headers['x-once'][0] == 'a'"
+    const [first, second] = [compileExpression(source), compileExpression(source)]
+    expect(second.form).toBe(first.form)
+    expect(second.prepare).toBe(first.prepare)
+    expect(second).not.toBe(first)
+    expect(first.isTrue(createExchange({ headers: ['X-Once', 'a'] }))).toBe(true)
+    expect(second.isTrue(createExchange({ headers: ['X-Once', 'b'] }))).toBe(false)
+  })
+
+  it('is judged by where it stands, although it was compiled elsewhere', () => {
+    expect(compileExpression('res.status_code == 200', 'on_http_response').type.name).toBe('bool')
+    expect(() => compileExpression('res.status_code == 200', 'on_http_request')).toThrow(
+      ExpressionProblem,
+    )
+    expect(compileExpression('res.status_code == 200', 'on_http_response').type.name).toBe('bool')
+  })
+
   it('cannot reach what JavaScript objects inherit', () => {
     for (const name of ['constructor', '__proto__', 'toString', 'exchange']) {
       expect(() => compileExpression(name)).toThrow(`${name} is not known here`)

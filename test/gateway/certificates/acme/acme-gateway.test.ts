@@ -39,7 +39,7 @@ it('walks from a reserved domain over its DNS records to a certificate of the au
     acme: { directoryUrl: acme.directoryUrl, email: undefined },
   })
   dns.address = formatListenAddress(addresses.dns ?? ANY_PORT)
-  const key = gateway.provisionApiKey({ description: 'test', apiKey: undefined }).reveal()
+  const key = (await gateway.provisionApiKey({ description: 'test', apiKey: undefined })).reveal()
   const call = async (method: string, path: string, body?: object) => {
     const response = await fetch(`http://127.0.0.1:${addresses.api?.port}${path}`, {
       method,

@@ -27,11 +27,32 @@ describe('an answer that looks like the one of an SDK that finds no service', ()
     expect(site.endpoint.traffic.outcomes.counts).toMatchObject({ unreachable: 1, answered: 0 })
   })
 
+  it.each([
+    'failed to dial backend: https://nas.lan:443 shows a certificate that is not trusted',
+    'failed to dial backend: invalid peer certificate: UnknownIssuer',
+  ])('is a service whose certificate the device does not trust: %s', async (said) => {
+    const { device, site, visit, read } = await startHandSite()
+    const client = await visit(request())
+    device.last.send(own(said))
+    expect(await read(client)).toMatch(/^HTTP\/1\.1 502 .*ERR_GATEWAY_UNTRUSTED/s)
+    expect(site.endpoint.traffic.outcomes.counts).toMatchObject({ unreachable: 1, answered: 0 })
+  })
+
   it('is for HEAD, too, which has no body to tell by', async () => {
     const { device, visit, read } = await startHandSite()
     const client = await visit(request('HEAD'))
     device.last.send(own('', 40))
     expect(await read(client)).toContain('ERR_NGROK_8012')
+  })
+
+  it('is told to HEAD by our agent, whose answer has a body all the same', async () => {
+    const { device, site, visit, read } = await startHandSite()
+    const client = await visit(request('HEAD'))
+    device.last.send(own('failed to dial backend: https://nas.lan shows a certificate'))
+    const text = await read(client)
+    expect(text).toMatch(/^HTTP\/1\.1 502 .*ERR_GATEWAY_UNTRUSTED/s)
+    expect(text).toMatch(/\r\n\r\n$/)
+    expect(site.endpoint.traffic.outcomes.counts).toMatchObject({ unreachable: 1, answered: 0 })
   })
 
   it.each([

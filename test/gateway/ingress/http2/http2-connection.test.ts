@@ -1,13 +1,20 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type RequestListener } from 'node:http'
+import { constants } from 'node:http2'
 import { type AddressInfo, connect } from 'node:net'
 import { connect as tlsConnect } from 'node:tls'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { eventually } from '../../../helpers/eventually.ts'
 import { answerOf, connectHttp2, openStream } from '../../../helpers/http2-visitor.ts'
-import { type IngressSiteOptions, startIngressSite } from '../../../helpers/ingress-site.ts'
+import {
+  type IngressSiteOptions,
+  isBehindNode,
+  startIngressSite,
+} from '../../../helpers/ingress-site.ts'
+import { ManualClock } from '../../../helpers/manual-clock.ts'
 import { startScriptedService } from '../../../helpers/raw-http.ts'
 
+const REFUSED_STREAM = constants.NGHTTP2_REFUSED_STREAM
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 
 async function siteOf(answers: string[], options: Partial<IngressSiteOptions> = {}) {
@@ -105,6 +112,55 @@ describe('a visitor who speaks HTTP/2', () => {
         ? { 'content-length': '300000' }
         : { 'transfer-encoding': 'chunked' },
     )
+  })
+
+  it('need not send the rest of a body that nobody reads, and goes on with the next', async () => {
+    const { session } = await siteWith((_request, response) => response.end('no need'))
+    const stream = openStream(session, { ':method': 'POST' }, false)
+    stream.write('a part')
+    // It never ends its body: that the answer is whole ends the stream, with NO_ERROR.
+    const { status, body, code } = await answerOf(stream)
+    expect([status, body.toString(), code]).toEqual([200, 'no need', 0])
+    expect((await answerOf(openStream(session))).status).toBe(200)
+  })
+
+  it('may try again later where the gateway has its fill of requests, and has one in any case', async () => {
+    const waiting: (() => void)[] = []
+    const { site, session } = await siteWith(
+      (_request, response) => waiting.push(() => response.end('done')),
+      { limits: { http2Streams: 3 } },
+    )
+    const other = await connectHttp2(site)
+    const crowd = Array.from({ length: 3 }, () => answerOf(openStream(session)))
+    await eventually(() => expect(waiting).toHaveLength(3))
+    const refused = await answerOf(openStream(session))
+    expect([refused.status, refused.code]).toEqual([undefined, REFUSED_STREAM])
+    const first = answerOf(openStream(other))
+    await eventually(() => expect(waiting).toHaveLength(4))
+    expect((await answerOf(openStream(other))).code).toBe(REFUSED_STREAM)
+    for (const finish of waiting.splice(0)) finish()
+    expect((await Promise.all([...crowd, first])).map(({ status }) => status)).toEqual(
+      Array(4).fill(200),
+    )
+    // What was broken off does not count any more, either.
+    const broken = openStream(session)
+    await eventually(() => expect(waiting).toHaveLength(1))
+    broken.close()
+    await eventually(() => expect(site.endpoint.traffic.active).toBe(0))
+    const again = Array.from({ length: 3 }, () => answerOf(openStream(session)))
+    await eventually(() => expect(waiting).toHaveLength(4))
+    for (const finish of waiting.splice(0)) finish()
+    expect((await Promise.all(again)).map(({ status }) => status)).toEqual(Array(3).fill(200))
+    // Nor does a connection that broke with all it had.
+    const gone = Array.from({ length: 3 }, () => answerOf(openStream(session)))
+    await eventually(() => expect(waiting).toHaveLength(3))
+    session.destroy()
+    await Promise.all(gone)
+    await eventually(() => expect(site.endpoint.traffic.active).toBe(0))
+    const rest = Array.from({ length: 3 }, () => answerOf(openStream(other)))
+    await eventually(() => expect(waiting).toHaveLength(6))
+    for (const finish of waiting) finish()
+    expect((await Promise.all(rest)).map(({ status }) => status)).toEqual(Array(3).fill(200))
   })
 
   it('passes trailers both ways, but none that would be headers', async () => {
@@ -438,9 +494,11 @@ describe('a mistake of the gateway', () => {
   it('costs an HTTP/2 stream, not its connection', async () => {
     const { site, session } = await siteOf([OK])
     site.bind('localhost', 'https', { hasRequestRules: true, onHttpRequest: broken })
-    expect((await answerOf(openStream(session, { ':authority': 'localhost' }))).code).toBe(2)
+    const { status, code } = await answerOf(openStream(session, { ':authority': 'localhost' }))
+    // Another node in front of it has lost a peer, and says that in an answer.
+    expect([status, code]).toEqual(isBehindNode() ? [502, 0] : [undefined, 2])
     expect((await answerOf(openStream(session))).status).toBe(200)
-    expect(site.captured.text()).toContain('stream of a client failed')
+    expect(site.captured.text()).toContain('a bug')
   })
 })
 
@@ -454,7 +512,7 @@ describe('an ingress that stops', () => {
     const whole = answerOf(stream)
     await eventually(() => expect(answer).toBeDefined())
     const goneAway = once(session, 'goaway')
-    const stopped = site.ingress.stop(5_000)
+    const stopped = site.front.stop(5_000)
     expect((await goneAway)[0]).toBe(0)
     answer?.()
     expect((await whole).body.toString()).toBe('whole')
@@ -465,37 +523,50 @@ describe('an ingress that stops', () => {
   it('closes HTTP/2 connections that ask nothing', async () => {
     const { site, session } = await siteOf([OK])
     await answerOf(openStream(session))
-    await site.ingress.stop(5_000)
+    await site.front.stop(5_000)
     await eventually(() => expect(session.destroyed).toBe(true))
   })
 })
 
 describe('the deadlines of HTTP/2', () => {
-  it('close a connection that asks nothing', async () => {
-    const site = await startIngressSite({
-      service: 1,
-      limits: { headMs: 50, sweepMs: 10, lingerMs: 20 },
+  const limits = { headMs: 1_000, keepAliveMs: 1_000, sweepMs: 100, lingerMs: 200 }
+  const isOver = (clock: ManualClock, isClosed: () => boolean) =>
+    eventually(async () => {
+      await clock.advance(100)
+      expect(isClosed()).toBe(true)
     })
-    const session = await connectHttp2(site)
-    await once(session, 'close')
+
+  it('close a connection that asks nothing', async () => {
+    const clock = new ManualClock()
+    const session = await connectHttp2(await startIngressSite({ service: 1, limits, clock }))
+    await clock.advance(800)
+    expect(session.closed).toBe(false)
+    await isOver(clock, () => session.closed)
   })
 
   it('close one that has asked', async () => {
-    const limits = { keepAliveMs: 50, sweepMs: 10, lingerMs: 20 }
-    const { session } = await siteOf([OK], { limits })
+    const clock = new ManualClock()
+    const { session } = await siteOf([OK], { limits, clock })
+    await clock.advance(800)
     expect((await answerOf(openStream(session))).status).toBe(200)
-    await once(session, 'close')
+    await clock.advance(800)
+    expect(session.closed).toBe(false)
+    await isOver(clock, () => session.closed)
   })
 
   it('end a handshake that does not', async () => {
-    const site = await startIngressSite({ service: 1, limits: { headMs: 50, sweepMs: 10 } })
-    const socket = connect({ port: site.addresses.https.port, host: '127.0.0.1' })
-    await once(socket, 'close')
+    const clock = new ManualClock()
+    const site = await startIngressSite({ service: 1, limits, clock })
+    const socket = connect({ port: site.addresses.https.port, host: '127.0.0.1' }).resume()
+    await once(socket, 'connect')
+    await isOver(clock, () => socket.destroyed)
   })
 
   it('answer a body that does not come, and keep the connection', async () => {
-    const limits = { bodyWindowMs: 30, sweepMs: 10 }
-    const { session } = await siteOf([OK], { limits, serve: () => {} })
+    const { session } = await siteOf([OK], {
+      limits: { bodyWindowMs: 30, sweepMs: 10 },
+      serve: () => {},
+    })
     const stream = openStream(session, { ':method': 'POST', 'content-length': 100_000 }, false)
     expect((await answerOf(stream)).status).toBe(408)
     expect(session.destroyed).toBe(false)

@@ -10,6 +10,7 @@ import {
   INGRESS_LIMITS,
   type IngressLimits,
 } from '../../../../src/gateway/ingress/ingress-limits.ts'
+import type { RelayedConnection } from '../../../../src/gateway/ingress/tcp/relayed-connection.ts'
 import type { TcpConnection } from '../../../../src/gateway/ingress/tcp/tcp-connection.ts'
 import { TcpPorts } from '../../../../src/gateway/ingress/tcp/tcp-ports.ts'
 import { WriteCoalescer } from '../../../../src/gateway/ingress/write-coalescer.ts'
@@ -19,7 +20,8 @@ import type { CompiledPolicy } from '../../../../src/policy/policy.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 import { startIngressSite } from '../../../helpers/ingress-site.ts'
 import { ManualClock } from '../../../helpers/manual-clock.ts'
-import { readAll, somePorts, startTcpService, visit } from '../../../helpers/tcp-site.ts'
+import { somePorts } from '../../../helpers/some-ports.ts'
+import { readAll, startTcpService, visit } from '../../../helpers/tcp-site.ts'
 
 const MINUTE = 60_000
 const echo = (socket: Socket) => void socket.pipe(socket)
@@ -40,17 +42,20 @@ async function startPorts(
   const clock = new ManualClock()
   const context: IngressContext & { now: number } = {
     registry,
+    routes: registry,
+    ownRoutes: registry,
     clock,
     log: captured.log,
     limits: { ...INGRESS_LIMITS, ...limits },
     buffers: new BufferAccount(),
     coalescer: new WriteCoalescer(),
     askSeal: new AskSeal(clock),
+    http2Streams: { open: 0 },
     now: clock.monotonic(),
   }
   const range = somePorts()
   const addresses = new TcpAddresses({ range, registry, isReserved: () => false, clock })
-  const connections = new Set<TcpConnection>()
+  const connections = new Set<TcpConnection | RelayedConnection>()
   const ports = new TcpPorts({
     listenHost: '127.0.0.1',
     addresses,
@@ -203,6 +208,25 @@ describe('a connection to a TCP endpoint', () => {
     expect(await readAll(visitor)).toBe('broken')
     expect(service.sockets).toHaveLength(0)
     expect(captured.text()).toContain('policy failed')
+  })
+
+  it('is over, with its stream, when its visitor has left before the verdict', async () => {
+    let decide = (_outcome: Outcome) => {}
+    const onTcpConnect = () => new Promise<Outcome>((resolve) => (decide = resolve))
+    const { open, address, endpoint, connections } = await startPorts(
+      {},
+      { hasConnectRules: true, onTcpConnect },
+    )
+    await open()
+    const visitor = visit(address)
+    await eventually(() => expect(endpoint.traffic.requests).toBe(1))
+    // Nothing is read of it until then, so nobody knows yet.
+    visitor.resetAndDestroy()
+    decide({ kind: 'continue' })
+    await eventually(() => {
+      expect([connections.size, endpoint.traffic.active]).toEqual([0, 0])
+      expect(endpoint.streams.holding.held).toBe(0)
+    })
   })
 
   it('is refused, and counted so, where the device has no stream left for it', async () => {

@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest'
 import type { AgentEndpoint } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { capturedHello } from '../../../helpers/client-hello.ts'
 import { eventually } from '../../../helpers/eventually.ts'
+import { ManualClock } from '../../../helpers/manual-clock.ts'
 import { publicRequest } from '../../../helpers/public-request.ts'
 import {
   bind,
@@ -71,7 +72,7 @@ describe('a TLS endpoint of the SDK', () => {
     expect(Buffer.concat(received).equals(sent)).toBe(true)
   })
 
-  it('carries bytes both ways intact', { timeout: 60_000 }, async () => {
+  it('carries bytes both ways intact', async () => {
     const running = await startGateway()
     const session = await connectSdk(running)
     const service = await startTlsService(echo)
@@ -122,7 +123,7 @@ describe('a TLS endpoint of the SDK', () => {
     const running = await startGateway()
     const session = await connectSdk(running)
     const service = await startTlsService(echo)
-    running.gateway.parts.registrar.reserve({ domain: '*.deep.site.test' })
+    await running.gateway.parts.registrar.reserve({ domain: '*.deep.site.test' })
     await bindTls(session, { domain: '*.deep.site.test', to: service.port })
     const drawn = await bindTls(session, { to: service.port })
     const names = ['a.deep.site.test', new URL(drawn.url() ?? '').hostname]
@@ -153,13 +154,19 @@ describe('a TLS endpoint of the SDK', () => {
   })
 
   it('closes a connection that is silent for too long', async () => {
-    const running = await startGateway({ tcpIdleMs: 500 })
+    const clock = new ManualClock(Date.now())
+    const running = await startGateway({ clock, tcpIdleMs: 5_000 })
     const session = await connectSdk(running)
     const service = await startTlsService(echo)
     await bindTls(session, { domain: HOST, to: service.port })
     const visitor = visitTls(running, HOST, { ca: service.caPem })
     visitor.write('hello')
-    expect(await readAll(visitor)).toBe('hellobroken')
+    expect(String((await once(visitor, 'data'))[0])).toBe('hello')
+    await clock.advance(4_000)
+    const rest = readAll(visitor)
+    expect(visitor.destroyed).toBe(false)
+    await clock.advance(3_000)
+    expect(await rest).toBe('broken')
   })
 
   it('obeys on_tcp_connect before the device is asked', async () => {
@@ -247,7 +254,8 @@ describe('a TLS name whose device is away', () => {
   })
 
   it('is closed for who has waited as long as visitors wait, and who leaves waits no more', async () => {
-    const running = await startGateway({ holdMs: 300 })
+    const clock = new ManualClock(Date.now())
+    const running = await startGateway({ clock, holdMs: 300 })
     await bindTls(await connectSdk(running, { metadata }), { domain: HOST })
     const { sessions, registry } = running.gateway.parts
     for (const session of [...sessions.all()]) session.end('the link broke')
@@ -256,7 +264,10 @@ describe('a TLS name whose device is away', () => {
     await eventually(() => expect(registry.held.size).toBe(1))
     impatient.resetAndDestroy()
     await eventually(() => expect(registry.held.size).toBe(0))
-    expect(await answerTo(running, await capturedHello(HOST))).toBe('broken')
+    const answer = answerTo(running, await capturedHello(HOST))
+    await eventually(() => expect(registry.held.size).toBe(1))
+    await clock.advance(2_000)
+    expect(await answer).toBe('broken')
     expect(registry.held.size).toBe(0)
   })
 
@@ -293,7 +304,7 @@ describe('a TLS name whose device is away', () => {
 })
 
 describe('greedy visitors of a TLS endpoint', () => {
-  it('leave streams for others, and give them back', { timeout: 60_000 }, async () => {
+  it('leave streams for others, and give them back', async () => {
     const running = await startGateway({ leastRate: 0 })
     const session = await connectSdk(running)
     const { port } = await startTcpService(echo)

@@ -23,8 +23,9 @@ import {
   sdkCode,
   startGateway,
 } from '../../../helpers/running-gateway.ts'
-import { bindTcp, readAll, somePorts, startTcpService } from '../../../helpers/tcp-site.ts'
-import { AN_HOUR_AGO, createAuthority } from '../../../helpers/tls-fixture.ts'
+import { somePorts } from '../../../helpers/some-ports.ts'
+import { bindTcp, readAll, startTcpService } from '../../../helpers/tcp-site.ts'
+import { AN_HOUR_AGO, createAuthority, createIntermediate } from '../../../helpers/tls-fixture.ts'
 import { bindTls, startTlsService, visitRaw, visitTls } from '../../../helpers/tls-site.ts'
 
 const HOST = 'cam.site.test'
@@ -221,6 +222,15 @@ describe('certificates of the visitors of a TLS endpoint', () => {
     }
     expect(service.sockets).toHaveLength(2 * welcome.length)
     expect(endpointOf(running).traffic.refused).toBe(2 * (5 - welcome.length))
+  })
+
+  it('may be of an authority that another one has signed, which nobody has to name', async () => {
+    const intermediate = await createIntermediate()
+    const config = { mutual_tls_certificate_authorities: [intermediate.caPem] }
+    const { running } = await startEcho(terms(config))
+    const wish = { name: 'press.test', purpose: 'client' } as const
+    expect(await echoOf(running, await pair(intermediate.issue(wish)))).toBe('hello')
+    expect(await echoOf(running, GOOD)).toBe('nothing')
   })
 
   it('are asked for by the option of the SDK, and known to the policy', async () => {

@@ -97,7 +97,7 @@ describe('an endpoint behind a WebSocket', () => {
       parts.push(part)
       bytes += part.length
     })
-    await eventually(() => expect(bytes).toBe(sent.length), 30_000)
+    await eventually(() => expect(bytes).toBe(sent.length))
     expect(Buffer.concat(parts).equals(sent)).toBe(true)
   })
 

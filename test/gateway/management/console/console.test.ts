@@ -98,7 +98,7 @@ describe('a session of the console', () => {
 
   it('may do what its key may, and ends when that does', async () => {
     const { browser, issuer, apiKeys, clock } = await openConsole()
-    const { apiKey, token } = issuer.createApiKey({
+    const { apiKey, token } = await issuer.createApiKey({
       name: 'night',
       scope: 'read',
       expiresAt: clock.now() + 600_000,
@@ -130,14 +130,15 @@ describe('a session of the console', () => {
 
   it('shows what belongs to the owner of its key', async () => {
     const { browser, issuer, agents, online, deviceStore } = await openConsole()
-    const [a, b] = ['a', 'b'].map((name) => issuer.createBotUser({ name }).id) as [string, string]
+    const { id: a } = await issuer.createBotUser({ name: 'a' })
+    const { id: b } = await issuer.createBotUser({ name: 'b' })
     for (const [at, ownerId] of [a, b, null].entries()) {
       const agent = connectedAgent(String(at + 1))
       await online({ ...agent, identity: { ...agent.identity, ownerId } })
     }
     const all = (await browser.call('GET', '/console/api/device_rows')).body
     expect(all.devices).toBeUndefined()
-    const { token } = issuer.createApiKey({ ownerId: a })
+    const { token } = await issuer.createApiKey({ ownerId: a })
     await browser.call('POST', '/console/session', { body: { api_key: token.reveal() } })
     const { devices } = (await browser.call('GET', '/console/api/device_rows')).body
     expect(devices.map(({ name }: { name: string }) => name)).toEqual(['press-1'])
@@ -202,10 +203,10 @@ describe('a session of the console', () => {
 
   it('ends when the owner of its API key is set inactive', async () => {
     const { browser, issuer } = await openConsole()
-    const owner = issuer.createBotUser({ name: 'fleet' })
-    await browser.signIn(issuer.createApiKey({ ownerId: owner.id }).token.reveal())
+    const owner = await issuer.createBotUser({ name: 'fleet' })
+    await browser.signIn((await issuer.createApiKey({ ownerId: owner.id })).token.reveal())
     expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(200)
-    issuer.updateBotUser(owner, { active: false })
+    await issuer.updateBotUser(owner, { active: false })
     expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(401)
   })
 
@@ -233,7 +234,7 @@ describe('a session of the console', () => {
 describe('signing in', () => {
   it('tells what is wrong with a key, without repeating it', async () => {
     const { browser, issuer, logText } = await openConsole()
-    const authtoken = issuer.createCredential({}).authtoken.reveal()
+    const authtoken = (await issuer.createCredential({})).authtoken.reveal()
     for (const [sent, code] of [
       ['nonsense', 'ERR_NGROK_202'],
       [authtoken, 'ERR_NGROK_206'],
@@ -308,8 +309,11 @@ describe('what the console has beyond the API', () => {
   it('shows devices with their owner, and tells them what to do', async () => {
     const { browser, signIn, issuer, online, devices } = await openConsole()
     await signIn()
-    const owner = issuer.createBotUser({ name: 'press line' })
-    const { credential } = issuer.createCredential({ ownerId: owner.id, description: 'press 8' })
+    const owner = await issuer.createBotUser({ name: 'press line' })
+    const { credential } = await issuer.createCredential({
+      ownerId: owner.id,
+      description: 'press 8',
+    })
     const commands: string[] = []
     const { agent: other, traffic } = agentWithEndpoint('8')
     const agent = await online({

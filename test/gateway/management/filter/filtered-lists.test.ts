@@ -7,6 +7,7 @@ import {
   type ListedResource,
   ResourceLists,
 } from '../../../../src/gateway/management/resource-lists.ts'
+import type { Credential } from '../../../../src/gateway/records/credential-store.ts'
 import { agentWithEndpoint } from '../../../helpers/connected-agent.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'
 import { ManualClock } from '../../../helpers/manual-clock.ts'
@@ -45,7 +46,7 @@ async function startFilledApi() {
   await clock.advance(3_600_000)
   await make('/reserved_domains', { domain: 'b.test' })
   api.status.current = { renewsAt: clock.now() + 1_000, job: undefined }
-  issuer.createApiKey({ description: 'ci', metadata: owner.id })
+  await issuer.createApiKey({ description: 'ci', metadata: owner.id })
   for (const suffix of ['1', '2']) {
     const { agent } = agentWithEndpoint(suffix)
     agents.push(agent)
@@ -150,9 +151,10 @@ describe('pages of a filtered list', () => {
     options: Parameters<typeof startManagementApi>[0] = {},
   ) {
     const api = await startManagementApi(options)
-    const made = Array.from({ length: count }, (_, n) => {
-      return api.issuer.createCredential({ description: describeNth(n) }).credential
-    })
+    const made: Credential[] = []
+    for (let n = 0; n < count; n += 1) {
+      made.push((await api.issuer.createCredential({ description: describeNth(n) })).credential)
+    }
     const wanted = made.filter(({ description }) => description !== 'odd').map(({ id }) => id)
     return { ...api, made, wanted: wanted.toReversed() }
   }
@@ -203,8 +205,8 @@ describe('pages of a filtered list', () => {
     const api = await startCounted(12)
     const { body } = await api.call('GET', listOf('/credentials', FILTER, '&limit=2'))
     const last = api.credentials.get(idsIn(body)[1] ?? '')
-    if (last) api.issuer.deleteCredential(last)
-    api.issuer.createCredential({ description: 'even' })
+    if (last) await api.issuer.deleteCredential(last)
+    await api.issuer.createCredential({ description: 'even' })
     const rest = await pagesOf(api, body.next_page_uri.replace(api.baseUrl, ''))
     expect([...idsIn(body), ...rest.flatMap(idsIn)]).toEqual(api.wanted)
   })
@@ -280,7 +282,7 @@ describe('a filter that cannot be used', () => {
 
   it('is refused where there is no list', async () => {
     const { call, issuer } = await startManagementApi()
-    const { credential } = issuer.createCredential({})
+    const { credential } = await issuer.createCredential({})
     const { body } = await call('GET', listOf(`/credentials/${credential.id}`, 'true'))
     expect(body.error_code).toBe('ERR_NGROK_231')
   })

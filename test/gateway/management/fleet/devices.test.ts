@@ -1,4 +1,8 @@
 import { describe, expect, it } from 'vitest'
+import type { Caller } from '../../../../src/gateway/management/caller.ts'
+import { devices as devicesResource } from '../../../../src/gateway/management/fleet/devices.ts'
+import type { Device } from '../../../../src/gateway/records/device-store.ts'
+import { present, ResourceNotFoundError } from '../../../../src/gateway/records/service-error.ts'
 import { agentWithEndpoint } from '../../../helpers/connected-agent.ts'
 import { startManagementApi } from '../../../helpers/management-client.ts'
 
@@ -8,7 +12,7 @@ const WRITTEN_MS = 200
 async function startWithDevices() {
   const api = await startManagementApi()
   const { issuer, devices, clock } = api
-  const { credential } = issuer.createCredential({ description: 'line 7' })
+  const { credential } = await issuer.createCredential({ description: 'line 7' })
   /** Comes online with one endpoint. */
   const come = async (suffix: string, deviceId: string | undefined = `d${suffix}`) => {
     const { agent, traffic } = agentWithEndpoint(suffix)
@@ -26,6 +30,17 @@ async function startWithDevices() {
     return body.devices.map(({ name }: { name: string }) => name)
   }
   return { ...api, credential, come, list }
+}
+
+/** What the routes do, all of it within one tick. */
+function actionsOf(api: Awaited<ReturnType<typeof startWithDevices>>) {
+  const { update, remove } = devicesResource(api)
+  if (!update || !remove) throw new Error('devices are changed and removed')
+  const caller = { ownerId: null } as Caller
+  return {
+    update: (device: Device, body: object) => update(device, body, caller),
+    remove: (device: Device) => remove(device, caller),
+  }
 }
 
 describe('devices', () => {
@@ -168,7 +183,8 @@ describe('devices', () => {
 
   it('of other accounts are not there for the key of an owner', async () => {
     const { call, issuer, devices, clock } = await startManagementApi()
-    const [a, b] = ['a', 'b'].map((name) => issuer.createBotUser({ name }).id) as [string, string]
+    const { id: a } = await issuer.createBotUser({ name: 'a' })
+    const { id: b } = await issuer.createBotUser({ name: 'b' })
     for (const [at, ownerId] of [a, b, null].entries()) {
       const { agent } = agentWithEndpoint(String(at + 1))
       devices.came({ ...agent, identity: { ...agent.identity, ownerId, deviceId: 'd' } })
@@ -176,14 +192,58 @@ describe('devices', () => {
     await clock.advance(WRITTEN_MS)
     const all = (await call('GET', '/devices')).body.devices
     expect(all).toHaveLength(3)
-    const key = issuer.createApiKey({ ownerId: a }).token
+    const key = (await issuer.createApiKey({ ownerId: a })).token
     const own = (await call('GET', '/devices', { key })).body.devices
     expect(own.map((it: { owner_id: string }) => it.owner_id)).toEqual([a])
     const foreign = all.find((it: { owner_id: string }) => it.owner_id === b)
     expect((await call('GET', `/devices/${foreign.id}`, { key })).status).toBe(404)
-    const { credential } = issuer.createCredential({ ownerId: b })
+    const { credential } = await issuer.createCredential({ ownerId: b })
     const made = await call('POST', '/devices', { key, body: { credential_id: credential.id } })
     expect(made.body.error_code).toBe('ERR_NGROK_215')
+  })
+
+  it('are one for each authtoken, also when several are made at once', async () => {
+    const { call, credential } = await startWithDevices()
+    const body = { credential_id: credential.id }
+    const requests = Array.from({ length: 3 }, () => ({ path: 'devices', body }))
+    const [batch, ...alone] = await Promise.all([
+      call('POST', '/batch', { body: { requests } }),
+      call('POST', '/devices', { body }),
+      call('POST', '/devices', { body }),
+    ])
+    const made = [...batch.body.responses, ...alone].map(
+      ({ status, body: { error_code } }) => error_code ?? status,
+    )
+    expect(made.sort()).toEqual([201, ...Array(4).fill('ERR_NGROK_831')])
+    expect((await call('GET', '/devices')).body.devices).toHaveLength(1)
+  })
+
+  it('do not come back by a change that arrives behind their end', async () => {
+    const api = await startWithDevices()
+    const { call, credential, deviceStore, update, remove } = { ...api, ...actionsOf(api) }
+    const { id } = (await call('POST', '/devices', { body: { credential_id: credential.id } })).body
+    const device = present(deviceStore.get(id))
+    const [gone, changed] = await Promise.allSettled([
+      remove(device),
+      update(device, { name: 'Press 7' }),
+    ])
+    expect([gone.status, changed]).toMatchObject([
+      'fulfilled',
+      { reason: expect.any(ResourceNotFoundError) },
+    ])
+    expect(deviceStore.get(id)).toBeUndefined()
+  })
+
+  it('stay when they come online while somebody forgets them', async () => {
+    const api = await startWithDevices()
+    const { come, devices, deviceStore, remove } = { ...api, ...actionsOf(api) }
+    const { session } = await come('7')
+    devices.went(session, 'revoked', [])
+    const [device] = devices.all()
+    const forgotten = remove(present(device))
+    devices.came(session)
+    await expect(forgotten).rejects.toMatchObject({ code: 833 })
+    expect(deviceStore.online()).toHaveLength(1)
   })
 
   it('are changed with a trace', async () => {

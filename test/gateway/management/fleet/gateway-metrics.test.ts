@@ -15,7 +15,7 @@ describe('/metrics of the gateway', () => {
     traffic.bytesIn = 10
     traffic.active = 1
     traffic.countRefusal('ERR_NGROK_3200')
-    const key = issuer.createApiKey({ scope: 'read' }).token
+    const key = (await issuer.createApiKey({ scope: 'read' })).token
     const scrape = async () => {
       // Prometheus sends no header of ours.
       const { status, body, headers } = await call('GET', '/metrics', {
@@ -68,10 +68,10 @@ describe('/metrics of the gateway', () => {
         description: '',
         eventTypes: [],
       })
-    hook()
-    webhooks.update(hook(), { isActive: false })
-    for (const n of [1, 2]) registrar.reserve({ domain: `*.site${n}.test` })
-    const key = issuer.createApiKey({ scope: 'read' }).token
+    await hook()
+    await webhooks.update(await hook(), { isActive: false })
+    for (const n of [1, 2]) await registrar.reserve({ domain: `*.site${n}.test` })
+    const key = (await issuer.createApiKey({ scope: 'read' })).token
     const scrape = async () =>
       (await call('GET', '/metrics', { key, headers: { 'svc-version': '' } })).body.split('\n')
     expect(await scrape()).toEqual(
@@ -96,14 +96,20 @@ describe('/metrics of the gateway', () => {
   })
 
   it('counts webhooks that are not taken, and what waits for them', async () => {
-    const { call, issuer, webhooks, events, clock } = await startManagementApi({
+    const { call, issuer, webhooks, database, events, clock } = await startManagementApi({
       mayDial: () => false,
     })
-    webhooks.create({ ownerId: null, url: 'http://127.0.0.1:1/', description: '', eventTypes: [] })
+    await webhooks.create({
+      ownerId: null,
+      url: 'http://127.0.0.1:1/',
+      description: '',
+      eventTypes: [],
+    })
     for (let n = 0; n < 3; n += 1) {
-      events.append({ at: clock.now(), type: 'device.online', ownerId: null, details: {} })
+      const event = { at: clock.now(), type: 'device.online', ownerId: null, details: {} } as const
+      database.write(() => events.append(event))
     }
-    const key = issuer.createApiKey({ scope: 'read' }).token
+    const key = (await issuer.createApiKey({ scope: 'read' })).token
     await eventually(async () => {
       const { body } = await call('GET', '/metrics', { key, headers: { 'svc-version': '' } })
       expect(body.split('\n')).toEqual(
@@ -117,8 +123,8 @@ describe('/metrics of the gateway', () => {
 
   it('is not for a key of one account', async () => {
     const { call, issuer } = await startManagementApi()
-    const { id: ownerId } = issuer.createBotUser({ name: 'a' })
-    const key = issuer.createApiKey({ ownerId }).token
+    const { id: ownerId } = await issuer.createBotUser({ name: 'a' })
+    const key = (await issuer.createApiKey({ ownerId })).token
     const { status, body } = await call('GET', '/metrics', { key })
     expect([status, body.error_code]).toEqual([403, 'ERR_GATEWAY_KEY_OWNER'])
     expect((await call('GET', '/metrics', { key: null })).status).toBe(403)

@@ -6,10 +6,12 @@ const URL_OF = { url: 'https://hooks.example.com/fleet' }
 
 async function startWithEvents() {
   const api = await startManagementApi({ mayDial: () => true })
-  const { clock, events } = api
+  const { clock, database, events } = api
   clock.stepWall(Date.now() - clock.now())
   const happen = (ownerId: string | null = null) =>
-    events.append({ at: clock.now(), type: 'device.online', ownerId, details: { n: 1 } })
+    database.write(() =>
+      events.append({ at: clock.now(), type: 'device.online', ownerId, details: { n: 1 } }),
+    )
   return { ...api, happen }
 }
 
@@ -134,8 +136,9 @@ describe('webhook endpoints', () => {
 
   it('of an owner get what is its own, and are its own', async () => {
     const { call, issuer, happen } = await startWithEvents()
-    const [a, b] = ['a', 'b'].map((name) => issuer.createBotUser({ name }).id) as [string, string]
-    const key = issuer.createApiKey({ ownerId: a }).token
+    const { id: a } = await issuer.createBotUser({ name: 'a' })
+    const { id: b } = await issuer.createBotUser({ name: 'b' })
+    const key = (await issuer.createApiKey({ ownerId: a })).token
     const made = await call('POST', '/webhook_endpoints', { key, body: URL_OF })
     expect(made.body.owner_id).toBe(a)
     const other = await call('POST', '/webhook_endpoints', {

@@ -40,8 +40,8 @@ describe('reserved addresses', () => {
 
   it('are each bot user’s own, with leave for them', async () => {
     const { call, issuer } = await startManagementApi()
-    const { id: ownerId } = issuer.createBotUser({ name: 'press' })
-    const { token: key } = issuer.createApiKey({ ownerId, isOwnerOnly: true })
+    const { id: ownerId } = await issuer.createBotUser({ name: 'press' })
+    const { token: key } = await issuer.createApiKey({ ownerId, isOwnerOnly: true })
     const own = await call('POST', '/reserved_addrs', { key, body: {} })
     expect(own.body.owner_id).toBe(ownerId)
     const { body: other } = await call('POST', '/reserved_addrs', { body: {} })

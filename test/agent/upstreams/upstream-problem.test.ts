@@ -1,0 +1,26 @@
+import { describe, expect, it } from 'vitest'
+import { DEFAULT_UPSTREAM } from '../../../src/agent/upstreams/upstream-options.ts'
+import { upstreamProblem } from '../../../src/agent/upstreams/upstream-problem.ts'
+
+const SECURE = 'https://nas.lan:443'
+
+describe('the problem of a service that visitors suffer from', () => {
+  it('names the certificate, also where nobody but visitors ever asks for it', () => {
+    const asked = upstreamProblem(SECURE, 'untrusted', DEFAULT_UPSTREAM)
+    expect(asked).toMatchObject({ reason: 'upstream', detail: expect.stringContaining('trust') })
+    expect(asked?.remedy).toContain('upstream.verify_tls')
+    const unasked = upstreamProblem(SECURE, 'down', { ...DEFAULT_UPSTREAM, health: 'off' })
+    expect(unasked?.detail).toMatch(/takes no connections, or shows a certificate/)
+    expect(upstreamProblem(SECURE, 'down', DEFAULT_UPSTREAM)?.detail).not.toContain('certificate')
+    const plain = upstreamProblem('nas.lan:80', 'down', { ...DEFAULT_UPSTREAM, health: 'off' })
+    expect(plain?.detail).toBe('nas.lan:80 takes no connections')
+  })
+
+  it('says with which protocol to look', () => {
+    expect(upstreamProblem(SECURE, 'garbage', DEFAULT_UPSTREAM)?.remedy).toContain('one with TLS')
+    expect(upstreamProblem('nas.lan:80', 'garbage', DEFAULT_UPSTREAM)?.remedy).toContain(
+      'one without TLS',
+    )
+    expect(upstreamProblem(SECURE, 'up', DEFAULT_UPSTREAM)).toBeUndefined()
+  })
+})

@@ -1,0 +1,60 @@
+import { once } from 'node:events'
+import { createServer, type RequestListener } from 'node:http'
+import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import * as z from 'zod'
+import { LocalAgent } from '../../../src/cli/local/local-agent.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+
+async function startAgent(listener: RequestListener) {
+  const socketPath = join(temporaryFolder(), 'local.sock')
+  const server = createServer(listener).listen(socketPath)
+  await once(server, 'listening')
+  onTestFinished(() => void server.close())
+  const stderr = new PassThrough()
+  const stopping = new AbortController()
+  const agent = new LocalAgent(socketPath, { stderr, stop: stopping.signal })
+  const ask = () => agent.ask({ path: '/tunnels' }, z.array(z.string()))
+  return { ask, stopping, said: () => String(stderr.read() ?? '') }
+}
+
+const refusal = (code: string) => JSON.stringify({ code, detail: 'It says so.' })
+
+describe('the agent of this device', () => {
+  it('is waited for while it starts, and that is said once', async () => {
+    let asked = 0
+    const { ask, said } = await startAgent((_request, response) => {
+      asked += 1
+      if (asked < 3) response.writeHead(503).end(refusal('starting'))
+      else response.end('["a"]')
+    })
+    expect(await ask()).toEqual(['a'])
+    expect(said()).toBe('The agent is starting: waiting until it has read its tunnels.\n')
+  })
+
+  it('is not waited for any more by somebody who stops', async () => {
+    const { ask, stopping } = await startAgent((_request, response) => {
+      stopping.abort()
+      response.writeHead(503).end(refusal('starting'))
+    })
+    await expect(ask()).rejects.toThrow('It says so. (starting)')
+  })
+
+  it.each([
+    [503, refusal('storage-unwritable'), 'It says so. (storage-unwritable)'],
+    [500, 'no JSON', 'The agent answered with status 500.'],
+    [200, '{}', 'in a form that this program does not know'],
+  ])('says what is wrong when it answers %i', async (status, body, sentence) => {
+    const { ask, said } = await startAgent((_request, response) => {
+      response.writeHead(status).end(body)
+    })
+    await expect(ask()).rejects.toThrow(sentence)
+    expect(said()).toBe('')
+  })
+
+  it('says so when the connection breaks off', async () => {
+    const { ask } = await startAgent(({ socket }) => socket.destroy())
+    await expect(ask()).rejects.toThrow('The agent does not answer: socket hang up.')
+  })
+})

@@ -1,0 +1,36 @@
+import { describe, expect, it } from 'vitest'
+import type { StatusView } from '../../../src/api/status-view.ts'
+import type { UpdateView } from '../../../src/api/update/update-view.ts'
+import { agentChecks } from '../../../src/cli/doctor/agent-checks.ts'
+import { statusText } from '../../../src/cli/local/status-text.ts'
+import { readVersion } from '../../../src/cli/version.ts'
+import { startApi } from '../../api/started-api.ts'
+
+async function statusWith(update: UpdateView | undefined): Promise<StatusView> {
+  const { call } = await startApi({ update: { isOnTrial: () => false, report: () => update } })
+  const status = (await call('GET', '/status')).json as unknown as StatusView
+  return { ...status, versions: { ...status.versions, agent: readVersion() } }
+}
+
+const of = (state: UpdateView['state'], reason: string | null = null): UpdateView => {
+  return { state, from: '1.0.0', to: '1.1.0', reason, sentence: `It is ${state}.` }
+}
+
+describe('an update', () => {
+  it.each([
+    [of('rolled-back', 'it had no link'), 'bad', 'It is rolled-back.'],
+    [of('trying'), 'skipped', 'It is trying.'],
+    [of('confirmed'), 'good', `${readVersion()} is installed, and runs`],
+    [undefined, 'good', `${readVersion()} is installed, and runs`],
+  ])('is told by the doctor: %j', async (update, outcome, detail) => {
+    const findings = await agentChecks({ status: await statusWith(update), tunnels: [] })
+    expect(findings.at(-1)).toMatchObject({ check: 'update', outcome, detail })
+  })
+
+  it('is told by the status', async () => {
+    const text = async (update: UpdateView | undefined) =>
+      statusText(await statusWith(update), [], (_, plain) => plain)
+    expect(await text(of('rolled-back', 'it had no link'))).toContain('  It is rolled-back.\n')
+    expect(await text(undefined)).not.toContain('It is')
+  })
+})

@@ -1,0 +1,128 @@
+import { describe, expect, it } from 'vitest'
+import { sharedKey } from '../../../src/gateway/cluster/claim.ts'
+import { type ClaimRow, ClaimTable } from '../../../src/gateway/cluster/claim-table.ts'
+import { NodeTable } from '../../../src/gateway/cluster/node-table.ts'
+import { readGiveRequest } from '../../../src/gateway/cluster/notify-asker.ts'
+import { claimOf, nodeFacts } from '../../helpers/cluster-node.ts'
+
+const tableOf = () => {
+  const nodes = new NodeTable()
+  const observe = (epochs: Record<string, number>) => {
+    const rows = Object.entries(epochs).map(([id, epoch]) => ({
+      ...{ id, epoch, beat: 1, standing: 'serving' as const, since: 0, facts: nodeFacts() },
+    }))
+    nodes.observe(rows, 0)
+  }
+  observe({ here: 1, one: 1, two: 1 })
+  return { table: new ClaimTable({ nodeId: 'here', nodes }), observe }
+}
+const row = (host: string, node: string | null, member = '', epoch = 1): ClaimRow => {
+  const { key, facts } = claimOf(host, {}, member)
+  return { ...key, node, epoch, facts }
+}
+
+describe('ClaimTable', () => {
+  it('finds the exact name, else the longest wildcard above it', () => {
+    const { table } = tableOf()
+    table.apply([row('*.example', 'one'), row('*.b.example', 'two'), row('a.b.example', 'one')])
+    const nodeOf = (host: string) => table.find('https', host)?.nodeId
+    expect(nodeOf('a.b.example')).toBe('one')
+    expect(nodeOf('c.b.example')).toBe('two')
+    expect(nodeOf('c.d.example')).toBe('one')
+    expect(nodeOf('example')).toBeUndefined()
+    expect(table.find('http', 'a.b.example')).toBeUndefined()
+  })
+
+  it('does not look above a name that is served here', () => {
+    const { table } = tableOf()
+    table.apply([row('*.example', 'one'), row('a.example', 'here')])
+    expect(table.find('https', 'a.example')).toBeUndefined()
+    expect(table.find('https', 'b.example')?.nodeId).toBe('one')
+  })
+
+  it('forgets what was given up, and what is of another epoch', () => {
+    const { table, observe } = tableOf()
+    table.apply([row('a.example', 'one'), row('b.example', 'two')])
+    expect(table.size).toBe(2)
+    table.apply([row('a.example', null), row('never.example', null)])
+    expect([table.size, table.find('https', 'a.example')]).toEqual([1, undefined])
+    expect(table.get(row('b.example', 'two'))?.node).toBe('two')
+    observe({ two: 2 })
+    expect(table.get(row('b.example', 'two'))).toBeUndefined()
+    expect(table.get(row('never.example', 'two'))).toBeUndefined()
+    table.clear()
+    expect(table.size).toBe(0)
+  })
+
+  it('leads to where a device was until it is somewhere else, unless a wildcard serves', () => {
+    const { table, observe } = tableOf()
+    table.apply([row('a.example', 'two'), row('b.site', 'two'), row('*.site', 'one')])
+    observe({ one: 1, two: 2 })
+    expect(table.find('https', 'a.example')?.nodeId).toBe('two')
+    expect(table.find('https', 'b.site')?.nodeId).toBe('one')
+    table.apply([row('a.example', 'one')])
+    expect(table.find('https', 'a.example')?.nodeId).toBe('one')
+  })
+
+  it('leads to where a name moves, and waits for what comes here', () => {
+    const { table, observe } = tableOf()
+    const moved = (host: string, movesTo: string) => {
+      const given = row(host, null)
+      return { ...given, facts: { ...given.facts, movesTo } }
+    }
+    const coming = (host: string) => table.coming('https', host, null)?.nodeId
+    table.apply([row('a.example', 'one'), row('b.example', 'one'), row('c.example', 'one')])
+    table.apply([moved('a.example', 'two'), moved('b.example', 'here'), row('c.example', null)])
+    expect(table.size).toBe(0)
+    expect(table.find('https', 'a.example')?.nodeId).toBe('two')
+    expect(table.find('https', 'b.example')).toBeUndefined()
+    expect(['a.example', 'b.example', 'c.example'].map(coming)).toEqual([
+      undefined,
+      'here',
+      undefined,
+    ])
+    table.apply([row('b.example', 'here'), row('*.site', 'here')])
+    expect(['b.example', 'x.site'].map(coming)).toEqual(['here', 'here'])
+    table.apply([row('a.example', 'two'), row('b.example', 'one')])
+    expect(table.find('https', 'a.example')?.nodeId).toBe('two')
+    expect(coming('b.example')).toBeUndefined()
+    observe({ here: 2 })
+    expect(coming('x.site')).toBeUndefined()
+  })
+
+  it('waits for internal names of the account, and those that are shared', () => {
+    const { table } = tableOf()
+    const own = claimOf('db.internal', { protocol: 'http' })
+    table.apply([{ ...own.key, node: 'here', epoch: 1, facts: own.facts }])
+    expect(table.coming('http', 'db.internal', 'bot_1')?.host).toBe('db.internal')
+    expect(table.coming('http', 'db.internal', 'bot_2')).toBeUndefined()
+    table.apply([{ ...sharedKey(own.key), node: 'here', epoch: 1, facts: own.facts }])
+    expect(table.coming('http', 'db.internal', 'bot_2')?.host).toBe('db.internal')
+  })
+
+  it('leads to a pool while one of its members is there, and nowhere when one is here', () => {
+    const { table, observe } = tableOf()
+    table.apply([row('p.example', 'one', 'd1'), row('p.example', 'two', 'd2')])
+    expect(table.find('https', 'p.example')?.nodeId).toBe('one')
+    observe({ two: 1 })
+    expect(table.find('https', 'p.example')?.nodeId).toBe('two')
+    table.apply([row('p.example', 'two', 'd2'), row('p.example', null, 'd1')])
+    expect(table.size).toBe(1)
+    expect(Array.from(table.of('two'), ({ member }) => member)).toEqual(['d2'])
+    observe({ two: 1, here: 1 })
+    table.apply([row('p.example', 'here', 'd3')])
+    expect(table.find('https', 'p.example')).toBeUndefined()
+  })
+})
+
+describe('readGiveRequest', () => {
+  const request = { nodeId: 'one', byNode: 'two', heldBy: 'x', wanted: claimOf('a.example') }
+
+  it('reads what is for this node, and nothing else', () => {
+    const text = JSON.stringify(request)
+    expect(readGiveRequest(text, 'one')).toEqual(request)
+    expect(readGiveRequest(text, 'two')).toBeUndefined()
+    expect(readGiveRequest('{', 'one')).toBeUndefined()
+    expect(readGiveRequest('{"nodeId":"one"}', 'one')).toBeUndefined()
+  })
+})

@@ -1,0 +1,9 @@
+import { vi } from 'vitest'
+
+// What holds where visitors come in at the node of their endpoint has to hold behind another one.
+vi.stubEnv('INGRESS_BEHIND_NODE', 'true')
+
+await import('../exchange.test.ts')
+await import('../upgrade.test.ts')
+await import('../policy.test.ts')
+await import('../http2/http2-connection.test.ts')

@@ -1,0 +1,223 @@
+import { once } from 'node:events'
+import { connect } from 'node:tls'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { tlsOptions } from '../../../src/gateway/peers/peer-identity.ts'
+import { nextPeerLinkState } from '../../../src/gateway/peers/peer-link-state.ts'
+import { LINK_LIMITS, VISITOR_STREAM_TYPE } from '../../../src/gateway/peers/peer-protocol.ts'
+import { MuxadoError } from '../../../src/muxado/error-code.ts'
+import { Session } from '../../../src/muxado/session.ts'
+import { DEAF, type Stream } from '../../../src/muxado/stream.ts'
+import { openTyped } from '../../../src/muxado/typed-session.ts'
+import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
+import {
+  createCluster,
+  openLinks,
+  PORTS,
+  startListener,
+  type TestCluster,
+} from '../../helpers/cluster.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
+
+/** A node that listens behind a proxy, and one with a link to it. */
+async function startPair(clock?: ManualClock, cluster?: TestCluster) {
+  const both = cluster ?? (await createCluster())
+  const visitors: Stream[] = []
+  const home = await startListener(both, 'nd_home', {
+    onVisitor: (stream, { nodeId }) => {
+      visitors.push(stream)
+      stream.handler = { ...DEAF, onData: () => stream.write(Buffer.from(nodeId)) }
+    },
+  })
+  const proxy = await ChaosProxy.start(home.address)
+  const first = openLinks(await both.identify('nd_first'), clock ? { clock } : {})
+  first.links.follow([{ id: 'nd_home', address: proxy.address }])
+  const link = () => {
+    const found = first.links.find('nd_home')
+    if (!found) throw new Error('no link')
+    return found
+  }
+  const isUp = () => eventually(() => expect(link().state.name).toBe('up'))
+  return { cluster: both, home, proxy, first, link, isUp, visitors }
+}
+
+function send(session: Session | undefined, type = VISITOR_STREAM_TYPE): Promise<string> {
+  return new Promise((resolve, reject) => {
+    if (!session) throw new Error('no session')
+    const handler = {
+      ...DEAF,
+      onData: (chunk: Buffer) => resolve(chunk.toString()),
+      onClose: reject,
+    }
+    openTyped(session, type, handler, Buffer.from('hello'))
+  })
+}
+
+describe('a link', () => {
+  it('carries streams, and each side knows which node the other is', async () => {
+    const { link, isUp, home, first } = await startPair()
+    await isUp()
+    expect(home.listener.nodeIds).toEqual(['nd_first'])
+    expect(await send(link().session)).toBe('nd_first')
+    expect(first.changes).toEqual(['nd_home'])
+    await eventually(() => expect(link().latencyMs).toBeGreaterThan(0))
+  })
+
+  it('comes back when it was cut', async () => {
+    const { link, isUp, proxy } = await startPair()
+    await isUp()
+    const before = link().session
+    proxy.cut()
+    await eventually(() => expect(link().session).not.toBe(before))
+    await isUp()
+    expect(await send(link().session)).toBe('nd_first')
+  })
+
+  it('is given up, with its streams, when the other node does not answer for 3 s', async () => {
+    const clock = new ManualClock()
+    const { link, isUp, proxy } = await startPair(clock)
+    await isUp()
+    await eventually(() => expect(link().latencyMs).toBeDefined())
+    proxy.blackHole('both')
+    const broken = send(link().session).catch((error) => error)
+    await clock.advance(1_000)
+    expect(link().state.name).toBe('up')
+    await clock.advance(2_000)
+    expect(await broken).toMatchObject({ reason: 'gone-away' })
+    await eventually(() => expect(link().state).toMatchObject({ name: 'down' }))
+  })
+
+  it('is let go by the other side when no beat comes any more', async () => {
+    const clock = new ManualClock(Date.now())
+    const cluster = await createCluster(clock)
+    const { home, isUp, proxy } = await startPair(undefined, cluster)
+    await isUp()
+    proxy.blackHole('both')
+    await clock.advance(5_000)
+    await eventually(() => expect(home.listener.nodeIds).toEqual([]))
+    expect(home.captured.text()).toContain('a node is silent')
+  })
+
+  it('does not come about with a node of another cluster', async () => {
+    const [{ home }, cluster] = [await startPair(), await createCluster()]
+    const { links } = openLinks(await cluster.identify('nd_first'))
+    links.follow([{ id: 'nd_home', address: home.address }])
+    await eventually(() => expect(links.find('nd_home')?.state.name).toBe('down'))
+    expect(links.find('nd_home')?.session).toBeUndefined()
+  })
+
+  it('does not come about with another node of the cluster at its address', async () => {
+    const { cluster, home } = await startPair()
+    const { links } = openLinks(await cluster.identify('nd_first'))
+    links.follow([{ id: 'nd_other', address: home.address }])
+    await eventually(() =>
+      expect(links.find('nd_other')?.state).toMatchObject({
+        name: 'down',
+        reason: 'another node answers at its address',
+      }),
+    )
+  })
+
+  it('does not come about when the public ports differ, and says so', async () => {
+    const { cluster, home } = await startPair()
+    const ports = { ...PORTS, http: 80 }
+    const { links } = openLinks(await cluster.identify('nd_third'), { ports })
+    links.follow([{ id: 'nd_home', address: home.address }])
+    await eventually(() =>
+      expect(links.find('nd_home')?.state).toMatchObject({ name: 'down', refusal: 'ports' }),
+    )
+  })
+
+  it('says at once that it is full, and stays', async () => {
+    const { link, isUp, visitors } = await startPair()
+    await isUp()
+    const { session } = link()
+    if (!session) throw new Error('no session')
+    const opened = session.freeSlots
+    for (let count = 0; count < opened; count += 1) openTyped(session, VISITOR_STREAM_TYPE, DEAF)
+    expect(() => openTyped(session, VISITOR_STREAM_TYPE, DEAF)).toThrow(MuxadoError)
+    await eventually(() => expect(visitors.length).toBe(opened))
+    // The heartbeat has the one beside.
+    expect(opened).toBe((LINK_LIMITS.openStreams ?? 0) - 1)
+    visitors[0]?.reset(0)
+    expect(await eventually(() => send(session))).toBe('nd_first')
+  })
+
+  it('is closed for good', async () => {
+    const { link, isUp, first } = await startPair()
+    await isUp()
+    const closed = link()
+    first.links.follow([])
+    expect(first.links.find('nd_home')).toBeUndefined()
+    await eventually(() => expect(closed.state.name).toBe('closed'))
+    await closed.close()
+  })
+
+  it('stays when nodes are told of that it knows, and is replaced at another address', async () => {
+    const { cluster, link, isUp, first, home } = await startPair()
+    await isUp()
+    const before = link()
+    first.links.follow([
+      { id: 'nd_home', address: before.address },
+      { id: 'nd_first', address: before.address },
+    ])
+    expect([...first.links.all()]).toEqual([before])
+    first.links.follow([{ id: 'nd_home', address: home.address }])
+    expect(link()).not.toBe(before)
+    await isUp()
+    expect(cluster.authority.fingerprint).toHaveLength(64)
+  })
+})
+
+describe('who is no node', () => {
+  it.each([
+    ['no certificate', undefined],
+    ['a certificate of another cluster', 'foreign'],
+  ])('is cut off with %s', async (_what, kind) => {
+    const { cluster, home } = await startPair()
+    const foreign = await (await createCluster()).identify('nd_x')
+    const socket = connect({
+      ...home.address,
+      ...(kind ? tlsOptions(foreign) : {}),
+      ca: cluster.authority.certPem,
+      checkServerIdentity: () => undefined,
+      ALPNProtocols: ['device-agent-peer'],
+    })
+    onTestFinished(() => void socket.destroy())
+    socket.on('error', () => {})
+    await once(socket, 'close')
+    expect(home.captured.text()).toContain('who connected is no node of the cluster')
+  })
+
+  it('is not served before it has greeted', async () => {
+    const { cluster, home, visitors } = await startPair()
+    const identity = await cluster.identify('nd_rude')
+    const socket = connect({
+      ...home.address,
+      ...tlsOptions(identity),
+      checkServerIdentity: () => undefined,
+      ALPNProtocols: ['device-agent-peer'],
+    })
+    await once(socket, 'secureConnect')
+    const session = new Session(socket, { role: 'client', accept: () => {} })
+    onTestFinished(() => void socket.destroy())
+    await expect(send(session)).rejects.toMatchObject({ reason: 'stream-reset' })
+    await expect(send(session, 7)).rejects.toMatchObject({ reason: 'stream-reset' })
+    expect(visitors).toEqual([])
+    // What is no greeting ends the link.
+    openTyped(session, 1, DEAF, Buffer.from('{"versions": 1}'))
+    await expect(session.closed).resolves.toMatchObject({ reason: 'remote-gone-away' })
+  })
+
+  it.each([
+    [{ oldest: 2, newest: 3 }, { refusal: 'version' }],
+    [{ oldest: 1, newest: 9 }, { version: 1 }],
+  ])('agrees on a version with one that speaks %o', async (versions, welcome) => {
+    const { agree, SPOKEN } = await import('../../../src/gateway/peers/greeting.ts')
+    expect(agree({ versions: SPOKEN, ports: PORTS }, { versions, ports: PORTS })).toEqual(welcome)
+  })
+})
+
+it('cannot be up again without connecting', () => {
+  expect(() => nextPeerLinkState({ name: 'closed' }, { name: 'connecting' })).toThrow('closed')
+})

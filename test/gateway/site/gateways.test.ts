@@ -1,0 +1,268 @@
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
+import { startEchoUpstream } from '../../helpers/echo-upstream.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { PausableClock } from '../../helpers/pausable-clock.ts'
+import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
+import { type PublicResponse, publicRequest } from '../../helpers/public-request.ts'
+import {
+  bind,
+  connectSdk,
+  inTime,
+  type RunningGateway,
+  type SdkOptions,
+  sdkCode,
+} from '../../helpers/running-gateway.ts'
+
+const visit = ({ addresses }: RunningGateway, host: string): Promise<PublicResponse> =>
+  publicRequest({
+    ingress: `http://${addresses.http.host}:${addresses.http.port}`,
+    address: addresses.http.host,
+    host,
+  })
+
+/** A device at a gateway, which serves a host. */
+async function serve(at: RunningGateway, host: string, name: string, options: SdkOptions = {}) {
+  const upstream = await startEchoUpstream(name)
+  onTestFinished(() => upstream.close())
+  const session = await connectSdk(at, options)
+  const builder = session.httpEndpoint().domain(host)
+  const listen = () => inTime(builder.listenAndForward(`http://127.0.0.1:${upstream.port}`))
+  return { session, listen }
+}
+
+const deviceOf = (device_id: string, instance: string) => JSON.stringify({ device_id, instance })
+
+describe.skipIf(!hasPostgres)('gateways on one PostgreSQL', () => {
+  let postgres: TestPostgres
+  let cluster: GatewayCluster
+  let one: RunningGateway
+  let two: RunningGateway
+  beforeAll(async () => {
+    postgres = await TestPostgres.start()
+  })
+  afterAll(() => postgres?.remove())
+
+  const start = async () => {
+    cluster = GatewayCluster.open(await postgres.database())
+    one = await cluster.start()
+    const apiListen = { host: '127.0.0.1', port: 0 }
+    two = await cluster.start({ authtoken: one.authtoken, apiListen })
+  }
+
+  it('serve an endpoint of one to visitors of all, and know each other’s authtokens', async () => {
+    await start()
+    // Made at the first, used at the second.
+    const cam = await serve(two, 'cam.site.test', 'cam', { authtoken: one.authtoken })
+    await cam.listen()
+    for (const node of [one, two]) {
+      await eventually(async () => {
+        expect(await visit(node, 'cam.site.test')).toMatchObject({ status: 200 })
+      })
+    }
+  })
+
+  it('have a name once, and give it free with its device', async () => {
+    await start()
+    const cam = await serve(one, 'cam.site.test', 'first')
+    const listener = await cam.listen()
+    const other = await connectSdk(two)
+    expect(await sdkCode(bind(other, 'cam.site.test'))).toBe('ERR_NGROK_334')
+    expect(await visit(one, 'cam.site.test')).toMatchObject({ status: 200 })
+    await inTime(listener.close())
+    await bind(other, 'cam.site.test')
+  })
+
+  it('pass a name on to where its device binds it next, without a visitor noticing', async () => {
+    await start()
+    const metadata = deviceOf('cam', 'process-1')
+    const before = await serve(one, 'cam.site.test', 'before', { metadata })
+    await before.listen()
+    await eventually(async () => {
+      expect((await visit(two, 'cam.site.test')).text).toContain('before')
+    })
+    let isOver = false
+    const statuses = new Map<number, number>()
+    const visitors = [one, two].map(async (node) => {
+      while (!isOver) {
+        const { status } = await visit(node, 'cam.site.test')
+        statuses.set(status, (statuses.get(status) ?? 0) + 1)
+      }
+    })
+    const after = await serve(two, 'cam.site.test', 'after', { metadata })
+    await after.listen()
+    for (const node of [one, two]) {
+      await eventually(async () => {
+        expect((await visit(node, 'cam.site.test')).text).toContain('after')
+      })
+    }
+    isOver = true
+    await Promise.all(visitors)
+    expect([...statuses.keys()]).toEqual([200])
+  })
+
+  it('let no second process of a device take the names of one that answers', async () => {
+    await start()
+    await (
+      await serve(one, 'cam.site.test', 'first', { metadata: deviceOf('cam', 'process-1') })
+    ).listen()
+    const copy = await connectSdk(two, { metadata: deviceOf('cam', 'process-2') })
+    expect(await sdkCode(bind(copy, 'cam.site.test'))).toBe('ERR_NGROK_334')
+    expect(await visit(one, 'cam.site.test')).toMatchObject({ status: 200 })
+  })
+
+  it('hold visitors of a gateway that ends until its device is at another one', async () => {
+    await start()
+    const metadata = deviceOf('cam', 'process-1')
+    const before = await serve(one, 'cam.site.test', 'before', { metadata })
+    await before.listen()
+    await one.gateway.stop()
+    const after = await serve(two, 'cam.site.test', 'after', { metadata })
+    await after.listen()
+    expect((await visit(two, 'cam.site.test')).text).toContain('after')
+  })
+
+  it('serve cloud endpoints at all, and count those with limits at one', async () => {
+    await start()
+    const { cloudEndpoints, registry } = one.gateway.parts
+    const policyOf = (rules: object[]) => JSON.stringify({ on_http_request: rules })
+    const answer = { type: 'custom-response', config: { status_code: 200, body: 'cloud' } }
+    const limit = {
+      type: 'rate-limit',
+      config: {
+        name: 'few',
+        algorithm: 'sliding_window',
+        capacity: 3,
+        rate: '600s',
+        bucket_key: ['conn.client_ip'],
+      },
+    }
+    const author = { isGranted: true }
+    await cloudEndpoints.create(
+      { url: 'https://plain.site.test', trafficPolicy: policyOf([{ actions: [answer] }]) },
+      author,
+    )
+    await cloudEndpoints.create(
+      { url: 'https://few.site.test', trafficPolicy: policyOf([{ actions: [limit, answer] }]) },
+      author,
+    )
+    expect(registry.size).toBe(2)
+    for (const node of [one, two]) {
+      await eventually(async () => {
+        expect((await visit(node, 'plain.site.test')).text).toBe('cloud')
+      })
+    }
+    await eventually(() => {
+      expect(two.gateway.parts.node?.routes.match('few.site.test', 'http')?.type).toBe('remote')
+    })
+    const statuses: number[] = []
+    for (const node of [two, one, two, one, two]) {
+      statuses.push((await visit(node, 'few.site.test')).status)
+    }
+    expect(statuses).toEqual([200, 200, 200, 429, 429])
+    const taken = await connectSdk(two)
+    expect(await sdkCode(bind(taken, 'few.site.test'))).toBe('ERR_NGROK_334')
+    // Its home is to end: another one takes it up, and goes on with what it has counted.
+    await one.gateway.parts.node?.drain.start()
+    await eventually(() => {
+      const { registry, node } = two.gateway.parts
+      const few = [...registry.all()].find(({ host }) => host === 'few.site.test')
+      expect(few && node?.names.isHome(few)).toBe(true)
+    })
+    await one.gateway.stop()
+    expect((await visit(two, 'few.site.test')).status).toBe(429)
+    expect((await visit(two, 'plain.site.test')).text).toBe('cloud')
+  })
+
+  it('count nobody at one that was stopped before it has looked who counts by now', async () => {
+    const address = await postgres.database()
+    const proxy = await ChaosProxy.start(address)
+    const clock = new PausableClock()
+    cluster = GatewayCluster.open(address, 10_000)
+    one = await cluster.start({ clock, through: proxy.address })
+    two = await cluster.start({ authtoken: one.authtoken })
+    const host = await counterAt(one)
+    const visitTwice = async (at: RunningGateway) => [
+      (await visit(at, host)).status,
+      (await visit(at, host)).status,
+    ]
+    expect(await visitTwice(two)).toEqual([200, 200])
+    clock.pause()
+    proxy.freeze()
+    await eventually(() => {
+      expect(two.gateway.parts.node?.routes.match(host, 'http')?.type).toBe('cloud')
+    })
+    // It begins anew there, and is used up.
+    expect(await visitTwice(two)).toEqual([200, 200])
+    expect(await visitTwice(two)).toEqual([200, 429])
+    const waiting = visit(one, host)
+    await eventually(() => expect(one.gateway.parts.node?.routes.waiting).toBe(1))
+    proxy.thaw()
+    clock.resume()
+    expect((await waiting).status).toBe(429)
+  })
+
+  /** A cloud endpoint with a limit of 3 whose home is that gateway. */
+  async function counterAt(home: RunningGateway): Promise<string> {
+    const limit = {
+      ...{ name: 'few', algorithm: 'sliding_window', capacity: 3, rate: '600s' },
+      bucket_key: ['conn.client_ip'],
+    }
+    const actions = [
+      { type: 'rate-limit', config: limit },
+      { type: 'custom-response', config: { status_code: 200, body: 'cloud' } },
+    ]
+    const trafficPolicy = JSON.stringify({ on_http_request: [{ actions }] })
+    const { cloudEndpoints, node } = home.gateway.parts
+    for (let n = 0; ; n += 1) {
+      const host = `few${n}.site.test`
+      await cloudEndpoints.create({ url: `https://${host}`, trafficPolicy }, { isGranted: true })
+      const types: (string | undefined)[] = []
+      await eventually(() => {
+        const nodes = [node, two.gateway.parts.node]
+        types.splice(0, 2, ...nodes.map((it) => it?.routes.match(host, 'https')?.type))
+        expect(types.toSorted()).toEqual(['cloud', 'remote'])
+      })
+      if (types[0] === 'cloud') return host
+    }
+  }
+
+  it('serve on while PostgreSQL is away, refuse what they cannot know, and go on by themselves', async () => {
+    await start()
+    const cam = await serve(one, 'cam.site.test', 'cam')
+    await cam.listen()
+    await eventually(async () => {
+      expect(await visit(two, 'cam.site.test')).toMatchObject({ status: 200 })
+    })
+    const isReady = async () => {
+      const response = await fetch(`http://127.0.0.1:${two.addresses.api?.port}/readyz`)
+      const body = (await response.json()) as { ready: boolean; reasons: string[] }
+      return [response.status, body] as const
+    }
+    expect(await isReady()).toEqual([200, { ready: true, reasons: [] }])
+    await postgres.stop()
+    for (const node of [one, two]) {
+      expect(await visit(node, 'cam.site.test')).toMatchObject({ status: 200 })
+    }
+    const device = await connectSdk(two)
+    expect(await sdkCode(bind(device, 'new.site.test'))).toBe('ERR_NGROK_803')
+    const { issuer } = two.gateway.parts
+    await expect(issuer.createBotUser({ name: 'nobody' })).rejects.toMatchObject({
+      code: 'storage-unavailable',
+    })
+    await eventually(() => {
+      expect(two.gateway.parts.database.fault).toBe('unwritable')
+    })
+    const [status, { ready, reasons }] = await isReady()
+    expect([status, ready]).toEqual([503, false])
+    expect(reasons[0]).toContain('The database cannot be reached')
+    await postgres.start()
+    await eventually(() => bind(device, 'new.site.test'))
+    await eventually(() => issuer.createBotUser({ name: 'somebody' }))
+    await eventually(async () => expect(await isReady()).toMatchObject([200, {}]))
+    for (const node of [one, two]) {
+      expect(await visit(node, 'cam.site.test')).toMatchObject({ status: 200 })
+    }
+  })
+})

@@ -1,0 +1,133 @@
+import { randomUUID } from 'node:crypto'
+import { createLogger } from '../../src/base/logger.ts'
+import { type Claim, claimKey } from '../../src/gateway/cluster/claim.ts'
+import { Cluster, type ClusterOptions } from '../../src/gateway/cluster/cluster.ts'
+import { CLUSTER_STEPS } from '../../src/gateway/cluster/cluster-schema.ts'
+import type { NodeFacts } from '../../src/gateway/cluster/node-facts.ts'
+import { MATERIAL_STEPS } from '../../src/gateway/cluster/shared-material.ts'
+import type { DatabaseAddress } from '../../src/gateway/postgres/database-url.ts'
+import type { PostgresServer } from '../../src/gateway/postgres/postgres-session.ts'
+import { ChaosProxy } from './chaos-proxy.ts'
+import { PausableClock } from './pausable-clock.ts'
+
+/** Twenty times as fast as in earnest. */
+export const FAST = { beatMs: 100, retryMs: 50, leaseMs: 600, lookMs: 50 }
+
+export function nodeFacts(change: Partial<NodeFacts> = {}): NodeFacts {
+  return {
+    name: 'one',
+    version: '1.0.0',
+    protocol: 1,
+    oldestProtocol: 1,
+    instance: randomUUID(),
+    peer: { host: '127.0.0.1', port: 4444 },
+    ports: { http: 80, https: 443 },
+    startedAt: 0,
+    ...change,
+  }
+}
+
+let count = 0
+
+/** A claim of a new endpoint. */
+export function claimOf(host: string, change: Partial<Claim['facts']> = {}, member = ''): Claim {
+  count += 1
+  const facts: Claim['facts'] = {
+    endpointId: `tn_${count}`,
+    kind: 'agent',
+    protocol: 'https',
+    url: `https://${host}`,
+    ownerId: 'bot_1',
+    endsTls: false,
+    isShared: false,
+    sessionId: null,
+    credentialId: null,
+    clientId: null,
+    deviceId: 'device',
+    instance: null,
+    generation: count,
+    ...change,
+  }
+  return { key: claimKey({ protocol: facts.protocol, host }, facts.ownerId, member), facts }
+}
+
+/** A node of a cluster in this process, with a clock and a way to the database of its own. */
+export class TestNode {
+  readonly clock = new PausableClock()
+  readonly lost: string[] = []
+  readonly cluster: Cluster
+  readonly proxy: ChaosProxy
+  /** Without the proxy. */
+  readonly server: PostgresServer
+  isAlive = true
+  #stopping: Promise<void> | undefined
+  isReplaced = false
+
+  private constructor(
+    proxy: ChaosProxy,
+    address: DatabaseAddress,
+    nodeId: string,
+    options: Partial<ClusterOptions>,
+  ) {
+    this.proxy = proxy
+    this.server = { address, password: address.password, passwordPath: undefined }
+    this.cluster = new Cluster({
+      server: { ...this.server, address: { ...address, ...proxy.address } },
+      steps: [...CLUSTER_STEPS, ...MATERIAL_STEPS],
+      nodeId,
+      facts: nodeFacts({ name: nodeId }),
+      timings: FAST,
+      give: () => Promise.resolve(true),
+      onReplaced: () => {
+        this.isReplaced = true
+      },
+      onLost: (claim) => this.lost.push(claim.key.host),
+      log: createLogger('silent'),
+      clock: this.clock,
+      ...options,
+    })
+  }
+
+  static async start(
+    address: DatabaseAddress,
+    nodeId: string,
+    options: Partial<ClusterOptions> = {},
+  ): Promise<TestNode> {
+    const node = new TestNode(await ChaosProxy.start(address), address, nodeId, options)
+    await node.cluster.start()
+    return node
+  }
+
+  /** Whether the node serves that name as its own now; a process that is stopped serves nobody. */
+  owns(claim: Claim): boolean {
+    return this.isAlive && !this.clock.isPaused && this.cluster.claims.owns(claim.key)
+  }
+
+  /** As SIGSTOP. */
+  pause(): void {
+    this.clock.pause()
+    this.proxy.freeze()
+  }
+
+  /** As SIGCONT. */
+  resume(): void {
+    this.clock.resume()
+    this.proxy.thaw()
+  }
+
+  /** As SIGKILL: it says goodbye to nobody. */
+  kill(): void {
+    this.clock.resume()
+    this.proxy.thaw()
+    this.proxy.refuse()
+    this.proxy.cut()
+    void this.stop()
+  }
+
+  /** May be called twice. */
+  stop(): Promise<void> {
+    this.isAlive = false
+    this.#stopping ??= this.cluster.stop().then(() => this.proxy.stop())
+    return this.#stopping
+  }
+}

@@ -1,0 +1,119 @@
+import { expect, onTestFinished } from 'vitest'
+import type { Clock } from '../../src/base/clock.ts'
+import type { Logger } from '../../src/base/logger.ts'
+import type { Endpoint } from '../../src/gateway/endpoints/endpoint.ts'
+import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
+import type { NameState } from '../../src/gateway/endpoints/host-table.ts'
+import type { Homes, RemoteHome } from '../../src/gateway/endpoints/routes/remote-home.ts'
+import { ClusterRoutes } from '../../src/gateway/endpoints/routes/routes.ts'
+import type { TcpAddresses } from '../../src/gateway/endpoints/tcp-addresses.ts'
+import {
+  Ingress,
+  type IngressAddresses,
+  type IngressTls,
+} from '../../src/gateway/ingress/ingress.ts'
+import type { IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
+import type { PeerLinks } from '../../src/gateway/peers/peer-links.ts'
+import { createCluster, openLinks, startListener, type TestCluster } from './cluster.ts'
+import { eventually } from './eventually.ts'
+
+/** What every home in these tests is at, unless a test says otherwise. */
+export const HOME = 'nd_home'
+
+/** The homes of what a registry has, online or away: what nodes tell each other in a cluster. */
+export function homesOf(registry: EndpointRegistry, nodeId = HOME): Homes {
+  const homeOf = (state: NameState | undefined): RemoteHome | undefined => {
+    if (!state) return undefined
+    const { protocol, host, url, ownerId } = state
+    const endsTls = state.type !== 'away' && doesEndTls(state)
+    return { type: 'remote', nodeId, protocol, host, url, ownerId, endsTls }
+  }
+  return {
+    find: (entrance, host) => {
+      const found = registry.match(host, entrance)
+      const isThere = entrance !== 'http' || found?.protocol === 'http'
+      return isThere ? homeOf(found) : undefined
+    },
+    findInternal: (protocol, host, ownerId) =>
+      homeOf(registry.matchInternal(new URL(`${protocol}://${host}`), ownerId)),
+  }
+}
+
+const doesEndTls = ({ policy }: Endpoint) =>
+  policy.hasConnectRules && policy.has?.('on_tcp_connect', 'terminate-tls') === true
+
+export interface FirstNodeOptions {
+  readonly cluster: TestCluster
+  readonly nodeId?: string
+  readonly homes: Homes
+  /** What is at home here. */
+  readonly registry?: EndpointRegistry
+  readonly nodes: readonly {
+    readonly id: string
+    readonly address: { host: string; port: number }
+  }[]
+  readonly httpHost?: string
+  readonly limits?: Partial<IngressLimits> | undefined
+  readonly tls: IngressTls
+  readonly log: Logger
+  readonly clock: Clock
+  readonly holdMs?: number | undefined
+  readonly tcp?: { readonly listenHost: string; readonly addresses: TcpAddresses } | undefined
+}
+
+export interface FirstNode {
+  readonly ingress: Ingress
+  readonly addresses: IngressAddresses
+  readonly links: PeerLinks
+  readonly routes: ClusterRoutes
+}
+
+/** A node that visitors come to, with links to where endpoints are at home. */
+export async function startFirstNode(options: FirstNodeOptions): Promise<FirstNode> {
+  const { cluster, nodeId = 'nd_first', homes, nodes, httpHost = '127.0.0.1', tls } = options
+  const { log, clock, limits, holdMs, tcp } = options
+  const registry = options.registry ?? new EndpointRegistry({ clock })
+  const tenures = { nodeId, of: () => 'firm' as const }
+  const routes = new ClusterRoutes({ registry, homes, tenures, clock, holdMs })
+  const { links } = openLinks(await cluster.identify(nodeId), {
+    onChange: (id) => {
+      if (links.find(id)?.session) routes.onNodeUp(id)
+    },
+  })
+  const ingress = new Ingress({
+    registry,
+    routes,
+    peers: links,
+    http: { host: httpHost, port: 0 },
+    https: { host: '127.0.0.1', port: 0 },
+    tls,
+    tcp,
+    log,
+    clock,
+    ...(limits ? { limits } : {}),
+  })
+  onTestFinished(() => ingress.stop(0))
+  const addresses = await ingress.start()
+  links.follow(nodes)
+  await eventually(() => {
+    for (const link of links.all()) expect(link.state.name).toBe('up')
+  })
+  return { ingress, addresses, links, routes }
+}
+
+/** Puts a node in front of an ingress: what visitors are given to connect to is that. */
+export async function putNodeBefore(
+  home: { readonly ingress: Ingress; readonly registry: EndpointRegistry },
+  options: Omit<FirstNodeOptions, 'cluster' | 'homes' | 'nodes'>,
+): Promise<FirstNode> {
+  const cluster = await createCluster()
+  const { address } = await startListener(cluster, HOME, {
+    onVisitor: (stream, origin) => home.ingress.acceptPeer(stream, origin),
+  })
+  return startFirstNode({
+    ...options,
+    cluster,
+    homes: homesOf(home.registry),
+    nodes: [{ id: HOME, address }],
+  })
+}
