@@ -1,6 +1,5 @@
 import type { AwayName } from '../../endpoints/away-name.ts'
 import type { ProxyStream } from '../../streams/proxy-stream.ts'
-import type { Upgrade } from '../upgrade.ts'
 
 /** Where a connection is whose bytes go to another node. Before `open` nothing is read of it. */
 export type RelayedConnectionState =
@@ -11,7 +10,7 @@ export type RelayedConnectionState =
   /** A node has been asked whether it is the home. */
   | { readonly name: 'asking'; readonly stream: ProxyStream }
   /** Bytes pass by, both ways. */
-  | { readonly name: 'open'; readonly splice: Upgrade }
+  | { readonly name: 'open' }
   | { readonly name: 'over' }
 
 type Name = RelayedConnectionState['name']

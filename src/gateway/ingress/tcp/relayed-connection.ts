@@ -7,7 +7,6 @@ import type { RemoteHome } from '../../endpoints/routes/remote-home.ts'
 import type { Route } from '../../endpoints/routes/routes.ts'
 import { HopReset } from '../../peers/peer-protocol.ts'
 import type { VisitorEntry } from '../../peers/visitor-facts.ts'
-import { BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
 import type { Pace, ProxyStream, StreamWaiter } from '../../streams/proxy-stream.ts'
 import type { TransportSocket } from '../connection/client-socket.ts'
 import { ConnectionFacts } from '../connection/connection-facts.ts'
@@ -15,19 +14,17 @@ import type { IngressConnection } from '../connection/ingress-connection.ts'
 import { ExchangeTraffic } from '../exchange-traffic.ts'
 import { VisitorHops } from '../hop/visitor-hops.ts'
 import type { IngressContext } from '../ingress-context.ts'
-import { Upgrade } from '../upgrade.ts'
+import type { Upgrade } from '../upgrade.ts'
 import {
   nextRelayedConnectionState,
   type RelayedConnectionState,
 } from './relayed-connection-state.ts'
-import { VisitorSocket } from './visitor-socket.ts'
+import { SplicedVisitor } from './spliced-visitor.ts'
 
 /** What a connection takes while it waits: nothing of it is read. */
 const WAITING_BYTES = 2_048
-const KEEP_ALIVE_MS = 60_000
 /** How often the link to its home may be lost before there was an answer. */
 const MAX_LOSSES = 4
-const QUIET_MS = 60_000
 
 const ROUTING: RelayedConnectionState = { name: 'routing' }
 const OVER: RelayedConnectionState = { name: 'over' }
@@ -48,22 +45,17 @@ export interface RelayedConnectionOptions {
  * A visitor's connection whose bytes go, as they are, to the node where its endpoint is at home; what a
  * policy says of it is said there. Nothing is read of it before that node has said that it is.
  */
-export class RelayedConnection
-  implements IngressConnection, BufferHolder, StreamWaiter, HeldRequest
-{
+export class RelayedConnection implements IngressConnection, StreamWaiter, HeldRequest {
   readonly network: string
   readonly bytes: number
   readonly facts: ConnectionFacts
   readonly #options: RelayedConnectionOptions
-  readonly #visitor: VisitorSocket
-  readonly #claim: BufferClaim
+  readonly #visitor: SplicedVisitor
   readonly #hops: VisitorHops
   #state = ROUTING
   #disownedBy: string | undefined
   #home: RemoteHome | undefined
   #losses = 0
-  #moved = 0
-  #movedAt: number
 
   constructor(options: RelayedConnectionOptions) {
     const { socket, context, waitingBytes = 0, onClose } = options
@@ -72,39 +64,30 @@ export class RelayedConnection
     this.facts = new ConnectionFacts(socket, context.clock.now())
     this.network = networkOf(this.facts.clientIp)
     this.#hops = new VisitorHops(this)
-    this.#movedAt = context.now
-    this.#claim = new BufferClaim(this, context.buffers)
-    this.#visitor = new VisitorSocket({
+    this.#visitor = new SplicedVisitor({
       socket,
       context,
-      onDrain: () => this.#guard(() => this.#onDrain()),
-      onClose: () =>
-        this.#guard(() => {
-          this.#claim.close()
-          onClose(this)
-          this.#onSocketClose()
-        }),
-      onHeld: () => this.#claim.update(context.now),
+      onOverBudget: () => this.evict(),
+      onClose: () => {
+        onClose(this)
+        this.#onSocketClose()
+      },
     })
   }
 
   /** Finds its home; without a place it only closes. */
   start(hasPlace = true): void {
-    const { socket } = this.#visitor
-    socket.setNoDelay(true)
-    socket.setKeepAlive(true, KEEP_ALIVE_MS)
     this.#visitor.listen()
-    if (hasPlace) this.#guard(() => this.#route())
+    if (hasPlace) this.#visitor.guard(() => this.#route())
     else this.#refuse()
   }
 
   get stage(): ConnectionStage {
-    if (this.#state.name !== 'open') return 'awaited'
-    return this.#options.context.now - this.#movedAt < QUIET_MS ? 'busy' : 'awaited'
+    return this.#visitor.stage
   }
 
   get idleSince(): number {
-    return this.#movedAt
+    return this.#visitor.idleSince
   }
 
   yieldPlace(): void {
@@ -122,41 +105,17 @@ export class RelayedConnection
   checkFlood(): void {}
 
   sweep(now: number): void {
-    this.#guard(() => {
-      const state = this.#state
-      this.#claim.update(now)
-      if (state.name === 'parked') this.onNameChange()
-      else if (state.name === 'over') this.#visitor.sweepEnded(now)
-      else if (state.name === 'open') {
-        if (this.movedBytes !== this.#moved) this.#movedAt = now
-        this.#moved = this.movedBytes
-        state.splice.sweep(now)
-      }
+    this.#visitor.guard(() => {
+      if (this.#state.name === 'parked') this.onNameChange()
+      this.#visitor.sweep(now, this.#state.name === 'over')
     })
-  }
-
-  /** See `BufferHolder`. */
-  get heldBytes(): number {
-    const stuck = this.#state.name === 'open' ? this.#state.splice.heldBytes : 0
-    return this.#visitor.heldBytes + stuck
-  }
-
-  /** See `BufferHolder`. */
-  get movedBytes(): number {
-    const received = this.#state.name === 'open' ? this.#state.splice.receivedBytes : 0
-    return this.#visitor.takenBytes + received
-  }
-
-  /** See `BufferHolder`. */
-  onOverBudget(): void {
-    this.#visitor.abort()
   }
 
   /** See `HeldRequest`: looks again where its home is. */
   onNameChange(): void {
     const state = this.#state
     if (state.name !== 'parked') return
-    this.#guard(() => {
+    this.#visitor.guard(() => {
       this.#options.context.routes.cancel(state.away, this)
       this.#become(ROUTING)
       this.#route()
@@ -169,13 +128,13 @@ export class RelayedConnection
     stream.stream.handler = {
       ...DEAF,
       onData: (chunk) =>
-        this.#guard(() => {
+        this.#visitor.guard(() => {
           stream.stream.release(1)
           const splice = this.#open(stream)
           if (chunk.length > 1) splice.onData(chunk.subarray(1))
         }),
-      onEnd: () => this.#guard(() => this.#refuse()),
-      onClose: (error) => this.#guard(() => this.#onRefusal(stream, error)),
+      onEnd: () => this.#visitor.guard(() => this.#refuse()),
+      onClose: (error) => this.#visitor.guard(() => this.#onRefusal(stream, error)),
     }
   }
 
@@ -204,7 +163,7 @@ export class RelayedConnection
     this.#disownedBy = undefined
     this.#home = found
     if (!isDisowned && link?.session) {
-      this.#claim.moveTo(link.buffers, context.now)
+      this.#visitor.claim.moveTo(link.buffers, context.now)
       this.#hops.pass(link, entry).acquireFresh(undefined, this)
       return
     }
@@ -229,32 +188,13 @@ export class RelayedConnection
   }
 
   #open(stream: ProxyStream): Upgrade {
-    const { limits } = this.#options.context
-    const splice = new Upgrade({
-      client: {
-        pause: () => this.#visitor.socket.pause(),
-        resume: () => this.#visitor.socket.resume(),
-        write: (chunk) => this.#visitor.write(chunk),
-        end: () => this.#visitor.end(),
-        abort: () => this.#visitor.abort(),
-      },
+    this.#become({ name: 'open' })
+    return this.#visitor.splice({
       stream,
       // It is counted at its home.
       traffic: new ExchangeTraffic(),
-      limits: { ...limits, silenceMs: limits.tcpIdleMs },
       onOver: () => this.#finish(),
     })
-    this.#become({ name: 'open', splice })
-    const { socket } = this.#visitor
-    socket.on('data', (chunk: Buffer) =>
-      this.#guard(() => {
-        splice.onClientData(chunk)
-        this.#claim.update(this.#options.context.now)
-      }),
-    )
-    socket.on('end', () => this.#guard(() => splice.onClientEnd()))
-    socket.resume()
-    return splice
   }
 
   #refuse(): void {
@@ -267,33 +207,15 @@ export class RelayedConnection
     if (this.#state.name !== 'over') this.#become(OVER)
   }
 
-  #onDrain(): void {
-    this.#visitor.flush()
-    this.#claim.update(this.#options.context.now)
-    if (!this.#visitor.socket.writableNeedDrain && this.#state.name === 'open')
-      this.#state.splice.onClientRoom()
-  }
-
   #onSocketClose(): void {
     const state = this.#state
     if (state.name === 'parked') this.#options.context.routes.cancel(state.away, this)
-    if (state.name === 'asking') {
-      this.#finish()
-      state.stream.retire()
-    } else if (state.name === 'open') state.splice.onClientClose()
-    else this.#finish()
+    if (state.name === 'open') return
+    this.#finish()
+    if (state.name === 'asking') state.stream.retire()
   }
 
   #become(next: RelayedConnectionState): void {
     this.#state = nextRelayedConnectionState(this.#state, next)
-  }
-
-  #guard(step: () => void): void {
-    try {
-      step()
-    } catch (err) {
-      this.#options.context.log.error({ err }, 'relayed connection failed')
-      this.#visitor.abort()
-    }
   }
 }

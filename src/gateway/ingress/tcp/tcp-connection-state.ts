@@ -1,6 +1,5 @@
 import type { AwayName } from '../../endpoints/away-name.ts'
 import type { AgentEndpoint } from '../../endpoints/endpoint.ts'
-import type { Upgrade } from '../upgrade.ts'
 
 /** Where a connection of a visitor is. Before `open` nothing is read of it. */
 export type TcpConnectionState =
@@ -13,7 +12,7 @@ export type TcpConnectionState =
   /** It has asked for a stream to the device. */
   | { readonly name: 'dialling'; readonly endpoint: AgentEndpoint }
   /** Bytes pass by, both ways. */
-  | { readonly name: 'open'; readonly splice: Upgrade }
+  | { readonly name: 'open' }
   | { readonly name: 'over' }
 
 type Name = TcpConnectionState['name']

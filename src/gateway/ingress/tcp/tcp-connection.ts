@@ -7,7 +7,6 @@ import type { EndTls, TlsTerms } from '../../../policy/exchange/tls-terms.ts'
 import type { HeldRequest } from '../../endpoints/away-name.ts'
 import type { AgentEndpoint } from '../../endpoints/endpoint.ts'
 import type { NameState } from '../../endpoints/host-table.ts'
-import { BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
 import type { NoStreamReason, Pace, ProxyStream, StreamWaiter } from '../../streams/proxy-stream.ts'
 import type { TransportSocket } from '../connection/client-socket.ts'
 import { connectVerdict } from '../connection/connect-verdict.ts'
@@ -15,20 +14,13 @@ import { ConnectionFacts, plainAddress } from '../connection/connection-facts.ts
 import { type EdgeErrorCode, TOO_SLOW } from '../edge-error.ts'
 import { ExchangeTraffic } from '../exchange-traffic.ts'
 import type { IngressContext } from '../ingress-context.ts'
-import { RateMeter } from '../rate-meter.ts'
-import { Upgrade } from '../upgrade.ts'
+import { SplicedVisitor } from './spliced-visitor.ts'
 import { nextTcpConnectionState, type TcpConnectionState } from './tcp-connection-state.ts'
-import { VisitorSocket } from './visitor-socket.ts'
 
 /** What a connection takes while it waits for a device: nothing of it is read. */
 const WAITING_BYTES = 2_048
 /** How often its device may be lost before there is a stream. */
 const MAX_LOSSES = 4
-/** A peer that is gone without a word is noticed by the system, after this and some tries. */
-const KEEP_ALIVE_MS = 60_000
-
-/** Without a byte for so long, others need its place more, where there is none left. */
-const QUIET_MS = 60_000
 
 const ROUTING: TcpConnectionState = { name: 'routing' }
 const OVER: TcpConnectionState = { name: 'over' }
@@ -62,7 +54,7 @@ export interface TlsBegun {
  * - It holds at most one stream; on the way to `over` that is given up, and the socket is closed, or
  *   closes behind what was written.
  */
-export class TcpConnection implements SharedConnection, BufferHolder, StreamWaiter, HeldRequest {
+export class TcpConnection implements SharedConnection, StreamWaiter, HeldRequest {
   readonly address: string
   readonly network: string
   readonly bytes: number
@@ -72,16 +64,12 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
   readonly #find: TcpConnectionOptions['find']
   readonly #onClose: (connection: TcpConnection) => void
   readonly #openedAt: number
-  readonly #visitor: VisitorSocket
+  readonly #visitor: SplicedVisitor
   readonly #beginTls: TcpConnectionOptions['endTls']
-  readonly #claim: BufferClaim
   readonly #traffic = new ExchangeTraffic()
-  readonly #meter = new RateMeter()
   #endpoint: AgentEndpoint | undefined
   #tlsEndedFor: AgentEndpoint | undefined
   #state: TcpConnectionState = ROUTING
-  #moved = 0
-  #movedAt: number
   #losses = 0
   #hasAnswered = false
 
@@ -91,40 +79,32 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
     this.#find = find
     this.#onClose = onClose
     this.#openedAt = context.clock.now()
-    this.#movedAt = context.now
     const ip = plainAddress(socket.remoteAddress ?? '')
     this.address = formatListenAddress({ host: ip, port: socket.remotePort ?? 0 })
     this.network = networkOf(ip)
     this.facts = new ConnectionFacts(socket, this.#openedAt, context.addresses)
     this.#beginTls = options.endTls
-    this.#visitor = new VisitorSocket({
+    this.#visitor = new SplicedVisitor({
       socket,
       context,
-      onDrain: () => this.#guard(() => this.#onDrain()),
-      onClose: () => this.#guard(() => this.#onSocketClose()),
-      onHeld: () => this.#countHeld(),
+      onOverBudget: () => this.evict(),
+      onClose: () => this.#onSocketClose(),
     })
-    this.#claim = new BufferClaim(this, context.buffers)
   }
 
   /** Finds the endpoint; without a place it only closes. */
   start(hasPlace = true): void {
-    const { socket } = this.#visitor
-    socket.setNoDelay(true)
-    socket.setKeepAlive(true, KEEP_ALIVE_MS)
     this.#visitor.listen()
-    if (hasPlace) this.#guard(() => this.#route())
+    if (hasPlace) this.#visitor.guard(() => this.#route())
     else this.abort()
   }
 
-  /** One that has moved nothing for a while gives its place to others: there is a table for all. */
   get stage(): ConnectionStage {
-    if (this.#state.name !== 'open') return 'awaited'
-    return this.#context.now - this.#movedAt < QUIET_MS ? 'busy' : 'awaited'
+    return this.#visitor.stage
   }
 
   get idleSince(): number {
-    return this.#movedAt
+    return this.#visitor.idleSince
   }
 
   yieldPlace(): void {
@@ -150,43 +130,15 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
 
   /** Looks at the deadlines; `now` is monotonic. */
   sweep(now: number): void {
-    this.#guard(() => {
-      const state = this.#state
-      this.#countHeld()
-      if (state.name === 'parked') this.#leave(state)
-      else if (state.name === 'over') this.#visitor.sweepEnded(now)
-      else if (state.name === 'open') {
-        if (this.movedBytes !== this.#moved) this.#movedAt = now
-        this.#moved = this.movedBytes
-        this.#meter.look(this.#moved, this.#visitor.heldBytes, now)
-        state.splice.sweep(now)
-      }
+    this.#visitor.guard(() => {
+      if (this.#state.name === 'parked') this.#leave(this.#state)
+      this.#visitor.sweep(now, this.#state.name === 'over')
     })
-  }
-
-  /** See `BufferHolder`. */
-  get heldBytes(): number {
-    const state = this.#state
-    const stuck = state.name === 'open' ? state.splice.heldBytes : 0
-    return this.#visitor.heldBytes + stuck
-  }
-
-  /** See `BufferHolder`. */
-  get movedBytes(): number {
-    const state = this.#state
-    const received = state.name === 'open' ? state.splice.receivedBytes : 0
-    return this.#visitor.takenBytes + received
-  }
-
-  /** See `BufferHolder`. */
-  onOverBudget(): void {
-    this.#traffic.refuse(TOO_SLOW)
-    this.abort()
   }
 
   /** See `StreamWaiter`. */
   get pace(): Pace {
-    return { rate: this.#meter.rate, isHeldUp: this.#visitor.heldBytes > 0 }
+    return this.#visitor.pace
   }
 
   /** See `StreamWaiter`. */
@@ -197,26 +149,21 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
 
   /** See `HeldRequest`. */
   onNameChange(): void {
-    this.#guard(() => {
+    this.#visitor.guard(() => {
       if (this.#state.name === 'parked') this.#leave(this.#state)
     })
   }
 
   /** See `StreamWaiter`. */
   onStream(stream: ProxyStream): void {
-    const { clock, limits } = this.#context
+    const { clock } = this.#context
     stream.markSwitched()
-    const splice = new Upgrade({
-      client: {
-        pause: () => this.#visitor.socket.pause(),
-        resume: () => this.#visitor.socket.resume(),
-        write: (chunk) => this.#write(chunk),
-        end: () => this.#onServiceEnd(),
-        abort: () => this.abort(),
-      },
+    this.#become({ name: 'open' })
+    this.#visitor.splice({
       stream,
       traffic: this.#traffic,
-      limits: { ...limits, silenceMs: limits.tcpIdleMs },
+      write: (chunk) => this.#write(chunk),
+      end: () => this.#onServiceEnd(),
       onOver: (bytesIn, bytesOut) => {
         const { address: client } = this
         const ms = clock.now() - this.#openedAt
@@ -226,16 +173,6 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
         this.#finish()
       },
     })
-    this.#become({ name: 'open', splice })
-    const { socket } = this.#visitor
-    socket.on('data', (chunk: Buffer) =>
-      this.#guard(() => {
-        splice.onClientData(chunk)
-        this.#countHeld()
-      }),
-    )
-    socket.on('end', () => this.#guard(() => splice.onClientEnd()))
-    socket.resume()
   }
 
   /** See `StreamWaiter`. */
@@ -248,7 +185,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
     }
     // The session that was lost has still to withdraw its names.
     this.#become(ROUTING)
-    setImmediate(() => this.#guard(() => this.#route()))
+    setImmediate(() => this.#visitor.guard(() => this.#route()))
   }
 
   #route(): void {
@@ -274,7 +211,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
   #judge(endpoint: AgentEndpoint): void {
     this.#endpoint = endpoint
     this.#traffic.move(endpoint.traffic)
-    this.#claim.moveTo(endpoint.streams.buffers, this.#context.now)
+    this.#visitor.claim.moveTo(endpoint.streams.buffers, this.#context.now)
     const state: TcpConnectionState = { name: 'judging', endpoint }
     this.#become(state)
     const outcome = connectVerdict(endpoint, this.facts, this.#endTls)
@@ -288,7 +225,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
         return { kind: 'close' }
       })
       .then((verdict) =>
-        this.#guard(() => {
+        this.#visitor.guard(() => {
           if (this.#state === state) this.#follow(verdict, endpoint)
           // TLS that does not come about is over before anybody has heard of that.
           else if (verdict.kind !== 'continue') this.#traffic.refuse(undefined)
@@ -329,7 +266,7 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
 
   /** The SDK says nothing when it cannot reach the service: its end is all that comes. */
   #onServiceEnd(): void {
-    if (!this.#hasAnswered && this.#visitor.socket.readableEnded) {
+    if (!this.#hasAnswered && this.#visitor.hasEnded) {
       // The service had what there was, and has nothing to say to it.
       this.#noteOutcome('answered')
     } else if (!this.#hasAnswered) {
@@ -359,38 +296,15 @@ export class TcpConnection implements SharedConnection, BufferHolder, StreamWait
     this.#traffic.end()
   }
 
-  #onDrain(): void {
-    this.#visitor.flush()
-    this.#countHeld()
-    const state = this.#state
-    if (!this.#visitor.socket.writableNeedDrain && state.name === 'open')
-      state.splice.onClientRoom()
-  }
-
   #onSocketClose(): void {
     const state = this.#state
-    this.#claim.close()
     this.#onClose(this)
     if (state.name === 'parked') this.#context.routes.cancel(state.away, this)
     else if (state.name === 'dialling') state.endpoint.streams.cancel(this)
-    if (state.name === 'open') state.splice.onClientClose()
-    else this.#finish()
-  }
-
-  #countHeld(): void {
-    this.#claim.update(this.#context.now)
+    if (state.name !== 'open') this.#finish()
   }
 
   #become(next: TcpConnectionState): void {
     this.#state = nextTcpConnectionState(this.#state, next)
-  }
-
-  #guard(step: () => void): void {
-    try {
-      step()
-    } catch (err) {
-      this.#context.log.error({ err }, 'connection failed')
-      this.abort()
-    }
   }
 }

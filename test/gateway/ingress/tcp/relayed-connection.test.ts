@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import type { Socket } from 'node:net'
+import { Readable } from 'node:stream'
 import { createServer as createTlsServer, connect as tlsConnect } from 'node:tls'
 import { expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../../src/base/clock.ts'
@@ -7,6 +8,7 @@ import { served } from '../../../../src/gateway/certificates/certificate-file.ts
 import { EndpointRegistry } from '../../../../src/gateway/endpoints/endpoint-registry.ts'
 import { TcpAddresses } from '../../../../src/gateway/endpoints/tcp-addresses.ts'
 import { nextRelayedConnectionState } from '../../../../src/gateway/ingress/tcp/relayed-connection-state.ts'
+import type { PeerListenerOptions } from '../../../../src/gateway/peers/peer-listener.ts'
 import type { EndpointProtocol } from '../../../../src/gateway/records/endpoint-protocol.ts'
 import type { CompiledPolicy } from '../../../../src/policy/policy.ts'
 import { captureLog } from '../../../helpers/captured-log.ts'
@@ -24,11 +26,22 @@ const echo = (socket: Socket) => {
   socket.on('end', () => socket.end())
 }
 
-async function startNodes(service: number, policy: Partial<CompiledPolicy> = {}) {
+interface NodesOptions {
+  readonly policy?: Partial<CompiledPolicy>
+  /** What the node that visitors come to believes to be at home at the other one. */
+  readonly believed?: EndpointRegistry
+  /** How the other one takes visitors. */
+  readonly onVisitor?: PeerListenerOptions['onVisitor']
+}
+
+async function startNodes(
+  service: number,
+  { policy = {}, believed, onVisitor }: NodesOptions = {},
+) {
   const site = await startIngressSite({ service })
   const cluster = await createCluster()
   const home = await startListener(cluster, HOME, {
-    onVisitor: (stream, origin) => site.ingress.acceptPeer(stream, origin),
+    onVisitor: onVisitor ?? ((stream, origin) => site.ingress.acceptPeer(stream, origin)),
   })
   const proxy = await ChaosProxy.start(home.address)
   const registry = new EndpointRegistry()
@@ -40,7 +53,7 @@ async function startNodes(service: number, policy: Partial<CompiledPolicy> = {})
   const certificate = served(fixture)
   const first = await startFirstNode({
     cluster,
-    homes: homesOf(site.registry),
+    homes: homesOf(believed ?? site.registry),
     registry,
     nodes: [{ id: HOME, address: proxy.address }],
     tls: { served: () => certificate },
@@ -48,7 +61,7 @@ async function startNodes(service: number, policy: Partial<CompiledPolicy> = {})
     log: captureLog().log,
     clock: systemClock,
   })
-  const bind = (host: string, protocol: EndpointProtocol) => {
+  const bind = (host: string, protocol: EndpointProtocol, at = site.registry) => {
     const url = `${protocol}://${host}`
     const { endpoint } = site
     const id = `ep_${protocol}`
@@ -62,7 +75,7 @@ async function startNodes(service: number, policy: Partial<CompiledPolicy> = {})
       traffic,
       policy: policy as CompiledPolicy,
     }
-    site.registry.add(bound)
+    at.add(bound)
     return bound
   }
   const address = `127.0.0.1:${port}`
@@ -107,7 +120,7 @@ it('breaks a connection off that is broken off at either side', async () => {
 
 it('closes what a policy at the home closes', async () => {
   const policy = { hasConnectRules: true, onTcpConnect: () => ({ kind: 'close' }) as const }
-  const { bind, first, address, port } = await startNodes(await startRawService(echo), policy)
+  const { bind, first, address, port } = await startNodes(await startRawService(echo), { policy })
   const endpoint = bind(address, 'tcp')
   await first.ingress.openAddress(address)
   expect(await RawClient.connect(port).end()).toBe('ECONNRESET')
@@ -126,6 +139,76 @@ it('waits for a home that cannot be reached, and reads nothing meanwhile', async
   await eventually(() => expect(first.routes.waiting).toBe(1))
   proxy.heal()
   await client.receive('hello')
+})
+
+it('waits while a node says that it is not the home, and goes on when it is', async () => {
+  const believed = new EndpointRegistry()
+  const service = await startRawService(echo)
+  const { bind, first, address, port } = await startNodes(service, { believed })
+  bind(address, 'tcp', believed)
+  await first.ingress.openAddress(address)
+  const client = RawClient.connect(port)
+  client.send('hello')
+  await eventually(() => expect(first.routes.waiting).toBe(1))
+  bind(address, 'tcp')
+  first.routes.onNodeUp(HOME)
+  await client.receive('hello')
+})
+
+it('gives up when the link is lost again and again before there is an answer', async () => {
+  const onVisitor = () => {}
+  const { bind, first, address, port, proxy } = await startNodes(1, { onVisitor })
+  bind(address, 'tcp')
+  await first.ingress.openAddress(address)
+  const client = RawClient.connect(port)
+  await eventually(() => {
+    if (first.links.find(HOME)?.session) proxy.cut()
+    expect(client.ending).toBe('ECONNRESET')
+  })
+  expect(first.routes.waiting).toBe(0)
+})
+
+it('asks for no more than a slow visitor takes', async () => {
+  const length = 48 << 20
+  const chunks = Array.from({ length: length >> 16 }, () => Buffer.alloc(1 << 16, 'x'))
+  let written = 0
+  const service = await startRawService((socket) => {
+    Readable.from(chunks).pipe(socket)
+    const timer = setInterval(() => {
+      written = socket.bytesWritten - socket.writableLength
+    }, 20)
+    onTestFinished(() => clearInterval(timer))
+  })
+  const { bind, first, address, port } = await startNodes(service)
+  const endpoint = bind(address, 'tcp')
+  await first.ingress.openAddress(address)
+  const client = RawClient.connect(port)
+  client.socket.pause()
+  let before = -1
+  let looks = 0
+  await eventually(() => {
+    looks = written > 0 && written === before ? looks + 1 : 0
+    before = written
+    expect(looks).toBe(50)
+  })
+  expect(endpoint.traffic.active).toBe(1)
+  expect(written).toBeLessThan(length)
+  client.socket.resume()
+  client.socket.end()
+  expect(await client.end()).toBe('end')
+  expect(client.length).toBe(length)
+})
+
+it('breaks off what is under way when its node ends', async () => {
+  const { bind, first, address, port } = await startNodes(await startRawService(echo))
+  const endpoint = bind(address, 'tcp')
+  await first.ingress.openAddress(address)
+  const client = RawClient.connect(port)
+  client.send('hello')
+  await client.receive('hello')
+  await first.ingress.stop(0)
+  expect(await client.end()).toBe('ECONNRESET')
+  await eventually(() => expect(endpoint.traffic.active).toBe(0))
 })
 
 it('passes TLS on to the device of a TLS endpoint', async () => {

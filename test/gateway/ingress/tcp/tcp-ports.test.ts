@@ -245,7 +245,7 @@ describe('a connection to a TCP endpoint', () => {
     const { open, address, endpoint, connections, talk } = await startPorts()
     await open()
     const visitor = await talk('hello')
-    for (const connection of connections) connection.onOverBudget()
+    for (const connection of connections) connection.evict()
     expect(await readAll(visitor)).toBe('broken')
     expect(endpoint.traffic.errors.get('ERR_GATEWAY_TOO_SLOW')).toBe(1)
     await eventually(() => expect([connections.size, endpoint.traffic.active]).toEqual([0, 0]))
