@@ -118,11 +118,15 @@ describe('the real SDK over our session', () => {
     const listener = await sdk.httpEndpoint().domain('x.test').listen()
     expect(listener.url()).toBe('https://x.test')
     await listener.close()
-    expect(connection.requests).toMatchObject([
+    expect(connection.requests.slice(0, 2)).toMatchObject([
       { type: StreamType.auth, message: { Extra: { AuthToken: 'test-token' } } },
       { type: StreamType.bind, message: { Proto: 'https', Opts: { Domain: 'x.test' } } },
-      { type: StreamType.unbind, message: { Id: 'tunnel-1' } },
     ])
+    // On a busy machine the SDK asks for it twice now and then.
+    const ends = connection.requests.slice(2)
+    expect(new Set(ends.map((it) => JSON.stringify(it)))).toEqual(
+      new Set([JSON.stringify({ type: StreamType.unbind, message: { Id: 'tunnel-1' } })]),
+    )
     // What is left is the SDK's heartbeat.
     await eventually(() => expect(connection.session.freeSlots).toBe(447))
   })
