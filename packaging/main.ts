@@ -6,7 +6,7 @@ import { parseArgs } from 'node:util'
 import { componentsOf, noticesText, refuseForeignTerms } from './components.ts'
 import { makeDeb } from './deb.ts'
 import { makeNpmPackage } from './npm-package.ts'
-import { makeProgramFolder, withWorkFolder } from './program-folder.ts'
+import { makeProgramFolder, requireStrip, withWorkFolder } from './program-folder.ts'
 import { readManifest, sourceDate } from './project.ts'
 import { sbomText } from './sbom.ts'
 import { publicKeyOf, readSigningKey, signArchive } from './signing.ts'
@@ -74,8 +74,13 @@ if (values.help) {
   const kinds = new Set(values.only ?? ['deb', 'tar', 'npm'])
   const key = values.sign === undefined ? undefined : readSigningKey(values.sign)
   const order = { kinds, output, date: sourceDate(), usage: await usageFiles(), key }
-  mkdirSync(output, { recursive: true })
   const targets = TARGETS.filter(({ arch }) => values.arch?.includes(arch) ?? true)
+  const known = TARGETS.map(({ arch }) => arch)
+  const odd = values.arch?.find((it) => !known.some((arch) => arch === it))
+  if (odd)
+    throw new Error(`There are no packages for ${odd}: --arch is one of ${known.join(', ')}.`)
+  if (kinds.has('deb') || kinds.has('tar')) targets.forEach(requireStrip)
+  mkdirSync(output, { recursive: true })
   const made = targets.flatMap((target) => makeFor(target, order))
   if (kinds.has('npm')) made.push(withWorkFolder((work) => makeNpmPackage({ ...order, work })))
   for (const path of made) {
