@@ -179,8 +179,7 @@ export class Gateway {
     const { drain } = this.#parts?.node ?? {}
     if (!drain) return
     try {
-      await drain.start(withinMs)
-      await drain.untilDone(withinMs)
+      await drain.end(withinMs)
     } catch (err) {
       this.#options.log.info({ err }, 'the gateway ends as if it was alone')
     }

@@ -4,6 +4,7 @@ import { StartError } from '../../base/app-error.ts'
 import { systemClock } from '../../base/clock.ts'
 import { parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
+import { plainLine } from '../local/terminal-text.ts'
 import { type ManagementOptions, openManagement } from '../provision/management-access.ts'
 import type { ManagementClient } from '../provision/management-client.ts'
 import { ProgressBar } from '../provision/progress-bar.ts'
@@ -19,6 +20,7 @@ const Node = z.object({
   is_self: z.boolean(),
   is_reached: z.boolean(),
   drain: z.object({ from: Left, left: Left, is_done: z.boolean() }).nullable(),
+  drain_given_up: z.object({ reason: z.string() }).nullish(),
 })
 type Node = z.infer<typeof Node>
 
@@ -90,7 +92,12 @@ async function untilEmpty(
         throw new StartError(`The gateway ${asked.name} has gone while it drained.`)
       }
       if (now.state === 'live' && now.is_reached) {
-        throw new StartError(`Somebody has told ${asked.name} to take what comes again.`)
+        const reason = now.drain_given_up?.reason
+        throw new StartError(
+          reason
+            ? `${asked.name} takes what comes again. ${plainLine(reason)}`
+            : `Somebody has told ${asked.name} to take what comes again.`,
+        )
       }
       node = now
     }

@@ -250,6 +250,7 @@ export class ClusterNode {
     this.#limits.forget()
     const there = nodes.filter(isThere)
     this.links.follow(there.map(({ id, facts: { peer } }) => ({ id, address: peer })))
+    this.drain.onNodes()
     this.#adopt(nodes)
     this.#divide(nodes)
   }

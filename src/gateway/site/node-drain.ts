@@ -25,6 +25,16 @@ export interface DrainProgress {
   readonly left: DrainLeft
 }
 
+/** That a drain has ended by itself. */
+export interface DrainGivenUp {
+  /** Milliseconds since the epoch. */
+  readonly at: number
+  /** For people. */
+  readonly reason: string
+}
+
+const LAST_ONE = 'The gateways that were to take over are gone: this one is the last that serves.'
+
 export interface NodeDrainOptions {
   readonly lease: Pick<NodeLease, 'stand'>
   /** Ids of the sessions of agents that are here. */
@@ -46,12 +56,16 @@ export type SendAway = (sessionId: string, withinMs: number) => Promise<void>
  * INVARIANTS
  * - Each session is asked to go once. One that cannot go serves on, until the node ends.
  * - Visitors who come in here are served on, wherever their endpoints are.
+ * - It goes on only while another node serves; without one this node takes what comes again, unless
+ *   it is ending anyway.
  */
 export class NodeDrain {
   readonly #options: NodeDrainOptions
   #current:
     | { readonly since: number; readonly from: DrainLeft; readonly over: AbortController }
     | undefined
+  #givenUp: DrainGivenUp | undefined
+  #isEnd = false
   #sendAway: SendAway = async () => {}
 
   constructor(options: NodeDrainOptions) {
@@ -74,6 +88,11 @@ export class NodeDrain {
     return { since, from, left: this.#options.left() }
   }
 
+  /** Why the last drain has ended by itself; undefined when it did not. */
+  get givenUp(): DrainGivenUp | undefined {
+    return this.#givenUp
+  }
+
   get isDone(): boolean {
     const { left } = this.progress ?? {}
     return left !== undefined && left.agents + left.endpoints + left.requests === 0
@@ -93,6 +112,7 @@ export class NodeDrain {
       )
     }
     const over = new AbortController()
+    this.#givenUp = undefined
     this.#current = { since: clock.now(), from: left(), over }
     log.info({ ...this.#current.from }, 'the gateway drains')
     try {
@@ -108,11 +128,29 @@ export class NodeDrain {
 
   /** Takes what comes again. What has gone stays where it is. */
   async undo(): Promise<void> {
-    const { lease, log } = this.#options
+    this.#givenUp = undefined
     if (!this.#current) return
-    this.stop()
-    log.info('the gateway drains no longer')
-    await lease.stand('serving').catch((err) => log.warn({ err }, 'the others hear of it later'))
+    this.#options.log.info('the gateway drains no longer')
+    await this.#serveAgain()
+  }
+
+  /** The nodes are seen otherwise than before: a drain without anybody who takes over ends. */
+  onNodes(): void {
+    const { hasOthers, clock, log } = this.#options
+    if (!this.#current || this.#isEnd || hasOthers()) return
+    this.#givenUp = { at: clock.now(), reason: LAST_ONE }
+    log.error(
+      { ...this.#options.left() },
+      'the gateway drains no longer: no other one serves any more, so it takes what comes again',
+    )
+    void this.#serveAgain()
+  }
+
+  /** The node ends: what can go does, within that time, and nothing takes that back. */
+  async end(withinMs: number): Promise<void> {
+    this.#isEnd = true
+    await this.start(withinMs)
+    await this.#untilDone(withinMs)
   }
 
   /** Leaves everything as it is. */
@@ -122,10 +160,16 @@ export class NodeDrain {
   }
 
   /** Resolves when all have gone, or the time is up. */
-  async untilDone(withinMs: number): Promise<void> {
+  async #untilDone(withinMs: number): Promise<void> {
     const { clock } = this.#options
     const until = clock.monotonic() + withinMs
     while (this.isOn && !this.isDone && clock.monotonic() < until) await clock.sleep(LOOK_MS)
+  }
+
+  async #serveAgain(): Promise<void> {
+    const { lease, log } = this.#options
+    this.stop()
+    await lease.stand('serving').catch((err) => log.warn({ err }, 'the others hear of it later'))
   }
 
   async #empty(withinMs: number, signal: AbortSignal): Promise<void> {

@@ -12,7 +12,7 @@ import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { publicRequest } from '../../helpers/public-request.ts'
-import { connectSdk, type RunningGateway } from '../../helpers/running-gateway.ts'
+import { bind, connectSdk, type RunningGateway } from '../../helpers/running-gateway.ts'
 
 const API = { host: '127.0.0.1', port: 0 }
 const limitOf = (name: string) => ({
@@ -197,6 +197,33 @@ describe.skipIf(!hasPostgres)('a gateway of several that is to end', () => {
     const last = two.gateway.parts.node?.nodeId
     expect(await call('POST', `/nodes/${last}/drain`)).toMatchObject({
       status: 409,
+      body: { error_code: 'ERR_NGROK_841' },
+    })
+  })
+
+  it('goes on serving when those that were to take over are gone', async () => {
+    await start()
+    const { gateway } = one
+    const id = gateway.parts.node?.nodeId
+    const { call } = await managed(one)
+    // It says that it begins another session, and does not.
+    const metadata = JSON.stringify({ device_id: 'cam', instance: 'process-1' })
+    await connectSdk(one, { metadata, onRestart: () => {} })
+    await eventually(() => expect(gateway.parts.node?.cluster.nodes.all()).toHaveLength(2))
+    expect(await call('POST', `/nodes/${id}/drain`)).toMatchObject({ status: 200 })
+    await expect(connectSdk(one)).rejects.toThrow()
+    expect((await fetch(`http://127.0.0.1:${one.addresses.api?.port}/readyz`)).status).toBe(503)
+    await two.gateway.stop()
+    await eventually(async () => {
+      expect((await call('GET', `/nodes/${id}`)).body).toMatchObject({
+        ...{ state: 'live', drain: null },
+        drain_given_up: { reason: expect.stringContaining('the last that serves') },
+      })
+    })
+    expect(one.logText()).toContain('so it takes what comes again')
+    expect((await fetch(`http://127.0.0.1:${one.addresses.api?.port}/readyz`)).status).toBe(200)
+    await bind(await connectSdk(one), 'new.site.test')
+    expect(await call('POST', `/nodes/${id}/drain`)).toMatchObject({
       body: { error_code: 'ERR_NGROK_841' },
     })
   })

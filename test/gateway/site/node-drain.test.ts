@@ -7,6 +7,7 @@ const MINUTE = 60_000
 
 /** A node with sessions that go when they are sent away, but for those that are stuck. */
 function openDrain({ sessions = 3, stuck = 0, hasOthers = true, isAway = false } = {}) {
+  const others = { serve: hasOthers }
   const clock = new ManualClock()
   const here = new Set(Array.from({ length: sessions }, (_, at) => `ts_${at}`))
   const sent: [id: string, at: number][] = []
@@ -20,7 +21,7 @@ function openDrain({ sessions = 3, stuck = 0, hasOthers = true, isAway = false }
     },
     sessions: () => here,
     left: () => ({ agents: here.size, endpoints: 0, requests: 0 }),
-    hasOthers: () => hasOthers,
+    hasOthers: () => others.serve,
     log: createLogger('silent'),
     clock,
   })
@@ -28,7 +29,7 @@ function openDrain({ sessions = 3, stuck = 0, hasOthers = true, isAway = false }
     sent.push([id, clock.monotonic()])
     if (sent.length > stuck) here.delete(id)
   })
-  return { drain, clock, here, sent, stood }
+  return { drain, clock, here, sent, stood, others }
 }
 
 it('sends sessions away one after another, each once, and those that come in between', async () => {
@@ -46,7 +47,47 @@ it('sends sessions away one after another, each once, and those that come in bet
   expect(drain.isDone).toBe(false)
   here.clear()
   expect(drain.isDone).toBe(true)
-  await drain.untilDone(MINUTE)
+})
+
+it('ends by itself, and says so, when nobody else serves any more', async () => {
+  const { drain, clock, sent, stood, others } = openDrain({ sessions: 10, stuck: 10 })
+  await drain.start()
+  drain.onNodes()
+  expect([drain.isOn, drain.givenUp]).toEqual([true, undefined])
+  others.serve = false
+  drain.onNodes()
+  drain.onNodes()
+  expect([drain.isOn, drain.progress]).toEqual([false, undefined])
+  expect(drain.givenUp).toEqual({
+    at: clock.now(),
+    reason: expect.stringContaining('the last that serves'),
+  })
+  const asked = sent.length
+  await clock.advance(MINUTE)
+  expect([sent.length, stood]).toEqual([asked, ['draining', 'serving']])
+  await expect(drain.start()).rejects.toMatchObject({ code: 841 })
+  expect(drain.givenUp).toBeDefined()
+  // Until somebody has it drain again, or has seen it.
+  others.serve = true
+  await drain.start()
+  expect([drain.isOn, drain.givenUp]).toEqual([true, undefined])
+  others.serve = false
+  drain.onNodes()
+  await drain.undo()
+  expect(drain.givenUp).toBeUndefined()
+})
+
+it('goes on without others where the node ends anyway', async () => {
+  const { drain, clock, here, stood, others } = openDrain({ stuck: 3 })
+  const ended = drain.end(MINUTE)
+  await clock.advance(1_000)
+  others.serve = false
+  drain.onNodes()
+  expect([drain.isOn, drain.givenUp]).toEqual([true, undefined])
+  here.clear()
+  await clock.advance(1_000)
+  await ended
+  expect(stood).toEqual(['draining'])
 })
 
 it('hurries where there is little time', async () => {

@@ -90,8 +90,8 @@ function figuresOf({ agents, endpoints, load, requestsPerS, processor, bytesPerS
   }
 }
 
-function progressOf({ drain }) {
-  if (!drain) return ''
+function progressOf({ drain, drain_given_up: givenUp }) {
+  if (!drain) return givenUp ? `It was drained, and takes what comes again. ${givenUp.reason}` : ''
   if (drain.is_done) return 'It is empty: it can be stopped, and nobody notices.'
   const { agents, endpoints, requests } = drain.left
   return `Left: ${agents} of ${drain.from.agents} agents, ${endpoints} of ${drain.from.endpoints} endpoints, ${requests} requests.`

@@ -4,7 +4,7 @@ import { formatListenAddress } from '../../../base/listen-address.ts'
 import { isThere, type NodeRow } from '../../cluster/node-facts.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import type { ClusterNode } from '../../site/cluster-node.ts'
-import type { DrainProgress } from '../../site/node-drain.ts'
+import type { DrainGivenUp, DrainProgress } from '../../site/node-drain.ts'
 import {
   type FiguresSource,
   type NodeFigures,
@@ -76,6 +76,8 @@ export const NodeView = z.strictObject({
       is_done: z.boolean(),
     })
     .nullable(),
+  /** When its last drain ended by itself because no other gateway served any more; else null. */
+  drain_given_up: z.strictObject({ at: Timestamp, reason: z.string() }).nullable(),
 })
 
 /** A beat every 3 s; one that is missed twice is late. */
@@ -86,7 +88,12 @@ const DrainSchema = z.object({
   from: z.object(LEFT),
   left: z.object(LEFT),
 })
-const AnswerSchema = z.object({ figures: NodeFiguresSchema, drain: DrainSchema.nullable() })
+const AnswerSchema = z.object({
+  figures: NodeFiguresSchema,
+  drain: DrainSchema.nullable(),
+  /** Of a node of the version before, nothing is known. */
+  given_up: z.object({ at: z.number(), reason: z.string() }).nullable().default(null),
+})
 
 export interface NodesDeps extends FiguresSource {
   readonly node?: ClusterNode | undefined
@@ -99,6 +106,7 @@ interface Node {
   readonly row: NodeRow | undefined
   readonly figures: NodeFigures | undefined
   readonly drain: DrainProgress | undefined
+  readonly givenUp: DrainGivenUp | undefined
 }
 
 const QUESTION = 'node'
@@ -112,6 +120,7 @@ export function answerForNode(
   node?.questions.on(QUESTION, () => ({
     figures: nodeFigures(deps),
     drain: node.drain.progress ?? null,
+    given_up: node.drain.givenUp ?? null,
   }))
   node?.questions.on(DRAIN, async (of) => {
     const { undo } = z.object({ undo: z.boolean() }).parse(of)
@@ -125,13 +134,15 @@ export function nodes(deps: NodesDeps): Resource<Node> {
   const look = async (id: string): Promise<Node> => {
     const row = node?.cluster.nodes.find(id)
     if (!node || id === node.nodeId) {
-      return { id, row, figures: nodeFigures(deps), drain: node?.drain.progress }
+      const { progress, givenUp } = node?.drain ?? {}
+      return { id, row, figures: nodeFigures(deps), drain: progress, givenUp }
     }
-    const nothing = { id, row, figures: undefined, drain: undefined }
+    const nothing = { id, row, figures: undefined, drain: undefined, givenUp: undefined }
     if (!row || !isThere(row)) return nothing
     try {
-      const { figures, drain } = AnswerSchema.parse(await node.questions.ask(id, QUESTION))
-      return { id, row, figures, drain: drain ?? undefined }
+      const said = AnswerSchema.parse(await node.questions.ask(id, QUESTION))
+      const { figures, drain, given_up: givenUp } = said
+      return { id, row, figures, drain: drain ?? undefined, givenUp: givenUp ?? undefined }
     } catch (error) {
       if (error instanceof NoAnswerError) return nothing
       throw error
@@ -181,7 +192,7 @@ async function ask(node: ClusterNode, it: Node, undo: boolean): Promise<void> {
 const nameOf = ({ id, row }: Node) => row?.facts.name ?? id
 
 function viewNode(it: Node, baseUrl: string, { node, version }: NodesDeps) {
-  const { id, row, figures, drain } = it
+  const { id, row, figures, drain, givenUp } = it
   const startedAt = row?.facts.startedAt ?? performance.timeOrigin
   const isSelf = id === (node?.nodeId ?? ONLY_NODE)
   const view: z.infer<typeof NodeView> = {
@@ -201,6 +212,7 @@ function viewNode(it: Node, baseUrl: string, { node, version }: NodesDeps) {
     drain: drain
       ? { ...drain, since: timestamp(drain.since), is_done: sum(drain.left) === 0 }
       : null,
+    drain_given_up: givenUp ? { ...givenUp, at: timestamp(givenUp.at) } : null,
   }
   return view
 }

@@ -16,6 +16,7 @@ describe('nodes of a gateway that is the only one', () => {
         is_reached: true,
         lease: null,
         drain: null,
+        drain_given_up: null,
       },
       ...{ agents: 0, endpoints: 0, version: '0.0.0-test' },
     })
