@@ -9,6 +9,7 @@ import { localAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
 import { serve } from './serve.ts'
 import { drainCommand } from './site/drain-command.ts'
+import { forgetCommand } from './site/forget-command.ts'
 import { joinTokenCommand } from './site/join-token.ts'
 import { migrateCommand } from './site/migrate.ts'
 
@@ -85,6 +86,7 @@ export function gatewayCommand(context: CommandContext): Command {
   command.addCommand(joinTokenCommand(context))
   command.addCommand(migrateCommand(context))
   command.addCommand(drainCommand(context))
+  command.addCommand(forgetCommand(context))
   return command
 }
 

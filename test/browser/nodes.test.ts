@@ -29,7 +29,7 @@ describe.runIf(hasChromium && hasPostgres)('the nodes of the console', () => {
     await postgres?.remove()
   })
 
-  it('show who serves how much, and drain one', async () => {
+  it('show who serves how much, drain one, and forget it when it is gone', async () => {
     const cluster = GatewayCluster.open(await postgres.database())
     const one = await cluster.start({ apiListen: API })
     const two = await cluster.start({ authtoken: one.authtoken })
@@ -68,6 +68,12 @@ describe.runIf(hasChromium && hasPostgres)('the nodes of the console', () => {
     await two.gateway.stop()
     for (const at of pages) await at.page.getByText('Stopped', { exact: true }).waitFor()
     await expectGood('nodes-gone')
+    await page.getByRole('button', { name: /^Forget/ }).click()
+    await dialogButton(page, 'Forget gateway').click()
+    for (const at of pages) {
+      await at.page.getByText('Stopped', { exact: true }).waitFor({ state: 'detached' })
+      expect(await at.page.getByRole('button', { name: /^Forget/ }).count()).toBe(0)
+    }
     for (const { complaints } of pages) expect(complaints).toEqual([])
   })
 

@@ -62,6 +62,7 @@ export class TestNode {
   isAlive = true
   #stopping: Promise<void> | undefined
   isReplaced = false
+  isForgotten = false
 
   private constructor(
     proxy: ChaosProxy,
@@ -80,6 +81,9 @@ export class TestNode {
       give: () => Promise.resolve(true),
       onReplaced: () => {
         this.isReplaced = true
+      },
+      onForgotten: () => {
+        this.isForgotten = true
       },
       onLost: (claim) => this.lost.push(claim.key.host),
       log: createLogger('silent'),

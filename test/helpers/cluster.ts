@@ -79,9 +79,12 @@ export async function startListener(
     readonly ports?: PublicPorts
     readonly identity?: PeerIdentity
     readonly onVisitor?: (stream: Stream, origin: PeerSession) => void
+    /** All that have a certificate of the cluster, unless given. */
+    readonly isKnown?: (nodeId: string) => boolean
   } = {},
 ): Promise<ListeningNode> {
   const { ports = PORTS, onVisitor = (stream) => stream.retire() } = options
+  const { isKnown = () => true } = options
   const identity = options.identity ?? (await cluster.identify(nodeId))
   const captured = captureLog('debug')
   const { log } = captured
@@ -97,6 +100,7 @@ export async function startListener(
     listen: { host: '127.0.0.1', port: 0 },
     identity,
     ports,
+    isKnown: async (nodeId) => isKnown(nodeId),
     join: (message, client) => desk.answer(message, client),
     onVisitor,
     log,

@@ -37,14 +37,19 @@ export class GatewayCluster {
     return new GatewayCluster(address, leaseMs, ports)
   }
 
-  /** One more gateway; it stops with the running test. `through` leads it to the database. */
+  /**
+   * One more gateway; it stops with the running test. `through` leads it to the database; `joins: false` is
+   * for one that has a folder, and gets no new token.
+   */
   async start({
     peer: given,
     through,
+    joins = true,
     ...options
   }: RunningOptions & {
     peer?: { readonly listen: ListenAddress; readonly address: ListenAddress }
     through?: ListenAddress
+    joins?: boolean
   } = {}): Promise<RunningGateway> {
     this.#count += 1
     const address = { ...this.#address, ...through }
@@ -52,7 +57,7 @@ export class GatewayCluster {
     const dataDir = options.dataDir ?? temporaryFolder()
     const joinTokenPath = join(dataDir, 'join-token')
     const server = { address, password: address.password, passwordPath: undefined }
-    if (this.#count > 1) {
+    if (this.#count > 1 && joins) {
       const expiresAt = systemClock.now() + 60_000
       const log = createLogger('silent')
       const token = await makeJoinToken({ server, expiresAt, log, clock: systemClock })

@@ -8,6 +8,7 @@ import { plainLine } from '../local/terminal-text.ts'
 import { type ManagementOptions, openManagement } from '../provision/management-access.ts'
 import type { ManagementClient } from '../provision/management-client.ts'
 import { ProgressBar } from '../provision/progress-bar.ts'
+import { findNode } from './named-node.ts'
 
 const LOOK_MS = 500
 const EXIT_LEFT = 3
@@ -40,32 +41,17 @@ export async function drain(
   const { stdout } = context
   const { undo = false, json = false } = options
   const client = await openManagement(context, options, parseConfig(context.environment))
-  const { id } = find(await client.list('nodes', Node), name, client)
+  const { id } = findNode(
+    await client.list('nodes', Node),
+    name,
+    (state) => state !== 'gone',
+    client,
+  )
   const asked = await client.act(`nodes/${id}/${undo ? 'undrain' : 'drain'}`, Node)
   const node = undo ? asked : await untilEmpty(client, asked, context, options)
   const isLeft = !undo && node.drain?.is_done !== true
   if (isLeft) process.exitCode = EXIT_LEFT
   stdout.write(json ? `${toJson(node)}\n` : `${describe(node, undo)}\n`)
-}
-
-function find(
-  nodes: readonly Node[],
-  name: string | undefined,
-  { origin }: ManagementClient,
-): Node {
-  const found = nodes.filter((node) =>
-    name === undefined ? node.is_self : node.id === name || node.name === name,
-  )
-  // Machines may have the same name, and one that was joined anew leaves its old place behind.
-  const live = found.filter(({ state }) => state !== 'gone')
-  const [node, another] = live.length > 0 ? live : found
-  if (node && !another) return node
-  const known = nodes.map((it) => `${it.name} (${it.id}, ${it.state})`).join(', ')
-  throw new StartError(
-    node
-      ? `More than one gateway is called ${name}: give an id. There are ${known}.`
-      : `${origin} knows no gateway ${name ?? 'of its own'}. There are ${known}.`,
-  )
 }
 
 async function untilEmpty(

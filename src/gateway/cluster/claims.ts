@@ -9,6 +9,7 @@ import {
   keyText,
 } from './claim.ts'
 import type { ClaimOutcome, ClaimWriter } from './claim-writer.ts'
+import type { LeaseState } from './lease-state.ts'
 import type { NodeLease } from './node-lease.ts'
 
 /** How long another node may take to give a name up. */
@@ -16,6 +17,8 @@ const TAKE_MS = 5_000
 const LOOK_AGAIN_MS = 200
 /** A node that is there has given a name up by then. */
 const GIVE_MS = 1_000
+/** Another process has the names, or nobody takes anything from this one. */
+const OVER: ReadonlySet<LeaseState> = new Set(['replaced', 'forgotten', 'left'])
 /** Epochs count from 1. */
 const NO_EPOCH = 0
 
@@ -135,7 +138,7 @@ export class Claims {
    */
   tenureOfDevice(key: ClaimKey): Tenure {
     const { state, epoch } = this.#options.lease
-    if (state === 'replaced' || state === 'left') return 'none'
+    if (OVER.has(state)) return 'none'
     if (state === 'overdue') return 'firm'
     const held = this.#held.get(keyText(key))
     return state === 'held' && (!held || held.epoch === epoch) ? 'firm' : 'unsure'

@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import { AutoResetEvent } from '../../base/auto-reset-event.ts'
 import type { Clock } from '../../base/clock.ts'
+import { createDeferred, type Deferred } from '../../base/deferred.ts'
 import type { Logger } from '../../base/logger.ts'
 import { DatabaseError } from '../postgres/database-error.ts'
 import type { PostgresConnection } from '../postgres/postgres-connection.ts'
@@ -76,6 +77,8 @@ export class ClusterFeed {
   readonly #stopping = new AbortController()
   #seen: { readonly number: number; readonly mark: string | null } | undefined
   #looking: Promise<void> | undefined
+  /** Those who wait for the end of a look that has not begun. */
+  #awaited: Deferred<void>[] = []
   /** Rows that the last look left out, and why it failed. */
   #odd: ReadonlySet<string> = new Set()
   #problem: string | undefined
@@ -104,6 +107,15 @@ export class ClusterFeed {
   /** There may be something new. */
   ring(): void {
     this.#bell.set()
+  }
+
+  /** Looks once more, and resolves when that is over, also where it has failed. */
+  async lookNow(): Promise<void> {
+    if (!this.#looking || this.#stopping.signal.aborted) return
+    const over = createDeferred<void>()
+    this.#awaited.push(over)
+    this.ring()
+    await over.promise
   }
 
   /** Throws a DatabaseError. */
@@ -155,12 +167,16 @@ export class ClusterFeed {
     const { clock, lookMs = LOOK_MS } = this.#options
     while (!this.#stopping.signal.aborted) {
       await this.#bell.wait(clock, lookMs)
-      if (this.#stopping.signal.aborted) return
-      await this.look().then(
-        () => this.#tell(undefined),
-        (error: unknown) => this.#tell(error),
-      )
+      const awaited = this.#awaited.splice(0)
+      if (!this.#stopping.signal.aborted) {
+        await this.look().then(
+          () => this.#tell(undefined),
+          (error: unknown) => this.#tell(error),
+        )
+      }
+      for (const over of awaited) over.resolve()
     }
+    for (const over of this.#awaited.splice(0)) over.resolve()
   }
 
   /** Why it does not see, once for each reason. The connection tells of what is wrong with itself. */

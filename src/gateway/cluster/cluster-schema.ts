@@ -3,6 +3,9 @@ import type { SchemaStep } from '../postgres/schema.ts'
 /** Told whenever claims have changed, with the number of the change. */
 export const CLAIMS_CHANNEL = 'claims'
 
+/** One node joins, or is forgotten, at a time: `dagn`. */
+export const JOIN_LOCK = 0x64_61_67_6e
+
 /** Readers that are further behind than that many changes begin anew. */
 const KEPT_CHANGES = 1_000
 
@@ -18,6 +21,7 @@ const KEPT_CHANGES = 1_000
  *   that serves, and says by its newer session which one that is.
  * - A claim that is given up stays for a while as a row without a node, for readers to see; where that was
  *   for another node, it says for which.
+ * - A node that was forgotten is never one again: whoever has its folder joins as another.
  */
 export const CLUSTER_STEPS: readonly SchemaStep[] = [
   {
@@ -119,5 +123,31 @@ BEGIN
   RETURN NEW;
 END $$;
 CREATE TRIGGER nodes_standing BEFORE UPDATE ON nodes FOR EACH ROW EXECUTE FUNCTION note_standing()`,
+  },
+  {
+    id: 'cluster-3',
+    sql: `
+CREATE TABLE forgotten_nodes (
+  id text PRIMARY KEY,
+  at bigint NOT NULL DEFAULT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+);
+CREATE FUNCTION forget_node(which text, with_mark text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  found_standing text;
+  latest bigint;
+BEGIN
+  PERFORM pg_advisory_xact_lock(${JOIN_LOCK});
+  SELECT standing INTO found_standing FROM nodes WHERE id = which FOR UPDATE;
+  IF NOT FOUND OR found_standing IN ('serving', 'draining') THEN RETURN found_standing; END IF;
+  UPDATE claim_head SET number = number + 1 RETURNING number INTO latest;
+  -- Readers see what has changed, and not what is missing.
+  UPDATE claims SET node = NULL, number = latest, facts = facts - 'movesTo'
+   WHERE node = which OR (node IS NULL AND facts->>'movesTo' = which);
+  INSERT INTO claim_changes VALUES (latest, with_mark);
+  INSERT INTO forgotten_nodes (id) VALUES (which);
+  DELETE FROM nodes WHERE id = which;
+  PERFORM pg_notify('${CLAIMS_CHANNEL}', latest::text);
+  RETURN 'forgotten';
+END $$`,
   },
 ]

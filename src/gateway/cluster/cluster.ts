@@ -10,6 +10,7 @@ import { ClaimWriter } from './claim-writer.ts'
 import { type ClaimAsker, Claims, type ClaimsOptions } from './claims.ts'
 import { ClusterFeed } from './cluster-feed.ts'
 import { CLAIMS_CHANNEL } from './cluster-schema.ts'
+import { type Forgetting, forgetNode } from './forgotten-nodes.ts'
 import type { NodeFacts, NodeRow } from './node-facts.ts'
 import { LEASE_TIMINGS, type LeaseTimings, NodeLease } from './node-lease.ts'
 import { NodeTable } from './node-table.ts'
@@ -31,6 +32,8 @@ export interface ClusterOptions {
   readonly onLost: (claim: Claim, holder: ClaimHolder) => void
   /** A newer process runs as this node: this one can only end. */
   readonly onReplaced: () => void
+  /** Somebody has said that this node is gone for good: this process can only end. */
+  readonly onForgotten: () => void
   /** Nodes have come, gone, or are seen otherwise than before. */
   readonly onNodes?: (nodes: readonly NodeRow[]) => void
   /** Names have another home, or none. */
@@ -49,6 +52,7 @@ export class Cluster {
   readonly #writer: ClaimWriter
   readonly #feed: ClusterFeed
   readonly #fencing: PostgresConnection
+  readonly #looks: PostgresConnection
   readonly #stopping = new AbortController()
   readonly nodes = new NodeTable()
   readonly table: ClaimTable
@@ -62,12 +66,14 @@ export class Cluster {
     const [beats, changes, looks] = [connect('lease'), connect('claims'), connect('feed')] as const
     this.#connections = [beats, changes, looks]
     this.#fencing = beats
+    this.#looks = looks
     this.table = new ClaimTable({ nodeId, nodes: this.nodes })
     this.lease = new NodeLease({
       ...{ nodeId, facts, timings, log, clock },
       connection: beats,
       onRejoined: () => void this.#reclaim(),
       onReplaced: options.onReplaced,
+      onForgotten: options.onForgotten,
       onSettled: () => options.onSettled?.(),
     })
     this.#writer = new ClaimWriter({ connection: changes, lease: this.lease, clock })
@@ -114,6 +120,18 @@ export class Cluster {
       await this.stop()
       throw error
     }
+  }
+
+  /** Looks for the nodes once more; resolves also where that has failed. */
+  look(): Promise<void> {
+    return this.#feed.lookNow()
+  }
+
+  /** A node that is gone is none any more, and this one has seen it. Throws a DatabaseError. */
+  async forget(nodeId: string): Promise<Forgetting> {
+    const outcome = await forgetNode(this.#looks, nodeId)
+    await this.look()
+    return outcome
   }
 
   /** Lets go of all names; call it when nothing is served any more. */

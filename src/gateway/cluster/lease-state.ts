@@ -1,9 +1,17 @@
 /**
  * The right of a node to its names. `overdue`: it could not renew in time, so others may give it up;
  * `unsure`: it was stopped for so long, and has not looked since; `fenced`: they have given it up;
- * `replaced`: a newer process is this node now.
+ * `replaced`: a newer process is this node now; `forgotten`: somebody has said that it is gone for good.
  */
-export type LeaseState = 'none' | 'held' | 'overdue' | 'unsure' | 'fenced' | 'replaced' | 'left'
+export type LeaseState =
+  | 'none'
+  | 'held'
+  | 'overdue'
+  | 'unsure'
+  | 'fenced'
+  | 'replaced'
+  | 'forgotten'
+  | 'left'
 
 export type LeaseEvent =
   | 'joined'
@@ -13,6 +21,7 @@ export type LeaseEvent =
   | 'failed'
   | 'fenced'
   | 'replaced'
+  | 'forgotten'
   | 'leave'
 
 const NEXT: Record<LeaseState, Partial<Record<LeaseEvent, LeaseState>>> = {
@@ -23,8 +32,12 @@ const NEXT: Record<LeaseState, Partial<Record<LeaseEvent, LeaseState>>> = {
   // Where nobody can be asked, it is as late as any other.
   unsure: { renewed: 'held', failed: 'overdue', fenced: 'fenced', leave: 'left' },
   // Only with another epoch, and without the names of this one.
-  fenced: { joined: 'held', failed: 'overdue', replaced: 'replaced', leave: 'left' },
+  fenced: {
+    ...{ joined: 'held', failed: 'overdue' },
+    ...{ replaced: 'replaced', forgotten: 'forgotten', leave: 'left' },
+  },
   replaced: { leave: 'left' },
+  forgotten: { leave: 'left' },
   left: {},
 }
 

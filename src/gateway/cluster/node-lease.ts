@@ -2,6 +2,8 @@ import { AutoResetEvent } from '../../base/auto-reset-event.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { PostgresConnection } from '../postgres/postgres-connection.ts'
+import { JOIN_LOCK } from './cluster-schema.ts'
+import { ForgottenError, forgottenAt } from './forgotten-nodes.ts'
 import { type LeaseEvent, type LeaseState, nextLeaseState } from './lease-state.ts'
 import { isThere, type NodeFacts, NodeRowSchema, requireFit, type Standing } from './node-facts.ts'
 
@@ -24,8 +26,6 @@ const MAX_JUMP_MS = 1_000
 const STALL = 1 / 12
 /** How often it looks in that time. */
 const LOOKS = 4
-/** One node joins at a time: `dagn`. */
-const JOIN_LOCK = 0x64_61_67_6e
 
 export interface NodeLeaseOptions {
   readonly nodeId: string
@@ -37,6 +37,8 @@ export interface NodeLeaseOptions {
   readonly onRejoined: () => void
   /** A newer process runs as this node, and has its names; this one can only end. */
   readonly onReplaced: () => void
+  /** Somebody has said that this node is gone for good; this process can only end. */
+  readonly onForgotten: () => void
   /** In a turn of its own, when what may be served here may be another. */
   readonly onSettled: () => void
   readonly log: Logger
@@ -174,6 +176,7 @@ export class NodeLease {
       this.#options.onRejoined()
       return true
     } catch (err) {
+      if (err instanceof ForgottenError) return this.#endForgotten(err)
       log.debug({ err }, 'the lease was not renewed')
       // What began before it was stopped says nothing of what has happened since.
       if (naps === this.#naps) this.#enter('failed')
@@ -217,10 +220,20 @@ export class NodeLease {
     return true
   }
 
+  #endForgotten(err: ForgottenError): true {
+    this.#enter('forgotten')
+    this.#stopping.abort('forgotten')
+    this.#options.log.error({ node: this.nodeId }, err.message)
+    this.#options.onForgotten()
+    return true
+  }
+
   async #join(): Promise<void> {
     const { connection, nodeId, facts, log } = this.#options
     const { epoch, sent } = await connection.transaction(async (statements) => {
       await statements.query('SELECT pg_advisory_xact_lock($1)', [JOIN_LOCK])
+      const at = await forgottenAt(statements, nodeId)
+      if (at !== undefined) throw new ForgottenError(nodeId, at)
       const others = await statements.query('SELECT * FROM nodes WHERE id <> $1', [nodeId])
       requireFit(facts, NodeRowSchema.array().parse(others))
       const sent = this.#now()

@@ -23,6 +23,7 @@ const STATUS_OF: Readonly<Record<number, number>> = {
   841: 409,
   842: 409,
   843: 503,
+  844: 409,
 }
 /** Errors of the HTTP room that have a code here. */
 const CODE_OF: Partial<Record<AppError['code'], number>> = {

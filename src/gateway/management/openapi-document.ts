@@ -61,6 +61,8 @@ interface ResourceDescription {
     /** Name of what it is sent. */
     readonly body?: string
   }[]
+  /** Of `DELETE /<path>/{id}`, where that does not only undo a creation. */
+  readonly deletion?: string
   /** `DELETE /<path>/{id}/<name>`. */
   readonly removals?: readonly { readonly name: string; readonly summary: string }[]
 }
@@ -145,6 +147,7 @@ const RESOURCES: readonly ResourceDescription[] = [
       { name: 'drain', summary: 'Have its agents and names go to the others', schema: 'Node' },
       { name: 'undrain', summary: 'Have it take what comes again', schema: 'Node' },
     ],
+    deletion: 'Forget one that is gone: it can only join anew, as another one',
   },
   {
     path: 'ip_policies',
@@ -315,6 +318,7 @@ function listName(path: string): string {
 
 function operationsOf(resource: ResourceDescription) {
   const { path, noun, create, update, actions = [], removals = [] } = resource
+  const { deletion = create && 'Delete it' } = resource
   const all = `/${path}`
   const one = `${all}/{id}`
   const it = { means: 'It.', schema: noun }
@@ -350,9 +354,9 @@ function operationsOf(resource: ResourceDescription) {
       body: `${noun}Update`,
       answers: { 200: it },
     },
-    create && {
+    deletion !== undefined && {
       id: `${path}_delete`,
-      summary: 'Delete it',
+      summary: deletion,
       method: 'delete',
       path: one,
       answers: { 204: { means: 'It is gone.' } },

@@ -13,18 +13,20 @@ const versions = z.strictObject({
 export const GreetingSchema = z.strictObject({ versions, ports: PublicPortsSchema })
 export type Greeting = z.infer<typeof GreetingSchema>
 
-export const WelcomeSchema = z.union([
-  z.strictObject({ version: z.number().int().min(1).max(65_535) }),
-  z.strictObject({ refusal: z.enum(['version', 'ports']) }),
-])
-export type Welcome = z.infer<typeof WelcomeSchema>
-
 /** Why a link to a node that is there does not come about, and what to do. */
 export const LINK_REFUSALS = {
   version: 'It speaks no version that this node speaks: bring both to the same release.',
   ports: 'Its public ports are not those of this node: set the same on all nodes.',
+  stranger:
+    'The site does not know this node: it was forgotten, and has to join anew with a new token.',
 } as const
 export type LinkRefusal = keyof typeof LINK_REFUSALS
+
+export const WelcomeSchema = z.union([
+  z.strictObject({ version: z.number().int().min(1).max(65_535) }),
+  z.strictObject({ refusal: z.enum(Object.keys(LINK_REFUSALS) as LinkRefusal[]) }),
+])
+export type Welcome = z.infer<typeof WelcomeSchema>
 
 /** The newest version that both speak. */
 export function agree(own: Greeting, theirs: Greeting): Welcome {

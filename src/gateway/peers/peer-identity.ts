@@ -10,6 +10,9 @@ import { nodeOf } from './node-name.ts'
 export const PEER_PROTOCOL = 'device-agent-peer'
 export const JOIN_PROTOCOL = 'device-agent-join'
 
+/** Where an identity is kept, in the data folder. */
+export const IDENTITY_FILE = 'node.json'
+
 /** By what a node shows who it is, and knows the others. PEM. */
 export interface PeerIdentity {
   readonly nodeId: string
@@ -21,12 +24,12 @@ export interface PeerIdentity {
 
 /** Keeps an identity in `node.json`, in one piece: a power cut leaves all of it or none. */
 export function keepIdentity(folder: string, identity: PeerIdentity): void {
-  writeFileDurably(join(folder, 'node.json'), `${JSON.stringify(identity, undefined, 2)}\n`)
+  writeFileDurably(join(folder, IDENTITY_FILE), `${JSON.stringify(identity, undefined, 2)}\n`)
 }
 
 /** The identity in a folder; undefined when the node is in no cluster. Throws a StartError. */
 export function readIdentity(folder: string): PeerIdentity | undefined {
-  const path = join(folder, 'node.json')
+  const path = join(folder, IDENTITY_FILE)
   if (!existsSync(path)) return undefined
   try {
     const { nodeId, certPem, keyPem, authorityPem } = JSON.parse(readFileSync(path, 'utf8'))

@@ -9,7 +9,7 @@ import { Heartbeat } from '../../muxado/heartbeat.ts'
 import { call } from '../../muxado/rpc.ts'
 import { Session } from '../../muxado/session.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
-import { LINK_REFUSALS, SPOKEN, WelcomeSchema } from './greeting.ts'
+import { LINK_REFUSALS, type LinkRefusal, SPOKEN, WelcomeSchema } from './greeting.ts'
 import type { PublicPorts } from './join-desk.ts'
 import { PEER_PROTOCOL, type PeerIdentity, peerOf, tlsOptions } from './peer-identity.ts'
 import { nextPeerLinkState, type PeerLinkState } from './peer-link-state.ts'
@@ -197,7 +197,7 @@ export class PeerLink {
     return WelcomeSchema.parse(await call(session, GREETING_STREAM_TYPE, greeting, limits))
   }
 
-  #down(reason: string, refusal?: 'version' | 'ports'): void {
+  #down(reason: string, refusal?: LinkRefusal): void {
     const { name } = this.#state
     if (name === 'closed') return
     const address = formatListenAddress(this.address)

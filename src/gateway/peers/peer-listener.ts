@@ -33,6 +33,8 @@ export interface PeerListenerOptions {
   readonly listen: ListenAddress
   readonly identity: PeerIdentity
   readonly ports: PublicPorts
+  /** Whether a node that has a certificate of the cluster is one of it still: it may be forgotten. */
+  readonly isKnown: (nodeId: string) => Promise<boolean>
   /** Answers who wants to join; see `JoinDesk`. */
   readonly join: (message: unknown, client: string) => Promise<unknown>
   /** A visitor's stream from another node; its handler is to be set before returning. */
@@ -96,6 +98,15 @@ export class PeerListener {
   /** Shows another certificate to connections that come from now on. */
   setIdentity(identity: PeerIdentity): void {
     this.#server?.setSecureContext(tlsOptions(identity))
+  }
+
+  /** Ends the links of those that are none of the cluster any more. */
+  keep(isKnown: (nodeId: string) => boolean): void {
+    for (const session of this.#sessions) {
+      if (isKnown(session.nodeId)) continue
+      this.#options.log.warn({ node: session.nodeId, refusal: 'stranger' }, 'a node is cut off')
+      void session.end()
+    }
   }
 
   /** Ends all links to here: who is under way on one is broken off. */

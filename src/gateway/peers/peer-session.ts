@@ -26,6 +26,8 @@ export interface PeerSessionOptions {
   readonly socket: TLSSocket
   readonly nodeId: string
   readonly ports: PublicPorts
+  /** Whether a node that has a certificate of the cluster is one of it still; see `PeerListener`. */
+  readonly isKnown: (nodeId: string) => Promise<boolean>
   readonly onVisitor: (stream: Stream, origin: PeerSession) => void
   /** Answers what another node asks; without it, nothing may be asked. */
   readonly onQuestion?: ((message: unknown) => Promise<object>) | undefined
@@ -80,10 +82,13 @@ export class PeerSession {
   }
 
   async #greet(stream: Stream): Promise<void> {
-    const { ports, clock } = this.#options
+    const { ports, clock, isKnown } = this.#options
     try {
       const message = await readMessage(stream, { ...GREETING_LIMITS, clock })
-      const welcome = agree({ versions: SPOKEN, ports }, GreetingSchema.parse(message))
+      const greeting = GreetingSchema.parse(message)
+      const welcome = (await isKnown(this.nodeId))
+        ? agree({ versions: SPOKEN, ports }, greeting)
+        : ({ refusal: 'stranger' } as const)
       this.#isWelcome = 'version' in welcome
       answer(stream, welcome)
       if ('refusal' in welcome) this.#log.warn({ refusal: welcome.refusal }, 'a node is refused')

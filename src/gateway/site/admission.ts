@@ -1,7 +1,9 @@
-import { readFileSync } from 'node:fs'
+import { copyFileSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
+import { ForgottenError } from '../cluster/forgotten-nodes.ts'
 import {
   type AuthorityPem,
   ClusterAuthority,
@@ -12,7 +14,7 @@ import type { ClusterMaterial } from '../peers/cluster-material.ts'
 import { JoinDesk, type PublicPorts } from '../peers/join-desk.ts'
 import { JOIN_REFUSALS } from '../peers/join-refusal.ts'
 import { parseJoinToken } from '../peers/join-token.ts'
-import { keepIdentity, type PeerIdentity } from '../peers/peer-identity.ts'
+import { IDENTITY_FILE, keepIdentity, type PeerIdentity } from '../peers/peer-identity.ts'
 import { createPrivateKeyPem } from '../records/private-key.ts'
 import { IdSource } from '../records/resource-id.ts'
 
@@ -33,7 +35,36 @@ export const newNodeId = (clock: Clock) => new IdSource(clock).next('nd')
  * StartError, and DatabaseErrors.
  */
 export async function admit(options: AdmissionOptions): Promise<PeerIdentity> {
-  const { folder, material, clock } = options
+  const identity = await obtainIdentity(options)
+  keepIdentity(options.folder, identity)
+  return identity
+}
+
+/**
+ * The same for one that was forgotten, as another node: who it was lies in `node.json.forgotten` then.
+ * Throws a ForgottenError, with the folder as it was, and DatabaseErrors.
+ */
+export async function admitAgain(
+  options: AdmissionOptions,
+  nodeId: string,
+  forgottenAt: number,
+): Promise<PeerIdentity> {
+  const { folder, joinTokenPath, log } = options
+  try {
+    const identity = await obtainIdentity(options)
+    const path = join(folder, IDENTITY_FILE)
+    copyFileSync(path, `${path}.forgotten`)
+    keepIdentity(folder, identity)
+    log.warn({ before: nodeId, node: identity.nodeId }, 'forgotten by the site, it has joined anew')
+    return identity
+  } catch (error) {
+    if (!(error instanceof StartError)) throw error
+    throw new ForgottenError(nodeId, forgottenAt, joinTokenPath && error.message)
+  }
+}
+
+async function obtainIdentity(options: AdmissionOptions): Promise<PeerIdentity> {
+  const { material, clock } = options
   let made: AuthorityPem | undefined
   const kept = await material.keepAuthority(async () => {
     made = await createAuthority(clock.now())
@@ -46,9 +77,7 @@ export async function admit(options: AdmissionOptions): Promise<PeerIdentity> {
     made?.certPem === kept.certPem
       ? await asFirst(authority, request, clock)
       : await withToken(authority, request, options)
-  const identity = { nodeId, certPem, keyPem, authorityPem: kept.certPem }
-  keepIdentity(folder, identity)
-  return identity
+  return { nodeId, certPem, keyPem, authorityPem: kept.certPem }
 }
 
 type Admitted = Pick<PeerIdentity, 'nodeId' | 'certPem'>

@@ -105,6 +105,7 @@ export class ClusterNode {
       give: (own, wanted, byNode) => this.#moves.give(own, wanted, byNode),
       onLost: (own, holder) => this.#moves.lost(own, holder),
       onReplaced: () => options.onRestartNeeded('another process runs as this node'),
+      onForgotten: () => options.onRestartNeeded('the site has forgotten this gateway'),
       onNodes: (nodes) => this.#onNodes(nodes),
       onClaims: (rows) => this.#onClaims(rows),
       onSettled: () => this.routes.onSettled(),
@@ -184,6 +185,7 @@ export class ClusterNode {
     this.#entrance = entrance
     const listener = new PeerListener({
       ...{ listen, identity: this.#identity.current, ports, log, clock },
+      isKnown: (id) => this.#isKnown(id),
       join: joinDesk(site, this.#options),
       onVisitor: (stream, origin) => entrance.acceptPeer(stream, origin),
       onQuestion: (message) => this.questions.answer(message),
@@ -205,6 +207,17 @@ export class ClusterNode {
     await this.cluster.stop()
     await this.links.stop()
     await this.#listener?.stop()
+  }
+
+  /** Who came a moment ago is looked for. Before the first look, its certificate has to do. */
+  async #isKnown(nodeId: string): Promise<boolean> {
+    if (!this.cluster.nodes.find(nodeId)) await this.cluster.look()
+    return this.#isListed(nodeId)
+  }
+
+  #isListed(nodeId: string): boolean {
+    const { nodes } = this.cluster
+    return nodes.find(nodeId) !== undefined || nodes.all().length === 0
   }
 
   #others(): NodeRow[] {
@@ -248,6 +261,7 @@ export class ClusterNode {
 
   #onNodes(nodes: readonly NodeRow[]): void {
     this.#limits.forget()
+    this.#listener?.keep((id) => this.#isListed(id))
     const there = nodes.filter(isThere)
     this.links.follow(there.map(({ id, facts: { peer } }) => ({ id, address: peer })))
     this.drain.onNodes()

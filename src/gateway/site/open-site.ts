@@ -8,6 +8,7 @@ import type { Logger } from '../../base/logger.ts'
 import { prepareDataFolder } from '../../store/data-folder.ts'
 import type { Migration } from '../../store/migrations.ts'
 import { CLUSTER_STEPS } from '../cluster/cluster-schema.ts'
+import { forgottenAt } from '../cluster/forgotten-nodes.ts'
 import { CLUSTER_PROTOCOL, type NodeFacts, OLDEST_PROTOCOL } from '../cluster/node-facts.ts'
 import { MATERIAL_STEPS, SharedMaterial } from '../cluster/shared-material.ts'
 import { ClusterAuthority } from '../peers/cluster-authority.ts'
@@ -19,7 +20,7 @@ import type { PostgresServer } from '../postgres/postgres-session.ts'
 import { migrateSchema, type SchemaStep } from '../postgres/schema.ts'
 import { RECORD_STEPS } from '../replication/record-log.ts'
 import { SharedDatabase } from '../replication/shared-database.ts'
-import { admit, newNodeId } from './admission.ts'
+import { type AdmissionOptions, admit, admitAgain, newNodeId } from './admission.ts'
 import { hasSecrets, shareSecrets } from './site-secrets.ts'
 
 /** Of all that gateways keep in PostgreSQL. */
@@ -104,7 +105,8 @@ async function enter(
   connection.start()
   try {
     await migrateSchema({ server, name: 'schema' }, SITE_STEPS)
-    const identity = known ?? (await admit({ ...options, material }))
+    const joining = { ...options, material }
+    const identity = known ? await stay(known, joining, connection) : await admit(joining)
     await shareSecrets(folder, material, log)
     return identity
   } catch (error) {
@@ -113,6 +115,16 @@ async function enter(
     log.warn({ err: error }, 'the gateway starts with what it has of the site')
     return known
   }
+}
+
+/** As who it was, unless somebody has said that this one is gone for good. */
+async function stay(
+  known: PeerIdentity,
+  joining: AdmissionOptions,
+  connection: PostgresConnection,
+): Promise<PeerIdentity> {
+  const at = await forgottenAt(connection, known.nodeId)
+  return at === undefined ? known : admitAgain(joining, known.nodeId, at)
 }
 
 /** Lets others in; it reads the authority when somebody asks first. */

@@ -128,6 +128,36 @@ describe('a link', () => {
     )
   })
 
+  it('does not come about with a node that was forgotten, and says so at both ends', async () => {
+    const cluster = await createCluster()
+    const known = new Set(['nd_first'])
+    const visitors: string[] = []
+    const home = await startListener(cluster, 'nd_home', {
+      isKnown: (id) => known.has(id),
+      onVisitor: (stream, { nodeId }) => {
+        visitors.push(nodeId)
+        stream.handler = { ...DEAF, onData: () => stream.write(Buffer.from(nodeId)) }
+      },
+    })
+    const { links, captured } = openLinks(await cluster.identify('nd_first'))
+    links.follow([{ id: 'nd_home', address: home.address }])
+    const link = () => links.find('nd_home')
+    await eventually(() => expect(link()?.state.name).toBe('up'))
+    expect(await send(link()?.session)).toBe('nd_first')
+    known.clear()
+    home.listener.keep((id) => known.has(id))
+    await eventually(() =>
+      expect(link()?.state).toMatchObject({ name: 'down', refusal: 'stranger' }),
+    )
+    expect(captured.text()).toContain('The site does not know this node')
+    const refused = home.captured.lines.filter(({ refusal }) => refusal === 'stranger')
+    expect(refused.map(({ msg, node }) => [msg, node])).toEqual([
+      ['a node is cut off', 'nd_first'],
+      ['a node is refused', 'nd_first'],
+    ])
+    expect(visitors).toEqual(['nd_first'])
+  })
+
   it('says at once that it is full, and stays', async () => {
     const { link, isUp, visitors } = await startPair()
     await isUp()

@@ -19,6 +19,7 @@ export function nodeCard(node, reload) {
   const problem = element('div', {})
   const drain = actionButton('Drain', node.name, () => attempt(() => askToDrain(shown, reload)))
   const undo = actionButton('Take back', node.name, () => attempt(() => takeBack(shown, reload)))
+  const forget = actionButton('Forget', node.name, () => askToForget(shown, reload), true)
   const card = element(
     'li',
     { class: 'card' },
@@ -34,7 +35,7 @@ export function nodeCard(node, reload) {
           element('h2', { tabindex: '-1' }, node.name),
           state,
         ),
-        element('div', { class: 'row' }, drain, undo),
+        element('div', { class: 'row' }, drain, undo, forget),
       ),
       progress,
       fields.node,
@@ -49,6 +50,7 @@ export function nodeCard(node, reload) {
     shown = it
     drain.hidden = it.state !== 'live' || !it.lease
     undo.hidden = it.state !== 'draining'
+    forget.hidden = it.state !== 'gone'
     fields.node.hidden = it.state === 'gone'
     fields.show(figuresOf(it))
     setText(progress, progressOf(it))
@@ -126,6 +128,18 @@ async function askToDrain({ id, name }, reload) {
     method: 'POST',
     path: `api/nodes/${id}/drain`,
     said: `${name} drains.`,
+  })
+  if (isDone) await reload()
+}
+
+async function askToForget({ id, name }, reload) {
+  const isDone = await confirm({
+    title: `Forget ${name}?`,
+    text: 'For one that is gone for good: the others take nothing from it any more. It can only come back as another gateway, with a new join token.',
+    action: 'Forget gateway',
+    method: 'DELETE',
+    path: `api/nodes/${id}`,
+    said: `${name} is forgotten.`,
   })
   if (isDone) await reload()
 }

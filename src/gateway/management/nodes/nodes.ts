@@ -2,6 +2,7 @@ import { hostname } from 'node:os'
 import * as z from 'zod'
 import { formatListenAddress } from '../../../base/listen-address.ts'
 import { isThere, type NodeRow } from '../../cluster/node-facts.ts'
+import { DatabaseError } from '../../postgres/database-error.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import type { ClusterNode } from '../../site/cluster-node.ts'
 import type { DrainGivenUp, DrainProgress } from '../../site/node-drain.ts'
@@ -157,6 +158,16 @@ export function nodes(deps: NodesDeps): Resource<Node> {
     else await ask(node, it, undo)
     return view(await look(it.id), baseUrl)
   }
+  const remove = async (it: Node) => {
+    if (!node || it.id === node.nodeId || (it.row && isThere(it.row))) throw stillThere(it)
+    const outcome = await node.cluster.forget(it.id).catch((cause: unknown) => {
+      if (!(cause instanceof DatabaseError)) throw cause
+      throw new ServiceError(843, 'PostgreSQL does not answer: try again when it is back.', {
+        cause,
+      })
+    })
+    if (outcome === 'there') throw stillThere(it)
+  }
   const view = (it: Node, baseUrl: string) => viewNode(it, baseUrl, deps)
   /** This one, too, when it has not been able to look for the others yet. */
   const all = () => {
@@ -171,10 +182,18 @@ export function nodes(deps: NodesDeps): Resource<Node> {
     schema: NodeView,
     page: (request) => Promise.all(livePage(all(), request).map(({ id }) => look(id))),
     get: async (id) => (all().some((it) => it.id === id) ? look(id) : undefined),
+    remove,
     view,
     ownerOf: ownedByGateway,
     actions: { drain: drain(false), undrain: drain(true) },
   }
+}
+
+function stillThere(it: Node): ServiceError {
+  return new ServiceError(
+    844,
+    `The gateway ${nameOf(it)} is not gone: stop it first, or wait until the others have given it up.`,
+  )
 }
 
 async function ask(node: ClusterNode, it: Node, undo: boolean): Promise<void> {
@@ -244,6 +263,7 @@ const OWN_LEASE = {
   unsure: 'overdue',
   fenced: 'lost',
   replaced: 'lost',
+  forgotten: 'lost',
   left: 'left',
 } as const
 

@@ -32,6 +32,14 @@ describe('nodes of a gateway that is the only one', () => {
     })
   })
 
+  it('are not forgotten: it is there', async () => {
+    const { call } = await startManagementApi()
+    expect(await call('DELETE', `/nodes/${ONLY_NODE}`)).toMatchObject({
+      status: 409,
+      body: { error_code: 'ERR_NGROK_844' },
+    })
+  })
+
   it('are for those who look after everybody', async () => {
     const { call, issuer } = await startManagementApi()
     const bot = await issuer.createBotUser({ name: 'somebody' })

@@ -1,0 +1,93 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { managed } from '../../helpers/managed-gateway.ts'
+import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
+import { bind, connectSdk } from '../../helpers/running-gateway.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
+
+const API = { host: '127.0.0.1', port: 0 }
+const LEASE_MS = 6_000
+
+describe.skipIf(!hasPostgres)('a gateway of several that is gone for good', () => {
+  let postgres: TestPostgres
+  beforeAll(async () => {
+    postgres = await TestPostgres.start()
+  })
+  afterAll(() => postgres?.remove())
+
+  it('is forgotten: nothing of it is accepted, and it comes back as another one alone', async () => {
+    const address = await postgres.database()
+    const proxy = await ChaosProxy.start(address)
+    const cluster = GatewayCluster.open(address, LEASE_MS)
+    const one = await cluster.start({ apiListen: API })
+    const own = one.gateway.parts.node?.nodeId ?? ''
+    const dataDir = temporaryFolder()
+    const restarts: string[] = []
+    const two = await cluster.start({
+      ...{ authtoken: one.authtoken, through: proxy.address, dataDir },
+      onRestartNeeded: (reason) => restarts.push(reason),
+    })
+    const id = two.gateway.parts.node?.nodeId ?? ''
+    const { call } = await managed(one)
+    await bind(await connectSdk(two), 'cam.site.test')
+    const home = () => one.gateway.parts.node?.routes.match('cam.site.test', 'http')?.type
+    const linkToOne = () => two.gateway.parts.node?.links.find(own)
+    await eventually(() => {
+      expect(home()).toBe('remote')
+      expect(linkToOne()?.state.name).toBe('up')
+    })
+    expect(await call('DELETE', `/nodes/${id}`)).toMatchObject({
+      status: 409,
+      body: { error_code: 'ERR_NGROK_844', msg: expect.stringContaining('stop it first') },
+    })
+    // It has lost PostgreSQL, and nothing else: the others have given it up, and are linked to it still.
+    proxy.refuse()
+    proxy.cut()
+    await eventually(async () => {
+      expect((await call('GET', `/nodes/${id}`)).body).toMatchObject({ state: 'gone' })
+    })
+    expect([home(), linkToOne()?.state.name]).toEqual(['remote', 'up'])
+    expect((await call('DELETE', `/nodes/${id}`)).status).toBe(204)
+    const { nodes } = (await call('GET', '/nodes')).body
+    expect(nodes.map((it: { id: string }) => it.id)).toEqual([own])
+    expect(home()).toBeUndefined()
+    expect((await call('DELETE', `/nodes/${id}`)).status).toBe(404)
+    const { entries } = (await call('GET', '/audit')).body
+    const deletions = entries.filter((it: { action: string }) => it.action === 'node.delete')
+    expect(deletions.map(({ result }: { result: string }) => result)).toEqual([
+      'not-found',
+      'ok',
+      'ERR_NGROK_844',
+    ])
+    expect(deletions[1]).toMatchObject({ target: { id } })
+    await eventually(() => {
+      expect(linkToOne()?.state).toMatchObject({ name: 'down', refusal: 'stranger' })
+    })
+    expect(one.logText()).toContain('"refusal":"stranger"')
+    // It reaches PostgreSQL again.
+    proxy.heal()
+    await eventually(() => expect(restarts).toEqual(['the site has forgotten this gateway']))
+    expect(two.logText()).toContain('was forgotten by its site')
+    await two.gateway.stop()
+    const identity = readFileSync(join(dataDir, 'node.json'), 'utf8')
+    const back = { authtoken: one.authtoken, dataDir }
+    await expect(cluster.start({ ...back, joins: false })).rejects.toThrow(
+      /was forgotten by its site on 20.*joined with this token before/,
+    )
+    expect(readFileSync(join(dataDir, 'node.json'), 'utf8')).toBe(identity)
+    const again = await cluster.start(back)
+    const next = again.gateway.parts.node?.nodeId
+    expect(next).not.toBe(id)
+    expect(readFileSync(join(dataDir, 'node.json.forgotten'), 'utf8')).toBe(identity)
+    await eventually(() => {
+      expect(again.gateway.parts.node?.links.find(own)?.state.name).toBe('up')
+    })
+    await eventually(async () => {
+      expect((await call('GET', `/nodes/${next}`)).body).toMatchObject({ state: 'live' })
+    })
+  })
+})
