@@ -24,6 +24,8 @@ const MARGIN = 0.05
 const MAX_JUMP_MS = 1_000
 /** A process that has not seen time go by for this part of a lease was stopped. */
 const STALL = 1 / 12
+/** A renewal that is older than this part of a lease was followed by one that failed. */
+const FRESH = 0.5
 /** How often it looks in that time. */
 const LOOKS = 4
 
@@ -73,6 +75,8 @@ export class NodeLease {
   /** How often it was stopped. */
   #naps = 0
   #beating: Promise<unknown> | undefined
+  /** Since when it has been in that state, monotonic. */
+  #since = 0
 
   constructor(options: NodeLeaseOptions) {
     this.#options = options
@@ -93,6 +97,18 @@ export class NodeLease {
     this.#enter(hasSlept ? 'woke' : 'expired')
     if (this.#state !== before) this.#hurry.set()
     return this.#state
+  }
+
+  /**
+   * Whether PostgreSQL answers this node: its lease was renewed a moment ago, and has been held for the
+   * length of one. Others go by that: when PostgreSQL ends, or is back, for all, nobody says so.
+   */
+  get isFirm(): boolean {
+    const { leaseMs } = this.#timings
+    if (this.state !== 'held') return false
+    const now = this.#options.clock.monotonic()
+    const isFresh = now - this.#sent.monotonic < leaseMs * FRESH
+    return isFresh && now - this.#since >= leaseMs
   }
 
   /** Rises with each start, and each time the node was given up; 0 before the first. */
@@ -273,6 +289,8 @@ export class NodeLease {
   #enter(event: LeaseEvent): void {
     const before = this.#state
     this.#state = nextLeaseState(before, event)
-    if (this.#state !== before) setImmediate(this.#options.onSettled)
+    if (this.#state === before) return
+    this.#since = this.#options.clock.monotonic()
+    setImmediate(this.#options.onSettled)
   }
 }

@@ -30,6 +30,7 @@ import { type WebhookEndpointsDeps, webhookEndpoints } from './fleet/webhook-end
 import { type IpPoliciesDeps, ipPolicies } from './ip-policies.ts'
 import { type IpPolicyRulesDeps, ipPolicyRules } from './ip-policy-rules.ts'
 import { type NodesDeps, nodes } from './nodes/nodes.ts'
+import { readinessRoute } from './nodes/readiness.ts'
 import { openApiRoutes } from './openapi.ts'
 import { type ReservedAddrsDeps, reservedAddrs } from './reserved/reserved-addrs.ts'
 import { type ReservedDomainsDeps, reservedDomains } from './reserved/reserved-domains.ts'
@@ -88,11 +89,7 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
     database.ping()
     response.json({ status: 'ok' })
   })
-  app.get('/readyz', (_request, response) => {
-    const reasons = [database.report().problem, deps.node?.problem].filter((it) => it !== undefined)
-    const ready = reasons.length === 0
-    response.status(ready ? 200 : 503).json({ ready, reasons })
-  })
+  app.get('/readyz', readinessRoute(deps))
   app.use(gate.handler)
   const lists = new ResourceLists(clock)
   const made: Creatable[] = []

@@ -28,6 +28,7 @@ import {
 import { IpPolicyCreate, IpPolicyUpdate, IpPolicyView } from './ip-policies.ts'
 import { IpPolicyRuleCreate, IpPolicyRuleUpdate, IpPolicyRuleView } from './ip-policy-rules.ts'
 import { NodeView } from './nodes/nodes.ts'
+import { ReadinessView } from './nodes/readiness.ts'
 import {
   ReservedAddrCreate,
   ReservedAddrUpdate,
@@ -217,7 +218,7 @@ const EXAMPLES: ApiDescription['examples'] = {
   ApiKeyCreate: { description: 'inventory', scope: 'read' },
   Batch: { requests: [{ path: 'bot_users', body: { name: 'cam01' } }] },
   Health: { status: 'ok' },
-  Readiness: { ready: true, reasons: [] },
+  Readiness: { ready: true, degraded: false, reasons: [] },
   Error: {
     error_code: 'ERR_NGROK_404',
     status_code: 404,
@@ -273,10 +274,7 @@ export function managementApiDocument(): OpenApiDocument {
       BatchAnswers: BatchView,
       Storage: StorageView,
       Health: z.strictObject({ status: z.literal('ok') }),
-      Readiness: z.strictObject({
-        ready: z.boolean(),
-        reasons: z.array(z.string()).describe('why it is not, one sentence each'),
-      }),
+      Readiness: ReadinessView,
       Metrics: z.string(),
       OpenApi: z.looseObject({ openapi: z.string() }),
       Error: ApiError,

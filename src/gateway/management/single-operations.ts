@@ -15,7 +15,7 @@ const READINESS: Operation = {
   method: 'get',
   path: '/readyz',
   answers: {
-    200: { means: 'They should.', schema: 'Readiness' },
+    200: { means: 'They should; also while PostgreSQL is away for all.', schema: 'Readiness' },
     503: { means: 'They should not, and why.', schema: 'Readiness' },
   },
   isOpen: true,

@@ -6,6 +6,7 @@ import type { Migration } from '../../store/migrations.ts'
 import { RowFeed, type RowListener } from '../../store/row-feed.ts'
 import type { Statement } from '../../store/sqlite.ts'
 import type { StorageFault } from '../../store/storage-state.ts'
+import type { DatabaseError } from '../postgres/database-error.ts'
 import { PostgresConnection } from '../postgres/postgres-connection.ts'
 import type { PostgresServer } from '../postgres/postgres-session.ts'
 import type { SchemaStep } from '../postgres/schema.ts'
@@ -116,6 +117,11 @@ export class SharedDatabase implements Database {
 
   get fault(): StorageFault | undefined {
     return this.#follower.problem ? 'unwritable' : undefined
+  }
+
+  /** Why the records are not followed at the moment. */
+  get problem(): DatabaseError | undefined {
+    return this.#follower.problem
   }
 
   report(): StorageReport {

@@ -25,7 +25,9 @@ import { Moves, type MovingSession } from './moves.ts'
 import { type DrainLeft, NodeDrain } from './node-drain.ts'
 import { countHome } from './node-figures.ts'
 import { NodeNames } from './node-names.ts'
+import { type Readiness, readinessOf } from './node-readiness.ts'
 import { joinDesk, SITE_STEPS, type Site } from './open-site.ts'
+import { Outage } from './outage.ts'
 import { OwnIdentity } from './own-identity.ts'
 import { Questions } from './questions.ts'
 
@@ -71,6 +73,7 @@ export class ClusterNode {
   readonly #moves: Moves
   readonly #limits: MovedLimits
   readonly #identity: OwnIdentity
+  readonly #outage: Outage
   readonly #stopping = new AbortController()
   readonly cluster: Cluster
   readonly names: NodeNames
@@ -127,6 +130,13 @@ export class ClusterNode {
         if (this.links.find(nodeId)?.session) this.routes.onNodeUp(nodeId)
       },
     })
+    this.#outage = new Outage({
+      ...{ lease: this.cluster.lease, questions: this.questions, clock },
+      others: () =>
+        this.#others()
+          .filter(isThere)
+          .map(({ id }) => id),
+    })
     this.drain = new NodeDrain({
       ...{ lease: this.cluster.lease, sessions: sessionIds, log, clock },
       left: () => this.load,
@@ -147,11 +157,15 @@ export class ClusterNode {
     return this.#options.site.identity.nodeId
   }
 
-  /** Why visitors and devices should go to another gateway; undefined while they may come here. */
-  get problem(): string | undefined {
+  /** Whether visitors and devices should come here. */
+  get readiness(): Readiness {
     const { state, standing } = this.cluster.lease
-    if (state !== 'held') return 'This gateway has no place among the others at the moment.'
-    return standing === 'serving' ? undefined : 'This gateway is about to end.'
+    return readinessOf({
+      lease: state,
+      isDraining: standing === 'draining',
+      isOutageOwn: this.#outage.isOwn,
+      problem: this.#options.site.database.problem,
+    })
   }
 
   /** How many gateways of the site there are, this one among them. */
@@ -193,6 +207,7 @@ export class ClusterNode {
     this.#listener = listener
     await listener.start()
     this.#identity.start()
+    this.#outage.start()
     if (await this.#isDatabaseThere()) await this.cluster.start()
     else this.#starting = this.#startLater()
   }
@@ -204,6 +219,7 @@ export class ClusterNode {
     this.#identity.stop()
     this.#duties.clear()
     await this.#starting
+    await this.#outage.stop()
     await this.cluster.stop()
     await this.links.stop()
     await this.#listener?.stop()

@@ -22,6 +22,15 @@ const visit = ({ addresses }: RunningGateway, host: string): Promise<PublicRespo
     host,
   })
 
+/** What a gateway answers a load balancer. */
+async function readyAt({ addresses }: RunningGateway) {
+  const response = await fetch(`http://127.0.0.1:${addresses.api?.port}/readyz`)
+  const body = (await response.json()) as { ready: boolean; degraded: boolean; reasons: string[] }
+  return [response.status, body] as const
+}
+
+const leaseOf = ({ gateway }: RunningGateway) => gateway.parts.node?.cluster.lease
+
 /** A device at a gateway, which serves a host. */
 async function serve(at: RunningGateway, host: string, name: string, options: SdkOptions = {}) {
   const upstream = await startEchoUpstream(name)
@@ -235,12 +244,8 @@ describe.skipIf(!hasPostgres)('gateways on one PostgreSQL', () => {
     await eventually(async () => {
       expect(await visit(two, 'cam.site.test')).toMatchObject({ status: 200 })
     })
-    const isReady = async () => {
-      const response = await fetch(`http://127.0.0.1:${two.addresses.api?.port}/readyz`)
-      const body = (await response.json()) as { ready: boolean; reasons: string[] }
-      return [response.status, body] as const
-    }
-    expect(await isReady()).toEqual([200, { ready: true, reasons: [] }])
+    const good = [200, { ready: true, degraded: false, reasons: [] }]
+    expect(await readyAt(two)).toEqual(good)
     await postgres.stop()
     for (const node of [one, two]) {
       expect(await visit(node, 'cam.site.test')).toMatchObject({ status: 200 })
@@ -254,15 +259,113 @@ describe.skipIf(!hasPostgres)('gateways on one PostgreSQL', () => {
     await eventually(() => {
       expect(two.gateway.parts.database.fault).toBe('unwritable')
     })
-    const [status, { ready, reasons }] = await isReady()
-    expect([status, ready]).toEqual([503, false])
-    expect(reasons[0]).toContain('The database cannot be reached')
+    expect(await readyAt(two)).toEqual([
+      200,
+      {
+        ...{ ready: true, degraded: true },
+        reasons: [expect.stringContaining('The database cannot be reached')],
+      },
+    ])
     await postgres.start()
     await eventually(() => bind(device, 'new.site.test'))
     await eventually(() => issuer.createBotUser({ name: 'somebody' }))
-    await eventually(async () => expect(await isReady()).toMatchObject([200, {}]))
+    await eventually(async () => expect(await readyAt(two)).toEqual(good))
     for (const node of [one, two]) {
       expect(await visit(node, 'cam.site.test')).toMatchObject({ status: 200 })
     }
   })
+
+  it('are all ready, and degraded, however long PostgreSQL is away for all', async () => {
+    await startWithShortLeases()
+    const cam = await serve(one, 'cam.site.test', 'cam')
+    await cam.listen()
+    await eventually(async () => {
+      expect(await visit(two, 'cam.site.test')).toMatchObject({ status: 200 })
+    })
+    const seen = new Set<number>()
+    let overdueAt: number | undefined
+    await postgres.stop()
+    // Over the end of both leases, which is not at the same moment, and some looks at each other.
+    await eventually(async () => {
+      for (const node of [one, two]) seen.add((await readyAt(node))[0])
+      for (const node of [one, two]) expect(leaseOf(node)?.state).toBe('overdue')
+      overdueAt ??= performance.now()
+      expect(performance.now() - overdueAt).toBeGreaterThan(3_000)
+    })
+    for (const node of [one, two]) {
+      expect(await readyAt(node)).toMatchObject([
+        200,
+        {
+          ...{ ready: true, degraded: true },
+          reasons: [
+            expect.stringContaining('No gateway that answers reaches PostgreSQL'),
+            expect.stringContaining('Is PostgreSQL running'),
+          ],
+        },
+      ])
+      expect(await visit(node, 'cam.site.test')).toMatchObject({ status: 200 })
+    }
+    await postgres.start()
+    // Who is the first to have it back says nothing against the other.
+    await eventually(async () => {
+      for (const node of [one, two]) {
+        const [status, { degraded }] = await readyAt(node)
+        seen.add(status)
+        expect(degraded).toBe(false)
+      }
+    })
+    expect([...seen]).toEqual([200])
+  })
+
+  it('say so where one alone has lost PostgreSQL, and serve visitors at all', async () => {
+    const proxy = await startWithShortLeases()
+    const [cam, door] = [
+      await serve(one, 'cam.site.test', 'cam'),
+      await serve(two, 'door.site.test', 'door'),
+    ]
+    await cam.listen()
+    await door.listen()
+    const areServed = async () => {
+      for (const node of [one, two]) {
+        for (const name of ['cam', 'door']) {
+          expect((await visit(node, `${name}.site.test`)).text).toContain(name)
+        }
+      }
+    }
+    await eventually(areServed)
+    // Those that have just come themselves are asked nothing.
+    for (const node of [one, two]) await eventually(() => expect(leaseOf(node)?.isFirm).toBe(true))
+    proxy.refuse()
+    proxy.cut()
+    await eventually(async () => {
+      expect(await readyAt(two)).toMatchObject([
+        503,
+        {
+          ...{ ready: false, degraded: false },
+          reasons: [
+            expect.stringContaining('Other gateways of the site reach PostgreSQL'),
+            expect.any(String),
+          ],
+        },
+      ])
+    })
+    expect(await readyAt(one)).toMatchObject([200, { ready: true, degraded: false }])
+    await areServed()
+    proxy.heal()
+    await eventually(async () => {
+      expect(await readyAt(two)).toEqual([200, { ready: true, degraded: false, reasons: [] }])
+    })
+    await areServed()
+  })
+
+  /** The second reaches PostgreSQL by the proxy. */
+  async function startWithShortLeases() {
+    const address = await postgres.database()
+    const proxy = await ChaosProxy.start(address)
+    cluster = GatewayCluster.open(address, 6_000)
+    const apiListen = { host: '127.0.0.1', port: 0 }
+    one = await cluster.start({ apiListen })
+    two = await cluster.start({ authtoken: one.authtoken, apiListen, through: proxy.address })
+    return proxy
+  }
 })

@@ -1,0 +1,105 @@
+import type { LeaseState } from '../cluster/lease-state.ts'
+import type { DatabaseError } from '../postgres/database-error.ts'
+
+/**
+ * Whether visitors and devices should come to a gateway. `degraded`: they should, although not all goes as
+ * it does otherwise: nobody else could do better. `away`: another gateway should have them.
+ */
+export type Readiness =
+  | { readonly state: 'ready' }
+  | { readonly state: 'degraded' | 'away'; readonly reasons: readonly string[] }
+
+export interface NodeCondition {
+  readonly lease: LeaseState
+  readonly isDraining: boolean
+  /** Another gateway reaches PostgreSQL, and this one does not. */
+  readonly isOutageOwn: boolean
+  /** Why the records are not followed here. */
+  readonly problem: Pick<DatabaseError, 'code' | 'message'> | undefined
+}
+
+interface Reason {
+  readonly state: 'degraded' | 'away'
+  /** What it is, and what to do about it. */
+  readonly sentence: string
+}
+
+const REASONS = {
+  draining: {
+    state: 'away',
+    sentence: 'This gateway is about to end: `gateway drain --undo` has it take what comes again.',
+  },
+  'outage-own': {
+    state: 'away',
+    sentence:
+      'Other gateways of the site reach PostgreSQL, and this one does not: look at the network of its machine, and at its GATEWAY_DATABASE_URL.',
+  },
+  'outage-of-all': {
+    state: 'degraded',
+    sentence:
+      'No gateway that answers reaches PostgreSQL: visitors and devices are served on, new names and changes wait for it.',
+  },
+  'not-joined': {
+    state: 'away',
+    sentence:
+      'This gateway has no place among the others yet, and knows no names: it takes one as soon as PostgreSQL answers.',
+  },
+  'not-asked': {
+    state: 'away',
+    sentence:
+      'This gateway stood still, and asks PostgreSQL which names it still has: that takes seconds.',
+  },
+  'given-up': {
+    state: 'away',
+    sentence: 'The other gateways have given this one up: it is joining them again.',
+  },
+  replaced: {
+    state: 'away',
+    sentence: 'Another process runs as this gateway: see that there is one for each data folder.',
+  },
+  forgotten: {
+    state: 'away',
+    sentence: 'The site has forgotten this gateway: it can join anew, with a new token.',
+  },
+  left: { state: 'away', sentence: 'This gateway has ended.' },
+} as const satisfies Record<string, Reason>
+
+/** Of a lease alone; `overdue` depends on how the others are. */
+const BY_LEASE: Record<Exclude<LeaseState, 'overdue'>, keyof typeof REASONS | undefined> = {
+  none: 'not-joined',
+  held: undefined,
+  unsure: 'not-asked',
+  fenced: 'given-up',
+  replaced: 'replaced',
+  forgotten: 'forgotten',
+  left: 'left',
+}
+
+/** What a gateway of several answers a load balancer. */
+export function readinessOf(condition: NodeCondition): Readiness {
+  const reasons = [...reasonsFor(condition)]
+  if (reasons.length === 0) return { state: 'ready' }
+  const isAway = reasons.some(({ state }) => state === 'away')
+  return {
+    state: isAway ? 'away' : 'degraded',
+    reasons: reasons.map(({ sentence }) => sentence),
+  }
+}
+
+function* reasonsFor({
+  lease,
+  isDraining,
+  isOutageOwn,
+  problem,
+}: NodeCondition): Generator<Reason> {
+  if (isDraining) yield REASONS.draining
+  const own = lease === 'overdue' ? outageOf(isOutageOwn) : BY_LEASE[lease]
+  if (own) yield REASONS[own]
+  // What is wrong with its own files is no other gateway's trouble; all else may be all of theirs.
+  if (problem) {
+    const state = problem.code === 'replica-failed' ? 'away' : 'degraded'
+    yield { state, sentence: problem.message }
+  }
+}
+
+const outageOf = (isOwn: boolean) => (isOwn ? 'outage-own' : 'outage-of-all')

@@ -1,0 +1,53 @@
+import { describe, expect, it } from 'vitest'
+import type { LeaseState } from '../../../src/gateway/cluster/lease-state.ts'
+import {
+  DatabaseError,
+  type DatabaseErrorCode,
+} from '../../../src/gateway/postgres/database-error.ts'
+import { type NodeCondition, readinessOf } from '../../../src/gateway/site/node-readiness.ts'
+
+const GOOD: NodeCondition = {
+  lease: 'held',
+  isDraining: false,
+  isOutageOwn: false,
+  problem: undefined,
+}
+const problemOf = (code: DatabaseErrorCode) => new DatabaseError(code, 'for a test')
+
+describe('whether visitors should come to a gateway of several', () => {
+  it.each<[what: string, condition: Partial<NodeCondition>, state: string]>([
+    ['all is well', {}, 'ready'],
+    ['PostgreSQL has just gone', { problem: problemOf('database-unreachable') }, 'degraded'],
+    ['it is gone for all', { lease: 'overdue' }, 'degraded'],
+    ['it is gone here alone', { lease: 'overdue', isOutageOwn: true }, 'away'],
+    ['the password was changed', { problem: problemOf('database-password') }, 'degraded'],
+    [
+      'a newer gateway has changed the tables',
+      { problem: problemOf('database-newer') },
+      'degraded',
+    ],
+    ['the own disk is full', { problem: problemOf('replica-failed') }, 'away'],
+    ['it drains', { isDraining: true }, 'away'],
+    ['it drains while PostgreSQL is away', { isDraining: true, lease: 'overdue' }, 'away'],
+    ...(['none', 'unsure', 'fenced', 'replaced', 'forgotten', 'left'] as const).map(
+      (lease: LeaseState) =>
+        [`its lease is ${lease}`, { lease }, 'away'] as [string, object, string],
+    ),
+  ])('when %s', (_what, condition, state) => {
+    const readiness = readinessOf({ ...GOOD, ...condition })
+    expect(readiness.state).toBe(state)
+    if (readiness.state === 'ready') return
+    for (const reason of readiness.reasons) expect(reason).toMatch(/^[A-Z].*[.?]$/)
+  })
+
+  it('says all that there is to say', () => {
+    const problem = problemOf('database-unreachable')
+    expect(readinessOf({ ...GOOD, lease: 'overdue', problem })).toEqual({
+      state: 'degraded',
+      reasons: [
+        expect.stringContaining('No gateway that answers reaches PostgreSQL'),
+        problem.message,
+      ],
+    })
+  })
+})
