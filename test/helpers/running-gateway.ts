@@ -40,7 +40,11 @@ export async function startGateway(options: RunningOptions = {}): Promise<Runnin
     ...options,
   })
   onTestFinished(() => gateway.stop())
-  const addresses = await gateway.start()
+  const addresses = await gateway.start().catch(async (error: unknown) => {
+    // Another one may want the folder.
+    await gateway.stop()
+    throw error
+  })
   const { authtoken } = await gateway.provision({
     domain: '*.site.test',
     name: 'site',

@@ -100,12 +100,12 @@ export class PeerListener {
     this.#server?.setSecureContext(tlsOptions(identity))
   }
 
-  /** Ends the links of those that are none of the cluster any more. */
+  /** Ends the links of those that are none of the cluster any more; who is not welcome hears why. */
   keep(isKnown: (nodeId: string) => boolean): void {
     for (const session of this.#sessions) {
-      if (isKnown(session.nodeId)) continue
-      this.#options.log.warn({ node: session.nodeId, refusal: 'stranger' }, 'a node is cut off')
-      void session.end()
+      const { nodeId } = session
+      if (isKnown(nodeId) || !session.cutOff()) continue
+      this.#options.log.warn({ node: nodeId, refusal: 'stranger' }, 'a node is cut off')
     }
   }
 

@@ -68,6 +68,14 @@ export class PeerSession {
     return this.#session.goAway(ErrorCode.none, 'the node leaves')
   }
 
+  /** Ends it, and what is under way on it; false when it was never welcome, or is ending so already. */
+  cutOff(): boolean {
+    if (!this.#isWelcome) return false
+    this.#isWelcome = false
+    void this.end()
+    return true
+  }
+
   #accept(type: number, stream: Stream): void {
     if (type === HEARTBEAT_STREAM_TYPE) {
       echoHeartbeat(stream, () => {

@@ -278,11 +278,16 @@ export class ClusterNode {
   #onNodes(nodes: readonly NodeRow[]): void {
     this.#limits.forget()
     this.#listener?.keep((id) => this.#isListed(id))
-    const there = nodes.filter(isThere)
-    this.links.follow(there.map(({ id, facts: { peer } }) => ({ id, address: peer })))
+    const reached = nodes.filter((row) => isThere(row) || this.#isServing(row))
+    this.links.follow(reached.map(({ id, facts: { peer } }) => ({ id, address: peer })))
     this.drain.onNodes()
     this.#adopt(nodes)
     this.#divide(nodes)
+  }
+
+  /** One that was given up, but answers: it has lost PostgreSQL alone, and serves its devices on. */
+  #isServing({ id, standing }: NodeRow): boolean {
+    return standing === 'lost' && this.links.find(id)?.session !== undefined
   }
 
   #divide(nodes: readonly NodeRow[]): void {

@@ -133,7 +133,10 @@ describe('a link', () => {
     const known = new Set(['nd_first'])
     const visitors: string[] = []
     const home = await startListener(cluster, 'nd_home', {
-      isKnown: (id) => known.has(id),
+      isKnown: (id) => {
+        home.listener.keep((it) => known.has(it))
+        return known.has(id)
+      },
       onVisitor: (stream, { nodeId }) => {
         visitors.push(nodeId)
         stream.handler = { ...DEAF, onData: () => stream.write(Buffer.from(nodeId)) }
@@ -156,6 +159,9 @@ describe('a link', () => {
       ['a node is refused', 'nd_first'],
     ])
     expect(visitors).toEqual(['nd_first'])
+    // Looking again cuts nobody off who is to hear why.
+    home.listener.keep((id) => known.has(id))
+    expect(home.captured.lines.filter(({ msg }) => msg === 'a node is cut off')).toHaveLength(1)
   })
 
   it('says at once that it is full, and stays', async () => {
