@@ -58,6 +58,7 @@ export interface ManagementApiDeps
   readonly sessions: ConnectedAgents & NodesDeps['sessions']
   readonly database: GatewayDatabase['database']
   readonly trail: GatewayDatabase['trail']
+  readonly consoleSessionStore: GatewayDatabase['consoleSessionStore']
   readonly ids: IdSource
   /** Closed while another process takes over. */
   readonly gate: RequestGate

@@ -8,6 +8,7 @@ import type { Migration } from '../../store/migrations.ts'
 import { API_KEY_MIGRATIONS, ApiKeyStore } from './api-key-store.ts'
 import { BOT_USER_MIGRATIONS, BotUserStore } from './bot-user-store.ts'
 import { CLOUD_ENDPOINT_MIGRATIONS, CloudEndpointStore } from './cloud-endpoint-store.ts'
+import { CONSOLE_SESSION_MIGRATIONS, ConsoleSessionStore } from './console-session-store.ts'
 import { CREDENTIAL_MIGRATIONS, CredentialStore } from './credential-store.ts'
 import { DEVICE_MIGRATIONS, DeviceStore } from './device-store.ts'
 import { EVENT_MIGRATIONS, EventStore } from './event-store.ts'
@@ -34,6 +35,7 @@ export const GATEWAY_MIGRATIONS: readonly Migration[] = [
   ...DEVICE_MIGRATIONS,
   ...EVENT_MIGRATIONS,
   ...WEBHOOK_MIGRATIONS,
+  ...CONSOLE_SESSION_MIGRATIONS,
   ...auditMigrations(AUDIT_BOUNDS),
 ]
 
@@ -54,6 +56,8 @@ export interface GatewayDatabase {
   /** What others are told of. */
   readonly events: EventStore
   readonly webhookStore: WebhookStore
+  /** Of several gateways; one that is alone keeps them in its memory. */
+  readonly consoleSessionStore: ConsoleSessionStore
 }
 
 export interface GatewayDatabaseOptions {
@@ -103,5 +107,6 @@ export function gatewayStores(
     deviceStore: new DeviceStore(database),
     events,
     webhookStore,
+    consoleSessionStore: new ConsoleSessionStore(database),
   }
 }

@@ -12,6 +12,7 @@ import { type DeviceRoutesDeps, deviceRoutes } from './device-routes.ts'
 import { qrCodeRoutes } from './qr-code.ts'
 import { sessionAuth } from './session-auth.ts'
 import { type SessionRoutesDeps, sessionRoutes } from './session-routes.ts'
+import { SiteSessions, type SiteSessionsOptions } from './site-sessions.ts'
 
 /** What the console asks for by itself, again and again. */
 export const LIVE_PATHS: ReadonlySet<string> = new Set([
@@ -20,7 +21,12 @@ export const LIVE_PATHS: ReadonlySet<string> = new Set([
 ])
 
 export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> &
-  DeviceRoutesDeps & { readonly lists: ResourceLists; readonly noteChange: RequestHandler }
+  DeviceRoutesDeps & {
+    readonly database: SiteSessionsOptions['database']
+    readonly consoleSessionStore: SiteSessionsOptions['store']
+    readonly lists: ResourceLists
+    readonly noteChange: RequestHandler
+  }
 
 /**
  * The web console under `/console`: its pages, `/console/session` for signing in, and below
@@ -28,7 +34,11 @@ export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> &
  * it. Stands behind the host guard, and before whatever asks for an API key.
  */
 export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHandler[]): Router {
-  const withSessions = { ...deps, consoleSessions: new BrowserSessions(deps.clock) }
+  const { node, database, consoleSessionStore: store, clock } = deps
+  const consoleSessions = node
+    ? new SiteSessions({ database, store, clock })
+    : new BrowserSessions(clock)
+  const withSessions = { ...deps, consoleSessions }
   // The version header makes a cross-origin request one that browsers ask about first.
   const api = Router().use(sessionAuth(withSessions), versionHeader)
   const live = [deviceRoutes(deps), resourceRoutes(cloudEndpoints(deps), deps.lists)]

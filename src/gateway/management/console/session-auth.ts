@@ -2,12 +2,12 @@ import type { Request, RequestHandler } from 'express'
 import { AppError } from '../../../base/app-error.ts'
 import type { Clock } from '../../../base/clock.ts'
 import { SlidingLog } from '../../../base/limit/sliding-log.ts'
-import type { BrowserSessions } from '../../../http/pages/browser-sessions.ts'
 import { SessionCookie } from '../../../http/pages/session-cookie.ts'
 import type { Authority } from '../../access/authority.ts'
 import type { ApiKey } from '../../records/api-key-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import { setCaller } from '../caller.ts'
+import type { ConsoleSessions } from './site-sessions.ts'
 
 /** A page that shows live figures asks all the time, so a session may do more than a program. */
 const REQUESTS_PER_MINUTE = 600
@@ -18,7 +18,7 @@ const BACKGROUND_HEADER = 'x-background'
 export const sessionCookie = new SessionCookie({ name: 'console_session', path: '/console' })
 
 export interface SessionAuthDeps {
-  readonly consoleSessions: BrowserSessions
+  readonly consoleSessions: ConsoleSessions
   readonly authority: Authority
   readonly clock: Clock
 }
@@ -41,7 +41,8 @@ export function keyOfSession(
     return apiKey
   } catch (error) {
     if (!(error instanceof ServiceError || error instanceof AppError)) throw error
-    consoleSessions.close(id)
+    // The key is good nowhere, so nobody has to be told.
+    void Promise.resolve(consoleSessions.close(id)).catch(() => {})
     return undefined
   }
 }

@@ -36,16 +36,17 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     const { api_key: token } = parseBody(SessionCreate, request.body)
     const apiKey = authenticate(token.trim(), peerAddress(request))
     authority.noteUse(apiKey)
-    consoleSessions.close(sessionCookie.read(request))
-    sessionCookie.set(request, response, consoleSessions.open(apiKey.id))
+    // What could not be closed everywhere ends by itself; this browser has it no more.
+    await Promise.resolve(consoleSessions.close(sessionCookie.read(request))).catch(refusalOnly)
+    sessionCookie.set(request, response, await consoleSessions.open(apiKey.id))
     log.info({ client: peerAddress(request), api_key: apiKey.id }, 'console session opened')
     await note('session.create', apiKey, request)
     response.status(201).json({ api_key: viewKey(apiKey) })
   })
   router.delete('/session', async (request, response) => {
     const apiKey = keyOfSession(deps, request)
-    consoleSessions.close(sessionCookie.read(request))
     sessionCookie.clear(request, response)
+    await consoleSessions.close(sessionCookie.read(request))
     if (apiKey) await note('session.delete', apiKey, request)
     response.status(204).end()
   })
@@ -77,6 +78,10 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
         : error
     }
   }
+}
+
+function refusalOnly(error: unknown): void {
+  if (!(error instanceof AppError)) throw error
 }
 
 function viewKey({ id, name, scope, isOwnerOnly }: ApiKey): object {
