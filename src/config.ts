@@ -222,11 +222,6 @@ function sharedOf(settings: Settings): SharedConfig | undefined {
   }
   const loose = PUBLIC_LISTENS.find((name) => settings[name].port === 0)
   if (loose) throw new StartError(`${loose} needs a port, the same at all gateways.`)
-  if (settings.GATEWAY_ACME_DIRECTORY !== undefined) {
-    throw new StartError(
-      'GATEWAY_ACME_DIRECTORY cannot be used with GATEWAY_DATABASE_URL yet: set GATEWAY_TLS_CERT, or leave certificates to the own CA.',
-    )
-  }
   const server = {
     address,
     password: address.password,

@@ -166,9 +166,8 @@ describe('parseConfig', () => {
       'GATEWAY_HTTP_LISTEN needs a port, the same at all gateways.',
     )
     const acme = { GATEWAY_ACME_DIRECTORY: 'https://a.test/d', GATEWAY_DNS_LISTEN: '0.0.0.0:53' }
-    expect(() => parseConfig({ ...found, ...acme })).toThrow(
-      'GATEWAY_ACME_DIRECTORY cannot be used',
-    )
+    const { gateway } = parseConfig({ ...found, ...acme })
+    expect(gateway.acme).toEqual({ directoryUrl: 'https://a.test/d', email: undefined })
   })
 
   it('says all that is wrong at once and repeats no value', () => {

@@ -4,6 +4,8 @@ export interface BackoffOptions {
   readonly capMs: number
   /** How much of a delay chance may take off it, from 0 to 1; all of it unless said otherwise. */
   readonly jitter?: number
+  /** Delays that somebody has handed out before; none unless given. */
+  readonly attempts?: number
   /** A number in [0, 1). */
   readonly random?: () => number
 }
@@ -18,13 +20,14 @@ export class Backoff {
   readonly #capMs: number
   readonly #jitter: number
   readonly #random: () => number
-  #attempts = 0
+  #attempts: number
 
-  constructor({ baseMs, capMs, jitter = 1, random = Math.random }: BackoffOptions) {
+  constructor({ baseMs, capMs, jitter = 1, attempts = 0, random = Math.random }: BackoffOptions) {
     this.#baseMs = baseMs
     this.#capMs = capMs
     this.#jitter = jitter
     this.#random = random
+    this.#attempts = attempts
   }
 
   /** Delays handed out since the last reset. */

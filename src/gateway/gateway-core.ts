@@ -18,10 +18,7 @@ import {
   DEFAULT_CREDENTIAL_LIMITS,
   SessionTable,
 } from './agents/session-table.ts'
-import { AcmeAuthority } from './certificates/acme/acme-authority.ts'
-import { ChallengeZone } from './certificates/acme/challenge-zone.ts'
-import { answerDns } from './certificates/acme/dns-answer.ts'
-import { DnsListener } from './certificates/acme/dns-listener.ts'
+import { openAcme } from './certificates/acme/open-acme.ts'
 import { CertificateKeeper } from './certificates/certificate-keeper.ts'
 import { CertificateWatch } from './certificates/certificate-watch.ts'
 import { Devices } from './devices/devices.ts'
@@ -40,7 +37,6 @@ import { TcpAddresses } from './endpoints/tcp-addresses.ts'
 import { type HandedOver, Handover } from './handover.ts'
 import { Ingress } from './ingress/ingress.ts'
 import { AddressOrigins } from './origins/address-origins.ts'
-import { challengeZone } from './records/dns-target.ts'
 import { isBelow } from './records/domain-name.ts'
 import {
   type GatewayDatabase,
@@ -50,7 +46,7 @@ import {
 import { IdSource } from './records/resource-id.ts'
 import type { ClusterNode } from './site/cluster-node.ts'
 import { LeftChanges } from './site/left-changes.ts'
-import { openNode, openShared, type SharedGateway } from './site/shared-gateway.ts'
+import { openNode, openOrders, openShared, type SharedGateway } from './site/shared-gateway.ts'
 import { BufferAccount } from './streams/buffer-account.ts'
 import { Webhooks } from './webhooks/webhooks.ts'
 
@@ -131,7 +127,6 @@ export async function openGatewayCore(
 ): Promise<GatewayCore> {
   const {
     dataDir,
-    cnameBase,
     rateLimitKeys,
     bufferBytes,
     outboundAllow,
@@ -178,11 +173,8 @@ export async function openGatewayCore(
     watch: devices,
     clock,
   })
-  const zone = new ChallengeZone(challengeZone(cnameBase))
-  const dns = createDns(options, zone, closer)
-  const dnsAddress = await dns?.start()
-  const acme =
-    options.acme && new AcmeAuthority({ ...options.acme, folder: dataDir, zone, cnameBase })
+  const orders = openOrders(options, site, closer)
+  const { authority: acme, dns, dnsAddress } = await openAcme(options, orders, closer)
   const certificates = closer.own(
     'certificates',
     await CertificateKeeper.open({ ...options, acme, domains: stores.domains }),
@@ -192,6 +184,7 @@ export async function openGatewayCore(
     ...stores,
     statusOf: (domain) => certificates.domains.statusOf(domain),
     ownEndsAt: () => certificates.ownEndsAt,
+    isOneOfSeveral: site !== undefined,
     clock,
     log,
   })
@@ -238,6 +231,8 @@ export async function openGatewayCore(
   const node = openNode(options, site, places, closer)
   node?.share('webhooks', webhooks)
   if (node) {
+    orders?.orderAs(node.cluster.lease)
+    node.share('certificates', watch)
     const changes = new LeftChanges({ ...stores, isThere: (id) => node.isThere(id), clock })
     node.share(
       'audit',
@@ -367,20 +362,4 @@ function tcpAddressesOf(
   const host = ['0.0.0.0', '::'].includes(range.host) ? cnameBase : range.host
   const isReserved = (address: string) => reservedAddrs.find(address) !== undefined
   return new TcpAddresses({ range: { ...range, host }, registry, isReserved, clock })
-}
-
-/** To be started before the first order is placed. */
-function createDns(
-  { dnsListen: listen, clock, log }: GatewayCoreOptions,
-  zone: ChallengeZone,
-  closer: Closer,
-): DnsListener | undefined {
-  if (!listen) return undefined
-  const listener = new DnsListener({
-    listen,
-    answer: (message, transport) => answerDns(message, zone, transport),
-    clock,
-    log,
-  })
-  return closer.own('dns listener', listener, (it) => it.stop())
 }

@@ -52,6 +52,11 @@ export interface AcmeServerOptions {
 export class AcmeServer {
   /** When set, new orders are refused with it. */
   refusal: string | undefined
+  /** How many it has refused. */
+  refused = 0
+  /** Awaited before a challenge is looked at, and when it has been. */
+  onChallenge: (order: number) => void | Promise<void> = () => {}
+  onChecked: (order: number) => void | Promise<void> = () => {}
   readonly orders: Order[] = []
   readonly contacts: (readonly string[])[] = []
   readonly #options: AcmeServerOptions
@@ -179,13 +184,18 @@ export class AcmeServer {
     const order = this.orders[index]
     if (!order) throw new Problem('malformed', 'There is no such thing.', 404)
     if (resource === 'certificate') return void response.end(order.certificate)
-    if (resource === 'challenge' && signed.payload) await this.#validate(order)
+    if (resource === 'challenge' && signed.payload) {
+      await this.onChallenge(index)
+      await this.#validate(order)
+      await this.onChecked(index)
+    }
     if (resource === 'finalize') await this.#issue(order, signed.payload.csr)
     const view = resource === 'challenge' ? this.#viewChallenge(index) : this.#viewOrder(index)
     response.end(JSON.stringify(resource === 'authorization' ? this.#viewAuthz(index) : view))
   }
 
   #createOrder({ payload, thumbprint }: Signed): number {
+    if (this.refusal !== undefined) this.refused += 1
     if (this.refusal !== undefined) throw new Problem('rateLimited', this.refusal, 429)
     const token = randomBytes(16).toString('base64url')
     const { identifiers } = payload

@@ -4,6 +4,9 @@ import { createSecureContext, type SecureContext } from 'node:tls'
 import { writeFileDurably } from '../../base/file.ts'
 import type { PrivateKeyType } from '../records/private-key.ts'
 
+/** The folder of the certificates of reserved domains, in that of the gateway's data. */
+export const CERTIFICATES = 'certificates'
+
 /** A certificate, with the chain below it if there is one, and its private key; all PEM. */
 export interface IssuedCertificate {
   readonly certPem: string
@@ -37,8 +40,13 @@ export interface KeptCertificate extends IssuedCertificate {
   readonly notAfter: number
 }
 
-export function saveCertificate(path: string, { certPem, keyPem }: IssuedCertificate): void {
-  writeFileDurably(path, `${certPem.trimEnd()}\n${keyPem}`)
+export function saveCertificate(path: string, issued: IssuedCertificate): void {
+  writeFileDurably(path, pemOf(issued))
+}
+
+/** Certificate, chain and key in one text, which `{ certPem, keyPem }` may both be. */
+export function pemOf({ certPem, keyPem }: IssuedCertificate): string {
+  return certPem === keyPem ? certPem : `${certPem.trimEnd()}\n${keyPem}`
 }
 
 /** Undefined when there is no file, or when it holds no certificate of `source` with its own key. */

@@ -6,7 +6,7 @@ import { isInternal } from '../records/domain-name.ts'
 import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
 import { CertificateAuthority } from './certificate-authority.ts'
-import type { KeptCertificate, ServedCertificate } from './certificate-file.ts'
+import { CERTIFICATES, type KeptCertificate, type ServedCertificate } from './certificate-file.ts'
 import { CERTIFICATE_CHECK_MS } from './domain-certificate.ts'
 import { DomainCertificates } from './domain-certificates.ts'
 import { OwnCertificate } from './own-certificate.ts'
@@ -44,7 +44,7 @@ export class CertificateKeeper {
     this.caCertPath = authority.certPath
     this.domains = new DomainCertificates({
       ...options,
-      folder: join(dataDir, 'certificates'),
+      folder: join(dataDir, CERTIFICATES),
       authority,
     })
     this.#options = options

@@ -11,4 +11,6 @@ export interface CertificateJob {
   /** What went wrong, for people; undefined while it is under way. */
   readonly error: string | undefined
   readonly retriesAt: number | undefined
+  /** Since when one issue after the other has failed, where all gateways of a site know that. */
+  readonly failingSince?: number | undefined
 }

@@ -15,7 +15,9 @@ export interface CertificateWatchOptions {
   readonly statusOf: (domain: ReservedDomain) => CertificateStatus
   /** Of the certificate that the owner of the gateway brought along; undefined when there is none. */
   readonly ownEndsAt: () => number | undefined
-  readonly events: Pick<EventStore, 'append'>
+  readonly events: Pick<EventStore, 'append' | 'hasCertificateEvent'>
+  /** Of several gateways one tells of domains; of its own certificate each tells itself. */
+  readonly isOneOfSeveral?: boolean
   readonly clock: Clock
   readonly log: Logger
 }
@@ -24,18 +26,34 @@ export interface CertificateWatchOptions {
 interface Trouble {
   readonly type: Extract<EventType, 'certificate.expiring' | 'certificate.failed'>
   readonly ownerId: string | null
+  /** Since when, where all gateways of a site say the same. */
+  readonly since: number | undefined
   readonly details: Readonly<Record<string, unknown>>
 }
 
-/** Tells of certificates that could not be issued, and of those that are about to end: once for each trouble. */
+/**
+ * Tells of certificates that could not be issued, and of those that are about to end: once for each
+ * trouble, also where another gateway of the site has told of it before.
+ */
 export class CertificateWatch {
   readonly #options: CertificateWatchOptions
   readonly #stopping = new AbortController()
   /** By certificate and trouble; forgotten when it is over. */
   readonly #told = new Set<string>()
+  #isOnDuty: boolean
 
   constructor(options: CertificateWatchOptions) {
     this.#options = options
+    this.#isOnDuty = !options.isOneOfSeveral
+  }
+
+  /** From now on it is this gateway that tells of domains. */
+  reclaim(): void {
+    this.#isOnDuty = true
+  }
+
+  release(): void {
+    this.#isOnDuty = false
   }
 
   start(): void {
@@ -64,7 +82,7 @@ export class CertificateWatch {
     const { database, domains, events, clock } = this.#options
     const now = clock.now()
     const troubles = new Map<string, Trouble>()
-    for (const domain of domains.all()) {
+    for (const domain of this.#isOnDuty ? domains.all() : []) {
       for (const trouble of this.#troublesOf(domain, now)) {
         troubles.set(`${trouble.type} ${domain.id}`, trouble)
       }
@@ -74,7 +92,11 @@ export class CertificateWatch {
     for (const key of this.#told) if (!troubles.has(key)) this.#told.delete(key)
     for (const [key, trouble] of troubles) {
       if (this.#told.has(key)) continue
-      await database.change(() => events.append({ ...trouble, at: now }))
+      const { type, since, ownerId, details } = trouble
+      await database.change(() => {
+        const isTold = since !== undefined && events.hasCertificateEvent(type, details)
+        if (!isTold) events.append({ type, ownerId, details, at: now })
+      })
       this.#told.add(key)
     }
   }
@@ -85,17 +107,22 @@ export class CertificateWatch {
     const about = { domain: { id, name }, ends_at: endsAt === undefined ? null : iso(endsAt) }
     const troubles: Trouble[] = []
     if (job?.error !== undefined) {
+      const since = job.failingSince
       const details = {
         ...about,
+        ...(since !== undefined && { since: iso(since) }),
         text: job.error,
         retries_at: job.retriesAt ? iso(job.retriesAt) : null,
       }
-      troubles.push({ type: 'certificate.failed', ownerId, details })
+      troubles.push({ type: 'certificate.failed', ownerId, since, details })
     }
     // It should have been renewed, and half of the time for that is over.
     if (renewsAt !== undefined && endsAt !== undefined && now > (renewsAt + endsAt) / 2) {
       const text = 'It has not been renewed in time: see why, and try again before it ends.'
-      troubles.push({ type: 'certificate.expiring', ownerId, details: { ...about, text } })
+      troubles.push({
+        type: 'certificate.expiring',
+        ...{ ownerId, since: renewsAt, details: { ...about, text } },
+      })
     }
     return troubles
   }
@@ -105,7 +132,7 @@ export class CertificateWatch {
     if (endsAt === undefined || now < endsAt - WARN_BEFORE_MS) return undefined
     const text = 'The certificate in GATEWAY_TLS_CERT ends: put a new one in its place.'
     const details = { domain: null, ends_at: iso(endsAt), text }
-    return { type: 'certificate.expiring', ownerId: null, details }
+    return { type: 'certificate.expiring', ownerId: null, since: undefined, details }
   }
 }
 

@@ -4,7 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { ReservedDomain } from '../records/reserved-domain-store.ts'
 import type { AcmeAuthority } from './acme/acme-authority.ts'
-import { AcmeCertificate } from './acme/acme-certificate.ts'
+import type { ManagedCertificate } from './acme/managed-certificate.ts'
 import type { CertificateSource, ServedCertificate } from './certificate-file.ts'
 import type { CertificateJob, CertificateStatus } from './certificate-status.ts'
 import { ServerCertificate } from './server-certificate.ts'
@@ -32,7 +32,7 @@ export class DomainCertificate {
   readonly domain: ReservedDomain
   readonly #deps: DomainCertificateDeps
   readonly #own: ServerCertificate
-  readonly #managed: AcmeCertificate | undefined
+  readonly #managed: ManagedCertificate | undefined
   #isStopped = false
   #job: CertificateJob | undefined
 
@@ -50,13 +50,9 @@ export class DomainCertificate {
     this.#deps = { ...deps, log }
     this.#own = new ServerCertificate({ path, names: () => names, keyType, authority, clock, log })
     if (!isManaged || !acme) return
-    this.#managed = new AcmeCertificate({
+    this.#managed = acme.certificateFor({
+      ...{ domain, clock, log },
       path: join(folder, `${domain.id}.${acme.name}.pem`),
-      names: () => [domain.domain],
-      keyType: domain.privateKeyType,
-      authority: acme.sourceFor(domain),
-      clock,
-      log,
     })
   }
 
@@ -108,14 +104,15 @@ export class DomainCertificate {
     this.#managed?.stop()
   }
 
-  /** Takes the files away, those of earlier policies too. */
-  removeFiles(): void {
-    const { domain, folder } = this.#deps
+  /** Takes the files away, those of earlier policies too, and what the gateways of a site share. */
+  remove(): void {
+    const { domain, folder, acme, log } = this.#deps
+    acme?.forget(domain).catch((err: unknown) => log.warn({ err }, 'certificate not forgotten'))
     try {
       const files = readdirSync(folder).filter((name) => name.startsWith(`${domain.id}.`))
       for (const name of files) rmSync(join(folder, name), { force: true })
     } catch (error) {
-      this.#deps.log.warn({ err: error }, 'certificate file not removed')
+      log.warn({ err: error }, 'certificate file not removed')
     }
   }
 }

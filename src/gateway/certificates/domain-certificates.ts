@@ -119,7 +119,7 @@ export class DomainCertificates {
     entry?.stop()
     this.#entries.delete(domain)
     // In its turn: what is being issued for it now still comes to lie in the folder.
-    return this.#enqueue(async () => entry?.removeFiles())
+    return this.#enqueue(async () => entry?.remove())
   }
 
   #entryOf(domain: ReservedDomain): DomainCertificate {

@@ -3,10 +3,12 @@ import type { Logger } from '../../base/logger.ts'
 import type { PrivateKeyType } from '../records/private-key.ts'
 import {
   type CertificateSource,
+  type IssuedCertificate,
   type KeptCertificate,
   keep,
   loadCertificate,
   normalName,
+  pemOf,
   type ServedCertificate,
   saveCertificate,
   served,
@@ -97,6 +99,22 @@ export class ServerCertificate {
     } catch (error) {
       log.error({ err: error }, 'certificate not saved; trying again soon')
     }
+  }
+
+  /**
+   * Serves what was issued elsewhere, unless it is not valid here or ends before what is served. False
+   * when it is not served. Throws when it is no certificate with its key.
+   */
+  accept(issued: IssuedCertificate): boolean {
+    const kept = keep(issued)
+    const own = this.#kept
+    if (!this.#isValid(kept)) return false
+    if (own && this.#isValid(own) && own.notAfter > kept.notAfter) return false
+    if (own && pemOf(own) === pemOf(kept)) return true
+    this.#serve(kept)
+    this.#isSaved = this.#options.path === undefined
+    this.save()
+    return true
   }
 
   /** Serves what an earlier process kept, if it is still valid. True when there is such a thing. */

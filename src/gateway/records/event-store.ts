@@ -107,6 +107,7 @@ export class EventStore {
   readonly #forgetSequence: Statement<[]>
   readonly #skipTo: Statement<[number]>
   readonly #firstSince: Statement<[number], number>
+  readonly #certificateEvent: Statement<[string, string], number>
   /** Somebody has been told of this one, whether it is here or not. */
   #told = 0
 
@@ -124,6 +125,15 @@ export class EventStore {
     this.#skipTo = database.prepare("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)")
     this.#forgetSequence = database.prepare("DELETE FROM sqlite_sequence WHERE name = 'events'")
     this.#firstSince = pluck(database, 'SELECT min(sequence) FROM events WHERE at >= ?')
+    const same = (path: string) =>
+      `json_extract(events.details, '${path}') IS json_extract(told.details, '${path}')`
+    this.#certificateEvent = database
+      .prepare<[string, string], number>(
+        `WITH told (type, details) AS (VALUES (?, ?))
+         SELECT 1 FROM events JOIN told USING (type)
+         WHERE ${['$.domain.id', '$.since', '$.ends_at'].map(same).join(' AND ')} LIMIT 1`,
+      )
+      .pluck()
     database.onRows((changes) => {
       if (!changes.some(({ table, before }) => table === 'events' && !before)) return
       for (const listener of this.#listeners) listener()
@@ -174,6 +184,11 @@ export class EventStore {
   /** The sequence of the first event from a time on; undefined when there is none. */
   firstSince(at: number): number | undefined {
     return this.#firstSince.get(at) ?? undefined
+  }
+
+  /** Whether it was told of this trouble: of that domain, since then, before that end. */
+  hasCertificateEvent(type: EventType, details: Readonly<Record<string, unknown>>): boolean {
+    return this.#certificateEvent.get(type, JSON.stringify(details)) !== undefined
   }
 
   /** Calls `listener` when events are on stable storage; returns how to stop that. */

@@ -9,6 +9,7 @@ import { type PostgresServer, PostgresSession } from '../postgres/postgres-sessi
 import { migrateSchema } from '../postgres/schema.ts'
 import { GATEWAY_MIGRATIONS, openGatewayDatabase } from '../records/gateway-database.ts'
 import { importRecords, NotEmptyError, readOwnRecords } from '../replication/import-records.ts'
+import { importCertificates } from './import-certificates.ts'
 import { SITE_STEPS } from './open-site.ts'
 
 /** For all rows of a large site. */
@@ -24,8 +25,8 @@ export interface MigrationOptions {
 }
 
 /**
- * Copies the records of a gateway into a PostgreSQL that has none, all or nothing; its own stay as they
- * are. Answers how many rows there are. Throws a StartError.
+ * Copies the records of a gateway, and what ACME authorities have issued to it, into a PostgreSQL that
+ * has none, all or nothing; its own stay as they are. Answers how many rows there are. Throws a StartError.
  */
 export async function migrateSite(options: MigrationOptions): Promise<number> {
   const { folder, log } = options
@@ -60,11 +61,12 @@ async function copy(
   const limits = { statementMs: LONG_MS, lockMs: LONG_MS, idleMs: LONG_MS, answerMs: LONG_MS }
   const session = await PostgresSession.open({ server, name: 'migrates', limits })
   try {
-    await session.transaction((statements) =>
-      importRecords(statements, { rows, migrations: GATEWAY_MIGRATIONS }, (done) =>
+    await session.transaction(async (statements) => {
+      await importRecords(statements, { rows, migrations: GATEWAY_MIGRATIONS }, (done) =>
         onProgress(done, rows.length),
-      ),
-    )
+      )
+      await importCertificates(statements, folder, log)
+    })
   } finally {
     session.close()
   }

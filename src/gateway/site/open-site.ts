@@ -21,6 +21,7 @@ import { migrateSchema, type SchemaStep } from '../postgres/schema.ts'
 import { RECORD_STEPS } from '../replication/record-log.ts'
 import { SharedDatabase } from '../replication/shared-database.ts'
 import { type AdmissionOptions, admit, admitAgain, newNodeId } from './admission.ts'
+import { CERTIFICATE_STEPS } from './certificate-steps.ts'
 import { hasSecrets, shareSecrets } from './site-secrets.ts'
 
 /** Of all that gateways keep in PostgreSQL. */
@@ -28,6 +29,7 @@ export const SITE_STEPS: readonly SchemaStep[] = [
   ...RECORD_STEPS,
   ...CLUSTER_STEPS,
   ...MATERIAL_STEPS,
+  ...CERTIFICATE_STEPS,
 ]
 
 export interface SiteOptions {

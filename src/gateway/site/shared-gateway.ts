@@ -6,6 +6,7 @@ import type { PublicPorts } from '../peers/join-desk.ts'
 import { GATEWAY_APPLICATION_ID, GATEWAY_MIGRATIONS } from '../records/gateway-database.ts'
 import { ClusterNode, type ClusterNodeOptions } from './cluster-node.ts'
 import { openSite, type Site, type SiteOptions } from './open-site.ts'
+import { SiteOrders } from './site-orders.ts'
 
 /** How a gateway finds the others of its site, and they find it. */
 export type SharedGateway = Pick<
@@ -22,6 +23,8 @@ export interface SharedGatewayOptions {
   readonly httpsListen: ListenAddress
   readonly version?: string
   readonly holdMs: number | undefined
+  /** Set where certificates are ordered. */
+  readonly acme?: object | undefined
   readonly onRestartNeeded?: ((reason: string) => void) | undefined
   readonly log: Logger
   readonly clock: Clock
@@ -40,6 +43,19 @@ export async function openShared(
     applicationId: GATEWAY_APPLICATION_ID,
   })
   return closer.own('records of the site', site, (it) => it.stop())
+}
+
+/** What the gateways order together; to be opened before all that orders. */
+export function openOrders(
+  { shared, acme, log, clock }: SharedGatewayOptions,
+  site: Site | undefined,
+  closer: Closer,
+): SiteOrders | undefined {
+  if (!shared || !site || !acme) return undefined
+  const { server, timings } = shared
+  const orders = new SiteOrders({ ...site, server, lookMs: timings?.lookMs, log, clock })
+  closer.own('orders of certificates', orders, (it) => it.stop()).start()
+  return orders
 }
 
 /** To be opened before all that has names: it is stopped after that, and gives them up. */

@@ -123,4 +123,35 @@ describe('a watch on certificates', () => {
     await look()
     expect(told()).toHaveLength(1)
   })
+
+  it('of several gateways is one, which tells what another has not told before', async () => {
+    const { state, told, look, watch, ...stores } = await watched()
+    watch.stop()
+    const watches = [0, 1].map(() => {
+      const statusOf = () => state.status
+      const options = { ...stores, statusOf, ownEndsAt: () => undefined, isOneOfSeveral: true }
+      const one = new CertificateWatch(options)
+      one.start()
+      onTestFinished(() => one.stop())
+      return one
+    })
+    const failing = (failingSince: number): CertificateStatus => ({
+      renewsAt: undefined,
+      job: { startedAt: START, error: 'closed', retriesAt: START + DAY, failingSince },
+    })
+    state.status = failing(START)
+    await look(2)
+    expect(told()).toEqual([])
+    watches[0]?.reclaim()
+    await look(2)
+    watches[0]?.release()
+    watches[1]?.reclaim()
+    await look(2)
+    expect(told()).toMatchObject([{ type: 'certificate.failed', details: { text: 'closed' } }])
+    state.status = failing(START + DAY)
+    watches[1]?.release()
+    watches[0]?.reclaim()
+    await look(2)
+    expect(told()).toHaveLength(2)
+  })
 })

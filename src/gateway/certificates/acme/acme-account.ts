@@ -18,9 +18,14 @@ export interface AcmeOrder {
   readonly names: readonly string[]
   /** The certificate's own key, PEM. */
   readonly keyPem: string
-  readonly publish: (value: string) => void
+  /** When it resolves, whoever asks for the challenge finds the value. */
+  readonly publish: (value: string) => void | Promise<void>
   readonly withdraw: (value: string) => void
+  /** Asked before what an authority counts; the order goes no further when it rejects. */
+  readonly requireWanted?: () => Promise<void>
 }
+
+type Authorization = Awaited<ReturnType<Client['getAuthorizations']>>[number]
 
 /** An account with an ACME authority. Imported when the first order is due: its client is large. */
 export class AcmeAccount {
@@ -39,21 +44,52 @@ export class AcmeAccount {
   }
 
   /** The chain, PEM; it takes seconds, or minutes. Rejects with the authority's own words. */
-  async order({ names, keyPem, publish, withdraw }: AcmeOrder): Promise<string> {
+  async order(wanted: AcmeOrder): Promise<string> {
+    const { names, keyPem, requireWanted } = wanted
     const [, csr] = await crypto.createCsr({ altNames: [...names] }, keyPem)
-    return this.#client.auto({
-      csr,
-      ...(this.#email === undefined ? {} : { email: this.#email }),
-      // Who names an authority in the settings has agreed to its terms.
-      termsOfServiceAgreed: true,
-      challengePriority: ['dns-01'],
-      // The client would ask the machine's resolver, which may know another world.
-      skipChallengeVerification: true,
-      challengeCreateFn: async (_authorization, { type }, value) => {
-        if (type !== 'dns-01') throw new Error(`the authority offers ${type}, not dns-01`)
-        publish(value)
-      },
-      challengeRemoveFn: async (_authorization, _challenge, value) => withdraw(value),
-    })
+    await this.#register()
+    await requireWanted?.()
+    const identifiers = names.map((value) => ({ type: 'dns', value }))
+    const order = await this.#client.createOrder({ identifiers })
+    for (const authorization of await this.#client.getAuthorizations(order)) {
+      if (authorization.status !== 'valid') await this.#authorize(authorization, wanted)
+    }
+    await requireWanted?.()
+    return this.#client.getCertificate(await this.#client.finalizeOrder(order, csr))
+  }
+
+  async #register(): Promise<void> {
+    try {
+      this.#client.getAccountUrl()
+    } catch {
+      // An authority that knows the key answers with the account that there is.
+      await this.#client.createAccount({
+        // Who names an authority in the settings has agreed to its terms.
+        termsOfServiceAgreed: true,
+        ...(this.#email === undefined ? {} : { contact: [`mailto:${this.#email}`] }),
+      })
+    }
+  }
+
+  /** RFC 8555 section 7.5.1; nobody here asks for the record first: the machine's resolver may know another world. */
+  async #authorize(
+    authorization: Authorization,
+    { publish, withdraw, requireWanted }: AcmeOrder,
+  ): Promise<void> {
+    const { challenges } = authorization
+    const challenge = challenges.find(({ type }) => type === 'dns-01')
+    if (!challenge) {
+      const offered = challenges.map(({ type }) => type).join(', ')
+      throw new Error(`the authority offers ${offered}, not dns-01`)
+    }
+    const value = await this.#client.getChallengeKeyAuthorization(challenge)
+    try {
+      await publish(value)
+      await requireWanted?.()
+      await this.#client.completeChallenge(challenge)
+      await this.#client.waitForValidStatus(challenge)
+    } finally {
+      withdraw(value)
+    }
   }
 }

@@ -5,13 +5,18 @@ import { Semaphore } from '../../../base/semaphore.ts'
 import { challengeTarget } from '../../records/dns-target.ts'
 import { createPrivateKeyPem } from '../../records/private-key.ts'
 import type { ReservedDomain } from '../../records/reserved-domain-store.ts'
-import type { CertificateSource, IssuedCertificate } from '../certificate-file.ts'
-import type { AcmeAccount, AcmeAccountOptions } from './acme-account.ts'
+import type { IssuedCertificate } from '../certificate-file.ts'
+import type { AcmeAccount, AcmeAccountOptions, AcmeOrder } from './acme-account.ts'
+import { AcmeCertificate } from './acme-certificate.ts'
 import type { ChallengeZone } from './challenge-zone.ts'
+import type { ManagedCertificate, ManagedCertificateOptions } from './managed-certificate.ts'
+import type { OrderBook, SiteOrder } from './order-book.ts'
+import { SharedCertificate } from './shared-certificate.ts'
 
-const ACCOUNT_KEY = 'acme-account.key'
+/** The file of the account's key. */
+export const ACCOUNT_KEY = 'acme-account.key'
 /** Orders under way at once; authorities limit them too. */
-const MAX_ORDERS = 4
+export const MAX_ORDERS = 4
 
 export interface AcmeAuthorityOptions extends Omit<AcmeAccountOptions, 'accountKey'> {
   /** Holds `acme-account.key`; made at the first order. */
@@ -19,7 +24,12 @@ export interface AcmeAuthorityOptions extends Omit<AcmeAccountOptions, 'accountK
   /** Where the authority looks for the answers to its challenges. */
   readonly zone: ChallengeZone
   readonly cnameBase: string
+  /** What the orders of several gateways have in common; unset: this one orders alone. */
+  readonly book?: OrderBook | undefined
 }
+
+/** How the challenge of an order comes to where the authority looks for it. */
+type Answering = Pick<AcmeOrder, 'publish' | 'withdraw' | 'requireWanted'>
 
 /** An authority that issues over ACME (RFC 8555) to who answers its DNS challenges. */
 export class AcmeAuthority {
@@ -36,27 +46,52 @@ export class AcmeAuthority {
     return new URL(this.#options.directoryUrl).hostname
   }
 
-  /** The source of certificates for one domain, whose challenges its CNAME record leads here. */
-  sourceFor(domain: ReservedDomain): CertificateSource {
-    return {
-      issue: (names) => this.#orders.run(() => this.#order(domain, names)),
-      // Chains change; what lies under this authority's name with its own key is good.
-      hasIssued: () => true,
-    }
-  }
-
-  async #order(domain: ReservedDomain, names: readonly string[]): Promise<IssuedCertificate> {
-    const { zone, cnameBase } = this.#options
-    const account = await this.#account()
-    const keyPem = await createPrivateKeyPem(domain.privateKeyType)
+  /** A certificate for one domain, whose challenges its CNAME record leads here. */
+  certificateFor(options: ManagedCertificateOptions): ManagedCertificate {
+    const { domain } = options
+    const { zone, cnameBase, book } = this.#options
     const target = challengeTarget(domain, cnameBase)
-    const certPem = await account.order({
-      names,
-      keyPem,
+    if (book) {
+      const issue = (names: readonly string[], order: SiteOrder) =>
+        this.#order(domain, names, {
+          publish: (value) => order.publish(target, value),
+          // It goes with the order.
+          withdraw: () => {},
+          requireWanted: () => order.requireOwn(),
+        })
+      return new SharedCertificate({ ...options, authority: this.name, book, issue })
+    }
+    const answering: Answering = {
       publish: (value) => zone.publish(target, value),
       withdraw: (value) => zone.withdraw(target, value),
+    }
+    return new AcmeCertificate({
+      ...options,
+      names: () => [domain.domain],
+      keyType: domain.privateKeyType,
+      authority: {
+        issue: (names) => this.#order(domain, names, answering),
+        // Chains change; what lies under this authority's name with its own key is good.
+        hasIssued: () => true,
+      },
     })
-    return { certPem, keyPem }
+  }
+
+  /** What other gateways know of the certificates of a domain that was given up, too. */
+  async forget({ id }: ReservedDomain): Promise<void> {
+    await this.#options.book?.forget(id)
+  }
+
+  #order(
+    domain: ReservedDomain,
+    names: readonly string[],
+    answering: Answering,
+  ): Promise<IssuedCertificate> {
+    return this.#orders.run(async () => {
+      const account = await this.#account()
+      const keyPem = await createPrivateKeyPem(domain.privateKeyType)
+      return { certPem: await account.order({ names, keyPem, ...answering }), keyPem }
+    })
   }
 
   #account(): Promise<AcmeAccount> {
@@ -69,13 +104,19 @@ export class AcmeAuthority {
 
   async #open(): Promise<AcmeAccount> {
     const { AcmeAccount } = await import('./acme-account.ts')
-    return new AcmeAccount({ ...this.#options, accountKey: await readAccountKey(this.#options) })
+    const { book, folder } = this.#options
+    const path = join(folder, ACCOUNT_KEY)
+    const accountKey = book
+      ? // One from the time before the site becomes that of the site.
+        await book.accountKey(() => readAccountKey(path, createPrivateKeyPem))
+      : await readAccountKey(path, () => makeAccountKey(path))
+    return new AcmeAccount({ ...this.#options, accountKey })
   }
 }
 
-async function readAccountKey({ folder }: AcmeAuthorityOptions): Promise<string> {
-  const path = join(folder, ACCOUNT_KEY)
-  const keyPem = existsSync(path) ? readFileSync(path, 'utf8') : await makeAccountKey(path)
+/** `make` gives one where there is none. Throws when the file holds something else. */
+async function readAccountKey(path: string, make: () => Promise<string>): Promise<string> {
+  const keyPem = existsSync(path) ? readFileSync(path, 'utf8') : await make()
   if (keyPem.includes('PRIVATE KEY')) return keyPem
   throw new Error(`${ACCOUNT_KEY} is no private key: put it back from a backup, or delete it`)
 }

@@ -6,19 +6,20 @@ import type { Logger } from '../../../base/logger.ts'
 import type { ServedCertificate } from '../certificate-file.ts'
 import type { CertificateJob, CertificateStatus } from '../certificate-status.ts'
 import { ServerCertificate, type ServerCertificateOptions } from '../server-certificate.ts'
+import { issueErrorText } from './issue-error-text.ts'
+import type { ManagedCertificate } from './managed-certificate.ts'
 
 /** Authorities count failed orders: five an hour for a name are common. */
 const RETRY_BASE_MS = 300_000
 const RETRY_FLOOR_MS = 60_000
 const RETRY_CAP_MS = 43_200_000
 const CHECK_MS = 600_000
-const MAX_MESSAGE = 1_000
 /** Orders that people may ask for out of turn, in an hour. */
 const EARLY_RETRIES = 3
 const HOUR_MS = 3_600_000
 
 /** Keeps one certificate good: ordered, tried again and renewed until `stop()`. */
-export class AcmeCertificate {
+export class AcmeCertificate implements ManagedCertificate {
   readonly #certificate: ServerCertificate
   readonly #clock: Clock
   readonly #log: Logger
@@ -56,13 +57,11 @@ export class AcmeCertificate {
     return { renewsAt, endsAt, job: this.#job }
   }
 
-  /** Serves what is there and sees to the rest. */
   start(): void {
     this.#certificate.restore()
     void this.#run()
   }
 
-  /** Tries again now when the last try failed, unless that was asked for too often. */
   retry(): void {
     if (this.#job?.error === undefined || this.#early.take('') > 0) return
     this.#changed.set()
@@ -94,10 +93,9 @@ export class AcmeCertificate {
     } catch (error) {
       const waitMs = Math.max(RETRY_FLOOR_MS, this.#backoff.next())
       this.#log.warn({ err: error, waitMs }, 'certificate not issued')
-      const message = error instanceof Error ? error.message : String(error)
       this.#job = {
         startedAt,
-        error: `The authority did not issue the certificate: ${message.slice(0, MAX_MESSAGE)}`,
+        error: issueErrorText(error),
         retriesAt: this.#clock.now() + waitMs,
       }
       return waitMs

@@ -8,12 +8,19 @@ import {
   RECURSION_DESIRED,
   TRUNCATED_RESPONSE,
 } from 'dns-packet'
-import type { ChallengeZone } from './challenge-zone.ts'
+import { isInZone, type ZoneView } from './challenge-zone.ts'
 
 /** RFC 1035 section 4.1.1. */
 const HEADER_BYTES = 12
 const OPCODE_BITS = 0x78_00
-const Rcode = { ok: 0, formatError: 1, noSuchName: 3, notImplemented: 4, refused: 5 } as const
+const Rcode = {
+  ok: 0,
+  formatError: 1,
+  serverFailure: 2,
+  noSuchName: 3,
+  notImplemented: 4,
+  refused: 5,
+} as const
 /** RFC 6891 section 6.1.3: its upper bits travel in the OPT record. */
 const BAD_VERSION_UPPER = 1
 /** RFC 1035 section 4.2.1, for who does not say that it takes more. */
@@ -39,7 +46,7 @@ interface Verdict {
  */
 export function answerDns(
   message: Buffer,
-  zone: ChallengeZone,
+  zone: ZoneView,
   transport: DnsTransport,
 ): Buffer | undefined {
   try {
@@ -61,7 +68,7 @@ function isQuestion(message: Buffer): boolean {
   )
 }
 
-function encodeAnswer(query: DecodedPacket, zone: ChallengeZone, transport: DnsTransport): Buffer {
+function encodeAnswer(query: DecodedPacket, zone: ZoneView, transport: DnsTransport): Buffer {
   const opt = query.additionals?.find((record): record is OptAnswer => record.type === 'OPT')
   const isNewer = opt !== undefined && (opt.ednsVersion ?? 0) > 0
   const verdict = isNewer ? { rcode: Rcode.ok } : judge(query, zone)
@@ -83,14 +90,16 @@ function encodeAnswer(query: DecodedPacket, zone: ChallengeZone, transport: DnsT
     : reply(flags | TRUNCATED_RESPONSE, {})
 }
 
-function judge({ flags = 0, questions }: DecodedPacket, zone: ChallengeZone): Verdict {
+function judge({ flags = 0, questions }: DecodedPacket, zone: ZoneView): Verdict {
   if ((flags & OPCODE_BITS) !== 0) return { rcode: Rcode.notImplemented }
   const [question] = questions ?? []
   if (!question) return { rcode: Rcode.formatError }
   const name = question.name.toLowerCase()
-  if (question.class !== 'IN' || !zone.holds(name)) return { rcode: Rcode.refused }
+  if (question.class !== 'IN' || !isInZone(name, zone)) return { rcode: Rcode.refused }
   if (name === zone.name) return apexVerdict(zone, question.type)
   const values = zone.valuesOf(name)
+  // Who is told that there is no such name does not ask another server.
+  if (!values) return { rcode: Rcode.serverFailure }
   if (values.length === 0) return { rcode: Rcode.noSuchName, authorities: [soaOf(zone)] }
   if (question.type !== 'TXT') return { rcode: Rcode.ok, authorities: [soaOf(zone)] }
   // Resolvers check that names come back in the spelling that they asked for.
@@ -100,7 +109,7 @@ function judge({ flags = 0, questions }: DecodedPacket, zone: ChallengeZone): Ve
   return { rcode: Rcode.ok, answers }
 }
 
-function apexVerdict(zone: ChallengeZone, type: string): Verdict {
+function apexVerdict(zone: ZoneView, type: string): Verdict {
   if (type === 'SOA') return { rcode: Rcode.ok, answers: [soaOf(zone)] }
   if (type === 'NS') {
     const answers: Answer[] = [{ type: 'NS', name: zone.name, ttl: TTL_S, data: serverOf(zone) }]
@@ -109,7 +118,7 @@ function apexVerdict(zone: ChallengeZone, type: string): Verdict {
   return { rcode: Rcode.ok, authorities: [soaOf(zone)] }
 }
 
-function soaOf(zone: ChallengeZone): Answer {
+function soaOf(zone: ZoneView): Answer {
   const mname = serverOf(zone)
   const data = {
     mname,
@@ -124,7 +133,7 @@ function soaOf(zone: ChallengeZone): Answer {
 }
 
 /** The name above the zone leads to this gateway. */
-function serverOf({ name }: ChallengeZone): string {
+function serverOf({ name }: ZoneView): string {
   return name.slice(name.indexOf('.') + 1)
 }
 

@@ -17,11 +17,16 @@ const TCP_QUESTIONS = 32
 const ANSWERS_PER_ADDRESS = 100
 const ANSWERS_WINDOW_MS = 1_000
 const ADDRESSES = 10_000
+/** Of UDP, whose answers wait for somebody; more get none. */
+const MAX_WAITING = 1_000
 
 export interface DnsListenerOptions {
   readonly listen: ListenAddress
-  /** Undefined: there is no answer. */
-  readonly answer: (message: Buffer, transport: DnsTransport) => Buffer | undefined
+  /** Undefined: there is no answer. Never rejects. */
+  readonly answer: (
+    message: Buffer,
+    transport: DnsTransport,
+  ) => Buffer | undefined | Promise<Buffer | undefined>
   readonly clock: Clock
   readonly log: Logger
 }
@@ -33,6 +38,7 @@ export class DnsListener {
   readonly #sockets = new Set<Socket>()
   #tcp: Server | undefined
   #udp: UdpSocket | undefined
+  #waiting = 0
 
   constructor(options: DnsListenerOptions) {
     this.#options = options
@@ -92,10 +98,20 @@ export class DnsListener {
     socket.on('error', (error) => this.#options.log.error({ err: error }, 'dns over udp failed'))
     socket.on('message', (message, { address, port }) => {
       if (message.length > MAX_QUESTION_BYTES || this.#answers.take(address) > 0) return
-      const answer = this.#options.answer(message, 'udp')
-      // Who forged its address is not there to hear; an error is of no use to anybody.
-      if (answer) socket.send(answer, port, address, () => {})
+      if (this.#waiting < MAX_WAITING) void this.#answerUdp(socket, message, { address, port })
     })
+  }
+
+  async #answerUdp(
+    socket: UdpSocket,
+    message: Buffer,
+    { address, port }: { readonly address: string; readonly port: number },
+  ): Promise<void> {
+    this.#waiting += 1
+    const answer = await this.#options.answer(message, 'udp')
+    this.#waiting -= 1
+    // Who forged its address is not there to hear; an error is of no use to anybody.
+    if (answer && this.#udp === socket) socket.send(answer, port, address, () => {})
   }
 
   #serveTcp(socket: Socket): void {
@@ -118,14 +134,15 @@ export class DnsListener {
           return
         }
         if (rest.length < end) return
-        this.#answerTcp(socket, rest.subarray(2, end))
+        void this.#answerTcp(socket, rest.subarray(2, end))
         rest = rest.subarray(end)
       }
     })
   }
 
-  #answerTcp(socket: Socket, message: Buffer): void {
-    const answer = this.#options.answer(message, 'tcp')
+  /** RFC 7766 section 6.2.1.1: answers may come in another order than the questions. */
+  async #answerTcp(socket: Socket, message: Buffer): Promise<void> {
+    const answer = await this.#options.answer(message, 'tcp')
     if (!answer) {
       socket.destroy()
       return

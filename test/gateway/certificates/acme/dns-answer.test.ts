@@ -1,7 +1,10 @@
 import { type Answer, decode, encode, type Packet, type RecordType } from 'dns-packet'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { ChallengeZone } from '../../../../src/gateway/certificates/acme/challenge-zone.ts'
+import {
+  ChallengeZone,
+  type ZoneView,
+} from '../../../../src/gateway/certificates/acme/challenge-zone.ts'
 import {
   answerDns,
   type DnsTransport,
@@ -22,7 +25,7 @@ const question = (name: string, type: RecordType = 'TXT'): Packet => ({
   questions: [{ name, type, class: 'IN' }],
 })
 
-function ask(query: Packet, zone = openZone(), transport: DnsTransport = 'udp') {
+function ask(query: Packet, zone: ZoneView = openZone(), transport: DnsTransport = 'udp') {
   const reply = answerDns(encode(query), zone, transport)
   if (!reply) return undefined
   const { id, flags = 0, flag_aa, flag_tc, flag_ra, ...sections } = decode(reply)
@@ -51,6 +54,12 @@ describe('the name server of the challenge zone', () => {
       { type: 'TXT', name: 'A1.Acme.Gateway.TEST', data: [Buffer.from(VALUE)] },
       { type: 'TXT', data: [Buffer.from('second')] },
     ])
+  })
+
+  it('says that it does not know while nobody knows, so that another server is asked', () => {
+    const zone = { name: 'acme.gateway.test', valuesOf: () => undefined }
+    expect(ask(question(NAME), zone)).toMatchObject({ rcode: 2, flag_aa: false, answers: [] })
+    expect(ask(question('acme.gateway.test', 'SOA'), zone)?.rcode).toBe(0)
   })
 
   it('forgets a value that was withdrawn, and keeps the others', () => {

@@ -1,0 +1,65 @@
+import type { PrivateKeyType } from '../../records/private-key.ts'
+import type { ZoneView } from './challenge-zone.ts'
+
+/** Which certificate: another kind of key, or another authority, makes another one. */
+export interface CertificateId {
+  readonly domainId: string
+  readonly authority: string
+  readonly keyType: PrivateKeyType
+}
+
+/** What all gateways of a site know of a certificate. Times are those of the database, in ms since the epoch. */
+export interface CertificateRecord {
+  /** Rises with each change; 0 while nothing is known. */
+  readonly number: number
+  /** Chain and key; undefined before the first was issued. */
+  readonly pem: string | undefined
+  /** Of the order that is under way, or was last. */
+  readonly startedAt: number | undefined
+  /** Why the last order failed; undefined when it did not, or one is under way. */
+  readonly error: string | undefined
+  readonly retriesAt: number | undefined
+  readonly failingSince: number | undefined
+}
+
+export type Claimed =
+  | { readonly order: SiteOrder }
+  /** Not now, or not by this gateway. */
+  | { readonly waitMs: number }
+
+/** What becomes of an order; neither: it was given up, and another may begin at once. */
+export interface OrderOutcome {
+  readonly pem?: string
+  readonly error?: string
+}
+
+/** An order that this gateway alone may place, until it is concluded or another one takes it over. */
+export interface SiteOrder {
+  /** When it resolves, each gateway answers the challenge. Rejects when the order is another's. */
+  publish(name: string, value: string): Promise<void>
+  /** Rejects when the order is another gateway's by now. */
+  requireOwn(): Promise<void>
+  /** Tried until it is kept, or the order is another's. Never rejects. */
+  conclude(outcome: OrderOutcome): Promise<void>
+}
+
+/**
+ * The orders of several gateways: each certificate is ordered by one of them, and all have what was
+ * issued. Whoever wants one claims it first.
+ */
+export interface OrderBook {
+  /** What is known here; it may be a moment old. */
+  find(id: CertificateId): CertificateRecord
+  /** Calls `listener` when there is something new of a certificate; returns how to stop that. */
+  follow(id: CertificateId, listener: () => void): () => void
+  /** `seen` is the number of the record on which the wish is based. Rejects while nobody can be asked. */
+  claim(id: CertificateId, seen: number): Promise<Claimed>
+  /** Ends the wait after a failure, a few times an hour. */
+  retry(id: CertificateId): Promise<void>
+  /** The domain was given up: its keys go. */
+  forget(domainId: string): Promise<void>
+  /** The key of the account that all have together, PEM; `make` gives that of a site that has none. */
+  accountKey(make: () => Promise<string>): Promise<string>
+  /** The challenges of all orders, as they are at this moment. Never rejects. */
+  zone(name: string): Promise<ZoneView>
+}
