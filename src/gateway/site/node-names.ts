@@ -157,6 +157,8 @@ export class NodeNames implements NameClaims {
         const held = claims.heldBy(one)
         if (!held) continue
         const giveUp = async () => {
+          // Who leaves is still there while this is told, and may be away, or replaced, after that.
+          await Promise.resolve()
           const now = claims.heldBy(one)
           if (!now || this.isNeeded(now)) return
           // Nobody waits for that: what comes after it in this name is written after it.
