@@ -233,6 +233,7 @@ export async function openGatewayCore(
   if (node) {
     orders?.orderAs(node.cluster.lease)
     node.share('certificates', watch)
+    sessions.countElsewhere(node.cluster.table)
     const changes = new LeftChanges({ ...stores, isThere: (id) => node.isThere(id), clock })
     node.share(
       'audit',

@@ -130,7 +130,7 @@ export class AgentSession implements TableEntry {
       return { Id: ids.next('ep'), URL: url, Proto, Opts, Extra: { Token: '' } }
     }
     this.#checkRoom()
-    sessions.countBind(this.identity.credentialId)
+    sessions.countBind(this)
     try {
       const compiled = await prepareBinding(request, this, this.#deps)
       const idea = this.#idFor(request.Id)

@@ -41,6 +41,17 @@ export interface TableEntry extends ConnectedAgent {
   recheck(): void
 }
 
+/** What a credential uses at other gateways of the site, as far as this one has heard. */
+export interface UsageElsewhere {
+  /** Never less than what `usageOf` says, and said at once. */
+  mostOf(credentialId: string): number
+  /** Without what the same device has there. */
+  usageOf(
+    credentialId: string,
+    device: { readonly clientId: string; readonly deviceId: string | undefined },
+  ): Pick<CredentialLimits, 'sessions' | 'endpoints'>
+}
+
 /** Who wants to know which sessions there are. */
 export interface SessionWatch {
   came(session: ConnectedAgent): void
@@ -66,6 +77,7 @@ export interface SessionWatch {
 export class SessionTable {
   readonly #limits: CredentialLimits
   readonly #watch: SessionWatch | undefined
+  #elsewhere: UsageElsewhere | undefined
   readonly #newSessions: SlidingLog
   readonly #newBinds: SlidingLog
   readonly #byId = new Map<string, TableEntry>()
@@ -95,6 +107,11 @@ export class SessionTable {
       windowMs: MINUTE_MS,
       clock,
     })
+  }
+
+  /** From now on what is used at other gateways counts, too. */
+  countElsewhere(usage: UsageElsewhere): void {
+    this.#elsewhere = usage
   }
 
   get size(): number {
@@ -135,10 +152,12 @@ export class SessionTable {
     const { credentialId } = session.identity
     const peers = this.#peersOf(credentialId)
     const ghosts = peers.filter((peer) => isGhost(peer, session))
-    if (peers.length - ghosts.length >= this.#limits.sessions) {
+    const here = peers.length - ghosts.length
+    const sessions = here + this.#usedElsewhere(session, 'sessions', this.#limits.sessions - here)
+    if (sessions >= this.#limits.sessions) {
       throw new ServiceError(
         108,
-        `The authtoken ${credentialId} has ${peers.length} agent sessions; it may not have more.`,
+        `The authtoken ${credentialId} has ${sessions} agent sessions; it may not have more.`,
       )
     }
     if (this.#newSessions.take(credentialId) > 0) {
@@ -168,12 +187,14 @@ export class SessionTable {
     if (this.#drop(session)) this.#watch?.went(session, why, urls)
   }
 
-  /** Counts a bind. Throws ServiceError 18021 or 351 when the credential has its fill. */
-  countBind(credentialId: string): void {
+  /** Counts a bind of a session. Throws ServiceError 18021 or 351 when its credential has its fill. */
+  countBind(session: Pick<TableEntry, 'identity' | 'clientId'>): void {
+    const { credentialId } = session.identity
     let endpoints = 0
-    for (const session of this.#byCredential.get(credentialId) ?? []) {
-      endpoints += session.endpointCount
+    for (const { endpointCount } of this.#byCredential.get(credentialId) ?? []) {
+      endpoints += endpointCount
     }
+    endpoints += this.#usedElsewhere(session, 'endpoints', this.#limits.endpoints - endpoints)
     if (endpoints >= this.#limits.endpoints) {
       throw new ServiceError(
         18021,
@@ -186,6 +207,17 @@ export class SessionTable {
         `The authtoken ${credentialId} binds more than ${this.#limits.bindsPerMinute} endpoints a minute.`,
       )
     }
+  }
+
+  /** Looked up only where it may matter: where there is room for `room` more, less than that is 0. */
+  #usedElsewhere(
+    { identity, clientId }: Pick<TableEntry, 'identity' | 'clientId'>,
+    what: 'sessions' | 'endpoints',
+    room: number,
+  ): number {
+    const { credentialId, deviceId } = identity
+    if (!this.#elsewhere || this.#elsewhere.mostOf(credentialId) < room) return 0
+    return this.#elsewhere.usageOf(credentialId, { clientId, deviceId })[what]
   }
 
   /** Out of all maps; false when it was in none. */

@@ -33,6 +33,12 @@ export interface RemoteClaim {
   readonly endsTls: boolean
 }
 
+/** How much of something there is. */
+export interface CredentialUsage {
+  readonly sessions: number
+  readonly endpoints: number
+}
+
 export interface ClaimTableOptions {
   readonly nodeId: string
   readonly nodes: NodeTable
@@ -43,6 +49,8 @@ export class ClaimTable {
   readonly #options: ClaimTableOptions
   /** By scope, entrance and host; then by member. */
   readonly #rows = new Map<string, Map<string, ClaimRow>>()
+  /** Names of agents at other nodes, by authtoken. */
+  readonly #ofCredentials = new Map<string, Set<ClaimRow>>()
   /** What was given up for another node that does not have it yet, by the same; oldest first. */
   readonly #moving = new Map<string, ClaimRow>()
   #size = 0
@@ -59,6 +67,7 @@ export class ClaimTable {
   clear(): void {
     this.#rows.clear()
     this.#moving.clear()
+    this.#ofCredentials.clear()
     this.#size = 0
   }
 
@@ -67,6 +76,7 @@ export class ClaimTable {
       const at = placeOf(row.scope, row.entrance, row.host)
       const members = this.#rows.get(at) ?? new Map<string, ClaimRow>()
       this.#noteMove(at, row)
+      this.#noteCredential(members.get(row.member), row)
       if (members.delete(row.member)) this.#size -= 1
       if (row.node !== null) {
         members.set(row.member, row)
@@ -74,6 +84,46 @@ export class ClaimTable {
         this.#rows.set(at, members)
       } else if (members.size === 0) this.#rows.delete(at)
     }
+  }
+
+  #noteCredential(before: ClaimRow | undefined, row: ClaimRow): void {
+    const of = before?.facts.credentialId
+    if (before && of) {
+      const rows = this.#ofCredentials.get(of)
+      rows?.delete(before)
+      if (rows?.size === 0) this.#ofCredentials.delete(of)
+    }
+    const { node, scope, facts } = row
+    // A name that all accounts find has a second claim for that.
+    const isCounted = node !== null && node !== this.#options.nodeId && scope !== SHARED_SCOPE
+    if (!isCounted || !facts.credentialId) return
+    const rows = this.#ofCredentials.get(facts.credentialId) ?? new Set()
+    this.#ofCredentials.set(facts.credentialId, rows.add(row))
+  }
+
+  /** No authtoken has more endpoints at other nodes, nor sessions with endpoints. */
+  mostOf(credentialId: string): number {
+    return this.#ofCredentials.get(credentialId)?.size ?? 0
+  }
+
+  /**
+   * What an authtoken has at other nodes, without what the device that asks has there itself: that moves
+   * with it. A session counts with its first endpoint.
+   */
+  usageOf(
+    credentialId: string,
+    { clientId, deviceId }: { readonly clientId: string; readonly deviceId: string | undefined },
+  ): CredentialUsage {
+    let endpoints = 0
+    const sessions = new Set<string | null>()
+    for (const row of this.#ofCredentials.get(credentialId) ?? []) {
+      const { facts } = row
+      const isOwn = deviceId !== undefined && deviceId === facts.deviceId
+      if (isOwn || clientId === facts.clientId || !this.#isValid(row)) continue
+      endpoints += 1
+      sessions.add(facts.sessionId)
+    }
+    return { endpoints, sessions: sessions.size }
   }
 
   #noteMove(at: string, row: ClaimRow): void {

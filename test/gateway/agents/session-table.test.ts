@@ -174,16 +174,42 @@ describe('SessionTable', () => {
   })
 
   it('counts the endpoints of all sessions of a credential', () => {
-    const { table, added } = openTable({ endpoints: 3 })
+    const { table, added, session } = openTable({ endpoints: 3 })
     const [a, b, other] = [added(), added(), added('cr_b')]
     a.endpointCount = 1
     b.endpointCount = 1
     other.endpointCount = 2
-    expect(serviceCode(() => table.countBind('cr_a'))).toBeUndefined()
+    expect(serviceCode(() => table.countBind(a))).toBeUndefined()
     b.endpointCount = 2
-    expect(serviceCode(() => table.countBind('cr_a'))).toBe(18021)
-    expect(serviceCode(() => table.countBind('cr_b'))).toBeUndefined()
-    expect(serviceCode(() => table.countBind('cr_none'))).toBeUndefined()
+    expect(serviceCode(() => table.countBind(a))).toBe(18021)
+    expect(serviceCode(() => table.countBind(other))).toBeUndefined()
+    expect(serviceCode(() => table.countBind(session('cr_none')))).toBeUndefined()
+  })
+
+  it('counts what a credential has at other gateways, and looks only when that may matter', () => {
+    const { table, added, session } = openTable({ endpoints: 5, sessions: 3 })
+    const asked: (string | undefined)[] = []
+    const elsewhere = { most: 1, sessions: 1, endpoints: 3 }
+    table.countElsewhere({
+      mostOf: () => elsewhere.most,
+      usageOf: (credentialId, { clientId }) => {
+        asked.push(credentialId, clientId)
+        return elsewhere
+      },
+    })
+    const a = added()
+    a.endpointCount = 2
+    table.countBind(a)
+    expect(asked).toEqual([])
+    elsewhere.most = 3
+    expect(serviceCode(() => table.countBind(a))).toBe(18021)
+    expect(asked).toEqual(['cr_a', a.clientId])
+    elsewhere.endpoints = 2
+    expect(serviceCode(() => table.countBind(a))).toBeUndefined()
+    added()
+    expect(serviceCode(() => table.add(session()))).toBe(108)
+    elsewhere.sessions = 0
+    expect(serviceCode(() => table.add(session()))).toBeUndefined()
   })
 
   it('counts binds and sessions of a minute per credential', () => {
@@ -191,8 +217,8 @@ describe('SessionTable', () => {
     added()
     expect(serviceCode(() => table.add(session()))).toBe(349)
     expect(serviceCode(() => table.add(session('cr_b')))).toBeUndefined()
-    table.countBind('cr_a')
-    expect(serviceCode(() => table.countBind('cr_a'))).toBe(351)
-    expect(serviceCode(() => table.countBind('cr_b'))).toBeUndefined()
+    table.countBind(session())
+    expect(serviceCode(() => table.countBind(session()))).toBe(351)
+    expect(serviceCode(() => table.countBind(session('cr_b')))).toBeUndefined()
   })
 })

@@ -125,4 +125,36 @@ describe('readGiveRequest', () => {
     expect(readGiveRequest('{', 'one')).toBeUndefined()
     expect(readGiveRequest('{"nodeId":"one"}', 'one')).toBeUndefined()
   })
+
+  it('counts what an authtoken has at other nodes, without what the same device has', () => {
+    const { table, observe } = tableOf()
+    const nobody = { clientId: 'ts_none', deviceId: undefined }
+    const of = (host: string, node: string | null, facts: Partial<ClaimRow['facts']> = {}) => {
+      const before = row(host, node)
+      const one = { credentialId: 'cr_a', sessionId: `ts_${host}`, clientId: `ts_${host}` }
+      return { ...before, facts: { ...before.facts, ...one, ...facts } }
+    }
+    table.apply([
+      of('a.example', 'one', { sessionId: 'ts_1' }),
+      of('b.example', 'one', { sessionId: 'ts_1', deviceId: 'cam' }),
+      of('c.example', 'two', { deviceId: 'cam' }),
+      of('d.example', 'here'),
+      of('e.example', 'two', { credentialId: 'cr_b' }),
+      { ...of('f.example', 'two'), ...sharedKey(row('f.example', 'two')) },
+    ])
+    expect(table.usageOf('cr_a', nobody)).toEqual({ endpoints: 3, sessions: 2 })
+    expect(table.mostOf('cr_a')).toBe(3)
+    const cam = { clientId: 'ts_none', deviceId: 'cam' }
+    expect(table.usageOf('cr_a', cam)).toEqual({ endpoints: 1, sessions: 1 })
+    const same = { clientId: 'ts_c.example', deviceId: undefined }
+    expect(table.usageOf('cr_a', same)).toEqual({ endpoints: 2, sessions: 1 })
+    // It has come here, and one has gone.
+    table.apply([of('c.example', 'here'), of('a.example', null)])
+    expect(table.usageOf('cr_a', nobody)).toEqual({ endpoints: 1, sessions: 1 })
+    expect(table.mostOf('cr_a')).toBe(1)
+    observe({ here: 1, one: 2, two: 1 })
+    expect(table.usageOf('cr_a', nobody)).toEqual({ endpoints: 0, sessions: 0 })
+    table.clear()
+    expect(table.mostOf('cr_a')).toBe(0)
+  })
 })

@@ -1,0 +1,70 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { eventually } from '../../helpers/eventually.ts'
+import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
+import {
+  bind,
+  connectSdk,
+  inTime,
+  type RunningGateway,
+  sdkCode,
+} from '../../helpers/running-gateway.ts'
+
+const deviceOf = (device_id: string) => JSON.stringify({ device_id, instance: 'process-1' })
+
+describe.skipIf(!hasPostgres)('the limits of an authtoken at several gateways', () => {
+  let postgres: TestPostgres
+  beforeAll(async () => {
+    postgres = await TestPostgres.start()
+  })
+  afterAll(() => postgres?.remove())
+
+  const start = async (credentialLimits: { sessions?: number; endpoints?: number }) => {
+    const cluster = GatewayCluster.open(await postgres.database())
+    const one = await cluster.start({ credentialLimits })
+    const { authtoken } = one
+    const two = await cluster.start({ authtoken, credentialLimits })
+    return { one, two: { ...two, authtoken } }
+  }
+  /** Waits until a gateway has heard of that many names at the other one. */
+  const knows = ({ gateway }: RunningGateway, names: number) =>
+    eventually(() => {
+      expect([...(gateway.parts.node?.namesElsewhere() ?? [])]).toHaveLength(names)
+    })
+
+  it('count endpoints at all of them, and let one in for each that goes', async () => {
+    const { one, two } = await start({ endpoints: 3 })
+    const first = await connectSdk(one)
+    const listener = await bind(first, 'a.site.test')
+    await bind(first, 'b.site.test')
+    await knows(two, 2)
+    const second = await connectSdk(two)
+    await bind(second, 'c.site.test')
+    expect(await sdkCode(bind(second, 'd.site.test'))).toBe('ERR_NGROK_18021')
+    await knows(one, 1)
+    expect(await sdkCode(bind(first, 'd.site.test'))).toBe('ERR_NGROK_18021')
+    await inTime(listener.close())
+    await knows(two, 1)
+    await bind(second, 'd.site.test')
+  })
+
+  it('count sessions at all of them, with their first endpoints', async () => {
+    const { one, two } = await start({ sessions: 2 })
+    await bind(await connectSdk(one), 'a.site.test')
+    await bind(await connectSdk(one), 'b.site.test')
+    await knows(two, 2)
+    expect(await sdkCode(connectSdk(two))).toContain('ERR_NGROK_108')
+  })
+
+  it('keep no device from moving to another gateway with all that it has', async () => {
+    const { one, two } = await start({ sessions: 1, endpoints: 2 })
+    const before = await connectSdk(one, { metadata: deviceOf('cam') })
+    await bind(before, 'a.site.test')
+    await bind(before, 'b.site.test')
+    await knows(two, 2)
+    const after = await connectSdk(two, { metadata: deviceOf('cam') })
+    await bind(after, 'a.site.test')
+    await bind(after, 'b.site.test')
+    await knows(one, 2)
+  })
+})
