@@ -118,7 +118,7 @@ export class DeviceJournal implements DeviceRows {
       check()
       deviceStore.delete(id)
     }
-    await database.change(remove, { mayUseReserve: true })
+    await database.change(remove, { concludes: id, mayUseReserve: true })
     // What has happened to others may still wait for the storage.
     this.#rows.delete(id)
     for (const [key, device] of this.#byIdentity) if (device.id === id) this.#byIdentity.delete(key)

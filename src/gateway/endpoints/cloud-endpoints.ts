@@ -67,6 +67,16 @@ export interface CloudEndpointChange extends CloudEndpointSettings {
 export type CloudEndpointAuthor = Pick<Claim, 'isGranted'>
 
 /** A policy that is ready for what is about to be kept. */
+/** Somebody else was faster: nothing is kept, and nothing concluded. */
+class OvertakenError extends Error {
+  readonly by: 'gone' | 'changed'
+
+  constructor(by: 'gone' | 'changed') {
+    super(by)
+    this.by = by
+  }
+}
+
 interface Prepared {
   readonly stored: StoredCloudEndpoint
   readonly policy: CompiledPolicy
@@ -193,18 +203,21 @@ export class CloudEndpoints {
       metadata,
       updatedAt: clock.now(),
     }
-    const outcome = await this.#keep(id, { stored: updated, policy }, () => {
-      const now = found()
-      if (!now) return 'gone'
-      if (!isDeepStrictEqual(now.stored, stored)) return 'changed'
-      check()
-      this.#checkKept(updated)
-      cloudEndpointStore.replace(updated)
-      return 'kept'
-    })
-    // Somebody else was faster: what was not asked for stays as it is now.
-    if (outcome === 'changed') return this.#update(id, change, author)
-    return outcome === 'kept' ? this.#online(id) : undefined
+    try {
+      await this.#keep(id, { stored: updated, policy }, () => {
+        const now = found()
+        if (!now) throw new OvertakenError('gone')
+        if (!isDeepStrictEqual(now.stored, stored)) throw new OvertakenError('changed')
+        check()
+        this.#checkKept(updated)
+        cloudEndpointStore.replace(updated)
+      })
+    } catch (error) {
+      if (!(error instanceof OvertakenError)) throw error
+      // What was not asked for stays as it is now.
+      return error.by === 'changed' ? this.#update(id, change, author) : undefined
+    }
+    return this.#online(id)
   }
 
   /** The next request finds nothing; what is under way goes on. */
@@ -214,6 +227,14 @@ export class CloudEndpoints {
       concludes: id,
       mayUseReserve: true,
     })
+  }
+
+  /** What the transaction that is open makes of an endpoint. */
+  beingKept(id: string): { endpoint: CloudEndpoint; isShared: boolean } | undefined {
+    const { stored, policy } = this.#prepared.get(id) ?? {}
+    if (!stored || !policy) return undefined
+    const traffic = this.#online(id)?.traffic ?? new EndpointTraffic()
+    return { endpoint: this.#open(stored, policy, traffic), isShared: stored.isShared }
   }
 
   async #keep<T>(id: string, prepared: Prepared, change: () => T): Promise<T> {

@@ -121,6 +121,13 @@ export function endpoints({
     page: (request) => livePage(registry.all(), request),
     get: (id) => registry.find(id),
     view,
+    keptView: (id, baseUrl) => {
+      const kept = cloudEndpoints.beingKept(id)
+      if (!kept) return undefined
+      const { endpoint, isShared } = kept
+      const domainId = domains.findCovering(endpoint.host)?.id
+      return viewEndpoint(endpoint, baseUrl, { domainId, isShared })
+    },
     ownerOf: ({ ownerId }) => ownerId,
     elsewhere: elsewhere(node, 'endpoints'),
     isEverywhere: ({ type }) => type === 'cloud',

@@ -56,7 +56,7 @@ export function ipPolicies({
       const { description = '', metadata = '' } = parseBody(IpPolicyCreate, body)
       checkTexts({ description, metadata })
       const policy = { id: ids.next('ipp'), description, metadata, createdAt: clock.now() }
-      await database.change(() => store.insert(policy))
+      await database.change(() => store.insert(policy), { concludes: policy.id })
       return view(policy, baseUrl)
     },
     update: ({ id }, body) => {
@@ -64,17 +64,18 @@ export function ipPolicies({
       if (Object.keys(change).length === 0) {
         throw new ServiceError(1400, 'Give a description or metadata to change.')
       }
-      return database.change(() => {
+      const keep = () => {
         const policy = present(store.get(id))
         const { description = policy.description, metadata = policy.metadata } = change
         checkTexts({ description, metadata })
         const updated = { ...policy, description, metadata }
         store.replace(updated)
         return updated
-      })
+      }
+      return database.change(keep, { concludes: id })
     },
     remove: async ({ id }) => {
-      await database.change(() => store.delete(id), { mayUseReserve: true })
+      await database.change(() => store.delete(id), { concludes: id, mayUseReserve: true })
     },
   }
 }

@@ -83,11 +83,12 @@ export function ipPolicyRules({
       const createdAt = clock.now()
       const id = ids.next('ipr')
       const rule = { id, ipPolicyId, cidr, action, description, metadata, createdAt }
-      await database.change(() => {
+      const keep = () => {
         if (!ipPolicies.get(ipPolicyId)) throw new ServiceError(1414, 'There is no such IP policy.')
         checkRule(rule)
         store.insert(rule)
-      })
+      }
+      await database.change(keep, { concludes: id })
       return view(rule, baseUrl)
     },
     update: ({ id }, body) => {
@@ -95,7 +96,7 @@ export function ipPolicyRules({
       if (Object.keys(change).length === 0) {
         throw new ServiceError(1401, 'Give a CIDR, description or metadata to change.')
       }
-      return database.change(() => {
+      const keep = () => {
         const rule = present(store.get(id))
         const { description = rule.description, metadata = rule.metadata } = change
         const cidr = (change.cidr ?? rule.cidr).toLowerCase()
@@ -103,10 +104,11 @@ export function ipPolicyRules({
         checkRule(updated)
         store.replace(updated)
         return updated
-      })
+      }
+      return database.change(keep, { concludes: id })
     },
     remove: async ({ id }) => {
-      await database.change(() => store.delete(id), { mayUseReserve: true })
+      await database.change(() => store.delete(id), { concludes: id, mayUseReserve: true })
     },
   }
 }

@@ -13,6 +13,8 @@ import type { MissingNode } from './site/site-page.ts'
 /** One kind of thing that the API lists, shows and changes. Verbs that are missing are not served. */
 export interface Resource<Item extends { readonly id: string }> extends ListedResource<Item> {
   get(id: string): Item | undefined | Promise<Item | undefined>
+  /** The view of what the open transaction keeps, where `get` does not see that before it is over. */
+  keptView?(id: string, baseUrl: string): object | undefined
   /** Answers the view of what was made. */
   create?(body: unknown, baseUrl: string, caller: Caller): object | Promise<object>
   update?(item: Item, body: unknown, caller: Caller): Item | Promise<Item>
@@ -69,6 +71,7 @@ export function resourceRoutes<Item extends { readonly id: string }>(
         },
         (after) => changedBetween(before, after),
         named(before),
+        (id) => changedBetween(before, keptView(resource, id, baseUrlOf(request)) ?? before),
       )
       response.json(view)
     })
@@ -82,6 +85,7 @@ export function resourceRoutes<Item extends { readonly id: string }>(
         () => resource.remove?.(item, caller),
         () => changedBetween(before, {}),
         named(before),
+        () => changedBetween(before, {}),
       )
       response.status(204).end()
     })
@@ -90,7 +94,12 @@ export function resourceRoutes<Item extends { readonly id: string }>(
     router.delete(`/${path}/:id/${name}`, noBody, async (request, response) => {
       const item = await findItem(resource, request, response)
       const about = named(resource.view(item, baseUrlOf(request)))
-      await changeOf(response).run(() => remove(item), undefined, about)
+      await changeOf(response).run(
+        () => remove(item),
+        undefined,
+        about,
+        () => about,
+      )
       response.status(204).end()
     })
   }
@@ -99,7 +108,7 @@ export function resourceRoutes<Item extends { readonly id: string }>(
     const body = actionsWithBody.includes(name) ? [requiredBody] : []
     router.post(`/${path}/:id/${name}`, body, async (request: Request, response: Response) => {
       const { about, act } = await actionOn(resource, name, run, request, response)
-      const result = await changeOf(response).run(act, undefined, about)
+      const result = await changeOf(response).run(act, undefined, about, () => about)
       if (result) response.json(result)
       else response.status(204).end()
     })
@@ -109,13 +118,22 @@ export function resourceRoutes<Item extends { readonly id: string }>(
 
 /** What the audit trail says of what was just made, in the transaction that makes it. */
 export function madeAs<Item extends { readonly id: string }>(
-  { get, view }: Pick<Resource<Item>, 'get' | 'view'>,
+  resource: Pick<Resource<Item>, 'get' | 'view' | 'keptView'>,
   id: string,
   baseUrl: string,
 ): Partial<AuditedChange> {
-  const item = get(id)
-  const isKnown = item !== undefined && !(item instanceof Promise)
-  return changedBetween({}, isKnown ? view(item, baseUrl) : { id })
+  return changedBetween({}, keptView(resource, id, baseUrl) ?? { id })
+}
+
+/** What a thing is in the transaction that is open. */
+function keptView<Item extends { readonly id: string }>(
+  resource: Pick<Resource<Item>, 'get' | 'view' | 'keptView'>,
+  id: string,
+  baseUrl: string,
+): object | undefined {
+  if (resource.keptView) return resource.keptView(id, baseUrl)
+  const item = resource.get(id)
+  return item === undefined || item instanceof Promise ? undefined : resource.view(item, baseUrl)
 }
 
 async function lookUp<Item extends { readonly id: string }>(

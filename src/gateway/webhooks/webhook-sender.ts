@@ -5,7 +5,7 @@ import { abortedAfter } from '../../base/deadline.ts'
 import type { Logger } from '../../base/logger.ts'
 import { OutboundError, send } from '../../policy/outbound/outbound.ts'
 import type { PolicyReach } from '../../policy/outbound/policy-reach.ts'
-import type { Database } from '../../store/database.ts'
+import type { Database, WriteOptions } from '../../store/database.ts'
 import type { EventStore, GatewayEvent } from '../records/event-store.ts'
 import type { WebhookEndpoint, WebhookStore } from '../records/webhook-store.ts'
 import { messageOf, signedHeaders, testMessage, type WebhookMessage } from './webhook-message.ts'
@@ -102,7 +102,7 @@ export class WebhookSender {
   /** Sends again what came after `sequence`. */
   async replay(sequence: number): Promise<void> {
     this.#position = sequence
-    await this.#note()
+    await this.#note({ concludes: this.#id })
     this.wake({ isChanged: true })
   }
 
@@ -236,12 +236,12 @@ export class WebhookSender {
     this.#reached = Math.max(this.#reached, sequence)
   }
 
-  async #note(): Promise<void> {
+  async #note(options?: WriteOptions): Promise<void> {
     this.#notedAt = this.#deps.clock.monotonic()
-    if (this.#noted !== this.#position) await this.#noteDelivered(this.#position)
+    if (this.#noted !== this.#position) await this.#noteDelivered(this.#position, 0, options)
   }
 
-  async #noteDelivered(position: number, missed = 0): Promise<void> {
+  async #noteDelivered(position: number, missed = 0, options?: WriteOptions): Promise<void> {
     const { database, webhookStore } = this.#deps
     const note = () => {
       // Whoever sends now may be further, or sends again what somebody has asked for.
@@ -251,7 +251,7 @@ export class WebhookSender {
     }
     this.#noting.add(position)
     try {
-      await database.change(note, { withoutBackup: true })
+      await database.change(note, { withoutBackup: true, ...options })
       this.#noted = position
     } finally {
       this.#noting.delete(position)

@@ -99,7 +99,7 @@ export class Webhooks {
       missed: 0,
       createdAt: clock.now(),
     }
-    return database.change(() => {
+    const keep = () => {
       if (ownerId !== null && !botUsers.get(ownerId)) {
         throw new ServiceError(634, `There is no bot user ${ownerId} to own this.`)
       }
@@ -110,7 +110,8 @@ export class Webhooks {
       const endpoint: WebhookEndpoint = { ...made, delivered: events.newest }
       webhookStore.insert(endpoint)
       return endpoint
-    })
+    }
+    return database.change(keep, { concludes: made.id })
   }
 
   /** Throws ServiceError 834. */
@@ -134,7 +135,8 @@ export class Webhooks {
 
   async delete({ id }: WebhookEndpoint): Promise<void> {
     const { database, webhookStore } = this.#deps
-    await database.change(() => webhookStore.delete(id), { mayUseReserve: true })
+    const remove = () => webhookStore.delete(id)
+    await database.change(remove, { concludes: id, mayUseReserve: true })
   }
 
   /** Sends again what came after an event. */
@@ -143,7 +145,10 @@ export class Webhooks {
     const sender = this.#senders.get(id)
     if (sender) await sender.replay(sequence)
     // Another gateway sends, and sees that the row says something else than it does.
-    else await database.change(() => webhookStore.noteDelivered(id, sequence, 0))
+    else {
+      const note = () => webhookStore.noteDelivered(id, sequence, 0)
+      await database.change(note, { concludes: id })
+    }
   }
 
   /** From here, whoever sends otherwise. */
@@ -157,13 +162,14 @@ export class Webhooks {
     changeOf: (endpoint: WebhookEndpoint) => Partial<WebhookEndpoint>,
   ): Promise<WebhookEndpoint> {
     const { database, webhookStore } = this.#deps
-    return database.change(() => {
+    const keep = () => {
       const endpoint = present(webhookStore.get(id))
       const updated = { ...endpoint, ...changeOf(endpoint) }
       checkUrl(updated.url)
       webhookStore.replace(updated)
       return updated
-    })
+    }
+    return database.change(keep, { concludes: id })
   }
 
   /** Whoever changed it, maybe with its account. How far it is, its sender says, or a replay. */

@@ -105,6 +105,10 @@ export function devices(deps: DevicesDeps): Resource<Device> {
     page: (request) => devices.page(request),
     get: (id) => devices.get(id),
     view,
+    keptView: (id, baseUrl) => {
+      const kept = deviceStore.get(id)
+      return kept && view(kept, baseUrl)
+    },
     ownerOf: ({ ownerId }) => ownerId,
     elsewhere: elsewhere(node, 'devices'),
     isEverywhere: () => true,
