@@ -211,7 +211,7 @@ describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gate
   }
 
   it('are tried again by all together as seldom as by one, and say everywhere why', async () => {
-    const { acme, nodes, reserve } = await openSite({ count: 3 })
+    const { acme, nodes, reserve, query } = await openSite({ count: 3 })
     acme.refusal = 'too many orders for this name'
     const domain = await reserve()
     const failed = () =>
@@ -224,20 +224,27 @@ describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gate
     expect(first?.retriesAt).toBeGreaterThan(Date.now() + 50_000)
     for (const job of others) expect(job).toEqual(first)
     expect(acme.refused).toBe(1)
-    for (let asked = 0; asked < 6; asked += 1) {
-      const { startedAt } = statusAt(nodes[0] as Node, domain).job ?? {}
-      nodes[asked % nodes.length]?.at.gateway.parts.certificates.domains.retry(domain)
-      if (asked >= 3) continue
+    const retryAt = (n: number) =>
+      nodes[n % nodes.length]?.at.gateway.parts.certificates.domains.retry(domain)
+    for (let n = 0; n < 3; n += 1) {
+      const { startedAt = 0 } = statusAt(nodes[0] as Node, domain).job ?? {}
+      retryAt(n)
       await eventually(() => {
         for (const node of nodes) {
           const { job } = statusAt(node, domain)
           expect(job?.error).toBeDefined()
-          expect(job?.startedAt).toBeGreaterThan(startedAt ?? 0)
+          expect(job?.startedAt).toBeGreaterThan(startedAt)
         }
       })
     }
-    await failed()
-    // Three out of turn in an hour, wherever they were asked for.
+    // Three out of turn in an hour, wherever they were asked for; each that was asked for counts there.
+    const head = async () => Number((await query('SELECT number FROM certificate_head'))[0]?.number)
+    const before = await head()
+    for (let n = 0; n < 3; n += 1) retryAt(n)
+    await eventually(async () => expect(await head()).toBeGreaterThanOrEqual(before + 3))
+    const early =
+      'SELECT cardinality(early) AS early, next_at > now_ms() AS waits FROM certificates'
+    expect(await query(early)).toEqual([{ early: 3, waits: true }])
     expect(acme.refused).toBe(4)
     const told = nodes.map((node) => statusAt(node, domain).job?.failingSince)
     expect(new Set(told)).toEqual(new Set([first?.failingSince]))

@@ -76,6 +76,11 @@ it('walks from a reserved domain over its DNS records to a certificate of the au
       retries_at: expect.any(String),
     }),
   )
+  const { body: ready } = await call('GET', '/readyz')
+  expect(ready).toEqual({
+    ...{ ready: true, degraded: true },
+    reasons: [expect.stringContaining('could not be issued: 1.')],
+  })
   expect(await visit(addresses.https, 'cam.shop.test', acme.caPem)).toMatch(/^UNABLE_TO/)
   expect((await call('POST', `${path}/check`)).body.ok).toBe(false)
 
@@ -84,6 +89,7 @@ it('walks from a reserved domain over its DNS records to a certificate of the au
   expect((await call('POST', `${path}/check`)).body.ok).toBe(true)
   await eventually(async () => expect((await status()).provisioning_job).toBeNull())
   expect((await status()).renews_at).toEqual(expect.any(String))
+  expect((await call('GET', '/readyz')).body).toMatchObject({ degraded: false, reasons: [] })
   expect(await visit(addresses.https, 'cam.shop.test', acme.caPem)).toBe('trusted')
 
   const back = await call('PATCH', path, {
