@@ -248,7 +248,7 @@ const SettingsSchema = z.strictObject({
   GATEWAY_ACME_DIRECTORY: httpsUrl
     .optional()
     .describe(
-      'ACME directory of the authority `letsencrypt`; who sets it accepts its terms of service',
+      'ACME directory of the authority `letsencrypt`, the same at all gateways of a site; who sets it accepts its terms of service',
     ),
   GATEWAY_ACME_EMAIL: z
     .email('must be an e-mail address')
