@@ -2,9 +2,9 @@ import { createRequire } from 'node:module'
 import type * as Sdk from '@ngrok/ngrok'
 import { abortable } from '../base/abortable.ts'
 import { DeadlineError, withDeadline } from '../base/deadline.ts'
+import { Semaphore } from '../base/limit/semaphore.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Secret } from '../base/secret.ts'
-import { Semaphore } from '../base/semaphore.ts'
 import {
   type Connector,
   type ConnectRequest,

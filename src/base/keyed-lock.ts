@@ -1,5 +1,5 @@
 import { createDeferred } from './deferred.ts'
-import { Semaphore } from './semaphore.ts'
+import { Semaphore } from './limit/semaphore.ts'
 
 /** Runs work one at a time per key, in the order of arrival; and some beside nothing else. */
 export class KeyedLock {

@@ -3,7 +3,7 @@ import type { NextFunction, Request, RequestHandler } from 'express'
 import { AppError } from '../base/app-error.ts'
 import { isDeeper } from '../base/json-depth.ts'
 import { jsonErrorPosition } from '../base/json-error-position.ts'
-import { Semaphore } from '../base/semaphore.ts'
+import { Semaphore } from '../base/limit/semaphore.ts'
 
 /** The largest body that is read unless a path takes more, and the deepest nesting in it. */
 const MAX_BYTES = 64 * 1024

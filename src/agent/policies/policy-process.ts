@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { abortable } from '../../base/abortable.ts'
 import { AppError } from '../../base/app-error.ts'
 import { withDeadline } from '../../base/deadline.ts'
+import { Semaphore } from '../../base/limit/semaphore.ts'
 import { packageRoot } from '../../base/package-root.ts'
-import { Semaphore } from '../../base/semaphore.ts'
 import type { PlacedProblem, PolicyCheckOptions } from '../../policy/check.ts'
 
 const START_MS = 10_000

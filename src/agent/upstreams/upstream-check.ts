@@ -1,7 +1,7 @@
 import type { LookupFunction } from 'node:net'
 import { AutoResetEvent } from '../../base/auto-reset-event.ts'
 import type { Clock } from '../../base/clock.ts'
-import { Semaphore } from '../../base/semaphore.ts'
+import { Semaphore } from '../../base/limit/semaphore.ts'
 import type { UpstreamTimings } from '../timings.ts'
 import type { ForwardTarget } from './forward-target.ts'
 import { askUpstream, type UpstreamQuestion } from './upstream-ask.ts'

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { writeFileDurably } from '../../../base/file.ts'
-import { Semaphore } from '../../../base/semaphore.ts'
+import { Semaphore } from '../../../base/limit/semaphore.ts'
 import { challengeTarget } from '../../records/dns-target.ts'
 import { createPrivateKeyPem } from '../../records/private-key.ts'
 import type { ReservedDomain } from '../../records/reserved-domain-store.ts'

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
-import { createDeferred } from '../../src/base/deferred.ts'
-import { Semaphore } from '../../src/base/semaphore.ts'
+import { createDeferred } from '../../../src/base/deferred.ts'
+import { Semaphore } from '../../../src/base/limit/semaphore.ts'
 
 it('runs no more than its limit at once, in the order of arrival', async () => {
   const semaphore = new Semaphore(2)
