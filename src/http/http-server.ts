@@ -1,7 +1,8 @@
 import { once } from 'node:events'
-import { chmodSync, rmSync } from 'node:fs'
+import { chmodSync, renameSync, rmSync, statSync } from 'node:fs'
 import type { RequestListener, Server, ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
+import { basename, dirname, join } from 'node:path'
 import type { Duplex } from 'node:stream'
 import { StartError } from '../base/app-error.ts'
 import { DeadlineError, withDeadline } from '../base/deadline.ts'
@@ -31,8 +32,13 @@ const DRAIN_MS = 5_000
 /** `sun_path` of unix(7) without its closing zero; Node cuts a longer path off without a word. */
 export const MAX_SOCKET_PATH_BYTES = 107
 
-/** A TCP address, or the path of a unix socket; unless its `mode` says so, for this user alone. */
-export type ListenTarget = ListenAddress | { readonly socketPath: string; readonly mode?: number }
+/** The path of a unix socket; unless its `mode` says so, for this user alone. */
+export interface SocketTarget {
+  readonly socketPath: string
+  readonly mode?: number
+}
+
+export type ListenTarget = ListenAddress | SocketTarget
 
 export interface HttpServerOptions {
   /** What it serves, as messages name it: `agent API`. */
@@ -55,6 +61,8 @@ export class HttpServer {
   readonly #active = new Set<ServerResponse>()
   readonly #connections = new WeakMap<Socket, HttpConnection>()
   readonly #shares = new ConnectionShares<HttpConnection>({ capacity: MAX_CONNECTIONS })
+  /** The file of the socket that this server has made. */
+  #inode: number | undefined
   #stopped: Promise<void> | undefined
 
   constructor({ name, listener, target, setting, log, timeouts }: HttpServerOptions) {
@@ -87,30 +95,57 @@ export class HttpServer {
     this.#server.on('clientError', (error, socket) => this.#refuse(error, socket))
   }
 
+  /** Where it listens; undefined while it does not, and on a unix socket. */
+  get address(): ListenAddress | undefined {
+    const address = this.#server.address() as AddressInfo | string | null
+    return typeof address === 'object' && address
+      ? { host: address.address, port: address.port }
+      : undefined
+  }
+
   /** The port that it listens on; 0 on a unix socket. */
   get port(): number {
-    const address = this.#server.address() as AddressInfo | string | null
-    return typeof address === 'object' && address ? address.port : 0
+    return this.address?.port ?? 0
   }
 
   /** Throws a StartError that says why nobody can listen there. */
   async start(): Promise<void> {
     const target = this.#target
-    if ('socketPath' in target) {
-      refuseLongPath(target.socketPath)
-      // Left by a process that was killed; the lock on the data folder says that it is gone.
-      rmSync(target.socketPath, { force: true })
-      await this.#listen({ path: target.socketPath }, target.socketPath)
-      chmodSync(target.socketPath, target.mode ?? 0o600)
-      return
-    }
-    await this.#listen(target, formatListenAddress(target))
+    if ('socketPath' in target) await this.#listenAtPath(target)
+    else await this.#listen(target, formatListenAddress(target))
+  }
+
+  /** Takes the path of its unix socket back when another process has put its own there. */
+  async reclaim(): Promise<void> {
+    const target = this.#target
+    if (!('socketPath' in target) || this.#stopped || this.#hasPath(target.socketPath)) return
+    this.#server.close()
+    await this.#listenAtPath(target)
   }
 
   /** Takes no more connections, lets requests finish for `drainMs`, then cuts the rest off. */
   stop(drainMs: number = DRAIN_MS): Promise<void> {
     this.#stopped ??= this.#stop(drainMs)
     return this.#stopped
+  }
+
+  /**
+   * In the place of what lies there: the socket of a process that was killed, or of the one whose place
+   * this one takes. Who connects finds one of the two at any time.
+   */
+  async #listenAtPath({ socketPath, mode = 0o600 }: SocketTarget): Promise<void> {
+    refuseLongPath(socketPath)
+    // Node removes the name that it was given when it closes, and that may be another's by then.
+    const path = join(dirname(socketPath), ownName(socketPath))
+    rmSync(path, { force: true })
+    await this.#listen({ path }, socketPath)
+    chmodSync(path, mode)
+    this.#inode = statSync(path).ino
+    renameSync(path, socketPath)
+  }
+
+  #hasPath(socketPath: string): boolean {
+    return statSync(socketPath, { throwIfNoEntry: false })?.ino === this.#inode
   }
 
   async #listen(where: { path: string } | ListenAddress, shown: string): Promise<void> {
@@ -127,6 +162,10 @@ export class HttpServer {
   async #stop(drainMs: number): Promise<void> {
     if (!this.#server.listening) return
     const closed = once(this.#server, 'close')
+    const target = this.#target
+    if ('socketPath' in target && this.#hasPath(target.socketPath)) {
+      rmSync(target.socketPath, { force: true })
+    }
     this.#server.close()
     for (const response of this.#active) closeAfter(response)
     try {
@@ -169,6 +208,11 @@ export class HttpServer {
 function closeAfter(response: ServerResponse): void {
   if (response.headersSent) response.once('finish', () => response.req.socket.destroySoon())
   else response.setHeader('connection', 'close')
+}
+
+/** Of this process and this socket alone, and no longer than the names of our sockets. */
+function ownName(socketPath: string): string {
+  return `.${basename(socketPath).charAt(0)}${process.pid.toString(36)}`
 }
 
 function refuseLongPath(path: string): void {

@@ -1,8 +1,8 @@
 import { once } from 'node:events'
-import { existsSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, statSync, writeFileSync } from 'node:fs'
 import { Agent, get, type IncomingMessage, type ServerResponse } from 'node:http'
 import { connect, createServer } from 'node:net'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { StartError } from '../../src/base/app-error.ts'
 import { createDeferred } from '../../src/base/deferred.ts'
@@ -32,6 +32,24 @@ describe('HttpServer', () => {
     expect((await sendRequest(at)).text).toBe('hello')
     await server.stop()
     expect(existsSync(socketPath)).toBe(false)
+  })
+
+  it('takes the path of another one, which leaves it when it stops and may take it back', async () => {
+    const socketPath = join(temporaryFolder(), 'api.sock')
+    const answering = (text: string) => (_request: unknown, response: ServerResponse) =>
+      void response.end(text)
+    const first = await serveHttp(answering('first'), { socketPath, mode: 0o660 })
+    const second = await serveHttp(answering('second'), { socketPath })
+    expect((await sendRequest(first.at)).text).toBe('second')
+    expect(statSync(socketPath).mode & 0o777).toBe(0o600)
+    await first.server.reclaim()
+    expect((await sendRequest(first.at)).text).toBe('first')
+    expect(statSync(socketPath).mode & 0o777).toBe(0o660)
+    await second.server.stop()
+    expect((await sendRequest(first.at)).text).toBe('first')
+    await first.server.reclaim()
+    await first.server.stop()
+    expect(readdirSync(dirname(socketPath))).toEqual([])
   })
 
   it('says who is in the way when the port is taken', async () => {
