@@ -21,6 +21,7 @@ import { drainedUrl, drainMs, duplicateNotice } from './agent-notice.ts'
 import type { CompiledBinding } from './binder.ts'
 import { MAX_MESSAGE_BYTES, parseBind, parseUnbind, StreamType } from './control-message.ts'
 import { DuplicateRecord } from './duplicate-record.ts'
+import { IdleEnd } from './idle-end.ts'
 import { findPredecessor } from './predecessor.ts'
 import { prepareBinding, wantedName } from './prepare-binding.ts'
 import { encodeProxyHeader } from './proxy-header.ts'
@@ -56,7 +57,7 @@ export class AgentSession implements TableEntry {
   #isStopped = false
   #hasBound = false
   #silence = new AbortController()
-  #superseding = new AbortController()
+  readonly #superseding: IdleEnd
   readonly #ending = new AbortController()
   #isEnded = false
 
@@ -71,6 +72,7 @@ export class AgentSession implements TableEntry {
     this.#duplicates = new DuplicateRecord(clock)
     const { buffers, leastRate } = deps
     this.#slots = new StreamSlots({ session, clock, buffers, limits: { leastRate } })
+    this.#superseding = new IdleEnd({ slots: this.#slots, clock })
     this.#heartbeat = new AgentHeartbeat({
       session,
       identity,
@@ -187,14 +189,14 @@ export class AgentSession implements TableEntry {
     this.#release(endpoint)
     if (successor === this) return
     const isIdle = () => this.#endpoints.size === 0 && this.#slots.inUse === 0
-    const reason = 'another session of the agent has taken over'
-    this.#endWhen(isIdle, withinMs, () => this.end(reason, 'superseded'))
+    const end = () => this.end('another session of the agent has taken over', 'superseded')
+    this.#superseding.begin({ isIdle, end }, withinMs)
   }
 
   retire(withinMs: number): void {
     const isIdle = () => this.#slots.busy === 0
-    const reason = 'another process of the gateway serves the agent'
-    this.#endWhen(isIdle, withinMs, () => this.end(reason, 'gateway-left'))
+    const end = () => this.end('another process of the gateway serves the agent', 'gateway-left')
+    this.#superseding.begin({ isIdle, end }, withinMs)
   }
 
   stopTunnel(endpoint: AgentEndpoint, code: number, message: string): void {
@@ -242,7 +244,7 @@ export class AgentSession implements TableEntry {
     this.#heartbeat.stop()
     this.#notices?.stop()
     this.#silence.abort()
-    this.#superseding.abort()
+    this.#superseding.stop()
     this.#ending.abort()
     for (const endpoint of this.endpoints()) this.#suspend(endpoint)
     for (const name of this.#drained) this.#deps.registry.holdFromNow(name)
@@ -332,23 +334,13 @@ export class AgentSession implements TableEntry {
       const name = this.#suspend(endpoint, withinMs)
       if (name) this.#drained.push(name)
     }
+    // Its own time is the agent's to choose, also where another process of it serves already.
+    this.#superseding.allow(withinMs)
     const slots = this.#slots
     const { signal } = this.#ending
     const isIdle = () => slots.busy === 0
     await untilIdle({ slots, clock, isIdle, withinMs, signal })
     return slots.busy
-  }
-
-  /** Others serve what this one did: it ends when it is of no use any more. */
-  #endWhen(isIdle: () => boolean, withinMs: number, end: () => void): void {
-    this.#superseding.abort()
-    this.#superseding = new AbortController()
-    const { signal } = this.#superseding
-    const slots = this.#slots
-    const { clock } = this.#deps
-    void untilIdle({ slots, clock, isIdle, withinMs, signal }).then(() => {
-      if (!signal.aborted) end()
-    })
   }
 
   /** Nobody has the name any more. */

@@ -3,6 +3,7 @@ import { deviceMetadata, forward, startDeviceService, visit } from '../../helper
 import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 import { codeOf, RawAgent } from '../../helpers/raw-agent.ts'
+import { RawClient } from '../../helpers/raw-http.ts'
 import { connectSdk, inTime, sdkCode, startGateway } from '../../helpers/running-gateway.ts'
 
 const METADATA = deviceMetadata('process-1')
@@ -88,6 +89,33 @@ describe('a second bind of the same name', () => {
     await eventually(() => expect(sessions.size).toBe(1))
     expect(running.logText()).toContain('another session of the agent has taken over')
     expect((await visit(running)).text).toBe('new')
+  })
+
+  it('leaves the older session the time that its agent asks for, as one that another process follows', async () => {
+    const clock = new ManualClock(Date.now())
+    const agentLimits = { heartbeatIntervalMs: 3_600_000, heartbeatToleranceMs: 3_600_000 }
+    const running = await startGateway({ clock, agentLimits })
+    const { sessions } = running.gateway.parts
+    const streams: number[] = []
+    const older = await RawAgent.connect(running, { onStream: (type) => streams.push(type) })
+    const newer = await RawAgent.connect(running)
+    for (const agent of [older, newer]) {
+      await agent.auth(running.authtoken.reveal(), { Metadata: METADATA })
+    }
+    await older.bind('a.site.test')
+    const client = RawClient.connect(running.addresses.http.port)
+    client.send('GET / HTTP/1.1\r\nHost: a.site.test\r\n\r\n')
+    await eventually(() => expect(streams).toHaveLength(1))
+    await newer.bind('a.site.test')
+    const message = JSON.stringify({ 'device-agent': { drain: { within_ms: 30_000 } } })
+    // It is not answered when the session ends before.
+    const drained = older.bind('x.internal', { Extra: { Metadata: message } }).catch(() => {})
+    await eventually(() => expect(running.logText()).toContain('agent drains'))
+    await clock.advance(29_000)
+    expect(sessions.size).toBe(2)
+    await clock.advance(2_000)
+    expect(sessions.size).toBe(1)
+    await drained
   })
 
   it('ends the older session after 10 s whatever is under way, and holds what it still has', async () => {
