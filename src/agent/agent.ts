@@ -1,4 +1,3 @@
-import { randomUUID } from 'node:crypto'
 import type { SecureContext } from 'node:tls'
 import { withDeadline } from '../base/deadline.ts'
 import { parseListenAddress } from '../base/listen-address.ts'
@@ -6,8 +5,8 @@ import type { Logger } from '../base/logger.ts'
 import type { AgentOptions } from './agent-options.ts'
 import { type AgentStatus, concludeStatus } from './agent-status.ts'
 import { AuthtokenSource } from './authtoken-source.ts'
-import { loadDeviceId } from './device/device-id.ts'
 import { DeviceWatch } from './device/device-watch.ts'
+import { Identity } from './device/identity.ts'
 import { SteadyClock, withShownTimes } from './device/steady-clock.ts'
 import { Inspections } from './inspection/inspections.ts'
 import { KeptValues } from './kept-values.ts'
@@ -17,13 +16,14 @@ import { DefaultPolicy } from './policies/default-policy.ts'
 import { PolicyChecker } from './policies/policy-check.ts'
 import { policyOf } from './policies/tunnel-policy.ts'
 import { LinkEchoes } from './probes/link-echoes.ts'
-import { HOSTED_SERVICE, Preflight } from './probes/preflight.ts'
+import { HOSTED_SERVICE, preflightsTo } from './probes/preflight.ts'
 import { requestPublic, trustBeside } from './probes/public-request.ts'
 import { meaningOf, type Reach, reachProblem } from './probes/reach.ts'
 import type { SelfProbeOptions } from './probes/self-probe.ts'
 import { readServiceDate, type TimeSource } from './probes/service-date.ts'
 import { ServiceTime } from './probes/service-time.ts'
 import { PublicPort } from './public-port.ts'
+import { Succession } from './sessions/succession.ts'
 import { surroundings } from './shown-status.ts'
 import { type AgentTimings, DEFAULT_TIMINGS } from './timings.ts'
 import type { JsonObject, Tunnel, TunnelSpec } from './tunnel.ts'
@@ -62,16 +62,17 @@ export class Agent {
   readonly #tunnels: Tunnels
   /** What somebody looks into. */
   readonly inspections: Inspections
+  /** Of this process by another one. */
+  readonly succession: Succession
   readonly #startedAt: number
-  #deviceId = ''
-  /** With it our gateway tells another session of this process from another device. */
-  readonly #instance = randomUUID()
+  readonly #identity: Identity
   #isAnnounced = false
   #stopped: Promise<void> | undefined
 
   constructor(options: AgentOptions) {
     const { database, clock, random, serverAddrs, defaultPolicyPath, authtoken } = options
     this.#options = options
+    this.#identity = new Identity(options)
     this.#log = options.log.child({ room: 'agent' })
     this.#timings = options.timings ?? DEFAULT_TIMINGS
     this.#common = { clock, log: this.#log, ...(random && { random }) }
@@ -121,6 +122,11 @@ export class Agent {
       onNotice: (text) => this.#noticed(text),
       clock,
     })
+    this.succession = new Succession({
+      agent: this,
+      link: () => this.#link,
+      onResume: () => this.#sessionsChanged(),
+    })
     this.#link = this.#createLink()
     this.#own = options.own && this.#createOwnEndpoint(options.own)
     this.inspections = new Inspections({
@@ -133,7 +139,7 @@ export class Agent {
 
   /** Restores every tunnel in the background. Throws a StartError when a person has to act. */
   async start(): Promise<void> {
-    this.#deviceId = loadDeviceId(this.#options.dataDir, this.#log)
+    this.#identity.load(this.#options.dataDir, this.#log)
     try {
       await this.#defaultPolicy.start(() => this.#tunnels.defaultPolicyChanged())
     } catch (error) {
@@ -158,6 +164,11 @@ export class Agent {
       (error) => this.#log.warn({ err: error }, 'stopped without a farewell to the service'),
     )
     return this.#stopped
+  }
+
+  /** With it the next process of this device shows that it is the same. */
+  get instance(): string {
+    return this.#identity.instance
   }
 
   /** Throws AppError `starting` while what is stored is not read yet. */
@@ -208,7 +219,7 @@ export class Agent {
     const { clock, connector, version } = this.#options
     return concludeStatus({
       startedAt: this.#steady.shown(this.#startedAt),
-      deviceId: this.#deviceId,
+      deviceId: this.#identity.deviceId,
       link: withShownTimes(this.#link.status, this.#steady),
       tunnels: this.#tunnels.list(),
       damagedRows: this.#tunnels.damaged,
@@ -240,7 +251,10 @@ export class Agent {
     this.#defaultPolicy.stop()
     this.#policyChecker.stop()
     const { drainMs } = this.#timings
-    await Promise.all([this.#upstreams.stop(), this.#own?.leave(), this.#tunnels.leave()])
+    // The hosted service gives a name to another process when it is free.
+    const isGivenUp = this.succession.isYielding && this.#options.serverAddrs.length === 0
+    const how = isGivenUp ? 'stop' : 'leave'
+    await Promise.all([this.#upstreams.stop(), this.#own?.[how](), this.#tunnels[how]()])
     await this.#link.stop({ drainMs })
     // Only now: what was under way needed the ways to the upstreams.
     await this.#tunnels.stop()
@@ -249,42 +263,25 @@ export class Agent {
 
   #createLink(): Link {
     const { serverAddrs, caCert, onPoisoned, hasStandby = true } = this.#options
-    const preflights = new Map<string | undefined, Preflight>()
-    for (const serverAddr of serverAddrs.length > 0 ? serverAddrs : [undefined]) {
-      const preflight = new Preflight({
-        serverAddr,
-        caCert,
-        serviceDate: () => this.#askServiceDate(),
-        timings: this.#timings.preflight,
-        ...this.#common,
-      })
-      preflights.set(serverAddr, preflight)
-    }
     return new Link({
       connector: this.#echoes,
       serverAddrs,
       caCert,
       hasStandby,
-      preflight: async (serverAddr, signal) => preflights.get(serverAddr)?.run(signal),
+      preflight: preflightsTo(serverAddrs, {
+        caCert,
+        serviceDate: () => this.#askServiceDate(),
+        timings: this.#timings.preflight,
+        ...this.#common,
+      }),
       authtoken: () => this.#authtoken.current,
-      metadata: () => this.#metadata(),
+      metadata: () => this.#identity.metadata,
       timings: this.#timings.link,
       onChange: () => this.#announce(),
       onSessions: () => this.#sessionsChanged(),
       onPoisoned,
       ...this.#common,
       clock: this.#steady,
-    })
-  }
-
-  #metadata(): string {
-    const { heartbeat } = this.#options
-    return JSON.stringify({
-      device_id: this.#deviceId,
-      instance: this.#instance,
-      ...(heartbeat && {
-        heartbeat: { interval_s: heartbeat.intervalS, tolerance_s: heartbeat.toleranceS },
-      }),
     })
   }
 
@@ -299,6 +296,7 @@ export class Agent {
     return new OwnEndpoint({
       ...own,
       session: () => this.#link.session,
+      isYielding: () => this.succession.isYielding,
       request,
       timings: this.#timings,
       onChange: () => this.#tunnelChanged(this.#own?.url),
@@ -317,6 +315,7 @@ export class Agent {
     return new Tunnels({
       store: new TunnelStore(database),
       session: () => this.#link.session,
+      isYielding: () => this.succession.isYielding,
       steady: this.#steady,
       surroundings: surroundings(() => ({
         link: this.#link.status,
@@ -352,6 +351,8 @@ export class Agent {
   }
 
   #probed(reach: Reach): void {
+    // The answers of the other process are not those to our questions.
+    if (this.succession.isYielding) return
     const problem = meaningOf(reach).isLinkFine ? undefined : reachProblem(reach)
     if (problem) this.#link.distrust(problem)
     else this.#link.trust()

@@ -49,6 +49,11 @@ export function nextLinkState(state: LinkState, event: LinkEvent): LinkState {
   return NEXT[state][event] ?? state
 }
 
+/** What `since` counts: the tries while the link is down are one and the same outage. */
+export function kindOf(state: LinkState): string {
+  return ['connecting', 'waiting', 'refused', 'duplicate'].includes(state) ? 'down' : state
+}
+
 /** True while there is a session to open endpoints on. */
 export function hasSession(state: LinkState): boolean {
   return state === 'up' || state === 'suspect'

@@ -3,13 +3,19 @@ import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
 import type { LinkStatus } from './agent-status.ts'
 import { PoisonedError, type ServiceCommand, type Session } from './connector.ts'
-import { hasSession, type LinkEvent, type LinkState, nextLinkState } from './link-state.ts'
+import { hasSession, kindOf, type LinkEvent, type LinkState, nextLinkState } from './link-state.ts'
 import { type Problem, problemOf, shownProblem } from './problem.ts'
 import { DuplicateNotice } from './sessions/duplicate-notice.ts'
 import { LinkPauses } from './sessions/link-pauses.ts'
 import type { LinkSession, SessionEvents } from './sessions/link-session.ts'
 import { RetiredSessions } from './sessions/retired-sessions.ts'
-import { AUTHTOKEN_CHANGED, RESTART_ASKED, STOP_ASKED } from './sessions/session-change.ts'
+import {
+  AUTHTOKEN_CHANGED,
+  eventOf,
+  NOT_REPLACED,
+  RESTART_ASKED,
+  STOP_ASKED,
+} from './sessions/session-change.ts'
 import { SessionOpener, type SessionOpenerOptions } from './sessions/session-opener.ts'
 import { Standby } from './sessions/standby.ts'
 import type { LinkTimings } from './timings.ts'
@@ -81,6 +87,8 @@ export class Link {
   /** No connect before that, monotonic. Infinity: no use in trying before something changes. */
   #tryAt = 0
   #isParked = false
+  /** Another process of the device is about to have what this one serves: nothing is connected. */
+  #isYielding = false
   #isPoisoned = false
 
   constructor(options: LinkOptions) {
@@ -139,10 +147,26 @@ export class Link {
     const session = this.#current
     const isOurs = session && this.#opener.addressOf(session.place) !== undefined
     if (isOurs) await session.sdk.drain(drainMs)
+    // Nobody tells what is under way there; where another process serves, it has its time.
+    else if (session && this.#isYielding) await this.#options.clock.sleep(drainMs)
     this.#current = undefined
     if (session) this.#retired.close(session)
     await this.#retired.stop()
     this.#move('stop')
+  }
+
+  /** Leaves the service to another process until `resume()`: what is lost stays lost. */
+  yield(): void {
+    this.#isYielding = true
+  }
+
+  /** That one has gone. It may have had the names: our gateway gives them to a new session alone. */
+  resume(): void {
+    this.#isYielding = false
+    this.#tryAt = 0
+    const isOurs = this.#current && this.#opener.addressOf(this.#current.place) !== undefined
+    if (isOurs) this.#renew(NOT_REPLACED, 0)
+    this.#wakeUp.set()
   }
 
   /** Another session takes the place of the present one, although that looks alive. */
@@ -178,7 +202,7 @@ export class Link {
     const { clock } = this.#options
     while (!signal.aborted) {
       const isContent = this.#current !== undefined && this.#renewal === undefined
-      const waitMs = isContent ? Infinity : this.#tryAt - clock.monotonic()
+      const waitMs = isContent || this.#isYielding ? Infinity : this.#tryAt - clock.monotonic()
       if (waitMs > 0) await this.#wakeUp.wait(clock, Number.isFinite(waitMs) ? waitMs : undefined)
       else await this.#try(signal)
     }
@@ -252,7 +276,7 @@ export class Link {
     this.#retired.close(session)
     if (this.#stopping.signal.aborted) return
     const pauseMs = this.#pauses.afterLoss(problem, this.#options.clock.monotonic() - this.#upAt)
-    const next = this.#standby?.take()
+    const next = this.#isYielding ? undefined : this.#standby?.take()
     if (next) {
       this.#log.warn({ detail: problem.detail }, 'link down, the second session takes over')
       this.#adopt(next)
@@ -372,15 +396,4 @@ export class Link {
     if (event === 'connected') this.#log.info('link up')
     this.#options.onChange()
   }
-}
-
-function eventOf(problem: Problem): LinkEvent {
-  if (problem === STOP_ASKED) return 'park'
-  if (problem.reason === 'duplicate') return 'duplicate'
-  return problem.permanent ? 'refused' : 'failed'
-}
-
-/** What `since` counts: the tries while the link is down are one and the same outage. */
-function kindOf(state: LinkState): string {
-  return ['connecting', 'waiting', 'refused', 'duplicate'].includes(state) ? 'down' : state
 }

@@ -13,6 +13,8 @@ export interface OwnEndpointOptions {
   /** Absolute path of the unix socket that serves the API. */
   readonly socketPath: string
   readonly session: () => Session | undefined
+  /** See `TunnelSupervisorOptions`. */
+  readonly isYielding?: (() => boolean) | undefined
   readonly request: SelfProbeOptions['request']
   readonly timings: Pick<AgentTimings, 'probe' | 'tunnel'>
   readonly random?: () => number
@@ -34,13 +36,14 @@ export class OwnEndpoint {
   readonly probe: SelfProbe
 
   constructor(options: OwnEndpointOptions) {
-    const { domain, socketPath, session, timings, clock, onProbe, onRebuild } = options
+    const { domain, socketPath, session, isYielding, timings, clock, onProbe, onRebuild } = options
     const { request, watchLink, serviceTime, serviceDate } = options
     const log = options.log.child({ domain })
     const random = options.random && { random: options.random }
     this.#options = options
     this.#supervisor = new TunnelSupervisor({
       session,
+      isYielding,
       // No policy: one that answers or denies would lock everybody out of the API, the probe too.
       wanted: () =>
         Promise.resolve({

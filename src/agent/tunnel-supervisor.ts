@@ -22,6 +22,8 @@ export type WantedEndpoint = Omit<EndpointRequest, 'onDropped'>
 export interface TunnelSupervisorOptions {
   /** The session to open on; `linkChanged()` says that it is another one or gone. */
   readonly session: () => Session | undefined
+  /** Another process is about to have the endpoint: nothing is opened, and what is open stays. */
+  readonly isYielding?: (() => boolean) | undefined
   /** Asked before each opening. Throws a ProblemError when it must not be opened. */
   readonly wanted: () => Promise<WantedEndpoint>
   readonly timings: TunnelTimings
@@ -168,6 +170,10 @@ export class TunnelSupervisor {
 
   async #run(): Promise<void> {
     while (!this.#isStopping) {
+      if (this.#options.isYielding?.()) {
+        await this.#wakeUp.wait()
+        continue
+      }
       this.#leaveLost()
       const session = this.#options.session()
       if (this.#dropped) await this.#pause(this.#dropped)

@@ -32,6 +32,18 @@ export interface PreflightOptions {
   readonly clock: Clock
 }
 
+/** Those of all addresses of the service, each with one of its own; none is the hosted service. */
+export function preflightsTo(
+  serverAddrs: readonly string[],
+  options: Omit<PreflightOptions, 'serverAddr'>,
+): (serverAddr: string | undefined, signal: AbortSignal) => Promise<void> {
+  const addresses = serverAddrs.length > 0 ? serverAddrs : [undefined]
+  const preflights = new Map(
+    addresses.map((serverAddr) => [serverAddr, new Preflight({ ...options, serverAddr })]),
+  )
+  return async (serverAddr, signal) => preflights.get(serverAddr)?.run(signal)
+}
+
 /**
  * Does what the SDK is about to do, from Node: resolve, connect, shake hands. The SDK would hang
  * on a server that says nothing, and calls every failure by the same name.

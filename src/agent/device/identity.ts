@@ -1,0 +1,47 @@
+import { randomUUID } from 'node:crypto'
+import type { Logger } from '../../base/logger.ts'
+import { loadDeviceId } from './device-id.ts'
+
+export interface IdentityOptions {
+  /** Of the process whose place this one takes; unset: one of its own. */
+  readonly instance?: string | undefined
+  /** Told to our gateway, which then sends no heartbeats of its own; unset: it sends them. */
+  readonly heartbeat?: { readonly intervalS: number; readonly toleranceS: number } | undefined
+}
+
+/** Which device this is to the service, and which process of it. */
+export class Identity {
+  /**
+   * With it our gateway tells another session of this process from another device. A process that is
+   * started to take the place of this one goes by the same: the two take each other's names over.
+   */
+  readonly instance: string
+  readonly #heartbeat: IdentityOptions['heartbeat']
+  #deviceId = ''
+
+  constructor({ instance = randomUUID(), heartbeat }: IdentityOptions) {
+    this.instance = instance
+    this.#heartbeat = heartbeat
+  }
+
+  /** Empty until it was loaded. */
+  get deviceId(): string {
+    return this.#deviceId
+  }
+
+  load(dataDir: string, log: Logger): void {
+    this.#deviceId = loadDeviceId(dataDir, log)
+  }
+
+  /** What each session says of itself, JSON text. */
+  get metadata(): string {
+    const heartbeat = this.#heartbeat
+    return JSON.stringify({
+      device_id: this.#deviceId,
+      instance: this.instance,
+      ...(heartbeat && {
+        heartbeat: { interval_s: heartbeat.intervalS, tolerance_s: heartbeat.toleranceS },
+      }),
+    })
+  }
+}
