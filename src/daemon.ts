@@ -2,6 +2,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { Agent } from './agent/agent.ts'
+import type { Connector } from './agent/connector.ts'
 import { KeptValues } from './agent/kept-values.ts'
 import { NgrokConnector } from './agent/ngrok-connector.ts'
 import { DEFAULT_TIMINGS } from './agent/timings.ts'
@@ -22,13 +23,16 @@ import { StartError } from './base/app-error.ts'
 import type { Clock } from './base/clock.ts'
 import type { Closer } from './base/closer.ts'
 import { createDeferred } from './base/deferred.ts'
+import { Handover } from './base/handover.ts'
 import { FailureLimiter } from './base/limit/failure-limiter.ts'
 import type { ListenAddress } from './base/listen-address.ts'
 import type { LogTail } from './base/log/log-tail.ts'
 import type { Logger } from './base/logger.ts'
+import { listeningDescriptor } from './base/net/inherited-sockets.ts'
 import type { Secret } from './base/secret.ts'
 import type { Config } from './config.ts'
 import { HttpServer, MAX_SOCKET_PATH_BYTES } from './http/http-server.ts'
+import { RequestGate } from './http/request-gate.ts'
 import { AuditTrail } from './store/audit-trail.ts'
 import { isWritable } from './store/data-folder.ts'
 import type { Database } from './store/database.ts'
@@ -36,6 +40,8 @@ import { lockFolder } from './store/folder-lock.ts'
 
 /** Beside the drain. */
 const STOP_WITHIN_MS = 5_000
+/** Of a name that the process has whose place this one takes, where nobody may take over. */
+const SUCCESSOR_GHOST_RETRY_MS = 1_000
 
 export interface DaemonOptions {
   readonly config: Config['agent']
@@ -44,12 +50,21 @@ export interface DaemonOptions {
   readonly neighbours?: readonly ListenAddress[]
   /** What `GET /doctor` answers. */
   readonly examine: (agent: Agent, database: Database) => ReturnType<Examine>
+  /** For a process that takes another one's place. */
+  readonly successor?: SuccessorOptions | undefined
   /** Of an installed program, which may be on trial. */
   readonly update?: OwnUpdate | undefined
   readonly log: Logger
   /** The end of what goes to `log`. */
   readonly logTail: LogTail
   readonly clock: Clock
+}
+
+/** What a process that takes another one's place has of it. */
+export interface SuccessorOptions {
+  readonly instance: string
+  /** Already connected, where there is something to connect to. */
+  readonly connector: Connector
 }
 
 /** The started agent with its API. */
@@ -62,6 +77,13 @@ export interface Daemon {
   readonly apiToken: Secret | undefined
   /** Resolves with a reason when only a new process can go on. */
   readonly broken: Promise<string>
+  /** Takes changes from now on, where this process is a successor; another one does from its start. */
+  begin(): void
+  /** For a process that takes this one's place; see `ReloadableService`. */
+  release(): Promise<void>
+  reclaim(): Promise<void>
+  leave(): void
+  sockets(): number[]
 }
 
 /**
@@ -69,11 +91,13 @@ export interface Daemon {
  * the API listens and the restore is under way; it never waits for the service.
  */
 export async function startDaemon(options: DaemonOptions, closer: Closer): Promise<Daemon> {
-  const { config, version, neighbours = [], log, clock } = options
+  const { config, version, neighbours = [], successor, log, clock } = options
   const { dataDir, listen, pageListen, domain, drainMs, link } = config
   const broken = createDeferred<string>()
 
-  closer.own('lock', lockFolder({ folder: dataDir, owner: 'agent', log }), (lock) => lock.release())
+  const lock = closer.own('lock', lockFolder({ folder: dataDir, owner: 'agent', log }), (it) =>
+    it.release(),
+  )
   const database = closer.own(
     'database',
     openAgentDatabase(dataDir, { onRestartNeeded: broken.resolve, log, clock }),
@@ -91,7 +115,9 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
 
   const agent = new Agent({
     database,
-    connector: new NgrokConnector({ version, log, heartbeat: link.heartbeat }),
+    connector:
+      successor?.connector ?? new NgrokConnector({ version, log, heartbeat: link.heartbeat }),
+    instance: successor?.instance,
     dataDir,
     authtoken: {
       files: config.authtokenFile === undefined ? [] : [config.authtokenFile],
@@ -113,7 +139,15 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     heartbeat: link.isHeartbeatOurs ? link.heartbeat : undefined,
     // A second session would cost as much as the first.
     hasStandby: !link.isMetered,
-    timings: { ...DEFAULT_TIMINGS, drainMs, probe: { ...DEFAULT_TIMINGS.probe, ...link.probe } },
+    timings: {
+      ...DEFAULT_TIMINGS,
+      ...(successor &&
+        config.serverAddrs.length === 0 && {
+          tunnel: { ...DEFAULT_TIMINGS.tunnel, ghostRetryMs: SUCCESSOR_GHOST_RETRY_MS },
+        }),
+      drainMs,
+      probe: { ...DEFAULT_TIMINGS.probe, ...link.probe },
+    },
     version,
     log,
     clock,
@@ -121,7 +155,11 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   })
 
   const feed = new EventFeed({ agent, database, version, clock, log })
+  const gate = new RequestGate({ isOpenForReads: true })
+  // Until the other process knows that this one serves, it may still take everything back.
+  if (successor) await gate.close()
   const common: ApiOptions = {
+    gate,
     feed,
     agent,
     database,
@@ -155,9 +193,11 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   // What a port is, is known once something listens there.
   const here = () => ({ ...listen, port: local.port })
   const inNetwork = () => (pageListen ? [pageServer?.address ?? pageListen] : [])
+  const atPaths: HttpServer[] = []
   if (domain !== undefined) {
     const listener = createApi(common, tunnelListener(domain))
     const server = new HttpServer({ name: 'agent API', listener, target: { socketPath }, log })
+    atPaths.push(server)
     await closer.own('public API', server, (it) => it.stop()).start()
   }
   await closer.own('agent API', local, (it) => it.stop()).start()
@@ -166,16 +206,66 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   if (canListenAt(desk.socketPath)) {
     const listener = createApi(common, commandLineListener())
     const server = new HttpServer({ name: 'local socket', listener, target: desk, log })
+    atPaths.push(server)
     await closer.own('local socket', server, (it) => it.stop()).start()
   } else {
     log.warn({ path: desk.socketPath }, 'no local socket: the command line needs a token')
   }
   const withinMs = drainMs + STOP_WITHIN_MS
   await closer.own('agent', agent, (it) => it.stop(), withinMs).start()
-  // What was restored was not made now.
-  closer.own('events', feed, (it) => it.stop()).start()
-  const address = { host: listen.host, port: local.port }
-  return { agent, database, address, apiToken: tokens.ownerPlain, broken: broken.promise }
+  closer.own('events', feed, (it) => it.stop())
+  const begin = () => {
+    gate.open()
+    // What was restored was not made now.
+    feed.start()
+  }
+  if (!successor) begin()
+  const { succession } = agent
+  const handover = new Handover([
+    { release: () => gate.close(), reclaim: () => gate.open() },
+    { release: () => feed.hold(), reclaim: () => feed.resume() },
+    { release: () => succession.yield(), reclaim: () => succession.resume() },
+    {
+      release: () => {},
+      reclaim: async () => {
+        for (const server of atPaths) await server.reclaim()
+      },
+    },
+    // Without the lock another process has the folder.
+    new Handover([database, lock], { isChain: true }),
+  ])
+  return {
+    agent,
+    database,
+    address: { host: listen.host, port: local.port },
+    apiToken: tokens.ownerPlain,
+    broken: broken.promise,
+    begin,
+    release: () => handover.release(),
+    reclaim: () => handover.reclaim(),
+    leave: () => {
+      feed.stop()
+      for (const server of [local, ...(pageServer ? [pageServer] : []), ...atPaths]) {
+        void server.stop()
+      }
+    },
+    sockets: () => [required(local.address), ...optional(pageServer?.address)],
+  }
+}
+
+/** Where the API listens. Throws a StartError where the system does not tell by which descriptor. */
+function required(address: ListenAddress | undefined): number {
+  const fd = address && listeningDescriptor(address)
+  if (fd !== undefined) return fd
+  throw new StartError(
+    'a reload has to pass on where the API listens, which cannot be told here: restart the agent instead',
+  )
+}
+
+/** A page that is not passed on is served as soon as its address is free. */
+function optional(address: ListenAddress | undefined): number[] {
+  const fd = address && listeningDescriptor(address)
+  return fd === undefined ? [] : [fd]
 }
 
 /**
@@ -193,7 +283,8 @@ function openSocketFolder(dataDir: string, closer: Closer): string {
 const canListenAt = (path: string) =>
   isWritable(dirname(path)) && Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES
 
-function readCaCert(path: string | undefined): string | undefined {
+/** PEM text. Throws a StartError that says what to do. */
+export function readCaCert(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
   try {
     return readFileSync(path, 'utf8')

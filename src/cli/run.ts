@@ -1,8 +1,10 @@
+import { isatty } from 'node:tty'
 import { Command } from 'commander'
 import { systemClock } from '../base/clock.ts'
 import { LogTail } from '../base/log/log-tail.ts'
+import { InheritedSockets } from '../base/net/inherited-sockets.ts'
 import { packageRoot } from '../base/package-root.ts'
-import { parseConfig } from '../config.ts'
+import { type Config, parseConfig } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
 import { openProcessLog } from './process-log.ts'
@@ -16,8 +18,12 @@ export function runCommand(context: CommandContext): Command {
   return new Command('run')
     .description('run the agent in the foreground, as systemd does')
     .option('--json', 'print one JSON line with the address of the API when it listens')
+    .addHelpText(
+      'after',
+      '\nSIGHUP (systemctl reload device-agent) puts the program that is on disk now in place of the running one,\nwithout a gap; the running one ends when what is under way has. In a terminal it ends the agent.',
+    )
     .action(async ({ json = false }: { json?: boolean }) => {
-      const { environment, stdout, stop } = context
+      const { environment, stdout, stop, predecessor, inherited, onReload = () => {} } = context
       const config = parseConfig(environment)
       const logTail = new LogTail()
       const log = openProcessLog(context, config.logLevel, { tail: logTail })
@@ -36,16 +42,48 @@ export function runCommand(context: CommandContext): Command {
         drainMs: config.agent.drainMs,
         start: async (closer) => {
           const version = readVersion()
+          const agent = claimSockets(config.agent, context.sockets)
           const daemon = await startSupervisedDaemon(
-            { config: config.agent, version, environment, log, logTail, stop, update: trial },
+            {
+              ...{ config: agent, version, environment, inherited, predecessor },
+              ...{ log, logTail, stop, update: trial },
+            },
             closer,
           )
+          if (!isInTerminal()) onReload(() => void daemon.reload.request())
           closer.own('trial', trial, (it) => it.stop()).start()
           const ready = { agent_api: `http://${localAddress(daemon.address)}` }
           if (json) stdout.write(`${JSON.stringify(ready)}\n`)
           log.info(ready, 'agent is up')
-          return { ...daemon, broken: Promise.race([daemon.broken, trial.overdue]) }
+          if (predecessor) {
+            predecessor.serving()
+            daemon.begin()
+          }
+          return {
+            ...daemon,
+            broken: Promise.race([daemon.broken, trial.overdue]),
+            left: daemon.reload.left,
+          }
         },
       })
     })
+}
+
+/** There, a SIGHUP says that the terminal was closed. */
+const isInTerminal = () => isatty(0) || isatty(2)
+
+/** The settings with the sockets of the process whose place this one takes. */
+function claimSockets(
+  config: Config['agent'],
+  sockets: InheritedSockets = new InheritedSockets(),
+): Config['agent'] {
+  const { listen, pageListen } = config
+  const claimed = {
+    ...config,
+    listen: sockets.claimAnyPort(listen),
+    pageListen: pageListen && sockets.claimAnyPort(pageListen),
+  }
+  // It listens elsewhere now.
+  sockets.closeRest()
+  return claimed
 }

@@ -1,17 +1,31 @@
+import { hasSession } from '../agent/link-state.ts'
 import { statusView, verdictOf } from '../api/status-view.ts'
 import { tunnelStatusView } from '../api/tunnel-view.ts'
 import type { OwnUpdate } from '../api/update/update-view.ts'
 import { StartError } from '../base/app-error.ts'
 import { systemClock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
+import { DeadlineError, withDeadline } from '../base/deadline.ts'
 import type { ListenAddress } from '../base/listen-address.ts'
 import type { LogTail } from '../base/log/log-tail.ts'
 import type { Logger } from '../base/logger.ts'
 import type { Config } from '../config.ts'
 import { type Daemon, type DaemonOptions, startDaemon } from '../daemon.ts'
 import type { Finding } from './doctor/finding.ts'
+import { HERITAGE } from './reload/handover-message.ts'
+import { type Heritage, readHeritage } from './reload/heritage.ts'
+import type { Predecessor } from './reload/predecessor.ts'
+import { ProcessReload } from './reload/process-reload.ts'
+import { connectSuccessor } from './reload/successor-link.ts'
 import type { Served } from './serve.ts'
 import { Supervision } from './service/supervision.ts'
+import { whyNotReloaded } from './update/why-not-reloaded.ts'
+
+/**
+ * How long a successor tries to have all endpoints before it serves with those that it has. Less than
+ * what the process before waits for it.
+ */
+const TAKE_OVER_MS = 15_000
 
 export interface SupervisedDaemonOptions {
   readonly config: Config['agent']
@@ -21,11 +35,18 @@ export interface SupervisedDaemonOptions {
   readonly log: Logger
   readonly logTail: LogTail
   readonly update?: OwnUpdate
+  /** The process whose place this one takes. */
+  readonly predecessor?: Predecessor | undefined
+  /** Of a process that takes the place of this one. */
+  readonly inherited?: Readonly<Record<string, string | undefined>> | undefined
   readonly stop: AbortSignal
 }
 
 export interface SupervisedDaemon extends Served {
   readonly address: ListenAddress
+  readonly reload: ProcessReload
+  /** A successor takes changes from now on; another process has done so from its start. */
+  begin(): void
   apiToken(): string | null
   /** Resolves when the agent's own endpoint is online; throws a StartError that says why not. */
   ownEndpointOnline(withinMs: number): Promise<void>
@@ -36,19 +57,69 @@ export async function startSupervisedDaemon(
   { environment, stop, ...options }: SupervisedDaemonOptions,
   closer: Closer,
 ): Promise<SupervisedDaemon> {
-  const supervision = await Supervision.open({ environment, stop, log: options.log }, closer)
+  const { config, version, update, predecessor, inherited = {}, log } = options
+  const supervision = await Supervision.open({ environment, stop, log }, closer)
+  const heritage = readHeritage(predecessor?.heritage)
+  const connector = heritage && (await connectSuccessor({ config, heritage, version, log }, closer))
+  // What could fail before is done: the process before lets go of the data folder.
+  await predecessor?.released()
   const examine: DaemonOptions['examine'] = (agent, database) =>
     examineFromInside(options, agent, database, stop)
-  const daemon = await startDaemon({ ...options, examine, clock: systemClock }, closer)
+  const successor = heritage && connector && { instance: heritage.instance, connector }
+  const daemon = await startDaemon({ ...options, successor, examine, clock: systemClock }, closer)
   const { agent, database } = daemon
-  const sentence = () => verdictOf(agent.status(), database.report())
+  if (heritage?.isLinked && predecessor) await takeOver(agent, predecessor, stop)
+  const reload = closer.own(
+    'reload',
+    new ProcessReload({
+      service: daemon,
+      api: 'API',
+      news: supervision,
+      refusal: () => whyNotReloaded(update),
+      environment: () => ({ ...inherited, [HERITAGE]: JSON.stringify(heritageOf(agent)) }),
+      log,
+    }),
+    (it) => it.stop(),
+  )
+  const sentence = () =>
+    [verdictOf(agent.status(), database.report()), reload.problem ?? []].flat().join('; ')
   const onChange = (listener: () => void) => agent.onChange(listener)
   supervision.ready({ database, sentence, onChange }, closer)
   return {
     address: daemon.address,
+    reload,
+    begin: () => daemon.begin(),
     broken: daemon.broken,
     apiToken: () => daemon.apiToken?.reveal() ?? null,
     ownEndpointOnline: (withinMs) => ownEndpointOnline(daemon, withinMs, stop),
+  }
+}
+
+const heritageOf = (agent: Daemon['agent']): Heritage => ({
+  instance: agent.instance,
+  isLinked: hasSession(agent.status().link.state),
+})
+
+/**
+ * Resolves when the names are here. Those that are not in time come later: our gateway holds them.
+ * Throws a StartError when there is no link by then.
+ */
+async function takeOver(
+  agent: Daemon['agent'],
+  { gone }: Predecessor,
+  stop: AbortSignal,
+): Promise<void> {
+  const stopped = new Promise<never>((_, reject) => {
+    const onStop = () => reject(new StartError('Stopped before it had taken over.'))
+    stop.addEventListener('abort', onStop, { once: true })
+  })
+  const over = Promise.race([agent.succession.settled(), gone, stopped])
+  try {
+    await withDeadline(over, TAKE_OVER_MS, 'taking over')
+  } catch (error) {
+    const { link } = agent.status()
+    if (error instanceof DeadlineError && hasSession(link.state)) return
+    throw new StartError(`The new process has lost its link: ${link.lastError}`, { cause: error })
   }
 }
 

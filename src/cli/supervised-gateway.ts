@@ -1,8 +1,10 @@
+import { StartError } from '../base/app-error.ts'
 import type { Closer } from '../base/closer.ts'
+import { formatListenAddress, type ListenAddress } from '../base/listen-address.ts'
 import type { GatewayParts } from '../gateway/gateway.ts'
 import { storageProblems } from '../store/storage-view.ts'
 import { type GatewayService, type GatewayServiceOptions, startGateway } from './gateway-service.ts'
-import { GatewayReload } from './reload/gateway-reload.ts'
+import { ProcessReload } from './reload/process-reload.ts'
 import { Supervision, type SupervisionOptions } from './service/supervision.ts'
 
 const ONE_OF_SEVERAL =
@@ -11,7 +13,7 @@ const ONE_OF_SEVERAL =
 export type SupervisedGatewayOptions = GatewayServiceOptions & SupervisionOptions
 
 export interface SupervisedGateway extends GatewayService {
-  readonly reload: GatewayReload
+  readonly reload: ProcessReload
 }
 
 /** The gateway with the service manager told how it is. */
@@ -27,10 +29,17 @@ export async function startSupervisedGateway(
   const listens = [agentListen, httpListen, httpsListen, apiListen]
   const reload = closer.own(
     'reload',
-    new GatewayReload({
-      ...{ gateway, news: supervision, listens, environment: process.env, log },
+    new ProcessReload({
+      service: {
+        release: () => gateway.release(),
+        reclaim: () => gateway.reclaim(),
+        leave: () => gateway.leave(),
+        sockets: () => listens.map(inheritedSocket),
+      },
+      api: 'management API',
+      ...{ news: supervision, environment: () => process.env, log },
       // Two processes would be one node twice, and the others serve meanwhile.
-      refusal: config.shared && ONE_OF_SEVERAL,
+      refusal: () => config.shared && ONE_OF_SEVERAL,
     }),
     (it) => it.stop(),
   )
@@ -38,6 +47,13 @@ export async function startSupervisedGateway(
   const sentence = () => [sentenceOf(gateway.parts), reload.problem ?? []].flat().join('; ')
   supervision.ready({ database, sentence }, closer)
   return { ...service, reload }
+}
+
+function inheritedSocket({ fd, ...address }: ListenAddress): number {
+  if (fd !== undefined) return fd
+  const where = formatListenAddress(address)
+  const remedy = 'run device-agent service install --gateway, or restart it instead'
+  throw new StartError(`a reload needs device-gateway.socket to listen on ${where}: ${remedy}`)
 }
 
 /** Such as `2 agents connected, 5 endpoints online`, and what is wrong with the storage. */

@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { hasEnded } from '../helpers/reloadable-program.ts'
 import { openServiceManager } from '../helpers/service-manager-socket.ts'
 import type { GatewayReady } from '../helpers/site.ts'
 import { SocketKeeper } from '../helpers/socket-keeper.ts'
@@ -98,14 +98,5 @@ export class ActivatedGateway {
     process.off('exit', this.#onExit)
     await this.#keeper.stop()
     this.#manager.close()
-  }
-}
-
-/** A zombie that nobody has asked for counts as ended. */
-function hasEnded(pid: number): boolean {
-  try {
-    return / Z /.test(readFileSync(`/proc/${pid}/stat`, 'utf8').replace(/\(.*\)/s, ''))
-  } catch {
-    return true
   }
 }

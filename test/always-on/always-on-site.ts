@@ -1,13 +1,14 @@
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs'
 import { createServer, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { StatusView } from '../../src/api/status-view.ts'
-import { FREE_PORTS, Program } from '../helpers/program.ts'
+import { FREE_PORTS, Program, type ProgramOptions } from '../helpers/program.ts'
 import { publicRequest } from '../helpers/public-request.ts'
+import { ReloadableProgram } from '../helpers/reloadable-program.ts'
 import { type GatewayReady, type RunReady, SITE_API_TOKEN } from '../helpers/site.ts'
 import { ActivatedGateway } from './activated-gateway.ts'
 import { until } from './until.ts'
@@ -43,14 +44,14 @@ export class AlwaysOnSite {
   readonly #options: AlwaysOnOptions
   readonly gateway: ActivatedGateway
   readonly #service: Server
-  #agent: Program
+  #agent: ReloadableProgram
   #api: RunReady
 
   private constructor(
     options: AlwaysOnOptions,
     gateway: ActivatedGateway,
     service: Server,
-    agent: readonly [Program, RunReady],
+    agent: readonly [ReloadableProgram, RunReady],
   ) {
     this.#options = options
     this.gateway = gateway
@@ -66,8 +67,8 @@ export class AlwaysOnSite {
     const gateway = await ActivatedGateway.start(folder, gatewayEnv)
     const token = readFileSync(gateway.ready.authtoken_file, 'utf8')
     writeFileSync(join(folder, 'authtoken'), token, { mode: 0o600 })
-    const agent = startAgent(folder, gateway.ready, agentEnv)
-    return new AlwaysOnSite(options, gateway, service, [agent, await agent.ready()])
+    const agent = startReloadable(folder, gateway.ready, agentEnv)
+    return new AlwaysOnSite(options, gateway, service, [agent, await agent.program.ready()])
   }
 
   get folder(): string {
@@ -159,10 +160,15 @@ export class AlwaysOnSite {
   }
 
   async restartAgent(signal: NodeJS.Signals): Promise<void> {
-    await this.#agent.end(signal)
+    await this.#agent.stop(signal)
     const { folder, agentEnv } = this.#options
-    this.#agent = startAgent(folder, this.ready, agentEnv)
-    this.#api = await this.#agent.ready<RunReady>()
+    this.#agent = startReloadable(folder, this.ready, agentEnv)
+    this.#api = await this.#agent.program.ready<RunReady>()
+  }
+
+  /** Resolves when another process serves and the one before has ended. */
+  reloadAgent(): Promise<void> {
+    return this.#agent.reload()
   }
 
   async restartGateway(): Promise<void> {
@@ -225,7 +231,7 @@ export class AlwaysOnSite {
   }
 
   async stop(): Promise<void> {
-    await this.#agent.end('SIGKILL')
+    await this.#agent.stop()
     await this.gateway.end('SIGKILL')
     await this.gateway.stop()
     this.#service.closeAllConnections()
@@ -277,7 +283,25 @@ export function startAgent(
   ready: GatewayReady,
   env: Readonly<Record<string, string>> = {},
 ): Program {
-  return new Program({
+  return new Program(agentIn(folder, ready, env))
+}
+
+/** The same, for who is to reload it. */
+function startReloadable(
+  folder: string,
+  ready: GatewayReady,
+  env?: Readonly<Record<string, string>>,
+): ReloadableProgram {
+  const notify = join(mkdtempSync(join(folder, 'agent-')), 'notify')
+  return new ReloadableProgram(notify, agentIn(folder, ready, env))
+}
+
+function agentIn(
+  folder: string,
+  ready: GatewayReady,
+  env: Readonly<Record<string, string>> = {},
+): ProgramOptions {
+  return {
     args: ['run', '--json'],
     cwd: folder,
     env: {
@@ -290,5 +314,5 @@ export function startAgent(
       LOG_LEVEL: 'warn',
       ...env,
     },
-  })
+  }
 }

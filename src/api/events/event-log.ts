@@ -134,6 +134,11 @@ export class EventLog {
     return { events: this.#events.filter((event) => event.id > from), isComplete }
   }
 
+  /** Writes what there is: another process may go on from here. */
+  flush(): void {
+    this.#write({ reserved: this.#next - 1 })
+  }
+
   /** Writes what there is; the ids that were put by and not used are given out by the next process. */
   stop(): void {
     if (this.#stopping.signal.aborted) return
@@ -176,6 +181,7 @@ export class EventLog {
     }
     this.#writtenSinceBackup = withoutBackup ? this.#writtenSinceBackup + this.#unwritten.length : 0
     this.#unwritten = []
+    if (reserved !== undefined) this.#reserved = reserved
   }
 
   /** What is not on disk is not put by: the next event tries again. One row on a full disk is worth its reserve. */

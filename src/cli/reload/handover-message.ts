@@ -1,8 +1,14 @@
 /**
- * What an old and a new process of the gateway say to each other, in this order: the new one that it
+ * What an old and a new process of a service say to each other, in this order: the new one that it
  * could start, the old one that it has let go, the new one that it serves.
  */
 export type HandoverMessage = 'prepared' | 'released' | 'serving'
 
-/** In the environment of the new process: the pid of the old one, whose child it is. */
+/**
+ * In the environment of the new process: the pid of the old one, whose child it is. Both may be of
+ * different versions, which is why an agent goes by this name, too.
+ */
 export const PREDECESSOR = 'DEVICE_GATEWAY_PREDECESSOR'
+
+/** In the same place: what a new process of an agent has to know before it says anything. */
+export const HERITAGE = 'DEVICE_AGENT_HERITAGE'

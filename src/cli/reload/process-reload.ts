@@ -1,14 +1,17 @@
-import { StartError } from '../../base/app-error.ts'
 import { createDeferred } from '../../base/deferred.ts'
-import { formatListenAddress, type ListenAddress } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import { Successor } from './successor.ts'
 
-/** What of a gateway a reload works with; see `Gateway`. */
-export interface ReloadableGateway {
+/** What of a service a reload works with; see `Gateway` and `Daemon`. */
+export interface ReloadableService {
+  /** Lets go of what only one process may have. When it throws, all is as before. */
   release(): Promise<void>
+  /** Takes it back. Throws when not all of it can be had. */
   reclaim(): Promise<void>
+  /** The other process serves: nobody new is let in here. */
   leave(): void
+  /** Where it listens, for the other process. Throws a StartError when that cannot be passed on. */
+  sockets(): number[]
 }
 
 /** What the service manager is told; see `Supervision`. */
@@ -18,14 +21,15 @@ export interface ReloadNews {
   leaveTo(pid: number): void
 }
 
-export interface GatewayReloadOptions {
-  readonly gateway: ReloadableGateway
+export interface ProcessReloadOptions {
+  readonly service: ReloadableService
+  /** What refuses changes when they cannot be taken back, as messages name it: `management API`. */
+  readonly api: string
   readonly news: ReloadNews
-  /** Where the gateway listens, each with its socket where that was inherited. */
-  readonly listens: readonly ListenAddress[]
-  /** Why this gateway is never reloaded, and what to do instead. */
-  readonly refusal?: string | undefined
-  readonly environment: Readonly<Record<string, string | undefined>>
+  /** Why it is not reloaded now, and what to do instead. */
+  readonly refusal?: (() => string | undefined) | undefined
+  /** Of the new process. */
+  readonly environment: () => Readonly<Record<string, string | undefined>>
   readonly log: Logger
 }
 
@@ -33,17 +37,24 @@ export interface GatewayReloadOptions {
 type State = 'serving' | 'reloading' | 'left' | 'stopped'
 
 /**
- * Replaces a running gateway by the program as it lies on disk now, while both listen on the same
- * sockets. When the new process does not come up, this one serves on and says so.
+ * Replaces a running service by the program as it lies on disk now, while both listen on the same
+ * sockets. When the new process does not come up, this one serves on and says so. Who has what:
+ *
+ * | until the new one says | folder, database, writes | sockets | who is served |
+ * |------------------------|--------------------------|---------|---------------|
+ * | `prepared`             | old                      | old     | by the old    |
+ * | `released`, to it      | nobody                   | old     | by the old    |
+ * | `serving`              | new                      | both    | by either     |
+ * | nothing more           | new                      | new     | by the new; what is under way ends where it is |
  */
-export class GatewayReload {
-  readonly #options: GatewayReloadOptions
+export class ProcessReload {
+  readonly #options: ProcessReloadOptions
   readonly #left = createDeferred<number>()
   #state: State = 'serving'
   #successor: Successor | undefined
   #problem: string | undefined
 
-  constructor(options: GatewayReloadOptions) {
+  constructor(options: ProcessReloadOptions) {
     this.#options = options
   }
 
@@ -60,7 +71,8 @@ export class GatewayReload {
   /** Never rejects; what is asked for while one is under way is that one. */
   async request(): Promise<void> {
     if (this.#state !== 'serving') return
-    const { gateway, news, refusal, log } = this.#options
+    const { service, news, log } = this.#options
+    const refusal = this.#options.refusal?.()
     if (refusal !== undefined) {
       news.reloading()
       this.#problem = `the reload was refused: ${refusal}`
@@ -76,7 +88,7 @@ export class GatewayReload {
       const successor = await this.#replace()
       this.#state = 'left'
       news.leaveTo(successor.pid)
-      gateway.leave()
+      service.leave()
       successor.release()
       this.#left.resolve(successor.pid)
     } catch (error) {
@@ -102,12 +114,12 @@ export class GatewayReload {
   }
 
   async #replace(): Promise<Successor> {
-    const { gateway, environment } = this.#options
-    const successor = Successor.start({ sockets: this.#sockets(), environment })
+    const { service, environment } = this.#options
+    const successor = Successor.start({ sockets: service.sockets(), environment: environment() })
     this.#successor = successor
     try {
       await successor.prepared()
-      await gateway.release()
+      await service.release()
     } catch (error) {
       await successor.kill()
       throw error
@@ -124,23 +136,15 @@ export class GatewayReload {
   }
 
   async #reclaim(): Promise<void> {
+    const { service, api } = this.#options
     try {
-      await this.#options.gateway.reclaim()
+      await service.reclaim()
     } catch (error) {
       const { message } = error as Error
       throw new Error(
-        `the new process did not come up, and ${message}: visitors are served, the management API refuses changes until a restart`,
+        `the new process did not come up, and ${message}: visitors are served, the ${api} refuses changes until a restart`,
         { cause: error },
       )
     }
-  }
-
-  #sockets(): number[] {
-    return this.#options.listens.map(({ fd, ...address }) => {
-      if (fd !== undefined) return fd
-      const where = formatListenAddress(address)
-      const remedy = 'run device-agent service install --gateway, or restart it instead'
-      throw new StartError(`a reload needs device-gateway.socket to listen on ${where}: ${remedy}`)
-    })
   }
 }
