@@ -246,7 +246,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     leave: () => {
       feed.stop()
       for (const server of [local, ...(pageServer ? [pageServer] : []), ...atPaths]) {
-        void server.stop()
+        server.leave()
       }
     },
     sockets: () => [required(local.address), ...optional(pageServer?.address)],

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { chmodSync, renameSync, rmSync, statSync } from 'node:fs'
 import type { RequestListener, Server, ServerResponse } from 'node:http'
-import type { AddressInfo, Socket } from 'node:net'
+import { type AddressInfo, Server as NetServer, type Socket } from 'node:net'
 import { basename, dirname, join } from 'node:path'
 import type { Duplex } from 'node:stream'
 import { StartError } from '../base/app-error.ts'
@@ -29,6 +29,8 @@ const TIMEOUTS = {
 const MAX_CONNECTIONS = 256
 const MAX_HEADERS = 100
 const DRAIN_MS = 5_000
+/** Clients use a kept connection no longer than `keepAliveMs` less a second. */
+const LEFT_MS = 4_500
 /** `sun_path` of unix(7) without its closing zero; Node cuts a longer path off without a word. */
 export const MAX_SOCKET_PATH_BYTES = 107
 
@@ -63,6 +65,8 @@ export class HttpServer {
   readonly #shares = new ConnectionShares<HttpConnection>({ capacity: MAX_CONNECTIONS })
   /** The file of the socket that this server has made. */
   #inode: number | undefined
+  /** Resolves when the last connection has ended. */
+  #left: Promise<unknown> | undefined
   #stopped: Promise<void> | undefined
 
   constructor({ name, listener, target, setting, log, timeouts }: HttpServerOptions) {
@@ -123,8 +127,20 @@ export class HttpServer {
     await this.#listenAtPath(target)
   }
 
+  /**
+   * Another process listens there now: takes no more connections, and ends those that there are with
+   * their next answer. A client may be about to use one that is idle, which `stop()` closes at once.
+   */
+  leave(): void {
+    if (this.#left || this.#stopped || !this.#server.listening) return
+    this.#left = once(this.#server, 'close')
+    // That of the HTTP server closes idle connections.
+    NetServer.prototype.close.call(this.#server)
+    for (const response of this.#active) closeAfter(response)
+  }
+
   /** Takes no more connections, lets requests finish for `drainMs`, then cuts the rest off. */
-  stop(drainMs: number = DRAIN_MS): Promise<void> {
+  stop(drainMs: number = this.#left ? LEFT_MS : DRAIN_MS): Promise<void> {
     this.#stopped ??= this.#stop(drainMs)
     return this.#stopped
   }
@@ -160,13 +176,13 @@ export class HttpServer {
   }
 
   async #stop(drainMs: number): Promise<void> {
-    if (!this.#server.listening) return
-    const closed = once(this.#server, 'close')
+    if (!this.#server.listening && !this.#left) return
+    const closed = this.#left ?? once(this.#server, 'close')
     const target = this.#target
     if ('socketPath' in target && this.#hasPath(target.socketPath)) {
       rmSync(target.socketPath, { force: true })
     }
-    this.#server.close()
+    if (!this.#left) this.#server.close()
     for (const response of this.#active) closeAfter(response)
     try {
       await withDeadline(closed, drainMs, `draining the ${this.#name}`)
@@ -200,7 +216,7 @@ export class HttpServer {
     this.#active.add(response)
     response.once('close', () => this.#active.delete(response))
     this.#connections.get(response.req.socket)?.track(response)
-    if (this.#stopped) closeAfter(response)
+    if (this.#stopped || this.#left) closeAfter(response)
   }
 }
 

@@ -52,6 +52,26 @@ describe('HttpServer', () => {
     expect(readdirSync(dirname(socketPath))).toEqual([])
   })
 
+  it('answers once more on each connection that was kept when another process listens in its place', async () => {
+    const { server, at } = await serveHttp(hello)
+    const agent = new Agent({ keepAlive: true })
+    onTestFinished(() => agent.destroy())
+    const ask = () =>
+      new Promise<IncomingMessage>((resolve, reject) => {
+        get({ ...at, host: '127.0.0.1', agent }, (response) => {
+          response.resume().on('end', () => resolve(response))
+        }).on('error', reject)
+      })
+    expect((await ask()).headers.connection).toBe('keep-alive')
+    server.leave()
+    server.leave()
+    const stopped = server.stop()
+    const last = await ask()
+    expect([last.statusCode, last.headers.connection]).toEqual([200, 'close'])
+    await stopped
+    await expect(ask()).rejects.toThrow('ECONNREFUSED')
+  })
+
   it('says who is in the way when the port is taken', async () => {
     const other = createServer().listen(0, '127.0.0.1')
     await once(other, 'listening')
