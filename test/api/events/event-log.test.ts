@@ -42,6 +42,23 @@ function fill(path: string): void {
 const idsOf = ({ events }: ReturnType<EventLog['after']>) => events.map(({ id }) => id)
 
 describe('the log of events', () => {
+  it('is whole for who goes on with it while this one lives, and goes on behind that itself', () => {
+    const first = openLog()
+    for (let n = 0; n < 3; n += 1) first.events.append(CHANGE)
+    first.events.flush()
+    expect(first.transactions()).toBe(2)
+    first.events.flush()
+    expect(first.transactions()).toBe(2)
+    const second = openLog(first.folder)
+    expect(idsOf(second.events.after(0))).toEqual([1, 2, 3])
+    // Nobody has gone on after all.
+    second.database.close()
+    expect(first.events.append(CHANGE).id).toBe(4)
+    first.events.stop()
+    first.database.close()
+    expect(idsOf(openLog(first.folder).events.after(0))).toEqual([1, 2, 3, 4])
+  })
+
   it('goes on after a stop without a gap', () => {
     const first = openLog()
     for (let n = 0; n < 3; n += 1) first.events.append(CHANGE)
