@@ -13,10 +13,10 @@ import {
   PoisonedError,
   type Session,
 } from './connector.ts'
-import { DRAIN_DOMAIN, DRAINED, drainNotice, duplicateIn } from './gateway-notice.ts'
 import { untrustedProblem } from './probes/connection-problem.ts'
 import { networkProblem, type Problem, ProblemError } from './problem.ts'
 import { serviceProblem } from './service-error.ts'
+import { DRAIN_DOMAIN, DRAINED, drainNotice, duplicateIn } from './sessions/gateway-notice.ts'
 import type { TunnelProtocol } from './upstreams/tunnel-protocol.ts'
 
 type EndpointBuilder = Sdk.HttpListenerBuilder | Sdk.TcpListenerBuilder | Sdk.TlsListenerBuilder

@@ -1,7 +1,7 @@
-import type { AgentStatus } from '../agent-status.ts'
-import type { Link } from '../link.ts'
-import { hasSession } from '../link-state.ts'
-import type { Tunnel } from '../tunnel.ts'
+import type { AgentStatus } from './agent-status.ts'
+import type { Link } from './link.ts'
+import { hasSession } from './link-state.ts'
+import type { Tunnel } from './tunnel.ts'
 
 /** `yielding`: another process of this device is about to have what this one serves. */
 type State = 'serving' | 'yielding'

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { DRAINED, drainNotice, duplicateIn } from '../../src/agent/gateway-notice.ts'
+import { DRAINED, drainNotice, duplicateIn } from '../../../src/agent/sessions/gateway-notice.ts'
 
 describe('drainNotice', () => {
   it('says how long the gateway may wait', () => {

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
-import { linkUp, specOf } from '../../helpers/agent-in-folder.ts'
-import { agentOnFake } from '../../helpers/agent-on-fake.ts'
-import { agentOnGateway } from '../../helpers/agent-on-gateway.ts'
-import { eventually } from '../../helpers/eventually.ts'
-import { refusal } from '../../helpers/fake-connector.ts'
+import { linkUp, specOf } from '../helpers/agent-in-folder.ts'
+import { agentOnFake } from '../helpers/agent-on-fake.ts'
+import { agentOnGateway } from '../helpers/agent-on-gateway.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { refusal } from '../helpers/fake-connector.ts'
 
 /** Two agents of one device, as an old and a new process of it; the older one serves. */
 async function twoProcesses() {
