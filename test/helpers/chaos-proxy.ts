@@ -11,7 +11,7 @@ interface Pair {
   readonly service: Socket | undefined
 }
 
-/** A TCP proxy on loopback that misbehaves when it is told to. Closed with the running test. */
+/** A TCP proxy on loopback that misbehaves when it is told to. Closed with the running test, or by `stop()`. */
 export class ChaosProxy {
   readonly #server: Server
   readonly #pairs = new Set<Pair>()
@@ -28,15 +28,20 @@ export class ChaosProxy {
   private constructor(target: ListenAddress) {
     this.#target = target
     this.#server = createServer({ allowHalfOpen: true, noDelay: true }, (client) => {
-      this.accepted += 1
-      this.#accept(client)
+      this.take(client)
     })
   }
 
-  static async start(target: ListenAddress): Promise<ChaosProxy> {
+  /** Has to be stopped: for what is no test. */
+  static async open(target: ListenAddress): Promise<ChaosProxy> {
     const proxy = new ChaosProxy(target)
     proxy.#server.listen(0, '127.0.0.1')
     await once(proxy.#server, 'listening')
+    return proxy
+  }
+
+  static async start(target: ListenAddress): Promise<ChaosProxy> {
+    const proxy = await ChaosProxy.open(target)
     onTestFinished(() => proxy.stop())
     return proxy
   }
@@ -138,7 +143,9 @@ export class ChaosProxy {
     await once(this.#server, 'close')
   }
 
-  #accept(client: Socket): void {
+  /** Carries a connection that came in somewhere else. */
+  take(client: Socket): void {
+    this.accepted += 1
     if (this.#isRefusing) {
       client.destroy()
       return

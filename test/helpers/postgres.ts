@@ -31,6 +31,12 @@ const PASSWORD = 'correct horse battery staple'
 /** Where it is missing, tests that need it are left out; `.ci/run` installs it. */
 export const hasPostgres = BIN !== undefined
 
+/** Those that run; whatever ends this process ends them, too. */
+const running = new Set<ChildProcess>()
+process.once('exit', () => {
+  for (const server of running) server.kill('SIGQUIT')
+})
+
 function newestBin(): string | undefined {
   if (!existsSync(VERSIONS)) return undefined
   return readdirSync(VERSIONS)
@@ -123,6 +129,8 @@ export class TestPostgres {
       stdio: ['ignore', 'ignore', 'pipe'],
     })
     this.#process = started
+    running.add(started)
+    started.once('exit', () => running.delete(started))
     const log: string[] = []
     await new Promise<void>((resolve, reject) => {
       const fail = () => reject(new Error(`PostgreSQL did not start:\n${log.join('\n')}`))

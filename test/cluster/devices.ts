@@ -1,0 +1,194 @@
+import { once } from 'node:events'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { basename, join } from 'node:path'
+import { Closer } from '../../src/base/closer.ts'
+import { formatListenAddress, type ListenAddress } from '../../src/base/listen-address.ts'
+import { createLogger } from '../../src/base/logger.ts'
+import { createService } from '../always-on/always-on-site.ts'
+import { FREE_PORTS, Program } from '../helpers/program.ts'
+import { type RunReady, SITE_API_TOKEN } from '../helpers/site.ts'
+import type { TrialNode, TrialSite } from './trial-site.ts'
+
+/** Of each kind: in one process, in one of their own, and with the vendor's SDK alone. */
+const TOGETHER = 13
+const PROCESSES = 3
+const FOREIGN = 4
+/** Of those in one process. */
+const LIMITED = 3
+
+export const LIMIT = { capacity: 20, windowMs: 60_000 }
+const OWN_DEVICES = join(import.meta.dirname, 'own-devices.ts')
+const FOREIGN_DEVICES = join(import.meta.dirname, 'foreign-devices.ts')
+
+export interface TrialHost {
+  readonly host: string
+  readonly kind: 'plain' | 'limited' | 'foreign' | 'cloud'
+  /** At most `LIMIT` come through. */
+  readonly isLimited: boolean
+}
+
+const limit = {
+  type: 'rate-limit',
+  config: {
+    ...{ name: 'few', algorithm: 'sliding_window', capacity: LIMIT.capacity },
+    ...{ rate: `${LIMIT.windowMs / 1_000}s`, bucket_key: ['req.host'] },
+  },
+}
+
+/** Its answers name the endpoint that they came through. */
+export const policyOf = (isLimited: boolean, ...more: object[]) => ({
+  on_http_request: [{ actions: [...(isLimited ? [limit] : []), ...more] }].filter(
+    ({ actions }) => actions.length > 0,
+  ),
+  on_http_response: [
+    {
+      actions: [{ type: 'add-headers', config: { headers: { 'x-endpoint': `\${endpoint.id}` } } }],
+    },
+  ],
+})
+
+/** What `own-devices.ts` makes an agent of. */
+export interface OwnDevice {
+  readonly settings: Readonly<Record<string, string>>
+  readonly host: string
+  /** Of the service. */
+  readonly port: number
+  readonly policy: ReturnType<typeof policyOf>
+}
+
+export interface DevicesOptions {
+  readonly site: TrialSite
+  readonly folder: string
+  /** Where an SDK with one address connects. */
+  readonly balancer: ListenAddress
+}
+
+/** Twenty agents, each with a name, and what they lead to; and two names that lead to no device. */
+export class Devices {
+  readonly #options: DevicesOptions
+  readonly #closer = new Closer(createLogger('silent'))
+  readonly hosts: TrialHost[] = []
+
+  private constructor(options: DevicesOptions) {
+    this.#options = options
+  }
+
+  /** Has to be stopped. */
+  static async start(options: DevicesOptions): Promise<Devices> {
+    const devices = new Devices(options)
+    try {
+      await devices.#start()
+      return devices
+    } catch (error) {
+      await devices.stop()
+      throw error
+    }
+  }
+
+  stop(): Promise<void> {
+    return this.#closer.close()
+  }
+
+  async #start(): Promise<void> {
+    const { site } = this.#options
+    const service = createService().listen(0, '127.0.0.1')
+    this.#closer.own('service', service, () => {
+      service.closeAllConnections()
+      service.close()
+    })
+    await once(service, 'listening')
+    const { port } = service.address() as { port: number }
+    const nodes = (first: number) =>
+      site.nodes.map((_, at) => site.nodes[(first + at) % site.nodes.length] as TrialNode)
+    const processes = Array.from({ length: PROCESSES }, (_, n) =>
+      this.#startProcess(n, nodes(n), port),
+    )
+    await Promise.all([
+      ...processes,
+      this.#startTogether(nodes, port),
+      this.#startForeign(port),
+      this.#createCloud(),
+    ])
+  }
+
+  #settings(name: string, nodes: readonly TrialNode[]): Record<string, string> {
+    const { site, folder } = this.#options
+    return {
+      ...{ AGENT_DATA_DIR: join(folder, name), AGENT_API_TOKEN: SITE_API_TOKEN },
+      AGENT_LISTEN: FREE_PORTS.AGENT_LISTEN,
+      SVC_SERVER_ADDR: nodes.map(({ agents }) => formatListenAddress(agents)).join(),
+      ...{ SVC_CA_CERT: site.caPath, SVC_AUTHTOKEN: site.authtoken },
+    }
+  }
+
+  async #startTogether(nodes: (first: number) => readonly TrialNode[], port: number) {
+    const devices = Array.from({ length: TOGETHER }, (_, n): OwnDevice => {
+      const isLimited = n < LIMITED
+      const name = `${isLimited ? 'few' : 'cam'}${n + 1}`
+      const settings = this.#settings(name, nodes(n))
+      return { settings, host: `${name}.site.localhost`, port, policy: policyOf(isLimited) }
+    })
+    await this.#startScript(OWN_DEVICES, devices)
+    for (const [n, { host }] of devices.entries()) {
+      this.hosts.push({ host, kind: n < LIMITED ? 'limited' : 'plain', isLimited: n < LIMITED })
+    }
+  }
+
+  /** A process that runs until the end; resolves when it is ready. */
+  async #startScript(path: string, settings: unknown): Promise<void> {
+    const file = join(this.#options.folder, `${basename(path, '.ts')}.json`)
+    writeFileSync(file, JSON.stringify(settings), { mode: 0o600 })
+    const args = ['--import', 'tsx', path, file]
+    const program = new Program({ command: [process.execPath], args })
+    this.#closer.own(path, program, (it) => it.end('SIGKILL').then(() => {}))
+    await program.ready()
+  }
+
+  async #startProcess(n: number, nodes: readonly TrialNode[], port: number): Promise<void> {
+    const name = `press${n + 1}`
+    const env = { ...this.#settings(name, nodes), LOG_LEVEL: 'error' }
+    const program = new Program({
+      ...{ args: ['run', '--json'], cwd: this.#options.folder, env },
+    })
+    this.#closer.own(name, program, (it) => it.end('SIGKILL').then(() => {}))
+    const { agent_api } = await program.ready<RunReady>()
+    const host = `${name}.site.localhost`
+    const answer = await fetch(`${agent_api}/tunnels`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${SITE_API_TOKEN}`, 'content-type': 'application/json' },
+      body: JSON.stringify({
+        ...{ protocol: 'http', forwards_to: `localhost:${port}`, domain: host },
+        policy: policyOf(false),
+      }),
+    })
+    if (!answer.ok) throw new Error(await answer.text())
+    this.hosts.push({ host, kind: 'plain', isLimited: false })
+  }
+
+  async #startForeign(port: number): Promise<void> {
+    const { site, balancer } = this.#options
+    const hosts = Array.from({ length: FOREIGN }, (_, n) => `foreign${n + 1}.site.localhost`)
+    await this.#startScript(FOREIGN_DEVICES, {
+      ...{ server: formatListenAddress(balancer).replace('127.0.0.1', 'localhost'), hosts, port },
+      ...{ authtoken: site.authtoken, ca: readFileSync(site.caPath, 'utf8') },
+      policy: JSON.stringify(policyOf(false)),
+    })
+    this.hosts.push(...hosts.map((host) => ({ host, kind: 'foreign', isLimited: false }) as const))
+  }
+
+  async #createCloud(): Promise<void> {
+    const { site } = this.#options
+    const [node] = site.nodes
+    if (!node) throw new Error('there are no nodes')
+    for (const isLimited of [false, true]) {
+      const host = `cloud${isLimited ? '-few' : ''}.site.localhost`
+      const answer = { type: 'custom-response', config: { status_code: 200, body: 'cloud' } }
+      const { on_http_request } = policyOf(isLimited, answer)
+      const traffic_policy = JSON.stringify({ on_http_request })
+      const body = { url: `https://${host}`, type: 'cloud', traffic_policy }
+      const made = await site.manage(node, 'POST', '/endpoints', body)
+      if (made.status !== 201) throw new Error(JSON.stringify(made.body))
+      this.hosts.push({ host, kind: 'cloud', isLimited })
+    }
+  }
+}

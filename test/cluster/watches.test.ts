@@ -1,0 +1,86 @@
+import { describe, expect, it } from 'vitest'
+import { findTwoHomes } from './home-watch.ts'
+import { watchLimit } from './limit-watch.ts'
+import { type Visit, VisitLog } from './visit-log.ts'
+
+const visit = (begin: number, end: number, more: Partial<Visit> = {}): Visit => ({
+  ...{ host: 'cam', entrance: 'node 1', outcome: '200', begin, end },
+  ...more,
+})
+const by = (endpoint: string, begin: number, end: number) => visit(begin, end, { endpoint })
+
+describe('findTwoHomes', () => {
+  it('finds an endpoint that answers after another one has', () => {
+    const found = findTwoHomes([by('a', 0, 10), by('b', 20, 30), by('a', 40, 50)])
+    expect(found).toEqual([{ host: 'cam', endpoints: ['a', 'b'], at: 30 }])
+  })
+
+  it('minds no move, and no requests that were under way at the same time', () => {
+    expect(findTwoHomes([by('a', 0, 10), by('b', 20, 30), by('b', 40, 50)])).toEqual([])
+    expect(findTwoHomes([by('a', 0, 10), by('b', 20, 45), by('a', 40, 50)])).toEqual([])
+    expect(findTwoHomes([by('a', 0, 21), by('b', 20, 30), by('a', 40, 50)])).toEqual([])
+    const others = [by('a', 0, 10), { ...by('b', 20, 30), host: 'door' }, by('a', 40, 50)]
+    expect(findTwoHomes(others)).toEqual([])
+  })
+})
+
+describe('watchLimit', () => {
+  const options = { capacity: 2, windowMs: 100, planned: [], unplanned: [] }
+  const over = (visits: Visit[], change = {}) =>
+    watchLimit(visits, { ...options, ...change }).over.map(({ at, count }) => [at, count])
+
+  it('finds a window that has admitted too much, wherever it begins', () => {
+    const visits = [by('a', 0, 1), by('a', 150, 151), by('a', 160, 161), by('a', 240, 241)]
+    expect(over(visits)).toEqual([[150, 3]])
+    expect(watchLimit(visits, options)).toMatchObject({ windows: 4, most: 3 })
+  })
+
+  it('counts neither refusals nor what may have been admitted outside of the window', () => {
+    expect(over([by('a', 0, 1), by('a', 2, 3), by('a', 99, 101)])).toEqual([])
+    const refused = visit(4, 5, { outcome: '429', endpoint: 'a' })
+    expect(over([by('a', 0, 1), by('a', 2, 3), refused])).toEqual([])
+  })
+
+  it('lets a window with an unplanned move be, and none with a planned one', () => {
+    const visits = [by('a', 0, 1), by('a', 10, 11), by('b', 20, 21), by('b', 30, 31)]
+    expect(over(visits)).toEqual([])
+    expect(over(visits, { planned: [{ begin: 5, end: 15 }] })).toEqual([
+      [0, 4],
+      [10, 3],
+    ])
+    const cloud = visits.map(({ endpoint: _, ...rest }) => rest)
+    expect(over(cloud, { unplanned: [{ begin: 15, end: 16 }] })).toEqual([])
+    expect(over(cloud)).toHaveLength(2)
+  })
+})
+
+describe('VisitLog', () => {
+  const recoveries = (...visits: Visit[]) => {
+    const log = new VisitLog()
+    for (const it of visits) log.add(it)
+    return log.recoveries(1_000, 10_000)
+  }
+  const bad = (begin: number, end: number) => visit(begin, end, { outcome: '503' })
+
+  it('takes the first answer after the last failure for when a name is served again', () => {
+    const served = [visit(900, 1_100), bad(2_000, 2_010), visit(2_005, 2_900), visit(3_000, 3_010)]
+    expect(recoveries(...served)).toEqual([
+      { host: 'cam', entrance: 'node 1', ms: 1_900, last: '503' },
+    ])
+    expect(recoveries(visit(1_200, 1_300), visit(1_400, 1_500))[0]?.ms).toBe(300)
+  })
+
+  it('blames the end of a fault for nothing that began before it, or after the next', () => {
+    expect(recoveries(bad(900, 8_000), visit(1_100, 1_200))[0]?.ms).toBe(200)
+    expect(recoveries(visit(1_100, 1_200), bad(9_990, 10_002))[0]?.ms).toBe(200)
+    expect(recoveries(visit(1_100, 1_200), bad(9_990, 9_999))[0]?.ms).toBe(Number.POSITIVE_INFINITY)
+  })
+
+  it('says that a name was never served, the worst first', () => {
+    const found = recoveries(visit(1_000, 1_001), { ...bad(2_000, 2_001), host: 'door' })
+    expect(found.map(({ host, ms }) => [host, ms])).toEqual([
+      ['door', Number.POSITIVE_INFINITY],
+      ['cam', 1],
+    ])
+  })
+})
