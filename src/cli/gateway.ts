@@ -16,7 +16,7 @@ import { migrateCommand } from './site/migrate.ts'
 const AUTHTOKEN_FILE = 'authtoken'
 
 /** What `gateway --json` prints, as one line. */
-interface GatewayReady {
+export interface GatewayReady {
   readonly agent_listen: string
   readonly ingress_http: string
   readonly ingress_https: string

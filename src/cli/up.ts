@@ -1,10 +1,12 @@
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { Command } from 'commander'
+import { Command, InvalidArgumentError } from 'commander'
 import { StartError } from '../base/app-error.ts'
 import type { Closer } from '../base/closer.ts'
-import { parseListenAddress } from '../base/listen-address.ts'
+import { type ListenAddress, parseListenAddress } from '../base/listen-address.ts'
 import { LogTail } from '../base/log/log-tail.ts'
 import type { Logger } from '../base/logger.ts'
+import { Secret } from '../base/secret.ts'
 import { type Config, parseConfig } from '../config.ts'
 import type { CommandContext } from './command-context.ts'
 import { localAddress } from './local-address.ts'
@@ -17,84 +19,208 @@ import { readVersion } from './version.ts'
 
 const OWN_ENDPOINT_WITHIN_MS = 20_000
 
-/** `device-agent up`: agent and gateway together on this machine, ready to be tried. */
-export function upCommand(context: CommandContext): Command {
-  return new Command('up')
-    .description('run agent and gateway together on this machine, provisioned and ready to try')
-    .option('--json', 'print one JSON line when all is ready, and nothing else')
-    .action(async ({ json = false }: { json?: boolean }) => {
-      const config = parseConfig(context.environment)
-      // Somebody who reads the walk wants no log around it, unless it is asked for: `logs` has it.
-      const isQuiet = !json && !context.environment.LOG_LEVEL
-      const logTail = new LogTail()
-      const { logLevel } = config
-      const shown = isQuiet ? 'warn' : logLevel
-      const log = openProcessLog(context, logLevel, { tail: logTail, shown })
-      await serve({
-        log,
-        stop: context.stop,
-        drainMs: config.agent.drainMs + config.gateway.drainMs,
-        start: async (closer) => {
-          const free = await withFreePorts(config, context.environment, log)
-          const { served, ready } = await start(context, free, { log, logTail }, closer)
-          if (json) context.stdout.write(`${JSON.stringify(ready)}\n`)
-          else context.stdout.write(describeUp(ready, await startSample(closer), config))
-          return served
-        },
-      })
-    })
+/** So many gateways may share a database. */
+const LEAST_NODES = 2
+const MOST_NODES = 8
+
+interface UpOptions {
+  readonly json?: boolean
+  /** Gateways, a process each; one in this process unless given. */
+  readonly nodes?: number
+  readonly databaseUrl?: string
 }
 
-async function start(
-  { environment, stop }: CommandContext,
-  config: Config,
-  { log, logTail }: { readonly log: Logger; readonly logTail: LogTail },
+/** `device-agent up`: agent and gateway together on this machine, ready to be tried. */
+export function upCommand(context: CommandContext): Command {
+  const command = new Command('up')
+    .description('run agent and gateway together on this machine, provisioned and ready to try')
+    .option('--json', 'print one JSON line when all is ready, and nothing else')
+    .option(
+      '--nodes <count>',
+      'so many gateways on one PostgreSQL, a process each, from 2 to 8',
+      parseNodes,
+    )
+    .option(
+      '--database-url <url>',
+      'what they share, as postgres://user@host/database: an empty one; unset: GATEWAY_DATABASE_URL',
+    )
+    .addHelpText(
+      'after',
+      '\nOther users of this machine can see a password in --database-url: GATEWAY_DATABASE_URL, or\nGATEWAY_DATABASE_PASSWORD_FILE, keeps it to yourself.',
+    )
+  return command.action(async (options: UpOptions) => {
+    const { json = false, nodes } = options
+    if (nodes === undefined && options.databaseUrl !== undefined) {
+      command.error('error: --database-url is for several gateways: say how many with --nodes')
+    }
+    const { environment } = context
+    const config = parseConfig(nodes === undefined ? environment : withoutSite(environment))
+    // Somebody who reads the walk wants no log around it, unless it is asked for: `logs` has it.
+    const isQuiet = !json && !environment.LOG_LEVEL
+    const logTail = new LogTail()
+    const { logLevel } = config
+    const shown = isQuiet ? 'warn' : logLevel
+    const log = openProcessLog(context, logLevel, { tail: logTail, shown })
+    await serve({
+      log,
+      stop: context.stop,
+      drainMs: config.agent.drainMs + config.gateway.drainMs,
+      start: async (closer) => {
+        const upOptions = { config, log, logTail, shown }
+        const service =
+          nodes === undefined
+            ? await startService(context, upOptions, closer)
+            : await startSite(context, { ...options, ...upOptions, nodes }, closer)
+        const { served, ready } = await startAgent(context, { ...upOptions, ...service }, closer)
+        if (json) context.stdout.write(`${JSON.stringify(ready)}\n`)
+        else context.stdout.write(describeUp(ready, await startSample(closer), config))
+        return served
+      },
+    })
+  })
+}
+
+function parseNodes(text: string): number {
+  const count = Number(text)
+  if (Number.isInteger(count) && count >= LEAST_NODES && count <= MOST_NODES) return count
+  throw new InvalidArgumentError(
+    `It must be a whole number from ${LEAST_NODES} to ${MOST_NODES}; one gateway alone is up without it.`,
+  )
+}
+
+/** The settings of this process, which is no gateway. */
+function withoutSite(environment: CommandContext['environment']): CommandContext['environment'] {
+  const others = Object.entries(environment).filter(
+    ([name]) => !/^GATEWAY_(DATABASE|PEER|JOIN)_/.test(name),
+  )
+  return Object.fromEntries(others)
+}
+
+interface StartOptions {
+  readonly config: Config
+  readonly log: Logger
+  readonly logTail: LogTail
+  /** Level of what is shown. */
+  readonly shown: string
+}
+
+/** What the agent connects to, and what people are told of it. */
+interface Service {
+  readonly agents: readonly string[]
+  readonly neighbours: readonly ListenAddress[]
+  readonly authtoken: Secret
+  readonly broken: Promise<string>
+  readonly ready: Omit<UpReady, 'agent_api' | 'agent_domain' | 'api_token'>
+  readonly config: Config
+}
+
+/** One gateway, in this process. */
+async function startService(
+  { environment }: CommandContext,
+  { config: wanted, log }: StartOptions,
   closer: Closer,
-): Promise<{ served: Served; ready: UpReady }> {
-  const [{ startGateway }, { startSupervisedDaemon }] = await Promise.all([
-    import('./gateway-service.ts'),
-    import('./supervised-daemon.ts'),
-  ])
-  const domain = agentDomain(config)
-  if (config.agent.authtoken || config.agent.authtokenFile || config.agent.serverAddrs.length > 0) {
-    log.warn('up runs its own gateway: SVC_AUTHTOKEN and SVC_SERVER_ADDR are for run')
-  }
+): Promise<Service> {
+  const { startGateway } = await import('./gateway-service.ts')
+  const config = await withFreePorts(wanted, environment, log)
   const authtokenPath = join(config.agent.dataDir, 'authtoken')
   const gateway = await startGateway(
     { config: config.gateway, authtokenPath, deviceName: 'this device', log },
     closer,
   )
-  const { addresses, managementApi, authtoken, apiKey } = gateway
+  const { addresses, managementApi, authtoken, apiKey, broken } = gateway
+  const { agent, http, https, api } = addresses
+  return {
+    ...{ agents: [localAddress(agent)], authtoken, broken, config },
+    neighbours: [agent, http, https, ...(api ? [api] : [])],
+    ready: {
+      ingress_http: `http://${localAddress(http)}`,
+      ingress_https: `https://${localAddress(https)}`,
+      ca_cert: addresses.caCertPath,
+      reserved_domain: config.gateway.reservedDomain,
+      authtoken: authtoken.reveal(),
+      management_api: managementApi,
+      api_key: apiKey.reveal(),
+    },
+  }
+}
+
+/** Several gateways, a process each; what is told is of the first, beside the list of all. */
+async function startSite(
+  { environment, stderr }: CommandContext,
+  options: StartOptions & { readonly nodes: number; readonly databaseUrl?: string },
+  closer: Closer,
+): Promise<Service> {
+  const { startTrialSite } = await import('./up/trial-site.ts')
+  const { nodes: count, databaseUrl = environment.GATEWAY_DATABASE_URL } = options
+  const { config, shown, log } = options
+  const site = await startTrialSite(
+    { count, databaseUrl, environment, usual: config.gateway, stderr, logLevel: shown, log },
+    closer,
+  )
+  const { gateways, broken } = site
+  const [{ ready: first }] = gateways
+  const read = (path: string) => readFileSync(path, 'utf8').trim()
+  const neighbours = gateways.flatMap(({ ready: it }) =>
+    [it.agent_listen, ...[it.ingress_http, it.ingress_https, it.management_api].map(hostOf)].map(
+      (address) => parseListenAddress(address) ?? [],
+    ),
+  )
+  const authtoken = new Secret(read(first.authtoken_file))
+  return {
+    agents: gateways.map(({ ready: it }) => it.agent_listen),
+    ...{ neighbours: neighbours.flat(), authtoken, broken },
+    config: await withFreePorts(config, environment, log, ['AGENT_LISTEN']),
+    ready: {
+      ...{ ingress_http: first.ingress_http, ingress_https: first.ingress_https },
+      ...{ ca_cert: first.ca_cert, reserved_domain: first.reserved_domain },
+      ...{ authtoken: authtoken.reveal(), management_api: first.management_api },
+      api_key: read(first.api_key_file),
+      nodes: gateways.map(({ number, pid, dataDir, ready: it }) => ({
+        ...{ number, pid, data_dir: dataDir, agent_listen: it.agent_listen },
+        ...{ ingress_http: it.ingress_http, ingress_https: it.ingress_https },
+        ...{ management_api: it.management_api, api_key_file: it.api_key_file },
+      })),
+    },
+  }
+}
+
+const hostOf = (url: string) => new URL(url).host
+
+async function startAgent(
+  { environment, stop }: CommandContext,
+  { config, log, logTail, ...service }: StartOptions & Service,
+  closer: Closer,
+): Promise<{ served: Served; ready: UpReady }> {
+  const { startSupervisedDaemon } = await import('./supervised-daemon.ts')
+  const domain = agentDomain(config)
+  if (config.agent.authtoken || config.agent.authtokenFile || config.agent.serverAddrs.length > 0) {
+    log.warn('up runs its own gateway: SVC_AUTHTOKEN and SVC_SERVER_ADDR are for run')
+  }
+  const { ready, agents, neighbours } = service
   const agentConfig: Config['agent'] = {
     ...config.agent,
     domain,
-    authtoken,
+    authtoken: service.authtoken,
     authtokenFile: undefined,
-    serverAddrs: [localAddress(addresses.agent)],
+    serverAddrs: agents,
     // Whatever the domain is and wherever DNS leads, up serves it here.
-    ingressAddr: parseListenAddress(localAddress(addresses.https)),
-    caCertPath: addresses.caCertPath,
+    ingressAddr: parseListenAddress(hostOf(ready.ingress_https)),
+    caCertPath: ready.ca_cert,
   }
-  const { agent, http, https, api } = addresses
-  const neighbours = [agent, http, https, ...(api ? [api] : [])]
   const served = await startSupervisedDaemon(
     { config: agentConfig, version: readVersion(), neighbours, environment, log, logTail, stop },
     closer,
   )
   await served.ownEndpointOnline(OWN_ENDPOINT_WITHIN_MS)
-  const ready: UpReady = {
-    agent_api: `http://${localAddress(served.address)}`,
-    agent_domain: domain,
-    api_token: served.apiToken(),
-    ingress_http: `http://${localAddress(addresses.http)}`,
-    ingress_https: `https://${localAddress(addresses.https)}`,
-    ca_cert: addresses.caCertPath,
-    reserved_domain: config.gateway.reservedDomain,
-    authtoken: authtoken.reveal(),
-    management_api: managementApi,
-    api_key: apiKey.reveal(),
+  return {
+    served: { broken: Promise.race([served.broken, service.broken]) },
+    ready: {
+      agent_api: `http://${localAddress(served.address)}`,
+      agent_domain: domain,
+      api_token: served.apiToken(),
+      ...ready,
+    },
   }
-  return { served: { broken: Promise.race([served.broken, gateway.broken]) }, ready }
 }
 
 /** The agent's own name has to lie below the domain that its authtoken may bind. */

@@ -6,14 +6,17 @@ import type { CommandContext } from '../command-context.ts'
 
 /**
  * The configuration with a free port for each listener whose usual one another program has. What
- * somebody has set stays: there the start says what is in the way.
+ * somebody has set stays: there the start says what is in the way. `only` names the settings that are
+ * looked at, all unless given.
  */
 export async function withFreePorts(
   config: Config,
   environment: CommandContext['environment'],
   log: Logger,
+  only?: readonly string[],
 ): Promise<Config> {
   const free = async (setting: string, listen: ListenAddress): Promise<ListenAddress> => {
+    if (only && !only.includes(setting)) return listen
     if (environment[setting] !== undefined || !(await isTaken(listen))) return listen
     const address = formatListenAddress(listen)
     log.warn({ setting }, `another program listens on ${address}: a free port is taken this time`)

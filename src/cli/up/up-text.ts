@@ -15,6 +15,20 @@ export interface UpReady {
   readonly authtoken: string
   readonly management_api: string
   readonly api_key: string
+  /** The gateways of `--nodes`; left out where there is one. */
+  readonly nodes?: readonly UpNode[]
+}
+
+/** One gateway of several; what is told beside the list is of the first. */
+export interface UpNode {
+  readonly number: number
+  readonly pid: number
+  readonly data_dir: string
+  readonly agent_listen: string
+  readonly ingress_http: string
+  readonly ingress_https: string
+  readonly management_api: string
+  readonly api_key_file: string
 }
 
 const UNREADABLE = 'its file cannot be read: delete it and start again'
@@ -32,16 +46,17 @@ export function describeUp(ready: UpReady, samplePort: number, config: Config): 
     forwards_to: `localhost:${samplePort}`,
     domain: host,
   })
-  const visit = new URL(ready.ingress_http)
-  return `Agent and gateway are up.
+  const { nodes = [] } = ready
+  const apiKeyFile = nodes[0]?.api_key_file ?? apiKeyPath(config.gateway)
+  return `Agent and ${nodes.length > 0 ? `${nodes.length} gateways` : 'gateway'} are up.
 
   agent API    ${ready.agent_api}  and  https://${ready.agent_domain}:${new URL(ready.ingress_https).port}
   API token    ${isInFile ? tokenFile : agent.apiToken ? 'AGENT_API_TOKEN' : UNREADABLE}
   public       ${ready.ingress_http}  and  ${ready.ingress_https} (CA: ${shown(ready.ca_cert)})
   domain       ${ready.reserved_domain}
-  console      ${ready.management_api}/console/ (API key: ${shown(apiKeyPath(config.gateway))})
+  console      ${ready.management_api}/console/ (API key: ${shown(apiKeyFile)})
   sample       http://127.0.0.1:${samplePort}, a service to try with
-
+${nodes.map(describeNode).join('')}
 Paste these into another terminal, in this folder:
 
   # a tunnel to the sample service (or to any port of yours)
@@ -51,11 +66,27 @@ Paste these into another terminal, in this folder:
   curl -sS ${authorization} ${ready.agent_api}/tunnels
 
   # the device, from outside
-  curl -sS --resolve ${host}:${visit.port}:${visit.hostname} http://${host}:${visit.port}/
-
+  ${visitOf(host, ready.ingress_http)}
+${nodes[1] ? describeKill(host, nodes[1]) : ''}
 Tunnels are stored: after Ctrl-C, the next start brings them back.
 `
 }
+
+const visitOf = (host: string, ingress: string) => {
+  const { port, hostname } = new URL(ingress)
+  return `curl -sS --resolve ${host}:${port}:${hostname} http://${host}:${port}/`
+}
+
+const describeNode = ({ number, pid, ingress_http, management_api }: UpNode) =>
+  `  gateway ${number}    ${ingress_http}, console ${management_api}/console/, process ${pid}\n`
+
+const describeKill = (host: string, { pid, ingress_http }: UpNode) => `
+  # the same through another gateway
+  ${visitOf(host, ingress_http)}
+
+  # what is left of it when that one is killed: visit the others again
+  kill -9 ${pid}
+`
 
 /** A path as one would type it in the current folder. */
 function shown(path: string): string {
