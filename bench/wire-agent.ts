@@ -6,6 +6,7 @@ import { ErrorCode } from '../src/muxado/error-code.ts'
 import { echoHeartbeat, HEARTBEAT_STREAM_TYPE, Heartbeat } from '../src/muxado/heartbeat.ts'
 import { call } from '../src/muxado/rpc.ts'
 import { Session } from '../src/muxado/session.ts'
+import type { Stream } from '../src/muxado/stream.ts'
 import { acceptTyped } from '../src/muxado/typed-session.ts'
 
 const AUTH = 0
@@ -19,6 +20,8 @@ export interface Device {
   readonly authtoken: string
   /** The public name that it binds. */
   readonly host: string
+  /** What the device says of itself; its id alone unless given. */
+  readonly metadata?: string
 }
 
 export interface AgentServer {
@@ -40,7 +43,10 @@ export class WireAgent {
     this.handshakeMs = handshakeMs
   }
 
-  static async connect({ address, trust }: AgentServer): Promise<WireAgent> {
+  static async connect(
+    { address, trust }: AgentServer,
+    onVisit: (stream: Stream) => void = (stream) => stream.retire(),
+  ): Promise<WireAgent> {
     const startedAt = performance.now()
     const socket = connect({ ...address, secureContext: trust, servername: 'localhost' })
     await once(socket, 'secureConnect')
@@ -49,7 +55,7 @@ export class WireAgent {
       role: 'client',
       accept: acceptTyped((type, stream) => {
         if (type === HEARTBEAT_STREAM_TYPE) echoHeartbeat(stream)
-        else stream.retire()
+        else onVisit(stream)
       }),
     })
     return new WireAgent(session, handshakeMs)
@@ -61,7 +67,7 @@ export class WireAgent {
   }
 
   /** Authenticates, and beats like the SDK from then on. */
-  async authenticate({ authtoken, host }: Device): Promise<void> {
+  async authenticate({ authtoken, host, metadata }: Device): Promise<void> {
     const startedAt = performance.now()
     await this.#call(AUTH, {
       Version: ['3', '2'],
@@ -72,7 +78,7 @@ export class WireAgent {
         Arch: 'arm64',
         Version: '1.7.0',
         Hostname: host,
-        Metadata: JSON.stringify({ device_id: host }),
+        Metadata: metadata ?? JSON.stringify({ device_id: host }),
       },
     })
     this.authMs = performance.now() - startedAt
@@ -88,7 +94,7 @@ export class WireAgent {
     void this.closed.then(() => heartbeat.stop())
   }
 
-  async bind({ host }: Device): Promise<void> {
+  async bind({ host }: Pick<Device, 'host'>): Promise<void> {
     await this.#call(BIND, {
       Id: '',
       Proto: 'https',

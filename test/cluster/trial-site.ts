@@ -54,23 +54,27 @@ export class TrialSite {
     this.#key = readFileSync(ready.api_key_file, 'utf8').trim()
   }
 
-  /** Has to be stopped, also when it fails. */
-  static async start(folder: string, postgres: TestPostgres): Promise<TrialSite> {
+  /** Has to be stopped. `isDirect`: without proxies, for what is timed. */
+  static async start(
+    folder: string,
+    postgres: TestPostgres,
+    { isDirect = false } = {},
+  ): Promise<TrialSite> {
     const { database, user, password, ...address } = await postgres.database()
     const passwordFile = join(folder, 'password')
     writeFileSync(passwordFile, password?.reveal() ?? '', { mode: 0o600 })
     const [http, https] = [lastingAddress().port, lastingAddress().port]
-    const places: PeerPlace[] = NODES.map((at) => ({
-      listen: { host: `127.0.0.${at + 1}`, port: lastingAddress().port },
-      address: lastingAddress(),
-    }))
+    const places: PeerPlace[] = NODES.map((at) => {
+      const listen = { host: `127.0.0.${at + 1}`, port: lastingAddress().port }
+      return { listen, address: isDirect ? listen : lastingAddress() }
+    })
     const nodes: TrialNode[] = []
-    const ways = await PeerWays.open(places, (at) => nodes[at]?.program.pid ?? -1)
+    const ways = await PeerWays.open(isDirect ? [] : places, (at) => nodes[at]?.program.pid ?? -1)
     let first: GatewayReady | undefined
     for (const at of NODES) {
       const proxy = await ChaosProxy.open(address)
       const [host, agents, api] = [`127.0.0.${at + 1}`, lastingAddress(), lastingAddress()]
-      const { port } = proxy.address
+      const { port } = isDirect ? address : proxy.address
       const place = places[at] as PeerPlace
       const env = {
         GATEWAY_DATABASE_URL: `postgres://${user}@127.0.0.1:${port}/${database}`,
