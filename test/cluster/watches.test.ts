@@ -72,6 +72,8 @@ describe('VisitLog', () => {
 
   it('blames the end of a fault for nothing that began before it, or after the next', () => {
     expect(recoveries(bad(900, 8_000), visit(1_100, 1_200))[0]?.ms).toBe(200)
+    const before = [visit(950, 1_100), bad(990, 1_050), visit(1_900, 2_000)]
+    expect(recoveries(...before)[0]?.ms).toBe(100)
     expect(recoveries(visit(1_100, 1_200), bad(9_990, 10_002))[0]?.ms).toBe(200)
     expect(recoveries(visit(1_100, 1_200), bad(9_990, 9_999))[0]?.ms).toBe(Number.POSITIVE_INFINITY)
   })
