@@ -34,6 +34,7 @@ const CONNECTIONS = 16
 const HOST = 'bench.site.localhost'
 const AGENTS = Number(process.env.BENCH_AGENTS ?? 2_000)
 const NAMES_EACH = 5
+const AUTHTOKENS = 40
 const VISITORS = 50
 const QUIET_MS = 10_000
 const IDLE_MS = 20_000
@@ -145,7 +146,7 @@ async function connectCrowd(): Promise<ChildProcess> {
   const settings: SiteCrowd = {
     servers: site.nodes.map(({ agents }) => formatListenAddress(agents)),
     ca: readFileSync(site.caPath, 'utf8'),
-    authtoken: site.authtoken,
+    authtokens: await createAuthtokens(),
     devices: Array.from({ length: AGENTS }, (_, device) => namesOf(device)),
   }
   const path = join(folder, 'crowd.json')
@@ -167,6 +168,19 @@ async function connectCrowd(): Promise<ChildProcess> {
     '',
   ])
   return child
+}
+
+async function createAuthtokens(): Promise<string[]> {
+  const node = first as TrialNode
+  const { body } = await site.manage(node, 'GET', '/credentials')
+  const [{ owner_id, acl }] = body.credentials
+  const made: string[] = []
+  for (let n = 0; n < AUTHTOKENS; n += 1) {
+    const { status, body: one } = await site.manage(node, 'POST', '/credentials', { owner_id, acl })
+    if (status !== 201) throw new Error(JSON.stringify(one))
+    made.push(one.token)
+  }
+  return made
 }
 
 /** The names of a device; they begin at the gateways in turn. */

@@ -16,7 +16,8 @@ export interface SiteCrowd {
   /** Of the gateways; a device begins at one of them, in turn, and goes on to the next. */
   readonly servers: readonly string[]
   readonly ca: string
-  readonly authtoken: string
+  /** Given to the devices in turn: each lets in 600 sessions a minute. */
+  readonly authtokens: readonly string[]
   /** The names of each device. */
   readonly devices: readonly (readonly string[])[]
 }
@@ -26,7 +27,7 @@ const AT_ONCE = 20
 const AGAIN_MS = { baseMs: 30, capMs: 1_000 }
 const ANSWER = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok'
 
-const { servers, ca, authtoken, devices }: SiteCrowd = JSON.parse(
+const { servers, ca, authtokens, devices }: SiteCrowd = JSON.parse(
   readFileSync(process.argv[2] ?? '', 'utf8'),
 )
 const trust = createSecureContext({ ca })
@@ -47,7 +48,7 @@ function answer(stream: Stream): void {
   })
 }
 
-async function goOnline(names: readonly string[], at: number): Promise<void> {
+async function goOnline(names: readonly string[], authtoken: string, at: number): Promise<void> {
   const [first = ''] = names
   const metadata = JSON.stringify({ device_id: first, instance: `process of ${first}` })
   const device: Device = { authtoken, host: first, metadata }
@@ -56,15 +57,15 @@ async function goOnline(names: readonly string[], at: number): Promise<void> {
   const agent = await WireAgent.connect({ address, trust }, answer)
   await agent.authenticate(device)
   for (const host of names) await agent.bind({ host })
-  void agent.closed.then(() => comeBack(names, at + 1))
+  void agent.closed.then(() => comeBack(names, authtoken, at + 1))
 }
 
 /** Tries each gateway in turn, and never gives up. */
-async function comeBack(names: readonly string[], first: number): Promise<void> {
+async function comeBack(names: readonly string[], authtoken: string, first: number): Promise<void> {
   const backoff = new Backoff(AGAIN_MS)
   for (let at = first; ; at += 1) {
     await sleep(backoff.next())
-    const isOnline = await goOnline(names, at).then(
+    const isOnline = await goOnline(names, authtoken, at).then(
       () => true,
       () => false,
     )
@@ -74,7 +75,10 @@ async function comeBack(names: readonly string[], first: number): Promise<void> 
 
 const waiting = [...devices.entries()]
 async function connectWaiting(): Promise<void> {
-  for (let next = waiting.pop(); next; next = waiting.pop()) await goOnline(next[1], next[0])
+  for (let next = waiting.pop(); next; next = waiting.pop()) {
+    const [at, names] = next
+    await goOnline(names, authtokens[at % authtokens.length] ?? '', at)
+  }
 }
 await Promise.all(Array.from({ length: AT_ONCE }, connectWaiting))
 process.send?.('online')
