@@ -160,13 +160,12 @@ describe.skipIf(!hasPostgres)('two gateways of a site', () => {
         expect(ids).not.toContain(gone.id)
       })
     }
-    // Nobody else gets the name that the copy knows nothing of.
+    // The other one finds the name nowhere until it is claimed again; from then on nobody else gets it.
+    await areServed('cam')
     const other = await connectSdk(two)
     await eventually(async () => expect(await sdkCode(bind(other, HOST))).toBe('ERR_NGROK_334'))
     await visitors.more(20)
     expect(await visitors.stop()).toEqual(['200 cam'])
-    // The other one finds it nowhere until it is claimed again.
-    await areServed('cam')
     expect(one.logText()).toContain('older copy')
   })
 
