@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { createDeferred } from '../../../src/base/deferred.ts'
 import { FreshReader } from '../../../src/gateway/site/fresh-reader.ts'
+import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
 describe('a fresh reader', () => {
@@ -21,6 +22,7 @@ describe('a fresh reader', () => {
     const late = [reader.read(), reader.read()]
     first.resolve()
     expect(await early).toBe(1)
+    await eventually(() => expect(clock.sleeping).toBe(1))
     await clock.advance(20)
     expect(await Promise.all(late)).toEqual([2, 2])
     expect(reads).toBe(2)
@@ -36,6 +38,7 @@ describe('a fresh reader', () => {
     const reader = new FreshReader({ read, clock })
     await expect(Promise.all([reader.read(), reader.read()])).rejects.toThrow('away')
     isAway = false
+    await eventually(() => expect(clock.sleeping).toBe(1))
     await clock.advance(20)
     expect(await reader.read()).toBe('there')
   })
