@@ -154,7 +154,7 @@ export async function openGatewayCore(
   const ids = new IdSource(clock)
   const nodes = site && {
     self: site.identity.nodeId,
-    isThere: (id: string) => node?.isThere(id) ?? true,
+    isThere: (id: string) => node?.serves(id) ?? true,
     isOnDuty: () => node?.isOurs('webhooks') ?? false,
   }
   const devices = new Devices({ ...stores, nodes, ids, clock, log })

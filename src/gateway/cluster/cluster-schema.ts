@@ -9,48 +9,16 @@ export const JOIN_LOCK = 0x64_61_67_6e
 /** Readers that are further behind than that many changes begin anew. */
 const KEPT_CHANGES = 1_000
 
-/**
- * Nodes, and who has which name.
- *
- * INVARIANTS
- * - An epoch only rises: at each start of its node, and when others give the node up. A claim is valid
- *   while its epoch is that of its node.
- * - All changes of claims wait for each other at the row of `claim_head`, so that their numbers become
- *   visible in their order: who has seen one has seen all before it.
- * - A name is taken from a node that has it by the process that serves it alone: a device has one link
- *   that serves, and says by its newer session which one that is.
- * - A claim that is given up stays for a while as a row without a node, for readers to see; where that was
- *   for another node, it says for which.
- * - A node that was forgotten is never one again: whoever has its folder joins as another.
- */
-export const CLUSTER_STEPS: readonly SchemaStep[] = [
-  {
-    id: 'cluster-1',
-    sql: `
-CREATE TABLE nodes (
-  id text PRIMARY KEY,
-  epoch bigint NOT NULL,
-  beat bigint NOT NULL,
-  standing text NOT NULL CHECK (standing IN ('serving', 'draining', 'lost', 'left')),
-  facts jsonb NOT NULL
-);
-CREATE TABLE claims (
-  scope text NOT NULL,
-  entrance text NOT NULL,
-  host text NOT NULL,
-  member text NOT NULL,
-  number bigint NOT NULL,
-  node text REFERENCES nodes (id),
-  epoch bigint NOT NULL,
-  facts jsonb NOT NULL,
-  PRIMARY KEY (scope, entrance, host, member)
-);
-CREATE INDEX claims_number ON claims (number);
-CREATE TABLE claim_head (number bigint NOT NULL);
-INSERT INTO claim_head VALUES (0);
-CREATE TABLE claim_changes (number bigint PRIMARY KEY, mark text NOT NULL);
+/** So long the claims of a node that was given up stay: it may have lost PostgreSQL alone, and serve on. */
+const SPARED_MS = 3_600_000
 
-CREATE FUNCTION change_claims(by_node text, in_epoch bigint, with_mark text, changes jsonb)
+/**
+ * What changes claims, as a function of the database. Now and then it clears up: claims of an older epoch
+ * are given up then, `unless` a further condition on them says otherwise.
+ */
+const changeClaims = (
+  unless: string,
+) => `FUNCTION change_claims(by_node text, in_epoch bigint, with_mark text, changes jsonb)
 RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
   latest bigint;
@@ -103,12 +71,55 @@ BEGIN
   IF latest % ${KEPT_CHANGES} = 0 THEN
     DELETE FROM claims WHERE node IS NULL AND number <= latest - ${KEPT_CHANGES};
     UPDATE claims c SET node = NULL, number = latest
-      FROM nodes n WHERE n.id = c.node AND n.epoch > c.epoch;
+      FROM nodes n WHERE n.id = c.node AND n.epoch > c.epoch${unless};
     DELETE FROM claim_changes WHERE number < latest - ${KEPT_CHANGES};
   END IF;
   PERFORM pg_notify('${CLAIMS_CHANNEL}', latest::text);
   RETURN to_jsonb(answers);
-END $$`,
+END $$`
+
+/**
+ * Nodes, and who has which name.
+ *
+ * INVARIANTS
+ * - An epoch only rises: at each start of its node, and when others give the node up. A claim is valid
+ *   while its epoch is that of its node.
+ * - All changes of claims wait for each other at the row of `claim_head`, so that their numbers become
+ *   visible in their order: who has seen one has seen all before it.
+ * - A name is taken from a node that has it by the process that serves it alone: a device has one link
+ *   that serves, and says by its newer session which one that is.
+ * - A claim that is given up stays for a while as a row without a node, for readers to see; where that was
+ *   for another node, it says for which.
+ * - A node that was forgotten is never one again: whoever has its folder joins as another.
+ */
+export const CLUSTER_STEPS: readonly SchemaStep[] = [
+  {
+    id: 'cluster-1',
+    sql: `
+CREATE TABLE nodes (
+  id text PRIMARY KEY,
+  epoch bigint NOT NULL,
+  beat bigint NOT NULL,
+  standing text NOT NULL CHECK (standing IN ('serving', 'draining', 'lost', 'left')),
+  facts jsonb NOT NULL
+);
+CREATE TABLE claims (
+  scope text NOT NULL,
+  entrance text NOT NULL,
+  host text NOT NULL,
+  member text NOT NULL,
+  number bigint NOT NULL,
+  node text REFERENCES nodes (id),
+  epoch bigint NOT NULL,
+  facts jsonb NOT NULL,
+  PRIMARY KEY (scope, entrance, host, member)
+);
+CREATE INDEX claims_number ON claims (number);
+CREATE TABLE claim_head (number bigint NOT NULL);
+INSERT INTO claim_head VALUES (0);
+CREATE TABLE claim_changes (number bigint PRIMARY KEY, mark text NOT NULL);
+
+CREATE ${changeClaims('')}`,
   },
   {
     id: 'cluster-2',
@@ -149,5 +160,11 @@ BEGIN
   PERFORM pg_notify('${CLAIMS_CHANNEL}', latest::text);
   RETURN 'forgotten';
 END $$`,
+  },
+  {
+    id: 'cluster-4',
+    sql: `CREATE OR REPLACE ${changeClaims(`
+        AND NOT (n.standing = 'lost'
+          AND n.since > (extract(epoch FROM clock_timestamp()) * 1000)::bigint - ${SPARED_MS})`)}`,
   },
 ]

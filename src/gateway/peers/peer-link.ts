@@ -58,6 +58,8 @@ export class PeerLink {
   readonly #backoff = new Backoff(PAUSES)
   #state: PeerLinkState = { name: 'connecting' }
   #latencyMs: number | undefined
+  /** Why there is no link, as the log has it. */
+  #told: string | undefined
   #ended: Promise<void> | undefined
 
   constructor(options: PeerLinkOptions) {
@@ -152,6 +154,7 @@ export class PeerLink {
       heartbeat.start()
       if (this.#closing.signal.aborted) return
       this.#become({ name: 'up', session, version: welcome.version })
+      this.#told = undefined
       this.#log.info('link to a node is up')
       const { message } = await session.closed
       heartbeat.stop()
@@ -201,7 +204,10 @@ export class PeerLink {
     const { name } = this.#state
     if (name === 'closed') return
     const address = formatListenAddress(this.address)
-    this.#log.warn({ address, reason, was: name }, 'no link to a node')
+    // Who is gone is tried for days.
+    const level = reason === this.#told ? 'debug' : 'warn'
+    this.#told = reason
+    this.#log[level]({ address, reason, was: name }, 'no link to a node')
     this.#become({ name: 'down', reason, refusal })
   }
 

@@ -184,6 +184,12 @@ export class ClusterNode {
     return row !== undefined && isThere(row)
   }
 
+  /** The same; also one that was given up, and has a link: it has lost PostgreSQL alone. */
+  serves(nodeId: string): boolean {
+    const isLost = this.cluster.nodes.find(nodeId)?.standing === 'lost'
+    return isLost ? this.links.find(nodeId)?.session !== undefined : this.isThere(nodeId)
+  }
+
   /** Names that are online at the other nodes. */
   *namesElsewhere(): Generator<OwnedAddress> {
     for (const { host, facts } of this.cluster.table.elsewhere()) yield { ...facts, host }
@@ -278,16 +284,12 @@ export class ClusterNode {
   #onNodes(nodes: readonly NodeRow[]): void {
     this.#limits.forget()
     this.#listener?.keep((id) => this.#isListed(id))
-    const reached = nodes.filter((row) => isThere(row) || this.#isServing(row))
-    this.links.follow(reached.map(({ id, facts: { peer } }) => ({ id, address: peer })))
+    // Who was given up may have lost PostgreSQL alone, and serve on.
+    const followed = nodes.filter(({ standing }) => standing !== 'left')
+    this.links.follow(followed.map(({ id, facts: { peer } }) => ({ id, address: peer })))
     this.drain.onNodes()
     this.#adopt(nodes)
     this.#divide(nodes)
-  }
-
-  /** One that was given up, but answers: it has lost PostgreSQL alone, and serves its devices on. */
-  #isServing({ id, standing }: NodeRow): boolean {
-    return standing === 'lost' && this.links.find(id)?.session !== undefined
   }
 
   #divide(nodes: readonly NodeRow[]): void {

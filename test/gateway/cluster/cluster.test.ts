@@ -390,6 +390,27 @@ describe.skipIf(!hasPostgres)('Cluster', () => {
     await eventually(() => expect(two.cluster.table.size).toBe(2))
   })
 
+  it('keeps the names of one that was given up for an hour when it clears up', async () => {
+    const { one, two } = await startTwo()
+    const left = claimOf('left.example')
+    await one.cluster.claims.claim(left)
+    await two.cluster.claims.claim(claimOf('cam.example'))
+    await postgresOf(one, "UPDATE nodes SET epoch = epoch + 1, standing = 'lost' WHERE id = 'two'")
+    two.kill()
+    const nodeOfCam = async (number: number) => {
+      await postgresOf(one, `UPDATE claim_head SET number = ${number}`)
+      await one.cluster.claims.claim(claimOf(`n${number}.example`))
+      const [row] = await postgresOf(one, "SELECT node FROM claims WHERE host = 'cam.example'")
+      return row?.node
+    }
+    expect(await nodeOfCam(999)).toBe('two')
+    await postgresOf(one, "UPDATE nodes SET since = since - 3590000 WHERE id = 'two'")
+    expect(await nodeOfCam(1_999)).toBe('two')
+    await postgresOf(one, "UPDATE nodes SET since = since - 20000 WHERE id = 'two'")
+    expect(await nodeOfCam(2_999)).toBe(null)
+    expect(one.owns(left)).toBe(true)
+  })
+
   it('writes less than twice a second while nothing happens', async () => {
     expect(1_000 / FAST.beatMs).toBeGreaterThan(2)
     expect(1_000 / LEASE_TIMINGS.beatMs).toBeLessThan(2)

@@ -73,6 +73,19 @@ describe('a link', () => {
     expect(await send(link().session)).toBe('nd_first')
   })
 
+  it('is tried on and on, and says once for each reason why it is not there', async () => {
+    const { isUp, proxy, first } = await startPair()
+    const tries = () => first.captured.lines.filter(({ msg }) => msg === 'no link to a node')
+    await isUp()
+    await proxy.stop()
+    await eventually(() => expect(tries().length).toBeGreaterThan(4))
+    const [, refused] = tries()
+    const told = tries().filter(
+      ({ reason, level }) => reason === refused?.reason && level === 'warn',
+    )
+    expect(told).toHaveLength(1)
+  })
+
   it('is given up, with its streams, when the other node does not answer for 3 s', async () => {
     const clock = new ManualClock()
     const { link, isUp, proxy } = await startPair(clock)

@@ -7,6 +7,7 @@ import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { bind, connectSdk } from '../../helpers/running-gateway.ts'
+import { lastingAddress } from '../../helpers/some-ports.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 const API = { host: '127.0.0.1', port: 0 }
@@ -26,9 +27,13 @@ describe.skipIf(!hasPostgres)('a gateway of several that is gone for good', () =
     const one = await cluster.start({ apiListen: API })
     const own = one.gateway.parts.node?.nodeId ?? ''
     const dataDir = temporaryFolder()
+    // Whom the other one reaches by a proxy.
+    const peer = { host: '127.0.0.2', port: lastingAddress().port }
+    const way = await ChaosProxy.start(peer)
     const restarts: string[] = []
     const two = await cluster.start({
       ...{ authtoken: one.authtoken, through: proxy.address, dataDir },
+      peer: { listen: peer, address: way.address },
       onRestartNeeded: (reason) => restarts.push(reason),
     })
     const id = two.gateway.parts.node?.nodeId ?? ''
@@ -44,9 +49,16 @@ describe.skipIf(!hasPostgres)('a gateway of several that is gone for good', () =
       status: 409,
       body: { error_code: 'ERR_NGROK_844', msg: expect.stringContaining('stop it first') },
     })
-    // It has lost PostgreSQL, and nothing else: the others have given it up, and are linked to it still.
+    // It has lost PostgreSQL, and nothing else: it is given up, and serves on.
     proxy.refuse()
     proxy.cut()
+    await eventually(async () => {
+      const { body } = await call('GET', `/nodes/${id}`)
+      expect(body).toMatchObject({ state: 'live', lease: { state: 'lost' } })
+    })
+    // The other one reaches it no more, and has a link from there still.
+    way.refuse()
+    way.cut()
     await eventually(async () => {
       expect((await call('GET', `/nodes/${id}`)).body).toMatchObject({ state: 'gone' })
     })

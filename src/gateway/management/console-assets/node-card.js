@@ -75,6 +75,7 @@ export function nodeCard(node, reload) {
 function badgeOf({ state, is_reached: isReached, lease }) {
   if (state === 'gone') return badge(lease?.state === 'lost' ? 'Lost' : 'Stopped', 'bad')
   if (!isReached) return badge('Does not answer', 'bad')
+  if (lease?.state === 'lost') return badge('Without PostgreSQL', 'wait')
   if (lease?.state === 'overdue') return badge('Late', 'wait')
   return state === 'draining' ? badge('Draining', 'wait') : badge('Live', 'good')
 }

@@ -188,7 +188,10 @@ const NODE_STATES = { serving: 'live', draining: 'draining', lost: 'gone', left:
 function nodesByState({ node }: GatewayMetricsDeps): Samples | undefined {
   if (!node) return undefined
   const counts = { live: 0, draining: 0, gone: 0 }
-  for (const { standing } of node.cluster.nodes.all()) counts[NODE_STATES[standing]] += 1
+  for (const { id, standing } of node.cluster.nodes.all()) {
+    const isLive = standing === 'lost' && node.serves(id)
+    counts[isLive ? 'live' : NODE_STATES[standing]] += 1
+  }
   return Object.entries(counts).map(([state, number]) => [{ state }, number] as const)
 }
 

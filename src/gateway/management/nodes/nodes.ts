@@ -29,7 +29,10 @@ export const NodeView = z.strictObject({
   /** Of its machine. */
   name: z.string(),
   version: z.string(),
-  /** `draining`: it takes nothing new. `gone`: it was stopped, or the others have given it up. */
+  /**
+   * `draining`: it takes nothing new. `gone`: it was stopped, or the others have given it up. One that was
+   * given up and answers is not gone: its lease says `lost`.
+   */
   state: z.enum(['live', 'draining', 'gone']),
   /** Since when it is in that state. */
   since: Timestamp,
@@ -139,7 +142,7 @@ export function nodes(deps: NodesDeps): Resource<Node> {
       return { id, row, figures: nodeFigures(deps), drain: progress, givenUp }
     }
     const nothing = { id, row, figures: undefined, drain: undefined, givenUp: undefined }
-    if (!row || !isThere(row)) return nothing
+    if (!row || !node.serves(id)) return nothing
     try {
       const said = AnswerSchema.parse(await node.questions.ask(id, QUESTION))
       const { figures, drain, given_up: givenUp } = said
@@ -151,8 +154,14 @@ export function nodes(deps: NodesDeps): Resource<Node> {
   }
   const drain = (undo: boolean) => async (it: Node, _body: unknown, baseUrl: string) => {
     if (!node) throw new ServiceError(841, 'This gateway is the only one: stop it as it is.')
-    if (it.row && !isThere(it.row)) {
+    if (isGone(it, node)) {
       throw new ServiceError(842, `The gateway ${nameOf(it)} is gone: start it again first.`)
+    }
+    if (!undo && it.row?.standing === 'lost' && it.id !== node.nodeId) {
+      throw new ServiceError(
+        843,
+        `The gateway ${nameOf(it)} does not reach PostgreSQL: no name can go from there to another one now.`,
+      )
     }
     if (it.id === node.nodeId) await (undo ? node.drain.undo() : node.drain.start())
     else await ask(node, it, undo)
@@ -219,7 +228,7 @@ function viewNode(it: Node, baseUrl: string, { node, version }: NodesDeps) {
     uri: `${baseUrl}/nodes/${id}`,
     name: row?.facts.name ?? hostname(),
     version: row?.facts.version ?? version,
-    state: stateOf(it),
+    state: stateOf(it, node),
     since: timestamp(row?.since ?? startedAt),
     started_at: timestamp(startedAt),
     is_self: isSelf,
@@ -236,9 +245,13 @@ function viewNode(it: Node, baseUrl: string, { node, version }: NodesDeps) {
   return view
 }
 
+const isGone = ({ id, row }: Node, node: ClusterNode | undefined) =>
+  row !== undefined && !node?.serves(id)
+
 /** As it says itself where it does: others hear of it a moment later. */
-function stateOf({ row, figures, drain }: Node): z.infer<typeof NodeView>['state'] {
-  if (row && !isThere(row)) return 'gone'
+function stateOf(it: Node, node: ClusterNode | undefined): z.infer<typeof NodeView>['state'] {
+  const { row, figures, drain } = it
+  if (isGone(it, node)) return 'gone'
   const isDraining = figures ? drain !== undefined : row?.standing === 'draining'
   return isDraining ? 'draining' : 'live'
 }

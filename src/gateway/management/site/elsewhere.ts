@@ -1,5 +1,4 @@
 import type * as z from 'zod'
-import { isThere } from '../../cluster/node-facts.ts'
 import { ResourceNotFoundError, ServiceError } from '../../records/service-error.ts'
 import type { ClusterNode } from '../../site/cluster-node.ts'
 import { NoAnswerError } from '../../site/questions.ts'
@@ -17,7 +16,7 @@ export async function askOthers<T>(
   readonly answers: readonly { readonly nodeId: string; readonly said: T }[]
   readonly missing: readonly MissingNode[]
 }> {
-  const others = node.cluster.nodes.all().filter((row) => isThere(row) && row.id !== node.nodeId)
+  const others = node.cluster.nodes.all().filter(({ id }) => id !== node.nodeId && node.serves(id))
   const missing: MissingNode[] = []
   const answers = await Promise.all(
     others.map(async ({ id, facts: { name } }) => {

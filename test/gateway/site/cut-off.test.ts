@@ -1,0 +1,100 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
+import { deviceMetadata, forward, startDeviceService, visit } from '../../helpers/device-sdk.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
+import { managed } from '../../helpers/managed-gateway.ts'
+import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
+import { connectSdk, type RunningGateway } from '../../helpers/running-gateway.ts'
+import { lastingAddress } from '../../helpers/some-ports.ts'
+
+const API = { host: '127.0.0.1', port: 0 }
+const HOST = 'cam.site.test'
+const LEASE_MS = 6_000
+
+const nodeOf = ({ gateway }: RunningGateway) => gateway.parts.node
+
+describe.skipIf(!hasPostgres)('a gateway that alone has lost PostgreSQL, and was given up', () => {
+  let postgres: TestPostgres
+  beforeAll(async () => {
+    postgres = await TestPostgres.start()
+  })
+  afterAll(() => postgres?.remove())
+
+  /** The second one is given up, with a device; the first reaches it through `way`. */
+  const start = async () => {
+    const address = await postgres.database()
+    const cluster = GatewayCluster.open(address, LEASE_MS)
+    const one = await cluster.start({ apiListen: API })
+    const { authtoken } = one
+    const peer = { host: '127.0.0.2', port: lastingAddress().port }
+    const way = await ChaosProxy.start(peer)
+    const toPostgres = await ChaosProxy.start(address)
+    const two = await cluster.start({
+      ...{ authtoken, apiListen: API, through: toPostgres.address },
+      peer: { listen: peer, address: way.address },
+    })
+    const service = await startDeviceService((_request, response) => void response.end('cam'))
+    await forward(await connectSdk(two, { metadata: deviceMetadata('process') }), service, {
+      domain: HOST,
+    })
+    const id = nodeOf(two)?.nodeId ?? ''
+    await isServed(one)
+    toPostgres.refuse()
+    toPostgres.cut()
+    await eventually(() => expect(nodeOf(one)?.cluster.nodes.find(id)?.standing).toBe('lost'))
+    return { cluster, one, two, id, way }
+  }
+  const isServed = (at: RunningGateway) =>
+    eventually(async () => {
+      const answer = await visit(at, { host: HOST, address: at.addresses.http.host })
+      expect(answer).toMatchObject({ status: 200, text: 'cam' })
+    })
+
+  it('serves visitors of the others on after its link was lost, and after they were restarted', async () => {
+    const { cluster, one, id, way } = await start()
+    await isServed(one)
+    way.refuse()
+    way.cut()
+    await eventually(() => expect(nodeOf(one)?.links.find(id)?.session).toBeUndefined())
+    // The nodes have been looked at since.
+    await nodeOf(one)?.cluster.look()
+    way.heal()
+    await isServed(one)
+    const { dataDir, authtoken } = one
+    await one.gateway.stop()
+    const again = await cluster.start({ dataDir, authtoken, joins: false })
+    expect(nodeOf(again)?.cluster.nodes.find(id)?.standing).toBe('lost')
+    await isServed(again)
+  })
+
+  it('is told of as one that serves, and what it has is in the lists', async () => {
+    const { one, id, way } = await start()
+    const { call } = await managed(one)
+    const { body: node } = await call('GET', `/nodes/${id}`)
+    expect(node).toMatchObject({
+      ...{ state: 'live', is_reached: true, agents: 1, endpoints: 1 },
+      lease: { state: 'lost' },
+    })
+    const { body: listed } = await call('GET', '/endpoints')
+    expect(listed.endpoints).toMatchObject([{ host: HOST }])
+    expect(listed).not.toHaveProperty('missing_nodes')
+    const { body: all } = await call('GET', '/nodes')
+    expect(all.nodes.map(({ state }: { state: string }) => state)).toEqual(['live', 'live'])
+    expect(await call('POST', `/nodes/${id}/drain`)).toMatchObject({
+      status: 503,
+      body: { error_code: 'ERR_NGROK_843' },
+    })
+    way.freeze()
+    const { body: partly } = await call('GET', '/endpoints')
+    expect(partly).toMatchObject({ endpoints: [], missing_nodes: [{ id }] })
+    way.thaw()
+    way.refuse()
+    way.cut()
+    await eventually(async () => {
+      const { body } = await call('GET', `/nodes/${id}`)
+      expect(body).toMatchObject({ state: 'gone', is_reached: false })
+    })
+    expect((await call('GET', '/endpoints')).body).not.toHaveProperty('missing_nodes')
+  })
+})
