@@ -56,6 +56,10 @@ describe.skipIf(!hasPostgres)('a gateway of several that is gone for good', () =
       const { body } = await call('GET', `/nodes/${id}`)
       expect(body).toMatchObject({ state: 'live', lease: { state: 'lost' } })
     })
+    expect(await call('DELETE', `/nodes/${id}`)).toMatchObject({
+      status: 409,
+      body: { error_code: 'ERR_NGROK_844', msg: expect.stringContaining('serves on') },
+    })
     // The other one reaches it no more, and has a link from there still.
     way.refuse()
     way.cut()
@@ -73,6 +77,7 @@ describe.skipIf(!hasPostgres)('a gateway of several that is gone for good', () =
     expect(deletions.map(({ result }: { result: string }) => result)).toEqual([
       'not-found',
       'ok',
+      'ERR_NGROK_844',
       'ERR_NGROK_844',
     ])
     expect(deletions[1]).toMatchObject({ target: { id } })

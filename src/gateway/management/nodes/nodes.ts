@@ -169,6 +169,7 @@ export function nodes(deps: NodesDeps): Resource<Node> {
   }
   const remove = async (it: Node) => {
     if (!node || it.id === node.nodeId || (it.row && isThere(it.row))) throw stillThere(it)
+    if (node.links.find(it.id)?.session) throw stillLinked(it)
     const outcome = await node.cluster.forget(it.id).catch((cause: unknown) => {
       if (!(cause instanceof DatabaseError)) throw cause
       throw new ServiceError(843, 'PostgreSQL does not answer: try again when it is back.', {
@@ -202,6 +203,13 @@ function stillThere(it: Node): ServiceError {
   return new ServiceError(
     844,
     `The gateway ${nameOf(it)} is not gone: stop it first, or wait until the others have given it up.`,
+  )
+}
+
+function stillLinked(it: Node): ServiceError {
+  return new ServiceError(
+    844,
+    `The gateway ${nameOf(it)} does not reach PostgreSQL, and serves on: stop it first, or wait until it has no link to the others.`,
   )
 }
 
