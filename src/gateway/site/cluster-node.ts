@@ -25,7 +25,7 @@ import { Moves, type MovingSession } from './moves.ts'
 import { type DrainLeft, NodeDrain } from './node-drain.ts'
 import { countHome } from './node-figures.ts'
 import { NodeNames } from './node-names.ts'
-import { type Readiness, readinessOf } from './node-readiness.ts'
+import { isShared, type OwnCondition, type Readiness, readinessOf } from './node-readiness.ts'
 import { joinDesk, SITE_STEPS, type Site } from './open-site.ts'
 import { Outage } from './outage.ts'
 import { OwnIdentity } from './own-identity.ts'
@@ -131,7 +131,11 @@ export class ClusterNode {
       },
     })
     this.#outage = new Outage({
-      ...{ lease: this.cluster.lease, questions: this.questions, clock },
+      ...{ questions: this.questions, clock },
+      isHit: () => isShared(this.#condition),
+      isFine: () =>
+        this.cluster.lease.isFirm &&
+        readinessOf({ ...this.#condition, isOutageOwn: true }).state !== 'away',
       others: () =>
         this.#others()
           .filter(isThere)
@@ -159,13 +163,13 @@ export class ClusterNode {
 
   /** Whether visitors and devices should come here. */
   get readiness(): Readiness {
+    return readinessOf({ ...this.#condition, isOutageOwn: this.#outage.isOwn })
+  }
+
+  get #condition(): OwnCondition {
     const { state, standing } = this.cluster.lease
-    return readinessOf({
-      lease: state,
-      isDraining: standing === 'draining',
-      isOutageOwn: this.#outage.isOwn,
-      problem: this.#options.site.database.problem,
-    })
+    const { problem } = this.#options.site.database
+    return { lease: state, isDraining: standing === 'draining', problem }
   }
 
   /** How many gateways of the site there are, this one among them. */

@@ -9,13 +9,16 @@ export type Readiness =
   | { readonly state: 'ready' }
   | { readonly state: 'degraded' | 'away'; readonly reasons: readonly string[] }
 
-export interface NodeCondition {
+export interface OwnCondition {
   readonly lease: LeaseState
   readonly isDraining: boolean
-  /** Another gateway reaches PostgreSQL, and this one does not. */
-  readonly isOutageOwn: boolean
   /** Why the records are not followed here. */
   readonly problem: Pick<DatabaseError, 'code' | 'message'> | undefined
+}
+
+export interface NodeCondition extends OwnCondition {
+  /** Another gateway is fine, and this one is not. */
+  readonly isOutageOwn: boolean
 }
 
 interface Reason {
@@ -95,11 +98,16 @@ function* reasonsFor({
   if (isDraining) yield REASONS.draining
   const own = lease === 'overdue' ? outageOf(isOutageOwn) : BY_LEASE[lease]
   if (own) yield REASONS[own]
-  // What is wrong with its own files is no other gateway's trouble; all else may be all of theirs.
+  // Others may have trouble with their files, too; all else is nothing that takes visitors elsewhere.
   if (problem) {
-    const state = problem.code === 'replica-failed' ? 'away' : 'degraded'
+    const state = isOutageOwn && problem.code === 'replica-failed' ? 'away' : 'degraded'
     yield { state, sentence: problem.message }
   }
+}
+
+/** Whether something is wrong that may be so at all gateways: then it counts whether it is. */
+export function isShared({ lease, problem }: OwnCondition): boolean {
+  return lease === 'overdue' || problem?.code === 'replica-failed'
 }
 
 const outageOf = (isOwn: boolean) => (isOwn ? 'outage-own' : 'outage-of-all')

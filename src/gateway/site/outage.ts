@@ -1,15 +1,17 @@
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
-import type { LeaseState } from '../cluster/lease-state.ts'
 import type { Questions } from './questions.ts'
 
-/** How often the others are asked while this node hears nothing of PostgreSQL. */
+/** How often the others are asked while something is wrong here. */
 const LOOK_MS = 1_000
 const QUESTION = 'lease'
 const AnswerSchema = z.object({ is_firm: z.boolean() })
 
 export interface OutageOptions {
-  readonly lease: { readonly state: LeaseState; readonly isFirm: boolean }
+  /** Whether something is wrong here that may be so at all nodes: PostgreSQL is away, or a disk full. */
+  readonly isHit: () => boolean
+  /** Whether this node could serve what another one cannot; it must not depend on what others say. */
+  readonly isFine: () => boolean
   readonly questions: Pick<Questions, 'on' | 'ask'>
   /** The ids of the other nodes that are there. */
   readonly others: () => readonly string[]
@@ -17,8 +19,8 @@ export interface OutageOptions {
 }
 
 /**
- * Whose an outage of PostgreSQL is: that of all nodes, or of this one alone. The others are asked on the
- * links that need no database; who does not answer says nothing.
+ * Whose an outage is: that of all nodes, or of this one alone. The others are asked on the links that need
+ * no database; who does not answer says nothing.
  */
 export class Outage {
   readonly #options: OutageOptions
@@ -28,13 +30,13 @@ export class Outage {
 
   constructor(options: OutageOptions) {
     this.#options = options
-    const { questions, lease } = options
-    questions.on(QUESTION, () => ({ is_firm: lease.isFirm }))
+    const { questions, isFine } = options
+    questions.on(QUESTION, () => ({ is_firm: isFine() }))
   }
 
-  /** Whether another node reaches PostgreSQL while this one's lease is over. */
+  /** Whether another node is fine while something is wrong here. */
   get isOwn(): boolean {
-    return this.#isOwn && this.#options.lease.state === 'overdue'
+    return this.#isOwn && this.#options.isHit()
   }
 
   start(): void {
@@ -47,10 +49,10 @@ export class Outage {
   }
 
   async #keepLooking(): Promise<void> {
-    const { lease, clock } = this.#options
+    const { isHit, clock } = this.#options
     const { signal } = this.#stopping
     while (!signal.aborted) {
-      this.#isOwn = lease.state === 'overdue' && (await this.#isElsewhereFine())
+      this.#isOwn = isHit() && (await this.#isElsewhereFine())
       await clock.sleep(LOOK_MS, signal).catch(() => {})
     }
   }

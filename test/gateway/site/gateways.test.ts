@@ -72,6 +72,22 @@ describe.skipIf(!hasPostgres)('gateways on one PostgreSQL', () => {
     }
   })
 
+  it('call themselves fine only while visitors should come to them', async () => {
+    cluster = GatewayCluster.open(await postgres.database(), 3_000)
+    one = await cluster.start()
+    two = await cluster.start({ authtoken: one.authtoken })
+    const [own, other] = [one.gateway.parts.node, two.gateway.parts.node]
+    const isFirm = () => own?.questions.ask(other?.nodeId ?? '', 'lease')
+    await eventually(async () => expect(await isFirm()).toEqual({ is_firm: true }))
+    await other?.drain.start()
+    // Its lease is as good as before.
+    await eventually(async () => {
+      expect([leaseOf(two)?.isFirm, await isFirm()]).toEqual([true, { is_firm: false }])
+    })
+    await other?.drain.undo()
+    await eventually(async () => expect(await isFirm()).toEqual({ is_firm: true }))
+  })
+
   it('have a name once, and give it free with its device', async () => {
     await start()
     const cam = await serve(one, 'cam.site.test', 'first')

@@ -4,7 +4,11 @@ import {
   DatabaseError,
   type DatabaseErrorCode,
 } from '../../../src/gateway/postgres/database-error.ts'
-import { type NodeCondition, readinessOf } from '../../../src/gateway/site/node-readiness.ts'
+import {
+  isShared,
+  type NodeCondition,
+  readinessOf,
+} from '../../../src/gateway/site/node-readiness.ts'
 
 const GOOD: NodeCondition = {
   lease: 'held',
@@ -26,7 +30,12 @@ describe('whether visitors should come to a gateway of several', () => {
       { problem: problemOf('database-newer') },
       'degraded',
     ],
-    ['the own disk is full', { problem: problemOf('replica-failed') }, 'away'],
+    ['the disks of all are full', { problem: problemOf('replica-failed') }, 'degraded'],
+    [
+      'the own disk alone is full',
+      { problem: problemOf('replica-failed'), isOutageOwn: true },
+      'away',
+    ],
     ['it drains', { isDraining: true }, 'away'],
     ['it drains while PostgreSQL is away', { isDraining: true, lease: 'overdue' }, 'away'],
     ...(['none', 'unsure', 'fenced', 'replaced', 'forgotten', 'left'] as const).map(
@@ -38,6 +47,14 @@ describe('whether visitors should come to a gateway of several', () => {
     expect(readiness.state).toBe(state)
     if (readiness.state === 'ready') return
     for (const reason of readiness.reasons) expect(reason).toMatch(/^[A-Z].*[.?]$/)
+  })
+
+  it('asks how the others are where they may be no better', () => {
+    expect(isShared(GOOD)).toBe(false)
+    expect(isShared({ ...GOOD, isDraining: true })).toBe(false)
+    expect(isShared({ ...GOOD, problem: problemOf('database-newer') })).toBe(false)
+    expect(isShared({ ...GOOD, lease: 'overdue' })).toBe(true)
+    expect(isShared({ ...GOOD, problem: problemOf('replica-failed') })).toBe(true)
   })
 
   it('says all that there is to say', () => {

@@ -1,5 +1,4 @@
 import { expect, it, onTestFinished } from 'vitest'
-import type { LeaseState } from '../../../src/gateway/cluster/lease-state.ts'
 import { Outage } from '../../../src/gateway/site/outage.ts'
 import { NoAnswerError } from '../../../src/gateway/site/questions.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
@@ -7,11 +6,12 @@ import { ManualClock } from '../../helpers/manual-clock.ts'
 /** A node with others, of which each is firm, is not, or does not answer. */
 function openOutage(others: Record<string, boolean | undefined>) {
   const clock = new ManualClock()
-  const lease: { state: LeaseState; isFirm: boolean } = { state: 'held', isFirm: true }
+  const own = { isHit: false, isFine: true }
   const asked: string[] = []
   const answers = new Map<string, () => unknown>()
   const outage = new Outage({
-    lease,
+    isHit: () => own.isHit,
+    isFine: () => own.isFine,
     questions: {
       on: (ask, answer) => void answers.set(ask, () => answer({})),
       ask: async (id) => {
@@ -25,7 +25,7 @@ function openOutage(others: Record<string, boolean | undefined>) {
   })
   outage.start()
   onTestFinished(() => outage.stop())
-  return { outage, clock, lease, asked, others, answers }
+  return { outage, clock, own, asked, others, answers }
 }
 
 it('asks nobody while there is none', async () => {
@@ -34,20 +34,20 @@ it('asks nobody while there is none', async () => {
   expect([outage.isOwn, asked]).toEqual([false, []])
 })
 
-it('is its own when one of the others reaches PostgreSQL', async () => {
-  const { outage, clock, lease } = openOutage({ two: undefined, three: false, four: true })
-  lease.state = 'overdue'
+it('is its own when one of the others is fine', async () => {
+  const { outage, clock, own } = openOutage({ two: undefined, three: false, four: true })
+  own.isHit = true
   // Nobody has been asked.
   expect(outage.isOwn).toBe(false)
   await clock.advance(1_000)
   expect(outage.isOwn).toBe(true)
-  lease.state = 'held'
+  own.isHit = false
   expect(outage.isOwn).toBe(false)
 })
 
-it('is that of all when none of the others says that it reaches PostgreSQL', async () => {
-  const { outage, clock, lease, others } = openOutage({ two: undefined, three: false })
-  lease.state = 'overdue'
+it('is that of all when none of the others says that it is fine', async () => {
+  const { outage, clock, own, others } = openOutage({ two: undefined, three: false })
+  own.isHit = true
   await clock.advance(5_000)
   expect(outage.isOwn).toBe(false)
   others.three = true
@@ -59,7 +59,8 @@ it('is that of all when none of the others says that it reaches PostgreSQL', asy
 })
 
 it('answers the others how it is itself', () => {
-  const { answers, lease } = openOutage({})
-  lease.isFirm = false
+  const { answers, own } = openOutage({})
+  expect(answers.get('lease')?.()).toEqual({ is_firm: true })
+  own.isFine = false
   expect(answers.get('lease')?.()).toEqual({ is_firm: false })
 })
