@@ -62,7 +62,13 @@ export type SendAway = (sessionId: string, withinMs: number) => Promise<void>
 export class NodeDrain {
   readonly #options: NodeDrainOptions
   #current:
-    | { readonly since: number; readonly from: DrainLeft; readonly over: AbortController }
+    | {
+        readonly since: number
+        readonly from: DrainLeft
+        readonly over: AbortController
+        /** Settles when the others have heard of it, or cannot. */
+        readonly begun: Promise<void>
+      }
     | undefined
   #givenUp: DrainGivenUp | undefined
   #isEnd = false
@@ -99,12 +105,12 @@ export class NodeDrain {
   }
 
   /**
-   * Begins; once more changes nothing. Throws ServiceError 841 when nobody else serves, and 843 while
-   * PostgreSQL is away.
+   * Begins; once more changes nothing, and ends as the first call does. Throws ServiceError 841 when
+   * nobody else serves, and 843 while PostgreSQL is away.
    */
   async start(withinMs = DRAIN_MS): Promise<void> {
-    const { lease, left, hasOthers, clock, log } = this.#options
-    if (this.#current) return
+    const { left, hasOthers, clock, log } = this.#options
+    if (this.#current) return this.#current.begun
     if (!hasOthers()) {
       throw new ServiceError(
         841,
@@ -113,25 +119,38 @@ export class NodeDrain {
     }
     const over = new AbortController()
     this.#givenUp = undefined
-    this.#current = { since: clock.now(), from: left(), over }
-    log.info({ ...this.#current.from }, 'the gateway drains')
-    try {
-      await lease.stand('draining')
-    } catch (cause) {
-      // Agents would find nobody who may take their names.
-      await this.undo()
-      const sentence = 'PostgreSQL does not answer: no name can go to another gateway now.'
-      throw new ServiceError(843, `${sentence} Try again when it is back.`, { cause })
-    }
-    void this.#empty(withinMs, over.signal)
+    const from = left()
+    log.info({ ...from }, 'the gateway drains')
+    const begun = this.#begin(withinMs, over.signal)
+    this.#current = { since: clock.now(), from, over, begun }
+    await begun
   }
 
-  /** Takes what comes again. What has gone stays where it is. */
+  /** Takes what comes again. What has gone stays where it is. Throws ServiceError 841 when the node ends. */
   async undo(): Promise<void> {
+    if (this.#isEnd) {
+      throw new ServiceError(841, 'This gateway is about to end: nothing takes that back.')
+    }
     this.#givenUp = undefined
     if (!this.#current) return
     this.#options.log.info('the gateway drains no longer')
     await this.#serveAgain()
+  }
+
+  async #begin(withinMs: number, signal: AbortSignal): Promise<void> {
+    const { lease, log } = this.#options
+    try {
+      await lease.stand('draining')
+    } catch (cause) {
+      // Agents would find nobody who may take their names. Another one may have begun since it was taken back.
+      if (!signal.aborted) {
+        log.info('the gateway drains no longer')
+        await this.#serveAgain()
+      }
+      const sentence = 'PostgreSQL does not answer: no name can go to another gateway now.'
+      throw new ServiceError(843, `${sentence} Try again when it is back.`, { cause })
+    }
+    void this.#empty(withinMs, signal)
   }
 
   /** The nodes are seen otherwise than before: a drain without anybody who takes over ends. */

@@ -90,6 +90,24 @@ it('goes on without others where the node ends anyway', async () => {
   expect(stood).toEqual(['draining'])
 })
 
+it('is not taken back where the node ends', async () => {
+  const { drain, clock, here, stood } = openDrain({ stuck: 3 })
+  const ended = drain.end(MINUTE)
+  await clock.advance(1_000)
+  await expect(drain.undo()).rejects.toMatchObject({ code: 841 })
+  expect(drain.isOn).toBe(true)
+  here.clear()
+  await clock.advance(1_000)
+  await ended
+  expect(stood).toEqual(['draining'])
+})
+
+it('ends for all who have begun it when PostgreSQL is away', async () => {
+  const { drain } = openDrain({ isAway: true })
+  const begun = await Promise.allSettled([drain.start(), drain.start()])
+  expect(begun).toMatchObject([{ reason: { code: 843 } }, { reason: { code: 843 } }])
+})
+
 it('hurries where there is little time', async () => {
   const { drain, clock, sent } = openDrain({ sessions: 100 })
   await drain.start(1_000)
