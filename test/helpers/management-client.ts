@@ -71,6 +71,9 @@ export async function startManagementApi({
       domainCertificates: {
         statusOf: () => status.current,
         retry: ({ domain }) => retried.push(domain),
+        get failed() {
+          return status.current.job?.error === undefined ? 0 : 1
+        },
       },
       version: '0.0.0-test',
       cnameBase: 'gateway.test',

@@ -100,6 +100,11 @@ export class DomainCertificates {
     return this.#entries.get(domain)?.status ?? { renewsAt: undefined, job: undefined }
   }
 
+  /** How many domains have one that could not be issued. Anybody may ask: no record is read for that. */
+  get failed(): number {
+    return [...this.#entries.values()].filter((it) => it.status.job?.error !== undefined).length
+  }
+
   /** A power cut may leave the keys of domains that were given up, and halves of files. */
   #removeLeftovers(): void {
     const { folder, domains, log } = this.#deps

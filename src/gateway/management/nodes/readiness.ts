@@ -1,8 +1,8 @@
 import type { Request, RequestHandler, Response } from 'express'
 import * as z from 'zod'
 import type { Database } from '../../../store/database.ts'
+import { describeFault } from '../../../store/storage-error.ts'
 import type { DomainCertificates } from '../../certificates/domain-certificates.ts'
-import type { ReservedDomain, ReservedDomainStore } from '../../records/reserved-domain-store.ts'
 import type { ClusterNode } from '../../site/cluster-node.ts'
 import type { Readiness } from '../../site/node-readiness.ts'
 
@@ -15,13 +15,15 @@ export const ReadinessView = z.strictObject({
 })
 
 export interface ReadinessDeps {
-  readonly database: Pick<Database, 'report'>
+  readonly database: Pick<Database, 'fault'>
   readonly node?: Pick<ClusterNode, 'readiness'> | undefined
-  readonly domains: Pick<ReservedDomainStore, 'all'>
-  readonly domainCertificates: Pick<DomainCertificates, 'statusOf'>
+  readonly domainCertificates: Pick<DomainCertificates, 'failed'>
 }
 
-/** `/readyz`: whether visitors and agents should come to this gateway, else 503; and why. */
+/**
+ * `/readyz`: whether visitors and agents should come to this gateway, else 503; and why. Anybody may ask, as
+ * often as they like: it reads nothing from a disk.
+ */
 export function readinessRoute(deps: ReadinessDeps): RequestHandler {
   return (_request: Request, response: Response) => {
     const now = deps.node?.readiness ?? ofOne(deps.database)
@@ -37,16 +39,15 @@ export function readinessRoute(deps: ReadinessDeps): RequestHandler {
 }
 
 /** They keep nobody from coming. Who asks has no key, so no names. */
-function certificateProblems({ domains, domainCertificates }: ReadinessDeps): string[] {
-  const hasFailed = (domain: ReservedDomain) =>
-    domainCertificates.statusOf(domain).job?.error !== undefined
-  const failed = domains.all().filter(hasFailed).length
+function certificateProblems({ domainCertificates }: ReadinessDeps): string[] {
+  const { failed } = domainCertificates
   if (failed === 0) return []
   return [`Certificates that could not be issued: ${failed}. GET /reserved_domains says why.`]
 }
 
 /** Of a gateway that is the only one. */
-function ofOne(database: Pick<Database, 'report'>): Readiness {
-  const { problem } = database.report()
-  return problem === undefined ? { state: 'ready' } : { state: 'away', reasons: [problem] }
+function ofOne({ fault }: Pick<Database, 'fault'>): Readiness {
+  return fault === undefined
+    ? { state: 'ready' }
+    : { state: 'away', reasons: [describeFault(fault)] }
 }

@@ -77,6 +77,8 @@ export const ReservedDomainView = z.strictObject({
 /** The certificates of reserved domains, as far as this resource needs to know them. */
 export interface CertificatesOfDomains {
   statusOf(domain: ReservedDomain): CertificateStatus
+  /** How many have failed; costs no read of the records. */
+  readonly failed: number
   /** Tries a failed issue again now. */
   retry(domain: ReservedDomain): void
 }

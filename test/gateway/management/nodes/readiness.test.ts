@@ -1,0 +1,39 @@
+import { join } from 'node:path'
+import express from 'express'
+import { expect, it } from 'vitest'
+import { CertificateAuthority } from '../../../../src/gateway/certificates/certificate-authority.ts'
+import { DomainCertificates } from '../../../../src/gateway/certificates/domain-certificates.ts'
+import { readinessRoute } from '../../../../src/gateway/management/nodes/readiness.ts'
+import { captureLog } from '../../../helpers/captured-log.ts'
+import { openGatewayStores } from '../../../helpers/gateway-stores.ts'
+import { serveHttp } from '../../../helpers/serve-http.ts'
+
+it('counts certificates that were not issued, and reads no records for anybody who asks', async () => {
+  const { database, domains, registrar, folder, clock } = openGatewayStores(undefined, {
+    hasAcme: true,
+  })
+  await registrar.reserve({ domain: 'own.site.test' })
+  await registrar.reserve({ domain: '*.one.site.test', authority: 'letsencrypt' })
+  await registrar.reserve({ domain: '*.two.site.test', authority: 'letsencrypt' })
+  const { log } = captureLog()
+  const authority = await CertificateAuthority.open({ folder, clock, log })
+  const domainCertificates = new DomainCertificates({
+    ...{ authority, domains, clock, log },
+    folder: join(folder, 'certificates'),
+    // There is none: what has to come from one is not issued.
+    acme: undefined,
+  })
+  await domainCertificates.refresh()
+  const app = express().get('/readyz', readinessRoute({ database, domainCertificates }))
+  const { at } = await serveHttp(app)
+  // From here on whatever asks it throws.
+  database.close()
+  const response = await fetch(`http://127.0.0.1:${(at as { port: number }).port}/readyz`)
+  expect([response.status, await response.json()]).toEqual([
+    200,
+    {
+      ...{ ready: true, degraded: true },
+      reasons: [expect.stringContaining('could not be issued: 2.')],
+    },
+  ])
+})
