@@ -10,6 +10,7 @@ const MAX_SKEW_MS = 300_000
  * INVARIANTS
  * - An order is its node's while the node's epoch is the one in which it was claimed; whoever writes of
  *   an order names both. Another node takes over an order whose epoch is over.
+ * - The node of an order may be forgotten: then the order is over, too.
  * - All changes but those of challenges wait for each other at the row of `certificate_head`, so that
  *   their numbers become visible in their order.
  * - An interrupted order counts as a failed one. It is followed by another at once the first time, and
@@ -110,5 +111,13 @@ BEGIN
   UPDATE certificate_head SET number = latest;
   RETURN true;
 END $$`,
+  },
+  {
+    id: 'certificates-2',
+    // In the order in which claims lock them: gateways that run order meanwhile.
+    sql: `
+LOCK TABLE nodes, certificates IN ACCESS EXCLUSIVE MODE;
+ALTER TABLE certificates DROP CONSTRAINT certificates_node_fkey;
+CREATE INDEX certificates_asked ON certificates (challenge_name) WHERE challenges <> '{}'`,
   },
 ]

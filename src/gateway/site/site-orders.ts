@@ -32,6 +32,8 @@ const NOTHING: CertificateRecord = {
   ...{ number: 0, pem: undefined, startedAt: undefined, error: undefined },
   ...{ retriesAt: undefined, failingSince: undefined },
 }
+/** With an index of its own: anybody may ask for challenges. */
+export const ASKED = "SELECT challenge_name, challenges FROM certificates WHERE challenges <> '{}'"
 const OF = 'domain = $1 AND authority = $2 AND key_type = $3'
 
 interface Row {
@@ -239,9 +241,7 @@ export class SiteOrders implements OrderBook {
   }
 
   async #readChallenges(): Promise<ReadonlyMap<string, readonly string[]>> {
-    const rows = await this.#asking.query<{ challenge_name: string; challenges: string[] }>(
-      "SELECT challenge_name, challenges FROM certificates WHERE challenges <> '{}'",
-    )
+    const rows = await this.#asking.query<{ challenge_name: string; challenges: string[] }>(ASKED)
     const found = new Map<string, string[]>()
     for (const { challenge_name: name, challenges } of rows) {
       found.set(name, [...(found.get(name) ?? []), ...challenges])

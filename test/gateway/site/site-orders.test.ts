@@ -5,7 +5,7 @@ import { SharedMaterial } from '../../../src/gateway/cluster/shared-material.ts'
 import { PostgresConnection } from '../../../src/gateway/postgres/postgres-connection.ts'
 import { migrateSchema } from '../../../src/gateway/postgres/schema.ts'
 import { SITE_STEPS } from '../../../src/gateway/site/open-site.ts'
-import { SiteOrders } from '../../../src/gateway/site/site-orders.ts'
+import { ASKED, SiteOrders } from '../../../src/gateway/site/site-orders.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -120,6 +120,36 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
       expect(record.retriesAt).toBeGreaterThan(Date.now() + 50_000)
       expect(record.failingSince).toBeLessThanOrEqual(Date.now() + 1_000)
     })
+  })
+
+  it('are taken over from a node that was forgotten, and keep nobody from forgetting it', async () => {
+    const { node, connection } = await openDatabase()
+    const [one, two] = [await node('nd_1'), await node('nd_2')]
+    const lost = await ordered(one)
+    await two.knows(A, ({ number }) => expect(number).toBe(1))
+    await connection.query(
+      "UPDATE nodes SET standing = 'lost', epoch = epoch + 1 WHERE id = 'nd_1'",
+    )
+    const [row] = await connection.query("SELECT forget_node('nd_1', 'mark') AS became")
+    expect(row).toEqual({ became: 'forgotten' })
+    await (await ordered(two)).requireOwn()
+    await expect(lost.requireOwn()).rejects.toThrow('taken the order over')
+    // One that was forgotten is in the way of none of the four.
+    for (const n of [1, 2, 3]) await ordered(two, idOf(`rd_${n}`))
+  })
+
+  it('are found by the names of their challenges alone, however many certificates there are', async () => {
+    const { node, connection } = await openDatabase()
+    const one = await node('nd_1')
+    await connection.query(
+      `INSERT INTO certificates (domain, authority, key_type, number, pem)
+       SELECT 'rd_' || n, 'ca.test', 'ecdsa', n, repeat('x', 1000) FROM generate_series(1, 5000) n`,
+    )
+    await connection.query('ANALYZE certificates')
+    await (await ordered(one, idOf('rd_new'))).publish('a.acme.test', 'value')
+    const plan = await connection.query(`EXPLAIN ${ASKED}`)
+    expect(JSON.stringify(plan)).toContain('certificates_asked')
+    expect((await one.orders.zone('acme.test')).valuesOf('a.acme.test')).toEqual(['value'])
   })
 
   it('keep the time of the first failure, and go on after one that was given up without another', async () => {
