@@ -42,7 +42,8 @@ interface Verdict {
 
 /**
  * The answer of a zone's own name server to one message: authoritative, never recursive, a few
- * hundred bytes at most. Undefined for what is no DNS question: that deserves no answer.
+ * hundred bytes at most. Undefined for what is no DNS question: that deserves no answer. The zone is asked
+ * for values only where the answer is made of them: for the TXT records of a name below its own.
  */
 export function answerDns(
   message: Buffer,
@@ -56,6 +57,21 @@ export function answerDns(
   } catch {
     return undefined
   }
+}
+
+/** The same of a zone whose values have to be read first: `read` is called when the answer is made of them. */
+export async function answerDnsReading(
+  message: Buffer,
+  zone: { readonly name: string; readonly read: () => Promise<ZoneView> },
+  transport: DnsTransport,
+): Promise<Buffer | undefined> {
+  let isAsked = false
+  const valuesOf = () => {
+    isAsked = true
+    return undefined
+  }
+  const unread = answerDns(message, { name: zone.name, valuesOf }, transport)
+  return isAsked ? answerDns(message, await zone.read(), transport) : unread
 }
 
 function isQuestion(message: Buffer): boolean {
@@ -97,11 +113,12 @@ function judge({ flags = 0, questions }: DecodedPacket, zone: ZoneView): Verdict
   const name = question.name.toLowerCase()
   if (question.class !== 'IN' || !isInZone(name, zone)) return { rcode: Rcode.refused }
   if (name === zone.name) return apexVerdict(zone, question.type)
+  // Of no other type is there ever something, whatever the name.
+  if (question.type !== 'TXT') return { rcode: Rcode.ok, authorities: [soaOf(zone)] }
   const values = zone.valuesOf(name)
   // Who is told that there is no such name does not ask another server.
   if (!values) return { rcode: Rcode.serverFailure }
   if (values.length === 0) return { rcode: Rcode.noSuchName, authorities: [soaOf(zone)] }
-  if (question.type !== 'TXT') return { rcode: Rcode.ok, authorities: [soaOf(zone)] }
   // Resolvers check that names come back in the spelling that they asked for.
   const answers = values.map(
     (data): Answer => ({ type: 'TXT', name: question.name, ttl: TTL_S, data }),

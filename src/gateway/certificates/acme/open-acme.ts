@@ -5,7 +5,7 @@ import type { Logger } from '../../../base/logger.ts'
 import { challengeZone } from '../../records/dns-target.ts'
 import { AcmeAuthority } from './acme-authority.ts'
 import { ChallengeZone } from './challenge-zone.ts'
-import { answerDns } from './dns-answer.ts'
+import { answerDns, answerDnsReading } from './dns-answer.ts'
 import { DnsListener } from './dns-listener.ts'
 import type { OrderBook } from './order-book.ts'
 
@@ -34,12 +34,15 @@ export async function openAcme(
   closer: Closer,
 ): Promise<OpenAcme> {
   const zone = new ChallengeZone(challengeZone(cnameBase))
+  const { name } = zone
   const dns =
     dnsListen &&
     new DnsListener({
       listen: dnsListen,
-      answer: async (message, transport) =>
-        answerDns(message, book ? await book.zone(zone.name) : zone, transport),
+      answer: (message, transport) =>
+        book
+          ? answerDnsReading(message, { name, read: () => book.zone(name) }, transport)
+          : answerDns(message, zone, transport),
       ...{ clock, log },
     })
   if (dns) closer.own('dns listener', dns, (it) => it.stop())

@@ -7,6 +7,7 @@ import {
 } from '../../../../src/gateway/certificates/acme/challenge-zone.ts'
 import {
   answerDns,
+  answerDnsReading,
   type DnsTransport,
 } from '../../../../src/gateway/certificates/acme/dns-answer.ts'
 
@@ -62,6 +63,37 @@ describe('the name server of the challenge zone', () => {
     expect(ask(question('acme.gateway.test', 'SOA'), zone)?.rcode).toBe(0)
   })
 
+  it.each<[string, Buffer, number, number]>([
+    ['the TXT records of a name', encode(question(NAME)), 1, 1],
+    ['those of a name in another spelling', encode(question(NAME.toUpperCase())), 1, 1],
+    ['another type at a name', encode(question(NAME, 'A')), 0, 0],
+    ['its own SOA', encode(question('acme.gateway.test', 'SOA')), 0, 1],
+    ['its own NS', encode(question('acme.gateway.test', 'NS')), 0, 1],
+    ['the TXT records at its top', encode(question('acme.gateway.test')), 0, 0],
+    ['what is not its own', encode(question('a1.example.com')), 0, 0],
+    ['a newer EDNS', encode({ ...question(NAME), additionals: [opt({ ednsVersion: 1 })] }), 0, 0],
+  ])('reads what is published only where it answers with it: %s', async (...row) => {
+    const [, message, reads, answers] = row
+    let count = 0
+    const read = async () => {
+      count += 1
+      return openZone()
+    }
+    const reply = await answerDnsReading(message, { name: 'acme.gateway.test', read }, 'udp')
+    expect(decode(reply ?? Buffer.alloc(0)).answers).toHaveLength(answers)
+    expect(count).toBe(reads)
+    expect(reply).toEqual(answerDns(message, openZone(), 'udp'))
+  })
+
+  it('reads nothing for what is no question', async () => {
+    const read = () => Promise.reject(new Error('it was read'))
+    const zone = { name: 'acme.gateway.test', read }
+    const response = encode({ ...question(NAME), type: 'response' })
+    for (const message of [response, Buffer.from('garbage, and long enough for a header')]) {
+      expect(await answerDnsReading(message, zone, 'udp')).toBeUndefined()
+    }
+  })
+
   it('forgets a value that was withdrawn, and keeps the others', () => {
     const zone = openZone([VALUE, 'second'])
     zone.withdraw(NAME, VALUE)
@@ -75,6 +107,7 @@ describe('the name server of the challenge zone', () => {
     ['its own NS', 'acme.gateway.test', 'NS', 0, ['NS'], []],
     ['another type at its top', 'acme.gateway.test', 'A', 0, [], ['SOA']],
     ['another type at a name', NAME, 'CAA', 0, [], ['SOA']],
+    ['another type at a name that is not there yet', 'b2.acme.gateway.test', 'A', 0, [], ['SOA']],
     ['a name that is not there', 'b2.acme.gateway.test', 'TXT', 3, [], ['SOA']],
     ['a name below a name', `x.${NAME}`, 'TXT', 3, [], ['SOA']],
   ])('is authoritative for %s', (_what, name, type, rcode, answers, authorities) => {
