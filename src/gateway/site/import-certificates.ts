@@ -1,3 +1,4 @@
+import { createPrivateKey } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Logger } from '../../base/logger.ts'
@@ -18,10 +19,16 @@ export async function importCertificates(
   log: Logger,
 ): Promise<void> {
   const keyPath = join(folder, ACCOUNT_KEY)
-  if (existsSync(keyPath)) {
+  const key = existsSync(keyPath) ? readFileSync(keyPath, 'utf8') : undefined
+  if (key !== undefined && isPrivateKey(key)) {
     await statements.query(
       'INSERT INTO site_secrets (name, content) VALUES ($1, $2) ON CONFLICT DO NOTHING',
-      [ACCOUNT_KEY, readFileSync(keyPath, 'utf8')],
+      [ACCOUNT_KEY, key],
+    )
+  } else if (key !== undefined) {
+    log.warn(
+      { file: ACCOUNT_KEY },
+      'the key of the ACME account is damaged: put it back, or delete it',
     )
   }
   const certificates = join(folder, CERTIFICATES)
@@ -40,5 +47,14 @@ export async function importCertificates(
        SELECT $1, $2, $3, number, $4 FROM head`,
       [domainId, authority, kept.keyType, kept.certPem],
     )
+  }
+}
+
+function isPrivateKey(pem: string): boolean {
+  try {
+    createPrivateKey(pem)
+    return true
+  } catch {
+    return false
   }
 }

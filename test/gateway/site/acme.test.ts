@@ -1,6 +1,6 @@
 import { X509Certificate } from 'node:crypto'
 import { Resolver } from 'node:dns/promises'
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../src/base/clock.ts'
@@ -139,9 +139,15 @@ describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gate
   }
 
   it('are ordered once, answered for by who did not order them, and served by all', async () => {
-    const { acme, nodes, add, reserve, agreed } = await openSite()
+    const { acme, nodes, add, query, reserve, agreed } = await openSite()
     const domain = await reserve()
     const leaf = await agreed()
+    // As docs/several-gateways.md says: whoever sets max_connections counts on it.
+    await eventually(async () => {
+      const others = 'datname = current_database() AND pid <> pg_backend_pid()'
+      const rows = await query(`SELECT pid FROM pg_stat_activity WHERE ${others}`)
+      expect(rows).toHaveLength(9 * nodes.length)
+    })
     expect(acme.orders.map(({ status }) => status)).toEqual(['valid'])
     for (const node of nodes) {
       const { job, endsAt, renewsAt } = statusAt(node, domain)
@@ -275,6 +281,22 @@ describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gate
     onTestFinished(() => gateway.stop())
     await gateway.start()
     expect(fingerprint(gateway.parts.certificates.domains.served('cam.shop.test'))).toBe(leaf)
+  })
+
+  it('come along without a key of the account that is none', async () => {
+    const alone = await startGateway({})
+    await alone.gateway.stop()
+    const damaged = '-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMG\n-----END PRIVATE KEY-----\n'
+    writeFileSync(join(alone.dataDir, 'acme-account.key'), damaged)
+    const address = await postgres.database()
+    const server = { address, password: address.password, passwordPath: undefined }
+    const { log, text } = captureLog()
+    await migrateSite({ folder: alone.dataDir, server, log, clock: systemClock })
+    const session = await PostgresSession.open({ server, name: 'test' })
+    onTestFinished(() => session.close())
+    const names = await session.query('SELECT name FROM site_secrets')
+    expect(names.map(({ name }) => name)).not.toContain('acme-account.key')
+    expect(text()).toContain('the key of the ACME account is damaged')
   })
 
   it('come along when a gateway that was alone becomes the first of several', async () => {
