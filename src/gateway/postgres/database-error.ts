@@ -84,6 +84,11 @@ export const DATABASE_ERRORS = {
       'Has the disk of its data folder room, and may the gateway write there? The log says more.',
     isTransient: true,
   },
+  'database-value': {
+    title: 'The database does not take a value',
+    remedy: 'It is no fault of the database: look at what was to be kept.',
+    isTransient: false,
+  },
   'database-error': {
     title: 'The database reports an error',
     remedy: 'Its log says more.',
@@ -139,6 +144,7 @@ const BY_STATE: Readonly<Record<string, DatabaseErrorCode>> = {
   '57P03': 'database-starting',
   '57P05': 'database-slow',
   23505: 'database-conflict',
+  22021: 'database-value',
   40: 'database-conflict',
   53: 'database-full',
   // A connection pooler that does not take our settings for the session says it with this one.

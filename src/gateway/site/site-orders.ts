@@ -1,5 +1,6 @@
 import { Backoff } from '../../base/backoff.ts'
 import type { Clock } from '../../base/clock.ts'
+import { Semaphore } from '../../base/limit/semaphore.ts'
 import type { Logger } from '../../base/logger.ts'
 import { ACCOUNT_KEY } from '../certificates/acme/acme-authority.ts'
 import type { ZoneView } from '../certificates/acme/challenge-zone.ts'
@@ -34,6 +35,7 @@ const NOTHING: CertificateRecord = {
 }
 /** With an index of its own: anybody may ask for challenges. */
 export const ASKED = "SELECT challenge_name, challenges FROM certificates WHERE challenges <> '{}'"
+const UNKEPT = 'What the authority answered cannot be kept: the log of the gateway says more.'
 const OF = 'domain = $1 AND authority = $2 AND key_type = $3'
 
 interface Row {
@@ -67,10 +69,15 @@ export class SiteOrders implements OrderBook {
   readonly #records = new Map<string, CertificateRecord>()
   readonly #listeners = new Map<string, () => void>()
   readonly #stopping = new AbortController()
+  readonly #claiming = new Semaphore(1)
+  /** Until then nobody is asked: as many are ordered as may be, or nobody answers. Of the monotonic clock. */
+  #pausesUntil = 0
   #lease: Pick<NodeLease, 'nodeId' | 'epoch' | 'state' | 'standing'> | undefined
   #seen = 0
   /** The database knows something else of what was seen: it may have been put back from an older copy. */
   #isDoubted = false
+  /** Which record was refused last as one that has changed. */
+  readonly #refused = new Map<string, number>()
   #looking: Promise<void> | undefined
 
   constructor(options: SiteOrdersOptions) {
@@ -110,7 +117,25 @@ export class SiteOrders implements OrderBook {
     }
   }
 
-  async claim(id: CertificateId, seen: number): Promise<Claimed> {
+  /** One at a time: what one hears of all orders holds for those behind it. */
+  claim(id: CertificateId, seen: number): Promise<Claimed> {
+    return this.#claiming.run(async () => {
+      const waitMs = this.#pausesUntil - this.#options.clock.monotonic()
+      if (waitMs > 0) return { waitMs }
+      try {
+        return await this.#claim(id, seen)
+      } catch (error) {
+        this.#pause()
+        throw error
+      }
+    })
+  }
+
+  #pause(): void {
+    this.#pausesUntil = this.#options.clock.monotonic() + HELD_LOOKS * this.#lookMs
+  }
+
+  async #claim(id: CertificateId, seen: number): Promise<Claimed> {
     const { clock, log } = this.#options
     const lease = this.#lease
     const heldMs = HELD_LOOKS * this.#lookMs
@@ -125,7 +150,12 @@ export class SiteOrders implements OrderBook {
     if (refused === 'clock') {
       log.warn('the clock of this gateway is not that of the database: it orders no certificates')
     }
-    if (refused === 'changed') this.#isDoubted = true
+    if (refused === 'busy') this.#pause()
+    if (refused === 'changed') {
+      // Again, on the same: what is new since then does not say it.
+      this.#isDoubted ||= this.#refused.get(keyOf(id)) === seen
+      this.#refused.set(keyOf(id), seen)
+    }
     return { waitMs: wait_ms ?? heldMs }
   }
 
@@ -197,6 +227,10 @@ export class SiteOrders implements OrderBook {
         return
       } catch (err) {
         if (!(err instanceof DatabaseError)) throw err
+        if (err.code === 'database-value') {
+          log.error({ err }, 'what came of an order cannot be kept')
+          values.splice(own.length, 3, null, UNKEPT, delayAfter(failures + 1))
+        }
         log.debug({ err }, 'the end of an order was not noted')
       }
       await clock.sleep(this.#lookMs, signal).catch(() => {})
@@ -221,7 +255,7 @@ export class SiteOrders implements OrderBook {
     const latest = head?.number ?? 0
     const seen = this.#seen
     if (latest === seen && !this.#isDoubted) return
-    const isAll = latest <= seen || seen === 0
+    const isAll = this.#isDoubted || latest <= seen || seen === 0
     this.#isDoubted = false
     const rows = await this.#connection.query<Row>(
       `SELECT domain, authority, key_type, number, pem, started_at, error, failing_since, next_at
@@ -230,7 +264,10 @@ export class SiteOrders implements OrderBook {
     )
     // What is not there is not any more.
     const told = new Set(isAll ? this.#records.keys() : [])
-    if (isAll) this.#records.clear()
+    if (isAll) {
+      this.#records.clear()
+      this.#refused.clear()
+    }
     for (const row of rows) {
       const key = keyOf({ ...row, domainId: row.domain, keyType: row.key_type })
       this.#records.set(key, recordOf(row))

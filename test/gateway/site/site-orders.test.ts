@@ -199,6 +199,27 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
     await two.knows(A, ({ pem }) => expect(pem).toBe('PEM'))
   })
 
+  it('are concluded as failed when what came of them cannot be kept', async () => {
+    const { node } = await openDatabase()
+    const one = await node('nd_1')
+    await (await ordered(one)).conclude({ pem: 'PEM\0' })
+    await one.knows(A, ({ pem, error }) => {
+      expect([pem, error]).toEqual([undefined, expect.stringContaining('cannot be kept')])
+    })
+  })
+
+  it('are asked for by one of many while there are as many as may be', async () => {
+    const { node, connection } = await openDatabase()
+    const one = await node('nd_1')
+    for (const n of [1, 2, 3, 4]) await ordered(one, idOf(`rd_${n}`))
+    const rest = Array.from({ length: 1_500 }, (_, n) => idOf(`rd_more_${n}`))
+    // More at once than a connection takes; none is refused, and none is granted.
+    const waits = await Promise.all(rest.map((id) => waitOf(one, id)))
+    for (const waitMs of waits) expect(waitMs).toBeGreaterThan(0)
+    await connection.query('DELETE FROM certificates')
+    await eventually(() => ordered(one))
+  })
+
   it('have one key of the account, that of who came first', async () => {
     const { node } = await openDatabase()
     const [one, two] = [await node('nd_1'), await node('nd_2')]
@@ -226,5 +247,16 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
     await connection.query('DELETE FROM certificates')
     // Refused at first, on what it still knows; whoever wants one asks again.
     await eventually(() => ordered(one))
+    await one.knows(A, ({ number }) => expect(number).toBeGreaterThan(0))
+    // With others that change all the time: what is new says nothing of it.
+    await connection.query('DELETE FROM certificates')
+    const bumping = new AbortController()
+    const bumps = (async () => {
+      while (!bumping.signal.aborted) {
+        await connection.query('UPDATE certificate_head SET number = number + 1')
+      }
+    })()
+    await eventually(() => ordered(one)).finally(() => bumping.abort())
+    await bumps
   })
 })
