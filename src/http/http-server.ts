@@ -11,6 +11,7 @@ import { formatListenAddress, type ListenAddress, listenProblem } from '../base/
 import type { Logger } from '../base/logger.ts'
 import { listenOn } from '../base/net/listen-on.ts'
 import { createServer } from '../base/net/node-http.ts'
+import { DueResponses } from './due-responses.ts'
 import { HttpConnection } from './http-connection.ts'
 import { answerMalformedRequest } from './malformed-request.ts'
 
@@ -60,7 +61,7 @@ export class HttpServer {
   readonly #setting: string | undefined
   readonly #log: Logger
   readonly #server: Server
-  readonly #active = new Set<ServerResponse>()
+  readonly #active = new DueResponses()
   readonly #connections = new WeakMap<Socket, HttpConnection>()
   readonly #shares = new ConnectionShares<HttpConnection>({ capacity: MAX_CONNECTIONS })
   /** The file of the socket that this server has made. */
@@ -214,7 +215,6 @@ export class HttpServer {
 
   #track(response: ServerResponse): void {
     this.#active.add(response)
-    response.once('close', () => this.#active.delete(response))
     this.#connections.get(response.req.socket)?.track(response)
     if (this.#stopped || this.#left) closeAfter(response)
   }

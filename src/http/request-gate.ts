@@ -1,9 +1,11 @@
-import { once } from 'node:events'
-import type { RequestHandler, Response } from 'express'
+import type { RequestHandler } from 'express'
 import { AppError } from '../base/app-error.ts'
 import { withDeadline } from '../base/deadline.ts'
+import { DueResponses } from './due-responses.ts'
 
 const UNDER_WAY_MS = 5_000
+/** For connections that are broken off to have ended: it takes no client for that. */
+const CUT_OFF_MS = 2_000
 const RETRY_AFTER_S = 1
 /** RFC 9110, 9.2.1: they ask for no change. */
 const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS'])
@@ -16,7 +18,7 @@ export interface RequestGateOptions {
 /** Lets requests in, or refuses them with 503 while another process takes over what they change. */
 export class RequestGate {
   readonly #isOpenForReads: boolean
-  readonly #under = new Set<Response>()
+  readonly #under = new DueResponses()
   #isClosed = false
 
   constructor({ isOpenForReads = false }: RequestGateOptions = {}) {
@@ -36,26 +38,34 @@ export class RequestGate {
       return
     }
     this.#under.add(response)
-    response.once('close', () => this.#under.delete(response))
     next()
   }
 
   /**
    * Resolves when no request is under way. What takes longer is broken off: its change is not
-   * acknowledged, and nobody's slow request holds up a reload.
+   * acknowledged, and nobody's slow request holds up a reload. When it throws, the gate is open.
    */
   async close(withinMs: number = UNDER_WAY_MS): Promise<void> {
     this.#isClosed = true
-    const ended = Promise.all([...this.#under].map((response) => once(response, 'close')))
+    const ended = this.#under.ended()
     try {
       await withDeadline(ended, withinMs, 'ending the requests under way')
     } catch {
-      for (const response of this.#under) response.destroy()
-      await ended
+      await this.#cutOff(ended)
     }
   }
 
   open(): void {
     this.#isClosed = false
+  }
+
+  async #cutOff(ended: Promise<void>): Promise<void> {
+    this.#under.cutOff()
+    try {
+      await withDeadline(ended, CUT_OFF_MS, 'cutting off the requests under way')
+    } catch (error) {
+      this.open()
+      throw error
+    }
   }
 }

@@ -1,5 +1,5 @@
 import { type RequestListener, request as send } from 'node:http'
-import { connect } from 'node:net'
+import { connect, type Socket } from 'node:net'
 import express, { type Express } from 'express'
 import { onTestFinished } from 'vitest'
 import { errorResponse } from '../../src/http/error-response.ts'
@@ -95,4 +95,13 @@ export function sendBytes(at: ServedHttp['at'], bytes: string): Promise<string> 
     socket.on('error', reject)
     socket.write(bytes)
   })
+}
+
+/** Writes as many POSTs in one piece, as no client library would, on a connection that stays. */
+export function sendPipelined(at: ServedHttp['at'], count: number): Socket {
+  const socket = 'port' in at ? connect(at.port, '127.0.0.1') : connect(at.socketPath)
+  onTestFinished(() => void socket.destroy())
+  socket.on('error', () => {})
+  socket.write('POST /slow HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n'.repeat(count))
+  return socket
 }

@@ -8,7 +8,8 @@ import { StartError } from '../../src/base/app-error.ts'
 import { createDeferred } from '../../src/base/deferred.ts'
 import { HttpServer } from '../../src/http/http-server.ts'
 import { captureLog } from '../helpers/captured-log.ts'
-import { sendBytes, sendRequest, serveHttp } from '../helpers/serve-http.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { sendBytes, sendPipelined, sendRequest, serveHttp } from '../helpers/serve-http.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 const hello = (_request: unknown, response: ServerResponse) => void response.end('hello')
@@ -242,6 +243,25 @@ describe('HttpServer.stop', () => {
     await server.stop(20)
     await expect(answer).rejects.toMatchObject({ code: 'ECONNRESET' })
     expect(lines).toContainEqual(expect.objectContaining({ level: 'warn', requests: 1 }))
+  })
+
+  it('counts no request whose connection has ended before its turn came', async () => {
+    let count = 0
+    const isOver = createDeferred()
+    const { at, server, lines } = await serveHttp(({ socket }) => {
+      count += 1
+      if (count === 10) socket.once('close', () => isOver.resolve())
+    })
+    const cut = sendPipelined(at, 10)
+    await eventually(() => expect(count).toBe(10))
+    cut.destroy()
+    await isOver.promise
+    const behind = sendPipelined(at, 2)
+    const closed = once(behind, 'close')
+    await eventually(() => expect(count).toBe(12))
+    await server.stop(20)
+    await closed
+    expect(lines).toContainEqual(expect.objectContaining({ level: 'warn', requests: 2 }))
   })
 
   it('is over at once for a server that never started, and for one that stopped', async () => {

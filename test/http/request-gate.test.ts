@@ -1,21 +1,35 @@
-import type { Response } from 'express'
+import { once } from 'node:events'
+import { IncomingMessage, ServerResponse } from 'node:http'
+import { Socket } from 'node:net'
+import type { Request, Response } from 'express'
 import { describe, expect, it } from 'vitest'
 import { createDeferred } from '../../src/base/deferred.ts'
 import { RequestGate, type RequestGateOptions } from '../../src/http/request-gate.ts'
-import { appWith, sendRequest, serveHttp } from '../helpers/serve-http.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { appWith, sendPipelined, sendRequest, serveHttp } from '../helpers/serve-http.ts'
 
 async function start(options?: RequestGateOptions) {
   const gate = new RequestGate(options)
   const arrived = createDeferred<Response>()
+  let posts = 0
   const app = appWith((routes) => {
     routes.use(gate.handler)
     routes.get('/slow', (_request, response) => arrived.resolve(response))
     routes.get('/', (_request, response) => void response.json('served'))
     routes.post('/', (_request, response) => void response.json('changed'))
+    routes.post('/slow', () => {
+      posts += 1
+    })
   })
   const { at } = await serveHttp(app)
   const ask = (path = '/', method = 'GET') => sendRequest(at, { path, method })
-  return { gate, arrived: arrived.promise, ask }
+  /** POSTs in one piece; resolves with their connection when none of them is answered yet. */
+  const pipeline = async (count: number) => {
+    const socket = sendPipelined(at, count)
+    await eventually(() => expect(posts).toBe(count))
+    return socket
+  }
+  return { gate, arrived: arrived.promise, ask, pipeline }
 }
 
 describe('RequestGate', () => {
@@ -59,5 +73,34 @@ describe('RequestGate', () => {
     await gate.close(0)
     expect(await slow).toBeInstanceOf(Error)
     expect((await ask()).status).toBe(503)
+  })
+
+  it('waits for no request whose connection has ended before its turn came', async () => {
+    const { gate, ask, pipeline } = await start()
+    const socket = await pipeline(10)
+    socket.destroy()
+    // Were one of them waited for, this test would not end in its time.
+    await gate.close(120_000)
+    expect((await ask()).status).toBe(503)
+    gate.open()
+    expect((await ask()).status).toBe(200)
+  })
+
+  it('breaks off what waits behind another one on the same connection', async () => {
+    const { gate, pipeline } = await start()
+    const socket = await pipeline(2)
+    const closed = once(socket, 'close')
+    await gate.close(0)
+    await closed
+  })
+
+  it('lets everybody in again when something cannot be broken off', async () => {
+    const { gate, ask } = await start()
+    const response = new ServerResponse(new IncomingMessage(new Socket()))
+    // A connection that does not end, whatever it is told.
+    response.req.socket.destroy = () => response.req.socket
+    gate.handler(response.req as Request, response as Response, () => {})
+    await expect(gate.close(0)).rejects.toThrow('cutting off the requests under way')
+    expect((await ask()).status).toBe(200)
   })
 })
