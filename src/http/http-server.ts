@@ -180,7 +180,8 @@ export class HttpServer {
     if (!this.#server.listening && !this.#left) return
     const closed = this.#left ?? once(this.#server, 'close')
     const target = this.#target
-    if ('socketPath' in target && this.#hasPath(target.socketPath)) {
+    // Once it was left, what lies there is another's, which may have got the number of our file.
+    if ('socketPath' in target && !this.#left && this.#hasPath(target.socketPath)) {
       rmSync(target.socketPath, { force: true })
     }
     if (!this.#left) this.#server.close()

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { existsSync, readdirSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, linkSync, readdirSync, renameSync, statSync, writeFileSync } from 'node:fs'
 import { Agent, get, type IncomingMessage, type ServerResponse } from 'node:http'
 import { connect, createServer } from 'node:net'
 import { dirname, join } from 'node:path'
@@ -51,6 +51,18 @@ describe('HttpServer', () => {
     await first.server.reclaim()
     await first.server.stop()
     expect(readdirSync(dirname(socketPath))).toEqual([])
+  })
+
+  it('never removes a path that it has left: the file there may have the number of its own', async () => {
+    const folder = temporaryFolder()
+    const socketPath = join(folder, 'api.sock')
+    const { server } = await serveHttp(hello, { socketPath })
+    linkSync(socketPath, join(folder, 'same number'))
+    await serveHttp(hello, { socketPath })
+    server.leave()
+    renameSync(join(folder, 'same number'), socketPath)
+    await server.stop()
+    expect(existsSync(socketPath)).toBe(true)
   })
 
   it('answers once more on each connection that was kept when another process listens in its place', async () => {
