@@ -78,7 +78,7 @@ export function gatewayCommand(context: CommandContext): Command {
             dns_listen: addresses.dns && localAddress(addresses.dns),
           }
           stdout.write(json ? `${JSON.stringify(ready)}\n` : describe(ready))
-          predecessor?.serving()
+          await predecessor?.serving()
           return { broken, left: reload.left }
         },
       })

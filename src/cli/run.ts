@@ -56,7 +56,7 @@ export function runCommand(context: CommandContext): Command {
           if (json) stdout.write(`${JSON.stringify(ready)}\n`)
           log.info(ready, 'agent is up')
           if (predecessor) {
-            predecessor.serving()
+            await predecessor.serving()
             daemon.begin()
           }
           return {

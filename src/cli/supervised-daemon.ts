@@ -22,8 +22,8 @@ import { Supervision } from './service/supervision.ts'
 import { whyNotReloaded } from './update/why-not-reloaded.ts'
 
 /**
- * How long a successor tries to have all endpoints before it serves with those that it has. Less than
- * what the process before waits for it.
+ * How long a successor tries to have all endpoints before it serves with those that it has, from when
+ * the process before has let go. Less than what that one waits for it.
  */
 const TAKE_OVER_MS = 15_000
 
@@ -63,12 +63,15 @@ export async function startSupervisedDaemon(
   const connector = heritage && (await connectSuccessor({ config, heritage, version, log }, closer))
   // What could fail before is done: the process before lets go of the data folder.
   await predecessor?.released()
+  const takeOverBy = systemClock.monotonic() + TAKE_OVER_MS
   const examine: DaemonOptions['examine'] = (agent, database) =>
     examineFromInside(options, agent, database, stop)
   const successor = heritage && connector && { instance: heritage.instance, connector }
   const daemon = await startDaemon({ ...options, successor, examine, clock: systemClock }, closer)
   const { agent, database } = daemon
-  if (heritage?.isLinked && predecessor) await takeOver(agent, predecessor, stop)
+  if (heritage?.isLinked && predecessor) {
+    await takeOver(agent, predecessor, takeOverBy, stop)
+  }
   const reload = closer.own(
     'reload',
     new ProcessReload({
@@ -102,11 +105,12 @@ const heritageOf = (agent: Daemon['agent']): Heritage => ({
 
 /**
  * Resolves when the names are here. Those that are not in time come later: our gateway holds them.
- * Throws a StartError when there is no link by then.
+ * Throws a StartError when there is no link by then. `by` is monotonic.
  */
 async function takeOver(
   agent: Daemon['agent'],
   { gone }: Predecessor,
+  by: number,
   stop: AbortSignal,
 ): Promise<void> {
   const stopped = new Promise<never>((_, reject) => {
@@ -115,7 +119,7 @@ async function takeOver(
   })
   const over = Promise.race([agent.succession.settled(), gone, stopped])
   try {
-    await withDeadline(over, TAKE_OVER_MS, 'taking over')
+    await withDeadline(over, Math.max(0, by - systemClock.monotonic()), 'taking over')
   } catch (error) {
     const { link } = agent.status()
     if (error instanceof DeadlineError && hasSession(link.state)) return

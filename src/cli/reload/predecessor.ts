@@ -38,11 +38,13 @@ export class Predecessor {
     return promise.finally(settle)
   }
 
-  /** Says that this process serves; from now on they know nothing of each other. */
-  serving(): void {
-    this.#send('serving', () => {
-      if (this.#process.connected) this.#process.disconnect()
-    })
+  /**
+   * Says that this process serves, and resolves when the old one has taken note, or has ended: until
+   * then that one may still end this process and take everything back.
+   */
+  serving(): Promise<void> {
+    this.#send('serving')
+    return this.gone
   }
 
   #awaitMessage(expected: HandoverMessage) {
@@ -66,7 +68,7 @@ export class Predecessor {
   }
 
   /** An old process that is gone hears nothing, and is of no more use. */
-  #send(message: HandoverMessage, then = () => {}): void {
-    if (this.#process.connected) this.#process.send?.(message, undefined, undefined, then)
+  #send(message: HandoverMessage): void {
+    if (this.#process.connected) this.#process.send?.(message, undefined, undefined, () => {})
   }
 }
