@@ -105,7 +105,10 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   )
   const trail = new AuditTrail({ database, log, clock })
   await trail.start()
-  const tokens = new ApiTokens({ database, dataDir, given: config.apiToken, log, clock })
+  // Until the other process knows that this one serves, it may still take everything back.
+  const isProvisional = successor !== undefined
+  const given = config.apiToken
+  const tokens = new ApiTokens({ database, dataDir, given, isProvisional, log, clock })
   openOwnerToken({ tokens, trail, log })
   if (config.apiTokenHash !== undefined) {
     const kept = new KeptValues(database)
@@ -118,6 +121,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     connector:
       successor?.connector ?? new NgrokConnector({ version, log, heartbeat: link.heartbeat }),
     instance: successor?.instance,
+    isProvisional,
     dataDir,
     authtoken: {
       files: config.authtokenFile === undefined ? [] : [config.authtokenFile],
@@ -156,8 +160,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
 
   const feed = new EventFeed({ agent, database, version, clock, log })
   const gate = new RequestGate({ isOpenForReads: true })
-  // Until the other process knows that this one serves, it may still take everything back.
-  if (successor) await gate.close()
+  if (isProvisional) await gate.close()
   const common: ApiOptions = {
     gate,
     feed,
@@ -215,11 +218,14 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   await closer.own('agent', agent, (it) => it.stop(), withinMs).start()
   closer.own('events', feed, (it) => it.stop())
   const begin = () => {
+    // Before any change: it deletes what was removed earlier.
+    if (isProvisional) agent.begin()
+    tokens.begin()
     gate.open()
     // What was restored was not made now.
     feed.start()
   }
-  if (!successor) begin()
+  if (!isProvisional) begin()
   const { succession } = agent
   const handover = new Handover([
     { release: () => gate.close(), reclaim: () => gate.open() },

@@ -1,6 +1,5 @@
 import type { SecureContext } from 'node:tls'
 import { withDeadline } from '../base/deadline.ts'
-import { parseListenAddress } from '../base/listen-address.ts'
 import type { Logger } from '../base/logger.ts'
 import type { AgentOptions } from './agent-options.ts'
 import { type AgentStatus, concludeStatus } from './agent-status.ts'
@@ -16,12 +15,13 @@ import { DefaultPolicy } from './policies/default-policy.ts'
 import { PolicyChecker } from './policies/policy-check.ts'
 import { policyOf } from './policies/tunnel-policy.ts'
 import { LinkEchoes } from './probes/link-echoes.ts'
-import { HOSTED_SERVICE, preflightsTo } from './probes/preflight.ts'
+import { preflightsTo } from './probes/preflight.ts'
 import { requestPublic, trustBeside } from './probes/public-request.ts'
 import { meaningOf, type Reach, reachProblem } from './probes/reach.ts'
 import type { SelfProbeOptions } from './probes/self-probe.ts'
-import { readServiceDate, type TimeSource } from './probes/service-date.ts'
+import { readServiceDate } from './probes/service-date.ts'
 import { ServiceTime } from './probes/service-time.ts'
+import { timeSources } from './probes/time-sources.ts'
 import { PublicPort } from './public-port.ts'
 import { surroundings } from './shown-status.ts'
 import { Succession } from './succession.ts'
@@ -96,7 +96,7 @@ export class Agent {
       service: letsServiceJudge ? 'hosted' : 'embedded',
       log: this.#log,
     })
-    this.#kept = new KeptValues(database)
+    this.#kept = new KeptValues(database, options)
     this.#publicPort = new PublicPort(this.#kept, this.#log)
     this.#authtoken = new AuthtokenSource({ ...authtoken, everyMs, ...this.#common })
     this.#defaultPolicy = new DefaultPolicy({
@@ -148,10 +148,17 @@ export class Agent {
     if (this.#stopping.signal.aborted) return
     this.#authtoken.start(() => this.#link.authtokenChanged())
     this.#tunnels.restore()
+    if (!this.#options.isProvisional) this.begin()
     this.#upstreams.start()
     this.#own?.start()
     this.#link.start()
     void this.#device.run()
+  }
+
+  /** Nobody takes the database back any more: what waited for that is written. */
+  begin(): void {
+    this.#tunnels.deleteRemoved()
+    this.#kept.begin(this.#log)
   }
 
   /**
@@ -339,7 +346,9 @@ export class Agent {
   }
 
   #askServiceDate(): Promise<number | undefined> {
-    return readServiceDate(this.#timeSources(), this.#stopping.signal)
+    const { own, ingress, serverAddrs } = this.#options
+    const url = own && this.#publicPort.urlOf(own.domain)
+    return readServiceDate(timeSources(url, ingress, serverAddrs[0]), this.#stopping.signal)
   }
 
   /** What visitors got, and what the tunnels' services did with them. */
@@ -376,16 +385,6 @@ export class Agent {
     if (!tunnel || this.#stopping.signal.aborted) return
     tunnel.reopen()
     await tunnel.settle()
-  }
-
-  /** Who may be asked for the time, most certain first. */
-  #timeSources(): TimeSource[] {
-    const { own, ingress, serverAddrs } = this.#options
-    const host = parseListenAddress(serverAddrs[0] ?? HOSTED_SERVICE)?.host
-    return [
-      ...(own ? [{ url: this.#publicPort.urlOf(own.domain), connectTo: ingress }] : []),
-      ...(host ? [{ url: `http://${host}` }] : []),
-    ]
   }
 
   /** Many changes at once are one piece of news. */

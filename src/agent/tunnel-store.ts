@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto'
 import * as z from 'zod'
+import type { Logger } from '../base/logger.ts'
 import type { Database, Statement } from '../store/database.ts'
 import { KEPT_VALUES_MIGRATION } from './kept-values.ts'
 import { isJsonObject, type TunnelSpec, TunnelSpecSchema } from './tunnel.ts'
@@ -210,8 +211,12 @@ export class TunnelStore {
   }
 
   /** Deletes what was marked: the sessions of an earlier process ended with it. */
-  deleteRemoved(): void {
-    this.#database.write(() => this.#deleteRemoved.run(), { mayUseReserve: true })
+  deleteRemoved(log: Logger): void {
+    try {
+      this.#database.write(() => this.#deleteRemoved.run(), { mayUseReserve: true })
+    } catch (error) {
+      log.warn({ err: error }, 'removed tunnels stay in the database for now')
+    }
   }
 
   /** What tunnels were before a change that nobody kept. */

@@ -88,17 +88,17 @@ export class Tunnels {
   /** Starts to open every stored tunnel, each on its own. */
   restore(): void {
     const { store, log } = this.#options
-    try {
-      store.deleteRemoved()
-    } catch (error) {
-      log.warn({ err: error }, 'removed tunnels stay in the database for now')
-    }
     const { tunnels, damaged } = store.load()
     this.#damaged = damaged
     for (const { id, problem } of damaged) log.error({ id, problem }, 'a stored tunnel is damaged')
     for (const stored of tunnels) this.#add(stored)
     this.#isRestored = true
     log.info({ tunnels: tunnels.length, damaged: damaged.length }, 'tunnels restored')
+  }
+
+  /** Deletes the rows that an earlier process marked as removed; before any is marked by this one. */
+  deleteRemoved(): void {
+    this.#options.store.deleteRemoved(this.#options.log)
   }
 
   /** Closes every endpoint; rows stay. */

@@ -256,6 +256,30 @@ describe('a reload of the agent that fails', () => {
   })
 })
 
+describe('a new process that is ready, and never says so', () => {
+  it('has taken and written nothing when the old one ends it, and that takes changes again', async () => {
+    const on = await agentProcess()
+    on.change(saying('serving', `console.error('ready, and silent'); return true`))
+    on.agent.signal('SIGHUP')
+    const taken: string[] = []
+    let number = 0
+    await eventually(async () => {
+      // Either of them answers, and writes when a token was used last where it may.
+      expect((await on.call('GET', '/status')).status).toBe(200)
+      number += 1
+      const domain = `t${number % 50}.site.test`
+      if ((await on.call('PUT', `/tunnels/${domain}`, on.specOf(domain))).ok) taken.push(domain)
+      expect(lastStatus(on)).toMatch(/; the reload failed: /)
+    })
+    expect(on.agent.program.stderr).toContain('ready, and silent')
+    expect(on.agent.program.stderr).not.toContain('was changed by the process')
+    expect((await on.call('PUT', '/tunnels/c.site.test', on.specOf('c.site.test'))).ok).toBe(true)
+    const tunnels = (await (await on.call('GET', '/tunnels')).json()) as { domain: string }[]
+    const kept = tunnels.map(({ domain }) => domain)
+    expect(kept).toEqual(expect.arrayContaining(taken))
+  })
+})
+
 describe('an agent that is killed while it is reloaded', () => {
   it('leaves everything to the new process, once that has the folder', async () => {
     const on = await agentProcess()
