@@ -215,6 +215,10 @@ export class TunnelSupervisor {
   /** Opens what is wanted, and then closes what was open. */
   async #replace(opening: Opening): Promise<void> {
     const listener = await this.#openBeside(opening)
+    if (!listener) {
+      this.#isOutdated = true
+      return
+    }
     const before = this.#open
     this.#openedAt = this.#options.clock.monotonic()
     this.#open = undefined
@@ -227,7 +231,10 @@ export class TunnelSupervisor {
     if (before?.session === opening.session) await before.listener.close()
   }
 
-  async #openBeside(opening: Opening): Promise<Listener> {
+  /** Undefined when it is left to another process: that may have begun while this one waited. */
+  async #openBeside(opening: Opening): Promise<Listener | undefined> {
+    const isYielding = () => this.#options.isYielding?.() ?? false
+    if (isYielding()) return undefined
     const { session, wanted } = opening
     const request = { ...wanted, onDropped: (problem: Problem) => this.#drop(opening, problem) }
     try {
@@ -235,11 +242,12 @@ export class TunnelSupervisor {
     } catch (error) {
       const before = this.#open
       if (!before || problemOf(error).reason !== 'conflict') throw error
+      if (isYielding()) return undefined
       // The hosted service lets nobody take over: the name has to be free first.
       this.#leave()
       this.#move('open')
       await before.listener.close()
-      return await session.open(request)
+      return isYielding() ? undefined : await session.open(request)
     }
   }
 

@@ -10,7 +10,12 @@ import { ManualClock } from '../helpers/manual-clock.ts'
 
 const TIMINGS = DEFAULT_TIMINGS.tunnel
 
-async function setUp({ isUp = true, random = (): number => 0, lookUp = async () => {} } = {}) {
+async function setUp({
+  isUp = true,
+  random = (): number => 0,
+  lookUp = async () => {},
+  isYielding = () => false,
+} = {}) {
   const captured = captureLog()
   const connector = new FakeConnector()
   const clock = new ManualClock()
@@ -19,6 +24,7 @@ async function setUp({ isUp = true, random = (): number => 0, lookUp = async () 
   const states: string[] = []
   const supervisor = new TunnelSupervisor({
     session: () => session,
+    isYielding,
     wanted: async () => {
       const target = forwardsTo
       await lookUp()
@@ -572,5 +578,27 @@ describe('TunnelSupervisor', () => {
       { level: 'info', url: 'https://a.test:8443', msg: 'tunnel online' },
     ])
     expect(lines.filter(({ level }) => level === 'debug')).toHaveLength(23)
+  })
+})
+
+describe('TunnelSupervisor of a process that yields', () => {
+  it('opens nothing when that begins while it looks up what is wanted, but when it is over', async () => {
+    let isYielding = false
+    let isFirst = true
+    const lookUp = async () => {
+      isYielding = isFirst
+      isFirst = false
+    }
+    const { connector, supervisor, start, clock } = await setUp({
+      lookUp,
+      isYielding: () => isYielding,
+    })
+    await start()
+    expect(connector.journal).not.toContain('open a.test')
+    isYielding = false
+    supervisor.linkChanged()
+    await clock.advance(0)
+    expect(connector.journal).toContain('open a.test')
+    expect(supervisor.status.state).toBe('online')
   })
 })
