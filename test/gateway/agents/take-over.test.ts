@@ -113,9 +113,12 @@ describe('a second bind of the same name', () => {
     await eventually(() => expect(running.logText()).toContain('agent drains'))
     await clock.advance(29_000)
     expect(sessions.size).toBe(2)
+    // Asked for again, it is the same time.
+    const again = older.bind('x.internal', { Extra: { Metadata: message } }).catch(() => {})
+    await eventually(() => expect(running.logText().match(/agent drains/g)).toHaveLength(2))
     await clock.advance(2_000)
     expect(sessions.size).toBe(1)
-    await drained
+    await Promise.all([drained, again])
   })
 
   it('ends the older session after 10 s whatever is under way, and holds what it still has', async () => {
