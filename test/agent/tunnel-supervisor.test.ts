@@ -14,7 +14,7 @@ async function setUp({
   isUp = true,
   random = (): number => 0,
   lookUp = async () => {},
-  isYielding = () => false,
+  isYielding = (): boolean => false,
 } = {}) {
   const captured = captureLog()
   const connector = new FakeConnector()
