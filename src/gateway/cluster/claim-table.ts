@@ -12,6 +12,10 @@ import type { NodeTable } from './node-table.ts'
 
 /** More do not move at once; what is forgotten is not there until it has come. */
 const MOST_MOVING = 10_000
+/** How long holders have to claim what the database has forgotten. */
+const UNKNOWN_MS = 60_000
+/** Epochs count from 1: a claim of this one does not hold. */
+const NO_EPOCH = 0
 
 /** A claim as the database shows it; without a node it was given up. */
 export interface ClaimRow extends ClaimKey {
@@ -53,6 +57,9 @@ export class ClaimTable {
   readonly #ofCredentials = new Map<string, Set<ClaimRow>>()
   /** What was given up for another node that does not have it yet, by the same; oldest first. */
   readonly #moving = new Map<string, ClaimRow>()
+  /** What the database knew once, and knows nothing of since it is an older copy. */
+  readonly #unknown = new Set<ClaimRow>()
+  #unknownUntil = 0
   #size = 0
 
   constructor(options: ClaimTableOptions) {
@@ -68,7 +75,41 @@ export class ClaimTable {
     this.#rows.clear()
     this.#moving.clear()
     this.#ofCredentials.clear()
+    this.#unknown.clear()
     this.#size = 0
+  }
+
+  /**
+   * Begins anew with all that the database has; `now` is monotonic. Devices are where they were even if it
+   * is an older copy: what is missing in it does not hold, but visitors are led there for a minute, in which
+   * its holder claims it again.
+   */
+  restart(rows: readonly ClaimRow[], now: number): void {
+    const isElsewhere = ({ node, facts }: ClaimRow) =>
+      node !== null && node !== this.#options.nodeId && facts.kind === 'agent'
+    const before = this.#all().filter(isElsewhere)
+    this.clear()
+    this.apply(rows)
+    const unknown = before
+      .filter((row) => this.get(row) === undefined)
+      .map((row) => ({ ...row, epoch: NO_EPOCH }))
+    this.apply(unknown)
+    for (const row of unknown) this.#unknown.add(row)
+    this.#unknownUntil = now + UNKNOWN_MS
+  }
+
+  /** Forgets what nobody has claimed again in its time; `now` is monotonic. */
+  expire(now: number): void {
+    if (this.#unknown.size === 0 || now < this.#unknownUntil) return
+    const left = [...this.#unknown].filter(
+      (row) => this.#rows.get(placeOf(row.scope, row.entrance, row.host))?.get(row.member) === row,
+    )
+    this.#unknown.clear()
+    this.apply(left.map((row) => ({ ...row, node: null })))
+  }
+
+  #all(): ClaimRow[] {
+    return Array.from(this.#rows.values(), (members) => [...members.values()]).flat()
   }
 
   apply(rows: readonly ClaimRow[]): void {

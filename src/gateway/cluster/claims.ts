@@ -8,6 +8,7 @@ import {
   isSameProcess,
   keyText,
 } from './claim.ts'
+import type { ClaimRow } from './claim-table.ts'
 import type { ClaimOutcome, ClaimWriter } from './claim-writer.ts'
 import type { LeaseState } from './lease-state.ts'
 import type { NodeLease } from './node-lease.ts'
@@ -173,6 +174,16 @@ export class Claims {
     if (holder.facts.generation <= held.claim.facts.generation) return
     this.#held.delete(keyText(key))
     this.#options.onLost(held.claim, holder)
+  }
+
+  /** Gives up what an older copy of the database says of this epoch, and this node has no more. */
+  disown(rows: readonly ClaimRow[]): void {
+    const { lease, writer } = this.#options
+    for (const { node, epoch, facts, ...key } of rows) {
+      const isOfHere = node === lease.nodeId && epoch === lease.epoch
+      if (!isOfHere || this.#claiming.has(facts.endpointId) || this.heldBy(key)) continue
+      writer.release({ key, facts }).catch(() => {})
+    }
   }
 
   /** Claims have changed somewhere: who waits for one looks again. */

@@ -86,8 +86,8 @@ export class Cluster {
       ...(timings.lookMs === undefined ? {} : { lookMs: timings.lookMs }),
       onNodes: (rows) => this.#onNodes(rows),
       onClaims: (rows, isAll) => {
-        if (isAll) this.table.clear()
-        this.table.apply(rows)
+        if (isAll) this.table.restart(rows, clock.monotonic())
+        else this.table.apply(rows)
         this.claims.onChange()
         for (const row of rows) {
           const { node, epoch, facts: of } = row
@@ -95,8 +95,10 @@ export class Cluster {
           if (isElsewhere) this.claims.taken(row, { nodeId: node, epoch, facts: of })
         }
         options.onClaims?.(rows)
+        if (!isAll) return
         // The database is an older copy, and may know nothing of names that this node has.
-        if (isAll) void this.#reclaim()
+        this.claims.disown(rows)
+        void this.#reclaim()
       },
     })
     this.#listener = new PostgresListener({
@@ -157,6 +159,7 @@ export class Cluster {
   #onNodes(rows: readonly NodeRow[]): void {
     const { clock, nodeId, timings, onNodes } = this.#options
     this.nodes.observe(rows, clock.monotonic())
+    this.table.expire(clock.monotonic())
     const { leaseMs } = { ...LEASE_TIMINGS, ...timings }
     for (const row of this.nodes.silent(leaseMs)) {
       if (row.id !== nodeId) void this.#fence(row)

@@ -223,7 +223,9 @@ export class NodeLease {
     const { connection, nodeId, facts } = this.#options
     const rows = await connection.query('SELECT * FROM nodes WHERE id = $1', [nodeId])
     const [row] = NodeRowSchema.array().parse(rows)
-    return row !== undefined && isThere(row) && row.facts.instance !== facts.instance
+    if (!row || !isThere(row) || row.facts.instance === facts.instance) return false
+    // In an older copy of the database it may be a process that this one came after.
+    return row.epoch > this.#epoch
   }
 
   #endReplaced(): true {

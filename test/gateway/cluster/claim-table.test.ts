@@ -20,6 +20,7 @@ const row = (host: string, node: string | null, member = '', epoch = 1): ClaimRo
   const { key, facts } = claimOf(host, {}, member)
   return { ...key, node, epoch, facts }
 }
+const { facts: cloud } = claimOf('cloud.example', { kind: 'cloud' })
 
 describe('ClaimTable', () => {
   it('finds the exact name, else the longest wildcard above it', () => {
@@ -62,6 +63,35 @@ describe('ClaimTable', () => {
     expect(table.find('https', 'b.site')?.nodeId).toBe('one')
     table.apply([row('a.example', 'one')])
     expect(table.find('https', 'a.example')?.nodeId).toBe('one')
+  })
+
+  it('leads to who has to claim its names again, for a minute', () => {
+    const { table } = tableOf()
+    const cam = row('cam.example', 'one')
+    table.apply([row('kept.example', 'two'), cam, row('pool.example', 'one', 'd1')])
+    table.apply([row('own.example', 'here'), row('given.example', 'two')])
+    table.apply([row('given.example', null), { ...cam, host: 'cloud.example', facts: cloud }])
+    table.restart([row('kept.example', 'one'), row('pool.example', 'two', 'd2')], 1_000)
+    const nodeOf = (host: string) => table.find('https', host)?.nodeId
+    const seen = () => ['kept', 'cam', 'own', 'given', 'cloud'].map((it) => nodeOf(`${it}.example`))
+    expect(seen()).toEqual(['one', 'one', undefined, undefined, undefined])
+    expect(nodeOf('pool.example')).toBe('two')
+    expect([table.get(cam), [...table.of('one')].length]).toEqual([undefined, 1])
+    table.apply([row('own.example', 'two')])
+    table.expire(60_999)
+    expect(seen()).toEqual(['one', 'one', 'two', undefined, undefined])
+    table.expire(61_000)
+    expect(seen()).toEqual(['one', undefined, 'two', undefined, undefined])
+    expect(table.size).toBe(3)
+  })
+
+  it('forgets nothing of what was claimed again', () => {
+    const { table } = tableOf()
+    table.apply([row('cam.example', 'one')])
+    table.restart([], 0)
+    table.apply([row('cam.example', 'one')])
+    table.expire(60_000)
+    expect(table.find('https', 'cam.example')?.nodeId).toBe('one')
   })
 
   it('leads to where a name moves, and waits for what comes here', () => {

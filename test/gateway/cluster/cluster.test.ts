@@ -369,6 +369,45 @@ describe.skipIf(!hasPostgres)('Cluster', () => {
     await eventually(() => expect(two.cluster.table.size).toBe(2))
   })
 
+  it('gives up what an older copy of the database says of it, and it has no more', async () => {
+    const { one, two } = await startTwo()
+    const gone = claimOf('gone.example')
+    await one.cluster.claims.claim(gone)
+    await one.cluster.claims.claim(claimOf('kept.example'))
+    await one.cluster.claims.release(gone)
+    await eventually(() => expect(two.cluster.table.size).toBe(1))
+    await postgresOf(one, "UPDATE claims SET node = 'one' WHERE host = 'gone.example'")
+    await postgresOf(one, "UPDATE claim_changes SET mark = 'another' WHERE number = 3")
+    await eventually(async () => {
+      const rows = await postgresOf(one, 'SELECT host, node FROM claims ORDER BY host')
+      expect(rows).toEqual([
+        { host: 'gone.example', node: null },
+        { host: 'kept.example', node: 'one' },
+      ])
+    })
+    await eventually(() => expect(two.cluster.table.find('https', 'gone.example')).toBeUndefined())
+    expect(two.cluster.table.find('https', 'kept.example')?.nodeId).toBe('one')
+  })
+
+  it('goes on where an older copy of the database knows the process before it', async () => {
+    const { address, one, two } = await startTwo()
+    const earlier = { ...nodeFacts({ name: 'one' }), instance: 'before' }
+    await one.stop()
+    const again = await startNode(address, 'one', { timings: { ...FAST, leaseMs: 60_000 } })
+    const claim = claimOf('a.example')
+    await again.cluster.claims.claim(claim)
+    await postgresOf(two, 'DELETE FROM claims')
+    const copy = `UPDATE nodes SET epoch = 1, standing = 'serving', facts = '${JSON.stringify(earlier)}'`
+    await postgresOf(two, `${copy} WHERE id = 'one'`)
+    await postgresOf(two, "UPDATE claim_changes SET mark = 'another'")
+    await eventually(async () => {
+      const rows = await postgresOf(two, "SELECT node FROM claims WHERE host = 'a.example'")
+      expect(rows).toEqual([{ node: 'one' }])
+    })
+    await eventually(() => expect(again.owns(claim)).toBe(true))
+    expect(again.isReplaced).toBe(false)
+  })
+
   it('reads everything anew when it is far behind, and keeps no traces for ever', async () => {
     const { one, two } = await startTwo()
     two.proxy.freeze()
