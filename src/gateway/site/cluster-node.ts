@@ -157,6 +157,11 @@ export class ClusterNode {
     return { agents: [...sessionIds()].length, endpoints, requests }
   }
 
+  /** Aborted when this gateway ends. */
+  get stopping(): AbortSignal {
+    return this.#stopping.signal
+  }
+
   get nodeId(): string {
     return this.#options.site.identity.nodeId
   }

@@ -36,7 +36,7 @@ export type ConsoleDeps = Omit<SessionRoutesDeps, 'consoleSessions'> &
 export function consoleRoutes(deps: ConsoleDeps, resources: readonly RequestHandler[]): Router {
   const { node, database, consoleSessionStore: store, clock } = deps
   const consoleSessions = node
-    ? new SiteSessions({ database, store, clock })
+    ? new SiteSessions({ database, store, signal: node.stopping, clock })
     : new BrowserSessions(clock)
   const withSessions = { ...deps, consoleSessions }
   // The version header makes a cross-origin request one that browsers ask about first.

@@ -45,8 +45,11 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
   })
   router.delete('/session', async (request, response) => {
     const apiKey = keyOfSession(deps, request)
+    const id = sessionCookie.read(request)
+    // A session that nobody here knows is asked for at PostgreSQL: strangers may not do that all day.
+    if (!apiKey && id !== '') requireFew(peerAddress(request))
     sessionCookie.clear(request, response)
-    await consoleSessions.close(sessionCookie.read(request))
+    await consoleSessions.close(id)
     if (apiKey) await note('session.delete', apiKey, request)
     response.status(204).end()
   })
@@ -62,21 +65,21 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
       return authority.authenticateApiKey(token)
     } catch (error) {
       if (!(error instanceof ServiceError || error instanceof AppError)) throw error
-      const waitMs = failures.take(client)
-      if (waitMs > 0) {
-        const retryAfterS = waitMs / 1_000
-        const seconds = Math.ceil(retryAfterS)
-        throw new AppError(
-          'too-many-requests',
-          `Too many wrong API keys. Try again in ${seconds} s.`,
-          { retryAfterS, cause: error },
-        )
-      }
+      requireFew(client, error)
       log.warn({ client }, 'wrong API key at the console')
       throw error instanceof ServiceError && error.code === 202
         ? new ServiceError(202, 'This has not the form of an API key. Was it copied whole?')
         : error
     }
+  }
+
+  /** Throws AppError `too-many-requests`. */
+  function requireFew(client: string, cause?: unknown): void {
+    const waitMs = failures.take(client)
+    if (waitMs <= 0) return
+    const retryAfterS = waitMs / 1_000
+    const sentence = `Too many wrong API keys. Try again in ${Math.ceil(retryAfterS)} s.`
+    throw new AppError('too-many-requests', sentence, { retryAfterS, cause })
   }
 }
 

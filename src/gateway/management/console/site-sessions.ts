@@ -14,6 +14,13 @@ import type { ConsoleSession, ConsoleSessionStore } from '../../records/console-
 
 /** How old the time of the last use may become that all gateways know. */
 const USE_STEP_MS = 60_000
+/** How often it is tried again to end sessions at all gateways. */
+const END_AGAIN_MS = 5_000
+/** More are not remembered: the oldest go on elsewhere until they are over by themselves. */
+const MOST_ENDING = 1_000
+const NOT_ENDED =
+  'The session is over at this gateway. The others could not be told: this one tells them as soon as ' +
+  'PostgreSQL takes changes again, unless it ends before that.'
 
 /** Who is signed in to the console; what is answered at once is of this gateway alone. */
 export interface ConsoleSessions {
@@ -24,7 +31,9 @@ export interface ConsoleSessions {
 
 export interface SiteSessionsOptions {
   readonly database: Pick<Database, 'change'>
-  readonly store: ConsoleSessionStore
+  readonly store: Pick<ConsoleSessionStore, 'find' | 'all' | 'insert' | 'noteUse' | 'delete'>
+  /** Aborted when nothing is tried again. */
+  readonly signal: AbortSignal
   readonly clock: Clock
 }
 
@@ -32,7 +41,8 @@ export interface SiteSessionsOptions {
  * Sessions that are good at all gateways of a site: rows that all have in common.
  *
  * INVARIANTS
- * - One that was closed here is not good in this process again, also where the others could not be told.
+ * - One that was closed is over at all gateways, also where this one had not heard of it. Where they cannot
+ *   be told it is not good in this process again, and they are told as soon as that goes.
  * - Without PostgreSQL people can sign in, at this gateway alone, and those who have go on.
  */
 export class SiteSessions implements ConsoleSessions {
@@ -42,8 +52,9 @@ export class SiteSessions implements ConsoleSessions {
   /** By hash: uses that the others may not know of yet, and when they were. */
   readonly #uses = new Map<string, number>()
   readonly #noting = new Set<string>()
-  /** Hashes of those that the others may take for good still. */
+  /** Hashes of those that the others may take for good still; oldest first. */
   readonly #closed = new Set<string>()
+  #ending: Promise<void> | undefined
 
   constructor(options: SiteSessionsOptions) {
     this.#options = options
@@ -85,13 +96,41 @@ export class SiteSessions implements ConsoleSessions {
 
   /** Throws an AppError when the others cannot be told: they may take it for good still. */
   async close(id: string): Promise<void> {
-    const { database, store } = this.#options
+    if (id === '') return
+    const isOwn = this.#own.find(id, { isUse: false }) !== undefined
     this.#own.close(id)
+    if (isOwn) return
     const hash = hashToken(id)
-    if (!store.find(hash)) return
     this.#closed.add(hash)
-    await database.change(() => store.delete(hash), { withoutBackup: true })
-    this.#closed.delete(hash)
+    const [oldest] = this.#closed.size > MOST_ENDING ? this.#closed : []
+    if (oldest !== undefined) this.#closed.delete(oldest)
+    try {
+      await this.#end([hash])
+    } catch (error) {
+      this.#ending ??= this.#endLater()
+      if (!(error instanceof AppError)) throw error
+      const { code, serviceCode } = error
+      throw new AppError(code, NOT_ENDED, { serviceCode, cause: error })
+    }
+  }
+
+  /** What is not in the copy of this gateway is looked for in PostgreSQL, too. */
+  async #end(hashes: readonly string[]): Promise<void> {
+    const { database, store } = this.#options
+    const change = () => {
+      for (const hash of hashes) store.delete(hash)
+    }
+    await database.change(change, { withoutBackup: true })
+    for (const hash of hashes) this.#closed.delete(hash)
+  }
+
+  async #endLater(): Promise<void> {
+    const { clock, signal } = this.#options
+    while (this.#closed.size > 0 && !signal.aborted) {
+      await clock.sleep(END_AGAIN_MS, signal).catch(() => {})
+      if (!signal.aborted) await this.#end([...this.#closed]).catch(() => {})
+    }
+    this.#ending = undefined
   }
 
   /** Within a change. */
@@ -125,9 +164,7 @@ export class SiteSessions implements ConsoleSessions {
   /** What is known here alone of sessions that are gone. */
   #prune(): void {
     const { store } = this.#options
-    for (const kept of [this.#uses, this.#closed]) {
-      for (const hash of kept.keys()) if (!store.find(hash)) kept.delete(hash)
-    }
+    for (const hash of this.#uses.keys()) if (!store.find(hash)) this.#uses.delete(hash)
   }
 
   #isOver({ hash, openedAt, usedAt }: ConsoleSession): boolean {

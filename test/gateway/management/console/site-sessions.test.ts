@@ -1,6 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { AppError } from '../../../../src/base/app-error.ts'
-import { SiteSessions } from '../../../../src/gateway/management/console/site-sessions.ts'
+import {
+  SiteSessions,
+  type SiteSessionsOptions,
+} from '../../../../src/gateway/management/console/site-sessions.ts'
 import {
   IDLE_MS,
   LIFETIME_MS,
@@ -73,14 +76,19 @@ describe.skipIf(!hasPostgres)('sessions of the console at several gateways', () 
     }
   })
 
-  it('go on while PostgreSQL is away; those that begin are of one gateway, those that end say so', async () => {
+  it('go on while PostgreSQL is away; those that begin are of one gateway, those that end are ended when it is back', async () => {
     const { key } = await start()
     const [browser, leaving] = [browserAt(one), browserAt(one)]
     await browser.signIn(key)
     await leaving.signIn(key)
     await eventually(async () => expect(await statusAt(two, leaving.cookie)).toBe(200))
     await postgres.stop()
-    onTestFinished(() => postgres.start())
+    let restarting: Promise<void> | undefined
+    const restart = () => {
+      restarting ??= postgres.start()
+      return restarting
+    }
+    onTestFinished(restart)
     for (const gateway of [one, two]) expect(await statusAt(gateway, browser.cookie)).toBe(200)
     const late = browserAt(two)
     expect((await late.signIn(key)).status).toBe(201)
@@ -94,8 +102,36 @@ describe.skipIf(!hasPostgres)('sessions of the console at several gateways', () 
     // It is over where it was ended, and the browser has it no more.
     expect(leaving.cookie).toBe('console_session=')
     expect([await statusAt(one, cookie), await statusAt(two, cookie)]).toEqual([401, 200])
+    expect(answer.body.msg).toMatch(/^The session is over at this gateway\./)
+    await restart()
+    await eventually(async () => expect(await statusAt(two, cookie)).toBe(401))
+    expect(await statusAt(two, browser.cookie)).toBe(200)
+  })
+
+  it('are ended by strangers, who know none, a few times alone', async () => {
+    await start()
+    const statuses = new Map<number, number>()
+    for (let count = 0; count < 20; count += 1) {
+      const cookie = `console_session=${'a'.repeat(43)}`
+      const { status } = await browserAt(one, cookie).call('DELETE', '/console/session')
+      statuses.set(status, (statuses.get(status) ?? 0) + 1)
+    }
+    expect([...statuses.keys()]).toEqual([204, 429])
+    expect(statuses.get(204)).toBeLessThanOrEqual(11)
   })
 })
+
+type Store = SiteSessionsOptions['store']
+
+function storeOf(store: Store): Store {
+  return {
+    all: () => store.all(),
+    find: (hash) => store.find(hash),
+    insert: (session) => store.insert(session),
+    noteUse: (hash, at) => store.noteUse(hash, at),
+    delete: (hash) => store.delete(hash),
+  }
+}
 
 describe('SiteSessions', () => {
   /** Two gateways on the same rows, which cannot be changed while `isAway`. */
@@ -107,8 +143,13 @@ describe('SiteSessions', () => {
       state.isAway
         ? Promise.reject(new AppError('storage-unavailable', 'PostgreSQL is away.'))
         : database.change(work, options)
-    const gateway = () => new SiteSessions({ database: { change }, store, clock })
-    return { clock, state, store, holder: apiKey.id, one: gateway(), two: gateway() }
+    const stopping = new AbortController()
+    onTestFinished(() => stopping.abort())
+    const { signal } = stopping
+    const gateway = (of: Store = store) =>
+      new SiteSessions({ database: { change }, store: of, signal, clock })
+    const made = { one: gateway(), two: gateway(), gateway }
+    return { clock, state, store, stopping, holder: apiKey.id, ...made }
   }
 
   it('ends a session that nobody uses at any gateway, whatever asks in the background', async () => {
@@ -174,5 +215,43 @@ describe('SiteSessions', () => {
     state.isAway = false
     await one.close(id)
     expect(two.find(id, use)).toBeUndefined()
+  })
+
+  it('ends a session at the others, too, when they can be told', async () => {
+    const { clock, state, holder, one, two } = await open()
+    const [id, other] = [(await one.open(holder)).reveal(), (await one.open(holder)).reveal()]
+    state.isAway = true
+    await expect(one.close(id)).rejects.toThrow('The others could not be told')
+    await clock.advance(MINUTE)
+    expect(two.find(id, look)).toEqual({ holder })
+    state.isAway = false
+    await clock.advance(5_000)
+    expect([two.find(id, look), two.find(other, look)]).toEqual([undefined, { holder }])
+  })
+
+  it('tries nothing again when the gateway has ended', async () => {
+    const { clock, state, stopping, holder, one, two } = await open()
+    const id = (await one.open(holder)).reveal()
+    state.isAway = true
+    await expect(one.close(id)).rejects.toThrow(AppError)
+    stopping.abort()
+    state.isAway = false
+    await clock.advance(MINUTE)
+    expect(two.find(id, look)).toEqual({ holder })
+  })
+
+  it('ends a session that it has not heard of', async () => {
+    const { store, holder, one, gateway } = await open()
+    const id = (await one.open(holder)).reveal()
+    await gateway({ ...storeOf(store), find: () => undefined }).close(id)
+    expect(one.find(id, use)).toBeUndefined()
+  })
+
+  it('ends what is of one gateway alone without the others', async () => {
+    const { state, holder, one } = await open()
+    state.isAway = true
+    const id = (await one.open(holder)).reveal()
+    await one.close(id)
+    expect(one.find(id, use)).toBeUndefined()
   })
 })
