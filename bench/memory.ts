@@ -3,7 +3,8 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { MAIN } from '../test/helpers/program.ts'
-import { Site, type SiteProgram } from '../test/helpers/site.ts'
+import { Site } from '../test/helpers/site.ts'
+import { unitProgram } from '../test/helpers/unit-program.ts'
 import {
   median,
   printTable,
@@ -44,18 +45,6 @@ if (values.help) {
 }
 const tunnels = Number(values.tunnels)
 
-/** The command and the environment of a unit, with this Node and this program in it. */
-function asUnit(unit: string, node: string, main: string): SiteProgram {
-  if (values.plain) return { command: [node, main] }
-  const text = readFileSync(join(import.meta.dirname, '../systemd', `${unit}.service`), 'utf8')
-  const flags = /^ExecStart=\S+ (.*?) ?\S+main\.js /m.exec(text)?.[1]?.split(' ') ?? []
-  const settings = Array.from(text.matchAll(/^Environment=(.*)$/gm), ([, line = '']) => line)
-  const env = Object.fromEntries(
-    settings.flatMap((line) => line.split(' ')).map((setting) => setting.split('=')),
-  )
-  return { command: [node, ...flags, main], env }
-}
-
 interface Memory {
   readonly residentMb: number
   readonly anonymousMb: number
@@ -75,10 +64,12 @@ const rows: string[][] = []
 async function measure(name: string, node: string, main: string): Promise<void> {
   const note = (what: string, { residentMb, anonymousMb }: Memory) =>
     rows.push([name, what, `${residentMb.toFixed(1)} MB`, `${anonymousMb.toFixed(1)} MB`, ''])
+  const started = (unit: 'device-agent' | 'device-gateway') =>
+    values.plain ? { command: [node, main] as const } : unitProgram(unit, node, main)
   const site = await Site.start(
     scratchFolder(),
     { AGENT_DOMAIN: 'own.site.localhost' },
-    { gateway: asUnit('device-gateway', node, main), agent: asUnit('device-agent', node, main) },
+    { gateway: started('device-gateway'), agent: started('device-agent') },
   )
   progress(`${name}: start times`)
   const starts: number[] = []

@@ -7,6 +7,7 @@ import type { TestPostgres } from '../helpers/postgres.ts'
 import { Program, runProgram } from '../helpers/program.ts'
 import type { GatewayReady } from '../helpers/site.ts'
 import { lastingAddress } from '../helpers/some-ports.ts'
+import { unitProgram } from '../helpers/unit-program.ts'
 import { type PeerPlace, PeerWays } from './peer-ways.ts'
 
 export const NODES = [0, 1, 2] as const
@@ -31,7 +32,7 @@ export interface ManagementAnswer {
   readonly body: any
 }
 
-/** Three gateways in a process each, and a PostgreSQL, with a proxy on every way between them. */
+/** Three gateways in a process each, started as their unit starts them, and a PostgreSQL, with a proxy on every way between them. */
 export class TrialSite {
   readonly postgres: TestPostgres
   readonly nodes: readonly TrialNode[]
@@ -157,7 +158,11 @@ export async function isReady({ api }: Pick<TrialNode, 'api'>): Promise<boolean>
 }
 
 function startProgram(folder: string, env: Readonly<Record<string, string>>): Program {
-  return new Program({ args: ['gateway', '--json'], cwd: folder, env })
+  const { command, env: ofUnit } = unitProgram('device-gateway')
+  return new Program({
+    ...{ command, args: ['gateway', '--json'], cwd: folder },
+    env: { ...ofUnit, ...env },
+  })
 }
 
 async function joinToken(folder: string, env: Readonly<Record<string, string>>): Promise<string> {
