@@ -48,6 +48,7 @@ export class AuditTrail {
   readonly #clock: Clock
   readonly #keyPrefix: string
   readonly #running = new AsyncLocalStorage<Running>()
+  #runs = 0
 
   constructor({ database, log, clock, node }: AuditTrailOptions) {
     this.#keyPrefix = node === undefined ? '' : `${node} `
@@ -112,6 +113,7 @@ export class AuditTrail {
     const key = `${this.#keyPrefix}${randomUUID()}`
     const running: Running = { key, change, concluded, isOver: false }
     let outcome: { change: AuditedChange; result: string } | undefined
+    this.#runs += 1
     try {
       const result = await this.#running.run(running, work)
       outcome = { change: { ...change, ...about(result) }, result: OK }
@@ -122,6 +124,9 @@ export class AuditTrail {
     } finally {
       const { isOver } = running
       running.isOver = true
+      this.#runs -= 1
+      // Node 20 calls hooks for whatever is asynchronous, in the whole process, until it is told.
+      if (this.#runs === 0) this.#running.disable()
       if (outcome && !isOver) await this.#finish(outcome.change, outcome.result, running.key)
     }
   }

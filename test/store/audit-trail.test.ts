@@ -1,3 +1,5 @@
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import type { AuditedChange } from '../../src/base/audit.ts'
 import { auditMigrations } from '../../src/store/audit-table.ts'
@@ -15,6 +17,19 @@ const CHANGE: AuditedChange = {
   client: '203.0.113.7',
   action: 'note.create',
 }
+
+/** In a process of its own, where nobody else follows: Node gives ids to promises that are followed. */
+const FOLLOWED = `
+  import { executionAsyncId } from 'node:async_hooks'
+  import { AuditTrail } from '${new URL('../../src/store/audit-trail.ts', import.meta.url)}'
+  const nothing = () => {}
+  const database = { onWrite: nothing, prepare: nothing, change: async () => {} }
+  const trail = new AuditTrail({ database, log: { info: nothing }, clock: Date })
+  const idOf = () => Promise.resolve().then(executionAsyncId)
+  const before = await idOf()
+  await trail.run({ action: 'note.create' }, nothing, { about: () => ({}), codeOf: nothing })
+  console.log(JSON.stringify({ before, after: await idOf() }))
+`
 
 function openTrail(folder = temporaryFolder()) {
   const clock = new ManualClock()
@@ -217,6 +232,29 @@ describe('AuditTrail', () => {
     for (let n = 0; n < 5; n += 1) trail.record(CHANGE)
     expect(() => sql(statement)).toThrow('append-only')
     expect(told()).toHaveLength(5)
+  })
+
+  it('follows a change to its end while others end before it', async () => {
+    const { run, add, told, database } = openTrail()
+    let goOn = () => {}
+    const slow = run(async () => {
+      await new Promise<void>((resolve) => {
+        goOn = resolve
+      })
+      add('late')
+      expect(database.prepare('SELECT * FROM audit_intents').all()).toHaveLength(1)
+    })
+    await run(() => add('quick'))
+    goOn()
+    await slow
+    expect(told()).toEqual(['note.create ok', 'note.create ok'])
+  })
+
+  it('has no share in what is asynchronous once no change runs', async () => {
+    const { stdout } = await promisify(execFile)(process.execPath, [
+      ...['--import', 'tsx', '--input-type=module', '--eval', FOLLOWED],
+    ])
+    expect(JSON.parse(stdout)).toEqual({ before: 0, after: 0 })
   })
 
   it('keeps the newest of both kinds: refusals push no changes out', async () => {
