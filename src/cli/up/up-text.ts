@@ -65,7 +65,7 @@ Paste these into another terminal, in this folder:
   # all tunnels of this device
   curl -sS ${authorization} ${ready.agent_api}/tunnels
 
-  # the device, from outside
+  # a visitor of that tunnel
   ${visitOf(host, ready.ingress_http)}
 ${nodes[1] ? describeKill(host, nodes[1]) : ''}
 Tunnels are stored: after Ctrl-C, the next start brings them back.
