@@ -51,6 +51,11 @@ describe.runIf(hasChromium && hasPostgres)('the nodes of the console', () => {
     for (const { page } of pages) {
       await expect.poll(() => page.getByText('Live', { exact: true }).count()).toBe(2)
     }
+    // Both have the name of this machine.
+    const drains = pages[0]?.page.getByRole('button', { name: /^Drain/ })
+    const names = await drains?.evaluateAll((all) => all.map((it) => it.getAttribute('aria-label')))
+    expect(new Set(names).size).toBe(2)
+    expect(new Set(await pages[0]?.page.locator('.site-name').allTextContents()).size).toBe(2)
     await expectGood('nodes')
     const [{ page }] = pages as [(typeof pages)[number]]
     // The newest stands first: that is the one that has joined.

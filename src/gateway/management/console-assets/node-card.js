@@ -4,6 +4,7 @@ import { confirm } from './confirm.js'
 import { element, fill, setText } from './element.js'
 import { figures } from './figures.js'
 import { formatBytes, formatDate, formatNumber } from './format.js'
+import { nodeName } from './node-name.js'
 import { errorNotice, say } from './notice.js'
 
 const FIGURES = ['Agents', 'Endpoints', 'Requests', 'Under way', 'Traffic', 'Memory', 'Processor']
@@ -17,9 +18,13 @@ export function nodeCard(node, reload) {
   const about = element('div', {})
   const progress = element('p', { class: 'outcome', role: 'status' })
   const problem = element('div', {})
-  const drain = actionButton('Drain', node.name, () => attempt(() => askToDrain(shown, reload)))
-  const undo = actionButton('Take back', node.name, () => attempt(() => takeBack(shown, reload)))
-  const forget = actionButton('Forget', node.name, () => askToForget(shown, reload), true)
+  const drain = actionButton('Drain', nodeName(node), () =>
+    attempt(() => askToDrain(shown, reload)),
+  )
+  const undo = actionButton('Take back', nodeName(node), () =>
+    attempt(() => takeBack(shown, reload)),
+  )
+  const forget = actionButton('Forget', nodeName(node), () => askToForget(shown, reload), true)
   const card = element(
     'li',
     { class: 'card' },
@@ -120,33 +125,35 @@ function factsOf(it) {
   )
 }
 
-async function askToDrain({ id, name }, reload) {
+async function askToDrain(node, reload) {
+  const name = nodeName(node)
   const isDone = await confirm({
     title: `Drain ${name}?`,
     text: 'Its agents go to the other gateways one after another, with their names. Visitors do not notice.',
     action: 'Drain',
     isDangerous: false,
     method: 'POST',
-    path: `api/nodes/${id}/drain`,
+    path: `api/nodes/${node.id}/drain`,
     said: `${name} drains.`,
   })
   if (isDone) await reload()
 }
 
-async function askToForget({ id, name }, reload) {
+async function askToForget(node, reload) {
+  const name = nodeName(node)
   const isDone = await confirm({
     title: `Forget ${name}?`,
     text: 'For one that is gone for good: the others take nothing from it any more. It can only come back as another gateway, with a new join token.',
     action: 'Forget gateway',
     method: 'DELETE',
-    path: `api/nodes/${id}`,
+    path: `api/nodes/${node.id}`,
     said: `${name} is forgotten.`,
   })
   if (isDone) await reload()
 }
 
-async function takeBack({ id, name }, reload) {
-  await ask('POST', `api/nodes/${id}/undrain`)
-  say(`${name} takes what comes again.`)
+async function takeBack(node, reload) {
+  await ask('POST', `api/nodes/${node.id}/undrain`)
+  say(`${nodeName(node)} takes what comes again.`)
   await reload()
 }

@@ -1,5 +1,6 @@
 import { element, fill } from './element.js'
 import { formatNumber } from './format.js'
+import { nodeName } from './node-name.js'
 
 const SVG = 'http://www.w3.org/2000/svg'
 const WIDTH = 100
@@ -23,7 +24,8 @@ export function siteMap() {
   }
 }
 
-function mapRow({ name, state, endpoints, agents }, all) {
+function mapRow(node, all) {
+  const { state, endpoints, agents } = node
   const share = endpoints !== null && all > 0 ? endpoints / all : 0
   const said =
     endpoints === null
@@ -32,7 +34,7 @@ function mapRow({ name, state, endpoints, agents }, all) {
   return element(
     'li',
     { class: `site-row is-${state}` },
-    element('span', { class: 'site-name' }, name),
+    element('span', { class: 'site-name' }, nodeName(node)),
     bar(share),
     element('span', { class: 'site-share' }, said),
   )
