@@ -65,6 +65,8 @@ export interface SuccessorOptions {
   readonly instance: string
   /** Already connected, where there is something to connect to. */
   readonly connector: Connector
+  /** Those of the settings, beginning with the one that it is connected to. */
+  readonly serverAddrs: readonly string[]
 }
 
 /** The started agent with its API. */
@@ -127,7 +129,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
       files: config.authtokenFile === undefined ? [] : [config.authtokenFile],
       value: config.authtoken,
     },
-    serverAddrs: config.serverAddrs,
+    serverAddrs: successor?.serverAddrs ?? config.serverAddrs,
     ingress: config.ingressAddr,
     caCert: readCaCert(config.caCertPath),
     own: domain === undefined ? undefined : { domain, socketPath },

@@ -60,13 +60,13 @@ export async function startSupervisedDaemon(
   const { config, version, update, predecessor, inherited = {}, log } = options
   const supervision = await Supervision.open({ environment, stop, log }, closer)
   const heritage = readHeritage(predecessor?.heritage)
-  const connector = heritage && (await connectSuccessor({ config, heritage, version, log }, closer))
+  const successor =
+    heritage && (await connectSuccessor({ config, heritage, version, log, stop }, closer))
   // What could fail before is done: the process before lets go of the data folder.
   await predecessor?.released()
   const takeOverBy = systemClock.monotonic() + TAKE_OVER_MS
   const examine: DaemonOptions['examine'] = (agent, database) =>
     examineFromInside(options, agent, database, stop)
-  const successor = heritage && connector && { instance: heritage.instance, connector }
   const daemon = await startDaemon({ ...options, successor, examine, clock: systemClock }, closer)
   const { agent, database } = daemon
   if (heritage?.isLinked && predecessor) {
@@ -98,10 +98,10 @@ export async function startSupervisedDaemon(
   }
 }
 
-const heritageOf = (agent: Daemon['agent']): Heritage => ({
-  instance: agent.instance,
-  isLinked: hasSession(agent.status().link.state),
-})
+function heritageOf(agent: Daemon['agent']): Heritage {
+  const { state, serverAddr } = agent.status().link
+  return { instance: agent.instance, isLinked: hasSession(state), serverAddr }
+}
 
 /**
  * Resolves when the names are here. Those that are not in time come later: our gateway holds them.

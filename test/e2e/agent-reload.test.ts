@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { createServer, get } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { type AddressInfo, createServer as createTcpServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createDeferred } from '../../src/base/deferred.ts'
@@ -17,9 +17,10 @@ const HOST = 'a.site.test'
 const EVERY_MS = 20
 
 /** An agent as a process, with a tunnel to a service whose `/slow` answers when it is told to. */
-async function agentProcess() {
+async function agentProcess({ others = [] }: { others?: readonly string[] } = {}) {
   const gateway = await startGateway({ holdMs: 60_000 })
   const { addresses, authtoken } = gateway
+  const serverAddr = formatListenAddress(addresses.agent).replace('127.0.0.1', 'localhost')
   const slow = createDeferred()
   let waiting = 0
   const service = createServer(async ({ url }, response) => {
@@ -44,7 +45,7 @@ async function agentProcess() {
       AGENT_API_TOKEN: API_TOKEN,
       AGENT_DOMAIN: 'device.site.test',
       LOG_LEVEL: 'info',
-      SVC_SERVER_ADDR: formatListenAddress(addresses.agent).replace('127.0.0.1', 'localhost'),
+      SVC_SERVER_ADDR: [...others, serverAddr].join(','),
       SVC_INGRESS_ADDR: formatListenAddress(addresses.https),
       SVC_CA_CERT: addresses.caCertPath,
       SVC_AUTHTOKEN: authtoken.reveal(),
@@ -88,6 +89,14 @@ async function agentProcess() {
     release: slow.resolve,
     waiting: () => waiting,
   }
+}
+
+/** `host:port` where connections are taken, and nothing is ever said. */
+async function silentAddress(): Promise<string> {
+  const server = createTcpServer(() => {})
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  onTestFinished(() => void server.close())
+  return `localhost:${(server.address() as AddressInfo).port}`
 }
 
 type OnProcess = Awaited<ReturnType<typeof agentProcess>>
@@ -185,6 +194,22 @@ describe('a reload of the agent', () => {
     expect(on.agent.told.filter((text) => text.startsWith('MAINPID='))).toHaveLength(3)
     await eventually(() => expect(on.sessions.size).toBe(1))
     expect((await on.call('GET', '/tunnels')).status).toBe(200)
+  })
+
+  it('goes to the address where the old process serves, whatever another one does', async () => {
+    const silent = await silentAddress()
+    const on = await agentProcess({ others: [silent] })
+    const coming = visitors(on)
+    const failedTries = () =>
+      on.agent.program.stderr
+        .split('\n')
+        .filter((line) => line.includes('link down') && line.includes(silent)).length
+    const before = failedTries()
+    await on.agent.reload()
+    expect(on.agent.told.some((text) => text.includes('the reload failed'))).toBe(false)
+    expect([before, failedTries()]).toEqual([1, 1])
+    expect(await coming.end()).toEqual([])
+    expect(await (await on.call('GET', '/status')).json()).toMatchObject({ link: { state: 'up' } })
   })
 
   it('takes up settings that were changed in the file', async () => {

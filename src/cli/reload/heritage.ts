@@ -1,6 +1,10 @@
 import * as z from 'zod'
 
-const HeritageSchema = z.object({ instance: z.string().min(1).max(128), isLinked: z.boolean() })
+const HeritageSchema = z.object({
+  instance: z.string().min(1).max(128),
+  isLinked: z.boolean(),
+  serverAddr: z.string().max(300).optional(),
+})
 
 /** What a new process of an agent gets from the old one. */
 export interface Heritage {
@@ -8,6 +12,8 @@ export interface Heritage {
   readonly instance: string
   /** The old one serves: the new one has to show that it could, before anything is handed over. */
   readonly isLinked: boolean
+  /** Where it serves; with several addresses, another gateway would not give the names out yet. */
+  readonly serverAddr?: string | undefined
 }
 
 /** As the old process wrote it; undefined for what no version that we know of writes. */

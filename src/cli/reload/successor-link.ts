@@ -1,6 +1,9 @@
 import { AuthtokenSource } from '../../agent/authtoken-source.ts'
 import { Identity } from '../../agent/device/identity.ts'
 import { NgrokConnector } from '../../agent/ngrok-connector.ts'
+import { preflightsTo } from '../../agent/probes/preflight.ts'
+import { readServiceDate } from '../../agent/probes/service-date.ts'
+import { timeSources } from '../../agent/probes/time-sources.ts'
 import { problemOf } from '../../agent/problem.ts'
 import { HeadStart } from '../../agent/sessions/head-start.ts'
 import { DEFAULT_TIMINGS } from '../../agent/timings.ts'
@@ -10,7 +13,7 @@ import type { Closer } from '../../base/closer.ts'
 import type { Logger } from '../../base/logger.ts'
 import { Secret } from '../../base/secret.ts'
 import type { Config } from '../../config.ts'
-import { readCaCert } from '../../daemon.ts'
+import { readCaCert, type SuccessorOptions } from '../../daemon.ts'
 import type { Heritage } from './heritage.ts'
 
 export interface SuccessorLinkOptions {
@@ -18,6 +21,7 @@ export interface SuccessorLinkOptions {
   readonly heritage: Heritage
   readonly version: string
   readonly log: Logger
+  readonly stop: AbortSignal
 }
 
 /**
@@ -26,26 +30,44 @@ export interface SuccessorLinkOptions {
  * StartError that says why there is none.
  */
 export async function connectSuccessor(
-  { config, heritage, version, log }: SuccessorLinkOptions,
+  { config, heritage, version, log, stop }: SuccessorLinkOptions,
   closer: Closer,
-): Promise<HeadStart> {
-  const { link, serverAddrs } = config
-  const connector = new NgrokConnector({ version, log, heartbeat: link.heartbeat })
-  const ahead = closer.own('session of a successor', new HeadStart(connector), (it) => it.stop())
-  if (!heritage.isLinked) return ahead
-  const heartbeat = link.isHeartbeatOurs ? link.heartbeat : undefined
-  const identity = new Identity({ instance: heritage.instance, heartbeat })
-  identity.load(config.dataDir, log)
+): Promise<SuccessorOptions> {
+  const { link, serverAddrs, ingressAddr } = config
+  const { instance } = heritage
   const caCert = readCaCert(config.caCertPath)
+  const ahead = new HeadStart({
+    connector: new NgrokConnector({ version, log, heartbeat: link.heartbeat }),
+    preflight: preflightsTo(serverAddrs, {
+      caCert,
+      serviceDate: () => readServiceDate(timeSources(undefined, ingressAddr, serverAddrs[0]), stop),
+      timings: DEFAULT_TIMINGS.preflight,
+      clock: systemClock,
+    }),
+    clock: systemClock,
+  })
+  closer.own('session of a successor', ahead, (it) => it.stop())
+  if (!heritage.isLinked) return { instance, connector: ahead, serverAddrs }
+  const heartbeat = link.isHeartbeatOurs ? link.heartbeat : undefined
+  const identity = new Identity({ instance, heartbeat })
+  identity.load(config.dataDir, log)
   const asked = { authtoken: readAuthtoken(config, log), caCert, metadata: identity.metadata }
+  const addresses = beginningWith(heritage.serverAddr, serverAddrs)
   try {
-    await ahead.run(serverAddrs.length > 0 ? serverAddrs : [undefined], asked)
+    const tried = addresses.length > 0 ? addresses : [undefined]
+    const answered = await ahead.run(tried, asked, stop)
+    return { instance, connector: ahead, serverAddrs: beginningWith(answered, addresses) }
   } catch (error) {
     throw new StartError(`The new process has no link: ${problemOf(error).detail}`, {
       cause: error,
     })
   }
-  return ahead
+}
+
+/** The same addresses, with that one first where it is among them. */
+function beginningWith(first: string | undefined, addresses: readonly string[]): string[] {
+  const isFirst = (address: string) => address === first
+  return [...addresses.filter(isFirst), ...addresses.filter((it) => !isFirst(it))]
 }
 
 function readAuthtoken({ authtokenFile, authtoken }: Config['agent'], log: Logger): Secret {
