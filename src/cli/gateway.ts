@@ -79,7 +79,7 @@ export function gatewayCommand(context: CommandContext): Command {
           }
           stdout.write(json ? `${JSON.stringify(ready)}\n` : describe(ready))
           await predecessor?.serving()
-          return { broken, left: reload.left }
+          return { broken, left: reload.left, bereft: reload.bereft }
         },
       })
     })

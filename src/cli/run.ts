@@ -63,6 +63,7 @@ export function runCommand(context: CommandContext): Command {
             ...daemon,
             broken: Promise.race([daemon.broken, trial.overdue]),
             left: daemon.reload.left,
+            bereft: daemon.reload.bereft,
           }
         },
       })

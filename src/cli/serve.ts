@@ -31,11 +31,17 @@ export interface Served {
   readonly broken: Promise<string>
   /** Resolves with the pid of another process that has taken over. */
   readonly left?: Promise<number>
+  /** Resolves with a reason when that one has died before this one has ended. */
+  readonly bereft?: Promise<string>
 }
 
 /** Starts, waits for the stop signal, stops in reverse order. Sets the process's exit code. */
 export async function serve({ log, stop, drainMs = 0, start }: ServeOptions): Promise<void> {
   const closer = new Closer(log)
+  const askForAnother = (reason: string) => {
+    log.fatal({ reason }, 'this process has to be replaced')
+    process.exitCode = EXIT_RESTART_ME
+  }
   warnOfEndedNode({ version: process.versions.node, now: systemClock.now(), log })
   try {
     const served = await start(closer)
@@ -44,9 +50,12 @@ export async function serve({ log, stop, drainMs = 0, start }: ServeOptions): Pr
     const reason = await Promise.race([stopped, served.broken, left])
     if (typeof reason === 'number') {
       log.info({ pid: reason }, 'another process has taken over, ending what is under way')
+      void served.bereft?.then((how) => {
+        // Where both were told to stop, nobody is missing.
+        if (!stop.aborted) askForAnother(how)
+      })
     } else if (reason !== undefined) {
-      log.fatal({ reason }, 'this process has to be replaced')
-      process.exitCode = EXIT_RESTART_ME
+      askForAnother(reason)
     } else {
       log.info({ signal: stop.reason }, 'stopping')
     }

@@ -305,6 +305,28 @@ describe('a new process that is ready, and never says so', () => {
   })
 })
 
+describe('a new process that dies while the old one ends what is under way', () => {
+  it('is missed at once, and the old one ends so that another one is started', async () => {
+    const on = await agentProcess()
+    const slow = on.visit('/slow')
+    await eventually(() => expect(on.waiting()).toBe(1))
+    on.agent.signal('SIGHUP')
+    const before = await on.agent.replaced()
+    on.agent.kill()
+    await eventually(() => {
+      expect(on.agent.told.at(-1)).toBe(
+        `MAINPID=${before}\nSTOPPING=1\nSTATUS=the process that had taken over ended with SIGKILL`,
+      )
+    })
+    // What is under way is not cut for that.
+    expect(hasEnded(before)).toBe(false)
+    on.release()
+    expect(await slow).toBe('the whole')
+    expect(await on.agent.program.ended).toMatchObject({ code: 75 })
+    expect(on.agent.program.stderr).toContain('this process has to be replaced')
+  })
+})
+
 describe('an agent that is killed while it is reloaded', () => {
   it('leaves everything to the new process, once that has the folder', async () => {
     const on = await agentProcess()

@@ -1,6 +1,12 @@
+import { DeadlineError, withDeadline } from '../../base/deadline.ts'
 import { createDeferred } from '../../base/deferred.ts'
 import type { Logger } from '../../base/logger.ts'
+import { nextReloadState, type ReloadEvent, type ReloadState } from './reload-state.ts'
 import { Successor } from './successor.ts'
+import { ownPlace, type ProcessPlace, whyIrreplaceable } from './why-irreplaceable.ts'
+
+/** Requests under way end or are broken off within 7 s; together with `successor.ts` less than 60 s. */
+const RELEASED_WITHIN_MS = 10_000
 
 /** What of a service a reload works with; see `Gateway` and `Daemon`. */
 export interface ReloadableService {
@@ -19,6 +25,8 @@ export interface ReloadNews {
   reloading(): void
   reloadFailed(): void
   leaveTo(pid: number): void
+  /** That process has died: this one is the service again, and ends. */
+  bereft(sentence: string): void
 }
 
 export interface ProcessReloadOptions {
@@ -31,10 +39,10 @@ export interface ProcessReloadOptions {
   /** Of the new process. */
   readonly environment: () => Readonly<Record<string, string | undefined>>
   readonly log: Logger
+  /** For letting go, in ms. */
+  readonly releasedWithinMs?: number
+  readonly place?: () => ProcessPlace
 }
-
-/** `left`: another process serves, and this one ends what is under way. */
-type State = 'serving' | 'reloading' | 'left' | 'stopped'
 
 /**
  * Replaces a running service by the program as it lies on disk now, while both listen on the same
@@ -46,11 +54,14 @@ type State = 'serving' | 'reloading' | 'left' | 'stopped'
  * | `released`, to it      | nobody                   | old     | by the old    |
  * | `serving`              | new                      | both    | by either     |
  * | nothing more           | new                      | new     | by the new; what is under way ends where it is |
+ *
+ * What becomes of this process by that is the table in reload-state.ts.
  */
 export class ProcessReload {
   readonly #options: ProcessReloadOptions
   readonly #left = createDeferred<number>()
-  #state: State = 'serving'
+  readonly #bereft = createDeferred<string>()
+  #state: ReloadState = 'serving'
   #successor: Successor | undefined
   #problem: string | undefined
 
@@ -63,6 +74,11 @@ export class ProcessReload {
     return this.#left.promise
   }
 
+  /** Resolves with a reason when that process has died before this one has ended. */
+  get bereft(): Promise<string> {
+    return this.#bereft.promise
+  }
+
   /** Why the last reload failed, for people. */
   get problem(): string | undefined {
     return this.#problem
@@ -70,9 +86,9 @@ export class ProcessReload {
 
   /** Never rejects; what is asked for while one is under way is that one. */
   async request(): Promise<void> {
-    if (this.#state !== 'serving') return
-    const { service, news, log } = this.#options
-    const refusal = this.#options.refusal?.()
+    if (!this.#is('serving')) return
+    const { news, log } = this.#options
+    const refusal = this.#refusal()
     if (refusal !== undefined) {
       news.reloading()
       this.#problem = `the reload was refused: ${refusal}`
@@ -80,37 +96,72 @@ export class ProcessReload {
       news.reloadFailed()
       return
     }
-    this.#state = 'reloading'
+    this.#move('request')
     this.#problem = undefined
     news.reloading()
     log.info('reloading: a new process is to take over')
-    try {
-      const successor = await this.#replace()
-      this.#state = 'left'
-      news.leaveTo(successor.pid)
-      service.leave()
-      successor.release()
-      this.#left.resolve(successor.pid)
-    } catch (error) {
-      if (this.#hasStopped()) return
-      this.#state = 'serving'
-      const { message } = error as Error
-      this.#problem = `the reload failed: ${message}`
-      log.error({ err: error }, 'the reload failed: this process serves on')
-      news.reloadFailed()
-    }
+    const successor = await this.#attempt()
+    // A stop in the same moment has ended it.
+    if (successor && this.#is('reloading')) this.#leaveTo(successor)
   }
 
   /** A stop in the middle of a reload ends both. */
   async stop(): Promise<void> {
-    const isReloading = this.#state === 'reloading'
-    this.#state = 'stopped'
+    const isReloading = this.#is('reloading')
+    this.#move('stop')
     if (isReloading) await this.#successor?.kill()
   }
 
-  /** It may stop at any time. */
-  #hasStopped(): boolean {
-    return this.#state === 'stopped'
+  #move(event: ReloadEvent): void {
+    this.#state = nextReloadState(this.#state, event)
+  }
+
+  /** Asked anew after each await: a stop may come at any time. */
+  #is(state: ReloadState): boolean {
+    return this.#state === state
+  }
+
+  #refusal(): string | undefined {
+    const { refusal, place = ownPlace } = this.#options
+    return whyIrreplaceable(place()) ?? refusal?.()
+  }
+
+  /** Undefined when there is none that serves. */
+  async #attempt(): Promise<Successor | undefined> {
+    const { news, log } = this.#options
+    try {
+      return await this.#replace()
+    } catch (error) {
+      if (this.#is('stopped')) return undefined
+      this.#move('failed')
+      const { message } = error as Error
+      this.#problem = `the reload failed: ${message}`
+      log.error({ err: error }, 'the reload failed: this process serves on')
+      news.reloadFailed()
+      return undefined
+    }
+  }
+
+  /** From here on nothing is undone: the other one writes. */
+  #leaveTo(successor: Successor): void {
+    const { service, news, log } = this.#options
+    this.#move('served')
+    news.leaveTo(successor.pid)
+    try {
+      service.leave()
+    } catch (error) {
+      log.error({ err: error }, 'not all was left to the new process')
+    }
+    successor.release()
+    void successor.died.then((how) => this.#loseSuccessor(how))
+    this.#left.resolve(successor.pid)
+  }
+
+  #loseSuccessor(how: string): void {
+    this.#move('died')
+    const reason = `the process that had taken over ${how}`
+    this.#options.news.bereft(reason)
+    this.#bereft.resolve(reason)
   }
 
   async #replace(): Promise<Successor> {
@@ -119,7 +170,7 @@ export class ProcessReload {
     this.#successor = successor
     try {
       await successor.prepared()
-      await service.release()
+      await this.#release()
     } catch (error) {
       await successor.kill()
       throw error
@@ -133,6 +184,38 @@ export class ProcessReload {
       await this.#reclaim()
       throw error
     }
+  }
+
+  async #release(): Promise<void> {
+    const { service, api, releasedWithinMs = RELEASED_WITHIN_MS } = this.#options
+    const released = service.release()
+    try {
+      await withDeadline(released, releasedWithinMs, 'letting go of the data folder')
+    } catch (error) {
+      if (!(error instanceof DeadlineError)) throw error
+      this.#move('hung')
+      void this.#takeBackAfter(released, error.message)
+      const still = `visitors are served, the ${api} refuses changes until that has ended, or a restart`
+      throw new Error(`${error.message}: ${still}`, { cause: error })
+    }
+  }
+
+  /** What hangs may end yet; when it throws, nothing was let go of. */
+  async #takeBackAfter(released: Promise<void>, message: string): Promise<void> {
+    const { service, news, log } = this.#options
+    const wasReleased = await released.then(
+      () => true,
+      () => false,
+    )
+    if (!this.#is('stuck')) return
+    try {
+      if (wasReleased) await service.reclaim()
+      this.#problem = `the reload failed: ${message}`
+    } catch (error) {
+      log.error({ err: error }, 'what a reload has let go of cannot be taken back')
+    }
+    this.#move('free')
+    if (this.#is('serving')) news.reloadFailed()
   }
 
   async #reclaim(): Promise<void> {

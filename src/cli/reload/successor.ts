@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { withDeadline } from '../../base/deadline.ts'
 import { type HandoverMessage, PREDECESSOR } from './handover-message.ts'
 
-/** Together less than the `TimeoutStartSec` of the unit, within which systemd wants a reload to end. */
+/** With `process-reload.ts` less than the `TimeoutStartSec` of the unit, within which systemd wants a reload to end. */
 const PREPARED_WITHIN_MS = 20_000
 const SERVING_WITHIN_MS = 20_000
 
@@ -15,11 +15,18 @@ export interface SuccessorOptions {
 
 /** A process that this one has started to take its place: the program as it lies on disk now. */
 export class Successor {
+  /** Resolves when it ends in any other way than it was told to, with how. */
+  readonly died: Promise<string>
   readonly #child: ChildProcess
   readonly #ended: Promise<string>
 
   private constructor(child: ChildProcess) {
     this.#child = child
+    this.died = new Promise((resolve) => {
+      child.once('exit', (code, signal) => {
+        if (code !== 0) resolve(`ended with ${signal ?? code}`)
+      })
+    })
     this.#ended = new Promise((resolve) => {
       child.once('error', (error) => resolve(`could not be started: ${error.message}`))
       child.once('exit', (code, signal) => resolve(`ended with ${signal ?? code}`))

@@ -25,6 +25,8 @@ export class ServiceManager {
   #close: () => void = () => {}
   #watchdog: NodeJS.Timeout | undefined
   #lastStatus = ''
+  /** Another process is the service. */
+  #hasLeft = false
 
   constructor(options: ServiceManagerOptions) {
     this.#options = options
@@ -63,31 +65,38 @@ export class ServiceManager {
   /** Everything local is up; the service in the cloud has no say in this. */
   ready(status: string): void {
     this.#lastStatus = status
-    this.#send(`READY=1\nSTATUS=${oneLine(status)}`)
+    this.#tell(`READY=1\nSTATUS=${oneLine(status)}`)
   }
 
   /** The sentence that `systemctl status` shows. */
   status(text: string): void {
     if (text === this.#lastStatus) return
     this.#lastStatus = text
-    this.#send(`STATUS=${oneLine(text)}`)
+    this.#tell(`STATUS=${oneLine(text)}`)
   }
 
   /** Another process is to take over. */
   reloading(): void {
     const usec = process.hrtime.bigint() / 1_000n
-    this.#send(`RELOADING=1\nMONOTONIC_USEC=${usec}`)
+    this.#tell(`RELOADING=1\nMONOTONIC_USEC=${usec}`)
   }
 
   /** From now on that process is the service; what this one says after this is not heard. */
   leaveTo(pid: number): void {
-    this.#send(`MAINPID=${pid}`)
+    this.#tell(`MAINPID=${pid}`)
     clearInterval(this.#watchdog)
-    this.#send = () => {}
+    this.#hasLeft = true
+  }
+
+  /** That process has died, which systemd would not see: this one is the service until it has ended. */
+  returnToEnd(status: string): void {
+    this.#hasLeft = false
+    this.#tell(`MAINPID=${process.pid}\nSTOPPING=1\nSTATUS=${oneLine(status)}`)
+    this.startWatchdog(() => {})
   }
 
   stopping(): void {
-    this.#send('STOPPING=1\nSTATUS=stopping')
+    this.#tell('STOPPING=1\nSTATUS=stopping')
   }
 
   /**
@@ -102,11 +111,15 @@ export class ServiceManager {
     this.#watchdog = setInterval(() => {
       try {
         check()
-        this.#send('WATCHDOG=1')
+        this.#tell('WATCHDOG=1')
       } catch (error) {
         log.error({ err: error }, 'watchdog check failed, not pinging')
       }
     }, everyMs)
+  }
+
+  #tell(text: string): void {
+    if (!this.#hasLeft) this.#send(text)
   }
 
   close(): void {

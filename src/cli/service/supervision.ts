@@ -77,4 +77,9 @@ export class Supervision {
   leaveTo(pid: number): void {
     this.#manager.leaveTo(pid)
   }
+
+  /** That process has died. Where this one was told to stop, so was that one. */
+  bereft(sentence: string): void {
+    if (!this.#stop.aborted) this.#manager.returnToEnd(sentence)
+  }
 }

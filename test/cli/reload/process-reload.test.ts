@@ -1,12 +1,24 @@
-import { describe, expect, it } from 'vitest'
+import { existsSync, openSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { StartError } from '../../../src/base/app-error.ts'
-import { ProcessReload } from '../../../src/cli/reload/process-reload.ts'
+import { createDeferred } from '../../../src/base/deferred.ts'
+import { ProcessReload, type ProcessReloadOptions } from '../../../src/cli/reload/process-reload.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { hasEnded } from '../../helpers/reloadable-program.ts'
+import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
-/** A service that cannot pass its sockets on: each reload of it fails. */
-function openReload(refusal: () => string | undefined = () => undefined) {
+type Service = ProcessReloadOptions['service']
+
+/** Unless told otherwise, a service that cannot pass its sockets on: each reload of it fails. */
+function openReload({
+  service = {},
+  ...options
+}: Partial<Omit<ProcessReloadOptions, 'service'>> & { service?: Partial<Service> } = {}) {
   const told: string[] = []
   const tell = (what: string) => () => void told.push(what)
+  const { log, lines } = captureLog()
   const reload = new ProcessReload({
     service: {
       release: async () => tell('release')(),
@@ -15,19 +27,158 @@ function openReload(refusal: () => string | undefined = () => undefined) {
       sockets: () => {
         throw new StartError('nobody tells where it listens')
       },
+      ...service,
     },
     api: 'API',
     news: {
       reloading: tell('reloading'),
       reloadFailed: tell('failed'),
       leaveTo: (pid) => told.push(`leave to ${pid}`),
+      bereft: (sentence) => told.push(sentence),
     },
-    environment: () => ({}),
-    refusal,
-    log: captureLog().log,
+    environment: () => ({ PATH: process.env.PATH }),
+    place: () => ({ pid: 2, ppid: 1, firstName: 'systemd' }),
+    log,
+    ...options,
   })
-  return { reload, told }
+  onTestFinished(() => reload.stop())
+  return { reload, told, lines }
 }
+
+/** What a reload starts, for the running test, in a folder of its own. */
+function startProgram(text: string): string {
+  const folder = temporaryFolder()
+  const path = join(folder, 'program.mjs')
+  writeFileSync(path, `import { writeFileSync } from 'node:fs'\n${text}`)
+  const { argv, execArgv } = process
+  process.argv = [process.execPath, path, folder]
+  process.execArgv = []
+  onTestFinished(() => {
+    process.argv = argv
+    process.execArgv = execArgv
+  })
+  return folder
+}
+
+const sockets = () => [openSync('/dev/null', 'r')]
+/** What a new process does that comes up. */
+const SERVING = `
+process.on('message', () => process.send('serving'))
+process.send('prepared')
+`
+const stillRuns = 'setInterval(() => {}, 1_000)'
+
+describe('a new process that serves', () => {
+  it('is left to, also where the service says that it cannot leave', async () => {
+    startProgram(`${SERVING}${stillRuns}`)
+    const { reload, told, lines } = openReload({
+      service: {
+        sockets,
+        leave: () => {
+          throw new Error('a socket is gone')
+        },
+      },
+    })
+    await reload.request()
+    const pid = await reload.left
+    onTestFinished(() => void process.kill(pid, 'SIGKILL'))
+    expect(told).toEqual(['reloading', 'release', `leave to ${pid}`])
+    expect(hasEnded(pid)).toBe(false)
+    expect(JSON.stringify(lines)).toContain('a socket is gone')
+    expect(reload.problem).toBeUndefined()
+  })
+
+  it('is missed when it dies before this one has ended', async () => {
+    startProgram(`${SERVING}${stillRuns}`)
+    const { reload, told } = openReload({ service: { sockets } })
+    await reload.request()
+    const pid = await reload.left
+    await reload.stop()
+    process.kill(pid, 'SIGKILL')
+    expect(await reload.bereft).toBe('the process that had taken over ended with SIGKILL')
+    expect(told.slice(2)).toEqual([
+      `leave to ${pid}`,
+      'leave',
+      'the process that had taken over ended with SIGKILL',
+    ])
+  })
+
+  it('is not missed when it ends as it was told to', async () => {
+    startProgram(`${SERVING}process.on('disconnect', () => process.exit(0))`)
+    const { reload, told } = openReload({ service: { sockets } })
+    await reload.request()
+    const pid = await reload.left
+    await eventually(() => expect(hasEnded(pid)).toBe(true))
+    expect(told.at(-1)).toBe('leave')
+  })
+
+  it('is ended by a stop in the same moment', async () => {
+    const said = `writeFileSync(process.argv[2] + '/said', '')`
+    const folder = startProgram(
+      `process.on('message', () => process.send('serving', () => { ${said} }))
+      process.send('prepared')
+      ${stillRuns}`,
+    )
+    const { reload, told } = openReload({
+      service: {
+        sockets,
+        release: async () => {
+          // After the other process was told: what it says then lies unread when the stop comes.
+          setImmediate(() => {
+            while (!existsSync(join(folder, 'said')));
+            void reload.stop()
+          })
+        },
+      },
+    })
+    await reload.request()
+    expect(told.filter((what) => what.startsWith('leave'))).toEqual([])
+  })
+})
+
+describe('a service that does not let go', () => {
+  it('serves on, and takes back what it let go of late', async () => {
+    startProgram(`process.send('prepared')\n${stillRuns}`)
+    const hanging = createDeferred()
+    let releases = 0
+    const { reload, told } = openReload({
+      releasedWithinMs: 50,
+      service: {
+        sockets,
+        release: () => {
+          releases += 1
+          return hanging.promise
+        },
+      },
+    })
+    await reload.request()
+    expect(reload.problem).toMatch(
+      /^the reload failed: letting go of the data folder took longer than 50 ms: visitors are served, the API refuses changes/,
+    )
+    // Nothing is let go of twice.
+    await reload.request()
+    expect([told, releases]).toEqual([['reloading', 'failed'], 1])
+    hanging.resolve()
+    await eventually(() => expect(told.slice(2)).toEqual(['reclaim', 'failed']))
+    expect(reload.problem).toBe(
+      'the reload failed: letting go of the data folder took longer than 50 ms',
+    )
+  })
+
+  it('takes nothing back that it opened no more after a stop', async () => {
+    startProgram(`process.send('prepared')\n${stillRuns}`)
+    const hanging = createDeferred()
+    const { reload, told } = openReload({
+      releasedWithinMs: 50,
+      service: { sockets, release: () => hanging.promise },
+    })
+    await reload.request()
+    await reload.stop()
+    hanging.resolve()
+    await new Promise((resolve) => setImmediate(resolve))
+    expect(told).toEqual(['reloading', 'failed'])
+  })
+})
 
 describe('a reload that cannot be', () => {
   it('says why, serves on, and may be asked for again', async () => {
@@ -40,13 +191,23 @@ describe('a reload that cannot be', () => {
 
   it('is refused with what to do instead, for as long as there is a reason', async () => {
     let refusal: string | undefined = 'restart it instead'
-    const { reload, told } = openReload(() => refusal)
+    const { reload, told } = openReload({ refusal: () => refusal })
     await reload.request()
     expect(told).toEqual(['reloading', 'failed'])
     expect(reload.problem).toBe('the reload was refused: restart it instead')
     refusal = undefined
     await reload.request()
     expect(reload.problem).toMatch(/^the reload failed: /)
+  })
+
+  it('is refused where the container would end with this process', async () => {
+    const place = { pid: 1, ppid: 0, firstName: 'node' }
+    const { reload, told } = openReload({ place: () => place })
+    await reload.request()
+    expect(told).toEqual(['reloading', 'failed'])
+    expect(reload.problem).toBe(
+      'the reload was refused: the container ends with this process, and whatever took its place with it: restart the container instead',
+    )
   })
 
   it('is none after a stop: the service manager hears that the gateway stops, and nothing else', async () => {

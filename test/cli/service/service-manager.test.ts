@@ -66,6 +66,32 @@ describe('ServiceManager', () => {
     expect(received[0]).toMatch(/^READY/)
   })
 
+  it('says nothing once another process is the service, until that has died', async () => {
+    const { manager, received } = await open(join(temporaryFolder(), 'notify'), '20000')
+    let checks = 0
+    manager.startWatchdog(() => {
+      checks += 1
+    })
+    await eventually(() => expect(received).toContain('WATCHDOG=1'))
+    manager.leaveTo(4242)
+    manager.status('not heard')
+    manager.stopping()
+    manager.returnToEnd('the other one ended with SIGKILL')
+    const last = () => received.slice(received.indexOf('MAINPID=4242'))
+    // For systemd's watchdog it is the service again, and has nothing to check any more.
+    await eventually(() => {
+      expect(received).toContain('MAINPID=4242')
+      expect(last()).toContain('WATCHDOG=1')
+    })
+    expect(last().slice(0, 2)).toEqual([
+      'MAINPID=4242',
+      `MAINPID=${process.pid}\nSTOPPING=1\nSTATUS=the other one ended with SIGKILL`,
+    ])
+    const checked = checks
+    await eventually(() => expect(last().length).toBeGreaterThan(5))
+    expect(checks).toBe(checked)
+  })
+
   it('does nothing without a service manager', async () => {
     const { log, lines } = captureLog()
     const manager = new ServiceManager({
