@@ -5,6 +5,7 @@ import { Closer } from '../base/closer.ts'
 import { withDeadline } from '../base/deadline.ts'
 import type { Logger } from '../base/logger.ts'
 import { warnOfEndedNode } from './node-support.ts'
+import { IdleCollector, ownHeap } from './service/idle-collector.ts'
 
 /**
  * What a stop may take beside the requests that are under way. What takes longer is cut off: the
@@ -45,6 +46,11 @@ export async function serve({ log, stop, drainMs = 0, start }: ServeOptions): Pr
   warnOfEndedNode({ version: process.versions.node, now: systemClock.now(), log })
   try {
     const served = await start(closer)
+    const heap = ownHeap()
+    if (heap) {
+      const collector = new IdleCollector({ heap, clock: systemClock, log })
+      closer.own('idle collector', collector, (it) => it.stop()).start()
+    }
     const stopped = stop.aborted ? Promise.resolve() : once(stop, 'abort').then(() => undefined)
     const left = served.left ?? new Promise<never>(() => {})
     const reason = await Promise.race([stopped, served.broken, left])

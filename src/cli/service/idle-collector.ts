@@ -1,0 +1,103 @@
+import { type EventLoopUtilization, performance } from 'node:perf_hooks'
+import process from 'node:process'
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/logger.ts'
+
+const LOOK_MS = 5_000
+/** Idle is who was at work for at most this share of the time since the last look. */
+const IDLE_SHARE = 0.05
+/** What is worth a pause, and at least this part of what was left the last time. */
+const LEAST_GARBAGE_BYTES = 4 * 1024 * 1024
+const LEAST_GARBAGE_SHARE = 0.25
+/** A larger heap takes more than 50 ms: V8 has its own ways with it, which pause less. */
+const MOST_USED_BYTES = 64 * 1024 * 1024
+/** Pauses are at most a thousandth of the time, also on a slow device. */
+const REST_PER_PAUSE = 1_000
+
+/** The heap of a process, and how busy its event loop has been. */
+export interface Heap {
+  usedBytes(): number
+  /** A full collection; everything else waits for it, for so many ms. */
+  collect(): number
+  /** Busy and idle time since the process has started, in ms. */
+  utilization(): Pick<EventLoopUtilization, 'idle' | 'active'>
+}
+
+/** Before it a collection that is asked for keeps the pages that it empties. */
+const SINCE_NODE = 24
+
+/**
+ * The heap of this process; undefined on an older Node, and without V8's `--expose-gc`, which units
+ * have.
+ */
+export function ownHeap(nodeVersion: string = process.versions.node): Heap | undefined {
+  const { gc } = globalThis
+  if (!gc || Number.parseInt(nodeVersion, 10) < SINCE_NODE) return undefined
+  return {
+    usedBytes: () => process.memoryUsage().heapUsed,
+    collect: () => {
+      const startedAt = performance.now()
+      // Of this kind: others give no pages back.
+      gc({ type: 'major', execution: 'sync', flavor: 'last-resort' })
+      return performance.now() - startedAt
+    },
+    utilization: () => performance.eventLoopUtilization(),
+  }
+}
+
+/**
+ * Gives garbage back that nobody would collect: V8 does so when memory is asked for, and an idle
+ * process asks for none. What starts, or restores a thousand tunnels, leaves a lot and is idle then.
+ */
+export class IdleCollector {
+  readonly #heap: Heap
+  readonly #clock: Clock
+  readonly #log: Logger
+  readonly #stop = new AbortController()
+  #running: Promise<void> | undefined
+  /** What was left, at most: V8 may have found more since. */
+  #leftBytes = 0
+  #restsUntil = 0
+  #seen = { idle: 0, active: 0 }
+
+  constructor({ heap, clock, log }: { heap: Heap; clock: Clock; log: Logger }) {
+    this.#heap = heap
+    this.#clock = clock
+    this.#log = log
+  }
+
+  start(): void {
+    this.#running ??= this.#run(this.#stop.signal).catch(() => {})
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort()
+    await this.#running
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      await this.#clock.sleep(LOOK_MS, signal)
+      if (this.#wasIdle() && this.#clock.monotonic() >= this.#restsUntil) this.#look()
+    }
+  }
+
+  #wasIdle(): boolean {
+    const { idle, active } = this.#heap.utilization()
+    const activeMs = active - this.#seen.active
+    const idleMs = idle - this.#seen.idle
+    this.#seen = { idle, active }
+    return activeMs <= IDLE_SHARE * (activeMs + idleMs)
+  }
+
+  #look(): void {
+    const usedBytes = this.#heap.usedBytes()
+    this.#leftBytes = Math.min(this.#leftBytes, usedBytes)
+    const least = Math.max(LEAST_GARBAGE_BYTES, LEAST_GARBAGE_SHARE * this.#leftBytes)
+    if (usedBytes > MOST_USED_BYTES || usedBytes - this.#leftBytes < least) return
+    const pauseMs = this.#heap.collect()
+    this.#restsUntil = this.#clock.monotonic() + REST_PER_PAUSE * pauseMs
+    this.#leftBytes = this.#heap.usedBytes()
+    this.#log.debug({ pauseMs, usedBytes, leftBytes: this.#leftBytes }, 'garbage collected')
+  }
+}
