@@ -1,9 +1,18 @@
 import { existsSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { StartError } from './app-error.ts'
 
-/** The folder of this package: the sources and the bundle lie at different depths below it. */
-export function packageRoot(): string {
-  let folder = import.meta.dirname
-  while (!existsSync(join(folder, 'package.json'))) folder = dirname(folder)
-  return folder
+/**
+ * The folder of this package: the sources and the bundle lie at different depths below it. Throws a
+ * StartError where somebody has copied a part of it.
+ */
+export function packageRoot(from: string = import.meta.dirname): string {
+  for (let folder = from; ; folder = dirname(folder)) {
+    if (existsSync(join(folder, 'package.json'))) return folder
+    if (folder === dirname(folder)) {
+      throw new StartError(
+        'This installation is not whole: it has no package.json. Install it again.',
+      )
+    }
+  }
 }
