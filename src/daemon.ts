@@ -80,7 +80,7 @@ export interface Daemon {
   /** Resolves with a reason when only a new process can go on. */
   readonly broken: Promise<string>
   /** Takes changes from now on, where this process is a successor; another one does from its start. */
-  begin(): void
+  begin(): Promise<void>
   /** For a process that takes this one's place; see `ReloadableService`. */
   release(): Promise<void>
   reclaim(): Promise<void>
@@ -106,16 +106,18 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     (it) => it.close(),
   )
   const trail = new AuditTrail({ database, log, clock })
-  await trail.start()
   // Until the other process knows that this one serves, it may still take everything back.
   const isProvisional = successor !== undefined
   const given = config.apiToken
   const tokens = new ApiTokens({ database, dataDir, given, isProvisional, log, clock })
-  openOwnerToken({ tokens, trail, log })
-  if (config.apiTokenHash !== undefined) {
+  const settleBooks = async () => {
+    await trail.start()
+    openOwnerToken({ tokens, trail, log })
+    if (config.apiTokenHash === undefined) return
     const kept = new KeptValues(database)
     adoptProvisionedToken({ hash: config.apiTokenHash, tokens, kept, trail, log })
   }
+  if (!isProvisional) await settleBooks()
   const socketPath = openSocketFolder(dataDir, closer)
 
   const agent = new Agent({
@@ -219,15 +221,18 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
   const withinMs = drainMs + STOP_WITHIN_MS
   await closer.own('agent', agent, (it) => it.stop(), withinMs).start()
   closer.own('events', feed, (it) => it.stop())
-  const begin = () => {
-    // Before any change: it deletes what was removed earlier.
-    if (isProvisional) agent.begin()
+  const begin = async () => {
+    if (isProvisional) {
+      // Before any change: they conclude what an earlier process began.
+      await settleBooks()
+      agent.begin()
+    }
     tokens.begin()
     gate.open()
     // What was restored was not made now.
     feed.start()
   }
-  if (!isProvisional) begin()
+  if (!isProvisional) await begin()
   const { succession } = agent
   const handover = new Handover([
     { release: () => gate.close(), reclaim: () => gate.open() },

@@ -57,7 +57,7 @@ export function runCommand(context: CommandContext): Command {
           log.info(ready, 'agent is up')
           if (predecessor) {
             await predecessor.serving()
-            daemon.begin()
+            await daemon.begin()
           }
           return {
             ...daemon,

@@ -46,7 +46,7 @@ export interface SupervisedDaemon extends Served {
   readonly address: ListenAddress
   readonly reload: ProcessReload
   /** A successor takes changes from now on; another process has done so from its start. */
-  begin(): void
+  begin(): Promise<void>
   apiToken(): string | null
   /** Resolves when the agent's own endpoint is online; throws a StartError that says why not. */
   ownEndpointOnline(withinMs: number): Promise<void>

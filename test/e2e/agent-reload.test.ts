@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createDeferred } from '../../src/base/deferred.ts'
 import { formatListenAddress } from '../../src/base/listen-address.ts'
+import { hashToken } from '../../src/base/token.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { MAIN } from '../helpers/program.ts'
 import { publicRequest } from '../helpers/public-request.ts'
@@ -13,6 +14,8 @@ import { startGateway } from '../helpers/running-gateway.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 const API_TOKEN = 'reload-token-of-at-least-20'
+const PROVISIONED = 'provisioned-token-of-at-least-20'
+const PROVISIONED_SETTING = `AGENT_API_TOKEN_SHA256=${hashToken(PROVISIONED)}\n`
 const HOST = 'a.site.test'
 const EVERY_MS = 20
 
@@ -53,10 +56,10 @@ async function agentProcess({ others = [] }: { others?: readonly string[] } = {}
   })
   onTestFinished(() => agent.stop())
   const { agent_api: api } = await agent.program.ready<{ agent_api: string }>()
-  const call = (method: string, path: string, body?: object) =>
+  const call = (method: string, path: string, body?: object, token = API_TOKEN) =>
     fetch(`${api}${path}`, {
       method,
-      headers: { authorization: `Bearer ${API_TOKEN}`, 'content-type': 'application/json' },
+      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
       ...(body && { body: JSON.stringify(body) }),
     })
   /** Over the socket of the command line. */
@@ -214,8 +217,11 @@ describe('a reload of the agent', () => {
 
   it('takes up settings that were changed in the file', async () => {
     const on = await agentProcess()
-    writeFileSync(join(on.folder, '.env'), 'AGENT_MAX_TUNNELS=1\n')
+    writeFileSync(join(on.folder, '.env'), `AGENT_MAX_TUNNELS=1\n${PROVISIONED_SETTING}`)
     await on.agent.reload()
+    await eventually(async () => {
+      expect((await on.call('GET', '/status', undefined, PROVISIONED)).status).toBe(200)
+    })
     await eventually(async () => {
       const answer = await on.call('POST', '/tunnels', on.specOf('b.site.test'))
       expect(await answer.json()).toMatchObject({ code: 'too-many-tunnels' })
@@ -284,6 +290,8 @@ describe('a reload of the agent that fails', () => {
 describe('a new process that is ready, and never says so', () => {
   it('has taken and written nothing when the old one ends it, and that takes changes again', async () => {
     const on = await agentProcess()
+    // A token that it is to take up, which opens nothing before.
+    writeFileSync(join(on.folder, '.env'), PROVISIONED_SETTING)
     on.change(saying('serving', `console.error('ready, and silent'); return true`))
     on.agent.signal('SIGHUP')
     const taken: string[] = []
@@ -298,6 +306,7 @@ describe('a new process that is ready, and never says so', () => {
     })
     expect(on.agent.program.stderr).toContain('ready, and silent')
     expect(on.agent.program.stderr).not.toContain('was changed by the process')
+    expect((await on.call('GET', '/status', undefined, PROVISIONED)).status).toBe(401)
     expect((await on.call('PUT', '/tunnels/c.site.test', on.specOf('c.site.test'))).ok).toBe(true)
     const tunnels = (await (await on.call('GET', '/tunnels')).json()) as { domain: string }[]
     const kept = tunnels.map(({ domain }) => domain)
