@@ -125,6 +125,7 @@ export class Agent {
     this.succession = new Succession({
       agent: this,
       link: () => this.#link,
+      isHosted: serverAddrs.length === 0,
       onResume: () => this.#sessionsChanged(),
     })
     this.#link = this.#createLink()
@@ -258,9 +259,7 @@ export class Agent {
     this.#defaultPolicy.stop()
     this.#policyChecker.stop()
     const { drainMs } = this.#timings
-    // The hosted service gives a name to another process when it is free.
-    const isGivenUp = this.succession.isYielding && this.#options.serverAddrs.length === 0
-    const how = isGivenUp ? 'stop' : 'leave'
+    const how = this.succession.hasToClose ? 'stop' : 'leave'
     await Promise.all([this.#upstreams.stop(), this.#own?.[how](), this.#tunnels[how]()])
     await this.#link.stop({ drainMs })
     // Only now: what was under way needed the ways to the upstreams.

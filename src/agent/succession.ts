@@ -16,6 +16,8 @@ export interface Known {
 export interface SuccessionOptions {
   readonly agent: Known
   readonly link: () => Pick<Link, 'yield' | 'resume'>
+  /** The service is not a gateway of ours. */
+  readonly isHosted: boolean
   readonly onResume: () => void
 }
 
@@ -38,6 +40,11 @@ export class Succession {
 
   get isYielding(): boolean {
     return this.#state === 'yielding'
+  }
+
+  /** At its end: the hosted service gives a name to the other process when it is free. */
+  get hasToClose(): boolean {
+    return this.isYielding && this.#options.isHosted
   }
 
   yield(): void {

@@ -5,7 +5,6 @@ import type { OwnUpdate } from '../api/update/update-view.ts'
 import { StartError } from '../base/app-error.ts'
 import { systemClock } from '../base/clock.ts'
 import type { Closer } from '../base/closer.ts'
-import { DeadlineError, withDeadline } from '../base/deadline.ts'
 import type { ListenAddress } from '../base/listen-address.ts'
 import type { LogTail } from '../base/log/log-tail.ts'
 import type { Logger } from '../base/logger.ts'
@@ -17,15 +16,10 @@ import { type Heritage, readHeritage } from './reload/heritage.ts'
 import type { Predecessor } from './reload/predecessor.ts'
 import { ProcessReload } from './reload/process-reload.ts'
 import { connectSuccessor } from './reload/successor-link.ts'
+import { TakeOver } from './reload/take-over.ts'
 import type { Served } from './serve.ts'
 import { Supervision } from './service/supervision.ts'
 import { whyNotReloaded } from './update/why-not-reloaded.ts'
-
-/**
- * How long a successor tries to have all endpoints before it serves with those that it has, from when
- * the process before has let go. Less than what that one waits for it.
- */
-const TAKE_OVER_MS = 15_000
 
 export interface SupervisedDaemonOptions {
   readonly config: Config['agent']
@@ -64,14 +58,12 @@ export async function startSupervisedDaemon(
     heritage && (await connectSuccessor({ config, heritage, version, log, stop }, closer))
   // What could fail before is done: the process before lets go of the data folder.
   await predecessor?.released()
-  const takeOverBy = systemClock.monotonic() + TAKE_OVER_MS
+  const takeOver = new TakeOver(systemClock)
   const examine: DaemonOptions['examine'] = (agent, database) =>
     examineFromInside(options, agent, database, stop)
   const daemon = await startDaemon({ ...options, successor, examine, clock: systemClock }, closer)
   const { agent, database } = daemon
-  if (heritage?.isLinked && predecessor) {
-    await takeOver(agent, predecessor, takeOverBy, stop)
-  }
+  if (heritage?.isLinked && predecessor) await takeOver.complete(agent, predecessor.gone, stop)
   const reload = closer.own(
     'reload',
     new ProcessReload({
@@ -101,30 +93,6 @@ export async function startSupervisedDaemon(
 function heritageOf(agent: Daemon['agent']): Heritage {
   const { state, serverAddr } = agent.status().link
   return { instance: agent.instance, isLinked: hasSession(state), serverAddr }
-}
-
-/**
- * Resolves when the names are here. Those that are not in time come later: our gateway holds them.
- * Throws a StartError when there is no link by then. `by` is monotonic.
- */
-async function takeOver(
-  agent: Daemon['agent'],
-  { gone }: Predecessor,
-  by: number,
-  stop: AbortSignal,
-): Promise<void> {
-  const stopped = new Promise<never>((_, reject) => {
-    const onStop = () => reject(new StartError('Stopped before it had taken over.'))
-    stop.addEventListener('abort', onStop, { once: true })
-  })
-  const over = Promise.race([agent.succession.settled(), gone, stopped])
-  try {
-    await withDeadline(over, Math.max(0, by - systemClock.monotonic()), 'taking over')
-  } catch (error) {
-    const { link } = agent.status()
-    if (error instanceof DeadlineError && hasSession(link.state)) return
-    throw new StartError(`The new process has lost its link: ${link.lastError}`, { cause: error })
-  }
 }
 
 function ownEndpointOnline({ agent }: Daemon, withinMs: number, stop: AbortSignal): Promise<void> {

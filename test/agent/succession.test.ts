@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { Succession } from '../../src/agent/succession.ts'
 import { linkUp, specOf } from '../helpers/agent-in-folder.ts'
 import { agentOnFake } from '../helpers/agent-on-fake.ts'
 import { agentOnGateway } from '../helpers/agent-on-gateway.ts'
@@ -72,6 +73,37 @@ describe('a process that takes another one’s place', () => {
     agent.succession.resume()
     await eventually(() => expect(connector.connects).toBe(2))
     await eventually(() => expect(connector.journal.slice(opened)).toContain('open a.site.test'))
+  })
+})
+
+describe('a process whose place another one has taken', () => {
+  it.each([
+    [
+      'closes its endpoints at the hosted service, which gives a name out when it is free',
+      true,
+      true,
+    ],
+    ['leaves them to a gateway of ours, which holds the names', false, false],
+  ])('%s', async (_, isHosted, hasToClose) => {
+    const { agent } = await agentOnFake()
+    const link = { yield: () => {}, resume: () => {} }
+    const succession = new Succession({ agent, link: () => link, isHosted, onResume: () => {} })
+    // A stop that no other process waits for is a restart: both hold the names for a moment.
+    expect(succession.hasToClose).toBe(false)
+    succession.yield()
+    expect(succession.hasToClose).toBe(hasToClose)
+    succession.resume()
+    expect(succession.hasToClose).toBe(false)
+  })
+
+  it('closes none as it ends, at a gateway of ours', async () => {
+    const { agent, connector } = await agentOnFake()
+    await agent.start()
+    await linkUp(agent)
+    await agent.create(specOf('a'))
+    agent.succession.yield()
+    await agent.stop()
+    expect(connector.journal.filter((line) => line.startsWith('close'))).toEqual(['close session'])
   })
 })
 

@@ -601,4 +601,36 @@ describe('TunnelSupervisor of a process that yields', () => {
     expect(connector.journal).toContain('open a.test')
     expect(supervisor.status.state).toBe('online')
   })
+
+  it.each([
+    ['the service refuses it a second endpoint', 'open'],
+    ['what was open is being closed for that', 'close'],
+  ])('opens nothing else when that begins while %s', async (_, when) => {
+    let isYielding = false
+    const { connector, supervisor, start, want, clock } = await setUp({
+      isYielding: () => isYielding,
+    })
+    await start()
+    let begins: string | undefined = when
+    const beginIn = (step: string) => {
+      if (step === begins) isYielding = true
+    }
+    connector.onOpen = () => {
+      beginIn('open')
+      if (connector.online.length > 0) throw refusal(334)
+    }
+    connector.onClose = () => beginIn('close')
+    const before = connector.journal.length
+    want('localhost:2')
+    await clock.advance(0)
+    const isFree = when === 'close'
+    expect(connector.journal.slice(before)).toEqual(isFree ? ['close a.test'] : [])
+    // The other process has ended: it is opened after all, as it is wanted now.
+    isYielding = false
+    begins = undefined
+    supervisor.linkChanged()
+    await clock.advance(0)
+    expect(connector.last.endpoints.get('a.test')?.forwardsTo).toBe('localhost:2')
+    expect(supervisor.status.state).toBe('online')
+  })
 })
