@@ -65,7 +65,9 @@ async function measure(name: string, node: string, main: string): Promise<void> 
   const note = (what: string, { residentMb, anonymousMb }: Memory) =>
     rows.push([name, what, `${residentMb.toFixed(1)} MB`, `${anonymousMb.toFixed(1)} MB`, ''])
   const started = (unit: 'device-agent' | 'device-gateway') =>
-    values.plain ? { command: [node, main] as const } : unitProgram(unit, node, main)
+    values.plain
+      ? { command: [node, main] as const }
+      : unitProgram(unit, node, main, scratchFolder())
   const site = await Site.start(
     scratchFolder(),
     { AGENT_DOMAIN: 'own.site.localhost' },

@@ -23,6 +23,16 @@ describe('the launcher of the Debian package', () => {
   })
 })
 
+describe('a purge', () => {
+  it('takes what services keep and what they cache, also where systemd really has it', () => {
+    expect(UNIT).toMatch(/^CacheDirectory=device-agent\nCacheDirectoryMode=0700$/m)
+    const script = readFileSync(join(ROOT, 'packaging/debian/postrm'), 'utf8')
+    for (const folder of ['lib', 'cache']) {
+      expect(script).toContain(`rm -rf "/var/${folder}/$service" "/var/${folder}/private/$service"`)
+    }
+  })
+})
+
 describe('the name of the drop-in', () => {
   it('lets those of the owner have the last word', () => {
     // What systemctl edit makes; they are read in this order.
