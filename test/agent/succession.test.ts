@@ -1,3 +1,5 @@
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { Succession } from '../../src/agent/succession.ts'
 import { linkUp, specOf } from '../helpers/agent-in-folder.ts'
@@ -73,6 +75,26 @@ describe('a process that takes another one’s place', () => {
     agent.succession.resume()
     await eventually(() => expect(connector.connects).toBe(2))
     await eventually(() => expect(connector.journal.slice(opened)).toContain('open a.site.test'))
+  })
+})
+
+describe('an authtoken that is replaced while a process yields', () => {
+  it('is taken up, and opens no session before that is over', async () => {
+    const { agent, connector, folder, captured } = await agentOnFake()
+    await agent.start()
+    await linkUp(agent)
+    agent.succession.yield()
+    const takenUp = () => captured.lines.filter(({ msg }) => msg === 'authtoken taken up')
+    // Each time there would be time to connect with the one before.
+    for (let rotation = 1; rotation <= 5; rotation += 1) {
+      writeFileSync(join(folder, 'authtoken'), `rotated-token-${rotation}`)
+      await eventually(() => expect(takenUp()).toHaveLength(1 + rotation))
+    }
+    expect(connector.connects).toBe(1)
+    expect(connector.last.isAlive).toBe(true)
+    agent.succession.resume()
+    await eventually(() => expect(connector.connects).toBe(2))
+    expect(connector.last.request.authtoken.reveal()).toBe('rotated-token-5')
   })
 })
 
