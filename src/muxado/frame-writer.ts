@@ -7,15 +7,15 @@ import {
   WORD_BYTES,
 } from './frame.ts'
 import { putData, putGoAway, putReset, putWindowIncrement } from './frame-codec.ts'
+import { SLAB_BYTES, type SlabPool } from './slab-pool.ts'
 
-/** Four of the largest frames. */
-const SLAB_BYTES = 65_536
 /** Slabs given to the transport until it counts as full, and until there is room again. */
 const FULL_SLABS = 4
 const ROOMY_SLABS = 2
 
 export interface FrameWriterOptions {
   readonly transport: Writable
+  readonly slabs: SlabPool
   /** Bytes with the transport that end in `onOverflow`. */
   readonly backlogBytes: number
   /** There is room again after `hasRoom` was false. */
@@ -33,7 +33,6 @@ export interface FrameWriterOptions {
  */
 export class FrameWriter implements FrameSink {
   readonly #options: FrameWriterOptions
-  readonly #spare: Buffer[] = []
   readonly #turn = () => this.#onTurn()
   #slab: Buffer | undefined
   #used = 0
@@ -86,7 +85,7 @@ export class FrameWriter implements FrameSink {
   #slabFor(bytes: number): Buffer {
     if (this.#used + bytes > SLAB_BYTES) this.#flush()
     this.#schedule()
-    this.#slab ??= this.#spare.pop() ?? Buffer.allocUnsafeSlow(SLAB_BYTES)
+    this.#slab ??= this.#options.slabs.take()
     return this.#slab
   }
 
@@ -115,14 +114,17 @@ export class FrameWriter implements FrameSink {
     this.#slabsInFlight += 1
     this.#bytesInFlight += bytes
     if (this.#slabsInFlight >= FULL_SLABS) this.#full = true
-    this.#options.transport.write(slab.subarray(0, bytes), () => this.#onWritten(slab, bytes))
+    this.#options.transport.write(slab.subarray(0, bytes), (error) => {
+      // A transport that broke may have it still.
+      if (!error) this.#options.slabs.give(slab)
+      this.#onWritten(bytes)
+    })
     if (this.#bytesInFlight > this.#options.backlogBytes) this.#options.onOverflow()
   }
 
-  #onWritten(slab: Buffer, bytes: number): void {
+  #onWritten(bytes: number): void {
     this.#slabsInFlight -= 1
     this.#bytesInFlight -= bytes
-    if (this.#spare.length < FULL_SLABS) this.#spare.push(slab)
     if (!this.#full || this.#slabsInFlight > ROOMY_SLABS) return
     this.#full = false
     if (this.#used > 0) this.#schedule()

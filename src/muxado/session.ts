@@ -8,6 +8,7 @@ import { FrameDecoder } from './frame-codec.ts'
 import { FrameWriter } from './frame-writer.ts'
 import { DEFAULT_LIMITS, type SessionLimits } from './session-limits.ts'
 import { SessionStream, type StreamHost } from './session-stream.ts'
+import { SlabPool } from './slab-pool.ts'
 import type { Stream, StreamHandler } from './stream.ts'
 import { StreamTable } from './stream-table.ts'
 import { traced } from './trace.ts'
@@ -26,6 +27,8 @@ export interface SessionOptions {
   /** Hears one readable line per frame. */
   readonly trace?: (line: string) => void
   readonly limits?: Partial<SessionLimits>
+  /** What it has in common with others of the same process; its own unless given. */
+  readonly slabs?: SlabPool
   /**
    * False ends the session by closing the transport alone. The SDK leaks memory and its socket with
    * each GOAWAY that it gets (measured: 40 sessions, 70 MB to 450 MB, none without).
@@ -72,6 +75,7 @@ export class Session {
     this.#table = new StreamTable({ role: options.role, ...limits })
     this.#writer = new FrameWriter({
       transport,
+      slabs: options.slabs ?? new SlabPool(),
       backlogBytes: limits.backlogBytes,
       onRoom: () => this.#resumeStreams(),
       onIdle: () => this.#payDebt(),

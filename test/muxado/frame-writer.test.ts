@@ -2,6 +2,7 @@ import { Writable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { FrameDecoder } from '../../src/muxado/frame-codec.ts'
 import { FrameWriter } from '../../src/muxado/frame-writer.ts'
+import { SlabPool } from '../../src/muxado/slab-pool.ts'
 import { type Frame, frameSink, turns } from '../helpers/frame-peer.ts'
 
 const FULL_FRAME = Buffer.alloc(16_376, 'f')
@@ -9,7 +10,7 @@ const FULL_FRAME = Buffer.alloc(16_376, 'f')
 /** A transport that is done with a write only when told. */
 class SlowTransport extends Writable {
   readonly writes: Buffer[] = []
-  #done: (() => void) | undefined
+  #done: ((error?: Error) => void) | undefined
 
   constructor() {
     super({ highWaterMark: 1 })
@@ -21,18 +22,17 @@ class SlowTransport extends Writable {
   }
 
   /** Finishes the oldest write. */
-  async finish(): Promise<void> {
-    this.#done?.()
+  async finish(error?: Error): Promise<void> {
+    this.#done?.(error)
     await turns(2)
   }
 }
 
-function setUp({ backlogBytes = 1_048_576 } = {}) {
+function setUp({ backlogBytes = 1_048_576, slabs = new SlabPool() } = {}) {
   const transport = new SlowTransport()
   const calls: string[] = []
   const writer = new FrameWriter({
-    transport,
-    backlogBytes,
+    ...{ transport, slabs, backlogBytes },
     onRoom: () => calls.push('room'),
     onIdle: () => {
       calls.push('idle')
@@ -91,6 +91,38 @@ describe('FrameWriter', () => {
     await turns(2)
     const [first, second, third] = transport.writes
     expect([first?.buffer, second?.buffer]).toContain(third?.buffer)
+  })
+
+  it('keeps no slab while nothing is written: another one of the process has it', async () => {
+    const slabs = new SlabPool()
+    const [one, other] = [setUp({ slabs }), setUp({ slabs })]
+    one.writer.data(1, Buffer.from('one'), 0)
+    await turns(2)
+    expect(slabs.spare).toBe(0)
+    await one.transport.finish()
+    expect(slabs.spare).toBe(1)
+    other.writer.data(1, Buffer.from('other'), 0)
+    await turns(2)
+    expect(slabs.spare).toBe(0)
+    expect(other.transport.writes[0]?.buffer).toBe(one.transport.writes[0]?.buffer)
+    expect(one.transport.writes[0]?.toString('latin1', 8)).toBe('other'.slice(0, 3))
+  })
+
+  it('gives no slab to others that a broken transport may have', async () => {
+    const slabs = new SlabPool()
+    const { transport, writer } = setUp({ slabs })
+    transport.on('error', () => {})
+    writer.data(1, Buffer.from('one'), 0)
+    await turns(2)
+    await transport.finish(new Error('broken'))
+    expect(slabs.spare).toBe(0)
+  })
+
+  it('keeps no more memory than a moment of many sessions takes', () => {
+    const slabs = new SlabPool()
+    const taken = Array.from({ length: 1_000 }, () => slabs.take())
+    for (const slab of taken) slabs.give(slab)
+    expect(slabs.spare).toBe(128)
   })
 
   it('puts a GOAWAY whole into the next slab when the rest of this one is too small', async () => {

@@ -5,6 +5,7 @@ import { ErrorCode, MuxadoError } from '../../muxado/error-code.ts'
 import { echoHeartbeat, HEARTBEAT_STREAM_TYPE } from '../../muxado/heartbeat.ts'
 import { answer, readMessage } from '../../muxado/rpc.ts'
 import { Session } from '../../muxado/session.ts'
+import type { SlabPool } from '../../muxado/slab-pool.ts'
 import type { Stream } from '../../muxado/stream.ts'
 import { acceptTyped } from '../../muxado/typed-session.ts'
 import type { SessionEnd } from '../endpoints/connected-agent.ts'
@@ -51,7 +52,11 @@ export class AgentConnection {
   #isRefused = false
   #rpcs = 0
 
-  constructor(transport: Duplex, remote: ListenAddress, deps: AgentDeps) {
+  constructor(
+    transport: Duplex,
+    remote: ListenAddress,
+    deps: AgentDeps & { readonly slabs: SlabPool },
+  ) {
     this.#remote = remote
     this.#remoteAddress = formatListenAddress(remote)
     this.#deps = deps
@@ -59,6 +64,7 @@ export class AgentConnection {
       role: 'server',
       accept: acceptTyped((type, stream) => this.#accept(type, stream)),
       log: deps.log,
+      slabs: deps.slabs,
       saysGoodbye: false,
     })
   }

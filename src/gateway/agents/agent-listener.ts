@@ -13,6 +13,7 @@ import {
   listenProblem,
 } from '../../base/listen-address.ts'
 import { listenOn } from '../../base/net/listen-on.ts'
+import { SlabPool } from '../../muxado/slab-pool.ts'
 import type { KeptCertificate } from '../certificates/certificate-file.ts'
 import { AgentConnection } from './agent-connection.ts'
 import type { AgentDeps } from './agent-deps.ts'
@@ -31,7 +32,7 @@ export interface AgentListenerOptions {
 /** Where agents connect: TLS, then one session per connection. */
 export class AgentListener {
   readonly #listen: ListenAddress
-  readonly #deps: AgentDeps
+  readonly #deps: AgentDeps & { readonly slabs: SlabPool }
   readonly #isOpen: () => boolean
   readonly #sockets = new Map<string, AgentSocket>()
   readonly #shares: ConnectionShares<AgentSocket>
@@ -41,7 +42,7 @@ export class AgentListener {
   constructor({ listen, deps, isOpen = () => true }: AgentListenerOptions) {
     this.#isOpen = isOpen
     this.#listen = listen
-    this.#deps = deps
+    this.#deps = { ...deps, slabs: new SlabPool() }
     this.#shares = new ConnectionShares({ capacity: deps.limits.connections })
   }
 
