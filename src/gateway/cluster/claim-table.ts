@@ -51,8 +51,8 @@ export interface ClaimTableOptions {
 /** Whose names are where, as far as this node has heard: what requests are routed by. Never waits. */
 export class ClaimTable {
   readonly #options: ClaimTableOptions
-  /** By scope, entrance and host; then by member. */
-  readonly #rows = new Map<string, Map<string, ClaimRow>>()
+  /** By scope, entrance and host; those of a pool stand side by side. */
+  readonly #rows = new Map<string, readonly ClaimRow[]>()
   /** Names of agents at other nodes, by authtoken. */
   readonly #ofCredentials = new Map<string, Set<ClaimRow>>()
   /** What was given up for another node that does not have it yet, by the same; oldest first. */
@@ -101,29 +101,28 @@ export class ClaimTable {
   /** Forgets what nobody has claimed again in its time; `now` is monotonic. */
   expire(now: number): void {
     if (this.#unknown.size === 0 || now < this.#unknownUntil) return
-    const left = [...this.#unknown].filter(
-      (row) => this.#rows.get(placeOf(row.scope, row.entrance, row.host))?.get(row.member) === row,
+    const left = [...this.#unknown].filter((row) =>
+      this.#rows.get(placeOf(row.scope, row.entrance, row.host))?.includes(row),
     )
     this.#unknown.clear()
     this.apply(left.map((row) => ({ ...row, node: null })))
   }
 
   #all(): ClaimRow[] {
-    return Array.from(this.#rows.values(), (members) => [...members.values()]).flat()
+    return [...this.#rows.values()].flat()
   }
 
   apply(rows: readonly ClaimRow[]): void {
     for (const row of rows) {
       const at = placeOf(row.scope, row.entrance, row.host)
-      const members = this.#rows.get(at) ?? new Map<string, ClaimRow>()
+      const before = this.#rows.get(at) ?? []
+      const others = before.filter(({ member }) => member !== row.member)
       this.#noteMove(at, row)
-      this.#noteCredential(members.get(row.member), row)
-      if (members.delete(row.member)) this.#size -= 1
-      if (row.node !== null) {
-        members.set(row.member, row)
-        this.#size += 1
-        this.#rows.set(at, members)
-      } else if (members.size === 0) this.#rows.delete(at)
+      this.#noteCredential(memberOf(before, row), row)
+      const after = row.node === null ? others : [...others, row]
+      this.#size += after.length - before.length
+      if (after.length > 0) this.#rows.set(at, after)
+      else this.#rows.delete(at)
     }
   }
 
@@ -177,7 +176,8 @@ export class ClaimTable {
 
   /** The row of exactly this key whose node has it still. */
   get(key: ClaimKey): ClaimRow | undefined {
-    const row = this.#rows.get(placeOf(key.scope, key.entrance, key.host))?.get(key.member)
+    const members = this.#rows.get(placeOf(key.scope, key.entrance, key.host)) ?? []
+    const row = memberOf(members, key)
     return row && this.#isValid(row) ? row : undefined
   }
 
@@ -214,7 +214,7 @@ export class ClaimTable {
   /** The claims of a node that hold. */
   *of(nodeId: string): Generator<ClaimRow> {
     for (const members of this.#rows.values()) {
-      for (const row of members.values()) {
+      for (const row of members) {
         if (row.node === nodeId && this.#isValid(row)) yield row
       }
     }
@@ -230,9 +230,8 @@ export class ClaimTable {
   /** Those of an address that hold; undefined when there are none. */
   #at(scope: string, entrance: Entrance, host: string): readonly ClaimRow[] | undefined {
     const members = this.#rows.get(placeOf(scope, entrance, host))
-    if (!members) return undefined
-    const valid = Array.from(members.values()).filter((row) => this.#isValid(row))
-    return valid.length > 0 ? valid : undefined
+    const valid = members?.filter((row) => this.#isValid(row))
+    return valid?.length ? valid : undefined
   }
 
   /**
@@ -255,7 +254,7 @@ export class ClaimTable {
     const { nodeId } = this.#options
     const moving = this.#moving.get(at)
     if (moving?.facts.movesTo === nodeId) return moving
-    for (const row of this.#rows.get(at)?.values() ?? []) {
+    for (const row of this.#rows.get(at) ?? []) {
       if (row.node === nodeId && this.#isValid(row)) return row
     }
     return undefined
@@ -271,7 +270,7 @@ export class ClaimTable {
     const { movesTo } = moving?.facts ?? {}
     if (moving && movesTo)
       return movesTo === this.#options.nodeId ? undefined : homeAt(moving, movesTo)
-    const left = Array.from(this.#rows.get(at)?.values() ?? [])
+    const left = this.#rows.get(at) ?? []
     return this.#elsewhere(left.filter(({ facts }) => facts.kind === 'agent'))
   }
 
@@ -299,6 +298,10 @@ function* wildcardsOf(host: string): Generator<string> {
 function homeAt({ host, facts }: ClaimRow, nodeId: string): RemoteClaim {
   const { protocol, url, ownerId, endsTls } = facts
   return { type: 'remote', nodeId, protocol, host, url, ownerId, endsTls }
+}
+
+function memberOf(rows: readonly ClaimRow[], key: ClaimKey): ClaimRow | undefined {
+  return rows.find(({ member }) => member === key.member)
 }
 
 function placeOf(scope: string, entrance: Entrance, host: string): string {

@@ -8,6 +8,7 @@ import type { PostgresConnection } from '../postgres/postgres-connection.ts'
 import { ClaimFactsSchema } from './claim.ts'
 import type { ClaimRow } from './claim-table.ts'
 import { type NodeRow, NodeRowSchema } from './node-facts.ts'
+import { SharedWords } from './shared-words.ts'
 
 /** How often it is looked when nobody says that there is something to see. */
 const LOOK_MS = 500
@@ -75,6 +76,7 @@ export class ClusterFeed {
   readonly #options: ClusterFeedOptions
   readonly #bell = new AutoResetEvent()
   readonly #stopping = new AbortController()
+  readonly #words = new SharedWords()
   #seen: { readonly number: number; readonly mark: string | null } | undefined
   #looking: Promise<void> | undefined
   /** Those who wait for the end of a look that has not begun. */
@@ -137,7 +139,9 @@ export class ClusterFeed {
     const found = {
       ...head,
       nodes: nodes.flatMap((it) => understood(NodeRowSchema, it, odd)),
-      claims: claims.flatMap((it) => understood(ClaimRowSchema, it, odd)),
+      claims: claims
+        .flatMap((it) => understood(ClaimRowSchema, it, odd))
+        .map((row) => this.#words.rowOf(row)),
     }
     this.#tellOdd(odd)
     return found

@@ -72,6 +72,8 @@ export class EndpointPolicies {
   readonly #lane: Lane
   readonly #rewriter = new BodyRewriter()
   readonly #documents = new KnownDocuments()
+  /** All endpoints without rules have it: there is nothing in it to count. */
+  #none: CompiledPolicy | undefined
   /**
    * By account and address, what was remembered last at the end: what one account has counted, or
    * fetched, is not for the next one on the host.
@@ -93,6 +95,7 @@ export class EndpointPolicies {
     place: PolicyPlace,
     previous: PolicyStates | undefined = this.last(place),
   ): CompiledPolicy {
+    if (trafficPolicy === null) return this.#withoutRules()
     return checked(compilePolicy(trafficPolicy, this.#compilerOptions(place, previous)), place)
   }
 
@@ -105,6 +108,7 @@ export class EndpointPolicies {
     { around, ...place }: PolicyPlace & AroundPolicy,
     previousOf: () => PolicyStates | undefined = () => this.last(place),
   ): Promise<CompiledPolicy> {
+    if (trafficPolicy === null && !around) return this.#withoutRules()
     let previous: PolicyStates | undefined
     let policy: CompiledPolicy
     do {
@@ -125,6 +129,12 @@ export class EndpointPolicies {
     for (const own of this.#last.values()) {
       for (const { place, policy } of own.values()) yield { ...place, states: policy.states }
     }
+  }
+
+  #withoutRules(): CompiledPolicy {
+    const { clock, log } = this.#options
+    this.#none ??= compilePolicy(null, { clock, log })
+    return this.#none
   }
 
   #compilerOptions({ ownerId }: PolicyPlace, previous: PolicyStates | undefined) {
