@@ -80,7 +80,7 @@ export class ClusterFeed {
   #seen: { readonly number: number; readonly mark: string | null } | undefined
   #looking: Promise<void> | undefined
   /** Those who wait for the end of a look that has not begun. */
-  #awaited: Deferred<void>[] = []
+  #awaited: Deferred<boolean>[] = []
   /** Rows that the last look left out, and why it failed. */
   #odd: ReadonlySet<string> = new Set()
   #problem: string | undefined
@@ -111,13 +111,13 @@ export class ClusterFeed {
     this.#bell.set()
   }
 
-  /** Looks once more, and resolves when that is over, also where it has failed. */
-  async lookNow(): Promise<void> {
-    if (!this.#looking || this.#stopping.signal.aborted) return
-    const over = createDeferred<void>()
+  /** Looks once more, and resolves when that is over: false where it has failed. */
+  async lookNow(): Promise<boolean> {
+    if (!this.#looking || this.#stopping.signal.aborted) return false
+    const over = createDeferred<boolean>()
     this.#awaited.push(over)
     this.ring()
-    await over.promise
+    return over.promise
   }
 
   /** Throws a DatabaseError. */
@@ -172,15 +172,21 @@ export class ClusterFeed {
     while (!this.#stopping.signal.aborted) {
       await this.#bell.wait(clock, lookMs)
       const awaited = this.#awaited.splice(0)
-      if (!this.#stopping.signal.aborted) {
-        await this.look().then(
-          () => this.#tell(undefined),
-          (error: unknown) => this.#tell(error),
-        )
-      }
-      for (const over of awaited) over.resolve()
+      const hasLooked = !this.#stopping.signal.aborted && (await this.#lookOnce())
+      for (const over of awaited) over.resolve(hasLooked)
     }
-    for (const over of this.#awaited.splice(0)) over.resolve()
+    for (const over of this.#awaited.splice(0)) over.resolve(false)
+  }
+
+  async #lookOnce(): Promise<boolean> {
+    try {
+      await this.look()
+      this.#tell(undefined)
+      return true
+    } catch (error) {
+      this.#tell(error)
+      return false
+    }
   }
 
   /** Why it does not see, once for each reason. The connection tells of what is wrong with itself. */

@@ -124,8 +124,8 @@ export class Cluster {
     }
   }
 
-  /** Looks for the nodes once more; resolves also where that has failed. */
-  look(): Promise<void> {
+  /** Looks for the nodes once more; resolves to false where that has failed. */
+  look(): Promise<boolean> {
     return this.#feed.lookNow()
   }
 

@@ -33,8 +33,11 @@ export interface PeerListenerOptions {
   readonly listen: ListenAddress
   readonly identity: PeerIdentity
   readonly ports: PublicPorts
-  /** Whether a node that has a certificate of the cluster is one of it still: it may be forgotten. */
-  readonly isKnown: (nodeId: string) => Promise<boolean>
+  /**
+   * Whether a node that has a certificate of the cluster is one of it still: it may be forgotten.
+   * Undefined while nobody can say so; then it is asked to try again.
+   */
+  readonly isKnown: (nodeId: string) => Promise<boolean | undefined>
   /** Answers who wants to join; see `JoinDesk`. */
   readonly join: (message: unknown, client: string) => Promise<unknown>
   /** A visitor's stream from another node; its handler is to be set before returning. */

@@ -21,13 +21,16 @@ import {
 
 /** Without a beat for so long the other node is gone, or paused. */
 const SILENCE_MS = HEARTBEAT_MS.intervalMs + 2 * HEARTBEAT_MS.toleranceMs
+/** Said to the other node, for its log. */
+const UNSURE =
+  'it cannot ask PostgreSQL which gateways are of the site: it lets nobody new in until then'
 
 export interface PeerSessionOptions {
   readonly socket: TLSSocket
   readonly nodeId: string
   readonly ports: PublicPorts
   /** Whether a node that has a certificate of the cluster is one of it still; see `PeerListener`. */
-  readonly isKnown: (nodeId: string) => Promise<boolean>
+  readonly isKnown: (nodeId: string) => Promise<boolean | undefined>
   readonly onVisitor: (stream: Stream, origin: PeerSession) => void
   /** Answers what another node asks; without it, nothing may be asked. */
   readonly onQuestion?: ((message: unknown) => Promise<object>) | undefined
@@ -94,7 +97,13 @@ export class PeerSession {
     try {
       const message = await readMessage(stream, { ...GREETING_LIMITS, clock })
       const greeting = GreetingSchema.parse(message)
-      const welcome = (await isKnown(this.nodeId))
+      const isOurs = await isKnown(this.nodeId)
+      if (isOurs === undefined) {
+        this.#log.debug('a node has to wait')
+        await this.#session.goAway(ErrorCode.none, UNSURE)
+        return
+      }
+      const welcome = isOurs
         ? agree({ versions: SPOKEN, ports }, greeting)
         : ({ refusal: 'stranger' } as const)
       this.#isWelcome = 'version' in welcome

@@ -240,15 +240,14 @@ export class ClusterNode {
     await this.#listener?.stop()
   }
 
-  /** Who came a moment ago is looked for. Before the first look, its certificate has to do. */
-  async #isKnown(nodeId: string): Promise<boolean> {
-    if (!this.cluster.nodes.find(nodeId)) await this.cluster.look()
-    return this.#isListed(nodeId)
+  /** Who came a moment ago is looked for. Where nobody can be asked, a certificate says too little. */
+  async #isKnown(nodeId: string): Promise<boolean | undefined> {
+    const hasLooked = this.#isListed(nodeId) || (await this.cluster.look())
+    return this.#isListed(nodeId) || (hasLooked ? false : undefined)
   }
 
   #isListed(nodeId: string): boolean {
-    const { nodes } = this.cluster
-    return nodes.find(nodeId) !== undefined || nodes.all().length === 0
+    return this.cluster.nodes.find(nodeId) !== undefined
   }
 
   #others(): NodeRow[] {

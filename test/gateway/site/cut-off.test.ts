@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import { deviceMetadata, forward, startDeviceService, visit } from '../../helpers/device-sdk.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -13,6 +13,33 @@ const HOST = 'cam.site.test'
 const LEASE_MS = 6_000
 
 const nodeOf = ({ gateway }: RunningGateway) => gateway.parts.node
+
+describe.skipIf(!hasPostgres)('a gateway that is started while PostgreSQL is away', () => {
+  it('lets nobody in before it can ask who was forgotten', async () => {
+    const postgres = await TestPostgres.start()
+    onTestFinished(() => postgres.remove())
+    const cluster = GatewayCluster.open(await postgres.database())
+    const one = await cluster.start({ apiListen: API })
+    const peer = { host: '127.0.0.2', port: lastingAddress().port }
+    const { authtoken } = one
+    const place = { authtoken, peer: { listen: peer, address: peer } }
+    const two = await cluster.start(place)
+    const id = nodeOf(two)?.nodeId ?? ''
+    const link = () => nodeOf(one)?.links.find(id)?.state
+    await eventually(() => expect(link()?.name).toBe('up'))
+    // Nobody hears that it has left.
+    await postgres.stop()
+    await two.gateway.stop()
+    const again = await cluster.start({ ...place, dataDir: two.dataDir, joins: false })
+    const told = () => one.logText().split('which gateways are of the site').length - 1
+    await eventually(() => expect([link()?.name === 'up', told()]).toEqual([false, 1]))
+    await postgres.start()
+    await eventually(() => {
+      expect(nodeOf(again)?.cluster.lease.state).toBe('held')
+      expect(link()?.name).toBe('up')
+    })
+  })
+})
 
 describe.skipIf(!hasPostgres)('a gateway that alone has lost PostgreSQL, and was given up', () => {
   let postgres: TestPostgres
@@ -43,7 +70,7 @@ describe.skipIf(!hasPostgres)('a gateway that alone has lost PostgreSQL, and was
     toPostgres.refuse()
     toPostgres.cut()
     await eventually(() => expect(nodeOf(one)?.cluster.nodes.find(id)?.standing).toBe('lost'))
-    return { cluster, one, two, id, way }
+    return { cluster, one, two, id, way, toPostgres }
   }
   const isServed = (at: RunningGateway) =>
     eventually(async () => {
@@ -66,6 +93,20 @@ describe.skipIf(!hasPostgres)('a gateway that alone has lost PostgreSQL, and was
     const again = await cluster.start({ dataDir, authtoken, joins: false })
     expect(nodeOf(again)?.cluster.nodes.find(id)?.standing).toBe('lost')
     await isServed(again)
+  })
+
+  it('lets no gateway in that it cannot ask for, and says so, until it can', async () => {
+    const { cluster, one, id, toPostgres } = await start()
+    const three = await cluster.start({ authtoken: one.authtoken })
+    const link = () => nodeOf(three)?.links.find(id)
+    await eventually(() => {
+      expect(link()?.state).toMatchObject({ name: 'down', refusal: undefined })
+      expect(three.logText()).toContain('it cannot ask PostgreSQL which gateways are of the site')
+    })
+    expect(three.logText()).not.toContain('has to join anew')
+    toPostgres.heal()
+    await eventually(() => expect(link()?.state.name).toBe('up'))
+    await isServed(three)
   })
 
   it('is told of as one that serves, and what it has is in the lists', async () => {
