@@ -16,6 +16,7 @@ import type { SharedMaterial } from '../cluster/shared-material.ts'
 import { DatabaseError } from '../postgres/database-error.ts'
 import { PostgresConnection } from '../postgres/postgres-connection.ts'
 import type { PostgresServer } from '../postgres/postgres-session.ts'
+import { CertificateRecords } from './certificate-records.ts'
 import { FreshReader } from './fresh-reader.ts'
 
 /** How often it is looked for what others have ordered. */
@@ -29,27 +30,15 @@ const RETRY_FLOOR_MS = 60_000
 const ISSUED_MS = 600_000
 /** Orders that people may ask for out of turn, in an hour. */
 const EARLY_RETRIES = 3
-const NOTHING: CertificateRecord = {
-  ...{ number: 0, pem: undefined, startedAt: undefined, error: undefined },
-  ...{ retriesAt: undefined, failingSince: undefined },
-}
 /** With an index of its own: anybody may ask for challenges. */
 export const ASKED = "SELECT challenge_name, challenges FROM certificates WHERE challenges <> '{}'"
+/** Refusals that say something of the clock: it is looked at before what they are for. */
+const AFTER_CLOCK: ReadonlySet<Refusal> = new Set(['clock', 'later', 'busy'])
+const CLOCK_OFF =
+  'The clock of this gateway is more than 5 minutes off that of PostgreSQL: it orders no certificates ' +
+  'until both machines have the right time, for example by NTP.'
 const UNKEPT = 'What the authority answered cannot be kept: the log of the gateway says more.'
 const OF = 'domain = $1 AND authority = $2 AND key_type = $3'
-
-interface Row {
-  readonly [column: string]: unknown
-  readonly domain: string
-  readonly authority: string
-  readonly key_type: string
-  readonly number: number
-  readonly pem: string | null
-  readonly started_at: number | null
-  readonly error: string | null
-  readonly failing_since: number | null
-  readonly next_at: number
-}
 
 export interface SiteOrdersOptions {
   readonly server: PostgresServer
@@ -66,24 +55,18 @@ export class SiteOrders implements OrderBook {
   /** For who asks for challenges: behind no order, and no order behind them. */
   readonly #asking: PostgresConnection
   readonly #challenges: FreshReader<ReadonlyMap<string, readonly string[]>>
-  readonly #records = new Map<string, CertificateRecord>()
-  readonly #listeners = new Map<string, () => void>()
+  readonly #records: CertificateRecords
   readonly #stopping = new AbortController()
   readonly #claiming = new Semaphore(1)
   /** Until then nobody is asked: as many are ordered as may be, or nobody answers. Of the monotonic clock. */
   #pausesUntil = 0
+  #isClockOff = false
   #lease: Pick<NodeLease, 'nodeId' | 'epoch' | 'state' | 'standing'> | undefined
-  #seen = 0
-  /** The database knows something else of what was seen: it may have been put back from an older copy. */
-  #isDoubted = false
-  /** Which record was refused last as one that has changed. */
-  readonly #refused = new Map<string, number>()
-  #looking: Promise<void> | undefined
-
   constructor(options: SiteOrdersOptions) {
-    const { server, log, clock } = options
+    const { server, lookMs = LOOK_MS, log, clock } = options
     this.#options = options
     this.#connection = new PostgresConnection({ server, name: 'orders', log, clock })
+    this.#records = new CertificateRecords({ connection: this.#connection, lookMs, log, clock })
     this.#asking = new PostgresConnection({ server, name: 'challenges', log, clock })
     this.#challenges = new FreshReader({ read: () => this.#readChallenges(), clock })
   }
@@ -91,7 +74,7 @@ export class SiteOrders implements OrderBook {
   start(): void {
     this.#connection.start()
     this.#asking.start()
-    this.#looking ??= this.#look()
+    this.#records.start()
   }
 
   /** From now on this gateway may order, while it has its lease. */
@@ -101,20 +84,16 @@ export class SiteOrders implements OrderBook {
 
   async stop(): Promise<void> {
     this.#stopping.abort('stopped')
-    await this.#looking
+    await this.#records.stop()
     await Promise.all([this.#connection.stop(), this.#asking.stop()])
   }
 
   find(id: CertificateId): CertificateRecord {
-    return this.#records.get(keyOf(id)) ?? NOTHING
+    return this.#records.find(id)
   }
 
   follow(id: CertificateId, listener: () => void): () => void {
-    const key = keyOf(id)
-    this.#listeners.set(key, listener)
-    return () => {
-      if (this.#listeners.get(key) === listener) this.#listeners.delete(key)
-    }
+    return this.#records.follow(id, listener)
   }
 
   /** One at a time: what one hears of all orders holds for those behind it. */
@@ -136,7 +115,7 @@ export class SiteOrders implements OrderBook {
   }
 
   async #claim(id: CertificateId, seen: number): Promise<Claimed> {
-    const { clock, log } = this.#options
+    const { clock } = this.#options
     const lease = this.#lease
     const heldMs = HELD_LOOKS * this.#lookMs
     if (lease?.state !== 'held' || lease.standing !== 'serving') return { waitMs: heldMs }
@@ -146,17 +125,19 @@ export class SiteOrders implements OrderBook {
       [...valuesOf(id), seen, nodeId, epoch, clock.now(), delayAfter(1)],
     )
     const { refused, wait_ms, failures = 0 } = row?.claimed ?? {}
+    if (refused === undefined || AFTER_CLOCK.has(refused)) this.#tellClock(refused === 'clock')
     if (refused === undefined) return { order: this.#order(id, nodeId, epoch, failures) }
-    if (refused === 'clock') {
-      log.warn('the clock of this gateway is not that of the database: it orders no certificates')
-    }
     if (refused === 'busy') this.#pause()
-    if (refused === 'changed') {
-      // Again, on the same: what is new since then does not say it.
-      this.#isDoubted ||= this.#refused.get(keyOf(id)) === seen
-      this.#refused.set(keyOf(id), seen)
-    }
-    return { waitMs: wait_ms ?? heldMs }
+    if (refused === 'changed') this.#records.doubt(id, seen)
+    return { waitMs: wait_ms ?? heldMs, problem: refused === 'clock' ? CLOCK_OFF : undefined }
+  }
+
+  #tellClock(isOff: boolean): void {
+    if (isOff === this.#isClockOff) return
+    this.#isClockOff = isOff
+    const { log } = this.#options
+    if (isOff) log.warn(CLOCK_OFF)
+    else log.info('the clock of this gateway is that of PostgreSQL again: it orders certificates')
   }
 
   async retry(id: CertificateId): Promise<void> {
@@ -172,6 +153,7 @@ export class SiteOrders implements OrderBook {
 
   async forget(domainId: string): Promise<void> {
     await this.#connection.query('DELETE FROM certificates WHERE domain = $1', [domainId])
+    await this.#records.forget(domainId)
   }
 
   async accountKey(make: () => Promise<string>): Promise<string> {
@@ -237,46 +219,6 @@ export class SiteOrders implements OrderBook {
     }
   }
 
-  async #look(): Promise<void> {
-    const { log, clock } = this.#options
-    const { signal } = this.#stopping
-    while (!signal.aborted) {
-      await this.#readChanges().catch((err: unknown) => {
-        log.debug({ err }, 'the certificates of the site were not read')
-      })
-      await clock.sleep(this.#lookMs, signal).catch(() => {})
-    }
-  }
-
-  async #readChanges(): Promise<void> {
-    const [head] = await this.#connection.query<{ number: number }>(
-      'SELECT number FROM certificate_head',
-    )
-    const latest = head?.number ?? 0
-    const seen = this.#seen
-    if (latest === seen && !this.#isDoubted) return
-    const isAll = this.#isDoubted || latest <= seen || seen === 0
-    this.#isDoubted = false
-    const rows = await this.#connection.query<Row>(
-      `SELECT domain, authority, key_type, number, pem, started_at, error, failing_since, next_at
-       FROM certificates WHERE number > $1`,
-      [isAll ? 0 : seen],
-    )
-    // What is not there is not any more.
-    const told = new Set(isAll ? this.#records.keys() : [])
-    if (isAll) {
-      this.#records.clear()
-      this.#refused.clear()
-    }
-    for (const row of rows) {
-      const key = keyOf({ ...row, domainId: row.domain, keyType: row.key_type })
-      this.#records.set(key, recordOf(row))
-      told.add(key)
-    }
-    this.#seen = latest
-    for (const key of told) this.#listeners.get(key)?.()
-  }
-
   async #readChallenges(): Promise<ReadonlyMap<string, readonly string[]>> {
     const rows = await this.#asking.query<{ challenge_name: string; challenges: string[] }>(ASKED)
     const found = new Map<string, string[]>()
@@ -287,31 +229,16 @@ export class SiteOrders implements OrderBook {
   }
 }
 
+type Refusal = 'lease' | 'changed' | 'held' | 'clock' | 'later' | 'busy'
+
 interface ClaimAnswer {
-  readonly refused?: 'lease' | 'changed' | 'held' | 'clock' | 'later' | 'busy'
+  readonly refused?: Refusal
   readonly wait_ms?: number
   readonly failures?: number
 }
 
-type LooseId = Pick<CertificateId, 'domainId' | 'authority'> & { readonly keyType: string }
-
 function valuesOf({ domainId, authority, keyType }: CertificateId): unknown[] {
   return [domainId, authority, keyType]
-}
-
-function keyOf({ domainId, authority, keyType }: LooseId): string {
-  return `${domainId} ${authority} ${keyType}`
-}
-
-function recordOf({ number, pem, started_at, error, failing_since, next_at }: Row) {
-  return {
-    number,
-    pem: pem ?? undefined,
-    startedAt: started_at ?? undefined,
-    error: error ?? undefined,
-    retriesAt: error === null ? undefined : next_at,
-    failingSince: failing_since ?? undefined,
-  }
 }
 
 /** The delay after so many failures in a row. */

@@ -25,7 +25,8 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
   })
   afterAll(() => postgres?.remove())
 
-  const { log } = captureLog()
+  const captured = captureLog()
+  const { log } = captured
   async function openDatabase() {
     const address = await postgres.database()
     const server = { address, password: address.password, passwordPath: undefined }
@@ -231,6 +232,44 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
     expect(await two.orders.accountKey(() => Promise.reject(new Error('asked again')))).toBe(
       keys[0],
     )
+  })
+
+  it('say once that the clock is wrong, and what to do, and that it is right again', async () => {
+    const { node } = await openDatabase()
+    const one = await node('nd_1')
+    const { text } = captured
+    const clock = 'more than 5 minutes off that of PostgreSQL'
+    const timesTold = () => text().split(clock).length - 1
+    const before = timesTold()
+    one.clock.stepWall(HOUR_MS)
+    for (const id of [A, idOf('rd_b'), A]) {
+      expect(await one.claim(id)).toMatchObject({ problem: expect.stringContaining(clock) })
+    }
+    expect(timesTold()).toBe(before + 1)
+    one.clock.stepWall(-HOUR_MS)
+    await ordered(one)
+    expect(text()).toContain('the clock of this gateway is that of PostgreSQL again')
+    // Of another one's order nothing is known of the clock.
+    expect(await one.claim()).toEqual({ waitMs: 100, problem: undefined })
+  })
+
+  it('are read in parts, and keys of domains that were given up are kept by nobody', async () => {
+    const { connection, node } = await openDatabase()
+    const one = await node('nd_1')
+    await connection.query(
+      `INSERT INTO certificates (domain, authority, key_type, number, pem)
+       SELECT 'rd_' || n, 'ca.test', 'ecdsa', n, 'PEM ' || n FROM generate_series(1, 250) n`,
+    )
+    await connection.query('UPDATE certificate_head SET number = 250')
+    const pemOf = (n: number) => one.orders.find(idOf(`rd_${n}`)).pem
+    await eventually(() => {
+      expect([1, 100, 101, 200, 250].map(pemOf)).toEqual(
+        [1, 100, 101, 200, 250].map((n) => `PEM ${n}`),
+      )
+    })
+    await one.orders.forget('rd_20')
+    expect([pemOf(20), pemOf(200)]).toEqual([undefined, 'PEM 200'])
+    expect(await connection.query("SELECT 1 FROM certificates WHERE domain = 'rd_20'")).toEqual([])
   })
 
   it('follow a database that was put back from an older copy', async () => {

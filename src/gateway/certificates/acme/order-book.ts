@@ -24,8 +24,8 @@ export interface CertificateRecord {
 
 export type Claimed =
   | { readonly order: SiteOrder }
-  /** Not now, or not by this gateway. */
-  | { readonly waitMs: number }
+  /** Not now, or not by this gateway; `problem` is what people have to do something about, for them. */
+  | { readonly waitMs: number; readonly problem?: string | undefined }
 
 /** What becomes of an order; neither: it was given up, and another may begin at once. */
 export interface OrderOutcome {

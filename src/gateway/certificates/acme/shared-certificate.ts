@@ -32,6 +32,8 @@ export class SharedCertificate implements ManagedCertificate {
   readonly #changed = new AutoResetEvent()
   #order: SiteOrder | undefined
   #isStopped = false
+  /** Why this gateway may not order at the moment, for people. */
+  #problem: string | undefined
   #unfollow = () => {}
 
   constructor(options: SharedCertificateOptions) {
@@ -66,7 +68,7 @@ export class SharedCertificate implements ManagedCertificate {
     if (!isWaiting) return { renewsAt, endsAt, job: undefined }
     const job = {
       startedAt: startedAt ?? this.#options.clock.now(),
-      error,
+      error: error ?? this.#problem,
       retriesAt,
       failingSince,
     }
@@ -115,6 +117,7 @@ export class SharedCertificate implements ManagedCertificate {
       if (this.#isWanted()) {
         try {
           const claimed = await book.claim(this.#id, this.#record.number)
+          this.#problem = 'order' in claimed ? undefined : claimed.problem
           if ('order' in claimed) await this.#place(claimed.order)
           else waitMs = claimed.waitMs
         } catch (err) {
