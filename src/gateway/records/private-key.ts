@@ -1,4 +1,4 @@
-import { generateKeyPair } from 'node:crypto'
+import { createPrivateKey, generateKeyPair } from 'node:crypto'
 import { promisify } from 'node:util'
 
 /** As the management API names them. */
@@ -14,4 +14,14 @@ export async function createPrivateKeyPem(type: PrivateKeyType = 'ecdsa'): Promi
       ? await generate('rsa', { modulusLength: 2_048 })
       : await generate('ec', { namedCurve: 'P-256' })
   return privateKey.export({ type: 'pkcs8', format: 'pem' }).toString()
+}
+
+/** Whether a text is a private key, PEM, that can be used. */
+export function isPrivateKey(pem: string): boolean {
+  try {
+    createPrivateKey(pem)
+    return true
+  } catch {
+    return false
+  }
 }

@@ -1,10 +1,10 @@
-import { createPrivateKey } from 'node:crypto'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Logger } from '../../base/logger.ts'
 import { ACCOUNT_KEY } from '../certificates/acme/acme-authority.ts'
 import { CERTIFICATES, loadCertificate } from '../certificates/certificate-file.ts'
 import type { Statements } from '../postgres/postgres-session.ts'
+import { isPrivateKey } from '../records/private-key.ts'
 
 /** `<domain>.<authority>.pem`; what the own CA has issued names no authority, and each gateway issues it itself. */
 const FILE = /^(rd_[^.]+)\.(.+)\.pem$/
@@ -47,14 +47,5 @@ export async function importCertificates(
        SELECT $1, $2, $3, number, $4 FROM head`,
       [domainId, authority, kept.keyType, kept.certPem],
     )
-  }
-}
-
-function isPrivateKey(pem: string): boolean {
-  try {
-    createPrivateKey(pem)
-    return true
-  } catch {
-    return false
   }
 }

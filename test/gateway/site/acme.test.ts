@@ -23,6 +23,7 @@ import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 import { type RunningGateway, startGateway } from '../../helpers/running-gateway.ts'
 import { lastingAddress } from '../../helpers/some-ports.ts'
 
+const HOUR_MS = 3_600_000
 const DAY_MS = 86_400_000
 const ANY_PORT = { host: '127.0.0.1', port: 0 }
 const CNAME_BASE = 'gateway.test'
@@ -193,6 +194,31 @@ describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gate
     expect(leafOf(left)).toBe(leaf)
     await eventually(() => expect(lost.at.logText()).toContain('has taken the order over'))
     expect(acme.orders.map(({ certificate }) => certificate !== undefined)).toEqual([false, true])
+    expect(acme.accounts).toBe(1)
+  })
+
+  it('say what to do where the clock of a gateway, or the key of the account, is wrong', async () => {
+    const { acme, asked, nodes, query, reserve, agreed } = await openSite({ count: 1 })
+    const [node] = nodes as [Node]
+    acme.onChallenge = async () => {
+      asked.dns = dnsOf(node)
+    }
+    const jobOf = (domain: ReservedDomain) => statusAt(node, domain).job
+    node.clock.stepWall(HOUR_MS)
+    await query(
+      "INSERT INTO site_secrets VALUES ('acme-account.key', '-----BEGIN PRIVATE KEY-----')",
+    )
+    const domain = await reserve()
+    await eventually(() => expect(jobOf(domain)?.error).toContain('by NTP'))
+    node.clock.stepWall(-HOUR_MS)
+    const sentence =
+      'acme-account.key of the table site_secrets in PostgreSQL is no private key: put'
+    await eventually(() => expect(jobOf(domain)?.error).toContain(sentence))
+    expect([acme.orders.length, acme.accounts]).toEqual([0, 0])
+    await query('DELETE FROM site_secrets')
+    await query('UPDATE certificates SET next_at = 0, number = number + 1')
+    await query('UPDATE certificate_head SET number = number + 1')
+    await agreed()
     expect(acme.accounts).toBe(1)
   })
 

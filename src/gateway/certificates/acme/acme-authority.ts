@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { writeFileDurably } from '../../../base/file.ts'
 import { Semaphore } from '../../../base/limit/semaphore.ts'
 import { challengeTarget } from '../../records/dns-target.ts'
-import { createPrivateKeyPem } from '../../records/private-key.ts'
+import { createPrivateKeyPem, isPrivateKey } from '../../records/private-key.ts'
 import type { ReservedDomain } from '../../records/reserved-domain-store.ts'
 import type { IssuedCertificate } from '../certificate-file.ts'
 import type { AcmeAccount, AcmeAccountOptions, AcmeOrder } from './acme-account.ts'
@@ -15,6 +15,7 @@ import { SharedCertificate } from './shared-certificate.ts'
 
 /** The file of the account's key. */
 export const ACCOUNT_KEY = 'acme-account.key'
+const IN_SITE = `The row ${ACCOUNT_KEY} of the table site_secrets in PostgreSQL`
 /** Orders under way at once; authorities limit them too. */
 export const MAX_ORDERS = 4
 
@@ -108,7 +109,7 @@ export class AcmeAuthority {
     const path = join(folder, ACCOUNT_KEY)
     const accountKey = book
       ? // One from the time before the site becomes that of the site.
-        await book.accountKey(() => readAccountKey(path, createPrivateKeyPem))
+        requireKey(await book.accountKey(() => readAccountKey(path, createPrivateKeyPem)), IN_SITE)
       : await readAccountKey(path, () => makeAccountKey(path))
     return new AcmeAccount({ ...this.#options, accountKey })
   }
@@ -117,8 +118,13 @@ export class AcmeAuthority {
 /** `make` gives one where there is none. Throws when the file holds something else. */
 async function readAccountKey(path: string, make: () => Promise<string>): Promise<string> {
   const keyPem = existsSync(path) ? readFileSync(path, 'utf8') : await make()
-  if (keyPem.includes('PRIVATE KEY')) return keyPem
-  throw new Error(`${ACCOUNT_KEY} is no private key: put it back from a backup, or delete it`)
+  return requireKey(keyPem, ACCOUNT_KEY)
+}
+
+/** Another key would be another account: that is for people to decide. */
+function requireKey(keyPem: string, where: string): string {
+  if (isPrivateKey(keyPem)) return keyPem
+  throw new Error(`${where} is no private key: put it back from a backup, or delete it`)
 }
 
 async function makeAccountKey(path: string): Promise<string> {
