@@ -101,7 +101,7 @@ export class ClaimWriter {
     const { epoch } = lease
     try {
       const [row] = await connection.query<{ answers: unknown[] | null }>(
-        'SELECT change_claims($1, $2, $3, $4) AS answers',
+        'SELECT change_claims($1::text, $2::bigint, $3::text, $4::jsonb) AS answers',
         [lease.nodeId, epoch, randomUUID(), JSON.stringify(changes, withoutOddities)],
       )
       const answers = row?.answers && ClaimHolderSchema.nullable().array().parse(row.answers)

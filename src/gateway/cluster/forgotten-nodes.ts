@@ -8,7 +8,7 @@ export type Forgetting = 'forgotten' | 'there' | 'unknown'
 /** Removes a node that is gone, and what it has left of claims. Throws a DatabaseError. */
 export async function forgetNode(statements: Statements, nodeId: string): Promise<Forgetting> {
   const [row] = await statements.query<{ found: string | null }>(
-    'SELECT forget_node($1, $2) AS found',
+    'SELECT forget_node($1::text, $2::text) AS found',
     [nodeId, randomUUID()],
   )
   if (!row || row.found === null) return 'unknown'

@@ -249,7 +249,7 @@ export class NodeLease {
   async #join(): Promise<void> {
     const { connection, nodeId, facts, log } = this.#options
     const { epoch, sent } = await connection.transaction(async (statements) => {
-      await statements.query('SELECT pg_advisory_xact_lock($1)', [JOIN_LOCK])
+      await statements.query('SELECT pg_advisory_xact_lock($1::bigint)', [JOIN_LOCK])
       const at = await forgottenAt(statements, nodeId)
       if (at !== undefined) throw new ForgottenError(nodeId, at)
       const others = await statements.query('SELECT * FROM nodes WHERE id <> $1', [nodeId])

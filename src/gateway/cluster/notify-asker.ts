@@ -33,7 +33,7 @@ export class NotifyAsker implements ClaimAsker {
   async ask(request: GiveRequest): Promise<void> {
     const text = JSON.stringify(request)
     if (Buffer.byteLength(text) > MAX_BYTES) return
-    await this.#connection.query('SELECT pg_notify($1, $2)', [ASKED_CHANNEL, text])
+    await this.#connection.query('SELECT pg_notify($1::text, $2::text)', [ASKED_CHANNEL, text])
   }
 }
 

@@ -58,6 +58,13 @@ export const DATABASE_ERRORS = {
     remedy: 'Make the user of GATEWAY_DATABASE_URL the owner of the database.',
     isTransient: false,
   },
+  'database-open': {
+    title: 'Other roles of the server can make the gateway do what they want',
+    remedy:
+      'As administrator, in that database: REVOKE CREATE ON SCHEMA public FROM PUBLIC, and drop what ' +
+      'is not yours.',
+    isTransient: false,
+  },
   'database-tls': {
     title: 'The database does not prove who it is',
     remedy: 'sslrootcert has to hold the CA of its certificate, and the certificate its host name.',

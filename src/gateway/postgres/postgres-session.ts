@@ -13,6 +13,20 @@ const CONNECT_MS = 5_000
 const ANSWER_MS = 4_000
 const KEEP_ALIVE_MS = 5_000
 const INT8 = 20
+/**
+ * From here on names mean what our own schema says, and none that comes before or after it by the
+ * settings of the server: the one that has our tables, or will. All types are exact, because the names of
+ * this statement itself may be anybody's.
+ */
+const BEGIN_SESSION = `
+SELECT pg_catalog.current_setting('server_version_num'::text)::int AS version,
+  pg_catalog.current_setting('transaction_read_only'::text)::bool OR pg_catalog.pg_is_in_recovery()
+    AS standby,
+  pg_catalog.set_config('search_path'::text, pg_catalog.format('%I, pg_temp'::text, coalesce(
+    (SELECT n.nspname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n
+       ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+     WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('schema_steps'::text)::oid),
+    pg_catalog.current_schema()::text)), false)`
 
 /**
  * Milliseconds that the server grants: a statement, a wait for a lock, and a transaction in which
@@ -89,7 +103,7 @@ export class PostgresSession implements Statements {
     stop?.addEventListener('abort', close, { once: true })
     try {
       await client.connect()
-      await session.#requirePrimary()
+      await session.#begin()
       return session
     } catch (error) {
       session.close()
@@ -157,11 +171,8 @@ export class PostgresSession implements Statements {
     return failure
   }
 
-  async #requirePrimary(): Promise<void> {
-    const [row] = await this.query<{ version: number; standby: boolean }>(
-      "SELECT current_setting('server_version_num')::int AS version, " +
-        "current_setting('transaction_read_only')::bool OR pg_is_in_recovery() AS standby",
-    )
+  async #begin(): Promise<void> {
+    const [row] = await this.query<{ version: number; standby: boolean }>(BEGIN_SESSION)
     if (!row || row.version < OLDEST_VERSION) {
       throw new DatabaseError('database-too-old', `it is version ${versionText(row?.version)}`)
     }

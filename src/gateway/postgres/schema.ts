@@ -1,5 +1,6 @@
 import { DatabaseError } from './database-error.ts'
 import { PostgresSession, type SessionOptions, type Statements } from './postgres-session.ts'
+import { refuseStrangers } from './strangers.ts'
 
 /** One step of the tables. What a release has carried never changes; its SQL may have many statements. */
 export interface SchemaStep {
@@ -17,7 +18,7 @@ const TABLE = 'CREATE TABLE IF NOT EXISTS schema_steps (id text PRIMARY KEY)'
 /**
  * Applies the steps that the database lacks, all of them or none, however many nodes start at once;
  * gives the ids of those that were applied. Throws a DatabaseError, `database-newer` when it carries a step
- * that is not known here.
+ * that is not known here, and `database-open` when other roles could make it call theirs.
  */
 export async function migrateSchema(
   options: Omit<SessionOptions, 'limits'>,
@@ -37,7 +38,8 @@ async function apply(
   steps: readonly SchemaStep[],
 ): Promise<readonly string[]> {
   // First of all: CREATE TABLE IF NOT EXISTS of two sessions at once fails in one of them.
-  await statements.query('SELECT pg_advisory_xact_lock($1)', [LOCK])
+  await statements.query('SELECT pg_advisory_xact_lock($1::bigint)', [LOCK])
+  await refuseStrangers(statements)
   await statements.query(TABLE)
   const rows = await statements.query<{ id: string }>('SELECT id FROM schema_steps')
   const applied = new Set(rows.map(({ id }) => id))

@@ -129,7 +129,8 @@ export async function append(
   keptEntries = KEPT_ENTRIES,
 ): Promise<Outcome> {
   const [answer] = await statements.query<{ outcome: Outcome['outcome']; entry: number }>(
-    'SELECT outcome, entry FROM append_records($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)',
+    `SELECT outcome, entry FROM append_records($1::bigint, $2::uuid, $3::uuid, $4::text, $5::bigint,
+       $6::text, $7::text[], $8::text[], $9::text[], $10::bigint)`,
     [seen.n, seen.mark, mark, node, epoch ?? null, schema, ...toColumns(rows), keptEntries],
   )
   if (!answer) throw new DatabaseError('database-error', 'it answered nothing')
@@ -196,7 +197,7 @@ export async function keepRecords(
   statements: Statements,
   rows: readonly RowState[],
 ): Promise<void> {
-  await statements.query('SELECT keep_records($1, $2, $3)', toColumns(rows))
+  await statements.query('SELECT keep_records($1::text[], $2::text[], $3::text[])', toColumns(rows))
 }
 
 /** Puts an entry behind the head that is locked, in another form than all before it. */
@@ -212,6 +213,6 @@ export async function appendUpgrade(
     [n, mark, node, schema, ...toColumns(rows)],
   )
   await statements.query('UPDATE record_head SET n = $1, mark = $2, schema = $3', [n, mark, schema])
-  await statements.query('SELECT pg_notify($1, $2)', [CHANNEL, String(n)])
+  await statements.query('SELECT pg_notify($1::text, $2::text)', [CHANNEL, String(n)])
   return { n, mark }
 }

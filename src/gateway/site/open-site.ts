@@ -18,6 +18,7 @@ import { DatabaseError } from '../postgres/database-error.ts'
 import { PostgresConnection } from '../postgres/postgres-connection.ts'
 import type { PostgresServer } from '../postgres/postgres-session.ts'
 import { migrateSchema, type SchemaStep } from '../postgres/schema.ts'
+import { warnOfStrangers } from '../postgres/strangers.ts'
 import { RECORD_STEPS } from '../replication/record-log.ts'
 import { SharedDatabase } from '../replication/shared-database.ts'
 import { type AdmissionOptions, admit, admitAgain, newNodeId } from './admission.ts'
@@ -107,6 +108,7 @@ async function enter(
   connection.start()
   try {
     await migrateSchema({ server, name: 'schema' }, SITE_STEPS)
+    await warnOfStrangers(connection, log)
     const joining = { ...options, material }
     const identity = known ? await stay(known, joining, connection) : await admit(joining)
     await shareSecrets(folder, material, log)

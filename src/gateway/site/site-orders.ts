@@ -121,7 +121,8 @@ export class SiteOrders implements OrderBook {
     if (lease?.state !== 'held' || lease.standing !== 'serving') return { waitMs: heldMs }
     const { nodeId, epoch } = lease
     const [row] = await this.#connection.query<{ claimed: ClaimAnswer }>(
-      'SELECT claim_certificate($1, $2, $3, $4, $5, $6, $7, $8) AS claimed',
+      `SELECT claim_certificate($1::text, $2::text, $3::text, $4::bigint, $5::text, $6::bigint,
+         $7::bigint, $8::bigint) AS claimed`,
       [...valuesOf(id), seen, nodeId, epoch, clock.now(), delayAfter(1)],
     )
     const { refused, wait_ms, failures = 0 } = row?.claimed ?? {}
@@ -144,9 +145,9 @@ export class SiteOrders implements OrderBook {
     await this.#connection.query(
       `WITH head AS (UPDATE certificate_head SET number = number + 1 RETURNING number)
        UPDATE certificates SET number = head.number, next_at = 0,
-         early = array(SELECT t FROM unnest(early) t WHERE t > now_ms() - 3600000) || now_ms()
+         early = array(SELECT t FROM pg_catalog.unnest(early) t WHERE t > now_ms() - 3600000) || now_ms()
        FROM head WHERE ${OF} AND error IS NOT NULL AND node IS NULL AND $4 >
-         (SELECT count(*) FROM unnest(early) t WHERE t > now_ms() - 3600000)`,
+         (SELECT count(*) FROM pg_catalog.unnest(early) t WHERE t > now_ms() - 3600000)`,
       [...valuesOf(id), EARLY_RETRIES],
     )
   }
@@ -202,7 +203,8 @@ export class SiteOrders implements OrderBook {
     while (!signal.aborted) {
       try {
         const [row] = await this.#connection.query<{ is_kept: boolean }>(
-          'SELECT conclude_certificate($1, $2, $3, $4, $5, $6, $7, $8) AS is_kept',
+          `SELECT conclude_certificate($1::text, $2::text, $3::text, $4::text, $5::bigint, $6::text,
+             $7::text, $8::bigint) AS is_kept`,
           values,
         )
         if (!row?.is_kept) log.warn('what was ordered is not kept: another gateway orders it')
