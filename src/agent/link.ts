@@ -145,8 +145,7 @@ export class Link {
     this.#wakeUp.set()
     await Promise.all([this.#running, this.#standby?.stop()])
     const session = this.#current
-    const isOurs = session && this.#opener.addressOf(session.place) !== undefined
-    if (isOurs) await session.sdk.drain(drainMs)
+    if (session && this.#opener.isOurs) await session.sdk.drain(drainMs)
     // Nobody tells what is under way there; where another process serves, it has its time.
     else if (session && this.#isYielding) await this.#options.clock.sleep(drainMs)
     this.#current = undefined
@@ -164,8 +163,8 @@ export class Link {
   resume(): void {
     this.#isYielding = false
     this.#tryAt = 0
-    const isOurs = this.#current && this.#opener.addressOf(this.#current.place) !== undefined
-    if (isOurs) this.#renew(NOT_REPLACED, 0)
+    if (this.#opener.isOurs) this.#renew(NOT_REPLACED, 0)
+    this.#standby?.changed()
     this.#wakeUp.set()
   }
 
@@ -376,6 +375,7 @@ export class Link {
       opener: this.#opener,
       events: this.#events,
       serving: () => this.#current?.place,
+      isYielding: () => this.#isYielding,
       timings,
       clock,
       log,

@@ -943,6 +943,20 @@ describe('Link with two addresses', () => {
     expect(connector.sessions[1]?.isClosed).toBe(true)
   })
 
+  it('connects no second session while it yields, whatever becomes of that one', async () => {
+    const { link, connector, clock, start, setToken } = setUp({ serverAddrs: TWO })
+    await start()
+    link.yield()
+    connector.last.lose('the wire was cut')
+    setToken('better')
+    await clock.advance(60_000)
+    expect(connector.sessions.map(addressOf)).toEqual(TWO)
+    link.resume()
+    await clock.advance(0)
+    expect(connector.sessions).toHaveLength(4)
+    expect(link.status.standby?.state).toBe('ready')
+  })
+
   it('tries the other address when one cannot be reached', async () => {
     const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
     connector.onConnect = ({ serverAddr }) => {

@@ -35,6 +35,11 @@ export class SessionOpener {
     return this.#options.serverAddrs[place]
   }
 
+  /** A gateway of ours, and not the hosted service. */
+  get isOurs(): boolean {
+    return this.#options.serverAddrs.length > 0
+  }
+
   get hasAuthtoken(): boolean {
     return this.#options.authtoken() instanceof Secret
   }

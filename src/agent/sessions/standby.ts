@@ -21,6 +21,8 @@ export interface StandbyOptions {
   readonly events: SessionEvents
   /** Which place serves; undefined while the link is down: it comes first. */
   readonly serving: () => number | undefined
+  /** Another process is about to serve: nothing is connected until `changed()`. */
+  readonly isYielding: () => boolean
   readonly timings: LinkTimings
   readonly random?: () => number
   readonly clock: Clock
@@ -102,7 +104,7 @@ export class Standby {
     return this.#ready === session
   }
 
-  /** The link has come up, or its session leads elsewhere. */
+  /** The link has come up, its session leads elsewhere, or it yields no more. */
   changed(): void {
     this.#wakeUp.set()
   }
@@ -125,11 +127,12 @@ export class Standby {
   }
 
   async #run(signal: AbortSignal): Promise<void> {
-    const { clock, serving } = this.#options
+    const { clock, serving, isYielding } = this.#options
     while (!signal.aborted) {
       const isWanted = serving() !== undefined
       if (!isWanted) await this.#release()
-      const waitMs = isWanted && !this.#ready ? this.#tryAt - clock.monotonic() : Infinity
+      const isMissing = isWanted && !this.#ready && !isYielding()
+      const waitMs = isMissing ? this.#tryAt - clock.monotonic() : Infinity
       if (waitMs > 0) await this.#wakeUp.wait(clock, Number.isFinite(waitMs) ? waitMs : undefined)
       else await this.#try(signal)
     }
