@@ -107,6 +107,7 @@ export class AuditTable {
   readonly #append: Statement<[Omit<Row, 'id'> & { is_refusal: number }]>
   readonly #page: Statement<[Record<string, string | number | null>], Row>
   readonly #get: Statement<[number], Row>
+  readonly #find: Statement<[number, string, string | null, string | null]>
   readonly #keepIntent: Statement<[string, number, string]>
   readonly #dropIntent: Statement<[string]>
   readonly #intents: Statement<[], { key: string; at: number; change: string }>
@@ -129,6 +130,10 @@ export class AuditTable {
        ORDER BY id DESC LIMIT @limit`,
     )
     this.#get = database.prepare(`SELECT ${COLUMNS} FROM audit WHERE id = ?`)
+    this.#find = database.prepare(
+      `SELECT 1 FROM audit WHERE at = ? AND action = ? AND target_id IS ? AND request_id IS ?
+       AND result = 'ok' LIMIT 1`,
+    )
     this.#keepIntent = database.prepare(
       'INSERT OR IGNORE INTO audit_intents (key, at, change) VALUES (?, ?, ?)',
     )
@@ -170,6 +175,12 @@ export class AuditTable {
   get(id: number): AuditEntry | undefined {
     const row = this.#get.get(id)
     return row && toEntry(row)
+  }
+
+  /** Whether a change has its row of that time: it was made. */
+  has({ action, targetId, requestId }: AuditedChange, at: number): boolean {
+    const cutAction = action.slice(0, MAX_TEXT)
+    return this.#find.get(at, cutAction, cut(targetId), requestId ?? null) !== undefined
   }
 
   /** Does nothing when it is there already. */

@@ -28,6 +28,8 @@ interface Running {
   readonly key: string
   readonly change: AuditedChange
   readonly concluded: Concluded | undefined
+  /** The row that its last write takes along, as it was tried last. */
+  tried?: { readonly at: number; readonly change: AuditedChange } | undefined
   isOver: boolean
 }
 
@@ -127,7 +129,7 @@ export class AuditTrail {
       this.#runs -= 1
       // Node 20 calls hooks for whatever is asynchronous, in the whole process, until it is told.
       if (this.#runs === 0) this.#running.disable()
-      if (outcome && !isOver) await this.#finish(outcome.change, outcome.result, running.key)
+      if (outcome && !isOver) await this.#finish(outcome.change, outcome.result, running)
     }
   }
 
@@ -159,8 +161,11 @@ export class AuditTrail {
       this.#table.keepIntent(key, this.#clock.now(), change)
       return undefined
     }
+    const at = this.#clock.now()
     const told = [concluded(concludes)].flat().map((about) => ({ ...change, ...about }))
-    for (const one of told) this.#table.append(one, this.#clock.now(), OK)
+    for (const one of told) this.#table.append(one, at, OK)
+    const [first] = told
+    running.tried = first && { at, change: first }
     this.#table.dropIntent(key)
     return () => {
       running.isOver = true
@@ -168,10 +173,13 @@ export class AuditTrail {
     }
   }
 
-  async #finish(change: AuditedChange, result: string, key?: string): Promise<void> {
+  async #finish(change: AuditedChange, result: string, running?: Running): Promise<void> {
+    const { key, tried } = running ?? {}
     try {
       const append = () => {
-        this.#table.append(change, this.#clock.now(), result)
+        // Nobody knew whether it was made: where it was, its row came with it.
+        const isNoted = tried !== undefined && this.#table.has(tried.change, tried.at)
+        if (!isNoted) this.#table.append(change, this.#clock.now(), result)
         if (key !== undefined) this.#table.dropIntent(key)
       }
       // What took place on a full disk has made room.

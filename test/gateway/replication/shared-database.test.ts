@@ -1,10 +1,13 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest'
+import type { AppError } from '../../../src/base/app-error.ts'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import { withDeadline } from '../../../src/base/deadline.ts'
+import { createLogger } from '../../../src/base/logger.ts'
 import { CLUSTER_STEPS } from '../../../src/gateway/cluster/cluster-schema.ts'
 import type { DatabaseAddress } from '../../../src/gateway/postgres/database-url.ts'
 import { PostgresSession } from '../../../src/gateway/postgres/postgres-session.ts'
 import { RECORD_STEPS } from '../../../src/gateway/replication/record-log.ts'
+import { AuditTrail } from '../../../src/store/audit-trail.ts'
 import type { Migration } from '../../../src/store/migrations.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import { eventually } from '../../helpers/eventually.ts'
@@ -124,6 +127,41 @@ describe.skipIf(!hasPostgres)('records that several gateways have in common', ()
     expect(await made).toMatchObject({ serviceCode: 'ERR_GATEWAY_RECORDS_UNKNOWN' })
     proxy.heal()
     await eventually(() => expect(node.botUsers.page({ limit: 10 })).toHaveLength(1))
+  })
+
+  it('have one row in the audit trail of a change that nobody knew what became of', async () => {
+    const address = await postgres.database()
+    const proxy = await ChaosProxy.start({ host: address.host, port: address.port })
+    let passed = 0
+    const clock: Clock = { ...systemClock, monotonic: () => passed }
+    const { database, issuer } = await openNode({ ...address, ...proxy.address }, { clock })
+    const sql = await sqlAt(address)
+    const trail = new AuditTrail({ database, log: createLogger('silent'), clock, node: 'a' })
+    const actor = { kind: 'api-key', id: 'ak_1', name: 'key' } as const
+    let failure: unknown
+    const create = () =>
+      issuer.createBotUser({ name: 'maybe' }).catch((error) => {
+        failure = error
+        throw error
+      })
+    proxy.loseAnswerTo('append_records')
+    const codeOf = (error: unknown) => (error as AppError).serviceCode ?? ''
+    const made = trail
+      .run({ actor, client: null, action: 'bot_user.create', requestId: 'r' }, create, {
+        ...{ about: () => ({}), codeOf },
+        concluded: (targetId) => ({ targetId }),
+      })
+      .catch(() => {})
+    await eventually(async () => {
+      expect((await sql('SELECT 1 FROM record_rows')).length).toBeGreaterThan(0)
+    })
+    passed = 60_000
+    proxy.cut()
+    await eventually(() => expect(failure).toBeDefined())
+    proxy.heal()
+    await made
+    expect(codeOf(failure)).toBe('ERR_GATEWAY_RECORDS_UNKNOWN')
+    expect(trail.page({ limit: 10 }).map(({ result }) => result)).toEqual(['ok'])
   })
 
   it('are not changed in an epoch that is over, until the node is in the next', async () => {

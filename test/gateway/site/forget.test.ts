@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { PostgresSession } from '../../../src/gateway/postgres/postgres-session.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
@@ -67,7 +68,17 @@ describe.skipIf(!hasPostgres)('a gateway of several that is gone for good', () =
       expect((await call('GET', `/nodes/${id}`)).body).toMatchObject({ state: 'gone' })
     })
     expect([home(), linkToOne()?.state.name]).toEqual(['remote', 'up'])
+    const session = await PostgresSession.open({
+      server: { address, password: address.password, passwordPath: undefined },
+      name: 'test',
+    })
+    onTestFinished(() => session.close())
+    const intents = () =>
+      session.query("SELECT n FROM record_log WHERE tables = ARRAY['audit_intents']")
+    expect(await intents()).toEqual([])
     expect((await call('DELETE', `/nodes/${id}`)).status).toBe(204)
+    // Gateways are in no records: that one is to be forgotten is in the trail before it is.
+    expect(await intents()).toHaveLength(1)
     const { nodes } = (await call('GET', '/nodes')).body
     expect(nodes.map((it: { id: string }) => it.id)).toEqual([own])
     expect(home()).toBeUndefined()

@@ -1,6 +1,7 @@
 import { hostname } from 'node:os'
 import * as z from 'zod'
 import { formatListenAddress } from '../../../base/listen-address.ts'
+import type { Database } from '../../../store/database.ts'
 import { isThere, type NodeRow } from '../../cluster/node-facts.ts'
 import { DatabaseError } from '../../postgres/database-error.ts'
 import { ServiceError } from '../../records/service-error.ts'
@@ -101,6 +102,8 @@ const AnswerSchema = z.object({
 
 export interface NodesDeps extends FiguresSource {
   readonly node?: ClusterNode | undefined
+  /** Of the audit trail. */
+  readonly database: Pick<Database, 'change'>
   readonly version: string
 }
 
@@ -170,6 +173,8 @@ export function nodes(deps: NodesDeps): Resource<Node> {
   const remove = async (it: Node) => {
     if (!node || it.id === node.nodeId || (it.row && isThere(it.row))) throw stillThere(it)
     if (node.links.find(it.id)?.session) throw stillLinked(it)
+    // Gateways are in no records: the trail knows of it before it is done, whatever happens after that.
+    await deps.database.change(() => {}, { withoutBackup: true })
     const outcome = await node.cluster.forget(it.id).catch((cause: unknown) => {
       if (!(cause instanceof DatabaseError)) throw cause
       throw new ServiceError(843, 'PostgreSQL does not answer: try again when it is back.', {
