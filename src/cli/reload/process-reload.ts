@@ -63,6 +63,7 @@ export class ProcessReload {
   readonly #bereft = createDeferred<string>()
   #state: ReloadState = 'serving'
   #successor: Successor | undefined
+  #attempted: Promise<unknown> = Promise.resolve()
   #problem: string | undefined
 
   constructor(options: ProcessReloadOptions) {
@@ -100,16 +101,20 @@ export class ProcessReload {
     this.#problem = undefined
     news.reloading()
     log.info('reloading: a new process is to take over')
-    const successor = await this.#attempt()
+    const attempt = this.#attempt()
+    this.#attempted = attempt
+    const successor = await attempt
     // A stop in the same moment has ended it.
     if (successor && this.#is('reloading')) this.#leaveTo(successor)
   }
 
-  /** A stop in the middle of a reload ends both. */
+  /** A stop in the middle of a reload ends both; what is being taken back is back before this resolves. */
   async stop(): Promise<void> {
     const isReloading = this.#is('reloading')
     this.#move('stop')
-    if (isReloading) await this.#successor?.kill()
+    if (!isReloading) return
+    await this.#successor?.kill()
+    await this.#attempted
   }
 
   #move(event: ReloadEvent): void {
@@ -181,7 +186,8 @@ export class ProcessReload {
     } catch (error) {
       // It may have written by now: nothing is taken back before it is gone.
       await successor.kill()
-      await this.#reclaim()
+      // Who stops needs none of it any more.
+      if (!this.#is('stopped')) await this.#reclaim()
       throw error
     }
   }

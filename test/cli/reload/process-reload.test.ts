@@ -112,6 +112,38 @@ describe('a new process that serves', () => {
     expect(told.at(-1)).toBe('leave')
   })
 
+  it('is ended by a stop, which needs nothing back that was let go of', async () => {
+    startProgram(`process.send('prepared')\n${stillRuns}`)
+    const released = createDeferred<void>()
+    const release = async () => released.resolve()
+    const { reload, told } = openReload({ service: { sockets, release } })
+    const requested = reload.request()
+    await released.promise
+    await reload.stop()
+    await requested
+    expect(told).toEqual(['reloading'])
+  })
+
+  it('is over when a stop is: what was being taken back is', async () => {
+    startProgram(
+      `${SERVING.replace("'serving'", "'nothing of the kind'")}process.on('message', () => process.exit(1))`,
+    )
+    const reclaiming = createDeferred<void>()
+    const order: string[] = []
+    const reclaim = async () => {
+      reclaiming.resolve()
+      await new Promise((resolve) => setImmediate(() => setImmediate(resolve)))
+      order.push('back')
+    }
+    const { reload } = openReload({ service: { sockets, reclaim } })
+    const requested = reload.request()
+    await reclaiming.promise
+    await reload.stop()
+    order.push('stopped')
+    await requested
+    expect(order).toEqual(['back', 'stopped'])
+  })
+
   it('is ended by a stop in the same moment', async () => {
     const said = `writeFileSync(process.argv[2] + '/said', '')`
     const folder = startProgram(
