@@ -28,6 +28,8 @@ const JOIN_MS = 10_000
 const MAX_JOIN_BYTES = 8_192
 /** Connections that have not shown that they are of a node, or are. */
 const CONNECTIONS = 256
+/** Links of one node at once: one that serves, and one that it does not know to be gone. */
+const LINKS_OF_NODE = 3
 
 export interface PeerListenerOptions {
   readonly listen: ListenAddress
@@ -155,13 +157,24 @@ export class PeerListener {
   }
 
   #serve(socket: TLSSocket, nodeId: string): void {
+    this.#makeRoom(nodeId)
     const session = new PeerSession({ ...this.#options, socket, nodeId })
     this.#sessions.add(session)
     for (const [raw, connection] of this.#connections) {
       if (raw.remotePort === socket.remotePort && raw.remoteAddress === socket.remoteAddress)
-        connection.isNode = true
+        connection.session = session
     }
     void session.closed.then(() => this.#sessions.delete(session))
+  }
+
+  /** The newest may be the only one that the node has still: those that never greeted go first. */
+  #makeRoom(nodeId: string): void {
+    const own = [...this.#sessions].filter((session) => session.nodeId === nodeId)
+    if (own.length < LINKS_OF_NODE) return
+    const oldest = own.find(({ isWelcome }) => !isWelcome) ?? own[0]
+    if (!oldest) return
+    this.#sessions.delete(oldest)
+    oldest.drop('the node has newer links')
   }
 
   async #join(socket: TLSSocket): Promise<void> {
@@ -176,18 +189,18 @@ export class PeerListener {
   }
 }
 
-/** A connection as it is counted: until it is of a node, it is anybody's. */
+/** A connection as it is counted: until its node is welcome, it is anybody's. */
 class PeerConnection {
   readonly idleSince = performance.now()
   readonly #socket: Socket
-  isNode = false
+  session: PeerSession | undefined
 
   constructor(socket: Socket) {
     this.#socket = socket
   }
 
   get stage(): ConnectionStage {
-    return this.isNode ? 'busy' : 'idle'
+    return this.session?.isWelcome ? 'busy' : 'idle'
   }
 
   yieldPlace(): void {

@@ -60,6 +60,12 @@ export class PeerSession {
       log: this.#log,
     })
     void this.#watch()
+    void this.#expectWelcome()
+  }
+
+  /** Whether it has greeted, and is a node of this cluster. */
+  get isWelcome(): boolean {
+    return this.#isWelcome
   }
 
   /** Resolves when it is over; never rejects. */
@@ -77,6 +83,13 @@ export class PeerSession {
     this.#isWelcome = false
     void this.end()
     return true
+  }
+
+  /** Ends it at once. */
+  drop(reason: string): void {
+    this.#isWelcome = false
+    void this.#session.goAway(ErrorCode.none, reason)
+    this.#options.socket.destroy()
   }
 
   #accept(type: number, stream: Stream): void {
@@ -127,7 +140,7 @@ export class PeerSession {
 
   /** Whoever is cut off without a word leaves what it had open: it is let go when no beat comes. */
   async #watch(): Promise<void> {
-    const { clock, socket } = this.#options
+    const { clock } = this.#options
     const over = new AbortController()
     void this.#session.closed.then(() => over.abort())
     for (;;) {
@@ -137,7 +150,17 @@ export class PeerSession {
       await clock.sleep(waitMs, over.signal).catch(() => {})
     }
     this.#log.warn('a node is silent')
-    void this.#session.goAway(ErrorCode.none, 'no heartbeat')
-    socket.destroy()
+    this.drop('no heartbeat')
+  }
+
+  /** A certificate of the cluster is no welcome: its node may have been forgotten. */
+  async #expectWelcome(): Promise<void> {
+    const { clock } = this.#options
+    const over = new AbortController()
+    void this.#session.closed.then(() => over.abort())
+    await clock.sleep(GREETING_LIMITS.deadlineMs, over.signal).catch(() => {})
+    if (over.signal.aborted || this.#isWelcome) return
+    this.#log.debug('a node does not greet')
+    this.drop('no greeting')
   }
 }

@@ -1,16 +1,18 @@
 import { once } from 'node:events'
 import { connect } from 'node:tls'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { tlsOptions } from '../../../src/gateway/peers/peer-identity.ts'
+import { type PeerIdentity, tlsOptions } from '../../../src/gateway/peers/peer-identity.ts'
 import { nextPeerLinkState } from '../../../src/gateway/peers/peer-link-state.ts'
 import { LINK_LIMITS, VISITOR_STREAM_TYPE } from '../../../src/gateway/peers/peer-protocol.ts'
 import { MuxadoError } from '../../../src/muxado/error-code.ts'
+import { HEARTBEAT_STREAM_TYPE } from '../../../src/muxado/heartbeat.ts'
 import { Session } from '../../../src/muxado/session.ts'
 import { DEAF, type Stream } from '../../../src/muxado/stream.ts'
 import { openTyped } from '../../../src/muxado/typed-session.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
 import {
   createCluster,
+  type ListeningNode,
   openLinks,
   PORTS,
   startListener,
@@ -236,6 +238,64 @@ describe('who is no node', () => {
     socket.on('error', () => {})
     await once(socket, 'close')
     expect(home.captured.text()).toContain('who connected is no node of the cluster')
+  })
+
+  /** Links of a node that beat, and never greet. */
+  async function openSilent(home: ListeningNode, identity: PeerIdentity, count: number) {
+    const options = {
+      ...{ ...home.address, ...tlsOptions(identity), checkServerIdentity: () => undefined },
+      ALPNProtocols: ['device-agent-peer'],
+    }
+    const open = async () => {
+      const socket = connect(options).on('error', () => {})
+      onTestFinished(() => void socket.destroy())
+      await once(socket, 'secureConnect')
+      const session = new Session(socket, { role: 'client', accept: () => {} })
+      openTyped(session, HEARTBEAT_STREAM_TYPE, DEAF, Buffer.from('beat'))
+      return session
+    }
+    return Promise.all(Array.from({ length: count }, open))
+  }
+  const startHome = async () => {
+    const clock = new ManualClock(Date.now())
+    const cluster = await createCluster(clock)
+    const home = await startListener(cluster, 'nd_home', { isKnown: (id) => id === 'nd_good' })
+    return { clock, cluster, home }
+  }
+
+  it('is let go when it has not greeted for as long as a greeting takes', async () => {
+    const { clock, cluster, home } = await startHome()
+    const [silent] = await openSilent(home, await cluster.identify('nd_forgotten'), 1)
+    await eventually(() => expect(home.listener.nodeIds).toEqual(['nd_forgotten']))
+    await clock.advance(4_900)
+    expect(home.listener.nodeIds).toEqual(['nd_forgotten'])
+    await clock.advance(100)
+    await eventually(() => expect(home.listener.nodeIds).toEqual([]))
+    await silent?.closed
+  })
+
+  it('has three links at most, of which those go first that never greeted', async () => {
+    const { cluster, home } = await startHome()
+    const good = openLinks(await cluster.identify('nd_good'))
+    good.links.follow([{ id: 'nd_home', address: home.address }])
+    const link = () => good.links.find('nd_home')
+    await eventually(() => expect(link()?.state.name).toBe('up'))
+    const before = link()?.session
+    await openSilent(home, await cluster.identify('nd_good'), 8)
+    await eventually(() => expect(home.listener.nodeIds).toHaveLength(3))
+    expect(link()?.session).toBe(before)
+    expect(link()?.state.name).toBe('up')
+  })
+
+  it('keeps no node from its place, however many of its links there are', async () => {
+    const { cluster, home } = await startHome()
+    for (let n = 0; n < 90; n += 1) {
+      await openSilent(home, await cluster.identify(`nd_forgotten${n}`), 3)
+    }
+    expect(home.listener.nodeIds.length).toBeGreaterThan(200)
+    const good = openLinks(await cluster.identify('nd_good'))
+    good.links.follow([{ id: 'nd_home', address: home.address }])
+    await eventually(() => expect(good.links.find('nd_home')?.state.name).toBe('up'))
   })
 
   it('is not served before it has greeted', async () => {
