@@ -1,6 +1,7 @@
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
 import { FailureLimiter } from '../../base/limit/failure-limiter.ts'
+import { Semaphore } from '../../base/limit/semaphore.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { ClusterAuthority } from './cluster-authority.ts'
 import type { ClusterMaterial } from './cluster-material.ts'
@@ -42,6 +43,8 @@ export interface JoinDeskOptions {
 export class JoinDesk {
   readonly #options: JoinDeskOptions
   readonly #failures: FailureLimiter
+  /** For those who try too often: the database is asked for one of them at a time. */
+  readonly #line = new Semaphore(1)
 
   constructor(options: JoinDeskOptions) {
     this.#options = options
@@ -66,11 +69,15 @@ export class JoinDesk {
   async #admit(message: unknown, client: string): Promise<JoinAnswer & { node_id: string }> {
     const { authority, material, ports, newNodeId, clock } = this.#options
     const parsed = JoinRequestSchema.safeParse(message)
-    if (!parsed.success) throw this.#wrong('join-malformed', client)
+    // Before anybody asks the database. Who has the right secret is let in all the same.
+    const isOften = this.#failures.take(client) > 0
+    const wrong = (code: JoinRefusalCode) => new JoinRefusedError(isOften ? 'join-too-often' : code)
+    if (!parsed.success) throw wrong('join-malformed')
     const { token_id: id, ...request } = parsed.data
-    const token = await material.findJoinToken(id)
+    const find = () => material.findJoinToken(id)
+    const token = await (isOften ? this.#line.run(find) : find())
     // Whoever has not the secret learns nothing of the token.
-    if (!token || !opens(request, token)) throw this.#wrong('join-token-unknown', client)
+    if (!token || !opens(request, token)) throw wrong('join-token-unknown')
     if (token.usedBy !== undefined) throw new JoinRefusedError('join-token-used')
     if (clock.now() >= token.expiresAt) throw new JoinRefusedError('join-token-expired')
     if (request.ports.http !== ports.http || request.ports.https !== ports.https) {
@@ -90,9 +97,5 @@ export class JoinDesk {
       if (error instanceof TypeError) throw new JoinRefusedError('join-malformed', error)
       throw error
     }
-  }
-
-  #wrong(code: JoinRefusalCode, client: string): JoinRefusedError {
-    return new JoinRefusedError(this.#failures.take(client) > 0 ? 'join-too-often' : code)
   }
 }

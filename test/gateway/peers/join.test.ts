@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { connect } from 'node:tls'
 import { describe, expect, it } from 'vitest'
 import { joinCluster } from '../../../src/gateway/peers/join.ts'
+import { JoinDesk } from '../../../src/gateway/peers/join-desk.ts'
 import { isJoinRefusalCode, JOIN_REFUSALS } from '../../../src/gateway/peers/join-refusal.ts'
 import { createJoinToken, parseJoinToken } from '../../../src/gateway/peers/join-token.ts'
 import {
@@ -10,7 +11,9 @@ import {
   keepIdentity,
   readIdentity,
 } from '../../../src/gateway/peers/peer-identity.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
 import { createCluster, PORTS, startListener, type TestCluster } from '../../helpers/cluster.ts'
+import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
@@ -70,6 +73,37 @@ describe('a node that joins', () => {
     // The right one is good all the same: nobody locks others out.
     await expect(attempt(token)).resolves.toMatchObject({ nodeId: 'nd_joined1' })
     expect(node.captured.text()).not.toContain(parseJoinToken(token)?.secret)
+  })
+
+  it('makes the database answer one question at a time when it tries too often', async () => {
+    const { cluster } = await startCluster()
+    const token = parseJoinToken((await cluster.makeToken()).reveal())
+    if (!token) throw new Error('no token')
+    let asked = 0
+    let most = 0
+    const answers: (() => void)[] = []
+    const findJoinToken = async (id: string) => {
+      asked += 1
+      most = Math.max(most, asked)
+      await new Promise<void>((resolve) => answers.push(resolve))
+      asked -= 1
+      return cluster.material.findJoinToken(id)
+    }
+    const desk = new JoinDesk({
+      ...{ ...cluster, material: { ...cluster.material, findJoinToken }, ports: PORTS },
+      ...{ newNodeId: () => 'nd_1', log: captureLog().log },
+    })
+    const request = { token_id: token.id, secret: 'x'.repeat(43), request: '', ports: PORTS }
+    const tries = Array.from({ length: 200 }, () => desk.answer(request, '192.0.2.1'))
+    let over = false
+    void Promise.all(tries).then(() => {
+      over = true
+    })
+    await eventually(() => {
+      for (const answer of answers.splice(0)) answer()
+      expect(over).toBe(true)
+    })
+    expect(most).toBe(11)
   })
 
   it('is refused when its public ports are others', async () => {
