@@ -52,8 +52,11 @@ export class SiteSessions implements ConsoleSessions {
   /** By hash: uses that the others may not know of yet, and when they were. */
   readonly #uses = new Map<string, number>()
   readonly #noting = new Set<string>()
-  /** Hashes of those that the others may take for good still; oldest first. */
-  readonly #closed = new Set<string>()
+  /**
+   * Hashes of those that the others may take for good still, oldest first, and whether this gateway has
+   * seen them as sessions: anybody may close what is none.
+   */
+  readonly #closed = new Map<string, { readonly isSeen: boolean }>()
   #ending: Promise<void> | undefined
 
   constructor(options: SiteSessionsOptions) {
@@ -101,9 +104,7 @@ export class SiteSessions implements ConsoleSessions {
     this.#own.close(id)
     if (isOwn) return
     const hash = hashToken(id)
-    this.#closed.add(hash)
-    const [oldest] = this.#closed.size > MOST_ENDING ? this.#closed : []
-    if (oldest !== undefined) this.#closed.delete(oldest)
+    this.#remember(hash)
     try {
       await this.#end([hash])
     } catch (error) {
@@ -112,6 +113,19 @@ export class SiteSessions implements ConsoleSessions {
       const { code, serviceCode } = error
       throw new AppError(code, NOT_ENDED, { serviceCode, cause: error })
     }
+  }
+
+  #remember(hash: string): void {
+    const isSeen = this.#closed.get(hash)?.isSeen || this.#options.store.find(hash) !== undefined
+    this.#closed.set(hash, { isSeen })
+    if (this.#closed.size <= MOST_ENDING) return
+    let [victim] = this.#closed.keys()
+    for (const [closed, known] of this.#closed) {
+      if (known.isSeen) continue
+      victim = closed
+      break
+    }
+    if (victim !== undefined) this.#closed.delete(victim)
   }
 
   /** What is not in the copy of this gateway is looked for in PostgreSQL, too. */
@@ -128,7 +142,7 @@ export class SiteSessions implements ConsoleSessions {
     const { clock, signal } = this.#options
     while (this.#closed.size > 0 && !signal.aborted) {
       await clock.sleep(END_AGAIN_MS, signal).catch(() => {})
-      if (!signal.aborted) await this.#end([...this.#closed]).catch(() => {})
+      if (!signal.aborted) await this.#end([...this.#closed.keys()]).catch(() => {})
     }
     this.#ending = undefined
   }

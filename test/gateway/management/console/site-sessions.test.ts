@@ -229,6 +229,18 @@ describe('SiteSessions', () => {
     expect([two.find(id, look), two.find(other, look)]).toEqual([undefined, { holder }])
   })
 
+  it('ends a session at the others, however many are closed that are none', async () => {
+    const { clock, state, holder, one, two } = await open()
+    const id = (await one.open(holder)).reveal()
+    state.isAway = true
+    await expect(one.close(id)).rejects.toThrow(AppError)
+    for (let n = 0; n < 1_100; n += 1) await one.close(`invented ${n}`).catch(() => {})
+    expect(one.find(id, use)).toBeUndefined()
+    state.isAway = false
+    await clock.advance(5_000)
+    expect(two.find(id, look)).toBeUndefined()
+  })
+
   it('tries nothing again when the gateway has ended', async () => {
     const { clock, state, stopping, holder, one, two } = await open()
     const id = (await one.open(holder)).reveal()
