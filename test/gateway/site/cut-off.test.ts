@@ -111,7 +111,20 @@ describe.skipIf(!hasPostgres)('a gateway that alone has lost PostgreSQL, and was
 
   it('is told of as one that serves, and what it has is in the lists', async () => {
     const { one, id, way } = await start()
-    const { call } = await managed(one)
+    const { apiKey, call } = await managed(one)
+    const metrics = async () => {
+      const headers = { authorization: `Bearer ${apiKey.reveal()}` }
+      const answer = await fetch(`http://127.0.0.1:${one.addresses.api?.port}/metrics`, { headers })
+      return (await answer.text()).split('\n')
+    }
+    const told = (live: number, gone: number) => [
+      ...['device_gateway_lease_held 1', 'device_gateway_draining 0'],
+      `device_gateway_nodes{state="live"} ${live}`,
+      'device_gateway_nodes{state="draining"} 0',
+      `device_gateway_nodes{state="gone"} ${gone}`,
+      `device_gateway_node_link_up{node="${id}"} ${1 - gone}`,
+    ]
+    expect(await metrics()).toEqual(expect.arrayContaining(told(2, 0)))
     const { body: node } = await call('GET', `/nodes/${id}`)
     expect(node).toMatchObject({
       ...{ state: 'live', is_reached: true, agents: 1, endpoints: 1 },
@@ -137,5 +150,6 @@ describe.skipIf(!hasPostgres)('a gateway that alone has lost PostgreSQL, and was
       expect(body).toMatchObject({ state: 'gone', is_reached: false })
     })
     expect((await call('GET', '/endpoints')).body).not.toHaveProperty('missing_nodes')
+    expect(await metrics()).toEqual(expect.arrayContaining(told(1, 1)))
   })
 })
