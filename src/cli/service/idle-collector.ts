@@ -27,8 +27,8 @@ export interface Heap {
 const SINCE_NODE = 24
 
 /**
- * The heap of this process; undefined on an older Node, and without V8's `--expose-gc`, which units
- * have.
+ * The heap of this process; undefined on an older Node, and without V8's `--expose-gc`, which the
+ * agent's unit has: a gateway has visitors who would wait.
  */
 export function ownHeap(nodeVersion: string = process.versions.node): Heap | undefined {
   const { gc } = globalThis
