@@ -14,8 +14,9 @@ export async function prepareBinding(
   session: TableEntry,
   deps: AgentDeps,
 ): Promise<CompiledBinding> {
-  const { binder, coverHost, openAddress } = deps
+  const { binder, sessions, coverHost, openAddress } = deps
   const binding = binder.judge(request, session.identity)
+  sessions.checkRoom(session, binding)
   findPredecessor(binding, session, deps)
   const { host, protocol } = binding
   if (protocol !== 'tcp') await coverHost(host)

@@ -2,6 +2,7 @@ import type { Clock } from '../../base/clock.ts'
 import { SlidingLog } from '../../base/limit/sliding-log.ts'
 import type { AgentIdentity, ConnectedAgent, SessionEnd } from '../endpoints/connected-agent.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
+import type { EndpointAddress } from '../records/endpoint-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
 
 const MINUTE_MS = 60_000
@@ -43,13 +44,21 @@ export interface TableEntry extends ConnectedAgent {
 
 /** What a credential uses at other gateways of the site, as far as this one has heard. */
 export interface UsageElsewhere {
-  /** Never less than what `usageOf` says, and said at once. */
+  /** No less than what the others say, and said at once. */
   mostOf(credentialId: string): number
-  /** Without what the same device has there. */
-  usageOf(
+  /** Those with endpoints. One of the device that asks is about to come here, and left out. */
+  sessionsOf(
     credentialId: string,
     device: { readonly clientId: string; readonly deviceId: string | undefined },
-  ): Pick<CredentialLimits, 'sessions' | 'endpoints'>
+  ): number
+  /** But for the name that is bound here: that moves. */
+  endpointsOf(credentialId: string, name: BoundName): number
+}
+
+/** A name that a session is about to have. */
+export interface BoundName extends EndpointAddress {
+  readonly ownerId: string | null
+  readonly poolMember?: string | undefined
 }
 
 /** Who wants to know which sessions there are. */
@@ -149,11 +158,17 @@ export class SessionTable {
    * Throws ServiceError 108 or 349 when the credential has its fill.
    */
   add(session: TableEntry): void {
-    const { credentialId } = session.identity
+    const { clientId, identity } = session
+    const { credentialId, deviceId } = identity
     const peers = this.#peersOf(credentialId)
     const ghosts = peers.filter((peer) => isGhost(peer, session))
     const here = peers.length - ghosts.length
-    const sessions = here + this.#usedElsewhere(session, 'sessions', this.#limits.sessions - here)
+    const room = this.#limits.sessions - here
+    const sessions =
+      here +
+      this.#usedElsewhere(credentialId, room, (usage) =>
+        usage.sessionsOf(credentialId, { clientId, deviceId }),
+      )
     if (sessions >= this.#limits.sessions) {
       throw new ServiceError(
         108,
@@ -187,37 +202,40 @@ export class SessionTable {
     if (this.#drop(session)) this.#watch?.went(session, why, urls)
   }
 
-  /** Counts a bind of a session. Throws ServiceError 18021 or 351 when its credential has its fill. */
-  countBind(session: Pick<TableEntry, 'identity' | 'clientId'>): void {
-    const { credentialId } = session.identity
-    let endpoints = 0
+  /** Counts a bind of a session. Throws ServiceError 351 when its credential has its fill. */
+  countBind({ identity: { credentialId } }: Pick<TableEntry, 'identity'>): void {
+    if (this.#newBinds.take(credentialId) === 0) return
+    throw new ServiceError(
+      351,
+      `The authtoken ${credentialId} binds more than ${this.#limits.bindsPerMinute} endpoints a minute.`,
+    )
+  }
+
+  /** Throws ServiceError 18021 when the credential of a session may have no endpoint more. */
+  checkRoom({ identity: { credentialId } }: Pick<TableEntry, 'identity'>, name: BoundName): void {
+    let here = 0
     for (const { endpointCount } of this.#byCredential.get(credentialId) ?? []) {
-      endpoints += endpointCount
+      here += endpointCount
     }
-    endpoints += this.#usedElsewhere(session, 'endpoints', this.#limits.endpoints - endpoints)
-    if (endpoints >= this.#limits.endpoints) {
-      throw new ServiceError(
-        18021,
-        `The authtoken ${credentialId} has ${endpoints} endpoints online; it may not have more.`,
-      )
-    }
-    if (this.#newBinds.take(credentialId) > 0) {
-      throw new ServiceError(
-        351,
-        `The authtoken ${credentialId} binds more than ${this.#limits.bindsPerMinute} endpoints a minute.`,
-      )
-    }
+    const room = this.#limits.endpoints - here
+    const endpoints =
+      here +
+      this.#usedElsewhere(credentialId, room, (usage) => usage.endpointsOf(credentialId, name))
+    if (endpoints < this.#limits.endpoints) return
+    throw new ServiceError(
+      18021,
+      `The authtoken ${credentialId} has ${endpoints} endpoints online; it may not have more.`,
+    )
   }
 
   /** Looked up only where it may matter: where there is room for `room` more, less than that is 0. */
   #usedElsewhere(
-    { identity, clientId }: Pick<TableEntry, 'identity' | 'clientId'>,
-    what: 'sessions' | 'endpoints',
+    credentialId: string,
     room: number,
+    count: (usage: UsageElsewhere) => number,
   ): number {
-    const { credentialId, deviceId } = identity
-    if (!this.#elsewhere || this.#elsewhere.mostOf(credentialId) < room) return 0
-    return this.#elsewhere.usageOf(credentialId, { clientId, deviceId })[what]
+    const usage = this.#elsewhere
+    return usage && usage.mostOf(credentialId) >= room ? count(usage) : 0
   }
 
   /** Out of all maps; false when it was in none. */

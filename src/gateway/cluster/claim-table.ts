@@ -1,28 +1,24 @@
 import { isInternal } from '../records/domain-name.ts'
 import type { EndpointProtocol, Entrance } from '../records/endpoint-protocol.ts'
 import {
-  type ClaimFacts,
   type ClaimKey,
+  type ClaimRow,
   keyText,
   PUBLIC_SCOPE,
   SHARED_SCOPE,
   scopeOf,
 } from './claim.ts'
+import { ClaimUsage } from './claim-usage.ts'
 import type { NodeTable } from './node-table.ts'
 
 /** More do not move at once; what is forgotten is not there until it has come. */
 const MOST_MOVING = 10_000
+/** Names that nobody has, whose last homes are known; some hundred bytes each. */
+const MOST_LEFT = 10_000
 /** How long holders have to claim what the database has forgotten. */
 const UNKNOWN_MS = 60_000
 /** Epochs count from 1: a claim of this one does not hold. */
 const NO_EPOCH = 0
-
-/** A claim as the database shows it; without a node it was given up. */
-export interface ClaimRow extends ClaimKey {
-  readonly node: string | null
-  readonly epoch: number
-  readonly facts: ClaimFacts
-}
 
 /** A name whose endpoint is at home at another node. */
 export interface RemoteClaim {
@@ -37,15 +33,11 @@ export interface RemoteClaim {
   readonly endsTls: boolean
 }
 
-/** How much of something there is. */
-export interface CredentialUsage {
-  readonly sessions: number
-  readonly endpoints: number
-}
-
 export interface ClaimTableOptions {
   readonly nodeId: string
   readonly nodes: NodeTable
+  /** Whether this node has a name, which the database may not have told yet. */
+  readonly isHere: (key: ClaimKey) => boolean
 }
 
 /** Whose names are where, as far as this node has heard: what requests are routed by. Never waits. */
@@ -53,17 +45,21 @@ export class ClaimTable {
   readonly #options: ClaimTableOptions
   /** By scope, entrance and host; those of a pool stand side by side. */
   readonly #rows = new Map<string, readonly ClaimRow[]>()
-  /** Names of agents at other nodes, by authtoken. */
-  readonly #ofCredentials = new Map<string, Set<ClaimRow>>()
+  /** What authtokens have at other nodes. */
+  readonly usage: ClaimUsage
   /** What was given up for another node that does not have it yet, by the same; oldest first. */
   readonly #moving = new Map<string, ClaimRow>()
   /** What the database knew once, and knows nothing of since it is an older copy. */
   readonly #unknown = new Set<ClaimRow>()
   #unknownUntil = 0
+  /** Which node had a name that none has; oldest first. */
+  readonly #left = new Map<string, string>()
   #size = 0
 
   constructor(options: ClaimTableOptions) {
     this.#options = options
+    const { nodeId, isHere } = options
+    this.usage = new ClaimUsage({ nodeId, isHere, isValid: (row) => this.#isValid(row) })
   }
 
   /** Names that some node has. */
@@ -74,7 +70,8 @@ export class ClaimTable {
   clear(): void {
     this.#rows.clear()
     this.#moving.clear()
-    this.#ofCredentials.clear()
+    this.#left.clear()
+    this.usage.clear()
     this.#unknown.clear()
     this.#size = 0
   }
@@ -118,52 +115,13 @@ export class ClaimTable {
       const before = this.#rows.get(at) ?? []
       const others = before.filter(({ member }) => member !== row.member)
       this.#noteMove(at, row)
-      this.#noteCredential(memberOf(before, row), row)
+      this.#noteLeft(memberOf(before, row), row)
+      this.usage.note(memberOf(before, row), row)
       const after = row.node === null ? others : [...others, row]
       this.#size += after.length - before.length
       if (after.length > 0) this.#rows.set(at, after)
       else this.#rows.delete(at)
     }
-  }
-
-  #noteCredential(before: ClaimRow | undefined, row: ClaimRow): void {
-    const of = before?.facts.credentialId
-    if (before && of) {
-      const rows = this.#ofCredentials.get(of)
-      rows?.delete(before)
-      if (rows?.size === 0) this.#ofCredentials.delete(of)
-    }
-    const { node, scope, facts } = row
-    // A name that all accounts find has a second claim for that.
-    const isCounted = node !== null && node !== this.#options.nodeId && scope !== SHARED_SCOPE
-    if (!isCounted || !facts.credentialId) return
-    const rows = this.#ofCredentials.get(facts.credentialId) ?? new Set()
-    this.#ofCredentials.set(facts.credentialId, rows.add(row))
-  }
-
-  /** No authtoken has more endpoints at other nodes, nor sessions with endpoints. */
-  mostOf(credentialId: string): number {
-    return this.#ofCredentials.get(credentialId)?.size ?? 0
-  }
-
-  /**
-   * What an authtoken has at other nodes, without what the device that asks has there itself: that moves
-   * with it. A session counts with its first endpoint.
-   */
-  usageOf(
-    credentialId: string,
-    { clientId, deviceId }: { readonly clientId: string; readonly deviceId: string | undefined },
-  ): CredentialUsage {
-    let endpoints = 0
-    const sessions = new Set<string | null>()
-    for (const row of this.#ofCredentials.get(credentialId) ?? []) {
-      const { facts } = row
-      const isOwn = deviceId !== undefined && deviceId === facts.deviceId
-      if (isOwn || clientId === facts.clientId || !this.#isValid(row)) continue
-      endpoints += 1
-      sessions.add(facts.sessionId)
-    }
-    return { endpoints, sessions: sessions.size }
   }
 
   #noteMove(at: string, row: ClaimRow): void {
@@ -172,6 +130,24 @@ export class ClaimTable {
     this.#moving.set(at, row)
     const [oldest] = this.#moving.size > MOST_MOVING ? this.#moving.keys() : []
     if (oldest !== undefined) this.#moving.delete(oldest)
+  }
+
+  #noteLeft(before: ClaimRow | undefined, row: ClaimRow): void {
+    const key = keyText(row)
+    const from = before?.node ?? this.#left.get(key)
+    this.#left.delete(key)
+    if (row.node !== null || !from) return
+    this.#left.set(key, from)
+    const [oldest] = this.#left.size > MOST_LEFT ? this.#left.keys() : []
+    if (oldest !== undefined) this.#left.delete(oldest)
+  }
+
+  /** The other node that has a name, or had it last, whether it is there or not; as far as is known. */
+  lastHome(key: ClaimKey): string | undefined {
+    const rows = this.#rows.get(placeOf(key.scope, key.entrance, key.host)) ?? []
+    const row = memberOf(rows, key)
+    const nodeId = row?.node ?? this.#left.get(keyText(key))
+    return nodeId === this.#options.nodeId ? undefined : nodeId
   }
 
   /** The row of exactly this key whose node has it still. */

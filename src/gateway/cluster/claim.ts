@@ -50,6 +50,13 @@ export interface Claim {
   readonly facts: ClaimFacts
 }
 
+/** A claim as the database shows it; without a node it was given up. */
+export interface ClaimRow extends ClaimKey {
+  readonly node: string | null
+  readonly epoch: number
+  readonly facts: ClaimFacts
+}
+
 /** Who has a name. */
 export const ClaimHolderSchema = z.object({
   nodeId: z.string(),

@@ -1,5 +1,5 @@
 import { BoundedCache } from '../../base/bounded-cache.ts'
-import type { ClaimRow } from './claim-table.ts'
+import type { ClaimRow } from './claim.ts'
 
 /** What is forgotten stays where it is used. */
 const MOST_WORDS = 20_000

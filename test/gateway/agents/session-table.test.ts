@@ -93,6 +93,8 @@ function openTable(limits: Partial<CredentialLimits> = {}, watch?: SessionWatch)
   return { table, session, added }
 }
 
+const NAME = { protocol: 'https', host: 'a.example', ownerId: null } as const
+
 describe('SessionTable', () => {
   it('finds a session by its id until that is removed, twice or not', () => {
     const { table, added } = openTable()
@@ -179,34 +181,39 @@ describe('SessionTable', () => {
     a.endpointCount = 1
     b.endpointCount = 1
     other.endpointCount = 2
-    expect(serviceCode(() => table.countBind(a))).toBeUndefined()
+    expect(serviceCode(() => table.checkRoom(a, NAME))).toBeUndefined()
     b.endpointCount = 2
-    expect(serviceCode(() => table.countBind(a))).toBe(18021)
-    expect(serviceCode(() => table.countBind(other))).toBeUndefined()
-    expect(serviceCode(() => table.countBind(session('cr_none')))).toBeUndefined()
+    expect(serviceCode(() => table.checkRoom(a, NAME))).toBe(18021)
+    expect(serviceCode(() => table.checkRoom(other, NAME))).toBeUndefined()
+    expect(serviceCode(() => table.checkRoom(session('cr_none'), NAME))).toBeUndefined()
   })
 
   it('counts what a credential has at other gateways, and looks only when that may matter', () => {
     const { table, added, session } = openTable({ endpoints: 5, sessions: 3 })
-    const asked: (string | undefined)[] = []
+    const asked: string[] = []
     const elsewhere = { most: 1, sessions: 1, endpoints: 3 }
     table.countElsewhere({
       mostOf: () => elsewhere.most,
-      usageOf: (credentialId, { clientId }) => {
+      sessionsOf: (credentialId, { clientId }) => {
         asked.push(credentialId, clientId)
-        return elsewhere
+        return elsewhere.sessions
+      },
+      endpointsOf: (credentialId, { host }) => {
+        asked.push(credentialId, host)
+        return elsewhere.endpoints
       },
     })
     const a = added()
     a.endpointCount = 2
-    table.countBind(a)
+    table.checkRoom(a, NAME)
     expect(asked).toEqual([])
     elsewhere.most = 3
-    expect(serviceCode(() => table.countBind(a))).toBe(18021)
-    expect(asked).toEqual(['cr_a', a.clientId])
+    expect(serviceCode(() => table.checkRoom(a, NAME))).toBe(18021)
+    expect(asked).toEqual(['cr_a', NAME.host])
     elsewhere.endpoints = 2
-    expect(serviceCode(() => table.countBind(a))).toBeUndefined()
-    added()
+    expect(serviceCode(() => table.checkRoom(a, NAME))).toBeUndefined()
+    const late = added()
+    expect(asked.slice(-2)).toEqual(['cr_a', late.clientId])
     expect(serviceCode(() => table.add(session()))).toBe(108)
     elsewhere.sessions = 0
     expect(serviceCode(() => table.add(session()))).toBeUndefined()

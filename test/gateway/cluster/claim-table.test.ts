@@ -1,6 +1,11 @@
 import { describe, expect, it } from 'vitest'
-import { sharedKey } from '../../../src/gateway/cluster/claim.ts'
-import { type ClaimRow, ClaimTable } from '../../../src/gateway/cluster/claim-table.ts'
+import {
+  type ClaimKey,
+  type ClaimRow,
+  keyText,
+  sharedKey,
+} from '../../../src/gateway/cluster/claim.ts'
+import { ClaimTable } from '../../../src/gateway/cluster/claim-table.ts'
 import { NodeTable } from '../../../src/gateway/cluster/node-table.ts'
 import { readGiveRequest } from '../../../src/gateway/cluster/notify-asker.ts'
 import { claimOf, nodeFacts } from '../../helpers/cluster-node.ts'
@@ -14,7 +19,9 @@ const tableOf = () => {
     nodes.observe(rows, 0)
   }
   observe({ here: 1, one: 1, two: 1 })
-  return { table: new ClaimTable({ nodeId: 'here', nodes }), observe }
+  const here = new Set<string>()
+  const isHere = (key: ClaimKey) => here.has(keyText(key))
+  return { table: new ClaimTable({ nodeId: 'here', nodes, isHere }), observe, here }
 }
 const row = (host: string, node: string | null, member = '', epoch = 1): ClaimRow => {
   const { key, facts } = claimOf(host, {}, member)
@@ -143,6 +150,25 @@ describe('ClaimTable', () => {
     table.apply([row('p.example', 'here', 'd3')])
     expect(table.find('https', 'p.example')).toBeUndefined()
   })
+
+  it('knows which other node had a name last, also when nobody has it', () => {
+    const { table, observe } = tableOf()
+    const key = row('a.example', 'one')
+    expect(table.lastHome(key)).toBeUndefined()
+    table.apply([key])
+    expect(table.lastHome(key)).toBe('one')
+    table.apply([row('a.example', null)])
+    table.apply([row('a.example', null)])
+    expect(table.lastHome(key)).toBe('one')
+    table.apply([row('a.example', 'here')])
+    expect(table.lastHome(key)).toBeUndefined()
+    table.apply([row('a.example', 'two')])
+    observe({ here: 1, two: 2 })
+    expect(table.lastHome(key)).toBe('two')
+    table.apply([row('a.example', null)])
+    table.clear()
+    expect(table.lastHome(key)).toBeUndefined()
+  })
 })
 
 describe('readGiveRequest', () => {
@@ -156,14 +182,18 @@ describe('readGiveRequest', () => {
     expect(readGiveRequest('{"nodeId":"one"}', 'one')).toBeUndefined()
   })
 
-  it('counts what an authtoken has at other nodes, without what the same device has', () => {
-    const { table, observe } = tableOf()
-    const nobody = { clientId: 'ts_none', deviceId: undefined }
+  const usageOf = () => {
+    const { table, observe, here } = tableOf()
     const of = (host: string, node: string | null, facts: Partial<ClaimRow['facts']> = {}) => {
       const before = row(host, node)
       const one = { credentialId: 'cr_a', sessionId: `ts_${host}`, clientId: `ts_${host}` }
       return { ...before, facts: { ...before.facts, ...one, ...facts } }
     }
+    const nobody = { clientId: 'ts_none', deviceId: undefined }
+    const endpoints = (host = 'new.example') =>
+      table.usage.endpointsOf('cr_a', { protocol: 'https', host, ownerId: null })
+    const sessions = (device: { clientId?: string; deviceId?: string } = {}) =>
+      table.usage.sessionsOf('cr_a', { ...nobody, ...device })
     table.apply([
       of('a.example', 'one', { sessionId: 'ts_1' }),
       of('b.example', 'one', { sessionId: 'ts_1', deviceId: 'cam' }),
@@ -172,19 +202,30 @@ describe('readGiveRequest', () => {
       of('e.example', 'two', { credentialId: 'cr_b' }),
       { ...of('f.example', 'two'), ...sharedKey(row('f.example', 'two')) },
     ])
-    expect(table.usageOf('cr_a', nobody)).toEqual({ endpoints: 3, sessions: 2 })
-    expect(table.mostOf('cr_a')).toBe(3)
-    const cam = { clientId: 'ts_none', deviceId: 'cam' }
-    expect(table.usageOf('cr_a', cam)).toEqual({ endpoints: 1, sessions: 1 })
-    const same = { clientId: 'ts_c.example', deviceId: undefined }
-    expect(table.usageOf('cr_a', same)).toEqual({ endpoints: 2, sessions: 1 })
-    // It has come here, and one has gone.
+    return { table, observe, here, of, endpoints, sessions }
+  }
+
+  it('counts what an authtoken has at other nodes, but for the name that comes here', () => {
+    const { table, observe, here, of, endpoints, sessions } = usageOf()
+    expect([endpoints(), endpoints('a.example'), sessions()]).toEqual([3, 2, 2])
+    expect(table.usage.mostOf('cr_a')).toBe(3)
+    // It has come here, whether that was told or not, and one has gone.
+    here.add(keyText(row('c.example', 'two')))
+    expect([endpoints(), sessions()]).toEqual([2, 1])
     table.apply([of('c.example', 'here'), of('a.example', null)])
-    expect(table.usageOf('cr_a', nobody)).toEqual({ endpoints: 1, sessions: 1 })
-    expect(table.mostOf('cr_a')).toBe(1)
+    expect([endpoints(), sessions()]).toEqual([1, 1])
+    expect(table.usage.mostOf('cr_a')).toBe(1)
     observe({ here: 1, one: 2, two: 1 })
-    expect(table.usageOf('cr_a', nobody)).toEqual({ endpoints: 0, sessions: 0 })
+    expect([endpoints(), sessions()]).toEqual([0, 0])
     table.clear()
-    expect(table.mostOf('cr_a')).toBe(0)
+    expect(table.usage.mostOf('cr_a')).toBe(0)
+  })
+
+  it('leaves one session of the device out that comes here, and no more', () => {
+    const { sessions } = usageOf()
+    expect(sessions({ deviceId: 'cam' })).toBe(1)
+    expect(sessions({ deviceId: 'door' })).toBe(2)
+    expect(sessions({ clientId: 'ts_c.example' })).toBe(1)
+    expect(sessions({ clientId: 'ts_c.example', deviceId: 'cam' })).toBe(1)
   })
 })

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import type { ClaimRow } from '../../../src/gateway/cluster/claim-table.ts'
+import type { ClaimRow } from '../../../src/gateway/cluster/claim.ts'
 import { SharedWords } from '../../../src/gateway/cluster/shared-words.ts'
 import { claimOf } from '../../helpers/cluster-node.ts'
 

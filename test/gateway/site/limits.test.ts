@@ -67,4 +67,33 @@ describe.skipIf(!hasPostgres)('the limits of an authtoken at several gateways', 
     await bind(after, 'b.site.test')
     await knows(one, 2)
   })
+
+  it('count a device that is at several gateways at once with all that it has there', async () => {
+    const { one, two } = await start({ sessions: 2, endpoints: 2 })
+    const metadata = deviceOf('cam')
+    const first = await connectSdk(one, { metadata })
+    await bind(first, 'a.site.test')
+    await bind(first, 'b.site.test')
+    await knows(two, 2)
+    const second = await connectSdk(two, { metadata })
+    expect(await sdkCode(bind(second, 'c.site.test'))).toBe('ERR_NGROK_18021')
+    // What it takes along is not one more.
+    await bind(second, 'a.site.test')
+    await knows(one, 1)
+    await knows(two, 1)
+    expect(await sdkCode(bind(second, 'c.site.test'))).toBe('ERR_NGROK_18021')
+  })
+
+  it('count one session less of a device that may be about to move, and no more', async () => {
+    const { one, two } = await start({ sessions: 2 })
+    for (const name of ['a', 'b']) {
+      const session = await connectSdk(one, { metadata: deviceOf('cam') })
+      await bind(session, `${name}.site.test`)
+    }
+    await knows(two, 2)
+    await bind(await connectSdk(two, { metadata: deviceOf('cam') }), 'c.site.test')
+    expect(await sdkCode(connectSdk(two, { metadata: deviceOf('cam') }))).toContain('ERR_NGROK_108')
+    await knows(one, 1)
+    expect(await sdkCode(connectSdk(one, { metadata: deviceOf('cam') }))).toContain('ERR_NGROK_108')
+  })
 })
