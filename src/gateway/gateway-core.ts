@@ -27,7 +27,11 @@ import { AddrRegistrar, watchAddrs } from './endpoints/addr-registrar.ts'
 import type { AwayName } from './endpoints/away-name.ts'
 import { CloudEndpoints } from './endpoints/cloud-endpoints.ts'
 import { DomainRegistrar, watchDomains } from './endpoints/domain-registrar.ts'
-import { EndpointPolicies, type PolicyPlace } from './endpoints/endpoint-policies.ts'
+import {
+  EndpointPolicies,
+  type PlacedStates,
+  type PolicyPlace,
+} from './endpoints/endpoint-policies.ts'
 import { PoolAffinity } from './endpoints/endpoint-pool.ts'
 import { EndpointRegistry } from './endpoints/endpoint-registry.ts'
 import { EndpointUrls } from './endpoints/endpoint-urls.ts'
@@ -226,14 +230,18 @@ export async function openGatewayCore(
   const places = {
     ...{ registry, sessionOf: (id: string) => sessions.find(id), buffers, ids },
     sessionIds: () => Array.from(sessions.all(), ({ id }) => id),
-    policies: { last: (place: PolicyPlace) => policies.last(place) },
+    policies: {
+      last: (place: PolicyPlace) => policies.last(place),
+      remember: (place: PolicyPlace, last: Pick<PlacedStates, 'states'>) =>
+        policies.remember(place, last),
+    },
   }
   const node = openNode(options, site, places, closer)
   node?.share('webhooks', webhooks)
   if (node) {
     orders?.orderAs(node.cluster.lease)
     node.share('certificates', watch)
-    sessions.countElsewhere(node.cluster.table)
+    sessions.countElsewhere(node.cluster.table.usage)
     const changes = new LeftChanges({ ...stores, isThere: (id) => node.isThere(id), clock })
     node.share(
       'audit',

@@ -5,10 +5,10 @@ import {
   ClaimHeldError,
   type ClaimHolder,
   type ClaimKey,
+  type ClaimRow,
   isSameProcess,
   keyText,
 } from './claim.ts'
-import type { ClaimRow } from './claim-table.ts'
 import type { ClaimOutcome, ClaimWriter } from './claim-writer.ts'
 import type { LeaseState } from './lease-state.ts'
 import type { NodeLease } from './node-lease.ts'
@@ -28,6 +28,9 @@ export interface ClaimAsker {
   ask(request: GiveRequest): Promise<void>
 }
 
+/** What a node says that was asked for a name; `unknown`: it may be another's, or about to be. */
+export type Given = 'given' | 'kept' | 'unknown'
+
 /** A node wants a name that another has. */
 export interface GiveRequest {
   /** Who has it. */
@@ -43,6 +46,8 @@ export interface ClaimsOptions {
   readonly lease: Pick<NodeLease, 'nodeId' | 'epoch' | 'state'>
   readonly writer: Pick<ClaimWriter, 'claim' | 'take' | 'release'>
   readonly asker: ClaimAsker
+  /** The same on the link to the node, which answers; `unknown` where it does not. */
+  readonly askPeer: (request: GiveRequest) => Promise<Given>
   /**
    * Whether this node gives a name up to an endpoint at another. Returns when the name is not served here
    * any more.
@@ -86,29 +91,43 @@ export class Claims {
   }
 
   /**
-   * Claims a name; `mayTake` says whether its holder is to be asked for it. Throws a ClaimHeldError, a
-   * NoClaimsError or a DatabaseError.
+   * Claims a name; `mayTake` says whether its holder is to be asked for it. Resolves with the node that had
+   * it until then, where that was seen. Throws a ClaimHeldError, a NoClaimsError or a DatabaseError.
    */
   async claim(
     claim: Claim,
     mayTake: (holder: ClaimHolder) => boolean = () => false,
-  ): Promise<void> {
+  ): Promise<string | undefined> {
     const { asker, clock, lease } = this.#options
     const since = clock.monotonic()
     const until = since + TAKE_MS
+    let before: string | undefined
+    const asked = new Set<string>()
+    const kept = new Set<string>()
     for (;;) {
       const isAsked = clock.monotonic() - since >= GIVE_MS
       const outcome = await this.#claimOnce(claim, isAsked ? 'take' : 'claim')
       if ('holder' in outcome) {
         const { holder } = outcome
-        if (!mayTake(holder) || clock.monotonic() >= until) throw new ClaimHeldError(holder)
         const { nodeId, facts } = holder
-        const byNode = lease.nodeId
-        await asker.ask({ nodeId, byNode, wanted: claim, heldBy: facts.endpointId })
+        const { endpointId: heldBy } = facts
+        const isKept = !mayTake(holder) || kept.has(heldBy)
+        if (isKept || clock.monotonic() >= until) throw new ClaimHeldError(holder)
+        before = nodeId
+        const request = { nodeId, byNode: lease.nodeId, wanted: claim, heldBy }
+        // Beside the database: a node that keeps the name says so at once.
+        if (!asked.has(heldBy)) {
+          asked.add(heldBy)
+          void this.#options.askPeer(request).then((given) => {
+            if (given === 'kept') kept.add(heldBy)
+            this.#changed.set()
+          })
+        }
+        await asker.ask(request)
         await this.#changed.wait(clock, LOOK_AGAIN_MS)
       } else if (outcome.epoch === lease.epoch) {
         this.#held.set(keyText(claim.key), { claim, epoch: outcome.epoch })
-        return
+        return before
       }
     }
   }
@@ -154,16 +173,20 @@ export class Claims {
   }
 
   /** Another node asks for a name. */
-  async asked({ byNode, wanted, heldBy }: GiveRequest): Promise<void> {
+  async asked({ byNode, wanted, heldBy }: GiveRequest): Promise<Given> {
     const { lease, writer } = this.#options
-    if (byNode === lease.nodeId || this.#claiming.has(heldBy)) return
-    const held = this.#held.get(keyText(wanted.key))
+    if (byNode === lease.nodeId || this.#claiming.has(heldBy)) return 'unknown'
+    const key = keyText(wanted.key)
+    const held = this.#held.get(key)
     if (held?.claim.facts.endpointId !== heldBy) {
       // It was given up as failed, and came to the database later than that.
       await writer.release({ ...wanted, facts: { ...wanted.facts, endpointId: heldBy } })
-    } else if (await this.#options.give(held.claim, wanted, byNode)) {
-      await this.release(held.claim, byNode)
+      return 'unknown'
     }
+    const isGiven = await this.#options.give(held.claim, wanted, byNode)
+    if (isGiven) await this.release(held.claim, byNode)
+    else if (this.#held.get(key) === held) return 'kept'
+    return isGiven ? 'given' : 'unknown'
   }
 
   /** Another node has a name; where its device has gone there from here, it is this node's no more. */

@@ -4,8 +4,8 @@ import { PostgresConnection } from '../postgres/postgres-connection.ts'
 import { PostgresListener } from '../postgres/postgres-listener.ts'
 import type { PostgresServer } from '../postgres/postgres-session.ts'
 import { migrateSchema, type SchemaStep } from '../postgres/schema.ts'
-import type { Claim, ClaimHolder } from './claim.ts'
-import { type ClaimRow, ClaimTable } from './claim-table.ts'
+import type { Claim, ClaimHolder, ClaimRow } from './claim.ts'
+import { ClaimTable } from './claim-table.ts'
 import { ClaimWriter } from './claim-writer.ts'
 import { type ClaimAsker, Claims, type ClaimsOptions } from './claims.ts'
 import { ClusterFeed } from './cluster-feed.ts'
@@ -28,6 +28,8 @@ export interface ClusterOptions {
   readonly timings?: Partial<LeaseTimings & { readonly lookMs: number }>
   /** How other nodes are asked for names; by way of the database unless given. */
   readonly asker?: ClaimAsker
+  /** Asks another node on the link to it, where there is one. */
+  readonly askPeer?: ClaimsOptions['askPeer']
   readonly give: ClaimsOptions['give']
   readonly onLost: (claim: Claim, holder: ClaimHolder) => void
   /** A newer process runs as this node: this one can only end. */
@@ -67,7 +69,10 @@ export class Cluster {
     this.#connections = [beats, changes, looks]
     this.#fencing = beats
     this.#looks = looks
-    this.table = new ClaimTable({ nodeId, nodes: this.nodes })
+    this.table = new ClaimTable({
+      ...{ nodeId, nodes: this.nodes },
+      isHere: (key) => this.claims.heldBy(key) !== undefined,
+    })
     this.lease = new NodeLease({
       ...{ nodeId, facts, timings, log, clock },
       connection: beats,
@@ -80,6 +85,7 @@ export class Cluster {
     this.claims = new Claims({
       ...{ lease: this.lease, writer: this.#writer, give, onLost, clock },
       asker: options.asker ?? new NotifyAsker(changes),
+      askPeer: options.askPeer ?? (async () => 'unknown'),
     })
     this.#feed = new ClusterFeed({
       ...{ connection: looks, log, clock },

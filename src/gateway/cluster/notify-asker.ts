@@ -40,9 +40,14 @@ export class NotifyAsker implements ClaimAsker {
 /** Reads what another node asks; undefined for what is no request, or not for this node. */
 export function readGiveRequest(payload: string, nodeId: string): GiveRequest | undefined {
   try {
-    const { data } = GiveRequestSchema.safeParse(JSON.parse(payload))
-    return data?.nodeId === nodeId ? data : undefined
+    return giveRequestIn(JSON.parse(payload), nodeId)
   } catch {
     return undefined
   }
+}
+
+/** The same of what was parsed. */
+export function giveRequestIn(value: unknown, nodeId: string): GiveRequest | undefined {
+  const { data } = GiveRequestSchema.safeParse(value)
+  return data?.nodeId === nodeId ? data : undefined
 }

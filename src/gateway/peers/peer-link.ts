@@ -58,6 +58,7 @@ export class PeerLink {
   readonly #backoff = new Backoff(PAUSES)
   #state: PeerLinkState = { name: 'connecting' }
   #latencyMs: number | undefined
+  #wasUp = false
   /** Why there is no link, as the log has it. */
   #told: string | undefined
   #ended: Promise<void> | undefined
@@ -77,6 +78,11 @@ export class PeerLink {
   /** What streams are opened on; undefined while the node cannot be reached. */
   get session(): Session | undefined {
     return this.#state.name === 'up' ? this.#state.session : undefined
+  }
+
+  /** Whether the node answers, as far as is known: one whose link was lost may be gone. */
+  get isReached(): boolean {
+    return this.session !== undefined || !this.#wasUp
   }
 
   /** Of the last heartbeat. */
@@ -215,6 +221,7 @@ export class PeerLink {
     const before = this.#state
     if (before.name === 'closed') return
     this.#state = nextPeerLinkState(before, next)
+    this.#wasUp ||= next.name === 'up'
     if ((before.name === 'up') !== (next.name === 'up')) this.#options.onChange(this)
   }
 }

@@ -1,8 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { Stream } from '../../muxado/stream.ts'
-import { claimKey } from '../cluster/claim.ts'
-import type { ClaimRow } from '../cluster/claim-table.ts'
+import { type Claim, type ClaimRow, claimKey } from '../cluster/claim.ts'
 import { Cluster, type ClusterOptions } from '../cluster/cluster.ts'
 import { isThere, type NodeRow } from '../cluster/node-facts.ts'
 import { homeFor } from '../cluster/rendezvous.ts'
@@ -20,6 +19,7 @@ import { migrateSchema } from '../postgres/schema.ts'
 import type { OwnedAddress } from '../records/endpoint-protocol.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
+import { GiveQuestion } from './give-question.ts'
 import { MovedLimits } from './moved-limits.ts'
 import { Moves, type MovingSession } from './moves.ts'
 import { type DrainLeft, NodeDrain } from './node-drain.ts'
@@ -43,7 +43,7 @@ export interface ClusterNodeOptions {
   readonly sessionOf: (id: string) => MovingSession | undefined
   /** Ids of all sessions of agents. */
   readonly sessionIds: () => Iterable<string>
-  readonly policies: Pick<EndpointPolicies, 'last'>
+  readonly policies: Pick<EndpointPolicies, 'last' | 'remember'>
   readonly buffers: BufferAccount
   readonly ids: IdSource
   readonly holdMs: number | undefined
@@ -94,7 +94,17 @@ export class ClusterNode {
     this.#options = options
     const { sessionIds } = options
     this.questions = new Questions({ links: { find: (id) => this.links.find(id) }, log, clock })
-    const limits = new MovedLimits({ questions: this.questions, log, clock })
+    const { policies } = options
+    const limits = new MovedLimits({
+      ...{ nodeId: site.identity.nodeId, questions: this.questions, log, clock },
+      isReached: (id) => this.isThere(id) && (this.links.find(id)?.isReached ?? false),
+      onTaken: (key, holder) => this.cluster.claims.taken(key, holder),
+      statesOf: (claim) => this.#moves.statesOf(claim),
+      remember: ({ key, facts: { protocol, ownerId } }, states) => {
+        const { host, member: poolMember } = key
+        policies.remember({ protocol, host, ownerId, poolMember }, { states })
+      },
+    })
     this.#limits = limits
     const isDraining = () => this.cluster.lease.standing === 'draining'
     this.#moves = new Moves({ ...options, limits, isDraining })
@@ -102,10 +112,16 @@ export class ClusterNode {
       ...{ ...site, log, clock },
       onRenewed: (identity) => this.#listener?.setIdentity(identity),
     })
+    const { nodeId } = site.identity
+    const asking = new GiveQuestion({
+      ...{ nodeId, questions: this.questions },
+      claims: () => this.cluster.claims,
+    })
     this.cluster = new Cluster({
       ...{ server, steps: SITE_STEPS, nodeId: site.identity.nodeId, facts: site.facts, log, clock },
       ...(options.timings ? { timings: options.timings } : {}),
-      give: (own, wanted, byNode) => this.#moves.give(own, wanted, byNode),
+      askPeer: (request) => asking.ask(request),
+      give: (own, wanted) => this.#give(own, wanted),
       onLost: (own, holder) => this.#moves.lost(own, holder),
       onReplaced: () => options.onRestartNeeded('another process runs as this node'),
       onForgotten: () => options.onRestartNeeded('the site has forgotten this gateway'),
@@ -116,6 +132,7 @@ export class ClusterNode {
     site.database.changeIn(() => this.cluster.lease.epoch || undefined)
     this.names = new NodeNames({
       ...{ claims: this.cluster.claims, registry, ids, limits, log },
+      lastHome: (key) => this.cluster.table.lastHome(key),
       mayOpen: () => !isDraining(),
       isDraining: (id) => this.cluster.nodes.find(id)?.standing === 'draining',
       onOpened: (host) => this.routes.onHomeChange(host),
@@ -153,7 +170,8 @@ export class ClusterNode {
     const { registry, sessionIds } = this.#options
     let requests = 0
     for (const { active } of registry.totals.byProtocol().values()) requests += active
-    const endpoints = countHome({ registry, node: this })
+    // Whose counts are still here is.
+    const endpoints = countHome({ registry, node: this }) + this.#limits.awaited
     return { agents: [...sessionIds()].length, endpoints, requests }
   }
 
@@ -280,17 +298,25 @@ export class ClusterNode {
     }
   }
 
+  /** What is being opened here is open first: who has it then is asked once more. */
+  #give(own: Claim, wanted: Claim): Promise<boolean> {
+    return this.names.run(own, async () => {
+      const isOurs = this.cluster.claims.heldBy(own.key) === own
+      return isOurs && (await this.#moves.give(own, wanted))
+    })
+  }
+
   /** All nodes know all cloud endpoints; those that count their visitors do it at one. */
   #tenureOf(endpoint: Endpoint): Tenure {
     const { claims } = this.cluster
     const { type, policy, ownerId, poolMember } = endpoint
     if (type === 'cloud' && policy.limiters.length === 0) return 'firm'
     const key = claimKey(endpoint, ownerId, poolMember)
+    if (type === 'cloud' && this.names.isAwaited(key)) return 'unsure'
     return type === 'cloud' ? claims.tenureOfCounter(key) : claims.tenureOfDevice(key)
   }
 
   #onNodes(nodes: readonly NodeRow[]): void {
-    this.#limits.forget()
     this.#listener?.keep((id) => this.#isListed(id))
     // Who was given up may have lost PostgreSQL alone, and serve on.
     const followed = nodes.filter(({ standing }) => standing !== 'left')

@@ -4,27 +4,27 @@ import { withDeadline } from '../../base/deadline.ts'
 import type { Logger } from '../../base/logger.ts'
 import { DUMP_FIELDS, dumpText } from '../../policy/limit/dump-text.ts'
 import { RateLimiter } from '../../policy/limit/rate-limiter.ts'
-import type { PlacedStates, PolicyPlace } from '../endpoints/endpoint-policies.ts'
+import { type Claim, type ClaimHolder, ClaimHolderSchema, keyText } from '../cluster/claim.ts'
+import type { PlacedStates } from '../endpoints/endpoint-policies.ts'
 import type { Questions } from './questions.ts'
 
 const MOVED = 'limits'
-/** Sooner than the name is taken by who waits for it. */
-const SEND_MS = 700
-/** Of one name: what has more begins anew. */
+/** So long visitors wait for the counts of a node that has a link; one that is gone loses that sooner. */
+const FETCH_MS = 4_000
+const AGAIN_MS = 100
+/** Whoever has a name next has come for its counts by then. */
+const AWAIT_MS = 2_000
+/** Of one name: a limit that does not fit begins anew. */
 const MAX_BYTES = 4_194_304
-/** Of names whose endpoints are about to come, and what all of them may take. */
-const MOST_AWAITED = 2_000
-const MOST_AWAITED_BYTES = 67_108_864
-/** Of a limit without its counts. */
-const LIMIT_BYTES = 1_024
-/** An endpoint that has not come by then comes some other way. */
-const AWAIT_MS = 60_000
 
-const MovedSchema = z.strictObject({
-  ownerId: z.string().nullable(),
-  protocol: z.enum(['http', 'https', 'tcp', 'tls']),
+const AskedSchema = z.strictObject({
+  scope: z.string(),
+  entrance: z.enum(['http', 'https', 'tcp']),
   host: z.string(),
   member: z.string(),
+  holder: ClaimHolderSchema,
+})
+const AnswerSchema = z.strictObject({
   limits: z.array(
     z.strictObject({
       state: z.string(),
@@ -34,132 +34,132 @@ const MovedSchema = z.strictObject({
     }),
   ),
 })
-type Moved = z.infer<typeof MovedSchema>
-
-export interface MovedLimitsOptions {
-  readonly questions: Questions
-  readonly clock: Clock
-  readonly log: Logger
-}
-
-interface Arrived {
-  readonly moved: Moved
-  readonly bytes: number
-  /** Monotonic. */
-  readonly at: number
-}
+type Answer = z.infer<typeof AnswerSchema>
 
 /** The counters of a policy, as far as they go along. */
 type States = PlacedStates['states']
 
+export interface MovedLimitsOptions {
+  readonly nodeId: string
+  readonly questions: Pick<Questions, 'on' | 'ask'>
+  /** Whether another node answers as far as is known: it has a link, or is about to get its first. */
+  readonly isReached: (nodeId: string) => boolean
+  /** Another node has a name: what comes after this call is not counted here. */
+  readonly onTaken: (key: Claim['key'], holder: ClaimHolder) => void
+  /** Those of the policy that is in force for a name, or was last. */
+  readonly statesOf: (claim: Claim) => States | undefined
+  /** The policy of a name that comes next goes on with these. */
+  readonly remember: (claim: Claim, states: States) => void
+  readonly clock: Clock
+  readonly log: Logger
+}
+
 /**
- * Takes what rate limits have counted along with a name, from its home to the next one.
+ * Takes what rate limits have counted along with a name, from its last home to the next one: that asks
+ * for it.
  *
- * INVARIANT: it is sent when the name is not served any more, and has arrived before it is given up; so
- * whoever serves it next has it. What does not arrive begins anew, and the log says so.
+ * INVARIANTS
+ * - It is asked for when the name is claimed, and before it is served: nobody is let in by a limit that
+ *   does not know of who was let in before.
+ * - It is answered when the name is not served any more, whether it was given up or taken.
+ * - Where the last home does not answer the limit begins anew, and the log says so.
  */
 export class MovedLimits {
   readonly #options: MovedLimitsOptions
-  /** By name, the oldest first. */
-  readonly #arrived = new Map<string, Arrived>()
-  #bytes = 0
+  /** Names that were given up, and whose counts nobody has come for: since when, monotonic; oldest first. */
+  readonly #given = new Map<string, number>()
 
   constructor(options: MovedLimitsOptions) {
     this.#options = options
-    options.questions.on(MOVED, (of) => this.#arrive(MovedSchema.parse(of)))
+    options.questions.on(MOVED, (of) => this.#answer(AskedSchema.parse(of)))
   }
 
-  /** Names whose endpoints are about to come. */
-  get size(): number {
-    return this.#arrived.size
+  /** Names whose counts are about to be asked for: a node that ends waits for that. */
+  get awaited(): number {
+    this.#forget()
+    return this.#given.size
   }
 
-  /** Never rejects. */
-  async send(nodeId: string, place: PolicyPlace, states: States): Promise<void> {
-    const { questions, log } = this.#options
-    const { ownerId, protocol, host, poolMember: member = '' } = place
-    const limits = dumpAll(states)
-    if (limits.length === 0) return
+  /** A name is given up, and its next home is going to ask for what was counted. */
+  give({ key }: Claim, states: States): void {
+    this.#forget()
+    if (counted(states).length > 0) this.#given.set(keyText(key), this.#options.clock.monotonic())
+  }
+
+  /** Lets the policy that is about to be in force go on with what was counted at the last home. Never rejects. */
+  async take(claim: Claim, states: States, from: string): Promise<void> {
+    const { log, isReached, remember } = this.#options
+    if (limitersOf(states).length === 0) return
     try {
-      const moved = { ownerId, protocol, host, member, limits }
-      const bytes = limits.reduce((sum, { rows }) => sum + rows.join('').length, 0)
-      if (bytes > MAX_BYTES) throw new Error(`the counts take ${bytes} bytes`)
-      await withDeadline(questions.ask(nodeId, MOVED, moved), SEND_MS, 'moving rate limits')
+      const { limits } = await withDeadline(
+        this.#fetch(claim, from),
+        FETCH_MS,
+        'moving rate limits',
+      )
+      restore(states, limits)
+      // What it is for may fail, and come once more, here or at a third node.
+      remember(claim, states)
     } catch (err) {
-      log.warn({ err, host, node: nodeId }, 'the rate limits of a name begin anew where it is now')
+      const facts = { err, host: claim.key.host, node: from }
+      // Of a node that is gone there may be thousands.
+      const level = isReached(from) ? 'warn' : 'info'
+      log[level](facts, 'the rate limits of a name begin anew where it is now')
     }
   }
 
-  /** Lets the policy that is about to be in force at a place go on with what has arrived for it. */
-  take(place: PolicyPlace, states: States): void {
-    const arrived = this.#remove(keyOf({ ...place, member: place.poolMember ?? '' }))
-    if (!arrived) return
-    const { moved, at } = arrived
-    const elapsedMs = this.#options.clock.monotonic() - at
-    if (elapsedMs > AWAIT_MS) return
-    for (const { state, capacity, windowMs, ...dump } of moved.limits) {
-      const limiter = states.get(state)
-      if (!(limiter instanceof RateLimiter)) continue
-      if (limiter.capacity === capacity && limiter.windowMs === windowMs) {
-        limiter.restore(dump, elapsedMs)
+  async #fetch({ key, facts }: Claim, from: string): Promise<Answer> {
+    const { nodeId, questions, isReached, clock } = this.#options
+    const until = clock.monotonic() + FETCH_MS
+    for (;;) {
+      try {
+        const asked = { ...key, holder: { nodeId, epoch: 0, facts } }
+        return AnswerSchema.parse(await questions.ask(from, MOVED, asked))
+      } catch (error) {
+        if (!isReached(from) || clock.monotonic() >= until) throw error
       }
+      await clock.sleep(AGAIN_MS)
     }
   }
 
-  /** Lets go of what nobody has come for. Call it now and then. */
-  forget(): void {
+  #answer({ holder, ...key }: z.infer<typeof AskedSchema>) {
+    const { onTaken, statesOf } = this.#options
+    // It may have been taken while nobody here has heard of that.
+    onTaken(key, holder)
+    this.#given.delete(keyText(key))
+    return { limits: counted(statesOf({ key, facts: holder.facts }) ?? new Map()) }
+  }
+
+  #forget(): void {
     const before = this.#options.clock.monotonic() - AWAIT_MS
-    for (const [key, { at }] of this.#arrived) {
-      if (at >= before) return
-      this.#remove(key)
+    for (const [key, since] of this.#given) {
+      if (since >= before) return
+      this.#given.delete(key)
     }
-  }
-
-  #arrive(moved: Moved): null {
-    const key = keyOf(moved)
-    this.#remove(key)
-    const bytes = bytesOf(moved)
-    this.#arrived.set(key, { moved, bytes, at: this.#options.clock.monotonic() })
-    this.#bytes += bytes
-    for (const oldest of this.#arrived.keys()) {
-      if (this.#arrived.size <= MOST_AWAITED && this.#bytes <= MOST_AWAITED_BYTES) break
-      this.#remove(oldest)
-    }
-    return null
-  }
-
-  #remove(key: string): Arrived | undefined {
-    const arrived = this.#arrived.get(key)
-    this.#arrived.delete(key)
-    this.#bytes -= arrived?.bytes ?? 0
-    return arrived
   }
 }
 
-/** As it is kept, roughly: a message may be full of limits that have counted nobody. */
-function bytesOf({ host, member, limits }: Moved): number {
-  let bytes = 2 * (host.length + member.length) + LIMIT_BYTES
-  for (const { state, rows } of limits) {
-    bytes += 2 * state.length + LIMIT_BYTES
-    for (const { byteLength } of rows) bytes += byteLength
-  }
-  return bytes
+function limitersOf(states: States): (readonly [state: string, limiter: RateLimiter])[] {
+  return [...states].flatMap(([state, it]) =>
+    it instanceof RateLimiter ? [[state, it] as const] : [],
+  )
 }
 
-function dumpAll(states: States) {
-  return [...states].flatMap(([state, limiter]) => {
-    if (!(limiter instanceof RateLimiter)) return []
+/** What is kept for another process, of limits that have counted somebody. */
+function counted(states: States) {
+  let left = MAX_BYTES
+  return limitersOf(states).flatMap(([state, limiter]) => {
     const { capacity, windowMs } = limiter
-    const dump = limiter.dump(MAX_BYTES)
-    return dump ? [{ state, capacity, windowMs, ...dumpText(dump) }] : []
+    const dump = limiter.dump(left)
+    if (!dump) return []
+    left -= dump.rows.reduce((sum, { byteLength }) => sum + byteLength, 0)
+    return [{ state, capacity, windowMs, ...dumpText(dump) }]
   })
 }
 
-function keyOf({
-  ownerId,
-  protocol,
-  host,
-  member,
-}: Pick<Moved, 'ownerId' | 'protocol' | 'host'> & { member: string }) {
-  return JSON.stringify([ownerId, protocol, host, member])
+function restore(states: States, limits: Answer['limits']): void {
+  for (const { state, capacity, windowMs, ...dump } of limits) {
+    const limiter = states.get(state)
+    if (!(limiter instanceof RateLimiter)) continue
+    if (limiter.capacity === capacity && limiter.windowMs === windowMs) limiter.restore(dump, 0)
+  }
 }

@@ -3,7 +3,7 @@ import type { NameHolder } from '../access/name-claims.ts'
 import type { Claim } from '../cluster/claim.ts'
 import type { SessionEnd } from '../endpoints/connected-agent.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
-import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts'
+import type { EndpointPolicies, PlacedStates } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import type { MovedLimits } from './moved-limits.ts'
 import { DRAIN_MS } from './node-drain.ts'
@@ -23,7 +23,7 @@ export interface MovesOptions {
   readonly registry: EndpointRegistry
   readonly sessionOf: (id: string) => MovingSession | undefined
   readonly policies: Pick<EndpointPolicies, 'last'>
-  readonly limits: Pick<MovedLimits, 'send'>
+  readonly limits: Pick<MovedLimits, 'give'>
   /** Whether this node gives up what it can. */
   readonly isDraining: () => boolean
   readonly log: Logger
@@ -34,6 +34,8 @@ export interface MovesOptions {
  * process of the device. `stranger`: somebody else.
  */
 type Relation = 'same' | 'rival' | 'stranger'
+
+type States = PlacedStates['states']
 
 /** Gives up the names of devices that have moved to another node. */
 export class Moves {
@@ -46,8 +48,8 @@ export class Moves {
   }
 
   /** Whether a name goes to another node. It is not served here any more then: visitors wait. */
-  give(own: Claim, wanted: Claim, byNode: string): Promise<boolean> {
-    const asked = this.#asked.get(own) ?? this.#give(own, wanted, byNode)
+  give(own: Claim, wanted: Claim): Promise<boolean> {
+    const asked = this.#asked.get(own) ?? this.#give(own, wanted)
     this.#asked.set(own, asked)
     return asked.finally(() => this.#asked.delete(own))
   }
@@ -64,10 +66,20 @@ export class Moves {
     } else this.#move(endpoint, session)
   }
 
-  async #give(own: Claim, { facts }: Claim, byNode: string): Promise<boolean> {
+  /** The counters of the policy of a name, in force or the last one here. */
+  statesOf({ key, facts: { protocol, ownerId } }: Claim): States | undefined {
+    const { registry, policies } = this.#options
+    const { host, member: poolMember } = key
+    const holder = registry
+      .holdersOf({ protocol, host }, ownerId)
+      .find((it) => (it.poolMember ?? '') === poolMember)
+    return (holder?.policy ?? policies.last({ protocol, host, ownerId, poolMember }))?.states
+  }
+
+  async #give(own: Claim, { facts }: Claim): Promise<boolean> {
     const { sessionOf, limits } = this.#options
     const endpoint = this.#endpointOf(own)
-    if (!endpoint) return this.#giveWithout(own, byNode)
+    if (!endpoint) return this.#giveWithout(own)
     if (facts.ownerId !== endpoint.ownerId || facts.protocol !== endpoint.protocol) return false
     const session = sessionOf(endpoint.sessionId)
     if (session) {
@@ -81,24 +93,22 @@ export class Moves {
     }
     this.#move(endpoint, session)
     // From here on nothing is counted here: who comes waits.
-    await limits.send(byNode, endpoint, endpoint.policy.states)
+    limits.give(own, endpoint.policy.states)
     return true
   }
 
   /** A name without a device: that one is away, or it is of a cloud endpoint. */
-  async #giveWithout({ key, facts }: Claim, byNode: string): Promise<boolean> {
-    const { registry, policies, limits, isDraining } = this.#options
+  #giveWithout(own: Claim): boolean {
+    const { registry, limits, isDraining } = this.#options
+    const { key, facts } = own
     const { protocol, ownerId } = facts
-    const { host, member: poolMember } = key
-    const holders = registry.holdersOf({ protocol, host }, ownerId)
-    const cloud = holders.find(
-      (it) => it.type === 'cloud' && (it.poolMember ?? '') === poolMember && isDraining(),
+    const holders = registry.holdersOf({ protocol, host: key.host }, ownerId)
+    const isCloud = holders.some(
+      ({ type, poolMember = '' }) => type === 'cloud' && poolMember === key.member,
     )
     // What is no device's is nobody's to take along.
-    if (!cloud && holders.length > 0) return false
-    const place = { protocol, host, ownerId, poolMember }
-    const { states } = cloud?.policy ?? policies.last(place) ?? {}
-    if (states) await limits.send(byNode, place, states)
+    if (!(isCloud && isDraining()) && holders.length > 0) return false
+    limits.give(own, this.statesOf(own) ?? new Map())
     return true
   }
 

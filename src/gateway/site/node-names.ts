@@ -5,6 +5,7 @@ import {
   type Claim,
   ClaimHeldError,
   type ClaimHolder,
+  type ClaimKey,
   claimKey,
   keyText,
   NoClaimsError,
@@ -27,6 +28,8 @@ export interface NodeNamesOptions {
   readonly onOpened: (host: string) => void
   readonly ids: IdSource
   readonly limits: Pick<MovedLimits, 'take'>
+  /** The other node that had a name last, as far as is known. */
+  readonly lastHome: (key: ClaimKey) => string | undefined
   /** Whether devices may bring names here. */
   readonly mayOpen: () => boolean
   /** Whether another node gives up what it can. */
@@ -45,6 +48,8 @@ export interface NodeNamesOptions {
 export class NodeNames implements NameClaims {
   readonly #options: NodeNamesOptions
   readonly #lock = new KeyedLock()
+  /** Names that are claimed, and whose counts are on their way. */
+  readonly #awaited = new Set<string>()
 
   constructor(options: NodeNamesOptions) {
     this.#options = options
@@ -61,11 +66,10 @@ export class NodeNames implements NameClaims {
       try {
         for (const claim of claims) {
           const before = this.#options.claims.heldBy(claim.key)
-          await this.#claim(claim)
+          const from = await this.#claim(claim, before)
           taken.push([claim, before])
+          if (from !== undefined && claim === claims[0]) await this.#takeLimits(claim, wanted, from)
         }
-        const { policy, member } = wanted
-        if (policy) this.#options.limits.take({ ...wanted, poolMember: member }, policy.states)
         const opened = await open()
         this.#options.onOpened(wanted.host)
         for (const claim of claims) if (!this.isNeeded(claim)) await this.#putBack(claim, undefined)
@@ -75,6 +79,26 @@ export class NodeNames implements NameClaims {
         throw error
       }
     })
+  }
+
+  /** Whether a name is claimed here, and nobody is to be counted before its counts are here, too. */
+  isAwaited(key: ClaimKey): boolean {
+    return this.#awaited.has(keyText(key))
+  }
+
+  /** Throws ServiceError 803 when the name went on to a third node meanwhile. */
+  async #takeLimits(claim: Claim, { policy }: WantedName, from: string): Promise<void> {
+    if (!policy) return
+    const { limits, claims } = this.#options
+    const key = keyText(claim.key)
+    this.#awaited.add(key)
+    try {
+      await limits.take(claim, policy.states, from)
+    } finally {
+      this.#awaited.delete(key)
+    }
+    if (claims.heldBy(claim.key) === claim) return
+    throw new ServiceError(803, 'Another gateway of the site has the name by now: try again there.')
   }
 
   /** In its turn among all that happens to that name here. */
@@ -114,14 +138,16 @@ export class NodeNames implements NameClaims {
     return isShared ? [own, { key: sharedKey(key), facts }] : [own]
   }
 
-  async #claim(claim: Claim): Promise<void> {
+  /** Resolves with the other node that had the name last, where that is known. */
+  async #claim(claim: Claim, before: Claim | undefined): Promise<string | undefined> {
     const { ownerId, kind } = claim.facts
+    const lastHome = before ? undefined : this.#options.lastHome(claim.key)
     const mayTake = ({ nodeId, facts }: ClaimHolder) =>
       facts.kind === kind &&
       facts.ownerId === ownerId &&
       (kind === 'agent' || this.#options.isDraining(nodeId))
     try {
-      await this.#options.claims.claim(claim, mayTake)
+      return (await this.#options.claims.claim(claim, mayTake)) ?? lastHome
     } catch (error) {
       if (error instanceof ClaimHeldError) {
         throw new ServiceError(334, `The endpoint ${error.holder.facts.url} is online already.`)

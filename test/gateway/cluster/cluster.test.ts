@@ -133,6 +133,30 @@ describe.skipIf(!hasPostgres)('Cluster', () => {
     expect([one.owns(wanted), two.owns(wanted)]).toEqual([false, true])
   })
 
+  it('is refused at once where the other node says that it keeps the name', async () => {
+    const asked: string[] = []
+    const said: string[] = []
+    const nodes: TestNode[] = []
+    const { one, two } = await startTwo({
+      asker: { ask: async ({ heldBy }) => void asked.push(heldBy) },
+      askPeer: async (request) => {
+        const given = (await nodes[0]?.cluster.claims.asked(request)) ?? 'unknown'
+        said.push(given)
+        return given
+      },
+      give: async (_own, { facts }) => facts.deviceId === 'mine',
+    })
+    nodes.push(one)
+    await one.cluster.claims.claim(claimOf('a.example'))
+    const stranger = two.cluster.claims.claim(claimOf('a.example'), () => true)
+    await expect(stranger).rejects.toThrow(ClaimHeldError)
+    // In 5 s it would have asked 25 times.
+    expect(asked.length).toBeLessThan(5)
+    const mine = claimOf('a.example', { deviceId: 'mine' })
+    expect(await two.cluster.claims.claim(mine, () => true)).toBe('one')
+    expect([said, two.owns(mine)]).toEqual([['kept', 'given'], true])
+  })
+
   it('says for which node it has given a name up, until that has it', async () => {
     const { one, two } = await startTwo()
     const claim = claimOf('a.example')

@@ -1,86 +1,132 @@
 import { describe, expect, it } from 'vitest'
-import type { PolicyPlace } from '../../../src/gateway/endpoints/endpoint-policies.ts'
+import { type Claim, claimKey } from '../../../src/gateway/cluster/claim.ts'
 import { MovedLimits } from '../../../src/gateway/site/moved-limits.ts'
-import { Questions } from '../../../src/gateway/site/questions.ts'
-import { dumpText } from '../../../src/policy/limit/dump-text.ts'
+import { NoAnswerError } from '../../../src/gateway/site/questions.ts'
 import { RateLimiter } from '../../../src/policy/limit/rate-limiter.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
+import { claimOf } from '../../helpers/cluster-node.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
 const LIMIT = { capacity: 1, windowMs: 3_600_000 }
-const MAX_BYTES = 4_194_304
-/** As much as one name may bring, of nobody in particular. */
-const MUCH = dumpText({
-  key: Buffer.alloc(8),
-  rows: [new Int32Array(0), new Int32Array(0), new Int32Array(MAX_BYTES / 4)],
-})
+type States = Map<string, RateLimiter>
 
-function openLimits() {
+/** Two nodes: `ways` says what becomes of each question on its way from the second to the first. */
+function openTwo(ways: (() => void)[] = [], isReached = () => true) {
   const clock = new ManualClock()
-  const { log } = captureLog()
-  const questions = new Questions({ links: { find: () => undefined }, clock, log })
-  const limits = new MovedLimits({ questions, clock, log })
-  const place = (host: string): PolicyPlace => ({ ownerId: null, protocol: 'http', host })
-  const arrive = (host: string, dump: { key: string; rows: readonly string[] }) =>
-    questions.answer({
-      ask: 'limits',
-      of: { ...place(host), member: '', limits: [{ state: 'visits', ...LIMIT, ...dump }] },
-    })
-  const used = () => {
-    const limiter = new RateLimiter({ ...LIMIT, clock })
-    limiter.take('visitor', '198.51.100.1')
-    const dump = limiter.dump(MAX_BYTES)
-    if (!dump) throw new Error('nothing was counted')
-    return dumpText(dump)
+  const { log, text } = captureLog()
+  const states: States = new Map()
+  const taken: string[] = []
+  const remembered: unknown[] = []
+  let answer = (_of: unknown): unknown => undefined
+  const common = { isReached, remember: (...it: unknown[]) => remembered.push(it), clock, log }
+  const home = new MovedLimits({
+    ...{ ...common, nodeId: 'nd_1', statesOf: () => states },
+    onTaken: ({ host }, { nodeId }) => taken.push(`${host} by ${nodeId}`),
+    questions: {
+      on: (_ask, as) => {
+        answer = as
+      },
+      ask: () => Promise.reject(new Error('nobody is asked')),
+    },
+  })
+  const next = new MovedLimits({
+    ...{ ...common, nodeId: 'nd_2', statesOf: () => undefined, onTaken: () => {} },
+    questions: {
+      on: () => {},
+      ask: async (_nodeId, _ask, of) => {
+        ways.shift()?.()
+        return JSON.parse(JSON.stringify(answer(JSON.parse(JSON.stringify(of)))))
+      },
+    },
+  })
+  const limiter = (change = {}) => new RateLimiter({ ...LIMIT, clock, ...change })
+  const isFull = (it: RateLimiter) => it.take('visitor', '198.51.100.1') > 0
+  const use = (name: string, it: RateLimiter) => {
+    it.take('visitor', '198.51.100.1')
+    states.set(name, it)
   }
-  /** Whether the next home of a name goes on with what has arrived for it. */
-  const goesOn = (host: string) => {
-    const limiter = new RateLimiter({ ...LIMIT, clock })
-    limits.take(place(host), new Map([['visits', limiter]]))
-    return limiter.take('visitor', '198.51.100.1') > 0
-  }
-  return { clock, limits, arrive, used, goesOn, place }
+  return { clock, home, next, states, taken, remembered, limiter, isFull, use, text }
 }
 
 describe('MovedLimits', () => {
-  it('passes on once what has arrived within a minute', async () => {
-    const { clock, arrive, used, goesOn } = openLimits()
-    await arrive('a.example', used())
-    await clock.advance(60_000)
-    expect(goesOn('a.example')).toBe(true)
-    expect(goesOn('a.example')).toBe(false)
+  const claim: Claim = claimOf('few.example')
+
+  it('takes over what was counted, of limits that are as they were, once nobody is counted there', async () => {
+    const { next, taken, remembered, limiter, isFull, use } = openTwo()
+    for (const name of ['same', 'other capacity', 'other window', 'gone']) use(name, limiter())
+    const states: States = new Map([
+      ['same', limiter()],
+      ['other capacity', limiter({ capacity: 2 })],
+      ['other window', limiter({ windowMs: 60_000 })],
+      ['new', limiter()],
+    ])
+    await next.take(claim, states, 'nd_1')
+    expect(taken).toEqual(['few.example by nd_2'])
+    expect(remembered).toEqual([[claim, states]])
+    expect([...states].filter(([, it]) => isFull(it)).map(([name]) => name)).toEqual(['same'])
   })
 
-  it('drops what nobody has come for within a minute', async () => {
-    const { clock, limits, arrive, used, goesOn } = openLimits()
-    await arrive('early.example', used())
-    await clock.advance(30_000)
-    await arrive('late.example', used())
-    await clock.advance(30_001)
-    expect(goesOn('early.example')).toBe(false)
-    await arrive('early.example', used())
-    await clock.advance(30_000)
-    expect(limits.size).toBe(2)
-    limits.forget()
-    expect(limits.size).toBe(1)
-    expect(goesOn('early.example')).toBe(true)
+  it('asks nobody for a policy without limits', async () => {
+    const { next, taken } = openTwo()
+    await next.take(claim, new Map(), 'nd_1')
+    expect(taken).toEqual([])
   })
 
-  it('keeps 64 MiB of all names together, the newest ones', async () => {
-    const { limits, arrive, used, goesOn, place } = openLimits()
-    await arrive('first.example', used())
-    for (let n = 0; n < 15; n += 1) await arrive(`much${n}.example`, MUCH)
-    // The same name again is no more than before, and what was taken is gone.
-    await arrive('much0.example', MUCH)
-    limits.take(place('much1.example'), new Map())
-    await arrive('other.example', MUCH)
-    expect(limits.size).toBe(16)
-    expect(goesOn('first.example')).toBe(true)
-    await arrive('second.example', used())
-    await arrive('much15.example', MUCH)
-    expect(limits.size).toBe(16)
-    await arrive('much16.example', MUCH)
-    expect(limits.size).toBe(16)
-    expect(goesOn('second.example')).toBe(true)
+  it('asks again where a node is there and does not answer, and no longer than it is', async () => {
+    let isThere = true
+    let asked = 0
+    const fail = () => {
+      asked += 1
+      if (asked === 2) isThere = false
+      throw new NoAnswerError('there is no link')
+    }
+    const { clock, next, limiter, isFull, use, text } = openTwo([fail, fail, fail], () => isThere)
+    use('same', limiter())
+    const states: States = new Map([['same', limiter()]])
+    const untilSettled = async (take: Promise<void>) => {
+      let isSettled = false
+      const over = take.then(() => {
+        isSettled = true
+      })
+      for (let n = 0; n < 10 && !isSettled; n += 1) await clock.advance(100)
+      await over
+    }
+    await untilSettled(next.take(claim, states, 'nd_1'))
+    expect(asked).toBe(2)
+    expect(text()).toContain('begin anew where it is now')
+    isThere = true
+    await untilSettled(next.take(claim, states, 'nd_1'))
+    expect([asked, isFull(states.get('same') as RateLimiter)]).toEqual([3, true])
+  })
+
+  it('leaves out a limit that has counted too much to be sent, and no other', async () => {
+    const { next, limiter, isFull, use } = openTwo()
+    const huge = limiter({ maxBuckets: 300_000 })
+    for (let n = 0; n < 200_000; n += 1)
+      huge.take(`visitor ${n}`, `10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`)
+    use('huge', huge)
+    use('same', limiter())
+    const states: States = new Map([
+      ['huge', limiter()],
+      ['same', limiter()],
+    ])
+    await next.take(claim, states, 'nd_1')
+    expect([...states.values()].map(isFull)).toEqual([false, true])
+  })
+
+  it('waits at its end for those who come for counts, for two seconds', async () => {
+    const { clock, home, next, limiter, use, states } = openTwo()
+    home.give(claim, states)
+    // Nobody was counted.
+    expect(home.awaited).toBe(0)
+    use('same', limiter())
+    home.give(claim, states)
+    expect(home.awaited).toBe(1)
+    await next.take(claim, new Map([['same', limiter()]]), 'nd_1')
+    expect(home.awaited).toBe(0)
+    home.give(claim, states)
+    home.give({ ...claim, key: claimKey({ protocol: 'https', host: 'b.example' }, null) }, states)
+    await clock.advance(2_001)
+    expect(home.awaited).toBe(0)
   })
 })
