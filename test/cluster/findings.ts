@@ -89,7 +89,8 @@ function judgeLimits(record: TrialRecord): Findings {
   const options = {
     ...LIMIT,
     planned: timesOf(({ isPlanned }) => isPlanned),
-    unplanned: timesOf(({ moves }) => moves),
+    unplanned: timesOf(({ isPlanned }) => !isPlanned),
+    givenUp: timesOf(({ moves }) => moves),
   }
   const found: LimitFindings[] = hosts
     .filter(({ isLimited }) => isLimited)

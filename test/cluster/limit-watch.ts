@@ -11,8 +11,10 @@ export interface LimitWatchOptions {
   readonly windowMs: number
   /** While something planned was done: a move then has to pass on what was counted. */
   readonly planned: readonly Interval[]
-  /** When names may have moved that show no endpoint of their own, such as those in the cloud. */
+  /** While, and soon after, something else was: a move then may be for that. */
   readonly unplanned: readonly Interval[]
+  /** When names may have moved that show no endpoint of their own, such as those in the cloud. */
+  readonly givenUp: readonly Interval[]
 }
 
 export interface LimitFindings {
@@ -51,20 +53,25 @@ export function watchLimit(visits: readonly Visit[], options: LimitWatchOptions)
   return found
 }
 
-/** From the last answer of one endpoint to the first of the next, unless that was planned. */
+/**
+ * From the last answer of one endpoint to the first of the next, unless that was planned: of a limit that is
+ * used up, a minute may lie between the two, with more than one thing in it.
+ */
 function unplannedMoves(
   admitted: readonly Visit[],
-  { planned, unplanned }: LimitWatchOptions,
+  { planned, unplanned, givenUp }: LimitWatchOptions,
 ): Interval[] {
+  const isIn = (times: readonly Interval[], move: Interval) =>
+    times.some((it) => overlaps(it, move))
   const moves: Interval[] = []
   let before: Visit | undefined
   for (const visit of admitted) {
     if (visit.endpoint === undefined) continue
     if (before && before.endpoint !== visit.endpoint) {
       const move = { begin: Math.min(before.begin, visit.begin), end: visit.end }
-      if (!planned.some((it) => overlaps(it, move))) moves.push(move)
+      if (isIn(unplanned, move) || !isIn(planned, move)) moves.push(move)
     }
     before = visit
   }
-  return admitted.some(({ endpoint }) => endpoint !== undefined) ? moves : [...unplanned]
+  return admitted.some(({ endpoint }) => endpoint !== undefined) ? moves : [...givenUp]
 }

@@ -25,7 +25,7 @@ describe('findTwoHomes', () => {
 })
 
 describe('watchLimit', () => {
-  const options = { capacity: 2, windowMs: 100, planned: [], unplanned: [] }
+  const options = { capacity: 2, windowMs: 100, planned: [], unplanned: [], givenUp: [] }
   const over = (visits: Visit[], change = {}) =>
     watchLimit(visits, { ...options, ...change }).over.map(({ at, count }) => [at, count])
 
@@ -49,8 +49,17 @@ describe('watchLimit', () => {
       [10, 3],
     ])
     const cloud = visits.map(({ endpoint: _, ...rest }) => rest)
-    expect(over(cloud, { unplanned: [{ begin: 15, end: 16 }] })).toEqual([])
+    expect(over(cloud, { givenUp: [{ begin: 15, end: 16 }] })).toEqual([])
     expect(over(cloud)).toHaveLength(2)
+  })
+
+  it('blames nothing planned for a move that may be for something else', () => {
+    // Nobody was let in for a while, in which one thing came after the other.
+    const visits = [by('a', 0, 1), by('a', 10, 11), by('b', 60, 61), by('b', 70, 71)]
+    const planned = [{ begin: 5, end: 15 }]
+    expect(over(visits, { planned })).toHaveLength(2)
+    expect(over(visits, { planned, unplanned: [{ begin: 50, end: 55 }] })).toEqual([])
+    expect(over(visits, { planned, unplanned: [{ begin: 80, end: 90 }] })).toHaveLength(2)
   })
 })
 
