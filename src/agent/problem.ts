@@ -66,7 +66,7 @@ export function saturatedProblem(detail: string, serviceCode: string): Problem {
     reason: 'saturated',
     detail,
     remedy:
-      'More requests are under way than the device takes: wait, or look at the service which tunnel has them.',
+      'More requests are under way than the device takes, or its gateway: wait, or look at the service which tunnel has them.',
     permanent: false,
     serviceCode,
   }

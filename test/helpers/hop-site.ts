@@ -1,5 +1,5 @@
 import { expect, onTestFinished } from 'vitest'
-import type { Clock } from '../../src/base/clock.ts'
+import { type Clock, systemClock } from '../../src/base/clock.ts'
 import type { Logger } from '../../src/base/logger.ts'
 import type { Endpoint } from '../../src/gateway/endpoints/endpoint.ts'
 import { EndpointRegistry } from '../../src/gateway/endpoints/endpoint-registry.ts'
@@ -57,6 +57,8 @@ export interface FirstNodeOptions {
   readonly tls: IngressTls
   readonly log: Logger
   readonly clock: Clock
+  /** Of the links, where a test decides how long visitors wait for them: beats stand still with it. */
+  readonly linkClock?: Clock
   readonly holdMs?: number | undefined
   readonly tcp?: { readonly listenHost: string; readonly addresses: TcpAddresses } | undefined
 }
@@ -71,11 +73,12 @@ export interface FirstNode {
 /** A node that visitors come to, with links to where endpoints are at home. */
 export async function startFirstNode(options: FirstNodeOptions): Promise<FirstNode> {
   const { cluster, nodeId = 'nd_first', homes, nodes, httpHost = '127.0.0.1', tls } = options
-  const { log, clock, limits, holdMs, tcp } = options
+  const { log, clock, linkClock = systemClock, limits, holdMs, tcp } = options
   const registry = options.registry ?? new EndpointRegistry({ clock })
   const tenures = { nodeId, of: () => 'firm' as const }
   const routes = new ClusterRoutes({ registry, homes, tenures, clock, holdMs })
   const { links } = openLinks(await cluster.identify(nodeId), {
+    clock: linkClock,
     onChange: (id) => {
       if (links.find(id)?.session) routes.onNodeUp(id)
     },
@@ -106,7 +109,7 @@ export async function putNodeBefore(
   home: { readonly ingress: Ingress; readonly registry: EndpointRegistry },
   options: Omit<FirstNodeOptions, 'cluster' | 'homes' | 'nodes'>,
 ): Promise<FirstNode> {
-  const cluster = await createCluster()
+  const cluster = await createCluster(options.linkClock)
   const { address } = await startListener(cluster, HOME, {
     onVisitor: (stream, origin) => home.ingress.acceptPeer(stream, origin),
   })

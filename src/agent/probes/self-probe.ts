@@ -19,8 +19,8 @@ import { CLOCK_TOLERANCE_MS, type ServiceTime } from './service-time.ts'
 /** Where the agent's API answers the probe that comes back through the public domain. */
 export const PROBE_PATH = '/.well-known/device-agent-probe'
 
-/** What a gateway answers that has no stream of the device left; it says so within 8 s. */
-const SATURATED = 'ERR_GATEWAY_SATURATED'
+/** What a gateway answers that has no stream of the device left, or of the link to its gateway; within 10 s. */
+const SATURATED: ReadonlySet<string> = new Set(['ERR_GATEWAY_SATURATED', 'ERR_GATEWAY_LINK_FULL'])
 
 /** Failures in a row after which a new link is tried. A link that is silent, too, counts for as many. */
 const FAILURES_TO_REBUILD = 2
@@ -199,7 +199,7 @@ export class SelfProbe {
       if (date !== undefined) serviceTime.note(date)
       if (status === 200 && body === expected.answer) return { name: 'reached' }
       const answered = `${url} answered ${status}${serviceCode ? ` ${serviceCode}` : ''}`
-      return serviceCode === SATURATED
+      return serviceCode !== undefined && SATURATED.has(serviceCode)
         ? { name: 'busy', problem: saturatedProblem(answered, serviceCode) }
         : { name: 'answered', problem: networkProblem(answered) }
     } catch (error) {

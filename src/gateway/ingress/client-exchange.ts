@@ -90,7 +90,9 @@ export class ClientExchange implements ResponseOwner {
   evict(): void {
     const isCut = this.isSwitched || this.writer.hasBegun
     if (!isCut) {
-      this.fail('ERR_GATEWAY_SATURATED', true)
+      const state = this.#state
+      const isToPeer = 'forward' in state && state.forward?.isToPeer
+      this.fail(isToPeer ? 'ERR_GATEWAY_LINK_FULL' : 'ERR_GATEWAY_SATURATED', true)
       return
     }
     this.countCut()

@@ -1,6 +1,6 @@
 import type { AwayName, HeldRequest } from '../endpoints/away-name.ts'
 import type { RemoteHome } from '../endpoints/routes/remote-home.ts'
-import type { PeerLink } from '../peers/peer-link.ts'
+import type { StreamSlots } from '../streams/stream-slots.ts'
 import { AnsweredExchange } from './answered-exchange.ts'
 import type { ParkedState } from './client-exchange.ts'
 import type { DeviceRequest } from './device/device-request.ts'
@@ -14,7 +14,7 @@ import type { PolicyRun } from './policy-run.ts'
 export interface Passage {
   /** What has judged it here. */
   readonly policy: PolicyRun | undefined
-  readonly streams: (link: PeerLink) => HopStreams
+  readonly streams: (link: StreamSlots) => HopStreams
   readonly request: () => DeviceRequest
   /** See `ForwardOptions`. */
   readonly isAlone: boolean
@@ -62,10 +62,10 @@ export abstract class CrossingExchange extends AnsweredExchange {
   /** Sends a request to another node; it waits while that cannot be reached, or is not its home. */
   protected cross(home: RemoteHome, { policy, streams, request, isAlone, again }: Passage): void {
     const { peers, routes } = this.context
-    const link = peers?.find(home.nodeId)
+    const link = peers?.find(home.nodeId)?.slots
     const isDisowned = this.#disownedBy === home.nodeId
     this.#disownedBy = undefined
-    if (isDisowned || !link?.session) {
+    if (isDisowned || !link) {
       const away = routes.holdHome?.(home)
       if (away) this.park(away, policy, again)
       else this.failOnDevice('ERR_GATEWAY_AWAY')

@@ -57,6 +57,12 @@ export const EDGE_ERRORS = {
     sentence: 'The device has as many requests under way as it takes. Try again in a moment.',
     retryAfterS: 1,
   },
+  ERR_GATEWAY_LINK_FULL: {
+    status: 503,
+    sentence:
+      'This gateway has as many requests under way to the gateway of the device as it takes. Try again in a moment.',
+    retryAfterS: 1,
+  },
   ERR_NGROK_3005: {
     status: 504,
     sentence: 'The device is online, but its service did not answer in time.',
@@ -71,6 +77,7 @@ export type EdgeErrorCode = keyof typeof EDGE_ERRORS
 /** Why a device gave no whole response. */
 export const FAILURE_CODES: Record<ForwardFailure, EdgeErrorCode> = {
   saturated: 'ERR_GATEWAY_SATURATED',
+  'link-full': 'ERR_GATEWAY_LINK_FULL',
   lost: 'ERR_NGROK_3210',
   unreachable: 'ERR_NGROK_8012',
   untrusted: 'ERR_GATEWAY_UNTRUSTED',

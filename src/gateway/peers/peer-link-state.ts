@@ -1,4 +1,5 @@
 import type { Session } from '../../muxado/session.ts'
+import type { StreamSlots } from '../streams/stream-slots.ts'
 import type { LinkRefusal } from './greeting.ts'
 
 /** How a link to another node stands, as seen from the one that opens it. */
@@ -7,7 +8,13 @@ export type PeerLinkState =
   | { readonly name: 'connecting' }
   /** It is known who is there; versions are being compared. */
   | { readonly name: 'greeting'; readonly session: Session }
-  | { readonly name: 'up'; readonly session: Session; readonly version: number }
+  | {
+      readonly name: 'up'
+      readonly session: Session
+      /** For its visitors. */
+      readonly slots: StreamSlots
+      readonly version: number
+    }
   /** It is tried again in a while. */
   | {
       readonly name: 'down'

@@ -9,6 +9,7 @@ import { Heartbeat } from '../../muxado/heartbeat.ts'
 import { call } from '../../muxado/rpc.ts'
 import { Session } from '../../muxado/session.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
+import { StreamSlots } from '../streams/stream-slots.ts'
 import { LINK_REFUSALS, type LinkRefusal, SPOKEN, WelcomeSchema } from './greeting.ts'
 import type { PublicPorts } from './join-desk.ts'
 import { PEER_PROTOCOL, type PeerIdentity, peerOf, tlsOptions } from './peer-identity.ts'
@@ -18,6 +19,7 @@ import {
   GREETING_STREAM_TYPE,
   HEARTBEAT_MS,
   LINK_LIMITS,
+  LINK_SLOTS,
 } from './peer-protocol.ts'
 
 const CONNECT_MS = 3_000
@@ -31,7 +33,7 @@ export interface PeerLinkOptions {
   readonly address: ListenAddress
   readonly identity: () => PeerIdentity
   readonly ports: PublicPorts
-  /** For bytes from this node that wait for visitors. */
+  /** For bytes of the whole gateway that wait for somebody. */
   readonly buffers: BufferAccount
   /** It is up, or is so no longer. */
   onChange(link: PeerLink): void
@@ -51,7 +53,6 @@ export interface PeerLinkOptions {
 export class PeerLink {
   readonly nodeId: string
   readonly address: ListenAddress
-  readonly buffers: BufferAccount
   readonly #options: PeerLinkOptions
   readonly #log: Logger
   readonly #closing = new AbortController()
@@ -66,7 +67,6 @@ export class PeerLink {
   constructor(options: PeerLinkOptions) {
     this.nodeId = options.nodeId
     this.address = options.address
-    this.buffers = options.buffers
     this.#options = options
     this.#log = options.log.child({ node: options.nodeId })
   }
@@ -83,6 +83,11 @@ export class PeerLink {
   /** Whether the node answers, as far as is known: one whose link was lost may be gone. */
   get isReached(): boolean {
     return this.session !== undefined || !this.#wasUp
+  }
+
+  /** What visitors share of it; undefined while the node cannot be reached. */
+  get slots(): StreamSlots | undefined {
+    return this.#state.name === 'up' ? this.#state.slots : undefined
   }
 
   /** Of the last heartbeat. */
@@ -123,7 +128,7 @@ export class PeerLink {
 
   /** One connection, from its begin to its end. */
   async #serve(): Promise<void> {
-    const { clock } = this.#options
+    const { clock, buffers } = this.#options
     const socket = await this.#connect()
     if (this.#closing.signal.aborted) {
       socket.destroy()
@@ -159,7 +164,8 @@ export class PeerLink {
       })
       heartbeat.start()
       if (this.#closing.signal.aborted) return
-      this.#become({ name: 'up', session, version: welcome.version })
+      const slots = new StreamSlots({ session, clock, limits: LINK_SLOTS, buffers })
+      this.#become({ name: 'up', session, slots, version: welcome.version })
       this.#told = undefined
       this.#log.info('link to a node is up')
       const { message } = await session.closed
@@ -222,6 +228,7 @@ export class PeerLink {
     if (before.name === 'closed') return
     this.#state = nextPeerLinkState(before, next)
     this.#wasUp ||= next.name === 'up'
+    if (before.name === 'up') before.slots.close()
     if ((before.name === 'up') !== (next.name === 'up')) this.#options.onChange(this)
   }
 }

@@ -1,11 +1,7 @@
 import type { ListenAddress } from '../../base/listen-address.ts'
-import type { BufferAccount } from '../streams/buffer-account.ts'
 import { PeerLink, type PeerLinkOptions } from './peer-link.ts'
 
-export interface PeerLinksOptions
-  extends Omit<PeerLinkOptions, 'nodeId' | 'address' | 'onChange' | 'buffers'> {
-  /** For bytes of the whole gateway that wait for somebody. */
-  readonly buffers: BufferAccount
+export interface PeerLinksOptions extends Omit<PeerLinkOptions, 'nodeId' | 'address' | 'onChange'> {
   /** A node can be reached from now on, or cannot. */
   onChange(nodeId: string): void
 }
@@ -57,12 +53,11 @@ export class PeerLinks {
   }
 
   #open(nodeId: string, address: ListenAddress): void {
-    const { buffers, onChange } = this.#options
+    const { onChange } = this.#options
     const link = new PeerLink({
       ...this.#options,
       nodeId,
       address,
-      buffers: buffers.forDevice(),
       onChange: () => onChange(nodeId),
     })
     this.#links.set(nodeId, link)

@@ -1,4 +1,5 @@
 import type { SessionLimits } from '../../muxado/session-limits.ts'
+import type { StreamSlotsLimits } from '../streams/stream-slots.ts'
 
 /** The types of the streams on a link; heartbeats have their own. */
 export const GREETING_STREAM_TYPE = 1
@@ -36,6 +37,16 @@ export const LINK_LIMITS: Partial<SessionLimits> = {
   streams: 8_704,
   // So many may be opened while the transport is full, with up to 1 KB each.
   backlogBytes: 16_777_216,
+}
+
+/**
+ * How the visitors of a node share its link, as those of a device share that. An idle stream is there
+ * for who asks again soon; to open another one costs little. The wait for a device comes on top.
+ */
+export const LINK_SLOTS: Partial<StreamSlotsLimits> = {
+  idleMs: 10_000,
+  queueMs: 1_500,
+  evictAfterMs: 500,
 }
 
 /** From an echo to the next beat, and how long an echo may take: a paused node is given up in 3 s. */

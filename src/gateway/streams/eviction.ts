@@ -40,9 +40,11 @@ export function chooseEvictions(options: EvictionOptions): ProxyStream[] {
   const after = { given: 0, taken: new Map<Holding, number>() }
   const { waiting, most } = options
   while (chosen.length < most) {
-    const best = candidates
-      .filter((candidate) => isFair(candidate, waiting, after))
-      .sort((a, b) => compare(a, b, after.taken))[0]
+    let best: Candidate | undefined
+    for (const candidate of candidates) {
+      if (!isFair(candidate, waiting, after)) continue
+      if (!best || compare(candidate, best, after.taken) < 0) best = candidate
+    }
     if (!best) break
     candidates.splice(candidates.indexOf(best), 1)
     chosen.push(best.stream)

@@ -49,10 +49,10 @@ export interface StreamPoolOptions {
  *   of exchanges under way as well, each of which hears that its stream was closed.
  */
 export class StreamPool implements SlotUser, ProxyStreamOwner {
+  readonly slots: StreamSlots
   readonly holding = new Holding()
   /** For bytes of this endpoint that wait for somebody. */
   readonly buffers: BufferAccount
-  readonly #slots: StreamSlots
   readonly #proxyHeader: (clientAddr: string) => Buffer
   readonly #proxyProtocol: ProxyProtocol | undefined
   /** Oldest first. */
@@ -64,11 +64,10 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   #isClosed = false
 
   constructor({ slots, proxyHeader, proxyProtocol, ready }: StreamPoolOptions) {
-    this.#slots = slots
+    this.slots = slots
     this.#proxyHeader = proxyHeader
     this.#proxyProtocol = proxyProtocol
     this.buffers = slots.buffers.forEndpoint()
-    slots.join(this)
     if (!ready) return
     this.#early = new Map()
     const admit = () => this.#admitEarly()
@@ -77,7 +76,7 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
 
   /** How many more streams its session takes. */
   get freeSlots(): number {
-    return this.#slots.session.freeSlots
+    return this.slots.session.freeSlots
   }
 
   get isClosed(): boolean {
@@ -101,15 +100,15 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   /** Withdraws an `acquire` that was not answered yet. */
   cancel(waiter: StreamWaiter): void {
     this.#early?.delete(waiter)
-    this.#slots.cancel(waiter)
+    this.slots.cancel(waiter)
   }
 
   /** Retires idle streams and refuses who waits; exchanges under way go on. */
   close(): void {
     this.#isClosed = true
     this.#takeEarly((waiter) => waiter.onNoStream('session-over'))
-    this.#slots.leave(this)
-    this.retireIdle(Number.POSITIVE_INFINITY)
+    this.slots.leave(this)
+    for (const stream of [...this.#idle]) stream.retire()
   }
 
   /** Like `close()`, and ends the exchanges under way too: nobody allows them any more. */
@@ -120,13 +119,17 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
 
   /** See `SlotUser`. */
   open(client: StreamClient): ProxyStream | undefined {
-    const header = this.#headerFor(client)
-    const stream = new ProxyStream(this, (handler) =>
-      openTyped(this.#slots.session, PROXY_STREAM_TYPE, handler, header),
-    )
+    const stream = this.makeStream(this.#headerFor(client))
     if (stream.stream.isClosed) return undefined
     this.#busy.add(stream)
     return stream
+  }
+
+  protected makeStream(header: Buffer): ProxyStream {
+    const { session } = this.slots
+    return new ProxyStream(this, (handler) =>
+      openTyped(session, PROXY_STREAM_TYPE, handler, header),
+    )
   }
 
   takeIdle(): ProxyStream | undefined {
@@ -140,46 +143,34 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     return this.#idle[0]?.idleSince ?? Number.POSITIVE_INFINITY
   }
 
-  retireOldest(onRetire?: (stream: ProxyStream) => void): void {
-    const [oldest] = this.#idle
-    if (!oldest) return
-    onRetire?.(oldest)
-    oldest.retire()
-  }
-
-  /** Retires what is idle since `tick` or longer. */
-  retireIdle(tick: number): void {
-    while (this.#idle.length > 0 && this.oldestIdle <= tick) this.retireOldest()
-  }
-
   takeBack(stream: ProxyStream): void {
-    if (this.#isClosed || this.#slots.isClosed || this.#proxyProtocol !== undefined) {
+    if (this.#isClosed || this.slots.isClosed || this.#proxyProtocol !== undefined) {
       stream.retire()
       return
     }
     const { client } = stream
-    stream.rest(this.#slots.tick)
+    stream.rest(this.slots.tick)
     this.#busy.delete(stream)
     this.#idle.push(stream)
-    this.#slots.onIdle(this, client)
-    this.#slots.onBusyLess()
+    this.slots.onIdle(this, stream, client)
+    this.slots.onBusyLess()
   }
 
   onSwitch(): void {
-    this.#slots.onBusyLess()
+    this.slots.onBusyLess()
   }
 
   drop(stream: ProxyStream): void {
     if (this.#busy.delete(stream)) {
-      this.#slots.onBusyLess()
+      this.slots.onBusyLess()
       return
     }
     this.#idle.splice(this.#idle.indexOf(stream), 1)
-    this.#slots.onIdleRetired(this)
+    this.slots.onIdleRetired(this, stream)
   }
 
   onSlotFree(stream: ProxyStream): void {
-    this.#slots.onSlotFree(this, stream)
+    this.slots.onSlotFree(this, stream)
   }
 
   #headerFor({ address, facts }: StreamClient): Buffer {
@@ -190,15 +181,15 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
 
   #request(client: StreamClient, waiter: StreamWaiter, isFresh: boolean): void {
     if (this.#isClosed) waiter.onNoStream('session-over')
-    else if (!this.#early) this.#slots.request(this, client, waiter, isFresh)
-    else if (this.#early.size >= this.#slots.queueLength) waiter.onNoStream('saturated')
+    else if (!this.#early) this.slots.request(this, client, waiter, isFresh)
+    else if (this.#early.size >= this.slots.queueLength) waiter.onNoStream('saturated')
     else this.#early.set(waiter, { client, isFresh })
   }
 
   #admitEarly(): void {
     this.#takeEarly((waiter, { client, isFresh }) => {
       try {
-        this.#slots.request(this, client, waiter, isFresh)
+        this.slots.request(this, client, waiter, isFresh)
       } catch {
         // Nobody above could catch it, and the others wait for theirs. Whoever failed has deadlines.
       }

@@ -48,8 +48,8 @@ export interface StreamSlotsOptions {
 const TICK_MS = 500
 
 /**
- * The streams of one agent session, shared by the pools of its endpoints; all but `close()` is theirs
- * to call. The SDK's session dies silently above its limit, so who finds no stream waits in a line.
+ * The streams of one agent session, shared by the pools of its endpoints, or of a link to another node,
+ * shared by those of its visitors; all but `close()` is theirs to call. The SDK's session dies silently above its limit, so who finds no stream waits in a line.
  *
  * INVARIANTS
  * - A stream counts for its endpoint and its client from when an exchange gets it until it is idle
@@ -67,17 +67,16 @@ export class StreamSlots {
   readonly buffers: BufferAccount
   readonly #clock: Clock
   readonly #limits: StreamSlotsLimits
+  /** Those that hold streams. */
   readonly #users = new Set<SlotUser>()
-  /** Those with idle streams. */
-  readonly #resting = new Set<SlotUser>()
   /** By network; those that hold or wait for a stream. */
   readonly #clients = new Map<string, ClientHolding>()
   readonly #line: WaitingLine
   /** Who wants to know when less is under way. */
   readonly #busyWatchers = new Set<() => void>()
   readonly #closing = new AbortController()
-  /** Idle streams of all users. */
-  #idle = 0
+  /** Idle streams of all users, the one that is unused for longest first. */
+  readonly #idle = new Set<ProxyStream>()
   /** Idle streams that were retired for somebody in the line and whose slots are not free yet. */
   readonly #freeing = new Set<ProxyStream>()
   #isClosed = false
@@ -119,7 +118,7 @@ export class StreamSlots {
 
   /** Free slots, and idle streams, whose slots can be had back. */
   get available(): number {
-    return this.session.freeSlots + this.#idle
+    return this.session.freeSlots + this.#idle.size
   }
 
   get isClosed(): boolean {
@@ -154,10 +153,6 @@ export class StreamSlots {
     return busy
   }
 
-  join(user: SlotUser): void {
-    this.#users.add(user)
-  }
-
   /** Gives a user a stream for an exchange of a client: at once, or as soon as there is one. */
   request(user: SlotUser, client: StreamClient, waiter: StreamWaiter, isFresh: boolean): void {
     if (this.isClosed) {
@@ -185,10 +180,9 @@ export class StreamSlots {
   }
 
   /** A stream of a user is idle. */
-  onIdle(user: SlotUser, client: ClientHolding | undefined): void {
-    this.#idle += 1
-    this.#resting.add(user)
-    this.#line.countEndpoint(user, -1)
+  onIdle(user: SlotUser, stream: ProxyStream, client: ClientHolding | undefined): void {
+    this.#idle.add(stream)
+    this.#countLess(user)
     // Most clients ask again at once: what they hold is forgotten by the tick.
     if (client) this.#line.countClient(client, -1)
     this.#startTicking()
@@ -196,26 +190,25 @@ export class StreamSlots {
   }
 
   /** An idle stream of a user was retired, or has closed; it counts again until its slot is free. */
-  onIdleRetired(user: SlotUser): void {
-    this.#idle -= 1
+  onIdleRetired(user: SlotUser, stream: ProxyStream): void {
+    this.#idle.delete(stream)
     this.#line.countEndpoint(user, 1)
   }
 
   /** The slot of a stream that was retired, or has closed, is free. */
   onSlotFree(user: SlotUser, stream: ProxyStream): void {
     this.#freeing.delete(stream)
-    this.#line.countEndpoint(user, -1)
+    this.#countLess(user)
     if (stream.client) {
       this.#line.countClient(stream.client, -1)
       this.#forget(stream.client)
     }
-    if (user.isClosed && user.holding.held === 0) this.#users.delete(user)
     this.#serve()
   }
 
   /** Refuses the waiters of a user that has closed. */
   leave(user: SlotUser): void {
-    if (user.holding.held === 0) this.#users.delete(user)
+    if (user.holding.waiting === 0) return
     for (const { waiter, user: its } of [...this.#line.all()]) {
       if (its === user) this.#refuse(waiter, 'session-over')
     }
@@ -225,7 +218,7 @@ export class StreamSlots {
   close(): void {
     this.#isClosed = true
     this.#closing.abort()
-    for (const user of [...this.#resting]) user.retireIdle(Number.POSITIVE_INFINITY)
+    for (const stream of this.#idle) stream.retire()
     for (const { waiter } of [...this.#line.all()]) this.#refuse(waiter, 'session-over')
   }
 
@@ -250,7 +243,8 @@ export class StreamSlots {
       waiter.onNoStream('session-over')
       return
     }
-    if (idle) this.#idle -= 1
+    if (idle) this.#idle.delete(idle)
+    this.#users.add(user)
     this.#line.countEndpoint(user, 1)
     this.#line.countClient(clientHolding, 1)
     stream.lend(waiter, clientHolding)
@@ -279,12 +273,18 @@ export class StreamSlots {
 
   /** Gives up the longest unused stream of all users, for the sake of somebody who waits. */
   #freeSlot(): void {
-    let oldest: SlotUser | undefined
-    for (const user of this.#resting) {
-      if (user.oldestIdle < (oldest?.oldestIdle ?? Number.POSITIVE_INFINITY)) oldest = user
+    const [oldest] = this.#idle
+    if (oldest) {
+      // First: its slot may be free before `retire` returns.
+      this.#freeing.add(oldest)
+      oldest.retire()
     }
-    oldest?.retireOldest((stream) => this.#freeing.add(stream))
     this.#awaitSlot()
+  }
+
+  #countLess(user: SlotUser): void {
+    this.#line.countEndpoint(user, -1)
+    if (user.holding.held === 0) this.#users.delete(user)
   }
 
   /** Streams that are not a pool's have slots, too. */
@@ -326,7 +326,7 @@ export class StreamSlots {
 
   async #tickWhileNeeded(): Promise<void> {
     try {
-      while (this.#line.length > 0 || this.#resting.size > 0) {
+      while (this.#line.length > 0 || this.#idle.size > 0) {
         await this.#clock.sleep(TICK_MS, this.#closing.signal)
         this.#tick()
       }
@@ -337,10 +337,10 @@ export class StreamSlots {
 
   #tick(): void {
     this.#ticks += 1
-    const idleTicks = Math.ceil(this.#limits.idleMs / TICK_MS)
-    for (const user of this.#resting) {
-      user.retireIdle(this.#ticks - idleTicks)
-      if (user.oldestIdle === Number.POSITIVE_INFINITY) this.#resting.delete(user)
+    const unusedSince = this.#ticks - Math.ceil(this.#limits.idleMs / TICK_MS)
+    for (const stream of this.#idle) {
+      if (stream.idleSince > unusedSince) break
+      stream.retire()
     }
     for (const client of this.#clients.values()) this.#forget(client)
     const now = this.#clock.monotonic()

@@ -2,11 +2,9 @@ import { LeastFirst } from './least-first.ts'
 import type { ProxyStream, StreamClient, StreamWaiter } from './proxy-stream.ts'
 import { type ClientHolding, type Holding, mayWait } from './shares.ts'
 
-/** One of those that share the slots: the pool of an endpoint. */
+/** One of those that share the slots: the pool of an endpoint, or of a visitor on a link. */
 export interface SlotUser {
   readonly holding: Holding
-  /** It asks for nothing any more, but its exchanges go on. */
-  readonly isClosed: boolean
   /** Its streams that are with an exchange. */
   readonly busy: Iterable<ProxyStream>
   /** Opens a stream in a free slot; undefined when the session has ended over it. */
@@ -15,10 +13,6 @@ export interface SlotUser {
   takeIdle(): ProxyStream | undefined
   /** The tick since which its oldest idle stream is unused; infinite when there is none. */
   readonly oldestIdle: number
-  /** `onRetire` hears of it first: its slot may be free before this returns. */
-  retireOldest(onRetire?: (stream: ProxyStream) => void): void
-  /** Retires what is idle since `tick` or longer. */
-  retireIdle(tick: number): void
 }
 
 /** An exchange that asks for a stream. */

@@ -252,19 +252,22 @@ describe('SelfProbe', () => {
     expect(results).toEqual([])
   })
 
-  it('tells a busy device from a broken link, and asks for no new one', async () => {
-    const { clock, results, rebuilds, setAnswer, start, probe } = setUp()
-    setAnswer(() => ({ status: 503, serviceCode: 'ERR_GATEWAY_SATURATED' }))
-    await start()
-    for (let probes = 0; probes < 10; probes += 1) await clock.advance(TIMINGS.retryMs)
-    expect(results.length).toBeGreaterThan(8)
-    expect(new Set(results.map((reach) => reachProblem(reach)?.reason))).toEqual(
-      new Set(['saturated']),
-    )
-    expect(probe.reachable).toBe('no')
-    expect(reachProblem(probe.reach)?.serviceCode).toBe('ERR_GATEWAY_SATURATED')
-    expect(rebuilds).toEqual([])
-  })
+  it.each(['ERR_GATEWAY_SATURATED', 'ERR_GATEWAY_LINK_FULL'])(
+    'tells a busy device from a broken link, and asks for no new one: %s',
+    async (serviceCode) => {
+      const { clock, results, rebuilds, setAnswer, start, probe } = setUp()
+      setAnswer(() => ({ status: 503, serviceCode }))
+      await start()
+      for (let probes = 0; probes < 10; probes += 1) await clock.advance(TIMINGS.retryMs)
+      expect(results.length).toBeGreaterThan(8)
+      expect(new Set(results.map((reach) => reachProblem(reach)?.reason))).toEqual(
+        new Set(['saturated']),
+      )
+      expect(probe.reachable).toBe('no')
+      expect(reachProblem(probe.reach)?.serviceCode).toBe(serviceCode)
+      expect(rebuilds).toEqual([])
+    },
+  )
 
   it('does not add up failures with a busy device between them', async () => {
     const { clock, rebuilds, setAnswer, start } = setUp()

@@ -13,13 +13,10 @@ function createUser(held: number): SlotUser {
   holding.held = held
   return {
     holding,
-    isClosed: false,
     busy: new Set<ProxyStream>(),
     open: () => undefined,
     takeIdle: () => undefined,
     oldestIdle: Number.POSITIVE_INFINITY,
-    retireOldest() {},
-    retireIdle() {},
   }
 }
 

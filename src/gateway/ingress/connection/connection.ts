@@ -110,8 +110,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
     socket.on('close', () => {
       this.#claim.close()
       this.#onClose(this)
-      this.#hops?.close()
       this.guard(() => this.#exchange?.onClientClose())
+      this.#hops?.close()
     })
   }
 

@@ -1,5 +1,6 @@
 import { ErrorCode, type MuxadoError } from '../../../muxado/error-code.ts'
 import { HopReset } from '../../peers/peer-protocol.ts'
+import type { NoStreamReason } from '../../streams/proxy-stream.ts'
 import { ACCEPTED } from '../hop/peer-head.ts'
 import type { ResponseHead } from '../http1/response-head.ts'
 import type { ForwardOptions } from './forward.ts'
@@ -36,8 +37,16 @@ export class PeerForward extends Http1Forward {
       owner.onVerdict('elsewhere')
     } else if (code === ErrorCode.streamRefused) {
       this.abort()
-      owner.onFailure('saturated')
+      owner.onFailure('link-full')
     } else super.onClose(error)
+  }
+
+  override onNoStream(reason: NoStreamReason): void {
+    if (reason !== 'saturated') super.onNoStream(reason)
+    else if (!this.isOver) {
+      this.abort()
+      this.#options.owner.onFailure('link-full')
+    }
   }
 
   protected override sendBody(): void {

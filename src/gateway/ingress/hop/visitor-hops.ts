@@ -1,6 +1,6 @@
 import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
-import type { PeerLink } from '../../peers/peer-link.ts'
 import { encodeFacts, type InternalFacts, type VisitorEntry } from '../../peers/visitor-facts.ts'
+import type { StreamSlots } from '../../streams/stream-slots.ts'
 import type { IngressListener } from '../ingress-listener.ts'
 import { entryFacts } from './entry-facts.ts'
 import { HopStreams } from './hop-streams.ts'
@@ -9,7 +9,6 @@ let connections = 0
 
 /** Who is on their way to other nodes. */
 export interface HopVisitor {
-  readonly network: string
   readonly facts: Connection
 }
 
@@ -17,7 +16,7 @@ export interface HopVisitor {
 export class VisitorHops {
   readonly #visitor: HopVisitor
   readonly #connection: number
-  readonly #byNode = new Map<string, HopStreams>()
+  readonly #byLink = new Map<StreamSlots, HopStreams>()
 
   constructor(visitor: HopVisitor) {
     this.#visitor = visitor
@@ -26,33 +25,31 @@ export class VisitorHops {
   }
 
   /** For requests that come in by a listener; kept until the connection closes. */
-  to(link: PeerLink, listener: IngressListener): HopStreams {
-    const { nodeId } = link
-    const kept = this.#byNode.get(nodeId)
-    // A link that was replaced is of no use any more.
-    if (kept?.link === link) return kept
-    kept?.close()
+  to(link: StreamSlots, listener: IngressListener): HopStreams {
+    const kept = this.#byLink.get(link)
+    if (kept) return kept
+    for (const before of this.#byLink.keys()) if (before.isClosed) this.#byLink.delete(before)
     const streams = this.#make(link, entryFacts(listener, this.#visitor.facts))
-    this.#byNode.set(nodeId, streams)
+    this.#byLink.set(link, streams)
     return streams
   }
 
   /** For one request that a policy has handed on. */
-  handOn(link: PeerLink, { scheme }: IngressListener, internal: InternalFacts): HopStreams {
+  handOn(link: StreamSlots, { scheme }: IngressListener, internal: InternalFacts): HopStreams {
     return this.#make(link, { kind: 'http', scheme, internal })
   }
 
   /** For the bytes of a connection. */
-  pass(link: PeerLink, entry: VisitorEntry): HopStreams {
+  pass(link: StreamSlots, entry: VisitorEntry): HopStreams {
     return this.#make(link, entry)
   }
 
   close(): void {
-    for (const streams of this.#byNode.values()) streams.close()
+    for (const streams of this.#byLink.values()) streams.close()
   }
 
-  #make(link: PeerLink, entry: VisitorEntry): HopStreams {
-    const { network, facts } = this.#visitor
+  #make(link: StreamSlots, entry: VisitorEntry): HopStreams {
+    const { facts } = this.#visitor
     const { clientIp, clientPort, serverIp, serverPort, startedAt } = facts
     const header = encodeFacts({
       version: 1,
@@ -64,6 +61,6 @@ export class VisitorHops {
       started_at: startedAt,
       entry,
     })
-    return new HopStreams(link, header, network)
+    return new HopStreams(link, header)
   }
 }

@@ -1,5 +1,6 @@
 import type { AwayName } from '../../endpoints/away-name.ts'
 import type { ProxyStream } from '../../streams/proxy-stream.ts'
+import type { HopStreams } from '../hop/hop-streams.ts'
 
 /** Where a connection is whose bytes go to another node. Before `open` nothing is read of it. */
 export type RelayedConnectionState =
@@ -7,6 +8,8 @@ export type RelayedConnectionState =
   | { readonly name: 'routing' }
   /** Its home cannot be reached, or is another one: it waits. */
   | { readonly name: 'parked'; readonly away: AwayName }
+  /** It gets a stream to its home. */
+  | { readonly name: 'dialling'; readonly streams: HopStreams }
   /** A node has been asked whether it is the home. */
   | { readonly name: 'asking'; readonly stream: ProxyStream }
   /** Bytes pass by, both ways. */
@@ -16,8 +19,10 @@ export type RelayedConnectionState =
 type Name = RelayedConnectionState['name']
 
 const NEXT: Record<Name, readonly Name[]> = {
-  routing: ['parked', 'asking', 'over'],
+  routing: ['parked', 'dialling', 'over'],
   parked: ['routing', 'over'],
+  // The link was lost while it waited for one.
+  dialling: ['asking', 'routing', 'over'],
   // It is not, or its link was lost.
   asking: ['open', 'routing', 'over'],
   open: ['over'],

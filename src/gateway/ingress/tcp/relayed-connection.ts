@@ -1,5 +1,6 @@
 import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
 import { networkOf } from '../../../base/limit/network.ts'
+import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { MuxadoError } from '../../../muxado/error-code.ts'
 import { DEAF } from '../../../muxado/stream.ts'
 import type { HeldRequest } from '../../endpoints/away-name.ts'
@@ -7,7 +8,13 @@ import type { RemoteHome } from '../../endpoints/routes/remote-home.ts'
 import type { Route } from '../../endpoints/routes/routes.ts'
 import { HopReset } from '../../peers/peer-protocol.ts'
 import type { VisitorEntry } from '../../peers/visitor-facts.ts'
-import type { Pace, ProxyStream, StreamWaiter } from '../../streams/proxy-stream.ts'
+import type {
+  NoStreamReason,
+  Pace,
+  ProxyStream,
+  StreamClient,
+  StreamWaiter,
+} from '../../streams/proxy-stream.ts'
 import type { TransportSocket } from '../connection/client-socket.ts'
 import { ConnectionFacts } from '../connection/connection-facts.ts'
 import type { IngressConnection } from '../connection/ingress-connection.ts'
@@ -45,7 +52,10 @@ export interface RelayedConnectionOptions {
  * A visitor's connection whose bytes go, as they are, to the node where its endpoint is at home; what a
  * policy says of it is said there. Nothing is read of it before that node has said that it is.
  */
-export class RelayedConnection implements IngressConnection, StreamWaiter, HeldRequest {
+export class RelayedConnection
+  implements IngressConnection, StreamClient, StreamWaiter, HeldRequest
+{
+  readonly address: string
   readonly network: string
   readonly bytes: number
   readonly facts: ConnectionFacts
@@ -62,7 +72,9 @@ export class RelayedConnection implements IngressConnection, StreamWaiter, HeldR
     this.#options = options
     this.bytes = WAITING_BYTES + waitingBytes
     this.facts = new ConnectionFacts(socket, context.clock.now())
-    this.network = networkOf(this.facts.clientIp)
+    const { clientIp: host, clientPort: port } = this.facts
+    this.address = formatListenAddress({ host, port })
+    this.network = networkOf(host)
     this.#hops = new VisitorHops(this)
     this.#visitor = new SplicedVisitor({
       socket,
@@ -139,11 +151,18 @@ export class RelayedConnection implements IngressConnection, StreamWaiter, HeldR
   }
 
   /** See `StreamWaiter`. */
-  onNoStream(): void {
-    this.#refuse()
+  onNoStream(reason: NoStreamReason): void {
+    if (this.#state.name !== 'dialling') return
+    this.#losses += 1
+    if (reason === 'saturated' || this.#losses > MAX_LOSSES) {
+      this.#refuse()
+      return
+    }
+    this.#become(ROUTING)
+    setImmediate(() => this.#visitor.guard(() => this.#route()))
   }
 
-  /** Links have places enough, or none: nobody is ended for others. */
+  /** What it moves is looked at where it is at home. */
   readonly pace: Pace = { rate: undefined, isHeldUp: false }
 
   evict(): void {
@@ -151,6 +170,7 @@ export class RelayedConnection implements IngressConnection, StreamWaiter, HeldR
   }
 
   #route(): void {
+    if (this.#state.name !== 'routing') return
     const { context, find, entry } = this.#options
     const found = find(this.network)
     if (found?.type !== 'remote') {
@@ -158,13 +178,15 @@ export class RelayedConnection implements IngressConnection, StreamWaiter, HeldR
       this.#refuse()
       return
     }
-    const link = context.peers?.find(found.nodeId)
+    const link = context.peers?.find(found.nodeId)?.slots
     const isDisowned = this.#disownedBy === found.nodeId
     this.#disownedBy = undefined
     this.#home = found
-    if (!isDisowned && link?.session) {
+    if (!isDisowned && link) {
       this.#visitor.claim.moveTo(link.buffers, context.now)
-      this.#hops.pass(link, entry).acquireFresh(undefined, this)
+      const streams = this.#hops.pass(link, entry)
+      this.#become({ name: 'dialling', streams })
+      streams.acquireFresh(this, this)
       return
     }
     const away = context.routes.holdHome?.(found)
@@ -210,6 +232,7 @@ export class RelayedConnection implements IngressConnection, StreamWaiter, HeldR
   #onSocketClose(): void {
     const state = this.#state
     if (state.name === 'parked') this.#options.context.routes.cancel(state.away, this)
+    if (state.name === 'dialling') state.streams.cancel(this)
     if (state.name === 'open') return
     this.#finish()
     if (state.name === 'asking') state.stream.retire()

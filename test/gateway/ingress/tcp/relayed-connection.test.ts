@@ -3,13 +3,17 @@ import type { Socket } from 'node:net'
 import { Readable } from 'node:stream'
 import { createServer as createTlsServer, connect as tlsConnect } from 'node:tls'
 import { expect, it, onTestFinished } from 'vitest'
-import { systemClock } from '../../../../src/base/clock.ts'
+import { type Clock, systemClock } from '../../../../src/base/clock.ts'
 import { served } from '../../../../src/gateway/certificates/certificate-file.ts'
 import { EndpointRegistry } from '../../../../src/gateway/endpoints/endpoint-registry.ts'
 import { TcpAddresses } from '../../../../src/gateway/endpoints/tcp-addresses.ts'
 import { nextRelayedConnectionState } from '../../../../src/gateway/ingress/tcp/relayed-connection-state.ts'
 import type { PeerListenerOptions } from '../../../../src/gateway/peers/peer-listener.ts'
+import { VISITOR_STREAM_TYPE } from '../../../../src/gateway/peers/peer-protocol.ts'
 import type { EndpointProtocol } from '../../../../src/gateway/records/endpoint-protocol.ts'
+import { ErrorCode } from '../../../../src/muxado/error-code.ts'
+import { DEAF } from '../../../../src/muxado/stream.ts'
+import { openTyped } from '../../../../src/muxado/typed-session.ts'
 import type { CompiledPolicy } from '../../../../src/policy/policy.ts'
 import { captureLog } from '../../../helpers/captured-log.ts'
 import { ChaosProxy } from '../../../helpers/chaos-proxy.ts'
@@ -17,6 +21,7 @@ import { createCluster, startListener } from '../../../helpers/cluster.ts'
 import { eventually } from '../../../helpers/eventually.ts'
 import { HOME, homesOf, startFirstNode } from '../../../helpers/hop-site.ts'
 import { startIngressSite } from '../../../helpers/ingress-site.ts'
+import { ManualClock } from '../../../helpers/manual-clock.ts'
 import { RawClient, startRawService } from '../../../helpers/raw-http.ts'
 import { somePorts } from '../../../helpers/some-ports.ts'
 import { createTlsFixture } from '../../../helpers/tls-fixture.ts'
@@ -32,14 +37,15 @@ interface NodesOptions {
   readonly believed?: EndpointRegistry
   /** How the other one takes visitors. */
   readonly onVisitor?: PeerListenerOptions['onVisitor']
+  readonly linkClock?: Clock
 }
 
 async function startNodes(
   service: number,
-  { policy = {}, believed, onVisitor }: NodesOptions = {},
+  { policy = {}, believed, onVisitor, linkClock = systemClock }: NodesOptions = {},
 ) {
   const site = await startIngressSite({ service })
-  const cluster = await createCluster()
+  const cluster = await createCluster(linkClock)
   const home = await startListener(cluster, HOME, {
     onVisitor: onVisitor ?? ((stream, origin) => site.ingress.acceptPeer(stream, origin)),
   })
@@ -60,6 +66,7 @@ async function startNodes(
     tcp: { listenHost: '127.0.0.1', addresses },
     log: captureLog().log,
     clock: systemClock,
+    linkClock,
   })
   const bind = (host: string, protocol: EndpointProtocol, at = site.registry) => {
     const url = `${protocol}://${host}`
@@ -197,6 +204,33 @@ it('asks for no more than a slow visitor takes', async () => {
   client.socket.end()
   expect(await client.end()).toBe('end')
   expect(client.length).toBe(length)
+})
+
+it('waits for a place on the link to its home, for a while', async () => {
+  const linkClock = new ManualClock(systemClock.now())
+  const service = await startRawService(echo)
+  const { bind, first, address, port } = await startNodes(service, { linkClock })
+  bind(address, 'tcp')
+  await first.ingress.openAddress(address)
+  const { session, slots } = first.links.find(HOME) ?? {}
+  if (!session || !slots) throw new Error('there is no link')
+  const taken = Array.from({ length: session.freeSlots }, () =>
+    openTyped(session, VISITOR_STREAM_TYPE, DEAF),
+  )
+  const client = RawClient.connect(port)
+  client.send('hello')
+  await eventually(() => expect(slots.waiting).toBe(1))
+  taken[0]?.reset(ErrorCode.streamCancelled)
+  await linkClock.advance(500)
+  await client.receive('hello')
+  const other = RawClient.connect(port)
+  await eventually(() => expect(slots.waiting).toBe(1))
+  await linkClock.advance(2_000)
+  expect(await other.end()).toBe('ECONNRESET')
+  RawClient.connect(port)
+  await eventually(() => expect(slots.waiting).toBe(1))
+  await first.ingress.stop(0)
+  await eventually(() => expect(slots.waiting).toBe(0))
 })
 
 it('breaks off what is under way when its node ends', async () => {
