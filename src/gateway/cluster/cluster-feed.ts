@@ -11,6 +11,8 @@ import { SharedWords } from './shared-words.ts'
 
 /** How often it is looked when nobody says that there is something to see. */
 const LOOK_MS = 500
+/** Between two looks, however often somebody says that there is something to see. */
+const PAUSE_MS = 20
 /** Rows that one line of the log names. */
 const MOST_NAMED = 10
 
@@ -173,6 +175,7 @@ export class ClusterFeed {
       const awaited = this.#awaited.splice(0)
       const hasLooked = !this.#stopping.signal.aborted && (await this.#lookOnce())
       for (const over of awaited) over.resolve(hasLooked)
+      await clock.sleep(PAUSE_MS, this.#stopping.signal).catch(() => {})
     }
     for (const over of this.#awaited.splice(0)) over.resolve(false)
   }

@@ -39,6 +39,7 @@ describe.skipIf(!hasPostgres)('ClusterFeed', () => {
       warnings: (text: string) =>
         captured.lines.filter(({ level, msg }) => level === 'warn' && String(msg).includes(text)),
       text: () => captured.text(),
+      count: () => looks,
       breakWith: (error: Error | undefined) => {
         broken = error
       },
@@ -96,5 +97,15 @@ describe.skipIf(!hasPostgres)('ClusterFeed', () => {
     await eventually(() => expect(text()).toContain('are seen again'))
     breakWith(new Error('second'))
     await eventually(() => expect(warnings('are not seen')).toHaveLength(3))
+  })
+
+  it('looks no more than 50 times a second, however often somebody notifies', async () => {
+    const { session, looked, count } = await startTwo()
+    await looked(1)
+    const [from, since] = [count(), performance.now()]
+    while (performance.now() - since < 1_000) {
+      await session.query("SELECT pg_notify('claims', random()::text)")
+    }
+    expect(count() - from).toBeLessThanOrEqual((performance.now() - since) / 20 + 2)
   })
 })
