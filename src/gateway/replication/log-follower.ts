@@ -11,15 +11,20 @@ import {
   type Statements,
 } from '../postgres/postgres-session.ts'
 import { migrateSchema, type SchemaStep } from '../postgres/schema.ts'
-import { CHANNEL, entriesFrom, readHead, readSnapshot } from './record-log.ts'
+import type { Position } from './entry.ts'
+import { CHANNEL, entriesFrom, MOST_ENTRIES, readHead, readSnapshot } from './record-log.ts'
 import { compareSchemas, type SchemaOptions, upgradeRecords } from './record-schema.ts'
 import type { Replica } from './replica.ts'
 import { toReplicaError } from './replica-error.ts'
 
 /** What notifications have not told is found by looking, also while nothing happens. */
 const LOOK_MS = 1_000
+/** Between two looks, however often somebody notifies: every role that may connect can. */
+const PAUSE_MS = 20
 /** Rows of a large site in another form, or all of them at once. */
 const LONG_MS = 60_000
+/** By how much fewer entries are asked for when so many took the database too long. */
+const FEWER = 8
 /** Entries that are applied without letting anybody else do something. */
 const SLICE = 20
 
@@ -49,6 +54,8 @@ export class LogFollower {
   #state: FollowerState = 'joining'
   #problem: DatabaseError | undefined
   #running: Promise<void> | undefined
+  /** Entries that are asked for at once: fewer after an answer that took too long. */
+  #most = MOST_ENTRIES
 
   constructor(options: LogFollowerOptions) {
     const { server, node, clock, log, replica } = options
@@ -99,7 +106,7 @@ export class LogFollower {
     const { replica, feed } = this.#options
     for (;;) {
       const seen = replica.position
-      const entries = seen && (await entriesFrom(statements, seen))
+      const entries = seen && (await this.#entriesBehind(statements, seen))
       if (!entries) throw new BehindError()
       for (const [at, entry] of entries.entries()) {
         if (entry.schema !== replica.schema) throw this.#outdated()
@@ -110,11 +117,27 @@ export class LogFollower {
     }
   }
 
+  /** Where a single one takes too long, there is another way: all rows, in their own time. */
+  async #entriesBehind(statements: Statements, seen: Position) {
+    try {
+      const entries = await entriesFrom(statements, seen, this.#most)
+      this.#most = Math.min(MOST_ENTRIES, this.#most + 1)
+      return entries
+    } catch (error) {
+      if (!(error instanceof DatabaseError && error.code === 'database-slow')) throw error
+      if (this.#most === 1) throw new BehindError()
+      this.#most = Math.ceil(this.#most / FEWER)
+      throw error
+    }
+  }
+
   async #run(): Promise<void> {
     const { clock } = this.#options
-    while (!this.#stopping.signal.aborted) {
+    const { signal } = this.#stopping
+    while (!signal.aborted) {
       await this.#wakeUp.wait(clock, LOOK_MS)
-      if (!this.#stopping.signal.aborted) await this.#look().catch(() => {})
+      if (!signal.aborted) await this.#look().catch(() => {})
+      await clock.sleep(PAUSE_MS, signal).catch(() => {})
     }
   }
 

@@ -15,7 +15,9 @@ export const CHANNEL = 'device_gateway_records'
 /** Entries that stay for nodes that are behind; others take all rows. */
 const KEPT_ENTRIES = 10_000
 /** Entries in one answer. */
-const MOST_ENTRIES = 200
+export const MOST_ENTRIES = 200
+/** And what they may take, as PostgreSQL keeps it; one may be larger. */
+const MOST_BYTES = 4_194_304
 /** Rows in one answer while all are read. */
 const PAGE = 2_000
 
@@ -138,17 +140,26 @@ export async function append(
 }
 
 /**
- * The entries from `seen` on, the first one of them `seen` itself; undefined when that is not there any
- * more, or another one by now.
+ * The next entries behind `seen`, as many as one answer may have and `most` at most; undefined when
+ * `seen` is not there any more, or another one by now.
  */
 export async function entriesFrom(
   statements: Statements,
   seen: Position,
+  most = MOST_ENTRIES,
 ): Promise<readonly Entry[] | undefined> {
+  // Sizes are told without reading what is large. Of `seen` itself only the mark is wanted.
   const rows = await statements.query<Answer & Omit<Entry, 'rows'> & Columns>(
-    `SELECT n, mark, schema, CASE n WHEN $1 THEN '{}' ELSE tables END AS tables, keys, contents
-     FROM record_log WHERE n >= $1 ORDER BY n LIMIT ${MOST_ENTRIES}`,
-    [seen.n],
+    `WITH behind AS (
+       SELECT n, sum(CASE n WHEN $1::bigint THEN 0 ELSE pg_column_size(contents) END) OVER (ORDER BY n)
+         AS size
+       FROM (SELECT n, contents FROM record_log WHERE n >= $1::bigint ORDER BY n LIMIT $2::int + 1) f)
+     SELECT n, mark, schema, CASE n WHEN $1::bigint THEN '{}' ELSE tables END AS tables,
+       CASE n WHEN $1::bigint THEN '{}' ELSE keys END AS keys,
+       CASE n WHEN $1::bigint THEN '{}' ELSE contents END AS contents
+     FROM record_log JOIN behind USING (n)
+     WHERE n >= $1::bigint AND (n <= $1::bigint + 1 OR size <= ${MOST_BYTES}) ORDER BY n`,
+    [seen.n, most],
   )
   const [first, ...behind] = rows
   if (first?.n !== seen.n || first.mark !== seen.mark) return undefined

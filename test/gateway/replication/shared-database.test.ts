@@ -5,8 +5,13 @@ import { withDeadline } from '../../../src/base/deadline.ts'
 import { createLogger } from '../../../src/base/logger.ts'
 import { CLUSTER_STEPS } from '../../../src/gateway/cluster/cluster-schema.ts'
 import type { DatabaseAddress } from '../../../src/gateway/postgres/database-url.ts'
-import { PostgresSession } from '../../../src/gateway/postgres/postgres-session.ts'
-import { RECORD_STEPS } from '../../../src/gateway/replication/record-log.ts'
+import {
+  PostgresSession,
+  type Row,
+  type Statements,
+} from '../../../src/gateway/postgres/postgres-session.ts'
+import type { Position } from '../../../src/gateway/replication/entry.ts'
+import { entriesFrom, RECORD_STEPS, readHead } from '../../../src/gateway/replication/record-log.ts'
 import { AuditTrail } from '../../../src/store/audit-trail.ts'
 import type { Migration } from '../../../src/store/migrations.ts'
 import { ChaosProxy } from '../../helpers/chaos-proxy.ts'
@@ -43,6 +48,59 @@ describe.skipIf(!hasPostgres)('records that several gateways have in common', ()
     await b.issuer.updateCredential(credential, { metadata: 'changed at b' })
     await eventually(() => expect(a.changedCredentials).toEqual([credential.id]))
     expect(a.credentials.get(credential.id)?.metadata).toBe('changed at b')
+  })
+
+  /** Entries by somebody who makes them large, or slow to read. */
+  const fill = async (sql: (text: string) => Promise<unknown>, kb: number, count: number) => {
+    await sql(`INSERT INTO record_log (n, mark, node, schema, tables, keys, contents)
+      SELECT h.n + i, gen_random_uuid(), 'x', h.schema, '{t}', ARRAY['["' || i || '"]'],
+        ARRAY[(SELECT string_agg(md5(random()::text || g), '') FROM generate_series(1, ${kb * 32}) g)]
+      FROM record_head h, generate_series(1, ${count}) i`)
+  }
+
+  it('come in answers that are bounded by their size, to the last', async () => {
+    const { address, sql } = await twoNodes()
+    await fill(sql, 256, 40)
+    const server = { address, password: address.password, passwordPath: undefined }
+    const session = await PostgresSession.open({ server, name: 'test' })
+    onTestFinished(() => session.close())
+    let seen: Position = await readHead(session)
+    const last = seen.n + 40
+    const { query } = PostgresSession.prototype
+    const sizes: number[] = []
+    const statements: Statements = {
+      // What cannot be parsed as a row is left out here: only its size counts.
+      query: async <R extends Row>(text: string, values?: readonly unknown[]) => {
+        const rows = await query.call(session, text, values)
+        sizes.push(rows.reduce((sum, row) => sum + JSON.stringify(row).length, 0))
+        return rows.map((row) => ({ ...row, tables: [], keys: [], contents: [] })) as unknown as R[]
+      },
+    }
+    while (seen.n < last) {
+      const entries: readonly Position[] = (await entriesFrom(statements, seen)) ?? []
+      seen = entries.at(-1) ?? expect.fail('nothing came')
+    }
+    expect(sizes).toHaveLength(3)
+    expect(Math.max(...sizes)).toBeLessThan(5_000_000)
+    expect(await entriesFrom(statements, seen)).toEqual([])
+  })
+
+  it('are taken anew by a node that is behind where even one entry takes the database too long', async () => {
+    const address = await postgres.database()
+    const [sql, proxy] = [await sqlAt(address), await ChaosProxy.start(address)]
+    const a = await openNode(address, { node: 'a' })
+    const b = await openNode({ ...address, ...proxy.address }, { node: 'b' })
+    proxy.refuse()
+    proxy.cut()
+    for (let n = 0; n < 100; n += 1) await a.issuer.createBotUser({ name: `bot ${n}` })
+    await a.database.stop()
+    // Whatever is read of the log takes longer than a statement may.
+    await sql(`ALTER TABLE record_log RENAME TO quick_log;
+      CREATE VIEW record_log AS SELECT n, mark, node, at, schema, tables, keys,
+        CASE WHEN pg_sleep(0.03) IS NULL THEN '{}' ELSE contents END AS contents FROM quick_log`)
+    proxy.heal()
+    await eventually(() => expect(b.botUsers.page({ limit: 200 })).toHaveLength(100))
+    expect(b.told.text()).toContain('taken anew')
   })
 
   it('hold what was checked: of two nodes that want the same, one gets it', async () => {
