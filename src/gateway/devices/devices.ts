@@ -345,7 +345,7 @@ export class Devices {
       }
       try {
         this.#noteChanges(clock.monotonic())
-        const left = this.#orphans?.due(this.#options.deviceStore.online(), clock.monotonic())
+        const left = this.#orphans?.due(() => this.#options.deviceStore.online(), clock.monotonic())
         for (const device of left ?? []) this.#tellLost(device)
       } catch (error) {
         // The storage says of itself what is wrong with it.

@@ -26,13 +26,16 @@ export class Orphans {
     return node !== undefined && node !== this.#nodes.self && !this.#nodes.isThere(node)
   }
 
-  /** Those that have had the time to come back, of all that are told to be online; `now` is monotonic. */
-  due(online: readonly Device[], now: number): Device[] {
+  /**
+   * Those that have had the time to come back, of all that are told to be online, who are asked for by the
+   * gateway on duty alone: with thousands that is megabytes. `now` is monotonic.
+   */
+  due(online: () => readonly Device[], now: number): Device[] {
     const before = this.#since
     this.#since = new Map()
     if (!this.#nodes.isOnDuty()) return []
     const due: Device[] = []
-    for (const device of online) {
+    for (const device of online()) {
       if (!this.has(device)) continue
       const since = before.get(device.id) ?? now
       this.#since.set(device.id, since)
