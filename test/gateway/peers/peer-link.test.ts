@@ -251,8 +251,18 @@ describe('who is no node', () => {
       onTestFinished(() => void socket.destroy())
       await once(socket, 'secureConnect')
       const session = new Session(socket, { role: 'client', accept: () => {} })
-      openTyped(session, HEARTBEAT_STREAM_TYPE, DEAF, Buffer.from('beat'))
-      return session
+      let echoes = 0
+      const onData = () => {
+        echoes += 1
+      }
+      const handler = { ...DEAF, onData }
+      const stream = openTyped(session, HEARTBEAT_STREAM_TYPE, handler, Buffer.from('beat'))
+      const beat = async () => {
+        const before = echoes
+        stream.write(Buffer.from('beat'))
+        await eventually(() => expect(echoes).toBeGreaterThan(before))
+      }
+      return { closed: session.closed, beat }
     }
     return Promise.all(Array.from({ length: count }, open))
   }
@@ -268,6 +278,7 @@ describe('who is no node', () => {
     const [silent] = await openSilent(home, await cluster.identify('nd_forgotten'), 1)
     await eventually(() => expect(home.listener.nodeIds).toEqual(['nd_forgotten']))
     await clock.advance(4_900)
+    await silent?.beat()
     expect(home.listener.nodeIds).toEqual(['nd_forgotten'])
     await clock.advance(100)
     await eventually(() => expect(home.listener.nodeIds).toEqual([]))
