@@ -79,12 +79,13 @@ export async function startListener(
     readonly ports?: PublicPorts
     readonly identity?: PeerIdentity
     readonly onVisitor?: (stream: Stream, origin: PeerSession) => void
+    readonly onQuestion?: (message: unknown) => Promise<object>
     /** All that have a certificate of the cluster, unless given. */
     readonly isKnown?: (nodeId: string) => boolean
   } = {},
 ): Promise<ListeningNode> {
   const { ports = PORTS, onVisitor = (stream) => stream.retire() } = options
-  const { isKnown = () => true } = options
+  const { isKnown = () => true, onQuestion } = options
   const identity = options.identity ?? (await cluster.identify(nodeId))
   const captured = captureLog('debug')
   const { log } = captured
@@ -103,6 +104,7 @@ export async function startListener(
     isKnown: async (nodeId) => isKnown(nodeId),
     join: (message, client) => desk.answer(message, client),
     onVisitor,
+    ...(onQuestion && { onQuestion }),
     log,
     clock,
   })

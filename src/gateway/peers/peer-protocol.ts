@@ -12,6 +12,8 @@ export const GREETING_LIMITS = { maxBytes: 4_096, deadlineMs: 5_000 } as const
 
 /** What a question may take, from its first byte to its last. */
 export const QUESTION_LIMITS = { maxBytes: 8_388_608, deadlineMs: 2_000 } as const
+/** Of one node; most come in one piece, and only long ones take a place for a while. */
+export const QUESTIONS_READ_AT_ONCE = 8
 
 /**
  * Why a stream of a visitor was reset, beside the codes of muxado's own; the numbers are part of the

@@ -16,6 +16,7 @@ import {
   LINK_LIMITS,
   QUESTION_LIMITS,
   QUESTION_STREAM_TYPE,
+  QUESTIONS_READ_AT_ONCE,
   VISITOR_STREAM_TYPE,
 } from './peer-protocol.ts'
 
@@ -45,6 +46,8 @@ export class PeerSession {
   readonly #log: Logger
   readonly #session: Session
   #isWelcome = false
+  /** Questions that are not whole yet. */
+  #reading = 0
   #heardAt: number
 
   constructor(options: PeerSessionOptions) {
@@ -129,12 +132,21 @@ export class PeerSession {
   }
 
   async #answer(stream: Stream, onQuestion: (message: unknown) => Promise<object>): Promise<void> {
-    const { clock } = this.#options
     try {
-      answer(stream, await onQuestion(await readMessage(stream, { ...QUESTION_LIMITS, clock })))
+      answer(stream, await onQuestion(await this.#read(stream)))
     } catch (err) {
       this.#log.warn({ err }, 'a question of a node has no answer')
       stream.reset(ErrorCode.streamCancelled)
+    }
+  }
+
+  async #read(stream: Stream): Promise<unknown> {
+    if (this.#reading >= QUESTIONS_READ_AT_ONCE) throw new Error('it asks too much at once')
+    this.#reading += 1
+    try {
+      return await readMessage(stream, { ...QUESTION_LIMITS, clock: this.#options.clock })
+    } finally {
+      this.#reading -= 1
     }
   }
 

@@ -55,6 +55,7 @@ const EntrySchema = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('tcp'), address: host }),
 ])
 export type VisitorEntry = z.infer<typeof EntrySchema>
+export type HttpEntry = Extract<VisitorEntry, { readonly kind: 'http' }>
 
 /** What a home is told of a visitor's connection, once for each stream of it. */
 const VisitorFactsSchema = z.strictObject({

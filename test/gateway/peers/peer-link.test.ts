@@ -1,9 +1,15 @@
 import { once } from 'node:events'
 import { connect } from 'node:tls'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { systemClock } from '../../../src/base/clock.ts'
 import { type PeerIdentity, tlsOptions } from '../../../src/gateway/peers/peer-identity.ts'
 import { nextPeerLinkState } from '../../../src/gateway/peers/peer-link-state.ts'
-import { LINK_LIMITS, VISITOR_STREAM_TYPE } from '../../../src/gateway/peers/peer-protocol.ts'
+import {
+  LINK_LIMITS,
+  QUESTION_STREAM_TYPE,
+  QUESTIONS_READ_AT_ONCE,
+  VISITOR_STREAM_TYPE,
+} from '../../../src/gateway/peers/peer-protocol.ts'
 import { MuxadoError } from '../../../src/muxado/error-code.ts'
 import { HEARTBEAT_STREAM_TYPE } from '../../../src/muxado/heartbeat.ts'
 import { Session } from '../../../src/muxado/session.ts'
@@ -217,6 +223,35 @@ describe('a link', () => {
     expect(link()).not.toBe(before)
     await isUp()
     expect(cluster.authority.fingerprint).toHaveLength(64)
+  })
+})
+
+describe('the questions of a node', () => {
+  it('are read so many at once, and no more', async () => {
+    const cluster = await createCluster(new ManualClock(systemClock.now()))
+    const onQuestion = async (message: unknown) => ({ heard: message })
+    const { address } = await startListener(cluster, 'nd_home', { onQuestion })
+    const { links } = openLinks(await cluster.identify('nd_first'))
+    links.follow([{ id: 'nd_home', address }])
+    await eventually(() => expect(links.find('nd_home')?.state.name).toBe('up'))
+    const ask = (text: string) => {
+      const { session } = links.find('nd_home') ?? {}
+      if (!session) throw new Error('no session')
+      const heard: string[] = []
+      const handler = {
+        ...DEAF,
+        onData: (chunk: Buffer) => heard.push(chunk.toString()),
+        onClose: () => heard.push('closed'),
+      }
+      return { heard, stream: openTyped(session, QUESTION_STREAM_TYPE, handler, Buffer.from(text)) }
+    }
+    const begun = Array.from({ length: QUESTIONS_READ_AT_ONCE }, () => ask('{"of":'))
+    const more = ask('{}')
+    await eventually(() => expect(more.heard).toEqual(['closed']))
+    begun[0]?.stream.write(Buffer.from('1}'))
+    await eventually(() => expect(begun[0]?.heard[0]).toBe('{"heard":{"of":1}}'))
+    const later = ask('{}')
+    await eventually(() => expect(later.heard[0]).toBe('{"heard":{}}'))
   })
 })
 

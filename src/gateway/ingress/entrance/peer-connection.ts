@@ -7,10 +7,10 @@ import type {
 } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import type { PeerSocket } from '../../peers/peer-socket.ts'
-import type { VisitorEntry, VisitorFacts } from '../../peers/visitor-facts.ts'
+import type { HttpEntry, VisitorFacts } from '../../peers/visitor-facts.ts'
 import { ConnectionCertificate } from '../connection/connection-certificate.ts'
 
-type TlsFacts = NonNullable<Extract<VisitorEntry, { kind: 'http' }>['tls']>
+type TlsFacts = NonNullable<HttpEntry['tls']>
 
 /** A visitor's connection to another node, as policies see it: all its streams to here are one. */
 export class PeerConnection implements Connection {

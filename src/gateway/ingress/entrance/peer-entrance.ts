@@ -6,6 +6,7 @@ import { HopReset } from '../../peers/peer-protocol.ts'
 import { PeerSocket } from '../../peers/peer-socket.ts'
 import {
   FactsReader,
+  type HttpEntry,
   type InternalFacts,
   type VisitorEntry,
   type VisitorFacts,
@@ -40,8 +41,8 @@ export interface PeerEntranceOptions {
  */
 export class PeerEntrance {
   readonly #options: PeerEntranceOptions
-  /** By link and number; while a stream of them is open. */
-  readonly #visitors = new WeakMap<PeerOrigin, Map<number, PeerConnection>>()
+  /** By link and `keyOf`; while a stream of them is open. */
+  readonly #visitors = new WeakMap<PeerOrigin, Map<string, PeerConnection>>()
 
   constructor(options: PeerEntranceOptions) {
     this.#options = options
@@ -76,7 +77,7 @@ export class PeerEntrance {
     const socket = new PeerSocket(stream, visitor)
     visitor.add(socket)
     socket.once('close', () => {
-      if (visitor.remove(socket)) this.#visitors.get(origin)?.delete(facts.connection)
+      if (visitor.remove(socket)) this.#visitors.get(origin)?.delete(keyOf(facts))
     })
     const { entry } = facts
     if (entry.kind !== 'http') {
@@ -125,17 +126,25 @@ export class PeerEntrance {
   }
 
   #visitorOf(facts: VisitorFacts, origin: PeerOrigin): PeerConnection {
-    const visitors = this.#visitors.get(origin) ?? new Map<number, PeerConnection>()
+    const visitors = this.#visitors.get(origin) ?? new Map<string, PeerConnection>()
     this.#visitors.set(origin, visitors)
-    const visitor =
-      visitors.get(facts.connection) ?? new PeerConnection(facts, this.#options.context.addresses)
-    visitors.set(facts.connection, visitor)
+    const key = keyOf(facts)
+    const visitor = visitors.get(key) ?? new PeerConnection(facts, this.#options.context.addresses)
+    visitors.set(key, visitor)
     return visitor
   }
 }
 
+/**
+ * Older versions say nothing of TLS where a policy has handed the request on: for rules such a stream is of
+ * another connection, so that what they say of the one is not taken for the other.
+ */
+function keyOf({ connection, entry }: VisitorFacts): string {
+  return entry.kind === 'http' && entry.tls ? `${connection} tls` : `${connection}`
+}
+
 function listenerOf(
-  { scheme, internal }: Extract<VisitorEntry, { kind: 'http' }>,
+  { scheme, internal }: HttpEntry,
   visitor: PeerConnection,
   socket: PeerSocket,
   { nodeId }: PeerOrigin,

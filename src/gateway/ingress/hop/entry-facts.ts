@@ -3,14 +3,11 @@ import type {
   SessionCertificate,
   TlsSession,
 } from '../../../policy/exchange/policy-exchange.ts'
-import type { VisitorEntry } from '../../peers/visitor-facts.ts'
+import type { HttpEntry } from '../../peers/visitor-facts.ts'
 import type { IngressListener } from '../ingress-listener.ts'
 
 /** What a home has to know of the way by which requests come in. */
-export function entryFacts(
-  { scheme, internal }: IngressListener,
-  { tls }: Connection,
-): VisitorEntry {
+export function entryFacts({ scheme, internal }: IngressListener, { tls }: Connection): HttpEntry {
   return {
     kind: 'http',
     scheme,

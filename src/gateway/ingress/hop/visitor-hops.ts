@@ -35,8 +35,8 @@ export class VisitorHops {
   }
 
   /** For one request that a policy has handed on. */
-  handOn(link: StreamSlots, { scheme }: IngressListener, internal: InternalFacts): HopStreams {
-    return this.#make(link, { kind: 'http', scheme, internal })
+  handOn(link: StreamSlots, listener: IngressListener, internal: InternalFacts): HopStreams {
+    return this.#make(link, { ...entryFacts(listener, this.#visitor.facts), internal })
   }
 
   /** For the bytes of a connection. */

@@ -5,7 +5,7 @@ import { EndpointTraffic } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { EndpointRegistry } from '../../../../src/gateway/endpoints/endpoint-registry.ts'
 import type { Homes, RemoteHome } from '../../../../src/gateway/endpoints/routes/remote-home.ts'
 import { VISITOR_STREAM_TYPE } from '../../../../src/gateway/peers/peer-protocol.ts'
-import { encodeFacts } from '../../../../src/gateway/peers/visitor-facts.ts'
+import { encodeFacts, type HttpEntry } from '../../../../src/gateway/peers/visitor-facts.ts'
 import { DEAF } from '../../../../src/muxado/stream.ts'
 import { openTyped } from '../../../../src/muxado/typed-session.ts'
 import { CONTINUE } from '../../../../src/policy/exchange/outcome.ts'
@@ -346,10 +346,58 @@ describe('an internal endpoint that is at home at another node', () => {
     expect(cam.traffic).toMatchObject({ requests: 1, active: 0 })
   })
 
+  it('is told of the TLS of its visitor', async () => {
+    const names: (string | undefined)[] = []
+    const inner = {
+      hasRequestRules: true,
+      onHttpRequest: ({ connection }: PolicyExchange) => {
+        names.push(connection.tls?.serverName)
+        return CONTINUE
+      },
+    }
+    const { first, caPem, client } = await startHandingOn(inner)
+    await client.receive('ok')
+    const secured = RawClient.connectTls(first.addresses.https.port, caPem)
+    secured.send(get('outer.test'))
+    await secured.receive('ok')
+    expect(names).toEqual([undefined, 'localhost'])
+  })
+
   it('closes the connection of the visitor where its policy does', async () => {
     const inner = { hasRequestRules: true, onHttpRequest: () => ({ kind: 'close' }) as const }
     const { client } = await startHandingOn(inner)
     expect(await client.end()).toBe('ECONNRESET')
+  })
+})
+
+describe('the streams of one visitor', () => {
+  it('have the TLS each that its node tells, also beside one without', async () => {
+    const names: (string | undefined)[] = []
+    const policy = {
+      hasRequestRules: true,
+      onHttpRequest: ({ connection }: PolicyExchange) => {
+        names.push(connection.tls?.serverName)
+        return CONTINUE
+      },
+    }
+    const { first } = await startNodes({ policy })
+    const { session } = first.links.find(HOME) ?? {}
+    if (!session) throw new Error('no session')
+    const tls = { version: 'TLSv1.3', cipher: 'x', server_name: 'a.test', alpn: 'h2' }
+    const ask = (entry: HttpEntry) =>
+      new Promise<void>((resolve) => {
+        const facts = encodeFacts({
+          ...{ version: 1 as const, connection: 7, client_ip: '10.0.0.1', client_port: 1 },
+          ...{ server_ip: '10.0.0.2', server_port: 443, started_at: 0 },
+          entry,
+        })
+        const head = Buffer.from('GET /x HTTP/1.1\r\npeer-http: 2.0\r\nHost: a.test\r\n\r\n')
+        const handler = { ...DEAF, onData: () => resolve() }
+        openTyped(session, VISITOR_STREAM_TYPE, handler, Buffer.concat([facts, head]))
+      })
+    // The streams stay open.
+    for (const told of [{}, { tls }, {}]) await ask({ kind: 'http', scheme: 'https', ...told })
+    expect(names).toEqual([undefined, 'a.test', undefined])
   })
 })
 
