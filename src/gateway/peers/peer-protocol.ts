@@ -10,10 +10,11 @@ export const QUESTION_STREAM_TYPE = 3
 /** What the first message on a link, or the answer to it, may take. */
 export const GREETING_LIMITS = { maxBytes: 4_096, deadlineMs: 5_000 } as const
 
-/** What a question may take, from its first byte to its last. */
-export const QUESTION_LIMITS = { maxBytes: 8_388_608, deadlineMs: 2_000 } as const
-/** Of one node; most come in one piece, and only long ones take a place for a while. */
-export const QUESTIONS_READ_AT_ONCE = 8
+/** What a question may take, from its first byte to its last; and its answer, from the question on. */
+export const QUESTION_LIMITS = { maxBytes: 65_536, deadlineMs: 2_000 } as const
+export const ANSWER_LIMITS = { maxBytes: 8_388_608, deadlineMs: 2_000 } as const
+/** On one link: for each name that moves there is one, and up to a thousand move at once. */
+export const QUESTIONS_READ_AT_ONCE = 1_024
 
 /**
  * Why a stream of a visitor was reset, beside the codes of muxado's own; the numbers are part of the

@@ -1,13 +1,16 @@
 import * as z from 'zod'
 import type { Clock } from '../../base/clock.ts'
+import { Semaphore } from '../../base/limit/semaphore.ts'
 import type { Logger } from '../../base/logger.ts'
 import { call } from '../../muxado/rpc.ts'
 import type { Session } from '../../muxado/session.ts'
-import { QUESTION_LIMITS, QUESTION_STREAM_TYPE } from '../peers/peer-protocol.ts'
+import { ANSWER_LIMITS, QUESTION_STREAM_TYPE } from '../peers/peer-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
 
-/** Of all other nodes together: what is more is refused, and asked again by a person. */
+/** Of one kind: those of another may be what one of it waits for. */
 const MOST_AT_ONCE = 64
+/** Of all kinds and nodes together, with those that wait for their turn; what is more is refused. */
+const MOST_PENDING = 2_048
 
 const QuestionSchema = z.strictObject({ ask: z.string().max(64), of: z.unknown() })
 const AnswerSchema = z.union([
@@ -27,14 +30,19 @@ export interface QuestionsOptions {
   readonly log: Logger
 }
 
+interface Kind {
+  readonly answer: (of: unknown) => unknown
+  readonly line: Semaphore
+}
+
 /**
  * What nodes ask each other beside visitors: one message each way on the link that is there anyway,
  * within 2 s. Who asks has shown that it is of the cluster.
  */
 export class Questions {
   readonly #options: QuestionsOptions
-  readonly #known = new Map<string, (of: unknown) => unknown>()
-  #answering = 0
+  readonly #known = new Map<string, Kind>()
+  #pending = 0
 
   constructor(options: QuestionsOptions) {
     this.#options = options
@@ -42,23 +50,23 @@ export class Questions {
 
   /** Says how one kind of question is answered; a ServiceError goes to who asked. */
   on(ask: string, answer: (of: unknown) => unknown): void {
-    this.#known.set(ask, answer)
+    this.#known.set(ask, { answer, line: new Semaphore(MOST_AT_ONCE) })
   }
 
   /** Answers another node. Throws when the question is not understood, or there are too many. */
   async answer(message: unknown): Promise<z.infer<typeof AnswerSchema>> {
     const { ask, of } = QuestionSchema.parse(message)
-    const answer = this.#known.get(ask)
-    if (!answer) throw new Error(`nobody here answers ${JSON.stringify(ask)}`)
-    if (this.#answering >= MOST_AT_ONCE) throw new Error('other nodes ask too much at once')
-    this.#answering += 1
+    const kind = this.#known.get(ask)
+    if (!kind) throw new Error(`nobody here answers ${JSON.stringify(ask)}`)
+    if (this.#pending >= MOST_PENDING) throw new Error('other nodes ask too much at once')
+    this.#pending += 1
     try {
-      return { answer: (await answer(of)) ?? null }
+      return { answer: (await kind.line.run(async () => kind.answer(of))) ?? null }
     } catch (error) {
       if (!(error instanceof ServiceError)) throw error
       return { refusal: { code: error.code, message: error.message } }
     } finally {
-      this.#answering -= 1
+      this.#pending -= 1
     }
   }
 
@@ -67,7 +75,7 @@ export class Questions {
     const { links, clock, log } = this.#options
     const session = links.find(nodeId)?.session
     if (!session) throw new NoAnswerError(`there is no link to the node ${nodeId}`)
-    const limits = { ...QUESTION_LIMITS, clock }
+    const limits = { ...ANSWER_LIMITS, clock }
     let said: z.infer<typeof AnswerSchema>
     try {
       said = AnswerSchema.parse(await call(session, QUESTION_STREAM_TYPE, { ask, of }, limits))
