@@ -9,10 +9,14 @@ import { type AuditTrail, OK } from '../../../store/audit-trail.ts'
 import type { ApiKey } from '../../records/api-key-store.ts'
 import { ServiceError } from '../../records/service-error.ts'
 import type { ClusterNode } from '../../site/cluster-node.ts'
-
 import { parseBody } from '../body.ts'
 import { actorFrom } from '../caller.ts'
 import { keyOfSession, type SessionAuthDeps, sessionCookie } from './session-auth.ts'
+
+/** A session that this gateway does not know may be one of another, which is told by way of PostgreSQL. */
+const TOO_MANY_ENDED =
+  'This browser is signed out. Sessions that this gateway does not know were ended too often: this one ' +
+  'may be good at the others until it is over by itself.'
 
 const SessionCreate = z.strictObject({ api_key: z.string() })
 
@@ -26,7 +30,9 @@ export interface SessionRoutesDeps extends SessionAuthDeps {
 /** `/session`: who is signed in, signing in with an API key, signing out. */
 export function sessionRoutes(deps: SessionRoutesDeps): Router {
   const { authority, clock, consoleSessions, log, node, trail } = deps
-  const failures = new FailureLimiter(clock, () => node?.gateways ?? 1)
+  const gateways = () => node?.gateways ?? 1
+  const failures = new FailureLimiter(clock, gateways)
+  const strangeEnds = new FailureLimiter(clock, gateways)
   const router = Router()
   router.get('/session', (request, response) => {
     const apiKey = keyOfSession(deps, request)
@@ -34,7 +40,7 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
   })
   router.post('/session', jsonBody, async (request, response) => {
     const { api_key: token } = parseBody(SessionCreate, request.body)
-    const apiKey = authenticate(token.trim(), peerAddress(request))
+    const apiKey = authenticate(token.trim(), request)
     authority.noteUse(apiKey)
     // What could not be closed everywhere ends by itself; this browser has it no more.
     await Promise.resolve(consoleSessions.close(sessionCookie.read(request))).catch(refusalOnly)
@@ -46,9 +52,9 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
   router.delete('/session', async (request, response) => {
     const apiKey = keyOfSession(deps, request)
     const id = sessionCookie.read(request)
-    // A session that nobody here knows is asked for at PostgreSQL: strangers may not do that all day.
-    if (!apiKey && id !== '') requireFew(peerAddress(request))
     sessionCookie.clear(request, response)
+    // PostgreSQL is asked for one that nobody here knows: strangers may not do that all day.
+    if (node && !apiKey && id !== '') requireFew(strangeEnds, request, () => TOO_MANY_ENDED)
     await consoleSessions.close(id)
     if (apiKey) await note('session.delete', apiKey, request)
     response.status(204).end()
@@ -60,27 +66,32 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     return trail.note({ actor, client: peerAddress(request), action }, OK)
   }
 
-  function authenticate(token: string, client: string): ApiKey {
+  function authenticate(token: string, request: Request): ApiKey {
     try {
       return authority.authenticateApiKey(token)
     } catch (error) {
       if (!(error instanceof ServiceError || error instanceof AppError)) throw error
-      requireFew(client, error)
-      log.warn({ client }, 'wrong API key at the console')
+      const sentence = (seconds: number) => `Too many wrong API keys. Try again in ${seconds} s.`
+      requireFew(failures, request, sentence, error)
+      log.warn({ client: peerAddress(request) }, 'wrong API key at the console')
       throw error instanceof ServiceError && error.code === 202
         ? new ServiceError(202, 'This has not the form of an API key. Was it copied whole?')
         : error
     }
   }
+}
 
-  /** Throws AppError `too-many-requests`. */
-  function requireFew(client: string, cause?: unknown): void {
-    const waitMs = failures.take(client)
-    if (waitMs <= 0) return
-    const retryAfterS = waitMs / 1_000
-    const sentence = `Too many wrong API keys. Try again in ${Math.ceil(retryAfterS)} s.`
-    throw new AppError('too-many-requests', sentence, { retryAfterS, cause })
-  }
+/** Throws AppError `too-many-requests`. */
+function requireFew(
+  limiter: FailureLimiter,
+  request: Request,
+  sentence: (seconds: number) => string,
+  cause?: unknown,
+): void {
+  const waitMs = limiter.take(peerAddress(request))
+  if (waitMs <= 0) return
+  const retryAfterS = waitMs / 1_000
+  throw new AppError('too-many-requests', sentence(Math.ceil(retryAfterS)), { retryAfterS, cause })
 }
 
 function refusalOnly(error: unknown): void {

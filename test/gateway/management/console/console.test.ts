@@ -183,6 +183,15 @@ describe('a session of the console', () => {
     expect((await browser.call('GET', '/console/api/bot_users')).status).toBe(401)
   })
 
+  it('that nobody knows is ended as often as somebody wants', async () => {
+    const { browser } = await openConsole()
+    for (let count = 0; count < 20; count += 1) {
+      browser.cookie = `console_session=${'a'.repeat(43)}`
+      expect((await browser.call('DELETE', '/console/session')).status).toBe(204)
+      expect(browser.cookie).toBe('console_session=')
+    }
+  })
+
   it('is renewed by signing in again, so that an id given by others is of no use', async () => {
     const { browser, signIn } = await openConsole()
     await signIn()
