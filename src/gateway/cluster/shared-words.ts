@@ -1,5 +1,5 @@
 import { BoundedCache } from '../../base/bounded-cache.ts'
-import type { ClaimRow } from './claim.ts'
+import type { ClaimFacts, ClaimRow } from './claim.ts'
 
 /** What is forgotten stays where it is used. */
 const MOST_WORDS = 20_000
@@ -15,7 +15,8 @@ export class SharedWords {
   rowOf(row: ClaimRow): ClaimRow {
     const { facts } = row
     const { movesTo } = facts
-    const shared = {
+    // Whole, or it does not compile: a fact that is left out here is gone for visitors.
+    const shared: Required<Omit<ClaimFacts, 'movesTo'>> = {
       endpointId: facts.endpointId,
       kind: facts.kind,
       protocol: facts.protocol,
