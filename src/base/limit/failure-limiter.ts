@@ -8,8 +8,8 @@ const ALL_CLIENTS = { capacity: 100, refillPerS: 5, maxKeys: 1 }
 
 /**
  * Slows down who tries tokens, each client and all of them together; a client is an IPv4 address or
- * the /64 of an IPv6 one. Nobody has to wait for more than 5 s for each gateway. It counts failures only, so that nobody can
- * lock out the holder of a valid token, not even from behind the same address.
+ * the /64 of an IPv6 one. Nobody has to wait for more than 5 s for each gateway. It counts failures
+ * only, so that nobody can lock out the holder of a valid token, not even from behind the same address.
  */
 export class FailureLimiter implements Limiter {
   readonly #clients: TokenBuckets

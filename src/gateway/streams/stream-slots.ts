@@ -49,7 +49,8 @@ const TICK_MS = 500
 
 /**
  * The streams of one agent session, shared by the pools of its endpoints, or of a link to another node,
- * shared by those of its visitors; all but `close()` is theirs to call. The SDK's session dies silently above its limit, so who finds no stream waits in a line.
+ * shared by those of its visitors; all but `close()` is theirs to call. The SDK's session dies silently
+ * above its limit, so who finds no stream waits in a line.
  *
  * INVARIANTS
  * - A stream counts for its endpoint and its client from when an exchange gets it until it is idle

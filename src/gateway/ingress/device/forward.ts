@@ -5,9 +5,10 @@ import type { DeviceRequest } from './device-request.ts'
 import type { DialFailure } from './dial-failure.ts'
 
 /**
- * Why there is no whole response. `saturated`: the device has no stream for it in time. `link-full`: the link
- * to the node where it is at home has none. `lost`: the session has ended. `unreachable`: the SDK could not connect to the service. `untrusted`: it got to see a certificate
- * there that it does not trust. `invalid`: what came is not HTTP. `broken`: it ended too early.
+ * Why there is no whole response. `saturated`: the device has no stream for it in time. `link-full`:
+ * the link to the node where it is at home has none. `lost`: the session has ended. `unreachable`: the
+ * SDK could not connect to the service. `untrusted`: it got to see a certificate there that it does not
+ * trust. `invalid`: what came is not HTTP. `broken`: it ended too early.
  */
 export type ForwardFailure = 'saturated' | 'link-full' | 'lost' | DialFailure | 'invalid' | 'broken'
 
@@ -19,8 +20,8 @@ export interface StreamSource {
 }
 
 /**
- * What another node says in place of a response. `closed`: a policy has closed the connection. `elsewhere`: the
- * endpoint is not there, and nothing has become of the request.
+ * What another node says in place of a response. `closed`: a policy has closed the connection.
+ * `elsewhere`: the endpoint is not there, and nothing has become of the request.
  */
 export type PeerVerdict = 'closed' | 'elsewhere'
 
