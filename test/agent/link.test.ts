@@ -957,6 +957,58 @@ describe('Link with two addresses', () => {
     expect(link.status.standby?.state).toBe('ready')
   })
 
+  it('has its second session again when it yields no more, also where its own cannot be renewed', async () => {
+    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    await start()
+    link.yield()
+    connector.last.lose('the wire was cut')
+    await clock.advance(60_000)
+    expect(link.status.standby?.state).toBe('waiting')
+    connector.onConnect = ({ serverAddr }) => {
+      if (serverAddr === 'a.test:1') throw new ProblemError(networkProblem('refused'))
+    }
+    link.resume()
+    await clock.advance(0)
+    expect(link.status.standby).toMatchObject({ state: 'ready', serverAddr: 'b.test:1' })
+  })
+
+  it('keeps no second session with a token that changed while it was connected', async () => {
+    const { link, connector, clock, start, setToken } = setUp({ serverAddrs: TWO })
+    const connecting = gate()
+    connector.onConnect = ({ serverAddr }) =>
+      serverAddr === 'b.test:1' ? connecting.wait() : undefined
+    await start()
+    setToken('better')
+    connecting.open()
+    await clock.advance(0)
+    const [old, kept] = connector.sessions.filter((it) => addressOf(it) === 'b.test:1')
+    expect([old, kept].map((it) => it?.request.authtoken.reveal())).toEqual(['good', 'better'])
+    expect([old?.isClosed, kept?.isClosed, link.status.standby?.state]).toEqual([
+      true,
+      false,
+      'ready',
+    ])
+  })
+
+  it('keeps no second session where the link has come to serve meanwhile', async () => {
+    const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
+    const connecting = gate()
+    let isFirst = true
+    connector.onConnect = ({ serverAddr }) => {
+      if (serverAddr === 'a.test:1' || !isFirst) return
+      isFirst = false
+      return connecting.wait()
+    }
+    await start()
+    await clock.advance(TIMINGS.quickAfterMs)
+    connector.last.lose('the wire was cut')
+    await clock.advance(30)
+    expect(link.status).toMatchObject({ state: 'up', serverAddr: 'b.test:1' })
+    connecting.open()
+    await clock.advance(0)
+    expect(link.status.standby).toMatchObject({ state: 'ready', serverAddr: 'a.test:1' })
+  })
+
   it('tries the other address when one cannot be reached', async () => {
     const { link, connector, clock, start } = setUp({ serverAddrs: TWO })
     connector.onConnect = ({ serverAddr }) => {

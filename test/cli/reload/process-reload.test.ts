@@ -1,4 +1,4 @@
-import { existsSync, openSync, writeFileSync } from 'node:fs'
+import { existsSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { StartError } from '../../../src/base/app-error.ts'
@@ -142,6 +142,22 @@ describe('a new process that serves', () => {
     order.push('stopped')
     await requested
     expect(order).toEqual(['back', 'stopped'])
+  })
+
+  it('is gone before anything is taken back: it may have written by then', async () => {
+    const folder = startProgram(
+      `writeFileSync(process.argv[2] + '/pid', String(process.pid))
+      process.on('message', () => process.send('nothing of the kind'))
+      process.send('prepared')
+      ${stillRuns}`,
+    )
+    const found: boolean[] = []
+    const reclaim = async () => {
+      found.push(hasEnded(Number(readFileSync(join(folder, 'pid'), 'utf8'))))
+    }
+    const { reload } = openReload({ service: { sockets, reclaim } })
+    await reload.request()
+    expect(found).toEqual([true])
   })
 
   it('is ended by a stop in the same moment', async () => {

@@ -47,6 +47,17 @@ describe('ServiceManager', () => {
     expect(received).toHaveLength(2)
   })
 
+  it('says since when it is reloading, on the clock of the service manager', async () => {
+    const { manager, received } = await open(join(temporaryFolder(), 'notify'))
+    const usec = () => process.hrtime.bigint() / 1_000n
+    const before = usec()
+    manager.reloading()
+    const after = usec()
+    await eventually(() => expect(received).toHaveLength(1))
+    const [, since = '0'] = /^RELOADING=1\nMONOTONIC_USEC=(\d+)$/.exec(received[0] ?? '') ?? []
+    expect([before <= BigInt(since), BigInt(since) <= after]).toEqual([true, true])
+  })
+
   it('pings while the check passes and stops when it throws', async () => {
     const { manager, received } = await open(join(temporaryFolder(), 'notify'), '20000')
     let checks = 0
@@ -59,11 +70,22 @@ describe('ServiceManager', () => {
   })
 
   it('leaves the watchdog of another process alone', async () => {
-    const { manager, received } = await open(join(temporaryFolder(), 'notify'), '2000', '1')
-    manager.startWatchdog(() => {})
-    manager.ready('fine')
-    await eventually(() => expect(received).toHaveLength(1))
-    expect(received[0]).toMatch(/^READY/)
+    const address = join(temporaryFolder(), 'notify')
+    const { manager: foreign } = await open(address, '2000', '1')
+    const own = new ServiceManager({
+      ...{ notifySocket: address, watchdogUsec: '2000', watchdogPid: String(process.pid) },
+      log: captureLog().log,
+    })
+    onTestFinished(() => own.close())
+    const checks = { foreign: 0, own: 0 }
+    foreign.startWatchdog(() => {
+      checks.foreign += 1
+    })
+    own.startWatchdog(() => {
+      checks.own += 1
+    })
+    await eventually(() => expect(checks.own).toBeGreaterThan(2))
+    expect(checks.foreign).toBe(0)
   })
 
   it('says nothing once another process is the service, until that has died', async () => {
