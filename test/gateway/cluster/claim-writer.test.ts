@@ -2,13 +2,14 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../src/base/clock.ts'
 import { createLogger } from '../../../src/base/logger.ts'
 import { ClaimWriter } from '../../../src/gateway/cluster/claim-writer.ts'
+import type { LeaseState } from '../../../src/gateway/cluster/lease-state.ts'
 import { PostgresConnection } from '../../../src/gateway/postgres/postgres-connection.ts'
 import { claimOf } from '../../helpers/cluster-node.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
 /** With a database that nobody has found yet. */
-const startWriter = () => {
+const startWriter = (state: LeaseState = 'held') => {
   const address = { host: '127.0.0.1', port: 1, database: 'none', user: 'none', caPath: undefined }
   const connection = new PostgresConnection({
     server: {
@@ -20,7 +21,7 @@ const startWriter = () => {
   })
   onTestFinished(() => connection.stop())
   const clock = new ManualClock()
-  const lease = { nodeId: 'one', epoch: 1, state: 'held' as const }
+  const lease = { nodeId: 'one', epoch: 1, state }
   return { clock, writer: new ClaimWriter({ connection, lease, clock }) }
 }
 
@@ -48,6 +49,19 @@ describe('ClaimWriter', () => {
     expect(releases).toBe(1)
     await expect(writer.claim(claimOf('c.example'))).rejects.toThrow('at once')
   })
+
+  it.each(['overdue', 'unsure', 'fenced'] as const)(
+    'takes no names in a lease that is %s, also none that it may take',
+    async (state) => {
+      const { writer } = startWriter(state)
+      const claim = claimOf('a.example')
+      const waits = new Promise((resolve) => setImmediate(resolve, 'it waits'))
+      for (const how of ['claim', 'take'] as const) {
+        const refused = writer[how](claim).catch(({ message }) => message)
+        expect(await Promise.race([refused, waits])).toBe('the lease is over')
+      }
+    },
+  )
 
   it('lets a bounded number wait', async () => {
     const { writer } = startWriter()

@@ -12,6 +12,8 @@ import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 /** Minutes of it are `npm run test:claims`. */
 const CHECK_S = Number(process.env.CLAIMS_CHECK_SECONDS ?? 10)
 
+const SLOW = { beatMs: 60_000, leaseMs: 600_000 }
+
 describe.skipIf(!hasPostgres)('Cluster', () => {
   let postgres: TestPostgres
   beforeAll(async () => {
@@ -311,6 +313,23 @@ describe.skipIf(!hasPostgres)('Cluster', () => {
     const again = await startNode(address, 'one')
     expect(again.cluster.lease.epoch).toBe(2)
     await two.cluster.claims.claim(claimOf('a.example'))
+  })
+
+  it('has no names, and takes none, once it was given up and has not heard of that', async () => {
+    // Nobody hears of anything by a beat.
+    const { address, one, two } = await startTwo({ timings: { ...FAST, ...SLOW } })
+    const session = await PostgresSession.open({ server: one.server, name: 'test' })
+    onTestFinished(() => session.close())
+    await session.query("UPDATE nodes SET epoch = epoch + 1 WHERE id = 'one'")
+    expect(one.cluster.lease.state).toBe('held')
+    const claim = claimOf('a.example')
+    await expect(one.cluster.claims.claim(claim)).rejects.toThrow('the lease is over')
+    expect(one.owns(claim)).toBe(false)
+    // A newer process of it keeps what it has.
+    const newer = await startNode(address, 'one', { timings: { ...FAST, ...SLOW } })
+    await newer.cluster.claims.claim(claim)
+    await expect(one.cluster.claims.claim(claim)).rejects.toThrow('the lease is over')
+    await expect(two.cluster.claims.claim(claimOf('a.example'))).rejects.toThrow(ClaimHeldError)
   })
 
   it('leaves the node to a newer process, for good', async () => {

@@ -1,6 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { FAST, TestNode } from '../../helpers/cluster-node.ts'
+import { createDeferred } from '../../../src/base/deferred.ts'
+import { LEASE_TIMINGS, NodeLease } from '../../../src/gateway/cluster/node-lease.ts'
+import type { PostgresConnection } from '../../../src/gateway/postgres/postgres-connection.ts'
+import type { Row } from '../../../src/gateway/postgres/postgres-session.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { FAST, nodeFacts, TestNode } from '../../helpers/cluster-node.ts'
 import { eventually } from '../../helpers/eventually.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
 
 const LEASE_MS = 10_000
@@ -29,5 +35,66 @@ describe.skipIf(!hasPostgres)('a lease', () => {
     await eventually(() => expect(lease.state).toBe('held'))
     // When it is back for all, the first to have it says nothing against the others.
     expect(lease.isFirm).toBe(false)
+  })
+})
+
+describe('the end of a lease', () => {
+  const { beatMs, leaseMs } = LEASE_TIMINGS
+  const nothing = () => {}
+
+  /** A node that has joined a moment ago, and what its database says to each beat from then on. */
+  async function join(beats: readonly Promise<Row[]>[]) {
+    const left = [...beats]
+    const statements = {
+      query: async (sql: string) => (sql.startsWith('INSERT') ? [{ epoch: 1 }] : []),
+    }
+    const connection = {
+      transaction: (work: (its: typeof statements) => unknown) => work(statements),
+      query: () => left.shift() ?? Promise.reject(new Error('the database is away')),
+    }
+    const clock = new ManualClock()
+    const lease = new NodeLease({
+      ...{ nodeId: 'one', facts: nodeFacts(), log: captureLog().log, clock },
+      ...{ onRejoined: nothing, onReplaced: nothing, onForgotten: nothing, onSettled: nothing },
+      connection: connection as unknown as PostgresConnection,
+    })
+    await lease.start()
+    onTestFinished(() => lease.stop())
+    return { lease, clock }
+  }
+
+  it('is 5 % sooner than others would take the names', async () => {
+    const { lease, clock } = await join([])
+    await clock.advance(leaseMs * 0.94)
+    expect(lease.state).toBe('held')
+    await clock.advance(leaseMs * 0.02)
+    expect(lease.state).toBe('overdue')
+  })
+
+  it('counts from when the beat was sent, however late it was answered', async () => {
+    const beat = createDeferred<Row[]>()
+    const { lease, clock } = await join([beat.promise])
+    await clock.advance(beatMs + 2_000)
+    beat.resolve([{ beat: 2 }])
+    await clock.advance(leaseMs * 0.94 - 2_000)
+    expect(lease.state).toBe('held')
+    await clock.advance(leaseMs * 0.02)
+    expect(lease.state).toBe('overdue')
+  })
+
+  it('is known after a stop of the machine only by a try that began after that', async () => {
+    const [before, after] = [createDeferred<Row[]>(), createDeferred<Row[]>()]
+    const { lease, clock } = await join([before.promise, after.promise])
+    after.promise.catch(nothing)
+    onTestFinished(() => after.reject(new Error('the test is over')))
+    await clock.advance(beatMs)
+    clock.stepWall(leaseMs)
+    expect(lease.state).toBe('unsure')
+    before.reject(new Error('the connection was lost'))
+    await clock.advance(100)
+    expect(lease.state).toBe('unsure')
+    after.reject(new Error('the database is away'))
+    await clock.advance(100)
+    expect(lease.state).toBe('overdue')
   })
 })

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'v
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import { PostgresSession } from '../../../src/gateway/postgres/postgres-session.ts'
 import { POSITION_TABLE } from '../../../src/gateway/replication/entry.ts'
+import { CHANNEL } from '../../../src/gateway/replication/record-log.ts'
 import { openFile } from '../../../src/store/connection.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { hasPostgres, TestPostgres } from '../../helpers/postgres.ts'
@@ -63,6 +64,34 @@ describe.skipIf(!hasPostgres)('a copy of the records that cannot be written', ()
     await eventually(() => expect(names(b)).toEqual(['unseen']))
     await eventually(() => expect(b.database.fault).toBeUndefined())
     expect(b.database.report().problem).toBeUndefined()
+  })
+
+  it('is tried after a pause each time, however often somebody notifies', async () => {
+    const address = await postgres.database()
+    const a = await openNode(address, { node: 'a' })
+    let pauses = 0
+    const sleep: Clock['sleep'] = (ms, signal) => {
+      if (ms === 20) pauses += 1
+      return systemClock.sleep(ms, signal)
+    }
+    const folder = temporaryFolder()
+    const b = await openNode(address, { node: 'b', folder, clock: { ...systemClock, sleep } })
+    const copy = breakable(folder)
+    copy.break()
+    await a.issuer.createBotUser({ name: 'unseen' })
+    await eventually(() => expect(b.database.fault).toBe('unwritable'))
+    const server = { address, password: address.password, passwordPath: undefined }
+    const session = await PostgresSession.open({ server, name: 'test' })
+    onTestFinished(() => session.close())
+    const count = () =>
+      b.told.lines.filter(({ msg }) => msg === 'the records are not followed').length
+    const before = { tries: count(), pauses }
+    await eventually(async () => {
+      await session.query(`SELECT pg_notify('${CHANNEL}', random()::text)`)
+      expect(count() - before.tries).toBeGreaterThan(10)
+    })
+    expect(pauses - before.pauses).toBeGreaterThanOrEqual(count() - before.tries - 1)
+    copy.mend()
   })
 
   it('does not make a change fail that the others have: it answers when it is here, too', async () => {

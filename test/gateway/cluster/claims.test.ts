@@ -1,0 +1,23 @@
+import { expect, it } from 'vitest'
+import { Claims, type ClaimsOptions } from '../../../src/gateway/cluster/claims.ts'
+import { claimOf } from '../../helpers/cluster-node.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
+
+it('claims a name once more when its epoch was over before the answer came', async () => {
+  const lease = { nodeId: 'one', epoch: 1, state: 'held' as const }
+  const claimed: number[] = []
+  const writer = {
+    claim: async () => {
+      const { epoch } = lease
+      claimed.push(epoch)
+      // The node is given up, and back, while the answer is on its way.
+      if (epoch < 3) lease.epoch += 1
+      return { epoch }
+    },
+  }
+  const claims = new Claims({ lease, writer, clock: new ManualClock() } as unknown as ClaimsOptions)
+  const claim = claimOf('a.example')
+  expect(await claims.claim(claim)).toBeUndefined()
+  expect(claimed).toEqual([1, 2, 3])
+  expect(claims.owns(claim.key)).toBe(true)
+})
