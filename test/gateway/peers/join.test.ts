@@ -1,7 +1,10 @@
+import { X509Certificate } from 'node:crypto'
+import { once } from 'node:events'
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { connect } from 'node:tls'
-import { describe, expect, it } from 'vitest'
+import { connect, createServer } from 'node:tls'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { joinCluster } from '../../../src/gateway/peers/join.ts'
 import { JoinDesk } from '../../../src/gateway/peers/join-desk.ts'
 import { isJoinRefusalCode, JOIN_REFUSALS } from '../../../src/gateway/peers/join-refusal.ts'
@@ -120,6 +123,65 @@ describe('a node that joins', () => {
     const token = (await cluster.makeToken()).reveal()
     await expect(attempt(token)).rejects.toMatchObject({ code: 'join-cluster-unknown' })
     expect(node.captured.text()).not.toContain('join refused')
+  })
+
+  it('keeps the authority that it has checked, whatever it is sent', async () => {
+    const [{ cluster, clock }, foreign] = [await startCluster(), await createCluster()]
+    const token = parseJoinToken((await cluster.makeToken()).reveal())
+    if (!token) throw new Error('no token')
+    const [own, another] = await Promise.all(['nd_a', 'nd_b'].map((id) => cluster.identify(id)))
+    if (!own || !another) throw new Error('no identity')
+    const { authorityPem, ...identity } = own
+    const cert = identity.certPem + authorityPem
+    const server = createServer({ key: own.keyPem, cert, ALPNProtocols: [JOIN_PROTOCOL] })
+    server.on('secureConnection', (socket) => {
+      const answer = { node_id: 'nd_b', certificate: another.certPem }
+      socket.on('error', () => {})
+      socket.end(JSON.stringify({ ...answer, authority: foreign.authority.certPem }))
+    })
+    server.listen(0, '127.0.0.1')
+    await once(server, 'listening')
+    onTestFinished(() => void server.close())
+    const address = { host: '127.0.0.1', port: (server.address() as AddressInfo).port }
+    const joined = await joinCluster({ address, token, ports: PORTS, clock })
+    const { fingerprint256 } = new X509Certificate(joined.authorityPem)
+    expect(fingerprint256).toBe(new X509Certificate(authorityPem).fingerprint256)
+  })
+
+  it('is cut off when it says too much, or nothing for 10 s', async () => {
+    const { node } = await startCluster()
+    const open = async () => {
+      const options = { ...node.address, rejectUnauthorized: false, ALPNProtocols: [JOIN_PROTOCOL] }
+      const socket = connect(options).on('error', () => {})
+      onTestFinished(() => void socket.destroy())
+      await once(socket, 'secureConnect')
+      return socket
+    }
+    const refusals = () =>
+      node.captured.lines
+        .filter(({ msg }) => msg === 'no request to join')
+        .map(({ err }) => (err as Error).message)
+    const loud = await open()
+    loud.write(`{"token_id":"${'x'.repeat(8_192)}`)
+    await eventually(() => expect(refusals()).toEqual([expect.stringContaining('8192 bytes')]))
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    onTestFinished(() => void vi.useRealTimers())
+    const silent = await open()
+    let isOver = false
+    silent.on('close', () => {
+      isOver = true
+    })
+    const turns = async () => {
+      for (let turn = 0; turn < 100; turn += 1) await new Promise(setImmediate)
+    }
+    await turns()
+    vi.advanceTimersByTime(9_900)
+    await turns()
+    expect(isOver).toBe(false)
+    vi.advanceTimersByTime(200)
+    vi.useRealTimers()
+    await eventually(() => expect(isOver).toBe(true))
+    expect(refusals().at(-1)).toContain('10000 ms')
   })
 
   it('hears that nobody is there', async () => {

@@ -48,6 +48,12 @@ function openTwo(ways: (() => void)[] = [], isReached = () => true) {
   return { clock, home, next, states, taken, remembered, limiter, isFull, use, text }
 }
 
+/** Visitors whose counts take 24 bytes each. */
+function countMany(limiter: RateLimiter, visitors: number): void {
+  for (let n = 0; n < visitors; n += 1)
+    limiter.take(`visitor ${n}`, `10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`)
+}
+
 describe('MovedLimits', () => {
   const claim: Claim = claimOf('few.example')
 
@@ -102,8 +108,7 @@ describe('MovedLimits', () => {
   it('leaves out a limit that has counted too much to be sent, and no other', async () => {
     const { next, limiter, isFull, use } = openTwo()
     const huge = limiter({ maxBuckets: 300_000 })
-    for (let n = 0; n < 200_000; n += 1)
-      huge.take(`visitor ${n}`, `10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`)
+    countMany(huge, 200_000)
     use('huge', huge)
     use('same', limiter())
     const states: States = new Map([
@@ -112,6 +117,32 @@ describe('MovedLimits', () => {
     ])
     await next.take(claim, states, 'nd_1')
     expect([...states.values()].map(isFull)).toEqual([false, true])
+  })
+
+  it('leaves out those for which there is no room beside the others', async () => {
+    const { next, limiter, isFull, use } = openTwo()
+    const states: States = new Map()
+    for (const name of ['first', 'second', 'third']) {
+      const large = limiter({ maxBuckets: 300_000 })
+      use(name, large)
+      if (name !== 'third') countMany(large, 100_000)
+      states.set(name, limiter())
+    }
+    await next.take(claim, states, 'nd_1')
+    expect([...states.values()].map(isFull)).toEqual([true, false, true])
+  })
+
+  it('asks no longer than visitors wait for the counts', async () => {
+    let asked = 0
+    const fail = () => {
+      asked += 1
+      throw new NoAnswerError('there is no link')
+    }
+    const { clock, next, limiter } = openTwo(Array.from({ length: 60 }, () => fail))
+    const take = next.take(claim, new Map([['same', limiter()]]), 'nd_1')
+    for (let passed = 0; passed < 5_000; passed += 100) await clock.advance(100)
+    await take
+    expect([asked > 30, asked <= 41]).toEqual([true, true])
   })
 
   it('waits at its end for those who come for counts, for two seconds', async () => {

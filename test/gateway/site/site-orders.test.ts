@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../src/base/clock.ts'
 import type { CertificateId, SiteOrder } from '../../../src/gateway/certificates/acme/order-book.ts'
+import type { NodeLease } from '../../../src/gateway/cluster/node-lease.ts'
 import { SharedMaterial } from '../../../src/gateway/cluster/shared-material.ts'
 import { PostgresConnection } from '../../../src/gateway/postgres/postgres-connection.ts'
 import { migrateSchema } from '../../../src/gateway/postgres/schema.ts'
@@ -17,6 +18,7 @@ const idOf = (domainId: string): CertificateId => ({
   ...{ domainId, authority: 'ca.test', keyType: 'ecdsa' },
 })
 const A = idOf('rd_a')
+type Writable = { -readonly [Fact in 'nodeId' | 'epoch' | 'state' | 'standing']: NodeLease[Fact] }
 
 describe.skipIf(!hasPostgres)('the orders of a site', () => {
   let postgres: TestPostgres
@@ -46,7 +48,7 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
         `INSERT INTO nodes (id, epoch, beat, standing, facts) VALUES ($1, 1, 1, 'serving', '{}')`,
         [nodeId],
       )
-      const lease = { nodeId, epoch: 1, state: 'held' as const, standing: 'serving' as const }
+      const lease: Writable = { nodeId, epoch: 1, state: 'held', standing: 'serving' }
       orders.orderAs(lease)
       /** Others give it up, and it comes back in another epoch. */
       const fence = async () => {
@@ -56,7 +58,7 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
       const knows = (id: CertificateId, check: (it: ReturnType<typeof orders.find>) => void) =>
         eventually(() => check(orders.find(id)))
       const claim = (id = A) => orders.claim(id, orders.find(id).number)
-      return { orders, clock, proxy, fence, knows, claim }
+      return { orders, clock, proxy, fence, knows, claim, lease }
     }
     return { connection, node }
   }
@@ -171,12 +173,30 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
     await eventually(async () => expect(await waitOf(one, b)).toBeNaN())
   })
 
+  it('are of no node whose lease is over, whether it knows of that or not, or that drains', async () => {
+    const { node } = await openDatabase()
+    const one = await node('nd_1')
+    one.lease.standing = 'draining'
+    expect(await waitOf(one)).toBe(100)
+    one.lease.standing = 'serving'
+    one.lease.state = 'overdue'
+    expect(await waitOf(one)).toBe(100)
+    one.lease.state = 'held'
+    await one.fence()
+    one.lease.epoch -= 1
+    expect(await waitOf(one)).toBe(100)
+    one.lease.epoch += 1
+    await ordered(one)
+  })
+
   it('are four at once for all, and none of a node whose clock is wrong', async () => {
     const { node } = await openDatabase()
     const [one, two] = [await node('nd_1'), await node('nd_2')]
-    two.clock.stepWall(HOUR_MS)
-    expect(await waitOf(two)).toBe(100)
-    two.clock.stepWall(-HOUR_MS)
+    for (const offMs of [HOUR_MS, -HOUR_MS]) {
+      two.clock.stepWall(offMs)
+      expect(await waitOf(two)).toBe(100)
+      two.clock.stepWall(-offMs)
+    }
     for (const n of [1, 2]) {
       await ordered(one, idOf(`rd_1${n}`))
       await ordered(two, idOf(`rd_2${n}`))

@@ -143,6 +143,11 @@ describe.skipIf(!hasPostgres)('other roles of the server', () => {
       "CREATE FUNCTION abs(text) RETURNS int LANGUAGE sql AS 'SELECT 1'",
     ],
     [
+      'a function in place of the first that is called',
+      `CREATE FUNCTION pg_advisory_xact_lock(text) RETURNS text LANGUAGE plpgsql AS $$
+       BEGIN RAISE EXCEPTION 'this is of mallory'; END $$`,
+    ],
+    [
       'a function in place of one of the site',
       "CREATE FUNCTION now_ms(text) RETURNS int LANGUAGE sql AS 'SELECT 1'",
     ],
@@ -158,6 +163,18 @@ describe.skipIf(!hasPostgres)('other roles of the server', () => {
     await (await connect(address, 'mallory')).query(sql)
     await (await connect(address)).query('REVOKE CREATE ON SCHEMA public FROM PUBLIC')
     await expect(migrate(address)).rejects.toMatchObject({ code: 'database-open' })
+  })
+
+  it('end the start of a gateway with the table in which it looks for what was applied', async () => {
+    const address = await postgres.database()
+    await openTo(address)
+    const mallory = await connect(address, 'mallory')
+    await mallory.query('CREATE TABLE schema_steps (id text PRIMARY KEY)')
+    await (await connect(address)).query('REVOKE CREATE ON SCHEMA public FROM PUBLIC')
+    await expect(migrate(address)).rejects.toMatchObject({
+      code: 'database-open',
+      message: expect.stringContaining('schema_steps'),
+    })
   })
 
   it('may have functions of other names beside those of the site', async () => {

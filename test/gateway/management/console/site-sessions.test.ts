@@ -236,15 +236,25 @@ describe('SiteSessions', () => {
   })
 
   it('ends a session at the others, however many are closed that are none', async () => {
-    const { clock, state, holder, one, two } = await open()
+    const { clock, state, store, holder, gateway, two } = await open()
+    let ended = 0
+    const ends: Store['delete'] = (hash) => {
+      ended += 1
+      return store.delete(hash)
+    }
+    const one = gateway({ ...storeOf(store), delete: ends })
     const id = (await one.open(holder)).reveal()
     state.isAway = true
     await expect(one.close(id)).rejects.toThrow(AppError)
     for (let n = 0; n < 1_100; n += 1) await one.close(`invented ${n}`).catch(() => {})
     expect(one.find(id, use)).toBeUndefined()
     state.isAway = false
-    await clock.advance(5_000)
+    // Tried again every 5 s, with as many as are remembered.
+    await clock.advance(4_900)
+    expect(two.find(id, look)).toEqual({ holder })
+    await clock.advance(100)
     expect(two.find(id, look)).toBeUndefined()
+    expect(ended).toBe(1_000)
   })
 
   it('tries nothing again when the gateway has ended', async () => {
