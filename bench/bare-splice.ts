@@ -26,7 +26,10 @@ writeFileSync(caFile, caPem)
 let session: Session | undefined
 
 const agents = createTlsServer({ cert: certPem, key: keyPem }, (socket) => {
-  session = new Session(socket, { role: 'server', saysGoodbye: false, accept: acceptTyped(serve) })
+  session = new Session(socket, {
+    ...{ role: 'server', acknowledges: true, saysGoodbye: false },
+    accept: acceptTyped(serve),
+  })
 })
 const visitors = createServer({ allowHalfOpen: true, noDelay: true }, splice)
 

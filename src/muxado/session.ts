@@ -19,8 +19,14 @@ const EMPTY = Buffer.alloc(0)
 const FAREWELL_MS = 250
 
 export interface SessionOptions {
-  /** A server opens even ids, and acknowledges at once what it receives. */
+  /** A server opens even ids. */
   readonly role: 'server' | 'client'
+  /**
+   * Writes something at once when something comes: for an SDK, whose socket holds its next small write
+   * back until this one's ACK comes, which the kernel would delay by 40 ms. Never on both sides: two
+   * that acknowledge each other's acknowledgements never rest.
+   */
+  readonly acknowledges?: boolean
   /** A stream of the peer; set its handler before returning. */
   accept(stream: Stream): void
   readonly log?: Logger
@@ -153,14 +159,13 @@ export class Session {
 
   #listen(): void {
     const transport = this.#transport
-    const { role } = this.#options
+    const { acknowledges = false } = this.#options
     // Small frames must not wait for the ACK of the frame before.
     if (transport instanceof Socket) transport.setNoDelay(true)
     transport.on('data', (chunk: Buffer) => {
       if (this.#error !== undefined) return
       this.#decode(chunk)
-      // Only a server: two sides that acknowledge each other's acknowledgements never rest.
-      if (role === 'server') this.#writer.acknowledge()
+      if (acknowledges) this.#writer.acknowledge()
     })
     transport.on('end', () => this.#break(new MuxadoError('peer-eof', 'the peer hung up')))
     transport.on('error', (cause) =>

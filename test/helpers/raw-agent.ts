@@ -21,6 +21,8 @@ export interface RawAgentOptions {
   /** False: heartbeats are swallowed. */
   readonly isAlive?: boolean
   readonly onStream?: (type: number, stream: Stream) => void
+  /** Hears a line for each frame. */
+  readonly trace?: (line: string) => void
 }
 
 /** An agent that speaks the wire protocol by hand: for what the SDK would never send. */
@@ -33,7 +35,7 @@ export class RawAgent {
 
   static async connect(
     { addresses }: RunningGateway,
-    { isAlive = true, onStream }: RawAgentOptions = {},
+    { isAlive = true, onStream, trace }: RawAgentOptions = {},
   ): Promise<RawAgent> {
     const socket = connect({
       ...addresses.agent,
@@ -44,6 +46,7 @@ export class RawAgent {
     socket.on('error', () => {})
     const session = new Session(socket, {
       role: 'client',
+      ...(trace && { trace }),
       accept: acceptTyped((type, stream) => {
         if (type !== HEARTBEAT_STREAM_TYPE) onStream?.(type, stream)
         else if (isAlive) echoHeartbeat(stream)

@@ -101,7 +101,7 @@ class Connection {
       if (type === HEARTBEAT_STREAM_TYPE) echoHeartbeat(stream)
       else void this.#answer(type, stream)
     })
-    this.#session = new Session(socket, { role: 'server', accept })
+    this.#session = new Session(socket, { role: 'server', acknowledges: true, accept })
   }
 
   async #answer(type: number, stream: Stream): Promise<void> {

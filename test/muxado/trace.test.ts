@@ -6,7 +6,10 @@ import { framedSession } from '../helpers/framed-session.ts'
 
 it('a trace says each frame in one line', async () => {
   const lines: string[] = []
-  const { session, peer, accepted } = await framedSession({ trace: (line) => lines.push(line) })
+  const { session, peer, accepted } = await framedSession({
+    acknowledges: true,
+    trace: (line) => lines.push(line),
+  })
   peer.data(1, 'ask', SYN)
   peer.data(3, '', SYN | FIN)
   peer.windowIncrement(1, 7)

@@ -27,7 +27,7 @@ describe('acceptTyped', () => {
       stream.handler = handler
       accepted.push({ type, stream, handler })
     })
-    return { ...(await framedSession({ accept })), typed: accepted }
+    return { ...(await framedSession({ acknowledges: true, accept })), typed: accepted }
   }
 
   it('hands on the type, and what follows it to the new handler', async () => {

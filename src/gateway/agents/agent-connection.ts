@@ -62,6 +62,7 @@ export class AgentConnection {
     this.#deps = deps
     this.#session = new Session(transport, {
       role: 'server',
+      acknowledges: true,
       accept: acceptTyped((type, stream) => this.#accept(type, stream)),
       log: deps.log,
       slabs: deps.slabs,

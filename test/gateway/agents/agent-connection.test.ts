@@ -49,6 +49,13 @@ async function connectAgent(running: RunningGateway, metadata = '', clientId = '
   return { agent, clientId: String(answer.ClientId) }
 }
 
+it('acknowledges half a message at once: the SDK keeps the rest back for 40 ms without it', async () => {
+  const lines: string[] = []
+  const agent = await RawAgent.connect(await startGateway(), { trace: (line) => lines.push(line) })
+  openTyped(agent.session, 0, DEAF, Buffer.from('{'))
+  await eventually(() => expect(lines.join('\n')).toContain('received WNDINC'))
+})
+
 describe('the authentication of an agent', () => {
   it('answers with what the SDK reads', async () => {
     const running = await startGateway({ version: '1.2.3' })

@@ -5,6 +5,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { type PeerIdentity, tlsOptions } from '../../../src/gateway/peers/peer-identity.ts'
 import { nextPeerLinkState } from '../../../src/gateway/peers/peer-link-state.ts'
 import {
+  GREETING_STREAM_TYPE,
   LINK_LIMITS,
   QUESTION_STREAM_TYPE,
   QUESTIONS_READ_AT_ONCE,
@@ -25,6 +26,7 @@ import {
   type TestCluster,
 } from '../../helpers/cluster.ts'
 import { eventually } from '../../helpers/eventually.ts'
+import { turns } from '../../helpers/frame-peer.ts'
 import { ManualClock } from '../../helpers/manual-clock.ts'
 
 /** A node that listens behind a proxy, and one with a link to it. */
@@ -304,7 +306,11 @@ describe('who is no node', () => {
       const socket = connect(options).on('error', () => {})
       onTestFinished(() => void socket.destroy())
       await once(socket, 'secureConnect')
-      const session = new Session(socket, { role: 'client', accept: () => {} })
+      const frames: string[] = []
+      const session = new Session(socket, {
+        ...{ role: 'client', accept: () => {} },
+        trace: (line) => line.startsWith('received') && frames.push(line),
+      })
       let echoes = 0
       const onData = () => {
         echoes += 1
@@ -316,7 +322,7 @@ describe('who is no node', () => {
         stream.write(Buffer.from('beat'))
         await eventually(() => expect(echoes).toBeGreaterThan(before))
       }
-      return { closed: session.closed, beat }
+      return { session, closed: session.closed, frames, beat }
     }
     return Promise.all(Array.from({ length: count }, open))
   }
@@ -337,6 +343,17 @@ describe('who is no node', () => {
     await clock.advance(100)
     await eventually(() => expect(home.listener.nodeIds).toEqual([]))
     await silent?.closed
+  })
+
+  it('hears nothing while there is nothing to say', async () => {
+    const { cluster, home } = await startHome()
+    const [node] = await openSilent(home, await cluster.identify('nd_good'), 1)
+    if (!node) throw new Error('there is no link')
+    await node.beat()
+    openTyped(node.session, GREETING_STREAM_TYPE, DEAF, Buffer.from('{'))
+    await turns()
+    await node.beat()
+    expect(node.frames.join('\n')).not.toContain('WNDINC')
   })
 
   it('has three links at most, of which those go first that never greeted', async () => {
@@ -382,7 +399,7 @@ describe('who is no node', () => {
     }
     expect(visitors).toEqual([])
     // What is no greeting ends the link.
-    openTyped(session, 1, DEAF, Buffer.from('{"versions": 1}'))
+    openTyped(session, GREETING_STREAM_TYPE, DEAF, Buffer.from('{"versions": 1}'))
     await expect(session.closed).resolves.toMatchObject({ reason: 'remote-gone-away' })
   })
 
