@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 VERSION=24.21.0
-TESTS=(store/ cli/node-support e2e/commands e2e/tunnels)
+TESTS=(store/ cli/node-support cli/service/idle-collector e2e/commands e2e/tunnels)
 
 work=$(mktemp --directory)
 trap 'rm -rf "$work"' EXIT

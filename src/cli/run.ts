@@ -40,6 +40,7 @@ export function runCommand(context: CommandContext): Command {
         log,
         stop,
         drainMs: config.agent.drainMs,
+        collectsWhenIdle: true,
         start: async (closer) => {
           const version = readVersion()
           const agent = claimSockets(config.agent, context.sockets)

@@ -22,6 +22,8 @@ export interface ServeOptions {
   readonly stop: AbortSignal
   /** How long requests under way may take to end, in ms. */
   readonly drainMs?: number
+  /** Whether garbage is collected while nothing happens: whoever comes just then waits for that. */
+  readonly collectsWhenIdle?: boolean
   /** Opens everything, leaving on the closer how each part is closed again. */
   start(closer: Closer): Promise<Served>
 }
@@ -37,7 +39,8 @@ export interface Served {
 }
 
 /** Starts, waits for the stop signal, stops in reverse order. Sets the process's exit code. */
-export async function serve({ log, stop, drainMs = 0, start }: ServeOptions): Promise<void> {
+export async function serve(options: ServeOptions): Promise<void> {
+  const { log, stop, drainMs = 0, collectsWhenIdle = false, start } = options
   const closer = new Closer(log)
   const askForAnother = (reason: string) => {
     log.fatal({ reason }, 'this process has to be replaced')
@@ -46,7 +49,7 @@ export async function serve({ log, stop, drainMs = 0, start }: ServeOptions): Pr
   warnOfEndedNode({ version: process.versions.node, now: systemClock.now(), log })
   try {
     const served = await start(closer)
-    const heap = ownHeap()
+    const heap = collectsWhenIdle ? ownHeap() : undefined
     if (heap) {
       const collector = new IdleCollector({ heap, clock: systemClock, log })
       closer.own('idle collector', collector, (it) => it.stop()).start()

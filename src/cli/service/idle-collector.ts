@@ -1,5 +1,7 @@
 import { type EventLoopUtilization, performance } from 'node:perf_hooks'
 import process from 'node:process'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 
@@ -26,22 +28,33 @@ export interface Heap {
 /** Before it a collection that is asked for keeps the pages that it empties. */
 const SINCE_NODE = 24
 
-/**
- * The heap of this process; undefined on an older Node, and without V8's `--expose-gc`, which the
- * agent's unit has: a gateway has visitors who would wait.
- */
+/** The heap of this process; undefined on an older Node, where that would be of no use. */
 export function ownHeap(nodeVersion: string = process.versions.node): Heap | undefined {
-  const { gc } = globalThis
-  if (!gc || Number.parseInt(nodeVersion, 10) < SINCE_NODE) return undefined
+  if (Number.parseInt(nodeVersion, 10) < SINCE_NODE) return undefined
+  let gc: typeof globalThis.gc
   return {
     usedBytes: () => process.memoryUsage().heapUsed,
     collect: () => {
+      gc ??= findCollector()
       const startedAt = performance.now()
       // Of this kind: others give no pages back.
-      gc({ type: 'major', execution: 'sync', flavor: 'last-resort' })
+      gc?.({ type: 'major', execution: 'sync', flavor: 'last-resort' })
       return performance.now() - startedAt
     },
     utilization: () => performance.eventLoopUtilization(),
+  }
+}
+
+/**
+ * V8 gives its collector to contexts that are made while this flag is set. With it on the command line
+ * Node would not use the compiled code that it has of its own modules: 10 to 30 ms more of a start.
+ */
+function findCollector(): typeof globalThis.gc {
+  setFlagsFromString('--expose-gc')
+  try {
+    return runInNewContext('gc')
+  } finally {
+    setFlagsFromString('--no-expose-gc')
   }
 }
 

@@ -49,7 +49,7 @@ describe('service install', () => {
     expect(modes).toEqual(['644', '600', '644', '600'])
     const unit = readFileSync(join(root, '/etc/systemd/system/device-agent.service'), 'utf8')
     expect(unit).toContain(
-      `ExecStart=${process.execPath} --disable-proto=delete --max-semi-space-size=2 --expose-gc ` +
+      `ExecStart=${process.execPath} --disable-proto=delete --max-semi-space-size=2 ` +
         '/usr/lib/device-agent/dist/main.js run\n',
     )
     expect(unit).toContain('\nExecReload=/bin/kill -HUP $MAINPID\n')
