@@ -206,8 +206,11 @@ export class ClaimTable {
   /** Those of an address that hold; undefined when there are none. */
   #at(scope: string, entrance: Entrance, host: string): readonly ClaimRow[] | undefined {
     const members = this.#rows.get(placeOf(scope, entrance, host))
-    const valid = members?.filter((row) => this.#isValid(row))
-    return valid?.length ? valid : undefined
+    if (!members) return undefined
+    // The usual: each request comes by here.
+    if (members.every((row) => this.#isValid(row))) return members
+    const valid = members.filter((row) => this.#isValid(row))
+    return valid.length > 0 ? valid : undefined
   }
 
   /**

@@ -65,9 +65,9 @@ export function withVersion(head: RequestHead, fields: readonly string[]): strin
 
 /** A head from another node, as its visitor has sent it. Throws HttpSyntaxError. */
 export function fromPeer(head: RequestHead): RequestHead {
-  const [name, version = '', ...fields] = head.fields
+  const [name, version = ''] = head.fields
   if (name !== VERSION_FIELD || !VERSIONS.has(version) || head.version !== '1.1') {
     throw new HttpSyntaxError('no version of its visitor')
   }
-  return { ...head, fields, visitorVersion: version as HttpVersion }
+  return { ...head, fields: head.fields.slice(2), visitorVersion: version as HttpVersion }
 }

@@ -15,7 +15,7 @@ export interface RequestHead {
   readonly target: string
   readonly version: HttpVersion
   /** What the visitor speaks, where the request has come by another node. */
-  readonly visitorVersion?: HttpVersion
+  readonly visitorVersion: HttpVersion | undefined
   /** Name and value in turn, in the order and case of their arrival. */
   readonly fields: readonly string[]
   /** The value of Host as it came. */
@@ -55,6 +55,8 @@ export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
     method,
     target: parseTarget(line.slice(methodEnd + 1, targetEnd), method, host),
     version,
+    // Here already: a copy with one property more takes 1.5 us, and one with another value no time.
+    visitorVersion: undefined,
     fields,
     host,
     hostname: hostnameOf(host),

@@ -53,6 +53,7 @@ export function readRequestHead(
     method,
     target: checkTarget(pseudo[':path'] ?? '', method),
     version: '2.0',
+    visitorVersion: undefined,
     fields: bodyLength === CHUNKED ? withoutFields(fields, 'content-length') : fields,
     host,
     hostname: hostnameOf(host),
