@@ -1,0 +1,58 @@
+import { describe, expect, it } from 'vitest'
+import { systemClock } from '../../../src/base/clock.ts'
+import {
+  QUESTION_STREAM_TYPE,
+  QUESTIONS_READ_AT_ONCE,
+} from '../../../src/gateway/peers/peer-protocol.ts'
+import { DEAF } from '../../../src/muxado/stream.ts'
+import { openTyped } from '../../../src/muxado/typed-session.ts'
+import { createCluster, openLinks, startListener } from '../../helpers/cluster.ts'
+import { eventually } from '../../helpers/eventually.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
+
+describe('many questions of a node', () => {
+  async function openAsking() {
+    const cluster = await createCluster(new ManualClock(systemClock.now()))
+    const onQuestion = async (message: unknown) => ({ heard: message })
+    const { address, captured } = await startListener(cluster, 'nd_home', { onQuestion })
+    const { links } = openLinks(await cluster.identify('nd_first'))
+    links.follow([{ id: 'nd_home', address }])
+    await eventually(() => expect(links.find('nd_home')?.state.name).toBe('up'))
+    const { session } = links.find('nd_home') ?? {}
+    if (!session) throw new Error('no session')
+    const ask = (text: string) => {
+      const heard: string[] = []
+      const onData = (chunk: Buffer) => heard.push(chunk.toString())
+      const handler = { ...DEAF, onData, onClose: () => heard.push('closed') }
+      return { heard, stream: openTyped(session, QUESTION_STREAM_TYPE, handler, Buffer.from(text)) }
+    }
+    return { ask, captured }
+  }
+
+  it('are answered when they come together', async () => {
+    const { ask } = await openAsking()
+    const asked = Array.from({ length: 1_000 }, () => ask('{}'))
+    const isAnswered = ({ heard }: { heard: string[] }) => heard[0] === '{"heard":{}}'
+    await eventually(() => expect(asked.filter(isAnswered)).toHaveLength(1_000))
+  })
+
+  it('are read so many at once, and no more', async () => {
+    const { ask } = await openAsking()
+    const begun = Array.from({ length: QUESTIONS_READ_AT_ONCE }, () => ask('{"of":'))
+    const more = ask('{}')
+    await eventually(() => expect(more.heard).toEqual(['closed']))
+    begun[0]?.stream.write(Buffer.from('1}'))
+    await eventually(() => expect(begun[0]?.heard[0]).toBe('{"heard":{"of":1}}'))
+    const later = ask('{}')
+    await eventually(() => expect(later.heard[0]).toBe('{"heard":{}}'))
+  })
+
+  it('are refused above 64 KB', async () => {
+    const { ask, captured } = await openAsking()
+    const long = (bytes: number) => ask(`{"of":"${'x'.repeat(bytes - '{"of":""}'.length)}"}`)
+    const [fits, not] = [long(65_536), long(65_537)]
+    await eventually(() => expect(not.heard).toEqual(['closed']))
+    await eventually(() => expect(fits.heard.join('')).toHaveLength(65_536 + '{"heard":}'.length))
+    expect(captured.text()).toContain('message-too-large')
+  })
+})
