@@ -90,9 +90,9 @@ export class PeerLink {
     return this.#state.name === 'up' ? this.#state.slots : undefined
   }
 
-  /** Of the last heartbeat. */
+  /** Of the last heartbeat; undefined while the node cannot be reached. */
   get latencyMs(): number | undefined {
-    return this.#latencyMs
+    return this.session && this.#latencyMs
   }
 
   /** Connects, and goes on doing so until `close()`. */

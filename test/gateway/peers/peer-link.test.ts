@@ -107,6 +107,8 @@ describe('a link', () => {
     await clock.advance(2_000)
     expect(await broken).toMatchObject({ reason: 'gone-away' })
     await eventually(() => expect(link().state).toMatchObject({ name: 'down' }))
+    // Nobody has that latency any more.
+    expect(link().latencyMs).toBeUndefined()
   })
 
   it('is let go by the other side when no beat comes any more', async () => {

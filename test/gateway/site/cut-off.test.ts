@@ -124,10 +124,14 @@ describe.skipIf(!hasPostgres)('a gateway that alone has lost PostgreSQL, and was
       `device_gateway_nodes{state="gone"} ${gone}`,
       `device_gateway_node_link_up{node="${id}"} ${1 - gone}`,
     ]
+    const latency = async () =>
+      (await metrics()).filter((line) => line.includes('latency_seconds{'))
     expect(await metrics()).toEqual(expect.arrayContaining(told(2, 0)))
+    expect(await latency()).toEqual([expect.stringContaining(id)])
     const { body: node } = await call('GET', `/nodes/${id}`)
     expect(node).toMatchObject({
       ...{ state: 'live', is_reached: true, agents: 1, endpoints: 1 },
+      latency_ms: expect.any(Number),
       lease: { state: 'lost' },
     })
     const { body: listed } = await call('GET', '/endpoints')
@@ -147,8 +151,9 @@ describe.skipIf(!hasPostgres)('a gateway that alone has lost PostgreSQL, and was
     way.cut()
     await eventually(async () => {
       const { body } = await call('GET', `/nodes/${id}`)
-      expect(body).toMatchObject({ state: 'gone', is_reached: false })
+      expect(body).toMatchObject({ state: 'gone', is_reached: false, latency_ms: null })
     })
+    expect(await latency()).toEqual([])
     expect((await call('GET', '/endpoints')).body).not.toHaveProperty('missing_nodes')
     expect(await metrics()).toEqual(expect.arrayContaining(told(1, 1)))
   })

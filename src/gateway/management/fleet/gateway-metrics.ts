@@ -173,7 +173,7 @@ export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
     gauge(
       'node_link_latency_seconds',
       'Round trip of the last heartbeat to each other gateway.',
-      () => linkSamples(deps, ({ latencyMs = 0 }) => latencyMs / 1_000),
+      () => linkSamples(deps, ({ latencyMs }) => latencyMs && latencyMs / 1_000),
       ['node'],
     ),
     gauge('storage_writable', '1 while changes can be written.', () =>
@@ -198,10 +198,13 @@ function nodesByState({ node }: GatewayMetricsDeps): Samples | undefined {
 /** There are a few nodes, and each has the name of its id alone. */
 function linkSamples(
   { node }: GatewayMetricsDeps,
-  of: (link: PeerLink) => number,
+  of: (link: PeerLink) => number | undefined,
 ): Samples | undefined {
   if (!node) return undefined
-  return Array.from(node.links.all(), (link) => [{ node: link.nodeId }, of(link)] as const)
+  return [...node.links.all()].flatMap((link) => {
+    const value = of(link)
+    return value === undefined ? [] : [[{ node: link.nodeId }, value] as const]
+  })
 }
 
 function count(items: Iterable<unknown>): number {
