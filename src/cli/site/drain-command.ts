@@ -1,10 +1,8 @@
-import { Command, InvalidArgumentError } from 'commander'
+import { Command, InvalidArgumentError, Option } from 'commander'
 import { parseDuration } from '../../base/duration.ts'
 import type { CommandContext } from '../command-context.ts'
 import { managementOptions } from '../provision/management-access.ts'
 import type { DrainOptions } from './drain.ts'
-
-const TIMEOUT_MS = 600_000
 
 /** `device-agent gateway drain`: empties one gateway of several, so that it can be stopped. */
 export function drainCommand(context: CommandContext): Command {
@@ -14,7 +12,11 @@ export function drainCommand(context: CommandContext): Command {
     )
     .argument('[node]', 'its name or id; unset: the gateway that is asked')
     .option('--undo', 'have it take what comes again')
-    .option('--timeout <duration>', 'how long to wait until it is empty', parseTimeout, TIMEOUT_MS)
+    .addOption(
+      new Option('--timeout <duration>', 'how long to wait until it is empty')
+        .argParser(parseTimeout)
+        .default(600_000, '10m'),
+    )
     .option('--json', 'one JSON line on stdout, and nothing else')
     .addHelpText(
       'after',

@@ -4,6 +4,7 @@ import process from 'node:process'
 import { Writable } from 'node:stream'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { type DrainOptions, drain } from '../../../src/cli/site/drain.ts'
+import { drainCommand } from '../../../src/cli/site/drain-command.ts'
 import { eventually } from '../../helpers/eventually.ts'
 import { GatewayCluster } from '../../helpers/gateway-cluster.ts'
 import { managed } from '../../helpers/managed-gateway.ts'
@@ -50,6 +51,13 @@ async function commandAt(gateway: RunningGateway) {
 
 afterEach(() => {
   process.exitCode = 0
+})
+
+it('says how long it waits in the words that it takes', () => {
+  const stream = keep().stream
+  const stop = new AbortController().signal
+  const command = drainCommand({ environment: {}, stdout: stream, stderr: stream, stop })
+  expect(command.helpInformation()).toContain('until it is empty (default: 10m)')
 })
 
 describe.skipIf(!hasPostgres)('device-agent gateway drain', () => {
