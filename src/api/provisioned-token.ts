@@ -29,7 +29,7 @@ export function adoptProvisionedToken(options: ProvisionedTokenOptions): void {
       const action = done === 'made' ? 'token.create' : 'token.rotate'
       const target = { targetId: PROVISIONED, targetName: tokens.find(PROVISIONED).name }
       trail.record({ actor: STARTER, client: null, action, ...target })
-      log.info({ token: PROVISIONED }, 'the token that was made for this device opens the API')
+      log.info({ id: PROVISIONED }, 'the token that was made for this device opens the API')
     }
     // Last: what ends before this is done again, and comes to the same.
     kept.set(KEPT, hash)

@@ -9,7 +9,7 @@ import { startApi } from './started-api.ts'
 const TOKEN = createToken('dagt_')
 
 async function started() {
-  const { folder, database, trail, tokens, log, call } = await startApi()
+  const { folder, database, trail, tokens, log, call, lines } = await startApi()
   const kept = new KeptValues(database)
   /** What a start does with the setting; the tokens are read anew. */
   const start = (token = TOKEN) => {
@@ -27,11 +27,11 @@ async function started() {
     (await call('GET', '/audit')).json.entries
       .filter(({ target }: { target: { id: string } }) => target.id === 'provisioned')
       .map(({ action }: { action: string }) => action)
-  return { start, tokens, told }
+  return { start, tokens, told, lines }
 }
 
 it('opens the API for who has the token, over starts, with one row in the trail', async () => {
-  const { start, told } = await started()
+  const { start, told, lines } = await started()
   for (const tokens of [start(), start()]) {
     expect(tokens.authenticate(TOKEN)).toMatchObject({
       actor: { id: 'provisioned', name: 'provisioned' },
@@ -39,6 +39,12 @@ it('opens the API for who has the token, over starts, with one row in the trail'
     })
   }
   expect(await told()).toEqual(['token.create'])
+  expect(lines).toContainEqual(
+    expect.objectContaining({
+      id: 'provisioned',
+      msg: 'the token that was made for this device opens the API',
+    }),
+  )
 })
 
 it('stays what a rotation or a revocation has made of it', async () => {
