@@ -26,6 +26,7 @@ export class ServiceTime {
   get skewMs(): number | undefined {
     const { now } = this
     if (now === undefined) return undefined
-    return Math.round((this.#clock.now() - now) / 1_000) * 1_000
+    // A date has whole seconds: it was up to one more there.
+    return Math.floor((this.#clock.now() - now) / 1_000) * 1_000
   }
 }

@@ -18,3 +18,10 @@ it('goes on without the wall clock, and says at once how far that is off', async
   expect(time.now).toBe(date + 5_000)
   expect(time.skewMs).toBe(-88_000)
 })
+
+it('takes clocks that agree for such, wherever in a second they are asked: a date has whole ones', () => {
+  const clock = new ManualClock()
+  const time = new ServiceTime(clock)
+  time.note(clock.now() - 999)
+  expect(time.skewMs).toBe(0)
+})
