@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import { isInternal } from '../records/domain-name.ts'
-import { type EndpointProtocol, type Entrance, entranceOf } from '../records/endpoint-protocol.ts'
+import { type EndpointProtocol, entranceOf } from '../records/endpoint-protocol.ts'
 
 /** What a claim says of its endpoint, for nodes that send visitors there. */
 export const ClaimFactsSchema = z.object({
@@ -28,13 +28,14 @@ export const ClaimFactsSchema = z.object({
 export type ClaimFacts = z.infer<typeof ClaimFactsSchema>
 
 /** Which name it is: public names in one scope, internal ones in one for each account. */
-export interface ClaimKey {
-  readonly scope: string
-  readonly entrance: Entrance
-  readonly host: string
+export const ClaimKeySchema = z.object({
+  scope: z.string(),
+  entrance: z.enum(['http', 'https', 'tcp']),
+  host: z.string(),
   /** Empty for a name that one endpoint has alone; else which member of the pool it is. */
-  readonly member: string
-}
+  member: z.string(),
+})
+export type ClaimKey = Readonly<z.infer<typeof ClaimKeySchema>>
 
 /** Whether two endpoints are of one process of a device, at one time and at another. */
 export function isSameProcess(a: ClaimFacts, b: ClaimFacts): boolean {
@@ -81,8 +82,9 @@ export class NoClaimsError extends Error {
   override readonly name = 'NoClaimsError'
 }
 
-const PUBLIC = ''
-const SHARED = 'shared'
+export const PUBLIC_SCOPE = ''
+/** Of internal names that all accounts find. */
+export const SHARED_SCOPE = 'shared'
 
 /** The key of an endpoint's name in the scope in which it has to be the only one. */
 export function claimKey(
@@ -90,22 +92,19 @@ export function claimKey(
   ownerId: string | null,
   member = '',
 ): ClaimKey {
-  const scope = isInternal(host) ? scopeOf(ownerId) : PUBLIC
+  const scope = isInternal(host) ? scopeOf(ownerId) : PUBLIC_SCOPE
   return { scope, entrance: entranceOf(protocol), host, member }
 }
 
 /** The key under which a name is shared with all accounts, beside its own. */
 export function sharedKey(key: ClaimKey): ClaimKey {
-  return { ...key, scope: SHARED }
+  return { ...key, scope: SHARED_SCOPE }
 }
 
 /** Internal names of an account; those of the gateway's owner have one, too. */
 export function scopeOf(ownerId: string | null): string {
   return `account ${ownerId ?? ''}`
 }
-
-export const SHARED_SCOPE = SHARED
-export const PUBLIC_SCOPE = PUBLIC
 
 /** One text for each key; no part of it has a space but the scope, which comes last. */
 export function keyText({ scope, entrance, host, member }: ClaimKey): string {

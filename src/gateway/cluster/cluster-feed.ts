@@ -5,7 +5,7 @@ import { createDeferred, type Deferred } from '../../base/deferred.ts'
 import type { Logger } from '../../base/logger.ts'
 import { DatabaseError } from '../postgres/database-error.ts'
 import type { PostgresConnection } from '../postgres/postgres-connection.ts'
-import { ClaimFactsSchema, type ClaimRow } from './claim.ts'
+import { ClaimFactsSchema, ClaimKeySchema, type ClaimRow } from './claim.ts'
 import { type NodeRow, NodeRowSchema } from './node-facts.ts'
 import { SharedWords } from './shared-words.ts'
 
@@ -16,11 +16,7 @@ const PAUSE_MS = 20
 /** Rows that one line of the log names. */
 const MOST_NAMED = 10
 
-const ClaimRowSchema = z.object({
-  scope: z.string(),
-  entrance: z.enum(['http', 'https', 'tcp']),
-  host: z.string(),
-  member: z.string(),
+const ClaimRowSchema = ClaimKeySchema.extend({
   node: z.string().nullable(),
   epoch: z.number().int(),
   facts: ClaimFactsSchema,

@@ -1,6 +1,6 @@
 import * as z from 'zod'
 import type { PostgresConnection } from '../postgres/postgres-connection.ts'
-import { ClaimFactsSchema } from './claim.ts'
+import { ClaimFactsSchema, ClaimKeySchema } from './claim.ts'
 import type { ClaimAsker, GiveRequest } from './claims.ts'
 
 export const ASKED_CHANNEL = 'claims_asked'
@@ -12,12 +12,7 @@ const GiveRequestSchema = z.object({
   byNode: z.string(),
   heldBy: z.string(),
   wanted: z.object({
-    key: z.object({
-      scope: z.string(),
-      entrance: z.enum(['http', 'https', 'tcp']),
-      host: z.string(),
-      member: z.string(),
-    }),
+    key: ClaimKeySchema,
     facts: ClaimFactsSchema,
   }),
 })

@@ -4,7 +4,13 @@ import { withDeadline } from '../../base/deadline.ts'
 import type { Logger } from '../../base/logger.ts'
 import { DUMP_FIELDS, dumpText } from '../../policy/limit/dump-text.ts'
 import { RateLimiter } from '../../policy/limit/rate-limiter.ts'
-import { type Claim, type ClaimHolder, ClaimHolderSchema, keyText } from '../cluster/claim.ts'
+import {
+  type Claim,
+  type ClaimHolder,
+  ClaimHolderSchema,
+  ClaimKeySchema,
+  keyText,
+} from '../cluster/claim.ts'
 import type { PlacedStates } from '../endpoints/endpoint-policies.ts'
 import type { Questions } from './questions.ts'
 
@@ -17,13 +23,7 @@ const AWAIT_MS = 2_000
 /** Of one name: a limit that does not fit begins anew. */
 const MAX_BYTES = 4_194_304
 
-const AskedSchema = z.strictObject({
-  scope: z.string(),
-  entrance: z.enum(['http', 'https', 'tcp']),
-  host: z.string(),
-  member: z.string(),
-  holder: ClaimHolderSchema,
-})
+const AskedSchema = ClaimKeySchema.extend({ holder: ClaimHolderSchema }).strict()
 const AnswerSchema = z.strictObject({
   limits: z.array(
     z.strictObject({
