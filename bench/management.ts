@@ -27,7 +27,7 @@ const CONNECTIONS = 300
 const WARMUP_CONNECTIONS = 50
 const WALKS = 5
 const FILTERED_WALKS = 3
-/** 120 requests each in any minute. */
+/** 80 requests each a second. */
 const API_KEYS = 30
 const DOMAIN = 'site.localhost'
 /** For the engine to give memory back, and for whoever connected to calm down. */

@@ -32,7 +32,7 @@ const LOOKS = 4
 export interface NodeLeaseOptions {
   readonly nodeId: string
   readonly facts: NodeFacts
-  /** A connection for nothing else: a renewal waits behind no work. */
+  /** For nothing else but to give nodes up: a renewal waits behind no work. */
   readonly connection: PostgresConnection
   readonly timings?: Partial<LeaseTimings>
   /** A new epoch has begun, after others gave the node up: nothing is claimed in it. */
