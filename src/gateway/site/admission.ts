@@ -12,7 +12,6 @@ import {
 } from '../peers/cluster-authority.ts'
 import type { ClusterMaterial } from '../peers/cluster-material.ts'
 import { JoinDesk, type PublicPorts } from '../peers/join-desk.ts'
-import { JOIN_REFUSALS } from '../peers/join-refusal.ts'
 import { parseJoinToken } from '../peers/join-token.ts'
 import { IDENTITY_FILE, keepIdentity, type PeerIdentity } from '../peers/peer-identity.ts'
 import { createPrivateKeyPem } from '../records/private-key.ts'
@@ -99,7 +98,9 @@ async function withToken(
   const token = parseJoinToken(readToken(joinTokenPath))
   if (!token) throw new StartError(`${joinTokenPath} holds no join token: ${HOW}`)
   if (token.fingerprint !== authority.fingerprint) {
-    throw new StartError(JOIN_REFUSALS['join-cluster-unknown'])
+    throw new StartError(
+      `${joinTokenPath} is for another site than that of GATEWAY_DATABASE_URL: ${HOW}`,
+    )
   }
   const desk = new JoinDesk({ ...options, authority, newNodeId: () => newNodeId(options.clock) })
   const { id: token_id, secret } = token
