@@ -87,8 +87,9 @@ export class ProcessReload {
 
   /** Never rejects; what is asked for while one is under way is that one. */
   async request(): Promise<void> {
-    if (!this.#is('serving')) return
     const { news, log } = this.#options
+    if (this.#is('stuck')) log.error(`no other reload is begun: ${this.#problem}`)
+    if (!this.#is('serving')) return
     const refusal = this.#refusal()
     if (refusal !== undefined) {
       news.reloading()

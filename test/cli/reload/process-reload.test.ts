@@ -189,7 +189,7 @@ describe('a service that does not let go', () => {
     startProgram(`process.send('prepared')\n${stillRuns}`)
     const hanging = createDeferred()
     let releases = 0
-    const { reload, told } = openReload({
+    const { reload, told, lines } = openReload({
       releasedWithinMs: 50,
       service: {
         sockets,
@@ -203,9 +203,10 @@ describe('a service that does not let go', () => {
     expect(reload.problem).toMatch(
       /^the reload failed: letting go of the data folder took longer than 50 ms: visitors are served, the API refuses changes/,
     )
-    // Nothing is let go of twice.
+    // Nothing is let go of twice, and whoever asks for that hears why.
     await reload.request()
     expect([told, releases]).toEqual([['reloading', 'failed'], 1])
+    expect(lines.at(-1)?.msg).toBe(`no other reload is begun: ${reload.problem}`)
     hanging.resolve()
     await eventually(() => expect(told.slice(2)).toEqual(['reclaim', 'failed']))
     expect(reload.problem).toBe(
