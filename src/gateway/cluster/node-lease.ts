@@ -1,3 +1,4 @@
+import { StartError } from '../../base/app-error.ts'
 import { AutoResetEvent } from '../../base/auto-reset-event.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
@@ -77,6 +78,8 @@ export class NodeLease {
   #beating: Promise<unknown> | undefined
   /** Since when it has been in that state, monotonic. */
   #since = 0
+  /** Why the others do not take it back, as the log has it. */
+  #unfit: string | undefined
 
   constructor(options: NodeLeaseOptions) {
     this.#options = options
@@ -194,10 +197,18 @@ export class NodeLease {
     } catch (err) {
       if (err instanceof ForgottenError) return this.#endForgotten(err)
       log.debug({ err }, 'the lease was not renewed')
+      if (err instanceof StartError) this.#tellUnfit(err.message)
       // What began before it was stopped says nothing of what has happened since.
       if (naps === this.#naps) this.#enter('failed')
       return false
     }
+  }
+
+  /** Once for each reason: it is tried again for days. */
+  #tellUnfit(reason: string): void {
+    if (reason === this.#unfit) return
+    this.#unfit = reason
+    this.#options.log.error({ reason }, 'this gateway has no place among the others any more')
   }
 
   /** False when others have given this node up. Throws when nobody knows. */
@@ -266,6 +277,7 @@ export class NodeLease {
     })
     this.#epoch = epoch
     this.#sent = sent
+    this.#unfit = undefined
     this.#enter('joined')
     log.info({ node: nodeId, epoch }, 'the node is in the cluster')
   }

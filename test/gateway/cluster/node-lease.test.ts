@@ -39,7 +39,7 @@ describe.skipIf(!hasPostgres)('a lease', () => {
 })
 
 describe('the end of a lease', () => {
-  const { beatMs, leaseMs } = LEASE_TIMINGS
+  const { beatMs, leaseMs, retryMs } = LEASE_TIMINGS
   const nothing = () => {}
 
   /** A node that has joined a moment ago, and what its database says to each beat from then on. */
@@ -96,5 +96,39 @@ describe('the end of a lease', () => {
     after.reject(new Error('the database is away'))
     await clock.advance(100)
     expect(lease.state).toBe('overdue')
+  })
+
+  it('is told once as what it is where the others have become too new to join again', async () => {
+    const newer = nodeFacts({ name: 'two', version: '9.0.0', protocol: 9, oldestProtocol: 9 })
+    const row = { id: 'two', epoch: 1, beat: 1, standing: 'serving', since: 1, facts: newer }
+    const others: Row[] = []
+    const statements = {
+      query: async (sql: string) => {
+        if (sql.startsWith('INSERT')) return [{ epoch: 1 }]
+        return sql.includes('id <> $1') ? others : []
+      },
+    }
+    const connection = {
+      transaction: (work: (its: typeof statements) => unknown) => work(statements),
+      query: async () => [],
+    }
+    const { log, lines } = captureLog()
+    const clock = new ManualClock()
+    const lease = new NodeLease({
+      ...{ nodeId: 'one', facts: nodeFacts(), log, clock },
+      ...{ onRejoined: nothing, onReplaced: nothing, onForgotten: nothing, onSettled: nothing },
+      connection: connection as unknown as PostgresConnection,
+    })
+    await lease.start()
+    onTestFinished(() => lease.stop())
+    others.push(row)
+    const told = () => lines.filter(({ level }) => level === 'error').map(({ reason }) => reason)
+    await clock.advance(beatMs)
+    await eventually(() => expect(told()).toHaveLength(1))
+    for (let tries = 0; tries < 5; tries += 1) await clock.advance(retryMs)
+    expect(told()).toEqual([expect.stringContaining('the node two is 9.0.0')])
+    others.pop()
+    await clock.advance(retryMs)
+    await eventually(() => expect(lease.state).toBe('held'))
   })
 })
