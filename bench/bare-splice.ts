@@ -1,7 +1,7 @@
 /**
  * The floor of this design: a gateway that knows one agent and no HTTP. Each connection of a visitor
- * is a stream to the SDK, and bytes go from one to the other. Usage: bare-splice.ts CA-FILE; prints
- * where agents and visitors connect.
+ * is a stream to the SDK, and bytes go from one to the other. Usage: bare-splice.ts CA-FILE ENDPOINTS;
+ * prints where agents connect, and where visitors of each endpoint, in the order of their binding.
  */
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
@@ -18,12 +18,12 @@ import { acceptTyped, openTyped } from '../src/muxado/typed-session.ts'
 import { createTlsFixture } from '../test/helpers/tls-fixture.ts'
 
 const RPC_LIMITS = { maxBytes: 65_536, deadlineMs: 10_000, clock: systemClock }
-const ENDPOINT = { id: 'ep_bare', protocol: 'http' } as const
 
-const [caFile = ''] = process.argv.slice(2)
+const [caFile = '', endpoints = '1'] = process.argv.slice(2)
 const { caPem, certPem, keyPem } = await createTlsFixture()
 writeFileSync(caFile, caPem)
 let session: Session | undefined
+let bound = 0
 
 const agents = createTlsServer({ cert: certPem, key: keyPem }, (socket) => {
   session = new Session(socket, {
@@ -31,7 +31,13 @@ const agents = createTlsServer({ cert: certPem, key: keyPem }, (socket) => {
     accept: acceptTyped(serve),
   })
 })
-const visitors = createServer({ allowHalfOpen: true, noDelay: true }, splice)
+const visitors = Array.from({ length: Number(endpoints) }, (_, index) =>
+  createServer({ allowHalfOpen: true, noDelay: true }, (socket) => splice(socket, idOf(index))),
+)
+
+function idOf(index: number): string {
+  return `ep_bare${index}`
+}
 
 function serve(type: number, stream: Stream): void {
   if (type === HEARTBEAT_STREAM_TYPE) echoHeartbeat(stream, () => {})
@@ -46,12 +52,14 @@ function reply(type: number, message: unknown): object {
   }
   if (type !== StreamType.bind) return {}
   const { Proto, Opts } = message as { readonly Proto: string; readonly Opts: object }
-  return { Id: ENDPOINT.id, URL: 'http://bare.localhost', Proto, Opts, Extra: { Token: '' } }
+  bound += 1
+  return { Id: idOf(bound - 1), URL: 'http://bare.localhost', Proto, Opts, Extra: { Token: '' } }
 }
 
-function splice(socket: Socket): void {
+function splice(socket: Socket, id: string): void {
   if (session === undefined) throw new Error('no agent is connected')
-  const header = encodeProxyHeader(ENDPOINT, `${socket.remoteAddress}:${socket.remotePort}`)
+  const client = `${socket.remoteAddress}:${socket.remotePort}`
+  const header = encodeProxyHeader({ id, protocol: 'http' }, client)
   let owed = 0
   let inTurn = 0
   const endTurn = () => {
@@ -88,9 +96,9 @@ function splice(socket: Socket): void {
 }
 
 const ports: number[] = []
-for (const server of [agents, visitors]) {
+for (const server of [agents, ...visitors]) {
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   ports.push((server.address() as AddressInfo).port)
 }
-console.log(JSON.stringify({ agents: `localhost:${ports[0]}`, visitors: ports[1] }))
+console.log(JSON.stringify({ agents: `localhost:${ports[0]}`, visitors: ports.slice(1) }))

@@ -64,8 +64,7 @@ const file = join(scratchFolder(), 'large')
 writeFileSync(file, Buffer.alloc(LARGE_BYTES, 'x'))
 
 const children: ChildProcess[] = []
-const bareUrl = await startBare(nginx)
-const bareUploads = await startBare(sinkPort)
+const [bareUrl = '', bareUploads = ''] = await startBare([nginx, sinkPort])
 const site = await startSite()
 const { ingress_http: ingress } = site.ready
 const route = (name: string, host: string, url: string, uploadUrl: string): Route => ({
@@ -142,14 +141,17 @@ console.log()
 printTable(['50 connections', 'collector'], shares)
 process.exit(0)
 
-async function startBare(port: number): Promise<string> {
+/** One process with an endpoint for each port, as the gateway is: what it compiles is for all it does. */
+async function startBare(ports: readonly number[]): Promise<string[]> {
   const folder = scratchFolder()
   const caFile = join(folder, 'ca.pem')
   const tokenFile = join(folder, 'token')
   writeFileSync(tokenFile, 'any')
-  const { agents, visitors } = JSON.parse(await firstLine('bare-splice.ts', [caFile]))
-  await firstLine('bare-sdk.ts', [agents, caFile, tokenFile, 'bare.localhost', String(port)])
-  return `http://127.0.0.1:${visitors}`
+  const said = await firstLine('bare-splice.ts', [caFile, String(ports.length)])
+  const { agents, visitors } = JSON.parse(said) as { agents: string; visitors: number[] }
+  const sdk = [agents, caFile, tokenFile, 'bare.localhost', ...ports.map(String)]
+  await firstLine('bare-sdk.ts', sdk)
+  return visitors.map((port) => `http://127.0.0.1:${port}`)
 }
 
 async function firstLine(script: string, words: readonly string[]): Promise<string> {
