@@ -8,6 +8,7 @@ import { exchange } from '../../base/net/http-exchange.ts'
 import { request } from '../../base/net/node-http.ts'
 import { parseConfig } from '../../config.ts'
 import type { CommandContext } from '../command-context.ts'
+import { safeParseKnown } from './safe-parse-known.ts'
 import { plainLine } from './terminal-text.ts'
 
 const TIMEOUT_MS = 60_000
@@ -72,7 +73,7 @@ export class LocalAgent {
   async ask<T>(what: LocalRequest, schema: z.ZodType<T>): Promise<T> {
     const { status, value } = await this.#whenStarted(what)
     if (status >= 200 && status < 300) {
-      const parsed = schema.safeParse(value)
+      const parsed = safeParseKnown(schema, value)
       if (parsed.success) return parsed.data
       throw new StartError(
         'The agent answers in a form that this program does not know: it is of another version. Restart it (systemctl restart device-agent).',

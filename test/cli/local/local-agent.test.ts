@@ -16,7 +16,9 @@ async function startAgent(listener: RequestListener) {
   const stopping = new AbortController()
   const agent = new LocalAgent(socketPath, { stderr, stop: stopping.signal })
   const ask = () => agent.ask({ path: '/tunnels' }, z.array(z.string()))
-  return { ask, stopping, said: () => String(stderr.read() ?? '') }
+  const Status = z.strictObject({ of: z.array(z.strictObject({ name: z.string() })) })
+  const askStatus = () => agent.ask({ path: '/status' }, Status)
+  return { ask, askStatus, stopping, said: () => String(stderr.read() ?? '') }
 }
 
 const refusal = (code: string) => JSON.stringify({ code, detail: 'It says so.' })
@@ -51,6 +53,20 @@ describe('the agent of this device', () => {
     })
     await expect(ask()).rejects.toThrow(sentence)
     expect(said()).toBe('')
+  })
+
+  it('is understood when it is newer, and says more', async () => {
+    const { askStatus } = await startAgent((_request, response) =>
+      response.end('{"of": [{"name": "a"}, {"name": "b", "mood": 1}], "weather": {"is": "fine"}}'),
+    )
+    expect(await askStatus()).toEqual({ of: [{ name: 'a' }, { name: 'b' }] })
+  })
+
+  it('is not understood when something else is other, too', async () => {
+    const { askStatus } = await startAgent((_request, response) =>
+      response.end('{"of": [{"name": 1, "mood": 1}], "weather": 1}'),
+    )
+    await expect(askStatus()).rejects.toThrow('in a form that this program does not know')
   })
 
   it('says so when the connection breaks off', async () => {
