@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import type { UpReady } from '../../src/cli/up/up-text.ts'
+import { readIdentity } from '../../src/gateway/peers/peer-identity.ts'
 import { type EchoUpstream, startEchoUpstream } from '../helpers/echo-upstream.ts'
 import { eventually } from '../helpers/eventually.ts'
 import { hasPostgres, TestPostgres } from '../helpers/postgres.ts'
@@ -45,7 +46,19 @@ describe.skipIf(!hasPostgres)('device-agent up --nodes', () => {
   const visit = (ingress: string) =>
     publicRequest({ ingress, address: new URL(ingress).hostname, host: HOST })
 
-  it('serves a device at three gateways, when one is killed, and again after Ctrl-C', async () => {
+  /** Has the gateway of a folder forgotten, as its site remembers it while it is away. */
+  const forget = async ({ management_api, api_key }: UpReady, dataDir: string) => {
+    const id = readIdentity(dataDir)?.nodeId
+    await eventually(async () => {
+      const { status } = await fetch(`${management_api}/nodes/${id}`, {
+        method: 'DELETE',
+        headers: { authorization: `Bearer ${api_key}`, 'svc-version': '2' },
+      })
+      expect(status).toBe(204)
+    })
+  }
+
+  it('serves a device at three gateways, when one is killed and forgotten, and again after Ctrl-C', async () => {
     const [folder, url] = [temporaryFolder(), await urlOf()]
     const first = await start(folder, url)
     expect(first.nodes.map(({ number }) => number)).toEqual([1, 2, 3])
@@ -71,6 +84,7 @@ describe.skipIf(!hasPostgres)('device-agent up --nodes', () => {
     process.kill(two.pid, 'SIGKILL')
     await areServing([one, three])
     await eventually(() => expect(first.program.stderr).toContain('a gateway has ended'))
+    await forget(first.ready, two.data_dir)
     const { code, stderr } = await first.program.end('SIGINT')
     expect(code).toBe(0)
     expect(stderr.match(/a gateway has ended/g)).toHaveLength(1)

@@ -10,7 +10,6 @@ import { writeFileDurably } from '../../base/file.ts'
 import { formatListenAddress } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import { type Config, parseConfig } from '../../config.ts'
-import { readIdentity } from '../../gateway/peers/peer-identity.ts'
 import { DatabaseError } from '../../gateway/postgres/database-error.ts'
 import { PostgresSession } from '../../gateway/postgres/postgres-session.ts'
 import { makeJoinToken } from '../../gateway/site/make-join-token.ts'
@@ -177,7 +176,8 @@ async function settingsOf(
   const peer = formatListenAddress({ host, port: peers[at] ?? 0 })
   prepareDataFolder(dataDir, log)
   const joinTokenPath = join(dataDir, 'join-token')
-  if (at > 0 && !readIdentity(dataDir)) {
+  if (at > 0) {
+    // At each start: a gateway that was forgotten joins anew, the others do not look at it.
     const expiresAt = systemClock.now() + TOKEN_LIFE_MS
     const { server } = serverOf(config)
     const token = await makeJoinToken({ server, expiresAt, log, clock: systemClock })
