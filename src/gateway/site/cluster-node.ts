@@ -171,7 +171,8 @@ export class ClusterNode {
     let requests = 0
     for (const { active } of registry.totals.byProtocol().values()) requests += active
     // Whose counts are still here is.
-    const endpoints = countHome({ registry, node: this }) + this.#limits.awaited
+    const counts = this.#limits.awaited + this.#moves.expected
+    const endpoints = countHome({ registry, node: this }) + counts
     return { agents: [...sessionIds()].length, endpoints, requests }
   }
 

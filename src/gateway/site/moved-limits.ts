@@ -80,6 +80,14 @@ export class MovedLimits {
     return this.#given.size
   }
 
+  /** Whether there is something that the next home of a name has to ask for. */
+  hasCounted(states: States): boolean {
+    const now = this.#options.clock.monotonic()
+    return limitersOf(states).some(
+      ([, { askedAt, windowMs }]) => askedAt > 0 && now - askedAt < windowMs,
+    )
+  }
+
   /** A name is given up, and its next home is going to ask for what was counted. */
   give({ key }: Claim, states: States): void {
     this.#forget()

@@ -23,7 +23,7 @@ export interface MovesOptions {
   readonly registry: EndpointRegistry
   readonly sessionOf: (id: string) => MovingSession | undefined
   readonly policies: Pick<EndpointPolicies, 'last'>
-  readonly limits: Pick<MovedLimits, 'give'>
+  readonly limits: Pick<MovedLimits, 'give' | 'hasCounted'>
   /** Whether this node gives up what it can. */
   readonly isDraining: () => boolean
   readonly log: Logger
@@ -45,6 +45,17 @@ export class Moves {
 
   constructor(options: MovesOptions) {
     this.#options = options
+  }
+
+  /** Names whose devices have gone a moment ago, and whose counts are still here: somebody comes for them. */
+  get expected(): number {
+    const { registry, policies, limits } = this.#options
+    let number = 0
+    for (const name of registry.allAway()) {
+      const states = registry.isHeld(name) && policies.last(name)?.states
+      if (states && limits.hasCounted(states)) number += 1
+    }
+    return number
   }
 
   /** Whether a name goes to another node. It is not served here any more then: visitors wait. */

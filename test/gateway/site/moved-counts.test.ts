@@ -47,7 +47,8 @@ describe.skipIf(!hasPostgres)('what a limit has counted', () => {
     const address = await postgres.database()
     const cluster = GatewayCluster.open(address)
     const toPostgres = await ChaosProxy.start(address)
-    const one = await cluster.start({ through: toPostgres.address })
+    // What waits for something does so for longer than a busy machine takes.
+    const one = await cluster.start({ through: toPostgres.address, drainMs: 60_000 })
     const { authtoken } = one
     const two = await cluster.start({ authtoken })
     const three = await cluster.start({ authtoken })
@@ -102,6 +103,20 @@ describe.skipIf(!hasPostgres)('what a limit has counted', () => {
     await expect(opening).rejects.toThrow('the session is over')
     await serve(three)
     expect([await visit(three), await visit(three)]).toEqual([200, 429])
+  })
+
+  it('is waited for by a gateway that is stopped, until a device with one session is at another', async () => {
+    const { one, two, three } = await start()
+    const service = await startDeviceService((_request, response) => void response.end('few'))
+    // No process of ours: it has one session, which ends before the next begins.
+    await forward(await connectSdk(one), service, { domain: HOST, policy: policyOf() })
+    await useUp([one, three], 1)
+    const stopping = one.gateway.stop()
+    await eventually(() => expect(one.gateway.parts.sessions.size).toBe(0))
+    expect(nodeOf(one)?.load).toEqual({ agents: 0, endpoints: 1, requests: 0 })
+    await forward(await connectSdk(two), service, { domain: HOST, policy: policyOf() })
+    expect([await visit(two), await visit(three), await visit(two)]).toEqual([200, 429, 429])
+    await stopping
   })
 
   it('is exact while a gateway that is stopped gives its names away under visitors', async () => {
