@@ -12,7 +12,7 @@ import { BodyRewriter } from '../../policy/rewriting/body-rewriter.ts'
 import { isInternal } from '../records/domain-name.ts'
 import { type EndpointAddress, entranceOf } from '../records/endpoint-protocol.ts'
 
-/** Hosts whose last policy is remembered. */
+/** Hosts whose last policy is remembered, because it has counters or the like. */
 const MAX_REMEMBERED = 1_000
 /** Problems of a policy that fit into one message. */
 const MAX_PROBLEMS = 5
@@ -157,8 +157,13 @@ export class EndpointPolicies {
     const key = keyOf(place)
     const own = this.#last.get(ownerId) ?? new Map<string, Remembered>()
     this.#last.set(ownerId, own)
-    if (!own.delete(key)) this.#remembered += 1
-    own.set(key, { place: { ownerId, protocol, host, poolMember }, policy })
+    if (own.delete(key)) this.#remembered -= 1
+    // What counts nothing takes no place from what does.
+    if (policy.states.size > 0) {
+      own.set(key, { place: { ownerId, protocol, host, poolMember }, policy })
+      this.#remembered += 1
+    }
+    if (own.size === 0) this.#last.delete(ownerId)
     if (this.#remembered > MAX_REMEMBERED) this.#forgetOne()
   }
 

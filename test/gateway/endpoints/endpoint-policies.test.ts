@@ -56,10 +56,25 @@ describe('the counters of a policy', () => {
     await used(calm)
     await used(busy(0))
     await used(busy(1))
-    const none = policies.compile(null, busy(2))
-    for (let at = 2; at < 1_000; at += 1) policies.remember(busy(at), none)
+    const unused = policies.compile(ONE_PER_MINUTE, busy(2))
+    for (let at = 2; at < 1_000; at += 1) policies.remember(busy(at), unused)
     const [first, second] = [await statusAt(busy(0)), await statusAt(busy(1))]
     expect([await statusAt(calm), first, second]).toEqual([429, 200, 429])
+  })
+})
+
+describe('a policy that counts nothing', () => {
+  it('makes no counters forgotten but those that it has replaced', async () => {
+    const policies = new EndpointPolicies({ clock: new ManualClock(), log: captureLog().log })
+    const used = policies.compile(ONE_PER_MINUTE, place('cam.site.test'))
+    await used.onHttpRequest(createExchange())
+    policies.remember(place('cam.site.test'), used)
+    const none = policies.compile(null, place('cam.site.test'))
+    for (let at = 0; at < 1_000; at += 1) policies.remember(place(`${at}.site.test`), none)
+    expect(policies.last(place('cam.site.test'))).toBe(used)
+    policies.remember(place('cam.site.test'), none)
+    expect(policies.last(place('cam.site.test'))).toBeUndefined()
+    expect([...policies.remembered()]).toEqual([])
   })
 })
 
