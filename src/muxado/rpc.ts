@@ -57,9 +57,9 @@ function receiveMessage(stream: Stream, maxBytes: number): Promise<unknown> {
 /**
  * Answers with JSON and FIN. A peer that reads to the end, as the SDK does, ends its side when it has
  * the answer: `onClosed` hears of that. It reads nothing before it has sent its message, so what is
- * left of that gets credit and is dropped.
+ * left of that gets credit and is dropped. Returns the bytes of the answer, which wait for the peer.
  */
-export function answer(stream: Stream, message: unknown, onClosed = () => {}): void {
+export function answer(stream: Stream, message: unknown, onClosed = () => {}): number {
   let dropped = 0
   const onData = ({ length }: Buffer) => {
     dropped += length
@@ -67,8 +67,10 @@ export function answer(stream: Stream, message: unknown, onClosed = () => {}): v
     else stream.release(length)
   }
   stream.handler = { ...DEAF, onData, onClose: onClosed }
-  stream.write(encode(message))
+  const bytes = encode(message)
+  stream.write(bytes)
   stream.end()
+  return bytes.length
 }
 
 /** Sends one JSON object on a stream of its own and reads the one that comes back. */

@@ -13,6 +13,8 @@ export const GREETING_LIMITS = { maxBytes: 4_096, deadlineMs: 5_000 } as const
 /** What a question may take, from its first byte to its last; and its answer, from the question on. */
 export const QUESTION_LIMITS = { maxBytes: 65_536, deadlineMs: 2_000 } as const
 export const ANSWER_LIMITS = { maxBytes: 8_388_608, deadlineMs: 2_000 } as const
+/** Answers on one link that nobody has read: who asks once more than that hears nothing. */
+export const MOST_UNREAD_BYTES = 33_554_432
 /** On one link: for each name that moves there is one, and up to a thousand move at once. */
 export const QUESTIONS_READ_AT_ONCE = 1_024
 

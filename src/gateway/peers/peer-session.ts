@@ -10,10 +10,12 @@ import { acceptTyped } from '../../muxado/typed-session.ts'
 import { agree, GreetingSchema, SPOKEN } from './greeting.ts'
 import type { PublicPorts } from './join-desk.ts'
 import {
+  ANSWER_LIMITS,
   GREETING_LIMITS,
   GREETING_STREAM_TYPE,
   HEARTBEAT_MS,
   LINK_LIMITS,
+  MOST_UNREAD_BYTES,
   QUESTION_LIMITS,
   QUESTION_STREAM_TYPE,
   QUESTIONS_READ_AT_ONCE,
@@ -48,6 +50,8 @@ export class PeerSession {
   #isWelcome = false
   /** Questions that are not whole yet. */
   #reading = 0
+  /** Of answers that the other node has not read yet. */
+  #unreadBytes = 0
   #heardAt: number
 
   constructor(options: PeerSessionOptions) {
@@ -133,11 +137,23 @@ export class PeerSession {
 
   async #answer(stream: Stream, onQuestion: (message: unknown) => Promise<object>): Promise<void> {
     try {
-      answer(stream, await onQuestion(await this.#read(stream)))
+      const said = await onQuestion(await this.#read(stream))
+      if (this.#unreadBytes > MOST_UNREAD_BYTES) throw new Error('it reads no answers')
+      if (!stream.isClosed) await this.#send(stream, said)
     } catch (err) {
       this.#log.warn({ err }, 'a question of a node has no answer')
       stream.reset(ErrorCode.streamCancelled)
     }
+  }
+
+  /** Who has asked waits no longer than that: what it has not read by then is let go. */
+  async #send(stream: Stream, said: object): Promise<void> {
+    const over = new AbortController()
+    const bytes = answer(stream, said, () => over.abort('over'))
+    this.#unreadBytes += bytes
+    await this.#options.clock.sleep(ANSWER_LIMITS.deadlineMs, over.signal).catch(() => {})
+    this.#unreadBytes -= bytes
+    stream.reset(ErrorCode.streamCancelled)
   }
 
   async #read(stream: Stream): Promise<unknown> {

@@ -12,8 +12,12 @@ import { ManualClock } from '../../helpers/manual-clock.ts'
 
 describe('many questions of a node', () => {
   async function openAsking() {
-    const cluster = await createCluster(new ManualClock(systemClock.now()))
-    const onQuestion = async (message: unknown) => ({ heard: message })
+    const clock = new ManualClock(systemClock.now())
+    const cluster = await createCluster(clock)
+    const onQuestion = async (message: unknown) =>
+      message instanceof Object && 'chars' in message
+        ? { heard: 'x'.repeat(Number(message.chars)) }
+        : { heard: message }
     const { address, captured } = await startListener(cluster, 'nd_home', { onQuestion })
     const { links } = openLinks(await cluster.identify('nd_first'))
     links.follow([{ id: 'nd_home', address }])
@@ -26,7 +30,7 @@ describe('many questions of a node', () => {
       const handler = { ...DEAF, onData, onClose: () => heard.push('closed') }
       return { heard, stream: openTyped(session, QUESTION_STREAM_TYPE, handler, Buffer.from(text)) }
     }
-    return { ask, captured }
+    return { ask, captured, clock }
   }
 
   it('are answered when they come together', async () => {
@@ -43,6 +47,26 @@ describe('many questions of a node', () => {
     await eventually(() => expect(more.heard).toEqual(['closed']))
     begun[0]?.stream.write(Buffer.from('1}'))
     await eventually(() => expect(begun[0]?.heard[0]).toBe('{"heard":{"of":1}}'))
+    const later = ask('{}')
+    await eventually(() => expect(later.heard[0]).toBe('{"heard":{}}'))
+  })
+
+  it('have answers that wait for their reader for 2 s, and no more than 32 MB of them', async () => {
+    const { ask, captured, clock } = await openAsking()
+    const long = () => ask('{"chars":4000000}')
+    const part = (heard: string[]) => heard.join('').length
+    // They are read as far as a window goes.
+    const unread = Array.from({ length: 9 }, long)
+    await eventually(() => expect(part(unread[8]?.heard ?? [])).toBeGreaterThan(200_000))
+    const more = long()
+    await eventually(() => expect(more.heard).toEqual(['closed']))
+    expect(captured.text()).toContain('it reads no answers')
+    await clock.advance(1_999)
+    expect(unread.map(({ heard }) => heard.at(-1))).not.toContain('closed')
+    await clock.advance(1)
+    await eventually(() =>
+      expect(unread.every(({ heard }) => heard.at(-1) === 'closed')).toBe(true),
+    )
     const later = ask('{}')
     await eventually(() => expect(later.heard[0]).toBe('{"heard":{}}'))
   })
