@@ -16,7 +16,7 @@ export const ANSWER_LIMITS = { maxBytes: 8_388_608, deadlineMs: 2_000 } as const
 /** Answers on one link that nobody has read: who asks once more than that hears nothing. */
 export const MOST_UNREAD_BYTES = 33_554_432
 /** On one link: for each name that moves there is one, and up to a thousand move at once. */
-export const QUESTIONS_READ_AT_ONCE = 1_024
+export const QUESTIONS_AT_ONCE = 1_024
 
 /**
  * Why a stream of a visitor was reset, beside the codes of muxado's own; the numbers are part of the

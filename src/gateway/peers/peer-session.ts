@@ -18,7 +18,7 @@ import {
   MOST_UNREAD_BYTES,
   QUESTION_LIMITS,
   QUESTION_STREAM_TYPE,
-  QUESTIONS_READ_AT_ONCE,
+  QUESTIONS_AT_ONCE,
   VISITOR_STREAM_TYPE,
 } from './peer-protocol.ts'
 
@@ -48,8 +48,8 @@ export class PeerSession {
   readonly #log: Logger
   readonly #session: Session
   #isWelcome = false
-  /** Questions that are not whole yet. */
-  #reading = 0
+  /** Questions that are not whole, or have no answer yet. */
+  #asked = 0
   /** Of answers that the other node has not read yet. */
   #unreadBytes = 0
   #heardAt: number
@@ -137,7 +137,7 @@ export class PeerSession {
 
   async #answer(stream: Stream, onQuestion: (message: unknown) => Promise<object>): Promise<void> {
     try {
-      const said = await onQuestion(await this.#read(stream))
+      const said = await this.#hear(stream, onQuestion)
       if (this.#unreadBytes > MOST_UNREAD_BYTES) throw new Error('it reads no answers')
       if (!stream.isClosed) await this.#send(stream, said)
     } catch (err) {
@@ -156,13 +156,15 @@ export class PeerSession {
     stream.reset(ErrorCode.streamCancelled)
   }
 
-  async #read(stream: Stream): Promise<unknown> {
-    if (this.#reading >= QUESTIONS_READ_AT_ONCE) throw new Error('it asks too much at once')
-    this.#reading += 1
+  /** Places are counted by link: a node that asks too much takes none from the others. */
+  async #hear(stream: Stream, onQuestion: (message: unknown) => Promise<object>): Promise<object> {
+    if (this.#asked >= QUESTIONS_AT_ONCE) throw new Error('it asks too much at once')
+    this.#asked += 1
     try {
-      return await readMessage(stream, { ...QUESTION_LIMITS, clock: this.#options.clock })
+      const { clock } = this.#options
+      return await onQuestion(await readMessage(stream, { ...QUESTION_LIMITS, clock }))
     } finally {
-      this.#reading -= 1
+      this.#asked -= 1
     }
   }
 

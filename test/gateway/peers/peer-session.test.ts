@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../../src/base/clock.ts'
+import { createDeferred } from '../../../src/base/deferred.ts'
 import {
   QUESTION_STREAM_TYPE,
-  QUESTIONS_READ_AT_ONCE,
+  QUESTIONS_AT_ONCE,
 } from '../../../src/gateway/peers/peer-protocol.ts'
 import { DEAF } from '../../../src/muxado/stream.ts'
 import { openTyped } from '../../../src/muxado/typed-session.ts'
@@ -14,7 +15,10 @@ describe('many questions of a node', () => {
   async function openAsking() {
     const clock = new ManualClock(systemClock.now())
     const cluster = await createCluster(clock)
+    const hanging = createDeferred<object>()
     const onQuestion = async (message: unknown) =>
+      message instanceof Object && 'hangs' in message ? hanging.promise : answerTo(message)
+    const answerTo = (message: unknown) =>
       message instanceof Object && 'chars' in message
         ? { heard: 'x'.repeat(Number(message.chars)) }
         : { heard: message }
@@ -30,7 +34,7 @@ describe('many questions of a node', () => {
       const handler = { ...DEAF, onData, onClose: () => heard.push('closed') }
       return { heard, stream: openTyped(session, QUESTION_STREAM_TYPE, handler, Buffer.from(text)) }
     }
-    return { ask, captured, clock }
+    return { ask, captured, clock, hanging }
   }
 
   it('are answered when they come together', async () => {
@@ -42,11 +46,22 @@ describe('many questions of a node', () => {
 
   it('are read so many at once, and no more', async () => {
     const { ask } = await openAsking()
-    const begun = Array.from({ length: QUESTIONS_READ_AT_ONCE }, () => ask('{"of":'))
+    const begun = Array.from({ length: QUESTIONS_AT_ONCE }, () => ask('{"of":'))
     const more = ask('{}')
     await eventually(() => expect(more.heard).toEqual(['closed']))
     begun[0]?.stream.write(Buffer.from('1}'))
     await eventually(() => expect(begun[0]?.heard[0]).toBe('{"heard":{"of":1}}'))
+    const later = ask('{}')
+    await eventually(() => expect(later.heard[0]).toBe('{"heard":{}}'))
+  })
+
+  it('wait for their answers so many at once, and no more', async () => {
+    const { ask, hanging } = await openAsking()
+    const waiting = Array.from({ length: QUESTIONS_AT_ONCE }, () => ask('{"hangs":1}'))
+    const more = ask('{}')
+    await eventually(() => expect(more.heard).toEqual(['closed']))
+    hanging.resolve({ heard: 'late' })
+    await eventually(() => expect(waiting.every(({ heard }) => heard.length > 0)).toBe(true))
     const later = ask('{}')
     await eventually(() => expect(later.heard[0]).toBe('{"heard":{}}'))
   })
