@@ -29,6 +29,16 @@ it('reads facts however they are cut, and nothing behind them', () => {
   }
 })
 
+it('takes a certificate of 12 KB beside that of the gateway, as a visitor may have one', () => {
+  const tls = {
+    ...{ version: 'TLSv1.3', cipher: 'TLS_AES_256_GCM_SHA384', server_name: 'a.test', alpn: '' },
+    server_certificate: Buffer.alloc(6_144).toString('base64'),
+    client_certificate: Buffer.alloc(12_288).toString('base64'),
+  }
+  const facts: VisitorFacts = { ...FACTS, entry: { kind: 'http', scheme: 'https', tls } }
+  expect(new FactsReader().push(encodeFacts(facts))?.facts).toEqual(facts)
+})
+
 it.each<[string, unknown]>([
   ['an address that is none', { ...FACTS, client_ip: 'localhost' }],
   ['another version', { ...FACTS, version: 2 }],
@@ -49,6 +59,6 @@ it.each<[string, unknown]>([
 
 it('takes no facts that are too long, before they have come', () => {
   expect(() => new FactsReader().push(Buffer.from([0xff, 0xff]))).toThrow('too long')
-  const entry = { kind: 'tls', server_name: 'x'.repeat(20_000) } as const
+  const entry = { kind: 'tls', server_name: 'x'.repeat(40_000) } as const
   expect(() => encodeFacts({ ...FACTS, entry })).toThrow('too long')
 })
