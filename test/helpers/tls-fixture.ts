@@ -23,6 +23,8 @@ export interface LeafWish {
   readonly validity?: Validity
   /** Only for servers, or for clients; unless given, for both. */
   readonly purpose?: 'server' | 'client'
+  /** More names, which make it as large as is wished for. */
+  readonly moreNames?: readonly string[]
 }
 
 /** A CA of a test, which holds for an hour, and signs what it is asked for. */
@@ -77,6 +79,7 @@ function authorityOf(ca: x509.X509Certificate, caKeys: webcrypto.CryptoKeyPair):
     name = 'localhost',
     validity = FOR_AN_HOUR,
     purpose,
+    moreNames = [],
   } = {}) => {
     const keys = await generateKeys()
     const leaf = await x509.X509CertificateGenerator.create({
@@ -92,6 +95,7 @@ function authorityOf(ca: x509.X509Certificate, caKeys: webcrypto.CryptoKeyPair):
         new x509.SubjectAlternativeNameExtension([
           { type: 'dns', value: name },
           { type: 'ip', value: '127.0.0.1' },
+          ...moreNames.map((value) => ({ type: 'dns', value }) as const),
         ]),
         ...(purpose ? [new x509.ExtendedKeyUsageExtension([PURPOSES[purpose]])] : []),
       ],

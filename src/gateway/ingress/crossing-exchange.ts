@@ -7,6 +7,7 @@ import type { DeviceRequest } from './device/device-request.ts'
 import type { PeerVerdict } from './device/forward.ts'
 import { PeerForward } from './device/peer-forward.ts'
 import type { EdgeErrorCode } from './edge-error.ts'
+import { CertificateTooLargeError } from './hop/entry-facts.ts'
 import type { HopStreams } from './hop/hop-streams.ts'
 import type { PolicyRun } from './policy-run.ts'
 
@@ -71,10 +72,18 @@ export abstract class CrossingExchange extends AnsweredExchange {
       else this.failOnDevice('ERR_GATEWAY_AWAY')
       return
     }
+    let pool: HopStreams
+    try {
+      pool = streams(link)
+    } catch (error) {
+      if (!(error instanceof CertificateTooLargeError)) throw error
+      this.fail('ERR_GATEWAY_HEAD_TOO_LARGE', true, error.message)
+      return
+    }
     const { client } = this
     client.charge(link.buffers)
     const forward = new PeerForward({
-      pool: streams(link),
+      pool,
       client,
       request: request(),
       scanner: client.responseScanner,

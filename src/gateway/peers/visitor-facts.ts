@@ -11,8 +11,9 @@ export const MAX_HOPS = 5
 const ip = z.string().refine((text) => isIP(text) !== 0, 'must be an IP address')
 const port = z.number().int().min(0).max(65_535)
 const host = z.string().min(1).max(270)
-/** 12 KB before base64: one with signatures and keys of post-quantum kinds has 8. */
-const certificate = z.string().max(16_384)
+/** Of one certificate, in DER: one with signatures and keys of post-quantum kinds has 8 KB. */
+export const MAX_CERTIFICATE_BYTES = 12_288
+const certificate = z.string().max((MAX_CERTIFICATE_BYTES / 3) * 4)
 
 const TlsFactsSchema = z.strictObject({
   version: z.string().max(16),

@@ -3,10 +3,17 @@ import type {
   SessionCertificate,
   TlsSession,
 } from '../../../policy/exchange/policy-exchange.ts'
-import type { HttpEntry } from '../../peers/visitor-facts.ts'
+import { type HttpEntry, MAX_CERTIFICATE_BYTES } from '../../peers/visitor-facts.ts'
 import type { IngressListener } from '../ingress-listener.ts'
 
-/** What a home has to know of the way by which requests come in. */
+/** A visitor may show any certificate, where a policy asks for one; a home reads no endless one. */
+export class CertificateTooLargeError extends Error {
+  constructor() {
+    super('A certificate of this connection is too large to be told to the gateway of the device.')
+  }
+}
+
+/** What a home has to know of the way by which requests come in. Throws CertificateTooLargeError. */
 export function entryFacts({ scheme, internal }: IngressListener, { tls }: Connection): HttpEntry {
   return {
     kind: 'http',
@@ -37,5 +44,6 @@ export function tlsFacts(tls: TlsSession) {
 }
 
 function derOf({ x509 }: SessionCertificate): string {
+  if (x509.raw.length > MAX_CERTIFICATE_BYTES) throw new CertificateTooLargeError()
   return x509.raw.toString('base64')
 }

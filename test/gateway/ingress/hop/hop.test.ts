@@ -18,7 +18,7 @@ import { eventually } from '../../../helpers/eventually.ts'
 import { HOME, homesOf, startFirstNode } from '../../../helpers/hop-site.ts'
 import { startIngressSite } from '../../../helpers/ingress-site.ts'
 import { RawClient, startScriptedService } from '../../../helpers/raw-http.ts'
-import { createTlsFixture } from '../../../helpers/tls-fixture.ts'
+import { createAuthority } from '../../../helpers/tls-fixture.ts'
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
 const get = (host = 'a.test', more = '') => `GET /x HTTP/1.1\r\nHost: ${host}\r\n${more}\r\n`
@@ -50,7 +50,10 @@ async function startNodes({
   policy,
   answers = [OK],
   holdMs,
+  moreNames = [],
 }: {
+  /** Of the certificate that visitors are shown. */
+  readonly moreNames?: readonly string[]
   readonly policy?: Partial<CompiledPolicy>
   readonly answers?: readonly string[]
   readonly holdMs?: number
@@ -69,8 +72,9 @@ async function startNodes({
   const proxy = await ChaosProxy.start(home.address)
   const registry = new EndpointRegistry()
   const map = movable(site.registry)
-  const { caPem, ...pair } = await createTlsFixture()
-  const certificate = served(pair)
+  const { caPem, issue } = await createAuthority()
+  const certificate = served(await issue({ moreNames }))
+  const captured = captureLog()
   const first = await startFirstNode({
     cluster,
     homes: map.homes,
@@ -80,7 +84,7 @@ async function startNodes({
       { id: 'nd_other', address: other.address },
     ],
     tls: { served: () => certificate },
-    log: captureLog().log,
+    log: captured.log,
     clock: systemClock,
     holdMs,
   })
@@ -90,10 +94,41 @@ async function startNodes({
     client.send(text)
     return client
   }
-  return { service, site, cluster, home, proxy, map, first, registry, connect, visit, caPem, empty }
+  return {
+    service,
+    site,
+    cluster,
+    home,
+    proxy,
+    map,
+    first,
+    registry,
+    connect,
+    visit,
+    caPem,
+    empty,
+    log: captured,
+  }
 }
 
 describe('a request for an endpoint of another node', () => {
+  it.each([
+    [11_000, 'HTTP/1.1 200'],
+    [13_000, 'HTTP/1.1 431'],
+  ])(
+    'has a certificate of %i bytes told to its home, or is refused in a sentence',
+    async (bytes, status) => {
+      const moreNames = Array.from({ length: bytes / 65 }, () => `${'a'.repeat(58)}.test`)
+      const { first, caPem, log } = await startNodes({ moreNames })
+      const client = RawClient.connectTls(first.addresses.https.port, caPem)
+      client.send(get())
+      expect(await client.receive(bytes > 12_288 ? 'ERR_GATEWAY_HEAD_TOO_LARGE)' : 'ok')).toContain(
+        status,
+      )
+      expect(log.text()).not.toMatch(/"level":"(error|warn)"/)
+    },
+  )
+
   it('is counted and judged at the home alone, with the facts of its visitor', async () => {
     const seen: PolicyExchange[] = []
     const policy = {
