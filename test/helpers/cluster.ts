@@ -8,12 +8,12 @@ import {
   requestFor,
 } from '../../src/gateway/peers/cluster-authority.ts'
 import type { ClusterMaterial } from '../../src/gateway/peers/cluster-material.ts'
-import { JoinDesk, type PublicPorts } from '../../src/gateway/peers/join-desk.ts'
 import { createJoinToken, type KeptJoinToken } from '../../src/gateway/peers/join-token.ts'
 import type { PeerIdentity } from '../../src/gateway/peers/peer-identity.ts'
 import { PeerLinks } from '../../src/gateway/peers/peer-links.ts'
 import { PeerListener } from '../../src/gateway/peers/peer-listener.ts'
 import type { PeerSession } from '../../src/gateway/peers/peer-session.ts'
+import type { PublicPorts } from '../../src/gateway/peers/public-ports.ts'
 import { createPrivateKeyPem } from '../../src/gateway/records/private-key.ts'
 import { BufferAccount } from '../../src/gateway/streams/buffer-account.ts'
 import type { Stream } from '../../src/muxado/stream.ts'
@@ -90,19 +90,11 @@ export async function startListener(
   const captured = captureLog('debug')
   const { log } = captured
   const { clock } = cluster
-  let joined = 0
-  const desk = new JoinDesk({
-    ...cluster,
-    ports,
-    newNodeId: () => `nd_joined${++joined}`,
-    log,
-  })
   const listener = new PeerListener({
     listen: { host: '127.0.0.1', port: 0 },
     identity,
     ports,
     isKnown: async (nodeId) => isKnown(nodeId),
-    join: (message, client) => desk.answer(message, client),
     onVisitor,
     ...(onQuestion && { onQuestion }),
     log,

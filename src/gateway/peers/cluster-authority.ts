@@ -1,10 +1,4 @@
-import {
-  createHash,
-  createPrivateKey,
-  timingSafeEqual,
-  type webcrypto,
-  X509Certificate,
-} from 'node:crypto'
+import { createHash, createPrivateKey, type webcrypto, X509Certificate } from 'node:crypto'
 // The X.509 library expects it to be there first.
 import 'reflect-metadata'
 import * as x509 from '@peculiar/x509'
@@ -40,28 +34,9 @@ export async function createAuthority(now: number): Promise<AuthorityPem> {
   return { certPem: toPem(certificate), keyPem }
 }
 
-/** SHA-256 of a certificate, hex: by it a node that joins knows the cluster. */
+/** SHA-256 of a certificate, hex: by it a join token says which cluster it is for. */
 export function fingerprintOf(certificate: X509Certificate): string {
   return createHash('sha256').update(certificate.raw).digest('hex')
-}
-
-/**
- * The authority in the chain that a server has sent, if it is the one with this fingerprint, has
- * signed the server's own certificate, and both are good at `now`.
- */
-export function authorityBehind(
-  leaf: X509Certificate,
-  chain: readonly X509Certificate[],
-  fingerprint: string,
-  now: number,
-): X509Certificate | undefined {
-  const wanted = Buffer.from(fingerprint, 'hex')
-  return chain.find((authority) => {
-    const found = Buffer.from(fingerprintOf(authority), 'hex')
-    const isIt = found.length === wanted.length && timingSafeEqual(found, wanted)
-    if (!isIt || !authority.ca || !isGoodAt(authority, now) || !isGoodAt(leaf, now)) return false
-    return leaf.checkIssued(authority) && leaf.verify(authority.publicKey)
-  })
 }
 
 /** Issues certificates to the nodes of a cluster. */
@@ -141,8 +116,4 @@ async function keyOf(requestPem: string): Promise<webcrypto.CryptoKey> {
     throw new TypeError('no certificate request', { cause })
   }
   throw new TypeError('the certificate request is not signed with its key')
-}
-
-function isGoodAt({ validFrom, validTo }: X509Certificate, now: number): boolean {
-  return Date.parse(validFrom) <= now && now < Date.parse(validTo)
 }

@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { PublicPortsSchema } from './join-desk.ts'
+import { PublicPortsSchema } from './public-ports.ts'
 
 /** Versions of what two nodes say to each other that this one speaks, oldest and newest. */
 export const SPOKEN = { oldest: 1, newest: 1 } as const

@@ -23,7 +23,7 @@ export interface JoinToken {
   readonly fingerprint: string
 }
 
-/** For one node, once: it proves the node to the cluster, and the cluster to the node. */
+/** For one node, once: it lets the node in, and tells it which cluster is meant. */
 export function createJoinToken(
   fingerprint: string,
   expiresAt: number,

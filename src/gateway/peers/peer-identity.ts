@@ -6,9 +6,8 @@ import { StartError } from '../../base/app-error.ts'
 import { writeFileDurably } from '../../base/file.ts'
 import { nodeOf } from './node-name.ts'
 
-/** The protocols of the peer listener (RFC 7301): who joins has no certificate yet. */
+/** What nodes speak with each other (RFC 7301). */
 export const PEER_PROTOCOL = 'device-agent-peer'
-export const JOIN_PROTOCOL = 'device-agent-join'
 
 /** Where an identity is kept, in the data folder. */
 export const IDENTITY_FILE = 'node.json'
@@ -49,8 +48,7 @@ export function readIdentity(folder: string): PeerIdentity | undefined {
 /** What both sides of a link present and demand: TLS 1.3, and certificates of the cluster alone. */
 export function tlsOptions({ certPem, keyPem, authorityPem }: PeerIdentity) {
   return {
-    // The authority goes along, for those who know it only by its fingerprint.
-    cert: `${certPem}${authorityPem}`,
+    cert: certPem,
     key: keyPem,
     ca: authorityPem,
     minVersion: 'TLSv1.3',

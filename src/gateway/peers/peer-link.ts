@@ -11,7 +11,6 @@ import { Session } from '../../muxado/session.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
 import { StreamSlots } from '../streams/stream-slots.ts'
 import { LINK_REFUSALS, type LinkRefusal, SPOKEN, WelcomeSchema } from './greeting.ts'
-import type { PublicPorts } from './join-desk.ts'
 import { PEER_PROTOCOL, type PeerIdentity, peerOf, tlsOptions } from './peer-identity.ts'
 import { nextPeerLinkState, type PeerLinkState } from './peer-link-state.ts'
 import {
@@ -21,6 +20,7 @@ import {
   LINK_LIMITS,
   LINK_SLOTS,
 } from './peer-protocol.ts'
+import type { PublicPorts } from './public-ports.ts'
 
 const CONNECT_MS = 3_000
 /** Neighbours are few and near: nobody is flooded by a try a second. */

@@ -2,7 +2,6 @@ import type { Socket } from 'node:net'
 import { createServer, type Server, type TLSSocket } from 'node:tls'
 import { StartError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
-import { withDeadline } from '../../base/deadline.ts'
 import { ConnectionShares, type ConnectionStage } from '../../base/limit/connection-shares.ts'
 import {
   formatListenAddress,
@@ -11,21 +10,12 @@ import {
 } from '../../base/listen-address.ts'
 import type { Logger } from '../../base/logger.ts'
 import { listenOn } from '../../base/net/listen-on.ts'
-import { JsonReader } from '../../muxado/json-reader.ts'
 import type { Stream } from '../../muxado/stream.ts'
-import type { PublicPorts } from './join-desk.ts'
-import {
-  JOIN_PROTOCOL,
-  PEER_PROTOCOL,
-  type PeerIdentity,
-  peerOf,
-  tlsOptions,
-} from './peer-identity.ts'
+import { PEER_PROTOCOL, type PeerIdentity, peerOf, tlsOptions } from './peer-identity.ts'
 import { PeerSession } from './peer-session.ts'
+import type { PublicPorts } from './public-ports.ts'
 
 const HANDSHAKE_MS = 5_000
-const JOIN_MS = 10_000
-const MAX_JOIN_BYTES = 8_192
 /** Connections that have not shown that they are of a node, or are. */
 const CONNECTIONS = 256
 /** Links of one node at once: one that serves, and one that it does not know to be gone. */
@@ -40,8 +30,6 @@ export interface PeerListenerOptions {
    * Undefined while nobody can say so; then it is asked to try again.
    */
   readonly isKnown: (nodeId: string) => Promise<boolean | undefined>
-  /** Answers who wants to join; see `JoinDesk`. */
-  readonly join: (message: unknown, client: string) => Promise<unknown>
   /** A visitor's stream from another node; its handler is to be set before returning. */
   readonly onVisitor: (stream: Stream, origin: PeerSession) => void
   /** Answers what another node asks; without it, nothing may be asked. */
@@ -50,7 +38,7 @@ export interface PeerListenerOptions {
   readonly clock: Clock
 }
 
-/** Where other nodes connect, and those that want to become one. */
+/** Where other nodes connect: TLS lets nobody in without a certificate of the cluster. */
 export class PeerListener {
   readonly #options: PeerListenerOptions
   readonly #shares = new ConnectionShares<PeerConnection>({ capacity: CONNECTIONS })
@@ -73,16 +61,17 @@ export class PeerListener {
     const server = createServer({
       ...tlsOptions(identity),
       handshakeTimeout: HANDSHAKE_MS,
-      ALPNProtocols: [PEER_PROTOCOL, JOIN_PROTOCOL],
+      ALPNProtocols: [PEER_PROTOCOL],
       requestCert: true,
-      // Who joins has none: `#accept` demands one of everybody else.
-      rejectUnauthorized: false,
+      rejectUnauthorized: true,
     })
     this.#server = server
     server.on('connection', (socket: Socket) => this.#admit(socket))
     server.on('secureConnection', (socket) => this.#accept(socket))
     server.on('tlsClientError', (error, socket) => {
-      log.debug({ reason: error.message, remote: socket.remoteAddress }, 'tls handshake failed')
+      // Where it is a node whose certificate has run out, the link from here to it says so.
+      const reason = socket.authorizationError ?? error.message
+      log.debug({ reason, remote: socket.remoteAddress }, 'tls handshake failed')
       socket.destroy()
     })
     try {
@@ -142,14 +131,10 @@ export class PeerListener {
     const { log } = this.#options
     // What went wrong with a connection shows in its end.
     socket.on('error', () => {})
-    if (socket.alpnProtocol === JOIN_PROTOCOL) {
-      void this.#join(socket)
-      return
-    }
     const nodeId = peerOf(socket)
+    // TLS lets those through who name no protocol at all.
     if (nodeId === undefined || socket.alpnProtocol !== PEER_PROTOCOL) {
-      const reason = socket.authorizationError
-      log.warn({ remote: socket.remoteAddress, reason }, 'who connected is no node of the cluster')
+      log.warn({ remote: socket.remoteAddress }, 'who connected is no node of the cluster')
       socket.destroy()
       return
     }
@@ -176,17 +161,6 @@ export class PeerListener {
     this.#sessions.delete(oldest)
     oldest.drop('the node has newer links')
   }
-
-  async #join(socket: TLSSocket): Promise<void> {
-    const { join, log } = this.#options
-    try {
-      const message = await withDeadline(read(socket), JOIN_MS, 'a request to join')
-      socket.end(JSON.stringify(await join(message, socket.remoteAddress ?? '')))
-    } catch (err) {
-      log.debug({ err, remote: socket.remoteAddress }, 'no request to join')
-      socket.destroy()
-    }
-  }
 }
 
 /** A connection as it is counted: until its node is welcome, it is anybody's. */
@@ -206,19 +180,4 @@ class PeerConnection {
   yieldPlace(): void {
     this.#socket.destroy()
   }
-}
-
-function read(socket: TLSSocket): Promise<unknown> {
-  const reader = new JsonReader(MAX_JOIN_BYTES)
-  return new Promise((resolve, reject) => {
-    socket.on('data', (chunk: Buffer) => {
-      try {
-        const message = reader.push(chunk)
-        if (message !== undefined) resolve(message)
-      } catch (error) {
-        reject(error)
-      }
-    })
-    socket.on('close', () => reject(new Error('it ended too early')))
-  })
 }

@@ -8,7 +8,6 @@ import { Session } from '../../muxado/session.ts'
 import type { Stream } from '../../muxado/stream.ts'
 import { acceptTyped } from '../../muxado/typed-session.ts'
 import { agree, GreetingSchema, SPOKEN } from './greeting.ts'
-import type { PublicPorts } from './join-desk.ts'
 import {
   ANSWER_LIMITS,
   GREETING_LIMITS,
@@ -21,6 +20,7 @@ import {
   QUESTIONS_AT_ONCE,
   VISITOR_STREAM_TYPE,
 } from './peer-protocol.ts'
+import type { PublicPorts } from './public-ports.ts'
 
 /** Without a beat for so long the other node is gone, or paused. */
 const SILENCE_MS = HEARTBEAT_MS.intervalMs + 2 * HEARTBEAT_MS.toleranceMs

@@ -11,8 +11,7 @@ import {
   requestFor,
 } from '../peers/cluster-authority.ts'
 import type { ClusterMaterial } from '../peers/cluster-material.ts'
-import { JoinDesk, type PublicPorts } from '../peers/join-desk.ts'
-import { parseJoinToken } from '../peers/join-token.ts'
+import { opens, parseJoinToken } from '../peers/join-token.ts'
 import { IDENTITY_FILE, keepIdentity, type PeerIdentity } from '../peers/peer-identity.ts'
 import { createPrivateKeyPem } from '../records/private-key.ts'
 import { IdSource } from '../records/resource-id.ts'
@@ -21,13 +20,12 @@ export interface AdmissionOptions {
   /** Where the identity is kept. */
   readonly folder: string
   readonly material: ClusterMaterial
-  readonly ports: PublicPorts
   readonly joinTokenPath: string | undefined
   readonly log: Logger
   readonly clock: Clock
 }
 
-export const newNodeId = (clock: Clock) => new IdSource(clock).next('nd')
+const newNodeId = (clock: Clock) => new IdSource(clock).next('nd')
 
 /**
  * Makes this gateway one of the site: the first one by itself, any other one with a token. Throws a
@@ -93,7 +91,7 @@ async function asFirst(
 async function withToken(
   authority: ClusterAuthority,
   request: string,
-  { joinTokenPath, ...options }: AdmissionOptions,
+  { material, joinTokenPath, log, clock }: AdmissionOptions,
 ): Promise<Admitted> {
   const token = parseJoinToken(readToken(joinTokenPath))
   if (!token) throw new StartError(`${joinTokenPath} holds no join token: ${HOW}`)
@@ -102,15 +100,25 @@ async function withToken(
       `${joinTokenPath} is for another site than that of GATEWAY_DATABASE_URL: ${HOW}`,
     )
   }
-  const desk = new JoinDesk({ ...options, authority, newNodeId: () => newNodeId(options.clock) })
-  const { id: token_id, secret } = token
-  const answer = await desk.answer(
-    { token_id, secret, request, ports: options.ports },
-    'this machine',
-  )
-  if ('code' in answer) throw new StartError(answer.message)
-  return { nodeId: answer.node_id, certPem: answer.certificate }
+  const kept = await material.findJoinToken(token.id)
+  // Whoever has not the secret learns nothing of the token.
+  if (!kept || !opens(token, kept)) throw new StartError(TOKEN_REFUSALS.unknown)
+  if (kept.usedBy !== undefined) throw new StartError(TOKEN_REFUSALS.used)
+  if (clock.now() >= kept.expiresAt) throw new StartError(TOKEN_REFUSALS.expired)
+  const nodeId = newNodeId(clock)
+  const certPem = await authority.issue(nodeId, request, clock.now())
+  // Last: what was used up and got nothing for it would have to be made again.
+  if (!(await material.useJoinToken(token.id, nodeId))) throw new StartError(TOKEN_REFUSALS.used)
+  log.info({ node: nodeId }, 'node joined')
+  return { nodeId, certPem }
 }
+
+/** What a gateway with a token that is no good, or no more, is told to do. */
+const TOKEN_REFUSALS = {
+  unknown: 'The cluster does not know this join token: make a new one on one of its nodes.',
+  used: 'A node has joined with this token before: make a new one for each node.',
+  expired: 'The join token has expired: make a new one.',
+} as const
 
 const HOW =
   'make one with `device-agent gateway join-token` at a gateway that is there, and name its file in GATEWAY_JOIN_TOKEN_FILE.'

@@ -10,9 +10,9 @@ import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
 import { ClusterRoutes } from '../endpoints/routes/routes.ts'
 import type { Tenure } from '../endpoints/routes/tenure.ts'
-import type { PublicPorts } from '../peers/join-desk.ts'
 import { PeerLinks } from '../peers/peer-links.ts'
 import { PeerListener } from '../peers/peer-listener.ts'
+import type { PublicPorts } from '../peers/public-ports.ts'
 import { DatabaseError } from '../postgres/database-error.ts'
 import type { PostgresServer } from '../postgres/postgres-session.ts'
 import { migrateSchema } from '../postgres/schema.ts'
@@ -26,7 +26,7 @@ import { type DrainLeft, NodeDrain } from './node-drain.ts'
 import { countHome } from './node-figures.ts'
 import { NodeNames } from './node-names.ts'
 import { isShared, type OwnCondition, type Readiness, readinessOf } from './node-readiness.ts'
-import { joinDesk, SITE_STEPS, type Site } from './open-site.ts'
+import { SITE_STEPS, type Site } from './open-site.ts'
 import { Outage } from './outage.ts'
 import { OwnIdentity } from './own-identity.ts'
 import { Questions } from './questions.ts'
@@ -229,12 +229,11 @@ export class ClusterNode {
 
   /** Takes up its work, or tries to while PostgreSQL is away. Throws a StartError. */
   async start(entrance: NodeEntrance): Promise<void> {
-    const { site, peerListen: listen, ports, log, clock } = this.#options
+    const { peerListen: listen, ports, log, clock } = this.#options
     this.#entrance = entrance
     const listener = new PeerListener({
       ...{ listen, identity: this.#identity.current, ports, log, clock },
       isKnown: (id) => this.#isKnown(id),
-      join: joinDesk(site, this.#options),
       onVisitor: (stream, origin) => entrance.acceptPeer(stream, origin),
       onQuestion: (message) => this.questions.answer(message),
     })

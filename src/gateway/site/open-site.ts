@@ -11,9 +11,8 @@ import { CLUSTER_STEPS } from '../cluster/cluster-schema.ts'
 import { forgottenAt } from '../cluster/forgotten-nodes.ts'
 import { CLUSTER_PROTOCOL, type NodeFacts, OLDEST_PROTOCOL } from '../cluster/node-facts.ts'
 import { MATERIAL_STEPS, SharedMaterial } from '../cluster/shared-material.ts'
-import { ClusterAuthority } from '../peers/cluster-authority.ts'
-import { JoinDesk, type PublicPorts } from '../peers/join-desk.ts'
 import { type PeerIdentity, readIdentity } from '../peers/peer-identity.ts'
+import type { PublicPorts } from '../peers/public-ports.ts'
 import { DatabaseError } from '../postgres/database-error.ts'
 import { PostgresConnection } from '../postgres/postgres-connection.ts'
 import type { PostgresServer } from '../postgres/postgres-session.ts'
@@ -21,7 +20,7 @@ import { migrateSchema, type SchemaStep } from '../postgres/schema.ts'
 import { warnOfStrangers } from '../postgres/strangers.ts'
 import { RECORD_STEPS } from '../replication/record-log.ts'
 import { SharedDatabase } from '../replication/shared-database.ts'
-import { type AdmissionOptions, admit, admitAgain, newNodeId } from './admission.ts'
+import { type AdmissionOptions, admit, admitAgain } from './admission.ts'
 import { CERTIFICATE_STEPS } from './certificate-steps.ts'
 import { hasSecrets, shareSecrets } from './site-secrets.ts'
 
@@ -129,21 +128,4 @@ async function stay(
 ): Promise<PeerIdentity> {
   const at = await forgottenAt(connection, known.nodeId)
   return at === undefined ? known : admitAgain(joining, known.nodeId, at)
-}
-
-/** Lets others in; it reads the authority when somebody asks first. */
-export function joinDesk(
-  { material }: Pick<Site, 'material'>,
-  { ports, log, clock }: Pick<SiteOptions, 'ports' | 'log' | 'clock'>,
-): (message: unknown, client: string) => Promise<unknown> {
-  let desk: JoinDesk | undefined
-  return async (message, client) => {
-    desk ??= new JoinDesk({
-      authority: await ClusterAuthority.open(
-        await material.keepAuthority(() => Promise.reject(new Error('the site has no authority'))),
-      ),
-      ...{ material, ports, newNodeId: () => newNodeId(clock), log, clock },
-    })
-    return desk.answer(message, client)
-  }
 }

@@ -1,7 +1,6 @@
 import { X509Certificate } from 'node:crypto'
 import { expect, it } from 'vitest'
 import {
-  authorityBehind,
   ClusterAuthority,
   createAuthority,
   fingerprintOf,
@@ -11,7 +10,6 @@ import { nodeName, nodeOf } from '../../../src/gateway/peers/node-name.ts'
 import { createPrivateKeyPem } from '../../../src/gateway/records/private-key.ts'
 
 const NOW = Date.UTC(2030, 0, 1)
-const YEAR_MS = 365 * 86_400_000
 
 async function makeNode(nodeId = 'nd_1') {
   const pem = await createAuthority(NOW)
@@ -59,17 +57,4 @@ it('refuses a key that is another one', async () => {
   const [{ pem }, { pem: other }] = [await makeNode(), await makeNode()]
   const mixed = { certPem: pem.certPem, keyPem: other.keyPem }
   await expect(ClusterAuthority.open(mixed)).rejects.toThrow('another key')
-})
-
-it('knows the authority behind a certificate by its fingerprint, and by what it has signed', async () => {
-  const { leaf, ca } = await makeNode()
-  const { leaf: foreign, ca: foreignCa } = await makeNode()
-  const fingerprint = fingerprintOf(ca)
-  const chain = [foreignCa, ca]
-  expect(authorityBehind(leaf, chain, fingerprint, NOW)).toBe(ca)
-  expect(authorityBehind(foreign, chain, fingerprint, NOW)).toBeUndefined()
-  expect(authorityBehind(leaf, [foreignCa], fingerprint, NOW)).toBeUndefined()
-  expect(authorityBehind(leaf, chain, 'ab', NOW)).toBeUndefined()
-  expect(authorityBehind(leaf, [leaf], fingerprintOf(leaf), NOW)).toBeUndefined()
-  expect(authorityBehind(leaf, chain, fingerprint, NOW + 2 * YEAR_MS)).toBeUndefined()
 })

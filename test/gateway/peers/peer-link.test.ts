@@ -229,26 +229,7 @@ describe('a link', () => {
   })
 })
 
-describe('who is no node', () => {
-  it.each([
-    ['no certificate', undefined],
-    ['a certificate of another cluster', 'foreign'],
-  ])('is cut off with %s', async (_what, kind) => {
-    const { cluster, home } = await startPair()
-    const foreign = await (await createCluster()).identify('nd_x')
-    const socket = connect({
-      ...home.address,
-      ...(kind ? tlsOptions(foreign) : {}),
-      ca: cluster.authority.certPem,
-      checkServerIdentity: () => undefined,
-      ALPNProtocols: ['device-agent-peer'],
-    })
-    onTestFinished(() => void socket.destroy())
-    socket.on('error', () => {})
-    await once(socket, 'close')
-    expect(home.captured.text()).toContain('who connected is no node of the cluster')
-  })
-
+describe('who has not greeted', () => {
   /** Links of a node that beat, and never greet. */
   async function openSilent(home: ListeningNode, identity: PeerIdentity, count: number) {
     const options = {

@@ -1,20 +1,27 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { systemClock } from '../../../src/base/clock.ts'
+import { type Clock, systemClock } from '../../../src/base/clock.ts'
+import { parseJoinToken } from '../../../src/gateway/peers/join-token.ts'
 import { readIdentity } from '../../../src/gateway/peers/peer-identity.ts'
+import { DatabaseError } from '../../../src/gateway/postgres/database-error.ts'
 import { type AdmissionOptions, admit } from '../../../src/gateway/site/admission.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
-import { createCluster, createMaterial, PORTS } from '../../helpers/cluster.ts'
+import { createCluster, createMaterial } from '../../helpers/cluster.ts'
+import { ManualClock } from '../../helpers/manual-clock.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 
 /** A gateway with a folder of its own, and a token in a file if there is one. */
-function newcomer(material: AdmissionOptions['material'], token?: string) {
+function newcomer(
+  material: AdmissionOptions['material'],
+  token?: string,
+  clock: Clock = systemClock,
+) {
   const folder = temporaryFolder()
   const joinTokenPath = token === undefined ? undefined : join(folder, 'join-token')
   if (joinTokenPath !== undefined) writeFileSync(joinTokenPath, `${token}\n`)
-  const { log } = captureLog()
-  return { folder, material, ports: PORTS, joinTokenPath, log, clock: systemClock }
+  const captured = captureLog()
+  return { folder, material, joinTokenPath, captured, log: captured.log, clock }
 }
 
 it('lets the first one in by itself, and any other one with a token alone', async () => {
@@ -23,9 +30,65 @@ it('lets the first one in by itself, and any other one with a token alone', asyn
   expect(readIdentity(first.folder)).toEqual(identity)
   await expect(admit(newcomer(first.material))).rejects.toThrow('has gateways already: make one')
 
+  const { material, makeToken, authority } = await createCluster()
+  const token = (await makeToken()).reveal()
+  const second = newcomer(material, token)
+  const joined = await admit(second)
+  expect(joined).toEqual(readIdentity(second.folder))
+  expect(joined.authorityPem).toBe(authority.certPem)
+  expect([...material.tokens.values()]).toMatchObject([{ usedBy: joined.nodeId }])
+  expect(second.captured.lines).toMatchObject([{ msg: 'node joined', node: joined.nodeId }])
+  expect(second.captured.text()).not.toContain(parseJoinToken(token)?.secret)
+})
+
+it('lets one in with a token, whoever is quicker', async () => {
   const { material, makeToken } = await createCluster()
-  const second = newcomer(material, (await makeToken()).reveal())
-  expect(await admit(second)).toEqual(readIdentity(second.folder))
+  const token = (await makeToken()).reveal()
+  const all = [1, 2, 3].map(() => newcomer(material, token))
+  const results = await Promise.allSettled(all.map((it) => admit(it)))
+  const said = results.map((it) => (it.status === 'rejected' ? it.reason.message : 'joined'))
+  const used = expect.stringContaining('has joined with this token before: make a new one')
+  expect(said.sort()).toEqual([used, used, 'joined'])
+  expect(all.filter(({ folder }) => readIdentity(folder))).toHaveLength(1)
+  // Also later on.
+  await expect(admit(newcomer(material, token))).rejects.toThrow('token before')
+})
+
+it('refuses a token that is not kept, or whose secret is another, and tells neither from the other', async () => {
+  const { material, makeToken } = await createCluster()
+  const token = (await makeToken()).reveal()
+  const id = parseJoinToken(token)?.id ?? ''
+  for (const wrong of [
+    token.replace(id, '0'.repeat(16)),
+    token.replace(/_[0-9A-Za-z_-]{43}_/, `_${'x'.repeat(43)}_`),
+  ]) {
+    await expect(admit(newcomer(material, wrong))).rejects.toThrow('does not know this join token')
+  }
+  // It is as good as before.
+  await expect(admit(newcomer(material, token))).resolves.toBeDefined()
+})
+
+it('refuses a token that has expired', async () => {
+  const clock = new ManualClock()
+  const { material, makeToken } = await createCluster(clock)
+  const [one, other] = [(await makeToken(1_000)).reveal(), (await makeToken(1_000)).reveal()]
+  clock.stepWall(999)
+  await expect(admit(newcomer(material, one, clock))).resolves.toBeDefined()
+  clock.stepWall(1)
+  await expect(admit(newcomer(material, other, clock))).rejects.toThrow('has expired: make a new')
+  // Whoever starts again with the one that was good is told what became of it.
+  await expect(admit(newcomer(material, one, clock))).rejects.toThrow('token before')
+})
+
+it('passes on what the database says, and uses no token up', async () => {
+  const { material, makeToken } = await createCluster()
+  const token = (await makeToken()).reveal()
+  const away = new DatabaseError('database-unreachable', 'nobody answers')
+  const findJoinToken = () => Promise.reject(away)
+  const { folder, ...options } = newcomer({ ...material, findJoinToken }, token)
+  await expect(admit({ ...options, folder })).rejects.toBe(away)
+  expect(readIdentity(folder)).toBeUndefined()
+  expect([...material.tokens.values()]).toMatchObject([{ usedBy: undefined }])
 })
 
 it('says what is wrong with a token, and where it stands', async () => {
