@@ -315,7 +315,9 @@ const SettingsSchema = z.strictObject({
   GATEWAY_JOIN_TOKEN_FILE: z
     .string()
     .optional()
-    .describe('file with the token of `gateway join-token`; for the first start alone'),
+    .describe(
+      'file with the token of `gateway join-token`; for the first start, and the one after `gateway forget`',
+    ),
   GATEWAY_RESERVED_DOMAIN: wildcardDomain
     .default('*.site.localhost')
     .describe('wildcard domain that the gateway reserves at its first start'),
