@@ -12,8 +12,8 @@ import { BodyRewriter } from '../../policy/rewriting/body-rewriter.ts'
 import { isInternal } from '../records/domain-name.ts'
 import { type EndpointAddress, entranceOf } from '../records/endpoint-protocol.ts'
 
-/** Hosts whose last policy is remembered, because it has counters or the like. */
-const MAX_REMEMBERED = 1_000
+/** Counters and the like of last policies that are remembered; 5 KB each, and the keys that they count. */
+const MAX_REMEMBERED = 4_096
 /** Problems of a policy that fit into one message. */
 const MAX_PROBLEMS = 5
 
@@ -61,9 +61,12 @@ type PolicyStates = Pick<CompiledPolicy, 'states'>
 /** Those of the policy at a place. */
 export interface PlacedStates extends PolicyPlace, PolicyStates {}
 
-interface Remembered {
-  readonly place: PolicyPlace
-  readonly policy: PolicyStates
+/** What is remembered of one account. */
+interface OwnRemembered {
+  /** By address, what was remembered last at the end. */
+  readonly byPlace: Map<string, { readonly place: PolicyPlace; readonly policy: PolicyStates }>
+  /** How many states they have together. */
+  count: number
 }
 
 /** Compiles the policies of endpoints, and carries their counters from one to the next on a host. */
@@ -74,11 +77,8 @@ export class EndpointPolicies {
   readonly #documents = new KnownDocuments()
   /** All endpoints without rules have it: there is nothing in it to count. */
   #none: CompiledPolicy | undefined
-  /**
-   * By account and address, what was remembered last at the end: what one account has counted, or
-   * fetched, is not for the next one on the host.
-   */
-  readonly #last = new Map<string | null, Map<string, Remembered>>()
+  /** By account: what one has counted, or fetched, is not for the next one on the host. */
+  readonly #last = new Map<string | null, OwnRemembered>()
   #remembered = 0
 
   constructor(options: EndpointPoliciesOptions) {
@@ -121,13 +121,13 @@ export class EndpointPolicies {
 
   /** Of the policy that was last in force at an address, as far as it is remembered. */
   last(place: PolicyPlace): PolicyStates | undefined {
-    return this.#last.get(place.ownerId)?.get(keyOf(place))?.policy
+    return this.#last.get(place.ownerId)?.byPlace.get(keyOf(place))?.policy
   }
 
   /** All that is remembered. */
   *remembered(): Generator<PlacedStates> {
-    for (const own of this.#last.values()) {
-      for (const { place, policy } of own.values()) yield { ...place, states: policy.states }
+    for (const { byPlace } of this.#last.values()) {
+      for (const { place, policy } of byPlace.values()) yield { ...place, states: policy.states }
     }
   }
 
@@ -152,32 +152,37 @@ export class EndpointPolicies {
   }
 
   /** Keeps the counters of a policy for the next endpoint on the host, such as after a reconnect. */
-  remember(place: PolicyPlace, policy: PolicyStates): void {
-    const { ownerId, protocol, host, poolMember } = place
-    const key = keyOf(place)
-    const own = this.#last.get(ownerId) ?? new Map<string, Remembered>()
-    this.#last.set(ownerId, own)
-    if (own.delete(key)) this.#remembered -= 1
+  remember({ ownerId, protocol, host, poolMember }: PolicyPlace, { states }: PolicyStates): void {
+    const place = { ownerId, protocol, host, poolMember }
+    const own = this.#last.get(ownerId) ?? { byPlace: new Map(), count: 0 }
+    this.#forget(ownerId, own, keyOf(place))
     // What counts nothing takes no place from what does.
-    if (policy.states.size > 0) {
-      own.set(key, { place: { ownerId, protocol, host, poolMember }, policy })
-      this.#remembered += 1
-    }
-    if (own.size === 0) this.#last.delete(ownerId)
-    if (this.#remembered > MAX_REMEMBERED) this.#forgetOne()
+    if (states.size === 0) return
+    this.#last.set(ownerId, own)
+    own.byPlace.set(keyOf(place), { place, policy: { states } })
+    own.count += states.size
+    this.#remembered += states.size
+    while (this.#remembered > MAX_REMEMBERED) this.#forgetOne()
   }
 
   /** The oldest of the account that has most: nobody makes the policies of others forget. */
   #forgetOne(): void {
-    let greediest: [ownerId: string | null, own: Map<string, Remembered>] | undefined
+    let greediest: [ownerId: string | null, own: OwnRemembered] | undefined
     for (const entry of this.#last) {
-      if (entry[1].size > (greediest?.[1].size ?? 0)) greediest = entry
+      if (entry[1].count > (greediest?.[1].count ?? 0)) greediest = entry
     }
-    if (!greediest) return
+    if (!greediest) throw new Error('more is remembered than all accounts have')
     const [ownerId, own] = greediest
-    const [oldest = ''] = own.keys()
-    if (own.delete(oldest)) this.#remembered -= 1
-    if (own.size === 0) this.#last.delete(ownerId)
+    const [oldest = ''] = own.byPlace.keys()
+    this.#forget(ownerId, own, oldest)
+  }
+
+  #forget(ownerId: string | null, own: OwnRemembered, key: string): void {
+    const count = own.byPlace.get(key)?.policy.states.size ?? 0
+    own.byPlace.delete(key)
+    own.count -= count
+    this.#remembered -= count
+    if (own.byPlace.size === 0) this.#last.delete(ownerId)
   }
 }
 

@@ -57,9 +57,32 @@ describe('the counters of a policy', () => {
     await used(busy(0))
     await used(busy(1))
     const unused = policies.compile(ONE_PER_MINUTE, busy(2))
-    for (let at = 2; at < 1_000; at += 1) policies.remember(busy(at), unused)
+    for (let at = 2; at < 4_096; at += 1) policies.remember(busy(at), unused)
     const [first, second] = [await statusAt(busy(0)), await statusAt(busy(1))]
     expect([await statusAt(calm), first, second]).toEqual([429, 200, 429])
+  })
+})
+
+describe('a policy with many limits', () => {
+  it('takes the places of as many: their memory is bounded', () => {
+    const policies = new EndpointPolicies({ clock: new ManualClock(), log: captureLog().log })
+    const limits = Array.from({ length: 100 }, (_, at) => ({
+      type: 'rate-limit',
+      config: {
+        ...{ name: `limit ${at}`, algorithm: 'sliding_window', capacity: 1, rate: '60s' },
+        bucket_key: ['conn.client_ip'],
+      },
+    }))
+    const text = JSON.stringify({
+      on_http_request: [{ actions: limits.slice(50) }, { actions: limits.slice(0, 50) }],
+    })
+    const policy = policies.compile(text, place('many.site.test'))
+    expect(policy.states.size).toBe(100)
+    for (let at = 0; at < 100; at += 1) policies.remember(place(`${at}.site.test`), policy)
+    expect([...policies.remembered()]).toHaveLength(40)
+    // The same again is no more.
+    policies.remember(place('99.site.test'), policy)
+    expect([...policies.remembered()]).toHaveLength(40)
   })
 })
 
@@ -70,8 +93,8 @@ describe('a policy that counts nothing', () => {
     await used.onHttpRequest(createExchange())
     policies.remember(place('cam.site.test'), used)
     const none = policies.compile(null, place('cam.site.test'))
-    for (let at = 0; at < 1_000; at += 1) policies.remember(place(`${at}.site.test`), none)
-    expect(policies.last(place('cam.site.test'))).toBe(used)
+    for (let at = 0; at < 5_000; at += 1) policies.remember(place(`${at}.site.test`), none)
+    expect(policies.last(place('cam.site.test'))?.states).toBe(used.states)
     policies.remember(place('cam.site.test'), none)
     expect(policies.last(place('cam.site.test'))).toBeUndefined()
     expect([...policies.remembered()]).toEqual([])
