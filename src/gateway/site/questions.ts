@@ -80,7 +80,8 @@ export class Questions {
     try {
       said = AnswerSchema.parse(await call(session, QUESTION_STREAM_TYPE, { ask, of }, limits))
     } catch (err) {
-      log.warn({ err, node: nodeId, ask }, 'a node does not answer')
+      // Whoever asks says what comes of it, and some ask again ten times a second.
+      log.debug({ err, node: nodeId, ask }, 'a node does not answer')
       throw new NoAnswerError(`the node ${nodeId} does not answer`, { cause: err })
     }
     if ('refusal' in said) throw new ServiceError(said.refusal.code, said.refusal.message)
