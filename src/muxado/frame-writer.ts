@@ -102,6 +102,8 @@ export class FrameWriter implements FrameSink {
       this.#flush()
     }
     this.#scheduled = false
+    // A transport in memory hands on at once: what that has caused here came too late for this turn.
+    if (this.#used > 0 && !this.#full) this.#schedule()
   }
 
   #flush(): void {

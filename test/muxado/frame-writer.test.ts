@@ -61,6 +61,19 @@ describe('FrameWriter', () => {
     expect(frames().map((frame) => frame.type)).toEqual(['data', 'windowIncrement', 'reset'])
   })
 
+  it('writes in the next turn what a write has caused at once', async () => {
+    const { transport, writer, frames } = setUp()
+    const write = transport._write.bind(transport)
+    transport._write = (chunk, encoding, done) => {
+      write(chunk, encoding, done)
+      if (transport.writes.length === 1) writer.windowIncrement(1, 5)
+      done()
+    }
+    writer.data(1, Buffer.from('a'), 0)
+    await turns(4)
+    expect(frames().map((frame) => frame.type)).toEqual(['data', 'windowIncrement'])
+  })
+
   it('writes at once when a slab is full', () => {
     const { transport, writer } = setUp()
     for (let frame = 0; frame < 4; frame++) writer.data(1, FULL_FRAME, 0)
