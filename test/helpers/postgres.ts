@@ -103,8 +103,9 @@ export class TestPostgres {
   }
 
   /** A statement of its administrator. */
-  async query(sql: string): Promise<readonly Record<string, unknown>[]> {
-    const server = { address: this.socketAddress, password: undefined, passwordPath: undefined }
+  async query(sql: string, database = 'postgres'): Promise<readonly Record<string, unknown>[]> {
+    const address = { ...this.socketAddress, database }
+    const server = { address, password: undefined, passwordPath: undefined }
     // A new database is many files, which a busy machine takes its time for.
     const limits = { statementMs: START_MS, lockMs: START_MS, answerMs: START_MS }
     const session = await PostgresSession.open({ server, name: 'test', limits })

@@ -160,9 +160,12 @@ describe.skipIf(!hasPostgres)('two gateways of a site', () => {
         expect(ids).not.toContain(gone.id)
       })
     }
-    // As soon as it is claimed again, nobody else gets it.
-    const other = await connectSdk(two)
-    await eventually(async () => expect(await sdkCode(bind(other, HOST))).toBe('ERR_NGROK_334'))
+    const claimed = `SELECT node FROM claims WHERE host = '${HOST}'`
+    await eventually(async () => {
+      expect(await postgres.query(claimed, database)).toEqual([{ node: partsOf(one).node?.nodeId }])
+    })
+    // Once it is claimed again nobody else gets it; whoever asks sooner would.
+    expect(await sdkCode(bind(await connectSdk(two), HOST))).toBe('ERR_NGROK_334')
     await visitors.more(20)
     expect(await visitors.stop()).toEqual(['200 cam'])
     expect(one.logText()).toContain('older copy')
