@@ -92,7 +92,7 @@ const outboundAllow = list.transform((texts, context): AllowEntry[] =>
 )
 
 /** Every setting with its meaning. `describe` texts are the table in docs/settings.md and `help settings`. */
-const SettingsSchema = z.strictObject({
+export const SettingsSchema = z.strictObject({
   SVC_AUTHTOKEN: secret.optional().describe('authtoken of the service; better in a file'),
   SVC_AUTHTOKEN_FILE: z.string().optional().describe('file that holds the authtoken; watched'),
   SVC_SERVER_ADDR: servers
@@ -342,13 +342,6 @@ const SettingsSchema = z.strictObject({
 /** The settings of one process, as they were given or by default. */
 export type Settings = z.output<typeof SettingsSchema>
 
-/** One row of the settings table. */
-export interface SettingRow {
-  readonly name: string
-  readonly fallback: string
-  readonly meaning: string
-}
-
 export type Environment = Readonly<Record<string, string | undefined>>
 
 /**
@@ -364,15 +357,6 @@ export function parseSettings(environment: Environment): Settings {
   return parsed.data
 }
 
-/** The settings table as docs/settings.md and `help settings` show it. */
-export function settingRows(): SettingRow[] {
-  return Object.entries(SettingsSchema.shape).map(([name, schema]) => ({
-    name,
-    fallback: formatDefault(name, schema),
-    meaning: schema.description ?? '',
-  }))
-}
-
 function sentencesOf(issue: z.core.$ZodIssue): string[] {
   if (issue.code === 'unrecognized_keys') return issue.keys.map(unknownSetting)
   return [`${issue.path.join('.')} ${issue.message}.`]
@@ -381,22 +365,4 @@ function sentencesOf(issue: z.core.$ZodIssue): string[] {
 function unknownSetting(name: string): string {
   const meant = nearest(name, Object.keys(SettingsSchema.shape), MAX_WRONG_LETTERS)
   return `There is no setting ${name}.${meant === undefined ? '' : ` Did you mean ${meant}?`}`
-}
-
-const COMPUTED_DEFAULTS: Readonly<Record<string, string>> = {
-  AGENT_DATA_DIR: 'data',
-  AGENT_HEARTBEAT_SECONDS: '10, metered 45',
-  AGENT_PROBE_SECONDS: '30, metered 0',
-  AGENT_DEFAULT_POLICY: 'default-policy.json',
-  GATEWAY_DATA_DIR: 'data/gateway',
-}
-
-function formatDefault(name: string, schema: z.ZodType): string {
-  const fallback = COMPUTED_DEFAULTS[name] ?? schema.safeParse(undefined).data
-  if (fallback === undefined || (Array.isArray(fallback) && fallback.length === 0)) return ''
-  if (typeof fallback === 'object' && fallback !== null && 'port' in fallback) {
-    const { host, port } = fallback as ListenAddress
-    return `${host}:${port}`
-  }
-  return String(fallback)
 }

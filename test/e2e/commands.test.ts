@@ -13,7 +13,7 @@ import {
 import { dirname, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { warnOfEndedNode } from '../../src/cli/node-support.ts'
-import { settingRows } from '../../src/settings.ts'
+import { settingRows } from '../../src/cli/usage/settings-table.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { startEchoUpstream } from '../helpers/echo-upstream.ts'
 import { FREE_PORTS, MAIN, runProgram } from '../helpers/program.ts'

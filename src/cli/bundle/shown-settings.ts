@@ -1,8 +1,9 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { parse as parseDotenv } from 'dotenv'
 import { isSecretName } from '../../base/log/secret-name.ts'
-import { type Environment, settingRows } from '../../settings.ts'
+import type { Environment } from '../../settings.ts'
 import type { Surroundings } from '../doctor/surroundings.ts'
+import { settingRows } from '../usage/settings-table.ts'
 
 const PREFIXES = /^(?:AGENT|SVC|GATEWAY)_|^LOG_LEVEL$/
 /** What a service manager gives, and where files of settings are looked for. */

@@ -1,4 +1,5 @@
-import { parseSettings, settingRows } from '../../settings.ts'
+import { parseSettings } from '../../settings.ts'
+import { settingRows } from '../usage/settings-table.ts'
 
 /** The two services that can be installed. */
 export type ServiceName = 'device-agent' | 'device-gateway'

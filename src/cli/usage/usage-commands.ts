@@ -1,9 +1,9 @@
 import { arch, platform } from 'node:os'
 import process from 'node:process'
 import { Argument, Command } from 'commander'
-import { settingRows } from '../../settings.ts'
 import type { CommandContext } from '../command-context.ts'
 import { readVersion } from '../version.ts'
+import { settingRows } from './settings-table.ts'
 
 const SHELLS = ['bash', 'zsh', 'fish'] as const
 type Shell = (typeof SHELLS)[number]

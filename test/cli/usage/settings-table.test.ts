@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { settingRows } from '../src/settings.ts'
-import { expectTable } from './helpers/document-part.ts'
+import { settingRows } from '../../../src/cli/usage/settings-table.ts'
+import { expectTable } from '../../helpers/document-part.ts'
 
 describe('settingRows', () => {
   it('has a meaning for each setting', () => {
