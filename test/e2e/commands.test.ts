@@ -11,12 +11,13 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { warnOfEndedNode } from '../../src/cli/node-support.ts'
 import { settingRows } from '../../src/cli/usage/settings-table.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { startEchoUpstream } from '../helpers/echo-upstream.ts'
-import { FREE_PORTS, MAIN, runProgram } from '../helpers/program.ts'
+import { eventually } from '../helpers/eventually.ts'
+import { FREE_PORTS, MAIN, Program, runProgram } from '../helpers/program.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 describe('the program', () => {
@@ -256,3 +257,15 @@ describe('an address that is taken', () => {
     expect([code, stdout, stderr]).toEqual([1, '', said])
   })
 })
+
+// Before it a collection that is asked for gives no pages back, and none is.
+if (Number.parseInt(process.versions.node, 10) >= 24) {
+  it('an agent that does nothing gives garbage back', async () => {
+    const folder = temporaryFolder()
+    const env = { SVC_SERVER_ADDR: '127.0.0.1:1', LOG_LEVEL: 'debug', AGENT_DATA_DIR: folder }
+    const agent = new Program({ args: ['run', '--json'], cwd: folder, env })
+    onTestFinished(() => agent.end('SIGKILL').then(() => {}))
+    await agent.ready()
+    await eventually(() => expect(agent.stderr).toContain('garbage collected'))
+  })
+}

@@ -3,8 +3,8 @@ import * as z from 'zod'
 
 /** What stands before the facts, in bytes: their length, big-endian. */
 const LENGTH_BYTES = 2
-/** Two certificates, of which visitors choose one, and the rest. Most fit into the frame that opens a stream. */
-const MAX_FACTS_BYTES = 28_672
+/** Two certificates of any length that is read, and the rest. Most fit into the frame that opens a stream. */
+const MAX_FACTS_BYTES = 36_864
 /** How many homes one request of a visitor may go on to: as many as policies may hand it on. */
 export const MAX_HOPS = 5
 

@@ -2,6 +2,7 @@ import { expect, it } from 'vitest'
 import {
   encodeFacts,
   FactsReader,
+  MAX_CERTIFICATE_BYTES,
   MAX_HOPS,
   type VisitorFacts,
 } from '../../../src/gateway/peers/visitor-facts.ts'
@@ -32,8 +33,8 @@ it('reads facts however they are cut, and nothing behind them', () => {
 it('takes a certificate of 12 KB beside that of the gateway, as a visitor may have one', () => {
   const tls = {
     ...{ version: 'TLSv1.3', cipher: 'TLS_AES_256_GCM_SHA384', server_name: 'a.test', alpn: '' },
-    server_certificate: Buffer.alloc(6_144).toString('base64'),
-    client_certificate: Buffer.alloc(12_288).toString('base64'),
+    server_certificate: Buffer.alloc(MAX_CERTIFICATE_BYTES).toString('base64'),
+    client_certificate: Buffer.alloc(MAX_CERTIFICATE_BYTES).toString('base64'),
   }
   const facts: VisitorFacts = { ...FACTS, entry: { kind: 'http', scheme: 'https', tls } }
   expect(new FactsReader().push(encodeFacts(facts))?.facts).toEqual(facts)
