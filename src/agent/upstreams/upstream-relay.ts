@@ -115,11 +115,7 @@ export class UpstreamRelay {
     const { target, carrier, log } = this.#options
     const to = formatForwardTarget(target)
     log.debug({ to, reason: error.message }, 'upstream not reached')
-    const reason =
-      error instanceof HandshakeError && error.isUntrusted
-        ? 'shows a certificate that is not trusted'
-        : 'cannot be reached'
-    const body = `failed to dial backend: ${to} ${reason}`
+    const body = `failed to dial backend: ${to} ${refusalOf(error)}`
     client.resume()
     if (carrier !== 'http') {
       client.end()
@@ -130,6 +126,12 @@ export class UpstreamRelay {
         `content-length: ${Buffer.byteLength(body)}\r\ndate: ${new Date().toUTCString()}\r\n\r\n${body}`,
     )
   }
+}
+
+function refusalOf(error: NodeJS.ErrnoException): string {
+  if (error instanceof HandshakeError && error.isUntrusted)
+    return 'shows a certificate that is not trusted'
+  return error.code === 'ECONNRESET' ? 'answers with a connection reset' : 'cannot be reached'
 }
 
 /** What is put in front of all that a visitor sends; the rest stays to be read. */

@@ -215,6 +215,15 @@ describe('UpstreamDialer', () => {
     await client.receive('hello')
   })
 
+  it('tells of one that is reset before it is told to be there', async () => {
+    // Both are known to the system in one turn: the service comes first.
+    const service = await serve('127.0.0.1', (socket) => socket.resetAndDestroy())
+    const { relayPort } = await startDialer().hold(service.port)
+    const client = RawClient.connect(relayPort)
+    client.send('GET / HTTP/1.1\r\n\r\n')
+    await client.receive('answers with a connection reset')
+  })
+
   it('tells of a reset by a reset, on both sides', async () => {
     const { port, sockets } = await serve('127.0.0.1', echo)
     const { hold } = startDialer()

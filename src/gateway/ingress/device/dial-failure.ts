@@ -20,8 +20,17 @@ export function resemblesDialFailure({ status, fields, framing }: ResponseHead):
   )
 }
 
-/** Why a device did not reach its service. */
-export type DialFailure = 'unreachable' | 'untrusted'
+/** Why a device did not reach its service. `broken`: it took the connection, and reset it at once. */
+export type DialFailure = 'unreachable' | 'untrusted' | 'broken'
+
+/**
+ * As our agent says it and the TLS library of the SDK, and as Linux and Windows do. A port without a
+ * listener refuses; only a connection that was taken is reset.
+ */
+const TOLD: readonly (readonly [RegExp, DialFailure])[] = [
+  [/certificate/i, 'untrusted'],
+  [/connection reset|os error 10054/i, 'broken'],
+]
 
 /**
  * What the body of such a response says; undefined when it is not the SDK's. A response of the SDK to
@@ -30,8 +39,7 @@ export type DialFailure = 'unreachable' | 'untrusted'
 export function dialFailureIn(body: Buffer, method: string): DialFailure | undefined {
   const text = body.toString('latin1')
   if (!text.startsWith(BODY_START)) return method === 'HEAD' ? 'unreachable' : undefined
-  // As our agent says it, and the TLS library of the SDK.
-  return /certificate/i.test(text) ? 'untrusted' : 'unreachable'
+  return TOLD.find(([pattern]) => pattern.test(text))?.[1] ?? 'unreachable'
 }
 
 /** Whether the body may become one, with what follows. */

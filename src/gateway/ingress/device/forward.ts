@@ -10,7 +10,7 @@ import type { DialFailure } from './dial-failure.ts'
  * SDK could not connect to the service. `untrusted`: it got to see a certificate there that it does not
  * trust. `invalid`: what came is not HTTP. `broken`: it ended too early.
  */
-export type ForwardFailure = 'saturated' | 'link-full' | 'lost' | DialFailure | 'invalid' | 'broken'
+export type ForwardFailure = 'saturated' | 'link-full' | 'lost' | DialFailure | 'invalid'
 
 /** Where streams come from; see `StreamPool`. */
 export interface StreamSource {

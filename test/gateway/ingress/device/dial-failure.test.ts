@@ -38,6 +38,18 @@ describe('an answer that looks like the one of an SDK that finds no service', ()
     expect(site.endpoint.traffic.outcomes.counts).toMatchObject({ unreachable: 1, answered: 0 })
   })
 
+  it.each([
+    'failed to dial backend: Connection reset by peer (os error 104)',
+    'failed to dial backend: closed by the remote host. (os error 10054)',
+    'failed to dial backend: localhost:80 answers with a connection reset',
+  ])('is a service that takes connections and answers nothing: %s', async (said) => {
+    const { device, site, visit, read } = await startHandSite()
+    const client = await visit(request())
+    device.last.send(own(said))
+    expect(await read(client)).toMatch(/^HTTP\/1\.1 502 .*ERR_NGROK_3004/s)
+    expect(site.endpoint.traffic.outcomes.counts).toMatchObject({ garbage: 1, unreachable: 0 })
+  })
+
   it('is for HEAD, too, which has no body to tell by', async () => {
     const { device, visit, read } = await startHandSite()
     const client = await visit(request('HEAD'))
