@@ -9,7 +9,9 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
+import { MAIN } from '../test/helpers/program.ts'
 import { Site } from '../test/helpers/site.ts'
+import { unitProgram } from '../test/helpers/unit-program.ts'
 import {
   download,
   LARGE_BYTES,
@@ -37,6 +39,8 @@ const POLICY = readFileSync(join(import.meta.dirname, '../default-policy.json'),
   '"capacity": 2000000000',
 )
 const WITHOUT_POLICY = { on_http_request: [], on_http_response: [] }
+
+type Unit = 'device-agent' | 'device-gateway'
 
 interface Route {
   readonly name: string
@@ -147,16 +151,18 @@ async function startBare(ports: readonly number[]): Promise<string[]> {
   const caFile = join(folder, 'ca.pem')
   const tokenFile = join(folder, 'token')
   writeFileSync(tokenFile, 'any')
-  const said = await firstLine('bare-splice.ts', [caFile, String(ports.length)])
+  const said = await firstLine('device-gateway', 'bare-splice.ts', [caFile, String(ports.length)])
   const { agents, visitors } = JSON.parse(said) as { agents: string; visitors: number[] }
   const sdk = [agents, caFile, tokenFile, 'bare.localhost', ...ports.map(String)]
-  await firstLine('bare-sdk.ts', sdk)
+  await firstLine('device-agent', 'bare-sdk.ts', sdk)
   return visitors.map((port) => `http://127.0.0.1:${port}`)
 }
 
-async function firstLine(script: string, words: readonly string[]): Promise<string> {
+/** With the flags of the unit that it is held against. */
+async function firstLine(unit: Unit, script: string, words: readonly string[]): Promise<string> {
   const path = join(import.meta.dirname, script)
-  const child = spawn(process.execPath, ['--import', 'tsx', path, ...words], {
+  const [node = '', ...rest] = unitProgram(unit, process.execPath, path).command
+  const child = spawn(node, ['--import', 'tsx', ...rest, ...words], {
     stdio: ['ignore', 'pipe', 'inherit'],
   })
   children.push(child)
@@ -166,7 +172,13 @@ async function firstLine(script: string, words: readonly string[]): Promise<stri
 }
 
 async function startSite(env: Readonly<Record<string, string>> = {}): Promise<Site> {
-  const started = await Site.start(scratchFolder(), env)
+  const asUnit = (unit: Unit) => unitProgram(unit, process.execPath, MAIN, scratchFolder())
+  const gateway = asUnit('device-gateway')
+  const started = await Site.start(
+    scratchFolder(),
+    {},
+    { gateway: { ...gateway, env: { ...gateway.env, ...env } }, agent: asUnit('device-agent') },
+  )
   await started.create(OPEN, nginx, WITHOUT_POLICY)
   await started.create(POLICED, nginx, JSON.parse(POLICY))
   await started.create(UPLOADS, sinkPort, WITHOUT_POLICY)

@@ -6,6 +6,7 @@ import { withDeadline } from '../base/deadline.ts'
 import type { Logger } from '../base/logger.ts'
 import { warnOfEndedNode } from './node-support.ts'
 import { IdleCollector, ownHeap } from './service/idle-collector.ts'
+import { keepTick } from './service/kept-tick.ts'
 
 /**
  * What a stop may take beside the requests that are under way. What takes longer is cut off: the
@@ -46,6 +47,7 @@ export async function serve(options: ServeOptions): Promise<void> {
     log.fatal({ reason }, 'this process has to be replaced')
     process.exitCode = EXIT_RESTART_ME
   }
+  keepTick()
   warnOfEndedNode({ version: process.versions.node, now: systemClock.now(), log })
   try {
     const served = await start(closer)
