@@ -209,7 +209,8 @@ describe('UpstreamDialer', () => {
   it('takes the next address when one does not answer', async () => {
     const { port } = await serve('127.0.0.2', echo)
     const { leads, hold } = startDialer()
-    leads.to = ['127.0.0.1', '127.0.0.2']
+    // Where no other test listens.
+    leads.to = ['127.0.0.9', '127.0.0.2']
     const client = RawClient.connect((await hold(port)).relayPort)
     client.send('hello')
     await client.receive('hello')

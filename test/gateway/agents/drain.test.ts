@@ -43,7 +43,9 @@ describe('an agent that drains', () => {
     const slow = await startSlowService()
     const session = await connectSdk(running, { metadata: METADATA })
     await forward(session, slow.url)
-    const underWay = [visit(running), visit(running, { method: 'POST', body: 'x' })]
+    const first = visit(running)
+    await eventually(() => expect(slow.waiting).toHaveLength(1))
+    const second = visit(running, { method: 'POST', body: 'x' })
     await eventually(() => expect(slow.waiting).toHaveLength(2))
     let url: string | null | undefined
     const drained = drain(session, 10_000).then((it) => {
@@ -53,12 +55,12 @@ describe('an agent that drains', () => {
     const waiting = visit(running, { method: 'POST', body: 'hello' })
     await held(running, 1)
     slow.waiting[0]?.()
-    await underWay[0]
+    await first
     expect(url).toBeUndefined()
     slow.waiting[1]?.()
     await drained
     expect(url).toBe('drain:0')
-    expect((await underWay[1])?.text).toBe('begun whole')
+    expect((await second).text).toBe('begun whole')
 
     // The process ends: the names stay held, from now on.
     const [ended] = sessions.all()
