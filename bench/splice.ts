@@ -161,7 +161,7 @@ async function startBare(ports: readonly number[]): Promise<string[]> {
 /** With the flags of the unit that it is held against. */
 async function firstLine(unit: Unit, script: string, words: readonly string[]): Promise<string> {
   const path = join(import.meta.dirname, script)
-  const [node = '', ...rest] = unitProgram(unit, process.execPath, path).command
+  const [node = '', ...rest] = unitProgram(unit, process.execPath, path).command ?? []
   const child = spawn(node, ['--import', 'tsx', ...rest, ...words], {
     stdio: ['ignore', 'pipe', 'inherit'],
   })
