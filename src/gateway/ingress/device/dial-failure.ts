@@ -24,12 +24,13 @@ export function resemblesDialFailure({ status, fields, framing }: ResponseHead):
 export type DialFailure = 'unreachable' | 'untrusted' | 'broken'
 
 /**
- * As our agent says it and the TLS library of the SDK, and as Linux and Windows do. A port without a
- * listener refuses; only a connection that was taken is reset.
+ * As our agent says it and the TLS library of the SDK, and as Linux and Windows do; no name of a
+ * service has a space before it. A port without a listener refuses; only a connection that was taken
+ * is reset.
  */
 const TOLD: readonly (readonly [RegExp, DialFailure])[] = [
-  [/certificate/i, 'untrusted'],
-  [/connection reset|os error 10054/i, 'broken'],
+  [/ certificate/i, 'untrusted'],
+  [/ connection reset|os error 10054/i, 'broken'],
 ]
 
 /**

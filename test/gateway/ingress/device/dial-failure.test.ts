@@ -50,6 +50,13 @@ describe('an answer that looks like the one of an SDK that finds no service', ()
     expect(site.endpoint.traffic.outcomes.counts).toMatchObject({ garbage: 1, unreachable: 0 })
   })
 
+  it('is not judged by the name of the service', async () => {
+    const { device, visit, read } = await startHandSite()
+    const client = await visit(request())
+    device.last.send(own('failed to dial backend: https://certificates.lan:443 cannot be reached'))
+    expect(await read(client)).toMatch(/^HTTP\/1\.1 502 .*ERR_NGROK_8012/s)
+  })
+
   it('is for HEAD, too, which has no body to tell by', async () => {
     const { device, visit, read } = await startHandSite()
     const client = await visit(request('HEAD'))
