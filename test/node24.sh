@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs, builds and tries this working tree on Node 24, whatever Node the machine has. Nothing
 # that compiles is in the PATH of the installation. The tests are those of what depends on the
-# version of Node: the native library, the program's start, tunnels that come back after a kill -9.
+# version of Node: the native library, the program's start, what V8 keeps, tunnels that come back
+# after a kill -9.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 VERSION=24.21.0
-TESTS=(store/ cli/node-support cli/service/idle-collector e2e/commands e2e/tunnels)
+TESTS=(store/ cli/node-support cli/service/idle-collector e2e/commands e2e/kept-tick e2e/tunnels)
 
 work=$(mktemp --directory)
 trap 'rm -rf "$work"' EXIT
