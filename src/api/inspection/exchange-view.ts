@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer'
-import { brotliDecompressSync, constants, gunzipSync, inflateSync } from 'node:zlib'
+import process from 'node:process'
 import * as z from 'zod'
 import type {
   Fields,
@@ -118,15 +118,18 @@ function fieldOf(fields: Fields, wanted: string): string {
 
 /** As far as it goes: the end may be missing. What is not what it says stays as it came. */
 function decompressed(bytes: Buffer, encoding: string): Buffer {
-  const { Z_SYNC_FLUSH: soFar, BROTLI_OPERATION_FLUSH: soFarBrotli } = constants
+  // Loaded by who looks first: every start would wait 2 ms for it.
+  const zlib = process.getBuiltinModule('node:zlib')
+  const { Z_SYNC_FLUSH: soFar, BROTLI_OPERATION_FLUSH: soFarBrotli } = zlib.constants
   const maxOutputLength = MAX_TEXT_BYTES
   try {
     if (/^(?:x-)?gzip$/.test(encoding)) {
-      return gunzipSync(bytes, { finishFlush: soFar, maxOutputLength })
+      return zlib.gunzipSync(bytes, { finishFlush: soFar, maxOutputLength })
     }
-    if (encoding === 'deflate') return inflateSync(bytes, { finishFlush: soFar, maxOutputLength })
+    if (encoding === 'deflate')
+      return zlib.inflateSync(bytes, { finishFlush: soFar, maxOutputLength })
     if (encoding === 'br') {
-      return brotliDecompressSync(bytes, { finishFlush: soFarBrotli, maxOutputLength })
+      return zlib.brotliDecompressSync(bytes, { finishFlush: soFarBrotli, maxOutputLength })
     }
   } catch {
     // Shown as bytes.
