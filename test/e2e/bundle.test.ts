@@ -1,7 +1,9 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { describe, expect, it } from 'vitest'
-import { MAIN } from '../helpers/program.ts'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { eventually } from '../helpers/eventually.ts'
+import { FREE_PORTS, MAIN, Program } from '../helpers/program.ts'
+import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 const DIST = dirname(MAIN)
 
@@ -15,6 +17,15 @@ function loadedBy(file: string, loaded = new Set<string>()): Set<string> {
   }
   return loaded
 }
+
+/** Asked by a signal, it says which of these modules of Node are loaded. */
+const PROBE = `
+process.once('SIGUSR2', () => {
+  const left = ['undici', 'internal/deps/undici/undici', 'http2', 'zlib', 'readline', 'http']
+  const loaded = left.filter((name) => process.moduleLoadList.includes('NativeModule ' + name))
+  process.stderr.write('loaded: ' + loaded + '.\\n')
+})
+`
 
 const lazy = (name: string) => readdirSync(DIST).find((it) => it.startsWith(`${name}-`)) ?? name
 
@@ -31,6 +42,27 @@ describe('the bundle', () => {
       expect([...loadedBy(lazy(command))], command).not.toContain('joined-agent.js')
       expect([...loadedBy(lazy(command))], command).not.toContain('joined-agent-gateway.js')
     }
+  })
+
+  it('asks Node for what is used of its modules, and for one require in a file', () => {
+    for (const file of readdirSync(DIST).filter((it) => it.endsWith('.js'))) {
+      const text = readFileSync(join(DIST, file), 'utf8')
+      expect(text, file).not.toMatch(/(?:\bfrom|\bimport)\s*["']node:/)
+      const requires = text.match(/\bcreateRequire\(import\.meta\.url\)/g)?.length ?? 0
+      expect(requires, file).toBeLessThanOrEqual(1)
+    }
+  })
+
+  it('loads none of the modules of Node that an idle agent has no use for', async () => {
+    const folder = temporaryFolder()
+    const probe = join(folder, 'probe.cjs')
+    writeFileSync(probe, PROBE)
+    const env = { ...FREE_PORTS, SVC_SERVER_ADDR: '127.0.0.1:1', NODE_OPTIONS: `-r ${probe}` }
+    const program = new Program({ args: ['run', '--json'], cwd: folder, env })
+    onTestFinished(() => program.end('SIGKILL').then(() => {}))
+    await program.ready()
+    process.kill(program.pid ?? 0, 'SIGUSR2')
+    await eventually(() => expect(program.stderr).toContain('loaded: http.\n'))
   })
 
   it('has every file that one of its files names', () => {
