@@ -25,9 +25,14 @@ const JOINED = ['program', 'agent']
 
 const MAIN = 'main.js'
 
-/** What CommonJS modules of the bundle call; package.json begins each chunk with the like of it. */
+/** What CommonJS modules of the bundle call; package.json begins each chunk with it. */
 const REQUIRE =
   "const require=process.getBuiltinModule('node:module').createRequire(import.meta.url);"
+/** Debian 12 has Node 18, which would end with a stack; whatever file runs first says it. */
+const FIRST_LINE = REQUIRE.replace(
+  'process.getBuiltinModule(',
+  "(process.getBuiltinModule??(()=>{console.error('device-agent: Node '+process.versions.node+' is too old: version 20.19 or newer is needed, and the packages have one in them.');process.exit(1)}))(",
+)
 
 /** A file with the names of those that it imports. */
 interface Chunk {
@@ -177,7 +182,7 @@ async function joinChunks(): Promise<void> {
         ...COMMON,
         sourcemap,
         plugins: [builtinModules, taking(target, chunks, plan)],
-        banner: { js: REQUIRE },
+        banner: { js: FIRST_LINE },
         outfile: join(FOLDER, target),
         ...(alone.includes(target)
           ? { entryPoints: [join(FOLDER, target)], allowOverwrite: true }

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { eventually } from '../helpers/eventually.ts'
-import { FREE_PORTS, MAIN, Program } from '../helpers/program.ts'
+import { FREE_PORTS, MAIN, Program, runProgram } from '../helpers/program.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
 
 const DIST = dirname(MAIN)
@@ -64,6 +64,24 @@ describe('the bundle', () => {
     process.kill(program.pid ?? 0, 'SIGUSR2')
     await eventually(() => expect(program.stderr).toContain('loaded: http.\n'))
   })
+
+  it.each(['main.js', 'policy-process.js', 'rewrite-thread.js'])(
+    '%s says in one sentence that a Node is too old, as that of Debian 12',
+    async (file) => {
+      const folder = temporaryFolder()
+      const older = join(folder, 'older.cjs')
+      writeFileSync(older, 'delete process.getBuiltinModule')
+      const { code, stdout, stderr } = await runProgram({
+        command: [process.execPath, '-r', older, join(DIST, file)],
+        args: ['--version'],
+        cwd: folder,
+      })
+      expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
+      expect(stderr).toBe(
+        `device-agent: Node ${process.versions.node} is too old: version 20.19 or newer is needed, and the packages have one in them.\n`,
+      )
+    },
+  )
 
   it('has every file that one of its files names', () => {
     const files = readdirSync(DIST).filter((it) => it.endsWith('.js'))
