@@ -4,7 +4,7 @@ import type { Plugin } from 'esbuild'
 
 /**
  * Node's own modules, each asked for what is used of it. An import statement reads all of a module's
- * exports, and with some of them Node loads other modules that nobody uses (10 % of a start).
+ * exports, and with some of them Node loads other modules that nobody uses.
  */
 export const builtinModules: Plugin = {
   name: 'builtin modules',
