@@ -1,14 +1,16 @@
 import { once } from 'node:events'
-import { type AddressInfo, createServer } from 'node:net'
+import { createServer } from 'node:net'
 import { expect, it, onTestFinished } from 'vitest'
 import { findTrialListens } from '../../../src/cli/up/trial-listens.ts'
+import { lastingAddress } from '../../helpers/some-ports.ts'
 
-/** A port of the address that another program has. */
+/** A port of the address that another program has, and nobody anywhere else. */
 async function takenAt(host: string): Promise<number> {
-  const other = createServer().listen(0, host)
+  const { port } = lastingAddress()
+  const other = createServer().listen(port, host)
   await once(other, 'listening')
   onTestFinished(() => void other.close())
-  return (other.address() as AddressInfo).port
+  return port
 }
 
 it('takes one port for visitors at all addresses, another for HTTPS, and one for each peer', async () => {
@@ -17,7 +19,11 @@ it('takes one port for visitors at all addresses, another for HTTPS, and one for
   expect(peers).toHaveLength(3)
   for (const port of [http, https, ...peers]) expect(port).toBeGreaterThan(0)
   expect(https).not.toBe(http)
-  // They are free again, so they are what somebody wants who had them.
+})
+
+it('takes the usual ports where they are free, and again when they are once more', async () => {
+  const [http, https] = [lastingAddress().port, lastingAddress().port]
+  expect(await findTrialListens(3, { http, https })).toMatchObject({ http, https })
   expect(await findTrialListens(3, { http, https })).toMatchObject({ http, https })
 })
 
