@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../base/clock.ts'
 import { createDeferred } from '../base/deferred.ts'
+import { ErrorCode } from './error-code.ts'
 import type { Session } from './session.ts'
 import { DEAF, type Stream } from './stream.ts'
 import { openTyped } from './typed-session.ts'
@@ -25,7 +26,9 @@ export interface HeartbeatOptions {
 
 /**
  * Our heartbeat: 4 random bytes on a stream of its own, which the peer echoes. The stream lives as
- * long as the session: the SDK answers the end of a heartbeat with zeros without end.
+ * long as the session: the SDK answers the end of a heartbeat with zeros without end. So it does at
+ * the end of the session, into a window of 256 kB, with 9.5 MB of memory for them that its process
+ * keeps (measured), unless the stream was reset before.
  */
 export class Heartbeat {
   readonly #options: HeartbeatOptions
@@ -56,9 +59,12 @@ export class Heartbeat {
     void this.#run(this.#stream)
   }
 
+  /** For good, and the session has to end with it: the stream is reset. */
   stop(): void {
+    if (this.#stopping.signal.aborted) return
     this.#stopping.abort()
     this.#tell(false)
+    this.#stream?.reset(ErrorCode.streamCancelled)
   }
 
   /** Whether an echo comes within so many ms; the beat goes out at once. */

@@ -99,13 +99,14 @@ describe('Heartbeat', () => {
     expect(latencies).toEqual([])
   })
 
-  it('rests after stop, and leaves its stream open', async () => {
+  it('rests after stop, and resets its stream, once', async () => {
     const { peer, clock, heartbeat, missed, session } = await beating()
     heartbeat.stop()
     heartbeat.stop()
     await clock.advance(100_000)
     expect([missed(), clock.sleeping, peer.only('data').length]).toEqual([0, 0, 2])
-    expect(session.freeSlots).toBe(447)
+    expect(peer.only('reset')).toMatchObject([{ streamId: 2, code: ErrorCode.streamCancelled }])
+    expect(session.freeSlots).toBe(448)
   })
 
   it('rests when its session ends', async () => {
