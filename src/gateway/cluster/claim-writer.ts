@@ -28,6 +28,8 @@ interface Change {
 export interface ClaimWriterOptions {
   readonly connection: Pick<PostgresConnection, 'query'>
   readonly lease: Pick<NodeLease, 'nodeId' | 'epoch' | 'state'>
+  /** What was written is in the database with that mark. */
+  readonly onWritten?: (mark: string) => void
   readonly clock: Clock
 }
 
@@ -94,17 +96,19 @@ export class ClaimWriter {
 
   /** Why it was not done, as far as anybody knows. */
   async #writeBatch(batch: readonly Change[]): Promise<unknown> {
-    const { connection, lease } = this.#options
+    const { connection, lease, onWritten } = this.#options
     const changes = batch.map(({ kind, claim: { key, facts }, movesTo }) => ({
       ...{ do: kind, ...key, facts, movesTo },
     }))
     const { epoch } = lease
+    const mark = randomUUID()
     try {
       const [row] = await connection.query<{ answers: unknown[] | null }>(
         'SELECT change_claims($1::text, $2::bigint, $3::text, $4::jsonb) AS answers',
-        [lease.nodeId, epoch, randomUUID(), JSON.stringify(changes, withoutOddities)],
+        [lease.nodeId, epoch, mark, JSON.stringify(changes, withoutOddities)],
       )
       const answers = row?.answers && ClaimHolderSchema.nullable().array().parse(row.answers)
+      if (answers) onWritten?.(mark)
       for (const [at, change] of batch.entries()) settle(change, epoch, answers?.[at])
       return undefined
     } catch (error) {

@@ -13,6 +13,10 @@ import { SharedWords } from './shared-words.ts'
 const LOOK_MS = 500
 /** Between two looks, however often somebody says that there is something to see. */
 const PAUSE_MS = 20
+/** Changes of this node that no look has shown; who is further behind begins anew. */
+const MOST_UNSEEN = 1_000
+/** That of no change: where it is expected, everything is read anew. */
+const NO_MARK = ''
 /** Rows that one line of the log names. */
 const MOST_NAMED = 10
 
@@ -26,6 +30,7 @@ const LookSchema = z.object({
   number: z.number().int(),
   mark: z.string().nullable(),
   seen_mark: z.string().nullable(),
+  own: z.number().int(),
   nodes: z.unknown().array(),
   claims: z.unknown().array(),
 })
@@ -44,11 +49,15 @@ interface Found extends Omit<z.infer<typeof LookSchema>, 'nodes' | 'claims'> {
   readonly claims: readonly ClaimRow[]
 }
 
+/** The last change of a look. */
+type Seen = Pick<Found, 'number' | 'mark'>
+
 /** One statement, so that all of it is of one moment. */
 const LOOK = `
 SELECT head.number,
   (SELECT mark FROM claim_changes c WHERE c.number = head.number) AS mark,
   (SELECT mark FROM claim_changes c WHERE c.number = $1) AS seen_mark,
+  (SELECT count(*) FROM claim_changes c WHERE c.mark = ANY($2::text[])) AS own,
   (SELECT coalesce(jsonb_agg(n), '[]') FROM nodes n) AS nodes,
   (SELECT coalesce(jsonb_agg(c), '[]') FROM claims c WHERE c.number > $1) AS claims
 FROM claim_head head`
@@ -66,15 +75,17 @@ export interface ClusterFeedOptions {
 
 /**
  * Reads who is there and who has which name, and what has changed since. Each change has a random mark:
- * where that of the last one is another now, the database is an older copy that has gone on by itself,
- * and everything is read anew.
+ * where that of the last one is another now, or that of a change of this node is missing, the database is
+ * an older copy that has gone on by itself, and everything is read anew.
  */
 export class ClusterFeed {
   readonly #options: ClusterFeedOptions
   readonly #bell = new AutoResetEvent()
   readonly #stopping = new AbortController()
   readonly #words = new SharedWords()
-  #seen: { readonly number: number; readonly mark: string | null } | undefined
+  #seen: Seen | undefined
+  /** Marks of what this node has changed, and no look has shown. */
+  readonly #unseen = new Set<string>()
   #looking: Promise<void> | undefined
   /** Those who wait for the end of a look that has not begun. */
   #awaited: Deferred<boolean>[] = []
@@ -84,11 +95,6 @@ export class ClusterFeed {
 
   constructor(options: ClusterFeedOptions) {
     this.#options = options
-  }
-
-  /** Number of the last change that was seen; undefined before the first look. */
-  get number(): number | undefined {
-    return this.#seen?.number
   }
 
   /** Looks for the first time. Throws a DatabaseError. */
@@ -101,6 +107,11 @@ export class ClusterFeed {
     this.#stopping.abort('stopped')
     this.#bell.set()
     await this.#looking
+  }
+
+  /** This node has made a change: the next look that begins has to show it. */
+  expect(mark: string): void {
+    this.#unseen.add(this.#unseen.size < MOST_UNSEEN ? mark : NO_MARK)
   }
 
   /** There may be something new. */
@@ -119,18 +130,21 @@ export class ClusterFeed {
 
   /** Throws a DatabaseError. */
   async look(): Promise<void> {
-    const found = await this.#read(this.#seen?.number ?? 0)
-    const isAll = !this.#seen || !this.#goesOn(found)
+    const own = [...this.#unseen]
+    const seen = this.#seen
+    const found = await this.#read(seen?.number ?? 0, own)
+    const isAll = !seen || !goesOn(seen, found) || found.own < own.length
     const { number, mark, nodes, claims } =
-      isAll && this.#seen && this.#seen.number > 0 ? await this.#read(0) : found
+      isAll && seen && seen.number > 0 ? await this.#read(0) : found
     this.#options.onNodes(nodes)
     if (isAll || claims.length > 0) this.#options.onClaims(claims, isAll)
     this.#seen = { number, mark }
+    for (const shown of own) this.#unseen.delete(shown)
   }
 
   /** One row that is not understood leaves the others as they are. */
-  async #read(after: number): Promise<Found> {
-    const [row] = await this.#options.connection.query(LOOK, [after])
+  async #read(after: number, own: readonly string[] = []): Promise<Found> {
+    const [row] = await this.#options.connection.query(LOOK, [after, own])
     const { nodes, claims, ...head } = LookSchema.parse(row)
     const odd = new Map<string, z.ZodError>()
     const found = {
@@ -154,14 +168,6 @@ export class ClusterFeed {
       { rows: fresh.slice(0, MOST_NAMED), count: fresh.length, err: odd.get(first) },
       'rows of the cluster are not understood, and left out',
     )
-  }
-
-  /** Whether what was found follows on what was seen. */
-  #goesOn({ number, seen_mark }: Found): boolean {
-    const seen = this.#seen
-    if (!seen || seen.number > number) return false
-    // Of what was too long ago there is no mark any more.
-    return seen.number === 0 || seen.mark === seen_mark
   }
 
   async #keepLooking(): Promise<void> {
@@ -199,6 +205,13 @@ export class ClusterFeed {
     // An outage of the database in between is no reason to tell it again.
     if (isOurs || err === undefined) this.#problem = problem
   }
+}
+
+/** Whether what was found follows on what was seen. */
+function goesOn(seen: Seen, { number, seen_mark }: Found): boolean {
+  if (seen.number > number) return false
+  // Of what was too long ago there is no mark any more.
+  return seen.number === 0 || seen.mark === seen_mark
 }
 
 function understood<T>(schema: z.ZodType<T>, row: unknown, odd: Map<string, z.ZodError>): T[] {

@@ -81,7 +81,10 @@ export class Cluster {
       onForgotten: options.onForgotten,
       onSettled: () => options.onSettled?.(),
     })
-    this.#writer = new ClaimWriter({ connection: changes, lease: this.lease, clock })
+    this.#writer = new ClaimWriter({
+      ...{ connection: changes, lease: this.lease, clock },
+      onWritten: (mark) => this.#feed.expect(mark),
+    })
     this.claims = new Claims({
       ...{ lease: this.lease, writer: this.#writer, give, onLost, clock },
       asker: options.asker ?? new NotifyAsker(changes),

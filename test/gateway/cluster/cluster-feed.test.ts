@@ -1,4 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { systemClock } from '../../../src/base/clock.ts'
+import { createLogger } from '../../../src/base/logger.ts'
+import { ClusterFeed } from '../../../src/gateway/cluster/cluster-feed.ts'
+import { PostgresConnection } from '../../../src/gateway/postgres/postgres-connection.ts'
 import { PostgresSession } from '../../../src/gateway/postgres/postgres-session.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
 import { claimOf, FAST, nodeFacts, TestNode } from '../../helpers/cluster-node.ts'
@@ -107,5 +111,37 @@ describe.skipIf(!hasPostgres)('ClusterFeed', () => {
       await session.query("SELECT pg_notify('claims', random()::text)")
     }
     expect(count() - from).toBeLessThanOrEqual((performance.now() - since) / 20 + 2)
+  })
+
+  it('begins anew when it lacks one of the changes that its node has made since the last look', async () => {
+    const { one, session } = await startTwo()
+    const parts = { log: createLogger('silent'), clock: systemClock }
+    const connection = new PostgresConnection({ server: one.server, name: 'test', ...parts })
+    onTestFinished(() => connection.stop())
+    connection.start()
+    const looks: boolean[] = []
+    const onClaims = (_claims: unknown, isAll: boolean) => looks.push(isAll)
+    const feed = new ClusterFeed({ connection, onNodes: () => {}, onClaims, ...parts })
+    const change = async (from: number, to: number) => {
+      await session.query(
+        `INSERT INTO claim_changes SELECT n, 'change ' || n FROM generate_series(${from}, ${to}) n`,
+      )
+      await session.query(`UPDATE claim_head SET number = ${to}`)
+      for (let n = from; n <= to; n += 1) feed.expect(`change ${n}`)
+    }
+    await eventually(() => feed.look())
+    await change(1, 10)
+    await feed.look()
+    expect(looks).toEqual([true])
+    await change(11, 20)
+    await session.query('DELETE FROM claim_changes WHERE number = 15')
+    await feed.look()
+    await feed.look()
+    expect(looks).toEqual([true, true])
+    // More than it keeps in mind.
+    await change(21, 1_021)
+    await feed.look()
+    await feed.look()
+    expect(looks).toEqual([true, true, true])
   })
 })

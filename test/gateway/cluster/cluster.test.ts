@@ -412,6 +412,32 @@ describe.skipIf(!hasPostgres)('Cluster', () => {
     await eventually(() => expect(two.cluster.table.size).toBe(2))
   })
 
+  it('claims a name again that an older copy of the database lacks, and no look had shown', async () => {
+    let isHeard = true
+    const address = await postgres.database()
+    const one = await startNode(address, 'one', {
+      timings: { ...FAST, leaseMs: 60_000 },
+      // Between two looks it waits by this clock, and writes without one.
+      onNodes: () => isHeard || one.clock.pause(),
+    })
+    await one.cluster.claims.claim(claimOf('before.example'))
+    isHeard = false
+    await eventually(() => expect(one.clock.isPaused).toBe(true))
+    await one.cluster.claims.claim(claimOf('a.example'))
+    await postgresOf(one, "DELETE FROM claims WHERE host = 'a.example'")
+    await postgresOf(one, 'DELETE FROM claim_changes WHERE number = 2')
+    await postgresOf(one, 'UPDATE claim_head SET number = 1')
+    isHeard = true
+    one.clock.resume()
+    await eventually(async () => {
+      const rows = await postgresOf(one, 'SELECT host, node FROM claims ORDER BY host')
+      expect(rows).toEqual([
+        { host: 'a.example', node: 'one' },
+        { host: 'before.example', node: 'one' },
+      ])
+    })
+  })
+
   it('gives up what an older copy of the database says of it, and it has no more', async () => {
     const { one, two } = await startTwo()
     const gone = claimOf('gone.example')

@@ -146,6 +146,8 @@ describe('an endpoint behind a WebSocket', () => {
   it('takes no text, and nothing that is no WebSocket', async () => {
     const { running, service } = await startSite(echo)
     const { client, closed } = await open(running)
+    // The SDK connects in its own time, which may be after the visitor is here.
+    await eventually(() => expect(service.sockets).toHaveLength(1))
     client.send('text')
     expect(await closed).toBe('1003 only binary messages are passed on')
     const ingress = `http://127.0.0.1:${running.addresses.http.port}`
