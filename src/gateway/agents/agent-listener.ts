@@ -36,7 +36,7 @@ export class AgentListener {
   readonly #isOpen: () => boolean
   readonly #sockets = new Map<string, AgentSocket>()
   readonly #shares: ConnectionShares<AgentSocket>
-  readonly #connections = new Map<AgentConnection, Promise<void>>()
+  readonly #connections = new Set<AgentConnection>()
   #server: Server | undefined
 
   constructor({ listen, deps, isOpen = () => true }: AgentListenerOptions) {
@@ -100,11 +100,12 @@ export class AgentListener {
     if (!server) return
     this.#server = undefined
     const closed = new Promise((resolve) => server.close(resolve))
-    for (const connection of this.#connections.keys()) {
+    for (const connection of this.#connections) {
       connection.end('the gateway is stopping', 'gateway-left')
     }
-    const served = Promise.all(this.#connections.values())
-    await withDeadline(served, STOP_MS, 'saying goodbye to agents').catch(() => {})
+    // Nobody is told anything there; the others close by themselves, behind what they have to say.
+    for (const socket of this.#sockets.values()) if (!socket.connection) socket.yieldPlace()
+    await withDeadline(closed, STOP_MS, 'saying goodbye to agents').catch(() => {})
     for (const socket of this.#sockets.values()) socket.yieldPlace()
     await closed
   }
@@ -133,8 +134,8 @@ export class AgentListener {
     socket.setNoDelay(true)
     const remote = remoteOf(socket)
     const connection = new AgentConnection(socket, remote, this.#deps)
-    const served = connection.serve().finally(() => this.#connections.delete(connection))
-    this.#connections.set(connection, served)
+    this.#connections.add(connection)
+    void connection.serve().finally(() => this.#connections.delete(connection))
     const counted = this.#sockets.get(formatListenAddress(remote))
     if (counted) counted.connection = connection
   }
