@@ -221,7 +221,8 @@ describe.skipIf(!hasPostgres)('two gateways of a site', () => {
   })
 
   it('serve the devices of the one that does not reach PostgreSQL, which says so and takes no names', async () => {
-    const { ways } = await start()
+    // Nobody judges others before it has been here for the length of a lease.
+    const { ways } = await start(15_000)
     await serve(await connectSdk(one), 'cam')
     await areServed('cam')
     ways[0].blackHole('both')
