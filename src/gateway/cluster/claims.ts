@@ -159,7 +159,7 @@ export class Claims {
   tenureOfDevice(key: ClaimKey): Tenure {
     const { state, epoch } = this.#options.lease
     if (OVER.has(state)) return 'none'
-    if (state === 'overdue') return 'firm'
+    if (state === 'overdue' || state === 'unfit') return 'firm'
     const held = this.#held.get(keyText(key))
     return state === 'held' && (!held || held.epoch === epoch) ? 'firm' : 'unsure'
   }

@@ -1,7 +1,8 @@
 /**
  * The right of a node to its names. `overdue`: it could not renew in time, so others may give it up;
  * `unsure`: it was stopped for so long, and has not looked since; `fenced`: they have given it up;
- * `replaced`: a newer process is this node now; `forgotten`: somebody has said that it is gone for good.
+ * `unfit`: they have, and as it is, it cannot join them again; `replaced`: a newer process is this node
+ * now; `forgotten`: somebody has said that it is gone for good.
  */
 export type LeaseState =
   | 'none'
@@ -9,6 +10,7 @@ export type LeaseState =
   | 'overdue'
   | 'unsure'
   | 'fenced'
+  | 'unfit'
   | 'replaced'
   | 'forgotten'
   | 'left'
@@ -20,6 +22,7 @@ export type LeaseEvent =
   | 'woke'
   | 'failed'
   | 'fenced'
+  | 'unfit'
   | 'replaced'
   | 'forgotten'
   | 'leave'
@@ -33,7 +36,12 @@ const NEXT: Record<LeaseState, Partial<Record<LeaseEvent, LeaseState>>> = {
   unsure: { renewed: 'held', failed: 'overdue', fenced: 'fenced', leave: 'left' },
   // Only with another epoch, and without the names of this one.
   fenced: {
-    ...{ joined: 'held', failed: 'overdue' },
+    ...{ joined: 'held', failed: 'overdue', unfit: 'unfit' },
+    ...{ replaced: 'replaced', forgotten: 'forgotten', leave: 'left' },
+  },
+  // As long as those are there whom it does not fit.
+  unfit: {
+    ...{ joined: 'held', failed: 'overdue', woke: 'unsure' },
     ...{ replaced: 'replaced', forgotten: 'forgotten', leave: 'left' },
   },
   replaced: { leave: 'left' },

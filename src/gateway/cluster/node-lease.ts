@@ -189,7 +189,7 @@ export class NodeLease {
     const { state } = this
     const naps = this.#naps
     try {
-      if (state !== 'fenced' && (await this.#renew())) return this.#isInTime()
+      if (!isGivenUp(state) && (await this.#renew())) return this.#isInTime()
       if (await this.#isReplaced()) return this.#endReplaced()
       await this.#join()
       this.#options.onRejoined()
@@ -197,9 +197,10 @@ export class NodeLease {
     } catch (err) {
       if (err instanceof ForgottenError) return this.#endForgotten(err)
       log.debug({ err }, 'the lease was not renewed')
-      if (err instanceof StartError) this.#tellUnfit(err.message)
+      const isUnfit = err instanceof StartError
+      if (isUnfit) this.#tellUnfit(err.message)
       // What began before it was stopped says nothing of what has happened since.
-      if (naps === this.#naps) this.#enter('failed')
+      if (naps === this.#naps) this.#enter(isUnfit ? 'unfit' : 'failed')
       return false
     }
   }
@@ -308,3 +309,6 @@ export class NodeLease {
     setImmediate(this.#options.onSettled)
   }
 }
+
+/** Only with another epoch it has a place again. */
+const isGivenUp = (state: LeaseState) => state === 'fenced' || state === 'unfit'

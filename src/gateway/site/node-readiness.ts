@@ -56,6 +56,11 @@ const REASONS = {
     state: 'away',
     sentence: 'The other gateways have given this one up: it is joining them again.',
   },
+  unfit: {
+    state: 'degraded',
+    sentence:
+      'The other gateways cannot take this one back, because its version or its ports do not fit theirs: its log says what to do.',
+  },
   replaced: {
     state: 'away',
     sentence: 'Another process runs as this gateway: see that there is one for each data folder.',
@@ -67,12 +72,13 @@ const REASONS = {
   left: { state: 'away', sentence: 'This gateway has ended.' },
 } as const satisfies Record<string, Reason>
 
-/** Of a lease alone; `overdue` depends on how the others are. */
+/** Of a lease alone. */
 const BY_LEASE: Record<Exclude<LeaseState, 'overdue'>, keyof typeof REASONS | undefined> = {
   none: 'not-joined',
   held: undefined,
   unsure: 'not-asked',
   fenced: 'given-up',
+  unfit: 'unfit',
   replaced: 'replaced',
   forgotten: 'forgotten',
   left: 'left',
@@ -96,18 +102,21 @@ function* reasonsFor({
   problem,
 }: NodeCondition): Generator<Reason> {
   if (isDraining) yield REASONS.draining
+  // The others may have ended by now without a word, or have trouble with their files, too.
+  const unlessOthersAreFine = isOutageOwn ? 'away' : 'degraded'
   const own = lease === 'overdue' ? outageOf(isOutageOwn) : BY_LEASE[lease]
-  if (own) yield REASONS[own]
-  // Others may have trouble with their files, too; all else is nothing that takes visitors elsewhere.
+  if (own === 'unfit') yield { ...REASONS.unfit, state: unlessOthersAreFine }
+  else if (own) yield REASONS[own]
+  // All other problems are nothing that takes visitors elsewhere.
   if (problem) {
-    const state = isOutageOwn && problem.code === 'replica-failed' ? 'away' : 'degraded'
+    const state = problem.code === 'replica-failed' ? unlessOthersAreFine : 'degraded'
     yield { state, sentence: problem.message }
   }
 }
 
 /** Whether something is wrong that may be so at all gateways: then it counts whether it is. */
 export function isShared({ lease, problem }: OwnCondition): boolean {
-  return lease === 'overdue' || problem?.code === 'replica-failed'
+  return lease === 'overdue' || lease === 'unfit' || problem?.code === 'replica-failed'
 }
 
 const outageOf = (isOwn: boolean) => (isOwn ? 'outage-own' : 'outage-of-all')

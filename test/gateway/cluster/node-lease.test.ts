@@ -125,8 +125,12 @@ describe('the end of a lease', () => {
     const told = () => lines.filter(({ level }) => level === 'error').map(({ reason }) => reason)
     await clock.advance(beatMs)
     await eventually(() => expect(told()).toHaveLength(1))
-    for (let tries = 0; tries < 5; tries += 1) await clock.advance(retryMs)
+    for (let tries = 0; tries < 5; tries += 1) {
+      expect(lease.state).toBe('unfit')
+      await clock.advance(retryMs)
+    }
     expect(told()).toEqual([expect.stringContaining('the node two is 9.0.0')])
+    expect(lines.filter(({ msg }) => /given this one up/.test(`${msg}`))).toHaveLength(1)
     others.pop()
     await clock.advance(retryMs)
     await eventually(() => expect(lease.state).toBe('held'))

@@ -36,6 +36,8 @@ describe('whether visitors should come to a gateway of several', () => {
       { problem: problemOf('replica-failed'), isOutageOwn: true },
       'away',
     ],
+    ['the others are too new for it, or were', { lease: 'unfit' }, 'degraded'],
+    ['the others are too new for it, and fine', { lease: 'unfit', isOutageOwn: true }, 'away'],
     ['it drains', { isDraining: true }, 'away'],
     ['it drains while PostgreSQL is away', { isDraining: true, lease: 'overdue' }, 'away'],
     ...(['none', 'unsure', 'fenced', 'replaced', 'forgotten', 'left'] as const).map(
@@ -54,7 +56,17 @@ describe('whether visitors should come to a gateway of several', () => {
     expect(isShared({ ...GOOD, isDraining: true })).toBe(false)
     expect(isShared({ ...GOOD, problem: problemOf('database-newer') })).toBe(false)
     expect(isShared({ ...GOOD, lease: 'overdue' })).toBe(true)
+    expect(isShared({ ...GOOD, lease: 'unfit' })).toBe(true)
     expect(isShared({ ...GOOD, problem: problemOf('replica-failed') })).toBe(true)
+  })
+
+  it('blames neither PostgreSQL nor the network where the versions do not fit', () => {
+    for (const isOutageOwn of [true, false]) {
+      const readiness = readinessOf({ ...GOOD, lease: 'unfit', isOutageOwn })
+      const { reasons } = readiness as { reasons: readonly string[] }
+      expect(reasons).toEqual([expect.stringContaining('do not fit')])
+      expect(reasons[0]).not.toMatch(/PostgreSQL|network/)
+    }
   })
 
   it('says all that there is to say', () => {

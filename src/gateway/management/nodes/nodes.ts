@@ -288,6 +288,7 @@ const OWN_LEASE = {
   overdue: 'overdue',
   unsure: 'overdue',
   fenced: 'lost',
+  unfit: 'lost',
   replaced: 'lost',
   forgotten: 'lost',
   left: 'left',
