@@ -1,6 +1,8 @@
 import {
+  accessSync,
   chmodSync,
   closeSync,
+  constants,
   existsSync,
   fsyncSync,
   mkdirSync,
@@ -78,6 +80,20 @@ export function makeFolder(path: string, mode = 0o700): void {
   }
   // A file in its place: the system says it best.
   if (!statSync(path).isDirectory()) mkdirSync(path)
+}
+
+/**
+ * Makes an empty file, unless it is there: then it is not opened, because a process that closes a file
+ * loses all locks that it has on it (fcntl(2)), SQLite's among them. Throws what the system says, also
+ * of a file that may not be read and written.
+ */
+export function makeFile(path: string, mode = 0o600): void {
+  try {
+    closeSync(openSync(path, 'wx', mode))
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
+    accessSync(path, constants.R_OK | constants.W_OK)
+  }
 }
 
 /** A folder in which we may write and not read cannot be opened for it; it is the system's then. */

@@ -1,5 +1,5 @@
-import { closeSync, openSync } from 'node:fs'
 import { StartError } from '../base/app-error.ts'
+import { makeFile } from '../base/file.ts'
 import { type Connection, Sqlite } from './sqlite.ts'
 
 /** A second connection exists only while a person looks into the file; waiting blocks the process. */
@@ -14,7 +14,7 @@ const CHECKPOINT_PAGES = 64
 
 /** Opens or makes a database file, mode 0600. Nothing is written to it yet. */
 export function openFile(path: string): Connection {
-  closeSync(openSync(path, 'a', 0o600))
+  makeFile(path)
   return new Sqlite(path, { timeout: BUSY_TIMEOUT_MS })
 }
 

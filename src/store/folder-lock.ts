@@ -1,6 +1,6 @@
-import { closeSync, openSync } from 'node:fs'
 import { join } from 'node:path'
 import { StartError } from '../base/app-error.ts'
+import { makeFile } from '../base/file.ts'
 import type { Logger } from '../base/logger.ts'
 import { prepareDataFolder } from './data-folder.ts'
 import { type Connection, Sqlite } from './sqlite.ts'
@@ -12,6 +12,9 @@ export interface FolderLockOptions {
   readonly owner: string
   readonly log: Logger
 }
+
+/** A connection that nobody refers to is closed by the garbage collector, and its lock is gone. */
+const held = new Set<Connection>()
 
 /** Held until `release()` or the end of the process, however it ends. */
 export interface FolderLock {
@@ -37,7 +40,10 @@ export function tryLockFolder({ folder, owner, log }: FolderLockOptions): Folder
   try {
     let connection = lockFile(join(folder, `${owner}.lock`))
     return {
-      release: () => connection.close(),
+      release: () => {
+        held.delete(connection)
+        connection.close()
+      },
       reclaim: () => {
         connection = reopen(folder, owner)
       },
@@ -67,12 +73,13 @@ function heldByAnother({ folder, owner }: Pick<FolderLockOptions, 'folder' | 'ow
 }
 
 function lockFile(path: string): Connection {
-  closeSync(openSync(path, 'a', 0o600))
+  makeFile(path)
   const connection = new Sqlite(path, { timeout: 0 })
   try {
     // No journal file: the lock never writes a byte, so it also works on a full disk.
     connection.pragma('journal_mode = MEMORY')
     connection.exec('BEGIN EXCLUSIVE')
+    held.add(connection)
     return connection
   } catch (error) {
     connection.close()

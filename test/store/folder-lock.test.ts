@@ -1,4 +1,3 @@
-import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,24 +6,13 @@ import { StartError } from '../../src/base/app-error.ts'
 import { lockFolder } from '../../src/store/folder-lock.ts'
 import { captureLog } from '../helpers/captured-log.ts'
 import { eventually } from '../helpers/eventually.ts'
+import { lockElsewhere } from '../helpers/lock-elsewhere.ts'
 import { temporaryFolder } from '../helpers/temporary-folder.ts'
-
-const HOLDER = join(import.meta.dirname, 'lock-holder.ts')
 
 function lock(folder: string, log = captureLog().log) {
   const held = lockFolder({ folder, owner: 'agent', log })
   onTestFinished(() => held.release())
   return held
-}
-
-/** Another process that holds the lock until it is killed. */
-async function startHolder(folder: string) {
-  const child = spawn(process.execPath, ['--import', 'tsx', HOLDER, folder], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  })
-  onTestFinished(() => void child.kill('SIGKILL'))
-  await once(child.stdout, 'data')
-  return child
 }
 
 describe('lockFolder', () => {
@@ -56,12 +44,18 @@ describe('lockFolder', () => {
 
   it('refuses while another process lives, and is free once that was killed', async () => {
     const folder = temporaryFolder()
-    const child = await startHolder(folder)
+    const child = await lockElsewhere(folder)
     expect(() => lock(folder)).toThrow(StartError)
 
-    child.kill('SIGKILL')
-    await once(child, 'exit')
+    child?.kill('SIGKILL')
+    if (child) await once(child, 'exit')
     await eventually(() => lock(folder))
+  })
+
+  it('is not lost when the process that holds it is refused another time', async () => {
+    const folder = temporaryFolder()
+    expect(await lockElsewhere(folder, 'again')).toBeDefined()
+    expect(() => lock(folder)).toThrow(StartError)
   })
 
   it('writes nothing into the lock file', () => {

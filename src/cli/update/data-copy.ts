@@ -19,7 +19,7 @@ import {
 } from 'node:fs'
 import { basename, dirname, join, resolve } from 'node:path'
 import process from 'node:process'
-import { syncFolder } from '../../base/file.ts'
+import { makeFile, syncFolder } from '../../base/file.ts'
 
 /**
  * The data of the agent as it was before a trial. It lies beside the data folder, so that putting it
@@ -127,7 +127,9 @@ function copyFolder(from: string, to: string): void {
 }
 
 function copyFile(from: string, to: string): void {
-  copyFileSync(from, to)
+  // A lock is empty, and whoever opens and closes one loses it: see `makeFile`.
+  if (lstatSync(from).size === 0) makeFile(to)
+  else copyFileSync(from, to)
   takeOver(from, to)
   const file = openSync(to, 'r')
   try {

@@ -14,6 +14,9 @@ import {
 import { dirname, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { DataCopy } from '../../../src/cli/update/data-copy.ts'
+import { lockFolder } from '../../../src/store/folder-lock.ts'
+import { captureLog } from '../../helpers/captured-log.ts'
+import { lockElsewhere } from '../../helpers/lock-elsewhere.ts'
 import { temporaryFolder } from '../../helpers/temporary-folder.ts'
 import { refusing } from './refused-calls.ts'
 import { updateFolder } from './update-folder.ts'
@@ -32,6 +35,18 @@ describe('DataCopy', () => {
     expect(read()).toBe('before')
     expect(statSync(join(dataDir, 'api-token')).mode & 0o777).toBe(0o600)
     expect(readlinkSync(join(dataDir, 'link'))).toBe('api-token')
+  })
+
+  it('leaves the lock on the data, and has a lock file for the same user', async () => {
+    const { dataDir } = updateFolder()
+    const options = { folder: dataDir, owner: 'agent', log: captureLog().log }
+    const lock = lockFolder(options)
+    onTestFinished(() => lock.release())
+    new DataCopy(dataDir).make()
+    expect(await lockElsewhere(`${dataDir}.before-update`)).toBeUndefined()
+    const { size, mode } = statSync(join(dataDir, 'agent.lock'))
+    expect([size, mode & 0o777]).toEqual([0, 0o600])
+    expect(await lockElsewhere(dataDir)).toBeDefined()
   })
 
   it('follows the link that systemd puts in place of the folder', () => {
