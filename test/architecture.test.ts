@@ -60,7 +60,7 @@ const STRANGERS: Strangers = [['gateway', 'agent']]
 
 /** At most that many files stand loose in a hall; any other folder is a room. */
 const MOST_LOOSE: Readonly<Record<string, number>> = { '.': 4, gateway: 4, policy: 8 }
-const MOST_IN_A_ROOM = 25
+const MOST_IN_A_ROOM = 40
 
 /** What only one place may import, so that it can be replaced there. */
 const SOLE_USERS: Readonly<Record<string, readonly string[]>> = {
