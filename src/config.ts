@@ -98,7 +98,7 @@ export function parseConfig(environment: Environment): Config {
 function toConfig(settings: Settings, environment: Environment): Config {
   const { GATEWAY_TLS_CERT: certPath, GATEWAY_TLS_KEY: keyPath } = settings
   if ((certPath === undefined) !== (keyPath === undefined)) {
-    throw new StartError('GATEWAY_TLS_CERT and GATEWAY_TLS_KEY belong together: set both or none.')
+    throw new StartError('GATEWAY_TLS_CERT and GATEWAY_TLS_KEY must be set together.')
   }
   // systemd passes absolute paths, several joined by a colon; the first is ours.
   const stateDir = environment.STATE_DIRECTORY?.split(':')[0]
@@ -189,7 +189,7 @@ function acmeOf(settings: Settings): Config['gateway']['acme'] {
   const { GATEWAY_ACME_DIRECTORY: directoryUrl, GATEWAY_ACME_EMAIL: email } = settings
   if (directoryUrl === undefined) return undefined
   if (settings.GATEWAY_DNS_LISTEN) return { directoryUrl, email }
-  throw new StartError('GATEWAY_ACME_DIRECTORY needs GATEWAY_DNS_LISTEN, for its challenges.')
+  throw new StartError('GATEWAY_ACME_DIRECTORY requires GATEWAY_DNS_LISTEN for ACME challenges.')
 }
 
 const OF_SEVERAL = [
@@ -207,21 +207,23 @@ function sharedOf(settings: Settings): SharedConfig | undefined {
   if (!address) {
     const idle = OF_SEVERAL.find((name) => settings[name] !== undefined)
     if (!idle) return undefined
-    throw new StartError(`${idle} is for several gateways: it needs GATEWAY_DATABASE_URL.`)
+    throw new StartError(
+      `${idle} is only used in a cluster. Set GATEWAY_DATABASE_URL too, or remove it.`,
+    )
   }
   if (!peerListen) {
     throw new StartError(
-      'GATEWAY_DATABASE_URL needs GATEWAY_PEER_LISTEN, such as 10.0.0.1:4444: there the other gateways pass visitors on.',
+      'GATEWAY_DATABASE_URL requires GATEWAY_PEER_LISTEN, such as 10.0.0.1:4444, for connections from the other nodes.',
     )
   }
   const peerAddress = settings.GATEWAY_PEER_ADDRESS ?? peerListen
   if (ANY_HOST.has(peerAddress.host) || peerAddress.port === 0) {
     throw new StartError(
-      'GATEWAY_PEER_ADDRESS has to be set to the address of this machine: GATEWAY_PEER_LISTEN names none that others could connect to.',
+      'GATEWAY_PEER_ADDRESS must be set to the address of this machine, because GATEWAY_PEER_LISTEN is a wildcard address or has port 0.',
     )
   }
   const loose = PUBLIC_LISTENS.find((name) => settings[name].port === 0)
-  if (loose) throw new StartError(`${loose} needs a port, the same at all gateways.`)
+  if (loose) throw new StartError(`${loose} must have a fixed port, the same on all nodes.`)
   const server = {
     address,
     password: address.password,

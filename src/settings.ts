@@ -26,7 +26,7 @@ const TUNNEL_LIMIT = 'must be a whole number from 1 to 10000'
 const RATE_LIMIT_KEYS = 'must be a whole number from 1000 to 1000000'
 const LEAST_RATE = 'must be a whole number of kB/s from 0 to 1000000'
 const DRAIN_TIME = 'must be between 0 and 60 seconds'
-const TCP_RANGE = 'must be host:first-last of at most 10000 ports, such as 0.0.0.0:20000-20100'
+const TCP_RANGE = 'must be host:first-last with at most 10000 ports, such as 0.0.0.0:20000-20100'
 const TCP_IDLE = 'must be a whole number of seconds from 10 to 604800'
 const HOLD_TIME = 'must be between 0 and 60 seconds'
 const BUFFER_LIMIT = 'must be a whole number of MiB from 8 to 65536'
@@ -44,7 +44,7 @@ const listen = z.string().transform((text, context): ListenAddress => {
 
 /** Each address but the one that serves costs a connection at most; more would help nobody. */
 const MAX_SERVERS = 5
-const SERVERS = `must be host:port, or up to ${MAX_SERVERS} of them with commas between`
+const SERVERS = `must be host:port, or up to ${MAX_SERVERS} addresses separated by commas`
 const servers = z
   .string()
   .transform((text) => text.split(',').map((address) => address.trim()))
@@ -74,7 +74,7 @@ export const ApiTokenSchema = secret
   .refine((token) => token.reveal().length >= 20, 'must have at least 20 characters')
   .refine(
     (token) => /^[\w.~+/-]+=*$/.test(token.reveal()),
-    'must consist of letters, digits and - . _ ~ + /: nothing else can be sent as a bearer token',
+    'must contain only letters, digits and - . _ ~ + / (bearer token characters)',
   )
 const httpsUrl = z.string().refine((text) => {
   if (!URL.canParse(text)) return false
@@ -93,20 +93,21 @@ const outboundAllow = list.transform((texts, context): AllowEntry[] =>
 
 /** Every setting with its meaning. `describe` texts are the table in docs/settings.md and `help settings`. */
 export const SettingsSchema = z.strictObject({
-  SVC_AUTHTOKEN: secret.optional().describe('authtoken of the service; better in a file'),
-  SVC_AUTHTOKEN_FILE: z.string().optional().describe('file that holds the authtoken; watched'),
+  SVC_AUTHTOKEN: secret.optional().describe('authtoken; prefer SVC_AUTHTOKEN_FILE'),
+  SVC_AUTHTOKEN_FILE: z
+    .string()
+    .optional()
+    .describe('file with the authtoken; changes are applied at once'),
   SVC_SERVER_ADDR: servers
     .default([])
     .describe(
-      'host:port of the gateway, or several with commas: a second session is kept ready; unset: the hosted service',
+      'host:port of the gateway, or several, comma-separated, for a standby session; unset: the hosted service',
     ),
   SVC_INGRESS_ADDR: listen
     .optional()
-    .describe('host:port where this device reaches its public domain; unset: where DNS leads'),
-  SVC_CA_CERT: z.string().optional().describe("PEM file of the gateway's CA"),
-  SVC_API_KEY: secret
-    .optional()
-    .describe('key to the management API, for `provision`; better in a file'),
+    .describe('host:port of the ingress, for checks of the public domain; unset: from DNS'),
+  SVC_CA_CERT: z.string().optional().describe('PEM file with the CA certificate of the gateway'),
+  SVC_API_KEY: secret.optional().describe('management API key for `provision`; prefer a file'),
   AGENT_DOMAIN: domain
     .optional()
     .describe(
@@ -114,31 +115,34 @@ export const SettingsSchema = z.strictObject({
     ),
   AGENT_LISTEN: listen
     .default({ host: '127.0.0.1', port: 7040 })
-    .describe('where the agent API listens on the device'),
+    .describe('host:port of the agent API on the device'),
   AGENT_PAGE_LISTEN: listen
     .optional()
-    .describe(
-      "where the device's page listens for others in the network; unset: on this machine alone, at AGENT_LISTEN",
-    ),
-  AGENT_DATA_DIR: z.string().optional().describe('data folder (under systemd: StateDirectory)'),
+    .describe('host:port of the device page for the local network; unset: only at AGENT_LISTEN'),
+  AGENT_DATA_DIR: z
+    .string()
+    .optional()
+    .describe('data directory of the agent (under systemd: StateDirectory)'),
   AGENT_DEFAULT_POLICY: z
     .string()
     .optional()
-    .describe('policy for tunnels created without one; unset and not there: the shipped one'),
+    .describe(
+      'policy file for tunnels without a policy; default: default-policy.json, or the built-in policy if it is missing',
+    ),
   AGENT_API_TOKEN: ApiTokenSchema.optional().describe(
-    "the owner's token of the agent API; unset: made at first start, see data/api-token",
+    'owner token of the agent API; unset: created at first start in data/api-token',
   ),
   AGENT_API_TOKEN_SHA256: z
     .string()
-    .regex(/^[0-9a-f]{64}$/, 'must be a SHA-256 in hex, as provision writes it')
+    .regex(/^[0-9a-f]{64}$/, 'must be a SHA-256 hash in hex, as written by provision')
     .optional()
     .describe(
-      'hash of a token that may write, as `provision` writes it: taken over once, as `provisioned`',
+      'SHA-256 hash of an API token with scope `write`, written by `provision`; imported once as `provisioned`',
     ),
   AGENT_FORWARD_ALLOW: list
     .default([])
     .describe(
-      'hosts or CIDRs, each with an optional :port, and unix:/paths, that tunnels may forward to beside loopback',
+      'allowed upstreams besides loopback: hosts or CIDRs with optional :port, and unix:/paths',
     ),
   AGENT_MAX_TUNNELS: z.coerce
     .number({ error: TUNNEL_LIMIT })
@@ -146,19 +150,19 @@ export const SettingsSchema = z.strictObject({
     .min(1, TUNNEL_LIMIT)
     .max(10_000, TUNNEL_LIMIT)
     .default(1_000)
-    .describe('how many tunnels the device may hold'),
+    .describe('maximum number of tunnels on the device'),
   AGENT_DRAIN_SECONDS: z.coerce
     .number({ error: DRAIN })
     .int(DRAIN)
     .min(0, DRAIN)
     .max(60, DRAIN)
     .default(10)
-    .describe('how long requests under way may take to end when the agent stops'),
+    .describe('seconds that open requests may take to finish when the agent stops'),
   AGENT_METERED: z
     .enum(['true', 'false'], { error: 'must be true or false' })
     .default('false')
     .transform((text) => text === 'true')
-    .describe('for links that are paid by the byte, as 4G: below 30 MB a month while idle'),
+    .describe('reduce idle traffic to under 30 MB a month, for metered links such as 4G'),
   AGENT_HEARTBEAT_SECONDS: z.coerce
     .number({ error: HEARTBEAT })
     .int(HEARTBEAT)
@@ -166,20 +170,20 @@ export const SettingsSchema = z.strictObject({
     .max(300, HEARTBEAT)
     .optional()
     .describe(
-      'how often the link is asked for life; it is given up 15 s after a missed answer, 13 s if metered',
+      'seconds between heartbeats; the link is closed 15 s after a missed answer (metered: 13 s)',
     ),
   AGENT_PROBE_SECONDS: z.coerce
     .number({ error: PROBE })
     .int(PROBE)
     .refine((seconds) => seconds === 0 || (seconds >= 10 && seconds <= 86_400), PROBE)
     .optional()
-    .describe('how often the agent looks at its own public domain; 0: only after a change'),
+    .describe('seconds between checks of the public domain; 0: only after a change'),
   AGENT_UPSTREAM_HEALTH: z
     .string()
     .refine(isUpstreamHealth, HEALTH_FORM)
     .default(DEFAULT_UPSTREAM.health)
     .describe(
-      'how local services are checked: off, tcp (a connection), or a path that must answer below 500',
+      'health check of upstreams: off, tcp (open a connection), or a path that must return a status below 500',
     ),
   AGENT_UPSTREAM_TIMEOUT: z.coerce
     .number({ error: TIMEOUT_RANGE })
@@ -187,20 +191,22 @@ export const SettingsSchema = z.strictObject({
     .min(1, TIMEOUT_RANGE)
     .max(3_600, TIMEOUT_RANGE)
     .default(DEFAULT_UPSTREAM.timeout)
-    .describe('seconds after which our gateway answers 504 for a local service that says nothing'),
+    .describe('seconds without data from an upstream before the gateway answers 504'),
   AGENT_UNKNOWN_ACTIONS: z
     .enum(['warn', 'refuse'], { error: 'must be warn or refuse' })
     .default('warn')
-    .describe('policy actions that only the hosted service may know; the own gateway refuses them'),
+    .describe(
+      'treatment of policy actions that only the hosted service may support: warn or refuse; a gateway always refuses them',
+    ),
   GATEWAY_AGENT_LISTEN: listen
     .default({ host: '127.0.0.1', port: 4443 })
-    .describe('where agents connect to the gateway'),
+    .describe('host:port for connections from agents'),
   GATEWAY_HTTP_LISTEN: listen
     .default({ host: '127.0.0.1', port: 8080 })
-    .describe('public HTTP ingress'),
+    .describe('host:port of the public HTTP ingress'),
   GATEWAY_HTTPS_LISTEN: listen
     .default({ host: '127.0.0.1', port: 8443 })
-    .describe('public HTTPS ingress'),
+    .describe('host:port of the public HTTPS ingress'),
   GATEWAY_TCP_LISTEN: z
     .string()
     .transform((text, context): PortRange => {
@@ -211,7 +217,7 @@ export const SettingsSchema = z.strictObject({
     })
     .optional()
     .describe(
-      'ports of TCP endpoints, as 0.0.0.0:20000-20100; their host is this one, or GATEWAY_CNAME_BASE for 0.0.0.0 and [::]; unset: none',
+      'ports of TCP endpoints, such as 0.0.0.0:20000-20100; URLs use this host, or GATEWAY_CNAME_BASE for 0.0.0.0 and [::]; unset: no TCP endpoints',
     ),
   GATEWAY_TCP_IDLE_SECONDS: z.coerce
     .number({ error: TCP_IDLE })
@@ -219,41 +225,43 @@ export const SettingsSchema = z.strictObject({
     .min(10, TCP_IDLE)
     .max(604_800, TCP_IDLE)
     .default(3_600)
-    .describe('how long a connection to a TCP endpoint may be silent in both directions'),
+    .describe('seconds without data in both directions before a TCP connection is closed'),
   GATEWAY_API_LISTEN: listen
     .default({ host: '127.0.0.1', port: 8070 })
-    .describe('management API of the gateway'),
+    .describe('host:port of the management API'),
   GATEWAY_API_HOSTS: list
     .default([])
-    .describe('host names of the management API beside localhost and its addresses'),
+    .describe('additional host names of the management API, besides localhost and IP addresses'),
   GATEWAY_CNAME_BASE: domain
     .default('gateway.localhost')
-    .describe('CNAME targets of reserved domains lie below it; it has to lead to the gateway'),
+    .describe(
+      'parent domain of the CNAME targets of reserved domains; must resolve to the gateway',
+    ),
   GATEWAY_OUTBOUND_ALLOW: outboundAllow
     .default([])
     .describe(
-      'hosts, addresses or CIDRs, each with an optional :port, that policies and webhooks may reach beside .internal, and file: URLs of keys',
+      'allowed targets of policies and webhooks besides .internal: hosts, addresses or CIDRs with optional :port, and file: URLs of keys',
     ),
   GATEWAY_DNS_SERVERS: list
     .refine(
       (servers) =>
         servers.every((server) => isIP(parseListenAddress(server)?.host ?? server) !== 0),
-      'must be addresses, each with an optional :port',
+      'must be IP addresses with an optional :port',
     )
     .default([])
-    .describe("whom the DNS check of reserved domains asks; unset: the machine's resolvers"),
+    .describe('DNS servers for checking reserved domains; default: system resolvers'),
   GATEWAY_DNS_LISTEN: listen
     .optional()
-    .describe('where the gateway answers DNS questions of the ACME authority, UDP and TCP'),
+    .describe('host:port, UDP and TCP, of the DNS server for ACME challenges'),
   GATEWAY_ACME_DIRECTORY: httpsUrl
     .optional()
     .describe(
-      'ACME directory of the authority `letsencrypt`, the same at all gateways of a site; who sets it accepts its terms of service',
+      'ACME directory URL of the authority `letsencrypt`, the same on all nodes; setting it accepts the terms of service',
     ),
   GATEWAY_ACME_EMAIL: z
-    .email('must be an e-mail address')
+    .email('must be an email address')
     .optional()
-    .describe('whom the ACME authority may write to'),
+    .describe('contact email for the ACME account'),
   GATEWAY_LEAST_RATE: z.coerce
     .number({ error: LEAST_RATE })
     .int(LEAST_RATE)
@@ -261,7 +269,7 @@ export const SettingsSchema = z.strictObject({
     .max(1_000_000, LEAST_RATE)
     .default(16)
     .describe(
-      'kB/s over 10 s: who moves less may be ended when others wait for the device; 0: nobody is',
+      'minimum rate in kB/s over 10 s; slower requests may be ended while others wait; 0: off',
     ),
   GATEWAY_BUFFER_MB: z.coerce
     .number({ error: BUFFER_LIMIT })
@@ -270,73 +278,73 @@ export const SettingsSchema = z.strictObject({
     .max(65_536, BUFFER_LIMIT)
     .default(192)
     .describe(
-      'MiB of what slow visitors and devices have not taken; above it the slowest are ended',
+      'MiB of unsent data for slow visitors and devices; above it the slowest are disconnected',
     ),
   GATEWAY_DRAIN_SECONDS: z.coerce
     .number({ error: DRAIN_TIME })
     .min(0, DRAIN_TIME)
     .max(60, DRAIN_TIME)
     .default(10)
-    .describe('how long requests under way may take to end when the gateway stops'),
+    .describe('seconds that open requests may take to finish when the gateway stops'),
   GATEWAY_HOLD_SECONDS: z.coerce
     .number({ error: HOLD_TIME })
     .min(0, HOLD_TIME)
     .max(60, HOLD_TIME)
     .default(10)
-    .describe('how long requests wait for a device that has gone without a word; 0: they do not'),
+    .describe('seconds that requests wait for a disconnected device; 0: no wait'),
   GATEWAY_POOL_AFFINITY: z
     .enum(['none', 'client'], { error: 'must be none or client' })
     .default('none')
     .describe(
-      'who serves a request to a pool: the least busy endpoint, or for each client address the same one',
+      'endpoint selection in a pool: `none`: least busy endpoint; `client`: same endpoint for each client address',
     ),
   GATEWAY_GEO_DB: z
     .string()
     .optional()
-    .describe("file in MaxMind's format that says where addresses are; unset: policies cannot ask"),
+    .describe('MaxMind database of locations for policies; unset: no location data'),
   GATEWAY_ASN_DB: z
     .string()
     .optional()
-    .describe('the same for the autonomous systems that addresses belong to'),
-  GATEWAY_DATA_DIR: z.string().optional().describe("the gateway's data folder"),
+    .describe('MaxMind database of autonomous systems for policies; unset: no AS data'),
+  GATEWAY_DATA_DIR: z.string().optional().describe('data directory of the gateway'),
   GATEWAY_DATABASE_URL: DatabaseUrlSchema.optional().describe(
-    'PostgreSQL that several gateways share, as postgres://user@host/database; unset: one gateway alone',
+    'PostgreSQL database of a cluster, such as postgres://user@host/database; unset: single gateway',
   ),
   GATEWAY_DATABASE_PASSWORD_FILE: z
     .string()
     .optional()
-    .describe('file with the password to GATEWAY_DATABASE_URL, read for each connection'),
+    .describe('file with the password for GATEWAY_DATABASE_URL, read for each connection'),
   GATEWAY_PEER_LISTEN: listen
     .optional()
-    .describe('where the other gateways of GATEWAY_DATABASE_URL connect to this one'),
+    .describe('host:port for connections from the other nodes of the cluster'),
   GATEWAY_PEER_ADDRESS: listen
     .optional()
-    .describe('by which address they do; unset: that of GATEWAY_PEER_LISTEN'),
+    .describe('host:port that other nodes connect to; default: GATEWAY_PEER_LISTEN'),
   GATEWAY_JOIN_TOKEN_FILE: z
     .string()
     .optional()
     .describe(
-      'file with the token of `gateway join-token`; for the first start, and the one after `gateway forget`',
+      'file with a join token from `gateway join-token`, for the first start or after `gateway forget`',
     ),
   GATEWAY_RESERVED_DOMAIN: wildcardDomain
     .default('*.site.localhost')
-    .describe('wildcard domain that the gateway reserves at its first start'),
+    .describe('wildcard domain, reserved at the first start'),
   GATEWAY_RATE_LIMIT_KEYS: z.coerce
     .number({ error: RATE_LIMIT_KEYS })
     .int(RATE_LIMIT_KEYS)
     .min(1_000, RATE_LIMIT_KEYS)
     .max(1_000_000, RATE_LIMIT_KEYS)
     .default(100_000)
-    .describe('keys that each rate limit counts apart: 28 MB for each 100,000 that are busy'),
+    .describe('maximum number of keys per rate limit; 28 MB of memory per 100,000 active keys'),
   GATEWAY_TLS_CERT: z
     .string()
     .optional()
-    .describe('PEM certificate chain for the HTTPS ingress; unset: from the own CA'),
-  GATEWAY_TLS_KEY: z.string().optional().describe('PEM private key of GATEWAY_TLS_CERT'),
+    .describe('PEM certificate chain of the HTTPS ingress; unset: issued by the local CA'),
+  GATEWAY_TLS_KEY: z.string().optional().describe('PEM private key for GATEWAY_TLS_CERT'),
   LOG_LEVEL: z
     .enum(LOG_LEVELS, { error: `must be one of ${LOG_LEVELS.join(', ')}` })
     .default('info')
-    .describe('how much is logged on stderr: JSON lines, on a terminal for people'),
+    .describe('log level on stderr; JSON lines, or readable text on a terminal'),
 })
 
 /** The settings of one process, as they were given or by default. */
@@ -364,5 +372,5 @@ function sentencesOf(issue: z.core.$ZodIssue): string[] {
 
 function unknownSetting(name: string): string {
   const meant = nearest(name, Object.keys(SettingsSchema.shape), MAX_WRONG_LETTERS)
-  return `There is no setting ${name}.${meant === undefined ? '' : ` Did you mean ${meant}?`}`
+  return `Unknown setting ${name}.${meant === undefined ? '' : ` Did you mean ${meant}?`}`
 }

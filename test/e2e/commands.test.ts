@@ -88,7 +88,7 @@ describe('the program', () => {
     const { code, stderr } = await runProgram({ args: ['run'], env: { AGENT_DOMAN: 'x' } })
     expect([code, stderr]).toEqual([
       1,
-      'device-agent: There is no setting AGENT_DOMAN. Did you mean AGENT_DOMAIN?\n',
+      'device-agent: Unknown setting AGENT_DOMAN. Did you mean AGENT_DOMAIN?\n',
     ])
   })
 })

@@ -37,12 +37,12 @@ export const DatabaseUrlSchema = z.string().transform((text, context): DatabaseA
 
 /** The address, or what is wrong with the text, as the end of a sentence. */
 function parseDatabaseUrl(text: string): DatabaseAddress | string {
-  if (text.startsWith('postgresql://')) return `${FORM}: write postgres:// in front`
+  if (text.startsWith('postgresql://')) return `${FORM}: the scheme is postgres://`
   if (!text.startsWith('postgres://')) return FORM
   const complete = text.replace(HOSTLESS, `$1${NOWHERE}`)
   if (!URL.canParse(complete)) return `${FORM}, with @ : / ? # in a password as %40 %3A %2F %3F %23`
   const url = new URL(complete)
-  if (url.hash !== '') return `${FORM}: a # in a password is written %23`
+  if (url.hash !== '') return `${FORM}: write # in a password as %23`
   const parameters = parametersOf(url)
   if (typeof parameters === 'string') return parameters
   const named = decoded(url.hostname.replace(/^\[(.*)\]$/, '$1'))
@@ -51,7 +51,7 @@ function parseDatabaseUrl(text: string): DatabaseAddress | string {
   const database = decoded(url.pathname.slice(1))
   const password = decoded(url.password)
   if (host === undefined || user === undefined || database === undefined || password === undefined)
-    return 'has a % that is not followed by two hex digits: a % itself is written %25'
+    return 'has a % without two hex digits: write a literal % as %25'
   return (
     problemOf({ host, user, database, parameters }) ?? {
       ...{ host, user, database, ...tlsOf(host, parameters) },
@@ -68,9 +68,9 @@ function parametersOf(url: URL): ReadonlyMap<string, string> | string {
     if (!PARAMETERS.includes(name)) {
       const meant = nearest(name, PARAMETERS, 3)
       const hint = meant === undefined ? '' : `: did you mean ${meant}?`
-      return `has a parameter that is not known (known are ${PARAMETERS.join(', ')})${hint}`
+      return `has an unknown parameter (known: ${PARAMETERS.join(', ')})${hint}`
     }
-    if (parameters.has(name) || value === '') return `must have one value for ${name}`
+    if (parameters.has(name) || value === '') return `must have exactly one value for ${name}`
     parameters.set(name, value)
   }
   return parameters
@@ -84,21 +84,22 @@ interface Parts {
 }
 
 function problemOf({ host, user, database, parameters }: Parts): string | undefined {
-  if (user === '') return `${FORM}: it names no user`
-  if (database === '' || database.includes('/')) return `${FORM}: it names no database`
-  if (host === '') return `${FORM}: it names no host`
-  if (host.includes(',')) return 'must have one host: the address that leads to the primary'
+  if (user === '') return `${FORM}: the user is missing`
+  if (database === '' || database.includes('/')) return `${FORM}: the database name is missing`
+  if (host === '') return `${FORM}: the host is missing`
+  if (host.includes(',')) return 'must have exactly one host: the address of the primary server'
   const isSocket = isAbsolute(host)
   if (parameters.has('host') && !isSocket)
-    return 'must have a folder as host=, or its host before /'
+    return 'must have the host before the /, or the directory of a Unix socket in host='
   const mode = parameters.get('sslmode')
   if (mode !== undefined && BLIND_MODES.includes(mode))
-    return `must not have sslmode=${mode}: it does not check who answers; verify-full does, with the CA of the server as sslrootcert`
+    return `must not have sslmode=${mode}: it does not verify the server; use verify-full, with the CA file as sslrootcert`
   if (mode !== undefined && mode !== 'disable' && mode !== 'verify-full')
     return 'must have sslmode=verify-full or sslmode=disable'
-  if (isSocket && mode === 'verify-full') return 'must not have sslmode: a Unix socket knows no TLS'
+  if (isSocket && mode === 'verify-full')
+    return 'must not have sslmode=verify-full: Unix sockets do not use TLS'
   if (parameters.has('sslrootcert') && tlsOf(host, parameters).tls === 'off')
-    return 'has sslrootcert where no TLS is spoken: add sslmode=verify-full'
+    return 'has sslrootcert but TLS is off: add sslmode=verify-full'
   return undefined
 }
 

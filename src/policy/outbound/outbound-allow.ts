@@ -51,7 +51,8 @@ export function parseAllowEntry(text: string): AllowEntry | { readonly problem: 
   const port = digits === undefined ? undefined : Number(digits)
   // The zone of an address means something on one machine only.
   if (what === '' || what.includes('%')) return NO_ENTRY
-  if (port === 0 || (port ?? 0) > 65_535) return { problem: 'a port is a number from 1 to 65535' }
+  if (port === 0 || (port ?? 0) > 65_535)
+    return { problem: 'a port must be a number from 1 to 65535' }
   const range = parseRange(what)
   if (range === undefined) return bracketed === undefined ? parseName(what, port) : NO_ENTRY
   return 'problem' in range ? range : { kind: 'range', range: range.range, port }
@@ -100,9 +101,9 @@ export function filePath(url: string): string | undefined {
 }
 
 const NO_FILE = {
-  problem: 'write the path of a file, or of a folder with a slash behind it, as file:///path',
+  problem: 'must be file:///path for a file, or file:///path/ for a directory',
 }
-const NO_ENTRY = { problem: 'it is no host, address or CIDR with an optional :port' }
+const NO_ENTRY = { problem: 'not a host, address or CIDR with optional :port' }
 
 function parseRange(what: string): { range: Range } | { problem: string } | undefined {
   if (parseAddress(what)) return checkRange(`${what}/${what.includes(':') ? 128 : 32}`)
@@ -114,19 +115,19 @@ function checkRange(cidr: string): { range: Range } | { problem: string } {
   const [base, bits] = ipaddr.parseCIDR(cidr)
   const network = (base.kind() === 'ipv4' ? ipaddr.IPv4 : ipaddr.IPv6).networkAddressFromCIDR(cidr)
   if (network.toString() !== base.toString()) {
-    return { problem: `a CIDR begins with its lowest address: ${network}/${bits}` }
+    return { problem: `a CIDR must start with its lowest address: ${network}/${bits}` }
   }
   if (carried(base) !== base) {
-    return { problem: 'write IPv4 addresses as IPv4: they count as such in whatever form' }
+    return { problem: 'write IPv4 addresses in IPv4 notation' }
   }
   const never = NEVER.find((range) => range[1] <= bits && contains(range, base))
-  if (never) return { problem: `${never[0]}/${never[1]} is never dialled` }
+  if (never) return { problem: `connections to ${never[0]}/${never[1]} are always blocked` }
   return { range: [base, bits] }
 }
 
 function parseName(name: string, port: number | undefined): AllowEntry | { problem: string } {
   if (name === 'internal' || name.endsWith('.internal')) {
-    return { problem: 'names below .internal are endpoints of this gateway and need no entry' }
+    return { problem: 'names below .internal are allowed without an entry' }
   }
   // As URLs have it: what a URL reads in another way would never fit.
   const url = /^[\w.-]+$/.test(name) && URL.canParse(`http://${name}`) && new URL(`http://${name}`)

@@ -123,22 +123,22 @@ describe('mayRead()', () => {
 describe('parseAllowEntry()', () => {
   it.each(['file://host/a', 'file:///a%2Fb'])('refuses %s', (text) => {
     expect(parseAllowEntry(text)).toEqual({
-      problem: 'write the path of a file, or of a folder with a slash behind it, as file:///path',
+      problem: 'must be file:///path for a file, or file:///path/ for a directory',
     })
   })
 
   it.each([
-    ['10.0.0.1/8', 'a CIDR begins with its lowest address: 10.0.0.0/8'],
-    ['fd12::1/8', 'a CIDR begins with its lowest address: fd00::/8'],
-    ['10.0.0.1:0', 'a port is a number from 1 to 65535'],
-    ['10.0.0.1:65536', 'a port is a number from 1 to 65535'],
-    ['169.254.169.254', '169.254.0.0/16 is never dialled'],
-    ['169.254.0.0/16', '169.254.0.0/16 is never dialled'],
-    ['fe80::/10', 'fe80::/10 is never dialled'],
-    ['0.0.0.0', '0.0.0.0/8 is never dialled'],
-    ['::ffff:10.0.0.1', 'write IPv4 addresses as IPv4: they count as such in whatever form'],
-    ['64:ff9b::/96', 'write IPv4 addresses as IPv4: they count as such in whatever form'],
-    ['cam.internal', 'names below .internal are endpoints of this gateway and need no entry'],
+    ['10.0.0.1/8', 'a CIDR must start with its lowest address: 10.0.0.0/8'],
+    ['fd12::1/8', 'a CIDR must start with its lowest address: fd00::/8'],
+    ['10.0.0.1:0', 'a port must be a number from 1 to 65535'],
+    ['10.0.0.1:65536', 'a port must be a number from 1 to 65535'],
+    ['169.254.169.254', 'connections to 169.254.0.0/16 are always blocked'],
+    ['169.254.0.0/16', 'connections to 169.254.0.0/16 are always blocked'],
+    ['fe80::/10', 'connections to fe80::/10 are always blocked'],
+    ['0.0.0.0', 'connections to 0.0.0.0/8 are always blocked'],
+    ['::ffff:10.0.0.1', 'write IPv4 addresses in IPv4 notation'],
+    ['64:ff9b::/96', 'write IPv4 addresses in IPv4 notation'],
+    ['cam.internal', 'names below .internal are allowed without an entry'],
   ])('says of %s: %s', (text, problem) => {
     expect(parseAllowEntry(text)).toEqual({ problem })
   })
@@ -159,7 +159,7 @@ describe('parseAllowEntry()', () => {
     'user@host',
   ])('does not take %s', (text) => {
     expect(parseAllowEntry(text)).toEqual({
-      problem: 'it is no host, address or CIDR with an optional :port',
+      problem: 'not a host, address or CIDR with optional :port',
     })
   })
 })
