@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { readFileSync } from 'node:fs'
+import { readFileSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterEach, expect, it } from 'vitest'
@@ -10,14 +10,19 @@ import { temporaryFolder } from '../helpers/temporary-folder.ts'
 const README = readFileSync(join(ROOT, 'README.md'), 'utf8')
 const shell = promisify(execFile)
 
-/** The lines that the README asks to be pasted while `npm start` runs. */
-function pastedLines(): string[] {
-  const [, part = ''] = /^## Five minutes\n(.*?)^## /ms.exec(README) ?? []
-  const blocks = [...part.matchAll(/^```sh\n(.*?)^```$/gms)].map(([, block = '']) => block)
-  return blocks.flatMap((block) => block.trim().split('\n'))
+/** The lines of each block of commands in the README's five minutes. */
+function pastedBlocks(): string[][] {
+  const [, part = ''] = /^## Try it in five minutes\n(.*?)^## /ms.exec(README) ?? []
+  const blocks = [...part.matchAll(/^ *```sh\n(.*?)^ *```$/gms)].map(([, block = '']) => block)
+  return blocks.map((block) =>
+    block
+      .trim()
+      .split('\n')
+      .map((line) => line.trim()),
+  )
 }
 
-/** What `up` tells a newcomer, from its first word to its last. */
+/** The output of `up` until it is ready. */
 async function welcomeOf(program: Program): Promise<string> {
   let text = ''
   for await (const part of program.child.stdout ?? []) {
@@ -30,8 +35,8 @@ async function welcomeOf(program: Program): Promise<string> {
 const running: Program[] = []
 afterEach(() => Promise.all(running.splice(0).map((program) => program.end())))
 
-it('works as the README says it, line by line', async () => {
-  const cwd = temporaryFolder()
+/** `npm start` in `cwd`, on free ports; gives a shell there in which the README's ports are these. */
+async function startIn(cwd: string) {
   const program = new Program({ args: ['up'], cwd })
   running.push(program)
   const welcome = await welcomeOf(program)
@@ -41,24 +46,47 @@ it('works as the README says it, line by line', async () => {
     ['8080', /public {7}http:\/\/127\.0\.0\.1:(\d+)/],
     ['8443', /public .*https:\/\/127\.0\.0\.1:(\d+)/],
   ] as const
-  const asHere = (line: string) =>
-    ports.reduce((text, [port, place]) => {
-      const [, here = port] = place.exec(welcome) ?? []
-      return text.replaceAll(`:${port}`, `:${here}`)
+  const paste = async (line: string) => {
+    const here = ports.reduce((text, [port, place]) => {
+      const [, found = port] = place.exec(welcome) ?? []
+      return text.replaceAll(`:${port}`, `:${found}`)
     }, line)
-
-  const answers: string[] = []
-  for (const line of pastedLines()) {
-    const { stdout } = await shell('bash', ['-c', asHere(line)], { cwd, timeout: 60_000 })
-    answers.push(stdout)
+    const { stdout } = await shell('bash', ['-c', here], { cwd, timeout: 60_000 })
+    return stdout
   }
-  expect(answers).toEqual([
-    expect.stringMatching(/^{"url":"https:\/\/hello\.site\.localhost:\d+","protocol":"http"/),
-    expect.stringMatching(/^Hello from the device\./),
-    expect.stringMatching(/^Hello from the device\./),
-    expect.stringContaining('"healthy":true'),
-    expect.stringContaining('"healthy":true'),
-    '',
-    expect.stringContaining('ERR_NGROK_3200'),
-  ])
+  return { program, paste }
+}
+
+it('works as the README says it, line by line', async () => {
+  const [
+    [start] = [],
+    [add = ''] = [],
+    visits = [],
+    [status = '', remove = ''] = [],
+    [post = ''] = [],
+  ] = pastedBlocks()
+  expect(start).toBe('npm start')
+  expect(visits).toHaveLength(2)
+
+  const cwd = temporaryFolder()
+  symlinkSync(join(ROOT, 'dist'), join(cwd, 'dist'))
+  const first = await startIn(cwd)
+  expect(await first.paste(add)).toContain('hello.site.localhost')
+  for (const visit of visits) {
+    expect(await first.paste(visit)).toMatch(/^Hello from the device\./)
+  }
+  await first.program.end()
+
+  const second = await startIn(cwd)
+  for (const visit of visits) {
+    expect(await second.paste(visit)).toMatch(/^Hello from the device\./)
+  }
+  expect(await second.paste(status)).toContain('hello.site.localhost')
+  expect(await second.paste(remove)).toContain('hello.site.localhost')
+  for (const visit of visits) {
+    expect(await second.paste(visit)).toContain('ERR_NGROK_3200')
+  }
+  expect(await second.paste(post)).toMatch(
+    /^{"url":"https:\/\/hello\.site\.localhost:\d+","protocol":"http"/,
+  )
 })
