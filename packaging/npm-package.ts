@@ -57,7 +57,7 @@ export function stagedManifest(manifest: Manifest): StagedManifest {
   }
 }
 
-/** The part of the lock file that these dependencies lead to. What pins no bytes is left out. */
+/** The part of the lock file that these dependencies lead to. */
 export function shrinkwrapOf(
   staged: StagedManifest,
   lock: Readonly<Record<string, LockEntry>>,
@@ -70,10 +70,7 @@ export function shrinkwrapOf(
       const path = resolveIn(lock, from, wantedName)
       const entry = path === undefined ? undefined : lock[path]
       if (path === undefined || !entry || path in packages) continue
-      if (!entry.integrity) {
-        if (entry.optional) continue
-        throw new Error(`package-lock.json pins no bytes of ${path}`)
-      }
+      if (!entry.integrity) throw new Error(`package-lock.json pins no bytes of ${path}`)
       const { dev: _, ...kept } = entry
       packages[path] = kept
       visit(path, entry)

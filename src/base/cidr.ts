@@ -24,7 +24,7 @@ export interface AddressRanges {
  * Where neither a tunnel nor a policy leads, whatever is allowed: nobody, link-local addresses, groups,
  * and where clouds keep the metadata of a machine.
  */
-export const NEVER_DIALLED: readonly string[] = [
+const NEVER_DIALLED = [
   '0.0.0.0/8',
   '100.100.100.200/32',
   '169.254.0.0/16',
@@ -36,11 +36,76 @@ export const NEVER_DIALLED: readonly string[] = [
   'fe80::/10',
   'fec0::/10',
   'ff00::/8',
+].map((text) => ({ text, range: ipaddr.parseCIDR(text) }))
+
+/** IPv6 forms that lead to the IPv4 address that begins at a byte. */
+const CARRIERS = [
+  // RFC 4291 section 2.5.5.1, RFC 6052 section 2.1, RFC 2765 section 2.1, RFC 3056 section 2.
+  { range: ipaddr.IPv6.parseCIDR('::/96'), firstByte: 12 },
+  { range: ipaddr.IPv6.parseCIDR('64:ff9b::/96'), firstByte: 12 },
+  { range: ipaddr.IPv6.parseCIDR('::ffff:0:0:0/96'), firstByte: 12 },
+  { range: ipaddr.IPv6.parseCIDR('2002::/16'), firstByte: 2 },
 ]
+
+/** NAT64 prefixes of a site (RFC 8215): where the IPv4 address stands, the site decides. */
+const LOCAL_NAT64 = ipaddr.IPv6.parseCIDR('64:ff9b:1::/48')
+/** The places of RFC 6052 section 2.2 for prefixes of 48, 56, 64 and 96 bits. */
+const NAT64_PLACES = [
+  [6, 7, 9, 10],
+  [7, 9, 10, 11],
+  [9, 10, 11, 12],
+  [12, 13, 14, 15],
+]
+const TEREDO = ipaddr.IPv6.parseCIDR('2001::/32')
 
 /** Reads an address without brackets; IPv4-mapped IPv6 becomes IPv4. Undefined when it is none. */
 export function parseAddress(text: string): Address | undefined {
   return isAddress(text) ? ipaddr.process(text) : undefined
+}
+
+/** The address that a connection reaches: IPv4 where IPv6 only wraps it. */
+export function reachedAddress(address: Address): Address {
+  if (!(address instanceof ipaddr.IPv6)) return address
+  if (address.isIPv4MappedAddress()) return address.toIPv4Address()
+  const isOwn = address.range() === 'loopback' || address.range() === 'unspecified'
+  const carrier = isOwn ? undefined : CARRIERS.find(({ range }) => address.match(range))
+  if (!carrier) return address
+  const { firstByte } = carrier
+  return new ipaddr.IPv4(address.toByteArray().slice(firstByte, firstByte + 4))
+}
+
+/**
+ * The range that forbids a connection to the address, as text; undefined when none does. An IPv6
+ * address is also judged by the IPv4 addresses that it may hold.
+ */
+export function neverDialled(address: Address): string | undefined {
+  const reached = reachedAddress(address)
+  const direct = rangeOver(reached)
+  if (direct || !(reached instanceof ipaddr.IPv6)) return direct
+  // Unused places look like 0.0.0.0/8: they forbid nothing.
+  return heldAddresses(reached)
+    .filter((held) => held.range() !== 'unspecified')
+    .map(rangeOver)
+    .find((text) => text !== undefined)
+}
+
+function rangeOver(address: Address): string | undefined {
+  return NEVER_DIALLED.find(
+    ({ range: [base, bits] }) =>
+      address.kind() === base.kind() && address.match(base as never, bits),
+  )?.text
+}
+
+/** IPv4 addresses in forms that do not say by themselves whether they hold one. */
+function heldAddresses(address: ipaddr.IPv6): ipaddr.IPv4[] {
+  const bytes = address.toByteArray()
+  const at = (places: readonly number[]) => new ipaddr.IPv4(places.map((it) => bytes[it] ?? 0))
+  if (address.match(LOCAL_NAT64)) return NAT64_PLACES.map(at)
+  // RFC 4380 section 4: the client's address has all bits flipped.
+  if (address.match(TEREDO)) return [new ipaddr.IPv4(bytes.slice(12).map((byte) => byte ^ 0xff))]
+  // RFC 5214 section 6.1: ISATAP, below any prefix.
+  const [, , , , high = 0, low] = address.parts
+  return (high & 0xfdff) === 0 && low === 0x5efe ? [at([12, 13, 14, 15])] : []
 }
 
 /** Reads `192.0.2.0/24`, `2001:db8::/32` or a plain address; undefined when it is none. */

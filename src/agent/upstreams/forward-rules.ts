@@ -4,7 +4,7 @@ import { networkInterfaces } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import ipaddr from 'ipaddr.js'
 import { AppError, StartError } from '../../base/app-error.ts'
-import { NEVER_DIALLED } from '../../base/cidr.ts'
+import { neverDialled, reachedAddress } from '../../base/cidr.ts'
 import { withDeadline } from '../../base/deadline.ts'
 import type { ListenAddress } from '../../base/listen-address.ts'
 import { LOCALHOST_ADDRESSES } from '../../base/net/localhost.ts'
@@ -28,13 +28,7 @@ interface AllowRule {
 }
 
 const UNIX = 'unix:'
-const DENIED = NEVER_DIALLED.map((text) => ({ text, range: ipaddr.parseCIDR(text) }))
 const DENIED_NAMES = new Set(['metadata', 'metadata.google.internal', 'instance-data'])
-/** IPv6 forms that carry an IPv4 address: NAT64 (RFC 6052) and 6to4 (RFC 3056). */
-const CARRIERS = [
-  { range: ipaddr.IPv6.parseCIDR('64:ff9b::/96'), firstByte: 12 },
-  { range: ipaddr.IPv6.parseCIDR('2002::/16'), firstByte: 2 },
-]
 const LOOKUP_MS = 3_000
 
 export interface ForwardRulesOptions {
@@ -78,7 +72,7 @@ export class ForwardRules {
     }
     const { host, port } = target
     if (DENIED_NAMES.has(host)) throw refused(target, `${host} is never forwarded to`)
-    const literal = ipaddr.isValid(host) ? plain(ipaddr.parse(host)) : undefined
+    const literal = ipaddr.isValid(host) ? reachedAddress(ipaddr.parse(host)) : undefined
     if (literal) {
       this.#checkAddress(target, literal, this.#allows(literal, port))
       return [host]
@@ -92,7 +86,8 @@ export class ForwardRules {
     }
     // The resolver may say anything about localhost; it is loopback for whoever dials it.
     const addresses = host === 'localhost' ? LOCALHOST_ADDRESSES : await this.#resolve(host)
-    for (const address of addresses) this.#checkAddress(target, plain(ipaddr.parse(address)), true)
+    for (const address of addresses)
+      this.#checkAddress(target, reachedAddress(ipaddr.parse(address)), true)
     return addresses
   }
 
@@ -112,8 +107,8 @@ export class ForwardRules {
   }
 
   #checkAddress(target: HostTarget, address: Address, isAllowed: boolean): void {
-    const denied = DENIED.find(({ range }) => matches(address, range))
-    if (denied) throw refused(target, `${denied.text} is never forwarded to`)
+    const denied = neverDialled(address)
+    if (denied) throw refused(target, `${denied} is never forwarded to`)
     if (this.#isOwn(address, target.port)) {
       throw refused(target, `port ${target.port} is the agent's own`)
     }
@@ -174,16 +169,6 @@ async function resolveName(host: string): Promise<string[]> {
   } catch {
     return []
   }
-}
-
-/** The address that is meant: IPv4 where it is only wrapped in IPv6. */
-function plain(address: Address): Address {
-  if (!(address instanceof ipaddr.IPv6)) return address
-  if (address.isIPv4MappedAddress()) return address.toIPv4Address()
-  const carrier = CARRIERS.find(({ range }) => address.match(range))
-  if (!carrier) return address
-  const { firstByte } = carrier
-  return new ipaddr.IPv4(address.toByteArray().slice(firstByte, firstByte + 4))
 }
 
 function matches(address: Address, [range, bits]: Range): boolean {

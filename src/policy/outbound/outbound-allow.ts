@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url'
 import ipaddr from 'ipaddr.js'
-import { type Address, NEVER_DIALLED, parseAddress } from '../../base/cidr.ts'
+import { type Address, neverDialled, parseAddress, reachedAddress } from '../../base/cidr.ts'
 
 type Range = readonly [Address, number]
 
@@ -24,17 +24,6 @@ export interface DialTarget {
   readonly address: string
   readonly port: number
 }
-
-const NEVER: readonly Range[] = NEVER_DIALLED.map((text) => ipaddr.parseCIDR(text))
-
-/** Forms of IPv6 that lead to the IPv4 address in their last or next bytes. */
-const CARRIERS = [
-  // RFC 4291 section 2.5.5.1, RFC 6052 section 2.1, RFC 2765 section 2.1, RFC 3056 section 2.
-  { range: ipaddr.IPv6.parseCIDR('::/96'), firstByte: 12 },
-  { range: ipaddr.IPv6.parseCIDR('64:ff9b::/96'), firstByte: 12 },
-  { range: ipaddr.IPv6.parseCIDR('::ffff:0:0:0/96'), firstByte: 12 },
-  { range: ipaddr.IPv6.parseCIDR('2002::/16'), firstByte: 2 },
-]
 
 const ENTRY = /^(?:\[([^[\]]+)\]|([^[\]:]+))(?::(\d{1,5}))?$/
 
@@ -69,8 +58,8 @@ export function mayDial(
 ): boolean {
   const parsed = parseAddress(text)
   if (!parsed) return false
-  const address = carried(parsed)
-  if (NEVER.some((range) => contains(range, address))) return false
+  const address = reachedAddress(parsed)
+  if (neverDialled(address)) return false
   const kind = address.range()
   return entries.some((entry) => {
     if (entry.kind === 'file') return false
@@ -117,11 +106,13 @@ function checkRange(cidr: string): { range: Range } | { problem: string } {
   if (network.toString() !== base.toString()) {
     return { problem: `a CIDR must start with its lowest address: ${network}/${bits}` }
   }
-  if (carried(base) !== base) {
+  if (reachedAddress(base) !== base) {
     return { problem: 'write IPv4 addresses in IPv4 notation' }
   }
-  const never = NEVER.find((range) => range[1] <= bits && contains(range, base))
-  if (never) return { problem: `connections to ${never[0]}/${never[1]} are always blocked` }
+  const never = neverDialled(base)
+  if (never && Number(never.split('/')[1]) <= bits) {
+    return { problem: `connections to ${never} are always blocked` }
+  }
   return { range: [base, bits] }
 }
 
@@ -132,17 +123,6 @@ function parseName(name: string, port: number | undefined): AllowEntry | { probl
   // As URLs have it: what a URL reads in another way would never fit.
   const url = /^[\w.-]+$/.test(name) && URL.canParse(`http://${name}`) && new URL(`http://${name}`)
   return url && url.hostname === name ? { kind: 'name', name, port } : NO_ENTRY
-}
-
-/** The address that is meant: IPv4 where it is only wrapped in IPv6. */
-function carried(address: Address): Address {
-  if (!(address instanceof ipaddr.IPv6)) return address
-  if (address.isIPv4MappedAddress()) return address.toIPv4Address()
-  const isOwn = address.range() === 'loopback' || address.range() === 'unspecified'
-  const carrier = isOwn ? undefined : CARRIERS.find(({ range }) => address.match(range))
-  if (!carrier) return address
-  const { firstByte } = carrier
-  return new ipaddr.IPv4(address.toByteArray().slice(firstByte, firstByte + 4))
 }
 
 function contains([base, bits]: Range, address: Address): boolean {

@@ -43,6 +43,8 @@ describe('mayDial()', () => {
     ['0.0.0.0/0', '8.8.8.8'],
     ['::/0', '2606:4700::1'],
     ['100.64.0.0/10', '100.64.3.2'],
+    ['64:ff9b:1::/48', '64:ff9b:1::a00:1'],
+    ['keycloak', 'keycloak>64:ff9b:1::a00:1'],
     ['9.9.9.9 10.0.0.1:80', '10.0.0.1 80'],
   ])('with %s reaches %s', (list, target) => {
     expect(reaches(list, target)).toBe(true)
@@ -74,6 +76,8 @@ describe('mayDial()', () => {
     ['::/0', '64:ff9b::808:808'],
     ['::/0', '::ffff:0:a00:1'],
     ['::/0', '2001:0:1::1'],
+    ['::/0', '64:ff9b:1::808:808'],
+    ['0.0.0.0/0', '64:ff9b:1::a00:1'],
   ])('with %s does not reach %s', (list, target) => {
     expect(reaches(list, target)).toBe(false)
   })
@@ -87,6 +91,16 @@ describe('mayDial()', () => {
     '::ffff:169.254.169.254',
     '64:ff9b::a9fe:a9fe',
     '2002:a9fe:a9fe::1',
+    // NAT64 prefixes of 96, 64, 56 and 48 bits, Teredo, ISATAP, IPv4-compatible, SIIT.
+    '64:ff9b:1::a9fe:a9fe',
+    '64:ff9b:1:0:a9:fea9:fe00:0',
+    '64:ff9b:1:a9:fe:a9fe::',
+    '64:ff9b:1:a9fe:a9:fe00::',
+    '2001:0:808:808:0:0:5601:5601',
+    'fd00::5efe:a9fe:a9fe',
+    '2606:4700::200:5efe:a9fe:a9fe',
+    '::a9fe:a9fe',
+    '::ffff:0:a9fe:a9fe',
     'fe80::1',
     'fe80::1%lo',
     'fd00:ec2::254',
@@ -95,7 +109,8 @@ describe('mayDial()', () => {
     'ff02::1',
     '255.255.255.255',
   ])('never reaches %s', (address) => {
-    const all = '0.0.0.0/0 ::/0 10.0.0.0/8 fd00::/8 100.64.0.0/10 127.0.0.0/8 name.example'
+    const all =
+      '0.0.0.0/0 ::/0 10.0.0.0/8 fd00::/8 64:ff9b:1::/48 100.64.0.0/10 127.0.0.0/8 name.example'
     expect(reaches(all, address)).toBe(false)
     expect(reaches(all, `name.example>${address}`)).toBe(false)
   })
