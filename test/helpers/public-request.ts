@@ -8,10 +8,10 @@ export interface PublicRequest {
   readonly address?: string
   /** The public host name that is asked for. */
   readonly host: string
-  readonly path?: string
-  readonly method?: string
+  readonly path?: string | undefined
+  readonly method?: string | undefined
   readonly headers?: Readonly<Record<string, string>>
-  readonly body?: string | Buffer
+  readonly body?: string | Buffer | undefined
   /** PEM of the CA that signed the ingress's certificate. */
   readonly ca?: string
 }

@@ -19,13 +19,18 @@ import type { AgentDeps } from './agent-deps.ts'
 import { AgentHeartbeat } from './agent-heartbeat.ts'
 import { drainedUrl, drainMs, duplicateNotice } from './agent-notice.ts'
 import type { CompiledBinding } from './binder.ts'
-import { MAX_MESSAGE_BYTES, parseBind, parseUnbind, StreamType } from './control-message.ts'
+import {
+  MAX_MESSAGE_BYTES,
+  parseBind,
+  parseUnbind,
+  StreamType,
+  sentOptions,
+} from './control-message.ts'
 import { DuplicateRecord } from './duplicate-record.ts'
 import { IdleEnd } from './idle-end.ts'
 import { findPredecessor } from './predecessor.ts'
 import { prepareBinding, wantedName } from './prepare-binding.ts'
 import { encodeProxyHeader } from './proxy-header.ts'
-import { repeatedOptions } from './repeated-options.ts'
 import type { TableEntry } from './session-table.ts'
 import { upstreamNoticeIn } from './upstream-notice.ts'
 import { VisitorNotices } from './visitor-notices.ts'
@@ -138,8 +143,10 @@ export class AgentSession implements TableEntry {
       const idea = this.#idFor(request.Id)
       const open = () => this.#open(compiled, idea, heard)
       const { id, url, protocol } = await names.open(wantedName(compiled, this, idea), open)
-      const repeated = repeatedOptions(request)
-      return { Id: id, URL: url, Proto: protocol, Opts: repeated, Extra: { Token: compiled.token } }
+      return {
+        ...{ Id: id, URL: url, Proto: protocol, Opts: sentOptions(message) },
+        Extra: { Token: compiled.token },
+      }
     } finally {
       this.#awaitSilence()
     }

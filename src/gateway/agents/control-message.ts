@@ -98,6 +98,13 @@ export const parseBind = (message: unknown) => parse(BindRequest, message, 301)
 /** Throws ServiceError 801. */
 export const parseUnbind = (message: unknown) => parse(UnbindRequest, message, 801)
 
+/**
+ * The options of a bind exactly as the agent sent them. The SDK binds again with the options of the
+ * answer: an option that the answer lacked would be gone after a reconnect. They may hold secrets.
+ */
+export const sentOptions = (bind: unknown): object =>
+  (bind as { readonly Opts?: object | null }).Opts ?? {}
+
 /** Why the agent did not obey a command; empty when it did. */
 export function commandError(message: unknown): string {
   const answer = parse(CommandAnswer, message, 801)

@@ -107,7 +107,7 @@ describe('terminate-tls of a TLS endpoint', () => {
     expect(await readAll(talker.sockets[0] as Socket)).toBe('and all I have')
   })
 
-  it('takes the certificate that the SDK brings, and repeats its key nowhere', async () => {
+  it('takes the certificate that the SDK brings, and repeats its key to that SDK alone', async () => {
     const { certPem: cert, keyPem: key } = await stranger.issue({ name: HOST })
     const { running } = await startEcho({}, { termination: { cert, key } })
     expect(await echoOf(running, { ca: stranger.caPem, checkServerIdentity })).toBe('hello')
@@ -121,14 +121,16 @@ describe('terminate-tls of a TLS endpoint', () => {
     await agent.rpc(0, { Version: ['3', '2'], ClientId: '', Extra: { AuthToken } })
     const Opts = { Domain: 'raw.site.test', TLSTermination }
     const answer = await agent.rpc(1, { Id: '', Proto: 'tls', ForwardsTo: ':1', Opts, Extra: {} })
-    expect(answer).toMatchObject({ Proto: 'tls', Opts: {} })
+    // The SDK binds again with these: what is missing would not be in force any more.
+    expect(answer).toMatchObject({ Proto: 'tls', Opts })
+    expect(answer.Opts).toEqual(Opts)
     const wrong = {
       Domain: 'other.site.test',
       TLSTermination: { ...TLSTermination, cert: TLSTermination.key },
     }
     const refused = await agent.rpc(1, { Id: '', Proto: 'tls', ForwardsTo: ':1', Opts: wrong })
     expect(refused.Error).toMatch(/ERR_NGROK_9026/)
-    for (const said of [JSON.stringify(answer), String(refused.Error), running.logText()]) {
+    for (const said of [String(refused.Error), running.logText()]) {
       expect(said).not.toContain(TLSTermination.key.slice(100, 150))
       expect(said).not.toContain(key.slice(50, 100))
     }
