@@ -48,7 +48,7 @@ export const GROUPS: readonly Group[] = [
     section: 'Unreleased',
     isEnforced: true,
   },
-  page('CONTRIBUTING.md'),
+  page('CONTRIBUTING.md', true),
   page('SECURITY.md'),
   page('docs/agent-api.md'),
   page('docs/architecture.md'),
