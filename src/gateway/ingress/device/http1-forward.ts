@@ -196,7 +196,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
 
   #startBody(head: ResponseHead, end: number, chunk: Buffer): void {
     this.#head = head
-    this.#body = new BodyTracker(head.framing)
+    this.#body = new BodyTracker(head.framing, 'response')
     const isDone = this.#body.isDone
     const isFirst = !this.#proxy?.isReused && !this.isToPeer
     // Our agent says to HEAD, too, why it did not reach a service: it does not know what was asked.
@@ -208,11 +208,10 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
   }
 
   #readBody(body: BodyTracker, chunk: Buffer, from: number): number {
-    const end = body.advance(chunk, from)
+    const { end, bytes } = body.passOn(chunk, from)
     this.#owed += end - from
-    const part = end - from === chunk.length ? chunk : chunk.subarray(from, end)
-    if (this.#heldBack) this.#heldBack = Buffer.concat([this.#heldBack, part])
-    else if (this.#owner.onBody(part)) this.onRoom()
+    if (this.#heldBack) this.#heldBack = Buffer.concat([this.#heldBack, bytes])
+    else if (bytes.length === 0 || this.#owner.onBody(bytes)) this.onRoom()
     if (body.isDone) this.#complete(end === chunk.length)
     return end
   }

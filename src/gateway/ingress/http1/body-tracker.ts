@@ -6,9 +6,10 @@ export class BodyTracker {
   #remaining: number
   readonly #chunked: ChunkedBody | undefined
 
-  constructor(framing: BodyFraming) {
+  /** `kind`: how strictly chunks are read, see ChunkedBody. */
+  constructor(framing: BodyFraming, kind: 'request' | 'response' = 'request') {
     this.#remaining = framing === UNTIL_CLOSE ? Number.POSITIVE_INFINITY : Math.max(0, framing)
-    this.#chunked = framing === CHUNKED ? new ChunkedBody() : undefined
+    this.#chunked = framing === CHUNKED ? new ChunkedBody(kind) : undefined
   }
 
   /** Never true for a body that lasts until the connection closes. */
@@ -31,6 +32,20 @@ export class BodyTracker {
     this.#remaining -= end - from
     if (end > from) content?.push(chunk.subarray(from, end))
     return end
+  }
+
+  /**
+   * As `advance`, with the bytes that go on: those of the body, with chunk lines in strict form.
+   * They may be empty while a line is not complete.
+   */
+  passOn(chunk: Buffer, from: number): { end: number; bytes: Buffer } {
+    if (this.#chunked) {
+      const strict: Buffer[] = []
+      const end = this.#chunked.advance(chunk, from, undefined, strict)
+      return { end, bytes: joined(strict) }
+    }
+    const end = this.advance(chunk, from)
+    return { end, bytes: end - from === chunk.length ? chunk : chunk.subarray(from, end) }
   }
 
   /** The content of a chunk that belongs to the body as a whole, in one piece. */

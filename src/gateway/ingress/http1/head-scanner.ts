@@ -9,7 +9,7 @@ export interface HeadLimits {
 
 export const HEAD_LIMITS: HeadLimits = { maxBytes: 65_536, maxFields: 256 }
 
-export type HeadKind = 'request' | 'response' | 'trailers'
+export type HeadKind = 'request' | 'response' | 'trailers' | 'response-trailers'
 
 /** Start line and fields of a message; `fields` alternates name and value as they came. */
 export interface ScannedHead {
@@ -29,6 +29,7 @@ const IN_VALUE = 7
 const AFTER_VALUE_CR = 8
 const AFTER_LAST_CR = 9
 const AT_END = 10
+const AFTER_NAME = 11
 
 const CR = 0x0d
 const LF = 0x0a
@@ -38,14 +39,14 @@ const TAB = 0x09
 
 /**
  * Finds the parts of a message head (RFC 9112 2 to 5), each byte once however the chunks are cut.
- * Strict: no bare CR or LF, no control characters, no folding, no space before a colon. Only a
- * response may end its lines with a bare LF, as servers of small devices do (RFC 9112 2.2): nobody
- * else reads it before us, and it goes on with both.
+ * Strict: no bare CR or LF, no control characters, no folding, no space before a colon. A response
+ * of a device may end its lines with a bare LF (RFC 9112 2.2) and have blanks before a colon, which
+ * a proxy removes (RFC 9112 5.1): servers of small devices do both. It goes on in strict form.
  */
 export class HeadScanner {
   readonly #limits: HeadLimits
   readonly #firstState: number
-  readonly #takesBareLf: boolean
+  readonly #isLenient: boolean
   #state: number
   /** Offsets into the head: begin and end of the line, then of each name and value in turn. */
   readonly #marks: number[] = []
@@ -56,10 +57,11 @@ export class HeadScanner {
   /** `trailers` have no start line: the fields come at once (RFC 9112 7.1.2). */
   constructor(limits: HeadLimits = HEAD_LIMITS, kind: HeadKind = 'request') {
     this.#limits = limits
-    this.#takesBareLf = kind === 'response'
-    this.#firstState = kind === 'trailers' ? AT_FIELD : AT_START
+    const isTrailers = kind === 'trailers' || kind === 'response-trailers'
+    this.#isLenient = kind === 'response' || kind === 'response-trailers'
+    this.#firstState = isTrailers ? AT_FIELD : AT_START
     this.#state = this.#firstState
-    if (kind === 'trailers') this.#marks.push(0, 0)
+    if (isTrailers) this.#marks.push(0, 0)
   }
 
   /** True between the first chunk of a head and its last. */
@@ -142,6 +144,13 @@ export class HeadScanner {
           at = skip(bytes, at, until, VALUE)
           if (at < until) state = this.#endValue(bytes, start, at++)
           break
+        case AFTER_NAME:
+          while (at < until && isBlank(bytes[at])) at += 1
+          if (at === until) break
+          if (bytes[at] !== COLON) throw new HttpSyntaxError(`${name(bytes[at])} in a field name`)
+          at += 1
+          state = BEFORE_VALUE
+          break
         case AT_START:
           state = this.#startLine(bytes, start, at)
           if (state === AFTER_LEADING_CR) at += 1
@@ -181,7 +190,7 @@ export class HeadScanner {
   #startField(bytes: Buffer, start: number, at: number): number {
     const byte = bytes[at] as number
     if (byte === CR) return AFTER_LAST_CR
-    if (byte === LF && this.#takesBareLf) return AT_END
+    if (byte === LF && this.#isLenient) return AT_END
     if (isBlank(byte)) throw new HttpSyntaxError('a folded field')
     if (((BYTE_CLASS[byte] as number) & TOKEN) === 0) {
       throw new HttpSyntaxError(`${name(byte)} at the start of a field`)
@@ -194,9 +203,12 @@ export class HeadScanner {
   }
 
   #endName(bytes: Buffer, start: number, at: number): number {
-    if (bytes[at] !== COLON) throw new HttpSyntaxError(`${name(bytes[at])} in a field name`)
+    const isPadded = this.#isLenient && isBlank(bytes[at])
+    if (bytes[at] !== COLON && !isPadded) {
+      throw new HttpSyntaxError(`${name(bytes[at])} in a field name`)
+    }
     this.#marks.push(at - start)
-    return BEFORE_VALUE
+    return isPadded ? AFTER_NAME : BEFORE_VALUE
   }
 
   #endValue(bytes: Buffer, start: number, at: number): number {
@@ -212,7 +224,7 @@ export class HeadScanner {
   /** What follows the byte that ends a line; undefined when it does not. */
   #lineEnd(byte: number | undefined, afterCr: number): number | undefined {
     if (byte === CR) return afterCr
-    return byte === LF && this.#takesBareLf ? AT_FIELD : undefined
+    return byte === LF && this.#isLenient ? AT_FIELD : undefined
   }
 }
 

@@ -3,9 +3,14 @@ import { type KnownField, knownField } from './known-field.ts'
 
 /** A head as it goes on the wire, latin1; `fields` alternates name and value. */
 export function formatHead(line: string, fields: readonly string[]): string {
-  let text = `${line}\r\n`
+  return `${line}\r\n${formatFields(fields)}\r\n`
+}
+
+/** The lines of fields, without the empty line behind them. */
+export function formatFields(fields: readonly string[]): string {
+  let text = ''
   for (let at = 0; at < fields.length; at += 2) text += `${fields[at]}: ${fields[at + 1]}\r\n`
-  return `${text}\r\n`
+  return text
 }
 
 /** A status line; without a reason of its own the status gets the usual one. */
