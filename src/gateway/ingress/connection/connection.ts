@@ -1,4 +1,3 @@
-import { TLSSocket } from 'node:tls'
 import type { ConnectionStage } from '../../../base/limit/connection-shares.ts'
 import { networkOf } from '../../../base/limit/network.ts'
 import { formatListenAddress } from '../../../base/listen-address.ts'
@@ -256,9 +255,8 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   }
 
   abort(): void {
-    // A reset tells even a client that reads until the end; TLS has no close_notify then.
-    if (this.#socket instanceof TLSSocket) this.#socket.destroy()
-    else this.#socket.resetAndDestroy()
+    // A reset tells even a client that reads until the end.
+    this.#socket.resetAndDestroy()
   }
 
   refuse(reason: RefusalReason): void {

@@ -23,6 +23,8 @@ export class Http1ResponseWriter implements ResponseWriter {
   readonly #owner: ResponseOwner
   #pendingHead: string | undefined
   #pipe: BodyPipe | undefined
+  /** The body has no length and goes on in chunks, so that a part of it does not look whole. */
+  #isChunking = false
   /** Takes the chunk lines away, where the body has to be content alone. */
   #decoder: BodyTracker | undefined
   /** Bytes that a transform collects to change them as a whole. */
@@ -89,6 +91,10 @@ export class Http1ResponseWriter implements ResponseWriter {
       // HTTP/1.0 knows no chunks: the end of the connection is the end of the body.
       this.#decoder = new BodyTracker(framing)
       this.#setHead(response, withoutFields(fields, ...FRAMING), UNTIL_CLOSE)
+    } else if (framing === UNTIL_CLOSE && version === '1.1' && !hasNoBody(status, method)) {
+      this.#isChunking = true
+      const chunked = [...withoutFields(fields, ...FRAMING), 'transfer-encoding', 'chunked']
+      this.#setHead(response, chunked, CHUNKED)
     } else {
       this.#setHead(response, fields, framing)
     }
@@ -97,7 +103,7 @@ export class Http1ResponseWriter implements ResponseWriter {
 
   write(chunk: Buffer): boolean {
     const part = this.#decoder ? this.#decoder.decode(chunk) : chunk
-    if (!this.#pipe) return this.#send(part)
+    if (!this.#pipe) return this.#send(this.#isChunking ? encodeChunk(part) : part)
     if (this.#collects) {
       this.#collectedBytes += part.length
       this.#client.countHeld()
@@ -109,6 +115,7 @@ export class Http1ResponseWriter implements ResponseWriter {
     if (this.#pipe) {
       this.#pipe.end()
     } else {
+      if (this.#isChunking) this.#send(LAST_CHUNK)
       this.#flush()
       this.#owner.onWritten()
     }

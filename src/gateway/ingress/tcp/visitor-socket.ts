@@ -1,4 +1,4 @@
-import { TLSSocket } from 'node:tls'
+import type { TLSSocket } from 'node:tls'
 import { ClientOutput } from '../connection/client-output.ts'
 import type { TransportSocket } from '../connection/client-socket.ts'
 import { LingeringClose } from '../connection/lingering-close.ts'
@@ -80,8 +80,7 @@ export class VisitorSocket {
 
   /** Breaks it off, so that the visitor sees that something is missing. */
   abort(): void {
-    if (this.#socket instanceof TLSSocket) this.#socket.destroy()
-    else this.#socket.resetAndDestroy()
+    this.#socket.resetAndDestroy()
   }
 
   /** Looks after what was ended; `now` is monotonic. */

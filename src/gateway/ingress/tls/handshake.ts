@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net'
-import { TLSSocket } from 'node:tls'
+import { TLSSocket, type TLSSocketOptions } from 'node:tls'
 import type { TlsTerms } from '../../../policy/exchange/tls-terms.ts'
 import type { ServedCertificate } from '../../certificates/certificate-file.ts'
 import type { TransportSocket } from '../connection/client-socket.ts'
@@ -17,6 +17,25 @@ export interface HandshakeOptions {
 }
 
 /**
+ * TLS over a connection whose reset is one of the transport: `destroy` of a TLSSocket sends a FIN, by
+ * which a client that does not look for a close_notify takes a part of a body for the whole.
+ */
+class SecuredSocket extends TLSSocket {
+  readonly #transport: TransportSocket
+
+  constructor(transport: TransportSocket, options: TLSSocketOptions) {
+    // Node's types ask for less than it takes: any duplex will do.
+    super(transport as Socket, options)
+    this.#transport = transport
+  }
+
+  override resetAndDestroy(): this {
+    this.#transport.resetAndDestroy()
+    return this.destroy()
+  }
+}
+
+/**
  * Ends TLS on a connection. Without an agreement the connection is over: a client that has to have a
  * certificate, and has none that is good, is cut off.
  */
@@ -31,8 +50,7 @@ export class Handshake {
     this.terms = terms
     this.#onSettled = onSettled
     const { clientCertificates = 'none' } = terms ?? {}
-    // Node's types ask for less than it takes: any duplex will do.
-    const secured = new TLSSocket(socket as Socket, {
+    const secured = new SecuredSocket(socket, {
       isServer: true,
       secureContext: terms ? termsContext(terms, certificate) : certificate.context,
       requestCert: clientCertificates !== 'none',

@@ -15,7 +15,8 @@ function read(text: string, kind: 'request' | 'response', cuts: readonly number[
     from += piece.length
     // Each piece in memory of its own: what is passed on may not depend on what stands beside it.
     const end = body.advance(Buffer.from(piece), 0, content, strict)
-    if (body.isDone) return { body, content, strict, rest: piece.length - end + bytes.length - from }
+    if (body.isDone)
+      return { body, content, strict, rest: piece.length - end + bytes.length - from }
   }
   return { body, content, strict, rest: 0 }
 }
