@@ -132,7 +132,7 @@ describe('an upgrade', () => {
   it.each([
     ['to HTTP/2', 'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n'],
     ['that Connection does not name', 'Upgrade: raw\r\n'],
-    ['behind a body', 'Connection: Upgrade\r\nUpgrade: raw\r\nContent-Length: 2\r\n'],
+    ['to HTTP/2 behind a body', 'Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n'],
   ])('%s is not asked for', async (_what, fields) => {
     const service = await startScriptedService('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
     const site = await startIngressSite({ service: service.port })
@@ -165,5 +165,51 @@ describe('an upgrade', () => {
     await lively?.end()
     await clock.advance(1_000)
     await stopped
+  })
+})
+
+describe('an upgrade with a body', () => {
+  const HEAD = 'POST /exec HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n'
+
+  it.each([
+    ['a length', 'Content-Length: 13\r\n\r\n', '{"Tty":false}'],
+    ['chunks', 'Transfer-Encoding: chunked\r\n\r\n', 'd\r\n{"Tty":false}\r\n0\r\n\r\n'],
+  ])('of %s switches behind it', async (_what, framing, body) => {
+    let received = ''
+    const port = await startRawService((socket) => {
+      socket.on('data', (chunk: Buffer) => {
+        received += chunk
+        if (received.endsWith(body)) socket.write(`${SWITCHING}hello`)
+        if (received.endsWith('more')) socket.write(' and more')
+      })
+    })
+    const site = await startIngressSite({ service: port })
+    const client = RawClient.connect(site.addresses.http.port)
+    client.send(HEAD + framing + body.slice(0, 5))
+    client.send(body.slice(5))
+    expect(await client.receive('hello')).toMatch(/^HTTP\/1\.1 101 /)
+    client.send('more')
+    expect(await client.receive('and more')).toMatch(/hello and more$/)
+    expect(received).toMatch(/\r\nupgrade: tcp\r\n/i)
+    expect(received.endsWith(`${body}more`)).toBe(true)
+  })
+
+  it('goes on without a switch, and the connection takes another request', async () => {
+    const { port } = await startScriptedService('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
+    const site = await startIngressSite({ service: port })
+    const client = RawClient.connect(site.addresses.http.port)
+    const request = `${HEAD}Content-Length: 2\r\n\r\nhi`
+    client.send(request + request)
+    await eventually(() => expect(client.text.match(/200 OK/g)).toHaveLength(2))
+  })
+
+  it('is 502 when the service switches before it has the body', async () => {
+    const port = await startRawService((socket) =>
+      socket.once('data', () => socket.write(SWITCHING)),
+    )
+    const site = await startIngressSite({ service: port })
+    const client = RawClient.connect(site.addresses.http.port)
+    client.send(`${HEAD}Content-Length: 10\r\n\r\nhalf`)
+    expect(await client.receive('\r\n\r\n')).toMatch(/^HTTP\/1\.1 502 /)
   })
 })

@@ -182,8 +182,11 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
       return chunk.length
     }
     const head = parseResponseHead(scanner.take(), request.method)
-    if (head.status === 101) this.#switch(head, chunk.subarray(end))
-    else if (head.status < 200) this.passInterim(head)
+    if (head.status === 101) {
+      // The rest of the body would stand among the bytes of the other protocol (RFC 9110 7.8).
+      if (!this.#isRequestDone) throw new HttpSyntaxError('a switch before the request has ended')
+      this.#switch(head, chunk.subarray(end))
+    } else if (head.status < 200) this.passInterim(head)
     else this.#startBody(head, end, chunk)
     return end
   }

@@ -62,10 +62,8 @@ export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
     hostname: hostnameOf(host),
     framing,
     connection,
-    upgrade:
-      connection.upgrade && framing === 0 && version === '1.1'
-        ? spliceable(found.upgrade)
-        : undefined,
+    // Also with a body, as `docker exec` sends it: the switch comes behind it (RFC 9110 7.8).
+    upgrade: connection.upgrade && version === '1.1' ? spliceable(found.upgrade) : undefined,
     // HTTP/1.0 knows no 100 (RFC 9110 10.1.1).
     expectsContinue: expectsContinue(found.expect) && version === '1.1',
     acceptsTrailers: acceptsTrailers(found.te),
