@@ -53,6 +53,8 @@ const SENT: Readonly<Record<string, unknown>> = {
   MutualTLSCA: { mutual_tls_ca: 'UEVN' },
   MutualTLSAtEdge: { mutual_tls_ca: 'UEVN' },
   MutualTLSAtAgent: true,
+  AllowsPooling: true,
+  URL: 'https://cam.site.test',
   TLSTermination: { cert: 'UEVN', key: 'UEVN', sealed_key: null },
   ProxyProto: 2,
   WebsocketTCPConverter: {},

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
-import { connect } from 'node:tls'
+import { connect, type TLSSocket } from 'node:tls'
 import { onTestFinished } from 'vitest'
 import { systemClock } from '../../src/base/clock.ts'
 import { ErrorCode } from '../../src/muxado/error-code.ts'
@@ -28,9 +28,11 @@ export interface RawAgentOptions {
 /** An agent that speaks the wire protocol by hand: for what the SDK would never send. */
 export class RawAgent {
   readonly session: Session
+  readonly #socket: TLSSocket
 
-  private constructor(session: Session) {
+  private constructor(session: Session, socket: TLSSocket) {
     this.session = session
+    this.#socket = socket
   }
 
   static async connect(
@@ -53,7 +55,12 @@ export class RawAgent {
       }),
     })
     onTestFinished(() => session.goAway(ErrorCode.none, 'the test is over'))
-    return new RawAgent(session)
+    return new RawAgent(session, socket)
+  }
+
+  /** The connection breaks, with no goodbye. */
+  cut(): void {
+    this.#socket.destroy()
   }
 
   async rpc(type: number, message: unknown): Promise<RpcAnswer> {

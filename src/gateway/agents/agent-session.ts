@@ -9,7 +9,7 @@ import type {
   SessionEnd,
 } from '../endpoints/connected-agent.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../endpoints/endpoint.ts'
-import { isResourceId } from '../records/resource-id.ts'
+import { isResourceId, renamedId } from '../records/resource-id.ts'
 import { refusalOf, ServiceError } from '../records/service-error.ts'
 import { StreamPool } from '../streams/stream-pool.ts'
 import { StreamSlots } from '../streams/stream-slots.ts'
@@ -145,7 +145,7 @@ export class AgentSession implements TableEntry {
       const { id, url, protocol } = await names.open(wantedName(compiled, this, idea), open)
       return {
         ...{ Id: id, URL: url, Proto: protocol, Opts: sentOptions(message) },
-        Extra: { Token: compiled.token },
+        Extra: { Token: compiled.token, TunnelID: renamedId(id, 'tn') },
       }
     } finally {
       this.#awaitSilence()

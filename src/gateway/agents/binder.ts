@@ -14,12 +14,17 @@ import type { TcpAddresses } from '../endpoints/tcp-addresses.ts'
 import { isInternal } from '../records/domain-name.ts'
 import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
+import { readBindUrl } from './bind-url.ts'
 import type { BindRequest } from './control-message.ts'
 import { oldPolicyText } from './old-policy.ts'
 import { isAsked, type OptionRules, optionRules } from './option-rules.ts'
 import { upstreamNoticeIn } from './upstream-notice.ts'
 
 const MAX_METADATA = 4_096
+const MAX_NAME = 255
+const FIELDS: ReadonlySet<string> = new Set([
+  ...['Id', 'Proto', 'ForwardsTo', 'ForwardsProto', 'Opts', 'Extra'],
+])
 const NO_INTERNAL_TLS =
   'A TLS endpoint cannot be internal here: policies, which alone find those, speak HTTP.'
 const RANDOM_ALPHABET = 'abcdefghijkmnpqrstuvwxyz23456789'
@@ -53,6 +58,9 @@ export interface Binding extends BindRight, EndpointAddress {
   /** Visitors speak WebSocket, and the service TCP. */
   readonly isBehindWebSocket: boolean
   readonly metadata: string
+  /** For people; empty when the agent gave none. */
+  readonly name: string
+  readonly description: string
   readonly trafficPolicy: string | null
   /** What the agent shows to get the same random name again; empty for a name that it asked for. */
   readonly token: string
@@ -76,15 +84,24 @@ export class Binder {
     this.#deps = deps
   }
 
-  judge(request: BindRequest, who: BinderOf): Binding {
+  judge(asked: BindRequest, who: BinderOf): Binding {
     const { credentialId } = who
+    refuseUnknownFields(asked)
+    const request = this.#withPlace(asked)
     const protocol = this.#protocolOf(request)
     const carries = protocol === 'tcp' || protocol === 'tls' ? 'connections' : 'requests'
     const options = optionsOf(request)
     const around = optionRules(options, carries)
-    const isPooled = options.PoolingEnabled === true
-    const metadata = request.Extra?.Metadata ?? ''
+    const isPooled = options.PoolingEnabled === true || options.AllowsPooling === true
+    const {
+      Metadata: metadata = '',
+      Name: name = '',
+      Description: description = '',
+    } = request.Extra ?? {}
     checkLength(metadata, MAX_METADATA, 301, 'metadata')
+    checkLength(name, MAX_NAME, 301, 'name')
+    checkLength(description, MAX_NAME, 301, 'description')
+    requireInternalName(request)
     const host =
       protocol === 'tcp'
         ? this.#addressOf(request, who)
@@ -110,6 +127,8 @@ export class Binder {
       appProtocol,
       isBehindWebSocket: convertsWebSocket(options.WebsocketTCPConverter, carries),
       metadata,
+      name,
+      description,
       trafficPolicy,
       around,
       token: protocol !== 'tcp' && isDrawn(request) ? host : '',
@@ -123,6 +142,19 @@ export class Binder {
     const policy = await this.#compile(binding)
     const { host, protocol } = binding
     return { ...binding, ...this.#deps.authority.checkBind(credentialId, host, protocol), policy }
+  }
+
+  /** A bind with a URL is one with the older fields that say the same. */
+  #withPlace(request: BindRequest): BindRequest {
+    const { Proto, Opts } = request
+    if (Opts.URL === '') return { ...request, Proto: Proto || 'https' }
+    const other = (['Domain', 'Hostname', 'Subdomain', 'Addr'] as const).find((it) => Opts[it])
+    if (other) {
+      throw new ServiceError(301, `The options URL and ${other} are both set: use URL alone.`)
+    }
+    const { protocol, host } = readBindUrl(Opts.URL, Proto, this.#deps.urls)
+    const place = protocol === 'tcp' ? { Addr: host } : { Domain: host }
+    return { ...request, Proto: protocol, Opts: { ...Opts, ...place, URL: '' } }
   }
 
   #protocolOf({ Proto: protocol }: BindRequest): EndpointProtocol {
@@ -208,6 +240,27 @@ export class Binder {
       throw error
     }
   }
+}
+
+/** A field that this gateway does not know may protect the endpoint. */
+function refuseUnknownFields(request: BindRequest): void {
+  for (const [name, value] of Object.entries(request)) {
+    if (FIELDS.has(name) || !isAsked(value)) continue
+    throw new ServiceError(
+      301,
+      `This gateway does not know the field ${name}: it would not be in force.`,
+    )
+  }
+}
+
+/** Nobody finds an internal endpoint by a name that the gateway has drawn. */
+function requireInternalName({ Opts, Extra }: BindRequest): void {
+  const isNamed = Opts.Domain || Opts.Hostname || Opts.Subdomain || Opts.Addr
+  if (isNamed || !Extra?.Bindings?.includes('internal')) return
+  throw new ServiceError(
+    9028,
+    'An internal endpoint needs a domain that ends in ".internal": give it one.',
+  )
 }
 
 /** How the service is told who visits it. */

@@ -67,12 +67,15 @@ const BindOptions = z.looseObject({
   Hostname: name,
   Subdomain: name,
   Addr: name,
+  /** Where clients of version 3 say all that the four above say. */
+  URL: name,
   TrafficPolicy: text(MAX_BIND_BYTES),
 })
 
-const BindRequest = z.object({
+const BindRequest = z.looseObject({
   Id: name,
-  Proto: z.string().max(32),
+  /** Empty: that of the URL. */
+  Proto: text(32),
   ForwardsTo: name,
   /** What the service speaks; empty where nobody has said. */
   ForwardsProto: text(32),
@@ -82,6 +85,8 @@ const BindRequest = z.object({
       /** Of the answer to an earlier bind of the same tunnel. */
       Token: name,
       Metadata: text(MAX_MESSAGE_BYTES),
+      Name: text(MAX_MESSAGE_BYTES),
+      Description: text(MAX_MESSAGE_BYTES),
       Bindings: z.array(z.string().max(64)).nullish(),
     })
     .nullish(),

@@ -172,15 +172,9 @@ const OPTIONS: Readonly<Record<string, Option>> = {
 
 const OPTION_ENTRIES = Object.entries(OPTIONS)
 
-/** What there is no action for, and what to do instead. */
-const UNAVAILABLE: Readonly<Record<string, string>> = {
-  MutualTLSAtAgent:
-    'leave it out, and TLS goes on to the agent as it comes, which may ask for certificates, or have the gateway ask by mutualTlsca',
-}
-
 /** Options that are read elsewhere, or say what the agent does itself, such as to set the host. */
 const ELSEWHERE: ReadonlySet<string> = new Set([
-  ...['Domain', 'Hostname', 'Subdomain', 'TrafficPolicy', 'Policy', 'LocalUrlScheme'],
+  ...['URL', 'Domain', 'Hostname', 'Subdomain', 'TrafficPolicy', 'Policy', 'LocalUrlScheme'],
   ...[
     'LocalURLScheme',
     'HostHeaderRewrite',
@@ -191,6 +185,9 @@ const ELSEWHERE: ReadonlySet<string> = new Set([
     'Metadata',
     'Bindings',
     'PoolingEnabled',
+    'AllowsPooling',
+    // TLS that nothing ends here reaches the agent, which asks for certificates.
+    'MutualTLSAtAgent',
     'Name',
     'Description',
   ],
@@ -206,7 +203,7 @@ export function optionRules(
   carries: 'requests' | 'connections',
 ): OptionRules | undefined {
   const asked = Object.keys(options).filter((name) => isAsked(options[name]))
-  for (const name of asked) refuseUnavailable(name)
+  for (const name of asked) refuseUnknown(name)
   const rules: Record<keyof OptionRules, Rule[]> = {
     on_tcp_connect: [],
     on_http_request: [],
@@ -231,13 +228,12 @@ export function optionRules(
 export const isAsked = (value: unknown): boolean =>
   value !== undefined && value !== null && value !== '' && value !== false && value !== 0
 
-function refuseUnavailable(name: string): void {
+function refuseUnknown(name: string): void {
   if (Object.hasOwn(OPTIONS, name) || ELSEWHERE.has(name) || isOfTls(name)) return
-  const advice = Object.hasOwn(UNAVAILABLE, name) ? UNAVAILABLE[name] : undefined
-  const sentence = advice
-    ? `The option ${name} is not available here: ${advice}.`
-    : `This gateway does not know the option ${name}: it would not be in force.`
-  throw new ServiceError(301, sentence)
+  throw new ServiceError(
+    301,
+    `This gateway does not know the option ${name}: it would not be in force.`,
+  )
 }
 
 const isOfTls = (name: string) => Object.hasOwn(TlsOptions.shape, name)

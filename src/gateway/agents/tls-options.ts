@@ -14,7 +14,13 @@ export const TlsOptions = z.object({
   MutualTLSCA: Authority.nullish(),
   /** The same of TLS ones. */
   MutualTLSAtEdge: Authority.nullish(),
-  TLSTermination: z.strictObject({ cert: Pem, key: Pem, sealed_key: None }).nullish(),
+  /** Without certificate and key: with the certificate that the gateway has for the domain. */
+  TLSTermination: z
+    .strictObject({ cert: Pem.nullish(), key: Pem.nullish(), sealed_key: None })
+    .refine(({ cert, key }) => !cert === !key, {
+      error: 'certificate and key are given together or not at all',
+    })
+    .nullish(),
 })
 
 /** What they come to: one action; undefined when none of them is asked for. */
@@ -23,7 +29,7 @@ export function terminateTls(options: z.output<typeof TlsOptions>) {
   const authorities = [MutualTLSCA, MutualTLSAtEdge].flatMap((it) => it?.mutual_tls_ca ?? [])
   if (authorities.length === 0 && !TLSTermination) return undefined
   const config = {
-    ...(TLSTermination && {
+    ...(TLSTermination?.cert && {
       server_certificate: TLSTermination.cert,
       server_private_key: TLSTermination.key,
     }),

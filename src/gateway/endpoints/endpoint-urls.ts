@@ -41,8 +41,9 @@ export class EndpointUrls {
   }
 
   /** Whether a URL that somebody writes may name this port: the scheme's own, or the ingress's. */
-  mayName(protocol: HttpProtocol, host: string, port: number): boolean {
-    return port === DEFAULT_PORTS[protocol] || (!isInternal(host) && port === this.#ports[protocol])
+  mayName(protocol: HttpProtocol | 'tls', host: string, port: number): boolean {
+    const entrance = protocol === 'http' ? 'http' : 'https'
+    return port === DEFAULT_PORTS[entrance] || (!isInternal(host) && port === this.#ports[entrance])
   }
 
   /** Throws ServiceError 18001, 18003, 18022 or that of a host that cannot be. */

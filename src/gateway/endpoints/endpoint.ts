@@ -63,6 +63,9 @@ export type AppProtocol = 'http1' | 'http2'
 export interface AgentEndpoint extends EndpointBase {
   readonly type: 'agent'
   readonly forwardsTo: string
+  /** For people, as the agent gave them. */
+  readonly name?: string
+  readonly description?: string
   readonly streams: StreamPool
   readonly sessionId: string
   /** The gateway has chosen its address: it gets the same one again. */

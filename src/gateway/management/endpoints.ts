@@ -65,6 +65,8 @@ export const EndpointView = z.strictObject({
   port: z.number(),
   /** `ephemeral`: it comes and goes with its agent. */
   type: z.enum(['ephemeral', 'cloud']),
+  /** That an agent gave its endpoint; empty for others. */
+  name: z.string(),
   description: z.string(),
   metadata: z.string(),
   domain: Reference.nullable(),
@@ -259,18 +261,20 @@ function ownFields(endpoint: Endpoint, baseUrl: string) {
     return {
       type: 'cloud' as const,
       updated_at: timestamp(endpoint.updatedAt),
+      name: '',
       description: endpoint.description,
       tunnel: null,
       tunnel_session: null,
       upstream_url: '',
     }
   }
-  const { id, openedAt, sessionId, forwardsTo } = endpoint
+  const { id, openedAt, sessionId, forwardsTo, name = '', description = '' } = endpoint
   const tunnelId = renamedId(id, 'tn')
   return {
     type: 'ephemeral' as const,
     updated_at: timestamp(openedAt),
-    description: '',
+    name,
+    description,
     tunnel: { id: tunnelId, uri: `${baseUrl}/tunnels/${tunnelId}` },
     tunnel_session: { id: sessionId, uri: `${baseUrl}/tunnel_sessions/${sessionId}` },
     upstream_url: forwardsTo,

@@ -67,6 +67,129 @@ describe('Binder', () => {
     expect(serviceCode(() => judge({ Domain }, 'https', { Bindings }))).toBe(code)
   })
 
+  it.each<[string, string, string]>([
+    ['https://cam.site.test', 'https', 'https://cam.site.test'],
+    ['https://CAM.site.test:443', 'https', 'https://cam.site.test'],
+    ['http://cam.site.test', 'http', 'http://cam.site.test'],
+    ['cam.site.test', 'https', 'https://cam.site.test'],
+    ['cam.site.test', 'tls', 'tls://cam.site.test'],
+    ['https://*.site.test', 'https', 'https://*.site.test'],
+    ['https://cam.internal', 'https', 'https://cam.internal'],
+    ['tls://plc.site.test', 'tls', 'tls://plc.site.test'],
+    ['https://cam.site.test', '', 'https://cam.site.test'],
+    ['http://cam.site.test', '', 'http://cam.site.test'],
+    ['cam.site.test', '', 'https://cam.site.test'],
+  ])('reads the URL %s of a bind for "%s" as %s', async (URL, protocol, url) => {
+    const { judge } = await openBinder()
+    expect(judge({ URL }, protocol)).toMatchObject({ url, token: '' })
+  })
+
+  it.each([
+    ['https://', 'https'],
+    ['http://', 'http'],
+    ['tls://', 'tls'],
+    ['', ''],
+  ])('draws a name for the URL "%s"', async (URL, protocol) => {
+    const { judge } = await openBinder()
+    const { host, token, url } = judge({ URL }, protocol)
+    expect(host).toMatch(/^[a-z2-9]{10}\.site\.test$/)
+    expect({ token, url }).toEqual({ token: host, url: `${protocol || 'https'}://${host}` })
+  })
+
+  it.each<[string, string, number]>([
+    ['https://cam.site.test:99999', 'https', 9030],
+    ['https://cam.site.test:0', 'https', 9030],
+    ['https://cam.site.test:', 'https', 9034],
+    ['https://cam site.test', 'https', 9034],
+    ['https://a:b:c', 'https', 9034],
+    ['https://:443', 'https', 9034],
+    ['tcp://cam.site.test', 'tcp', 9034],
+    ['https://cam.site.test:8443', 'https', 9035],
+    ['http://cam.site.test:443', 'http', 9035],
+    ['tls://cam.site.test:80', 'tls', 9035],
+    ['ftp://cam.site.test', 'https', 9036],
+    ['ftp://cam.site.test', '', 9036],
+    ['http://cam.site.test', 'https', 9036],
+    ['https://invalid@site.test', 'https', 9037],
+    ['https://cam.site.test/path', 'https', 9037],
+    ['https://cam.site.test/path/', 'https', 9037],
+    ['https://cam.site.test?a=b', 'https', 9037],
+    ['https://cam.site.test#a', 'https', 9037],
+    ['https://cam.site.test/', 'https', 9038],
+    ['https://a_b.site.test', 'https', 355],
+    ['https://cam.elsewhere.test', 'https', 319],
+    ['cam.site.test', 'ssh', 332],
+  ])('refuses the URL %s of a bind for %s with %i', async (URL, protocol, code) => {
+    const { judge } = await openBinder()
+    expect(serviceCode(() => judge({ URL }, protocol))).toBe(code)
+  })
+
+  it('shows no password of a URL that it refuses', async () => {
+    const { judge } = await openBinder()
+    expect(() => judge({ URL: 'https://ann:secret@site.test' })).toThrow(/9037|…@site\.test/)
+    expect(() => judge({ URL: 'https://ann:secret@site.test' })).not.toThrow(/secret/)
+  })
+
+  it('refuses a URL beside another option that says where', async () => {
+    const { judge } = await openBinder()
+    const URL = 'https://cam.site.test'
+    for (const name of ['Domain', 'Hostname', 'Subdomain', 'Addr']) {
+      expect(serviceCode(() => judge({ URL, [name]: 'cam' }))).toBe(301)
+    }
+  })
+
+  it('wants a name for an internal endpoint', async () => {
+    const { judge } = await openBinder()
+    expect(serviceCode(() => judge({}, 'https', { Bindings: ['internal'] }))).toBe(9028)
+    expect(serviceCode(() => judge({ URL: 'https://' }, 'https', { Bindings: ['internal'] }))).toBe(
+      9028,
+    )
+  })
+
+  it('keeps name and description, and refuses long ones', async () => {
+    const { judge } = await openBinder()
+    const texts = { Name: 'cam', Description: 'in the hall', Metadata: 'm' }
+    expect(judge({}, 'https', texts)).toMatchObject({
+      ...{ name: 'cam', description: 'in the hall', metadata: 'm' },
+    })
+    for (const field of ['Name', 'Description']) {
+      expect(serviceCode(() => judge({}, 'https', { [field]: 'x'.repeat(256) }))).toBe(301)
+    }
+  })
+
+  it.each([
+    ['PoolingEnabled', 'AllowsPooling'],
+    ['AllowsPooling', 'PoolingEnabled'],
+  ])('pools by %s as by %s', async (name) => {
+    const { judge } = await openBinder()
+    expect(judge({ Domain: 'cam.site.test' }, 'https', { [name]: true }).isPooled).toBe(true)
+    expect(judge({ Domain: 'cam.site.test' }, 'https', { [name]: false }).isPooled).toBe(false)
+  })
+
+  it('ends TLS with its own certificate when the agent brings none', async () => {
+    const { judge } = await openBinder()
+    const empty = [{}, { cert: null, key: null }, { cert: '', key: '', sealed_key: '' }]
+    for (const TLSTermination of empty) {
+      expect(judge({ Domain: 'plc.site.test', TLSTermination }, 'tls').around).toEqual({
+        on_tcp_connect: [{ name: 'TLS', actions: [{ type: 'terminate-tls', config: {} }] }],
+      })
+    }
+    const half = { Domain: 'plc.site.test', TLSTermination: { cert: 'UEVN' } }
+    expect(serviceCode(() => judge(half, 'tls'))).toBe(301)
+  })
+
+  it.each([
+    ['Guard', { of: 'tomorrow' }, 301],
+    ['Guard', null, undefined],
+    ['Guard', '', undefined],
+  ])('answers the unknown field %s: %j with %s', async (name, value, code) => {
+    const { binder, credential } = await openBinder()
+    const who = { credentialId: credential.id, ownerId: null }
+    const bind = { Id: '', Proto: 'https', Opts: { Domain: 'cam.site.test' }, [name]: value }
+    expect(serviceCode(() => binder.judge(parseBind(bind), who))).toBe(code)
+    if (code) expect(() => binder.judge(parseBind(bind), who)).toThrow(name)
+  })
+
   it('lets rules speak of internal names, which have no ingress port', async () => {
     const { judge, issuer, binder } = await openBinder({ http: 8080, https: 8443 })
     expect(judge({ Domain: 'cam.internal' }).url).toBe('https://cam.internal')
@@ -114,24 +237,24 @@ describe('Binder', () => {
     expect(host).not.toBe(taken)
   })
 
-  it.each([
-    ...['MutualTLSCA', 'MutualTLSAtAgent'],
-    ...['FutureShield', 'constructor', '__proto__x'],
-  ])('refuses %s, which it would have to ignore, unless it is not set', async (name) => {
-    const { judge } = await openBinder()
-    const ask = (value: unknown) =>
-      serviceCode(() => judge({ Domain: 'cam.site.test', [name]: value }))
-    const more = (value: unknown) =>
-      serviceCode(() => judge({ Domain: 'cam.site.test' }, 'https', { [name]: value }))
-    for (const set of ['a', true, 1, {}, []]) {
-      expect(ask(set)).toBe(301)
-      expect(more(set)).toBe(301)
-    }
-    for (const unset of ['', false, 0, null]) {
-      expect(ask(unset)).toBeUndefined()
-      expect(more(unset)).toBeUndefined()
-    }
-  })
+  it.each([...['MutualTLSCA', 'FutureShield', 'constructor', '__proto__x']])(
+    'refuses %s, which it would have to ignore, unless it is not set',
+    async (name) => {
+      const { judge } = await openBinder()
+      const ask = (value: unknown) =>
+        serviceCode(() => judge({ Domain: 'cam.site.test', [name]: value }))
+      const more = (value: unknown) =>
+        serviceCode(() => judge({ Domain: 'cam.site.test' }, 'https', { [name]: value }))
+      for (const set of ['a', true, 1, {}, []]) {
+        expect(ask(set)).toBe(301)
+        expect(more(set)).toBe(301)
+      }
+      for (const unset of ['', false, 0, null]) {
+        expect(ask(unset)).toBeUndefined()
+        expect(more(unset)).toBeUndefined()
+      }
+    },
+  )
 
   it.each([
     ['Auth', {}],

@@ -34,6 +34,7 @@ describe('cloud endpoints', () => {
       host: 'front.sitea.test',
       port: 8443,
       type: 'cloud',
+      name: '',
       description: 'front door',
       metadata: '{"a":1}',
       domain: { id: domain.id, uri: `${baseUrl}/reserved_domains/${domain.id}` },

@@ -263,6 +263,8 @@ describe('connected agents', () => {
     trafficPolicy: '{"on_http_request":[]}',
     policy: new PolicyBench({}).policy,
     metadata: 'm',
+    name: 'cam',
+    description: 'in the hall',
     sessionId: 'ts_2aaaaaaaaaaaaaaaaaaaaaaaaaa',
     openedAt: Date.UTC(2030, 0, 1),
     traffic: Object.assign(new EndpointTraffic(), {
@@ -342,7 +344,8 @@ describe('connected agents', () => {
       host: 'cam.sitea.test',
       port: 8443,
       type: 'ephemeral',
-      description: '',
+      name: 'cam',
+      description: 'in the hall',
       metadata: 'm',
       domain: { id: domain.id, uri: `${baseUrl}/reserved_domains/${domain.id}` },
       tunnel: { id: TUNNEL_ID, uri: `${baseUrl}/tunnels/${TUNNEL_ID}` },

@@ -4,7 +4,7 @@ import { figures } from './figures.js'
 import { formatBytes, formatNumber } from './format.js'
 
 /** An endpoint with its figures and its policy; the figures are updated in place. */
-export function endpointRow({ url, description, upstream_url, traffic_policy }) {
+export function endpointRow({ url, name, description, upstream_url, traffic_policy }) {
   const sharedBadge = badge('shared with all accounts')
   const pooledBadge = badge('pooled')
   const fields = figures('figures', ['Requests', 'Errors', 'Over budget', 'In', 'Out', 'Rate'])
@@ -15,6 +15,7 @@ export function endpointRow({ url, description, upstream_url, traffic_policy }) 
       'p',
       { class: 'endpoint-line' },
       linked(url),
+      name && element('strong', {}, ` ${name}`),
       upstream_url && [
         element('span', { class: 'muted' }, ' forwards to '),
         element('code', {}, upstream_url),
