@@ -110,6 +110,19 @@ describe('an exchange', () => {
     expect(received).toMatch(/te: trailers\r\n\r\n5;a=b\r\nhello\r\n0\r\nX-In: 3\r\n\r\n$/)
   })
 
+  it.each(['LABEL', 'VERSION-CONTROL', 'RPC_IN_DATA', 'DESCRIBE'])(
+    'passes the method %s on, with its body',
+    async (method) => {
+      const service = await startScriptedService('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok')
+      const site = await startIngressSite({ service: service.port })
+      const client = RawClient.connect(site.addresses.http.port)
+      client.send(`${method} /x HTTP/1.1\r\nHost: a.test\r\nContent-Length: 4\r\n\r\nbody${GET}`)
+      await eventually(() => expect(client.text.match(/200 OK/g)).toHaveLength(2))
+      expect(service.requests[0]).toMatch(new RegExp(`^${method} /x HTTP/1.1\r\n`))
+      expect(service.requests[1]).toMatch(/^bodyGET /)
+    },
+  )
+
   it('answers HEAD, 204 and 304 without a body, and goes on', async () => {
     const { client } = await siteWith(
       'HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n',

@@ -1,4 +1,3 @@
-import { METHODS } from '../../../base/net/node-http.ts'
 import type { HttpVersion } from '../../../policy/exchange/policy-exchange.ts'
 import { type BodyFraming, CHUNKED } from './body-framing.ts'
 import { consistsOf, TARGET } from './byte-class.ts'
@@ -32,8 +31,12 @@ export interface RequestHead {
   readonly keepAlive: boolean
 }
 
-/** CONNECT asks for a tunnel to a third party, which an ingress is not (RFC 9110 9.3.6). */
-const KNOWN_METHODS: ReadonlySet<string> = new Set(METHODS.filter((name) => name !== 'CONNECT'))
+/**
+ * Any method but CONNECT, which asks for a tunnel to a third party (RFC 9110 9.3.6): services have
+ * methods of their own, as those of WebDAV versioning or RPC over HTTP. Capitals alone: a method in
+ * another case is another method, for which some servers and rules take the usual one.
+ */
+const METHOD = /^(?!CONNECT$)[A-Z][A-Z0-9_-]{0,31}$/
 
 const ABSOLUTE_FORM = /^https?:\/\/([^/?]*)(.*)$/i
 
@@ -75,7 +78,7 @@ export function parseRequestHead({ line, fields }: ScannedHead): RequestHead {
 export function checkMethod(method: string): void {
   // It would show scripts what they may not read; for no resource at all is 501 (RFC 9110 9.1, 9.3.8).
   if (method === 'TRACE') throw new HttpSyntaxError('the method TRACE', 'not-implemented')
-  if (!KNOWN_METHODS.has(method)) throw new HttpSyntaxError('an unknown method')
+  if (!METHOD.test(method)) throw new HttpSyntaxError('a method that is not allowed')
 }
 
 function parseVersion(line: string, at: number): HttpVersion {

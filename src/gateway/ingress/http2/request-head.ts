@@ -15,6 +15,18 @@ import {
 } from '../http1/request-head.ts'
 import { checkFields, type HeadLimits } from './wire/field-limits.ts'
 
+/** A request with one of these methods announces an empty body (RFC 9110 8.6). */
+const BODY_METHODS: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH'])
+/** Names whose usual spelling is more than a capital at the start of each part. */
+const SPELLINGS: ReadonlyMap<string, string> = new Map([
+  ['te', 'TE'],
+  ['dnt', 'DNT'],
+  ['sec-websocket-key', 'Sec-WebSocket-Key'],
+  ['sec-websocket-version', 'Sec-WebSocket-Version'],
+  ['sec-websocket-protocol', 'Sec-WebSocket-Protocol'],
+  ['sec-websocket-extensions', 'Sec-WebSocket-Extensions'],
+])
+
 /** Of a handshake that the gateway makes for a visitor (RFC 6455 4.1). */
 const KEY_BYTES = 16
 
@@ -48,13 +60,17 @@ export function readRequestHead(
   const length = hasField(fields, 'trailer') ? CHUNKED : found.contentLength
   const bodyLength = isWhole || isWebSocket ? 0 : (length ?? CHUNKED)
   if (bodyLength === CHUNKED) fields.push('transfer-encoding', 'chunked')
+  const isEmpty = bodyLength === 0 && found.contentLength === undefined
+  if (isEmpty && BODY_METHODS.has(method)) fields.push('content-length', '0')
   if (isWebSocket) fields.push('sec-websocket-key', randomBytes(KEY_BYTES).toString('base64'))
   return {
     method,
     target: checkTarget(pseudo[':path'] ?? '', method),
     version: '2.0',
     visitorVersion: undefined,
-    fields: bodyLength === CHUNKED ? withoutFields(fields, 'content-length') : fields,
+    fields: withUsualSpelling(
+      bodyLength === CHUNKED ? withoutFields(fields, 'content-length') : fields,
+    ),
     host,
     hostname: hostnameOf(host),
     framing: bodyLength,
@@ -94,6 +110,15 @@ function readFields(
   const hasHost = fields.some((name, at) => at % 2 === 0 && name === 'host')
   if (authority !== undefined && !hasHost) fields.unshift('host', authority)
   return { fields, authority }
+}
+
+/** Servers of some devices know names only as HTTP/1.1 clients write them; HTTP/2 has lower case alone. */
+function withUsualSpelling(fields: string[]): string[] {
+  for (let at = 0; at < fields.length; at += 2) {
+    const name = fields[at] as string
+    fields[at] = SPELLINGS.get(name) ?? name.replace(/(?:^|-)[a-z]/g, (part) => part.toUpperCase())
+  }
+  return fields
 }
 
 function checkTarget(path: string, method: string): string {

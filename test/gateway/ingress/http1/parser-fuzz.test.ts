@@ -159,6 +159,9 @@ describe.each([
       const where = `round ${round}: ${JSON.stringify(text)}`
       for (const [index, message] of ours.messages.entries()) {
         const other = theirs.messages[index]
+        // Ours knows no list of methods; what is read of such a request is compared below.
+        if (!other && /^(Invalid method|Expected space after method)/.test(theirs.error ?? ''))
+          break
         expect(other, `${where} refused by llhttp: ${theirs.error}`).toBeDefined()
         expect(message.line, where).toBe(other?.line)
         expect(message.minorVersion, where).toBe(other?.minorVersion)

@@ -72,17 +72,26 @@ describe('a visitor who speaks HTTP/2', () => {
     expect(answer).toMatchObject({ status: 200, code: 0 })
     expect(answer.body.toString()).toBe('ok')
     const [request = ''] = service.requests
-    expect(request).toMatch(/^GET \/a\?b=1 HTTP\/1\.1\r\nhost: a\.test\r\n/)
+    expect(request).toMatch(/^GET \/a\?b=1 HTTP\/1\.1\r\nHost: a\.test\r\n/)
     for (const line of [
-      'x-one: 1',
-      'x-one: 2',
+      'X-One: 1',
+      'X-One: 2',
       'x-forwarded-proto: https',
       'x-forwarded-host: a.test',
     ]) {
       expect(request).toContain(`\r\n${line}\r\n`)
     }
-    expect(request.match(/^cookie: .*$/gm)).toEqual(['cookie: a=1; b=2'])
-    expect(request).not.toMatch(/transfer-encoding|connection:/)
+    expect(request.match(/^cookie: .*$/gim)).toEqual(['Cookie: a=1; b=2'])
+    expect(request).not.toMatch(/transfer-encoding|connection:|content-length/i)
+  })
+
+  it.each(['POST', 'PUT', 'PATCH'])('says to the device that a %s is empty', async (method) => {
+    const { service, session } = await siteOf([OK])
+    expect(await answerOf(openStream(session, { ':method': method }))).toMatchObject({
+      status: 200,
+    })
+    expect(service.requests[0]).toMatch(/\r\nContent-Length: 0\r\n/)
+    expect(service.requests[0]).not.toMatch(/transfer-encoding/i)
   })
 
   it('has a hundred requests under way at a time', async () => {
