@@ -1,4 +1,5 @@
 import { type DestinationStream, type Logger, pino, stdSerializers } from 'pino'
+import { maskedForms } from './masked-text.ts'
 
 export type { Logger } from 'pino'
 export type LogLevel = 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent'
@@ -18,7 +19,8 @@ const REDACTED = [
 
 /**
  * JSON lines on stderr: stdout belongs to what commands print, and the SDK writes there too.
- * Secrets are kept out by type (`Secret`) first; the paths here are the second line.
+ * Secrets are kept out by type (`Secret`) first; the paths here, and what a text looks like, are the
+ * second line.
  */
 export function createLogger(level: LogLevel, destination?: DestinationStream): Logger {
   return pino(
@@ -27,6 +29,7 @@ export function createLogger(level: LogLevel, destination?: DestinationStream): 
       base: null,
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: { level: (label) => ({ level: label }) },
+      hooks: { streamWrite: maskedForms },
       redact: { paths: REDACTED, censor: '[secret]' },
       serializers: {
         err: level === 'debug' || level === 'trace' ? stdSerializers.err : briefError,

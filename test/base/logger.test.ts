@@ -10,6 +10,13 @@ describe('logger', () => {
     expect(text()).not.toContain(CANARY)
   })
 
+  it('masks what looks like a secret in any text', () => {
+    const { log, text } = captureLog()
+    const url = `https://ann:${CANARY}@a.test/?key=${CANARY}`
+    log.info({ err: new Error(`no answer from ${url}`), url }, `Bearer ${CANARY}`)
+    expect(text()).not.toContain(CANARY)
+  })
+
   it('shows stacks only to who asked for details', () => {
     const error = new Error('outer', { cause: new TypeError('inner') })
     const brief = captureLog('info')

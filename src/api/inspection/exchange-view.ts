@@ -6,8 +6,8 @@ import type {
   RecordedBody,
   RecordedExchange,
 } from '../../agent/inspection/recorded-exchange.ts'
+import { maskedAddresses, maskedBody, maskedValue } from '../../base/masked-text.ts'
 import { IsoTime, isoTime } from '../iso-time.ts'
-import { maskedAddresses, maskedBody, maskedValue } from './masked-text.ts'
 
 /** What a compressed body may become; one that becomes more is shown as the bytes that it is. */
 const MAX_TEXT_BYTES = 512 * 1024
@@ -104,12 +104,19 @@ function bodyView(
 ): z.infer<typeof BodyView> {
   const plain = decompressed(bytes, fieldOf(fields, 'content-encoding').toLowerCase())
   const text = textOf(plain, isWhole)
+  const type = fieldOf(fields, 'content-type')
   return {
     bytes: totalBytes,
     is_whole: isWhole,
-    text: text === undefined ? null : maskedBody(text, fieldOf(fields, 'content-type')),
-    base64: text === undefined ? bytes.toString('base64') : null,
+    text: text === undefined ? null : maskedBody(text, type),
+    base64: text === undefined ? maskedBytes(bytes, type).toString('base64') : null,
   }
+}
+
+/** A form with a file in it, or a text that is not UTF-8: its fields are masked, its bytes stay. */
+function maskedBytes(bytes: Buffer, type: string): Buffer {
+  if (!/^(?:multipart|text)\/|json|xml|yaml|x-www-form-urlencoded/i.test(type)) return bytes
+  return Buffer.from(maskedBody(bytes.toString('latin1'), type), 'latin1')
 }
 
 function fieldOf(fields: Fields, wanted: string): string {

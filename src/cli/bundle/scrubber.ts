@@ -1,29 +1,9 @@
-import { isSecretName } from '../../base/log/secret-name.ts'
+import { MASK, maskedForms, maskedText } from '../../base/masked-text.ts'
 
-const MASK = '[secret]'
 /** Shorter ones would be found everywhere, and protect nothing. */
 const LEAST_LENGTH = 6
 /** A piece of base64 that is shorter says nothing about where it comes from. */
 const LEAST_ENCODED = 8
-
-/** What looks like a secret, whoever it belongs to. */
-const PATTERNS: readonly (readonly [pattern: RegExp, replacement: string])[] = [
-  [/-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)/g, MASK],
-  [/\b(Bearer|Basic|Digest)\s+[\w.~+/-]{4,}=*/gi, `$1 ${MASK}`],
-  [/\bdagt_[\w-]{8,}/g, MASK],
-  [/\beyJ[\w-]{6,}\.[\w-]{6,}\.[\w-]*/g, MASK],
-  // A password may have an @ of its own.
-  [/(\/\/)[^\s/"']+@/g, `$1${MASK}@`],
-]
-/** All cookies of a head go: which of them is a session, nobody knows. */
-const COOKIES: readonly (readonly [pattern: RegExp, replacement: string])[] = [
-  [/\b((?:set-)?cookie\s*[:=]\s*)[^\s"'\\[][^\r\n"\\]*/gi, `$1${MASK}`],
-  [/("(?:set-)?cookie"\s*:\s*)\[[^\]]*\]/gi, `$1"${MASK}"`],
-]
-/** `name=value` in a query or a line of a log, `name: Bearer value`, and `"name":"value"` in JSON. */
-const PAIR =
-  /(?<![\w.-])([\w.-]+)((?:\\?["'])?\s*[=:]\s*)(\\"(?:(?!\\").)*\\"|"(?:[^"\\]|\\.)*"|(?:(?:Bearer|Basic|Digest)\s+)?[^\s&;,"'}]+)/gi
-const MASKED = /^(?:\w+ )?\[secret\]$/
 
 /** Takes secrets out of texts: those that are known, in whatever form they stand, and their likes. */
 export class Scrubber {
@@ -41,29 +21,14 @@ export class Scrubber {
 
   /** A text without the secrets that are known, and without what looks like one. */
   scrub(text: string): string {
-    const plain = replaceAll(PATTERNS, text)
+    const plain = maskedForms(text)
     return this.#known ? plain.replace(this.#known, MASK) : plain
   }
 
   /** The same for what anybody may have written: what is called a secret goes, too. */
   scrubWords(text: string): string {
-    return withoutNamed(replaceAll(COOKIES, this.scrub(text)))
+    return maskedText(this.scrub(text))
   }
-}
-
-function replaceAll(patterns: typeof PATTERNS, text: string): string {
-  return patterns.reduce((left, [pattern, mask]) => left.replace(pattern, mask), text)
-}
-
-/** Values go whose names say that they are secrets; those of others are looked into. */
-function withoutNamed(text: string): string {
-  return text.replace(PAIR, (pair, name: string, sign: string, value: string) => {
-    const quote = /^\\?"/.exec(value)?.[0] ?? ''
-    const inner = value.slice(quote.length, value.length - quote.length)
-    if (MASKED.test(inner)) return pair
-    if (isSecretName(name)) return `${name}${sign}${quote}${MASK}${quote}`
-    return `${name}${sign}${quote}${withoutNamed(inner)}${quote}`
-  })
 }
 
 function formsOf(secret: string): string[] {

@@ -1,6 +1,8 @@
 import * as z from 'zod'
 import { ACTOR_KINDS } from '../../base/audit.ts'
+import { maskedWebhookUrl } from '../../base/masked-text.ts'
 import type { AuditEntry, AuditTrail } from '../../store/audit-trail.ts'
+import { withoutSecretUrls } from './audit/audited-fields.ts'
 import { ownedByGateway } from './caller.ts'
 import type { Resource } from './resource.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
@@ -66,8 +68,15 @@ export function audit(trail: AuditTrail): Resource<Item> {
   }
 }
 
+/** Entries of earlier versions have URLs of webhooks in full. */
 function toItem(entry: AuditEntry): Item {
-  return { ...entry, id: `${PREFIX}_${String(entry.id).padStart(DIGITS, '0')}` }
+  const { targetName, changes } = entry
+  return {
+    ...entry,
+    ...(targetName?.includes('://') && { targetName: maskedWebhookUrl(targetName) }),
+    ...(changes && { changes: withoutSecretUrls(changes) }),
+    id: `${PREFIX}_${String(entry.id).padStart(DIGITS, '0')}`,
+  }
 }
 
 /** Entries count from 1, so 0 stands for a text that is no id of one. */

@@ -121,15 +121,25 @@ describe('/tunnels/{url_part}/inspect', () => {
       expect(json.request.body.text).toMatch(/^\{"user":"ann","password":"\[secret\]","note":"xxx/)
       expect(text).not.toContain('canary')
     }
+    const form = Buffer.from([...Buffer.from('{"password":"canary","x":"'), 0xff])
+    const json = { 'content-type': 'application/json' }
     const headers = { 'content-encoding': 'gzip' }
     await visit('/', { method: 'POST', headers, body: Buffer.from([0xff, 0x00]) })
     await visit('/', { method: 'POST', headers, body: gzipSync(Buffer.alloc(8_000_000)) })
     expect((await call('GET', `${PATH}/4`)).json.request.body.base64).toBe('/wA=')
     expect((await call('GET', `${PATH}/5`)).json.request.body.text).toBeNull()
-    const cut = gzipSync(randomBytes(2 * MAX_BODY_BYTES).toString('hex'))
+    const words = randomBytes(2 * MAX_BODY_BYTES)
+      .toString('hex')
+      .replaceAll(/.{16}/g, '$& ')
+    const cut = gzipSync(words)
     await visit('/', { method: 'POST', headers, body: cut })
     const begun = (await call('GET', `${PATH}/6`)).json.request.body
     expect([begun.is_whole, begun.text.length > 100_000]).toEqual([false, true])
+    await visit('/', { method: 'POST', headers: json, body: form })
+    const { base64 } = (await call('GET', `${PATH}/7`)).json.request.body
+    expect(Buffer.from(base64, 'base64').toString('latin1')).toBe(
+      '{"password":"[secret]","x":"\xff',
+    )
   })
 
   it('sends a request again, as it was, and notes who did', async () => {

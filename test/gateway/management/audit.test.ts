@@ -45,6 +45,27 @@ describe('the audit trail of the gateway', () => {
     expect((await call('GET', `/audit/${second.id}`)).body).toEqual(second)
   })
 
+  it('shows URLs of webhooks by scheme and host alone', async () => {
+    const { call, entries, logText } = await startAudited()
+    const url = (key: string) => `https://hooks.example/services/T0/${key}?k=${key}`
+    const { body } = await call('POST', '/webhook_endpoints', { body: { url: url('canary-1') } })
+    expect(body.url).toBe(url('canary-1'))
+    const path = `/webhook_endpoints/${body.id}`
+    await call('PATCH', path, { body: { url: url('canary-2') } })
+    await call('PATCH', path, { body: { url: 'https://b.example' } })
+    await call('DELETE', path)
+    const told = await entries()
+    const masked = 'https://hooks.example/[secret]'
+    expect(told.map(({ changes }: { changes: { url: unknown } }) => changes.url)).toEqual([
+      ['https://b.example', null],
+      [masked, 'https://b.example'],
+      'changed',
+      [null, masked],
+    ])
+    expect(told.at(-1).target.name).toBe(masked)
+    expect(JSON.stringify(told) + logText()).not.toContain('canary')
+  })
+
   it('says that of a secret alone that it changed', async () => {
     const { call, entries, logText } = await startAudited()
     const { body } = await call('POST', '/credentials', {

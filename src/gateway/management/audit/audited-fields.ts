@@ -1,4 +1,5 @@
-import { type AuditedChange, fieldChanges } from '../../../base/audit.ts'
+import { type AuditedChange, type FieldChanges, fieldChanges } from '../../../base/audit.ts'
+import { maskedWebhookUrl } from '../../../base/masked-text.ts'
 
 /** Fields that the audit trail shows with their values, in whichever resource they are. */
 const OPEN = new Set([
@@ -27,13 +28,22 @@ type View = Readonly<Record<string, unknown>>
 export function changedBetween(before: object, after: object): Partial<AuditedChange> {
   const [old, fresh] = [audited(before), audited(after)]
   const name = named('id' in after ? after : before)
-  return { ...name, changes: fieldChanges(old, fresh, OPEN) }
+  return { ...name, changes: withoutSecretUrls(fieldChanges(old, fresh, OPEN)) }
+}
+
+/** Changes of URLs by scheme and host: the path of a webhook's URL may let its holder in. */
+export function withoutSecretUrls(changes: FieldChanges): FieldChanges {
+  const { url } = changes
+  if (!url || url === 'changed') return changes
+  const [before, after] = url.map((it) => (typeof it === 'string' ? maskedWebhookUrl(it) : it))
+  return { ...changes, url: before === after ? 'changed' : [before, after] }
 }
 
 /** What somebody would call the thing that a view shows. */
 export function named(view: object): Partial<AuditedChange> {
   const { id, name, domain, addr, url, cidr, description } = view as View
-  const targetName = [name, domain, addr, url, cidr, description].find(
+  const place = typeof url === 'string' ? maskedWebhookUrl(url) : undefined
+  const targetName = [name, domain, addr, place, cidr, description].find(
     (text): text is string => typeof text === 'string' && text !== '',
   )
   return { ...(typeof id === 'string' && { targetId: id }), ...(targetName && { targetName }) }
