@@ -74,7 +74,7 @@ export const GROUPS: readonly Group[] = [
   texts('commands', ['src/cli/', 'src/main.ts', 'src/daemon.ts']),
   texts('agent', ['src/agent/', 'src/base/']),
   texts('agent API', ['src/api/', 'src/http/']),
-  texts('page of the device', ['src/api/page-assets/', 'src/http/pages/']),
+  texts('device page', ['src/api/page-assets/', 'src/http/pages/']),
   texts('gateway', ['src/gateway/', 'src/muxado/', 'src/store/']),
   texts('errors at the edge', ['src/gateway/ingress/']),
   texts('management API', ['src/gateway/management/']),
