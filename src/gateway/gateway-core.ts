@@ -14,6 +14,7 @@ import { Authority } from './access/authority.ts'
 import { CredentialIssuer } from './access/credential-issuer.ts'
 import { watchCredentials } from './access/credential-watch.ts'
 import { ALONE, type NameClaims } from './access/name-claims.ts'
+import { IssuedIds } from './agents/issued-ids.ts'
 import {
   type CredentialLimits,
   DEFAULT_CREDENTIAL_LIMITS,
@@ -119,6 +120,8 @@ export interface GatewayCore extends GatewayDatabase {
   readonly registrar: DomainRegistrar
   readonly issuer: CredentialIssuer
   readonly ids: IdSource
+  /** Of sessions and endpoints of agents. */
+  readonly agentIds: IssuedIds
   readonly dnsAddress: ListenAddress | undefined
   /** What only one process may have, in the order in which it is let go of. */
   readonly exclusive: readonly HandedOver[]
@@ -328,6 +331,7 @@ export async function openGatewayCore(
     registrar,
     issuer,
     ids,
+    agentIds: new IssuedIds(clock, secrets.secretFor(null, 'ids of agents')),
     dnsAddress,
     exclusive: [
       { release: () => dns?.stop(), reclaim: async () => void (await dns?.start()) },

@@ -268,6 +268,7 @@ export class Gateway {
       deps: {
         ...core,
         binder: new Binder(core),
+        ids: core.agentIds,
         failures: new FailureLimiter(clock, () => core.node?.gateways ?? 1),
         limits: { ...DEFAULT_AGENT_LIMITS, ...this.#options.agentLimits },
         coverHost: (host) => certificates.coverHost(host),

@@ -24,6 +24,7 @@ export function connectedAgent(suffix: string, change: Partial<ConnectedAgent> =
     latencyMs: 12,
     duplicate: undefined,
     endpoints: () => [],
+    refusedEndpoints: () => [],
     command: async () => {},
     stopTunnel: () => {},
     end: () => {},

@@ -21,7 +21,7 @@ import {
   refusal,
   StreamType,
 } from './control-message.ts'
-import { settleRivals } from './rivals.ts'
+import { awaitTurn, settleRivals } from './rivals.ts'
 
 /** Messages that one connection may have under way; the SDK sends one at a time. */
 const MAX_RPCS = 16
@@ -34,6 +34,9 @@ const HEARD_WITHIN_MS = 1_000
 
 /** Another process of the device is connected. */
 const DUPLICATE = 830
+
+/** Clients show it. A gateway serves no regions. */
+const REGION = 'self-hosted'
 
 /** None, malformed, unknown, or of an owner who is switched off. */
 const WRONG_AUTHTOKEN: ReadonlySet<number> = new Set([4018, 105, 107, 636])
@@ -108,6 +111,10 @@ export class AgentConnection {
       case StreamType.bindLabeled:
         this.#refuse(stream, new ServiceError(813, 'Labeled tunnels are not supported here.'))
         break
+      case StreamType.serviceInfo:
+        // Asked by clients that diagnose the link, before they authenticate.
+        this.#serveRpc(stream, MAX_MESSAGE_BYTES, () => ({ Region: REGION }))
+        break
       case HEARTBEAT_STREAM_TYPE:
         echoHeartbeat(stream, () => this.#agent?.heard())
         break
@@ -132,12 +139,13 @@ export class AgentConnection {
         ClientId: agent.clientId,
         Extra: {
           Version: this.#deps.version,
-          Region: '',
+          Region: REGION,
           Cookie: '',
-          AccountName: '',
+          AccountName: this.#accountNameOf(agent),
           SessionDuration: 0,
-          PlanName: '',
+          PlanName: 'self-hosted',
           Banner: '',
+          AgentSessionID: agent.id,
         },
       }
     } catch (error) {
@@ -146,18 +154,25 @@ export class AgentConnection {
     }
   }
 
+  #accountNameOf({ identity: { ownerId } }: AgentSession): string {
+    return ownerId === null ? 'gateway owner' : (this.#deps.botUsers.get(ownerId)?.name ?? '')
+  }
+
   async #letIn(request: AuthRequest): Promise<AgentSession> {
     const { authority, sessions, log } = this.#deps
     checkAuth(request)
     const credential = authority.authenticate(request.Extra.AuthToken.reveal())
     const identity = identify(request, credential, this.#remoteAddress)
     await settleRivals(identity, sessions, log)
+    const { clock } = this.#deps
+    const other = await awaitTurn(identity, { sessions, clock, signal: this.#closing.signal })
     // That may have taken a moment.
     authority.checkCredential(credential.id)
     if (this.#closing.signal.aborted) throw new ServiceError(803, 'The session is over.')
     const agent = new AgentSession(identity, this.#session, this.#deps)
     agent.start()
     this.#agent = agent
+    if (other !== undefined) agent.noteDuplicate(other)
     log.info(
       { session: agent.id, credential: credential.id, remote: this.#remoteAddress },
       'agent online',

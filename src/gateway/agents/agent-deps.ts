@@ -6,9 +6,10 @@ import type { NameClaims } from '../access/name-claims.ts'
 import type { Devices } from '../devices/devices.ts'
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
-import type { IdSource } from '../records/resource-id.ts'
+import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
 import type { Binder } from './binder.ts'
+import type { IssuedIds } from './issued-ids.ts'
 import type { SessionTable } from './session-table.ts'
 
 /** Sizes and times that a single agent connection keeps to. */
@@ -48,7 +49,8 @@ export interface AgentDeps {
   /** Asked for each name, where there are other nodes. */
   readonly names: NameClaims
   readonly policies: EndpointPolicies
-  readonly ids: IdSource
+  readonly ids: IssuedIds
+  readonly botUsers: Pick<BotUserStore, 'get'>
   /** Of wrong authtokens, by address. */
   readonly failures: Limiter
   readonly limits: AgentLimits

@@ -39,6 +39,7 @@ export function identify(
     ownerId,
     presentedClientId: isResourceId(ClientId, 'ts') ? ClientId : undefined,
     ...readDevice(Extra.Metadata),
+    legNumber: Extra.LegNumber ?? 0,
     agentVersion: Extra.Version,
     os: Extra.OS,
     arch: Extra.Arch,

@@ -6,6 +6,7 @@ import type {
   AgentCommand,
   AgentIdentity,
   Duplicate,
+  RefusedEndpoint,
   SessionEnd,
 } from '../endpoints/connected-agent.ts'
 import { type AgentEndpoint, EndpointTraffic } from '../endpoints/endpoint.ts'
@@ -31,6 +32,9 @@ import { IdleEnd } from './idle-end.ts'
 import { findPredecessor } from './predecessor.ts'
 import { prepareBinding, wantedName } from './prepare-binding.ts'
 import { encodeProxyHeader } from './proxy-header.ts'
+import { isPassing, readRebind } from './rebind.ts'
+import { RefusedEndpoints } from './refused-endpoints.ts'
+import { ipOf } from './rivals.ts'
 import type { TableEntry } from './session-table.ts'
 import { upstreamNoticeIn } from './upstream-notice.ts'
 import { VisitorNotices } from './visitor-notices.ts'
@@ -55,6 +59,9 @@ export class AgentSession implements TableEntry {
   readonly #endpoints = new Map<string, AgentEndpoint>()
   /** The ids of those that others have taken over and that the agent has still to unbind. */
   readonly #takenOver = new Set<string>()
+  readonly #refused: RefusedEndpoints
+  /** Binds of endpoints that another connection of the client serves, by id. */
+  readonly #standbys = new Map<string, unknown>()
   /** What was withdrawn by a drain. */
   #drained: AwayName[] = []
   readonly #duplicates: DuplicateRecord
@@ -75,6 +82,7 @@ export class AgentSession implements TableEntry {
     this.#session = session
     this.#deps = deps
     this.#duplicates = new DuplicateRecord(clock)
+    this.#refused = new RefusedEndpoints(clock)
     const { buffers, leastRate } = deps
     this.#slots = new StreamSlots({ session, clock, buffers, limits: { leastRate } })
     this.#superseding = new IdleEnd({ slots: this.#slots, clock })
@@ -97,7 +105,8 @@ export class AgentSession implements TableEntry {
   }
 
   get endpointCount(): number {
-    return this.#endpoints.size
+    // What it holds on standby takes as much memory as an endpoint.
+    return this.#endpoints.size + this.#standbys.size
   }
 
   endpoints(): AgentEndpoint[] {
@@ -127,6 +136,17 @@ export class AgentSession implements TableEntry {
    * that fails changes nothing. A drain comes as a bind, too: see `agent-notice.ts`.
    */
   async bind(message: unknown, heard: Promise<void>): Promise<object> {
+    const twin = this.#twinOf(message)
+    if (twin) return this.#standBy(message, twin)
+    try {
+      return await this.#bind(message, heard)
+    } catch (error) {
+      if (!(error instanceof ServiceError)) throw error
+      return this.#acceptUnserved(message, error, heard)
+    }
+  }
+
+  async #bind(message: unknown, heard: Promise<void>): Promise<object> {
     const request = parseBind(message)
     const { sessions, ids, names } = this.#deps
     const { Proto, Opts, Extra } = request
@@ -143,6 +163,7 @@ export class AgentSession implements TableEntry {
       const idea = this.#idFor(request.Id)
       const open = () => this.#open(compiled, idea, heard)
       const { id, url, protocol } = await names.open(wantedName(compiled, this, idea), open)
+      this.#refused.forget(request.Id)
       return {
         ...{ Id: id, URL: url, Proto: protocol, Opts: sentOptions(message) },
         Extra: { Token: compiled.token, TunnelID: renamedId(id, 'tn') },
@@ -159,6 +180,7 @@ export class AgentSession implements TableEntry {
     this.#awaitSilence()
     // What another has taken over is not this one's to give up.
     if (this.#takenOver.delete(Id)) return {}
+    if (this.#refused.forget(Id) || this.#standbys.delete(Id)) return {}
     if (!endpoint) throw new ServiceError(333, `The session has no endpoint ${Id}.`)
     return {}
   }
@@ -181,6 +203,8 @@ export class AgentSession implements TableEntry {
   noteDuplicate(ip: string): void {
     this.#deps.devices.refusedDuplicate(this, ip)
     if (!this.#duplicates.note(ip) || this.identity.unsupported.update) return
+    // To any other agent that would be an order to update itself.
+    if (this.identity.instance === undefined) return
     // It is heard of again when the other one comes back.
     this.#call(StreamType.update, duplicateNotice(ip)).catch(() => {})
   }
@@ -209,18 +233,25 @@ export class AgentSession implements TableEntry {
   stopTunnel(endpoint: AgentEndpoint, code: number, message: string): void {
     if (this.#endpoints.get(endpoint.id) !== endpoint) return
     this.#close(endpoint)
-    // The SDK no longer listens to this after its first reconnect: only a new session tells it.
-    if (this.identity.presentedClientId) {
-      this.end(message, 'superseded')
-      return
-    }
     endpoint.streams.cut()
-    const stop = { Id: endpoint.id, Message: message, ErrorCode: `ERR_NGROK_${code}` }
-    try {
-      notify(this.#session, StreamType.stopTunnel, stop)
-    } catch {
-      // A session without room for one more stream cannot be told in any other way.
-      this.end(message, 'superseded')
+    this.#noteRefused({ id: endpoint.id, url: endpoint.url, code, message })
+    this.#tellStopped(endpoint.id, code, message)
+  }
+
+  refusedEndpoints(): readonly RefusedEndpoint[] {
+    return this.#refused.all()
+  }
+
+  legEnded(): void {
+    const standbys = [...this.#standbys.values()]
+    this.#standbys.clear()
+    for (const message of standbys) {
+      this.bind(message, Promise.resolve()).catch((error) => {
+        this.#deps.log.info(
+          { err: error, session: this.id },
+          'a leg could not take an endpoint over',
+        )
+      })
     }
   }
 
@@ -257,8 +288,84 @@ export class AgentSession implements TableEntry {
     for (const name of this.#drained) this.#deps.registry.holdFromNow(name)
     this.#slots.close()
     this.#deps.sessions.remove(this, meant, urls)
+    for (const leg of this.#deps.sessions.legsOf(this)) leg.legEnded?.()
     this.#deps.log.info({ session: this.id, reason }, 'agent session ended')
     void this.#session.goAway(ErrorCode.none, reason)
+  }
+
+  /** The endpoint that another connection of the same client serves, and that this one binds, too. */
+  #twinOf(message: unknown): AgentEndpoint | undefined {
+    const { registry, sessions } = this.#deps
+    if (!this.identity.presentedClientId) return undefined
+    const rebind = readRebind(message)
+    const endpoint = rebind && registry.find(rebind.id)
+    if (endpoint?.type !== 'agent') return undefined
+    const legs = sessions.legsOf(this)
+    return legs.some(({ id }) => id === endpoint.sessionId) ? endpoint : undefined
+  }
+
+  /** Accepts a bind that is served when the connection ends that serves it now. */
+  #standBy(message: unknown, twin: AgentEndpoint): object {
+    const { id, url, protocol } = twin
+    this.#checkRoom()
+    this.#deps.sessions.countBind(this)
+    if (!this.#standbys.has(id)) this.#deps.sessions.checkRoom(this, twin)
+    this.#standbys.set(id, message)
+    return {
+      ...{ Id: id, URL: url, Proto: protocol, Opts: sentOptions(message) },
+      Extra: { Token: readRebind(message)?.token ?? '', TunnelID: renamedId(id, 'tn') },
+    }
+  }
+
+  /**
+   * Every SDK drops its session, with all endpoints, when one bind after a reconnect is refused. So that
+   * bind is accepted and not served, and the agent is told to stop it. Throws the refusal of a first bind.
+   */
+  #acceptUnserved(message: unknown, refusal: ServiceError, heard: Promise<void>): object {
+    const { ids } = this.#deps
+    const rebind = readRebind(message)
+    const isKnown =
+      rebind &&
+      ids.isIssued(rebind.id, 'ep') &&
+      ids.isIssued(this.identity.presentedClientId ?? '', 'ts')
+    if (!isKnown || this.#isEnded || isPassing(refusal)) throw refusal
+    const { id, url, protocol, token } = rebind
+    const { code, message: reason } = refusal
+    this.#deps.log.warn({ session: this.id, endpoint: id, url, code, reason }, 'not served')
+    this.#noteRefused({ id, url, code, message: reason })
+    void heard.then(() => this.#tellStopped(id, code, reason))
+    return {
+      ...{ Id: id, URL: url, Proto: protocol, Opts: sentOptions(message) },
+      Extra: { Token: token, TunnelID: renamedId(id, 'tn') },
+    }
+  }
+
+  #noteRefused(refused: Omit<RefusedEndpoint, 'since'>): void {
+    this.#refused.note(refused)
+    const { ownerId, deviceId, remoteAddress } = this.identity
+    const { code, message } = refused
+    const ip = ipOf(remoteAddress)
+    this.#deps.devices.refused({
+      ownerId,
+      deviceId,
+      ip,
+      code,
+      message: `${refused.url}: ${message}`,
+    })
+  }
+
+  /** The SDK for Node.js listens to this until it reconnects for the first time. */
+  #tellStopped(id: string, code: number, message: string): void {
+    if (this.#isEnded) return
+    const stop = { Id: id, Message: message, ErrorCode: `ERR_NGROK_${code}` }
+    try {
+      notify(this.#session, StreamType.stopTunnel, stop)
+    } catch (error) {
+      this.#deps.log.info(
+        { err: error, session: this.id, endpoint: id },
+        'agent not told of a stop',
+      )
+    }
   }
 
   /** A connection that breaks after the agent has given everything up was closed on purpose. */
@@ -271,7 +378,7 @@ export class AgentSession implements TableEntry {
   /** Throws the ServiceError that keeps another endpoint out. */
   #checkRoom(): void {
     if (this.#isEnded) throw new ServiceError(803, 'The session is over.')
-    const { size } = this.#endpoints
+    const size = this.endpointCount
     if (size < this.#deps.limits.endpointsPerSession) return
     throw new ServiceError(324, `The session has ${size} endpoints; it may not have more.`)
   }

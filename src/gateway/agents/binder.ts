@@ -147,7 +147,10 @@ export class Binder {
   /** A bind with a URL is one with the older fields that say the same. */
   #withPlace(request: BindRequest): BindRequest {
     const { Proto, Opts } = request
-    if (Opts.URL === '') return { ...request, Proto: Proto || 'https' }
+    if (Opts.URL === '' && Proto === '') {
+      throw new ServiceError(301, 'The bind has no protocol: use http, https, tcp or tls.')
+    }
+    if (Opts.URL === '') return request
     const other = (['Domain', 'Hostname', 'Subdomain', 'Addr'] as const).find((it) => Opts[it])
     if (other) {
       throw new ServiceError(301, `The options URL and ${other} are both set: use URL alone.`)

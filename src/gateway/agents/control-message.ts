@@ -12,6 +12,7 @@ export const StreamType = {
   stop: 5,
   update: 6,
   bindLabeled: 7,
+  serviceInfo: 8,
   stopTunnel: 9,
 } as const
 
@@ -23,6 +24,7 @@ export const MAX_MESSAGE_BYTES = 16_384
 export const MAX_BIND_BYTES = 262_144
 
 const MAX_NAME = 1_024
+const MAX_LEGS = 100
 /** Agents send null, an empty string or nothing for what is not set. */
 const text = (maxLength: number) =>
   z
@@ -49,6 +51,7 @@ const AuthRequest = z.object({
       UserAgent: name,
       // Its own code says when it is too long.
       Metadata: text(MAX_MESSAGE_BYTES),
+      LegNumber: z.number().int().min(0).max(MAX_LEGS).nullish(),
       HeartbeatInterval: nanoseconds,
       HeartbeatTolerance: nanoseconds,
       RestartUnsupportedError: name,

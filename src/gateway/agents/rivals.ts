@@ -1,3 +1,4 @@
+import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { AgentIdentity } from '../endpoints/connected-agent.ts'
 import { ServiceError } from '../records/service-error.ts'
@@ -36,6 +37,35 @@ export async function settleRivals(
       `The device ${deviceId} is connected already, from ${ip}, by another process with the same data folder or a copy of it. ` +
         'Give one of the two an identity of its own: device-agent identity reset.',
     )
+  }
+}
+
+/**
+ * Waits until a session may take the place of one of another process that calls itself the same device and
+ * names no instance: that happens once a second for a device. Two such processes would otherwise end each
+ * other without a pause. Returns the address of the other process when there was a fight.
+ */
+export async function awaitTurn(
+  identity: AgentIdentity,
+  {
+    sessions,
+    clock,
+    signal,
+  }: {
+    readonly sessions: Pick<SessionTable, 'replacedBy' | 'takeTurn'>
+    readonly clock: Clock
+    readonly signal: AbortSignal
+  },
+): Promise<string | undefined> {
+  let isFight = false
+  for (;;) {
+    const other = sessions.replacedBy(identity)
+    if (!other) return undefined
+    const waitMs = sessions.takeTurn(identity)
+    if (waitMs === 0) return isFight ? ipOf(other.identity.remoteAddress) : undefined
+    isFight = true
+    await clock.sleep(waitMs, signal).catch(() => {})
+    if (signal.aborted) throw new ServiceError(803, 'The session is over.')
   }
 }
 

@@ -6,6 +6,7 @@ import type { EndpointAddress } from '../records/endpoint-protocol.ts'
 import { ServiceError } from '../records/service-error.ts'
 
 const MINUTE_MS = 60_000
+const TURN_MS = 1_000
 
 /** What one credential may use at once, and how fast. */
 export interface CredentialLimits {
@@ -38,6 +39,8 @@ export interface TableEntry extends ConnectedAgent {
   giveWay(endpoint: AgentEndpoint, successor: TableEntry | undefined, withinMs?: number): void
   /** Ends the session as soon as nothing is under way on it, after `withinMs` in any case. */
   retire(withinMs: number): void
+  /** Another connection of the same client has ended: this one serves what both have bound. */
+  legEnded?(): void
   /** Ends what the credential no longer allows. */
   recheck(): void
 }
@@ -89,6 +92,8 @@ export class SessionTable {
   #elsewhere: UsageElsewhere | undefined
   readonly #newSessions: SlidingLog
   readonly #newBinds: SlidingLog
+  /** Changes of which session is a device's, where two processes fight for it. */
+  readonly #turns: SlidingLog
   readonly #byId = new Map<string, TableEntry>()
   /** Only credentials that have a session: a set that empties goes. */
   readonly #byCredential = new Map<string, Set<TableEntry>>()
@@ -111,6 +116,7 @@ export class SessionTable {
       windowMs: MINUTE_MS,
       clock,
     })
+    this.#turns = new SlidingLog({ capacity: 1, windowMs: TURN_MS, clock })
     this.#newBinds = new SlidingLog({
       capacity: limits.bindsPerMinute,
       windowMs: MINUTE_MS,
@@ -145,6 +151,26 @@ export class SessionTable {
       if (other !== undefined && other !== instance) return session
     }
     return undefined
+  }
+
+  /** A session of another client that ends when this agent comes, because both call themselves one device. */
+  replacedBy(identity: AgentIdentity): TableEntry | undefined {
+    const clientId = identity.presentedClientId
+    return this.#peersOf(identity.credentialId).find(
+      (peer) => peer.clientId !== clientId && isGhost(peer, { clientId, identity }),
+    )
+  }
+
+  /** 0 when a session may take another one's place now, else the milliseconds until it may. */
+  takeTurn(identity: AgentIdentity): number {
+    return this.#turns.take(`${identity.credentialId} ${identity.deviceId}`)
+  }
+
+  /** The other connections of the same client. */
+  legsOf({ id, clientId, identity }: TableEntry): TableEntry[] {
+    return this.#peersOf(identity.credentialId).filter(
+      (peer) => peer.clientId === clientId && peer.id !== id,
+    )
   }
 
   /** After a credential was changed: its sessions end what it no longer allows. */
@@ -260,8 +286,12 @@ export function isSameProcess(a: AgentIdentity, b: AgentIdentity): boolean {
 }
 
 /** Whether `old` is what is left of the agent that comes back as `session`. */
-function isGhost(old: TableEntry, session: TableEntry): boolean {
-  if (old.clientId === session.clientId) return true
+function isGhost(
+  old: TableEntry,
+  session: { readonly clientId: string | undefined; readonly identity: AgentIdentity },
+): boolean {
+  const leg = (identity: AgentIdentity) => identity.legNumber ?? 0
+  if (old.clientId === session.clientId) return leg(old.identity) === leg(session.identity)
   const { deviceId, instance } = session.identity
   if (deviceId === undefined || deviceId !== old.identity.deviceId) return false
   return instance === undefined || old.identity.instance === undefined

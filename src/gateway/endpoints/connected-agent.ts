@@ -19,6 +19,8 @@ export interface AgentIdentity {
   readonly presentedClientId: string | undefined
   /** Made once per device; undefined when the agent sends none. */
   readonly deviceId: string | undefined
+  /** 0 for the first connection of a client, 1 and more for those beside it. */
+  readonly legNumber?: number
   /** Made once per process; undefined when the agent sends none. */
   readonly instance: string | undefined
   /** Within it the agent sends heartbeats of its own, and wants none; undefined: it says nothing. */
@@ -42,6 +44,19 @@ export interface Duplicate {
   readonly ip: string
 }
 
+/** An endpoint that an agent takes for online and that is not served. */
+export interface RefusedEndpoint {
+  /** `ep_<ksuid>`, as the agent knows it. */
+  readonly id: string
+  /** As far as it is known. */
+  readonly url: string
+  /** Milliseconds since the epoch. */
+  readonly since: number
+  /** Of the service, such as 316. */
+  readonly code: number
+  readonly message: string
+}
+
 /** An agent session as the rest of the gateway sees it. */
 export interface ConnectedAgent {
   /** `ts_<ksuid>`. */
@@ -54,6 +69,7 @@ export interface ConnectedAgent {
   /** The last one; undefined when there was none. */
   readonly duplicate: Duplicate | undefined
   endpoints(): AgentEndpoint[]
+  refusedEndpoints(): readonly RefusedEndpoint[]
   /** Throws a ServiceError when the agent cannot or does not obey. */
   command(command: AgentCommand): Promise<void>
   /** Takes one endpoint offline and tells the agent why. */

@@ -1,11 +1,19 @@
 import * as z from 'zod'
-import type { AgentCommand, ConnectedAgent } from '../endpoints/connected-agent.ts'
+import type { AgentCommand, ConnectedAgent, RefusedEndpoint } from '../endpoints/connected-agent.ts'
 import type { ClusterNode } from '../site/cluster-node.ts'
 import { Reference } from './body.ts'
 import { livePage } from './live-page.ts'
 import type { Resource } from './resource.ts'
 import { elsewhere } from './site/elsewhere.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
+
+export const RefusedEndpointView = z.strictObject({
+  id: z.string(),
+  url: z.string(),
+  since: Timestamp,
+  error_code: z.string(),
+  text: z.string(),
+})
 
 export const TunnelSessionView = z.strictObject({
   id: z.string(),
@@ -26,6 +34,8 @@ export const TunnelSessionView = z.strictObject({
   /** Another process with the identity of this device, the last time that it was refused. */
   duplicate: z.strictObject({ seen_at: Timestamp, ip: z.string() }).nullable(),
   endpoints: z.array(Reference),
+  /** What the agent takes for online and the gateway does not serve, with the reason. */
+  refused_endpoints: z.array(RefusedEndpointView),
 })
 
 /** The agents that are connected, as far as this resource needs to know them. */
@@ -78,5 +88,11 @@ function viewSession(agent: ConnectedAgent, baseUrl: string): z.infer<typeof Tun
     latency_ms: latencyMs === undefined ? null : Math.round(latencyMs * 1_000) / 1_000,
     duplicate: duplicate ? { seen_at: timestamp(duplicate.seenAt), ip: duplicate.ip } : null,
     endpoints: agent.endpoints().map((it) => ({ id: it.id, uri: `${baseUrl}/endpoints/${it.id}` })),
+    refused_endpoints: agent.refusedEndpoints().map(viewRefused),
   }
+}
+
+export function viewRefused(refused: RefusedEndpoint): z.infer<typeof RefusedEndpointView> {
+  const { id, url, since, code, message } = refused
+  return { id, url, since: timestamp(since), error_code: `ERR_NGROK_${code}`, text: message }
 }

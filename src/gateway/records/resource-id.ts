@@ -4,9 +4,10 @@ import { Secret } from '../../base/secret.ts'
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 const KSUID_LENGTH = 27
+const KSUID_BYTES = 20
 const PAYLOAD_BITS = 128n
 /** KSUIDs count seconds from here (2014-05-13T16:53:20Z), which keeps 32 bits good until 2150. */
-const KSUID_EPOCH_S = 1_400_000_000
+export const KSUID_EPOCH_S = 1_400_000_000
 const TOKEN_FORM = /^([0-9A-Za-z]{27})_[0-9][0-9A-Za-z]{20}$/
 
 /** What the prefix of an id says. */
@@ -68,6 +69,17 @@ export function isResourceId(text: string, prefix: string): boolean {
 /** The same KSUID under another prefix. */
 export function renamedId(id: string, prefix: ResourcePrefix): string {
   return `${prefix}${id.slice(id.indexOf('_'))}`
+}
+
+/** The text of 20 bytes. */
+export const ksuidOf = (bytes: Buffer): string => encodeBase62(BigInt(`0x${bytes.toString('hex')}`))
+
+/** The 20 bytes of a KSUID; undefined for one that stands for more. */
+export function ksuidBytes(text: string): Buffer | undefined {
+  let value = 0n
+  for (const digit of text) value = value * 62n + BigInt(ALPHABET.indexOf(digit))
+  const hex = value.toString(16).padStart(KSUID_BYTES * 2, '0')
+  return hex.length > KSUID_BYTES * 2 ? undefined : Buffer.from(hex, 'hex')
 }
 
 function encodeBase62(value: bigint): string {

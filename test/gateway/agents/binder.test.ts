@@ -88,7 +88,7 @@ describe('Binder', () => {
     ['https://', 'https'],
     ['http://', 'http'],
     ['tls://', 'tls'],
-    ['', ''],
+    ['', 'https'],
   ])('draws a name for the URL "%s"', async (URL, protocol) => {
     const { judge } = await openBinder()
     const { host, token, url } = judge({ URL }, protocol)

@@ -48,6 +48,9 @@ class Entry implements TableEntry {
   endpoints() {
     return []
   }
+  refusedEndpoints() {
+    return []
+  }
   readonly duplicate = undefined
   async command() {}
   async answers() {

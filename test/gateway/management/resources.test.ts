@@ -295,6 +295,15 @@ describe('connected agents', () => {
     duplicate: { seenAt: Date.UTC(2026, 0, 2), ip: '192.0.2.9' },
     latencyMs: 1.234_567,
     endpoints: () => [endpoint],
+    refusedEndpoints: () => [
+      {
+        id: 'ep_2bbbbbbbbbbbbbbbbbbbbbbbbbb',
+        url: 'https://lost.sitea.test',
+        since: Date.UTC(2030, 0, 1),
+        code: 316,
+        message: 'not yours',
+      },
+    ],
     command: async (command) => {
       if (command === 'update') throw new ServiceError(806, 'The agent cannot update: no')
       told.push(command)
@@ -329,6 +338,15 @@ describe('connected agents', () => {
         latency_ms: 1.235,
         duplicate: { seen_at: '2026-01-02T00:00:00Z', ip: '192.0.2.9' },
         endpoints: [{ id: endpoint.id, uri: `${baseUrl}/endpoints/${endpoint.id}` }],
+        refused_endpoints: [
+          {
+            id: 'ep_2bbbbbbbbbbbbbbbbbbbbbbbbbb',
+            url: 'https://lost.sitea.test',
+            since: MADE_AT,
+            error_code: 'ERR_NGROK_316',
+            text: 'not yours',
+          },
+        ],
       },
     ])
     expect((await call('GET', `/endpoints/${endpoint.id}`)).body).toEqual({

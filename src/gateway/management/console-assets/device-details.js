@@ -81,6 +81,13 @@ export function deviceDetails({ id, name }, reload) {
         ['Authtoken', device.authtoken || device.credential?.id],
         ['Id', element('code', {}, device.id)],
         [
+          'Not served',
+          device.refused_endpoints?.length > 0 &&
+            device.refused_endpoints
+              .map(({ url, text, error_code: code }) => `${url}: ${text} (${code})`)
+              .join(' '),
+        ],
+        [
           'Connected twice',
           duplicate && `from ${duplicate.ip}, refused ${formatDate(duplicate.seen_at)}`,
         ],

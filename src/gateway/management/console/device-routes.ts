@@ -11,6 +11,7 @@ import { type EndpointsDeps, endpoints as endpointResource } from '../endpoints.
 import { type DevicesDeps, devices as deviceResource, shownName } from '../fleet/devices.ts'
 import { refuseQuery } from '../page-query.ts'
 import { askOthers } from '../site/elsewhere.ts'
+import { viewRefused } from '../tunnel-sessions.ts'
 
 /** More devices than this are for the API: the console shows the newest. */
 const MOST_ROWS = 5_000
@@ -131,6 +132,9 @@ function viewDetails(device: Device, baseUrl: string, deps: DeviceRoutesDeps): o
   return {
     last_endpoints: device.facts.endpoints,
     endpoints,
+    refused_endpoints: devices
+      .sessionsOf(device)
+      .flatMap((agent) => agent.refusedEndpoints().map(viewRefused)),
     owner: ownerId === null ? null : (botUsers.get(ownerId)?.name ?? null),
     authtoken: credentials.get(credentialId ?? '')?.description ?? '',
   }

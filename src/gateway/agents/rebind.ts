@@ -1,0 +1,43 @@
+import * as z from 'zod'
+import type { ServiceError } from '../records/service-error.ts'
+
+const MAX_TEXT = 1_024
+const text = z.string().max(MAX_TEXT).catch('')
+/** What is read of a bind that may have fields of any form. */
+const Rebind = z.object({
+  Id: z.string().max(MAX_TEXT),
+  Proto: text,
+  Opts: z.object({ URL: text, Domain: text, Hostname: text, Subdomain: text, Addr: text }).catch({
+    ...{ URL: '', Domain: '', Hostname: '', Subdomain: '', Addr: '' },
+  }),
+  Extra: z.object({ Token: text }).catch({ Token: '' }),
+})
+
+/** A bind of an endpoint that the agent had before it reconnected. */
+export interface Rebind {
+  readonly id: string
+  readonly protocol: string
+  readonly token: string
+  /** As far as the bind says where the endpoint was. */
+  readonly url: string
+}
+
+/**
+ * Refusals that pass by themselves: the session has ended, the gateway failed or does not know yet, or the
+ * authtoken binds too often for the moment. An SDK that hears one tries again.
+ */
+const PASSING: ReadonlySet<number> = new Set([351, 802, 803])
+
+export const isPassing = ({ code }: ServiceError): boolean => PASSING.has(code)
+
+/** Undefined for a bind without an id. */
+export function readRebind(message: unknown): Rebind | undefined {
+  const { data } = Rebind.safeParse(message)
+  if (!data?.Id) return undefined
+  const { Id: id, Proto: protocol, Opts, Extra } = data
+  const host = Opts.Domain || Opts.Hostname || Opts.Subdomain || Opts.Addr || Extra.Token
+  const url = /^[a-z]+:\/\/./i.test(Opts.URL)
+    ? Opts.URL
+    : `${protocol || 'https'}://${Opts.URL.replace(/^.*:\/\//, '') || host || 'not-served.invalid'}`
+  return { id, protocol, token: Extra.Token, url }
+}
