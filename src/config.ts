@@ -83,6 +83,7 @@ export interface Config {
     readonly shared: SharedConfig | undefined
     readonly reservedDomain: string
     readonly rateLimitKeys: number
+    readonly rateLimitIpv6Prefix: number
     readonly tls: { readonly certPath: string; readonly keyPath: string } | undefined
   }
   /** Opens the management API. */
@@ -154,6 +155,7 @@ function toConfig(settings: Settings, environment: Environment): Config {
       shared: sharedOf(settings),
       reservedDomain: settings.GATEWAY_RESERVED_DOMAIN,
       rateLimitKeys: settings.GATEWAY_RATE_LIMIT_KEYS,
+      rateLimitIpv6Prefix: settings.GATEWAY_RATE_LIMIT_IPV6_PREFIX,
       tls:
         certPath && keyPath
           ? { certPath: resolve(certPath), keyPath: resolve(keyPath) }

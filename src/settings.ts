@@ -24,6 +24,7 @@ const MAX_WRONG_LETTERS = 4
 const PREFIXES = /^(AGENT|SVC|GATEWAY)_/
 const TUNNEL_LIMIT = 'must be a whole number from 1 to 10000'
 const RATE_LIMIT_KEYS = 'must be a whole number from 1000 to 1000000'
+const RATE_LIMIT_IPV6_PREFIX = 'must be a whole number of bits from 32 to 128'
 const LEAST_RATE = 'must be a whole number of kB/s from 0 to 1000000'
 const DRAIN_TIME = 'must be between 0 and 60 seconds'
 const TCP_RANGE = 'must be host:first-last with at most 10000 ports, such as 0.0.0.0:20000-20100'
@@ -336,6 +337,13 @@ export const SettingsSchema = z.strictObject({
     .max(1_000_000, RATE_LIMIT_KEYS)
     .default(100_000)
     .describe('maximum number of keys per rate limit; 28 MB of memory per 100,000 active keys'),
+  GATEWAY_RATE_LIMIT_IPV6_PREFIX: z.coerce
+    .number({ error: RATE_LIMIT_IPV6_PREFIX })
+    .int(RATE_LIMIT_IPV6_PREFIX)
+    .min(32, RATE_LIMIT_IPV6_PREFIX)
+    .max(128, RATE_LIMIT_IPV6_PREFIX)
+    .default(64)
+    .describe('prefix length in bits by which rate limits count IPv6 visitors; 128: full address'),
   GATEWAY_TLS_CERT: z
     .string()
     .optional()

@@ -13,6 +13,7 @@ describe('parseConfig', () => {
     expect(gateway.dataDir).toBe(resolve('data/gateway'))
     expect(gateway.httpsListen.port).toBe(8443)
     expect(gateway.rateLimitKeys).toBe(100_000)
+    expect(gateway.rateLimitIpv6Prefix).toBe(64)
     expect(agent.authtoken).toBeUndefined()
     expect(logLevel).toBe('info')
   })
@@ -111,6 +112,16 @@ describe('parseConfig', () => {
     ['GATEWAY_RESERVED_DOMAIN', 'x.y', 'GATEWAY_RESERVED_DOMAIN must be a wildcard domain'],
     ['GATEWAY_RATE_LIMIT_KEYS', '999', 'GATEWAY_RATE_LIMIT_KEYS must be a whole number from 1000'],
     ['GATEWAY_RATE_LIMIT_KEYS', '2000000', 'GATEWAY_RATE_LIMIT_KEYS must be a whole number from'],
+    [
+      'GATEWAY_RATE_LIMIT_IPV6_PREFIX',
+      '31',
+      'GATEWAY_RATE_LIMIT_IPV6_PREFIX must be a whole number of bits',
+    ],
+    [
+      'GATEWAY_RATE_LIMIT_IPV6_PREFIX',
+      '129',
+      'GATEWAY_RATE_LIMIT_IPV6_PREFIX must be a whole number of bits',
+    ],
     ['GATEWAY_RATE_LIMIT_KEYS', '1e3.5', 'GATEWAY_RATE_LIMIT_KEYS must be a whole number from'],
     ['SVC_AUTHTOKN', 'x', 'Unknown setting SVC_AUTHTOKN. Did you mean SVC_AUTHTOKEN?'],
     ['AGENT_COLOUR_OF_THE_BOX', 'x', 'Unknown setting AGENT_COLOUR_OF_THE_BOX.'],

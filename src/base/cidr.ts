@@ -6,6 +6,9 @@ const MAX_LENGTH = 64
 /** Every address, and not much more: the library looks at other texts for long. */
 const LIKE_AN_ADDRESS = /^(?:\d{1,3}(?:\.\d{1,3}){3}|[\da-f.:]*:[\da-f.:]*(?:%.*)?)$/i
 
+/** Of `::ffff:0:0/96`. */
+const MAPPED_BITS = 96
+
 export type Address = ipaddr.IPv4 | ipaddr.IPv6
 
 /** A range of addresses; a plain address is a range of one. */
@@ -113,17 +116,24 @@ export function parseCidr(text: string): Cidr | undefined {
   if (text.length > MAX_LENGTH) return undefined
   const [base = '', length, ...rest] = text.split('/')
   if (!isAddress(base) || rest.length > 0) return undefined
-  const network = ipaddr.parse(base)
-  const longest = network.kind() === 'ipv4' ? 32 : 128
+  const address = ipaddr.parse(base)
+  const longest = address.kind() === 'ipv4' ? 32 : 128
   if (length !== undefined && (!/^\d{1,3}$/.test(length) || Number(length) > longest)) {
     return undefined
   }
-  const bits = length === undefined ? longest : Number(length)
+  const given = length === undefined ? longest : Number(length)
+  // Addresses are read as IPv4, so their ranges are, too.
+  const isMapped = given >= MAPPED_BITS && isIpv4Mapped(address)
+  const network = isMapped ? ipaddr.process(base) : address
+  const bits = isMapped ? given - MAPPED_BITS : given
   return {
     text,
     contains: (address) => address.kind() === network.kind() && address.match([network, bits]),
   }
 }
+
+const isIpv4Mapped = (address: Address) =>
+  address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress()
 
 /** Four decimal parts or IPv6: the short and octal forms of IPv4 mean other things elsewhere. */
 function isAddress(text: string): boolean {

@@ -19,7 +19,7 @@ interface CheckOptions {
 }
 
 interface ExplainOptions {
-  readonly request: Pick<ExplainedRequest, 'method' | 'url'>
+  readonly request: Pick<ExplainedRequest, 'method' | 'url' | 'target'>
   readonly header: readonly string[]
   readonly ip: string
   readonly body: string
@@ -153,7 +153,10 @@ function parseRequest(text: string): ExplainOptions['request'] {
   if (method === undefined || target === undefined || !URL.canParse(target)) {
     throw new InvalidArgumentError("It must be a method and a URL, such as 'GET https://h/p'.")
   }
-  return { method, url: new URL(target) }
+  const url = new URL(target)
+  const [, sent = ''] = /^https?:\/\/[^/?#]*([^#]*)/.exec(target) ?? []
+  const path = sent.startsWith('/') ? sent : `/${sent}`
+  return { method, url, target: path.replace(/[^!-~]+/g, encodeURIComponent) }
 }
 
 function parseHeader(text: string, earlier: readonly string[]): string[] {

@@ -75,6 +75,7 @@ export interface GatewayCoreOptions {
   readonly tcpIdleMs: number | undefined
   readonly cnameBase: string
   readonly rateLimitKeys: number | undefined
+  readonly rateLimitIpv6Prefix: number | undefined
   readonly bufferBytes: number | undefined
   /** How long requests wait for a device that is away. */
   readonly holdMs: number | undefined
@@ -135,6 +136,7 @@ export async function openGatewayCore(
   const {
     dataDir,
     rateLimitKeys,
+    rateLimitIpv6Prefix: ipv6Prefix,
     bufferBytes,
     outboundAllow,
     holdMs,
@@ -227,7 +229,7 @@ export async function openGatewayCore(
     log,
   })
   closer.own('names of devices', keptNames, (it) => it.stop()).start()
-  const limits = new LimiterTables({ maxKeys: rateLimitKeys, clock, log })
+  const limits = new LimiterTables({ maxKeys: rateLimitKeys, ipv6Prefix, clock, log })
   const { httpListen: http, httpsListen: https } = options
   const buffers = new BufferAccount(bufferBytes)
   const places = {

@@ -61,6 +61,8 @@ export interface GatewayOptions {
   readonly tls?: { readonly certPath: string; readonly keyPath: string } | undefined
   /** Keys that each rate limit counts apart. */
   readonly rateLimitKeys?: number
+  /** Bits of an IPv6 address that rate limits count as one visitor. */
+  readonly rateLimitIpv6Prefix?: number
   /** What agents are told about the service. */
   readonly version?: string
   /** Bytes that may wait for slow visitors and devices, of the whole gateway. */
@@ -217,6 +219,7 @@ export class Gateway {
       tcpListen,
       tcpIdleMs,
       rateLimitKeys,
+      rateLimitIpv6Prefix,
       bufferBytes,
       holdMs,
       poolAffinity,
@@ -239,6 +242,7 @@ export class Gateway {
         tcpIdleMs,
         cnameBase: this.#cnameBase,
         rateLimitKeys,
+        rateLimitIpv6Prefix,
         bufferBytes,
         holdMs,
         poolAffinity,

@@ -32,6 +32,7 @@ import { policyLanguage } from './policy-language.ts'
 import { PolicyScope } from './policy-scope.ts'
 import type { BodyRewriter } from './rewriting/body-rewriter.ts'
 import { type CompiledAction, type CompiledRule, leastStepsOf, PhaseRules } from './run-phase.ts'
+import { readsPath } from './vocabulary/requests.ts'
 
 /** Interpolations of one action. */
 const MAX_INTERPOLATIONS = 200
@@ -65,6 +66,13 @@ interface ActionPlace {
   readonly phase: Phase
 }
 
+/** The rules of a document, ready to run. */
+export interface CompiledRules {
+  readonly phases: Readonly<Record<Phase, PhaseRules>>
+  /** See `PolicyDocument`. */
+  readonly allowsAmbiguousPaths: boolean
+}
+
 /** Makes the rules of one document; what is wrong with it ends up in `problems`. */
 export class Compiler {
   readonly #options: CompilerOptions
@@ -73,6 +81,8 @@ export class Compiler {
   readonly #scope: PolicyScope
   /** Of what its actions do with whole bodies. */
   readonly #bodies: LaneMember
+  /** Whether the rule that is being compiled looks at the path of requests. */
+  #readsPath = false
   readonly #states = new Map<string, unknown>()
   /** How many actions there are so far that are equal in all, by what they have in common. */
   readonly #equals = new Map<string, number>()
@@ -96,8 +106,9 @@ export class Compiler {
    * Compiles JSON or YAML text, or a document that was parsed already; null has no rules. The rules
    * of `around` are met first on the way in and last on the way out.
    */
-  *compile(source: unknown, around: object = {}): Parts<Readonly<Record<Phase, PhaseRules>>> {
-    const { isEnabled, rules: inner } = yield* this.#document(source)
+  *compile(source: unknown, around: object = {}): Parts<CompiledRules> {
+    const document = yield* this.#document(source)
+    const { isEnabled, rules: inner } = document
     const { rules: outer } = readDocument(around, this.#problems, AROUND)
     const { log, lane } = this.#options
     const member = new LaneMember(lane)
@@ -111,7 +122,8 @@ export class Compiler {
       this.#refuseCostly([...first, ...own, ...last], phase)
       phases[phase] = new PhaseRules(phase, rules, log, member)
     }
-    return phases as Record<Phase, PhaseRules>
+    const { allowsAmbiguousPaths } = document
+    return { phases: phases as Record<Phase, PhaseRules>, allowsAmbiguousPaths }
   }
 
   *#compileRules(sources: PolicyDocument['rules'], phase: Phase): Parts<CompiledRule[]> {
@@ -143,6 +155,7 @@ export class Compiler {
   }
 
   *#compileRule(rule: RuleSource, phase: Phase): Parts<CompiledRule> {
+    this.#readsPath = false
     const expressions: CompiledExpression<PolicyExchange>[] = []
     for (const source of rule.expressions) {
       const expression = this.#compileCondition(source, phase)
@@ -159,7 +172,8 @@ export class Compiler {
     this.#warnUnreachable(rule)
     const claims = actions.flatMap(({ run }) => run.isFor ?? [])
     const isFor = (exchange: PolicyExchange) => claims.some((isFor) => isFor(exchange))
-    return { name: rule.name, expressions, actions, ...(claims.length > 0 && { isFor }) }
+    const readsPath = this.#readsPath
+    return { name: rule.name, expressions, actions, readsPath, ...(claims.length > 0 && { isFor }) }
   }
 
   /**
@@ -268,6 +282,9 @@ export class Compiler {
         if (!isMended(path)) this.#problems.add(kind, at(path), message, options)
       },
       isMended,
+      readPath: () => {
+        this.#readsPath = true
+      },
       carry: (create) => {
         return this.#carry(`${phase} ${action.type} ${JSON.stringify(config.value)}`, create)
       },
@@ -310,6 +327,7 @@ export class Compiler {
   ): CompiledExpression<PolicyExchange> | undefined {
     try {
       const expression = this.#language.compile(source, scope, this.#constants)
+      this.#readsPath ||= readsPath(expression.form)
       if (this.#options.isRun) expression.prepare()
       return expression
     } catch (error) {

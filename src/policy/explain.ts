@@ -2,6 +2,7 @@ import { systemClock } from '../base/clock.ts'
 import { createLogger } from '../base/logger.ts'
 import { ACTIONS } from './actions/all-actions.ts'
 import { HeaderList } from './exchange/header-list.ts'
+import { plainHost } from './exchange/host-name.ts'
 import type { Outcome, Reply } from './exchange/outcome.ts'
 import {
   PolicyExchange,
@@ -17,6 +18,8 @@ import { type CompiledPolicy, compilePolicy } from './policy.ts'
 export interface ExplainedRequest {
   readonly method: string
   readonly url: URL
+  /** Path and query as they are sent; unless given as the URL has them, which resolves dot segments. */
+  readonly target?: string
   /** Name and value in turn; `host` is added. */
   readonly headers: readonly string[]
   readonly body: string
@@ -128,6 +131,7 @@ const headOf = ({ status, headers }: Reply): PolicyResponse => ({
 
 function createExchange(request: ExplainedRequest, trace: RecordedTrace): PolicyExchange {
   const { method, url, headers, body, clientIp } = request
+  const { target = `${url.pathname}${url.search}` } = request
   const scheme = url.protocol === 'http:' ? 'http' : 'https'
   const port = url.port === '' ? (scheme === 'http' ? 80 : 443) : Number(url.port)
   const now = systemClock.now()
@@ -148,9 +152,9 @@ function createExchange(request: ExplainedRequest, trace: RecordedTrace): Policy
     endpoint: { id: 'ep_explained', url: url.origin, host: url.hostname, port, protocol: scheme },
     request: {
       method,
-      target: `${url.pathname}${url.search}`,
-      clientTarget: `${url.pathname}${url.search}`,
-      host: url.hostname,
+      target,
+      clientTarget: target,
+      host: plainHost(url.host),
       scheme,
       httpVersion: '1.1',
       headers: new HeaderList(['host', url.host, ...headers]),

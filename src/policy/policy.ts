@@ -1,11 +1,12 @@
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/logger.ts'
-import { type ActionStates, Compiler } from './compile.ts'
+import { type ActionStates, type CompiledRules, Compiler } from './compile.ts'
 import { KnownDocuments } from './document/known-documents.ts'
 import { atOnce, type Parts } from './document/parts.ts'
 import { PolicyError, type PolicyProblem, ProblemList } from './document/problem.ts'
 import { CONTINUE, type MaybePromise, type Outcome } from './exchange/outcome.ts'
 import type { PolicyExchange } from './exchange/policy-exchange.ts'
+import { AMBIGUOUS_PATH, isAmbiguousPath } from './exchange/request-path.ts'
 import { Lane, LaneMember } from './limit/lane.ts'
 import { LimiterTables } from './limit/limiter-tables.ts'
 import { RateLimiter } from './limit/rate-limiter.ts'
@@ -34,8 +35,7 @@ export interface PolicyOptions extends PolicyReach {
   readonly around?: object | undefined
 }
 
-interface PolicyParts {
-  readonly phases: Readonly<Record<Phase, PhaseRules>>
+interface PolicyParts extends CompiledRules {
   readonly states: ActionStates
   readonly warnings: readonly PolicyProblem[]
 }
@@ -54,15 +54,18 @@ export class CompiledPolicy {
   /** Counters and the like, for the policy that replaces this one. */
   readonly states: ActionStates
   readonly #phases: Readonly<Record<Phase, PhaseRules>>
+  /** It looks at the path: requests are refused whose path a service may read differently. */
+  readonly #guardsPath: boolean
 
-  constructor({ phases, states, warnings }: PolicyParts) {
+  constructor({ phases, allowsAmbiguousPaths, states, warnings }: PolicyParts) {
     this.#phases = phases
     this.states = states
     this.warnings = warnings
     this.hasConnectRules = !phases.on_tcp_connect.isEmpty
     this.hasRequestRules = !phases.on_http_request.isEmpty
     this.hasResponseRules = !phases.on_http_response.isEmpty
-    const { on_http_request: request } = phases
+    const { on_http_request: request, on_http_response: response } = phases
+    this.#guardsPath = !allowsAmbiguousPaths && (request.readsPath || response.readsPath)
     this.hasLogin = request.has('openid-connect') || request.has('oauth')
     this.alwaysEnds = phases.on_tcp_connect.alwaysEnds || phases.on_http_request.alwaysEnds
   }
@@ -84,6 +87,10 @@ export class CompiledPolicy {
 
   /** Runs the rules of `on_http_request`. Synchronous unless an action has to wait. Never throws. */
   onHttpRequest(exchange: PolicyExchange): MaybePromise<Outcome> {
+    if (this.#guardsPath && exchange.request) {
+      if (isAmbiguousPath(exchange.request.target)) return AMBIGUOUS_PATH
+      exchange.guardsPath = true
+    }
     return this.hasRequestRules ? this.#phases.on_http_request.run(exchange) : CONTINUE
   }
 
@@ -143,7 +150,7 @@ function* policyInParts(
     { clock, log, reach, limits, previous: previous?.states, lane, rewriter, documents, isRun },
     problems,
   )
-  const phases = yield* compiler.compile(source, around)
+  const rules = yield* compiler.compile(source, around)
   if (problems.hasErrors) throw new PolicyError(problems.all)
-  return new CompiledPolicy({ phases, states: compiler.states, warnings: problems.all })
+  return new CompiledPolicy({ ...rules, states: compiler.states, warnings: problems.all })
 }

@@ -24,6 +24,8 @@ export interface CompiledRule {
   /** All must be true; a rule without any always matches. */
   readonly expressions: readonly CompiledExpression<PolicyExchange>[]
   readonly actions: readonly CompiledAction[]
+  /** An expression or an action of it looks at the path of the request. */
+  readonly readsPath: boolean
   /** Requests that it matches whatever its expressions say. */
   readonly isFor?: (exchange: PolicyExchange) => boolean
 }
@@ -68,6 +70,11 @@ export class PhaseRules {
 
   get isEmpty(): boolean {
     return this.#rules.length === 0
+  }
+
+  /** Whether a rule looks at the path of the request. */
+  get readsPath(): boolean {
+    return this.#rules.some((rule) => rule.readsPath)
   }
 
   /** Whether a rule has an action of this type. */

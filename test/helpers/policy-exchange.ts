@@ -1,6 +1,7 @@
 import type { Clock } from '../../src/base/clock.ts'
 import { ACTIONS } from '../../src/policy/actions/all-actions.ts'
 import { HeaderList } from '../../src/policy/exchange/header-list.ts'
+import { plainHost } from '../../src/policy/exchange/host-name.ts'
 import type { Outcome } from '../../src/policy/exchange/outcome.ts'
 import {
   type ActionResult,
@@ -19,6 +20,9 @@ import { ManualClock } from './manual-clock.ts'
 export interface ExchangeParts {
   readonly method?: string
   readonly url?: string
+  /** Host field and target as a visitor writes them; unless given those of the URL. */
+  readonly host?: string
+  readonly target?: string
   /** Name and value in turn; `Host` is added. */
   readonly headers?: readonly string[]
   readonly body?: string | Buffer
@@ -39,6 +43,7 @@ export function createExchange(parts: ExchangeParts = {}): PolicyExchange {
   const scheme = url.protocol === 'http:' ? 'http' : 'https'
   const port = Number(url.port || (scheme === 'http' ? 80 : 443))
   const body = Buffer.from(parts.body ?? '')
+  const { host = url.host, target = `${url.pathname}${url.search}` } = parts
   const exchange = new PolicyExchange({
     connection: {
       clientIp: parts.ip ?? '203.0.113.9',
@@ -59,12 +64,12 @@ export function createExchange(parts: ExchangeParts = {}): PolicyExchange {
     },
     request: {
       method: parts.method ?? 'GET',
-      target: `${url.pathname}${url.search}`,
-      clientTarget: `${url.pathname}${url.search}`,
-      host: url.hostname,
+      target,
+      clientTarget: target,
+      host: plainHost(host),
       scheme,
       httpVersion: '1.1',
-      headers: new HeaderList(['Host', url.host, ...(parts.headers ?? [])]),
+      headers: new HeaderList(['Host', host, ...(parts.headers ?? [])]),
       receivedAt: Date.UTC(2030, 0, 1, 0, 0, 1),
       bodyReceivedAt: parts.bodyReceivedAt,
       readBody: (maxBytes) => Promise.resolve(body.length > maxBytes ? undefined : body),

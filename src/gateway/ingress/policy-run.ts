@@ -54,9 +54,7 @@ class JudgedRequest implements PolicyRequest {
     this.method = head.method
     this.target = options.target
     this.clientTarget = head.target
-    const { host } = head
-    const colon = host.indexOf(':', host.lastIndexOf(']') + 1)
-    this.host = colon === -1 ? host : host.slice(0, colon)
+    this.host = head.hostname
     this.scheme = client.listener.scheme
     this.httpVersion = head.visitorVersion ?? head.version
     this.headers = new HeaderList(options.fields)

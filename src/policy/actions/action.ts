@@ -33,6 +33,8 @@ export interface ActionContext {
   problem(kind: ProblemKind, path: ConfigPath, message: string, options?: ProblemOptions): void
   /** True when what its author wrote there was of no use, and an example stands in for it. */
   isMended(path: ConfigPath): boolean
+  /** The action decides by the path of the request: see `CompiledPolicy`. */
+  readPath(): void
   /** State that lives on when the policy is replaced and this action is not changed. */
   carry<T>(create: () => T): T
   /** Makes `vars.<name>` known to what follows in this phase; any name, when it cannot be told. */

@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import * as z from 'zod'
 import { listOf, problem } from '../document/config-schema.ts'
-import { requestOf } from '../exchange/message-head.ts'
+import { onlyValue, requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, respond } from '../exchange/outcome.ts'
 import type { Price } from '../expression/cost/price.ts'
 import { EvaluationError } from '../expression/evaluation-error.ts'
@@ -56,7 +56,7 @@ export const basicAuth = defineAction({
       body: '',
     })
     return (exchange) => {
-      const field = requestOf(exchange).headers.get('authorization')
+      const field = onlyValue(requestOf(exchange).headers, 'authorization')
       exchange.account.pay(FIELD_PRICE, [field])
       const presented = readBasic(field)
       let authorized = false

@@ -1,4 +1,5 @@
 import * as z from 'zod'
+import { ALLOW_AMBIGUOUS_PATHS } from '../document/document.ts'
 import { PHASES, type Phase } from '../phase.ts'
 import type { ActionDefinition } from './action.ts'
 import { ACTIONS } from './all-actions.ts'
@@ -12,7 +13,10 @@ export function policyJsonSchema(): Schema {
     $schema: 'https://json-schema.org/draft/2020-12/schema',
     title: 'Traffic policy',
     ...strictObject(
-      Object.fromEntries(PHASES.map((phase) => [phase, rulesOf(phase, actions)])),
+      {
+        [ALLOW_AMBIGUOUS_PATHS]: { type: 'boolean', default: false },
+        ...Object.fromEntries(PHASES.map((phase) => [phase, rulesOf(phase, actions)])),
+      },
       [],
     ),
     $defs: Object.fromEntries(actions.map((action) => [action.type, actionSchema(action)])),

@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { isHeaderName, listOf } from '../document/config-schema.ts'
 import { mediaType } from '../exchange/media-type.ts'
-import { requestOf } from '../exchange/message-head.ts'
+import { onlyValue, requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, type Outcome, refuse } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
@@ -191,7 +191,7 @@ async function findToken(
   const prefix = place.prefix.render(exchange)
   const value =
     place.method === 'header'
-      ? requestOf(exchange).headers.get(name)
+      ? onlyValue(requestOf(exchange).headers, name)
       : (await readFields()).get(name.toLowerCase())
   if (typeof value !== 'string') {
     const code = place.method === 'header' ? 'ERR_NGROK_3408' : 'ERR_NGROK_3406'

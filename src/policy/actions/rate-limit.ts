@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { durationMs, listOf, problem } from '../document/config-schema.ts'
+import { plainValues } from '../exchange/host-name.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CLOSE, CONTINUE, type Outcome, respond } from '../exchange/outcome.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
@@ -66,6 +67,7 @@ export const rateLimit = defineAction({
     return (exchange) => {
       const { results, connection, endpoint } = exchange
       try {
+        exchange.countedIp = limits.countedIp(connection.clientIp)
         const key = readKey(exchange)
         exchange.account.pay(KEY_PRICE, [key])
         const sharedBefore = limiter.shared
@@ -84,6 +86,8 @@ export const rateLimit = defineAction({
         results.set('rate_limit', { bucket_key: '', limited: false, error: reported })
         if (enforce) throw error
         return CONTINUE
+      } finally {
+        exchange.countedIp = undefined
       }
     }
   },
@@ -100,8 +104,21 @@ function tooMany(waitMs: number): Outcome {
 
 type KeyReader = (exchange: PolicyExchange) => string
 
-/** The forms that most limits have are read at once; everything else is evaluated. */
+/**
+ * A key part that comes to the client's address is what that counts as: the rest of an IPv6
+ * address is free for the client to choose.
+ */
 function keyReader(expression: CompiledExpression<PolicyExchange>): KeyReader {
+  const read = partReader(expression)
+  return (exchange) => {
+    const part = read(exchange)
+    const { countedIp = part, connection } = exchange
+    return part === connection.clientIp ? countedIp : part
+  }
+}
+
+/** The forms that most limits have are read at once; everything else is evaluated. */
+function partReader(expression: CompiledExpression<PolicyExchange>): KeyReader {
   const path = pathOf(expression.form)
   if (path === 'conn.client_ip') return ({ connection }) => connection.clientIp
   if (path === 'req.host') return (exchange) => requestOf(exchange).host
@@ -113,7 +130,7 @@ function keyReader(expression: CompiledExpression<PolicyExchange>): KeyReader {
     }
   }
   return (exchange) => {
-    const values = requestOf(exchange).headers.all(header)
+    const values = plainValues(header, requestOf(exchange).headers.all(header))
     return values.length === 1 ? (values[0] ?? '') : values.join(', ')
   }
 }

@@ -2,7 +2,7 @@ import * as z from 'zod'
 import { headers } from '../document/config-schema.ts'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, respond } from '../exchange/outcome.ts'
-import { requestUrl } from '../exchange/request-view.ts'
+import { rawUrl } from '../exchange/request-view.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
 import { defineAction } from './action.ts'
 import { headerTemplates } from './fields/header-templates.ts'
@@ -38,10 +38,10 @@ export const redirect = defineAction({
     const target = context.template(to, ['to'])
     const fieldsFor = headerTemplates(map, ['location'], context)
     return (exchange) => {
-      const { text: before } = requestUrl(requestOf(exchange))
+      const before = rawUrl(requestOf(exchange))
       const wanted = target.render(exchange)
       const { text, matches } = pattern
-        ? pattern.replace(exchange, before, wanted)
+        ? pattern.replace(exchange, wanted)
         : { text: wanted, matches: [before] }
       const url = escapeUrl(resolve(text, before))
       exchange.results.set('redirect', { matches, url, error: NO_ERROR })

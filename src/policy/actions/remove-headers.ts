@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { isHeaderName, listOf } from '../document/config-schema.ts'
+import type { HeaderList } from '../exchange/header-list.ts'
 import { headOf, isGatewayHeader } from '../exchange/message-head.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
 import { HTTP_PHASES } from '../phase.ts'
@@ -9,7 +10,7 @@ const MAX_HEADERS = 10
 /** To compare a field with a name. */
 const FIELD_STEPS = 1
 
-/** Removes headers from the request or the response. */
+/** Removes headers from the request, in each spelling, or from the response. */
 export const removeHeaders = defineAction({
   type: 'remove-headers',
   phases: HTTP_PHASES,
@@ -32,10 +33,23 @@ export const removeHeaders = defineAction({
     return (exchange) => {
       const { headers } = headOf(exchange, context.phase)
       exchange.account.spend(FIELD_STEPS * headers.size * names.length)
-      const removed = names.filter((name) => headers.remove(name))
-      const lower = removed.map((name) => name.toLowerCase())
-      exchange.results.set('remove_headers', { headers_removed: lower })
+      const isRequest = context.phase === 'on_http_request'
+      const removed = names
+        .map((name) => name.toLowerCase())
+        .filter((name) => {
+          const fields = isRequest ? [name, ...lookAlikes(headers, name)] : [name]
+          return fields.map((field) => headers.remove(field)).includes(true)
+        })
+      exchange.results.set('remove_headers', { headers_removed: removed })
       return CONTINUE
     }
   },
 })
+
+/** Fields that some services take for `name`: the variables of CGI have `_` for `-`. */
+function lookAlikes(headers: HeaderList, name: string): string[] {
+  const alike = name.replaceAll('_', '-')
+  return Array.from(headers, ([field]) => field).filter(
+    (field) => field.length === name.length && field.toLowerCase().replaceAll('_', '-') === alike,
+  )
+}

@@ -1,7 +1,8 @@
 import * as z from 'zod'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE } from '../exchange/outcome.ts'
-import { requestUrl } from '../exchange/request-view.ts'
+import { AMBIGUOUS_PATH, isAmbiguousPath } from '../exchange/request-path.ts'
+import { rawUrl } from '../exchange/request-view.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
 import { defineAction } from './action.ts'
 import { escapeUrl, UrlPattern } from './fields/url-pattern.ts'
@@ -27,10 +28,10 @@ export const urlRewrite = defineAction({
     const replacement = context.template(to, ['to'])
     return (exchange) => {
       const request = requestOf(exchange)
-      const { text: before } = requestUrl(request)
+      const before = rawUrl(request)
       const wanted = replacement.render(exchange)
       const { text: after, matches } = pattern
-        ? pattern.replace(exchange, before, wanted)
+        ? pattern.replace(exchange, wanted)
         : { text: absolute(before, wanted), matches: [before] }
       const [, host, target = '/'] = FORM.exec(after) ?? []
       if (host === undefined) {
@@ -40,7 +41,9 @@ export const urlRewrite = defineAction({
       }
       if (after !== before) {
         request.target = escapeUrl(target.startsWith('/') ? target : `/${target}`)
-        if (host !== requestUrl(request).authority) request.headers.set('host', escapeUrl(host))
+        const authority = request.headers.get('host') ?? request.host
+        if (host !== authority) request.headers.set('host', escapeUrl(host))
+        if (exchange.guardsPath && isAmbiguousPath(request.target)) return AMBIGUOUS_PATH
       }
       exchange.results.set('url_rewrite', { matches, url: after, error: NO_ERROR })
       return CONTINUE

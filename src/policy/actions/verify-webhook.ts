@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { requestOf } from '../exchange/message-head.ts'
 import { CONTINUE, type MaybePromise, refuse } from '../exchange/outcome.ts'
-import { requestUrl } from '../exchange/request-view.ts'
+import { rawUrl } from '../exchange/request-view.ts'
 import { NO_ERROR } from '../exchange/result-error.ts'
 import type { Price } from '../expression/cost/price.ts'
 import { download } from '../outbound/download.ts'
@@ -55,7 +55,7 @@ export const verifyWebhook = defineAction({
       const signed = body && {
         method: request.method,
         headers: request.headers,
-        url: requestUrl(request).text,
+        url: rawUrl(request),
         body,
         secret: secret.render(exchange),
         now: context.clock.now(),

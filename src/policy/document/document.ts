@@ -18,6 +18,11 @@ const LEGACY_PHASES: ReadonlyMap<string, Phase> = new Map([
 /** Phases of the hosted service that this gateway has not. */
 const FOREIGN_PHASES = new Set(['on_event_stream_message'])
 
+/** A policy that reads the path refuses what services may read differently, unless it has this. */
+export const ALLOW_AMBIGUOUS_PATHS = 'allow_ambiguous_paths'
+/** `enabled` is of before there were two names for phases: a policy that is switched off and kept. */
+const SWITCHES = new Set(['enabled', ALLOW_AMBIGUOUS_PATHS])
+
 /** What people write into policies that belongs beside them. */
 const OF_ENDPOINTS = new Set(['binding', 'bindings', 'pooling_enabled', 'url', 'metadata'])
 
@@ -25,6 +30,8 @@ const OF_ENDPOINTS = new Set(['binding', 'bindings', 'pooling_enabled', 'url', '
 export interface PolicyDocument {
   /** False for a document that is switched off: its rules are only checked. */
   readonly isEnabled: boolean
+  /** Requests pass whose path a service may read differently than its rules. */
+  readonly allowsAmbiguousPaths: boolean
   readonly rules: Readonly<Record<Phase, readonly RuleSource[]>>
 }
 
@@ -64,9 +71,10 @@ export function readDocument(value: unknown, problems: ProblemList, at = ''): Po
   if (!root) {
     const hint = `The policy must be an object with ${PHASES.join(', ')}.`
     problems.add('unparsable', at, hint)
-    return { isEnabled: true, rules }
+    return { isEnabled: true, allowsAmbiguousPaths: false, rules }
   }
-  const isEnabled = readEnabled(root, problems)
+  const isEnabled = readSwitch('enabled', true, root, problems)
+  const allowsAmbiguousPaths = readSwitch(ALLOW_AMBIGUOUS_PATHS, false, root, problems)
   let count = 0
   for (const [key, list] of Object.entries(root)) {
     const phase = phaseOf(key, root, problems)
@@ -82,16 +90,14 @@ export function readDocument(value: unknown, problems: ProblemList, at = ''): Po
   if (count > MAX_RULES) {
     problems.add('tooManyRules', '', `The policy has ${count} rules; ${MAX_RULES} are allowed.`)
   }
-  return { isEnabled, rules }
+  return { isEnabled, allowsAmbiguousPaths, rules }
 }
 
-/** Of before there were two names for phases: a policy that is switched off and kept. */
-function readEnabled(root: Fields, problems: ProblemList): boolean {
-  if (!('enabled' in root)) return true
-  if (typeof root.enabled !== 'boolean') {
-    problems.add('badValue', '/enabled', 'enabled must be true or false.')
-  }
-  return root.enabled !== false
+function readSwitch(key: string, unset: boolean, root: Fields, problems: ProblemList): boolean {
+  const value = key in root ? root[key] : unset
+  if (typeof value === 'boolean') return value
+  problems.add('badValue', child('', key), `${key} must be true or false.`)
+  return unset
 }
 
 const isLegacy = (root: Fields) => 'inbound' in root || 'outbound' in root
@@ -99,7 +105,7 @@ const isLegacy = (root: Fields) => 'inbound' in root || 'outbound' in root
 /** The phase whose rules stand under a key, as far as one can tell. */
 function phaseOf(key: string, root: Fields, problems: ProblemList): Phase | undefined {
   const pointer = child('', key)
-  if (key === 'enabled') return undefined
+  if (SWITCHES.has(key)) return undefined
   const legacy = LEGACY_PHASES.get(key)
   if (legacy) return legacy
   const phase = PHASES.find((name) => name === key)

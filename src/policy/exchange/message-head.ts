@@ -16,6 +16,15 @@ export const responseOf = (exchange: PolicyExchange): PolicyResponse => {
 }
 
 /**
+ * The value of a field that may come once. Of several none counts: the service may read another one
+ * than was checked.
+ */
+export function onlyValue(headers: HeaderList, name: string): string | undefined {
+  const [value, ...more] = headers.all(name)
+  return more.length === 0 ? value : undefined
+}
+
+/**
  * Fields that belong to one connection (RFC 9110 7.6.1) or frame the message (RFC 9112 6): the
  * gateway writes them, and a policy that did could smuggle a second message.
  */

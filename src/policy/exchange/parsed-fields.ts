@@ -1,11 +1,13 @@
 import type { Account } from '../expression/cost/account.ts'
 import { duration, timestamp, type ValueInput } from '../expression/value.ts'
 import { mediaParameters } from './media-type.ts'
+import { type PlainTarget, plainTarget } from './request-path.ts'
 import { MAX_USER_AGENT, readUserAgent, type UserAgent } from './user-agent.ts'
 
-/** What it takes to take 1,024 characters apart, and to decode as many. */
+/** What it takes to take 1,024 characters apart, to look for escapes in as many, and to decode them. */
 const KIB_STEPS = 400
-const DECODE_STEPS = 100
+const LOOK_STEPS = 100
+const DECODE_STEPS = 500
 /** To read the name of a client, whoever has read the same one before. */
 const USER_AGENT_STEPS = 300
 const USER_AGENT_KIB_STEPS = 3_300
@@ -21,10 +23,12 @@ export class ParsedFields {
   readonly #query = new Parsed((target) => parseQuery(queryIn(target)))
   readonly #cookies = new Parsed(parseCookies)
   readonly #setCookies = new Parsed(parseSetCookies)
-  readonly #path = new Parsed((target) => decodePath(pathIn(target)), DECODE_STEPS)
+  readonly #target = new Parsed(plainTarget, (target) =>
+    target.includes('%') ? DECODE_STEPS : LOOK_STEPS,
+  )
   readonly #mediaParameters = new Parsed(mediaParameters)
   readonly #codings = new Parsed(parseList)
-  readonly #userAgent = new Parsed(readUserAgent, USER_AGENT_KIB_STEPS, USER_AGENT_STEPS)
+  readonly #userAgent = new Parsed(readUserAgent, () => USER_AGENT_KIB_STEPS, USER_AGENT_STEPS)
 
   /** Of a target. Throws EvaluationError, as the others do, when the account has not enough. */
   query(target: string, account: Account): Map<string, string[]> {
@@ -39,9 +43,9 @@ export class ParsedFields {
     return this.#setCookies.get(joined(fields, '\n', account), account)
   }
 
-  /** The path of a target, decoded. */
-  path(target: string, account: Account): string {
-    return this.#path.get(target, account)
+  /** A target in the spelling that rules are compared with. */
+  target(target: string, account: Account): PlainTarget {
+    return this.#target.get(target, account)
   }
 
   /** Of a Content-Type field. */
@@ -69,12 +73,16 @@ function joined(fields: readonly string[], between: string, account: Account): s
 
 class Parsed<T> {
   readonly #parse: (text: string) => T
-  readonly #kibSteps: number
+  readonly #kibSteps: (text: string) => number
   readonly #steps: number
   #text: string | undefined
   #value: T | undefined
 
-  constructor(parse: (text: string) => T, kibSteps = KIB_STEPS, steps = 0) {
+  constructor(
+    parse: (text: string) => T,
+    kibSteps: (text: string) => number = () => KIB_STEPS,
+    steps = 0,
+  ) {
     this.#parse = parse
     this.#steps = steps
     this.#kibSteps = kibSteps
@@ -82,16 +90,11 @@ class Parsed<T> {
 
   get(text: string, account: Account): T {
     if (this.#value !== undefined && this.#text === text) return this.#value
-    account.spend(this.#steps + (text.length * this.#kibSteps) / 1_024)
+    account.spend(this.#steps + (text.length * this.#kibSteps(text)) / 1_024)
     this.#text = text
     this.#value = this.#parse(text)
     return this.#value
   }
-}
-
-function pathIn(target: string): string {
-  const mark = target.indexOf('?')
-  return mark === -1 ? target : target.slice(0, mark)
 }
 
 function queryIn(target: string): string {
@@ -188,14 +191,4 @@ function push<T>(map: Map<string, T[]>, key: string, value: T): void {
   const list = map.get(key)
   if (list) list.push(value)
   else map.set(key, [value])
-}
-
-/** Percent-decoded; as it came when it cannot be decoded. */
-function decodePath(text: string): string {
-  if (!text.includes('%')) return text
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    return text
-  }
 }

@@ -76,7 +76,7 @@ export interface PolicyRequest {
   target: string
   /** The same as the client knows it, whatever was rewritten since. */
   readonly clientTarget: string
-  /** Of the client's own request, without the port: what `Host` or `:authority` said. */
+  /** Of the client's own request, what `Host` or `:authority` said, as `plainHost` gives it. */
   readonly host: string
   readonly scheme: 'http' | 'https'
   readonly httpVersion: HttpVersion
@@ -158,6 +158,10 @@ export class PolicyExchange {
   readonly endTls: EndTls | undefined
   /** What all policies of the request may cost together. */
   readonly account: Account
+  /** Stands for the client's address while it is decided under which key a request counts. */
+  countedIp: string | undefined
+  /** A path that a service may read differently is refused, also one that a rule has made. */
+  guardsPath = false
   /** Set by the ingress before the response phase. */
   response: PolicyResponse | undefined
   // Most requests need none of these: they are made for the first that does.

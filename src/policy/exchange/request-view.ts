@@ -1,24 +1,25 @@
-import type { PolicyRequest } from './policy-exchange.ts'
+import { plainAuthority } from './host-name.ts'
+import { requestOf } from './message-head.ts'
+import type { PolicyExchange, PolicyRequest } from './policy-exchange.ts'
+import type { PlainTarget } from './request-path.ts'
 
-/** The URL of a request in its parts, as expressions see them. Nothing is normalized away. */
-export interface RequestUrl {
-  readonly text: string
-  /** Host and port as in the Host field. */
-  readonly authority: string
-  readonly rawPath: string
-  /** Without the question mark. */
-  readonly query: string
+/** The URL of a request as it came, or as actions have left it: signatures are made over it. */
+export function rawUrl({ scheme, headers, host, target }: PolicyRequest): string {
+  return `${scheme}://${headers.get('host') ?? host}${target}`
 }
 
-export function requestUrl(request: PolicyRequest): RequestUrl {
-  const { target, scheme } = request
-  const authority = request.headers.get('host') ?? request.host
-  const mark = target.indexOf('?')
-  const rawPath = mark === -1 ? target : target.slice(0, mark)
-  return {
-    text: `${scheme}://${authority}${target}`,
-    authority,
-    rawPath,
-    query: mark === -1 ? '' : target.slice(mark + 1),
-  }
+/** Path and query of a request in the spelling that rules are compared with. Throws EvaluationError. */
+export function targetOf(exchange: PolicyExchange): PlainTarget {
+  return exchange.parsed.target(requestOf(exchange).target, exchange.account)
+}
+
+/** The host in the same spelling, with the port of the Host field. */
+export function authorityOf({ headers, host, scheme }: PolicyRequest): string {
+  return plainAuthority(headers.get('host') ?? host, scheme)
+}
+
+/** The whole URL in the same spelling. Throws EvaluationError. */
+export function plainUrl(exchange: PolicyExchange): string {
+  const request = requestOf(exchange)
+  return `${request.scheme}://${authorityOf(request)}${targetOf(exchange).text}`
 }

@@ -1,3 +1,4 @@
+import { plainHost } from '../exchange/host-name.ts'
 import type { PolicyExchange, PolicyRequest } from '../exchange/policy-exchange.ts'
 import { EvaluationError } from '../expression/evaluation-error.ts'
 
@@ -25,7 +26,7 @@ export interface LoginSite {
 export function siteOf({ scheme, host, headers }: PolicyRequest): LoginSite {
   const field = headers.get('host') ?? ''
   // Rules may have given the device another one.
-  const authority = field.replace(/:\d+$/, '') === host ? field : host
+  const authority = plainHost(field) === host ? field : host
   const text = `${scheme}://${authority}`
   if (!URL.canParse(text)) throw new EvaluationError('the host cannot stand in a URL')
   const { origin, hostname } = new URL(text)

@@ -1,9 +1,11 @@
 import type { HeaderList } from '../exchange/header-list.ts'
+import { plainValues } from '../exchange/host-name.ts'
 import { requestOf, responseOf } from '../exchange/message-head.ts'
 import type { PolicyExchange } from '../exchange/policy-exchange.ts'
 import type { Evaluation } from '../expression/evaluation.ts'
 import { EvaluationError } from '../expression/evaluation-error.ts'
 import { type ExpressionFunction, fnWithin } from '../expression/expression-function.ts'
+import { childrenOf, type Node, pathOf } from '../expression/expression-tree.ts'
 import type { ValueInput } from '../expression/value.ts'
 import { HTTP_PHASES, type Phase, RESPONSE_PHASE } from '../phase.ts'
 
@@ -17,6 +19,21 @@ export const LENIENT_MAPS: ReadonlySet<string> = new Set([
   'res.trailers',
   'res.cookies',
 ])
+
+const URL_NAME = 'req.url'
+/** Names with the path of a request in them. */
+const PATH_NAMES: ReadonlySet<string> = new Set([
+  URL_NAME,
+  ...['path', 'raw_path', 'raw', 'uri'].map((field) => `${URL_NAME}.${field}`),
+])
+
+/** Whether an expression looks at the path of a request. */
+export function readsPath(node: Node): boolean {
+  const name = pathOf(node)
+  // A field of the URL is read without all of it.
+  if (name === URL_NAME || name?.startsWith(`${URL_NAME}.`)) return PATH_NAMES.has(name)
+  return childrenOf(node).some(readsPath)
+}
 
 export const requestCookies = (exchange: PolicyExchange) =>
   exchange.parsed.cookies(requestOf(exchange).headers.all('cookie'), exchange.account)
@@ -35,7 +52,7 @@ const FIELD_STEPS = 0.4
 type Find = (exchange: PolicyExchange, key: string) => readonly ValueInput[]
 
 const inRequestHeaders: Find = (exchange, name) =>
-  fieldsOf(requestOf(exchange).headers, exchange, name)
+  plainValues(name, fieldsOf(requestOf(exchange).headers, exchange, name))
 const inRequestCookies: Find = (exchange, name) => requestCookies(exchange).get(name) ?? []
 const inQuery: Find = (exchange, name) => queryParameters(exchange).get(name) ?? []
 const inResponseHeaders: Find = (exchange, name) =>

@@ -1,8 +1,10 @@
 import type { HeaderList } from '../exchange/header-list.ts'
+import { plainHost, plainValues } from '../exchange/host-name.ts'
 import { mediaType } from '../exchange/media-type.ts'
 import { requestOf, responseOf } from '../exchange/message-head.ts'
 import type { PolicyExchange, SessionCertificate, TlsSession } from '../exchange/policy-exchange.ts'
-import { type RequestUrl, requestUrl } from '../exchange/request-view.ts'
+import { rawPathOf } from '../exchange/request-path.ts'
+import { authorityOf, plainUrl, rawUrl, targetOf } from '../exchange/request-view.ts'
 import type { UserAgent } from '../exchange/user-agent.ts'
 import { formatTime, timestamp, type ValueInput } from '../expression/value.ts'
 import type { Variable } from '../expression/variable.ts'
@@ -31,15 +33,13 @@ const inRequest = (type: string, read: Read): ExchangeVariable => ({
   phases: HTTP_PHASES,
 })
 
-const inUrl = (type: string, read: (url: RequestUrl) => ValueInput): ExchangeVariable =>
-  inRequest(type, (exchange) => read(requestUrl(requestOf(exchange))))
-
 const inResponse = (type: string, read: Read): ExchangeVariable => ({
   type,
   read,
   phases: RESPONSE_PHASE,
 })
 
+const hostOf: Read = (exchange) => requestOf(exchange).host
 const requestHeaders: HeadersOf = (exchange) => requestOf(exchange).headers
 const responseHeaders: HeadersOf = (exchange) => responseOf(exchange).headers
 type HeadersOf = (exchange: PolicyExchange) => HeaderList
@@ -48,7 +48,9 @@ type HeadersOf = (exchange: PolicyExchange) => HeaderList
 const NO_POD = { name: '', namespace: '', annotations: {}, error_code: '', error_message: '' }
 
 const CONNECTION: Record<string, ExchangeVariable> = {
-  'conn.client_ip': anytime('string', ({ connection }) => connection.clientIp),
+  'conn.client_ip': anytime('string', ({ countedIp, connection }) => {
+    return countedIp ?? connection.clientIp
+  }),
   'conn.client_port': anytime('int', ({ connection }) => BigInt(connection.clientPort)),
   'conn.server_ip': anytime('string', ({ connection }) => connection.serverIp),
   'conn.server_port': anytime('int', ({ connection }) => BigInt(connection.serverPort)),
@@ -59,7 +61,7 @@ const CONNECTION: Record<string, ExchangeVariable> = {
 
   'conn.tls.version': onTls('string', ({ version }) => version.replace(/^TLSv/, '')),
   'conn.tls.cipher_suite': onTls('string', ({ cipherSuite }) => cipherSuite),
-  'conn.tls.sni': onTls('string', ({ serverName }) => serverName),
+  'conn.tls.sni': onTls('string', ({ serverName }) => plainHost(serverName)),
   'conn.tls.negotiated_alpn': onTls('string', ({ alpn }) => alpn),
   'conn.tls.session_resumed': onTls('bool', () => false),
   ...certificate('conn.tls.client', ({ clientCertificate }) => clientCertificate),
@@ -112,7 +114,7 @@ const USER_AGENT: Record<string, ExchangeVariable> = {
 
 const REQUEST: Record<string, ExchangeVariable> = {
   'req.method': inRequest('string', (exchange) => requestOf(exchange).method),
-  'req.host': inRequest('string', (exchange) => requestOf(exchange).host),
+  'req.host': inRequest('string', hostOf),
   'req.version': inRequest('string', (exchange) => `HTTP/${requestOf(exchange).httpVersion}`),
   'req.user_agent': header('user-agent', HTTP_PHASES, requestHeaders),
   ...USER_AGENT,
@@ -125,22 +127,21 @@ const REQUEST: Record<string, ExchangeVariable> = {
     const { bodyReceivedAt } = requestOf(exchange)
     return bodyReceivedAt === undefined ? undefined : timestamp(bodyReceivedAt)
   }),
-  'req.url': inUrl('string', ({ text }) => text),
-  'req.url.raw': inUrl('string', ({ text }) => text),
-  'req.url.authority': inUrl('string', ({ authority }) => authority),
-  'req.url.host': inRequest('string', (exchange) => requestOf(exchange).host),
+  'req.url': inRequest('string', plainUrl),
+  'req.url.raw': inRequest('string', (exchange) => rawUrl(requestOf(exchange))),
+  'req.url.authority': inRequest('string', (exchange) => authorityOf(requestOf(exchange))),
+  'req.url.host': inRequest('string', hostOf),
   'req.url.port': inRequest('int', (exchange) => {
-    const port = /:(\d+)$/.exec(requestUrl(requestOf(exchange)).authority)?.[1]
+    const { headers, host } = requestOf(exchange)
+    const port = /:(\d+)$/.exec(headers.get('host') ?? host)?.[1]
     return port === undefined ? undefined : BigInt(port)
   }),
-  'req.url.path': inRequest('string', (exchange) => {
-    return exchange.parsed.path(requestOf(exchange).target, exchange.account)
-  }),
-  'req.url.raw_path': inUrl('string', ({ rawPath }) => rawPath),
-  'req.url.query': inUrl('string', ({ query }) => query),
+  'req.url.path': inRequest('string', (exchange) => targetOf(exchange).path),
+  'req.url.raw_path': inRequest('string', (exchange) => rawPathOf(requestOf(exchange).target)),
+  'req.url.query': inRequest('string', (exchange) => targetOf(exchange).query),
   'req.url.query_params': inRequest('map(list(string))', queryParameters),
   'req.url.scheme': inRequest('string', (exchange) => requestOf(exchange).scheme),
-  'req.url.uri': inRequest('string', (exchange) => requestOf(exchange).target),
+  'req.url.uri': inRequest('string', (exchange) => targetOf(exchange).text),
   'req.url.user_password': inRequest('string', () => ''),
 }
 
@@ -207,7 +208,8 @@ function headFields(
   return {
     [`${root}.headers`]: within('map(list(string))', (headers, { account }) => {
       account.spend(FIELD_STEPS * headers.size)
-      return byLowerName(headers)
+      const map = byLowerName(headers)
+      return root === 'req' ? withPlainHosts(map) : map
     }),
     [`${root}.trailers`]: within('map(list(string))', () => new Map()),
     [`${root}.location`]: header('location', phases, headersOf),
@@ -230,6 +232,11 @@ function headFields(
 
 /** What it takes to read a field into a map. */
 const FIELD_STEPS = 4
+
+function withPlainHosts(map: Map<string, string[]>): Map<string, string[]> {
+  for (const [name, values] of map) map.set(name, plainValues(name, values))
+  return map
+}
 
 function byLowerName(headers: HeaderList): Map<string, string[]> {
   const map = new Map<string, string[]>()

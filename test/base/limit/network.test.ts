@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { networkOf } from '../../../src/base/limit/network.ts'
+import { countedAddress, networkOf } from '../../../src/base/limit/network.ts'
 
 describe('networkOf()', () => {
   it.each([
@@ -10,9 +10,32 @@ describe('networkOf()', () => {
     ['::1', '0:0:0:0::/64'],
     ['1::4:5:6:7:8', '1:0:0:4::/64'],
     ['fe80::1%eth0', 'fe80:0:0:0::/64'],
+    ['::ffff:192.0.2.1', '192.0.2.1'],
+    ['::ffff:c000:201', '192.0.2.1'],
+    ['64:ff9b::192.0.2.1', '192.0.2.1'],
+    ['64:ff9b:1::c000:201', '64:ff9b:1:0::/64'],
     ['a:b', 'a:b'],
     ['', ''],
   ])('of %s is %s', (address, network) => {
     expect(networkOf(address)).toBe(network)
+  })
+})
+
+describe('countedAddress()', () => {
+  it.each([
+    ['203.0.113.9', 64, '203.0.113.9'],
+    ['2001:db8:1:2ff:3:4:5:6', 64, '2001:db8:1:2ff::'],
+    ['2001:db8:1:2ff:3:4:5:6', 56, '2001:db8:1:200::'],
+    ['2001:db8:1:2ff:3:4:5:6', 60, '2001:db8:1:2f0::'],
+    ['2001:db8:1:2ff:3:4:5:6', 32, '2001:db8::'],
+    ['2001:db8:1:2ff:3:4:5:6', 127, '2001:db8:1:2ff:3:4:5:6'],
+    ['2001:db8:1:2ff:3:4:5:7', 127, '2001:db8:1:2ff:3:4:5:6'],
+    ['2001:db8:1:2ff:3:4:5:7', 128, '2001:db8:1:2ff:3:4:5:7'],
+    ['::ffff:192.0.2.1', 64, '192.0.2.1'],
+    ['64:ff9b::c000:201', 64, '192.0.2.1'],
+    ['64:ff9b::c000:201', 128, '192.0.2.1'],
+    ['no address', 64, 'no address'],
+  ])('of %s with %d bits is %s', (address, prefix, counted) => {
+    expect(countedAddress(address, prefix)).toBe(counted)
   })
 })

@@ -229,12 +229,12 @@ describe('a policy', () => {
       },
     })
     const client = RawClient.connectTls(site.addresses.https.port, site.caPem)
-    client.send(GET.replace('a.test', 'A.test:8443'))
+    client.send(GET.replace('a.test', 'A.test.:8443'))
     await client.receive('ok')
     const { port } = site.addresses.https
     expect(seen).toEqual([
       ['127.0.0.1', port, 'TLSv1.3', 'localhost', true],
-      [port, 'https', 'A.test'],
+      [port, 'https', 'a.test'],
     ])
   })
 

@@ -16,7 +16,7 @@ describe('restrict-ips', () => {
     [{ allow: ['2001:db8::/32'] }, '2001:db8::1', true, '2001:db8::/32'],
     [{ deny: ['10.0.0.0/8'] }, '203.0.113.9', false, ''],
     [{}, '203.0.113.9', false, ''],
-    [{ allow: ['::ffff:203.0.113.0/120'] }, '203.0.113.9', false, ''],
+    [{ allow: ['::ffff:203.0.113.0/120'] }, '203.0.113.9', true, '::ffff:203.0.113.0/120'],
     [{ allow: ['${conn.client_ip}/32'] }, '203.0.113.9', true, '203.0.113.9/32'],
   ])('%j and %s: %s', async (config, ip, passes, matched) => {
     const { outcome, exchange } = await new PolicyBench(onRequest('restrict-ips', config)).request({

@@ -147,7 +147,7 @@ describe('variables of a request', () => {
     ['req.content_encoding', ['gzip', 'br']],
     ['req.ts.header_received', '2030-01-01T00:00:01Z'],
     ["req.headers['x-tag']", ['one', 'two']],
-    ['req.headers.host[0]', 'device.example.com:8443'],
+    ['req.headers.host[0]', 'device.example.com'],
     ['size(req.headers)', 8],
     ['req.trailers', {}],
     [

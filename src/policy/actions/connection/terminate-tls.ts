@@ -1,6 +1,7 @@
 import { createHash, createPrivateKey, X509Certificate } from 'node:crypto'
 import { createSecureContext } from 'node:tls'
 import * as z from 'zod'
+import { plainHost } from '../../exchange/host-name.ts'
 import { CLOSE, CONTINUE, type Outcome, refuse } from '../../exchange/outcome.ts'
 import type { PolicyExchange } from '../../exchange/policy-exchange.ts'
 import { NO_ERROR } from '../../exchange/result-error.ts'
@@ -81,7 +82,7 @@ function follow(ending: TlsEnding, { connection, results }: PolicyExchange): Out
   if (ending === 'otherwise') return MISDIRECTED
   results.set('terminate_tls', {
     cipher_suite: connection.tls?.cipherSuite ?? '',
-    sni: connection.tls?.serverName ?? '',
+    sni: plainHost(connection.tls?.serverName ?? ''),
     version: connection.tls?.version.replace(/^TLSv/, '') ?? '',
     error: NO_ERROR,
   })

@@ -1,0 +1,138 @@
+import { type Outcome, refuse } from './outcome.ts'
+
+const SLASH = '/'
+const PERCENT = 0x25
+const UPPER_DIGITS = '0123456789ABCDEF'
+/** Characters with a meaning of their own in a URL: an encoded one stays encoded. */
+const KEPT = '%/?#\\'
+/** The value of each hexadecimal digit by its character code; -1 for others. */
+const HEX_DIGITS = Int8Array.from({ length: 128 }, (_, code) => {
+  const digit = Number.parseInt(String.fromCharCode(code), 16)
+  return Number.isNaN(digit) ? -1 : digit
+})
+
+/** What decisions read for each encoded byte of a path: the character if it is visible ASCII. */
+const IN_PATH = decodingTable((char) => /[!-~]/.test(char) && !KEPT.includes(char))
+/** The same for a query, where more characters have a meaning (RFC 3986 2.3: unreserved ones). */
+const IN_QUERY = decodingTable((char) => /[\w.~-]/.test(char))
+
+/** A blank, or a character beyond ASCII in valid UTF-8 (RFC 3629 4), as it is encoded. */
+const TEXT = new RegExp(
+  `(?:%20|${[
+    'U1T',
+    '%E0%[AB]HT',
+    '%(?:E[1-9ABCEF])TT',
+    '%ED%[89]HT',
+    '%F0%[9AB]HTT',
+    '%F[123]TTT',
+    '%F4%8HTT',
+  ]
+    .join('|')
+    .replaceAll('U1', '%(?:C[2-9A-F]|DH)')
+    .replaceAll('T', '%[89AB]H')
+    .replaceAll('H', '[0-9A-F]')})+`,
+  'g',
+)
+
+/** Slashes in a row, plain and encoded. */
+const SLASHES = /(?:\/|%2F){2,}/g
+
+/**
+ * Segments that a service may resolve (RFC 3986 5.2.4): `.` or `..` behind a slash, a backslash or
+ * their encodings, also encoded twice or in overlong UTF-8, and before a parameter (`..;x`), or
+ * nothing but a parameter. And characters that end a name or separate names for some services: a backslash and NUL.
+ */
+const AMBIGUOUS = new RegExp(
+  [
+    /\\|%5c|%00/.source,
+    /(?:%c0|%e0%80|%f0%80%80)%(?:80|a[ef])|(?:%c1|%e0%81|%f0%80%81)%9c/.source,
+    /(?:\/|%(?:25)*(?:2f|5c))(?:(?:\.|%(?:25)*2e){1,2}(?=[/;]|%(?:25)*(?:2f|5c|3b)|$)|;|%(?:25)*3b)/
+      .source,
+  ].join('|'),
+  'i',
+)
+/** Most paths have nothing that has to be looked at closer. */
+const MAY_BE_AMBIGUOUS = /[\\%]|\/[.;]/
+const MAY_NOT_BE_PLAIN = /%|\/\//
+
+/** The error code of `AMBIGUOUS_PATH`. */
+export const AMBIGUOUS_PATH_CODE = 'ERR_GATEWAY_AMBIGUOUS_PATH'
+
+/** The answer to a request with a path that policy and service may read differently. */
+export const AMBIGUOUS_PATH: Outcome = refuse(
+  400,
+  AMBIGUOUS_PATH_CODE,
+  'The path has a dot segment (/./ or /../), a backslash or a NUL. The traffic policy of this ' +
+    'endpoint decides by the path and does not accept these. Send the path without them.',
+)
+
+/** The path of a target as it came. */
+export function rawPathOf(target: string): string {
+  const mark = target.indexOf('?')
+  return mark === -1 ? target : target.slice(0, mark)
+}
+
+/** Whether a service may take the path of a target for another one than a policy does. */
+export function isAmbiguousPath(target: string): boolean {
+  return MAY_BE_AMBIGUOUS.test(target) && AMBIGUOUS.test(rawPathOf(target))
+}
+
+/** A target in its parts as decisions see them. */
+export interface PlainTarget {
+  /** Of the path and the query, a URL still: blanks and other scripts stay encoded. */
+  readonly text: string
+  /** The path as people write it. */
+  readonly path: string
+  /** Without the question mark. */
+  readonly query: string
+}
+
+/**
+ * Gives a target the one spelling that rules are compared with. Characters that need no encoding are
+ * decoded, doubled slashes are one, escapes are upper case. An encoded slash stays one, unless
+ * it stands beside a plain slash. Dot segments stay, too.
+ */
+export function plainTarget(target: string): PlainTarget {
+  const rawPath = rawPathOf(target)
+  const rawQuery = target.slice(rawPath.length + 1)
+  const query = rawQuery.includes('%') ? decode(rawQuery, IN_QUERY) : rawQuery
+  const urlPath = MAY_NOT_BE_PLAIN.test(rawPath)
+    ? decode(rawPath, IN_PATH).replace(SLASHES, oneSlash)
+    : rawPath
+  const path = urlPath.includes('%') ? urlPath.replace(TEXT, decodeURIComponent) : urlPath
+  const text = rawPath.length === target.length ? urlPath : `${urlPath}?${query}`
+  return { text, path, query }
+}
+
+/** Services that decode a slash merge it with a plain one beside it. */
+const oneSlash = (slashes: string) => (slashes.includes(SLASH) ? SLASH : slashes)
+
+/** Of a text in ASCII, as targets are. */
+function decode(text: string, table: Uint8Array): string {
+  const bytes = Buffer.allocUnsafe(text.length)
+  let length = 0
+  for (let at = 0; at < text.length; at += 1) {
+    const code = text.charCodeAt(at)
+    bytes[length] = code
+    length += 1
+    if (code !== PERCENT) continue
+    const high = HEX_DIGITS[text.charCodeAt(at + 1)] ?? -1
+    const low = HEX_DIGITS[text.charCodeAt(at + 2)] ?? -1
+    if (high < 0 || low < 0) continue
+    at += 2
+    const char = table[high * 16 + low] as number
+    if (char === 0) {
+      bytes[length] = UPPER_DIGITS.charCodeAt(high)
+      bytes[length + 1] = UPPER_DIGITS.charCodeAt(low)
+      length += 2
+    } else bytes[length - 1] = char
+  }
+  return bytes.toString('latin1', 0, length)
+}
+
+/** The characters that are decoded; 0 for others. */
+function decodingTable(isDecoded: (char: string) => boolean): Uint8Array {
+  return Uint8Array.from({ length: 256 }, (_, byte) =>
+    isDecoded(String.fromCharCode(byte)) ? byte : 0,
+  )
+}
