@@ -1,43 +1,77 @@
 import { isUtf8 } from 'node:buffer'
-import type { NextFunction, Request, RequestHandler } from 'express'
+import type { NextFunction, Request, RequestHandler, Response } from 'express'
 import { AppError } from '../base/app-error.ts'
 import { isDeeper } from '../base/json-depth.ts'
 import { jsonErrorPosition } from '../base/json-error-position.ts'
-import { Semaphore } from '../base/limit/semaphore.ts'
+import { FairSemaphore } from '../base/limit/fair-semaphore.ts'
+import { peerNetwork } from '../base/limit/peer-network.ts'
+import { callerOf } from './caller.ts'
 
 /** The largest body that is read unless a path takes more, and the deepest nesting in it. */
 const MAX_BYTES = 64 * 1024
 const MAX_DEPTH = 32
-/** Of larger ones so many are read at once; the others wait in their sockets. */
-const LARGE_AT_ONCE = 2
+/** How often the pace of a body is judged in its time of grace. */
+const LOOKS = 5
+/** Memory for larger ones that are read at the same time; the others wait in their sockets. */
+const LARGE_BYTES = 16 * 1024 * 1024
+/** The part of that for each caller. */
+const CALLER_PART = 1 / 4
 /** RFC 8259: JSON is UTF-8, and the charset parameter says nothing else. */
 const JSON_TYPE = /^application\/json[ \t]*(;[ \t]*charset="?utf-8"?[ \t]*)?$/i
 
-/**
- * Puts the JSON of the body into `request.body`. Throws AppError `not-json`, `body-too-large` or
- * `invalid-json`. A form of another type would reach us from any web page without a preflight.
- */
-export const jsonBody: RequestHandler = (request, _response, next) =>
-  takeBody(request, () => readBody(request, MAX_BYTES), next)
+/** How slowly a body may arrive. */
+export interface BodyPace {
+  /** Not judged before. */
+  readonly graceMs: number
+  /** Bytes a second, on average. */
+  readonly leastRate: number
+  /** The same while other callers wait for the place. */
+  readonly leastRateAwaited: number
+}
 
-/** The same for a path whose bodies may be larger. */
-export function largeJsonBody(maxBytes: number): RequestHandler {
-  const semaphore = new Semaphore(LARGE_AT_ONCE)
-  return (request, _response, next) =>
-    takeBody(request, () => semaphore.run(() => readBody(request, maxBytes)), next)
+const PACE: BodyPace = { graceMs: 5_000, leastRate: 1_024, leastRateAwaited: 16_384 }
+
+/**
+ * Puts the JSON of the body into `request.body`. Throws AppError `not-json`, `body-too-large`,
+ * `request-timeout` or `invalid-json`. A form of another type would reach us from any web page without
+ * a preflight.
+ */
+export const jsonBody: RequestHandler = (request, response, next) => {
+  const read = () => readBody(request, MAX_BYTES, PACE, () => false)
+  return takeBody(request, response, read, next)
+}
+
+/** The same for a path whose bodies may be larger. Each caller has its own share of places. */
+export function largeJsonBody(maxBytes: number, pace: BodyPace = PACE): RequestHandler {
+  const limit = Math.floor(LARGE_BYTES / maxBytes)
+  const places = new FairSemaphore({ limit, perKey: Math.ceil(limit * CALLER_PART) })
+  return (request, response, next) => {
+    const { kind, id } = callerOf(response).actor
+    const key = `${kind} ${id} ${peerNetwork(request.socket.remoteAddress)}`
+    const read = () =>
+      places.run(key, () => readBody(request, maxBytes, pace, () => places.isShort))
+    return takeBody(request, response, read, next)
+  }
 }
 
 async function takeBody(
   request: Request,
+  response: Response,
   read: () => Promise<Buffer>,
   next: NextFunction,
 ): Promise<void> {
   refuseOtherTypes(request)
-  const bytes = await read()
+  const bytes = await read().catch((error: unknown) => {
+    // Nobody waits for the rest.
+    if (isTooSlow(error)) response.setHeader('connection', 'close')
+    throw error
+  })
   if (!isUtf8(bytes)) throw invalidJson('The body is not UTF-8.')
   request.body = parseJson(bytes.toString())
   next()
 }
+
+const isTooSlow = (error: unknown) => error instanceof AppError && error.code === 'request-timeout'
 
 function refuseOtherTypes(request: Request): void {
   if (!JSON_TYPE.test(request.get('content-type') ?? '')) {
@@ -48,25 +82,55 @@ function refuseOtherTypes(request: Request): void {
   }
 }
 
-async function readBody(request: Request, maxBytes: number): Promise<Buffer> {
-  if (Number(request.get('content-length') ?? 0) > maxBytes) throw bodyTooLarge(request, maxBytes)
+/** The stream outlives a refusal: its connection still has to carry the answer. */
+function readBody(
+  request: Request,
+  maxBytes: number,
+  pace: BodyPace,
+  isAwaited: () => boolean,
+): Promise<Buffer> {
+  if (Number(request.get('content-length') ?? 0) > maxBytes) {
+    return Promise.reject(bodyTooLarge(request, maxBytes))
+  }
+  const startedAt = performance.now()
   const chunks: Buffer[] = []
   let sizeBytes = 0
-  for await (const chunk of chunksOf(request)) {
-    sizeBytes += chunk.length
-    if (sizeBytes > maxBytes) throw bodyTooLarge(request, maxBytes)
-    chunks.push(chunk)
-  }
-  return Buffer.concat(chunks)
-}
+  return new Promise((resolve, reject) => {
+    const watch = setInterval(look, pace.graceMs / LOOKS)
+    request.on('data', onData).on('end', onEnd).on('error', onError).on('close', onError)
+    if (request.destroyed) onError()
 
-/** The stream outlives a refusal: its connection still has to carry the answer. */
-async function* chunksOf(request: Request): AsyncGenerator<Buffer> {
-  try {
-    yield* request.iterator({ destroyOnReturn: false })
-  } catch (error) {
-    throw new AppError('malformed-request', 'The body ended too early.', { cause: error })
-  }
+    function onData(chunk: Buffer): void {
+      sizeBytes += chunk.length
+      chunks.push(chunk)
+      if (sizeBytes > maxBytes) fail(bodyTooLarge(request, maxBytes))
+    }
+    function onEnd(): void {
+      settle()
+      resolve(Buffer.concat(chunks))
+    }
+    function onError(cause?: unknown): void {
+      fail(new AppError('malformed-request', 'The body ended too early.', { cause }))
+    }
+    function look(): void {
+      const ms = performance.now() - startedAt
+      const rate = isAwaited() ? pace.leastRateAwaited : pace.leastRate
+      if (ms < pace.graceMs || sizeBytes >= (ms / 1_000) * rate) return
+      const detail = 'The body arrives too slowly: send it faster, or in smaller parts.'
+      fail(new AppError('request-timeout', detail))
+    }
+    function fail(error: AppError): void {
+      settle()
+      request.resume()
+      reject(error)
+    }
+    function settle(): void {
+      clearInterval(watch)
+      request.off('data', onData).off('end', onEnd).off('error', onError).off('close', onError)
+      // What goes wrong with the rest concerns nobody.
+      request.on('error', () => {})
+    }
+  })
 }
 
 function parseJson(text: string): unknown {

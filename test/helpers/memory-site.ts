@@ -7,6 +7,7 @@ import {
 } from '../../src/gateway/endpoints/endpoint-registry.ts'
 import { AskSeal } from '../../src/gateway/ingress/ask-seal.ts'
 import { ClientConnection } from '../../src/gateway/ingress/connection/connection.ts'
+import { PieceShares } from '../../src/gateway/ingress/http2/wire/piece-shares.ts'
 import { INGRESS_LIMITS, type IngressLimits } from '../../src/gateway/ingress/ingress-limits.ts'
 import { WriteCoalescer } from '../../src/gateway/ingress/write-coalescer.ts'
 import { BufferAccount } from '../../src/gateway/streams/buffer-account.ts'
@@ -78,6 +79,7 @@ export async function startMemorySite(options: MemorySiteOptions) {
     coalescer: new WriteCoalescer(),
     askSeal: new AskSeal(clock),
     http2Streams: { open: 0 },
+    pieceShares: new PieceShares(),
     now: clock.monotonic(),
   }
   const connections = new Set<ClientConnection>()

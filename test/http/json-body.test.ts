@@ -1,7 +1,9 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
-import { describe, expect, it } from 'vitest'
-import { jsonBody } from '../../src/http/json-body.ts'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { keepCaller } from '../../src/http/caller.ts'
+import { type BodyPace, jsonBody, largeJsonBody } from '../../src/http/json-body.ts'
+import { eventually } from '../helpers/eventually.ts'
 import { appWith, sendBytes, sendRequest, serveHttp } from '../helpers/serve-http.ts'
 
 const JSON_TYPE = { 'content-type': 'application/json' }
@@ -73,5 +75,74 @@ describe('jsonBody', () => {
     socket.end(`${head}content-length: 10\r\n\r\n{`)
     await once(socket, 'close')
     expect(lines.filter((line) => line.level === 'error')).toEqual([])
+  })
+})
+
+describe('largeJsonBody', () => {
+  const MAX_BYTES = 4 * 1024 * 1024
+  const PLACES = 4
+  const SLOW = { graceMs: 60_000, leastRate: 0, leastRateAwaited: 0 }
+
+  /** The caller is the one that the header `x-caller` names. */
+  async function serve(pace: Partial<BodyPace>) {
+    const { at } = await serveHttp(
+      appWith((app) => {
+        app.use((request, response, next) => {
+          const name = request.get('x-caller') ?? ''
+          const actor = { kind: 'token', id: name, name } as const
+          keepCaller(response, { actor, scope: 'write' }, () => {})
+          next()
+        })
+        const body = largeJsonBody(MAX_BYTES, { ...SLOW, ...pace })
+        app.post('/', body, (request, response) => void response.json(request.body))
+      }),
+    )
+    return at
+  }
+
+  /** Sends a head and the beginning of a body; answers the socket and what came back on it. */
+  async function begin(at: { port: number }, caller: string) {
+    const socket = connect(at.port, '127.0.0.1')
+    onTestFinished(() => void socket.destroy())
+    const answer = { text: '' }
+    socket.setEncoding('utf8').on('data', (text: string) => {
+      answer.text += text
+    })
+    socket.on('error', () => {})
+    socket.write(
+      `POST / HTTP/1.1\r\nhost: a\r\nx-caller: ${caller}\r\n` +
+        'content-type: application/json\r\ncontent-length: 100\r\nexpect: 100-continue\r\n\r\n[',
+    )
+    await eventually(() => expect(answer.text).toContain(' 100 '))
+    return { socket, answer }
+  }
+
+  const ask = (at: Parameters<typeof sendRequest>[0], caller: string) =>
+    sendRequest(at, {
+      method: 'POST',
+      headers: { ...JSON_TYPE, 'x-caller': caller },
+      body: '[1]',
+    })
+
+  it('leaves places for others, however many bodies of one caller are on their way', async () => {
+    const at = await serve({})
+    for (let n = 0; n < 2 * PLACES; n += 1) await begin(at as { port: number }, 'greedy')
+    expect((await ask(at, 'other')).json).toEqual([1])
+  })
+
+  it('refuses a body that arrives too slowly with 408, and closes its connection', async () => {
+    const at = await serve({ graceMs: 20, leastRate: 1_024 })
+    const { socket, answer } = await begin(at as { port: number }, 'slow')
+    await once(socket, 'close')
+    expect(answer.text).toMatch(/HTTP\/1\.1 408 .*request-timeout/s)
+    expect((await ask(at, 'slow')).json).toEqual([1])
+  })
+
+  it('expects more of a body while other callers wait for its place', async () => {
+    const at = await serve({ graceMs: 20, leastRateAwaited: 1_000_000 })
+    const slow = []
+    for (let n = 0; n < PLACES; n += 1) slow.push(await begin(at as { port: number }, `slow ${n}`))
+    expect((await ask(at, 'other')).json).toEqual([1])
+    expect(slow.some(({ answer }) => answer.text.includes('408'))).toBe(true)
   })
 })

@@ -2,12 +2,13 @@ import { type Request, type Response, Router } from 'express'
 import * as z from 'zod'
 import { AppError } from '../../base/app-error.ts'
 import type { Clock } from '../../base/clock.ts'
-import { recheckCaller } from '../../http/caller.ts'
+import { callerOf, recheckCaller } from '../../http/caller.ts'
 import { methodNotAllowed } from '../../http/no-route.ts'
 import { parse } from '../../http/parse.ts'
 import { isoTime } from '../iso-time.ts'
 import type { EventFeed } from './event-feed.ts'
 import type { AgentEvent } from './event-log.ts'
+import { ReaderPlaces } from './reader-places.ts'
 
 const MOST_SUBSCRIBERS = 32
 /** Bytes that a reader may leave lying: all that is kept is less. */
@@ -34,20 +35,28 @@ export interface EventRoutesDeps {
 /** `/events`: each change as it happens, as server-sent events. */
 export function eventRoutes(deps: EventRoutesDeps): Router {
   const router = Router()
+  const places = new ReaderPlaces(MOST_SUBSCRIBERS)
   router
     .route('/events')
-    .get((request, response) => serve(request, response, deps))
+    .get((request, response) => serve(request, response, { ...deps, places }))
     .all(methodNotAllowed('GET', 'HEAD'))
   return router
 }
 
+interface Served extends EventRoutesDeps {
+  readonly places: ReaderPlaces
+}
+
 /** Throws AppError `invalid-request` or `too-many-requests`. */
-function serve(request: Request, response: Response, { feed, clock }: EventRoutesDeps): void {
+function serve(request: Request, response: Response, deps: Served): void {
+  const { feed, places } = deps
   const header = request.get('last-event-id')
   const query = header === undefined ? request.query : { last_event_id: header }
   const { last_event_id: lastId } = parse(EventsQuery, query)
-  if (feed.subscribers >= MOST_SUBSCRIBERS) {
-    const detail = `There are ${MOST_SUBSCRIBERS} readers of events already.`
+  const { kind, id } = callerOf(response).actor
+  const caller = `${kind} ${id}`
+  if (request.method !== 'HEAD' && !places.makeRoom(caller)) {
+    const detail = `There are ${MOST_SUBSCRIBERS} readers of events already. Close one of yours, or try again later.`
     throw new AppError('too-many-requests', detail, { retryAfterS: 10 })
   }
   response.writeHead(200, {
@@ -62,7 +71,7 @@ function serve(request: Request, response: Response, { feed, clock }: EventRoute
   }
   response.write(`retry: ${RECONNECT_MS}\n\n`)
   if (lastId !== undefined) replay(response, feed, lastId)
-  follow(response, { feed, clock })
+  follow(response, caller, deps)
 }
 
 function replay(response: Response, feed: EventFeed, lastId: number): void {
@@ -71,7 +80,7 @@ function replay(response: Response, feed: EventFeed, lastId: number): void {
   response.write(events.map(textOf).join(''))
 }
 
-function follow(response: Response, { feed, clock }: EventRoutesDeps): void {
+function follow(response: Response, caller: string, { feed, clock, places }: Served): void {
   const over = new AbortController()
   const unsubscribe = feed.subscribe({
     onEvent: (event) => {
@@ -88,8 +97,10 @@ function follow(response: Response, { feed, clock }: EventRoutesDeps): void {
   }
   const leave = () => {
     unsubscribe()
+    giveBack()
     over.abort()
   }
+  const giveBack = places.take(caller, finish)
   response.on('close', leave)
   void beat(response, { clock, signal: over.signal, finish })
 }

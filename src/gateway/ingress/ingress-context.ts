@@ -6,6 +6,7 @@ import type { OwnRoutes, Routes } from '../endpoints/routes/routes.ts'
 import type { PeerLinks } from '../peers/peer-links.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
 import type { AskSeal } from './ask-seal.ts'
+import type { PieceShares } from './http2/wire/piece-shares.ts'
 import type { IngressLimits } from './ingress-limits.ts'
 import type { WriteCoalescer } from './write-coalescer.ts'
 
@@ -29,6 +30,8 @@ export interface IngressContext {
   readonly addresses?: AddressTables | undefined
   /** Requests of HTTP/2 that are under way, of all connections. */
   readonly http2Streams: { open: number }
+  /** Of visitors who send their content in tiny pieces. */
+  readonly pieceShares: PieceShares
   /** Monotonic time of the last sweep: near enough for deadlines, and free. */
   readonly now: number
 }

@@ -26,6 +26,7 @@ import { ClientConnection } from './connection/connection.ts'
 import type { IngressConnection } from './connection/ingress-connection.ts'
 import { InternalSocket } from './connection/internal-socket.ts'
 import { PeerEntrance, type PeerOrigin } from './entrance/peer-entrance.ts'
+import { PieceShares } from './http2/wire/piece-shares.ts'
 import type { IngressContext } from './ingress-context.ts'
 import { INGRESS_LIMITS, type IngressLimits } from './ingress-limits.ts'
 import type { IngressListener } from './ingress-listener.ts'
@@ -94,6 +95,7 @@ export class Ingress {
       askSeal: new AskSeal(clock, options.askKey),
       addresses: options.addresses,
       http2Streams: { open: 0 },
+      pieceShares: new PieceShares(),
       now: clock.monotonic(),
     }
     this.#entrance = new PeerEntrance({

@@ -132,6 +132,18 @@ describe('/events', () => {
     expect([status, headers['retry-after']]).toEqual([429, '10'])
   })
 
+  it('gives a caller with few readers a place of one with many', async () => {
+    const api = await startApi()
+    const { json } = await api.call('POST', '/tokens', { name: 'panel', scope: 'read' })
+    const greedy: Awaited<ReturnType<typeof listen>>[] = []
+    for (let n = 0; n < 32; n += 1) greedy.push(await listen(api))
+    const { response } = await listen(api, { authorization: `Bearer ${json.token}` })
+    expect(response.statusCode).toBe(200)
+    await eventually(() => expect(greedy.map((it) => it.isEnded()).indexOf(true)).toBe(0))
+    expect((await api.call('GET', '/events')).status).toBe(429)
+    expect(api.feed.subscribers).toBe(32)
+  })
+
   it('answers a HEAD, and is over', async () => {
     const api = await startApi()
     const { status, headers } = await api.call('HEAD', '/events')

@@ -22,8 +22,11 @@ import type { IngressContext } from '../ingress-context.ts'
 import type { IngressListener } from '../ingress-listener.ts'
 import { readRequestHead } from './request-head.ts'
 import { type StreamConnection, VisitorStream } from './visitor-stream.ts'
-import { FloodGuard } from './wire/flood-guard.ts'
+import { onEachPiece } from './wire/each-piece.ts'
+import { type Flood, FloodGuard } from './wire/flood-guard.ts'
 import { headersOf } from './wire/node-headers.ts'
+import { SessionWatch } from './wire/session-watch.ts'
+import { startReading, stopReading } from './wire/socket-reading.ts'
 
 const {
   NGHTTP2_ENHANCE_YOUR_CALM,
@@ -67,6 +70,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   readonly #session: ServerHttp2Session
   readonly #context: IngressContext
   readonly #floods: FloodGuard
+  readonly #watch: SessionWatch
   readonly #streams = new Set<VisitorStream>()
   /** Endpoints whose connect rules are done with; they go when the endpoint does. */
   readonly #admittedBy = new WeakSet<Endpoint>()
@@ -75,6 +79,8 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   #hops: VisitorHops | undefined
   #isStopping = false
   #isFlooded = false
+  /** Nothing is read from it for a while. */
+  #isResting = false
   /** When to close while there is no stream, monotonic. */
   #deadline: number
   #idleSince: number
@@ -106,7 +112,11 @@ export class Http2Connection implements IngressConnection, StreamConnection {
         maxHeaderListSize: headBytes + REFUSED_HEAD_BYTES,
       },
     }) as ServerHttp2Session
+    this.#watch = new SessionWatch(this.#session, socket)
     this.#listen()
+    // A new connection is no way around a rest.
+    const restMs = context.pieceShares.restMs(this.network, context.clock.monotonic())
+    if (restMs > 0) this.#rest(restMs)
   }
 
   get isStopping(): boolean {
@@ -138,6 +148,15 @@ export class Http2Connection implements IngressConnection, StreamConnection {
 
   onContent(bytes: number): void {
     this.#floods.onContent(bytes)
+  }
+
+  #onPiece(bytes: number): void {
+    this.#floods.onContent(bytes)
+    const now = this.#context.clock.monotonic()
+    const excess = this.#floods.onPiece(bytes, now)
+    if (excess === 0) return
+    const restMs = this.#context.pieceShares.charge(this.network, excess, now)
+    if (restMs > 0) this.#rest(restMs)
   }
 
   countEnd(isBroken: boolean): void {
@@ -181,6 +200,8 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   }
 
   sweep(now: number): void {
+    const isUnsent = [...this.#streams].some((stream) => stream.unreadBytes > 0)
+    if (!this.#isResting && this.#watch.look(isUnsent)) this.destroy()
     for (const stream of this.#streams) stream.sweep(now)
     if (this.#streams.size > 0 || now <= this.#deadline) return
     if (this.#isStopping) this.destroy()
@@ -195,7 +216,31 @@ export class Http2Connection implements IngressConnection, StreamConnection {
       this.#socket.destroy()
       return
     }
-    if (this.#isFlooded) return
+    if (!this.#isFlooded) this.#closeFor(flood)
+  }
+
+  /** Reads nothing for a while from a client that has sent more tiny pieces than its share. */
+  #rest(ms: number): void {
+    if (this.#isFlooded || this.#socket.destroyed) return
+    if (!stopReading(this.#socket)) {
+      this.#closeFor('tiny-pieces')
+      return
+    }
+    if (this.#isResting) return
+    this.#isResting = true
+    const { clock, pieceShares } = this.#context
+    pieceShares.rest(this.network)
+    void clock.sleep(ms).then(() => {
+      pieceShares.wake(this.network)
+      this.#isResting = false
+      if (this.#socket.destroyed) return
+      const moreMs = pieceShares.restMs(this.network, clock.monotonic())
+      if (moreMs > 0) this.#rest(moreMs)
+      else startReading(this.#socket)
+    })
+  }
+
+  #closeFor(flood: Flood): void {
     this.#isFlooded = true
     this.#context.log.debug({ flood, clientIp: this.ip }, 'connection closed for a flood')
     // It goes when the GOAWAY has left; with the next look at the latest. Later: see `whenClosed`.
@@ -234,6 +279,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
 
   #open(...[stream, pseudo, flags, raw = []]: HeadEvent): void {
     this.#floods.onStream()
+    onEachPiece(stream, (bytes) => this.#onPiece(bytes))
     if (this.#isFlooded) {
       // It goes with the connection.
       stream.on('error', () => {})

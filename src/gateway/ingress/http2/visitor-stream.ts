@@ -9,6 +9,7 @@ import { Exchange } from '../exchange.ts'
 import type { ExchangeTraffic } from '../exchange-traffic.ts'
 import type { VisitorHops } from '../hop/visitor-hops.ts'
 import { CHUNKED } from '../http1/body-framing.ts'
+import { joined } from '../http1/body-tracker.ts'
 import { HEAD_LIMITS, HeadScanner } from '../http1/head-scanner.ts'
 import type { RequestHead } from '../http1/request-head.ts'
 import type { IncomingRequest } from '../incoming-request.ts'
@@ -16,8 +17,14 @@ import type { IngressContext } from '../ingress-context.ts'
 import type { IngressListener } from '../ingress-listener.ts'
 import { ProgressWatch } from '../progress-watch.ts'
 import type { ResponseOwner, ResponseWriter } from '../response-writer.ts'
+import type { Corked } from '../write-coalescer.ts'
 import { Http2ResponseWriter, type WriterStream } from './http2-response-writer.ts'
+import { onEachPiece } from './wire/each-piece.ts'
+import { TINY_BYTES } from './wire/flood-guard.ts'
 import { whenClosed } from './wire/when-closed.ts'
+
+/** Of memory that Node takes for a piece, however small, while it waits. */
+const PIECE_BYTES = 256
 
 const { NGHTTP2_CANCEL, NGHTTP2_NO_ERROR } = constants
 
@@ -36,6 +43,7 @@ export interface StreamConnection {
   leave(): void
   isAdmitted(endpoint: Endpoint): boolean
   admit(endpoint: Endpoint): void
+  /** Content that the client gets. */
   onContent(bytes: number): void
   /** At once, for what is done about floods. */
   countEnd(isBroken: boolean): void
@@ -50,7 +58,7 @@ export interface StreamConnection {
  * - `onStreamClose` of the connection follows once, when nothing of it is left with Node.
  * - What it resets itself is no fault of the client.
  */
-export class VisitorStream implements Client, BufferHolder, WriterStream {
+export class VisitorStream implements Client, BufferHolder, WriterStream, Corked {
   readonly stream: ServerHttp2Stream
   readonly responseScanner = new HeadScanner(HEAD_LIMITS, 'response')
   readonly #connection: StreamConnection
@@ -66,6 +74,12 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
   #isAborted = false
   #writtenBytes = 0
   #receivedBytes = 0
+  /** Tiny pieces behind the first of a tick: they go on together when it ends. */
+  #gathered: Buffer[] = []
+  #gatheredBytes = 0
+  #passedTick = 0
+  /** Pieces that have arrived and wait in Node. */
+  #unreadPieces = 0
   /** Of what is left when the exchange is over. */
   #watch: ProgressWatch | undefined
 
@@ -89,6 +103,9 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
   start(): void {
     const { stream } = this
     if (this.#isOpen) {
+      onEachPiece(stream, () => {
+        this.#unreadPieces += 1
+      })
       stream.on('trailers', (...[, , raw = []]: TrailersEvent) => {
         this.#trailers = raw
       })
@@ -192,7 +209,12 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
   get heldBytes(): number {
     const exchangeBytes = this.#exchange ? this.#headBytes + this.#exchange.heldBytes : 0
     return (
-      this.unreadBytes + this.stream.readableLength + this.responseScanner.heldBytes + exchangeBytes
+      this.unreadBytes +
+      this.stream.readableLength +
+      this.#unreadPieces * PIECE_BYTES +
+      this.#gatheredBytes +
+      this.responseScanner.heldBytes +
+      exchangeBytes
     )
   }
 
@@ -296,7 +318,35 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
 
   #onData(chunk: Buffer): void {
     this.#receivedBytes += chunk.length
-    this.#connection.onContent(chunk.length)
+    this.#unreadPieces = this.stream.readableLength === 0 ? 0 : this.#unreadPieces - 1
+    if (!this.#exchange) return
+    const { coalescer } = this.#context
+    const tick = coalescer.tick()
+    if (this.#passedTick === tick && chunk.length < TINY_BYTES) {
+      if (this.#gathered.length === 0) coalescer.corked(this)
+      this.#gathered.push(chunk)
+      this.#gatheredBytes += chunk.length
+      return
+    }
+    this.#passedTick = tick
+    this.#passGathered()
+    this.#pass(chunk)
+  }
+
+  /** See `Corked`: the tick has ended. */
+  uncork(): void {
+    this.guard(() => this.#passGathered())
+  }
+
+  #passGathered(): void {
+    if (this.#gathered.length === 0) return
+    const chunk = joined(this.#gathered)
+    this.#gathered = []
+    this.#gatheredBytes = 0
+    this.#pass(chunk)
+  }
+
+  #pass(chunk: Buffer): void {
     if (!this.#exchange) return
     const bytes = this.#hasChunks ? encodeChunk(chunk) : chunk
     if (this.#exchange.take(bytes, 0) === 0) {
@@ -310,6 +360,7 @@ export class VisitorStream implements Client, BufferHolder, WriterStream {
 
   #onEnd(): void {
     this.#isOpen = false
+    this.#passGathered()
     // Node says so of a stream that was reset without an error, too: what has come is not all.
     if (this.stream.aborted || this.stream.closed) return
     if (this.isSwitched) this.#exchange?.onClientEnd()

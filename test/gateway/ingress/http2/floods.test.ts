@@ -29,6 +29,7 @@ import {
 } from '../../../helpers/http2-frames.ts'
 import { answerOf, connectHttp2, openStream } from '../../../helpers/http2-visitor.ts'
 import { type IngressSiteOptions, startIngressSite } from '../../../helpers/ingress-site.ts'
+import { ManualClock } from '../../../helpers/manual-clock.ts'
 import { startScriptedService } from '../../../helpers/raw-http.ts'
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok'
@@ -177,6 +178,19 @@ describe('a connection that only costs', () => {
     await client.closed()
   })
 
+  it.each(['stays', 'leaves'] as const)(
+    'ends soon after it has broken a rule, also when Node says nothing and the client %s',
+    async (what) => {
+      const site = await siteOf({ limits: { sweepMs: 10 } })
+      const client = new FrameClient(site).begin()
+      // A frame behind the end of its stream, before there is an answer.
+      client.send(head(1), frame(DATA, 0, 1, [1]))
+      await client.receive(({ type }) => type === GOAWAY)
+      if (what === 'leaves') client.socket.end()
+      await client.closed()
+    },
+  )
+
   it('ends when it takes nothing of what it asks for, and holds no more than the windows', async () => {
     const body = 64 * MIB
     const limits = { silenceMs: 400, sweepMs: 20 }
@@ -206,7 +220,108 @@ describe('a connection that only costs', () => {
   })
 })
 
+/** Sends an upload of tiny frames, a million at most. */
+async function sendTinyUntil(client: FrameClient, isOver: () => boolean): Promise<void> {
+  client.send(head(1, POST, 0))
+  for (let n = 0; n < 1_000 && !isOver() && !client.isClosed; n += 1) {
+    client.send(times(1_000, () => frame(DATA, 0, 1, [1])))
+    while (client.socket.writableNeedDrain && !isOver() && !client.isClosed) await setImmediate()
+  }
+}
+
+/** Counts the rests of connections: nothing else waits for 10 ms, or for a part of a millisecond. */
+class RestClock extends ManualClock {
+  rests = 0
+
+  override sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    if (ms === 10 || !Number.isInteger(ms)) this.rests += 1
+    return super.sleep(ms, signal)
+  }
+}
+
+describe('a connection with tiny pieces of content', () => {
+  /** A device that takes everything and counts it. */
+  async function siteThatCounts(options: Partial<IngressSiteOptions> = {}) {
+    const taken = { bytes: 0, pieces: 0 }
+    const site = await siteOf({
+      serve: (stream) => {
+        stream.handler = {
+          onData: ({ length }) => {
+            taken.bytes += length
+            taken.pieces += 1
+          },
+          onDrain() {},
+          onEnd() {},
+          onClose() {},
+        }
+      },
+      ...options,
+    })
+    return { site, taken }
+  }
+
+  it('hands on those that come together as few', async () => {
+    const { site, taken } = await siteThatCounts()
+    const client = new FrameClient(site).begin()
+    const pieces = 1_000
+    client.send(
+      head(1, POST, 0),
+      times(pieces, () => frame(DATA, 0, 1, [1])),
+    )
+    await eventually(() => expect(taken.bytes).toBeGreaterThan(pieces))
+    await client.isAlive()
+    expect(taken.pieces).toBeLessThan(pieces / 4)
+  })
+
+  it('is not read while it has sent more than its share, nor is another one of its address', async () => {
+    const clock = new RestClock()
+    const { site } = await siteThatCounts({ clock })
+    const client = new FrameClient(site).begin()
+    await sendTinyUntil(client, () => clock.rests > 0)
+    expect(clock.rests).toBe(1)
+    const other = new FrameClient(site).begin()
+    await eventually(() => expect(clock.rests).toBe(2))
+    expect([client.isClosed, other.isClosed]).toEqual([false, false])
+    const read = other.isAlive()
+    await clock.advance(6_000)
+    expect(await read).toBe(true)
+  })
+
+  it('counts those that wait because nobody takes them', async () => {
+    const clock = new RestClock()
+    const { site } = await siteThatCounts({ clock })
+    // Its device is away: the upload waits from the first piece on.
+    site.registry.suspend(site.endpoint, { credentialId: 'cr_test', deviceId: 'd' })
+    const client = new FrameClient(site).begin()
+    await sendTinyUntil(client, () => clock.rests > 0)
+    expect(clock.rests).toBe(1)
+    expect(client.isClosed).toBe(false)
+  })
+})
+
 describe('a connection that works', () => {
+  it('may send pieces of any size, in any number at once, and all of it arrives in order', async () => {
+    const sizes = Array.from({ length: 400 }, (_, n) => (n % 7 === 0 ? 3_000 : 1 + (n % 40)))
+    const parts = sizes.map((size, n) => Buffer.alloc(size, n % 251))
+    const chunks: Buffer[] = []
+    const service = createServer((request, response) => {
+      request.on('data', (chunk) => chunks.push(chunk)).on('end', () => response.end())
+    })
+    service.listen(0, '127.0.0.1')
+    await once(service, 'listening')
+    onTestFinished(() => void service.close())
+    const site = await startIngressSite({ service: (service.address() as AddressInfo).port })
+    const client = new FrameClient(site).begin()
+    client.send(
+      head(1, POST, 0),
+      times(parts.length, (n) => frame(DATA, 0, 1, parts[n])),
+      frame(DATA, END_STREAM, 1),
+    )
+    const answer = await client.receive(({ type, stream }) => type === HEADERS && stream === 1)
+    expect(answer === 'closed' ? 0 : statusOf(answer.payload)).toBe(200)
+    expect(Buffer.concat(chunks).equals(Buffer.concat(parts))).toBe(true)
+  })
+
   it('may cancel what it has asked for, now and then', async () => {
     const site = await siteOf()
     const session = await connectHttp2(site)

@@ -5,6 +5,7 @@ import type { NameFacts } from '../../../../src/gateway/endpoints/away-name.ts'
 import type { AgentEndpoint } from '../../../../src/gateway/endpoints/endpoint.ts'
 import { TcpAddresses } from '../../../../src/gateway/endpoints/tcp-addresses.ts'
 import { AskSeal } from '../../../../src/gateway/ingress/ask-seal.ts'
+import { PieceShares } from '../../../../src/gateway/ingress/http2/wire/piece-shares.ts'
 import type { IngressContext } from '../../../../src/gateway/ingress/ingress-context.ts'
 import {
   INGRESS_LIMITS,
@@ -51,6 +52,7 @@ async function startPorts(
     coalescer: new WriteCoalescer(),
     askSeal: new AskSeal(clock),
     http2Streams: { open: 0 },
+    pieceShares: new PieceShares(),
     now: clock.monotonic(),
   }
   const range = somePorts()

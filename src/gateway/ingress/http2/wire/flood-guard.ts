@@ -13,7 +13,13 @@ export interface FloodLimits {
   /** What a PING counts beyond one for each piece of content, and a SETTINGS: both want an answer. */
   readonly pingBytes: number
   readonly settingsBytes: number
+  /** Tiny pieces of content that cost nothing, and so many more each second: see `PieceShares`. */
+  readonly pieces: number
+  readonly piecesPerSecond: number
 }
+
+/** Content in smaller pieces costs by the piece; in larger ones it costs by the byte. */
+export const TINY_BYTES = 512
 
 export const FLOOD_LIMITS: FloodLimits = {
   brokenStreams: 100,
@@ -24,9 +30,11 @@ export const FLOOD_LIMITS: FloodLimits = {
   bytesPerContentByte: 16,
   pingBytes: 1_024,
   settingsBytes: 4_096,
+  pieces: 500,
+  piecesPerSecond: 500,
 }
 
-export type Flood = 'broken-streams' | 'idle-bytes'
+export type Flood = 'broken-streams' | 'idle-bytes' | 'tiny-pieces'
 
 /**
  * Counts what a client does on a connection that leads nowhere: streams that it breaks, or makes the
@@ -43,6 +51,8 @@ export class FloodGuard {
   #contentBytes = 0
   #pieces = 0
   #pings = 0
+  #piecesLeft: number
+  #piecesAt: number
   #costs = 0
 
   /** `now` is monotonic, here and below. */
@@ -50,6 +60,8 @@ export class FloodGuard {
     this.#limits = limits
     this.#since = now
     this.#brokenAt = now
+    this.#piecesLeft = limits.pieces
+    this.#piecesAt = now
   }
 
   onStream(): void {
@@ -68,6 +80,21 @@ export class FloodGuard {
     if (bytes === 0) return
     this.#contentBytes += bytes
     this.#pieces += 1
+  }
+
+  /**
+   * A piece of content that the client has sent: counts as content, and as work. Answers by how much
+   * it exceeds the tiny pieces that every connection may send, such as keystrokes and small messages.
+   */
+  onPiece(bytes: number, now: number): number {
+    this.onContent(bytes)
+    const { pieces, piecesPerSecond } = this.#limits
+    const cost = Math.max(0, 1 - bytes / TINY_BYTES)
+    if (cost === 0) return 0
+    const left = this.#piecesLeft + ((now - this.#piecesAt) / 1_000) * piecesPerSecond
+    this.#piecesAt = now
+    this.#piecesLeft = Math.max(0, Math.min(pieces, left) - cost)
+    return this.#piecesLeft > 0 ? 0 : cost
   }
 
   onPing(): void {

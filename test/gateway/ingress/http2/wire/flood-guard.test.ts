@@ -2,9 +2,11 @@ import { describe, expect, it } from 'vitest'
 import {
   FLOOD_LIMITS,
   FloodGuard,
+  TINY_BYTES,
 } from '../../../../../src/gateway/ingress/http2/wire/flood-guard.ts'
 
 const { brokenStreams, forgivenStreams, idleBytes, idleBytesPerSecond } = FLOOD_LIMITS
+const { pieces, piecesPerSecond } = FLOOD_LIMITS
 const { bytesPerStream, bytesPerContentByte, pingBytes, settingsBytes } = FLOOD_LIMITS
 
 describe('a guard against floods', () => {
@@ -62,5 +64,15 @@ describe('a guard against floods', () => {
     act(guard)
     expect(guard.look(idleBytes + more, now)).toBeUndefined()
     expect(guard.look(idleBytes + more + 1, now)).toBe('idle-bytes')
+  })
+
+  it('charges for tiny pieces beyond those of every connection, and less the larger they are', () => {
+    const guard = new FloodGuard(0)
+    times(pieces - 1, () => expect(guard.onPiece(0, 0)).toBe(0))
+    expect(guard.onPiece(0, 0)).toBe(1)
+    expect(guard.onPiece(TINY_BYTES / 2, 0)).toBe(0.5)
+    expect(guard.onPiece(TINY_BYTES, 0)).toBe(0)
+    times(piecesPerSecond - 1, () => expect(guard.onPiece(0, 1_000)).toBe(0))
+    expect(guard.onPiece(0, 1_000)).toBe(1)
   })
 })
