@@ -111,6 +111,15 @@ export class AgentConnection {
       case StreamType.bindLabeled:
         this.#refuse(stream, new ServiceError(813, 'Labeled tunnels are not supported here.'))
         break
+      case StreamType.patchTunnel:
+        this.#refuse(
+          stream,
+          new ServiceError(
+            813,
+            'An endpoint cannot be changed while it is online here: close it and bind it again.',
+          ),
+        )
+        break
       case StreamType.serviceInfo:
         // Asked by clients that diagnose the link, before they authenticate.
         this.#serveRpc(stream, MAX_MESSAGE_BYTES, () => ({ Region: REGION }))

@@ -14,6 +14,7 @@ export const StreamType = {
   bindLabeled: 7,
   serviceInfo: 8,
   stopTunnel: 9,
+  patchTunnel: 10,
 } as const
 
 /** The versions of the control protocol that are spoken here, best first; 2 is that of old agents. */
