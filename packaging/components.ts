@@ -59,12 +59,12 @@ export function noticesText(components: readonly Component[]): string {
     const text =
       notices.length > 0
         ? notices.join('\n\n')
-        : `Licence: ${license}. The package has no text of it.`
+        : `Licence: ${license}. The package contains no licence text.`
     parts.set(text, [...(parts.get(text) ?? []), `${name} ${version} (${license})`])
   }
   const line = '-'.repeat(80)
   const texts = [...parts].map(([text, names]) => `${line}\n${names.join('\n')}\n\n${text}\n`)
-  return `device-agent contains the work of others. Each is named with its licence, and the text of it.\n\n${texts.join('\n')}`
+  return `device-agent contains third-party software. Each component is listed with its licence and licence text.\n\n${texts.join('\n')}`
 }
 
 /** Throws when a component may only be passed on under terms that Apache-2.0 cannot meet. */

@@ -117,7 +117,7 @@ function changelogText({ manifest, date }: DebOptions): string {
   const day = new Date(date * 1_000).toUTCString().replace('GMT', '+0000')
   return `${manifest.name} (${manifest.version}) stable; urgency=medium
 
-  * CHANGELOG.md.gz says what is new.
+  * See CHANGELOG.md.gz for the changes.
 
  -- ${MAINTAINER}  ${day}
 `
@@ -134,10 +134,10 @@ Depends: libc6 (>= 2.34), libgcc-s1, libstdc++6 (>= 11)
 Recommends: ca-certificates
 Section: net
 Priority: optional
-Description: opens tunnels on edge devices and keeps them open
- Opens tunnels to services of this device, keeps each of them on disk, and
- brings them back after a restart, a power cut or an outage. The package has
- the gateway that devices connect to as well, and its own Node: it needs no
- other package of that, no compiler, and no network to be installed.
+Description: makes services of edge devices reachable at public URLs
+ Opens tunnels to services of this device and stores them on disk. Tunnels
+ return after a restart, a power cut or an outage. The package includes the
+ gateway that devices connect to and its own Node.js. Installation needs no
+ compiler and no network.
 `
 }

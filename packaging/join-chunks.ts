@@ -31,7 +31,7 @@ const REQUIRE =
 /** Debian 12 has Node 18, which would end with a stack; whatever file runs first says it. */
 const FIRST_LINE = REQUIRE.replace(
   'process.getBuiltinModule(',
-  "(process.getBuiltinModule??(()=>{console.error('device-agent: Node '+process.versions.node+' is too old: version 20.19 or newer is needed, and the packages have one in them.');process.exit(1)}))(",
+  "(process.getBuiltinModule??(()=>{console.error('device-agent: Node '+process.versions.node+' is too old. Use version 20.19 or newer. The packages include Node.js.');process.exit(1)}))(",
 )
 
 /** A file with the names of those that it imports. */

@@ -14,15 +14,15 @@ import { makeTarball } from './tarball.ts'
 import { TARGETS, type Target } from './target.ts'
 import { usageFiles } from './usage-files.ts'
 
-const HELP = `npm run package [-- OPTIONS]: packages for all machines, in one run
+const HELP = `npm run package [-- OPTIONS]: build packages for all architectures
 
-  --output FOLDER   where they go (packages)
-  --arch x64|arm64  for one machine alone; may be repeated
-  --only KIND       deb, tar or npm alone; may be repeated
+  --output FOLDER   output folder (packages)
+  --arch x64|arm64  only this architecture; may be repeated
+  --only KIND       only deb, tar or npm; may be repeated
   --sign KEYFILE    Ed25519 key in PEM (openssl genpkey -algorithm ed25519): signs the archives for
-                    device-agent update; what is made here takes updates that are signed with it
+                    device-agent update; the built packages accept updates signed with this key
 
-SOURCE_DATE_EPOCH is the time of all files; unset: that of the commit.
+SOURCE_DATE_EPOCH is the time of all files; default: time of the commit.
 `
 
 interface Order {
@@ -77,8 +77,7 @@ if (values.help) {
   const targets = TARGETS.filter(({ arch }) => values.arch?.includes(arch) ?? true)
   const known = TARGETS.map(({ arch }) => arch)
   const odd = values.arch?.find((it) => !known.some((arch) => arch === it))
-  if (odd)
-    throw new Error(`There are no packages for ${odd}: --arch is one of ${known.join(', ')}.`)
+  if (odd) throw new Error(`Unknown architecture ${odd}. Use --arch ${known.join(' or ')}.`)
   if (kinds.has('deb') || kinds.has('tar')) targets.forEach(requireStrip)
   mkdirSync(output, { recursive: true })
   const made = targets.flatMap((target) => makeFor(target, order))

@@ -5,7 +5,7 @@ import type { Statement } from '../src/cli/update/signed-archive.ts'
 /** An Ed25519 key in PEM, as `openssl genpkey -algorithm ed25519` makes it. */
 export function readSigningKey(path: string): KeyObject {
   const key = createPrivateKey(readFileSync(path))
-  if (key.asymmetricKeyType !== 'ed25519') throw new Error(`${path} is no Ed25519 key`)
+  if (key.asymmetricKeyType !== 'ed25519') throw new Error(`${path} is not an Ed25519 key`)
   return key
 }
 

@@ -159,7 +159,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     version,
     log,
     clock,
-    onPoisoned: () => broken.resolve('the SDK does not answer any more'),
+    onPoisoned: () => broken.resolve('the SDK does not respond'),
   })
 
   const feed = new EventFeed({ agent, database, version, clock, log })
@@ -216,7 +216,7 @@ export async function startDaemon(options: DaemonOptions, closer: Closer): Promi
     atPaths.push(server)
     await closer.own('local socket', server, (it) => it.stop()).start()
   } else {
-    log.warn({ path: desk.socketPath }, 'no local socket: the command line needs a token')
+    log.warn({ path: desk.socketPath }, 'no local socket, the command line needs a token')
   }
   const withinMs = drainMs + STOP_WITHIN_MS
   await closer.own('agent', agent, (it) => it.stop(), withinMs).start()
@@ -271,7 +271,7 @@ function required(address: ListenAddress | undefined): number {
   const fd = address && listeningDescriptor(address)
   if (fd !== undefined) return fd
   throw new StartError(
-    'a reload has to pass on where the API listens, which cannot be told here: restart the agent instead',
+    'the listening socket of the API cannot be passed to a new process. Restart the agent instead',
   )
 }
 
@@ -303,8 +303,8 @@ export function readCaCert(path: string | undefined): string | undefined {
     return readFileSync(path, 'utf8')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    const flaw = `SVC_CA_CERT ${path} cannot be read (${code})`
-    const remedy = "copy the gateway's ca.pem to where the agent's user may read it"
-    throw new StartError(`${flaw}: ${remedy}.`, { cause: error })
+    const flaw = `Cannot read SVC_CA_CERT ${path} (${code})`
+    const remedy = 'Copy ca.pem of the gateway to a path that the user of the agent can read'
+    throw new StartError(`${flaw}. ${remedy}.`, { cause: error })
   }
 }

@@ -24,7 +24,9 @@ function readSettingsFile(): Record<string, string> {
     return existsSync('.env') ? parseDotenv(readFileSync('.env')) : {}
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    throw new StartError(`The file .env in this folder cannot be read: ${code}.`, { cause: error })
+    throw new StartError(`Cannot read the file .env in the current directory: ${code}.`, {
+      cause: error,
+    })
   }
 }
 

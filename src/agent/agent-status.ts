@@ -142,7 +142,7 @@ function complaintsOf(facts: AgentFacts): string[] {
   complaints.push(...upstreamSentences(tunnels))
   if (damagedRows.length > 0) {
     const domains = nameSome(damagedRows.map(({ domain }) => domain))
-    complaints.push(`damaged in the database: ${domains}. Create what is missing again.`)
+    complaints.push(`damaged in the database: ${domains}. Create these tunnels again.`)
   }
   if (defaultPolicy.problem) complaints.push(defaultPolicy.problem)
   if (Math.abs(clock.skewMs ?? 0) > MAX_SKEW_MS) complaints.push(skewSentence(clock.skewMs ?? 0))
@@ -153,20 +153,21 @@ function complaintsOf(facts: AgentFacts): string[] {
 function sessionTroubles({ renewal, duplicate, standby }: LinkStatus): string[] {
   const because = ({ reason, remedy = '' }: ShownProblem) => `${reason}. ${remedy}`.trimEnd()
   const troubles: string[] = []
-  if (renewal) troubles.push(`still on the session from before: ${because(renewal)}`)
+  if (renewal)
+    troubles.push(`session renewal failed, previous session still in use: ${because(renewal)}`)
   if (duplicate) {
     troubles.push(
-      `another device at ${duplicate.ip} has the same identity: run device-agent identity reset on the one that is the copy`,
+      `another device at ${duplicate.ip} has the same identity: run device-agent identity reset on the copy`,
     )
   }
   if (standby?.state === 'waiting' || standby?.state === 'refused') {
-    troubles.push(`no second session at ${standby.serverAddr}: ${because(standby)}`)
+    troubles.push(`no standby session at ${standby.serverAddr}: ${because(standby)}`)
   }
   return troubles
 }
 
 function ownSentence({ domain, state, reason, remedy = '' }: OwnEndpointStatus): string {
-  const where = `agent API ${state === 'online' ? 'online as before' : 'not online'} at ${domain}:`
+  const where = `agent API ${state === 'online' ? 'update failed, previous version online' : 'not online'} at ${domain}:`
   const what = reason === 'saturated' ? 'the device is' : where
   return `${what} ${reason}. ${remedy}`.trimEnd()
 }
@@ -191,7 +192,8 @@ function troubles(tunnels: readonly Tunnel[]): string[] {
     const { reason, state } = tunnel.status
     if (!reason || isUpstreamTrouble(tunnel)) continue
     // Online and with a reason: what was wanted last could not be opened.
-    const trouble = state === 'online' ? `online as before: ${reason}` : reason
+    const trouble =
+      state === 'online' ? `update failed, previous version online: ${reason}` : reason
     const group = byTrouble.get(trouble)
     if (group) group.push(tunnel)
     else byTrouble.set(trouble, [tunnel])
@@ -215,9 +217,7 @@ function notReadyOf({ link, ownEndpoint, resources }: AgentFacts, tunnels: Tunne
 function unverifiedOf({ link, ownEndpoint }: AgentFacts): string[] {
   if (link.state !== 'up' || !ownEndpoint || !isUnverified(ownEndpoint)) return []
   const { domain, reason, remedy = '' } = ownEndpoint
-  return [
-    `unverified: this device does not reach ${domain} itself (${reason}). ${remedy}`.trimEnd(),
-  ]
+  return [`unverified: this device cannot reach ${domain} itself (${reason}). ${remedy}`.trimEnd()]
 }
 
 function isUnverified({ state, reachable }: OwnEndpointStatus): boolean {
@@ -233,11 +233,12 @@ function isUpstreamTrouble({ spec, status }: Tunnel): boolean {
 
 /** What is said of services by what is wrong with them. */
 const UPSTREAM_SENTENCES: Partial<Record<Upstream | 'unhealthy', (services: string) => string>> = {
-  down: (services) => `no answer from ${services}: start what belongs there`,
-  unhealthy: (services) => `no healthy answer from ${services}: start it, or look into its log`,
-  slow: (services) => `visitors wait in vain for ${services}: look at what hangs there`,
-  garbage: (services) => `no valid HTTP from ${services}: check what runs there`,
-  untrusted: (services) => `the certificate of ${services} is not trusted: renew or allow it`,
+  down: (services) => `no answer from ${services}: start the upstream`,
+  unhealthy: (services) =>
+    `health check failed for ${services}: start the upstream or check its log`,
+  slow: (services) => `requests to ${services} time out: check whether the upstream hangs`,
+  garbage: (services) => `no valid HTTP from ${services}: check which service listens there`,
+  untrusted: (services) => `certificate of ${services} not trusted: renew or allow it`,
 }
 
 function upstreamSentences(tunnels: readonly Tunnel[]): string[] {
@@ -260,7 +261,7 @@ function troubleOf({ upstream, upstreamSettings }: Tunnel['status']): Upstream |
 
 function skewSentence(skewMs: number): string {
   const amount = formatDuration(Math.abs(skewMs))
-  return `the clock is ${amount} ${skewMs > 0 ? 'ahead of' : 'behind'} the service's: set it`
+  return `the device clock is ${amount} ${skewMs > 0 ? 'ahead of' : 'behind'} the service: set the clock`
 }
 
 function counted(count: number, noun: string): string {

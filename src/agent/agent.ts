@@ -169,7 +169,7 @@ export class Agent {
   stop(): Promise<void> {
     const { drainMs, stopMs } = this.#timings
     this.#stopped ??= withDeadline(this.#stop(), drainMs + stopMs, 'closing tunnels').catch(
-      (error) => this.#log.warn({ err: error }, 'stopped without a farewell to the service'),
+      (error) => this.#log.warn({ err: error }, 'stopped without closing the session'),
     )
     return this.#stopped
   }

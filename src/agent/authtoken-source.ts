@@ -57,15 +57,15 @@ export class AuthtokenSource {
     const { files, log, value } = this.#options
     const found = text?.trim() ?? ''
     const isToken = isAuthtoken(found)
-    const flaw = problem ?? (text === undefined || isToken ? undefined : 'it holds no authtoken')
-    if (flaw) log.warn({ path, problem: flaw }, 'authtoken file cannot be used')
+    const flaw = problem ?? (text === undefined || isToken ? undefined : 'it contains no authtoken')
+    if (flaw) log.warn({ path, problem: flaw }, 'cannot use the authtoken file')
     // A token that works goes on until there is a better one, or its file is taken away.
     if (flaw && this.#current instanceof Secret) return false
     const next = isToken ? new Secret(found) : (value ?? lackOf(path ?? files[0], flaw))
     if (isSame(next, this.#current)) return false
     this.#current = next
     const from = next === value ? 'environment' : path
-    if (next instanceof Secret) log.info({ from }, 'authtoken taken up')
+    if (next instanceof Secret) log.info({ from }, 'authtoken loaded')
     return true
   }
 }
@@ -81,14 +81,14 @@ function lackOf(path: string | undefined, flaw: string | undefined): Problem {
   if (path === undefined) {
     return {
       ...shared,
-      detail: 'the device has no authtoken',
+      detail: 'no authtoken is set',
       remedy:
-        'Give it one with device-agent service install --token-stdin or in SVC_AUTHTOKEN_FILE, and restart it.',
+        'Run device-agent service install --token-stdin, or set SVC_AUTHTOKEN_FILE and restart the agent.',
     }
   }
   return {
     ...shared,
-    detail: flaw ? `the authtoken file cannot be used: ${flaw}` : 'there is no authtoken file',
-    remedy: `Put an authtoken into ${path}, readable by the agent; it is taken up without a restart.`,
+    detail: flaw ? `cannot use the authtoken file: ${flaw}` : 'the authtoken file is missing',
+    remedy: `Write an authtoken to ${path}, readable by the agent. No restart is needed.`,
   }
 }

@@ -46,7 +46,7 @@ export class KeptValues {
     try {
       for (const [name, value] of held ?? []) this.set(name, value)
     } catch (error) {
-      log.warn({ err: error }, 'what was learnt during the start could not be kept')
+      log.warn({ err: error }, 'cannot save the values received during the start')
     }
   }
 

@@ -277,7 +277,7 @@ export class Link {
     const pauseMs = this.#pauses.afterLoss(problem, this.#options.clock.monotonic() - this.#upAt)
     const next = this.#isYielding ? undefined : this.#standby?.take()
     if (next) {
-      this.#log.warn({ detail: problem.detail }, 'link down, the second session takes over')
+      this.#log.warn({ detail: problem.detail }, 'link down, the standby session takes over')
       this.#adopt(next)
     } else {
       this.#nextPlace()
@@ -333,7 +333,7 @@ export class Link {
     this.#renewal = problem
     this.#place = this.#current.place
     this.#tryAt = now + (pauseMs ?? this.#pauses.afterLoss(problem, now - this.#upAt))
-    this.#log.info({ detail: problem.detail }, 'another session is to take the place of this one')
+    this.#log.info({ detail: problem.detail }, 'replacing the session')
     this.#wakeUp.set()
   }
 
@@ -346,7 +346,7 @@ export class Link {
     this.#nextRetryAt = Number.isFinite(delayMs) ? clock.now() + delayMs : undefined
     const { detail, reason, serviceCode } = problem
     const level = isNews ? 'warn' : 'debug'
-    const what = this.#current ? 'no other session' : 'link down'
+    const what = this.#current ? 'session renewal failed' : 'link down'
     const pause = Number.isFinite(delayMs) ? { delayMs } : {}
     this.#log[level]({ reason, detail, serviceCode, ...pause }, what)
     if (this.#current) {

@@ -77,7 +77,7 @@ export class NgrokConnector implements Connector {
       // False ends the SDK's own reconnecting, whose pauses grow to days. Anything but a boolean,
       // a promise or an exception here ends the process.
       .handleDisconnection((_address, error) => {
-        liveness.lose(`the connection to the service broke: ${error}`)
+        liveness.lose(`the connection to the service was lost: ${error}`)
         return false
       })
       // A missed heartbeat comes as null, which the SDK's types do not say.
@@ -125,8 +125,8 @@ async function loadSdk(): Promise<typeof Sdk> {
     throw new ProblemError(
       {
         reason: 'internal',
-        detail: `the connectivity SDK does not run on ${process.platform} ${process.arch}`,
-        remedy: 'Install the agent on a supported platform, with its optional packages.',
+        detail: `the connectivity SDK does not support ${process.platform} ${process.arch}`,
+        remedy: 'Install the agent on a supported platform, including optional packages.',
         permanent: true,
       },
       { cause: error },
@@ -310,7 +310,7 @@ class NgrokSession implements Session {
     try {
       await this.#rpc(call, this.#parts.deadlines.closeMs, what)
     } catch (error) {
-      this.#parts.log.debug({ err: messageOf(error, this.#parts.authtoken) }, `failed at ${what}`)
+      this.#parts.log.debug({ err: messageOf(error, this.#parts.authtoken) }, `${what} failed`)
     }
   }
 

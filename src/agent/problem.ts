@@ -55,7 +55,7 @@ export function problemOf(error: unknown): Problem {
   return {
     reason: 'internal',
     detail: error instanceof Error ? error.message : String(error),
-    remedy: 'Look into the log of the agent; it tries again by itself.',
+    remedy: 'See device-agent logs. The agent retries automatically.',
     permanent: false,
   }
 }
@@ -66,7 +66,7 @@ export function saturatedProblem(detail: string, serviceCode: string): Problem {
     reason: 'saturated',
     detail,
     remedy:
-      'More requests are under way than the device takes, or its gateway: wait, or look at the service which tunnel has them.',
+      'Too many concurrent requests. Wait, or find the busiest tunnel in the console of the service.',
     permanent: false,
     serviceCode,
   }
@@ -77,7 +77,7 @@ export function networkProblem(detail: string): Problem {
   return {
     reason: 'network',
     detail,
-    remedy: 'Check the network of the device; the agent connects again by itself.',
+    remedy: 'Check the network of the device. The agent reconnects automatically.',
     permanent: false,
   }
 }

@@ -22,7 +22,7 @@ export class PublicPort {
     try {
       this.#kept.set('public-port', port)
     } catch (error) {
-      this.#log.warn({ err: error }, 'the public port could not be kept')
+      this.#log.warn({ err: error }, 'cannot save the public port')
     }
   }
 

@@ -20,28 +20,28 @@ const MEANINGS: readonly Meaning[] = [
     permanent: true,
     answer: 'service-refused',
     remedy:
-      'Put a valid authtoken on the device: a file is taken up at once, a setting by a restart.',
+      'Set a valid authtoken on the device. An authtoken file needs no restart, a setting does.',
   },
   {
     codes: [102, 103, 115, 116, 337, 338, 636, 15014],
     reason: 'auth',
     permanent: true,
     answer: 'service-refused',
-    remedy: 'The account or credential may not connect: ask its owner to look at it.',
+    remedy: 'The account or credential is not allowed to connect. Contact its owner.',
   },
   {
     codes: [308, 316, 356, 395, 399],
     reason: 'acl',
     permanent: true,
     answer: 'forbidden',
-    remedy: "Use a domain that the authtoken's ACL allows, or widen the ACL.",
+    remedy: 'Use a domain that the ACL of the authtoken allows, or extend the ACL.',
   },
   {
     codes: [307, 309, 318, 319, 320, 321, 354, 15002, 15013],
     reason: 'acl',
     permanent: true,
     answer: 'service-refused',
-    remedy: 'Reserve the domain for this account, or use one that is.',
+    remedy: 'Reserve the domain for this account, or use a reserved domain.',
   },
   {
     codes: [326, 327, 328, 329, 330, 331, 347, 355, 396, 397],
@@ -55,14 +55,14 @@ const MEANINGS: readonly Meaning[] = [
     reason: 'conflict',
     permanent: false,
     answer: 'domain-online-elsewhere',
-    remedy: 'Close the domain where it is online, or use another one.',
+    remedy: 'Close the domain on the other device, or use another domain.',
   },
   {
     codes: [18016, 18017],
     reason: 'conflict',
     permanent: false,
     answer: 'domain-online-elsewhere',
-    remedy: 'Set pooling_enabled for all tunnels of the domain or for none, or use another domain.',
+    remedy: 'Set pooling_enabled on all tunnels of the domain or on none, or use another domain.',
   },
   {
     // Of our gateway alone.
@@ -70,8 +70,7 @@ const MEANINGS: readonly Meaning[] = [
     reason: 'duplicate',
     permanent: true,
     answer: 'service-refused',
-    remedy:
-      'Two devices have the same identity: run device-agent identity reset on the one that is the copy.',
+    remedy: 'Two devices have the same identity. Run device-agent identity reset on the copy.',
   },
   {
     codes: [9025, 9026],
@@ -85,42 +84,42 @@ const MEANINGS: readonly Meaning[] = [
     reason: 'policy',
     permanent: true,
     answer: 'policy-invalid',
-    remedy: 'Make the traffic policy shorter: the service does not read that much.',
+    remedy: 'Make the traffic policy shorter. It exceeds the size limit of the service.',
   },
   {
     codes: [108, 324, 348, 350, 18021],
     reason: 'limit',
     permanent: true,
     answer: 'service-refused',
-    remedy: 'Close other sessions or tunnels of the account, or raise its limit.',
+    remedy: 'Close other sessions or tunnels of the account, or raise the limit of the account.',
   },
   {
     codes: [313, 314, 315],
     reason: 'limit',
     permanent: true,
     answer: 'service-refused',
-    remedy: 'The plan of the account does not include this: use another domain or plan.',
+    remedy: 'The plan of the account does not include this feature. Use another domain or plan.',
   },
   {
     codes: [349, 351],
     reason: 'limit',
     permanent: false,
     answer: 'service-refused',
-    remedy: 'Nothing to do: the service asks to go slower and the agent does.',
+    remedy: 'No action needed. The service limits the rate, and the agent slows down.',
   },
   {
     codes: [742, 803],
     reason: 'network',
     permanent: false,
     answer: 'service-refused',
-    remedy: 'Nothing to do: the service is restarting and the agent comes back by itself.',
+    remedy: 'No action needed. The service is restarting, and the agent reconnects automatically.',
   },
   {
     codes: [100, 109, 110, 111, 112, 119, 120, 121, 301, 335, 800, 801, 811, 813],
     reason: 'internal',
     permanent: true,
     answer: 'service-refused',
-    remedy: 'The service does not understand this agent: update the agent.',
+    remedy: 'Update the agent. The service does not support this version.',
   },
 ]
 
@@ -129,7 +128,7 @@ const UNKNOWN: Omit<Meaning, 'codes'> = {
   reason: 'internal',
   permanent: true,
   answer: 'service-refused',
-  remedy: "Look the code up in the service's documentation.",
+  remedy: 'Look up the code in the documentation of the service.',
 }
 
 const BY_CODE = new Map(

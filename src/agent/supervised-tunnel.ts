@@ -234,8 +234,8 @@ export function findByLabel(tunnels: readonly SupervisedTunnel[], label: string)
     ({ spec }) => spec.protocol === 'http' && spec.domain.split('.')[0] === wanted,
   )
   const [first, second] = named
-  if (!first) throw new AppError('tunnel-not-found', `No tunnel is called ${label}.`)
+  if (!first) throw new AppError('tunnel-not-found', `No tunnel matches ${label}.`)
   if (!second) return first
   const domains = named.map(({ spec }) => spec.domain)
-  throw new AppError('ambiguous-tunnel', `${label} can be any of ${domains.join(', ')}.`)
+  throw new AppError('ambiguous-tunnel', `${label} matches several tunnels: ${domains.join(', ')}.`)
 }

@@ -53,12 +53,12 @@ const CHECKS_AT_ONCE = 8
 export function requireSet(wanted: readonly TunnelSpec[], limits: SetLimits): void {
   const { ownDomain, maxTunnels } = limits
   if (wanted.length > maxTunnels) {
-    const detail = `The device holds ${maxTunnels} tunnels at most (AGENT_MAX_TUNNELS), and ${wanted.length} are asked for.`
+    const detail = `The request has ${wanted.length} tunnels, the device allows ${maxTunnels} (AGENT_MAX_TUNNELS).`
     throw new AppError('too-many-tunnels', detail)
   }
   const own = wanted.findIndex(({ domain }) => domain !== '' && domain === ownDomain)
   if (own >= 0) {
-    const detail = `${ownDomain} is the domain of the agent itself.`
+    const detail = `${ownDomain} is reserved for the agent API (AGENT_DOMAIN).`
     throw new AppError('domain-taken', detail, { errors: [{ pointer: `/${own}/domain`, detail }] })
   }
   const places = new Map<string, number>()
@@ -66,10 +66,10 @@ export function requireSet(wanted: readonly TunnelSpec[], limits: SetLimits): vo
   for (const [at, { domain }] of wanted.entries()) {
     const first = domain === '' ? undefined : places.get(domain)
     if (first === undefined) places.set(domain, at)
-    else errors.push({ pointer: `/${at}/domain`, detail: `${domain} stands at /${first}, too` })
+    else errors.push({ pointer: `/${at}/domain`, detail: `${domain} is also used at /${first}` })
   }
   if (errors.length === 0) return
-  throw new AppError('invalid-request', 'No two tunnels can have one domain.', {
+  throw new AppError('invalid-request', 'Each tunnel needs its own domain.', {
     errors: errors.slice(0, MAX_ERRORS),
   })
 }

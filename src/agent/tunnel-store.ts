@@ -215,7 +215,7 @@ export class TunnelStore {
     try {
       this.#database.write(() => this.#deleteRemoved.run(), { mayUseReserve: true })
     } catch (error) {
-      log.warn({ err: error }, 'removed tunnels stay in the database for now')
+      log.warn({ err: error }, 'cannot delete removed tunnels from the database yet')
     }
   }
 

@@ -323,7 +323,8 @@ export class TunnelSupervisor {
     if (!problem || event === 'open' || event === 'replace') return
     const { reason, detail, serviceCode } = problem
     const level = detail === before.problem?.detail ? 'debug' : 'warn'
-    const what = event === 'kept' ? 'tunnel stays as it was' : `tunnel ${state}`
+    const what =
+      event === 'kept' ? 'tunnel update failed, previous version stays online' : `tunnel ${state}`
     log[level]({ reason, detail, serviceCode }, what)
   }
 }

@@ -63,7 +63,7 @@ async function policyOf(text: string, context: z.RefinementCtx): Promise<unknown
   try {
     const value = await readPolicyText(text)
     if (isJsonObject(value) && !isDeeper(value, MAX_DEPTH)) return value
-    context.addIssue(`must be the text of an object, not more than ${MAX_DEPTH} deep`)
+    context.addIssue(`must contain an object with at most ${MAX_DEPTH} levels of nesting`)
   } catch (error) {
     context.addIssue(`must be JSON or YAML: ${(error as Error).message}`)
   }
@@ -74,13 +74,15 @@ async function policyOf(text: string, context: z.RefinementCtx): Promise<unknown
 export const TunnelBody = z.strictObject({
   protocol: Protocol,
   forwards_to: ForwardsTo,
-  domain: Domain.describe('of a tcp tunnel host:port; left out there, the service gives it one'),
+  domain: Domain.describe(
+    'public host name; host:port for a tcp tunnel, assigned by the service if left out',
+  ),
   policy: PolicyInput.nullish(),
-  upstream: UpstreamOptionsSchema.nullish().describe('how the service behind it is asked'),
+  upstream: UpstreamOptionsSchema.nullish().describe('upstream options'),
   pooling_enabled: z
     .boolean()
     .nullish()
-    .describe('share the address with other devices of the account that do the same'),
+    .describe('share the address with other devices of the account that also enable pooling'),
 })
 
 /** A body to a TunnelSpec; asynchronous where a policy is text. */
@@ -94,15 +96,15 @@ export const TunnelSpecSchema = z
       context.addIssue({ code: 'custom', path: ['domain'], message })
     }
     if (protocol !== 'http' && upstream?.http2) {
-      const message = `is for http tunnels: the bytes of a ${protocol} tunnel pass as they are`
+      const message = `is only for http tunnels; a ${protocol} tunnel forwards raw bytes`
       context.addIssue({ code: 'custom', path: ['upstream', 'http2'], message })
     }
     if (protocol !== 'http' && forwards_to.startsWith('https:')) {
-      const message = 'https:// is for http tunnels: what others send is passed on as it comes'
+      const message = 'https:// is only for http tunnels; tcp and tls tunnels forward raw bytes'
       context.addIssue({ code: 'custom', path: ['forwards_to'], message })
     }
     if (upstream?.verify_tls === false && !forwards_to.startsWith('https:')) {
-      const message = 'is for services behind https://: no other shows a certificate'
+      const message = 'is only for https:// upstreams'
       context.addIssue({ code: 'custom', path: ['upstream', 'verify_tls'], message })
     }
     return {

@@ -81,7 +81,7 @@ export class Tunnels {
 
   /** Throws AppError `starting` until `restore()` has read what is stored. */
   requireRestored(): void {
-    const detail = 'The tunnels are not read yet: try again in a second.'
+    const detail = 'The agent is still loading its tunnels. Try again in a second.'
     if (!this.#isRestored) throw new AppError('starting', detail, { retryAfterS: 1 })
   }
 
@@ -292,7 +292,7 @@ export class Tunnels {
       this.#options.store.putBack(before)
     } catch (error) {
       const facts = { err: error, id: before.id }
-      this.#options.log.warn(facts, 'a refused tunnel stays in the database for now')
+      this.#options.log.warn(facts, 'cannot delete a refused tunnel from the database yet')
     }
     await entry.settle()
   }
@@ -326,7 +326,10 @@ export class Tunnels {
     try {
       this.#keepAddress(entry)
     } catch (error) {
-      this.#options.log.warn({ err: error, id: entry.stored.id }, 'its address could not be kept')
+      this.#options.log.warn(
+        { err: error, id: entry.stored.id },
+        'cannot save the address of the tunnel',
+      )
     }
   }
 
@@ -339,7 +342,7 @@ export class Tunnels {
     try {
       store.delete(id, options)
     } catch (error) {
-      log.warn({ err: error, id }, 'a removed tunnel stays in the database for now')
+      log.warn({ err: error, id }, 'cannot delete a removed tunnel from the database yet')
     }
   }
 
@@ -359,13 +362,16 @@ export class Tunnels {
     const { ownDomain, maxTunnels } = this.#options
     this.#requireRunning()
     if (domain === ownDomain) {
-      throw new AppError('domain-taken', `${domain} is the domain of the agent itself.`)
+      throw new AppError('domain-taken', `${domain} is reserved for the agent API (AGENT_DOMAIN).`)
     }
     if (this.#byDomain(domain)) {
-      throw new AppError('domain-taken', `${domain} has a tunnel; delete it, or replace it by PUT.`)
+      throw new AppError(
+        'domain-taken',
+        `${domain} already has a tunnel. Delete it, or replace it with PUT.`,
+      )
     }
     if (this.#entries.size >= maxTunnels) {
-      const detail = `The device holds ${maxTunnels} tunnels, as many as AGENT_MAX_TUNNELS allows.`
+      const detail = `The device has ${maxTunnels} tunnels, the limit set by AGENT_MAX_TUNNELS.`
       throw new AppError('too-many-tunnels', detail)
     }
   }

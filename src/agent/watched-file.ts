@@ -35,7 +35,7 @@ export class WatchedFile {
       try {
         const bytes = readFileSync(path)
         if (bytes.length > this.#options.maxBytes) {
-          const problem = `it has more than ${this.#options.maxBytes} bytes`
+          const problem = `it is larger than ${this.#options.maxBytes} bytes`
           return { path, text: undefined, problem }
         }
         return { path, text: bytes.toString('utf8') }

@@ -44,23 +44,23 @@ export function agentMetrics({ agent, database, feed }: AgentMetricsDeps): reado
   return [
     gauge(
       'build_info',
-      '1, with the versions of the agent, of Node and of the SDK.',
+      'Always 1, labelled with the versions of agent, Node.js and SDK.',
       ({ versions }) => [[{ ...versions, node: process.versions.node }, 1]],
       ['agent', 'node', 'sdk'],
     ),
-    gauge('healthy', '1 when every tunnel is online and nothing waits for a person.', (status) =>
+    gauge('healthy', '1 if every tunnel is online and no problem needs attention.', (status) =>
       Number(status.healthy),
     ),
-    gauge('ready', '1 when the restore is over and the link is up.', (status) =>
+    gauge('ready', '1 if all tunnels are restored and the link is up.', (status) =>
       Number(status.ready),
     ),
     gauge(
       'link_state',
-      '1 for the state that the link to the service is in, 0 for the others.',
+      '1 for the current state of the link to the service, 0 for other states.',
       ({ link }) => oneOf(LINK_STATES, link.state),
       ['state'],
     ),
-    gauge('link_latency_seconds', 'Round trip of the last heartbeat.', ({ link }) =>
+    gauge('link_latency_seconds', 'Round-trip time of the last heartbeat.', ({ link }) =>
       link.latencyMs === undefined ? undefined : link.latencyMs / 1_000,
     ),
     gauge(
@@ -71,7 +71,7 @@ export function agentMetrics({ agent, database, feed }: AgentMetricsDeps): reado
     ),
     gauge(
       'tunnel_online',
-      `1 for a tunnel that is online, 0 for one that is not: the oldest ${MOST_TUNNELS}.`,
+      `1 if the tunnel is online, else 0; for the oldest ${MOST_TUNNELS} tunnels.`,
       () =>
         agent
           .list()
@@ -83,7 +83,7 @@ export function agentMetrics({ agent, database, feed }: AgentMetricsDeps): reado
     ),
     gauge(
       'upstreams',
-      'Tunnels by how the service behind them does.',
+      'Tunnels by state of their upstream.',
       () => {
         const counts = new Map<string, number>(UPSTREAM_STATES.map((state) => [state, 0]))
         for (const { status } of agent.list()) {
@@ -95,20 +95,20 @@ export function agentMetrics({ agent, database, feed }: AgentMetricsDeps): reado
     ),
     gauge(
       'default_policy_good',
-      '0 when the file of the default policy is missing or wrong.',
+      '0 if the file of the default policy is missing or invalid.',
       (status) => Number(status.defaultPolicy.problem === undefined),
     ),
-    gauge('storage_writable', '1 while changes can be written.', () =>
+    gauge('storage_writable', '1 if the storage is writable.', () =>
       Number(database.fault === undefined),
     ),
-    gauge('clock_skew_seconds', 'How far the clock is ahead of the service.', ({ clock }) =>
+    gauge('clock_skew_seconds', 'Clock of the device minus clock of the service.', ({ clock }) =>
       clock.skewMs === undefined ? undefined : clock.skewMs / 1_000,
     ),
-    gauge('event_readers', 'Readers of /events.', () => feed.subscribers),
+    gauge('event_readers', 'Open connections to /events.', () => feed.subscribers),
     {
       name: 'device_agent_events_total',
       type: 'counter',
-      help: 'Events by type since the start: changes of tunnels, the link, the storage and the policy.',
+      help: 'Events since the start by type: changes of tunnels, link, storage and policy.',
       labels: ['type'],
       read: () => AGENT_EVENT_TYPES.map((type) => [{ type }, feed.countOf(type)] as const),
     },

@@ -21,7 +21,7 @@ export function localListener(host: string): ApiListener {
   const own = new Set(['localhost', host.toLowerCase()])
   return {
     serves: (hostname) => own.has(hostname) || isIP(hostname.replace(/^\[|\]$/g, '')) !== 0,
-    advice: 'Use localhost, or the IP address of the device.',
+    advice: 'Use localhost or the IP address of the device.',
     clientOf: peerAddress,
   }
 }
@@ -30,7 +30,7 @@ export function localListener(host: string): ApiListener {
 export function tunnelListener(domain: string): ApiListener {
   return {
     serves: (hostname) => hostname === domain,
-    advice: 'Use the domain that AGENT_DOMAIN names.',
+    advice: 'Use the domain set in AGENT_DOMAIN.',
     clientOf: forwardedAddress,
   }
 }

@@ -134,15 +134,18 @@ export class ApiTokens {
   create(request: TokenToBe): NewToken {
     const { name } = request
     if (name === OWNER || [...this.#tokens.values()].some((token) => token.name === name)) {
-      throw new AppError('token-name-taken', `There is a token named ${name}: rotate or revoke it.`)
+      throw new AppError(
+        'token-name-taken',
+        `A token named ${name} already exists. Rotate or revoke it.`,
+      )
     }
     if (this.#tokens.size >= MAX_TOKENS) {
-      const detail = `The device holds ${MAX_TOKENS} tokens: revoke those that nobody uses.`
+      const detail = `The device has ${MAX_TOKENS} tokens. Revoke unused tokens.`
       throw new AppError('too-many-tokens', detail)
     }
     const id = `tok_${randomBytes(10).toString('hex')}`
     const now = this.#options.clock.now()
-    if (isPast(request.expiresAt, now)) throw badEnd('must lie in the future')
+    if (isPast(request.expiresAt, now)) throw badEnd('must be in the future')
     const token: ApiToken = { ...request, id, createdAt: now, lastUsedAt: null }
     const secret = new Secret(createToken(TOKEN_PREFIX))
     this.#put(token, [newest(secret, id)])
@@ -160,14 +163,14 @@ export class ApiTokens {
     const token = expiresAt === undefined ? before : { ...before, expiresAt }
     if (isPast(token.expiresAt, now)) {
       const isOld = expiresAt === undefined
-      throw badEnd(isOld ? 'is required: the token has expired' : 'must lie in the future')
+      throw badEnd(isOld ? 'is required, because the token has expired' : 'must be in the future')
     }
     const latest = Math.min(now + overlapMs, before.expiresAt ?? Number.POSITIVE_INFINITY)
     const older = this.#secretsOf(token.id)
       .map((one) => ({ ...one, endsAt: Math.min(one.endsAt ?? latest, latest) }))
       .filter(({ endsAt }) => endsAt > now)
     if (older.length >= MAX_SECRETS) {
-      const detail = `${MAX_SECRETS} secrets of this token overlap: rotate it without an overlap.`
+      const detail = `The token already has ${MAX_SECRETS} valid secrets. Rotate it without an overlap.`
       throw new AppError('too-many-tokens', detail)
     }
     const secret = new Secret(createToken(TOKEN_PREFIX))
@@ -264,13 +267,13 @@ export class ApiTokens {
     // A name may be the id of another: whoever means that one could not say it otherwise.
     const found = this.#tokens.get(idOrName) ?? named()
     if (found) return found
-    throw new AppError('token-not-found', `No token is called ${idOrName.slice(0, 100)}.`)
+    throw new AppError('token-not-found', `No token is named ${idOrName.slice(0, 100)}.`)
   }
 
   #changeable(idOrName: string): ApiToken {
     const token = this.#find(idOrName)
     if (token.id !== OWNER || !this.#options.given) return token
-    const detail = 'This token comes from AGENT_API_TOKEN: change the setting and start again.'
+    const detail = 'AGENT_API_TOKEN sets this token. Change the setting and restart the agent.'
     throw new AppError('token-given', detail)
   }
 
@@ -351,7 +354,7 @@ export class ApiTokens {
     try {
       this.#store.noteUse(id, at)
     } catch (error) {
-      log.debug({ err: error }, 'the last use of a token could not be noted')
+      log.debug({ err: error }, 'cannot save the last use of a token')
     }
   }
 }
@@ -366,7 +369,7 @@ const isPast = (time: number | null, now: number) => time !== null && time <= no
 
 function badEnd(detail: string): AppError {
   const errors = [{ pointer: '/expires_at', detail }]
-  return new AppError('invalid-request', 'The end of the token cannot be accepted.', { errors })
+  return new AppError('invalid-request', 'The expiry of the token is invalid.', { errors })
 }
 
 function tryTo(run: () => void): void {

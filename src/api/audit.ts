@@ -21,8 +21,8 @@ export const AuditListQuery = z.strictObject({
   before_id: z.coerce.number(BEFORE).int(BEFORE).min(1, BEFORE).optional(),
   who: z.string().min(1, EMPTY).optional().describe('id or name of a token'),
   action: z.string().min(1, EMPTY).optional().describe('such as tunnel.create'),
-  since: Time.optional().describe('this time and later'),
-  until: Time.optional().describe('before this time'),
+  since: Time.optional().describe('from this time (inclusive)'),
+  until: Time.optional().describe('until this time (exclusive)'),
 })
 
 /** One change, or one that was refused. */
@@ -34,14 +34,14 @@ export const AuditEntryView = z.strictObject({
     id: z.string().nullable(),
     name: z.string(),
   }),
-  client: z.string().nullable().describe('address; null on the command line'),
+  client: z.string().nullable().describe('client address; null for the command line'),
   action: z.string(),
   target: z.strictObject({ id: z.string().nullable(), name: z.string().nullable() }),
   changes: z
     .record(z.string(), z.unknown())
     .nullable()
-    .describe('by field: before and after, or "changed" where a value may be secret'),
-  result: z.string().describe('ok, unknown, or the code of the refusal'),
+    .describe('old and new value by field, or "changed" if a value may be secret'),
+  result: z.string().describe('ok, unknown, or an error code'),
   request_id: z.string().nullable(),
 })
 export const AuditPage = z.strictObject({

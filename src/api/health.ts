@@ -7,11 +7,14 @@ import type { Database } from '../store/database.ts'
 export const HealthView = z.strictObject({ status: z.literal('ok') })
 export const ReadinessView = z.strictObject({
   ready: z.boolean(),
-  reasons: z.array(z.string()).readonly().describe('why it is not, one sentence each'),
+  reasons: z
+    .array(z.string())
+    .readonly()
+    .describe('reasons for not being ready, one sentence each'),
   unverified: z
     .array(z.string())
     .readonly()
-    .describe('what cannot be told from the device, one sentence each; nothing known to be wrong'),
+    .describe('facts that the device cannot verify, one sentence each; no known problem'),
 })
 
 /** `/healthz`, open to all: the process turns and its database answers. Never about the network. */

@@ -20,12 +20,12 @@ const API: ApiDescription = {
   title: 'Device agent',
   version: '1',
   description:
-    'The tunnels of one device: create, look at, replace, delete; and who may, and who did.',
+    'Manage the tunnels and API tokens of a device, and read its status, log and audit trail.',
   servers: [
-    { url: 'http://127.0.0.1:7040', description: 'on the device itself (AGENT_LISTEN)' },
+    { url: 'http://127.0.0.1:7040', description: 'on the device (AGENT_LISTEN)' },
     {
       url: 'https://{agent_domain}',
-      description: 'from anywhere, through the tunnel of the agent',
+      description: 'from other networks, through the tunnel of the agent',
       variables: {
         agent_domain: {
           default: 'cam01.site.localhost',
@@ -35,22 +35,21 @@ const API: ApiDescription = {
     },
   ],
   resources: {
-    tunnels: 'What the device makes reachable, and where.',
-    tokens: 'Who may use this API.',
-    audit: 'Who changed what.',
-    status: 'How the device is, in one object.',
-    doctor: 'What is wrong with it, and what to do.',
-    log: 'What it has logged.',
-    storage: 'How its database is.',
+    tunnels: 'Tunnels of the device.',
+    tokens: 'Tokens for this API.',
+    audit: 'Audit trail of changes.',
+    status: 'Status of the device.',
+    doctor: 'Checks with suggested fixes.',
+    log: 'Log of the agent.',
+    storage: 'State of the database.',
     readyz: 'For load balancers and monitors.',
-    healthz: 'For whoever restarts processes; without a token.',
+    healthz: 'For process supervisors; no token needed.',
     openapi: 'This document.',
   },
   parameters: {
-    url_part:
-      "the tunnel's id, its full host, or its first label when exactly one tunnel has it; in a PUT its domain",
+    url_part: 'id, full host, or unique first host label of the tunnel; for PUT the domain',
     id: 'id or name',
-    number: 'of an exchange, as the list has it',
+    number: 'number of the exchange in the list',
   },
   examples: EXAMPLES,
   bodies: {

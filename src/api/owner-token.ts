@@ -27,26 +27,28 @@ export function openOwnerToken({ tokens, trail, log }: OwnerTokenOptions): void 
   const path = tokens.ownerPath
   const isFirst = tokens.list().length === 0
   if (closeSecretFile(path))
-    log.warn({ file: path }, 'other users could read this file: rotate the token of the API')
+    log.warn({ file: path }, 'other users could read this file, rotate the API token')
   try {
     const done = tokens.adoptOwner()
     const action = ACTIONS[done]
     if (action)
       trail.record({ actor: STARTER, client: null, action, targetId: OWNER, targetName: OWNER })
-    if (done === 'made') log.info({ file: path }, 'the token of the API is in this file')
+    if (done === 'made') log.info({ file: path }, 'the API token is stored in this file')
     if (done === 'healed')
-      log.warn({ file: path }, 'the stored hash was not that of this file: the file counts')
-    if (done === 'dropped')
-      log.info({ file: path }, 'AGENT_API_TOKEN has taken the place of this file')
+      log.warn(
+        { file: path },
+        'the token in this file differs from the stored hash, using the file',
+      )
+    if (done === 'dropped') log.info({ file: path }, 'AGENT_API_TOKEN replaces this file')
     if (done === 'unreadable')
-      log.warn({ file: path }, 'this file cannot be read: the token that it held last counts')
+      log.warn({ file: path }, 'cannot read this file, the last known token stays valid')
   } catch (error) {
     if (isFirst && !tokens.ownerPlain) {
       throw new StartError(
-        'No API token can be made, because the data folder cannot be written: set AGENT_API_TOKEN, or make the folder writable.',
+        'Cannot create an API token, because the data directory is not writable. Set AGENT_API_TOKEN or make the directory writable.',
         { cause: error },
       )
     }
-    log.error({ err: error, file: path }, 'the token of the API could not be brought up to date')
+    log.error({ err: error, file: path }, 'cannot update the API token')
   }
 }

@@ -8,7 +8,8 @@ export function probeRoutes(agent: Agent): Router {
   const router = Router()
   router.get(`${PROBE_PATH}/:nonce`, (request, response) => {
     const answer = agent.answerProbe(request.params.nonce)
-    if (answer === undefined) throw new AppError('not-found', 'The agent did not ask for this.')
+    if (answer === undefined)
+      throw new AppError('not-found', 'This path is only for the self-test of the agent.')
     response.type('text/plain').send(answer)
   })
   return router

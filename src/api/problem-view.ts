@@ -12,8 +12,8 @@ export interface ShownProblem {
 
 /** The same as clients read it: every field is always there, null when there is nothing to say. */
 export const problemFields = {
-  reason: z.string().nullable().describe('why it is not up: network, auth, acl, saturated, …'),
-  remedy: z.string().nullable().describe('what to do about it, one sentence'),
+  reason: z.string().nullable().describe('cause: network, auth, acl, saturated, …'),
+  remedy: z.string().nullable().describe('fix in one sentence'),
   last_error: z.string().nullable(),
   service_code: z.string().nullable(),
   next_retry_at: IsoTime.nullable(),

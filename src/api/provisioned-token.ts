@@ -29,11 +29,11 @@ export function adoptProvisionedToken(options: ProvisionedTokenOptions): void {
       const action = done === 'made' ? 'token.create' : 'token.rotate'
       const target = { targetId: PROVISIONED, targetName: tokens.find(PROVISIONED).name }
       trail.record({ actor: STARTER, client: null, action, ...target })
-      log.info({ id: PROVISIONED }, 'the token that was made for this device opens the API')
+      log.info({ id: PROVISIONED }, 'the API token from provisioning is active')
     }
     // Last: what ends before this is done again, and comes to the same.
     kept.set(KEPT, hash)
   } catch (error) {
-    log.error({ err: error }, 'the token that was made for this device could not be taken over')
+    log.error({ err: error }, 'cannot import the API token from provisioning')
   }
 }

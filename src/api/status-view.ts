@@ -17,10 +17,10 @@ const Count = z.number().min(0)
 
 /** One object that says whether the device is fine, and if not, what to do. */
 export const StatusView = z.strictObject({
-  verdict: z.string().describe('all of it in one sentence'),
-  healthy: z.boolean().describe('every tunnel is online and nothing waits for a person'),
+  verdict: z.string().describe('status in one sentence'),
+  healthy: z.boolean().describe('true if every tunnel is online and no problem needs attention'),
   ready: z.boolean(),
-  unverified: z.array(z.string()).readonly().describe('what cannot be told from the device'),
+  unverified: z.array(z.string()).readonly().describe('facts that the device cannot verify'),
   started_at: IsoTime,
   device_id: z.string(),
   link: z.strictObject({
@@ -40,14 +40,14 @@ export const StatusView = z.strictObject({
     server_addr: z
       .string()
       .nullable()
-      .describe('which address serves, or is tried; null is the hosted service'),
+      .describe('address that is connected or being tried; null for the hosted service'),
     renewal: ProblemView.nullable().describe(
-      'why no other session can take the place of this one, as with a new authtoken that is refused',
+      'why the session cannot be renewed, for example because a new authtoken is refused',
     ),
     duplicate: z
       .strictObject({ ip: z.string(), seen_at: IsoTime })
       .nullable()
-      .describe('another device that wants to connect with the identity of this one'),
+      .describe('another device that tries to connect with the same identity'),
     standby: z
       .strictObject({
         state: z.enum(['idle', 'connecting', 'ready', 'waiting', 'refused', 'stopped']),
@@ -55,7 +55,7 @@ export const StatusView = z.strictObject({
         ...problemFields,
       })
       .nullable()
-      .describe('the second session, with several addresses in SVC_SERVER_ADDR'),
+      .describe('standby session, if SVC_SERVER_ADDR has several addresses'),
   }),
   tunnels: z.strictObject({
     opening: Count,
@@ -75,7 +75,7 @@ export const StatusView = z.strictObject({
       reason: z
         .string()
         .nullable()
-        .describe('why it is not online; while it is, why the device does not reach it'),
+        .describe('why it is not online; if online, why the device cannot reach it'),
       remedy: z.string().nullable(),
       last_error: z.string().nullable(),
       reachable: ReachableView,
@@ -94,12 +94,12 @@ export const StatusView = z.strictObject({
       last_error: z.string().nullable(),
       remedy: z.string().nullable(),
     })
-    .describe('what the process has none left of'),
+    .describe('exhausted resource'),
   versions: z.strictObject({ agent: z.string(), node: z.string(), sdk: z.string() }),
-  update: UpdateView.nullable().describe('how the last device-agent update stands'),
+  update: UpdateView.nullable().describe('state of the last device-agent update'),
   clock: z.strictObject({
     now: IsoTime,
-    skew_ms: z.number().nullable().describe("the device's clock minus the service's"),
+    skew_ms: z.number().nullable().describe('clock of the device minus clock of the service'),
   }),
 })
 export type StatusView = z.infer<typeof StatusView>

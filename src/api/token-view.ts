@@ -21,9 +21,9 @@ export const TokenRequest = z.strictObject({
       /^(?!tok_)[\p{L}\p{N}](?:[\p{L}\p{N} ._@+-]{0,62}[\p{L}\p{N}._@+-])?$/u,
       'must have 1 to 64 letters, digits, spaces or . _ @ + - and must not begin with tok_',
     )
-    .describe('whom or what the token is for'),
+    .describe('name of the token, such as its user or purpose'),
   scope: z.enum(['read', 'write'], 'must be read or write').default('read'),
-  expires_at: Expiry.optional().describe('when it ends; unset or null: never'),
+  expires_at: Expiry.optional().describe('expiry; unset or null: never'),
 })
 
 /** What `POST /tokens/{id}/rotate` takes. */
@@ -33,8 +33,8 @@ export const TokenRotation = z.strictObject({
     .min(0, 'must not be negative')
     .max(MAX_OVERLAP_S, `must be at most ${MAX_OVERLAP_S}`)
     .default(DEFAULT_OVERLAP_S)
-    .describe('for how many seconds the secret from before opens the API, too'),
-  expires_at: Expiry.optional().describe('a new end; null: never; unset: as before'),
+    .describe('seconds that the previous secret stays valid'),
+  expires_at: Expiry.optional().describe('new expiry; null: never; unset: unchanged'),
 })
 
 /** Throws AppError `invalid-request`, as does the other. */
@@ -55,11 +55,11 @@ export const TokenView = z.strictObject({
   scope: z.enum(['read', 'write']),
   source: z
     .enum(['made', 'file', 'setting'])
-    .describe('file: it stands in data/api-token; setting: in AGENT_API_TOKEN'),
+    .describe('file: stored in data/api-token; setting: set by AGENT_API_TOKEN'),
   created_at: IsoTime,
   expires_at: IsoTime.nullable(),
-  last_used_at: IsoTime.nullable().describe('to about a minute'),
-  overlap_ends_at: IsoTime.nullable().describe('until when a secret from before counts, too'),
+  last_used_at: IsoTime.nullable().describe('accurate to about a minute'),
+  overlap_ends_at: IsoTime.nullable().describe('end of validity of the previous secret'),
 })
 export type TokenView = z.infer<typeof TokenView>
 

@@ -13,7 +13,7 @@ export const TunnelView = z.strictObject({
   domain: z.string(),
   policy: z
     .union([PolicyObject, z.string(), z.null()])
-    .describe('to a create: as it was sent, or null; in a list: the one in force, as JSON text'),
+    .describe('after a create: as sent, or null; in a list: the active policy as JSON text'),
 })
 export type TunnelView = z.infer<typeof TunnelView>
 
@@ -21,7 +21,7 @@ export type TunnelView = z.infer<typeof TunnelView>
 export const TunnelSpecView = z.strictObject({
   protocol: z.string(),
   forwards_to: z.string(),
-  domain: z.string().describe('empty for a tcp tunnel that has no address yet'),
+  domain: z.string().describe('empty for a tcp tunnel without an address'),
   policy: PolicyObject.nullable().describe('null: the default policy of the device'),
   upstream: UpstreamOptionsSchema.optional(),
   pooling_enabled: z.boolean().optional(),
@@ -31,20 +31,20 @@ export type TunnelSpecView = z.infer<typeof TunnelSpecView>
 export const ReachableView = z
   .enum(['yes', 'no', 'unverified', 'unknown'])
   .describe(
-    'whether the device reaches its own public domain; unverified: it does not, though its link works',
+    'whether the device can reach its own public domain; unverified: it cannot, but the link works',
   )
 
 /** The same with what is true of the tunnel now. */
 export const TunnelStatusView = TunnelView.extend({
   id: z.string(),
-  url_part: z.string().describe('what /tunnels/{url_part} takes'),
+  url_part: z.string().describe('value for /tunnels/{url_part}'),
   state: z.enum(['opening', 'online', 'waiting', 'refused', 'closing']),
   since: IsoTime,
   ...problemFields,
   reachable: ReachableView,
   upstream: z
     .enum(['up', 'down', 'slow', 'garbage', 'untrusted', 'unknown'])
-    .describe('how the service behind it does, by checks and by what visitors got'),
+    .describe('state of the upstream, from health checks and from responses to visitors'),
   upstream_settings: z
     .strictObject({
       timeout: z.number(),
@@ -53,10 +53,10 @@ export const TunnelStatusView = TunnelView.extend({
       proxy_protocol: z.literal([1, 2]).optional(),
       verify_tls: z.boolean(),
     })
-    .describe('how the service is asked: what the tunnel says in upstream, else the settings'),
+    .describe('upstream options in effect, from the tunnel or the settings'),
   pooling_enabled: z
     .boolean()
-    .describe('whether other devices of the account may serve its address, too'),
+    .describe('whether other devices of the account can share the address'),
   visitors: z
     .strictObject({
       state: z.enum(['answered', 'slow', 'garbage', 'unreachable']),
@@ -67,7 +67,7 @@ export const TunnelStatusView = TunnelView.extend({
     })
     .nullable()
     .describe(
-      'what visitors got as of its last change, told by our gateway; null where nobody tells it',
+      'responses to visitors since the last change, reported by the gateway; null if unavailable',
     ),
   created_at: IsoTime,
   updated_at: IsoTime,

@@ -19,14 +19,14 @@ export const ListQuery = z.strictObject({
   view: z
     .enum(['spec', 'status'], 'must be spec or status')
     .optional()
-    .describe('status: with how each is; spec: as PUT /tunnels takes them'),
+    .describe('status: with the status of each tunnel; spec: format of PUT /tunnels'),
 })
 /** What `PUT /tunnels` takes. */
 export const SetQuery = z.strictObject({
   dry_run: z
     .enum(['true', 'false'], 'must be true or false')
     .optional()
-    .describe('true: answers what would be done, and changes nothing'),
+    .describe('true: return the changes without making them'),
 })
 /** A thousand tunnels with policies of their own. */
 const MAX_SET_BYTES = 4 * 1024 * 1024
@@ -144,7 +144,7 @@ async function parseFor(domain: string, body: unknown): Promise<TunnelSpec> {
   const isObject = typeof body === 'object' && body !== null && !Array.isArray(body)
   const spec = await parseAsync(TunnelSpecSchema, isObject ? { domain, ...body } : body)
   if (spec.domain === domain.toLowerCase()) return spec
-  throw new AppError('invalid-request', 'The body and the path name different domains.', {
-    errors: [{ pointer: '/domain', detail: 'must be the domain in the path, or left out' }],
+  throw new AppError('invalid-request', 'The domains in body and path differ.', {
+    errors: [{ pointer: '/domain', detail: 'must match the domain in the path or be left out' }],
   })
 }

@@ -55,9 +55,9 @@ export function isLoopback(host: string): boolean {
 }
 
 const LISTEN_PROBLEMS: ReadonlyMap<unknown, string> = new Map([
-  ['EADDRINUSE', 'another program listens there'],
-  ['EADDRNOTAVAIL', 'this machine does not have that address'],
-  ['EACCES', 'this user may not listen there'],
+  ['EADDRINUSE', 'the address is already in use'],
+  ['EADDRNOTAVAIL', 'this machine does not have the address'],
+  ['EACCES', 'permission denied'],
 ])
 
 /** Why a server could not listen, as the end of a sentence; and which setting says where it does. */

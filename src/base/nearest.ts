@@ -33,11 +33,11 @@ export function nearest<T extends string>(
 /** Says of a field that it is not one, and which it may have been meant for. */
 export function noField(written: string, owner: string, names: readonly string[]): string {
   const meant = nearest(written, names)
-  if (meant !== undefined) return `${written} is no field of ${owner}: did you mean ${meant}?`
-  if (names.length === 0) return `${written} is no field of ${owner}, which has none.`
+  if (meant !== undefined) return `${written} is not a field of ${owner}. Did you mean ${meant}?`
+  if (names.length === 0) return `${written} is not a field of ${owner}, which has no fields.`
   const last = names.slice(-1).join()
   const list = names.length > 1 ? `${names.slice(0, -1).join(', ')} and ${last}` : last
-  return `${written} is no field of ${owner}, which has ${list}.`
+  return `${written} is not a field of ${owner}. Known fields: ${list}.`
 }
 
 /** How many letters have to be added, taken away or changed (Levenshtein). */

@@ -11,7 +11,7 @@ export function packageRoot(from: string = import.meta.dirname): string {
     if (existsSync(join(folder, 'package.json'))) return folder
     if (folder === dirname(folder)) {
       throw new StartError(
-        'This installation is not whole: it has no package.json. Install it again.',
+        'The installation is incomplete: package.json is missing. Install device-agent again.',
       )
     }
   }

@@ -38,10 +38,10 @@ function explanationText({ rules, forwarded, upstream, outcome, answer }: Explan
 
 function ruleLines({ phase, index, name, unmet, actions, failure }: ExplainedRule): string[] {
   const title = `  ${phase}[${index}]${name === undefined ? '' : ` "${name}"`}`
-  const failed = failure && `fails, and the policy with it: ${failure.message}`
+  const failed = failure && `fails and ends the policy: ${failure.message}`
   if (failed && failure.action === undefined) return [`${title}: ${failed}`]
   return [
-    `${title}: ${unmet === undefined ? 'matches' : `does not match, as this is false: ${unmet}`}`,
+    `${title}: ${unmet === undefined ? 'matches' : `does not match, false: ${unmet}`}`,
     ...actions.map(actionLine),
     ...(failed ? [`    ${failure.action}: ${failed}`] : []),
   ]
@@ -64,7 +64,7 @@ function withoutNoError(result: Json): Json {
 function outcomeText(outcome: Outcome): string {
   switch (outcome.kind) {
     case 'continue':
-      return 'goes on'
+      return 'continues'
     case 'respond':
       return `answers ${outcome.reply.status}`
     case 'close':

@@ -8,7 +8,7 @@ const MAX_PARALLEL = 200
 /** `device-agent fleet …`: the tunnels of many devices, as one file says. */
 export function fleetCommand(context: CommandContext): Command {
   const fleet = new Command('fleet').description(
-    'give many devices their tunnels and policies, from one file',
+    'manage tunnels and policies of many devices from one file',
   )
   // Loaded late: the other commands have no use for it.
   const commands = () => import('./fleet/fleet-commands.ts')
@@ -16,25 +16,30 @@ export function fleetCommand(context: CommandContext): Command {
     fleet
       .command(name)
       .description(description)
-      .argument('<file>', 'what devices shall have, such as fleet.yaml')
-      .option('--parallel <number>', 'devices under way at once', parseParallel, 16)
-      .option('--json', 'one JSON line on stdout, and nothing else')
+      .argument('<file>', 'fleet file, such as fleet.yaml')
+      .option(
+        '--parallel <number>',
+        'number of devices to process at the same time',
+        parseParallel,
+        16,
+      )
+      .option('--json', 'print one JSON line on stdout')
   const chosen = (command: Command) =>
     command
-      .option('--device <name...>', 'only these')
-      .option('--tag <tag...>', 'only devices that have all of these')
+      .option('--device <name...>', 'only devices with these names')
+      .option('--tag <tag...>', 'only devices that have all of these tags')
   const EXIT_CODES =
-    '\nEnds with 0 when all is as it shall be, with 3 when something is left to do (also at devices that are\noffline), with 1 when something failed or was stopped, with 2 when it was called in a wrong way.'
+    '\nExit codes:\n  0  every device matches the file\n  1  failed or stopped\n  2  wrong usage\n  3  changes are left, or devices are offline'
 
-  chosen(verb('plan', 'say what apply would change, and change nothing'))
+  chosen(verb('plan', 'show the changes that apply would make'))
     .addHelpText('after', EXIT_CODES)
     .action(async (file: string, options: FleetOptions) => {
       await (await commands()).bringFleet(context, file, { ...options, isApply: false })
     })
-  chosen(verb('apply', 'change what differs; once more changes nothing'))
+  chosen(verb('apply', 'make every device match the file'))
     .option(
       '--wait [duration]',
-      'wait for devices that are offline, such as 10m; without a duration: for a day',
+      'wait for offline devices, such as 10m; default without a duration: 1 day',
       parseWait,
     )
     .addHelpText('after', EXIT_CODES)
@@ -48,14 +53,14 @@ export function fleetCommand(context: CommandContext): Command {
         })
       },
     )
-  chosen(verb('status', 'show how each device is, and whether it has what it shall have'))
+  chosen(verb('status', 'show the status of each device and whether it matches the file'))
     .addHelpText('after', EXIT_CODES)
     .action(async (file: string, options: FleetOptions) => {
       await (await commands()).showFleet(context, file, options)
     })
-  verb('retire', 'take their tunnels from devices, and strike them from the list')
-    .argument('<device...>', 'their names')
-    .option('--force', 'strike also those that are offline, or refuse it')
+  verb('retire', 'delete all tunnels of devices and remove the devices from the list')
+    .argument('<device...>', 'names of the devices')
+    .option('--force', 'also remove devices that are offline or refuse the change')
     .action(
       async (file: string, devices: string[], options: FleetOptions & { force?: boolean }) => {
         const { force: isForced = false, ...rest } = options
@@ -70,11 +75,11 @@ const DAY_MS = 86_400_000
 function parseWait(text: string): number {
   const ms = parseDuration(text)
   if (ms !== undefined && ms > 0) return ms
-  throw new InvalidArgumentError('It must be a duration such as 30s, 10m or 2h.')
+  throw new InvalidArgumentError('Use a duration such as 30s, 10m or 2h.')
 }
 
 function parseParallel(text: string): number {
   const number = /^\d{1,3}$/.test(text) ? Number(text) : 0
   if (number >= 1 && number <= MAX_PARALLEL) return number
-  throw new InvalidArgumentError(`It must be a number from 1 to ${MAX_PARALLEL}.`)
+  throw new InvalidArgumentError(`Use a number from 1 to ${MAX_PARALLEL}.`)
 }

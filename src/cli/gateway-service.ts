@@ -81,7 +81,7 @@ async function keepSecret(
   provision: (kept: Secret | undefined) => Promise<Secret>,
 ): Promise<Secret> {
   if (closeSecretFile(path))
-    log.warn({ file: path }, 'other users could read this file: what it opens needs another one')
+    log.warn({ file: path }, 'other users could read this file, replace the credential in it')
   const kept = existsSync(path) ? readFileSync(path, 'utf8').trim() : ''
   const secret = await provision(kept === '' ? undefined : new Secret(kept))
   if (secret.reveal() !== kept) {

@@ -33,11 +33,11 @@ export interface GatewayReady {
 export function gatewayCommand(context: CommandContext): Command {
   const { environment, stdout, stop, sockets, predecessor, onReload = () => {} } = context
   const command = new Command('gateway')
-    .description('run the gateway alone, as a site server that devices connect to')
-    .option('--json', 'print one JSON line with the addresses when ready, and nothing else')
+    .description('run the gateway, the server that devices connect to')
+    .option('--json', 'print one JSON line with the addresses when ready')
     .addHelpText(
       'after',
-      '\nOn the sockets of device-gateway.socket, SIGHUP (systemctl reload device-gateway) puts the program that\nis on disk now in place of the running one, without a gap.',
+      '\nWith device-gateway.socket, SIGHUP (systemctl reload device-gateway) starts the installed version\nwithout downtime.',
     )
     .action(async ({ json = false }: { json?: boolean }) => {
       const config = parseConfig(environment)
@@ -106,7 +106,7 @@ function claimSockets(
   for (const address of sockets.closeRest()) {
     log.warn(
       { address },
-      'no setting names this address of device-gateway.socket: whoever connects there waits for nothing; run device-agent service install --gateway',
+      'no setting uses this address of device-gateway.socket, connections to it hang; run device-agent service install --gateway',
     )
   }
   return claimed
@@ -124,11 +124,11 @@ function describe(ready: GatewayReady): string {
   return `The gateway is up.
 
   devices    connect to ${ready.agent_listen}
-  visitors   come in at ${ready.ingress_http} and ${ready.ingress_https}
+  visitors   connect to ${ready.ingress_http} and ${ready.ingress_https}
   domain     ${ready.reserved_domain}
   management ${ready.management_api} (API key: ${ready.api_key_file})
 
-A device needs these settings (copy the two files to it):
+Set these on each device, and copy the two files to the device:
 
   SVC_SERVER_ADDR=${ready.agent_listen}
   SVC_CA_CERT=${ready.ca_cert}

@@ -5,12 +5,14 @@ import { WHAT_HAPPENS } from './identity/what-happens.ts'
 
 /** `device-agent identity …`: which device this is to the service. */
 export function identityCommand(context: CommandContext): Command {
-  const identity = new Command('identity').description('which device this is to the service')
+  const identity = new Command('identity').description(
+    'manage the identity of this device at the service',
+  )
   identity
     .command('reset')
-    .description('make this device another one, after its data folder was copied')
-    .option('--yes', 'do it; without it, only what it means is told')
-    .option('--json', 'one JSON line on stdout, and nothing else')
+    .description('give this device a new identity after its data directory was copied')
+    .option('--yes', 'reset the identity; without this option, only explain the effects')
+    .option('--json', 'print one JSON line on stdout')
     .addHelpText('after', `\n${WHAT_HAPPENS}`)
     .action(async (options: ResetOptions) => {
       const { resetIdentity } = await import('./identity/reset-identity.ts')

@@ -23,6 +23,6 @@ export function warnOfEndedNode({ version, now, log }: NodeSupportOptions): void
   const [line = version] = version.split('.')
   const day = LAST_FIXES.get(line)
   if (day === undefined || now < Date.parse(`${day}T23:59:59Z`)) return
-  const message = `Node ${line} has had no security fixes since ${day}: install a newer one`
+  const message = `Node.js ${line} gets no security fixes since ${day}: install a newer version`
   log.warn({ node: version }, message)
 }

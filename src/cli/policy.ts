@@ -34,15 +34,15 @@ export function policyCommand(context: CommandContext): Command {
   const policy = new Command('policy').description('check and explain traffic policies')
   policy
     .command('check')
-    .description('say all that is wrong with policy files, as file:line:column: message')
-    .argument('<file...>', 'JSON or YAML files; - is standard input')
-    .option('--hosted', 'for the hosted service: what only it can know is a warning')
-    .option('--json', 'one JSON line per problem')
+    .description('report all problems of policy files as file:line:column: message')
+    .argument('<file...>', 'JSON or YAML files; - for standard input')
+    .option('--hosted', 'check for the hosted service; features unknown here are warnings')
+    .option('--json', 'print one JSON line per problem')
     .action((files: string[], options: CheckOptions) => check(context, files, options))
   policy
     .command('explain')
-    .description('run a policy for a made-up request: which rules match, what would be answered')
-    .argument('<file>', 'JSON or YAML file; - is standard input')
+    .description('run a policy for a sample request and show matching rules and the response')
+    .argument('<file>', 'JSON or YAML file; - for standard input')
     .addOption(
       new Option('--request <request>', "method and URL, such as 'GET https://device.example/p'")
         .argParser(parseRequest)
@@ -58,21 +58,21 @@ export function policyCommand(context: CommandContext): Command {
     )
     .option('--body <text>', 'body of the request', '')
     .addOption(
-      new Option('--status <code>', 'what the upstream answers')
+      new Option('--status <code>', 'status of the upstream response')
         .argParser(parseStatus)
         .default(DEFAULT_STATUS),
     )
     .addOption(
-      new Option('--response-header <header>', 'a header of that answer; may be repeated')
+      new Option('--response-header <header>', 'a header of the upstream response; may be repeated')
         .argParser(parseHeader)
         .default([], 'none'),
     )
     .addOption(
-      new Option('--repeat <count>', 'send the request so often, to see limits at work')
+      new Option('--repeat <count>', 'number of times to send the request, to test rate limits')
         .argParser(parseRepeat)
         .default(1),
     )
-    .option('--json', 'one JSON line per request')
+    .option('--json', 'print one JSON line per request')
     .action((file: string, options: ExplainOptions) => explain(context, file, options))
   policy
     .command('schema')
@@ -124,7 +124,7 @@ async function explain(
   const problems = checkPolicy(text, { service: 'embedded' })
   for (const problem of problems) stderr.write(`${problemLine(file, problem)}\n`)
   if (problems.some(({ severity }) => severity === 'error')) {
-    throw new StartError(`${file} cannot be used.`)
+    throw new StartError(`${file} is not a valid policy.`)
   }
   const upstream = { status, headers: responseHeader }
   const made = { ...request, headers: header, body, clientIp: ip, upstream }
@@ -143,7 +143,7 @@ function readPolicy(file: string): string {
     return readFileSync(file === '-' ? 0 : file, 'utf8')
   } catch (error) {
     const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT'
-    const reason = isMissing ? 'there is no such file' : 'the file cannot be read'
+    const reason = isMissing ? 'file not found' : 'cannot read the file'
     throw new StartError(`${file}: ${reason}.`, { cause: error })
   }
 }
@@ -151,7 +151,7 @@ function readPolicy(file: string): string {
 function parseRequest(text: string): ExplainOptions['request'] {
   const [, method, target] = /^([A-Z]+) (https?:\/\/\S+)$/.exec(text) ?? []
   if (method === undefined || target === undefined || !URL.canParse(target)) {
-    throw new InvalidArgumentError("It must be a method and a URL, such as 'GET https://h/p'.")
+    throw new InvalidArgumentError("Use a method and a URL, such as 'GET https://h/p'.")
   }
   const url = new URL(target)
   const [, sent = ''] = /^https?:\/\/[^/?#]*([^#]*)/.exec(target) ?? []
@@ -162,25 +162,25 @@ function parseRequest(text: string): ExplainOptions['request'] {
 function parseHeader(text: string, earlier: readonly string[]): string[] {
   const [, name, value] = /^([\w!#$%&'*+.^`|~-]+):[ \t]*(.*?)[ \t]*$/.exec(text) ?? []
   if (name === undefined || value === undefined) {
-    throw new InvalidArgumentError("It must be a name and a value, such as 'x-api-key: one'.")
+    throw new InvalidArgumentError("Use a name and a value, such as 'x-api-key: one'.")
   }
   return [...earlier, name, value]
 }
 
 function parseIp(text: string): string {
-  if (isIP(text) === 0) throw new InvalidArgumentError('It must be an IPv4 or IPv6 address.')
+  if (isIP(text) === 0) throw new InvalidArgumentError('Use an IPv4 or IPv6 address.')
   return text
 }
 
 function parseStatus(text: string): number {
-  if (!/^[2-5]\d\d$/.test(text)) throw new InvalidArgumentError('It must be from 200 to 599.')
+  if (!/^[2-5]\d\d$/.test(text)) throw new InvalidArgumentError('Use a number from 200 to 599.')
   return Number(text)
 }
 
 function parseRepeat(text: string): number {
   const count = Number(text)
   if (!Number.isInteger(count) || count < 1 || count > MAX_REPEAT) {
-    throw new InvalidArgumentError(`It must be a whole number from 1 to ${MAX_REPEAT}.`)
+    throw new InvalidArgumentError(`Use a whole number from 1 to ${MAX_REPEAT}.`)
   }
   return count
 }

@@ -30,11 +30,13 @@ import { readVersion } from './version.ts'
 /** The program with its subcommands; nothing runs before `parseAsync()`. */
 export function createProgram(context: CommandContext): Command {
   const program = new Command('device-agent')
-    .description('Opens tunnels on this device, keeps them open and says truthfully how they are.')
+    .description(
+      'Makes services of this device reachable at public URLs, keeps the tunnels open and reports their status.',
+    )
     .version(readVersion(), '-v, --version', 'print the version')
     .helpOption('-h, --help', 'print this help')
     .helpCommand(false)
-    .showHelpAfterError('(device-agent --help lists what there is)')
+    .showHelpAfterError('(run device-agent --help for all commands)')
     .configureOutput({
       writeOut: (text) => context.stdout.write(text),
       writeErr: (text) => context.stderr.write(text),
@@ -52,7 +54,7 @@ export function createProgram(context: CommandContext): Command {
 /** By what somebody wants to do, as the help shows them. */
 const COMMANDS = [
   [
-    'On a device:',
+    'Manage a device:',
     [
       statusCommand,
       tunnelsCommand,
@@ -65,14 +67,15 @@ const COMMANDS = [
       supportBundleCommand,
     ],
   ],
-  ['Start it:', [upCommand, runCommand, gatewayCommand, serviceCommand, updateCommand]],
-  ['For many devices:', [provisionCommand, fleetCommand, policyCommand]],
-  ['About the program:', [helpCommand, versionCommand, completionCommand, manCommand]],
+  ['Run and install:', [upCommand, runCommand, gatewayCommand, serviceCommand, updateCommand]],
+  ['Manage many devices:', [provisionCommand, fleetCommand, policyCommand]],
+  ['Help:', [helpCommand, versionCommand, completionCommand, manCommand]],
 ] as const
 
 const SETTINGS_HINT = `
-Settings come from the environment, or a file .env in the current folder:
-device-agent help settings lists them.`
+Exit codes: 0 success, 1 failed, 2 wrong usage, 3 work left (fleet, drain).
+Settings come from the environment or from .env in the current directory.
+Run device-agent help settings for a list.`
 
 /** Subcommands of subcommands, too, leave it to us how the process ends and where text goes. */
 function inherit(command: Command, parent: Command): Command {

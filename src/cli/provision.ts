@@ -7,12 +7,10 @@ import type { ProvisionOptions } from './provision/provision.ts'
 /** `device-agent provision`: from a name to a device that may connect. */
 export function provisionCommand(context: CommandContext): Command {
   const command = new Command('provision')
-    .description(
-      'give devices a reserved domain, a bot user, an authtoken, an API token and a settings file, once each',
-    )
-    .option('--name <name>', 'name of one device')
+    .description('create domain, bot user, authtoken, API token and settings file for new devices')
+    .option('--name <name>', 'name of a single device')
     .addOption(
-      new Option('--list <file>', 'names of many devices, one on each line').conflicts([
+      new Option('--list <file>', 'file with device names, one per line').conflicts([
         'name',
         'envFile',
         'authtokenFile',
@@ -20,36 +18,42 @@ export function provisionCommand(context: CommandContext): Command {
     )
     .option(
       '--domain <wildcard>',
-      'what they may bind, such as *.site.example.com or *.{name}.site.example.com',
+      'wildcard domain of the devices, such as *.site.example.com or *.{name}.site.example.com',
     )
-    .option('--agent-domain <domain>', 'AGENT_DOMAIN; {name} stands for the name of the device')
-    .option('--output <folder>', 'where the settings files go, one <name>.env for each device', '.')
-    .option('--env-file <file>', 'the settings file itself, for one device')
-    .option('--authtoken-file <file>', 'put the authtoken into a file of its own, for one device')
+    .option(
+      '--agent-domain <domain>',
+      'AGENT_DOMAIN of the devices; {name} is replaced by the device name',
+    )
+    .option('--output <folder>', 'folder for the settings files, one <name>.env per device', '.')
+    .option('--env-file <file>', 'path of the settings file, for a single device')
+    .option(
+      '--authtoken-file <file>',
+      'write the authtoken to a separate file, for a single device',
+    )
     .addOption(
       new Option('--server-addr <host:port>', 'SVC_SERVER_ADDR of the devices').argParser(
         parseServer,
       ),
     )
-    .option('--ca-cert <file>', 'SVC_CA_CERT of the devices, as they find it')
+    .option('--ca-cert <file>', 'SVC_CA_CERT of the devices, a path on the device')
     .option(
       '--devices <file>',
-      'list of the devices and the tokens of their APIs, for fleet (default: fleet-devices.jsonl in the output folder)',
+      'list of devices and their API tokens, for device-agent fleet (default: fleet-devices.jsonl in the output folder)',
     )
-    .option('--tag <tag...>', 'what kind of devices they are, such as berlin; unset: as before')
-    .option('--rotate', 'replace authtokens and API tokens: authtokens from earlier stop working')
+    .option('--tag <tag...>', 'tags of the devices, such as berlin; default: unchanged')
+    .option('--rotate', 'replace authtokens and API tokens; the old authtokens stop working')
     .addOption(
       new Option(
         '--retire',
-        'take devices out of service: end their authtokens, delete their bot users and files',
+        'remove devices: revoke their authtokens, delete their bot users and files',
       ).conflicts(['rotate', 'tag']),
     )
-    .option('--dry-run', 'only say what would be done')
-    .option('--json', 'one JSON line on stdout, and nothing else')
+    .option('--dry-run', 'show the changes without making them')
+    .option('--json', 'print one JSON line on stdout')
   for (const option of managementOptions()) command.addOption(option)
   return command.action(async (options: ProvisionOptions) => {
     if (options.name === undefined && options.list === undefined) {
-      command.error('error: say who: --name for one device, --list for many')
+      command.error('error: use --name for one device or --list for many')
     }
     // Loaded late: the other commands have no use for it.
     const { provision } = await import('./provision/provision.ts')
@@ -59,5 +63,5 @@ export function provisionCommand(context: CommandContext): Command {
 
 function parseServer(text: string): string {
   if (parseListenAddress(text)) return text
-  throw new InvalidArgumentError('It must be host:port, such as gateway.lan:4443.')
+  throw new InvalidArgumentError('Use host:port, such as gateway.lan:4443.')
 }

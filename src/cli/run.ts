@@ -16,11 +16,11 @@ import { readVersion } from './version.ts'
 /** `device-agent run`: the daemon, as a service manager starts it. */
 export function runCommand(context: CommandContext): Command {
   return new Command('run')
-    .description('run the agent in the foreground, as systemd does')
-    .option('--json', 'print one JSON line with the address of the API when it listens')
+    .description('run the agent in the foreground, as the systemd service does')
+    .option('--json', 'print one JSON line with the API address when ready')
     .addHelpText(
       'after',
-      '\nSIGHUP (systemctl reload device-agent) puts the program that is on disk now in place of the running one,\nwithout a gap; the running one ends when what is under way has. In a terminal it ends the agent.',
+      '\nSIGHUP (systemctl reload device-agent) starts the installed version without downtime. The old process\nends after its open requests. In a terminal, SIGHUP stops the agent.',
     )
     .action(async ({ json = false }: { json?: boolean }) => {
       const { environment, stdout, stop, predecessor, inherited, onReload = () => {} } = context

@@ -44,7 +44,7 @@ export async function serve(options: ServeOptions): Promise<void> {
   const { log, stop, drainMs = 0, collectsWhenIdle = false, start } = options
   const closer = new Closer(log)
   const askForAnother = (reason: string) => {
-    log.fatal({ reason }, 'this process has to be replaced')
+    log.fatal({ reason }, 'this process must be replaced')
     process.exitCode = EXIT_RESTART_ME
   }
   keepTick()
@@ -60,7 +60,7 @@ export async function serve(options: ServeOptions): Promise<void> {
     const left = served.left ?? new Promise<never>(() => {})
     const reason = await Promise.race([stopped, served.broken, left])
     if (typeof reason === 'number') {
-      log.info({ pid: reason }, 'another process has taken over, ending what is under way')
+      log.info({ pid: reason }, 'the new process has taken over, finishing open requests')
       void served.bereft?.then((how) => {
         // Where both were told to stop, nobody is missing.
         if (!stop.aborted) askForAnother(how)

@@ -20,16 +20,13 @@ interface ConfirmOptions {
 
 /** `device-agent storage …`: what may be missing from a database that was damaged. */
 export function storageCommand(context: CommandContext): Command {
-  const storage = new Command('storage').description('say that a damage of the database was seen')
+  const storage = new Command('storage').description('manage database damage')
   storage
     .command('confirm')
-    .description('say that it was seen what may be missing; the status is healthy again then')
-    .option('--gateway', "the gateway's database instead of the agent's")
-    .option(
-      '--data-dir <folder>',
-      'where it lies; unset: as set for this program, or of the service',
-    )
-    .option('--json', 'one JSON line on stdout, and nothing else')
+    .description('confirm possible data loss after database damage; the status is healthy again')
+    .option('--gateway', 'use the database of the gateway instead of the agent')
+    .option('--data-dir <folder>', 'data directory; default: from the settings, or of the service')
+    .option('--json', 'print one JSON line on stdout')
     .action((options: ConfirmOptions) => confirm(context, options))
   return storage
 }
@@ -47,9 +44,7 @@ async function confirm(
   const folders = options.dataDir === undefined ? [dataDir, INSTALLED[file]] : [options.dataDir]
   const path = folders.map((folder) => join(folder, file)).find((at) => existsSync(at))
   if (path === undefined) {
-    throw new StartError(
-      `There is no ${file} in ${folders.join(' or ')}: name its folder with --data-dir.`,
-    )
+    throw new StartError(`No ${file} found in ${folders.join(' or ')}. Set --data-dir.`)
   }
   const { refuseOnTrial } = await import('./update/refuse-on-trial.ts')
   refuseOnTrial(dirname(path))
@@ -59,7 +54,7 @@ async function confirm(
     return
   }
   const sentence = describeLosses(losses)
-  stdout.write(sentence ? `Confirmed: ${sentence}.\n` : 'There is nothing to confirm.\n')
+  stdout.write(sentence ? `Confirmed: ${sentence}.\n` : 'Nothing to confirm.\n')
 }
 
 function confirmAt(record: LossRecord, path: string): readonly Loss[] {
@@ -67,8 +62,11 @@ function confirmAt(record: LossRecord, path: string): readonly Loss[] {
     return record.confirm()
   } catch (error) {
     const reason = error instanceof Error ? error.message : error
-    throw new StartError(`The folder of ${path} cannot be changed (${reason}): try with sudo.`, {
-      cause: error,
-    })
+    throw new StartError(
+      `Cannot change the directory of ${path} (${reason}). Run this command with sudo.`,
+      {
+        cause: error,
+      },
+    )
   }
 }

@@ -108,7 +108,7 @@ function ownEndpointOnline({ agent }: Daemon, withinMs: number, stop: AbortSigna
       if (agent.status().ownEndpoint?.state === 'online') finish()
     }
     const timer = setTimeout(() => finish(new StartError(whyNotOnline(agent))), withinMs)
-    const onStop = () => finish(new StartError('Stopped before everything was up.'))
+    const onStop = () => finish(new StartError('Stopped before the start was complete.'))
     const off = agent.onChange(look)
     stop.addEventListener('abort', onStop, { once: true })
     look()
@@ -117,7 +117,7 @@ function ownEndpointOnline({ agent }: Daemon, withinMs: number, stop: AbortSigna
 
 function whyNotOnline(agent: Daemon['agent']): string {
   const { verdict, ownEndpoint } = agent.status()
-  return `The agent's own endpoint did not come online: ${ownEndpoint?.lastError ?? verdict}`
+  return `The agent API did not come online at AGENT_DOMAIN: ${ownEndpoint?.lastError ?? verdict}`
 }
 
 /** As the command `doctor` does, but for the settings: those of this process have been read. */
@@ -133,7 +133,7 @@ async function examineFromInside(
     status: statusView(agent.status(), database.report(), update?.report()),
     tunnels: agent.list().map((it) => tunnelStatusView(it, agent.policyInForce(it))),
   }
-  const findings: Finding[] = [good('settings', 'those that the agent runs with')]
+  const findings: Finding[] = [good('settings', 'settings of the running agent')]
   for await (const some of chainChecks(config, seen, stop)) findings.push(...some)
   return findings
 }

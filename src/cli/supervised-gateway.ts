@@ -8,7 +8,7 @@ import { ProcessReload } from './reload/process-reload.ts'
 import { Supervision, type SupervisionOptions } from './service/supervision.ts'
 
 const ONE_OF_SEVERAL =
-  'one of several gateways is restarted instead: systemctl restart device-gateway, which lets its agents go to the others first'
+  'a gateway of a cluster cannot be reloaded. Use systemctl restart device-gateway, which drains it first'
 
 export type SupervisedGatewayOptions = GatewayServiceOptions & SupervisionOptions
 
@@ -52,7 +52,7 @@ export async function startSupervisedGateway(
 function inheritedSocket({ fd, ...address }: ListenAddress): number {
   if (fd !== undefined) return fd
   const where = formatListenAddress(address)
-  const remedy = 'run device-agent service install --gateway, or restart it instead'
+  const remedy = 'run device-agent service install --gateway, or restart the gateway instead'
   throw new StartError(`a reload needs device-gateway.socket to listen on ${where}: ${remedy}`)
 }
 

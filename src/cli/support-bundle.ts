@@ -12,18 +12,18 @@ interface BundleOptions {
 export function supportBundleCommand(context: CommandContext): Command {
   return new Command('support-bundle')
     .description(
-      'write one archive for whoever helps: doctor, status, settings, versions, log; no secret',
+      'write an archive for support with doctor results, status, settings, versions and log, without secrets',
     )
     .argument(
       '[file]',
-      'where to, a .tar.gz that is not there yet; unset: in this folder, by its date',
+      'path of the new .tar.gz archive; default: a dated name in the current directory',
     )
-    .option('--log-file <path>', 'a file that the log was written to')
+    .option('--log-file <path>', 'log file to include')
     .option(
       '--data-dir <folder>',
-      'the data folder of the agent; unset: of this program, or of the service',
+      'data directory of the agent; default: from the settings, or of the service',
     )
-    .option('--json', 'one JSON line on stdout, and nothing else')
+    .option('--json', 'print one JSON line on stdout')
     .action((file: string | undefined, options: BundleOptions) => write(context, file, options))
 }
 
@@ -45,10 +45,10 @@ async function write(
   const said = json
     ? JSON.stringify({ file: path, parts: names })
     : `Wrote ${path}: ${names.join(', ')}.\n` +
-      'It holds no token, key, password or policy; names, addresses and the log it does.'
+      'The archive contains names, addresses and log lines, but no token, key, password or policy.'
   context.stdout.write(`${said}\n`)
   const problems = parts.find((part) => part.name === 'problems.txt')
-  if (problems && !json) context.stdout.write(`What is not in it:\n${indented(problems.text)}`)
+  if (problems && !json) context.stdout.write(`Not included:\n${indented(problems.text)}`)
 }
 
 const indented = (text: string) => text.replace(/^(?=.)/gm, '  ')

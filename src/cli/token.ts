@@ -9,24 +9,23 @@ const DAY_MS = 86_400_000
 /** `device-agent token …`: who may use the agent's API. */
 export function tokenCommand(context: CommandContext): Command {
   const token = new Command('token').description(
-    "make, list, rotate and revoke the tokens of the agent's API",
+    'create, list, rotate and revoke tokens of the agent API',
   )
   const subcommand = (name: string, description: string) =>
-    token
-      .command(name)
-      .description(description)
-      .option('--json', 'one JSON line on stdout, and nothing else')
+    token.command(name).description(description).option('--json', 'print one JSON line on stdout')
   // Loaded late: the other commands have no use for it.
   const commands = () => import('./token/token-commands.ts')
   const expires = () =>
-    new Option('--expires <when>', 'when it ends: 90d, 12h, a date or a time; never').argParser(
+    new Option('--expires <when>', 'expiry: 90d, 12h, a date, a time or never').argParser(
       parseExpiry,
     )
 
-  subcommand('create', 'make a token, which is shown this once')
-    .argument('<name>', 'whom or what it is for')
+  subcommand('create', 'create a token and show it once')
+    .argument('<name>', 'name of the token, such as its user or purpose')
     .addOption(
-      new Option('--scope <scope>', 'what it may do').choices(['read', 'write']).default('read'),
+      new Option('--scope <scope>', 'scope of the token')
+        .choices(['read', 'write'])
+        .default('read'),
     )
     .addOption(expires())
     .action(async (name: string, options: CreateOptions) => {
@@ -35,10 +34,10 @@ export function tokenCommand(context: CommandContext): Command {
   subcommand('list', 'show all tokens, oldest first').action(async (options: TokenOptions) => {
     await (await commands()).listTokens(context, options)
   })
-  subcommand('rotate', 'give a token a new secret, which is shown this once')
-    .argument('<token>', 'its name or id')
+  subcommand('rotate', 'replace the secret of a token and show the new secret once')
+    .argument('<token>', 'name or id of the token')
     .addOption(
-      new Option('--overlap <duration>', 'how long the secret from before works on; 0: not at all')
+      new Option('--overlap <duration>', 'time that the previous secret stays valid; 0: no overlap')
         .argParser(parseOverlap)
         .default(3_600, '1h'),
     )
@@ -46,8 +45,8 @@ export function tokenCommand(context: CommandContext): Command {
     .action(async (name: string, options: RotateOptions) => {
       await (await commands()).rotateToken(context, name, options)
     })
-  subcommand('revoke', 'end a token at once, for good')
-    .argument('<token>', 'its name or id')
+  subcommand('revoke', 'revoke a token immediately')
+    .argument('<token>', 'name or id of the token')
     .action(async (name: string, options: TokenOptions) => {
       await (await commands()).revokeToken(context, name, options)
     })
@@ -61,7 +60,7 @@ function parseExpiry(text: string): string {
   const time = spanMs === undefined ? parseTime(text) : Date.now() + spanMs
   if (time !== undefined && time > Date.now()) return new Date(time).toISOString()
   throw new InvalidArgumentError(
-    'It must lie ahead, such as 90d, 12h, 2030-01-31 or 2030-01-31T09:00:00Z; or be never.',
+    'Use a time in the future, such as 90d, 12h, 2030-01-31 or 2030-01-31T09:00:00Z, or never.',
   )
 }
 
@@ -76,7 +75,7 @@ function parseOverlap(text: string): number {
   const ms = text === '0' ? 0 : parseSpan(text)
   const seconds = ms === undefined ? Number.NaN : Math.ceil(ms / 1_000)
   if (seconds <= MAX_OVERLAP_S) return seconds
-  throw new InvalidArgumentError('It must be a duration such as 10m, 24h or 7d, at most 30d; or 0.')
+  throw new InvalidArgumentError('Use a duration such as 10m, 24h or 7d, at most 30d, or 0.')
 }
 
 /** Milliseconds of a duration, which may be in days. */

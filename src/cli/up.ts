@@ -33,25 +33,25 @@ interface UpOptions {
 /** `device-agent up`: agent and gateway together on this machine, ready to be tried. */
 export function upCommand(context: CommandContext): Command {
   const command = new Command('up')
-    .description('run agent and gateway together on this machine, provisioned and ready to try')
-    .option('--json', 'print one JSON line when all is ready, and nothing else')
+    .description('run an agent and a gateway on this machine, ready to try')
+    .option('--json', 'print one JSON line when ready')
     .option(
       '--nodes <count>',
-      'so many gateways on one PostgreSQL, a process each, from 2 to 8',
+      'number of gateways sharing a PostgreSQL database, 2 to 8, one process each',
       parseNodes,
     )
     .option(
       '--database-url <url>',
-      'what they share, as postgres://user@host/database: an empty one; unset: GATEWAY_DATABASE_URL',
+      'empty PostgreSQL database to share, postgres://user@host/database; default: GATEWAY_DATABASE_URL',
     )
     .addHelpText(
       'after',
-      '\nOther users of this machine can see a password in --database-url: GATEWAY_DATABASE_URL, or\nGATEWAY_DATABASE_PASSWORD_FILE, keeps it to yourself.',
+      '\nOther users of this machine can see a password in --database-url. Use GATEWAY_DATABASE_URL or\nGATEWAY_DATABASE_PASSWORD_FILE instead.',
     )
   return command.action(async (options: UpOptions) => {
     const { json = false, nodes } = options
     if (nodes === undefined && options.databaseUrl !== undefined) {
-      command.error('error: --database-url is for several gateways: say how many with --nodes')
+      command.error('error: --database-url requires --nodes')
     }
     const { environment } = context
     const config = parseConfig(nodes === undefined ? environment : withoutSite(environment))
@@ -84,7 +84,7 @@ function parseNodes(text: string): number {
   const count = Number(text)
   if (Number.isInteger(count) && count >= LEAST_NODES && count <= MOST_NODES) return count
   throw new InvalidArgumentError(
-    `It must be a whole number from ${LEAST_NODES} to ${MOST_NODES}; one gateway alone is up without it.`,
+    `Use a whole number from ${LEAST_NODES} to ${MOST_NODES}. For a single gateway, omit the option.`,
   )
 }
 
@@ -194,7 +194,9 @@ async function startAgent(
   const { startSupervisedDaemon } = await import('./supervised-daemon.ts')
   const domain = agentDomain(config)
   if (config.agent.authtoken || config.agent.authtokenFile || config.agent.serverAddrs.length > 0) {
-    log.warn('up runs its own gateway: SVC_AUTHTOKEN and SVC_SERVER_ADDR are for run')
+    log.warn(
+      'ignoring SVC_AUTHTOKEN and SVC_SERVER_ADDR, because up runs its own gateway; use device-agent run',
+    )
   }
   const { ready, agents, neighbours } = service
   const agentConfig: Config['agent'] = {
@@ -229,8 +231,8 @@ function agentDomain({ agent, gateway }: Config): string {
   const domain = agent.domain ?? `agent${suffix}`
   if (domain.endsWith(suffix)) return domain
   throw new StartError(
-    `AGENT_DOMAIN ${domain} is not below ${gateway.reservedDomain}: ` +
-      'set GATEWAY_RESERVED_DOMAIN to the wildcard above it.',
+    `AGENT_DOMAIN ${domain} is not below ${gateway.reservedDomain}. ` +
+      'Set GATEWAY_RESERVED_DOMAIN to a wildcard that covers it.',
   )
 }
 

@@ -271,7 +271,7 @@ export async function openGatewayCore(
   const ingress = new Ingress({
     registry,
     routes: node?.routes,
-    askKey: secrets.secretFor(null, 'depth of asks'),
+    askKey: secrets.secretFor(null, 'request depth'),
     peers: node?.links,
     addresses,
     http,
@@ -363,7 +363,7 @@ async function tellOfHealing(
     const event = { at: clock.now(), type: 'storage.healed', ownerId: null, details } as const
     await database.change(() => events.append(event))
   } catch (error) {
-    log.warn({ err: error }, 'nobody is told that the database was healed')
+    log.warn({ err: error }, 'the event storage.healed was not written')
   }
 }
 

@@ -126,7 +126,7 @@ export class Gateway {
 
   /** Throws when the gateway has not started. */
   get parts(): GatewayParts {
-    if (!this.#parts) throw new Error('the gateway has not started')
+    if (!this.#parts) throw new Error('the gateway failed to start')
     return this.#parts
   }
 
@@ -183,7 +183,7 @@ export class Gateway {
     try {
       await drain.end(withinMs)
     } catch (err) {
-      this.#options.log.info({ err }, 'the gateway ends as if it was alone')
+      this.#options.log.info({ err }, 'the gateway stops without a handover to other nodes')
     }
   }
 

@@ -6,7 +6,7 @@ import { type Caller, keepCaller } from './caller.ts'
 
 /** RFC 6750 section 2.1. */
 const BEARER = /^Bearer +([\w.~+/-]+=*) *$/i
-const HAS_ENDED = 'The token has ended.'
+const HAS_ENDED = 'The token has expired.'
 
 export interface BearerAuthOptions {
   readonly realm: string
@@ -49,7 +49,7 @@ export function bearerAuth({
       const retryAfterS = waitMs / 1_000
       throw new AppError('too-many-requests', 'Too many wrong tokens.', { retryAfterS })
     }
-    log.warn({ client }, found === 'ended' ? 'a token that has ended' : 'wrong token')
+    log.warn({ client }, found === 'ended' ? 'expired token' : 'wrong token')
     throw refused(response, found === 'ended' ? HAS_ENDED : 'The token is not valid here.')
   }
 

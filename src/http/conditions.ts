@@ -37,7 +37,7 @@ function readTags(request: Request, name: string): Tags | undefined {
   if (tags.length <= MAX_TAGS && tags.every((tag) => TAG.test(tag))) return tags
   throw new AppError(
     'invalid-request',
-    `${name} must be * or what ETag said, in its quotation marks, such as ${name}: "5c1f".`,
+    `${name} must be * or an ETag in quotes, such as ${name}: "5c1f".`,
   )
 }
 
@@ -49,9 +49,6 @@ function fits(tags: Tags, etag: string | undefined): boolean {
 const strong = (tag: string) => tag.replace(/^W\//, '')
 
 function failed(etag: string | undefined): AppError {
-  const now = etag === undefined ? 'There is nothing here' : `Its ETag is ${etag} by now`
-  return new AppError(
-    'precondition-failed',
-    `${now}, and the request asks for something else: read it again, and decide anew.`,
-  )
+  const now = etag === undefined ? 'The resource does not exist' : `The current ETag is ${etag}`
+  return new AppError('precondition-failed', `${now}. Read the resource again, then retry.`)
 }

@@ -31,7 +31,7 @@ export function toAppError(thrown: unknown): AppError {
   if (thrown instanceof AppError) return thrown
   // The router's own refusal of a path such as /tunnels/%zz.
   if (thrown instanceof URIError) {
-    return new AppError('malformed-request', 'The path has an escape that cannot be decoded.')
+    return new AppError('malformed-request', 'The path contains an invalid percent escape.')
   }
-  return new AppError('internal', 'Something went wrong in here; the log of the agent says more.')
+  return new AppError('internal', 'Internal error. See `device-agent logs`.')
 }

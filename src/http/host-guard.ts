@@ -19,7 +19,7 @@ export function hostGuard(serves: (hostname: string) => boolean, advice = ''): R
     const host = request.get('host')?.toLowerCase() ?? ''
     const hostname = HOST.exec(host)?.[1]
     if (hostname === undefined || !serves(hostname)) {
-      const detail = `This host name is not one of this API. ${advice}`.trimEnd()
+      const detail = `The host name is unknown to this API. ${advice}`.trimEnd()
       throw new AppError('misdirected-host', detail)
     }
     if (!SAFE_METHODS.has(request.method) && !isSameOrigin(request, host)) {

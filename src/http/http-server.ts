@@ -235,6 +235,6 @@ function ownName(socketPath: string): string {
 function refuseLongPath(path: string): void {
   if (Buffer.byteLength(path) <= MAX_SOCKET_PATH_BYTES) return
   throw new StartError(
-    `The path ${path} is too long for a socket (${MAX_SOCKET_PATH_BYTES} bytes): use a data folder with a shorter path.`,
+    `The socket path ${path} exceeds ${MAX_SOCKET_PATH_BYTES} bytes. Use a data directory with a shorter path.`,
   )
 }

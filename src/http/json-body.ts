@@ -75,7 +75,7 @@ const isTooSlow = (error: unknown) => error instanceof AppError && error.code ==
 
 function refuseOtherTypes(request: Request): void {
   if (!JSON_TYPE.test(request.get('content-type') ?? '')) {
-    throw new AppError('not-json', 'Send the body as content-type: application/json, in UTF-8.')
+    throw new AppError('not-json', 'Send the body with content-type: application/json, in UTF-8.')
   }
   if (!/^(identity)?$/i.test(request.get('content-encoding') ?? '')) {
     throw new AppError('not-json', 'Send the body without a content-encoding.')
@@ -110,7 +110,7 @@ function readBody(
       resolve(Buffer.concat(chunks))
     }
     function onError(cause?: unknown): void {
-      fail(new AppError('malformed-request', 'The body ended too early.', { cause }))
+      fail(new AppError('malformed-request', 'The body is incomplete.', { cause }))
     }
     function look(): void {
       const ms = performance.now() - startedAt
@@ -136,7 +136,8 @@ function readBody(
 function parseJson(text: string): unknown {
   if (text.trim() === '') throw invalidJson('The body is empty.')
   const value = tryParse(text)
-  if (isDeeper(value, MAX_DEPTH)) throw invalidJson(`The body is nested deeper than ${MAX_DEPTH}.`)
+  if (isDeeper(value, MAX_DEPTH))
+    throw invalidJson(`The body is nested more than ${MAX_DEPTH} levels deep.`)
   return value
 }
 
@@ -145,14 +146,14 @@ function tryParse(text: string): unknown {
     return JSON.parse(text)
   } catch (error) {
     const { line, column } = jsonErrorPosition(text) ?? { line: 1, column: 1 }
-    throw invalidJson(`The body stops being JSON in line ${line}, column ${column}.`, error)
+    throw invalidJson(`The body is not valid JSON at line ${line}, column ${column}.`, error)
   }
 }
 
 /** What still comes is read and dropped, so that the answer is not lost with the connection. */
 function bodyTooLarge(request: Request, maxBytes: number): AppError {
   request.resume()
-  return new AppError('body-too-large', `The body may have at most ${maxBytes / 1024} KiB.`)
+  return new AppError('body-too-large', `The body exceeds ${maxBytes / 1024} KiB.`)
 }
 
 function invalidJson(detail: string, cause?: unknown): AppError {

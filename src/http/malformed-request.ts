@@ -3,8 +3,8 @@ import { AppError } from '../base/app-error.ts'
 import { PROBLEM_TYPE, problemDetails } from './problem-details.ts'
 
 const CODES = {
-  HPE_HEADER_OVERFLOW: ['headers-too-large', 'The request line and headers may have 16 KiB.'],
-  ERR_HTTP_REQUEST_TIMEOUT: ['request-timeout', 'The request took too long to arrive.'],
+  HPE_HEADER_OVERFLOW: ['headers-too-large', 'The request line and headers exceed 16 KiB.'],
+  ERR_HTTP_REQUEST_TIMEOUT: ['request-timeout', 'The request was not received in time.'],
 } as const
 
 /** Answers what Node's parser refused, as problem details like every other error, and hangs up. */
@@ -15,7 +15,7 @@ export function answerMalformedRequest(error: NodeJS.ErrnoException, socket: Dup
   }
   const [code, detail] = CODES[error.code as keyof typeof CODES] ?? [
     'malformed-request',
-    'The request cannot be read as HTTP/1.1.',
+    'The request is not valid HTTP/1.1.',
   ]
   const refusal = new AppError(code, detail)
   const body = JSON.stringify(problemDetails(refusal))

@@ -22,7 +22,7 @@ export const PROCESS_METRICS: readonly Metric[] = [
   {
     name: 'process_cpu_seconds_total',
     type: 'counter',
-    help: 'Time of the processor that the process has used, in seconds.',
+    help: 'CPU time used by the process, in seconds.',
     read: () => {
       const { user, system } = process.cpuUsage()
       return (user + system) / 1_000_000
@@ -31,13 +31,13 @@ export const PROCESS_METRICS: readonly Metric[] = [
   {
     name: 'process_resident_memory_bytes',
     type: 'gauge',
-    help: 'Memory that the process has, in bytes.',
+    help: 'Resident memory of the process, in bytes.',
     read: () => process.memoryUsage.rss(),
   },
   {
     name: 'process_start_time_seconds',
     type: 'gauge',
-    help: 'When the process was started, in seconds since the epoch.',
+    help: 'Start time of the process, in seconds since the epoch.',
     read: () => Math.round(Date.now() / 1_000 - process.uptime()),
   },
 ]

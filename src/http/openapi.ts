@@ -76,7 +76,7 @@ export function openApiDocument(api: ApiDescription): OpenApiDocument {
       title,
       version,
       description,
-      contact: { name: 'The documentation of device-agent, beside its source' },
+      contact: { name: 'device-agent documentation, in its source repository' },
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
     servers,
@@ -125,8 +125,8 @@ function describe({ summary, description, answers }: Operation): string {
 }
 
 const CONDITIONS = {
-  'If-Match': 'the ETag of the state that the caller has seen, or * for any: else 412',
-  'If-None-Match': '* where there must be nothing yet: else 412',
+  'If-Match': 'ETag of the state last read, or * for any state; otherwise 412',
+  'If-None-Match': '*: the resource must not exist; otherwise 412',
 }
 
 function operationObject(operation: Operation, api: ApiDescription) {
@@ -139,7 +139,7 @@ function operationObject(operation: Operation, api: ApiDescription) {
       name,
       in: 'path',
       required: true,
-      description: api.parameters[name ?? ''] ?? 'which one',
+      description: api.parameters[name ?? ''] ?? 'identifier',
       schema: { type: 'string' },
     })),
     ...(query ? queryParameters(query) : []),
@@ -165,7 +165,7 @@ function operationObject(operation: Operation, api: ApiDescription) {
         ]),
       ),
       default: {
-        description: 'Refused or failed.',
+        description: 'Error.',
         ...jsonContent(error.schema, api, error.mediaType),
       },
     },
@@ -174,7 +174,7 @@ function operationObject(operation: Operation, api: ApiDescription) {
 }
 
 const ETAG = {
-  ETag: { description: 'stands for what is wanted, for If-Match', schema: { type: 'string' } },
+  ETag: { description: 'version of the desired state, for If-Match', schema: { type: 'string' } },
 }
 
 function queryParameters(query: z.ZodObject): JsonSchema[] {

@@ -20,8 +20,8 @@ export async function parseAsync<T>(schema: z.ZodType<T>, value: unknown): Promi
 function settled<T>(result: z.ZodSafeParseResult<T>, value: unknown): T {
   if (result.success) return result.data
   const errors = result.error.issues.flatMap((issue) => toFieldErrors(issue, value))
-  const count = errors.length === 1 ? 'One field' : `${errors.length} fields`
-  throw new AppError('invalid-request', `${count} cannot be accepted.`, {
+  const count = errors.length === 1 ? 'One field is' : `${errors.length} fields are`
+  throw new AppError('invalid-request', `${count} not valid.`, {
     errors: errors.slice(0, MAX_ERRORS),
   })
 }
@@ -35,7 +35,7 @@ function toFieldErrors(issue: z.core.$ZodIssue, value: unknown): FieldError[] {
   if (issue.code === 'unrecognized_keys') {
     return issue.keys.map((key) => ({
       pointer: toPointer([...issue.path, key]),
-      detail: 'is not known',
+      detail: 'is unknown',
     }))
   }
   return [{ pointer: toPointer(issue.path), detail: describe(issue, value) }]

@@ -9,19 +9,19 @@ export const ProblemDetails = z.strictObject({
   title: z.string(),
   status: z.int().min(400).max(599),
   detail: z.string(),
-  code: z.string().describe('stable, for programs'),
+  code: z.string().describe('stable error code'),
   request_id: z.string().optional(),
   errors: z
     .array(
       z.strictObject({
-        pointer: z.string().describe('RFC 6901'),
+        pointer: z.string().describe('JSON pointer (RFC 6901)'),
         detail: z.string(),
         code: z.string().optional(),
       }),
     )
     .readonly()
     .optional(),
-  service_code: z.string().optional().describe("the connectivity service's own code"),
+  service_code: z.string().optional().describe('error code of the gateway or hosted service'),
 })
 export type ProblemDetails = z.infer<typeof ProblemDetails>
 

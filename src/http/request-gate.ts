@@ -33,7 +33,7 @@ export class RequestGate {
     if (this.#isClosed) {
       // The next one comes to the other process.
       response.setHeader('connection', 'close')
-      const detail = 'Another process takes over: try again in a second.'
+      const detail = 'Another process is taking over. Try again in a second.'
       next(new AppError('storage-unavailable', detail, { retryAfterS: RETRY_AFTER_S }))
       return
     }
@@ -49,7 +49,7 @@ export class RequestGate {
     this.#isClosed = true
     const ended = this.#under.ended()
     try {
-      await withDeadline(ended, withinMs, 'ending the requests under way')
+      await withDeadline(ended, withinMs, 'finishing open requests')
     } catch {
       await this.#cutOff(ended)
     }
@@ -62,7 +62,7 @@ export class RequestGate {
   async #cutOff(ended: Promise<void>): Promise<void> {
     this.#under.cutOff()
     try {
-      await withDeadline(ended, CUT_OFF_MS, 'cutting off the requests under way')
+      await withDeadline(ended, CUT_OFF_MS, 'closing open requests')
     } catch (error) {
       this.open()
       throw error

@@ -21,7 +21,7 @@ export function scopeGuard({ noun, serviceCode }: ScopeGuardOptions): RequestHan
       response.setHeader('www-authenticate', 'Bearer error="insufficient_scope", scope="write"')
       throw new AppError(
         'insufficient-scope',
-        `The ${noun} "${actor.name}" may only read: make changes with one of the scope "write".`,
+        `The ${noun} "${actor.name}" lacks the scope "write".`,
         { ...(serviceCode && { serviceCode }) },
       )
     }

@@ -23,7 +23,7 @@ export async function readMessage(stream: Stream, limits: MessageLimits): Promis
   const { maxBytes, deadlineMs, clock } = limits
   const settled = new AbortController()
   const late = clock.sleep(deadlineMs, settled.signal).then(() => {
-    throw new MuxadoError('message-timeout', `no whole message within ${deadlineMs} ms`)
+    throw new MuxadoError('message-timeout', `no complete message within ${deadlineMs} ms`)
   })
   try {
     return await Promise.race([receiveMessage(stream, maxBytes), late])
@@ -48,7 +48,7 @@ function receiveMessage(stream: Stream, maxBytes: number): Promise<unknown> {
           reject(error)
         }
       },
-      onEnd: () => reject(new MuxadoError('message-invalid', 'the message breaks off')),
+      onEnd: () => reject(new MuxadoError('message-invalid', 'the message is incomplete')),
       onClose: reject,
     }
   })

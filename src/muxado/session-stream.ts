@@ -159,7 +159,11 @@ export class SessionStream implements Stream {
   /** What an owner throws costs its own stream, not the others. */
   ownerFailed(cause: unknown): void {
     this.#host.report(cause)
-    this.abort(new MuxadoError('handler-failed', `stream ${this.id}: its owner failed`, { cause }))
+    this.abort(
+      new MuxadoError('handler-failed', `stream ${this.id}: internal error of its owner`, {
+        cause,
+      }),
+    )
   }
 
   /** Ends the stream without a word to the peer. */
@@ -226,7 +230,7 @@ export class SessionStream implements Stream {
     if (this.#peerEnded) {
       this.abort(new MuxadoError('protocol-violation', `stream ${this.id}: DATA after FIN`))
     } else if (!this.#receiveWindow.receive(body.length)) {
-      this.abort(new MuxadoError('window-exceeded', `stream ${this.id}: more than its window`))
+      this.abort(new MuxadoError('window-exceeded', `stream ${this.id}: more data than its window`))
     } else if (this.#retired) {
       this.#stopPeer()
     } else {

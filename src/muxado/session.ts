@@ -86,7 +86,7 @@ export class Session {
       onRoom: () => this.#resumeStreams(),
       onIdle: () => this.#payDebt(),
       onOverflow: () =>
-        this.#die(new MuxadoError('backlog-full', 'the peer does not read what it asks for')),
+        this.#die(new MuxadoError('backlog-full', 'the peer does not read the data it requested')),
     })
     const receiver: FrameSink = {
       data: (id, body, flags) => this.#receiveData(id, body, flags),
@@ -129,7 +129,7 @@ export class Session {
   open(handler: StreamHandler, first: Buffer = EMPTY): Stream {
     if (this.#error !== undefined) throw this.#error
     if (this.#table.freeSlots === 0) {
-      const error = new MuxadoError('streams-exhausted', 'the session has no room for a stream')
+      const error = new MuxadoError('streams-exhausted', 'the session is at its limit of streams')
       if (this.#table.isExhausted) this.#die(error)
       throw error
     }
@@ -167,7 +167,9 @@ export class Session {
       this.#decode(chunk)
       if (acknowledges) this.#writer.acknowledge()
     })
-    transport.on('end', () => this.#break(new MuxadoError('peer-eof', 'the peer hung up')))
+    transport.on('end', () =>
+      this.#break(new MuxadoError('peer-eof', 'the peer closed the connection')),
+    )
     transport.on('error', (cause) =>
       this.#break(new MuxadoError('transport-failed', cause.message, { cause })),
     )
@@ -183,7 +185,7 @@ export class Session {
       this.#die(
         cause instanceof MuxadoError
           ? cause
-          : new MuxadoError('internal', 'this side failed', { cause }),
+          : new MuxadoError('internal', 'internal error of this side', { cause }),
       )
     }
   }

@@ -87,7 +87,10 @@ export class Compiler {
   /** How many actions there are so far that are equal in all, by what they have in common. */
   readonly #equals = new Map<string, number>()
   /** For everything that can be computed before there is a request. */
-  readonly #constants = new Account(MAX_STEPS, 'the constants of the policy take too long')
+  readonly #constants = new Account(
+    MAX_STEPS,
+    'the constants of the policy take too long to evaluate',
+  )
 
   constructor(options: CompilerOptions, problems: ProblemList) {
     this.#options = options
@@ -184,7 +187,7 @@ export class Compiler {
     const pieces = Array.from(textsIn(config)).flatMap((text) => splitTemplate(text).pieces)
     const expressions = pieces.filter((piece) => piece.kind === 'expression')
     if (expressions.length > MAX_INTERPOLATIONS) {
-      const message = `An action may have ${MAX_INTERPOLATIONS} interpolations, and this one has ${expressions.length}.`
+      const message = `The action has ${expressions.length} interpolations; at most ${MAX_INTERPOLATIONS} are allowed.`
       this.#problems.add('tooManyItems', pointer, message)
       const action = ACTIONS.get(type)
       if (action) this.#scope.addAction(action)
@@ -201,14 +204,14 @@ export class Compiler {
   #refuseCostly(rules: readonly CompiledRule[], phase: Phase): void {
     const steps = leastStepsOf(rules)
     if (steps <= MAX_STEPS) return
-    const message = `The rules take at least ${Math.ceil(steps)} steps, and a request has ${MAX_STEPS} for all of them.`
+    const message = `The rules take at least ${Math.ceil(steps)} steps; a request is limited to ${MAX_STEPS}.`
     this.#problems.add('tooManyItems', `/${phase}`, message)
   }
 
   #compileCondition({ value, pointer }: Sourced<string>, phase: Phase) {
     const expression = this.#compileExpression(value, pointer, this.#scope.in(phase))
     if (expression && !canBe(expression.type, 'bool')) {
-      const message = `An expression must be true or false, and this is ${aType(expression.type)}.`
+      const message = `An expression must be true or false, not ${aType(expression.type)}.`
       this.#problems.add('expression', pointer, message)
     }
     return expression
@@ -245,7 +248,7 @@ export class Compiler {
   /** An action that stands where it cannot is judged as if it stood where it can. */
   #phaseFor({ type, phases }: ActionDefinition, { pointer }: ActionSource, phase: Phase): Phase {
     if (phases.includes(phase)) return phase
-    const message = `${type} cannot stand in ${phase}, only in ${phases.join(', ')}.`
+    const message = `${type} is not allowed in ${phase}, only in ${phases.join(', ')}.`
     this.#problems.add('actionNotInPhase', child(pointer, 'type'), message)
     return phases.at(-1) ?? phase
   }
@@ -253,13 +256,13 @@ export class Compiler {
   #refuseAction(type: string, pointer: string): void {
     const sentence = UNAVAILABLE_ACTIONS.get(type)
     if (sentence !== undefined) {
-      const message = `${type} is not available here: ${sentence}.`
+      const message = `${type} is not available at a gateway: ${sentence}.`
       this.#problems.add('notAvailable', pointer, message, { isForeign: true })
       return
     }
     const meant = ACTIONS.get(nearest(type, ACTIONS.keys()) ?? '')
     const hint = meant ? `: did you mean ${meant.type}?` : '.'
-    const message = `There is no action ${type}${hint}`
+    const message = `Unknown action ${type}${hint}`
     this.#problems.add('unknownAction', pointer, message, { isForeign: true })
     // Who reads the results of the one that was meant makes no second mistake.
     if (meant) this.#scope.addAction(meant)
@@ -313,7 +316,7 @@ export class Compiler {
         : this.#compileExpression(piece.source, pointer, scope, piece.offset),
     )
     if (unclosed === undefined) return new Template<PolicyExchange>(compiled)
-    const message = 'An interpolation is not closed: it ends with a brace.'
+    const message = 'An interpolation is not closed. Add the closing brace.'
     this.#problems.add('interpolation', pointer, message, { offset: unclosed })
     return new Template<PolicyExchange>([...compiled, undefined])
   }
@@ -335,7 +338,7 @@ export class Compiler {
       const kind = start === undefined ? 'expression' : 'interpolation'
       for (const { message, offset, isForeign } of [error, ...error.further]) {
         const place = offset === undefined ? '' : ` (at character ${offset + 1})`
-        const sentence = `The expression \`${shorten(source)}\` cannot be used: ${message}${place}.`
+        const sentence = `The expression \`${shorten(source)}\` is not valid: ${message}${place}.`
         const at = start === undefined ? offset : start + (offset ?? 0)
         this.#problems.add(kind, pointer, sentence, { isForeign, offset: at })
       }
@@ -347,7 +350,7 @@ export class Compiler {
     const end = actions.findIndex(({ type }) => ACTIONS.get(type)?.isTerminating)
     const next = end === -1 ? undefined : actions[end + 1]
     if (!next) return
-    const message = `This action never runs: ${actions[end]?.type} before it ends the phase.`
+    const message = `This action never runs, because ${actions[end]?.type} before it ends the phase.`
     this.#problems.add('unreachable', next.pointer, message, { severity: 'warning' })
   }
 }

@@ -52,13 +52,13 @@ export class PolicyScope {
   #typeOf(path: string, phase: Phase): string | NameProblem | undefined {
     const table = ADDRESS_VARIABLES[path]?.table
     if (table && !this.#hasTable(table)) {
-      const remedy = `set ${TABLE_SETTINGS[table]} at the gateway to a file in MaxMind's format`
+      const remedy = `set ${TABLE_SETTINGS[table]} at the gateway to a MaxMind database file`
       return { message: `${path} is not available: ${remedy}`, isForeign: true }
     }
     const variable = VARIABLES.get(path)
     if (variable) {
       if (!variable.phases || variable.phases.includes(phase)) return variable.type
-      return refused(`${path} cannot be read in ${phase}`)
+      return refused(`${path} is not available in ${phase}`)
     }
     if (path.startsWith(VARS)) return this.#varType(path.slice(VARS.length))
     if (path.startsWith(RESULTS)) return this.#resultType(path.slice(RESULTS.length))
@@ -76,7 +76,7 @@ export class PolicyScope {
   #varType(path: string): string | NameProblem | undefined {
     const [name = ''] = path.split('.', 1)
     if (this.#areVarsKnown && !this.#vars.has(name)) {
-      return refused(`no set-vars sets vars.${name} before this in the same phase`)
+      return refused(`vars.${name} is not set by an earlier set-vars in the same phase`)
     }
     return path === name ? 'dyn' : undefined
   }
@@ -87,7 +87,7 @@ export class PolicyScope {
     if (!action) return undefined
     if (path === namespace) return 'map(dyn)'
     if (!this.#ran.has(namespace)) {
-      return refused(`no ${action.type} stands before this, so ${RESULTS}${path} has no value`)
+      return refused(`${RESULTS}${path} has no value, because no ${action.type} comes before this`)
     }
     const field = path.slice(namespace.length + 1)
     if (Object.hasOwn(action.results, field)) return action.results[field]

@@ -17,7 +17,7 @@ interface Place {
 const START: Place = { rule: 0, expression: 0, action: 0 }
 /** What it takes to come to an action; what it computes comes on top. */
 const ACTION_STEPS = 20
-const CROWD = 'too many requests wait for this policy'
+const CROWD = 'too many requests are waiting for this policy'
 
 export interface CompiledRule {
   readonly name: string | undefined
@@ -217,7 +217,7 @@ export class PhaseRules {
     if (error instanceof EvaluationError) {
       this.#log.info({ ...context, problem: error.message }, 'policy failed for a request')
     } else {
-      this.#log.error({ ...context, err: error }, 'policy action broke')
+      this.#log.error({ ...context, err: error }, 'policy action failed')
     }
     const message = error instanceof Error ? error.message : String(error)
     const isOverspent = error instanceof EvaluationError && error.isOverspent

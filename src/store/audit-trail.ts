@@ -88,7 +88,10 @@ export class AuditTrail {
         }
       })
     } catch (error) {
-      this.#log.error({ err: error }, 'changes of the last run stay out of the audit trail for now')
+      this.#log.error(
+        { err: error },
+        'changes of the last run cannot be added to the audit trail yet',
+      )
       return
     }
     for (const { change } of left) this.#tell(change, UNKNOWN)
@@ -187,7 +190,7 @@ export class AuditTrail {
       const options = { mayUseReserve: hasChanged, withoutBackup: !hasChanged }
       await this.#database.change(append, options)
     } catch (error) {
-      this.#log.error({ err: error }, 'a change could not be noted in the audit trail')
+      this.#log.error({ err: error }, 'cannot write a change to the audit trail')
     }
     this.#tell(change, result)
   }

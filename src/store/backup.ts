@@ -109,7 +109,7 @@ export class Backups {
       this.make()
       this.#onMade()
     } catch (error) {
-      this.#log.warn({ err: error }, 'no backup could be made')
+      this.#log.warn({ err: error }, 'backup failed')
     }
   }
 }

@@ -35,7 +35,7 @@ export function makeDurable(connection: Connection): void {
   connection.pragma(`wal_autocheckpoint = ${CHECKPOINT_PAGES}`)
   if (journal !== 'wal' || connection.pragma('synchronous', { simple: true }) !== FULL) {
     throw new StartError(
-      `The file system under ${connection.name} cannot hold a durable database: put the data folder on a local disk.`,
+      `The file system of ${connection.name} does not support a durable database. Move the data directory to a local disk.`,
     )
   }
 }

@@ -16,7 +16,7 @@ export function prepareDataFolder(folder: string, log: Logger): boolean {
     return isWritable(folder)
   } catch (error) {
     throw new StartError(
-      `The data folder ${folder} cannot be made or opened: ${error instanceof Error ? error.message : error}`,
+      `Cannot create or open the data directory ${folder}: ${error instanceof Error ? error.message : error}`,
       { cause: error },
     )
   }
@@ -39,7 +39,7 @@ function closeToOthers(folder: string, log: Logger): void {
     (name) => !name.startsWith('.') && isOpenToOthers(join(folder, name)),
   )
   if (!isShared && statSync(folder).uid === process.getuid?.()) chmodSync(folder, 0o700)
-  else log.warn({ folder }, 'other users can look into the data folder')
+  else log.warn({ folder }, 'other users can read the data directory')
 }
 
 function isOpenToOthers(path: string): boolean {

@@ -180,9 +180,12 @@ function migrateWithJournal(
 /** A full disk may have no room even for opening: the reserve makes some, else a copy has to do. */
 function openInNeed(options: DatabaseOptions, reserve: ReserveFile, error: unknown): Database {
   if (isHeld(error)) {
-    throw new StartError(`Another program holds the database ${options.path}: close it first.`, {
-      cause: error,
-    })
+    throw new StartError(
+      `Another program is using the database ${options.path}. Close that program first.`,
+      {
+        cause: error,
+      },
+    )
   }
   const fault = faultOf(error)
   if (fault === undefined) throw error
@@ -207,7 +210,7 @@ function openCopy(
   copy.connection.pragma('query_only = ON')
   const isOver = () => {
     if (!isWritable(folder) || (fault === 'full' && !reserve.hasRoomBeside())) return false
-    onRestartNeeded?.('the data folder can be written again')
+    onRestartNeeded?.('the data directory is writable again')
     return true
   }
   const state = new StorageState({ log, clock, isOver })
@@ -223,12 +226,12 @@ function openCopy(
 
 function readCopy(options: DatabaseOptions, fault: StorageFault): SoundConnection {
   const { path } = options
-  const state = `The data folder ${dirname(path)} cannot be written (${fault})`
+  const state = `The data directory ${dirname(path)} is not writable (${fault})`
   try {
     const copy = openMemoryCopy(options)
     if (copy) return copy
   } catch (error) {
-    throw new StartError(`${state} and its database cannot be read: ${error}`, { cause: error })
+    throw new StartError(`${state} and its database is not readable: ${error}`, { cause: error })
   }
-  throw new StartError(`${state} and holds no database: make it writable, or free space.`)
+  throw new StartError(`${state} and contains no database. Make it writable or free disk space.`)
 }

@@ -219,7 +219,7 @@ export class FileDatabase {
     this.#requireOurs()
     try {
       const losses = this.#losses.confirm()
-      if (losses.length > 0) this.#log.info({ losses }, 'what may be missing was confirmed')
+      if (losses.length > 0) this.#log.info({ losses }, 'data loss confirmed')
     } catch (error) {
       this.#noteFault(error)
       throw toStorageError(error)
@@ -238,7 +238,7 @@ export class FileDatabase {
     const { n, journal } = this.#released ?? {}
     const isAsLeft = n === this.#number() && journal === versionOf(journalOf(this.#path))
     if (!isAsLeft || this.#isGone()) {
-      throw new Error('the database was changed by the process that had it for a while')
+      throw new Error('another process changed the database in the meantime')
     }
     this.#released = undefined
   }
@@ -266,7 +266,7 @@ export class FileDatabase {
       this.#needRestart()
       throw refusalOf('damaged')
     }
-    this.#log.warn('the journal of the database was damaged or gone: it begins anew')
+    this.#log.warn('the database journal was damaged or missing, starting a new one')
     this.#journal.prepareNew(readState(connection, trails)).finish()
   }
 
@@ -277,7 +277,7 @@ export class FileDatabase {
   /** What another process has is not ours to change. */
   #requireOurs(): void {
     if (!this.#released) return
-    const detail = 'Another process takes the database over: try again in a moment.'
+    const detail = 'Another process is taking over the database. Try again in a moment.'
     throw new AppError('storage-unavailable', detail, { retryAfterS: 1 })
   }
 
@@ -338,9 +338,9 @@ export class FileDatabase {
       for (const part of ['-wal', '-shm']) rmSync(`${this.#path}${part}`, { force: true })
       renameSync(`${this.#path}.rebuilt`, this.#path)
       syncFolder(dirname(this.#path))
-      this.#log.warn('the database was deleted, and has been written anew from memory')
+      this.#log.warn('the database was deleted and has been restored from memory')
     } catch (error) {
-      this.#log.error({ err: error }, 'the database was deleted, and could not be written anew')
+      this.#log.error({ err: error }, 'the database was deleted and could not be restored')
     }
   }
 

@@ -52,7 +52,7 @@ export function tryLockFolder({ folder, owner, log }: FolderLockOptions): Folder
     if (isHeld(error)) return undefined
     if (error instanceof StartError) throw error
     throw new StartError(
-      `The data folder ${folder} cannot be locked: ${error instanceof Error ? error.message : error}`,
+      `Cannot lock the data directory ${folder}: ${error instanceof Error ? error.message : error}`,
       { cause: error },
     )
   }
@@ -68,7 +68,7 @@ function reopen(folder: string, owner: string): Connection {
 
 function heldByAnother({ folder, owner }: Pick<FolderLockOptions, 'folder' | 'owner'>): StartError {
   return new StartError(
-    `Another ${owner} uses the data folder ${folder}: stop it, or give this one a folder of its own.`,
+    `Another ${owner} is using the data directory ${folder}. Stop it or set another directory.`,
   )
 }
 

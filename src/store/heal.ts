@@ -58,7 +58,7 @@ export function openSound(options: HealOptions): SoundConnection {
       if (recovery.hasJournal && evidence.journal) journal.resume(evidence.journal)
       return { connection, healing: recovery.healing }
     }
-    if (recovery.kind === 'use') throw new Error('a database that is not open cannot be used')
+    if (recovery.kind === 'use') throw new Error('the database is not open')
     const rebuilt = rebuild({ ...options, ...recovery })
     const healing = withLost(recovery.healing, rebuilt)
     note(options, healing)
@@ -124,7 +124,7 @@ function openDurable(path: string): Connection {
 function note({ path, log, clock }: HealOptions, healing: Healing): void {
   new LossRecord(path).add(healing, clock.now())
   const text = isLossy(healing)
-    ? 'the database was damaged: acknowledged changes may be missing'
+    ? 'the database was damaged, acknowledged changes may be missing'
     : 'the database was damaged, nothing is missing'
   log.error({ ...healing, database: basename(path) }, text)
 }
@@ -144,7 +144,7 @@ function replace(
   const putAside = putDatabaseAside(path, clock, !hasJournal)
   damaged?.close()
   finishRebuild(path)
-  log.error({ putAside }, 'the damaged database was put aside')
+  log.error({ putAside }, 'the damaged database was moved aside')
 }
 
 /** Also after a power cut between the two steps. */

@@ -74,17 +74,15 @@ export function describeLosses(losses: readonly Loss[]): string | undefined {
 }
 
 function countOf(missing: number, mayBeMore: boolean): string {
-  if (missing === 0) return 'the newest changes'
+  if (missing === 0) return 'the latest changes'
   const changes = missing === 1 ? '1 change' : `${missing} changes`
   return mayBeMore ? `${changes} or more` : changes
 }
 
 function copyOf({ copy, restoredFrom }: Loss): string {
-  if (copy === 'none') return ', and there was no copy of them'
+  if (copy === 'none') return ', and no backup was found'
   const time = new Date(restoredFrom ?? 0).toISOString()
-  return copy === 'database'
-    ? ` (last written ${time})`
-    : ` (what is there is a ${copy} of ${time})`
+  return copy === 'database' ? ` (last written ${time})` : ` (restored from a ${copy} of ${time})`
 }
 
 function isSame(loss: Loss, healing: Healing): boolean {

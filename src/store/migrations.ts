@@ -110,10 +110,10 @@ export function requireKnown(applied: readonly string[], migrations: readonly Mi
   const unknown = applied.filter((id) => !known.has(id))
   if (unknown.length === 0) return
   if (migrations.some(({ id }) => !applied.includes(id))) {
-    throw new Error(`the steps ${unknown.join(', ')} are none of this program`)
+    throw new Error(`unknown migrations: ${unknown.join(', ')}`)
   }
   throw new NewerVersionError(
-    `The database was written by a newer version of this program (it carries ${unknown.join(', ')}): start that version again, or put the backup from before the update in place and delete the file that ends in .journal.`,
+    `A newer version of this program wrote the database (migrations ${unknown.join(', ')}). Start that version, or restore the backup from before the update and delete the file that ends in .journal.`,
   )
 }
 

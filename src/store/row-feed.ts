@@ -23,7 +23,7 @@ export class RowFeed {
       try {
         listener(changes)
       } catch (error) {
-        this.#log.error({ err: error }, 'a change of the database was not followed')
+        this.#log.error({ err: error }, 'cannot process a change of the database')
       }
     }
   }

@@ -26,7 +26,7 @@ export function packageFor({ node, napi }: NodeVersions): Package {
   if (Number(napi) >= 10) return { name: 'better-sqlite3', major: 13 }
   if (node.startsWith('20.')) return { name: 'better-sqlite3-node20', major: 12 }
   throw new StartError(
-    `Node ${node} cannot run device-agent: use Node 24 or newer, 22 from 22.14 on, or 20 from 20.19 on.`,
+    `Node.js ${node} is not supported. Use Node.js 24 or newer, 22.14 or newer, or 20.19 or newer.`,
   )
 }
 
@@ -42,8 +42,8 @@ export function loadSqlite(versions: NodeVersions, load: NodeJS.Require): typeof
     return Sqlite
   } catch (error) {
     throw new StartError(
-      `SQLite cannot be loaded on Node ${versions.node} (${reasonOf(error)}): install device-agent ` +
-        'again with this Node, in a clone with `npm run setup`.',
+      `Cannot load SQLite on Node.js ${versions.node} (${reasonOf(error)}). Install device-agent ` +
+        'again with this Node.js version. In a clone, run `npm run setup`.',
       { cause: error },
     )
   }

@@ -21,9 +21,9 @@ const SYSTEM_FAULTS: ReadonlyMap<unknown, StorageFault> = new Map([
 const HELD = ['SQLITE_BUSY', 'SQLITE_LOCKED']
 
 const DETAILS: Readonly<Record<StorageFault, string>> = {
-  full: 'The disk is full: delete something or free space, then try again.',
-  damaged: 'The database is damaged: the next start puts a backup in its place.',
-  unwritable: 'The disk cannot be written: what runs keeps running, changes are refused.',
+  full: 'The disk is full. Free disk space, then try again.',
+  damaged: 'The database is damaged. The next start restores a backup.',
+  unwritable: 'The disk is not writable. Online tunnels stay online, changes are refused.',
 }
 
 /** What an error says about the storage; undefined when it is about something else. */
@@ -56,7 +56,7 @@ export function refusalOf(fault: StorageFault, cause?: unknown): AppError {
  */
 export function toStorageError(error: unknown): unknown {
   if (isHeld(error)) {
-    const detail = 'Another program holds the database.'
+    const detail = 'Another program is using the database.'
     return new AppError('storage-unavailable', detail, { cause: error, retryAfterS: 5 })
   }
   const fault = faultOf(error)

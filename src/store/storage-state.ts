@@ -35,7 +35,7 @@ export class StorageState {
     if (this.#fault === fault) return
     const isWatched = this.#fault !== undefined
     this.#fault = fault
-    this.#log.error({ fault, err: error }, 'the storage refuses changes')
+    this.#log.error({ fault, err: error }, 'the storage rejects changes')
     if (!isWatched) void this.#watch()
   }
 
@@ -52,6 +52,6 @@ export class StorageState {
       }
     } while (this.#fault && !this.#isOver(this.#fault))
     this.#fault = undefined
-    this.#log.info('the fault of the storage is over')
+    this.#log.info('the storage works again')
   }
 }

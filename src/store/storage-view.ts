@@ -6,27 +6,22 @@ const Time = z.string().meta({ format: 'date-time' })
 const healed = {
   damage: z
     .enum(['missing', 'empty', 'foreign', 'corrupt', 'behind', 'altered', 'unproven'])
-    .describe('what was wrong with the database'),
-  copy: z
-    .enum(['database', 'journal', 'backup', 'none'])
-    .describe('which copy of the rows is in use since then'),
-  restored_from: Time.nullable().describe('the time of that copy'),
-  missing: z.number().min(0).describe('acknowledged changes that it lacks, as far as is known'),
-  may_be_more: z.boolean().describe('true when that cannot be counted to the end'),
+    .describe('damage found in the database'),
+  copy: z.enum(['database', 'journal', 'backup', 'none']).describe('copy that was restored'),
+  restored_from: Time.nullable().describe('time of the copy'),
+  missing: z.number().min(0).describe('number of acknowledged changes known to be missing'),
+  may_be_more: z.boolean().describe('true if more changes may be missing'),
 }
 
 /** How a storage is, as clients of an API read it. */
 export const StorageView = z.strictObject({
   fault: z.string().nullable(),
   problem: z.string().nullable(),
-  healed: z
-    .strictObject(healed)
-    .nullable()
-    .describe('set when the database was damaged at this start'),
+  healed: z.strictObject(healed).nullable().describe('damage found at this start'),
   unconfirmed: z
     .array(z.strictObject({ found_at: Time, ...healed }))
     .readonly()
-    .describe('what may be missing since then, until POST /storage/confirm says that it was seen'),
+    .describe('possible data loss, until confirmed with POST /storage/confirm'),
   last_backup_at: Time.nullable(),
   put_aside: z.array(z.string()).readonly(),
 })
@@ -52,7 +47,7 @@ export function storageProblems(
   { problem, lossProblem }: StorageReport,
   confirm: string,
 ): readonly string[] {
-  const loss = lossProblem && `${lossProblem}: check what is there, then run \`${confirm}\``
+  const loss = lossProblem && `${lossProblem}. Check your data, then run \`${confirm}\``
   return [problem, loss].filter((sentence) => sentence !== undefined)
 }
 

@@ -92,15 +92,15 @@ describe('concludeStatus', () => {
 
   it.each<[string, Partial<LinkStatus>]>([
     [
-      'still on the session from before: auth. Put a valid one there.',
+      'session renewal failed, previous session still in use: auth. Put a valid one there.',
       { renewal: { reason: 'auth', remedy: 'Put a valid one there.', lastError: 'refused' } },
     ],
     [
-      'another device at 10.0.0.3 has the same identity: run device-agent identity reset on the one that is the copy',
+      'another device at 10.0.0.3 has the same identity: run device-agent identity reset on the copy',
       { duplicate: { ip: '10.0.0.3', seenAt: NOW } },
     ],
     [
-      'no second session at b.test:1: network. Check it.',
+      'no standby session at b.test:1: network. Check it.',
       {
         standby: {
           state: 'waiting',
@@ -134,7 +134,7 @@ describe('concludeStatus', () => {
     const kept = { reason: 'policy', remedy: 'Correct it.' } as const
     expect(conclude({ tunnels: [tunnel(kept)], ownEndpoint: own(kept) })).toMatchObject({
       verdict:
-        'the tunnel is online; t1.test: online as before: policy. Correct it; agent API online as before at agent.test: policy. Correct it.',
+        'the tunnel is online; t1.test: update failed, previous version online: policy. Correct it; agent API update failed, previous version online at agent.test: policy. Correct it.',
       healthy: false,
       ready: true,
     })
@@ -181,7 +181,7 @@ describe('concludeStatus', () => {
     const tunnels = [tunnel({ upstream: 'down' }), tunnel({ upstream: 'unknown' })]
     const { verdict, healthy, ready } = conclude({ tunnels })
     expect(verdict).toMatch(
-      /^all 2 tunnels online; no answer from localhost:\d+: start what belongs there$/,
+      /^all 2 tunnels online; no answer from localhost:\d+: start the upstream$/,
     )
     expect([healthy, ready]).toEqual([false, true])
   })
@@ -220,7 +220,7 @@ describe('concludeStatus', () => {
       defaultPolicy: { source: 'kept', loadedAt: 0, problem: 'The default policy is bad.' },
     })
     expect(verdict).toBe(
-      'no tunnels; damaged in the database: x.test. Create what is missing again; The default policy is bad.',
+      'no tunnels; damaged in the database: x.test. Create these tunnels again; The default policy is bad.',
     )
     expect(healthy).toBe(false)
   })
@@ -228,8 +228,8 @@ describe('concludeStatus', () => {
 
 it.each([
   [59_000, 'no tunnels'],
-  [400_000, "no tunnels; the clock is 7 min ahead of the service's: set it"],
-  [-86_400_000, "no tunnels; the clock is 24 h behind the service's: set it"],
+  [400_000, 'no tunnels; the device clock is 7 min ahead of the service: set the clock'],
+  [-86_400_000, 'no tunnels; the device clock is 24 h behind the service: set the clock'],
 ])('tells of a clock that is %i ms off', (skewMs, verdict) => {
   expect(conclude({ clock: { now: NOW, skewMs } }).verdict).toBe(verdict)
 })
@@ -244,8 +244,8 @@ it('says what services do to visitors, and what the process has none left of', (
   ).toMatchObject({
     verdict:
       'all 3 tunnels online; out of descriptors: d. Do it; ' +
-      'visitors wait in vain for localhost:1: look at what hangs there; ' +
-      'no valid HTTP from localhost:2: check what runs there',
+      'requests to localhost:1 time out: check whether the upstream hangs; ' +
+      'no valid HTTP from localhost:2: check which service listens there',
     healthy: false,
     ready: false,
     notReady: ['The agent is out of descriptors.'],
@@ -259,7 +259,7 @@ describe('an address that only this device does not reach', () => {
     remedy: 'Try it from elsewhere.',
   })
   const sentence =
-    'unverified: this device does not reach agent.test itself (network). Try it from elsewhere.'
+    'unverified: this device cannot reach agent.test itself (network). Try it from elsewhere.'
 
   it('is said, and is no trouble', () => {
     const status = conclude({ tunnels: [tunnel()], ownEndpoint: unverified })

@@ -389,12 +389,12 @@ describe('a clock that is set', () => {
     const before = agent.find('a').status.since
     movedMs = 400 * 86_400_000
     const { verdict, link, clock: told } = agent.status()
-    expect(verdict).toContain("the clock is 400 days ahead of the service's: set it")
+    expect(verdict).toContain('the device clock is 400 days ahead of the service: set the clock')
     // Two clocks are read one after the other, on a machine that may be busy.
     expect(agent.find('a').status.since - before - movedMs).toBeLessThan(60_000)
     expect(agent.find('a').status.since).toBeGreaterThan(before + movedMs - 60_000)
     expect(told.now - link.since).toBeLessThan(movedMs)
-    await eventually(() => expect(captured.text()).toContain('the clock of the device was set'))
+    await eventually(() => expect(captured.text()).toContain('the device clock was changed'))
   })
 })
 

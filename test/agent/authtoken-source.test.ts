@@ -93,17 +93,17 @@ it.each(['', '   \n', 'two words', 'zero\u0000byte', 'x'.repeat(5_000)])(
 it('says what is missing and where to put it, as it changes', async () => {
   const { file, credential, clock, source, start, changes } = setUp()
   start()
-  const where = `Put an authtoken into ${credential}, `
+  const where = `Write an authtoken to ${credential}, `
   expect(source.current).toMatchObject({
     reason: 'auth',
-    detail: 'there is no authtoken file',
+    detail: 'the authtoken file is missing',
     remedy: expect.stringContaining(where),
   })
   writeFileSync(file, '')
   await clock.advance(1_000)
   expect(source.current).toMatchObject({
-    detail: 'the authtoken file cannot be used: it holds no authtoken',
-    remedy: expect.stringContaining(`Put an authtoken into ${file}, `),
+    detail: 'cannot use the authtoken file: it contains no authtoken',
+    remedy: expect.stringContaining(`Write an authtoken to ${file}, `),
   })
   expect(changes()).toBe(1)
 })
@@ -113,7 +113,7 @@ it('promises no file that it does not watch', () => {
   const clock = new ManualClock()
   const source = new AuthtokenSource({ files: [], value: undefined, everyMs: 1_000, clock, log })
   expect(source.current).toMatchObject({
-    remedy: expect.stringMatching(/and restart it\.$/),
+    remedy: expect.stringMatching(/and restart the agent\.$/),
   })
 })
 

@@ -368,7 +368,7 @@ describe('Link', () => {
     await clock.advance(2_000)
     expect(link.status.renewal).toMatchObject({ nextRetryAt: clock.now() + 4_000 })
     expect(captured.lines.filter(({ level }) => level === 'warn')).toMatchObject([
-      { detail: 'no such token', msg: 'no other session' },
+      { detail: 'no such token', msg: 'session renewal failed' },
     ])
     setToken('better')
     await clock.advance(0)
@@ -487,7 +487,7 @@ describe('Link', () => {
       state: 'parked',
       since: clock.now(),
       reason: 'auth',
-      remedy: expect.stringMatching(/^Restart the agent, or give it another authtoken/),
+      remedy: expect.stringMatching(/^To connect again, restart the agent or change the authtoken/),
       nextRetryAt: undefined,
     })
     expect(connector.last.isClosed).toBe(true)

@@ -71,13 +71,13 @@ describe('a device that is told by the management API', () => {
       link: { state: 'parked', reason: 'auth', nextRetryAt: undefined },
     })
     expect(status.verdict).toMatch(
-      /^0 of 2 tunnels online; stopped by the service for \d+ s: auth\. Restart the agent, or /,
+      /^0 of 2 tunnels online; stopped by the service for \d+ s: auth\. To connect again, restart the agent or /,
     )
     for (const tunnel of on.agent.list()) {
       expect(tunnel.status).toMatchObject({
         state: 'waiting',
         reason: 'auth',
-        lastError: 'the service asked this device to stop',
+        lastError: 'the service told this device to stop',
         nextRetryAt: undefined,
       })
     }
@@ -90,10 +90,10 @@ describe('a device that is told by the management API', () => {
     await eventually(() => expect(on.sessions()).toEqual([]))
     await eventually(() => expect(on.proxy.open).toBe(0))
     // Not for want of heartbeats.
-    expect(on.logText()).toContain('the agent was told to stop')
+    expect(on.logText()).toContain('the agent was stopped by command')
     expect(on.agent.status().link).toMatchObject({
       state: 'parked',
-      lastError: 'the service asked this device to stop',
+      lastError: 'the service told this device to stop',
     })
     expect(on.agentLog()).not.toMatch(/broke|heartbeat|failed at/)
     expect(on.logText().match(/agent online/g)).toHaveLength(1)

@@ -84,7 +84,7 @@ describe('an authtoken that is replaced while a process yields', () => {
     await agent.start()
     await linkUp(agent)
     agent.succession.yield()
-    const takenUp = () => captured.lines.filter(({ msg }) => msg === 'authtoken taken up')
+    const takenUp = () => captured.lines.filter(({ msg }) => msg === 'authtoken loaded')
     // Each time there would be time to connect with the one before.
     for (let rotation = 1; rotation <= 5; rotation += 1) {
       writeFileSync(join(folder, 'authtoken'), `rotated-token-${rotation}`)

@@ -104,7 +104,7 @@ describe('a list that no device can have', () => {
     const wanted = [specOf('a'), specOf('b'), specOf('a', 'localhost:2')]
     expect(refusal(wanted)).toMatchObject({
       code: 'invalid-request',
-      errors: [{ pointer: '/2/domain', detail: 'a.site.test stands at /0, too' }],
+      errors: [{ pointer: '/2/domain', detail: 'a.site.test is also used at /0' }],
     })
     expect(refusal([tcp('localhost:1'), tcp('localhost:1')])).toBeUndefined()
   })

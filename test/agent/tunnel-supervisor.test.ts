@@ -233,7 +233,11 @@ describe('TunnelSupervisor', () => {
     await clock.advance(2_000)
     expect(pause()).toBe(4_000)
     expect(lines.filter(({ level }) => level === 'warn')).toMatchObject([
-      { reason: 'policy', detail: 'bad policy', msg: 'tunnel stays as it was' },
+      {
+        reason: 'policy',
+        detail: 'bad policy',
+        msg: 'tunnel update failed, previous version stays online',
+      },
     ])
     connector.onOpen = () => {}
     await clock.advance(4_000)

@@ -212,7 +212,7 @@ describe('find', () => {
     expect(() => agent.find('b')).toThrow(
       expect.objectContaining({
         code: 'ambiguous-tunnel',
-        message: 'b can be any of b.one.test, b.two.test.',
+        message: 'b matches several tunnels: b.one.test, b.two.test.',
       }),
     )
   })
@@ -229,7 +229,7 @@ describe('find', () => {
   ])('never takes a part of a name: %j', async (name) => {
     const { agent } = await started()
     await agent.create(specOf('a'))
-    expect(() => agent.find(name)).toThrow(`No tunnel is called ${name}.`)
+    expect(() => agent.find(name)).toThrow(`No tunnel matches ${name}.`)
   })
 })
 

@@ -63,7 +63,7 @@ it('follows a link to another file', async () => {
 it('says why a file cannot be read', () => {
   const { path, file } = setUp()
   writeFileSync(path, 'x'.repeat(101))
-  expect(file.read()).toEqual({ path, text: undefined, problem: 'it has more than 100 bytes' })
+  expect(file.read()).toEqual({ path, text: undefined, problem: 'it is larger than 100 bytes' })
   rmSync(path)
   mkdirSync(path)
   chmodSync(path, 0o700)

@@ -16,7 +16,7 @@ const MOST_AN_HOUR = 4
 const WORST_MS = 1_000
 /** The management API takes 120 requests a minute of a key. */
 const ASK_EVERY_MS = 500
-const REFUSED = /the same device is connected twice/g
+const REFUSED = /the device is already connected/g
 
 interface Meeting {
   /** Until gateway and both agents had said it. */

@@ -77,8 +77,8 @@ describe('host names', () => {
   })
 
   it.each([
-    ['call', /Use localhost, or the IP address of the device\.$/],
-    ['callPublic', /Use the domain that AGENT_DOMAIN names\.$/],
+    ['call', /Use localhost or the IP address of the device\.$/],
+    ['callPublic', /Use the domain set in AGENT_DOMAIN\.$/],
   ] as const)('%s says which one to use', async (listener, advice) => {
     const api = await startApi()
     const { json } = await api[listener]('GET', '/status', undefined, { host: 'device.local' })

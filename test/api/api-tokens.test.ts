@@ -84,7 +84,7 @@ describe("the owner's token", () => {
     chmodSync(first.path, 0o644)
     const second = restart(folder, first)
     expect(statSync(second.path).mode & 0o777).toBe(0o600)
-    expect(second.text()).toContain('other users could read this file: rotate the token of the API')
+    expect(second.text()).toContain('other users could read this file, rotate the API token')
     expect(second.ask(first.owner)).toBe('owner')
     chmodSync(second.path, 0o640)
     const third = restart(folder, second)

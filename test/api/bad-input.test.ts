@@ -27,11 +27,7 @@ describe('POST /tunnels with a bad body', () => {
     ['forwards_to of a wrong type', with_({ forwards_to: 8001 }), '/forwards_to must be a string'],
     ['domain of a wrong type', with_({ domain: ['a.test'] }), '/domain must be a string'],
     ['protocol null', with_({ protocol: null }), '/protocol must be a string'],
-    [
-      'policy as a text of no object',
-      with_({ policy: '[]' }),
-      '/policy must be the text of an object',
-    ],
+    ['policy as a text of no object', with_({ policy: '[]' }), '/policy must contain an object'],
     ['policy as a broken text', with_({ policy: '{' }), '/policy must be JSON or YAML'],
     ['policy as an array', with_({ policy: [] }), '/policy must be a JSON object'],
     ['policy as a number', with_({ policy: 7 }), '/policy must be a JSON object'],

@@ -42,7 +42,7 @@ it('opens the API for who has the token, over starts, with one row in the trail'
   expect(lines).toContainEqual(
     expect.objectContaining({
       id: 'provisioned',
-      msg: 'the token that was made for this device opens the API',
+      msg: 'the API token from provisioning is active',
     }),
   )
 })

@@ -68,7 +68,7 @@ describe('the API over a storage that refuses', () => {
     const { json } = await call('GET', '/status')
     expect(json).toMatchObject({ healthy: false, ready: true })
     expect(json.verdict).toMatch(
-      /; the database was damaged: the newest changes may be missing .* a backup of 2.*: check what is there, then run `device-agent storage confirm`$/,
+      /; the database was damaged: the latest changes may be missing .* a backup of 2.*\. Check your data, then run `device-agent storage confirm`$/,
     )
     expect(json.storage.unconfirmed).toMatchObject([{ copy: 'backup', may_be_more: true }])
     expect((await call('GET', '/storage')).json).toEqual(json.storage)

@@ -84,7 +84,7 @@ describe('/tokens', () => {
     expect([status, json.code, json.detail]).toEqual([
       401,
       'unauthenticated',
-      'The token has ended.',
+      'The token has expired.',
     ])
     expect(headers['www-authenticate']).toContain('invalid_token')
     expect((await api.call('GET', '/tokens/spare')).status).toBe(404)

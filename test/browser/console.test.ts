@@ -47,11 +47,11 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     const { baseUrl, key } = await startManagementApi()
     const { page, complaints } = await openPage(browser, width, baseUrl)
     await signIn(page, key)
-    await page.getByText('Four steps bring one here.').waitFor()
+    await page.getByText('Connect a device in four steps.').waitFor()
     for (const [view, title] of [
-      ['Domains', 'No domain is reserved'],
-      ['Bot users', 'There is no bot user'],
-      ['Authtokens', 'There is no authtoken'],
+      ['Domains', 'No reserved domains'],
+      ['Bot users', 'No bot users'],
+      ['Authtokens', 'No authtokens'],
     ] as const) {
       await goTo(page, view)
       await page.getByText(title).waitFor()
@@ -101,7 +101,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await keyboard.press('Enter')
     await tabTo('Delete bot user')
     await keyboard.press('Enter')
-    await page.getByText('There is no bot user').waitFor()
+    await page.getByText('No bot users').waitFor()
     expect(await focused()).toBe('Bot users')
   })
 
@@ -134,7 +134,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await page.clock.runFor(2_000)
     await deviceLine(page, 'press-3').getByText('Offline').waitFor()
     await deviceLine(page, 'press-3').click()
-    await page.getByText('It does not answer: no power, no network, or it hangs.').waitFor()
+    await page.getByText('No answer: no power, no network, or the agent hangs.').waitFor()
     await page.getByText('It had https://press-3.site.test.').waitFor()
     expect(await policy.count()).toBe(0)
   })
@@ -162,7 +162,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
       expect(await page.getByRole('listitem').count()).toBe(2)
       await page.getByLabel('Who').fill('nobody "quoted"')
       await button(page, 'Show').click()
-      await page.getByText('There is nothing to show').waitFor()
+      await page.getByText('No entries').waitFor()
       await page.getByLabel('Who').fill('')
       await page.getByLabel('Since').fill('2029-12-31')
       await page.getByLabel('Until').fill('2030-01-02')
@@ -170,7 +170,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
       await heading(page, 'bot_user.update').waitFor()
       await page.getByLabel('Until').fill('2029-12-30')
       await button(page, 'Show').click()
-      await page.getByText('There is nothing to show').waitFor()
+      await page.getByText('No entries').waitFor()
       await expectGoodView(page, 'audit-choice')
       expect(complaints).toEqual([])
     },
@@ -181,7 +181,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     const { page, complaints } = await openPage(browser, width, baseUrl)
     await page.clock.install()
     await signIn(page, key)
-    await page.getByText('There is no device yet').waitFor()
+    await page.getByText('No devices yet').waitFor()
     expect(await page.getByRole('heading', { name: 'Cloud endpoints' }).count()).toBe(0)
     await registrar.reserve({ domain: '*.site.test' })
     const front = await cloudEndpoints.create(
@@ -232,10 +232,10 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await deviceLine(page, 'press-2').click()
     await page.getByText('from 192.0.2.99, refused').waitFor()
     await page
-      .getByRole('img', { name: 'Requests a minute in the last hour: at most 60' })
+      .getByRole('img', { name: 'Requests a minute in the last hour: maximum 60' })
       .waitFor()
     await page
-      .getByRole('img', { name: 'Bytes a minute in the last hour: at most 59 kB' })
+      .getByRole('img', { name: 'Bytes a minute in the last hour: maximum 59 kB' })
       .waitFor()
     await expectGoodView(page, 'device')
     await button(page, 'Edit press-2').click()
@@ -288,10 +288,10 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await page.getByLabel('Tag').selectOption('sevens (100)')
     await status.getByText('1 to 50 of 100, of 1,000 devices').waitFor()
     await page.getByLabel('Tag').selectOption('All')
-    await page.getByLabel('Sorted by').selectOption('Trouble first')
+    await page.getByLabel('Sort by').selectOption('Problems first')
     expect((await names()).slice(0, 2)).toEqual(['press-10', 'press-20'])
     await page.getByLabel('Search').fill('nobody')
-    await page.getByText('No device is as you ask for.').waitFor()
+    await page.getByText('No device matches the filter.').waitFor()
     // Lines stay as they are while nothing about them changes: nothing is painted anew.
     await page.getByLabel('Search').fill('press-99')
     await page.evaluate(`
@@ -319,14 +319,14 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     const { page, complaints } = await openPage(browser, width, baseUrl)
     await signIn(page, key)
     await goTo(page, 'Webhooks')
-    await page.getByText('There is no webhook').waitFor()
+    await page.getByText('No webhooks').waitFor()
     await expectGoodView(page, 'webhooks-none')
     await button(page, 'Create a webhook').click()
     await field(page, 'URL').fill('hooks')
     await dialogButton(page, 'Create').click()
     await page.getByRole('alert').getByText('ERR_NGROK_834').waitFor()
     await field(page, 'URL').fill(receiver.url)
-    await field(page, 'What it gets').selectOption('Only what is trouble')
+    await field(page, 'Events').selectOption('Only problems')
     await expectGoodView(page, 'webhook-form')
     const newest = () => webhooks.page({ limit: 1 })[0]
     await dialogButton(page, 'Create').click()
@@ -335,17 +335,17 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await page.getByRole('dialog').getByText(receiver.secret.current).waitFor()
     await dialogButton(page, 'I have copied it').click()
     const card = page.getByRole('article').filter({ hasText: receiver.url })
-    await card.getByText('Only what is trouble').waitFor()
+    await card.getByText('Only problems').waitFor()
     expect(await page.content()).not.toContain(receiver.secret.current)
     await button(page, `Test ${receiver.url}`).click()
-    await card.getByText('The test was taken.').waitFor()
+    await card.getByText('The test message was delivered.').waitFor()
     await button(page, `Test ${receiver.url}`).click()
     await card.getByText('The receiver answered with 503.').waitFor()
     await expectGoodView(page, 'webhooks')
     await button(page, `New secret ${receiver.url}`).click()
-    await field(page, 'How long the old one signs, too').selectOption('A week')
+    await field(page, 'Keep the old secret valid for').selectOption('A week')
     await expectGoodView(page, 'webhook-new-secret')
-    await dialogButton(page, 'Make a new secret').click()
+    await dialogButton(page, 'Create a new secret').click()
     const olderSecrets = () => newest()?.oldSecrets.map(({ secret }) => secret)
     await expect.poll(olderSecrets).toEqual([receiver.secret.current])
     await page
@@ -353,7 +353,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
       .getByText(newest()?.secret ?? '-')
       .waitFor()
     await dialogButton(page, 'I have copied it').click()
-    await card.getByText('signs, too, until').waitFor()
+    await card.getByText('also signs until').waitFor()
     await button(page, `Pause ${receiver.url}`).click()
     await card.getByText('Paused').waitFor()
     await button(page, `Send again ${receiver.url}`).click()
@@ -362,7 +362,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await dialogButton(page, 'Cancel').click()
     await button(page, `Delete ${receiver.url}`).click()
     await dialogButton(page, 'Delete webhook').click()
-    await page.getByText('There is no webhook').waitFor()
+    await page.getByText('No webhooks').waitFor()
     expect(complaints).toEqual([])
   })
 
@@ -434,7 +434,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
       await page.getByText(shown).first().waitFor()
       if (view === 'Devices') await openDevice(page)
       const main = page.getByRole('main')
-      await main.getByText('This API key may only read.').waitFor()
+      await main.getByText('This API key can only read.').waitFor()
       expect(await main.getByRole('button', { name: CHANGES }).count(), view).toBe(0)
     }
     await expectGoodView(page, 'read-only')
@@ -444,7 +444,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
       await goTo(page, view)
       if (view === 'Devices') await openDevice(page)
       await page.getByRole('main').getByRole('button', { name: CHANGES }).first().waitFor()
-      expect(await page.getByText('This API key may only read.').count()).toBe(0)
+      expect(await page.getByText('This API key can only read.').count()).toBe(0)
     }
     expect(complaints).toEqual([])
   })
@@ -543,7 +543,7 @@ describe.runIf(hasChromium)('the console in Chromium', () => {
     await dialogButton(page, 'Create').waitFor()
     if (apiKey) await issuer.deleteApiKey(apiKey)
     await dialogButton(page, 'Create').click()
-    await page.getByText('Your session is over: sign in again to go on.').waitFor()
+    await page.getByText('Your session has ended. Sign in again to continue.').waitFor()
     expect(await page.getByRole('dialog').count()).toBe(0)
     expect(await page.getByRole('navigation').count()).toBe(0)
   })

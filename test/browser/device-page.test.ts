@@ -17,7 +17,7 @@ import {
 import { sendRequest } from '../helpers/serve-http.ts'
 
 const FINDINGS: FindingView[] = [
-  { check: 'settings', outcome: 'good', detail: 'those that the agent runs with', remedy: null },
+  { check: 'settings', outcome: 'good', detail: 'settings of the running agent', remedy: null },
   { check: 'disk', outcome: 'good', detail: '11204 MiB free', remedy: null },
   {
     check: 'dns gateway.site.example.com:4443',
@@ -37,7 +37,7 @@ const FINDINGS: FindingView[] = [
 const verdict = (page: Page, text: string) =>
   page.getByRole('heading', { level: 1 }).filter({ hasText: text }).waitFor()
 
-describe.runIf(hasChromium)('the page of the device in Chromium', () => {
+describe.runIf(hasChromium)('the device page in Chromium', () => {
   let browser: Browser
 
   beforeAll(async () => {
@@ -63,7 +63,7 @@ describe.runIf(hasChromium)('the page of the device in Chromium', () => {
       const code = api.codes.create().code.reveal()
       await page.goto('about:blank')
       await page.goto(`/page/#code=${code}`)
-      await page.getByText('There are no tunnels').waitFor()
+      await page.getByText('No tunnels').waitFor()
       expect(page.url()).toBe(`${baseUrl}/page/`)
       await expectGoodView(page, 'device-empty')
 
@@ -104,12 +104,12 @@ describe.runIf(hasChromium)('the page of the device in Chromium', () => {
 
       api.doctor.findings = FINDINGS
       await goTo(page, 'Doctor')
-      await button(page, 'Examine now').click()
-      await page.getByText('1 thing is not well; begin with the first.').waitFor()
+      await button(page, 'Run checks').click()
+      await page.getByText('1 check failed. Start with the first.').waitFor()
       await expectGoodView(page, 'device-doctor')
       api.doctor.findings = FINDINGS.slice(0, 2)
-      await button(page, 'Examine now').click()
-      await page.getByText('Everything that was looked at is well.').waitFor()
+      await button(page, 'Run checks').click()
+      await page.getByText('All checks passed.').waitFor()
 
       await goTo(page, 'Log')
       api.log.error({ reason: 'network' }, '<b>canary</b> line')
@@ -119,7 +119,7 @@ describe.runIf(hasChromium)('the page of the device in Chromium', () => {
       await page.getByLabel('Level').selectOption('error')
       await page.getByText('page session opened').waitFor({ state: 'detached' })
       await page.getByLabel('Contains').fill('nothing like it')
-      await page.getByText('No line fits.').waitFor()
+      await page.getByText('No matching lines.').waitFor()
 
       await button(page, 'Sign out').click()
       await page.getByText('You are signed out.').waitFor()
@@ -158,13 +158,13 @@ describe.runIf(hasChromium)('the page of the device in Chromium', () => {
     await expectGoodView(page, 'device-inspect-off')
     await page.getByLabel('For', { exact: true }).selectOption('15')
     await button(page, 'Start').click()
-    await page.getByText('Nobody has come yet.').waitFor()
+    await page.getByText('No requests yet.').waitFor()
     await visit('/api/reading?sensor=4&token=canary')
     await visit('/missing')
     await visit('/api/reading', 'POST', '{"celsius":21.5}')
     await page.getByRole('button', { name: 'POST' }).click()
-    await page.getByLabel('Body of the response').getByText('"celsius": 21.5').waitFor()
-    expect(await page.getByLabel('Head of the request').textContent()).toContain(
+    await page.getByLabel('Response body').getByText('"celsius": 21.5').waitFor()
+    expect(await page.getByLabel('Request headers').textContent()).toContain(
       'authorization: [secret]',
     )
     await expectGoodView(page, 'device-inspect')
@@ -172,11 +172,11 @@ describe.runIf(hasChromium)('the page of the device in Chromium', () => {
     const chosen = page.getByRole('listitem').filter({ has: page.getByLabel('The request') })
     expect(await chosen.count()).toBe(width < 768 ? 1 : 0)
     await button(page, 'Send again').click()
-    await page.getByText('sent again, as 3').waitFor()
-    await page.getByLabel('Show only').fill('get 404')
+    await page.getByText('sent again, copy of 3').waitFor()
+    await page.getByLabel('Filter').fill('get 404')
     await page.getByRole('button', { name: '/api/reading' }).first().waitFor({ state: 'detached' })
     await page.getByRole('button', { name: '/missing' }).waitFor()
-    await button(page, 'Stop and forget').click()
+    await button(page, 'Stop and delete').click()
     await page.getByText('Start it, and each request').waitFor()
     expect(api.agent.inspections.status(api.agent.find('cam').id).state).toBe('off')
     expect(await page.content()).not.toContain('canary')
@@ -199,7 +199,7 @@ describe.runIf(hasChromium)('the page of the device in Chromium', () => {
     await page.getByLabel('One-time code').waitFor()
     await keyboard.type(api.codes.create().code.reveal().toLowerCase())
     await keyboard.press('Enter')
-    await page.getByText('There are no tunnels').waitFor()
+    await page.getByText('No tunnels').waitFor()
     await tabTo('Skip to content')
     await keyboard.press('Enter')
     await tabTo('Add a tunnel')
@@ -219,10 +219,10 @@ describe.runIf(hasChromium)('the page of the device in Chromium', () => {
     await keyboard.press('Enter')
     await page.getByRole('heading', { name: 'Doctor', level: 1 }).waitFor()
     expect(await focused()).toBe('Doctor')
-    await tabTo('Examine now')
+    await tabTo('Run checks')
     await keyboard.press('Enter')
-    await page.getByText('Everything that was looked at is well.').waitFor()
-    expect(await focused()).toBe('Examine now')
+    await page.getByText('All checks passed.').waitFor()
+    expect(await focused()).toBe('Run checks')
   })
 
   it('offers nobody a change who may only read', async () => {
@@ -244,7 +244,7 @@ describe.runIf(hasChromium)('the page of the device in Chromium', () => {
     expect(await page.getByRole('button').allTextContents()).toEqual(['Sign out'])
     await expectGoodView(page, 'device-read-only')
     api.tokens.revoke(reader.token.id)
-    await page.getByText('Your session is over').waitFor()
+    await page.getByText('Your session has ended').waitFor()
   })
 
   it('says that a code in the address is over, and that the agent is silent', async () => {
@@ -263,9 +263,9 @@ describe.runIf(hasChromium)('the page of the device in Chromium', () => {
     await page.route('**/page/api/tunnels**', (route) =>
       route.fulfill({ status: 503, json: { code: 'starting', detail: 'Not read yet.' } }),
     )
-    await page.getByRole('status').getByText('It is starting.').waitFor()
+    await page.getByRole('status').getByText('Starting.').waitFor()
     expect(await page.getByRole('alert').count()).toBe(0)
     await page.unroute('**/page/api/tunnels**')
-    await page.getByText('It is starting.').waitFor({ state: 'detached' })
+    await page.getByText('Starting.').waitFor({ state: 'detached' })
   })
 })

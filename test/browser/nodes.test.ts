@@ -65,10 +65,12 @@ describe.runIf(hasChromium && hasPostgres)('the nodes of the console', () => {
       .click()
     await dialogButton(page, 'Drain').click()
     for (const at of pages) {
-      await at.page.getByText('It is empty: it can be stopped, and nobody notices.').waitFor()
+      await at.page
+        .getByText('Drained. You can stop this gateway without affecting visitors.')
+        .waitFor()
     }
     await expectGood('nodes-draining')
-    await page.getByRole('button', { name: /^Take back/ }).click()
+    await page.getByRole('button', { name: /^Cancel drain/ }).click()
     await page.getByText('Draining', { exact: true }).waitFor({ state: 'detached' })
     await two.gateway.stop()
     for (const at of pages) await at.page.getByText('Stopped', { exact: true }).waitFor()

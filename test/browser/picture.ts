@@ -1,6 +1,6 @@
 /**
  * `npm run picture`: runs agent and gateway with tunnels to three services, one of which is down, signs in
- * at the page of the device, and puts what it shows into `docs/device-page.png`.
+ * at the device page, and puts what it shows into `docs/device-page.png`.
  */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { createServer } from 'node:http'

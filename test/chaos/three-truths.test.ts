@@ -64,9 +64,9 @@ const SERVICES: readonly Fault[] = [
 
 const VERDICTS: Record<string, RegExp> = {
   up: /^the tunnel is online$/,
-  down: /no answer from localhost:\d+: start what belongs there/,
-  garbage: /no valid HTTP from localhost:\d+: check what runs there/,
-  slow: /visitors wait in vain for localhost:\d+: look at what hangs there/,
+  down: /no answer from localhost:\d+: start the upstream/,
+  garbage: /no valid HTTP from localhost:\d+: check which service listens there/,
+  slow: /requests to localhost:\d+ time out: check whether the upstream hangs/,
 }
 
 describe('a service behind a tunnel that is online', () => {

@@ -14,7 +14,7 @@ describe('a start on a Node', () => {
       {
         level: 'warn',
         node: '20.20.2',
-        msg: 'Node 20 has had no security fixes since 2026-04-30: install a newer one',
+        msg: 'Node.js 20 gets no security fixes since 2026-04-30: install a newer version',
       },
     ])
   })

@@ -28,12 +28,10 @@ describe('device-agent storage confirm', () => {
     expect(database.report().lossProblem).toContain('3 changes may be missing')
     const settings = { GATEWAY_DATA_DIR: folder }
     expect(await run(['storage', 'confirm', '--gateway'], settings)).toBe(
-      'Confirmed: the database was damaged: 3 changes may be missing (what is there is a backup of 1970-01-01T00:00:00.000Z).\n',
+      'Confirmed: the database was damaged: 3 changes may be missing (restored from a backup of 1970-01-01T00:00:00.000Z).\n',
     )
     expect(database.report().lossProblem).toBeUndefined()
-    expect(await run(['storage', 'confirm', '--gateway'], settings)).toBe(
-      'There is nothing to confirm.\n',
-    )
+    expect(await run(['storage', 'confirm', '--gateway'], settings)).toBe('Nothing to confirm.\n')
   })
 
   it('answers one JSON line for programs, and takes the folder as an option', async () => {
@@ -47,7 +45,7 @@ describe('device-agent storage confirm', () => {
   it('says where it looked when there is no database', async () => {
     const folder = temporaryFolder()
     await expect(run(['storage', 'confirm', '--data-dir', folder], {})).rejects.toThrow(
-      `There is no agent.db in ${folder}: name its folder with --data-dir.`,
+      `No agent.db found in ${folder}. Set --data-dir.`,
     )
   })
 })

@@ -269,7 +269,7 @@ describe('a reload of the agent that fails', () => {
     on.agent.signal('SIGHUP')
     await eventually(() => expect(lastStatus(on)).toMatch(/; the reload failed: /))
     expect(on.agent.program.stderr).toMatch(reason)
-    expect(on.agent.program.stderr).toContain('the reload failed: this process serves on')
+    expect(on.agent.program.stderr).toContain('the reload failed, this process continues')
     expect(on.agent.pid).toBe(pid)
     // It takes changes, and has its names; 202 while its link comes back.
     expect((await on.call('POST', '/tunnels', on.specOf('b.site.test'))).ok).toBe(true)
@@ -324,7 +324,7 @@ describe('a new process that dies while the old one ends what is under way', () 
     on.agent.kill()
     await eventually(() => {
       expect(on.agent.told.at(-1)).toBe(
-        `MAINPID=${before}\nSTOPPING=1\nSTATUS=the process that had taken over ended with SIGKILL`,
+        `MAINPID=${before}\nSTOPPING=1\nSTATUS=the new process ended with SIGKILL`,
       )
     })
     // What is under way is not cut for that.
@@ -332,7 +332,7 @@ describe('a new process that dies while the old one ends what is under way', () 
     on.release()
     expect(await slow).toBe('the whole')
     expect(await on.agent.program.ended).toMatchObject({ code: 75 })
-    expect(on.agent.program.stderr).toContain('this process has to be replaced')
+    expect(on.agent.program.stderr).toContain('this process must be replaced')
   })
 })
 
@@ -363,7 +363,7 @@ describe('an agent that is killed while it is reloaded', () => {
     await ended(pid)
     await ended(Number(readFileSync(join(on.folder, 'pid'), 'utf8')))
     await eventually(() => {
-      expect(on.agent.program.stderr).toContain('the process that was to be replaced has ended')
+      expect(on.agent.program.stderr).toContain('the old process has ended during the reload')
     })
     await eventually(() => expect(on.sessions.size).toBe(0))
   })

@@ -78,7 +78,7 @@ describe('the bundle', () => {
       })
       expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
       expect(stderr).toBe(
-        `device-agent: Node ${process.versions.node} is too old: version 20.19 or newer is needed, and the packages have one in them.\n`,
+        `device-agent: Node ${process.versions.node} is too old. Use version 20.19 or newer. The packages include Node.js.\n`,
       )
     },
   )

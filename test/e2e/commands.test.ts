@@ -53,7 +53,7 @@ describe('the program', () => {
     const all = await runProgram({ args: ['help'] })
     expect(all.stdout).toBe((await runProgram({ args: ['--help'] })).stdout)
     // What a technician looks for comes first, and all of it is seen at once.
-    expect(all.stdout).toMatch(/\nOn a device:\n {2}status /)
+    expect(all.stdout).toMatch(/\nManage a device:\n {2}status /)
     expect(all.stdout.split('\n').length).toBeLessThan(75)
   })
 
@@ -99,7 +99,7 @@ describe('a default policy that cannot be used', () => {
     ['[]', /policy\.json.*object/],
     ['"text"', /policy\.json.*object/],
     ['', /policy\.json.*line 1.*column 1/],
-    [undefined, /There is no default policy at .*policy\.json/],
+    [undefined, /The default policy .*policy\.json does not exist/],
   ])('stops the start with one sentence: %j', async (content, sentence) => {
     const folder = temporaryFolder()
     const path = join(folder, 'policy.json')
@@ -138,7 +138,7 @@ describe('a data folder that cannot be used', () => {
       env: { AGENT_DATA_DIR: dataDir, GATEWAY_DATA_DIR: gatewayDir, LOG_LEVEL: 'silent' },
     })
     const sentence =
-      /^device-agent: The data folder \/proc\/device-\w+ cannot be made or opened: .+\n$/
+      /^device-agent: Cannot create or open the data directory \/proc\/device-\w+: {2}.+\n$/
     expect([code, stderr]).toEqual([1, expect.stringMatching(sentence)])
   })
 
@@ -148,7 +148,10 @@ describe('a data folder that cannot be used', () => {
       cwd: temporaryFolder(),
       env: { AGENT_DATA_DIR: '/proc/x', GATEWAY_DATA_DIR: temporaryFolder(), LOG_LEVEL: 'silent' },
     })
-    expect([code, stderr]).toEqual([1, expect.stringContaining('The data folder /proc/x cannot')])
+    expect([code, stderr]).toEqual([
+      1,
+      expect.stringContaining('Cannot create or open the data directory /proc/x'),
+    ])
   })
 })
 
@@ -211,7 +214,7 @@ describe('a settings file that cannot be read', () => {
     const folder = temporaryFolder()
     mkdirSync(join(folder, '.env'))
     const { code, stderr } = await runProgram({ args: ['run'], cwd: folder })
-    const said = 'device-agent: The file .env in this folder cannot be read: EISDIR.\n'
+    const said = 'device-agent: Cannot read the file .env in the current directory: EISDIR.\n'
     expect([code, stderr]).toEqual([1, said])
   })
 })
@@ -232,7 +235,7 @@ describe('a start that fails under systemd', () => {
       1,
       expect.arrayContaining([
         expect.stringMatching(
-          /^<3>device-agent: SVC_CA_CERT .nowhere.ca\.pem cannot be read \(ENOENT\): /,
+          /^<3>device-agent: Cannot read SVC_CA_CERT .nowhere.ca\.pem \(ENOENT\)\. /,
         ),
       ]),
     ])
@@ -253,7 +256,7 @@ describe('an address that is taken', () => {
       env: { [name]: `127.0.0.1:${taken.port}`, LOG_LEVEL: 'silent' },
     })
     await taken.close()
-    const said = `device-agent: ${sentence} 127.0.0.1:${taken.port}: another program listens there; set ${name} to another address.\n`
+    const said = `device-agent: ${sentence} 127.0.0.1:${taken.port}: the address is already in use; set ${name} to another address.\n`
     expect([code, stdout, stderr]).toEqual([1, '', said])
   })
 })

@@ -33,7 +33,7 @@ describe('device-agent identity reset', () => {
     const { code, stdout, stderr } = await reset()
     expect([code, stdout, id()]).toEqual([1, '', before])
     expect(stderr).toContain('refused here as a conflict')
-    expect(stderr).toContain('Nothing is changed yet: add --yes to do it.')
+    expect(stderr).toContain('Nothing is changed yet. Add --yes to continue.')
   })
 
   it('gives the device another identity, and says what became of it', async () => {

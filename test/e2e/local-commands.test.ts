@@ -27,7 +27,7 @@ async function startAgent(env: Record<string, string> = {}) {
 describe('the command line on the device', () => {
   it('adds, shows, changes, lists and removes tunnels without a token', async () => {
     const { folder, run, json } = await startAgent()
-    expect((await run('tunnels', 'list')).stdout).toContain('There are no tunnels')
+    expect((await run('tunnels', 'list')).stdout).toContain('No tunnels')
     const told = ['--proxy-protocol', '2']
     const added = await run('tunnels', 'add', 'cam.site.test', '8001', ...told)
     expect([added.code, added.stdout]).toEqual([
@@ -110,15 +110,15 @@ describe('the command line on the device', () => {
     const before = await json('tunnels', 'add', 'cam.site.test', '8001')
     const { code, stdout, stderr } = await run('tunnels', 'set-policy', 'cam', 'typo.yaml')
     expect([code, stdout]).toEqual([1, ''])
-    expect(stderr).toContain('/policy/on_http_request/0/actions/0/type: There is no action denyx')
+    expect(stderr).toContain('/policy/on_http_request/0/actions/0/type: Unknown action denyx')
     expect((await json('tunnels', 'show', 'cam')).policy).toBe(before.policy)
     expect((await run('tunnels', 'set-policy', 'cam')).stderr).toContain(
       'Name a file, or --default',
     )
     expect((await run('tunnels', 'set-policy', 'cam', 'none.yaml')).stderr).toContain('ENOENT')
     expect((await run('tunnels', 'show', 'none')).stderr).toBe(
-      'device-agent: No tunnel is called none. (tunnel-not-found)\n' +
-        '  → device-agent tunnels list shows what there is.\n',
+      'device-agent: No tunnel matches none. (tunnel-not-found)\n' +
+        '  → To see all tunnels, run device-agent tunnels list.\n',
     )
     expect((await run('tunnels', 'show', 'cam')).stdout).toMatch(
       /^upstream_settings +timeout 60, health tcp, /m,
@@ -133,7 +133,7 @@ describe('the command line on the device', () => {
     const nowhere = await runProgram({ args: ['status'], cwd: temporaryFolder(), env: SERVICE })
     expect([nowhere.code, nowhere.stderr]).toEqual([
       1,
-      expect.stringContaining('No agent runs here: there is no socket at '),
+      expect.stringContaining('No agent is running: there is no socket at '),
     ])
   })
 
@@ -147,7 +147,9 @@ describe('the command line on the device', () => {
     })
     await eventually(() => expect(seen).toContain('no tunnels'))
     await program.end()
-    await eventually(() => expect(seen).toMatch(/does not run|No agent runs|has just ended/))
+    await eventually(() =>
+      expect(seen).toMatch(/is not running|No agent is running|has just stopped/),
+    )
     const { code } = await watch.end()
     expect(code).toBe(0)
   })

@@ -21,7 +21,7 @@ describe('device-agent page', () => {
     expect(code).toBe(0)
     const [, url = '', secret = ''] = /^ {2}(http:\S+)#code=([\w-]+)$/m.exec(stdout) ?? []
     expect(url).toBe(`${api}/page/`)
-    expect(stdout).toContain(`code     ${secret}, good once, until `)
+    expect(stdout).toContain(`code     ${secret}, valid once, until `)
     expect(stdout).toMatch(/[█▀▄]{10}/)
     expect(stdout).toContain('This address is good on this device alone.')
     const { host, port } = new URL(url)
@@ -58,7 +58,7 @@ describe('device-agent page', () => {
   it('is no reason to stop where the address is not there', async () => {
     const { program, run } = await startAgent({ AGENT_PAGE_LISTEN: '192.0.2.1:7041' })
     expect((await run('status', '--json')).stdout).toContain('"verdict"')
-    expect(program.stderr).toContain('"msg":"no page yet"')
+    expect(program.stderr).toContain('"msg":"device page not available yet"')
     expect((await program.end()).code).toBe(0)
   })
 })

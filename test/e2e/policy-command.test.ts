@@ -106,7 +106,7 @@ on_http_response:
     expect(stdout).toBe(`requests 1 to 2
   on_http_request[0] "settings": matches
     set-vars: goes on, vars are {"tier":"gold"}
-  on_http_request[1] "others": does not match, as this is false: req.method == 'PUT'
+  on_http_request[1] "others": does not match, false: req.method == 'PUT'
   forwarded as /p
     host: h.example
   upstream answers 503
@@ -127,7 +127,7 @@ on_http_response:
     const { stdout } = await policy(
       ...([failing, 'explain', 'policy.yaml', '--request', 'GET https://h/'] as const),
     )
-    expect(stdout).toMatch(/"guard": fails, and the policy with it: .*out of bounds/)
+    expect(stdout).toMatch(/"guard": fails and ends the policy: .*out of bounds/)
     expect(stdout).toContain('answer: 500')
   })
 

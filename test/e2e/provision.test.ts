@@ -63,7 +63,7 @@ describe('device-agent provision', () => {
     const { code, stdout, stderr } = await provision(args)
     expect([code, stderr]).toEqual([
       1,
-      'device-agent: cam2: The bot user cam2 is not active: somebody switched it off.\n',
+      'device-agent: cam2: The bot user cam2 is deactivated. Activate it first.\n',
     ])
     expect(stdout).toMatch(/^write +devices\/cam1\.env\nwrite +devices\/cam3\.env\n/m)
     const { AGENT_DOMAIN } = parse(readFileSync(join(folder, 'devices/cam3.env')))
@@ -93,7 +93,7 @@ describe('device-agent provision', () => {
   })
 
   it.each([
-    [[], /^error: say who: --name for one device, --list for many/],
+    [[], /^error: use --name for one device or --list for many/],
     [['--name', 'a', '--list', 'b'], /^error: option '--list <file>' cannot be used with/],
     [['--name', 'a', '--api-url', 'ftp://a.test'], /^error: .*must be a URL/],
     [['--name', 'a', '--server-addr', 'a'], /^error: .*must be host:port/],

@@ -160,7 +160,7 @@ describe('a reload of the gateway', () => {
       )
     })
     expect(keeper.stderr).toMatch(reason)
-    expect(keeper.stderr).toContain('the reload failed: this process serves on')
+    expect(keeper.stderr).toContain('the reload failed, this process continues')
     expect((await publicRequest({ ingress: ready.ingress_http, host: 'x.localhost' })).status).toBe(
       404,
     )

@@ -37,6 +37,6 @@ describe('device-agent gateway', () => {
       body: { msg: expect.stringContaining('database is damaged') },
     })
     expect(await gateway.program.ended).toMatchObject({ code: 75 })
-    expect(gateway.program.stderr).toContain('this process has to be replaced')
+    expect(gateway.program.stderr).toContain('this process must be replaced')
   })
 })

@@ -145,7 +145,10 @@ describe('device-agent support-bundle', () => {
     expect(JSON.parse(parts['versions.json'] ?? '').running_agent.node).toBe(process.version)
     expect(parts['log.jsonl']).toContain('nothing special')
     const again = await run('support-bundle', 'b.tar.gz')
-    expect([again.code, again.stderr]).toEqual([1, expect.stringContaining('it is there already')])
+    expect([again.code, again.stderr]).toEqual([
+      1,
+      expect.stringContaining('the file already exists'),
+    ])
   })
 
   it('has the log of the running agent where nobody names another', async () => {
@@ -161,7 +164,7 @@ describe('device-agent support-bundle', () => {
     const wal = () => readFileSync(join(folder, 'data/agent.db-wal')).length
     const before = wal()
     const { parts, stdout } = await bundle('--log-file', 'agent.log')
-    expect(stdout).toMatch(/^What is not in it:\n {2}status\.json: The agent does not run/m)
+    expect(stdout).toMatch(/^Not included:\n {2}status\.json: The agent does not run/m)
     expect(Object.keys(parts)).not.toContain('status.json')
     expect(parts['problems.txt']).toContain('status.json: The agent does not run')
     expect(parts['doctor.txt']).toContain('✗ agent: ')

@@ -134,18 +134,16 @@ describe('device-agent token', () => {
     const { start, run } = agentIn()
     await start()
     const { stdout, stderr } = await run(['create', 'site monitor'])
-    expect(stdout).toMatch(/^dagt_[\w-]{43}\n\nThis is site monitor: scope read, without an end\./)
+    expect(stdout).toMatch(/^dagt_[\w-]{43}\n\nThis is site monitor: scope read, no expiry\./)
     expect(stderr).toBe('')
     const again = await run(['rotate', 'site monitor', '--overlap', '30d'])
-    expect(again.stdout).toMatch(/\nThe one before works until 2\S+Z\.\n$/)
+    expect(again.stdout).toMatch(/\nThe previous secret works until 2\S+Z\.\n$/)
     const { stdout: list } = await run(['list'])
-    expect(list).toMatch(/\n\nThe secret of site monitor from before works until 2\S+Z\.\n$/)
-    expect((await run(['revoke', 'site monitor'])).stdout).toBe(
-      'site monitor opens nothing any more.\n',
-    )
-    expect((await run(['list'])).stdout).not.toContain('from before')
+    expect(list).toMatch(/\n\nThe previous secret of site monitor works until 2\S+Z\.\n$/)
+    expect((await run(['revoke', 'site monitor'])).stdout).toBe('Revoked site monitor.\n')
+    expect((await run(['list'])).stdout).not.toContain('previous secret')
     expect((await run(['revoke', 'owner'])).stdout).toBe(
-      'owner opens nothing any more. The next start of the agent makes another in data/api-token.\n',
+      'Revoked owner. The next start of the agent creates a new token in data/api-token.\n',
     )
   })
 
@@ -161,7 +159,7 @@ describe('device-agent token', () => {
     for (const isRunning of [true, false]) {
       if (!isRunning) await stop()
       expect(await refused(['revoke', 'nobody'])).toMatch(
-        /^device-agent: No token is called nobody\./,
+        /^device-agent: No token is named nobody\./,
       )
       expect(await refused(['create', 'tok_x'])).toMatch(/\/?name:? must have 1 to 64 /)
     }

@@ -117,8 +117,8 @@ describe.skipIf(!hasPostgres)('device-agent up --nodes', () => {
       ['name an empty database with --database-url', undefined],
       ['must be postgres://user@host/database', 'http://db.lan/site'],
       ['cannot be reached', url.replace(`:${port}/`, ':1/')],
-      ['refuses the password', url.replace('correct', 'wrong')],
-      ['There is no such database', url.replace('/test_', '/no_')],
+      ['rejected the password', url.replace('correct', 'wrong')],
+      ['The database does not exist', url.replace('/test_', '/no_')],
     ]
     for (const [words, wanted] of cases) {
       const given = wanted === undefined ? [] : ['--database-url', wanted]
@@ -134,6 +134,6 @@ describe.skipIf(!hasPostgres)('device-agent up --nodes', () => {
     const url = await urlOf()
     await start(temporaryFolder(), url)
     const { code, said } = await refusal({ GATEWAY_DATABASE_URL: url }, '--nodes', '2')
-    expect([code, said]).toEqual([1, expect.stringContaining('has gateways already')])
+    expect([code, said]).toEqual([1, expect.stringContaining('belongs to an existing cluster')])
   })
 })

@@ -74,5 +74,5 @@ it('gives back no name that its device may not have any more, and starts beside 
   writeFileSync(join(dataDir, 'names.json'), '[{"host":')
   const garbage = await startGateway({ dataDir, authtoken, holdMs: 0 })
   expect((await visit(garbage, CAM)).status).toBe(404)
-  expect(garbage.logText()).toContain('the file of names of devices is damaged')
+  expect(garbage.logText()).toContain('the file with names of devices is damaged')
 })

@@ -6,7 +6,7 @@ export interface PageCall {
   readonly headers?: Readonly<Record<string, string | undefined>>
 }
 
-/** Asks like a browser that has the page of the device open: same origin, one cookie kept. */
+/** Asks like a browser that has the device page open: same origin, one cookie kept. */
 export class PageBrowser {
   readonly #port: number
   cookie: string | undefined

@@ -50,7 +50,7 @@ describe('bearerAuth', () => {
   it('tells the holder of a token that has ended', async () => {
     const { ask } = await guarded()
     const { status, json } = await ask('Bearer old')
-    expect([status, json.detail]).toEqual([401, 'The token has ended.'])
+    expect([status, json.detail]).toEqual([401, 'The token has expired.'])
   })
 
   it('slows a client down that keeps trying, and only that one', async () => {

@@ -35,7 +35,7 @@ describe('errorResponse', () => {
     expect(answer.headers['retry-after']).toBe('2')
     expect(answer.json).toEqual({
       type: 'urn:device-agent:problem:service-refused',
-      title: 'The service refused the tunnel',
+      title: 'Tunnel refused by the service',
       status: 422,
       detail: 'The service said no.',
       code: 'service-refused',

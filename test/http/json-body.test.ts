@@ -39,12 +39,12 @@ describe('jsonBody', () => {
   it.each([
     ['', 'The body is empty.'],
     [' \n', 'The body is empty.'],
-    ['{"a": 1,\n "b": }', 'The body stops being JSON in line 2, column 7.'],
-    ['{"a": 1', 'The body stops being JSON in line 1, column 8.'],
-    [`{'a': 1}`, 'The body stops being JSON in line 1, column 2.'],
+    ['{"a": 1,\n "b": }', 'The body is not valid JSON at line 2, column 7.'],
+    ['{"a": 1', 'The body is not valid JSON at line 1, column 8.'],
+    [`{'a': 1}`, 'The body is not valid JSON at line 1, column 2.'],
     [Buffer.from([0x22, 0xff, 0x22]), 'The body is not UTF-8.'],
-    ['['.repeat(40) + ']'.repeat(40), 'The body is nested deeper than 32.'],
-    ['['.repeat(32_000) + ']'.repeat(32_000), 'The body is nested deeper than 32.'],
+    ['['.repeat(40) + ']'.repeat(40), 'The body is nested more than 32 levels deep.'],
+    ['['.repeat(32_000) + ']'.repeat(32_000), 'The body is nested more than 32 levels deep.'],
   ])('refuses %j', async (body, detail) => {
     const { status, json } = await post(body)
     expect([status, json.code, json.detail]).toEqual([400, 'invalid-json', detail])

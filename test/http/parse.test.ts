@@ -29,8 +29,8 @@ describe('parse', () => {
       { pointer: '/name', detail: 'may have 3 characters' },
       { pointer: '/port', detail: 'is required' },
       { pointer: '/tags/0/key', detail: 'must be a string' },
-      { pointer: '/colour', detail: 'is not known' },
-      { pointer: '/a~1b~0c', detail: 'is not known' },
+      { pointer: '/colour', detail: 'is unknown' },
+      { pointer: '/a~1b~0c', detail: 'is unknown' },
     ])
   })
 

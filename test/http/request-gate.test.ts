@@ -100,7 +100,7 @@ describe('RequestGate', () => {
     // A connection that does not end, whatever it is told.
     response.req.socket.destroy = () => response.req.socket
     gate.handler(response.req as Request, response as Response, () => {})
-    await expect(gate.close(0)).rejects.toThrow('cutting off the requests under way')
+    await expect(gate.close(0)).rejects.toThrow('closing open requests')
     expect((await ask()).status).toBe(200)
   })
 })

@@ -6,7 +6,7 @@ import { Stryker } from '@stryker-mutator/core'
 import { ROOMS, type Room } from './rooms.ts'
 
 const REPORTS = 'reports/mutation'
-/** For loops without an end; a promise that never settles ends with the time limit of its test. */
+/** For loops no expiry; a promise that never settles ends with the time limit of its test. */
 const TIMEOUT_MS = 12_000
 
 const { values, positionals } = parseArgs({

@@ -258,10 +258,10 @@ describe('problems of a document', () => {
       'capacity is missing.',
       'name must be text.',
       'algorithm must be sliding_window.',
-      'capcity is no field of this action: did you mean capacity?',
+      'capcity is not a field of this action. Did you mean capacity?',
       'The rate must be a multiple of ten seconds.',
-      'The expression `req.nope` cannot be used: req.nope is not known here (at character 1).',
-      expect.stringMatching(/^The expression `1 \+` cannot be used/),
+      'The expression `req.nope` is not valid: unknown name req.nope (at character 1).',
+      expect.stringMatching(/^The expression `1 \+` is not valid/),
     ])
   })
 
@@ -276,14 +276,14 @@ describe('problems of a document', () => {
       ],
     }
     const problems = errorsOf(JSON.stringify(document))
-    expect(problems.map(({ message }) => message.replace(/^.*cannot be used: /, ''))).toEqual([
-      'req.methd is not known here: did you mean req.method? (at character 1).',
-      'there is no function getReqHeadr(): did you mean getReqHeader()? (at character 23).',
-      'the operator + does not take (int, string) (at character 51).',
-      'nope is not known here (at character 1).',
+    expect(problems.map(({ message }) => message.replace(/^.*is not valid: /, ''))).toEqual([
+      'unknown name req.methd: did you mean req.method? (at character 1).',
+      'unknown function getReqHeadr(): did you mean getReqHeader()? (at character 23).',
+      'the operator + does not accept (int, string) (at character 51).',
+      'unknown name nope (at character 1).',
       'a string has no field x (at character 9).',
-      'An interpolation is not closed: it ends with a brace.',
-      'nope is not known here (at character 1).',
+      'An interpolation is not closed. Add the closing brace.',
+      'unknown name nope (at character 1).',
       'a string has no field x (at character 9).',
     ])
   })
@@ -356,7 +356,7 @@ describe('problems of a document', () => {
     const document = { on_http_request: [{ actions }] }
     expect(errorsOf(JSON.stringify(document)).map(({ message }) => message)).toEqual([
       'vars must be a list.',
-      'There is no action rate-limt: did you mean rate-limit?',
+      'Unknown action rate-limt: did you mean rate-limit?',
     ])
   })
 
@@ -391,22 +391,26 @@ on_http_response:
     expect(
       errorsOf(text).map(({ position: { line, column }, message }) => [line, column, message]),
     ).toEqual([
-      [3, 9, 'In YAML a text that begins with ! has to stand in quotes.'],
-      [4, 9, 'In YAML a text that begins with ! has to stand in quotes.'],
-      [4, 31, expect.stringContaining('req.nope is not known here')],
+      [3, 9, 'A YAML string that starts with ! must be in quotes.'],
+      [4, 9, 'A YAML string that starts with ! must be in quotes.'],
+      [4, 31, expect.stringContaining('unknown name req.nope')],
     ])
   })
 
   it.each([
-    ['rule', { expr: [] }, 'expr is no field of a rule: did you mean expressions?'],
-    ['rule', { when: [] }, 'when is no field of a rule, which has name, expressions and actions.'],
+    ['rule', { expr: [] }, 'expr is not a field of a rule. Did you mean expressions?'],
+    [
+      'rule',
+      { when: [] },
+      'when is not a field of a rule. Known fields: name, expressions and actions.',
+    ],
     [
       'action',
       { status_code: 404 },
-      'status_code is no field of an action, which has type and config.',
+      'status_code is not a field of an action. Known fields: type and config.',
     ],
-    ['config', { status: 404 }, 'status is no field of this action: did you mean status_code?'],
-    ['config', { body: '' }, 'body is no field of this action, which has status_code.'],
+    ['config', { status: 404 }, 'status is not a field of this action. Did you mean status_code?'],
+    ['config', { body: '' }, 'body is not a field of this action. Known fields: status_code.'],
   ])('name the fields that a %s has: %j', (place, fields, sentence) => {
     const config = place === 'config' ? { config: fields } : {}
     const action = { type: 'deny', ...config, ...(place === 'action' && fields) }
@@ -422,6 +426,6 @@ on_http_response:
     const problems = checkPolicy(JSON.stringify(document), { service: 'embedded' })
     expect(problems).toHaveLength(100)
     expect(problems.every(({ severity }) => severity === 'error')).toBe(true)
-    expect(problems.at(-1)?.message).toMatch(/ 160 more are not shown\.$/)
+    expect(problems.at(-1)?.message).toMatch(/ 160 more problems are not shown\.$/)
   })
 })

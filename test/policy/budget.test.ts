@@ -44,7 +44,7 @@ describe('the budget of a request', () => {
   it.each([4, 20])('is known to be too small for %i rules of digests', (rules) => {
     const [first, ...others] = problemsOf(digestBomb(rules))
     expect(first).toMatch(
-      /^\/on_http_request\/0\/expressions\/0 .* cannot be used: it takes at least \d+ steps, and an expression may take 16384/,
+      /^\/on_http_request\/0\/expressions\/0 .* is not valid: it takes at least \d+ steps; the limit is 16384/,
     )
     expect(others.length).toBe(99)
   })
@@ -271,7 +271,7 @@ describe('rules that cannot fit', () => {
     const document = { on_http_request: Array(6).fill(rule([costly])) }
     expect(problemsOf(document)).toEqual([
       expect.stringMatching(
-        /^\/on_http_request The rules take at least \d+ steps, and a request has 65536 for all of them\.$/,
+        /^\/on_http_request The rules take at least \d+ steps; a request is limited to 65536\.$/,
       ),
     ])
   })
@@ -288,7 +288,7 @@ describe('rules that cannot fit', () => {
 
   it('are refused where one expression would hold up everybody by itself', () => {
     expect(problemsOf({ on_http_request: [rule([costly.replace('600', '900')])] })).toEqual([
-      expect.stringMatching(/it takes at least \d+ steps, and an expression may take 16384/),
+      expect.stringMatching(/it takes at least \d+ steps; the limit is 16384/),
     ])
   })
 })

@@ -43,7 +43,7 @@ describe('checkPolicy()', () => {
     const long = JSON.stringify({ on_http_request: [] }).padEnd(70_000)
     expect(sentences(long)).toEqual([])
     expect(sentences(`# ${'x'.repeat(70_000)}\non_http_request: []\n`)).toEqual([
-      expect.stringContaining('not valid JSON, and YAML may have 65536 characters'),
+      expect.stringContaining('not valid JSON, and too long for YAML (at most 65536 characters)'),
     ])
   })
 
@@ -93,7 +93,7 @@ describe('checkPolicy()', () => {
   it('says where in an expression it stumbled', () => {
     const [problem] = checkPolicy(YAML, { service: 'embedded' })
     expect(problem?.message).toBe(
-      "The expression `req.methd == 'GET'` cannot be used: req.methd is not known here: did you mean req.method? (at character 1).",
+      "The expression `req.methd == 'GET'` is not valid: unknown name req.methd: did you mean req.method? (at character 1).",
     )
   })
 })

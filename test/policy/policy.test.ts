@@ -296,7 +296,7 @@ describe('a long policy', () => {
   it('is refused where one action has more interpolations than can be compiled at once', () => {
     const body = '${req.host}'.repeat(201)
     expect(() => new PolicyBench(onRequest('custom-response', { body }))).toThrow(
-      'An action may have 200 interpolations, and this one has 201.',
+      'The action has 201 interpolations; at most 200 are allowed.',
     )
   })
 

@@ -139,7 +139,7 @@ describe('a damaged database', () => {
 
     expect(texts()).toEqual([])
     expect(database.report().healing).toMatchObject({ damage: 'empty', copy: 'none' })
-    expect(database.report().lossProblem).toContain('there was no copy of them')
+    expect(database.report().lossProblem).toContain('no backup was found')
     expect(lines).toContainEqual(
       expect.objectContaining({ level: 'error', msg: expect.stringContaining('may be missing') }),
     )
@@ -227,7 +227,7 @@ describe('a sound database', () => {
       other.close()
     })
     other.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE; DELETE FROM notes')
-    expect(() => openNotes(folder)).toThrow('holds the database')
+    expect(() => openNotes(folder)).toThrow('is using the database')
     expect(readdirSync(folder).filter((name) => name.includes('corrupt'))).toEqual([])
     other.close()
     expect(descriptorsOf(path)).toEqual([])

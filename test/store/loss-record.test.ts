@@ -54,15 +54,15 @@ describe('describeLosses', () => {
   it.each<[readonly Healing[], string]>([
     [
       [healing()],
-      'the database was damaged: 1 change may be missing (what is there is a backup of 2030-01-02T00:00:00.000Z)',
+      'the database was damaged: 1 change may be missing (restored from a backup of 2030-01-02T00:00:00.000Z)',
     ],
     [
       [healing(), healing({ missing: 2, mayBeMore: true, copy: 'none', restoredFrom: undefined })],
-      'the database was damaged: 3 changes or more may be missing, and there was no copy of them',
+      'the database was damaged: 3 changes or more may be missing, and no backup was found',
     ],
     [
       [healing({ missing: 0, mayBeMore: true, copy: 'database' })],
-      'the database was damaged: the newest changes may be missing (last written 2030-01-02T00:00:00.000Z)',
+      'the database was damaged: the latest changes may be missing (last written 2030-01-02T00:00:00.000Z)',
     ],
   ])('says how much, and from when the copy is', (losses, sentence) => {
     expect(describeLosses(losses.map((loss) => ({ ...loss, foundAt: 0 })))).toBe(sentence)

@@ -160,7 +160,7 @@ describe('changes that are in no copy', () => {
     const notes = openNotes(folder)
     expect(notes.texts()).toEqual(OLD)
     expect(told(notes)).toMatchObject({ copy: 'backup', losses: 1 })
-    expect(told(notes).lossProblem).toMatch(/the newest changes may be missing .* a backup of/)
+    expect(told(notes).lossProblem).toMatch(/the latest changes may be missing .* a backup of/)
   })
 
   it('are told although the record of it is damaged', () => {

@@ -76,10 +76,10 @@ describe('a database that is left to another process', () => {
     const { first, second } = handedOver()
     second.add('of the second')
     second.database.close()
-    expect(() => first.database.reclaim()).toThrow('was changed by the process')
+    expect(() => first.database.reclaim()).toThrow('another process changed the database')
     // Nor when it is left to a second one, which changes nothing.
     first.database.release()
-    expect(() => first.database.reclaim()).toThrow('was changed by the process')
+    expect(() => first.database.reclaim()).toThrow('another process changed the database')
     expect(() => first.add('lost')).toThrow('Another process')
   })
 })

@@ -41,7 +41,7 @@ describe('packageFor', () => {
   ])('refuses %j in a sentence', (versions) => {
     const refused = () => packageFor(versions)
     expect(refused).toThrow(StartError)
-    expect(refused).toThrow(`Node ${versions.node} cannot run device-agent: use Node 24 or newer,`)
+    expect(refused).toThrow(`Node.js ${versions.node} is not supported. Use Node.js 24 or newer,`)
   })
 })
 
@@ -61,8 +61,8 @@ describe('loadSqlite', () => {
     const load = createRequire(join(temporaryFolder(), 'project.js'))
     expect(() => loadSqlite(process.versions, load)).toThrow(
       new StartError(
-        `SQLite cannot be loaded on Node ${process.versions.node} (Cannot find module ` +
-          `'${suiting.name}'): install device-agent again with this Node, in a clone with ` +
+        `Cannot load SQLite on Node.js ${process.versions.node} (Cannot find module ` +
+          `'${suiting.name}'). Install device-agent again with this Node.js version. In a clone, run ` +
           '`npm run setup`.',
       ),
     )
@@ -74,7 +74,7 @@ describe('loadSqlite', () => {
       rmSync(join(copy, name), { recursive: true, force: true })
     expectOneSentence(
       () => loadSqlite(process.versions, load),
-      /\((Could not locate the bindings file|Cannot find module '[^']*')\): /,
+      /\((Could not locate the bindings file|Cannot find module '[^']*')\)\. /,
     )
   })
 
@@ -103,6 +103,6 @@ function expectOneSentence(action: () => unknown, said: RegExp): void {
   expect(action).toThrow(StartError)
   expect(action).toThrow(said)
   expect(action).toThrow(
-    /^SQLite cannot be loaded on Node [^\n]*\): install [^\n]*`npm run setup`\.$/,
+    /^Cannot load SQLite on Node.js [^\n]*\)\. Install [^\n]*`npm run setup`\.$/,
   )
 }

@@ -33,7 +33,7 @@ describe('toStorageError', () => {
     ['SQLITE_FULL', 507, 'storage-full', describeFault('full')],
     ['SQLITE_CORRUPT', 503, 'storage-unavailable', describeFault('damaged')],
     ['SQLITE_IOERR_FSYNC', 503, 'storage-unavailable', describeFault('unwritable')],
-    ['SQLITE_BUSY_SNAPSHOT', 503, 'storage-unavailable', 'Another program holds the database.'],
+    ['SQLITE_BUSY_SNAPSHOT', 503, 'storage-unavailable', 'Another program is using the database.'],
   ])('%s becomes %i %s', (code, status, appCode, detail) => {
     const error = toStorageError(sqlite(code))
     expect(error).toBeInstanceOf(AppError)

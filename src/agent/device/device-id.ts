@@ -14,12 +14,12 @@ export function loadDeviceId(dataDir: string, log: Logger): string {
   const path = join(dataDir, 'device-id')
   const kept = readIfThere(path)?.trim()
   if (kept && FORM.test(kept)) return kept
-  if (kept !== undefined) log.warn({ path }, 'device id is damaged, a new one is made')
+  if (kept !== undefined) log.warn({ path }, 'device id is damaged, creating a new id')
   const id = newDeviceId()
   try {
     writeFileDurably(path, `${id}\n`)
   } catch (error) {
-    log.warn({ err: error }, 'device id could not be kept, the next start makes another one')
+    log.warn({ err: error }, 'cannot save the device id, the next start creates another id')
   }
   return id
 }

@@ -51,7 +51,7 @@ export class DeviceWatch {
 
   async #clockSet(jumpMs: number): Promise<void> {
     const { log, serviceTime, serviceDate, onClockSet, onChange } = this.#options
-    log.warn({ jumpMs: Math.round(jumpMs) }, 'the clock of the device was set')
+    log.warn({ jumpMs: Math.round(jumpMs) }, 'the device clock was changed')
     onChange()
     // A machine that slept jumps, too, and is right: what the service said before is not any more.
     const date = await serviceDate().catch(() => undefined)
@@ -65,7 +65,7 @@ export class DeviceWatch {
     const { log, onChange } = this.#options
     const { current } = this.#resources
     if ('problem' in current) log.warn({ detail: current.problem.detail }, 'out of resources')
-    else log.info('enough resources again')
+    else log.info('resources available again')
     onChange()
   }
 }

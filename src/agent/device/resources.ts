@@ -12,8 +12,8 @@ export type Resources =
 
 const REMEDIES: Record<Shortage, string> = {
   descriptors:
-    'Raise the limit of open files (LimitNOFILE= in the unit), or find out who holds so many connections.',
-  memory: 'Free memory on the device, or raise MemoryMax= of the unit; then restart the agent.',
+    'Raise the limit of open files (LimitNOFILE= in the unit), or find the clients that hold many connections.',
+  memory: 'Free memory on the device, or raise MemoryMax= of the unit. Then restart the agent.',
 }
 
 /** What one look at the process has shown. */
@@ -45,7 +45,7 @@ export function judgeUsage(usage: Usage): Resources {
     )
   }
   const freeMb = Math.round(freeMemory / 1_048_576)
-  if (freeMemory < FREE_MEMORY) return shortOf('memory', `${freeMb} MB of memory are left`)
+  if (freeMemory < FREE_MEMORY) return shortOf('memory', `${freeMb} MB of memory left`)
   if (heapUsed < maxHeap * FULL_HEAP) return { name: 'enough' }
   return shortOf('memory', `the heap of ${Math.round(maxHeap / 1_048_576)} MB is full`)
 }

@@ -88,11 +88,11 @@ export class Inspections {
    * `not-inspectable` or `too-many-inspections`.
    */
   async start({ id: tunnelId, spec }: Inspected, forMs: number): Promise<void> {
-    if (spec.protocol !== 'http') throw notInspectable('Only tunnels of web services can be.')
+    if (spec.protocol !== 'http') throw notInspectable('Only http tunnels support inspection.')
     const before = this.#inspections.get(tunnelId)
     const others = [...this.#inspections].filter(([id, { isOn }]) => isOn && id !== tunnelId)
     if (others.length >= MAX_INSPECTIONS) {
-      const detail = `${MAX_INSPECTIONS} tunnels are inspected: end one of them first.`
+      const detail = `${MAX_INSPECTIONS} tunnels are already inspected. Stop an inspection first.`
       throw new AppError('too-many-inspections', detail)
     }
     this.#makeRoom(tunnelId)
@@ -115,7 +115,9 @@ export class Inspections {
     const isOpen = this.#options.dialled(tunnelId) !== undefined
     if (inspection.hop || !inspection.isOn || !isOpen) return
     await this.stop(tunnelId)
-    throw notInspectable('Its service gets HTTP/2, HTTPS or a PROXY header, not plain HTTP/1.1.')
+    throw notInspectable(
+      'Its upstream uses HTTP/2, HTTPS or a PROXY header instead of plain HTTP/1.1.',
+    )
   }
 
   /** Ends an inspection and forgets what was seen. */
@@ -170,7 +172,7 @@ export class Inspections {
   find(tunnelId: string, number: number): RecordedExchange {
     const found = this.#inspections.get(tunnelId)?.exchanges.find(number)
     if (found) return found
-    throw new AppError('exchange-not-found', `There is no exchange ${number}, or not any more.`)
+    throw new AppError('exchange-not-found', `Exchange ${number} does not exist or was deleted.`)
   }
 
   /**
@@ -181,7 +183,7 @@ export class Inspections {
     const seen = this.find(tunnelId, number)
     const inspection = this.#inspections.get(tunnelId)
     if (!inspection?.isOn || !inspection.hop) {
-      throw new AppError('not-replayable', 'The inspection is over: start it again.')
+      throw new AppError('not-replayable', 'The inspection has ended. Start it again.')
     }
     const { exchanges, hop } = inspection
     const { clock } = this.#options
@@ -217,12 +219,12 @@ export class Inspections {
     const { signal } = inspection.ending
     try {
       await clock.sleep(ms, signal)
-      log.info({ tunnel: tunnelId }, 'the inspection is over')
+      log.info({ tunnel: tunnelId }, 'the inspection has ended')
       await this.#end(tunnelId, inspection)
       await clock.sleep(KEPT_MS, signal)
       this.#inspections.delete(tunnelId)
     } catch (error) {
-      if (!signal.aborted) log.warn({ err: error, tunnel: tunnelId }, 'the inspection did not end')
+      if (!signal.aborted) log.warn({ err: error, tunnel: tunnelId }, 'cannot end the inspection')
     }
   }
 

@@ -30,11 +30,15 @@ export async function replay(options: ReplayOptions): Promise<RecordedExchange> 
   const { seen, exchanges, clock } = options
   const { request } = seen
   if (!request.body.isWhole) {
-    const detail = 'Of its body only the beginning was kept, so it cannot be sent again.'
+    const detail =
+      'Only the beginning of the body was recorded, so the request cannot be sent again.'
     throw new AppError('not-replayable', detail)
   }
   if (seen.state === 'switched' || seen.state === 'open') {
-    throw new AppError('not-replayable', 'A connection that goes on cannot be sent again.')
+    throw new AppError(
+      'not-replayable',
+      'A WebSocket or other upgraded connection cannot be sent again.',
+    )
   }
   const fields = withoutHop(request.fields)
   const { method, target, httpVersion } = request
@@ -50,7 +54,7 @@ export async function replay(options: ReplayOptions): Promise<RecordedExchange> 
   const durationMs = Math.round(clock.monotonic() - startedAt)
   exchanges.change(number, { durationMs, state: error ? 'failed' : 'answered', error })
   const made = exchanges.find(number)
-  if (!made) throw new Error('the newest exchange has made room')
+  if (!made) throw new Error('replaced by a newer exchange')
   return made
 }
 

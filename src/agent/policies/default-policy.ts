@@ -66,7 +66,7 @@ export class DefaultPolicy {
     try {
       if (this.#reload(await this.#parse(reading))) onChange()
     } catch (error) {
-      this.#options.log.error({ err: error }, 'default policy could not be read again')
+      this.#options.log.error({ err: error }, 'cannot reload the default policy')
     }
   }
 
@@ -74,13 +74,16 @@ export class DefaultPolicy {
   #reload(parsed: Parsed): boolean {
     const { log } = this.#options
     if ('problem' in parsed) {
-      log.error({ problem: parsed.problem }, 'default policy is bad, the one before stays in force')
+      log.error(
+        { problem: parsed.problem },
+        'default policy is invalid, the previous policy stays in use',
+      )
       this.#status = { ...this.#status, source: 'kept', problem: parsed.problem }
       return false
     }
     const isOther = JSON.stringify(parsed.document) !== JSON.stringify(this.#current)
     this.#adopt(parsed.document)
-    log.info({ isOther }, 'default policy read again')
+    log.info({ isOther }, 'default policy reloaded')
     return isOther
   }
 
@@ -91,7 +94,7 @@ export class DefaultPolicy {
     try {
       kept.set('default-policy', JSON.stringify(document))
     } catch (error) {
-      log.warn({ err: error }, 'no copy of the default policy could be kept')
+      log.warn({ err: error }, 'cannot save a copy of the default policy')
     }
   }
 
@@ -99,7 +102,7 @@ export class DefaultPolicy {
     const { clock, kept, log, path } = this.#options
     const copy = await this.#parse({ path, text: kept.get('default-policy') })
     if ('problem' in copy) throw new StartError(problem)
-    log.error({ problem }, 'default policy is bad, the last good copy is in force')
+    log.error({ problem }, 'default policy is invalid, using the last valid copy')
     this.#current = copy.document
     this.#status = { source: 'kept', loadedAt: clock.now(), problem }
   }
@@ -107,8 +110,8 @@ export class DefaultPolicy {
   /** The document, or one sentence that names the file and the place in it. */
   async #parse({ text, problem }: FileReading): Promise<Parsed> {
     const { path, check, kept } = this.#options
-    if (problem) return { problem: `The default policy ${path} cannot be read: ${problem}.` }
-    if (text === undefined) return { problem: `There is no default policy at ${path}.` }
+    if (problem) return { problem: `Cannot read the default policy ${path}: ${problem}.` }
+    if (text === undefined) return { problem: `The default policy ${path} does not exist.` }
     const mistake = jsonErrorPosition(text)
     if (mistake) {
       const { line, column } = mistake
@@ -120,7 +123,7 @@ export class DefaultPolicy {
       return { problem: `The default policy ${path} must be a JSON object: line 1, column 1.` }
     }
     if (isDeeper(document, MAX_DEPTH)) {
-      return { problem: `The default policy ${path} is nested deeper than ${MAX_DEPTH}.` }
+      return { problem: `The default policy ${path} has more than ${MAX_DEPTH} levels of nesting.` }
     }
     // What was checked before, or came with this package, needs no check that a start waits for.
     const good = [kept.get('default-policy'), shippedPolicy()]
@@ -131,9 +134,9 @@ export class DefaultPolicy {
     const [first, ...others] = checked
     if (!first) return { document }
     const flaw = `${first.pointer} ${first.detail}`.trimStart()
-    const more = `and ${others.length} more, which device-agent policy check ${path} names`
+    const more = `and ${others.length} more: run device-agent policy check ${path}`
     const flaws = others.length === 0 ? flaw : `${flaw.replace(/\.$/, '')}, ${more}.`
-    return { problem: `The default policy ${path} cannot be used: ${flaws}` }
+    return { problem: `The default policy ${path} is invalid: ${flaws}` }
   }
 }
 

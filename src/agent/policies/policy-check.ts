@@ -7,11 +7,11 @@ import { PolicyProcess, UncheckableError } from './policy-process.ts'
 
 const TOO_MUCH: FieldError = {
   pointer: '',
-  detail: 'The policy takes more memory to check than there is for it: make it smaller.',
+  detail: 'Checking the policy needs too much memory. Make the policy smaller.',
 }
 
 function tooSlow(cause: DeadlineError): AppError {
-  const detail = `Checking the policy took longer than ${cause.ms / 1_000} s: the device is busy. Try again in a moment; a smaller policy is checked sooner.`
+  const detail = `Checking the policy took longer than ${cause.ms / 1_000} s because the device is busy. Try again in a moment, or make the policy smaller.`
   return new AppError('policy-not-checked', detail, { retryAfterS: 5, cause })
 }
 
@@ -53,7 +53,7 @@ export class PolicyChecker {
     for (const { severity, isForeign, pointer, message } of problems) {
       if (severity === 'warning' && isForeign) {
         const { log } = this.#options
-        log.warn({ pointer, detail: message }, 'the service will have to judge this policy')
+        log.warn({ pointer, detail: message }, 'policy not checked here, the service will check it')
       }
     }
     return problems
@@ -69,7 +69,7 @@ export class PolicyChecker {
       // What is too much for a process of its own must not be tried in this one.
       if (error instanceof UncheckableError || error instanceof AppError) throw error
       // A device too short of memory for one more process still has to take a change.
-      log.warn({ err: error }, 'policy is checked without a process of its own')
+      log.warn({ err: error }, 'checking the policy in the main process')
       const { checkPolicy } = await import('../../policy/check.ts')
       return checkPolicy(text, { service })
     }

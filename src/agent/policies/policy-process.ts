@@ -103,7 +103,7 @@ export class PolicyProcess {
       const [problems] = await withDeadline(answered, this.#answerMs, 'checking a policy')
       return problems as PlacedProblem[]
     } catch (error) {
-      throw new UncheckableError('a policy was not checked to its end', { cause: error })
+      throw new UncheckableError('policy check not completed', { cause: error })
     }
   }
 

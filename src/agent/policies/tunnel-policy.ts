@@ -4,7 +4,8 @@ import type { PolicyCheck } from './policy-check.ts'
 
 /** By their names of today and of before. */
 const REQUEST_PHASES = new Set(['on_http_request', 'on_http_response', 'inbound', 'outbound'])
-const NO_REQUESTS = 'A tcp or tls tunnel has no requests: write these rules for on_tcp_connect.'
+const NO_REQUESTS =
+  'A tcp or tls tunnel has no HTTP requests. Use the phase on_tcp_connect for these rules.'
 
 /** The policy of a tunnel: its own, or what the default one has for what comes in there. */
 export function policyOf({ policy, protocol }: TunnelSpec, fallback: JsonObject): JsonObject {

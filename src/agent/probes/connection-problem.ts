@@ -20,12 +20,13 @@ const UNKNOWN_CA_CODES = new Set([
 const TLS_CODE = /^(ERR_TLS_|ERR_SSL_|CERT_|EPROTO$)/
 
 const REMEDIES = {
-  dns: 'Check the name and the DNS server of the device.',
-  tls: 'Check the CA in SVC_CA_CERT, and that nothing in between takes the connection over.',
-  network: 'Check the network of the device, and that the service is up.',
+  dns: 'Check the host name and the DNS server of the device.',
+  tls: 'Check SVC_CA_CERT (for a gateway of your own, its ca.pem). A proxy may also intercept the connection.',
+  network: 'Check the network of the device and whether the service is running.',
 } as const satisfies Partial<Record<Reason, string>>
 
-export const CLOCK_REMEDY = 'Set the clock of the device, or let it reach a time server.'
+export const CLOCK_REMEDY =
+  'Set the clock of the device, or give the device access to a time server.'
 
 /** A clock that is off makes these, too. */
 const DATE_CODES: ReadonlySet<string> = new Set(['CERT_HAS_EXPIRED', 'CERT_NOT_YET_VALID'])
@@ -40,7 +41,7 @@ export function clockProblem(where: string, ours: number, theirs: number): Probl
   const [device, service] = [ours, theirs].map((ms) => new Date(ms).toISOString())
   return {
     reason: 'clock',
-    detail: `the certificate of ${where} cannot be judged: the device's clock says ${device}, the service's ${service}`,
+    detail: `cannot check the certificate of ${where}: the device clock says ${device}, the service clock ${service}`,
     remedy: CLOCK_REMEDY,
     permanent: false,
   }
@@ -49,10 +50,10 @@ export function clockProblem(where: string, ours: number, theirs: number): Probl
 const SENTENCES: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'refuses connections',
   ECONNRESET: 'closed the connection',
-  EHOSTUNREACH: 'cannot be reached',
-  ENETUNREACH: 'cannot be reached: the device has no route',
+  EHOSTUNREACH: 'is unreachable',
+  ENETUNREACH: 'is unreachable: the device has no route',
   ETIMEDOUT: 'does not answer',
-  ERR_TLS_CERT_ALTNAME_INVALID: 'shows a certificate for another name',
+  ERR_TLS_CERT_ALTNAME_INVALID: 'presented a certificate for another name',
   EPROTO: 'does not speak TLS',
 }
 
@@ -86,10 +87,10 @@ function reasonOf(code: string): keyof typeof REMEDIES {
 }
 
 function sentenceOf(reason: Reason, code: string): string {
-  if (reason === 'dns') return `cannot be resolved (${code})`
+  if (reason === 'dns') return `cannot be resolved by DNS (${code})`
   if (UNKNOWN_CA_CODES.has(code))
-    return `shows a certificate that no trusted CA has signed (${code})`
-  return SENTENCES[code] ?? `cannot be used (${code})`
+    return `presented a certificate that no trusted CA has signed (${code})`
+  return SENTENCES[code] ?? `failed (${code})`
 }
 
 /** Connecting to several addresses fails with one error per address; the last tells the most. */

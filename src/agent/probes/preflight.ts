@@ -132,7 +132,7 @@ export class Preflight {
     const now = clock.now()
     if (certificate && now < Date.parse(certificate.validFrom)) {
       // Nobody makes certificates for the future: unless the service says so, our clock is slow.
-      await this.#blame(`not valid before ${certificate.validFrom}`, 'clock')
+      await this.#blame(`is not valid before ${certificate.validFrom}`, 'clock')
     }
     if (certificate && now > Date.parse(certificate.validTo)) {
       await this.#blame(`expired on ${certificate.validTo}`, 'tls')
@@ -147,11 +147,14 @@ export class Preflight {
     const ours = this.#options.clock.now()
     const agrees = theirs !== undefined && Math.abs(theirs - ours) <= CLOCK_TOLERANCE_MS
     const reason = theirs === undefined ? otherwise : agrees ? 'tls' : 'clock'
-    const said = theirs === undefined ? '' : `, the service's ${new Date(theirs).toISOString()}`
+    const said = theirs === undefined ? '' : `, the service clock ${new Date(theirs).toISOString()}`
     throw new ProblemError({
       reason,
-      detail: `${this.#where} shows a certificate that is ${flaw}; the device's clock says ${new Date(ours).toISOString()}${said}`,
-      remedy: reason === 'clock' ? CLOCK_REMEDY : "Renew the service's certificate.",
+      detail: `the certificate of ${this.#where} ${flaw}; the device clock says ${new Date(ours).toISOString()}${said}`,
+      remedy:
+        reason === 'clock'
+          ? CLOCK_REMEDY
+          : 'Check the clock of the device. If the clock is right, renew the certificate of the service.',
       permanent: false,
     })
   }

@@ -28,7 +28,7 @@ const FAILURES_TO_REBUILD = 2
 const MAX_FAILURES_TO_REBUILD = 64
 
 const UNVERIFIED_REMEDY =
-  'Nothing to do if visitors get through: try the address from elsewhere. The router may not lead the device back to itself (hairpin NAT); SVC_INGRESS_ADDR can name another way.'
+  'Open the address from another network. If it works there, no action is needed: the router may lack hairpin NAT. SVC_INGRESS_ADDR can set another route.'
 
 type Within = Pick<PublicRequest, 'deadlineMs' | 'signal'>
 
@@ -166,7 +166,7 @@ export class SelfProbe {
     this.#reach = reach
     if (reach.name !== before) {
       if ('problem' in reach) log.warn({ detail: reach.problem.detail }, `probe: ${reach.name}`)
-      else if (before !== 'unknown') log.info('probe came through again')
+      else if (before !== 'unknown') log.info('probe succeeded again')
     }
     onResult(reach)
   }

@@ -17,12 +17,12 @@ export function shownChain(socket: TLSSocket): string {
     issuer = nameOf(certificate.issuer)
     certificate = certificate.issuerCertificate
   }
-  if (issuer !== undefined && issuer !== names.at(-1)) names.push(`${issuer}, not shown`)
+  if (issuer !== undefined && issuer !== names.at(-1)) names.push(`${issuer} (not sent)`)
   return names.join(' ← ')
 }
 
 function nameOf(name: Partial<Record<string, string | string[]>> | undefined): string {
   const said = name?.CN ?? name?.O
   const text = Array.isArray(said) ? said[0] : said
-  return (text ?? 'one without a name').slice(0, MOST_CHARACTERS)
+  return (text ?? 'unnamed certificate').slice(0, MOST_CHARACTERS)
 }

@@ -74,7 +74,7 @@ export class HeadStart implements Connector {
   ): Promise<string | undefined> {
     const looks = addresses.map((it) => this.#options.preflight(it, signal))
     for (const look of looks) look.catch(() => {})
-    let failure: unknown = new Error('there is no address to connect to')
+    let failure: unknown = new Error('no address to connect to')
     for (const [index, serverAddr] of addresses.entries()) {
       try {
         await looks[index]

@@ -5,29 +5,29 @@ import type { Problem } from '../problem.ts'
 export const AUTHTOKEN_CHANGED: Problem = {
   reason: 'auth',
   detail: 'the authtoken changed',
-  remedy: 'Nothing to do: the agent connects with the new one.',
+  remedy: 'No action needed. The agent connects with the new authtoken.',
   permanent: false,
 }
 
 export const RESTART_ASKED: Problem = {
   reason: 'network',
   detail: 'the service asked for a new session',
-  remedy: 'Nothing to do: the agent connects again by itself.',
+  remedy: 'No action needed. The agent reconnects automatically.',
   permanent: false,
 }
 
 export const NOT_REPLACED: Problem = {
   reason: 'network',
-  detail: 'the process that was to take over did not come up',
-  remedy: 'Nothing to do: the agent takes its names back with a new session.',
+  detail: 'the new process did not start during the reload',
+  remedy: 'No action needed. The agent opens its tunnels again in a new session.',
   permanent: false,
 }
 
 /** `auth`: the account's owner says who may be connected, as with a credential that was revoked. */
 export const STOP_ASKED: Problem = {
   reason: 'auth',
-  detail: 'the service asked this device to stop',
-  remedy: 'Restart the agent, or give it another authtoken, to connect again.',
+  detail: 'the service told this device to stop',
+  remedy: 'To connect again, restart the agent or change the authtoken.',
   permanent: true,
 }
 

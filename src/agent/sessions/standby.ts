@@ -180,7 +180,7 @@ export class Standby {
     this.#tryAt = clock.monotonic() + delayMs
     this.#nextRetryAt = clock.now() + delayMs
     const { reason, detail, serviceCode } = problem
-    log[isNews ? 'warn' : 'debug']({ reason, detail, serviceCode, delayMs }, 'second session down')
+    log[isNews ? 'warn' : 'debug']({ reason, detail, serviceCode, delayMs }, 'standby session down')
     this.#move(problem.permanent ? 'refused' : 'failed')
   }
 

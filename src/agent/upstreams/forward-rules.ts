@@ -71,7 +71,7 @@ export class ForwardRules {
       return []
     }
     const { host, port } = target
-    if (DENIED_NAMES.has(host)) throw refused(target, `${host} is never forwarded to`)
+    if (DENIED_NAMES.has(host)) throw refused(target, `${host} is always blocked`)
     const literal = ipaddr.isValid(host) ? reachedAddress(ipaddr.parse(host)) : undefined
     if (literal) {
       this.#checkAddress(target, literal, this.#allows(literal, port))
@@ -81,7 +81,7 @@ export class ForwardRules {
     if (!isListed) {
       throw refused(
         target,
-        `${host} is not in AGENT_FORWARD_ALLOW; names must be listed themselves`,
+        `${host} is not in AGENT_FORWARD_ALLOW, which must list host names literally`,
       )
     }
     // The resolver may say anything about localhost; it is loopback for whoever dials it.
@@ -93,7 +93,7 @@ export class ForwardRules {
 
   #checkPath(path: string): void {
     if (this.#ownSockets().some((own) => own === path || isSameFile(own, path))) {
-      throw refused({ path }, "it is the agent's own")
+      throw refused({ path }, 'the socket belongs to the agent')
     }
     const listed = this.#allow.flatMap(({ path: it }) => it ?? [])
     if (!listed.some((it) => covers(it, path))) {
@@ -102,15 +102,15 @@ export class ForwardRules {
     // A link may lead elsewhere, and the folders of what is listed may be known by other names.
     const real = realPath(path)
     if (![...listed, ...listed.map(realRule)].some((it) => covers(it, real))) {
-      throw refused({ path }, `unix:${path} is a link to what is not in AGENT_FORWARD_ALLOW`)
+      throw refused({ path }, `unix:${path} links to a path that is not in AGENT_FORWARD_ALLOW`)
     }
   }
 
   #checkAddress(target: HostTarget, address: Address, isAllowed: boolean): void {
     const denied = neverDialled(address)
-    if (denied) throw refused(target, `${denied} is never forwarded to`)
+    if (denied) throw refused(target, `${denied} is always blocked`)
     if (this.#isOwn(address, target.port)) {
-      throw refused(target, `port ${target.port} is the agent's own`)
+      throw refused(target, `port ${target.port} belongs to the agent`)
     }
     if (!isAllowed) throw refused(target, `${address} is not in AGENT_FORWARD_ALLOW`)
   }
@@ -138,7 +138,9 @@ function parseRule(text: string): AllowRule {
     if (socket && 'path' in socket) {
       return { ...NO_HOST, path: path.endsWith('/') ? socket.path.slice(0, -1) : socket.path }
     }
-    throw new StartError(`AGENT_FORWARD_ALLOW: ${text} is no absolute path of a socket or folder.`)
+    throw new StartError(
+      `AGENT_FORWARD_ALLOW: ${text} is not an absolute path of a socket or directory.`,
+    )
   }
   const [, bracketed, bare, digits] = /^(?:\[(.+)\]|([^[\]]+?))(?::(\d{1,5}))?$/.exec(text) ?? []
   // An IPv6 address without brackets ends in what looks like a port.
@@ -151,7 +153,9 @@ function ruleOf(text: string, what: string, port: number | undefined): AllowRule
   if (ipaddr.isValidCIDR(what)) return { host: undefined, range: ipaddr.parseCIDR(what), port }
   const target = parseForwardTarget(`${what.includes(':') ? `[${what}]` : what}:${port ?? 1}`)
   if (!target || 'path' in target || what === '') {
-    throw new StartError(`AGENT_FORWARD_ALLOW: ${text} is no host or CIDR with an optional :port.`)
+    throw new StartError(
+      `AGENT_FORWARD_ALLOW: ${text} is not a host or CIDR with an optional :port.`,
+    )
   }
   if (!ipaddr.isValid(what)) return { host: target.host, range: undefined, port }
   const address = ipaddr.parse(what)
@@ -217,7 +221,7 @@ function isSameFile(a: string, b: string): boolean {
 function refused(target: ForwardTarget, rule: string): AppError {
   return new AppError(
     'forwards-to-not-allowed',
-    `The device does not forward to ${formatForwardTarget(target)}: ${rule}.`,
+    `Forwarding to ${formatForwardTarget(target)} is not allowed: ${rule}.`,
     { errors: [{ pointer: '/forwards_to', detail: rule }] },
   )
 }

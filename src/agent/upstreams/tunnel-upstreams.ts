@@ -70,7 +70,7 @@ export class TunnelUpstreams {
       throw new ProblemError({
         reason: 'upstream',
         detail: error.message,
-        remedy: 'Forward to an allowed address, or list this one in AGENT_FORWARD_ALLOW.',
+        remedy: 'Forward to an allowed address, or add this address to AGENT_FORWARD_ALLOW.',
         permanent: true,
       })
     })
@@ -120,7 +120,7 @@ export class TunnelUpstreams {
 function readUpstream(tunnel: UpstreamOfTunnel, defaults: UpstreamDefaults): UpstreamRead {
   const { protocol, forwardsTo } = tunnel
   const target = parseForwardTarget(forwardsTo)
-  if (!target) throw new Error(`${forwardsTo} is no forward target`)
+  if (!target) throw new Error(`${forwardsTo} is not a valid forward target`)
   const settings = settingsOf(tunnel, defaults)
   const { health, http2, proxy_protocol: proxyProtocol, verify_tls: verifyTls } = settings
   const way = { carrier: carrierOf(protocol), verifyTls, http2, proxyProtocol }

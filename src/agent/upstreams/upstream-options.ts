@@ -53,27 +53,27 @@ export const UpstreamOptionsSchema = z.strictObject({
     .min(1, TIMEOUT_RANGE)
     .max(3_600, TIMEOUT_RANGE)
     .optional()
-    .describe(
-      'seconds that the service has to begin an answer; AGENT_UPSTREAM_TIMEOUT unless given',
-    ),
+    .describe('seconds to wait for the first byte of a response; default: AGENT_UPSTREAM_TIMEOUT'),
   health: z
     .string(HEALTH_FORM)
     .regex(HEALTH, HEALTH_FORM)
     .transform((text) => text as UpstreamHealth)
     .optional()
-    .describe('off, tcp, or a path that must answer below 500; AGENT_UPSTREAM_HEALTH unless given'),
+    .describe(
+      'health check: off, tcp, or a path that must return a status below 500; default: AGENT_UPSTREAM_HEALTH',
+    ),
   http2: z
     .boolean('must be true or false')
     .optional()
-    .describe('true: the service speaks HTTP/2, as gRPC does; without https by prior knowledge'),
+    .describe('true: use HTTP/2, for example for gRPC; without https by prior knowledge'),
   proxy_protocol: z
     .literal([1, 2], PROXY_PROTOCOL_FORM)
     .optional()
     .describe(
-      'the version of the PROXY header before the first byte of each connection; none unless given',
+      'version of the PROXY header sent at the start of each connection; default: no header',
     ),
   verify_tls: z
     .boolean('must be true or false')
     .optional()
-    .describe('of an https upstream: whether its certificate has to be trusted; true unless given'),
+    .describe('whether to verify the certificate of an https upstream; default: true'),
 })

@@ -9,33 +9,33 @@ const TROUBLES: Partial<Record<Upstream, Trouble>> = {
   down: (service, { health }) =>
     health.startsWith('/')
       ? {
-          detail: `${service} takes no connections, or answers ${health} with an error`,
-          remedy: `Start the service that belongs on ${service}, or look into its log: ${health} must answer below 500.`,
+          detail: `${service} refuses connections, or the health check ${health} fails`,
+          remedy: `Start the upstream on ${service} or check its log. ${health} must return a status below 500.`,
         }
       : takesNone(service, health),
   slow: (service, { timeout }) => ({
-    detail: `${service} takes connections and does not answer in time`,
-    remedy: `Look at the service on ${service}: it hangs or has too much to do. Restart it, or give it more than ${timeout} s with upstream.timeout of the tunnel or AGENT_UPSTREAM_TIMEOUT.`,
+    detail: `${service} accepts connections but does not answer in time`,
+    remedy: `The upstream on ${service} hangs or is overloaded. Restart it, or raise the timeout of ${timeout} s with upstream.timeout or AGENT_UPSTREAM_TIMEOUT.`,
   }),
   garbage: (service) => ({
-    detail: `${service} does not answer with HTTP, or breaks its answers off`,
-    remedy: `Check that an HTTP service listens on ${service}, one ${isSecure(service) ? 'with' : 'without'} TLS, and look into its log.`,
+    detail: `${service} does not answer with HTTP, or closes the connection during a response`,
+    remedy: `Check that an HTTP service ${isSecure(service) ? 'with' : 'without'} TLS listens on ${service}, and check its log.`,
   }),
   untrusted: (service) => ({
-    detail: `${service} shows a certificate that this device does not trust`,
-    remedy: `Give ${service} a certificate for its name of an authority that the device knows, name its authority in NODE_EXTRA_CA_CERTS, or set upstream.verify_tls of the tunnel to false: then nobody proves who answers.`,
+    detail: `the certificate of ${service} is not trusted`,
+    remedy: `Install a certificate from a trusted CA on ${service}, or add its CA to NODE_EXTRA_CA_CERTS. Insecure alternative: set upstream.verify_tls of the tunnel to false.`,
   }),
 }
 
 /** Who is never asked is known by what visitors get, and they get the same for both. */
 function takesNone(service: string, health: UpstreamSettings['health']): ReturnType<Trouble> {
-  const start = `Start the service that belongs on ${service}`
+  const start = `Start the upstream on ${service}`
   if (health !== 'off' || !isSecure(service)) {
-    return { detail: `${service} takes no connections`, remedy: `${start}.` }
+    return { detail: `${service} refuses connections`, remedy: `${start}.` }
   }
   return {
-    detail: `${service} takes no connections, or shows a certificate that this device does not trust`,
-    remedy: `${start}, and look at its certificate: device-agent doctor does.`,
+    detail: `${service} refuses connections, or its certificate is not trusted`,
+    remedy: `${start}, and check its certificate with device-agent doctor.`,
   }
 }
 

@@ -144,7 +144,8 @@ function readProxyHeader(client: Socket, signal: AbortSignal): Promise<Buffer> {
       act()
     }
     const onAbort = () => settle(() => reject(signal.reason))
-    const onEnd = () => settle(() => reject(new Error('it ended before its PROXY header')))
+    const onEnd = () =>
+      settle(() => reject(new Error('the connection ended before its PROXY header')))
     const onData = (chunk: Buffer) => {
       bytes = Buffer.concat([bytes, chunk])
       try {

@@ -5,16 +5,18 @@ import { IsoTime, isoTime } from '../iso-time.ts'
 
 /** What a check came to; `skipped` where something before it failed, or only the agent can know. */
 export const FindingView = z.strictObject({
-  check: z.string().describe('stable, for programs: settings, dns, tunnel cam.site.example.com'),
+  check: z
+    .string()
+    .describe('stable name for programs: settings, dns, tunnel cam.site.example.com'),
   outcome: z.enum(['good', 'bad', 'skipped']),
-  detail: z.string().describe('what was found, one line'),
-  remedy: z.string().nullable().describe('what to do about it, one sentence'),
+  detail: z.string().describe('result in one line'),
+  remedy: z.string().nullable().describe('fix in one sentence'),
 })
 export type FindingView = z.infer<typeof FindingView>
 
 export const ExaminationView = z.strictObject({
   examined_at: IsoTime,
-  failures: z.int().describe('how many of the links do not hold; begin with the first'),
+  failures: z.int().describe('number of failed checks; start with the first'),
   findings: z.array(FindingView).readonly(),
 })
 

@@ -11,7 +11,12 @@ const AFTER = 'must be the number of a line, or 0'
 
 /** What `GET /log` takes. */
 export const LogQuery = z.strictObject({
-  after: z.coerce.number(AFTER).int(AFTER).min(0, AFTER).optional().describe('only lines after it'),
+  after: z.coerce
+    .number(AFTER)
+    .int(AFTER)
+    .min(0, AFTER)
+    .optional()
+    .describe('return only lines after this number'),
   limit: z.coerce.number(LIMIT).int(LIMIT).min(1, LIMIT).max(MAX_LIMIT, LIMIT).optional(),
 })
 
@@ -19,12 +24,12 @@ export const LogView = z.strictObject({
   lines: z
     .array(
       z.strictObject({
-        number: z.int().describe('counts up by one, from the start of the process'),
+        number: z.int().describe('consecutive number since the start of the process'),
         line: z.looseObject({ level: z.string(), time: z.string(), msg: z.string() }),
       }),
     )
-    .describe('oldest first; the newest ones where there are more'),
-  last: z.int().describe('number of the newest line; smaller than before after a restart'),
+    .describe('oldest first; only the latest lines if the limit is exceeded'),
+  last: z.int().describe('number of the latest line; starts again after a restart'),
 })
 
 /** `/log`: the end of the log, as far as the process keeps it in memory. */

@@ -117,7 +117,7 @@ export class EventFeed {
     try {
       for (const { type, data } of this.#changes.look(this.#snapshot())) this.#tell(type, data)
     } catch (error) {
-      log.warn({ err: error }, 'changes were not looked for; trying again with the next')
+      log.warn({ err: error }, 'cannot detect changes, retrying with the next change')
     }
     const tookMs = clock.monotonic() - begunAt
     this.#restsUntil = begunAt + Math.max(LOOK_STEP_MS, LOOK_SHARE * tookMs)

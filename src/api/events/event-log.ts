@@ -176,7 +176,7 @@ export class EventLog {
         { withoutBackup },
       )
     } catch (error) {
-      this.#log.debug({ err: error }, 'events are not written')
+      this.#log.debug({ err: error }, 'cannot write events')
       return
     }
     this.#writtenSinceBackup = withoutBackup ? this.#writtenSinceBackup + this.#unwritten.length : 0
@@ -191,7 +191,7 @@ export class EventLog {
       this.#database.write(put, { withoutBackup: true, mayUseReserve: true })
       this.#reserved = reserved
     } catch (error) {
-      this.#log.debug({ err: error }, 'ids of events are not put by')
+      this.#log.debug({ err: error }, 'cannot reserve event ids')
     }
   }
 }

@@ -23,7 +23,7 @@ const Id = z.coerce
   .min(0, 'must be the id of an event')
 export const EventsQuery = z.strictObject({
   last_event_id: Id.optional().describe(
-    'go on behind this event, as the header Last-Event-ID; 0 for all that are kept',
+    'continue after this event, like the header Last-Event-ID; 0 for all stored events',
   ),
 })
 
@@ -56,7 +56,7 @@ function serve(request: Request, response: Response, deps: Served): void {
   const { kind, id } = callerOf(response).actor
   const caller = `${kind} ${id}`
   if (request.method !== 'HEAD' && !places.makeRoom(caller)) {
-    const detail = `There are ${MOST_SUBSCRIBERS} readers of events already. Close one of yours, or try again later.`
+    const detail = `The limit of ${MOST_SUBSCRIBERS} event streams is reached. Close one of yours, or try again later.`
     throw new AppError('too-many-requests', detail, { retryAfterS: 10 })
   }
   response.writeHead(200, {

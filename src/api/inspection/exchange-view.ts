@@ -13,35 +13,33 @@ import { IsoTime, isoTime } from '../iso-time.ts'
 const MAX_TEXT_BYTES = 512 * 1024
 
 const BodyView = z.strictObject({
-  bytes: z.int().describe('how long it was'),
-  is_whole: z.boolean().describe('false: only its beginning was kept'),
+  bytes: z.int().describe('length in bytes'),
+  is_whole: z.boolean().describe('false: only the beginning was recorded'),
   text: z
     .string()
     .nullable()
-    .describe(
-      'what was kept, where that is UTF-8, decompressed; values of secret names are [secret]',
-    ),
-  base64: z.string().nullable().describe('what was kept, where it is not'),
+    .describe('recorded body if it is UTF-8, decompressed; secret values are [secret]'),
+  base64: z.string().nullable().describe('recorded body if it is not UTF-8'),
 })
 const FieldsView = z
   .array(z.strictObject({ name: z.string(), value: z.string() }))
-  .describe('in their order; values of secret ones are [secret]')
+  .describe('in original order; secret values are [secret]')
 
 /** One exchange as a line of a list. */
 export const ExchangeLineView = z.strictObject({
-  number: z.int().describe('counts up by one, from the start of the inspection'),
+  number: z.int().describe('consecutive number since the start of the inspection'),
   started_at: IsoTime,
   state: z
     .enum(['open', 'answered', 'switched', 'failed'])
-    .describe('switched: a WebSocket or its like, which is passed through'),
+    .describe('switched: a WebSocket or other upgraded connection, passed through'),
   method: z.string(),
-  target: z.string().describe('path and query; values of secret parameters are [secret]'),
+  target: z.string().describe('path and query; secret parameters are [secret]'),
   status: z.int().nullable(),
   duration_ms: z.number().nullable(),
   request_bytes: z.int(),
   response_bytes: z.int().nullable(),
   error: z.string().nullable(),
-  replay_of: z.int().nullable().describe('the number of the exchange that was sent again'),
+  replay_of: z.int().nullable().describe('number of the original exchange of a replay'),
 })
 
 /** The same with heads and bodies. */

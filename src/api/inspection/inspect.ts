@@ -21,11 +21,13 @@ export const InspectionRequest = z.strictObject({
 export const InspectionView = z.strictObject({
   state: z
     .enum(['off', 'starting', 'on', 'ending'])
-    .describe('starting, ending: the tunnel is on its way to the local hop, or back'),
+    .describe('starting, ending: the tunnel is being switched to or from the inspector'),
   ends_at: IsoTime.nullable(),
   exchanges: z
     .array(ExchangeLineView)
-    .describe('the newest 200 at most, oldest first; readable for ten minutes after the end'),
+    .describe(
+      'latest exchanges, at most 200, oldest first; readable for ten minutes after the end',
+    ),
 })
 
 /** `/tunnels/{url_part}/inspect`: what visitors send to one tunnel, and what they get, for a while. */
@@ -97,7 +99,7 @@ export function inspectRoutes(agent: Agent): Router {
 const writersOnly: RequestHandler = (_request, response, next) => {
   const { actor, scope } = callerOf(response)
   if (scope === 'write') return next()
-  const detail = `"${actor.name}" may only read: looking into a tunnel takes the scope "write".`
+  const detail = `The token "${actor.name}" has the scope "read". Inspecting a tunnel requires the scope "write".`
   throw new AppError('insufficient-scope', detail)
 }
 

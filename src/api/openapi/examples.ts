@@ -53,9 +53,9 @@ export const EXAMPLES: ApiDescription['examples'] = {
   Health: { status: 'ok' },
   Problem: {
     type: 'urn:device-agent:problem:tunnel-not-found',
-    title: 'There is no such tunnel',
+    title: 'Tunnel not found',
     status: 404,
-    detail: 'No tunnel is called door.',
+    detail: 'No tunnel matches door.',
     code: 'tunnel-not-found',
     request_id: 'req_5c1f0e7f6f0d1c2b',
   },

@@ -18,23 +18,23 @@ export function openAddForm() {
     fields: [
       selectField({
         name: 'protocol',
-        label: 'What goes through',
+        label: 'Type',
         options: [
           ['http', 'Web pages and APIs (HTTP)'],
-          ['tcp', 'Any TCP connection, as of SSH'],
+          ['tcp', 'TCP connections, such as SSH'],
         ],
       }),
       textField({
         name: 'domain',
         label: 'Public name',
         placeholder: 'cam.site.example.com',
-        hint: 'A name that the authtoken of this device may open; for TCP host:port, or nothing.',
+        hint: 'A host name that the authtoken of this device allows. For TCP: host:port, or leave empty.',
       }),
       textField({
         name: 'forwards_to',
         label: 'Service on this device',
         placeholder: 'localhost:8001',
-        hint: 'Where it listens: host:port, a port alone, https://host:port, or unix:/path.',
+        hint: 'Address of the service: host:port, port, https://host:port or unix:/path.',
       }),
       element(
         'details',
@@ -45,7 +45,7 @@ export function openAddForm() {
         element(
           'p',
           { class: 'hint', id: 'hint-policy' },
-          'JSON or YAML. Empty: the default policy of the device.',
+          'JSON or YAML. Leave empty for the default policy of the device.',
         ),
       ),
     ],

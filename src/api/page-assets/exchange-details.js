@@ -26,7 +26,7 @@ function message(title, line, { fields, body }) {
     element('h3', {}, title),
     element(
       'pre',
-      { class: 'head', tabindex: '0', 'aria-label': `Head of the ${title.toLowerCase()}` },
+      { class: 'head', tabindex: '0', 'aria-label': `${title} headers` },
       [line, ...fields.map(({ name, value }) => `${name}: ${value}`)].join('\n'),
     ),
     bodyOf(title, body),
@@ -37,12 +37,12 @@ function bodyOf(title, { bytes, text, base64, is_whole: isWhole }) {
   if (bytes === 0) return element('p', { class: 'hint' }, 'No body.')
   const size = isWhole
     ? formatBytes(bytes)
-    : `The beginning of ${formatBytes(bytes)}; the rest was not kept.`
+    : `Only the beginning of ${formatBytes(bytes)} was recorded.`
   return [
     element('p', { class: 'hint' }, text === null ? `${size}, in base64:` : size),
     element(
       'pre',
-      { class: 'body', tabindex: '0', 'aria-label': `Body of the ${title.toLowerCase()}` },
+      { class: 'body', tabindex: '0', 'aria-label': `${title} body` },
       text === null ? base64 : readable(text),
     ),
   ]

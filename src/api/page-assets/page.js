@@ -27,7 +27,7 @@ async function enter() {
   const session = (code && (await signInWith(code))) || (await ask('GET', 'session')).session
   return {
     session,
-    notice: code && 'The code in this address is over. Ask the device for a new one.',
+    notice: code && 'The code in this address has expired. Create a new code on the device.',
   }
 }
 

@@ -15,10 +15,10 @@ const STATE_TONES = {
 const UPSTREAM_TONES = { up: 'good', slow: 'wait', down: 'bad', garbage: 'bad', untrusted: 'bad' }
 const UPSTREAMS = {
   up: 'answers',
-  slow: 'is slow',
-  down: 'does not answer',
-  garbage: 'speaks no HTTP',
-  untrusted: 'is not trusted',
+  slow: 'slow',
+  down: 'not responding',
+  garbage: 'not HTTP',
+  untrusted: 'certificate not trusted',
 }
 
 /** A tunnel: where it leads, how it is, and what to do when it is not well. */
@@ -63,7 +63,7 @@ export function tunnelCard(tunnel, { onRemoved }) {
   async function remove() {
     const isRemoved = await openForm({
       title: `Remove ${tunnel.domain}?`,
-      text: `Its public address ends at once, and visitors get 404. The service at ${tunnel.forwards_to} is left alone.`,
+      text: `Its public URL stops working immediately and returns 404. The service at ${tunnel.forwards_to} keeps running.`,
       action: 'Remove tunnel',
       isDangerous: true,
       run: async () => {

@@ -8,7 +8,7 @@ import { errorNotice, say } from './notice.js'
 /** The device in one sentence, and the facts behind it. */
 export function verdict({ onConfirmed }) {
   const mark = element('span', { class: 'verdict-mark' })
-  const sentence = element('h1', { tabindex: '-1' }, 'Asking the agent …')
+  const sentence = element('h1', { tabindex: '-1' }, 'Loading …')
   const notes = element('ul', { class: 'notes' })
   const details = element('div', {})
   const node = element(
@@ -42,7 +42,7 @@ export function verdict({ onConfirmed }) {
     const button = element(
       'button',
       { type: 'button', class: 'button button-change', onclick: confirm },
-      'I have seen it',
+      'Confirm',
     )
     return button
 
@@ -82,7 +82,7 @@ function notesOf({
     own?.last_error,
     own?.remedy,
     storage.problem,
-    ...storage.unconfirmed.map(() => 'The storage was damaged, and something may be missing.'),
+    ...storage.unconfirmed.map(() => 'The database was damaged. Data may be missing.'),
     resources.last_error,
     resources.remedy,
     policy.problem,

@@ -26,7 +26,7 @@ export class PageServer {
 
   constructor(options: PageServerOptions) {
     this.#options = options
-    this.#server = new HttpServer({ name: 'page of the device', ...options })
+    this.#server = new HttpServer({ name: 'device page', ...options })
   }
 
   /** Where it listens; undefined while it does not. */
@@ -65,12 +65,15 @@ export class PageServer {
     const { log } = this.#options
     try {
       await this.#server.start()
-      log.info({ address: this.address }, 'the page is served in the network')
+      log.info({ address: this.address }, 'the device page is available in the network')
       return true
     } catch (error) {
       if (!(error instanceof StartError)) throw error
-      const remedy = 'Set AGENT_PAGE_LISTEN to an address of this device and a free port.'
-      log[this.#running ? 'debug' : 'error']({ reason: error.message, remedy }, 'no page yet')
+      const remedy = 'Set AGENT_PAGE_LISTEN to an address of this device with a free port.'
+      log[this.#running ? 'debug' : 'error'](
+        { reason: error.message, remedy },
+        'device page not available yet',
+      )
       return false
     }
   }

@@ -21,7 +21,7 @@ const CODE_CALLER: Caller = {
   actor: { kind: 'page', id: null, name: CODE_HOLDER },
   scope: 'write',
 }
-const IS_OVER = 'The session is over: sign in again.'
+const IS_OVER = 'The session has ended. Sign in again.'
 
 export const pageCookie = new SessionCookie({ name: 'device_page', path: '/page' })
 
@@ -64,9 +64,13 @@ export function pageAuth(deps: PageSessionDeps): RequestHandler {
     if (!caller) throw new AppError('unauthenticated', IS_OVER)
     const waitMs = requests.take(peerNetwork(peerAddress(request)))
     if (waitMs > 0) {
-      throw new AppError('too-many-requests', 'The page asks too often; it goes on shortly.', {
-        retryAfterS: waitMs / 1_000,
-      })
+      throw new AppError(
+        'too-many-requests',
+        'Too many requests from this page. It continues shortly.',
+        {
+          retryAfterS: waitMs / 1_000,
+        },
+      )
     }
     keepCaller(response, caller, () => {
       if (!callerOfSession(deps, request)) throw new AppError('unauthenticated', IS_OVER)

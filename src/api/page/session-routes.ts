@@ -57,7 +57,7 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
       const client = peerAddress(request)
       const holder = 'code' in given ? redeem(given.code, client) : verify(given.token, client)
       const caller = callerOfHolder(holder, tokens)
-      if (!caller) throw new AppError('unauthenticated', 'The token has ended.')
+      if (!caller) throw new AppError('unauthenticated', 'The token has expired.')
       sessions.close(pageCookie.read(request))
       pageCookie.set(request, response, sessions.open(holder))
       log.info({ client, name: caller.actor.name }, 'page session opened')
@@ -82,9 +82,9 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
   function redeem(code: string, client: string): string {
     if (codes.redeem(code)) return CODE_HOLDER
     const waitMs = tries.take(peerNetwork(client))
-    if (waitMs > 0) throw tooMany('Too many codes were tried from here.', waitMs)
-    log.warn({ client }, 'wrong code at the page')
-    const detail = 'This code is not good, or not any more. Make a new one: device-agent page.'
+    if (waitMs > 0) throw tooMany('Too many wrong codes from this address.', waitMs)
+    log.warn({ client }, 'wrong code on the device page')
+    const detail = 'The code is wrong or has expired. Create a new code with device-agent page.'
     throw new AppError('unauthenticated', detail)
   }
 
@@ -95,8 +95,11 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
     if (found !== undefined && found !== 'ended') return hash
     const waitMs = failures.take(client)
     if (waitMs > 0) throw tooMany('Too many wrong tokens.', waitMs)
-    log.warn({ client }, 'wrong token at the page')
-    throw new AppError('unauthenticated', 'This token is not valid here. Was it copied whole?')
+    log.warn({ client }, 'wrong token on the device page')
+    throw new AppError(
+      'unauthenticated',
+      'The token is not valid. Check that you copied all of it.',
+    )
   }
 }
 

@@ -14,13 +14,10 @@ const MAX_ITEMS = 10_000
 export const TunnelSetBody = z
   .array(
     TunnelBody.partial({ domain: true }).extend({
-      url: z
-        .string()
-        .optional()
-        .describe('as a list shows it; it says nothing that domain does not'),
+      url: z.string().optional().describe('as in the list; redundant with domain'),
     }),
   )
-  .describe('all tunnels that the device shall have')
+  .describe('all tunnels of the device')
 
 const AnyList = z.array(z.unknown()).max(MAX_ITEMS, `must have at most ${MAX_ITEMS} tunnels`)
 const Items = z.array(z.preprocess(withoutUrl, TunnelSpecSchema))
@@ -39,11 +36,11 @@ function withoutUrl(item: unknown): unknown {
 
 const SetStepView = z.strictObject({
   action: z.enum(['create', 'replace', 'keep', 'delete']),
-  domain: z.string().describe('empty for a tcp tunnel that has no address yet'),
+  domain: z.string().describe('empty for a tcp tunnel without an address'),
   changes: z
     .record(z.string(), z.union([z.array(z.unknown()).readonly(), z.literal('changed')]))
-    .describe('before and after of each field that differs; of a policy only that it does'),
-  url: z.string().nullable().describe('null where there is no tunnel: deleted, or not created yet'),
+    .describe('old and new value of each changed field; "changed" for a policy'),
+  url: z.string().nullable().describe('null if the tunnel is deleted or not created yet'),
   state: TunnelStatusView.shape.state.nullable(),
   ...problemFields,
 })
@@ -51,8 +48,8 @@ const SetStepView = z.strictObject({
 /** What became, or would become, of the tunnels of a device. */
 export const TunnelSetView = z.strictObject({
   dry_run: z.boolean(),
-  etag: z.string().describe('of the tunnels as they are now; for If-Match'),
-  tunnels: z.array(SetStepView).describe('in the order of the request, then those that go'),
+  etag: z.string().describe('version of the current tunnels, for If-Match'),
+  tunnels: z.array(SetStepView).describe('in the order of the request, then deleted tunnels'),
 })
 export type TunnelSetView = z.infer<typeof TunnelSetView>
 

@@ -15,7 +15,7 @@ export function trialGate(isOnTrial: () => boolean): RequestHandler {
       return
     }
     const detail =
-      'A new version of the agent is on trial for a minute: changes wait until it stays.'
+      'A new version of the agent is on trial. Changes are refused until the trial ends. Try again in a minute.'
     next(new AppError('storage-unavailable', detail, { retryAfterS: RETRY_AFTER_S }))
   }
 }

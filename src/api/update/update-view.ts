@@ -5,7 +5,7 @@ export const UpdateView = z.strictObject({
   state: z.enum(['prepared', 'copying', 'trying', 'confirmed', 'rolled-back']),
   from: z.string(),
   to: z.string(),
-  reason: z.string().nullable().describe('why it was undone'),
+  reason: z.string().nullable().describe('why it was rolled back'),
   sentence: z.string(),
 })
 export type UpdateView = z.infer<typeof UpdateView>

@@ -60,7 +60,7 @@ export function proxyHeaderLength(bytes: Buffer): number | undefined {
     if (length > MAX_BINARY) throw new Error('the PROXY header is too long')
     return bytes.length < length ? undefined : length
   }
-  if (!beginsWith(bytes, TEXT_START)) throw new Error('there is no PROXY header')
+  if (!beginsWith(bytes, TEXT_START)) throw new Error('the PROXY header is missing')
   const end = bytes.subarray(0, MAX_TEXT).indexOf('\r\n')
   if (end !== -1) return end + 2
   if (bytes.length >= MAX_TEXT) throw new Error('the PROXY header is too long')

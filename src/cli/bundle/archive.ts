@@ -27,7 +27,7 @@ export async function writeArchive(
     // Half an archive would look like one.
     if (isOurs) rmSync(path, { force: true })
     const { code, message } = error as NodeJS.ErrnoException
-    const reason = code === 'EEXIST' ? 'it is there already' : (code ?? message)
-    throw new StartError(`${path} cannot be written: ${reason}.`, { cause: error })
+    const reason = code === 'EEXIST' ? 'the file already exists' : (code ?? message)
+    throw new StartError(`Cannot write ${path}: ${reason}.`, { cause: error })
   }
 }

@@ -20,18 +20,18 @@ const LOG = 'log.jsonl'
 const LOG_LINES = 5_000
 const MAX_LOG_BYTES = 8 * 1024 * 1024
 const LOG_WITHIN_MS = 10_000
-const README = `What the command device-agent support-bundle has found out about a device.
+const README = `Diagnostic data of a device, collected by device-agent support-bundle.
 
-  doctor.txt     each link of the chain, for people; doctor.json for programs
-  status.json    what the running agent says of itself and of its tunnels; without policies
-  settings.json  each setting, its value and where that comes from; secret ones are [secret]
-  versions.json  programs, system and machine
-  database.json  whether the databases are sound, how many rows they have; the files of the data folder
-  log.jsonl      the newest lines of the log
-  problems.txt   what could not be looked at, where there was something
+  doctor.txt     results of all checks as text; doctor.json is the machine-readable form
+  status.json    status of the running agent and its tunnels, without policies
+  settings.json  each setting with its value and source; secrets are replaced by [secret]
+  versions.json  versions of programs, system and hardware
+  database.json  integrity and row counts of the databases; files in the data directory
+  log.jsonl      latest log lines
+  problems.txt   data that could not be collected, if any
 
-Tokens, keys, passwords and policies are left out or replaced by [secret]. Names, addresses and the
-lines of the log are not: look through it before you give it to somebody you do not trust.
+Tokens, keys, passwords and policies are left out or replaced by [secret]. Names, addresses and log
+lines are included. Review the archive before you share it.
 `
 
 /** A file of the bundle. */

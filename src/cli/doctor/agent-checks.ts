@@ -20,7 +20,7 @@ import { bad, type Finding, good, skipped } from './finding.ts'
 
 const ANSWER_MS = 3_000
 const SILENT = `no answer within ${ANSWER_MS / 1_000} s`
-const SEE_LOG = 'Look into its log: journalctl -u device-agent.'
+const SEE_LOG = 'Check the log: device-agent logs.'
 
 /** What the running agent says of itself. */
 export interface SeenAgent {
@@ -48,9 +48,13 @@ export async function lookAtAgent(
 export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding[]> {
   if (seen instanceof StartError) {
     return [
-      bad('agent', seen.message, 'Start it, and look into its log when it ends again.'),
+      bad(
+        'agent',
+        seen.message,
+        'Start the agent: systemctl start device-agent. If it stops again, check device-agent logs.',
+      ),
       ...['link', 'tunnels', 'upstreams', 'update'].map((check) =>
-        skipped(check, 'the agent would know'),
+        skipped(check, 'skipped, the agent is not available'),
       ),
     ]
   }
@@ -63,7 +67,7 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
     }),
   )
   return [
-    good('agent', `runs, version ${status.versions.agent}`),
+    good('agent', `running, version ${status.versions.agent}`),
     ...storage(status),
     link(status),
     ...ownDomain(status),
@@ -77,14 +81,13 @@ export async function agentChecks(seen: SeenAgent | StartError): Promise<Finding
 function update({ versions: { agent }, update: last }: StatusView): Finding {
   const check = 'update'
   if (last?.state === 'rolled-back') {
-    const remedy =
-      'Try a mended one with device-agent update; a package that is installed ends this, too.'
+    const remedy = 'Install a fixed version with device-agent update or as a package.'
     return bad(check, last.sentence, remedy)
   }
   if (last !== null && last.state !== 'confirmed') return skipped(check, last.sentence)
   const installed = readVersion()
-  if (installed === agent) return good(check, `${agent} is installed, and runs`)
-  const flaw = `${installed} is installed, and ${agent} runs`
+  if (installed === agent) return good(check, `${agent} is installed and running`)
+  const flaw = `${installed} is installed, but ${agent} is running`
   return bad(check, flaw, 'Restart the agent: systemctl restart device-agent.')
 }
 
@@ -92,14 +95,13 @@ function storage({ storage: { problem, unconfirmed } }: StatusView): Finding[] {
   const check = 'storage'
   if (problem !== null) return [bad(check, problem, SEE_LOG)]
   if (unconfirmed.length === 0) return [good(check, 'sound')]
-  const remedy =
-    'Add what is missing, then say that you have seen it: device-agent storage confirm.'
-  return [bad(check, 'it was damaged, and something may be missing', remedy)]
+  const remedy = 'Create missing tunnels and tokens again, then run device-agent storage confirm.'
+  return [bad(check, 'the database was damaged, data may be missing', remedy)]
 }
 
 function link({ link: { state, last_error: error, remedy, latency_ms: ms } }: StatusView): Finding {
   if (state === 'up') return good('link', ms === null ? 'up' : `up, ${Math.round(ms)} ms`)
-  return bad('link', `${state}: ${error ?? 'no reason yet'}`, remedy ?? SEE_LOG)
+  return bad('link', `${state}: ${error ?? 'no reason known yet'}`, remedy ?? SEE_LOG)
 }
 
 function ownDomain({ own_endpoint: own }: StatusView): Finding[] {
@@ -113,7 +115,7 @@ function ownDomain({ own_endpoint: own }: StatusView): Finding[] {
 function tunnel({ domain, state, last_error: error, reason, remedy }: TunnelStatusView): Finding {
   const check = `tunnel ${domain}`
   if (state === 'online') return good(check, 'online')
-  return bad(check, `${state}: ${error ?? reason ?? 'no reason yet'}`, remedy ?? SEE_LOG)
+  return bad(check, `${state}: ${error ?? reason ?? 'no reason known yet'}`, remedy ?? SEE_LOG)
 }
 
 /** Any answer will do: what it says is between the service and its visitors. */
@@ -121,7 +123,7 @@ async function upstream(tunnel: TunnelStatusView): Promise<Finding> {
   const { protocol, forwards_to: forwardsTo, upstream_settings: settings } = tunnel
   const check = `upstream ${forwardsTo}`
   const target = parseForwardTarget(forwardsTo)
-  if (!target) return skipped(check, 'of a kind that this program does not know')
+  if (!target) return skipped(check, 'unknown kind of upstream')
   const { verify_tls: verifyTls, http2, proxy_protocol: version } = settings
   const preface = version && encodeProxyProtocol(version, undefined)
   const wish = { ...lookupOf(target), verifyTls, http2, preface }
@@ -141,7 +143,7 @@ async function upstream(tunnel: TunnelStatusView): Promise<Finding> {
     const afterMs = Math.round(performance.now() - startedAt)
     return good(
       check,
-      status === undefined ? 'takes connections' : `answers ${status} after ${afterMs} ms`,
+      status === undefined ? 'accepts connections' : `answers ${status} after ${afterMs} ms`,
     )
   } catch (error) {
     return unreachable(check, error as Error)
@@ -162,23 +164,22 @@ function unreachable(check: string, error: NodeJS.ErrnoException): Finding {
   )
   if (error instanceof HandshakeError && !isSilent) {
     if (!error.isUntrusted) {
-      const detail = `what listens there speaks no TLS: ${error.message}`
-      return bad(
-        check,
-        detail,
-        'Forward to it without https://, or look at its certificate and key.',
-      )
+      const detail = `the upstream does not use TLS: ${error.message}`
+      return bad(check, detail, 'Forward to it without https://, or check its certificate and key.')
     }
     const remedy =
-      'Give it another one, name its authority in NODE_EXTRA_CA_CERTS, or set upstream.verify_tls to false.'
+      'Replace the certificate, add its CA to NODE_EXTRA_CA_CERTS, or set upstream.verify_tls to false.'
     return bad(check, `its certificate is not trusted: ${error.message}`, remedy)
   }
   const { code = '', message } = error
   if (NO_HTTP.test(code)) {
-    const detail = 'what listens there speaks no HTTP'
-    return bad(check, detail, 'Name the port of the web service, or make it a tcp or tls tunnel.')
+    const detail = 'the upstream does not answer with HTTP'
+    return bad(check, detail, 'Forward to the port of the web service, or use a tcp or tls tunnel.')
   }
-  const reason = code === 'ECONNREFUSED' || code === 'ENOENT' ? 'nothing listens there' : message
+  const reason =
+    code === 'ECONNREFUSED' || code === 'ENOENT'
+      ? 'connection refused, nothing is listening'
+      : message
   const detail = isSilent ? SILENT : reason
-  return bad(check, detail, 'Start the service behind the tunnel, or name its port.')
+  return bad(check, detail, 'Start the upstream, or forward to the port it listens on.')
 }

@@ -26,17 +26,22 @@ function folder({ dataDir }: Config['agent']): Finding {
     const { mode } = statSync(dataDir)
     accessSync(dataDir, constants.R_OK | constants.W_OK | constants.X_OK)
     if ((mode & 0o077) === 0) return good(check, dataDir)
-    const remedy = `Close it: chmod 700 ${dataDir}.`
-    return bad(check, `${dataDir} is open to others (${(mode & 0o777).toString(8)})`, remedy)
+    const remedy = `Restrict access: chmod 700 ${dataDir}.`
+    return bad(
+      check,
+      `other users can access ${dataDir} (mode ${(mode & 0o777).toString(8)})`,
+      remedy,
+    )
   } catch (error) {
     return bad(check, `${dataDir}: ${codeOf(error)}`, FOLDER_REMEDIES[codeOf(error)] ?? START_ONCE)
   }
 }
 
-const START_ONCE = 'Start the agent once: it makes its folder.'
+const START_ONCE = 'Start the agent once to create the directory.'
 const FOLDER_REMEDIES: Readonly<Record<string, string>> = {
-  EACCES: 'Only root and the user of the agent may look: try with sudo.',
-  EROFS: 'The file system is read-only: mount it for writing, and look into the kernel log why.',
+  EACCES: 'Run this command with sudo. Only root and the user of the agent have access.',
+  EROFS:
+    'The file system is read-only. Remount it for writing, and check the kernel log for the cause.',
 }
 
 function disk({ dataDir }: Config['agent']): Finding {
@@ -45,8 +50,9 @@ function disk({ dataDir }: Config['agent']): Finding {
     const { bavail, bsize, files, ffree } = statfsSync(nearestFolder(dataDir))
     const free = bavail * bsize
     const shown = `${Math.floor(free / MIB)} MiB free`
-    if (free < LEAST_FREE_BYTES) return bad(check, shown, 'Make room: changes are refused without.')
-    if (files > 0 && ffree === 0) return bad(check, 'no inode free', 'Remove files nobody needs.')
+    if (free < LEAST_FREE_BYTES)
+      return bad(check, shown, 'Free disk space. Changes are refused when the disk is full.')
+    if (files > 0 && ffree === 0) return bad(check, 'no free inodes', 'Delete unused files.')
     return good(check, shown)
   } catch (error) {
     return bad(check, codeOf(error), START_ONCE)
@@ -65,22 +71,23 @@ function authtoken(
   hasToken: boolean,
 ): Finding {
   const check = 'authtoken'
-  if (hasToken && !value && authtokenFile === undefined) return good(check, 'the agent has one')
-  const remedy = 'Set SVC_AUTHTOKEN, or write it into /etc/credstore/svc-authtoken.'
+  if (hasToken && !value && authtokenFile === undefined)
+    return good(check, 'the agent has an authtoken')
+  const remedy = 'Set SVC_AUTHTOKEN, or write the authtoken to /etc/credstore/svc-authtoken.'
   if (authtokenFile === undefined) {
-    return value ? good(check, 'from the environment') : bad(check, 'there is none', remedy)
+    return value ? good(check, 'set in the environment') : bad(check, 'no authtoken is set', remedy)
   }
   try {
     if (!isAuthtoken(readFileSync(authtokenFile, 'utf8').trim())) {
-      return bad(check, `${authtokenFile} holds no authtoken`, remedy)
+      return bad(check, `${authtokenFile} contains no authtoken`, remedy)
     }
     const mode = statSync(authtokenFile).mode & 0o777
-    if ((mode & 0o077) === 0) return good(check, `from ${authtokenFile}`)
-    const flaw = `${authtokenFile} is open to others (${mode.toString(8)})`
+    if ((mode & 0o077) === 0) return good(check, `read from ${authtokenFile}`)
+    const flaw = `other users can read ${authtokenFile} (mode ${mode.toString(8)})`
     return bad(
       check,
       flaw,
-      `Close it: chmod 600 ${authtokenFile}; if others may have read it, rotate it.`,
+      `Restrict access: chmod 600 ${authtokenFile}. Replace the authtoken if another user may have read it.`,
     )
   } catch (error) {
     return bad(check, `${authtokenFile}: ${codeOf(error)}`, remedy)
@@ -99,10 +106,10 @@ function policy({ defaultPolicyPath, unknownActions }: Config['agent']): Finding
     return bad(
       check,
       `${place}: ${problem.message}`,
-      'Mend it: until then the last good one is in force.',
+      'Fix the policy. Until then the agent uses the last valid version.',
     )
   } catch (error) {
-    const remedy = 'Put it back: until then the last good one is in force.'
+    const remedy = 'Restore the file. Until then the agent uses the last valid version.'
     return bad(check, `${defaultPolicyPath}: ${codeOf(error)}`, remedy)
   }
 }
@@ -113,13 +120,14 @@ function caCert({ caCertPath }: Config['agent']): Finding[] {
   try {
     const text = readFileSync(caCertPath, 'utf8')
     if (text.includes('-----BEGIN CERTIFICATE-----')) return [good(check, caCertPath)]
-    return [bad(check, `${caCertPath} is no PEM file`, COPY_CA)]
+    return [bad(check, `${caCertPath} is not a PEM file`, COPY_CA)]
   } catch (error) {
     return [bad(check, `${caCertPath}: ${codeOf(error)}`, COPY_CA)]
   }
 }
 
-const COPY_CA = "Copy the gateway's ca.pem there, readable by the user of the agent."
+const COPY_CA =
+  'Copy ca.pem of the gateway to this path and make it readable by the user of the agent.'
 
 function codeOf(error: unknown): string {
   return (error as NodeJS.ErrnoException).code ?? String(error)

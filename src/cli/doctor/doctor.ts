@@ -17,12 +17,12 @@ interface DoctorOptions {
 /** `device-agent doctor`: each link of the chain in its order. Ends with 1 when one does not hold. */
 export function doctorCommand(context: CommandContext): Command {
   return new Command('doctor')
-    .description('look at each link of the chain in turn: what is wrong, and what to do about it')
+    .description('check settings, network, service, tunnels and upstreams, and suggest fixes')
     .option(
       '--data-dir <folder>',
-      'the data folder of the agent; unset: of this program, or of the service',
+      'data directory of the agent; default: from the settings, or of the service',
     )
-    .option('--json', 'one JSON line for each finding, and nothing else')
+    .option('--json', 'print one JSON line per check')
     .action((options: DoctorOptions) => examine(context, options))
 }
 
@@ -51,7 +51,7 @@ export function findingText({ check, outcome, detail, remedy }: Finding, paint: 
 }
 
 export function summary(failures: number): string {
-  if (failures === 0) return 'Everything that was looked at is well.'
-  const [noun, verb] = failures === 1 ? ['thing', 'is'] : ['things', 'are']
-  return `${failures} ${noun} ${verb} not well; begin with the first.`
+  if (failures === 0) return 'All checks passed.'
+  const noun = failures === 1 ? 'check' : 'checks'
+  return `${failures} ${noun} failed. Start with the first.`
 }

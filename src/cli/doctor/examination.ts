@@ -59,7 +59,7 @@ function readSettings({ environment, source }: Surroundings): {
     return { config: parseConfig(environment), finding: good(check, `from ${source}`) }
   } catch (error) {
     if (!(error instanceof StartError)) throw error
-    const remedy = `Mend them in ${source}, and restart the agent.`
+    const remedy = `Fix the settings in ${source}, then restart the agent.`
     return { config: undefined, finding: bad(check, error.message, remedy) }
   }
 }

@@ -59,11 +59,11 @@ async function way(
   const failed = problem && (STEP_OF[problem.reason] ?? 'tcp')
   let hasFailed = false
   return STEPS.map((step) => {
-    if (hasFailed) return skipped(name(step), 'not reached')
+    if (hasFailed) return skipped(name(step), 'skipped, an earlier step failed')
     if (step !== failed || !problem)
-      return good(name(step), step === 'tls' ? `${chain}, ${ms} ms in all` : 'fine')
+      return good(name(step), step === 'tls' ? `${chain}, ${ms} ms in total` : 'fine')
     hasFailed = true
-    const detail = chain === '' ? problem.detail : `${problem.detail}; it shows ${chain}`
+    const detail = chain === '' ? problem.detail : `${problem.detail}; certificate chain: ${chain}`
     return bad(name(step), detail, problem.remedy)
   })
 }
@@ -71,9 +71,9 @@ async function way(
 async function clockCheck(config: Config['agent'], stop: AbortSignal): Promise<Finding> {
   const check = 'clock'
   const theirs = await serviceDate(config, stop)
-  if (theirs === undefined) return skipped(check, 'the service does not say what time it is')
+  if (theirs === undefined) return skipped(check, 'the service does not report its time')
   const skewMs = Math.round((systemClock.now() - theirs) / 1_000) * 1_000
-  if (Math.abs(skewMs) <= CLOCK_TOLERANCE_MS) return good(check, 'agrees with the service')
+  if (Math.abs(skewMs) <= CLOCK_TOLERANCE_MS) return good(check, 'matches the clock of the service')
   const flaw = `${Math.abs(skewMs) / 1_000} s ${skewMs > 0 ? 'ahead of' : 'behind'} the service`
   return bad(check, flaw, 'Set the clock of the device: timedatectl set-ntp true.')
 }

@@ -39,8 +39,11 @@ function readInstalled(): Record<string, string> {
     return parseDotenv(readFileSync(INSTALLED.settings))
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    throw new StartError(`${INSTALLED.settings} cannot be read (${code}): try with sudo.`, {
-      cause: error,
-    })
+    throw new StartError(
+      `Cannot read ${INSTALLED.settings} (${code}). Run this command with sudo.`,
+      {
+        cause: error,
+      },
+    )
   }
 }

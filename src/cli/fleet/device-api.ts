@@ -20,12 +20,12 @@ const BROKEN_OFF = new Set(['ECONNRESET', 'EPIPE'])
 
 /** Why nobody was reached, by the code of the system. */
 const REASONS: Readonly<Record<string, string>> = {
-  ECONNREFUSED: 'nothing listens there',
-  ENOTFOUND: 'the name cannot be resolved',
-  EAI_AGAIN: 'no DNS server answers',
+  ECONNREFUSED: 'connection refused',
+  ENOTFOUND: 'unknown host name',
+  EAI_AGAIN: 'no DNS server responds',
   ETIMEDOUT: 'no answer',
-  EHOSTUNREACH: 'there is no way there',
-  ENETUNREACH: 'there is no network',
+  EHOSTUNREACH: 'no route to the host',
+  ENETUNREACH: 'no network',
 }
 
 // Only what is of use here: devices may be of other versions.
@@ -126,7 +126,7 @@ export class DeviceApi {
     if (status >= 200 && status < 300) {
       const parsed = schema.safeParse(text === '' ? undefined : tryJson(text))
       if (parsed.success) return parsed.data
-      throw new StartError('It answers in a form that is not known here: it is of another version.')
+      throw new StartError('The response has an unknown format. The agent has another version.')
     }
     throw this.#refusal(answer)
   }
@@ -134,18 +134,18 @@ export class DeviceApi {
   #refusal({ status, serviceCode, retryAfterS, text }: Answer): Error {
     const problem = Problem.safeParse(tryJson(text)).data
     if (serviceCode !== undefined && !problem) {
-      return new OfflineError(`it is not connected to the service (${status} ${serviceCode})`)
+      return new OfflineError(`not connected to the service (${status} ${serviceCode})`)
     }
     if (status === 412) return new OvertakenError()
     if (status === 401 || status === 403) {
       const why = problem?.detail ?? `status ${status}`
       return new StartError(
-        `It does not take the token of the list: ${why} Give it another with provision --rotate.`,
+        `The device rejects the API token of the list: ${why} Replace the token with provision --rotate.`,
       )
     }
     if (status === 404 || status === 405) {
       return new StartError(
-        'It has no PUT /tunnels: its agent is too old, or something else answers.',
+        'PUT /tunnels is not supported. The agent is too old, or another service answers.',
       )
     }
     // Another try would only keep it closed.
@@ -153,7 +153,7 @@ export class DeviceApi {
     if (BUSY_STATUSES.has(status) && !isLockedOut) {
       return new BusyError(problem?.detail ?? `status ${status}`, retryAfterS)
     }
-    if (!problem) return new StartError(`It answers with status ${status}.`)
+    if (!problem) return new StartError(`The device returned status ${status}.`)
     const places = problem.errors.map(({ pointer, detail }) => `${pointer} ${detail}`)
     return new StartError([`${problem.detail} (${problem.code})`, ...places].join('; '))
   }
@@ -193,18 +193,18 @@ export class DeviceApi {
         return toAnswer(await exchange(sent, content, MAX_ANSWER_BYTES))
       })
     } catch (error) {
-      if (stop.aborted) throw new StartError('Stopped before it was done.')
+      if (stop.aborted) throw new StartError('Stopped before the end.')
       const { code, message } = error as NodeJS.ErrnoException
       if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') {
         // So does a gateway until it has got the certificate of a domain.
         throw new OfflineError(
-          `what answers at ${agentDomain} has a certificate for other names: it waits for its own, or connect.address is another service's`,
+          `the certificate at ${agentDomain} is for other names: the gateway still waits for a certificate, or connect.address is wrong`,
           { cause: error },
         )
       }
       if (/^(CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_)/.test(code ?? '')) {
         throw new StartError(
-          `The certificate at ${agentDomain} is not trusted (${code}): name the CA of the gateway in connect.ca.`,
+          `The certificate at ${agentDomain} is not trusted (${code}). Set connect.ca to the CA file of the gateway.`,
           { cause: error },
         )
       }

@@ -88,7 +88,7 @@ async function inRounds(work: DeviceWork, wanted: readonly WantedTunnel[]): Prom
         overtaken += 1
         if (overtaken >= MAX_ROUNDS) {
           throw new StartError(
-            'Somebody else is changing its tunnels: try again when they are done.',
+            'Another client is changing the tunnels of this device. Try again later.',
           )
         }
         continue

@@ -114,7 +114,7 @@ export async function retireFromFleet(
   const isLeft = outcomes.some(({ name }) => list.get(name))
   if (!options.json && !isLeft) {
     context.stdout.write(
-      'Their authtokens go with: device-agent provision --retire --name <device>\n',
+      'To revoke their authtokens, run device-agent provision --retire --name <device>\n',
     )
   }
   process.exitCode = isLeft ? 1 : 0
@@ -152,23 +152,27 @@ function open(
   const fleet = readFleet(resolve(path))
   const { devicesPath } = fleet
   if (closeSecretFile(devicesPath)) {
-    stderr.write(`warning: others could read the tokens in ${devicesPath}: rotate them\n`)
+    stderr.write(
+      `warning: other users could read the tokens in ${devicesPath}. Rotate the tokens.\n`,
+    )
   }
   const list = DeviceList.read(devicesPath)
   if (list.all.length === 0) {
     throw new StartError(
-      `${devicesPath} lists no device: provision writes it, or name it in devices.`,
+      `${devicesPath} contains no device. Create the list with device-agent provision, or set devices to another path.`,
     )
   }
   const unknown = names?.filter((name) => !list.get(name)) ?? []
   for (const name of unknown) {
-    const sentence = `${devicesPath} lists no device named ${name}.`
+    const sentence = `${devicesPath} contains no device named ${name}.`
     if (!isAgain || unknown.length === names?.length) throw new StartError(sentence)
     stderr.write(`warning: ${sentence}\n`)
   }
   for (const name of Object.keys(fleet.deviceVars)) {
     if (list.get(name)) continue
-    stderr.write(`warning: /device_vars/${name}: ${devicesPath} lists no such device.\n`)
+    stderr.write(
+      `warning: /device_vars/${name}: ${devicesPath} contains no device named ${name}.\n`,
+    )
   }
   const devices = list.all.filter(
     (device) =>
@@ -177,7 +181,7 @@ function open(
   )
   if (devices.length === 0) {
     const among = names === undefined ? 'no device' : 'none of these devices'
-    throw new StartError(`${devicesPath} lists ${among} with the tag ${tags.join(' ')}.`)
+    throw new StartError(`${devicesPath} contains ${among} with the tag ${tags.join(' ')}.`)
   }
   return { fleet, devices, list }
 }
@@ -218,7 +222,7 @@ function workOf({ stop }: CommandContext, { name }: ListedDevice, api: DeviceApi
 function sayStopped({ stderr, stop }: CommandContext, outcomes: readonly DeviceOutcome[]): void {
   if (!stop.aborted || !outcomes.some(({ state }) => state === 'stopped' || state === 'offline'))
     return
-  stderr.write('Stopped before it was done: the same command goes on where this one was.\n')
+  stderr.write('Stopped before the end. Run the same command again to continue.\n')
 }
 
 function failureOf({ stop }: CommandContext, name: string, error: unknown): DeviceOutcome {

@@ -20,7 +20,7 @@ const TunnelTemplate = z.strictObject({
   protocol: Template.default('http'),
   domain: Template.optional(),
   forwards_to: z
-    .union([Template, z.int()], 'must be where it leads, such as localhost:8001 or a port')
+    .union([Template, z.int()], 'must be an upstream address, such as localhost:8001 or a port')
     .transform(String),
   policy: Name.nullish(),
   upstream: TunnelBody.shape.upstream,
@@ -60,7 +60,7 @@ const FleetSchema = z
         context.addIssue({
           code: 'custom',
           path,
-          message: `names ${policy}, which no policy is called`,
+          message: `refers to the unknown policy ${policy}`,
         })
       }
     }
@@ -146,7 +146,7 @@ const KEYS = [FleetSchema, FleetSchema.shape.connect.unwrap(), TunnelSet, Tunnel
 
 function unknownText(key: string): string {
   const meant = nearest(key, KEYS)
-  return `is not known${meant === undefined ? '' : `: did you mean ${meant}?`}`
+  return `is unknown${meant === undefined ? '' : `: did you mean ${meant}?`}`
 }
 
 function readText(path: string, place = ''): string {
@@ -154,7 +154,7 @@ function readText(path: string, place = ''): string {
     return readFileSync(path, 'utf8')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    throw new StartError(`${place}${path} cannot be read (${code}).`, { cause: error })
+    throw new StartError(`${place}Cannot read ${path} (${code}).`, { cause: error })
   }
 }
 

@@ -80,6 +80,6 @@ function readCa(path: string): string {
     return readFileSync(path, 'utf8')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    throw new StartError(`connect.ca: ${path} cannot be read (${code}).`, { cause: error })
+    throw new StartError(`connect.ca: cannot read ${path} (${code}).`, { cause: error })
   }
 }

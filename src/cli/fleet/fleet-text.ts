@@ -9,22 +9,22 @@ const SIGNS: Readonly<Record<Step['action'], readonly [sign: string, colour: Col
   keep: [' ', 'dim'],
 }
 const STATES: Readonly<Record<DeviceState, readonly [words: string, colour: Colour]>> = {
-  unmanaged: ['no set is for it', 'dim'],
-  same: ['as it shall be', 'green'],
+  unmanaged: ['not in any set', 'dim'],
+  same: ['up to date', 'green'],
   differs: ['differs', 'yellow'],
   applied: ['changed', 'green'],
-  pending: ['stored, and not all is online', 'yellow'],
+  pending: ['stored, not all online', 'yellow'],
   offline: ['offline', 'yellow'],
   failed: ['failed', 'red'],
-  stopped: ['not done: stopped', 'yellow'],
+  stopped: ['stopped', 'yellow'],
 }
 /** The same of a number of devices. */
 const COUNTED: Readonly<Record<DeviceState, string>> = {
   unmanaged: 'in no set',
-  same: 'right',
+  same: 'up to date',
   differs: 'to change',
   applied: 'changed',
-  pending: 'stored and not all online',
+  pending: 'stored, not all online',
   offline: 'offline',
   failed: 'failed',
   stopped: 'stopped',
@@ -47,7 +47,7 @@ export function outcomeText(
   for (const tunnel of tunnels) {
     const [sign, signColour] = SIGNS[tunnel.action]
     lines.push(
-      `  ${paint(signColour, sign)} ${plainLine(tunnel.domain || 'tcp, address to come')}${changesText(tunnel)}`,
+      `  ${paint(signColour, sign)} ${plainLine(tunnel.domain || 'tcp, address pending')}${changesText(tunnel)}`,
     )
   }
   return `${lines.join('\n')}\n`
@@ -57,7 +57,7 @@ export function outcomeText(
 function changesText({ action, changes }: Step): string {
   if (action === 'delete') return ''
   const parts = Object.entries(changes).map(([field, change]) => {
-    if (!Array.isArray(change)) return `${field} ${action === 'create' ? 'given' : 'changed'}`
+    if (!Array.isArray(change)) return `${field} ${action === 'create' ? 'set' : 'changed'}`
     const [before, after] = change.slice(0, 2).map(valueText)
     return action === 'create' ? `${field} ${after}` : `${field} ${before} → ${after}`
   })

@@ -48,7 +48,7 @@ function tunnelsOf(
         const value = values[variable]
         if (value !== undefined) return String(value)
         throw new StartError(
-          `/sets/${setName}/tunnels/${at}: {${variable}} has no value for ${device}: give it in vars, in those of the set, or in device_vars.`,
+          `/sets/${setName}/tunnels/${at}: {${variable}} has no value for ${device}. Set it in vars, in vars of the set, or in device_vars.`,
         )
       })
     return toWanted(template, filled, fleet)

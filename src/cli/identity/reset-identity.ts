@@ -24,7 +24,7 @@ export function resetIdentity(
   const { dataDir } = parseConfig(context.environment).agent
   requireData(dataDir)
   if (!yes) {
-    throw new StartError(`${WHAT_HAPPENS}Nothing is changed yet: add --yes to do it.`)
+    throw new StartError(`${WHAT_HAPPENS}Nothing is changed yet. Add --yes to continue.`)
   }
   refuseOnTrial(dataDir)
   const isRunning = hasAgent(context, dataDir)
@@ -36,10 +36,10 @@ export function resetIdentity(
     return
   }
   const next = isRunning
-    ? 'The agent runs with the old identity: restart it (systemctl restart device-agent).\n'
-    : 'The agent has it from its next start on.\n'
+    ? 'The running agent still uses the old identity. Restart it: systemctl restart device-agent.\n'
+    : 'The agent uses the new identity after its next start.\n'
   context.stdout.write(
-    `This device is ${after} now, it was ${before ?? 'none'}.\n${next}${WHAT_HAPPENS}`,
+    `New device id: ${after} (previous: ${before ?? 'none'}).\n${next}${WHAT_HAPPENS}`,
   )
 }
 
@@ -47,7 +47,7 @@ export function resetIdentity(
 function requireData(dataDir: string): void {
   if (existsSync(agentDatabasePath(dataDir))) return
   throw new StartError(
-    `No agent has its data in ${dataDir}: go to its folder, or set AGENT_DATA_DIR to it (under systemd /var/lib/device-agent).`,
+    `No agent data found in ${dataDir}. Set AGENT_DATA_DIR to the data directory (under systemd /var/lib/device-agent).`,
   )
 }
 

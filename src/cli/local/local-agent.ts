@@ -53,8 +53,8 @@ export class LocalAgent {
     if (found) return found
     const paths = [socketIn(context, dataDir), ...(dataDir === undefined ? [INSTALLED_SOCKET] : [])]
     throw new StartError(
-      `No agent runs here: there is no socket at ${paths.join(' or ')}. ` +
-        'Start it (systemctl start device-agent), or name its folder with --data-dir.',
+      `No agent is running: there is no socket at ${paths.join(' or ')}. ` +
+        'Start it (systemctl start device-agent), or set --data-dir to its data directory.',
     )
   }
 
@@ -76,10 +76,10 @@ export class LocalAgent {
       const parsed = safeParseKnown(schema, value)
       if (parsed.success) return parsed.data
       throw new StartError(
-        'The agent answers in a form that this program does not know: it is of another version. Restart it (systemctl restart device-agent).',
+        'The agent has another version than this command. Restart it (systemctl restart device-agent).',
       )
     }
-    throw new StartError(refusalText(value) ?? `The agent answered with status ${status}.`)
+    throw new StartError(refusalText(value) ?? `The agent returned status ${status}.`)
   }
 
   async #whenStarted(what: LocalRequest): Promise<{ status: number; value: unknown }> {
@@ -90,7 +90,7 @@ export class LocalAgent {
       const isStarting = status === 503 && Problem.safeParse(value).data?.code === 'starting'
       if (!isStarting || tries > MAX_TRIES || stop.aborted) return { status, value }
       if (tries === 1)
-        stderr.write('The agent is starting: waiting until it has read its tunnels.\n')
+        stderr.write('The agent is starting. Waiting until it has loaded its tunnels.\n')
       await systemClock.sleep(RETRY_MS, stop).catch(() => {})
     }
   }
@@ -128,16 +128,16 @@ function socketIn({ environment }: CommandContext, dataDir: string | undefined):
 }
 
 const SENTENCES: Readonly<Record<string, string>> = {
-  ECONNREFUSED:
-    'The agent does not run: it has left its socket behind. Start it (systemctl start device-agent).',
-  ENOENT: 'The agent has just ended. Start it (systemctl start device-agent).',
-  EACCES: 'Only root and the group of the service may ask the agent: try with sudo.',
+  ECONNREFUSED: 'The agent is not running (stale socket). Start it (systemctl start device-agent).',
+  ENOENT: 'The agent has just stopped. Start it (systemctl start device-agent).',
+  EACCES:
+    'Permission denied. Run this command with sudo: only root and the group of the service have access.',
 }
 
 /** What a person does here about a refusal that is put in the words of the API, by its code. */
 const REMEDIES: Readonly<Record<string, string>> = {
-  'tunnel-not-found': 'device-agent tunnels list shows what there is.',
-  'token-not-found': 'device-agent token list shows what there is.',
+  'tunnel-not-found': 'To see all tunnels, run device-agent tunnels list.',
+  'token-not-found': 'To see all tokens, run device-agent token list.',
 }
 
 function refusalText(value: unknown): string | undefined {

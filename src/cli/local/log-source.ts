@@ -76,10 +76,12 @@ export async function* linesOfJournal({ lines, follow, stop }: LogRequest): LogL
     yield* linesIn(child.stdout)
     const code = await ended
     if (code === 0 || stop.aborted) return
-    throw new StartError(`The journal cannot be read: ${complaint.trim() || `exit ${code}`}.`)
+    throw new StartError(`Cannot read the journal: ${complaint.trim() || `exit ${code}`}.`)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
-    throw new StartError('There is no journal here: name a log with --file.', { cause: error })
+    throw new StartError('This machine has no systemd journal. Set --file to a log file.', {
+      cause: error,
+    })
   } finally {
     stop.removeEventListener('abort', end)
     end()
@@ -131,7 +133,7 @@ function sizeOf(path: string): { size: number; ino: number } {
     return statSync(path)
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    throw new StartError(`The log ${path} cannot be read (${code}).`, { cause: error })
+    throw new StartError(`Cannot read the log ${path} (${code}).`, { cause: error })
   }
 }
 

@@ -16,15 +16,15 @@ interface LogsOptions {
 /** `device-agent logs`: what the agent of this device has logged, for people to read. */
 export function logsCommand(context: CommandContext): Command {
   return new Command('logs')
-    .description('show what the agent has logged: out of the journal, the running agent or a file')
-    .option('-f, --follow', 'go on with what is logged from now on, until it is stopped')
-    .option('-n, --lines <number>', 'how many of the newest lines', readNumber, 100)
-    .option('--file <path>', 'a file that the log was written to')
+    .description('show the log of the agent from the journal, the running agent or a file')
+    .option('-f, --follow', 'keep printing new lines until stopped')
+    .option('-n, --lines <number>', 'number of latest lines to show', readNumber, 100)
+    .option('--file <path>', 'log file to read')
     .option(
       '--data-dir <folder>',
-      'the data folder of the agent; unset: of this program, or of the service',
+      'data directory of the agent; default: from the settings, or of the service',
     )
-    .option('--json', 'the lines as they were written')
+    .option('--json', 'print the lines as JSON, as written')
     .action((options: LogsOptions) => show(context, options))
 }
 
@@ -43,5 +43,5 @@ async function show(context: CommandContext, options: LogsOptions): Promise<void
 function readNumber(text: string): number {
   const number = Number(text)
   if (/^\d+$/.test(text) && number >= 1 && number <= MAX_LINES) return number
-  throw new InvalidArgumentError(`Name a whole number from 1 to ${MAX_LINES}.`)
+  throw new InvalidArgumentError(`Use a whole number from 1 to ${MAX_LINES}.`)
 }

@@ -49,7 +49,7 @@ async function* withFallback(first: LogLines, second: LogLines | undefined): Log
   if (!isEmpty) return
   if (second) return yield* second
   throw new StartError(
-    'Nothing is logged here: no agent runs, and the journal has no line of device-agent. ' +
-      'Name the folder of an agent with --data-dir, or a log with --file.',
+    'No log found: no agent is running, and the journal has no lines of device-agent. ' +
+      'Set --data-dir to the data directory of an agent, or --file to a log file.',
   )
 }

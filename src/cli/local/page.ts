@@ -10,17 +10,17 @@ interface PageOptions {
 }
 
 const NOWHERE =
-  'No browser can reach the page: AGENT_LISTEN is no address of this machine alone. Set AGENT_PAGE_LISTEN, such as 0.0.0.0:7042.'
+  'The page is not reachable by a browser, because AGENT_LISTEN is not a loopback address. Set AGENT_PAGE_LISTEN, such as 0.0.0.0:7042.'
 
 /** `device-agent page`: where the page of this device is, and a code that opens it once. */
 export function pageCommand(context: CommandContext): Command {
   return new Command('page')
-    .description('print the address of the page of this device, and a code that opens it once')
+    .description('print the address of the device page and a one-time code to sign in')
     .option(
       '--data-dir <folder>',
-      'the data folder of the agent; unset: of this program, or of the service',
+      'data directory of the agent; default: from the settings, or of the service',
     )
-    .option('--json', 'one JSON line on stdout, and nothing else')
+    .option('--json', 'print one JSON line on stdout')
     .action((options: PageOptions) => show(context, options))
 }
 
@@ -44,13 +44,13 @@ async function show(context: CommandContext, { dataDir, json }: PageOptions): Pr
   const others = view.urls.slice(1).map((url) => `  or       ${url}\n`)
   const time = new Date(view.expires_at).toTimeString().slice(0, 5)
   stdout.write(
-    `\n  ${paint('bold', address)}\n${others.join('')}  code     ${paint('bold', view.code)}, good once, until ${time}\n\n` +
+    `\n  ${paint('bold', address)}\n${others.join('')}  code     ${paint('bold', view.code)}, valid once, until ${time}\n\n` +
       `${drawing}\n${isLoopback(new URL(first).hostname) ? alone(new URL(first)) : ''}`,
   )
 }
 
 function alone({ host, port }: URL): string {
-  return `This address is good on this device alone. For a phone or a laptop in the network set AGENT_PAGE_LISTEN
-(0.0.0.0:7042), or come through SSH: ssh -L ${port}:${host} <device>.
+  return `This address works only on this device. For a phone or laptop in the network, set AGENT_PAGE_LISTEN
+(0.0.0.0:7042), or connect through SSH: ssh -L ${port}:${host} <device>.
 `
 }

@@ -18,13 +18,13 @@ interface StatusOptions {
 /** `device-agent status`: how the agent of this device is. Ends with 1 when it is not healthy. */
 export function statusCommand(context: CommandContext): Command {
   return new Command('status')
-    .description('say in one sentence how this device is, and show its tunnels')
-    .option('--watch', 'again and again, until it is stopped')
+    .description('show the status of this device and its tunnels')
+    .option('--watch', 'refresh until stopped')
     .option(
       '--data-dir <folder>',
-      'the data folder of the agent; unset: of this program, or of the service',
+      'data directory of the agent; default: from the settings, or of the service',
     )
-    .option('--json', 'one JSON line on stdout, and nothing else')
+    .option('--json', 'print one JSON line on stdout')
     .action((options: StatusOptions) => show(context, options))
 }
 

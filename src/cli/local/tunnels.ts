@@ -24,7 +24,7 @@ interface AddOptions extends Options {
 /** `device-agent tunnels …`: the tunnels of the agent on this device. */
 export function tunnelsCommand(context: CommandContext): Command {
   const tunnels = new Command('tunnels').description(
-    'list, add, change and remove tunnels of this device',
+    'list, add, change and remove the tunnels of this device',
   )
   const verb = (usage: string, description: string) =>
     tunnels
@@ -32,43 +32,49 @@ export function tunnelsCommand(context: CommandContext): Command {
       .description(description)
       .option(
         '--data-dir <folder>',
-        'the data folder of the agent; unset: of this program, or of the service',
+        'data directory of the agent; default: from the settings, or of the service',
       )
-      .option('--json', 'JSON on stdout, and nothing else')
-  verb('list', 'show all of them').action((options: Options) => list(context, options))
-  verb('show <tunnel>', 'show one: its host name, the first label of it, or its id').action(
+      .option('--json', 'print JSON on stdout')
+  verb('list', 'show all tunnels').action((options: Options) => list(context, options))
+  verb('show <tunnel>', 'show a tunnel by host, id or first host label').action(
     (tunnel: string, options: Options) => show(context, tunnel, options),
   )
   verb(
     'add <domain> <forwards-to>',
-    'open one, such as cam.site.example.com localhost:8001, https://nas.lan:5001 or unix:/run/app.sock',
+    'add a tunnel, such as cam.site.example.com to localhost:8001, https://nas.lan:5001 or unix:/run/app.sock',
   )
     .option(
       '--protocol <name>',
-      'http, tls, or tcp, whose domain is host:port of the gateway',
+      'http, tls or tcp; the domain of a tcp tunnel is host:port',
       'http',
     )
-    .option('--policy <file>', 'its traffic policy, JSON or YAML; - is standard input')
-    .option('--pooling', 'share the address with other devices of the account that do the same')
+    .option('--policy <file>', 'traffic policy in JSON or YAML; - for standard input')
+    .option(
+      '--pooling',
+      'share the address with other devices of the account that also enable pooling',
+    )
     .addOption(
       new Option(
         '--proxy-protocol <version>',
-        'tell the service by a PROXY header whose connection it is',
+        'send the client address to the upstream in a PROXY header',
       ).choices(['1', '2']),
     )
-    .option('--http2', 'the service speaks HTTP/2, as gRPC does')
-    .option('--upstream-timeout <seconds>', 'how long the service may take to begin an answer')
-    .option('--health <check>', 'how it is asked: off, tcp, or a path that answers below 500')
-    .option('--no-verify-tls', 'take any certificate of a service behind https://')
+    .option('--http2', 'use HTTP/2 to the upstream, for example for gRPC')
+    .option('--upstream-timeout <seconds>', 'time to wait for the first byte of a response')
+    .option('--health <check>', 'health check: off, tcp, or a path that returns a status below 500')
+    .option('--no-verify-tls', 'accept any certificate of an https:// upstream')
     .action((domain: string, target: string, options: AddOptions) =>
       add(context, { domain, forwards_to: target }, options),
     )
-  verb('set-policy <tunnel> [file]', 'give one another policy, JSON or YAML; - is standard input')
-    .option('--default', 'the default policy of the device')
+  verb(
+    'set-policy <tunnel> [file]',
+    'replace the policy of a tunnel, JSON or YAML; - for standard input',
+  )
+    .option('--default', 'use the default policy of the device')
     .action((tunnel: string, file: string | undefined, options: Options & { default?: boolean }) =>
       setPolicy(context, tunnel, { ...options, file }),
     )
-  verb('remove <tunnel>', 'close one for good').action((tunnel: string, options: Options) =>
+  verb('remove <tunnel>', 'close and delete a tunnel').action((tunnel: string, options: Options) =>
     remove(context, tunnel, options),
   )
   return tunnels
@@ -94,7 +100,7 @@ async function list(context: CommandContext, options: Options): Promise<void> {
     return
   }
   if (tunnels.length === 0) {
-    stdout.write('There are no tunnels: device-agent tunnels add DOMAIN FORWARDS-TO opens one.\n')
+    stdout.write('No tunnels. Add a tunnel with device-agent tunnels add DOMAIN FORWARDS-TO.\n')
     return
   }
   const { problemText, tunnelTable } = await import('./status-text.ts')
@@ -160,7 +166,7 @@ async function setPolicy(
   options: Options & { readonly file?: string | undefined; readonly default?: boolean },
 ): Promise<void> {
   if ((options.file === undefined) === (options.default !== true)) {
-    throw new StartError('Name a file, or --default, and not both.')
+    throw new StartError('Give either a file or --default.')
   }
   const policy = options.file === undefined ? null : readPolicy(options.file)
   const { agent, find, TunnelView, TunnelSpecView } = await open(context, options)
@@ -200,6 +206,6 @@ function readPolicy(file: string): string {
     return readFileSync(file === '-' ? 0 : file, 'utf8')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    throw new StartError(`The policy ${file} cannot be read (${code}).`, { cause: error })
+    throw new StartError(`Cannot read the policy ${file} (${code}).`, { cause: error })
   }
 }

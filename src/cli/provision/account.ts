@@ -92,7 +92,7 @@ export class Account {
   findBotUser(name: string): BotUser | undefined {
     const botUser = this.#botUsers.get(name)
     if (botUser?.active === false) {
-      throw new StartError(`The bot user ${name} is not active: somebody switched it off.`)
+      throw new StartError(`The bot user ${name} is deactivated. Activate it first.`)
     }
     return botUser
   }

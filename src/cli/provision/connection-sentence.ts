@@ -8,26 +8,26 @@ const NO_HTTP = /^(HPE_|UND_ERR_SOCKET|ECONNRESET)/
 export function connectionSentence(error: unknown, origin: string, timeoutMs: number): string {
   const code = codeOf(error)
   if (code === 'TimeoutError' || code === 'UND_ERR_CONNECT_TIMEOUT' || code === 'ETIMEDOUT') {
-    return `${origin} did not answer within ${timeoutMs / 1_000} s: check --api-url and the network.`
+    return `${origin} did not answer within ${timeoutMs / 1_000} s. Check --api-url and the network.`
   }
   if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') {
-    return `${origin} has no address (${code}): check --api-url and this machine's DNS.`
+    return `${origin} cannot be resolved (${code}). Check --api-url and the DNS of this machine.`
   }
   if (code === 'ECONNREFUSED') {
-    return `Nothing listens at ${origin}: start the gateway, or check --api-url.`
+    return `${origin} refuses connections. Start the gateway, or check --api-url.`
   }
   if (CERTIFICATE.test(code)) {
     return (
-      `The certificate of ${origin} is not trusted (${code}): check --api-url and the clock, ` +
-      'or set NODE_EXTRA_CA_CERTS to the file of its CA.'
+      `The certificate of ${origin} is not trusted (${code}). Check --api-url and the clock, ` +
+      'or set NODE_EXTRA_CA_CERTS to its CA file.'
     )
   }
-  if (NO_TLS.test(code)) return `${origin} does not speak TLS (${code}): use http:// in --api-url.`
+  if (NO_TLS.test(code)) return `${origin} does not use TLS (${code}). Use http:// in --api-url.`
   if (NO_HTTP.test(code)) {
-    return `${origin} hung up without an HTTP answer (${code}): check --api-url, http or https.`
+    return `${origin} closed the connection without an HTTP response (${code}). Check --api-url: http or https.`
   }
   const { message } = rootOf(error)
-  return `${origin} cannot be reached (${code || message}): check --api-url and the network.`
+  return `${origin} is unreachable (${code || message}). Check --api-url and the network.`
 }
 
 function codeOf(error: unknown): string {

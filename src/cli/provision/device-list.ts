@@ -79,7 +79,10 @@ export class DeviceList {
     for (const [at, line] of lines.entries()) {
       if (isStruck(line)) continue
       const entry = Line.safeParse(tryJson(line)).data
-      if (!entry) throw new StartError(`${path}:${at + 1}: this is no line that provision writes.`)
+      if (!entry)
+        throw new StartError(
+          `${path}:${at + 1}: invalid line, not written by device-agent provision.`,
+        )
       if ('retired' in entry) list.#strike(entry.name)
       else if ('pending' in entry) {
         const { before, rotated: isRotated } = entry
@@ -197,7 +200,7 @@ export class DeviceList {
       }
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException
-      throw new StartError(`${this.path} cannot be written (${code}).`, { cause: error })
+      throw new StartError(`Cannot write ${this.path} (${code}).`, { cause: error })
     }
   }
 }

@@ -12,7 +12,7 @@ export function checkDeviceName(name: string): void {
   if (!NAME.test(name)) throw new StartError(`The name ${JSON.stringify(name)} ${WHY_NOT}.`)
 }
 
-const WHY_NOT = 'is none for a device: use lower-case letters, digits and hyphens, 63 at most'
+const WHY_NOT = 'is not a valid device name: use up to 63 lower-case letters, digits and hyphens'
 
 /**
  * The device names in a file, one on each line; empty lines and `# comments` are skipped.
@@ -25,7 +25,7 @@ export function readDeviceNames(path: string): string[] {
     const name = line.replace(/(^|\s)#.*$/, '').trim()
     if (name === '') continue
     const first = names.get(name)
-    if (first !== undefined) problems.push(`${path}:${at + 1}: ${name} stands in line ${first}`)
+    if (first !== undefined) problems.push(`${path}:${at + 1}: ${name} is already in line ${first}`)
     else if (!NAME.test(name))
       problems.push(`${path}:${at + 1}: ${JSON.stringify(name)} ${WHY_NOT}`)
     else names.set(name, at + 1)
@@ -33,9 +33,10 @@ export function readDeviceNames(path: string): string[] {
   const [shown, rest] = [problems.slice(0, MAX_PROBLEMS), problems.length - MAX_PROBLEMS]
   if (rest > 0) shown.push(`and ${rest} more`)
   if (problems.length > 0) throw new StartError(shown.join('\n'))
-  if (names.size === 0) throw new StartError(`${path} names no device: write one on each line.`)
+  if (names.size === 0)
+    throw new StartError(`${path} contains no device names. Write one name per line.`)
   if (names.size > MAX_DEVICES) {
-    throw new StartError(`${path} names ${names.size} devices: ${MAX_DEVICES} at once will do.`)
+    throw new StartError(`${path} contains ${names.size} devices. The limit is ${MAX_DEVICES}.`)
   }
   return [...names.keys()]
 }
@@ -47,7 +48,7 @@ function readLines(path: string): string[] {
       .split(/\r?\n/)
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    const why = code === 'ENOENT' ? 'there is no such file' : code
-    throw new StartError(`The list ${path} cannot be read: ${why}.`, { cause: error })
+    const why = code === 'ENOENT' ? 'file not found' : code
+    throw new StartError(`Cannot read the list ${path}: ${why}.`, { cause: error })
   }
 }

@@ -21,7 +21,7 @@ export function planDevices(names: readonly string[], template: DeviceTemplate):
   const agentDomains = new Set(devices.map(({ agentDomain }) => agentDomain))
   if (agentDomains.size === devices.length) return devices
   throw new StartError(
-    `${devices.length} devices cannot share the agent domain ${template.agentDomain}: put {name} into it.`,
+    `${devices.length} devices cannot share the agent domain ${template.agentDomain}. Put {name} into it.`,
   )
 }
 
@@ -33,11 +33,11 @@ function devicePlan(name: string, template: DeviceTemplate): DevicePlan {
   const first = template.domain.includes('{name}') ? 'agent' : name
   const agentDomain = filled(template.agentDomain ?? `${first}${suffix}`, name)
   if (!domain.startsWith('*.')) {
-    throw new StartError(`The domain ${domain} is no wildcard: write *.${domain}.`)
+    throw new StartError(`The domain ${domain} is not a wildcard. Use *.${domain}.`)
   }
   if (!agentDomain.endsWith(suffix)) {
     throw new StartError(
-      `The agent domain ${agentDomain} is not below ${domain}: the authtoken could not bind it.`,
+      `The agent domain ${agentDomain} is not below ${domain}, so the authtoken does not allow it.`,
     )
   }
   return {

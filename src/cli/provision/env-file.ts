@@ -48,7 +48,7 @@ export function readIfThere(path: string): string | undefined {
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
     if (code === 'ENOENT') return undefined
-    throw new StartError(`${path} cannot be read (${code}).`, { cause: error })
+    throw new StartError(`Cannot read ${path} (${code}).`, { cause: error })
   }
 }
 
@@ -59,7 +59,7 @@ export function writePrivately(path: string, text: string): void {
     writeFileDurably(path, text)
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    throw new StartError(`${path} cannot be written (${code}).`, { cause: error })
+    throw new StartError(`Cannot write ${path} (${code}).`, { cause: error })
   }
 }
 
@@ -84,5 +84,5 @@ export function mergeSettings(text: string, settings: EnvSettings): string {
 function quoted(value: string): string {
   if (/^[\w.:/@%+,*-]+$/.test(value)) return value
   if (/^[^"\\$`\n\r]*$/.test(value)) return `"${value}"`
-  throw new StartError(`The value ${JSON.stringify(value)} cannot stand in a settings file.`)
+  throw new StartError(`The value ${JSON.stringify(value)} cannot be stored in a settings file.`)
 }

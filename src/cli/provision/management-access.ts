@@ -22,11 +22,12 @@ export interface ManagementOptions {
 /** The options by which a person says that. */
 export function managementOptions(): readonly Option[] {
   return [
-    new Option('--api-url <url>', 'management API; unset: the gateway of this machine').argParser(
-      parseUrl,
-    ),
+    new Option(
+      '--api-url <url>',
+      'URL of the management API; default: the gateway on this machine',
+    ).argParser(parseUrl),
     new Option('--key-stdin', 'read the API key from standard input'),
-    new Option('--key-file <file>', 'read the API key from a file; unset: SVC_API_KEY').conflicts(
+    new Option('--key-file <file>', 'read the API key from a file; default: SVC_API_KEY').conflicts(
       'keyStdin',
     ),
   ]
@@ -52,9 +53,7 @@ async function readApiKey(options: ManagementOptions, config: Config): Promise<S
   if (keyFile !== undefined) return keyOf(readKeyFile(keyFile), keyFile)
   if (config.apiKey) return keyOf(config.apiKey.reveal(), 'SVC_API_KEY')
   if (ownKey && existsSync(ownKey)) return keyOf(readKeyFile(ownKey), ownKey)
-  throw new StartError(
-    'An API key is needed: give --key-file, pipe it into --key-stdin, or set SVC_API_KEY.',
-  )
+  throw new StartError('API key required. Use --key-file or --key-stdin, or set SVC_API_KEY.')
 }
 
 function readKeyFile(path: string): string {
@@ -62,24 +61,24 @@ function readKeyFile(path: string): string {
     return readFileSync(path, 'utf8')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    throw new StartError(`The API key in ${path} cannot be read (${code}).`, { cause: error })
+    throw new StartError(`Cannot read the API key in ${path} (${code}).`, { cause: error })
   }
 }
 
 function keyOf(read: string, where: string): Secret {
   const key = read.trim()
   if (/^[\x21-\x7e]+$/.test(key)) return new Secret(key)
-  throw new StartError(`${where} holds no API key: one word is expected.`)
+  throw new StartError(`${where} contains no API key. Expected a single word.`)
 }
 
 function warnOfPlainText({ protocol, hostname, origin }: URL, stderr: NodeJS.WritableStream): void {
   if (protocol === 'https:' || isLoopback(hostname.replace(/^\[|\]$/g, ''))) return
-  stderr.write(`warning: the API key and what it opens travel to ${origin} unencrypted\n`)
+  stderr.write(`warning: the API key and all data are sent to ${origin} unencrypted\n`)
 }
 
 function parseUrl(text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined
   const isPlain = url && /^https?:$/.test(url.protocol) && !url.username && !url.search && !url.hash
   if (isPlain) return url
-  throw new InvalidArgumentError('It must be a URL, such as https://api.ngrok.com.')
+  throw new InvalidArgumentError('Use a URL, such as https://api.ngrok.com.')
 }

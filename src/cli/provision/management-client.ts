@@ -72,7 +72,7 @@ export class ManagementClient {
       items.push(...found)
       if (page.next_page_uri === null || found.length === 0) return items
     }
-    throw new StartError(`${this.origin} lists more than ${MAX_ITEMS} ${path}.`)
+    throw new StartError(`${this.origin} has more than ${MAX_ITEMS} ${path}.`)
   }
 
   /** The same of a resource that not every service has; undefined where there is none. */
@@ -145,7 +145,7 @@ export class ManagementClient {
         return { response, text: await readText(response) }
       })
     } catch (error) {
-      if (stop.aborted) throw new StartError('Stopped before it was done.')
+      if (stop.aborted) throw new StartError('Stopped before the end.')
       if (error instanceof StartError) throw error
       throw new StartError(connectionSentence(error, this.origin, timeoutMs), { cause: error })
     }
@@ -155,7 +155,7 @@ export class ManagementClient {
     const { clock, stop } = this.#options
     for (let ms = this.#resumeAt - clock.monotonic(); ms > 0; ) {
       await clock.sleep(ms, stop).catch(() => {})
-      if (stop.aborted) throw new StartError('Stopped before it was done.')
+      if (stop.aborted) throw new StartError('Stopped before the end.')
       ms = this.#resumeAt - clock.monotonic()
     }
   }
@@ -177,23 +177,23 @@ export class ManagementClient {
     const said = shown(msg)
     const reason = code && !said.includes(code) ? `${said} (${shown(code)})` : said
     if (status === 401 || status === 403) {
-      return new StartError(`${this.origin} does not accept the API key: ${reason}`)
+      return new StartError(`${this.origin} rejects the API key: ${reason}`)
     }
     const remedy = REMEDIES[code ?? '']
-    return new StartError(`${this.origin} refused: ${reason}${remedy ? ` ${remedy}` : ''}`)
+    return new StartError(
+      `${this.origin} refused the request: ${reason}${remedy ? ` ${remedy}` : ''}`,
+    )
   }
 
   #parse<T>(schema: z.ZodType<T>, text: string): T {
     const parsed = schema.safeParse(text === '' ? undefined : tryJson(text))
     if (parsed.success) return parsed.data
     const [issue] = parsed.error.issues
-    throw this.#notThisApi(`${issue?.path.join('.') || 'its answer'}: ${issue?.message}`)
+    throw this.#notThisApi(`${issue?.path.join('.') || 'the response'}: ${issue?.message}`)
   }
 
   #notThisApi(what: string): StartError {
-    return new StartError(
-      `What answers at ${this.origin} is not the management API (${what}): check --api-url.`,
-    )
+    return new StartError(`${this.origin} is not a management API (${what}). Check --api-url.`)
   }
 }
 
@@ -203,7 +203,7 @@ async function readText(response: Response): Promise<string> {
   for await (const chunk of response.body ?? []) {
     sizeBytes += chunk.length
     if (sizeBytes > MAX_ANSWER_BYTES) {
-      throw new StartError(`An answer is larger than ${MAX_ANSWER_BYTES} bytes: check --api-url.`)
+      throw new StartError(`A response is larger than ${MAX_ANSWER_BYTES} bytes. Check --api-url.`)
     }
     chunks.push(chunk)
   }

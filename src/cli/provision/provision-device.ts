@@ -80,8 +80,8 @@ export function planDevice(
   const path = authtokenPath ?? device.envPath
   throw new StartError(
     token
-      ? `The authtoken in ${path} was not issued here for ${name} and ${device.domain}: --rotate --name ${name} replaces it, for this device alone.`
-      : `${name} has an authtoken that is not in ${path}. If the device does not have it either, replace it for this device alone: --rotate --name ${name}.`,
+      ? `The authtoken in ${path} was not issued here for ${name} and ${device.domain}. Replace it with --rotate --name ${name}.`
+      : `${name} has an authtoken that is not in ${path}. If the device lost it, replace it with --rotate --name ${name}.`,
   )
 }
 
@@ -95,7 +95,7 @@ function apiTokenOf({ name, envPath }: DevicePlan, file: EnvFile, list: DeviceLi
   if (known) return known
   if (file.get(HASH) === undefined) return newApiToken()
   throw new StartError(
-    `The API token whose hash is in ${envPath} is not in ${list.path}: name the list that has it with --devices, or let --rotate replace it.`,
+    `The API token of ${envPath} is not in ${list.path}. Set --devices to the list that contains it, or replace the token with --rotate.`,
   )
 }
 

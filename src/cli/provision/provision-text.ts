@@ -33,7 +33,7 @@ export function describeProvision(result: ProvisionResult, dryRun: boolean): str
   const records = dnsRecords(domains).map(({ type, name, value }) => {
     return { type, name: plainLine(name), value: plainLine(value) }
   })
-  if (records.length > 0) lines.push('', 'These records have to be at the DNS provider:', '')
+  if (records.length > 0) lines.push('', 'Create these records at the DNS provider:', '')
   const width = Math.max(0, ...records.map(({ name }) => name.length))
   lines.push(
     ...records.map(({ type, name, value }) => `  ${name.padEnd(width)}  ${type}  ${value}`),

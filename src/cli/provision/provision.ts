@@ -68,7 +68,7 @@ function templateOf(options: ProvisionOptions, { gateway }: Config): DeviceTempl
   const { apiUrl, domain, agentDomain, output, envFile, authtokenFile, serverAddr, caCert } =
     options
   if (apiUrl && domain === undefined) {
-    throw new StartError('Say which wildcard the devices may bind: --domain "*.site.example.com".')
+    throw new StartError('Set the wildcard domain of the devices: --domain "*.site.example.com".')
   }
   const own = apiUrl ? undefined : ownServer(gateway)
   return {

@@ -45,7 +45,7 @@ function botUserSteps({ device, botUser, isBotUserOurs }: Retirement): Step[] {
   if (!botUser) return []
   const subject = `bot user ${device.name}`
   if (isBotUserOurs) return [{ action: 'delete', subject }]
-  return [{ action: 'keep', subject: `${subject}: it was not made for this device alone` }]
+  return [{ action: 'keep', subject: `${subject}: shared with other devices` }]
 }
 
 /**

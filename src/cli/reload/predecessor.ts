@@ -55,7 +55,7 @@ export class Predecessor {
       onMessage = (message) => {
         if (message === expected) resolve()
       }
-      onEnd = () => reject(new Error('the process that was to be replaced has ended'))
+      onEnd = () => reject(new Error('the old process has ended during the reload'))
       process.on('message', onMessage)
       process.on('disconnect', onEnd)
       if (!process.connected) onEnd()

@@ -88,7 +88,7 @@ export class ProcessReload {
   /** Never rejects; what is asked for while one is under way is that one. */
   async request(): Promise<void> {
     const { news, log } = this.#options
-    if (this.#is('stuck')) log.error(`no other reload is begun: ${this.#problem}`)
+    if (this.#is('stuck')) log.error(`cannot start another reload: ${this.#problem}`)
     if (!this.#is('serving')) return
     const refusal = this.#refusal()
     if (refusal !== undefined) {
@@ -101,7 +101,7 @@ export class ProcessReload {
     this.#move('request')
     this.#problem = undefined
     news.reloading()
-    log.info('reloading: a new process is to take over')
+    log.info('reloading, starting a new process')
     const attempt = this.#attempt()
     this.#attempted = attempt
     const successor = await attempt
@@ -142,7 +142,7 @@ export class ProcessReload {
       this.#move('failed')
       const { message } = error as Error
       this.#problem = `the reload failed: ${message}`
-      log.error({ err: error }, 'the reload failed: this process serves on')
+      log.error({ err: error }, 'the reload failed, this process continues')
       news.reloadFailed()
       return undefined
     }
@@ -156,7 +156,7 @@ export class ProcessReload {
     try {
       service.leave()
     } catch (error) {
-      log.error({ err: error }, 'not all was left to the new process')
+      log.error({ err: error }, 'cannot hand over all resources to the new process')
     }
     successor.release()
     void successor.died.then((how) => this.#loseSuccessor(how))
@@ -165,7 +165,7 @@ export class ProcessReload {
 
   #loseSuccessor(how: string): void {
     this.#move('died')
-    const reason = `the process that had taken over ${how}`
+    const reason = `the new process ${how}`
     this.#options.news.bereft(reason)
     this.#bereft.resolve(reason)
   }
@@ -197,12 +197,12 @@ export class ProcessReload {
     const { service, api, releasedWithinMs = RELEASED_WITHIN_MS } = this.#options
     const released = service.release()
     try {
-      await withDeadline(released, releasedWithinMs, 'letting go of the data folder')
+      await withDeadline(released, releasedWithinMs, 'releasing the data directory')
     } catch (error) {
       if (!(error instanceof DeadlineError)) throw error
       this.#move('hung')
       void this.#takeBackAfter(released, error.message)
-      const still = `visitors are served, the ${api} refuses changes until that has ended, or a restart`
+      const still = `visitors are served, the ${api} refuses changes until this ends or the service is restarted`
       throw new Error(`${error.message}: ${still}`, { cause: error })
     }
   }
@@ -219,7 +219,7 @@ export class ProcessReload {
       if (wasReleased) await service.reclaim()
       this.#problem = `the reload failed: ${message}`
     } catch (error) {
-      log.error({ err: error }, 'what a reload has let go of cannot be taken back')
+      log.error({ err: error }, 'cannot take back the resources released by the reload')
     }
     this.#move('free')
     if (this.#is('serving')) news.reloadFailed()
@@ -232,7 +232,7 @@ export class ProcessReload {
     } catch (error) {
       const { message } = error as Error
       throw new Error(
-        `the new process did not come up, and ${message}: visitors are served, the ${api} refuses changes until a restart`,
+        `the new process did not start, and ${message}: visitors are served, the ${api} refuses changes until a restart`,
         { cause: error },
       )
     }

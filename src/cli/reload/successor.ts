@@ -28,7 +28,7 @@ export class Successor {
       })
     })
     this.#ended = new Promise((resolve) => {
-      child.once('error', (error) => resolve(`could not be started: ${error.message}`))
+      child.once('error', (error) => resolve(`did not start: ${error.message}`))
       child.once('exit', (code, signal) => resolve(`ended with ${signal ?? code}`))
     })
   }
@@ -84,10 +84,11 @@ export class Successor {
     const listening = new AbortController()
     const { signal } = listening
     const heard = once(this.#child, 'message', { signal }).then(([message]) => {
-      if (message !== expected) throw new Error(`it said ${JSON.stringify(message)}`)
+      if (message !== expected)
+        throw new Error(`unexpected message of the new process: ${JSON.stringify(message)}`)
     })
     const ended = this.#ended.then((how) => {
-      throw new Error(`the new process ${how}; its own words stand before this line`)
+      throw new Error(`the new process ${how}; see its log lines above`)
     })
     try {
       await withDeadline(Promise.race([heard, ended]), withinMs, 'starting the new process')

@@ -32,7 +32,7 @@ export class TakeOver {
   async complete(agent: TakenOver, gone: Promise<void>, stop: AbortSignal): Promise<void> {
     const over = new AbortController()
     const stopped = new Promise<never>((_, reject) => {
-      const onStop = () => reject(new StartError('Stopped before it had taken over.'))
+      const onStop = () => reject(new StartError('Stopped before the takeover.'))
       stop.addEventListener('abort', onStop, { once: true, signal: over.signal })
       if (stop.aborted) onStop()
     })

@@ -19,7 +19,7 @@ export interface ProcessPlace {
 export function whyIrreplaceable({ pid, ppid, firstName }: ProcessPlace): string | undefined {
   const isFirst = pid === 1 || (ppid === 1 && INITS.has(firstName ?? ''))
   if (!isFirst) return undefined
-  return 'the container ends with this process, and whatever took its place with it: restart the container instead'
+  return 'the container ends together with this process. Restart the container instead'
 }
 
 export function ownPlace(): ProcessPlace {

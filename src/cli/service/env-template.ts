@@ -17,11 +17,11 @@ export function envTemplate(service: ServiceName): string {
   const defaults = parseSettings({})
   const token =
     service === 'device-agent'
-      ? '# The authtoken does not belong here but into /etc/credstore/svc-authtoken.\n'
+      ? '# Store the authtoken in /etc/credstore/svc-authtoken, not in this file.\n'
       : ''
   const settings = rows.map(({ name, fallback, meaning }) => {
     // What is computed depends on the rest, and a folder on where the program runs: no value to start from.
     return `\n# ${meaning}\n#${name}=${name in defaults ? fallback : ''}\n`
   })
-  return `# Settings of the service, one NAME=value a line; a restart takes them up.\n${token}${settings.join('')}`
+  return `# Settings of the service, one NAME=value per line. Restart the service after a change.\n${token}${settings.join('')}`
 }

@@ -18,17 +18,19 @@ export interface Handover {
 export function readHandover(path: string): Handover {
   const text = readIfThere(path)
   if (text === undefined) {
-    throw new StartError(`There is no file ${path}: it may have been taken over already.`)
+    throw new StartError(`File not found: ${path}. It may already have been installed.`)
   }
   const { SVC_AUTHTOKEN: token, ...settings } = parse(text)
   if (token === undefined && Object.keys(settings).length === 0) {
-    throw new StartError(`${path} holds no setting: it is no file that provision has written.`)
+    throw new StartError(
+      `${path} contains no settings. Use a file written by device-agent provision.`,
+    )
   }
   parseSettings(settings)
   if (token === undefined) return { authtoken: undefined, settings }
   const authtoken = new Secret(token)
   if (isAuthtoken(authtoken.reveal())) return { authtoken, settings }
-  throw new StartError(`${path} holds no authtoken in SVC_AUTHTOKEN.`)
+  throw new StartError(`${path} contains no SVC_AUTHTOKEN.`)
 }
 
 /** Whether two paths lead to one file; one that is not there is none. */
@@ -48,8 +50,11 @@ export function removeDurably(path: string): void {
     syncFolder(dirname(whole))
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    throw new StartError(`${path} cannot be deleted (${code}): delete it, it holds a token.`, {
-      cause: error,
-    })
+    throw new StartError(
+      `Cannot delete ${path} (${code}). Delete it yourself, it contains a token.`,
+      {
+        cause: error,
+      },
+    )
   }
 }

@@ -89,7 +89,7 @@ export function applyChanges(root: string, changes: readonly FileChange[]): void
       apply(root, change)
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException
-      const flaw = `${change.path} cannot be written (${code}): run this as root, with sudo.`
+      const flaw = `Cannot write ${change.path} (${code}). Run this command with sudo.`
       throw new StartError(flaw, { cause: error })
     }
   }

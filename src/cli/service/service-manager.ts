@@ -44,19 +44,19 @@ export class ServiceManager {
     try {
       const { DgramSocket } = await import('node-unix-socket')
       const socket = new DgramSocket()
-      socket.on('error', (error) => log.warn({ err: error }, 'service manager not reached'))
+      socket.on('error', (error) => log.warn({ err: error }, 'cannot reach the service manager'))
       this.#send = (text) => {
         const bytes = Buffer.from(text)
         socket.sendTo(bytes, 0, bytes.length, target, (error) => {
-          if (error) log.warn({ err: error }, 'service manager not reached')
+          if (error) log.warn({ err: error }, 'cannot reach the service manager')
         })
       }
       this.#close = () => socket.close()
     } catch (error) {
-      log.warn({ err: error }, 'no native datagrams here, using systemd-notify')
+      log.warn({ err: error }, 'native module not available, using systemd-notify')
       this.#send = (text) => {
         execFile('systemd-notify', text.split('\n'), (failure) => {
-          if (failure) log.warn({ err: failure }, 'service manager not reached')
+          if (failure) log.warn({ err: failure }, 'cannot reach the service manager')
         })
       }
     }
@@ -113,7 +113,7 @@ export class ServiceManager {
         check()
         this.#tell('WATCHDOG=1')
       } catch (error) {
-        log.error({ err: error }, 'watchdog check failed, not pinging')
+        log.error({ err: error }, 'watchdog check failed, not notifying systemd')
       }
     }, everyMs)
   }

@@ -46,9 +46,9 @@ export function describeServiceStatus(it: ServiceStatus): string {
   const { service, installed, active, state, restarts, status } = it
   if (!installed) {
     const option = service === 'device-gateway' ? ' --gateway' : ''
-    return `${service} is not installed: run device-agent service install${option}.`
+    return `${service} is not installed. Run device-agent service install${option}.`
   }
   const times = `${restarts} ${restarts === 1 ? 'time' : 'times'}`
-  const more = active ? status : `Why: journalctl --unit ${service}`
+  const more = active ? status : `See the log: journalctl --unit ${service}`
   return `${service} is ${state}, restarted ${times}. ${more}`.trim()
 }

@@ -34,39 +34,39 @@ interface InstallOptions extends Target {
 /** `device-agent service …`: from a bare Debian device to a running service, and back. */
 export function serviceCommand(context: CommandContext): Command {
   const service = new Command('service').description(
-    'install, remove or look at the systemd service',
+    'install, remove or inspect the systemd service',
   )
   const subcommand = (name: string, description: string) =>
     service
       .command(name)
       .description(description)
-      .option('--gateway', 'the gateway instead of the agent')
+      .option('--gateway', 'use the gateway service instead of the agent service')
       .addOption(
-        new Option('--root <folder>', 'root of the system, for building an image')
+        new Option('--root <folder>', 'root directory of the system, to build an image')
           .default('/')
           .argParser(absoluteFolder),
       )
 
-  subcommand('install', 'put unit, settings and token in place and start the service')
-    .option('--dry-run', 'only say what would be done')
+  subcommand('install', 'install unit, settings and authtoken, and start the service')
+    .option('--dry-run', 'show the changes without making them')
     .option('--token-stdin', 'read the authtoken from standard input')
     .addOption(
       new Option(
         '--env-file <file>',
-        'take over what provision has written, the authtoken as a credential, and delete the file',
+        'import a file of device-agent provision, store its authtoken as a credential, and delete the file',
       ).conflicts(['gateway', 'tokenStdin']),
     )
     .action((options: InstallOptions, command: Command) => {
       if (options.gateway && options.tokenStdin) {
-        command.error('error: the gateway makes authtokens, and takes none with --token-stdin')
+        command.error('error: --token-stdin is only for the agent')
       }
       return install(context, options)
     })
-  subcommand('uninstall', 'stop the service and remove its unit; settings and data stay')
-    .option('--dry-run', 'only say what would be done')
+  subcommand('uninstall', 'stop the service and remove its unit; keep settings and data')
+    .option('--dry-run', 'show the changes without making them')
     .action((options: InstallOptions) => uninstall(context, options))
-  subcommand('status', 'say in one line how the service is')
-    .option('--json', 'as one JSON line')
+  subcommand('status', 'show the state of the service in one line')
+    .option('--json', 'print one JSON line')
     .action((options: Target & { json?: boolean }) => status(context, options))
   return service
 }
@@ -79,7 +79,7 @@ async function install({ stdout }: CommandContext, options: InstallOptions): Pro
     : handed?.authtoken
   if (authtoken && !handed && !isAuthtoken(authtoken.reveal())) {
     throw new StartError(
-      'Standard input holds no authtoken: pipe it in, or leave --token-stdin away.',
+      'Standard input contains no authtoken. Pipe an authtoken in, or omit --token-stdin.',
     )
   }
   const settingsPath = join(options.root, settingsPathOf(name))
@@ -140,7 +140,7 @@ function uninstall({ stdout }: CommandContext, options: InstallOptions): void {
   report(stdout, changes, options.dryRun)
   if (!options.dryRun) applyChanges(options.root, changes)
   if (isLive(options)) runSystemctl(stdout, [['daemon-reload']], options.dryRun)
-  stdout.write('Settings, token and data stay where they are.\n')
+  stdout.write('Settings, authtoken and data are kept.\n')
 }
 
 function status({ stdout }: CommandContext, options: Target & { json?: boolean }): void {
@@ -164,7 +164,7 @@ const isLive = ({ root }: Target) => root === '/'
 
 function absoluteFolder(path: string): string {
   if (path.startsWith('/')) return path
-  throw new InvalidArgumentError('It must be an absolute path.')
+  throw new InvalidArgumentError('Use an absolute path.')
 }
 
 /** The unit hides home folders from the service, so a program in one could never start. */
@@ -172,8 +172,8 @@ function refuseHomeFolders(paths: readonly string[]): void {
   const hidden = paths.find((path) => /^\/(home|root|run\/user)\//.test(path))
   if (hidden === undefined) return
   throw new StartError(
-    `The service cannot start ${hidden}: home folders are hidden from it. ` +
-      'Install Node and device-agent for the whole system, for example below /usr/lib.',
+    `The service cannot start ${hidden}, because it has no access to home directories. ` +
+      'Install Node.js and device-agent outside home directories, for example in /usr/lib.',
   )
 }
 
@@ -196,8 +196,8 @@ function runSystemctl(
 }
 
 const WITHOUT_SYSTEMD =
-  'systemd does not run on this machine, so it has no services: have whatever starts programs ' +
-  'here start device-agent run, and ask device-agent status how it is. For an image: --root.'
+  'systemd is not running on this machine. Start device-agent run with another supervisor, ' +
+  'and check it with device-agent status. To build an image, use --root.'
 
 function systemctl(command: readonly string[]): string {
   try {

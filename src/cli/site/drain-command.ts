@@ -7,20 +7,18 @@ import type { DrainOptions } from './drain.ts'
 /** `device-agent gateway drain`: empties one gateway of several, so that it can be stopped. */
 export function drainCommand(context: CommandContext): Command {
   const command = new Command('drain')
-    .description(
-      'have the agents and names of one gateway go to the others of its site, so that it can be stopped',
-    )
-    .argument('[node]', 'its name or id; unset: the gateway that is asked')
-    .option('--undo', 'have it take what comes again')
+    .description('move all agents and names of a gateway to the other gateways, before a stop')
+    .argument('[node]', 'name or id of the gateway; default: the gateway behind --api-url')
+    .option('--undo', 'cancel the drain, accept connections again')
     .addOption(
-      new Option('--timeout <duration>', 'how long to wait until it is empty')
+      new Option('--timeout <duration>', 'maximum time to wait until the gateway is empty')
         .argParser(parseTimeout)
         .default(600_000, '10m'),
     )
-    .option('--json', 'one JSON line on stdout, and nothing else')
+    .option('--json', 'print one JSON line on stdout')
     .addHelpText(
       'after',
-      '\nEnds with 0 when it is empty, with 3 when something is left after the time, with 1 when it failed or was\nstopped. It drains on in the last two cases, until --undo or its end.',
+      '\nExit codes:\n  0  the gateway is empty\n  1  failed or stopped\n  3  connections are left after the timeout\nAfter exit code 1 or 3 the drain continues until --undo or a stop of the gateway.',
     )
   for (const option of managementOptions()) command.addOption(option)
   return command.action(async (name: string | undefined, _options: object, self: Command) => {
@@ -35,5 +33,5 @@ export function drainCommand(context: CommandContext): Command {
 function parseTimeout(text: string): number {
   const ms = parseDuration(text)
   if (ms !== undefined && ms > 0) return ms
-  throw new InvalidArgumentError('It must be a duration such as 30s, 10m or 2h.')
+  throw new InvalidArgumentError('Use a duration such as 30s, 10m or 2h.')
 }

@@ -71,18 +71,20 @@ async function untilEmpty(
       if (left) bar.show(total - sum(left), `${wordsOf(left)} left`)
       await systemClock.sleep(LOOK_MS, stop).catch(() => {})
       if (stop.aborted) {
-        throw new StartError(`Stopped: ${asked.name} drains on, until --undo or its end.`)
+        throw new StartError(
+          `Stopped waiting. ${asked.name} continues to drain until --undo or its stop.`,
+        )
       }
       const now = (await client.list('nodes', Node)).find(({ id }) => id === asked.id)
       if (!now || now.state === 'gone') {
-        throw new StartError(`The gateway ${asked.name} has gone while it drained.`)
+        throw new StartError(`The gateway ${asked.name} stopped during the drain.`)
       }
       if (now.state === 'live' && now.is_reached) {
         const reason = now.drain_given_up?.reason
         throw new StartError(
           reason
-            ? `${asked.name} takes what comes again. ${plainLine(reason)}`
-            : `Somebody has told ${asked.name} to take what comes again.`,
+            ? `${asked.name} accepts connections again. ${plainLine(reason)}`
+            : `The drain of ${asked.name} was cancelled by another command.`,
         )
       }
       node = now
@@ -97,10 +99,11 @@ const sum = (left: z.infer<typeof Left> | undefined) =>
   left ? left.agents + left.endpoints + left.requests : 0
 
 function describe({ name, drain }: Node, isUndone: boolean): string {
-  if (isUndone) return `${name} takes what comes again. What has gone stays where it is.`
-  if (!drain) return `${name} drains, and does not say how far it is.`
-  if (drain.is_done) return `${name} is empty: stop it when you like, or take it back with --undo.`
-  return `${name} is not empty yet: ${wordsOf(drain.left)} left. Agents that know no other gateway stay until it ends.`
+  if (isUndone)
+    return `${name} accepts connections again. Agents that moved stay at their new gateways.`
+  if (!drain) return `${name} is draining, progress unknown.`
+  if (drain.is_done) return `${name} is empty. Stop it at any time, or cancel with --undo.`
+  return `${name} is not empty yet: ${wordsOf(drain.left)} left. Agents without another gateway address stay until it stops.`
 }
 
 function wordsOf({ agents, endpoints, requests }: z.infer<typeof Left>): string {

@@ -6,12 +6,12 @@ import type { ForgetOptions } from './forget.ts'
 /** `device-agent gateway forget`: removes a gateway that is gone for good from its site. */
 export function forgetCommand(context: CommandContext): Command {
   const command = new Command('forget')
-    .description('remove a gateway that is gone for good from its site')
-    .argument('<node>', 'its name or id')
-    .option('--json', 'one JSON line on stdout, and nothing else')
+    .description('remove a lost gateway from its cluster')
+    .argument('<node>', 'name or id of the gateway')
+    .option('--json', 'print one JSON line on stdout')
     .addHelpText(
       'after',
-      '\nOnly what is gone is forgotten: stop it first, or wait until the others have given it up. They take nothing from it\nany more; where it is started again, it says so, and needs a new join token.',
+      '\nThe gateway must be gone: stop it first, or wait until the other gateways mark it as lost. The other gateways then\nreject its data. To start it again, it needs a new join token.',
     )
   for (const option of managementOptions()) command.addOption(option)
   return command.action(async (name: string, _options: object, self: Command) => {

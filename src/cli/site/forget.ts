@@ -29,6 +29,6 @@ export async function forget(
   stdout.write(
     options.json
       ? `${JSON.stringify({ id, name: called, state: 'forgotten' })}\n`
-      : `${called} (${id}) is forgotten. It can only come back as another gateway, with a new join token.\n`,
+      : `Removed ${called} (${id}). It can only return as a new gateway with a new join token.\n`,
   )
 }

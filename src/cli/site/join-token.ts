@@ -10,11 +10,11 @@ const HOUR_MS = 3_600_000
 /** `device-agent gateway join-token`: lets one more gateway into the site of a database. */
 export function joinTokenCommand(context: CommandContext): Command {
   return new Command('join-token')
-    .description('make a token with which one more gateway joins those on GATEWAY_DATABASE_URL')
-    .option('--json', 'one JSON line on stdout, and nothing else')
+    .description('create a join token for another gateway of the cluster on GATEWAY_DATABASE_URL')
+    .option('--json', 'print one JSON line on stdout')
     .addHelpText(
       'after',
-      '\nIt is good for one gateway and for an hour: put it into a file there and name that in\nGATEWAY_JOIN_TOKEN_FILE. The settings have to be those of a gateway that is there already.',
+      '\nThe token works for one gateway and for one hour. Store it in a file on the new gateway and set\nGATEWAY_JOIN_TOKEN_FILE. Run this command with the settings of an existing gateway.',
     )
     .action(async (_options: object, self: Command) => {
       // The command above it knows that option, too, and takes it.
@@ -23,7 +23,7 @@ export function joinTokenCommand(context: CommandContext): Command {
       const { gateway, logLevel } = parseConfig(environment)
       if (!gateway.shared) {
         throw new StartError(
-          'GATEWAY_DATABASE_URL is not set: a gateway that is alone has nobody to join it.',
+          'GATEWAY_DATABASE_URL is not set. Only gateways with a shared database can be joined.',
         )
       }
       const { makeJoinToken } = await import('../../gateway/site/make-join-token.ts')

@@ -9,12 +9,12 @@ import { openProcessLog } from '../process-log.ts'
 /** `device-agent gateway migrate`: a gateway that was alone becomes the first of several. */
 export function migrateCommand(context: CommandContext): Command {
   return new Command('migrate')
-    .description('copy the records of a gateway that was alone into GATEWAY_DATABASE_URL')
-    .option('--from <folder>', "the gateway's data folder; unset: GATEWAY_DATA_DIR")
-    .option('--json', 'one JSON line on stdout, and nothing else')
+    .description('copy the records of a single gateway to GATEWAY_DATABASE_URL')
+    .option('--from <folder>', 'data directory of the gateway; default: GATEWAY_DATA_DIR')
+    .option('--json', 'print one JSON line on stdout')
     .addHelpText(
       'after',
-      '\nThe gateway has to be stopped, and the database empty. Ids, authtokens and keys stay as they are. Start the gateway\nwith the same data folder afterwards: what devices trust lies in it.',
+      '\nStop the gateway first. The database must be empty. Ids, authtokens and keys do not change. Afterwards start the\ngateway with the same data directory, which contains the CA that devices trust.',
     )
     .action(async (_options: object, self: Command) => {
       const { environment, stdout } = context
@@ -22,9 +22,7 @@ export function migrateCommand(context: CommandContext): Command {
       const { json = false, from } = self.optsWithGlobals<{ json?: boolean; from?: string }>()
       const { gateway, logLevel } = parseConfig(environment)
       if (!gateway.shared) {
-        throw new StartError(
-          'GATEWAY_DATABASE_URL is not set: it says where the records are to be.',
-        )
+        throw new StartError('GATEWAY_DATABASE_URL is not set. Set it to the target database.')
       }
       const { migrateSite } = await import('../../gateway/site/migrate-site.ts')
       const folder = from === undefined ? gateway.dataDir : resolve(from)
@@ -34,7 +32,7 @@ export function migrateCommand(context: CommandContext): Command {
       stdout.write(
         json
           ? `${JSON.stringify({ from: folder, rows })}\n`
-          : `${rows} rows of ${folder} are there.\n`,
+          : `Copied ${rows} rows from ${folder}.\n`,
       )
     })
 }

@@ -30,7 +30,7 @@ export function findNode<Node extends NamedNode>(
   const known = nodes.map((it) => `${it.name} (${it.id}, ${it.state})`).join(', ')
   throw new StartError(
     node
-      ? `More than one gateway is called ${name}: give an id. There are ${known}.`
-      : `${origin} knows no gateway ${name ?? 'of its own'}. There are ${known}.`,
+      ? `Several gateways are named ${name}. Use an id. Gateways: ${known}.`
+      : `${origin} has no gateway ${name ?? 'of its own'}. Gateways: ${known}.`,
   )
 }

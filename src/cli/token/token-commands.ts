@@ -61,16 +61,17 @@ function expiryOf(expires: string | undefined): { expires_at?: string | null } {
 const lineOf = (value: unknown) => `${JSON.stringify(value)}\n`
 
 function describeNew({ name, scope, source, expires_at, overlap_ends_at, token }: NewTokenView) {
-  const until = expires_at === null ? 'without an end' : `until ${expires_at}`
-  const place = source === 'file' ? 'It stands in the file api-token, too.' : 'It is kept nowhere.'
-  const overlap = overlap_ends_at ? `The one before works until ${overlap_ends_at}.\n` : ''
-  return `${token}\n\nThis is ${name}: scope ${scope}, ${until}. It is shown this once. ${place}\n${overlap}`
+  const until = expires_at === null ? 'no expiry' : `expires ${expires_at}`
+  const place =
+    source === 'file' ? 'It is also stored in the file api-token.' : 'It is not stored anywhere.'
+  const overlap = overlap_ends_at ? `The previous secret works until ${overlap_ends_at}.\n` : ''
+  return `${token}\n\nToken ${name}: scope ${scope}, ${until}. Copy it now, it is not shown again. ${place}\n${overlap}`
 }
 
 function describeRevoked(name: string): string {
   const next =
-    name === 'owner' ? ' The next start of the agent makes another in data/api-token.' : ''
-  return `${name} opens nothing any more.${next}\n`
+    name === 'owner' ? ' The next start of the agent creates a new token in data/api-token.' : ''
+  return `Revoked ${name}.${next}\n`
 }
 
 function describeTokens(tokens: readonly TokenView[]): string {
@@ -96,13 +97,11 @@ function describeTokens(tokens: readonly TokenView[]): string {
     .join('')
   const overlaps = tokens
     .filter(({ overlap_ends_at }) => overlap_ends_at !== null)
-    .map(
-      (token) => `The secret of ${token.name} from before works until ${token.overlap_ends_at}.\n`,
-    )
+    .map((token) => `The previous secret of ${token.name} works until ${token.overlap_ends_at}.\n`)
   return overlaps.length === 0 ? table : `${table}\n${overlaps.join('')}`
 }
 
 function endOf({ expires_at }: TokenView): string {
   if (expires_at === null) return 'never'
-  return Date.parse(expires_at) > Date.now() ? expires_at : `${expires_at} (over)`
+  return Date.parse(expires_at) > Date.now() ? expires_at : `${expires_at} (expired)`
 }

@@ -118,7 +118,7 @@ function databaseDesk(tokens: ApiTokens, trail: AuditTrail): TokenDesk {
 /** Nothing is made here: a command in a wrong folder must not leave an agent's data there. */
 function noDatabase(dataDir: string): StartError {
   return new StartError(
-    `No agent has its data in ${dataDir}: go to its folder, or set AGENT_DATA_DIR to it (under systemd /var/lib/device-agent).`,
+    `No agent data found in ${dataDir}. Set AGENT_DATA_DIR to the data directory (under systemd /var/lib/device-agent).`,
   )
 }
 
@@ -126,7 +126,7 @@ function noDatabase(dataDir: string): StartError {
 function refuseForeignFolder(dataDir: string): void {
   if (process.geteuid?.() !== 0 || statSync(dataDir).uid === 0) return
   throw new StartError(
-    'The agent does not run, and its data belong to another user: start it first, with systemctl start device-agent.',
+    'The agent is not running, and its data belongs to another user. Start the agent first: systemctl start device-agent.',
   )
 }
 

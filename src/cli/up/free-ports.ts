@@ -19,7 +19,7 @@ export async function withFreePorts(
     if (only && !only.includes(setting)) return listen
     if (environment[setting] !== undefined || !(await isTaken(listen))) return listen
     const address = formatListenAddress(listen)
-    log.warn({ setting }, `another program listens on ${address}: a free port is taken this time`)
+    log.warn({ setting }, `${address} is already in use, using a free port instead`)
     return { ...listen, port: 0 }
   }
   const { agent, gateway } = config

@@ -60,12 +60,13 @@ export class GatewayProcess {
   /** Where it listens. Throws a StartError with its own words when it ends instead. */
   async ready(): Promise<GatewayReady> {
     const { stdout } = this.#child
-    if (!stdout) throw new StartError('A gateway has no output.')
+    if (!stdout) throw new StartError('A gateway process has no output.')
     const line = once(createInterface({ input: stdout }), 'line')
     const text = await Promise.race([
       line.then(([first]) => String(first)),
       this.ended.then(async (how) => {
-        const [, sentence = `A gateway has ended with ${how}.`] = SENTENCE.exec(this.#said) ?? []
+        const [, sentence = `A gateway process ended with ${how}.`] =
+          SENTENCE.exec(this.#said) ?? []
         throw new StartError(sentence)
       }),
     ])

@@ -46,13 +46,13 @@ async function portOnAll(hosts: readonly string[], wanted: number, taken = 0): P
     }
     port = 0
   }
-  throw new StartError(`No port was found that is free on ${hosts.join(', ')}: try again.`)
+  throw new StartError(`No port is free on all of ${hosts.join(', ')}. Try again.`)
 }
 
 function noSuchAddress(hosts: readonly string[]): StartError {
   return new StartError(
-    `This machine has not all of the addresses ${hosts.join(', ')}, one for each gateway: ` +
-      'Linux has them by itself, macOS after `sudo ifconfig lo0 alias` for each.',
+    `This machine needs the addresses ${hosts.join(', ')}, one per gateway. ` +
+      'On macOS, add each address with `sudo ifconfig lo0 alias`.',
   )
 }
 

@@ -88,7 +88,10 @@ export async function startTrialSite(
     void started.ended.then((how) => {
       processes.delete(started)
       if (isStopping) return
-      log.warn({ gateway: number, how }, 'a gateway has ended: its devices go to the others')
+      log.warn(
+        { gateway: number, how },
+        'a gateway has ended, its devices connect to the other gateways',
+      )
       if (processes.size === 0) broken.resolve('all gateways have ended')
     })
     return { number, pid: started.pid, dataDir, ready }
@@ -127,7 +130,7 @@ const usualPorts = ({ usual: { httpListen, httpsListen } }: TrialSiteOptions): V
 async function examine({ databaseUrl, environment }: TrialSiteOptions): Promise<Config['gateway']> {
   if (databaseUrl === undefined) {
     throw new StartError(
-      'Several gateways share a PostgreSQL: name an empty database with --database-url postgres://user@host/database, or in GATEWAY_DATABASE_URL.',
+      'Several gateways need a shared PostgreSQL database. Set --database-url postgres://user@host/database or GATEWAY_DATABASE_URL to an empty database.',
     )
   }
   const { gateway } = parseConfig({
@@ -152,7 +155,7 @@ async function examine({ databaseUrl, environment }: TrialSiteOptions): Promise<
 }
 
 function serverOf({ shared }: Config['gateway']) {
-  if (!shared) throw new Error('there is no database')
+  if (!shared) throw new Error('no database is set')
   return shared
 }
 

@@ -31,7 +31,7 @@ export interface UpNode {
   readonly api_key_file: string
 }
 
-const UNREADABLE = 'its file cannot be read: delete it and start again'
+const UNREADABLE = 'cannot read its file: delete the file and start again'
 
 /** What a newcomer needs: what runs where, and three lines to paste. */
 export function describeUp(ready: UpReady, samplePort: number, config: Config): string {
@@ -55,17 +55,17 @@ export function describeUp(ready: UpReady, samplePort: number, config: Config): 
   public       ${ready.ingress_http}  and  ${ready.ingress_https} (CA: ${shown(ready.ca_cert)})
   domain       ${ready.reserved_domain}
   console      ${ready.management_api}/console/ (API key: ${shown(apiKeyFile)})
-  sample       http://127.0.0.1:${samplePort}, a service to try with
+  sample       http://127.0.0.1:${samplePort}, a service to test with
 ${nodes.map(describeNode).join('')}
 Paste these into another terminal, in this folder:
 
-  # a tunnel to the sample service (or to any port of yours)
+  # create a tunnel to the sample service (or to another port)
   curl -sS ${authorization} -H 'content-type: application/json' -d '${body}' ${ready.agent_api}/tunnels
 
-  # all tunnels of this device
+  # list all tunnels of this device
   curl -sS ${authorization} ${ready.agent_api}/tunnels
 
-  # a visitor of that tunnel
+  # visit the tunnel
   ${visitOf(host, ready.ingress_http)}
 ${nodes[1] ? describeKill(host, nodes[1]) : ''}
 Tunnels are stored: after Ctrl-C, the next start brings them back.
@@ -81,10 +81,10 @@ const describeNode = ({ number, pid, ingress_http, management_api }: UpNode) =>
   `  gateway ${number}    ${ingress_http}, console ${management_api}/console/, process ${pid}\n`
 
 const describeKill = (host: string, { pid, ingress_http }: UpNode) => `
-  # the same through another gateway
+  # visit the tunnel through another gateway
   ${visitOf(host, ingress_http)}
 
-  # what is left of it when that one is killed: visit the others again
+  # kill that gateway, then visit the tunnel through the others
   kill -9 ${pid}
 `
 

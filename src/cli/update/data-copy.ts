@@ -51,7 +51,9 @@ export class DataCopy {
     rmSync(this.#left, { recursive: true, force: true })
     if (!existsSync(this.#data)) return
     if (isMountPoint(this.#data)) {
-      throw new Error(`${this.#data} is a file system of its own, which cannot be put back at once`)
+      throw new Error(
+        `${this.#data} is a separate file system, which cannot be replaced atomically`,
+      )
     }
     requireRootsOwn(dirname(this.#data))
     copyFolder(this.#data, this.#unfinished)
@@ -101,7 +103,7 @@ function requireRootsOwn(folder: string): void {
   if (process.geteuid?.() !== 0) return
   const { uid, mode } = statSync(folder)
   if (uid !== 0 || (mode & 0o022) !== 0) {
-    throw new Error(`others than root may write to ${folder}`)
+    throw new Error(`users other than root can write to ${folder}`)
   }
 }
 

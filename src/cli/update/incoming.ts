@@ -26,7 +26,7 @@ export function openIncoming(
   makeFolder(home.path, 0o755)
   const folder = home.incoming
   const lock = tryLockFolder({ folder, owner: 'update', log })
-  if (!lock) throw new StartError('Another update is being put in place: wait for it.')
+  if (!lock) throw new StartError('Another update is in progress. Wait until it ends.')
   const path = join(folder, 'archive.tar.gz')
   rmSync(path, { force: true })
   home.removeUnfinished()
@@ -36,8 +36,8 @@ export function openIncoming(
         await copyStart(archive, path, maxBytes)
       } catch (error) {
         const { code, message } = error as NodeJS.ErrnoException
-        const reason = code === 'ENOSPC' ? 'there is no space left' : message
-        throw new StartError(`${archive} cannot be copied: ${reason}. Nothing was changed.`, {
+        const reason = code === 'ENOSPC' ? 'no space left on the disk' : message
+        throw new StartError(`Cannot copy ${archive}: ${reason}. Nothing was changed.`, {
           cause: error,
         })
       }

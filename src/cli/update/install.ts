@@ -46,7 +46,7 @@ const SeenStatus = z.object({
 })
 
 const BESIDE_PACKAGE =
-  'dpkg goes on naming the version of the package, which lies there unchanged: a newer package takes over again.\n'
+  'dpkg still shows the version of the package, which stays installed. A newer package replaces this update.\n'
 
 /** How the last update stands. */
 export function show({ stdout }: CommandContext, { json = false }: { json?: boolean }): void {
@@ -68,8 +68,8 @@ export async function install(
   try {
     await requireUpdatable(context, home)
     const { from, to, toFolder } = await putInPlace(home, incoming, resolve(path))
-    if (stop.aborted) throw new StartError('Stopped before it was tried. Nothing was changed.')
-    const text = `Version ${to} is signed and runs here. It is tried now; ${from} comes back if it has no link.`
+    if (stop.aborted) throw new StartError('Stopped before the trial. Nothing was changed.')
+    const text = `Version ${to} is signed and starts on this machine. The trial begins now. Without a link, ${from} is restored.`
     if (!json) stdout.write(`${text}\n`)
     trialOf(home, context).prepare({ from, to, toFolder })
   } finally {
@@ -89,10 +89,11 @@ export async function install(
 }
 
 function requireInstalled(): void {
-  if (process.getuid?.() !== 0) throw new StartError('Only root may update: try with sudo.')
+  if (process.getuid?.() !== 0)
+    throw new StartError('Updates require root. Run this command with sudo.')
   if (!existsSync(SETTLER)) {
     throw new StartError(
-      'This is not the Debian package, which alone can undo an update: unpack the new archive beside the old one instead.',
+      'Updates require the Debian package. For other installations, unpack the new archive next to the old version.',
     )
   }
 }
@@ -101,13 +102,13 @@ async function requireUpdatable(context: CommandContext, home: UpdateHome): Prom
   const state = home.state()
   if (isUnderWay(state)) {
     throw new StartError(
-      `${describeUpdate(state)} If nothing happens for three minutes, restart the agent: systemctl restart device-agent.`,
+      `${describeUpdate(state)} If the trial does not end within three minutes, restart the agent: systemctl restart device-agent.`,
     )
   }
   const seen = await lookAtService(context)
   if (!seen?.isLinked) {
     throw new StartError(
-      `The agent has no link now (${seen?.problem ?? 'it does not answer'}), so nobody could tell whether a new version gets one. device-agent doctor says what to do.`,
+      `The agent has no link (${seen?.problem ?? 'no response'}), so a new version cannot be tested. Run device-agent doctor.`,
     )
   }
 }

@@ -51,7 +51,7 @@ export class OwnTrial implements OwnUpdate {
     const leftMs = Math.max(0, state.untilMs - this.#now())
     this.#clock.sleep(leftMs + GRACE_MS, this.#stopped.signal).then(
       () => {
-        if (this.isOnTrial()) this.#overdue.resolve('nobody has judged the trial of this version')
+        if (this.isOnTrial()) this.#overdue.resolve('the trial of this version has no result')
         else this.#log.info(this.report()?.sentence)
       },
       () => {},

@@ -8,7 +8,7 @@ export function refuseOnTrial(dataDir: string, home: UpdateHome = new UpdateHome
   if (state?.state !== 'copying' && state?.state !== 'trying') return
   if (realPath(state.dataDir) !== realPath(dataDir)) return
   throw new StartError(
-    `Version ${state.to} of the agent is on trial for a minute, and what is changed now could be undone with it: try again then.`,
+    `Version ${state.to} of the agent is on trial. A rollback would also undo changes made now. Try again in a minute.`,
   )
 }
 

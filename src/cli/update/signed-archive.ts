@@ -27,7 +27,7 @@ export type Statement = z.infer<typeof Statement>
  */
 export function chooseArchive(path: string, arch: string): string {
   if (!statSync(path, { throwIfNoEntry: false })) {
-    throw new StartError(`There is no file or folder ${path}.`)
+    throw new StartError(`${path} does not exist.`)
   }
   if (!statSync(path).isDirectory()) return requireFile(path)
   const found = readdirSync(path)
@@ -38,7 +38,7 @@ export function chooseArchive(path: string, arch: string): string {
   const [newest] = found
   if (!newest) {
     throw new StartError(
-      `${path} has no archive for this machine: device-agent-VERSION-linux-${arch}.tar.gz.`,
+      `${path} contains no archive for this machine (device-agent-VERSION-linux-${arch}.tar.gz).`,
     )
   }
   return requireFile(join(path, newest.file))
@@ -47,10 +47,10 @@ export function chooseArchive(path: string, arch: string): string {
 /** A pipe or a device would never end, and what is too large would fill the disk. */
 function requireFile(path: string): string {
   const found = statSync(path)
-  if (!found.isFile()) throw new StartError(`${path} is no file. Nothing was changed.`)
+  if (!found.isFile()) throw new StartError(`${path} is not a file. Nothing was changed.`)
   if (found.size <= MAX_ARCHIVE_BYTES) return path
   throw new StartError(
-    `${path} has ${found.size} bytes: an archive has at most ${MAX_ARCHIVE_BYTES}. Nothing was changed.`,
+    `${path} is too large: ${found.size} bytes, limit ${MAX_ARCHIVE_BYTES}. Nothing was changed.`,
   )
 }
 
@@ -61,7 +61,7 @@ export function readUpdateKeys(paths: readonly string[]): KeyObject[] {
     .flatMap((path) => {
       const text = readFileSync(path, 'utf8')
       const blocks = text.match(/-----BEGIN PUBLIC KEY-----[^-]+-----END PUBLIC KEY-----/g)
-      if (!blocks) throw new StartError(`${path} has no public key in PEM.`)
+      if (!blocks) throw new StartError(`${path} contains no public key in PEM format.`)
       return blocks.map((block) => readKey(block, path))
     })
 }
@@ -74,7 +74,7 @@ function readKey(block: string, path: string): KeyObject {
     // Said below.
   }
   if (key?.asymmetricKeyType === 'ed25519') return key
-  throw new StartError(`${path} has a public key that is damaged, or not Ed25519.`)
+  throw new StartError(`${path} contains a public key that is damaged or not Ed25519.`)
 }
 
 /**
@@ -84,11 +84,11 @@ function readKey(block: string, path: string): KeyObject {
 export function readStatement(archive: string, keys: readonly KeyObject[]): Statement {
   const path = `${archive}.sig`
   if (!existsSync(path)) {
-    throw new StartError(`${archive} is not signed: ${path} is missing. Nothing was changed.`)
+    throw new StartError(`${archive} is not signed, ${path} is missing. Nothing was changed.`)
   }
   if (keys.length === 0) {
     throw new StartError(
-      'This version knows no key to check an update with: put the public key into /etc/device-agent/update-keys.pem.',
+      'This version has no key to verify updates. Store the public key in /etc/device-agent/update-keys.pem.',
     )
   }
   const found = statSync(path)
@@ -99,7 +99,7 @@ export function readStatement(archive: string, keys: readonly KeyObject[]): Stat
   const isKnown = keys.some((key) => verify(null, bytes, key, Buffer.from(signature, 'base64')))
   if (!isKnown) {
     throw new StartError(
-      `${path} is of no key that this version knows (/etc/device-agent/update-keys.pem). Nothing was changed.`,
+      `${path} was not signed with a trusted key (/etc/device-agent/update-keys.pem). Nothing was changed.`,
     )
   }
   return readStated(statement, path)
@@ -109,7 +109,7 @@ function readStated(text: string, path: string): Statement {
   try {
     return Statement.parse(JSON.parse(text))
   } catch (cause) {
-    throw new StartError(`${path} is signed, and says nothing that this version understands.`, {
+    throw new StartError(`${path} is signed, but has an unknown format.`, {
       cause,
     })
   }
@@ -121,13 +121,13 @@ export function requireFitting(
   here: { readonly version: string; readonly arch: string },
 ): void {
   if (arch !== here.arch) {
-    throw new StartError(`Version ${version} is for ${arch}, and this machine is ${here.arch}.`)
+    throw new StartError(`Version ${version} is for ${arch}, but this machine is ${here.arch}.`)
   }
   const order = compareVersions(version, here.version)
-  if (order === 0) throw new StartError(`Version ${version} runs here already.`)
+  if (order === 0) throw new StartError(`Version ${version} is already running.`)
   if (order < 0) {
     throw new StartError(
-      `Version ${version} is older than ${here.version}, which runs here: an update leads to newer ones.`,
+      `Version ${version} is older than the running version ${here.version}. Updates must be newer.`,
     )
   }
 }
@@ -142,7 +142,7 @@ export async function requireStated(
   await pipeline(createReadStream(file), hash)
   if (hash.digest('hex') !== sha512) {
     throw new StartError(
-      `${named} is not the file that was signed: it is damaged or only a part. Nothing was changed.`,
+      `${named} does not match its signature. It is damaged or incomplete. Nothing was changed.`,
     )
   }
 }

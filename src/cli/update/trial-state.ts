@@ -52,17 +52,17 @@ export function isUnderWay(
 
 /** One sentence for people. */
 export function describeUpdate(state: UpdateState | undefined): string {
-  if (!state) return 'There was no update: the version of the package runs.'
+  if (!state) return 'No update is installed. The version of the package is running.'
   const { from, to } = state
   switch (state.state) {
     case 'prepared':
     case 'copying':
-      return `Version ${to} is about to be tried; ${from} runs.`
+      return `The trial of version ${to} is about to start. Version ${from} is running.`
     case 'trying':
-      return `Version ${to} is on trial. If it has no link in time, ${from} comes back.`
+      return `Version ${to} is on trial. Without a link in time, ${from} is restored.`
     case 'confirmed':
-      return `Version ${to} runs, in place of ${from}.`
+      return `Version ${to} is running and replaced ${from}.`
     case 'rolled-back':
-      return `Version ${from} runs: the update to ${to} was undone, because ${state.reason}.`
+      return `Version ${from} is running. The update to ${to} was rolled back: ${state.reason}.`
   }
 }

@@ -57,7 +57,7 @@ export class Trial {
       return this.#settle(dataDir)
     } catch (error) {
       if (!this.#isUntouched()) throw error
-      return `the update is ${before}, and could not be settled: ${messageOf(error)}`
+      return `the update is ${before} and cannot be completed: ${messageOf(error)}`
     }
   }
 
@@ -79,9 +79,9 @@ export class Trial {
     const state = this.#options.home.state()
     if (!isUnderWay(state)) return undefined
     if (state.state === 'trying') return this.#undo(state)
-    if (state.state === 'copying') return this.#giveUpCopy(state, 'it was cut off')
+    if (state.state === 'copying') return this.#giveUpCopy(state, 'the update was interrupted')
     if (state.bootId !== this.#options.bootId) {
-      return this.#giveUp(state, 'the machine was restarted before it began')
+      return this.#giveUp(state, 'the machine was restarted before the trial')
     }
     return this.#begin(state, dataDir)
   }
@@ -139,7 +139,7 @@ export class Trial {
     try {
       dataDir = dataDirOf()
     } catch (error) {
-      return this.#giveUp(prepared, `its data folder cannot be used (${messageOf(error)})`)
+      return this.#giveUp(prepared, `cannot use the data directory (${messageOf(error)})`)
     }
     const state = { state: 'copying', ...versions, dataDir } as const
     // A copy that takes longer than a start may would be begun for ever.
@@ -147,7 +147,7 @@ export class Trial {
     try {
       dataIn(dataDir).make()
       home.keepPrevious(fromFolder)
-      home.writeVerdict(undone(state, 'it ended before it was ready and linked'))
+      home.writeVerdict(undone(state, 'the new version stopped before it had a link'))
       const untilMs = now() + TRIAL_MS
       home.write({ state: 'trying', ...versions, dataDir, untilMs })
     } catch (error) {
@@ -161,19 +161,19 @@ export class Trial {
     const { home, dataIn } = this.#options
     dataIn(state.dataDir).restore()
     home.switchBack(state.fromFolder)
-    home.takeVerdict(undone(state, 'it ended before it was ready and linked'))
+    home.takeVerdict(undone(state, 'the new version stopped before it had a link'))
     home.removeOthers([state.fromFolder])
-    return `version ${state.from} is back`
+    return `version ${state.from} restored`
   }
 
   #giveUpCopy(state: StateOf<'copying'>, reason: string): string {
     this.#options.dataIn(state.dataDir).discard()
-    return this.#giveUp(state, `the data could not be copied (${reason})`)
+    return this.#giveUp(state, `cannot copy the data (${reason})`)
   }
 
   #giveUp(state: StateOf<'prepared'> | StateOf<'copying'>, reason: string): string {
     this.#options.home.write(undone(state, reason))
-    return `version ${state.from} stays, because ${reason}`
+    return `version ${state.from} stays installed: ${reason}`
   }
 }
 

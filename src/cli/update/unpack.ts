@@ -54,9 +54,9 @@ export async function unpackVersion(
     rmSync(unpacked, { recursive: true, force: true })
     if (error instanceof StartError) throw error
     const text = error instanceof Error ? error.message : String(error)
-    const reason = /No space left|ENOSPC/.test(text) ? 'there is no space left' : firstLine(text)
+    const reason = /No space left|ENOSPC/.test(text) ? 'no space left on the disk' : firstLine(text)
     throw new StartError(
-      `Version ${version} cannot be put into ${home.versions}: ${reason}. Nothing was changed.`,
+      `Cannot install version ${version} in ${home.versions}: ${reason}. Nothing was changed.`,
       { cause: error },
     )
   }
@@ -100,7 +100,7 @@ async function requirePlainTree(folder: string): Promise<void> {
     const isPlain = entry.isFile() || entry.isDirectory()
     if (isPlain && (lstatSync(path).mode & UNSAFE_MODE) === 0) continue
     throw new Error(
-      `${path.slice(folder.length + 1)} is no plain file or folder that root alone may change`,
+      `${path.slice(folder.length + 1)} must be a plain file or directory that only root can change`,
     )
   }
 }
@@ -110,7 +110,7 @@ async function requireAnswer(folder: string, version: string): Promise<void> {
   const { node, main } = startOf(folder)
   const unfit = (reason: string, cause?: unknown) =>
     new StartError(
-      `Version ${version} does not run on this machine (${reason}). Nothing was changed.`,
+      `Version ${version} does not start on this machine (${reason}). Nothing was changed.`,
       { cause },
     )
   const said = await run(node, ['--disable-proto=delete', main, 'version', '--json'], {
@@ -118,14 +118,11 @@ async function requireAnswer(folder: string, version: string): Promise<void> {
     killSignal: 'SIGKILL',
     env: { PATH: process.env.PATH ?? '' },
   }).catch((error) => {
-    throw unfit(
-      error.killed ? 'it does not answer' : errorLine(error.stderr || error.message),
-      error,
-    )
+    throw unfit(error.killed ? 'no response' : errorLine(error.stderr || error.message), error)
   })
   const stated = JSON.parse(readFileSync(join(folder, 'lib/package.json'), 'utf8')).version
   if (stated !== version || !said.stdout.includes(JSON.stringify(version))) {
-    throw unfit(`it says that it is ${stated}`)
+    throw unfit(`it reports version ${stated}`)
   }
 }
 

@@ -2,9 +2,9 @@ import { Command } from 'commander'
 import type { CommandContext } from '../command-context.ts'
 
 const HELP = `
-What is put in place lies in /opt/device-agent, beside the Debian package, which stays as it is: dpkg
-goes on naming the version of the package, and device-agent version says what runs. A package that is
-installed later runs when it is newer; apt remove takes both away.`
+The update is installed in /opt/device-agent. The Debian package stays unchanged: dpkg shows the version
+of the package, device-agent version shows the running version. A newer package replaces the update.
+apt remove deletes both.`
 
 /** Late, as in other commands: --help must not wait for it. */
 const loaded = () => import('./install.ts')
@@ -12,9 +12,12 @@ const loaded = () => import('./install.ts')
 /** `device-agent update …`: a version that undoes itself where it does not get a link. */
 export function updateCommand(context: CommandContext): Command {
   const update = new Command('update')
-    .description('put a newer signed version in place; one that gets no link in time is undone')
-    .argument('[path]', 'archive, or folder with archives; left out: say how the last one went')
-    .option('--json', 'one JSON line on stdout, and nothing else')
+    .description('install a newer signed version, and roll back if it gets no link in time')
+    .argument(
+      '[path]',
+      'archive or folder with archives; default: show the result of the last update',
+    )
+    .option('--json', 'print one JSON line on stdout')
     .addHelpText('after', HELP)
     .action(async (path: string | undefined, options: { json?: boolean }) => {
       const { install, show } = await loaded()
@@ -23,11 +26,11 @@ export function updateCommand(context: CommandContext): Command {
     })
   update
     .command('settle', { hidden: true })
-    .description('before each start of the service: begin a trial, or undo it')
+    .description('begin or roll back a trial before each start of the service')
     .action(async () => (await loaded()).settle(context))
   update
     .command('watch', { hidden: true })
-    .description('restart the service on trial, and judge it')
+    .description('restart the service for a trial and decide the result')
     .action(async () => (await loaded()).watch(context))
   return update
 }

@@ -20,6 +20,6 @@ export function isVersion(text: string): boolean {
 
 function partsOf(version: string): { numbers: number[]; before: string } {
   const [, major, minor, patch, before = ''] = FORM.exec(version) ?? []
-  if (major === undefined) throw new Error(`${version} is no version`)
+  if (major === undefined) throw new Error(`${version} is not a version`)
   return { numbers: [major, minor, patch].map(Number), before }
 }

@@ -40,12 +40,12 @@ export async function watchTrial(options: WatchOptions): Promise<void> {
   try {
     restart()
   } catch {
-    trial.abandon('the service could not be restarted')
+    trial.abandon('cannot restart the service')
     return
   }
   const hasBegun = () => !BEFORE_A_TRIAL.has(home.state()?.state)
   if (!(await until(options, BEGIN_WITHIN_MS, hasBegun))) {
-    trial.abandon('the service was not started again')
+    trial.abandon('the service did not restart')
     return
   }
   const reason = await judge(options)
@@ -59,14 +59,14 @@ export async function watchTrial(options: WatchOptions): Promise<void> {
 /** Undefined when the state says all; else why it is to be undone. */
 async function judge({ home, trial, clock, now, look }: WatchOptions): Promise<string | undefined> {
   let steady: { readonly startedAt: string; readonly sinceMs: number } | undefined
-  let problem = 'it was not ready in time'
+  let problem = 'the new version was not ready in time'
   for (;;) {
     const state = home.state()
     if (state?.state !== 'trying') return undefined
     const seen = await look()
     const isOther = seen !== undefined && seen.version !== state.to
-    if (isOther) problem = `version ${seen.version} was started in its place`
-    else if (seen) problem = `it had no link in time (${seen.problem})`
+    if (isOther) problem = `version ${seen.version} was started instead`
+    else if (seen) problem = `the new version had no link in time (${seen.problem})`
     if (!seen?.isLinked || isOther) steady = undefined
     else if (steady?.startedAt !== seen.startedAt) {
       steady = { startedAt: seen.startedAt, sinceMs: now() }

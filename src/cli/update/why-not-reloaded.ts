@@ -6,5 +6,5 @@ const UNDER_WAY: ReadonlySet<string> = new Set(['prepared', 'copying', 'trying']
 export function whyNotReloaded(update: OwnUpdate | undefined): string | undefined {
   const report = update?.report()
   if (!report || !UNDER_WAY.has(report.state)) return undefined
-  return `${report.sentence} The update restarts the agent itself; reload it when that is over.`
+  return `${report.sentence} The update restarts the agent. Reload it after the update.`
 }

@@ -8,18 +8,18 @@ export interface ManPage {
 
 const FILES: readonly (readonly [string, string])[] = [
   ['/etc/device-agent/agent.env', 'settings of the service device-agent'],
-  ['/etc/credstore/svc-authtoken', 'its authtoken, readable by root alone'],
-  ['/var/lib/device-agent', 'its data'],
-  ['/run/device-agent/agent.sock', 'where commands on the device ask it, without a token'],
+  ['/etc/credstore/svc-authtoken', 'authtoken of device-agent, readable only by root'],
+  ['/var/lib/device-agent', 'data of device-agent'],
+  ['/run/device-agent/agent.sock', 'local socket for commands on the device, no token needed'],
   ['/etc/device-gateway/gateway.env', 'settings of the service device-gateway'],
-  ['/var/lib/device-gateway', 'its data'],
+  ['/var/lib/device-gateway', 'data of device-gateway'],
 ]
 
 const EXIT_STATUS: readonly (readonly [string, string])[] = [
   ['0', 'good'],
-  ['1', 'failed, or not well; standard error says why'],
+  ['1', 'failed, or a check failed; see standard error'],
   ['2', 'wrong usage'],
-  ['3', 'of fleet: something is left to do, such as at devices that are offline'],
+  ['3', 'fleet and gateway drain: work is left, for example at offline devices'],
 ]
 
 /** The manual in the macros of man(7). It holds no date, so that two builds of one version are the same. */
@@ -36,12 +36,12 @@ export function manPage({ program, version, settings }: ManPage): string {
     '[\\fIoptions\\fR]',
     '.SH DESCRIPTION',
     escaped(program.description),
-    'Each command explains itself with \\fB\\-\\-help\\fR.',
+    'For details of a command, use \\fB\\-\\-help\\fR.',
     ...program.options.flatMap(({ flags, description }) => entry(bold(flags), description)),
     '.SH COMMANDS',
     ...commands.flatMap(({ words, shape }) => commandPart(words, shape)),
     '.SH ENVIRONMENT',
-    'Settings come from the environment, or from a file \\fB.env\\fR in the current folder.',
+    'Settings come from the environment or from \\fB.env\\fR in the current directory.',
     ...settings.flatMap(({ name, fallback, meaning }) =>
       entry(bold(name), fallback === '' ? meaning : `${meaning} [${fallback}]`),
     ),

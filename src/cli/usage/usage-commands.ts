@@ -17,7 +17,7 @@ function programOf(command: Command): Command {
 export function helpCommand({ stdout }: CommandContext): Command {
   return new Command('help')
     .description('print the help of a command, or the settings')
-    .argument('[command...]', 'such as: tunnels add; or: settings')
+    .argument('[command...]', 'a command such as tunnels add, or settings')
     .action((words: readonly string[], _options, command: Command) => {
       if (words.join(' ') === 'settings') {
         stdout.write(settingsText())
@@ -26,7 +26,7 @@ export function helpCommand({ stdout }: CommandContext): Command {
       let found = programOf(command)
       for (const word of words) {
         const next = found.commands.find((one) => one.name() === word)
-        if (!next) command.error(`error: there is no command ${words.join(' ')}`)
+        if (!next) command.error(`error: unknown command ${words.join(' ')}`)
         found = next
       }
       found.help()
@@ -40,14 +40,14 @@ function settingsText(): string {
     const suffix = fallback === '' ? '' : ` [${fallback}]`
     return `  ${name.padEnd(width)}  ${meaning}${suffix}\n`
   })
-  return `Settings (environment, or a file .env in the current folder):\n${lines.join('')}`
+  return `Settings (from the environment or .env in the current directory):\n${lines.join('')}`
 }
 
 /** `device-agent version`: with what a report of a fault should name. */
 export function versionCommand({ stdout }: CommandContext): Command {
   return new Command('version')
-    .description('print the version, and that of Node')
-    .option('--json', 'as one JSON line')
+    .description('print the versions of device-agent and Node.js')
+    .option('--json', 'print one JSON line')
     .action(({ json = false }: { json?: boolean }) => {
       const versions = {
         version: readVersion(),
@@ -67,9 +67,9 @@ export function versionCommand({ stdout }: CommandContext): Command {
 export function completionCommand({ stdout }: CommandContext): Command {
   return new Command('completion')
     .description(
-      'print what a shell needs to complete commands, such as: source <(device-agent completion bash)',
+      'print shell completion code, to load with: source <(device-agent completion bash)',
     )
-    .addArgument(new Argument('<shell>', 'which one').choices(SHELLS))
+    .addArgument(new Argument('<shell>', 'shell').choices(SHELLS))
     .action(async (shell: Shell, _options, command: Command) => {
       const { shapeOf } = await import('./command-shape.ts')
       const write = await writerFor(shell)
@@ -91,7 +91,7 @@ async function writerFor(shell: Shell) {
 /** `device-agent man`: the manual, made from the same commands. */
 export function manCommand({ stdout }: CommandContext): Command {
   return new Command('man')
-    .description('print the manual: device-agent man | man -l -')
+    .description('print the manual page, to view with: device-agent man | man -l -')
     .action(async (_options, command: Command) => {
       const [{ shapeOf }, { manPage }] = await Promise.all([
         import('./command-shape.ts'),

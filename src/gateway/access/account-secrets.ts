@@ -29,13 +29,13 @@ const digestOf = (info: string) => createHash('sha256').update(info).digest()
 
 function readKey(path: string, log: Logger): Buffer | undefined {
   try {
-    if (closeSecretFile(path)) log.warn({ path }, 'the key of log-ins was open to other users')
+    if (closeSecretFile(path)) log.warn({ path }, 'the login key file was readable by other users')
     const key = Buffer.from(readFileSync(path, 'utf8').trim(), 'base64url')
     if (key.length === KEY_BYTES) return key
-    log.warn({ path }, 'the key of log-ins is damaged: visitors have to sign in again')
+    log.warn({ path }, 'the login key is damaged: visitors must sign in again')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    if (code !== 'ENOENT') log.warn({ path, code }, 'the key of log-ins cannot be read')
+    if (code !== 'ENOENT') log.warn({ path, code }, 'the login key cannot be read')
   }
   return undefined
 }
@@ -46,7 +46,7 @@ function makeKey(path: string, log: Logger): Buffer {
     writeFileDurably(path, `${key.toString('base64url')}\n`)
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    log.warn({ path, code }, 'the key of log-ins cannot be kept: they end with this process')
+    log.warn({ path, code }, 'the login key cannot be saved: logins end when this process ends')
   }
   return key
 }

@@ -81,19 +81,19 @@ export class Authority {
 
   /** The credential of an authtoken. Throws ServiceError 4018, 105, 107 or 636. */
   authenticate(authtoken: string): Credential {
-    if (authtoken === '') throw new ServiceError(4018, 'An agent session needs an authtoken.')
+    if (authtoken === '') throw new ServiceError(4018, 'The agent sent no authtoken.')
     const id = idOfToken(authtoken, 'cr')
     if (id === undefined) {
       throw new ServiceError(
         105,
-        'The authtoken has not the form of one: check that it was copied whole.',
+        'The authtoken is malformed. Check that it was copied completely.',
       )
     }
     const credential = this.#credentials.get(id)
     if (!matchesHash(authtoken, credential?.tokenHash ?? NO_HASH) || !credential) {
       throw new ServiceError(
         107,
-        'The authtoken is not valid here: it was deleted, or it belongs to another service.',
+        'The authtoken is not valid here. It was deleted, or it belongs to another service.',
       )
     }
     this.#checkOwner(credential)
@@ -116,7 +116,7 @@ export class Authority {
     if (id === undefined) {
       throw isResourceId(token, 'ak')
         ? new ServiceError(208, 'This is the id of an API key, not the key itself.')
-        : new ServiceError(202, 'The authorization has not the form Bearer <API key>.')
+        : new ServiceError(202, 'The authorization header must have the form Bearer <API key>.')
     }
     const apiKey = this.#apiKeys.get(id)
     if (matchesHash(token, apiKey?.tokenHash ?? NO_HASH) && apiKey) {
@@ -175,7 +175,7 @@ export class Authority {
     if (isAddress ? !acl.allowsAddress(host) : !acl.allows(host)) {
       throw new ServiceError(
         316,
-        `The authtoken ${credentialId} may not bind ${host}: its ACL rules allow other names.`,
+        `The ACL rules of the authtoken ${credentialId} do not allow ${host}.`,
       )
     }
     const claim = { ownerId, isGranted: !acl.isEmpty }
@@ -218,7 +218,7 @@ export class Authority {
     throw covering
       ? new ServiceError(
           321,
-          `The wildcard ${host} has to be reserved itself; ${covering.domain} above it does not do.`,
+          `The wildcard ${host} must be reserved separately. ${covering.domain} does not cover it.`,
         )
       : new ServiceError(318, `The wildcard domain ${host} is not reserved ${forWhom(claim)}.`)
   }
@@ -250,7 +250,7 @@ export class Authority {
     if (wildcard) return wildcard
     throw new ServiceError(
       15013,
-      'There is no reserved wildcard domain to draw a name from: ask for a domain by name.',
+      'No wildcard domain is reserved for automatic names. Request a domain by name.',
     )
   }
 
@@ -271,20 +271,20 @@ export class Authority {
     if (expiresAt === null || this.#clock.now() < expiresAt) return
     throw new AppError(
       'unauthenticated',
-      `The API key "${name}" ended on ${new Date(expiresAt).toISOString()}: use another one.`,
+      `The API key "${name}" expired on ${new Date(expiresAt).toISOString()}. Use another key.`,
       { serviceCode: 'ERR_GATEWAY_KEY_EXPIRED' },
     )
   }
 
   #checkOwner({ ownerId }: Pick<Credential, 'ownerId'>): void {
     if (ownerId === null || this.#botUsers.get(ownerId)?.active) return
-    throw new ServiceError(636, `The owner, ${ownerId}, is not active.`)
+    throw new ServiceError(636, `The owner ${ownerId} is inactive.`)
   }
 }
 
 function forWhom({ ownerId, isGranted }: Claim): string {
-  if (ownerId === null) return 'for the gateway itself: reserve it first'
+  if (ownerId === null) return 'for the gateway itself. Reserve it first'
   return isGranted
-    ? `for ${ownerId} or the gateway itself: reserve it first`
-    : `for ${ownerId}: reserve it for that owner, or give the authtoken an ACL rule for it`
+    ? `for ${ownerId} or the gateway itself. Reserve it first`
+    : `for ${ownerId}. Reserve it for this owner, or add an ACL rule to the authtoken`
 }

@@ -205,24 +205,25 @@ export class CredentialIssuer {
     if (expiresAt === null || expiresAt > this.#deps.clock.now()) return
     throw new ServiceError(
       215,
-      'The field expires_at has to be later than now: to end a key at once, delete it.',
+      'The field expires_at must be in the future. To end a key now, delete it.',
     )
   }
 
   #checkName(name: string): void {
-    if (name.trim() === '') throw new ServiceError(4109, 'A bot user needs a name.')
+    if (name.trim() === '')
+      throw new ServiceError(4109, 'The field name is required for a bot user.')
     checkLength(name, MAX_NAME, 4110, 'name')
     if (this.#deps.botUsers.findByName(name)) {
-      throw new ServiceError(4112, `There is a bot user named ${name} already.`)
+      throw new ServiceError(4112, `A bot user named ${name} already exists.`)
     }
   }
 
   #checkOwner({ ownerId = null, mayBeInactive = false }: Owned): void {
     if (ownerId === null) return
     const owner = this.#deps.botUsers.get(ownerId)
-    if (!owner) throw new ServiceError(634, `There is no bot user ${ownerId} to own this.`)
+    if (!owner) throw new ServiceError(634, `The owner ${ownerId} is not an existing bot user.`)
     if (owner.active || mayBeInactive) return
-    throw new ServiceError(636, `The bot user ${ownerId} is not active.`)
+    throw new ServiceError(636, `The bot user ${ownerId} is inactive.`)
   }
 }
 
@@ -233,13 +234,16 @@ function checkTexts({ description, metadata }: { description: string; metadata: 
 
 function checkRules(acl: readonly string[]): void {
   if (acl.length > MAX_RULES) {
-    throw new ServiceError(600, `There are ${acl.length} ACL rules; at most ${MAX_RULES} will do.`)
+    throw new ServiceError(
+      600,
+      `The authtoken has ${acl.length} ACL rules; at most ${MAX_RULES} are allowed.`,
+    )
   }
   for (const rule of acl) {
     if (isAclRule(rule)) continue
     throw new ServiceError(
       600,
-      `The ACL rule ${JSON.stringify(rule.slice(0, 64))} is not one: write "*", "bind:" and a domain, an address or a label, or "share:" and a name below .internal.`,
+      `The ACL rule ${JSON.stringify(rule.slice(0, 64))} is not valid. Write "*", "bind:" with a domain, address or label, or "share:" with a name below .internal.`,
     )
   }
 }

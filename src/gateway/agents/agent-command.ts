@@ -29,11 +29,11 @@ export async function commandAgent(
   const reason = refusalOf(command, identity)
   if (reason) throw new ServiceError(codes.unsupported, `The agent cannot ${command}: ${reason}`)
   const error = commandError(await call(StreamType[command], message))
-  if (error) throw new ServiceError(codes.failed, `The agent did not ${command}: ${error}`)
+  if (error) throw new ServiceError(codes.failed, `The agent failed to ${command}: ${error}`)
 }
 
 /** An agent of ours listens to updates for the sake of notices; what is really one it does not obey. */
 function refusalOf(command: AgentCommand, { instance, unsupported }: AgentIdentity): string {
   const isNoticed = command === 'update' && instance !== undefined
-  return isNoticed ? 'it does not update itself.' : unsupported[command]
+  return isNoticed ? 'self-update is not supported.' : unsupported[command]
 }

@@ -80,7 +80,7 @@ export class AgentConnection {
 
   /** Serves the connection until it ends. */
   async serve(): Promise<void> {
-    this.#goAwayAfter(this.#deps.limits.authMs, 'no authentication in time')
+    this.#goAwayAfter(this.#deps.limits.authMs, 'authentication timed out')
     const { reason, message } = await this.#session.closed
     this.#closing.abort()
     this.#deps.log.debug({ remote: this.#remoteAddress, reason, message }, 'connection closed')
@@ -109,7 +109,10 @@ export class AgentConnection {
         this.#serveAgent(stream, MAX_MESSAGE_BYTES, (agent) => (message) => agent.unbind(message))
         break
       case StreamType.bindLabeled:
-        this.#refuse(stream, new ServiceError(813, 'Labeled tunnels are not supported here.'))
+        this.#refuse(
+          stream,
+          new ServiceError(813, 'Labeled tunnels are not supported by this gateway.'),
+        )
         break
       case StreamType.patchTunnel:
         this.#refuse(
@@ -135,7 +138,7 @@ export class AgentConnection {
 
   async #authenticate(message: unknown): Promise<object> {
     if (this.#agent || this.#isRefused) {
-      throw new ServiceError(801, 'A session authenticates once.')
+      throw new ServiceError(801, 'The session is already authenticated.')
     }
     // Until it is let in, it is refused: whatever throws below, there is no second try.
     this.#isRefused = true
@@ -177,7 +180,7 @@ export class AgentConnection {
     const other = await awaitTurn(identity, { sessions, clock, signal: this.#closing.signal })
     // That may have taken a moment.
     authority.checkCredential(credential.id)
-    if (this.#closing.signal.aborted) throw new ServiceError(803, 'The session is over.')
+    if (this.#closing.signal.aborted) throw new ServiceError(803, 'The session has ended.')
     const agent = new AgentSession(identity, this.#session, this.#deps)
     agent.start()
     this.#agent = agent
@@ -212,7 +215,7 @@ export class AgentConnection {
     const { clock, failures, limits, log } = this.#deps
     const isWrong = error instanceof ServiceError && WRONG_AUTHTOKEN.has(error.code)
     const waitMs = isWrong ? failures.take(this.#remote.host) : 0
-    if (waitMs > 0) log.debug({ remote: this.#remoteAddress, waitMs }, 'wrong authtoken waits')
+    if (waitMs > 0) log.debug({ remote: this.#remoteAddress, waitMs }, 'invalid authtoken delayed')
     // The connection may end first; then nobody hears the answer.
     if (waitMs > 0) await clock.sleep(waitMs, this.#closing.signal).catch(() => {})
     this.#goAwayAfter(Math.min(REFUSED_LINGER_MS, limits.authMs), 'not authenticated')
@@ -222,12 +225,12 @@ export class AgentConnection {
   #serveAgent(stream: Stream, maxBytes: number, rpc: (agent: AgentSession) => Rpc): void {
     // Nothing is read for a stranger: its messages would only fill memory.
     if (this.#agent) this.#serveRpc(stream, maxBytes, rpc(this.#agent))
-    else this.#refuse(stream, new ServiceError(4018, 'The session has to authenticate first.'))
+    else this.#refuse(stream, new ServiceError(4018, 'The session is not authenticated yet.'))
   }
 
   #serveRpc(stream: Stream, maxBytes: number, rpc: Rpc): void {
     if (this.#rpcs >= MAX_RPCS) {
-      this.#refuse(stream, new ServiceError(801, 'There are too many messages at once.'))
+      this.#refuse(stream, new ServiceError(801, 'The agent sent too many messages at once.'))
       return
     }
     this.#rpcs += 1
@@ -260,11 +263,11 @@ export class AgentConnection {
     if (error instanceof ServiceError) return error
     if (error instanceof MuxadoError) {
       if (error.reason !== 'message-too-large') return new ServiceError(801, error.message)
-      const advice = maxBytes === MAX_BIND_BYTES ? ': make its traffic policy shorter' : ''
-      return new ServiceError(812, `The message has more than ${maxBytes} bytes${advice}.`)
+      const advice = maxBytes === MAX_BIND_BYTES ? '. Shorten its traffic policy' : ''
+      return new ServiceError(812, `The message exceeds ${maxBytes} bytes${advice}.`)
     }
     this.#deps.log.error({ err: error, remote: this.#remoteAddress }, 'agent message failed')
-    return new ServiceError(802, 'The gateway made a mistake; its log says more.')
+    return new ServiceError(802, 'Internal error of the gateway. See its log.')
   }
 
   /** Closes the connection after a while unless an agent has come online on it. */

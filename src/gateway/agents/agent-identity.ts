@@ -17,7 +17,7 @@ export function checkAuth({ Version, Extra }: AuthRequest): void {
     const ours = PROTOCOL_VERSIONS.join(' and ')
     throw new ServiceError(
       811,
-      `The agent speaks the protocol versions ${offered}; this gateway speaks ${ours}.`,
+      `The agent supports the protocol versions ${offered}; this gateway supports ${ours}.`,
     )
   }
   checkLength(Extra.Metadata, MAX_METADATA, 100, 'metadata')
@@ -85,6 +85,6 @@ function readMetadata(metadata: string): z.infer<typeof DeviceMetadata> {
 function checkPeriod(ns: number | null | undefined, code: number, what: string): void {
   const ms = (ns ?? 0) / NS_PER_MS
   if (ms > 0 && ms < MIN_HEARTBEAT_MS) {
-    throw new ServiceError(code, `The ${what} is ${ms} ms; at least ${MIN_HEARTBEAT_MS} will do.`)
+    throw new ServiceError(code, `The ${what} is ${ms} ms; the minimum is ${MIN_HEARTBEAT_MS} ms.`)
   }
 }

@@ -105,7 +105,7 @@ export class AgentListener {
     }
     // Nobody is told anything there; the others close by themselves, behind what they have to say.
     for (const socket of this.#sockets.values()) if (!socket.connection) socket.yieldPlace()
-    await withDeadline(closed, STOP_MS, 'saying goodbye to agents').catch(() => {})
+    await withDeadline(closed, STOP_MS, 'telling agents to reconnect elsewhere').catch(() => {})
     for (const socket of this.#sockets.values()) socket.yieldPlace()
     await closed
   }

@@ -20,7 +20,7 @@ export function drainMs(metadata: string): number | undefined {
   const value = readMarked(metadata)
   if (value === undefined || upstreamNoticeIn(metadata) !== undefined) return undefined
   const { data } = DrainNotice.safeParse(value)
-  if (!data) throw new ServiceError(301, `The message below "${MARK}" is not one of this gateway.`)
+  if (!data) throw new ServiceError(301, `The message below "${MARK}" is not valid.`)
   return Math.min(data[MARK].drain.within_ms, MAX_DRAIN_MS)
 }
 

@@ -126,7 +126,7 @@ export class AgentSession implements TableEntry {
       void this.#awaitReturn()
     } catch (error) {
       // The connection broke while the agent authenticated.
-      this.end('the connection is gone')
+      this.end('the connection was lost')
       throw error
     }
   }
@@ -269,7 +269,10 @@ export class AgentSession implements TableEntry {
       const reason = refusalOf(() => {
         const { isShared } = authority.checkBind(credentialId, host, protocol)
         if (registry.setShared(endpoint, isShared)) return
-        log.warn({ endpoint: endpoint.id, host }, 'not shared: another account shares that name')
+        log.warn(
+          { endpoint: endpoint.id, host },
+          'not shared: another account already shares this name',
+        )
       })
       if (reason) this.stopTunnel(endpoint, reason.code, reason.message)
     }
@@ -377,10 +380,10 @@ export class AgentSession implements TableEntry {
 
   /** Throws the ServiceError that keeps another endpoint out. */
   #checkRoom(): void {
-    if (this.#isEnded) throw new ServiceError(803, 'The session is over.')
+    if (this.#isEnded) throw new ServiceError(803, 'The session has ended.')
     const size = this.endpointCount
     if (size < this.#deps.limits.endpointsPerSession) return
-    throw new ServiceError(324, `The session has ${size} endpoints; it may not have more.`)
+    throw new ServiceError(324, `The session is at its limit of ${size} endpoints.`)
   }
 
   /** The SDK knows a tunnel by its first id for good, over reconnects too. Nobody gets another's. */
@@ -442,7 +445,7 @@ export class AgentSession implements TableEntry {
   /** Withdraws all names, waits for what is under way; answers how much is left of it. */
   async #drain(withinMs: number): Promise<number> {
     const { clock, log, registry } = this.#deps
-    log.info({ session: this.id, withinMs, endpoints: this.#endpoints.size }, 'agent drains')
+    log.info({ session: this.id, withinMs, endpoints: this.#endpoints.size }, 'agent is draining')
     this.#drained = this.#drained.filter((name) => registry.isAway(name))
     for (const endpoint of this.endpoints()) {
       const name = this.#suspend(endpoint, withinMs)
@@ -488,7 +491,7 @@ export class AgentSession implements TableEntry {
     if (!this.#isStopped || this.#isEnded || this.#endpoints.size > 0) return
     this.#silence = new AbortController()
     this.#deps.clock.sleep(STOPPED_SILENCE_MS, this.#silence.signal).then(
-      () => this.end('the agent was told to stop', 'kicked'),
+      () => this.end('the agent was stopped by command', 'kicked'),
       () => {},
     )
   }
@@ -499,8 +502,8 @@ export class AgentSession implements TableEntry {
     try {
       return await call(this.#session, type, message, bounds)
     } catch (error) {
-      this.#deps.log.info({ err: error, session: this.id }, 'command not answered')
-      throw new ServiceError(810, 'The agent did not answer; it may be reconnecting.')
+      this.#deps.log.info({ err: error, session: this.id }, 'no answer to a command')
+      throw new ServiceError(810, 'The agent did not answer. It may be reconnecting.')
     }
   }
 }

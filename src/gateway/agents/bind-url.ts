@@ -64,7 +64,7 @@ function protocolOf(scheme: string | undefined, proto: string): EndpointProtocol
   if (!protocol) {
     throw new ServiceError(
       scheme === undefined ? 332 : 9036,
-      `The scheme ${asked} is not supported here: use http, https, tcp or tls.`,
+      `The scheme ${asked} is not supported. Use http, https, tcp or tls.`,
     )
   }
   if (proto === '' || proto === protocol) return protocol

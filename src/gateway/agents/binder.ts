@@ -25,8 +25,7 @@ const MAX_NAME = 255
 const FIELDS: ReadonlySet<string> = new Set([
   ...['Id', 'Proto', 'ForwardsTo', 'ForwardsProto', 'Opts', 'Extra'],
 ])
-const NO_INTERNAL_TLS =
-  'A TLS endpoint cannot be internal here: policies, which alone find those, speak HTTP.'
+const NO_INTERNAL_TLS = 'A TLS endpoint cannot be internal. Internal endpoints only support HTTP.'
 const RANDOM_ALPHABET = 'abcdefghijkmnpqrstuvwxyz23456789'
 const RANDOM_LENGTH = 10
 const RANDOM_LABEL = new RegExp(`^[${RANDOM_ALPHABET}]{${RANDOM_LENGTH}}$`)
@@ -153,7 +152,7 @@ export class Binder {
     if (Opts.URL === '') return request
     const other = (['Domain', 'Hostname', 'Subdomain', 'Addr'] as const).find((it) => Opts[it])
     if (other) {
-      throw new ServiceError(301, `The options URL and ${other} are both set: use URL alone.`)
+      throw new ServiceError(301, `The options URL and ${other} are both set. Use only URL.`)
     }
     const { protocol, host } = readBindUrl(Opts.URL, Proto, this.#deps.urls)
     const place = protocol === 'tcp' ? { Addr: host } : { Domain: host }
@@ -165,13 +164,13 @@ export class Binder {
     if (protocol !== 'tcp') {
       throw new ServiceError(
         332,
-        `The protocol ${protocol} is not supported here: use http, https, tcp or tls.`,
+        `The protocol ${protocol} is not supported. Use http, https, tcp or tls.`,
       )
     }
     if (this.#deps.tcpAddresses) return protocol
     throw new ServiceError(
       332,
-      'TCP endpoints are not served here: whoever runs the gateway has to give them ports by GATEWAY_TCP_LISTEN, such as 0.0.0.0:20000-20100.',
+      'TCP endpoints are off at this gateway. To enable them, set GATEWAY_TCP_LISTEN, such as 0.0.0.0:20000-20100.',
     )
   }
 
@@ -249,10 +248,7 @@ export class Binder {
 function refuseUnknownFields(request: BindRequest): void {
   for (const [name, value] of Object.entries(request)) {
     if (FIELDS.has(name) || !isAsked(value)) continue
-    throw new ServiceError(
-      301,
-      `This gateway does not know the field ${name}: it would not be in force.`,
-    )
+    throw new ServiceError(301, `The field ${name} is unknown to this gateway.`)
   }
 }
 
@@ -270,7 +266,7 @@ function requireInternalName({ Opts, Extra }: BindRequest): void {
 function proxyProtocolOf(asked: unknown): ProxyProtocol | undefined {
   if (!isAsked(asked)) return undefined
   if (asked === 1 || asked === 2) return asked
-  throw new ServiceError(301, 'The option ProxyProto cannot be used: its versions are 1 and 2.')
+  throw new ServiceError(301, 'The option ProxyProto cannot be used: it must be 1 or 2.')
 }
 
 /** What requests go to the service in. Another protocol would be the service's alone to know. */
@@ -282,14 +278,11 @@ function appProtocolOf(
   if (carries === 'connections') {
     throw new ServiceError(
       301,
-      `The application protocol ${asked} cannot be used: the endpoint has connections and no requests.`,
+      `The application protocol ${asked} cannot be used with a TCP or TLS endpoint.`,
     )
   }
   if (asked === 'http1' || asked === 'http2') return asked
-  throw new ServiceError(
-    301,
-    `The application protocol ${asked} is not known here: use http1 or http2.`,
-  )
+  throw new ServiceError(301, `The application protocol ${asked} is unknown. Use http1 or http2.`)
 }
 
 /** Its visitors have to send requests, which a WebSocket begins with. */
@@ -297,7 +290,7 @@ function convertsWebSocket(asked: unknown, carries: 'requests' | 'connections'):
   if (!isAsked(asked)) return false
   if (carries === 'requests' && isDeepStrictEqual(asked, {})) return true
   const sentence =
-    'The option WebsocketTCPConverter cannot be used: it is empty, of HTTP endpoints.'
+    'The option WebsocketTCPConverter cannot be used: it must be empty, on an HTTP endpoint.'
   throw new ServiceError(301, sentence)
 }
 
@@ -312,7 +305,7 @@ function optionsOf({ Opts, Extra }: BindRequest): Record<string, unknown> {
   for (const [name, value] of asked) {
     const isElsewhere = name === 'TrafficPolicy' || name === 'Policy'
     if (isElsewhere || (isAsked(Opts[name]) && Opts[name] !== value)) {
-      throw new ServiceError(301, `The option ${name} cannot be used where it stands.`)
+      throw new ServiceError(301, `The option ${name} is not allowed in this part of the request.`)
     }
   }
   return { ...Opts, ...Object.fromEntries(asked) }
@@ -324,7 +317,7 @@ const isDrawn = ({ Opts }: BindRequest) => !(Opts.Domain || Opts.Hostname || Opt
 function policyOf({ Opts }: BindRequest): string | null {
   if (!isAsked(Opts.Policy)) return Opts.TrafficPolicy || null
   if (!Opts.TrafficPolicy) return oldPolicyText(Opts.Policy)
-  throw new ServiceError(9025, 'Policy and TrafficPolicy are both set: use TrafficPolicy alone.')
+  throw new ServiceError(9025, 'Policy and TrafficPolicy are both set. Use only TrafficPolicy.')
 }
 
 function randomLabel(): string {

@@ -31,7 +31,7 @@ export async function sendAway(
       await session.command('restart')
       return
     } catch (error) {
-      log.info({ err: error, session: session.id }, 'the agent brings no second session up')
+      log.info({ err: error, session: session.id }, 'the agent does not open a second session')
     }
   }
   await clock.sleep(keptOpenMs)

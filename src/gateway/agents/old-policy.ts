@@ -11,7 +11,7 @@ const Config = z
     try {
       return JSON.parse(Buffer.from(text, 'base64').toString()) as unknown
     } catch {
-      context.addIssue('it is no JSON in base64')
+      context.addIssue('not JSON in base64')
       return z.NEVER
     }
   })

@@ -22,7 +22,7 @@ const Texts = z
   .nullish()
   .transform((list) => list ?? [])
 const Patterns = Texts.refine((list) => list.length <= MAX_PATTERNS, {
-  error: `at most ${MAX_PATTERNS} patterns can be given`,
+  error: `at most ${MAX_PATTERNS} patterns are allowed`,
 })
 const People = z
   .array(z.string().min(1).max(MAX_NAME))
@@ -127,7 +127,7 @@ const OPTIONS: Readonly<Record<string, Option>> = {
     }),
     rules({ credentials: pairs }, name) {
       // Without one the hosted service would let everybody pass, and who asks for it means nobody.
-      if (pairs.length === 0) throw invalid(name, 'it needs credentials')
+      if (pairs.length === 0) throw invalid(name, 'credentials are required')
       const credentials = pairs.map((pair) => `${pair.username}:${pair.cleartext_password}`)
       return [rule(name, 'basic-auth', { credentials })]
     },
@@ -212,7 +212,7 @@ export function optionRules(
   for (const [name, { phase, isOfConnections, schema, rules: rulesOf }] of OPTION_ENTRIES) {
     if (!asked.includes(name)) continue
     if (carries === 'connections' && !isOfConnections) {
-      throw invalid(name, 'the endpoint has connections and no requests')
+      throw invalid(name, 'it is not for TCP or TLS endpoints')
     }
     const parsed = schema.safeParse(options[name])
     if (!parsed.success) throw invalid(name, describe(parsed.error))
@@ -230,10 +230,7 @@ export const isAsked = (value: unknown): boolean =>
 
 function refuseUnknown(name: string): void {
   if (Object.hasOwn(OPTIONS, name) || ELSEWHERE.has(name) || isOfTls(name)) return
-  throw new ServiceError(
-    301,
-    `This gateway does not know the option ${name}: it would not be in force.`,
-  )
+  throw new ServiceError(301, `The option ${name} is unknown to this gateway.`)
 }
 
 const isOfTls = (name: string) => Object.hasOwn(TlsOptions.shape, name)
@@ -269,7 +266,7 @@ function userAgentRules(
       'content-type': 'text/plain; charset=utf-8',
       'ngrok-error-code': 'ERR_NGROK_3211',
     },
-    body: 'This endpoint does not serve your user agent. (ERR_NGROK_3211)\n',
+    body: 'This endpoint does not accept your user agent. (ERR_NGROK_3211)\n',
   }
   return [{ name, expressions, actions: [{ type: 'custom-response', config }] }]
 }
@@ -298,7 +295,7 @@ function allowedPeople(
       'cache-control': 'no-store',
       'ngrok-error-code': 'ERR_GATEWAY_NOT_ALLOWED',
     },
-    body: 'You have signed in, and may not come here. Sign in as somebody else at /ngrok/login. (ERR_GATEWAY_NOT_ALLOWED)\n',
+    body: 'Your account has no access to this endpoint. Sign in with another account at /ngrok/login. (ERR_GATEWAY_NOT_ALLOWED)\n',
   }
   return [{ name, expressions, actions: [{ type: 'custom-response', config }] }]
 }
@@ -310,7 +307,7 @@ function groupsOf(fields: readonly string[], option: string): Record<string, str
   const groups: Map<string, string>[] = []
   for (const field of fields) {
     const colon = field.indexOf(':')
-    if (colon < 1) throw invalid(option, 'a header is written as name:value')
+    if (colon < 1) throw invalid(option, 'headers must have the form name:value')
     const name = field.slice(0, colon).trim().toLowerCase()
     const value = field.slice(colon + 1).trim()
     const free = groups.find((group) => !group.has(name) && group.size < MAX_HEADERS)

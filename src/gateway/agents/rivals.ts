@@ -21,7 +21,7 @@ export async function settleRivals(
     const rival = sessions.rivalOf(identity)
     if (!rival) return
     if (!(await rival.answers(ANSWER_MS))) {
-      const reason = 'another process of the device has connected, and this one does not answer'
+      const reason = 'another process of the device connected, and this session does not answer'
       rival.end(reason, 'duplicate')
       continue
     }
@@ -29,13 +29,13 @@ export async function settleRivals(
     const ip = ipOf(rival.identity.remoteAddress)
     log.warn(
       { device: deviceId, session: rival.id, remote: rival.identity.remoteAddress, remoteAddress },
-      'the same device is connected twice: the newer process is refused',
+      'the device is already connected: the new process is refused',
     )
     rival.noteDuplicate(ipOf(remoteAddress))
     throw new ServiceError(
       830,
-      `The device ${deviceId} is connected already, from ${ip}, by another process with the same data folder or a copy of it. ` +
-        'Give one of the two an identity of its own: device-agent identity reset.',
+      `The device ${deviceId} is already connected from ${ip}, by another process with the same data directory or a copy. ` +
+        'Run `device-agent identity reset` on one of the two.',
     )
   }
 }

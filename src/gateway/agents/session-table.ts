@@ -198,16 +198,16 @@ export class SessionTable {
     if (sessions >= this.#limits.sessions) {
       throw new ServiceError(
         108,
-        `The authtoken ${credentialId} has ${sessions} agent sessions; it may not have more.`,
+        `The authtoken ${credentialId} is at its limit of ${sessions} agent sessions.`,
       )
     }
     if (this.#newSessions.take(credentialId) > 0) {
       throw new ServiceError(
         349,
-        `The authtoken ${credentialId} opens more than ${this.#limits.sessionsPerMinute} sessions a minute.`,
+        `The authtoken ${credentialId} opened more than ${this.#limits.sessionsPerMinute} sessions in a minute.`,
       )
     }
-    for (const ghost of ghosts) ghost.end('the same device has connected again', 'superseded')
+    for (const ghost of ghosts) ghost.end('the device connected again', 'superseded')
     insert(this.#byCredential, credentialId, session)
     insert(this.#byDevice, deviceKey(session.identity), session)
     this.#byId.set(session.id, session)
@@ -233,7 +233,7 @@ export class SessionTable {
     if (this.#newBinds.take(credentialId) === 0) return
     throw new ServiceError(
       351,
-      `The authtoken ${credentialId} binds more than ${this.#limits.bindsPerMinute} endpoints a minute.`,
+      `The authtoken ${credentialId} opened more than ${this.#limits.bindsPerMinute} endpoints in a minute.`,
     )
   }
 
@@ -250,7 +250,7 @@ export class SessionTable {
     if (endpoints < this.#limits.endpoints) return
     throw new ServiceError(
       18021,
-      `The authtoken ${credentialId} has ${endpoints} endpoints online; it may not have more.`,
+      `The authtoken ${credentialId} is at its limit of ${endpoints} online endpoints.`,
     )
   }
 

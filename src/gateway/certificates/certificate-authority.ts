@@ -54,7 +54,7 @@ export class CertificateAuthority implements CertificateSource {
     if (!existsSync(keyPath)) {
       if (existsSync(certPath)) {
         throw new StartError(
-          `${keyPath} is missing: put it back from a backup, or delete ${certPath} too and give every device the new one.`,
+          `${keyPath} is missing. Restore it from a backup, or delete ${certPath} too and give every device the new CA certificate.`,
         )
       }
       // The key first: with it alone, the certificate can be made again.
@@ -87,9 +87,9 @@ export class CertificateAuthority implements CertificateSource {
     try {
       writeFileDurably(certPath, toPem(renewed))
       this.#certificate = renewed
-      this.#log.warn({ certPath }, 'ca certificate renewed: give devices the new file')
+      this.#log.warn({ certPath }, 'ca certificate renewed: copy the new file to the devices')
     } catch (error) {
-      this.#log.error({ err: error }, 'ca certificate not renewed; trying again soon')
+      this.#log.error({ err: error }, 'ca certificate not renewed, will retry')
     }
   }
 
@@ -177,7 +177,7 @@ async function readCaKeys(path: string): Promise<webcrypto.CryptoKeyPair> {
   try {
     return await readSigningKeys(readFileSync(path, 'utf8'))
   } catch (error) {
-    throw new StartError(`${path} is no EC private key: put it back from a backup.`, {
+    throw new StartError(`${path} is not an EC private key. Restore it from a backup.`, {
       cause: error,
     })
   }

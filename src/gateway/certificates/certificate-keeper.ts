@@ -119,7 +119,7 @@ export class CertificateKeeper {
         if (await this.#server.refresh()) onNewServerCertificate(this.server)
         await this.domains.refresh()
       } catch (error) {
-        this.#options.log.error({ err: error }, 'certificates not renewed; trying again soon')
+        this.#options.log.error({ err: error }, 'certificates not renewed, will retry')
       }
     }
   }

@@ -73,7 +73,7 @@ export class CertificateWatch {
       try {
         await this.#look()
       } catch (error) {
-        log.warn({ err: error }, 'certificates were not looked at; trying again soon')
+        log.warn({ err: error }, 'certificates not checked, will retry')
       }
     }
   }
@@ -118,7 +118,8 @@ export class CertificateWatch {
     }
     // It should have been renewed, and half of the time for that is over.
     if (renewsAt !== undefined && endsAt !== undefined && now > (renewsAt + endsAt) / 2) {
-      const text = 'It has not been renewed in time: see why, and try again before it ends.'
+      const text =
+        'The certificate was not renewed in time. Find the cause and retry before it expires.'
       troubles.push({
         type: 'certificate.expiring',
         ...{ ownerId, since: renewsAt, details: { ...about, text } },
@@ -130,7 +131,7 @@ export class CertificateWatch {
   #ownTrouble(now: number): Trouble | undefined {
     const endsAt = this.#options.ownEndsAt()
     if (endsAt === undefined || now < endsAt - WARN_BEFORE_MS) return undefined
-    const text = 'The certificate in GATEWAY_TLS_CERT ends: put a new one in its place.'
+    const text = 'The certificate in GATEWAY_TLS_CERT expires soon. Replace it.'
     const details = { domain: null, ends_at: iso(endsAt), text }
     return { type: 'certificate.expiring', ownerId: null, since: undefined, details }
   }

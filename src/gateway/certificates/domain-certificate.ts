@@ -78,16 +78,16 @@ export class DomainCertificate {
     const startedAt = clock.now()
     try {
       const isNew = await this.#own.refresh()
-      if (isNew) log.info('certificate of the own ca ready')
+      if (isNew) log.info('certificate of the local ca ready')
       this.#job = undefined
       if (domain.authority === 'gateway' || this.#managed) return
-      const error = 'No ACME authority is configured: set GATEWAY_ACME_DIRECTORY.'
+      const error = 'No ACME authority is configured. Set GATEWAY_ACME_DIRECTORY.'
       this.#job = { startedAt, error, retriesAt: undefined }
     } catch (error) {
       log.error({ err: error }, 'certificate not issued')
       this.#job = {
         startedAt,
-        error: 'The certificate could not be issued; the log of the gateway says why.',
+        error: 'The certificate could not be issued. See the log of the gateway.',
         retriesAt: startedAt + CERTIFICATE_CHECK_MS,
       }
     }
@@ -107,7 +107,9 @@ export class DomainCertificate {
   /** Takes the files away, those of earlier policies too, and what the gateways of a site share. */
   remove(): void {
     const { domain, folder, acme, log } = this.#deps
-    acme?.forget(domain).catch((err: unknown) => log.warn({ err }, 'certificate not forgotten'))
+    acme
+      ?.forget(domain)
+      .catch((err: unknown) => log.warn({ err }, 'certificate record not removed'))
     try {
       const files = readdirSync(folder).filter((name) => name.startsWith(`${domain.id}.`))
       for (const name of files) rmSync(join(folder, name), { force: true })

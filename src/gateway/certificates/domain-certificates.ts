@@ -115,7 +115,7 @@ export class DomainCertificates {
         if (isResourceId(id, 'rd') && !isNeeded) rmSync(join(folder, name), { force: true })
       }
     } catch (error) {
-      log.warn({ err: error }, 'certificate files of an earlier time not removed')
+      log.warn({ err: error }, 'old certificate files not removed')
     }
   }
 

@@ -43,7 +43,7 @@ export class OwnCertificate {
       this.#served = next
     } catch (error) {
       throw new StartError(
-        `The certificate ${certPath} with the key ${keyPath} cannot be used: ${(error as Error).message}.`,
+        `The certificate ${certPath} cannot be used with the key ${keyPath}: ${(error as Error).message}.`,
         { cause: error },
       )
     }

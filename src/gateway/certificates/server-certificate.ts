@@ -78,7 +78,7 @@ export class ServerCertificate {
     const names = this.#options.names()
     const issued = keep(await authority.issue(names, keyType))
     if (!this.#isValid(issued)) {
-      throw new Error(`the certificate that was issued is none for ${names.join(', ')} today`)
+      throw new Error(`the issued certificate is not valid for ${names.join(', ')} now`)
     }
     this.#serve(issued)
     this.#isSaved = path === undefined
@@ -97,7 +97,7 @@ export class ServerCertificate {
       saveCertificate(path, this.#kept)
       this.#isSaved = true
     } catch (error) {
-      log.error({ err: error }, 'certificate not saved; trying again soon')
+      log.error({ err: error }, 'certificate not saved, will retry')
     }
   }
 

@@ -50,13 +50,13 @@ export class ClaimWriter {
 
   /** Throws a NoClaimsError or a DatabaseError. */
   async claim(claim: Claim): Promise<ClaimOutcome> {
-    if (this.#options.lease.state !== 'held') throw new NoClaimsError('the lease is over')
+    if (this.#options.lease.state !== 'held') throw new NoClaimsError('the lease has expired')
     return await this.#add('claim', claim)
   }
 
   /** The same, also from a node that has it by an earlier session of the same process. */
   async take(claim: Claim): Promise<ClaimOutcome> {
-    if (this.#options.lease.state !== 'held') throw new NoClaimsError('the lease is over')
+    if (this.#options.lease.state !== 'held') throw new NoClaimsError('the lease has expired')
     return await this.#add('take', claim)
   }
 
@@ -73,7 +73,7 @@ export class ClaimWriter {
 
   #add(kind: Change['kind'], claim: Claim, movesTo?: string): Promise<ClaimOutcome> {
     if (this.#stopping.signal.aborted || this.#waiting.length >= MAX_WAITING) {
-      return Promise.reject(new NoClaimsError('too many names change at once'))
+      return Promise.reject(new NoClaimsError('too many names are changing at once'))
     }
     const outcome = createDeferred<ClaimOutcome>()
     const since = this.#options.clock.monotonic()
@@ -141,5 +141,5 @@ function withoutOddities(_name: string, value: unknown): unknown {
 function settle({ kind, outcome }: Change, epoch: number, holder: ClaimHolder | null | undefined) {
   if (holder === null || kind === 'release') outcome.resolve({ epoch })
   else if (holder) outcome.resolve({ holder })
-  else outcome.reject(new NoClaimsError('the lease is over'))
+  else outcome.reject(new NoClaimsError('the lease has expired'))
 }

@@ -72,7 +72,7 @@ export class ClaimHeldError extends Error {
   readonly holder: ClaimHolder
 
   constructor(holder: ClaimHolder) {
-    super(`${holder.facts.url} is online at another node`)
+    super(`${holder.facts.url} is online on another node`)
     this.holder = holder
   }
 }

@@ -166,7 +166,7 @@ export class ClusterFeed {
     if (first === undefined) return
     this.#options.log.warn(
       { rows: fresh.slice(0, MOST_NAMED), count: fresh.length, err: odd.get(first) },
-      'rows of the cluster are not understood, and left out',
+      'ignoring cluster rows that cannot be parsed',
     )
   }
 
@@ -199,9 +199,9 @@ export class ClusterFeed {
     const isOurs = err !== undefined && !(err instanceof DatabaseError)
     const problem = isOurs ? String(err) : undefined
     const isNew = isOurs && problem !== this.#problem
-    if (isNew) log.warn({ err }, 'nodes and claims are not seen: what was known before holds')
-    else if (err !== undefined) log.debug({ err }, 'could not see the claims')
-    else if (this.#problem !== undefined) log.info('nodes and claims are seen again')
+    if (isNew) log.warn({ err }, 'nodes and claims cannot be read: using the last known state')
+    else if (err !== undefined) log.debug({ err }, 'claims could not be read')
+    else if (this.#problem !== undefined) log.info('nodes and claims can be read again')
     // An outage of the database in between is no reason to tell it again.
     if (isOurs || err === undefined) this.#problem = problem
   }

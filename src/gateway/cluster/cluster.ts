@@ -161,7 +161,7 @@ export class Cluster {
     const request = channel === ASKED_CHANNEL ? readGiveRequest(payload, nodeId) : undefined
     if (!request) return
     this.claims.asked(request).catch((err: unknown) => {
-      log.warn({ err, name: request.wanted.facts.url }, 'a name was not given up')
+      log.warn({ err, name: request.wanted.facts.url }, 'a name was not released')
     })
   }
 
@@ -183,7 +183,7 @@ export class Cluster {
       "UPDATE nodes SET epoch = epoch + 1, standing = 'lost' " +
       'WHERE id = $1 AND epoch = $2 AND beat = $3 RETURNING epoch'
     const fenced = await this.#fencing.query(sql, [id, epoch, beat]).catch(() => [])
-    if (fenced.length > 0) log.warn({ node: id, name }, 'a silent node was given up')
+    if (fenced.length > 0) log.warn({ node: id, name }, 'a silent node was marked as lost')
     this.#feed.ring()
   }
 

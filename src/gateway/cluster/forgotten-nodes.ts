@@ -33,10 +33,10 @@ export class ForgottenError extends StartError {
   constructor(nodeId: string, at: number, reason?: string) {
     const said = reason === undefined ? '' : ` ${reason}`
     super(
-      `This gateway, ${nodeId}, was forgotten by its site on ${new Date(at).toISOString()}: the others ` +
-        'take nothing from it any more. To let it in again, as a new one, make a token with ' +
-        '`device-agent gateway join-token` at a gateway that is there, put it into the file of ' +
-        `GATEWAY_JOIN_TOKEN_FILE here, and start it. Its folder stays as it is until then.${said}`,
+      `This gateway, ${nodeId}, was removed from the cluster on ${new Date(at).toISOString()}. The other ` +
+        'nodes refuse it. To add it again as a new node, create a token with ' +
+        '`device-agent gateway join-token` on a running gateway. Write it to the file of ' +
+        `GATEWAY_JOIN_TOKEN_FILE here and start this gateway. Its data directory stays unchanged until then.${said}`,
     )
   }
 }

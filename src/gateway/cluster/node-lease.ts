@@ -209,7 +209,7 @@ export class NodeLease {
   #tellUnfit(reason: string): void {
     if (reason === this.#unfit) return
     this.#unfit = reason
-    this.#options.log.error({ reason }, 'this gateway has no place among the others any more')
+    this.#options.log.error({ reason }, 'this gateway is no longer part of the cluster')
   }
 
   /** False when others have given this node up. Throws when nobody knows. */
@@ -222,7 +222,7 @@ export class NodeLease {
     )
     if (rows.length === 0) {
       this.#enter('fenced')
-      this.#options.log.warn({ epoch: this.#epoch }, 'the other nodes have given this one up')
+      this.#options.log.warn({ epoch: this.#epoch }, 'the other nodes marked this node as lost')
       return false
     }
     this.#sent = sent
@@ -244,7 +244,7 @@ export class NodeLease {
     this.#enter('replaced')
     this.#stopping.abort('replaced')
     this.#options.log.error(
-      'another process runs as this node: a restarted one, or one with a copy of its data folder',
+      'another process runs as this node: a restarted process, or a copy of its data directory',
     )
     this.#options.onReplaced()
     return true
@@ -280,7 +280,7 @@ export class NodeLease {
     this.#sent = sent
     this.#unfit = undefined
     this.#enter('joined')
-    log.info({ node: nodeId, epoch }, 'the node is in the cluster')
+    log.info({ node: nodeId, epoch }, 'the node joined the cluster')
   }
 
   /** Best done, but not needed: without a beat, others find out. */

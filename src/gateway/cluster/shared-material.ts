@@ -87,7 +87,7 @@ export class SharedMaterial implements ClusterMaterial {
       [name, content],
     )
     const kept = await this.findSecret(name)
-    if (kept === undefined) throw new Error(`the secret ${name} was not kept`)
+    if (kept === undefined) throw new Error(`the secret ${name} was not saved`)
     return kept
   }
 

@@ -146,7 +146,7 @@ export class DeviceJournal implements DeviceRows {
       }
       this.#noteWatched(watchedAt)
     } catch (error) {
-      log.warn({ err: error }, 'what happened to devices is not written yet')
+      log.warn({ err: error }, 'device events not written yet')
       return false
     } finally {
       this.#writtenAt = clock.monotonic()

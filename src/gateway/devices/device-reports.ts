@@ -59,13 +59,13 @@ export function refusedEvent(
 
 /** For people. */
 const GONE_TEXTS: Readonly<Record<GoneReason, string>> = {
-  stopped: 'It said that it stops.',
-  silent: 'It does not answer any more: no power, no network, or it hangs.',
-  disconnected: 'Its connection broke, and it has not come back.',
-  kicked: 'Somebody told it to stop.',
-  revoked: 'Its authtoken is not valid any more.',
-  duplicate: 'Another process with its identity took its place.',
-  'gateway-restarted': 'It has not come back since the gateway was restarted.',
+  stopped: 'The agent was stopped.',
+  silent: 'No answer: no power, no network, or the agent hangs.',
+  disconnected: 'The connection broke, and the agent has not reconnected.',
+  kicked: 'The agent was stopped by command.',
+  revoked: 'The authtoken is no longer valid.',
+  duplicate: 'Another process with the same identity replaced it.',
+  'gateway-restarted': 'Not reconnected since the gateway restarted.',
 }
 
 function reference({ id, deviceId, name, facts, tags }: Device): object {

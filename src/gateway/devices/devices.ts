@@ -349,7 +349,7 @@ export class Devices {
         for (const device of left ?? []) this.#tellLost(device)
       } catch (error) {
         // The storage says of itself what is wrong with it.
-        log.warn({ err: error }, 'what devices say of themselves is not read')
+        log.warn({ err: error }, 'device facts could not be read')
       }
     }
   }
@@ -370,7 +370,7 @@ export class Devices {
 
   /** No device is lost by it, and no gateway may end by it. */
   #inBackground(work: Promise<void>): void {
-    work.catch((err) => this.#options.log.warn({ err }, 'devices are not looked after'))
+    work.catch((err) => this.#options.log.warn({ err }, 'device states could not be updated'))
   }
 
   #noteFacts(presence: Presence, agent: ConnectedAgent, now: number): void {

@@ -50,7 +50,7 @@ export class AddrRegistrar {
     if (!tcpAddresses) {
       throw new ServiceError(
         332,
-        'There are no TCP addresses here: set GATEWAY_TCP_LISTEN on the gateway first.',
+        'TCP addresses are off at this gateway. Set GATEWAY_TCP_LISTEN first.',
       )
     }
     const { region = '', description = '', metadata = '', ownerId = null } = request
@@ -61,7 +61,7 @@ export class AddrRegistrar {
       this.#checkOwner(ownerId)
       this.#checkShare(ownerId, tcpAddresses)
       const addr = request.addr ? tcpAddresses.read(request.addr, 400) : tcpAddresses.drawFree()
-      if (store.find(addr)) throw new ServiceError(413, `The address ${addr} is reserved already.`)
+      if (store.find(addr)) throw new ServiceError(413, `The address ${addr} is already reserved.`)
       this.#checkUnused(addr, ownerId)
       const reserved: ReservedAddr = { id, addr, ownerId, region, description, metadata, createdAt }
       store.insert(reserved)
@@ -109,12 +109,12 @@ export class AddrRegistrar {
       null,
     )
     if (!holder || holder.ownerId === mayStay) return
-    throw new ServiceError(446, `The address ${addr} is in use: its endpoint is online.`)
+    throw new ServiceError(446, `The address ${addr} is in use by an online endpoint.`)
   }
 
   #checkOwner(ownerId: string | null): void {
     if (ownerId === null || this.#deps.botUsers.get(ownerId)) return
-    throw new ServiceError(634, `There is no bot user ${ownerId} to own this.`)
+    throw new ServiceError(634, `The owner ${ownerId} is not an existing bot user.`)
   }
 
   #checkShare(ownerId: string | null, { range }: TcpAddresses): void {
@@ -123,7 +123,7 @@ export class AddrRegistrar {
     if (this.#deps.reservedAddrs.countOf(ownerId) < most) return
     throw new ServiceError(
       414,
-      `The bot user ${ownerId} has ${most} reserved addresses, a quarter of all: it may not have more.`,
+      `The bot user ${ownerId} is at its limit of ${most} reserved addresses, a quarter of all.`,
     )
   }
 }

@@ -143,7 +143,7 @@ export class CloudEndpoints {
       cloudEndpointStore.insert(stored)
     })
     const endpoint = this.#online(id)
-    if (!endpoint) throw new Error('the cloud endpoint is kept and not online')
+    if (!endpoint) throw new Error('the cloud endpoint is stored but not online')
     return endpoint
   }
 
@@ -178,7 +178,7 @@ export class CloudEndpoints {
     if (place.protocol !== stored.protocol) {
       throw new ServiceError(
         18005,
-        `The scheme of ${before.url} cannot change: delete the endpoint and make another.`,
+        `The scheme of ${before.url} cannot be changed. Delete the endpoint and create a new one.`,
       )
     }
     const { isShared = stored.isShared, isPooled = stored.isPooled } = change
@@ -256,7 +256,7 @@ export class CloudEndpoints {
   /** What is kept may be about to come online. Throws ServiceError 334. */
   #checkKept(stored: StoredCloudEndpoint): void {
     if (!this.#deps.cloudEndpointStore.isTaken(stored)) return
-    throw new ServiceError(334, `The name ${stored.host} has a cloud endpoint already.`)
+    throw new ServiceError(334, `A cloud endpoint already uses the name ${stored.host}.`)
   }
 
   #online(id: string): CloudEndpoint | undefined {
@@ -347,7 +347,7 @@ export class CloudEndpoints {
     checkLength(description, MAX_DESCRIPTION, 18012, 'description')
     checkLength(metadata, MAX_METADATA, 18013, 'metadata')
     if (isShared && !isInternal(host)) {
-      throw new ServiceError(18014, 'The field shared is for hosts below .internal only.')
+      throw new ServiceError(18014, 'The field shared is only for hosts below .internal.')
     }
   }
 
@@ -367,7 +367,7 @@ export class CloudEndpoints {
     if (policy.alwaysEnds) return policy
     throw new ServiceError(
       2235,
-      'The traffic policy may let a request go on, and there is no device behind a cloud endpoint. End it with a rule without expressions that answers or forwards, such as custom-response, deny or forward-internal.',
+      'The traffic policy of a cloud endpoint must handle every request. End it with a rule without expressions that answers or forwards, such as custom-response, deny or forward-internal.',
     )
   }
 
@@ -380,7 +380,10 @@ export class CloudEndpoints {
       return policies.compile(trafficPolicy, place, previous)
     } catch (error) {
       if (!(error instanceof PolicyError)) throw error
-      log.error({ endpoint: id, host, problem: problemsText(error) }, 'cloud endpoint is of no use')
+      log.error(
+        { endpoint: id, host, problem: problemsText(error) },
+        'cloud endpoint cannot be served',
+      )
       return policies.compile(null, place)
     }
   }

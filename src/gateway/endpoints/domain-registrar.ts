@@ -87,10 +87,10 @@ export class DomainRegistrar {
       check()
       checkDomain(domain, RESERVE_CODES)
       if (isInternal(domain)) {
-        throw new ServiceError(411, `The domain ${domain} is internal: it needs no reservation.`)
+        throw new ServiceError(411, `The domain ${domain} is internal and cannot be reserved.`)
       }
       if (store.find(domain)) {
-        throw new ServiceError(413, `The domain ${domain} is reserved already.`)
+        throw new ServiceError(413, `The domain ${domain} is already reserved.`)
       }
       checkTexts({ description, metadata })
       this.#checkOwner(ownerId)
@@ -147,14 +147,14 @@ export class DomainRegistrar {
 
   #checkOwner(ownerId: string | null): void {
     if (ownerId === null || this.#deps.botUsers.get(ownerId)) return
-    throw new ServiceError(634, `There is no bot user ${ownerId} to own this.`)
+    throw new ServiceError(634, `The owner ${ownerId} is not an existing bot user.`)
   }
 
   #checkAuthority(authority: CertificateAuthorityName): void {
     if (authority === 'gateway' || this.#deps.hasAcme) return
     throw new ServiceError(
       215,
-      `There is no ACME authority here: set GATEWAY_ACME_DIRECTORY to use ${authority}.`,
+      `No ACME authority is configured. Set GATEWAY_ACME_DIRECTORY to use ${authority}.`,
     )
   }
 }

@@ -36,7 +36,7 @@ export function checkEndpointHost(host: string): void {
   if (!isInternal(host) || parts <= MAX_INTERNAL_PARTS) return
   throw new ServiceError(
     9031,
-    `The internal domain ${host} has ${parts} parts; at most ${MAX_INTERNAL_PARTS} will do.`,
+    `The internal domain ${host} has ${parts} labels; at most ${MAX_INTERNAL_PARTS} are allowed.`,
   )
 }
 
@@ -47,12 +47,12 @@ export function checkEndpointHost(host: string): void {
 export function checkBindings(asked: readonly string[], host: string, unknownCode: number): void {
   const foreign = asked.find((binding) => binding !== 'public' && binding !== 'internal')
   if (foreign !== undefined) {
-    throw new ServiceError(unknownCode, `The binding ${foreign} is not supported here.`)
+    throw new ServiceError(unknownCode, `The binding ${foreign} is not supported.`)
   }
   if (asked.every((binding) => binding === bindingOf(host))) return
   throw new ServiceError(
     9029,
-    `The domain ${host} does not go with the binding ${asked.join(', ')}: internal endpoints, and only they, end in ".internal".`,
+    `The domain ${host} does not match the binding ${asked.join(', ')}. Names of internal endpoints must end in ".internal"; other names must not.`,
   )
 }
 
@@ -79,30 +79,30 @@ export function checkAddressFree(
   const holders = registry.holdersOf(claim, ownerId).filter((holder) => holder !== gone)
   const sharers = isShared ? registry.sharersOf(claim) : []
   if (sharers.some((sharer) => sharer.ownerId !== ownerId)) {
-    throw new ServiceError(334, `The name ${claim.host} is shared already by another account.`)
+    throw new ServiceError(334, `Another account already shares the name ${claim.host}.`)
   }
   const [holder] = holders
   if (!holder) return
   const { url } = holder
   const isAlike = holder.ownerId === ownerId && holder.protocol === protocol
   if (!isAlike || !(claim.isPooled || isPooled(holder))) {
-    throw new ServiceError(334, `The endpoint ${url} is online already.`)
+    throw new ServiceError(334, `The endpoint ${url} is already online.`)
   }
   if (!isPooled(holder)) {
     throw new ServiceError(
       18016,
-      `The endpoint ${url} is online without pooling: enable it there as well, or stop that endpoint.`,
+      `The endpoint ${url} is online without pooling. Enable pooling for it too, or stop it.`,
     )
   }
   if (!claim.isPooled) {
     throw new ServiceError(
       18017,
-      `The endpoint ${url} is online in a pool: enable pooling for this one as well, or take another address.`,
+      `The endpoint ${url} is online in a pool. Enable pooling for this endpoint too, or use another address.`,
     )
   }
   if (holders.length < MAX_POOL_MEMBERS) return
   throw new ServiceError(
     18021,
-    `The pool of ${url} has ${holders.length} endpoints, as many as may be.`,
+    `The pool of ${url} is at its limit of ${holders.length} endpoints.`,
   )
 }

@@ -22,20 +22,20 @@ const NO_CONNECTIONS = new ProblemList()
 NO_CONNECTIONS.add(
   'noConnections',
   '/on_tcp_connect',
-  'An internal endpoint gets no connections of its own: move these rules to on_http_request, or to the endpoint that forwards to it.',
+  'An internal endpoint has no visitor connections. Move these rules to on_http_request, or to the endpoint that forwards to it.',
 )
 
 const NO_TLS = new ProblemList()
 NO_TLS.add(
   'actionNotForProtocol',
   '/on_tcp_connect',
-  'terminate-tls is for HTTPS and TLS endpoints: visitors of others name nobody before they are let in.',
+  'terminate-tls is only for HTTPS and TLS endpoints.',
 )
 
 const NO_REQUESTS =
-  'A TCP or TLS endpoint has connections and no requests: write these rules for on_tcp_connect, or leave them out.'
+  'A TCP or TLS endpoint has no HTTP requests. Move these rules to on_tcp_connect, or remove them.'
 const NO_FORWARD =
-  'forward-internal is not available here for a TCP or TLS endpoint: internal endpoints speak HTTP.'
+  'forward-internal cannot be used by a TCP or TLS endpoint. Internal endpoints only support HTTP.'
 
 export interface EndpointPoliciesOptions
   extends Pick<PolicyOptions, 'clock' | 'log' | 'limits' | 'lane'> {
@@ -171,7 +171,7 @@ export class EndpointPolicies {
     for (const entry of this.#last) {
       if (entry[1].count > (greediest?.[1].count ?? 0)) greediest = entry
     }
-    if (!greediest) throw new Error('more is remembered than all accounts have')
+    if (!greediest) throw new Error('more policies are counted than all accounts have')
     const [ownerId, own] = greediest
     const [oldest = ''] = own.byPlace.keys()
     this.#forget(ownerId, own, oldest)

@@ -23,7 +23,7 @@ export class EndpointConflictError extends Error {
   readonly holder: Endpoint
 
   constructor(holder: Endpoint) {
-    super(`${holder.url} is online already`)
+    super(`${holder.url} is already online`)
     this.holder = holder
   }
 }

@@ -49,23 +49,20 @@ export class EndpointUrls {
   /** Throws ServiceError 18001, 18003, 18022 or that of a host that cannot be. */
   read(url: string): HttpPlace {
     if (!SCHEME.test(url)) {
-      throw new ServiceError(18022, 'The URL needs a scheme: write https://host or http://host.')
+      throw new ServiceError(18022, 'The URL has no scheme. Write https://host or http://host.')
     }
     const [, scheme = '', name = '', port] = URL_FORM.exec(url) ?? []
     if (name === '') {
-      throw new ServiceError(18001, 'The URL cannot be used: write https://host or http://host.')
+      throw new ServiceError(18001, 'The URL is not valid. Write https://host or http://host.')
     }
     const protocol = scheme.toLowerCase()
     if (protocol !== 'https' && protocol !== 'http') {
-      throw new ServiceError(
-        18022,
-        `The scheme ${protocol} is not supported here: use https or http.`,
-      )
+      throw new ServiceError(18022, `The scheme ${protocol} is not supported. Use https or http.`)
     }
     const host = name.toLowerCase()
     checkEndpointHost(host)
     if (port !== undefined && !this.mayName(protocol, host, Number(port))) {
-      throw new ServiceError(18003, `There is no port ${port} here: leave it out.`)
+      throw new ServiceError(18003, `The port ${port} is not served by this gateway. Leave it out.`)
     }
     return { protocol, host }
   }

@@ -41,7 +41,8 @@ export class KeptFile {
       return parse(readFileSync(path, 'utf8'))
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException
-      if (code !== 'ENOENT') log.warn({ path }, `the file of ${what} is damaged: it begins anew`)
+      if (code !== 'ENOENT')
+        log.warn({ path }, `the file with ${what} is damaged: starting with an empty file`)
       return undefined
     }
   }
@@ -78,7 +79,7 @@ export class KeptFile {
     const { clock, everyMs, what, log } = this.#options
     const { signal } = this.#stopping
     while (!signal.aborted) {
-      await this.#write().catch((err) => log.warn({ err }, `${what}: not kept`))
+      await this.#write().catch((err) => log.warn({ err }, `${what}: not saved`))
       await clock.sleep(everyMs, signal).catch(() => {})
     }
   }

@@ -158,7 +158,10 @@ export class KeptLimits {
     const { log } = this.#options
     const facts = { limits: tooMuch }
     if (tooMuch > 0 && !this.#isTooMuch) {
-      log.warn(facts, 'rate limits have too many keys to be kept: they begin anew after a restart')
+      log.warn(
+        facts,
+        'rate limits have too many keys to save: counts restart at zero after a restart',
+      )
     }
     this.#isTooMuch = tooMuch > 0
   }

@@ -83,7 +83,7 @@ export class TcpAddresses {
     if (held.size < most) return
     throw new ServiceError(
       15013,
-      `The account has ${held.size} TCP addresses, as many as one may have here: reserve more, or give some up.`,
+      `The account is at its limit of ${held.size} TCP addresses. Reserve more, or release some.`,
     )
   }
 
@@ -95,7 +95,7 @@ export class TcpAddresses {
     const range = `${this.#at(first)} to ${this.#at(last)}`
     throw new ServiceError(
       code,
-      `The address ${text} is none of this gateway: its TCP addresses are ${range}.`,
+      `The address ${text} is not served by this gateway. Its TCP addresses are ${range}.`,
     )
   }
 
@@ -108,7 +108,7 @@ export class TcpAddresses {
     this.#notBefore.set(this.portOf(address), this.#clock.monotonic() + FOREIGN_MS)
     return new ServiceError(
       334,
-      `The address ${address} cannot be had: ${problem}. Ask for another one, or for none.`,
+      `The address ${address} is not available: ${problem}. Request another address, or leave it out.`,
     )
   }
 
@@ -135,7 +135,7 @@ export class TcpAddresses {
     }
     throw new ServiceError(
       15013,
-      'There is no free TCP address to choose: ask for one that is reserved, give the authtoken an ACL rule for more, or widen GATEWAY_TCP_LISTEN on the gateway.',
+      'No TCP address is free. Request a reserved address, add an ACL rule to the authtoken, or widen GATEWAY_TCP_LISTEN on the gateway.',
     )
   }
 

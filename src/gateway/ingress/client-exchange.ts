@@ -207,7 +207,7 @@ export class ClientExchange implements ResponseOwner {
   onTransformError(err: Error): void {
     const { name } = this.#state
     if (name !== 'preparing' && name !== 'responding') return
-    this.context.log.info({ err, endpoint: this.#endpoint?.id }, 'body not transformed')
+    this.context.log.info({ err, endpoint: this.#endpoint?.id }, 'body transformation failed')
     this.fail('ERR_NGROK_2254', true)
   }
 

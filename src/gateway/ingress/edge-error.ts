@@ -16,56 +16,63 @@ export const EDGE_ERRORS = {
   ERR_GATEWAY_BAD_REQUEST: { status: 400, sentence: 'The request is not valid HTTP.' },
   ERR_NGROK_3206: {
     status: 400,
-    sentence: 'This endpoint speaks WebSocket alone: the request is no handshake of one.',
+    sentence: 'This endpoint only accepts WebSocket connections.',
     // RFC 6455 4.4.
     fields: ['sec-websocket-version', '13'],
   },
-  ERR_NGROK_3200: { status: 404, sentence: 'There is no endpoint online under this name.' },
-  ERR_GATEWAY_REQUEST_TIMEOUT: { status: 408, sentence: 'The request took too long to arrive.' },
-  ERR_GATEWAY_EXPECTATION: { status: 417, sentence: 'The request expects what is not offered.' },
+  ERR_NGROK_3200: { status: 404, sentence: 'No endpoint is online at this address.' },
+  ERR_GATEWAY_REQUEST_TIMEOUT: { status: 408, sentence: 'The request was not received in time.' },
+  ERR_GATEWAY_EXPECTATION: {
+    status: 417,
+    sentence: 'The expectation of the request is not supported.',
+  },
   ERR_GATEWAY_MISDIRECTED: {
     status: 421,
-    sentence: 'The connection is for another name than the request.',
+    sentence: 'The host of the request does not match the TLS connection.',
   },
-  ERR_GATEWAY_HEAD_TOO_LARGE: { status: 431, sentence: 'The request has too many headers.' },
-  ERR_NGROK_2254: { status: 500, sentence: 'The traffic policy could not be applied.' },
+  ERR_GATEWAY_HEAD_TOO_LARGE: { status: 431, sentence: 'The request headers are too large.' },
+  ERR_NGROK_2254: { status: 500, sentence: 'The traffic policy failed.' },
   ERR_NGROK_6029: {
     status: 500,
-    sentence: 'The traffic policy of this cloud endpoint does not say what becomes of the request.',
+    sentence: 'The traffic policy of this cloud endpoint neither answers nor forwards the request.',
   },
-  ERR_GATEWAY_NOT_IMPLEMENTED: { status: 501, sentence: 'The request is of a kind not served.' },
+  ERR_GATEWAY_NOT_IMPLEMENTED: {
+    status: 501,
+    sentence: 'The request method or protocol feature is not supported.',
+  },
   ERR_NGROK_3004: {
     status: 502,
-    sentence: 'The device answered with an invalid or incomplete HTTP response.',
+    sentence: 'The device sent an invalid or incomplete HTTP response.',
   },
   ERR_NGROK_3210: { status: 502, sentence: 'The connection to the device was lost.' },
   ERR_NGROK_8012: {
     status: 502,
-    sentence: 'The device is online, but its service cannot be reached. Is the service running?',
+    sentence:
+      'The device is online, but its local service cannot be reached. Is the service running?',
   },
   ERR_GATEWAY_UNTRUSTED: {
     status: 502,
-    sentence: 'The device is online, but does not trust the certificate of its service.',
+    sentence: 'The device is online, but does not trust the certificate of its local service.',
   },
   ERR_GATEWAY_AWAY: {
     status: 503,
-    sentence: 'The device behind this name is offline at the moment. Try again in a moment.',
+    sentence: 'The device is offline. Try again in a moment.',
     retryAfterS: 5,
   },
   ERR_GATEWAY_SATURATED: {
     status: 503,
-    sentence: 'The device has as many requests under way as it takes. Try again in a moment.',
+    sentence: 'The device is at its limit of concurrent requests. Try again in a moment.',
     retryAfterS: 1,
   },
   ERR_GATEWAY_LINK_FULL: {
     status: 503,
     sentence:
-      'This gateway has as many requests under way to the gateway of the device as it takes. Try again in a moment.',
+      'The connection between two gateways is at its limit of concurrent requests. Try again in a moment.',
     retryAfterS: 1,
   },
   ERR_NGROK_3005: {
     status: 504,
-    sentence: 'The device is online, but its service did not answer in time.',
+    sentence: 'The device is online, but its local service did not answer in time.',
   },
 } as const satisfies Record<string, EdgeError>
 

@@ -36,7 +36,7 @@ export function apiKeyAuth({ authority, node, log, clock }: ApiKeyAuthDeps): Req
     if (waitMs > 0) {
       throw new AppError(
         'too-many-requests',
-        `An API key may make ${REQUESTS.refillPerS} requests a second.`,
+        `An API key is limited to ${REQUESTS.refillPerS} requests a second.`,
         { retryAfterS: waitMs / 1_000 },
       )
     }
@@ -76,7 +76,7 @@ export const versionHeader: RequestHandler = (request, _response, next) => {
   const version = request.get('svc-version') ?? request.get('ngrok-version')
   if (version === undefined) throw new ServiceError(218, 'Send the header svc-version: 2.')
   if (version !== VERSION) {
-    throw new ServiceError(217, `The only version of this API is ${VERSION}.`)
+    throw new ServiceError(217, `The version of this API is ${VERSION}.`)
   }
   next()
 }

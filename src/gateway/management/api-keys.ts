@@ -13,12 +13,12 @@ const settings = {
   ...texts,
   /** Unless given, the description, or the id of the key. */
   name: z.string().trim().min(1).max(255).optional(),
-  scope: z.enum(API_KEY_SCOPES, 'write "read" or "write"').optional(),
+  scope: z.enum(API_KEY_SCOPES, 'must be "read" or "write"').optional(),
   /** Unless given, true for a key that has an owner. */
   owner_only: z.boolean().optional(),
   /** Null for no end. */
   expires_at: z.iso
-    .datetime({ offset: true, error: 'write a time such as 2030-01-31T09:00:00Z' })
+    .datetime({ offset: true, error: 'must be a time such as 2030-01-31T09:00:00Z' })
     .nullable()
     .optional(),
 }

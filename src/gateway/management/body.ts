@@ -11,7 +11,7 @@ export function parseBody<T>(schema: z.ZodType<T>, body: unknown): T {
     throw new ServiceError(214, `The body has unknown fields: ${issue.keys.join(', ')}.`)
   }
   const field = issue?.path.join('.') || 'body'
-  throw new ServiceError(215, `The field ${field} cannot be accepted: ${issue?.message}.`)
+  throw new ServiceError(215, `The field ${field} is not valid: ${issue?.message}.`)
 }
 
 /** Texts that every resource has; their lengths have codes of their own. */

@@ -6,7 +6,7 @@ import { refuseOwnerOnly } from './caller.ts'
 import type { Resource } from './resource.ts'
 import { Timestamp, timestamp } from './timestamp.ts'
 
-const NOT_ITS_OWN = 'neither makes nor changes bot users'
+const NOT_ITS_OWN = 'cannot create or change bot users'
 
 export const BotUserCreate = z.strictObject({
   name: z.string().default(''),

@@ -37,9 +37,13 @@ export function setCaller(
   keepCaller<Caller>(response, caller, () => {
     const now = authority.currentApiKey(id)
     if (now.scope === scope && now.isOwnerOnly === isOwnerOnly) return
-    throw new AppError('forbidden', `The API key "${name}" was changed meanwhile: try again.`, {
-      serviceCode: NO_MORE,
-    })
+    throw new AppError(
+      'forbidden',
+      `The API key "${name}" was changed during the request. Try again.`,
+      {
+        serviceCode: NO_MORE,
+      },
+    )
   })
 }
 
@@ -58,13 +62,13 @@ export function sees(caller: Viewer, ownerId: string | null): boolean {
 export function ownerFor(caller: Caller, asked: string | null | undefined): string | null {
   if (!caller.isOwnerOnly) return asked ?? null
   if (asked !== undefined && asked !== caller.ownerId)
-    throw ownerOnly(caller, 'for its owner alone')
+    throw ownerOnly(caller, 'to resources of its owner')
   return caller.ownerId
 }
 
 /** Throws AppError `forbidden` for a key that is good for its owner alone. */
 export function refuseOwnerOnly(caller: Caller, what: string): void {
-  if (caller.isOwnerOnly) throw ownerOnly(caller, `for its owner alone, and ${what}`)
+  if (caller.isOwnerOnly) throw ownerOnly(caller, `to resources of its owner: ${what}`)
 }
 
 /** For what belongs to nobody but the gateway's owner. */
@@ -83,17 +87,17 @@ export function checkNoMore(
   caller: Caller,
   { isOwnerOnly, expiresAt }: Pick<ApiKey, 'isOwnerOnly' | 'expiresAt'>,
 ): void {
-  if (!isOwnerOnly) refuseOwnerOnly(caller, 'may give no key more than that')
+  if (!isOwnerOnly) refuseOwnerOnly(caller, 'it can only create keys with the same limit')
   if (caller.expiresAt === null || (expiresAt !== null && expiresAt <= caller.expiresAt)) return
   throw new AppError(
     'forbidden',
-    `The API key "${caller.name}" ends on ${new Date(caller.expiresAt).toISOString()}: give expires_at a time that is not later.`,
+    `The API key "${caller.name}" expires on ${new Date(caller.expiresAt).toISOString()}. Set expires_at to this time or earlier.`,
     { serviceCode: NO_MORE },
   )
 }
 
 function ownerOnly({ name }: Caller, reason: string): AppError {
-  return new AppError('forbidden', `The API key "${name}" is good ${reason}.`, {
+  return new AppError('forbidden', `The API key "${name}" is limited ${reason}.`, {
     serviceCode: 'ERR_GATEWAY_KEY_OWNER',
   })
 }

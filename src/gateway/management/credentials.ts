@@ -61,7 +61,7 @@ export function credentials({
           domains.findCovering(name.host)?.ownerId === caller.ownerId ||
           ownerOfAddress(name) === caller.ownerId)
       if (!isOwn && !given.includes(rule)) {
-        refuseOwnerOnly(caller, `may give no leave for ${rule}: name what lies in its domains`)
+        refuseOwnerOnly(caller, `the ACL rule ${rule} is outside its domains`)
       }
     }
   }
@@ -86,7 +86,10 @@ export function credentials({
     update: (credential, body, caller) => {
       const change = parseBody(CredentialUpdate, body)
       if (Object.keys(change).length === 0) {
-        throw new ServiceError(606, 'Give a description, metadata or ACL rules to change.')
+        throw new ServiceError(
+          606,
+          'The request changes nothing. Set description, metadata or acl.',
+        )
       }
       return issuer.updateCredential(credential, change, ({ acl }) =>
         checkRules(caller, change.acl ?? [], acl),

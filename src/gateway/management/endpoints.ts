@@ -140,7 +140,7 @@ export function endpoints({
       if (type !== 'cloud') {
         throw new ServiceError(
           248,
-          `An endpoint of the type ${JSON.stringify(type.slice(0, 64))} cannot be made here, only one of the type "cloud".`,
+          `Endpoints of the type ${JSON.stringify(type.slice(0, 64))} cannot be created, only of the type "cloud".`,
         )
       }
       const { traffic_policy: trafficPolicy, ...change } = settings
@@ -156,7 +156,7 @@ export function endpoints({
       if (Object.values(change).every((value) => value === undefined)) {
         throw new ServiceError(
           18004,
-          'Give a URL, traffic policy, description, metadata, bindings, shared or pooling_enabled to change.',
+          'The request changes nothing. Set url, traffic_policy, description, metadata, bindings, shared or pooling_enabled.',
         )
       }
       const updated = await cloudEndpoints.update(id, change, authorOf(caller))
@@ -171,7 +171,7 @@ export function endpoints({
 function changeOf<
   Settings extends { pooling_enabled?: boolean | undefined; shared?: boolean | undefined },
 >({ pooling_enabled: isPooled, shared: isShared, ...change }: Settings, caller: Caller) {
-  if (isShared) refuseOwnerOnly(caller, 'shares nothing with other accounts')
+  if (isShared) refuseOwnerOnly(caller, 'it cannot share endpoints with other accounts')
   return { ...change, isPooled, isShared }
 }
 
@@ -189,7 +189,7 @@ function cloudOnly(endpoint: Endpoint): CloudEndpoint {
 function ofAgent(url: string): ServiceError {
   return new ServiceError(
     248,
-    `The endpoint ${url} belongs to the agent that opened it: change or close it there.`,
+    `The endpoint ${url} belongs to an agent. Change or close it on the device.`,
   )
 }
 

@@ -95,9 +95,9 @@ function toBody(thrown: unknown, operation: string): ApiErrorBody {
     return { ...(error_code && { error_code }), status_code, msg, details }
   }
   if (thrown instanceof URIError) {
-    return { status_code: 400, msg: 'The path has an escape that cannot be decoded.', details }
+    return { status_code: 400, msg: 'The path contains an invalid percent escape.', details }
   }
-  return { status_code: 500, msg: 'Something went wrong in here; the log says more.', details }
+  return { status_code: 500, msg: 'Internal error. See the log of the gateway.', details }
 }
 
 /** What the audit trail calls a refusal. */

@@ -62,7 +62,7 @@ export function ipPolicies({
     update: ({ id }, body) => {
       const change = parseBody(IpPolicyUpdate, body)
       if (Object.keys(change).length === 0) {
-        throw new ServiceError(1400, 'Give a description or metadata to change.')
+        throw new ServiceError(1400, 'The request changes nothing. Set description or metadata.')
       }
       const keep = () => {
         const policy = present(store.get(id))

@@ -62,7 +62,7 @@ export function ipPolicyRules({
     checkCidr(rule.cidr)
     const peers = store.ofPolicy(rule.ipPolicyId)
     if (peers.some(({ id, cidr }) => id !== rule.id && cidr === rule.cidr)) {
-      throw new ServiceError(1408, `The IP policy has a rule for ${rule.cidr} already.`)
+      throw new ServiceError(1408, `The IP policy already has a rule for ${rule.cidr}.`)
     }
   }
 
@@ -84,7 +84,8 @@ export function ipPolicyRules({
       const id = ids.next('ipr')
       const rule = { id, ipPolicyId, cidr, action, description, metadata, createdAt }
       const keep = () => {
-        if (!ipPolicies.get(ipPolicyId)) throw new ServiceError(1414, 'There is no such IP policy.')
+        if (!ipPolicies.get(ipPolicyId))
+          throw new ServiceError(1414, 'The IP policy does not exist.')
         checkRule(rule)
         store.insert(rule)
       }
@@ -94,7 +95,10 @@ export function ipPolicyRules({
     update: ({ id }, body) => {
       const change = parseBody(IpPolicyRuleUpdate, body)
       if (Object.keys(change).length === 0) {
-        throw new ServiceError(1401, 'Give a CIDR, description or metadata to change.')
+        throw new ServiceError(
+          1401,
+          'The request changes nothing. Set cidr, description or metadata.',
+        )
       }
       const keep = () => {
         const rule = present(store.get(id))
@@ -117,13 +121,16 @@ export function ipPolicyRules({
 function checkCidr(cidr: string): void {
   if (ipaddr.IPv4.isValidFourPartDecimal(cidr) || ipaddr.IPv6.isValid(cidr)) {
     const mask = cidr.includes(':') ? 128 : 32
-    throw new ServiceError(1413, `${cidr} has no mask: write ${cidr}/${mask} for one address.`)
+    throw new ServiceError(
+      1413,
+      `${cidr} has no prefix length. Write ${cidr}/${mask} for a single address.`,
+    )
   }
-  if (!ipaddr.isValidCIDR(cidr)) throw new ServiceError(1406, 'The CIDR is not one.')
+  if (!ipaddr.isValidCIDR(cidr)) throw new ServiceError(1406, 'The CIDR is not valid.')
   const [address, bits] = ipaddr.parseCIDR(cidr)
   if (address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress() && bits >= MAPPED_BITS) {
     // Connections over IPv4 count as IPv4, so it would never match.
-    throw new ServiceError(1406, 'Write IPv4 addresses as IPv4, such as 10.0.0.0/8.')
+    throw new ServiceError(1406, 'Write IPv4 ranges in IPv4 notation, such as 10.0.0.0/8.')
   }
   const network =
     address.kind() === 'ipv4'
@@ -131,5 +138,5 @@ function checkCidr(cidr: string): void {
       : ipaddr.IPv6.networkAddressFromCIDR(cidr)
   const lowest = `${network}/${bits}`
   if (lowest === cidr) return
-  throw new ServiceError(1409, `A CIDR begins with its lowest address: ${lowest}.`)
+  throw new ServiceError(1409, `A CIDR must start with its lowest address: ${lowest}.`)
 }

@@ -85,7 +85,7 @@ export function createManagementApi(deps: ManagementApiDeps): Express {
   app.use(requestId, securityHeaders)
   const quiet = (path: string) => path === '/healthz' || path === '/readyz' || LIVE_PATHS.has(path)
   app.use(accessLog({ log, clock, clientOf: peerAddress, quiet }))
-  app.use(hostGuard(serves, 'If it is yours, add it to GATEWAY_API_HOSTS.'))
+  app.use(hostGuard(serves, 'To allow it, add it to GATEWAY_API_HOSTS.'))
   app.get('/healthz', (_request, response) => {
     database.ping()
     response.json({ status: 'ok' })

@@ -82,12 +82,14 @@ const RESOURCES: readonly ResourceDescription[] = [
     view: ReservedDomainView,
     create: ReservedDomainCreate,
     update: ReservedDomainUpdate,
-    actions: [{ name: 'check', summary: 'Look its CNAME records up', schema: 'DnsCheck' }],
+    actions: [
+      { name: 'check', summary: 'Check the CNAME records of a domain', schema: 'DnsCheck' },
+    ],
     removals: [
-      { name: 'certificate', summary: 'Detach its certificate; none can be attached here' },
+      { name: 'certificate', summary: 'Detach a certificate; attaching is not supported' },
       {
         name: 'certificate_management_policy',
-        summary: 'Go back to certificates of the own CA',
+        summary: 'Return to certificates of the local CA',
       },
     ],
   },
@@ -128,9 +130,9 @@ const RESOURCES: readonly ResourceDescription[] = [
     noun: 'TunnelSession',
     view: TunnelSessionView,
     actions: [
-      { name: 'restart', summary: 'Have the agent build its session anew' },
-      { name: 'stop', summary: 'Have the agent end its session and stay away' },
-      { name: 'update', summary: 'Have the agent update itself' },
+      { name: 'restart', summary: 'Restart the session of the agent' },
+      { name: 'stop', summary: 'Stop the agent' },
+      { name: 'update', summary: 'Update the agent' },
     ],
   },
   {
@@ -145,10 +147,10 @@ const RESOURCES: readonly ResourceDescription[] = [
     noun: 'Node',
     view: NodeView,
     actions: [
-      { name: 'drain', summary: 'Have its agents and names go to the others', schema: 'Node' },
-      { name: 'undrain', summary: 'Have it take what comes again', schema: 'Node' },
+      { name: 'drain', summary: 'Drain a node', schema: 'Node' },
+      { name: 'undrain', summary: 'Cancel the drain of a node', schema: 'Node' },
     ],
-    deletion: 'Forget one that is gone: it can only join anew, as another one',
+    deletion: 'Remove a lost node; it can only return as a new node',
   },
   {
     path: 'ip_policies',
@@ -173,13 +175,13 @@ const RESOURCES: readonly ResourceDescription[] = [
     actions: [
       {
         name: 'test',
-        summary: 'Send it a message that says that it is a test',
+        summary: 'Send a test message',
         schema: 'WebhookTest',
       },
-      { name: 'replay', summary: 'Send it again what has happened since', body: 'WebhookReplay' },
+      { name: 'replay', summary: 'Send past events again', body: 'WebhookReplay' },
       {
         name: 'rotate',
-        summary: 'Give it a new secret, which is shown this once',
+        summary: 'Create a new secret; it is shown once',
         body: 'WebhookRotation',
         schema: 'WebhookEndpoint',
       },
@@ -191,23 +193,23 @@ const RESOURCES: readonly ResourceDescription[] = [
 
 /** Words for the tags of the document. */
 const ABOUT: ApiDescription['resources'] = {
-  reserved_domains: 'Names that devices and cloud endpoints may have.',
-  reserved_addrs: 'TCP addresses that are one account’s alone.',
+  reserved_domains: 'Host names for devices and cloud endpoints.',
+  reserved_addrs: 'TCP addresses reserved for an account.',
   bot_users: 'Owners of authtokens and API keys.',
-  service_users: 'Bot users by their newer name.',
-  credentials: 'Authtokens, and what may be bound with them.',
-  api_keys: 'Who may use this API.',
-  endpoints: 'What is online, and cloud endpoints, which are made here.',
-  tunnels: 'What devices have online.',
-  tunnel_sessions: 'Devices that are connected.',
-  nodes: 'The gateways of the site.',
-  ip_policies: 'Lists of address ranges that policies and authtokens refer to.',
-  ip_policy_rules: 'The ranges in them.',
-  audit: 'Who changed what.',
-  batch: 'Many things at once.',
-  storage: 'How the database is.',
-  healthz: 'For whoever restarts processes; without a key.',
-  readyz: 'For whoever sends visitors and agents to one of several gateways; without a key.',
+  service_users: 'Bot users under their newer name.',
+  credentials: 'Authtokens and their ACL rules.',
+  api_keys: 'Credentials for this API.',
+  endpoints: 'Online endpoints, and management of cloud endpoints.',
+  tunnels: 'Online endpoints of devices.',
+  tunnel_sessions: 'Connected devices.',
+  nodes: 'Gateways of the cluster.',
+  ip_policies: 'Lists of IP ranges for policies and authtokens.',
+  ip_policy_rules: 'IP ranges of IP policies.',
+  audit: 'Audit log of changes.',
+  batch: 'Creation of many resources in one request.',
+  storage: 'State of the database.',
+  healthz: 'Liveness check, without an API key.',
+  readyz: 'Readiness check for load balancers, without an API key.',
   openapi: 'This document.',
 }
 
@@ -222,14 +224,14 @@ const EXAMPLES: ApiDescription['examples'] = {
   Error: {
     error_code: 'ERR_NGROK_404',
     status_code: 404,
-    msg: 'There is nothing here.',
+    msg: 'The resource does not exist.',
     details: {},
   },
 }
 
 const PageQuery = z.strictObject({
-  limit: z.int().min(1).max(100).optional().describe('how many at most [100]'),
-  before_id: z.string().optional().describe('only what was made before this one'),
+  limit: z.int().min(1).max(100).optional().describe('page size [100]'),
+  before_id: z.string().optional().describe('only items created before this item'),
   filter: z
     .string()
     .min(1)
@@ -251,7 +253,7 @@ export function managementApiDocument(): OpenApiDocument {
     title: 'Device gateway management',
     version: '2',
     description:
-      'Reserved domains, bot users, authtokens with ACL rules, API keys, what is online, and who changed what.',
+      'Reserved domains, bot users, authtokens with ACL rules, API keys, online endpoints and the audit log.',
     servers: [
       {
         url: 'http://127.0.0.1:8070',
@@ -259,9 +261,11 @@ export function managementApiDocument(): OpenApiDocument {
       },
     ],
     resources: ABOUT,
-    parameters: { id: 'its id' },
+    parameters: { id: 'id of the resource' },
     examples: EXAMPLES,
-    headers: { 'svc-version': { const: '2', description: 'or the same as ngrok-version' } },
+    headers: {
+      'svc-version': { const: '2', description: 'API version; ngrok-version is accepted too' },
+    },
     bodies: Object.assign({}, ...RESOURCES.map(bodiesOf), {
       WebhookReplay,
       WebhookRotation,
@@ -296,7 +300,7 @@ const ELSEWHERE = new Set(['endpoints', 'tunnels', 'tunnel_sessions', 'devices']
 const MissingNodes = z
   .array(z.strictObject({ id: z.string(), name: z.string() }))
   .optional()
-  .describe('gateways of the site that did not answer: what they have is not in the list')
+  .describe('nodes that did not answer; their items are missing from the list')
 
 /** The two names of bot users have lists of their own: the key in them differs. */
 function viewsOf({ path, noun, view, collection = path }: ResourceDescription) {
@@ -316,22 +320,22 @@ function listName(path: string): string {
 
 function operationsOf(resource: ResourceDescription) {
   const { path, noun, create, update, actions = [], removals = [] } = resource
-  const { deletion = create && 'Delete it' } = resource
+  const { deletion = create && 'Delete' } = resource
   const all = `/${path}`
   const one = `${all}/{id}`
-  const it = { means: 'It.', schema: noun }
+  const it = { means: 'The resource.', schema: noun }
   const operations: (Operation | false | undefined)[] = [
     {
       id: `${path}_list`,
-      summary: 'A page of them, newest first',
+      summary: 'List, newest first',
       method: 'get',
       path: all,
       query: PageQuery,
-      answers: { 200: { means: 'The page.', schema: listName(path) } },
+      answers: { 200: { means: 'A page of the list.', schema: listName(path) } },
     },
     create && {
       id: `${path}_create`,
-      summary: 'Make one',
+      summary: 'Create',
       method: 'post',
       path: all,
       body: `${noun}Create`,
@@ -339,14 +343,14 @@ function operationsOf(resource: ResourceDescription) {
     },
     {
       id: `${path}_get`,
-      summary: 'One of them',
+      summary: 'Get',
       method: 'get',
       path: one,
       answers: { 200: it },
     },
     update && {
       id: `${path}_update`,
-      summary: 'Change what is given',
+      summary: 'Change the given fields',
       method: 'patch',
       path: one,
       body: `${noun}Update`,
@@ -357,7 +361,7 @@ function operationsOf(resource: ResourceDescription) {
       summary: deletion,
       method: 'delete',
       path: one,
-      answers: { 204: { means: 'It is gone.' } },
+      answers: { 204: { means: 'Deleted.' } },
     },
     ...removals.map(
       ({ name, summary }): Operation => ({

@@ -18,11 +18,11 @@ export interface PageQuery extends PageRequest {
 export function parsePageQuery({ query }: Request, prefix: string): PageQuery {
   for (const [name, value] of Object.entries(query)) {
     if (!KNOWN.includes(name)) {
-      const advice = query.filter === undefined ? '' : ' Inside a filter, & is written %26.'
-      throw new ServiceError(231, `There is no query parameter ${name}.${advice}`)
+      const advice = query.filter === undefined ? '' : ' Inside a filter, write & as %26.'
+      throw new ServiceError(231, `Unknown query parameter ${name}.${advice}`)
     }
     if (typeof value !== 'string') {
-      throw new ServiceError(232, `The query parameter ${name} may stand there once.`)
+      throw new ServiceError(232, `The query parameter ${name} is given more than once.`)
     }
   }
   const { limit, filter } = query
@@ -31,7 +31,7 @@ export function parsePageQuery({ query }: Request, prefix: string): PageQuery {
   if (beforeId !== undefined && !isResourceId(beforeId, prefix)) {
     throw new ServiceError(
       230,
-      `The query parameter before_id has to be an id that begins with ${prefix}_.`,
+      `The query parameter before_id must be an id that starts with ${prefix}_.`,
     )
   }
   return {
@@ -44,12 +44,12 @@ export function parsePageQuery({ query }: Request, prefix: string): PageQuery {
 /** Throws ServiceError 231 for any query parameter. */
 export function refuseQuery({ query }: Request): void {
   const [name] = Object.keys(query)
-  if (name !== undefined) throw new ServiceError(231, `There is no query parameter ${name} here.`)
+  if (name !== undefined) throw new ServiceError(231, `Unknown query parameter ${name}.`)
 }
 
 function parseLimit(value: unknown): number {
   if (value === undefined) return MAX_LIMIT
   const limit = /^\d{1,3}$/.test(String(value)) ? Number(value) : 0
   if (limit >= 1 && limit <= MAX_LIMIT) return limit
-  throw new ServiceError(244, `The limit has to be a number from 1 to ${MAX_LIMIT}.`)
+  throw new ServiceError(244, `The limit must be a number from 1 to ${MAX_LIMIT}.`)
 }

@@ -114,7 +114,7 @@ export class ResourceLists {
     } catch (error) {
       if (!(error instanceof ExpressionProblem)) throw error
       const place = error.offset === undefined ? '' : ` at character ${error.offset + 1}`
-      throw new ServiceError(250, `The filter cannot be used${place}: ${error.message}.`)
+      throw new ServiceError(250, `The filter is not valid${place}: ${error.message}.`)
     }
   }
 
@@ -181,6 +181,6 @@ function matches(filter: Filter, view: object): boolean {
     return filter.matches(view)
   } catch (error) {
     if (!(error instanceof EvaluationError)) throw error
-    throw new ServiceError(250, 'The filter takes too long: let it ask for less at once.')
+    throw new ServiceError(250, 'The filter takes too long. Make it simpler.')
   }
 }

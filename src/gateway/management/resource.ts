@@ -144,7 +144,7 @@ async function lookUp<Item extends { readonly id: string }>(
   refuseQuery(request)
   const id = String(request.params.id)
   if (!id.startsWith(`${resource.prefix}_`)) {
-    throw new ServiceError(227, `The id has to begin with ${resource.prefix}_.`)
+    throw new ServiceError(227, `The id must start with ${resource.prefix}_.`)
   }
   const item = await resource.get(id)
   return item && sees(callerOf(response), resource.ownerOf(item)) ? item : undefined
@@ -213,7 +213,7 @@ function notAnswered(missing: readonly MissingNode[]): ServiceError {
   const names = missing.map(({ name }) => name).join(', ')
   return new ServiceError(
     840,
-    `It is not here, and of the other gateways ${names} does not answer: try again.`,
+    `The resource was not found here, and ${names} does not answer. Try again.`,
   )
 }
 
@@ -221,7 +221,8 @@ const hasBody = (request: Request) =>
   Number(request.get('content-length') ?? 0) > 0 || request.get('transfer-encoding') !== undefined
 
 const noBody: RequestHandler = (request, _response, next) => {
-  if (hasBody(request)) throw new ServiceError(211, `A ${request.method} request has no body.`)
+  if (hasBody(request))
+    throw new ServiceError(211, `A ${request.method} request must not have a body.`)
   next()
 }
 

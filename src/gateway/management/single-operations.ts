@@ -2,21 +2,21 @@ import type { Operation } from '../../http/openapi.ts'
 
 const HEALTH: Operation = {
   id: 'health',
-  summary: 'Whether the process and its database work',
+  summary: 'Liveness: process and database work',
   method: 'get',
   path: '/healthz',
-  answers: { 200: { means: 'They do.', schema: 'Health' } },
+  answers: { 200: { means: 'Process and database work.', schema: 'Health' } },
   isOpen: true,
 }
 
 const READINESS: Operation = {
   id: 'ready',
-  summary: 'Whether visitors and agents should come to this gateway',
+  summary: 'Readiness: send visitors and agents to this gateway',
   method: 'get',
   path: '/readyz',
   answers: {
-    200: { means: 'They should; also while PostgreSQL is away for all.', schema: 'Readiness' },
-    503: { means: 'They should not, and why.', schema: 'Readiness' },
+    200: { means: 'Ready, also while no gateway reaches PostgreSQL.', schema: 'Readiness' },
+    503: { means: 'Not ready, with reasons.', schema: 'Readiness' },
   },
   isOpen: true,
 }
@@ -24,44 +24,48 @@ const READINESS: Operation = {
 const STORAGE: readonly Operation[] = [
   {
     id: 'storage',
-    summary: 'How the database is',
+    summary: 'State of the database',
     method: 'get',
     path: '/storage',
-    answers: { 200: { means: 'How it is.', schema: 'Storage' } },
+    answers: { 200: { means: 'The state.', schema: 'Storage' } },
   },
   {
     id: 'storage_confirm',
-    summary: 'Say that it was seen what may be missing after a damage',
+    summary: 'Acknowledge possible data loss after damage',
     method: 'post',
     path: '/storage/confirm',
-    answers: { 200: { means: 'How it is now.', schema: 'Storage' } },
+    answers: { 200: { means: 'The state now.', schema: 'Storage' } },
   },
 ]
 
 const BATCH: Operation = {
   id: 'batch',
-  summary: 'Make many things at once, each with an answer of its own',
+  summary: 'Create many resources, each with its own answer',
   description:
-    'Each is made as if it had come alone, in no order: none may need another one of them. It counts as a tenth of a request.',
+    'Each item is handled like a separate request, in no fixed order. Items must not depend on each other. An item counts as a tenth of a request.',
   method: 'post',
   path: '/batch',
   body: 'Batch',
-  answers: { 200: { means: 'What became of each.', schema: 'BatchAnswers' } },
+  answers: { 200: { means: 'The answer for each item.', schema: 'BatchAnswers' } },
 }
 
 const METRICS: Operation = {
   id: 'metrics',
-  summary: 'Figures for Prometheus; needs no svc-version',
+  summary: 'Metrics for Prometheus; svc-version is not required',
   method: 'get',
   path: '/metrics',
   answers: {
-    200: { means: 'The text format, version 0.0.4.', schema: 'Metrics', mediaType: 'text/plain' },
+    200: {
+      means: 'Prometheus text format, version 0.0.4.',
+      schema: 'Metrics',
+      mediaType: 'text/plain',
+    },
   },
 }
 
 const OPENAPI: Operation = {
   id: 'openapi',
-  summary: 'This document',
+  summary: 'OpenAPI document',
   method: 'get',
   path: '/openapi.json',
   answers: { 200: { means: 'OpenAPI 3.1.', schema: 'OpenApi' } },

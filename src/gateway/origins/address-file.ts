@@ -61,7 +61,7 @@ export class AddressFile<T extends Response> {
     try {
       return reader?.get(address)
     } catch (err) {
-      if (!this.#isBroken) this.#warn(err, 'a part of it is damaged')
+      if (!this.#isBroken) this.#warn(err, 'the file is damaged')
       this.#isBroken = true
       return undefined
     }
@@ -77,7 +77,7 @@ export class AddressFile<T extends Response> {
       this.#reader = await this.#read()
       this.#isBroken = false
       const { databaseType, buildEpoch } = this.#reader.metadata
-      log.info({ path, databaseType, buildEpoch }, `${setting} is in force`)
+      log.info({ path, databaseType, buildEpoch }, `${setting} loaded`)
     } catch (err) {
       this.#warn(err, reasonOf(err))
     }
@@ -93,13 +93,14 @@ export class AddressFile<T extends Response> {
   async #read(): Promise<Reader<T>> {
     const { path, types } = this.#options
     const { size } = await stat(path)
-    if (size > MAX_BYTES) throw new Error('it is larger than 1 GiB')
+    if (size > MAX_BYTES) throw new Error('the file is larger than 1 GiB')
     const file = await readFile(path)
     const reader = new Reader<T>(file)
     const { binaryFormatMajorVersion, databaseType, searchTreeSize } = reader.metadata
-    if (binaryFormatMajorVersion !== FORMAT_VERSION) throw new Error('its version is not 2')
-    if (!types.test(databaseType)) throw new Error(`it is a table of another kind, ${databaseType}`)
-    if (searchTreeSize + SEPARATOR_BYTES > file.length) throw new Error('it is not whole')
+    if (binaryFormatMajorVersion !== FORMAT_VERSION) throw new Error('the format version is not 2')
+    if (!types.test(databaseType))
+      throw new Error(`the database has the wrong type, ${databaseType}`)
+    if (searchTreeSize + SEPARATOR_BYTES > file.length) throw new Error('the file is incomplete')
     for (const address of SAMPLES) {
       if (isIP(address) <= reader.metadata.ipVersion) reader.get(address)
     }
@@ -109,8 +110,8 @@ export class AddressFile<T extends Response> {
   #warn(err: unknown, reason: string): void {
     const { path, setting, log } = this.#options
     const meaning = this.#reader
-      ? 'the earlier one stays in force'
-      : 'expressions that need it fail until it can be read'
+      ? 'the previous data stays in use'
+      : 'expressions that need it fail until the file can be read'
     log.warn({ err, path }, `${setting} cannot be used, ${reason}: ${meaning}`)
   }
 }
@@ -123,6 +124,6 @@ async function markOf(path: string): Promise<string | undefined> {
 
 function reasonOf(err: unknown): string {
   const { code, message } = err as NodeJS.ErrnoException
-  if (code === 'ENOENT') return 'there is no such file'
+  if (code === 'ENOENT') return 'the file does not exist'
   return code === undefined ? message : code
 }

@@ -61,7 +61,7 @@ export class ClusterAuthority {
   static async open({ certPem, keyPem }: AuthorityPem): Promise<ClusterAuthority> {
     const certificate = new X509Certificate(certPem)
     if (!certificate.checkPrivateKey(createPrivateKey(keyPem))) {
-      throw new Error("the cluster's certificate belongs to another key")
+      throw new Error('the CA certificate of the cluster does not match its key')
     }
     return new ClusterAuthority(
       new x509.X509Certificate(certPem),
@@ -113,7 +113,7 @@ async function keyOf(requestPem: string): Promise<webcrypto.CryptoKey> {
     const request = new x509.Pkcs10CertificateRequest(requestPem)
     if (await request.verify()) return await request.publicKey.export(ALGORITHM, ['verify'])
   } catch (cause) {
-    throw new TypeError('no certificate request', { cause })
+    throw new TypeError('the certificate request is not valid', { cause })
   }
   throw new TypeError('the certificate request is not signed with its key')
 }

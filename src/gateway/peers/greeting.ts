@@ -15,10 +15,9 @@ export type Greeting = z.infer<typeof GreetingSchema>
 
 /** Why a link to a node that is there does not come about, and what to do. */
 export const LINK_REFUSALS = {
-  version: 'It speaks no version that this node speaks: bring both to the same release.',
-  ports: 'Its public ports are not those of this node: set the same on all nodes.',
-  stranger:
-    'The site does not know this node: it was forgotten, and has to join anew with a new token.',
+  version: 'The versions of the two nodes are not compatible. Install the same release on both.',
+  ports: 'The public ports of the two nodes differ. Set the same ports on all nodes.',
+  stranger: 'The node was removed from the cluster. Join it again with a new token.',
 } as const
 export type LinkRefusal = keyof typeof LINK_REFUSALS
 

@@ -5,7 +5,7 @@ const NODE_ID = /^[0-9A-Za-z_-]{1,64}$/
 
 /** The alternative name (a URI) by which a certificate says whose it is. */
 export function nodeName(nodeId: string): string {
-  if (!NODE_ID.test(nodeId)) throw new Error('a node id has letters, digits, - and _')
+  if (!NODE_ID.test(nodeId)) throw new Error('a node id contains only letters, digits, - and _')
   return `${SCHEME}${nodeId}`
 }
 

@@ -35,11 +35,11 @@ export function readIdentity(folder: string): PeerIdentity | undefined {
     const certificate = new X509Certificate(certPem)
     const isIssued = certificate.verify(new X509Certificate(authorityPem).publicKey)
     const isOurs = certificate.checkPrivateKey(createPrivateKey(keyPem))
-    if (!isIssued || !isOurs || nodeOf(certificate) !== nodeId) throw new Error('odd parts')
+    if (!isIssued || !isOurs || nodeOf(certificate) !== nodeId) throw new Error('invalid content')
     return { nodeId, certPem, keyPem, authorityPem }
   } catch (error) {
     throw new StartError(
-      `${path} is damaged: put it back from a backup, or delete it and join the cluster again.`,
+      `${path} is damaged. Restore it from a backup, or delete it and join the cluster again.`,
       { cause: error },
     )
   }

@@ -106,7 +106,7 @@ export class PeerLink {
     this.#closing.abort()
     if (state.name === 'closed') return
     this.#become({ name: 'closed' })
-    if ('session' in state) await state.session.goAway(ErrorCode.none, 'the node leaves')
+    if ('session' in state) await state.session.goAway(ErrorCode.none, 'the node is leaving')
     await this.#ended
   }
 
@@ -144,7 +144,7 @@ export class PeerLink {
     try {
       const welcome = await this.#greet(session)
       if ('refusal' in welcome) {
-        await session.goAway(ErrorCode.none, 'not wanted')
+        await session.goAway(ErrorCode.none, 'not needed')
         this.#down(LINK_REFUSALS[welcome.refusal], welcome.refusal)
         return
       }
@@ -167,7 +167,7 @@ export class PeerLink {
       const slots = new StreamSlots({ session, clock, limits: LINK_SLOTS, buffers })
       this.#become({ name: 'up', session, slots, version: welcome.version })
       this.#told = undefined
-      this.#log.info('link to a node is up')
+      this.#log.info('link to node is up')
       const { message } = await session.closed
       heartbeat.stop()
       this.#down(message)
@@ -197,7 +197,7 @@ export class PeerLink {
     socket.once('close', () => signal.removeEventListener('abort', onClose))
     try {
       await withDeadline(secured, CONNECT_MS, 'connecting')
-      if (peerOf(socket) !== nodeId) throw new Error('another node answers at its address')
+      if (peerOf(socket) !== nodeId) throw new Error('another node answered at this address')
       return socket
     } catch (error) {
       socket.destroy()
@@ -219,7 +219,7 @@ export class PeerLink {
     // Who is gone is tried for days.
     const level = reason === this.#told ? 'debug' : 'warn'
     this.#told = reason
-    this.#log[level]({ address, reason, was: name }, 'no link to a node')
+    this.#log[level]({ address, reason, was: name }, 'link to node is down')
     this.#become({ name: 'down', reason, refusal })
   }
 

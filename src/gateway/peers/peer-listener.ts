@@ -99,7 +99,7 @@ export class PeerListener {
     for (const session of this.#sessions) {
       const { nodeId } = session
       if (isKnown(nodeId) || !session.cutOff()) continue
-      this.#options.log.warn({ node: nodeId, refusal: 'stranger' }, 'a node is cut off')
+      this.#options.log.warn({ node: nodeId, refusal: 'stranger' }, 'node disconnected')
     }
   }
 
@@ -134,7 +134,7 @@ export class PeerListener {
     const nodeId = peerOf(socket)
     // TLS lets those through who name no protocol at all.
     if (nodeId === undefined || socket.alpnProtocol !== PEER_PROTOCOL) {
-      log.warn({ remote: socket.remoteAddress }, 'who connected is no node of the cluster')
+      log.warn({ remote: socket.remoteAddress }, 'the client is not a node of the cluster')
       socket.destroy()
       return
     }
@@ -159,7 +159,7 @@ export class PeerListener {
     const oldest = own.find(({ isWelcome }) => !isWelcome) ?? own[0]
     if (!oldest) return
     this.#sessions.delete(oldest)
-    oldest.drop('the node has newer links')
+    oldest.drop('replaced by a newer link of the node')
   }
 }
 

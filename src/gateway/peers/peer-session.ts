@@ -26,7 +26,7 @@ import type { PublicPorts } from './public-ports.ts'
 const SILENCE_MS = HEARTBEAT_MS.intervalMs + 2 * HEARTBEAT_MS.toleranceMs
 /** Said to the other node, for its log. */
 const UNSURE =
-  'it cannot ask PostgreSQL which gateways are of the site: it lets nobody new in until then'
+  'PostgreSQL cannot be asked for the nodes of the cluster; new links are refused until then'
 
 export interface PeerSessionOptions {
   readonly socket: TLSSocket
@@ -81,7 +81,7 @@ export class PeerSession {
   }
 
   end(): Promise<void> {
-    return this.#session.goAway(ErrorCode.none, 'the node leaves')
+    return this.#session.goAway(ErrorCode.none, 'the node is leaving')
   }
 
   /** Ends it, and what is under way on it; false when it was never welcome, or is ending so already. */
@@ -119,7 +119,7 @@ export class PeerSession {
       const greeting = GreetingSchema.parse(message)
       const isOurs = await isKnown(this.nodeId)
       if (isOurs === undefined) {
-        this.#log.debug('a node has to wait')
+        this.#log.debug('node must wait')
         await this.#session.goAway(ErrorCode.none, UNSURE)
         return
       }
@@ -128,9 +128,9 @@ export class PeerSession {
         : ({ refusal: 'stranger' } as const)
       this.#isWelcome = 'version' in welcome
       answer(stream, welcome)
-      if ('refusal' in welcome) this.#log.warn({ refusal: welcome.refusal }, 'a node is refused')
+      if ('refusal' in welcome) this.#log.warn({ refusal: welcome.refusal }, 'node refused')
     } catch (err) {
-      this.#log.warn({ err }, 'a node greets in no way that is understood')
+      this.#log.warn({ err }, 'a node sent an invalid greeting')
       await this.#session.goAway(ErrorCode.protocol, 'no greeting')
     }
   }
@@ -138,10 +138,10 @@ export class PeerSession {
   async #answer(stream: Stream, onQuestion: (message: unknown) => Promise<object>): Promise<void> {
     try {
       const said = await this.#hear(stream, onQuestion)
-      if (this.#unreadBytes > MOST_UNREAD_BYTES) throw new Error('it reads no answers')
+      if (this.#unreadBytes > MOST_UNREAD_BYTES) throw new Error('the node does not read answers')
       if (!stream.isClosed) await this.#send(stream, said)
     } catch (err) {
-      this.#log.warn({ err }, 'a question of a node has no answer')
+      this.#log.warn({ err }, 'a node asked an unknown question')
       stream.reset(ErrorCode.streamCancelled)
     }
   }
@@ -158,7 +158,7 @@ export class PeerSession {
 
   /** Places are counted by link: a node that asks too much takes none from the others. */
   async #hear(stream: Stream, onQuestion: (message: unknown) => Promise<object>): Promise<object> {
-    if (this.#asked >= QUESTIONS_AT_ONCE) throw new Error('it asks too much at once')
+    if (this.#asked >= QUESTIONS_AT_ONCE) throw new Error('too many questions at once')
     this.#asked += 1
     try {
       const { clock } = this.#options
@@ -179,7 +179,7 @@ export class PeerSession {
       if (waitMs <= 0) break
       await clock.sleep(waitMs, over.signal).catch(() => {})
     }
-    this.#log.warn('a node is silent')
+    this.#log.warn('no heartbeat from a node')
     this.drop('no heartbeat')
   }
 
@@ -190,7 +190,7 @@ export class PeerSession {
     void this.#session.closed.then(() => over.abort())
     await clock.sleep(GREETING_LIMITS.deadlineMs, over.signal).catch(() => {})
     if (over.signal.aborted || this.#isWelcome) return
-    this.#log.debug('a node does not greet')
+    this.#log.debug('no greeting from a node')
     this.drop('no greeting')
   }
 }

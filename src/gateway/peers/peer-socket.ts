@@ -131,5 +131,5 @@ export class PeerSocket extends Duplex implements StreamHandler {
 }
 
 function broken(): Error {
-  return Object.assign(new Error('the visitor has gone'), { code: 'ECONNRESET' })
+  return Object.assign(new Error('the visitor disconnected'), { code: 'ECONNRESET' })
 }

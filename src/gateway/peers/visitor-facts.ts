@@ -78,7 +78,7 @@ export type VisitorFacts = z.infer<typeof VisitorFactsSchema>
 export function encodeFacts(facts: VisitorFacts): Buffer {
   const text = JSON.stringify(facts)
   const length = Buffer.byteLength(text)
-  if (length > MAX_FACTS_BYTES) throw new Error('the facts of a visitor are too long')
+  if (length > MAX_FACTS_BYTES) throw new Error('the visitor details are too long')
   const bytes = Buffer.allocUnsafe(LENGTH_BYTES + length)
   bytes.write(text, bytes.writeUInt16BE(length))
   return bytes
@@ -96,7 +96,7 @@ export class FactsReader {
     this.#bytes = this.#bytes.length === 0 ? chunk : Buffer.concat([this.#bytes, chunk])
     if (this.#bytes.length < LENGTH_BYTES) return undefined
     const end = LENGTH_BYTES + this.#bytes.readUInt16BE()
-    if (end > LENGTH_BYTES + MAX_FACTS_BYTES) throw new Error('the facts of a visitor are too long')
+    if (end > LENGTH_BYTES + MAX_FACTS_BYTES) throw new Error('the visitor details are too long')
     if (this.#bytes.length < end) return undefined
     const text = this.#bytes.toString('utf8', LENGTH_BYTES, end)
     return { facts: VisitorFactsSchema.parse(JSON.parse(text)), rest: this.#bytes.subarray(end) }

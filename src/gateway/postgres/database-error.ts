@@ -10,95 +10,95 @@ interface DatabaseProblem {
 export const DATABASE_ERRORS = {
   'database-unreachable': {
     title: 'The database cannot be reached',
-    remedy: 'Is PostgreSQL running, and does the way to it lead through no firewall?',
+    remedy: 'Check that PostgreSQL runs and that no firewall blocks the connection.',
     isTransient: true,
   },
   'database-starting': {
-    title: 'The database starts or stops',
-    remedy: 'It is tried again until it takes connections.',
+    title: 'The database is starting or stopping',
+    remedy: 'The gateway retries until the database accepts connections.',
     isTransient: true,
   },
   'database-full': {
-    title: 'The database has no room',
-    remedy: 'Raise max_connections, or give it more disk or memory.',
+    title: 'The database has no resources left',
+    remedy: 'Raise max_connections, or add disk space or memory.',
     isTransient: true,
   },
   'database-slow': {
-    title: 'The database took too long',
-    remedy: 'Look at pg_stat_activity for who holds a lock, and at the load of its disk.',
+    title: 'The database did not answer in time',
+    remedy: 'Check pg_stat_activity for locks, and check the disk load.',
     isTransient: true,
   },
   'database-read-only': {
-    title: 'The database is a standby, or takes no writes',
-    remedy: 'GATEWAY_DATABASE_URL has to lead to the primary.',
+    title: 'The database is read-only or a standby',
+    remedy: 'Set GATEWAY_DATABASE_URL to the primary server.',
     isTransient: true,
   },
   'database-conflict': {
-    title: 'Another change came first',
+    title: 'Another change conflicts with this one',
     remedy: 'Try again.',
     isTransient: true,
   },
   'database-password': {
-    title: 'The database refuses the password',
+    title: 'The database rejected the password',
     remedy: 'Set it in GATEWAY_DATABASE_PASSWORD_FILE, or with ALTER ROLE … PASSWORD.',
     isTransient: false,
   },
   'database-refused': {
-    title: 'The database refuses this user or this machine',
-    remedy: 'pg_hba.conf needs a line for the user and the address of this machine.',
+    title: 'The database rejected this user or machine',
+    remedy: 'Add a line for the user and the address of this machine to pg_hba.conf.',
     isTransient: false,
   },
   'database-missing': {
-    title: 'There is no such database',
-    remedy: 'Make it with createdb, owned by the user of GATEWAY_DATABASE_URL.',
+    title: 'The database does not exist',
+    remedy: 'Create it with createdb, owned by the user of GATEWAY_DATABASE_URL.',
     isTransient: false,
   },
   'database-privilege': {
-    title: 'The user may not do that in the database',
+    title: 'The database user lacks privileges',
     remedy: 'Make the user of GATEWAY_DATABASE_URL the owner of the database.',
     isTransient: false,
   },
   'database-open': {
-    title: 'Other roles of the server can make the gateway do what they want',
+    title: 'Other PostgreSQL roles can change functions that the gateway calls',
     remedy:
-      'As administrator, in that database: REVOKE CREATE ON SCHEMA public FROM PUBLIC, and drop what ' +
-      'is not yours.',
+      'As administrator, run in this database: REVOKE CREATE ON SCHEMA public FROM PUBLIC, and drop ' +
+      'foreign objects.',
     isTransient: false,
   },
   'database-tls': {
-    title: 'The database does not prove who it is',
-    remedy: 'sslrootcert has to hold the CA of its certificate, and the certificate its host name.',
+    title: 'The TLS certificate of the database could not be verified',
+    remedy:
+      'Set sslrootcert to the CA of its certificate. The certificate must contain the host name.',
     isTransient: false,
   },
   'database-pooler': {
-    title: 'A pooler stands before the database',
-    remedy: 'Lead GATEWAY_DATABASE_URL to PostgreSQL itself: notifications and locks need that.',
+    title: 'GATEWAY_DATABASE_URL points to a connection pooler',
+    remedy: 'Point it to PostgreSQL directly. Notifications and locks need a direct connection.',
     isTransient: false,
   },
   'database-too-old': {
     title: 'The database is too old',
-    remedy: 'PostgreSQL 14 or newer is needed.',
+    remedy: 'Upgrade to PostgreSQL 14 or newer.',
     isTransient: false,
   },
   'database-newer': {
-    title: 'A newer version has changed the tables',
-    remedy: 'Install that version here, too.',
+    title: 'The tables were changed by a newer version',
+    remedy: 'Install that version on this gateway too.',
     isTransient: false,
   },
   'replica-failed': {
-    title: 'The copy of the records that this gateway reads cannot be kept up to date',
-    remedy:
-      'Has the disk of its data folder room, and may the gateway write there? The log says more.',
+    title: 'The local copy of the records cannot be updated',
+    remedy: 'Check free space and write permission of the data directory. See the log.',
     isTransient: true,
   },
   'database-value': {
-    title: 'The database does not take a value',
-    remedy: 'It is no fault of the database: look at what was to be kept.',
+    title: 'The database rejected a value',
+    remedy: 'The database itself is fine. Check the values of the request.',
     isTransient: false,
   },
   'database-error': {
-    title: 'The database reports an error',
-    remedy: 'Its log says more.',
+    title: 'The database reported an error',
+    remedy: 'See the log of PostgreSQL.',
     isTransient: true,
   },
 } as const satisfies Record<string, DatabaseProblem>
@@ -173,7 +173,7 @@ const SQLSTATE = /^[0-9A-Z]{5}$/
 export function toDatabaseError(error: unknown, isSent: boolean): DatabaseError {
   if (error instanceof DatabaseError) return error
   const { code, message } = Object(error) as { code?: unknown; message?: unknown }
-  const text = typeof message === 'string' ? sentenceOf(message) : 'no reason was given'
+  const text = typeof message === 'string' ? sentenceOf(message) : 'no reason given'
   if (typeof code === 'string' && SQLSTATE.test(code) && isFromServer(error)) {
     const isUndone = !(isSent && UNKNOWN_OUTCOME.test(code))
     return new DatabaseError(ofState(code), text, { isUndone, cause: error })

@@ -14,7 +14,7 @@ export interface PasswordSource {
 export function readPassword({ password, passwordPath }: PasswordSource): Secret {
   if (passwordPath !== undefined) return fromFile(passwordPath)
   if (password) return password
-  throw new DatabaseError('database-password', 'it asks for one, and none is set')
+  throw new DatabaseError('database-password', 'a password is required, but none is set')
 }
 
 /** The file's first line: editors end it with a newline. */
@@ -24,11 +24,11 @@ function fromFile(path: string): Secret {
     text = readFileSync(path, 'utf8')
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException
-    throw new DatabaseError('database-password', `its file cannot be read (${code})`, {
+    throw new DatabaseError('database-password', `the password file cannot be read (${code})`, {
       cause: code,
     })
   }
   const [line = ''] = text.slice(0, MAX_BYTES).split(/\r?\n/)
-  if (line === '') throw new DatabaseError('database-password', 'its file is empty')
+  if (line === '') throw new DatabaseError('database-password', 'the password file is empty')
   return new Secret(line)
 }

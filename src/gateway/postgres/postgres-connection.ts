@@ -82,7 +82,7 @@ export class PostgresConnection {
     this.#enter('close')
     this.#stopping.abort('stopped')
     this.#session?.close()
-    const closed = new DatabaseError('database-unreachable', 'the gateway stops')
+    const closed = new DatabaseError('database-unreachable', 'the gateway is stopping')
     for (const work of this.#waiting) work.refuse(closed)
     await this.#keeping
   }
@@ -129,9 +129,9 @@ export class PostgresConnection {
   /** What somebody hears who waited in vain. */
   #refusal(): DatabaseError {
     if (this.#state === 'ready')
-      return new DatabaseError('database-slow', 'others wait for it, too')
+      return new DatabaseError('database-slow', 'too many queries are waiting')
     const { code = 'database-unreachable' as const } = this.#problem ?? {}
-    return new DatabaseError(code, 'there is no connection to it', { cause: this.#problem })
+    return new DatabaseError(code, 'not connected', { cause: this.#problem })
   }
 
   async #work(): Promise<void> {
@@ -176,7 +176,7 @@ export class PostgresConnection {
       if (this.#stopping.signal.aborted) return new DatabaseError('database-unreachable', 'stopped')
       this.#session = session
       this.#enter('opened')
-      if (this.#problem) this.#log.info('the database is back')
+      if (this.#problem) this.#log.info('database connection restored')
       this.#problem = undefined
       void this.#work()
       return await session.ended
@@ -191,7 +191,7 @@ export class PostgresConnection {
   /** Once for each reason: an outage of an hour is not 2,000 lines. */
   #tell(problem: DatabaseError): void {
     if (this.#problem?.code !== problem.code) {
-      this.#log.warn({ err: problem }, 'the database is away')
+      this.#log.warn({ err: problem }, 'database connection lost')
     }
     this.#problem = problem
   }

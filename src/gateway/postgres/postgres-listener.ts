@@ -24,7 +24,7 @@ export class PostgresListener {
 
   constructor(options: ListenerOptions) {
     const wrong = options.channels.find((channel) => !CHANNEL.test(channel))
-    if (wrong !== undefined) throw new Error(`${wrong} is no name of a channel`)
+    if (wrong !== undefined) throw new Error(`${wrong} is not a valid channel name`)
     this.#options = options
     this.#connection = new PostgresConnection({
       ...options,

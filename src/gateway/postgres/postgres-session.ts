@@ -132,7 +132,8 @@ export class PostgresSession implements Statements {
     }
     const { command } = await this.#send('COMMIT')
     // PostgreSQL ends a transaction in which a statement failed without an error.
-    if (command !== 'COMMIT') throw new DatabaseError('database-error', 'it was rolled back')
+    if (command !== 'COMMIT')
+      throw new DatabaseError('database-error', 'the transaction was rolled back')
     return result
   }
 
@@ -174,9 +175,9 @@ export class PostgresSession implements Statements {
   async #begin(): Promise<void> {
     const [row] = await this.query<{ version: number; standby: boolean }>(BEGIN_SESSION)
     if (!row || row.version < OLDEST_VERSION) {
-      throw new DatabaseError('database-too-old', `it is version ${versionText(row?.version)}`)
+      throw new DatabaseError('database-too-old', `version ${versionText(row?.version)}`)
     }
-    if (row.standby) throw new DatabaseError('database-read-only', 'it says so itself')
+    if (row.standby) throw new DatabaseError('database-read-only', 'reported by the server')
   }
 }
 
@@ -239,7 +240,7 @@ function typeParser(types: CustomTypesConfig): CustomTypesConfig['getTypeParser'
 /** Our numbers count from 0; one that a double cannot hold is a mistake that must not pass. */
 function safeInteger(text: string): number {
   const value = Number(text)
-  if (!Number.isSafeInteger(value)) throw new RangeError(`${text} is too large to count with`)
+  if (!Number.isSafeInteger(value)) throw new RangeError(`${text} is too large`)
   return value
 }
 

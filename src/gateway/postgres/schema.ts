@@ -56,5 +56,5 @@ function requireKnown(applied: ReadonlySet<string>, steps: readonly SchemaStep[]
   const known = new Set(steps.map(({ id }) => id))
   const foreign = [...applied].filter((id) => !known.has(id))
   if (foreign.length === 0) return
-  throw new DatabaseError('database-newer', `it carries ${foreign.sort().join(', ')}`)
+  throw new DatabaseError('database-newer', `unknown schema steps: ${foreign.sort().join(', ')}`)
 }

@@ -72,10 +72,13 @@ export async function refuseStrangers(statements: Statements): Promise<void> {
   if (!found) return
   const { shadows, schema, is_new, can_create } = found
   if (shadows.length > 0) {
-    throw new DatabaseError('database-open', `they have made ${shadows.join(', ')} in ${schema}`)
+    throw new DatabaseError(
+      'database-open',
+      `other roles created ${shadows.join(', ')} in ${schema}`,
+    )
   }
   if (is_new && can_create) {
-    throw new DatabaseError('database-open', `everybody may create in its schema ${schema}`)
+    throw new DatabaseError('database-open', `all roles can create objects in the schema ${schema}`)
   }
 }
 
@@ -85,13 +88,13 @@ export async function warnOfStrangers(statements: Statements, log: Logger): Prom
   if (found?.can_create) {
     log.error(
       { schema: found.schema },
-      'every role of the PostgreSQL server may create functions where this gateway calls its own, and ' +
-        'so read its keys: REVOKE CREATE ON SCHEMA public FROM PUBLIC',
+      'all PostgreSQL roles can create functions that this gateway would call, and ' +
+        'could read its keys: run REVOKE CREATE ON SCHEMA public FROM PUBLIC',
     )
   }
   if (found?.can_connect) {
     log.warn(
-      'every role of the PostgreSQL server may connect to the database of this gateway, and disturb it: ' +
+      'all PostgreSQL roles can connect to the database of this gateway and disturb it: run ' +
         'REVOKE ALL ON DATABASE … FROM PUBLIC',
     )
   }

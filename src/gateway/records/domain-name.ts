@@ -17,18 +17,18 @@ export type DomainProblem =
   | 'wildcard-place'
 
 const SENTENCES: Record<DomainProblem, string> = {
-  character: 'a domain consists of a-z, 0-9, dots and hyphens',
-  underscore: 'a domain has no underscores',
-  'repeated-dot': 'it has two dots in a row',
-  'first-character': 'each part has to begin with a letter or a digit',
-  'last-character': 'each part has to end with a letter or a digit',
-  hyphens: 'no part may have "--" in places 3 and 4 unless it begins with "xn--"',
-  punycode: 'a part that begins with "xn--" is no valid punycode',
-  'label-length': 'each part has at most 63 characters',
-  length: 'a domain has at most 253 characters',
-  'top-level': 'its last part may not be a number',
-  'not-qualified': 'it has to have at least two parts',
-  'wildcard-place': 'only the whole first part may be a "*"',
+  character: 'only a-z, 0-9, dots and hyphens are allowed',
+  underscore: 'underscores are not allowed',
+  'repeated-dot': 'two dots in a row are not allowed',
+  'first-character': 'each label must start with a letter or digit',
+  'last-character': 'each label must end with a letter or digit',
+  hyphens: '"--" as characters 3 and 4 of a label is only allowed in "xn--"',
+  punycode: 'a label that starts with "xn--" must be valid punycode',
+  'label-length': 'a label can have at most 63 characters',
+  length: 'a domain can have at most 253 characters',
+  'top-level': 'the last label must not be a number',
+  'not-qualified': 'at least two labels are required',
+  'wildcard-place': 'a "*" is only allowed as the whole first label',
 }
 /** RFC 1035 section 2.3.4. */
 const MAX_LABEL = 63
@@ -46,7 +46,7 @@ export function checkDomain(name: string, codes: DomainCodes): void {
   const advice = ascii && !findDomainProblem(ascii) ? `; write ${ascii}` : ''
   throw new ServiceError(
     codes[problem],
-    `The domain ${name} cannot be used: ${SENTENCES[problem]}${advice}.`,
+    `The domain ${name} is not valid: ${SENTENCES[problem]}${advice}.`,
   )
 }
 

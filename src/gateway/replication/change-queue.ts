@@ -20,7 +20,7 @@ const MOST_CONFLICTS = 3
 /** Changes that ride in one message, and those that wait for the next. */
 const MOST_TOGETHER = 200
 const MOST_WAITING = 10_000
-const GIVEN_UP = 'The other gateways have given this one up'
+const GIVEN_UP = 'The other gateways marked this gateway as lost'
 
 export interface ChangeQueueOptions {
   readonly connection: PostgresConnection
@@ -79,10 +79,10 @@ export class ChangeQueue {
 
   add<T>(change: () => { result: T; told: () => void }): Promise<T> {
     if (this.#isPaused) {
-      return Promise.reject(refusal('Another process of this node takes over', true))
+      return Promise.reject(refusal('Another process of this node is taking over', true))
     }
     if (this.#waiting.length >= MOST_WAITING) {
-      return Promise.reject(refusal('There are too many changes at once', true))
+      return Promise.reject(refusal('Too many changes are waiting', true))
     }
     return new Promise((resolve, reject) => {
       const bound = AsyncResource.bind(change)
@@ -102,7 +102,7 @@ export class ChangeQueue {
 
   stop(): void {
     this.#isPaused = true
-    const stopped = refusal('The gateway stops', true)
+    const stopped = refusal('The gateway is stopping', true)
     for (const { reject } of this.#waiting.splice(0)) reject(stopped)
   }
 
@@ -165,7 +165,10 @@ export class ChangeQueue {
     if (tried?.takenAt !== undefined) return tried
     const isUnknown = tried?.isUnknown ?? false
     if (isLate || problem?.isTransient === false) {
-      throw refusal(problem ? sentenceOf(problem) : 'This node is behind', !isUnknown)
+      throw refusal(
+        problem ? sentenceOf(problem) : 'The records on this node are out of date',
+        !isUnknown,
+      )
     }
     return isUnknown ? tried : undefined
   }
@@ -248,7 +251,7 @@ function isExpected(error: unknown): boolean {
 }
 
 function outdated(): DatabaseError {
-  return new DatabaseError('database-newer', 'the records have another form by now')
+  return new DatabaseError('database-newer', 'the schema of the records has changed')
 }
 
 function settle(batch: Batch, { outcomes }: Attempt<Done>): void {
@@ -270,8 +273,8 @@ function sentenceOf({ message }: DatabaseError): string {
 /** For people: what is known of the change, and what they may do. */
 function refusal(reason: string, isUndone: boolean): AppError {
   const about = isUndone
-    ? 'The change was not made: try again.'
-    : 'Whether the change was made is not known: look before you ask for it again.'
+    ? 'The change was not made. Try again.'
+    : 'It is unknown if the change was made. Check before you repeat it.'
   return new AppError('storage-unavailable', `${reason}. ${about}`, {
     serviceCode: isUndone ? 'ERR_GATEWAY_RECORDS_UNAVAILABLE' : 'ERR_GATEWAY_RECORDS_UNKNOWN',
     retryAfterS: 1,

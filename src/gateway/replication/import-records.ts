@@ -43,7 +43,7 @@ export async function importRecords(
 ): Promise<void> {
   const head = await readHead(statements, { lock: true })
   const [found] = await statements.query('SELECT 1 FROM record_rows LIMIT 1')
-  if (head.n !== 0 || found) throw new NotEmptyError('the database has records already')
+  if (head.n !== 0 || found) throw new NotEmptyError('the database already contains records')
   for (let at = 0; at < rows.length; at += PAGE) {
     await keepRecords(statements, rows.slice(at, at + PAGE))
     onProgress(Math.min(rows.length, at + PAGE))

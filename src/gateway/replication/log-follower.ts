@@ -146,7 +146,7 @@ export class LogFollower {
     try {
       if (this.#state !== 'following') await this.#join()
       await connection.run((session) => this.follow(session)).catch((error) => this.#jump(error))
-      if (this.#problem) log.info('the records are followed again')
+      if (this.#problem) log.info('following the records again')
       this.#problem = undefined
     } catch (error) {
       const problem = toReplicaError(error)
@@ -161,11 +161,11 @@ export class LogFollower {
     const { log } = this.#options
     const isKnown = this.#problem?.message === problem.message
     if (problem.code === 'replica-failed') {
-      log[isKnown ? 'debug' : 'error']({ err: problem }, 'the records are not followed')
+      log[isKnown ? 'debug' : 'error']({ err: problem }, 'cannot follow the records')
     } else if (problem.code === 'database-newer' && !isKnown) {
       log.error(
         { err: problem },
-        'the records are those of a newer version: nothing is changed here',
+        'the records were written by a newer version: local copy unchanged',
       )
     }
   }
@@ -198,11 +198,17 @@ export class LogFollower {
         const changes = replica.load(rows, { n, mark })
         const from = before?.n
         if (!before) {
-          log.info({ to: n }, 'this node has the records')
+          log.info({ to: n }, 'the records are up to date on this node')
         } else if (n < before.n) {
-          log.error({ from, to: n }, 'the database is an older copy: what came after it is gone')
+          log.error(
+            { from, to: n },
+            'the database was restored from an older copy: later changes are lost',
+          )
         } else {
-          log.warn({ from, to: n }, 'all records were taken anew: the log does not reach back')
+          log.warn(
+            { from, to: n },
+            'all records were reloaded: the change log does not go back far enough',
+          )
         }
         feed.tell(changes)
       }),
@@ -225,7 +231,7 @@ export class LogFollower {
 
   #outdated(): DatabaseError {
     this.#state = 'outdated'
-    return new DatabaseError('database-newer', 'the records have another form by now')
+    return new DatabaseError('database-newer', 'the schema of the records has changed')
   }
 }
 

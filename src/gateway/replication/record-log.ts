@@ -135,7 +135,7 @@ export async function append(
        $6::text, $7::text[], $8::text[], $9::text[], $10::bigint)`,
     [seen.n, seen.mark, mark, node, epoch ?? null, schema, ...toColumns(rows), keptEntries],
   )
-  if (!answer) throw new DatabaseError('database-error', 'it answered nothing')
+  if (!answer) throw new DatabaseError('database-error', 'empty answer')
   return { outcome: answer.outcome, n: answer.entry }
 }
 
@@ -174,7 +174,7 @@ export async function readHead(statements: Statements, { lock = false } = {}): P
   const [head] = await statements.query<Answer & Head>(
     `SELECT n, mark, schema FROM record_head ${lock ? 'FOR UPDATE' : ''}`,
   )
-  if (!head) throw new DatabaseError('database-error', 'its head is missing')
+  if (!head) throw new DatabaseError('database-error', 'the head of the log is missing')
   return head
 }
 

@@ -59,7 +59,7 @@ export class Replica {
       const connection = openReplica(options)
       if (connection) return withWriter(connection, options)
     } catch (error) {
-      options.log.warn({ err: error }, 'the copy of the records is damaged, and begins anew')
+      options.log.warn({ err: error }, 'the local copy of the records is damaged: rebuilding it')
     }
     for (const part of ['', '-wal', '-shm']) rmSync(`${options.path}${part}`, { force: true })
     return withWriter(createReplica(options), options)

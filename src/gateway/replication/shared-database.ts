@@ -66,7 +66,7 @@ export class SharedDatabase implements Database {
         await database.stop()
         throw error
       }
-      options.log.warn({ err: error }, 'the records are read from the copy of this node')
+      options.log.warn({ err: error }, 'reading the records from the local copy')
     }
     return database
   }

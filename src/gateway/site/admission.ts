@@ -52,7 +52,10 @@ export async function admitAgain(
     const path = join(folder, IDENTITY_FILE)
     copyFileSync(path, `${path}.forgotten`)
     keepIdentity(folder, identity)
-    log.warn({ before: nodeId, node: identity.nodeId }, 'forgotten by the site, it has joined anew')
+    log.warn(
+      { before: nodeId, node: identity.nodeId },
+      'this gateway was removed from the cluster and joined it again as a new node',
+    )
     return identity
   } catch (error) {
     if (!(error instanceof StartError)) throw error
@@ -94,10 +97,10 @@ async function withToken(
   { material, joinTokenPath, log, clock }: AdmissionOptions,
 ): Promise<Admitted> {
   const token = parseJoinToken(readToken(joinTokenPath))
-  if (!token) throw new StartError(`${joinTokenPath} holds no join token: ${HOW}`)
+  if (!token) throw new StartError(`${joinTokenPath} contains no valid join token: ${HOW}`)
   if (token.fingerprint !== authority.fingerprint) {
     throw new StartError(
-      `${joinTokenPath} is for another site than that of GATEWAY_DATABASE_URL: ${HOW}`,
+      `${joinTokenPath} is for another cluster than GATEWAY_DATABASE_URL: ${HOW}`,
     )
   }
   const kept = await material.findJoinToken(token.id)
@@ -115,17 +118,19 @@ async function withToken(
 
 /** What a gateway with a token that is no good, or no more, is told to do. */
 const TOKEN_REFUSALS = {
-  unknown: 'The cluster does not know this join token: make a new one on one of its nodes.',
-  used: 'A node has joined with this token before: make a new one for each node.',
-  expired: 'The join token has expired: make a new one.',
+  unknown: 'The join token is unknown to the cluster. Create a new token on one of its nodes.',
+  used: 'The join token was already used. Create a new token for each node.',
+  expired: 'The join token has expired. Create a new token.',
 } as const
 
 const HOW =
-  'make one with `device-agent gateway join-token` at a gateway that is there, and name its file in GATEWAY_JOIN_TOKEN_FILE.'
+  'run `device-agent gateway join-token` on a running gateway, and set GATEWAY_JOIN_TOKEN_FILE to a file with the token.'
 
 function readToken(path: string | undefined): string {
   if (path === undefined) {
-    throw new StartError(`GATEWAY_DATABASE_URL belongs to a site that has gateways already: ${HOW}`)
+    throw new StartError(
+      `GATEWAY_DATABASE_URL belongs to an existing cluster, and this gateway has no join token: ${HOW}`,
+    )
   }
   try {
     return readFileSync(path, 'utf8')

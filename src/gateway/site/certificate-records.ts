@@ -89,7 +89,7 @@ export class CertificateRecords {
     const { signal } = this.#stopping
     while (!signal.aborted) {
       this.#reading = this.#readChanges().catch((err: unknown) => {
-        log.debug({ err }, 'the certificates of the site were not read')
+        log.debug({ err }, 'the shared certificates were not read')
       })
       await this.#reading
       await clock.sleep(lookMs, signal).catch(() => {})

@@ -124,7 +124,7 @@ export class ClusterNode {
       give: (own, wanted) => this.#give(own, wanted),
       onLost: (own, holder) => this.#moves.lost(own, holder),
       onReplaced: () => options.onRestartNeeded('another process runs as this node'),
-      onForgotten: () => options.onRestartNeeded('the site has forgotten this gateway'),
+      onForgotten: () => options.onRestartNeeded('this gateway was removed from the cluster'),
       onNodes: (nodes) => this.#onNodes(nodes),
       onClaims: (rows) => this.#onClaims(rows),
       onSettled: () => this.routes.onSettled(),
@@ -286,15 +286,15 @@ export class ClusterNode {
   async #startLater(): Promise<void> {
     const { clock, log, onRestartNeeded } = this.#options
     const { signal } = this.#stopping
-    log.warn('the database is away: this gateway takes no names until it is back')
+    log.warn('no connection to the database: this gateway serves no names until it is back')
     try {
       do await clock.sleep(RETRY_MS, signal)
       while (!(await this.#isDatabaseThere()))
       await this.cluster.start()
     } catch (err) {
       if (signal.aborted) return
-      log.error({ err }, 'this gateway could not take up its work')
-      onRestartNeeded('it could not take its place among the gateways')
+      log.error({ err }, 'this gateway could not start to serve')
+      onRestartNeeded('this gateway could not join the cluster')
     }
   }
 
@@ -377,6 +377,8 @@ export class ClusterNode {
     const place = { ...wanted, url: endpoint.url, member, isShared, endsTls: false }
     await this.names
       .open({ ...place, session: undefined }, () => {})
-      .catch((err) => this.#options.log.debug({ err }, 'a cloud endpoint has no home yet'))
+      .catch((err) =>
+        this.#options.log.debug({ err }, 'a cloud endpoint is not served by a node yet'),
+      )
   }
 }

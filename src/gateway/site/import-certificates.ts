@@ -28,7 +28,7 @@ export async function importCertificates(
   } else if (key !== undefined) {
     log.warn(
       { file: ACCOUNT_KEY },
-      'the key of the ACME account is damaged: put it back, or delete it',
+      'the key of the ACME account is damaged: restore it, or delete it',
     )
   }
   const certificates = join(folder, CERTIFICATES)
@@ -38,7 +38,7 @@ export async function importCertificates(
     if (domainId === undefined) continue
     const kept = loadCertificate(join(certificates, name), { hasIssued: () => true })
     if (!kept) {
-      log.warn({ file: name }, 'a certificate cannot be read: it is ordered again')
+      log.warn({ file: name }, 'a certificate cannot be read: ordering a new one')
       continue
     }
     await statements.query(

@@ -39,7 +39,7 @@ export async function makeJoinToken({
   } catch (error) {
     if (error instanceof NoSiteError) {
       const sentence =
-        'No gateway has started on GATEWAY_DATABASE_URL yet: the first needs no token.'
+        'No gateway has used GATEWAY_DATABASE_URL yet. The first gateway needs no token.'
       throw new StartError(sentence)
     }
     if (error instanceof DatabaseError) throw new StartError(error.message, { cause: error })

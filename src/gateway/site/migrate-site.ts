@@ -32,7 +32,9 @@ export async function migrateSite(options: MigrationOptions): Promise<number> {
   const { folder, log } = options
   const path = join(folder, 'gateway.db')
   if (!existsSync(path)) {
-    throw new StartError(`There is no gateway.db in ${folder}: name its folder with --from.`)
+    throw new StartError(
+      `${folder} contains no gateway.db. Set the data directory of the gateway with --from.`,
+    )
   }
   const lock = lockFolder({ folder, owner: 'gateway', log })
   try {
@@ -40,7 +42,7 @@ export async function migrateSite(options: MigrationOptions): Promise<number> {
   } catch (error) {
     if (error instanceof NotEmptyError) {
       throw new StartError(
-        'The database has records of a site already, and two sites do not become one: name an empty one.',
+        'The database already contains records, and two sites cannot be merged. Use an empty database.',
       )
     }
     if (error instanceof DatabaseError) throw new StartError(error.message, { cause: error })

@@ -111,7 +111,7 @@ export class MovedLimits {
       const facts = { err, host: claim.key.host, node: from }
       // Of a node that is gone there may be thousands.
       const level = isReached(from) ? 'warn' : 'info'
-      log[level](facts, 'the rate limits of a name begin anew where it is now')
+      log[level](facts, 'the rate limits of a name restart at zero on its new node')
     }
   }
 

@@ -70,10 +70,10 @@ export class Moves {
     const endpoint = this.#endpointOf(own)
     if (!endpoint) return
     const { log } = this.#options
-    log.warn({ endpoint: endpoint.id, url: endpoint.url }, 'another node serves the name by now')
+    log.warn({ endpoint: endpoint.id, url: endpoint.url }, 'another node now serves the name')
     const session = this.#options.sessionOf(endpoint.sessionId)
     if (session && relationOf(session, facts) !== 'same') {
-      session.stopTunnel(endpoint, 334, `The endpoint ${endpoint.url} is online at another node.`)
+      session.stopTunnel(endpoint, 334, `The endpoint ${endpoint.url} is online on another node.`)
     } else this.#move(endpoint, session)
   }
 
@@ -98,7 +98,7 @@ export class Moves {
       if (relation === 'stranger') return false
       if (relation === 'rival') {
         if (await session.answers(ANSWER_MS)) return false
-        const reason = 'another process of the device has come to another node'
+        const reason = 'the device connected to another node with another process'
         session.end(reason, 'duplicate')
       }
     }

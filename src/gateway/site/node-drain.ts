@@ -33,7 +33,7 @@ export interface DrainGivenUp {
   readonly reason: string
 }
 
-const LAST_ONE = 'The gateways that were to take over are gone: this one is the last that serves.'
+const LAST_ONE = 'No other gateway is left to take over.'
 
 export interface NodeDrainOptions {
   readonly lease: Pick<NodeLease, 'stand'>
@@ -114,13 +114,13 @@ export class NodeDrain {
     if (!hasOthers()) {
       throw new ServiceError(
         841,
-        'No other gateway of the site serves: start another one first, or stop this one as it is.',
+        'No other gateway of the cluster can take over. Start another gateway first, or stop this gateway without a drain.',
       )
     }
     const over = new AbortController()
     this.#givenUp = undefined
     const from = left()
-    log.info({ ...from }, 'the gateway drains')
+    log.info({ ...from }, 'drain started')
     const begun = this.#begin(withinMs, over.signal)
     this.#current = { since: clock.now(), from, over, begun }
     await begun
@@ -129,11 +129,11 @@ export class NodeDrain {
   /** Takes what comes again. What has gone stays where it is. Throws ServiceError 841 when the node ends. */
   async undo(): Promise<void> {
     if (this.#isEnd) {
-      throw new ServiceError(841, 'This gateway is about to end: nothing takes that back.')
+      throw new ServiceError(841, 'This gateway is stopping. The drain cannot be undone.')
     }
     this.#givenUp = undefined
     if (!this.#current) return
-    this.#options.log.info('the gateway drains no longer')
+    this.#options.log.info('drain undone')
     await this.#serveAgain()
   }
 
@@ -144,10 +144,10 @@ export class NodeDrain {
     } catch (cause) {
       // Agents would find nobody who may take their names. Another one may have begun since it was taken back.
       if (!signal.aborted) {
-        log.info('the gateway drains no longer')
+        log.info('drain undone')
         await this.#serveAgain()
       }
-      const sentence = 'PostgreSQL does not answer: no name can go to another gateway now.'
+      const sentence = 'PostgreSQL does not answer, so no name can move to another gateway now.'
       throw new ServiceError(843, `${sentence} Try again when it is back.`, { cause })
     }
     void this.#empty(withinMs, signal)
@@ -158,10 +158,7 @@ export class NodeDrain {
     const { hasOthers, clock, log } = this.#options
     if (!this.#current || this.#isEnd || hasOthers()) return
     this.#givenUp = { at: clock.now(), reason: LAST_ONE }
-    log.error(
-      { ...this.#options.left() },
-      'the gateway drains no longer: no other one serves any more, so it takes what comes again',
-    )
+    log.error({ ...this.#options.left() }, 'drain cancelled: no other gateway is left')
     void this.#serveAgain()
   }
 
@@ -188,7 +185,9 @@ export class NodeDrain {
   async #serveAgain(): Promise<void> {
     const { lease, log } = this.#options
     this.stop()
-    await lease.stand('serving').catch((err) => log.warn({ err }, 'the others hear of it later'))
+    await lease
+      .stand('serving')
+      .catch((err) => log.warn({ err }, 'the other nodes are not told of the drain yet'))
   }
 
   async #empty(withinMs: number, signal: AbortSignal): Promise<void> {
@@ -204,7 +203,7 @@ export class NodeDrain {
         void this.#sendAway(next, withinMs)
       } else if (this.isDone && !isTold) {
         isTold = true
-        log.info('the gateway is empty: nobody notices its end')
+        log.info('drained: this gateway can be stopped without affecting visitors')
       }
       await clock.sleep(next === undefined ? LOOK_MS : stepMs, signal).catch(() => {})
     }

@@ -58,7 +58,10 @@ export class NodeNames implements NameClaims {
 
   async open<T>(wanted: WantedName, open: () => T | Promise<T>): Promise<T> {
     if (wanted.session && !this.#options.mayOpen()) {
-      throw new ServiceError(803, 'This gateway is about to end: another one of the site serves.')
+      throw new ServiceError(
+        803,
+        'This gateway is draining. Connect to another gateway of the cluster.',
+      )
     }
     const claims = this.#claimsOf(wanted)
     return this.run(claims[0], async () => {
@@ -98,7 +101,7 @@ export class NodeNames implements NameClaims {
       this.#awaited.delete(key)
     }
     if (claims.heldBy(claim.key) === claim) return
-    throw new ServiceError(803, 'Another gateway of the site has the name by now: try again there.')
+    throw new ServiceError(803, 'Another gateway of the cluster now has the name. Try again there.')
   }
 
   /** In its turn among all that happens to that name here. */
@@ -150,12 +153,12 @@ export class NodeNames implements NameClaims {
       return (await this.#options.claims.claim(claim, mayTake)) ?? lastHome
     } catch (error) {
       if (error instanceof ClaimHeldError) {
-        throw new ServiceError(334, `The endpoint ${error.holder.facts.url} is online already.`)
+        throw new ServiceError(334, `The endpoint ${error.holder.facts.url} is already online.`)
       }
       if (!(error instanceof NoClaimsError) && !(error instanceof DatabaseError)) throw error
       throw new ServiceError(
         803,
-        'The gateway cannot ask the others for the name at the moment: try again soon.',
+        'The gateway cannot ask the other nodes for the name now. Try again soon.',
       )
     }
   }
@@ -167,7 +170,7 @@ export class NodeNames implements NameClaims {
       if (before && this.isNeeded(before)) await claims.claim(before)
       else await claims.release(own)
     } catch (err) {
-      log.warn({ err, name: own.facts.url }, 'a name was not given back')
+      log.warn({ err, name: own.facts.url }, 'a name was not released')
     }
   }
 
@@ -188,7 +191,7 @@ export class NodeNames implements NameClaims {
           const now = claims.heldBy(one)
           if (!now || this.isNeeded(now)) return
           // Nobody waits for that: what comes after it in this name is written after it.
-          claims.release(now).catch((err) => log.debug({ err }, 'a name is given up later'))
+          claims.release(now).catch((err) => log.debug({ err }, 'a name will be released later'))
         }
         void this.run({ ...held, key }, giveUp)
       }

@@ -30,46 +30,45 @@ interface Reason {
 const REASONS = {
   draining: {
     state: 'away',
-    sentence: 'This gateway is about to end: `gateway drain --undo` has it take what comes again.',
+    sentence: 'This gateway is draining. Run `gateway drain --undo` to cancel.',
   },
   'outage-own': {
     state: 'away',
     sentence:
-      'Other gateways of the site reach PostgreSQL, and this one does not: look at the network of its machine, and at its GATEWAY_DATABASE_URL.',
+      'This gateway does not reach PostgreSQL, but other gateways do. Check the network of this machine and GATEWAY_DATABASE_URL.',
   },
   'outage-of-all': {
     state: 'degraded',
     sentence:
-      'No gateway that answers reaches PostgreSQL: visitors and devices are served on, new names and changes wait for it.',
+      'No gateway reaches PostgreSQL. Existing names are still served; new names and changes must wait.',
   },
   'not-joined': {
     state: 'away',
-    sentence:
-      'This gateway has no place among the others yet, and knows no names: it takes one as soon as PostgreSQL answers.',
+    sentence: 'This gateway has not joined the cluster yet. It joins when PostgreSQL answers.',
   },
   'not-asked': {
     state: 'away',
     sentence:
-      'This gateway stood still, and asks PostgreSQL which names it still has: that takes seconds.',
+      'This gateway was paused and is checking with PostgreSQL which names it still holds. This takes seconds.',
   },
   'given-up': {
     state: 'away',
-    sentence: 'The other gateways have given this one up: it is joining them again.',
+    sentence: 'The other gateways marked this gateway as lost. It is joining the cluster again.',
   },
   unfit: {
     state: 'degraded',
     sentence:
-      'The other gateways cannot take this one back, because its version or its ports do not fit theirs: its log says what to do.',
+      'This gateway cannot rejoin the cluster, because its version or ports do not match the other nodes. See its log.',
   },
   replaced: {
     state: 'away',
-    sentence: 'Another process runs as this gateway: see that there is one for each data folder.',
+    sentence: 'Another process runs as this gateway. Run only one process for each data directory.',
   },
   forgotten: {
     state: 'away',
-    sentence: 'The site has forgotten this gateway: it can join anew, with a new token.',
+    sentence: 'This gateway was removed from the cluster. Join it again with a new token.',
   },
-  left: { state: 'away', sentence: 'This gateway has ended.' },
+  left: { state: 'away', sentence: 'This gateway has stopped.' },
 } as const satisfies Record<string, Reason>
 
 /** Of a lease alone. */

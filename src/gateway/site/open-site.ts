@@ -115,7 +115,7 @@ async function enter(
   } catch (error) {
     const isAway = error instanceof DatabaseError && error.isTransient
     if (!isAway || !known || !hasSecrets(folder)) throw error
-    log.warn({ err: error }, 'the gateway starts with what it has of the site')
+    log.warn({ err: error }, 'starting with the local copy of the records')
     return known
   }
 }

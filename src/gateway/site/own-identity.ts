@@ -47,7 +47,7 @@ export class OwnIdentity {
     const { signal } = this.#stopping
     while (!signal.aborted) {
       await this.#renewWhenDue().catch((err: unknown) => {
-        log.warn({ err }, 'the certificate of this gateway is not renewed yet')
+        log.warn({ err }, 'the node certificate is not renewed yet')
       })
       await clock.sleep(LOOK_MS, signal).catch(() => {})
     }
@@ -59,7 +59,7 @@ export class OwnIdentity {
     const endsAt = Date.parse(new X509Certificate(certPem).validTo)
     if (endsAt - clock.now() > RENEW_BEFORE_MS) return
     const kept = await material.keepAuthority(() =>
-      Promise.reject(new Error('the site has no authority')),
+      Promise.reject(new Error('the cluster has no CA')),
     )
     const authority = await ClusterAuthority.open(kept)
     const renewed = await authority.issue(nodeId, await requestFor(keyPem), clock.now())
@@ -67,6 +67,6 @@ export class OwnIdentity {
     keepIdentity(folder, identity)
     this.#current = identity
     onRenewed(identity)
-    log.info('the certificate of this gateway was renewed')
+    log.info('node certificate renewed')
   }
 }

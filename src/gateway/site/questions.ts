@@ -57,8 +57,9 @@ export class Questions {
   async answer(message: unknown): Promise<z.infer<typeof AnswerSchema>> {
     const { ask, of } = QuestionSchema.parse(message)
     const kind = this.#known.get(ask)
-    if (!kind) throw new Error(`nobody here answers ${JSON.stringify(ask)}`)
-    if (this.#pending >= MOST_PENDING) throw new Error('other nodes ask too much at once')
+    if (!kind) throw new Error(`unknown question ${JSON.stringify(ask)}`)
+    if (this.#pending >= MOST_PENDING)
+      throw new Error('too many questions from other nodes at once')
     this.#pending += 1
     try {
       return { answer: (await kind.line.run(async () => kind.answer(of))) ?? null }
@@ -74,15 +75,15 @@ export class Questions {
   async ask(nodeId: string, ask: string, of: object = {}): Promise<unknown> {
     const { links, clock, log } = this.#options
     const session = links.find(nodeId)?.session
-    if (!session) throw new NoAnswerError(`there is no link to the node ${nodeId}`)
+    if (!session) throw new NoAnswerError(`no link to the node ${nodeId}`)
     const limits = { ...ANSWER_LIMITS, clock }
     let said: z.infer<typeof AnswerSchema>
     try {
       said = AnswerSchema.parse(await call(session, QUESTION_STREAM_TYPE, { ask, of }, limits))
     } catch (err) {
       // Whoever asks says what comes of it, and some ask again ten times a second.
-      log.debug({ err, node: nodeId, ask }, 'a node does not answer')
-      throw new NoAnswerError(`the node ${nodeId} does not answer`, { cause: err })
+      log.debug({ err, node: nodeId, ask }, 'no answer from a node')
+      throw new NoAnswerError(`no answer from the node ${nodeId}`, { cause: err })
     }
     if ('refusal' in said) throw new ServiceError(said.refusal.code, said.refusal.message)
     return said.answer

@@ -74,7 +74,7 @@ export function openNode(
     ...{ ...shared, ...places, site, holdMs, onRestartNeeded, log, clock },
     ports: portsOf(options),
   })
-  return closer.own('place among the gateways', node, (it) => it.stop())
+  return closer.own('cluster membership', node, (it) => it.stop())
 }
 
 function portsOf({ httpListen, httpsListen }: SharedGatewayOptions): PublicPorts {

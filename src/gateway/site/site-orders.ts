@@ -35,9 +35,9 @@ export const ASKED = "SELECT challenge_name, challenges FROM certificates WHERE 
 /** Refusals that say something of the clock: it is looked at before what they are for. */
 const AFTER_CLOCK: ReadonlySet<Refusal> = new Set(['clock', 'later', 'busy'])
 const CLOCK_OFF =
-  'The clock of this gateway is more than 5 minutes off that of PostgreSQL: it orders no certificates ' +
-  'until both machines have the right time, for example by NTP.'
-const UNKEPT = 'What the authority answered cannot be kept: the log of the gateway says more.'
+  'The clock of this gateway differs from PostgreSQL by more than 5 minutes. It orders no certificates ' +
+  'until both clocks are correct. Use NTP, for example.'
+const UNKEPT = 'The answer of the authority could not be saved. See the log of the gateway.'
 const OF = 'domain = $1 AND authority = $2 AND key_type = $3'
 
 export interface SiteOrdersOptions {
@@ -138,7 +138,7 @@ export class SiteOrders implements OrderBook {
     this.#isClockOff = isOff
     const { log } = this.#options
     if (isOff) log.warn(CLOCK_OFF)
-    else log.info('the clock of this gateway is that of PostgreSQL again: it orders certificates')
+    else log.info('the clock of this gateway matches PostgreSQL again: ordering certificates')
   }
 
   async retry(id: CertificateId): Promise<void> {
@@ -179,7 +179,7 @@ export class SiteOrders implements OrderBook {
     const isOwn = `${OF} AND node = $4 AND epoch = $5`
     const require = async (sql: string, values: readonly unknown[] = []) => {
       const rows = await this.#connection.query(sql, [...own, ...values])
-      if (rows.length === 0) throw new Error('another gateway has taken the order over')
+      if (rows.length === 0) throw new Error('another gateway took over the order')
     }
     return {
       publish: (name, value) =>
@@ -207,15 +207,15 @@ export class SiteOrders implements OrderBook {
              $7::text, $8::bigint) AS is_kept`,
           values,
         )
-        if (!row?.is_kept) log.warn('what was ordered is not kept: another gateway orders it')
+        if (!row?.is_kept) log.warn('certificate discarded: another gateway took over the order')
         return
       } catch (err) {
         if (!(err instanceof DatabaseError)) throw err
         if (err.code === 'database-value') {
-          log.error({ err }, 'what came of an order cannot be kept')
+          log.error({ err }, 'the result of an order could not be saved')
           values.splice(own.length, 3, null, UNKEPT, delayAfter(failures + 1))
         }
-        log.debug({ err }, 'the end of an order was not noted')
+        log.debug({ err }, 'the end of an order was not recorded')
       }
       await clock.sleep(this.#lookMs, signal).catch(() => {})
     }

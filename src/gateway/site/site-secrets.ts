@@ -35,7 +35,7 @@ export async function shareSecrets(
       (await material.findSecret(name)) ?? (await material.keepSecret(name, own ?? (await make())))
     if (kept === own) continue
     if (own !== undefined) {
-      log.warn({ path }, 'the site has another one of these: the own one is put aside')
+      log.warn({ path }, 'the cluster has another key: the local file was moved aside')
       putAside(path)
     }
     const made = MADE_OF[name]

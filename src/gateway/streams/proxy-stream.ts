@@ -134,7 +134,7 @@ export class ProxyStream implements StreamHandler {
   cut(): void {
     const { handler } = this.stream
     this.retire()
-    handler.onClose(new MuxadoError('stream-cancelled', 'the endpoint was stopped'))
+    handler.onClose(new MuxadoError('stream-cancelled', 'the endpoint was closed'))
   }
 
   /** Bytes that nobody asked for: whatever they are, the next answer must not begin with them. */

@@ -36,7 +36,7 @@ export function messageOf({ sequence, at, type, details }: GatewayEvent): Webhoo
 /** What somebody sends to see whether the way is open. */
 export function testMessage(id: string, at: number): WebhookMessage {
   const timestamp = new Date(at).toISOString()
-  const data = { text: 'This is a test: nothing has happened.' }
+  const data = { text: 'This is a test message.' }
   return {
     id: `${id}_test_${at}`,
     body: JSON.stringify({ type: 'webhook.test', timestamp, sequence: null, data }),

@@ -118,7 +118,7 @@ export class WebhookSender {
   test(): Promise<Attempt> {
     const endpoint = this.#deps.webhookStore.get(this.#id)
     const now = this.#deps.clock.now()
-    if (!endpoint) throw new Error('the webhook endpoint is gone')
+    if (!endpoint) throw new Error('the webhook endpoint was deleted')
     return this.#attempt(endpoint, testMessage(endpoint.id, now))
   }
 
@@ -140,7 +140,7 @@ export class WebhookSender {
         if (event) await this.#deliver(endpoint, event)
         else await this.#rest()
       } catch (error) {
-        log.error({ err: error, webhook: this.#id }, 'webhook cannot go on for now')
+        log.error({ err: error, webhook: this.#id }, 'webhook delivery paused')
         await this.#wakeUp.wait(clock, RETRY.capMs)
       }
     }
@@ -175,7 +175,7 @@ export class WebhookSender {
     // Where the account has lost some of these, those of others between them count, too.
     const missed = last - taken
     if (missed <= 0) return
-    log.error({ webhook: this.#id, missed }, 'events were never taken, and are lost to a webhook')
+    log.error({ webhook: this.#id, missed }, 'undelivered events were dropped for a webhook')
     // What cannot be written is in the log.
     void this.#noteDelivered(this.#position, missed).catch(() => {})
   }
@@ -201,7 +201,7 @@ export class WebhookSender {
     const isGone = attempt.status === GONE && webhookStore.get(this.#id)?.url === endpoint.url
     if (isGone) {
       await database.change(() => webhookStore.deactivate(this.#id))
-      log.warn({ webhook: this.#id }, 'webhook is over: its receiver says that it is gone')
+      log.warn({ webhook: this.#id }, 'webhook disabled: its receiver answered 410 Gone')
     }
     const waitMs = this.#backoff.next()
     const nextTryAt = clock.now() + waitMs
@@ -222,11 +222,11 @@ export class WebhookSender {
         return send({ ...request, maxBytes: MOST_ANSWER_BYTES }, { mayDial })
       })
       const isTaken = status >= 200 && status < 300
-      const text = isTaken ? 'It was taken.' : `The receiver answered with ${status}.`
+      const text = isTaken ? 'Delivered.' : `The receiver answered with ${status}.`
       return { isTaken, status, text }
     } catch (error) {
       if (!(error instanceof OutboundError)) log.error({ err: error }, 'webhook not sent')
-      const text = error instanceof OutboundError ? error.message : 'It could not be sent.'
+      const text = error instanceof OutboundError ? error.message : 'The message could not be sent.'
       return { isTaken: false, status: null, text }
     }
   }
@@ -267,7 +267,10 @@ export class WebhookSender {
     try {
       await this.#note()
     } catch (error) {
-      this.#deps.log.warn({ err: error, webhook: this.#id }, 'not written how far a webhook is')
+      this.#deps.log.warn(
+        { err: error, webhook: this.#id },
+        'the position of a webhook was not saved',
+      )
     }
   }
 }

@@ -101,11 +101,14 @@ export class Webhooks {
     }
     const keep = () => {
       if (ownerId !== null && !botUsers.get(ownerId)) {
-        throw new ServiceError(634, `There is no bot user ${ownerId} to own this.`)
+        throw new ServiceError(634, `The owner ${ownerId} is not an existing bot user.`)
       }
       checkUrl(settings.url)
       if (webhookStore.countOf(ownerId) >= most) {
-        throw new ServiceError(835, `The account has ${most} webhook endpoints: delete some.`)
+        throw new ServiceError(
+          835,
+          `The account is at its limit of ${most} webhook endpoints. Delete some.`,
+        )
       }
       const endpoint: WebhookEndpoint = { ...made, delivered: events.newest }
       webhookStore.insert(endpoint)
@@ -209,6 +212,6 @@ function checkUrl(text: string): void {
   if (url && isHttp && url.username === '' && url.password === '' && url.hash === '') return
   throw new ServiceError(
     834,
-    'The field url has to be an http or https URL without a user, a password and a part behind #.',
+    'The field url must be an http or https URL without user, password or fragment.',
   )
 }

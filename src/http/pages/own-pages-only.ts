@@ -13,7 +13,7 @@ export function ownPagesOnly(pages: string): RequestHandler {
     const site = request.get('sec-fetch-site')
     const isOurs = site === undefined ? request.get('origin') !== undefined : site === 'same-origin'
     if (!isOurs && !SAFE_METHODS.has(request.method)) {
-      throw new AppError('forbidden', `Changes are taken from the pages of ${pages} only.`)
+      throw new AppError('forbidden', `Changes are only accepted from the pages of ${pages}.`)
     }
     next()
   }

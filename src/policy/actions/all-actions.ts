@@ -54,9 +54,9 @@ export const ACTIONS: ReadonlyMap<string, ActionDefinition> = new Map(
 
 /** Actions that the hosted service has and a gateway on its own cannot, and why. */
 export const UNAVAILABLE_ACTIONS: ReadonlyMap<string, string> = new Map([
-  ['ai-gateway', 'it needs providers on the internet'],
+  ['ai-gateway', 'it needs providers on the public internet'],
   ['owasp-crs-request', 'the rule set is too heavy for a gateway on a small machine'],
   ['owasp-crs-response', 'the rule set is too heavy for a gateway on a small machine'],
-  ['saml', 'use openid-connect, which most identity providers speak as well'],
-  ['sse-find-replace', 'events are passed on as they come; use response-body-find-replace'],
+  ['saml', 'use openid-connect, which most identity providers support'],
+  ['sse-find-replace', 'events are forwarded unchanged; use response-body-find-replace'],
 ])

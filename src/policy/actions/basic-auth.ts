@@ -44,7 +44,7 @@ export const basicAuth = defineAction({
       if (user === '') {
         context.problem('emptyUser', ['credentials', index], 'Write credentials as name:password.')
       } else if (password.length < MIN_PASSWORD || password.length > MAX_PASSWORD) {
-        const message = `A password has ${MIN_PASSWORD} to ${MAX_PASSWORD} characters.`
+        const message = `A password must have ${MIN_PASSWORD} to ${MAX_PASSWORD} characters.`
         context.problem('passwordLength', ['credentials', index], message)
       }
       return { template, digest: digestOf(constant) }
@@ -89,7 +89,8 @@ function readBasic(field: string | undefined): string | undefined {
 
 /** What an expression made has to have one colon at most, or its value could move the border. */
 function pairOf(text: string): string {
-  if (text.split(':').length !== 2) throw new EvaluationError('credentials are not name:password')
+  if (text.split(':').length !== 2)
+    throw new EvaluationError('credentials do not have the form name:password')
   return text
 }
 

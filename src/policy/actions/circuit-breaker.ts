@@ -51,6 +51,6 @@ export const circuitBreaker = defineAction({
 
 function spare(waitMs: number): Outcome {
   const seconds = String(Math.max(1, Math.ceil(waitMs / 1_000)))
-  const message = 'The upstream fails too often and is given a rest.'
+  const message = 'The upstream failed too often. Requests are blocked for a while.'
   return refuse(503, 'ERR_NGROK_3202', message, ['retry-after', seconds])
 }

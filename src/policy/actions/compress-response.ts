@@ -40,7 +40,7 @@ const config = z.strictObject({
     .min(1)
     .refine(
       (list) => new Set(list).size === list.length,
-      problem('compressAlgorithm', 'An algorithm is named twice.'),
+      problem('compressAlgorithm', 'An algorithm is listed twice.'),
     )
     .default([...ALGORITHMS]),
 })

@@ -18,7 +18,7 @@ const config = z
   })
   .refine(({ body, content }) => body === undefined || content === undefined, {
     path: ['content'],
-    ...problem('badValue', 'content is the old name of body: only one of them can be given.'),
+    ...problem('badValue', 'content is the old name of body. Use only one of the two.'),
   })
 
 /** Answers instead of the upstream, or in place of what the upstream answered. */
@@ -36,7 +36,11 @@ export const customResponse = defineAction({
     const field = content === undefined ? 'body' : 'content'
     const text = context.template(body ?? content ?? '', [field])
     if (BODILESS.has(status) && text.constant !== '') {
-      context.problem('bodyNotAllowed', [field], `An answer with status ${status} has no body.`)
+      context.problem(
+        'bodyNotAllowed',
+        [field],
+        `A response with status ${status} cannot have a body.`,
+      )
     }
     const fieldsFor = headerTemplates(map, [], context)
     const hasType = Object.keys(map).some((name) => name.toLowerCase() === 'content-type')

@@ -26,12 +26,12 @@ export const forwardInternal = defineAction({
     }
     return (exchange) => {
       const url = template.render(exchange)
-      if (!FORM.test(url)) throw new EvaluationError(`${url} is no internal endpoint`)
+      if (!FORM.test(url)) throw new EvaluationError(`${url} is not an internal endpoint`)
       const isLoop = exchange.hops >= MAX_HOPS
       if (!isLoop && context.reach.hasInternal?.(new URL(url))) return { kind: 'forward', url }
       const code = isLoop ? 'ERR_NGROK_3501' : 'ERR_NGROK_3200'
       const message = isLoop
-        ? `The request was handed on more than ${MAX_HOPS} times.`
+        ? `The request was forwarded more than ${MAX_HOPS} times.`
         : `The endpoint ${url} is offline.`
       if (onError === 'continue') {
         exchange.results.set('forward_internal', { url, error: { code, message } })

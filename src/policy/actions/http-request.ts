@@ -77,7 +77,7 @@ export const httpRequest = defineAction({
       last_attempt: 'last_attempt',
     })
     if (retry && !canBe(retry.type, 'bool')) {
-      const message = `A condition must be true or false, and this is ${aType(retry.type)}.`
+      const message = `A condition must be true or false, not ${aType(retry.type)}.`
       context.problem('expression', ['retry_condition'], message)
     }
     const { on_error: onError } = parts
@@ -110,7 +110,7 @@ export const httpRequest = defineAction({
 })
 
 const inCircle = () =>
-  refuse(508, 'ERR_NGROK_3603', `Policies asked each other more than ${MAX_DEPTH} times in a row.`)
+  refuse(508, 'ERR_NGROK_3603', `Policies called each other more than ${MAX_DEPTH} times in a row.`)
 
 function compileAsk(
   parts: z.output<typeof config>,
@@ -124,7 +124,7 @@ function compileAsk(
     value: context.template(value, ['query_params', index, 'value']),
   }))
   if (url.constant !== undefined && !URL.canParse(url.constant)) {
-    context.problem('badValue', ['url'], `${url.constant} is no URL.`)
+    context.problem('badValue', ['url'], `${url.constant} is not a valid URL.`)
   }
   return (exchange) => {
     const fields: Record<string, string> = {

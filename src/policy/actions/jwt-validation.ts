@@ -102,7 +102,7 @@ export const jwtValidation = defineAction({
     const places = parts.http.tokens.map(({ method, name, prefix }, index): TokenPlace => {
       const path = ['http', 'tokens', index]
       if (method === 'header' && !name.includes('${') && !isHeaderName(name)) {
-        context.problem('badHeader', [...path, 'name'], `${name} is no name of a header.`)
+        context.problem('badHeader', [...path, 'name'], `${name} is not a valid header name.`)
       }
       return {
         method,
@@ -153,7 +153,7 @@ function createVerifier({ jws }: Config, context: ActionContext): TokenVerifier 
       return url
     }
     if (url && ['https:', 'http:'].includes(url.protocol)) return url
-    context.problem('badValue', path, `${address} is no https:, http: or file: URL.`)
+    context.problem('badValue', path, `${address} is not an https:, http: or file: URL.`)
     return []
   })
   const { clock, reach } = context
@@ -169,9 +169,10 @@ function createVerifier({ jws }: Config, context: ActionContext): TokenVerifier 
 /** A device that checks a policy cannot know which files the gateway allows. */
 function refuseFile({ href }: URL, path: ConfigPath, { reach, problem }: ActionContext): void {
   const file = filePath(href)
-  if (file === undefined) problem('badValue', path, `${href} is no file: write file:///path.`)
+  if (file === undefined)
+    problem('badValue', path, `${href} is not a file URL. Write file:///path.`)
   else if (reach.mayRead && !reach.mayRead(file)) {
-    const sentence = `${href} is outside of what policies may read here: GATEWAY_OUTBOUND_ALLOW has no leave for it.`
+    const sentence = `GATEWAY_OUTBOUND_ALLOW does not allow policies to read ${href}.`
     problem('badValue', path, sentence)
   }
 }
@@ -198,7 +199,11 @@ async function findToken(
     return { token: '', name, missing: unauthorized(code, 'A token is missing.') }
   }
   if (!value.toLowerCase().startsWith(prefix.toLowerCase())) {
-    return { token: '', name, missing: unauthorized('ERR_NGROK_3413', 'The token has no prefix.') }
+    return {
+      token: '',
+      name,
+      missing: unauthorized('ERR_NGROK_3413', 'The token lacks the required prefix.'),
+    }
   }
   const token = value.slice(prefix.length).trim()
   if (token.length <= MAX_TOKEN) return { token, name }

@@ -36,11 +36,11 @@ export const oauth = defineAction({
     const known = Object.hasOwn(OAUTH_PROVIDERS, name) ? OAUTH_PROVIDERS[name] : undefined
     if (!known) {
       const names = Object.keys(OAUTH_PROVIDERS).join(', ')
-      const message = `${name} is not available here: use one of ${names}, or openid-connect.`
+      const message = `The provider ${name} is not available. Use one of ${names}, or openid-connect.`
       context.problem('notAvailable', ['provider'], message, { isForeign: true })
     }
     if (config.client_id === '' || config.client_secret === '') {
-      const message = `Only the hosted service has an application of its own at ${name}: make one there, and write its client_id and client_secret here.`
+      const message = `Only the hosted service has its own application at ${name}. Create an application there and set its client_id and client_secret.`
       context.problem('notAvailable', ['client_id'], message, { isForeign: true })
     }
     const { clock, log, reach } = context

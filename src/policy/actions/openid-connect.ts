@@ -36,7 +36,7 @@ export const openidConnect = defineAction({
     const issuer = URL.canParse(issuerUrl) ? new URL(issuerUrl) : undefined
     const isUsable = issuer?.protocol === 'https:' || issuer?.protocol === 'http:'
     if (!isUsable) {
-      context.problem('badValue', ['issuer_url'], `${issuerUrl} is no https: or http: URL.`)
+      context.problem('badValue', ['issuer_url'], `${issuerUrl} is not an https: or http: URL.`)
     }
     const { clock, log, reach } = context
     const provider = { issuer: issuer ?? new URL('https://invalid'), scopes, parameters }

@@ -98,7 +98,7 @@ function tooMany(waitMs: number): Outcome {
   return respond({
     status: 429,
     headers: ['retry-after', String(seconds), 'content-type', 'text/plain; charset=utf-8'],
-    body: `Too many requests: try again in ${seconds} s.\n`,
+    body: `Too many requests. Try again in ${seconds} s.\n`,
   })
 }
 

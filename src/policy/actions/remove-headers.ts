@@ -21,10 +21,10 @@ export const removeHeaders = defineAction({
   build({ headers: names }, context) {
     for (const [index, name] of names.entries()) {
       if (name.toLowerCase() === 'host') {
-        const hint = 'host cannot be removed: add-headers with host replaces it.'
+        const hint = 'host cannot be removed. Use add-headers to replace it.'
         context.problem('hostHeader', ['headers', index], hint)
       } else if (!isHeaderName(name)) {
-        const sentence = `${name} is no name of a header.`
+        const sentence = `${name} is not a valid header name.`
         context.problem('badHeader', ['headers', index], sentence)
       } else if (name.toLowerCase() === 'user-agent' || isGatewayHeader(name)) {
         context.problem('badHeader', ['headers', index], `${name} cannot be removed.`)

@@ -49,7 +49,7 @@ export const restrictIps = defineAction({
   build({ enforce, allow, deny, ip_policies: policies }, context) {
     for (const [index, id] of policies.entries()) checkReference(id, index, context)
     if (allow.length === 0 && policies.length === 0) {
-      const sentence = 'Without allow nobody passes: allow 0.0.0.0/0 and ::/0 to deny only some.'
+      const sentence = 'allow is required. To deny only some addresses, allow 0.0.0.0/0 and ::/0.'
       context.problem('empty', [], sentence, { severity: 'warning' })
     }
     const allowed = rangesOf(allow, 'allow', context)
@@ -57,7 +57,7 @@ export const restrictIps = defineAction({
     const refusal =
       context.phase === 'on_tcp_connect'
         ? CLOSE
-        : refuse(403, 'ERR_NGROK_3205', 'Your address may not use this endpoint.')
+        : refuse(403, 'ERR_NGROK_3205', 'Your IP address is not allowed at this endpoint.')
     return (exchange) => {
       const address = parseAddress(exchange.connection.clientIp)
       exchange.account.spend(ADDRESS_STEPS)
@@ -89,7 +89,7 @@ function rangesOf(
       return (exchange: PolicyExchange) => readRange(template.render(exchange))
     const range = parseCidr(constant)
     if (range) return range
-    context.problem('badCidr', [field, index], `${constant} is no IP address or CIDR range.`)
+    context.problem('badCidr', [field, index], `${constant} is not an IP address or CIDR range.`)
     return []
   })
 }
@@ -99,17 +99,17 @@ function checkReference(id: string, index: number, context: ActionContext): void
   const { ipPolicy } = context.reach
   const at = ['ip_policies', index]
   if (!ipPolicy) {
-    const sentence = `Whether there is an IP policy ${id}, only the gateway can say.`
+    const sentence = `The IP policy ${id} can only be checked by the gateway.`
     context.problem('policyReference', at, sentence, { severity: 'warning' })
   } else if (!ipPolicy(id)) {
-    context.problem('policyReference', at, `There is no IP policy ${id}.`)
+    context.problem('policyReference', at, `The IP policy ${id} does not exist.`)
   }
 }
 
 /** Read at each run, so that a changed policy counts at once; without one nobody passes. */
 function readPolicy(id: string, { reach }: ActionContext): AddressRanges {
   const ranges = reach.ipPolicy?.(id)
-  if (!ranges) throw new EvaluationError(`there is no IP policy ${id}`)
+  if (!ranges) throw new EvaluationError(`the IP policy ${id} does not exist`)
   return ranges
 }
 
@@ -118,7 +118,7 @@ const denyOf = ({ deny }: AddressRanges) => deny
 
 function readRange(text: string): Cidr {
   const range = parseCidr(text)
-  if (!range) throw new EvaluationError(`${text} is no IP address or CIDR range`)
+  if (!range) throw new EvaluationError(`${text} is not an IP address or CIDR range`)
   return range
 }
 

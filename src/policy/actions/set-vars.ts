@@ -24,13 +24,13 @@ export const setVars = defineAction({
   build({ vars }, context) {
     const setters = vars.flatMap((map, index) => {
       if (Object.keys(map).length !== 1) {
-        const message = 'Each item sets one variable: write it as - name: value.'
+        const message = 'Each item must set one variable, in the form - name: value.'
         context.problem('badVariable', ['vars', index], message)
       }
       if (context.isMended(['vars', index])) context.declare(undefined)
       return Object.entries(map).map(([name, value]) => {
         if (!NAME.test(name)) {
-          const message = `${name} cannot be read as vars.${name}: use letters, digits and _.`
+          const message = `${name} is not a valid variable name. Use letters, digits and _.`
           context.problem('badVariable', ['vars', index, name], message)
         }
         const compute = compileValue(value, ['vars', index, name], context)

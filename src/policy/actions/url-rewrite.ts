@@ -35,7 +35,7 @@ export const urlRewrite = defineAction({
         : { text: absolute(before, wanted), matches: [before] }
       const [, host, target = '/'] = FORM.exec(after) ?? []
       if (host === undefined) {
-        const error = { code: 'ERR_NGROK_2247', message: 'The new URL is not a URL.' }
+        const error = { code: 'ERR_NGROK_2247', message: 'The new URL is not valid.' }
         exchange.results.set('url_rewrite', { matches, url: before, error })
         return CONTINUE
       }

@@ -17,20 +17,17 @@ const MAX_BODY = 1_048_576
 const BODY_PRICE: Price = { call: 100, kib: 30 }
 /** Signs with a private key: the public one has to be read. */
 const SNS = 'sns'
-const CERTIFICATE = { what: 'The place of the certificate', accept: '*/*' }
+const CERTIFICATE = { what: 'The certificate URL', accept: '*/*' }
 /** All that can be verified. */
 export const WEBHOOK_NAMES: readonly string[] = [...Object.keys(WEBHOOK_PROVIDERS), SNS].sort()
 /** What to do instead, for those that hosted services know. */
 export const WEBHOOK_ADVICE: ReadonlyMap<string, string> = new Map([
-  [
-    'mailchimp',
-    'its webhooks carry no signature, so let its address have a part that nobody can guess',
-  ],
-  ['orbit', 'nobody describes its signature any more'],
-  ['vmware', 'it sends a name and a password, which basic-auth asks for'],
-  ['vmware_workspace', 'it sends a name and a password, which basic-auth asks for'],
+  ['mailchimp', 'its webhooks have no signature, so use a secret part in the URL'],
+  ['orbit', 'its signature is no longer documented'],
+  ['vmware', 'it sends a name and a password, so use basic-auth'],
+  ['vmware_workspace', 'it sends a name and a password, so use basic-auth'],
 ])
-const REFUSAL = refuse(403, 'ERR_NGROK_3204', 'The signature of the webhook does not hold.')
+const REFUSAL = refuse(403, 'ERR_NGROK_3204', 'The signature of the webhook is not valid.')
 
 /** Lets pass only what a provider of webhooks has signed. */
 export const verifyWebhook = defineAction({
@@ -60,7 +57,7 @@ export const verifyWebhook = defineAction({
         secret: secret.render(exchange),
         now: context.clock.now(),
       }
-      const failure = signed ? await find?.(signed) : `The body is larger than ${MAX_BODY} bytes.`
+      const failure = signed ? await find?.(signed) : `The body exceeds ${MAX_BODY} bytes.`
       exchange.results.set('verify_webhook', {
         verified: failure === undefined,
         error: failure === undefined ? NO_ERROR : { code: 'ERR_NGROK_3204', message: failure },
@@ -84,7 +81,7 @@ function finderOf(provider: string, context: ActionContext): FindFailure | undef
   const verify = ownOf(WEBHOOK_PROVIDERS, provider)
   if (verify) return verify
   const advice = WEBHOOK_ADVICE.get(provider) ?? `use one of ${WEBHOOK_NAMES.join(', ')}`
-  const message = `${provider} is not available here: ${advice}.`
+  const message = `The provider ${provider} is not available: ${advice}.`
   context.problem('notAvailable', ['provider'], message, { isForeign: true })
   return undefined
 }

@@ -61,7 +61,7 @@ export function issueSentence(issue: z.core.$ZodRawIssue): string | undefined {
         .replace(/, ([^,]*)$/, ' or $1')}.`
     }
     case 'invalid_key':
-      return `${name} is no name of a header.`
+      return `${name} is not a valid header name.`
     default:
       return undefined
   }

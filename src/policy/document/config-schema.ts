@@ -27,10 +27,13 @@ const HeaderText = z.preprocess(
 export function headers(least: 0 | 1) {
   return z
     .record(z.string(), HeaderText)
-    .refine((map) => Object.keys(map).length >= least, problem('empty', 'A header is needed.'))
+    .refine(
+      (map) => Object.keys(map).length >= least,
+      problem('empty', 'At least one header is required.'),
+    )
 }
 
-const DURATION_HINT = 'This is no duration: write it as text, 90s, 10m or 1h.'
+const DURATION_HINT = 'A duration must be text such as 90s, 10m or 1h.'
 
 const NS_PER_MS = 1_000_000
 

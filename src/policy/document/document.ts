@@ -88,7 +88,11 @@ export function readDocument(value: unknown, problems: ProblemList, at = ''): Po
     count += items.length
   }
   if (count > MAX_RULES) {
-    problems.add('tooManyRules', '', `The policy has ${count} rules; ${MAX_RULES} are allowed.`)
+    problems.add(
+      'tooManyRules',
+      '',
+      `The policy has ${count} rules; at most ${MAX_RULES} are allowed.`,
+    )
   }
   return { isEnabled, allowsAmbiguousPaths, rules }
 }
@@ -110,22 +114,22 @@ function phaseOf(key: string, root: Fields, problems: ProblemList): Phase | unde
   if (legacy) return legacy
   const phase = PHASES.find((name) => name === key)
   if (phase && isLegacy(root)) {
-    problems.add('badValue', pointer, `${key} cannot stand beside inbound and outbound.`)
+    problems.add('badValue', pointer, `${key} cannot be combined with inbound and outbound.`)
   }
   if (phase) return phase
   if (FOREIGN_PHASES.has(key)) {
-    const sentence = `${key} is not available here: use response-body-find-replace.`
+    const sentence = `${key} is not available. Use response-body-find-replace.`
     problems.add('notAvailable', pointer, sentence, { isForeign: true })
     return undefined
   }
   if (OF_ENDPOINTS.has(key)) {
-    const sentence = `${key} is no part of a policy: it is an option of the endpoint.`
+    const sentence = `${key} is not part of a policy. Set it as an option of the endpoint.`
     problems.add('badValue', pointer, sentence)
     return undefined
   }
   const meant = nearest(key, PHASES)
   const hint = meant ? `did you mean ${meant}?` : `use ${PHASES.join(', ')}.`
-  problems.add('badValue', pointer, `${key} is no phase: ${hint}`)
+  problems.add('badValue', pointer, `${key} is not a phase: ${hint}`)
   return meant
 }
 
@@ -162,12 +166,12 @@ function readExpressions(
   problems: ProblemList,
 ): Sourced<string>[] {
   if (!Array.isArray(value)) {
-    problems.add('badValue', pointer, 'expressions must be a list of texts.')
+    problems.add('badValue', pointer, 'expressions must be a list of strings.')
     return []
   }
   return within(value, pointer, 'expressions', problems).flatMap((item, index) => {
     if (typeof item === 'string') return { pointer: child(pointer, index), value: item }
-    const sentence = 'An expression must be text: put it in quotes.'
+    const sentence = 'An expression must be a string. Put it in quotes.'
     problems.add('badValue', child(pointer, index), sentence)
     return []
   })
@@ -196,11 +200,11 @@ function readAction(
   refuseUnknownKeys(action, ['type', 'config'], pointer, 'an action', problems)
   const { type, config } = action
   if (typeof type !== 'string') {
-    problems.add('badValue', child(pointer, 'type'), 'An action needs a type.')
+    problems.add('badValue', child(pointer, 'type'), 'The action has no type.')
     return undefined
   }
   if (depthOf(config) > MAX_DEPTH) {
-    const message = `The configuration is nested more than ${MAX_DEPTH} deep.`
+    const message = `The configuration is nested more than ${MAX_DEPTH} levels deep.`
     problems.add('tooDeep', child(pointer, 'config'), message)
     return undefined
   }
@@ -215,7 +219,7 @@ function within(
   problems: ProblemList,
 ): readonly unknown[] {
   if (list.length <= MAX_ITEMS) return list
-  const message = `The rule has ${list.length} ${what}; ${MAX_ITEMS} are allowed.`
+  const message = `The rule has ${list.length} ${what}; at most ${MAX_ITEMS} are allowed.`
   problems.add('tooManyItems', pointer, message)
   return list.slice(0, MAX_ITEMS)
 }

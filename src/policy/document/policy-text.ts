@@ -19,7 +19,7 @@ interface ReadText {
 /** Reads a policy, JSON or YAML; undefined when there is nothing that could be looked at. */
 export function* readPolicyText(text: string, problems: ProblemList): Parts<ReadText | undefined> {
   if (text.length > MAX_LENGTH) {
-    problems.add('tooLong', '', `The policy is longer than ${MAX_LENGTH} characters.`)
+    problems.add('tooLong', '', `The policy exceeds ${MAX_LENGTH} characters.`)
     return undefined
   }
   try {
@@ -30,13 +30,13 @@ export function* readPolicyText(text: string, problems: ProblemList): Parts<Read
     // Not JSON.
   }
   if (text.length > MAX_YAML) {
-    const message = `The policy is not valid JSON, and YAML may have ${MAX_YAML} characters.`
+    const message = `The policy is not valid JSON, and too long for YAML (at most ${MAX_YAML} characters).`
     problems.add('tooLong', '', message)
     return undefined
   }
   const yaml = yield* YamlText.read(text)
   if (yaml) return yamlValue(yaml, problems)
-  problems.add('tooDeep', '', 'The policy is nested too deep.')
+  problems.add('tooDeep', '', 'The policy is nested too deeply.')
   return undefined
 }
 
@@ -65,7 +65,7 @@ function yamlValue(yaml: YamlText, problems: ProblemList): ReadText | undefined 
     return undefined
   }
   if (second !== undefined) {
-    const message = 'A policy is one YAML document, and here a second one starts.'
+    const message = 'A policy must be a single YAML document. A second document starts here.'
     problems.add('unparsable', '', message, { position: yaml.position(second) })
   }
   reviseNode(document.contents, '', yaml, problems)
@@ -93,7 +93,7 @@ function reviseNode(node: unknown, pointer: string, yaml: YamlText, problems: Pr
     const at = child(pointer, name)
     if (seen.has(name)) {
       const position = yaml.position((key as Node).range?.[0] ?? 0)
-      problems.add('unparsable', at, `${name} is written twice: only one can count.`, { position })
+      problems.add('unparsable', at, `${name} is defined twice.`, { position })
     }
     seen.add(name)
     reviseNode(value, at, yaml, problems)
@@ -106,7 +106,7 @@ function reviseTag(scalar: Scalar, pointer: string, yaml: YamlText, problems: Pr
   if (!tag?.startsWith('!') || !range) return
   const start = yaml.text.lastIndexOf(tag, range[0])
   const position = yaml.position(start)
-  const message = 'In YAML a text that begins with ! has to stand in quotes.'
+  const message = 'A YAML string that starts with ! must be in quotes.'
   problems.add('badValue', pointer, message, { position })
   scalar.value = yaml.text.slice(start, range[1]).trim()
 }

@@ -25,7 +25,7 @@ export class PolicyError extends Error {
   readonly problems: readonly PolicyProblem[]
 
   constructor(problems: readonly PolicyProblem[]) {
-    super(problems[0]?.message ?? 'The policy cannot be used.')
+    super(problems[0]?.message ?? 'The policy is not valid.')
     this.problems = problems
   }
 }
@@ -137,6 +137,9 @@ function shorten(sorted: readonly PolicyProblem[]): PolicyProblem[] {
   const last = shown.at(-1)
   const hidden = sorted.length - shown.length
   return last
-    ? [...shown.slice(0, -1), { ...last, message: `${last.message} ${hidden} more are not shown.` }]
+    ? [
+        ...shown.slice(0, -1),
+        { ...last, message: `${last.message} ${hidden} more problems are not shown.` },
+      ]
     : shown
 }

@@ -27,8 +27,8 @@ export function comparisonProblem(operator: string, left: Operand, right: Operan
   const isKey = operator === IN && right.type.name === 'map'
   const what =
     operator === IN
-      ? `in does not find ${first} in ${isKey ? `the keys of ${second}` : second}`
-      : `${sign} does not compare ${first} with ${second}`
+      ? `in cannot find ${first} in ${isKey ? `the keys of ${second}` : second}`
+      : `${sign} cannot compare ${first} with ${second}`
   return form === undefined ? what : `${what}: write ${form}`
 }
 

@@ -63,6 +63,7 @@ export class Evaluation<Subject = unknown> {
 
   /** Throws EvaluationError when an expression is about to make a text of that length. */
   limitText(length: number): void {
-    if (length > MAX_TEXT) throw new EvaluationError('the expression makes too long a text')
+    if (length > MAX_TEXT)
+      throw new EvaluationError('the expression produces a string that is too long')
   }
 }

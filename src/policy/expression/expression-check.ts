@@ -173,12 +173,12 @@ export class ExpressionChecker {
   #refuseUnknown(name: string, node: Node): Type {
     const meant = nearest(name, this.#options.scope.names())
     const hint = meant ? `: did you mean ${meant}?` : ''
-    return this.#refuse(startOf(node), `${name} is not known here${hint}`, true)
+    return this.#refuse(startOf(node), `unknown name ${name}${hint}`, true)
   }
 
   #foldType(node: FoldNode, locals: Locals): Type {
     if (RESERVED.has(node.variable)) {
-      return this.#refuse(node, `${node.variable} cannot be the variable of a macro`)
+      return this.#refuse(node, `${node.variable} cannot be used as a macro variable`)
     }
     const range = this.#typeOf(node.range, locals)
     if (!canBe(range, 'list') && !canBe(range, 'map')) {
@@ -237,7 +237,7 @@ export class ExpressionChecker {
     const name = target === undefined ? node.name : `${target}.${node.name}`
     const meant = nearest(name, functionNames()) ?? nearest(node.name, functionNames())
     const hint = meant ? `: did you mean ${meant}()?` : ''
-    return this.#refuse(node, `there is no function ${name}()${hint}`, true)
+    return this.#refuse(node, `unknown function ${name}()${hint}`, true)
   }
 
   #itemType(operand: Node, index: Node, locals: Locals): Type {
@@ -256,7 +256,7 @@ export class ExpressionChecker {
   #require(node: Node, wanted: string, locals: Locals): void {
     const type = this.#typeOf(node, locals)
     if (canBe(type, wanted)) return
-    this.#refuse(node, `a ${wanted} is needed, and this is ${aType(type)}`)
+    this.#refuse(node, `expected a ${wanted}, found ${aType(type)}`)
   }
 
   #overloadType(
@@ -276,7 +276,7 @@ export class ExpressionChecker {
     )
     if (fitting.length === 0) {
       const list = types.map(formatType).join(', ')
-      return this.#refuse(node, `${describe(name)} does not take (${list})`)
+      return this.#refuse(node, `${describe(name)} does not accept (${list})`)
     }
     const { phase } = this.#options.scope
     if (!fitting.some(({ phases }) => !phases || phases.includes(phase))) {

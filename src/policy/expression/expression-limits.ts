@@ -12,17 +12,17 @@ const TOKEN = /[A-Za-z_]\w*|[\d.]+|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s\w]/g
 /** Keeps sources from the parser that it would take long for. Throws ExpressionProblem. */
 export function refuseOversizeSource(source: string): void {
   if (source.length > MAX_SOURCE) {
-    throw new ExpressionProblem(`it is longer than ${MAX_SOURCE} characters`)
+    throw new ExpressionProblem(`more than ${MAX_SOURCE} characters`)
   }
   let tokens = 0
   let nesting = 0
   for (const [token] of source.matchAll(TOKEN)) {
     tokens += 1
-    if (tokens > MAX_TOKENS) throw new ExpressionProblem(`it has more than ${MAX_TOKENS} tokens`)
+    if (tokens > MAX_TOKENS) throw new ExpressionProblem(`more than ${MAX_TOKENS} tokens`)
     if (token === '(' || token === '[' || token === '{') nesting += 1
     if (token === ')' || token === ']' || token === '}') nesting -= 1
     if (nesting > MAX_NESTING) {
-      throw new ExpressionProblem(`brackets stand more than ${MAX_NESTING} deep`)
+      throw new ExpressionProblem(`brackets are nested more than ${MAX_NESTING} levels deep`)
     }
   }
 }
@@ -30,9 +30,9 @@ export function refuseOversizeSource(source: string): void {
 /** Bounds what one evaluation costs at least. Throws ExpressionProblem. */
 export function refuseOversizeTree(tree: Node): void {
   if (countNodes(tree) > MAX_NODES) {
-    throw new ExpressionProblem(`it has more than ${MAX_NODES} parts`)
+    throw new ExpressionProblem(`more than ${MAX_NODES} parts`)
   }
   if (foldDepth(tree) > MAX_FOLD_DEPTH) {
-    throw new ExpressionProblem(`macros stand more than ${MAX_FOLD_DEPTH} deep inside each other`)
+    throw new ExpressionProblem(`macros are nested more than ${MAX_FOLD_DEPTH} levels deep`)
   }
 }

@@ -173,9 +173,10 @@ export function readTree(expr: Expr): Node {
     case 'listExpr':
       return { kind: 'list', id, items: exprKind.value.elements.map(readTree) }
     case 'structExpr': {
-      if (exprKind.value.messageName !== '') throw new Error('messages cannot be made here')
+      if (exprKind.value.messageName !== '')
+        throw new Error('message construction is not supported')
       const entries = exprKind.value.entries.map(({ keyKind, value }) => {
-        if (keyKind.case !== 'mapKey') throw new Error('messages cannot be made here')
+        if (keyKind.case !== 'mapKey') throw new Error('message construction is not supported')
         return [readTree(keyKind.value), read(value)] as const
       })
       return { kind: 'map', id, entries }

@@ -201,7 +201,7 @@ export class ExpressionLanguage<Subject> {
   #refuseCostly(form: Node): void {
     const { leastSteps: steps } = this.#planOf(form)
     if (steps <= MAX_EXPRESSION_STEPS) return
-    const message = `it takes at least ${Math.ceil(steps)} steps, and an expression may take ${MAX_EXPRESSION_STEPS}`
+    const message = `it takes at least ${Math.ceil(steps)} steps; the limit is ${MAX_EXPRESSION_STEPS}`
     throw new ExpressionProblem(message)
   }
 

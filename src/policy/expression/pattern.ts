@@ -56,7 +56,7 @@ export class Pattern {
     try {
       this.#regex = RE2JS.compile(source)
     } catch (error) {
-      throw new PatternError(`is no RE2 expression: ${(error as Error).message}`)
+      throw new PatternError(`is not a valid RE2 expression: ${(error as Error).message}`)
     }
     this.#size = this.#regex.programSize()
     const { dfa } = this.#regex.re2()
@@ -113,7 +113,7 @@ export class Pattern {
       }
       end = matcher.end()
       if (result.length > maxLength)
-        throw new PatternError(`makes more than ${maxLength} characters`)
+        throw new PatternError(`produces more than ${maxLength} characters`)
     }
     return { text: matches.length === 0 ? text : result + text.slice(end), matches }
   }

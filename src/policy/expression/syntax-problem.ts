@@ -21,7 +21,7 @@ const MISTAKEN: readonly (readonly [pattern: RegExp, meant: string])[] = [
 export function syntaxProblem(source: string, offset: number): ExpressionProblem {
   if (source.trim() === '') return new ExpressionProblem('it is empty', { offset: 0 })
   if (source.includes('${')) {
-    const message = 'this is an expression as a whole, without ${ and }'
+    const message = 'write the expression without ${ and }'
     return new ExpressionProblem(message, { offset: source.indexOf('${') })
   }
   const unpaired = unpairedIn(source)
@@ -30,15 +30,16 @@ export function syntaxProblem(source: string, offset: number): ExpressionProblem
   for (const [pattern, meant] of MISTAKEN) {
     const [written] = pattern.exec(rest) ?? []
     if (written === undefined) continue
-    return new ExpressionProblem(`${written} is no operator: did you mean ${meant}?`, { offset })
+    return new ExpressionProblem(`${written} is not an operator: did you mean ${meant}?`, {
+      offset,
+    })
   }
   if (/\bnot\s+$/.test(source.slice(0, offset))) {
-    return new ExpressionProblem('not is no operator: did you mean !?', { offset })
+    return new ExpressionProblem('not is not an operator: did you mean !?', { offset })
   }
-  if (/^\W*$/.test(rest))
-    return new ExpressionProblem('something is missing at its end', { offset })
+  if (/^\W*$/.test(rest)) return new ExpressionProblem('the end is missing', { offset })
   const shown = rest.length > MAX_SHOWN ? `${rest.slice(0, MAX_SHOWN)}…` : rest
-  return new ExpressionProblem(`it cannot be read from \`${shown}\` on`, { offset })
+  return new ExpressionProblem(`unexpected \`${shown}\``, { offset })
 }
 
 /** The first quote or bracket that has no other. */
@@ -52,12 +53,12 @@ function unpairedIn(source: string): ExpressionProblem | undefined {
       at = end === -1 ? source.length : end
     } else if (char === '"' || char === "'") {
       const end = closingQuote(source, at)
-      if (end === -1) return new ExpressionProblem('a text in quotes is not closed', { offset: at })
+      if (end === -1) return new ExpressionProblem('a string is not closed', { offset: at })
       at = end
     } else if (closes) {
       open.push({ at, closes })
     } else if (')]}'.includes(char) && open.pop()?.closes !== char) {
-      return new ExpressionProblem(`nothing is open that ${char} could close`, { offset: at })
+      return new ExpressionProblem(`${char} has no matching bracket`, { offset: at })
     }
   }
   const last = open.pop()

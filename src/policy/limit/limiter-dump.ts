@@ -94,7 +94,7 @@ export function* readDump(
   for (let at = 0; at < rows.length; ) {
     const groups = rows[at + 3] ?? 0
     const next = at + HEAD + groups
-    if (groups < 1 || next > rows.length) throw new Error('a row of counts is cut off')
+    if (groups < 1 || next > rows.length) throw new Error('a row of counts is incomplete')
     const times: number[] = []
     for (let age = at + HEAD; age < next; age += 1) times.push(now - word(age) - elapsedMs)
     const [low, high, owner, inNewest] = [word(at), word(at + 1), word(at + 2), word(at + 4)]
@@ -128,7 +128,7 @@ export function isCounted(
     latest = time
   }
   if (times.length > groups || inNewest < 1 || inNewest > each || !areInOrder) {
-    throw new Error('counts that this limit cannot have')
+    throw new Error('counts outside the range of the limit')
   }
   return now - latest < windowMs
 }

@@ -105,7 +105,7 @@ export class LimiterTables implements LimiterMemory {
     this.#warnAt = now + WARN_EVERY_MS
     this.#log.warn(
       { ...where, maxKeys: this.maxKeys, shared: this.#shared, sharedRefused: this.#sharedRefused },
-      'rate limit has too many keys to count each apart: GATEWAY_RATE_LIMIT_KEYS makes room',
+      'rate limit has too many keys, so some keys share a count: raise GATEWAY_RATE_LIMIT_KEYS',
     )
   }
 }

@@ -83,7 +83,7 @@ export class SharedBuckets {
 
   restore(bucket: DumpedBucket, now: number, windowMs: number): void {
     const { low, times, inNewest } = bucket
-    if (low < 0 || low >= 2 * BUCKETS) throw new Error('there is no such shared bucket')
+    if (low < 0 || low >= 2 * BUCKETS) throw new Error('unknown shared bucket')
     if (!isCounted(bucket, this.#window, now, windowMs)) return
     this.#memory ??= this.#createMemory()
     this.#window.fill(this.#memory, low * this.#window.words, times, inNewest)

@@ -13,17 +13,17 @@ export const LOGIN_FAULTS = {
   'sign-in-needed': {
     status: 401,
     codes: ['ERR_GATEWAY_SIGN_IN', 'ERR_GATEWAY_SIGN_IN'],
-    sentence: 'Nobody is signed in, and only a browser that opens a page is sent to where one can.',
+    sentence: 'Sign-in required.',
   },
   'bad-state': {
     status: 400,
     codes: ['ERR_NGROK_5200', 'ERR_NGROK_3120'],
-    sentence: 'The sign-in was not begun here.',
+    sentence: 'The sign-in was not started at this endpoint.',
   },
   'no-nonce': {
     status: 400,
     codes: ['ERR_NGROK_3121', 'ERR_NGROK_3121'],
-    sentence: 'The sign-in was begun in another browser, or its cookie is gone.',
+    sentence: 'The sign-in was started in another browser, or its cookie is missing.',
   },
   late: {
     status: 400,
@@ -33,33 +33,33 @@ export const LOGIN_FAULTS = {
   refused: {
     status: 403,
     codes: ['ERR_NGROK_5211', 'ERR_NGROK_3164'],
-    sentence: 'The identity provider has refused the sign-in.',
+    sentence: 'The identity provider refused the sign-in.',
   },
   'no-metadata': {
     status: 502,
     codes: ['ERR_NGROK_5208', 'ERR_NGROK_3166'],
-    sentence: 'The identity provider cannot be asked where to sign in.',
+    sentence: 'The metadata of the identity provider could not be read.',
   },
   unreachable: {
     status: 502,
     codes: ['ERR_NGROK_5202', 'ERR_NGROK_3166'],
-    sentence: 'The identity provider does not answer as it should.',
+    sentence: 'The identity provider did not answer, or sent an invalid answer.',
   },
   'bad-token': {
     status: 502,
     codes: ['ERR_NGROK_5204', 'ERR_NGROK_3166'],
-    sentence: 'What the identity provider says of the visitor cannot be verified.',
+    sentence: 'The token of the identity provider could not be verified.',
   },
   'session-too-large': {
     status: 502,
     codes: ['ERR_GATEWAY_SESSION_TOO_LARGE', 'ERR_GATEWAY_SESSION_TOO_LARGE'],
     sentence:
-      'What the identity provider says of the visitor does not fit into the cookies of a session. Fewer scopes or claims make it smaller.',
+      'The user details from the identity provider are too large for the session cookies. Request fewer scopes or claims.',
   },
   busy: {
     status: 503,
     codes: ['ERR_GATEWAY_SIGN_IN_BUSY', 'ERR_GATEWAY_SIGN_IN_BUSY'],
-    sentence: 'Too many visitors sign in at once.',
+    sentence: 'Too many visitors are signing in at once.',
   },
 } as const satisfies Record<string, LoginFault>
 
@@ -87,7 +87,7 @@ export class LoginError extends Error {
 /** Code and sentence, as later rules and the log have them. */
 export function resultErrorOf({ fault, detail }: LoginError, kind: LoginKind): ResultError {
   const { codes, sentence } = LOGIN_FAULTS[fault]
-  const message = detail === undefined ? sentence : `${sentence} It says: ${detail}.`
+  const message = detail === undefined ? sentence : `${sentence} Its answer: ${detail}.`
   return { code: codes[kind === 'oidc' ? 0 : 1], message }
 }
 

@@ -28,7 +28,7 @@ export function siteOf({ scheme, host, headers }: PolicyRequest): LoginSite {
   // Rules may have given the device another one.
   const authority = plainHost(field) === host ? field : host
   const text = `${scheme}://${authority}`
-  if (!URL.canParse(text)) throw new EvaluationError('the host cannot stand in a URL')
+  if (!URL.canParse(text)) throw new EvaluationError('the host is not valid in a URL')
   const { origin, hostname } = new URL(text)
   return { origin, site: `${scheme}://${hostname}`, isSecure: scheme === 'https' }
 }

@@ -238,7 +238,7 @@ export class Login {
       exchange.parsed.query(request.clientTarget, exchange.account).get('redirect_path') ?? []
     if (path !== undefined) return redirectTo(`${origin}${localPath(path, origin)}`, cookies)
     const headers = ['content-type', 'text/plain; charset=utf-8', 'cache-control', 'no-store']
-    const body = `You have signed out of ${origin}.\n`
+    const body = `You are signed out of ${origin}.\n`
     return respond({ status: 200, headers: [...headers, ...cookies.flatMap(asField)], body })
   }
 

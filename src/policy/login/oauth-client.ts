@@ -173,7 +173,9 @@ async function readAsVisitor(
   if (answer.status === 200) return answer.json()
   if (answer.status === 401) throw new SpentToken()
   if (answer.status === 403 || answer.status === 404) return undefined
-  throw new LoginError('unreachable', { cause: new Error(`the user is answered ${answer.status}`) })
+  throw new LoginError('unreachable', {
+    cause: new Error(`the user request was answered with status ${answer.status}`),
+  })
 }
 
 /**

@@ -107,7 +107,8 @@ export class HttpAsker {
         throw new OutboundError('ERR_NGROK_3214', `There were more than ${redirects} redirects.`)
       }
       const next = URL.canParse(location, url.href) ? new URL(location, url) : undefined
-      if (!next) throw new OutboundError('ERR_NGROK_3214', 'The redirect leads to no URL.')
+      if (!next)
+        throw new OutboundError('ERR_NGROK_3214', 'The redirect target is not a valid URL.')
       if (next.origin !== url.origin) headers = withoutCredentials(headers)
       // RFC 9110 15.4: only 307 and 308 keep method and body.
       if (response.status < 307 && method !== 'GET') {
@@ -120,10 +121,10 @@ export class HttpAsker {
 }
 
 function urlOf({ url: text, query }: Ask): URL {
-  if (!URL.canParse(text)) throw new EvaluationError(`${text} is no URL`)
+  if (!URL.canParse(text)) throw new EvaluationError(`${text} is not a valid URL`)
   const url = new URL(text)
   if (url.protocol !== 'http:' && url.protocol !== 'https:') {
-    throw new EvaluationError('only http and https URLs can be asked')
+    throw new EvaluationError('only http and https URLs are supported')
   }
   for (const [key, value] of query) url.searchParams.append(key, value)
   return url

@@ -33,7 +33,11 @@ export class KeySource extends Renewable<JWTVerifyGetKey> {
       read: () => readKeys(place),
       freshMs: FRESH_MS,
       pauseMs: PAUSE_MS,
-      paused: () => new OutboundError('ERR_NGROK_3422', 'The keys could not be read a moment ago.'),
+      paused: () =>
+        new OutboundError(
+          'ERR_NGROK_3422',
+          'The keys could not be read. They are read again soon.',
+        ),
       clock,
     })
   }
@@ -46,7 +50,7 @@ async function readKeys({ url, reach }: Omit<KeySourceOptions, 'clock'>): Promis
     const keys = KeySet.parse(JSON.parse(bytes.toString()))
     return createLocalJWKSet(keys as JSONWebKeySet)
   } catch {
-    throw new OutboundError('ERR_NGROK_3422', 'The key source holds no JSON Web Key Set.')
+    throw new OutboundError('ERR_NGROK_3422', 'The key source is not a JSON Web Key Set.')
   }
 }
 

@@ -52,7 +52,7 @@ export function send(request: OutboundRequest, reach: PolicyReach): Promise<Outb
       const outgoing = open(request, reach)
       outgoing.on('error', fail)
       // An answer that changes the protocol is told by no event of Node.
-      request.signal?.addEventListener('abort', () => fail(new Error('given up')), { once: true })
+      request.signal?.addEventListener('abort', () => fail(new Error('cancelled')), { once: true })
       outgoing.on('response', (response) => {
         collect(response, request.maxBytes).then(resolve, (error: Error) => {
           outgoing.destroy()
@@ -109,7 +109,7 @@ const pathOf = (url: URL) => ({ path: `${url.pathname}${url.search}` })
 const unreachable = (host: string) =>
   new OutboundError(
     'ERR_NGROK_3600',
-    `${host} is outside of what policies may reach here: GATEWAY_OUTBOUND_ALLOW has no leave for it.`,
+    `GATEWAY_OUTBOUND_ALLOW does not allow policies to reach ${host}.`,
   )
 
 /**
@@ -135,7 +135,7 @@ async function collect(response: IncomingMessage, maxBytes: number): Promise<Out
   for await (const chunk of response) {
     length += chunk.length
     if (length > maxBytes) {
-      throw new OutboundError('ERR_NGROK_3601', `The answer is larger than ${maxBytes} bytes.`)
+      throw new OutboundError('ERR_NGROK_3601', `The answer exceeds ${maxBytes} bytes.`)
     }
     chunks.push(chunk)
   }
@@ -153,7 +153,8 @@ async function collect(response: IncomingMessage, maxBytes: number): Promise<Out
 
 function failureOf(error: Error, signal: AbortSignal): OutboundError {
   if (error instanceof OutboundError) return error
-  if (signal.aborted) return new OutboundError('ERR_NGROK_3602', 'The answer did not come in time.')
+  if (signal.aborted)
+    return new OutboundError('ERR_NGROK_3602', 'The server did not answer in time.')
   const reason = 'code' in error ? String(error.code) : error.message
-  return new OutboundError('ERR_NGROK_3600', `The server could not be asked: ${reason}.`)
+  return new OutboundError('ERR_NGROK_3600', `The request to the server failed: ${reason}.`)
 }

@@ -70,16 +70,16 @@ export class TokenVerifier {
   }
 }
 
-const NO_KEY = 'No key belongs to the signature of the token.'
+const NO_KEY = 'No key matches the signature of the token.'
 
 function failureOf(error: unknown): TokenFailure | 'unknown-key' {
   if (error instanceof errors.JWKSNoMatchingKey) return 'unknown-key'
   if (error instanceof errors.JWTClaimValidationFailed && ['iss', 'aud'].includes(error.claim)) {
-    const message = `The token is not meant for this endpoint: ${error.message}.`
+    const message = `The token is not for this endpoint: ${error.message}.`
     return { status: 403, code: 'ERR_NGROK_3403', message }
   }
   const isMalformed = error instanceof errors.JWTInvalid || error instanceof errors.JWSInvalid
-  const message = `The token is not accepted: ${error instanceof Error ? error.message : error}.`
+  const message = `The token is not valid: ${error instanceof Error ? error.message : error}.`
   return { status: 401, code: isMalformed ? 'ERR_NGROK_3416' : 'ERR_NGROK_3401', message }
 }
 

@@ -20,8 +20,8 @@ export type Verify = (request: SignedRequest) => string | undefined
 const MAX_AGE_S = 300
 /** Signatures of one request that are looked at: while a secret is replaced there are two. */
 const MAX_SIGNATURES = 10
-export const MISMATCH = 'The signature does not belong to this body.'
-export const STALE = 'The signature is too old, or has no time.'
+export const MISMATCH = 'The signature does not match the body.'
+export const STALE = 'The signature is too old, or has no timestamp.'
 
 export interface Mac {
   readonly digest?: 'sha1' | 'sha256' | 'sha512'

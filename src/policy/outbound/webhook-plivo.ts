@@ -15,7 +15,7 @@ export function verifyPlivo(request: SignedRequest): string | undefined {
   const version = isThird ? 'v3' : 'v2'
   const nonce = headers.get(`x-plivo-signature-${version}-nonce`)
   if (nonce === undefined) return MISMATCH
-  if (body.length > MAX_FORM) return `A form of more than ${MAX_FORM} bytes is not read.`
+  if (body.length > MAX_FORM) return `The form exceeds ${MAX_FORM} bytes.`
   const names = [`x-plivo-signature-${version}`, `x-plivo-signature-ma-${version}`]
   const presented = names.flatMap((name) => headers.get(name) ?? []).join(',')
   const texts = isThird ? thirdTexts(request, nonce) : secondTexts(request, nonce)

@@ -174,7 +174,7 @@ export const WEBHOOK_PROVIDERS: Readonly<Record<string, Verify>> = {
 /** The address and, of a form, its fields by name; of anything else the digest stands in the address. */
 function verifyTwilio({ headers, url, body, secret }: SignedRequest): string | undefined {
   const isForm = /^application\/x-www-form-urlencoded\b/i.test(headers.get('content-type') ?? '')
-  if (isForm && body.length > MAX_FORM) return `A form of more than ${MAX_FORM} bytes is not read.`
+  if (isForm && body.length > MAX_FORM) return `The form exceeds ${MAX_FORM} bytes.`
   const expected = new URLSearchParams(url.split('?', 2)[1]).get('bodySHA256')
   // Nothing else signs what is no form: anybody could send it with a signature of the address.
   if (!isForm && body.length > 0) {
@@ -201,7 +201,7 @@ function verifySendGrid({ headers, body, secret, now }: SignedRequest): string |
     const signed = Buffer.concat([Buffer.from(time), body])
     return verify('sha256', signed, key, signature) ? undefined : MISMATCH
   } catch {
-    return 'The secret is no public key in base64.'
+    return 'The secret is not a public key in base64.'
   }
 }
 

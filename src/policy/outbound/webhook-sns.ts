@@ -60,7 +60,7 @@ export class SnsVerifier {
     const digest = DIGESTS[text('SignatureVersion')]
     if (!names || !digest || !PLACE.test(text('SigningCertURL'))) return MISMATCH
     const [, , , , owner = ''] = text('TopicArn').split(':')
-    if (!isEqual(owner, secret)) return 'The topic is of another owner.'
+    if (!isEqual(owner, secret)) return 'The topic belongs to another owner.'
     if (!(Math.abs(now - Date.parse(text('Timestamp'))) <= MAX_AGE_MS)) return STALE
     const signed = names
       .filter((name) => typeof message[name] === 'string')
@@ -82,7 +82,11 @@ export class SnsVerifier {
       read: () => this.#read(place),
       freshMs: FRESH_MS,
       pauseMs: PAUSE_MS,
-      paused: () => new OutboundError('ERR_NGROK_3422', 'It was not there a moment ago.'),
+      paused: () =>
+        new OutboundError(
+          'ERR_NGROK_3422',
+          'The certificate could not be read. It is read again soon.',
+        ),
       clock: this.#options.clock,
     })
     this.#keys.set(place, key)
@@ -101,11 +105,11 @@ export class SnsVerifier {
   }
 
   async #read(place: string): Promise<KeyObject> {
-    if (this.#reading >= MAX_READING) throw new Error('Too many are asked for.')
+    if (this.#reading >= MAX_READING) throw new Error('Too many certificates are being read.')
     this.#reading += 1
     try {
       const { publicKey } = new X509Certificate(await this.#options.read(new URL(place)))
-      if (publicKey.asymmetricKeyType !== 'rsa') throw new Error('It has no RSA key.')
+      if (publicKey.asymmetricKeyType !== 'rsa') throw new Error('The certificate has no RSA key.')
       this.#known.add(place)
       return publicKey
     } finally {

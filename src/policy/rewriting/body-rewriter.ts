@@ -17,7 +17,7 @@ const ANSWER_MS = 10_000
 const MAX_HEAP_MB = 64
 /** Bodies of one owner. */
 const MAX_WAITING = 64
-const NOT_CHANGED = 'the body could not be changed'
+const NOT_CHANGED = 'the body could not be rewritten'
 
 export interface RewriteQuestion {
   readonly body: Uint8Array
@@ -115,7 +115,8 @@ export class BodyRewriter {
   #ask(owner: LaneMember, question: RewriteQuestion): Promise<RewriteAnswer> {
     return new Promise((resolve, reject) => {
       const own = this.#waiting.get(owner) ?? []
-      if (own.length >= MAX_WAITING) throw new EvaluationError('too many bodies wait to be changed')
+      if (own.length >= MAX_WAITING)
+        throw new EvaluationError('too many bodies are waiting to be rewritten')
       own.push({ question, resolve, reject })
       this.#waiting.set(owner, own)
       this.#next()

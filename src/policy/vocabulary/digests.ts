@@ -6,7 +6,7 @@ import { type Node, textOf } from '../expression/expression-tree.ts'
 import { crc64 } from './crc64.ts'
 import { xxhash64 } from './xxhash64.ts'
 
-const FORMATS = "digests are written as 'hex' or 'base64'"
+const FORMATS = "the encoding must be 'hex' or 'base64'"
 
 const nodeDigest = (name: string) => (bytes: Buffer) => createHash(name).update(bytes).digest()
 

@@ -78,7 +78,7 @@ export const ENCODING_FUNCTIONS: readonly ExpressionFunction[] = [
 function decodeBase64(text: string): Buffer {
   const plain = text.replace(/[\r\n]/g, '')
   if (plain.length % 4 !== 0 || !BASE64.test(plain))
-    throw new EvaluationError('the text is not base64')
+    throw new EvaluationError('the string is not base64')
   return Buffer.from(text, 'base64')
 }
 
@@ -87,7 +87,7 @@ function decodeJson(evaluation: Evaluation, text: string): ValueInput {
   try {
     return valueOfJson(JSON.parse(text))
   } catch {
-    throw new EvaluationError('the text is not JSON')
+    throw new EvaluationError('the string is not JSON')
   }
 }
 
@@ -115,7 +115,7 @@ function encodeQuery(map: MapValue): string {
 
 /** The fields of Go's `url.URL`, in lower case, and the query as a map. */
 function parseUrl(evaluation: Evaluation, text: string): ValueInput {
-  if (!isUrl(evaluation, text)) throw new EvaluationError('the text is not a URL')
+  if (!isUrl(evaluation, text)) throw new EvaluationError('the string is not a URL')
   const url = new URL(text)
   return {
     scheme: url.protocol.slice(0, -1),
@@ -163,6 +163,6 @@ function unescapeUrl(text: string): string {
   try {
     return decodeURIComponent(text)
   } catch {
-    throw new EvaluationError('the text has a bad percent escape')
+    throw new EvaluationError('the string has an invalid percent escape')
   }
 }

@@ -21,20 +21,20 @@ const COMPARE_STEPS = 0.5
 export const LIST_FUNCTIONS: readonly ExpressionFunction[] = [
   fnWithin('lists.range', ['int'], 'list(int)', (evaluation, count) => {
     if (count < 0n || count > MAX_RANGE) {
-      throw new EvaluationError(`lists.range takes 0 to ${MAX_RANGE}`)
+      throw new EvaluationError(`lists.range accepts 0 to ${MAX_RANGE}`)
     }
     evaluation.spend(RANGE_STEPS * Number(count))
     return Array.from({ length: Number(count) }, (_, index) => BigInt(index))
   }),
   method('slice', ['list', 'int', 'int'], 'list', (list, from, to) => {
     if (from < 0n || to < from || to > BigInt(list.size)) {
-      throw new EvaluationError(`slice(${from}, ${to}) is outside of a list of ${list.size}`)
+      throw new EvaluationError(`slice(${from}, ${to}) is outside a list of ${list.size} items`)
     }
     return Array.from(list).slice(Number(from), Number(to))
   }),
   methodWithin('flatten', ['list'], 'list', (evaluation, list) => flatten(evaluation, list, 1)),
   methodWithin('flatten', ['list', 'int'], 'list', (evaluation, list, depth) => {
-    if (depth < 0n) throw new EvaluationError('flatten takes a depth of at least 0')
+    if (depth < 0n) throw new EvaluationError('the depth of flatten must be at least 0')
     return flatten(evaluation, list, Number(depth))
   }),
   method('distinct', ['list'], 'list', (list) => {
@@ -68,7 +68,7 @@ function sortBy(evaluation: Evaluation, list: ListValue, keys: ListValue): Value
   const pairs = Array.from(list, (item, index) => ({ item, key: keys.get(index) ?? null }))
   const kinds = new Set(pairs.map(({ key }) => kindOf(key)))
   if (kinds.size > 1 || kinds.has('other')) {
-    throw new EvaluationError('only numbers, strings or booleans of one kind can be sorted')
+    throw new EvaluationError('only numbers, strings or booleans of the same type can be sorted')
   }
   return pairs.sort((a, b) => compare(a.key as string, b.key as string)).map(({ item }) => item)
 }

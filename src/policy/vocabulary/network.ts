@@ -34,7 +34,7 @@ export const NETWORK_FUNCTIONS: readonly ExpressionFunction[] = [
     const [least, most] = from < to ? [from, to] : [to, from]
     // The generator takes ranges below 2^48.
     if (least < 0n || most - least >= 1n << 48n || most > BigInt(Number.MAX_SAFE_INTEGER)) {
-      throw new EvaluationError('rand.int takes integers from 0 to 2^48')
+      throw new EvaluationError('rand.int accepts integers from 0 to 2^48')
     }
     return BigInt(randomInt(Number(least), Number(most) + 1))
   }),

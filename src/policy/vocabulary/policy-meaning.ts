@@ -96,7 +96,7 @@ function rewriteCall(node: CallNode, again: (child: Node) => Node): Node {
     if (first?.kind === 'call' && first.name === INDEX && first.args[0] && first.args[1]) {
       return again(call(id, IN, [first.args[1], first.args[0]]))
     }
-    throw new Error('has() takes a field or a key, such as has(vars.tier)')
+    throw new Error('has() accepts a field or a key, such as has(vars.tier)')
   }
   if (name === 'sortBy' && node.target && second && first?.kind === 'name') {
     const target = again(node.target)

@@ -124,7 +124,7 @@ function tester(
 function first(find: Find): (exchange: PolicyExchange, name: string) => ValueInput {
   return (exchange, name) => {
     const [cookie] = find(exchange, name)
-    if (cookie === undefined) throw new EvaluationError(`there is no cookie ${name}`)
+    if (cookie === undefined) throw new EvaluationError(`the request has no cookie ${name}`)
     return cookie
   }
 }

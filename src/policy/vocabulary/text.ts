@@ -119,7 +119,7 @@ const isAscii = (text: string) => Buffer.byteLength(text) === text.length
 
 function placeIn(text: string, place: bigint): number {
   if (place >= 0n && place < BigInt(text.length)) return Number(place)
-  throw new EvaluationError(`${place} is outside of a text of ${text.length} characters`)
+  throw new EvaluationError(`${place} is outside a string of ${text.length} characters`)
 }
 
 function matches(evaluation: Evaluation, text: string, source: string): boolean {

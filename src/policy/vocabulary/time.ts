@@ -49,7 +49,7 @@ export const TIME_FUNCTIONS: readonly ExpressionFunction[] = Object.entries(GETT
 function checkZone([, zone]: readonly Node[]): string | undefined {
   const name = textOf(zone)
   if (name === undefined || OFFSET.test(name) || ZONES.get(name)) return undefined
-  return `${name} is no time zone`
+  return `${name} is not a time zone`
 }
 
 /** Whether there is a zone with that name: to find out takes most of a millisecond. */
@@ -80,11 +80,11 @@ function inZone(evaluation: Evaluation, date: Date, zone: string): Date {
 
 function formatterOf(evaluation: Evaluation, zone: string): Intl.DateTimeFormat {
   evaluation.spend(SHOW_STEPS)
-  if (zone.length > MAX_ZONE) throw new EvaluationError('the text is no time zone')
+  if (zone.length > MAX_ZONE) throw new EvaluationError('the string is not a time zone')
   try {
     return evaluation.zones.get(zone)
   } catch (error) {
     if (!(error instanceof RangeError)) throw error
-    throw new EvaluationError(`${zone} is no time zone`)
+    throw new EvaluationError(`${zone} is not a time zone`)
   }
 }

@@ -174,8 +174,8 @@ export const VARIABLES: ReadonlyMap<string, ExchangeVariable> = new Map(
 
 /** Names that the hosted service knows and a gateway without its data cannot, by their start. */
 export const UNAVAILABLE_VARIABLES: Readonly<Record<string, string>> = {
-  'conn.tls.ja4_fingerprint': 'this gateway does not compute it',
-  secrets: 'this gateway has no vaults',
+  'conn.tls.ja4_fingerprint': 'gateways do not compute it',
+  secrets: 'gateways have no vaults',
 }
 
 /** What a service with address intelligence knows; here nothing is listed anywhere. */

@@ -88,7 +88,7 @@ export class Committer {
       connection.pragma('foreign_keys = OFF')
       connection.transaction(() => restoreRows(connection, changes)).immediate()
     } catch (error) {
-      this.#log.error({ err: error }, 'a change that was refused could not be taken back')
+      this.#log.error({ err: error }, 'cannot roll back a refused change')
       this.#onTorn(error)
     } finally {
       connection.pragma('foreign_keys = ON')

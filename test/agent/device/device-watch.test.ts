@@ -52,7 +52,7 @@ describe('a device that looks at itself', () => {
     await look()
     expect(state.skews).toEqual([HOUR])
     expect(state.isTold).toBeGreaterThan(0)
-    const told = captured.lines.filter(({ msg }) => msg === 'the clock of the device was set')
+    const told = captured.lines.filter(({ msg }) => msg === 'the device clock was changed')
     expect(told).toMatchObject([{ jumpMs: HOUR }])
     await look()
     expect(state.skews).toHaveLength(1)

@@ -177,7 +177,7 @@ describe('InspectionProxy', () => {
     await once(socket, 'close')
   })
 
-  it('says what the SDK says when nothing listens there', async () => {
+  it('says what the SDK says when connection refused, nothing is listening', async () => {
     const { port, only } = await through(1)
     const { status, text: body } = await sendRequest({ port }, { method: 'POST', body: 'x' })
     expect([status, body]).toEqual([502, 'failed to dial backend: 127.0.0.1:1 cannot be reached'])

@@ -69,22 +69,25 @@ describe('DefaultPolicy', () => {
   })
 
   it.each([
-    [undefined, /^There is no default policy at .*default-policy\.json\.$/],
+    [undefined, /^The default policy .*default-policy\.json does not exist\.$/],
     ['{\n  "a": 1,\n}', /default-policy\.json is not valid JSON: line 3, column 1\.$/],
     ['', /default-policy\.json is not valid JSON: line 1, column 1\.$/],
     ['[]', /default-policy\.json must be a JSON object: line 1, column 1\.$/],
     ['null', /default-policy\.json must be a JSON object: line 1, column 1\.$/],
-    ['{"bad_rule": 1}', /default-policy\.json cannot be used: \/bad_rule is unknown$/],
+    ['{"bad_rule": 1}', /default-policy\.json is invalid: \/bad_rule is unknown$/],
     [
       '{"three": 1}',
-      /cannot be used: \/three is one, and 2 more, which device-agent policy check \S+\.json names\.$/,
+      /is invalid: \/three is one, and 2 more: run device-agent policy check \S+\.json\.$/,
     ],
-    ['{"at_the_root": 1}', /default-policy\.json cannot be used: It is wrong\.$/],
+    ['{"at_the_root": 1}', /default-policy\.json is invalid: It is wrong\.$/],
     [
       `{"a": ${'['.repeat(9_000)}${']'.repeat(9_000)}}`,
-      /default-policy\.json is nested deeper than 32\.$/,
+      /default-policy\.json has more than 32 levels of nesting\.$/,
     ],
-    [`{"a": "${'x'.repeat(70_000)}"}`, /cannot be read: it has more than 65536 bytes\.$/],
+    [
+      `{"a": "${'x'.repeat(70_000)}"}`,
+      /Cannot read the default policy .*: it is larger than 65536 bytes\.$/,
+    ],
   ])('stops the start with one sentence when it never had another: %j', async (text, sentence) => {
     const { path, start } = setUp()
     if (text !== undefined) writeFileSync(path, text)
@@ -165,7 +168,7 @@ describe('DefaultPolicy', () => {
       source: 'kept',
       problem: `The default policy ${path} is not in use: It took too long.`,
     })
-    expect(captured.text()).toContain('the last good copy is in force')
+    expect(captured.text()).toContain('using the last valid copy')
     onCheck(() => Promise.reject(new Error('a mistake')))
     await expect(start()).rejects.toThrow('a mistake')
   })

@@ -166,7 +166,7 @@ describe('PolicyChecker', () => {
       code: 'policy-not-checked',
       status: 503,
       retryAfterS: 5,
-      message: expect.stringMatching(/took longer than 0\.05 s: the device is busy\./),
+      message: expect.stringMatching(/took longer than 0\.05 s because the device is busy\./),
     })
     expect(lines).toEqual([])
   })
@@ -175,6 +175,6 @@ describe('PolicyChecker', () => {
     const { log, text } = captureLog()
     const { check } = new PolicyChecker({ service: 'hosted', log, process: start() })
     expect(await check({ on_http_request: [{ actions: [{ type: 'newer-action' }] }] })).toEqual([])
-    expect(text()).toContain('the service will have to judge this policy')
+    expect(text()).toContain('policy not checked here, the service will check it')
   })
 })

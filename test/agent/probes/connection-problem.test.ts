@@ -10,22 +10,22 @@ const withCode = (code: string) => Object.assign(new Error('as Node says it'), {
 
 describe('a connection that fails', () => {
   it.each([
-    ['ENOTFOUND', 'dns', 'cannot be resolved (ENOTFOUND)'],
-    ['EAI_AGAIN', 'dns', 'cannot be resolved (EAI_AGAIN)'],
-    ['EAI_FAIL', 'dns', 'cannot be resolved (EAI_FAIL)'],
-    ['EAI_NONAME', 'dns', 'cannot be resolved (EAI_NONAME)'],
-    ['ENODATA', 'dns', 'cannot be resolved (ENODATA)'],
-    ['ESERVFAIL', 'dns', 'cannot be resolved (ESERVFAIL)'],
+    ['ENOTFOUND', 'dns', 'cannot be resolved by DNS (ENOTFOUND)'],
+    ['EAI_AGAIN', 'dns', 'cannot be resolved by DNS (EAI_AGAIN)'],
+    ['EAI_FAIL', 'dns', 'cannot be resolved by DNS (EAI_FAIL)'],
+    ['EAI_NONAME', 'dns', 'cannot be resolved by DNS (EAI_NONAME)'],
+    ['ENODATA', 'dns', 'cannot be resolved by DNS (ENODATA)'],
+    ['ESERVFAIL', 'dns', 'cannot be resolved by DNS (ESERVFAIL)'],
     ['ECONNREFUSED', 'network', 'refuses connections'],
     ['ECONNRESET', 'network', 'closed the connection'],
-    ['EHOSTUNREACH', 'network', 'cannot be reached'],
-    ['ENETUNREACH', 'network', 'cannot be reached: the device has no route'],
+    ['EHOSTUNREACH', 'network', 'is unreachable'],
+    ['ENETUNREACH', 'network', 'is unreachable: the device has no route'],
     ['ETIMEDOUT', 'network', 'does not answer'],
-    ['EMFILE', 'network', 'cannot be used (EMFILE)'],
+    ['EMFILE', 'network', 'failed (EMFILE)'],
     ['EPROTO', 'tls', 'does not speak TLS'],
-    ['ERR_SSL_WRONG_VERSION_NUMBER', 'tls', 'cannot be used (ERR_SSL_WRONG_VERSION_NUMBER)'],
-    ['ERR_TLS_CERT_ALTNAME_INVALID', 'tls', 'shows a certificate for another name'],
-    ['CERT_HAS_EXPIRED', 'tls', 'cannot be used (CERT_HAS_EXPIRED)'],
+    ['ERR_SSL_WRONG_VERSION_NUMBER', 'tls', 'failed (ERR_SSL_WRONG_VERSION_NUMBER)'],
+    ['ERR_TLS_CERT_ALTNAME_INVALID', 'tls', 'presented a certificate for another name'],
+    ['CERT_HAS_EXPIRED', 'tls', 'failed (CERT_HAS_EXPIRED)'],
   ])('with %s is %s', (code, reason, sentence) => {
     expect(connectionProblem(WHERE, withCode(code))).toMatchObject({
       reason,
@@ -44,7 +44,7 @@ describe('a connection that fails', () => {
   ])('with %s has met a CA that nobody here trusts', (code) => {
     expect(connectionProblem(WHERE, withCode(code))).toMatchObject({
       reason: 'tls',
-      detail: `${WHERE} shows a certificate that no trusted CA has signed (${code})`,
+      detail: `${WHERE} presented a certificate that no trusted CA has signed (${code})`,
     })
   })
 
@@ -52,7 +52,7 @@ describe('a connection that fails', () => {
     const tries = new AggregateError([withCode('ENETUNREACH'), withCode('ECONNREFUSED')])
     expect(connectionProblem(WHERE, tries).detail).toBe(`${WHERE} refuses connections`)
     const none = new AggregateError([], 'no address')
-    expect(connectionProblem(WHERE, none).detail).toBe(`${WHERE} cannot be used (no address)`)
+    expect(connectionProblem(WHERE, none).detail).toBe(`${WHERE} failed (no address)`)
   })
 
   it.each([
@@ -62,7 +62,7 @@ describe('a connection that fails', () => {
   ])('without a code of its own is told by what there is: %s', (error, said) => {
     expect(connectionProblem(WHERE, error)).toMatchObject({
       reason: 'network',
-      detail: `${WHERE} cannot be used (${said})`,
+      detail: `${WHERE} failed (${said})`,
     })
   })
 

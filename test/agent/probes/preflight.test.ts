@@ -151,7 +151,7 @@ describe('a certificate that does not hold today', () => {
     const found = await problem(address, { caCert, serviceDate })
     expect(found.reason).toBe(reason)
     expect(found.remedy).toMatch(reason === 'clock' ? /clock/ : /certificate/)
-    // The hosted service's CA is not known here, but its dates are.
+    // The hosted service's CA is unknown here, but its dates are.
     expect((await problem(address, { serviceDate })).reason).toBe(reason)
   })
 })

@@ -30,7 +30,7 @@ async function verdict(target: string, allow: string[] = [], own: number[] = [])
 }
 
 const NOT_LISTED = /^forwards-to-not-allowed: .* is not in AGENT_FORWARD_ALLOW/
-const NEVER = /^forwards-to-not-allowed: .* is never forwarded to$/
+const NEVER = /^forwards-to-not-allowed: .* is always blocked$/
 
 describe('a Unix socket', () => {
   const verdictOf = (path: string, allow: string[], ownSockets: string[] = []) =>
@@ -65,7 +65,9 @@ describe('a Unix socket', () => {
     writeFileSync(own, '')
     symlinkSync(own, link)
     for (const path of [own, link]) {
-      expect(await verdictOf(path, [`unix:${folder}/`], [own])).toContain("it is the agent's own")
+      expect(await verdictOf(path, [`unix:${folder}/`], [own])).toContain(
+        'the socket belongs to the agent',
+      )
     }
     expect(await verdictOf(join(folder, 'app.sock'), [`unix:${folder}/`], [own])).toBe('allowed')
   })
@@ -172,12 +174,12 @@ describe('ForwardRules', () => {
     expect(await verdict(target, everything)).toMatch(NEVER)
   })
 
-  it('refuses a listed name when one of its addresses is never forwarded to', async () => {
+  it('refuses a listed name when one of its addresses is always blocked', async () => {
     expect(await verdict('rebound.lan:80', ['rebound.lan'])).toMatch(NEVER)
   })
 
   it("refuses the agent's own ports on this machine, and only there", async () => {
-    const own = /port 7040 is the agent's own$/
+    const own = /port 7040 belongs to the agent$/
     expect(await verdict('localhost:7040', [], [7040])).toMatch(own)
     expect(await verdict('[::1]:7040', [], [7040])).toMatch(own)
     expect(await verdict('device.lan:7040', ['device.lan'], [7040])).toMatch(own)

@@ -181,7 +181,7 @@ describe('UpstreamDialer', () => {
   })
 
   it.each([
-    ['to an address that is never forwarded to', [METADATA]],
+    ['to an address that is always blocked', [METADATA]],
     ['there beside an allowed one', ['127.0.0.1', METADATA]],
     ['nowhere', []],
   ])('answers as the SDK does, and dials nobody, when the name leads %s', async (_what, to) => {

@@ -10,16 +10,18 @@ describe('the problem of a service that visitors suffer from', () => {
     expect(asked).toMatchObject({ reason: 'upstream', detail: expect.stringContaining('trust') })
     expect(asked?.remedy).toContain('upstream.verify_tls')
     const unasked = upstreamProblem(SECURE, 'down', { ...DEFAULT_UPSTREAM, health: 'off' })
-    expect(unasked?.detail).toMatch(/takes no connections, or shows a certificate/)
+    expect(unasked?.detail).toMatch(/refuses connections, or its certificate/)
     expect(upstreamProblem(SECURE, 'down', DEFAULT_UPSTREAM)?.detail).not.toContain('certificate')
     const plain = upstreamProblem('nas.lan:80', 'down', { ...DEFAULT_UPSTREAM, health: 'off' })
-    expect(plain?.detail).toBe('nas.lan:80 takes no connections')
+    expect(plain?.detail).toBe('nas.lan:80 refuses connections')
   })
 
   it('says with which protocol to look', () => {
-    expect(upstreamProblem(SECURE, 'garbage', DEFAULT_UPSTREAM)?.remedy).toContain('one with TLS')
+    expect(upstreamProblem(SECURE, 'garbage', DEFAULT_UPSTREAM)?.remedy).toContain(
+      'service with TLS',
+    )
     expect(upstreamProblem('nas.lan:80', 'garbage', DEFAULT_UPSTREAM)?.remedy).toContain(
-      'one without TLS',
+      'service without TLS',
     )
     expect(upstreamProblem(SECURE, 'up', DEFAULT_UPSTREAM)).toBeUndefined()
   })

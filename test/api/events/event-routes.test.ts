@@ -210,7 +210,7 @@ describe('the stream of events', () => {
     const { listen, change, text } = await startFeed()
     const read = readAll(await listen())
     await change([{ ...tunnel('t1'), spec: undefined } as unknown as Tunnel])
-    expect(text()).toContain('changes were not looked for')
+    expect(text()).toContain('cannot detect changes')
     await change([tunnel('t2')])
     await eventually(() => expect(read.text).toContain('"id":"t2"'))
   })

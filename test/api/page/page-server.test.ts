@@ -30,7 +30,7 @@ it('tries again until its address is free, and says it once', async () => {
   const { page, clock, lines } = pageOn(port)
   await page.start()
   expect(page.address).toBeUndefined()
-  const seen = () => lines.filter(({ msg }) => msg === 'no page yet')
+  const seen = () => lines.filter(({ msg }) => msg === 'device page not available yet')
   await eventually(async () => {
     await clock.advance(10_000)
     expect(seen().length).toBeGreaterThan(2)

@@ -109,7 +109,7 @@ describe('signing in to the page', () => {
       { action: 'tunnel.create', actor: page, client: '127.0.0.1', targetName: SPEC.domain },
       { action: 'session.create', actor: page, client: '127.0.0.1' },
     ])
-    expect(text()).toContain('wrong code at the page')
+    expect(text()).toContain('wrong code on the device page')
     expect(text()).not.toContain(code)
     expect(text()).not.toContain(id)
   })

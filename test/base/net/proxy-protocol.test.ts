@@ -54,7 +54,7 @@ describe('the length of a PROXY header', () => {
 
   it.each([
     ['another protocol', Buffer.from('GET / HTTP/1.1\r\n')],
-    ['a line without an end', Buffer.from(`PROXY ${'x'.repeat(120)}\r\n`)],
+    ['a line no expiry', Buffer.from(`PROXY ${'x'.repeat(120)}\r\n`)],
     ['more than one can be', Buffer.from(`${SIGNATURE}2011ffff`, 'hex')],
   ])('is none of %s', (_what, bytes) => {
     expect(() => proxyHeaderLength(bytes)).toThrow()

@@ -51,7 +51,9 @@ describe('the API of a device', () => {
     const api = await startDevice(() => {}, true, 'cam1.other.test')
     const error = await api.plan([]).catch((it: unknown) => it)
     expect(error).toBeInstanceOf(OfflineError)
-    expect((error as Error).message).toMatch(/cam1\.other\.test has a certificate for other names/)
+    expect((error as Error).message).toMatch(
+      /the certificate at cam1\.other\.test is for other names/,
+    )
   })
 
   it('is offline when the service says so', async () => {
@@ -77,14 +79,14 @@ describe('the API of a device', () => {
 
   it.each([
     [401, problem('unauthenticated'), /token of the list: It says so\. .*provision --rotate/],
-    [404, problem('not-found'), /no PUT \/tunnels/],
+    [404, problem('not-found'), /PUT \/tunnels is not supported/],
     [422, problem('policy-invalid'), /It says so\. \(policy-invalid\)/],
     [418, '', /status 418/],
     [429, JSON.stringify({ code: 'too-many-requests', detail: 'Too many wrong tokens.' }), /wrong/],
     [501, '', /status 501/],
     [505, '', /status 505/],
     [507, problem('storage-full'), /It says so\. \(storage-full\)/],
-    [200, '{}', /in a form that is not known here/],
+    [200, '{}', /has an unknown format/],
   ])('has failed, with what to do, when it answers %i', async (status, body, text) => {
     const error = await refusalOf(status, {}, body)
     expect(error).toBeInstanceOf(StartError)
@@ -100,7 +102,7 @@ describe('the API of a device', () => {
     const api = await startDevice(() => {
       requests += 1
     }, false)
-    await expect(api.plan([])).rejects.toThrow(/is not trusted \(\w+\): name the CA/)
+    await expect(api.plan([])).rejects.toThrow(/is not trusted \(\w+\)\. Set connect.ca to the CA/)
     expect(requests).toBe(0)
   })
 

@@ -68,20 +68,17 @@ describe('readFleet', () => {
 
   it.each([
     ['version: 2\nsets: {}\n', ['fleet.yaml:1:10: /version must be 1']],
-    [
-      GOOD.replace('version: 1', 'colour: red\nversion: 1'),
-      ['fleet.yaml:1:9: /colour is not known'],
-    ],
+    [GOOD.replace('version: 1', 'colour: red\nversion: 1'), ['fleet.yaml:1:9: /colour is unknown']],
     [
       GOOD.replace('forwards_to: localhost', 'forward_to: localhost'),
       [
-        'fleet.yaml:15:9: /sets/cameras/tunnels/0/forwards_to must be where it leads, such as localhost:8001 or a port',
-        'fleet.yaml:16:21: /sets/cameras/tunnels/0/forward_to is not known: did you mean forwards_to?',
+        'fleet.yaml:15:9: /sets/cameras/tunnels/0/forwards_to must be an upstream address, such as localhost:8001 or a port',
+        'fleet.yaml:16:21: /sets/cameras/tunnels/0/forward_to is unknown: did you mean forwards_to?',
       ],
     ],
     [
       GOOD.replace('policy: closed', 'policy: locked'),
-      ['fleet.yaml:17:17: /sets/cameras/tunnels/0/policy names locked, which no policy is called'],
+      ['fleet.yaml:17:17: /sets/cameras/tunnels/0/policy refers to the unknown policy locked'],
     ],
     [
       GOOD.replace('forwards_to: 22', 'forwards_to: [22]'),
@@ -106,7 +103,7 @@ describe('readFleet', () => {
 
   it('says when there is no file', () => {
     expect(() => readFleet('/nowhere/fleet.yaml')).toThrow(
-      /^\/nowhere\/fleet\.yaml cannot be read \(ENOENT\)\.$/,
+      /^Cannot read \/nowhere\/fleet\.yaml \(ENOENT\)\.$/,
     )
   })
 })

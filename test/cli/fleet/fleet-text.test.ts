@@ -58,7 +58,7 @@ describe('the last line', () => {
       problem: undefined,
     }))
     expect(summaryText(outcomes, false)).toBe(
-      'Tunnels: 0 to create, 0 to replace, 0 to delete. Devices: 2 right, 1 to change, 1 offline.\n',
+      'Tunnels: 0 to create, 0 to replace, 0 to delete. Devices: 2 up to date, 1 to change, 1 offline.\n',
     )
     expect(summaryText([], true)).toBe(
       'Tunnels: 0 created, 0 replaced, 0 deleted. Devices: none.\n',

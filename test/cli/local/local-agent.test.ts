@@ -32,7 +32,7 @@ describe('the agent of this device', () => {
       else response.end('["a"]')
     })
     expect(await ask()).toEqual(['a'])
-    expect(said()).toBe('The agent is starting: waiting until it has read its tunnels.\n')
+    expect(said()).toBe('The agent is starting. Waiting until it has loaded its tunnels.\n')
   })
 
   it('is not waited for any more by somebody who stops', async () => {
@@ -45,8 +45,8 @@ describe('the agent of this device', () => {
 
   it.each([
     [503, refusal('storage-unwritable'), 'It says so. (storage-unwritable)'],
-    [500, 'no JSON', 'The agent answered with status 500.'],
-    [200, '{}', 'in a form that this program does not know'],
+    [500, 'no JSON', 'The agent returned status 500.'],
+    [200, '{}', 'has another version than this command'],
   ])('says what is wrong when it answers %i', async (status, body, sentence) => {
     const { ask, said } = await startAgent((_request, response) => {
       response.writeHead(status).end(body)
@@ -66,7 +66,7 @@ describe('the agent of this device', () => {
     const { askStatus } = await startAgent((_request, response) =>
       response.end('{"of": [{"name": 1, "mood": 1}], "weather": 1}'),
     )
-    await expect(askStatus()).rejects.toThrow('in a form that this program does not know')
+    await expect(askStatus()).rejects.toThrow('has another version than this command')
   })
 
   it('says so when the connection breaks off', async () => {

@@ -109,6 +109,8 @@ describe('the list of devices', async () => {
   it('names a line that it has not written', () => {
     const file = join(temporaryFolder(), 'list')
     writeFileSync(file, '{"name":"cam01","retired":true}\ncam02\n')
-    expect(() => DeviceList.read(file)).toThrow(`${file}:2: this is no line that provision writes.`)
+    expect(() => DeviceList.read(file)).toThrow(
+      `${file}:2: invalid line, not written by device-agent provision.`,
+    )
   })
 })

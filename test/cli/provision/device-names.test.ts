@@ -22,7 +22,7 @@ describe('a list of devices', () => {
 
   it('is refused with every bad line', () => {
     expect(() => read('cam1\nCam2\n../etc\ncam1\na b\n')).toThrow(
-      /list\.txt:2: "Cam2" is none.*\n.*:3: "\.\.\/etc" is none.*\n.*:4: cam1 stands in line 1\n.*:5: "a b" is none/,
+      /list\.txt:2: "Cam2" is not a valid device name.*\n.*:3: "\.\.\/etc" is not a valid device name.*\n.*:4: cam1 is already in line 1\n.*:5: "a b" is not a valid device name/,
     )
   })
 
@@ -33,16 +33,19 @@ describe('a list of devices', () => {
   })
 
   it.each([
-    ['', /names no device/],
-    ['# nobody\n\n', /names no device/],
-    [Array.from({ length: 10_001 }, (_, n) => `d${n}`).join('\n'), /names 10001 devices: 10000/],
+    ['', /contains no device names/],
+    ['# nobody\n\n', /contains no device names/],
+    [
+      Array.from({ length: 10_001 }, (_, n) => `d${n}`).join('\n'),
+      /contains 10001 devices\. The limit is 10000/,
+    ],
   ])('is refused when it names none or too many', (text, sentence) => {
     expect(() => read(text)).toThrow(sentence)
   })
 
   it('is refused when it cannot be read', () => {
     const folder = temporaryFolder()
-    expect(() => readDeviceNames(join(folder, 'nothing'))).toThrow(/there is no such file/)
+    expect(() => readDeviceNames(join(folder, 'nothing'))).toThrow(/file not found/)
     expect(() => readDeviceNames(folder)).toThrow(/EISDIR/)
   })
 })

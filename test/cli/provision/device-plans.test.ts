@@ -30,9 +30,9 @@ describe('planDevices', () => {
   })
 
   it.each<[string, Partial<DeviceTemplate>, RegExp]>([
-    ['a domain that is no wildcard', { domain: 'site.test' }, /is no wildcard: write \*\.site/],
+    ['a domain that is no wildcard', { domain: 'site.test' }, /is not a wildcard\. Use \*\.site/],
     ['an agent domain elsewhere', { agentDomain: 'a.other.test' }, /is not below \*\.site\.test/],
-    ['one agent domain for all', { agentDomain: 'agent.site.test' }, /put \{name\} into it/],
+    ['one agent domain for all', { agentDomain: 'agent.site.test' }, /Put \{name\} into it/],
   ])('refuses %s', (_what, template, sentence) => {
     expect(() => planDevices(['cam1', 'cam2'], { ...TEMPLATE, ...template })).toThrow(sentence)
   })

@@ -59,10 +59,10 @@ describe('EnvFile', () => {
 
   it('names a path that is no file, or cannot be one', () => {
     const folder = temporaryFolder()
-    expect(() => EnvFile.read(folder)).toThrow(`${folder} cannot be read (EISDIR).`)
+    expect(() => EnvFile.read(folder)).toThrow(`Cannot read ${folder} (EISDIR).`)
     writeFileSync(join(folder, 'file'), '')
     mkdirSync(join(folder, 'taken.env'))
     const path = join(folder, 'file/device.env')
-    expect(() => EnvFile.read(path).write({})).toThrow(/cannot be (read|written) \(ENOTDIR\)/)
+    expect(() => EnvFile.read(path).write({})).toThrow(/Cannot (read|write) .* \(ENOTDIR\)/)
   })
 })

@@ -116,14 +116,19 @@ describe('ManagementClient', () => {
       await eventually(() => expect(clock.sleeping).toBe(1))
       await clock.advance(5_000)
     }
-    expect(await sentence).toMatch(/refused: Slow down\.$/)
+    expect(await sentence).toMatch(/refused the request: Slow down\.$/)
   })
 
   it.each([
-    [403, 'ERR_NGROK_203', `The key '${KEY}' is\nnot valid.`, /accept the API key: .*not valid/],
-    [401, undefined, 'No.', /does not accept the API key: No\.$/],
-    [400, 'ERR_NGROK_414', 'Taken.', /refused: Taken\. \(ERR_NGROK_414\) Choose another --domain/],
-    [400, 'ERR_NGROK_999', 'ERR_NGROK_999: no.', /refused: ERR_NGROK_999: no\.$/],
+    [403, 'ERR_NGROK_203', `The key '${KEY}' is\nnot valid.`, /rejects the API key: .*not valid/],
+    [401, undefined, 'No.', /rejects the API key: No\.$/],
+    [
+      400,
+      'ERR_NGROK_414',
+      'Taken.',
+      /refused the request: Taken\. \(ERR_NGROK_414\) Choose another --domain/,
+    ],
+    [400, 'ERR_NGROK_999', 'ERR_NGROK_999: no.', /refused the request: ERR_NGROK_999: no\.$/],
   ])('says what the API said with %i %s', async (status, error_code, msg, sentence) => {
     const { client } = await connect(answering(status, { status_code: status, error_code, msg }))
     expect(await sentenceOf(client.create('things', {}, Item))).toMatch(sentence)
@@ -137,7 +142,7 @@ describe('ManagementClient', () => {
   ])('knows %s as another service', async (_what, listener) => {
     const { client, origin } = await connect(listener)
     const sentence = await sentenceOf(client.list('things', Item))
-    expect(sentence).toContain(`What answers at ${origin} is not the management API`)
+    expect(sentence).toContain(`${origin} is not a management API`)
   })
 
   it('follows no redirect, which could lead the key elsewhere', async () => {
@@ -171,7 +176,7 @@ describe('ManagementClient', () => {
     stopper.abort()
     waiting.stopper.abort()
     expect(await Promise.all([silent, waited])).toEqual(
-      Array.from({ length: 2 }, () => 'Stopped before it was done.'),
+      Array.from({ length: 2 }, () => 'Stopped before the end.'),
     )
   })
 })
@@ -182,12 +187,12 @@ describe('a connection that fails', () => {
     const port = await listen(server)
     server.close()
     const { client } = clientOf(`http://127.0.0.1:${port}`)
-    expect(await sentenceOf(client.list('things', Item))).toMatch(/^Nothing listens at/)
+    expect(await sentenceOf(client.list('things', Item))).toMatch(/ refuses connections\./)
   })
 
   it('is told when the name has no address', async () => {
     const { client } = clientOf('https://nowhere.invalid')
-    expect(await sentenceOf(client.list('things', Item))).toMatch(/has no address \(E/)
+    expect(await sentenceOf(client.list('things', Item))).toMatch(/cannot be resolved \(E/)
   })
 
   it('is told when the certificate is of an unknown CA', async () => {
@@ -201,12 +206,14 @@ describe('a connection that fails', () => {
   it('is told when TLS meets plain HTTP', async () => {
     const port = await listen(createServer())
     const { client } = clientOf(`https://127.0.0.1:${port}`)
-    expect(await sentenceOf(client.list('things', Item))).toMatch(/does not speak TLS/)
+    expect(await sentenceOf(client.list('things', Item))).toMatch(/does not use TLS/)
   })
 
   it('is told when the other side hangs up', async () => {
     const port = await listen(createTcpServer((socket) => socket.destroy()))
     const { client } = clientOf(`http://127.0.0.1:${port}`)
-    expect(await sentenceOf(client.list('things', Item))).toMatch(/hung up without an HTTP answer/)
+    expect(await sentenceOf(client.list('things', Item))).toMatch(
+      /closed the connection without an HTTP response/,
+    )
   })
 })

@@ -130,7 +130,7 @@ describe('provisioning one device', () => {
     rmSync(join(folder, 'cam1.env'))
     const [error] = errorsOf(await run([plan('cam1')]))
     expect(error).toMatch(
-      /cam1 has an authtoken that is not in .*for this device alone: --rotate --name cam1/,
+      /cam1 has an authtoken that is not in .*replace it with --rotate --name cam1/,
     )
     expect(existsSync(join(folder, 'cam1.env'))).toBe(false)
     authority.authenticate(lost)
@@ -147,7 +147,7 @@ describe('provisioning one device', () => {
     const before = envOf('cam1').SVC_AUTHTOKEN ?? ''
     const moved = plan('cam1', { domain: '*.other.test', agentDomain: 'cam1.other.test' })
     expect(errorsOf(await run([moved]))).toEqual([
-      expect.stringMatching(/--rotate --name cam1 replaces it/),
+      expect.stringMatching(/Replace it with --rotate --name cam1/),
     ])
     expect(errorsOf(await run([moved], { mode: 'rotate' }))).toEqual([undefined])
     expect(() => authority.authenticate(before)).toThrow()
@@ -179,7 +179,7 @@ describe('provisioning one device', () => {
     const text = readFileSync(path)
     rmSync(path)
     expect(errorsOf(await run([plan('cam1')]))).toEqual([
-      expect.stringMatching(/for this device alone: --rotate --name cam1/),
+      expect.stringMatching(/eplace it with --rotate --name cam1/),
     ])
     authority.authenticate(kept[0] ?? '')
     writeFileSync(path, text, { mode: 0o600 })
@@ -243,7 +243,7 @@ describe('provisioning one device', () => {
     writeFileSync(join(folder, 'cam1.env'), 'SVC_AUTHTOKEN=of_another_service\n', { mode: 0o600 })
     const [error] = errorsOf(await run([plan('cam1')]))
     expect(error).toMatch(
-      /was not issued here for cam1 and \*\.site\.test: --rotate --name cam1 replaces it/,
+      /was not issued here for cam1 and \*\.site\.test\. Replace it with --rotate --name cam1/,
     )
     expect(credentials.page({ limit: 10 })).toEqual([])
   })
@@ -254,7 +254,7 @@ describe('provisioning one device', () => {
     // In the way of the temporary file that every durable write begins with.
     mkdirSync(`${authtokenPath}.${process.pid}.tmp`)
     const [error] = errorsOf(await run([plan('cam1', { authtokenPath })]))
-    expect(error).toMatch(/authtoken cannot be written/)
+    expect(error).toMatch(/Cannot write .*authtoken/)
     expect(credentials.page({ limit: 10 })).toEqual([])
   })
 
@@ -270,7 +270,7 @@ describe('provisioning one device', () => {
     mkdirSync(inTheWay)
     const moved = { ...device, agentDomain: 'api.site.test' }
     expect(errorsOf(await run([moved], { mode: 'rotate' }))).toEqual([
-      expect.stringMatching(/cam1.env cannot be written/),
+      expect.stringMatching(/Cannot write .*cam1\.env/),
     ])
     const after = readFileSync(authtokenPath, 'utf8')
     expect(after).not.toBe(before)
@@ -288,7 +288,7 @@ describe('provisioning one device', () => {
     const { run, plan, issuer } = await startSite()
     await issuer.createBotUser({ name: 'cam1', active: false })
     expect(errorsOf(await run([plan('cam1')]))).toEqual([
-      'The bot user cam1 is not active: somebody switched it off.',
+      'The bot user cam1 is deactivated. Activate it first.',
     ])
   })
 
@@ -313,7 +313,7 @@ describe('provisioning one device', () => {
     await run([plan('cam1')])
     rmSync(join(folder, 'fleet-devices.jsonl'))
     expect(errorsOf(await run([plan('cam1')]))).toEqual([
-      expect.stringMatching(/whose hash is in .*cam1\.env is not in .*fleet-devices\.jsonl/),
+      expect.stringMatching(/The API token of .*cam1\.env is not in .*fleet-devices\.jsonl/),
     ])
   })
 
@@ -356,7 +356,7 @@ describe('provisioning one device', () => {
     await call('POST', '/credentials', { body: { owner_id, description: 'by hand' } })
     const result = await run([plan('alice'), plan('cam1')], { mode: 'retire' })
     expect(actionsOf(result)).toEqual(['keep', 'revoke keep delete write'])
-    expect(result.devices[0]?.steps[0]?.subject).toMatch(/^bot user alice: it was not made for/)
+    expect(result.devices[0]?.steps[0]?.subject).toMatch(/^bot user alice: shared with /)
     expect(['alice', 'cam1'].map((name) => botUsers.findByName(name)?.name)).toEqual([
       'alice',
       'cam1',
@@ -404,8 +404,8 @@ describe('provisioning many devices', () => {
     expect(result.domainSteps).toEqual([{ action: 'reserve', subject: 'domain *.site.test' }])
     expect(errorsOf(result)).toEqual([
       undefined,
-      expect.stringContaining('cam2 is not active'),
-      expect.stringMatching(/refused: .*\(ERR_NGROK_438\)/),
+      expect.stringContaining('cam2 is deactivated'),
+      expect.stringMatching(/refused the request: .*\(ERR_NGROK_438\)/),
       undefined,
     ])
     expect([envOf('cam1').AGENT_DOMAIN, envOf('cam4').AGENT_DOMAIN]).toEqual([

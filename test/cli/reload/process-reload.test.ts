@@ -95,11 +95,11 @@ describe('a new process that serves', () => {
     const pid = await reload.left
     await reload.stop()
     process.kill(pid, 'SIGKILL')
-    expect(await reload.bereft).toBe('the process that had taken over ended with SIGKILL')
+    expect(await reload.bereft).toBe('the new process ended with SIGKILL')
     expect(told.slice(2)).toEqual([
       `leave to ${pid}`,
       'leave',
-      'the process that had taken over ended with SIGKILL',
+      'the new process ended with SIGKILL',
     ])
   })
 
@@ -201,16 +201,16 @@ describe('a service that does not let go', () => {
     })
     await reload.request()
     expect(reload.problem).toMatch(
-      /^the reload failed: letting go of the data folder took longer than 50 ms: visitors are served, the API refuses changes/,
+      /^the reload failed: releasing the data directory took longer than 50 ms: visitors are served, the API refuses changes/,
     )
     // Nothing is let go of twice, and whoever asks for that hears why.
     await reload.request()
     expect([told, releases]).toEqual([['reloading', 'failed'], 1])
-    expect(lines.at(-1)?.msg).toBe(`no other reload is begun: ${reload.problem}`)
+    expect(lines.at(-1)?.msg).toBe(`cannot start another reload: ${reload.problem}`)
     hanging.resolve()
     await eventually(() => expect(told.slice(2)).toEqual(['reclaim', 'failed']))
     expect(reload.problem).toBe(
-      'the reload failed: letting go of the data folder took longer than 50 ms',
+      'the reload failed: releasing the data directory took longer than 50 ms',
     )
   })
 
@@ -255,7 +255,7 @@ describe('a reload that cannot be', () => {
     await reload.request()
     expect(told).toEqual(['reloading', 'failed'])
     expect(reload.problem).toBe(
-      'the reload was refused: the container ends with this process, and whatever took its place with it: restart the container instead',
+      'the reload was refused: the container ends together with this process. Restart the container instead',
     )
   })
 

@@ -58,7 +58,7 @@ describe('a process that takes another one’s place', () => {
   it.each<[string, string, (it: ReturnType<typeof begin>) => void]>([
     ['it has its names', 'serves', ({ settled }) => settled.resolve()],
     ['the other one has gone', 'serves', ({ gone }) => gone.resolve()],
-    ['it is stopped', 'Stopped before it had taken over.', ({ stop }) => stop.abort()],
+    ['it is stopped', 'Stopped before the takeover.', ({ stop }) => stop.abort()],
   ])('waits no longer when %s', async (_, expected, happen) => {
     const on = begin('waiting')
     on.complete()
@@ -73,6 +73,6 @@ describe('a process that takes another one’s place', () => {
     stop.abort()
     complete()
     await clock.advance(0)
-    expect(outcome()).toBe('Stopped before it had taken over.')
+    expect(outcome()).toBe('Stopped before the takeover.')
   })
 })

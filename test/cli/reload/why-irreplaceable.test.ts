@@ -11,7 +11,7 @@ describe('a process whose place nobody can take', () => {
     ['has outlived its shell, on who knows what', 700, 1, undefined, false],
   ])('%s', (_, pid, ppid, firstName, isOne) => {
     const why = whyIrreplaceable({ pid, ppid, firstName })
-    expect(why?.endsWith('restart the container instead') ?? false).toBe(isOne)
+    expect(why?.endsWith('Restart the container instead') ?? false).toBe(isOne)
   })
 
   it('knows its own place', () => {

@@ -27,16 +27,16 @@ describe('service status', () => {
     ],
     [
       { active: 'activating', sub: 'auto-restart', restarts: 14 },
-      'device-agent is activating (auto-restart), restarted 14 times. Why: journalctl --unit device-agent',
+      'device-agent is activating (auto-restart), restarted 14 times. See the log: journalctl --unit device-agent',
     ],
     // The sentence of a process that is gone is no news.
     [
       { active: 'inactive', sub: 'dead', text: 'stopping' },
-      'device-agent is inactive (dead), restarted 0 times. Why: journalctl --unit device-agent',
+      'device-agent is inactive (dead), restarted 0 times. See the log: journalctl --unit device-agent',
     ],
     [
       { load: 'not-found', active: 'inactive', sub: 'dead' },
-      'device-agent is not installed: run device-agent service install.',
+      'device-agent is not installed. Run device-agent service install.',
     ],
   ])('says of %j: %s', (shown, sentence) => {
     expect(describeServiceStatus(statusOf(shown))).toBe(sentence)
@@ -45,7 +45,7 @@ describe('service status', () => {
   it('says how a gateway is installed', () => {
     const status = readServiceStatus('device-gateway', 'LoadState=not-found\n')
     expect(describeServiceStatus(status)).toBe(
-      'device-gateway is not installed: run device-agent service install --gateway.',
+      'device-gateway is not installed. Run device-agent service install --gateway.',
     )
   })
 

@@ -126,7 +126,7 @@ describe('service install', () => {
     expect(planInstall(taken).map(({ kind }) => kind)).toEqual(['keep', 'keep', 'keep', 'keep'])
     removeDurably(file)
     expect(existsSync(file)).toBe(false)
-    expect(() => readHandover(file)).toThrow(/There is no file .*taken over already/)
+    expect(() => readHandover(file)).toThrow(/File not found: .*already have been installed/)
   })
 
   it.runIf(mayInstall).each([
@@ -158,9 +158,9 @@ describe('service install', () => {
     writeFileSync(file, 'AGENT_DOMIAN=cam01.site.test\n')
     expect(() => readHandover(file)).toThrow(/AGENT_DOMIAN/)
     writeFileSync(file, 'canary_token_of_the_test_0123456789\n')
-    expect(() => readHandover(file)).toThrow(/holds no setting/)
+    expect(() => readHandover(file)).toThrow(/contains no settings/)
     writeFileSync(file, 'SVC_AUTHTOKEN="a b"\n')
-    expect(() => readHandover(file)).toThrow(/holds no authtoken/)
+    expect(() => readHandover(file)).toThrow(/contains no SVC_AUTHTOKEN/)
   })
 
   it('changes nothing the second time', () => {
@@ -189,7 +189,7 @@ describe('service install', () => {
   it('says which file cannot be written, and as whom to run it', () => {
     // Nobody makes a folder in /sys, not even root.
     expect(() => applyChanges('/sys', planInstall(layout('/sys')))).toThrow(
-      /^\/etc\/systemd\/system\/device-agent\.service cannot be written \(E[A-Z]+\): .+ sudo\.$/,
+      /^Cannot write \/etc\/systemd\/system\/device-agent\.service \(E[A-Z]+\)\. .+ sudo\.$/,
     )
   })
 

@@ -48,7 +48,7 @@ describe.skipIf(!hasPostgres)('device-agent gateway forget', () => {
     const [own, id] = [one, two].map(({ gateway }) => gateway.parts.node?.nodeId ?? '')
     const { run, call } = await commandAt(one)
     await expect(run(own ?? '')).rejects.toThrow('ERR_NGROK_844')
-    await expect(run('nobody')).rejects.toThrow('knows no gateway nobody.')
+    await expect(run('nobody')).rejects.toThrow('has no gateway nobody.')
     await two.gateway.stop()
     await eventually(async () => {
       expect((await call('GET', `/nodes/${id}`)).body).toMatchObject({ state: 'gone' })
@@ -57,6 +57,6 @@ describe.skipIf(!hasPostgres)('device-agent gateway forget', () => {
     const { name } = (await call('GET', `/nodes/${id}`)).body
     expect(JSON.parse(await run(name, { json: true }))).toEqual({ id, name, state: 'forgotten' })
     expect((await call('GET', '/nodes')).body.nodes).toHaveLength(1)
-    await expect(run(id ?? '')).rejects.toThrow(`knows no gateway ${id}.`)
+    await expect(run(id ?? '')).rejects.toThrow(`has no gateway ${id}.`)
   })
 })

@@ -35,7 +35,7 @@ it('takes a free port for one that another program has, and says so', async () =
     expect.objectContaining({
       level: 'warn',
       setting: 'GATEWAY_HTTP_LISTEN',
-      msg: `another program listens on 127.0.0.1:${taken.port}: a free port is taken this time`,
+      msg: `127.0.0.1:${taken.port} is already in use, using a free port instead`,
     }),
   ])
 })

@@ -23,7 +23,7 @@ it.each([
     'a file to make when this one cannot be read',
     { ...READY, api_token: null },
     {},
-    'its file cannot be read: delete it and start again',
+    'cannot read its file: delete the file and start again',
     '$AGENT_API_TOKEN',
   ],
 ])('takes the token from %s', (_what, ready, environment, where, pasted) => {

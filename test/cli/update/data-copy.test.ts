@@ -72,7 +72,7 @@ describe('DataCopy', () => {
     onTestFinished(() => {
       for (const end of ['', '.tmp']) rmSync(`/dev/pts.before-update${end}`, REMOVE)
     })
-    expect(() => new DataCopy(path).make()).toThrow(/file system of its own/)
+    expect(() => new DataCopy(path).make()).toThrow(/separate file system/)
   })
 
   it('finds its place behind links when the data are away, as after a cut', () => {
@@ -110,11 +110,11 @@ describe('DataCopy', () => {
     const copy = new DataCopy(dataDir)
     for (const mode of [0o777, 0o1777, 0o770]) {
       chmodSync(dirname(dataDir), mode)
-      expect(() => copy.make()).toThrow(/others than root may write to/)
+      expect(() => copy.make()).toThrow(/users other than root can write to/)
     }
     chmodSync(dirname(dataDir), 0o755)
     chownSync(dirname(dataDir), 65_534, 0)
-    expect(() => copy.make()).toThrow(/others than root may write to/)
+    expect(() => copy.make()).toThrow(/users other than root can write to/)
     chownSync(dirname(dataDir), 0, 0)
     copy.make()
   })

@@ -46,7 +46,7 @@ describe('openIncoming', () => {
   it('says what cannot be copied', async () => {
     const { incoming, archive } = opened()
     await expect(incoming.take(archive)).rejects.toThrow(
-      /cannot be copied: ENOENT.*Nothing was changed/,
+      /Cannot copy .*: ENOENT.*Nothing was changed/,
     )
     incoming.close()
   })

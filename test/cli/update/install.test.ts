@@ -20,7 +20,7 @@ it('copies no data that a command changes, and makes no lock there', () => {
   writeFileSync(join(dataDir, 'agent.lock'), '')
   const options = { folder: dataDir, owner: 'agent', log: createLogger('silent') }
   const command = tryLockFolder(options)
-  expect(() => unusedData(context)).toThrow(/Another agent uses the data folder/)
+  expect(() => unusedData(context)).toThrow(/Another agent is using the data directory/)
   command?.release()
   expect(unusedData(context)).toBe(dataDir)
   expect(tryLockFolder(options)).toBeUndefined()

@@ -48,7 +48,7 @@ describe('OwnTrial', () => {
   it('is not reloaded: the update makes the start that it is', () => {
     const { own, trial } = started()
     expect(whyNotReloaded(own)).toBe(
-      'Version 1.1.0 is on trial. If it has no link in time, 1.0.0 comes back. The update restarts the agent itself; reload it when that is over.',
+      'Version 1.1.0 is on trial. Without a link in time, 1.0.0 is restored. The update restarts the agent. Reload it after the update.',
     )
     trial.confirm()
     expect(whyNotReloaded(own)).toBeUndefined()
@@ -69,10 +69,12 @@ describe('OwnTrial', () => {
       new OwnTrial({ home, programRoot, now: () => clock.now, clock: new ManualClock(), log })
     expect(other('/usr/lib/other').report()).toBeUndefined()
     expect(lines).toEqual([])
-    const sentence = expect.stringContaining('the update to 1.1.0 was undone, because it ended')
+    const sentence = expect.stringContaining(
+      'the update to 1.1.0 was rolled back: the new version stopped',
+    )
     expect(other('/usr/lib/device-agent').report()).toMatchObject({
       state: 'rolled-back',
-      reason: expect.stringContaining('it ended before'),
+      reason: expect.stringContaining('stopped before'),
       sentence,
     })
     expect(lines).toEqual([expect.objectContaining({ level: 'warn', msg: sentence })])
@@ -89,7 +91,7 @@ describe('OwnTrial', () => {
   it('is overdue when nobody has judged it', async () => {
     const { own, manual } = started()
     await manual.advance(TRIAL_MS + 15_000)
-    expect(await own.overdue).toContain('nobody has judged')
+    expect(await own.overdue).toContain('has no result')
   })
 
   it('is not overdue before, nor when it was judged or the program stops', async () => {

@@ -20,8 +20,8 @@ describe('an update', () => {
   it.each([
     [of('rolled-back', 'it had no link'), 'bad', 'It is rolled-back.'],
     [of('trying'), 'skipped', 'It is trying.'],
-    [of('confirmed'), 'good', `${readVersion()} is installed, and runs`],
-    [undefined, 'good', `${readVersion()} is installed, and runs`],
+    [of('confirmed'), 'good', `${readVersion()} is installed and running`],
+    [undefined, 'good', `${readVersion()} is installed and running`],
   ])('is told by the doctor: %j', async (update, outcome, detail) => {
     const findings = await agentChecks({ status: await statusWith(update), tunnels: [] })
     expect(findings.at(-1)).toMatchObject({ check: 'update', outcome, detail })

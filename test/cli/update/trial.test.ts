@@ -101,7 +101,7 @@ describe('Trial', () => {
     expect(settle('/proc/self')).toContain('1.0.0 stays')
     expect(home.state()).toMatchObject({
       state: 'rolled-back',
-      reason: expect.stringContaining('could not be copied'),
+      reason: expect.stringContaining('cannot copy the data'),
     })
     expect(home.currentFolder()).toBeNull()
   })
@@ -135,7 +135,7 @@ describe('Trial', () => {
     const { from, to, toFolder } = candidate
     home.write({ state: 'copying', from, to, fromFolder: null, toFolder, dataDir })
     mkdirSync(`${dataDir}.before-update.tmp`)
-    expect(settle()).toContain('cut off')
+    expect(settle()).toContain('interrupted')
     expect([home.state()?.state, home.currentFolder()]).toEqual(['rolled-back', null])
     expect(existsSync(`${dataDir}.before-update.tmp`)).toBe(false)
   })
@@ -163,7 +163,7 @@ describe('the start after a copy that was cut off', () => {
   it('lets the version before run though nothing can be written', () => {
     const { settle, home, read } = cutOff()
     const text = refusing(['writeSync', 'rmSync'], () => true, settle)
-    expect(text).toContain('copying, and could not be settled: EROFS')
+    expect(text).toContain('copying and cannot be completed: EROFS')
     expect([home.state()?.state, read()]).toEqual(['copying', 'before'])
   })
 

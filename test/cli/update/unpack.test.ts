@@ -60,15 +60,15 @@ describe('unpackVersion', () => {
 
   it.each<[string, RegExp, Made]>([
     ['ends with an error', /Error: broken/, { main: `throw new Error('broken')` }],
-    ['is another version than was signed', /says that it is 1\.2\.0/, { version: '1.2.0' }],
+    ['is another version than was signed', /reports version 1\.2\.0/, { version: '1.2.0' }],
     [
       'has a link',
-      /no plain file/,
+      /must be a plain file/,
       { change: (tree) => symlinkSync('/etc', join(tree, 'lib/etc')) },
     ],
     [
       'has a pipe',
-      /no plain file/,
+      /must be a plain file/,
       { change: (tree) => void execFileSync('mkfifo', [join(tree, 'lib/pipe')]) },
     ],
     [

@@ -60,14 +60,17 @@ describe('watchTrial', () => {
 
   it('ends one that is never ready, in time for the other to serve within a minute', async () => {
     const { state, seen, tookMs } = await watched({})
-    expect(state).toMatchObject({ state: 'rolled-back', reason: 'it was not ready in time' })
+    expect(state).toMatchObject({
+      state: 'rolled-back',
+      reason: 'the new version was not ready in time',
+    })
     expect(seen).toEqual(['restart', 'kill'])
     expect(tookMs).toBe(TRIAL_MS)
   })
 
   it('ends one that has no link, and says which error stood in the way', async () => {
     const { state } = await watched({ look: () => UNLINKED })
-    expect(state).toMatchObject({ reason: 'it had no link in time (refused)' })
+    expect(state).toMatchObject({ reason: 'the new version had no link in time (refused)' })
   })
 
   it('ends one whose link comes and goes', async () => {
@@ -108,7 +111,7 @@ describe('watchTrial', () => {
     const { state } = await watched({ look: () => ({ ...LINKED, version: '1.0.0' }) })
     expect(state).toMatchObject({
       state: 'rolled-back',
-      reason: 'version 1.0.0 was started in its place',
+      reason: 'version 1.0.0 was started instead',
     })
   })
 
@@ -118,9 +121,9 @@ describe('watchTrial', () => {
         throw new Error('no systemctl')
       },
     })
-    expect(failed.state).toMatchObject({ reason: 'the service could not be restarted' })
+    expect(failed.state).toMatchObject({ reason: 'cannot restart the service' })
     const ignored = await watched({ restart: () => {} })
-    expect(ignored.state).toMatchObject({ reason: 'the service was not started again' })
+    expect(ignored.state).toMatchObject({ reason: 'the service did not restart' })
     expect(ignored.home.currentFolder()).toBeNull()
   })
 })

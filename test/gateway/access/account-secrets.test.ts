@@ -30,7 +30,7 @@ describe('AccountSecrets', () => {
     writeFileSync(path, 'short', { mode: 0o600 })
     const captured = captureLog()
     const secret = new AccountSecrets(path, captured.log).secretFor(null, 'a')
-    expect(captured.text()).toContain('visitors have to sign in again')
+    expect(captured.text()).toContain('visitors must sign in again')
     expect(new AccountSecrets(path, captured.log).secretFor(null, 'a')).toEqual(secret)
     expect(captured.text()).not.toContain(readFileSync(path, 'utf8').trim())
   })
@@ -42,7 +42,7 @@ describe('AccountSecrets', () => {
     chmodSync(path, 0o644)
     expect(new AccountSecrets(path, captured.log).secretFor(null, 'a')).toEqual(secret)
     expect(statSync(path).mode & 0o777).toBe(0o600)
-    expect(captured.text()).toContain('open to other users')
+    expect(captured.text()).toContain('readable by other users')
   })
 
   it('serve as long as the process where nothing can be kept', () => {
@@ -51,6 +51,6 @@ describe('AccountSecrets', () => {
     const secrets = new AccountSecrets(path, captured.log)
     expect(secrets.secretFor(null, 'a')).toEqual(secrets.secretFor(null, 'a'))
     expect(existsSync(path)).toBe(false)
-    expect(captured.text()).toContain('end with this process')
+    expect(captured.text()).toContain('logins end when this process ends')
   })
 })

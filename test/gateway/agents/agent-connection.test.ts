@@ -146,7 +146,7 @@ describe('the authentication of an agent', () => {
     expect(codeOf(await agent.auth(running.authtoken.reveal()))).toBe('ERR_NGROK_801')
     await clock.advance(200)
     expect(await closeReason(running, agent)).toMatch(
-      /^(not authenticated|no authentication in time)$/,
+      /^(not authenticated|authentication timed out)$/,
     )
   })
 
@@ -172,7 +172,7 @@ describe('the authentication of an agent', () => {
     await clock.advance(299)
     expect(running.logText()).not.toContain('connection closed')
     await clock.advance(1)
-    expect(await closeReason(running, agent)).toBe('no authentication in time')
+    expect(await closeReason(running, agent)).toBe('authentication timed out')
   })
 
   it('has a deadline for the TLS handshake too', async () => {
@@ -414,7 +414,7 @@ describe('the end of an agent session', () => {
     expect(sessions.size).toBe(1)
     await clock.advance(1)
     expect(sessions.size).toBe(0)
-    expect(await closeReason(running, agent)).toBe('the agent was told to stop')
+    expect(await closeReason(running, agent)).toBe('the agent was stopped by command')
   })
 
   it('comes for an agent that was told to stop also when its last bind failed', async () => {
@@ -469,7 +469,7 @@ describe('the limits of a credential', () => {
     const running = await startGateway({ credentialLimits: { sessions: 1 } })
     const first = await connectAgent(running, DEVICE)
     await connectAgent(running, ...identity(first.clientId))
-    expect(await closeReason(running, first.agent)).toBe('the same device has connected again')
+    expect(await closeReason(running, first.agent)).toBe('the device connected again')
     expect(running.gateway.parts.sessions.size).toBe(1)
   })
 

@@ -45,7 +45,7 @@ describe('wrong authtokens', () => {
       return codeOf(answer)
     })
     await eventually(() =>
-      expect(running.logText().match(/wrong authtoken waits/g)).toHaveLength(3),
+      expect(running.logText().match(/invalid authtoken delayed/g)).toHaveLength(3),
     )
     expect(codeOf(await tryToken(running, running.authtoken.reveal()))).toBeUndefined()
     await clock.advance(WAIT_MS - 1)

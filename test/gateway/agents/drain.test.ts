@@ -51,7 +51,7 @@ describe('an agent that drains', () => {
     const drained = drain(session, 10_000).then((it) => {
       url = it
     })
-    await eventually(() => expect(running.logText()).toContain('agent drains'))
+    await eventually(() => expect(running.logText()).toContain('agent is draining'))
     const waiting = visit(running, { method: 'POST', body: 'hello' })
     await held(running, 1)
     slow.waiting[0]?.()

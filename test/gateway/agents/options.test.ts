@@ -104,7 +104,7 @@ describe('the options of the SDK', () => {
     const running = await startGateway()
     const builder = (await connectSdk(running)).httpEndpoint().domain('cam.site.test')
     const refused = builder.appProtocol('nonsense').listen()
-    await expect(inTime(refused)).rejects.toThrow(/nonsense is not known.*ERR_NGROK_301/s)
+    await expect(inTime(refused)).rejects.toThrow(/nonsense is unknown.*ERR_NGROK_301/s)
   })
 
   it('a service of HTTP/2 that is not there is told as one', async () => {

@@ -140,7 +140,7 @@ describe('SessionTable', () => {
     const { table, added } = openTable()
     const ghost = added('cr_a', before, client)
     const session = added('cr_a', after, client)
-    expect(ghost.ends).toEqual(['the same device has connected again'])
+    expect(ghost.ends).toEqual(['the device connected again'])
     expect([...table.all()]).toEqual([session])
   })
 

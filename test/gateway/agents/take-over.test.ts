@@ -110,12 +110,12 @@ describe('a second bind of the same name', () => {
     const message = JSON.stringify({ 'device-agent': { drain: { within_ms: 30_000 } } })
     // It is not answered when the session ends before.
     const drained = older.bind('x.internal', { Extra: { Metadata: message } }).catch(() => {})
-    await eventually(() => expect(running.logText()).toContain('agent drains'))
+    await eventually(() => expect(running.logText()).toContain('agent is draining'))
     await clock.advance(29_000)
     expect(sessions.size).toBe(2)
     // Asked for again, it is the same time.
     const again = older.bind('x.internal', { Extra: { Metadata: message } }).catch(() => {})
-    await eventually(() => expect(running.logText().match(/agent drains/g)).toHaveLength(2))
+    await eventually(() => expect(running.logText().match(/agent is draining/g)).toHaveLength(2))
     await clock.advance(2_000)
     expect(sessions.size).toBe(1)
     await Promise.all([drained, again])
@@ -237,7 +237,7 @@ describe('two processes with the identity of one device', () => {
     })
     const [session] = sessions.all()
     expect(session?.duplicate).toMatchObject({ ip: '127.0.0.1' })
-    expect(running.logText()).toContain('the same device is connected twice')
+    expect(running.logText()).toContain('the device is already connected')
     // Another device, or an SDK that says nothing, is none of that.
     await connectSdk(running, { metadata: deviceMetadata('process-2', 'device-8') })
     await connectSdk(running)

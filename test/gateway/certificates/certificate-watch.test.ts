@@ -114,7 +114,7 @@ describe('a watch on certificates', () => {
     state.status = failed('refused')
     state.isBroken = true
     await look()
-    expect(captured.text()).toContain('certificates were not looked at')
+    expect(captured.text()).toContain('certificates not checked')
     state.isBroken = false
     await look()
     expect(told()).toHaveLength(1)

@@ -58,7 +58,7 @@ describe('ClaimWriter', () => {
       const waits = new Promise((resolve) => setImmediate(resolve, 'it waits'))
       for (const how of ['claim', 'take'] as const) {
         const refused = writer[how](claim).catch(({ message }) => message)
-        expect(await Promise.race([refused, waits])).toBe('the lease is over')
+        expect(await Promise.race([refused, waits])).toBe('the lease has expired')
       }
     },
   )
@@ -68,7 +68,7 @@ describe('ClaimWriter', () => {
     const claim = claimOf('a.example')
     const waiting = Array.from({ length: 50_000 }, () => writer.claim(claim))
     const settled = Promise.allSettled(waiting)
-    await expect(writer.claim(claim)).rejects.toThrow('too many names change at once')
+    await expect(writer.claim(claim)).rejects.toThrow('too many names are changing at once')
     await writer.stop()
     expect((await settled).every(({ status }) => status === 'rejected')).toBe(true)
   })

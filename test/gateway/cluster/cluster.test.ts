@@ -286,7 +286,7 @@ describe.skipIf(!hasPostgres)('Cluster', () => {
     one.proxy.refuse()
     one.proxy.cut()
     await eventually(() => expect(lease.state).toBe('overdue'))
-    await expect(claims.claim(claimOf('b.example'))).rejects.toThrow('the lease is over')
+    await expect(claims.claim(claimOf('b.example'))).rejects.toThrow('the lease has expired')
     expect(claims.tenureOfDevice(device.key)).toBe('firm')
     expect(claims.tenureOfCounter(cloud.key)).toBe('none')
     one.proxy.heal()
@@ -323,12 +323,12 @@ describe.skipIf(!hasPostgres)('Cluster', () => {
     await session.query("UPDATE nodes SET epoch = epoch + 1 WHERE id = 'one'")
     expect(one.cluster.lease.state).toBe('held')
     const claim = claimOf('a.example')
-    await expect(one.cluster.claims.claim(claim)).rejects.toThrow('the lease is over')
+    await expect(one.cluster.claims.claim(claim)).rejects.toThrow('the lease has expired')
     expect(one.owns(claim)).toBe(false)
     // A newer process of it keeps what it has.
     const newer = await startNode(address, 'one', { timings: { ...FAST, ...SLOW } })
     await newer.cluster.claims.claim(claim)
-    await expect(one.cluster.claims.claim(claim)).rejects.toThrow('the lease is over')
+    await expect(one.cluster.claims.claim(claim)).rejects.toThrow('the lease has expired')
     await expect(two.cluster.claims.claim(claimOf('a.example'))).rejects.toThrow(ClaimHeldError)
   })
 

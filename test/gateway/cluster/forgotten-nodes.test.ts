@@ -47,7 +47,7 @@ describe.skipIf(!hasPostgres)('a node that is gone', () => {
     await eventually(() => expect(one.isForgotten).toBe(true))
     expect(one.cluster.lease.state).toBe('forgotten')
     expect(one.cluster.claims.tenureOfDevice(claim.key)).toBe('none')
-    await expect(startNode(address, 'one')).rejects.toThrow('was forgotten by its site')
+    await expect(startNode(address, 'one')).rejects.toThrow('was removed from the cluster')
     expect(two.cluster.nodes.find('one')).toBeUndefined()
   })
 })

@@ -50,7 +50,7 @@ describe('the end of a lease', () => {
     }
     const connection = {
       transaction: (work: (its: typeof statements) => unknown) => work(statements),
-      query: () => left.shift() ?? Promise.reject(new Error('the database is away')),
+      query: () => left.shift() ?? Promise.reject(new Error('database connection lost')),
     }
     const clock = new ManualClock()
     const lease = new NodeLease({
@@ -93,7 +93,7 @@ describe('the end of a lease', () => {
     before.reject(new Error('the connection was lost'))
     await clock.advance(100)
     expect(lease.state).toBe('unsure')
-    after.reject(new Error('the database is away'))
+    after.reject(new Error('database connection lost'))
     await clock.advance(100)
     expect(lease.state).toBe('overdue')
   })

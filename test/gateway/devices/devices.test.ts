@@ -101,7 +101,7 @@ describe('a device', () => {
     ])
     expect(events.get(2)?.details).toMatchObject({
       device: { id: row()?.id, device_id: 'd1', name: 'press-7', tags: [] },
-      text: 'Its connection broke, and it has not come back.',
+      text: 'The connection broke, and the agent has not reconnected.',
       ip: '192.0.2.7',
     })
   })

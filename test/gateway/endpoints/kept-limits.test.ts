@@ -184,7 +184,7 @@ describe('KeptLimits', () => {
     for (const text of damaged) {
       writeFileSync(path, text)
       const { waitMs, logged } = await takeAfter(path, {})
-      expect([waitMs, logged.includes('the file of rate limits is damaged')]).toEqual([0, true])
+      expect([waitMs, logged.includes('the file with rate limits is damaged')]).toEqual([0, true])
     }
   })
 
@@ -215,7 +215,7 @@ describe('KeptLimits', () => {
     for (let n = 0; n < 100; n += 1) take(crowded, `client ${n}`)
     take(first.compile(limited('24h', 1)))
     await first.kept.stop()
-    expect(first.logged()).toContain('too many keys to be kept')
+    expect(first.logged()).toContain('too many keys to save')
     expect(statSync(path).size).toBeLessThan(3_000)
     expect((await takeAfter(path, {})).waitMs).toBeGreaterThan(0)
   })

@@ -132,7 +132,7 @@ describe('what changes a body and fails', () => {
     expect(answer).toMatch(/^HTTP\/1\.1 500 .*ERR_NGROK_2254/s)
     expect(fieldsOf(answer)).not.toHaveProperty('connection')
     expect(device.streams).toEqual([])
-    expect(messages(site, 'body not transformed')).toEqual([
+    expect(messages(site, 'body transformation failed')).toEqual([
       expect.objectContaining({ endpoint: 'ep_a.test', err: expect.anything() }),
     ])
   })

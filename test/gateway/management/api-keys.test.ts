@@ -80,9 +80,7 @@ describe('an API key', () => {
     const target = path.replace('SELF', id)
     const answer = await call(method, target, { key: token, body })
     expect([answer.status, answer.body.error_code]).toEqual([403, 'ERR_GATEWAY_KEY_SCOPE'])
-    expect(answer.body.msg).toBe(
-      'The API key "viewer" may only read: make changes with one of the scope "write".',
-    )
+    expect(answer.body.msg).toBe('The API key "viewer" lacks the scope "write".')
     expect({ ...apiKeys.get(id), lastUsedAt: null }).toEqual({ ...before, lastUsedAt: null })
     expect((await call('GET', '/credentials', { key: token })).body.credentials).toEqual([])
     expect((await call('GET', '/bot_users', { key: token })).body.bot_users).toEqual([])
@@ -97,7 +95,7 @@ describe('an API key', () => {
     await clock.advance(1)
     const { status, body, headers } = await call('GET', '/endpoints', { key: token })
     expect([status, body.error_code]).toEqual([401, 'ERR_GATEWAY_KEY_EXPIRED'])
-    expect(body.msg).toMatch(/^The API key "guest" ended on \d{4}-.*Z: use another one\.$/)
+    expect(body.msg).toMatch(/^The API key "guest" expired on \d{4}-.*Z\. Use another key\.$/)
     expect(headers.get('www-authenticate')).toContain('invalid_token')
     await call('PATCH', `/api_keys/${id}`, { body: { expires_at: isoIn(DAY_MS, clock) } })
     expect((await call('GET', '/endpoints', { key: token })).status).toBe(200)
@@ -106,7 +104,7 @@ describe('an API key', () => {
   it.each<[string, object | undefined, number]>([
     ['deleted', undefined, 403],
     ['for reading alone', { scope: 'read' }, 403],
-    ['for its owner alone', { owner_only: true }, 403],
+    ['to resources of its owner', { owner_only: true }, 403],
   ])('carries out nothing whose body comes when it is %s', async (_, change, status) => {
     const { call, make, baseUrl, apiKeys } = await startWithKeys()
     const { id, token } = await make({ name: 'robot' })

@@ -466,7 +466,7 @@ describe('connected agents', () => {
       const options = method === 'PATCH' ? { body: { description: 'x' } } : {}
       const { body } = await call(method, `/endpoints/${endpoint.id}`, options)
       expect(body.error_code).toBe('ERR_NGROK_248')
-      expect(body.msg).toContain('belongs to the agent')
+      expect(body.msg).toContain('belongs to an agent')
     }
     expect(registry.match(endpoint.host)).toBe(endpoint)
   })

@@ -77,7 +77,7 @@ describe('a table of locations', () => {
       timezone: 'Europe/Berlin',
       registered: { ...NOWHERE, country: 'United States', countryCode: 'US' },
     })
-    expect(text()).toContain('GATEWAY_GEO_DB is in force')
+    expect(text()).toContain('GATEWAY_GEO_DB loaded')
     expect([origins.has('geo'), origins.has('asn')]).toEqual([true, false])
     expect(origins.networkOf('203.0.113.77')).toBeUndefined()
   })
@@ -134,10 +134,10 @@ describe('a table of locations', () => {
     await afterLook(clock, () => expect(countryOf(origins, '203.0.113.1')).toBe('FR'))
     writeFileSync(next, one('AT').subarray(0, -20))
     renameSync(next, geoPath)
-    await afterLook(clock, () => expect(text()).toContain('the earlier one stays in force'))
+    await afterLook(clock, () => expect(text()).toContain('the previous data stays in use'))
     expect(countryOf(origins, '203.0.113.1')).toBe('FR')
     rmSync(geoPath)
-    await afterLook(clock, () => expect(text()).toContain('there is no such file'))
+    await afterLook(clock, () => expect(text()).toContain('the file does not exist'))
     expect(countryOf(origins, '203.0.113.1')).toBe('FR')
     writeFileSync(next, one('AT'))
     copyFileSync(next, geoPath)
@@ -145,17 +145,17 @@ describe('a table of locations', () => {
   })
 
   it.each<[string, Buffer | undefined, string]>([
-    ['is not there', undefined, 'there is no such file'],
+    ['is not there', undefined, 'the file does not exist'],
     ['is empty', Buffer.alloc(0), 'cannot be used'],
     ['is something else', Buffer.from('<html>not found</html>'.repeat(9)), 'cannot be used'],
     ['is half of one', one('DE').subarray(40), 'cannot be used'],
     ['has no end', one('DE').subarray(0, -9), 'cannot be used'],
-    ['is of another kind', geo({}, { type: 'GeoLite2-ASN' }), 'another kind, GeoLite2-ASN'],
+    ['is of another kind', geo({}, { type: 'GeoLite2-ASN' }), 'wrong type, GeoLite2-ASN'],
   ])('that %s is told, and known to be unknown', async (_, content, sentence) => {
     const { origins, text, geoPath, clock } = await openGeo(content)
     expect(origins.locationOf('203.0.113.1')).toBeUndefined()
     expect(text()).toContain(sentence)
-    expect(text()).toContain('expressions that need it fail until it can be read')
+    expect(text()).toContain('expressions that need it fail until the file can be read')
     await clock.advance(30_000)
     expect(text().split('cannot be used')).toHaveLength(2)
     writeFileSync(geoPath, one('DE'))
@@ -176,7 +176,7 @@ describe('a table of locations', () => {
     for (let times = 0; times < 3; times += 1) {
       expect(origins.locationOf('203.0.112.1')).toBeUndefined()
     }
-    expect(text().split('a part of it is damaged')).toHaveLength(2)
+    expect(text().split('the file is damaged')).toHaveLength(2)
   })
 })
 

@@ -84,7 +84,7 @@ describe('a link', () => {
 
   it('is tried on and on, and says once for each reason why it is not there', async () => {
     const { isUp, proxy, first } = await startPair()
-    const tries = () => first.captured.lines.filter(({ msg }) => msg === 'no link to a node')
+    const tries = () => first.captured.lines.filter(({ msg }) => msg === 'link to node is down')
     await isUp()
     await proxy.stop()
     await eventually(() => expect(tries().length).toBeGreaterThan(4))
@@ -119,7 +119,7 @@ describe('a link', () => {
     proxy.blackHole('both')
     await clock.advance(5_000)
     await eventually(() => expect(home.listener.nodeIds).toEqual([]))
-    expect(home.captured.text()).toContain('a node is silent')
+    expect(home.captured.text()).toContain('no heartbeat from a node')
   })
 
   it('does not come about with a node of another cluster', async () => {
@@ -137,7 +137,7 @@ describe('a link', () => {
     await eventually(() =>
       expect(links.find('nd_other')?.state).toMatchObject({
         name: 'down',
-        reason: 'another node answers at its address',
+        reason: 'another node answered at this address',
       }),
     )
   })
@@ -176,16 +176,16 @@ describe('a link', () => {
     await eventually(() =>
       expect(link()?.state).toMatchObject({ name: 'down', refusal: 'stranger' }),
     )
-    expect(captured.text()).toContain('The site does not know this node')
+    expect(captured.text()).toContain('The node was removed from the cluster')
     const refused = home.captured.lines.filter(({ refusal }) => refusal === 'stranger')
     expect(refused.map(({ msg, node }) => [msg, node])).toEqual([
-      ['a node is cut off', 'nd_first'],
-      ['a node is refused', 'nd_first'],
+      ['node disconnected', 'nd_first'],
+      ['node refused', 'nd_first'],
     ])
     expect(visitors).toEqual(['nd_first'])
     // Looking again cuts nobody off who is to hear why.
     home.listener.keep((id) => known.has(id))
-    expect(home.captured.lines.filter(({ msg }) => msg === 'a node is cut off')).toHaveLength(1)
+    expect(home.captured.lines.filter(({ msg }) => msg === 'node disconnected')).toHaveLength(1)
   })
 
   it('says at once that it is full, and stays', async () => {

@@ -90,7 +90,7 @@ describe('who comes to the peer port', () => {
   it('with a certificate of the cluster is cut off unless it says what it speaks', async () => {
     const { home, knock, isKnown } = await startDoor()
     expect(await knock('node', undefined)).toBe(0)
-    expect(home.captured.text()).toContain('who connected is no node of the cluster')
+    expect(home.captured.text()).toContain('the client is not a node of the cluster')
     expect(isKnown).not.toHaveBeenCalled()
   })
 

@@ -75,7 +75,7 @@ describe('many questions of a node', () => {
     await eventually(() => expect(part(unread[8]?.heard ?? [])).toBeGreaterThan(200_000))
     const more = long()
     await eventually(() => expect(more.heard).toEqual(['closed']))
-    expect(captured.text()).toContain('it reads no answers')
+    expect(captured.text()).toContain('the node does not read answers')
     await clock.advance(1_999)
     expect(unread.map(({ heard }) => heard.at(-1))).not.toContain('closed')
     await clock.advance(1)

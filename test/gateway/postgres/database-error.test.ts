@@ -87,7 +87,7 @@ describe('readPassword', () => {
     writeFileSync(passwordPath, 'three\r\nfour')
     expect(readPassword(source).reveal()).toBe('three')
     writeFileSync(passwordPath, '\n')
-    expect(() => readPassword(source)).toThrow('its file is empty')
+    expect(() => readPassword(source)).toThrow('the password file is empty')
   })
 
   it('names no path when the file cannot be read', () => {
@@ -100,7 +100,7 @@ describe('readPassword', () => {
     const password = new Secret('of the URL')
     expect(readPassword({ password, passwordPath: undefined })).toBe(password)
     expect(() => readPassword({ password: undefined, passwordPath: undefined })).toThrow(
-      'it asks for one, and none is set',
+      'a password is required, but none is set',
     )
   })
 })

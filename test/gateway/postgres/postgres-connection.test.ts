@@ -85,7 +85,7 @@ describe.skipIf(!hasPostgres)('with a PostgreSQL', () => {
       await postgres.start()
       expect(await waiting).toEqual([{ n: 7 }])
       expect(connection.problem).toBeUndefined()
-      expect(lines.at(-1)).toMatchObject({ msg: 'the database is back', database: 'test' })
+      expect(lines.at(-1)).toMatchObject({ msg: 'database connection restored', database: 'test' })
     })
 
     it('tells who cannot wait longer why there is no session, and logs it once', async () => {
@@ -97,7 +97,7 @@ describe.skipIf(!hasPostgres)('with a PostgreSQL', () => {
         isUndone: true,
       })
       await eventually(() => expect(proxy.accepted).toBeGreaterThan(2))
-      expect(lines.filter(({ msg }) => msg === 'the database is away')).toHaveLength(1)
+      expect(lines.filter(({ msg }) => msg === 'database connection lost')).toHaveLength(1)
       proxy.heal()
       await eventually(() => expect(connection.state).toBe('ready'))
     })
@@ -123,7 +123,7 @@ describe.skipIf(!hasPostgres)('with a PostgreSQL', () => {
       others.resolve()
       await slow
       const busy = connection.query('SELECT pg_sleep(0.3)').catch(() => 'ended')
-      const queued = expect(connection.query('SELECT 1')).rejects.toThrow('the gateway stops')
+      const queued = expect(connection.query('SELECT 1')).rejects.toThrow('the gateway is stopping')
       await connection.stop()
       await queued
       expect(await busy).toBe('ended')
@@ -190,7 +190,7 @@ describe.skipIf(!hasPostgres)('with a PostgreSQL', () => {
     })
 
     it('takes no name that would have to be escaped', () => {
-      expect(() => listen(serverAt(), ['a; DROP TABLE b'])).toThrow('is no name of a channel')
+      expect(() => listen(serverAt(), ['a; DROP TABLE b'])).toThrow('is not a valid channel name')
     })
   })
 
@@ -222,7 +222,7 @@ describe.skipIf(!hasPostgres)('with a PostgreSQL', () => {
       const options = await fresh()
       await migrateSchema(options, steps)
       await expect(migrateSchema(options, steps.slice(0, 1))).rejects.toThrow(
-        'A newer version has changed the tables: it carries notes-2.',
+        'The tables were changed by a newer version: it carries notes-2.',
       )
     })
   })

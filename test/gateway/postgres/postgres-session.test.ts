@@ -72,7 +72,7 @@ describe.skipIf(!hasPostgres)('PostgresSession', () => {
       await it.query('INSERT INTO kept VALUES (3)')
       await it.query('SELECT 1 / 0').catch(() => {})
     })
-    await expect(swallowed).rejects.toThrow('it was rolled back')
+    await expect(swallowed).rejects.toThrow('the transaction was rolled back')
   })
 
   it('checks the certificate and the name in it', async () => {

@@ -56,7 +56,7 @@ describe.skipIf(!hasPostgres)('a copy of the records that cannot be written', ()
     expect(problem).toContain('SQLITE_CONSTRAINT_TRIGGER')
     expect(problem).not.toContain('/var/lib')
     const told = (level: string) =>
-      b.told.lines.filter((it) => it.level === level && it.msg === 'the records are not followed')
+      b.told.lines.filter((it) => it.level === level && it.msg === 'cannot follow the records')
     await eventually(() => expect(told('debug').length).toBeGreaterThan(1))
     expect(told('error')).toHaveLength(1)
     expect(names(b)).toEqual([])
@@ -83,8 +83,7 @@ describe.skipIf(!hasPostgres)('a copy of the records that cannot be written', ()
     const server = { address, password: address.password, passwordPath: undefined }
     const session = await PostgresSession.open({ server, name: 'test' })
     onTestFinished(() => session.close())
-    const count = () =>
-      b.told.lines.filter(({ msg }) => msg === 'the records are not followed').length
+    const count = () => b.told.lines.filter(({ msg }) => msg === 'cannot follow the records').length
     const before = { tries: count(), pauses }
     await eventually(async () => {
       await session.query(`SELECT pg_notify('${CHANNEL}', random()::text)`)
@@ -151,7 +150,7 @@ describe.skipIf(!hasPostgres)('a copy of the records that cannot be written', ()
       INSERT INTO record_log (n, mark, node, schema, tables, keys, contents)
       SELECT n, mark, '', schema, '{nothing}', '{[1]}', '{NULL}' FROM head`)
     await eventually(() => expect(b.database.fault).toBe('unwritable'))
-    expect(b.database.report().problem).toContain('something went wrong in here')
+    expect(b.database.report().problem).toContain('internal error')
     const refused = b.issuer.createBotUser({ name: 'never' }).catch((error) => error)
     await runOut()
     expect(await refused).toMatchObject({ serviceCode: 'ERR_GATEWAY_RECORDS_UNAVAILABLE' })

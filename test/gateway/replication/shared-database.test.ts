@@ -100,7 +100,7 @@ describe.skipIf(!hasPostgres)('records that several gateways have in common', ()
         CASE WHEN pg_sleep(0.03) IS NULL THEN '{}' ELSE contents END AS contents FROM quick_log`)
     proxy.heal()
     await eventually(() => expect(b.botUsers.page({ limit: 200 })).toHaveLength(100))
-    expect(b.told.text()).toContain('taken anew')
+    expect(b.told.text()).toContain('records were reloaded')
   })
 
   it('hold what was checked: of two nodes that want the same, one gets it', async () => {
@@ -252,7 +252,7 @@ describe.skipIf(!hasPostgres)('records that several gateways have in common', ()
     passed = 60_000
     const refused = await never
     expect(refused).toMatchObject({ serviceCode: 'ERR_GATEWAY_RECORDS_UNAVAILABLE' })
-    expect(refused.message).toContain('have given this one up')
+    expect(refused.message).toContain('marked this gateway as lost')
     expect(botUsers.page({ limit: 10 })).toHaveLength(3)
   })
 

@@ -192,7 +192,7 @@ describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gate
     goOn.resolve()
     const leaf = await agreed()
     expect(leafOf(left)).toBe(leaf)
-    await eventually(() => expect(lost.at.logText()).toContain('has taken the order over'))
+    await eventually(() => expect(lost.at.logText()).toContain('took over the order'))
     expect(acme.orders.map(({ certificate }) => certificate !== undefined)).toEqual([false, true])
     expect(acme.accounts).toBe(1)
   })
@@ -212,7 +212,7 @@ describe.skipIf(!hasPostgres)('certificates of an ACME authority at several gate
     await eventually(() => expect(jobOf(domain)?.error).toContain('by NTP'))
     node.clock.stepWall(-HOUR_MS)
     const sentence =
-      'acme-account.key of the table site_secrets in PostgreSQL is no private key: put'
+      'acme-account.key of the table site_secrets in PostgreSQL is not a valid private key: restore'
     await eventually(() => expect(jobOf(domain)?.error).toContain(sentence))
     expect([acme.orders.length, acme.accounts]).toEqual([0, 0])
     await query('DELETE FROM site_secrets')

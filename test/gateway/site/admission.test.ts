@@ -28,7 +28,7 @@ it('lets the first one in by itself, and any other one with a token alone', asyn
   const first = newcomer(createMaterial())
   const identity = await admit(first)
   expect(readIdentity(first.folder)).toEqual(identity)
-  await expect(admit(newcomer(first.material))).rejects.toThrow('has gateways already: make one')
+  await expect(admit(newcomer(first.material))).rejects.toThrow('belongs to an existing cluster')
 
   const { material, makeToken, authority } = await createCluster()
   const token = (await makeToken()).reveal()
@@ -47,11 +47,11 @@ it('lets one in with a token, whoever is quicker', async () => {
   const all = [1, 2, 3].map(() => newcomer(material, token))
   const results = await Promise.allSettled(all.map((it) => admit(it)))
   const said = results.map((it) => (it.status === 'rejected' ? it.reason.message : 'joined'))
-  const used = expect.stringContaining('has joined with this token before: make a new one')
+  const used = expect.stringContaining('was already used. Create a new token')
   expect(said.sort()).toEqual([used, used, 'joined'])
   expect(all.filter(({ folder }) => readIdentity(folder))).toHaveLength(1)
   // Also later on.
-  await expect(admit(newcomer(material, token))).rejects.toThrow('token before')
+  await expect(admit(newcomer(material, token))).rejects.toThrow('token was already used')
 })
 
 it('refuses a token that is not kept, or whose secret is another, and tells neither from the other', async () => {
@@ -62,7 +62,7 @@ it('refuses a token that is not kept, or whose secret is another, and tells neit
     token.replace(id, '0'.repeat(16)),
     token.replace(/_[0-9A-Za-z_-]{43}_/, `_${'x'.repeat(43)}_`),
   ]) {
-    await expect(admit(newcomer(material, wrong))).rejects.toThrow('does not know this join token')
+    await expect(admit(newcomer(material, wrong))).rejects.toThrow('is unknown to the cluster')
   }
   // It is as good as before.
   await expect(admit(newcomer(material, token))).resolves.toBeDefined()
@@ -75,9 +75,9 @@ it('refuses a token that has expired', async () => {
   clock.stepWall(999)
   await expect(admit(newcomer(material, one, clock))).resolves.toBeDefined()
   clock.stepWall(1)
-  await expect(admit(newcomer(material, other, clock))).rejects.toThrow('has expired: make a new')
+  await expect(admit(newcomer(material, other, clock))).rejects.toThrow('has expired. Create a new')
   // Whoever starts again with the one that was good is told what became of it.
-  await expect(admit(newcomer(material, one, clock))).rejects.toThrow('token before')
+  await expect(admit(newcomer(material, one, clock))).rejects.toThrow('token was already used')
 })
 
 it('passes on what the database says, and uses no token up', async () => {
@@ -95,10 +95,12 @@ it('says what is wrong with a token, and where it stands', async () => {
   const [{ material }, other] = [await createCluster(), await createCluster()]
   const foreign = newcomer(material, (await other.makeToken()).reveal())
   await expect(admit(foreign)).rejects.toThrow(
-    `${foreign.joinTokenPath} is for another site than that of GATEWAY_DATABASE_URL: make one`,
+    `${foreign.joinTokenPath} is for another cluster than GATEWAY_DATABASE_URL: run`,
   )
   const none = newcomer(material, 'nothing')
-  await expect(admit(none)).rejects.toThrow(`${none.joinTokenPath} holds no join token: make one`)
+  await expect(admit(none)).rejects.toThrow(
+    `${none.joinTokenPath} contains no valid join token: run`,
+  )
   const lost = { ...none, joinTokenPath: join(none.folder, 'lost') }
   await expect(admit(lost)).rejects.toThrow(`${lost.joinTokenPath} cannot be read: ENOENT.`)
   for (const { folder } of [foreign, none]) expect(readIdentity(folder)).toBeUndefined()

@@ -48,7 +48,7 @@ describe.skipIf(!hasPostgres)('a gateway of several that is gone for good', () =
     })
     expect(await call('DELETE', `/nodes/${id}`)).toMatchObject({
       status: 409,
-      body: { error_code: 'ERR_NGROK_844', msg: expect.stringContaining('stop it first') },
+      body: { error_code: 'ERR_NGROK_844', msg: expect.stringContaining('Stop it first') },
     })
     // It has lost PostgreSQL, and nothing else: it is given up, and serves on.
     proxy.refuse()
@@ -98,13 +98,13 @@ describe.skipIf(!hasPostgres)('a gateway of several that is gone for good', () =
     expect(one.logText()).toContain('"refusal":"stranger"')
     // It reaches PostgreSQL again.
     proxy.heal()
-    await eventually(() => expect(restarts).toEqual(['the site has forgotten this gateway']))
-    expect(two.logText()).toContain('was forgotten by its site')
+    await eventually(() => expect(restarts).toEqual(['this gateway was removed from the cluster']))
+    expect(two.logText()).toContain('was removed from the cluster')
     await two.gateway.stop()
     const identity = readFileSync(join(dataDir, 'node.json'), 'utf8')
     const back = { authtoken: one.authtoken, dataDir }
     await expect(cluster.start({ ...back, joins: false })).rejects.toThrow(
-      /was forgotten by its site on 20.*joined with this token before/,
+      /was removed from the cluster on 20.*join token was already used/,
     )
     expect(readFileSync(join(dataDir, 'node.json'), 'utf8')).toBe(identity)
     const again = await cluster.start(back)

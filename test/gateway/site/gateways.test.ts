@@ -313,8 +313,8 @@ describe.skipIf(!hasPostgres)('gateways on one PostgreSQL', () => {
         {
           ...{ ready: true, degraded: true },
           reasons: [
-            expect.stringContaining('No gateway that answers reaches PostgreSQL'),
-            expect.stringContaining('Is PostgreSQL running'),
+            expect.stringContaining('No gateway reaches PostgreSQL'),
+            expect.stringContaining('Check that PostgreSQL runs'),
           ],
         },
       ])
@@ -358,7 +358,7 @@ describe.skipIf(!hasPostgres)('gateways on one PostgreSQL', () => {
         {
           ...{ ready: false, degraded: false },
           reasons: [
-            expect.stringContaining('Other gateways of the site reach PostgreSQL'),
+            expect.stringContaining('This gateway does not reach PostgreSQL'),
             expect.any(String),
           ],
         },

@@ -38,13 +38,13 @@ describe.skipIf(!hasPostgres)('migrateSite', () => {
     expect(rows).toBeGreaterThan(0)
     expect(seen.at(-1)).toEqual([rows, rows])
     expect(readOwnRecords(join(folder, 'gateway.db'))).toHaveLength(rows)
-    await expect(migrateSite(options)).rejects.toThrow('has records of a site already')
+    await expect(migrateSite(options)).rejects.toThrow('already contains records')
   })
 
   it('says which folder has no gateway, and which database cannot be reached', async () => {
     const to = await server()
     const nothing = { folder: temporaryFolder(), server: to, ...common }
-    await expect(migrateSite(nothing)).rejects.toThrow('There is no gateway.db in')
+    await expect(migrateSite(nothing)).rejects.toThrow('contains no gateway.db')
     const away = { ...to, address: { ...to.address, port: 1 } }
     const unreachable = migrateSite({ folder: await site(), server: away, ...common })
     await expect(unreachable).rejects.toThrow('The database cannot be reached')

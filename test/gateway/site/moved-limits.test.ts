@@ -99,7 +99,7 @@ describe('MovedLimits', () => {
     }
     await untilSettled(next.take(claim, states, 'nd_1'))
     expect(asked).toBe(2)
-    expect(text()).toContain('begin anew where it is now')
+    expect(text()).toContain('restart at zero on its new node')
     isThere = true
     await untilSettled(next.take(claim, states, 'nd_1'))
     expect([asked, isFull(states.get('same') as RateLimiter)]).toEqual([3, true])

@@ -60,7 +60,7 @@ it('ends by itself, and says so, when nobody else serves any more', async () => 
   expect([drain.isOn, drain.progress]).toEqual([false, undefined])
   expect(drain.givenUp).toEqual({
     at: clock.now(),
-    reason: expect.stringContaining('the last that serves'),
+    reason: expect.stringContaining('No other gateway is left'),
   })
   const asked = sent.length
   await clock.advance(MINUTE)

@@ -67,7 +67,7 @@ describe('Questions', () => {
     home.on('count', (of) => of)
     const hung = askAll('hang', 2_048)
     const count = () => home.answer({ ask: 'count', of: 1 })
-    await expect(count()).rejects.toThrow('ask too much at once')
+    await expect(count()).rejects.toThrow('too many questions from other nodes')
     hanging.resolve()
     expect(await hung).toBe(2_048)
     expect(await count()).toEqual({ answer: 1 })

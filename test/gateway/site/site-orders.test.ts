@@ -93,9 +93,9 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
     expect((await two.orders.zone('acme.test')).valuesOf('a.acme.test')).toEqual([])
     // Whoever does not like it orders no other at once.
     expect(await waitOf(two)).toBeGreaterThan(500_000)
-    await expect(order.publish('a.acme.test', 'more')).rejects.toThrow('taken the order over')
+    await expect(order.publish('a.acme.test', 'more')).rejects.toThrow('took over the order')
     await one.orders.forget('rd_a')
-    await expect(order.requireOwn()).rejects.toThrow('taken the order over')
+    await expect(order.requireOwn()).rejects.toThrow('took over the order')
   })
 
   it('are taken over from a node that was given up: at once the first time, later the next', async () => {
@@ -110,8 +110,8 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
     await bothKnow(1)
     await one.fence()
     const second = await ordered(two)
-    await expect(lost.requireOwn()).rejects.toThrow('taken the order over')
-    await expect(lost.publish('a.acme.test', 'value')).rejects.toThrow('taken the order over')
+    await expect(lost.requireOwn()).rejects.toThrow('took over the order')
+    await expect(lost.publish('a.acme.test', 'value')).rejects.toThrow('took over the order')
     // What the lost one has is not kept, and ends nothing.
     await lost.conclude({ pem: 'LOST' })
     await second.requireOwn()
@@ -136,7 +136,7 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
     const [row] = await connection.query("SELECT forget_node('nd_1', 'mark') AS became")
     expect(row).toEqual({ became: 'forgotten' })
     await (await ordered(two)).requireOwn()
-    await expect(lost.requireOwn()).rejects.toThrow('taken the order over')
+    await expect(lost.requireOwn()).rejects.toThrow('took over the order')
     // One that was forgotten is in the way of none of the four.
     for (const n of [1, 2, 3]) await ordered(two, idOf(`rd_${n}`))
   })
@@ -225,7 +225,7 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
     const one = await node('nd_1')
     await (await ordered(one)).conclude({ pem: 'PEM\0' })
     await one.knows(A, ({ pem, error }) => {
-      expect([pem, error]).toEqual([undefined, expect.stringContaining('cannot be kept')])
+      expect([pem, error]).toEqual([undefined, expect.stringContaining('could not be saved')])
     })
   })
 
@@ -268,7 +268,7 @@ describe.skipIf(!hasPostgres)('the orders of a site', () => {
     expect(timesTold()).toBe(before + 1)
     one.clock.stepWall(-HOUR_MS)
     await ordered(one)
-    expect(text()).toContain('the clock of this gateway is that of PostgreSQL again')
+    expect(text()).toContain('the clock of this gateway matches PostgreSQL again')
     // Of another one's order nothing is known of the clock.
     expect(await one.claim()).toEqual({ waitMs: 100, problem: undefined })
   })

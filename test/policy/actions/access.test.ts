@@ -83,7 +83,7 @@ describe('restrict-ips', () => {
 
     it('refuses one that is not there, and warns where nobody can know', () => {
       expect(() => new PolicyBench(document, { ipPolicy: () => undefined })).toThrow(
-        'There is no IP policy ipp_1.',
+        'The IP policy ipp_1 does not exist.',
       )
       expect(new PolicyBench(document).policy.warnings.map(({ code }) => code)).toContain(
         'ERR_NGROK_2216',
@@ -301,7 +301,7 @@ describe('verify-webhook', () => {
       JSON.stringify(onRequest('verify-webhook', { provider: 'vmware', secret: 's' })),
       { service: 'embedded' },
     )
-    expect(problems[0]?.message).toContain('which basic-auth asks for')
+    expect(problems[0]?.message).toContain('so use basic-auth')
   })
 
   it('cannot verify a body of more than a mebibyte', async () => {

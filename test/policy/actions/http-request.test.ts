@@ -316,13 +316,13 @@ describe('http-request', () => {
       it.each([
         ['last_attempt.res.statusCode >= 500', 'did you mean status_code?'],
         ['last_attempt.response.status_code >= 500', 'has no field response'],
-        ["last_attempt.error == ''", '== does not compare'],
+        ["last_attempt.error == ''", '== cannot compare'],
         ["last_attempt.res.status_code == '500'", 'write last_attempt.res.status_code == 500'],
         ["last_attempt.res.header['x'] == 'a'", "write last_attempt.res.header['x'][0] == 'a'"],
         ["attempts == '2'", 'write attempts == 2'],
         ['last_attempt.req.methd == "GET"', 'did you mean method?'],
-        ['actions.ngrok.http_request.attempts[0].status > 1', 'stands before this'],
-        ["'yes'", 'must be true or false, and this is a string'],
+        ['actions.ngrok.http_request.attempts[0].status > 1', 'comes before this'],
+        ["'yes'", 'must be true or false, not a string'],
       ])('is refused: %s', (condition, message) => {
         const { log } = captureLog()
         const document = onRequest('http-request', { url: OFFLINE, retry_condition: condition })
@@ -350,13 +350,13 @@ describe('http-request', () => {
       const { result } = await ask({ url }, {}, {})
       expect(result.error).toEqual({
         code: 'ERR_NGROK_3600',
-        message: expect.stringContaining('outside'),
+        message: expect.stringContaining('does not allow policies to reach'),
       })
     })
 
     it('does not follow a name or a redirect there', async () => {
       const { result } = await ask({ url: 'http://localhost:9/' }, {}, {})
-      expect(result.error.message).toContain('outside of what policies may reach')
+      expect(result.error.message).toContain('does not allow policies to reach')
       const { url } = await serve((_, response) =>
         response.writeHead(302, { location: 'http://127.0.0.2:9/' }).end(),
       )

@@ -148,7 +148,7 @@ describe('oauth', () => {
     )
 
   it("is refused without a client of one's own, which the hosted service has", () => {
-    const message = expect.stringContaining('make one there')
+    const message = expect.stringContaining('Create an application there')
     const problem = { code: 'ERR_NGROK_2256', message }
     expect(check({ provider: 'google' })).toEqual([{ ...problem, severity: 'error' }])
     expect(check({ provider: 'google' }, 'hosted')).toEqual([{ ...problem, severity: 'warning' }])

@@ -84,11 +84,8 @@ describe('the configuration of rate-limit', () => {
     [{ rate: '50s' }, 'ERR_NGROK_2215 rate: The duration must be from 60s to 24h.'],
     [{ rate: '25h' }, 'ERR_NGROK_2215 rate: The duration must be from 60s to 24h.'],
     [{ rate: '65s' }, 'ERR_NGROK_2225 rate: The rate must be a multiple of ten seconds.'],
-    [
-      { rate: 'a minute' },
-      'ERR_NGROK_2225 rate: This is no duration: write it as text, 90s, 10m or 1h.',
-    ],
-    [{ rate: 60 }, 'ERR_NGROK_2204 rate: This is no duration: write it as text, 90s, 10m or 1h.'],
+    [{ rate: 'a minute' }, 'ERR_NGROK_2225 rate: A duration must be text such as 90s, 10m or 1h.'],
+    [{ rate: 60 }, 'ERR_NGROK_2204 rate: A duration must be text such as 90s, 10m or 1h.'],
     [{ bucket_key: Array(10).fill('conn.client_ip') }, undefined],
     [
       { bucket_key: Array(11).fill('conn.client_ip') },
@@ -98,7 +95,7 @@ describe('the configuration of rate-limit', () => {
     [{ bucket_key: 'conn.client_ip' }, 'ERR_NGROK_2204 bucket_key: bucket_key must be a list.'],
     [
       { window: '60s' },
-      'ERR_NGROK_2204 window: window is no field of this action, which has name, algorithm, capacity, rate, bucket_key and enforce.',
+      'ERR_NGROK_2204 window: window is not a field of this action. Known fields: name, algorithm, capacity, rate, bucket_key and enforce.',
     ],
   ])('%j: %s', (changes, refusal) => {
     expect(refusalOf(changes)).toEqual(refusal === undefined ? [] : [refusal])

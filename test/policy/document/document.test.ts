@@ -160,9 +160,9 @@ describe('what people write who use another tool', () => {
   it.each([
     [10_000_000_000, undefined],
     [120_000_000_000, undefined],
-    [121_000_000_000, 'write it as text'],
-    [10, 'write it as text'],
-    [-10_000_000_000, 'write it as text'],
+    [121_000_000_000, 'must be text such as'],
+    [10, 'must be text such as'],
+    [-10_000_000_000, 'must be text such as'],
   ])('has durations in nanoseconds: %d', (tripped_duration, sentence) => {
     const config = { error_threshold: 0.5, tripped_duration }
     const [problem] = problemsOf(onRequest('circuit-breaker', config))
@@ -225,7 +225,7 @@ describe('texts that are a burden to read', () => {
   }
 
   it.each(Object.keys(texts))('are refused before they end the process: %s', (name) => {
-    expect(problemsOf(texts[name])).toMatchObject([{ message: 'The policy is nested too deep.' }])
+    expect(problemsOf(texts[name])).toMatchObject([{ message: 'The policy is nested too deeply.' }])
   })
 
   it.each([

@@ -115,11 +115,11 @@ describe('a comparison of two types', () => {
     const source = "conn.client_ip != '' && req.headers['x-key'] == 'a'"
     expect(problemOf(source)).toMatchObject({
       message:
-        "== does not compare a list(string) with a string: write req.headers['x-key'][0] == 'a'",
+        "== cannot compare a list(string) with a string: write req.headers['x-key'][0] == 'a'",
       offset: source.indexOf('=='),
     })
     expect(problemOf("conn.client_port in ['443']").message).toBe(
-      'in does not find an int in a list(string): write conn.client_port in [443]',
+      'in cannot find an int in a list(string): write conn.client_port in [443]',
     )
     const check = (document: object) =>
       checkPolicy(JSON.stringify(document), { service: 'embedded' })

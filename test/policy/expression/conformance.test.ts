@@ -66,8 +66,8 @@ function inputOf(value: Value | undefined): ValueInput | undefined {
 /** Where it differs on purpose, and what it says then. */
 const DIFFERENT: readonly (readonly [path: RegExp, outcome: RegExp])[] = [
   // Who names what there is not is told so before the first request.
-  [/\/unbound_is_runtime_error$/, /is not known here|there is no function/],
-  [/\/receiver_function_names\//, /there is no function a\.\w+\(\)/],
+  [/\/unbound_is_runtime_error$/, /unknown name|unknown function/],
+  [/\/receiver_function_names\//, /unknown function a\.\w+\(\)/],
   // Comparisons that can never be true are mistakes.
   [/\/(not_eq_list_length|eq_mixed_types|eq_list_elem_mixed_types|ne_mixed_types)$/, /compare/],
   // As in other implementations.

@@ -30,9 +30,9 @@ describe('Pattern', () => {
   })
 
   it.each([
-    ['(', 'is no RE2 expression'],
-    ['(?=a)', 'is no RE2 expression'],
-    ['\\1', 'is no RE2 expression'],
+    ['(', 'is not a valid RE2 expression'],
+    ['(?=a)', 'is not a valid RE2 expression'],
+    ['\\1', 'is not a valid RE2 expression'],
     ['a'.repeat(1_025), 'is longer than 1024 characters'],
     ['(a{100}){9}', 'is too complex'],
   ])('refuses %.20s', (source, message) => {
@@ -42,14 +42,14 @@ describe('Pattern', () => {
 
   it('bounds what a replacement makes', () => {
     expect(() => new Pattern('a').replaceAll('aaaa', 'xxx', 10, new Account())).toThrow(
-      'makes more than 10 characters',
+      'produces more than 10 characters',
     )
   })
 
   it('bounds it while it makes it, and pays for parts that stay empty', () => {
     const text = 'a'.repeat(1_000)
     const most = () => new Pattern('a+').replaceAll(text, '$0'.repeat(10_000), 2_000, new Account())
-    expect(most).toThrow('makes more than 2000 characters')
+    expect(most).toThrow('produces more than 2000 characters')
     const account = new Account()
     new Pattern('(b?)a').replaceAll(text, '$1$1$1$9', 2_000, account)
     expect(account.spent).toBeGreaterThanOrEqual(33_000)

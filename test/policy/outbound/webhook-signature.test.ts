@@ -149,9 +149,9 @@ describe('a signature of a webhook', () => {
       const fields = SIGNED[name]?.(BODY, T) ?? []
       expect(verify(name, fields, secretOf(name))).toBeUndefined()
       expect(verify(name, fields, { ...secretOf(name), body: `${BODY} ` })).toMatch(
-        /does not belong/,
+        /does not match/,
       )
-      expect(verify(name, fields, { secret: 'another' })).toMatch(/does not belong/)
+      expect(verify(name, fields, { secret: 'another' })).toMatch(/does not match/)
       expect(verify(name, [], secretOf(name))).toBeDefined()
     },
   )
@@ -186,7 +186,7 @@ describe('a signature of a webhook', () => {
       now: 1_731_705_121_000,
     }
     expect(verify('svix', fields, sent)).toBeUndefined()
-    expect(verify('svix', fields, { ...sent, body: '{}' })).toMatch(/does not belong/)
+    expect(verify('svix', fields, { ...sent, body: '{}' })).toMatch(/does not match/)
   })
 
   it('of Orb is that of the vector of its own library, whose time is UTC everywhere', () => {
@@ -204,10 +204,10 @@ describe('a signature of a webhook', () => {
     }
     expect(verify('orb', fields(`v1=${signature}`), sent)).toBeUndefined()
     expect(verify('orb', fields(`v2=${signature} v1=${signature}`), sent)).toBeUndefined()
-    expect(verify('orb', fields(`v2=${signature}`), sent)).toMatch(/does not belong/)
-    expect(verify('orb', fields(signature), sent)).toMatch(/does not belong/)
-    expect(verify('orb', fields(`v1=${signature}`), { ...sent, body: '{}' })).toMatch(/not belong/)
-    expect(verify('orb', ['X-Orb-Timestamp', time], sent)).toMatch(/does not belong/)
+    expect(verify('orb', fields(`v2=${signature}`), sent)).toMatch(/does not match/)
+    expect(verify('orb', fields(signature), sent)).toMatch(/does not match/)
+    expect(verify('orb', fields(`v1=${signature}`), { ...sent, body: '{}' })).toMatch(/not match/)
+    expect(verify('orb', ['X-Orb-Timestamp', time], sent)).toMatch(/does not match/)
     for (const late of [360_000, -360_000]) {
       const now = sent.now + late
       expect(verify('orb', fields(`v1=${signature}`), { ...sent, now })).toMatch(/too old/)
@@ -218,7 +218,7 @@ describe('a signature of a webhook', () => {
     const signature = 'a4771c39fbe90f317c7824e83ddef3caae9cb3d976c214ace1f2937e133263c9'
     const sent = { body: 'Hello World!', secret: "It's a Secret to Everybody" }
     expect(verify('jira', ['X-Hub-Signature', `sha256=${signature}`], sent)).toBeUndefined()
-    expect(verify('jira', ['X-Hub-Signature', signature], sent)).toMatch(/does not belong/)
+    expect(verify('jira', ['X-Hub-Signature', signature], sent)).toMatch(/does not match/)
   })
 
   it('of Linear holds as long as the time in its body', () => {
@@ -244,9 +244,9 @@ describe('a signature of a webhook', () => {
     // What generateWebhookSignature() of @hygraph/utils signs for them.
     const signed = String.raw`{"Body":"{\"name\":\"\\u003cb\\u003eR\\u0026D\\u003c/b\\u003e\"}","EnvironmentName":"master","TimeStamp":1631270481036}`
     expect(verify('graphcms', fields(signed), sent)).toBeUndefined()
-    expect(verify('graphcms', fields(signed), { ...sent, body: '{}' })).toMatch(/does not belong/)
-    expect(verify('graphcms', fields(signed, 'other'), sent)).toMatch(/does not belong/)
-    expect(verify('graphcms', fields(signed, 'master', at + 1), sent)).toMatch(/does not belong/)
+    expect(verify('graphcms', fields(signed), { ...sent, body: '{}' })).toMatch(/does not match/)
+    expect(verify('graphcms', fields(signed, 'other'), sent)).toMatch(/does not match/)
+    expect(verify('graphcms', fields(signed, 'master', at + 1), sent)).toMatch(/does not match/)
     expect(verify('graphcms', fields(signed), { ...sent, now: at + 301_000 })).toMatch(/too old/)
     expect(verify('graphcms', ['gcms-signature', 'sign=x'], sent)).toMatch(/too old/)
   })
@@ -268,12 +268,12 @@ describe('a signature of a webhook', () => {
       expect(
         verify('plivo', [`${name}-Nonce`, nonce, 'X-Plivo-Signature-MA-V2', signature], sent),
       ).toBeUndefined()
-      expect(verify('plivo', fields, { ...sent, url: `${url}/other` })).toMatch(/does not belong/)
-      expect(verify('plivo', fields, { ...sent, secret: 'my_auth_tokens' })).toMatch(/not belong/)
+      expect(verify('plivo', fields, { ...sent, url: `${url}/other` })).toMatch(/does not match/)
+      expect(verify('plivo', fields, { ...sent, secret: 'my_auth_tokens' })).toMatch(/not match/)
       expect(verify('plivo', [`${name}-Nonce`, `${nonce}6`, name, signature], sent)).toMatch(
-        /not belong/,
+        /not match/,
       )
-      expect(verify('plivo', [name, signature], sent)).toMatch(/does not belong/)
+      expect(verify('plivo', [name, signature], sent)).toMatch(/does not match/)
     },
   )
 
@@ -288,7 +288,7 @@ describe('a signature of a webhook', () => {
     expect(verify('plivo', fields(signed), form)).toBeUndefined()
     expect(verify('plivo', fields(signed, 'MA-V3'), form)).toBeUndefined()
     for (const other of [{ body: `${form.body}&x=1` }, { url: `${URL_OF_CALL}2` }]) {
-      expect(verify('plivo', fields(signed), { ...form, ...other })).toMatch(/does not belong/)
+      expect(verify('plivo', fields(signed), { ...form, ...other })).toMatch(/does not match/)
     }
     const both = { ...form, url: `${URL_OF_CALL}?b=2&a=1` }
     expect(
@@ -301,22 +301,22 @@ describe('a signature of a webhook', () => {
     ).toBeUndefined()
     // What is no form is signed by nothing, and a form that is taken apart has an end.
     const json = [...fields(`${URL_OF_CALL}.n1`).slice(0, 4), 'Content-Type', 'application/json']
-    expect(verify('plivo', json, { url: URL_OF_CALL })).toMatch(/does not belong/)
+    expect(verify('plivo', json, { url: URL_OF_CALL })).toMatch(/does not match/)
     const typed = ['Content-Type', 'application/json', ...fields(`${URL_OF_CALL}?To2.n1`)]
-    expect(verify('plivo', typed, { url: URL_OF_CALL, body: 'To=2' })).toMatch(/does not belong/)
+    expect(verify('plivo', typed, { url: URL_OF_CALL, body: 'To=2' })).toMatch(/does not match/)
     const put = fields(`${URL_OF_CALL}?To2.n1`)
     const other = { url: URL_OF_CALL, body: 'To=2', method: 'PUT' }
-    expect(verify('plivo', put, other)).toMatch(/does not belong/)
+    expect(verify('plivo', put, other)).toMatch(/does not match/)
     expect(verify('plivo', put, { ...other, method: 'POST' })).toBeUndefined()
     expect(verify('plivo', fields(signed), { ...form, body: 'a=1&'.repeat(20_000) })).toMatch(
-      /more than/,
+      /exceeds/,
     )
   })
 
   it('of Twitter is none of what its answers to questions sign', () => {
     const name = 'X-Twitter-Webhooks-Signature'
     expect(verify('twitter', [name, `sha256=${base64('token')}`], { body: 'token' })).toMatch(
-      /does not belong/,
+      /does not match/,
     )
   })
 
@@ -327,9 +327,9 @@ describe('a signature of a webhook', () => {
     expect(verify('box', fields(ISO))).toBeUndefined()
     expect(verify('box', fields('2029-12-31T17:00:00-07:00'))).toBeUndefined()
     expect(verify('box', fields(ISO, `${BODY}${ISO}`, 'Secondary'))).toBeUndefined()
-    expect(verify('box', fields(ISO), { body: '{}' })).toMatch(/does not belong/)
+    expect(verify('box', fields(ISO), { body: '{}' })).toMatch(/does not match/)
     expect(verify('box', fields('2029-12-31T23:54:59Z'))).toMatch(/too old/)
-    expect(verify('box', ['Box-Delivery-Timestamp', ISO])).toMatch(/does not belong/)
+    expect(verify('box', ['Box-Delivery-Timestamp', ISO])).toMatch(/does not match/)
   })
 
   it('of Contentful is of what it names, as its own library signs', () => {
@@ -351,12 +351,12 @@ describe('a signature of a webhook', () => {
     }
     expect(verify('contentful', fields(), sent)).toBeUndefined()
     for (const other of [{ body: '{}' }, { url: URL_TEXT }, { method: 'PUT' }]) {
-      expect(verify('contentful', fields(), { ...sent, ...other })).toMatch(/does not belong/)
+      expect(verify('contentful', fields(), { ...sent, ...other })).toMatch(/does not match/)
     }
     expect(verify('contentful', fields(), { ...sent, now: at + 301_000 })).toMatch(/too old/)
     expect(verify('contentful', fields('content-type'), sent)).toMatch(/too old/)
     const many = `${names},${'x,'.repeat(50)}x`
-    expect(verify('contentful', fields(many), sent)).toMatch(/does not belong/)
+    expect(verify('contentful', fields(many), sent)).toMatch(/does not match/)
   })
 
   it('of HubSpot is of method, address, body and time', () => {
@@ -369,7 +369,7 @@ describe('a signature of a webhook', () => {
     const signed = 'https://hooks.site.test/in?at=a:b%20c'
     expect(verify('hubspot', fields(signed), { url: address })).toBeUndefined()
     for (const other of [{ body: '{}' }, { url: address }, { method: 'PUT' }]) {
-      expect(verify('hubspot', fields(), other)).toMatch(/does not belong/)
+      expect(verify('hubspot', fields(), other)).toMatch(/does not match/)
     }
     expect(verify('hubspot', fields(URL_TEXT, NOW - 301_000))).toMatch(/too old/)
   })
@@ -382,7 +382,7 @@ describe('a signature of a webhook', () => {
       }),
     })
     expect(verify('mailgun', [], sent(T))).toBeUndefined()
-    expect(verify('mailgun', [], { ...sent(T), secret: 'another' })).toMatch(/does not belong/)
+    expect(verify('mailgun', [], { ...sent(T), secret: 'another' })).toMatch(/does not match/)
     expect(verify('mailgun', [], sent(T - 301))).toMatch(/too old/)
     for (const body of ['', 'null', '{}', '{"signature":null}', sent(T, 1).body]) {
       expect(verify('mailgun', [], { body })).toMatch(/too old|no time/)
@@ -397,22 +397,22 @@ describe('a signature of a webhook', () => {
       ...['X-Twilio-Signature', base64(signed, 'sha1')],
     ]
     expect(verify('twilio', fields, { body: form })).toBeUndefined()
-    expect(verify('twilio', fields, { body: `${form}&More=1` })).toMatch(/does not belong/)
-    expect(verify('twilio', fields, { body: form, url: `${URL_TEXT}2` })).toMatch(/does not belong/)
-    expect(verify('twilio', fields, { body: 'a=1&'.repeat(20_000) })).toMatch(/more than/)
+    expect(verify('twilio', fields, { body: `${form}&More=1` })).toMatch(/does not match/)
+    expect(verify('twilio', fields, { body: form, url: `${URL_TEXT}2` })).toMatch(/does not match/)
+    expect(verify('twilio', fields, { body: 'a=1&'.repeat(20_000) })).toMatch(/exceeds/)
   })
 
   it('of Twilio has the digest of anything else in the address', () => {
     const url = `${URL_TEXT}&bodySHA256=${createHash('sha256').update(BODY).digest('hex')}`
     const fields = ['X-Twilio-Signature', base64(url, 'sha1'), 'Content-Type', 'application/json']
     expect(verify('twilio', fields, { url })).toBeUndefined()
-    expect(verify('twilio', fields, { url, body: '{}' })).toMatch(/does not belong/)
+    expect(verify('twilio', fields, { url, body: '{}' })).toMatch(/does not match/)
   })
 
   it('of Twilio is none of a body that nothing signs', () => {
     const fields = ['X-Twilio-Signature', base64(URL_TEXT, 'sha1'), 'Content-Type', 'text/plain']
     expect(verify('twilio', fields, { body: '' })).toBeUndefined()
-    expect(verify('twilio', fields)).toMatch(/does not belong/)
+    expect(verify('twilio', fields)).toMatch(/does not match/)
   })
 
   it.each(Object.keys(WEBHOOK_PROVIDERS).filter((name) => name !== 'sendgrid'))(
@@ -440,9 +440,9 @@ describe('a signature of a webhook', () => {
       sign('sha256', Buffer.from(`${time}${BODY}`), privateKey).toString('base64'),
     ]
     expect(verify('sendgrid', fields(T), { secret })).toBeUndefined()
-    expect(verify('sendgrid', fields(T), { secret, body: '{}' })).toMatch(/does not belong/)
+    expect(verify('sendgrid', fields(T), { secret, body: '{}' })).toMatch(/does not match/)
     expect(verify('sendgrid', fields(T - 301), { secret })).toMatch(/too old/)
-    expect(verify('sendgrid', fields(T), { secret: 'no key' })).toMatch(/no public key/)
+    expect(verify('sendgrid', fields(T), { secret: 'no key' })).toMatch(/not a public key/)
   })
 
   it('is looked for among ten at most', () => {
@@ -451,6 +451,6 @@ describe('a signature of a webhook', () => {
       `${'v1=0,'.repeat(before)}v1=${hex(BODY)}`,
     ]
     expect(verify('pagerduty', many(9))).toBeUndefined()
-    expect(verify('pagerduty', many(10))).toMatch(/does not belong/)
+    expect(verify('pagerduty', many(10))).toMatch(/does not match/)
   })
 })

@@ -125,7 +125,7 @@ describe('a message of Amazon SNS', () => {
   it('is of a topic of the right owner, and no older than an hour', async () => {
     const { asked, signed, find } = startSns()
     const TopicArn = 'arn:aws:sns:eu-west-1:210987654321:doors'
-    expect(await find(signed({ TopicArn }))).toBe('The topic is of another owner.')
+    expect(await find(signed({ TopicArn }))).toBe('The topic belongs to another owner.')
     expect(await find(signed(), NOW + 3_600_000)).toMatch(/too old/)
     expect(await find(signed({ Timestamp: 'today' }))).toMatch(/too old/)
     expect(asked).toEqual([])
@@ -135,7 +135,7 @@ describe('a message of Amazon SNS', () => {
     const { clock, asked, signed, find, leave } = startSns()
     leave(false)
     expect(await find(signed())).toMatch(/could not be read\. It is not there\./)
-    expect(await find(signed())).toMatch(/not there a moment ago/)
+    expect(await find(signed())).toMatch(/read again soon/)
     expect(asked).toHaveLength(1)
     leave(true)
     await clock.advance(30_000)

@@ -84,7 +84,7 @@ describe('a body rewriter', () => {
       rewriter.rewrite(OWNER, LONG, HIDE),
     ])
     expect(first).toBe('the body is too long for the pattern')
-    expect(second).toMatch(/^the pattern is no RE2 expression/)
+    expect(second).toMatch(/^the pattern is not a valid RE2 expression/)
     expect(third.results).toHaveLength(1)
   })
 
@@ -103,7 +103,7 @@ describe('a body rewriter', () => {
     expect(order.indexOf('modest')).toBeLessThanOrEqual(2)
     const refused = (await settled).filter(({ status }) => status === 'rejected')
     expect(refused.map((result) => String((result as PromiseRejectedResult).reason))).toEqual([
-      expect.stringContaining('too many bodies wait'),
+      expect.stringContaining('too many bodies are waiting'),
     ])
   })
 
@@ -125,7 +125,7 @@ describe('a body rewriter', () => {
     await new Promise(setImmediate)
     // The thread answers meanwhile; that it is late is noticed first.
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, answerMs + 100)
-    expect(await first).toBe('the body could not be changed')
+    expect(await first).toBe('the body could not be rewritten')
     const own = { replacement_index: 0n, matched_content: 'secret-4' }
     expect((await second)?.results ?? [own]).toEqual([own])
   })
@@ -140,7 +140,7 @@ describe('a body rewriter', () => {
         rewriter.rewrite(new LaneMember(lane), LONG, HIDE),
       ]
       expect(await Promise.all(asked.map(problemOf))).toEqual(
-        asked.map(() => 'the body could not be changed'),
+        asked.map(() => 'the body could not be rewritten'),
       )
     }
   })

@@ -320,8 +320,8 @@ const RESPONSE_FUNCTIONS = [
 
 /** What needs data, a table or a handshake that a gateway on its own does not have. */
 const UNAVAILABLE: readonly (readonly [names: readonly string[], because: string])[] = [
-  [['conn.tls.ja4_fingerprint'], 'this gateway does not compute it'],
-  [["secrets.get('vault', 'name')"], 'this gateway has no vaults'],
+  [['conn.tls.ja4_fingerprint'], 'gateways do not compute it'],
+  [["secrets.get('vault', 'name')"], 'gateways have no vaults'],
 ]
 
 /** True for values of a type and refused, or false, for those of any other. */

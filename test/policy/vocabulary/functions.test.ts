@@ -119,7 +119,7 @@ describe('encodings', () => {
     ["base64.decode('aGVs bG8=')", 'not base64'],
     ["json.decode('{')", 'not JSON'],
     ["url.parse('nope')", 'not a URL'],
-    ["url.unescape('%zz')", 'bad percent escape'],
+    ["url.unescape('%zz')", 'invalid percent escape'],
     ["hash.md5('a', 'octal')", "'hex' or 'base64'"],
   ])('%s is an error', (source, sentence) => {
     expect(() => compileExpression(source)).toThrow(sentence)
@@ -239,7 +239,7 @@ describe('functions of time', () => {
 describe('a time zone that is none', () => {
   it('is an error', () => {
     const source = "timestamp('2024-07-13T00:10:16Z').getHours('Mars/Base')"
-    expect(() => compileExpression(source)).toThrow('Mars/Base is no time zone')
+    expect(() => compileExpression(source)).toThrow('Mars/Base is not a time zone')
   })
 })
 

@@ -189,9 +189,9 @@ describe('variables of a request', () => {
     expect(evaluate(`has(${source})`, REQUEST)).toBe(true)
   })
 
-  it('cannot be read in on_tcp_connect', () => {
+  it('is not available in on_tcp_connect', () => {
     expect(() => compileExpression('req.method == "GET"', 'on_tcp_connect')).toThrow(
-      'req.method cannot be read in on_tcp_connect',
+      'req.method is not available in on_tcp_connect',
     )
   })
 })
@@ -276,7 +276,7 @@ describe('variables of a response', () => {
   })
 
   it.each(['res.status_code == 200', "getResHeader('x') == []"])(
-    'cannot be read in on_http_request: %s',
+    'is not available in on_http_request: %s',
     (source) => {
       expect(() => compileExpression(source)).toThrow('in on_http_request')
     },
@@ -318,12 +318,12 @@ describe('vars and results of actions', () => {
 
 describe('names that cannot be known here', () => {
   it.each([
-    ['conn.tls.ja4_fingerprint', 'does not compute it'],
-    ['req.nope', 'req.nope is not known here'],
-    ['nope', 'nope is not known here'],
-    ['nope.at.all', 'nope.at.all is not known here'],
-    ["secrets.get('vault', 'name')", 'secrets is not available: this gateway has no vaults'],
-    ['actions.ngrok.saml.identity.email', 'is not known here'],
+    ['conn.tls.ja4_fingerprint', 'do not compute it'],
+    ['req.nope', 'unknown name req.nope'],
+    ['nope', 'unknown name nope'],
+    ['nope.at.all', 'unknown name nope.at.all'],
+    ["secrets.get('vault', 'name')", 'secrets is not available: gateways have no vaults'],
+    ['actions.ngrok.saml.identity.email', 'unknown name'],
   ])('%s is refused, and only the hosted service could judge', (source, sentence) => {
     expect(() => compileExpression(source)).toThrow(
       expect.objectContaining({ message: expect.stringContaining(sentence), isForeign: true }),
@@ -331,7 +331,7 @@ describe('names that cannot be known here', () => {
   })
 
   it.each([
-    ['vars.unset', 'no set-vars sets vars.unset before this'],
+    ['vars.unset', 'vars.unset is not set by an earlier set-vars'],
     ['actions.ngrok.rate_limit.nope', 'rate-limit has no result nope'],
   ])('%s is refused by everybody', (source, sentence) => {
     expect(() => compileExpression(source)).toThrow(

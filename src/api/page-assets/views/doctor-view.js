@@ -5,9 +5,9 @@ import { errorNotice } from '../notice.js'
 import { viewHead } from '../view.js'
 
 const OUTCOMES = {
-  good: { word: 'Holds', icon: 'done' },
-  bad: { word: 'Does not hold', icon: 'attention' },
-  skipped: { word: 'Not looked at', icon: 'skipped' },
+  good: { word: 'Passed', icon: 'done' },
+  bad: { word: 'Failed', icon: 'attention' },
+  skipped: { word: 'Skipped', icon: 'skipped' },
 }
 
 /** Each link of the chain, looked at by the agent when somebody presses the button. */
@@ -17,14 +17,14 @@ export function doctorView() {
   const button = element(
     'button',
     { type: 'button', class: 'button button-primary', onclick: examine },
-    'Examine now',
+    'Run checks',
   )
   const node = element(
     'div',
     {},
     viewHead(
       'Doctor',
-      'Looks at each link between this device and its visitors, in order.',
+      'Checks settings, network, service, tunnels and upstreams in order.',
       button,
     ),
     outcome,
@@ -43,7 +43,7 @@ export function doctorView() {
     if (button.getAttribute('aria-disabled') === 'true') return
     // A button that is disabled loses the focus.
     button.setAttribute('aria-disabled', 'true')
-    fill(outcome, element('p', { class: 'notice' }, 'Looking. This takes a few seconds.'))
+    fill(outcome, element('p', { class: 'notice' }, 'Running checks. This takes a few seconds.'))
     fill(list)
     try {
       const { failures, findings } = await ask('GET', 'api/doctor')
@@ -60,13 +60,13 @@ export function doctorView() {
 
 function summary(failures) {
   if (failures === 0) {
-    return element('p', { class: 'notice notice-good' }, 'Everything that was looked at is well.')
+    return element('p', { class: 'notice notice-good' }, 'All checks passed.')
   }
-  const [noun, verb] = failures === 1 ? ['thing', 'is'] : ['things', 'are']
+  const noun = failures === 1 ? 'check' : 'checks'
   return element(
     'p',
     { class: 'notice notice-bad' },
-    `${failures} ${noun} ${verb} not well; begin with the first.`,
+    `${failures} ${noun} failed. Start with the first.`,
   )
 }
 

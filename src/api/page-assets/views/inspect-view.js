@@ -34,12 +34,12 @@ export function inspectView({ argument }) {
   const failure = element('div', {})
   const minutes = selectField({ name: 'minutes', label: 'For', options: MINUTES })
   const start = element('button', { type: 'submit', class: 'button button-primary' }, 'Start')
-  const stop = button('Stop and forget', () => change('DELETE'))
-  const filter = textField({ name: 'filter', label: 'Show only', placeholder: 'POST /api 500' })
+  const stop = button('Stop and delete', () => change('DELETE'))
+  const filter = textField({ name: 'filter', label: 'Filter', placeholder: 'POST /api 500' })
   filter.addEventListener('input', () => showList())
-  const list = element('ul', { class: 'exchanges', 'aria-label': 'Requests, the newest first' })
+  const list = element('ul', { class: 'exchanges', 'aria-label': 'Requests, newest first' })
   const none = element('p', { class: 'hint' })
-  const details = element('section', { class: 'exchange-details', 'aria-label': 'The request' })
+  const details = element('section', { class: 'exchange-details', 'aria-label': 'Request details' })
   const inspector = element('div', { class: 'inspector' }, element('div', {}, list, none), details)
   const kept = new Map()
   NARROW.addEventListener('change', placeDetails)
@@ -50,7 +50,7 @@ export function inspectView({ argument }) {
     {},
     viewHead(
       title,
-      'Requests and answers of this tunnel while it is on. Passwords, cookies and tokens are hidden.',
+      'Requests and responses of this tunnel while the inspector is on. Passwords, cookies and tokens are hidden.',
       element('a', { href: '#/tunnels', class: 'button' }, 'Back'),
     ),
     element(
@@ -142,10 +142,10 @@ export function inspectView({ argument }) {
     none.hidden = fitting.length > 0
     none.textContent =
       seen.exchanges.length > 0
-        ? 'None fits.'
+        ? 'No matching requests.'
         : seen.state === 'off'
-          ? 'Start it, and each request that comes from now on is shown here.'
-          : 'Nobody has come yet.'
+          ? 'Start the inspector to see new requests here.'
+          : 'No requests yet.'
   }
 
   /** Beside the list, or right below what was chosen where there is no room beside it. */
@@ -199,7 +199,7 @@ export function inspectView({ argument }) {
     fill(failure)
     try {
       const made = await ask('POST', `${path}/inspect/${number}/replay`)
-      say(made.status === null ? 'It got no answer.' : `Sent again: ${made.status}.`)
+      say(made.status === null ? 'Sent again: no response.' : `Sent again: ${made.status}.`)
       await live.now()
       await choose(made.number)
     } catch (error) {
@@ -213,7 +213,7 @@ function button(label, onclick) {
 }
 
 export function outcomeBadge({ state, status }) {
-  if (state === 'failed') return badge('no answer', 'bad')
+  if (state === 'failed') return badge('no response', 'bad')
   if (state === 'open') return badge('open', 'wait')
   return badge(String(status), status >= 500 ? 'bad' : status >= 400 ? 'wait' : 'good')
 }
@@ -225,7 +225,7 @@ function factsOf(exchange) {
     ms !== null && `${Math.round(ms)} ms`,
     bytes !== null && formatBytes(bytes),
     exchange.state === 'switched' && 'passed through',
-    of !== null && `sent again, as ${of}`,
+    of !== null && `sent again, copy of ${of}`,
   ]
     .filter(Boolean)
     .join(' · ')

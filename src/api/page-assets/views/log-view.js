@@ -18,16 +18,16 @@ export function logView() {
     class: 'log',
     tabindex: '0',
     role: 'log',
-    'aria-label': 'Newest lines of the log',
+    'aria-label': 'Latest log lines',
     'aria-live': 'off',
   })
-  const none = element('p', { class: 'hint' }, 'No line fits.')
+  const none = element('p', { class: 'hint' }, 'No matching lines.')
   const live = poll({ everyMs: () => REFRESH_MS, problem, look })
   const choice = element(
     'form',
     {
       class: 'choice',
-      'aria-label': 'What to show',
+      'aria-label': 'Filter',
       oninput: () => show(),
       onsubmit: (event) => event.preventDefault(),
     },
@@ -45,7 +45,7 @@ export function logView() {
   const node = element(
     'div',
     {},
-    viewHead('Log', 'The newest lines, as they are written.', pauseButton(live)),
+    viewHead('Log', 'Latest log lines, updated live.', pauseButton(live)),
     choice,
     problem,
     rows,

@@ -15,9 +15,9 @@ export function signInView({ notice, onSignedIn }) {
         name: 'code',
         label: 'One-time code',
         hint: [
-          'Ask the device for one: ',
+          'Create a code on the device: ',
           element('code', {}, 'sudo device-agent page'),
-          '. It is good for five minutes.',
+          '. The code is valid for five minutes.',
         ],
         input: {
           type: 'text',
@@ -38,8 +38,8 @@ export function signInView({ notice, onSignedIn }) {
           name: 'token',
           label: 'API token',
           hint: isPrivate()
-            ? 'As the API takes it.'
-            : 'This page comes over plain HTTP: others in this network could read the token. A code is safer.',
+            ? 'A token of the agent API.'
+            : 'This page uses plain HTTP. Others in this network could read the token, so a code is safer.',
           input: { type: 'password', autocomplete: 'current-password' },
           action: 'Sign in with the token',
         }),

@@ -49,8 +49,8 @@ export function tunnelsView() {
     return element(
       'div',
       { class: 'empty' },
-      element('h3', {}, 'There are no tunnels'),
-      element('p', {}, 'A tunnel gives a service of this device a public address.'),
+      element('h3', {}, 'No tunnels'),
+      element('p', {}, 'A tunnel makes a service of this device reachable at a public URL.'),
       addButton(),
     )
   }

@@ -80,7 +80,7 @@ export class AcmeAccount {
     const challenge = challenges.find(({ type }) => type === 'dns-01')
     if (!challenge) {
       const offered = challenges.map(({ type }) => type).join(', ')
-      throw new Error(`the authority offers ${offered}, not dns-01`)
+      throw new Error(`the authority offers ${offered}, but not dns-01`)
     }
     const value = await this.#client.getChallengeKeyAuthorization(challenge)
     try {

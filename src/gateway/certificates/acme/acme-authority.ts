@@ -124,7 +124,7 @@ async function readAccountKey(path: string, make: () => Promise<string>): Promis
 /** Another key would be another account: that is for people to decide. */
 function requireKey(keyPem: string, where: string): string {
   if (isPrivateKey(keyPem)) return keyPem
-  throw new Error(`${where} is no private key: put it back from a backup, or delete it`)
+  throw new Error(`${where} is not a valid private key: restore it from a backup, or delete it`)
 }
 
 async function makeAccountKey(path: string): Promise<string> {
@@ -135,7 +135,7 @@ async function makeAccountKey(path: string): Promise<string> {
     // People read this in the status of their domains; the log has the path.
     const { code = 'unknown' } = error as NodeJS.ErrnoException
     throw new Error(
-      `${ACCOUNT_KEY} cannot be written (${code}): free space, or make its folder writable`,
+      `${ACCOUNT_KEY} cannot be written (${code}): free disk space, or make its directory writable`,
       { cause: error },
     )
   }

@@ -37,7 +37,7 @@ export class AcmeCertificate implements ManagedCertificate {
         issue: async (names, keyType) => {
           const issued = await authority.issue(names, keyType)
           // Orders take a while; the domain may have been given up meanwhile, with its files.
-          if (this.#isStopped) throw new Error('the certificate is no longer wanted')
+          if (this.#isStopped) throw new Error('the certificate is no longer needed')
           return issued
         },
         hasIssued: (certificate) => authority.hasIssued(certificate),

@@ -57,12 +57,12 @@ export class DnsListener {
     try {
       const port = await this.#startTcp(listen)
       await this.#startUdp({ ...listen, port })
-      log.info({ address: formatListenAddress({ ...listen, port }) }, 'dns listens')
+      log.info({ address: formatListenAddress({ ...listen, port }) }, 'dns listener started')
       return { ...listen, port }
     } catch (error) {
       await this.stop()
       throw new StartError(
-        `DNS cannot be answered on ${formatListenAddress(listen)}: ${(error as Error).message}.`,
+        `The DNS server cannot listen on ${formatListenAddress(listen)}: ${(error as Error).message}.`,
         { cause: error },
       )
     }

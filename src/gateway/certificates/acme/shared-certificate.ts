@@ -46,10 +46,10 @@ export class SharedCertificate implements ManagedCertificate {
       keyType: domain.privateKeyType,
       authority: {
         issue: async (names) => {
-          if (!this.#order) throw new Error('nobody has claimed the order')
+          if (!this.#order) throw new Error('the order is not claimed')
           const issued = await issue(names, this.#order)
           // Orders take a while; the domain may have been given up meanwhile, with its files.
-          if (this.#isStopped) throw new Error('the certificate is no longer wanted')
+          if (this.#isStopped) throw new Error('the certificate is no longer needed')
           return issued
         },
         hasIssued: () => true,
@@ -84,7 +84,7 @@ export class SharedCertificate implements ManagedCertificate {
   retry(): void {
     const { book, log } = this.#options
     if (this.#record.error === undefined) return
-    book.retry(this.#id).catch((err: unknown) => log.warn({ err }, 'certificate not tried again'))
+    book.retry(this.#id).catch((err: unknown) => log.warn({ err }, 'certificate order not retried'))
   }
 
   stop(): void {
@@ -104,7 +104,7 @@ export class SharedCertificate implements ManagedCertificate {
     try {
       this.#certificate.accept({ certPem: pem, keyPem: pem })
     } catch (err) {
-      this.#options.log.error({ err }, 'the certificate that the gateways share cannot be used')
+      this.#options.log.error({ err }, 'the shared certificate cannot be used')
     }
   }
 
@@ -121,7 +121,7 @@ export class SharedCertificate implements ManagedCertificate {
           if ('order' in claimed) await this.#place(claimed.order)
           else waitMs = claimed.waitMs
         } catch (err) {
-          log.debug({ err }, 'the order of a certificate was not claimed')
+          log.debug({ err }, 'a certificate order was not claimed')
           waitMs = AWAY_MS
         }
       }
@@ -141,7 +141,7 @@ export class SharedCertificate implements ManagedCertificate {
     try {
       await this.#certificate.refresh()
       const { kept } = this.#certificate
-      if (!kept) throw new Error('there is no certificate')
+      if (!kept) throw new Error('no certificate')
       await order.conclude(this.#isStopped ? {} : { pem: pemOf(kept) })
       log.info('certificate ready')
     } catch (error) {

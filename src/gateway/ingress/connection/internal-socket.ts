@@ -87,5 +87,5 @@ export class InternalSocket extends Duplex implements ClientSocket {
 }
 
 function broken(): Error {
-  return Object.assign(new Error('the other end has gone'), { code: 'ECONNRESET' })
+  return Object.assign(new Error('the other end was closed'), { code: 'ECONNRESET' })
 }

@@ -69,6 +69,6 @@ function split(raw: readonly string[]): { status: number; fields: string[] } {
     if (name === ':status') status = raw[at + 1] as string
     else if (!name.startsWith(':')) fields.push(name, raw[at + 1] as string)
   }
-  if (!STATUS.test(status)) throw new HttpSyntaxError('a status that is none')
+  if (!STATUS.test(status)) throw new HttpSyntaxError('an invalid status')
   return { status: Number(status), fields }
 }

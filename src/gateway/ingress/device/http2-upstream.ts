@@ -210,7 +210,7 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
   checkFlood(): void {
     const flood = this.#floods.look(this.receivedBytes, this.#context.clock.monotonic())
     if (!flood) return
-    this.#context.log.debug({ flood }, 'connection to a service closed for a flood')
+    this.#context.log.debug({ flood }, 'upstream connection closed: flood of frames')
     this.#end('invalid')
   }
 

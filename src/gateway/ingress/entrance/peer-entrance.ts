@@ -62,7 +62,7 @@ export class PeerEntrance {
           const { nodeId } = origin
           this.#options.context.log.warn(
             { err, node: nodeId },
-            'a node sends no facts of a visitor',
+            'a node sent no valid visitor details',
           )
           stream.reset(ErrorCode.protocol)
         }

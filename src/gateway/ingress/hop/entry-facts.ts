@@ -9,7 +9,7 @@ import type { IngressListener } from '../ingress-listener.ts'
 /** A visitor may show any certificate, where a policy asks for one; a home reads no endless one. */
 export class CertificateTooLargeError extends Error {
   constructor() {
-    super('A certificate of this connection is too large to be told to the gateway of the device.')
+    super('A certificate of this connection is too large to forward to the gateway of the device.')
   }
 }
 

@@ -67,7 +67,7 @@ export function withVersion(head: RequestHead, fields: readonly string[]): strin
 export function fromPeer(head: RequestHead): RequestHead {
   const [name, version = ''] = head.fields
   if (name !== VERSION_FIELD || !VERSIONS.has(version) || head.version !== '1.1') {
-    throw new HttpSyntaxError('no version of its visitor')
+    throw new HttpSyntaxError('no HTTP version of the visitor')
   }
   return { ...head, fields: head.fields.slice(2), visitorVersion: version as HttpVersion }
 }

@@ -133,7 +133,7 @@ export class ChunkedBody {
   #nextInLine(byte: number, at: number): number {
     const isSize = this.#state === IN_SIZE
     if (this.#lineBytes > (isSize ? MAX_SIZE_DIGITS + 1 : MAX_CHUNK_LINE_BYTES)) {
-      throw new HttpSyntaxError('a chunk line that is too long')
+      throw new HttpSyntaxError('a chunk line over the size limit')
     }
     if (isSize && this.#isLenient && !isEndOfSize(byte)) return this.#addDigit(byte)
     if (this.#isLenient) return this.#nextInLenientLine(byte, at)
@@ -143,7 +143,7 @@ export class ChunkedBody {
     if (isSize) return this.#addDigit(byte)
     if (this.#state === IN_EXTENSION && byte === EQUALS) return AT_EXTENSION_VALUE
     if (((BYTE_CLASS[byte] as number) & TOKEN) === 0) {
-      throw new HttpSyntaxError('a chunk extension that is no token')
+      throw new HttpSyntaxError('an invalid chunk extension')
     }
     return this.#state <= IN_EXTENSION ? IN_EXTENSION : IN_EXTENSION_VALUE
   }
@@ -159,7 +159,7 @@ export class ChunkedBody {
       }
       return IN_SKIPPED_EXTENSION
     }
-    if (byte !== SPACE && byte !== TAB) throw new HttpSyntaxError('a chunk size that is no number')
+    if (byte !== SPACE && byte !== TAB) throw new HttpSyntaxError('an invalid chunk size')
     return AFTER_SIZE
   }
 
@@ -255,12 +255,12 @@ function isEndOfSize(byte: number): boolean {
 }
 
 function expect(byte: number, wanted: number): void {
-  if (byte !== wanted) throw new HttpSyntaxError('a chunk that does not end where it said')
+  if (byte !== wanted) throw new HttpSyntaxError('a chunk longer than its declared size')
 }
 
 function hexValue(byte: number): number {
   if (byte >= 0x30 && byte <= 0x39) return byte - 0x30
   const letter = byte | 0x20
   if (letter >= 0x61 && letter <= 0x66) return letter - 0x57
-  throw new HttpSyntaxError('a chunk size that is no number')
+  throw new HttpSyntaxError('an invalid chunk size')
 }

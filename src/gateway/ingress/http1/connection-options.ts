@@ -42,7 +42,7 @@ export function addConnectionOptions(before: ConnectionOptions, value: string): 
     .map((part) => part.trim().toLowerCase())
     .filter((part) => part !== '')
   if (!names.every((name) => consistsOf(name, 0, name.length, TOKEN))) {
-    throw new HttpSyntaxError('a Connection field that is no list of names')
+    throw new HttpSyntaxError('an invalid Connection field')
   }
   return {
     close: before.close || names.includes('close'),

@@ -253,6 +253,6 @@ function name(byte: number | undefined): string {
     case COLON:
       return 'a colon'
     default:
-      return 'a character that is not allowed'
+      return 'an invalid character'
   }
 }

@@ -14,12 +14,12 @@ export function hostnameOf(host: string): string {
   const colon = host.indexOf(':', bracket + 1)
   const end = colon === -1 ? host.length : colon
   if (colon !== -1 && !DIGIT.test(host.slice(colon + 1))) {
-    throw new HttpSyntaxError('a Host with a port that is no number')
+    throw new HttpSyntaxError('a Host with an invalid port')
   }
   const nameEnd = host.charCodeAt(end - 1) === DOT ? end - 1 : end
   const name = host.slice(0, nameEnd)
   if (!(bracket === -1 ? consistsOf(host, 0, nameEnd, HOST) : IP_LITERAL.test(name))) {
-    throw new HttpSyntaxError('a Host that is no host name')
+    throw new HttpSyntaxError('a Host that is not a valid host name')
   }
   return name.toLowerCase()
 }

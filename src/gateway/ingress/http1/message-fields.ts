@@ -43,7 +43,7 @@ export function readMessageFields(
     throw new HttpSyntaxError('two Content-Length fields')
   }
   if (found.isChunked && found.contentLength !== undefined) {
-    throw new HttpSyntaxError('a Content-Length beside a Transfer-Encoding')
+    throw new HttpSyntaxError('both Content-Length and Transfer-Encoding')
   }
   return found
 }
@@ -89,14 +89,14 @@ function noteLength(found: MessageFields, length: number): void {
 function refuseLookAlike(name: string): void {
   const resembled = resembledField(name)
   if (resembled === undefined) return
-  throw new HttpSyntaxError(`the field ${name}, which servers may take for ${resembled}`)
+  throw new HttpSyntaxError(`the field ${name}, which servers may read as ${resembled}`)
 }
 
 /** Digits only, and few enough to count with (RFC 9110 8.6). */
 function parseContentLength(value: string): number {
   const length = Number(value)
   if (!/^[0-9]{1,16}$/.test(value) || !Number.isSafeInteger(length)) {
-    throw new HttpSyntaxError('a Content-Length that is no number')
+    throw new HttpSyntaxError('an invalid Content-Length')
   }
   return length
 }

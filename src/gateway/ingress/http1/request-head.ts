@@ -91,14 +91,14 @@ function parseVersion(line: string, at: number): HttpVersion {
 /** All forms of RFC 9112 3.2 but the one of CONNECT; an absolute form has to name the same host. */
 function parseTarget(target: string, method: string, host: string): string {
   if (!consistsOf(target, 0, target.length, TARGET)) {
-    throw new HttpSyntaxError('a target that is no path')
+    throw new HttpSyntaxError('an invalid request target')
   }
   if (target.startsWith('/')) return target
   if (target === '*' && method === 'OPTIONS') return target
   const [, authority, path = ''] = ABSOLUTE_FORM.exec(target) ?? []
-  if (authority === undefined) throw new HttpSyntaxError('a target that is no path')
+  if (authority === undefined) throw new HttpSyntaxError('an invalid request target')
   if (authority.toLowerCase() !== host.toLowerCase()) {
-    throw new HttpSyntaxError('a target that names another host than Host')
+    throw new HttpSyntaxError('a request target whose host differs from Host')
   }
   if (path === '' && method === 'OPTIONS') return '*'
   return path.startsWith('/') ? path : `/${path}`

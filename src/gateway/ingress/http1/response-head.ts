@@ -26,7 +26,7 @@ const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: (.*))?$/
 /** Understands a scanned head as the response to a request (RFC 9112 4 and 6.3). */
 export function parseResponseHead({ line, fields }: ScannedHead, method: string): ResponseHead {
   const match = STATUS_LINE.exec(line)
-  if (!match) throw new HttpSyntaxError('a status line that is none')
+  if (!match) throw new HttpSyntaxError('an invalid status line')
   const status = Number(match[2])
   const found = readMessageFields(fields, 'response')
   const { isChunked, contentLength, connection, repeatsLength } = found

@@ -242,7 +242,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
 
   #closeFor(flood: Flood): void {
     this.#isFlooded = true
-    this.#context.log.debug({ flood, clientIp: this.ip }, 'connection closed for a flood')
+    this.#context.log.debug({ flood, clientIp: this.ip }, 'connection closed: flood of frames')
     // It goes when the GOAWAY has left; with the next look at the latest. Later: see `whenClosed`.
     setImmediate(() => this.#session.destroy(new Error(flood), NGHTTP2_ENHANCE_YOUR_CALM))
   }

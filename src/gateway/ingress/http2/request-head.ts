@@ -48,9 +48,9 @@ export function readRequestHead(
   checkMethod(method)
   const found = readMessageFields(fields, 'request')
   const { host } = found
-  if (host === undefined) throw new HttpSyntaxError('no authority')
+  if (host === undefined) throw new HttpSyntaxError('no :authority')
   if (authority !== undefined && authority !== host) {
-    throw new HttpSyntaxError('a Host that is another than its authority')
+    throw new HttpSyntaxError('a Host that differs from :authority')
   }
   // The length would go on without the bytes, and the device take them from the next request.
   if ((isWhole || isWebSocket) && found.contentLength) {
@@ -86,7 +86,7 @@ function isExtendedConnect(pseudo: IncomingHttpHeaders): boolean {
   if (pseudo[':method'] !== 'CONNECT') return false
   if (pseudo[':protocol'] === 'websocket') return true
   throw new HttpSyntaxError(
-    'the method CONNECT for something else than WebSocket',
+    'the method CONNECT for a protocol other than WebSocket',
     'not-implemented',
   )
 }
@@ -124,5 +124,5 @@ function withUsualSpelling(fields: string[]): string[] {
 function checkTarget(path: string, method: string): string {
   const isPath = path.startsWith('/') || (path === '*' && method === 'OPTIONS')
   if (isPath && consistsOf(path, 0, path.length, TARGET)) return path
-  throw new HttpSyntaxError('a target that is no path')
+  throw new HttpSyntaxError('an invalid request target')
 }

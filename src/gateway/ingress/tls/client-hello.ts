@@ -106,7 +106,8 @@ class Reader {
   take(size: number): Buffer {
     const from = this.#at
     this.#at += size
-    if (this.#at > this.#bytes.length) throw new RangeError('a message is shorter than it says')
+    if (this.#at > this.#bytes.length)
+      throw new RangeError('a message is shorter than its declared length')
     return this.#bytes.subarray(from, this.#at)
   }
 

@@ -135,23 +135,25 @@ export class FrameReader {
 
   #faultOf(first: number, opcode: number, length: number) {
     const wrong = (reason: string) => ({ code: CLOSE.protocolError, reason })
-    if ((first & RESERVED) !== 0) return wrong('an extension that was not agreed on')
-    if (!Number.isSafeInteger(length)) return { code: CLOSE.tooBig, reason: 'a frame without end' }
+    if ((first & RESERVED) !== 0) return wrong('an extension that was not negotiated')
+    if (!Number.isSafeInteger(length)) return { code: CLOSE.tooBig, reason: 'an incomplete frame' }
     switch (opcode) {
       case OPCODE.text:
-        return { code: CLOSE.unsupportedData, reason: 'only binary messages are passed on' }
+        return { code: CLOSE.unsupportedData, reason: 'only binary messages are supported' }
       case OPCODE.binary:
-        return this.#isInMessage ? wrong('a message within another one') : undefined
+        return this.#isInMessage
+          ? wrong('a new message before the end of the previous message')
+          : undefined
       case OPCODE.continuation:
-        return this.#isInMessage ? undefined : wrong('the end of a message that never began')
+        return this.#isInMessage ? undefined : wrong('a continuation frame without a message')
       case OPCODE.close:
       case OPCODE.ping:
       case OPCODE.pong: {
         const isWhole = (first & FINAL) !== 0 && length <= MAX_CONTROL_BYTES
-        return isWhole ? undefined : wrong('a control frame that is none')
+        return isWhole ? undefined : wrong('an invalid control frame')
       }
       default:
-        return wrong('a frame of an unknown kind')
+        return wrong('a frame with an unknown opcode')
     }
   }
 
@@ -169,7 +171,7 @@ function endIn(content: Buffer): WebSocketEnd {
   const code = content.length < 2 ? 0 : content.readUInt16BE()
   return isCloseCode(code)
     ? { kind: 'closed', code, reason: '' }
-    : { kind: 'fault', code: CLOSE.protocolError, reason: 'a close code that is none' }
+    : { kind: 'fault', code: CLOSE.protocolError, reason: 'an invalid close code' }
 }
 
 /** RFC 6455 7.4, and what is registered since. */

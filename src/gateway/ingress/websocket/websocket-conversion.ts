@@ -9,7 +9,7 @@ export interface WebSocketConversionOptions extends UpgradeOptions {
   onUnreachable(): void
 }
 
-const UNREACHABLE = 'the service cannot be reached'
+const UNREACHABLE = 'the upstream cannot be reached'
 /**
  * What the SDK says where it reaches no service: it waits for a request then, and answers that, or what
  * is none.

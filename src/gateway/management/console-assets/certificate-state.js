@@ -46,13 +46,11 @@ function isUnderWay({ provisioning_job: job }) {
 
 function certificateBadge({ provisioning_job: job }) {
   if (!job) return badge('Certificate ready', 'good')
-  return job.error_code
-    ? badge('Certificate failed', 'bad')
-    : badge('Certificate on its way', 'wait')
+  return job.error_code ? badge('Certificate failed', 'bad') : badge('Certificate pending', 'wait')
 }
 
 function certificateSentence({ renews_at, provisioning_job: job }) {
   if (!job) return renews_at ? `Renews ${formatDistance(renews_at)}` : 'Not issued yet'
-  const retry = job.retries_at ? ` Tried again ${formatDistance(job.retries_at)}.` : ''
+  const retry = job.retries_at ? ` Next attempt ${formatDistance(job.retries_at)}.` : ''
   return job.error_code ? `${job.msg} (${job.error_code})${retry}` : job.msg
 }

@@ -15,7 +15,7 @@ export function chart(what, values, format) {
     viewBox: `0 0 ${values.length * STEP} ${HEIGHT}`,
     preserveAspectRatio: 'none',
     role: 'img',
-    'aria-label': `${what} a minute in the last hour: at most ${format(most)}, in the last one ${format(values.at(-1) ?? 0)}`,
+    'aria-label': `${what} a minute in the last hour: maximum ${format(most)}, last minute ${format(values.at(-1) ?? 0)}`,
   })
   const bars = values
     .map((value, at) => {

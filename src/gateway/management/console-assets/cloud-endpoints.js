@@ -6,12 +6,20 @@ import { measureRates } from './rates.js'
 /** The endpoints that are there without a device, on a card of their own while there are any. */
 export function cloudEndpoints() {
   const rows = element('ul', { class: 'endpoints', 'aria-label': 'Cloud endpoints' })
-  const more = element('p', { class: 'hint' }, 'There are older ones, too: the API lists them all.')
+  const more = element(
+    'p',
+    { class: 'hint' },
+    'Older cloud endpoints are not shown. The API lists all.',
+  )
   const node = element(
     'section',
     { class: 'card cloud', 'aria-label': 'Cloud endpoints', hidden: true },
     cardHead('Cloud endpoints'),
-    element('p', { class: 'hint' }, 'Always online: their policies answer, or forward to devices.'),
+    element(
+      'p',
+      { class: 'hint' },
+      'Always online. Their policies answer requests or forward them to devices.',
+    ),
     rows,
     more,
   )

@@ -29,5 +29,5 @@ void runPage({
   signInView,
   describe: ({ name, scope }) => (scope === 'read' ? `${name} (read only)` : name),
   readOnlyNotice:
-    'This API key may only read. To change something, sign in with one of the scope write.',
+    'This API key can only read. To make changes, sign in with an API key with the scope write.',
 })

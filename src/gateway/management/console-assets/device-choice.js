@@ -12,7 +12,7 @@ const RANKS = { offline: 0, away: 1, never: 2, online: 3 }
 const ORDERS = {
   name: { label: 'Name', compare: byName },
   trouble: {
-    label: 'Trouble first',
+    label: 'Problems first',
     compare: (a, b) => RANKS[a.state] - RANKS[b.state] || byName(a, b),
   },
   since: {
@@ -45,7 +45,7 @@ export function deviceChoice(onChange) {
   const tag = selectField({ name: 'tag', label: 'Tag', options: [['', 'All']] })
   const order = selectField({
     name: 'order',
-    label: 'Sorted by',
+    label: 'Sort by',
     options: Object.entries(ORDERS).map(([key, { label }]) => [key, label]),
   })
   const form = element(
@@ -53,7 +53,7 @@ export function deviceChoice(onChange) {
     {
       class: 'choice',
       role: 'search',
-      'aria-label': 'Which devices to show',
+      'aria-label': 'Filter devices',
       oninput: onChange,
       onsubmit: (event) => event.preventDefault(),
     },

@@ -149,21 +149,16 @@ function figure(caption, drawing, now) {
   return element(
     'figure',
     {},
-    element(
-      'figcaption',
-      {},
-      caption,
-      element('span', { class: 'muted' }, `, ${now} in the last one`),
-    ),
+    element('figcaption', {}, caption, element('span', { class: 'muted' }, `, last minute ${now}`)),
     drawing,
   )
 }
 
 function lastSentence({ state, endpoints, last_endpoints: urls }) {
-  if (state === 'never') return 'Nobody has signed in with its authtoken yet.'
+  if (state === 'never') return 'Its authtoken has not been used yet.'
   if (endpoints.length > 0) return ''
-  if (urls.length === 0) return 'It has no endpoint open.'
-  return `It had ${urls.length === 1 ? '' : `${urls.length} endpoints, `}${urls.slice(0, 3).join(', ')}${urls.length > 3 ? ' and others' : ''}.`
+  if (urls.length === 0) return 'No open endpoints.'
+  return `Previously: ${urls.length === 1 ? '' : `${urls.length} endpoints, `}${urls.slice(0, 3).join(', ')}${urls.length > 3 ? ' and others' : ''}.`
 }
 
 async function edit(device, reload) {
@@ -174,14 +169,14 @@ async function edit(device, reload) {
         name: 'name',
         label: 'Name',
         value: device.name,
-        hint: 'An empty one shows the name of the machine.',
+        hint: 'Leave empty to show the host name of the machine.',
       }),
       textField({
         name: 'tags',
         label: 'Tags',
         value: device.tags.join(' '),
         placeholder: 'hall-a line-2',
-        hint: 'With spaces between them; devices are chosen by them.',
+        hint: 'Separated by spaces. Use tags to filter devices.',
       }),
     ],
     action: 'Save',
@@ -195,7 +190,7 @@ async function edit(device, reload) {
       }),
   })
   if (!isDone) return
-  say(`${isDone.name} is saved.`)
+  say(`${isDone.name} was saved.`)
   await reload()
 }
 
@@ -204,8 +199,8 @@ function command(verb, { id }, name) {
   return confirm({
     title: isStop ? `Stop the agent of ${name}?` : `Restart the agent of ${name}?`,
     text: isStop
-      ? 'All its endpoints go offline and stay so until somebody starts the agent again on the device.'
-      : 'Its endpoints go offline for a moment and come back with the agent.',
+      ? 'All its endpoints go offline until the agent is started again on the device.'
+      : 'Its endpoints go offline for a moment and return with the agent.',
     action: isStop ? 'Stop agent' : 'Restart agent',
     isDangerous: isStop,
     method: 'POST',
@@ -217,11 +212,11 @@ function command(verb, { id }, name) {
 async function forget({ id, name }, reload) {
   const isDone = await confirm({
     title: `Delete ${name}?`,
-    text: 'Its name, its tags and what is known of it are forgotten. Its authtoken stays: with that it can come back.',
+    text: 'Its name, tags and history are deleted. Its authtoken stays valid, so the device can connect again.',
     action: 'Delete device',
     method: 'DELETE',
     path: `api/devices/${id}`,
-    said: `${name} is deleted.`,
+    said: `${name} was deleted.`,
   })
   if (isDone) await reload()
 }

@@ -9,13 +9,13 @@ const STATES = {
 }
 
 const REASONS = {
-  stopped: 'It said that it stops.',
-  disconnected: 'Its connection broke, and it has not come back.',
-  silent: 'It does not answer: no power, no network, or it hangs.',
-  kicked: 'Somebody told it to stop.',
-  revoked: 'Its authtoken is not valid any more.',
-  duplicate: 'Another process with its identity took its place.',
-  'gateway-restarted': 'It has not come back since the gateway was restarted.',
+  stopped: 'The agent was stopped.',
+  disconnected: 'The connection broke, and the agent has not reconnected.',
+  silent: 'No answer: no power, no network, or the agent hangs.',
+  kicked: 'The agent was stopped by command.',
+  revoked: 'The authtoken is no longer valid.',
+  duplicate: 'Another process with the same identity replaced it.',
+  'gateway-restarted': 'Not reconnected since the gateway restarted.',
 }
 
 export const labelOf = (state) => STATES[state].label
@@ -23,7 +23,7 @@ export const toneOf = (state) => STATES[state].tone
 
 /** Why a device is not online, as a sentence; empty when it is, or was never seen. */
 export const reasonOf = ({ state, reason }) =>
-  state === 'away' ? 'It was here a moment ago, and is expected back.' : (REASONS[reason] ?? '')
+  state === 'away' ? 'Disconnected a moment ago, expected to reconnect.' : (REASONS[reason] ?? '')
 
 /** `2 hours ago`; of devices that nobody has seen nothing. */
 export const sinceOf = ({ since }) => (since ? formatDistance(since) : '')

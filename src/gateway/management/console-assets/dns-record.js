@@ -3,10 +3,10 @@ import { copyButton } from './copy-button.js'
 import { element, fill } from './element.js'
 
 const FOUND_NOTHING = {
-  ENOTFOUND: 'DNS has no such record yet.',
-  ENODATA: 'DNS has other records of that name, but no CNAME.',
-  ETIMEOUT: 'The resolver did not answer in time.',
-  ECONNREFUSED: 'The resolver of the gateway is not reachable.',
+  ENOTFOUND: 'The record does not exist in DNS yet.',
+  ENODATA: 'DNS has other records with this name, but no CNAME.',
+  ETIMEOUT: 'The DNS server did not answer in time.',
+  ECONNREFUSED: 'The DNS server of the gateway is not reachable.',
 }
 
 /** The records that a domain needs, in the order in which the check answers. */
@@ -60,7 +60,7 @@ export function recordRow({ name, value }) {
 function describe({ ok, found, error }) {
   if (ok) return [badge('Found', 'good')]
   if (found.length > 0) {
-    return [badge('Leads elsewhere', 'bad'), ` It points to ${found.join(', ')}.`]
+    return [badge('Wrong target', 'bad'), ` The record points to ${found.join(', ')}.`]
   }
   return [badge('Not found', 'wait'), ` ${FOUND_NOTHING[error] ?? `DNS answered ${error}.`}`]
 }

@@ -19,7 +19,7 @@ const STEPS = [
     path: 'credentials',
     collection: 'credentials',
     link: ['#/authtokens', 'Create an authtoken'],
-    text: 'that may open names below the domain.',
+    text: 'that can open names below the domain.',
   },
 ]
 
@@ -33,8 +33,8 @@ export async function gettingStarted() {
   return element(
     'div',
     { class: 'empty' },
-    element('h2', {}, 'There is no device yet'),
-    element('p', {}, 'Four steps bring one here.'),
+    element('h2', {}, 'No devices yet'),
+    element('p', {}, 'Connect a device in four steps.'),
     element('ol', { class: 'steps' }, steps.map(stepItem), startStep()),
   )
 }
@@ -63,11 +63,11 @@ function startStep() {
     element(
       'span',
       {},
-      'Put the authtoken on the device as ',
+      'Set the authtoken on the device as ',
       element('code', {}, 'SVC_AUTHTOKEN'),
       ' and start ',
       element('code', {}, 'device-agent run'),
-      '. It appears here by itself.',
+      '. The device then appears here.',
     ),
   )
 }

@@ -12,7 +12,7 @@ export function missingNodes() {
     // The same sentence is not read out again and again.
     if (names === said) return
     said = names
-    const sentence = `No answer from ${names}: figures of the devices there are missing.`
+    const sentence = `No answer from ${names}. Figures of its devices are missing.`
     fill(node, names !== '' && waitNotice(sentence))
   }
 }

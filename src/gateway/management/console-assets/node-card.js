@@ -7,7 +7,15 @@ import { formatBytes, formatDate, formatNumber } from './format.js'
 import { nodeName } from './node-name.js'
 import { errorNotice, say } from './notice.js'
 
-const FIGURES = ['Agents', 'Endpoints', 'Requests', 'Under way', 'Traffic', 'Memory', 'Processor']
+const FIGURES = [
+  'Agents',
+  'Endpoints',
+  'Requests',
+  'Open requests',
+  'Traffic',
+  'Memory',
+  'Processor',
+]
 const UNKNOWN = '–'
 
 /** One gateway of the site; its figures are updated in place. */
@@ -21,7 +29,7 @@ export function nodeCard(node, reload) {
   const drain = actionButton('Drain', nodeName(node), () =>
     attempt(() => askToDrain(shown, reload)),
   )
-  const undo = actionButton('Take back', nodeName(node), () =>
+  const undo = actionButton('Cancel drain', nodeName(node), () =>
     attempt(() => takeBack(shown, reload)),
   )
   const forget = actionButton('Forget', nodeName(node), () => askToForget(shown, reload), true)
@@ -79,8 +87,8 @@ export function nodeCard(node, reload) {
 
 function badgeOf({ state, is_reached: isReached, lease }) {
   if (state === 'gone') return badge(lease?.state === 'lost' ? 'Lost' : 'Stopped', 'bad')
-  if (!isReached) return badge('Does not answer', 'bad')
-  if (lease?.state === 'lost') return badge('Without PostgreSQL', 'wait')
+  if (!isReached) return badge('No answer', 'bad')
+  if (lease?.state === 'lost') return badge('No PostgreSQL', 'wait')
   if (lease?.state === 'overdue') return badge('Late', 'wait')
   return state === 'draining' ? badge('Draining', 'wait') : badge('Live', 'good')
 }
@@ -91,7 +99,7 @@ function figuresOf({ agents, endpoints, load, requestsPerS, processor, bytesPerS
     Agents: number(agents),
     Endpoints: number(endpoints),
     Requests: requestsPerS === undefined ? UNKNOWN : `${formatNumber(requestsPerS)}/s`,
-    'Under way': number(load?.requests_active),
+    'Open requests': number(load?.requests_active),
     Traffic: bytesPerS === undefined ? UNKNOWN : `${formatBytes(bytesPerS)}/s`,
     Memory: load ? formatBytes(load.memory_bytes) : UNKNOWN,
     Processor: processor === undefined ? UNKNOWN : `${formatNumber(Math.round(processor * 100))} %`,
@@ -99,8 +107,8 @@ function figuresOf({ agents, endpoints, load, requestsPerS, processor, bytesPerS
 }
 
 function progressOf({ drain, drain_given_up: givenUp }) {
-  if (!drain) return givenUp ? `It was drained, and takes what comes again. ${givenUp.reason}` : ''
-  if (drain.is_done) return 'It is empty: it can be stopped, and nobody notices.'
+  if (!drain) return givenUp ? `The drain was cancelled. ${givenUp.reason}` : ''
+  if (drain.is_done) return 'Drained. You can stop this gateway without affecting visitors.'
   const { agents, endpoints, requests } = drain.left
   return `Left: ${agents} of ${drain.from.agents} agents, ${endpoints} of ${drain.from.endpoints} endpoints, ${requests} requests.`
 }
@@ -120,7 +128,7 @@ function factsOf(it) {
     ['Started', it.state === 'gone' ? undefined : formatDate(startedAt)],
     ['Address', address && element('code', {}, address)],
     ['Lease', lease && `${lease.state}, epoch ${formatNumber(lease.epoch)}`],
-    ['Here', isSelf ? 'it shows you this page' : undefined],
+    ['Here', isSelf ? 'serves this page' : undefined],
     ['Id', element('code', {}, it.id)],
   )
 }
@@ -129,12 +137,12 @@ async function askToDrain(node, reload) {
   const name = nodeName(node)
   const isDone = await confirm({
     title: `Drain ${name}?`,
-    text: 'Its agents go to the other gateways one after another, with their names. Visitors do not notice.',
+    text: 'Its agents and their names move to the other gateways one by one. Visitors are not affected.',
     action: 'Drain',
     isDangerous: false,
     method: 'POST',
     path: `api/nodes/${node.id}/drain`,
-    said: `${name} drains.`,
+    said: `${name} is draining.`,
   })
   if (isDone) await reload()
 }
@@ -143,17 +151,17 @@ async function askToForget(node, reload) {
   const name = nodeName(node)
   const isDone = await confirm({
     title: `Forget ${name}?`,
-    text: 'For one that is gone for good: the others take nothing from it any more. It can only come back as another gateway, with a new join token.',
+    text: 'Removes a lost gateway from the cluster. It can only return as a new gateway, with a new join token.',
     action: 'Forget gateway',
     method: 'DELETE',
     path: `api/nodes/${node.id}`,
-    said: `${name} is forgotten.`,
+    said: `${name} was removed from the cluster.`,
   })
   if (isDone) await reload()
 }
 
 async function takeBack(node, reload) {
   await ask('POST', `api/nodes/${node.id}/undrain`)
-  say(`${nodeName(node)} takes what comes again.`)
+  say(`The drain of ${nodeName(node)} is cancelled.`)
   await reload()
 }

@@ -8,8 +8,8 @@ const WIDTH = 100
 /** Which node serves how much of the site: a bar each, by what is online there. */
 export function siteMap() {
   const rows = element('ul', { class: 'site-map' })
-  const caption = element('h2', {}, 'What is served where')
-  const node = element('section', { class: 'site', 'aria-label': 'The site' }, caption, rows)
+  const caption = element('h2', {}, 'Devices and endpoints by gateway')
+  const node = element('section', { class: 'site', 'aria-label': 'Cluster' }, caption, rows)
   return { node, show }
 
   function show(nodes) {
@@ -29,7 +29,7 @@ function mapRow(node, all) {
   const share = endpoints !== null && all > 0 ? endpoints / all : 0
   const said =
     endpoints === null
-      ? 'does not answer'
+      ? 'no answer'
       : `${count(endpoints, 'endpoint')}, ${count(agents, 'agent')}, ${Math.round(share * 100)} %`
   return element(
     'li',

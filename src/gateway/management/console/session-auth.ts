@@ -56,12 +56,16 @@ export function sessionAuth(deps: SessionAuthDeps): RequestHandler {
   })
   return (request, response, next) => {
     const apiKey = keyOfSession(deps, request)
-    if (!apiKey) throw new AppError('unauthenticated', 'The session is over: sign in again.')
+    if (!apiKey) throw new AppError('unauthenticated', 'The session has ended. Sign in again.')
     const waitMs = requests.take(apiKey.id)
     if (waitMs > 0) {
-      throw new AppError('too-many-requests', 'The console asks too often; it goes on shortly.', {
-        retryAfterS: waitMs / 1_000,
-      })
+      throw new AppError(
+        'too-many-requests',
+        'Too many requests from the console. It continues shortly.',
+        {
+          retryAfterS: waitMs / 1_000,
+        },
+      )
     }
     setCaller(response, apiKey, { kind: 'console', authority: deps.authority })
     next()

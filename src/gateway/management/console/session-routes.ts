@@ -15,8 +15,8 @@ import { keyOfSession, type SessionAuthDeps, sessionCookie } from './session-aut
 
 /** A session that this gateway does not know may be one of another, which is told by way of PostgreSQL. */
 const TOO_MANY_ENDED =
-  'This browser is signed out. Sessions that this gateway does not know were ended too often: this one ' +
-  'may be good at the others until it is over by itself.'
+  'This browser is signed out. Too many unknown sessions were ended at this gateway, so the session ' +
+  'may stay valid at other gateways until it expires.'
 
 const SessionCreate = z.strictObject({ api_key: z.string() })
 
@@ -75,7 +75,7 @@ export function sessionRoutes(deps: SessionRoutesDeps): Router {
       requireFew(failures, request, sentence, error)
       log.warn({ client: peerAddress(request) }, 'wrong API key at the console')
       throw error instanceof ServiceError && error.code === 202
-        ? new ServiceError(202, 'This has not the form of an API key. Was it copied whole?')
+        ? new ServiceError(202, 'The API key is malformed. Check that it was copied completely.')
         : error
     }
   }

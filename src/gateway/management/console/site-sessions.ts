@@ -19,8 +19,8 @@ const END_AGAIN_MS = 5_000
 /** More are not remembered: the oldest go on elsewhere until they are over by themselves. */
 const MOST_ENDING = 1_000
 const NOT_ENDED =
-  'The session is over at this gateway. The others could not be told: this one tells them as soon as ' +
-  'PostgreSQL takes changes again, unless it ends before that.'
+  'The session has ended at this gateway. The other gateways are told as soon as ' +
+  'PostgreSQL accepts changes again, unless this gateway stops before.'
 
 /** Who is signed in to the console; what is answered at once is of this gateway alone. */
 export interface ConsoleSessions {

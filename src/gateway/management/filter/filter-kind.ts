@@ -11,9 +11,9 @@ export type Kind = FieldKind | 'null'
 export const SHOWN: Readonly<Record<Kind, string>> = {
   bool: 'true or false',
   number: 'a number',
-  text: 'a text',
+  text: 'a string',
   time: 'a time',
-  texts: 'a list of texts',
+  texts: 'a list of strings',
   list: 'a list',
   object: 'an object',
   null: 'null',
@@ -38,8 +38,8 @@ export function adviceOn(left: Kind, right: Kind): string {
   if (kinds.includes('time') && kinds.includes('text')) {
     return ': write the time as timestamp("2030-01-31T09:00:00Z")'
   }
-  if (kinds.includes('texts')) return ': ask a list with in or size()'
-  if (kinds.includes('object')) return ': name a field of the object'
+  if (kinds.includes('texts')) return ': use in or size() for a list'
+  if (kinds.includes('object')) return ': use a field of the object'
   if (kinds.includes('null')) return ': only a field can be null'
   return ''
 }

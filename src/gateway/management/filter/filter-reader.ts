@@ -58,7 +58,7 @@ export class FilterReader {
   read(tree: Node): Node {
     const { kind, form } = this.#part(tree)
     if (kind !== 'bool') {
-      throw refusal(tree, `a filter comes to true or false, and this is ${SHOWN[kind]}`)
+      throw refusal(tree, `a filter must be true or false, not ${SHOWN[kind]}`)
     }
     refuseOversizeTree(form)
     return form
@@ -68,7 +68,7 @@ export class FilterReader {
     switch (node.kind) {
       case 'constant': {
         const kind = CONSTANT_KINDS[node.value.case ?? '']
-        if (!kind) throw refusal(node, 'bytes are not part of filters: write a text')
+        if (!kind) throw refusal(node, 'bytes are not supported: write a string')
         return { kind, form: node }
       }
       case 'name':
@@ -76,7 +76,7 @@ export class FilterReader {
         return this.#field(node)
       case 'list':
         if (node.items.length === 0) return { kind: 'list', form: node }
-        throw refusal(node, 'a list stands only on the right of in')
+        throw refusal(node, 'a list is only allowed to the right of in')
       case 'map':
         throw unsupported(node, 'a map is')
       case 'fold':
@@ -89,10 +89,10 @@ export class FilterReader {
   #field(node: Node & { kind: 'name' | 'select' }): Part {
     const isTest = node.kind === 'select' && node.isTest
     const path = isTest ? pathOf({ ...node, isTest: false }) : pathOf(node)
-    if (path === undefined) throw unsupported(node, 'a field of what is not a field is')
+    if (path === undefined) throw unsupported(node, 'a field of a value is')
     if (path === NOW && !isTest) return this.#time(node, this.#now)
     if (path !== 'obj' && !path.startsWith('obj.')) {
-      throw refusal(node, `${path} is not known: fields are written ${this.#fieldsBelow('')}`)
+      throw refusal(node, `unknown name ${path}: the fields are ${this.#fieldsBelow('')}`)
     }
     const name = path.slice('obj.'.length)
     const kind = this.#fields.get(name)
@@ -109,9 +109,9 @@ export class FilterReader {
       return refusal(node, `obj.${parent} is ${SHOWN[kind]} and has no fields`)
     }
     const siblings = this.#fieldsBelow(parent)
-    if (siblings === '') return refusal(node, `obj.${parent} has no fields: it is always null`)
-    const what = name === '' ? 'a field of obj is needed' : `there is no field obj.${name}`
-    return refusal(node, `${what}; there are ${siblings}`)
+    if (siblings === '') return refusal(node, `obj.${parent} has no fields, it is always null`)
+    const what = name === '' ? 'a field of obj is required' : `unknown field obj.${name}`
+    return refusal(node, `${what}; the fields are ${siblings}`)
   }
 
   #fieldsBelow(parent: string): string {
@@ -169,7 +169,7 @@ export class FilterReader {
   #condition(node: Node): Node {
     const { kind, form } = this.#part(node)
     if (kind === 'bool') return form
-    throw refusal(node, `true or false is needed here, and this is ${SHOWN[kind]}`)
+    throw refusal(node, `expected true or false, found ${SHOWN[kind]}`)
   }
 
   #equality(node: CallNode, left: Part, right: Part): Part {
@@ -180,7 +180,7 @@ export class FilterReader {
 
   #comparison(node: CallNode, left: Part, right: Part, kinds: readonly Kind[]): Part {
     if (left.kind !== right.kind || !kinds.includes(left.kind)) {
-      const message = `${describe(left)} and ${describe(right)} cannot be compared by ${signOf(node.name)}`
+      const message = `${describe(left)} and ${describe(right)} cannot be compared with ${signOf(node.name)}`
       throw refusal(node, message + adviceOn(left.kind, right.kind))
     }
     return bool(call(node.id, node.name, [left.form, right.form]))
@@ -192,14 +192,14 @@ export class FilterReader {
       if (list.kind === 'texts' && left.kind === 'text') {
         return bool(call(node.id, IN, [left.form, list.form]))
       }
-      const message = `${describe(left)} cannot be looked for in ${describe(list)}`
-      throw refusal(node, `${message}: in takes a list that is written out, or a text and its list`)
+      const message = `in cannot find ${describe(left)} in ${describe(list)}`
+      throw refusal(node, `${message}: in needs a literal list, or a string and a list of strings`)
     }
     const members = right.items.map((item) => this.#part(item))
     const isFit = ({ kind, path }: Part) => kind === left.kind && path === undefined
     if (!EQUATED.includes(left.kind) || !members.every(isFit)) {
-      const message = `${describe(left)} cannot be looked for in this list`
-      throw refusal(node, `${message}: in takes one value, and constants of the same kind`)
+      const message = `in cannot find ${describe(left)} in this list`
+      throw refusal(node, `${message}: in needs a value and constants of the same type`)
     }
     const list: Node = { ...right, items: members.map(({ form }) => form) }
     return bool(call(node.id, IN, [left.form, list]))
@@ -207,15 +207,15 @@ export class FilterReader {
 
   #size(node: CallNode, part: Part): Part {
     if (part.kind !== 'text' && part.kind !== 'texts' && part.kind !== 'list') {
-      throw refusal(node, `size() takes a text or a list, and this is ${describe(part)}`)
+      throw refusal(node, `size() needs a string or a list, found ${describe(part)}`)
     }
     return { kind: 'number', form: call(node.id, 'size', [part.form]) }
   }
 
   #textTest(node: CallNode, target: Part, part: Part): Part {
     if (target.kind !== 'text' || part.kind !== 'text') {
-      const message = `${node.name}() takes two texts, and this is ${describe(target)} and ${describe(part)}`
-      throw refusal(node, target.kind === 'texts' ? `${message}: ask a list with in` : message)
+      const message = `${node.name}() needs two strings, found ${describe(target)} and ${describe(part)}`
+      throw refusal(node, target.kind === 'texts' ? `${message}: use in for a list` : message)
     }
     return bool(call(node.id, node.name, [part.form], target.form))
   }
@@ -225,21 +225,24 @@ export class FilterReader {
     if (written === undefined) {
       const part = this.#part(argument)
       if (part.kind === 'time') return part
-      throw refusal(argument, `timestamp() takes a text, time.now or a time, not ${describe(part)}`)
+      throw refusal(
+        argument,
+        `timestamp() needs a string, time.now or a time, not ${describe(part)}`,
+      )
     }
     const ms = parseTime(written)
     if (ms !== undefined) return this.#time(node, ms)
-    throw refusal(argument, 'this is no time: write one such as "2030-01-31T09:00:00Z"')
+    throw refusal(argument, 'not a valid time: write a time such as "2030-01-31T09:00:00Z"')
   }
 
   #moved(node: CallNode, target: Part, argument: Node): Part {
     if (target.ms === undefined) {
-      throw refusal(node, `${node.name}() moves timestamp(time.now) or a time that is written out`)
+      throw refusal(node, `${node.name}() needs timestamp(time.now) or a literal time`)
     }
     const written = textOf(argument)
     const ms = written === undefined ? undefined : parseShift(written)
     if (ms === undefined) {
-      throw refusal(argument, `${node.name}() takes a duration such as "7d", "24h" or "15m"`)
+      throw refusal(argument, `${node.name}() needs a duration such as "7d", "24h" or "15m"`)
     }
     return this.#time(node, target.ms + (node.name === 'add' ? ms : -ms))
   }

@@ -21,13 +21,13 @@ export function refusal(node: Node, message: string): ExpressionProblem {
 
 /** `what` is a beginning with its verb, such as `an index is`. */
 export function unsupported(node: Node, what: string): ExpressionProblem {
-  return refusal(node, `${what} not part of filters, which have ${ALLOWED}`)
+  return refusal(node, `${what} not supported; filters support ${ALLOWED}`)
 }
 
 export function unsupportedCall(node: CallNode): ExpressionProblem {
   const { name } = node
   if (name === INDEX) return unsupported(node, 'an index is')
-  if (name === CONDITIONAL) return unsupported(node, 'a choice with ? and : is')
+  if (name === CONDITIONAL) return unsupported(node, 'the operator ?: is')
   if (!/[a-z]/i.test(name)) return unsupported(node, `arithmetic with ${signOf(name)} is`)
   return unsupported(node, FUNCTIONS.has(name) ? `${name}() in this form is` : `${name}() is`)
 }

@@ -21,8 +21,8 @@ export const Batch = z.strictObject({
   requests: z
     .array(
       z.strictObject({
-        path: z.string().describe('what is made, such as bot_users'),
-        body: z.record(z.string(), z.unknown()).describe('as POST /<path> takes it'),
+        path: z.string().describe('resource type, such as bot_users'),
+        body: z.record(z.string(), z.unknown()).describe('body of POST /<path>'),
       }),
     )
     .min(1)
@@ -32,11 +32,11 @@ export const BatchView = z.strictObject({
   responses: z
     .array(
       z.strictObject({
-        status: z.int().describe('as POST /<path> would have answered'),
-        body: z.looseObject({}).describe('what was made, or an error'),
+        status: z.int().describe('status of POST /<path>'),
+        body: z.looseObject({}).describe('created resource, or an error'),
       }),
     )
-    .describe('in the order of the requests'),
+    .describe('same order as the requests'),
 })
 
 /** A resource as far as it matters whose things are made. */

@@ -24,7 +24,7 @@ const settings = {
     .array(
       z.string().regex(TAG, {
         message:
-          'a tag has up to 64 letters, digits and the signs . _ : = @ / + -, and begins with one of the first two',
+          'a tag has up to 64 letters, digits and . _ : = @ / + -, and starts with a letter or digit',
       }),
     )
     .max(MOST_TAGS)
@@ -118,13 +118,13 @@ export function devices(deps: DevicesDeps): Resource<Device> {
       const { credential_id: credentialId, ...given } = parseBody(DeviceCreate, body)
       const credential = credentials.get(credentialId)
       if (!credential || !sees(caller, credential.ownerId)) {
-        throw new ServiceError(215, 'The field credential_id has to be the id of an authtoken.')
+        throw new ServiceError(215, 'The field credential_id must be the id of an authtoken.')
       }
       const { ownerId } = credential
       const findFree = () => {
         const found = devices.findByCredential(credentialId)
         if (!found?.isProvisioned) return found
-        const message = `The authtoken ${credentialId} has the device ${found.id} already.`
+        const message = `The authtoken ${credentialId} already belongs to the device ${found.id}.`
         throw new ServiceError(831, message)
       }
       const before = findFree()
@@ -135,7 +135,7 @@ export function devices(deps: DevicesDeps): Resource<Device> {
       if (!deviceStore.get(device.id)) {
         throw new ServiceError(
           832,
-          `The account has ${MOST_DEVICES} devices: delete some that are not there any more.`,
+          `The account is at its limit of ${MOST_DEVICES} devices. Delete old devices.`,
         )
       }
       return view(device, baseUrl)
@@ -148,10 +148,7 @@ export function devices(deps: DevicesDeps): Resource<Device> {
     remove: async (device) => {
       await devices.delete(device, () => {
         if (!devices.get(device.id)?.isOnline) return
-        throw new ServiceError(
-          833,
-          'The device is online: it would be here again with the next that it does. Stop it, or delete its authtoken first.',
-        )
+        throw new ServiceError(833, 'The device is online. Stop it, or delete its authtoken first.')
       })
     },
   }

@@ -56,15 +56,15 @@ export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
   return [
     gauge(
       'build_info',
-      '1, with the versions of the gateway and of Node.',
+      'Always 1, labeled with the versions of the gateway and Node.js.',
       () => [[{ version, node: process.versions.node }, 1]],
       ['version', 'node'],
     ),
-    gauge('sessions', 'Agents that are connected.', () => count(sessions.all())),
+    gauge('sessions', 'Connected agents.', () => count(sessions.all())),
     gauge('devices', 'Devices by state.', () => devicesByState(devices), ['state']),
     gauge(
       'endpoints',
-      'Endpoints that are online, by protocol.',
+      'Online endpoints by protocol.',
       () => {
         const all = [...registry.all()]
         return PROTOCOLS.map((protocol) => {
@@ -73,33 +73,29 @@ export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
       },
       ['protocol'],
     ),
-    gauge('names_away', 'Names whose devices are away.', () => count(registry.allAway())),
-    gauge(
-      'held_requests',
-      'Requests that wait for devices to come back.',
-      () => registry.held.size,
-    ),
+    gauge('names_away', 'Names whose device is disconnected.', () => count(registry.allAway())),
+    gauge('held_requests', 'Requests waiting for a disconnected device.', () => registry.held.size),
     counter(
       'requests_total',
-      'Requests and connections of visitors, by the protocol of the endpoint.',
+      'Requests and connections of visitors, by endpoint protocol.',
       byProtocol(({ requests }) => requests),
       ['protocol'],
     ),
     gauge(
       'requests_active',
-      'Requests and connections that are under way.',
+      'Open requests and connections.',
       byProtocol(({ active }) => active),
       ['protocol'],
     ),
     counter(
       'requests_refused_total',
-      'Requests that the gateway answered itself, because policy, device or limits said so.',
+      'Requests answered by the gateway itself, because of a policy, a device error or a limit.',
       byProtocol(({ refused }) => refused),
       ['protocol'],
     ),
     counter(
       'policy_over_budget_total',
-      'Requests for which a policy had more to compute than there is time for one.',
+      'Requests whose policy exceeded its time budget.',
       byProtocol(({ overBudget }) => overBudget),
       ['protocol'],
     ),
@@ -117,33 +113,36 @@ export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
     ),
     counter(
       'errors_total',
-      `Answers of the gateway itself, by their code: ${MOST_CODES} codes, then "other".`,
+      `Answers of the gateway itself by code: ${MOST_CODES} codes, then "other".`,
       () => errorsByCode(registry.totals.errors()),
       ['code'],
     ),
     counter(
       'endpoint_requests_total',
-      `Requests of an endpoint since it opened: the ${MOST_ENDPOINTS} that are online longest.`,
+      `Requests of an endpoint since it opened, for the ${MOST_ENDPOINTS} longest online.`,
       byEndpoint(({ traffic }) => traffic.requests),
       ['endpoint'],
     ),
     counter(
       'endpoint_bytes_total',
-      `Bytes of an endpoint in both directions since it opened: the same ${MOST_ENDPOINTS}.`,
+      `Bytes of an endpoint in both directions since it opened, for the same ${MOST_ENDPOINTS}.`,
       byEndpoint(({ traffic }) => traffic.bytesIn + traffic.bytesOut),
       ['endpoint'],
     ),
     gauge(
       'certificates',
-      'Certificates of domains: good, being issued, or failed.',
+      'Certificates of domains by state: good, being issued, or failed.',
       () => certificatesByState(deps),
       ['state'],
     ),
-    counter('events_total', 'Events since the database was made.', () => events.newest),
-    gauge('webhooks', 'Webhooks: taken, failing, or paused.', () => webhooksByState(webhooks), [
-      'state',
-    ]),
-    gauge('webhook_behind', 'Events that wait for the webhook that is furthest behind.', () => {
+    counter('events_total', 'Events since the database was created.', () => events.newest),
+    gauge(
+      'webhooks',
+      'Webhooks by state: delivering, failing, or paused.',
+      () => webhooksByState(webhooks),
+      ['state'],
+    ),
+    gauge('webhook_behind', 'Events waiting for the slowest webhook.', () => {
       const { newest } = events
       const all = webhooks.all().filter(({ isActive }) => isActive)
       return Math.max(
@@ -153,26 +152,29 @@ export function gatewayMetrics(deps: GatewayMetricsDeps): readonly Metric[] {
     }),
     gauge(
       'lease_held',
-      'Of several gateways: 1 while this one has its place among them.',
+      'Cluster only: 1 while this node holds its lease.',
       () => node && Number(node.cluster.lease.state === 'held'),
     ),
     gauge(
       'draining',
-      'Of several gateways: 1 while this one lets its agents and names go.',
+      'Cluster only: 1 while this node is draining.',
       () => node && Number(node.drain.isOn),
     ),
-    gauge('nodes', 'Gateways of the site as this one sees them.', () => nodesByState(deps), [
-      'state',
-    ]),
+    gauge(
+      'nodes',
+      'Nodes of the cluster by state, as seen by this node.',
+      () => nodesByState(deps),
+      ['state'],
+    ),
     gauge(
       'node_link_up',
-      'Of each other gateway: 1 while visitors can be passed on to it.',
+      'By other node: 1 while visitors can be forwarded to it.',
       () => linkSamples(deps, ({ session }) => Number(session !== undefined)),
       ['node'],
     ),
     gauge(
       'node_link_latency_seconds',
-      'Round trip of the last heartbeat to each other gateway.',
+      'Round trip of the last heartbeat to each other node.',
       () => linkSamples(deps, ({ latencyMs }) => latencyMs && latencyMs / 1_000),
       ['node'],
     ),

@@ -144,12 +144,12 @@ function startOf({ since, after_id }: z.infer<typeof WebhookReplay>, events: Eve
     (since === undefined) === (after_id === undefined) ||
     (since !== undefined && Number.isNaN(at))
   ) {
-    throw new ServiceError(215, 'Give either since, a time, or after_id, the id of an event.')
+    throw new ServiceError(215, 'Set either since (a time) or after_id (an event id).')
   }
   if (after_id === undefined) return (events.firstSince(at) ?? events.newest + 1) - 1
   const sequence = sequenceOf(after_id)
   if (events.get(sequence)) return sequence
-  throw new ServiceError(215, 'The field after_id has to be the id of an event that is kept.')
+  throw new ServiceError(215, 'The field after_id must be the id of a stored event.')
 }
 
 function viewEndpoint(

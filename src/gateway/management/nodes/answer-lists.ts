@@ -54,7 +54,7 @@ export function answerLists(deps: ElsewhereDeps): void {
       ...of
     } = ListSchema.parse(message)
     const resource = known.get(of.path)
-    if (!resource) throw new Error(`${of.path} is not listed here`)
+    if (!resource) throw new Error(`${of.path} cannot be listed`)
     const query = { limit, beforeId, filter }
     const page = await lists.page(resource, query, { viewer: viewerOf(of), baseUrl })
     return bounded(page)

@@ -156,14 +156,15 @@ export function nodes(deps: NodesDeps): Resource<Node> {
     }
   }
   const drain = (undo: boolean) => async (it: Node, _body: unknown, baseUrl: string) => {
-    if (!node) throw new ServiceError(841, 'This gateway is the only one: stop it as it is.')
+    if (!node)
+      throw new ServiceError(841, 'This gateway is not part of a cluster. Stop it without a drain.')
     if (isGone(it, node)) {
-      throw new ServiceError(842, `The gateway ${nameOf(it)} is gone: start it again first.`)
+      throw new ServiceError(842, `The gateway ${nameOf(it)} is not running. Start it first.`)
     }
     if (!undo && it.row?.standing === 'lost' && it.id !== node.nodeId) {
       throw new ServiceError(
         843,
-        `The gateway ${nameOf(it)} does not reach PostgreSQL: no name can go from there to another one now.`,
+        `The gateway ${nameOf(it)} does not reach PostgreSQL, so its names cannot move to other gateways now.`,
       )
     }
     if (it.id === node.nodeId) await (undo ? node.drain.undo() : node.drain.start())
@@ -177,7 +178,7 @@ export function nodes(deps: NodesDeps): Resource<Node> {
     await deps.database.change(() => {}, { withoutBackup: true })
     const outcome = await node.cluster.forget(it.id).catch((cause: unknown) => {
       if (!(cause instanceof DatabaseError)) throw cause
-      throw new ServiceError(843, 'PostgreSQL does not answer: try again when it is back.', {
+      throw new ServiceError(843, 'PostgreSQL does not answer. Try again when it is back.', {
         cause,
       })
     })
@@ -207,14 +208,14 @@ export function nodes(deps: NodesDeps): Resource<Node> {
 function stillThere(it: Node): ServiceError {
   return new ServiceError(
     844,
-    `The gateway ${nameOf(it)} is not gone: stop it first, or wait until the others have given it up.`,
+    `The gateway ${nameOf(it)} is still running. Stop it first, or wait until the others mark it as lost.`,
   )
 }
 
 function stillLinked(it: Node): ServiceError {
   return new ServiceError(
     844,
-    `The gateway ${nameOf(it)} does not reach PostgreSQL, and serves on: stop it first, or wait until it has no link to the others.`,
+    `The gateway ${nameOf(it)} does not reach PostgreSQL but still serves. Stop it first, or wait until its links to the other gateways close.`,
   )
 }
 
@@ -225,7 +226,7 @@ async function ask(node: ClusterNode, it: Node, undo: boolean): Promise<void> {
     if (!(error instanceof NoAnswerError)) throw error
     throw new ServiceError(
       840,
-      `The gateway ${nameOf(it)} does not answer: try again, or ask it itself.`,
+      `The gateway ${nameOf(it)} does not answer. Try again, or send the request to it directly.`,
     )
   }
 }

@@ -8,10 +8,8 @@ import type { Readiness } from '../../site/node-readiness.ts'
 
 export const ReadinessView = z.strictObject({
   ready: z.boolean(),
-  degraded: z.boolean().describe('it serves, and something is not as it should be'),
-  reasons: z
-    .array(z.string())
-    .describe('why not, or what is not as it should be, one sentence each'),
+  degraded: z.boolean().describe('the gateway serves, but has a problem'),
+  reasons: z.array(z.string()).describe('reasons, one sentence each'),
 })
 
 export interface ReadinessDeps {
@@ -42,7 +40,7 @@ export function readinessRoute(deps: ReadinessDeps): RequestHandler {
 function certificateProblems({ domainCertificates }: ReadinessDeps): string[] {
   const { failed } = domainCertificates
   if (failed === 0) return []
-  return [`Certificates that could not be issued: ${failed}. GET /reserved_domains says why.`]
+  return [`Certificates that could not be issued: ${failed}. See GET /reserved_domains.`]
 }
 
 /** Of a gateway that is the only one. */

@@ -10,7 +10,7 @@ import { Timestamp, timestamp } from '../timestamp.ts'
 
 export const ReservedAddrCreate = z.strictObject({
   ...texts,
-  addr: z.string().optional().describe('host:port of this gateway; left out, it chooses one'),
+  addr: z.string().optional().describe('host:port of this gateway; default: any free address'),
   region: z.string().optional(),
   owner_id: z.string().nullable().optional(),
 })
@@ -65,7 +65,10 @@ export function reservedAddrs({
     update: (addr, body, caller) => {
       const { owner_id, ...change } = parseBody(ReservedAddrUpdate, body)
       if (Object.keys(change).length === 0 && owner_id === undefined) {
-        throw new ServiceError(422, 'Give a description, metadata or an owner to change.')
+        throw new ServiceError(
+          422,
+          'The request changes nothing. Set description, metadata or owner_id.',
+        )
       }
       const asked = owner_id && renamed(owner_id, 'bot')
       const ownerId = asked === undefined ? undefined : ownerFor(caller, asked)

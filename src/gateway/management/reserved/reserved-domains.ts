@@ -137,7 +137,7 @@ export function reservedDomains({
     create: async (body, baseUrl, caller) => {
       const { domain, name, ...change } = parseBody(ReservedDomainCreate, body)
       if (domain !== undefined && name !== undefined) {
-        throw new ServiceError(449, 'Give either domain or name, not both.')
+        throw new ServiceError(449, 'Set either domain or name, not both.')
       }
       const asked = domain ?? name ?? ''
       const ownerId = ownerFor(caller, ownerIn(change))
@@ -145,7 +145,7 @@ export function reservedDomains({
       const reserved = await registrar.reserve(request, () => {
         const above = store.findCovering(asked.toLowerCase())
         if (above && !sees(caller, above.ownerId)) {
-          refuseOwnerOnly(caller, `${asked} is reserved already, or lies in a domain that is`)
+          refuseOwnerOnly(caller, `${asked} is already reserved, or is below a reserved domain`)
         }
       })
       return view(reserved, baseUrl)
@@ -153,7 +153,10 @@ export function reservedDomains({
     update: (domain, body, caller) => {
       const change = parseBody(ReservedDomainUpdate, body)
       if (Object.keys(change).length === 0) {
-        throw new ServiceError(422, 'Give a description, metadata, an owner or a policy to change.')
+        throw new ServiceError(
+          422,
+          'The request changes nothing. Set description, metadata, owner_id or certificate_management_policy.',
+        )
       }
       const asked = ownerIn(change)
       const ownerId = asked === undefined ? undefined : ownerFor(caller, asked)

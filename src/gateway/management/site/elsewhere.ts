@@ -61,10 +61,7 @@ export function elsewhere(node: ClusterNode | undefined, path: string): Elsewher
         if (!acted.is_found) throw new ResourceNotFoundError()
       } catch (error) {
         if (!(error instanceof NoAnswerError)) throw error
-        throw new ServiceError(
-          840,
-          'The gateway that it is connected to does not answer: try again.',
-        )
+        throw new ServiceError(840, 'The gateway of this agent does not answer. Try again.')
       }
     },
   }

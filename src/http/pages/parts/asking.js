@@ -62,7 +62,7 @@ export function createAsk({ who, hint, headers: always = {}, patience = {}, refu
       const { sentence, code } = refusal(JSON.parse(text))
       return new ApiError(sentence, code)
     } catch {
-      return new ApiError(`${who} refused this without a reason.`, `HTTP ${response.status}`)
+      return new ApiError(`${who} refused the request without a reason.`, `HTTP ${response.status}`)
     }
   }
 }

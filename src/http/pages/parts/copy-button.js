@@ -12,7 +12,7 @@ export function copyButton(text, what) {
       'aria-label': `Copy ${what}`,
       onclick: async () => {
         const isCopied = await copy(text, button)
-        say(isCopied ? 'Copied.' : 'This browser does not let pages copy: select the text.')
+        say(isCopied ? 'Copied.' : 'This browser does not allow copying. Select the text instead.')
         if (isCopied) flash(button)
       },
     },

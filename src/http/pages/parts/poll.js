@@ -4,7 +4,7 @@ import { errorNotice, waitNotice } from './notice.js'
 /** A server that is starting answers so, and soon will. */
 const STARTING = 'starting'
 const STARTING_MS = 1_000
-const STARTING_SENTENCE = 'It is starting. This page goes on by itself in a moment.'
+const STARTING_SENTENCE = 'Starting. This page reloads automatically.'
 const SIGNS_OF_LIFE = ['keydown', 'pointermove', 'wheel', 'touchstart']
 
 /**

@@ -22,7 +22,7 @@ export function runPage({ title, views, ask, enter, signInView, describe, readOn
   document.body.append(page, createToast())
   document.addEventListener('signed-out', () => {
     // A late answer must not take the form away from somebody who is signing in again.
-    if (leave) showSignIn('Your session is over: sign in again to go on.')
+    if (leave) showSignIn('Your session has ended. Sign in again to continue.')
   })
   return start()
 

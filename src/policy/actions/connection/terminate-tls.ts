@@ -42,7 +42,7 @@ type Config = z.output<typeof config>
 const MISDIRECTED = refuse(
   421,
   'ERR_GATEWAY_MISDIRECTED',
-  'This connection was not made for the endpoint: open another one, with TLS and its name.',
+  'The connection does not match the endpoint. Open a new TLS connection with its host name.',
 )
 
 /**
@@ -91,7 +91,7 @@ function follow(ending: TlsEnding, { connection, results }: PolicyExchange): Out
 
 function termsOf(config: Config, context: ActionContext): TlsTerms {
   if (config.min_version > config.max_version) {
-    const sentence = 'No version of TLS is left: min_version is above max_version.'
+    const sentence = 'min_version must not be above max_version.'
     context.problem('outOfRange', ['min_version'], sentence)
   }
   const authorities = authoritiesOf(config, context)
@@ -110,7 +110,7 @@ function clientCertificatesOf(config: Config, context: ActionContext): ClientCer
   const { mutual_tls_verification_strategy: strategy } = config
   const hasAuthorities = config.mutual_tls_certificate_authorities.length > 0
   if (!hasAuthorities && strategy === 'require-and-verify') {
-    const sentence = 'Without mutual_tls_certificate_authorities no certificate can be verified.'
+    const sentence = 'mutual_tls_certificate_authorities is required to verify certificates.'
     context.problem('empty', ['mutual_tls_verification_strategy'], sentence)
   }
   return strategy ?? (hasAuthorities ? 'require-and-verify' : 'none')
@@ -120,13 +120,14 @@ function authoritiesOf(config: Config, context: ActionContext): string[] {
   return config.mutual_tls_certificate_authorities.flatMap((text, index) => {
     const at = ['mutual_tls_certificate_authorities', index]
     if (/^ca_\w+$/.test(text)) {
-      const sentence = 'This gateway keeps no certificate authorities: write the PEM itself here.'
+      const sentence =
+        'References to certificate authorities are not supported. Insert the PEM text.'
       context.problem('notAvailable', at, sentence, { isForeign: true })
       return []
     }
     const certificates = certificatesIn(text, at, context)
     if (certificates.some((certificate) => !new X509Certificate(certificate).ca)) {
-      const sentence = 'This is not the certificate of an authority (basicConstraints CA:TRUE).'
+      const sentence = 'The certificate is not a CA certificate (basicConstraints CA:TRUE).'
       context.problem('badValue', at, sentence)
     }
     return certificates
@@ -142,7 +143,7 @@ function ownOf(config: Config, context: ActionContext): TlsTerms['own'] {
         ? ['server_private_key', 'server_certificate']
         : ['server_certificate', 'server_private_key']
     if (!context.isMended([missing])) {
-      context.problem('empty', [given], `It needs ${missing} beside it.`)
+      context.problem('empty', [given], `${missing} is required too.`)
     }
     return undefined
   }
@@ -161,17 +162,17 @@ function checkKey(
   if (!isConstant(key, at, context)) return
   try {
     if (!new X509Certificate(leaf).checkPrivateKey(createPrivateKey(key))) {
-      context.problem('badValue', at, 'It is the key of another certificate.')
+      context.problem('badValue', at, 'The key does not match the certificate.')
       return
     }
   } catch {
-    context.problem('badValue', at, 'This is no private key in PEM, without a password.')
+    context.problem('badValue', at, 'The text is not an unencrypted private key in PEM format.')
     return
   }
   try {
     createSecureContext({ cert, key })
   } catch {
-    const sentence = 'TLS cannot use this certificate: it is broken, or its key is too weak.'
+    const sentence = 'The certificate is damaged, or its key is too weak for TLS.'
     context.problem('badValue', ['server_certificate'], sentence)
   }
 }
@@ -184,14 +185,14 @@ function certificatesIn(text: string, at: ConfigPath, context: ActionContext): s
     for (const certificate of certificates) new X509Certificate(certificate)
     if (certificates.length > 0) return certificates
   } catch {}
-  context.problem('badValue', at, 'This is no certificate in PEM.')
+  context.problem('badValue', at, 'The text is not a certificate in PEM format.')
   return []
 }
 
 function isConstant(text: string, at: ConfigPath, context: ActionContext): boolean {
   if (!text.includes('${')) return true
   const sentence =
-    'It is read once, before there is a connection: an interpolation cannot stand here.'
+    'Interpolation is not supported here, because the value is read before a connection exists.'
   context.problem('interpolation', at, sentence)
   return false
 }

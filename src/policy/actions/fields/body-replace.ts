@@ -72,9 +72,7 @@ export async function decodeBody(body: Buffer, encoding: string): Promise<Buffer
   try {
     return await decode(body)
   } catch {
-    throw new EvaluationError(
-      `the body is not ${encoding}, or larger than ${MAX_REPLACED_BODY} bytes`,
-    )
+    throw new EvaluationError(`the body is not ${encoding}, or exceeds ${MAX_REPLACED_BODY} bytes`)
   }
 }
 
@@ -111,7 +109,7 @@ class WholeBody extends Transform {
     this.#chunks.push(chunk)
     done(
       this.#length > MAX_REPLACED_BODY
-        ? new EvaluationError(`the body is larger than ${MAX_REPLACED_BODY} bytes`)
+        ? new EvaluationError(`the body exceeds ${MAX_REPLACED_BODY} bytes`)
         : null,
     )
   }

@@ -26,17 +26,21 @@ export function headerTemplates(
     const path = ['headers', name]
     const lower = name.toLowerCase()
     if (seen.has(lower)) {
-      context.problem('badHeader', path, `Another header differs from ${name} only in case.`)
+      context.problem(
+        'badHeader',
+        path,
+        `${name} is set twice, with different upper and lower case.`,
+      )
     }
     seen.add(lower)
     if (!isHeaderName(name)) {
-      context.problem('badHeader', path, `${name} is no name of a header.`)
+      context.problem('badHeader', path, `${name} is not a valid header name.`)
     } else if (refused.includes(lower) || isGatewayHeader(lower)) {
       context.problem('badHeader', path, `${name} cannot be set here.`)
     }
     const value = context.template(text, path)
     if (value.constant !== undefined && !isHeaderValue(value.constant)) {
-      context.problem('badHeader', path, `The value of ${name} cannot stand in a header.`)
+      context.problem('badHeader', path, `The value of ${name} is not a valid header value.`)
     }
     return { name: lower, value }
   })
@@ -47,6 +51,6 @@ export function headerTemplates(
     fields.flatMap(({ name, value }) => {
       const text = value.render(exchange)
       if (isHeaderValue(text)) return [name, text]
-      throw new EvaluationError(`the value of ${name} cannot stand in a header`)
+      throw new EvaluationError(`the value of ${name} is not a valid header value`)
     })
 }

@@ -26,14 +26,20 @@ export const loginFields = {
     .max(64)
     .refine(
       (text) => /^[\w.-]*$/.test(text),
-      problem('badValue', 'An auth_id has letters, digits, dots, dashes and underscores.'),
+      problem(
+        'badValue',
+        'auth_id must contain only letters, digits, dots, dashes and underscores.',
+      ),
     )
     .default(''),
   scopes: z
     .array(
       z
         .string()
-        .refine((text) => SCOPE.test(text), problem('badValue', 'A scope is one word of ASCII.')),
+        .refine(
+          (text) => SCOPE.test(text),
+          problem('badValue', 'A scope must be a single ASCII word.'),
+        ),
     )
     .max(MAX_SCOPES)
     .default([]),
@@ -45,7 +51,10 @@ export const loginFields = {
     )
     .refine(
       (map) => !Object.keys(map).some((name) => RESERVED.has(name)),
-      problem('badValue', `The gateway itself writes ${Array.from(RESERVED).join(', ')}.`),
+      problem(
+        'badValue',
+        `The gateway sets ${Array.from(RESERVED).join(', ')} itself. Remove them.`,
+      ),
     )
     .default({}),
   max_session_duration: durationMs('1s', LONGEST).prefault('168h'),
@@ -74,7 +83,7 @@ export function refuseCookieDomain(
 ): void {
   if (domain === undefined) return
   const message =
-    'auth_cookie_domain is not available here: a session is of one host. Leave it out.'
+    'auth_cookie_domain is not available, because a session belongs to one host. Leave it out.'
   context.problem('notAvailable', ['auth_cookie_domain'], message, { isForeign: true })
 }
 

@@ -18,7 +18,7 @@ export class Account {
   #spent = 0
 
   /** `sentence`: what the error says when more is spent than there is. */
-  constructor(maxSteps = MAX_STEPS, sentence = 'the policy takes too long for one request') {
+  constructor(maxSteps = MAX_STEPS, sentence = 'the policy takes too long for a request') {
     this.#left = maxSteps
     this.#sentence = sentence
   }

@@ -257,7 +257,7 @@ describe('a domain whose certificate comes from an ACME authority', () => {
     await site.registrar.release(site.domain)
     await certificates.follow(site.domain)
     await eventually(() => expect(site.acme.orders[0]?.status).toBe('valid'))
-    await eventually(() => expect(site.logText()).toContain('no longer wanted'))
+    await eventually(() => expect(site.logText()).toContain('no longer needed'))
     expect(readdirSync(join(site.folder, 'certificates'))).toEqual([])
     expect(certificates.served('cam.site.test')).toBeUndefined()
   })

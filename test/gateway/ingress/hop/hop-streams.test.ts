@@ -103,7 +103,9 @@ describe('visitors of a link that is full', () => {
     await eventually(() => expect(slots.waiting).toBe(1))
     await linkClock.advance(2_000)
     const answer = await client.receive('ERR_GATEWAY_LINK_FULL)\n')
-    expect(answer).toMatch(/^HTTP\/1\.1 503 .*retry-after: 1\r\n.*This gateway has as many/s)
+    expect(answer).toMatch(
+      /^HTTP\/1\.1 503 .*retry-after: 1\r\n.*The connection between two gateways is at its limit/s,
+    )
   })
 })
 

@@ -411,7 +411,7 @@ describe('the name that an HTTP/2 request is for', () => {
     const { session } = await siteOf([OK])
     const { status, body } = await answerOf(openStream(session, { host: 'b.test' }))
     expect(status).toBe(400)
-    expect(body.toString()).toContain('another than its authority')
+    expect(body.toString()).toContain('a Host that differs from :authority')
     expect((await answerOf(openStream(session, { host: 'a.test' }))).status).toBe(200)
   })
 })

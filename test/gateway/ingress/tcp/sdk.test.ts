@@ -273,7 +273,7 @@ describe('on_tcp_connect of a TCP endpoint', () => {
   })
 
   it.each([
-    [{ on_http_request: [deny] }, /on_http_request: A TCP or TLS endpoint has connections/],
+    [{ on_http_request: [deny] }, /on_http_request: A TCP or TLS endpoint has no HTTP requests/],
     [{ on_http_response: [{ actions: [{ type: 'log', config: { metadata: {} } }] }] }, /2230/],
     [
       {
@@ -281,7 +281,7 @@ describe('on_tcp_connect of a TCP endpoint', () => {
           { actions: [{ type: 'forward-internal', config: { url: 'https://a.internal' } }] },
         ],
       },
-      /forward-internal is not available/,
+      /forward-internal cannot be used/,
     ],
   ])('is refused for what nobody can do to a connection: %j', async (policy, message) => {
     const session = await connectSdk(await startGateway({ tcpListen: somePorts() }))

@@ -441,7 +441,7 @@ describe('terminate-tls of an HTTPS endpoint', () => {
     expect(await sdkCode(bindTcp(session, { policy: terms({}) }))).toBe('ERR_NGROK_9026')
     const plain = session.httpEndpoint().scheme('http').domain(HOST)
     const error = plain.trafficPolicy(JSON.stringify(terms({}))).listen()
-    await expect(error).rejects.toThrow(/terminate-tls is for HTTPS and TLS endpoints/)
+    await expect(error).rejects.toThrow(/terminate-tls is only for HTTPS and TLS endpoints/)
   })
 })
 

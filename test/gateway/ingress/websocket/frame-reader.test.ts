@@ -73,7 +73,7 @@ describe('FrameReader', () => {
     ['no mask', Buffer.from([0x82, 1, 0x20]), 1_002],
     ['an extension', clientFrame(2, Buffer.from('x'), { reserved: 0x40 }), 1_002],
     ['text', clientFrame(1, Buffer.from('x')), 1_003],
-    ['a frame without end', endless, 1_009],
+    ['an incomplete frame', endless, 1_009],
     ['an unknown kind', clientFrame(3, Buffer.from('x')), 1_002],
     ['an unknown control frame', clientFrame(11, Buffer.from('x')), 1_002],
     ['a Ping in parts', clientFrame(9, Buffer.from('x'), { isFinal: false }), 1_002],

@@ -129,7 +129,7 @@ describe('an endpoint behind a WebSocket', () => {
     const { client, closed, text } = await open(running)
     // The SDK waits for something that it can answer.
     client.send(Buffer.from(said))
-    expect(await closed).toBe('1011 the service cannot be reached')
+    expect(await closed).toBe('1011 the upstream cannot be reached')
     expect(text()).toBe('')
     const { traffic } = endpointOf(running)
     expect(Object.fromEntries(traffic.errors)).toEqual({ ERR_NGROK_8012: 1 })
@@ -149,7 +149,7 @@ describe('an endpoint behind a WebSocket', () => {
     // The SDK connects in its own time, which may be after the visitor is here.
     await eventually(() => expect(service.sockets).toHaveLength(1))
     client.send('text')
-    expect(await closed).toBe('1003 only binary messages are passed on')
+    expect(await closed).toBe('1003 only binary messages are supported')
     const ingress = `http://127.0.0.1:${running.addresses.http.port}`
     const { status, headers } = await publicRequest({ ingress, host: HOST })
     expect([status, headers['ngrok-error-code'], headers['sec-websocket-version']]).toEqual([

@@ -228,7 +228,7 @@ describe('a session of the console', () => {
     expect((await ask()).status).toBe(200)
     await clock.advance(1)
     const { status, body } = await ask()
-    expect([status, body.msg]).toEqual([401, 'The session is over: sign in again.'])
+    expect([status, body.msg]).toEqual([401, 'The session has ended. Sign in again.'])
   })
 
   it('may ask 600 times a minute', async () => {

@@ -102,7 +102,7 @@ describe.skipIf(!hasPostgres)('sessions of the console at several gateways', () 
     // It is over where it was ended, and the browser has it no more.
     expect(leaving.cookie).toBe('console_session=')
     expect([await statusAt(one, cookie), await statusAt(two, cookie)]).toEqual([401, 200])
-    expect(answer.body.msg).toMatch(/^The session is over at this gateway\./)
+    expect(answer.body.msg).toMatch(/^The session has ended at this gateway\./)
     await restart()
     await eventually(async () => expect(await statusAt(two, cookie)).toBe(401))
     expect(await statusAt(two, browser.cookie)).toBe(200)
@@ -227,7 +227,7 @@ describe('SiteSessions', () => {
     const { clock, state, holder, one, two } = await open()
     const [id, other] = [(await one.open(holder)).reveal(), (await one.open(holder)).reveal()]
     state.isAway = true
-    await expect(one.close(id)).rejects.toThrow('The others could not be told')
+    await expect(one.close(id)).rejects.toThrow('The other gateways are told as soon as')
     await clock.advance(MINUTE)
     expect(two.find(id, look)).toEqual({ holder })
     state.isAway = false

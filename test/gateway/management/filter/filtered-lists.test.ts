@@ -235,29 +235,25 @@ describe('a filter that cannot be used', () => {
     [
       '/bot_users',
       'obj.owner == "x"',
-      'The filter cannot be used at character 1: there is no field obj.owner; there are obj.id, obj.uri, obj.name, obj.active, obj.created_at.',
+      'The filter is not valid at character 1: unknown field obj.owner; the fields are obj.id, obj.uri, obj.name, obj.active, obj.created_at.',
     ],
     [
       '/credentials',
       'obj.owner_id == 7',
-      'The filter cannot be used at character 14: obj.owner_id (a text) and a number cannot be compared by ==.',
+      'The filter is not valid at character 14: obj.owner_id (a string) and a number cannot be compared with ==.',
     ],
     [
       '/credentials',
       'obj.created_at > "2030-01-01T00:00:00Z"',
-      'The filter cannot be used at character 16: obj.created_at (a time) and a text cannot be compared by >: write the time as timestamp("2030-01-31T09:00:00Z").',
+      'The filter is not valid at character 16: obj.created_at (a time) and a string cannot be compared with >: write the time as timestamp("2030-01-31T09:00:00Z").',
     ],
     [
       '/credentials',
       'obj.acl[0] == "bind:*"',
-      'The filter cannot be used at character 8: an index is not part of filters, which have ==, !=, <, <=, >, >=, in, &&, ||, !, size(), contains(), startsWith(), endsWith(), has() and timestamp().',
+      'The filter is not valid at character 8: an index is not supported; filters support ==, !=, <, <=, >, >=, in, &&, ||, !, size(), contains(), startsWith(), endsWith(), has() and timestamp().',
     ],
-    ['/credentials', '', 'The filter cannot be used: it is empty.'],
-    [
-      '/endpoints',
-      'x'.repeat(4_097),
-      'The filter cannot be used: it is longer than 4096 characters.',
-    ],
+    ['/credentials', '', 'The filter is not valid: it is empty.'],
+    ['/endpoints', 'x'.repeat(4_097), 'The filter is not valid: more than 4096 characters.'],
   ])('on %s: %.40s', async (path, filter, msg) => {
     const { call } = await startManagementApi()
     const { status, body } = await call('GET', listOf(path, filter))
@@ -272,11 +268,11 @@ describe('a filter that cannot be used', () => {
     }
     expect(await codeOf('filter=true&filter=true')).toEqual([
       'ERR_NGROK_232',
-      'The query parameter filter may stand there once.',
+      'The query parameter filter is given more than once.',
     ])
     expect(await codeOf('filter=true&&obj.id')).toEqual([
       'ERR_NGROK_231',
-      'There is no query parameter obj.id. Inside a filter, & is written %26.',
+      'Unknown query parameter obj.id. Inside a filter, write & as %26.',
     ])
   })
 
@@ -294,7 +290,7 @@ describe('a filter that cannot be used', () => {
     const filter = Array(40).fill('obj.traffic_policy.contains("x")').join('||')
     const { status, body } = await call('GET', listOf('/endpoints', filter))
     expect([status, body.error_code]).toEqual([400, 'ERR_NGROK_250'])
-    expect(body.msg).toBe('The filter takes too long: let it ask for less at once.')
+    expect(body.msg).toBe('The filter takes too long. Make it simpler.')
   })
 })
 

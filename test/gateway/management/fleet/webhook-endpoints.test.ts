@@ -66,7 +66,7 @@ describe('webhook endpoints', () => {
     receiver.secret.current = made.secret
     const path = `/webhook_endpoints/${made.id}`
     const test = () => call('POST', `${path}/test`)
-    expect((await test()).body).toEqual({ ok: true, status: 200, text: 'It was taken.' })
+    expect((await test()).body).toEqual({ ok: true, status: 200, text: 'Delivered.' })
     expect(receiver.received).toMatchObject([{ type: 'webhook.test', sequence: null }])
     expect((await test()).body).toEqual({
       ok: false,

@@ -30,8 +30,9 @@ export function checkFields(raw: readonly string[], { headBytes, headFields }: H
 
 function checkField(name: string, value: string): void {
   const from = name.startsWith(':') ? 1 : 0
-  if (!consistsOf(name, from, name.length, TOKEN)) throw new HttpSyntaxError('a name that is none')
+  if (!consistsOf(name, from, name.length, TOKEN))
+    throw new HttpSyntaxError('an invalid field name')
   if (value !== '' && !consistsOf(value, 0, value.length, VALUE)) {
-    throw new HttpSyntaxError('a character that is not allowed in a field value')
+    throw new HttpSyntaxError('an invalid character in a field value')
   }
 }

@@ -13,14 +13,14 @@ export function addressesView() {
   const owners = new OwnerNames()
   return listView({
     title: 'Addresses',
-    intro: 'The ports under which services are reached that are no HTTP.',
+    intro: 'Ports for services that do not use HTTP.',
     path: 'reserved_addrs',
     collection: 'reserved_addrs',
     createLabel: 'Reserve an address',
     create: reserve,
     empty: {
-      title: 'No address is reserved',
-      text: 'Tunnels for TCP get any free address, and keep it. Reserve one for what has to be the same for good.',
+      title: 'No reserved addresses',
+      text: 'TCP tunnels get any free address and keep it. Reserve an address to make it permanent.',
     },
     prepare: (items) => owners.learn(items),
     row: (addr, reload) => addressCard(addr, owners, reload),
@@ -36,18 +36,18 @@ async function reserve() {
         name: 'addr',
         label: 'Address',
         placeholder: 'gateway.example.com:20017',
-        hint: 'May stay empty: then it is any that is free.',
+        hint: 'Optional. Leave empty for any free address.',
       }),
       selectField({
         name: 'owner',
         label: 'Owner',
-        hint: 'Nobody else may open it.',
+        hint: 'Only this owner can open it.',
         options: [['', 'This gateway'], ...botUsers.map(({ id, name }) => [id, name])],
       }),
       textField({
         name: 'description',
         label: 'Description',
-        hint: 'For yourself; may stay empty.',
+        hint: 'Optional note.',
       }),
     ],
     action: 'Reserve',
@@ -60,7 +60,7 @@ async function reserve() {
         },
       }),
   })
-  if (reserved) say(`${reserved.addr} is reserved.`)
+  if (reserved) say(`${reserved.addr} was reserved.`)
   return reserved
 }
 
@@ -83,11 +83,11 @@ function addressCard(reserved, owners, reload) {
 async function release({ id, addr }, reload) {
   const isDone = await confirm({
     title: `Delete ${addr}?`,
-    text: 'Whoever may bind addresses of this gateway may then have it.',
+    text: 'Any account that can open addresses of this gateway can then use it.',
     action: 'Delete address',
     method: 'DELETE',
     path: `api/reserved_addrs/${id}`,
-    said: `${addr} is deleted.`,
+    said: `${addr} was deleted.`,
   })
   if (isDone) await reload()
 }

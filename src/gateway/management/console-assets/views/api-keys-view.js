@@ -16,12 +16,12 @@ export function apiKeysView({ session }) {
   const owners = new OwnerNames()
   return listView({
     title: 'API keys',
-    intro: 'They open this console, and the management API to programs.',
+    intro: 'Credentials for this console and for the management API.',
     path: 'api_keys',
     collection: 'keys',
     createLabel: 'Create an API key',
     create,
-    empty: { title: 'There is no API key', text: 'Create one for each person and each program.' },
+    empty: { title: 'No API keys', text: 'Create an API key for each person and each program.' },
     prepare: (items) => owners.learn(items),
     row: (key, reload) => apiKeyCard(key, { isOwn: key.id === session.id, owners }, reload),
   })
@@ -31,18 +31,18 @@ async function create() {
   const botUsers = await askAll('bot_users', 'bot_users')
   const reach = selectField({
     name: 'reach',
-    label: 'Good for',
-    hint: 'With the first one it sees and changes only what belongs to the owner.',
+    label: 'Access',
+    hint: 'The first choice limits the key to resources of its owner.',
     options: [
-      [OWNER_ONLY, 'What belongs to the owner'],
-      ['all', 'Everything on this gateway'],
+      [OWNER_ONLY, 'Resources of the owner'],
+      ['all', 'All resources of this gateway'],
     ],
   })
   reach.hidden = true
   const key = await openForm({
     title: 'Create an API key',
     fields: [
-      textField({ name: 'name', label: 'Name', hint: 'Who or what is going to use it.' }),
+      textField({ name: 'name', label: 'Name', hint: 'Person or program that uses the key.' }),
       selectField({
         name: 'scope',
         label: 'Scope',
@@ -64,7 +64,7 @@ async function create() {
         name: 'ends',
         label: 'Ends',
         type: 'datetime-local',
-        hint: 'It opens nothing from then on; may stay empty.',
+        hint: 'Optional. The key is not valid after this time.',
       }),
     ],
     action: 'Create',
@@ -81,7 +81,7 @@ async function create() {
   if (!key) return undefined
   await showOnce({
     title: 'Your new API key',
-    text: 'Whoever has it may do what it may. It is shown this once and kept nowhere.',
+    text: 'Copy it now. It is not shown again. Protect it like a password.',
     token: key.token,
     what: 'the API key',
   })
@@ -97,13 +97,13 @@ function apiKeyCard(key, { isOwn, owners }, reload) {
     'article',
     {},
     cardHead(name, {
-      badge: isOwn ? badge('You use this one', 'good') : hasEnded && badge('Has ended', 'bad'),
+      badge: isOwn ? badge('In use by you', 'good') : hasEnded && badge('Expired', 'bad'),
       actions: [actionButton('Delete', name, () => remove({ id, name, isOwn }, reload), true)],
     }),
     facts(
       ['Description', description === name ? '' : description],
       ['May', scope === 'read' ? 'read only' : 'read and change'],
-      ['Owner', owner_only ? `${owner}, and good for what belongs to it alone` : owner],
+      ['Owner', owner_only ? `${owner}, only resources of this owner` : owner],
       ['Ends', expires_at ? formatDate(expires_at) : 'Never'],
       ['Last used', last_used_at ? formatDistance(last_used_at) : 'Never'],
       ['Id', element('code', {}, id)],
@@ -116,12 +116,12 @@ async function remove({ id, name, isOwn }, reload) {
   const isDone = await confirm({
     title: `Delete ${name}?`,
     text: isOwn
-      ? 'You are signed in with this key: deleting it signs you out, for good if it is your only one.'
-      : 'Programs that use it are refused from now on, and whoever is signed in with it is signed out.',
+      ? 'You are signed in with this key. Deleting it signs you out. Without another key you cannot sign in again.'
+      : 'Programs that use this key are refused, and console sessions with it end.',
     action: 'Delete API key',
     method: 'DELETE',
     path: `api/api_keys/${id}`,
-    said: 'The API key is deleted.',
+    said: 'The API key was deleted.',
   })
   if (isDone) await reload()
 }

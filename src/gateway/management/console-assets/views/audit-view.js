@@ -20,10 +20,13 @@ const RESULTS = [
 export function auditView() {
   return listView({
     title: 'Audit',
-    intro: 'Who changed what on this gateway, the newest first. Nobody can change this list.',
+    intro: 'Changes on this gateway and their authors, newest first. This list cannot be edited.',
     path: 'audit',
     collection: 'entries',
-    empty: { title: 'There is nothing to show', text: 'No change fits, or nobody made any yet.' },
+    empty: {
+      title: 'No entries',
+      text: 'No change matches the filter, or no change was made yet.',
+    },
     row: entryLine,
     isDense: true,
     choice,
@@ -34,7 +37,7 @@ export function auditView() {
 function choice(reload) {
   const form = element(
     'form',
-    { class: 'choice', onsubmit: send, 'aria-label': 'What to show' },
+    { class: 'choice', onsubmit: send, 'aria-label': 'Filter' },
     textField({ name: 'who', label: 'Who' }),
     textField({ name: 'action', label: 'Action', placeholder: 'api_key.create' }),
     textField({ name: 'since', label: 'Since', type: 'date' }),

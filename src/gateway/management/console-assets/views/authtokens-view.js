@@ -16,14 +16,14 @@ export function authtokensView() {
   const owners = new OwnerNames()
   return listView({
     title: 'Authtokens',
-    intro: 'With one of these a device signs in. Its rules say which names it may open.',
+    intro: 'Credentials of devices. ACL rules limit the names that a device can open.',
     path: 'credentials',
     collection: 'credentials',
     createLabel: 'Create an authtoken',
     create,
     empty: {
-      title: 'There is no authtoken',
-      text: 'Create one for each device or site, and put it on the device as SVC_AUTHTOKEN.',
+      title: 'No authtokens',
+      text: 'Create an authtoken for each device or site, and set it on the device as SVC_AUTHTOKEN.',
     },
     prepare: (items) => owners.learn(items),
     row: (credential, reload) => authtokenCard(credential, owners, reload),
@@ -39,7 +39,7 @@ async function create() {
     name: 'other',
     label: 'Rule',
     placeholder: 'bind:camera.site.example.com',
-    hint: 'bind: and a name, or a star and the names below it; share: and a name below .internal that policies of all accounts may use.',
+    hint: 'bind: with a name, or with * for all names below a domain. share: with a name below .internal, for policies of all accounts.',
   })
   otherRule.hidden = domains.length > 0
   const credential = await openForm({
@@ -48,7 +48,7 @@ async function create() {
       textField({
         name: 'description',
         label: 'Description',
-        hint: 'Such as the device it is for.',
+        hint: 'For example the name of the device.',
       }),
       selectField({
         name: 'owner',
@@ -63,12 +63,12 @@ async function create() {
         label: 'ACL rule',
         hint:
           domains.length === 0
-            ? 'Reserve a domain first to choose it here.'
-            : 'What the device may open; a star stands for every name below.',
+            ? 'To choose a domain here, reserve it first.'
+            : 'Names that the device can open. * stands for all names below the domain.',
         options: [
           ...domains.map(({ domain }) => [`bind:${domain}`, `bind:${domain}`]),
           [OTHER_RULE, 'Another rule…'],
-          [ANY_NAME, 'None: what its owner has'],
+          [ANY_NAME, 'None: all domains of its owner'],
         ],
         onchange: ({ target }) => {
           otherRule.hidden = target.value !== OTHER_RULE
@@ -91,7 +91,7 @@ async function create() {
   if (!credential) return undefined
   await showOnce({
     title: 'Your new authtoken',
-    text: 'Put it on the device as SVC_AUTHTOKEN. It is shown this once and kept nowhere.',
+    text: 'Copy it now and set it on the device as SVC_AUTHTOKEN. It is not shown again.',
     token: credential.token,
     what: 'the authtoken',
     hasQrCode: true,
@@ -102,7 +102,8 @@ async function create() {
 function authtokenCard(credential, owners, reload) {
   const { id, description, acl, owner_id, created_at } = credential
   const name = description || id
-  const rules = acl.length === 0 ? [badge('what its owner has')] : acl.map((rule) => badge(rule))
+  const rules =
+    acl.length === 0 ? [badge('all domains of its owner')] : acl.map((rule) => badge(rule))
   return element(
     'article',
     {},
@@ -111,7 +112,7 @@ function authtokenCard(credential, owners, reload) {
     }),
     facts(
       ['Owner', owner_id ? owners.of(owner_id) : 'Nobody'],
-      ['May open', element('span', { class: 'row' }, rules)],
+      ['Can open', element('span', { class: 'row' }, rules)],
       ['Id', element('code', {}, id)],
       ['Created', formatDate(created_at)],
     ),
@@ -121,11 +122,11 @@ function authtokenCard(credential, owners, reload) {
 async function revoke(id, name, reload) {
   const isDone = await confirm({
     title: `Delete ${name}?`,
-    text: 'Devices that use this authtoken are cut off at once and cannot sign in again.',
+    text: 'Devices with this authtoken are disconnected at once and cannot reconnect.',
     action: 'Delete authtoken',
     method: 'DELETE',
     path: `api/credentials/${id}`,
-    said: 'The authtoken is deleted.',
+    said: 'The authtoken was deleted.',
   })
   if (isDone) await reload()
 }

@@ -12,14 +12,14 @@ export function botUsersView({ session }) {
   const mayChange = !session.owner_only
   return listView({
     title: 'Bot users',
-    intro: 'They own the authtokens of devices, so that no person has to.',
+    intro: 'Owners of authtokens, independent of people.',
     path: 'bot_users',
     collection: 'bot_users',
     createLabel: 'Create a bot user',
     create: mayChange ? create : undefined,
     empty: {
-      title: 'There is no bot user',
-      text: 'Create one for each site or device. Setting it inactive takes all its devices offline at once.',
+      title: 'No bot users',
+      text: 'Create a bot user for each site or device. Deactivating it takes all its devices offline at once.',
     },
     row: (botUser, reload) => botUserCard(botUser, mayChange && reload),
   })
@@ -32,13 +32,13 @@ async function create() {
       textField({
         name: 'name',
         label: 'Name',
-        hint: 'Such as the site or the device it stands for.',
+        hint: 'For example the name of the site or device.',
       }),
     ],
     action: 'Create',
     run: ({ name }) => ask('POST', 'api/bot_users', { body: { name: name.trim() } }),
   })
-  if (botUser) say(`${botUser.name} is created.`)
+  if (botUser) say(`${botUser.name} was created.`)
   return botUser
 }
 
@@ -63,31 +63,31 @@ function botUserCard(botUser, reload) {
 const deactivate = (botUser, reload) =>
   change(botUser, reload, {
     title: `Deactivate ${botUser.name}?`,
-    text: 'Its devices are cut off at once, and its authtokens and API keys are refused until you activate it again. Its cloud endpoints stay online.',
+    text: 'Its devices are disconnected at once. Its authtokens and API keys are refused until you activate it again. Its cloud endpoints stay online.',
     action: 'Deactivate',
     method: 'PATCH',
     body: { active: false },
-    said: `${botUser.name} is inactive.`,
+    said: `${botUser.name} was deactivated.`,
   })
 
 const activate = (botUser, reload) =>
   change(botUser, reload, {
     title: `Activate ${botUser.name}?`,
-    text: 'Its authtokens and API keys are good again, and its devices come back by themselves.',
+    text: 'Its authtokens and API keys are valid again, and its devices reconnect automatically.',
     action: 'Activate',
     isDangerous: false,
     method: 'PATCH',
     body: { active: true },
-    said: `${botUser.name} is active.`,
+    said: `${botUser.name} was activated.`,
   })
 
 const remove = (botUser, reload) =>
   change(botUser, reload, {
     title: `Delete ${botUser.name}?`,
-    text: 'All its authtokens and API keys are deleted with it, and its devices are cut off. This cannot be undone.',
+    text: 'All its authtokens and API keys are deleted too, and its devices are disconnected. This cannot be undone.',
     action: 'Delete bot user',
     method: 'DELETE',
-    said: `${botUser.name} is deleted.`,
+    said: `${botUser.name} was deleted.`,
   })
 
 async function change({ id }, reload, question) {

@@ -23,7 +23,7 @@ export function devicesView() {
   const sums = figures('summary', ['Online', 'Not online', 'Requests', 'In', 'Out'])
   const choice = deviceChoice(() => goTo(0))
   const list = element('ul', { class: 'devices', 'aria-label': 'Devices' })
-  const none = element('p', { class: 'hint devices-none' }, 'No device is as you ask for.')
+  const none = element('p', { class: 'hint devices-none' }, 'No device matches the filter.')
   const range = element('p', { class: 'hint', role: 'status' })
   const earlier = pageButton('Previous', -1)
   const later = pageButton('Next', 1)
@@ -37,7 +37,7 @@ export function devicesView() {
     problem,
     look,
   })
-  const intro = 'Who is there, who is not and why, and what goes through.'
+  const intro = 'Devices, their state and traffic.'
   const node = element(
     'div',
     {},
@@ -118,7 +118,7 @@ export function devicesView() {
     later.disabled = page === pages - 1
     const from = page * ROWS + 1
     const all = formatNumber(chosen.length)
-    const more = isPart ? '; the API knows older ones' : ''
+    const more = isPart ? '; the API lists older devices too' : ''
     const span = pages === 1 ? `${all} shown` : `${from} to ${from + shown.length - 1} of ${all}`
     const ofAll =
       chosen.length < devices.length ? `, of ${formatNumber(devices.length)} devices` : ''

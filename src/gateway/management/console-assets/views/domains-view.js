@@ -15,14 +15,14 @@ export function domainsView() {
   const owners = new OwnerNames()
   return listView({
     title: 'Domains',
-    intro: 'The names under which devices are reached.',
+    intro: 'Host names of devices.',
     path: 'reserved_domains',
     collection: 'reserved_domains',
     createLabel: 'Reserve a domain',
     create: reserve,
     empty: {
-      title: 'No domain is reserved',
-      text: 'Reserve a wildcard such as *.site.example.com. Every device of the site then gets a name of its own below it.',
+      title: 'No reserved domains',
+      text: 'Reserve a wildcard domain such as *.site.example.com. Every device of the site then gets a name below it.',
     },
     prepare: (items) => owners.learn(items),
     row: (domain, reload) => domainCard(domain, owners, reload),
@@ -38,18 +38,18 @@ async function reserve() {
         name: 'domain',
         label: 'Domain',
         placeholder: '*.site.example.com',
-        hint: 'A star in front covers every name below it, at any depth.',
+        hint: 'A leading * covers all names below the domain, at any depth.',
       }),
       selectField({
         name: 'owner',
         label: 'Owner',
-        hint: 'Authtokens without rules open what their owner has.',
+        hint: 'Authtokens without ACL rules can open the domains of their owner.',
         options: [['', 'This gateway'], ...botUsers.map(({ id, name }) => [id, name])],
       }),
       textField({
         name: 'description',
         label: 'Description',
-        hint: 'For yourself; may stay empty.',
+        hint: 'Optional note.',
       }),
     ],
     action: 'Reserve',
@@ -62,7 +62,7 @@ async function reserve() {
         },
       }),
   })
-  if (domain) say(`${domain.domain} is reserved.`)
+  if (domain) say(`${domain.domain} was reserved.`)
   return domain
 }
 
@@ -74,12 +74,12 @@ function domainCard(domain, owners, reload) {
   const check = actionButton('Check status', `of ${name}`, async () => {
     check.disabled = true
     fill(problem)
-    fill(outcome, 'Asking DNS…')
+    fill(outcome, 'Checking DNS…')
     try {
       const result = await ask('POST', `api/reserved_domains/${domain.id}/check`)
       for (const [at, record] of result.records.entries()) records[at].show(record)
       certificate.followRetry(node)
-      fill(outcome, result.ok ? 'Both records are as they should be.' : 'DNS is not ready yet.')
+      fill(outcome, result.ok ? 'Both records are correct.' : 'DNS is not ready yet.')
     } catch (error) {
       for (const record of records) record.forget()
       fill(outcome)
@@ -107,7 +107,7 @@ function domainCard(domain, owners, reload) {
     element(
       'p',
       { class: 'hint' },
-      'Add both at your DNS provider, so that the names lead here and can have a certificate.',
+      'Add both records at your DNS provider. The gateway needs them for visitors and certificates.',
     ),
     element(
       'div',
@@ -124,11 +124,11 @@ function domainCard(domain, owners, reload) {
 async function release({ id, domain }, reload) {
   const isDone = await confirm({
     title: `Delete ${domain}?`,
-    text: 'Names below it can no longer be opened, and its certificate is thrown away. The records at your DNS provider stay until you remove them.',
+    text: 'Names below it can no longer be opened, and its certificate is deleted. Remove the records at your DNS provider yourself.',
     action: 'Delete domain',
     method: 'DELETE',
     path: `api/reserved_domains/${id}`,
-    said: `${domain} is deleted.`,
+    said: `${domain} was deleted.`,
   })
   if (isDone) await reload()
 }

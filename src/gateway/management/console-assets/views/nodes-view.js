@@ -18,7 +18,7 @@ export function nodesView() {
   const pager = element('div', { class: 'pager', hidden: true }, earlier, later)
   const problem = element('div', {})
   const live = poll({ everyMs: () => REFRESH_MS, problem, look })
-  const intro = 'The gateways of this site: who is there, and who serves how much.'
+  const intro = 'Gateways of this cluster, their state and load.'
   const head = viewHead('Nodes', intro, pauseButton(live))
   const node = element('div', {}, head, problem, map.node, list, pager)
   /** By id: what a node had done at the look before. */

@@ -13,7 +13,7 @@ export function signInView({ notice, onSignedIn }) {
       form({
         name: 'api_key',
         label: 'API key',
-        hint: 'It was shown once, when it was made. The first one is in the file api-key of the gateway’s data folder.',
+        hint: 'Shown once when it was created. The first key is in the file api-key in the data directory of the gateway.',
         input: { type: 'password', autocomplete: 'current-password' },
         action: 'Sign in',
         isPrimary: true,

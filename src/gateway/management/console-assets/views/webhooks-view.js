@@ -20,30 +20,30 @@ const PRESENCE = ['device.online', 'device.offline']
 /** What somebody chooses from, with the types that it stands for. */
 const CHOICES = [
   { key: '', label: 'Everything', types: [] },
-  { key: 'presence', label: 'Devices that come and go', types: PRESENCE },
-  { key: 'trouble', label: 'Only what is trouble', types: TROUBLE },
+  { key: 'presence', label: 'Devices online and offline', types: PRESENCE },
+  { key: 'trouble', label: 'Only problems', types: TROUBLE },
 ]
 
 const DAY_S = 86_400
 /** For how long the old secret signs, too. */
 const OVERLAPS = [
-  { seconds: DAY_S, label: 'A day' },
-  { seconds: 7 * DAY_S, label: 'A week' },
-  { seconds: 0, label: 'Not at all: it is known to others' },
+  { seconds: DAY_S, label: 'One day' },
+  { seconds: 7 * DAY_S, label: 'One week' },
+  { seconds: 0, label: 'End now, because the secret is compromised' },
 ]
 
 /** Webhooks: where this gateway tells by itself what happens. */
 export function webhooksView() {
   return listView({
     title: 'Webhooks',
-    intro: 'Where this gateway tells by itself that a device went, or that something needs you.',
+    intro: 'Notifications to other systems when a device goes offline or a problem occurs.',
     path: 'webhook_endpoints',
     collection: 'webhook_endpoints',
     createLabel: 'Create a webhook',
     create,
     empty: {
-      title: 'There is no webhook',
-      text: 'Create one, and your pager, chat or fleet software hears within half a minute when a device dies.',
+      title: 'No webhooks',
+      text: 'Create a webhook to notify your pager, chat or fleet software within 30 seconds when a device goes offline.',
     },
     row: webhookCard,
   })
@@ -58,17 +58,17 @@ async function create() {
         label: 'URL',
         type: 'url',
         placeholder: 'https://hooks.example.com/fleet',
-        hint: 'The gateway sends only where GATEWAY_OUTBOUND_ALLOW lets it: the host has to stand there.',
+        hint: 'The host must be listed in GATEWAY_OUTBOUND_ALLOW.',
       }),
       selectField({
         name: 'choice',
-        label: 'What it gets',
+        label: 'Events',
         options: CHOICES.map(({ key, label }) => [key, label]),
       }),
       textField({
         name: 'description',
         label: 'Description',
-        hint: 'For yourself; may stay empty.',
+        hint: 'Optional note.',
       }),
     ],
     action: 'Create',
@@ -79,8 +79,8 @@ async function create() {
   })
   if (!webhook) return undefined
   await showOnce({
-    title: 'The secret of your new webhook',
-    text: 'The receiver checks signatures with it, by a library of Standard Webhooks. It is shown this once.',
+    title: 'Secret of your new webhook',
+    text: 'The receiver verifies signatures with it, using a Standard Webhooks library. Copy it now. It is not shown again.',
     token: webhook.secret,
     what: 'the secret',
   })
@@ -102,7 +102,7 @@ function webhookCard(webhook, reload) {
   const test = attempt(async () => {
     fill(outcome, 'Sending…')
     const { ok, text } = await ask('POST', `api/webhook_endpoints/${id}/test`)
-    fill(outcome, ok ? 'The test was taken.' : text)
+    fill(outcome, ok ? 'The test message was delivered.' : text)
   })
   const toggle = attempt(async () => {
     await ask('PATCH', `api/webhook_endpoints/${id}`, { body: { active: !active } })
@@ -129,7 +129,7 @@ function webhookCard(webhook, reload) {
       ['Lost', countOf(webhook.missed)],
       [
         'Old secret',
-        webhook.overlap_ends_at && `signs, too, until ${formatDate(webhook.overlap_ends_at)}`,
+        webhook.overlap_ends_at && `also signs until ${formatDate(webhook.overlap_ends_at)}`,
       ],
       ['Problem', webhook.problem],
       ['Next try', webhook.next_try_at && formatDate(webhook.next_try_at)],
@@ -146,7 +146,7 @@ const countOf = (number) => (number > 0 ? formatNumber(number) : undefined)
 
 function stateBadge({ active, failures }) {
   if (!active) return badge('Paused', 'plain')
-  return failures > 0 ? badge('Not taken', 'bad') : badge('Active', 'good')
+  return failures > 0 ? badge('Not delivered', 'bad') : badge('Active', 'good')
 }
 
 const typesOf = (choice) => CHOICES.find(({ key }) => key === choice)?.types ?? []
@@ -159,7 +159,7 @@ function labelOf(types) {
 async function replay({ id, url }) {
   const isDone = await openForm({
     title: `Send again to ${url}`,
-    text: 'Everything that it wants, from a moment on, with the same ids as before.',
+    text: 'Sends all its events again from a given time, with the same ids.',
     fields: [textField({ name: 'since', label: 'Since', type: 'datetime-local' })],
     action: 'Send again',
     run: async ({ since }) => {
@@ -170,28 +170,28 @@ async function replay({ id, url }) {
       return true
     },
   })
-  if (isDone) say('It is sent again.')
+  if (isDone) say('The events are being sent again.')
 }
 
 async function rotate({ id, url }, reload) {
   const rotated = await openForm({
     title: `New secret for ${url}`,
-    text: 'Messages are signed with both until the receiver has had time to change.',
+    text: 'Messages are signed with both secrets during the overlap, so that the receiver can switch.',
     fields: [
       selectField({
         name: 'overlap',
-        label: 'How long the old one signs, too',
+        label: 'Keep the old secret valid for',
         options: OVERLAPS.map(({ seconds, label }) => [String(seconds), label]),
       }),
     ],
-    action: 'Make a new secret',
+    action: 'Create a new secret',
     run: ({ overlap }) =>
       ask('POST', `api/webhook_endpoints/${id}/rotate`, { body: { overlap_s: Number(overlap) } }),
   })
   if (!rotated) return
   await showOnce({
-    title: 'The new secret of your webhook',
-    text: 'Give it to the receiver. It is shown this once.',
+    title: 'New secret of your webhook',
+    text: 'Copy it now to the receiver. It is not shown again.',
     token: rotated.secret,
     what: 'the secret',
   })
@@ -201,11 +201,11 @@ async function rotate({ id, url }, reload) {
 async function remove({ id, url }, reload) {
   const isDone = await confirm({
     title: `Delete the webhook to ${url}?`,
-    text: 'Nothing more is sent there, and what waits is not either.',
+    text: 'No more events are sent to it. Waiting events are dropped.',
     action: 'Delete webhook',
     method: 'DELETE',
     path: `api/webhook_endpoints/${id}`,
-    said: 'The webhook is deleted.',
+    said: 'The webhook was deleted.',
   })
   if (isDone) await reload()
 }

@@ -27,7 +27,7 @@ describe('an error for a call of gRPC', () => {
       expect(headers).toMatchObject({
         'content-type': 'application/grpc',
         'grpc-status': '14',
-        'grpc-message': 'There is no endpoint online under this name. (ERR_NGROK_3200)',
+        'grpc-message': 'No endpoint is online at this address. (ERR_NGROK_3200)',
         'ngrok-error-code': 'ERR_NGROK_3200',
       })
       expect(body).toHaveLength(0)
