@@ -42,7 +42,7 @@ try {
   await page.getByText('Use an API token instead').click()
   await page.getByLabel('API token').fill(token)
   await page.getByRole('button', { name: 'Sign in with the token' }).click()
-  await page.getByText('does not answer').first().waitFor()
+  await page.getByText('not responding', { exact: true }).first().waitFor()
   await page.getByText('answers', { exact: true }).nth(1).waitFor()
   await page.screenshot({ path: PICTURE })
 } finally {
