@@ -34,8 +34,8 @@ export const NOT_TEXTS = [
 const page = (path: string, isEnforced = false): Group => {
   return { name: path, kind: 'page', paths: [path], isEnforced }
 }
-const texts = (name: string, paths: readonly string[], isEnforced = false): Group => {
-  return { name: `texts: ${name}`, kind: 'texts', paths, isEnforced }
+const texts = (name: string, paths: readonly string[]): Group => {
+  return { name: `texts: ${name}`, kind: 'texts', paths, isEnforced: true }
 }
 
 /** All that is measured. A group that meets its target becomes an enforced one, and stays one. */
