@@ -1,6 +1,7 @@
 import type { Connection } from '../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
+import type { LoginStreams } from '../streams/login-streams.ts'
 import type { ExchangeTraffic } from './exchange-traffic.ts'
 import type { VisitorHops } from './hop/visitor-hops.ts'
 import type { HeadScanner } from './http1/head-scanner.ts'
@@ -16,6 +17,8 @@ export interface Client extends RequestSource {
   readonly address: string
   /** Whose shares its exchanges come from: the IPv4 address, or the /64 of an IPv6 one. */
   readonly network: string
+  /** See `StreamClient`. */
+  readonly logins: LoginStreams
   /** The connection closes after this exchange, whatever the client wants. */
   readonly isStopping: boolean
   /** Takes no request after those that are under way: the client has to connect anew. */

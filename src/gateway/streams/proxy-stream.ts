@@ -6,6 +6,19 @@ import type { ClientHolding } from './shares.ts'
 /** Why an exchange gets no stream. `saturated`: the device has no stream for it, nor in good time. */
 export type NoStreamReason = 'saturated' | 'session-over'
 
+/** What a request or an answer says of a login, as far as it matters for the choice of a stream. */
+export interface LoginStep {
+  /** It goes on with a login that the service has begun on the same connection. */
+  readonly isContinued: boolean
+}
+
+/** See `LoginStreams`. */
+export interface VisitorLogins {
+  readonly isEmpty: boolean
+  take(owner: object, step: LoginStep | undefined): ProxyStream | undefined
+  keep(stream: ProxyStream, isBegun: boolean): void
+}
+
 /** For whom a stream is. */
 export interface StreamClient {
   /** `ip:port`. */
@@ -14,6 +27,8 @@ export interface StreamClient {
   readonly network: string
   /** Of its connection, as services may be told; asked for when a stream opens. */
   readonly facts: ConnectionEnds
+  /** Streams that stay with its connection; without it, no stream does. */
+  readonly logins?: VisitorLogins
 }
 
 /** How an exchange gets on, for the choice of the one that is ended when others wait. */
@@ -38,6 +53,8 @@ export interface StreamWaiter {
 export interface ProxyStreamOwner {
   /** It is free for another exchange. */
   takeBack(stream: ProxyStream): void
+  /** It is unused, and free for the same visitor's connection alone. */
+  setAside(stream: ProxyStream): void
   /** It is of no use any more, but its slot is not free yet. */
   drop(stream: ProxyStream): void
   /** It carries another protocol than HTTP from now on, for as long as that likes. */
@@ -52,7 +69,7 @@ export interface StreamResident extends StreamHandler {
   onRetired(): void
 }
 
-type ProxyStreamState = 'busy' | 'idle' | 'retired' | 'closed'
+type ProxyStreamState = 'busy' | 'idle' | 'aside' | 'retired' | 'closed'
 
 /** A stream that leads to one connection of the device's service; its own handler while unused. */
 export class ProxyStream implements StreamHandler {
@@ -63,15 +80,16 @@ export class ProxyStream implements StreamHandler {
   user: StreamWaiter | undefined
   /** Without one, it is quiet between two exchanges. */
   resident: StreamResident | undefined
-  readonly #owner: ProxyStreamOwner
+  readonly owner: ProxyStreamOwner
   /** Nobody's until an exchange takes it: the frame that opens it may end the session. */
   #state: ProxyStreamState = 'closed'
   #isReused = false
   #isSwitched = false
+  #isOfOne = false
   #idleSince = 0
 
   constructor(owner: ProxyStreamOwner, open: (handler: StreamHandler) => Stream) {
-    this.#owner = owner
+    this.owner = owner
     this.stream = open(this)
   }
 
@@ -88,7 +106,7 @@ export class ProxyStream implements StreamHandler {
   /** A 101 was answered on it. */
   markSwitched(): void {
     this.#isSwitched = true
-    this.#owner.onSwitch()
+    this.owner.onSwitch()
   }
 
   /** The tick that `rest()` was told. */
@@ -103,6 +121,23 @@ export class ProxyStream implements StreamHandler {
     this.#idleSince = tick
   }
 
+  /** It stays with a visitor's connection from this tick on, unused. */
+  restAside(tick: number): void {
+    this.rest(tick)
+    this.#state = 'aside'
+    this.#isOfOne = true
+  }
+
+  /** It was set aside once: it never goes to another visitor. */
+  get isOfOne(): boolean {
+    return this.#isOfOne
+  }
+
+  /** Unused, and for one visitor's connection alone. */
+  get isAside(): boolean {
+    return this.#state === 'aside'
+  }
+
   /** An exchange takes it. */
   lend(user: StreamWaiter, client: ClientHolding): void {
     this.#state = 'busy'
@@ -112,16 +147,26 @@ export class ProxyStream implements StreamHandler {
 
   /** Hands the stream back: the exchange on it is over, and both sides keep the connection. */
   release(): void {
+    this.#beUnused()
+    this.owner.takeBack(this)
+  }
+
+  /** The same for a stream that goes to no other visitor. */
+  setAside(): void {
+    this.#beUnused()
+    this.owner.setAside(this)
+  }
+
+  #beUnused(): void {
     this.#isReused = true
     this.stream.handler = this.resident ?? this
     this.user = undefined
-    this.#owner.takeBack(this)
   }
 
   /** Gives the stream up, also one that has closed; the service sees the end of its connection. */
   retire(): void {
     if (this.#state === 'retired' || this.#state === 'closed') return
-    this.#owner.drop(this)
+    this.owner.drop(this)
     this.#state = 'retired'
     this.user = undefined
     this.stream.handler = this
@@ -151,8 +196,8 @@ export class ProxyStream implements StreamHandler {
 
   onClose(): void {
     if (this.#state === 'closed') return
-    if (this.#state !== 'retired') this.#owner.drop(this)
+    if (this.#state !== 'retired') this.owner.drop(this)
     this.#state = 'closed'
-    this.#owner.onSlotFree(this)
+    this.owner.onSlotFree(this)
   }
 }

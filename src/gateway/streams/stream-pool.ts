@@ -44,7 +44,8 @@ export interface StreamPoolOptions {
  * - A stream is with one exchange, or idle, or given up. The exchange that got it calls `release()`
  *   or `retire()` on it; one that was given up counts until its slot is free.
  * - With a PROXY header a stream is of one exchange: the next may be of another visitor.
- * - Idle streams are taken newest first, by whoever may have a stream.
+ * - Idle streams are taken newest first, by whoever may have a stream. Those that are set aside are
+ *   for one visitor's connection alone, which has them in its `LoginStreams`.
  * - After `close()` nobody gets a stream, and what comes back is retired; `cut()` takes the streams
  *   of exchanges under way as well, each of which hears that its stream was closed.
  */
@@ -57,6 +58,8 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
   readonly #proxyProtocol: ProxyProtocol | undefined
   /** Oldest first. */
   readonly #idle: ProxyStream[] = []
+  /** Unused, and each for one visitor's connection alone. */
+  readonly #aside = new Set<ProxyStream>()
   /** With an exchange, until released or retired. */
   readonly #busy = new Set<ProxyStream>()
   /** Who asked before the agent was ready; undefined once it is. */
@@ -97,6 +100,13 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     this.#request(client, waiter, true)
   }
 
+  /** Gives an exchange a stream of this pool that was set aside for its visitor. */
+  resume(stream: ProxyStream, client: StreamClient, waiter: StreamWaiter): void {
+    this.#aside.delete(stream)
+    this.#busy.add(stream)
+    this.slots.resume(this, stream, client, waiter)
+  }
+
   /** Withdraws an `acquire` that was not answered yet. */
   cancel(waiter: StreamWaiter): void {
     this.#early?.delete(waiter)
@@ -108,7 +118,7 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     this.#isClosed = true
     this.#takeEarly((waiter) => waiter.onNoStream('session-over'))
     this.slots.leave(this)
-    for (const stream of [...this.#idle]) stream.retire()
+    for (const stream of [...this.#idle, ...this.#aside]) stream.retire()
   }
 
   /** Like `close()`, and ends the exchanges under way too: nobody allows them any more. */
@@ -150,8 +160,24 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
     }
     const { client } = stream
     stream.rest(this.slots.tick)
-    this.#busy.delete(stream)
     this.#idle.push(stream)
+    this.#onUnused(stream, client)
+  }
+
+  /** The visitor is the same, so a PROXY header stays true. */
+  setAside(stream: ProxyStream): void {
+    if (this.#isClosed || this.slots.isClosed) {
+      stream.retire()
+      return
+    }
+    const { client } = stream
+    stream.restAside(this.slots.tick)
+    this.#aside.add(stream)
+    this.#onUnused(stream, client)
+  }
+
+  #onUnused(stream: ProxyStream, client: ProxyStream['client']): void {
+    this.#busy.delete(stream)
     this.slots.onIdle(this, stream, client)
     this.slots.onBusyLess()
   }
@@ -165,7 +191,7 @@ export class StreamPool implements SlotUser, ProxyStreamOwner {
       this.slots.onBusyLess()
       return
     }
-    this.#idle.splice(this.#idle.indexOf(stream), 1)
+    if (!this.#aside.delete(stream)) this.#idle.splice(this.#idle.indexOf(stream), 1)
     this.slots.onIdleRetired(this, stream)
   }
 

@@ -174,6 +174,11 @@ export class StreamSlots {
     }
   }
 
+  /** Gives an exchange an unused stream that no other visitor may have. */
+  resume(user: SlotUser, stream: ProxyStream, client: StreamClient, waiter: StreamWaiter): void {
+    this.#lend(user, stream, this.#clientOf(client.network), waiter)
+  }
+
   /** Takes a waiter out of the line; nothing is called any more. */
   cancel(waiter: StreamWaiter): void {
     const waiting = this.#line.remove(waiter)
@@ -244,7 +249,16 @@ export class StreamSlots {
       waiter.onNoStream('session-over')
       return
     }
-    if (idle) this.#idle.delete(idle)
+    this.#lend(user, stream, clientHolding, waiter)
+  }
+
+  #lend(
+    user: SlotUser,
+    stream: ProxyStream,
+    clientHolding: ClientHolding,
+    waiter: StreamWaiter,
+  ): void {
+    this.#idle.delete(stream)
     this.#users.add(user)
     this.#line.countEndpoint(user, 1)
     this.#line.countClient(clientHolding, 1)
@@ -341,7 +355,8 @@ export class StreamSlots {
     const unusedSince = this.#ticks - Math.ceil(this.#limits.idleMs / TICK_MS)
     for (const stream of this.#idle) {
       if (stream.idleSince > unusedSince) break
-      stream.retire()
+      // A login lasts as long as its visitor's connection, unless others need the place.
+      if (!stream.isAside) stream.retire()
     }
     for (const client of this.#clients.values()) this.#forget(client)
     const now = this.#clock.monotonic()

@@ -4,6 +4,7 @@ import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import { type BufferAccount, BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
+import { LoginStreams } from '../../streams/login-streams.ts'
 import type { Client } from '../client.ts'
 import { type EdgeErrorCode, edgeErrorReply, FAULT_CODES } from '../edge-error.ts'
 import { Exchange } from '../exchange.ts'
@@ -49,6 +50,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
   readonly ip: string
   readonly address: string
   readonly network: string
+  readonly logins = new LoginStreams()
   readonly responseScanner = new HeadScanner(HEAD_LIMITS, 'response')
   readonly #socket: ClientSocket
   readonly #context: IngressContext
@@ -110,6 +112,7 @@ export class ClientConnection implements Client, IngressConnection, BufferHolder
       this.#claim.close()
       this.#onClose(this)
       this.guard(() => this.#exchange?.onClientClose())
+      this.logins.close()
       this.#hops?.close()
     })
   }

@@ -16,6 +16,7 @@ export type ForwardFailure = 'saturated' | 'link-full' | 'lost' | DialFailure | 
 export interface StreamSource {
   acquire(client: StreamClient, waiter: StreamWaiter): void
   acquireFresh(client: StreamClient, waiter: StreamWaiter): void
+  resume(stream: ProxyStream, client: StreamClient, waiter: StreamWaiter): void
   cancel(waiter: StreamWaiter): void
 }
 

@@ -6,6 +6,7 @@ import { BodyTracker } from '../http1/body-tracker.ts'
 import { HttpSyntaxError } from '../http1/http-syntax-error.ts'
 import { beginsLikeHttp1, parseResponseHead, type ResponseHead } from '../http1/response-head.ts'
 import type { BodySink } from '../request-body.ts'
+import { acquireFor, handBack } from './connection-login.ts'
 import { type DeviceRequest, encodeHttp1 } from './device-request.ts'
 import { dialFailureIn, resemblesDialFailure } from './dial-failure.ts'
 import {
@@ -67,7 +68,7 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
   start(): void {
     const { pool, client, isAlone, accepted } = this.#options
     if (isAlone || accepted) pool.acquireFresh(client, this)
-    else pool.acquire(client, this)
+    else acquireFor(this.request, pool, client, this)
   }
 
   onStream(stream: ProxyStream): void {
@@ -243,8 +244,10 @@ export class Http1Forward implements Forward, StreamWaiter, StreamHandler, BodyS
     this.onRoom()
     this.#isOver = true
     const isKept = isClean && this.#isRequestDone && !this.#options.isAlone
-    if (isKept && this.#head?.keepAlive) this.#proxy?.release()
-    else this.#proxy?.retire()
+    const { request, client } = this.#options
+    if (isKept && this.#head?.keepAlive && this.#proxy) {
+      if (handBack(this.#proxy, request, this.#head, client)) this.#proxy.release()
+    } else this.#proxy?.retire()
     this.#owner.onComplete()
   }
 

@@ -17,6 +17,7 @@ import { headersOf } from '../http2/wire/node-headers.ts'
 import { whenClosed } from '../http2/wire/when-closed.ts'
 import type { IngressContext } from '../ingress-context.ts'
 import type { BodySink } from '../request-body.ts'
+import { acquireFor, handBack } from './connection-login.ts'
 import type { DeviceRequest } from './device-request.ts'
 import { ForeignAnswer } from './foreign-answer.ts'
 import {
@@ -100,7 +101,7 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
   }
 
   start(): void {
-    this.#options.pool.acquire(this.#options.client, this)
+    acquireFor(this.request, this.#options.pool, this.#options.client, this)
   }
 
   onStream(proxy: ProxyStream): void {
@@ -269,8 +270,12 @@ export class Http2Forward implements Forward, StreamWaiter, UpstreamUser, BodySi
 
   #complete(): void {
     this.#isOver = true
-    if (this.#isRequestDone) this.#upstream?.release()
-    else this.#upstream?.cancel()
+    if (this.#isRequestDone && this.#head) {
+      const head = this.#head
+      this.#upstream?.release((stream) =>
+        handBack(stream, this.request, head, this.#options.client),
+      )
+    } else this.#upstream?.cancel()
     this.#owner.onComplete()
   }
 

@@ -129,12 +129,12 @@ export class Http2Upstream implements StreamResident, StreamDuplexOwner {
     this.#floods.onContent(bytes)
   }
 
-  /** The exchange is over, and both have said all. */
-  release(): void {
+  /** The exchange is over, and both have said all. `isForAll` answers false when it has kept the stream. */
+  release(isForAll: (stream: ProxyStream) => boolean): void {
     this.#letGo()
     const isKept = !this.#isEnded && !this.#isGivenUp && !this.#session.closed
-    if (isKept) this.#proxy.release()
-    else this.#proxy.retire()
+    if (!isKept) this.#proxy.retire()
+    else if (isForAll(this.#proxy)) this.#proxy.release()
   }
 
   /** Nobody wants the rest: the service hears so (RFC 9113 8.7), then the connection goes. */

@@ -11,6 +11,7 @@ import { networkOf } from '../../../base/limit/network.ts'
 import { formatListenAddress } from '../../../base/listen-address.ts'
 import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
+import { LoginStreams } from '../../streams/login-streams.ts'
 import type { Admitted } from '../connection/admitted.ts'
 import { ConnectionFacts, plainAddress } from '../connection/connection-facts.ts'
 import type { IngressConnection } from '../connection/ingress-connection.ts'
@@ -66,6 +67,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
   readonly ip: string
   readonly address: string
   readonly network: string
+  readonly logins = new LoginStreams()
   readonly #socket: TLSSocket
   readonly #session: ServerHttp2Session
   readonly #context: IngressContext
@@ -268,6 +270,7 @@ export class Http2Connection implements IngressConnection, StreamConnection {
     // What went wrong with a client is the client's affair; `close` follows.
     session.on('error', () => {})
     session.on('close', () => {
+      this.logins.close()
       this.#hops?.close()
       this.#socket.destroy()
     })

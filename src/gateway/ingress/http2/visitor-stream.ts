@@ -2,6 +2,7 @@ import { constants, type IncomingHttpHeaders, type ServerHttp2Stream } from 'nod
 import type { Connection } from '../../../policy/exchange/policy-exchange.ts'
 import type { Endpoint } from '../../endpoints/endpoint.ts'
 import { type BufferAccount, BufferClaim, type BufferHolder } from '../../streams/buffer-account.ts'
+import type { LoginStreams } from '../../streams/login-streams.ts'
 import { encodeChunk, lastChunk } from '../body-pipe.ts'
 import type { Client } from '../client.ts'
 import { countedHeadBytes } from '../connection/head-bytes.ts'
@@ -40,6 +41,7 @@ export interface StreamConnection {
   readonly isStopping: boolean
   readonly facts: Connection
   readonly hops: VisitorHops
+  readonly logins: LoginStreams
   leave(): void
   isAdmitted(endpoint: Endpoint): boolean
   admit(endpoint: Endpoint): void
@@ -147,6 +149,10 @@ export class VisitorStream implements Client, BufferHolder, WriterStream, Corked
 
   leave(): void {
     this.#connection.leave()
+  }
+
+  get logins(): LoginStreams {
+    return this.#connection.logins
   }
 
   get hops(): VisitorHops {

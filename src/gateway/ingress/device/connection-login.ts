@@ -1,0 +1,72 @@
+import type {
+  LoginStep,
+  ProxyStream,
+  StreamClient,
+  StreamWaiter,
+} from '../../streams/proxy-stream.ts'
+import type { ResponseHead } from '../http1/response-head.ts'
+import type { DeviceRequest } from './device-request.ts'
+import type { StreamSource } from './forward.ts'
+
+/** Schemes that log a connection in and not a request (RFC 4559 6, MS-NTHT 2.2). */
+const SCHEMES = 'ntlm|negotiate|nego2|kerberos'
+const CREDENTIALS = new RegExp(`^[ \\t]*(?:${SCHEMES})(?:[ \\t]|$)`, 'i')
+/** NTLMSSP of type 3, or a NegTokenResp: the answer to what the service has sent. */
+const CONTINUED = /^[ \t]*[a-z0-9]+[ \t]+(?:TlRMTVNTUAAD|o)/i
+const CHALLENGE = new RegExp(`(?:^|[ \\t,])(?:${SCHEMES})(?:[ \\t,]|$)`, 'i')
+/** The scheme with a token: the service waits for the client's next one. */
+const BEGUN = new RegExp(`(?:^|[ \\t,])(?:${SCHEMES})[ \\t]+[A-Za-z0-9+/]+=*[ \\t]*(?:,|$)`, 'i')
+
+/** Asks for a stream: one of the visitor's own logins if there is one. */
+export function acquireFor(
+  { fields }: DeviceRequest,
+  pool: StreamSource,
+  client: StreamClient,
+  waiter: StreamWaiter,
+): void {
+  const { logins } = client
+  const own = logins && !logins.isEmpty ? logins.take(pool, loginOfRequest(fields)) : undefined
+  if (own) pool.resume(own, client, waiter)
+  else pool.acquire(client, waiter)
+}
+
+/** True when a stream is for everybody after an exchange; else its visitor keeps it. */
+export function handBack(
+  stream: ProxyStream,
+  { fields }: DeviceRequest,
+  response: Pick<ResponseHead, 'fields'>,
+  { logins }: StreamClient,
+): boolean {
+  const answered = loginOfResponse(response.fields)
+  if (!stream.isOfOne && !answered && !loginOfRequest(fields)) return true
+  if (logins) logins.keep(stream, answered?.isContinued === true)
+  else stream.retire()
+  return false
+}
+
+/** What the fields of a request, name and value in turn, say of a login of its connection. */
+export function loginOfRequest(fields: readonly string[]): LoginStep | undefined {
+  for (const value of valuesOf(fields, 'authorization', 'proxy-authorization')) {
+    if (CREDENTIALS.test(value)) return { isContinued: CONTINUED.test(value) }
+  }
+  return undefined
+}
+
+/** The same of a response: `isContinued` when the client is to send its next step. */
+export function loginOfResponse(fields: readonly string[]): LoginStep | undefined {
+  let step: LoginStep | undefined
+  for (const value of valuesOf(fields, 'www-authenticate', 'proxy-authenticate')) {
+    if (BEGUN.test(value)) return { isContinued: true }
+    if (CHALLENGE.test(value)) step = { isContinued: false }
+  }
+  return step
+}
+
+function* valuesOf(fields: readonly string[], first: string, second: string): Iterable<string> {
+  for (let at = 0; at < fields.length; at += 2) {
+    const name = fields[at] as string
+    if (name.length !== first.length && name.length !== second.length) continue
+    const lower = name.toLowerCase()
+    if (lower === first || lower === second) yield fields[at + 1] as string
+  }
+}

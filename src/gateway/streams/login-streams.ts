@@ -1,0 +1,54 @@
+import type { LoginStep, ProxyStream, VisitorLogins } from './proxy-stream.ts'
+
+/** Of one visitor's connection at a time; the longest unused one goes first. */
+const MAX_STREAMS = 8
+
+interface KeptStream {
+  readonly stream: ProxyStream
+  /** The service waits for the next step of a login on it. */
+  readonly isBegun: boolean
+}
+
+/**
+ * The unused streams of one visitor's connection on which somebody has logged in, or has begun to.
+ * NTLM and Negotiate log a TCP connection in and not a request: another visitor on such a stream would
+ * be answered as the first. So they stay here until the visitor's connection closes.
+ */
+export class LoginStreams implements VisitorLogins {
+  #kept: KeptStream[] = []
+  #isClosed = false
+
+  get isEmpty(): boolean {
+    return this.#kept.length === 0
+  }
+
+  /** One of the endpoint's for a request; undefined when any stream will do. */
+  take(owner: object, step: LoginStep | undefined): ProxyStream | undefined {
+    this.#kept = this.#kept.filter(({ stream }) => stream.isAside)
+    const isContinued = step?.isContinued === true
+    // Several logins may have begun: the service has waited for the first of them for longest.
+    const at = this.#kept.findIndex(
+      ({ stream, isBegun }) => stream.owner === owner && isBegun === isContinued,
+    )
+    return at === -1 ? undefined : this.#kept.splice(at, 1)[0]?.stream
+  }
+
+  /** The exchange on a stream is over; the service keeps the connection. */
+  keep(stream: ProxyStream, isBegun: boolean): void {
+    if (this.#isClosed) {
+      stream.retire()
+      return
+    }
+    stream.setAside()
+    this.#kept = this.#kept.filter((kept) => kept.stream.isAside)
+    if (stream.isAside) this.#kept.push({ stream, isBegun })
+    if (this.#kept.length > MAX_STREAMS) this.#kept.shift()?.stream.retire()
+  }
+
+  /** The visitor's connection has closed. */
+  close(): void {
+    this.#isClosed = true
+    for (const { stream } of this.#kept) stream.retire()
+    this.#kept = []
+  }
+}

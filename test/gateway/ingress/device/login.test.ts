@@ -1,0 +1,112 @@
+import { once } from 'node:events'
+import { createServer, type Socket } from 'node:net'
+import { expect, it, onTestFinished } from 'vitest'
+import { answerOf, connectHttp2, openStream } from '../../../helpers/http2-visitor.ts'
+import { startIngressSite } from '../../../helpers/ingress-site.ts'
+import { RawClient } from '../../../helpers/raw-http.ts'
+
+const TYPE_1 = 'NTLM TlRMTVNTUAABAAAA'
+const TYPE_2 = 'NTLM TlRMTVNTUAACAAAA'
+const TYPE_3 = 'NTLM TlRMTVNTUAADAAAA'
+
+/** A service that logs TCP connections in, in two steps as NTLM does: the user is in `x-user`. */
+async function startLoginService() {
+  const sockets = new Set<Socket>()
+  const server = createServer((socket) => {
+    sockets.add(socket)
+    socket.on('close', () => sockets.delete(socket))
+    socket.on('error', () => {})
+    let text = ''
+    let user: string | undefined
+    let begun: string | undefined
+    socket.on('data', (chunk) => {
+      text += chunk.toString('latin1')
+      for (let end = text.indexOf('\r\n\r\n'); end !== -1; end = text.indexOf('\r\n\r\n')) {
+        const head = text.slice(0, end)
+        text = text.slice(end + 4)
+        const wanted = /^x-user: (.*)$/im.exec(head)?.[1]
+        const credentials = /^authorization: (.*)$/im.exec(head)?.[1]
+        if (credentials === TYPE_1) begun = wanted
+        if (credentials === TYPE_3 && begun === wanted) user = wanted
+        const answer =
+          credentials === TYPE_1
+            ? `WWW-Authenticate: ${TYPE_2}`
+            : 'WWW-Authenticate: Negotiate, NTLM'
+        const isIn = user !== undefined && credentials !== TYPE_1
+        const body = isIn ? `you are ${user}` : 'who are you'
+        const status = isIn ? '200 OK' : `401 Unauthorized\r\n${answer}`
+        socket.write(`HTTP/1.1 ${status}\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+      }
+    })
+  })
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  onTestFinished(() => {
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  })
+  return { port: (server.address() as { port: number }).port, sockets }
+}
+
+const get = (user?: string, credentials?: string) =>
+  `GET / HTTP/1.1\r\nHost: a.test\r\n${user ? `x-user: ${user}\r\n` : ''}${credentials ? `Authorization: ${credentials}\r\n` : ''}\r\n`
+
+async function logIn(client: RawClient, user: string): Promise<void> {
+  client.send(get(user))
+  await client.receive('who are you')
+  client.send(get(user, TYPE_1))
+  await client.receive(TYPE_2)
+  client.send(get(user, TYPE_3))
+  await client.receive(`you are ${user}`)
+}
+
+it('keeps a login with the connection of its visitor, who stays logged in', async () => {
+  const service = await startLoginService()
+  const site = await startIngressSite({ service: service.port })
+  const client = RawClient.connect(site.addresses.http.port)
+  await logIn(client, 'ann')
+  const other = RawClient.connect(site.addresses.http.port)
+  other.send(get())
+  expect(await other.receive('\r\n\r\n')).toContain('401')
+  client.send(get())
+  await expect.poll(() => client.text.match(/you are ann/g)?.length).toBe(2)
+})
+
+it('keeps many logins at once apart', async () => {
+  const service = await startLoginService()
+  const site = await startIngressSite({ service: service.port })
+  const users = Array.from({ length: 8 }, (_, index) => `user-${index}.`)
+  const clients = users.map(() => RawClient.connect(site.addresses.http.port))
+  await Promise.all(clients.map((client, index) => logIn(client, users[index] as string)))
+  for (const client of clients) client.send(get())
+  for (const [index, client] of clients.entries()) {
+    await expect.poll(() => client.text.split(`you are ${users[index]}`)).toHaveLength(3)
+  }
+})
+
+it('ends the connection to the service with that of the visitor', async () => {
+  const service = await startLoginService()
+  const site = await startIngressSite({ service: service.port })
+  const client = RawClient.connect(site.addresses.http.port)
+  await logIn(client, 'ann')
+  expect(service.sockets.size).toBeGreaterThan(0)
+  client.socket.destroy()
+  await expect.poll(() => service.sockets.size).toBe(0)
+})
+
+it('keeps a login with an HTTP/2 connection', async () => {
+  const service = await startLoginService()
+  const site = await startIngressSite({ service: service.port })
+  const session = await connectHttp2(site)
+  const ask = async (authorization?: string) =>
+    (
+      await answerOf(
+        openStream(session, { 'x-user': 'ann', ...(authorization ? { authorization } : {}) }),
+      )
+    ).status
+  expect([await ask(), await ask(TYPE_1), await ask(TYPE_3), await ask()]).toEqual([
+    401, 401, 200, 200,
+  ])
+  const other = await connectHttp2(site)
+  expect((await answerOf(openStream(other))).status).toBe(401)
+})
