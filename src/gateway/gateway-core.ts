@@ -42,7 +42,7 @@ import { policyReach } from './endpoints/policy-reach.ts'
 import { TcpAddresses } from './endpoints/tcp-addresses.ts'
 import { Ingress } from './ingress/ingress.ts'
 import { AddressOrigins } from './origins/address-origins.ts'
-import { isBelow } from './records/domain-name.ts'
+import { findDomainProblem, isBelow } from './records/domain-name.ts'
 import {
   type GatewayDatabase,
   gatewayStores,
@@ -74,6 +74,8 @@ export interface GatewayCoreOptions {
   /** How long a connection to a TCP endpoint may be silent. */
   readonly tcpIdleMs: number | undefined
   readonly cnameBase: string
+  /** Under which the management API is served beside its addresses. */
+  readonly apiHosts: readonly string[]
   readonly rateLimitKeys: number | undefined
   readonly rateLimitIpv6Prefix: number | undefined
   readonly bufferBytes: number | undefined
@@ -114,6 +116,7 @@ export interface GatewayCore extends GatewayDatabase {
   /** What the rate limits of all policies have in common. */
   readonly limits: LimiterTables
   readonly urls: EndpointUrls
+  readonly secrets: AccountSecrets
   readonly tcpAddresses: TcpAddresses | undefined
   readonly addrRegistrar: AddrRegistrar
   readonly cloudEndpoints: CloudEndpoints
@@ -159,7 +162,10 @@ export async function openGatewayCore(
   if (!site) closer.own('gateway database', stores.database, (it) => it.close())
   await tellOfHealing(stores, { clock, log })
   const affinity = poolAffinity === 'client' ? new PoolAffinity() : undefined
-  const registry = new EndpointRegistry({ clock, holdMs, affinity })
+  const ownNames = gatewayNames(options)
+  const authority = new Authority({ ...stores, ownNames, clock })
+  const { owners } = authority
+  const registry = new EndpointRegistry({ clock, holdMs, affinity, owners })
   const ids = new IdSource(clock)
   const nodes = site && {
     self: site.identity.nodeId,
@@ -202,6 +208,7 @@ export async function openGatewayCore(
   const registrar = new DomainRegistrar({
     ...stores,
     store: stores.domains,
+    owners,
     registry,
     elsewhere,
     ids,
@@ -218,7 +225,6 @@ export async function openGatewayCore(
     sessions.recheck(id)
     registry.forgetUnless((name) => name.credentialId !== id || authority.mayBind(name))
   })
-  const authority = new Authority({ ...stores, clock })
   const keptNames = new KeptNames({
     path: join(dataDir, 'names.json'),
     registry,
@@ -233,7 +239,7 @@ export async function openGatewayCore(
   const { httpListen: http, httpsListen: https } = options
   const buffers = new BufferAccount(bufferBytes)
   const places = {
-    ...{ registry, sessionOf: (id: string) => sessions.find(id), buffers, ids },
+    ...{ registry, owners, sessionOf: (id: string) => sessions.find(id), buffers, ids },
     sessionIds: () => Array.from(sessions.all(), ({ id }) => id),
     policies: {
       last: (place: PolicyPlace) => policies.last(place),
@@ -326,6 +332,7 @@ export async function openGatewayCore(
     buffers,
     limits,
     urls,
+    secrets,
     tcpAddresses,
     addrRegistrar,
     cloudEndpoints,
@@ -365,6 +372,14 @@ async function tellOfHealing(
   } catch (error) {
     log.warn({ err: error }, 'the event storage.healed was not written')
   }
+}
+
+/** The names that people reach the gateway itself by, and that its DNS records lead to. */
+function gatewayNames({ cnameBase, agentHost, apiHosts, tcpListen }: GatewayCoreOptions): string[] {
+  const targets = ['cname', 'acme'].map((label) => `${label}.${cnameBase}`)
+  const hosts = [cnameBase, agentHost, ...apiHosts, tcpListen?.host ?? '']
+  const names = [...hosts, ...targets, ...targets.map((target) => `*.${target}`)]
+  return names.map((name) => name.toLowerCase()).filter((name) => !findDomainProblem(name))
 }
 
 /** Who listens on all addresses of the machine has a name in front of them. */

@@ -230,7 +230,9 @@ export class Gateway {
       outboundAllow = [],
       credentialLimits,
       shared,
+      apiListen,
     } = this.#options
+    const apiHosts = [apiListen?.host ?? '', ...(this.#options.apiHosts ?? [])]
     const core = await openGatewayCore(
       {
         ...this.#options,
@@ -241,6 +243,7 @@ export class Gateway {
         tcpListen,
         tcpIdleMs,
         cnameBase: this.#cnameBase,
+        apiHosts,
         rateLimitKeys,
         rateLimitIpv6Prefix,
         bufferBytes,

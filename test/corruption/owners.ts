@@ -82,7 +82,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
         )
         const acl = [`bind:*.d${number}.site.localhost`]
         database.write(() =>
-          credentials.insert({ ...common, id: id('cr'), ownerId, acl, tokenHash: 'h'.repeat(64) }),
+          credentials.insert({ ...common, id: id('cr'), ownerId, acl, granted: acl, tokenHash: 'h'.repeat(64) }),
         )
         database.write(() =>
           apiKeys.insert({
@@ -106,6 +106,7 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
             dnsLabel: `label${number}`,
             authority: 'gateway',
             privateKeyType: 'ecdsa',
+            isGranted: true,
           }),
         )
         database.write(() => ipPolicies.insert({ ...common, id: id('ipp') }))

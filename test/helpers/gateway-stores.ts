@@ -31,12 +31,18 @@ export function openGatewayStores(
     mayDial = () => false,
     now,
     database,
+    ownNames,
+    sharesClock = false,
   }: {
     hasAcme?: boolean
     mayDial?: NonNullable<PolicyReach['mayDial']>
     now?: number
     /** Instead of one in the folder. */
     database?: Database
+    /** Names of the gateway itself. */
+    ownNames?: readonly string[]
+    /** The registry holds names by the clock of the test. */
+    sharesClock?: boolean
   } = {},
 ) {
   const clock = new ManualClock(now)
@@ -46,7 +52,9 @@ export function openGatewayStores(
   const stores = database ? gatewayStores(database, options) : openGatewayDatabase(folder, options)
   onTestFinished(() => stores.database.close())
   const ids = new IdSource(clock)
-  const registry = new EndpointRegistry()
+  const authority = new Authority({ ...stores, ownNames, clock })
+  const { owners } = authority
+  const registry = new EndpointRegistry({ owners, ...(sharesClock && { clock }) })
   const devices = new Devices({ ...stores, ids, clock, log })
   devices.start()
   const webhooks = new Webhooks({ ...stores, ids, mayDial, clock, log })
@@ -61,13 +69,13 @@ export function openGatewayStores(
   const registrar = new DomainRegistrar({
     ...stores,
     store: stores.domains,
+    owners,
     registry,
     ids,
     clock,
     hasAcme,
   })
   watchDomains(stores.domains, ({ domain }) => changedDomains.push(domain))
-  const authority = new Authority({ ...stores, clock })
   const addrRegistrar = new AddrRegistrar({
     ...stores,
     registry,

@@ -49,6 +49,11 @@ export class Acl {
     return this.#rules.length === 0
   }
 
+  /** True when a rule allows all names. */
+  get hasAll(): boolean {
+    return this.#rules.some(({ kind }) => kind === 'all')
+  }
+
   /** True when an HTTP endpoint on `host` (lower case; may be a wildcard) may be bound. */
   allows(host: string): boolean {
     return this.isEmpty || this.#rules.some((rule) => ruleAllows(rule, host))
@@ -65,6 +70,12 @@ export class Acl {
     return this.#rules.some(
       (rule) => rule.kind === 'host' && rule.isShared && ruleAllows(rule, host),
     )
+  }
+
+  /** What the rules that allow a host spell out; undefined for a rule that allows all hosts. */
+  hostsOfRulesFor(host: string): (string | undefined)[] {
+    const rules = this.#rules.filter((rule) => ruleAllows(rule, host))
+    return rules.map((rule) => (rule.kind === 'host' ? rule.host : undefined))
   }
 
   /** The wildcards and names that the rules spell out, first rule first. */

@@ -6,13 +6,14 @@ import type { Database } from '../../store/database.ts'
 import type { ApiKey, ApiKeyStore } from '../records/api-key-store.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
-import { isInternal } from '../records/domain-name.ts'
 import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
 import type { ReservedAddrStore } from '../records/reserved-addr-store.ts'
-import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
+import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { idOfToken, isResourceId } from '../records/resource-id.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { Acl } from './acl.ts'
+import { NameOwners } from './name-owners.ts'
+import type { NameUse } from './name-rules.ts'
 
 /** Compared with when there is no such credential, so that the answer takes as long. */
 const NO_HASH = hashToken('')
@@ -30,6 +31,8 @@ export interface AuthorityDeps {
   readonly domains: ReservedDomainStore
   readonly reservedAddrs: ReservedAddrStore
   readonly apiKeys: ApiKeyStore
+  /** Names and wildcards of the gateway itself, such as the targets of DNS records. */
+  readonly ownNames?: readonly string[] | undefined
   readonly clock: Clock
 }
 
@@ -45,17 +48,13 @@ export interface BindRight {
 export interface BoundName extends EndpointAddress {
   readonly credentialId: string
   readonly ownerId: string | null
-}
-
-/** Who wants to use a name. */
-export interface Claim {
-  readonly ownerId: string | null
-  /** Whether somebody who may do so gave leave for names of the gateway's own domains, too. */
-  readonly isGranted: boolean
+  /** Set where the gateway has chosen the name for that credential. */
+  readonly drawn?: object | undefined
 }
 
 /** Decides who somebody is, and which names an agent may bind. Every answer is read fresh. */
 export class Authority {
+  readonly owners: NameOwners
   readonly #credentials: CredentialStore
   readonly #botUsers: BotUserStore
   readonly #domains: ReservedDomainStore
@@ -77,6 +76,7 @@ export class Authority {
     this.#credentials = credentials
     this.#botUsers = botUsers
     this.#domains = domains
+    this.owners = new NameOwners(domains, deps.ownNames)
   }
 
   /** The credential of an authtoken. Throws ServiceError 4018, 105, 107 or 636. */
@@ -164,33 +164,44 @@ export class Authority {
 
   /**
    * Checks that a credential may bind an endpoint on a valid `host`: in a domain of its owner, in
-   * one of the gateway's own when a rule of it says so, or below `.internal`, where each account
-   * has names of its own. Throws ServiceError 300, 636, 316, 318, 319 or 321.
+   * one of the gateway's own when the gateway's owner has set a rule for that, or below `.internal`, where
+   * each account has names of its own. A name that the gateway has chosen for the credential (`isDrawn`)
+   * needs no rule. Throws ServiceError 300, 636, 316, 318, 319 or 321.
    */
-  checkBind(credentialId: string, host: string, protocol: EndpointProtocol = 'https'): BindRight {
-    const { acl: rules, ownerId } = this.#current(credentialId)
-    const acl = this.#aclOf(rules)
+  checkBind(
+    credentialId: string,
+    host: string,
+    protocol: EndpointProtocol = 'https',
+    isDrawn = false,
+  ): BindRight {
+    const credential = this.#current(credentialId)
+    const { ownerId } = credential
+    const acl = this.#aclOf(credential.acl)
     // The rules come first: a device learns nothing about names that are not its own.
     const isAddress = protocol === 'tcp'
-    if (isAddress ? !acl.allowsAddress(host) : !acl.allows(host)) {
+    const isDrawnName = isDrawn && !isAddress && this.#drawsFrom(credential, host) !== undefined
+    if (!isDrawnName && (isAddress ? !acl.allowsAddress(host) : !acl.allows(host))) {
       throw new ServiceError(
         316,
         `The ACL rules of the authtoken ${credentialId} do not allow ${host}.`,
       )
     }
-    const claim = { ownerId, isGranted: !acl.isEmpty }
     if (isAddress) {
-      this.#checkAddress(host, claim)
+      const isGranted =
+        credential.granted.length > 0 && this.#grantsOf(credential).allowsAddress(host)
+      this.#checkAddress(host, { ownerId, isGranted })
       return { ownerId, isShared: false }
     }
-    this.checkReserved(host, claim)
+    const isGranted = isDrawnName || this.#isGranted(credential, host)
+    this.checkReserved(host, { ownerId, isGranted })
     return { ownerId, isShared: acl.shares(host) }
   }
 
   /** Whether a credential may still bind a host that it has bound before, for the same account. */
-  mayBind({ credentialId, host, protocol, ownerId }: BoundName): boolean {
+  mayBind({ credentialId, host, protocol, ownerId, drawn }: BoundName): boolean {
     try {
-      return this.checkBind(credentialId, host, protocol).ownerId === ownerId
+      const isDrawn = drawn !== undefined
+      return this.checkBind(credentialId, host, protocol, isDrawn).ownerId === ownerId
     } catch (error) {
       if (error instanceof ServiceError) return false
       throw error
@@ -207,46 +218,78 @@ export class Authority {
    * Checks that a valid host is internal, or reserved for who wants to use it. What is reserved
    * for another is answered as what is not reserved at all. Throws ServiceError 318, 319 or 321.
    */
-  checkReserved(host: string, claim: Claim): void {
-    if (isInternal(host)) return
-    const covering = this.#findUsable(host, claim)
-    if (covering?.domain === host) return
-    if (!host.startsWith('*.')) {
-      if (covering) return
-      throw new ServiceError(319, `The domain ${host} is not reserved ${forWhom(claim)}.`)
-    }
-    throw covering
-      ? new ServiceError(
+  checkReserved(host: string, use: NameUse): void {
+    const problem = this.owners.useProblem(host, use)
+    if (problem === undefined) return
+    switch (problem) {
+      case 'not-reserved':
+        throw new ServiceError(319, `The domain ${host} is not reserved ${forWhom(use)}.`)
+      case 'wildcard-not-reserved':
+        throw new ServiceError(318, `The wildcard domain ${host} is not reserved ${forWhom(use)}.`)
+      case 'wildcard-above': {
+        const above = this.owners.reservationOf(host)?.domain
+        throw new ServiceError(
           321,
-          `The wildcard ${host} must be reserved separately. ${covering.domain} does not cover it.`,
+          `The wildcard ${host} must be reserved separately. ${above} does not cover it.`,
         )
-      : new ServiceError(318, `The wildcard domain ${host} is not reserved ${forWhom(claim)}.`)
+      }
+      case 'gateway-name':
+        throw new ServiceError(
+          319,
+          `The name ${host} belongs to the gateway itself. Use another name, or ask the gateway's owner to reserve exactly this one for you.`,
+        )
+    }
   }
 
   /** Throws ServiceError 319 for a TCP address that is reserved for somebody else. */
-  #checkAddress(address: string, { ownerId, isGranted }: Claim): void {
+  #checkAddress(address: string, { ownerId, isGranted }: NameUse): void {
     const reserved = this.#reservedAddrs.find(address)
     if (!reserved || reserved.ownerId === ownerId) return
     if (isGranted && reserved.ownerId === null) return
     throw new ServiceError(319, `The address ${address} is reserved for another account.`)
   }
 
-  /** The reservation that covers a name, if who wants to use it may. */
-  #findUsable(host: string, { ownerId, isGranted }: Claim): ReservedDomain | undefined {
-    const covering = this.#domains.findCovering(host)
-    if (!covering || covering.ownerId === ownerId) return covering
-    return isGranted && covering.ownerId === null ? covering : undefined
+  /** Whether the gateway's owner has given a name of its own domains to a credential. */
+  #isGranted(credential: Credential, host: string): boolean {
+    if (credential.granted.length === 0) return false
+    const hosts = this.#grantsOf(credential).hostsOfRulesFor(host)
+    return hosts.some((ruleHost) => this.owners.isGrant(ruleHost, host))
   }
 
-  /** The wildcard that a credential draws names from when it asks for none. Throws 300, 636, 15013. */
+  /**
+   * The wildcard from which a credential may be given a host: one of its owner, or one of the gateway's
+   * owner in which that owner has given the credential something.
+   */
+  #drawsFrom(credential: Credential, host: string): string | undefined {
+    const covering = this.owners.reservationOf(host)
+    if (!covering?.domain.startsWith('*.')) return undefined
+    const { domain, ownerId } = covering
+    if (ownerId === credential.ownerId) return domain
+    if (ownerId !== null) return undefined
+    const grants = this.#grantsOf(credential)
+    const isGiven =
+      grants.hasAll || grants.hosts().some((it) => this.owners.reservationOf(it)?.domain === domain)
+    return credential.granted.length > 0 && isGiven ? domain : undefined
+  }
+
+  /** Those of its rules that the gateway's owner has set. */
+  #grantsOf({ acl, granted }: Credential): Acl {
+    return this.#aclOf(granted.filter((rule) => acl.includes(rule)))
+  }
+
+  /**
+   * The wildcard that a credential draws names from when it asks for none: one that its rules allow, else
+   * one that a name of its rules lies below. Throws 300, 636, 15013.
+   */
   wildcardFor(credentialId: string): string {
-    const { acl: rules, ownerId } = this.#current(credentialId)
-    const acl = this.#aclOf(rules)
-    const claim = { ownerId, isGranted: !acl.isEmpty }
+    const credential = this.#current(credentialId)
+    const acl = this.#aclOf(credential.acl)
     const candidates = [...acl.hosts(), ...this.#domains.all().map(({ domain }) => domain)]
-    const wildcard = candidates.find(
-      (host) => host.startsWith('*.') && acl.allows(host) && this.#findUsable(host, claim),
+    const allowed = candidates.find(
+      (host) => host.startsWith('*.') && acl.allows(host) && this.#drawsFrom(credential, host),
     )
+    const wildcard =
+      allowed ?? acl.hosts().flatMap((host) => this.#drawsFrom(credential, host) ?? [])[0]
     if (wildcard) return wildcard
     throw new ServiceError(
       15013,
@@ -282,7 +325,7 @@ export class Authority {
   }
 }
 
-function forWhom({ ownerId, isGranted }: Claim): string {
+function forWhom({ ownerId, isGranted }: NameUse): string {
   if (ownerId === null) return 'for the gateway itself. Reserve it first'
   return isGranted
     ? `for ${ownerId} or the gateway itself. Reserve it first`

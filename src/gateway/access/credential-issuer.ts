@@ -32,6 +32,13 @@ export interface CredentialChange extends CredentialText {
   readonly acl?: readonly string[] | undefined
 }
 
+/** Who changes a credential. */
+export interface CredentialAuthor {
+  /** Whether the rules are set by the gateway's owner, and may give names of the owner's domains. */
+  readonly isGranting: boolean
+}
+const GATEWAY_OWNER: CredentialAuthor = { isGranting: true }
+
 export interface ApiKeyChange extends CredentialText {
   /** Unless given, the description, or the id of the key. */
   readonly name?: string | undefined
@@ -102,10 +109,11 @@ export class CredentialIssuer {
   createCredential(
     request: CredentialChange & Owned,
     check: () => void = () => {},
+    { isGranting } = GATEWAY_OWNER,
   ): Promise<{ credential: Credential; authtoken: Secret }> {
     const { acl = [] } = request
     const { item, token } = this.#draw('cr', request)
-    const credential = { ...item, acl }
+    const credential = { ...item, acl, granted: isGranting ? acl : [] }
     return this.#change(credential.id, () => {
       check()
       checkRules(acl)
@@ -121,6 +129,7 @@ export class CredentialIssuer {
     { id }: Credential,
     change: CredentialChange,
     check: (credential: Credential) => void = () => {},
+    { isGranting } = GATEWAY_OWNER,
   ): Promise<Credential> {
     const { credentials } = this.#deps
     return this.#change(id, () => {
@@ -130,7 +139,11 @@ export class CredentialIssuer {
       const { acl = credential.acl } = change
       checkTexts({ description, metadata })
       checkRules(acl)
-      const updated = { ...credential, description, metadata, acl }
+      // What is left of the rules stays as it was given, whoever changes the others.
+      const isGiven = (rule: string) =>
+        (isGranting && change.acl !== undefined) || credential.granted.includes(rule)
+      const granted = acl.filter(isGiven)
+      const updated = { ...credential, description, metadata, acl, granted }
       credentials.replace(updated)
       return updated
     })
@@ -191,7 +204,7 @@ export class CredentialIssuer {
   #draw(
     prefix: 'cr' | 'ak',
     request: CredentialText & Owned,
-  ): { item: Omit<Credential, 'acl'>; token: Secret } {
+  ): { item: Omit<Credential, 'acl' | 'granted'>; token: Secret } {
     const { ids, clock } = this.#deps
     const { ownerId = null, description = '', metadata = '' } = request
     const id = ids.next(prefix)

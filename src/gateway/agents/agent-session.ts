@@ -265,9 +265,9 @@ export class AgentSession implements TableEntry {
       return
     }
     for (const endpoint of this.endpoints()) {
-      const { host, protocol } = endpoint
+      const { host, protocol, isDrawn } = endpoint
       const reason = refusalOf(() => {
-        const { isShared } = authority.checkBind(credentialId, host, protocol)
+        const { isShared } = authority.checkBind(credentialId, host, protocol, isDrawn)
         if (registry.setShared(endpoint, isShared)) return
         log.warn(
           { endpoint: endpoint.id, host },

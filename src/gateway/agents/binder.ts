@@ -1,8 +1,9 @@
-import { randomInt } from 'node:crypto'
+import { createHmac, randomInt, timingSafeEqual } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
 import type { ProxyProtocol } from '../../base/net/proxy-protocol.ts'
 import { PolicyError } from '../../policy/document/problem.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
+import type { AccountSecrets } from '../access/account-secrets.ts'
 import type { Authority, BindRight } from '../access/authority.ts'
 import type { AppProtocol } from '../endpoints/endpoint.ts'
 import { checkBindings, checkEndpointHost } from '../endpoints/endpoint-host.ts'
@@ -13,7 +14,7 @@ import type { EndpointUrls } from '../endpoints/endpoint-urls.ts'
 import type { TcpAddresses } from '../endpoints/tcp-addresses.ts'
 import { isInternal } from '../records/domain-name.ts'
 import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
-import { checkLength, ServiceError } from '../records/service-error.ts'
+import { checkLength, refusalOf, ServiceError } from '../records/service-error.ts'
 import { readBindUrl } from './bind-url.ts'
 import type { BindRequest } from './control-message.ts'
 import { oldPolicyText } from './old-policy.ts'
@@ -35,6 +36,7 @@ export interface BinderDeps {
   readonly registry: EndpointRegistry
   readonly policies: EndpointPolicies
   readonly urls: EndpointUrls
+  readonly secrets: Pick<AccountSecrets, 'secretFor'>
   /** Without them TCP endpoints are refused. */
   readonly tcpAddresses?: TcpAddresses | undefined
 }
@@ -44,6 +46,7 @@ export interface BinderOf {
   readonly credentialId: string
   readonly ownerId: string | null
   readonly deviceId?: string | undefined
+  readonly instance?: string | undefined
 }
 
 /** What an accepted bind comes down to. */
@@ -108,7 +111,8 @@ export class Binder {
     const appProtocol = appProtocolOf(request, carries)
     checkBindings(request.Extra?.Bindings ?? [], host, 301)
     if (protocol === 'tls' && isInternal(host)) throw new ServiceError(301, NO_INTERNAL_TLS)
-    const right = this.#deps.authority.checkBind(credentialId, host, protocol)
+    const isChosen = isDrawn(request, protocol)
+    const right = this.#deps.authority.checkBind(credentialId, host, protocol, isChosen)
     if (protocol === 'tcp') {
       this.#checkKept(host, right.ownerId)
       this.#deps.tcpAddresses?.requireShare(right.ownerId, host)
@@ -119,7 +123,7 @@ export class Binder {
       host,
       url: this.#deps.urls.of(protocol, host),
       protocol,
-      isDrawn: protocol === 'tcp' && request.Opts.Addr === '',
+      isDrawn: isChosen,
       forwardsTo: request.ForwardsTo,
       proxyProtocol:
         proxyProtocolOf(options.ProxyProto) ?? upstreamNoticeIn(metadata)?.proxyProtocol,
@@ -130,7 +134,7 @@ export class Binder {
       description,
       trafficPolicy,
       around,
-      token: protocol !== 'tcp' && isDrawn(request) ? host : '',
+      token: protocol !== 'tcp' && isChosen ? this.#tokenOf(host, who.ownerId) : '',
       isPooled,
       poolMember: isPooled ? (who.deviceId ?? (request.Id || undefined)) : undefined,
     }
@@ -139,8 +143,9 @@ export class Binder {
   /** Compiles the policy in turns with everything else; the right to bind is the one after it. */
   async compile(binding: Binding, credentialId: string): Promise<CompiledBinding> {
     const policy = await this.#compile(binding)
-    const { host, protocol } = binding
-    return { ...binding, ...this.#deps.authority.checkBind(credentialId, host, protocol), policy }
+    const { host, protocol, isDrawn } = binding
+    const right = this.#deps.authority.checkBind(credentialId, host, protocol, isDrawn)
+    return { ...binding, ...right, policy }
   }
 
   /** A bind with a URL is one with the older fields that say the same. */
@@ -174,16 +179,16 @@ export class Binder {
     )
   }
 
-  #addressOf({ Id, Opts, ForwardsTo }: BindRequest, { ownerId, deviceId, credentialId }: BinderOf) {
+  #addressOf({ Id, Opts, ForwardsTo }: BindRequest, { ownerId, ...device }: BinderOf) {
     const { authority } = this.#deps
     const addresses = this.#deps.tcpAddresses as TcpAddresses
     if (Opts.Addr !== '') return addresses.read(Opts.Addr, 301)
     return addresses.draw({
+      ...device,
       ownerId,
-      deviceId,
       endpointId: Id,
       forwardsTo: ForwardsTo,
-      mayBind: authority.addressesOf(credentialId),
+      mayBind: authority.addressesOf(device.credentialId),
     })
   }
 
@@ -202,25 +207,38 @@ export class Binder {
   ): string {
     const asked = (Opts.Domain || Opts.Hostname).toLowerCase()
     if (asked) return checked(asked)
-    const suffix = this.#deps.authority.wildcardFor(credentialId).slice(1)
+    const { authority, registry } = this.#deps
+    const suffix = authority.wildcardFor(credentialId).slice(1)
     if (Opts.Subdomain) return checked(`${Opts.Subdomain.toLowerCase()}${suffix}`)
-    return this.#drawHost(suffix, Extra?.Token ?? '', (host) => {
-      const [holder] = this.#deps.registry.holdersOf({ host, protocol }, ownerId)
-      return !holder || (mayJoin && isPooled(holder) && holder.ownerId === ownerId)
-    })
+    const mayHave = (host: string) => {
+      if (registry.foreignHolder({ host, protocol }, ownerId)) return false
+      const [holder] = registry.holdersOf({ host, protocol }, ownerId)
+      return !holder || (mayJoin && isPooled(holder))
+    }
+    const given = this.#givenBefore(Extra?.Token ?? '', { credentialId, ownerId }, suffix)
+    if (given !== undefined && mayHave(given)) return given
+    return drawHost(suffix, mayHave)
   }
 
   /**
-   * A random name that may be had: nobody is online there, or a pool that takes one more. The SDK
-   * brings the token of the first one along when it reconnects, so that the tunnel keeps its name.
+   * The random name of a token. The SDK brings the token along when it reconnects, so that the tunnel keeps
+   * its name. Tokens of earlier versions are the bare name: good for whoever may bind that name anyway.
    */
-  #drawHost(suffix: string, token: string, mayHave: (host: string) => boolean): string {
-    const isOurs = token.endsWith(suffix) && RANDOM_LABEL.test(token.slice(0, -suffix.length))
-    if (isOurs && mayHave(token)) return token
-    let host: string
-    do host = `${randomLabel()}${suffix}`
-    while (!mayHave(host))
-    return host
+  #givenBefore(token: string, { credentialId, ownerId }: BinderOf, suffix: string) {
+    const [host = ''] = token.split(' ')
+    if (!host.endsWith(suffix) || !RANDOM_LABEL.test(host.slice(0, -suffix.length)))
+      return undefined
+    const isOurs =
+      token === host
+        ? !refusalOf(() => void this.#deps.authority.checkBind(credentialId, host))
+        : isSame(token, this.#tokenOf(host, ownerId))
+    return isOurs ? host : undefined
+  }
+
+  /** Shows that the gateway has chosen a name for this account. */
+  #tokenOf(host: string, ownerId: string | null): string {
+    const key = this.#deps.secrets.secretFor(ownerId, 'names that the gateway has chosen')
+    return `${host} ${createHmac('sha256', key).update(host).digest('base64url')}`
   }
 
   /** With the counters of the policy that it takes over from, if the name is online. */
@@ -311,13 +329,31 @@ function optionsOf({ Opts, Extra }: BindRequest): Record<string, unknown> {
   return { ...Opts, ...Object.fromEntries(asked) }
 }
 
-const isDrawn = ({ Opts }: BindRequest) => !(Opts.Domain || Opts.Hostname || Opts.Subdomain)
+/** Whether the gateway chooses the address. */
+function isDrawn({ Opts }: BindRequest, protocol: EndpointProtocol): boolean {
+  if (protocol === 'tcp') return Opts.Addr === ''
+  return !(Opts.Domain || Opts.Hostname || Opts.Subdomain)
+}
 
 /** As text, whichever form the client has for it; null when it has none. */
 function policyOf({ Opts }: BindRequest): string | null {
   if (!isAsked(Opts.Policy)) return Opts.TrafficPolicy || null
   if (!Opts.TrafficPolicy) return oldPolicyText(Opts.Policy)
   throw new ServiceError(9025, 'Policy and TrafficPolicy are both set. Use only TrafficPolicy.')
+}
+
+/** In constant time: a name is as good as its token. */
+function isSame(one: string, other: string): boolean {
+  const [a, b] = [Buffer.from(one), Buffer.from(other)]
+  return a.length === b.length && timingSafeEqual(a, b)
+}
+
+/** A random name that may be had: nobody has it, or a pool that takes one more. */
+function drawHost(suffix: string, mayHave: (host: string) => boolean): string {
+  let host: string
+  do host = `${randomLabel()}${suffix}`
+  while (!mayHave(host))
+  return host
 }
 
 function randomLabel(): string {

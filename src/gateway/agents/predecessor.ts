@@ -1,6 +1,8 @@
+import { isSameDevice } from '../endpoints/away-name.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import { checkAddressFree } from '../endpoints/endpoint-host.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import { ServiceError } from '../records/service-error.ts'
 import type { Binding } from './binder.ts'
 import { isSameProcess, type SessionTable, type TableEntry } from './session-table.ts'
 
@@ -35,7 +37,22 @@ export function findPredecessor(
     if (session && mayReplace(session, asking)) found = { endpoint, session }
   }
   checkAddressFree(binding, registry, found?.endpoint)
+  checkHeld(binding, asking, registry)
   return found
+}
+
+/** Throws ServiceError 334 while a name is held for another device of the account. */
+function checkHeld(
+  binding: Parameters<typeof findPredecessor>[0],
+  { identity }: TableEntry,
+  registry: EndpointRegistry,
+): void {
+  const name = registry.awayAt(binding, binding.ownerId)
+  if (!name || name.isPooled || !registry.isHeld(name) || isSameDevice(name, identity)) return
+  throw new ServiceError(
+    334,
+    `The name ${name.host} is held for another device, which was here a moment ago. Try again in some seconds.`,
+  )
 }
 
 function mayReplace(session: TableEntry, asking: TableEntry): boolean {

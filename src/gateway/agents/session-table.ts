@@ -141,14 +141,15 @@ export class SessionTable {
     return this.#byId.get(id)
   }
 
-  /** A session of another process of the same device. */
+  /** A session of another process of the same device: with its authtoken, and another instance. */
   rivalOf(identity: AgentIdentity): TableEntry | undefined {
     const { instance } = identity
     const key = deviceKey(identity)
     if (key === undefined || instance === undefined) return undefined
     for (const session of this.#byDevice.get(key) ?? []) {
-      const other = session.identity.instance
-      if (other !== undefined && other !== instance) return session
+      const { instance: other, credentialId } = session.identity
+      const isOther = other !== undefined && other !== instance
+      if (isOther && credentialId === identity.credentialId) return session
     }
     return undefined
   }

@@ -1,4 +1,4 @@
-import { isInternal } from '../records/domain-name.ts'
+import { isInternal, wildcardsAbove } from '../records/domain-name.ts'
 import type { EndpointProtocol, Entrance } from '../records/endpoint-protocol.ts'
 import {
   type ClaimKey,
@@ -17,6 +17,8 @@ const MOST_MOVING = 10_000
 const MOST_LEFT = 10_000
 /** How long holders have to claim what the database has forgotten. */
 const UNKNOWN_MS = 60_000
+/** For how long a name is its account's after its node has gone. */
+const KEPT_MS = 3_600_000
 /** Epochs count from 1: a claim of this one does not hold. */
 const NO_EPOCH = 0
 
@@ -165,11 +167,29 @@ export class ClaimTable {
     const exact = this.#at(PUBLIC_SCOPE, entrance, host)
     if (exact) return this.#elsewhere(exact)
     const wildcard = this.#findWildcard(entrance, host)
-    return wildcard ? this.#elsewhere(wildcard) : this.#leftAt(PUBLIC_SCOPE, entrance, host)
+    const left = this.#leftAt(PUBLIC_SCOPE, entrance, host)
+    // The wildcard of one account does not answer for the name of another whose node is gone.
+    const isForeign = left && wildcard?.[0]?.facts.ownerId !== left.ownerId
+    return wildcard && !isForeign ? this.#elsewhere(wildcard) : left
+  }
+
+  /**
+   * Whether another account has a public name at another node, or had it there when that node went, within
+   * the hour: of HTTP, HTTPS and TLS one account has all. `now` in milliseconds since the epoch.
+   */
+  isForeign({ scope, entrance, host }: ClaimKey, ownerId: string | null, now: number): boolean {
+    if (scope !== PUBLIC_SCOPE) return false
+    const entrances = entrance === 'tcp' ? [entrance] : (['http', 'https'] as const)
+    const rows = entrances.flatMap((each) => this.#rows.get(placeOf(scope, each, host)) ?? [])
+    return rows.some((row) => {
+      if (row.node === this.#options.nodeId || row.facts.ownerId === ownerId) return false
+      const since = this.#options.nodes.find(row.node ?? '')?.since ?? 0
+      return this.#isValid(row) || now - since < KEPT_MS
+    })
   }
 
   #findWildcard(entrance: Entrance, host: string): readonly ClaimRow[] | undefined {
-    for (const name of wildcardsOf(host)) {
+    for (const name of wildcardsAbove(host)) {
       const wildcard = this.#at(PUBLIC_SCOPE, entrance, name)
       if (wildcard) return wildcard
     }
@@ -221,7 +241,7 @@ export class ClaimTable {
     const scopes = isInternal(host) ? [scopeOf(ownerId), SHARED_SCOPE] : [PUBLIC_SCOPE]
     const { nodeId } = this.#options
     for (const scope of scopes) {
-      for (const name of [host, ...wildcardsOf(host)]) {
+      for (const name of [host, ...wildcardsAbove(host)]) {
         const row = this.#comingTo(placeOf(scope, entrance, name))
         if (row) return homeAt(row, nodeId)
       }
@@ -263,14 +283,6 @@ export class ClaimTable {
 
   #isValid({ node, epoch }: ClaimRow): boolean {
     return node !== null && this.#options.nodes.isValid(node, epoch)
-  }
-}
-
-/** The longest first. */
-function* wildcardsOf(host: string): Generator<string> {
-  // A dot at 0 would leave nothing for the star to stand for.
-  for (let dot = host.indexOf('.', 1); dot !== -1; dot = host.indexOf('.', dot + 1)) {
-    yield `*${host.slice(dot)}`
   }
 }
 

@@ -37,9 +37,9 @@ export class AddressTable {
     return this.#at(state.protocol).remove(state)
   }
 
-  /** Who answers for an address; see `HostTable.match`. */
-  match({ protocol, host }: EndpointAddress, now: () => number): NameHolder | undefined {
-    return this.#at(protocol).match(host, now)
+  /** Who has an address or a wildcard above it, the nearest first; see `HostTable.holdersFor`. */
+  holdersFor({ protocol, host }: EndpointAddress, now: () => number): Generator<NameHolder> {
+    return this.#at(protocol).holdersFor(host, now)
   }
 
   *all(): Generator<NameState> {

@@ -1,15 +1,31 @@
 import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
 
+/**
+ * Which device of an account it is. What a device says of itself, others could say, too: it is known by
+ * its authtoken, or by the process that runs on while the authtoken is replaced.
+ */
+export interface DeviceMark {
+  /** What the endpoints were bound with. */
+  readonly credentialId: string
+  /** Of a device that says what it is. */
+  readonly deviceId?: string | undefined
+  /** Of its process, where that has a mark of its own. */
+  readonly instance?: string | undefined
+}
+
+/** Whether two marks of one account are of one device. */
+export function isSameDevice(one: DeviceMark, other: DeviceMark): boolean {
+  if (one.deviceId !== other.deviceId) return false
+  if (one.credentialId === other.credentialId) return true
+  return one.deviceId !== undefined && one.instance !== undefined && one.instance === other.instance
+}
+
 /** What stays of an endpoint when its device is away. */
-export interface NameFacts extends EndpointAddress {
+export interface NameFacts extends EndpointAddress, DeviceMark {
   readonly ownerId: string | null
   readonly url: string
   /** Whether policies of other accounts find it. */
   readonly isShared: boolean
-  /** What it was bound with. */
-  readonly credentialId: string
-  /** The device that had it, where that says what it is. */
-  readonly deviceId?: string | undefined
   /** The gateway has chosen it, for this endpoint: it is given to it again. */
   readonly drawn?: { readonly endpointId: string; readonly forwardsTo: string } | undefined
   /** Others may bring it back, too. */
@@ -42,6 +58,7 @@ export class AwayName implements NameFacts {
   readonly isShared: boolean
   readonly credentialId: string
   readonly deviceId: string | undefined
+  readonly instance: string | undefined
   readonly drawn: NameFacts['drawn']
   readonly isPooled: boolean
   /** Until then requests may wait for it; monotonic. */
@@ -59,6 +76,7 @@ export class AwayName implements NameFacts {
     this.isShared = facts.isShared
     this.credentialId = facts.credentialId
     this.deviceId = facts.deviceId
+    this.instance = facts.instance
     this.drawn = facts.drawn
     this.isPooled = facts.isPooled === true
     this.heldUntil = heldUntil

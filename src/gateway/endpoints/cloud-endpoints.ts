@@ -5,11 +5,11 @@ import type { Logger } from '../../base/logger.ts'
 import { PolicyError } from '../../policy/document/problem.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
 import type { Database } from '../../store/database.ts'
-import type { Authority, Claim } from '../access/authority.ts'
+import type { Authority } from '../access/authority.ts'
 import type { NameClaims } from '../access/name-claims.ts'
+import type { NameUse } from '../access/name-rules.ts'
 import type { CloudEndpointStore, StoredCloudEndpoint } from '../records/cloud-endpoint-store.ts'
 import { isInternal } from '../records/domain-name.ts'
-import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import type { ItemChange } from '../records/resource-table.ts'
 import { checkLength, ServiceError } from '../records/service-error.ts'
@@ -28,7 +28,6 @@ export interface CloudEndpointsDeps {
   /** Asked for each name, where there are other nodes. */
   readonly names: NameClaims
   readonly registry: EndpointRegistry
-  readonly domains: ReservedDomainStore
   readonly authority: Authority
   readonly policies: EndpointPolicies
   readonly urls: EndpointUrls
@@ -64,7 +63,7 @@ export interface CloudEndpointChange extends CloudEndpointSettings {
 }
 
 /** Whether who asks may use the gateway's own domains for every account. */
-export type CloudEndpointAuthor = Pick<Claim, 'isGranted'>
+export type CloudEndpointAuthor = Pick<NameUse, 'isGranted'>
 
 /** A policy that is ready for what is about to be kept. */
 /** Somebody else was faster: nothing is kept, and nothing concluded. */
@@ -310,7 +309,7 @@ export class CloudEndpoints {
 
   #ownerOf({ host }: HttpPlace, asked: string | null | undefined): string | null {
     if (asked !== undefined || isInternal(host)) return asked ?? null
-    return this.#deps.domains.findCovering(host)?.ownerId ?? null
+    return this.#deps.authority.owners.reservationOf(host)?.ownerId ?? null
   }
 
   #open(
@@ -334,12 +333,12 @@ export class CloudEndpoints {
   }
 
   /** Only a host that may be used is worth a certificate. */
-  async #prepare({ host }: HttpPlace, claim: Claim): Promise<void> {
+  async #prepare({ host }: HttpPlace, claim: NameUse): Promise<void> {
     this.#deps.authority.checkReserved(host, claim)
     await this.#deps.coverHost(host)
   }
 
-  #checkSettings(settings: CloudEndpointSettings, host: string, claim: Claim): void {
+  #checkSettings(settings: CloudEndpointSettings, host: string, claim: NameUse): void {
     const { description = '', metadata = '', bindings = [], isShared } = settings
     // Its domain may have been given up a moment ago.
     this.#deps.authority.checkReserved(host, claim)

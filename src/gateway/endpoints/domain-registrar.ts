@@ -1,6 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock } from '../../base/clock.ts'
 import type { Database } from '../../store/database.ts'
+import type { NameOwners } from '../access/name-owners.ts'
+import type { ReservationProblem } from '../access/name-rules.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
 import { checkDomain, type DomainCodes, isBelow, isInternal } from '../records/domain-name.ts'
 import type { OwnedAddress } from '../records/endpoint-protocol.ts'
@@ -28,12 +30,31 @@ const RESERVE_CODES: DomainCodes = {
   'label-length': 513,
   length: 514,
 }
+const REFUSALS: Readonly<Record<ReservationProblem, { code: number; reason: string }>> = {
+  overlap: {
+    code: 850,
+    reason:
+      "overlaps with a domain of another account. Reserve another one, or ask the gateway's owner to reserve it for you.",
+  },
+  'public-suffix': {
+    code: 851,
+    reason:
+      "is a public suffix: names of many owners lie below it. Reserve a domain below it, or ask the gateway's owner.",
+  },
+  'gateway-name': {
+    code: 852,
+    reason:
+      "overlaps with a name of the gateway itself. Reserve another one, or ask the gateway's owner.",
+  },
+}
+const GATEWAY_OWNER: DomainAuthor = { isGranting: true }
 const MAX_DESCRIPTION = 255
 const MAX_METADATA = 4_096
 
 export interface DomainRegistrarDeps {
   readonly database: Pick<Database, 'change'>
   readonly store: ReservedDomainStore
+  readonly owners: NameOwners
   readonly botUsers: BotUserStore
   readonly registry: EndpointRegistry
   /** What is online at other gateways of the site. */
@@ -54,6 +75,12 @@ export interface DomainSettings {
   readonly ownerId?: string | null | undefined
 }
 
+/** Who reserves a domain, or changes one. */
+export interface DomainAuthor {
+  /** The gateway's owner, who may let domains of several accounts overlap. */
+  readonly isGranting: boolean
+}
+
 /** Reserves domains and gives them up. Every refusal is a ServiceError. */
 export class DomainRegistrar {
   readonly #deps: DomainRegistrarDeps
@@ -62,10 +89,10 @@ export class DomainRegistrar {
     this.#deps = deps
   }
 
-  /** `check` is asked in the same transaction: what it throws refuses the domain. */
+  /** A name that overlaps with those of other accounts is for the gateway's owner to give. */
   reserve(
     request: DomainSettings & { domain: string; region?: string | undefined },
-    check: () => void = () => {},
+    { isGranting } = GATEWAY_OWNER,
   ): Promise<ReservedDomain> {
     const { store, ids, clock } = this.#deps
     const { region = '', description = '', metadata = '' } = request
@@ -82,13 +109,14 @@ export class DomainRegistrar {
       createdAt: clock.now(),
       authority,
       privateKeyType,
+      isGranted: isGranting,
     }
     return this.#change(reserved.id, () => {
-      check()
       checkDomain(domain, RESERVE_CODES)
       if (isInternal(domain)) {
         throw new ServiceError(411, `The domain ${domain} is internal and cannot be reserved.`)
       }
+      this.#checkOverlap(reserved)
       if (store.find(domain)) {
         throw new ServiceError(413, `The domain ${domain} is already reserved.`)
       }
@@ -96,11 +124,18 @@ export class DomainRegistrar {
       this.#checkOwner(ownerId)
       this.#checkAuthority(authority)
       store.insert(reserved)
+      // Names that were below a wider domain until now: whoever serves them has to stop first.
+      if (ownerId !== null) this.#checkUnused(reserved, (ofWhom) => ofWhom === ownerId)
       return reserved
     })
   }
 
-  update({ id }: ReservedDomain, change: DomainSettings): Promise<ReservedDomain> {
+  /** With an owner in the change, the gateway's owner gives the domain to that account. */
+  update(
+    { id }: ReservedDomain,
+    change: DomainSettings,
+    { isGranting } = GATEWAY_OWNER,
+  ): Promise<ReservedDomain> {
     const { store } = this.#deps
     return this.#change(id, () => {
       const domain = present(store.get(id))
@@ -113,7 +148,10 @@ export class DomainRegistrar {
         this.#checkOwner(ownerId)
         this.#checkUnused(domain, (ofWhom) => ofWhom === ownerId)
       }
-      const updated = { ...domain, description, metadata, authority, privateKeyType, ownerId }
+      const isGranted = domain.isGranted || (isGranting && change.ownerId !== undefined)
+      const settings = { description, metadata, authority, privateKeyType, ownerId, isGranted }
+      const updated = { ...domain, ...settings }
+      if (ownerId !== domain.ownerId) this.#checkOverlap(updated)
       store.replace(updated)
       return updated
     })
@@ -135,14 +173,22 @@ export class DomainRegistrar {
 
   /** Throws ServiceError 446 while an endpoint needs the domain that may not stay without it. */
   #checkUnused({ id, domain }: ReservedDomain, mayStay: (ownerId: string | null) => boolean): void {
-    const { store, registry, elsewhere } = this.#deps
+    const { registry, elsewhere } = this.#deps
     for (const { host, ownerId } of [...registry.all(), ...(elsewhere?.() ?? [])]) {
       const isBelowIt = host === domain || isBelow(host, domain)
       // A name that is reserved itself, or below another wildcard, does not need this one.
-      if (isBelowIt && store.findCovering(host)?.id === id && !mayStay(ownerId)) {
+      if (isBelowIt && this.#deps.owners.reservationOf(host)?.id === id && !mayStay(ownerId)) {
         throw new ServiceError(446, `The domain ${domain} is in use: ${host} is online.`)
       }
     }
+  }
+
+  /** Throws ServiceError 850, 851 or 852 for a domain that only the gateway's owner may give. */
+  #checkOverlap(reserved: ReservedDomain): void {
+    const problem = this.#deps.owners.reservationProblem(reserved)
+    if (problem === undefined) return
+    const { code, reason } = REFUSALS[problem]
+    throw new ServiceError(code, `The domain ${reserved.domain} ${reason}`)
   }
 
   #checkOwner(ownerId: string | null): void {

@@ -72,10 +72,16 @@ export interface AddressClaim extends EndpointAddress {
  */
 export function checkAddressFree(
   claim: AddressClaim,
-  registry: Pick<EndpointRegistry, 'holdersOf' | 'sharersOf'>,
+  registry: Pick<EndpointRegistry, 'holdersOf' | 'sharersOf' | 'foreignHolder'>,
   gone?: Endpoint,
 ): void {
   const { ownerId, protocol, isShared } = claim
+  if (registry.foreignHolder(claim, ownerId)) {
+    throw new ServiceError(
+      334,
+      `The name ${claim.host} belongs to another account, which has it now or had it within the hour. Use another name.`,
+    )
+  }
   const holders = registry.holdersOf(claim, ownerId).filter((holder) => holder !== gone)
   const sharers = isShared ? registry.sharersOf(claim) : []
   if (sharers.some((sharer) => sharer.ownerId !== ownerId)) {

@@ -1,8 +1,15 @@
 import { type Clock, systemClock } from '../../base/clock.ts'
+import type { NameOwners } from '../access/name-owners.ts'
 import { isInternal } from '../records/domain-name.ts'
 import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
 import { AddressTable } from './address-table.ts'
-import { AwayName, type HeldRequest, type NameFacts } from './away-name.ts'
+import {
+  AwayName,
+  type DeviceMark,
+  type HeldRequest,
+  isSameDevice,
+  type NameFacts,
+} from './away-name.ts'
 import { AwayNames } from './away-names.ts'
 import type { AgentEndpoint, Endpoint, EndpointTraffic } from './endpoint.ts'
 import { type EndpointPool, isPooled, type PoolAffinity } from './endpoint-pool.ts'
@@ -36,11 +43,14 @@ export interface EndpointRegistryOptions {
   readonly awayNames?: number
   /** Leads clients back to the member of a pool that they had; unset: the least busy one serves. */
   readonly affinity?: PoolAffinity | undefined
+  /** Who owns names; unset: a wildcard answers for every name below it. */
+  readonly owners?: Pick<NameOwners, 'mayAnswer'> | undefined
 }
 
 /**
  * Which endpoint answers for an address: scheme, host and port. Of hosts the exact name, else the
- * longest wildcard above it.
+ * longest wildcard above it. The account that has the nearest name, at whichever entrance, is the only
+ * one that answers for a host; a wildcard never answers for a name that is reserved for another account.
  * Internal endpoints stand apart: visitors never find them, policies that forward do. Each account
  * has internal names of its own, so that nobody takes, finds or guesses those of others; what is
  * shared is found by all, after what they have themselves.
@@ -49,7 +59,7 @@ export interface EndpointRegistryOptions {
  * INVARIANTS
  * - A name is online, away or nobody's. `add` brings it online, `suspend` and `hold` make it away;
  *   `remove` and `forget`, its age and the number of names make it nobody's.
- * - A name that is held hides the wildcards above it; away for longer, it is theirs to serve.
+ * - A name that is held hides the wildcards above it; away for longer, it is for those of its account.
  * - A request waits for one name that is away, and hears once that it is so no longer.
  * - An address with a pool is online while one of its members is: one that goes, in whatever way, is
  *   out of it before anybody looks again.
@@ -58,6 +68,7 @@ export class EndpointRegistry {
   readonly #clock: Clock
   readonly #holdMs: number
   readonly #affinity: PoolAffinity | undefined
+  readonly #owners: Pick<NameOwners, 'mayAnswer'> | undefined
   readonly #public = new AddressTable()
   /** By account; one without internal names has no table. */
   readonly #internal = new Map<string | null, AddressTable>()
@@ -76,6 +87,7 @@ export class EndpointRegistry {
   constructor(options: EndpointRegistryOptions = {}) {
     const { clock = systemClock, holdMs = HOLD_MS, awayNames = AWAY_NAMES, held } = options
     this.#affinity = options.affinity
+    this.#owners = options.owners
     this.#clock = clock
     this.#holdMs = holdMs
     this.#away = new AwayNames(awayNames)
@@ -178,13 +190,13 @@ export class EndpointRegistry {
    */
   suspend(
     endpoint: AgentEndpoint,
-    { credentialId, deviceId }: Pick<NameFacts, 'credentialId' | 'deviceId'>,
+    { credentialId, deviceId, instance }: DeviceMark,
     extraMs = 0,
   ): AwayName | undefined {
     const isShared = this.isShared(endpoint)
     if (!this.remove(endpoint)) return undefined
     const { host, ownerId, protocol, url } = endpoint
-    const owner = { ownerId, credentialId, deviceId }
+    const owner = { ownerId, credentialId, deviceId, instance }
     const drawn = drawnFor(endpoint)
     const facts = { ...owner, host, protocol, url, isShared, drawn, isPooled: isPooled(endpoint) }
     return this.hold(facts, extraMs)
@@ -243,13 +255,10 @@ export class EndpointRegistry {
    * The device is back and has taken what it wants: of the names that were away when it came,
    * nobody has those that are still so. Those of pools are not its own alone.
    */
-  forgetLeftBy(
-    { ownerId, deviceId }: Pick<NameFacts, 'ownerId' | 'deviceId'>,
-    since: number,
-  ): void {
-    if (deviceId === undefined) return
-    for (const name of [...this.#away.all(ownerId)]) {
-      if (name.deviceId !== deviceId || name.isPooled) continue
+  forgetLeftBy(device: DeviceMark & Pick<NameFacts, 'ownerId'>, since: number): void {
+    if (device.deviceId === undefined) return
+    for (const name of [...this.#away.all(device.ownerId)]) {
+      if (!isSameDevice(name, device) || name.isPooled) continue
       if (name.forgottenAt < since + AWAY_MS) this.forget(name)
     }
   }
@@ -267,17 +276,60 @@ export class EndpointRegistry {
 
   /**
    * Who answers for visitors of an address. A plain listener leads to an HTTPS endpoint, too, where
-   * no other is online, or held. `network` is the visitor's: it may choose the member of a pool.
+   * no HTTP endpoint is as near. `network` is the visitor's: it may choose the member of a pool.
    */
   match(
     host: string,
     protocol: EndpointProtocol = 'http',
     network?: string,
   ): NameState | undefined {
-    const own = this.#public.match({ protocol, host }, this.#now)
-    if (protocol !== 'http') return this.#choose(own, network)
-    if (own && (own.type !== 'away' || own.isHeld(this.#now()))) return this.#choose(own, network)
-    return this.#choose(this.#public.match({ protocol: 'https', host }, this.#now) ?? own, network)
+    const exact = this.#public.get({ protocol, host })
+    if (exact && exact.type !== 'away') return this.#choose(exact, network)
+    return this.#choose(this.#nearestOf(this.#answering(host, protocol)), network)
+  }
+
+  /** The nearest public name that covers a host, online or away: its account has the host. */
+  nearest(host: string, protocol: EndpointProtocol): NameHolder | undefined {
+    return this.#nearestTo(host, protocol).near
+  }
+
+  /** All that may answer for a public host, the nearest first. */
+  #answering(host: string, protocol: EndpointProtocol): NameHolder[] {
+    const { here, there, near } = this.#nearestTo(host, protocol)
+    // A visitor with TLS has come for no endpoint without.
+    const found = protocol === 'http' ? byNearness(here, there, host) : here
+    return found.filter(
+      (holder) =>
+        holder.ownerId === near?.ownerId && (this.#owners?.mayAnswer(host, holder) ?? true),
+    )
+  }
+
+  /** What covers a host at the entrance that is asked, and at the other one of HTTP and HTTPS. */
+  #nearestTo(host: string, protocol: EndpointProtocol) {
+    const here = [...this.#public.holdersFor({ protocol, host }, this.#now)]
+    const other = protocol === 'http' ? 'https' : 'http'
+    const there =
+      protocol === 'tcp' ? [] : [...this.#public.holdersFor({ protocol: other, host }, this.#now)]
+    const near = here[0] && !isNearer(there[0], here[0], host) ? here[0] : there[0]
+    return { here, there, near }
+  }
+
+  /**
+   * An endpoint, or a name whose device was here within the hour, that another account has on the same
+   * host: of HTTP, HTTPS and TLS one account has all.
+   */
+  foreignHolder(
+    { protocol, host }: EndpointAddress,
+    ownerId: string | null,
+  ): NameHolder | undefined {
+    if (isInternal(host)) return undefined
+    const protocols = protocol === 'tcp' ? (['tcp'] as const) : (['http', 'https'] as const)
+    for (const each of protocols) {
+      const holder = this.#public.get({ protocol: each, host })
+      const isOver = holder?.type === 'away' && this.#now() >= holder.forgottenAt
+      if (holder && !isOver && holder.ownerId !== ownerId) return holder
+    }
+    return undefined
   }
 
   /** Whether somebody answers for an internal URL; see `matchInternal`. */
@@ -298,9 +350,19 @@ export class EndpointRegistry {
     if ((protocol !== 'http:' && protocol !== 'https:') || port !== '') return undefined
     const address = { protocol: protocol === 'http:' ? 'http' : 'https', host: hostname } as const
     const holder =
-      this.#internal.get(ownerId)?.match(address, this.#now) ??
-      this.#shared.match(address, this.#now)
+      this.#nearestOf(this.#internal.get(ownerId)?.holdersFor(address, this.#now)) ??
+      this.#nearestOf(this.#shared.holdersFor(address, this.#now))
     return holder?.protocol === address.protocol ? holder : undefined
+  }
+
+  /** The nearest that is online or held, else the nearest that is away. */
+  #nearestOf(holders: Iterable<NameHolder> = []): NameHolder | undefined {
+    let away: NameHolder | undefined
+    for (const holder of holders) {
+      if (holder.type !== 'away' || holder.isHeld(this.#now())) return holder
+      away ??= holder
+    }
+    return away
   }
 
   /**
@@ -395,4 +457,22 @@ function conflictWith(holder: NameHolder | undefined, endpoint: Endpoint): Endpo
 
 function mayJoin({ ownerId, protocol }: EndpointPool, endpoint: Endpoint): boolean {
   return isPooled(endpoint) && ownerId === endpoint.ownerId && protocol === endpoint.protocol
+}
+
+type Named = { readonly host: string }
+
+/** Whether one name that covers a host is more specific than another. */
+export function isNearer(one: Named | undefined, other: Named, host: string): boolean {
+  return one !== undefined && nearness(one, host) > nearness(other, host)
+}
+
+function nearness({ host: name }: Named, host: string): number {
+  return name === host ? Number.POSITIVE_INFINITY : name.length
+}
+
+/** Two lists as one, the nearest first; of what is equally near the first list goes first. */
+function byNearness(first: NameHolder[], second: NameHolder[], host: string): NameHolder[] {
+  return [...first, ...second].sort((a, b) =>
+    isNearer(a, b, host) ? -1 : isNearer(b, a, host) ? 1 : 0,
+  )
 }

@@ -48,19 +48,11 @@ export class HostTable {
     return isRemoved
   }
 
-  /**
-   * Who answers for a host: the nearest name that is online, or held at `now`, else the nearest that
-   * is away.
-   */
-  match(host: string, now: () => number): NameHolder | undefined {
-    const exact = this.#exact.get(host)
-    if (exact && exact.type !== 'away') return exact
-    let away: AwayName | undefined
-    for (const state of this.#statesFor(host, exact)) {
-      if (state.type !== 'away' || state.isHeld(now())) return state
-      away ??= state
+  /** Who has a host or a wildcard above it, the nearest first; what was forgotten by `now` is not there. */
+  *holdersFor(host: string, now: () => number): Generator<NameHolder> {
+    for (const holder of this.#statesFor(host)) {
+      if (holder.type !== 'away' || now() < holder.forgottenAt) yield holder
     }
-    return away && now() < away.forgottenAt ? away : undefined
   }
 
   /** Every member of a pool by itself. */
@@ -73,7 +65,8 @@ export class HostTable {
     }
   }
 
-  *#statesFor(host: string, exact: NameHolder | undefined): Generator<NameHolder> {
+  *#statesFor(host: string): Generator<NameHolder> {
+    const exact = this.#exact.get(host)
     if (exact) yield exact
     if (this.#wildcards.size === 0) return
     // A dot at 0 would leave nothing for the star to stand for.

@@ -7,6 +7,7 @@ import {
   parseListenAddress,
 } from '../../base/listen-address.ts'
 import { ServiceError } from '../records/service-error.ts'
+import { type DeviceMark, isSameDevice } from './away-name.ts'
 import type { EndpointRegistry } from './endpoint-registry.ts'
 
 /** For so long nobody is given a port that another program had. */
@@ -26,9 +27,8 @@ export interface TcpAddressesOptions {
 }
 
 /** Who wants an address, whichever it is. */
-export interface AddressWish {
+export interface AddressWish extends DeviceMark {
   readonly ownerId: string | null
-  readonly deviceId: string | undefined
   /** The endpoint that it had before, as the SDK says when it reconnects; empty at first. */
   readonly endpointId: string
   readonly forwardsTo: string
@@ -139,8 +139,9 @@ export class TcpAddresses {
     )
   }
 
-  #keptFor({ ownerId, deviceId, endpointId, forwardsTo, mayBind }: AddressWish) {
-    for (const { host, drawn, ...name } of this.#registry.awayOf(ownerId)) {
+  #keptFor({ ownerId, endpointId, forwardsTo, mayBind, ...device }: AddressWish) {
+    for (const name of this.#registry.awayOf(ownerId)) {
+      const { host, drawn } = name
       if (
         !drawn ||
         !this.has(host) ||
@@ -148,9 +149,9 @@ export class TcpAddresses {
         this.#registry.match(host, 'tcp')?.host !== host
       )
         continue
-      const isSameDevice = deviceId !== undefined && name.deviceId === deviceId
+      if (!isSameDevice(name, device)) continue
       if (drawn.endpointId === endpointId) return host
-      if (isSameDevice && drawn.forwardsTo === forwardsTo) return host
+      if (device.deviceId !== undefined && drawn.forwardsTo === forwardsTo) return host
     }
     return undefined
   }

@@ -1,6 +1,11 @@
 import type { AgentEndpoint, Endpoint } from '../endpoints/endpoint.ts'
 import type { RemoteHome } from '../endpoints/routes/remote-home.ts'
-import type { Route, Routes } from '../endpoints/routes/routes.ts'
+import {
+  ofSameAccount,
+  type Route,
+  type RouteAccount,
+  type Routes,
+} from '../endpoints/routes/routes.ts'
 import type { ParkedState } from './client-exchange.ts'
 import { CrossingExchange, type Passage } from './crossing-exchange.ts'
 import { type DeviceRequest, sizeOf } from './device/device-request.ts'
@@ -34,10 +39,11 @@ export class Exchange extends CrossingExchange {
   readonly #losses = new Losses()
 
   /** Finds the endpoint and sends the request on. */
-  start(): void {
+  /** `before` is what the request has waited for: it goes to nobody but that account. */
+  start(before?: RouteAccount): void {
     const { hostname, target } = this.request.head
     const { listener } = this.client
-    const found = this.#find(hostname)
+    const found = ofSameAccount(this.#find(hostname), before)
     if (!found && listener.peer) {
       this.closeFor('not-mine')
       return
@@ -46,7 +52,7 @@ export class Exchange extends CrossingExchange {
     if (!found || verdict === 'refuse') this.fail('ERR_NGROK_3200', true)
     else if (verdict === 'misdirect') this.fail('ERR_GATEWAY_MISDIRECTED', true)
     else if (verdict === 'redirect') this.reply(redirectToHttps(found, hostname, target), true)
-    else if (found.type === 'away') this.park(found, undefined, () => this.start())
+    else if (found.type === 'away') this.park(found, undefined, () => this.start(found))
     else if (found.type === 'remote') this.#crossFirst(found)
     else this.#enterFirst(found)
   }
@@ -116,7 +122,7 @@ export class Exchange extends CrossingExchange {
       streams: (link) => client.hops.to(link, client.listener),
       request: () => request.toDevice(head.target, withVersion(head, peerFields(head))),
       isAlone: false,
-      again: () => this.start(),
+      again: () => this.start(home),
     })
   }
 
@@ -303,12 +309,14 @@ export class Exchange extends CrossingExchange {
   }
 
   /** Sends the request to an internal endpoint that `from` reaches; its policy runs in its turn. */
-  #handOn(url: string, policy: PolicyRun, from: Endpoint): void {
+  #handOn(url: string, policy: PolicyRun, from: Endpoint, before?: RouteAccount): void {
     const { routes } = this.context
-    const found = routes.matchInternal(new URL(url), from.ownerId, this.client.network)
+    const match = routes.matchInternal(new URL(url), from.ownerId, this.client.network)
+    const found = ofSameAccount(match, before)
     if (!found) this.fail('ERR_NGROK_3200', true)
-    else if (found.type === 'away') this.park(found, policy, () => this.#handOn(url, policy, from))
-    else {
+    else if (found.type === 'away') {
+      this.park(found, policy, () => this.#handOn(url, policy, from, found))
+    } else {
       // A session at the one account is not the other's.
       const { fields, deviceFields } = policy
       const handed = found.ownerId === from.ownerId ? fields : deviceFields
@@ -341,7 +349,8 @@ export class Exchange extends CrossingExchange {
         request: () => prepared,
         isAlone: true,
         again: () => {
-          const found = this.context.routes.matchInternal(new URL(url), ownerId, client.network)
+          const match = this.context.routes.matchInternal(new URL(url), ownerId, client.network)
+          const found = ofSameAccount(match, home)
           if (found?.type === 'remote') this.cross(found, passage)
           else if (found?.type === 'away') this.park(found, policy, passage.again)
           else if (found && prepared.body === request.body) {

@@ -2,11 +2,11 @@ import * as z from 'zod'
 import { formatListenAddress } from '../../base/listen-address.ts'
 import type { Secret } from '../../base/secret.ts'
 import { type NameInRule, nameInRule } from '../access/acl.ts'
+import type { Authority } from '../access/authority.ts'
 import type { CredentialIssuer } from '../access/credential-issuer.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
 import { isInternal } from '../records/domain-name.ts'
 import type { ReservedAddrStore } from '../records/reserved-addr-store.ts'
-import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { ServiceError } from '../records/service-error.ts'
 import { parseBody, texts } from './body.ts'
 import { renamed } from './bot-users.ts'
@@ -26,7 +26,7 @@ export const CredentialView = z.strictObject({ ...tokenFields, acl: z.array(z.st
 
 export interface CredentialsDeps {
   readonly credentials: CredentialStore
-  readonly domains: ReservedDomainStore
+  readonly authority: Authority
   readonly reservedAddrs: ReservedAddrStore
   readonly issuer: CredentialIssuer
 }
@@ -34,7 +34,7 @@ export interface CredentialsDeps {
 /** The authtokens of agents. */
 export function credentials({
   credentials: store,
-  domains,
+  authority,
   reservedAddrs,
   issuer,
 }: CredentialsDeps): Resource<Credential> {
@@ -58,7 +58,7 @@ export function credentials({
         name !== undefined &&
         !name.isShared &&
         (isInternal(name.host) ||
-          domains.findCovering(name.host)?.ownerId === caller.ownerId ||
+          authority.owners.reservationOf(name.host)?.ownerId === caller.ownerId ||
           ownerOfAddress(name) === caller.ownerId)
       if (!isOwn && !given.includes(rule)) {
         refuseOwnerOnly(caller, `the ACL rule ${rule} is outside its domains`)
@@ -78,8 +78,10 @@ export function credentials({
     create: async (body, baseUrl, caller) => {
       const { owner_id, ...request } = parseBody(CredentialCreate, body)
       const ownerId = ownerFor(caller, owner_id && renamed(owner_id, 'bot'))
-      const { credential, authtoken } = await issuer.createCredential({ ...request, ownerId }, () =>
-        checkRules(caller, request.acl ?? [], []),
+      const { credential, authtoken } = await issuer.createCredential(
+        { ...request, ownerId },
+        () => checkRules(caller, request.acl ?? [], []),
+        authorOf(caller),
       )
       return view(credential, baseUrl, authtoken)
     },
@@ -91,10 +93,16 @@ export function credentials({
           'The request changes nothing. Set description, metadata or acl.',
         )
       }
-      return issuer.updateCredential(credential, change, ({ acl }) =>
-        checkRules(caller, change.acl ?? [], acl),
+      return issuer.updateCredential(
+        credential,
+        change,
+        ({ acl }) => checkRules(caller, change.acl ?? [], acl),
+        authorOf(caller),
       )
     },
     remove: (credential) => issuer.deleteCredential(credential),
   }
 }
+
+/** A key that is for one owner gives nothing of the gateway's owner. */
+const authorOf = ({ isOwnerOnly }: Caller) => ({ isGranting: !isOwnerOnly })

@@ -1,13 +1,13 @@
 import * as z from 'zod'
 import type { LimiterFigures } from '../../policy/limit/rate-limiter.ts'
 import type { CompiledPolicy } from '../../policy/policy.ts'
+import type { Authority } from '../access/authority.ts'
 import type { CloudEndpointAuthor, CloudEndpoints } from '../endpoints/cloud-endpoints.ts'
 import type { CloudEndpoint, Endpoint } from '../endpoints/endpoint.ts'
 import { endpointFacts } from '../endpoints/endpoint-facts.ts'
 import { bindingOf } from '../endpoints/endpoint-host.ts'
 import { isPooled } from '../endpoints/endpoint-pool.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
-import type { ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import { renamedId } from '../records/resource-id.ts'
 import { ResourceNotFoundError, ServiceError } from '../records/service-error.ts'
 import type { ClusterNode } from '../site/cluster-node.ts'
@@ -98,7 +98,7 @@ type Viewed = z.infer<typeof EndpointView>
 
 export interface EndpointsDeps {
   readonly registry: EndpointRegistry
-  readonly domains: ReservedDomainStore
+  readonly authority: Authority
   readonly cloudEndpoints: CloudEndpoints
   readonly node?: ClusterNode | undefined
 }
@@ -106,13 +106,13 @@ export interface EndpointsDeps {
 /** What is online. Agents open and close their endpoints themselves; cloud endpoints are made here. */
 export function endpoints({
   registry,
-  domains,
+  authority,
   cloudEndpoints,
   node,
 }: EndpointsDeps): Resource<Endpoint> {
   const view = (endpoint: Endpoint, baseUrl: string) =>
     viewEndpoint(endpoint, baseUrl, {
-      domainId: domains.findCovering(endpoint.host)?.id,
+      domainId: authority.owners.reservationOf(endpoint.host)?.id,
       isShared: registry.isShared(endpoint),
     })
   return {
@@ -127,7 +127,7 @@ export function endpoints({
       const kept = cloudEndpoints.beingKept(id)
       if (!kept) return undefined
       const { endpoint, isShared } = kept
-      const domainId = domains.findCovering(endpoint.host)?.id
+      const domainId = authority.owners.reservationOf(endpoint.host)?.id
       return viewEndpoint(endpoint, baseUrl, { domainId, isShared })
     },
     ownerOf: ({ ownerId }) => ownerId,

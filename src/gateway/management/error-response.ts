@@ -24,6 +24,9 @@ const STATUS_OF: Readonly<Record<number, number>> = {
   842: 409,
   843: 503,
   844: 409,
+  850: 409,
+  851: 409,
+  852: 409,
 }
 /** Errors of the HTTP room that have a code here. */
 const CODE_OF: Partial<Record<AppError['code'], number>> = {

@@ -17,7 +17,13 @@ export const tokenFields = {
 const TokenView = z.strictObject(tokenFields)
 
 export function viewToken(
-  { id, createdAt, description, metadata, ownerId }: Omit<Credential, 'acl' | 'tokenHash'>,
+  {
+    id,
+    createdAt,
+    description,
+    metadata,
+    ownerId,
+  }: Omit<Credential, 'acl' | 'granted' | 'tokenHash'>,
   listUri: string,
   token: Secret | undefined,
 ): z.infer<typeof TokenView> {

@@ -16,6 +16,20 @@ export const CREDENTIAL_MIGRATIONS: readonly Migration[] = [
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX credentials_owner ON credentials (owner_id)`,
   },
+  {
+    // Of the rules of before, those for the account's own domains may be by the account itself.
+    id: 'credentials-2',
+    sql: `ALTER TABLE credentials ADD COLUMN granted TEXT NOT NULL DEFAULT '[]';
+      UPDATE credentials SET granted = (
+        SELECT json_group_array(value) FROM json_each(acl) WHERE NOT EXISTS (
+          SELECT 1 FROM reserved_domains
+          WHERE reserved_domains.owner_id = credentials.owner_id AND (
+            lower(value) = 'bind:' || domain
+            OR domain LIKE '*.%' AND lower(value) LIKE 'bind:%' || substr(domain, 2)
+          )
+        )
+      )`,
+  },
 ]
 
 /** An authtoken with what it may bind. Only the hash of the token is kept. */
@@ -27,6 +41,8 @@ export interface Credential {
   readonly metadata: string
   /** Rules as `acl.ts` reads them; without any it may bind what its owner has. */
   readonly acl: readonly string[]
+  /** Those of the rules that the gateway's owner has set: they may give names of the owner's domains. */
+  readonly granted: readonly string[]
   readonly tokenHash: string
   readonly createdAt: number
 }
@@ -37,6 +53,7 @@ interface CredentialRow {
   description: string
   metadata: string
   acl: string
+  granted: string
   token_hash: string
   created_at: number
 }
@@ -48,18 +65,29 @@ export class CredentialStore extends ResourceTable<Credential, CredentialRow> {
     super({
       database,
       name: 'credentials',
-      columns: ['id', 'owner_id', 'description', 'metadata', 'acl', 'token_hash', 'created_at'],
-      toRow: ({ ownerId, acl, tokenHash, createdAt, ...row }) => ({
+      columns: [
+        'id',
+        'owner_id',
+        'description',
+        'metadata',
+        'acl',
+        'granted',
+        'token_hash',
+        'created_at',
+      ],
+      toRow: ({ ownerId, acl, granted, tokenHash, createdAt, ...row }) => ({
         ...row,
         owner_id: ownerId,
         acl: JSON.stringify(acl),
+        granted: JSON.stringify(granted),
         token_hash: tokenHash,
         created_at: createdAt,
       }),
-      toItem: ({ owner_id, acl, token_hash, created_at, ...item }) => ({
+      toItem: ({ owner_id, acl, granted, token_hash, created_at, ...item }) => ({
         ...item,
         ownerId: owner_id,
         acl: JSON.parse(acl),
+        granted: JSON.parse(granted),
         tokenHash: token_hash,
         createdAt: created_at,
       }),

@@ -87,6 +87,15 @@ export function isBelow(name: string, wildcard: string): boolean {
   return wildcard.startsWith('*.') && name.endsWith(wildcard.slice(1)) && name !== wildcard.slice(1)
 }
 
+/** The wildcards above a name or a wildcard, the most specific first. */
+export function* wildcardsAbove(name: string): Generator<string> {
+  const host = name.startsWith('*.') ? name.slice(2) : name
+  // A dot at 0 would leave nothing for the star to stand for.
+  for (let dot = host.indexOf('.', 1); dot !== -1; dot = host.indexOf('.', dot + 1)) {
+    yield `*${host.slice(dot)}`
+  }
+}
+
 /** True for names that only policies reach: they need no reservation and no certificate. */
 export function isInternal(name: string): boolean {
   return name.endsWith('.internal')

@@ -1,5 +1,6 @@
 import type { Database, Statement } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'
+import { wildcardsAbove } from './domain-name.ts'
 import type { PrivateKeyType } from './private-key.ts'
 import { ResourceTable } from './resource-table.ts'
 
@@ -27,6 +28,12 @@ export const RESERVED_DOMAIN_MIGRATIONS: readonly Migration[] = [
     sql: `ALTER TABLE reserved_domains
       ADD COLUMN owner_id TEXT REFERENCES bot_users (id) ON DELETE SET NULL`,
   },
+  {
+    // Nobody knows of the domains of before whether the gateway's owner has made them.
+    id: 'reserved-domains-4',
+    sql: `ALTER TABLE reserved_domains
+      ADD COLUMN granted INTEGER NOT NULL DEFAULT 0 CHECK (granted IN (0, 1))`,
+  },
 ]
 
 /** Who issues the certificate of a domain: the gateway's own CA, or the ACME authority. */
@@ -48,6 +55,8 @@ export interface ReservedDomain {
   readonly createdAt: number
   readonly authority: CertificateAuthorityName
   readonly privateKeyType: PrivateKeyType
+  /** The gateway's owner has made it, or given it to its owner: it may overlap with others. */
+  readonly isGranted: boolean
 }
 
 interface ReservedDomainRow {
@@ -61,11 +70,13 @@ interface ReservedDomainRow {
   created_at: number
   authority: CertificateAuthorityName
   private_key_type: PrivateKeyType
+  granted: number
 }
 
 export class ReservedDomainStore extends ResourceTable<ReservedDomain, ReservedDomainRow> {
   readonly #idOf: Statement<[string], string>
   readonly #allIds: Statement<[], string>
+  readonly #idsBelow: Statement<[{ apex: string; suffix: string }], string>
 
   constructor(database: Database) {
     super({
@@ -82,24 +93,33 @@ export class ReservedDomainStore extends ResourceTable<ReservedDomain, ReservedD
         'created_at',
         'authority',
         'private_key_type',
+        'granted',
       ],
-      toRow: ({ ownerId, dnsLabel, createdAt, privateKeyType, ...row }) => ({
+      toRow: ({ ownerId, dnsLabel, createdAt, privateKeyType, isGranted, ...row }) => ({
         ...row,
         owner_id: ownerId,
         dns_label: dnsLabel,
         created_at: createdAt,
         private_key_type: privateKeyType,
+        granted: Number(isGranted),
       }),
-      toItem: ({ owner_id, dns_label, created_at, private_key_type, ...item }) => ({
+      toItem: ({ owner_id, dns_label, created_at, private_key_type, granted, ...item }) => ({
         ...item,
         ownerId: owner_id,
         dnsLabel: dns_label,
         createdAt: created_at,
         privateKeyType: private_key_type,
+        isGranted: granted === 1,
       }),
     })
     this.#idOf = database
       .prepare<[string], string>('SELECT id FROM reserved_domains WHERE domain = ?')
+      .pluck()
+    this.#idsBelow = database
+      .prepare<[{ apex: string; suffix: string }], string>(
+        `SELECT id FROM reserved_domains
+         WHERE domain = @apex OR substr(domain, -length(@suffix)) = @suffix`,
+      )
       .pluck()
     this.#allIds = database
       .prepare<[], string>('SELECT id FROM reserved_domains ORDER BY id')
@@ -112,16 +132,15 @@ export class ReservedDomainStore extends ResourceTable<ReservedDomain, ReservedD
     return id === undefined ? undefined : this.get(id)
   }
 
-  /** The reservation that covers a name: its own, else that of the longest wildcard above it. */
-  findCovering(name: string): ReservedDomain | undefined {
-    const own = this.find(name)
-    if (own) return own
-    const host = name.startsWith('*.') ? name.slice(2) : name
-    for (let dot = host.indexOf('.', 1); dot !== -1; dot = host.indexOf('.', dot + 1)) {
-      const wildcard = this.find(`*${host.slice(dot)}`)
-      if (wildcard) return wildcard
+  /** The reservations above a domain and below it, and of the domain itself. */
+  related(domain: string): ReservedDomain[] {
+    const above = [domain, ...wildcardsAbove(domain)].flatMap((name) => this.find(name) ?? [])
+    if (!domain.startsWith('*.')) {
+      const wildcard = this.find(`*.${domain}`)
+      return wildcard ? [...above, wildcard] : above
     }
-    return undefined
+    const below = this.#idsBelow.all({ apex: domain.slice(2), suffix: domain.slice(1) })
+    return [...above, ...below.flatMap((id) => this.get(id) ?? [])]
   }
 
   /** Oldest first. */

@@ -1,6 +1,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/logger.ts'
 import type { Stream } from '../../muxado/stream.ts'
+import type { NameOwners } from '../access/name-owners.ts'
 import { type Claim, type ClaimRow, claimKey } from '../cluster/claim.ts'
 import { Cluster, type ClusterOptions } from '../cluster/cluster.ts'
 import { isThere, type NodeRow } from '../cluster/node-facts.ts'
@@ -40,6 +41,7 @@ export interface ClusterNodeOptions {
   readonly peerListen: { readonly host: string; readonly port: number }
   readonly ports: PublicPorts
   readonly registry: EndpointRegistry
+  readonly owners: Pick<NameOwners, 'mayAnswer'>
   readonly sessionOf: (id: string) => MovingSession | undefined
   /** Ids of all sessions of agents. */
   readonly sessionIds: () => Iterable<string>
@@ -133,12 +135,13 @@ export class ClusterNode {
     this.names = new NodeNames({
       ...{ claims: this.cluster.claims, registry, ids, limits, log },
       lastHome: (key) => this.cluster.table.lastHome(key),
+      isForeign: (key, ownerId) => this.cluster.table.isForeign(key, ownerId, clock.now()),
       mayOpen: () => !isDraining(),
       isDraining: (id) => this.cluster.nodes.find(id)?.standing === 'draining',
       onOpened: (host) => this.routes.onHomeChange(host),
     })
     this.routes = new ClusterRoutes({
-      ...{ registry, homes: this.cluster.table, clock, holdMs },
+      ...{ registry, homes: this.cluster.table, owners: options.owners, clock, holdMs },
       tenures: { nodeId: site.identity.nodeId, of: (endpoint) => this.#tenureOf(endpoint) },
     })
     this.links = new PeerLinks({

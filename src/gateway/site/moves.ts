@@ -1,6 +1,7 @@
 import type { Logger } from '../../base/logger.ts'
 import type { NameHolder } from '../access/name-claims.ts'
 import type { Claim } from '../cluster/claim.ts'
+import { type DeviceMark, isSameDevice } from '../endpoints/away-name.ts'
 import type { SessionEnd } from '../endpoints/connected-agent.ts'
 import type { AgentEndpoint } from '../endpoints/endpoint.ts'
 import type { EndpointPolicies, PlacedStates } from '../endpoints/endpoint-policies.ts'
@@ -90,7 +91,7 @@ export class Moves {
   async #give(own: Claim, { facts }: Claim): Promise<boolean> {
     const { sessionOf, limits } = this.#options
     const endpoint = this.#endpointOf(own)
-    if (!endpoint) return this.#giveWithout(own)
+    if (!endpoint) return this.#giveWithout(own, facts)
     if (facts.ownerId !== endpoint.ownerId || facts.protocol !== endpoint.protocol) return false
     const session = sessionOf(endpoint.sessionId)
     if (session) {
@@ -109,10 +110,13 @@ export class Moves {
   }
 
   /** A name without a device: that one is away, or it is of a cloud endpoint. */
-  #giveWithout(own: Claim): boolean {
+  #giveWithout(own: Claim, wanted: Claim['facts']): boolean {
     const { registry, limits, isDraining } = this.#options
     const { key, facts } = own
     const { protocol, ownerId } = facts
+    const away = registry.awayAt({ protocol, host: key.host }, ownerId)
+    const isForOther = away && registry.isHeld(away) && !isSameDevice(away, markOf(wanted))
+    if (isForOther && !away.isPooled && wanted.kind === 'agent') return false
     const holders = registry.holdersOf({ protocol, host: key.host }, ownerId)
     const isCloud = holders.some(
       ({ type, poolMember = '' }) => type === 'cloud' && poolMember === key.member,
@@ -125,8 +129,8 @@ export class Moves {
 
   #move(endpoint: AgentEndpoint, session: MovingSession | undefined): void {
     const { registry, isDraining } = this.#options
-    const { credentialId = '', deviceId } = session?.identity ?? {}
-    registry.suspend(endpoint, { credentialId, deviceId })
+    const { credentialId = '', deviceId, instance } = session?.identity ?? {}
+    registry.suspend(endpoint, { credentialId, deviceId, instance })
     session?.giveWay(endpoint, undefined, isDraining() ? DRAIN_MS : undefined)
   }
 
@@ -141,7 +145,15 @@ export class Moves {
 function relationOf({ clientId, identity }: NameHolder, facts: Claim['facts']): Relation {
   if (clientId === facts.clientId) return 'same'
   const { deviceId, instance } = identity
-  if (deviceId === undefined || deviceId !== facts.deviceId) return 'stranger'
+  if (deviceId === undefined || !isSameDevice(identity, markOf(facts))) return 'stranger'
   const isNamed = instance !== undefined && facts.instance !== null
   return isNamed && instance !== facts.instance ? 'rival' : 'same'
+}
+
+function markOf({ credentialId, deviceId, instance }: Claim['facts']): DeviceMark {
+  return {
+    credentialId: credentialId ?? '',
+    deviceId: deviceId ?? undefined,
+    instance: instance ?? undefined,
+  }
 }

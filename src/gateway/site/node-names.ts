@@ -30,6 +30,8 @@ export interface NodeNamesOptions {
   readonly limits: Pick<MovedLimits, 'take'>
   /** The other node that had a name last, as far as is known. */
   readonly lastHome: (key: ClaimKey) => string | undefined
+  /** Whether another account has a name at another node, or had it there a moment ago. */
+  readonly isForeign: (key: ClaimKey, ownerId: string | null) => boolean
   /** Whether devices may bring names here. */
   readonly mayOpen: () => boolean
   /** Whether another node gives up what it can. */
@@ -64,6 +66,12 @@ export class NodeNames implements NameClaims {
       )
     }
     const claims = this.#claimsOf(wanted)
+    if (this.#options.isForeign(claims[0].key, wanted.ownerId)) {
+      throw new ServiceError(
+        334,
+        `The name ${wanted.host} belongs to another account, which has it now or had it within the hour. Use another name.`,
+      )
+    }
     return this.run(claims[0], async () => {
       const taken: (readonly [own: Claim, before: Claim | undefined])[] = []
       try {

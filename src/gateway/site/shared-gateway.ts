@@ -64,7 +64,7 @@ export function openNode(
   site: Site | undefined,
   places: Pick<
     ClusterNodeOptions,
-    'registry' | 'sessionOf' | 'sessionIds' | 'policies' | 'buffers' | 'ids'
+    'registry' | 'owners' | 'sessionOf' | 'sessionIds' | 'policies' | 'buffers' | 'ids'
   >,
   closer: Closer,
 ): ClusterNode | undefined {

@@ -221,7 +221,7 @@ describe('endpoints of the SDK with pooling', () => {
     const { Token } = first.Extra as { Token: string }
     const other = await RawAgent.connect(running)
     await other.auth(running.authtoken.reveal())
-    expect(codeOf(await other.bind(Token, { Extra }))).toBeUndefined()
+    expect(codeOf(await other.bind(new URL(String(first.URL)).hostname, { Extra }))).toBeUndefined()
     const again = await agent.bind('', { Extra: { ...Extra, Token } })
     expect(again.URL).toBe(first.URL)
     const alone = await agent.bind('', { Extra: { Token } })

@@ -22,7 +22,13 @@ function setUp({ last = 20_007, reserved = [] as string[] } = {}) {
   return { clock, registry, addresses, add }
 }
 
-const wish = { ownerId: 'bot_a', deviceId: undefined, endpointId: '', forwardsTo: ':1' }
+const wish = {
+  ownerId: 'bot_a',
+  credentialId: 'cr_a',
+  deviceId: undefined,
+  endpointId: '',
+  forwardsTo: ':1',
+}
 
 describe('TcpAddresses', () => {
   it('reads what it gives, in any case', () => {

@@ -254,8 +254,6 @@ describe('an API key that is good for its owner alone', () => {
       ['POST', '/credentials', { acl: ['share:cam.internal'] }],
       ['PATCH', `/credentials/${credential.body.id}`, { acl: ['bind:*.free.test'] }],
       ['POST', '/reserved_domains', { domain: '*.other.test', owner_id: b }],
-      ['POST', '/reserved_domains', { domain: 'y.b.test' }],
-      ['POST', '/reserved_domains', { domain: '*.Y.free.test' }],
       ['PATCH', `/reserved_domains/${domain.body.id}`, { owner_id: null }],
       ['POST', '/endpoints', { ...inner, url: 'https://y.internal', shared: true }],
       ['POST', '/endpoints', { ...inner, url: 'https://y.internal', owner_id: b }],

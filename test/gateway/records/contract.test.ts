@@ -40,7 +40,7 @@ describe.each(ENGINES)('records in %s', (_name, isThere, open) => {
       const { apiKey, token } = await issuer.createApiKey({ expiresAt: 8e15 })
       expect(stores.authority.authenticateApiKey(token.reveal())).toEqual(apiKey)
       const domain = await registrar.reserve({ domain: '*.site.test', ownerId: owner.id })
-      expect(stores.domains.findCovering('cam.site.test')).toEqual(domain)
+      expect(stores.authority.owners.reservationOf('cam.site.test')).toEqual(domain)
       const addr = await addrRegistrar.reserve({ ownerId: owner.id })
       expect(stores.reservedAddrs.find(addr.addr)).toEqual(addr)
       const others = [await issuer.createCredential({}), await issuer.createCredential({})]

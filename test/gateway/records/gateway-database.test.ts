@@ -120,6 +120,7 @@ function closedGateway() {
       description: '',
       metadata: '',
       acl: [`bind:*.site${number}.test`],
+      granted: [],
       tokenHash: 'a'.repeat(64),
       createdAt: number,
     }

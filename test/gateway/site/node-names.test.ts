@@ -28,6 +28,7 @@ function open() {
     ids: { next: () => 'ep_1' },
     limits: { take: () => counts.promise },
     lastHome: () => undefined,
+    isForeign: () => false,
     mayOpen: () => true,
     isDraining: () => false,
     onOpened: () => {},

@@ -1,9 +1,10 @@
 import type { Clock } from '../../../base/clock.ts'
+import type { NameOwners } from '../../access/name-owners.ts'
 import { isInternal } from '../../records/domain-name.ts'
 import { type EndpointProtocol, entranceOf } from '../../records/endpoint-protocol.ts'
 import type { AwayName, HeldRequest } from '../away-name.ts'
 import type { Endpoint } from '../endpoint.ts'
-import type { EndpointRegistry } from '../endpoint-registry.ts'
+import { type EndpointRegistry, isNearer } from '../endpoint-registry.ts'
 import type { NameState } from '../host-table.ts'
 import type { Homes, RemoteHome } from './remote-home.ts'
 import type { Tenures } from './tenure.ts'
@@ -13,6 +14,17 @@ const HOLD_MS = 10_000
 
 /** Who answers for a name: here, or at another node. */
 export type Route = NameState | RemoteHome
+
+/** The account that a request, or a connection, has waited for or gone to. */
+export type RouteAccount = Pick<Route, 'ownerId'>
+
+/** What is found again for a request, as far as it is of the same account: a request moves to no other. */
+export function ofSameAccount<Found extends RouteAccount>(
+  found: Found | undefined,
+  before: RouteAccount | undefined,
+): Found | undefined {
+  return before && found?.ownerId !== before.ownerId ? undefined : found
+}
 
 /** Where requests go, and wait. A registry is that by itself, where there is one node alone. */
 export interface Routes {
@@ -36,6 +48,8 @@ export interface ClusterRoutesOptions {
   readonly registry: EndpointRegistry
   readonly homes: Homes
   readonly tenures: Tenures
+  /** Who owns names; see `EndpointRegistryOptions`. */
+  readonly owners?: Pick<NameOwners, 'mayAnswer'> | undefined
   readonly clock: Clock
   /** How long requests wait for a home that cannot be reached. */
   readonly holdMs?: number | undefined
@@ -50,10 +64,12 @@ export class ClusterRoutes implements Routes {
   readonly #registry: EndpointRegistry
   readonly #homes: Homes
   readonly #tenures: Tenures
+  readonly #owners: Pick<NameOwners, 'mayAnswer'> | undefined
   readonly #clock: Clock
   readonly #unreached: UnreachedHomes
 
-  constructor({ registry, homes, tenures, clock, holdMs = HOLD_MS }: ClusterRoutesOptions) {
+  constructor({ registry, homes, tenures, owners, clock, holdMs = HOLD_MS }: ClusterRoutesOptions) {
+    this.#owners = owners
     this.#tenures = tenures
     this.#registry = registry
     this.#homes = homes
@@ -69,13 +85,32 @@ export class ClusterRoutes implements Routes {
   match(host: string, protocol: EndpointProtocol = 'http', network?: string): Route | undefined {
     const own = this.#registry.match(host, protocol, network)
     if (own && own.type !== 'away' && own.host === host) return this.#lead(own)
+    const elsewhere = this.#findElsewhere(host, protocol)
+    const isForeign = own && !this.#mayAnswer(own, host, protocol)
+    const mine = isForeign ? undefined : own
+    if (elsewhere && isElsewhere(elsewhere, mine, host, this.#clock)) return elsewhere
+    return this.#lead(mine) ?? this.#awaitOpening(host, protocol)
+  }
+
+  /** The nearest home at other nodes. A plain listener leads to an HTTPS endpoint, too. */
+  #findElsewhere(host: string, protocol: EndpointProtocol): RemoteHome | undefined {
     const entrance = entranceOf(protocol)
-    const elsewhere =
-      this.#homes.find(entrance, host) ??
-      // A plain listener leads to an HTTPS endpoint, too.
-      (entrance === 'http' ? this.#homes.find('https', host) : undefined)
-    if (elsewhere && isNearer(elsewhere, own, host, this.#clock)) return elsewhere
-    return this.#lead(own) ?? this.#awaitOpening(host, protocol)
+    const found = this.#homes.find(entrance, host)
+    const secure = entrance === 'http' ? this.#homes.find('https', host) : undefined
+    const home = found && !isNearer(secure, found, host) ? found : secure
+    return home && this.#mayAnswer(home, host, protocol) ? home : undefined
+  }
+
+  /** One account answers for a host at all nodes: the one that has the nearest name. */
+  #mayAnswer(route: Route, host: string, protocol: EndpointProtocol): boolean {
+    if (route.host === host) return true
+    const entrance = entranceOf(protocol)
+    const other = entrance === 'http' ? 'https' : 'http'
+    const homes = [this.#homes.find(entrance, host), this.#homes.find(other, host)]
+    for (const name of [this.#registry.nearest(host, protocol), ...homes]) {
+      if (isNearer(name, route, host) && name?.ownerId !== route.ownerId) return false
+    }
+    return this.#owners?.mayAnswer(host, route) ?? true
   }
 
   matchInternal(url: URL, ownerId: string | null, network?: string): Route | undefined {
@@ -206,7 +241,7 @@ export class ClusterRoutes implements Routes {
 }
 
 /** Whether a home elsewhere is to serve a host, and not what there is here. */
-function isNearer(
+function isElsewhere(
   elsewhere: RemoteHome,
   own: NameState | undefined,
   host: string,

@@ -5,7 +5,7 @@ import type { MuxadoError } from '../../../muxado/error-code.ts'
 import { DEAF } from '../../../muxado/stream.ts'
 import type { HeldRequest } from '../../endpoints/away-name.ts'
 import type { RemoteHome } from '../../endpoints/routes/remote-home.ts'
-import type { Route } from '../../endpoints/routes/routes.ts'
+import { ofSameAccount, type Route } from '../../endpoints/routes/routes.ts'
 import { HopReset } from '../../peers/peer-protocol.ts'
 import type { VisitorEntry } from '../../peers/visitor-facts.ts'
 import type {
@@ -172,7 +172,7 @@ export class RelayedConnection
   #route(): void {
     if (this.#state.name !== 'routing') return
     const { context, find, entry } = this.#options
-    const found = find(this.network)
+    const found = ofSameAccount(find(this.network), this.#home)
     if (found?.type !== 'remote') {
       // What has come back to this node is found by who connects again.
       this.#refuse()

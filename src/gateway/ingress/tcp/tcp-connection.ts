@@ -7,6 +7,7 @@ import type { EndTls, TlsTerms } from '../../../policy/exchange/tls-terms.ts'
 import type { HeldRequest } from '../../endpoints/away-name.ts'
 import type { AgentEndpoint } from '../../endpoints/endpoint.ts'
 import type { NameState } from '../../endpoints/host-table.ts'
+import { ofSameAccount, type RouteAccount } from '../../endpoints/routes/routes.ts'
 import type { NoStreamReason, Pace, ProxyStream, StreamWaiter } from '../../streams/proxy-stream.ts'
 import type { TransportSocket } from '../connection/client-socket.ts'
 import { connectVerdict } from '../connection/connect-verdict.ts'
@@ -67,6 +68,7 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
   readonly #visitor: SplicedVisitor
   readonly #beginTls: TcpConnectionOptions['endTls']
   readonly #traffic = new ExchangeTraffic()
+  #account: RouteAccount | undefined
   #endpoint: AgentEndpoint | undefined
   #tlsEndedFor: AgentEndpoint | undefined
   #state: TcpConnectionState = ROUTING
@@ -190,7 +192,8 @@ export class TcpConnection implements SharedConnection, StreamWaiter, HeldReques
 
   #route(): void {
     if (this.#state.name !== 'routing') return
-    const found = this.#find(this.network)
+    const found = ofSameAccount(this.#find(this.network), this.#account)
+    this.#account = found
     if (found?.type === 'agent') {
       this.#judge(found)
     } else if (found?.type === 'away' && this.#context.routes.wait(found, this)) {

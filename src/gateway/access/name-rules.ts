@@ -1,0 +1,160 @@
+import { isBelow, isInternal, wildcardsAbove } from '../records/domain-name.ts'
+import { isPublicSuffix } from './public-suffix.ts'
+
+/** An account: a bot user, or null for the gateway's owner. */
+export type Account = string | null
+
+/** What a reserved domain says about names. */
+export interface Reservation {
+  readonly domain: string
+  readonly ownerId: Account
+  /** Made by the gateway's owner, who may let domains of several accounts overlap. */
+  readonly isGranted: boolean
+  readonly createdAt: number
+}
+
+/** The reservation of exactly this domain. */
+export type FindReservation<R extends Reservation = Reservation> = (domain: string) => R | undefined
+
+/** Why a domain cannot be reserved. */
+export type ReservationProblem = 'gateway-name' | 'public-suffix' | 'overlap'
+
+/** Why a name cannot be used. */
+export type UseProblem =
+  | 'gateway-name'
+  | 'not-reserved'
+  | 'wildcard-not-reserved'
+  | 'wildcard-above'
+
+/** What an account wants to use a name for. */
+export interface NameUse {
+  readonly ownerId: Account
+  /** Whether the gateway's owner lets the account use this name of the owner's own domains. */
+  readonly isGranted: boolean
+}
+
+/**
+ * The reservation that a name belongs to: the most specific one that covers it. Of two that overlapped
+ * before overlaps were refused, the older one, unless the gateway's owner has given the name away.
+ */
+export function reservationOf<R extends Reservation>(
+  name: string,
+  find: FindReservation<R>,
+): R | undefined {
+  let found: R | undefined
+  for (const domain of [name, ...wildcardsAbove(name)]) {
+    const wider = find(domain)
+    if (wider && (!found || isContested(found, wider))) found = wider
+  }
+  return found
+}
+
+/** True when the wider of two reservations keeps its names, because it was there first. */
+function isContested(narrow: Reservation, wide: Reservation): boolean {
+  if (narrow.isGranted || narrow.ownerId === wide.ownerId) return false
+  return narrow.ownerId !== null && wide.ownerId !== null && wide.createdAt < narrow.createdAt
+}
+
+/** True when one of two domains covers the other; a wildcard and the name above it count, too. */
+export function overlaps(one: string, other: string): boolean {
+  return one === other || covers(one, other) || covers(other, one)
+}
+
+function covers(wildcard: string, name: string): boolean {
+  if (!wildcard.startsWith('*.')) return false
+  return isBelow(name, wildcard) || name === wildcard.slice(2)
+}
+
+/**
+ * Why an account cannot reserve a domain by itself; undefined when it can. `related` are the reservations
+ * that overlap with the domain. Whatever the gateway's owner asks for is granted.
+ */
+export function reservationProblem(
+  { domain, ownerId, isGranted }: Pick<Reservation, 'domain' | 'ownerId' | 'isGranted'>,
+  related: Iterable<Reservation>,
+  ownNames: readonly string[],
+): ReservationProblem | undefined {
+  if (isGranted || ownerId === null) return undefined
+  if (isPublicSuffix(domain.replace(/^\*\./, ''))) return 'public-suffix'
+  if (ownNames.some((own) => overlaps(own, domain))) return 'gateway-name'
+  for (const other of related) {
+    if (other.ownerId !== ownerId && overlaps(other.domain, domain)) return 'overlap'
+  }
+  return undefined
+}
+
+/** Why an account cannot use a host for an endpoint; undefined when it can. */
+export function useProblem(
+  host: string,
+  { ownerId, isGranted }: NameUse,
+  find: FindReservation,
+  ownNames: readonly string[],
+): UseProblem | undefined {
+  if (isInternal(host)) return undefined
+  const covering = reservationOf(host, find)
+  const isOwn = covering?.ownerId === ownerId
+  const isWildcard = host.startsWith('*.')
+  if (!covering || !(isOwn || (isGranted && covering.ownerId === null))) {
+    return isWildcard ? 'wildcard-not-reserved' : 'not-reserved'
+  }
+  if (isWildcard && covering.domain !== host) return 'wildcard-above'
+  if (ownerId === null || !isOneOf(ownNames, host)) return undefined
+  const isGiven = isOwn ? covering.domain === host && covering.isGranted : isGranted
+  return isGiven ? undefined : 'gateway-name'
+}
+
+/**
+ * Whether an ACL rule that the gateway's owner has set lets an account use a name of the owner's domains:
+ * a rule that lies inside such a domain does, `*` (no `ruleHost`) for all of them. Only a rule for exactly
+ * that name gives one of the gateway's own names.
+ */
+export function isGrant(
+  ruleHost: string | undefined,
+  host: string,
+  find: FindReservation,
+  ownNames: readonly string[],
+): boolean {
+  if (isOneOf(ownNames, host)) return ruleHost === host
+  return ruleHost === undefined || reservationOf(ruleHost, find)?.ownerId === null
+}
+
+/**
+ * Whether a wildcard endpoint may answer for a host: a host that is reserved by itself, or below a more
+ * specific wildcard, is for the account of that reservation alone, also while nothing is online there.
+ */
+export function mayAnswer(
+  host: string,
+  endpoint: { readonly host: string; readonly ownerId: Account },
+  find: FindReservation,
+  ownNames: readonly string[],
+): boolean {
+  if (endpoint.host === host) return true
+  if (endpoint.ownerId !== null && isOneOf(ownNames, host)) return false
+  const covering = reservationOf(host, find)
+  return !covering || covering.domain === endpoint.host || covering.ownerId === endpoint.ownerId
+}
+
+function isOneOf(names: readonly string[], host: string): boolean {
+  return names.some((name) => name === host || isBelow(host, name))
+}
+
+/**
+ * Pairs of domains of different accounts that overlap without the leave of the gateway's owner. What lies
+ * below a domain of that owner was always made by that owner.
+ */
+export function* contradictions<R extends Reservation>(
+  reservations: readonly R[],
+): Generator<readonly [older: R, newer: R]> {
+  const byDomain = new Map(reservations.map((one) => [one.domain, one]))
+  for (const narrow of reservations) {
+    const isWildcard = narrow.domain.startsWith('*.')
+    const above = isWildcard ? [] : [`*.${narrow.domain}`]
+    for (const domain of [...wildcardsAbove(narrow.domain), ...above]) {
+      const wide = byDomain.get(domain)
+      if (!wide || wide.ownerId === narrow.ownerId) continue
+      const isGiven = wide.ownerId === null && isBelow(narrow.domain, wide.domain)
+      const [older, newer] = narrow.createdAt < wide.createdAt ? [narrow, wide] : [wide, narrow]
+      if (!isGiven && !newer.isGranted && newer.ownerId !== null) yield [older, newer]
+    }
+  }
+}
