@@ -14,6 +14,7 @@ import { Authority } from './access/authority.ts'
 import { CredentialIssuer } from './access/credential-issuer.ts'
 import { watchCredentials } from './access/credential-watch.ts'
 import { ALONE, type NameClaims } from './access/name-claims.ts'
+import { tellOfOverlaps } from './access/name-owners.ts'
 import { IssuedIds } from './agents/issued-ids.ts'
 import {
   type CredentialLimits,
@@ -165,6 +166,7 @@ export async function openGatewayCore(
   const ownNames = gatewayNames(options)
   const authority = new Authority({ ...stores, ownNames, clock })
   const { owners } = authority
+  tellOfOverlaps(stores.domains, log)
   const registry = new EndpointRegistry({ clock, holdMs, affinity, owners })
   const ids = new IdSource(clock)
   const nodes = site && {

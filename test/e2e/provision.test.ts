@@ -49,7 +49,7 @@ describe('device-agent provision', () => {
     const first = await provision(['--name', 'cam7', '--domain', '*.a.test'])
     expect([first.code, first.stderr]).toEqual([0, ''])
     expect(first.stdout).toMatch(
-      /^reserve +domain \*\.a\.test\ncreate +bot user cam7\ncreate +authtoken bind:\*\.a\.test\nwrite +fleet-devices\.jsonl\nwrite +device cam7\nwrite +cam7\.env\n\nThese records .*\n\n {2}\*\.a\.test +CNAME .*\n {2}_acme-challenge\.a\.test +CNAME .*\n$/,
+      /^reserve +domain \*\.a\.test\ncreate +bot user cam7\ncreate +authtoken bind:cam7\.a\.test bind:\*\.cam7\.a\.test\nwrite +fleet-devices\.jsonl\nwrite +device cam7\nwrite +cam7\.env\n\nThese records .*\n\n {2}\*\.a\.test +CNAME .*\n {2}_acme-challenge\.a\.test +CNAME .*\n$/,
     )
     const second = await provision(['--name', 'cam7', '--domain', '*.a.test'])
     expect(second.stdout.match(/^\w+/gm)?.slice(0, 5)).toEqual(Array(5).fill('keep'))

@@ -15,6 +15,7 @@ const Credential = z.object({
   id: z.string(),
   metadata: z.string().default(''),
   owner_id: z.string().nullish(),
+  acl: z.array(z.string()).default([]),
 })
 const Device = z.object({
   id: z.string(),
@@ -32,8 +33,12 @@ export type Device = z.infer<typeof Device>
 /** A device as the account knows it. */
 export interface DeviceRights {
   readonly name: string
-  /** The wildcard that it may bind below. */
+  /** The wildcard that its names lie below, which other devices may share. */
   readonly domain: string
+  /** Whether the wildcard is for this device alone. */
+  readonly hasOwnDomain: boolean
+  /** Its own name below the wildcard. */
+  readonly agentDomain: string
 }
 
 /** `tags` undefined: nobody says anything of them. */
@@ -109,7 +114,7 @@ export class Account {
   }
 
   /** Authtokens that were issued for exactly this device and domain. */
-  credentialsOf(device: DeviceRights): Credential[] {
+  credentialsOf(device: Pick<DeviceRights, 'name' | 'domain'>): Credential[] {
     const mark = markOf(device)
     return this.#credentials.filter(({ metadata }) => metadata === mark)
   }
@@ -140,11 +145,21 @@ export class Account {
         owner_id: owner.id,
         description: `device ${device.name}`,
         metadata: markOf(device),
-        acl: [aclRule(device)],
+        acl: aclRules(device),
       },
       IssuedCredential,
     )
     return { credential, authtoken: new Secret(credential.token) }
+  }
+
+  /** Lets a device that keeps its authtoken bind its names, where it got others since. */
+  async allow(credential: Credential, device: DeviceRights): Promise<void> {
+    const { id, acl } = credential
+    const rules = aclRules(device)
+    const isWide = ['*', 'bind:*', `bind:${device.domain}`].some((rule) => acl.includes(rule))
+    if (acl.length === 0 || isWide || rules.every((rule) => acl.includes(rule))) return
+    const all = [...new Set([...acl, ...rules])]
+    await this.#client.update(`credentials/${id}`, { acl: all }, Credential)
   }
 
   revoke({ id }: Credential): Promise<void> {
@@ -176,9 +191,10 @@ export class Account {
   }
 }
 
-/** The one rule of a device's authtoken. */
-export function aclRule({ domain }: DeviceRights): string {
-  return `bind:${domain}`
+/** The rules of a device's authtoken, for its own names alone: no device binds those of another. */
+export function aclRules({ domain, hasOwnDomain, agentDomain }: DeviceRights): string[] {
+  if (hasOwnDomain) return [`bind:${domain}`]
+  return [`bind:${agentDomain}`, `bind:*.${agentDomain}`]
 }
 
 function isSameSet(some: readonly string[], others: readonly string[]): boolean {
@@ -192,7 +208,7 @@ function isTokenOf(authtoken: string, { id }: Credential): boolean {
 }
 
 /** How a later run recognizes what this one made. */
-function markOf({ name, domain }: DeviceRights): string {
+function markOf({ name, domain }: Pick<DeviceRights, 'name' | 'domain'>): string {
   return `${markBegin(name)}"domain":${JSON.stringify(domain)}}`
 }
 

@@ -30,7 +30,8 @@ function devicePlan(name: string, template: DeviceTemplate): DevicePlan {
   const domain = filled(template.domain, name)
   const suffix = domain.slice(1)
   // A device with a wildcard of its own needs no name of its own below it.
-  const first = template.domain.includes('{name}') ? 'agent' : name
+  const hasOwnDomain = template.domain.includes('{name}')
+  const first = hasOwnDomain ? 'agent' : name
   const agentDomain = filled(template.agentDomain ?? `${first}${suffix}`, name)
   if (!domain.startsWith('*.')) {
     throw new StartError(`The domain ${domain} is not a wildcard. Use *.${domain}.`)
@@ -43,6 +44,7 @@ function devicePlan(name: string, template: DeviceTemplate): DevicePlan {
   return {
     name,
     domain,
+    hasOwnDomain,
     agentDomain,
     tags,
     envPath: resolve(envPath ?? join(outputFolder, `${name}.env`)),

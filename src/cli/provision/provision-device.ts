@@ -4,7 +4,7 @@ import { Secret } from '../../base/secret.ts'
 import { createToken, hashToken } from '../../base/token.ts'
 import {
   type Account,
-  aclRule,
+  aclRules,
   type BotUser,
   type Credential,
   type DeviceRights,
@@ -109,7 +109,7 @@ export function describeChange(account: Account, change: DeviceChange): Step[] {
     { action: botUser ? 'keep' : 'create', subject: `bot user ${name}` },
     kept
       ? { action: 'keep', subject: `authtoken ${kept.id}` }
-      : { action: 'create', subject: `authtoken ${aclRule(device)}` },
+      : { action: 'create', subject: `authtoken ${aclRules(device).join(' ')}` },
     { action: isListed(change) ? 'keep' : 'write', subject: list.path },
     ...(isNamed ? [] : [{ action: 'write', subject: `device ${name}` } as const]),
     ...(authtokenPath && !kept ? [{ action: 'write', subject: authtokenPath } as const] : []),
@@ -123,6 +123,7 @@ export async function applyChange(account: Account, change: DeviceChange): Promi
   const { device, file, list, kept, known, replaced } = change
   if (kept) {
     for (const lost of replaced) await account.revoke(lost)
+    await account.allow(kept, device)
     await listDevice(change)
     writeIfDifferent(file, settingsOf(change, file.get('SVC_AUTHTOKEN')))
     await account.nameDevice(kept.id, device)

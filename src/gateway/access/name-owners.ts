@@ -1,4 +1,5 @@
 import { BoundedCache } from '../../base/bounded-cache.ts'
+import type { Logger } from '../../base/logger.ts'
 import type { ReservedDomain, ReservedDomainStore } from '../records/reserved-domain-store.ts'
 import * as rules from './name-rules.ts'
 
@@ -57,4 +58,26 @@ export class NameOwners {
       return rules.mayAnswer(host, { host: wildcard, ownerId }, this.#find, this.#ownNames)
     }, MAX_HOSTS)
   }
+}
+
+/** Pairs that are told one by one; of more, how many there are. */
+const MOST_TOLD = 20
+
+/** Tells the gateway's owner of domains that overlapped before overlaps were refused. */
+export function tellOfOverlaps(domains: Pick<ReservedDomainStore, 'all'>, log: Logger): void {
+  let count = 0
+  for (const [older, newer] of rules.contradictions(domains.all())) {
+    count += 1
+    if (count > MOST_TOLD) continue
+    log.warn(
+      {
+        older: older.domain,
+        owner: older.ownerId,
+        newer: newer.domain,
+        newer_owner: newer.ownerId,
+      },
+      'two accounts have domains that overlap: the older one serves; to let the newer one serve its names, set its owner_id again with a key of the gateway’s owner, or delete it',
+    )
+  }
+  if (count > MOST_TOLD) log.warn({ count }, 'more domains overlap than are listed')
 }

@@ -21,6 +21,7 @@ async function startSite() {
   const plan = (name: string, changes: Partial<DevicePlan> = {}): DevicePlan => ({
     name,
     domain: '*.site.test',
+    hasOwnDomain: false,
     agentDomain: `${name}.site.test`,
     tags: undefined,
     envPath: join(folder, `${name}.env`),
@@ -71,7 +72,8 @@ describe('provisioning one device', () => {
     })
     expect(statSync(join(folder, 'cam1.env')).mode & 0o777).toBe(0o600)
     const { id, acl, ownerId } = authority.authenticate(SVC_AUTHTOKEN)
-    expect([id, acl]).toEqual([result.devices[0]?.credentialId, ['bind:*.site.test']])
+    const rules = ['bind:cam1.site.test', 'bind:*.cam1.site.test']
+    expect([id, acl]).toEqual([result.devices[0]?.credentialId, rules])
     expect(botUsers.findByName('cam1')?.id).toBe(ownerId)
     expect(domains.find('*.site.test')).toBeDefined()
     expect(credentials.page({ limit: 10 })).toHaveLength(1)
@@ -152,7 +154,8 @@ describe('provisioning one device', () => {
     expect(errorsOf(await run([moved], { mode: 'rotate' }))).toEqual([undefined])
     expect(() => authority.authenticate(before)).toThrow()
     const { acl } = authority.authenticate(envOf('cam1').SVC_AUTHTOKEN ?? '')
-    expect([acl, credentials.page({ limit: 10 }).length]).toEqual([['bind:*.other.test'], 1])
+    const rules = ['bind:cam1.other.test', 'bind:*.cam1.other.test']
+    expect([acl, credentials.page({ limit: 10 }).length]).toEqual([rules, 1])
   })
 
   it('replaces by itself an authtoken that was lost on its way, and no other', async () => {
@@ -371,7 +374,7 @@ describe('provisioning one device', () => {
       [
         'would reserve domain *.site.test',
         'would create  bot user cam1',
-        'would create  authtoken bind:*.site.test',
+        'would create  authtoken bind:cam1.site.test bind:*.cam1.site.test',
         `would write   ${join(folder, 'fleet-devices.jsonl')}`,
         'would write   device cam1',
         `would write   ${join(folder, 'cam1.env')}`,
@@ -447,7 +450,13 @@ describe('provisioning many devices', () => {
     })
     onTestFinished(() => spied.mockRestore())
     await run(
-      names.map((name) => plan(name, { domain: `*.${name}.test`, agentDomain: `a.${name}.test` })),
+      names.map((name) =>
+        plan(name, {
+          domain: `*.${name}.test`,
+          hasOwnDomain: true,
+          agentDomain: `a.${name}.test`,
+        }),
+      ),
     )
     expect(asked).toEqual(['/batch', '/batch', '/batch', '/batch'])
     for (const name of names) authority.authenticate(envOf(name).SVC_AUTHTOKEN ?? '')

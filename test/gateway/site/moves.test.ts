@@ -20,6 +20,7 @@ it.each([
     const moves = new Moves({
       registry: {
         holdersOf: () => (kind ? [holder] : []),
+        awayAt: () => undefined,
         suspend: (endpoint: unknown) => suspended.push(endpoint),
       },
       policies: { last: () => ({ states }) },
