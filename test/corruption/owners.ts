@@ -82,7 +82,14 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
         )
         const acl = [`bind:*.d${number}.site.localhost`]
         database.write(() =>
-          credentials.insert({ ...common, id: id('cr'), ownerId, acl, granted: acl, tokenHash: 'h'.repeat(64) }),
+          credentials.insert({
+            ...common,
+            id: id('cr'),
+            ownerId,
+            acl,
+            granted: acl,
+            tokenHash: 'h'.repeat(64),
+          }),
         )
         database.write(() =>
           apiKeys.insert({
