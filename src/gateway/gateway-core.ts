@@ -207,6 +207,10 @@ export async function openGatewayCore(
   })
   closer.own('certificate watch', watch, (it) => it.stop()).start()
   const elsewhere = () => node?.namesElsewhere() ?? []
+  stores.quotas.countOnline({
+    here: (ownerId) => registry.usageOf(ownerId),
+    elsewhere: () => node?.deviceNamesElsewhere() ?? [],
+  })
   const registrar = new DomainRegistrar({
     ...stores,
     store: stores.domains,

@@ -78,7 +78,13 @@ export const OWNERS: Readonly<Record<string, Owner>> = {
         const id = (prefix: string) => `${prefix}_${String(number).padStart(6, '0')}`
         const ownerId = id('bot')
         database.write(() =>
-          botUsers.insert({ id: ownerId, name: `bot ${number}`, active: true, createdAt: number }),
+          botUsers.insert({
+            id: ownerId,
+            name: `bot ${number}`,
+            active: true,
+            quotas: {},
+            createdAt: number,
+          }),
         )
         const acl = [`bind:*.d${number}.site.localhost`]
         database.write(() =>

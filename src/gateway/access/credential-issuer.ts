@@ -2,6 +2,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { Secret } from '../../base/secret.ts'
 import { hashToken } from '../../base/token.ts'
 import type { Database } from '../../store/database.ts'
+import type { AccountQuotas, QuotaName } from '../records/account-quotas.ts'
 import type { ApiKey, ApiKeyScope, ApiKeyStore } from '../records/api-key-store.ts'
 import type { BotUser, BotUserStore } from '../records/bot-user-store.ts'
 import type { Credential, CredentialStore } from '../records/credential-store.ts'
@@ -17,6 +18,7 @@ const MAX_RULES = 100
 export interface CredentialIssuerDeps {
   readonly database: Pick<Database, 'change'>
   readonly botUsers: BotUserStore
+  readonly quotas: AccountQuotas
   readonly credentials: CredentialStore
   readonly apiKeys: ApiKeyStore
   readonly ids: IdSource
@@ -74,7 +76,7 @@ export class CredentialIssuer {
     active?: boolean | undefined
   }): Promise<BotUser> {
     const { botUsers, ids, clock } = this.#deps
-    const botUser = { id: ids.next('bot'), name, active, createdAt: clock.now() }
+    const botUser = { id: ids.next('bot'), name, active, quotas: {}, createdAt: clock.now() }
     return this.#change(botUser.id, () => {
       this.#checkName(name)
       botUsers.insert(botUser)
@@ -84,14 +86,24 @@ export class CredentialIssuer {
 
   updateBotUser(
     { id }: BotUser,
-    change: { name?: string | undefined; active?: boolean | undefined },
+    change: {
+      name?: string | undefined
+      active?: boolean | undefined
+      /** Null takes a quota back to its default. */
+      quotas?: Readonly<Partial<Record<QuotaName, number | null | undefined>>> | undefined
+    },
   ): Promise<BotUser> {
     const { botUsers } = this.#deps
     return this.#change(id, () => {
       const botUser = present(botUsers.get(id))
       const { name = botUser.name, active = botUser.active } = change
       if (name !== botUser.name) this.#checkName(name)
-      const updated = { ...botUser, name, active }
+      const quotas = Object.fromEntries(
+        Object.entries({ ...botUser.quotas, ...change.quotas }).filter(
+          (entry): entry is [string, number] => typeof entry[1] === 'number',
+        ),
+      )
+      const updated = { ...botUser, name, active, quotas }
       botUsers.replace(updated)
       return updated
     })
@@ -119,6 +131,7 @@ export class CredentialIssuer {
       checkRules(acl)
       this.#checkOwner(request)
       checkTexts(credential)
+      this.#deps.quotas.check(credential.ownerId, 'credentials')
       this.#deps.credentials.insert(credential)
       return { credential, authtoken: token }
     })
@@ -169,6 +182,7 @@ export class CredentialIssuer {
       this.#checkEnd(expiresAt)
       this.#checkOwner(request)
       checkTexts(apiKey)
+      this.#deps.quotas.check(apiKey.ownerId, 'keys')
       this.#deps.apiKeys.insert(apiKey)
       return { apiKey, token }
     })

@@ -6,6 +6,7 @@ import type { NameClaims } from '../access/name-claims.ts'
 import type { Devices } from '../devices/devices.ts'
 import type { EndpointPolicies } from '../endpoints/endpoint-policies.ts'
 import type { EndpointRegistry } from '../endpoints/endpoint-registry.ts'
+import type { AccountQuotas } from '../records/account-quotas.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { BufferAccount } from '../streams/buffer-account.ts'
 import type { Binder } from './binder.ts'
@@ -43,6 +44,7 @@ export const DEFAULT_AGENT_LIMITS: AgentLimits = {
 export interface AgentDeps {
   readonly authority: Authority
   readonly registry: EndpointRegistry
+  readonly quotas: AccountQuotas
   readonly sessions: SessionTable
   readonly devices: Pick<Devices, 'refused' | 'refusedDuplicate'>
   readonly binder: Binder

@@ -30,7 +30,7 @@ import {
 import { DuplicateRecord } from './duplicate-record.ts'
 import { IdleEnd } from './idle-end.ts'
 import { findPredecessor } from './predecessor.ts'
-import { prepareBinding, wantedName } from './prepare-binding.ts'
+import { checkQuota, prepareBinding, wantedName } from './prepare-binding.ts'
 import { encodeProxyHeader } from './proxy-header.ts'
 import { isPassing, readRebind } from './rebind.ts'
 import { RefusedEndpoints } from './refused-endpoints.ts'
@@ -400,6 +400,8 @@ export class AgentSession implements TableEntry {
     // It may be taken by now.
     const id = this.#idFor(idea)
     const before = findPredecessor({ ...binding, isShared, isPooled }, this, this.#deps)
+    // Other binds of the account may have come first.
+    checkQuota(binding, before?.endpoint, this.#deps)
     const endpoint: AgentEndpoint = {
       ...binding,
       type: 'agent',

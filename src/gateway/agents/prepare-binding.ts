@@ -1,6 +1,7 @@
 import type { WantedName } from '../access/name-claims.ts'
+import type { Endpoint } from '../endpoints/endpoint.ts'
 import type { AgentDeps } from './agent-deps.ts'
-import type { CompiledBinding } from './binder.ts'
+import type { Binding, CompiledBinding } from './binder.ts'
 import type { BindRequest } from './control-message.ts'
 import { findPredecessor } from './predecessor.ts'
 import type { TableEntry } from './session-table.ts'
@@ -17,13 +18,36 @@ export async function prepareBinding(
   const { binder, sessions, coverHost, openAddress } = deps
   const binding = binder.judge(request, session.identity)
   sessions.checkRoom(session, binding)
-  findPredecessor(binding, session, deps)
+  checkQuota(binding, findPredecessor(binding, session, deps)?.endpoint, deps)
   const { host, protocol } = binding
   if (protocol !== 'tcp') await coverHost(host)
   const compiled = await binder.compile(binding, session.identity.credentialId)
   // Last: a port is listened on for as long as the registry has its address.
   if (protocol === 'tcp') await openAddress(host)
   return compiled
+}
+
+/**
+ * Throws ServiceError 18021 when the account may have no more online. What a device takes back counts as
+ * it did: only a longer policy needs room.
+ */
+export function checkQuota(
+  {
+    ownerId,
+    trafficPolicy,
+    ...address
+  }: Pick<Binding, 'ownerId' | 'trafficPolicy' | 'host' | 'protocol'>,
+  before: Pick<Endpoint, 'trafficPolicy'> | undefined,
+  { quotas, registry }: Pick<AgentDeps, 'quotas' | 'registry'>,
+): void {
+  if (!before) {
+    // A name that is held for its device stays above a quota, too.
+    if (!registry.awayAt(address, ownerId)) quotas.checkBind(ownerId, address, trafficPolicy)
+    return
+  }
+  const grown =
+    Buffer.byteLength(trafficPolicy ?? '') - Buffer.byteLength(before.trafficPolicy ?? '')
+  quotas.check(ownerId, 'policy_bytes', grown)
 }
 
 /** The name of an endpoint that a session is about to open. */

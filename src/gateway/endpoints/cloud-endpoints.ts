@@ -8,6 +8,7 @@ import type { Database } from '../../store/database.ts'
 import type { Authority } from '../access/authority.ts'
 import type { NameClaims } from '../access/name-claims.ts'
 import type { NameUse } from '../access/name-rules.ts'
+import type { AccountQuotas } from '../records/account-quotas.ts'
 import type { CloudEndpointStore, StoredCloudEndpoint } from '../records/cloud-endpoint-store.ts'
 import { isInternal } from '../records/domain-name.ts'
 import type { IdSource } from '../records/resource-id.ts'
@@ -25,6 +26,7 @@ const MAX_METADATA = 4_096
 export interface CloudEndpointsDeps {
   readonly database: Pick<Database, 'change'>
   readonly cloudEndpointStore: CloudEndpointStore
+  readonly quotas: AccountQuotas
   /** Asked for each name, where there are other nodes. */
   readonly names: NameClaims
   readonly registry: EndpointRegistry
@@ -108,7 +110,7 @@ export class CloudEndpoints {
 
   /** It is on disk and online when this resolves. */
   async create(request: CloudEndpointRequest, author: CloudEndpointAuthor): Promise<CloudEndpoint> {
-    const { cloudEndpointStore, registry, ids, clock } = this.#deps
+    const { cloudEndpointStore, registry, quotas, ids, clock } = this.#deps
     const { trafficPolicy, description = '', metadata = '' } = request
     const { isShared = false, isPooled = false } = request
     const place = this.#deps.urls.read(request.url)
@@ -139,6 +141,8 @@ export class CloudEndpoints {
     await this.#keep(id, { stored, policy }, () => {
       check()
       this.#checkKept(stored)
+      quotas.check(ownerId, 'cloud_endpoints')
+      quotas.check(ownerId, 'policy_bytes', Buffer.byteLength(trafficPolicy))
       cloudEndpointStore.insert(stored)
     })
     const endpoint = this.#online(id)
@@ -209,6 +213,8 @@ export class CloudEndpoints {
         if (!isDeepStrictEqual(now.stored, stored)) throw new OvertakenError('changed')
         check()
         this.#checkKept(updated)
+        const grown = Buffer.byteLength(trafficPolicy) - Buffer.byteLength(stored.trafficPolicy)
+        this.#deps.quotas.check(ownerId, 'policy_bytes', grown)
         cloudEndpointStore.replace(updated)
       })
     } catch (error) {

@@ -3,6 +3,7 @@ import type { Clock } from '../../base/clock.ts'
 import type { Database } from '../../store/database.ts'
 import type { NameOwners } from '../access/name-owners.ts'
 import type { ReservationProblem } from '../access/name-rules.ts'
+import type { AccountQuotas } from '../records/account-quotas.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
 import { checkDomain, type DomainCodes, isBelow, isInternal } from '../records/domain-name.ts'
 import type { OwnedAddress } from '../records/endpoint-protocol.ts'
@@ -56,6 +57,7 @@ export interface DomainRegistrarDeps {
   readonly store: ReservedDomainStore
   readonly owners: NameOwners
   readonly botUsers: BotUserStore
+  readonly quotas: AccountQuotas
   readonly registry: EndpointRegistry
   /** What is online at other gateways of the site. */
   readonly elsewhere?: () => Iterable<OwnedAddress>
@@ -123,6 +125,7 @@ export class DomainRegistrar {
       checkTexts({ description, metadata })
       this.#checkOwner(ownerId)
       this.#checkAuthority(authority)
+      this.#deps.quotas.check(ownerId, 'domains')
       store.insert(reserved)
       // Names that were below a wider domain until now: whoever serves them has to stop first.
       if (ownerId !== null) this.#checkUnused(reserved, (ofWhom) => ofWhom === ownerId)
@@ -146,6 +149,7 @@ export class DomainRegistrar {
       if (authority !== domain.authority) this.#checkAuthority(authority)
       if (ownerId !== domain.ownerId) {
         this.#checkOwner(ownerId)
+        this.#deps.quotas.check(ownerId, 'domains')
         this.#checkUnused(domain, (ofWhom) => ofWhom === ownerId)
       }
       const isGranted = domain.isGranted || (isGranting && change.ownerId !== undefined)

@@ -1,5 +1,6 @@
 import { type Clock, systemClock } from '../../base/clock.ts'
 import type { NameOwners } from '../access/name-owners.ts'
+import type { OnlineUsage } from '../records/account-quotas.ts'
 import { isInternal } from '../records/domain-name.ts'
 import type { EndpointAddress, EndpointProtocol } from '../records/endpoint-protocol.ts'
 import { AddressTable } from './address-table.ts'
@@ -74,6 +75,8 @@ export class EndpointRegistry {
   readonly #internal = new Map<string | null, AddressTable>()
   readonly #shared = new AddressTable()
   readonly #byId = new Map<string, Endpoint>()
+  /** What devices of bot users have online; only of those that have something. */
+  readonly #usage = new Map<string, OnlineUsage>()
   readonly #counting = new Set<EndpointTraffic>()
   /** What went through all endpoints, those that are gone included. */
   readonly totals = new TrafficTotals((traffic) => this.#counting.has(traffic))
@@ -122,8 +125,24 @@ export class EndpointRegistry {
     this.#tableFor(endpoint).set(endpoint)
     if (isShared) this.#shared.set(endpoint)
     this.#byId.set(endpoint.id, endpoint)
+    this.#count(endpoint, 1)
     this.#follow(endpoint)
     if (before?.type === 'away') this.forget(before)
+  }
+
+  /** What devices of a bot user have online here. */
+  usageOf(ownerId: string): OnlineUsage {
+    return this.#usage.get(ownerId) ?? { endpoints: 0, policyBytes: 0 }
+  }
+
+  #count({ type, ownerId, trafficPolicy }: Endpoint, sign: 1 | -1): void {
+    if (type !== 'agent' || ownerId === null) return
+    const { endpoints, policyBytes } = this.usageOf(ownerId)
+    const bytes = sign * Buffer.byteLength(trafficPolicy ?? '')
+    if (endpoints + sign === 0) this.#usage.delete(ownerId)
+    else {
+      this.#usage.set(ownerId, { endpoints: endpoints + sign, policyBytes: policyBytes + bytes })
+    }
   }
 
   find(id: string): Endpoint | undefined {
@@ -179,6 +198,7 @@ export class EndpointRegistry {
     const { id } = endpoint
     if (this.#byId.get(id) === endpoint) {
       this.#byId.delete(id)
+      this.#count(endpoint, -1)
       this.#counting.delete(endpoint.traffic)
     }
     return this.#clear(endpoint)

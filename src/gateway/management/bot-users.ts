@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import type { CredentialIssuer } from '../access/credential-issuer.ts'
+import { type AccountQuotas, QUOTA_NAMES, type QuotaName } from '../records/account-quotas.ts'
 import type { BotUser, BotUserStore } from '../records/bot-user-store.ts'
 import { parseBody } from './body.ts'
 import { refuseOwnerOnly } from './caller.ts'
@@ -12,26 +13,38 @@ export const BotUserCreate = z.strictObject({
   name: z.string().default(''),
   active: z.boolean().optional(),
 })
+/** One field for each quota. */
+function forQuotas<Field extends z.ZodType>(field: Field) {
+  const fields = Object.fromEntries(QUOTA_NAMES.map((name) => [name, field]))
+  return z.strictObject(fields as Record<QuotaName, Field>)
+}
+
 export const BotUserUpdate = z.strictObject({
   name: z.string().optional(),
   active: z.boolean().optional(),
+  /** Those that change; null for the default. */
+  quotas: forQuotas(z.int().min(0).max(1_000_000_000_000).nullable().optional()).optional(),
 })
 export const BotUserView = z.strictObject({
   id: z.string(),
   uri: z.string(),
   name: z.string(),
   active: z.boolean(),
+  /** How much it may have, and has. */
+  quotas: forQuotas(z.int()),
+  usage: forQuotas(z.int()),
   created_at: Timestamp,
 })
 
 export interface BotUsersDeps {
   readonly botUsers: BotUserStore
+  readonly quotas: AccountQuotas
   readonly issuer: CredentialIssuer
 }
 
 /** Bot users (spec 2.5) under their first name, `bot_users`, or their later one, `service_users`. */
 export function botUsers(
-  { botUsers: store, issuer }: BotUsersDeps,
+  { botUsers: store, quotas, issuer }: BotUsersDeps,
   name: 'bot' | 'service',
 ): Resource<BotUser> {
   const path = `${name}_users`
@@ -42,6 +55,8 @@ export function botUsers(
       uri: `${baseUrl}/${path}/${id}`,
       name,
       active,
+      quotas: quotas.limitsOf(renamed(id, 'bot')),
+      usage: quotas.usageOf(renamed(id, 'bot')),
       created_at: timestamp(createdAt),
     }) satisfies z.infer<typeof BotUserView>
   const stored = (user: BotUser): BotUser => ({ ...user, id: renamed(user.id, 'bot') })

@@ -27,6 +27,7 @@ const STATUS_OF: Readonly<Record<number, number>> = {
   850: 409,
   851: 409,
   852: 409,
+  18021: 409,
 }
 /** Errors of the HTTP room that have a code here. */
 const CODE_OF: Partial<Record<AppError['code'], number>> = {

@@ -20,6 +20,8 @@ export interface BotUser {
   readonly name: string
   /** While false, its credentials open nothing. */
   readonly active: boolean
+  /** Quotas that the gateway's owner has set, by name; for all others the defaults hold. */
+  readonly quotas: Readonly<Record<string, number>>
   readonly createdAt: number
 }
 
@@ -27,6 +29,7 @@ interface BotUserRow {
   id: string
   name: string
   active: number
+  quotas: string
   created_at: number
 }
 
@@ -37,14 +40,16 @@ export class BotUserStore extends ResourceTable<BotUser, BotUserRow> {
     super({
       database,
       name: 'bot_users',
-      columns: ['id', 'name', 'active', 'created_at'],
-      toRow: ({ active, createdAt, ...row }) => ({
+      columns: ['id', 'name', 'active', 'quotas', 'created_at'],
+      toRow: ({ active, quotas, createdAt, ...row }) => ({
         ...row,
+        quotas: JSON.stringify(quotas),
         active: Number(active),
         created_at: createdAt,
       }),
-      toItem: ({ active, created_at, ...item }) => ({
+      toItem: ({ active, quotas, created_at, ...item }) => ({
         ...item,
+        quotas: JSON.parse(quotas),
         active: active === 1,
         createdAt: created_at,
       }),

@@ -5,6 +5,7 @@ import { auditMigrations } from '../../store/audit-table.ts'
 import { AuditTrail } from '../../store/audit-trail.ts'
 import { type Database, openDatabase } from '../../store/database.ts'
 import type { Migration } from '../../store/migrations.ts'
+import { AccountQuotas, QUOTA_MIGRATIONS } from './account-quotas.ts'
 import { API_KEY_MIGRATIONS, ApiKeyStore } from './api-key-store.ts'
 import { BOT_USER_MIGRATIONS, BotUserStore } from './bot-user-store.ts'
 import { CLOUD_ENDPOINT_MIGRATIONS, CloudEndpointStore } from './cloud-endpoint-store.ts'
@@ -36,6 +37,7 @@ export const GATEWAY_MIGRATIONS: readonly Migration[] = [
   ...EVENT_MIGRATIONS,
   ...WEBHOOK_MIGRATIONS,
   ...CONSOLE_SESSION_MIGRATIONS,
+  ...QUOTA_MIGRATIONS,
   ...auditMigrations(AUDIT_BOUNDS),
 ]
 
@@ -47,6 +49,8 @@ export interface GatewayDatabase {
   readonly domains: ReservedDomainStore
   readonly reservedAddrs: ReservedAddrStore
   readonly botUsers: BotUserStore
+  /** How much each bot user may have. */
+  readonly quotas: AccountQuotas
   readonly credentials: CredentialStore
   readonly apiKeys: ApiKeyStore
   readonly ipPolicies: IpPolicyStore
@@ -93,12 +97,14 @@ export function gatewayStores(
   const events = new EventStore(database)
   const webhookStore = new WebhookStore(database)
   events.goOnBehind(webhookStore.farthest)
+  const botUsers = new BotUserStore(database)
   return {
     database,
     trail,
     domains: new ReservedDomainStore(database),
     reservedAddrs: new ReservedAddrStore(database),
-    botUsers: new BotUserStore(database),
+    botUsers,
+    quotas: new AccountQuotas(database, botUsers),
     credentials: new CredentialStore(database),
     apiKeys: new ApiKeyStore(database),
     ipPolicies: new IpPolicyStore(database),

@@ -226,6 +226,13 @@ export class ClusterNode {
     for (const { host, facts } of this.cluster.table.elsewhere()) yield { ...facts, host }
   }
 
+  /** The same of devices alone: cloud endpoints are at home at any node. */
+  *deviceNamesElsewhere(): Generator<OwnedAddress> {
+    for (const { host, facts } of this.cluster.table.elsewhere()) {
+      if (facts.credentialId !== null) yield { ...facts, host }
+    }
+  }
+
   isOurs(name: string): boolean {
     return this.#duties.get(name)?.isOurs ?? false
   }

@@ -1,3 +1,4 @@
+import type { AccountQuotas } from '../records/account-quotas.ts'
 import type { BotUserStore } from '../records/bot-user-store.ts'
 import type { IdSource } from '../records/resource-id.ts'
 import type { ItemChange, PageRequest } from '../records/resource-table.ts'
@@ -11,14 +12,14 @@ import {
   type WebhookSenderDeps,
 } from './webhook-sender.ts'
 
-/** Of the gateway's owner, and of each bot user: one account leaves the others theirs. */
+/** Of the gateway's owner; each bot user has a quota. */
 const MOST_ENDPOINTS = 100
-const MOST_OF_AN_ACCOUNT = 10
 /** That sign beside the newest. */
 const MOST_OLD_SECRETS = 2
 
 export interface WebhooksDeps extends WebhookSenderDeps {
   readonly botUsers: Pick<BotUserStore, 'get'>
+  readonly quotas: AccountQuotas
   readonly ids: IdSource
 }
 
@@ -87,9 +88,8 @@ export class Webhooks {
 
   /** It gets what happens from now on. Throws ServiceError 634, 834 or 835. */
   create(settings: WebhookSettings): Promise<WebhookEndpoint> {
-    const { database, webhookStore, botUsers, events, ids, clock } = this.#deps
+    const { database, webhookStore, botUsers, quotas, events, ids, clock } = this.#deps
     const { ownerId } = settings
-    const most = ownerId === null ? MOST_ENDPOINTS : MOST_OF_AN_ACCOUNT
     const made = {
       ...settings,
       id: ids.next('wh'),
@@ -104,12 +104,13 @@ export class Webhooks {
         throw new ServiceError(634, `The owner ${ownerId} is not an existing bot user.`)
       }
       checkUrl(settings.url)
-      if (webhookStore.countOf(ownerId) >= most) {
+      if (ownerId === null && webhookStore.countOf(null) >= MOST_ENDPOINTS) {
         throw new ServiceError(
           835,
-          `The account is at its limit of ${most} webhook endpoints. Delete some.`,
+          `The account is at its limit of ${MOST_ENDPOINTS} webhook endpoints. Delete some.`,
         )
       }
+      quotas.check(ownerId, 'webhooks')
       const endpoint: WebhookEndpoint = { ...made, delivered: events.newest }
       webhookStore.insert(endpoint)
       return endpoint

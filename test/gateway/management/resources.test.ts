@@ -5,6 +5,7 @@ import {
   type Endpoint,
   EndpointTraffic,
 } from '../../../src/gateway/endpoints/endpoint.ts'
+import { DEFAULT_QUOTAS, QUOTA_NAMES } from '../../../src/gateway/records/account-quotas.ts'
 import { ServiceError } from '../../../src/gateway/records/service-error.ts'
 import { LimiterTables } from '../../../src/policy/limit/limiter-tables.ts'
 import { captureLog } from '../../helpers/captured-log.ts'
@@ -101,6 +102,8 @@ describe('bot users', () => {
       uri: `${baseUrl}/bot_users/${body.id}`,
       name: 'site a',
       active: true,
+      quotas: DEFAULT_QUOTAS,
+      usage: Object.fromEntries(QUOTA_NAMES.map((name) => [name, 0])),
       created_at: MADE_AT,
     })
   })

@@ -79,8 +79,8 @@ describe.each(ENGINES)('records in %s', (_name, isThere, open) => {
       expect(await rejectionCode(issuer.createCredential({ ownerId: 'bot_none' }))).toBe(634)
       await issuer.createBotUser({ name: 'a' })
       const half = database.change(() => {
-        botUsers.insert({ id: 'bot_2', name: 'b', active: true, createdAt: 0 })
-        botUsers.insert({ id: 'bot_3', name: 'a', active: true, createdAt: 0 })
+        botUsers.insert({ id: 'bot_2', name: 'b', active: true, quotas: {}, createdAt: 0 })
+        botUsers.insert({ id: 'bot_3', name: 'a', active: true, quotas: {}, createdAt: 0 })
       })
       await expect(half).rejects.toThrow('UNIQUE')
       const orphan = { id: 'ipr_1', ipPolicyId: 'ipp_none', cidr: '10.0.0.0/8', action: 'deny' }

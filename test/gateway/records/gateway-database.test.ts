@@ -111,7 +111,7 @@ describe('cloud endpoints in the database', () => {
 function closedGateway() {
   const folder = temporaryFolder()
   const { database, credentials, botUsers } = openGatewayStores(folder)
-  const botUser = { id: 'bot_1', name: 'device', active: true, createdAt: 1 }
+  const botUser = { id: 'bot_1', name: 'device', active: true, quotas: {}, createdAt: 1 }
   database.write(() => botUsers.insert(botUser))
   for (const number of [1, 2, 3]) {
     const credential = {

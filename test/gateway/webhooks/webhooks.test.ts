@@ -374,7 +374,7 @@ describe('webhooks', () => {
       webhooks.create({ ownerId, url: 'https://a.test', description: '', eventTypes: [] })
     const { id: loud } = await stores.issuer.createBotUser({ name: 'loud' })
     for (let n = 0; n < 10; n += 1) await create(loud)
-    await expect(create(loud)).rejects.toThrow('limit of 10 webhook endpoints')
+    await expect(create(loud)).rejects.toThrow('10 of 10 used')
     // What one account has leaves the others theirs.
     for (let n = 0; n < 100; n += 1) await create()
     await expect(create()).rejects.toThrow('limit of 100 webhook endpoints')

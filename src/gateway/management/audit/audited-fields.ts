@@ -14,6 +14,7 @@ const OPEN = new Set([
     'owner_id',
     'acl',
     'bindings',
+    'quotas',
   ],
   ...['tags', 'provisioned'],
   ...['shared', 'scope', 'owner_only', 'expires_at', 'cidr', 'action', 'ip_policy'],
@@ -26,7 +27,9 @@ type View = Readonly<Record<string, unknown>>
 
 /** What the audit trail says of a change, out of what the API showed before and shows now. */
 export function changedBetween(before: object, after: object): Partial<AuditedChange> {
-  const [old, fresh] = [audited(before), audited(after)]
+  // Quotas are news where they change, not where an account begins and ends.
+  const isUpdate = 'id' in before && 'id' in after
+  const [old, fresh] = [audited(before, isUpdate), audited(after, isUpdate)]
   const name = named('id' in after ? after : before)
   return { ...name, changes: withoutSecretUrls(fieldChanges(old, fresh, OPEN)) }
 }
@@ -49,8 +52,10 @@ export function named(view: object): Partial<AuditedChange> {
   return { ...(typeof id === 'string' && { targetId: id }), ...(targetName && { targetName }) }
 }
 
-function audited(view: object): View {
+function audited(view: object, isUpdate: boolean): View {
   return Object.fromEntries(
-    Object.entries(view).filter(([field]) => OPEN.has(field) || CLOSED.has(field)),
+    Object.entries(view).filter(
+      ([field]) => (OPEN.has(field) && (isUpdate || field !== 'quotas')) || CLOSED.has(field),
+    ),
   )
 }

@@ -235,7 +235,7 @@ describe('a filter that cannot be used', () => {
     [
       '/bot_users',
       'obj.owner == "x"',
-      'The filter is not valid at character 1: unknown field obj.owner; the fields are obj.id, obj.uri, obj.name, obj.active, obj.created_at.',
+      'The filter is not valid at character 1: unknown field obj.owner; the fields are obj.id, obj.uri, obj.name, obj.active, obj.quotas, obj.usage, obj.created_at.',
     ],
     [
       '/credentials',

@@ -43,7 +43,7 @@ async function create() {
 }
 
 function botUserCard(botUser, reload) {
-  const { id, name, active, created_at } = botUser
+  const { id, name, active, quotas, usage, created_at } = botUser
   return element(
     'article',
     {},
@@ -53,11 +53,49 @@ function botUserCard(botUser, reload) {
         active
           ? actionButton('Deactivate', name, () => deactivate(botUser, reload))
           : actionButton('Activate', name, () => activate(botUser, reload)),
+        actionButton('Quotas', name, () => changeQuotas(botUser, reload)),
         actionButton('Delete', name, () => remove(botUser, reload), true),
       ],
     }),
-    facts(['Id', element('code', {}, id)], ['Created', formatDate(created_at)]),
+    facts(
+      ['Id', element('code', {}, id)],
+      ['Created', formatDate(created_at)],
+      ...QUOTAS.map(([key, label]) => [label, `${usage[key]} of ${quotas[key]}`]),
+    ),
   )
+}
+
+const QUOTAS = [
+  ['domains', 'Domains'],
+  ['credentials', 'Authtokens'],
+  ['keys', 'API keys'],
+  ['cloud_endpoints', 'Cloud endpoints'],
+  ['online_endpoints', 'Online endpoints'],
+  ['policy_bytes', 'Policy bytes'],
+  ['webhooks', 'Webhooks'],
+]
+
+async function changeQuotas({ id, name, quotas }, reload) {
+  const changed = await openForm({
+    title: `Quotas of ${name}`,
+    fields: QUOTAS.map(([key, label]) =>
+      textField({ name: key, label, value: String(quotas[key]), hint: 'Empty: the default.' }),
+    ),
+    action: 'Save',
+    run: (values) =>
+      ask('PATCH', `api/bot_users/${id}`, {
+        body: {
+          quotas: Object.fromEntries(
+            QUOTAS.map(([key]) => [key, values[key].trim()])
+              .filter(([key, value]) => value !== String(quotas[key]))
+              .map(([key, value]) => [key, value === '' ? null : Number(value)]),
+          ),
+        },
+      }),
+  })
+  if (!changed) return
+  say(`The quotas of ${name} are changed.`)
+  await reload()
 }
 
 const deactivate = (botUser, reload) =>

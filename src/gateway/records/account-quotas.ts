@@ -1,0 +1,133 @@
+import type { Database, Statement } from '../../store/database.ts'
+import type { Migration } from '../../store/migrations.ts'
+import type { BotUserStore } from './bot-user-store.ts'
+import type { EndpointAddress, OwnedAddress } from './endpoint-protocol.ts'
+import { ServiceError } from './service-error.ts'
+
+/** The one code of every refusal by a quota, in the management API and at a bind. */
+export const QUOTA_CODE = 18_021
+
+/** What an account may have unless the gateway's owner says otherwise: enough for 1,000 devices. */
+export const DEFAULT_QUOTAS = {
+  domains: 2_000,
+  credentials: 5_000,
+  keys: 200,
+  cloud_endpoints: 1_000,
+  online_endpoints: 10_000,
+  policy_bytes: 16 * 1024 * 1024,
+  webhooks: 10,
+} as const
+
+export type QuotaName = keyof typeof DEFAULT_QUOTAS
+export type Quotas = Readonly<Record<QuotaName, number>>
+export const QUOTA_NAMES = Object.keys(DEFAULT_QUOTAS) as QuotaName[]
+
+const TEXTS: Readonly<Record<QuotaName, string>> = {
+  domains: 'reserved domains',
+  credentials: 'authtokens',
+  keys: 'API keys',
+  cloud_endpoints: 'cloud endpoints',
+  online_endpoints: 'online endpoints of devices',
+  policy_bytes: 'bytes of traffic policies',
+  webhooks: 'webhook endpoints',
+}
+
+export const QUOTA_MIGRATIONS: readonly Migration[] = [
+  {
+    id: 'account-quotas-1',
+    sql: `ALTER TABLE bot_users ADD COLUMN quotas TEXT NOT NULL DEFAULT '{}';
+    CREATE INDEX reserved_domains_owner ON reserved_domains (owner_id);
+    CREATE INDEX api_keys_owner ON api_keys (owner_id);
+    CREATE INDEX cloud_endpoints_owner ON cloud_endpoints (owner_id);
+    CREATE INDEX webhook_endpoints_owner ON webhook_endpoints (owner_id)`,
+  },
+]
+
+/** What devices of an account have online. */
+export interface OnlineUsage {
+  readonly endpoints: number
+  readonly policyBytes: number
+}
+
+/** Where online endpoints are counted. */
+export interface OnlineCounts {
+  /** At this gateway. */
+  here(ownerId: string): OnlineUsage
+  /** Endpoints at other gateways, as far as this one has heard. */
+  elsewhere(): Iterable<OwnedAddress>
+}
+
+/**
+ * How much each account may have and has. Records are counted in the transaction that adds one, so two
+ * creates at once do not pass a quota. The gateway's owner has no quotas.
+ */
+export class AccountQuotas {
+  readonly #botUsers: Pick<BotUserStore, 'get'>
+  readonly #counts: Readonly<
+    Record<Exclude<QuotaName, 'online_endpoints'>, Statement<[string], number>>
+  >
+  #online: OnlineCounts | undefined
+
+  constructor(database: Database, botUsers: Pick<BotUserStore, 'get'>) {
+    this.#botUsers = botUsers
+    const count = (table: string, what = 'count(*)') =>
+      database.prepare<[string], number>(`SELECT ${what} FROM ${table} WHERE owner_id = ?`).pluck()
+    this.#counts = {
+      domains: count('reserved_domains'),
+      credentials: count('credentials'),
+      keys: count('api_keys'),
+      cloud_endpoints: count('cloud_endpoints'),
+      policy_bytes: count(
+        'cloud_endpoints',
+        'coalesce(sum(length(CAST(traffic_policy AS BLOB))), 0)',
+      ),
+      webhooks: count('webhook_endpoints'),
+    }
+  }
+
+  countOnline(counts: OnlineCounts): void {
+    this.#online = counts
+  }
+
+  limitsOf(ownerId: string): Quotas {
+    return { ...DEFAULT_QUOTAS, ...this.#botUsers.get(ownerId)?.quotas }
+  }
+
+  usageOf(ownerId: string): Quotas {
+    return Object.fromEntries(
+      QUOTA_NAMES.map((name) => [name, this.#used(ownerId, name)]),
+    ) as Record<QuotaName, number>
+  }
+
+  /** Throws ServiceError 18021 when `more` does not fit into a quota of the account. */
+  check(ownerId: string | null, name: QuotaName, more = 1, moving?: EndpointAddress): void {
+    if (ownerId === null || more <= 0) return
+    const limit = this.limitsOf(ownerId)[name]
+    const used = this.#used(ownerId, name, moving)
+    if (used + more <= limit) return
+    throw new ServiceError(
+      QUOTA_CODE,
+      `The account ${ownerId} has reached its quota of ${TEXTS[name]} (${name}): ${used} of ${limit} used, ${more} more needed. Delete some, or ask the gateway's owner to raise the quota.`,
+    )
+  }
+
+  /** Checks a bind of a name that the account does not have here; at another gateway it gives it up. */
+  checkBind(ownerId: string | null, address: EndpointAddress, policy: string | null): void {
+    this.check(ownerId, 'online_endpoints', 1, address)
+    this.check(ownerId, 'policy_bytes', Buffer.byteLength(policy ?? ''))
+  }
+
+  #used(ownerId: string, name: QuotaName, moving?: EndpointAddress): number {
+    const online = this.#online?.here(ownerId)
+    if (name === 'online_endpoints') {
+      let endpoints = online?.endpoints ?? 0
+      for (const address of this.#online?.elsewhere() ?? []) {
+        const isMoving = address.host === moving?.host && address.protocol === moving.protocol
+        if (address.ownerId === ownerId && !isMoving) endpoints += 1
+      }
+      return endpoints
+    }
+    const kept = this.#counts[name].get(ownerId) ?? 0
+    return name === 'policy_bytes' ? kept + (online?.policyBytes ?? 0) : kept
+  }
+}
