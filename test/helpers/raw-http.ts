@@ -52,7 +52,7 @@ export class RawClient {
 
   /** The end of what came, without a look at all of it. */
   get tail(): string {
-    return Buffer.concat(this.#received.slice(-2)).toString('latin1').slice(-100)
+    return Buffer.concat(this.#received.slice(-2)).toString('latin1').slice(-1_000)
   }
 
   send(text: string): void {
@@ -62,9 +62,10 @@ export class RawClient {
   /** Waits until what came contains `part`, and answers all of it. */
   receive(part: string): Promise<string> {
     return eventually(() => {
-      if (this.text.includes(part)) return this.text
-      const text = JSON.stringify(this.text.slice(-1_000))
-      throw new Error(`still waiting for ${JSON.stringify(part)}: ${text}`)
+      const { text } = this
+      if (text.includes(part)) return text
+      const end = JSON.stringify(text.slice(-1_000))
+      throw new Error(`still waiting for ${JSON.stringify(part)}: ${end}`)
     })
   }
 
@@ -72,7 +73,7 @@ export class RawClient {
   end(): Promise<string> {
     return eventually(() => {
       if (this.ending !== undefined) return this.ending
-      throw new Error(`still open: ${JSON.stringify(this.text.slice(-1_000))}`)
+      throw new Error(`still open: ${JSON.stringify(this.tail)}`)
     })
   }
 }

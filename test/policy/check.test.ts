@@ -34,7 +34,7 @@ describe('checkPolicy()', () => {
   it('reads one document, and says where a second one starts', () => {
     expect(sentences('on_http_request: []\n---\non_http_response: []\n')).toEqual([
       expect.stringMatching(
-        /^[23]: A policy is one YAML document, and here a second one starts\.$/,
+        /^[23]: A policy must be a single YAML document\. A second document starts here\.$/,
       ),
     ])
   })

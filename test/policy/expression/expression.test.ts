@@ -117,9 +117,13 @@ describe('a check', () => {
     ['req.method[0]', 'a string has no items', undefined],
     ['req.method.all(x, true)', 'a string has no items', undefined],
     ['req.headers.map(k, k + 1).size() > 0', 'does not accept (string, int)', undefined],
-    ['json.decode(req.host).map(k, k + 1).size() > 0 && !req.method', '! does not take', undefined],
+    [
+      'json.decode(req.host).map(k, k + 1).size() > 0 && !req.method',
+      'the operator ! does not accept (string)',
+      undefined,
+    ],
     ["req.method || req.host == 'h'", 'expected a bool, found a string', undefined],
-    ['req.method ? 1 : 2', 'a bool is needed', undefined],
+    ['req.method ? 1 : 2', 'expected a bool, found a string', undefined],
     ['foo(1)', 'unknown function foo()', undefined],
     ['req.host.includes("x")', 'unknown function req.host.includes()', undefined],
     ['req.host.starts_with("x")', 'unknown function', undefined],
@@ -172,7 +176,7 @@ describe('a check', () => {
 
 describe('limits of expressions', () => {
   it.each([
-    [`${"'".padEnd(4_096, 'x')}'`, 'longer than 4096 characters'],
+    [`${"'".padEnd(4_096, 'x')}'`, 'more than 4096 characters'],
     [Array(601).fill('1').join('+'), 'more than 600 tokens'],
     [`${'('.repeat(33)}1${')'.repeat(33)}`, 'brackets are nested more than 32 levels deep'],
     [`[${Array(20).fill('1').join(',')}].map(x, ${Array(100).fill('x').join(' + ')})`, undefined],

@@ -86,7 +86,7 @@ describe('a message of Amazon SNS', () => {
     expect(await find(signed())).toBeUndefined()
     expect(await find(signed({ SignatureVersion: '1' }))).toBeUndefined()
     const { Subject: _none, ...plain } = NOTIFICATION
-    expect(await find({ ...signed(plain), Subject: undefined })).toMatch(/does not belong/)
+    expect(await find({ ...signed(plain), Subject: undefined })).toMatch(/does not match the body/)
     const confirmation = {
       ...{ Type: 'SubscriptionConfirmation', Token: '2336412f', Message: 'You have chosen' },
       SubscribeURL: 'https://sns.eu-west-1.amazonaws.com/?Action=ConfirmSubscription',
@@ -99,14 +99,14 @@ describe('a message of Amazon SNS', () => {
   it('does not hold when something of it is another, or is signed by others', async () => {
     const { signed, find } = startSns()
     for (const name of ['Message', 'Subject', 'MessageId', 'Signature']) {
-      expect(await find({ ...signed(), [name]: 'other' })).toMatch(/does not belong/)
+      expect(await find({ ...signed(), [name]: 'other' })).toMatch(/does not match the body/)
     }
     const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2_048 })
-    expect(await find(signed({}, privateKey))).toMatch(/does not belong/)
+    expect(await find(signed({}, privateKey))).toMatch(/does not match the body/)
     for (const body of ['', 'null', '[]', '{}', '{"Type":1}']) {
-      expect(await find(body)).toMatch(/does not belong/)
+      expect(await find(body)).toMatch(/does not match the body/)
     }
-    expect(await find(signed({ SignatureVersion: '3' }))).toMatch(/does not belong/)
+    expect(await find(signed({ SignatureVersion: '3' }))).toMatch(/does not match the body/)
   })
 
   it.each([
@@ -118,7 +118,7 @@ describe('a message of Amazon SNS', () => {
     'https://sns.eu-west-1.amazonaws.com/?Action=Publish',
   ])('is not looked up at %s', async (SigningCertURL) => {
     const { asked, signed, find } = startSns()
-    expect(await find(signed({ SigningCertURL }))).toMatch(/does not belong/)
+    expect(await find(signed({ SigningCertURL }))).toMatch(/does not match the body/)
     expect(asked).toEqual([])
   })
 
@@ -173,6 +173,8 @@ describe('a message of Amazon SNS', () => {
     expect(await find(signed())).toMatch(/could not be read/)
     const { certPem } = await createTlsFixture()
     const other = startSns(certPem)
-    expect(await other.find(other.signed())).toMatch(/could not be read. It has no RSA key/)
+    expect(await other.find(other.signed())).toMatch(
+      /could not be read. The certificate has no RSA key/,
+    )
   })
 })

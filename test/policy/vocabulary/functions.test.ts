@@ -173,7 +173,9 @@ describe('functions of a request', () => {
   })
 
   it('fail for a cookie that is not there', () => {
-    expect(() => evaluate("getReqCookie('d').value", request)).toThrow('there is no cookie d')
+    expect(() => evaluate("getReqCookie('d').value", request)).toThrow(
+      'the request has no cookie d',
+    )
   })
 })
 
